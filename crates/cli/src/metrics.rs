@@ -2,10 +2,14 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use sys::thread::{Started, start};
 
 use crate::exit::Failure;
 use crate::http::{Answer, Server};
-use crate::privileges;
+use crate::{console, privileges};
 
 /// Parses `PORT`, which is on loopback, or `ADDRESS:PORT`.
 pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
@@ -47,6 +51,52 @@ impl Metrics {
             },
         );
     }
+}
+
+/// The text that is served, replaced whenever there is news.
+#[derive(Clone, Default)]
+pub(crate) struct Shown(Arc<Mutex<String>>);
+
+impl Shown {
+    pub(crate) fn replace(&self, text: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = text;
+    }
+
+    fn text(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Opens the server, and reports its address. `None` without an address.
+pub(crate) fn open(address: Option<SocketAddr>) -> Result<Option<Metrics>, Failure> {
+    let metrics = address.map(Metrics::open).transpose()?;
+    if let Some(metrics) = &metrics {
+        console::say(&format!("metrics at http://{}/metrics", metrics.address()));
+    }
+    Ok(metrics)
+}
+
+/// Runs `observe` while a thread without privileges serves what is shown.
+pub(crate) fn serving<T>(
+    metrics: Option<&Metrics>,
+    shown: &Shown,
+    observe: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let serve = metrics.map(|metrics| {
+            let (done, shown) = (&done, shown.clone());
+            let serve =
+                move || privileges::drop_all().map(|()| metrics.serve(done, move || shown.text()));
+            start(scope, "metrics", serve)
+        });
+        if let Some(why) = serve.as_ref().and_then(Started::refused) {
+            return Err(Failure::failed(why.to_string()));
+        }
+        let observed = observe();
+        done.store(true, Ordering::Relaxed);
+        observed
+    })
 }
 
 #[cfg(test)]

@@ -1,15 +1,13 @@
 //! Arguments that several commands share.
 
-use std::fs::File;
-use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
+use host::private_file;
 use wire::ethernet::VLAN_MASK;
 
 use crate::exit::Failure;
@@ -117,30 +115,16 @@ pub(crate) struct SecretArgs {
 impl SecretArgs {
     /// Reads the secret from the file, without the line break at its end; `None` without a file.
     ///
-    /// Errors: others than the owner may read it, or it is too short.
+    /// Errors: other users may read or change it, or it is too short.
     pub(crate) fn read(&self) -> Result<Option<String>, Failure> {
         let Some(path) = &self.secret_file else { return Ok(None) };
-        let shown = path.display();
-        let unreadable = |e| Failure::Usage(format!("cannot read the secret in {shown}: {e}"));
-        let file = File::open(path).map_err(unreadable)?;
-        let mode = file.metadata().map_err(unreadable)?.mode();
-        if mode & READ_BY_OTHERS != 0 {
-            return Err(Failure::Usage(format!(
-                "the secret in {shown} can be read by other users (mode {:03o}); make it the owner's: \
-                 chmod 600 {shown}, and replace it if they may have read it",
-                mode & 0o777
-            )));
-        }
-        let mut text = String::new();
-        file.take(SECRET_BYTES_MAX).read_to_string(&mut text).map_err(unreadable)?;
+        let text = private_file::read_text(path, SECRET_BYTES_MAX).map_err(Failure::usage)?;
         let secret = text.trim_end_matches(['\n', '\r']);
-        check_secret(secret, &format!("in {shown}")).map_err(Failure::Usage)?;
+        check_secret(secret, &format!("in {}", path.display())).map_err(Failure::Usage)?;
         Ok(Some(secret.to_owned()))
     }
 }
 
-/// Permission of the group or of others to read.
-const READ_BY_OTHERS: u32 = 0o044;
 const SECRET_BYTES_MIN: usize = 16;
 pub(crate) const SECRET_BYTES_MAX: u64 = 4096;
 

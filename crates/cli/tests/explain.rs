@@ -4,8 +4,6 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{
-    Data, FAR_IP, LONG, Running, Spaces, enter, fail, has_program, is_installed, json, run,
+    Data, FAR_IP, LONG, Running, Spaces, enter, fail, get, has_program, is_installed, json, run,
     succeed, until, wirepath,
 };
 use serde_json::Value;
@@ -316,17 +314,6 @@ fn a_container_is_found_by_its_id_and_its_stages_are_served_and_compared() {
     let text = succeed(wirepath(&again));
     assert!(text.contains("before → now") && text.contains("until it is read"), "{text}");
     inside.end_by("INT", LONG);
-}
-
-/// Body of the answer of the server whose address is in `said`.
-fn get(said: &str, path: &str) -> String {
-    let address = said.split("http://").nth(1).and_then(|rest| rest.split('/').next());
-    let address = address.expect("an address");
-    let mut stream = TcpStream::connect(address).expect("it listens");
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").expect("sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    answer.split_once("\r\n\r\n").expect("a head").1.to_owned()
 }
 
 /// A control group; removed when dropped.

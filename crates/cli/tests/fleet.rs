@@ -2,11 +2,12 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
 use common::star::Star;
-use common::{Data, LONG, Running, all_text, fail, json, run, succeed, until};
+use common::{Data, LONG, Running, all_text, fail, get, json, run, succeed, until};
 use serde_json::Value;
 
 /// The program with its results and its machine-wide lock in a folder of the test: a fleet measures alone.
@@ -41,6 +42,70 @@ fn mesh_names_the_host_whose_receiver_holds_packets_back_and_no_other() {
     assert_eq!(document["pairs"].as_array().map(Vec::len), Some(15));
     let page = fs::read_to_string(&html).expect("the page");
     assert!(page.contains(&format!("host {slowed} is slow")), "{page}");
+}
+
+/// Names in a document, a link as `one,other`.
+fn named(document: &Value) -> BTreeSet<String> {
+    let text = |of: &Value| of.as_str().unwrap_or_default().replace("netns:", "");
+    let suspects = document["suspects"].as_array().expect("a list").iter();
+    suspects
+        .filter(|of| of["named"] == true)
+        .map(|of| format!("{},{}", text(&of["host"]), text(&of["other"])))
+        .collect()
+}
+
+#[test]
+#[ignore = "takes ten minutes; .ci/nightly runs it"]
+fn mesh_of_eight_names_the_slow_host_and_the_lossy_link_in_each_seed_and_nothing_without_them() {
+    let seeds = std::env::var("WIREPATH_TEST_MESHES").ok();
+    let seeds: u64 = seeds.map_or(10, |text| text.parse().expect("a number"));
+    let mut right = [0, 0];
+    for is_faulty in [true, false] {
+        let (mut star, data) = (Star::new(8, is_faulty.then_some(3)), Data::new());
+        let mut expected = BTreeSet::new();
+        if is_faulty {
+            star.make_lossy(1, 6);
+            expected.insert(format!("{},", star.names[3]));
+            expected.insert(format!("{},{}", star.names[1], star.names[6]));
+        }
+        for seed in 0..seeds {
+            let (on, seed_text) = (star.on(), seed.to_string());
+            let args = ["fleet", "mesh", "--on", &on, "-c", "100", "--seed", &seed_text, "--json"];
+            let output = Running::start(wirepath(&data, &args)).finish(LONG * 20).expect("an end");
+            let document: Value = serde_json::from_slice(&output.stdout).expect("a document");
+            let found = named(&document);
+            right[usize::from(is_faulty)] += u64::from(found == expected);
+            testkit::note(&format!("seed {seed}, faults {is_faulty}: named {found:?}"));
+        }
+    }
+    assert_eq!(right, [seeds; 2], "clean, with both faults");
+}
+
+#[test]
+fn watched_mesh_serves_what_it_names_and_ends_at_a_signal() {
+    let (star, data) = (Star::new(5, Some(1)), Data::new());
+    let (on, html) = (star.on(), data.file("mesh.html"));
+    let args = ["fleet", "mesh", "--on", &on, "-c", "20", "--rounds", "1", "--html", &html];
+    let watch = ["--watch", "--every", "10ms", "--metrics", "0", "--json"];
+    let mut watching = Running::start(wirepath(&data, &[&args[..], &watch].concat()));
+    watching.await_stderr(&format!("host netns:{} is slow", star.names[1]));
+    let metrics = get(&watching.stderr(), "/metrics");
+    let named = format!("named{{host=\"netns:{}\",other=\"\",sign=\"slow\"}} 1", star.names[1]);
+    assert!(metrics.contains(&named), "{metrics}");
+    let of_pairs = |name: &str| {
+        let of = |line: &&str| line.starts_with(&format!("wirepath_mesh_{name}{{"));
+        metrics.lines().filter(of).count()
+    };
+    let counts = ["rtt_seconds", "sent_datagrams_total", "host_ratio"].map(of_pairs);
+    assert_eq!(counts, [10, 10, 5], "{metrics}");
+    assert!(fs::read_to_string(&html).is_ok_and(|page| page.contains("is slow")));
+    let holdings = watching.holdings();
+    let ended = watching.end_by("INT", LONG);
+    holdings.assert_gone();
+    let document: Value = serde_json::from_slice(&ended.stdout).expect("a document");
+    let suspects = document["suspects"].as_array().expect("a list");
+    let code = if suspects.iter().any(|of| of["named"] == true) { 4 } else { 0 };
+    assert_eq!(ended.status.code(), Some(code), "{}", all_text(&ended));
 }
 
 const SHORT: [&str; 10] = [
@@ -105,6 +170,7 @@ fn bad_input_is_refused_before_anything_is_measured() {
     assert!(refused(&["mesh", "--on", "this"], 2).contains("two hosts"));
     assert!(refused(&["mesh", "--on", "this,this"], 2).contains("twice"));
     assert!(refused(&["mesh", "--on", "db2,this"], 2).contains("is no host"));
+    assert!(refused(&["mesh", "--on", "this,netns:a", "--metrics", "0"], 2).contains("--watch"));
     assert!(refused(&["mesh", "--on", "this,ssh:db2"], 3).contains("yet"));
     assert!(refused(&["prove", "--on", "this", "nonsense"], 2).contains("nonsense"));
     assert!(refused(&["prove", "--on", "netns:no-such-namespace", "probe"], 1).contains("no-such"));

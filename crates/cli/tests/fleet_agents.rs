@@ -201,7 +201,7 @@ impl Tuned {
         let plan = self.data.file("plan.toml");
         let own = [&plan, "--stages", "1", "--metric", "rtt p50", "--accept-inconclusive"];
         let load = ["--", "--far", "peer:10.79.0.254:7117", "--load", "ping", "--time", "300s"];
-        let few = ["--min-blocks", "6", "--max-blocks", "6", "--trial", "50ms"];
+        let few = ["--min-blocks", "6", "--max-blocks", "6", "--trial", "100ms"];
         self.rollout(&[&own[..], limits, &load, &few].concat())
     }
 
@@ -219,6 +219,74 @@ impl Tuned {
         assert_eq!(status["experiments"], Value::Array(Vec::new()), "steps are no experiments");
         let newest = &mut status["rollouts"][0];
         (newest["id"].as_str().expect("a roll-out").to_owned(), newest["state"]["name"].take())
+    }
+}
+
+/// Wake-ups of all threads of a process so far.
+fn wake_ups(pid: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a process").flatten();
+    let count = |task: fs::DirEntry| {
+        let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.and_then(|count| count.trim().parse::<u64>().ok()).unwrap_or(0)
+    };
+    tasks.map(count).sum()
+}
+
+#[test]
+#[ignore = "takes minutes, and its figures need a quiet machine; .ci/fleet runs it"]
+fn measurements_under_an_agent_show_no_difference_to_those_by_hand() {
+    let Some(fleet) = Tuned::start() else { return };
+    let agent = fleet.agent();
+    let program = env!("CARGO_BIN_EXE_wirepath");
+    let measure =
+        ["probe", "--load", "ping", "--arms", "spin", "--max-blocks", "8", "--time", "300s"];
+    let measure = [&measure[..], &["--trial", "120ms"]].concat();
+    let own = fleet.data.file("h1");
+    let here = |args: &[&str]| {
+        let mut command = enter(&fleet.star.names[0], &[&[program], args].concat());
+        command.env("WIREPATH_DATA", &own).env("WIREPATH_LOCKS", &own);
+        command
+    };
+    let newest = || {
+        let list = json(here(&["history", "list", "--last", "1", "--json"]));
+        list["experiments"][0]["id"].as_str().expect("an experiment").to_owned()
+    };
+    let (mut by_hand, mut under_agent) = (Vec::new(), Vec::new());
+    for round in 0..6 {
+        let done = Running::start(here(&[&["prove"], &measure[..]].concat())).finish(LONG * 10);
+        assert!(done.is_some_and(|done| done.status.success()));
+        by_hand.push(newest());
+        let prove = [&["fleet", "prove", "--fleet", &fleet.folder], &measure[..]].concat();
+        let conducting = Running::start(wirepath(&fleet.data, &prove));
+        let is_measuring = |(_, line): &(u32, String)| line.starts_with("wirepath prove");
+        assert!(until(LONG, || agent.descendants().iter().any(is_measuring)), "{}", agent.stderr());
+        if round == 0 {
+            let (child, _) = agent.descendants().into_iter().find(is_measuring).expect("as above");
+            let names = fs::read_dir(format!("/proc/{child}/task")).expect("it runs").flatten();
+            let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm"));
+            let names: String = names.filter_map(|task| name(task).ok()).collect();
+            assert!(!names.contains("tokio"), "asynchronous code beside the measurement: {names}");
+            let before = (wake_ups(agent.pid()), std::time::Instant::now());
+            assert!(until(LONG * 10, || !agent.descendants().iter().any(is_measuring)));
+            let (count, time) = (wake_ups(agent.pid()) - before.0, before.1.elapsed());
+            let rate = count as f64 / time.as_secs_f64();
+            testkit::note(&format!("agent beside its measurement: {rate:.2} wake-ups a second"));
+            assert!(rate <= 1.0, "{count} in {time:?}");
+        }
+        let done = conducting.finish(LONG * 10).expect("it ends");
+        assert!(done.status.success(), "{}", all_text(&done));
+        under_agent.push(newest());
+    }
+    let (olds, news) = (by_hand.join(","), under_agent.join(","));
+    assert!(by_hand.iter().all(|id| !under_agent.contains(id)), "{olds} {news}");
+    testkit::note(&succeed(here(&["history", "compare", &olds, &news])));
+    let document = json(here(&["history", "compare", &olds, &news, "--json"]));
+    for arm in document["arms"].as_array().expect("arms") {
+        for (name, metric) in arm["metrics"].as_object().expect("metrics") {
+            let verdict = metric["value"]["verdict"].as_str().unwrap_or("none");
+            assert!(!["better", "worse"].contains(&verdict), "{name}: {metric:#}");
+        }
     }
 }
 

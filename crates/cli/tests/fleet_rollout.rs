@@ -195,6 +195,10 @@ fn demo(data: &Data) -> Command {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/fleet-demo");
     let mut command = Command::new(script);
     command.arg(env!("CARGO_BIN_EXE_wirepath")).arg(data.path()).env("FLEET_DEMO", "small");
+    let broker = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/nats-server");
+    if fs::metadata(broker).is_ok() {
+        command.arg(broker);
+    }
     command
 }
 

@@ -188,7 +188,7 @@ fn forged_injected_replayed_and_expired_jobs_are_not_measured() {
     let outbox = Outbox::open(folder.path().join("agent.db"), "h7").unwrap();
     let mut agent = Agent::start("h7", outbox).unwrap();
     let mut exchange = world.agent("h7");
-    core.send(&job("h7", 5)).unwrap();
+    core.send(&[job("h7", 5)]).unwrap();
 
     // A reply subject makes the broker write for the host that asks: the stored job must stay.
     let intruder = raw::Intruder::as_host(&world, "h5");
@@ -216,20 +216,20 @@ fn forged_injected_replayed_and_expired_jobs_are_not_measured() {
     };
     assert_eq!(turn(&mut exchange, 10), [5]);
     // The broker, or an intruder there, stores it again, and one of another host, and one signed by another key.
-    core.send(&job("h7", 5)).unwrap();
+    core.send(&[job("h7", 5)]).unwrap();
     assert_eq!(turn(&mut exchange, 20), [5], "replayed");
-    core.send(&Job { not_after_ms: 25, ..job("h7", 6) }).unwrap();
+    core.send(&[Job { not_after_ms: 25, ..job("h7", 6) }]).unwrap();
     assert_eq!(turn(&mut exchange, 30), [5], "expired");
     let forger = Seeds::generate().unwrap();
     let address = world.fleet.address(&world.coordinator, None);
     let forged =
         Keyring::new(&forger.sign, forger.public().unwrap().sign, BTreeMap::new()).unwrap();
     let mut broken = NatsExchange::core(&address, forged).unwrap();
-    broken.send(&job("h7", 7)).unwrap();
+    broken.send(&[job("h7", 7)]).unwrap();
     assert_eq!(turn(&mut exchange, 40), [5], "forged");
     let why = exchange.take_refusals().pop().expect("a refusal").why;
     assert!(why.contains("signature"), "{why}");
-    core.send(&job("h7", 8)).unwrap();
+    core.send(&[job("h7", 8)]).unwrap();
     assert_eq!(turn(&mut exchange, 50), [5, 8], "a job of the coordinator still is");
 }
 
@@ -260,7 +260,7 @@ fn forged_report_is_refused_and_the_others_are_read() {
     assert_eq!(refused.len(), 2, "{refused:?}");
     assert!(refused.iter().all(|of| of.host == "h5"), "{refused:?}");
     core.drop_refused().unwrap();
-    core.acknowledge(read[0].0).unwrap();
+    core.acknowledge(&[read[0].0]).unwrap();
     drop(core);
     assert!(world.core().reports().unwrap().is_empty(), "none comes again");
 }

@@ -1,7 +1,7 @@
 //! Files that hold secrets or the state of one, which no other user may change.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,8 @@ pub const OTHERS_WRITE: u32 = 0o022;
 pub enum PrivateFileError {
     #[error("cannot open {path}: {source}")]
     Open { path: PathBuf, source: io::Error },
+    #[error("cannot read {path}: {source}")]
+    Read { path: PathBuf, source: io::Error },
     /// It is no regular file, belongs to another user, or is open to others.
     #[error("{path} {why}")]
     Untrusted { path: PathBuf, why: String },
@@ -48,6 +50,25 @@ pub fn open(
         return Err(untrusted(format!("is open to other users (mode {mode:03o}); chmod 600")));
     }
     Ok(file)
+}
+
+/// Reads a secret that no other user can read or change. Links and pipes are followed, as mounted secrets and shells
+/// make them: the file that they lead to is what counts.
+///
+/// - `bytes_max`: the rest of a longer file is not read.
+pub fn read_text(path: &Path, bytes_max: u64) -> Result<String, PrivateFileError> {
+    let failed = |source| PrivateFileError::Read { path: path.to_owned(), source };
+    let file = File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.mode() & 0o777;
+    if mode & OTHERS != 0 {
+        let why = format!(
+            "is open to other users (mode {mode:03o}); chmod 600, and replace the secret if they may have read it"
+        );
+        return Err(PrivateFileError::Untrusted { path: path.to_owned(), why });
+    }
+    let mut text = String::new();
+    file.take(bytes_max).read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
 }
 
 /// Makes a new file, readable by its owner alone, with this content on disk. Errors: there is one.
@@ -88,10 +109,14 @@ mod tests {
         assert_eq!(fs::read(at("key")).unwrap(), b"x", "kept");
         symlink(at("key"), at("link")).unwrap();
         assert!(read(&at("link")).unwrap_err().contains("symbolic link"));
+        assert_eq!(read_text(&at("link"), 10).unwrap(), "x");
+        assert!(read_text(&at("none"), 10).unwrap_err().to_string().contains("cannot read"));
         assert!(read(folder.path()).unwrap_err().contains("not a regular file"));
         assert!(read(&at("none")).unwrap_err().contains("cannot open"));
         fs::set_permissions(at("key"), fs::Permissions::from_mode(0o640)).unwrap();
         let error = read(&at("key")).unwrap_err();
+        assert!(error.contains("mode 640") && error.contains("chmod 600"), "{error}");
+        let error = read_text(&at("link"), 10).unwrap_err().to_string();
         assert!(error.contains("mode 640") && error.contains("chmod 600"), "{error}");
         let opened = open(&at("key"), OpenOptions::new().read(true), OTHERS_WRITE);
         assert!(opened.is_ok(), "others only read it");

@@ -117,6 +117,15 @@ impl Database {
         Some(database)
     }
 
+    /// The same, with commits that wait for the disk, as outside of tests.
+    #[track_caller]
+    pub fn start_durable() -> Option<Database> {
+        let mut database = Database::make()?;
+        database.settings.push("fsync=on".into());
+        database.resume();
+        Some(database)
+    }
+
     /// The same, reached at the authority's address too, if the connection is encrypted.
     #[track_caller]
     pub fn start_encrypted(authority: &Authority) -> Option<Database> {

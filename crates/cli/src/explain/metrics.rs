@@ -1,71 +1,12 @@
 //! `explain --metrics`: the observation so far, for Prometheus.
 
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-
 use host::explain::Summary;
 use report::metrics::Metrics as Text;
-use sys::thread::{Started, start};
-
-use crate::exit::Failure;
-use crate::metrics::Metrics;
-use crate::{console, privileges};
 
 const NS_PER_S: f64 = 1e9;
 
 /// The text that is served, replaced after each period.
-#[derive(Clone)]
-pub(super) struct Shown(Arc<Mutex<String>>);
-
-impl Shown {
-    pub(super) fn new() -> Self {
-        Shown(Arc::new(Mutex::new(String::new())))
-    }
-
-    pub(super) fn replace(&self, summary: &Summary) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = text(summary);
-    }
-
-    fn text(&self) -> String {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// Opens the server, and reports its address. `None` without an address.
-pub(super) fn open(address: Option<SocketAddr>) -> Result<Option<Metrics>, Failure> {
-    let metrics = address.map(Metrics::open).transpose()?;
-    if let Some(metrics) = &metrics {
-        console::say(&format!("metrics at http://{}/metrics", metrics.address()));
-    }
-    Ok(metrics)
-}
-
-/// Runs `observe` while a thread without privileges serves what is shown.
-pub(super) fn serving(
-    metrics: Option<&Metrics>,
-    shown: &Shown,
-    observe: impl FnOnce() -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let serve = metrics.map(|metrics| {
-            let (done, shown) = (&done, shown.clone());
-            let serve =
-                move || privileges::drop_all().map(|()| metrics.serve(done, move || shown.text()));
-            start(scope, "metrics", serve)
-        });
-        if let Some(why) = serve.as_ref().and_then(Started::refused) {
-            return Err(Failure::failed(why.to_string()));
-        }
-        let observed = observe();
-        done.store(true, Ordering::Relaxed);
-        observed
-    })
-}
-
-fn text(summary: &Summary) -> String {
+pub(super) fn text(summary: &Summary) -> String {
     let mut text = Text::new("wirepath_explain");
     let seconds = summary.followed_ns as f64 / 1e9;
     text.counter(

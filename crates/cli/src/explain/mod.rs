@@ -21,10 +21,10 @@ use sys::capability::Capability;
 
 use crate::context::Context;
 use crate::exit::Failure;
+use crate::metrics::Shown;
 use crate::shared_args::parse_duration;
 use crate::{console, privileges, signals};
 use diff::{Changes, Observation};
-use metrics::Shown;
 use perfetto::TraceFile;
 
 #[derive(Debug, Args)]
@@ -134,7 +134,7 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
     let earlier = args.diff.as_deref().map(Observation::read).transpose()?;
     let _lock = ExclusiveLock::acquire(Activity::Tracing)
         .map_err(|conflict| Failure::failed(conflict.to_string()))?;
-    let server = metrics::open(args.metrics)?;
+    let server = crate::metrics::open(args.metrics)?;
     let trace = args.perfetto.as_deref().map(TraceFile::create).transpose()?;
     let mut observer = Observer::new(&spec)?;
     observer.start()?;
@@ -144,9 +144,9 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
         Some(duration) => format!("tracing packets for {:.1} s", duration.as_secs_f64()),
         None => "tracing packets; Ctrl-C ends".to_owned(),
     });
-    let shown = Shown::new();
-    shown.replace(&observer.summary()?);
-    let observed = metrics::serving(server.as_ref(), &shown, || {
+    let shown = Shown::default();
+    shown.replace(metrics::text(&observer.summary()?));
+    let observed = crate::metrics::serving(server.as_ref(), &shown, || {
         observe(&mut observer, args, &mut links, &shown)
     });
     let (summary, slices) = observer.finish()?;
@@ -198,7 +198,7 @@ fn observe(
         gone.iter().for_each(|what| console::say(what));
         if args.live || args.metrics.is_some() {
             let summary = observer.summary()?;
-            shown.replace(&summary);
+            shown.replace(metrics::text(&summary));
             if args.live {
                 console::screen(&text::text(&summary, args))?;
             }

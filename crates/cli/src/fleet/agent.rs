@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use fleet::book::{Agent, BookError, Job, Outbox};
@@ -11,6 +11,7 @@ use fleet::keys::Seeds;
 use fleet::nats::{BrokerAddress, NatsExchange};
 use host::text::chain;
 
+use super::keys::read_secret;
 use super::station::Station;
 use super::{agents_file, now_ms};
 use crate::context::Context;
@@ -35,6 +36,8 @@ pub(crate) struct AgentArgs {
 
 /// Time between two turns without news; jobs that come wake the agent at once.
 const TURN: Duration = Duration::from_secs(10);
+/// Time between two looks for a job whose message did not come.
+const LOOK_FOR_MISSED: Duration = Duration::from_secs(60);
 /// Turns that follow a wake-up closely: the broker passes a job on before it has stored it.
 const LOOKS_AGAIN: u32 = 5;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -45,9 +48,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(15);
 
 pub(crate) fn run(context: &Context, args: &AgentArgs) -> Result<(), Failure> {
-    let enrolment = Enrolment::read(&args.enrol)?;
+    let enrolment = read_secret(&args.enrol, Enrolment::parse)?;
     let seeds = match (&args.keys, &enrolment.seeds) {
-        (Some(file), _) => Seeds::read(file)?,
+        (Some(file), _) => read_secret(file, Seeds::parse)?,
         (None, Some(seeds)) => seeds.clone(),
         (None, None) => {
             return Err(Failure::Usage(format!(
@@ -111,10 +114,17 @@ impl Work {
     fn serve(&mut self, exchange: &mut NatsExchange, offset: i64) -> Result<(), BookError> {
         let clock = || now_ms().saturating_add_signed(offset);
         let mut looks_left = 0;
+        let mut looked: Option<Instant> = None;
         while !signals::stop_requested() {
             let (enrolment, seeds, address) = (&self.enrolment, &self.seeds, &self.address);
             let station = &mut self.station;
             station.look_at_waiting();
+            let is_early = looked.is_some_and(|at| at.elapsed() < LOOK_FOR_MISSED);
+            if is_early && looks_left == 0 {
+                self.agent.tend(exchange, clock())?;
+                looks_left = if wait(exchange) { LOOKS_AGAIN } else { 0 };
+                continue;
+            }
             let mut has_measured = false;
             let measure = |job: &Job| {
                 has_measured = true;
@@ -125,7 +135,8 @@ impl Work {
                 };
                 station.work(job, &mut beat)
             };
-            self.agent.turn(exchange, clock(), measure, |_| true)?;
+            let is_waiting = self.agent.turn(exchange, clock(), measure, |_| true)?;
+            looked = (!is_waiting).then(Instant::now);
             for refusal in exchange.take_refusals() {
                 console::say(&format!("refused a job: {}", refusal.why));
             }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use fleet::book::{BookError, Exchange, Report, State};
+use fleet::book;
 
 use super::servers::{Servers, insist};
 use crate::context::Context;
@@ -24,27 +24,15 @@ pub(crate) fn run(_context: &Context, args: &CollectArgs) -> Result<(), Failure>
     console::say(&format!("collects reports of {}", servers.fleet.broker));
     let mut stored = 0_u64;
     while !signals::stop_requested() {
-        let Some(count) = insist(&mut servers, batch) else { break };
-        stored = stored.saturating_add(count);
+        let batch = insist(&mut servers, |servers| {
+            let Servers { exchange, archive, .. } = servers;
+            let count = book::collect(exchange, archive)?;
+            servers.keep_refused()?;
+            Ok(count)
+        });
+        let Some(count) = batch else { break };
+        stored = stored.saturating_add(count as u64);
     }
     console::say(&format!("{stored} reports stored"));
     Ok(())
-}
-
-/// Stores the reports that wait; each is acknowledged once it is on disk. Returns their number.
-fn batch(servers: &mut Servers) -> Result<u64, BookError> {
-    let found = servers.exchange.reports()?;
-    servers.keep_refused()?;
-    if found.is_empty() {
-        return Ok(0);
-    }
-    let reports: Vec<Report> = found.iter().map(|(_, report)| report.clone()).collect();
-    servers.archive.store(&reports)?;
-    for (number, report) in &found {
-        if !matches!(report.state, State::Accepted | State::Running) {
-            servers.exchange.confirm(report.fence)?;
-        }
-        servers.exchange.acknowledge(*number)?;
-    }
-    Ok(found.len() as u64)
 }

@@ -12,11 +12,18 @@ use sys::child::{Child, Finished, Place};
 
 use super::hosts::Host;
 use crate::exit::Failure;
+use crate::shared_args::parse_duration;
 use crate::signals;
 
-/// Time between two signs of life.
-pub(super) const BEAT: Duration = Duration::from_secs(5);
-const LOOK: Duration = Duration::from_millis(100);
+/// Time between two signs of life; a host without three of them counts as silent.
+pub(super) const BEAT: Duration = Duration::from_secs(10);
+/// Time between two looks at signals: with the signs of life, the agent wakes less than once a second beside a
+/// measurement. Its end is seen at once.
+pub(super) const LOOK: Duration = Duration::from_secs(2);
+/// Default of `--time`.
+const TIME: Duration = Duration::from_secs(60);
+/// Time for what a measurement does beside its trials.
+const SPARE: Duration = Duration::from_secs(600);
 
 /// A program that runs on a host.
 #[derive(Debug)]
@@ -47,7 +54,9 @@ pub(super) fn measure(
     arguments: &[String],
     beat: &mut dyn FnMut(),
 ) -> Measured {
-    let ended = start(host, ssh_options, arguments).and_then(|running| finish(running, beat));
+    let limit = limit(arguments);
+    let ended =
+        start(host, ssh_options, arguments).and_then(|running| finish(running, limit, beat));
     match ended {
         Ok(finished) => measured(&finished),
         Err(failure) => Measured::Failed(failure.text().to_owned()),
@@ -75,8 +84,29 @@ pub(super) fn spawn(arguments: &[String], place: &Place<'_>) -> Result<Child, Fa
     Ok(Child::spawn(command, place)?)
 }
 
-fn finish(mut running: Running, beat: &mut dyn FnMut()) -> Result<Finished, Failure> {
-    let mut beaten = Instant::now();
+/// Limit for a measurement with these arguments: `--time` limits its trials, and labs on a busy machine take more.
+/// A series (`--runs`) has none.
+pub(super) fn limit(arguments: &[String]) -> Duration {
+    if arguments.iter().any(|word| word == "--runs" || word.starts_with("--runs=")) {
+        return Duration::MAX;
+    }
+    let mut words = arguments.iter();
+    let given = words.by_ref().find_map(|word| match word.strip_prefix("--time") {
+        Some("") => Some(None),
+        Some(rest) => rest.strip_prefix('=').map(Some),
+        None => None,
+    });
+    let text = given.and_then(|text| text.or_else(|| words.next().map(String::as_str)));
+    let time = text.and_then(|text| parse_duration(text).ok()).unwrap_or(TIME);
+    time.saturating_mul(2).saturating_add(SPARE)
+}
+
+fn finish(
+    mut running: Running,
+    limit: Duration,
+    beat: &mut dyn FnMut(),
+) -> Result<Finished, Failure> {
+    let (begun, mut beaten) = (Instant::now(), Instant::now());
     let mut is_told = false;
     loop {
         if let Some(ended) = running.wait(LOOK)? {
@@ -93,6 +123,9 @@ fn finish(mut running: Running, beat: &mut dyn FnMut()) -> Result<Finished, Fail
         if beaten.elapsed() >= BEAT {
             beaten = Instant::now();
             beat();
+        }
+        if begun.elapsed() >= limit {
+            return Err(Failure::failed(format!("no end within {} s", limit.as_secs())));
         }
     }
 }
@@ -146,6 +179,16 @@ mod tests {
             stderr: stderr.into(),
             usage: ChildUsage::default(),
         }
+    }
+
+    #[test]
+    fn limit_of_a_measurement_follows_its_time() {
+        let of = |text: &str| limit(&text.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(of("probe --load ping").as_secs(), 720);
+        assert_eq!(of("probe --time 5m --json").as_secs(), 1200);
+        assert_eq!(of("--time=10s").as_secs(), 620);
+        assert_eq!(of("probe --time").as_secs(), 720);
+        assert_eq!(of("probe --runs 6 --time 10s"), Duration::MAX);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use fleet::enrol::{Enrolment, Fleet, configuration, read_hosts};
 use fleet::keys::{PublicKeys, Seeds};
 use fleet::postgres::{SCHEMA, check_address};
 
+use super::keys::read_secret;
 use crate::console;
 use crate::context::Context;
 use crate::exit::Failure;
@@ -163,7 +164,7 @@ fn read_ca(file: &Path) -> Result<String, Failure> {
 fn coordinator(folder: &Path) -> Result<Seeds, Failure> {
     let file = folder.join(COORDINATOR);
     if file.exists() {
-        return Ok(Seeds::read(&file)?);
+        return read_secret(&file, Seeds::parse);
     }
     let seeds = Seeds::generate()?;
     seeds.write(&file)?;
@@ -173,7 +174,7 @@ fn coordinator(folder: &Path) -> Result<Seeds, Failure> {
 /// Keys of a host that did not make its own; those of an earlier call stay.
 fn host_seeds(file: &Path) -> Result<Seeds, Failure> {
     let earlier = match file.exists() {
-        true => Enrolment::read(file)?.seeds,
+        true => read_secret(file, Enrolment::parse)?.seeds,
         false => None,
     };
     Ok(earlier.map_or_else(Seeds::generate, Ok)?)

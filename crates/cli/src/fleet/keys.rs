@@ -1,10 +1,11 @@
 //! `wirepath fleet keys`: keys of a host, made on that host.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use fleet::enrol::is_host_name;
+use fleet::enrol::{EnrolError, FILE_MAX, is_host_name};
 use fleet::keys::Seeds;
+use host::private_file;
 
 use crate::console;
 use crate::exit::Failure;
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &KeysArgs) -> Result<(), Failure> {
         )));
     }
     let seeds = match args.out.exists() {
-        true => Seeds::read(&args.out)?,
+        true => read_secret(&args.out, Seeds::parse)?,
         false => {
             let seeds = Seeds::generate()?;
             seeds.write(&args.out)?;
@@ -36,4 +37,13 @@ pub(crate) fn run(args: &KeysArgs) -> Result<(), Failure> {
     };
     let keys = seeds.public()?;
     console::text(&format!("{name} {} {}", keys.login, keys.sign))
+}
+
+/// Reads a file of `fleet init` or `fleet keys` that holds a secret.
+pub(super) fn read_secret<T>(
+    path: &Path,
+    parse: impl FnOnce(&Path, &str) -> Result<T, EnrolError>,
+) -> Result<T, Failure> {
+    let text = private_file::read_text(path, FILE_MAX).map_err(Failure::usage)?;
+    parse(path, &text).map_err(Failure::usage)
 }

@@ -49,7 +49,8 @@ Example:
     /// Measure all pairs of hosts, and name hosts and links that stand out
     #[command(after_help = "\
 Example:
-  wirepath fleet mesh --on netns:a,netns:b,netns:c,netns:d --load ping --rounds 3 --html mesh.html")]
+  wirepath fleet mesh --on netns:a,netns:b,netns:c,netns:d --load ping --rounds 3 --html mesh.html
+  wirepath fleet mesh --on netns:a,netns:b,netns:c,netns:d --watch --every 5m --metrics 9103")]
     Mesh(mesh::MeshArgs),
     /// Apply a plan in stages, each one proved first; roll back if it is worse (exit code 4)
     #[command(after_help = "\
@@ -134,11 +135,9 @@ fn lock_book(context: &Context) -> Result<Option<File>, Failure> {
 /// Ends the jobs of coordinators that were killed, and their leases.
 fn end_leftovers(book: &mut SqliteBook) -> Result<(), Failure> {
     for entry in book.entries(None)? {
-        if !entry.state.is_final() {
-            book.release(&entry.job.host, entry.job.fence)?;
-            let coordinator = Coordinator::new(entry.job.experiment.clone());
-            coordinator.cancel(book, "its coordinator ended")?;
-        }
+        book.release(&entry.job.host, entry.job.fence)?;
+        let coordinator = Coordinator::new(entry.job.experiment.clone());
+        coordinator.cancel(book, "its coordinator ended")?;
     }
     Ok(())
 }

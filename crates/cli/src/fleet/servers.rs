@@ -1,5 +1,6 @@
 //! The servers of a fleet as its coordinator and its collectors use them.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use fleet::postgres::PostgresArchive;
 use host::text::chain;
 
 use super::init::COORDINATOR;
+use super::keys::read_secret;
 use super::now_ms;
 use crate::exit::Failure;
 use crate::{console, signals};
@@ -34,7 +36,7 @@ impl Servers {
     /// Connects to the servers of a folder that `fleet init` wrote.
     pub(super) fn open(folder: &Path) -> Result<Servers, Failure> {
         let fleet = Fleet::read(folder).map_err(Failure::usage)?;
-        let seeds = Seeds::read(&folder.join(COORDINATOR)).map_err(Failure::usage)?;
+        let seeds = read_secret(&folder.join(COORDINATOR), Seeds::parse)?;
         let address = fleet.address(&seeds, ca_file(folder, &fleet)?);
         let archive = PostgresArchive::open(&fleet.database, fleet.database_ca.as_deref())?;
         let mut exchange = NatsExchange::core(&address, fleet.keyring(&seeds)?)?;
@@ -49,11 +51,11 @@ impl Servers {
                 "another `wirepath fleet prove` or `fleet rollout` runs on the same database; wait for it",
             ));
         }
-        for entry in self.archive.entries(None)? {
-            if !entry.state.is_final() {
-                let coordinator = Coordinator::new(entry.job.experiment.clone());
-                coordinator.cancel(&mut self.archive, "its coordinator ended")?;
-            }
+        let open = self.archive.entries(None)?;
+        let experiments: BTreeSet<&str> =
+            open.iter().map(|entry| entry.job.experiment.as_str()).collect();
+        for experiment in experiments {
+            Coordinator::new(experiment).cancel(&mut self.archive, "its coordinator ended")?;
         }
         Ok(())
     }

@@ -14,8 +14,8 @@ use crate::signals;
 
 /// Limit for a step that measures nothing.
 pub(super) const STEP_MAX: Duration = Duration::from_secs(60);
-/// Limit for one measurement, whose own limit is among its arguments.
-const MEASURE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Least limit for a step of a plan that is held.
+const HELD_MIN: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A host, and the places of what it keeps.
@@ -28,6 +28,15 @@ pub(super) struct Site<'a> {
     pub(super) state: Option<&'a Path>,
     /// Folder of results on this machine; `None` for that of the user.
     pub(super) data: Option<&'a Path>,
+    /// Limit for a step of a plan that is held: others must be asked again before they roll back.
+    pub(super) held_max: Duration,
+}
+
+/// Time in which a host must answer while its plan is held.
+///
+/// - `within`: time without contact after which it rolls back.
+pub(super) fn held_max(within: Duration) -> Duration {
+    (within / 3).clamp(HELD_MIN, STEP_MAX)
 }
 
 impl Site<'_> {
@@ -45,12 +54,17 @@ impl Site<'_> {
 
     fn run(&self, work: &Work, beat: &mut dyn FnMut()) -> Result<Answer, Failure> {
         let interrupted = || Answer::Silent("interrupted".into());
-        let limit = if work.measures() { MEASURE_MAX } else { STEP_MAX };
+        let limit = match work {
+            Work::Measure { arguments, .. } => experiment::limit(arguments),
+            Work::Extend { .. } | Work::Verify { .. } => self.held_max,
+            _ => STEP_MAX,
+        };
         let mut running = self.start(work)?;
         let (begun, mut beaten) = (Instant::now(), Instant::now());
         let mut is_told = false;
         while begun.elapsed() < limit {
-            if let Some(ended) = running.wait(LOOK)? {
+            let look = if work.measures() { experiment::LOOK } else { LOOK };
+            if let Some(ended) = running.wait(look)? {
                 return Ok(if is_told { interrupted() } else { self.answer(work, &ended) });
             }
             if work.measures() && signals::stop_requested() && !is_told {

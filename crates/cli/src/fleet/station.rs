@@ -10,7 +10,7 @@ use host::exclusive::ExclusiveLock;
 use super::allowed::{self, Task};
 use super::experiment::{self, Running};
 use super::hosts::Host;
-use super::site::{Site, end_waiting};
+use super::site::{STEP_MAX, Site, end_waiting};
 use super::work::Work;
 use crate::{console, signals};
 
@@ -86,8 +86,13 @@ impl Station {
             Ok(lock) => lock,
             Err(why) => return Answer::Failed(why),
         };
-        let site =
-            Site { host: &Host::This, ssh_options: &[], state: None, data: self.data.as_deref() };
+        let site = Site {
+            host: &Host::This,
+            ssh_options: &[],
+            state: None,
+            data: self.data.as_deref(),
+            held_max: STEP_MAX,
+        };
         if let Work::Apply { .. } = work {
             let (answer, running) = site.apply(work, beat);
             // A plan that was refused leaves an earlier one as it is.

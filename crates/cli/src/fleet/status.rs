@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clap::Args;
 use fleet::book::{self, Archive, Entry, SqliteBook, State};
-use fleet::rollout::{Ledger, Row, SqliteLedger, is_step};
+use fleet::rollout::{Ledger, Row, SqliteLedger};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -100,11 +100,10 @@ fn of_agents(context: &Context, folder: &Path) -> Result<(), Failure> {
     let running = servers.archive.has_coordinator()?;
     let experiments = read(&mut servers.archive)?;
     let now_ms = servers.now_ms();
-    let mut hosts = Vec::new();
-    for host in servers.fleet.hosts.keys() {
-        let alive = servers.exchange.is_alive(host, now_ms)?;
-        hosts.push(HostDocument { host: host.clone(), alive });
-    }
+    let names: Vec<&str> = servers.fleet.hosts.keys().map(String::as_str).collect();
+    let alive = servers.exchange.are_alive(&names, now_ms)?;
+    let document = |(host, alive): (&str, bool)| HostDocument { host: host.into(), alive };
+    let hosts: Vec<HostDocument> = names.iter().copied().zip(alive).map(document).collect();
     let silent: Vec<&str> =
         hosts.iter().filter(|host| !host.alive).map(|host| host.host.as_str()).collect();
     let silent = silent.join(", ");
@@ -127,15 +126,13 @@ fn show(context: &Context, document: &Document) -> Result<(), Failure> {
 }
 
 fn read(book: &mut impl Archive) -> Result<Vec<Experiment>, Failure> {
-    let mut by_experiment: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
-    let of_experiments = |entry: &Entry| !is_step(&entry.job.experiment);
-    for entry in book.entries(None)?.into_iter().filter(of_experiments) {
-        by_experiment.entry(entry.job.experiment.clone()).or_default().push(entry);
-    }
     let mut found = Vec::new();
-    for (id, entries) in by_experiment.into_iter().rev().take(NEWEST) {
-        let rows = book.rows(&id)?;
-        let jobs = entries.iter().map(|entry| job(entry, &rows)).collect();
+    for id in book.newest(NEWEST as u32)? {
+        let (entries, rows) = (book.entries(Some(&id))?, book.rows(&id)?);
+        let rows: BTreeMap<&str, &book::Row> =
+            rows.iter().map(|row| (row.job.as_str(), row)).collect();
+        let jobs = entries.iter().map(|entry| job(entry, rows.get(&*entry.job.job).copied()));
+        let jobs = jobs.collect();
         found.push(Experiment { id, jobs });
     }
     Ok(found)
@@ -152,8 +149,7 @@ fn read_rollouts(file: &Path) -> Result<Vec<RolloutDocument>, Failure> {
     Ok(found)
 }
 
-fn job(entry: &Entry, rows: &[book::Row]) -> JobDocument {
-    let row = rows.iter().find(|row| row.job == entry.job.job);
+fn job(entry: &Entry, row: Option<&book::Row>) -> JobDocument {
     let why = row.filter(|row| row.state != State::Done).map(|row| row.body.clone());
     JobDocument {
         host: entry.job.host.clone(),

@@ -11,7 +11,8 @@ pub(crate) mod star;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -99,6 +100,17 @@ pub(crate) fn fail(command: Command, code: i32) -> String {
     let said = String::from_utf8(output.stderr).expect("text");
     assert!(!said.contains("panicked"), "{shown}: {said}");
     said
+}
+
+/// Body of the answer of the server whose address is in `said`.
+pub(crate) fn get(said: &str, path: &str) -> String {
+    let address = said.split("http://").nth(1).and_then(|rest| rest.split('/').next());
+    let address = address.expect("an address");
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer.split_once("\r\n\r\n").expect("a head").1.to_owned()
 }
 
 pub(crate) fn all_text(output: &Output) -> String {

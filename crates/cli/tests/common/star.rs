@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use sys::bpf::{Fault, FaultFilter, FaultSpec};
 use sys::netns::Netns;
 use sys::tap::Tap;
 
@@ -19,6 +20,8 @@ pub(crate) struct Star {
     pub(crate) hub: String,
     /// Wire of the slowed host.
     wire: Option<Wire>,
+    /// Both directions of the lossy link.
+    filters: Vec<FaultFilter>,
 }
 
 /// A wire between two TAP interfaces that holds frames back on their way to the host.
@@ -34,7 +37,7 @@ impl Star {
         let n = MADE.fetch_add(1, Ordering::Relaxed);
         let name = |end: &str| format!("wpf{}-{n}{end}", std::process::id());
         let names = (0..count).map(|at| name(&format!("h{at}"))).collect();
-        let mut star = Star { names, hub: name("hub"), wire: None };
+        let mut star = Star { names, hub: name("hub"), wire: None, filters: Vec::new() };
         for name in star.names.iter().chain([&star.hub]) {
             succeed(ip(&["netns", "add", name]));
             succeed(ip(&["-n", name, "link", "set", "lo", "up"]));
@@ -59,6 +62,36 @@ impl Star {
         star
     }
 
+    /// Gives two hosts a link of their own, beside the bridge, that loses every tenth datagram to `far`.
+    pub(crate) fn make_lossy(&mut self, near: usize, far: usize) {
+        for (host, other) in [(near, far), (far, near)] {
+            let (name, port) = (&self.names[host], format!("x{host}"));
+            let pair = ["link", "add", "lossy", "netns", name, "type", "veth", "peer", "name"];
+            succeed(ip(&[&pair[..], &[&port, "netns", &self.hub]].concat()));
+            succeed(ip(&["-n", name, "link", "set", "lossy", "up"]));
+            succeed(ip(&["-n", &self.hub, "link", "set", &port, "up"]));
+            let [own, to] = [host, other].map(|at| format!("10.79.0.{}", at + 1));
+            let route = ["route", "add", &to, "dev", "lossy", "src", &own];
+            succeed(ip(&[&["-n", name], &route[..]].concat()));
+        }
+        let lossy = FaultSpec {
+            udp_port: 9000,
+            drop: Some(Fault { every: 10, phase: 3 }),
+            ..FaultSpec::default()
+        };
+        let hub = Netns::open(format!("/run/netns/{}", self.hub)).expect("our namespace");
+        let attached = hub.run(|| {
+            let index = |at: usize| host::net::link_named(&format!("x{at}")).expect("ours").index;
+            let attach = |spec: &FaultSpec, from: usize, to: usize| {
+                let mut filter = FaultFilter::load(spec).expect("a filter");
+                filter.attach(index(from), index(to)).expect("Linux 6.6");
+                filter
+            };
+            vec![attach(&lossy, near, far), attach(&FaultSpec::default(), far, near)]
+        });
+        self.filters = attached.expect("the hub");
+    }
+
     /// The hosts as `--on` takes them.
     pub(crate) fn on(&self) -> String {
         self.names.iter().map(|name| format!("netns:{name}")).collect::<Vec<_>>().join(",")
@@ -71,6 +104,7 @@ impl Drop for Star {
             wire.stop.store(true, Ordering::Relaxed);
             wire.threads.drain(..).for_each(|thread| drop(thread.join()));
         }
+        self.filters.clear();
         for name in self.names.iter().chain([&self.hub]) {
             let _ = ip(&["netns", "delete", name]).output();
         }

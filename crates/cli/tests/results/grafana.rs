@@ -9,10 +9,11 @@ use crate::common::succeed;
 use serde_json::Value;
 
 /// Files that name the metrics of each prefix.
-const WRITERS: [(&str, &str); 5] = [
+const WRITERS: [(&str, &str); 6] = [
     ("wirepath_doctor_", "crates/cli/src/doctor/metrics.rs"),
     ("wirepath_explain_", "crates/cli/src/explain/metrics.rs"),
     ("wirepath_feed_", "crates/marketdata/src/listen/report/prometheus.rs"),
+    ("wirepath_mesh_", "crates/cli/src/fleet/mesh/metrics.rs"),
     ("wirepath_tunnel_", "crates/forward/src/run/live.rs"),
     ("wirepath_tunnel_", "crates/forward/src/run/keepalive.rs"),
 ];

@@ -50,7 +50,14 @@ impl Agent {
         Ok(Agent { host: host.into(), outbox })
     }
 
-    /// One turn: sends what is unconfirmed, and does the host's job if it is new.
+    /// A turn without a look for a job: a sign of life, and what is unconfirmed is sent.
+    pub fn tend(&mut self, exchange: &mut impl Exchange, now_ms: u64) -> Result<(), BookError> {
+        exchange.beat(&self.host, now_ms)?;
+        self.send(exchange)
+    }
+
+    /// One turn: sends what is unconfirmed, and does the host's job if it is new. Returns true if the job waits for the
+    /// end of another one's lease.
     ///
     /// - `measure`: does the work; the lease is held meanwhile.
     /// - `goes_on`: asked at every moment; false ends the turn there, as a kill would.
@@ -60,26 +67,25 @@ impl Agent {
         now_ms: u64,
         measure: impl FnOnce(&Job) -> Measured,
         mut goes_on: impl FnMut(Moment) -> bool,
-    ) -> Result<(), BookError> {
-        exchange.beat(&self.host, now_ms)?;
-        self.send(exchange)?;
-        let Some(job) = exchange.next(&self.host)? else { return Ok(()) };
+    ) -> Result<bool, BookError> {
+        self.tend(exchange, now_ms)?;
+        let Some(job) = exchange.next(&self.host)? else { return Ok(false) };
         if job.fence <= self.outbox.seen()? || now_ms > job.not_after_ms {
-            return Ok(());
+            return Ok(false);
         }
         if !exchange.lease(&self.host, job.fence, now_ms, now_ms + LEASE_MS)? {
-            return Ok(());
+            return Ok(true);
         }
         let mut report = self.accept(&job)?;
         exchange.report(&report)?;
         if !goes_on(Moment::Accepted) {
-            return Ok(());
+            return Ok(false);
         }
         report.state = State::Running;
         self.outbox.put(&report)?;
         exchange.report(&report)?;
         if !goes_on(Moment::Begun) {
-            return Ok(());
+            return Ok(false);
         }
         (report.state, report.body) = match measure(&job) {
             Measured::Done(body) => (State::Done, body),
@@ -92,7 +98,7 @@ impl Agent {
             exchange.report(&report)?;
             goes_on(Moment::Sent);
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Renews the lease of a running measurement, and gives a sign of life.

@@ -2,7 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use super::{ATTEMPTS_MAX, Archive, BookError, Entry, Event, Exchange, Report, Row, State};
+use super::{
+    ATTEMPTS_MAX, Archive, BookError, Entry, Event, Exchange, Report, Row, SILENCE_MS, State,
+};
+
+/// Time between two looks for silent hosts, milliseconds.
+const LOOK_MS: u64 = SILENCE_MS / 6;
+/// Reports in a batch from which on more may wait.
+const MANY: usize = 100;
+/// Batches of reports between two looks at the jobs.
+const BATCHES_MAX: usize = 20;
 
 /// Drives the jobs of one experiment. It holds nothing but a name: all else is in the archive, so a
 /// coordinator that was killed is replaced by another one.
@@ -11,12 +20,14 @@ pub struct Coordinator {
     experiment: String,
     /// Fences of the jobs that this coordinator has given; a new one gives open jobs again.
     given: BTreeSet<u64>,
+    /// Time of the latest look for silent hosts.
+    looked_ms: Option<u64>,
 }
 
 impl Coordinator {
     /// A coordinator of an experiment whose jobs are planned already.
     pub fn new(experiment: impl Into<String>) -> Self {
-        Coordinator { experiment: experiment.into(), given: BTreeSet::new() }
+        Coordinator { experiment: experiment.into(), given: BTreeSet::new(), looked_ms: None }
     }
 
     /// One turn; returns true once every job has ended.
@@ -26,16 +37,19 @@ impl Coordinator {
         archive: &mut impl Archive,
         now_ms: u64,
     ) -> Result<bool, BookError> {
-        for (number, report) in exchange.reports()? {
-            take(&report, exchange, archive)?;
-            exchange.acknowledge(number)?;
-        }
-        let mut busy = BTreeSet::new();
-        for entry in archive.entries(Some(&self.experiment))? {
-            self.drive(entry, &mut busy, exchange, archive, now_ms)?;
+        for _ in 0..BATCHES_MAX {
+            if collect(exchange, archive)? < MANY {
+                break;
+            }
         }
         let entries = archive.entries(Some(&self.experiment))?;
-        Ok(entries.iter().all(|entry| entry.state.is_final()))
+        if entries.iter().all(|entry| entry.state.is_final()) {
+            return Ok(true);
+        }
+        let silent = self.silent(&entries, exchange, now_ms)?;
+        let due = self.due(&entries, &silent, archive, now_ms)?;
+        self.give(due, exchange, archive)?;
+        Ok(false)
     }
 
     /// Ends every open job as cancelled.
@@ -48,81 +62,99 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Gives, expires or gives up one job.
-    ///
-    /// - `busy`: hosts with an open job so far: each has one at a time.
-    fn drive(
+    /// Hosts that should work and give no sign of life. None between two looks.
+    fn silent<'a>(
         &mut self,
-        mut entry: Entry,
-        busy: &mut BTreeSet<String>,
+        entries: &'a [Entry],
         exchange: &mut impl Exchange,
+        now_ms: u64,
+    ) -> Result<BTreeSet<&'a str>, BookError> {
+        let is_early = |looked: u64| (looked..looked.saturating_add(LOOK_MS)).contains(&now_ms);
+        let at_work: Vec<&str> = entries
+            .iter()
+            .filter(|entry| is_at_work(entry))
+            .map(|of| of.job.host.as_str())
+            .collect();
+        if at_work.is_empty() || self.looked_ms.is_some_and(is_early) {
+            return Ok(BTreeSet::new());
+        }
+        self.looked_ms = Some(now_ms);
+        let alive = exchange.are_alive(&at_work, now_ms)?;
+        Ok(at_work.into_iter().zip(alive).filter(|(_, alive)| !alive).map(|of| of.0).collect())
+    }
+
+    /// Jobs to give: the first open one of each host. Those that expired or are lost are closed.
+    fn due<'a>(
+        &self,
+        entries: &'a [Entry],
+        silent: &BTreeSet<&str>,
         archive: &mut impl Archive,
         now_ms: u64,
-    ) -> Result<(), BookError> {
-        if entry.state.after(Event::Expire).is_some() && now_ms > entry.job.not_after_ms {
-            let row = row(&entry, State::Expired, "its time passed before a host took it");
-            return archive.close(&entry, &row).map(drop);
-        }
-        let is_lost = matches!(entry.state, State::Accepted | State::Running)
-            && !exchange.is_alive(&entry.job.host, now_ms)?;
-        if is_lost {
-            // The next attempt comes before later jobs of the host, whose fences would be larger.
-            busy.insert(entry.job.host.clone());
-            return give_up(&entry, archive, State::Lost, "its host fell silent");
-        }
-        if entry.state.is_final() || !busy.insert(entry.job.host.clone()) {
-            return Ok(());
-        }
-        if entry.state == State::Planned {
-            // The row first: a report of a job that is not in the book as given would change nothing.
-            match archive.give(&entry)? {
-                Some(given) => entry = given,
-                None => return Ok(()),
+    ) -> Result<Vec<&'a Entry>, BookError> {
+        let mut busy = BTreeSet::new();
+        let mut due = Vec::new();
+        for entry in entries.iter().filter(|entry| !entry.state.is_final()) {
+            let host = entry.job.host.as_str();
+            if entry.state.after(Event::Expire).is_some() && now_ms > entry.job.not_after_ms {
+                let row = row(entry, State::Expired, "its time passed before a host took it");
+                archive.close(entry, &row)?;
+            } else if is_at_work(entry) && silent.contains(host) {
+                // The next attempt comes before later jobs of the host, whose fences would be larger.
+                busy.insert(host);
+                lose(entry, archive)?;
+            } else if busy.insert(host) {
+                due.push(entry);
             }
         }
-        if entry.state == State::Given && self.given.insert(entry.job.fence) {
-            exchange.send(&entry.job)?;
-        }
+        Ok(due)
+    }
+
+    fn give(
+        &mut self,
+        due: Vec<&Entry>,
+        exchange: &mut impl Exchange,
+        archive: &mut impl Archive,
+    ) -> Result<(), BookError> {
+        let of = |state: State| due.iter().filter(move |entry| entry.state == state).copied();
+        let planned: Vec<Entry> = of(State::Planned).cloned().collect();
+        let is_new = |entry: &&Entry| !self.given.contains(&entry.job.fence);
+        let mut jobs: Vec<_> =
+            of(State::Given).filter(is_new).map(|entry| entry.job.clone()).collect();
+        // The rows first: a report of a job that is not in the book as given would change nothing.
+        jobs.extend(archive.give(&planned)?.into_iter().map(|entry| entry.job));
+        exchange.send(&jobs)?;
+        self.given.extend(jobs.iter().map(|job| job.fence));
         Ok(())
     }
 }
 
-/// Enters a report of any experiment into the book, and confirms its end.
-fn take(
-    report: &Report,
+/// Enters a batch of reports of any experiment into the book, and confirms their ends. Returns its length.
+pub fn collect(
     exchange: &mut impl Exchange,
     archive: &mut impl Archive,
-) -> Result<(), BookError> {
-    let is_of = |entry: &Entry| entry.job.fence == report.fence && entry.job.host == report.host;
-    let entry = archive.entry(&report.job)?.filter(is_of);
-    let is_end = !matches!(report.state, State::Accepted | State::Running);
-    if let Some(entry) = entry.filter(|entry| !entry.state.is_final()) {
-        match report.state {
-            State::Accepted => drop(archive.step(&entry, Event::Accept)?),
-            State::Running => drop(archive.step(&entry, Event::Begin)?),
-            State::Interrupted => {
-                give_up(&entry, archive, State::Interrupted, &report.body)?;
-            }
-            state => drop(archive.close(&entry, &row(&entry, state, &report.body))?),
-        }
+) -> Result<usize, BookError> {
+    let (numbers, reports): (Vec<i64>, Vec<Report>) = exchange.reports()?.into_iter().unzip();
+    if reports.is_empty() {
+        return Ok(0);
     }
-    // A report of an older fence, or of a job that has ended, changes nothing; its agent may forget it.
-    if is_end {
-        exchange.confirm(report.fence)?;
-    }
-    Ok(())
+    archive.store(&reports)?;
+    // One that changes nothing, too: its agent may forget it.
+    let is_end = |of: &&Report| !matches!(of.state, State::Accepted | State::Running);
+    let ends: Vec<u64> = reports.iter().filter(is_end).map(|report| report.fence).collect();
+    exchange.confirm(&ends)?;
+    exchange.acknowledge(&numbers)?;
+    Ok(reports.len())
 }
 
-/// Plans another attempt, or ends the job after the last one.
-fn give_up(
-    entry: &Entry,
-    archive: &mut impl Archive,
-    state: State,
-    why: &str,
-) -> Result<(), BookError> {
+fn is_at_work(entry: &Entry) -> bool {
+    matches!(entry.state, State::Accepted | State::Running)
+}
+
+/// Plans another attempt of a job whose host is silent, or ends it after the last one.
+fn lose(entry: &Entry, archive: &mut impl Archive) -> Result<(), BookError> {
     match entry.job.attempt < ATTEMPTS_MAX {
         true => archive.again(entry).map(drop),
-        false => archive.close(entry, &row(entry, state, why)).map(drop),
+        false => archive.close(entry, &row(entry, State::Lost, "its host fell silent")).map(drop),
     }
 }
 

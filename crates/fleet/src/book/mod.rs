@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 pub use agent::{Agent, Measured, Moment};
-pub use coordinator::Coordinator;
+pub use coordinator::{Coordinator, collect};
 pub use outbox::Outbox;
 pub use sqlite::SqliteBook;
 pub use state::{Event, State};
@@ -172,18 +172,18 @@ pub struct Row {
 
 /// Carries jobs and reports. Delivery is at least once, or not at all; the books correct both.
 pub trait Exchange {
-    /// Sets the job that a host should do now, in place of an earlier one.
-    fn send(&mut self, job: &Job) -> Result<(), BookError>;
+    /// Sets the jobs that hosts should do now, in place of earlier ones; one a host.
+    fn send(&mut self, jobs: &[Job]) -> Result<(), BookError>;
     /// The job that a host should do now.
     fn next(&mut self, host: &str) -> Result<Option<Job>, BookError>;
     /// Sends a report; it may arrive more than once.
     fn report(&mut self, report: &Report) -> Result<(), BookError>;
     /// Reports that were not acknowledged, oldest first, with a number each.
     fn reports(&mut self) -> Result<Vec<(i64, Report)>, BookError>;
-    /// Drops a report.
-    fn acknowledge(&mut self, number: i64) -> Result<(), BookError>;
-    /// Tells an agent that the report of this fence is in the archive.
-    fn confirm(&mut self, fence: u64) -> Result<(), BookError>;
+    /// Drops reports.
+    fn acknowledge(&mut self, numbers: &[i64]) -> Result<(), BookError>;
+    /// Tells agents that the reports of these fences are in the archive.
+    fn confirm(&mut self, fences: &[u64]) -> Result<(), BookError>;
     /// True if the report of this fence is in the archive.
     fn is_confirmed(&mut self, fence: u64) -> Result<bool, BookError>;
     /// Takes or renews the right to measure on a host; false if another fence has it.
@@ -198,8 +198,8 @@ pub trait Exchange {
     fn release(&mut self, host: &str, fence: u64) -> Result<(), BookError>;
     /// Records a sign of life of a host.
     fn beat(&mut self, host: &str, now_ms: u64) -> Result<(), BookError>;
-    /// True if a host gave a sign of life within [`SILENCE_MS`], or has a lease.
-    fn is_alive(&mut self, host: &str, now_ms: u64) -> Result<bool, BookError>;
+    /// For each host, true if it gave a sign of life within [`SILENCE_MS`], or has a lease.
+    fn are_alive(&mut self, hosts: &[&str], now_ms: u64) -> Result<Vec<bool>, BookError>;
 }
 
 /// The book of jobs. Every step names the state and the fence that it expects, so a coordinator that was
@@ -207,21 +207,22 @@ pub trait Exchange {
 pub trait Archive {
     /// Enters jobs as planned, without a fence; jobs that are there already stay as they are.
     fn plan(&mut self, jobs: &[Job]) -> Result<(), BookError>;
-    /// Moves a job on by an event that [`State::after`] allows; false if state or fence differ.
-    fn step(&mut self, entry: &Entry, event: Event) -> Result<bool, BookError>;
-    /// Moves a planned job on to given, with a new fence; returns it, or `None` if state or fence differ.
+    /// Moves planned jobs on to given, each with a new fence; returns those whose state and fence were as expected.
     ///
     /// A host takes only jobs with a larger fence than any before, so a fence begins when its job is given.
-    fn give(&mut self, entry: &Entry) -> Result<Option<Entry>, BookError>;
+    fn give(&mut self, planned: &[Entry]) -> Result<Vec<Entry>, BookError>;
+    /// Enters reports. One of an older fence, or of a job that has ended, changes nothing; one that is entered again
+    /// neither. All are on disk when this returns.
+    fn store(&mut self, reports: &[Report]) -> Result<(), BookError>;
     /// Plans the next attempt, whose earlier fence is void; false if state or fence differ.
     fn again(&mut self, entry: &Entry) -> Result<bool, BookError>;
     /// Ends a job: writes its row and its last state together; false if state or fence differ, so that a job
     /// has one row.
     fn close(&mut self, entry: &Entry, row: &Row) -> Result<bool, BookError>;
-    /// The job of a name.
-    fn entry(&mut self, job: &str) -> Result<Option<Entry>, BookError>;
-    /// All jobs of an experiment, or of all experiments, in the order of their plan.
+    /// All jobs of an experiment, or the open ones of all experiments, in the order of their plan.
     fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<Entry>, BookError>;
+    /// Names of experiments that are no steps of roll-outs, the last ones by name first.
+    fn newest(&mut self, count: u32) -> Result<Vec<String>, BookError>;
     /// Ends of an experiment's jobs.
     fn rows(&mut self, experiment: &str) -> Result<Vec<Row>, BookError>;
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Row as SqlRow, TransactionBehavior, params};
 
-use super::{Archive, BookError, Entry, Event, Exchange, Job, Report, Row, SILENCE_MS, State};
+use super::{
+    ATTEMPTS_MAX, Archive, BookError, Entry, Event, Exchange, Job, Report, Row, SILENCE_MS, State,
+};
 
 /// Time limit for waiting on another writer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -132,9 +134,10 @@ fn number(value: u64) -> i64 {
 }
 
 impl Exchange for SqliteBook {
-    fn send(&mut self, job: &Job) -> Result<(), BookError> {
+    fn send(&mut self, jobs: &[Job]) -> Result<(), BookError> {
         let sql = "INSERT INTO given VALUES (?1, ?2) ON CONFLICT (host) DO UPDATE SET job = ?2";
-        self.execute("giving a job", sql, params![job.host, json(job)]).map(drop)
+        let send = |job: &Job| self.execute("giving a job", sql, params![job.host, json(job)]);
+        jobs.iter().try_for_each(|job| send(job).map(drop))
     }
 
     fn next(&mut self, host: &str) -> Result<Option<Job>, BookError> {
@@ -163,14 +166,16 @@ impl Exchange for SqliteBook {
         found.into_iter().map(|(n, text)| Ok((n, self.read("report", &text)?))).collect()
     }
 
-    fn acknowledge(&mut self, number: i64) -> Result<(), BookError> {
+    fn acknowledge(&mut self, numbers: &[i64]) -> Result<(), BookError> {
         let sql = "DELETE FROM reports WHERE number = ?1";
-        self.execute("dropping a report", sql, [number]).map(drop)
+        let drop_one = |number: &i64| self.execute("dropping a report", sql, [number]);
+        numbers.iter().try_for_each(|number| drop_one(number).map(drop))
     }
 
-    fn confirm(&mut self, fence: u64) -> Result<(), BookError> {
+    fn confirm(&mut self, fences: &[u64]) -> Result<(), BookError> {
         let sql = "INSERT OR IGNORE INTO confirmed VALUES (?1)";
-        self.execute("confirming a report", sql, [number(fence)]).map(drop)
+        let confirm = |fence: &u64| self.execute("confirming a report", sql, [number(*fence)]);
+        fences.iter().try_for_each(|fence| confirm(fence).map(drop))
     }
 
     fn is_confirmed(&mut self, fence: u64) -> Result<bool, BookError> {
@@ -202,13 +207,60 @@ impl Exchange for SqliteBook {
         self.execute("a sign of life", sql, params![host, number(now_ms)]).map(drop)
     }
 
-    fn is_alive(&mut self, host: &str, now_ms: u64) -> Result<bool, BookError> {
+    fn are_alive(&mut self, hosts: &[&str], now_ms: u64) -> Result<Vec<bool>, BookError> {
+        hosts.iter().map(|host| self.is_alive(host, now_ms)).collect()
+    }
+}
+
+impl SqliteBook {
+    fn is_alive(&self, host: &str, now_ms: u64) -> Result<bool, BookError> {
         let sql = "SELECT 1 FROM alive WHERE host = ?1 AND at_ms >= ?2
                    UNION SELECT 1 FROM leases WHERE host = ?1 AND until_ms >= ?3";
         let since = number(now_ms.saturating_sub(SILENCE_MS));
         let values = params![host, since, number(now_ms)];
         let found = self.connection.query_row(sql, values, |_| Ok(())).optional();
         found.map(|found| found.is_some()).map_err(self.sqlite("reading a sign of life"))
+    }
+}
+
+impl SqliteBook {
+    fn give_one(&self, entry: &Entry) -> Result<Option<Entry>, BookError> {
+        let fence = self.new_fence()?;
+        let Some(next) = entry.state.after(Event::Give) else { return Ok(None) };
+        let sql =
+            "UPDATE jobs SET state = ?1, fence = ?2 WHERE job = ?3 AND state = ?4 AND fence = ?5";
+        let old = number(entry.job.fence);
+        let values = params![next.name(), number(fence), entry.job.job, entry.state.name(), old];
+        let moved = self.execute("giving a job", sql, values)? == 1;
+        Ok(moved.then(|| Entry { job: Job { fence, ..entry.job.clone() }, state: next }))
+    }
+
+    fn enter(&mut self, report: &Report) -> Result<(), BookError> {
+        let found = self.select("WHERE job = ?1", Some(&report.job))?.pop();
+        let is_of = |of: &Entry| of.job.fence == report.fence && of.job.host == report.host;
+        let Some(entry) = found.filter(is_of).filter(|entry| !entry.state.is_final()) else {
+            return Ok(());
+        };
+        let attempt = entry.job.attempt;
+        match report.state {
+            State::Accepted => self.step(&entry, Event::Accept).map(drop),
+            State::Running => self.step(&entry, Event::Begin).map(drop),
+            State::Interrupted if attempt < ATTEMPTS_MAX => self.again(&entry).map(drop),
+            state => {
+                let (job, host) = (report.job.clone(), report.host.clone());
+                let row = Row { job, host, attempt, state, body: report.body.clone() };
+                self.close(&entry, &row).map(drop)
+            }
+        }
+    }
+
+    /// Moves a job on by an event that [`State::after`] allows; false if state or fence differ.
+    fn step(&self, entry: &Entry, event: Event) -> Result<bool, BookError> {
+        let Some(next) = entry.state.after(event) else { return Ok(false) };
+        let sql = "UPDATE jobs SET state = ?1 WHERE job = ?2 AND state = ?3 AND fence = ?4";
+        let fence = number(entry.job.fence);
+        let values = params![next.name(), entry.job.job, entry.state.name(), fence];
+        Ok(self.execute("moving a job on", sql, values)? == 1)
     }
 }
 
@@ -231,23 +283,16 @@ impl Archive for SqliteBook {
         Ok(())
     }
 
-    fn step(&mut self, entry: &Entry, event: Event) -> Result<bool, BookError> {
-        let Some(next) = entry.state.after(event) else { return Ok(false) };
-        let sql = "UPDATE jobs SET state = ?1 WHERE job = ?2 AND state = ?3 AND fence = ?4";
-        let fence = number(entry.job.fence);
-        let values = params![next.name(), entry.job.job, entry.state.name(), fence];
-        Ok(self.execute("moving a job on", sql, values)? == 1)
+    fn give(&mut self, planned: &[Entry]) -> Result<Vec<Entry>, BookError> {
+        let mut given = Vec::new();
+        for entry in planned {
+            given.extend(self.give_one(entry)?);
+        }
+        Ok(given)
     }
 
-    fn give(&mut self, entry: &Entry) -> Result<Option<Entry>, BookError> {
-        let fence = self.new_fence()?;
-        let Some(next) = entry.state.after(Event::Give) else { return Ok(None) };
-        let sql =
-            "UPDATE jobs SET state = ?1, fence = ?2 WHERE job = ?3 AND state = ?4 AND fence = ?5";
-        let old = number(entry.job.fence);
-        let values = params![next.name(), number(fence), entry.job.job, entry.state.name(), old];
-        let moved = self.execute("giving a job", sql, values)? == 1;
-        Ok(moved.then(|| Entry { job: Job { fence, ..entry.job.clone() }, state: next }))
+    fn store(&mut self, reports: &[Report]) -> Result<(), BookError> {
+        reports.iter().try_for_each(|report| self.enter(report))
     }
 
     fn again(&mut self, entry: &Entry) -> Result<bool, BookError> {
@@ -289,15 +334,22 @@ impl Archive for SqliteBook {
         Ok(true)
     }
 
-    fn entry(&mut self, job: &str) -> Result<Option<Entry>, BookError> {
-        Ok(self.select("WHERE job = ?1", Some(job))?.pop())
-    }
-
     fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<Entry>, BookError> {
         match experiment {
             Some(_) => self.select("WHERE experiment = ?1", experiment),
-            None => self.select("", None),
+            None => {
+                self.select("WHERE state NOT IN ('stored', 'expired', 'lost', 'cancelled')", None)
+            }
         }
+    }
+
+    fn newest(&mut self, count: u32) -> Result<Vec<String>, BookError> {
+        let doing = self.sqlite("reading experiments");
+        let sql = "SELECT DISTINCT experiment FROM jobs WHERE instr(experiment, '.') = 0
+                   ORDER BY experiment DESC LIMIT ?1";
+        let mut statement = self.connection.prepare(sql).map_err(&doing)?;
+        let found = statement.query_map([count], |row| row.get(0)).map_err(&doing)?;
+        found.collect::<Result<_, _>>().map_err(&doing)
     }
 
     fn rows(&mut self, experiment: &str) -> Result<Vec<Row>, BookError> {

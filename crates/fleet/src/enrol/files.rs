@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -13,7 +13,7 @@ use super::{Enrolment, Fleet, VERSION, is_host_name};
 use crate::keys::{KeyError, PublicKeys, Seeds};
 
 /// Length of a file, bytes.
-const FILE_MAX: u64 = 64 * 1024 * 1024;
+pub const FILE_MAX: u64 = 64 * 1024 * 1024;
 
 /// A file of a fleet that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -37,12 +37,6 @@ pub enum EnrolError {
         /// Detail.
         why: String,
     },
-    /// A secret that other users can read.
-    #[error("{} can be read by other users: chmod 600 it", path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-    },
     /// A line of the list of hosts.
     #[error("{} line {line}: {why}", path.display())]
     Line {
@@ -62,7 +56,11 @@ impl Fleet {
     /// Reads `fleet.json` of a folder.
     pub fn read(folder: &Path) -> Result<Fleet, EnrolError> {
         let path = folder.join("fleet.json");
-        let fleet: Fleet = read(&path, false)?;
+        let failed = |source| EnrolError::File { path: path.clone(), doing: "read", source };
+        let mut text = String::new();
+        let file = File::open(&path).map_err(failed)?;
+        file.take(FILE_MAX).read_to_string(&mut text).map_err(failed)?;
+        let fleet: Fleet = parse(&path, &text)?;
         check_version(&path, fleet.v)?;
         match fleet.hosts.keys().find(|host| !is_host_name(host)) {
             Some(host) => {
@@ -79,9 +77,11 @@ impl Fleet {
 }
 
 impl Seeds {
-    /// Reads secrets, which only their owner may be able to read.
-    pub fn read(path: &Path) -> Result<Seeds, EnrolError> {
-        read(path, true)
+    /// Reads secrets.
+    ///
+    /// - `path`: of the file with this text.
+    pub fn parse(path: &Path, text: &str) -> Result<Seeds, EnrolError> {
+        parse(path, text)
     }
 
     /// Writes secrets, readable by their owner alone.
@@ -92,8 +92,10 @@ impl Seeds {
 
 impl Enrolment {
     /// Reads the enrolment of a host.
-    pub fn read(path: &Path) -> Result<Enrolment, EnrolError> {
-        let enrolment: Enrolment = read(path, true)?;
+    ///
+    /// - `path`: of the file with this text.
+    pub fn parse(path: &Path, text: &str) -> Result<Enrolment, EnrolError> {
+        let enrolment: Enrolment = parse(path, text)?;
         check_version(path, enrolment.v)?;
         match is_host_name(&enrolment.host) {
             true => Ok(enrolment),
@@ -120,15 +122,8 @@ fn check_version(path: &Path, version: u32) -> Result<(), EnrolError> {
     }
 }
 
-fn read<T: DeserializeOwned>(path: &Path, is_secret: bool) -> Result<T, EnrolError> {
-    let failed = |source| EnrolError::File { path: path.to_owned(), doing: "read", source };
-    let file = File::open(path).map_err(failed)?;
-    if is_secret && file.metadata().map_err(failed)?.mode() & 0o077 != 0 {
-        return Err(EnrolError::Open { path: path.to_owned() });
-    }
-    let mut text = String::new();
-    file.take(FILE_MAX).read_to_string(&mut text).map_err(failed)?;
-    serde_json::from_str(&text)
+fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, EnrolError> {
+    serde_json::from_str(text)
         .map_err(|e| EnrolError::Content { path: path.to_owned(), why: e.to_string() })
 }
 
@@ -189,7 +184,7 @@ pub fn read_hosts(path: &Path) -> Result<BTreeMap<String, Option<PublicKeys>>, E
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::MetadataExt;
 
     use super::*;
 
@@ -220,14 +215,12 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_read_by_their_owner_alone() {
+    fn secrets_are_written_for_their_owner_alone() {
         let folder = tempfile::tempdir().unwrap();
         let seeds = Seeds::generate().unwrap();
         let path = folder.path().join("coordinator.json");
         seeds.write(&path).unwrap();
-        assert_eq!(Seeds::read(&path).unwrap(), seeds);
+        assert_eq!(Seeds::parse(&path, &fs::read_to_string(&path).unwrap()).unwrap(), seeds);
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(Seeds::read(&path).unwrap_err().to_string().contains("chmod 600"));
     }
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 pub use broker::configuration;
-pub use files::{EnrolError, read_hosts};
+pub use files::{EnrolError, FILE_MAX, read_hosts};
 
 use crate::keys::{KeyError, Keyring, PublicKeys, Seeds};
 use crate::nats::BrokerAddress;

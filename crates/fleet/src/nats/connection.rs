@@ -1,10 +1,12 @@
 //! A connection to a broker, used by one thread: asynchronous code runs only while a call waits for it.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_nats::header::{NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_TTL};
 use async_nats::{Client, ConnectOptions, HeaderMap, Message, Subscriber};
 use futures_util::StreamExt;
+use futures_util::future::try_join_all;
 use serde::Deserialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -17,6 +19,8 @@ use crate::book::BookError;
 /// Any error of the client.
 pub(super) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
+/// Requests at the same time.
+const AT_ONCE: usize = 256;
 /// Time limit of one operation.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// More than the largest batch: the client drops messages silently beyond it.
@@ -37,6 +41,8 @@ pub(super) struct Connection {
     runtime: Runtime,
     client: Client,
     server: String,
+    /// Times that the client had connected when it was last asked.
+    connects: u64,
 }
 
 #[derive(Deserialize)]
@@ -77,7 +83,7 @@ impl Connection {
             .block_on(async { timeout(PATIENCE, options.connect(urls)).await })
             .map_err(|_| failed("no answer in 10 s".into()))?
             .map_err(|e| failed(e.into()))?;
-        Ok(Connection { runtime, client, server })
+        Ok(Connection { runtime, client, server, connects: 1 })
     }
 
     /// Runs an operation to its end, at most for [`PATIENCE`].
@@ -90,6 +96,12 @@ impl Connection {
         let ended = self.runtime.block_on(limited);
         let result = ended.unwrap_or_else(|_| Err("no answer in 10 s".into()));
         result.map_err(|source| BookError::Broker { server: self.server.clone(), doing, source })
+    }
+
+    /// True if the connection was lost and made again since the last call.
+    pub(super) fn was_renewed(&mut self) -> bool {
+        let connects = self.client.statistics().connects.load(Ordering::Relaxed);
+        std::mem::replace(&mut self.connects, connects) < connects
     }
 
     pub(super) fn server(&self) -> &str {
@@ -125,9 +137,17 @@ impl Connection {
         self.runtime.block_on(tokio::time::sleep(limit));
     }
 
-    /// Stores a message in the stream of its subject.
-    pub(super) fn publish(&self, subject: &str, payload: Vec<u8>) -> Result<(), BookError> {
-        self.store(subject, HeaderMap::new(), payload).map(drop)
+    /// Stores messages in the streams of their subjects, many at the same time.
+    pub(super) fn publish(&self, messages: &[(String, Vec<u8>)]) -> Result<(), BookError> {
+        for part in messages.chunks(AT_ONCE) {
+            self.run("storing messages", async |client| {
+                let store = |(subject, payload): &(String, Vec<u8>)| {
+                    store(client, subject.clone(), HeaderMap::new(), payload.clone())
+                };
+                try_join_all(part.iter().map(store)).await.map(drop)
+            })?;
+        }
+        Ok(())
     }
 
     /// Stores a message that ends after `ttl`, if the latest one of its subject is that of `expected`, 0 for none;
@@ -142,33 +162,40 @@ impl Connection {
         let mut headers = HeaderMap::new();
         headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected.to_string());
         headers.insert(NATS_MESSAGE_TTL, format!("{}s", ttl.as_secs().max(1)));
-        self.store(subject, headers, payload)
-    }
-
-    fn store(
-        &self,
-        subject: &str,
-        headers: HeaderMap,
-        payload: Vec<u8>,
-    ) -> Result<bool, BookError> {
         self.run("storing a message", async |client| {
-            let subject = subject.to_owned();
-            let answer = client.request_with_headers(subject, headers, payload.into()).await?;
-            let ack: PubAck = serde_json::from_slice(&answer.payload)?;
-            match ack.error {
-                None => Ok(true),
-                Some(error) if error.err_code == WRONG_LAST_SEQUENCE => Ok(false),
-                Some(error) => Err(error.description.into()),
-            }
+            store(client, subject.to_owned(), headers, payload).await
         })
     }
 
     /// The latest message of a subject of a stream.
-    pub(super) fn last(&self, stream: &str, subject: &str) -> Result<Option<Stored>, BookError> {
-        let api = format!("$JS.API.DIRECT.GET.{stream}.{subject}");
-        let got = self.run("reading a message", async |client| {
-            Ok(client.request(api, Vec::new().into()).await?)
-        })?;
+    pub(super) fn last(&self, stream: &str, subject: String) -> Result<Option<Stored>, BookError> {
+        Ok(self.last_of_each(stream, &[subject])?.pop().flatten())
+    }
+
+    /// The latest message of each subject of a stream, many at the same time.
+    pub(super) fn last_of_each(
+        &self,
+        stream: &str,
+        subjects: &[String],
+    ) -> Result<Vec<Option<Stored>>, BookError> {
+        let mut found = Vec::with_capacity(subjects.len());
+        for part in subjects.chunks(AT_ONCE) {
+            let got = self.run("reading messages", async |client| {
+                let get = |subject: &String| {
+                    let api = format!("$JS.API.DIRECT.GET.{stream}.{subject}");
+                    client.request(api, Vec::new().into())
+                };
+                Ok(try_join_all(part.iter().map(get)).await?)
+            })?;
+            for message in got {
+                found.push(self.read(message)?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Answer of a direct get; `None` if there is no message.
+    fn read(&self, got: Message) -> Result<Option<Stored>, BookError> {
         match got.status.map(|status| status.as_u16()) {
             None => self.stored(got).map(Some),
             Some(404) => Ok(None),
@@ -196,5 +223,21 @@ impl Connection {
         };
         let at_ms = u64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap_or(0);
         Ok(Stored { sequence, at_ms, payload: got.payload.to_vec() })
+    }
+}
+
+/// Stores a message in the stream of its subject; false if its latest message is not the expected one.
+async fn store(
+    client: &Client,
+    subject: String,
+    headers: HeaderMap,
+    payload: Vec<u8>,
+) -> Result<bool, Failure> {
+    let answer = client.request_with_headers(subject, headers, payload.into()).await?;
+    let ack: PubAck = serde_json::from_slice(&answer.payload)?;
+    match ack.error {
+        None => Ok(true),
+        Some(error) if error.err_code == WRONG_LAST_SEQUENCE => Ok(false),
+        Some(error) => Err(error.description.into()),
     }
 }

@@ -1,10 +1,12 @@
 //! [`Exchange`] over the streams.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream;
 use serde::{Deserialize, Serialize};
 
+use super::connection::Stored;
 use super::{Held, NatsExchange, Refusal, Sent, streams};
 use crate::book::{BookError, Exchange, Job, Report, SILENCE_MS};
 use crate::message::{open, seal};
@@ -25,6 +27,13 @@ const AHEAD_MS_MAX: u64 = 120_000;
 struct Lease {
     fence: u64,
     until_ms: u64,
+}
+
+impl Lease {
+    /// A lease is written by its host: one that cannot be read is none.
+    fn read(payload: &[u8]) -> Self {
+        serde_json::from_slice(payload).unwrap_or(Lease { fence: 0, until_ms: 0 })
+    }
 }
 
 impl Sent {
@@ -51,13 +60,8 @@ impl NatsExchange {
     }
 
     fn current_lease(&self, host: &str) -> Result<Option<(u64, Lease)>, BookError> {
-        let Some(stored) = self.connection.last("LEASE", &format!("wp.lease.{host}"))? else {
-            return Ok(None);
-        };
-        // A lease is written by its host: one that cannot be read is none.
-        let lease =
-            serde_json::from_slice(&stored.payload).unwrap_or(Lease { fence: 0, until_ms: 0 });
-        Ok(Some((stored.sequence, lease)))
+        let stored = self.connection.last("LEASE", format!("wp.lease.{host}"))?;
+        Ok(stored.map(|stored| (stored.sequence, Lease::read(&stored.payload))))
     }
 
     fn write_lease(&self, host: &str, lease: &Lease, expected: u64) -> Result<bool, BookError> {
@@ -86,21 +90,23 @@ impl NatsExchange {
 
     /// Acknowledges the reports among the refusals that were taken, once they are on record.
     pub fn drop_refused(&mut self) -> Result<(), BookError> {
-        for number in std::mem::take(&mut self.refused_numbers) {
-            self.acknowledge(number)?;
-        }
-        Ok(())
+        let numbers = std::mem::take(&mut self.refused_numbers);
+        self.acknowledge(&numbers)
     }
 }
 
 impl Exchange for NatsExchange {
-    fn send(&mut self, job: &Job) -> Result<(), BookError> {
-        let sealed = seal(&self.keys, job).map_err(|why| self.strange("job", why))?;
-        self.connection.publish(&format!("wp.job.{}", job.host), sealed)
+    fn send(&mut self, jobs: &[Job]) -> Result<(), BookError> {
+        let message = |job: &Job| {
+            let sealed = seal(&self.keys, job).map_err(|why| self.strange("job", why))?;
+            Ok((format!("wp.job.{}", job.host), sealed))
+        };
+        let messages: Result<Vec<_>, BookError> = jobs.iter().map(message).collect();
+        self.connection.publish(&messages?)
     }
 
     fn next(&mut self, host: &str) -> Result<Option<Job>, BookError> {
-        let Some(stored) = self.connection.last("JOBS", &format!("wp.job.{host}"))? else {
+        let Some(stored) = self.connection.last("JOBS", format!("wp.job.{host}"))? else {
             return Ok(None);
         };
         match open(&self.keys, host, &stored.payload) {
@@ -123,7 +129,7 @@ impl Exchange for NatsExchange {
             return Ok(());
         }
         let sealed = seal(&self.keys, report).map_err(|why| self.strange("report", why))?;
-        self.connection.publish(&format!("wp.result.{}", report.host), sealed)?;
+        self.connection.publish(&[(format!("wp.result.{}", report.host), sealed)])?;
         again(&mut self.sent, key);
         Ok(())
     }
@@ -135,18 +141,28 @@ impl Exchange for NatsExchange {
         Ok(messages.into_iter().filter_map(|message| self.hold(message)).collect())
     }
 
-    fn acknowledge(&mut self, number: i64) -> Result<(), BookError> {
-        let Some(held) = self.held.remove(&number) else { return Ok(()) };
-        self.connection
-            .run("acknowledging a report", async |_| Ok(held.message.double_ack().await?))
+    fn acknowledge(&mut self, numbers: &[i64]) -> Result<(), BookError> {
+        let held: Vec<Held> =
+            numbers.iter().filter_map(|number| self.held.remove(number)).collect();
+        let Some((last, others)) = held.split_last() else { return Ok(()) };
+        self.connection.run("acknowledging reports", async |_| {
+            for held in others {
+                held.message.ack().await?;
+            }
+            // The broker takes them in their order: its answer is one to all.
+            last.message.double_ack().await
+        })
     }
 
-    fn confirm(&mut self, fence: u64) -> Result<(), BookError> {
+    fn confirm(&mut self, fences: &[u64]) -> Result<(), BookError> {
+        let fences: BTreeSet<u64> = fences.iter().copied().collect();
         // Only to the host that reported it: a host could name the fence of another one.
-        for held in self.held.values().filter(|held| held.fence == Some(fence)) {
-            self.connection.publish(&format!("wp.stored.{}.{fence}", held.host), Vec::new())?;
-        }
-        Ok(())
+        let subject = |held: &Held| {
+            let fence = held.fence.filter(|fence| fences.contains(fence))?;
+            Some((format!("wp.stored.{}.{fence}", held.host), Vec::new()))
+        };
+        let messages: Vec<_> = self.held.values().filter_map(subject).collect();
+        self.connection.publish(&messages)
     }
 
     fn is_confirmed(&mut self, fence: u64) -> Result<bool, BookError> {
@@ -154,7 +170,7 @@ impl Exchange for NatsExchange {
             return Ok(false);
         }
         let found =
-            self.connection.last("STORED", &format!("wp.stored.{}.{fence}", self.host))?.is_some();
+            self.connection.last("STORED", format!("wp.stored.{}.{fence}", self.host))?.is_some();
         if found {
             self.confirmed.remove(&fence);
             self.sent.retain(|(sent, _), _| *sent != fence);
@@ -191,19 +207,28 @@ impl Exchange for NatsExchange {
 
     fn beat(&mut self, host: &str, now_ms: u64) -> Result<(), BookError> {
         host.clone_into(&mut self.host);
-        self.connection.publish(&format!("wp.hb.{host}"), now_ms.to_string().into_bytes())
+        self.connection.publish(&[(format!("wp.hb.{host}"), now_ms.to_string().into_bytes())])
     }
 
-    fn is_alive(&mut self, host: &str, now_ms: u64) -> Result<bool, BookError> {
-        let beat = self.connection.last("ALIVE", &format!("wp.hb.{host}"))?;
-        let at = beat.and_then(|beat| String::from_utf8(beat.payload).ok()?.parse::<u64>().ok());
+    fn are_alive(&mut self, hosts: &[&str], now_ms: u64) -> Result<Vec<bool>, BookError> {
         // Both are the word of the host: a time far ahead counts for nothing.
         let (early, late) =
             (now_ms.saturating_sub(SILENCE_MS), now_ms.saturating_add(AHEAD_MS_MAX));
-        if at.is_some_and(|at| (early..=late).contains(&at)) {
-            return Ok(true);
+        let is_recent = |beat: Option<Stored>| {
+            let at = beat.and_then(|beat| String::from_utf8(beat.payload).ok()?.parse().ok());
+            at.is_some_and(|at: u64| (early..=late).contains(&at))
+        };
+        let subjects: Vec<String> = hosts.iter().map(|host| format!("wp.hb.{host}")).collect();
+        let beats = self.connection.last_of_each("ALIVE", &subjects)?;
+        let mut alive: Vec<bool> = beats.into_iter().map(is_recent).collect();
+        let doubtful: Vec<usize> = (0..hosts.len()).filter(|at| !alive[*at]).collect();
+        let subjects: Vec<String> =
+            doubtful.iter().map(|at| format!("wp.lease.{}", hosts[*at])).collect();
+        let leases = self.connection.last_of_each("LEASE", &subjects)?;
+        for (at, lease) in doubtful.into_iter().zip(leases) {
+            let until_ms = lease.map(|lease| Lease::read(&lease.payload).until_ms);
+            alive[at] = until_ms.is_some_and(|until| (now_ms.max(1)..=late).contains(&until));
         }
-        let lease = self.current_lease(host)?;
-        Ok(lease.is_some_and(|(_, lease)| (now_ms.max(1)..=late).contains(&lease.until_ms)))
+        Ok(alive)
     }
 }

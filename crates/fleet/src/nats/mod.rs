@@ -122,11 +122,14 @@ impl NatsExchange {
         })
     }
 
-    /// Waits until a job may have arrived, or for `limit`; true if one may have. The connection is kept alive
-    /// meanwhile.
+    /// Waits until a job may have arrived, or for `limit`; true if one may have, by its message or because the
+    /// connection was made anew. It is kept alive meanwhile.
     pub fn wait(&mut self, limit: Duration) -> bool {
         match &mut self.jobs {
-            Some(jobs) => self.connection.next_within(jobs, limit),
+            Some(jobs) => {
+                let has_news = self.connection.next_within(jobs, limit);
+                self.connection.was_renewed() || has_news
+            }
             None => {
                 self.connection.idle(limit);
                 false
@@ -155,8 +158,9 @@ impl NatsExchange {
     ///
     /// - `name`: host, or another name for the sign of life by which it is measured.
     pub fn clock_offset_ms(&mut self, name: &str, now_ms: u64) -> Result<i64, BookError> {
-        self.connection.publish(&format!("wp.hb.{name}"), now_ms.to_string().into_bytes())?;
-        let stored = self.connection.last("ALIVE", &format!("wp.hb.{name}"))?;
+        let subject = format!("wp.hb.{name}");
+        self.connection.publish(&[(subject.clone(), now_ms.to_string().into_bytes())])?;
+        let stored = self.connection.last("ALIVE", subject)?;
         Ok(stored.map_or(0, |stored| stored.at_ms as i64 - now_ms as i64))
     }
 }

@@ -1,9 +1,12 @@
 //! [`Archive`] over the tables.
 
-use postgres::Row as SqlRow;
+use std::collections::BTreeMap;
 
-use super::{PostgresArchive, deflate, inflate};
-use crate::book::{Archive, BookError, Entry, Event, Job, Row, State, VERSION};
+use postgres::Row as SqlRow;
+use postgres::types::ToSql;
+
+use super::{PostgresArchive, batch, deflate, inflate};
+use crate::book::{Archive, BookError, Entry, Event, Job, Report, Row, State, VERSION};
 
 /// Numbers of PostgreSQL are signed.
 fn number(value: u64) -> i64 {
@@ -41,65 +44,63 @@ impl PostgresArchive {
         let state = State::of_name(&state).ok_or_else(|| self.strange("state", state))?;
         Ok(Entry { job, state })
     }
-
-    /// Moves a job on with a new fence; returns it, or `None` if state or fence differ.
-    fn renew(
-        &mut self,
-        doing: &'static str,
-        entry: &Entry,
-        next: State,
-        attempt: u32,
-    ) -> Result<Option<u64>, BookError> {
-        let old = number(entry.job.fence);
-        let attempt = attempt as i32;
-        let found = self.run(doing, |client| {
-            let sql = "UPDATE jobs SET state = $1, attempt = $2, fence = nextval('fences'), changed = now()
-                       WHERE job = $3 AND state = $4 AND fence = $5 RETURNING fence";
-            let values: [&(dyn postgres::types::ToSql + Sync); 5] =
-                [&next.name(), &attempt, &entry.job.job, &entry.state.name(), &old];
-            client.query_opt(sql, &values)?.map(|row| row.try_get::<_, i64>(0)).transpose()
-        })?;
-        Ok(found.map(i64::unsigned_abs))
-    }
 }
 
 impl Archive for PostgresArchive {
     fn plan(&mut self, jobs: &[Job]) -> Result<(), BookError> {
-        let args = |job: &Job| serde_json::to_string(&job.args).unwrap_or_default();
+        let args: Vec<String> =
+            jobs.iter().map(|job| serde_json::to_string(&job.args).unwrap_or_default()).collect();
+        let text = |of: fn(&Job) -> &str| jobs.iter().map(of).collect::<Vec<&str>>();
+        let (names, hosts) = (text(|job| &job.job), text(|job| &job.host));
+        let experiments = text(|job| &job.experiment);
+        let attempts: Vec<i32> = jobs.iter().map(|job| job.attempt as i32).collect();
+        let limits: Vec<i64> = jobs.iter().map(|job| number(job.not_after_ms)).collect();
         self.run("planning jobs", |client| {
-            let mut transaction = client.transaction()?;
-            for job in jobs {
-                let sql = "INSERT INTO jobs (job, experiment, host, state, attempt, fence, args, not_after_ms)
-                           VALUES ($1, $2, $3, 'planned', $4, 0, $5, $6) ON CONFLICT (job) DO NOTHING";
-                let (attempt, not_after_ms) = (job.attempt as i32, number(job.not_after_ms));
-                let values: [&(dyn postgres::types::ToSql + Sync); 6] =
-                    [&job.job, &job.experiment, &job.host, &attempt, &args(job), &not_after_ms];
-                transaction.execute(sql, &values)?;
-            }
-            transaction.commit()
+            let sql = "INSERT INTO jobs (job, experiment, host, state, attempt, fence, args, not_after_ms)
+                       SELECT job, experiment, host, 'planned', attempt, 0, args, not_after_ms
+                       FROM UNNEST($1::text[], $2::text[], $3::text[], $4::int[], $5::text[], $6::bigint[])
+                       WITH ORDINALITY AS new (job, experiment, host, attempt, args, not_after_ms, line)
+                       ORDER BY line ON CONFLICT (job) DO NOTHING";
+            let values: [&(dyn ToSql + Sync); 6] =
+                [&names, &experiments, &hosts, &attempts, &args, &limits];
+            client.execute(sql, &values).map(drop)
         })
     }
 
-    fn step(&mut self, entry: &Entry, event: Event) -> Result<bool, BookError> {
-        let Some(next) = entry.state.after(event) else { return Ok(false) };
-        let fence = number(entry.job.fence);
-        let moved = self.run("moving a job on", |client| {
-            let sql = "UPDATE jobs SET state = $1, changed = now() WHERE job = $2 AND state = $3 AND fence = $4";
-            client.execute(sql, &[&next.name(), &entry.job.job, &entry.state.name(), &fence])
+    fn give(&mut self, planned: &[Entry]) -> Result<Vec<Entry>, BookError> {
+        if planned.is_empty() {
+            return Ok(Vec::new());
+        }
+        let names: Vec<&str> = planned.iter().map(|entry| entry.job.job.as_str()).collect();
+        let old: Vec<i64> = planned.iter().map(|entry| number(entry.job.fence)).collect();
+        let fences: BTreeMap<String, i64> = self.run("giving jobs", |client| {
+            let sql = "UPDATE jobs SET state = 'given', fence = nextval('fences'), changed = now()
+                       FROM UNNEST($1::text[], $2::bigint[]) AS old (job, fence)
+                       WHERE jobs.job = old.job AND jobs.state = 'planned' AND jobs.fence = old.fence
+                       RETURNING jobs.job, jobs.fence";
+            let rows = client.query(sql, &[&names, &old])?;
+            rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
         })?;
-        Ok(moved == 1)
+        let given = planned.iter().filter_map(|entry| {
+            let fence = fences.get(&entry.job.job)?.unsigned_abs();
+            Some(Entry { job: Job { fence, ..entry.job.clone() }, state: State::Given })
+        });
+        Ok(given.collect())
     }
 
-    fn give(&mut self, entry: &Entry) -> Result<Option<Entry>, BookError> {
-        let Some(next) = entry.state.after(Event::Give) else { return Ok(None) };
-        let fence = self.renew("giving a job", entry, next, entry.job.attempt)?;
-        Ok(fence.map(|fence| Entry { job: Job { fence, ..entry.job.clone() }, state: next }))
+    fn store(&mut self, reports: &[Report]) -> Result<(), BookError> {
+        batch::store(self, reports)
     }
 
     fn again(&mut self, entry: &Entry) -> Result<bool, BookError> {
         let Some(next) = entry.state.after(Event::Again) else { return Ok(false) };
-        let attempt = entry.job.attempt.saturating_add(1);
-        Ok(self.renew("planning another attempt", entry, next, attempt)?.is_some())
+        let old = number(entry.job.fence);
+        let moved = self.run("planning another attempt", |client| {
+            let sql = "UPDATE jobs SET state = $1, attempt = attempt + 1, fence = nextval('fences'), changed = now()
+                       WHERE job = $2 AND state = $3 AND fence = $4";
+            client.execute(sql, &[&next.name(), &entry.job.job, &entry.state.name(), &old])
+        })?;
+        Ok(moved == 1)
     }
 
     fn close(&mut self, entry: &Entry, row: &Row) -> Result<bool, BookError> {
@@ -129,15 +130,22 @@ impl Archive for PostgresArchive {
         })
     }
 
-    fn entry(&mut self, job: &str) -> Result<Option<Entry>, BookError> {
-        Ok(self.select("WHERE job = $1", Some(job))?.pop())
-    }
-
     fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<Entry>, BookError> {
         match experiment {
             Some(_) => self.select("WHERE experiment = $1", experiment),
-            None => self.select("", None),
+            None => {
+                self.select("WHERE state NOT IN ('stored', 'expired', 'lost', 'cancelled')", None)
+            }
         }
+    }
+
+    fn newest(&mut self, count: u32) -> Result<Vec<String>, BookError> {
+        self.run("reading experiments", |client| {
+            let sql = "SELECT experiment FROM jobs WHERE strpos(experiment, '.') = 0
+                       GROUP BY experiment ORDER BY experiment DESC LIMIT $1";
+            let rows = client.query(sql, &[&i64::from(count)])?;
+            rows.iter().map(|row| row.try_get(0)).collect()
+        })
     }
 
     fn rows(&mut self, experiment: &str) -> Result<Vec<Row>, BookError> {

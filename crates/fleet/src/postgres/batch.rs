@@ -51,26 +51,23 @@ const STORED: &str = "
 const SEEN: &str = "
     UPDATE hosts SET seen = now() FROM (SELECT DISTINCT host FROM incoming) AS of WHERE hosts.host = of.host";
 
-impl PostgresArchive {
-    /// Enters reports into the book. A report of an older fence, or of a job that has ended, changes nothing; one
-    /// that is entered again neither. All are on disk when this returns.
-    pub fn store(&mut self, reports: &[Report]) -> Result<(), BookError> {
-        self.run("storing reports", |client| {
-            client.batch_execute(INCOMING)?;
-            let mut transaction = client.transaction()?;
-            copy(&mut transaction, reports)?;
-            let attempts_max = ATTEMPTS_MAX as i32;
-            transaction.batch_execute(CHOOSE)?;
-            transaction.execute(BEGUN, &[])?;
-            transaction.execute(AGAIN, &[&attempts_max])?;
-            transaction.execute("SELECT wirepath_today()", &[])?;
-            transaction.execute(KEYS, &[&attempts_max])?;
-            transaction.execute(OUTCOMES, &[])?;
-            transaction.execute(STORED, &[])?;
-            transaction.execute(SEEN, &[])?;
-            transaction.commit()
-        })
-    }
+/// Enters reports into the book in one transaction.
+pub(super) fn store(archive: &mut PostgresArchive, reports: &[Report]) -> Result<(), BookError> {
+    archive.run("storing reports", |client| {
+        client.batch_execute(INCOMING)?;
+        let mut transaction = client.transaction()?;
+        copy(&mut transaction, reports)?;
+        let attempts_max = ATTEMPTS_MAX as i32;
+        transaction.batch_execute(CHOOSE)?;
+        transaction.execute(BEGUN, &[])?;
+        transaction.execute(AGAIN, &[&attempts_max])?;
+        transaction.execute("SELECT wirepath_today()", &[])?;
+        transaction.execute(KEYS, &[&attempts_max])?;
+        transaction.execute(OUTCOMES, &[])?;
+        transaction.execute(STORED, &[])?;
+        transaction.execute(SEEN, &[])?;
+        transaction.commit()
+    })
 }
 
 fn copy(transaction: &mut Transaction<'_>, reports: &[Report]) -> Result<(), Error> {
@@ -91,7 +88,8 @@ fn copy(transaction: &mut Transaction<'_>, reports: &[Report]) -> Result<(), Err
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |of: u8| char::from(b"0123456789abcdef"[usize::from(of)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// Text of a column; PostgreSQL has none with a zero byte.

@@ -6,11 +6,11 @@ mod ledger;
 mod tls;
 
 use std::io::{Read, Write};
+use std::time::Duration;
 
 use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
-use postgres::error::SqlState;
 use postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -23,6 +23,12 @@ pub const SCHEMA: &str = include_str!("schema.sql");
 
 /// Length of a stored result after it is inflated, bytes.
 const BODY_MAX: u64 = 64 * 1024 * 1024;
+
+/// Time after which a connection that answers no more is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Limits of the server; options of the address come after them.
+const LIMITS: &str =
+    "-c lock_timeout=30s -c statement_timeout=60s -c idle_in_transaction_session_timeout=60s";
 
 /// Advisory lock of the one coordinator.
 const COORDINATOR: i64 = 0x7769_7265;
@@ -53,7 +59,11 @@ impl PostgresArchive {
         if let Ok(password) = std::env::var("PGPASSWORD") {
             config.password(password);
         }
-        config.connect_timeout(std::time::Duration::from_secs(10));
+        config.connect_timeout(Duration::from_secs(10));
+        // A connection that answers no more, and a lock of a process that was stopped, end in an error.
+        config.tcp_user_timeout(PATIENCE).keepalives_idle(PATIENCE);
+        let options = format!("{LIMITS} {}", config.get_options().unwrap_or_default());
+        config.options(&options);
         config.application_name("wirepath");
         let client = connect(&config, tls.as_ref(), &server)?;
         Ok(PostgresArchive { client, config, tls, server })
@@ -151,22 +161,6 @@ fn connect(
         doing: "connecting",
         source,
     })
-}
-
-/// True if a database refuses because it starts or stops, or cannot be reached: it may be tried again.
-pub fn is_passing(error: &BookError) -> bool {
-    let BookError::Database { source, .. } = error else { return false };
-    match source.code() {
-        None => true,
-        Some(code) => [
-            SqlState::ADMIN_SHUTDOWN,
-            SqlState::CRASH_SHUTDOWN,
-            SqlState::CANNOT_CONNECT_NOW,
-            SqlState::TOO_MANY_CONNECTIONS,
-            SqlState::DISK_FULL,
-        ]
-        .contains(code),
-    }
 }
 
 fn deflate(text: &str) -> Vec<u8> {

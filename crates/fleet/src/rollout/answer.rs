@@ -25,7 +25,7 @@ const CANARY_MAX: usize = model::pool::HOSTS_MIN - 1;
 
 /// Number of silent hosts that a stage of so many hosts can do without: none of a canary, otherwise one or
 /// 2 %.
-pub fn silent_max(hosts: usize) -> usize {
+pub(super) fn silent_max(hosts: usize) -> usize {
     match hosts {
         0..=CANARY_MAX => 0,
         _ => (hosts / 50).max(1),
@@ -65,6 +65,44 @@ pub(super) fn judge(
     Ok(silent.into_iter().map(|(host, _)| host).collect())
 }
 
+/// Hosts that are watched while a stage holds its plan. One that falls silent is asked no more, and rolls back by
+/// itself; the others hold on for as long as the stage can do without it.
+#[derive(Debug)]
+pub struct Watched {
+    asked: Vec<usize>,
+    answers: Answers,
+    silent: Answers,
+    /// Number of hosts that may fall silent.
+    silent_max: usize,
+}
+
+impl Watched {
+    pub(super) fn new(hosts: Vec<usize>, silent_max: usize) -> Self {
+        Watched { asked: hosts, answers: Vec::new(), silent: Vec::new(), silent_max }
+    }
+
+    /// Hosts to ask next.
+    pub fn hosts(&self) -> &[usize] {
+        &self.asked
+    }
+
+    /// Takes an answer of each host that was asked; true if the others go on to hold the plan.
+    pub fn take(&mut self, answers: Answers) -> bool {
+        let is_silent = |(_, answer): &(usize, Answer)| matches!(answer, Answer::Silent(_));
+        let (silent, others): (Answers, Answers) = answers.into_iter().partition(is_silent);
+        self.silent.extend(silent);
+        self.asked = others.iter().map(|(host, _)| *host).collect();
+        self.answers = others;
+        let is_well = self.answers.iter().all(|(_, answer)| matches!(answer, Answer::Done(_)));
+        is_well && !self.asked.is_empty() && self.silent.len() <= self.silent_max
+    }
+
+    /// The latest answer of each host.
+    pub(super) fn answers(self) -> Answers {
+        [self.answers, self.silent].concat()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,5 +124,20 @@ mod tests {
         assert_eq!(of(Answer::Failed("no such knob".into())).unwrap_err(), "a: no such knob");
         assert!(of(Answer::Drifted("x is 3".into())).unwrap_err().contains("another process"));
         assert_eq!(of(Answer::Done(String::new())), Ok(vec![]));
+    }
+
+    #[test]
+    fn others_hold_on_when_a_host_falls_silent_that_the_stage_can_do_without() {
+        let silent = |host| (host, Answer::Silent("no route".into()));
+        let done = |host| (host, Answer::Done(String::new()));
+        let mut watched = Watched::new(vec![4, 5, 6], 1);
+        assert!(watched.take(vec![done(4), silent(5), done(6)]));
+        assert_eq!(watched.hosts(), [4, 6], "not asked again");
+        assert!(watched.take(vec![done(4), done(6)]));
+        assert!(!watched.take(vec![silent(4), done(6)]), "the second one is too many");
+        assert_eq!(watched.answers(), [done(6), silent(5), silent(4)]);
+        let drifted = vec![(4, Answer::Drifted("x is 3".into()))];
+        assert!(!Watched::new(vec![4], 1).take(drifted));
+        assert!(!Watched::new(vec![4], 1).take(vec![silent(4)]), "no host is left");
     }
 }

@@ -1,6 +1,6 @@
 //! Performs the states of a roll-out.
 
-use super::answer::judge;
+use super::answer::{Watched, judge, silent_max};
 use super::gate::decide;
 use super::{Answer, Answers, Draw, Event, Gate, Ledger, Proof, Row, State};
 use crate::book::BookError;
@@ -23,8 +23,9 @@ pub trait Hosts {
     ) -> Result<(Answers, Proof), Self::Error>;
     /// Applies the plan; each host rolls back by itself unless it is confirmed in time.
     fn apply(&mut self, hosts: &[usize]) -> Result<Answers, Self::Error>;
-    /// Watches hosts for the time of the roll-out, and postpones their own rollback meanwhile.
-    fn hold(&mut self, hosts: &[usize]) -> Result<Answers, Self::Error>;
+    /// Watches hosts for the time of the roll-out, and postpones their own rollback meanwhile. Ends early if
+    /// [`Watched::take`] says so.
+    fn hold(&mut self, watched: &mut Watched) -> Result<(), Self::Error>;
     /// Confirms the plan.
     fn confirm(&mut self, hosts: &[usize]) -> Result<Answers, Self::Error>;
     /// Rolls back in this order; hosts without the plan answer that it is done.
@@ -180,11 +181,13 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
                 Ok(self.judged(stage, answers, "applied"))
             }
             State::Holding { stage } => {
-                let hosts = self.members(stage);
-                let answers = self.hosts.hold(&hosts)?;
+                let allowed = silent_max(self.draw.stage(stage).len());
+                let allowed = allowed.saturating_sub(self.left_out.len());
+                let mut watched = Watched::new(self.members(stage), allowed);
+                self.hosts.hold(&mut watched)?;
                 match self.hosts.is_stopped() {
                     true => Ok(pause()),
-                    false => Ok(self.judged(stage, answers, "held")),
+                    false => Ok(self.judged(stage, watched.answers(), "held")),
                 }
             }
             State::Confirming { stage } => {

@@ -13,11 +13,11 @@ mod sqlite;
 mod state;
 mod steps;
 
-pub use answer::{Answer, Answers, silent_max};
+pub use answer::{Answer, Answers, Watched};
 pub use conduct::{Conductor, Hosts};
 pub use draw::{Draw, Size, SizeError};
 pub use gate::{Gate, HURT_SHARE_MAX, Proof, Wants, gate};
 pub use ledger::{Header, Ledger, Row};
 pub use sqlite::SqliteLedger;
 pub use state::{Event, State};
-pub use steps::{Limits, STEP, Step, Steps, is_step, measured};
+pub use steps::{Limits, STEP, Step, Steps, measured};

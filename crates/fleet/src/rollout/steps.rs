@@ -8,13 +8,9 @@ use crate::book::{
 /// First argument of a job that is a step; the second one is the step.
 pub const STEP: &str = "rollout-step";
 
-/// Separates the id of a roll-out from the number of the step in the name of an experiment.
+/// Separates the id of a roll-out from the number of the step in the name of an experiment. No other experiment has it
+/// in its name ([`Archive::newest`]).
 const OF: char = '.';
-
-/// True if an experiment in the book is a step of a roll-out.
-pub fn is_step(experiment: &str) -> bool {
-    experiment.contains(OF)
-}
 
 /// A step of one host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,7 +147,6 @@ mod tests {
         let mut archive = SqliteBook::open(folder.path().join("fleet.db")).unwrap();
         let hosts = ["a", "b", "c"];
         let mut steps = Steps::plan(&mut archive, "r", 1, &steps(&hosts, true), LIMITS).unwrap();
-        assert!(is_step("r.1") && !is_step("fleet-7"));
         assert!(!steps.turn(&mut book, &mut archive, 10).unwrap());
         for (host, said) in [
             ("a", measured(&Answer::Drifted("x is 3".into()))),

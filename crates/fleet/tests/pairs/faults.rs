@@ -5,14 +5,47 @@ use std::collections::BTreeSet;
 
 use model::Random;
 use wirepath_fleet::book::{
-    Agent, Archive, BookError, Coordinator, Entry, Event, Exchange, Job, Measured, Report, Row,
-    State,
+    Agent, Archive, BookError, Coordinator, Entry, Exchange, Job, Measured, Report, Row, State,
 };
 
 use super::Pair;
 use super::suite::job;
 
 const HOSTS: [&str; 3] = ["h1", "h2", "h3"];
+/// Jobs of one combination.
+pub(crate) const JOBS: usize = 9;
+
+/// A server of the pair.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Server {
+    Broker,
+    Database,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Fault {
+    /// Between any two calls or writes.
+    AgentKilled,
+    CoordinatorKilled,
+    JobAgain,
+    ReportsAgain,
+    /// Time passes without a sign of life.
+    Silence,
+    /// The exchange loses all that it holds.
+    MessagesLost,
+    ServerKilled(Server),
+}
+
+pub(crate) const FAULTS: [Fault; 8] = [
+    Fault::AgentKilled,
+    Fault::CoordinatorKilled,
+    Fault::JobAgain,
+    Fault::ReportsAgain,
+    Fault::Silence,
+    Fault::MessagesLost,
+    Fault::ServerKilled(Server::Broker),
+    Fault::ServerKilled(Server::Database),
+];
 
 /// A book whose user is killed before one of its calls.
 struct Fused<B> {
@@ -30,8 +63,12 @@ impl<B> Fused<B> {
 }
 
 impl<B: Exchange> Exchange for Fused<B> {
-    fn send(&mut self, job: &Job) -> Result<(), BookError> {
-        self.burn()?.send(job)
+    fn send(&mut self, jobs: &[Job]) -> Result<(), BookError> {
+        // Killed after some of them.
+        for job in jobs {
+            self.burn()?.send(std::slice::from_ref(job))?;
+        }
+        Ok(())
     }
     fn next(&mut self, host: &str) -> Result<Option<Job>, BookError> {
         self.burn()?.next(host)
@@ -42,11 +79,17 @@ impl<B: Exchange> Exchange for Fused<B> {
     fn reports(&mut self) -> Result<Vec<(i64, Report)>, BookError> {
         self.burn()?.reports()
     }
-    fn acknowledge(&mut self, number: i64) -> Result<(), BookError> {
-        self.burn()?.acknowledge(number)
+    fn acknowledge(&mut self, numbers: &[i64]) -> Result<(), BookError> {
+        for number in numbers {
+            self.burn()?.acknowledge(&[*number])?;
+        }
+        Ok(())
     }
-    fn confirm(&mut self, fence: u64) -> Result<(), BookError> {
-        self.burn()?.confirm(fence)
+    fn confirm(&mut self, fences: &[u64]) -> Result<(), BookError> {
+        for fence in fences {
+            self.burn()?.confirm(&[*fence])?;
+        }
+        Ok(())
     }
     fn is_confirmed(&mut self, fence: u64) -> Result<bool, BookError> {
         self.burn()?.is_confirmed(fence)
@@ -60,8 +103,8 @@ impl<B: Exchange> Exchange for Fused<B> {
     fn beat(&mut self, host: &str, now_ms: u64) -> Result<(), BookError> {
         self.burn()?.beat(host, now_ms)
     }
-    fn is_alive(&mut self, host: &str, now_ms: u64) -> Result<bool, BookError> {
-        self.burn()?.is_alive(host, now_ms)
+    fn are_alive(&mut self, hosts: &[&str], now_ms: u64) -> Result<Vec<bool>, BookError> {
+        self.burn()?.are_alive(hosts, now_ms)
     }
 }
 
@@ -69,11 +112,14 @@ impl<B: Archive> Archive for Fused<B> {
     fn plan(&mut self, jobs: &[Job]) -> Result<(), BookError> {
         self.burn()?.plan(jobs)
     }
-    fn step(&mut self, entry: &Entry, event: Event) -> Result<bool, BookError> {
-        self.burn()?.step(entry, event)
+    fn give(&mut self, planned: &[Entry]) -> Result<Vec<Entry>, BookError> {
+        self.burn()?.give(planned)
     }
-    fn give(&mut self, entry: &Entry) -> Result<Option<Entry>, BookError> {
-        self.burn()?.give(entry)
+    fn store(&mut self, reports: &[Report]) -> Result<(), BookError> {
+        for report in reports {
+            self.burn()?.store(std::slice::from_ref(report))?;
+        }
+        Ok(())
     }
     fn again(&mut self, entry: &Entry) -> Result<bool, BookError> {
         self.burn()?.again(entry)
@@ -81,11 +127,11 @@ impl<B: Archive> Archive for Fused<B> {
     fn close(&mut self, entry: &Entry, row: &Row) -> Result<bool, BookError> {
         self.burn()?.close(entry, row)
     }
-    fn entry(&mut self, job: &str) -> Result<Option<Entry>, BookError> {
-        self.burn()?.entry(job)
-    }
     fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<Entry>, BookError> {
         self.burn()?.entries(experiment)
+    }
+    fn newest(&mut self, count: u32) -> Result<Vec<String>, BookError> {
+        self.burn()?.newest(count)
     }
     fn rows(&mut self, experiment: &str) -> Result<Vec<Row>, BookError> {
         self.burn()?.rows(experiment)
@@ -140,36 +186,48 @@ impl<P: Pair> World<'_, P> {
         ended.unwrap_or(false)
     }
 
-    fn fault(&mut self) {
+    fn meet(&mut self, fault: Fault) {
         let mut book = self.pair.open();
-        match self.random.below(5) {
-            0 => {
+        match fault {
+            Fault::AgentKilled => {
+                let at = self.random.below(HOSTS.len() as u64) as usize;
+                self.agent_turn(at, true);
+            }
+            Fault::CoordinatorKilled => drop(self.coordinator_turn(true)),
+            Fault::JobAgain => {
                 let entries = book.entries(None).unwrap();
-                let entry = &entries[self.random.below(entries.len() as u64) as usize];
-                if entry.state == State::Given || entry.state == State::Running {
-                    book.send(&entry.job).unwrap();
+                let at = self.random.below(entries.len().max(1) as u64) as usize;
+                let is_given = |of: &&Entry| matches!(of.state, State::Given | State::Running);
+                if let Some(entry) = entries.get(at).filter(is_given) {
+                    book.send(std::slice::from_ref(&entry.job)).unwrap();
                 }
             }
-            1 => {
+            Fault::ReportsAgain => {
                 for (_, report) in book.reports().unwrap() {
                     book.report(&report).unwrap();
                 }
             }
-            2 => self.now_ms += self.random.below(45_000),
-            3 => {
+            Fault::Silence => self.now_ms += self.random.below(45_000),
+            Fault::MessagesLost => {
                 self.pair.wipe_exchange();
                 self.kills += HOSTS.len();
                 self.coordinator = Coordinator::new("e");
             }
-            _ => self.now_ms += 1_000,
+            Fault::ServerKilled(server) => self.pair.restart(server),
         }
+    }
+
+    /// Next fault of a combination.
+    fn drawn(&mut self) -> Fault {
+        FAULTS[self.random.below(FAULTS.len() as u64) as usize]
     }
 }
 
-/// Runs one combination of faults, and then lets all jobs end.
-pub(crate) fn run(pair: &impl Pair, seed: u64) {
+/// Runs a combination of faults, or one of them again and again, and then lets all jobs end. Returns the number of
+/// measurements that began, and of kills.
+pub(crate) fn run(pair: &impl Pair, seed: u64, only: Option<Fault>) -> (usize, usize) {
     let mut random = Random::new(seed, 3);
-    let mut jobs: Vec<Job> = (0..9).map(|at| job(&format!("j{at}"), HOSTS[at % 3])).collect();
+    let mut jobs: Vec<Job> = (0..JOBS).map(|at| job(&format!("j{at}"), HOSTS[at % 3])).collect();
     for job in &mut jobs {
         if random.below(5) == 0 {
             job.not_after_ms = random.below(60_000);
@@ -182,13 +240,15 @@ pub(crate) fn run(pair: &impl Pair, seed: u64) {
     let mut world =
         World { pair, random, now_ms: 0, agents, coordinator, begun: Vec::new(), kills: 0 };
     for _ in 0..30 {
-        let is_killed = world.random.below(3) == 0;
         match world.random.below(6) {
-            0 => world.fault(),
-            1 | 2 => drop(world.coordinator_turn(is_killed)),
+            0 | 1 => {
+                let fault = only.unwrap_or_else(|| world.drawn());
+                world.meet(fault);
+            }
+            2 => drop(world.coordinator_turn(false)),
             _ => {
                 let at = world.random.below(3) as usize;
-                world.agent_turn(at, is_killed);
+                world.agent_turn(at, false);
             }
         }
     }
@@ -210,4 +270,5 @@ pub(crate) fn run(pair: &impl Pair, seed: u64) {
     assert_eq!(once.len(), world.begun.len(), "seed {seed}: a fence was measured twice");
     let bound = jobs.len() + world.kills;
     assert!(world.begun.len() <= bound, "seed {seed}: {} begun, {bound}", world.begun.len());
+    (world.begun.len(), world.kills)
 }

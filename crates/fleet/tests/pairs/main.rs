@@ -8,6 +8,7 @@ mod tls;
 
 use std::path::PathBuf;
 
+use faults::Server;
 use tempfile::TempDir;
 use wirepath_fleet::book::{Archive, Exchange, Outbox, SqliteBook};
 
@@ -18,6 +19,8 @@ trait Pair {
     fn open(&self) -> Self::Book;
     /// Deletes all that the exchange holds.
     fn wipe_exchange(&self);
+    /// Kills a server, and starts it again; a pair without servers does nothing.
+    fn restart(&self, _server: Server) {}
     /// Opens an agent's memory.
     fn outbox(&self, host: &str) -> Outbox;
 }
@@ -85,7 +88,7 @@ fn expired_and_cancelled_jobs_have_a_row() {
 #[test]
 fn books_balance_under_200_combinations_of_faults() {
     for seed in 0..200 {
-        faults::run(&Sqlite::new(), seed);
+        faults::run(&Sqlite::new(), seed, None);
     }
 }
 
@@ -100,8 +103,25 @@ fn suite_and_faults_over_nats_and_postgresql() {
     suite::late_report_of_a_lost_job_changes_nothing(&servers.case());
     suite::expired_and_cancelled_jobs_have_a_row(&servers.case());
     // 200 combinations run over SQLite; these cover kills, loss of all messages and repeats over both servers.
-    for seed in 0..4 {
-        faults::run(&servers.case(), seed);
+    let combinations = std::env::var("WIREPATH_TEST_FLEET_FAULTS").ok();
+    for seed in 0..combinations.as_deref().map_or(4, |text| text.parse().expect("a number")) {
+        faults::run(&servers.case(), seed, None);
+    }
+    if combinations.is_some() {
+        each_alone(&servers);
     }
     outages::run(&mut servers);
+}
+
+/// Each fault alone, with the counts for the table.
+fn each_alone(servers: &servers::Servers) {
+    for fault in faults::FAULTS {
+        let (begun, kills) = (0..3)
+            .map(|seed| faults::run(&servers.case(), seed, Some(fault)))
+            .fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+        let jobs = 3 * faults::JOBS;
+        testkit::note(&format!(
+            "{fault:?}: {jobs} rows for {jobs} jobs, {begun} begun, {kills} kills"
+        ));
+    }
 }

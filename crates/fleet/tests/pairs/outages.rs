@@ -10,6 +10,7 @@ use wirepath_fleet::nats::NatsExchange;
 use wirepath_fleet::postgres::PostgresArchive;
 
 use super::Pair;
+use super::faults::Server;
 use super::servers::Servers;
 use super::suite::job;
 
@@ -42,16 +43,15 @@ impl Fleet {
 }
 
 /// As a collector: a batch to disk, then its confirmation, then its acknowledgement.
-fn collect(exchange: &mut NatsExchange, archive: &mut PostgresArchive) -> usize {
+fn collect(exchange: &mut NatsExchange, archive: &mut PostgresArchive) {
     let found = exchange.reports().unwrap();
     let reports: Vec<Report> = found.iter().map(|(_, report)| report.clone()).collect();
     archive.store(&reports).unwrap();
     archive.store(&reports).unwrap();
-    for (number, report) in &found {
-        exchange.confirm(report.fence).unwrap();
-        exchange.acknowledge(*number).unwrap();
-    }
-    found.len()
+    let fences: Vec<u64> = reports.iter().map(|report| report.fence).collect();
+    exchange.confirm(&fences).unwrap();
+    let numbers: Vec<i64> = found.iter().map(|(number, _)| *number).collect();
+    exchange.acknowledge(&numbers).unwrap();
 }
 
 /// Faults in a row: an agent killed before and after its result is kept, the broker killed, its store deleted,
@@ -74,18 +74,17 @@ pub(crate) fn run(servers: &mut Servers) {
         match round {
             // The jobs were given, and are measured: the store of the broker is lost with them, or with results.
             2 | 8 => {
-                servers.broker.kill_and_wipe();
-                servers.broker.resume();
+                let broker = servers.broker.get_mut();
+                broker.kill_and_wipe();
+                broker.resume();
                 coordinator = Coordinator::new("e");
                 kills += HOSTS.len();
             }
             4 => {
-                servers.broker.kill();
-                servers.broker.resume();
+                servers.again(&name).restart(Server::Broker);
             }
             5 => {
-                servers.database.kill();
-                servers.database.resume();
+                servers.again(&name).restart(Server::Database);
             }
             _ => {}
         }

@@ -1,23 +1,24 @@
 //! The pair of NATS JetStream and PostgreSQL, on real servers.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use tempfile::TempDir;
 use testkit::servers::{Broker, Database};
-use wirepath_fleet::book::{Archive, BookError, Entry, Event, Exchange, Job, Outbox, Report, Row};
+use wirepath_fleet::book::{Archive, BookError, Entry, Exchange, Job, Outbox, Report, Row};
 use wirepath_fleet::keys::{Keyring, Seeds};
 use wirepath_fleet::nats::{BrokerAddress, NatsExchange, STREAM_NAMES};
 use wirepath_fleet::postgres::PostgresArchive;
 
 use super::Pair;
+use super::faults::Server;
 
 /// Servers for several cases, one after the other.
 pub(crate) struct Servers {
     seeds: Seeds,
     memory: TempDir,
-    pub(crate) broker: Broker,
-    pub(crate) database: Database,
+    pub(crate) broker: RefCell<Broker>,
+    pub(crate) database: RefCell<Database>,
     cases: Cell<u32>,
 }
 
@@ -28,8 +29,8 @@ impl Servers {
         Some(Servers {
             seeds: Seeds::generate().unwrap(),
             memory: TempDir::new().unwrap(),
-            broker,
-            database: Database::start()?,
+            broker: RefCell::new(broker),
+            database: RefCell::new(Database::start()?),
             cases: Cell::new(0),
         })
     }
@@ -38,7 +39,7 @@ impl Servers {
     pub(crate) fn case(&self) -> Case<'_> {
         self.cases.set(self.cases.get() + 1);
         let name = format!("case{}", self.cases.get());
-        self.database.sql("postgres", &format!("CREATE DATABASE {name}"));
+        self.database.borrow().sql("postgres", &format!("CREATE DATABASE {name}"));
         let case = self.again(&name);
         case.archive().create_tables().unwrap();
         drop(case.exchange());
@@ -64,7 +65,7 @@ pub(crate) struct Case<'a> {
 
 impl Case<'_> {
     pub(crate) fn archive(&self) -> PostgresArchive {
-        PostgresArchive::open(&self.servers.database.address(&self.name), None).unwrap()
+        PostgresArchive::open(&self.servers.database.borrow().address(&self.name), None).unwrap()
     }
 
     /// One key signs for the coordinator and for all hosts.
@@ -73,7 +74,7 @@ impl Case<'_> {
         let hosts: BTreeMap<String, String> =
             ["h1", "h2", "h3"].into_iter().map(|host| (host.to_owned(), key.clone())).collect();
         let address = BrokerAddress {
-            url: self.servers.broker.url(),
+            url: self.servers.broker.borrow().url(),
             login: None,
             ca: None,
             inbox: "_INBOX".into(),
@@ -94,6 +95,21 @@ impl Pair for Case<'_> {
         self.exchange().wipe(&STREAM_NAMES).unwrap();
     }
 
+    fn restart(&self, server: Server) {
+        match server {
+            Server::Broker => {
+                let mut broker = self.servers.broker.borrow_mut();
+                broker.kill();
+                broker.resume();
+            }
+            Server::Database => {
+                let mut database = self.servers.database.borrow_mut();
+                database.kill();
+                database.resume();
+            }
+        }
+    }
+
     fn outbox(&self, host: &str) -> Outbox {
         Outbox::open(self.servers.memory.path().join(format!("{}.db", self.name)), host).unwrap()
     }
@@ -106,8 +122,8 @@ pub(crate) struct Both {
 }
 
 impl Exchange for Both {
-    fn send(&mut self, job: &Job) -> Result<(), BookError> {
-        self.exchange.send(job)
+    fn send(&mut self, jobs: &[Job]) -> Result<(), BookError> {
+        self.exchange.send(jobs)
     }
     fn next(&mut self, host: &str) -> Result<Option<Job>, BookError> {
         self.exchange.next(host)
@@ -118,11 +134,11 @@ impl Exchange for Both {
     fn reports(&mut self) -> Result<Vec<(i64, Report)>, BookError> {
         self.exchange.reports()
     }
-    fn acknowledge(&mut self, number: i64) -> Result<(), BookError> {
-        self.exchange.acknowledge(number)
+    fn acknowledge(&mut self, numbers: &[i64]) -> Result<(), BookError> {
+        self.exchange.acknowledge(numbers)
     }
-    fn confirm(&mut self, fence: u64) -> Result<(), BookError> {
-        self.exchange.confirm(fence)
+    fn confirm(&mut self, fences: &[u64]) -> Result<(), BookError> {
+        self.exchange.confirm(fences)
     }
     fn is_confirmed(&mut self, fence: u64) -> Result<bool, BookError> {
         self.exchange.is_confirmed(fence)
@@ -136,8 +152,8 @@ impl Exchange for Both {
     fn beat(&mut self, host: &str, now_ms: u64) -> Result<(), BookError> {
         self.exchange.beat(host, now_ms)
     }
-    fn is_alive(&mut self, host: &str, now_ms: u64) -> Result<bool, BookError> {
-        self.exchange.is_alive(host, now_ms)
+    fn are_alive(&mut self, hosts: &[&str], now_ms: u64) -> Result<Vec<bool>, BookError> {
+        self.exchange.are_alive(hosts, now_ms)
     }
 }
 
@@ -145,11 +161,11 @@ impl Archive for Both {
     fn plan(&mut self, jobs: &[Job]) -> Result<(), BookError> {
         self.archive.plan(jobs)
     }
-    fn step(&mut self, entry: &Entry, event: Event) -> Result<bool, BookError> {
-        self.archive.step(entry, event)
+    fn give(&mut self, planned: &[Entry]) -> Result<Vec<Entry>, BookError> {
+        self.archive.give(planned)
     }
-    fn give(&mut self, entry: &Entry) -> Result<Option<Entry>, BookError> {
-        self.archive.give(entry)
+    fn store(&mut self, reports: &[Report]) -> Result<(), BookError> {
+        self.archive.store(reports)
     }
     fn again(&mut self, entry: &Entry) -> Result<bool, BookError> {
         self.archive.again(entry)
@@ -157,11 +173,11 @@ impl Archive for Both {
     fn close(&mut self, entry: &Entry, row: &Row) -> Result<bool, BookError> {
         self.archive.close(entry, row)
     }
-    fn entry(&mut self, job: &str) -> Result<Option<Entry>, BookError> {
-        self.archive.entry(job)
-    }
     fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<Entry>, BookError> {
         self.archive.entries(experiment)
+    }
+    fn newest(&mut self, count: u32) -> Result<Vec<String>, BookError> {
+        self.archive.newest(count)
     }
     fn rows(&mut self, experiment: &str) -> Result<Vec<Row>, BookError> {
         self.archive.rows(experiment)

@@ -1,7 +1,7 @@
 //! Tests of any pair of exchange and archive.
 
 use wirepath_fleet::book::{
-    ATTEMPTS_MAX, Agent, Archive, Coordinator, Event, Exchange, Job, Measured, Moment, Report, Row,
+    ATTEMPTS_MAX, Agent, Archive, Coordinator, Entry, Exchange, Job, Measured, Moment, Report, Row,
     SILENCE_MS, State, VERSION,
 };
 
@@ -22,6 +22,11 @@ pub(crate) fn job(name: &str, host: &str) -> Job {
 
 fn measured(job: &Job) -> Measured {
     Measured::Done(format!("{} {}", job.job, job.attempt))
+}
+
+/// The only job.
+fn entry(book: &mut impl Archive) -> Entry {
+    book.entries(Some("e")).unwrap().remove(0)
 }
 
 fn states(book: &mut impl Archive) -> Vec<State> {
@@ -55,6 +60,11 @@ pub(crate) fn job_passes_all_its_states_once(pair: &impl Pair) {
         .map(|(n, s)| (n.into(), 1, s));
     assert_eq!(ends(&mut book), expected);
     assert_eq!(book.rows("e").unwrap()[0].body, "a 1");
+    assert!(book.entries(None).unwrap().is_empty(), "all have ended");
+    let step = Job { experiment: "r.1".into(), ..job("s", "h9") };
+    book.plan(&[step, Job { experiment: "f".into(), ..job("f", "h9") }]).unwrap();
+    assert_eq!(book.newest(9).unwrap(), ["f", "e"]);
+    assert_eq!(book.entries(None).unwrap().len(), 2);
     assert!(book.rows("other").unwrap().is_empty());
     agent.turn(&mut pair.open(), 7, measured, |_| true).unwrap();
     assert!(pair.outbox("h1").all().unwrap().is_empty(), "forgotten once confirmed");
@@ -63,27 +73,41 @@ pub(crate) fn job_passes_all_its_states_once(pair: &impl Pair) {
 pub(crate) fn steps_need_the_expected_state_and_fence(pair: &impl Pair) {
     let mut book = pair.open();
     book.plan(&[job("a", "h1")]).unwrap();
-    let planned = book.entry("a").unwrap().unwrap();
-    assert!(!book.step(&planned, Event::Begin).unwrap(), "not a step of this state");
-    let given = book.give(&planned).unwrap().unwrap();
+    let planned = entry(&mut book);
+    let report = |fence, state| Report {
+        v: VERSION,
+        job: "a".into(),
+        host: "h1".into(),
+        attempt: 1,
+        fence,
+        state,
+        body: String::new(),
+    };
+    book.store(&[report(0, State::Running)]).unwrap();
+    assert_eq!(entry(&mut book), planned, "not a step of this state");
+    let given = book.give(std::slice::from_ref(&planned)).unwrap().remove(0);
     assert!(given.job.fence > planned.job.fence);
-    assert!(book.give(&planned).unwrap().is_none(), "a coordinator that was replaced");
-    assert!(book.step(&given, Event::Accept).unwrap());
-    assert!(!book.step(&given, Event::Accept).unwrap());
-    let accepted = book.entry("a").unwrap().unwrap();
-    assert!(book.again(&accepted).unwrap());
-    assert!(!book.again(&accepted).unwrap());
-    let again = book.entry("a").unwrap().unwrap();
+    assert!(book.give(&[planned]).unwrap().is_empty(), "a coordinator that was replaced");
+    let fence = given.job.fence;
+    book.store(&[report(fence, State::Accepted), report(fence, State::Accepted)]).unwrap();
+    let accepted = entry(&mut book);
+    assert_eq!(accepted.state, State::Accepted);
+    book.store(&[report(fence, State::Running), report(fence, State::Accepted)]).unwrap();
+    let running = entry(&mut book);
+    assert_eq!(running.state, State::Running);
+    assert!(!book.again(&accepted).unwrap(), "not a step of this state");
+    assert!(book.again(&running).unwrap());
+    assert!(!book.again(&running).unwrap());
+    let again = entry(&mut book);
     assert_eq!((again.state, again.job.attempt), (State::Planned, 2));
-    assert_ne!(again.job.fence, accepted.job.fence);
+    assert_ne!(again.job.fence, fence);
     let row =
         |state| Row { job: "a".into(), host: "h1".into(), attempt: 2, state, body: String::new() };
-    assert!(!book.close(&accepted, &row(State::Done)).unwrap(), "an older fence");
+    assert!(!book.close(&running, &row(State::Done)).unwrap(), "an older fence");
     assert!(!book.close(&again, &row(State::Done)).unwrap(), "never measured");
     assert!(book.close(&again, &row(State::Cancelled)).unwrap());
     assert!(!book.close(&again, &row(State::Cancelled)).unwrap());
     assert_eq!(ends(&mut book).len(), 1);
-    assert!(book.entry("b").unwrap().is_none());
 }
 
 pub(crate) fn agent_restarted_in_a_measurement_reports_it_as_interrupted(pair: &impl Pair) {
@@ -99,10 +123,16 @@ pub(crate) fn agent_restarted_in_a_measurement_reports_it_as_interrupted(pair: &
         agent.turn(&mut pair.open(), now, measured, |at| at != Moment::Begun).unwrap();
         let mut agent = Agent::start("h1", pair.outbox("h1")).unwrap();
         agent.turn(&mut pair.open(), now, |_| panic!("begun again"), |_| true).unwrap();
-        assert_eq!(book.entry("a").unwrap().unwrap().job.attempt, attempt);
+        assert_eq!(entry(&mut book).job.attempt, attempt);
         coordinator.turn(&mut pair.open(), &mut book, now).unwrap();
     }
     assert_eq!(ends(&mut book), [("a".into(), ATTEMPTS_MAX, State::Interrupted)]);
+}
+
+fn is_alive(exchange: &mut impl Exchange, now_ms: u64) -> bool {
+    let alive = exchange.are_alive(&["h9", "h1"], now_ms).unwrap();
+    assert!(!alive[0], "never seen");
+    alive[1]
 }
 
 pub(crate) fn lease_has_one_owner_until_it_ends(pair: &impl Pair) {
@@ -114,13 +144,13 @@ pub(crate) fn lease_has_one_owner_until_it_ends(pair: &impl Pair) {
     assert!(exchange.lease("h1", 6, 301, 400).unwrap(), "ended");
     exchange.release("h1", 5).unwrap();
     assert!(!exchange.lease("h1", 7, 302, 400).unwrap(), "released by another fence");
-    assert!(exchange.is_alive("h1", 400).unwrap(), "by its lease");
+    assert!(is_alive(&mut exchange, 400), "by its lease");
     exchange.release("h1", 6).unwrap();
     assert!(exchange.lease("h1", 7, 303, 304).unwrap());
-    assert!(!exchange.is_alive("h1", 10 * SILENCE_MS).unwrap());
+    assert!(!is_alive(&mut exchange, 10 * SILENCE_MS));
     exchange.beat("h1", 10 * SILENCE_MS).unwrap();
-    assert!(exchange.is_alive("h1", 11 * SILENCE_MS).unwrap());
-    assert!(!exchange.is_alive("h1", 11 * SILENCE_MS + 1).unwrap());
+    assert!(is_alive(&mut exchange, 11 * SILENCE_MS));
+    assert!(!is_alive(&mut exchange, 11 * SILENCE_MS + 1));
 }
 
 pub(crate) fn late_report_of_a_lost_job_changes_nothing(pair: &impl Pair) {
@@ -141,7 +171,7 @@ pub(crate) fn late_report_of_a_lost_job_changes_nothing(pair: &impl Pair) {
     let mut exchange = pair.open();
     exchange.report(&report(State::Running, "")).unwrap();
     coordinator.turn(&mut exchange, &mut book, 100_000).unwrap();
-    let again = book.entry("a").unwrap().unwrap();
+    let again = entry(&mut book);
     assert_eq!((again.state, again.job.attempt), (State::Planned, 2), "silent: another attempt");
     // The host was stopped, and wakes with its old result.
     exchange.report(&report(State::Done, "late")).unwrap();

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use wirepath_fleet::book::BookError;
 use wirepath_fleet::rollout::{
-    Answer, Answers, Conductor, Draw, Event, Gate, Hosts, Ledger, Proof, Row, Size, State,
+    Answer, Answers, Conductor, Draw, Event, Gate, Hosts, Ledger, Proof, Row, Size, State, Watched,
 };
 
 /// Time after which a host rolls back by itself, in requests of all hosts together.
@@ -276,12 +276,14 @@ impl<W: Way> Hosts for Reached<W> {
         self.0.each(hosts, if refuses { "refuse" } else { "apply" })
     }
 
-    fn hold(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
-        let mut last = Vec::new();
+    fn hold(&mut self, watched: &mut Watched) -> Result<(), Killed> {
         for _ in 0..WATCHES {
-            last = self.0.each(hosts, "watch")?;
+            let answers = self.0.each(watched.hosts(), "watch")?;
+            if !watched.take(answers) {
+                break;
+            }
         }
-        Ok(last)
+        Ok(())
     }
 
     fn confirm(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {

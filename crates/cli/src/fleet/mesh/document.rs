@@ -22,27 +22,27 @@ pub(crate) struct Document {
     count: u32,
     seed: u64,
     /// In the order given.
-    hosts: Vec<HostDocument>,
-    pairs: Vec<PairDocument>,
+    pub(super) hosts: Vec<HostDocument>,
+    pub(super) pairs: Vec<PairDocument>,
     /// Typical median round trip of all pairs, nanoseconds; `None` without any.
     rtt_ns: Option<f64>,
     /// Hosts and links that stood out in every repeat.
-    suspects: Vec<SuspectDocument>,
+    pub(super) suspects: Vec<SuspectDocument>,
 }
 
 #[derive(Serialize, JsonSchema)]
-struct HostDocument {
-    host: String,
+pub(super) struct HostDocument {
+    pub(super) host: String,
     /// Its pairs take so many times as long as the typical one; median over the repeats.
-    ratio: f64,
+    pub(super) ratio: f64,
 }
 
 #[derive(Serialize, JsonSchema)]
-struct PairDocument {
-    one: String,
-    other: String,
+pub(super) struct PairDocument {
+    pub(super) one: String,
+    pub(super) other: String,
     /// Median round trip of each repeat, nanoseconds; `null` where there is none.
-    rtt_ns: Vec<Option<f64>>,
+    pub(super) rtt_ns: Vec<Option<f64>>,
     sent_count: u64,
     lost_count: u64,
     /// Reasons of measurements that failed.
@@ -50,15 +50,15 @@ struct PairDocument {
 }
 
 #[derive(Serialize, JsonSchema)]
-struct SuspectDocument {
+pub(super) struct SuspectDocument {
     /// The host, or one end of the link.
-    host: String,
+    pub(super) host: String,
     /// The other end of a link.
     #[serde(skip_serializing_if = "Option::is_none")]
-    other: Option<String>,
-    sign: Sign,
+    pub(super) other: Option<String>,
+    pub(super) sign: Sign,
     /// True if it stood out again, measured between other pairs: only then it is named.
-    named: bool,
+    pub(super) named: bool,
 }
 
 impl Document {
@@ -98,11 +98,13 @@ impl Document {
 
     /// Hosts and links that stood out again, each as a sentence.
     pub(super) fn named(&self) -> Vec<String> {
-        self.suspects
-            .iter()
-            .filter(|suspect| suspect.named)
-            .map(SuspectDocument::sentence)
-            .collect()
+        self.named_places().into_values().collect()
+    }
+
+    /// The same by host or link.
+    pub(super) fn named_places(&self) -> BTreeMap<String, String> {
+        let named = self.suspects.iter().filter(|suspect| suspect.named);
+        named.map(|suspect| (suspect.place(), suspect.sentence())).collect()
     }
 
     pub(super) fn page(&self) -> MeshPage {
@@ -169,11 +171,15 @@ impl Document {
 }
 
 impl SuspectDocument {
-    fn sentence(&self) -> String {
-        let place = match &self.other {
+    fn place(&self) -> String {
+        match &self.other {
             None => format!("host {}", self.host),
             Some(other) => format!("link {} to {other}", self.host),
-        };
+        }
+    }
+
+    fn sentence(&self) -> String {
+        let place = self.place();
         match self.sign {
             Sign::Slow(ratio) => {
                 format!("{place} is slow: {} times as long as the rest", units::ratio(ratio))

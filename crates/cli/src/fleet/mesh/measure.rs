@@ -45,6 +45,17 @@ impl Mesh {
         Ok(Mesh { hosts, count })
     }
 
+    /// Starts echoes that have ended again.
+    pub(super) fn revive(&mut self) -> Result<(), Failure> {
+        for member in &mut self.hosts {
+            if member.echo.wait(Duration::ZERO)?.is_some() {
+                member.echo = probe(&["echo"], &member.netns)?;
+                member.await_echo()?;
+            }
+        }
+        Ok(())
+    }
+
     /// Measures a pair, the first one pings.
     pub(super) fn measure(&mut self, (near, far): Pair) -> Result<Cell, Failure> {
         let (near, far) = (&self.hosts[near], &self.hosts[far]);

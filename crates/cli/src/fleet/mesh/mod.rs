@@ -2,9 +2,12 @@
 
 mod document;
 mod measure;
+mod metrics;
+mod watch;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use fleet::mesh::{
@@ -18,6 +21,7 @@ use self::measure::Mesh;
 use super::hosts::{Host, HostsArgs};
 use crate::context::Context;
 use crate::exit::Failure;
+use crate::shared_args::parse_duration;
 use crate::{console, signals};
 
 #[derive(Debug, Args)]
@@ -27,7 +31,7 @@ pub(crate) struct MeshArgs {
     /// Load of each pair
     #[arg(long, default_value = "ping", value_parser = ["ping"])]
     load: String,
-    /// Times that each pair is measured
+    /// Times that each pair is measured; with --watch, in a row before anything can be named
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Round trips of one measurement of a pair
@@ -42,6 +46,15 @@ pub(crate) struct MeshArgs {
     /// Also write a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Measure again and again until Ctrl-C, and report what begins and ceases to stand out
+    #[arg(long)]
+    watch: bool,
+    /// Time from the begin of one repeat to that of the next
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = parse_duration, requires = "watch")]
+    every: Duration,
+    /// Serve Prometheus metrics on this PORT of loopback, or on ADDRESS:PORT
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = crate::metrics::parse_address, requires = "watch")]
+    metrics: Option<SocketAddr>,
 }
 
 /// A mesh that was measured.
@@ -65,12 +78,12 @@ pub(crate) fn run(context: &Context, args: &MeshArgs) -> Result<(), Failure> {
             "ssh:{host} cannot be part of a mesh yet: pairs are measured between namespaces of this machine"
         )));
     }
-    let _lock = ExclusiveLock::acquire_alone()?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seed = args.seed.unwrap_or(since.as_nanos() as u64);
-    let mut mesh = Mesh::open(hosts, args.count)?;
-    let measured = measure(args, seed, hosts, &mut mesh)?;
-    drop(mesh);
+    let measured = match args.watch {
+        true => watch::run(args, hosts, seed)?,
+        false => measure(args, hosts, seed)?,
+    };
     let document = Document::new(&measured);
     if let Some(why) = document.failure() {
         return Err(Failure::failed(format!("no pair of hosts could be measured: {why}")));
@@ -89,36 +102,57 @@ pub(crate) fn run(context: &Context, args: &MeshArgs) -> Result<(), Failure> {
     }
 }
 
-fn measure(
-    args: &MeshArgs,
-    seed: u64,
-    hosts: &[Host],
-    mesh: &mut Mesh,
-) -> Result<Measured, Failure> {
-    let degree = args.degree.map(|degree| degree as usize);
-    let mut repeats = Vec::new();
-    for repeat in 0..u64::from(args.rounds) {
-        console::say(&format!("repeat {} of {}", repeat + 1, args.rounds));
-        let mut table = Table::new(hosts.len());
-        for pair in rounds(hosts.len(), degree, seed, repeat).into_iter().flatten() {
-            table.record(pair, once(mesh, pair)?);
+impl Measured {
+    fn new(args: &MeshArgs, hosts: &[Host], seed: u64) -> Self {
+        Measured {
+            hosts: hosts.iter().map(Host::to_string).collect(),
+            load: args.load.clone(),
+            count: args.count,
+            seed,
+            repeats: Vec::new(),
+            suspects: Vec::new(),
         }
-        repeats.push(table);
     }
-    let found = suspects(&repeats);
-    let mut random = Random::new(seed, u64::MAX);
-    let mut confirmed = Vec::new();
-    for suspect in &found {
-        confirmed.push((*suspect, again(mesh, suspect, &found, &repeats, &mut random)?));
+
+    /// Finds what stands out in every repeat, and measures it again.
+    fn judge(&mut self, mesh: &mut Mesh) -> Result<(), Failure> {
+        let found = suspects(&self.repeats);
+        let mut random = Random::new(self.seed, u64::MAX);
+        self.suspects.clear();
+        for suspect in &found {
+            let is_named = again(mesh, suspect, &found, &self.repeats, &mut random)?;
+            self.suspects.push((*suspect, is_named));
+        }
+        Ok(())
     }
-    Ok(Measured {
-        hosts: hosts.iter().map(Host::to_string).collect(),
-        load: args.load.clone(),
-        count: args.count,
-        seed,
-        repeats,
-        suspects: confirmed,
-    })
+}
+
+fn measure(args: &MeshArgs, hosts: &[Host], seed: u64) -> Result<Measured, Failure> {
+    let _lock = ExclusiveLock::acquire_alone()?;
+    let mut mesh = Mesh::open(hosts, args.count)?;
+    let mut measured = Measured::new(args, hosts, seed);
+    for number in 0..args.rounds {
+        console::say(&format!("repeat {} of {}", number + 1, args.rounds));
+        measured.repeats.push(repeat(args, &mut mesh, hosts.len(), seed, number.into())?);
+    }
+    measured.judge(&mut mesh)?;
+    Ok(measured)
+}
+
+/// Measures every pair of the plan once.
+fn repeat(
+    args: &MeshArgs,
+    mesh: &mut Mesh,
+    hosts: usize,
+    seed: u64,
+    number: u64,
+) -> Result<Table, Failure> {
+    let mut table = Table::new(hosts);
+    let degree = args.degree.map(|degree| degree as usize);
+    for pair in rounds(hosts, degree, seed, number).into_iter().flatten() {
+        table.record(pair, once(mesh, pair)?);
+    }
+    Ok(table)
 }
 
 /// Measures a suspect again, between pairs of other hosts; true if it stands out again.

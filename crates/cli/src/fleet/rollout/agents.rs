@@ -9,7 +9,7 @@ use fleet::rollout::{Answers, Ledger, Limits, Row, Step, Steps};
 use host::tune::Plan;
 
 use super::super::servers::{Servers, persist};
-use super::super::site::STEP_MAX;
+use super::super::site::{STEP_MAX, held_max};
 use super::super::work::Work;
 use super::super::{allowed, now_ms};
 use super::members::Reach;
@@ -20,8 +20,6 @@ use crate::exit::Failure;
 use crate::signals;
 
 const LOOK: Duration = Duration::from_millis(50);
-/// Shortest time for a step that measures nothing.
-const ANSWER_MIN: Duration = Duration::from_secs(5);
 /// A host that comes back later rolls back all the same.
 const ROLL_BACK_WITHIN: Duration = Duration::from_secs(24 * 3600);
 
@@ -56,7 +54,7 @@ pub(super) fn run(context: &Context, args: &RolloutArgs, folder: &Path) -> Resul
     let (names, id) = (header.hosts.clone(), header.id.clone());
     let taken_within = args.agents.taken_within();
     go_on(context, args, &header, &mut Persistent(ledger), |request| {
-        let answer_within = (request.within() / 3).clamp(ANSWER_MIN, STEP_MAX);
+        let answer_within = held_max(request.within());
         Ok(ByAgents { servers, names, id, number: 0, taken_within, answer_within })
     })
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fleet::rollout::{Answer, Answers, Hosts, Proof};
+use fleet::rollout::{Answer, Answers, Hosts, Proof, Watched};
 use host::tune::Plan;
 
 use super::super::experiment;
@@ -161,20 +161,22 @@ impl<R: Reach> Hosts for Members<'_, R> {
         self.reach.apply(&steps)
     }
 
-    fn hold(&mut self, hosts: &[usize]) -> Result<Answers, Failure> {
-        self.say("holding", hosts);
+    fn hold(&mut self, watched: &mut Watched) -> Result<(), Failure> {
+        self.say("holding", watched.hosts());
         let until = Instant::now() + Duration::from_millis(self.request.hold_ms);
         loop {
-            let answers = self.watch(hosts)?;
-            let is_well = answers.iter().all(|(_, answer)| matches!(answer, Answer::Done(_)));
-            let left = until.saturating_duration_since(Instant::now());
-            let pause = left.min(self.request.within() / 3);
-            if !is_well || pause.is_zero() || signals::stop_requested() {
-                return Ok(answers);
+            // From the begin of one round to the next: silent hosts take up to two thirds of the time after which
+            // the others roll back.
+            let next = (Instant::now() + self.request.within() / 3).min(until);
+            let answers = self.watch(watched.hosts())?;
+            if !watched.take(answers) || Instant::now() >= until {
+                return Ok(());
             }
-            let until = Instant::now() + pause;
-            while Instant::now() < until && !signals::stop_requested() {
-                std::thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
+            while Instant::now() < next && !signals::stop_requested() {
+                std::thread::sleep(LOOK.min(next.saturating_duration_since(Instant::now())));
+            }
+            if signals::stop_requested() {
+                return Ok(());
             }
         }
     }

@@ -56,6 +56,7 @@ impl Near {
             ssh_options: &self.ssh_options,
             state: Some(&self.states[at]),
             data: self.data.as_deref(),
+            held_max: site::held_max(self.within),
         }
     }
 }

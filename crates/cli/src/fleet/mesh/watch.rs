@@ -1,0 +1,120 @@
+//! `fleet mesh --watch`: repeats until the user stops it, the latest ones of which are judged.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use host::exclusive::ExclusiveLock;
+
+use super::measure::Mesh;
+use super::metrics::{Totals, text};
+use super::{Document, Measured, MeshArgs, repeat};
+use crate::exit::Failure;
+use crate::fleet::hosts::Host;
+use crate::metrics::{self, Shown};
+use crate::{console, signals};
+
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Measures until a stop is requested. Returns the latest repeats. Errors: there is none.
+pub(super) fn run(args: &MeshArgs, hosts: &[Host], seed: u64) -> Result<Measured, Failure> {
+    let server = metrics::open(args.metrics)?;
+    let shown = Shown::default();
+    let mut watch = Watch {
+        args,
+        hosts,
+        shown: shown.clone(),
+        measured: Measured::new(args, hosts, seed),
+        totals: Totals::default(),
+        named: BTreeSet::new(),
+    };
+    shown.replace(text(&Document::new(&watch.measured), &watch.totals));
+    // On this thread: with it the echoes would end.
+    metrics::serving(server.as_ref(), &shown, || watch.until_stopped())?;
+    match watch.measured.repeats.is_empty() {
+        true => Err(Failure::failed("interrupted before all pairs were measured once")),
+        false => Ok(watch.measured),
+    }
+}
+
+struct Watch<'a> {
+    args: &'a MeshArgs,
+    hosts: &'a [Host],
+    shown: Shown,
+    /// With the latest repeats, as many as `--rounds`.
+    measured: Measured,
+    totals: Totals,
+    /// Hosts and links that are named now.
+    named: BTreeSet<String>,
+}
+
+impl Watch<'_> {
+    fn until_stopped(&mut self) -> Result<(), Failure> {
+        let mut mesh = match Mesh::open(self.hosts, self.args.count) {
+            Err(_) if signals::stop_requested() => return Ok(()),
+            opened => opened?,
+        };
+        let mut was_skipped = false;
+        while !signals::stop_requested() {
+            let begun = Instant::now();
+            // For the time of a repeat: experiments may run between two.
+            match ExclusiveLock::acquire_alone() {
+                Ok(_lock) => {
+                    was_skipped = false;
+                    match self.turn(&mut mesh) {
+                        Err(_) if signals::stop_requested() => break,
+                        ended => ended?,
+                    }
+                }
+                Err(conflict) => {
+                    if !std::mem::replace(&mut was_skipped, true) {
+                        console::say(&format!("skipped: {conflict}"));
+                    }
+                    self.totals.skipped = self.totals.skipped.saturating_add(1);
+                }
+            }
+            self.show()?;
+            let until = begun + self.args.every;
+            while Instant::now() < until && !signals::stop_requested() {
+                std::thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures all pairs, and judges the latest repeats.
+    fn turn(&mut self, mesh: &mut Mesh) -> Result<(), Failure> {
+        mesh.revive()?;
+        let (hosts, seed) = (self.hosts.len(), self.measured.seed);
+        let table = repeat(self.args, mesh, hosts, seed, self.totals.repeats)?;
+        self.totals.add(&table);
+        let repeats = &mut self.measured.repeats;
+        repeats.push(table);
+        if repeats.len() > self.args.rounds as usize {
+            repeats.remove(0);
+        }
+        match repeats.len() < self.args.rounds as usize {
+            true => Ok(()),
+            false => self.measured.judge(mesh),
+        }
+    }
+
+    /// Reports what is named now and was not before, and what no longer is.
+    fn show(&mut self) -> Result<(), Failure> {
+        let document = Document::new(&self.measured);
+        self.shown.replace(text(&document, &self.totals));
+        let named = document.named_places();
+        for (place, sentence) in &named {
+            if !self.named.contains(place) {
+                console::say(sentence);
+            }
+        }
+        for place in self.named.iter().filter(|place| !named.contains_key(*place)) {
+            console::say(&format!("{place} no longer stands out"));
+        }
+        self.named = named.into_keys().collect();
+        match &self.args.html {
+            Some(file) => console::replace_file(file, &report::html::mesh_page(&document.page())),
+            None => Ok(()),
+        }
+    }
+}
