@@ -138,7 +138,7 @@ impl Far {
         near_port: u16,
         port: u16,
     ) -> Result<FarReady, PeerError> {
-        let (task, settings) = (task.clone(), settings.clone());
+        let (task, settings) = (Box::new(task.clone()), settings.clone());
         self.lines.send(&Ask::Run { task, settings, near_port, port })?;
         match self.lines.expect(RUN_PATIENCE)? {
             Say::Ready { ip, port, ifname, mode } => {

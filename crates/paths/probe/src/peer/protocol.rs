@@ -162,7 +162,7 @@ pub(super) struct HostFacts {
 pub(super) enum Ask {
     /// Open the engine and start a run.
     Run {
-        task: Task,
+        task: Box<Task>,
         #[serde(default)]
         settings: Settings,
         near_port: u16,
