@@ -172,7 +172,7 @@ def reported(what):
 
 
 def verify_all():
-    begun = time.monotonic()
+    begun = time.monotonic()  # of all plans together
     for name, *_ in PLANS:
         with reported(f"verify {name}"):
             while True:

@@ -211,6 +211,7 @@ fn the_unit_holds_the_whole_plan() {
     assert!(
         unit.contains("ExecStart=/usr/bin/wirepath tune apply /etc/wirepath/wirepath-eth1.toml")
     );
+    assert!(unit.contains("\nWantedBy=sys-subsystem-net-devices-eth1.device\n"), "{unit}");
 }
 
 #[test]

@@ -9,10 +9,12 @@ pub(super) fn write(source: &Source<'_>, settings: &mut Vec<Setting>) -> Vec<Exp
     let label = source.label();
     let plan = format!("etc/wirepath/{label}.toml");
     let device = source.device.as_ref().filter(|_| source.plan.netns.is_none());
-    let after = device.map_or(String::new(), |device| {
-        let unit = format!("sys-subsystem-net-devices-{}.device", escape(&device.name));
-        format!("BindsTo={unit}\nAfter={unit}\n")
-    });
+    let device =
+        device.map(|device| format!("sys-subsystem-net-devices-{}.device", escape(&device.name)));
+    let after =
+        device.as_ref().map_or(String::new(), |unit| format!("BindsTo={unit}\nAfter={unit}\n"));
+    // Started by its device, it does not fail where the device takes longer than systemd waits.
+    let wanted_by = device.as_deref().unwrap_or("multi-user.target");
     let unit = format!(
         "{title}\n\
          # A value that is neither the plan's `seen` nor its `value` at start-up makes the unit fail,\n\
@@ -30,7 +32,7 @@ pub(super) fn write(source: &Source<'_>, settings: &mut Vec<Setting>) -> Vec<Exp
          ExecStop=/usr/bin/wirepath tune rollback\n\
          \n\
          [Install]\n\
-         WantedBy=multi-user.target\n",
+         WantedBy={wanted_by}\n",
         title = source.title(),
     );
     vec![
