@@ -223,11 +223,9 @@ impl Machine {
 
     fn start_with_link(boot: &Boot) -> Result<(Machine, Link, UnixListener, Instant), GuestError> {
         let folder = folder()?;
-        let (near, card) = (folder.path().join("host"), folder.path().join("card"));
-        let bound = UnixDatagram::bind(&near).map_err(GuestError::io("binding the wire's end"))?;
-        let wire = dgram(&near, &card);
+        let (link, wire) = sockets(&folder)?;
         let (machine, listener, started) = Machine::start(boot, folder, &wire, None, None)?;
-        Ok((machine, Link::new(bound, card)?, listener, started))
+        Ok((machine, link, listener, started))
     }
 
     /// Boots in a namespace, in which QEMU creates the TAP interface [`TAP_IFNAME`].
@@ -252,13 +250,11 @@ impl Machine {
         let folder = folder()?;
         let at = folder.path().join("serial");
         let console_listener = listen(&at)?;
-        let (near, card) = (folder.path().join("host"), folder.path().join("card"));
         let (link, wire) = match netns {
             Some(_) => (None, tap()),
             None => {
-                let doing = "binding the wire's end";
-                let bound = UnixDatagram::bind(&near).map_err(GuestError::io(doing))?;
-                (Some(Link::new(bound, card.clone())?), dgram(&near, &card))
+                let (link, wire) = sockets(&folder)?;
+                (Some(link), wire)
             }
         };
         let console = format!("unix:{}", at.display());
@@ -273,11 +269,9 @@ impl Machine {
     /// Boots a guest that powers itself off. Returns its output.
     pub fn run_to_end(boot: &Boot, at_most: Duration) -> Result<String, GuestError> {
         let folder = folder()?;
-        let (near, card) = (folder.path().join("host"), folder.path().join("card"));
-        let _bound = UnixDatagram::bind(&near).map_err(GuestError::io("binding the wire's end"))?;
+        let (_link, wire) = sockets(&folder)?;
         // The monitor's connection stays open, unused.
-        let (mut machine, _listener, _) =
-            Machine::start(boot, folder, &dgram(&near, &card), None, None)?;
+        let (mut machine, _listener, _) = Machine::start(boot, folder, &wire, None, None)?;
         match machine.qemu.wait(at_most)? {
             Some(_) => Ok(machine.said()),
             None => {
@@ -451,12 +445,16 @@ fn folder() -> Result<Scratch, GuestError> {
     Scratch::new().map_err(GuestError::io("creating a folder for QEMU's sockets"))
 }
 
-fn dgram(near: &Path, card: &Path) -> String {
-    format!(
+/// A pair of datagram sockets: the near end, and QEMU's argument for the other.
+fn sockets(folder: &Scratch) -> Result<(Link, String), GuestError> {
+    let (near, card) = (folder.path().join("host"), folder.path().join("card"));
+    let bound = UnixDatagram::bind(&near).map_err(GuestError::io("binding the wire's end"))?;
+    let wire = format!(
         "dgram,id=n,local.type=unix,local.path={},remote.type=unix,remote.path={}",
         card.display(),
         near.display()
-    )
+    );
+    Ok((Link::new(bound, card)?, wire))
 }
 
 fn tap() -> String {

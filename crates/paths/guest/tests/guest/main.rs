@@ -7,6 +7,7 @@ mod peers;
 mod stacks;
 mod start;
 mod tap;
+mod watched;
 
 use std::path::PathBuf;
 
