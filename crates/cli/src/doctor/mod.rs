@@ -7,7 +7,7 @@ mod text;
 use std::path::PathBuf;
 
 use clap::Args;
-use host::doctor::{self, HostView, Report, Severity};
+use host::doctor::{self, Fact, Finding, HostView, Report, Severity, Unseen};
 use host::tune::Profile;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -72,7 +72,14 @@ pub(crate) fn show(
         console::replace_file(file, &metrics::text(report, title))?;
     }
     if context.json {
-        console::json(&Document { schema: crate::context::DOCUMENT, about: title, report })?;
+        console::json(&Document {
+            schema: crate::context::DOCUMENT,
+            about: title,
+            findings: &report.findings,
+            facts: &report.facts,
+            unseen: &report.unseen,
+            passed: &report.passed,
+        })?;
     } else {
         console::text(&text::render(report, title, console::style().width))?;
     }
@@ -84,8 +91,10 @@ pub(crate) fn show(
 pub(crate) struct Document<'a> {
     schema: u32,
     about: &'a str,
-    #[serde(flatten)]
-    report: &'a Report,
+    findings: &'a [Finding],
+    facts: &'a [Fact],
+    unseen: &'a [Unseen],
+    passed: &'a [&'static str],
 }
 
 fn above(report: &Report, threshold: Option<Severity>) -> Result<(), Failure> {

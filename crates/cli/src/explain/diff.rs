@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use host::explain::{DropRow, Summary};
+use host::explain::Summary;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ use crate::exit::Failure;
 pub(super) struct Observation {
     followed_ns: u64,
     stages: Vec<Stage>,
-    drops: Vec<DropRow>,
+    drops: Vec<Drop>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -29,6 +29,13 @@ struct Stage {
     timed_count: u64,
     p50_ns: f64,
     p99_ns: f64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Drop {
+    reason: String,
+    function: String,
+    count: u64,
 }
 
 #[derive(Deserialize)]
@@ -104,10 +111,15 @@ impl Observation {
             p50_ns: row.p50_ns,
             p99_ns: row.p99_ns,
         });
+        let drops = summary.drops.iter().map(|row| Drop {
+            reason: row.reason.clone(),
+            function: row.function.clone(),
+            count: row.count,
+        });
         Observation {
-            followed_ns: summary.followed_ns,
+            followed_ns: summary.followed.as_nanos() as u64,
             stages: stages.collect(),
-            drops: summary.drops.clone(),
+            drops: drops.collect(),
         }
     }
 
@@ -120,8 +132,8 @@ impl Observation {
         self.stages.iter().find(|stage| stage.from == like.from && stage.to == like.to)
     }
 
-    fn drop(&self, like: &DropRow) -> Option<&DropRow> {
-        let is = |drop: &&DropRow| drop.reason == like.reason && drop.function == like.function;
+    fn drop(&self, like: &Drop) -> Option<&Drop> {
+        let is = |drop: &&Drop| drop.reason == like.reason && drop.function == like.function;
         self.drops.iter().find(is)
     }
 }
@@ -157,7 +169,7 @@ impl Changes {
                 p99_ns: pair(|stage| stage.p99_ns),
             }
         };
-        let drop = |like: &DropRow| DropChange {
+        let drop = |like: &Drop| DropChange {
             reason: like.reason.clone(),
             function: like.function.clone(),
             packets_per_s: Pair {
@@ -212,7 +224,7 @@ mod tests {
     #[test]
     fn stages_and_drops_of_either_side_are_compared_per_second() {
         let drop =
-            |reason: &str, count| DropRow { reason: reason.into(), function: "f".into(), count };
+            |reason: &str, count| Drop { reason: reason.into(), function: "f".into(), count };
         let before = Observation {
             followed_ns: 2_000_000_000,
             stages: vec![stage("a", 10, 100.0), stage("b", 4, 5.0)],

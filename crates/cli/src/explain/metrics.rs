@@ -8,7 +8,7 @@ const NS_PER_S: f64 = 1e9;
 /// The text that is served, replaced after each period.
 pub(super) fn text(summary: &Summary) -> String {
     let mut text = Text::new("wirepath_explain");
-    let seconds = summary.followed_ns as f64 / 1e9;
+    let seconds = summary.followed.as_secs_f64();
     text.counter(
         "traced_seconds_total",
         "Time in which packets were traced; counts are of this time.",

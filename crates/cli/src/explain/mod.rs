@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use host::exclusive::{Activity, ExclusiveLock};
-use host::explain::{Observer, Scope, Service, Spec, Summary};
+use host::explain::{
+    DropRow, FunctionRow, Observer, PlaceRow, Scope, Service, Spec, StageRow, Summary,
+};
 use host::net::LinkWatch;
 use host::netns::Netns;
 use host::tune::Place;
@@ -274,9 +276,17 @@ fn open_netns(name: &str) -> Result<Netns, Failure> {
 pub(crate) struct Document {
     schema: u32,
     command: &'static str,
-    #[serde(flatten)]
-    summary: Summary,
+    followed_ns: u64,
+    packets_count: u64,
+    read_unseen_count: u64,
+    evicted_count: u64,
+    unread_count: u64,
+    stages: Vec<StageRow>,
+    drops: Vec<DropRow>,
+    places: Vec<PlaceRow>,
+    functions: Vec<FunctionRow>,
     cost: CostDocument,
+    missing: Vec<String>,
     /// Comparison with the document of `--diff`.
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<Changes>,
@@ -292,10 +302,27 @@ struct CostDocument {
 
 impl Document {
     fn new(summary: Summary, changes: Option<Changes>) -> Document {
-        let host::explain::Cost { ns, runs_count, packets_count } = summary.cost;
-        let ns_per_packet = summary.cost.ns_per_packet();
-        let cost = CostDocument { ns, runs_count, packets_count, ns_per_packet };
-        let schema = crate::context::DOCUMENT;
-        Document { schema, command: "explain", summary, cost, changes }
+        let cost = summary.cost;
+        Document {
+            schema: crate::context::DOCUMENT,
+            command: "explain",
+            followed_ns: summary.followed.as_nanos() as u64,
+            packets_count: summary.packets_count,
+            read_unseen_count: summary.read_unseen_count,
+            evicted_count: summary.evicted_count,
+            unread_count: summary.unread_count,
+            stages: summary.stages,
+            drops: summary.drops,
+            places: summary.places,
+            functions: summary.functions,
+            cost: CostDocument {
+                ns: cost.ns,
+                runs_count: cost.runs_count,
+                packets_count: cost.packets_count,
+                ns_per_packet: cost.ns_per_packet(),
+            },
+            missing: summary.missing,
+            changes,
+        }
     }
 }

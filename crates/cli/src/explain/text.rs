@@ -18,7 +18,7 @@ pub(super) fn time(ns: f64) -> String {
 
 pub(super) fn text(summary: &Summary, args: &ExplainArgs) -> String {
     let mut out = String::new();
-    let seconds = summary.followed_ns as f64 / 1e9;
+    let seconds = summary.followed.as_secs_f64();
     let is_service = args.service.is_given();
     let of = if is_service { " of the service" } else { "" };
     let _ = writeln!(

@@ -68,7 +68,6 @@ pub struct Unseen {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// Sorted by severity, highest first.
     pub findings: Vec<Finding>,
@@ -85,6 +84,7 @@ impl Report {
     }
 }
 
+/// Collects the results of one check.
 #[derive(Debug)]
 pub struct Notes<'a> {
     pub(super) check: &'static str,

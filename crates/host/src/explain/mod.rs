@@ -72,11 +72,10 @@ impl Cost {
     }
 }
 
-#[derive(Debug, Clone, serde::Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone)]
 pub struct Summary {
     /// Time in which packets were traced.
-    pub followed_ns: u64,
+    pub followed: Duration,
     /// Packets whose trace began.
     pub packets_count: u64,
     /// Datagrams read that arrived before the trace began, or faster than it can keep.
@@ -95,7 +94,6 @@ pub struct Summary {
     /// Samples by the function that ran, idle CPUs left out, most frequent first.
     pub functions: Vec<FunctionRow>,
     /// Cost of the observation; zero without CAP_SYS_ADMIN, which counting requires.
-    #[serde(skip)]
     pub cost: Cost,
     /// Features that the kernel does not offer.
     pub missing: Vec<String>,
@@ -250,7 +248,7 @@ impl Observer {
         let seen = self.explain.seen()?;
         let (places, functions) = functions::rows(&seen.samples, &self.symbols);
         Ok(Summary {
-            followed_ns: self.followed.as_nanos() as u64,
+            followed: self.followed,
             packets_count: packets_of(&seen),
             read_unseen_count: seen.read_unseen_count,
             evicted_count: seen.evicted_count,

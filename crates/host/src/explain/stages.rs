@@ -33,7 +33,7 @@ pub struct StageRow {
 }
 
 /// Packets dropped for one reason in one place.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DropRow {
     /// The kernel's name of the reason (`enum skb_drop_reason`), or its number.
@@ -84,9 +84,20 @@ pub(super) fn stage_name(from: Point, to: Point) -> &'static str {
 }
 
 /// Ends of the classes of [`StageRow::at_most`]: each is four times the one before, and begins a bucket.
-fn ends_ns() -> impl Iterator<Item = u64> {
-    (8..=30).step_by(2).map(|power| 1 << power)
-}
+const ENDS_NS: [u64; 12] = [
+    1 << 8,
+    1 << 10,
+    1 << 12,
+    1 << 14,
+    1 << 16,
+    1 << 18,
+    1 << 20,
+    1 << 22,
+    1 << 24,
+    1 << 26,
+    1 << 28,
+    1 << 30,
+];
 
 /// Timed packets that took less than `end_ns`.
 fn below(stage: &Stage, end_ns: u64) -> u64 {
@@ -114,7 +125,7 @@ fn row(name: &'static str, from: &'static str, to: &'static str, stage: &Stage) 
         count: stage.count,
         timed_count: stage.timed_count,
         sum_ns: stage.sum_ns,
-        at_most: ends_ns().map(|end| (end, below(stage, end))).collect(),
+        at_most: ENDS_NS.map(|end| (end, below(stage, end))).into(),
         mean_ns: stage.sum_ns as f64 / stage.timed_count.max(1) as f64,
         p50_ns: quantile(0.5),
         p90_ns: quantile(0.9),
