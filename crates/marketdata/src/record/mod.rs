@@ -166,7 +166,10 @@ impl Recorder {
             if let Some((trace, late)) = trace.zip(self.plan.late) {
                 let (causes, asked, explained) = Causes::new(late, &mut self.writer)?;
                 self.causes = Some(causes);
-                let body = move || Ok::<_, ThreadError>(explain(trace, &asked, &explained));
+                let body = move || -> Result<(), ThreadError> {
+                    explain(trace, &asked, &explained);
+                    Ok(())
+                };
                 let started = start(scope, "explain", body);
                 if started.refused().is_some() {
                     started.end()?;
