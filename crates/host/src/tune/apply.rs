@@ -137,7 +137,7 @@ pub struct Options<'a> {
 
 /// Applies all of a plan or nothing.
 ///
-/// With `confirm_within`, the caller has to call [`await_confirmation`] next.
+/// With `confirm_within`, the caller has to call [`super::await_confirmation`] next.
 pub fn apply(
     system: &System,
     plan: &Plan,
