@@ -73,6 +73,32 @@ fn the_headline_names_the_best_arm_with_its_interval() {
 }
 
 #[test]
+fn more_figures_than_tables_stand_side_by_side_with_the_exits() {
+    let mut outcome = common::ping();
+    assert!(!ladder(&outcome, Style::default()).contains("gain beside price"));
+    outcome.judged.push("vcpu_ns_per_packet".into());
+    for (arm, value) in outcome.arms.iter_mut().zip(1..) {
+        let Some(mut metric) = arm.metrics.get("cpu_ns_per_packet").cloned() else { continue };
+        arm.metrics.insert("vcpu_ns_per_packet".into(), metric.clone());
+        (metric.unit, metric.median) = ("count".into(), Some(f64::from(value)));
+        arm.metrics.insert("exits_per_packet".into(), metric.clone());
+        metric.median = Some(0.5);
+        arm.metrics.insert("kernel_exits_per_packet".into(), metric);
+    }
+    let html = wirepath_report::html::page(&outcome);
+    assert!(html.contains("Gain beside price"), "{html}");
+    let text = ladder(&outcome, Style::default());
+    let (_, table) = text.split_once("gain beside price").expect(&text);
+    let row = |arm: &str| {
+        let line = table.lines().find(|line| line.starts_with(arm)).expect(&text);
+        line[arm.len()..].split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(row("arm"), "rtt p50 rtt p99 CPU vcpu exits kernel exits");
+    assert_eq!(row("baseline "), "65.8 µs 92.2 µs 5.41 µs 5.41 µs 1 0.500");
+    assert_eq!(row("+bypass"), "0.0365× 0.0312× 0.520× 0.520× 6 0.500");
+}
+
+#[test]
 fn best_arm_was_judged_better() {
     let mut outcome = common::ping();
     for arm in &mut outcome.arms {

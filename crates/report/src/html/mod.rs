@@ -329,13 +329,34 @@ fn tables(page: &Page) -> Markup {
                 ))
             }
         }
+        @if let Some(figures) = &page.beside { (beside(figures)) }
         @if !page.reported.labels.is_empty() { (reported(&page.reported)) }
     }
 }
 
-fn reported(reported: &page::Reported) -> Markup {
-    let labels: Vec<String> = reported.labels.iter().map(|label| format!(">{label}")).collect();
+/// A table of arms with a column of figures for each label.
+fn of_arms(caption: &Markup, labels: &[String], rows: &Markup) -> Markup {
+    let labels: Vec<String> = labels.iter().map(|label| format!(">{label}")).collect();
     let columns: Vec<&str> = iter::once("arm").chain(labels.iter().map(String::as_str)).collect();
+    table(None, caption, &columns, rows)
+}
+
+fn beside(figures: &page::Beside) -> Markup {
+    let rows = html! {
+        @for (arm, cells) in &figures.rows {
+            tr {
+                th scope="row" { (arm) }
+                @for (text, tone) in cells {
+                    td.n { span class=(class(*tone)) { (text_or_dash(text.as_deref())) } }
+                }
+            }
+        }
+    };
+    let caption = html! { "Gain beside price: " (figures.note) };
+    of_arms(&caption, &figures.labels, &rows)
+}
+
+fn reported(reported: &page::Reported) -> Markup {
     let rows = html! {
         @for (arm, medians) in &reported.rows {
             tr {
@@ -344,7 +365,7 @@ fn reported(reported: &page::Reported) -> Markup {
             }
         }
     };
-    table(None, &html! { "Also measured, not judged: medians" }, &columns, &rows)
+    of_arms(&html! { "Also measured, not judged: medians" }, &reported.labels, &rows)
 }
 
 fn doubts(page: &Page) -> Markup {

@@ -3,6 +3,7 @@
 //! [`Page::from_outcome`] and [`ComparisonPage::from_comparison`] compute everything once; `text` and
 //! `html` only lay it out, so that they cannot disagree.
 
+mod beside;
 mod best;
 mod charts;
 mod command;
@@ -25,6 +26,7 @@ use machine::{machine, machine_line, method};
 use metric::metric;
 use remarks::{answers, delivery, failures, modes, not_run, notices, reasons};
 
+pub use beside::Beside;
 pub use best::Best;
 pub(crate) use best::best;
 pub(crate) use charts::{CPUS_MAX, whole_percent};
@@ -48,6 +50,8 @@ pub struct Page {
     pub notices: Vec<String>,
     /// Judged metrics, most important first.
     pub metrics: Vec<Metric>,
+    /// The same side by side; `None` with few.
+    pub beside: Option<Beside>,
     /// The set that a search found and what each member is worth; empty without a search.
     pub members: Vec<Remark>,
     /// One sentence per variant and peer, by the first judged metric.
@@ -198,6 +202,7 @@ impl Page {
             version: format!("wirepath {}", outcome.version),
             notices: notices(outcome),
             metrics: outcome.judged.iter().map(|name| metric(outcome, name)).collect(),
+            beside: beside::beside(outcome),
             members: best::members(outcome),
             answers: answers(outcome),
             reported: metric::reported(outcome),

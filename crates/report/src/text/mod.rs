@@ -8,7 +8,7 @@ mod rollout;
 
 use model::Outcome;
 
-use crate::page::{Failures, Metric, Page, Remark, Row};
+use crate::page::{Beside, Failures, Metric, Page, Remark, Row};
 use crate::screen::{Cell, Screen, Tone};
 use crate::store::Summary;
 use crate::{units, wording};
@@ -20,13 +20,14 @@ pub use mesh::mesh;
 pub use pooled::pooled;
 pub use rollout::rollout;
 
-/// Judged metrics that get a table.
+/// Judged metrics that get a table of their own; one has all.
 const TABLES_MAX: usize = 3;
 
 /// Columns from which a table has room for whole verdicts.
 const ROOMY: usize = 92;
 
-/// Formats an experiment: headlines, a table per judged metric, and their qualifications.
+/// Formats an experiment: headlines, a table per judged metric, all side by side where there are more, and their
+/// qualifications.
 pub fn ladder(outcome: &Outcome, style: Style) -> String {
     let page = Page::from_outcome(outcome);
     let mut screen = Screen::new(style);
@@ -37,15 +38,13 @@ pub fn ladder(outcome: &Outcome, style: Style) -> String {
     for notice in &page.notices {
         screen.paragraph("", notice, Tone::Bad);
     }
-    let (shown, others) = page.metrics.split_at(page.metrics.len().min(TABLES_MAX));
-    for metric in shown {
+    for metric in page.metrics.iter().take(TABLES_MAX) {
         screen.blank();
         table(&mut screen, metric);
     }
-    if !others.is_empty() {
-        let labels: Vec<_> = others.iter().map(|metric| metric.label.as_str()).collect();
-        let text = format!("{} (see --json)", labels.join(", "));
-        screen.paragraph("also judged: ", &text, Tone::Dim);
+    if let Some(figures) = &page.beside {
+        screen.blank();
+        beside(&mut screen, figures);
     }
     let failures: Vec<Remark> = page.failures.iter().map(Failures::remark).collect();
     for (title, remarks) in [
@@ -107,6 +106,21 @@ fn table(screen: &mut Screen, metric: &Metric) {
         &["arm", ">median", ">ratio", ">step", "interval?", ">p?", "verdict", "|median?"],
         metric.rows.iter().map(row).collect(),
     );
+}
+
+/// A table of what an arm gains beside what it pays.
+fn beside(screen: &mut Screen, figures: &Beside) {
+    screen.heading("gain beside price");
+    screen.paragraph("", figures.note, Tone::Dim);
+    let labels = figures.labels.iter().map(|label| format!(">{label}"));
+    let columns: Vec<String> = std::iter::once("arm".to_owned()).chain(labels).collect();
+    let row = |(arm, cells): &(String, Vec<(Option<String>, Tone)>)| {
+        let figure = |(text, tone): &(Option<String>, Tone)| {
+            Cell::toned(text.as_deref().unwrap_or("–"), *tone)
+        };
+        [Cell::plain(arm)].into_iter().chain(cells.iter().map(figure)).collect()
+    };
+    screen.table(&columns, figures.rows.iter().map(row).collect());
 }
 
 /// `[0.988, 1.01]` → `0.988–1.01`, so that the bar fits into 80 columns.
