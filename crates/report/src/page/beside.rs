@@ -9,6 +9,9 @@ use crate::{units, wording};
 /// Counts that explain a cost and are not judged: exits of a virtual machine by their handler.
 const COUNTS: [&str; 2] = ["exits_per_packet", "kernel_exits_per_packet"];
 
+/// A figure of an arm; `None` if it has none.
+pub type BesideCell = (Option<String>, Tone);
+
 /// Judged figures of all arms in one table, and counts beside them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Beside {
@@ -16,7 +19,7 @@ pub struct Beside {
     pub note: &'static str,
     pub labels: Vec<String>,
     /// A cell per label: medians of the baseline and of counts, ratios to the baseline of judged figures.
-    pub rows: Vec<(String, Vec<(Option<String>, Tone)>)>,
+    pub rows: Vec<(String, Vec<BesideCell>)>,
 }
 
 /// Judged figures up to which their own tables are enough.
@@ -31,7 +34,7 @@ pub(super) fn beside(outcome: &Outcome) -> Option<Beside> {
     if names.len() <= FEW {
         return None;
     }
-    let cell = |arm: &ArmOutcome, name: &str| {
+    let cell = |arm: &ArmOutcome, name: &str| -> BesideCell {
         let Some(metric) = arm.metrics.get(name) else { return (None, Tone::Dim) };
         let is_ratio = arm.kind != ArmKind::Baseline && !counts.contains(&name);
         let text = if is_ratio { metric.ratio.map(units::ratio) } else { median(metric) };

@@ -26,7 +26,7 @@ use machine::{machine, machine_line, method};
 use metric::metric;
 use remarks::{answers, delivery, failures, modes, not_run, notices, reasons};
 
-pub use beside::Beside;
+pub use beside::{Beside, BesideCell};
 pub use best::Best;
 pub(crate) use best::best;
 pub(crate) use charts::{CPUS_MAX, whole_percent};

@@ -8,7 +8,7 @@ mod rollout;
 
 use model::Outcome;
 
-use crate::page::{Beside, Failures, Metric, Page, Remark, Row};
+use crate::page::{Beside, BesideCell, Failures, Metric, Page, Remark, Row};
 use crate::screen::{Cell, Screen, Tone};
 use crate::store::Summary;
 use crate::{units, wording};
@@ -114,10 +114,8 @@ fn beside(screen: &mut Screen, figures: &Beside) {
     screen.paragraph("", figures.note, Tone::Dim);
     let labels = figures.labels.iter().map(|label| format!(">{label}"));
     let columns: Vec<String> = std::iter::once("arm".to_owned()).chain(labels).collect();
-    let row = |(arm, cells): &(String, Vec<(Option<String>, Tone)>)| {
-        let figure = |(text, tone): &(Option<String>, Tone)| {
-            Cell::toned(text.as_deref().unwrap_or("–"), *tone)
-        };
+    let row = |(arm, cells): &(String, Vec<BesideCell>)| {
+        let figure = |(text, tone): &BesideCell| Cell::toned(text.as_deref().unwrap_or("–"), *tone);
         [Cell::plain(arm)].into_iter().chain(cells.iter().map(figure)).collect()
     };
     screen.table(&columns, figures.rows.iter().map(row).collect());
