@@ -1,4 +1,4 @@
-//! What an arm gains in one figure beside what it pays in another: arms down, figures across.
+//! Gain of an arm in one figure beside its price in another: arms down, figures across.
 
 use model::{ArmKind, ArmOutcome, Outcome};
 
