@@ -1,10 +1,11 @@
 //! Measurement of a guest in this monitor, whatever it did.
 
+use lab::cost_of;
 use model::{Cost, Measurement, total};
 use vmm::Snapshot;
 use wire::nettest::report;
 
-use super::{add_digested, cost, delivered, echoes, exit_book, stream};
+use super::{add_digested, delivered, echoes, exit_book, stream};
 use crate::host_stream::Passed;
 use crate::ping::Pinged;
 use crate::sink::Received;
@@ -55,7 +56,7 @@ pub(crate) fn of_stream(seen: &Snapshot, passed: &Passed) -> Measurement {
 /// - `call_count`: system calls at the other end.
 fn guest_figures(m: &mut Measurement, seen: &Snapshot, packet_count: u64, call_count: u64) {
     let counted = &seen.report;
-    m.costs.insert("vcpu".into(), cost(&seen.vcpu));
+    m.costs.insert("vcpu".into(), cost_of(&seen.vcpu));
     // Read through another thread's CPU clock, which does not split user and system time.
     let device = Cost { system_ns: seen.device_cpu_ns, ..Cost::default() };
     m.costs.insert("device".into(), device);

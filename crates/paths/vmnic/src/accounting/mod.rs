@@ -5,8 +5,8 @@ mod exit_book;
 mod guest;
 mod qemu;
 
-use model::{Cost, Delivery, Measurement, Throughput, total};
-use sys::rusage::ThreadUsage;
+use lab::cost_of;
+use model::{Delivery, Measurement, Throughput, total};
 use wire::nettest::report;
 
 use super::host_stream::Passed;
@@ -17,16 +17,6 @@ use super::sink::Received;
 pub(super) use effects::not_effective;
 pub(super) use guest::{of_guest, of_ping, of_stream};
 pub(super) use qemu::{of_qemu, of_qemu_ping, of_qemu_stream};
-
-fn cost(usage: &ThreadUsage) -> Cost {
-    Cost {
-        user_ns: usage.user_ns,
-        system_ns: usage.system_ns,
-        softirq_ns: None,
-        context_switch_count: usage.context_switch_count,
-        syscall_count: None,
-    }
-}
 
 /// Records delivery and throughput of one direction: `sent_count` measured frames after `warm_up`
 /// others. Frames in `lost` may belong to either.
@@ -58,7 +48,7 @@ fn delivered(
         ("wrong_count".to_owned(), received.wrong_count),
     ]);
     m.counters.extend(lost.into_iter().map(|(name, count)| (name.to_owned(), count)));
-    m.costs.insert("sink".into(), cost(&received.usage));
+    m.costs.insert("sink".into(), cost_of(&received.usage));
 }
 
 /// Goodput and cost of a stream at the host.
@@ -73,7 +63,7 @@ fn stream(wall_ns: u64, passed: &Passed, frame_count: u64) -> Measurement {
     }
     let why = "a socket counts the bytes of a stream, not the frames that arrive";
     m.refused.insert("received_pps".into(), why.into());
-    m.costs.insert("host".into(), cost(&passed.usage));
+    m.costs.insert("host".into(), cost_of(&passed.usage));
     m
 }
 
@@ -83,7 +73,7 @@ fn echoes(wall_ns: u64, pinged: &Pinged) -> Measurement {
     let (sent_count, received_count) = (pinged.sent_count, pinged.rtt.len());
     m.enter_round_trips(Delivery { sent_count, received_count, ..Delivery::default() });
     m.segments.insert("rtt".into(), pinged.rtt.clone());
-    m.costs.insert("host".into(), cost(&pinged.usage));
+    m.costs.insert("host".into(), cost_of(&pinged.usage));
     m
 }
 
@@ -106,7 +96,7 @@ pub(super) fn of_native(
     let lost = [("refused_by_back_end_count", refused_count), ("lost_on_wire_count", lost_count)];
     delivered(&mut m, received, size_bytes, ran.sent_count, 0, lost);
     // The loop does the work of the vCPU.
-    m.costs.insert("vcpu".into(), cost(&ran.usage));
+    m.costs.insert("vcpu".into(), cost_of(&ran.usage));
     if ran.sent_count > 0 {
         let each = |amount: u64| amount as f64 / ran.sent_count as f64;
         let loop_ns = ran.usage.user_ns + ran.usage.system_ns;
