@@ -1,4 +1,4 @@
-//! Errors as text.
+//! Errors as text, and text from outside.
 
 /// An error with its causes, in one line.
 pub fn chain(error: &dyn std::error::Error) -> String {
@@ -12,4 +12,11 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+/// Text of a stranger in one line that is safe for a terminal: without control characters.
+///
+/// - `len_max`: longest result, characters.
+pub fn printable(text: &str, len_max: usize) -> String {
+    text.chars().filter(|letter| !letter.is_control()).take(len_max).collect()
 }

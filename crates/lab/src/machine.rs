@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use host::net::{self, NetError, ethtool};
+use host::text::printable;
 use model::Machine;
-
-use crate::far::printable;
 
 /// Describes this machine, with the interface under test.
 pub fn describe_machine(nic: String) -> Machine {

@@ -18,6 +18,7 @@ use std::io::{self, PipeWriter, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use host::text::printable;
 use sys::child::Child;
 
 pub use self::end::{FarEnd, FarEndError, SshHost};
@@ -175,13 +176,6 @@ fn one_line(text: &[u8]) -> String {
 
 fn clean(text: &str) -> String {
     printable(text, 4000)
-}
-
-/// Text of another host without control characters.
-///
-/// - `len_max`: longest result, characters.
-pub fn printable(text: &str, len_max: usize) -> String {
-    text.chars().filter(|letter| !letter.is_control()).take(len_max).collect()
 }
 
 #[cfg(test)]

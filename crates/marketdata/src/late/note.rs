@@ -6,6 +6,7 @@
 use std::fmt;
 
 use host::interruptions::{Cause, CauseKind};
+use host::text::printable;
 
 const OVER_NS: &str = "WIREPATH_LATE_OVER_NS";
 const STAMP_NS: &str = "WIREPATH_LATE_STAMP_NS";
@@ -41,7 +42,8 @@ impl fmt::Display for Note {
                 writeln!(f, "{OVER_NS}={over_ns}")
             }
             Note::Late { stamp_ns, waited_ns, cause } => {
-                let detail = printable(&cause.detail);
+                // Any task may choose its name.
+                let detail = printable(&cause.detail, DETAIL_MAX);
                 let cause = Cause { kind: cause.kind, detail };
                 writeln!(f, "MESSAGE=a datagram waited {waited_ns} ns: {cause}")?;
                 writeln!(f, "{STAMP_NS}={stamp_ns}\n{WAITED_NS}={waited_ns}")?;
@@ -72,7 +74,8 @@ impl Note {
         if let Some(waited_ns) = number(WAITED_NS) {
             let name = field(CAUSE)?;
             let kind = CauseKind::ALL.into_iter().find(|kind| kind.name() == name)?;
-            let cause = Cause { kind, detail: printable(field(DETAIL).unwrap_or_default()) };
+            let detail = printable(field(DETAIL).unwrap_or_default(), DETAIL_MAX);
+            let cause = Cause { kind, detail };
             return Some(Note::Late { stamp_ns: number(STAMP_NS)?, waited_ns, cause });
         }
         Some(Note::Counts {
@@ -81,11 +84,6 @@ impl Note {
             lost_count: number(LOST_COUNT)?,
         })
     }
-}
-
-/// Text that is one line, and safe for a terminal: any task may choose its name.
-fn printable(text: &str) -> String {
-    text.chars().filter(|letter| !letter.is_control()).take(DETAIL_MAX).collect()
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use host::text::printable;
 use lab::FarOptions;
-use lab::far::{FarError, FarPrograms, SshHost, printable};
+use lab::far::{FarError, FarPrograms, SshHost};
 use lab::program::ProgramError;
 use model::{Machine, NotEffective, PathError};
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-use lab::far::{FarPrograms, printable};
+use host::text::printable;
+use lab::far::FarPrograms;
 use lab::{FarEnd, FarOptions};
 use model::{Machine, PathError};
 
