@@ -172,8 +172,7 @@ fn open_tcx<'p>(
         .map(|(link, config)| (link.index, u32::from(config.mtu_bytes)));
     let is_veth = plain.kind.as_deref() == Some("veth");
     let opened = open_tcx_ports(pool, interfaces, is_veth, &fast_spec(config)).and_then(|opened| {
-        opened.1.attach(XdpMode::Native).map_err(IoError::from)?;
-        opened.1.detach();
+        opened.1.try_attach(XdpMode::Native).map_err(IoError::from)?;
         Ok(opened)
     });
     match opened {
@@ -220,9 +219,7 @@ fn open_in_kernel<'p>(
     }
     let [port, underlay] = &specs[..] else { return Ok(None) };
     let opened = open_fast_ports(pool, [port, underlay], &fast_spec(config)).and_then(|opened| {
-        // Attached for good when the maps are full: this finds out if the drivers take it.
-        opened.1.attach(XdpMode::Native)?;
-        opened.1.detach();
+        opened.1.try_attach(XdpMode::Native)?;
         Ok(opened)
     });
     match opened {

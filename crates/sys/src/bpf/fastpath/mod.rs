@@ -348,6 +348,16 @@ impl FastPath {
         Ok(())
     }
 
+    /// Finds out if kernel and drivers take the programs, which are attached for a moment.
+    ///
+    /// # Errors
+    /// As [`Self::attach`].
+    pub fn try_attach(&self, mode: XdpMode) -> Result<(), BpfError> {
+        self.attach(mode)?;
+        self.detach();
+        Ok(())
+    }
+
     /// Detaches the programs, if they are attached.
     pub fn detach(&self) {
         self.links.lock().unwrap_or_else(PoisonError::into_inner).clear();
