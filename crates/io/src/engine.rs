@@ -141,6 +141,11 @@ impl EngineSpec {
         }
     }
 
+    /// VLAN of its datagrams, without the priority.
+    pub fn vlan(&self) -> Option<u16> {
+        self.vlan_tag.map(|tag| tag & ethernet::VLAN_MASK)
+    }
+
     /// Tag that the engine writes into its frames.
     pub fn frame_tag(&self) -> Option<u16> {
         self.vlan_tag.filter(|_| self.kind == EngineKind::Xdp)

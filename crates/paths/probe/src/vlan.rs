@@ -3,7 +3,6 @@
 use host::net;
 use io::{EngineKind, EngineSpec, Local};
 use model::PathError;
-use wire::ethernet::VLAN_MASK;
 
 use crate::endpoint::queues_of;
 
@@ -14,7 +13,7 @@ use crate::endpoint::queues_of;
 ///
 /// Errors: sockets on an interface that tags nothing; a device of another VLAN.
 pub fn in_vlan(local: Local, spec: &EngineSpec) -> Result<Local, PathError> {
-    let Some(vlan) = spec.vlan_tag.map(|tag| tag & VLAN_MASK) else { return Ok(local) };
+    let Some(vlan) = spec.vlan() else { return Ok(local) };
     let link = (local.ifindex != 0).then(|| net::link(local.ifindex)).transpose();
     let link = link.map_err(PathError::part)?;
     let is_xdp = spec.kind == EngineKind::Xdp;
@@ -42,7 +41,7 @@ pub fn in_vlan(local: Local, spec: &EngineSpec) -> Result<Local, PathError> {
 ///
 /// Errors: those, and a VLAN that this host has no device of.
 pub(crate) fn in_own_vlan(local: Local, spec: &EngineSpec) -> Result<Local, PathError> {
-    let Some(vlan) = spec.vlan_tag.map(|tag| tag & VLAN_MASK) else { return Ok(local) };
+    let Some(vlan) = spec.vlan() else { return Ok(local) };
     let port = net::link(local.ifindex).map_err(PathError::part)?;
     if port.vlan.is_some() {
         return in_vlan(local, spec);
