@@ -17,6 +17,8 @@ use crate::{LONG, skip, until};
 
 /// User without rights: PostgreSQL refuses to run as root.
 const USER: u32 = 65534;
+/// Bytes that a broker may promise to streams.
+const STORE_MAX: u64 = 4 << 30;
 
 /// A broker with JetStream.
 pub struct Broker {
@@ -42,7 +44,9 @@ impl Broker {
         // Its user may not reach the folder where it was built.
         let own = folder.path().join("nats-server");
         fs::copy(&program, &own).expect("a copy of the program");
-        fs::write(folder.path().join("nats.conf"), config).expect("a file of the folder");
+        // Its own default is a share of the free disk, and streams that reserve more are refused.
+        let store = format!("jetstream {{ max_file_store: {STORE_MAX} }}\n{config}");
+        fs::write(folder.path().join("nats.conf"), store).expect("a file of the folder");
         let mut broker = Broker { program: own, folder, port: 0, child: None };
         broker.resume();
         Some(broker)

@@ -15,8 +15,8 @@ use crate::message::MESSAGE_MAX;
 pub const NAMES: [&str; 5] = ["JOBS", "RESULTS", "STORED", "LEASE", "ALIVE"];
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Room for reports while no collector runs; agents keep theirs beyond it.
-const RESULTS_MAX_BYTES: i64 = 8 * 1024 * 1024 * 1024;
+/// Room for reports while no collector runs; agents keep theirs beyond it. A broker refuses the stream if its disk has less.
+const RESULTS_MAX_BYTES: i64 = 1024 * 1024 * 1024;
 /// Reports in one batch.
 const BATCH: usize = 500;
 /// Time for which a collector waits for a first report.
@@ -27,7 +27,7 @@ pub(super) type Collector = PullConsumer;
 
 /// Creates the streams that are missing and the consumer of reports.
 pub(super) fn prepare(connection: &Connection) -> Result<Collector, BookError> {
-    connection.run("preparing its streams", async |client| {
+    connection.run("preparing its streams, for which it needs 1 GB of disk", async |client| {
         let context = jetstream::new(client.clone());
         for config in configs() {
             context.get_or_create_stream(config).await?;
