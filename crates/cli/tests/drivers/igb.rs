@@ -1,9 +1,10 @@
 //! Two cards of a driver that closes and opens its device for an XDP program: igb, in QEMU 8.0 and later.
 
 use crate::common::rig::{Card, Machine, Rig, has_model};
-use crate::machine::FILES;
+use crate::machine::{FILES, far_namespace};
 use crate::{
-    Pair, pings_are_answered_in_zero_copy_mode, the_host_receives_while_a_zero_copy_socket_sends,
+    ARMS, Pair, every_arm_of_an_experiment_delivers, pings_are_answered_in_zero_copy_mode,
+    the_host_receives_while_a_zero_copy_socket_sends,
 };
 
 const IGB: Pair = Pair { far_card: "igbb", far_ip: "10.96.0.2" };
@@ -62,4 +63,7 @@ fn af_xdp_delivers_on_igb_in_zero_copy_mode() {
     rig.succeed("ethtool -X igba equal 1");
     the_host_receives_while_a_zero_copy_socket_sends(&rig, IGB);
     rig.succeed("ethtool -X igba default");
+    // A trial takes seconds: each attach, and each detach, resets the link.
+    let options = format!("{ARMS} --time 60s");
+    every_arm_of_an_experiment_delivers(&rig, far_namespace(&rig), IGB.far_ip, &options);
 }
