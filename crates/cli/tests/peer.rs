@@ -77,8 +77,8 @@ impl Conversation {
     fn open(local: &Local) -> Self {
         let mut it = Conversation(BufReader::new(local.connect()));
         let hello = it.hear();
-        assert_eq!(hello["wirepath_peer"], 3, "{hello}");
-        it.say(&json!({ "wirepath_peer": 3, "handshake": null }));
+        assert_eq!(hello["wirepath_peer"], 4, "{hello}");
+        it.say(&json!({ "wirepath_peer": 4, "handshake": null }));
         assert!(it.hear().get("welcome").is_some());
         it
     }
@@ -246,11 +246,11 @@ fn ends_of_different_versions_say_so_at_both_ends() {
     let local = Local::new(&[]);
     let mut it = Conversation(BufReader::new(local.connect()));
     it.hear();
-    it.say(&json!({ "wirepath_peer": 4, "handshake": null }));
+    it.say(&json!({ "wirepath_peer": 5, "handshake": null }));
     let told = it.hear();
     let why = told["error"]["why"].as_str().unwrap();
-    assert!(why.contains("the peer uses protocol version 3, the near end 4"), "{told}");
-    let heard = || local.peer.stderr().contains("the other end uses protocol version 4");
+    assert!(why.contains("the peer uses protocol version 4, the near end 5"), "{told}");
+    let heard = || local.peer.stderr().contains("the other end uses protocol version 5");
     assert!(until(LONG, heard), "{}", local.peer.stderr());
     // One of the version before hangs up by itself.
     let mut it = Conversation(BufReader::new(local.connect()));
@@ -261,7 +261,7 @@ fn ends_of_different_versions_say_so_at_both_ends() {
     let heard = || local.peer.stderr().contains("does it run another wirepath version?");
     assert!(until(LONG, heard), "{}", local.peer.stderr());
     // A far end of the version before, and one of the next.
-    for version in [2, 4] {
+    for version in [3, 5] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port().to_string();
         let near = std::thread::spawn(move || fail(ping(&port, "1", None), 1));
@@ -270,7 +270,7 @@ fn ends_of_different_versions_say_so_at_both_ends() {
         far.say(&json!({
             "wirepath_peer": version, "version": "x", "challenge": "00", "secret": false,
         }));
-        assert_eq!(far.hear()["wirepath_peer"], 3, "it tells its own version");
+        assert_eq!(far.hear()["wirepath_peer"], 4, "it tells its own version");
         let said = near.join().unwrap();
         assert!(said.contains(&format!("uses protocol version {version}")), "{said}");
     }
@@ -508,12 +508,20 @@ fn it_sends_only_to_the_near_end_and_stops_when_that_goes() {
     let mut local = Local::new(&[]);
     let near = UdpSocket::bind("127.0.0.1:0").unwrap();
     near.set_read_timeout(Some(LONG)).unwrap();
-    let mut it = Conversation::open(&local);
-    let mut task = sending(near.local_addr().unwrap().port(), free_port(), 1000);
-    // Whatever else is asked for: the address is that of the control connection.
+    let task = sending(near.local_addr().unwrap().port(), free_port(), 1000);
+    // No field names another address than that of the control connection.
     for field in ["ip", "near_ip", "to"] {
-        task["run"][field] = json!("127.0.0.99");
+        let mut other = task.clone();
+        other["run"][field] = json!("127.0.0.99");
+        let mut it = Conversation::open(&local);
+        it.say(&other);
+        let told = it.hear();
+        let why = told["error"]["why"].as_str().unwrap_or_default();
+        assert!(why.contains(&format!("unknown field `{field}`")), "{told}");
+        // The peer is free once the connection is closed.
+        it.0.read_to_string(&mut String::new()).unwrap();
     }
+    let mut it = Conversation::open(&local);
     let elsewhere =
         UdpSocket::bind((Ipv4Addr::new(127, 0, 0, 99), near.local_addr().unwrap().port())).unwrap();
     elsewhere.set_nonblocking(true).unwrap();

@@ -61,6 +61,7 @@ pub const UNALIGNED_FRAME_BYTES: u32 = 2112;
 
 /// Settings of an engine, read once when it is opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct EngineSpec {
     pub kind: EngineKind,
     pub wait: Wait,

@@ -285,10 +285,17 @@ pub(crate) fn take_stamp(front: &mut [u8], tai_offset_ns: i64) -> Option<u64> {
 }
 
 /// Waits for the link of an interface whose driver resets it for an XDP program or a zero-copy socket:
-/// igb takes 3 s. Frames sent before are lost.
+/// igb takes 3 s. Frames sent before are lost. A driver may report its link before it tells the kernel, which sends
+/// nothing until then.
 fn wait_for_carrier(local: &Local, most: Duration) -> Result<(), IoError> {
     let begun = Instant::now();
-    while sys::ethtool::has_carrier(local.ifindex) == Some(false) {
+    let mut was_reset = false;
+    let mut is_down = || {
+        let has_link = sys::ethtool::has_carrier(local.ifindex) != Some(false);
+        was_reset |= !has_link;
+        !has_link || was_reset && sys::socket::is_running(local.ifindex) == Some(false)
+    };
+    while is_down() {
         if begun.elapsed() > most {
             let waited_ms = most.as_millis() as u64;
             return Err(IoError::NoCarrier { ifname: local.ifname.clone(), waited_ms });

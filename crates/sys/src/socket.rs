@@ -127,15 +127,23 @@ pub fn drop_count(fd: BorrowedFd<'_>) -> io::Result<u64> {
 
 /// True if an interface of the calling thread's network namespace is up; `None` if there is none
 /// of that index.
-///
-/// Source: netdevice(7), SIOCGIFFLAGS.
 pub fn is_up(ifindex: u32) -> Option<bool> {
+    has_flag(ifindex, libc::IFF_UP)
+}
+
+/// As [`is_up`], and the kernel knows of its carrier: up to a second after that changed.
+pub fn is_running(ifindex: u32) -> Option<bool> {
+    has_flag(ifindex, libc::IFF_RUNNING)
+}
+
+/// Source: netdevice(7), SIOCGIFFLAGS.
+fn has_flag(ifindex: u32, flag: i32) -> Option<bool> {
     let (fd, mut request) = interface_request(ifindex)?;
     // SAFETY: the request names an interface and outlives the call, which writes its flags.
     let rc = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFFLAGS as _, &raw mut request) };
     // SAFETY: every bit pattern is a valid flag word.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
-    (rc == 0).then_some(i32::from(flags) & libc::IFF_UP != 0)
+    (rc == 0).then_some(i32::from(flags) & flag != 0)
 }
 
 /// A socket for requests, and one that names an interface of this namespace.

@@ -30,6 +30,7 @@ const MODULES: &[&str] = &[
     "virtio_net",
     "e1000e",
     "vmxnet3",
+    "igb",
     "af_packet",
     "veth",
     "bridge",

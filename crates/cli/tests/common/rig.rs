@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::rc::Rc;
 use std::time::Duration;
 
 use host::child::{Child, Place};
@@ -29,8 +30,10 @@ pub(crate) struct Machine {
     pub(crate) memory_mib: u32,
     /// QEMU's options for the back ends of the cards.
     pub(crate) wires: &'static [&'static str],
+    /// QEMU's options for the PCIe ports that cards name as their bus.
+    pub(crate) ports: &'static [&'static str],
     pub(crate) cards: &'static [Card],
-    /// Connects the TAP interfaces that QEMU has made.
+    /// Connects the TAP interfaces that QEMU has made, also for the guests beside this one.
     pub(crate) connect: fn(&TapHome),
     /// Script that sets up the guest.
     pub(crate) setup: &'static str,
@@ -62,7 +65,7 @@ fn names(cards: &[Card]) -> String {
 pub(crate) struct Rig {
     qemu: Child,
     folder: Scratch,
-    _wire: TapHome,
+    _wire: Rc<TapHome>,
     next: Cell<u32>,
 }
 
@@ -77,17 +80,49 @@ impl Rig {
     /// Boots a guest with the program, and these programs of the host with their libraries. `None` if
     /// that is not possible; the reason is printed.
     pub(crate) fn boot(machine: &Machine, programs: &[&str]) -> Option<Rig> {
-        let [kernel, initrd] = guest(machine.files)?;
+        Rig::boot_all([machine], programs).map(|[rig]| rig)
+    }
+
+    /// Boots guests at the same time, whose TAP interfaces are in one namespace. They are set up in this
+    /// order.
+    pub(crate) fn boot_all<const N: usize>(
+        machines: [&Machine; N],
+        programs: &[&str],
+    ) -> Option<[Rig; N]> {
+        let files =
+            machines.iter().map(|machine| guest(machine.files)).collect::<Option<Vec<_>>>()?;
         if !is_installed(QEMU) || !programs.iter().all(|program| is_installed(program)) {
             return None;
         }
+        let wire = Rc::new(TapHome::new().expect("a namespace"));
+        let mut files = files.iter();
+        let mut rigs = machines.map(|machine| {
+            let files = files.next().expect("a pair for each machine");
+            Rig::start(machine, files, programs, Rc::clone(&wire))
+        });
+        rigs.iter_mut().for_each(Rig::await_boot);
+        machines.iter().for_each(|machine| (machine.connect)(&wire));
+        for (rig, machine) in rigs.iter().zip(machines) {
+            let drivers = rig.succeed(&format!("{}{}", names(machine.cards), machine.setup));
+            for Card { name, driver, .. } in machine.cards {
+                assert!(driver.is_none_or(|driver| drivers.contains(driver)), "{name}: {drivers}");
+            }
+        }
+        Some(rigs)
+    }
+
+    fn start(
+        machine: &Machine,
+        [kernel, initrd]: &[PathBuf; 2],
+        programs: &[&str],
+        wire: Rc<TapHome>,
+    ) -> Rig {
         let folder = Scratch::new().expect("a folder");
         let root = folder.path().join("share/root");
         install(Path::new(env!("CARGO_BIN_EXE_wirepath")), &root);
         for program in programs.iter().chain(&["sh"]) {
             install(&which(program), &root);
         }
-        let wire = TapHome::new().expect("a namespace");
         let console = folder.path().join("console");
         let mut command = Command::new(QEMU);
         command
@@ -116,25 +151,30 @@ impl Rig {
         for wire in machine.wires {
             command.args(["-netdev", wire]);
         }
+        for port in machine.ports {
+            command.args(["-device", port]);
+        }
         for Card { mac, device, .. } in machine.cards {
             command.args(["-device", &format!("{device},mac={mac}")]);
         }
         let place = Place { netns: Some(&wire.netns), cpus: &[] };
-        let mut qemu = Child::spawn(command, &place).expect("QEMU starts");
-        let said = || fs::read_to_string(&console).unwrap_or_default();
-        let mut has_ended = || qemu.wait(Duration::ZERO).is_ok_and(|ended| ended.is_some());
-        let booted = until(BOOT, || said().contains("wirepath-linux ready") || has_ended());
-        let failed = !booted || has_ended();
-        let stderr = String::from_utf8_lossy(&qemu.stderr_so_far()).into_owned();
-        assert!(!failed, "{}{stderr}", said());
-        assert!(!said().contains("wirepath-linux: no "), "{}", said());
-        (machine.connect)(&wire);
-        let rig = Rig { qemu, folder, _wire: wire, next: Cell::new(0) };
-        let drivers = rig.succeed(&format!("{}{}", names(machine.cards), machine.setup));
-        for Card { name, driver, .. } in machine.cards {
-            assert!(driver.is_none_or(|driver| drivers.contains(driver)), "{name}: {drivers}");
-        }
-        Some(rig)
+        let qemu = Child::spawn(command, &place).expect("QEMU starts");
+        Rig { qemu, folder, _wire: wire, next: Cell::new(0) }
+    }
+
+    fn console(&self) -> String {
+        fs::read_to_string(self.folder.path().join("console")).unwrap_or_default()
+    }
+
+    fn await_boot(&mut self) {
+        let mut has_ended = false;
+        let booted = until(BOOT, || {
+            has_ended = self.qemu.wait(Duration::ZERO).is_ok_and(|ended| ended.is_some());
+            has_ended || self.console().contains("wirepath-linux ready")
+        });
+        let stderr = String::from_utf8_lossy(&self.qemu.stderr_so_far()).into_owned();
+        let said = self.console();
+        assert!(booted && !has_ended && !said.contains("wirepath-linux: no "), "{said}{stderr}");
     }
 
     /// Runs a script to its end.
@@ -151,11 +191,10 @@ impl Rig {
             String::from_utf8_lossy(&bytes).into_owned()
         };
         let (stdout, stderr) = (text("out"), text("err"));
-        let console = || fs::read_to_string(self.folder.path().join("console"));
         assert!(
             ended,
-            "no end of {script}\n{stdout}\n{stderr}\n{:?}\n{}",
-            console(),
+            "no end of {script}\n{stdout}\n{stderr}\n{}\n{}",
+            self.console(),
             String::from_utf8_lossy(&self.qemu.stderr_so_far())
         );
         let code = code().and_then(|text| text.trim().parse().ok()).expect("a number");
@@ -181,6 +220,58 @@ impl Rig {
         fs::write(self.folder.path().join("share").join(name), text).expect("a file");
         format!("/host/{name}")
     }
+}
+
+/// End that serves: a namespace of a guest, or a guest of its own.
+#[derive(Clone, Copy)]
+pub(crate) struct FarEnd<'a> {
+    pub(crate) rig: &'a Rig,
+    /// Command that enters the namespace; empty for the guest's own.
+    pub(crate) inside: &'static str,
+}
+
+impl FarEnd<'_> {
+    /// Starts the program, whose process is in `/tmp/far.pid` then, and waits until it listens.
+    pub(crate) fn start(self, command: &str) {
+        self.rig.succeed(&format!(
+            ": >/tmp/far.err
+             {} wirepath {command} >/tmp/far.out 2>/tmp/far.err &
+             echo $! >/tmp/far.pid
+             n=0
+             until grep -q listening /tmp/far.err; do
+                 n=$((n + 1)); [ $n -lt 300 ] || {{ cat /tmp/far.err >&2; exit 9; }}
+                 sleep 0.1
+             done",
+            self.inside
+        ));
+    }
+
+    /// Returns the result of `near`, during which the program serves. Its output is in `/tmp/far.out` then.
+    pub(crate) fn serve<T>(self, command: &str, near: impl FnOnce() -> T) -> T {
+        self.start(command);
+        let told = near();
+        self.rig.succeed(
+            "pid=$(cat /tmp/far.pid)
+             kill $pid
+             while [ -e /proc/$pid ]; do sleep 0.1; done",
+        );
+        told
+    }
+}
+
+/// True if the installed QEMU has this model of a card; otherwise the skip is reported.
+pub(crate) fn has_model(model: &str) -> bool {
+    if !is_installed(QEMU) {
+        return false;
+    }
+    let mut help = Command::new(QEMU);
+    help.args(["-device", "help"]);
+    let listed = run(help);
+    let is_there = String::from_utf8_lossy(&listed.stdout).contains(&format!("name \"{model}\""));
+    if !is_there {
+        skip("kernel", format_args!("{QEMU} has no model of {model}; igb needs QEMU 8.0"));
+    }
+    is_there
 }
 
 fn guest(files: [&str; 2]) -> Option<[PathBuf; 2]> {

@@ -1,6 +1,7 @@
-//! The guest of these tests: three pairs of virtio-net cards, two of them behind an IOMMU.
+//! The guests of these tests: three pairs of virtio-net cards in one guest, two of them behind an IOMMU, and a
+//! pair with RSS between two guests.
 
-use crate::common::rig::{Card, Machine, Rig};
+use crate::common::rig::{Card, FarEnd, Machine, Rig};
 use host::net;
 use lab::TapHome;
 
@@ -9,13 +10,32 @@ pub(crate) const ONE_IP: &str = "10.93.0.2";
 pub(crate) const PLAIN_IP: &str = "10.92.0.2";
 /// On VLAN 7 over `onea` and `oneb`.
 pub(crate) const VLAN_IP: &str = "10.94.0.2";
+/// Of `rsa`, in the near guest.
+pub(crate) const RSS_NEAR_IP: &str = "10.95.0.1";
+/// Of `rsb`, in the other guest.
+pub(crate) const RSS_IP: &str = "10.95.0.2";
+
+/// A card whose device chooses the queue by the RSS hash. QEMU 7.2 does that by itself, and stops reading a queue of
+/// the TAP interface for ever when a frame from it finds the ring of another queue full: the rings are as long as
+/// they can be, and no flood belongs here.
+macro_rules! rss_card {
+    ($wire:literal) => {
+        concat!(
+            "virtio-net-pci,netdev=",
+            $wire,
+            ",mq=on,vectors=10,iommu_platform=on,disable-legacy=on,rss=on,hash=on,rx_queue_size=1024"
+        )
+    };
+}
+
+pub(crate) const FILES: [&str; 2] = ["bzImage-newest", "rig-newest.cpio"];
 
 /// `via` and `vib` have four queues each and reach the device's memory as zero-copy needs it; `plain`
 /// and `plainb` do not. `onea` and `oneb` do, and have one queue: a card with spare ones takes some of
 /// them for XDP, and may receive on them, where no zero-copy socket can be. The second of each pair is
 /// in the namespace `far`.
 const MACHINE: Machine = Machine {
-    files: ["bzImage-newest", "rig-newest.cpio"],
+    files: FILES,
     memory_mib: 1024,
     wires: &[
         "tap,id=a,queues=4,ifname=wp-a,script=no,downscript=no",
@@ -24,7 +44,9 @@ const MACHINE: Machine = Machine {
         "hubport,hubid=0,id=d",
         "hubport,hubid=1,id=e",
         "hubport,hubid=1,id=f",
+        "tap,id=g,queues=4,ifname=wp-g,script=no,downscript=no",
     ],
+    ports: &[],
     cards: &[
         Card {
             name: "via",
@@ -62,17 +84,38 @@ const MACHINE: Machine = Machine {
             mac: "52:54:00:00:01:06",
             device: "virtio-net-pci,netdev=f,iommu_platform=on,disable-legacy=on",
         },
+        Card {
+            name: "rsa",
+            driver: Some("virtio_net"),
+            mac: "52:54:00:00:01:07",
+            device: rss_card!("g"),
+        },
     ],
-    connect,
+    connect: |home| bridge(home, "wp-br", ["wp-a", "wp-b"]),
     setup: SETUP,
 };
 
-/// A bridge between the two TAP interfaces.
-fn connect(home: &TapHome) {
+/// The other end of `rsa`.
+const BESIDE: Machine = Machine {
+    files: FILES,
+    memory_mib: 512,
+    wires: &["tap,id=h,queues=4,ifname=wp-h,script=no,downscript=no"],
+    ports: &[],
+    cards: &[Card {
+        name: "rsb",
+        driver: Some("virtio_net"),
+        mac: "52:54:00:00:01:08",
+        device: rss_card!("h"),
+    }],
+    connect: |home| bridge(home, "wp-rss", ["wp-g", "wp-h"]),
+    setup: SETUP_BESIDE,
+};
+
+fn bridge(home: &TapHome, name: &str, taps: [&str; 2]) {
     let build = || -> Result<(), net::NetError> {
-        let bridge = net::create_bridge("wp-br")?;
-        for name in ["wp-a", "wp-b"] {
-            let tap = net::link_named(name)?;
+        let bridge = net::create_bridge(name)?;
+        for tap in taps {
+            let tap = net::link_named(tap)?;
             net::set_master(tap.index, Some(bridge))?;
             net::set_up(tap.index, true)?;
         }
@@ -90,12 +133,14 @@ for name in vib plainb oneb; do
     ip link set $name netns far
     ip -n far link set $name up
 done
-for name in via plain onea; do ip link set $name up; done
+for name in via plain onea rsa; do ip link set $name up; done
 ethtool -L via combined 4
+ethtool -L rsa combined 4
 ip netns exec far ethtool -L vib combined 4
 ip address add 10.91.0.1/24 dev via
 ip address add 10.92.0.1/24 dev plain
 ip address add 10.93.0.1/24 dev onea
+ip address add 10.95.0.1/24 dev rsa
 ip -n far address add 10.91.0.2/24 dev vib
 ip -n far address add 10.93.0.2/24 dev oneb
 ip -n far address add 10.92.0.2/24 dev plainb
@@ -117,10 +162,43 @@ EOF
     ip neighbour replace 10.$net.0.2 dev $near lladdr 52:54:00:00:01:0$((n + 1)) nud permanent
     ip -n far neighbour replace 10.$net.0.1 dev $far lladdr 52:54:00:00:01:0$n nud permanent
 done
-for name in via plain onea; do ethtool -i $name | grep ^driver; done
+ip neighbour replace 10.95.0.2 dev rsa lladdr 52:54:00:00:01:08 nud permanent
+for name in via plain onea rsa; do ethtool -i $name | grep ^driver; done
 ";
 
-/// Boots it with these programs of the host; `None` if that is not possible, and the reason is printed.
-pub(crate) fn boot(programs: &[&str]) -> Option<Rig> {
-    Rig::boot(&MACHINE, programs)
+const SETUP_BESIDE: &str = "
+sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
+ip link set lo up
+ip link set rsb up
+ethtool -L rsb combined 4
+ip address add 10.95.0.2/24 dev rsb
+ip neighbour replace 10.95.0.1 dev rsb lladdr 52:54:00:00:01:07 nud permanent
+n=0
+until ping -qc 1 -W 1 10.95.0.1 >/dev/null; do n=$((n + 1)); [ $n -lt 30 ] || exit 1; done
+ethtool -i rsb | grep ^driver
+";
+
+/// Boots them with these programs of the host; `None` if that is not possible, and the reason is printed.
+pub(crate) fn boot(programs: &[&str]) -> Option<[Rig; 2]> {
+    Rig::boot_all([&MACHINE, &BESIDE], programs)
+}
+
+/// The namespace `far` of the near guest.
+pub(crate) fn far_namespace(rig: &Rig) -> FarEnd<'_> {
+    FarEnd { rig, inside: "ip netns exec far" }
+}
+
+/// Puts a plan for an interface of the guest's own namespace into it; returns its file. The step has a knob, a target,
+/// the value now and the new one.
+pub(crate) fn plan_of_one_step(rig: &Rig, card: &str, step: [&str; 4]) -> String {
+    let [knob, target, seen, value] = step;
+    let plan = rig.succeed(&format!("wirepath tune plan --profile latency --interface {card}"));
+    let head = plan.split("\n[[").next().expect("a plan");
+    rig.put(
+        "one-step.toml",
+        &format!(
+            "{head}\n\n[[step]]\nknob = \"{knob}\"\ntarget = \"{target}\"\nseen = \"{seen}\"\n\
+             value = \"{value}\"\nreason = \"a test\"\n"
+        ),
+    )
 }

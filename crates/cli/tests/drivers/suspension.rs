@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use crate::common::rig::Rig;
 use crate::common::until;
-use crate::machine::FAR_IP;
+use crate::machine::{FAR_IP, far_namespace, plan_of_one_step};
 use std::time::Duration;
 
-const RECEIVE: &str = "ip netns exec far wirepath probe receive -i vib --receiving epoll-busy-poll";
+const RECEIVE: &str = "probe receive -i vib --receiving epoll-busy-poll";
 const OFF: &str = "defer-hard-irqs=0 gro-flush-timeout=0 irq-suspend-timeout=0";
 const SUSPENDED: &str = "defer-hard-irqs=2 gro-flush-timeout=200000 irq-suspend-timeout=20000000";
 
@@ -22,28 +22,23 @@ fn napi(rig: &Rig, inside: &str, card: &str) -> Vec<String> {
 
 /// Interrupts of all receive queues during a flood, and the datagrams that were received.
 fn flood(rig: &Rig, more: &str) -> (u64, u64) {
-    let document = rig.json(&format!(
-        "irqs() {{
-             awk '/virtio[0-9]+-input/ {{ for (n = 2; n <= 3; n++) sum += $n }} END {{ print sum + 0 }}' \
-                 /proc/interrupts
-         }}
-         {RECEIVE} {more} --json >/tmp/far.out 2>/tmp/far.err &
-         n=0
-         until grep -q listening /tmp/far.err; do
-             n=$((n + 1)); [ $n -lt 300 ] || {{ cat /tmp/far.err >&2; exit 9; }}
-             sleep 0.1
-         done
-         before=$(irqs)
-         wirepath probe send {FAR_IP} --no-peer -c 20000 >/tmp/near.out
-         after=$(irqs)
-         kill $!
-         wait $! || true
-         echo \"[$((after - before)),\"; cat /tmp/far.out; echo ]"
-    ));
-    let received = &document[1]["deliveries"]["forward"]["received_count"];
-    assert_eq!(document[1]["not_effective"], Value::Array(vec![]), "{document}");
+    let irqs = far_namespace(rig).serve(&format!("{RECEIVE} {more} --json"), || {
+        rig.json(&format!(
+            "irqs() {{
+                 awk '/virtio[0-9]+-input/ {{ for (n = 2; n <= 3; n++) sum += $n }} END {{ print sum + 0 }}' \
+                     /proc/interrupts
+             }}
+             before=$(irqs)
+             wirepath probe send {FAR_IP} --no-peer -c 20000 >/tmp/near.out
+             after=$(irqs)
+             echo $((after - before))"
+        ))
+    });
+    let document = rig.json("cat /tmp/far.out");
+    let received = &document["deliveries"]["forward"]["received_count"];
+    assert_eq!(document["not_effective"], Value::Array(vec![]), "{document}");
     let count = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{document}"));
-    (count(&document[0]), count(received))
+    (count(&irqs), count(received))
 }
 
 /// A suspended queue interrupts when its traffic pauses, not for each datagram.
@@ -56,32 +51,20 @@ fn interrupts_are_fewer_while_datagrams_keep_arriving(rig: &Rig) {
 }
 
 fn settings_are_restored_after_a_kill(rig: &Rig) {
-    rig.succeed(&format!(
-        "{RECEIVE} --irq-suspend >/tmp/far.out 2>/tmp/far.err &
-         echo $! >/tmp/pid
-         n=0
-         until grep -q listening /tmp/far.err; do
-             n=$((n + 1)); [ $n -lt 300 ] || {{ cat /tmp/far.err >&2; exit 9; }}
-             sleep 0.1
-         done"
-    ));
+    far_namespace(rig).start(&format!("{RECEIVE} --irq-suspend"));
     let held = napi(rig, "ip netns exec far", "vib");
     assert!(!held.is_empty() && held.iter().all(|value| value == SUSPENDED), "{held:?}");
-    rig.succeed("kill -9 $(cat /tmp/pid)");
+    rig.succeed("kill -9 $(cat /tmp/far.pid)");
     let is_restored = || napi(rig, "ip netns exec far", "vib").iter().all(|value| value == OFF);
     assert!(until(Duration::from_secs(60), is_restored));
 }
 
 /// The same settings as a knob of one queue, through the journal.
 fn the_knob_sets_one_queue_and_rolls_back(rig: &Rig) {
-    let plan = rig.succeed("wirepath tune plan --profile latency --interface via");
-    let head = plan.split("\n[[").next().expect("a plan");
-    let file = rig.put(
-        "napi.toml",
-        &format!(
-            "{head}\n\n[[step]]\nknob = \"napi\"\ntarget = \"queue via rx-1\"\nseen = \"{OFF}\"\n\
-             value = \"irq-suspend-timeout=20000000\"\nreason = \"a test\"\n"
-        ),
+    let file = plan_of_one_step(
+        rig,
+        "via",
+        ["napi", "queue via rx-1", OFF, "irq-suspend-timeout=20000000"],
     );
     rig.succeed(&format!("wirepath tune apply {file}"));
     let set = napi(rig, "", "via");

@@ -19,6 +19,7 @@ const fn machine(files: [&'static str; 2]) -> Machine {
         files,
         memory_mib: 1024,
         wires: &["hubport,hubid=0,id=a", "hubport,hubid=0,id=b"],
+        ports: &[],
         cards: &[
             Card {
                 name: "via",

@@ -62,6 +62,7 @@ cat /tmp/said
 fn commands_survive_a_cpu_going_offline() {
     let Some(rig) = machine::boot(&["ip", "ethtool", "ping"]) else { return };
     crate::stamps::are_on_for_a_run_and_off_after_it_however_it_ends(&rig);
+    crate::xdp_modes::are_those_of_the_page_of_drivers(&rig);
     rig.succeed("wirepath tune plan --profile latency --interface intel >/tmp/plan.toml");
     let left = || rig.succeed("ip netns list; ip link; cat /proc/mounts; pgrep wirepath || true");
     let before = left();

@@ -15,6 +15,7 @@ const MACHINE: Machine = Machine {
         "hubport,hubid=0,id=b",
         "hubport,hubid=0,id=c",
     ],
+    ports: &[],
     cards: &[
         Card {
             name: "intel",

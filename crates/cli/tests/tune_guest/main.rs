@@ -9,3 +9,4 @@ mod hotplug;
 mod knobs;
 mod machine;
 mod stamps;
+mod xdp_modes;

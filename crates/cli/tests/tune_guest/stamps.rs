@@ -1,18 +1,10 @@
 //! Hardware receive stamps of a card that promises them and delivers none.
 
-use crate::common::rig::Rig;
+use crate::common::rig::{FarEnd, Rig};
 
 /// The stamps are on during a run only: a run that finds them off says that it switches them on.
 pub(crate) fn are_on_for_a_run_and_off_after_it_however_it_ends(rig: &Rig) {
-    rig.succeed(
-        "ip netns exec far wirepath probe echo -i far >/tmp/echo.out 2>/tmp/echo.err &
-         echo $! >/tmp/echo.pid
-         n=0
-         until grep -q listening /tmp/echo.err; do
-             n=$((n + 1)); [ $n -lt 300 ] || exit 9
-             sleep 0.1
-         done",
-    );
+    FarEnd { rig, inside: "ip netns exec far" }.start("probe echo -i far");
     let ping = "wirepath probe ping 10.81.0.2 --no-peer -i intel --stamps hardware";
     let on = "receive stamps of intel are on";
     for _ in 0..2 {
@@ -34,7 +26,7 @@ pub(crate) fn are_on_for_a_run_and_off_after_it_however_it_ends(rig: &Rig) {
          wait $! || true
          sleep 0.5
          {ping} -c 5 2>&1 >/dev/null
-         kill $(cat /tmp/echo.pid)"
+         kill $(cat /tmp/far.pid)"
     ));
     assert!(killed.contains(on), "{killed}");
     let software = rig.run("wirepath probe receive -i vio --stamps hardware -d 1s");

@@ -18,7 +18,7 @@ pub const DEFAULT_PORT: u16 = 7117;
 /// UDP ports of runs at the far end, unless its operator chooses others.
 pub const DEFAULT_PORTS: RangeInclusive<u16> = 9000..=9999;
 /// Protocol version; both ends must use the same one.
-pub(super) const PROTOCOL: u32 = 3;
+pub(super) const PROTOCOL: u32 = 4;
 /// Maximum number of segments in a report; roles record two.
 const SEGMENT_COUNT_MAX: usize = 8;
 /// Time limit for one line, from the start of the wait to its last byte.
@@ -61,7 +61,9 @@ pub enum PeerError {
     #[error("far end: {why}")]
     Far { why: String },
     /// A line that is not a valid message.
-    #[error("invalid message on the control connection: {what}")]
+    #[error(
+        "invalid message on the control connection: {what}; do both ends run the same wirepath version?"
+    )]
     Garbled { what: String },
     /// The connection broke.
     #[error("the control connection broke; is the peer still running?")]
@@ -137,6 +139,7 @@ pub(super) struct Answer {
 
 /// Settings of an end's host and thread during a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Settings {
     /// CPUs of the end; empty for all that its process may use.
     pub cpus: Vec<usize>,
@@ -156,9 +159,9 @@ pub(super) struct HostFacts {
     pub(super) boot_id: Option<String>,
 }
 
-/// Request of the near end.
+/// Request of the near end. A field that this end does not know is refused: a run without that setting would be another.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Ask {
     /// Open the engine and start a run.
     Run {
@@ -295,7 +298,10 @@ fn bounded(cost: Cost) -> Cost {
 
 #[cfg(test)]
 mod tests {
+    use ::io::EngineSpec;
+
     use super::*;
+    use crate::role::Pace;
 
     #[test]
     fn a_report_survives_the_connection() {
@@ -309,6 +315,26 @@ mod tests {
             serde_json::from_str::<WireReport>(&text).unwrap().try_into().unwrap();
         assert_eq!(back.sent_count, 7);
         assert_eq!(back.segments["rtt"].count_at(1234), 5);
+    }
+
+    #[test]
+    fn a_setting_that_this_end_does_not_know_is_refused_by_name() {
+        let task = Task::new(
+            ::io::Role::Echo,
+            EngineSpec::plain(::io::EngineKind::Udp),
+            Pace::PingPong,
+            64,
+        );
+        let run =
+            Ask::Run { task: task.into(), settings: Settings::default(), near_port: 1, port: 2 };
+        let known = serde_json::to_value(run).unwrap();
+        assert!(serde_json::from_value::<Ask>(known.clone()).is_ok());
+        for part in ["/run", "/run/task", "/run/task/engine", "/run/settings"] {
+            let mut newer = known.clone();
+            newer.pointer_mut(part).unwrap()["colour"] = 7.into();
+            let refused = serde_json::from_value::<Ask>(newer).unwrap_err().to_string();
+            assert!(refused.contains("unknown field `colour`"), "{part}: {refused}");
+        }
     }
 
     #[test]

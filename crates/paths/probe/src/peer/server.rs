@@ -219,8 +219,10 @@ fn converse(
     loop {
         let asked = match await_message(&mut lines, idle_until, stop) {
             Err(error) if error.is_timeout() => {
-                return Err(farewell(&lines, "no run was requested", limits.idle));
+                let (what, seconds) = ("no run was requested", limits.idle.as_secs());
+                return Err(farewell(&lines, PeerError::Silent { what, seconds }));
             }
+            Err(error @ PeerError::Garbled { .. }) => return Err(farewell(&lines, error)),
             asked => asked?,
         };
         match asked {
@@ -260,8 +262,7 @@ fn check_ports(ports: &RangeInclusive<u16>, task: &Task, port: u16) -> Result<()
 }
 
 /// Tells the near end why the session ends; the same as an error.
-fn farewell(lines: &Lines, what: &'static str, limit: Duration) -> PeerError {
-    let error = PeerError::Silent { what, seconds: limit.as_secs() };
+fn farewell(lines: &Lines, error: PeerError) -> PeerError {
     // It may be gone.
     let _ = lines.send(&Say::Error { why: error.to_string() });
     error
@@ -339,7 +340,8 @@ fn await_end(
             Ok(Some(Ask::Alive)) => {}
             Err(error) if error.is_timeout() && Instant::now() < until => {
                 let what = "the near end gave no sign of life during a run";
-                return Err(farewell(lines, what, limits.silence));
+                let seconds = limits.silence.as_secs();
+                return Err(farewell(lines, PeerError::Silent { what, seconds }));
             }
             Err(error) if error.is_timeout() => {}
             asked => return asked,

@@ -53,6 +53,7 @@ pub enum Pace {
 
 /// Work of one end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Task {
     pub role: Role,
     pub engine: EngineSpec,
