@@ -85,7 +85,7 @@ impl From<GuestError> for PathError {
                 PathError::Unsupported { what: format!("the guest without {what}"), needs: remedy }
             }
             GuestError::OtherVersion { image, remedy } => PathError::Unsupported {
-                what: format!("the guest with {}, which is of another version", image.display()),
+                what: format!("the guest from {} (an image of another version)", image.display()),
                 needs: remedy,
             },
             GuestError::Qemu(QemuError::Child(ChildError::NotFound { program, .. })) => {

@@ -25,6 +25,8 @@ use super::watched::Watched;
 const RESETS: (&str, usize) = ("WIREPATH_TEST_RESETS", 3);
 /// Time limit of an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// Interval at which the end of a flood is looked for.
+const DRAINED: Duration = Duration::from_millis(10);
 /// Floods until a fault is met.
 const TURNS_MAX: u64 = 5;
 /// Size of the rings.
@@ -164,14 +166,20 @@ fn flood(link: &Link, peer: Endpoint) -> Result<(), GuestError> {
     let echo = Echo::new(Kind::Udp, peer, 18)?;
     link.set_receive_timeout(ANSWER_MAX)?;
     std::thread::scope(|threads| {
-        let sender = threads
-            .spawn(|| while !is_over.load(Ordering::Relaxed) && link.send(echo.frame()).is_ok() {});
+        let sender = threads.spawn(|| -> Result<(), GuestError> {
+            while !is_over.load(Ordering::Relaxed) {
+                link.send(echo.frame())?;
+            }
+            Ok(())
+        });
         let answered = (0..ANSWERS).try_for_each(|_| receive(link));
         is_over.store(true, Ordering::Relaxed);
-        // The guest needs room for its answers to take the last frame.
+        // The guest needs room for its answers to take the last frame, whose sender has a time limit.
+        link.set_receive_timeout(DRAINED)?;
         while answered.is_ok() && !sender.is_finished() {
-            receive(link)?;
+            link.receive(&mut [0; FRAME_BYTES_MAX])?;
         }
+        link.set_receive_timeout(ANSWER_MAX)?;
         answered
     })
 }
