@@ -40,7 +40,12 @@ global_asm!(
     main = sym main,
 );
 
+/// Version of the interface, which the program compares with its own before it starts the guest.
+static MARK: [u8; wire::image::MARK_BYTES] = wire::nettest::MARK;
+
 extern "C" fn main(page: *const u64) -> ! {
+    // Keeps it in the image.
+    core::hint::black_box(&MARK);
     // SAFETY: the monitor passes the boot page's address.
     let boot = unsafe { Boot::read(page) };
     Report::install(&boot);

@@ -42,6 +42,10 @@ fn missing_parts_are_named_with_a_remedy_and_exit_code_3() {
         let said = fail(with(wirepath(args), "WIREPATH_GUEST_IMAGE", "/nonexistent"), 3);
         assert!(said.contains("/nonexistent (named by WIREPATH_GUEST_IMAGE)"), "{said}");
         assert!(said.contains("`cargo xtask firmware`"), "{said}");
+        let older = std::env::current_exe().expect("this program");
+        let older = older.to_str().expect("a path in UTF-8");
+        let said = fail(with(wirepath(args), "WIREPATH_GUEST_IMAGE", older), 3);
+        assert!(said.contains("of another version") && said.contains("`cargo xtask"), "{said}");
     }
 }
 

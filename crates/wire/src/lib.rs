@@ -10,7 +10,7 @@
 //! - [`frame`]: the fast path of the engines, which treats Ethernet, IPv4 and UDP as one
 //!   header of [`frame::HEADERS_BYTES`].
 //!
-//! For tunnels, [`flow`] hashes flows and [`ecn`] combines congestion marks.
+//! [`image`] is the version of a guest's image. For tunnels, [`flow`] hashes flows and [`ecn`] combines congestion marks.
 #![no_std]
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
@@ -29,6 +29,7 @@ pub mod frame;
 pub mod fuzzing;
 pub mod gre;
 pub mod icmp;
+pub mod image;
 pub mod ipv4;
 pub mod ipv6;
 pub mod nettest;

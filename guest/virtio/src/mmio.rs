@@ -65,6 +65,8 @@ pub const FEATURE_EVENT_IDX: u64 = 1 << 29;
 /// Reads of the status before a reset times out. A device resets within a few; one read takes
 /// tens of nanoseconds at least.
 const RESET_READS_MAX: u32 = 100_000;
+/// All causes of an interrupt.
+const CAUSES: u32 = 3;
 /// Attempts to read a configuration that keeps changing.
 const CONFIG_READS_MAX: u32 = 100;
 
@@ -221,9 +223,15 @@ impl<R: Registers> Transport<R> {
     /// Call before checking the rings: anything the device adds after the acknowledgement raises the
     /// line again, so nothing is missed.
     pub fn take_interrupt(&self) -> Interrupt {
-        let bits = self.registers.read32(register::INTERRUPT_STATUS);
+        let mut bits = self.registers.read32(register::INTERRUPT_STATUS);
         if bits != 0 {
             self.registers.write32(register::INTERRUPT_ACK, bits);
+        }
+        // A cause added between the two keeps the line up. A controller that waits for an edge would
+        // never interrupt again, so both are acknowledged, and the caller looks for both.
+        if bits != 0 && bits != CAUSES && self.registers.read32(register::INTERRUPT_STATUS) != 0 {
+            self.registers.write32(register::INTERRUPT_ACK, CAUSES);
+            bits = CAUSES;
         }
         Interrupt { used: bits & 1 != 0, config: bits & 2 != 0 }
     }

@@ -50,7 +50,7 @@ impl ImageArgs {
             }
         }
         let image = match &self.image {
-            Some(image) => image.clone(),
+            Some(image) => files::of_this_version(image.clone())?,
             None => files::image()?,
         };
         let boot = Boot::firmware(&image, switches);

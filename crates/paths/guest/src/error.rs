@@ -1,6 +1,7 @@
 //! Errors of the guest and its machine.
 
 use std::io;
+use std::path::PathBuf;
 
 use host::cpu::CpuError;
 use lab::LabError;
@@ -19,6 +20,9 @@ pub enum GuestError {
     /// The image, or a part of the Linux guest, is missing.
     #[error("{what} is missing; {remedy}")]
     Missing { what: String, remedy: String },
+    /// The firmware may not know all that this program asks of it.
+    #[error("{} is of another version than this program; {remedy}", image.display())]
+    OtherVersion { image: PathBuf, remedy: String },
     /// QEMU could not be started, or failed.
     #[error(transparent)]
     Qemu(#[from] QemuError),
@@ -80,6 +84,10 @@ impl From<GuestError> for PathError {
             GuestError::Missing { what, remedy } => {
                 PathError::Unsupported { what: format!("the guest without {what}"), needs: remedy }
             }
+            GuestError::OtherVersion { image, remedy } => PathError::Unsupported {
+                what: format!("the guest from {} (an image of another version)", image.display()),
+                needs: remedy,
+            },
             GuestError::Qemu(QemuError::Child(ChildError::NotFound { program, .. })) => {
                 not_installed(&program, INSTALL_QEMU)
             }

@@ -1,8 +1,10 @@
 //! Locates the firmware's image and the Linux guest's files.
 
-use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use wire::image::{MARK_BYTES, is_marked, mark};
 
 use super::error::GuestError;
 
@@ -26,7 +28,21 @@ const LINUX_VARIABLE: &str = "WIREPATH_LINUX_GUEST";
 /// `cargo xtask firmware`.
 pub fn image() -> Result<PathBuf, GuestError> {
     let named = env::var_os(IMAGE_VARIABLE);
-    find(named, &folders(), IMAGE).ok_or_else(|| missing(IMAGE, IMAGE_VARIABLE, "firmware"))
+    let found = find(named, &folders(), IMAGE);
+    of_this_version(found.ok_or_else(|| missing(IMAGE, IMAGE_VARIABLE, "firmware"))?)
+}
+
+/// Checks a firmware: one that was built with another interface might take switches without obeying them.
+pub fn of_this_version(image: PathBuf) -> Result<PathBuf, GuestError> {
+    const MARK: [u8; MARK_BYTES] = mark(&telemetry::INTERFACE);
+    let remedy = remedy("firmware", IMAGE_VARIABLE);
+    match fs::read(&image) {
+        Ok(bytes) if is_marked(&bytes, &MARK) => Ok(image),
+        Ok(_) => Err(GuestError::OtherVersion { image, remedy }),
+        Err(_) => {
+            Err(GuestError::Missing { what: format!("a readable {}", image.display()), remedy })
+        }
+    }
 }
 
 /// Finds the reference firmware, with third-party driver and stack: `WIREPATH_GUEST_REFERENCE`, or the
@@ -95,8 +111,11 @@ fn missing(file: &str, variable: &str, chore: &str) -> GuestError {
         Ok(named) => format!("{named} (named by {variable})"),
         Err(_) => file.to_owned(),
     };
-    let remedy = format!("build it with `cargo xtask {chore}`, or set {variable}");
-    GuestError::Missing { what, remedy }
+    GuestError::Missing { what, remedy: remedy(chore, variable) }
+}
+
+fn remedy(chore: &str, variable: &str) -> String {
+    format!("build it with `cargo xtask {chore}`, or set {variable}")
 }
 
 /// True if a program is in the search path.
@@ -127,6 +146,17 @@ mod tests {
     fn no_file_is_looked_for_in_the_current_folder() {
         let all = folders();
         assert!(all.len() >= 2 && all.iter().all(|folder| folder.is_absolute()), "{all:?}");
+    }
+
+    #[test]
+    fn firmware_of_another_version_is_refused_with_a_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let (image, newer) = (folder.path().join("x.elf"), [b"counters".as_slice(), b"and more"]);
+        fs::write(&image, mark(&newer)).unwrap();
+        let text = of_this_version(image.clone()).unwrap_err().to_string();
+        assert!(text.contains("x.elf is of another version than this program; build it with"));
+        fs::write(&image, mark(&telemetry::INTERFACE)).unwrap();
+        assert_eq!(of_this_version(image.clone()).unwrap(), image);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use telemetry::dump::PORT;
 use telemetry::{Entry, Snapshot};
@@ -70,7 +70,7 @@ impl Link {
     }
 
     /// Sets the time limit of [`receive`](Self::receive).
-    pub(super) fn set_receive_timeout(&self, timeout: Duration) -> Result<(), GuestError> {
+    pub fn set_receive_timeout(&self, timeout: Duration) -> Result<(), GuestError> {
         let doing = "setting how long to wait for a frame";
         self.socket.set_read_timeout(Some(timeout)).map_err(GuestError::io(doing))
     }
@@ -184,7 +184,11 @@ impl DumpTransport for FrameTransport<'_> {
 
     fn answer(&mut self, into: &mut Vec<u8>) -> Result<bool, GuestError> {
         let mut frame = [0; FRAME_BYTES_MAX];
-        while let Some(len) = self.link.receive(&mut frame)? {
+        let begun = Instant::now();
+        // Answers to a flood may come without end.
+        while begun.elapsed() < ANSWER_MAX
+            && let Some(len) = self.link.receive(&mut frame)?
+        {
             if let Some((PORT, payload)) = udp_payload(&frame[..len]) {
                 into.clear();
                 into.extend_from_slice(payload);

@@ -2,13 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
+use wire::image::is_marked;
+use wire::nettest::MARK;
+
 /// Overrides the search.
 const VARIABLE: &str = "WIREPATH_VMNIC_IMAGE";
 const FILE: &str = "wirepath-vmnic-nettest.elf";
 /// Location in a package, relative to the executable's folder.
 const PACKAGED: &str = "../share/wirepath/wirepath-vmnic-nettest.elf";
 
-/// Error of the search.
+/// Reason why there is no image.
 #[derive(Debug, thiserror::Error)]
 pub enum MissingImage {
     #[error(
@@ -16,6 +19,11 @@ pub enum MissingImage {
          it by `cargo xtask firmware`, or set {VARIABLE}"
     )]
     NotFound,
+    #[error(
+        "the guest's image {} is of another version than this program: build it again by `cargo xtask firmware`, \
+         take the one of this program's package, or set {VARIABLE}", path.display()
+    )]
+    OtherVersion { path: PathBuf },
     #[error("cannot read the guest's image {}", path.display())]
     Read {
         path: PathBuf,
@@ -25,13 +33,21 @@ pub enum MissingImage {
 }
 
 /// Reads the image: the one named by `WIREPATH_VMNIC_IMAGE`, else one beside the executable, else
-/// a package's, else what `cargo xtask firmware` has built.
+/// a package's, else what `cargo xtask firmware` has built. It must be of this program's version.
 pub fn load() -> Result<Vec<u8>, MissingImage> {
     let path = match std::env::var_os(VARIABLE) {
         Some(named) => PathBuf::from(named),
         None => find(std::env::current_exe().ok().as_deref()).ok_or(MissingImage::NotFound)?,
     };
-    std::fs::read(&path).map_err(|source| MissingImage::Read { path, source })
+    read(path)
+}
+
+fn read(path: PathBuf) -> Result<Vec<u8>, MissingImage> {
+    match std::fs::read(&path) {
+        Ok(image) if is_marked(&image, &MARK) => Ok(image),
+        Ok(_) => Err(MissingImage::OtherVersion { path }),
+        Err(source) => Err(MissingImage::Read { path, source }),
+    }
 }
 
 fn find(executable: Option<&Path>) -> Option<PathBuf> {
@@ -47,6 +63,17 @@ fn find(executable: Option<&Path>) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn image_of_another_version_is_refused_with_a_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE);
+        std::fs::write(&path, wire::image::mark(&[b"an older interface"])).unwrap();
+        let error = read(path.clone()).unwrap_err().to_string();
+        assert!(error.contains("of another version than this program: build it again"), "{error}");
+        std::fs::write(&path, MARK).unwrap();
+        assert_eq!(read(path).unwrap(), MARK);
+    }
 
     #[test]
     fn image_beside_the_executable_comes_before_a_built_one() {

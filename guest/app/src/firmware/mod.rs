@@ -9,9 +9,14 @@ use app::Config;
 use board_virt::tree::Machine;
 use board_virt::{console, power};
 
+/// Version of the interface, which the program compares with its own before it starts the firmware.
+static MARK: [u8; wire::image::MARK_BYTES] = wire::image::mark(&telemetry::INTERFACE);
+
 board_virt::entry!(main);
 
 fn main(machine: Machine) -> ! {
+    // Keeps it in the image.
+    core::hint::black_box(&MARK);
     let config = match Config::parse(machine.command_line) {
         Ok(config) => config,
         Err(error) => {

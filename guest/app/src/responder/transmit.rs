@@ -46,6 +46,10 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
             self.counters.add(Counter::TxErrors, 1);
             self.counters.add(Counter::TxPollTimeouts, 1);
             self.trace_now(Event::PollTimeout, left.into());
+            // It completes nothing more, and its interrupt waits: each frame of a pass would time out.
+            if self.driver.needs_restart() {
+                self.restart();
+            }
         }
     }
 

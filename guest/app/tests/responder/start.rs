@@ -116,6 +116,45 @@ fn arms_answer_after_each_of_200_resets_under_a_flood() {
     }
 }
 
+/// The line stays up when the first cause is acknowledged, so the edge of the second never comes.
+#[test]
+fn reset_that_is_needed_while_another_cause_is_acknowledged_is_found() {
+    for arm in every_arm().step_by(3) {
+        let mut bench = Bench::new(&arm);
+        assert!(bench.device.receive(&ping(1)), "{arm}");
+        bench.device.set_status(status::DEVICE_NEEDS_RESET);
+        bench.device.behave(|behaviour| behaviour.causes_late = 2);
+        bench.device.raise_interrupt(1);
+        bench.settle();
+        assert_eq!(bench.count(Counter::Restarts), 1, "{arm}");
+        bench.device.take_sent();
+        assert!(bench.device.receive(&ping(2)), "{arm}");
+        bench.settle();
+        assert_eq!(answered(&bench), [2], "{arm}");
+        bench.assert_no_leak();
+    }
+}
+
+/// Without that, each frame of a full receive ring waited for 10 ms: seconds with interrupts masked.
+#[test]
+fn frames_polled_on_a_card_that_needs_a_reset_time_out_once() {
+    for arm in ["", "packed", "quiet,rx-task"] {
+        let late = Behaviour { sends_at_once: false, ..Behaviour::default() };
+        let mut bench = Bench::with(arm, late);
+        (0..200).for_each(|sequence| assert!(bench.device.receive(&ping(sequence)), "{arm}"));
+        // It fails while the frames are handled: its interrupt for that is masked.
+        bench.device.set_status(status::DEVICE_NEEDS_RESET);
+        bench.settle();
+        assert_eq!(bench.count(Counter::TxPollTimeouts), 1, "{arm}");
+        assert_eq!(bench.count(Counter::Restarts), 1, "{arm}");
+        bench.device.behave(|behaviour| behaviour.sends_at_once = true);
+        assert!(bench.device.receive(&ping(500)), "{arm}");
+        bench.settle();
+        assert_eq!(answered(&bench), [500], "{arm}");
+        bench.assert_no_leak();
+    }
+}
+
 /// VIRTIO_NET_F_STATUS is not negotiated, so the driver takes the link to be up (5.1.4.2): a change only
 /// interrupts.
 #[test]

@@ -70,6 +70,8 @@ pub struct Behaviour {
     pub fails_at_start: bool,
     /// Frames on the wire: delivered, oldest first, as soon as a doorbell shows receive buffers.
     pub arriving: VecDeque<Vec<u8>>,
+    /// Causes that are added between the driver's read of the causes and its acknowledgement.
+    pub causes_late: u32,
     /// The interrupt controller does not listen yet: an edge of the line is lost.
     pub is_deaf: bool,
 }
@@ -94,6 +96,7 @@ impl Default for Behaviour {
             names_no_place: false,
             fails_at_start: false,
             arriving: VecDeque::new(),
+            causes_late: 0,
             is_deaf: false,
         }
     }

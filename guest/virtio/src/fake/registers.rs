@@ -70,6 +70,8 @@ impl State {
             }
             register::INTERRUPT_ACK => {
                 self.log(Access::Acknowledge);
+                let late = core::mem::take(&mut self.behaviour.causes_late);
+                self.raise(late);
                 self.interrupt &= !value;
             }
             _ => panic!("register {at:#x} is not writable"),

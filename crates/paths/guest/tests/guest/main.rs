@@ -4,6 +4,7 @@ mod arms;
 mod firmware;
 mod kill;
 mod peers;
+mod resets;
 mod stacks;
 mod start;
 mod tap;

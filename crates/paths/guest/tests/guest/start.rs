@@ -21,9 +21,10 @@ use super::{ALL, ALL_AND_BEYOND, image};
 const STARTS: (&str, usize) = ("WIREPATH_TEST_STARTS", 12);
 
 /// Ring of either kind, with an interrupt per frame and without.
-const SETS: [&str; 5] = ["", ALL, ALL_AND_BEYOND, "packed", "quiet,async-tx,rx-task,packed"];
+pub(crate) const SETS: [&str; 5] =
+    ["", ALL, ALL_AND_BEYOND, "packed", "quiet,async-tx,rx-task,packed"];
 
-fn name(switches: &str) -> &str {
+pub(crate) fn name(switches: &str) -> &str {
     if switches.is_empty() { "baseline" } else { switches }
 }
 
