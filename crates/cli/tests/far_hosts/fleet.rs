@@ -82,7 +82,7 @@ fn mesh_leaves_nothing_on_a_host_however_either_side_ends() {
     let far = format!("ssh:root@{FAR_IP}");
     for victim in ["INT", "KILL", "session"] {
         let args = ["--rounds", "100", "-c", "1000000"];
-        let mut near = Running::start(mesh(&sshd, std::slice::from_ref(&far), &args));
+        let near = Running::start(mesh(&sshd, std::slice::from_ref(&far), &args));
         let pings = || {
             let far = far_pids(&sshd.spaces).into_iter().map(command_line);
             let own = near.descendants().into_iter().map(|(_, line)| line);
