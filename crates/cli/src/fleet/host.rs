@@ -74,7 +74,7 @@ impl Request {
     }
 }
 
-/// Reads a request. Errors: it is neither, so that no other command can be asked for.
+/// Reads a request. Errors: it is none of these, so that no other command can be asked for.
 fn read(line: &str) -> Result<Request, Failure> {
     let unreadable = |e| Failure::Usage(format!("cannot read the request: {e}"));
     if let Ok(join) = serde_json::from_str(line) {
