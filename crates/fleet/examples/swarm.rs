@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Each agent is a connection with its own key that does at the broker what `wirepath fleet agent` does: a sign of
-//! life every 10 s, a subscription to its jobs and a look for a missed one every minute, for each job three signed
-//! reports, the last of which has 10 kB after compression, and then a look for its confirmation. The coordinator is
+//! life every 10 s, a subscription to its jobs and a look for a missed one every minute, for each job two signed
+//! reports, the second of which has 10 kB after compression, and then a look for its confirmation. The coordinator is
 //! that of `fleet prove --fleet`, beside one `fleet collect`. The database waits for the disk at every commit.
 
 use std::collections::BTreeMap;
@@ -171,6 +171,7 @@ fn give<'a>(
 /// Body of the thread of all agents; it ends with the process.
 fn agents(hosts: BTreeMap<String, Seeds>, url: &str, coordinator: &str, connected: &AtomicUsize) {
     let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
+    let digits = &digits();
     let agent = |(host, seeds): (String, Seeds)| async move {
         for _ in 0..TRIES {
             match connect(&host, &seeds, url).await {
@@ -187,7 +188,7 @@ fn agents(hosts: BTreeMap<String, Seeds>, url: &str, coordinator: &str, connecte
             opening.filter_map(|opened| async move { opened }).map(|(host, seeds, client)| {
                 connected.fetch_add(1, Ordering::Relaxed);
                 async move {
-                    if let Err(error) = serve(&host, &seeds, coordinator, client).await {
+                    if let Err(error) = serve(&host, &seeds, coordinator, client, digits).await {
                         note(&format!("{host}: {error}"));
                     }
                 }
@@ -211,6 +212,7 @@ async fn serve(
     seeds: &Seeds,
     coordinator: &str,
     client: Client,
+    digits: &str,
 ) -> Result<(), Failure> {
     let keys = Keyring::new(&seeds.sign, coordinator.to_owned(), BTreeMap::new())?;
     let mut jobs = client.subscribe(format!("wp.job.{host}")).await?;
@@ -218,19 +220,19 @@ async fn serve(
     for beat in 0_u64.. {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
         let now_ms = now.as_millis().to_string();
-        client.request(format!("wp.hb.{host}"), now_ms.into()).await?;
+        client.request(format!("wp.up.{host}.hb"), now_ms.into()).await?;
         if let Some(fence) = unconfirmed {
-            let confirmation = last(&client, &format!("STORED.wp.stored.{host}.{fence}")).await?;
+            let confirmation = last(&client, &format!("{host}.last.stored.{fence}")).await?;
             unconfirmed = unconfirmed.filter(|_| !confirmation);
         }
         if beat % BEATS_A_LOOK == 0 {
-            last(&client, &format!("JOBS.wp.job.{host}")).await?;
+            last(&client, &format!("{host}.last.job")).await?;
         }
         let Ok(message) = timeout(BEAT, jobs.next()).await else { continue };
         let Some(message) = message else { break };
         let job: Job = open(&keys, host, &message.payload)?;
-        for state in [State::Accepted, State::Running, State::Done] {
-            let body = if state == State::Done { body(job.fence) } else { String::new() };
+        for state in [State::Running, State::Done] {
+            let body = if state == State::Done { body(digits, job.fence) } else { String::new() };
             let report = Report {
                 v: VERSION,
                 job: job.job.clone(),
@@ -241,25 +243,31 @@ async fn serve(
                 body,
             };
             let sealed = seal(&keys, &report)?;
-            client.request(format!("wp.result.{host}"), sealed.into()).await?;
+            client.request(format!("wp.up.{host}.result"), sealed.into()).await?;
         }
         unconfirmed = Some(job.fence);
     }
     Err("the broker ended the connection".into())
 }
 
-/// True if a stream has a message of this subject.
+/// True if a stream has the message that agents know by this name.
 async fn last(client: &Client, of: &str) -> Result<bool, Failure> {
-    let answer = client.request(format!("$JS.API.DIRECT.GET.{of}"), "".into()).await?;
+    let answer = client.request(format!("wp.up.{of}"), "".into()).await?;
     Ok(answer.status.is_none())
 }
 
-/// Text without repetitions.
-fn body(seed: u64) -> String {
+/// Text without repetitions, from which each agent takes a part of its own.
+fn digits() -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut random = Random::new(seed, 0);
+    let mut random = Random::new(1, 0);
     let digit = |_| char::from(DIGITS[random.below(64) as usize]);
-    (0..BODY_BYTES).map(digit).collect()
+    (0..2 * BODY_BYTES).map(digit).collect()
+}
+
+/// Result of a job.
+fn body(digits: &str, fence: u64) -> String {
+    let begin = fence as usize % BODY_BYTES;
+    digits[begin..begin + BODY_BYTES].to_owned()
 }
 
 /// Time that a process has run, in ticks.

@@ -141,7 +141,12 @@ fn host_reaches_its_own_subjects_alone() {
     for subject in [
         "wp.job.h5",
         "wp.job.h7",
+        "wp.result.h5",
         "wp.result.h7",
+        "wp.up.h7.result",
+        "wp.up.h7.hb",
+        "wp.up.h7.lease",
+        "wp.up.h7.last.job",
         "wp.hb.h7",
         "wp.lease.h7",
         "wp.stored.h5.1",
@@ -194,14 +199,14 @@ fn forged_injected_replayed_and_expired_jobs_are_not_measured() {
     let intruder = raw::Intruder::as_host(&world, "h5");
     intruder.runtime.block_on(async {
         let client = &intruder.client;
-        client.publish_with_reply("wp.hb.h5", "wp.job.h7", "1".into()).await.unwrap();
-        let get = "$JS.API.DIRECT.GET.JOBS.wp.job.h5";
+        client.publish_with_reply("wp.up.h5.hb", "wp.job.h7", "1".into()).await.unwrap();
+        let get = "wp.up.h5.last.job";
         client.publish_with_reply(get, "wp.job.h7", "".into()).await.unwrap();
         client.flush().await.unwrap();
     });
     // Sent behind them on the same connection, and answered: the broker has handled both.
     intruder.runtime.block_on(async {
-        intruder.client.request("wp.hb.h5", "2".into()).await.unwrap();
+        intruder.client.request("wp.up.h5.hb", "2".into()).await.unwrap();
     });
     assert_eq!(exchange.next("h7").unwrap(), Some(job("h7", 5)), "the stored job stays");
 
@@ -244,7 +249,7 @@ fn forged_report_is_refused_and_the_others_are_read() {
     let forged = seal(&keys, &report("h7")).unwrap();
     for payload in [forged, b"noise".to_vec()] {
         intruder.runtime.block_on(async {
-            intruder.client.request("wp.result.h5", payload.into()).await.unwrap();
+            intruder.client.request("wp.up.h5.result", payload.into()).await.unwrap();
         });
     }
     world.agent("h7").report(&report("h7")).unwrap();

@@ -30,8 +30,19 @@ pub fn twse(datagram: &[u8]) {
     telegrams(copy);
 }
 
+/// Instrument of a quote or odd lot.
+fn instrument(telegram: &twse::Telegram<'_>) -> Option<twse::Ahead> {
+    let (symbol, is_odd_lot) = match telegram.body() {
+        twse::Body::Quote(quote) => (quote.symbol(), false),
+        twse::Body::OddLot(odd) => (odd.symbol(), true),
+        _ => return None,
+    };
+    Some(twse::Ahead { business: telegram.business(), is_odd_lot, symbol })
+}
+
 fn telegrams(datagram: &[u8]) {
     let mut end = 0;
+    let mut ahead = Some(twse::ahead(datagram));
     for (count, telegram) in twse::Telegrams::new(datagram).enumerate() {
         // Two telegrams start at least three bytes apart.
         assert!(count <= datagram.len() / 3);
@@ -40,10 +51,15 @@ fn telegrams(datagram: &[u8]) {
                 assert_eq!(telegram.offset(), end);
                 end += telegram.bytes().len();
                 assert_eq!(telegram.bytes(), &datagram[telegram.offset()..end]);
+                if let (Some(ahead), Some(instrument)) = (&mut ahead, instrument(&telegram)) {
+                    assert!(ahead.any(|found| found == instrument));
+                }
                 written_again(&telegram);
             }
             Err(error) => {
                 assert_eq!(error.offset, end);
+                // It may end at the first fault.
+                ahead = None;
                 assert!(error.skipped_bytes > 0);
                 assert!((error.offset..=datagram.len()).contains(&error.field_offset));
                 end += error.skipped_bytes;

@@ -45,6 +45,7 @@ struct Whole {
 impl Whole {
     fn datagram(&mut self, datagram: &[u8]) {
         self.now_ns += 1000;
+        self.books.prefetch(datagram);
         for telegram in Telegrams::new(datagram) {
             let Ok(telegram) = telegram else {
                 self.errors += 1;

@@ -7,6 +7,7 @@
 mod address;
 pub mod affinity;
 pub mod bpf;
+pub mod cache;
 pub mod capability;
 pub mod child;
 pub mod clock;

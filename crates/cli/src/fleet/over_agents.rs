@@ -60,7 +60,7 @@ impl AgentsArgs {
         let id = format!("fleet-{}", now_ms());
         let not_after_ms = servers.now_ms().saturating_add(self.taken_within.as_millis() as u64);
         servers.archive.plan(&jobs(&id, &hosts, arguments, not_after_ms))?;
-        conduct(&mut servers, &id)?;
+        conduct(&mut servers, &id, hosts.len())?;
         let rows = servers.archive.rows(&id)?;
         Ok(Some(pool(&outcomes(&hosts, &rows))))
     }
@@ -83,7 +83,7 @@ fn jobs(id: &str, hosts: &[String], arguments: &[String], not_after_ms: u64) -> 
 }
 
 /// Drives the jobs to their ends; a stop cancels those that are open.
-fn conduct(servers: &mut Servers, id: &str) -> Result<(), Failure> {
+fn conduct(servers: &mut Servers, id: &str, jobs: usize) -> Result<(), Failure> {
     let mut coordinator = Coordinator::new(id);
     let mut ended = 0;
     loop {
@@ -92,16 +92,16 @@ fn conduct(servers: &mut Servers, id: &str) -> Result<(), Failure> {
             let Servers { exchange, archive, .. } = servers;
             let has_ended = coordinator.turn(exchange, archive, now_ms)?;
             servers.keep_refused()?;
-            Ok((has_ended, servers.archive.entries(Some(id))?))
+            Ok(has_ended)
         });
-        let Some((has_ended, entries)) = turn else {
+        let Some(has_ended) = turn else {
             coordinator.cancel(&mut servers.archive, "interrupted")?;
             return Ok(());
         };
-        let now_ended = entries.iter().filter(|entry| entry.state.is_final()).count();
+        let now_ended = jobs.saturating_sub(coordinator.open());
         if now_ended != ended {
             ended = now_ended;
-            console::say(&format!("{ended} of {} ended", console::count(entries.len(), "job")));
+            console::say(&format!("{ended} of {} ended", console::count(jobs, "job")));
         }
         if has_ended {
             return Ok(());

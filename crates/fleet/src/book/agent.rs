@@ -77,7 +77,6 @@ impl Agent {
             return Ok(true);
         }
         let mut report = self.accept(&job)?;
-        exchange.report(&report)?;
         if !goes_on(Moment::Accepted) {
             return Ok(false);
         }

@@ -1,6 +1,6 @@
 //! The coordinator: gives jobs, and closes them by the reports of agents.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     ATTEMPTS_MAX, Archive, BookError, Entry, Event, Exchange, Report, Row, SILENCE_MS, State,
@@ -18,16 +18,22 @@ const BATCHES_MAX: usize = 20;
 #[derive(Debug)]
 pub struct Coordinator {
     experiment: String,
-    /// Fences of the jobs that this coordinator has given; a new one gives open jobs again.
-    given: BTreeSet<u64>,
+    /// Fences of the jobs that this coordinator has given, and when; a new one gives open jobs again.
+    given: BTreeMap<u64, u64>,
     /// Time of the latest look for silent hosts.
     looked_ms: Option<u64>,
+    open: usize,
 }
 
 impl Coordinator {
     /// A coordinator of an experiment whose jobs are planned already.
     pub fn new(experiment: impl Into<String>) -> Self {
-        Coordinator { experiment: experiment.into(), given: BTreeSet::new(), looked_ms: None }
+        Coordinator {
+            experiment: experiment.into(),
+            given: BTreeMap::new(),
+            looked_ms: None,
+            open: 0,
+        }
     }
 
     /// One turn; returns true once every job has ended.
@@ -42,19 +48,25 @@ impl Coordinator {
                 break;
             }
         }
-        let entries = archive.entries(Some(&self.experiment))?;
-        if entries.iter().all(|entry| entry.state.is_final()) {
+        let entries = archive.open_entries(&self.experiment)?;
+        self.open = entries.len();
+        if entries.is_empty() {
             return Ok(true);
         }
         let silent = self.silent(&entries, exchange, now_ms)?;
         let due = self.due(&entries, &silent, archive, now_ms)?;
-        self.give(due, exchange, archive)?;
+        self.give(due, exchange, archive, now_ms)?;
         Ok(false)
+    }
+
+    /// Jobs that had not ended in the latest turn.
+    pub fn open(&self) -> usize {
+        self.open
     }
 
     /// Ends every open job as cancelled.
     pub fn cancel(&self, archive: &mut impl Archive, why: &str) -> Result<(), BookError> {
-        for entry in archive.entries(Some(&self.experiment))? {
+        for entry in archive.open_entries(&self.experiment)? {
             if entry.state.after(Event::Cancel).is_some() {
                 archive.close(&entry, &row(&entry, State::Cancelled, why))?;
             }
@@ -62,7 +74,8 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Hosts that should work and give no sign of life. None between two looks.
+    /// Hosts that should work and give no sign of life. None between two looks; and none that was given its job a moment
+    /// ago: it has taken it since.
     fn silent<'a>(
         &mut self,
         entries: &'a [Entry],
@@ -70,11 +83,12 @@ impl Coordinator {
         now_ms: u64,
     ) -> Result<BTreeSet<&'a str>, BookError> {
         let is_early = |looked: u64| (looked..looked.saturating_add(LOOK_MS)).contains(&now_ms);
-        let at_work: Vec<&str> = entries
-            .iter()
-            .filter(|entry| is_at_work(entry))
-            .map(|of| of.job.host.as_str())
-            .collect();
+        let is_new = |entry: &&Entry| {
+            let given = self.given.get(&entry.job.fence);
+            given.is_some_and(|given| (*given..given.saturating_add(SILENCE_MS)).contains(&now_ms))
+        };
+        let at_work = entries.iter().filter(|entry| is_at_work(entry) && !is_new(entry));
+        let at_work: Vec<&str> = at_work.map(|of| of.job.host.as_str()).collect();
         if at_work.is_empty() || self.looked_ms.is_some_and(is_early) {
             return Ok(BTreeSet::new());
         }
@@ -83,7 +97,7 @@ impl Coordinator {
         Ok(at_work.into_iter().zip(alive).filter(|(_, alive)| !alive).map(|of| of.0).collect())
     }
 
-    /// Jobs to give: the first open one of each host. Those that expired or are lost are closed.
+    /// Jobs to give: the first one of each host. Those that expired or are lost are closed.
     fn due<'a>(
         &self,
         entries: &'a [Entry],
@@ -93,7 +107,7 @@ impl Coordinator {
     ) -> Result<Vec<&'a Entry>, BookError> {
         let mut busy = BTreeSet::new();
         let mut due = Vec::new();
-        for entry in entries.iter().filter(|entry| !entry.state.is_final()) {
+        for entry in entries {
             let host = entry.job.host.as_str();
             if entry.state.after(Event::Expire).is_some() && now_ms > entry.job.not_after_ms {
                 let row = row(entry, State::Expired, "its time passed before a host took it");
@@ -114,16 +128,17 @@ impl Coordinator {
         due: Vec<&Entry>,
         exchange: &mut impl Exchange,
         archive: &mut impl Archive,
+        now_ms: u64,
     ) -> Result<(), BookError> {
         let of = |state: State| due.iter().filter(move |entry| entry.state == state).copied();
         let planned: Vec<Entry> = of(State::Planned).cloned().collect();
-        let is_new = |entry: &&Entry| !self.given.contains(&entry.job.fence);
+        let is_new = |entry: &&Entry| !self.given.contains_key(&entry.job.fence);
         let mut jobs: Vec<_> =
             of(State::Given).filter(is_new).map(|entry| entry.job.clone()).collect();
         // The rows first: a report of a job that is not in the book as given would change nothing.
         jobs.extend(archive.give(&planned)?.into_iter().map(|entry| entry.job));
         exchange.send(&jobs)?;
-        self.given.extend(jobs.iter().map(|job| job.fence));
+        self.given.extend(jobs.iter().map(|job| (job.fence, now_ms)));
         Ok(())
     }
 }

@@ -221,6 +221,8 @@ pub trait Archive {
     fn close(&mut self, entry: &Entry, row: &Row) -> Result<bool, BookError>;
     /// All jobs of an experiment, or the open ones of all experiments, in the order of their plan.
     fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<Entry>, BookError>;
+    /// The open jobs of an experiment, in the order of their plan.
+    fn open_entries(&mut self, experiment: &str) -> Result<Vec<Entry>, BookError>;
     /// Names of experiments that are no steps of roll-outs, the last ones by name first.
     fn newest(&mut self, count: u32) -> Result<Vec<String>, BookError>;
     /// Ends of an experiment's jobs.

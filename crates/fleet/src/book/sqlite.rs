@@ -343,6 +343,12 @@ impl Archive for SqliteBook {
         }
     }
 
+    fn open_entries(&mut self, experiment: &str) -> Result<Vec<Entry>, BookError> {
+        let filter =
+            "WHERE experiment = ?1 AND state NOT IN ('stored', 'expired', 'lost', 'cancelled')";
+        self.select(filter, Some(experiment))
+    }
+
     fn newest(&mut self, count: u32) -> Result<Vec<String>, BookError> {
         let doing = self.sqlite("reading experiments");
         let sql = "SELECT DISTINCT experiment FROM jobs WHERE instr(experiment, '.') = 0

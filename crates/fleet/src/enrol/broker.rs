@@ -5,45 +5,31 @@
 //! another host. Between accounts the answer stays in AGENTS, where nothing is stored.
 
 use super::Fleet;
+use crate::nats::subjects::{self, Opened};
 
 /// Largest message of the broker: [`MESSAGE_MAX`](crate::message::MESSAGE_MAX) and its headers.
 const PAYLOAD_MAX: usize = crate::message::MESSAGE_MAX + 16 * 1024;
-
-/// Subjects that an agent may publish to, for its host's name or `*`.
-fn published(host: &str) -> [String; 7] {
-    [
-        format!("wp.result.{host}"),
-        format!("wp.hb.{host}"),
-        format!("wp.lease.{host}"),
-        format!("$JS.API.DIRECT.GET.JOBS.wp.job.{host}"),
-        format!("$JS.API.DIRECT.GET.STORED.wp.stored.{host}.*"),
-        format!("$JS.API.DIRECT.GET.LEASE.wp.lease.{host}"),
-        format!("$JS.API.DIRECT.GET.ALIVE.wp.hb.{host}"),
-    ]
-}
-
-fn quoted(texts: &[String]) -> String {
-    texts.iter().map(|text| format!("\"{text}\"")).collect::<Vec<_>>().join(", ")
-}
 
 /// Text of `nats.conf`.
 ///
 /// - `certificate`: files of the broker's certificate and its key; without them, connections are not encrypted.
 pub fn configuration(fleet: &Fleet, certificate: Option<(&str, &str)>) -> String {
-    let lines = |of: &dyn Fn(&str) -> String| -> String {
-        published("*").iter().map(|subject| of(subject)).collect()
+    let opened = subjects::opened();
+    let export =
+        |of: &Opened| format!("      {{ service: \"{}\", accounts: [AGENTS] }}\n", of.core);
+    let exports: String = opened.iter().map(export).collect();
+    let import = |of: &Opened| {
+        format!(
+            "      {{ service: {{ account: CORE, subject: \"{}\" }}, to: \"{}\" }}\n",
+            of.core, of.agent
+        )
     };
-    let exports =
-        lines(&|subject| format!("      {{ service: \"{subject}\", accounts: [AGENTS] }}\n"));
-    let imports = lines(&|subject| {
-        format!("      {{ service: {{ account: CORE, subject: \"{subject}\" }} }}\n")
-    });
+    let imports: String = opened.iter().map(import).collect();
     let mut users = String::new();
     for (host, keys) in &fleet.hosts {
-        let publish = quoted(&published(host));
-        let subscribe = quoted(&[format!("wp.job.{host}"), format!("_INBOX_{host}.>")]);
+        let publish = subjects::of_host(host);
         users.push_str(&format!(
-            "      # {host}\n      {{ nkey: {}, permissions: {{ publish: [{publish}], subscribe: [{subscribe}] }} }}\n",
+            "      # {host}\n      {{ nkey: {}, permissions: {{ publish: \"{publish}\", subscribe: [\"wp.job.{host}\", \"_INBOX_{host}.>\"] }} }}\n",
             keys.login
         ));
     }

@@ -13,7 +13,7 @@ use time::format_description::well_known::Rfc3339;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use super::BrokerAddress;
+use super::{BrokerAddress, subjects};
 use crate::book::BookError;
 
 /// Any error of the client.
@@ -36,8 +36,17 @@ pub(super) struct Stored {
     pub(super) payload: Vec<u8>,
 }
 
+/// Account of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Core,
+    /// Reaches subjects of the other account by names of its own.
+    Agent,
+}
+
 #[derive(Debug)]
 pub(super) struct Connection {
+    end: End,
     runtime: Runtime,
     client: Client,
     server: String,
@@ -59,7 +68,7 @@ struct ApiError {
 }
 
 impl Connection {
-    pub(super) fn open(address: &BrokerAddress) -> Result<Self, BookError> {
+    pub(super) fn open(address: &BrokerAddress, end: End) -> Result<Self, BookError> {
         let server = address.url.clone();
         let failed =
             |source| BookError::Broker { server: server.clone(), doing: "connecting", source };
@@ -83,7 +92,7 @@ impl Connection {
             .block_on(async { timeout(PATIENCE, options.connect(urls)).await })
             .map_err(|_| failed("no answer in 10 s".into()))?
             .map_err(|e| failed(e.into()))?;
-        Ok(Connection { runtime, client, server, connects: 1 })
+        Ok(Connection { end, runtime, client, server, connects: 1 })
     }
 
     /// Runs an operation to its end, at most for [`PATIENCE`].
@@ -142,7 +151,7 @@ impl Connection {
         for part in messages.chunks(AT_ONCE) {
             self.run("storing messages", async |client| {
                 let store = |(subject, payload): &(String, Vec<u8>)| {
-                    store(client, subject.clone(), HeaderMap::new(), payload.clone())
+                    store(client, self.to_send(subject), HeaderMap::new(), payload.clone())
                 };
                 try_join_all(part.iter().map(store)).await.map(drop)
             })?;
@@ -163,7 +172,7 @@ impl Connection {
         headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected.to_string());
         headers.insert(NATS_MESSAGE_TTL, format!("{}s", ttl.as_secs().max(1)));
         self.run("storing a message", async |client| {
-            store(client, subject.to_owned(), headers, payload).await
+            store(client, self.to_send(subject), headers, payload).await
         })
     }
 
@@ -182,8 +191,7 @@ impl Connection {
         for part in subjects.chunks(AT_ONCE) {
             let got = self.run("reading messages", async |client| {
                 let get = |subject: &String| {
-                    let api = format!("$JS.API.DIRECT.GET.{stream}.{subject}");
-                    client.request(api, Vec::new().into())
+                    client.request(self.to_read(stream, subject), Vec::new().into())
                 };
                 Ok(try_join_all(part.iter().map(get)).await?)
             })?;
@@ -192,6 +200,20 @@ impl Connection {
             }
         }
         Ok(found)
+    }
+
+    fn to_send(&self, subject: &str) -> String {
+        match self.end {
+            End::Core => subject.to_owned(),
+            End::Agent => subjects::to_send(subject),
+        }
+    }
+
+    fn to_read(&self, stream: &str, subject: &str) -> String {
+        match self.end {
+            End::Core => format!("$JS.API.DIRECT.GET.{stream}.{subject}"),
+            End::Agent => subjects::to_read(subject),
+        }
     }
 
     /// Answer of a direct get; `None` if there is no message.

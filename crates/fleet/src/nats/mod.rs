@@ -14,6 +14,7 @@
 mod connection;
 mod exchange;
 mod streams;
+pub(crate) mod subjects;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,7 +25,7 @@ use async_nats::jetstream::{self, AckKind};
 
 use crate::book::{BookError, State};
 use crate::keys::Keyring;
-use connection::Connection;
+use connection::{Connection, End};
 pub use streams::NAMES as STREAM_NAMES;
 
 /// How to reach the broker.
@@ -92,7 +93,7 @@ pub struct NatsExchange {
 impl NatsExchange {
     /// Connects an agent, which may use the subjects of its host alone.
     pub fn agent(address: &BrokerAddress, keys: Keyring, host: &str) -> Result<Self, BookError> {
-        let mut exchange = NatsExchange::new(address, keys)?;
+        let mut exchange = NatsExchange::new(address, keys, End::Agent)?;
         let jobs = exchange.connection.subscribe(format!("wp.job.{host}"))?;
         exchange.jobs = Some(jobs);
         host.clone_into(&mut exchange.host);
@@ -101,14 +102,14 @@ impl NatsExchange {
 
     /// Connects a coordinator or collector, and creates missing streams.
     pub fn core(address: &BrokerAddress, keys: Keyring) -> Result<Self, BookError> {
-        let mut exchange = NatsExchange::new(address, keys)?;
+        let mut exchange = NatsExchange::new(address, keys, End::Core)?;
         exchange.collector = Some(streams::prepare(&exchange.connection)?);
         Ok(exchange)
     }
 
-    fn new(address: &BrokerAddress, keys: Keyring) -> Result<Self, BookError> {
+    fn new(address: &BrokerAddress, keys: Keyring, end: End) -> Result<Self, BookError> {
         Ok(NatsExchange {
-            connection: Connection::open(address)?,
+            connection: Connection::open(address, end)?,
             keys,
             collector: None,
             held: BTreeMap::new(),

@@ -139,6 +139,12 @@ impl Archive for PostgresArchive {
         }
     }
 
+    fn open_entries(&mut self, experiment: &str) -> Result<Vec<Entry>, BookError> {
+        let filter =
+            "WHERE experiment = $1 AND state NOT IN ('stored', 'expired', 'lost', 'cancelled')";
+        self.select(filter, Some(experiment))
+    }
+
     fn newest(&mut self, count: u32) -> Result<Vec<String>, BookError> {
         self.run("reading experiments", |client| {
             let sql = "SELECT experiment FROM jobs WHERE strpos(experiment, '.') = 0

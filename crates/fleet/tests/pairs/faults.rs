@@ -130,6 +130,9 @@ impl<B: Archive> Archive for Fused<B> {
     fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<Entry>, BookError> {
         self.burn()?.entries(experiment)
     }
+    fn open_entries(&mut self, experiment: &str) -> Result<Vec<Entry>, BookError> {
+        self.burn()?.open_entries(experiment)
+    }
     fn newest(&mut self, count: u32) -> Result<Vec<String>, BookError> {
         self.burn()?.newest(count)
     }

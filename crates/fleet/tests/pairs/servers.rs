@@ -176,6 +176,10 @@ impl Archive for Both {
     fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<Entry>, BookError> {
         self.archive.entries(experiment)
     }
+
+    fn open_entries(&mut self, experiment: &str) -> Result<Vec<Entry>, BookError> {
+        self.archive.open_entries(experiment)
+    }
     fn newest(&mut self, count: u32) -> Result<Vec<String>, BookError> {
         self.archive.newest(count)
     }

@@ -36,7 +36,7 @@ pub use instrument::{FORMAT_INSTRUMENT, Instrument, InstrumentRepr, Marker, Mark
 pub use odd_lot::{FORMAT_ODD_LOT, OddLot, OddLotRepr, SingleShares};
 pub use quote::{FORMAT_QUOTE, FORMAT_WARRANT, Quote, QuoteRepr, RoundLot};
 pub use repr::Repr;
-pub use telegram::{Body, OtherRepr, Telegram, Telegrams};
+pub use telegram::{Ahead, Body, OtherRepr, Telegram, Telegrams, ahead};
 pub use value::{Level, Levels, Limit, Limits, MatchTime, Status, Symbol};
 
 pub use crate::price::Price;

@@ -1,12 +1,14 @@
 //! A telegram, and the telegrams of a datagram.
 
-use core::iter::FusedIterator;
+use core::iter::{self, FusedIterator};
 
+use super::bcd;
 use super::error::{EncodeError, Fault, TelegramError};
 use super::header::{self, Business, HEADER_BYTES, Header, MIN_BYTES, TRAILER_BYTES};
 use super::instrument::{FORMAT_INSTRUMENT, Instrument};
 use super::odd_lot::{FORMAT_ODD_LOT, OddLot};
 use super::quote::{FORMAT_QUOTE, FORMAT_WARRANT, Quote};
+use super::value::Symbol;
 
 /// A telegram with a valid frame and body.
 #[derive(Debug, Clone, Copy)]
@@ -171,6 +173,39 @@ impl<'a> Iterator for Telegrams<'a> {
 }
 
 impl FusedIterator for Telegrams<'_> {}
+
+/// Instrument of a telegram that was not checked yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ahead {
+    /// Market.
+    pub business: Business,
+    /// True in format 23.
+    pub is_odd_lot: bool,
+    /// Code.
+    pub symbol: Symbol,
+}
+
+/// Instruments of the quotes and odd lots in a datagram, for what is fetched ahead of them: nothing is checked but what
+/// their place needs, and a malformed telegram ends them.
+#[inline]
+pub fn ahead(mut datagram: &[u8]) -> impl Iterator<Item = Ahead> {
+    iter::from_fn(move || {
+        loop {
+            let head = datagram.first_chunk::<{ HEADER_BYTES + 6 }>()?;
+            let declared_bytes = usize::from(bcd::four([head[1], head[2]]));
+            datagram = datagram.get(declared_bytes.max(MIN_BYTES)..).unwrap_or_default();
+            let is_odd_lot = match head[4] {
+                QUOTE | WARRANT => false,
+                ODD_LOT => true,
+                _ => continue,
+            };
+            let [.., a, b, c, d, e, f] = *head;
+            if let Some(symbol) = Symbol::from_bytes([a, b, c, d, e, f]) {
+                return Some(Ahead { business: header::business(head), is_odd_lot, symbol });
+            }
+        }
+    })
+}
 
 /// A telegram of any format, by value, with a raw body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

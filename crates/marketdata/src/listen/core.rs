@@ -277,6 +277,7 @@ impl Core {
         let (mut count, mut malformed) = (0, 0);
         match self.protocol {
             Protocol::Twse => {
+                self.sink.symbols.prefetch(payload);
                 for telegram in Telegrams::new(payload) {
                     let Ok(telegram) = telegram else {
                         malformed += 1;

@@ -154,6 +154,7 @@ impl Run<'_> {
         stamp_ns: Option<u64>,
         app_ns: u64,
     ) {
+        self.books.prefetch(payload);
         for telegram in Telegrams::new(payload) {
             let Ok(telegram) = telegram else {
                 arrivals.stray_count += 1;
