@@ -1,7 +1,8 @@
-//! `wirepath fleet host`: runs one experiment, or one step of a roll-out, on request, for `--on ssh:HOST`.
+//! `wirepath fleet host`: runs one experiment, one step of a roll-out, or a host's part of a mesh, on request, for
+//! `--on ssh:HOST`.
 //!
-//! The first line on standard input is the list of arguments of `prove`, or a [`Work`], as JSON. The end of
-//! standard input ends the program that does it.
+//! The first line on standard input is the list of arguments of `prove`, a [`Work`], or a [`Join`], as JSON. The
+//! end of standard input ends the program that does it.
 
 use std::io::{BufRead, Read, Write, stdin};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use host::exclusive::ExclusiveLock;
 use sys::child::Place;
 use sys::thread::start_free;
 
+use super::mesh::{Join, serve};
 use super::work::Work;
 use super::{experiment, prove};
 use crate::exit::Failure;
@@ -25,11 +27,12 @@ pub(super) fn run() -> Result<(), Failure> {
     stdin().lock().take(LINE_MAX).read_line(&mut line)?;
     let request = read(&line)?;
     let _lock = request.measures().then(ExclusiveLock::acquire_alone).transpose()?;
-    let has_gone = watch_near_end()?;
     let mut child = match &request {
+        Request::Join(join) => return serve(join),
         Request::Prove(arguments) => experiment::spawn(arguments, &Place::default())?,
         Request::Work(work) => work.spawn(None, None)?,
     };
+    let has_gone = watch_near_end()?;
     let ended = loop {
         if let Some(ended) = child.wait(Duration::from_millis(100))? {
             break ended;
@@ -58,20 +61,25 @@ enum Request {
     Prove(Vec<String>),
     /// A step of a roll-out.
     Work(Work),
+    /// A host's part of a mesh.
+    Join(Join),
 }
 
 impl Request {
     fn measures(&self) -> bool {
         match self {
-            Request::Prove(_) => true,
+            Request::Prove(_) | Request::Join(_) => true,
             Request::Work(work) => work.measures(),
         }
     }
 }
 
-/// Reads a request. Errors: it is neither, so that no other command can be asked for.
+/// Reads a request. Errors: it is none of these, so that no other command can be asked for.
 fn read(line: &str) -> Result<Request, Failure> {
     let unreadable = |e| Failure::Usage(format!("cannot read the request: {e}"));
+    if let Ok(join) = serde_json::from_str(line) {
+        return Ok(Request::Join(join));
+    }
     if line.starts_with('{') {
         let work: Work = serde_json::from_str(line).map_err(unreadable)?;
         work.check()?;
@@ -116,6 +124,7 @@ mod tests {
         }
         assert_eq!(read(r#"{"work":"shell"}"#).unwrap_err().code(), 2);
         assert!(read(r#"["probe","--load","ping","--json"]"#).is_ok());
+        assert!(matches!(read(r#"{"mesh_over_ipv6":true}"#), Ok(Request::Join(_))));
         for bad in ["", "x", "[1]", r#"["--help"]"#, r#"["nonsense"]"#, r#"["probe","--runs","5"]"#]
         {
             assert_eq!(read(bad).unwrap_err().code(), 2, "{bad}");

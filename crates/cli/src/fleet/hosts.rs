@@ -22,19 +22,21 @@ pub(crate) struct HostsArgs {
 impl HostsArgs {
     /// The hosts. Errors: none is named, or one is named twice.
     pub(crate) fn hosts(&self) -> Result<&[Host], Failure> {
-        if self.on.is_empty() {
-            return Err(Failure::Usage(
-                "no host is named; give --on HOST,… before the rest".into(),
-            ));
-        }
-        for (at, host) in self.on.iter().enumerate() {
-            if self.on[..at].contains(host) {
-                return Err(Failure::Usage(format!(
-                    "--on names {host} twice; name each host once"
-                )));
-            }
-        }
+        check_named_once(&self.on)?;
         Ok(&self.on)
+    }
+}
+
+/// Errors: no host is named, or one is named twice.
+pub(crate) fn check_named_once(hosts: &[Host]) -> Result<(), Failure> {
+    if hosts.is_empty() {
+        return Err(Failure::Usage("no host is named; give --on HOST,… before the rest".into()));
+    }
+    match hosts.iter().enumerate().find(|(at, host)| hosts[..*at].contains(host)) {
+        None => Ok(()),
+        Some((_, host)) => {
+            Err(Failure::Usage(format!("--on names {host} twice; name each host once")))
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! `fleet prove | rollout --on ssh:HOST`: the work is done at that host, and nothing of it stays but a plan that
+//! `fleet prove | mesh | rollout --on ssh:HOST`: the work is done at that host, and nothing of it stays but a plan that
 //! the user keeps.
 
 use super::*;
@@ -35,6 +35,81 @@ fn fleet_proves_on_a_host_by_ssh_and_leaves_nothing_when_it_is_killed() {
     drop(near.end_by("KILL", LONG));
     client.assert_gone();
     sshd.assert_nothing_left();
+}
+
+/// A mesh of the near end and hosts by ssh.
+fn mesh(sshd: &Sshd, hosts: &[String], args: &[&str]) -> Command {
+    let far = sshd.far("user", "known");
+    let options: Vec<&str> = far[2..].iter().map(String::as_str).collect();
+    let (on, locks) = (format!("this,{}", hosts.join(",")), sshd.data.file("near-locks"));
+    fs::create_dir_all(&locks).expect("a folder");
+    let own = ["fleet", "mesh", "--json", "--on", &on, "--seed", "7"];
+    let mut command = sshd.spaces.near(&[&own[..], &options, args].concat());
+    // The far end is another machine: it has its own locks.
+    command.env("WIREPATH_LOCKS", locks);
+    command
+}
+
+#[test]
+fn mesh_pings_both_ways_by_ssh_and_a_host_that_is_lost_is_a_failure_of_its_pairs() {
+    let Some(sshd) = Sshd::start(SYSTEM_PATH) else { return };
+    let far = format!("ssh:root@{FAR_IP}");
+    // No host has the last address; the last but one is the machine of the first, which is in use.
+    let others = [format!("{far}:22"), "ssh:root@10.77.0.9".to_owned()];
+    let hosts = [format!("{far}={FAR_IP}"), others[0].clone(), others[1].clone()];
+    let document = json(mesh(&sshd, &hosts, &["--rounds", "2", "-c", "20"]));
+    let pair = |one: &str, other: &str| {
+        let has = |pair: &&Value, name: &str| pair["one"] == name || pair["other"] == name;
+        let pairs = document["pairs"].as_array().expect("pairs").iter();
+        let mut found = pairs.filter(|pair| has(pair, one) && has(pair, other));
+        found.next().unwrap_or_else(|| panic!("{one} {other}: {document:#}"))
+    };
+    let measured = pair("this", &far);
+    let rtts = measured["rtt_ns"].as_array().expect("one of each direction");
+    assert!(rtts.len() == 2 && rtts.iter().all(Value::is_f64), "{document:#}");
+    assert_eq!((&measured["sent_count"], &measured["lost_count"]), (&40.into(), &0.into()));
+    for (host, expected) in others.iter().zip(["wirepath fleet", "cannot reach root@10.77.0.9"]) {
+        let failures = pair("this", host)["failures"].to_string();
+        assert!(failures.contains(expected) && failures.contains(host), "{failures}");
+        assert_eq!(pair(&far, host)["failures"].as_array().map(Vec::len), Some(2));
+    }
+    sshd.assert_nothing_left();
+}
+
+#[test]
+fn mesh_leaves_nothing_on_a_host_however_either_side_ends() {
+    let Some(sshd) = Sshd::start(SYSTEM_PATH) else { return };
+    let far = format!("ssh:root@{FAR_IP}");
+    for victim in ["INT", "KILL", "session"] {
+        let args = ["--rounds", "100", "-c", "1000000"];
+        let near = Running::start(mesh(&sshd, std::slice::from_ref(&far), &args));
+        let pings = || {
+            let far = far_pids(&sshd.spaces).into_iter().map(command_line);
+            let own = near.descendants().into_iter().map(|(_, line)| line);
+            let lines: Vec<String> = far.chain(own).collect();
+            let has = |text: &str| lines.iter().any(|line| line.starts_with(text));
+            has("wirepath probe echo") && has("wirepath probe ping")
+        };
+        assert!(until(LONG * 2, pings), "{}", near.stderr());
+        let client = near.holdings();
+        match victim {
+            "session" => {
+                for pid in sshd.session() {
+                    if command_line(pid).starts_with("sshd") {
+                        let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+                    }
+                }
+                let output = near.finish(LONG).expect("it ends");
+                let said = all_text(&output);
+                assert_eq!(output.status.code(), Some(1), "{said}");
+                assert!(said.contains("no pair of hosts could be measured"), "{said}");
+                assert!(said.contains(&format!("the far end {far} ended")), "{said}");
+            }
+            signal => drop(near.end_by(signal, LONG)),
+        }
+        client.assert_gone();
+        sshd.assert_nothing_left();
+    }
 }
 
 fn rollout(sshd: &Sshd, plan: &str, args: &[&str]) -> Command {

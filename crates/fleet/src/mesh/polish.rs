@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use model::statistics::median;
+use serde::{Deserialize, Serialize};
 
 /// Measurement of one pair.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// Median round trip, nanoseconds; `None` if the pair gave none.
     pub rtt_ns: Option<f64>,

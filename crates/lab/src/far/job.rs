@@ -1,5 +1,6 @@
-//! One experiment of a fleet on another host.
+//! One job of a fleet on another host.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use sys::child::{ChildError, Finished};
@@ -7,10 +8,11 @@ use sys::child::{ChildError, Finished};
 use super::ssh::{self, Opened, Role};
 use super::{FarError, FarOptions, SshHost, Started};
 
-/// A `wirepath fleet host` on another host. It ends with this, and its experiment with it.
+/// A `wirepath fleet host` on another host. It ends with this, and its work with it.
 #[derive(Debug)]
 pub struct FarJob {
     started: Started,
+    address: IpAddr,
 }
 
 impl FarJob {
@@ -18,10 +20,38 @@ impl FarJob {
     ///
     /// It is killed when the calling thread ends (see [`sys::child::Child::spawn`]).
     pub fn start(host: &SshHost, options: &FarOptions<'_>, line: &str) -> Result<Self, FarError> {
-        let Opened { mut started, .. } = ssh::open(host, options, Role::Job)?;
-        // A program that ended already is reported by its end.
-        let _ = started.send(format!("{line}\n").as_bytes());
-        Ok(FarJob { started })
+        let mut job = Self::open(host, options)?;
+        job.send(line);
+        Ok(job)
+    }
+
+    /// The same without a line.
+    pub fn open(host: &SshHost, options: &FarOptions<'_>) -> Result<Self, FarError> {
+        let Opened { started, address, .. } = ssh::open(host, options, Role::Job)?;
+        Ok(FarJob { started, address })
+    }
+
+    /// Address of the host, as given or as the ssh server has it.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Sends a line. A program that ended already is reported by its end.
+    pub fn send(&mut self, line: &str) {
+        let _ = self.started.send(format!("{line}\n").as_bytes());
+    }
+
+    /// Takes the next line of its output; `None` if there is none within `timeout`. Errors: it ended.
+    pub fn next_line(&mut self, timeout: Duration) -> Result<Option<String>, FarError> {
+        match self.started.child.take_line(timeout) {
+            Some(line) => Ok(Some(String::from_utf8_lossy(&line).into_owned())),
+            None => self.started.ended().map_or(Ok(None), Err),
+        }
+    }
+
+    /// Error of one that has ended; `None` if it runs.
+    pub fn ended(&mut self) -> Option<FarError> {
+        self.started.ended()
     }
 
     /// Waits at most `timeout` for its end, with all that it printed.

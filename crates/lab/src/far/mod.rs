@@ -81,9 +81,7 @@ impl FarHost {
 
     /// Error of a far end that was started here and has ended; `None` if it runs.
     pub fn ended(&mut self) -> Option<FarError> {
-        let program = self.program.as_mut()?;
-        let ended = program.child.wait(Duration::ZERO).ok()??;
-        Some(FarError::Ended { end: program.name.clone(), said: one_line(&ended.stderr) })
+        self.program.as_mut()?.ended()
     }
 }
 
@@ -110,6 +108,12 @@ impl Started {
             Some(line) => Ok(String::from_utf8_lossy(&line).into_owned()),
             None => Err(self.failure(within)),
         }
+    }
+
+    /// Error of a program that has ended; `None` if it runs.
+    fn ended(&mut self) -> Option<FarError> {
+        let ended = self.child.wait(Duration::ZERO).ok()??;
+        Some(FarError::Ended { end: self.name.clone(), said: one_line(&ended.stderr) })
     }
 
     /// Error of a program that did not say the next line.

@@ -133,7 +133,7 @@ impl Document {
             remarks: vec![
                 "A host or link is named if it stands out of the rest in every repeat, by five deviations, 10 % and its change between repeats, \
                  and does so again between other pairs.".into(),
-                "Namespaces of one machine share its CPUs and memory: pairs are measured one after the other."
+                "Pairs with a host of this machine share its CPUs and memory: they are measured one after the other."
                     .into(),
             ],
         }

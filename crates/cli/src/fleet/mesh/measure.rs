@@ -1,169 +1,218 @@
-//! Measurement of pairs of namespaces: an echo in each, and a ping at a time.
+//! Measurement of pairs of hosts: an echo on each, and pings of the first host of a pair.
 
 use std::net::IpAddr;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
-use std::time::{Duration, Instant};
 
 use fleet::mesh::{Cell, Pair};
+use host::net;
+use host::text::chain;
 use lab::address_between;
-use serde_json::Value;
-use sys::child::{Child, Place};
 use sys::netns::Netns;
 
 use super::super::hosts::Host;
+use super::At;
+use super::far::Far;
+use super::local::{Local, failed};
 use crate::exit::Failure;
 use crate::signals;
 
-/// Limit for the start of an echo, and for one ping beyond its own time.
-const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(100);
-
-/// Port of the echoes, as the kernel's table of sockets has it.
-const PORT_IN_HEX: &str = ":2328 ";
-
 /// Hosts of a mesh, each with its echo.
 pub(super) struct Mesh {
-    hosts: Vec<Member>,
+    members: Vec<Member>,
     /// Round trips of one measurement.
     count: u32,
 }
 
 struct Member {
     name: String,
-    netns: Netns,
-    /// Ends with this.
-    echo: Child,
+    /// Address at which others ping it, as the user gave it.
+    address: Option<IpAddr>,
+    /// Or the reason why it is lost.
+    end: Result<End, String>,
+}
+
+enum End {
+    Local(Local),
+    Far(Far),
 }
 
 impl Mesh {
-    pub(super) fn open(hosts: &[Host], count: u32) -> Result<Self, Failure> {
-        let hosts = hosts.iter().map(Member::open).collect::<Result<Vec<Member>, Failure>>()?;
-        for member in &hosts {
+    /// Starts the echoes. A host on which that fails is part of the mesh, as one whose pairs fail.
+    ///
+    /// Errors: interrupted.
+    pub(super) fn open(hosts: &[At], ssh_options: &[String], count: u32) -> Result<Self, Failure> {
+        let mut members = Vec::new();
+        for at in hosts {
+            let end = match &at.host {
+                Host::Ssh(host) => Far::open(host, ssh_options, at.address).map(End::Far),
+                _ => Err(Failure::failed("not started")),
+            };
+            members.push(Member::new(at, end)?);
+        }
+        let is_ipv6 = |member: &Member| match &member.end {
+            Ok(End::Far(far)) => far.address().is_ipv6(),
+            _ => member.address.is_some_and(|address| address.is_ipv6()),
+        };
+        let ipv6 = members.iter().any(is_ipv6);
+        for (member, at) in members.iter_mut().zip(hosts).filter(|(_, at)| at.host.is_local()) {
+            *member = Member::new(at, local(&at.host, ipv6).map(End::Local))?;
+        }
+        for member in &mut members {
             member.await_echo()?;
         }
-        Ok(Mesh { hosts, count })
+        Ok(Mesh { members, count })
     }
 
-    /// Starts echoes that have ended again.
-    pub(super) fn revive(&mut self) -> Result<(), Failure> {
-        for member in &mut self.hosts {
-            if member.echo.wait(Duration::ZERO)?.is_some() {
-                member.echo = probe(&["echo"], &member.netns)?;
-                member.await_echo()?;
+    /// Measures the pairs of a round: those between other machines at the same time, the others one after the
+    /// other, because they share the CPUs of this one.
+    pub(super) fn round(&mut self, pairs: &[Pair]) -> Result<Vec<(Pair, Cell)>, Failure> {
+        let mut cells = Vec::new();
+        let mut asked = Vec::new();
+        let (others, own): (Vec<Pair>, Vec<Pair>) =
+            pairs.iter().partition(|(a, b)| self.is_far(*a) && self.is_far(*b));
+        for pair in others {
+            match self.ask(pair)? {
+                Ok(()) => asked.push(pair),
+                Err(why) => cells.push((pair, failed(why))),
             }
+        }
+        for pair in own {
+            cells.push((pair, self.measure(pair)?));
+        }
+        for pair in asked {
+            cells.push((pair, self.answer(pair)?));
+        }
+        Ok(cells)
+    }
+
+    /// Measures a pair, the first one pings.
+    pub(super) fn measure(&mut self, pair: Pair) -> Result<Cell, Failure> {
+        if signals::stop_requested() {
+            return Err(Failure::failed("interrupted"));
+        }
+        if self.is_far(pair.0) {
+            return match self.ask(pair)? {
+                Ok(()) => self.answer(pair),
+                Err(why) => Ok(failed(why)),
+            };
+        }
+        let address = match self.address(pair) {
+            Ok(address) => address,
+            Err(why) => return Ok(failed(why)),
+        };
+        let count = self.count;
+        let Some((near, far)) = self.both(pair) else { return Ok(failed("no such pair")) };
+        match &near.end {
+            Ok(End::Local(local)) => local.ping(address, count, || far.lost()),
+            _ => Ok(failed(format!("{} is lost", near.name))),
+        }
+    }
+
+    fn is_far(&self, at: usize) -> bool {
+        matches!(self.members[at].end, Ok(End::Far(_)))
+    }
+
+    /// Starts the pings of a host on another machine. Returns the reason if it cannot.
+    fn ask(&mut self, pair: Pair) -> Result<Result<(), String>, Failure> {
+        let address = match self.address(pair) {
+            Ok(address) => address,
+            Err(why) => return Ok(Err(why)),
+        };
+        match &mut self.members[pair.0].end {
+            Ok(End::Far(far)) => far.ask(address, self.count).map(Ok),
+            _ => Ok(Err("its host is lost".into())),
+        }
+    }
+
+    /// Waits for the pings of a host on another machine.
+    fn answer(&mut self, pair: Pair) -> Result<Cell, Failure> {
+        let Some((near, far)) = self.both(pair) else { return Ok(failed("no such pair")) };
+        let Ok(End::Far(end)) = &mut near.end else { return Ok(failed("its host is lost")) };
+        match end.answer()? {
+            Ok(mut cell) => {
+                if cell.rtt_ns.is_none()
+                    && let Some(why) = far.lost()
+                {
+                    cell.why = Some(why);
+                }
+                Ok(cell)
+            }
+            Err(why) => {
+                // With a question open, its next answer would be that of another pair.
+                near.end = Err(why.clone());
+                Ok(failed(near.reason(&why)))
+            }
+        }
+    }
+
+    fn both(&mut self, (near, far): Pair) -> Option<(&mut Member, &mut Member)> {
+        let [near, far] = self.members.get_disjoint_mut([near, far]).ok()?;
+        Some((near, far))
+    }
+
+    /// Address that the first host of a pair pings. Errors: one of them is lost, or there is none.
+    fn address(&mut self, pair: Pair) -> Result<IpAddr, String> {
+        let (near, far) = self.both(pair).ok_or("no such pair")?;
+        if let Some(why) = near.lost().or_else(|| far.lost()) {
+            return Err(why);
+        }
+        match (&near.end, &far.end) {
+            (_, Ok(End::Far(end))) => Ok(end.address()),
+            (_, Ok(_)) if far.address.is_some() => far.address.ok_or_else(String::new),
+            (Ok(End::Local(one)), Ok(End::Local(other))) => {
+                address_between(&one.netns, &other.netns, &far.name).map_err(|error| chain(&error))
+            }
+            (Ok(End::Far(one)), Ok(End::Local(other))) => source(&other.netns, one.address()),
+            (Err(why), _) | (_, Err(why)) => Err(why.clone()),
+        }
+    }
+}
+
+/// Address from which a namespace reaches another one.
+fn source(netns: &Netns, to: IpAddr) -> Result<IpAddr, String> {
+    let route = netns.run(|| net::route_to(to)).map_err(|error| chain(&error))?;
+    route.map(|route| route.source).map_err(|error| chain(&error))
+}
+
+fn local(host: &Host, ipv6: bool) -> Result<Local, Failure> {
+    Local::start(host.netns()?.map_or_else(Netns::current, Ok)?, ipv6)
+}
+
+impl Member {
+    /// Errors: interrupted.
+    fn new(at: &At, end: Result<End, Failure>) -> Result<Self, Failure> {
+        if signals::stop_requested() {
+            return Err(Failure::failed("interrupted"));
+        }
+        let end = end.map_err(|failure| failure.text().to_owned());
+        Ok(Member { name: at.host.to_string(), address: at.address, end })
+    }
+
+    fn await_echo(&mut self) -> Result<(), Failure> {
+        if let Ok(End::Local(local)) = &self.end
+            && let Err(failure) = local.await_echo(signals::stop_requested)
+        {
+            if signals::stop_requested() {
+                return Err(Failure::failed("interrupted"));
+            }
+            self.end = Err(failure.text().to_owned());
         }
         Ok(())
     }
 
-    /// Measures a pair, the first one pings.
-    pub(super) fn measure(&mut self, (near, far): Pair) -> Result<Cell, Failure> {
-        let (near, far) = (&self.hosts[near], &self.hosts[far]);
-        match address_between(&near.netns, &far.netns, &far.name) {
-            Ok(address) => near.ping(address, self.count),
-            Err(error) => Ok(failed(host::text::chain(&error))),
-        }
-    }
-}
-
-fn failed(why: String) -> Cell {
-    Cell { why: Some(why), ..Cell::default() }
-}
-
-/// This program in a namespace, with these arguments of `probe`.
-fn probe(arguments: &[&str], netns: &Netns) -> Result<Child, Failure> {
-    // The image of this process, also after its file was replaced.
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("wirepath").arg("probe").args(arguments);
-    Ok(Child::spawn(command, &Place { netns: Some(netns), cpus: &[] })?)
-}
-
-impl Member {
-    fn open(host: &Host) -> Result<Self, Failure> {
-        let netns = host.netns()?.map_or_else(Netns::current, Ok)?;
-        let echo = probe(&["echo"], &netns)?;
-        Ok(Member { name: host.to_string(), netns, echo })
+    /// The reason if the host is lost, now or before.
+    fn lost(&mut self) -> Option<String> {
+        let ended = match &mut self.end {
+            Ok(End::Local(local)) => local.ended(),
+            Ok(End::Far(far)) => far.ended(),
+            Err(why) => Some(why.clone()),
+        }?;
+        let text = self.reason(&ended);
+        self.end = Err(ended);
+        Some(text)
     }
 
-    /// Waits until the echo has its socket.
-    fn await_echo(&self) -> Result<(), Failure> {
-        let until = Instant::now() + PATIENCE;
-        let table = format!("/proc/{}/net/udp", self.echo.pid());
-        while Instant::now() < until && !signals::stop_requested() {
-            if std::fs::read_to_string(&table).is_ok_and(|table| table.contains(PORT_IN_HEX)) {
-                return Ok(());
-            }
-            std::thread::sleep(LOOK / 5);
-        }
-        let said = self.echo.stderr_so_far();
-        let said = String::from_utf8_lossy(&said);
-        Err(Failure::failed(format!(
-            "{}: no echo on UDP port 9000: {}; is the port in use there?",
-            self.name,
-            said.trim()
-        )))
-    }
-
-    fn ping(&self, address: IpAddr, count: u32) -> Result<Cell, Failure> {
-        let (address, count) = (address.to_string(), count.to_string());
-        let arguments = ["ping", &address, "--no-peer", "-c", &count, "--json"];
-        let mut child = probe(&arguments, &self.netns)?;
-        let until = Instant::now() + PATIENCE;
-        loop {
-            if let Some(ended) = child.wait(LOOK)? {
-                let said = String::from_utf8_lossy(&ended.stderr);
-                return Ok(match ended.status.success() {
-                    true => cell(&ended.stdout),
-                    false => failed(said.trim().to_owned()),
-                });
-            }
-            if signals::stop_requested() {
-                return Err(Failure::failed("interrupted"));
-            }
-            if Instant::now() >= until {
-                return Ok(failed(format!("no end within {} s", PATIENCE.as_secs())));
-            }
-        }
-    }
-}
-
-/// Reads the document of `probe ping --json`.
-fn cell(document: &[u8]) -> Cell {
-    let Ok(document) = serde_json::from_slice::<Value>(document) else {
-        return failed("its document cannot be read".into());
-    };
-    let p50 = &document["metrics"]["rtt_ns_p50"];
-    let count = |name: &str| document["deliveries"]["round-trip"][name].as_u64();
-    let (Some(sent), Some(lost)) = (count("sent_count"), count("lost_count")) else {
-        return failed("its document has no counts".into());
-    };
-    let why = match sent > 0 && lost >= sent {
-        true => Some("no answer".to_owned()),
-        false => p50["refused"].as_str().filter(|_| lost == 0).map(str::to_owned),
-    };
-    Cell { rtt_ns: p50["value"].as_f64(), sent, lost, why }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn of(p50: Value, sent: u64, lost: u64) -> Cell {
-        let counts = json!({ "sent_count": sent, "lost_count": lost });
-        let document =
-            json!({ "metrics": { "rtt_ns_p50": p50 }, "deliveries": { "round-trip": counts } });
-        cell(document.to_string().as_bytes())
-    }
-
-    #[test]
-    fn losses_are_counted_and_silence_is_a_failure() {
-        let found = of(json!({ "value": 7.0 }), 200, 3);
-        assert_eq!(found, Cell { rtt_ns: Some(7.0), sent: 200, lost: 3, why: None });
-        let refused = of(json!({ "refused": "too few" }), 20, 15);
-        assert_eq!((refused.rtt_ns, refused.lost, refused.why), (None, 15, None));
-        assert_eq!(of(json!({}), 200, 200).why.as_deref(), Some("no answer"));
-        assert!(cell(b"x").why.is_some() && cell(b"{}").why.is_some());
+    fn reason(&self, why: &str) -> String {
+        // Errors of ssh name the host themselves.
+        if why.contains(&self.name) { why.to_owned() } else { format!("{}: {why}", self.name) }
     }
 }

@@ -1,12 +1,15 @@
 //! `wirepath fleet mesh`: all pairs of hosts, and what stands out.
 
 mod document;
+mod far;
+mod local;
 mod measure;
 mod metrics;
 mod watch;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
@@ -17,17 +20,23 @@ use host::exclusive::ExclusiveLock;
 use model::Random;
 
 pub(crate) use self::document::Document;
+pub(super) use self::far::{Join, serve};
 use self::measure::Mesh;
-use super::hosts::{Host, HostsArgs};
+use super::hosts::{Host, check_named_once};
+use crate::console;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::shared_args::parse_duration;
-use crate::{console, signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct MeshArgs {
-    #[command(flatten)]
-    hosts: HostsArgs,
+    /// Hosts: `netns:NAME` of this machine, `ssh:[USER@]HOST[:PORT]`, and `this`; each with `=ADDRESS` if others shall
+    /// ping it there
+    #[arg(long, value_name = "HOST[=ADDRESS],…", value_delimiter = ',')]
+    on: Vec<At>,
+    /// Option of the ssh client as in its configuration file, e.g. IdentityFile=FILE; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    ssh_option: Vec<String>,
     /// Load of each pair
     #[arg(long, default_value = "ping", value_parser = ["ping"])]
     load: String,
@@ -57,6 +66,28 @@ pub(crate) struct MeshArgs {
     metrics: Option<SocketAddr>,
 }
 
+/// A host of a mesh.
+#[derive(Debug, Clone)]
+struct At {
+    host: Host,
+    /// Address at which others ping it; `None` for that of the route, or of the ssh connection.
+    address: Option<IpAddr>,
+}
+
+impl FromStr for At {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((host, address)) = text.rsplit_once('=') else {
+            return Ok(At { host: text.parse()?, address: None });
+        };
+        let address = address.parse().map_err(|_| {
+            format!("{address:?} is no address; use HOST=192.0.2.7 or HOST=fd00::7")
+        })?;
+        Ok(At { host: host.parse()?, address: Some(address) })
+    }
+}
+
 /// A mesh that was measured.
 pub(super) struct Measured {
     pub(super) hosts: Vec<String>,
@@ -69,20 +100,19 @@ pub(super) struct Measured {
 }
 
 pub(crate) fn run(context: &Context, args: &MeshArgs) -> Result<(), Failure> {
-    let hosts = args.hosts.hosts()?;
+    let hosts: Vec<Host> = args.on.iter().map(|at| at.host.clone()).collect();
+    check_named_once(&hosts)?;
     if hosts.len() < 2 {
         return Err(Failure::Usage("a mesh needs two hosts at least; name more with --on".into()));
     }
-    if let Some(Host::Ssh(host)) = hosts.iter().find(|host| !host.is_local()) {
-        return Err(Failure::Unsupported(format!(
-            "ssh:{host} cannot be part of a mesh yet: pairs are measured between namespaces of this machine"
-        )));
+    for host in &hosts {
+        host.netns()?;
     }
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seed = args.seed.unwrap_or(since.as_nanos() as u64);
     let measured = match args.watch {
-        true => watch::run(args, hosts, seed)?,
-        false => measure(args, hosts, seed)?,
+        true => watch::run(args, seed)?,
+        false => measure(args, seed)?,
     };
     let document = Document::new(&measured);
     if let Some(why) = document.failure() {
@@ -103,9 +133,9 @@ pub(crate) fn run(context: &Context, args: &MeshArgs) -> Result<(), Failure> {
 }
 
 impl Measured {
-    fn new(args: &MeshArgs, hosts: &[Host], seed: u64) -> Self {
+    fn new(args: &MeshArgs, seed: u64) -> Self {
         Measured {
-            hosts: hosts.iter().map(Host::to_string).collect(),
+            hosts: args.on.iter().map(|at| at.host.to_string()).collect(),
             load: args.load.clone(),
             count: args.count,
             seed,
@@ -127,30 +157,26 @@ impl Measured {
     }
 }
 
-fn measure(args: &MeshArgs, hosts: &[Host], seed: u64) -> Result<Measured, Failure> {
+fn measure(args: &MeshArgs, seed: u64) -> Result<Measured, Failure> {
     let _lock = ExclusiveLock::acquire_alone()?;
-    let mut mesh = Mesh::open(hosts, args.count)?;
-    let mut measured = Measured::new(args, hosts, seed);
+    let mut mesh = Mesh::open(&args.on, &args.ssh_option, args.count)?;
+    let mut measured = Measured::new(args, seed);
     for number in 0..args.rounds {
         console::say(&format!("repeat {} of {}", number + 1, args.rounds));
-        measured.repeats.push(repeat(args, &mut mesh, hosts.len(), seed, number.into())?);
+        measured.repeats.push(repeat(args, &mut mesh, seed, number.into())?);
     }
     measured.judge(&mut mesh)?;
     Ok(measured)
 }
 
 /// Measures every pair of the plan once.
-fn repeat(
-    args: &MeshArgs,
-    mesh: &mut Mesh,
-    hosts: usize,
-    seed: u64,
-    number: u64,
-) -> Result<Table, Failure> {
-    let mut table = Table::new(hosts);
+fn repeat(args: &MeshArgs, mesh: &mut Mesh, seed: u64, number: u64) -> Result<Table, Failure> {
+    let mut table = Table::new(args.on.len());
     let degree = args.degree.map(|degree| degree as usize);
-    for pair in rounds(hosts, degree, seed, number).into_iter().flatten() {
-        table.record(pair, once(mesh, pair)?);
+    for round in rounds(args.on.len(), degree, seed, number) {
+        for (pair, cell) in mesh.round(&round)? {
+            table.record(pair, cell);
+        }
     }
     Ok(table)
 }
@@ -166,15 +192,25 @@ fn again(
     let Some(last) = repeats.last() else { return Ok(false) };
     let mut blocks: Vec<Vec<(Pair, Cell)>> = Vec::new();
     for pairs in confirming_pairs(suspect, all, last, random) {
-        let cells = pairs.into_iter().map(|pair| Ok((pair, once(mesh, pair)?)));
+        let cells = pairs.into_iter().map(|pair| Ok((pair, mesh.measure(pair)?)));
         blocks.push(cells.collect::<Result<_, Failure>>()?);
     }
     Ok(is_confirmed(suspect, &polish(last), &blocks))
 }
 
-fn once(mesh: &mut Mesh, pair: Pair) -> Result<Cell, Failure> {
-    match signals::stop_requested() {
-        true => Err(Failure::failed("interrupted")),
-        false => mesh.measure(pair),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_of_a_host_follows_its_name() {
+        let read = |text: &str| text.parse::<At>();
+        let at = read("ssh:root@db2:2222=10.0.0.2").unwrap();
+        assert_eq!(at.host.to_string(), "ssh:root@db2:2222");
+        assert_eq!(at.address, Some("10.0.0.2".parse().unwrap()));
+        assert_eq!(read("this=fd00::7").unwrap().address, Some("fd00::7".parse().unwrap()));
+        assert_eq!(read("netns:a").unwrap().address, None);
+        assert!(read("ssh:db2=db3").unwrap_err().contains("\"db3\" is no address"));
+        assert!(read("db2=10.0.0.2").unwrap_err().contains("is no host"));
     }
 }

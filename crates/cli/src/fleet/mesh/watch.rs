@@ -9,21 +9,19 @@ use super::measure::Mesh;
 use super::metrics::{Totals, text};
 use super::{Document, Measured, MeshArgs, repeat};
 use crate::exit::Failure;
-use crate::fleet::hosts::Host;
 use crate::metrics::{self, Shown};
 use crate::{console, signals};
 
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Measures until a stop is requested. Returns the latest repeats. Errors: there is none.
-pub(super) fn run(args: &MeshArgs, hosts: &[Host], seed: u64) -> Result<Measured, Failure> {
+pub(super) fn run(args: &MeshArgs, seed: u64) -> Result<Measured, Failure> {
     let server = metrics::open(args.metrics)?;
     let shown = Shown::default();
     let mut watch = Watch {
         args,
-        hosts,
         shown: shown.clone(),
-        measured: Measured::new(args, hosts, seed),
+        measured: Measured::new(args, seed),
         totals: Totals::default(),
         named: BTreeSet::new(),
     };
@@ -38,7 +36,6 @@ pub(super) fn run(args: &MeshArgs, hosts: &[Host], seed: u64) -> Result<Measured
 
 struct Watch<'a> {
     args: &'a MeshArgs,
-    hosts: &'a [Host],
     shown: Shown,
     /// With the latest repeats, as many as `--rounds`.
     measured: Measured,
@@ -49,10 +46,6 @@ struct Watch<'a> {
 
 impl Watch<'_> {
     fn until_stopped(&mut self) -> Result<(), Failure> {
-        let mut mesh = match Mesh::open(self.hosts, self.args.count) {
-            Err(_) if signals::stop_requested() => return Ok(()),
-            opened => opened?,
-        };
         let mut was_skipped = false;
         while !signals::stop_requested() {
             let begun = Instant::now();
@@ -60,7 +53,7 @@ impl Watch<'_> {
             match ExclusiveLock::acquire_alone() {
                 Ok(_lock) => {
                     was_skipped = false;
-                    match self.turn(&mut mesh) {
+                    match self.turn() {
                         Err(_) if signals::stop_requested() => break,
                         ended => ended?,
                     }
@@ -82,10 +75,12 @@ impl Watch<'_> {
     }
 
     /// Measures all pairs, and judges the latest repeats.
-    fn turn(&mut self, mesh: &mut Mesh) -> Result<(), Failure> {
-        mesh.revive()?;
-        let (hosts, seed) = (self.hosts.len(), self.measured.seed);
-        let table = repeat(self.args, mesh, hosts, seed, self.totals.repeats)?;
+    ///
+    /// Its echoes end with it: experiments may run on the hosts between two, and a host that was lost is part of the next.
+    fn turn(&mut self) -> Result<(), Failure> {
+        let mut mesh = Mesh::open(&self.args.on, &self.args.ssh_option, self.args.count)?;
+        let seed = self.measured.seed;
+        let table = repeat(self.args, &mut mesh, seed, self.totals.repeats)?;
         self.totals.add(&table);
         let repeats = &mut self.measured.repeats;
         repeats.push(table);
@@ -94,7 +89,7 @@ impl Watch<'_> {
         }
         match repeats.len() < self.args.rounds as usize {
             true => Ok(()),
-            false => self.measured.judge(mesh),
+            false => self.measured.judge(&mut mesh),
         }
     }
 
