@@ -65,18 +65,21 @@ need_nats_server() {
         echo "Cannot build nats-server: tests of a fleet over servers will be skipped." >&2
 }
 
-PERFETTO=0.59.1
+# Installs the Python packages that read what the program writes into target/tools, once: Perfetto's schema, and
+# HdrHistogram for Python. Perfetto's trace_processor is not among them: it is downloaded when first used, which no test does.
+need_python_readers() {
+    need_python_package perfetto 0.59.1
+    need_python_package hdrhistogram 0.10.8
+}
 
-# Installs the Python package with Perfetto's schema into target/tools, once. Its trace_processor is not part
-# of it: that is downloaded when it is first used, which no test does.
-need_perfetto() {
-    local folder=$PWD/target/tools/perfetto
-    [ ! -d "$folder/perfetto" ] || return 0
+need_python_package() {
+    local folder=$PWD/target/tools/$1
+    [ ! -d "$folder" ] || return 0
     python3 -m pip --version >/dev/null 2>&1 || need_packages python3-pip
     python3 -m pip install --quiet --root-user-action ignore --disable-pip-version-check \
-        --target "$folder" "perfetto==$PERFETTO" >&2 || {
+        --target "$folder" "$1==$2" >&2 || {
         rm -rf "$folder"
-        echo "Cannot install Perfetto's schema: traces of explain will not be read." >&2
+        echo "Cannot install the Python package $1: the tests that need it are skipped." >&2
     }
 }
 

@@ -33,7 +33,8 @@ usage: cargo xtask edges        check the dependencies between the crates of the
        cargo xtask release      build the program reproducibly, independent of its folder
        cargo xtask deb          the same as a Debian package in out/
        cargo xtask rpm          the same as an RPM package in out/
-       cargo xtask image        the same as a container image in out/";
+       cargo xtask image        the same as a container image in out/
+release, rpm and image take --target aarch64-unknown-linux-gnu: the same for arm64, built on x86-64 Debian";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -3,6 +3,7 @@
 mod common;
 
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
@@ -180,6 +181,40 @@ fn trial(ordinal: u32, arm: &str, warmup: bool) -> TrialRecord {
             segments: [("kernel→app".to_owned(), rtt)].into(),
             ..Measurement::default()
         }),
+    }
+}
+
+/// Tag, start, end, count, least, greatest and 90th percentile of each interval.
+const READ_LOG: &str = "import json, sys
+from hdrh.histogram import HdrHistogram
+from hdrh.log import HistogramLogReader
+reader = HistogramLogReader('/dev/stdin', HdrHistogram(1, 60 * 10**9, 3))
+while (one := reader.get_next_interval_histogram()) is not None:
+    print(json.dumps([one.get_tag(), one.get_start_time_stamp(), one.get_end_time_stamp(), one.get_total_count(),
+        one.get_min_value(), one.get_max_value(), one.get_value_at_percentile(90)]))";
+
+#[test]
+fn histogram_log_is_read_by_hdrhistogram_for_python() {
+    let package =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/hdrhistogram/hdrh");
+    if !package.is_dir() {
+        return testkit::skip("hdrhistogram", "not installed; ./test installs it");
+    }
+    let trials = [trial(0, "a", false), trial(1, "b", false)];
+    let text = to_hlog(&trials, SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000));
+    let script =
+        format!("import sys; sys.path.insert(0, {:?})\n{READ_LOG}", package.with_file_name(""));
+    let read = piped("python3", &["-c", &script], &text.unwrap());
+    let written = &trials[0].result.as_ref().unwrap().segments["kernel→app"];
+    let figures = [written.len(), written.min(), written.max(), written.value_at_quantile(0.9)];
+    let lines: Vec<Value> = read.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2, "{read}");
+    for (line, (tag, start_ms)) in
+        lines.iter().zip([("a/kernel→app", 1.8e12), ("b/kernel→app", 1.8e12 + 1.5e3)])
+    {
+        assert_eq!((line[0].as_str(), line[1].as_f64()), (Some(tag), Some(start_ms)), "{read}");
+        assert_eq!(line[2].as_f64(), Some(start_ms + 1e3), "{read}");
+        assert_eq!([3, 4, 5, 6].map(|at| line[at].as_u64().unwrap()), figures, "{read}");
     }
 }
 

@@ -61,6 +61,8 @@ pub const NEEDS: &[&str] = &[
     "bpf",
     // A control group with a limit of memory or threads.
     "cgroup",
+    // Python package of HdrHistogram, which ./test installs.
+    "hdrhistogram",
     "kvm",
     "linux-guest",
     // Python package with Perfetto's schema, which ./test installs.

@@ -4,7 +4,6 @@
 mod streams;
 
 use std::ffi::OsString;
-use std::process::Command;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -13,15 +12,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use vmnic::{Switch, Vmnic};
 
-use crate::console;
 use crate::context::Context;
 use crate::exit::Failure;
 
 use streams::BenchCommand;
 pub(crate) use streams::Document as StreamsDocument;
-
-/// Environment variable of the command that `vmnic run` starts.
-const GUEST_IP_VARIABLE: &str = "WIREPATH_GUEST_IP";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum VmnicCommand {
@@ -102,6 +97,9 @@ fn arm(text: &str) -> Result<Arm, Failure> {
 #[cfg(target_arch = "x86_64")]
 fn serve(context: &Context, arm: &Arm, command: &[OsString]) -> Result<(), Failure> {
     use std::os::fd::{AsFd, AsRawFd};
+    use std::process::Command;
+
+    use crate::console;
 
     if let Support::Unsupported { what, needs } =
         Vmnic.support(arm, &load("stream", Duration::ZERO))
@@ -113,7 +111,7 @@ fn serve(context: &Context, arm: &Arm, command: &[OsString]) -> Result<(), Failu
     let status = match command.split_first() {
         Some((program, arguments)) => {
             let mut child = Command::new(program);
-            child.args(arguments).env(GUEST_IP_VARIABLE, ip.to_string());
+            child.args(arguments).env("WIREPATH_GUEST_IP", ip.to_string());
             let ran = served.netns().run(|| child.status())?;
             let why = |e| Failure::failed(format!("cannot run {}: {e}", program.display()));
             Some(ran.map_err(why)?)

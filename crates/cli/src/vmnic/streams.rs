@@ -9,7 +9,6 @@ use serde::Serialize;
 use vmnic::{Switch, Vmnic};
 
 use super::load;
-use crate::console;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::shared_args::parse_bytes;
@@ -89,6 +88,8 @@ fn arms(text: &str) -> Result<Vec<Arm>, Failure> {
 #[cfg(target_arch = "x86_64")]
 fn streams(context: &Context, args: &StreamsArgs) -> Result<(), Failure> {
     use vmnic::stream::{Direction, run};
+
+    use crate::console;
 
     let hex = |digest: &[u8; 32]| digest.iter().map(|b| format!("{b:02x}")).collect::<String>();
     if args.size == 0 {

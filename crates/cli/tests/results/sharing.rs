@@ -67,6 +67,22 @@ fn export_import_export_gives_the_same_bytes_and_nothing_is_imported_by_halves()
 }
 
 #[test]
+fn documents_of_every_schema_are_exported_again_with_the_same_bytes() {
+    let (old, new) = (Data::new(), Data::new());
+    let fixture =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../report/tests/fixtures/history-v1.db");
+    fs::copy(fixture, old.path().join("history.db")).unwrap();
+    let exported = export(&old, &["--all"]);
+    let list: Value = serde_json::from_str(&exported).unwrap();
+    let schemas: Vec<_> =
+        list.as_array().unwrap().iter().map(|one| one["schema"].as_u64()).collect();
+    assert_eq!(schemas, (1..=model::SCHEMA).map(|schema| Some(schema.into())).collect::<Vec<_>>());
+    fs::write(old.file("all.json"), &exported).unwrap();
+    succeed(new.wirepath(&["history", "import", &old.file("all.json")]));
+    assert_eq!(export(&new, &["--all"]), exported);
+}
+
+#[test]
 fn a_document_in_a_file_is_a_baseline_like_stored_runs() {
     let data = Data::new();
     let runs = succeed(data.wirepath(&[QUICK, &["--runs", "5", "--json"]].concat()));

@@ -149,6 +149,6 @@ impl Path for Vmnic {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-const NOT_X86: &str = "a virtual PC on a processor that is not x86-64";
+const NOT_X86: &str = "path vmnic on a processor that is not x86-64";
 #[cfg(not(target_arch = "x86_64"))]
-const NEEDS_X86: &str = "x86-64 with KVM";
+const NEEDS_X86: &str = "x86-64 with KVM, for its virtual PC";
