@@ -13,5 +13,7 @@ pub mod message;
 #[cfg(feature = "servers")]
 pub mod nats;
 #[cfg(feature = "servers")]
+mod packed;
+#[cfg(feature = "servers")]
 pub mod postgres;
 pub mod rollout;

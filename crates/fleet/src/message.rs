@@ -2,18 +2,14 @@
 //!
 //! The text of a job or report is deflated and signed with its kind, so that a report cannot serve as a job.
 
-use std::io::{Read, Write};
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use flate2::Compression;
-use flate2::read::DeflateDecoder;
-use flate2::write::DeflateEncoder;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::book::{Job, Report, VERSION};
 use crate::keys::{Keyring, verify};
+use crate::packed::{deflate, inflate};
 
 /// Length of a message, bytes.
 pub const MESSAGE_MAX: usize = 256 * 1024;
@@ -68,9 +64,7 @@ impl Message for Report {
 /// Signs a message. Errors: it is too long, or the key cannot sign.
 pub fn seal<T: Message>(keys: &Keyring, message: &T) -> Result<Vec<u8>, String> {
     let text = serde_json::to_vec(message).map_err(|e| e.to_string())?;
-    let mut deflated = DeflateEncoder::new(Vec::new(), Compression::default());
-    deflated.write_all(&text).map_err(|e| e.to_string())?;
-    let body = deflated.finish().map_err(|e| e.to_string())?;
+    let body = deflate(&text);
     let sig = keys.sign(&signed::<T>(&body))?;
     let envelope = Envelope { v: VERSION, body: BASE64.encode(&body), sig: BASE64.encode(sig) };
     let sealed = serde_json::to_vec(&envelope).map_err(|e| e.to_string())?;
@@ -96,12 +90,7 @@ pub fn open<T: Message>(keys: &Keyring, host: &str, bytes: &[u8]) -> Result<T, S
     let (body, sig) = (decode(&envelope.body)?, decode(&envelope.sig)?);
     let signer = T::signer(keys, host).ok_or_else(|| format!("{host} is not enrolled"))?;
     verify(signer, &signed::<T>(&body), &sig)?;
-    let mut text = Vec::new();
-    let read = DeflateDecoder::new(body.as_slice()).take(TEXT_MAX + 1).read_to_end(&mut text);
-    read.map_err(|e| format!("it cannot be inflated: {e}"))?;
-    if text.len() as u64 > TEXT_MAX {
-        return Err(format!("it inflates to more than {TEXT_MAX} bytes"));
-    }
+    let text = inflate(&body, TEXT_MAX)?;
     let message: T =
         serde_json::from_slice(&text).map_err(|e| format!("it cannot be read: {e}"))?;
     is_ours(message.version())?;

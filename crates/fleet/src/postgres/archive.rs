@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use postgres::Row as SqlRow;
 use postgres::types::ToSql;
 
-use super::{PostgresArchive, batch, deflate, inflate};
+use super::{BODY_MAX, PostgresArchive, batch};
 use crate::book::{Archive, BookError, Entry, Event, Job, Report, Row, State, VERSION};
+use crate::packed::{deflate, inflate};
 
 /// Numbers of PostgreSQL are signed.
 fn number(value: u64) -> i64 {
@@ -109,7 +110,7 @@ impl Archive for PostgresArchive {
         }
         let last = if row.state.is_final() { row.state } else { State::Stored };
         let (fence, attempt) = (number(entry.job.fence), row.attempt as i32);
-        let body = deflate(&row.body);
+        let body = deflate(row.body.as_bytes());
         self.run("ending a job", |client| {
             let mut transaction = client.transaction()?;
             let sql = "UPDATE jobs SET state = $1, changed = now() WHERE job = $2 AND state = $3 AND fence = $4";
@@ -170,12 +171,13 @@ impl PostgresArchive {
         let strange = |e: postgres::Error| self.strange("outcome", e);
         let state: String = row.try_get(3).map_err(strange)?;
         let body: Vec<u8> = row.try_get(4).map_err(strange)?;
+        let body = inflate(&body, BODY_MAX).map_err(|why| self.strange("outcome", why))?;
         Ok(Row {
             job: row.try_get(0).map_err(strange)?,
             host: row.try_get(1).map_err(strange)?,
             attempt: row.try_get::<_, i32>(2).map_err(strange)?.unsigned_abs(),
             state: State::of_name(&state).ok_or_else(|| self.strange("state", state))?,
-            body: inflate(&body).map_err(|why| self.strange("outcome", why))?,
+            body: String::from_utf8(body).map_err(|e| self.strange("outcome", e))?,
         })
     }
 }

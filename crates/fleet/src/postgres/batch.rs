@@ -6,8 +6,9 @@ use std::io::Write;
 
 use postgres::{Error, Transaction};
 
-use super::{PostgresArchive, deflate};
+use super::PostgresArchive;
 use crate::book::{ATTEMPTS_MAX, BookError, Report, State};
+use crate::packed::deflate;
 
 /// Columns of the copied text; `body` in hexadecimal.
 const INCOMING: &str = "
@@ -75,7 +76,7 @@ fn copy(transaction: &mut Transaction<'_>, reports: &[Report]) -> Result<(), Err
     for (line, report) in reports.iter().enumerate() {
         let body = match report.state {
             State::Accepted | State::Running => String::new(),
-            _ => hex(&deflate(&report.body)),
+            _ => hex(&deflate(report.body.as_bytes())),
         };
         let (job, host) = (escaped(&report.job), escaped(&report.host));
         let (fence, state) = (report.fence as i64, report.state.name());

@@ -5,12 +5,8 @@ mod batch;
 mod ledger;
 mod tls;
 
-use std::io::{Read, Write};
 use std::time::Duration;
 
-use flate2::Compression;
-use flate2::read::DeflateDecoder;
-use flate2::write::DeflateEncoder;
 use postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -161,17 +157,4 @@ fn connect(
         doing: "connecting",
         source,
     })
-}
-
-fn deflate(text: &str) -> Vec<u8> {
-    let mut deflated = DeflateEncoder::new(Vec::new(), Compression::default());
-    // A vector takes all that is written.
-    let _ = deflated.write_all(text.as_bytes());
-    deflated.finish().unwrap_or_default()
-}
-
-fn inflate(body: &[u8]) -> Result<String, String> {
-    let mut text = String::new();
-    let read = DeflateDecoder::new(body).take(BODY_MAX).read_to_string(&mut text);
-    read.map(|_| text).map_err(|e| e.to_string())
 }
