@@ -143,7 +143,7 @@ struct Tuned {
     star: Star,
     folder: String,
     _broker: Broker,
-    _database: Database,
+    database: Database,
     _peer: Running,
 }
 
@@ -179,7 +179,7 @@ impl Tuned {
         peer.await_stderr("listening on ");
         // Prepares the streams.
         run(wirepath(&data, &["fleet", "status", "--fleet", &folder]));
-        Some(Tuned { data, star, folder, _broker: broker, _database: database, _peer: peer })
+        Some(Tuned { data, star, folder, _broker: broker, database, _peer: peer })
     }
 
     /// Agent of the first host, which may tune.
@@ -364,6 +364,17 @@ fn mesh_goes_over_agents_and_one_that_is_silent_is_a_failure_of_its_pairs() {
         run(wirepath(&fleet.data, &["fleet", "status", "--json", "--fleet", &fleet.folder]));
     let status: Value = serde_json::from_slice(&status.stdout).expect("a document");
     assert_eq!(status["experiments"], Value::Array(Vec::new()), "rounds are no experiments");
+    // Ctrl-C cancels the jobs that are open.
+    let open =
+        "SELECT count(*) FROM jobs WHERE state IN ('planned', 'given', 'accepted', 'running')";
+    let open = || fleet.database.sql("postgres", open);
+    let stopped = [&mesh[..], &["--agents", "h1,h3=10.79.0.3"]].concat();
+    let stopped = Running::start(wirepath(&fleet.data, &stopped));
+    assert!(until(LONG, || open() != "0"), "{}", stopped.stderr());
+    let stopped = stopped.end_by("INT", LONG);
+    assert_eq!(stopped.status.code(), Some(1), "{}", all_text(&stopped));
+    assert!(all_text(&stopped).contains("interrupted"), "{}", all_text(&stopped));
+    assert_eq!(open(), "0");
     for agent in agents {
         assert!(agent.end_by("TERM", LONG).status.success());
     }
