@@ -137,23 +137,24 @@ fn forward_port(netns: &str, port: u16) {
     });
 }
 
-/// A fleet of one host in a namespace, and a peer for its load.
+/// A fleet of hosts in namespaces, and a peer for their load.
 struct Tuned {
     data: Data,
     star: Star,
     folder: String,
     _broker: Broker,
-    _database: Database,
+    database: Database,
     _peer: Running,
 }
 
 impl Tuned {
     /// `None` if a server is not installed.
-    fn start() -> Option<Tuned> {
+    fn start(count: usize) -> Option<Tuned> {
         let (data, database) = (Data::new(), Database::start()?);
         let (folder, hosts, plan) =
             (data.file("fleet"), data.file("hosts.txt"), data.file("plan.toml"));
-        fs::write(&hosts, "h1\n").expect("a file");
+        let line = |at: usize| format!("h{at} address=10.79.0.{at}\n");
+        fs::write(&hosts, (1..=count).map(line).collect::<String>()).expect("a file");
         fs::write(&plan, PLAN_WITHOUT_EFFECT).expect("a plan");
         let address = database.address("postgres");
         let init = |broker: &str| {
@@ -166,9 +167,11 @@ impl Tuned {
         init(&broker.url());
         let schema = fs::read_to_string(format!("{folder}/schema.sql")).expect("it");
         database.sql("postgres", &schema);
-        let star = Star::new(1, None);
+        let star = Star::new(count, None);
         let port = broker.url().rsplit(':').next().and_then(|port| port.parse().ok());
-        forward_port(&star.names[0], port.expect("a port"));
+        for name in &star.names {
+            forward_port(name, port.expect("a port"));
+        }
         let program = env!("CARGO_BIN_EXE_wirepath");
         let mut peer = enter(&star.hub, &[program, "peer", "--listen", "10.79.0.254:7117"]);
         peer.env("WIREPATH_LOCKS", data.path());
@@ -176,17 +179,22 @@ impl Tuned {
         peer.await_stderr("listening on ");
         // Prepares the streams.
         run(wirepath(&data, &["fleet", "status", "--fleet", &folder]));
-        Some(Tuned { data, star, folder, _broker: broker, _database: database, _peer: peer })
+        Some(Tuned { data, star, folder, _broker: broker, database, _peer: peer })
     }
 
+    /// Agent of the first host, which may tune.
     fn agent(&self) -> Running {
-        let enrol = format!("{}/enrol/h1.wp", self.folder);
-        let program = env!("CARGO_BIN_EXE_wirepath");
-        let words = [program, "fleet", "agent", "--enrol", &enrol, "--allow-tune"];
-        let mut command = enter(&self.star.names[0], &words);
-        let own = self.data.file("h1");
+        self.agent_of(0, &["--allow-tune"])
+    }
+
+    fn agent_of(&self, at: usize, options: &[&str]) -> Running {
+        let host = format!("h{}", at + 1);
+        let enrol = format!("{}/enrol/{host}.wp", self.folder);
+        let words = [env!("CARGO_BIN_EXE_wirepath"), "fleet", "agent", "--enrol", &enrol];
+        let mut command = enter(&self.star.names[at], &[&words[..], options].concat());
+        let own = self.data.file(&host);
         command.env("WIREPATH_DATA", &own).env("WIREPATH_LOCKS", &own);
-        command.env("WIREPATH_STATE", self.data.file("h1/state"));
+        command.env("WIREPATH_STATE", format!("{own}/state"));
         let mut agent = Running::start(command);
         agent.await_stderr("waits for jobs");
         agent
@@ -236,7 +244,7 @@ fn wake_ups(pid: u32) -> u64 {
 #[test]
 #[ignore = "takes minutes, and its figures need a quiet machine; .ci/fleet runs it"]
 fn measurements_under_an_agent_show_no_difference_to_those_by_hand() {
-    let Some(fleet) = Tuned::start() else { return };
+    let Some(fleet) = Tuned::start(1) else { return };
     let agent = fleet.agent();
     let program = env!("CARGO_BIN_EXE_wirepath");
     let measure =
@@ -292,7 +300,7 @@ fn measurements_under_an_agent_show_no_difference_to_those_by_hand() {
 
 #[test]
 fn plan_goes_out_over_agents_and_a_host_rolls_back_by_itself_unless_it_was_confirmed() {
-    let Some(fleet) = Tuned::start() else { return };
+    let Some(fleet) = Tuned::start(1) else { return };
     let agent = fleet.agent();
     let done = Running::start(fleet.begin(&["--hold", "1s"])).finish(LONG * 4).expect("it ends");
     assert!(done.status.success(), "{}\n{}", all_text(&done), agent.stderr());
@@ -332,4 +340,42 @@ fn plan_goes_out_over_agents_and_a_host_rolls_back_by_itself_unless_it_was_confi
     assert!(until(LONG, is_back), "{}", agent.stderr());
     assert_eq!((fleet.value().as_str(), fleet.newest().1), ("1", "rolled-back".into()));
     assert!(agent.end_by("TERM", LONG).status.success());
+}
+
+#[test]
+fn mesh_goes_over_agents_and_one_that_is_silent_is_a_failure_of_its_pairs() {
+    let Some(fleet) = Tuned::start(3) else { return };
+    let agents = [0, 1].map(|at| fleet.agent_of(at, &[]));
+    let few = ["--rounds", "1", "-c", "20", "--taken-within", "10s", "--json"];
+    let mesh = ["fleet", "mesh", "--fleet", &fleet.folder];
+    let document = json(wirepath(&fleet.data, &[&mesh[..], &few].concat()));
+    assert_eq!(document["hosts"].as_array().map(Vec::len), Some(3), "{document:#}");
+    let pairs = document["pairs"].as_array().expect("pairs");
+    assert_eq!(pairs.len(), 3);
+    for pair in pairs {
+        let why = pair["failures"].to_string();
+        if pair["other"] == "h3" {
+            assert!(why.contains("h3: expired") && pair["rtt_ns"][0].is_null(), "{pair:#}");
+        } else {
+            assert!(why == "[]" && pair["rtt_ns"][0].is_number(), "{pair:#}");
+        }
+    }
+    let status =
+        run(wirepath(&fleet.data, &["fleet", "status", "--json", "--fleet", &fleet.folder]));
+    let status: Value = serde_json::from_slice(&status.stdout).expect("a document");
+    assert_eq!(status["experiments"], Value::Array(Vec::new()), "rounds are no experiments");
+    // Ctrl-C cancels the jobs that are open.
+    let open =
+        "SELECT count(*) FROM jobs WHERE state IN ('planned', 'given', 'accepted', 'running')";
+    let open = || fleet.database.sql("postgres", open);
+    let stopped = [&mesh[..], &["--agents", "h1,h3=10.79.0.3"]].concat();
+    let stopped = Running::start(wirepath(&fleet.data, &stopped));
+    assert!(until(LONG, || open() != "0"), "{}", stopped.stderr());
+    let stopped = stopped.end_by("INT", LONG);
+    assert_eq!(stopped.status.code(), Some(1), "{}", all_text(&stopped));
+    assert!(all_text(&stopped).contains("interrupted"), "{}", all_text(&stopped));
+    assert_eq!(open(), "0");
+    for agent in agents {
+        assert!(agent.end_by("TERM", LONG).status.success());
+    }
 }

@@ -38,6 +38,25 @@ fn balance(doc: &Value, direction: &str) -> (u64, u64) {
 }
 
 #[test]
+fn echo_of_one_run_answers_no_other_and_ends_after_it() {
+    let spaces = Spaces::new();
+    let echo = spaces.echo(&["--session", "7", "-c", "50", "--await-first", "60s", "--json"]);
+    let ping = |session, count| {
+        let run = ["--no-peer", "--json", "--session", session, "-c", count];
+        spaces.near(&[&["probe", "ping", FAR_IP], &run[..]].concat())
+    };
+    let stranger = run(ping("8", "5"));
+    assert!(all_text(&stranger).contains("none of 5 datagrams"), "{}", all_text(&stranger));
+    assert_eq!(balance(&json(ping("7", "50")), "round-trip"), (50, 0));
+    let ended = echo.finish(LONG).expect("it ends by itself");
+    let books: Value = serde_json::from_slice(&ended.stdout).expect("a document");
+    assert_eq!(count(&books, "forward", "received_count"), 50, "{books:#}");
+    // Without a run, too.
+    let echo = spaces.echo(&["--session", "7", "-c", "50", "--await-first", "100ms"]);
+    assert!(echo.finish(LONG).expect("it ends by itself").status.success());
+}
+
+#[test]
 fn every_engine_pings_without_loss_and_both_ends_books_agree() {
     let spaces = Spaces::new();
     let _peer = spaces.peer(&[]);

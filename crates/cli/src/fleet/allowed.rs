@@ -1,5 +1,5 @@
-//! Work that an agent takes: `prove` of a built-in path, in a lab on its host, and with `--allow-tune` the steps of
-//! roll-outs.
+//! Work that an agent takes: `prove` of a built-in path, in a lab on its host, its part of a mesh, and with
+//! `--allow-tune` the steps of roll-outs.
 //!
 //! No argument names a file or a program, and `prove command` is not allowed, so that a coordinator that was taken
 //! over can start no program of its choice. A step has a plan of settings, whose knobs are those of `tune`.
@@ -7,6 +7,7 @@
 use fleet::rollout::STEP;
 use host::tune::Plan;
 
+use super::mesh::{MESH, Part};
 use super::prove::check;
 use super::work::{OWNER, Work};
 use crate::exit::Failure;
@@ -38,6 +39,8 @@ const OF_STEPS: ([&str; 2], [&str; 1]) = (["--path", "--far"], ["--no-history"])
 pub(super) enum Task {
     /// `prove` with the arguments of the job.
     Prove,
+    /// The echo or the pings of a pair.
+    Mesh(Part),
     /// A step of a roll-out.
     Step(Work),
 }
@@ -48,6 +51,7 @@ pub(super) enum Task {
 pub(super) fn read(arguments: &[String], may_tune: bool) -> Result<Task, Failure> {
     let text = match arguments {
         [name, text] if name == STEP => text,
+        [name, text] if name == MESH => return Part::read(text).map(Task::Mesh),
         _ => return check_job(arguments).map(|()| Task::Prove),
     };
     let work: Work = serde_json::from_str(text)
@@ -159,6 +163,27 @@ mod tests {
             "../x",
         ] {
             assert_eq!(check(bad).unwrap_err().code(), 2, "{bad}");
+        }
+    }
+
+    #[test]
+    fn parts_of_a_mesh_have_an_address_of_one_host_and_limits() {
+        let read = |address: &str, count: u32, more: &str| {
+            let text = format!(
+                r#"{{"does":"ping","address":"{address}","session":7,"count":{count},"wait_s":20{more}}}"#
+            );
+            super::read(&[MESH.to_owned(), text], false)
+        };
+        for good in ["10.0.0.2", "fd00::7"] {
+            assert!(matches!(read(good, 20, ""), Ok(Task::Mesh(_))), "{good}");
+        }
+        for bad in
+            ["db2", "", "10.0.0.2:9000", "--to", "255.255.255.255", "224.0.0.1", "ff02::1", "::"]
+        {
+            assert_eq!(read(bad, 20, "").unwrap_err().code(), 2, "{bad}");
+        }
+        for (count, more) in [(0, ""), (1_000_001, ""), (20, r#","port":53"#)] {
+            assert_eq!(read("10.0.0.2", count, more).unwrap_err().code(), 2, "{count} {more}");
         }
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use fleet::enrol::{Enrolment, Fleet, configuration, read_hosts};
-use fleet::keys::{PublicKeys, Seeds};
+use fleet::keys::Seeds;
 use fleet::postgres::{SCHEMA, check_address};
 
 use super::keys::read_secret;
@@ -23,7 +23,8 @@ pub(crate) struct InitArgs {
     /// Folder for the files; kept secret. Run again with a changed list of hosts, it keeps all keys
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// List of hosts: a line `NAME`, or `NAME LOGIN-KEY SIGNING-KEY` for a host that made its own keys (`fleet keys`)
+    /// List of hosts: a line `NAME`, or `NAME LOGIN-KEY SIGNING-KEY` for a host that made its own keys (`fleet keys`);
+    /// `address=IP` at its end is where others ping it (`fleet mesh`)
     #[arg(long, value_name = "FILE")]
     hosts: PathBuf,
     /// Address of the broker, as agents reach it
@@ -74,10 +75,11 @@ pub(crate) fn run(_context: &Context, args: &InitArgs) -> Result<(), Failure> {
     let coordinator = coordinator(&args.dir)?;
     let enrol = args.dir.join("enrol");
     make_folder(&enrol)?;
-    let mut hosts = BTreeMap::new();
+    let (mut hosts, mut addresses) = (BTreeMap::new(), BTreeMap::new());
     for (host, given) in listed {
+        addresses.extend(given.address.map(|address| (host.clone(), address)));
         let file = enrol.join(format!("{host}.wp"));
-        let (keys, seeds) = match given {
+        let (keys, seeds) = match given.keys {
             Some(keys) => (keys, None),
             None => {
                 let seeds = host_seeds(&file)?;
@@ -95,21 +97,17 @@ pub(crate) fn run(_context: &Context, args: &InitArgs) -> Result<(), Failure> {
         .write(&file)?;
         hosts.insert(host, keys);
     }
-    write(args, authorities, coordinator.public()?, hosts)
+    let fleet = Fleet { addresses, ..Fleet::new(coordinator.public()?, hosts) };
+    write(args, authorities, fleet)
 }
 
-fn write(
-    args: &InitArgs,
-    authorities: Authorities,
-    coordinator: PublicKeys,
-    hosts: BTreeMap<String, PublicKeys>,
-) -> Result<(), Failure> {
+fn write(args: &InitArgs, authorities: Authorities, fleet: Fleet) -> Result<(), Failure> {
     let fleet = Fleet {
         broker: args.broker.clone(),
         database: args.database.clone(),
         ca: authorities.broker,
         database_ca: authorities.database,
-        ..Fleet::new(coordinator, hosts)
+        ..fleet
     };
     fleet.write(&args.dir)?;
     let certificate = args.cert.as_deref().zip(args.cert_key.as_deref());

@@ -60,7 +60,14 @@ impl AgentsArgs {
         let id = format!("fleet-{}", now_ms());
         let not_after_ms = servers.now_ms().saturating_add(self.taken_within.as_millis() as u64);
         servers.archive.plan(&jobs(&id, &hosts, arguments, not_after_ms))?;
-        conduct(&mut servers, &id, hosts.len())?;
+        let mut ended = 0;
+        conduct(&mut servers, &id, |open| {
+            let now_ended = hosts.len().saturating_sub(open);
+            if now_ended != ended {
+                ended = now_ended;
+                console::say(&format!("{ended} of {} ended", console::count(hosts.len(), "job")));
+            }
+        })?;
         let rows = servers.archive.rows(&id)?;
         Ok(Some(pool(&outcomes(&hosts, &rows))))
     }
@@ -82,10 +89,15 @@ fn jobs(id: &str, hosts: &[String], arguments: &[String], not_after_ms: u64) -> 
     hosts.iter().map(job).collect()
 }
 
-/// Drives the jobs to their ends; a stop cancels those that are open.
-fn conduct(servers: &mut Servers, id: &str, jobs: usize) -> Result<(), Failure> {
+/// Drives the jobs of an experiment to their ends; a stop cancels those that are open.
+///
+/// - `tell`: called with the number of open jobs after each turn.
+pub(super) fn conduct(
+    servers: &mut Servers,
+    id: &str,
+    mut tell: impl FnMut(usize),
+) -> Result<(), Failure> {
     let mut coordinator = Coordinator::new(id);
-    let mut ended = 0;
     loop {
         let turn = insist(servers, |servers| {
             let now_ms = servers.now_ms();
@@ -98,11 +110,7 @@ fn conduct(servers: &mut Servers, id: &str, jobs: usize) -> Result<(), Failure> 
             coordinator.cancel(&mut servers.archive, "interrupted")?;
             return Ok(());
         };
-        let now_ended = jobs.saturating_sub(coordinator.open());
-        if now_ended != ended {
-            ended = now_ended;
-            console::say(&format!("{ended} of {} ended", console::count(jobs, "job")));
-        }
+        tell(coordinator.open());
         if has_ended {
             return Ok(());
         }

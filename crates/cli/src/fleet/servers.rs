@@ -48,7 +48,7 @@ impl Servers {
     pub(super) fn coordinate(&mut self) -> Result<(), Failure> {
         if !self.archive.lock_coordinator()? {
             return Err(Failure::failed(
-                "another `wirepath fleet prove` or `fleet rollout` runs on the same database; wait for it",
+                "another `wirepath fleet prove`, `fleet mesh` or `fleet rollout` runs on the same database; wait for it",
             ));
         }
         let open = self.archive.entries(None)?;

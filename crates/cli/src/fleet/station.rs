@@ -42,6 +42,10 @@ impl Station {
                 Measured::Refused(failure.text().to_owned())
             }
             Ok(Task::Prove) => self.prove(job, beat),
+            Ok(Task::Mesh(part)) => {
+                console::say(&format!("{}: {}", job.job, part.name()));
+                part.measure(beat)
+            }
             Ok(Task::Step(work)) => {
                 console::say(&format!("{}: {}", job.job, work.name()));
                 measured(&self.step(&work, beat))

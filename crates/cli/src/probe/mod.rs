@@ -220,7 +220,7 @@ fn near(
 ) -> Result<(), Failure> {
     let spec = spec(&args.engine, args.size)?;
     let _awake = settle(&args.engine)?;
-    let session = random_session()?;
+    let session = args.session.map_or_else(random_session, Ok)?;
     let choice = Choice {
         ifname: args.engine.interface.clone(),
         queue: args.engine.queue.unwrap_or(0),
@@ -350,13 +350,14 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
         payload_bytes: size,
         flows: 1,
         first_flow: 0,
-        session: None,
+        session: args.served.session,
         count: None,
         duration: None,
         one_clock: false,
     };
     let stop = AtomicBool::new(false);
     let until = args.duration.map(|d| Instant::now() + d);
+    let mut heard = (0, Instant::now());
     let queues = args.engine.queues;
     let ran = with_live_line(context, |live| {
         thread::scope(|scope| {
@@ -369,7 +370,12 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
                 && given_up.is_ok()
                 && !signals::stop_requested()
                 && until.is_none_or(|until| Instant::now() < until)
+                && args.served.silence_max(heard.0).is_none_or(|max| heard.1.elapsed() < max)
             {
+                let received = live.received_count.load(Ordering::Relaxed);
+                if received != heard.0 {
+                    heard = (received, Instant::now());
+                }
                 // Printed once it is true: scripts wait for this line.
                 if !said && live.is_open.load(Ordering::Acquire) {
                     said = true;

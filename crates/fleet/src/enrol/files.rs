@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -143,19 +144,33 @@ fn replace(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     fs::rename(&new, path)
 }
 
+/// A host of the list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Of a host that made its own.
+    pub keys: Option<PublicKeys>,
+    /// At which others ping it.
+    pub address: Option<IpAddr>,
+}
+
 /// Reads the list of hosts: a line `NAME`, or `NAME LOGIN-KEY SIGNING-KEY` with the public keys of a host that made
-/// its own. Empty lines and comments (`#`) are skipped.
-pub fn read_hosts(path: &Path) -> Result<BTreeMap<String, Option<PublicKeys>>, EnrolError> {
+/// its own; `address=IP` may follow. Empty lines and comments (`#`) are skipped.
+pub fn read_hosts(path: &Path) -> Result<BTreeMap<String, Listed>, EnrolError> {
     let failed = |source| EnrolError::File { path: path.to_owned(), doing: "read", source };
     let mut text = String::new();
     File::open(path).map_err(failed)?.take(FILE_MAX).read_to_string(&mut text).map_err(failed)?;
     let mut hosts = BTreeMap::new();
     for (at, line) in text.lines().enumerate() {
         let refuse = |why: String| EnrolError::Line { path: path.to_owned(), line: at + 1, why };
-        let words: Vec<&str> =
+        let mut words: Vec<&str> =
             line.split('#').next().unwrap_or_default().split_whitespace().collect();
+        let given = words.pop_if(|word| word.starts_with("address="));
+        let read = |given: &str| given.trim_start_matches("address=").parse::<IpAddr>();
+        let address = given.map(read).transpose().map_err(|_| {
+            refuse("that is no address; use address=192.0.2.7 or address=fd00::7".into())
+        })?;
         let (host, keys) = match words[..] {
-            [] => continue,
+            [] if address.is_none() => continue,
             [host] => (host, None),
             [host, login, sign] => {
                 let keys = PublicKeys { login: login.into(), sign: sign.into() };
@@ -168,7 +183,7 @@ pub fn read_hosts(path: &Path) -> Result<BTreeMap<String, Option<PublicKeys>>, E
             let why = format!("{host:?} is no name of a host: use a-z, 0-9 and -, at most 63");
             return Err(refuse(why));
         }
-        if hosts.insert(host.to_owned(), keys).is_some() {
+        if hosts.insert(host.to_owned(), Listed { keys, address }).is_some() {
             return Err(refuse(format!("{host} is there twice; remove one of them")));
         }
     }
@@ -199,12 +214,19 @@ mod tests {
         let keys = Seeds::generate().unwrap().public().unwrap();
         let own = format!("# all\nh1\n\nh2 {} {}  # made there\n", keys.login, keys.sign);
         let hosts = read(&own).unwrap();
-        assert_eq!((hosts["h1"].as_ref(), hosts["h2"].as_ref()), (None, Some(&keys)));
+        assert_eq!((hosts["h1"].keys.as_ref(), hosts["h2"].keys.as_ref()), (None, Some(&keys)));
+        let own = format!("h1 address=fd00::7\nh2 {} {} address=10.0.0.2\n", keys.login, keys.sign);
+        let hosts = read(&own).unwrap();
+        assert_eq!(hosts["h1"], Listed { keys: None, address: "fd00::7".parse().ok() });
+        let address = "10.0.0.2".parse().ok();
+        assert_eq!(hosts["h2"], Listed { keys: Some(keys.clone()), address });
         for (text, named) in [
             ("", "no host"),
             ("h1\nH2\n", "line 2"),
             ("h1\nh1\n", "twice"),
             ("h1 U1\n", "two public keys"),
+            ("h1 address=db1\n", "no address"),
+            ("address=10.0.0.1\n", "a name"),
             ("h1 UX UY\n", "public key"),
             ("a.b\n", "a.b"),
             ("h*\n", "no name"),

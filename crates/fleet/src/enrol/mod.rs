@@ -5,12 +5,13 @@ mod broker;
 mod files;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 pub use broker::configuration;
-pub use files::{EnrolError, FILE_MAX, read_hosts};
+pub use files::{EnrolError, FILE_MAX, Listed, read_hosts};
 
 use crate::keys::{KeyError, Keyring, PublicKeys, Seeds};
 use crate::nats::BrokerAddress;
@@ -36,6 +37,9 @@ pub struct Fleet {
     pub coordinator: PublicKeys,
     /// Keys of the hosts.
     pub hosts: BTreeMap<String, PublicKeys>,
+    /// Addresses at which hosts of a mesh ping each other, of those that the list gives one.
+    #[serde(default)]
+    pub addresses: BTreeMap<String, IpAddr>,
 }
 
 /// All that a host needs to be part of a fleet. Holds its secret.
@@ -72,6 +76,7 @@ impl Fleet {
             database_ca: None,
             coordinator,
             hosts,
+            addresses: BTreeMap::new(),
         }
     }
 

@@ -30,7 +30,7 @@ pub(crate) fn opened() -> Vec<Opened> {
     sent.chain(read).collect()
 }
 
-/// Subjects that the agent of a host may publish to.
+/// Subjects to which the agent of a host may publish.
 pub(crate) fn of_host(host: &str) -> String {
     format!("wp.up.{host}.>")
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use sys::netns::Netns;
 use sys::thread::start_free;
 
-use super::local::{LOOK, Local, PATIENCE};
+use super::local::{self, LOOK, Local, PATIENCE};
 use crate::exit::Failure;
 use crate::{console, signals};
 
@@ -126,9 +126,10 @@ pub(in crate::fleet) fn serve(join: &Join) -> Result<(), Failure> {
             },
             Err(RecvTimeoutError::Disconnected) => break,
         };
-        let ping: Ping = serde_json::from_str(&line)
+        let request: Ping = serde_json::from_str(&line)
             .map_err(|error| Failure::Usage(format!("cannot read the request: {error}")))?;
-        let cell = local.ping(ping.address, ping.count, || is_over().then(String::new))?;
+        let give_up = || is_over().then(String::new);
+        let cell = local::ping(&local.netns, request.address, request.count, &[], give_up)?;
         console::bytes(format!("{}\n", serde_json::to_string(&cell)?).as_bytes())?;
     }
     Err(gone())

@@ -38,12 +38,54 @@ fn probe(arguments: &[&str], netns: &Netns) -> Result<Child, Failure> {
     Ok(Child::spawn(command, &Place { netns: Some(netns), cpus: &[] })?)
 }
 
+/// Starts an echo.
+///
+/// - `ipv6`: it answers IPv6 too.
+/// - `more`: further options.
+pub(super) fn echo(netns: &Netns, ipv6: bool, more: &[&str]) -> Result<Child, Failure> {
+    let arguments = ["echo", "--ip", if ipv6 { "6" } else { "4" }];
+    probe(&[&arguments[..], more].concat(), netns)
+}
+
+/// Measures round trips from a namespace to an address.
+///
+/// - `more`: further options.
+/// - `is_over`: reason to give up, asked meanwhile.
+pub(super) fn ping(
+    netns: &Netns,
+    address: IpAddr,
+    count: u32,
+    more: &[&str],
+    mut is_over: impl FnMut() -> Option<String>,
+) -> Result<Cell, Failure> {
+    let (address, count) = (address.to_string(), count.to_string());
+    let arguments = ["ping", &address, "--no-peer", "-c", &count, "--json"];
+    let mut child = probe(&[&arguments[..], more].concat(), netns)?;
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        if let Some(ended) = child.wait(LOOK)? {
+            let said = String::from_utf8_lossy(&ended.stderr);
+            return Ok(match ended.status.success() {
+                true => cell(&ended.stdout),
+                false => failed(said.trim()),
+            });
+        }
+        if signals::stop_requested() {
+            return Err(Failure::failed("interrupted"));
+        }
+        if let Some(why) = is_over() {
+            return Ok(failed(why));
+        }
+    }
+    Ok(failed(format!("no end within {} s", PATIENCE.as_secs())))
+}
+
 impl Local {
     /// Starts the echo.
     ///
     /// - `ipv6`: it answers IPv6 too.
     pub(super) fn start(netns: Netns, ipv6: bool) -> Result<Self, Failure> {
-        let echo = probe(&["echo", "--ip", if ipv6 { "6" } else { "4" }], &netns)?;
+        let echo = echo(&netns, ipv6, &[])?;
         Ok(Local { netns, echo })
     }
 
@@ -77,37 +119,6 @@ impl Local {
             Ok(Some(_)) => Some(format!("its echo on UDP port 9000 has ended: {}", self.said())),
             Err(error) => Some(host::text::chain(&error)),
         }
-    }
-
-    /// Measures round trips to an address.
-    ///
-    /// - `is_over`: reason to give up, asked meanwhile.
-    pub(super) fn ping(
-        &self,
-        address: IpAddr,
-        count: u32,
-        mut is_over: impl FnMut() -> Option<String>,
-    ) -> Result<Cell, Failure> {
-        let (address, count) = (address.to_string(), count.to_string());
-        let arguments = ["ping", &address, "--no-peer", "-c", &count, "--json"];
-        let mut child = probe(&arguments, &self.netns)?;
-        let until = Instant::now() + PATIENCE;
-        while Instant::now() < until {
-            if let Some(ended) = child.wait(LOOK)? {
-                let said = String::from_utf8_lossy(&ended.stderr);
-                return Ok(match ended.status.success() {
-                    true => cell(&ended.stdout),
-                    false => failed(said.trim()),
-                });
-            }
-            if signals::stop_requested() {
-                return Err(Failure::failed("interrupted"));
-            }
-            if let Some(why) = is_over() {
-                return Ok(failed(why));
-            }
-        }
-        Ok(failed(format!("no end within {} s", PATIENCE.as_secs())))
     }
 }
 

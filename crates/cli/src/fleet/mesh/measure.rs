@@ -9,9 +9,9 @@ use lab::address_between;
 use sys::netns::Netns;
 
 use super::super::hosts::Host;
-use super::At;
 use super::far::Far;
-use super::local::{Local, failed};
+use super::local::{Local, failed, ping};
+use super::{At, Measure};
 use crate::exit::Failure;
 use crate::signals;
 
@@ -62,30 +62,8 @@ impl Mesh {
         Ok(Mesh { members, count })
     }
 
-    /// Measures the pairs of a round: those between other machines at the same time, the others one after the
-    /// other, because they share the CPUs of this one.
-    pub(super) fn round(&mut self, pairs: &[Pair]) -> Result<Vec<(Pair, Cell)>, Failure> {
-        let mut cells = Vec::new();
-        let mut asked = Vec::new();
-        let (others, own): (Vec<Pair>, Vec<Pair>) =
-            pairs.iter().partition(|(a, b)| self.is_far(*a) && self.is_far(*b));
-        for pair in others {
-            match self.ask(pair)? {
-                Ok(()) => asked.push(pair),
-                Err(why) => cells.push((pair, failed(why))),
-            }
-        }
-        for pair in own {
-            cells.push((pair, self.measure(pair)?));
-        }
-        for pair in asked {
-            cells.push((pair, self.answer(pair)?));
-        }
-        Ok(cells)
-    }
-
     /// Measures a pair, the first one pings.
-    pub(super) fn measure(&mut self, pair: Pair) -> Result<Cell, Failure> {
+    fn measure(&mut self, pair: Pair) -> Result<Cell, Failure> {
         if signals::stop_requested() {
             return Err(Failure::failed("interrupted"));
         }
@@ -102,7 +80,7 @@ impl Mesh {
         let count = self.count;
         let Some((near, far)) = self.both(pair) else { return Ok(failed("no such pair")) };
         match &near.end {
-            Ok(End::Local(local)) => local.ping(address, count, || far.lost()),
+            Ok(End::Local(local)) => ping(&local.netns, address, count, &[], || far.lost()),
             _ => Ok(failed(format!("{} is lost", near.name))),
         }
     }
@@ -164,6 +142,36 @@ impl Mesh {
             (Ok(End::Far(one)), Ok(End::Local(other))) => source(&other.netns, one.address()),
             (Err(why), _) | (_, Err(why)) => Err(why.clone()),
         }
+    }
+}
+
+impl Measure for Mesh {
+    fn hosts(&self) -> usize {
+        self.members.len()
+    }
+
+    fn begin_repeat(&mut self) {}
+
+    /// Measures the pairs of a round: those between other machines at the same time, the others one after the
+    /// other, because they share the CPUs of this one.
+    fn round(&mut self, pairs: &[Pair]) -> Result<Vec<(Pair, Cell)>, Failure> {
+        let mut cells = Vec::new();
+        let mut asked = Vec::new();
+        let (others, own): (Vec<Pair>, Vec<Pair>) =
+            pairs.iter().partition(|(a, b)| self.is_far(*a) && self.is_far(*b));
+        for pair in others {
+            match self.ask(pair)? {
+                Ok(()) => asked.push(pair),
+                Err(why) => cells.push((pair, failed(why))),
+            }
+        }
+        for pair in own {
+            cells.push((pair, self.measure(pair)?));
+        }
+        for pair in asked {
+            cells.push((pair, self.answer(pair)?));
+        }
+        Ok(cells)
     }
 }
 

@@ -1,10 +1,14 @@
 //! `wirepath fleet mesh`: all pairs of hosts, and what stands out.
 
+#[cfg(feature = "fleet")]
+mod agents;
 mod document;
 mod far;
 mod local;
 mod measure;
 mod metrics;
+#[cfg(feature = "fleet")]
+mod part;
 mod watch;
 
 use std::net::{IpAddr, SocketAddr};
@@ -22,6 +26,8 @@ use model::Random;
 pub(crate) use self::document::Document;
 pub(super) use self::far::{Join, serve};
 use self::measure::Mesh;
+#[cfg(feature = "fleet")]
+pub(super) use self::part::{MESH, Part};
 use super::hosts::{Host, check_named_once};
 use crate::console;
 use crate::context::Context;
@@ -37,6 +43,9 @@ pub(crate) struct MeshArgs {
     /// Option of the ssh client as in its configuration file, e.g. IdentityFile=FILE; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     ssh_option: Vec<String>,
+    #[cfg(feature = "fleet")]
+    #[command(flatten)]
+    agents: agents::MeshAgentsArgs,
     /// Load of each pair
     #[arg(long, default_value = "ping", value_parser = ["ping"])]
     load: String,
@@ -78,14 +87,27 @@ impl FromStr for At {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let Some((host, address)) = text.rsplit_once('=') else {
-            return Ok(At { host: text.parse()?, address: None });
-        };
-        let address = address.parse().map_err(|_| {
-            format!("{address:?} is no address; use HOST=192.0.2.7 or HOST=fd00::7")
-        })?;
-        Ok(At { host: host.parse()?, address: Some(address) })
+        let (host, address) = split_address(text)?;
+        Ok(At { host: host.parse()?, address })
     }
+}
+
+/// Splits `HOST=ADDRESS`, whose second half may be missing.
+fn split_address(text: &str) -> Result<(&str, Option<IpAddr>), String> {
+    let Some((host, address)) = text.rsplit_once('=') else { return Ok((text, None)) };
+    let address = address
+        .parse()
+        .map_err(|_| format!("{address:?} is no address; use HOST=192.0.2.7 or HOST=fd00::7"))?;
+    Ok((host, Some(address)))
+}
+
+/// Measures pairs of hosts, which it knows by their places.
+trait Measure {
+    /// Number of hosts.
+    fn hosts(&self) -> usize;
+    fn begin_repeat(&mut self);
+    /// Measures pairs of which no two share a host; the first host of each pings.
+    fn round(&mut self, pairs: &[Pair]) -> Result<Vec<(Pair, Cell)>, Failure>;
 }
 
 /// A mesh that was measured.
@@ -100,21 +122,9 @@ pub(super) struct Measured {
 }
 
 pub(crate) fn run(context: &Context, args: &MeshArgs) -> Result<(), Failure> {
-    let hosts: Vec<Host> = args.on.iter().map(|at| at.host.clone()).collect();
-    check_named_once(&hosts)?;
-    if hosts.len() < 2 {
-        return Err(Failure::Usage("a mesh needs two hosts at least; name more with --on".into()));
-    }
-    for host in &hosts {
-        host.netns()?;
-    }
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seed = args.seed.unwrap_or(since.as_nanos() as u64);
-    let measured = match args.watch {
-        true => watch::run(args, seed)?,
-        false => measure(args, seed)?,
-    };
-    let document = Document::new(&measured);
+    let document = Document::new(&measured(args, seed)?);
     if let Some(why) = document.failure() {
         return Err(Failure::failed(format!("no pair of hosts could be measured: {why}")));
     }
@@ -133,9 +143,9 @@ pub(crate) fn run(context: &Context, args: &MeshArgs) -> Result<(), Failure> {
 }
 
 impl Measured {
-    fn new(args: &MeshArgs, seed: u64) -> Self {
+    fn new(args: &MeshArgs, hosts: Vec<String>, seed: u64) -> Self {
         Measured {
-            hosts: args.on.iter().map(|at| at.host.to_string()).collect(),
+            hosts,
             load: args.load.clone(),
             count: args.count,
             seed,
@@ -145,7 +155,7 @@ impl Measured {
     }
 
     /// Finds what stands out in every repeat, and measures it again.
-    fn judge(&mut self, mesh: &mut Mesh) -> Result<(), Failure> {
+    fn judge(&mut self, mesh: &mut dyn Measure) -> Result<(), Failure> {
         let found = suspects(&self.repeats);
         let mut random = Random::new(self.seed, u64::MAX);
         self.suspects.clear();
@@ -157,23 +167,54 @@ impl Measured {
     }
 }
 
-fn measure(args: &MeshArgs, seed: u64) -> Result<Measured, Failure> {
+fn measured(args: &MeshArgs, seed: u64) -> Result<Measured, Failure> {
+    #[cfg(feature = "fleet")]
+    if let Some(mut mesh) = args.agents.open(args.count)? {
+        let hosts = mesh.names();
+        return measure(args, &mut mesh, Measured::new(args, hosts, seed));
+    }
+    let hosts: Vec<Host> = args.on.iter().map(|at| at.host.clone()).collect();
+    check_named_once(&hosts)?;
+    if hosts.len() < 2 {
+        return Err(Failure::Usage("a mesh needs two hosts at least; name more with --on".into()));
+    }
+    for host in &hosts {
+        host.netns()?;
+    }
+    let measured = Measured::new(args, hosts.iter().map(ToString::to_string).collect(), seed);
+    if args.watch {
+        return watch::run(args, measured);
+    }
     let _lock = ExclusiveLock::acquire_alone()?;
     let mut mesh = Mesh::open(&args.on, &args.ssh_option, args.count)?;
-    let mut measured = Measured::new(args, seed);
+    measure(args, &mut mesh, measured)
+}
+
+fn measure(
+    args: &MeshArgs,
+    mesh: &mut dyn Measure,
+    mut measured: Measured,
+) -> Result<Measured, Failure> {
     for number in 0..args.rounds {
         console::say(&format!("repeat {} of {}", number + 1, args.rounds));
-        measured.repeats.push(repeat(args, &mut mesh, seed, number.into())?);
+        measured.repeats.push(repeat(args, mesh, measured.seed, number.into())?);
     }
-    measured.judge(&mut mesh)?;
+    measured.judge(mesh)?;
     Ok(measured)
 }
 
 /// Measures every pair of the plan once.
-fn repeat(args: &MeshArgs, mesh: &mut Mesh, seed: u64, number: u64) -> Result<Table, Failure> {
-    let mut table = Table::new(args.on.len());
+fn repeat(
+    args: &MeshArgs,
+    mesh: &mut dyn Measure,
+    seed: u64,
+    number: u64,
+) -> Result<Table, Failure> {
+    mesh.begin_repeat();
+    let hosts = mesh.hosts();
+    let mut table = Table::new(hosts);
     let degree = args.degree.map(|degree| degree as usize);
-    for round in rounds(args.on.len(), degree, seed, number) {
+    for round in rounds(hosts, degree, seed, number) {
         for (pair, cell) in mesh.round(&round)? {
             table.record(pair, cell);
         }
@@ -183,7 +224,7 @@ fn repeat(args: &MeshArgs, mesh: &mut Mesh, seed: u64, number: u64) -> Result<Ta
 
 /// Measures a suspect again, between pairs of other hosts; true if it stands out again.
 fn again(
-    mesh: &mut Mesh,
+    mesh: &mut dyn Measure,
     suspect: &Suspect,
     all: &[Suspect],
     repeats: &[Table],
@@ -192,8 +233,12 @@ fn again(
     let Some(last) = repeats.last() else { return Ok(false) };
     let mut blocks: Vec<Vec<(Pair, Cell)>> = Vec::new();
     for pairs in confirming_pairs(suspect, all, last, random) {
-        let cells = pairs.into_iter().map(|pair| Ok((pair, mesh.measure(pair)?)));
-        blocks.push(cells.collect::<Result<_, Failure>>()?);
+        let mut block = Vec::new();
+        // One after the other: they may share hosts.
+        for pair in pairs {
+            block.extend(mesh.round(&[pair])?);
+        }
+        blocks.push(block);
     }
     Ok(is_confirmed(suspect, &polish(last), &blocks))
 }

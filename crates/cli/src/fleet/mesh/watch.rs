@@ -15,13 +15,13 @@ use crate::{console, signals};
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Measures until a stop is requested. Returns the latest repeats. Errors: there is none.
-pub(super) fn run(args: &MeshArgs, seed: u64) -> Result<Measured, Failure> {
+pub(super) fn run(args: &MeshArgs, measured: Measured) -> Result<Measured, Failure> {
     let server = metrics::open(args.metrics)?;
     let shown = Shown::default();
     let mut watch = Watch {
         args,
         shown: shown.clone(),
-        measured: Measured::new(args, seed),
+        measured,
         totals: Totals::default(),
         named: BTreeSet::new(),
     };
