@@ -182,7 +182,7 @@ impl SuspectDocument {
         let place = self.place();
         match self.sign {
             Sign::Slow(ratio) => {
-                format!("{place} is slow: {} times as long as the rest", units::ratio(ratio))
+                format!("{place} is slow: round trips of {} the rest", units::ratio(ratio))
             }
             Sign::Loses(share) => {
                 format!("{place} loses {} of its datagrams", units::percent(share))
