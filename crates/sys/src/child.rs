@@ -15,6 +15,13 @@ use crate::clock;
 use crate::netns::Netns;
 use crate::pidfd::PidFd;
 
+/// A command that runs this program: the image of this process, also after its file was replaced or removed.
+pub fn this_program() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("wirepath");
+    command
+}
+
 /// Time that [`Child::stop`] waits after SIGTERM, and limit for the last output of a child to
 /// arrive after its end.
 const GRACE: Duration = Duration::from_secs(1);

@@ -1,14 +1,12 @@
 //! One experiment on one host: a child with `prove --json`.
 
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use fleet::book::Measured;
 use host::exclusive::OF_FLEET;
 use lab::{FarJob, FarOptions};
 use model::Outcome;
-use sys::child::{Child, Finished, Place};
+use sys::child::{Child, Finished, Place, this_program};
 
 use super::hosts::Host;
 use crate::exit::Failure;
@@ -78,9 +76,8 @@ fn start(host: &Host, ssh_options: &[String], arguments: &[String]) -> Result<Ru
 
 /// Starts this program with `prove` and these arguments.
 pub(super) fn spawn(arguments: &[String], place: &Place<'_>) -> Result<Child, Failure> {
-    // The image of this process, also after its file was replaced.
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("wirepath").arg("prove").args(arguments).env(OF_FLEET, "1");
+    let mut command = this_program();
+    command.arg("prove").args(arguments).env(OF_FLEET, "1");
     Ok(Child::spawn(command, place)?)
 }
 

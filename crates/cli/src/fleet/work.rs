@@ -1,15 +1,14 @@
 //! Steps of a roll-out that a host does: `wirepath tune` as a child.
 
 use std::io::Write;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use clap::Parser;
 use host::exclusive::OF_FLEET;
 use lab::{FarJob, FarOptions};
 use serde::{Deserialize, Serialize};
-use sys::child::{Child, Place};
+use sys::child::{Child, Place, this_program};
 
 use super::experiment::Running;
 use super::hosts::Host;
@@ -179,9 +178,8 @@ impl Work {
         state: Option<&Path>,
         data: Option<&Path>,
     ) -> Result<Child, Failure> {
-        // The image of this process, also after its file was replaced.
-        let mut command = Command::new("/proc/self/exe");
-        command.arg0("wirepath").args(self.arguments(state)).env(OF_FLEET, "1");
+        let mut command = this_program();
+        command.args(self.arguments(state)).env(OF_FLEET, "1");
         if let Some(data) = data {
             command.arg("--data-dir").arg(data);
         }

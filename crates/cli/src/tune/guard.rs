@@ -7,14 +7,14 @@
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use host::text::chain;
 use host::tune::{self, Phase, RollbackError, Store, StoreError};
+use sys::child::this_program;
 
 use super::state::StateArgs;
 use crate::exit::Failure;
@@ -44,9 +44,8 @@ impl Guard {
         let failed = |error: io::Error| {
             Failure::failed(format!("cannot start the guard process, nothing was changed: {error}"))
         };
-        // The image of this process, also after its file was replaced or removed.
-        let mut command = Command::new("/proc/self/exe");
-        command.arg0("wirepath").arg("tune").arg("guard").arg(std::process::id().to_string());
+        let mut command = this_program();
+        command.arg("tune").arg("guard").arg(std::process::id().to_string());
         command.arg("--state").arg(&state.state);
         if let Some(root) = &state.root {
             command.arg("--root").arg(root);

@@ -1,12 +1,10 @@
 //! A far end in a namespace of this host.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 
 use host::net;
 use host::tune;
-use sys::child::{Child, Place};
+use sys::child::{Child, Place, this_program};
 use sys::netns::Netns;
 
 use super::{FarEnd, FarError, FarHost, FarOptions, GRACE, Started, random_secret};
@@ -43,9 +41,8 @@ pub(super) fn open(
     };
     let piped = std::io::pipe();
     let (stdin, writer) = piped.map_err(|source| FarError::Start { what: "a pipe", source })?;
-    // The image of this process, also after its file was replaced.
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("wirepath").args(args(address));
+    let mut command = this_program();
+    command.args(args(address));
     let place = Place { netns: Some(&netns), cpus: &[] };
     let child = Child::spawn_on(command, &place, stdin.into())?;
     let end = FarEnd::Netns(name.to_owned()).to_string();
