@@ -138,16 +138,8 @@ fn give<'a>(
     archive: &mut PostgresArchive,
     hosts: impl Iterator<Item = &'a String>,
 ) -> Result<(), Failure> {
-    let job = |host: &String| Job {
-        v: VERSION,
-        job: format!("swarm-{host}"),
-        experiment: "swarm".into(),
-        host: host.clone(),
-        attempt: 1,
-        fence: 0,
-        args: vec!["probe".into(), "--json".into()],
-        not_after_ms: u64::MAX >> 1,
-    };
+    let args = || vec!["probe".into(), "--json".into()];
+    let job = |host: &String| Job::new("swarm", host, args(), u64::MAX >> 1);
     archive.plan(&hosts.map(job).collect::<Vec<Job>>())?;
     let begun = Instant::now();
     let mut coordinator = Coordinator::new("swarm");

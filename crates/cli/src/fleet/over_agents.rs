@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use fleet::book::{Archive, Coordinator, Job, VERSION};
+use fleet::book::{Archive, Coordinator, Job};
 use fleet::enrol::Fleet;
 use model::pool::{PooledOutcome, pool};
 
@@ -76,16 +76,7 @@ impl AgentsArgs {
 fn jobs(id: &str, hosts: &[String], arguments: &[String], not_after_ms: u64) -> Vec<Job> {
     let mut args = arguments.to_vec();
     args.push("--json".into());
-    let job = |host: &String| Job {
-        v: VERSION,
-        job: format!("{id}-{host}"),
-        experiment: id.to_owned(),
-        host: host.clone(),
-        attempt: 1,
-        fence: 0,
-        args: args.clone(),
-        not_after_ms,
-    };
+    let job = |host: &String| Job::new(id, host, args.clone(), not_after_ms);
     hosts.iter().map(job).collect()
 }
 

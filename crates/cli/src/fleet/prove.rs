@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use clap::{Args, Parser};
-use fleet::book::{Agent, Archive, Coordinator, Job, Outbox, Row, SqliteBook, State, VERSION};
+use fleet::book::{Agent, Archive, Coordinator, Job, Outbox, Row, SqliteBook, State};
 use host::exclusive::ExclusiveLock;
 use model::Outcome;
 use model::pool::{PooledOutcome, pool};
@@ -134,14 +134,8 @@ fn arguments(context: &Context, args: &FleetProveArgs) -> Vec<String> {
 
 fn jobs(id: &str, hosts: &[Host], arguments: &[String]) -> Vec<Job> {
     let job = |(at, host): (usize, &Host)| Job {
-        v: VERSION,
         job: format!("{id}-{at}"),
-        experiment: id.to_owned(),
-        host: host.to_string(),
-        attempt: 1,
-        fence: 0,
-        args: arguments.to_vec(),
-        not_after_ms: now_ms() + TAKEN_WITHIN_MS,
+        ..Job::new(id, &host.to_string(), arguments.to_vec(), now_ms() + TAKEN_WITHIN_MS)
     };
     hosts.iter().enumerate().map(job).collect()
 }

@@ -127,6 +127,22 @@ pub struct Job {
     pub not_after_ms: u64,
 }
 
+impl Job {
+    /// The first attempt of the one job of a host in an experiment, which is not given yet.
+    pub fn new(experiment: &str, host: &str, args: Vec<String>, not_after_ms: u64) -> Self {
+        Job {
+            v: VERSION,
+            job: format!("{experiment}-{host}"),
+            experiment: experiment.to_owned(),
+            host: host.to_owned(),
+            attempt: 1,
+            fence: 0,
+            args,
+            not_after_ms,
+        }
+    }
+}
+
 /// News of a job from its agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {

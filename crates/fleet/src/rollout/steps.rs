@@ -2,7 +2,7 @@
 
 use super::{Answer, Answers};
 use crate::book::{
-    ATTEMPTS_MAX, Archive, BookError, Coordinator, Exchange, Job, Measured, Row, State, VERSION,
+    ATTEMPTS_MAX, Archive, BookError, Coordinator, Exchange, Job, Measured, Row, State,
 };
 
 /// First argument of a job that is a step; the second one is the step.
@@ -59,14 +59,13 @@ impl Steps {
     ) -> Result<Self, BookError> {
         let experiment = format!("{id}{OF}{number}");
         let job = |step: &Step| Job {
-            v: VERSION,
-            job: format!("{experiment}-{}", step.host),
-            experiment: experiment.clone(),
-            host: step.host.clone(),
             attempt: if step.is_repeatable { 1 } else { ATTEMPTS_MAX },
-            fence: 0,
-            args: vec![STEP.to_owned(), step.text.clone()],
-            not_after_ms: limits.not_after_ms,
+            ..Job::new(
+                &experiment,
+                &step.host,
+                vec![STEP.to_owned(), step.text.clone()],
+                limits.not_after_ms,
+            )
         };
         archive.plan(&steps.iter().map(job).collect::<Vec<_>>())?;
         let coordinator = Coordinator::new(experiment.clone());

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use fleet::book::{Archive, Job, Row, State, VERSION};
+use fleet::book::{Archive, Job, Row, State};
 use fleet::enrol::Fleet;
 use fleet::mesh::{Cell, Pair};
 use probe::random_session;
@@ -158,17 +158,7 @@ impl ByAgents {
         for &(near, far) in pairs {
             let echo = self.hosts[far].part(random_session()?, self.count, self.wait_s);
             for (at, part) in [(far, echo), (near, Part { does: Does::Ping, ..echo })] {
-                let host = self.hosts[at].name.clone();
-                jobs.push(Job {
-                    v: VERSION,
-                    job: format!("{id}-{host}"),
-                    experiment: id.to_owned(),
-                    host,
-                    attempt: 1,
-                    fence: 0,
-                    args: part.arguments()?,
-                    not_after_ms,
-                });
+                jobs.push(Job::new(id, &self.hosts[at].name, part.arguments()?, not_after_ms));
             }
         }
         Ok(jobs)
