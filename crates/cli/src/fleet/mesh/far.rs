@@ -129,7 +129,7 @@ pub(in crate::fleet) fn serve(join: &Join) -> Result<(), Failure> {
         let request: Ping = serde_json::from_str(&line)
             .map_err(|error| Failure::Usage(format!("cannot read the request: {error}")))?;
         let give_up = || is_over().then(String::new);
-        let cell = local::ping(&local.netns, request.address, request.count, &[], give_up)?;
+        let cell = local::ping(&local.netns, request.address, request.count, &[], LOOK, give_up)?;
         console::bytes(format!("{}\n", serde_json::to_string(&cell)?).as_bytes())?;
     }
     Err(gone())

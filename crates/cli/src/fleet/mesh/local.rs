@@ -1,13 +1,11 @@
 //! A host of this machine in a mesh: its echo, and its pings.
 
 use std::net::IpAddr;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use fleet::mesh::Cell;
 use serde_json::Value;
-use sys::child::{Child, Place};
+use sys::child::{Child, Finished, Place, this_program};
 use sys::netns::Netns;
 
 use crate::exit::Failure;
@@ -32,9 +30,8 @@ pub(super) fn failed(why: impl Into<String>) -> Cell {
 
 /// This program in a namespace, with these arguments of `probe`.
 fn probe(arguments: &[&str], netns: &Netns) -> Result<Child, Failure> {
-    // The image of this process, also after its file was replaced.
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("wirepath").arg("probe").args(arguments);
+    let mut command = this_program();
+    command.arg("probe").args(arguments);
     Ok(Child::spawn(command, &Place { netns: Some(netns), cpus: &[] })?)
 }
 
@@ -47,37 +44,51 @@ pub(super) fn echo(netns: &Netns, ipv6: bool, more: &[&str]) -> Result<Child, Fa
     probe(&[&arguments[..], more].concat(), netns)
 }
 
-/// Measures round trips from a namespace to an address.
+/// Waits for the end of a program. Returns the reason if it did not come; the program is killed then. Errors: interrupted.
 ///
-/// - `more`: further options.
-/// - `is_over`: reason to give up, asked meanwhile.
-pub(super) fn ping(
-    netns: &Netns,
-    address: IpAddr,
-    count: u32,
-    more: &[&str],
+/// - `look`: time between two looks at `is_over` and at signals; the end is seen at once.
+/// - `is_over`: reason to give up.
+pub(super) fn end_of(
+    mut child: Child,
+    limit: Duration,
+    look: Duration,
     mut is_over: impl FnMut() -> Option<String>,
-) -> Result<Cell, Failure> {
-    let (address, count) = (address.to_string(), count.to_string());
-    let arguments = ["ping", &address, "--no-peer", "-c", &count, "--json"];
-    let mut child = probe(&[&arguments[..], more].concat(), netns)?;
-    let until = Instant::now() + PATIENCE;
+) -> Result<Result<Finished, String>, Failure> {
+    let until = Instant::now() + limit;
     while Instant::now() < until {
-        if let Some(ended) = child.wait(LOOK)? {
-            let said = String::from_utf8_lossy(&ended.stderr);
-            return Ok(match ended.status.success() {
-                true => cell(&ended.stdout),
-                false => failed(said.trim()),
-            });
+        if let Some(ended) = child.wait(look)? {
+            return Ok(Ok(ended));
         }
         if signals::stop_requested() {
             return Err(Failure::failed("interrupted"));
         }
         if let Some(why) = is_over() {
-            return Ok(failed(why));
+            return Ok(Err(why));
         }
     }
-    Ok(failed(format!("no end within {} s", PATIENCE.as_secs())))
+    Ok(Err(format!("no end within {} s", limit.as_secs())))
+}
+
+/// Measures round trips from a namespace to an address.
+///
+/// - `more`: further options.
+/// - `look`, `is_over`: as of [`end_of`].
+pub(super) fn ping(
+    netns: &Netns,
+    address: IpAddr,
+    count: u32,
+    more: &[&str],
+    look: Duration,
+    is_over: impl FnMut() -> Option<String>,
+) -> Result<Cell, Failure> {
+    let (address, count) = (address.to_string(), count.to_string());
+    let arguments = ["ping", &address, "--no-peer", "-c", &count, "--json"];
+    let child = probe(&[&arguments[..], more].concat(), netns)?;
+    Ok(match end_of(child, PATIENCE, look, is_over)? {
+        Ok(ended) if ended.status.success() => cell(&ended.stdout),
+        Ok(ended) => failed(String::from_utf8_lossy(&ended.stderr).trim()),
+        Err(why) => failed(why),
+    })
 }
 
 impl Local {

@@ -10,7 +10,7 @@ use sys::netns::Netns;
 
 use super::super::hosts::Host;
 use super::far::Far;
-use super::local::{Local, failed, ping};
+use super::local::{LOOK, Local, failed, ping};
 use super::{At, Measure};
 use crate::exit::Failure;
 use crate::signals;
@@ -80,7 +80,7 @@ impl Mesh {
         let count = self.count;
         let Some((near, far)) = self.both(pair) else { return Ok(failed("no such pair")) };
         match &near.end {
-            Ok(End::Local(local)) => ping(&local.netns, address, count, &[], || far.lost()),
+            Ok(End::Local(local)) => ping(&local.netns, address, count, &[], LOOK, || far.lost()),
             _ => Ok(failed(format!("{} is lost", near.name))),
         }
     }
@@ -149,8 +149,6 @@ impl Measure for Mesh {
     fn hosts(&self) -> usize {
         self.members.len()
     }
-
-    fn begin_repeat(&mut self) {}
 
     /// Measures the pairs of a round: those between other machines at the same time, the others one after the
     /// other, because they share the CPUs of this one.

@@ -9,10 +9,9 @@ use host::exclusive::ExclusiveLock;
 use serde::{Deserialize, Serialize};
 use sys::netns::Netns;
 
-use super::super::experiment::{BEAT, reason};
-use super::local::{LOOK, PATIENCE, echo, failed, ping};
+use super::super::experiment::{BEAT, LOOK, reason};
+use super::local::{PATIENCE, echo, end_of, failed, ping};
 use crate::exit::Failure;
-use crate::signals;
 
 /// First argument of such a job.
 pub(in crate::fleet) const MESH: &str = "mesh";
@@ -23,6 +22,8 @@ const COUNT_MAX: u32 = 1_000_000;
 const WAIT_MAX_S: u32 = 3600;
 /// Time of an echo beside its wait and the pings.
 const SPARE: Duration = Duration::from_secs(20);
+/// Pause between two looks for the echo.
+const AGAIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -122,35 +123,32 @@ impl Part {
         let (session, count) = (self.session.to_string(), self.count.to_string());
         let wait = format!("{}s", self.wait_s);
         let more = ["--session", &session, "-c", &count, "--await-first", &wait];
-        let mut child = echo(&Netns::current()?, self.address.is_ipv6(), &more)?;
-        let until = Instant::now() + self.wait() + PATIENCE + SPARE;
-        while Instant::now() < until {
-            if let Some(ended) = child.wait(LOOK)? {
-                return match ended.status.success() {
-                    true => Ok(()),
-                    false => Err(Failure::failed(format!(
-                        "its echo on UDP port 9000 has ended: {}",
-                        reason(&ended)
-                    ))),
-                };
-            }
-            if signals::stop_requested() {
-                return Err(Failure::failed("interrupted"));
-            }
+        let child = echo(&Netns::current()?, self.address.is_ipv6(), &more)?;
+        let limit = self.wait() + PATIENCE + SPARE;
+        let is_over = || {
             pulse.tick();
+            None
+        };
+        match end_of(child, limit, LOOK, is_over)? {
+            Ok(ended) if ended.status.success() => Ok(()),
+            Ok(ended) => Err(Failure::failed(format!(
+                "its echo on UDP port 9000 has ended: {}",
+                reason(&ended)
+            ))),
+            Err(_) => Err(Failure::failed("its pings did not end")),
         }
-        Err(Failure::failed("its pings did not end"))
     }
 
     fn ping(&self, pulse: &mut Pulse<'_>) -> Result<Cell, Failure> {
         let netns = Netns::current()?;
         let session = self.session.to_string();
+        let more = ["--session", &session];
         let mut send = |count| {
             let is_over = || {
                 pulse.tick();
                 None
             };
-            ping(&netns, self.address, count, &["--session", &session], is_over)
+            ping(&netns, self.address, count, &more, LOOK, is_over)
         };
         let until = Instant::now() + self.wait();
         // The other agent may take its job later.
@@ -163,7 +161,7 @@ impl Part {
                 let why = found.why.unwrap_or_default();
                 return Ok(failed(format!("no echo within {} s: {why}", self.wait_s)));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(AGAIN);
         }
     }
 }
