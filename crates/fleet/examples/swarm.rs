@@ -212,7 +212,7 @@ async fn serve(
     for beat in 0_u64.. {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
         let now_ms = now.as_millis().to_string();
-        client.request(format!("wp.up.{host}.hb"), now_ms.into()).await?;
+        client.publish(format!("wp.up.{host}.hb"), now_ms.into()).await?;
         if let Some(fence) = unconfirmed {
             let confirmation = last(&client, &format!("{host}.last.stored.{fence}")).await?;
             unconfirmed = unconfirmed.filter(|_| !confirmation);

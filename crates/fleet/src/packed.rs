@@ -6,9 +6,13 @@ use std::io::Read;
 use flate2::read::DeflateDecoder;
 use flate2::{Compress, Compression, FlushCompress, Status};
 
+/// The fastest level that makes codes for the text. A report of `prove` (77 kB) has 12.3 kB by it and 10.9 kB by the usual
+/// level 6, which takes half as long again.
+const LEVEL: u32 = 2;
+
 thread_local! {
     /// Its quarter of a MiB is used again: taken from the system for each text, it cost more than the work.
-    static COMPRESS: RefCell<Compress> = RefCell::new(Compress::new(Compression::default(), false));
+    static COMPRESS: RefCell<Compress> = RefCell::new(Compress::new(Compression::new(LEVEL), false));
 }
 
 /// Deflates a text.

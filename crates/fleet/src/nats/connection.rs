@@ -159,6 +159,15 @@ impl Connection {
         Ok(())
     }
 
+    /// Sends a message whose answer no one awaits: it costs the broker half of a stored one, and may be lost.
+    pub(super) fn tell(&self, subject: &str, payload: Vec<u8>) -> Result<(), BookError> {
+        self.run("sending a sign of life", async |client| {
+            client.publish(self.to_send(subject), payload.into()).await?;
+            // Without a connection it waits for the next one, or for the time limit.
+            Ok(client.flush().await?)
+        })
+    }
+
     /// Stores a message that ends after `ttl`, if the latest one of its subject is that of `expected`, 0 for none;
     /// false if it is another one.
     pub(super) fn replace(

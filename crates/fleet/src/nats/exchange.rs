@@ -207,7 +207,7 @@ impl Exchange for NatsExchange {
 
     fn beat(&mut self, host: &str, now_ms: u64) -> Result<(), BookError> {
         host.clone_into(&mut self.host);
-        self.connection.publish(&[(format!("wp.hb.{host}"), now_ms.to_string().into_bytes())])
+        self.connection.tell(&format!("wp.hb.{host}"), now_ms.to_string().into_bytes())
     }
 
     fn are_alive(&mut self, hosts: &[&str], now_ms: u64) -> Result<Vec<bool>, BookError> {

@@ -2,15 +2,14 @@
 //!
 //! One transaction a report would wait for the disk each time.
 
-use std::io::Write;
-
+use postgres::binary_copy::BinaryCopyInWriter;
+use postgres::types::Type;
 use postgres::{Error, Transaction};
 
 use super::PostgresArchive;
 use crate::book::{ATTEMPTS_MAX, BookError, Report, State};
 use crate::packed::deflate;
 
-/// Columns of the copied text; `body` in hexadecimal.
 const INCOMING: &str = "
     CREATE TEMPORARY TABLE IF NOT EXISTS incoming (
         line int, job text, host text, fence bigint, state text, body bytea) ON COMMIT DELETE ROWS";
@@ -72,41 +71,18 @@ pub(super) fn store(archive: &mut PostgresArchive, reports: &[Report]) -> Result
 }
 
 fn copy(transaction: &mut Transaction<'_>, reports: &[Report]) -> Result<(), Error> {
-    let mut text = String::new();
+    let writer = transaction.copy_in("COPY incoming FROM STDIN (FORMAT BINARY)")?;
+    let columns = [Type::INT4, Type::TEXT, Type::TEXT, Type::INT8, Type::TEXT, Type::BYTEA];
+    let mut rows = BinaryCopyInWriter::new(writer, &columns);
     for (line, report) in reports.iter().enumerate() {
         let body = match report.state {
-            State::Accepted | State::Running => String::new(),
-            _ => hex(&deflate(report.body.as_bytes())),
+            State::Accepted | State::Running => Vec::new(),
+            _ => deflate(report.body.as_bytes()),
         };
-        let (job, host) = (escaped(&report.job), escaped(&report.host));
-        let (fence, state) = (report.fence as i64, report.state.name());
-        text.push_str(&format!("{line}\t{job}\t{host}\t{fence}\t{state}\t\\\\x{body}\n"));
+        // No text of PostgreSQL has a zero byte.
+        let (job, host) = (report.job.replace('\0', ""), report.host.replace('\0', ""));
+        let (line, fence) = (line as i32, report.fence as i64);
+        rows.write(&[&line, &job, &host, &fence, &report.state.name(), &body])?;
     }
-    let mut writer = transaction.copy_in("COPY incoming FROM STDIN")?;
-    // An error of the connection comes back from `finish`.
-    let _ = writer.write_all(text.as_bytes());
-    writer.finish().map(drop)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let digit = |of: u8| char::from(b"0123456789abcdef"[usize::from(of)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
-}
-
-/// Text of a column; PostgreSQL has none with a zero byte.
-///
-/// Source: PostgreSQL 15, COPY, "Text Format".
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\\' => escaped.push_str("\\\\"),
-            '\t' => escaped.push_str("\\t"),
-            '\n' => escaped.push_str("\\n"),
-            '\r' => escaped.push_str("\\r"),
-            '\0' => {}
-            other => escaped.push(other),
-        }
-    }
-    escaped
+    rows.finish().map(drop)
 }
