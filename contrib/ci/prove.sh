@@ -1,27 +1,40 @@
 #!/usr/bin/env bash
-# Runs one experiment of Wirepath in a CI job and leaves its result as files.
-#   contrib/ci/prove.sh EXPERIMENT...
+# Runs one experiment of Wirepath in a CI job and leaves its result as files: is this branch's server worse than the
+# old one?
+#   contrib/ci/prove.sh [EXPERIMENT...]
 # EXPERIMENT: arguments of `wirepath prove` without --fail-on, for example:
-#   contrib/ci/prove.sh command --arm main='./main/server -p 4433' --arm pr='./pr/server -p 4433' \
-#       --client './bench 127.0.0.1:4433' --metric 'p99_us=re:p99 ([0-9.]+)' --time 5m
+#   contrib/ci/prove.sh command --against './main/server -p 4433' --server './pr/server -p 4433' \
+#       --client './bench $WIREPATH_FAR:4433' --metric 'p99_us=re:p99 ([0-9.]+) lower' --time 5m
 #   contrib/ci/prove.sh probe --against ./wirepath.main --arms spin+bypass
+# WIREPATH_AGAINST, WIREPATH_SERVER, WIREPATH_CLIENT, WIREPATH_METRIC (one a line): options of an experiment `command`,
+# which is run if there is no EXPERIMENT.
 # Exit codes are those of `wirepath prove`: 4 if an arm is worse by --threshold or more, 2 if that cannot be
 # decided.
 # WIREPATH_OUT: folder of the result (default: wirepath-result).
 set -euo pipefail
 
-[ $# -gt 0 ] || { sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+words=("$@")
+[ $# -gt 0 ] || [ -z "${WIREPATH_AGAINST:-}" ] || words=(command)
+[ ${#words[@]} -gt 0 ] || { sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 command -v wirepath >/dev/null || {
     echo "wirepath is not installed; see docs/install.md" >&2
     exit 1
 }
+if [ "${words[0]}" = command ]; then
+    for option in against server client metric; do
+        variable=WIREPATH_${option^^}
+        while read -r value; do
+            [ -z "$value" ] || words+=("--$option" "$value")
+        done <<<"${!variable:-}"
+    done
+fi
 
 out=${WIREPATH_OUT:-wirepath-result}
 mkdir -p "$out"
 export WIREPATH_DATA="$out/data"
 
 code=0
-wirepath prove "$@" --fail-on worse || code=$?
+wirepath prove "${words[@]}" --fail-on worse || code=$?
 # Nothing was measured: a usage error, or a host that cannot run it.
 [ -e "$WIREPATH_DATA/history.db" ] || exit "$code"
 

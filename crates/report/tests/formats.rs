@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,7 +12,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use model::{Measurement, Outcome, Verdict, latency_histogram};
-use serde_json::Value;
+use serde_json::{Value, json};
 use wirepath_report::formats::{
     HlogError, to_bencher, to_github, to_hlog, to_junit, to_markdown, to_openmetrics,
 };
@@ -101,29 +102,86 @@ fn openmetrics_holds_every_figure_and_verdict() {
     assert!(text.contains("arm=\"+rps\",metric=\"rtt_ns_p50\",verdict=\"worse\"} 1"), "{text}");
 }
 
-/// The published schema (`https://bencher.dev/bmf.json`): an object of objects of figures, each with a
-/// number `value`, and numbers `lower_value` and `upper_value` if they are there.
-#[track_caller]
-fn check_bmf(document: &Value) {
-    for (benchmark, measures) in document.as_object().expect("benchmarks") {
-        assert!(!benchmark.is_empty() && benchmark.chars().count() <= 1024, "{benchmark}");
-        for (name, figure) in measures.as_object().expect("measures") {
-            assert!(!name.is_empty() && name.chars().count() <= 64, "{name}");
-            let figure = figure.as_object().expect("a figure");
-            assert!(figure["value"].is_number(), "{name}: {figure:?}");
-            for (field, value) in figure {
-                assert!(["value", "lower_value", "upper_value"].contains(&&**field), "{field}");
-                assert!(value.is_number(), "{name}: {figure:?}");
-            }
-        }
+/// Shape of Bencher's published schema, `https://bencher.dev/v0/bmf.json`: objects of objects of figures, each
+/// with a number `value`, and numbers `lower_value` and `upper_value` if they are there. Stricter than that:
+/// the lengths of names are those of Bencher's documentation, and nothing else is allowed.
+fn bmf_schema() -> Value {
+    let number = json!({ "type": "number" });
+    let figure = json!({
+        "type": "object",
+        "required": ["value"],
+        "properties": { "value": number, "lower_value": number, "upper_value": number },
+        "additionalProperties": false,
+    });
+    let named = |chars_max: u32, of: Value| {
+        json!({
+            "type": "object",
+            "propertyNames": { "minLength": 1, "maxLength": chars_max },
+            "additionalProperties": of,
+            "minProperties": 1,
+        })
+    };
+    let mut schema = named(1024, named(64, figure));
+    schema["$schema"] = "http://json-schema.org/draft-07/schema#".into();
+    schema
+}
+
+/// Checks a document against a schema by Python's jsonschema; prints `ok`, or the first mistake.
+const VALIDATE: &str = "import json, sys, jsonschema
+schema = json.loads(sys.argv[1])
+jsonschema.Draft7Validator.check_schema(schema)
+errors = list(jsonschema.Draft7Validator(schema).iter_errors(json.load(sys.stdin)))
+print(errors[0].message if errors else 'ok')";
+
+#[test]
+fn bencher_reads_its_format_by_the_published_schema() {
+    // Debian's own, which has its package of jsonschema.
+    let python = "/usr/bin/python3";
+    let has_it = Command::new(python).args(["-c", "import jsonschema"]).output();
+    if !has_it.is_ok_and(|output| output.status.success()) {
+        return testkit::skip("jsonschema", "python3-jsonschema is not installed");
+    }
+    let schema = bmf_schema().to_string();
+    let checked =
+        |document: &str| piped(python, &["-W", "ignore", "-c", VALIDATE, &schema], document);
+    for page in pages() {
+        assert_eq!(checked(&to_bencher(&page)), "ok\n");
+    }
+    // A validator that accepts all would show nothing.
+    for bad in [
+        r#"{"a": {"b": {"lower_value": 1}}}"#,
+        r#"{"a": {"b": {"value": "1"}}}"#,
+        r#"{"a": {"b": {"value": null}}}"#,
+        r#"{"a": [{"value": 1}]}"#,
+        &format!(r#"{{"a": {{"{}": {{"value": 1}}}}}}"#, "b".repeat(65)),
+    ] {
+        assert_ne!(checked(bad), "ok\n", "{bad}");
     }
 }
 
 #[test]
-fn bencher_gets_its_format_with_the_intervals_of_ratios() {
-    for page in pages() {
-        check_bmf(&serde_json::from_str(&to_bencher(&page)).unwrap());
+fn bencher_gets_every_figure_of_metrics_with_the_longest_names() {
+    let mut outcome = common::ping();
+    let count = |outcome: &Outcome| -> usize {
+        let text = to_bencher(&Page::from_outcome(outcome));
+        let document: BTreeMap<String, BTreeMap<String, Value>> =
+            serde_json::from_str(&text).unwrap();
+        document.values().map(BTreeMap::len).sum()
+    };
+    let before = count(&outcome);
+    let metric = outcome.arms[2].metrics["rtt_ns_p50"].clone();
+    assert!(metric.median.is_some() && metric.ratio.is_some());
+    for end in ["a", "b"] {
+        let name = format!("{}{end}", "x".repeat(63));
+        outcome.arms[2].metrics.insert(name.clone(), metric.clone());
+        outcome.judged.push(name);
     }
+    // A median and a ratio of each.
+    assert_eq!(count(&outcome), before + 4);
+}
+
+#[test]
+fn bencher_gets_its_format_with_the_intervals_of_ratios() {
     let outcome = common::ping();
     let page = Page::from_outcome(&outcome);
     let document: Value = serde_json::from_str(&to_bencher(&page)).unwrap();

@@ -63,6 +63,8 @@ pub const NEEDS: &[&str] = &[
     "cgroup",
     // Python package of HdrHistogram, which ./test installs.
     "hdrhistogram",
+    // Debian's package for Python.
+    "jsonschema",
     "kvm",
     "linux-guest",
     // Python package with Perfetto's schema, which ./test installs.

@@ -107,9 +107,13 @@ pub(crate) struct CommandArgs {
     /// Experiment file (TOML); the options below are added to it
     pub(super) file: Option<PathBuf>,
     /// Arm: NAME='COMMAND' of a server, or NAME:VAR=VALUE for another environment of --server; the first
-    /// is the baseline
+    /// is the baseline unless --against is given
     #[arg(long, value_name = "NAME=COMMAND", value_parser = ArmEntry::parse)]
     arm: Vec<ArmEntry>,
+    /// Command of the old server, which becomes the baseline, as the arm `old`; --server is then the arm
+    /// `new`, unless there is an --arm
+    #[arg(long, value_name = "COMMAND")]
+    against: Option<String>,
     #[command(flatten)]
     program: ProgramArgs,
     /// Switch: KNOB=VALUE of `tune` at the server's end, near:KNOB=VALUE, or env:NAME=VALUE
@@ -197,6 +201,7 @@ impl CommandArgs {
         experiment.ssh_options.extend(self.ssh_option.iter().cloned());
         experiment.keep |= self.keep;
         take_given([
+            (&mut experiment.against, &self.against),
             (&mut experiment.arms, &self.arms),
             (&mut experiment.near, &self.near),
             (&mut experiment.far, &self.far),

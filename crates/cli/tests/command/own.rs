@@ -44,6 +44,69 @@ fn a_server_that_works_longer_is_worse_by_as_much_and_fails_the_threshold() {
 }
 
 #[test]
+fn a_server_is_judged_against_the_old_one_and_fails_only_if_it_is_worse() {
+    if !is_installed("python3") {
+        return;
+    }
+    let data = Data::new();
+    let (echo, ping) = (script(&data, "echo.py", ECHO), script(&data, "ping.py", PING));
+    let slow = format!("exec {echo} 400");
+    let against = |old: &str, new: &str| {
+        let more = ["--against", old, "--server", new, "--fail-on", "worse", "--json"];
+        let output = run(prove(&data, &udp(&ping, &more)));
+        let outcome: Value = serde_json::from_slice(&output.stdout).expect("a document");
+        assert_eq!(names(&outcome), ["old", "old again", "new"]);
+        assert_no_failure(&outcome);
+        (outcome, output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    // On a busy machine a run may find that the old server differs from itself, and then decides nothing.
+    let is_found_worse = |_| {
+        let (outcome, code, said) = against(&echo, &slow);
+        assert_eq!(arm(&outcome, "new")["metrics"]["p50_us"]["verdict"], "worse", "{said}");
+        match code {
+            Some(4) => {
+                assert!(said.contains("worse than old") && said.contains("p50_us"), "{said}")
+            }
+            _ => assert!(code == Some(2) && said.contains("old differs from itself"), "{said}"),
+        }
+        code == Some(4)
+    };
+    assert!((0..RUNS_MAX).any(is_found_worse), "no verdict in {RUNS_MAX} runs");
+    // The other way round it is better by as much.
+    let (outcome, code, said) = against(&slow, &echo);
+    assert_ne!(code, Some(4), "{said}");
+    assert_eq!(arm(&outcome, "new")["metrics"]["p50_us"]["verdict"], "better");
+}
+
+#[test]
+fn arms_of_a_file_are_all_judged_against_the_old_command() {
+    let data = Data::new();
+    let file = data.file("experiment.toml");
+    let text = "metrics = ['score=re:score ([0-9]+) higher']\n\
+                [[arm]]\nname = 'one'\ncommand = 'echo score 100'\n\
+                [[arm]]\nname = 'two'\ncommand = 'echo score 400'\n";
+    fs::write(&file, text).unwrap();
+    let against = ["--against", "echo score 200"];
+    let outcome = proven(&data, &[&[file.as_str()], &against[..]].concat());
+    assert_eq!(names(&outcome), ["old", "old again", "one", "two"]);
+    for (name, verdict, ratio) in [("one", "worse", 0.5), ("two", "better", 2.0)] {
+        let score = &arm(&outcome, name)["metrics"]["score"];
+        assert_eq!(score["verdict"], verdict, "{name}");
+        assert!((score["ratio"].as_f64().unwrap() - ratio).abs() < 1e-9, "{score}");
+    }
+    // The file may name it, too.
+    fs::write(&file, format!("against = 'echo score 200'\n{text}")).unwrap();
+    let checked = succeed(prove(&data, &[&file, "--check"]));
+    for name in ["old", "old again", "one", "two"] {
+        assert!(checked.contains(&format!("arm     {name}\n")), "{checked}");
+    }
+    let mixed = fail(prove(&data, &[&file, "--switch", "env:S=1"]), 2);
+    assert!(mixed.contains("--against") && mixed.contains("--switch"), "{mixed}");
+    let alone = fail(prove(&data, &["--against", "true", "--client", "true"]), 2);
+    assert!(alone.contains("--server"), "{alone}");
+}
+
+#[test]
 fn arms_by_environment_share_a_server_and_one_alone_is_a_variant_of_it() {
     if !is_installed("python3") {
         return;
@@ -59,7 +122,7 @@ fn arms_by_environment_share_a_server_and_one_alone_is_a_variant_of_it() {
     assert!(arm(&outcome, "slow")["metrics"]["server_ready_ns"].is_null());
 }
 
-/// Runs of which one must tell the cost of the trace.
+/// Runs of which one must decide, or tell the cost of the trace.
 const RUNS_MAX: usize = 5;
 
 #[test]

@@ -44,6 +44,8 @@ pub enum Ethtool {
     Table,
     /// Fields of a packet that the device hashes.
     HashFields,
+    /// One rule that steers flows to a receive queue.
+    Rules,
 }
 
 impl Ethtool {
@@ -54,7 +56,7 @@ impl Ethtool {
             Ethtool::Coalescing => "-C",
             Ethtool::Channels => "-L",
             Ethtool::Table => "-X",
-            Ethtool::HashFields => "-N",
+            Ethtool::HashFields | Ethtool::Rules => "-N",
         }
     }
 

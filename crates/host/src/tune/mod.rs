@@ -31,6 +31,7 @@ mod plan;
 mod profile;
 mod registry;
 mod rollback;
+mod rules;
 mod scoped;
 mod store;
 mod system;

@@ -235,12 +235,32 @@ impl Planner<'_> {
         }
         let irqs = self.wanted.interface.map(|name| self.system.irqs(name)).unwrap_or_default();
         if irqs.len() > 1 && !cpus.is_empty() {
-            self.wish("irq-affinity", "interrupts of the queues on different CPUs", |target, _| {
-                let Target::Irq(irq) = target else { return None };
-                let place = irqs.iter().position(|listed| listed == irq)?;
-                Some(cpus_to_mask(&[cpus[place % cpus.len()]]))
+            self.place_irqs(&irqs, &cpus);
+        }
+    }
+
+    /// Plans interrupts on CPUs of their own: where the driver hints at CPUs, there.
+    fn place_irqs(&mut self, irqs: &[u32], cpus: &[usize]) {
+        let system = self.system;
+        let hinted = |irq: u32| -> Vec<usize> {
+            let hint = system.irq_hint(irq).into_iter();
+            hint.filter(|cpu| cpus.contains(cpu)).collect()
+        };
+        let is_hinted = |irq: &u32| !hinted(*irq).is_empty();
+        if irqs.iter().any(is_hinted) {
+            self.wish("irq-affinity", "the driver's affinity hint", |target, _| match target {
+                Target::Irq(irq) if is_hinted(irq) => Some(cpus_to_mask(&hinted(*irq))),
+                _ => None,
             });
         }
+        if irqs.iter().all(is_hinted) {
+            return;
+        }
+        self.wish("irq-affinity", "interrupts of the queues on different CPUs", |target, _| {
+            let Target::Irq(irq) = target else { return None };
+            let place = irqs.iter().position(|listed| listed == irq)?;
+            (!is_hinted(irq)).then(|| cpus_to_mask(&[cpus[place % cpus.len()]]))
+        });
     }
 
     /// True if the interface has one receive queue and cannot have more.

@@ -227,6 +227,14 @@ impl System {
         self.host_path(&format!("proc/irq/{irq}")).is_dir()
     }
 
+    /// CPUs at which the driver would have an interrupt arrive; empty if it gives no hint.
+    ///
+    /// Source: Documentation/core-api/irq/irq-affinity.rst, and `affinity_hint` in Documentation/filesystems/proc.rst.
+    pub(super) fn irq_hint(&self, irq: u32) -> Vec<usize> {
+        let mask = self.read_host(&format!("proc/irq/{irq}/affinity_hint")).unwrap_or_default();
+        super::value::mask_to_cpus(&mask).unwrap_or_default()
+    }
+
     /// Names of the handlers of an interrupt, separated by commas; `None` if they cannot be read.
     pub(super) fn irq_action(&self, irq: u32) -> Option<String> {
         self.read_host(&format!("sys/kernel/irq/{irq}/actions")).ok()

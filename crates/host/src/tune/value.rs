@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::rules::{rules, rules_text};
+
 /// Value of a knob: one line of text in the kernel's own notation.
 ///
 /// A value that was read is kept byte for byte and restored unchanged, without a conversion that
@@ -76,6 +78,8 @@ pub enum Format {
     Pairs(&'static [&'static str]),
     /// Receive queues in the order of a table that repeats them: `0,1`, or `0x64,1x64` for 64 of each.
     Queues,
+    /// Steering rules: `7:udp4,dst-port=4789,queue=1`, separated by blanks, or `none`.
+    Rules,
 }
 
 impl Format {
@@ -103,6 +107,7 @@ impl Format {
                 let is_one = !text.is_empty() && !text.contains(char::is_whitespace);
                 (is_one && (words.is_empty() || words.contains(&text))).then(|| text.to_owned())
             }
+            Format::Rules => rules_text(&rules(text)?).ok(),
             Format::Queues => queues(text).map(|pattern| queues_text(&pattern)),
             Format::Pairs(names) => {
                 let mut found = pairs(text)?;
@@ -140,6 +145,9 @@ impl Format {
             Format::Word([]) => "a word".to_owned(),
             Format::Word(words) => format!("one of {}", words.join(", ")),
             Format::Pairs(names) => format!("name=value of {}", names.join(", ")),
+            Format::Rules => {
+                "rules such as 7:udp4,dst-port=4789,queue=1 or 8:ether,ether-type=0x88f7,queue=drop, or none".to_owned()
+            }
             Format::Queues => "queues, such as 0,1,2 or 0x64,1x64".to_owned(),
         }
     }

@@ -6,9 +6,10 @@ use std::sync::atomic::AtomicBool;
 
 use sys::netns::Netns;
 use tempfile::TempDir;
+use wirepath_host::net::create_bridge;
 use wirepath_host::tune::{
-    self, Applied, ApplyError, KnobError, Options, PLAN_SCHEMA, Place, Plan, Step, Store, System,
-    Value, machine_id,
+    self, Applied, ApplyError, KnobError, Options, PLAN_SCHEMA, Place, Plan, Profile, Step, Store,
+    System, Value, Wanted, machine_id,
 };
 
 use crate::bench::netns_file;
@@ -111,6 +112,47 @@ fn settings_of_the_machine_are_set_and_restored() {
     let report = tune::rollback(&root.store, &lock, Some(root.folder.path()), "a test").unwrap();
     assert!(report.failures().next().is_none(), "{report:?}");
     assert_eq!(contents(root.folder.path()), before);
+}
+
+#[test]
+fn plans_follow_the_hints_of_drivers_where_their_cpus_are_free() {
+    let root = root();
+    root.system.within(|| create_bridge("eth0")).unwrap();
+    // The CPUs of eth0's three interrupts: as hinted, without a hint, and hinted on the application's CPU.
+    for (irq, hint) in [(24, "2\n"), (25, "0\n"), (26, "1\n")] {
+        for (path, text) in [
+            (format!("proc/irq/{irq}/smp_affinity"), "3\n"),
+            (format!("proc/irq/{irq}/affinity_hint"), hint),
+            (format!("sys/class/net/eth0/device/msi_irqs/{irq}"), "msix\n"),
+        ] {
+            let path = root.folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+    }
+    let planned = |app_cpu| {
+        let wanted = Wanted { profile: Profile::Throughput, interface: Some("eth0"), app_cpu };
+        let plan = tune::plan(&root.system, wanted).unwrap();
+        let steps = plan.steps.into_iter().filter(|step| step.knob == "irq-affinity");
+        let rows = steps.map(|step| {
+            (step.target.to_string(), step.value.to_string(), step.reason.contains("hint"))
+        });
+        rows.collect::<Vec<_>>()
+    };
+    let row = |irq: &str, mask: &str, by_hint| (format!("irq {irq}"), mask.to_owned(), by_hint);
+    let of = |all: Vec<_>| {
+        let mut all: Vec<(String, String, bool)> = all;
+        all.sort();
+        all
+    };
+    assert_eq!(
+        of(planned(None)),
+        [row("24", "2", true), row("25", "2", false), row("26", "1", true)]
+    );
+    assert_eq!(
+        of(planned(Some(0))),
+        [row("24", "2", true), row("25", "2", false), row("26", "2", false)]
+    );
 }
 
 #[test]

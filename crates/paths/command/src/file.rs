@@ -100,7 +100,11 @@ pub struct Experiment {
     /// Maximum number of blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_blocks: Option<u32>,
-    /// Arms; the first is the baseline.
+    /// Command of the old server, which becomes the baseline, as the arm `old`. The arms below are judged
+    /// against it; without any, the experiment's server is, as the arm `new`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub against: Option<String>,
+    /// Arms; the first is the baseline unless `against` is given.
     #[serde(rename = "arm", skip_serializing_if = "Vec::is_empty")]
     pub arm: Vec<ArmEntry>,
 }

@@ -33,6 +33,10 @@ const STAGES: [&str; 2] = ["driver_to_socket_ns_", "socket_to_read_ns_"];
 /// Figures of an adapter that decide unless others are named: each verdict more costs certainty.
 const JUDGED_OF_ADAPTER: usize = 3;
 
+/// Arm of `--against`, and that of the server which is compared with it.
+const OLD: &str = "old";
+const NEW: &str = "new";
+
 /// Port unless another is given.
 const PORT: u16 = 9000;
 
@@ -70,8 +74,10 @@ pub enum SpecError {
         "no command to measure: give --server 'COMMAND' --client 'COMMAND', or two --arm NAME='COMMAND'"
     )]
     NoArm,
-    #[error("nothing to compare: give a second --arm, or a --switch")]
+    #[error("nothing to compare: give --against 'OLD COMMAND', a second --arm, or a --switch")]
     OneArm,
+    #[error("--against {0}")]
+    Against(&'static str),
     #[error("invalid switch {text:?}: {why}")]
     Switch { text: String, why: String },
     #[error("switch {text} is listed twice")]
@@ -270,17 +276,43 @@ impl Experiment {
         Ok(spec)
     }
 
-    fn resolve_arms(&self) -> Result<Vec<ArmSpec>, SpecError> {
+    /// The arms as they are written, the baseline first.
+    fn entries(&self) -> Result<Vec<ArmEntry>, SpecError> {
+        let named = |name: &str| ArmEntry { name: name.into(), ..ArmEntry::default() };
         let mut entries = self.arm.clone();
-        // With a common server, one arm alone is a variant of it.
-        if self.server.is_some() && entries.len() < 2 {
-            entries.insert(0, ArmEntry { name: "baseline".into(), ..ArmEntry::default() });
+        if let Some(old) = &self.against {
+            self.check_against(old)?;
+            if entries.is_empty() {
+                entries.push(named(NEW));
+            }
+            entries.insert(0, ArmEntry { command: Some(old.clone()), ..named(OLD) });
+        } else if self.server.is_some() && entries.len() < 2 {
+            // With a common server, one arm alone is a variant of it.
+            entries.insert(0, named("baseline"));
         }
-        if entries.is_empty() {
-            return Err(SpecError::NoArm);
-        }
+        if entries.is_empty() { Err(SpecError::NoArm) } else { Ok(entries) }
+    }
+
+    fn check_against(&self, old: &str) -> Result<(), SpecError> {
+        let is_taken = |arm: &ArmEntry| arm.name == OLD;
+        let why = if old.trim().is_empty() {
+            "is empty: give the command of the old server"
+        } else if self.server.is_none() && self.arm.is_empty() {
+            "has nothing to compare with: give the command of the new server by --server, or by --arm NAME='COMMAND'"
+        } else if !self.switches.is_empty() {
+            "compares commands, and --switch compares settings of one command: give one of them alone, or \
+             `switches` to an arm of the experiment file"
+        } else if self.arm.iter().any(is_taken) {
+            "makes an arm named old: give the other arm of this name another"
+        } else {
+            return Ok(());
+        };
+        Err(SpecError::Against(why))
+    }
+
+    fn resolve_arms(&self) -> Result<Vec<ArmSpec>, SpecError> {
         let mut arms: Vec<ArmSpec> = Vec::new();
-        for entry in entries {
+        for entry in self.entries()? {
             let name = entry.name;
             if name.is_empty() || name.contains(|c: char| ",+".contains(c) || c.is_control()) {
                 return Err(SpecError::ArmName { name });
@@ -493,6 +525,21 @@ mod tests {
     }
 
     #[test]
+    fn the_old_command_is_the_baseline_of_the_server_or_of_all_arms() {
+        let arms = |text: &str| -> Vec<(String, String)> {
+            let spec = experiment(text).resolve().unwrap();
+            spec.arms.into_iter().map(|arm| (arm.name, arm.command)).collect()
+        };
+        let row = |name: &str, command: &str| (name.to_owned(), command.to_owned());
+        let server = "against='o'\nserver='n'\nclient='c'\n";
+        assert_eq!(arms(server), [row("old", "o"), row("new", "n")]);
+        let by_env = format!("{server}[[arm]]\nname='gso'\nenv={{G='1'}}\n");
+        assert_eq!(arms(&by_env), [row("old", "o"), row("gso", "n")]);
+        let two = format!("against='o'\n{TWO}");
+        assert_eq!(arms(&two), [row("old", "o"), row("a", "x"), row("b", "y")]);
+    }
+
+    #[test]
     fn figures_of_an_adapter_decide_unless_some_are_named() {
         let judged = |text: &str| experiment(&format!("{text}\n{TWO}")).resolve().unwrap().judged;
         assert_eq!(
@@ -524,6 +571,11 @@ mod tests {
             (&format!("adapter='ab'\n{TWO}"), "wrk"),
             (&format!("ready='soon'\n{TWO}"), "tcp:PORT"),
             (&format!("metrics=['client_wall_ns=json:/x lower']\n{TWO}"), "another name"),
+            ("client='c'\nagainst='o'", "--server"),
+            ("client='c'\nserver='s'\nagainst=' '", "is empty"),
+            ("client='c'\nserver='s'\nagainst='o'\nswitches=['gso=off']", "give one of them alone"),
+            ("client='c'\nserver='s'\nagainst='o'\narms='best'", "--arms needs switches"),
+            (&format!("against='o'\n{}", TWO.replace("'b'", "'old'")), "named old"),
             (&TWO.replace("'b'", "'a'"), "two arms"),
             (&TWO.replace("'b'", "'b+c'"), "no name"),
         ] {

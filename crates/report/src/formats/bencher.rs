@@ -31,8 +31,12 @@ pub fn to_bencher(page: &Page) -> String {
         for row in &metric.rows {
             let name = cut(&format!("{}: {}", page.subject, row.arm), BENCHMARK_CHARS_MAX);
             let measures = measures(metric, &row.figures);
-            if !measures.is_empty() {
-                benchmarks.entry(name).or_default().extend(measures);
+            if measures.is_empty() {
+                continue;
+            }
+            let known = benchmarks.entry(name).or_default();
+            for (name, measure) in measures {
+                known.insert(free(known, &name), measure);
             }
         }
     }
@@ -49,8 +53,17 @@ fn measures(metric: &Metric, figures: &Figures) -> Vec<(String, Measure)> {
         let measure = Measure { value, lower_value: figures.low, upper_value: figures.high };
         (format!("{}_ratio", metric.name), measure)
     });
-    let named = |(name, measure): (String, Measure)| (cut(&name, MEASURE_CHARS_MAX), measure);
-    [median, ratio].into_iter().flatten().map(named).collect()
+    [median, ratio].into_iter().flatten().collect()
+}
+
+/// The name of a measure within its limit; with a number at its end if the name that was cut is taken.
+fn free(known: &BTreeMap<String, Measure>, name: &str) -> String {
+    let numbered = (2..).map(|number| {
+        let end = format!("~{number}");
+        cut(name, MEASURE_CHARS_MAX - end.len()) + &end
+    });
+    let mut names = std::iter::once(cut(name, MEASURE_CHARS_MAX)).chain(numbered);
+    names.find(|name| !known.contains_key(name)).expect("there is always a next number")
 }
 
 fn cut(name: &str, chars_max: usize) -> String {

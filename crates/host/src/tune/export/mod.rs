@@ -178,7 +178,7 @@ fn device(system: &System, name: &str, driver: Option<&str>) -> Result<Device, E
 
 /// True if the text needs no quoting in any of the formats.
 fn is_plain(text: &str) -> bool {
-    text.chars().all(|c| c.is_ascii_alphanumeric() || " \t,._:=-".contains(c))
+    text.chars().all(|c| c.is_ascii_alphanumeric() || " \t,._:=-/".contains(c))
 }
 
 /// True for one word that needs no quoting.

@@ -43,7 +43,7 @@ fn property(what: Ethtool, name: &str, value: &str) -> Option<String> {
         Ethtool::Features => "feature",
         Ethtool::Rings => "ring",
         Ethtool::Coalescing => "coalesce",
-        Ethtool::Channels | Ethtool::Table | Ethtool::HashFields => return None,
+        Ethtool::Channels | Ethtool::Table | Ethtool::HashFields | Ethtool::Rules => return None,
     };
     // Features are words, adaptive coalescing is a number.
     let value = match (what, value) {

@@ -34,6 +34,11 @@ const STEPS: &[(&str, &str, &str)] = &[
     ("udp-gso", "interface eth1", "on"),
     ("qdisc", "interface eth1", "pfifo:100"),
     ("irq-affinity", "irq 24", "2"),
+    (
+        "ntuple-rules",
+        "interface eth1",
+        "7:udp4,dst-ip=10.1.0.0/16,queue=1 8:udp4,dst-port=53,queue=drop",
+    ),
     ("rmem-max", "netns", "8388608"),
     ("tcp-rmem", "netns", "4096\t131072\t6291456"),
     ("sched-rt-runtime", "host", "-1"),
@@ -118,6 +123,13 @@ fn systemd_has_a_link_file_and_leaves_the_rest_to_udev() {
                 "{of}RUN+=\"/bin/sh -c 'echo 3 >/sys/class/net/$name/queues/rx-0/rps_cpus'\"\n"
             ),
             format!("{of}RUN+=\"/usr/sbin/tc qdisc replace dev $name root pfifo limit 100\"\n"),
+            format!(
+                "{of}RUN+=\"/usr/sbin/ethtool -N $name flow-type udp4 dst-ip 10.1.0.0 m 0.0.255.255 \
+                 action 1 loc 7\"\n"
+            ),
+            format!(
+                "{of}RUN+=\"/usr/sbin/ethtool -N $name flow-type udp4 dst-port 53 action -1 loc 8\"\n"
+            ),
             format!("{cpu}ATTR{{cpufreq/scaling_governor}}=\"performance\"\n"),
             format!("{cpu}ATTR{{cpuidle/state1/disable}}=\"1\"\n"),
             format!("{cpu}ATTR{{cpuidle/state2/disable}}=\"1\"\n"),
@@ -131,7 +143,7 @@ fn systemd_has_a_link_file_and_leaves_the_rest_to_udev() {
 #[test]
 fn tuned_collects_the_options_of_a_plugin_and_has_no_queueing_discipline() {
     let (text, omitted) = exported(Form::Tuned, "etc/tuned/wirepath-eth1/tuned.conf");
-    assert_eq!(omitted, ["irq-affinity", "coalescing", "qdisc"]);
+    assert_eq!(omitted, ["irq-affinity", "coalescing", "qdisc", "ntuple-rules"]);
     assert_eq!(
         text,
         "[main]\n\

@@ -76,6 +76,6 @@ fn option(what: Ethtool) -> Option<&'static str> {
         Ethtool::Channels => Some("channels"),
         // TuneD 2.20 ignores `coalesce` with ethtool 5.15 and newer, because it does not know the CQE mode that is
         // listed beside it.
-        Ethtool::Coalescing | Ethtool::Table | Ethtool::HashFields => None,
+        Ethtool::Coalescing | Ethtool::Table | Ethtool::HashFields | Ethtool::Rules => None,
     }
 }

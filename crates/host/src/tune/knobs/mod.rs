@@ -11,6 +11,7 @@ mod offload;
 mod qdisc;
 mod ring;
 mod rss;
+mod steering;
 mod sysctl;
 
 pub(crate) use irq::counts as irq_counts;
@@ -22,7 +23,8 @@ pub(super) fn all() -> Vec<&'static dyn Knob> {
     let mut knobs: Vec<&'static dyn Knob> =
         vec![&channels::Channels, &ring::Rings, &coalescing::Coalescing];
     knobs.extend(offload::OFFLOADS.iter().map(|knob| knob as &dyn Knob));
-    knobs.extend([&rss::Table as &dyn Knob, &rss::HashFields]);
+    // After the offload `ntuple`, which lets the device obey rules.
+    knobs.extend([&rss::Table as &dyn Knob, &rss::HashFields, &steering::Rules]);
     knobs.push(&qdisc::RootQdisc);
     knobs.extend(file::FILES.iter().map(|knob| knob as &dyn Knob));
     // After the files, which set all instances of an interface.
