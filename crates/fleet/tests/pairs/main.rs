@@ -1,5 +1,6 @@
 //! The suite of books, run against each pair of exchange and archive.
 
+mod ends;
 mod faults;
 mod outages;
 mod servers;
