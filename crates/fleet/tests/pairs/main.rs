@@ -2,6 +2,7 @@
 
 mod ends;
 mod faults;
+mod old_rows;
 mod outages;
 mod servers;
 mod suite;
