@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use fleet::mesh::{Cell, Pair};
+use host::exclusive::ExclusiveLock;
 use host::net;
 use host::text::chain;
 use lab::address_between;
@@ -23,6 +24,8 @@ pub(super) struct Mesh {
     count: u32,
     /// Number of the run: its echoes answer no other.
     session: u32,
+    /// Released after the echoes have ended.
+    _lock: ExclusiveLock,
 }
 
 struct Member {
@@ -39,14 +42,15 @@ enum End {
 }
 
 impl Mesh {
-    /// Starts the echoes. A host on which that fails is part of the mesh, as one whose pairs fail.
+    /// Locks this machine, and starts the echoes. A host on which that fails is part of the mesh, as one whose pairs fail.
     ///
-    /// Errors: interrupted.
+    /// Errors: another experiment runs, or interrupted.
     pub(super) fn open(
-        hosts: &[At],
+        hosts: &[At<Host>],
         ssh_options: &[String],
         count: u32,
     ) -> Result<Self, Failure> {
+        let lock = ExclusiveLock::acquire_alone()?;
         let session = random_session()?;
         let mut members = Vec::new();
         for at in hosts {
@@ -67,7 +71,7 @@ impl Mesh {
         for member in &mut members {
             member.await_echo()?;
         }
-        Ok(Mesh { members, count, session })
+        Ok(Mesh { members, count, session, _lock: lock })
     }
 
     /// Measures a pair, the first one pings.
@@ -195,7 +199,7 @@ fn local(host: &Host, ipv6: bool, session: u32) -> Result<Local, Failure> {
 
 impl Member {
     /// Errors: interrupted.
-    fn new(at: &At, end: Result<End, Failure>) -> Result<Self, Failure> {
+    fn new(at: &At<Host>, end: Result<End, Failure>) -> Result<Self, Failure> {
         if signals::stop_requested() {
             return Err(Failure::failed("interrupted"));
         }
