@@ -155,7 +155,10 @@ fn killed_coordinator_leaves_nothing_and_the_next_one_gives_a_line_per_host() {
     let status = json(wirepath(&data, &["fleet", "status", "--json"]));
     assert_eq!((&status["running"], state_of(&status, 0)), (&false.into(), vec!["open"; 2]));
     let arguments = [&["fleet", "prove", "--json", "--on", &on], &SHORT[..]].concat();
-    let document = json(wirepath(&data, &arguments));
+    // Two hosts one after the other, each within its own `--time`: more than the limit of `run`.
+    let ended = Running::start(wirepath(&data, &arguments)).finish(LONG * 5).expect("it ends");
+    assert!(ended.status.success(), "{}", all_text(&ended));
+    let document: Value = serde_json::from_slice(&ended.stdout).expect("a document");
     let metric = &document["arms"][0]["metrics"]["rtt_ns_p50"];
     let hosts: Vec<&str> = metric["lines"]
         .as_array()

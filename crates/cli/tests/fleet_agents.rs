@@ -95,7 +95,10 @@ fn agents_measure_report_encrypted_and_are_missed_when_killed() {
     let short =
         ["probe", "--load", "ping", "--arms", "spin", "--max-blocks", "6", "--trial", "20ms"];
     let prove = [&["fleet", "prove", "--json", "--fleet", &folder], &short[..]].concat();
-    let document = json(wirepath(&data, &prove));
+    // One after the other, each within its `--time`.
+    let ended = Running::start(wirepath(&data, &prove)).finish(LONG * 5).expect("it ends");
+    assert!(ended.status.success(), "{}", all_text(&ended));
+    let document: Value = serde_json::from_slice(&ended.stdout).expect("a document");
     let hosts = document["hosts"].as_array().expect("hosts");
     assert_eq!(hosts.len(), 2);
     assert!(hosts.iter().all(|host| host["id"].is_string()), "{document:#}");
