@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
-use common::star::Star;
-use common::{Data, LONG, Running, all_text, fail, get, json, run, succeed, until};
+use common::star::{Star, named, seeds};
+use common::{Data, LONG, Running, all_text, enter, fail, get, json, run, succeed, until};
 use serde_json::Value;
 
 /// The program with its results and its machine-wide lock in a folder of the test: a fleet measures alone.
@@ -44,21 +44,10 @@ fn mesh_names_the_host_whose_receiver_holds_packets_back_and_no_other() {
     assert!(page.contains(&format!("host {slowed} is slow")), "{page}");
 }
 
-/// Names in a document, a link as `one,other`.
-fn named(document: &Value) -> BTreeSet<String> {
-    let text = |of: &Value| of.as_str().unwrap_or_default().replace("netns:", "");
-    let suspects = document["suspects"].as_array().expect("a list").iter();
-    suspects
-        .filter(|of| of["named"] == true)
-        .map(|of| format!("{},{}", text(&of["host"]), text(&of["other"])))
-        .collect()
-}
-
 #[test]
 #[ignore = "takes ten minutes; .ci/nightly runs it"]
 fn mesh_of_eight_names_the_slow_host_and_the_lossy_link_in_each_seed_and_nothing_without_them() {
-    let seeds = std::env::var("WIREPATH_TEST_MESHES").ok();
-    let seeds: u64 = seeds.map_or(10, |text| text.parse().expect("a number"));
+    let seeds = seeds();
     let mut right = [0, 0];
     for is_faulty in [true, false] {
         let (mut star, data) = (Star::new(8, is_faulty.then_some(3)), Data::new());
@@ -108,6 +97,26 @@ fn watched_mesh_serves_what_it_names_and_ends_at_a_signal() {
     assert_eq!(ended.status.code(), Some(code), "{}", all_text(&ended));
 }
 
+#[test]
+fn echoes_of_a_mesh_answer_pings_of_their_run_alone() {
+    let (star, data) = (Star::new(2, None), Data::new());
+    let on = star.on();
+    let mesh = ["fleet", "mesh", "--on", &on, "--rounds", "1", "-c", "1000000"];
+    let mesh = Running::start(wirepath(&data, &mesh));
+    let pings = || mesh.descendants().iter().any(|(_, line)| line.contains("probe ping"));
+    assert!(until(LONG, pings), "{}", mesh.stderr());
+    for address in ["10.79.0.1", "10.79.0.2"] {
+        let program = env!("CARGO_BIN_EXE_wirepath");
+        let stranger = [program, "probe", "ping", address, "--no-peer", "-c", "20", "--json"];
+        let output = run(enter(&star.hub, &stranger));
+        let document: Value = serde_json::from_slice(&output.stdout).expect("a document");
+        let delivery = &document["deliveries"]["round-trip"];
+        assert_eq!((&delivery["sent_count"], &delivery["lost_count"]), (&20.into(), &20.into()));
+    }
+    assert!(pings(), "it still measures: {}", mesh.stderr());
+    assert_eq!(mesh.end_by("INT", LONG).status.code(), Some(1));
+}
+
 const SHORT: [&str; 10] = [
     "probe",
     "--load",
@@ -146,7 +155,10 @@ fn killed_coordinator_leaves_nothing_and_the_next_one_gives_a_line_per_host() {
     let status = json(wirepath(&data, &["fleet", "status", "--json"]));
     assert_eq!((&status["running"], state_of(&status, 0)), (&false.into(), vec!["open"; 2]));
     let arguments = [&["fleet", "prove", "--json", "--on", &on], &SHORT[..]].concat();
-    let document = json(wirepath(&data, &arguments));
+    // Two hosts one after the other, each within its own `--time`: more than the limit of `run`.
+    let ended = Running::start(wirepath(&data, &arguments)).finish(LONG * 5).expect("it ends");
+    assert!(ended.status.success(), "{}", all_text(&ended));
+    let document: Value = serde_json::from_slice(&ended.stdout).expect("a document");
     let metric = &document["arms"][0]["metrics"]["rtt_ns_p50"];
     let hosts: Vec<&str> = metric["lines"]
         .as_array()

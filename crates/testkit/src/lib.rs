@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time limit for events that must happen on a busy machine.
 pub const LONG: Duration = Duration::from_secs(30);
@@ -60,16 +60,23 @@ pub fn role(test: &str) -> Command {
 
 /// Polls `condition` until it holds; returns false if `limit` is over first.
 ///
-/// The limit counts polls, at least a millisecond apart: time in which this process was stopped
-/// does not count against it.
+/// The limit counts polls, at least half a millisecond apart: time in which this process was stopped does not count
+/// against it. Polls that take longer, such as a run of a program, end after four times the limit.
 pub fn until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let interval = limit.min(Duration::from_millis(10)).max(Duration::from_millis(1)) / 2;
     let polls_max = limit.as_nanos() / interval.as_nanos();
+    let mut spent = Duration::ZERO;
     for _ in 0..polls_max {
+        let begun = Instant::now();
         if condition() {
             return true;
         }
         thread::sleep(interval);
+        // A stop is no more than one slow poll.
+        spent += begun.elapsed().min(LONG);
+        if spent > 4 * limit {
+            break;
+        }
     }
     condition()
 }
@@ -104,4 +111,21 @@ pub fn is_netns_held(inode: u64) -> bool {
 pub fn alone() -> MutexGuard<'static, ()> {
     static LAB: Mutex<()> = Mutex::new(());
     LAB.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn condition_that_takes_long_is_given_up_too() {
+        let (limit, mut polls) = (Duration::from_millis(50), 0);
+        let holds = until(limit, || {
+            polls += 1;
+            thread::sleep(limit);
+            false
+        });
+        // Without a limit of its time there would be ten, and the last one.
+        assert!(!holds && (2..=5).contains(&polls), "{polls} polls");
+    }
 }

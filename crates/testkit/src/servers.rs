@@ -174,10 +174,9 @@ impl Database {
         format!("host={} user=postgres dbname={database}", self.folder.path().display())
     }
 
-    /// Ends it as a power cut does: no session is finished (SIGQUIT to all of its processes, by SIGKILL of the first).
+    /// Ends it as a power cut does: no session is finished.
     pub fn kill(&mut self) {
-        self.child = None;
-        // Its other processes end when they see that the first one has gone.
+        self.end("KILL");
         let socket = self.folder.path().join(".s.PGSQL.5432");
         let _ = fs::remove_file(&socket);
         let _ = fs::remove_file(self.folder.path().join(".s.PGSQL.5432.lock"));
@@ -188,13 +187,12 @@ impl Database {
         let path = self.folder.path().to_owned();
         // It refuses to start while a process of an earlier one has its shared memory.
         let has_started = until(LONG, || {
-            let mut command = Command::new(self.bin.join("postgres"));
+            let mut command = self.server();
             command.arg("-D").arg(path.join("store")).arg("-k").arg(&path);
             command.args(["-c", "fsync=off", "-c", "max_connections=60"]);
             for setting in &self.settings {
                 command.args(["-c", setting]);
             }
-            as_user(&mut command);
             command.current_dir("/");
             let mut child = Child::spawn(command, &Place::default()).expect("postgres starts");
             let is_ready = until(LONG, || {
@@ -207,6 +205,32 @@ impl Database {
             has_started
         });
         assert!(has_started, "postgres does not start in {}", path.display());
+    }
+
+    /// Sends it a signal, and waits until its last process has closed its output.
+    fn end(&mut self, signal: &str) {
+        let Some(mut child) = self.child.take() else { return };
+        let group = format!("-{}", child.pid());
+        let _ = Command::new("kill").args(["-s", signal, "--", &group]).status();
+        // Killed, if it has not ended then.
+        let _ = child.wait(LONG);
+    }
+
+    /// The server, which starts processes and a segment of shared memory that would outlive a SIGKILL of it.
+    ///
+    /// As root it has namespaces of its own for both: the kernel ends them with their first process, and that one with
+    /// this program, even by SIGKILL.
+    fn server(&self) -> Command {
+        let postgres = self.bin.join("postgres");
+        if !is_root() {
+            return Command::new(postgres);
+        }
+        let user = USER.to_string();
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--ipc", "--fork", "--kill-child", "setpriv", "--clear-groups"]);
+        // A change of the user clears the signal that `unshare` asked for.
+        command.args(["--reuid", &user, "--regid", &user, "--pdeathsig", "KILL"]).arg(postgres);
+        command
     }
 
     fn answers(&self) -> bool {
@@ -233,6 +257,13 @@ impl Database {
         let out = psql.arg(self.folder.path()).current_dir("/").output().expect("psql runs");
         assert!(out.status.success(), "{sql}: {}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8_lossy(&out.stdout).trim().to_owned()
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        // Without namespaces of its own it ends its processes itself, without a checkpoint.
+        self.end(if is_root() { "KILL" } else { "QUIT" });
     }
 }
 

@@ -38,8 +38,10 @@ pub(crate) struct AgentArgs {
 const TURN: Duration = Duration::from_secs(10);
 /// Time between two looks for a job whose message did not come.
 const LOOK_FOR_MISSED: Duration = Duration::from_secs(60);
-/// Turns that follow a wake-up closely: the broker passes a job on before it has stored it.
-const LOOKS_AGAIN: u32 = 5;
+/// Turns that follow a wake-up closely: the broker passes a job on before it has stored it, or the end of the lease of
+/// the job before. On a busy machine that takes seconds.
+const LOOKS_AGAIN: u32 = 12;
+/// First pause between them; doubles up to [`LOOK`].
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Longest wait without a look at signals.
 const LOOK: Duration = Duration::from_secs(1);
@@ -145,7 +147,8 @@ impl Work {
                 (false, 0) if wait(exchange) => LOOKS_AGAIN,
                 (false, 0) => 0,
                 (false, left) => {
-                    std::thread::sleep(LOOK_AGAIN);
+                    let doubled = LOOK_AGAIN * 2_u32.pow(LOOKS_AGAIN.saturating_sub(left));
+                    std::thread::sleep(doubled.min(LOOK));
                     left - 1
                 }
             };

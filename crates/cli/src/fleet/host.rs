@@ -124,7 +124,7 @@ mod tests {
         }
         assert_eq!(read(r#"{"work":"shell"}"#).unwrap_err().code(), 2);
         assert!(read(r#"["probe","--load","ping","--json"]"#).is_ok());
-        assert!(matches!(read(r#"{"mesh_over_ipv6":true}"#), Ok(Request::Join(_))));
+        assert!(matches!(read(r#"{"mesh_over_ipv6":true,"session":7}"#), Ok(Request::Join(_))));
         for bad in ["", "x", "[1]", r#"["--help"]"#, r#"["nonsense"]"#, r#"["probe","--runs","5"]"#]
         {
             assert_eq!(read(bad).unwrap_err().code(), 2, "{bad}");

@@ -214,13 +214,13 @@ pub(crate) struct FarArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ServedArgs {
     /// Number of the run; datagrams of others are strays
-    #[arg(long, hide = true, requires = "count")]
+    #[arg(long, hide = true)]
     pub(crate) session: Option<u32>,
     /// Its datagrams: ends once they have come, or no more come
     #[arg(short = 'c', long, hide = true, requires = "session")]
     count: Option<u64>,
     /// Time for the first of them
-    #[arg(long, hide = true, value_parser = parse_duration, requires = "session")]
+    #[arg(long, hide = true, value_parser = parse_duration, requires = "count")]
     await_first: Option<Duration>,
 }
 

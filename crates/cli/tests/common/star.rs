@@ -1,10 +1,12 @@
 //! Hosts of a fleet: namespaces around a bridge.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use serde_json::Value;
 use sys::bpf::{Fault, FaultFilter, FaultSpec};
 use sys::netns::Netns;
 use sys::tap::Tap;
@@ -13,6 +15,22 @@ use super::{ip, succeed};
 
 /// Time for which the wire of the slowed host holds each frame back.
 const HOLD: Duration = Duration::from_millis(10);
+
+/// Number of meshes for each state of the wires.
+pub(crate) fn seeds() -> u64 {
+    let seeds = std::env::var("WIREPATH_TEST_MESHES").ok();
+    seeds.map_or(10, |text| text.parse().expect("a number"))
+}
+
+/// Names in a document of a mesh, a link as `one,other`.
+pub(crate) fn named(document: &Value) -> BTreeSet<String> {
+    let text = |of: &Value| of.as_str().unwrap_or_default().replace("netns:", "");
+    let suspects = document["suspects"].as_array().expect("a list").iter();
+    suspects
+        .filter(|of| of["named"] == true)
+        .map(|of| format!("{},{}", text(&of["host"]), text(&of["other"])))
+        .collect()
+}
 
 /// Namespaces around a bridge, each with one interface; gone when dropped.
 pub(crate) struct Star {

@@ -49,7 +49,7 @@ BEGIN
     RETURN today;
 END $$;
 
--- Drops outcomes before a day, and lines of keys 30 days before it. Jobs stay.
+-- Drops outcomes and ended jobs of meshes before a day, and lines of keys 30 days before it. Other jobs stay.
 CREATE OR REPLACE FUNCTION wirepath_drop_before(first date) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
     partition regclass;
@@ -62,6 +62,8 @@ BEGIN
         END IF;
     END LOOP;
     DELETE FROM keys WHERE day < first - 30;
+    DELETE FROM jobs WHERE args LIKE '["mesh",%' AND changed < first
+        AND state IN ('stored', 'expired', 'lost', 'cancelled');
     RETURN dropped;
 END $$;
 

@@ -1,6 +1,8 @@
 //! The suite of books, run against each pair of exchange and archive.
 
+mod ends;
 mod faults;
+mod old_rows;
 mod outages;
 mod servers;
 mod suite;

@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
@@ -16,7 +15,7 @@ use super::super::over_agents::conduct;
 use super::super::servers::{Servers, insist};
 use super::local::failed;
 use super::part::{Does, Part};
-use super::{Measure, split_address};
+use super::{At, Measure};
 use crate::exit::Failure;
 
 /// Time that one end of a pair waits for the other, beside that in which an agent must take its job.
@@ -25,58 +24,41 @@ const SPARE: Duration = Duration::from_secs(5);
 #[derive(Debug, Args)]
 pub(super) struct MeshAgentsArgs {
     /// Measure between hosts with agents: folder that `fleet init` wrote
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["on", "ssh_option", "watch"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["on", "ssh_option"])]
     fleet: Option<PathBuf>,
     /// Some hosts of the fleet, each with `=ADDRESS` if others shall ping it there and not at that of the list of
     /// hosts; default: all
     #[arg(long, value_name = "NAME[=ADDRESS],…", value_delimiter = ',', requires = "fleet")]
-    agents: Vec<Chosen>,
+    agents: Vec<At<String>>,
     /// Time in which an agent must take a job; later its host is lost until the next repeat
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = humantime::parse_duration, requires = "fleet")]
     taken_within: Duration,
 }
 
-/// A host of the fleet as the user names it.
-#[derive(Debug, Clone)]
-struct Chosen {
-    name: String,
-    address: Option<IpAddr>,
-}
-
-impl FromStr for Chosen {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (name, address) = split_address(text)?;
-        Ok(Chosen { name: name.to_owned(), address })
-    }
-}
-
 impl MeshAgentsArgs {
-    /// Connects to the servers; `None` without `--fleet`.
+    /// The hosts; `None` without `--fleet`.
     ///
     /// - `count`: round trips of one measurement.
-    pub(super) fn open(&self, count: u32) -> Result<Option<ByAgents>, Failure> {
+    pub(super) fn hosts(&self, count: u32) -> Result<Option<Agents>, Failure> {
         let Some(folder) = &self.fleet else { return Ok(None) };
-        let mut servers = Servers::open(folder)?;
-        let hosts = self.hosts(&servers.fleet).map_err(Failure::Usage)?;
+        let fleet = Fleet::read(folder).map_err(Failure::usage)?;
+        let hosts = self.members(&fleet).map_err(Failure::Usage)?;
         let wait = self.taken_within.saturating_add(SPARE);
         let wait_s = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX);
         for host in &hosts {
             host.part(0, count, wait_s).check().map_err(Failure::Usage)?;
         }
-        servers.coordinate()?;
-        let (id, taken_within) = (format!("fleet-{}", now_ms()), self.taken_within);
-        Ok(Some(ByAgents { servers, hosts, id, round: 0, count, taken_within, wait_s }))
+        let (folder, taken_within) = (folder.clone(), self.taken_within);
+        Ok(Some(Agents { folder, hosts, count, taken_within, wait_s }))
     }
 
     /// The hosts. Errors: one is unknown, named twice or without an address, or there are less than two.
-    fn hosts(&self, fleet: &Fleet) -> Result<Vec<Member>, String> {
-        let all = fleet.hosts.keys().map(|name| Chosen { name: name.clone(), address: None });
-        let chosen: Vec<Chosen> =
+    fn members(&self, fleet: &Fleet) -> Result<Vec<Member>, String> {
+        let all = fleet.hosts.keys().map(|name| At { host: name.clone(), address: None });
+        let chosen: Vec<At<String>> =
             if self.agents.is_empty() { all.collect() } else { self.agents.clone() };
         let mut hosts: Vec<Member> = Vec::new();
-        for Chosen { name, address } in chosen {
+        for At { host: name, address } in chosen {
             if !fleet.hosts.contains_key(&name) {
                 return Err(format!(
                     "{name} is not in the fleet; `wirepath fleet init` adds hosts"
@@ -102,12 +84,11 @@ impl MeshAgentsArgs {
 }
 
 /// Hosts of a mesh, each with its agent.
-pub(super) struct ByAgents {
-    servers: Servers,
+#[derive(Clone)]
+pub(super) struct Agents {
+    /// Of the fleet.
+    folder: PathBuf,
     hosts: Vec<Member>,
-    id: String,
-    /// Number of the latest round.
-    round: u64,
     /// Round trips of one measurement.
     count: u32,
     /// Time in which an agent must take a job.
@@ -116,6 +97,16 @@ pub(super) struct ByAgents {
     wait_s: u32,
 }
 
+/// Measures between them, as the only coordinator.
+pub(super) struct ByAgents {
+    agents: Agents,
+    servers: Servers,
+    id: String,
+    /// Number of the latest round.
+    round: u64,
+}
+
+#[derive(Clone)]
 struct Member {
     name: String,
     address: IpAddr,
@@ -146,27 +137,37 @@ impl Member {
     }
 }
 
-impl ByAgents {
+impl Agents {
     pub(super) fn names(&self) -> Vec<String> {
         self.hosts.iter().map(|host| host.name.clone()).collect()
     }
 
+    /// Connects to the servers. Errors: one does not answer, or another experiment runs on them.
+    pub(super) fn open(&self) -> Result<ByAgents, Failure> {
+        let mut servers = Servers::open(&self.folder)?;
+        servers.coordinate()?;
+        Ok(ByAgents { agents: self.clone(), servers, id: format!("fleet-{}", now_ms()), round: 0 })
+    }
+}
+
+impl ByAgents {
     fn jobs(&self, id: &str, pairs: &[Pair]) -> Result<Vec<Job>, Failure> {
-        let within_ms = u64::try_from(self.taken_within.as_millis()).unwrap_or(u64::MAX);
+        let Agents { hosts, count, taken_within, wait_s, .. } = &self.agents;
+        let within_ms = u64::try_from(taken_within.as_millis()).unwrap_or(u64::MAX);
         let not_after_ms = self.servers.now_ms().saturating_add(within_ms);
         let mut jobs = Vec::new();
         for &(near, far) in pairs {
-            let echo = self.hosts[far].part(random_session()?, self.count, self.wait_s);
+            let echo = hosts[far].part(random_session()?, *count, *wait_s);
             for (at, part) in [(far, echo), (near, Part { does: Does::Ping, ..echo })] {
-                jobs.push(Job::new(id, &self.hosts[at].name, part.arguments()?, not_after_ms));
+                jobs.push(Job::new(id, &hosts[at].name, part.arguments()?, not_after_ms));
             }
         }
         Ok(jobs)
     }
 
     fn cell(&mut self, (near, far): Pair, rows: &[Row]) -> Cell {
-        let echo = self.hosts[far].ended(rows);
-        let host = &mut self.hosts[near];
+        let echo = self.agents.hosts[far].ended(rows);
+        let host = &mut self.agents.hosts[near];
         let mut cell: Cell = match host.ended(rows) {
             Ok(body) => serde_json::from_str(&body).unwrap_or_else(|error| {
                 failed(format!("{}: its answer cannot be read: {error}", host.name))
@@ -186,11 +187,11 @@ impl ByAgents {
 
 impl Measure for ByAgents {
     fn hosts(&self) -> usize {
-        self.hosts.len()
+        self.agents.hosts.len()
     }
 
     fn begin_repeat(&mut self) {
-        for host in &mut self.hosts {
+        for host in &mut self.agents.hosts {
             host.lost = None;
         }
     }
@@ -199,8 +200,9 @@ impl Measure for ByAgents {
     fn round(&mut self, pairs: &[Pair]) -> Result<Vec<(Pair, Cell)>, Failure> {
         let interrupted = || Failure::failed("interrupted");
         let (mut cells, mut asked) = (Vec::new(), Vec::new());
+        let hosts = &self.agents.hosts;
         for &(near, far) in pairs {
-            let lost = self.hosts[near].lost.as_ref().or(self.hosts[far].lost.as_ref());
+            let lost = hosts[near].lost.as_ref().or(hosts[far].lost.as_ref());
             match lost {
                 Some(why) => cells.push(((near, far), failed(why.clone()))),
                 None => asked.push((near, far)),
@@ -243,7 +245,7 @@ mod tests {
         let agents = chosen.split_whitespace().map(str::parse).collect::<Result<_, String>>()?;
         let args = MeshAgentsArgs { fleet: None, agents, taken_within: Duration::ZERO };
         let shown = |host: Member| (host.name, host.address.to_string());
-        Ok(args.hosts(&fleet)?.into_iter().map(shown).collect())
+        Ok(args.members(&fleet)?.into_iter().map(shown).collect())
     }
 
     #[test]

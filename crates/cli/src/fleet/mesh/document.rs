@@ -130,13 +130,17 @@ impl Document {
             cells,
             parts: self.hosts.iter().map(|host| units::ratio(host.ratio)).collect(),
             findings: self.findings(),
-            remarks: vec![
-                "A host or link is named if it stands out of the rest in every repeat, by five deviations, 10 % and its change between repeats, \
-                 and does so again between other pairs.".into(),
-                "Pairs with a host of this machine share its CPUs and memory: they are measured one after the other."
-                    .into(),
-            ],
+            remarks: self.remarks(),
         }
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let rule = "A host or link is named if it stands out of the rest in every repeat, by five deviations, 10 % and its change between repeats, \
+                    and does so again between other pairs.";
+        let shared = "Pairs with a host of this machine share its CPUs and memory: they are measured one after the other.";
+        let is_local = |of: &HostDocument| of.host == "this" || of.host.starts_with("netns:");
+        let has_local = self.hosts.iter().any(is_local);
+        [Some(rule), has_local.then_some(shared)].into_iter().flatten().map(str::to_owned).collect()
     }
 
     fn findings(&self) -> Vec<(Tone, String)> {
@@ -259,6 +263,10 @@ mod tests {
         assert_eq!(page.findings, [(Tone::Good, "no host and no link stands out".into())]);
         assert!(document.named().is_empty());
         assert_eq!(document.pairs.len(), 6);
+        assert!(page.remarks.iter().any(|text| text.contains("one after the other")), "{page:?}");
+        let hosts = ["a", "b", "c", "d"].map(str::to_owned).to_vec();
+        let over_agents = Document::new(&Measured { hosts, ..measured() }).page();
+        assert!(!over_agents.remarks.iter().any(|text| text.contains("one after the other")));
     }
 
     #[test]

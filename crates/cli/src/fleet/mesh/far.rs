@@ -30,6 +30,8 @@ const LINE_MAX: u64 = 4096;
 pub(in crate::fleet) struct Join {
     /// True if the echo answers IPv6 too.
     mesh_over_ipv6: bool,
+    /// Number of the run: the echo answers no other.
+    session: u32,
 }
 
 /// Request to measure round trips.
@@ -49,14 +51,16 @@ impl Far {
     /// Connects to the host, and starts its echo.
     ///
     /// - `address`: at which others ping it; `None` for that at which ssh has reached it.
+    /// - `session`: number of the run.
     pub(super) fn open(
         host: &SshHost,
         ssh_options: &[String],
         address: Option<IpAddr>,
+        session: u32,
     ) -> Result<Self, Failure> {
         let options = FarOptions { ssh_options, address, ..FarOptions::default() };
         let mut far = Far { job: FarJob::open(host, &options)? };
-        far.send(&Join { mesh_over_ipv6: far.address().is_ipv6() })?;
+        far.send(&Join { mesh_over_ipv6: far.address().is_ipv6(), session })?;
         match far.line()? {
             Ok(line) if line == READY => Ok(far),
             Ok(line) => Err(Failure::failed(format!("unexpected line {line:?}"))),
@@ -114,7 +118,7 @@ pub(in crate::fleet) fn serve(join: &Join) -> Result<(), Failure> {
     let (requests, has_gone) = read_requests()?;
     let is_over = || has_gone.load(Ordering::Relaxed) || signals::stop_requested();
     let gone = || Failure::failed("the near end has ended");
-    let mut local = Local::start(Netns::current()?, join.mesh_over_ipv6)?;
+    let mut local = Local::start(Netns::current()?, join.mesh_over_ipv6, join.session)?;
     local.await_echo(is_over)?;
     console::bytes(format!("{READY}\n").as_bytes())?;
     while !is_over() {
@@ -129,7 +133,8 @@ pub(in crate::fleet) fn serve(join: &Join) -> Result<(), Failure> {
         let request: Ping = serde_json::from_str(&line)
             .map_err(|error| Failure::Usage(format!("cannot read the request: {error}")))?;
         let give_up = || is_over().then(String::new);
-        let cell = local::ping(&local.netns, request.address, request.count, &[], LOOK, give_up)?;
+        let (address, count) = (request.address, request.count);
+        let cell = local::ping(&local.netns, address, count, join.session, LOOK, give_up)?;
         console::bytes(format!("{}\n", serde_json::to_string(&cell)?).as_bytes())?;
     }
     Err(gone())

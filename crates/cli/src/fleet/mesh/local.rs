@@ -38,10 +38,16 @@ fn probe(arguments: &[&str], netns: &Netns) -> Result<Child, Failure> {
 /// Starts an echo.
 ///
 /// - `ipv6`: it answers IPv6 too.
+/// - `session`: number of the only run that it answers.
 /// - `more`: further options.
-pub(super) fn echo(netns: &Netns, ipv6: bool, more: &[&str]) -> Result<Child, Failure> {
-    let arguments = ["echo", "--ip", if ipv6 { "6" } else { "4" }];
-    probe(&[&arguments[..], more].concat(), netns)
+pub(super) fn echo(
+    netns: &Netns,
+    ipv6: bool,
+    session: u32,
+    more: &[&str],
+) -> Result<Child, Failure> {
+    let (ip, session) = (if ipv6 { "6" } else { "4" }, session.to_string());
+    probe(&[&["echo", "--ip", ip, "--session", &session], more].concat(), netns)
 }
 
 /// Waits for the end of a program. Returns the reason if it did not come; the program is killed then. Errors: interrupted.
@@ -71,19 +77,19 @@ pub(super) fn end_of(
 
 /// Measures round trips from a namespace to an address.
 ///
-/// - `more`: further options.
+/// - `session`: number of the run, for the echo there.
 /// - `look`, `is_over`: as of [`end_of`].
 pub(super) fn ping(
     netns: &Netns,
     address: IpAddr,
     count: u32,
-    more: &[&str],
+    session: u32,
     look: Duration,
     is_over: impl FnMut() -> Option<String>,
 ) -> Result<Cell, Failure> {
-    let (address, count) = (address.to_string(), count.to_string());
-    let arguments = ["ping", &address, "--no-peer", "-c", &count, "--json"];
-    let child = probe(&[&arguments[..], more].concat(), netns)?;
+    let [address, count, session] = [address.to_string(), count.to_string(), session.to_string()];
+    let arguments = ["ping", &address, "--no-peer", "-c", &count, "--session", &session, "--json"];
+    let child = probe(&arguments, netns)?;
     Ok(match end_of(child, PATIENCE, look, is_over)? {
         Ok(ended) if ended.status.success() => cell(&ended.stdout),
         Ok(ended) => failed(String::from_utf8_lossy(&ended.stderr).trim()),
@@ -94,9 +100,9 @@ pub(super) fn ping(
 impl Local {
     /// Starts the echo.
     ///
-    /// - `ipv6`: it answers IPv6 too.
-    pub(super) fn start(netns: Netns, ipv6: bool) -> Result<Self, Failure> {
-        let echo = echo(&netns, ipv6, &[])?;
+    /// - `ipv6`, `session`: as of [`echo`].
+    pub(super) fn start(netns: Netns, ipv6: bool, session: u32) -> Result<Self, Failure> {
+        let echo = echo(&netns, ipv6, session, &[])?;
         Ok(Local { netns, echo })
     }
 

@@ -3,9 +3,11 @@
 use std::net::IpAddr;
 
 use fleet::mesh::{Cell, Pair};
+use host::exclusive::ExclusiveLock;
 use host::net;
 use host::text::chain;
 use lab::address_between;
+use probe::random_session;
 use sys::netns::Netns;
 
 use super::super::hosts::Host;
@@ -20,6 +22,10 @@ pub(super) struct Mesh {
     members: Vec<Member>,
     /// Round trips of one measurement.
     count: u32,
+    /// Number of the run: its echoes answer no other.
+    session: u32,
+    /// Released after the echoes have ended.
+    _lock: ExclusiveLock,
 }
 
 struct Member {
@@ -36,14 +42,20 @@ enum End {
 }
 
 impl Mesh {
-    /// Starts the echoes. A host on which that fails is part of the mesh, as one whose pairs fail.
+    /// Locks this machine, and starts the echoes. A host on which that fails is part of the mesh, as one whose pairs fail.
     ///
-    /// Errors: interrupted.
-    pub(super) fn open(hosts: &[At], ssh_options: &[String], count: u32) -> Result<Self, Failure> {
+    /// Errors: another experiment runs, or interrupted.
+    pub(super) fn open(
+        hosts: &[At<Host>],
+        ssh_options: &[String],
+        count: u32,
+    ) -> Result<Self, Failure> {
+        let lock = ExclusiveLock::acquire_alone()?;
+        let session = random_session()?;
         let mut members = Vec::new();
         for at in hosts {
             let end = match &at.host {
-                Host::Ssh(host) => Far::open(host, ssh_options, at.address).map(End::Far),
+                Host::Ssh(host) => Far::open(host, ssh_options, at.address, session).map(End::Far),
                 _ => Err(Failure::failed("not started")),
             };
             members.push(Member::new(at, end)?);
@@ -54,12 +66,12 @@ impl Mesh {
         };
         let ipv6 = members.iter().any(is_ipv6);
         for (member, at) in members.iter_mut().zip(hosts).filter(|(_, at)| at.host.is_local()) {
-            *member = Member::new(at, local(&at.host, ipv6).map(End::Local))?;
+            *member = Member::new(at, local(&at.host, ipv6, session).map(End::Local))?;
         }
         for member in &mut members {
             member.await_echo()?;
         }
-        Ok(Mesh { members, count })
+        Ok(Mesh { members, count, session, _lock: lock })
     }
 
     /// Measures a pair, the first one pings.
@@ -77,10 +89,12 @@ impl Mesh {
             Ok(address) => address,
             Err(why) => return Ok(failed(why)),
         };
-        let count = self.count;
+        let (count, session) = (self.count, self.session);
         let Some((near, far)) = self.both(pair) else { return Ok(failed("no such pair")) };
         match &near.end {
-            Ok(End::Local(local)) => ping(&local.netns, address, count, &[], LOOK, || far.lost()),
+            Ok(End::Local(local)) => {
+                ping(&local.netns, address, count, session, LOOK, || far.lost())
+            }
             _ => Ok(failed(format!("{} is lost", near.name))),
         }
     }
@@ -179,13 +193,13 @@ fn source(netns: &Netns, to: IpAddr) -> Result<IpAddr, String> {
     route.map(|route| route.source).map_err(|error| chain(&error))
 }
 
-fn local(host: &Host, ipv6: bool) -> Result<Local, Failure> {
-    Local::start(host.netns()?.map_or_else(Netns::current, Ok)?, ipv6)
+fn local(host: &Host, ipv6: bool, session: u32) -> Result<Local, Failure> {
+    Local::start(host.netns()?.map_or_else(Netns::current, Ok)?, ipv6, session)
 }
 
 impl Member {
     /// Errors: interrupted.
-    fn new(at: &At, end: Result<End, Failure>) -> Result<Self, Failure> {
+    fn new(at: &At<Host>, end: Result<End, Failure>) -> Result<Self, Failure> {
         if signals::stop_requested() {
             return Err(Failure::failed("interrupted"));
         }

@@ -14,7 +14,7 @@ const NS_PER_S: f64 = 1e9;
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     pub(super) repeats: u64,
-    /// Repeats that were left out because another experiment ran.
+    /// Repeats that were left out: another experiment ran, or a server of the fleet did not answer.
     pub(super) skipped: u64,
     /// Time of the end of the latest repeat, seconds since 1970.
     ended_s: u64,
@@ -46,8 +46,9 @@ pub(super) fn text(document: &Document, totals: &Totals) -> String {
     let mut text = Metrics::new("wirepath_mesh");
     text.counter("repeats_total", "Times that all pairs were measured.")
         .sample(&[], totals.repeats);
-    text.counter("skipped_repeats_total", "Repeats left out because another experiment ran.")
-        .sample(&[], totals.skipped);
+    let skipped =
+        "Repeats left out: another experiment ran, or a server of the fleet did not answer.";
+    text.counter("skipped_repeats_total", skipped).sample(&[], totals.skipped);
     text.gauge("last_repeat_timestamp_seconds", "End of the latest repeat, seconds since 1970.")
         .sample(&[], totals.ended_s);
     let mut times =

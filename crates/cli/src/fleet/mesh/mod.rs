@@ -11,6 +11,7 @@ mod metrics;
 mod part;
 mod watch;
 
+use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -20,7 +21,6 @@ use clap::Args;
 use fleet::mesh::{
     Cell, Pair, Suspect, Table, confirming_pairs, is_confirmed, polish, rounds, suspects,
 };
-use host::exclusive::ExclusiveLock;
 use model::Random;
 
 pub(crate) use self::document::Document;
@@ -39,7 +39,7 @@ pub(crate) struct MeshArgs {
     /// Hosts: `netns:NAME` of this machine, `ssh:[USER@]HOST[:PORT]`, and `this`; each with `=ADDRESS` if others shall
     /// ping it there
     #[arg(long, value_name = "HOST[=ADDRESS],…", value_delimiter = ',')]
-    on: Vec<At>,
+    on: Vec<At<Host>>,
     /// Option of the ssh client as in its configuration file, e.g. IdentityFile=FILE; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     ssh_option: Vec<String>,
@@ -77,28 +77,26 @@ pub(crate) struct MeshArgs {
 
 /// A host of a mesh.
 #[derive(Debug, Clone)]
-struct At {
-    host: Host,
-    /// Address at which others ping it; `None` for that of the route, or of the ssh connection.
+struct At<H> {
+    host: H,
+    /// Address at which others ping it; `None` for that of the route, of the ssh connection, or of the list of hosts.
     address: Option<IpAddr>,
 }
 
-impl FromStr for At {
+impl<H: FromStr<Err: Display>> FromStr for At<H> {
     type Err = String;
 
+    /// Reads `HOST=ADDRESS`, whose second half may be missing.
     fn from_str(text: &str) -> Result<Self, String> {
-        let (host, address) = split_address(text)?;
-        Ok(At { host: host.parse()?, address })
+        let parse = |host: &str| host.parse().map_err(|error: H::Err| error.to_string());
+        let Some((host, address)) = text.rsplit_once('=') else {
+            return Ok(At { host: parse(text)?, address: None });
+        };
+        let address = address.parse().map_err(|_| {
+            format!("{address:?} is no address; use HOST=192.0.2.7 or HOST=fd00::7")
+        })?;
+        Ok(At { host: parse(host)?, address: Some(address) })
     }
-}
-
-/// Splits `HOST=ADDRESS`, whose second half may be missing.
-fn split_address(text: &str) -> Result<(&str, Option<IpAddr>), String> {
-    let Some((host, address)) = text.rsplit_once('=') else { return Ok((text, None)) };
-    let address = address
-        .parse()
-        .map_err(|_| format!("{address:?} is no address; use HOST=192.0.2.7 or HOST=fd00::7"))?;
-    Ok((host, Some(address)))
 }
 
 /// Measures pairs of hosts, which it knows by their places.
@@ -169,9 +167,9 @@ impl Measured {
 
 fn measured(args: &MeshArgs, seed: u64) -> Result<Measured, Failure> {
     #[cfg(feature = "fleet")]
-    if let Some(mut mesh) = args.agents.open(args.count)? {
-        let hosts = mesh.names();
-        return measure(args, &mut mesh, Measured::new(args, hosts, seed));
+    if let Some(agents) = args.agents.hosts(args.count)? {
+        let measured = Measured::new(args, agents.names(), seed);
+        return measure(args, measured, || agents.open());
     }
     let hosts: Vec<Host> = args.on.iter().map(|at| at.host.clone()).collect();
     check_named_once(&hosts)?;
@@ -182,24 +180,24 @@ fn measured(args: &MeshArgs, seed: u64) -> Result<Measured, Failure> {
         host.netns()?;
     }
     let measured = Measured::new(args, hosts.iter().map(ToString::to_string).collect(), seed);
-    if args.watch {
-        return watch::run(args, measured);
-    }
-    let _lock = ExclusiveLock::acquire_alone()?;
-    let mut mesh = Mesh::open(&args.on, &args.ssh_option, args.count)?;
-    measure(args, &mut mesh, measured)
+    measure(args, measured, || Mesh::open(&args.on, &args.ssh_option, args.count))
 }
 
-fn measure(
+/// - `open`: begins to measure; other experiments may run before, and after the end of its result.
+fn measure<M: Measure>(
     args: &MeshArgs,
-    mesh: &mut dyn Measure,
     mut measured: Measured,
+    mut open: impl FnMut() -> Result<M, Failure>,
 ) -> Result<Measured, Failure> {
+    if args.watch {
+        return watch::run(args, measured, open);
+    }
+    let mut mesh = open()?;
     for number in 0..args.rounds {
         console::say(&format!("repeat {} of {}", number + 1, args.rounds));
-        measured.repeats.push(repeat(args, mesh, measured.seed, number.into())?);
+        measured.repeats.push(repeat(args, &mut mesh, measured.seed, number.into())?);
     }
-    measured.judge(mesh)?;
+    measured.judge(&mut mesh)?;
     Ok(measured)
 }
 
@@ -249,7 +247,7 @@ mod tests {
 
     #[test]
     fn address_of_a_host_follows_its_name() {
-        let read = |text: &str| text.parse::<At>();
+        let read = |text: &str| text.parse::<At<Host>>();
         let at = read("ssh:root@db2:2222=10.0.0.2").unwrap();
         assert_eq!(at.host.to_string(), "ssh:root@db2:2222");
         assert_eq!(at.address, Some("10.0.0.2".parse().unwrap()));

@@ -120,10 +120,9 @@ impl Part {
     }
 
     fn echo(&self, pulse: &mut Pulse<'_>) -> Result<(), Failure> {
-        let (session, count) = (self.session.to_string(), self.count.to_string());
-        let wait = format!("{}s", self.wait_s);
-        let more = ["--session", &session, "-c", &count, "--await-first", &wait];
-        let child = echo(&Netns::current()?, self.address.is_ipv6(), &more)?;
+        let (count, wait) = (self.count.to_string(), format!("{}s", self.wait_s));
+        let more = ["-c", &count, "--await-first", &wait];
+        let child = echo(&Netns::current()?, self.address.is_ipv6(), self.session, &more)?;
         let limit = self.wait() + PATIENCE + SPARE;
         let is_over = || {
             pulse.tick();
@@ -141,14 +140,12 @@ impl Part {
 
     fn ping(&self, pulse: &mut Pulse<'_>) -> Result<Cell, Failure> {
         let netns = Netns::current()?;
-        let session = self.session.to_string();
-        let more = ["--session", &session];
         let mut send = |count| {
             let is_over = || {
                 pulse.tick();
                 None
             };
-            ping(&netns, self.address, count, &more, LOOK, is_over)
+            ping(&netns, self.address, count, self.session, LOOK, is_over)
         };
         let until = Instant::now() + self.wait();
         // The other agent may take its job later.

@@ -3,11 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use host::exclusive::ExclusiveLock;
-
-use super::measure::Mesh;
 use super::metrics::{Totals, text};
-use super::{Document, Measured, MeshArgs, repeat};
+use super::{Document, Measure, Measured, MeshArgs, repeat};
 use crate::exit::Failure;
 use crate::metrics::{self, Shown};
 use crate::{console, signals};
@@ -15,7 +12,14 @@ use crate::{console, signals};
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Measures until a stop is requested. Returns the latest repeats. Errors: there is none.
-pub(super) fn run(args: &MeshArgs, measured: Measured) -> Result<Measured, Failure> {
+///
+/// - `open`: begins a repeat. It ends with its result: experiments may run on the hosts between two, and a host that was
+///   lost is part of the next.
+pub(super) fn run<M: Measure>(
+    args: &MeshArgs,
+    measured: Measured,
+    open: impl FnMut() -> Result<M, Failure>,
+) -> Result<Measured, Failure> {
     let server = metrics::open(args.metrics)?;
     let shown = Shown::default();
     let mut watch = Watch {
@@ -27,7 +31,7 @@ pub(super) fn run(args: &MeshArgs, measured: Measured) -> Result<Measured, Failu
     };
     shown.replace(text(&Document::new(&watch.measured), &watch.totals));
     // On this thread: with it the echoes would end.
-    metrics::serving(server.as_ref(), &shown, || watch.until_stopped())?;
+    metrics::serving(server.as_ref(), &shown, || watch.until_stopped(open))?;
     match watch.measured.repeats.is_empty() {
         true => Err(Failure::failed("interrupted before all pairs were measured once")),
         false => Ok(watch.measured),
@@ -45,23 +49,30 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    fn until_stopped(&mut self) -> Result<(), Failure> {
-        let mut was_skipped = false;
+    fn until_stopped<M: Measure>(
+        &mut self,
+        mut open: impl FnMut() -> Result<M, Failure>,
+    ) -> Result<(), Failure> {
+        // Reason, until a repeat is not skipped.
+        let mut skipped = None;
         while !signals::stop_requested() {
             let begun = Instant::now();
-            // For the time of a repeat: experiments may run between two.
-            match ExclusiveLock::acquire_alone() {
-                Ok(_lock) => {
-                    was_skipped = false;
-                    match self.turn() {
+            match open() {
+                Ok(mut mesh) => {
+                    skipped = None;
+                    match self.turn(&mut mesh) {
                         Err(_) if signals::stop_requested() => break,
                         ended => ended?,
                     }
                 }
-                Err(conflict) => {
-                    if !std::mem::replace(&mut was_skipped, true) {
-                        console::say(&format!("skipped: {conflict}"));
+                Err(_) if signals::stop_requested() => break,
+                Err(usage @ Failure::Usage(_)) => return Err(usage),
+                Err(failure) => {
+                    let why = Some(failure.text().to_owned());
+                    if skipped != why {
+                        console::say(&format!("skipped: {}", failure.text()));
                     }
+                    skipped = why;
                     self.totals.skipped = self.totals.skipped.saturating_add(1);
                 }
             }
@@ -75,12 +86,9 @@ impl Watch<'_> {
     }
 
     /// Measures all pairs, and judges the latest repeats.
-    ///
-    /// Its echoes end with it: experiments may run on the hosts between two, and a host that was lost is part of the next.
-    fn turn(&mut self) -> Result<(), Failure> {
-        let mut mesh = Mesh::open(&self.args.on, &self.args.ssh_option, self.args.count)?;
+    fn turn(&mut self, mesh: &mut dyn Measure) -> Result<(), Failure> {
         let seed = self.measured.seed;
-        let table = repeat(self.args, &mut mesh, seed, self.totals.repeats)?;
+        let table = repeat(self.args, mesh, seed, self.totals.repeats)?;
         self.totals.add(&table);
         let repeats = &mut self.measured.repeats;
         repeats.push(table);
@@ -89,7 +97,7 @@ impl Watch<'_> {
         }
         match repeats.len() < self.args.rounds as usize {
             true => Ok(()),
-            false => self.measured.judge(&mut mesh),
+            false => self.measured.judge(mesh),
         }
     }
 
