@@ -24,6 +24,14 @@ struct task_struct {
 struct irqaction {
 	const char *name;
 };
+
+struct timerqueue_node {
+	__s64 expires;
+};
+
+struct hrtimer {
+	struct timerqueue_node node;
+};
 #pragma clang attribute pop
 
 /* As numbered in sys::bpf::interruptions::Kind. */
@@ -47,6 +55,7 @@ enum kind {
 struct interval {
 	__u64 begin_ns; /* CLOCK_MONOTONIC */
 	__u64 end_ns;
+	__u64 due_ns; /* for which the timer was set; 0: unknown, or another kind */
 	__u64 lost_count; /* intervals that found the ring buffer full, so far */
 	__u32 kind;
 	__u32 number; /* of the interrupt or softirq, or the thread's id of the task */
@@ -71,6 +80,7 @@ char taker_name[COMM_BYTES] = {};
 
 struct begun {
 	__u64 at_ns[KINDS];
+	__u64 due_ns;
 };
 
 struct {
@@ -107,14 +117,18 @@ static __always_inline struct interval *report(__u32 kind, __u64 begin_ns, __u32
 	return interval;
 }
 
-static __always_inline void begin(__u32 kind)
+/* Where the intervals of this CPU begin; NULL if the thread is elsewhere. */
+static __always_inline struct begun *begun_here(void)
 {
-	struct begun *here;
 	__u32 zero = 0;
 
-	if (!is_its_cpu())
-		return;
-	here = bpf_map_lookup_elem(&begun, &zero);
+	return is_its_cpu() ? bpf_map_lookup_elem(&begun, &zero) : NULL;
+}
+
+static __always_inline void begin(__u32 kind)
+{
+	struct begun *here = begun_here();
+
 	if (here)
 		here->at_ns[kind] = bpf_ktime_get_ns();
 }
@@ -183,6 +197,57 @@ int BPF_PROG(softirq_ends, unsigned int number)
 	return 0;
 }
 
+SEC("tp_btf/local_timer_entry")
+int BPF_PROG(local_timer_begins, int number)
+{
+	struct begun *here = begun_here();
+
+	if (!here)
+		return 0;
+	here->due_ns = 0;
+	here->at_ns[LOCAL_TIMER] = bpf_ktime_get_ns();
+	return 0;
+}
+
+/*
+ * The clock was set for the first timer that expires in the interrupt.
+ *
+ * - `now`: of the timer's own clock, read when the interrupt began.
+ */
+SEC("tp_btf/hrtimer_expire_entry")
+int BPF_PROG(timer_expires, struct hrtimer *timer, __s64 *now)
+{
+	struct begun *here = begun_here();
+	__s64 now_ns, late_ns;
+
+	if (!here || !here->at_ns[LOCAL_TIMER] || here->due_ns)
+		return 0;
+	if (!bpf_core_field_exists(timer->node.expires))
+		return 0;
+	if (bpf_probe_read_kernel(&now_ns, sizeof(now_ns), now))
+		return 0;
+	late_ns = now_ns - timer->node.expires;
+	here->due_ns = here->at_ns[LOCAL_TIMER] - (late_ns > 0 ? late_ns : 0);
+	return 0;
+}
+
+SEC("tp_btf/local_timer_exit")
+int BPF_PROG(local_timer_ends, int number)
+{
+	__u64 begin_ns = end(LOCAL_TIMER);
+	struct begun *here = begun_here();
+	struct interval *interval;
+
+	if (!begin_ns || !here)
+		return 0;
+	interval = report(LOCAL_TIMER, begin_ns, number);
+	if (!interval)
+		return 0;
+	interval->due_ns = here->due_ns;
+	bpf_ringbuf_submit(interval, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
 #define VECTOR(name, kind)                                                                        \
 	SEC("tp_btf/" #name "_entry")                                                             \
 	int BPF_PROG(name##_begins, int number)                                                   \
@@ -197,7 +262,6 @@ int BPF_PROG(softirq_ends, unsigned int number)
 		return 0;                                                                         \
 	}
 
-VECTOR(local_timer, LOCAL_TIMER)
 VECTOR(call_function, FUNCTION_CALL)
 VECTOR(call_function_single, FUNCTION_CALL)
 VECTOR(reschedule, RESCHEDULE)

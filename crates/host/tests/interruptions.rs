@@ -11,6 +11,7 @@ use std::time::Duration;
 use host::interruptions::{CauseKind, RING_BYTES_MIN};
 use planted::{PLANTS, cpus};
 use sys::affinity;
+use sys::bpf::interruptions::{Interruptions, Interval, Kind};
 
 /// Planted gaps must be found, and those without a known cause be fewer: on a busy machine other causes are
 /// true as well.
@@ -56,7 +57,7 @@ fn page_faults_are_named() {
 fn intervals_that_do_not_fit_are_counted() {
     let (cpu, _, _turn) = cpus();
     let lost = || {
-        let mut traced = sys::bpf::interruptions::Interruptions::attach(RING_BYTES_MIN).unwrap();
+        let mut traced = Interruptions::attach(RING_BYTES_MIN).unwrap();
         affinity::pin_to(&[cpu]).unwrap();
         traced.follow(sys::thread::id()).unwrap();
         let mut read = Vec::new();
@@ -74,4 +75,36 @@ fn intervals_that_do_not_fit_are_counted() {
         })
     };
     assert!(thread::scope(|scope| scope.spawn(lost).join().unwrap()));
+}
+
+#[test]
+fn each_interrupt_of_the_timer_was_due_after_the_one_before_it() {
+    const ENOUGH: usize = 50;
+    let (cpu, _, _turn) = cpus();
+    let timers = || {
+        let mut traced = Interruptions::attach(RING_BYTES_MIN).unwrap();
+        affinity::pin_to(&[cpu]).unwrap();
+        traced.follow(sys::thread::id()).unwrap();
+        let (mut read, mut timers) = (Vec::new(), Vec::new());
+        // Each sleep sets the timer.
+        testkit::until(testkit::LONG, || {
+            thread::sleep(Duration::from_millis(1));
+            traced.drain(&mut read);
+            let is_timer = |one: &Interval| one.kind == Kind::LocalTimer;
+            timers.extend(read.drain(..).filter(is_timer));
+            timers.len() >= ENOUGH
+        });
+        timers
+    };
+    let timers = thread::scope(|scope| scope.spawn(timers).join().unwrap());
+    if !cfg!(target_arch = "x86_64") || timers.iter().all(|timer| timer.due_ns.is_none()) {
+        return testkit::skip("kernel", "its type information has no timers of a CPU");
+    }
+    assert!(timers.len() >= ENOUGH, "{}", timers.len());
+    for pair in timers.windows(2) {
+        let is_after = |due_ns| due_ns > pair[0].begin_ns;
+        assert!(pair[1].due_ns.is_none_or(is_after), "{pair:?}");
+    }
+    let known = timers.iter().filter(|timer| timer.due_ns.is_some()).count();
+    assert!(known > timers.len() / 2, "{known} of {}: {timers:?}", timers.len());
 }

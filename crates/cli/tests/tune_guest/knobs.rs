@@ -12,14 +12,14 @@ const STATE: &str = "/var/lib/wirepath/tune";
 
 /// One line of `tune knobs`: its value, or the reason why it cannot be set.
 #[derive(Debug, Clone, PartialEq)]
-struct Row {
-    knob: String,
-    target: String,
-    value: Option<String>,
-    cannot: Option<String>,
+pub(crate) struct Row {
+    pub(crate) knob: String,
+    pub(crate) target: String,
+    pub(crate) value: Option<String>,
+    pub(crate) cannot: Option<String>,
 }
 
-fn rows(rig: &Rig, card: &str) -> Vec<Row> {
+pub(crate) fn rows(rig: &Rig, card: &str) -> Vec<Row> {
     let all = rig.json(&format!("wirepath tune knobs --interface {card} --json"));
     let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
     let knobs = all["knobs"].as_array().expect("a list").iter();
@@ -79,7 +79,7 @@ fn another(row: &Row) -> String {
 }
 
 /// File in the guest of a plan with these settings.
-fn plan(rig: &Rig, card: &str, steps: &[(&Row, String)]) -> String {
+pub(crate) fn plan(rig: &Rig, card: &str, steps: &[(&Row, String)]) -> String {
     let text = rig.succeed(&format!("wirepath tune plan --profile latency --interface {card}"));
     // Its own steps are removed; machine and card are kept.
     let head = text.split("\n[[").next().expect("a plan");
@@ -172,7 +172,7 @@ fn every_knob_of_real_cards_is_set_and_restored_exactly() {
 }
 
 /// Number of an interrupt by its name, and its counts by CPU.
-fn interrupt(rig: &Rig, name: &str) -> (u32, [u64; 2]) {
+pub(crate) fn interrupt(rig: &Rig, name: &str) -> (u32, [u64; 2]) {
     let line = rig.succeed(&format!("grep ' {name}$' /proc/interrupts"));
     let words: Vec<&str> = line.split_whitespace().collect();
     let irq = words[0].trim_end_matches(':').parse().expect("a number");

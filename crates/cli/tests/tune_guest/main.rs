@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod doctor;
+mod feed;
 mod gretap;
 mod hotplug;
 mod knobs;

@@ -222,6 +222,19 @@ impl System {
         irqs
     }
 
+    /// Interrupts that an interface's device has raised since the host's start, by the CPU that handled them; empty for
+    /// a virtual one.
+    pub fn interrupt_counts(&self, interface: &str) -> Vec<u64> {
+        let irqs = self.irqs(interface);
+        let all = super::irq_counts(&self.read_host("proc/interrupts").unwrap_or_default());
+        let mut by_cpu = Vec::new();
+        for row in irqs.iter().filter_map(|irq| all.get(irq)) {
+            by_cpu.resize(row.len().max(by_cpu.len()), 0);
+            by_cpu.iter_mut().zip(row).for_each(|(sum, count)| *sum += count);
+        }
+        by_cpu
+    }
+
     /// True if there is such an interrupt.
     pub(super) fn has_irq(&self, irq: u32) -> bool {
         self.host_path(&format!("proc/irq/{irq}")).is_dir()

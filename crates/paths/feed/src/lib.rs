@@ -3,6 +3,7 @@
 mod accounting;
 mod error;
 mod exchange;
+mod interrupts;
 mod publisher;
 mod receiver;
 mod recording;

@@ -17,6 +17,7 @@ use sys::thread::{Started, start};
 
 use super::accounting::{Zero, measurement_of};
 use super::error::EndError;
+use super::interrupts::DeviceInterrupts;
 use super::publisher::{self, Sent};
 use super::receiver::{self, Received};
 use super::recording::Recording;
@@ -126,13 +127,18 @@ impl FeedSession {
         let settings = config.apply(self.world.receiver())?;
         let clock = self.clock.clone();
         let meter = Meter::start(&clock, &self.used_cpus(&config))?;
+        let interrupts = self.world.interrupts().map(DeviceInterrupts::read);
         let Run { script, sent, received, exchange_cpu_ns } = self.run_script(&config, &quotes)?;
+        let interrupts = self.world.interrupts().map(DeviceInterrupts::read).zip(interrupts);
         let used = meter.stop()?.with_children(exchange_cpu_ns);
         let locked_bytes = sys::sched::locked_bytes();
         drop(settings);
         let place = self.world.place();
         let mut m = measurement_of(&script, &sent, received, self.zero, place);
         used.account(&mut m);
+        if let Some((after, before)) = interrupts {
+            after.account(&before, place.end, &mut m);
+        }
         config.report(&mut m, place.end, locked_bytes, self.cpus.count);
         Ok(m)
     }

@@ -9,6 +9,7 @@ use sys::netns::Netns;
 
 use super::accounting::Place;
 use super::exchange::{FarExchange, QUOTE_COUNT_MAX};
+use super::interrupts::DeviceInterrupts;
 
 /// Multicast group of the quotes. Administratively scoped, so that no router of a real network carries it and
 /// no exchange uses it.
@@ -28,6 +29,7 @@ pub(super) struct TwoEnds {
     pub(super) exchange: FarExchange,
     receiver: End,
     nic: String,
+    interrupts: Option<DeviceInterrupts>,
     /// Receive queue of the receiver; `None` for all.
     queue: Option<u32>,
     cpu: Option<usize>,
@@ -87,6 +89,14 @@ impl World {
         }
     }
 
+    /// Interrupts of the receiver's device; a lab's has none.
+    pub(super) fn interrupts(&self) -> Option<&DeviceInterrupts> {
+        match self {
+            World::Lab(_) => None,
+            World::TwoEnds(two) => two.interrupts.as_ref(),
+        }
+    }
+
     pub(super) fn nic(&self) -> String {
         match self {
             World::Lab(_) => "veth pair, 1 queue, MTU 1500".into(),
@@ -139,9 +149,11 @@ impl TwoEnds {
         let driver = ethtool::driver(link.index).ok().flatten();
         let nic = describe_nic(link.index, driver.as_deref()).map_err(PathError::part)?;
         let nic = format!("{nic} to {}", exchange.address());
+        let interrupts = Netns::current().map_err(PathError::part)?;
+        let interrupts = DeviceInterrupts::of(interrupts, &link.name);
         let netns = Netns::current().map_err(PathError::part)?;
         let receiver = End::existing(netns, &link.name).map_err(PathError::part)?;
         let (queue, cpu) = (two.queue, two.near_cpu);
-        Ok(TwoEnds { exchange, receiver, nic, queue, cpu })
+        Ok(TwoEnds { exchange, receiver, nic, interrupts, queue, cpu })
     }
 }

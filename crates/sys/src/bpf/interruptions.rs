@@ -26,12 +26,13 @@ pub const RING_BYTES: u32 = 1 << 20;
 
 /// Programs and their tracepoints. Kernels without some of them, which are x86's, have their
 /// interrupts in the first.
-const TRACEPOINTS: [(&str, &str); 16] = [
+const TRACEPOINTS: [(&str, &str); 17] = [
     ("interrupt_begins", "irq_handler_entry"),
     ("interrupt_ends", "irq_handler_exit"),
     ("softirq_begins", "softirq_entry"),
     ("softirq_ends", "softirq_exit"),
     ("local_timer_begins", "local_timer_entry"),
+    ("timer_expires", "hrtimer_expire_entry"),
     ("local_timer_ends", "local_timer_exit"),
     ("call_function_begins", "call_function_entry"),
     ("call_function_ends", "call_function_exit"),
@@ -93,6 +94,8 @@ impl Kind {
 pub struct Interval {
     pub begin_ns: u64,
     pub end_ns: u64,
+    /// Time for which the timer was set, at most `begin_ns`; `None` if unknown, and of other kinds.
+    pub due_ns: Option<u64>,
     pub kind: Kind,
     /// Of the interrupt or softirq, or the thread's id of the task.
     pub number: u32,
@@ -190,6 +193,7 @@ fn interval(bytes: &[u8]) -> Option<Interval> {
     Some(Interval {
         begin_ns: raw.begin_ns,
         end_ns: raw.end_ns.max(raw.begin_ns),
+        due_ns: Some(raw.due_ns.min(raw.begin_ns)).filter(|due_ns| *due_ns > 0),
         kind: *Kind::ALL.get(raw.kind as usize)?,
         number: raw.number,
         name: raw.name.map(|letter| letter as u8),

@@ -1,0 +1,100 @@
+//! Settings of a card as arms of path `feed`: the interrupts of each arm, and the CPUs that handle them. With `--nocapture`
+//! it prints the table of docs/feed.md.
+
+use serde_json::Value;
+
+use crate::common::rig::Rig;
+use crate::knobs::{Row, interrupt, plan, rows};
+use crate::machine;
+
+const ARMS: [&str; 4] = ["baseline", "+rings", "+irq-affinity", "plan"];
+
+/// All trials of an arm.
+struct Arm {
+    /// Interrupts of the card, by the CPU that handled them.
+    on_cpu: [u64; 2],
+    received: u64,
+}
+
+impl Arm {
+    fn of(document: &Value, name: &str) -> Arm {
+        let arms = document["arms"].as_array().expect("a list");
+        let arm = arms.iter().find(|arm| arm["name"] == name);
+        let arm = arm.unwrap_or_else(|| panic!("{name} in {document:#}"));
+        assert_eq!(arm["failures"], serde_json::json!([]), "{arm:#}");
+        let count = |name: &str| arm["counters"][name].as_u64().unwrap_or(0);
+        let arm = Arm {
+            on_cpu: [0, 1].map(|cpu| count(&format!("near_interrupt_cpu{cpu}_count"))),
+            received: count("received_count"),
+        };
+        assert!(arm.received > 0, "{name}: {document:#}");
+        println!(
+            "{name:<16}{:>8} quotes, {:>6} interrupts on CPU 0, {:>6} on CPU 1, {:.3} a quote",
+            arm.received,
+            arm.on_cpu[0],
+            arm.on_cpu[1],
+            arm.a_quote()
+        );
+        arm
+    }
+
+    fn a_quote(&self) -> f64 {
+        self.on_cpu.iter().sum::<u64>() as f64 / self.received as f64
+    }
+}
+
+/// Plan for `intel` with values of its knobs and their targets.
+fn plan_of(rig: &Rig, wanted: &[(&str, String, &str)]) -> String {
+    let all = rows(rig, "intel");
+    let row = |(knob, target, _): &(&str, String, &str)| -> &Row {
+        let found = all.iter().find(|row| row.knob == *knob && row.target == *target);
+        found.unwrap_or_else(|| panic!("{knob} of {target} in {all:#?}"))
+    };
+    let steps: Vec<(&Row, String)> =
+        wanted.iter().map(|step| (row(step), step.2.to_owned())).collect();
+    plan(rig, "intel", &steps)
+}
+
+/// The exchange has CPU 0, at a real-time priority, which leaves CPU 1 to the receiver: without the plan the interrupts are
+/// beside it. The plan has the steps of the receiver after which the path is modelled.
+#[test]
+fn interrupts_of_the_receivers_card_move_with_the_plan_and_are_counted_by_cpu() {
+    let Some(rig) = machine::boot(&["ip", "ethtool", "ping"]) else { return };
+    rig.succeed(
+        "for irq in $(awk '/ intel/ { sub(\":\", \"\"); print $1 }' /proc/interrupts); do
+             echo 1 >/proc/irq/$irq/smp_affinity
+         done
+         ethtool -C intel rx-usecs 2000
+         # The baseline prints to a terminal.
+         mkdir -p /dev/pts
+         mount -t devpts devpts /dev/pts",
+    );
+    let (irq, _) = interrupt(&rig, "intel-rx-0");
+    let file = plan_of(
+        &rig,
+        &[
+            ("rings", "interface intel".into(), "rx=4096 tx=256"),
+            ("irq-affinity", format!("irq {irq}"), "2"),
+            ("coalescing", "interface intel".into(), "rx-usecs=0"),
+        ],
+    );
+    let document = rig.json(&format!(
+        "wirepath tune prove {file} --path feed --far netns:far --far-cpu 0 --load paced --rate 1000 \
+         --trial 500ms --min-blocks 3 --max-blocks 3 --time 60s --no-history --json"
+    ));
+    let [beside, rings, moved, whole] = ARMS.map(|name| Arm::of(&document, name));
+    for beside in [&beside, &rings] {
+        assert!(beside.on_cpu[0] > 0 && beside.on_cpu[1] == 0, "{document:#}");
+    }
+    for moved in [&moved, &whole] {
+        // The first interrupt after a move arrives on the old CPU, and those for sending stay there.
+        assert!(moved.on_cpu[1] > 2 * moved.on_cpu[0], "{document:#}");
+    }
+    let (_, before) = interrupt(&rig, "intel-rx-0");
+    rig.succeed("ping -qc 5 -i 0.1 10.81.0.2");
+    let (_, after) = interrupt(&rig, "intel-rx-0");
+    assert!(
+        after[0] > before[0] && after[1] <= before[1] + 1,
+        "{before:?} {after:?}: not moved back"
+    );
+}
