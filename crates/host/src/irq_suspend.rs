@@ -20,6 +20,18 @@ pub const SUSPENDED: NapiSettings = NapiSettings {
     irq_suspend_timeout_ns: 20_000_000,
 };
 
+/// The interrupt stays off, and the queue is polled every 200 µs, between the polls of a busy-polling application.
+///
+/// SO_PREFER_BUSY_POLL has no effect without both settings. It cannot be set on an AF_XDP socket that sends in
+/// zero-copy mode (see [`sys::socket::set_busy_poll`]), so the count never runs out instead.
+///
+/// Source: the kernel's net/core/dev.c, napi_complete_done.
+pub const DEFERRED: NapiSettings = NapiSettings {
+    defer_hard_irqs: i32::MAX as u32,
+    gro_flush_timeout_ns: 200_000,
+    irq_suspend_timeout_ns: 0,
+};
+
 #[derive(Debug, Error)]
 pub enum IrqSuspendError {
     #[error(transparent)]
@@ -57,6 +69,19 @@ impl IrqSuspend {
     /// Sets all NAPI instances of an interface of the calling thread's network namespace, and reads them
     /// back.
     pub fn hold(ifindex: u32, interface: &str) -> Result<Self, IrqSuspendError> {
+        Self::hold_settings(ifindex, interface, &SUSPENDED)
+    }
+
+    /// As [`Self::hold`], with [`DEFERRED`]: for sockets that poll their queue themselves.
+    pub fn defer(ifindex: u32, interface: &str) -> Result<Self, IrqSuspendError> {
+        Self::hold_settings(ifindex, interface, &DEFERRED)
+    }
+
+    fn hold_settings(
+        ifindex: u32,
+        interface: &str,
+        settings: &NapiSettings,
+    ) -> Result<Self, IrqSuspendError> {
         let before = napi_instances(ifindex)?;
         if before.is_empty() {
             return Err(IrqSuspendError::NoNapi { interface: interface.to_owned() });
@@ -69,10 +94,10 @@ impl IrqSuspend {
         })?;
         let ids: Vec<u32> = before.iter().map(|napi| napi.id).collect();
         for id in &ids {
-            set_napi(*id, &SUSPENDED)?;
+            set_napi(*id, settings)?;
         }
         let now = napi_instances(ifindex)?;
-        let is_set = |id: u32| now.iter().any(|napi| napi.id == id && napi.settings == SUSPENDED);
+        let is_set = |id: u32| now.iter().any(|napi| napi.id == id && napi.settings == *settings);
         match ids.iter().find(|id| !is_set(**id)) {
             None => Ok(IrqSuspend { ids, _restore: restore }),
             Some(&id) => Err(IrqSuspendError::NotTaken { interface: interface.to_owned(), id }),

@@ -71,11 +71,7 @@ impl XdpEngine {
         let (mut engines, mut spare) =
             XdpEngine::open_shares(&receiving, local.queue..local.queue + 1, 1)?;
         let (engine, share) = (engines.remove(0), spare.remove(0));
-        let (tx, rx) = engine.socket.split(share).map_err(|source| IoError::System {
-            what: "splitting the socket",
-            ifname: local.ifname.clone(),
-            source,
-        })?;
+        let (tx, rx) = engine.socket.split(share)?;
         let sender = XdpEngine {
             filter: None,
             _passing: None,

@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use crate::affinity;
 use crate::clock;
+use crate::jail;
 use crate::netns::Netns;
 use crate::pidfd::PidFd;
 
@@ -20,6 +21,14 @@ pub fn this_program() -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("wirepath");
     command
+}
+
+/// Gives a command an empty /run of its own, where lock files of a killed program do not outlive it and those of
+/// others do not stop it. The start fails without CAP_SYS_ADMIN.
+pub fn hide_run(command: &mut Command) {
+    // SAFETY: between fork and exec it makes system calls only; nothing in it allocates or takes a
+    // lock, errors included.
+    unsafe { command.pre_exec(jail::hide_run) };
 }
 
 /// Time that [`Child::stop`] waits after SIGTERM, and limit for the last output of a child to
@@ -410,6 +419,25 @@ mod tests {
     use std::path::Path;
 
     const LONG: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn files_of_a_command_with_a_run_of_its_own_are_gone_with_it() {
+        let name = format!("/run/wirepath-test-{}", std::process::id());
+        let mut command = shell(&format!("touch {name} && ls /run"));
+        hide_run(&mut command);
+        let mut child = match Child::spawn(command, &Place::default()) {
+            Err(ChildError::Start { source, .. })
+                if source.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                return testkit::skip("root", "a mount namespace is made as root");
+            }
+            started => started.unwrap(),
+        };
+        let finished = child.wait(LONG).unwrap().expect("it ends");
+        let listed = String::from_utf8_lossy(&finished.stdout).into_owned();
+        assert_eq!(format!("/run/{}", listed.trim()), name, "{finished:?}");
+        assert!(!Path::new(&name).exists());
+    }
 
     fn shell(script: &str) -> Command {
         let mut command = Command::new("sh");

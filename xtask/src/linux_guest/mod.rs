@@ -92,7 +92,7 @@ const KERNELS: [Kernel; 3] = [
 ];
 
 /// Kernels beside those of [`KERNELS`] for the table of kernels by feature.
-const OTHERS: [Kernel; 3] = [
+const OTHERS: [Kernel; 4] = [
     Kernel {
         architecture: "amd64",
         folder: "amd64-bullseye",
@@ -116,6 +116,15 @@ const OTHERS: [Kernel; 3] = [
         choice: Choice::From(6, 16),
         file: "bzImage-6.16",
         guests: &[rig::FROM_6_16],
+    },
+    // The long-term kernel after 6.12.
+    Kernel {
+        architecture: "amd64",
+        folder: "amd64-6.18",
+        suites: &["trixie", "trixie-backports"],
+        choice: Choice::From(6, 18),
+        file: "bzImage-6.18",
+        guests: &[rig::FROM_6_18],
     },
 ];
 

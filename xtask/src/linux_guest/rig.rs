@@ -8,12 +8,30 @@
 
 use super::Guest;
 
-/// With the kernel of the release.
-pub(super) const GUEST: Guest = rig("rig.cpio", MODULES);
+/// With the kernel of the release, and its xdp-tools, which kernels from 6.18 on refuse and whose version of Debian
+/// 12 has no generator that works.
+pub(super) const GUEST: Guest = Guest {
+    packages: &["libbpf1", "libc6", "libelf1t64", "libzstd1", "xdp-tools", "zlib1g"],
+    files: &[("xdp-tools", &XDP_TOOLS)],
+    ..rig("rig.cpio", MODULES)
+};
+/// Two programs with the libraries that they need, beside those of the host.
+const XDP_TOOLS: [&str; 9] = [
+    "xdp-bench",
+    "xdp-trafficgen",
+    "ld-linux-x86-64.so.2",
+    "libbpf.so.1",
+    "libc.so.6",
+    "libelf.so.1",
+    "libm.so.6",
+    "libz.so.1",
+    "libzstd.so.1",
+];
 /// With the newest kernel, whose CRC32c is built in.
 pub(super) const NEWEST: Guest = rig("rig-newest.cpio", MODULES.split_at(1).1);
 
 pub(super) const FROM_6_16: Guest = rig("rig-6.16.cpio", MODULES.split_at(1).1);
+pub(super) const FROM_6_18: Guest = rig("rig-6.18.cpio", MODULES.split_at(1).1);
 pub(super) const BOOKWORM: Guest = rig("rig-bookworm.cpio", MODULES);
 pub(super) const BULLSEYE: Guest = rig("rig-bullseye.cpio", MODULES);
 

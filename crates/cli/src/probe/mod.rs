@@ -94,6 +94,7 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
     let local = in_vlan(local, &spec)?;
     let _stamping = hold_stamps(&spec, &local)?;
     let suspension = suspend_irqs(&options.engine, &local)?;
+    let _deferral = defer_irqs(&options.engine, &local);
     let duration = options.duration.unwrap_or(Duration::from_secs(10));
     let mut task = Task {
         role: Role::Receive,
@@ -201,6 +202,30 @@ fn suspend_irqs(args: &EngineArgs, local: &Local) -> Result<Option<IrqSuspend>, 
     Ok(Some(held))
 }
 
+/// Defers interrupts of the run's interface while AF_XDP sockets poll it, until the guard drops, and says so. Before
+/// Linux 6.13 they stay as they are, which is said as well.
+fn defer_irqs(args: &EngineArgs, local: &Local) -> Option<IrqSuspend> {
+    if !args.busy_poll || args.engine != EngineKind::Xdp {
+        return None;
+    }
+    let ifname = &local.ifname;
+    match IrqSuspend::defer(local.ifindex, ifname) {
+        Ok(held) => {
+            console::say(&format!("interrupts of {ifname} are deferred until the end of this run"));
+            Some(held)
+        }
+        // A veth: there is nothing to poll either, which the report says.
+        Err(IrqSuspendError::NoNapi { .. }) => None,
+        Err(error) => {
+            let why = chain(&error);
+            console::say(&format!(
+                "interrupts of {ifname} are not deferred for --busy-poll: {why}"
+            ));
+            None
+        }
+    }
+}
+
 /// Adds `irq-suspend` to the switches without effect if it had none.
 fn check_suspension(m: &mut Measurement, held: Option<&IrqSuspend>) {
     let missed = held.and_then(|held| not_suspended(m, held));
@@ -257,6 +282,7 @@ fn near(
     let local = in_vlan(local, &spec)?;
     let _stamping = hold_stamps(&spec, &local)?;
     let suspension = suspend_irqs(&args.engine, &local)?;
+    let _deferral = defer_irqs(&args.engine, &local);
     task.role = role;
     task.engine = spec;
     task.count = args.count;
@@ -343,6 +369,7 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
     let local = in_vlan(endpoint::listening(&choice, ipv6)?, &spec)?;
     let _stamping = hold_stamps(&spec, &local)?;
     let suspension = suspend_irqs(&args.engine, &local)?;
+    let _deferral = defer_irqs(&args.engine, &local);
     let task = Task {
         role,
         engine: spec,

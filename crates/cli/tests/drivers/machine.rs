@@ -183,6 +183,12 @@ pub(crate) fn boot(programs: &[&str]) -> Option<[Rig; 2]> {
     Rig::boot_all([&MACHINE, &BESIDE], programs)
 }
 
+/// Boots the near guest alone with the oldest kernel from 6.18 on, as [`boot`].
+pub(crate) fn boot_6_18(programs: &[&str]) -> Option<Rig> {
+    let machine = Machine { files: ["bzImage-6.18", "rig-6.18.cpio"], ..MACHINE };
+    Rig::boot(&machine, programs)
+}
+
 /// The namespace `far` of the near guest.
 pub(crate) fn far_namespace(rig: &Rig) -> FarEnd<'_> {
     FarEnd { rig, inside: "ip netns exec far" }

@@ -1,6 +1,7 @@
 //! AF_XDP on real drivers, in a Debian guest with the newest kernel: zero-copy, several queues, busy
 //! polling. Skipped without QEMU and the guest of `cargo xtask linux-guest`.
 
+mod busy_polling;
 #[path = "../common/mod.rs"]
 mod common;
 mod igb;
@@ -9,7 +10,7 @@ mod rss;
 mod suspension;
 
 use common::rig::{FarEnd, Rig};
-use machine::{FAR_IP, ONE_IP, PLAIN_IP, VLAN_IP, boot, far_namespace};
+use machine::{FAR_IP, ONE_IP, PLAIN_IP, VLAN_IP, boot, boot_6_18, far_namespace};
 use serde_json::Value;
 
 /// Receive queues of each zero-copy card that has several.
@@ -187,6 +188,7 @@ fn af_xdp_and_vlan_devices_exchange_tagged_datagrams(rig: &Rig) {
 fn af_xdp_delivers_on_virtio_net_in_zero_copy_mode() {
     let Some([rig, beside]) = boot(&["ip", "ethtool", "ping"]) else { return };
     suspension::check(&rig);
+    busy_polling::check(&rig);
     zero_copy_falls_back_without_an_iommu(&rig);
     pings_are_answered_in_zero_copy_mode(&rig, FOUR_QUEUES);
     sockets_use_the_napi_instance_and_the_pages_that_a_veth_has_not(&rig);
@@ -195,4 +197,14 @@ fn af_xdp_delivers_on_virtio_net_in_zero_copy_mode() {
     let options = format!("{ARMS} --time 10s");
     every_arm_of_an_experiment_delivers(&rig, far_namespace(&rig), ONE_IP, &options);
     af_xdp_and_vlan_devices_exchange_tagged_datagrams(&rig);
+}
+
+#[test]
+#[ignore = "needs a kernel of `cargo xtask kernels`; .ci/nightly runs it"]
+fn interrupts_are_suspended_and_deferred_on_linux_6_18() {
+    let Some(rig) = boot_6_18(&["ip", "ethtool", "ping"]) else { panic!("not booted") };
+    let kernel = rig.succeed("uname -r");
+    assert!(kernel.starts_with("6.18."), "{kernel}");
+    suspension::check(&rig);
+    busy_polling::check(&rig);
 }

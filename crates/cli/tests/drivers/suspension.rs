@@ -8,11 +8,11 @@ use crate::machine::{FAR_IP, far_namespace, plan_of_one_step};
 use std::time::Duration;
 
 const RECEIVE: &str = "probe receive -i vib --receiving epoll-busy-poll";
-const OFF: &str = "defer-hard-irqs=0 gro-flush-timeout=0 irq-suspend-timeout=0";
+pub(crate) const OFF: &str = "defer-hard-irqs=0 gro-flush-timeout=0 irq-suspend-timeout=0";
 const SUSPENDED: &str = "defer-hard-irqs=2 gro-flush-timeout=200000 irq-suspend-timeout=20000000";
 
 /// Settings of the NAPI instances of a card's receive queues.
-fn napi(rig: &Rig, inside: &str, card: &str) -> Vec<String> {
+pub(crate) fn napi(rig: &Rig, inside: &str, card: &str) -> Vec<String> {
     let all = rig.json(&format!("{inside} wirepath tune knobs --interface {card} --json"));
     let knobs = all["knobs"].as_array().expect("a list").iter();
     let rows = knobs.filter(|knob| knob["knob"] == "napi");

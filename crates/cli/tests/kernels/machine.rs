@@ -5,11 +5,12 @@ use crate::common::rig::{Card, Machine};
 pub(crate) const FAR_IP: &str = "10.93.0.2";
 
 /// Kernels of `cargo xtask kernels`, by where they come from, in ascending order.
-pub(crate) const GUESTS: [(&str, Machine); 5] = [
+pub(crate) const GUESTS: [(&str, Machine); 6] = [
     ("bullseye", machine(["bzImage-bullseye", "rig-bullseye.cpio"])),
     ("bookworm", machine(["bzImage-bookworm", "rig-bookworm.cpio"])),
     ("trixie", machine(["bzImage", "rig.cpio"])),
     ("trixie-backports", machine(["bzImage-6.16", "rig-6.16.cpio"])),
+    ("trixie-backports", machine(["bzImage-6.18", "rig-6.18.cpio"])),
     ("trixie-backports", machine(["bzImage-newest", "rig-newest.cpio"])),
 ];
 

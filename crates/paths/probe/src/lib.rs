@@ -16,6 +16,7 @@ mod tcp;
 mod verbs;
 mod vlan;
 mod watch;
+mod xdp_tools;
 
 pub use accounting::{ROUND_TRIP, add_rates, measurement_of, not_suspended, received_from};
 pub use measure::RateSession;

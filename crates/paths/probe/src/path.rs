@@ -199,7 +199,7 @@ impl Path for Probe {
             && load.kind == "storm"
             && verbs::NAMES.contains(&arm.name.as_str())
         {
-            return support::verbs();
+            return verbs::support(&arm.name);
         }
         if arm.kind == ArmKind::Peer {
             return peers::support(&arm.name, &load.kind, &LOADS);

@@ -120,6 +120,8 @@ impl RemoteSession {
         far_task.engine.all_queues = true;
         let _awake = config.stay_awake()?;
         let suspension = config.suspends.then(|| self.suspend()).transpose()?;
+        let polls = near_task.engine.busy_poll && near_task.engine.kind == EngineKind::Xdp;
+        let deferral = polls.then(|| IrqSuspend::defer(self.port.ifindex, &self.port.ifname));
         let settings = config.far_settings(&self.cpus.far, self.two.far_cpu);
         let cpus = self.placement(config.is_pinned)?;
         // Both ends are on this machine, or one.
@@ -143,6 +145,13 @@ impl RemoteSession {
         all_queues_had_sockets(&m)?;
         m.not_effective.extend(config.not_effective(self.own_cpu_count()));
         m.not_effective.extend(suspension.and_then(|held| not_suspended(&m, &held)));
+        if let Some(deferral) = &deferral {
+            let state = deferral.as_ref().map_or_else(
+                |why| format!("not deferred: {}", chain(why)),
+                |_| "deferred while the socket polls".to_owned(),
+            );
+            m.mode.insert("near interrupts".into(), state);
+        }
         Ok(m)
     }
 

@@ -1,4 +1,5 @@
-//! XDP verbs as peers of load `storm`: the kernel's own cost of each step, without user space.
+//! XDP verbs as peers of load `storm`: the kernel's own cost of each step, without user space. The same by
+//! the programs of xdp-tools.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -6,22 +7,42 @@ use std::time::{Duration, Instant};
 use host::cpu::CpuClock;
 use host::net::{snmp_counter, snmp_table};
 use io::XdpMode;
-use lab::{Cause, Meter, Pair, Placement, settle};
-use model::{Load, Measurement, PathError, Throughput};
+use lab::{Cause, End, Meter, Pair, Placement, settle};
+use model::{Load, Measurement, PathError, Support, Throughput};
 use sys::bpf::{DropCounter, DropSpec, Verb, VerbProgram};
 use sys::thread::start;
 
 use crate::role::{GRACE, GRACE_MAX};
-use crate::storm;
+use crate::{storm, support, xdp_tools};
 
 /// Names of the peers.
-pub(super) const NAMES: &[&str] = &["xdp-drop", "xdp-pass", "xdp-tx", "xdp-devmap", "xdp-cpumap"];
+pub(super) const NAMES: &[&str] = &[
+    "xdp-drop",
+    "xdp-pass",
+    "xdp-tx",
+    "xdp-devmap",
+    "xdp-cpumap",
+    "xdp-bench-drop",
+    "xdp-bench-pass",
+    "xdp-bench-tx",
+    xdp_tools::GENERATOR,
+];
+
+/// Support for a peer of load `storm`.
+pub(super) fn support(name: &str) -> Support {
+    match support::verbs() {
+        Support::Yes if xdp_tools::is_of(name) => xdp_tools::support(name),
+        support => support,
+    }
+}
 
 /// Place at which the frames of a verb count as received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Counted {
     /// By the program itself, which drops them.
     Handled,
+    /// By the far end's interface, less those that passed into its stack.
+    Dropped,
     /// By IP input of the far end's stack.
     InStack,
     /// Out of the far end again, at the near end.
@@ -34,16 +55,56 @@ enum Counted {
 fn definition(counted: Counted) -> &'static str {
     match counted {
         Counted::Handled => "frames that the program dropped",
+        Counted::Dropped => {
+            "frames that the far end's interface handed to the program, less those in its stack"
+        }
         Counted::InStack => "frames that IP input of the far end's stack counted",
         Counted::Returned => "frames that came out again and reached the near end",
         Counted::OnCpu => "frames that a program on the map's CPU counted and dropped",
     }
 }
 
+/// The program at the far end.
+enum Program<'a> {
+    Own(VerbProgram),
+    Bench(xdp_tools::Bench<'a>),
+}
+
+impl Program<'_> {
+    fn handled_count(&self) -> Result<u64, Cause> {
+        match self {
+            Program::Own(program) => Ok(program.counts()?.handled),
+            Program::Bench(bench) => bench.handled_count(),
+        }
+    }
+
+    fn on_cpu_count(&self) -> Result<u64, Cause> {
+        match self {
+            Program::Own(program) => Ok(program.counts()?.on_cpu),
+            Program::Bench(_) => Ok(0),
+        }
+    }
+
+    /// CPU time of its process so far, nanoseconds.
+    fn cpu_ns(&self) -> u64 {
+        match self {
+            Program::Own(_) => 0,
+            Program::Bench(bench) => bench.cpu_ns(),
+        }
+    }
+
+    fn end(self) -> Result<(), Cause> {
+        match self {
+            Program::Own(_) => Ok(()),
+            Program::Bench(bench) => bench.stop(),
+        }
+    }
+}
+
 /// A verb at the far end of a lab, until it is dropped.
 struct Attached<'a> {
     pair: &'a Pair,
-    program: VerbProgram,
+    program: Program<'a>,
     /// Counts frames that return; it also makes the near end take them.
     returned: DropCounter,
     in_stack_before: u64,
@@ -51,27 +112,26 @@ struct Attached<'a> {
 }
 
 impl<'a> Attached<'a> {
-    /// - `cpu`: target of the CPU map.
-    fn new(pair: &'a Pair, name: &str, cpu: u32) -> Result<Self, Cause> {
+    fn new(pair: &'a Pair, name: &str, places: &Placement) -> Result<Self, Cause> {
         let far = &pair.far;
-        let (verb, counted) = match name {
-            "xdp-drop" => (Verb::Drop, Counted::Handled),
-            "xdp-pass" => (Verb::Pass, Counted::InStack),
-            "xdp-tx" => (Verb::Tx, Counted::Returned),
-            "xdp-devmap" => (Verb::Devmap { ifindex: far.ifindex }, Counted::Returned),
-            "xdp-cpumap" => (Verb::Cpumap { cpu }, Counted::OnCpu),
-            _ => return Err(format!("no XDP verb {name}; use one of {}", NAMES.join(", ")).into()),
-        };
+        let own = |verb| load_and_attach(far, verb).map(Program::Own);
         let returned = pair.near.run(|| {
             let mut returned = DropCounter::load(&DropSpec::default())?;
             returned.attach(pair.near.ifindex, XdpMode::Native)?;
             Ok::<_, Cause>(returned)
         })??;
-        let program = far.run(|| {
-            let mut program = VerbProgram::load(verb)?;
-            program.attach(far.ifindex, XdpMode::Native)?;
-            Ok::<_, Cause>(program)
-        })??;
+        let bench = |verb| xdp_tools::Bench::start(far, verb, &places.far).map(Program::Bench);
+        let (program, counted) = match name {
+            "xdp-drop" | xdp_tools::GENERATOR => (own(Verb::Drop)?, Counted::Handled),
+            "xdp-pass" => (own(Verb::Pass)?, Counted::InStack),
+            "xdp-tx" => (own(Verb::Tx)?, Counted::Returned),
+            "xdp-devmap" => (own(Verb::Devmap { ifindex: far.ifindex })?, Counted::Returned),
+            "xdp-cpumap" => (own(Verb::Cpumap { cpu: cpu_of(places) })?, Counted::OnCpu),
+            "xdp-bench-drop" => (bench("drop")?, Counted::Dropped),
+            "xdp-bench-pass" => (bench("pass")?, Counted::InStack),
+            "xdp-bench-tx" => (bench("tx")?, Counted::Returned),
+            _ => return Err(format!("no XDP verb {name}; use one of {}", NAMES.join(", ")).into()),
+        };
         let in_stack_before = in_stack_count(pair)?;
         Ok(Attached { pair, program, returned, in_stack_before, counted })
     }
@@ -79,16 +139,18 @@ impl<'a> Attached<'a> {
     /// Frames handled, and frames received as the verb defines it; never more than handled.
     fn counts(&self) -> Result<(u64, u64), Cause> {
         // Before those handled, as frames may still be on their way.
-        let received = match self.counted {
-            Counted::Handled => None,
-            Counted::InStack => {
-                Some(in_stack_count(self.pair)?.saturating_sub(self.in_stack_before))
-            }
-            Counted::Returned => Some(self.returned.counts()?.frames),
-            Counted::OnCpu => Some(self.program.counts()?.on_cpu),
+        let in_stack = || -> Result<u64, Cause> {
+            Ok(in_stack_count(self.pair)?.saturating_sub(self.in_stack_before))
         };
-        let handled = self.program.counts()?.handled;
-        Ok((handled, received.unwrap_or(handled)))
+        let received = match self.counted {
+            Counted::Handled | Counted::Dropped => None,
+            Counted::InStack => Some(in_stack()?),
+            Counted::Returned => Some(self.returned.counts()?.frames),
+            Counted::OnCpu => Some(self.program.on_cpu_count()?),
+        };
+        let handled = self.program.handled_count()?;
+        let passed = if self.counted == Counted::Dropped { in_stack()? } else { 0 };
+        Ok((handled, received.unwrap_or(handled.saturating_sub(passed))))
     }
 
     /// Waits until no more frames arrive. Returns the counts.
@@ -104,6 +166,14 @@ impl<'a> Attached<'a> {
         }
         Ok(last)
     }
+}
+
+fn load_and_attach(far: &End, verb: Verb) -> Result<VerbProgram, Cause> {
+    far.run(|| {
+        let mut program = VerbProgram::load(verb)?;
+        program.attach(far.ifindex, XdpMode::Native)?;
+        Ok::<_, Cause>(program)
+    })?
 }
 
 /// Packets that IP input of the far end has seen.
@@ -122,18 +192,40 @@ pub(super) fn trial(
     clock: &CpuClock,
 ) -> Result<Measurement, PathError> {
     let at_verb = |cause: Cause| PathError::at(name, cause);
-    let attached = Attached::new(pair, name, cpu_of(places)).map_err(at_verb)?;
+    let attached = Attached::new(pair, name, places).map_err(at_verb)?;
+    let before_ns = attached.program.cpu_ns();
     let meter = Meter::start(clock, &places.both())?;
-    let near = thread::scope(|scope| {
+    let (mut m, near_ns) = if name == xdp_tools::GENERATOR {
+        generated(&attached, load, places).map_err(at_verb)?
+    } else {
+        stormed(&attached, load, places).map_err(|cause| PathError::at("near", cause))?
+    };
+    let (handled, _) = attached.settled().map_err(at_verb)?;
+    let far_ns = attached.program.cpu_ns().saturating_sub(before_ns);
+    let used = meter.stop()?.with_children(near_ns + far_ns);
+    m.counters.insert("far_xdp_handled_count".into(), handled);
+    m.mode.insert("far received".into(), definition(attached.counted).into());
+    m.mode.insert("far xdp".into(), "native".into());
+    used.account(&mut m);
+    attached.program.end().map_err(at_verb)?;
+    Ok(m)
+}
+
+/// Frames of the lab's own generator. Returns the measurement, and no CPU time of a child.
+fn stormed(
+    attached: &Attached<'_>,
+    load: &Load,
+    places: &Placement,
+) -> Result<(Measurement, u64), Cause> {
+    let pair = attached.pair;
+    let (near, sending) = thread::scope(|scope| {
         let running = start(scope, "near", || {
             settle(&pair.near, &places.near)?;
             storm::send(pair, 0, load.size_bytes, load.trial)
         });
         running.end()
-    });
-    let (near, sending) = near.map_err(|cause| PathError::at("near", cause))?;
-    let (handled, received_count) = attached.settled().map_err(at_verb)?;
-    let used = meter.stop()?;
+    })?;
+    let (_, received_count) = attached.settled()?;
     let mut m = Measurement { wall_ns: near.wall_ns.max(1), ..Measurement::default() };
     m.throughput = Some(Throughput {
         interval_ns: sending.as_nanos() as u64,
@@ -145,11 +237,27 @@ pub(super) fn trial(
         m.costs.insert("near".into(), near.cost);
     }
     m.counters.insert("forward_sent_count".into(), near.sent_count);
-    m.counters.insert("far_xdp_handled_count".into(), handled);
-    m.mode.insert("far received".into(), definition(attached.counted).into());
-    m.mode.insert("far xdp".into(), "native".into());
-    used.account(&mut m);
-    Ok(m)
+    Ok((m, 0))
+}
+
+/// Frames of `xdp-trafficgen`. Returns the measurement, and the program's CPU time in nanoseconds, which
+/// includes its start and so is no cost.
+fn generated(
+    attached: &Attached<'_>,
+    load: &Load,
+    places: &Placement,
+) -> Result<(Measurement, u64), Cause> {
+    let arrived = || Ok(attached.counts()?.1);
+    let sent = xdp_tools::generate(attached.pair, load.trial, places, arrived)?;
+    let interval_ns = (sent.interval.as_nanos() as u64).max(1);
+    let mut m = Measurement { wall_ns: interval_ns, ..Measurement::default() };
+    m.throughput = Some(Throughput {
+        interval_ns,
+        received_count: sent.received_count,
+        payload_bytes: sent.received_count * xdp_tools::GENERATED_PAYLOAD_BYTES,
+    });
+    m.mode.insert("near generator".into(), "xdp-trafficgen, IPv6, frames of 64 bytes".into());
+    Ok((m, sent.cpu_ns))
 }
 
 /// CPU of a CPU map: the far end's, so that the near end keeps its own.
@@ -169,7 +277,7 @@ mod tests {
         let _alone = alone();
         let load = testkit::arms::load(&crate::Probe, "storm", Duration::from_millis(20));
         let mut session = crate::Probe.open(&load).expect("a lab");
-        for name in NAMES {
+        for name in NAMES.iter().filter(|name| !xdp_tools::is_of(name)) {
             let arm = Arm::peer(*name);
             assert!(crate::Probe.support(&arm, &load).is_yes(), "{name}");
             // Twice: a program that stays attached would refuse the second.

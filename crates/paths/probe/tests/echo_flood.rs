@@ -10,6 +10,7 @@ use common::{alone, counter, engines, run_on, skip, tasks, udp};
 use io::Role;
 use lab::{Pair, PairSpec};
 use model::{Arm, Metric, Path};
+use sys::xsk::{Bind, Copying, Frames, Socket};
 use testkit::arms;
 use wirepath_probe::role::{Pace, Task, WINDOW};
 use wirepath_probe::{Probe, Switch};
@@ -82,6 +83,41 @@ fn a_window_without_any_answer_is_reopened_and_the_run_ends() {
         assert_eq!((near.sent_count, near.arrived.received_count), (20, 0), "{near:?}");
         assert_eq!(counter(&near, "window_reopened_count"), 2, "{near:?}");
     }
+}
+
+/// Both halves run on CPUs of their own, and a veth has a queue for each CPU: frames that left by the receiver's
+/// would overtake those of the sender, and the lab would reorder by itself.
+#[test]
+fn the_receiving_half_of_a_socket_sends_nothing_that_the_other_has_posted() {
+    let _alone = alone();
+    let pair = pair();
+    let near = &pair.near;
+    let (posted, left) = near
+        .run(|| {
+            let mut shares = Frames::allocate(2048, 128, 2).expect("memory").into_iter();
+            let bind = Bind {
+                ifindex: near.ifindex,
+                ifname: near.ifname.clone(),
+                queue: 0,
+                queues: 1,
+                copying: Copying::Copy,
+                need_wakeup: false,
+                multi_buffer: false,
+                ring_entries: 64,
+                fill_target: 64,
+                tx_budget: 64,
+            };
+            let mut share = || shares.next().expect("a share");
+            let socket = Socket::open(share(), bind, None).expect("a socket");
+            let (mut tx, mut rx) = socket.split(share()).expect("two halves");
+            let posted = tx.tx_post(8, 60, |frame| frame.fill(0xff)).expect("posted");
+            rx.wait(Duration::from_millis(20)).expect("poll");
+            let waiting = tx.tx_pending();
+            assert!(tx.kick().is_ok() || tx.kick().is_ok(), "the sender's own call sends");
+            (posted, [waiting, tx.tx_pending()])
+        })
+        .expect("the lab");
+    assert_eq!((posted, left), (8, [8, 0]));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use libc::{SOL_XDP, xdp_desc, xdp_mmap_offsets, xdp_ring_offset};
 
 use super::XskError;
-use super::bind::{Bind, system};
+use super::bind::{Bind, bind_queue, system};
 use super::ring::{Consumer, Layout, Producer};
 use super::umem::Umem;
 use crate::mmap::Mapping;
@@ -109,6 +109,27 @@ impl Rings {
             fd,
         })
     }
+}
+
+/// A socket that only sends, on the queue of another one, whose fill and completion rings it shares. Bound on return.
+pub(super) fn open_sender(
+    bind: &Bind,
+    shared: BorrowedFd<'_>,
+) -> Result<(OwnedFd, Producer<xdp_desc>), XskError> {
+    let fail = |what| move |source| system(bind, what, source);
+    let fd = socket::open(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(fail("socket"))?;
+    socket::set(fd.as_fd(), SOL_XDP, libc::XDP_TX_RING, bind.ring_entries)
+        .map_err(fail("XDP_TX_RING"))?;
+    // SAFETY: xdp_mmap_offsets is a plain C struct of integers.
+    let offsets: xdp_mmap_offsets =
+        unsafe { socket::get(fd.as_fd(), SOL_XDP, libc::XDP_MMAP_OFFSETS) }
+            .map_err(fail("XDP_MMAP_OFFSETS"))?;
+    let len = offsets.tx.desc as usize + bind.ring_entries as usize * size_of::<xdp_desc>();
+    let ring = Mapping::of_fd(fd.as_fd(), len, libc::XDP_PGOFF_TX_RING).map_err(fail("mmap"))?;
+    let tx = Producer::new(Arc::new(ring), layout(&offsets.tx), bind.ring_entries);
+    bind_queue(fd.as_fd(), bind, Some(shared))?;
+    raise_tx_budget(fd.as_fd(), bind);
+    Ok((fd, tx))
 }
 
 /// Raises the number of descriptors that one `sendto` moves; false if the kernel keeps its own.

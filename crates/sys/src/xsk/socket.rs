@@ -9,7 +9,7 @@ use libc::{SOL_XDP, xdp_desc};
 
 use super::bind::{Bind, absent, bind_queue, system};
 use super::ring::{Consumer, Producer};
-use super::rings::{Rings, Unused, raise_tx_budget};
+use super::rings::{Rings, Unused, open_sender, raise_tx_budget};
 use super::umem::{Ledger, Owner};
 use super::{Frames, LedgerBalance, XskError};
 use crate::socket;
@@ -109,27 +109,36 @@ impl Socket {
     }
 
     /// Splits sending from receiving, so that each may be on a thread of its own: the rings of one
-    /// direction share no index with those of the other.
+    /// direction share no index with those of the other. In copy mode the sender is a socket of its own on
+    /// the same queue: poll(2) sends too in that mode, so on one socket the receiver's CPU would send a part of
+    /// the sender's frames, which overtake each other between the CPUs.
     ///
     /// - `share`: frames for sending, of the same UMEM; the receiver keeps the socket's own.
     /// - Returns the sender, then the receiver. Neither may be used for the other's work: its rings
     ///   of that direction are private memory that the kernel does not see.
     ///
-    /// Errors: `InvalidInput` if `share` is of another UMEM or the socket has sent already; dup(2);
-    /// mmap(2).
-    pub fn split(mut self, share: Frames) -> io::Result<(Socket, Socket)> {
+    /// Errors: `InvalidInput` if `share` is of another UMEM or the socket has sent already; those of
+    /// [`open`](Self::open).
+    pub fn split(mut self, share: Frames) -> Result<(Socket, Socket), XskError> {
         let is_new = self.tx_in_flight() == 0 && self.tx_pending() == 0;
         if !Arc::ptr_eq(&share.umem, &self.frames.umem) || !is_new {
             let why = "only a socket that has not sent can be split, with frames of its own UMEM";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            let why = io::Error::new(io::ErrorKind::InvalidInput, why);
+            return Err(system(&self.bind, "splitting the socket", why));
         }
-        let unused = Unused::new()?;
+        let unused = Unused::new().map_err(|e| system(&self.bind, "mmap", e))?;
+        let (fd, tx) = if self.zero_copy {
+            let fd = self.fd.try_clone().map_err(|e| system(&self.bind, "dup", e))?;
+            (fd, std::mem::replace(&mut self.tx, unused.tx))
+        } else {
+            open_sender(&self.bind, self.fd.as_fd())?
+        };
         let sender = Socket {
             fill: unused.fill,
             completion: std::mem::replace(&mut self.completion, unused.completion),
             rx: unused.rx,
-            tx: std::mem::replace(&mut self.tx, unused.tx),
-            fd: self.fd.try_clone()?,
+            tx,
+            fd,
             ledger: Ledger::new(share.first, share.count),
             frames: share,
             bind: Bind { fill_target: 0, ..self.bind.clone() },

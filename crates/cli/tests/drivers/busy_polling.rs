@@ -1,0 +1,64 @@
+//! AF_XDP sockets that poll their queue: its interrupts are deferred meanwhile, and the settings are restored.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::common::rig::Rig;
+use crate::common::until;
+use crate::machine::{ONE_IP, far_namespace};
+use crate::suspension::{OFF, napi};
+
+const ENGINE: &str = "--engine xdp --native --require-zero-copy --spin";
+const DEFERRED: &str = "defer-hard-irqs=2147483647 gro-flush-timeout=200000 irq-suspend-timeout=0";
+const PINGS: u64 = 300;
+
+/// Interrupts of the receive queues of both cards while both ends run zero-copy with these options, and the
+/// document.
+fn irqs_of_pings(rig: &Rig, more: &str) -> (u64, Value) {
+    far_namespace(rig).start(&format!("probe echo -i oneb {ENGINE} {more}"));
+    let irqs = rig.json(&format!(
+        "irqs() {{
+             awk '/virtio[0-9]+-input/ {{ for (n = 2; n <= 3; n++) sum += $n }} END {{ print sum + 0 }}' /proc/interrupts
+         }}
+         before=$(irqs)
+         wirepath probe ping {ONE_IP} --no-peer -c {PINGS} {ENGINE} {more} --json >/tmp/near.out
+         echo $(($(irqs) - before))"
+    ));
+    rig.succeed(
+        "pid=$(cat /tmp/far.pid)
+         kill $pid
+         while [ -e /proc/$pid ]; do sleep 0.1; done",
+    );
+    (irqs.as_u64().expect("a count"), rig.json("cat /tmp/near.out"))
+}
+
+fn a_polled_queue_interrupts_less_than_once_an_arrival(rig: &Rig) {
+    let (plain, _) = irqs_of_pings(rig, "");
+    let (polled, document) = irqs_of_pings(rig, "--busy-poll");
+    let said = format!("{plain} interrupts without, {polled} with busy polling: {document}");
+    let books = &document["deliveries"]["round-trip"];
+    assert_eq!(books["received_count"], PINGS, "{said}");
+    // Each ping is an arrival at either end.
+    assert!(plain >= PINGS, "{said}");
+    // Not none: this driver enables the interrupt for a moment in each poll, before it asks if it may.
+    assert!(2 * polled < plain, "{said}");
+    assert_ne!(document["mode"]["near napi id"], "0", "{said}");
+}
+
+fn settings_are_restored_after_a_kill(rig: &Rig) {
+    let far = "ip netns exec far";
+    far_namespace(rig).start(&format!("probe echo -i oneb {ENGINE} --busy-poll"));
+    let held = napi(rig, far, "oneb");
+    assert!(!held.is_empty() && held.iter().all(|value| value == DEFERRED), "{held:?}");
+    rig.succeed("kill -9 $(cat /tmp/far.pid)");
+    let is_restored = || napi(rig, far, "oneb").iter().all(|value| value == OFF);
+    assert!(until(Duration::from_secs(60), is_restored));
+}
+
+pub(crate) fn check(rig: &Rig) {
+    a_polled_queue_interrupts_less_than_once_an_arrival(rig);
+    let is_off = |inside, card| napi(rig, inside, card).iter().all(|value| value == OFF);
+    assert!(is_off("", "onea") && is_off("ip netns exec far", "oneb"), "after a clean end");
+    settings_are_restored_after_a_kill(rig);
+}
