@@ -28,13 +28,13 @@ impl Arm {
             received: count("received_count"),
         };
         assert!(arm.received > 0, "{name}: {document:#}");
-        println!(
+        testkit::note(&format!(
             "{name:<16}{:>8} quotes, {:>6} interrupts on CPU 0, {:>6} on CPU 1, {:.3} a quote",
             arm.received,
             arm.on_cpu[0],
             arm.on_cpu[1],
             arm.a_quote()
-        );
+        ));
         arm
     }
 
