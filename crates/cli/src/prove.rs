@@ -26,7 +26,7 @@ pub(crate) enum ProveCommand {
     /// $WIREPATH_PORT, $WIREPATH_ARM and $WIREPATH_TRIAL. Quote commands with ' so that your shell does not expand them.
     #[command(after_help = "\
 Example:
-  wirepath prove command --against ./main --server ./pr --client ./bench --metric 'p99_us=re:p99 (.+)'
+  wirepath prove command --against ./main --server ./pr --client ./bench --metric 'p99=re:p99 (.+)'
   wirepath prove command --server ./s --switch tso=off --client ./bench --metric 'rps=json:/rps'
   wirepath prove command experiment.toml --check
   wirepath prove command --resume 20261123-104821")]
