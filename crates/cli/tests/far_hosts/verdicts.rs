@@ -44,8 +44,9 @@ fn judged(document: &Value) -> BTreeMap<[String; 2], Judged> {
     all
 }
 
-/// A far end is the lab's with another way to start it: no verdict is reversed, and in the long form the intervals,
-/// widened by both floors, overlap.
+/// A far end is the lab's with another way to start it: the same figures are judged. In the long form no verdict is reversed,
+/// and the intervals, widened by both floors, overlap; that needs a quiet machine, as what a spinning receiver costs
+/// depends on what else runs.
 #[test]
 fn verdicts_over_a_namespace_and_over_ssh_are_those_of_the_lab() {
     let Some(sshd) = Sshd::start(SYSTEM_PATH) else { return };
@@ -66,14 +67,12 @@ fn verdicts_over_a_namespace_and_over_ssh_are_those_of_the_lab() {
             let is_judged = lab.contains_key(&median) && there.contains_key(&median);
             assert!(is_judged, "{far}, {arm}: {lab:?} {there:?}");
         }
-        for (what, here) in &lab {
+        for (what, here) in lab.iter().filter(|_| is_long) {
             let Some(there) = there.get(what) else { continue };
             let said = format!("{what:?}: lab {here:?}, {far} {there:?}");
             let both = [here.verdict.as_str(), there.verdict.as_str()];
             assert!(both != ["better", "worse"] && both != ["worse", "better"], "{said}");
-            if let (true, Some([low, high]), Some([least, most])) =
-                (is_long, here.interval, there.interval)
-            {
+            if let (Some([low, high]), Some([least, most])) = (here.interval, there.interval) {
                 assert!(low <= most && least <= high, "{said}");
             }
         }
