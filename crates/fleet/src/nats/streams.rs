@@ -18,7 +18,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Room for reports while no collector runs; agents keep theirs beyond it. A broker refuses the stream if its disk has less.
 const RESULTS_MAX_BYTES: i64 = 1024 * 1024 * 1024;
 /// Reports in one batch.
-const BATCH: usize = 500;
+const BATCH: usize = 1000;
 /// Time for which a collector waits for a first report.
 const WAIT: Duration = Duration::from_millis(200);
 
