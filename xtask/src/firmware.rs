@@ -78,10 +78,13 @@ pub(crate) fn files() -> impl Iterator<Item = &'static str> {
     IMAGES.iter().map(|image| image.file)
 }
 
-/// Runs cargo; returns the executable that it says it made.
+/// Runs cargo; returns the executable that it says it made. It is the same in every folder.
 fn build_image(root: &Path, image: &Image) -> Result<PathBuf> {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // Beside the flags of the workspace, which those of the environment would replace.
+    let flags = format!("target.{}.rustflags={:?}", image.target, release::path_flags(root)?);
     command
+        .args(["--config", &flags])
         .current_dir(root.join(image.workspace))
         // A workspace brings its own: where its image is linked to depends on them.
         .env_remove("RUSTFLAGS")

@@ -56,6 +56,11 @@ impl Release {
     }
 }
 
+/// Flags of rustc with which what it builds does not depend on the folders.
+pub(crate) fn path_flags(root: &Path) -> Result<Vec<String>> {
+    Ok(Folders::new(root, &target_folder(root))?.flags("--remap-path-prefix"))
+}
+
 /// Builds the program and prints its SHA-256.
 pub(crate) fn build(root: &Path, target: &'static Target) -> Result<Release> {
     // Separate, because the flags differ from those of other builds.
