@@ -3,6 +3,7 @@
 pub(crate) mod args;
 mod engine;
 mod generate;
+mod irqs;
 mod measure;
 mod summary;
 
@@ -13,15 +14,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use host::idle::NoIdle;
-use host::irq_suspend::{IrqSuspend, IrqSuspendError};
-use host::net::NetError;
 use host::text::chain;
 use io::{AnyEngine, EngineKind, EngineSpec, Local, Receiving, Remote, Role, XdpEngine};
 use model::Measurement;
 use probe::endpoint::{self, Choice};
 use probe::peer::{Far, PeerError, Settings};
 use probe::role::{self, Live, Pace, RoleReport, Steering, Task};
-use probe::{Watch, in_vlan, measurement_of, not_suspended, random_session, received_from};
+use probe::{Watch, in_vlan, measurement_of, random_session, received_from};
 use sys::hardware_stamps::HardwareStamps;
 use sys::thread::start;
 
@@ -32,6 +31,7 @@ use crate::shared_args::IpVersion;
 use crate::{console, privileges, receive_stamps, signals};
 use args::{EngineArgs, FarArgs, NearArgs, ProbeCommand, ReceiveArgs};
 use engine::spec;
+use irqs::HeldIrqs;
 use summary::{Headers, si, summary};
 
 pub(crate) use generate::Document as GenerateDocument;
@@ -93,8 +93,7 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
     let (local, _) = endpoint::towards(ip, SENDER_PORT, &choice)?;
     let local = in_vlan(local, &spec)?;
     let _stamping = hold_stamps(&spec, &local)?;
-    let suspension = suspend_irqs(&options.engine, &local)?;
-    let _deferral = defer_irqs(&options.engine, &local);
+    let irqs = HeldIrqs::of(&options.engine, &local)?;
     let duration = options.duration.unwrap_or(Duration::from_secs(10));
     let mut task = Task {
         role: Role::Receive,
@@ -149,7 +148,7 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
         return own.and(Err(Failure::failed("near end: ended before it was told to")));
     };
     let mut measurement = received_from(own?, sent.role);
-    check_suspension(&mut measurement, suspension.as_ref());
+    irqs.check(&mut measurement);
     let headers = Headers { ipv6: ip.is_ipv6(), is_tagged: task.engine.vlan_tag.is_some() };
     summary(context, Role::Receive, &measurement, (size, headers), true)
 }
@@ -182,54 +181,6 @@ fn settle(args: &EngineArgs) -> Result<Option<NoIdle>, Failure> {
 /// Settings of the far end's host. Its CPUs have other numbers, so `--pin` is not one of them.
 fn settings_of(args: &EngineArgs) -> Settings {
     Settings { stays_awake: args.no_idle_states, ..Settings::default() }
-}
-
-/// Suspends interrupts of the run's interface until the guard drops, and says so.
-fn suspend_irqs(args: &EngineArgs, local: &Local) -> Result<Option<IrqSuspend>, Failure> {
-    if !args.irq_suspend {
-        return Ok(None);
-    }
-    let held = IrqSuspend::hold(local.ifindex, &local.ifname).map_err(|error| match error {
-        IrqSuspendError::Net(NetError::Unsupported { .. }) | IrqSuspendError::NoNapi { .. } => {
-            Failure::Unsupported(chain(&error))
-        }
-        error => Failure::from_chain(&error),
-    })?;
-    console::say(&format!(
-        "interrupts of {} may be suspended until the end of this run",
-        local.ifname
-    ));
-    Ok(Some(held))
-}
-
-/// Defers interrupts of the run's interface while AF_XDP sockets poll it, until the guard drops, and says so. Before
-/// Linux 6.13 they stay as they are, which is said as well.
-fn defer_irqs(args: &EngineArgs, local: &Local) -> Option<IrqSuspend> {
-    if !args.busy_poll || args.engine != EngineKind::Xdp {
-        return None;
-    }
-    let ifname = &local.ifname;
-    match IrqSuspend::defer(local.ifindex, ifname) {
-        Ok(held) => {
-            console::say(&format!("interrupts of {ifname} are deferred until the end of this run"));
-            Some(held)
-        }
-        // A veth: there is nothing to poll either, which the report says.
-        Err(IrqSuspendError::NoNapi { .. }) => None,
-        Err(error) => {
-            let why = chain(&error);
-            console::say(&format!(
-                "interrupts of {ifname} are not deferred for --busy-poll: {why}"
-            ));
-            None
-        }
-    }
-}
-
-/// Adds `irq-suspend` to the switches without effect if it had none.
-fn check_suspension(m: &mut Measurement, held: Option<&IrqSuspend>) {
-    let missed = held.and_then(|held| not_suspended(m, held));
-    m.not_effective.extend(missed);
 }
 
 fn hold_stamps(spec: &EngineSpec, local: &Local) -> Result<Option<HardwareStamps>, Failure> {
@@ -281,8 +232,7 @@ fn near(
     let (local, remote) = endpoint::towards(to, port, &choice)?;
     let local = in_vlan(local, &spec)?;
     let _stamping = hold_stamps(&spec, &local)?;
-    let suspension = suspend_irqs(&args.engine, &local)?;
-    let _deferral = defer_irqs(&args.engine, &local);
+    let irqs = HeldIrqs::of(&args.engine, &local)?;
     task.role = role;
     task.engine = spec;
     task.count = args.count;
@@ -303,7 +253,7 @@ fn near(
     let far_report = far.as_mut().map(Far::stop).transpose()?.map(|report| report.role);
     let told = far_report.is_some();
     let mut measurement = measurement_of(role, near_report, far_report);
-    check_suspension(&mut measurement, suspension.as_ref());
+    irqs.check(&mut measurement);
     let headers = Headers { ipv6: args.to.is_ipv6(), is_tagged: args.engine.vlan.is_some() };
     summary(context, role, &measurement, (args.size, headers), told)?;
     unanswered(&measurement, role, told, args.to, args.port)
@@ -368,8 +318,7 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
     };
     let local = in_vlan(endpoint::listening(&choice, ipv6)?, &spec)?;
     let _stamping = hold_stamps(&spec, &local)?;
-    let suspension = suspend_irqs(&args.engine, &local)?;
-    let _deferral = defer_irqs(&args.engine, &local);
+    let irqs = HeldIrqs::of(&args.engine, &local)?;
     let task = Task {
         role,
         engine: spec,
@@ -421,7 +370,7 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
     let report = ran.map_err(Failure::failed)?;
     let mut measurement =
         measurement_of(role, RoleReport { sent_count: 0, ..report.clone() }, None);
-    check_suspension(&mut measurement, suspension.as_ref());
+    irqs.check(&mut measurement);
     if role == Role::Echo {
         measurement.counters.insert("near_returned_count".into(), report.sent_count);
     }

@@ -1,0 +1,67 @@
+//! Interrupts of a run's interface.
+
+use host::irq_suspend::{IrqSuspend, IrqSuspendError};
+use host::net::NetError;
+use host::text::chain;
+use io::{EngineKind, Local};
+use model::Measurement;
+use probe::not_suspended;
+
+use super::args::EngineArgs;
+use crate::console;
+use crate::exit::Failure;
+
+/// Interrupts that are suspended or deferred until it is dropped.
+pub(super) struct HeldIrqs {
+    suspension: Option<IrqSuspend>,
+    _deferral: Option<IrqSuspend>,
+}
+
+impl HeldIrqs {
+    /// Does what the options of a run ask for, and says so.
+    pub(super) fn of(args: &EngineArgs, local: &Local) -> Result<Self, Failure> {
+        let suspension = args.irq_suspend.then(|| suspend(local)).transpose()?;
+        let polls = args.busy_poll && args.engine == EngineKind::Xdp;
+        Ok(HeldIrqs { suspension, _deferral: polls.then(|| defer(local)).flatten() })
+    }
+
+    /// Adds `irq-suspend` to the switches without effect if it had none.
+    pub(super) fn check(&self, m: &mut Measurement) {
+        let missed = self.suspension.as_ref().and_then(|held| not_suspended(m, held));
+        m.not_effective.extend(missed);
+    }
+}
+
+fn suspend(local: &Local) -> Result<IrqSuspend, Failure> {
+    let held = IrqSuspend::hold(local.ifindex, &local.ifname).map_err(|error| match error {
+        IrqSuspendError::Net(NetError::Unsupported { .. }) | IrqSuspendError::NoNapi { .. } => {
+            Failure::Unsupported(chain(&error))
+        }
+        error => Failure::from_chain(&error),
+    })?;
+    console::say(&format!(
+        "interrupts of {} may be suspended until the end of this run",
+        local.ifname
+    ));
+    Ok(held)
+}
+
+/// Defers interrupts while AF_XDP sockets poll the interface. Before Linux 6.13 they stay as they are, which is said.
+fn defer(local: &Local) -> Option<IrqSuspend> {
+    let ifname = &local.ifname;
+    match IrqSuspend::defer(local.ifindex, ifname) {
+        Ok(held) => {
+            console::say(&format!("interrupts of {ifname} are deferred until the end of this run"));
+            Some(held)
+        }
+        // A veth: there is nothing to poll either, which the report says.
+        Err(IrqSuspendError::NoNapi { .. }) => None,
+        Err(error) => {
+            let why = chain(&error);
+            console::say(&format!(
+                "interrupts of {ifname} are not deferred for --busy-poll: {why}"
+            ));
+            None
+        }
+    }
+}
