@@ -198,7 +198,8 @@ pub(super) fn trial(
     let (mut m, near_ns) = if name == xdp_tools::GENERATOR {
         generated(&attached, load, places).map_err(at_verb)?
     } else {
-        stormed(&attached, load, places).map_err(|cause| PathError::at("near", cause))?
+        // No process of its own.
+        (stormed(&attached, load, places).map_err(|cause| PathError::at("near", cause))?, 0)
     };
     let (handled, _) = attached.settled().map_err(at_verb)?;
     let far_ns = attached.program.cpu_ns().saturating_sub(before_ns);
@@ -211,12 +212,8 @@ pub(super) fn trial(
     Ok(m)
 }
 
-/// Frames of the lab's own generator. Returns the measurement, and no CPU time of a child.
-fn stormed(
-    attached: &Attached<'_>,
-    load: &Load,
-    places: &Placement,
-) -> Result<(Measurement, u64), Cause> {
+/// Frames of the lab's own generator.
+fn stormed(attached: &Attached<'_>, load: &Load, places: &Placement) -> Result<Measurement, Cause> {
     let pair = attached.pair;
     let (near, sending) = thread::scope(|scope| {
         let running = start(scope, "near", || {
@@ -237,7 +234,7 @@ fn stormed(
         m.costs.insert("near".into(), near.cost);
     }
     m.counters.insert("forward_sent_count".into(), near.sent_count);
-    Ok((m, 0))
+    Ok(m)
 }
 
 /// Frames of `xdp-trafficgen`. Returns the measurement, and the program's CPU time in nanoseconds, which

@@ -169,16 +169,13 @@ fn text(mac: Mac) -> String {
 
 /// Support for one of these peers, whose program is tried once in a lab.
 pub(super) fn support(peer: &str) -> Support {
-    static TRIED: [OnceLock<Support>; 2] = [OnceLock::new(), OnceLock::new()];
-    let is_generator = peer == GENERATOR;
-    let [bench, generator] = &TRIED;
-    let tried = if is_generator { generator } else { bench };
-    tried
-        .get_or_init(|| match is_generator {
-            true => support_of(GENERATOR, try_generator),
-            false => support_of(BENCH, try_bench),
-        })
-        .clone()
+    static OF_BENCH: OnceLock<Support> = OnceLock::new();
+    static OF_GENERATOR: OnceLock<Support> = OnceLock::new();
+    match peer == GENERATOR {
+        true => OF_GENERATOR.get_or_init(|| support_of(GENERATOR, try_generator)),
+        false => OF_BENCH.get_or_init(|| support_of(BENCH, try_bench)),
+    }
+    .clone()
 }
 
 fn support_of(program: &str, try_it: impl FnOnce() -> Result<(), Cause>) -> Support {
