@@ -72,7 +72,7 @@ pub fn set_rss_table(ifindex: u32, table: &[u32]) -> io::Result<()> {
 ///
 /// Errors: EOPNOTSUPP if the driver does not say; ENODEV without the interface.
 pub fn hash_fields(ifindex: u32, kind: FlowKind) -> io::Result<u64> {
-    let mut request = rxnfc(GRXFH, kind, 0);
+    let mut request = of_hash(GRXFH, kind, 0);
     call(ifindex, &mut request)?;
     Ok(u64::from(request[low()]) | u64::from(request[5 - low()]) << 32)
 }
@@ -82,7 +82,7 @@ pub fn hash_fields(ifindex: u32, kind: FlowKind) -> io::Result<u64> {
 /// Errors: EINVAL or EOPNOTSUPP for fields that the driver cannot hash; EPERM without CAP_NET_ADMIN;
 /// ENODEV.
 pub fn set_hash_fields(ifindex: u32, kind: FlowKind, fields: u64) -> io::Result<()> {
-    call(ifindex, &mut rxnfc(SRXFH, kind, fields))
+    call(ifindex, &mut of_hash(SRXFH, kind, fields))
 }
 
 /// Index of the lower word of `data`, which has words 2 and 3.
@@ -90,9 +90,16 @@ const fn low() -> usize {
     if cfg!(target_endian = "little") { 2 } else { 3 }
 }
 
-fn rxnfc(command: u32, kind: FlowKind, fields: u64) -> [u32; RXNFC_WORDS] {
+/// A request whose other fields are zero.
+fn rxnfc(command: u32) -> [u32; RXNFC_WORDS] {
     let mut request = [0; RXNFC_WORDS];
-    request[..2].copy_from_slice(&[command, kind as u32]);
+    request[0] = command;
+    request
+}
+
+fn of_hash(command: u32, kind: FlowKind, fields: u64) -> [u32; RXNFC_WORDS] {
+    let mut request = rxnfc(command);
+    request[1] = kind as u32;
     request[low()] = fields as u32;
     request[5 - low()] = (fields >> 32) as u32;
     request
@@ -129,7 +136,7 @@ mod tests {
 
     #[test]
     fn fields_are_in_the_words_of_data() {
-        let request = rxnfc(SRXFH, FlowKind::Tcp6, 0x1_0000_00f0);
+        let request = of_hash(SRXFH, FlowKind::Tcp6, 0x1_0000_00f0);
         let bytes: Vec<u8> = request.iter().flat_map(|word| word.to_ne_bytes()).collect();
         assert_eq!(bytes[4..8], 5_u32.to_ne_bytes());
         assert_eq!(bytes[8..16], 0x1_0000_00f0_u64.to_ne_bytes());

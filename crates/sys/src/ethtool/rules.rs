@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{RXNFC_WORDS, call};
+use super::{RXNFC_WORDS, call, rxnfc};
 
 const GRXCLSRLCNT: u32 = 0x2e;
 const GRXCLSRULE: u32 = 0x2f;
@@ -42,8 +42,7 @@ pub struct FlowRule {
 
 impl FlowRule {
     fn request(&self, command: u32) -> [u32; RXNFC_WORDS] {
-        let mut request = [0; RXNFC_WORDS];
-        request[0] = command;
+        let mut request = rxnfc(command);
         request[FLOW_TYPE] = self.flow_type;
         put(&mut request[FIELDS..], &self.fields);
         put(&mut request[MASK..], &self.mask);
@@ -82,8 +81,7 @@ fn bytes<const N: usize>(words: &[u32]) -> [u8; N] {
 ///
 /// Errors: EOPNOTSUPP if the driver has none; EMSGSIZE if one was added meanwhile; ENODEV.
 pub fn flow_rules(ifindex: u32) -> io::Result<Vec<FlowRule>> {
-    let mut request = [0; RXNFC_WORDS];
-    request[0] = GRXCLSRLCNT;
+    let mut request = rxnfc(GRXCLSRLCNT);
     call(ifindex, &mut request)?;
     let count = request[RULE_COUNT];
     if count > RULES_MAX {
@@ -108,8 +106,7 @@ fn locations(ifindex: u32, count: u32) -> io::Result<Vec<u32>> {
 }
 
 fn flow_rule(ifindex: u32, location: u32) -> io::Result<FlowRule> {
-    let mut request = [0; RXNFC_WORDS];
-    request[0] = GRXCLSRULE;
+    let mut request = rxnfc(GRXCLSRULE);
     request[LOCATION] = location;
     call(ifindex, &mut request)?;
     Ok(FlowRule { location, ..FlowRule::from_answer(&request) })
@@ -126,8 +123,7 @@ pub fn insert_flow_rule(ifindex: u32, rule: &FlowRule) -> io::Result<()> {
 /// Removes the rule at a location. Errors: as of [`insert_flow_rule`]; most drivers say ENOENT or EINVAL
 /// if there is none.
 pub fn delete_flow_rule(ifindex: u32, location: u32) -> io::Result<()> {
-    let mut request = [0; RXNFC_WORDS];
-    request[0] = SRXCLSRLDEL;
+    let mut request = rxnfc(SRXCLSRLDEL);
     request[LOCATION] = location;
     call(ifindex, &mut request)
 }
