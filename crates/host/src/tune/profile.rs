@@ -1,5 +1,7 @@
 //! Plans for a purpose, made from the current settings.
 
+use std::collections::BTreeMap;
+
 use super::error::KnobError;
 use super::knob::Knob;
 use super::plan::{LeftOut, Plan, PlanError, SCHEMA, Step, machine_id};
@@ -241,25 +243,27 @@ impl Planner<'_> {
 
     /// Plans interrupts on CPUs of their own: where the driver hints at CPUs, there.
     fn place_irqs(&mut self, irqs: &[u32], cpus: &[usize]) {
-        let system = self.system;
-        let hinted = |irq: u32| -> Vec<usize> {
-            let hint = system.irq_hint(irq).into_iter();
-            hint.filter(|cpu| cpus.contains(cpu)).collect()
-        };
-        let is_hinted = |irq: &u32| !hinted(*irq).is_empty();
-        if irqs.iter().any(is_hinted) {
+        let mut hints: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for irq in irqs {
+            let mut hint = self.system.irq_hint(*irq);
+            hint.retain(|cpu| cpus.contains(cpu));
+            if !hint.is_empty() {
+                hints.insert(*irq, hint);
+            }
+        }
+        if !hints.is_empty() {
             self.wish("irq-affinity", "the driver's affinity hint", |target, _| match target {
-                Target::Irq(irq) if is_hinted(irq) => Some(cpus_to_mask(&hinted(*irq))),
+                Target::Irq(irq) => hints.get(irq).map(|hint| cpus_to_mask(hint)),
                 _ => None,
             });
         }
-        if irqs.iter().all(is_hinted) {
+        if hints.len() == irqs.len() {
             return;
         }
         self.wish("irq-affinity", "interrupts of the queues on different CPUs", |target, _| {
             let Target::Irq(irq) = target else { return None };
             let place = irqs.iter().position(|listed| listed == irq)?;
-            (!is_hinted(irq)).then(|| cpus_to_mask(&[cpus[place % cpus.len()]]))
+            (!hints.contains_key(irq)).then(|| cpus_to_mask(&[cpus[place % cpus.len()]]))
         });
     }
 
