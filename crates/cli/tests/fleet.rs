@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
-use common::star::{Star, named, seeds};
+use common::star::{Star, right_meshes, seeds};
 use common::{Data, LONG, Running, all_text, enter, fail, get, json, run, succeed, until};
 use serde_json::Value;
 
@@ -47,7 +47,6 @@ fn mesh_names_the_host_whose_receiver_holds_packets_back_and_no_other() {
 #[test]
 #[ignore = "takes ten minutes; .ci/nightly runs it"]
 fn mesh_of_eight_names_the_slow_host_and_the_lossy_link_in_each_seed_and_nothing_without_them() {
-    let seeds = seeds();
     let mut right = [0, 0];
     for is_faulty in [true, false] {
         let (mut star, data) = (Star::new(8, is_faulty.then_some(3)), Data::new());
@@ -57,17 +56,12 @@ fn mesh_of_eight_names_the_slow_host_and_the_lossy_link_in_each_seed_and_nothing
             expected.insert(format!("{},", star.names[3]));
             expected.insert(format!("{},{}", star.names[1], star.names[6]));
         }
-        for seed in 0..seeds {
-            let (on, seed_text) = (star.on(), seed.to_string());
-            let args = ["fleet", "mesh", "--on", &on, "-c", "100", "--seed", &seed_text, "--json"];
-            let output = Running::start(wirepath(&data, &args)).finish(LONG * 20).expect("an end");
-            let document: Value = serde_json::from_slice(&output.stdout).expect("a document");
-            let found = named(&document);
-            right[usize::from(is_faulty)] += u64::from(found == expected);
-            testkit::note(&format!("seed {seed}, faults {is_faulty}: named {found:?}"));
-        }
+        let on = star.on();
+        right[usize::from(is_faulty)] = right_meshes(&expected, |seed| {
+            wirepath(&data, &["fleet", "mesh", "--on", &on, "-c", "100", "--seed", seed, "--json"])
+        });
     }
-    assert_eq!(right, [seeds; 2], "clean, with both faults");
+    assert_eq!(right, [seeds(); 2], "clean, with both faults");
 }
 
 #[test]

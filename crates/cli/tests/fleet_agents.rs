@@ -9,7 +9,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::thread;
 
-use common::star::{Star, named, seeds};
+use common::star::{Star, right_meshes, seeds};
 use common::{
     Data, LONG, PLAN_WITHOUT_EFFECT, Running, all_text, enter, fail, get, is_installed, json, run,
     succeed, until,
@@ -394,7 +394,6 @@ fn mesh_goes_over_agents_and_one_that_is_silent_is_a_failure_of_its_pairs() {
 #[test]
 #[ignore = "takes half an hour; .ci/fleet runs it"]
 fn mesh_of_eight_agents_names_the_slow_host_and_the_lossy_link_and_nothing_without_them() {
-    let seeds = seeds();
     let mut right = [0, 0];
     for is_faulty in [true, false] {
         let mut expected = BTreeSet::new();
@@ -408,18 +407,12 @@ fn mesh_of_eight_agents_names_the_slow_host_and_the_lossy_link_and_nothing_witho
         };
         let Some(fleet) = Tuned::start_in(star, 8) else { return };
         let _agents: Vec<Running> = (0..8).map(|at| fleet.agent_of(at, &[])).collect();
-        for seed in 0..seeds {
-            let seed_text = seed.to_string();
+        right[usize::from(is_faulty)] = right_meshes(&expected, |seed| {
             let mesh = ["fleet", "mesh", "--fleet", &fleet.folder, "-c", "100", "--json", "--seed"];
-            let mesh = wirepath(&fleet.data, &[&mesh[..], &[&seed_text]].concat());
-            let output = Running::start(mesh).finish(LONG * 20).expect("an end");
-            let document: Value = serde_json::from_slice(&output.stdout).expect("a document");
-            let found = named(&document);
-            right[usize::from(is_faulty)] += u64::from(found == expected);
-            testkit::note(&format!("seed {seed}, faults {is_faulty}: named {found:?}"));
-        }
+            wirepath(&fleet.data, &[&mesh[..], &[seed]].concat())
+        });
     }
-    assert_eq!(right, [seeds; 2], "clean, with both faults");
+    assert_eq!(right, [seeds(); 2], "clean, with both faults");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Hosts of a fleet: namespaces around a bridge.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
@@ -11,7 +12,7 @@ use sys::bpf::{Fault, FaultFilter, FaultSpec};
 use sys::netns::Netns;
 use sys::tap::Tap;
 
-use super::{ip, succeed};
+use super::{LONG, Running, ip, succeed};
 
 /// Time for which the wire of the slowed host holds each frame back.
 const HOLD: Duration = Duration::from_millis(10);
@@ -23,13 +24,27 @@ pub(crate) fn seeds() -> u64 {
 }
 
 /// Names in a document of a mesh, a link as `one,other`.
-pub(crate) fn named(document: &Value) -> BTreeSet<String> {
+fn named(document: &Value) -> BTreeSet<String> {
     let text = |of: &Value| of.as_str().unwrap_or_default().replace("netns:", "");
     let suspects = document["suspects"].as_array().expect("a list").iter();
     suspects
         .filter(|of| of["named"] == true)
         .map(|of| format!("{},{}", text(&of["host"]), text(&of["other"])))
         .collect()
+}
+
+/// Runs a mesh for each seed. Returns how many name exactly what is expected.
+///
+/// - `mesh`: command of a mesh with a seed, which prints its document.
+pub(crate) fn right_meshes(expected: &BTreeSet<String>, mesh: impl Fn(&str) -> Command) -> u64 {
+    let is_right = |seed: &u64| {
+        let output = Running::start(mesh(&seed.to_string())).finish(LONG * 20).expect("an end");
+        let document: Value = serde_json::from_slice(&output.stdout).expect("a document");
+        let found = named(&document);
+        testkit::note(&format!("seed {seed}: named {found:?}, expected {expected:?}"));
+        found == *expected
+    };
+    (0..seeds()).filter(is_right).count() as u64
 }
 
 /// Namespaces around a bridge, each with one interface; gone when dropped.
