@@ -81,15 +81,16 @@ struct stage {
  * they are read in order of arrival, so one at a time is timed by its number.
  */
 struct waiting {
+	/* Written by both sides, but only with a timed one. */
 	__u32 window;
 	__u32 is_stream;
-	__u32 announced;
 	__u32 unseen; /* arrived before tracing */
 	__u32 timed; /* its number, from 1; 0: none */
-	__u32 pad;
 	__u64 at_ns;
-	__u64 pads[4];
-	/* Another CPU's cache line: the reader's. */
+	__u64 pads[5];
+	/* Cache lines of the CPU that receives, and of the one that reads. */
+	__u32 announced;
+	__u32 pads_announced[15];
 	__u32 read;
 	__u32 pad_read;
 };
@@ -98,11 +99,14 @@ struct here {
 	__u64 skb; /* received last on this CPU */
 	__u64 ready_ns;
 	__u64 evicted;
-	__u64 turn;
+	__u32 random;
+	__u32 pad;
 	/* Datagrams, put into sockets and read. */
 	__u64 put;
 	__u64 taken;
 	__u64 slices_lost; /* found the ring full */
+	/* Packets of one service that reached its socket, by the point where a driver gave them. */
+	__u64 arrived[POINTS];
 };
 
 /* The time of one packet in one stage. Stages of a packet follow each other without a gap. */
@@ -252,14 +256,20 @@ static __always_inline __u32 bucket_of(__u64 ns)
 	return (power - 2) * 8 + ((value >> (power - 3)) & 7);
 }
 
+static __always_inline struct here *here_of_cpu(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&heres, &zero);
+}
+
 static __always_inline void report(__u32 stage, __u64 begin_ns, __u64 end_ns)
 {
 	struct slice *slice = bpf_ringbuf_reserve(&slices, sizeof(*slice), 0);
 	struct here *here;
-	__u32 zero = 0;
 
 	if (!slice) {
-		here = bpf_map_lookup_elem(&heres, &zero);
+		here = here_of_cpu();
 		if (here)
 			__sync_fetch_and_add(&here->slices_lost, 1);
 		return;
@@ -272,21 +282,11 @@ static __always_inline void report(__u32 stage, __u64 begin_ns, __u64 end_ns)
 	bpf_ringbuf_submit(slice, BPF_RB_NO_WAKEUP);
 }
 
-/* Counts; and adds the time from `from_ns`, unless that is 0, to `now`, or else until now. */
-static __always_inline __u64 add_until(__u32 from, __u32 to, __u64 from_ns, __u64 now)
+/* Adds a time to a stage. */
+static __always_inline void add_time(struct stage *stage, __u32 at, __u64 from_ns, __u64 now)
 {
-	__u32 at = from * POINTS + to;
-	struct stage *stage = bpf_map_lookup_elem(&stages, &at);
-	__u64 ns;
+	__u64 ns = now - from_ns;
 
-	if (!stage)
-		return 0;
-	stage->count++;
-	if (!from_ns)
-		return 0;
-	if (!now)
-		now = bpf_ktime_get_ns();
-	ns = now - from_ns;
 	stage->timed++;
 	stage->sum_ns += ns;
 	if (ns > stage->max_ns)
@@ -294,13 +294,43 @@ static __always_inline __u64 add_until(__u32 from, __u32 to, __u64 from_ns, __u6
 	stage->buckets[bucket_of(ns) & (BUCKETS - 1)]++;
 	if (config.slices)
 		report(at, from_ns, now);
+}
+
+/*
+ * Counts a packet, and adds the time since `from_ns` unless that is 0. Returns the time, or 0
+ * if there was none to add.
+ */
+static __always_inline __u64 add(__u32 from, __u32 to, __u64 from_ns)
+{
+	__u32 at = from * POINTS + to;
+	struct stage *stage = bpf_map_lookup_elem(&stages, &at);
+	__u64 now;
+
+	if (!stage)
+		return 0;
+	stage->count++;
+	if (!from_ns)
+		return 0;
+	now = bpf_ktime_get_ns();
+	add_time(stage, at, from_ns, now);
 	return now;
 }
 
-/* Returns the time, or 0 if there was none to add. */
-static __always_inline __u64 add(__u32 from, __u32 to, __u64 from_ns)
+/* Adds the time of a packet that is counted in `arrived`. */
+static __always_inline void add_counted(__u32 from, __u32 to, __u64 from_ns, __u64 now)
 {
-	return add_until(from, to, from_ns, 0);
+	__u32 at = from * POINTS + to;
+	struct stage *stage = bpf_map_lookup_elem(&stages, &at);
+
+	if (stage)
+		add_time(stage, at, from_ns, now);
+}
+
+/* True for one packet in `timed_one_in`. By chance: a count would follow a load that repeats. */
+static __always_inline int is_timed(struct here *here)
+{
+	here->random = here->random * 1664525 + 1013904223;
+	return (__u64)here->random * config.timed_one_in >> 32 == 0;
 }
 
 static __always_inline struct slot *slot_of(void *skb)
@@ -340,11 +370,10 @@ static __always_inline int starts(__u32 point)
 }
 
 /*
- * As `pass`, until the socket is known. A buffer begins anew where a driver gives it to
- * the stack: the end of the one that had its address may not have been seen. It is
- * forgotten where it is freed, sent or forwarded.
+ * A driver gives a buffer to the stack, and its socket is not known yet: it begins anew, as the
+ * end of the one that had its address may not have been seen. Returns 1 if it is traced.
  */
-static __always_inline int pass_unknown(struct sk_buff *skb, __u32 point)
+static __always_inline int enter(struct sk_buff *skb, __u32 point, struct here *here)
 {
 	struct slot *slot = slot_of(skb);
 	int is_known, is_entered;
@@ -353,25 +382,30 @@ static __always_inline int pass_unknown(struct sk_buff *skb, __u32 point)
 	if (!slot)
 		return 0;
 	is_known = slot->skb == (__u64)skb && slot->window == window;
-	if (point != IN_BACKLOG && point != IN_GRO && point != RECEIVED) {
-		if (is_known)
-			slot->skb = 0;
-		return is_known && slot->point == RECEIVED;
-	}
 	ifindex = skb->dev ? skb->dev->ifindex : 0;
 	/* By another interface on top. */
-	if (is_known && point == RECEIVED && slot->point == RECEIVED && slot->ifindex != ifindex)
+	if (is_known && point == RECEIVED && slot->point == RECEIVED &&
+	    here->skb == (__u64)skb && slot->ifindex != ifindex)
 		return 1;
-	is_entered = is_known && point == RECEIVED && slot->point != RECEIVED;
-	if (!is_entered && !is_wanted(skb)) {
+	is_entered = is_known && point == RECEIVED && slot->point != RECEIVED &&
+		     slot->ifindex == ifindex;
+	if (is_entered) {
+		slot->entry = slot->point;
+		slot->entry_ns = slot->at_ns;
+		if (slot->at_ns)
+			slot->at_ns = bpf_ktime_get_ns();
+		slot->point = point;
+		return 1;
+	}
+	if (!is_wanted(skb)) {
 		if (is_known)
 			slot->skb = 0;
 		return 0;
 	}
-	slot->entry = is_entered ? slot->point : NOWHERE;
-	slot->entry_ns = slot->at_ns;
+	slot->entry = NOWHERE;
+	slot->entry_ns = 0;
 	slot->skb = (__u64)skb;
-	slot->at_ns = bpf_ktime_get_ns();
+	slot->at_ns = is_timed(here) ? bpf_ktime_get_ns() : 0;
 	slot->point = point;
 	slot->window = window;
 	slot->ifindex = ifindex;
@@ -381,13 +415,15 @@ static __always_inline int pass_unknown(struct sk_buff *skb, __u32 point)
 /* Returns 1 if the buffer is traced. */
 static __always_inline int pass(struct sk_buff *skb, __u32 point)
 {
-	struct slot *slot = slot_of(skb);
-	struct here *here;
-	__u32 zero = 0;
+	struct here *here = here_of_cpu();
+	struct slot *slot;
 	__u64 now = 0;
 
+	if (!here)
+		return 0;
 	if (config.service)
-		return pass_unknown(skb, point);
+		return enter(skb, point, here);
+	slot = slot_of(skb);
 	if (!slot)
 		return 0;
 	if (slot->skb == (__u64)skb && slot->window == window && follows(slot->point, point)) {
@@ -395,16 +431,11 @@ static __always_inline int pass(struct sk_buff *skb, __u32 point)
 	} else {
 		if (!starts(point) || !is_wanted(skb))
 			return 0;
-		here = bpf_map_lookup_elem(&heres, &zero);
-		if (!here)
-			return 0;
 		if (slot->skb && slot->skb != (__u64)skb && slot->window == window)
 			here->evicted++;
 		add(NOWHERE, point, 0);
-		if (++here->turn >= config.timed_one_in) {
-			here->turn = 0;
+		if (is_timed(here))
 			now = bpf_ktime_get_ns();
-		}
 	}
 	slot->skb = point == CONSUMED || point == DROPPED ? 0 : (__u64)skb;
 	slot->at_ns = now;
@@ -413,6 +444,7 @@ static __always_inline int pass(struct sk_buff *skb, __u32 point)
 	return 1;
 }
 
+/* Sending: not of one service, which is followed from the driver on. */
 SEC("tp_btf/net_dev_queue")
 int BPF_PROG(queued, struct sk_buff *skb)
 {
@@ -444,14 +476,11 @@ int BPF_PROG(in_gro, struct sk_buff *skb)
 SEC("tp_btf/netif_receive_skb")
 int BPF_PROG(received, struct sk_buff *skb)
 {
-	struct here *here;
-	__u32 zero = 0;
+	int is_traced = pass(skb, RECEIVED);
+	struct here *here = here_of_cpu();
 
-	if (!pass(skb, RECEIVED))
-		return 0;
-	here = bpf_map_lookup_elem(&heres, &zero);
 	if (here) {
-		here->skb = (__u64)skb;
+		here->skb = is_traced ? (__u64)skb : 0;
 		here->ready_ns = 0;
 	}
 	return 0;
@@ -461,6 +490,7 @@ int BPF_PROG(received, struct sk_buff *skb)
 
 static __always_inline void begin(struct waiting *waiting, struct sock *sk)
 {
+	__u32 port = (__u32)sk->sk_protocol << 16 | sk->__sk_common.skc_num, one = 1;
 	__u32 before;
 
 	before = sk->sk_protocol == PROTOCOL_UDP ? datagrams_queued(sk) : sk->sk_receive_queue.qlen;
@@ -471,6 +501,8 @@ static __always_inline void begin(struct waiting *waiting, struct sock *sk)
 	waiting->read = 0;
 	waiting->timed = 0;
 	waiting->window = window;
+	if (config.service)
+		bpf_map_update_elem(&ports, &port, &one, BPF_ANY);
 }
 
 #define AF_INET 2
@@ -521,33 +553,28 @@ static __always_inline __u16 destination_of(struct sk_buff *skb)
 /* Counts a packet of the service. Returns the time, or 0 if it is not timed. */
 static __always_inline __u64 arrived(struct sock *sk, struct here *here)
 {
-	__u32 key = (__u32)sk->sk_protocol << 16 | sk->__sk_common.skc_num, one = 1;
 	struct slot *slot = current_slot(here);
-	__u64 now = 0, entry_ns = 0, at_ns = 0;
+	__u64 now = 0;
 	__u32 entry;
 
-	if (!bpf_map_lookup_elem(&ports, &key))
-		bpf_map_update_elem(&ports, &key, &one, BPF_ANY);
 	/*
-	 * A part of a larger buffer, or one that came from the backlog of its socket: the
-	 * current one is not it.
+	 * A part of a larger buffer, or one that came from the backlog of its socket, which UDP
+	 * does not have: the current one is not it.
 	 */
-	if (!slot || destination_of((struct sk_buff *)here->skb) != sk->__sk_common.skc_num) {
+	if (!slot || (sk->sk_protocol != PROTOCOL_UDP &&
+		      destination_of((struct sk_buff *)here->skb) != sk->__sk_common.skc_num)) {
 		here->evicted++;
 		add(NOWHERE, READY, 0);
 		return 0;
 	}
-	if (++here->turn >= config.timed_one_in) {
-		here->turn = 0;
-		now = bpf_ktime_get_ns();
-		entry_ns = slot->entry_ns;
-		at_ns = slot->at_ns;
-	}
 	entry = slot->entry & (POINTS - 1);
-	add(NOWHERE, entry == NOWHERE ? RECEIVED : entry, 0);
-	if (entry != NOWHERE)
-		add_until(entry, RECEIVED, entry_ns, at_ns);
-	add_until(RECEIVED, READY, at_ns, now);
+	here->arrived[entry]++;
+	if (slot->at_ns) {
+		now = bpf_ktime_get_ns();
+		if (entry != NOWHERE)
+			add_counted(entry, RECEIVED, slot->entry_ns, slot->at_ns);
+		add_counted(RECEIVED, READY, slot->at_ns, now);
+	}
 	slot->skb = 0;
 	here->skb = 0;
 	return now;
@@ -559,15 +586,15 @@ int BPF_PROG(ready, struct sock *sk)
 	struct waiting *waiting;
 	struct here *here;
 	struct slot *slot;
-	__u32 zero = 0;
 	__u64 now;
 
-	here = bpf_map_lookup_elem(&heres, &zero);
+	here = here_of_cpu();
 	if (!here)
 		return 0;
+	waiting = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	if (config.service) {
 		/* The last packet of a handshake makes the listener ready, and is no data. */
-		if (!is_of_service(sk) || sk->__sk_common.skc_state == TCP_LISTEN)
+		if ((!waiting && !is_of_service(sk)) || sk->__sk_common.skc_state == TCP_LISTEN)
 			return 0;
 		now = arrived(sk, here);
 	} else {
@@ -580,9 +607,11 @@ int BPF_PROG(ready, struct sock *sk)
 		here->skb = 0;
 	}
 	here->ready_ns = now;
-	waiting = bpf_sk_storage_get(&sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-	if (!waiting)
-		return 0;
+	if (!waiting) {
+		waiting = bpf_sk_storage_get(&sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+		if (!waiting)
+			return 0;
+	}
 	if (waiting->window != window)
 		begin(waiting, sk);
 	waiting->announced++;
@@ -602,8 +631,8 @@ int BPF_PROG(read_length, struct sock *sk, int bytes, int flags)
 {
 	struct waiting *waiting;
 	struct here *here;
-	__u32 number, zero = 0;
 	__u64 at_ns = 0;
+	__u32 number;
 
 	if (bytes < 0 || flags & MSG_PEEK)
 		return 0;
@@ -624,16 +653,40 @@ int BPF_PROG(read_length, struct sock *sk, int bytes, int flags)
 		return 0;
 	}
 	add(READY, READ, at_ns);
-	here = bpf_map_lookup_elem(&heres, &zero);
+	here = here_of_cpu();
 	if (here && !waiting->is_stream)
 		here->taken++;
 	return 0;
 }
 
+/* A buffer is freed. Its slot is another CPU's, often, and the next one at its address begins anew. */
+static __always_inline void leave(struct sk_buff *skb)
+{
+	struct here *here = here_of_cpu();
+
+	if (here && here->skb == (__u64)skb)
+		here->skb = 0;
+}
+
+/* As above. True if it was received, and has not reached its socket. */
+static __always_inline int drop_received(struct sk_buff *skb)
+{
+	struct slot *slot = slot_of(skb);
+
+	leave(skb);
+	if (!slot || slot->skb != (__u64)skb || slot->window != window)
+		return 0;
+	slot->skb = 0;
+	return slot->point == RECEIVED;
+}
+
 SEC("tp_btf/consume_skb")
 int BPF_PROG(consumed, struct sk_buff *skb)
 {
-	pass(skb, CONSUMED);
+	if (config.service)
+		leave(skb);
+	else
+		pass(skb, CONSUMED);
 	return 0;
 }
 
@@ -671,7 +724,7 @@ int BPF_PROG(dropped, struct sk_buff *skb, void *location, __u32 reason)
 	__u64 one = 1, *count;
 
 	if (config.service) {
-		if (!pass(skb, DROPPED) || !is_to_service(skb))
+		if (!drop_received(skb) || !is_to_service(skb))
 			return 0;
 	} else if (!pass(skb, DROPPED) && !is_wanted(skb)) {
 		return 0;
@@ -687,11 +740,10 @@ int BPF_PROG(dropped, struct sk_buff *skb, void *location, __u32 reason)
 SEC("tp_btf/sched_waking")
 int BPF_PROG(waking, struct task_struct *task)
 {
-	struct here *here;
-	__u32 zero = 0, pid;
+	struct here *here = here_of_cpu();
 	__u64 ready_ns;
+	__u32 pid;
 
-	here = bpf_map_lookup_elem(&heres, &zero);
 	if (!here || !here->ready_ns)
 		return 0;
 	ready_ns = here->ready_ns;

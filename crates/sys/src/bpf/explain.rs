@@ -112,6 +112,12 @@ pub struct Stage {
     pub buckets: Vec<u64>,
 }
 
+impl Stage {
+    fn empty() -> Stage {
+        Stage { count: 0, timed_count: 0, sum_ns: 0, max_ns: 0, buckets: vec![0; BUCKETS] }
+    }
+}
+
 /// Key of wake-ups among the stages: no packet goes from one drop to another.
 pub const WAKE_UP: (Point, Point) = (Point::Dropped, Point::Dropped);
 /// Key of reads without arrival: no packet goes from one read to another.
@@ -139,6 +145,24 @@ pub struct Seen {
     pub samples: Vec<(Vec<u64>, u64)>,
 }
 
+impl Seen {
+    /// Adds packets of a service that came to their socket, to the stages that each of them passed.
+    ///
+    /// - `entry`: where a driver gave them to the stack; [`Point::Nowhere`] if that was not seen.
+    fn add_arrived(&mut self, entry: Point, count: u64) {
+        if count == 0 {
+            return;
+        }
+        let passed = match entry {
+            Point::Nowhere => vec![Point::Nowhere, Point::Received, Point::Ready],
+            entry => vec![Point::Nowhere, entry, Point::Received, Point::Ready],
+        };
+        for pair in passed.windows(2) {
+            self.stages.entry((pair[0], pair[1])).or_insert_with(Stage::empty).count += count;
+        }
+    }
+}
+
 /// The tracepoint of each program.
 const TRACEPOINTS: [(&str, &str); 11] = [
     ("queued", "net_dev_queue"),
@@ -153,6 +177,9 @@ const TRACEPOINTS: [(&str, &str); 11] = [
     ("waking", "sched_waking"),
     ("switched", "sched_switch"),
 ];
+
+/// Programs at what a machine sends: a service is followed from the driver that receives.
+const OF_SENDING: [&str; 2] = ["queued", "to_driver"];
 
 /// Tracepoints without which the packets of a service are not known.
 const OF_SERVICE: [&str; 3] = ["netif_receive_skb", "sk_data_ready", "sock_recv_length"];
@@ -211,7 +238,10 @@ impl Explain {
         for (to, scope) in config.scopes.iter_mut().zip(scopes) {
             *to = types::scope { netns: scope.netns, ifindex: scope.ifindex };
         }
-        let tracepoints = Tracepoints::of_this_kernel(&TRACEPOINTS);
+        let unused: &[&str] = if service.is_some() { &OF_SENDING } else { &[] };
+        let used: Vec<_> =
+            TRACEPOINTS.into_iter().filter(|(program, _)| !unused.contains(program)).collect();
+        let tracepoints = Tracepoints::of_this_kernel(&used);
         let absent = tracepoints.missing();
         if let Some(absent) = absent.iter().find(|one| OF_SERVICE.contains(&one.name))
             && service.is_some()
@@ -222,7 +252,7 @@ impl Explain {
         let loaded = Opened::open("explain", embedded!("explain"))?
             .needs(&[Capability::Bpf, Capability::Perfmon])
             .config(&config)?
-            .without(&tracepoints.absent_programs())
+            .without(&[unused, &tracepoints.absent_programs()].concat())
             .map_entries("slices", if slices { SLICES_BYTES } else { RING_BYTES_MIN })?
             .load()?;
         let slices = match slices {
@@ -342,6 +372,9 @@ impl Explain {
             }
         }
         let heres: Vec<types::here> = per_cpu(&self.loaded.map("heres")?, 0)?;
+        for (number, point) in points {
+            seen.add_arrived(*point, heres.iter().map(|here| here.arrived[number]).sum());
+        }
         seen.evicted_count = heres.iter().map(|here| here.evicted).sum();
         let put_count: u64 = heres.iter().map(|here| here.put).sum();
         let taken_count: u64 = heres.iter().map(|here| here.taken).sum();
@@ -430,8 +463,7 @@ fn lookup(map: &MapHandle, key: &[u8]) -> Result<Option<Vec<u8>>, BpfError> {
 
 /// Sums of a stage over the CPUs; `None` if no packet went through it.
 fn stage(map: &MapHandle, key: u32) -> Result<Option<Stage>, BpfError> {
-    let mut sum =
-        Stage { count: 0, timed_count: 0, sum_ns: 0, max_ns: 0, buckets: vec![0; BUCKETS] };
+    let mut sum = Stage::empty();
     for cpu in per_cpu::<types::stage>(map, key)? {
         sum.count += cpu.count;
         sum.timed_count += cpu.timed;
@@ -441,7 +473,7 @@ fn stage(map: &MapHandle, key: u32) -> Result<Option<Stage>, BpfError> {
             *sum += u64::from(count);
         }
     }
-    Ok((sum.count > 0).then_some(sum))
+    Ok((sum.count > 0 || sum.timed_count > 0).then_some(sum))
 }
 
 #[cfg(test)]
