@@ -12,6 +12,7 @@
 #include <bpf/bpf_tracing.h>
 
 #define COMM_BYTES 16
+#define NAME_BYTES 32
 
 /* Offsets come from BTF. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -31,6 +32,15 @@ struct timerqueue_node {
 
 struct hrtimer {
 	struct timerqueue_node node;
+};
+
+struct __call_single_node {
+	unsigned int u_flags;
+};
+
+struct __call_single_data {
+	struct __call_single_node node;
+	void *func;
 };
 #pragma clang attribute pop
 
@@ -55,11 +65,12 @@ enum kind {
 struct interval {
 	__u64 begin_ns; /* CLOCK_MONOTONIC */
 	__u64 end_ns;
-	__u64 due_ns; /* for which the timer was set; 0: unknown, or another kind */
+	/* For which the timer was set, or at which another CPU made the call; 0: unknown. */
+	__u64 due_ns;
 	__u64 lost_count; /* intervals that found the ring buffer full, so far */
 	__u32 kind;
 	__u32 number; /* of the interrupt or softirq, or the thread's id of the task */
-	char name[COMM_BYTES]; /* of the interrupt or the task */
+	char name[NAME_BYTES]; /* of the interrupt, the task, or the function that is called */
 };
 
 /* Unused: lets the type information of this file have the type. */
@@ -77,6 +88,9 @@ __u64 lost = 0;
 __u32 was_preempted = 0;
 __u32 taker = 0;
 char taker_name[COMM_BYTES] = {};
+/* The first call that waits for an interrupt of its CPU. */
+__u64 called_ns = 0;
+char called_name[NAME_BYTES] = {};
 
 struct begun {
 	__u64 at_ns[KINDS];
@@ -262,8 +276,61 @@ int BPF_PROG(local_timer_ends, int number)
 		return 0;                                                                         \
 	}
 
+/* As in the kernel: the type of a call is that of a task's wake-up, which has no function. */
+#define CALL_TYPES 0xf0
+#define CALL_WAKES 0x30
+
+/* A CPU wants a function to run on another one, by an interrupt unless one is on its way. */
+SEC("tp_btf/csd_queue_cpu")
+int BPF_PROG(called, unsigned int target, unsigned long site, void *function,
+	     struct __call_single_data *call)
+{
+	__u64 address;
+
+	if (!thread || target != cpu || called_ns)
+		return 0;
+	called_name[0] = 0;
+	if ((call->node.u_flags & CALL_TYPES) != CALL_WAKES) {
+		address = (__u64)call->func;
+		bpf_snprintf(called_name, sizeof(called_name), "%ps", &address, sizeof(address));
+	}
+	called_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/call_function_single_entry")
+int BPF_PROG(call_begins, int number)
+{
+	struct begun *here = begun_here();
+
+	if (!here)
+		return 0;
+	here->due_ns = called_ns;
+	called_ns = 0;
+	here->at_ns[FUNCTION_CALL] = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/call_function_single_exit")
+int BPF_PROG(call_ends, int number)
+{
+	__u64 begin_ns = end(FUNCTION_CALL);
+	struct begun *here = begun_here();
+	struct interval *interval;
+
+	if (!begin_ns || !here)
+		return 0;
+	interval = report(FUNCTION_CALL, begin_ns, number);
+	if (!interval)
+		return 0;
+	interval->due_ns = here->due_ns;
+	if (here->due_ns)
+		__builtin_memcpy(interval->name, called_name, sizeof(interval->name));
+	bpf_ringbuf_submit(interval, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
 VECTOR(call_function, FUNCTION_CALL)
-VECTOR(call_function_single, FUNCTION_CALL)
 VECTOR(reschedule, RESCHEDULE)
 VECTOR(irq_work, IRQ_WORK)
 
@@ -297,9 +364,9 @@ static __always_inline void arrives(struct task_struct *last)
 	if (!interval)
 		return;
 	if (was_preempted)
-		__builtin_memcpy(interval->name, taker_name, sizeof(interval->name));
+		__builtin_memcpy(interval->name, taker_name, sizeof(taker_name));
 	else
-		bpf_probe_read_kernel_str(interval->name, sizeof(interval->name), last->comm);
+		bpf_probe_read_kernel_str(interval->name, COMM_BYTES, last->comm);
 	bpf_ringbuf_submit(interval, BPF_RB_NO_WAKEUP);
 }
 

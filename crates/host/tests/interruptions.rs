@@ -18,7 +18,7 @@ use sys::bpf::interruptions::{Interruptions, Interval, Kind};
 fn is_mostly_named(kind: CauseKind) {
     /// Gaps after which a planted cause has had its chance.
     const ENOUGH: u64 = 20;
-    let plant = PLANTS.iter().find(|plant| plant.kind == kind).unwrap();
+    let plant = PLANTS.iter().find(|plant| plant.names[0].0 == kind).unwrap();
     let noise = match plant.watch(ENOUGH, Duration::from_millis(500)) {
         Ok(noise) => noise,
         Err(why) => return testkit::skip("kernel", format!("{}: {why}", plant.planted)),

@@ -105,10 +105,10 @@ pub(super) struct Around {
 /// Time before and after an interval that belongs to it: the tracepoints are inside of the handlers, and
 /// the way in and out, which a hypervisor prolongs, is not.
 const MARGIN_NS: u64 = 2_000;
-/// Longest way of the timer's interrupt to its handler, from the time for which it was set: on a virtual machine the
-/// hypervisor wakes up first, stops the thread, and enters the handler, which took 7 to 33 µs on a KVM guest. Of a longer
-/// way the rest is the hypervisor's own.
-const TIMER_WAY_NS_MAX: u64 = 30_000;
+/// Longest way of an interrupt of the timer or of another CPU to its handler, from the time at which it was due: on a
+/// virtual machine the hypervisor wakes up first, stops the thread, and enters the handler, which took 7 to 33 µs on a
+/// KVM guest. Of a longer way the rest is the hypervisor's own.
+const WAY_NS_MAX: u64 = 30_000;
 
 /// Outer intervals include inner ones, so the innermost kinds count first.
 const ORDER: [&[Kind]; 4] = [
@@ -156,7 +156,7 @@ fn longest<'a>(delay: &Delay, intervals: &[&'a Interval], kinds: &[Kind]) -> Opt
 
 /// Time at which an interval began to hold up the thread.
 fn stops_ns(one: &Interval) -> u64 {
-    let earliest_ns = one.begin_ns.saturating_sub(TIMER_WAY_NS_MAX);
+    let earliest_ns = one.begin_ns.saturating_sub(WAY_NS_MAX);
     one.due_ns.map_or(one.begin_ns, |due_ns| due_ns.clamp(earliest_ns, one.begin_ns))
 }
 
@@ -190,7 +190,8 @@ fn named(one: &Interval, around: Around) -> Cause {
         Kind::Interrupt if name.is_empty() => (CauseKind::Interrupt, one.number.to_string()),
         Kind::Interrupt => (CauseKind::Interrupt, name),
         Kind::LocalTimer => (CauseKind::Interrupt, "timer".into()),
-        Kind::FunctionCall => (CauseKind::Interrupt, "function call".into()),
+        Kind::FunctionCall if name.is_empty() => (CauseKind::Interrupt, "function call".into()),
+        Kind::FunctionCall => (CauseKind::Interrupt, name),
         Kind::Reschedule => (CauseKind::Interrupt, "reschedule".into()),
         Kind::IrqWork => (CauseKind::Interrupt, "irq work".into()),
         Kind::Softirq => (CauseKind::Softirq, softirq(one.number)),
@@ -219,7 +220,7 @@ mod tests {
     const DELAY: Delay = Delay { begin_ns: 1_000_000, end_ns: 2_000_000, is_behind: false };
 
     fn interval(kind: Kind, begin_ns: u64, end_ns: u64) -> Interval {
-        let mut name = [0; 16];
+        let mut name = [0; 32];
         name[..9].copy_from_slice(b"hog\0older");
         Interval { begin_ns, end_ns, due_ns: None, kind, number: 3, name, lost_count: 0 }
     }
@@ -298,6 +299,20 @@ mod tests {
         let late = Interval { due_ns: Some(begin_ns + 634), ..handled.clone() };
         assert_eq!(of(delay, &[handled], Around::default()), "unknown");
         assert_eq!(of(delay, &[late], Around::default()), "interrupt (timer)");
+    }
+
+    #[test]
+    fn a_call_of_another_cpu_counts_from_when_it_was_made_and_has_the_name_of_its_function() {
+        let delay = Delay { begin_ns: 100_000, end_ns: 125_000, is_behind: false };
+        let softirq = interval(Kind::Softirq, 116_000, 124_000);
+        let called = Interval {
+            due_ns: Some(99_000),
+            ..interval(Kind::FunctionCall, 114_000, 115_000)
+        };
+        let of = |call: Interval| of(delay, &[call, softirq.clone()], Around::default());
+        assert_eq!(of(called.clone()), "interrupt (hog)");
+        assert_eq!(of(Interval { name: [0; 32], ..called.clone() }), "interrupt (function call)");
+        assert_eq!(of(Interval { due_ns: None, ..called }), "softirq (NET_RX)");
     }
 
     #[test]

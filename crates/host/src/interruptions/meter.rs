@@ -8,9 +8,9 @@ use sys::{affinity, clock};
 
 use super::{Cause, CauseKind, Delay, Tallies, Trace, TraceError};
 
-/// Gaps kept for an explanation at one time; more are of unknown cause.
+/// Gaps kept for an explanation at one time.
 const GAPS_MAX: usize = 4096;
-/// Time after which the gaps are explained.
+/// Time after which the gaps are explained, if there are not too many before.
 const ROUND: Duration = Duration::from_millis(500);
 
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +69,7 @@ impl Meter {
         let time_ns = time.as_nanos() as u64;
         while noise.watched_ns < time_ns && !stop.load(Ordering::Relaxed) {
             let round_ns = (ROUND.as_nanos() as u64).min(time_ns - noise.watched_ns);
-            self.round(round_ns, &mut gaps, &mut noise, &mut work);
+            self.round(round_ns, &mut gaps, &mut noise.watched_ns, &mut work);
             for delay in gaps.drain(..) {
                 let cause = trace.map(|trace| trace.cause(&delay));
                 let cause = cause.unwrap_or(Cause::plain(CauseKind::Unknown));
@@ -84,23 +84,21 @@ impl Meter {
         &self,
         round_ns: u64,
         gaps: &mut Vec<Delay>,
-        noise: &mut Noise,
+        watched_ns: &mut u64,
         work: &mut impl FnMut(),
     ) {
         let over_ns = self.over.as_nanos() as u64;
         let begun_ns = clock::monotonic_ns();
         let mut last_ns = begun_ns;
-        while last_ns - begun_ns < round_ns {
+        while last_ns - begun_ns < round_ns && gaps.len() < GAPS_MAX {
             work();
             let now_ns = clock::monotonic_ns();
             let len_ns = now_ns - last_ns;
-            if len_ns >= over_ns && gaps.len() < GAPS_MAX {
+            if len_ns >= over_ns {
                 gaps.push(Delay { begin_ns: last_ns, end_ns: now_ns, is_behind: false });
-            } else if len_ns >= over_ns {
-                noise.gaps.add(Cause::plain(CauseKind::Unknown), len_ns);
             }
             last_ns = now_ns;
         }
-        noise.watched_ns = noise.watched_ns.saturating_add(last_ns - begun_ns);
+        *watched_ns = watched_ns.saturating_add(last_ns - begun_ns);
     }
 }

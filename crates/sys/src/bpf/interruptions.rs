@@ -26,7 +26,7 @@ pub const RING_BYTES: u32 = 1 << 20;
 
 /// Programs and their tracepoints. Kernels without some of them, which are x86's, have their
 /// interrupts in the first.
-const TRACEPOINTS: [(&str, &str); 17] = [
+const TRACEPOINTS: [(&str, &str); 18] = [
     ("interrupt_begins", "irq_handler_entry"),
     ("interrupt_ends", "irq_handler_exit"),
     ("softirq_begins", "softirq_entry"),
@@ -36,8 +36,9 @@ const TRACEPOINTS: [(&str, &str); 17] = [
     ("local_timer_ends", "local_timer_exit"),
     ("call_function_begins", "call_function_entry"),
     ("call_function_ends", "call_function_exit"),
-    ("call_function_single_begins", "call_function_single_entry"),
-    ("call_function_single_ends", "call_function_single_exit"),
+    ("called", "csd_queue_cpu"),
+    ("call_begins", "call_function_single_entry"),
+    ("call_ends", "call_function_single_exit"),
     ("reschedule_begins", "reschedule_entry"),
     ("reschedule_ends", "reschedule_exit"),
     ("irq_work_begins", "irq_work_entry"),
@@ -94,13 +95,14 @@ impl Kind {
 pub struct Interval {
     pub begin_ns: u64,
     pub end_ns: u64,
-    /// Time for which the timer was set, at most `begin_ns`; `None` if unknown, and of other kinds.
+    /// Time for which the timer was set, or at which another CPU made the call: at most `begin_ns`. `None` if
+    /// unknown, and of other kinds.
     pub due_ns: Option<u64>,
     pub kind: Kind,
     /// Of the interrupt or softirq, or the thread's id of the task.
     pub number: u32,
-    /// Of the interrupt or the task; may be empty.
-    pub name: [u8; 16],
+    /// Of the interrupt, the task, or the function that is called; may be empty.
+    pub name: [u8; 32],
     /// Intervals before it that found the ring buffer full, since the start.
     pub lost_count: u64,
 }
