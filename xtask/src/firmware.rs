@@ -1,5 +1,7 @@
 //! Builds the guests of `guest/` and `guest-x86/` and copies the images to the CLI's search folder.
 
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -78,6 +80,23 @@ pub(crate) fn files() -> impl Iterator<Item = &'static str> {
     IMAGES.iter().map(|image| image.file)
 }
 
+/// Set where this program is cargo's wrapper of the compiler.
+pub(crate) const AS_COMPILER: &str = "WIREPATH_XTASK_COMPILES";
+
+/// Runs the compiler for cargo. Symbols of a crate of ours, and the order of its functions, follow from the crate's name
+/// alone: cargo would have them follow from its folder, because some are outside of the workspace that is built.
+pub(crate) fn compile() -> Result<()> {
+    let mut arguments = env::args_os().skip(1);
+    let compiler = arguments.next().context("cargo names no compiler")?;
+    let is_ours = env::var("CARGO_PKG_NAME").is_ok_and(|name| name.starts_with("wirepath-"));
+    let is_metadata = |argument: &OsString| argument.to_string_lossy().starts_with("metadata=");
+    let arguments = arguments.map(|argument| match is_ours && is_metadata(&argument) {
+        true => "metadata=wirepath".into(),
+        false => argument,
+    });
+    Err(Command::new(compiler).args(arguments).exec()).context("starting the compiler")
+}
+
 /// Runs cargo; returns the executable that it says it made. It is the same in every folder.
 fn build_image(root: &Path, image: &Image) -> Result<PathBuf> {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -89,6 +108,8 @@ fn build_image(root: &Path, image: &Image) -> Result<PathBuf> {
         // A workspace brings its own: where its image is linked to depends on them.
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env("RUSTC_WRAPPER", env::current_exe().context("the path of this program")?)
+        .env(AS_COMPILER, "1")
         .args(["build", "--release", "--locked", "--message-format", "json-render-diagnostics"])
         .args(["--package", image.package, "--bin", image.binary, "--target", image.target])
         .stderr(std::process::Stdio::inherit());

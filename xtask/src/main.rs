@@ -37,6 +37,9 @@ usage: cargo xtask edges        check the dependencies between the crates of the
 release, rpm and image take --target aarch64-unknown-linux-gnu: the same for arm64, built on x86-64 Debian";
 
 fn main() -> Result<()> {
+    if std::env::var_os(firmware::AS_COMPILER).is_some() {
+        return firmware::compile();
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))

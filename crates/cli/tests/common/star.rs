@@ -42,6 +42,9 @@ pub(crate) fn right_meshes(expected: &BTreeSet<String>, mesh: impl Fn(&str) -> C
         let document: Value = serde_json::from_slice(&output.stdout).expect("a document");
         let found = named(&document);
         testkit::note(&format!("seed {seed}: named {found:?}, expected {expected:?}"));
+        if found != *expected {
+            testkit::note(&format!("{document:#}"));
+        }
         found == *expected
     };
     (0..seeds()).filter(is_right).count() as u64

@@ -305,10 +305,8 @@ mod tests {
     fn a_call_of_another_cpu_counts_from_when_it_was_made_and_has_the_name_of_its_function() {
         let delay = Delay { begin_ns: 100_000, end_ns: 125_000, is_behind: false };
         let softirq = interval(Kind::Softirq, 116_000, 124_000);
-        let called = Interval {
-            due_ns: Some(99_000),
-            ..interval(Kind::FunctionCall, 114_000, 115_000)
-        };
+        let called =
+            Interval { due_ns: Some(99_000), ..interval(Kind::FunctionCall, 114_000, 115_000) };
         let of = |call: Interval| of(delay, &[call, softirq.clone()], Around::default());
         assert_eq!(of(called.clone()), "interrupt (hog)");
         assert_eq!(of(Interval { name: [0; 32], ..called.clone() }), "interrupt (function call)");

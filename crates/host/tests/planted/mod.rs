@@ -50,10 +50,7 @@ pub(crate) const PLANTS: [Plant; 5] = [
     Plant {
         planted: "packets that RPS steers to the CPU",
         // The other CPU calls this one, which a hypervisor may prolong beyond the softirq.
-        names: &[
-            (CauseKind::Softirq, "NET_RX"),
-            (CauseKind::Interrupt, "rps_trigger_softirq"),
-        ],
+        names: &[(CauseKind::Softirq, "NET_RX"), (CauseKind::Interrupt, "rps_trigger_softirq")],
         over: Duration::from_micros(20),
         watch: below_packets,
     },

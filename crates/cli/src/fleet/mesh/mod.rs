@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use fleet::mesh::{
-    Cell, Pair, Suspect, Table, confirming_pairs, is_confirmed, polish, rounds, suspects,
+    Cell, Pair, Sign, Suspect, Table, confirming_pairs, is_confirmed, polish, rounds, suspects,
 };
 use model::Random;
 
@@ -233,12 +233,29 @@ fn again(
     for pairs in confirming_pairs(suspect, all, last, random) {
         let mut block = Vec::new();
         // One after the other: they may share hosts.
-        for pair in pairs {
-            block.extend(mesh.round(&[pair])?);
+        for (at, pair) in pairs.into_iter().enumerate() {
+            let fails = at == 0 && matches!(suspect.sign, Sign::Loses(_));
+            block.extend(measured_again(mesh, pair, !fails)?);
         }
         blocks.push(block);
     }
     Ok(is_confirmed(suspect, &polish(last), &blocks))
+}
+
+/// Measures one pair.
+///
+/// - `twice`: if that fails, once more: a control that failed is none, and neither is a slow link that did.
+fn measured_again(
+    mesh: &mut dyn Measure,
+    pair: Pair,
+    twice: bool,
+) -> Result<Vec<(Pair, Cell)>, Failure> {
+    let cells = mesh.round(&[pair])?;
+    if !twice || cells.iter().all(|(_, cell)| cell.why.is_none()) {
+        return Ok(cells);
+    }
+    mesh.begin_repeat();
+    mesh.round(&[pair])
 }
 
 #[cfg(test)]
