@@ -32,6 +32,7 @@ enum point {
 
 #define SCOPES_MAX 16
 #define SLOTS_BITS 12
+#define WOKEN_BITS 12
 #define BUCKETS 256
 /* A reader that is woken is woken right after the socket is ready. */
 #define WAKING_NS_MAX 20000
@@ -107,6 +108,13 @@ struct here {
 	__u64 slices_lost; /* found the ring full */
 	/* Packets of one service that reached its socket, by the point where a driver gave them. */
 	__u64 arrived[POINTS];
+};
+
+/* A reader that was woken for a timed packet, and has not run. */
+struct woken {
+	__u64 ready_ns;
+	__u32 pid; /* 0: none */
+	__u32 pad;
 };
 
 /* The time of one packet in one stage. Stages of a packet follow each other without a gap. */
@@ -191,11 +199,12 @@ struct {
 	__type(value, __u64);
 } drops SEC(".maps");
 
+/* By the last bits of the thread's number: every switch of a task looks here. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1 << WOKEN_BITS);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct woken);
 } woken SEC(".maps");
 
 struct {
@@ -737,12 +746,19 @@ int BPF_PROG(dropped, struct sk_buff *skb, void *location, __u32 reason)
 	return 0;
 }
 
+static __always_inline struct woken *woken_of(__u32 pid)
+{
+	__u32 at = pid & ((1 << WOKEN_BITS) - 1);
+
+	return bpf_map_lookup_elem(&woken, &at);
+}
+
 SEC("tp_btf/sched_waking")
 int BPF_PROG(waking, struct task_struct *task)
 {
 	struct here *here = here_of_cpu();
+	struct woken *reader;
 	__u64 ready_ns;
-	__u32 pid;
 
 	if (!here || !here->ready_ns)
 		return 0;
@@ -750,24 +766,28 @@ int BPF_PROG(waking, struct task_struct *task)
 	here->ready_ns = 0;
 	if (bpf_ktime_get_ns() - ready_ns > WAKING_NS_MAX)
 		return 0;
-	pid = task->pid;
-	bpf_map_update_elem(&woken, &pid, &ready_ns, BPF_ANY);
+	reader = woken_of(task->pid);
+	if (reader) {
+		reader->ready_ns = ready_ns;
+		reader->pid = task->pid;
+	}
 	return 0;
 }
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(switched, _Bool preempt, struct task_struct *before, struct task_struct *after)
 {
+	struct woken *leaver = woken_of(before->pid);
 	__u32 pid = after->pid;
-	__u64 *ready_ns;
+	struct woken *reader = woken_of(pid);
 
-	if (!pid)
+	/* It was woken before it slept. */
+	if (leaver && leaver->pid == (__u32)before->pid)
+		leaver->pid = 0;
+	if (!pid || !reader || reader->pid != pid)
 		return 0;
-	ready_ns = bpf_map_lookup_elem(&woken, &pid);
-	if (!ready_ns)
-		return 0;
-	add(DROPPED, DROPPED, *ready_ns);
-	bpf_map_delete_elem(&woken, &pid);
+	reader->pid = 0;
+	add(DROPPED, DROPPED, reader->ready_ns);
 	return 0;
 }
 
