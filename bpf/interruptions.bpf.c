@@ -279,58 +279,71 @@ int BPF_PROG(local_timer_ends, int number)
 /* As in the kernel: the type of a call is that of a task's wake-up, which has no function. */
 #define CALL_TYPES 0xf0
 #define CALL_WAKES 0x30
+/* An idle CPU may take a call without an interrupt, which is not seen. */
+#define CALL_NS_MAX 1000000
 
 /* A CPU wants a function to run on another one, by an interrupt unless one is on its way. */
 SEC("tp_btf/csd_queue_cpu")
 int BPF_PROG(called, unsigned int target, unsigned long site, void *function,
 	     struct __call_single_data *call)
 {
-	__u64 address;
+	__u64 address, now = bpf_ktime_get_ns();
 
-	if (!thread || target != cpu || called_ns)
+	if (!thread || target != cpu || (called_ns && now - called_ns < CALL_NS_MAX))
 		return 0;
 	called_name[0] = 0;
 	if ((call->node.u_flags & CALL_TYPES) != CALL_WAKES) {
 		address = (__u64)call->func;
 		bpf_snprintf(called_name, sizeof(called_name), "%ps", &address, sizeof(address));
 	}
-	called_ns = bpf_ktime_get_ns();
+	called_ns = now;
 	return 0;
 }
 
-SEC("tp_btf/call_function_single_entry")
-int BPF_PROG(call_begins, int number)
+static __always_inline void call_begins(void)
 {
 	struct begun *here = begun_here();
 
 	if (!here)
-		return 0;
+		return;
 	here->due_ns = called_ns;
 	called_ns = 0;
 	here->at_ns[FUNCTION_CALL] = bpf_ktime_get_ns();
-	return 0;
 }
 
-SEC("tp_btf/call_function_single_exit")
-int BPF_PROG(call_ends, int number)
+static __always_inline void call_ends(__u32 number)
 {
 	__u64 begin_ns = end(FUNCTION_CALL);
 	struct begun *here = begun_here();
 	struct interval *interval;
 
 	if (!begin_ns || !here)
-		return 0;
+		return;
 	interval = report(FUNCTION_CALL, begin_ns, number);
 	if (!interval)
-		return 0;
+		return;
 	interval->due_ns = here->due_ns;
 	if (here->due_ns)
 		__builtin_memcpy(interval->name, called_name, sizeof(interval->name));
 	bpf_ringbuf_submit(interval, BPF_RB_NO_WAKEUP);
-	return 0;
 }
 
-VECTOR(call_function, FUNCTION_CALL)
+#define CALL(name)                                                                                \
+	SEC("tp_btf/" #name "_entry")                                                             \
+	int BPF_PROG(name##_begins, int number)                                                   \
+	{                                                                                         \
+		call_begins();                                                                    \
+		return 0;                                                                         \
+	}                                                                                         \
+	SEC("tp_btf/" #name "_exit")                                                              \
+	int BPF_PROG(name##_ends, int number)                                                     \
+	{                                                                                         \
+		call_ends(number);                                                                \
+		return 0;                                                                         \
+	}
+
+CALL(call_function)
+CALL(call_function_single)
 VECTOR(reschedule, RESCHEDULE)
 VECTOR(irq_work, IRQ_WORK)
 

@@ -262,6 +262,30 @@ fn measured_again(
 mod tests {
     use super::*;
 
+    /// Hosts whose first measurement fails.
+    struct Flaky(u64);
+
+    impl Measure for Flaky {
+        fn hosts(&self) -> usize {
+            2
+        }
+
+        fn round(&mut self, pairs: &[Pair]) -> Result<Vec<(Pair, Cell)>, Failure> {
+            self.0 += 1;
+            let why = (self.0 == 1).then(|| "busy".to_owned());
+            Ok(vec![(pairs[0], Cell { why, sent: self.0, ..Cell::default() })])
+        }
+    }
+
+    #[test]
+    fn failed_control_is_measured_once_more() {
+        let tries = |twice| match measured_again(&mut Flaky(0), (0, 1), twice) {
+            Ok(cells) => (cells[0].1.sent, cells[0].1.why.is_some()),
+            Err(failure) => panic!("{}", failure.text()),
+        };
+        assert_eq!((tries(true), tries(false)), ((2, false), (1, true)));
+    }
+
     #[test]
     fn address_of_a_host_follows_its_name() {
         let read = |text: &str| text.parse::<At<Host>>();
