@@ -70,6 +70,16 @@ pub enum BookError {
         #[source]
         source: postgres::Error,
     },
+    /// The connection of a coordinator was made anew, and another one has the lock.
+    #[cfg(feature = "servers")]
+    #[error(
+        "the database at {server} has another coordinator now, or has not noticed the end of the connection before; wait, \
+         or end the other one (`wirepath fleet status`)"
+    )]
+    Coordinated {
+        /// Its address, without a password.
+        server: String,
+    },
     /// The connection to a database on another host would not be encrypted.
     #[cfg(feature = "servers")]
     #[error(

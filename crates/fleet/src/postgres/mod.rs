@@ -35,6 +35,7 @@ pub struct PostgresArchive {
     config: Config,
     tls: Option<MakeRustlsConnect>,
     server: String,
+    coordinates: bool,
 }
 
 impl std::fmt::Debug for PostgresArchive {
@@ -62,7 +63,7 @@ impl PostgresArchive {
         config.options(&options);
         config.application_name("wirepath");
         let client = connect(&config, tls.as_ref(), &server)?;
-        Ok(PostgresArchive { client, config, tls, server })
+        Ok(PostgresArchive { client, config, tls, server, coordinates: false })
     }
 
     /// Creates the tables that are missing. Needs the owner of the database.
@@ -70,12 +71,11 @@ impl PostgresArchive {
         self.run("creating its tables", |client| client.batch_execute(SCHEMA))
     }
 
-    /// Becomes the only coordinator; false if there is another one. Ends with the connection.
+    /// Becomes the only coordinator; false if there is another one. A connection that is made anew is so again, or
+    /// fails.
     pub fn lock_coordinator(&mut self) -> Result<bool, BookError> {
-        self.run("locking it", |client| {
-            let row = client.query_one("SELECT pg_try_advisory_lock($1)", &[&COORDINATOR])?;
-            row.try_get(0)
-        })
+        self.coordinates = self.run("locking it", lock)?;
+        Ok(self.coordinates)
     }
 
     /// True while another connection is the coordinator.
@@ -109,14 +109,19 @@ impl PostgresArchive {
         doing: &'static str,
         operation: impl FnOnce(&mut Client) -> Result<T, postgres::Error>,
     ) -> Result<T, BookError> {
+        let server = self.server.clone();
+        let failed = |doing, source| BookError::Database { server: server.clone(), doing, source };
         if self.client.is_closed() {
-            self.client = connect(&self.config, self.tls.as_ref(), &self.server)?;
+            let mut client = connect(&self.config, self.tls.as_ref(), &self.server)?;
+            // The server keeps the lock of the old connection until it has noticed its end.
+            let is_alone = !self.coordinates
+                || lock(&mut client).map_err(|source| failed("locking it again", source))?;
+            if !is_alone {
+                return Err(BookError::Coordinated { server });
+            }
+            self.client = client;
         }
-        operation(&mut self.client).map_err(|source| BookError::Database {
-            server: self.server.clone(),
-            doing,
-            source,
-        })
+        operation(&mut self.client).map_err(|source| failed(doing, source))
     }
 
     fn strange(&self, what: &'static str, why: impl ToString) -> BookError {
@@ -141,6 +146,11 @@ fn read_address(
     let server = format!("{:?}", config.get_hosts());
     let tls = tls::encryption(&mut config, &server, ca)?;
     Ok((config, server, tls))
+}
+
+/// Takes the lock of the one coordinator; false if another connection has it.
+fn lock(client: &mut Client) -> Result<bool, postgres::Error> {
+    client.query_one("SELECT pg_try_advisory_lock($1)", &[&COORDINATOR])?.try_get(0)
 }
 
 fn connect(

@@ -1,5 +1,6 @@
 //! The suite of books, run against each pair of exchange and archive.
 
+mod coordinators;
 mod ends;
 mod faults;
 mod old_rows;

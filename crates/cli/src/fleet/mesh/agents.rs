@@ -190,7 +190,7 @@ impl Measure for ByAgents {
         self.agents.hosts.len()
     }
 
-    fn begin_repeat(&mut self) {
+    fn try_lost_again(&mut self) {
         for host in &mut self.agents.hosts {
             host.lost = None;
         }

@@ -103,7 +103,8 @@ impl<H: FromStr<Err: Display>> FromStr for At<H> {
 trait Measure {
     /// Number of hosts.
     fn hosts(&self) -> usize;
-    fn begin_repeat(&mut self) {}
+    /// Takes hosts that were lost for present.
+    fn try_lost_again(&mut self) {}
     /// Measures pairs of which no two share a host; the first host of each pings.
     fn round(&mut self, pairs: &[Pair]) -> Result<Vec<(Pair, Cell)>, Failure>;
 }
@@ -208,7 +209,7 @@ fn repeat(
     seed: u64,
     number: u64,
 ) -> Result<Table, Failure> {
-    mesh.begin_repeat();
+    mesh.try_lost_again();
     let hosts = mesh.hosts();
     let mut table = Table::new(hosts);
     let degree = args.degree.map(|degree| degree as usize);
@@ -229,6 +230,8 @@ fn again(
     random: &mut Random,
 ) -> Result<bool, Failure> {
     let Some(last) = repeats.last() else { return Ok(false) };
+    // A host that was lost in the last repeat may be here again.
+    mesh.try_lost_again();
     let mut blocks: Vec<Vec<(Pair, Cell)>> = Vec::new();
     for pairs in confirming_pairs(suspect, all, last, random) {
         let mut block = Vec::new();
@@ -254,7 +257,7 @@ fn measured_again(
     if !twice || cells.iter().all(|(_, cell)| cell.why.is_none()) {
         return Ok(cells);
     }
-    mesh.begin_repeat();
+    mesh.try_lost_again();
     mesh.round(&[pair])
 }
 
