@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_nats::header::{NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_TTL};
 use async_nats::{Client, ConnectOptions, HeaderMap, Message, Subscriber};
-use futures_util::StreamExt;
 use futures_util::future::try_join_all;
+use futures_util::{Stream, StreamExt};
 use serde::Deserialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -127,19 +127,7 @@ impl Connection {
 
     /// True if a message came within `limit`; those that wait behind it are taken too.
     pub(super) fn next_within(&self, from: &mut Subscriber, limit: Duration) -> bool {
-        self.runtime.block_on(async {
-            let first = timeout(limit, from.next()).await;
-            // Each wakes its reader; the reader asks for the latest one.
-            while let Ok(Some(_)) = timeout(Duration::ZERO, from.next()).await {}
-            match first {
-                Ok(Some(_)) => true,
-                Ok(None) => {
-                    tokio::time::sleep(limit).await;
-                    false
-                }
-                Err(_) => false,
-            }
-        })
+        self.runtime.block_on(came_within(from, limit))
     }
 
     pub(super) fn idle(&self, limit: Duration) {
@@ -257,6 +245,21 @@ impl Connection {
     }
 }
 
+/// As [`Connection::next_within`].
+async fn came_within(from: &mut (impl Stream + Unpin), limit: Duration) -> bool {
+    let first = timeout(limit, from.next()).await;
+    if let Ok(None) = first {
+        tokio::time::sleep(limit).await;
+        return false;
+    }
+    let mut came = first.is_ok();
+    // Each wakes its reader; the reader asks for the latest one. This takes a millisecond, in which one may come.
+    while let Ok(Some(_)) = timeout(Duration::ZERO, from.next()).await {
+        came = true;
+    }
+    came
+}
+
 /// Stores a message in the stream of its subject; false if its latest message is not the expected one.
 async fn store(
     client: &Client,
@@ -270,5 +273,30 @@ async fn store(
         None => Ok(true),
         Some(error) if error.err_code == WRONG_LAST_SEQUENCE => Ok(false),
         Some(error) => Err(error.description.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use super::*;
+
+    /// Whether a message came that is there when it is asked for the third time; the last time of a wait is at its end.
+    fn came_third(asked_before: u32) -> bool {
+        let mut asked = asked_before;
+        let mut from = futures_util::stream::poll_fn(|_| {
+            asked += 1;
+            if asked == 3 { Poll::Ready(Some(())) } else { Poll::Pending }
+        });
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(came_within(&mut from, Duration::from_millis(5)))
+    }
+
+    #[test]
+    fn message_that_comes_after_the_wait_and_is_taken_is_news() {
+        assert!(came_third(0), "behind the wait");
+        assert!(came_third(1) && came_third(2), "within it");
+        assert!(!came_third(3), "not at all");
     }
 }
