@@ -282,7 +282,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether a message came that is there when it is asked for the third time; the last time of a wait is at its end.
+    /// True if a message counts that is there when it is asked for the third time: a wait asks at its begin and its end.
     fn came_third(asked_before: u32) -> bool {
         let mut asked = asked_before;
         let mut from = futures_util::stream::poll_fn(|_| {
