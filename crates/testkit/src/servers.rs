@@ -43,7 +43,10 @@ impl Broker {
         let folder = folder("wirepath-nats-");
         // Its user may not reach the folder where it was built.
         let own = folder.path().join("nats-server");
-        fs::copy(&program, &own).expect("a copy of the program");
+        // By another process: one that this one forks meanwhile would hold the copy open for writing, and the kernel
+        // starts no such program.
+        let copied = Command::new("cp").arg(&program).arg(&own).status();
+        assert!(copied.is_ok_and(|status| status.success()), "a copy of the program");
         // Its own default is a share of the free disk, and streams that reserve more are refused.
         let store = format!("jetstream {{ max_file_store: {STORE_MAX} }}\n{config}");
         fs::write(folder.path().join("nats.conf"), store).expect("a file of the folder");
