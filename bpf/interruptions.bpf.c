@@ -174,6 +174,31 @@ static __always_inline void end_plain(__u32 kind, __u32 number)
 		bpf_ringbuf_submit(interval, BPF_RB_NO_WAKEUP);
 }
 
+/* As `begin`, of an interrupt that was due before its handler; 0: unknown. */
+static __always_inline void begin_due(__u32 kind, __u64 due_ns)
+{
+	struct begun *here = begun_here();
+
+	if (!here)
+		return;
+	here->due_ns = due_ns;
+	here->at_ns[kind] = bpf_ktime_get_ns();
+}
+
+static __always_inline struct interval *end_due(__u32 kind, __u32 number)
+{
+	__u64 begin_ns = end(kind);
+	struct begun *here = begun_here();
+	struct interval *interval;
+
+	if (!begin_ns || !here)
+		return NULL;
+	interval = report(kind, begin_ns, number);
+	if (interval)
+		interval->due_ns = here->due_ns;
+	return interval;
+}
+
 SEC("tp_btf/irq_handler_entry")
 int BPF_PROG(interrupt_begins, int number, struct irqaction *action)
 {
@@ -214,12 +239,7 @@ int BPF_PROG(softirq_ends, unsigned int number)
 SEC("tp_btf/local_timer_entry")
 int BPF_PROG(local_timer_begins, int number)
 {
-	struct begun *here = begun_here();
-
-	if (!here)
-		return 0;
-	here->due_ns = 0;
-	here->at_ns[LOCAL_TIMER] = bpf_ktime_get_ns();
+	begin_due(LOCAL_TIMER, 0);
 	return 0;
 }
 
@@ -248,33 +268,12 @@ int BPF_PROG(timer_expires, struct hrtimer *timer, __s64 *now)
 SEC("tp_btf/local_timer_exit")
 int BPF_PROG(local_timer_ends, int number)
 {
-	__u64 begin_ns = end(LOCAL_TIMER);
-	struct begun *here = begun_here();
-	struct interval *interval;
+	struct interval *interval = end_due(LOCAL_TIMER, number);
 
-	if (!begin_ns || !here)
-		return 0;
-	interval = report(LOCAL_TIMER, begin_ns, number);
-	if (!interval)
-		return 0;
-	interval->due_ns = here->due_ns;
-	bpf_ringbuf_submit(interval, BPF_RB_NO_WAKEUP);
+	if (interval)
+		bpf_ringbuf_submit(interval, BPF_RB_NO_WAKEUP);
 	return 0;
 }
-
-#define VECTOR(name, kind)                                                                        \
-	SEC("tp_btf/" #name "_entry")                                                             \
-	int BPF_PROG(name##_begins, int number)                                                   \
-	{                                                                                         \
-		begin(kind);                                                                      \
-		return 0;                                                                         \
-	}                                                                                         \
-	SEC("tp_btf/" #name "_exit")                                                              \
-	int BPF_PROG(name##_ends, int number)                                                     \
-	{                                                                                         \
-		end_plain(kind, number);                                                          \
-		return 0;                                                                         \
-	}
 
 /* As in the kernel: the type of a call is that of a task's wake-up, which has no function. */
 #define CALL_TYPES 0xf0
@@ -302,50 +301,44 @@ int BPF_PROG(called, unsigned int target, unsigned long site, void *function,
 
 static __always_inline void call_begins(void)
 {
-	struct begun *here = begun_here();
+	__u64 due_ns = called_ns;
 
-	if (!here)
+	if (!is_its_cpu())
 		return;
-	here->due_ns = called_ns;
 	called_ns = 0;
-	here->at_ns[FUNCTION_CALL] = bpf_ktime_get_ns();
+	begin_due(FUNCTION_CALL, due_ns);
 }
 
 static __always_inline void call_ends(__u32 number)
 {
-	__u64 begin_ns = end(FUNCTION_CALL);
-	struct begun *here = begun_here();
-	struct interval *interval;
+	struct interval *interval = end_due(FUNCTION_CALL, number);
 
-	if (!begin_ns || !here)
-		return;
-	interval = report(FUNCTION_CALL, begin_ns, number);
 	if (!interval)
 		return;
-	interval->due_ns = here->due_ns;
-	if (here->due_ns)
+	if (interval->due_ns)
 		__builtin_memcpy(interval->name, called_name, sizeof(interval->name));
 	bpf_ringbuf_submit(interval, BPF_RB_NO_WAKEUP);
 }
 
-#define CALL(name)                                                                                \
+/* Programs at the entry and the exit of a handler. */
+#define VECTOR(name, begins, ends)                                                                \
 	SEC("tp_btf/" #name "_entry")                                                             \
 	int BPF_PROG(name##_begins, int number)                                                   \
 	{                                                                                         \
-		call_begins();                                                                    \
+		begins;                                                                           \
 		return 0;                                                                         \
 	}                                                                                         \
 	SEC("tp_btf/" #name "_exit")                                                              \
 	int BPF_PROG(name##_ends, int number)                                                     \
 	{                                                                                         \
-		call_ends(number);                                                                \
+		ends;                                                                             \
 		return 0;                                                                         \
 	}
 
-CALL(call_function)
-CALL(call_function_single)
-VECTOR(reschedule, RESCHEDULE)
-VECTOR(irq_work, IRQ_WORK)
+VECTOR(call_function, call_begins(), call_ends(number))
+VECTOR(call_function_single, call_begins(), call_ends(number))
+VECTOR(reschedule, begin(RESCHEDULE), end_plain(RESCHEDULE, number))
+VECTOR(irq_work, begin(IRQ_WORK), end_plain(IRQ_WORK, number))
 
 static __always_inline void leaves(int preempt, struct task_struct *last, struct task_struct *next)
 {
