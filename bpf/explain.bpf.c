@@ -422,9 +422,8 @@ static __always_inline int enter(struct sk_buff *skb, __u32 point, struct here *
 }
 
 /* Returns 1 if the buffer is traced. */
-static __always_inline int pass(struct sk_buff *skb, __u32 point)
+static __always_inline int pass(struct sk_buff *skb, __u32 point, struct here *here)
 {
-	struct here *here = here_of_cpu();
 	struct slot *slot;
 	__u64 now = 0;
 
@@ -457,41 +456,40 @@ static __always_inline int pass(struct sk_buff *skb, __u32 point)
 SEC("tp_btf/net_dev_queue")
 int BPF_PROG(queued, struct sk_buff *skb)
 {
-	pass(skb, QUEUED);
+	pass(skb, QUEUED, here_of_cpu());
 	return 0;
 }
 
 SEC("tp_btf/net_dev_start_xmit")
 int BPF_PROG(to_driver, struct sk_buff *skb)
 {
-	pass(skb, TO_DRIVER);
+	pass(skb, TO_DRIVER, here_of_cpu());
 	return 0;
 }
 
 SEC("tp_btf/netif_rx")
 int BPF_PROG(in_backlog, struct sk_buff *skb)
 {
-	pass(skb, IN_BACKLOG);
+	pass(skb, IN_BACKLOG, here_of_cpu());
 	return 0;
 }
 
 SEC("tp_btf/napi_gro_receive_entry")
 int BPF_PROG(in_gro, struct sk_buff *skb)
 {
-	pass(skb, IN_GRO);
+	pass(skb, IN_GRO, here_of_cpu());
 	return 0;
 }
 
 SEC("tp_btf/netif_receive_skb")
 int BPF_PROG(received, struct sk_buff *skb)
 {
-	int is_traced = pass(skb, RECEIVED);
 	struct here *here = here_of_cpu();
 
-	if (here) {
-		here->skb = is_traced ? (__u64)skb : 0;
-		here->ready_ns = 0;
-	}
+	if (!here)
+		return 0;
+	here->skb = pass(skb, RECEIVED, here) ? (__u64)skb : 0;
+	here->ready_ns = 0;
 	return 0;
 }
 
@@ -695,7 +693,7 @@ int BPF_PROG(consumed, struct sk_buff *skb)
 	if (config.service)
 		leave(skb);
 	else
-		pass(skb, CONSUMED);
+		pass(skb, CONSUMED, here_of_cpu());
 	return 0;
 }
 
@@ -735,7 +733,7 @@ int BPF_PROG(dropped, struct sk_buff *skb, void *location, __u32 reason)
 	if (config.service) {
 		if (!drop_received(skb) || !is_to_service(skb))
 			return 0;
-	} else if (!pass(skb, DROPPED) && !is_wanted(skb)) {
+	} else if (!pass(skb, DROPPED, here_of_cpu()) && !is_wanted(skb)) {
 		return 0;
 	}
 	count = bpf_map_lookup_elem(&drops, &key);
