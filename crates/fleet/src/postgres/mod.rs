@@ -109,19 +109,16 @@ impl PostgresArchive {
         doing: &'static str,
         operation: impl FnOnce(&mut Client) -> Result<T, postgres::Error>,
     ) -> Result<T, BookError> {
-        let server = self.server.clone();
-        let failed = |doing, source| BookError::Database { server: server.clone(), doing, source };
+        let server = &self.server;
         if self.client.is_closed() {
-            let mut client = connect(&self.config, self.tls.as_ref(), &self.server)?;
+            let mut client = connect(&self.config, self.tls.as_ref(), server)?;
             // The server keeps the lock of the old connection until it has noticed its end.
-            let is_alone = !self.coordinates
-                || lock(&mut client).map_err(|source| failed("locking it again", source))?;
-            if !is_alone {
-                return Err(BookError::Coordinated { server });
+            if self.coordinates && !lock(&mut client).map_err(failed(server, "locking it again"))? {
+                return Err(BookError::Coordinated { server: server.clone() });
             }
             self.client = client;
         }
-        operation(&mut self.client).map_err(|source| failed(doing, source))
+        operation(&mut self.client).map_err(failed(server, doing))
     }
 
     fn strange(&self, what: &'static str, why: impl ToString) -> BookError {
@@ -138,11 +135,8 @@ fn read_address(
     address: &str,
     ca: Option<&str>,
 ) -> Result<(Config, String, Option<MakeRustlsConnect>), BookError> {
-    let mut config: Config = address.parse().map_err(|source| BookError::Database {
-        server: "the address given".into(),
-        doing: "reading its address",
-        source,
-    })?;
+    let mut config: Config =
+        address.parse().map_err(failed("the address given", "reading its address"))?;
     let server = format!("{:?}", config.get_hosts());
     let tls = tls::encryption(&mut config, &server, ca)?;
     Ok((config, server, tls))
@@ -162,9 +156,10 @@ fn connect(
         Some(tls) => config.connect(tls.clone()),
         None => config.connect(NoTls),
     };
-    connected.map_err(|source| BookError::Database {
-        server: server.to_owned(),
-        doing: "connecting",
-        source,
-    })
+    connected.map_err(failed(server, "connecting"))
+}
+
+/// The error of an operation on a server.
+fn failed(server: &str, doing: &'static str) -> impl FnOnce(postgres::Error) -> BookError {
+    move |source| BookError::Database { server: server.to_owned(), doing, source }
 }
