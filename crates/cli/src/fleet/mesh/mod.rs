@@ -237,8 +237,8 @@ fn again(
         let mut block = Vec::new();
         // One after the other: they may share hosts.
         for (at, pair) in pairs.into_iter().enumerate() {
-            let fails = at == 0 && matches!(suspect.sign, Sign::Loses(_));
-            block.extend(measured_again(mesh, pair, !fails)?);
+            let twice = at > 0 || matches!(suspect.sign, Sign::Slow(_));
+            block.extend(measured_again(mesh, pair, twice)?);
         }
         blocks.push(block);
     }
