@@ -2,8 +2,17 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
 
 use crate::socket;
+
+/// How long requests are repeated that found nothing to act on, and how often.
+///
+/// A driver that gives up an AF_XDP socket's memory disables its NAPI instances for a moment, and the kernel
+/// does not find them meanwhile. It does so after the owner has closed its sockets, so at the same time as the
+/// keeper works.
+const REPEATED_FOR: Duration = Duration::from_secs(2);
+const REPEATED_EVERY: Duration = Duration::from_millis(5);
 
 /// A forked process that waits for the end of its owner.
 #[derive(Debug)]
@@ -78,20 +87,35 @@ pub struct SentAtEnd {
 
 impl SentAtEnd {
     /// - `protocol`: such as NETLINK_GENERIC.
-    /// - `messages`: complete requests, sent in order to the calling thread's network namespace; answers
-    ///   are not read.
+    /// - `messages`: complete requests for an answer (NLM_F_ACK), sent in order to the calling thread's network
+    ///   namespace. One that finds nothing to act on is repeated for a while.
     pub fn hold(protocol: i32, messages: &[Vec<u8>]) -> io::Result<Self> {
         let socket = socket::open(libc::AF_NETLINK, libc::SOCK_RAW, protocol)?;
         // The owner's copy is closed by drop; that of the keeper lives as long as it.
         let fd = socket.as_raw_fd();
         let keeper = Keeper::start(|| {
+            let end = Instant::now() + REPEATED_FOR;
             for message in messages {
-                // SAFETY: the pointer and the length describe the message, in the child's copy of memory.
-                unsafe { libc::send(fd, message.as_ptr().cast(), message.len(), 0) };
+                while request(fd, message) == Some(-libc::ENOENT) && Instant::now() < end {
+                    std::thread::sleep(REPEATED_EVERY);
+                }
             }
         })?;
         Ok(SentAtEnd { _keeper: keeper })
     }
+}
+
+/// Sends a netlink request by plain system calls. Returns the kernel's answer: 0, or a negative error number.
+fn request(fd: RawFd, message: &[u8]) -> Option<i32> {
+    // struct nlmsghdr, and the first field of struct nlmsgerr. The kernel has answered when send(2) returns.
+    let mut answer = [0; 20];
+    // SAFETY: the pointers and the lengths describe the message and the buffer.
+    let got_bytes = unsafe {
+        libc::send(fd, message.as_ptr().cast(), message.len(), 0);
+        libc::recv(fd, answer.as_mut_ptr().cast(), answer.len(), libc::MSG_DONTWAIT)
+    };
+    let (_, error) = answer.split_last_chunk()?;
+    (got_bytes == answer.len() as isize).then(|| i32::from_ne_bytes(*error))
 }
 
 #[cfg(test)]

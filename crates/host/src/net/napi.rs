@@ -80,7 +80,7 @@ pub fn set_napi(id: u32, settings: &NapiSettings) -> Result<(), NetError> {
     })
 }
 
-/// The request of [`set_napi`] as a complete message that asks for no answer.
+/// The request of [`set_napi`] as a complete message that asks for an answer.
 pub(crate) fn napi_message(id: u32, settings: &NapiSettings) -> Result<Vec<u8>, NetError> {
     let family = family()?;
     let request = set_request(id, settings);
@@ -89,7 +89,7 @@ pub(crate) fn napi_message(id: u32, settings: &NapiSettings) -> Result<Vec<u8>, 
     // struct nlmsghdr: length, type, flags, sequence number, port of the sender (the kernel fills it in).
     let mut message = (len_bytes as u32).to_ne_bytes().to_vec();
     message.extend(family.to_ne_bytes());
-    message.extend((libc::NLM_F_REQUEST as u16).to_ne_bytes());
+    message.extend(((libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16).to_ne_bytes());
     message.extend([0; 8]);
     message.extend(payload);
     Ok(message)
@@ -151,7 +151,7 @@ mod tests {
         };
         let word = |at: usize| u32::from_ne_bytes(message[at..at + 4].try_into().unwrap());
         assert_eq!(word(0) as usize, message.len());
-        assert_eq!(word(4) >> 16, libc::NLM_F_REQUEST as u32);
+        assert_eq!(word(4) >> 16, (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u32);
         // NETDEV_CMD_NAPI_SET of linux/netdev.h.
         assert_eq!(message[16], 14);
     }
