@@ -10,9 +10,9 @@ use crate::socket;
 ///
 /// A driver that gives up an AF_XDP socket's memory disables its NAPI instances for a moment, and the kernel
 /// does not find them meanwhile. It does so after the owner has closed its sockets, so at the same time as the
-/// keeper works.
-const REPEATED_FOR: Duration = Duration::from_secs(2);
-const REPEATED_EVERY: Duration = Duration::from_millis(5);
+/// keeper works, or when the next owner begins.
+pub const REPEATED_FOR: Duration = Duration::from_secs(2);
+pub const REPEATED_EVERY: Duration = Duration::from_millis(5);
 
 /// A forked process that waits for the end of its owner.
 #[derive(Debug)]

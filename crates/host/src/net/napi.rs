@@ -2,10 +2,13 @@
 //!
 //! Source: the kernel's Documentation/netlink/specs/netdev.yaml, napi-get and napi-set.
 
+use std::time::Instant;
+
 use netlink_bindings::builtin::Nlmsghdr;
 use netlink_bindings::netdev::{OpNapiSetDo, QueueType, Request};
 use netlink_bindings::nlctrl;
 use netlink_bindings::traits::NetlinkRequest;
+use sys::keeper::{REPEATED_EVERY, REPEATED_FOR};
 
 use super::error::{NetError, ask};
 
@@ -74,10 +77,20 @@ pub fn napi_of_rx_queue(ifindex: u32, queue: u32) -> Result<u32, NetError> {
     id.ok_or(NetError::Unsupported { what })
 }
 
+/// Waits for an instance that is disabled for the moment.
 pub fn set_napi(id: u32, settings: &NapiSettings) -> Result<(), NetError> {
-    ask(format!("setting NAPI instance {id}"), |socket| {
-        socket.request(&set_request(id, settings))?.recv_ack()
-    })
+    let end = Instant::now() + REPEATED_FOR;
+    loop {
+        let set = ask(format!("setting NAPI instance {id}"), |socket| {
+            socket.request(&set_request(id, settings))?.recv_ack()
+        });
+        let is_absent = matches!(&set, Err(NetError::Kernel { source, .. })
+            if source.as_io_error().raw_os_error() == Some(libc::ENOENT));
+        if !is_absent || Instant::now() > end {
+            return set;
+        }
+        std::thread::sleep(REPEATED_EVERY);
+    }
 }
 
 /// The request of [`set_napi`] as a complete message that asks for an answer.
@@ -144,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_as_long_as_it_says_and_asks_for_no_answer() {
+    fn a_message_is_as_long_as_it_says_and_asks_for_an_answer() {
         let Ok(message) = napi_message(7, &NapiSettings::default()) else {
             testkit::skip("kernel", "generic netlink's family netdev needs Linux 6.3");
             return;
