@@ -109,11 +109,11 @@ impl SentAtEnd {
 fn request(fd: RawFd, message: &[u8]) -> Option<i32> {
     // struct nlmsghdr, and the first field of struct nlmsgerr. The kernel has answered when send(2) returns.
     let mut answer = [0; 20];
-    // SAFETY: the pointers and the lengths describe the message and the buffer.
-    let got_bytes = unsafe {
-        libc::send(fd, message.as_ptr().cast(), message.len(), 0);
-        libc::recv(fd, answer.as_mut_ptr().cast(), answer.len(), libc::MSG_DONTWAIT)
-    };
+    // SAFETY: the pointer and the length describe the message.
+    unsafe { libc::send(fd, message.as_ptr().cast(), message.len(), 0) };
+    // SAFETY: the pointer and the length describe the buffer.
+    let got_bytes =
+        unsafe { libc::recv(fd, answer.as_mut_ptr().cast(), answer.len(), libc::MSG_DONTWAIT) };
     let (_, error) = answer.split_last_chunk()?;
     (got_bytes == answer.len() as isize).then(|| i32::from_ne_bytes(*error))
 }
