@@ -1,7 +1,7 @@
 //! A forked process that undoes a change when its owner ends, however that happens.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use crate::socket;
@@ -92,11 +92,11 @@ impl SentAtEnd {
     pub fn hold(protocol: i32, messages: &[Vec<u8>]) -> io::Result<Self> {
         let socket = socket::open(libc::AF_NETLINK, libc::SOCK_RAW, protocol)?;
         // The owner's copy is closed by drop; that of the keeper lives as long as it.
-        let fd = socket.as_raw_fd();
+        let socket = socket.as_fd();
         let keeper = Keeper::start(|| {
             let end = Instant::now() + REPEATED_FOR;
             for message in messages {
-                while request(fd, message) == Some(-libc::ENOENT) && Instant::now() < end {
+                while request(socket, message) == Some(-libc::ENOENT) && Instant::now() < end {
                     std::thread::sleep(REPEATED_EVERY);
                 }
             }
@@ -106,23 +106,18 @@ impl SentAtEnd {
 }
 
 /// Sends a netlink request by plain system calls. Returns the kernel's answer: 0, or a negative error number.
-fn request(fd: RawFd, message: &[u8]) -> Option<i32> {
+fn request(socket: BorrowedFd<'_>, message: &[u8]) -> Option<i32> {
+    // SAFETY: the pointer and the length describe the message.
+    unsafe { libc::send(socket.as_raw_fd(), message.as_ptr().cast(), message.len(), 0) };
     // struct nlmsghdr, and the first field of struct nlmsgerr. The kernel has answered when send(2) returns.
     let mut answer = [0; 20];
-    // SAFETY: the pointer and the length describe the message.
-    unsafe { libc::send(fd, message.as_ptr().cast(), message.len(), 0) };
-    // SAFETY: the pointer and the length describe the buffer.
-    let got_bytes =
-        unsafe { libc::recv(fd, answer.as_mut_ptr().cast(), answer.len(), libc::MSG_DONTWAIT) };
+    let got_bytes = socket::receive_now(socket, &mut answer).ok()?;
     let (_, error) = answer.split_last_chunk()?;
-    (got_bytes == answer.len() as isize).then(|| i32::from_ne_bytes(*error))
+    (got_bytes == answer.len()).then(|| i32::from_ne_bytes(*error))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::{AsFd, BorrowedFd};
-    use std::time::Duration;
-
     use super::*;
 
     /// Writes a byte by a plain system call.

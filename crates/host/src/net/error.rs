@@ -57,6 +57,14 @@ pub enum NetError {
     },
 }
 
+impl NetError {
+    /// The kernel answered ENOENT.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, NetError::Kernel { source, .. }
+            if source.as_io_error().raw_os_error() == Some(libc::ENOENT))
+    }
+}
+
 /// Runs an exchange on a fresh netlink socket of the calling thread's network namespace.
 pub(crate) fn ask<T>(
     what: impl Into<String>,

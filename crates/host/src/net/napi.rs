@@ -84,9 +84,7 @@ pub fn set_napi(id: u32, settings: &NapiSettings) -> Result<(), NetError> {
         let set = ask(format!("setting NAPI instance {id}"), |socket| {
             socket.request(&set_request(id, settings))?.recv_ack()
         });
-        let is_absent = matches!(&set, Err(NetError::Kernel { source, .. })
-            if source.as_io_error().raw_os_error() == Some(libc::ENOENT));
-        if !is_absent || Instant::now() > end {
+        if !set.as_ref().is_err_and(NetError::is_not_found) || Instant::now() > end {
             return set;
         }
         std::thread::sleep(REPEATED_EVERY);
@@ -143,9 +141,7 @@ fn family() -> Result<u16, NetError> {
         Ok(reply.recv_one()?.get_family_id()?)
     });
     match found {
-        Err(NetError::Kernel { source, .. })
-            if source.as_io_error().raw_os_error() == Some(libc::ENOENT) =>
-        {
+        Err(error) if error.is_not_found() => {
             Err(NetError::Unsupported { what: PER_NAPI.to_owned() })
         }
         found => found,

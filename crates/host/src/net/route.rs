@@ -103,11 +103,7 @@ pub fn neighbour(ifindex: u32, ip: IpAddr) -> Result<Option<Mac>, NetError> {
         Ok(mac.filter(|_| header.ndm_state & VALID != 0))
     });
     match answer {
-        Err(NetError::Kernel { source, .. })
-            if source.as_io_error().raw_os_error() == Some(libc::ENOENT) =>
-        {
-            Ok(None)
-        }
+        Err(error) if error.is_not_found() => Ok(None),
         answer => answer,
     }
 }
