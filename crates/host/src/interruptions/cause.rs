@@ -181,6 +181,13 @@ fn union_ns<'a>(delay: &Delay, intervals: impl Iterator<Item = &'a Interval>) ->
     sum_ns
 }
 
+/// True for page faults between which there is no time but the ways into and out of their handlers.
+pub(super) fn are_one_fault(one: &Interval, next: &Interval) -> bool {
+    one.kind == Kind::PageFault
+        && next.kind == Kind::PageFault
+        && next.begin_ns.saturating_sub(one.end_ns) <= 2 * MARGIN_NS
+}
+
 fn named(one: &Interval, around: Around) -> Cause {
     // A shorter name leaves the rest of the one before it.
     let name = one.name.split(|byte| *byte == 0).next().unwrap_or_default();

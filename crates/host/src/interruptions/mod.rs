@@ -33,6 +33,8 @@ const READ_EVERY: Duration = Duration::from_millis(10);
 const KEPT_MAX: usize = 1 << 17;
 /// An interrupt that began before a delay's last clock reading may end after it.
 const AFTER_NS: u64 = 1_000_000;
+/// Longest time of page faults that are kept as one: it ends soon enough after each delay in which it began.
+const FAULTS_NS_MAX: u64 = AFTER_NS / 2;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -53,6 +55,37 @@ struct Kept {
     /// Delays that begin before this time are not known whole.
     complete_from_ns: u64,
     host: Option<HostState>,
+}
+
+impl Kept {
+    /// Page faults that follow one another are kept as one, as a thread can have hundreds of thousands a second.
+    fn keep(&mut self, interval: Interval) {
+        if let Some(last) = self.intervals.back_mut()
+            && cause::are_one_fault(last, &interval)
+            && interval.end_ns.saturating_sub(last.begin_ns) <= FAULTS_NS_MAX
+        {
+            last.end_ns = interval.end_ns;
+            return;
+        }
+        if self.intervals.len() == KEPT_MAX {
+            let oldest = self.intervals.pop_front();
+            self.complete_from_ns =
+                self.complete_from_ns.max(oldest.map_or(0, |oldest| oldest.end_ns));
+        }
+        self.intervals.push_back(interval);
+    }
+
+    fn cause(&self, delay: &Delay) -> Cause {
+        if delay.begin_ns < self.complete_from_ns {
+            return Cause::plain(CauseKind::Unknown);
+        }
+        let first = self.intervals.partition_point(|one| one.end_ns <= delay.begin_ns);
+        let ends_by = delay.end_ns.saturating_add(AFTER_NS);
+        let near = self.intervals.range(first..).take_while(|one| one.end_ns <= ends_by);
+        let near: Vec<&Interval> = near.filter(|one| one.begin_ns < delay.end_ns).collect();
+        let around = self.host.as_ref().map(|host| host.around(delay)).unwrap_or_default();
+        cause::cause(delay, &near, around)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -137,16 +170,7 @@ impl Trace {
             }
             std::thread::sleep(READ_EVERY / 10);
         }
-        let kept = self.shared.kept();
-        if delay.begin_ns < kept.complete_from_ns {
-            return Cause::plain(CauseKind::Unknown);
-        }
-        let first = kept.intervals.partition_point(|one| one.end_ns <= delay.begin_ns);
-        let ends_by = delay.end_ns.saturating_add(AFTER_NS);
-        let near = kept.intervals.range(first..).take_while(|one| one.end_ns <= ends_by);
-        let near: Vec<&Interval> = near.filter(|one| one.begin_ns < delay.end_ns).collect();
-        let around = kept.host.as_ref().map(|host| host.around(delay)).unwrap_or_default();
-        cause::cause(delay, &near, around)
+        self.shared.kept().cause(delay)
     }
 
     /// Intervals that found the ring buffer full, and so are missing, up to the last one that did not.
@@ -185,15 +209,43 @@ fn read_until_stopped(mut traced: Interruptions, shared: &Shared, asked: &Receiv
         if let Some(last) = fresh.last() {
             shared.lost_count.store(last.lost_count, Ordering::Relaxed);
         }
-        for interval in fresh.drain(..) {
-            if kept.intervals.len() == KEPT_MAX {
-                let oldest = kept.intervals.pop_front();
-                kept.complete_from_ns =
-                    kept.complete_from_ns.max(oldest.map_or(0, |oldest| oldest.end_ns));
-            }
-            kept.intervals.push_back(interval);
-        }
+        fresh.drain(..).for_each(|interval| kept.keep(interval));
         drop(kept);
         shared.read_upto_ns.store(begun_ns, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sys::bpf::interruptions::Kind;
+
+    use super::*;
+
+    fn interval(kind: Kind, begin_ns: u64, end_ns: u64) -> Interval {
+        Interval { begin_ns, end_ns, due_ns: None, kind, number: 0, name: [0; 32], lost_count: 0 }
+    }
+
+    #[test]
+    fn delays_by_page_faults_are_known_as_long_as_the_meter_may_ask_for_them() {
+        const FAULT_NS: u64 = 2_000;
+        const ALL_NS: u64 = 800_000_000;
+        let mut kept = Kept::default();
+        for begin_ns in (0..ALL_NS).step_by(FAULT_NS as usize) {
+            if begin_ns % 4_000_000 == 0 {
+                kept.keep(interval(Kind::LocalTimer, begin_ns + 100, begin_ns + 900));
+            }
+            kept.keep(interval(Kind::PageFault, begin_ns, begin_ns + FAULT_NS - 500));
+        }
+        let cause = |kept: &Kept, begin_ns, end_ns| {
+            kept.cause(&Delay { begin_ns, end_ns, is_behind: false }).to_string()
+        };
+        for begin_ns in [1_000_000, 400_300_000, ALL_NS - 1_600_000] {
+            assert_eq!(cause(&kept, begin_ns, begin_ns + 1_500_000), "page-fault", "{begin_ns}");
+        }
+        assert_eq!(cause(&kept, ALL_NS + 2_000, ALL_NS + 300_000), "unknown");
+        // Not those between which the thread ran.
+        kept.keep(interval(Kind::PageFault, 2 * ALL_NS, 2 * ALL_NS + 1_000));
+        kept.keep(interval(Kind::PageFault, 2 * ALL_NS + 100_000, 2 * ALL_NS + 101_000));
+        assert_eq!(cause(&kept, 2 * ALL_NS - 1_000, 2 * ALL_NS + 102_000), "unknown");
     }
 }
