@@ -8,8 +8,9 @@ use crate::page::{BarChart, FeedPage, FeedTable};
 
 const ROW: f64 = 20.0;
 const MARGIN: f64 = 8.0;
-/// Space to the right of the longest bar for its figure.
+/// Space to the right of the longest bar for its figure: at least, and for each character in sizes of the font.
 const FIGURE: f64 = 110.0;
+const CHARACTER: f64 = 0.62;
 
 /// A feed's morning as one HTML file, self-contained as all of them.
 pub fn feed_page(page: &FeedPage) -> String {
@@ -33,9 +34,10 @@ pub fn feed_page(page: &FeedPage) -> String {
 fn bars(chart: &BarChart, at: usize) -> Markup {
     let height = |_| 2.0 * MARGIN + ROW * chart.bars.len() as f64;
     let most = chart.bars.iter().map(|bar| bar.value).max().unwrap_or(0).max(1) as f64;
+    let longest = chart.bars.iter().map(|bar| bar.text.chars().count()).max().unwrap_or(0) as f64;
     let paint = |canvas: &mut Canvas, page: Page| {
         let (left, size) = if page == Page::Wide { (190.0, 12.5) } else { (110.0, 11.0) };
-        let width = page.width() - left - FIGURE;
+        let width = page.width() - left - FIGURE.max(2.0 * MARGIN + CHARACTER * size * longest);
         canvas.line(&[(left, 0.0), (left, height(page))], GRID, 1.0);
         for (row, bar) in chart.bars.iter().enumerate() {
             let y = MARGIN + ROW * (row as f64 + 0.5);
@@ -114,5 +116,14 @@ mod tests {
         // The wide drawing: 560 px for 100, half of it for 50, no bar for 0.
         assert!(html.contains("width=\"560.0\"") && html.contains("width=\"280.0\""), "{html}");
         assert_eq!(html.matches("<rect").count(), 4);
+        // Longer figures get more room.
+        let long = FeedPage {
+            bars: vec![BarChart {
+                bars: vec![Bar { text: "12,762,656 (64.0 %)".into(), ..bar("A", 100, 0) }],
+                ..page.bars[0].clone()
+            }],
+            ..page
+        };
+        assert!(feed_page(&long).contains("width=\"506.8\""), "{}", feed_page(&long));
     }
 }

@@ -348,7 +348,7 @@ fn burst_bars(quality: &Quality, window: usize, line_count: usize) -> BarChart {
             densest.join(", ")
         ),
         description: densest.join(", "),
-        bars: bars.collect(),
+        bars: trimmed(bars.collect()),
     }
 }
 
