@@ -73,14 +73,23 @@ fn clean(mut command: Command, args: &[&str]) -> Command {
 
 /// Runs a command to its end, which must come within [`LONG`].
 pub(crate) fn run(command: Command) -> Output {
+    run_within(LONG, command)
+}
+
+fn run_within(limit: Duration, command: Command) -> Output {
     let shown = format!("{command:?}");
-    Running::start(command).finish(LONG).unwrap_or_else(|| panic!("{shown} does not end"))
+    Running::start(command).finish(limit).unwrap_or_else(|| panic!("{shown} does not end"))
 }
 
 /// Runs a command that must succeed; its standard output.
 pub(crate) fn succeed(command: Command) -> String {
+    succeed_within(LONG, command)
+}
+
+/// As [`succeed`], of a command with work for longer than [`LONG`].
+pub(crate) fn succeed_within(limit: Duration, command: Command) -> String {
     let shown = format!("{command:?}");
-    let output = run(command);
+    let output = run_within(limit, command);
     assert!(output.status.success(), "{shown}: {}\n{}", output.status, all_text(&output));
     String::from_utf8(output.stdout).expect("text")
 }

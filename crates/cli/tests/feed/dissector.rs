@@ -5,8 +5,9 @@
 use std::fs::File;
 use std::net::SocketAddrV4;
 use std::process::Command;
+use std::time::Duration;
 
-use crate::common::{Data, is_installed, succeed, wirepath};
+use crate::common::{Data, LONG, is_installed, succeed, succeed_within, wirepath};
 use market::twse::{Business, OtherRepr};
 use marketdata::capture::{Interface, LinkType, Writer};
 use marketdata::synthetic::{Mix, Session, Spec, TELEGRAM_BYTES_MAX};
@@ -141,7 +142,8 @@ fn tshark_and_decode_agree_on_every_field() {
     let data = Data::new();
     let (file, script) = (data.file("all.pcapng"), data.file("twse.lua"));
     let each = std::env::var("WIREPATH_TEST_TELEGRAMS").map_or(Ok(TELEGRAMS), |text| text.parse());
-    let count = write_capture(&file, each.expect("a number"));
+    let each = each.expect("a number");
+    let count = write_capture(&file, each);
     std::fs::write(&script, succeed(wirepath(&["feed", "dissector"]))).expect("written");
     let decoded = succeed(wirepath(&["feed", "decode", &file]));
     let mut tshark = Command::new("tshark");
@@ -150,7 +152,8 @@ fn tshark_and_decode_agree_on_every_field() {
     for (name, _) in FIELDS {
         tshark.args(["-e", &format!("twse.{name}")]);
     }
-    let dissected = succeed(tshark);
+    let limit = LONG + Duration::from_millis(4 * each as u64);
+    let dissected = succeed_within(limit, tshark);
     let (mut rows, mut formats) = (0, std::collections::BTreeMap::new());
     for (row, line) in dissected.lines().zip(decoded.lines()) {
         let object: Value = serde_json::from_str(line).expect("JSON");
