@@ -8,6 +8,7 @@ use crate::common::rig::Rig;
 use crate::common::until;
 use crate::machine::{ONE_IP, far_namespace};
 use crate::suspension::{OFF, napi};
+use crate::{ONE_QUEUE, Pair};
 
 const ENGINE: &str = "--engine xdp --native --require-zero-copy --spin";
 const DEFERRED: &str = "defer-hard-irqs=2147483647 gro-flush-timeout=200000 irq-suspend-timeout=0";
@@ -46,13 +47,15 @@ fn a_polled_queue_interrupts_less_than_once_an_arrival(rig: &Rig) {
     assert_ne!(document["mode"]["near napi id"], "0", "{said}");
 }
 
-fn settings_are_restored_after_a_kill(rig: &Rig) {
+/// Of the far card, which the near end's pings reach meanwhile.
+pub(crate) fn settings_are_restored_after_a_kill(rig: &Rig, Pair { far_card, far_ip }: Pair) {
     let far = "ip netns exec far";
-    far_namespace(rig).start(&format!("probe echo -i oneb {ENGINE} --busy-poll"));
-    let held = napi(rig, far, "oneb");
+    far_namespace(rig).start(&format!("probe echo -i {far_card} {ENGINE} --busy-poll"));
+    rig.succeed(&format!("wirepath probe ping {far_ip} --no-peer -c 10"));
+    let held = napi(rig, far, far_card);
     assert!(!held.is_empty() && held.iter().all(|value| value == DEFERRED), "{held:?}");
     rig.succeed("kill -9 $(cat /tmp/far.pid)");
-    let is_restored = || napi(rig, far, "oneb").iter().all(|value| value == OFF);
+    let is_restored = || napi(rig, far, far_card).iter().all(|value| value == OFF);
     assert!(until(Duration::from_secs(60), is_restored));
 }
 
@@ -60,5 +63,5 @@ pub(crate) fn check(rig: &Rig) {
     a_polled_queue_interrupts_less_than_once_an_arrival(rig);
     let after = [napi(rig, "", "onea"), napi(rig, "ip netns exec far", "oneb")];
     assert!(after.iter().flatten().all(|value| value == OFF), "after a clean end: {after:?}");
-    settings_are_restored_after_a_kill(rig);
+    settings_are_restored_after_a_kill(rig, ONE_QUEUE);
 }

@@ -1,5 +1,6 @@
 //! Two cards of a driver that closes and opens its device for an XDP program: igb, in QEMU 8.0 and later.
 
+use crate::busy_polling::settings_are_restored_after_a_kill;
 use crate::common::rig::{Card, Machine, Rig, has_model};
 use crate::machine::{FILES, far_namespace};
 use crate::{
@@ -59,6 +60,8 @@ fn af_xdp_delivers_on_igb_in_zero_copy_mode() {
     }
     let Some(rig) = Rig::boot(&MACHINE, &["ip", "ethtool", "ping"]) else { return };
     pings_are_answered_in_zero_copy_mode(&rig, IGB);
+    // Its interrupts are not counted: QEMU's model does not mask one by itself when it is raised, as the card does.
+    settings_are_restored_after_a_kill(&rig, IGB);
     // As on a card with one queue.
     rig.succeed("ethtool -X igba equal 1");
     the_host_receives_while_a_zero_copy_socket_sends(&rig, IGB);
