@@ -8,8 +8,9 @@ use crate::page::{BarChart, FeedPage, FeedTable};
 
 const ROW: f64 = 20.0;
 const MARGIN: f64 = 8.0;
-/// Space to the right of the longest bar for its figure: at least, and for each character in sizes of the font.
+/// Least space to the right of the longest bar for its figure.
 const FIGURE: f64 = 110.0;
+/// Width of a character of a figure, by the size of the font.
 const CHARACTER: f64 = 0.62;
 
 /// A feed's morning as one HTML file, self-contained as all of them.
