@@ -1,13 +1,10 @@
 //! AF_XDP sockets that poll their queue: its interrupts are deferred meanwhile, and the settings are restored.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use crate::common::rig::Rig;
-use crate::common::until;
 use crate::machine::{ONE_IP, far_namespace};
-use crate::suspension::{OFF, napi};
+use crate::suspension::{OFF, held_settings_are_restored_after_a_kill, napi};
 use crate::{ONE_QUEUE, Pair};
 
 const ENGINE: &str = "--engine xdp --native --require-zero-copy --spin";
@@ -49,14 +46,9 @@ fn a_polled_queue_interrupts_less_than_once_an_arrival(rig: &Rig) {
 
 /// Of the far card, which the near end's pings reach meanwhile.
 pub(crate) fn settings_are_restored_after_a_kill(rig: &Rig, Pair { far_card, far_ip }: Pair) {
-    let far = "ip netns exec far";
     far_namespace(rig).start(&format!("probe echo -i {far_card} {ENGINE} --busy-poll"));
     rig.succeed(&format!("wirepath probe ping {far_ip} --no-peer -c 10"));
-    let held = napi(rig, far, far_card);
-    assert!(!held.is_empty() && held.iter().all(|value| value == DEFERRED), "{held:?}");
-    rig.succeed("kill -9 $(cat /tmp/far.pid)");
-    let is_restored = || napi(rig, far, far_card).iter().all(|value| value == OFF);
-    assert!(until(Duration::from_secs(60), is_restored));
+    held_settings_are_restored_after_a_kill(rig, far_card, DEFERRED);
 }
 
 pub(crate) fn check(rig: &Rig) {

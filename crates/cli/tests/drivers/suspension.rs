@@ -50,12 +50,13 @@ fn interrupts_are_fewer_while_datagrams_keep_arriving(rig: &Rig) {
     assert!(2 * irqs * plain_count < plain_irqs * count, "{said}");
 }
 
-fn settings_are_restored_after_a_kill(rig: &Rig) {
-    far_namespace(rig).start(&format!("{RECEIVE} --irq-suspend"));
-    let held = napi(rig, "ip netns exec far", "vib");
-    assert!(!held.is_empty() && held.iter().all(|value| value == SUSPENDED), "{held:?}");
+/// A program of the far namespace holds the settings of a card of it.
+pub(crate) fn held_settings_are_restored_after_a_kill(rig: &Rig, card: &str, value: &str) {
+    let far = "ip netns exec far";
+    let held = napi(rig, far, card);
+    assert!(!held.is_empty() && held.iter().all(|held| held == value), "{held:?}");
     rig.succeed("kill -9 $(cat /tmp/far.pid)");
-    let is_restored = || napi(rig, "ip netns exec far", "vib").iter().all(|value| value == OFF);
+    let is_restored = || napi(rig, far, card).iter().all(|value| value == OFF);
     assert!(until(Duration::from_secs(60), is_restored));
 }
 
@@ -78,6 +79,7 @@ pub(crate) fn check(rig: &Rig) {
     assert_eq!(napi(rig, "ip netns exec far", "vib"), [OFF; 4]);
     interrupts_are_fewer_while_datagrams_keep_arriving(rig);
     assert_eq!(napi(rig, "ip netns exec far", "vib"), [OFF; 4], "after a clean end");
-    settings_are_restored_after_a_kill(rig);
+    far_namespace(rig).start(&format!("{RECEIVE} --irq-suspend"));
+    held_settings_are_restored_after_a_kill(rig, "vib", SUSPENDED);
     the_knob_sets_one_queue_and_rolls_back(rig);
 }
