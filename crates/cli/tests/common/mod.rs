@@ -71,9 +71,16 @@ fn clean(mut command: Command, args: &[&str]) -> Command {
     command
 }
 
-/// Runs a command to its end, which must come within [`LONG`].
+/// Time until the end of a command: what `--time` gives it, and [`LONG`].
+fn limit_of(command: &Command) -> Duration {
+    let given = command.get_args().skip_while(|arg| *arg != "--time").nth(1);
+    let given = given.and_then(|time| humantime::parse_duration(time.to_str()?).ok());
+    given.unwrap_or_default() + LONG
+}
+
+/// Runs a command to its end, which must come within `--time` and [`LONG`].
 pub(crate) fn run(command: Command) -> Output {
-    run_within(LONG, command)
+    run_within(limit_of(&command), command)
 }
 
 fn run_within(limit: Duration, command: Command) -> Output {
@@ -83,10 +90,10 @@ fn run_within(limit: Duration, command: Command) -> Output {
 
 /// Runs a command that must succeed; its standard output.
 pub(crate) fn succeed(command: Command) -> String {
-    succeed_within(LONG, command)
+    succeed_within(limit_of(&command), command)
 }
 
-/// As [`succeed`], of a command with work for longer than [`LONG`].
+/// As [`succeed`], within a time of the test's own.
 pub(crate) fn succeed_within(limit: Duration, command: Command) -> String {
     let shown = format!("{command:?}");
     let output = run_within(limit, command);
