@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -239,21 +240,32 @@ impl TunnelSession {
         self.flows.iter().map(Flow::frame_bytes).max().unwrap_or(0)
     }
 
-    /// Sends in every direction at once, each on a thread of its own.
+    /// Sends in every direction at once, each on a thread of its own. They begin when all are ready: the kernel
+    /// may take longer to load a program than a short trial lasts.
     fn send_all(&self, cpus: &[usize], hints: &[f64]) -> Result<Vec<Sent>, Cause> {
         let load = &self.load;
+        // Nothing is sent: a dropped sender is the signal, whatever becomes of its thread.
+        let (ready, all_ready) = mpsc::channel::<()>();
         thread::scope(|scope| {
-            let threads: Vec<_> = self
+            let (begins, threads): (Vec<_>, Vec<_>) = self
                 .flows
                 .iter()
                 .enumerate()
                 .map(|(n, flow)| {
                     let (end, hint) = (self.ends(flow.way).0, hints.get(n).copied());
-                    start(scope, "source", move || {
-                        flow.send(end, cpus, load.trial, load.rate_pps as f64, hint)
-                    })
+                    let (ready, (begin, begun)) = (ready.clone(), mpsc::channel::<()>());
+                    let thread = start(scope, "source", move || {
+                        let source = flow.source(end, cpus)?;
+                        drop(ready);
+                        let _ = begun.recv();
+                        source.send(load.trial, load.rate_pps as f64, hint)
+                    });
+                    (begin, thread)
                 })
-                .collect();
+                .unzip();
+            drop(ready);
+            let _ = all_ready.recv();
+            drop(begins);
             threads.into_iter().map(|thread| thread.end()).collect()
         })
     }

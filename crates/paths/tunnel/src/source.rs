@@ -144,21 +144,29 @@ impl Flow {
         }
     }
 
-    /// Sends for about `trial`, on a thread of its own that ends with it.
+    /// Its source at an end, on the calling thread, which ends with it.
+    pub(super) fn source(&self, end: &End, cpus: &[usize]) -> Result<Source, Cause> {
+        settle(end, cpus)?;
+        let (frame, sequence_at) = (&self.frame, self.sequence_at);
+        Ok(Source(Generator::of_marks(frame, end.ifindex, sequence_at, &self.marks)?))
+    }
+}
+
+/// A flow that is ready to be sent.
+pub(super) struct Source(Generator);
+
+impl Source {
+    /// Sends for about `trial`.
     ///
     /// - `rate_pps`: frames a second; 0 for as many as the interface takes.
     /// - `rate_hint_pps`: rate of the last trial of this kind; then one run is enough.
     pub(super) fn send(
-        &self,
-        end: &End,
-        cpus: &[usize],
+        self,
         trial: Duration,
         rate_pps: f64,
         rate_hint_pps: Option<f64>,
     ) -> Result<Sent, Cause> {
-        settle(end, cpus)?;
-        let (frame, sequence_at) = (&self.frame, self.sequence_at);
-        let mut generator = Generator::of_marks(frame, end.ifindex, sequence_at, &self.marks)?;
+        let Source(mut generator) = self;
         let begun = ThreadUsage::now();
         let mut sent = Sent::default();
         let mut sending = Duration::ZERO;
