@@ -260,10 +260,19 @@ static __always_inline enum open is_open(struct station *station, struct control
 	return OPEN;
 }
 
+/*
+ * The time of the last timer tick, 1 to 10 ms ago: enough for ageing and waiting, and a tenth of the price of reading
+ * the clock. The slow path's times may be later.
+ */
+static __always_inline __u64 tick_ns(void)
+{
+	return bpf_ktime_get_coarse_ns();
+}
+
 static __always_inline void refresh(struct station *station, struct control *control, __u64 now_ns)
 {
 	/* A write a frame would bounce the cache line between CPUs. */
-	if (now_ns - station->seen_ns > control->refresh_ns)
+	if (now_ns > station->seen_ns && now_ns - station->seen_ns > control->refresh_ns)
 		station->seen_ns = now_ns;
 }
 
@@ -274,15 +283,12 @@ static __always_inline void refresh(struct station *station, struct control *con
  * - `least`: credit that a frame needs. Less than its price lets it borrow the rest: a super-frame may
  *   cost more than the bucket holds.
  */
-static __always_inline int is_within_rate(struct control *control, __u32 bytes, __s64 least,
-					  __u64 now_ns)
+static __always_inline int is_within_rate(struct control *control, __u32 bytes, __s64 least)
 {
 	__s64 price = (__s64)bytes * 8 * 1000000000LL;
-	__u64 last_ns, elapsed_ns, full_ns;
+	__u64 now_ns = bpf_ktime_get_ns(), last_ns, elapsed_ns, full_ns;
 	__s64 had;
 
-	if (!control->rate_bits_per_s)
-		return 1;
 	last_ns = *(volatile __u64 *)&control->filled_ns;
 	had = *(volatile __s64 *)&control->credit;
 	elapsed_ns = now_ns > last_ns ? now_ns - last_ns : 0;

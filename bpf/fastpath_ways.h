@@ -92,10 +92,10 @@ static __always_inline int forward_into(CONTEXT *ctx)
 	counted = bpf_map_lookup_elem(&counts, &zero);
 	if (!control || !counted)
 		return TO_HOST;
-	now_ns = bpf_ktime_get_ns();
+	now_ns = tick_ns();
 	len = whole_bytes(ctx);
 	/* Frames of the slow path too: one bucket for both. */
-	if (!is_within_rate(control, wire_bytes(ctx), CREDIT_MIN, now_ns)) {
+	if (control->rate_bits_per_s && !is_within_rate(control, wire_bytes(ctx), CREDIT_MIN)) {
 		counted->frames[POLICED]++;
 		return DROP;
 	}
@@ -388,7 +388,7 @@ static __always_inline int forward_out_of(CONTEXT *ctx)
 		return slow(ctx, control, counted, OUT_OF, SLOW_GROUP);
 	macs = read_macs(eth);
 	if (control->learns) {
-		now_ns = bpf_ktime_get_ns();
+		now_ns = tick_ns();
 		key = in_network(station_key(eth->source), network);
 		from = bpf_map_lookup_elem(&stations, &key);
 		if (!from || from->place != *tunnel)
