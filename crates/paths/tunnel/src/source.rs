@@ -183,11 +183,10 @@ impl Source {
                 }
             };
             let before = generator.counts().attempted;
-            let from_ns = monotonic_ns();
             let took = generator.run(frames, batch_of(rate_pps, false))?;
-            let to_ns = from_ns + took.as_nanos() as u64;
-            if to_ns - from_ns > sent.run_ns.1 - sent.run_ns.0 {
-                sent.run_ns = (from_ns, to_ns);
+            let (first_ns, last_ns) = generator.sent_ns();
+            if last_ns - first_ns > sent.run_ns.1 - sent.run_ns.0 {
+                sent.run_ns = (first_ns, last_ns);
             }
             sending += took;
             let made = (generator.counts().attempted - before) as f64;

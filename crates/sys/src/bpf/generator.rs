@@ -137,6 +137,7 @@ pub struct Generator {
     counts: GeneratorCounts,
     last_error: i64,
     gap_ps: u64,
+    part_ns: (u64, u64),
     _loaded: Loaded,
 }
 
@@ -228,6 +229,7 @@ impl Generator {
             counts: GeneratorCounts::default(),
             last_error: 0,
             gap_ps: 0,
+            part_ns: (0, 0),
             _loaded: loaded,
         })
     }
@@ -259,7 +261,8 @@ impl Generator {
             let part = part.min(i32::MAX.unsigned_abs());
             self.trace_thread(own_thread())?;
             let ended_early = self.run_part(part, batch);
-            sending += self.trace_thread(0)?;
+            self.part_ns = self.trace_thread(0)?;
+            sending += Duration::from_nanos(self.part_ns.1 - self.part_ns.0);
             if ended_early? {
                 break;
             }
@@ -286,6 +289,12 @@ impl Generator {
     /// Frames that the target took, over all runs.
     pub fn sent(&self) -> u64 {
         self.counts.sent
+    }
+
+    /// CLOCK_MONOTONIC nanoseconds of the first frame and of the last bulk taken, in the last run without the batch
+    /// that may precede it.
+    pub fn sent_ns(&self) -> (u64, u64) {
+        self.part_ns
     }
 
     /// The sequence number that the next frame will carry; wraps.
@@ -319,9 +328,9 @@ impl Generator {
         }
     }
 
-    /// Reads the counters and restricts further counting to `thread`. Returns the send time of the
-    /// run that ended.
-    fn trace_thread(&mut self, thread: u64) -> Result<Duration, BpfError> {
+    /// Reads the counters and restricts further counting to `thread`. Returns when the run that ended began and
+    /// stopped to send.
+    fn trace_thread(&mut self, thread: u64) -> Result<(u64, u64), BpfError> {
         let run: types::run = read_single(&self.state)?;
         let types::run { attempted, sent, last_error, .. } = run;
         self.counts = GeneratorCounts { attempted, sent };
@@ -329,7 +338,7 @@ impl Generator {
         let (gap_ps, begun) = (self.gap_ps, attempted);
         let next = types::run { thread, first_ns: 0, last_ns: 0, gap_ps, begun, ..run };
         write_single(&self.state, &next)?;
-        Ok(Duration::from_nanos(run.last_ns.saturating_sub(run.first_ns)))
+        Ok((run.first_ns, run.last_ns.max(run.first_ns)))
     }
 
     fn check_taken(&self) -> Result<(), BpfError> {

@@ -7,6 +7,7 @@ use wirepath_sys::bpf::{
     BpfError, DropCounter, DropCounts, DropSpec, Flows, Generator, GeneratorCounts, Marks,
     PassProgram, XdpMode,
 };
+use wirepath_sys::clock::monotonic_ns;
 
 use crate::lab::{Pair, Shape, can_run, ip, send_frame, udp_frame, wait_until};
 
@@ -73,7 +74,16 @@ fn the_time_of_a_run_leaves_out_the_wait_for_its_frames() {
         // Both by CLOCK_MONOTONIC, one around the other: no matter how fast.
         let began = Instant::now();
         let first = generator.run(1_000, 64).expect("run");
+        let (from_ns, to_ns) = generator.sent_ns();
+        assert!(
+            Duration::from_nanos(to_ns - from_ns) < first,
+            "without the batch and the wait before it"
+        );
+        let before_ns = monotonic_ns();
         let second = generator.run(1_000, 64).expect("run");
+        let (from_ns, to_ns) = generator.sent_ns();
+        assert!(before_ns <= from_ns && to_ns <= monotonic_ns());
+        assert_eq!(Duration::from_nanos(to_ns - from_ns), second);
         assert!(first > Duration::ZERO && second > Duration::ZERO);
         assert!(first + second < began.elapsed());
     });
