@@ -65,7 +65,7 @@ pub(super) fn since(before: &Lost, after: &Lost) -> Lost {
 }
 
 /// Counts of one direction: those of its source and of its sink.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Stream {
     pub(super) way: Way,
     pub(super) sent: Sent,

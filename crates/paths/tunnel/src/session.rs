@@ -330,12 +330,22 @@ struct Ran {
     lost: accounting::Lost,
 }
 
-/// Arrivals and their interval while all sources were sending: from the first sample after a tenth of
-/// their longest runs to the last before their end.
+/// The longest time in which every source was in a run, as CLOCK_MONOTONIC nanoseconds.
+fn common_run_ns(sent: &[Sent]) -> (u64, u64) {
+    let all = sent.iter().map(|sent| sent.runs_ns.clone()).reduce(|common, runs| {
+        let with = |a: (u64, u64)| runs.iter().map(move |b| (a.0.max(b.0), a.1.min(b.1)));
+        common.into_iter().flat_map(with).filter(|(from_ns, to_ns)| from_ns < to_ns).collect()
+    });
+    let longest =
+        all.and_then(|all| all.into_iter().max_by_key(|(from_ns, to_ns)| to_ns - from_ns));
+    longest.unwrap_or_default()
+}
+
+/// Arrivals and their interval while all sources were sending, between the first and the last sample in that time. Its
+/// first tenth is left out.
 fn throughput(looks: &[Look], sent: &[Sent]) -> Throughput {
-    let from_ns = sent.iter().map(|sent| sent.run_ns.0).max().unwrap_or(0);
-    let to_ns = sent.iter().map(|sent| sent.run_ns.1).min().unwrap_or(0);
-    let begin_ns = from_ns + to_ns.saturating_sub(from_ns) / 10;
+    let (from_ns, to_ns) = common_run_ns(sent);
+    let begin_ns = from_ns + (to_ns - from_ns) / 10;
     let mut within = looks.iter().filter(|look| (begin_ns..=to_ns).contains(&look.at_ns));
     let first = within.next().copied().unwrap_or_default();
     let last = within.next_back().copied().unwrap_or(first);
@@ -370,23 +380,25 @@ impl Session for TunnelSession {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
 
     #[test]
     fn rate_is_taken_while_the_source_sends_and_no_longer() {
-        let sent = Sent { run_ns: (1_000, 2_000), ..Sent::default() };
+        let sent = |runs_ns: &[(u64, u64)]| Sent { runs_ns: runs_ns.to_vec(), ..Sent::default() };
         let looks = [(500, 0), (1_050, 10), (1_200, 100), (1_600, 500), (2_000, 900), (9_000, 999)];
         let looks = looks.map(|(at_ns, frames)| Look { at_ns, frames, payload_bytes: frames * 64 });
-        let seen = throughput(&looks, &[sent]);
-        assert_eq!((seen.interval_ns, seen.received_count), (800, 800));
-        assert_eq!(seen.payload_bytes, 51_200);
-        assert_eq!(throughput(&[], &[sent]).interval_ns, 0);
-        assert_eq!(throughput(&looks[..3], &[sent]).interval_ns, 0);
-        // Of two sources, only while both were sending.
-        let later = Sent { run_ns: (1_500, 2_500), ..Sent::default() };
-        let seen = throughput(&looks, &[sent, later]);
-        assert_eq!((seen.interval_ns, seen.received_count), (400, 400));
-        let apart = Sent { run_ns: (3_000, 4_000), ..Sent::default() };
-        assert_eq!(throughput(&looks, &[sent, apart]).interval_ns, 0);
+        let one = sent(&[(100, 300), (1_000, 2_000)]);
+        let whole = throughput(&looks, slice::from_ref(&one));
+        assert_eq!((whole.interval_ns, whole.received_count), (800, 800));
+        assert_eq!(whole.payload_bytes, 51_200);
+        assert_eq!(throughput(&[], slice::from_ref(&one)).interval_ns, 0);
+        assert_eq!(throughput(&looks[..3], slice::from_ref(&one)).interval_ns, 0);
+        // Of two sources, only while both were sending, in whichever of their runs.
+        let later = sent(&[(1_500, 2_500), (2_600, 4_000)]);
+        let both = throughput(&looks, &[one.clone(), later]);
+        assert_eq!((both.interval_ns, both.received_count), (400, 400));
+        assert_eq!(throughput(&looks, &[one, sent(&[(3_000, 4_000)])]).interval_ns, 0);
     }
 }

@@ -49,14 +49,14 @@ pub(super) struct Flow {
 }
 
 /// Report of the source.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Sent {
     /// Frames accepted by the wire.
     pub(super) sent_count: u64,
     /// Frames generated.
     pub(super) attempted_count: u64,
-    /// CLOCK_MONOTONIC nanoseconds when the longest run began and ended.
-    pub(super) run_ns: (u64, u64),
+    /// CLOCK_MONOTONIC nanoseconds when each run began and ended.
+    pub(super) runs_ns: Vec<(u64, u64)>,
     /// Time of sending, without pauses between runs.
     pub(super) sending_ns: u64,
     /// Frames a second while sending.
@@ -184,10 +184,7 @@ impl Source {
             };
             let before = generator.counts().attempted;
             let took = generator.run(frames, batch_of(rate_pps, false))?;
-            let (first_ns, last_ns) = generator.sent_ns();
-            if last_ns - first_ns > sent.run_ns.1 - sent.run_ns.0 {
-                sent.run_ns = (first_ns, last_ns);
-            }
+            sent.runs_ns.push(generator.sent_ns());
             sending += took;
             let made = (generator.counts().attempted - before) as f64;
             rate = Some(made / took.as_secs_f64().max(1e-6));
