@@ -68,6 +68,14 @@ fn run(command: &str) -> Result<String, String> {
     }
 }
 
+/// Pings until each of the first `count` requests is answered. Errors: its output.
+///
+/// - `more`: further arguments of ping.
+fn ping(count: u64, more: &str) -> Result<(), String> {
+    let said = run(&format!("ping -c {count} -w 10 {more}"))?;
+    if testkit::unanswered(&said, count).is_empty() { Ok(()) } else { Err(said) }
+}
+
 fn ip(arguments: &str) {
     run(&format!("ip {arguments}")).expect("ip succeeds");
 }
@@ -292,10 +300,10 @@ fn pings_pass_between_forwarder_and_kernel_tunnel_both_ways() {
     let lab = lab();
     for mode in [XdpMode::Skb, XdpMode::Native] {
         let ((), counts) = forwarding(&lab, mode, 1, || {
-            let there = lab.near.run(|| run("ping -c 5 -i 0.05 -W 2 10.77.0.2"));
+            let there = lab.near.run(|| ping(5, "-i 0.05 10.77.0.2"));
             there.expect("the namespace exists").expect("every ping is answered");
             // The largest ping without fragmentation, with fragmentation forbidden.
-            let largest = lab.far.run(|| run("ping -c 3 -i 0.05 -W 2 -s 1472 -M do 10.77.0.1"));
+            let largest = lab.far.run(|| ping(3, "-i 0.05 -s 1472 -M do 10.77.0.1"));
             largest.expect("the namespace exists").expect("every ping is answered");
         });
         assert!(count(&counts, "into_tunnels_sent") >= 8, "{counts:?}");
@@ -377,7 +385,7 @@ fn unknown_addresses_are_flooded_and_learnt_addresses_use_one_tunnel() {
         spec.rules.decap.tunnels.push(unused);
     };
     let ((), counts) = forwarding_with(&lab, XdpMode::Skb, 1, two_tunnels, |_| {
-        let pings = lab.near.run(|| run("ping -c 20 -i 0.02 -W 2 10.77.0.2"));
+        let pings = lab.near.run(|| ping(20, "-i 0.02 10.77.0.2"));
         pings.expect("the namespace exists").expect("every ping is answered");
     });
     // At least the ARP request is flooded; later frames have a known destination.

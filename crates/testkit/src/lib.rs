@@ -11,6 +11,7 @@ mod skips;
 
 pub use skips::{NEEDS, is_installed, skip};
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
@@ -30,6 +31,19 @@ pub fn backlog_drop_count() -> u64 {
     let table = std::fs::read_to_string("/proc/net/softnet_stat").expect("the kernel has it");
     let drops = table.lines().map(|line| line.split_whitespace().nth(1).expect("a column"));
     drops.map(|drops| u64::from_str_radix(drops, 16).expect("hexadecimal")).sum()
+}
+
+/// Requests among the first `count` that have no answer in the output of `ping -c COUNT -w SECONDS`.
+///
+/// With `-w` ping goes on until it has `count` answers. Without it, it waits for the last one no longer than two round trips or
+/// one interval, and a machine that is busy for that long has lost a packet.
+pub fn unanswered(said: &str, count: u64) -> Vec<u64> {
+    let sequence = |line: &str| {
+        let (_, rest) = line.split_once(" bytes from ")?.1.split_once(" icmp_seq=")?;
+        rest.split(' ').next()?.parse::<u64>().ok()
+    };
+    let answered: BTreeSet<u64> = said.lines().filter_map(sequence).collect();
+    (1..=count).filter(|number| !answered.contains(number)).collect()
 }
 
 /// Reports a result of a long test on standard error.
@@ -127,5 +141,21 @@ mod tests {
         });
         // Without a limit of its time there would be ten, and the last one.
         assert!(!holds && (2..=5).contains(&polls), "{polls} polls");
+    }
+
+    #[test]
+    fn ping_is_unanswered_if_it_is_among_the_first_and_a_later_one_does_not_replace_it() {
+        let line = |n: u64| format!("64 bytes from 10.0.0.1: icmp_seq={n} ttl=64 time=0.4 ms\n");
+        let said = |numbers: &[u64]| numbers.iter().map(|n| line(*n)).collect::<String>();
+        assert!(unanswered(&said(&[1, 2, 3]), 3).is_empty());
+        assert!(
+            unanswered(&said(&[1, 3, 2, 4]), 3).is_empty(),
+            "one more was sent, and one was late"
+        );
+        assert_eq!(unanswered(&said(&[1, 3, 4]), 3), [2]);
+        assert_eq!(
+            unanswered("5 packets transmitted, 0 received, 100% packet loss, time 4ms\n", 2),
+            [1, 2]
+        );
     }
 }

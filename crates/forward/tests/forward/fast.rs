@@ -354,11 +354,11 @@ fn kernel_s_tunnel_and_the_programs_reach_each_other_and_another_vni_passes_besi
         1,
         |_| {},
         |_| {
-            let there = lab.near.run(|| run("ping -c 20 -i 0.02 -W 2 10.77.0.2"));
+            let there = lab.near.run(|| ping(20, "-i 0.02 10.77.0.2"));
             there.expect("the namespace exists").expect("every ping is answered");
-            let back = lab.far.run(|| run("ping -c 20 -i 0.02 -W 2 -s 1472 -M do 10.77.0.1"));
+            let back = lab.far.run(|| ping(20, "-i 0.02 -s 1472 -M do 10.77.0.1"));
             back.expect("the namespace exists").expect("every ping is answered");
-            let other = lab.middle.netns.run(|| run("ping -c 3 -i 0.05 -W 2 10.79.0.2"));
+            let other = lab.middle.netns.run(|| ping(3, "-i 0.05 10.79.0.2"));
             other.expect("the namespace exists").expect("the other tunnel passes beside");
             ["-u -b 50M -l 1400", "-u -b 50M -l 1400 -R", "", "-R"].map(|more| iperf3(&lab, more))
         },

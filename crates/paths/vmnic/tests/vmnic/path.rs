@@ -255,13 +255,13 @@ fn pinged(arm: &Arm) -> Result<u64, Loss> {
     let served = Served::start(arm).unwrap();
     assert_eq!(served.guest_ip().to_string(), "10.77.0.2", "{}", arm.name);
     let mut ping = std::process::Command::new("ping");
-    ping.args(["-c", &count, "-i", &interval, "-W", "10"]).arg(served.guest_ip().to_string());
+    ping.args(["-c", &count, "-i", &interval, "-w", "10"]).arg(served.guest_ip().to_string());
     let mut said = String::new();
     for _ in 0..20 {
         let dropped_before = testkit::backlog_drop_count();
         let output = served.netns().run(|| ping.output()).unwrap().unwrap();
         said = String::from_utf8_lossy(&output.stdout).into_owned();
-        if said.contains(" 0% packet loss") {
+        if testkit::unanswered(&said, sent_count).is_empty() {
             served.stop().unwrap();
             return Ok(sent_count);
         }
@@ -272,9 +272,9 @@ fn pinged(arm: &Arm) -> Result<u64, Loss> {
         }
         testkit::note(&format!("{}: the kernel dropped {dropped} packets; again", arm.name));
     }
-    let answered_count = said.matches(" bytes from ").count() as u64;
     let state = served.stop().map_or_else(|error| error.to_string(), |seen| seen.state);
-    let lost_count = sent_count.saturating_sub(answered_count);
+    let lost_count = testkit::unanswered(&said, sent_count).len() as u64;
+    let answered_count = sent_count - lost_count;
     Err(Loss { answered_count, lost_count, evidence: format!("{said}\n{state}") })
 }
 
