@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use support::{SECOND_NS, arm, metric, plan, run, run_with};
 use wirepath_model::{
     Arm, ArmKind, Ended, Experiment, ExperimentPlan, FakeSource, FakeSwitch, FakeWorld,
-    Measurement, Outcome, OutcomeHeader, Step, Support, Verdict,
+    Measurement, Member, Outcome, OutcomeHeader, Search, Step, Support, Verdict,
 };
 
 fn world() -> FakeWorld {
@@ -444,4 +444,57 @@ fn unknown_metric_does_not_settle() {
     let mut plan = plan(1, "fast");
     (plan.judged, plan.budget_ns) = (vec!["no_such_ns".into()], 20 * SECOND_NS);
     assert_eq!(run(plan, world()).ended, Ended::TimeUp);
+}
+
+/// The outcome of an experiment with these arms that measures a set which a search found.
+fn confirmed(arms: &str, set: &[&str]) -> Outcome {
+    let mut outcome = run(plan(5, arms), world());
+    let set = set.iter().map(|id| (*id).to_owned()).collect();
+    outcome.search = Some(Search { set, metric: "rtt_ns_p50".into(), ..Search::default() });
+    outcome
+}
+
+fn verdicts(outcome: &Outcome) -> Vec<Verdict> {
+    outcome.members().iter().map(|member| member.verdict).collect()
+}
+
+#[test]
+fn member_of_a_set_is_worth_what_the_set_loses_without_it() {
+    let set = confirmed("fast+nothing,nothing,fast", &["fast", "nothing"]);
+    let [fast, nothing] = &set.members()[..] else { panic!("{:?}", set.members()) };
+    assert_eq!((&fast.switch[..], fast.verdict), ("fast", Verdict::Better));
+    assert!((0.6..0.8).contains(&fast.ratio.unwrap()), "{fast:?}");
+    assert!(fast.low < fast.ratio && fast.ratio < fast.high, "{fast:?}");
+    assert_eq!((&nothing.switch[..], nothing.verdict), ("nothing", Verdict::NoDifferenceShown));
+    // Of a set of one, the baseline is the set without it.
+    assert_eq!(verdicts(&confirmed("fast", &["fast"])), [Verdict::Better]);
+    assert!(run(plan(5, "fast"), world()).members().is_empty(), "without a search");
+}
+
+#[test]
+fn least_useful_member_without_which_the_set_is_no_worse_is_to_be_dropped() {
+    let idle = |outcome: &Outcome| outcome.idle_member().map(|member: Member| member.switch);
+    assert_eq!(idle(&confirmed("fast", &["fast"])), None);
+    let set = ["fast", "nothing", "harmful"];
+    let all = "fast+nothing+harmful,nothing+harmful,fast+harmful,fast+nothing";
+    assert_eq!(idle(&confirmed(all, &set)).as_deref(), Some("harmful"));
+    assert_eq!(
+        idle(&confirmed("fast+nothing,nothing,fast", &set[..2])).as_deref(),
+        Some("nothing")
+    );
+    assert_eq!(idle(&run(plan(5, "fast"), world())), None, "without a search");
+}
+
+#[test]
+fn member_whose_set_cannot_run_without_it_is_needed_and_one_of_which_nothing_is_known_is_not_judged()
+ {
+    let mut set = confirmed("fast+nothing,nothing,fast", &["fast", "nothing"]);
+    let rest = set.arms.iter_mut().find(|arm| arm.name == "nothing").expect("it is listed");
+    rest.trials = 0;
+    assert_eq!(verdicts(&set)[0], Verdict::Inconclusive);
+    assert_eq!(set.idle_member().map(|member| member.switch).as_deref(), Some("fast"));
+    let rest = set.arms.iter_mut().find(|arm| arm.name == "nothing").expect("it is listed");
+    rest.support = Support::unsupported("nothing alone", "another switch");
+    assert_eq!(verdicts(&set)[0], Verdict::Unsupported);
+    assert_eq!(set.idle_member().map(|member| member.switch).as_deref(), Some("nothing"));
 }
