@@ -105,10 +105,10 @@ fn the_host_receives_while_a_zero_copy_socket_sends(rig: &Rig, Pair { far_card, 
              --require-zero-copy >/tmp/send.json &
          n=0
          until [ $(arrived) -gt $((before + 100)) ]; do n=$((n + 1)); [ $n -lt 300 ] || exit 9; sleep 0.1; done
-         ping -q -c 15 -i 0.3 -W 10 {far_ip}
+         ping -c 15 -i 0.3 -w 20 {far_ip}
          wait $! || true"
     ));
-    assert!(told.contains(" 0% packet loss"), "{told}");
+    assert!(testkit::unanswered(&told, 15).is_empty(), "{told}");
     let document = rig.json("cat /tmp/send.json");
     assert!(mode(&document, "near xdp").ends_with("zero-copy"), "{document}");
     assert!(count(&document, "/counters/forward_sent_count") > 100, "{document}");
