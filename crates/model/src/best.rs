@@ -20,6 +20,9 @@ const BLOCKS_MAX: usize = 16;
 /// Blocks after which a stage ends if its leader is shown to be better.
 const BLOCKS_MIN: usize = 8;
 
+/// Blocks after which a candidate ends that was far behind the leader in each of them.
+const BLOCKS_FAR_BEHIND: usize = 3;
+
 /// The search behind the arms of an experiment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -289,12 +292,19 @@ impl Race {
         (is_better && comparison.p < 1.0 - LEVEL).then_some((at, comparison.ratio))
     }
 
-    /// Ends arms that an interval valid at every block shows to be behind the leader.
+    /// Ends arms that an interval valid at every block shows to be behind the leader, and those that were behind by
+    /// more than half of its gain in each of the first blocks. Only the leader joins the set; the others are tried
+    /// again beside it.
     fn drop_hopeless(&mut self) {
-        let Some((leader, _)) = self.leader() else { return };
+        let Some((leader, comparison)) = self.leader() else { return };
+        let half_gain = -comparison.ratio.ln() / 2.0;
         for at in (1..self.arms.len()).filter(|at| *at != leader) {
-            let behind = always_valid::interval(&self.ratios(at, leader), 1.0 - LEVEL);
-            if self.running[at] && behind.is_some_and(|(low, _)| low > 0.0) {
+            let behind = self.ratios(at, leader);
+            let is_far_behind = half_gain > 0.0
+                && behind.len() >= BLOCKS_FAR_BEHIND
+                && behind.iter().all(|by| *by > half_gain);
+            let interval = always_valid::interval(&behind, 1.0 - LEVEL);
+            if is_far_behind || interval.is_some_and(|(low, _)| low > 0.0) {
                 self.running[at] = false;
             }
         }
@@ -389,5 +399,21 @@ mod tests {
         assert!(race.run(&plan, &mut fake, &clock, &stop, &mut |_| {}));
         assert_eq!(race.winner().map(|(at, _)| at), Some(2));
         assert_eq!(race.running, [true, false, true, false]);
+        // Far behind in each of three blocks; the winner had to be shown to be one.
+        let blocks = |at: usize| race.values[at].len();
+        assert_eq!([blocks(1), blocks(2), blocks(3)], [3, BLOCKS_MIN, 3]);
+    }
+
+    #[test]
+    fn candidate_that_is_nearly_as_good_is_not_called_far_behind() {
+        let arms = [FakeSwitch::Nothing, FakeSwitch::Fast].map(|id| Arm::with([id]));
+        let mut race = Race::new([vec![Arm::baseline()], arms.into()].concat(), 1);
+        // Logarithms: the leader gains 0.30, the other in one of its blocks 0.16.
+        race.values = vec![vec![0.0; 3], vec![-0.14, -0.16, -0.14], vec![-0.3; 3]];
+        race.drop_hopeless();
+        assert_eq!(race.running, [true, true, true]);
+        race.values[1][1] = -0.14;
+        race.drop_hopeless();
+        assert_eq!(race.running, [true, false, true]);
     }
 }
