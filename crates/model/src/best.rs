@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::statistics::{self, Comparison, LEVEL};
 use crate::{
-    Arm, Better, Clock, Outcome, Support, SwitchId, SwitchSet, Trials, Verdict, always_valid, order,
+    Arm, Better, Clock, MARGIN, Outcome, Support, SwitchId, SwitchSet, Trials, Verdict,
+    always_valid, order,
 };
 
 /// Most blocks of one stage.
@@ -293,16 +294,15 @@ impl Race {
     }
 
     /// Ends arms that an interval valid at every block shows to be behind the leader, and those that were behind by
-    /// more than half of its gain in each of the first blocks. Only the leader joins the set; the others are tried
-    /// again beside it.
+    /// more than half of its gain, and by more than the margin of no difference, in each of the first blocks. Only the
+    /// leader joins the set; the others are tried again beside it.
     fn drop_hopeless(&mut self) {
         let Some((leader, comparison)) = self.leader() else { return };
         let half_gain = -comparison.ratio.ln() / 2.0;
         for at in (1..self.arms.len()).filter(|at| *at != leader) {
             let behind = self.ratios(at, leader);
-            let is_far_behind = half_gain > 0.0
-                && behind.len() >= BLOCKS_FAR_BEHIND
-                && behind.iter().all(|by| *by > half_gain);
+            let is_far_behind = behind.len() >= BLOCKS_FAR_BEHIND
+                && behind.iter().all(|by| *by > half_gain.max(MARGIN.ln()));
             let interval = always_valid::interval(&behind, 1.0 - LEVEL);
             if is_far_behind || interval.is_some_and(|(low, _)| low > 0.0) {
                 self.running[at] = false;
@@ -415,5 +415,10 @@ mod tests {
         race.values[1][1] = -0.14;
         race.drop_hopeless();
         assert_eq!(race.running, [true, false, true]);
+        // A gain that may be noise ends no other candidate so early.
+        let mut race = Race { running: vec![true; 3], ..race };
+        race.values = vec![vec![0.0; 3], vec![0.0, 0.01, 0.0], vec![-0.08; 3]];
+        race.drop_hopeless();
+        assert_eq!(race.running, [true, true, true]);
     }
 }

@@ -22,6 +22,9 @@ pub(crate) const BEST: &str = "best";
 /// Fewest blocks of the experiment that measures a set: its members may differ little.
 const BLOCKS_MIN: u32 = 16;
 
+/// The search's share of the time; the experiment that follows has a quarter.
+const SEARCH_SHARE: f64 = 0.625;
+
 /// Where a search looks.
 pub(crate) struct Space<'a> {
     pub(crate) switches: &'a [SwitchId],
@@ -31,7 +34,7 @@ pub(crate) struct Space<'a> {
     pub(crate) trial: Option<Duration>,
 }
 
-/// Searches in half of the time, then measures the set and the set without each member, and drops members
+/// Searches in most of the time, then measures the set and the set without each member, and drops members
 /// until leaving out any of the rest makes it worse.
 ///
 /// - `proof`: without arms.
@@ -89,7 +92,7 @@ fn look(
     space: &mut Space<'_>,
     trials: &mut Recorded<'_>,
 ) -> Search {
-    let (bar, until) = (progress_bar(), limits.time / 2);
+    let (bar, until) = (progress_bar(), limits.time.mul_f64(SEARCH_SHARE));
     let at_most = model::first_stage_trials(space.switches.len());
     if let Some(trial) = space.trial.filter(|trial| *trial * at_most > until) {
         console::say(&format!(
@@ -97,7 +100,7 @@ fn look(
              --time {}s to let it end",
             trial.as_millis(),
             until.as_secs_f64(),
-            twice(trial, at_most)
+            whole_time(trial, at_most)
         ));
     }
     let (clock, seed) = (trials.clock.clone(), trials.seed);
@@ -120,7 +123,7 @@ fn look(
         };
         let each = each.map_or(String::new(), |each| {
             let ms = each.as_millis();
-            format!(", at {ms} ms each: give --time {}s to let it end", twice(each, needed))
+            format!(", at {ms} ms each: give --time {}s to let it end", whole_time(each, needed))
         });
         console::say(&format!(
             "the time of the search ended before its first stage: {} of {needed} trials were run{each}",
@@ -130,9 +133,9 @@ fn look(
     found
 }
 
-/// Whole seconds of twice the time of some trials: a search has half of the time.
-fn twice(trial: Duration, count: u32) -> u64 {
-    (2.0 * trial.as_secs_f64() * f64::from(count)).ceil() as u64
+/// Whole seconds for the search of which some trials are the share.
+fn whole_time(trial: Duration, count: u32) -> u64 {
+    (trial.as_secs_f64() * f64::from(count) / SEARCH_SHARE).ceil() as u64
 }
 
 fn drop_member(found: &mut Search, idle: model::Member) {
