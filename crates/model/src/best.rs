@@ -348,7 +348,7 @@ mod tests {
             assert_eq!(found.set.first().map(String::as_str), Some("fast"), "{found:?}");
             assert!(!found.set.iter().any(|id| id == "harmful"), "{found:?}");
             assert!(!found.out_of_time, "{found:?}");
-            assert_eq!(found.steps[0].switch, "fast");
+            assert_eq!((&found.metric[..], &found.steps[0].switch[..]), ("rtt_ns_p50", "fast"));
             assert!((0.6..0.8).contains(&found.steps[0].ratio.unwrap()), "{found:?}");
             assert!(found.candidates >= 4 && found.trials >= 40, "{found:?}");
         }
