@@ -261,8 +261,8 @@ static __always_inline enum open is_open(struct station *station, struct control
 }
 
 /*
- * The time of the last timer tick, 1 to 10 ms ago: enough for ageing and waiting, and a tenth of the price of reading
- * the clock. The slow path's times may be later.
+ * The time of the last timer tick, at most 10 ms ago: enough for ageing and waiting, without a read of the clock
+ * for each frame. The slow path's times may be later.
  */
 static __always_inline __u64 tick_ns(void)
 {
