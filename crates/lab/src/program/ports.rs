@@ -146,7 +146,9 @@ fn holder_of(row: &Row) -> Option<(u32, String)> {
     }
     let has_it =
         |pid: &u32| processes::sockets_of(*pid).is_some_and(|own| own.contains(&row.inode));
-    let pid = processes::all().into_iter().find(has_it)?;
+    // A process that another one begins shares its sockets for a moment: the oldest has made it.
+    let holders = processes::all().into_iter().filter(has_it);
+    let (_, pid) = holders.filter_map(|pid| Some((processes::start_of(pid)?, pid))).min()?;
     Some((pid, processes::name_of(pid)?))
 }
 
