@@ -11,7 +11,6 @@ mod skips;
 
 pub use skips::{NEEDS, is_installed, skip};
 
-use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
@@ -38,12 +37,12 @@ pub fn backlog_drop_count() -> u64 {
 /// With `-w` ping goes on until it has `count` answers. Without it, it waits for the last one no longer than two round trips or
 /// one interval, and a machine that is busy for that long has lost a packet.
 pub fn unanswered(said: &str, count: u64) -> Vec<u64> {
-    let sequence = |line: &str| {
-        let (_, rest) = line.split_once(" bytes from ")?.1.split_once(" icmp_seq=")?;
-        rest.split(' ').next()?.parse::<u64>().ok()
+    let answers: Vec<_> = said.lines().filter(|line| line.contains(" bytes from ")).collect();
+    let is_answered = |sequence: &u64| {
+        let sequence = format!(" icmp_seq={sequence} ");
+        answers.iter().any(|line| line.contains(&sequence))
     };
-    let answered: BTreeSet<u64> = said.lines().filter_map(sequence).collect();
-    (1..=count).filter(|number| !answered.contains(number)).collect()
+    (1..=count).filter(|sequence| !is_answered(sequence)).collect()
 }
 
 /// Reports a result of a long test on standard error.
