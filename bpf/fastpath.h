@@ -278,7 +278,7 @@ static __always_inline void refresh(struct station *station, struct control *con
 
 /*
  * Token bucket without a lock: a frame takes its price first and returns it if there was not enough.
- * One CPU wins each refill. Returns 0 if the frame is over the limit.
+ * One CPU wins each refill. Returns 0 if the frame is over the limit. Only if there is a rate.
  *
  * - `least`: credit that a frame needs. Less than its price lets it borrow the rest: a super-frame may
  *   cost more than the bucket holds.

@@ -298,11 +298,11 @@ impl Race {
     /// leader joins the set; the others are tried again beside it.
     fn drop_hopeless(&mut self) {
         let Some((leader, comparison)) = self.leader() else { return };
-        let half_gain = -comparison.ratio.ln() / 2.0;
+        let far = (-comparison.ratio.ln() / 2.0).max(MARGIN.ln());
         for at in (1..self.arms.len()).filter(|at| *at != leader) {
             let behind = self.ratios(at, leader);
-            let is_far_behind = behind.len() >= BLOCKS_FAR_BEHIND
-                && behind.iter().all(|by| *by > half_gain.max(MARGIN.ln()));
+            let is_far_behind =
+                behind.len() >= BLOCKS_FAR_BEHIND && behind.iter().all(|by| *by > far);
             let interval = always_valid::interval(&behind, 1.0 - LEVEL);
             if is_far_behind || interval.is_some_and(|(low, _)| low > 0.0) {
                 self.running[at] = false;

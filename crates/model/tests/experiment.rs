@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use support::{SECOND_NS, arm, metric, plan, run, run_with};
 use wirepath_model::{
     Arm, ArmKind, Ended, Experiment, ExperimentPlan, FakeSource, FakeSwitch, FakeWorld,
-    Measurement, Member, Outcome, OutcomeHeader, Search, Step, Support, Verdict,
+    Measurement, Outcome, OutcomeHeader, Search, Step, Support, Verdict,
 };
 
 fn world() -> FakeWorld {
@@ -454,6 +454,10 @@ fn confirmed(arms: &str, set: &[&str]) -> Outcome {
     outcome
 }
 
+fn idle(outcome: &Outcome) -> Option<String> {
+    outcome.idle_member().map(|member| member.switch)
+}
+
 fn verdicts(outcome: &Outcome) -> Vec<Verdict> {
     outcome.members().iter().map(|member| member.verdict).collect()
 }
@@ -473,7 +477,6 @@ fn member_of_a_set_is_worth_what_the_set_loses_without_it() {
 
 #[test]
 fn least_useful_member_without_which_the_set_is_no_worse_is_to_be_dropped() {
-    let idle = |outcome: &Outcome| outcome.idle_member().map(|member: Member| member.switch);
     assert_eq!(idle(&confirmed("fast", &["fast"])), None);
     let set = ["fast", "nothing", "harmful"];
     let all = "fast+nothing+harmful,nothing+harmful,fast+harmful,fast+nothing";
@@ -489,12 +492,11 @@ fn least_useful_member_without_which_the_set_is_no_worse_is_to_be_dropped() {
 fn member_whose_set_cannot_run_without_it_is_needed_and_one_of_which_nothing_is_known_is_not_judged()
  {
     let mut set = confirmed("fast+nothing,nothing,fast", &["fast", "nothing"]);
-    let rest = set.arms.iter_mut().find(|arm| arm.name == "nothing").expect("it is listed");
-    rest.trials = 0;
+    let without_fast = set.arms.iter().position(|arm| arm.name == "nothing").expect("it is listed");
+    set.arms[without_fast].trials = 0;
     assert_eq!(verdicts(&set)[0], Verdict::Inconclusive);
-    assert_eq!(set.idle_member().map(|member| member.switch).as_deref(), Some("fast"));
-    let rest = set.arms.iter_mut().find(|arm| arm.name == "nothing").expect("it is listed");
-    rest.support = Support::unsupported("nothing alone", "another switch");
+    assert_eq!(idle(&set).as_deref(), Some("fast"));
+    set.arms[without_fast].support = Support::unsupported("nothing alone", "another switch");
     assert_eq!(verdicts(&set)[0], Verdict::Unsupported);
-    assert_eq!(set.idle_member().map(|member| member.switch).as_deref(), Some("nothing"));
+    assert_eq!(idle(&set).as_deref(), Some("nothing"));
 }

@@ -332,13 +332,13 @@ struct Ran {
 
 /// The longest time in which every source was in a run, as CLOCK_MONOTONIC nanoseconds.
 fn common_run_ns(sent: &[Sent]) -> (u64, u64) {
-    let all = sent.iter().map(|sent| sent.runs_ns.clone()).reduce(|common, runs| {
-        let with = |a: (u64, u64)| runs.iter().map(move |b| (a.0.max(b.0), a.1.min(b.1)));
-        common.into_iter().flat_map(with).filter(|(from_ns, to_ns)| from_ns < to_ns).collect()
-    });
-    let longest =
-        all.and_then(|all| all.into_iter().max_by_key(|(from_ns, to_ns)| to_ns - from_ns));
-    longest.unwrap_or_default()
+    let mut common = vec![(0, u64::MAX)];
+    for Sent { runs_ns, .. } in sent {
+        let with = |a: (u64, u64)| runs_ns.iter().map(move |b| (a.0.max(b.0), a.1.min(b.1)));
+        common =
+            common.into_iter().flat_map(with).filter(|(from_ns, to_ns)| from_ns < to_ns).collect();
+    }
+    common.into_iter().max_by_key(|(from_ns, to_ns)| to_ns - from_ns).unwrap_or_default()
 }
 
 /// Arrivals and their interval while all sources were sending, between the first and the last sample in that time. Its
