@@ -412,17 +412,7 @@ fn header_that_changes_under_traffic_loses_no_frame_and_tears_none() {
         let whole = encap.prepend(&mut buffer, place, mark).expect("it fits");
         buffer[whole.at..whole.at + whole.len].to_vec()
     });
-    let rules = |encap: &Encap| RulesSpec {
-        keepalives: Vec::new(),
-        encaps: vec![encap.clone()],
-        vlans: Vec::new(),
-        associations: Vec::new(),
-        decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
-        learns: true,
-        classifier: Classifier::new(0),
-        policer: None,
-    };
-    let first = rules(&versions[0]);
+    let first = rules_of(versions[0].clone());
     let (seen, counts) = forwarding_by(
         &lab,
         Ports::InKernel,
@@ -462,7 +452,7 @@ fn header_that_changes_under_traffic_loses_no_frame_and_tears_none() {
                     });
                     if !done.load(Ordering::Relaxed) {
                         reload_count += 1;
-                        forwarder.reload(rules(&versions[reload_count % 2]), Fdb::clone);
+                        forwarder.reload(rules_of(versions[reload_count % 2].clone()), Fdb::clone);
                         last = Instant::now();
                     }
                 }

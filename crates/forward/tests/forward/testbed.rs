@@ -170,16 +170,7 @@ pub(super) fn forwarding_by<T>(
     });
     let (near, far, fast) = ports.expect("the namespace exists");
     let mut spec = ForwarderSpec {
-        rules: RulesSpec {
-            keepalives: Vec::new(),
-            encaps: vec![encap(lab, tunnel)],
-            vlans: Vec::new(),
-            associations: Vec::new(),
-            decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
-            learns: true,
-            classifier: Classifier::new(0),
-            policer: None,
-        },
+        rules: rules_of(encap(lab, tunnel)),
         fdb: Fdb::new(FdbSpec { entry_count_max: 256, ageing_ns: 60_000_000_000, seed: 1 }),
         shaper: None,
         order: OrderSpec { lanes: 1, window_tickets: 64, stuck_after_ns: 5_000_000_000 },
@@ -226,6 +217,21 @@ pub(super) fn forwarding_by<T>(
             let _ = writeln!(std::io::stderr(), "counters: {counts:?}");
             std::panic::resume_unwind(panic)
         }
+    }
+}
+
+/// Rules for one tunnel.
+pub(super) fn rules_of(encap: Encap) -> RulesSpec {
+    let decap = DecapSpec { tunnels: vec![*encap.tunnel()], ..DecapSpec::default() };
+    RulesSpec {
+        keepalives: Vec::new(),
+        encaps: vec![encap],
+        vlans: Vec::new(),
+        associations: Vec::new(),
+        decap,
+        learns: true,
+        classifier: Classifier::new(0),
+        policer: None,
     }
 }
 
