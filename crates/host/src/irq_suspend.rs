@@ -2,7 +2,7 @@
 
 use std::io;
 
-use sys::keeper::SentAtEnd;
+use sys::keeper::{self, Claim, Owner};
 use thiserror::Error;
 
 use crate::net::{
@@ -40,6 +40,10 @@ pub enum IrqSuspendError {
     NoNapi { interface: String },
     #[error("{interface} did not take the settings of NAPI instance {id}")]
     NotTaken { interface: String, id: u32 },
+    #[error(
+        "another run defers or suspends interrupts of {interface} in another way, or is that of another user; let it end"
+    )]
+    Taken { interface: String },
     #[error("cannot start the process that restores the settings of {interface}")]
     Keeper {
         interface: String,
@@ -50,13 +54,13 @@ pub enum IrqSuspendError {
 
 /// While this lives, interrupts of an interface are suspended as long as epoll finds events by busy polling.
 ///
-/// A forked process restores the former settings when this value is dropped, and also when its owner is
-/// killed or has given up its capabilities.
+/// A forked process restores the former settings when the last value for the interface is dropped, in any
+/// process, and also when its owner is killed or has given up its capabilities.
 #[derive(Debug)]
 #[must_use = "the former settings are restored when this is dropped"]
 pub struct IrqSuspend {
     ids: Vec<u32>,
-    _restore: SentAtEnd,
+    _owner: Owner,
 }
 
 impl IrqSuspend {
@@ -82,24 +86,37 @@ impl IrqSuspend {
         interface: &str,
         settings: &NapiSettings,
     ) -> Result<Self, IrqSuspendError> {
+        let broken = |source| IrqSuspendError::Keeper { interface: interface.to_owned(), source };
+        let kind = if settings.irq_suspend_timeout_ns > 0 { 1 } else { 2 };
+        let claim =
+            keeper::claim(&format!("napi-{ifindex}"), kind).map_err(|e| match e.kind() {
+                io::ErrorKind::ResourceBusy => {
+                    IrqSuspendError::Taken { interface: interface.to_owned() }
+                }
+                _ => broken(e),
+            })?;
         let before = napi_instances(ifindex)?;
         if before.is_empty() {
             return Err(IrqSuspendError::NoNapi { interface: interface.to_owned() });
         }
-        let restore = before.iter().map(|napi| napi_message(napi.id, &napi.settings));
-        let restore = restore.collect::<Result<Vec<_>, _>>()?;
-        // Before the change: a kill in between restores the settings that are still there.
-        let restore = SentAtEnd::hold(libc::NETLINK_GENERIC, &restore).map_err(|source| {
-            IrqSuspendError::Keeper { interface: interface.to_owned(), source }
-        })?;
+        let owner = match claim {
+            Claim::Joined(owner) => owner,
+            Claim::New(place) => {
+                let restore = before.iter().map(|napi| napi_message(napi.id, &napi.settings));
+                let restore = restore.collect::<Result<Vec<_>, _>>()?;
+                // Before the change: a kill in between restores the settings that are still there.
+                place.sends_at_end(libc::NETLINK_GENERIC, &restore).map_err(broken)?
+            }
+        };
         let ids: Vec<u32> = before.iter().map(|napi| napi.id).collect();
+        // Also as a later owner: the first may not have come so far.
         for id in &ids {
             set_napi(*id, settings)?;
         }
         let now = napi_instances(ifindex)?;
         let is_set = |id: u32| now.iter().any(|napi| napi.id == id && napi.settings == *settings);
         match ids.iter().find(|id| !is_set(**id)) {
-            None => Ok(IrqSuspend { ids, _restore: restore }),
+            None => Ok(IrqSuspend { ids, _owner: owner }),
             Some(&id) => Err(IrqSuspendError::NotTaken { interface: interface.to_owned(), id }),
         }
     }

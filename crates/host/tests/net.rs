@@ -8,6 +8,7 @@ use std::time::Duration;
 use lab::{End, Pair, PairSpec};
 use sys::bpf::{PassProgram, XdpMode};
 use sys::child::{Child, ChildError, Place};
+use wirepath_host::irq_suspend::{DEFERRED, IrqSuspend, IrqSuspendError};
 use wirepath_host::net::{
     self, AttachedMode, Channels, LinkEvent, LinkWatch, NetError, Resolved, ethtool, neighbour,
     resolve, route_to,
@@ -201,6 +202,38 @@ fn an_unknown_offload_is_an_error_and_a_known_one_follows() {
     near.set_feature(ethtool::Feature::GSO, false).unwrap();
     let offloads = near.run(|| ethtool::offloads(near.ifindex)).unwrap().unwrap();
     assert!(!offloads[ethtool::Feature::GSO].is_on);
+}
+
+#[test]
+fn interrupts_are_as_before_when_the_last_of_two_runs_has_ended() {
+    let lab = pair();
+    let near = &lab.near;
+    // Gives a veth NAPI instances.
+    near.set_feature(ethtool::Feature::GRO, true).unwrap();
+    near.run(|| {
+        let settings = || -> Vec<_> {
+            net::napi_instances(near.ifindex).unwrap().iter().map(|napi| napi.settings).collect()
+        };
+        let defer = || IrqSuspend::defer(near.ifindex, &near.ifname).unwrap();
+        if let Err(error) = net::napi_instances(near.ifindex) {
+            testkit::skip("kernel", error);
+            return;
+        }
+        let before = settings();
+        let deferred = vec![DEFERRED; before.len()];
+        assert!(!before.is_empty() && before != deferred);
+        for first_ends_first in [true, false] {
+            let [first, second] = [(); 2].map(|()| defer());
+            let other = IrqSuspend::hold(near.ifindex, &near.ifname).unwrap_err();
+            assert!(matches!(other, IrqSuspendError::Taken { .. }), "{other}");
+            let [one, last] = if first_ends_first { [first, second] } else { [second, first] };
+            drop(one);
+            assert_eq!(settings(), deferred, "the other run still needs it");
+            drop(last);
+            assert_eq!(settings(), before);
+        }
+    })
+    .unwrap();
 }
 
 #[test]

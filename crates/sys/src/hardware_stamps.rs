@@ -1,9 +1,9 @@
 //! Receive time stamps of a NIC: switched on for a run, and as before after it.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use crate::keeper::Keeper;
+use crate::keeper::{self, Claim, Owner};
 use crate::socket;
 
 const SIOCSHWTSTAMP: u32 = 0x89b0;
@@ -22,11 +22,11 @@ struct Config {
 
 /// Keeps the receive stamps of an interface on.
 ///
-/// A process that was forked for it sets the former configuration when this value is dropped, and also
-/// when its owner is killed or has given up its capabilities.
+/// A process that was forked for it sets the former configuration when the last value for the interface is
+/// dropped, in any process, and also when its owner is killed or has given up its capabilities.
 #[derive(Debug)]
 pub struct HardwareStamps {
-    keeper: Option<Keeper>,
+    owner: Option<Owner>,
 }
 
 impl HardwareStamps {
@@ -38,25 +38,31 @@ impl HardwareStamps {
     pub fn hold(ifindex: u32) -> io::Result<Self> {
         let gone = || io::Error::from_raw_os_error(libc::ENODEV);
         let (fd, mut request) = socket::interface_request(ifindex).ok_or_else(gone)?;
+        let claim = keeper::claim(&format!("stamps-{ifindex}"), 1)?;
         let mut before = Config::default();
         call(&fd, &mut request, SIOCGHWTSTAMP, &mut before)?;
-        if before.rx_filter == HWTSTAMP_FILTER_ALL {
-            return Ok(HardwareStamps { keeper: None });
+        let is_on = before.rx_filter == HWTSTAMP_FILTER_ALL;
+        let owner = match claim {
+            Claim::New(_) if is_on => None,
+            Claim::Joined(owner) => Some(owner),
+            // Before the change: a kill in between restores what is there already.
+            Claim::New(place) => Some(place.keep(fd.as_fd(), || restore(&fd, request, before))?),
+        };
+        if is_on {
+            return Ok(HardwareStamps { owner });
         }
-        // Before the change: a kill in between restores what is there already.
-        let keeper = restore_at_end(fd.as_raw_fd(), request, before)?;
         let mut config = Config { rx_filter: HWTSTAMP_FILTER_ALL, ..before };
         call(&fd, &mut request, SIOCSHWTSTAMP, &mut config)?;
         // The driver answers with the filter that it took.
         match config.rx_filter {
-            HWTSTAMP_FILTER_ALL => Ok(HardwareStamps { keeper: Some(keeper) }),
+            HWTSTAMP_FILTER_ALL => Ok(HardwareStamps { owner }),
             _ => Err(io::Error::from_raw_os_error(libc::ERANGE)),
         }
     }
 
-    /// False if they were on before.
+    /// False if they were on before any owner came.
     pub fn changes(&self) -> bool {
-        self.keeper.is_some()
+        self.owner.is_some()
     }
 }
 
@@ -67,18 +73,11 @@ fn call(fd: &OwnedFd, request: &mut libc::ifreq, what: u32, config: &mut Config)
     if rc != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Sets a configuration when its owner ends.
-fn restore_at_end(
-    socket: RawFd,
-    mut request: libc::ifreq,
-    mut before: Config,
-) -> io::Result<Keeper> {
-    Keeper::start(move || {
-        request.ifr_ifru.ifru_data = (&raw mut before).cast();
-        // SAFETY: the request names an interface and leads to the former configuration in the child's
-        // copy of its parent's stack.
-        unsafe { libc::ioctl(socket, SIOCSHWTSTAMP as _, &raw mut request) };
-    })
+/// Makes a system call only: it runs in a forked process.
+fn restore(fd: &OwnedFd, mut request: libc::ifreq, mut before: Config) {
+    request.ifr_ifru.ifru_data = (&raw mut before).cast();
+    // SAFETY: the request names an interface and leads to the former configuration, which outlives the call.
+    unsafe { libc::ioctl(fd.as_raw_fd(), SIOCSHWTSTAMP as _, &raw mut request) };
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use super::signals::{
     all_signals, child_signals, drain, forget_handlers, no_signals, set_signals_blocked,
 };
 use super::{Group, Launch, Reaped, STEPS, StartError, directory};
+use crate::descriptors::close_all_but;
 use crate::netns::Netns;
 use crate::pidfd::PidFd;
 use crate::{affinity, child, clock, poll};
@@ -420,32 +421,4 @@ impl State<'_> {
 fn exit(code: i32) -> ! {
     // SAFETY: ends this process without running destructors or handlers of the owner.
     unsafe { libc::_exit(code) }
-}
-
-/// Closes all descriptors except `kept`; negative ones are ignored.
-fn close_all_but<const N: usize>(mut kept: [RawFd; N]) {
-    kept.sort_unstable();
-    let mut first = 0;
-    for fd in kept.into_iter().filter(|fd| *fd >= 0).map(|fd| fd as u32) {
-        if fd > first {
-            close_range(first, fd - 1);
-        }
-        first = fd + 1;
-    }
-    close_range(first, u32::MAX);
-}
-
-fn close_range(first: u32, last: u32) {
-    // SAFETY: no memory is involved. Owners of these descriptors in this process are never dropped.
-    let rc = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-    if rc == 0 {
-        return;
-    }
-    // Before Linux 5.9.
-    // SAFETY: no memory is involved.
-    let highest = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) };
-    for fd in first..=last.min(u32::try_from(highest).unwrap_or(1024)) {
-        // SAFETY: as above; one that is not open is no error here.
-        unsafe { libc::close(fd as RawFd) };
-    }
 }
