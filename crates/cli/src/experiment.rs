@@ -80,9 +80,8 @@ pub(crate) struct Document<'a> {
 
 /// Sets the limits given on the command line; a maximum alone lowers the minimum.
 fn limit_blocks(plan: &mut ExperimentPlan, args: &LimitArgs) {
-    let least = model::statistics::PAIRS_MIN as u32;
-    let max = args.max_blocks.unwrap_or(plan.max_blocks).max(least);
-    plan.min_blocks = args.min_blocks.unwrap_or(plan.min_blocks.min(max)).max(least);
+    let max = args.max_blocks.unwrap_or(plan.max_blocks);
+    plan.min_blocks = args.min_blocks.unwrap_or(plan.min_blocks.min(max));
     plan.max_blocks = max.max(plan.min_blocks);
 }
 

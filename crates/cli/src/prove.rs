@@ -76,6 +76,7 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
     if let Some(ProveCommand::Command(args)) = &args.command {
         return crate::command::run(context, args);
     }
+    args.run.limits.check()?;
     let path = path_of(args)?;
     let kind = find_load(path.as_ref(), args.run.load.as_deref())?;
     let load = load_of(kind, &args.run)?;

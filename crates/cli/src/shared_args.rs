@@ -14,6 +14,9 @@ use crate::exit::Failure;
 use crate::far_args::FarEndArgs;
 use crate::lookup;
 
+/// Blocks without which there is no verdict.
+const BLOCKS_MIN: u32 = model::statistics::PAIRS_MIN as u32;
+
 /// Load and duration of an experiment.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RunArgs {
@@ -54,7 +57,7 @@ pub(crate) struct LimitArgs {
     /// verdicts needs
     #[arg(long)]
     pub(crate) min_blocks: Option<u32>,
-    /// Maximum number of blocks
+    /// Maximum number of blocks, at least 6
     #[arg(long)]
     pub(crate) max_blocks: Option<u32>,
     /// Do not store the result
@@ -63,6 +66,26 @@ pub(crate) struct LimitArgs {
     /// Print the result so far after each block, with verdicts that hold at every look
     #[arg(long)]
     pub(crate) live: bool,
+}
+
+impl LimitArgs {
+    /// Refuses numbers of blocks that allow no verdict.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let given = [("min-blocks", self.min_blocks), ("max-blocks", self.max_blocks)];
+        for (option, blocks) in given {
+            if let Some(blocks) = blocks.filter(|&blocks| blocks < BLOCKS_MIN) {
+                return Err(Failure::Usage(format!(
+                    "--{option} {blocks}: no verdict is possible with fewer than {BLOCKS_MIN} blocks"
+                )));
+            }
+        }
+        match (self.min_blocks, self.max_blocks) {
+            (Some(min), Some(max)) if min > max => {
+                Err(Failure::Usage(format!("--min-blocks {min} is more than --max-blocks {max}")))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 #[derive(Debug, Args)]

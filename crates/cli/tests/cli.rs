@@ -161,7 +161,7 @@ fn a_seed_repeats_the_order_of_trials_and_another_changes_it() {
 #[test]
 fn invalid_arguments_exit_with_2_and_name_the_remedy() {
     let data = Data::new();
-    let cases: [(&[&str], &[&str]); 14] = [
+    let cases: [(&[&str], &[&str]); 17] = [
         (&["prove", "nosuch"], &["nosuch", "probe"]),
         (&["prove", "fake", "--load", "heavy"], &["heavy", "simulated"]),
         (&["prove", "fake", "--arms", "warp"], &["warp", "harmful"]),
@@ -170,6 +170,15 @@ fn invalid_arguments_exit_with_2_and_name_the_remedy() {
         (&["prove", "probe", "--peers", "netcat"], &["netcat", "iperf3, irtt, qperf, sockperf"]),
         (&["prove", "fake", "--time", "5parsecs"], &["parsecs", "use ms, s, m or h"]),
         (&["prove", "fake", "--time", "0s"], &["--time", "more than 0"]),
+        (&["prove", "fake", "--max-blocks", "5"], &["--max-blocks 5", "fewer than 6 blocks"]),
+        (
+            &["prove", "fake", "--min-blocks", "9", "--max-blocks", "8"],
+            &["--min-blocks 9", "--max-blocks 8"],
+        ),
+        (
+            &["prove", "command", "--arm=a=true", "--arm=b=true", "--min-blocks", "5", "--check"],
+            &["--min-blocks 5", "fewer than 6 blocks"],
+        ),
         (&["prove", "probe", "--size", "23"], &["23 bytes", "--size between 24"]),
         (&["prove", "probe", "--size", "9000"], &["9000 bytes", "8972"]),
         (&["probe", "send", "127.0.0.1", "--size", "5"], &["--size 5", "24 bytes"]),

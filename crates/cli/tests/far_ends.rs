@@ -216,7 +216,7 @@ fn listener_to_a_silent_line_does_not_claim_that_nothing_is_missing() {
 /// - `server`: part of their command line.
 /// - Returns the document.
 fn experiment_with_dying(args: &[&str], server: &str, age: Duration) -> Value {
-    let common = ["prove", "--time", "6s", "--min-blocks", "3", "--no-history", "--json"];
+    let common = ["prove", "--time", "6s", "--min-blocks", "6", "--no-history", "--json"];
     let mut running = Running::start(common::wirepath(&[&common[..], args].concat()));
     let mut seen = std::collections::BTreeMap::new();
     let ended = until(LONG, || {

@@ -92,7 +92,7 @@ fn every_peer_reports_what_its_definition_counts(rig: &Rig) {
 fn a_killed_peer_fails_its_trial_and_no_other(rig: &Rig) {
     let text = rig.succeed(&format!(
         "{RUNNING}
-         {STORM} --peers xdp-bench-drop --max-blocks 3 --time 100s --json >/tmp/out &
+         {STORM} --peers xdp-bench-drop --max-blocks 6 --time 100s --json >/tmp/out &
          run=$!
          wait_for bench
          first=$(running bench)

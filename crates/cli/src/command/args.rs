@@ -150,7 +150,7 @@ pub(crate) struct CommandArgs {
     /// verdicts needs
     #[arg(long)]
     min_blocks: Option<u32>,
-    /// Maximum number of blocks
+    /// Maximum number of blocks, at least 6
     #[arg(long)]
     max_blocks: Option<u32>,
     #[command(flatten)]
@@ -217,13 +217,15 @@ impl CommandArgs {
     pub(super) fn limits(&self, experiment: &Experiment) -> Result<LimitArgs, Failure> {
         let time = experiment.time.as_deref().map(parse_duration).transpose();
         let time = time.map_err(|why| Failure::Usage(format!("--time: {why}")))?;
-        Ok(LimitArgs {
+        let limits = LimitArgs {
             time: time.unwrap_or(TIME),
             seed: self.seed,
             min_blocks: experiment.min_blocks,
             max_blocks: experiment.max_blocks,
             no_history: self.no_history,
             live: self.live,
-        })
+        };
+        limits.check()?;
+        Ok(limits)
     }
 }

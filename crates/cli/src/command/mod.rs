@@ -32,6 +32,7 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
     let spec = experiment.resolve().map_err(Failure::usage)?;
     // Mistakes in lists of arms show here, too.
     let arms = command::arms(&spec).map_err(Failure::usage)?;
+    let limits = args.limits(&experiment)?;
     if args.check {
         return check::run(context, &experiment, &spec, &arms);
     }
@@ -41,7 +42,6 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
              per packet",
         );
     }
-    let limits = args.limits(&experiment)?;
     let judge = |proven: &Proven| match args.fail_on {
         None => Ok(()),
         Some(args::FailOn::Worse) => {

@@ -79,6 +79,7 @@ pub(super) fn run(
         Arms::Ladder => proven.outcome.gains(WHOLE_PLAN),
         Arms::Alone | Arms::Plan | Arms::None => Vec::new(),
     };
+    args.run.limits.check()?;
     signals::stop_on_hangup()?;
     if args.series.runs > 1 {
         if args.plan == Path::new("-") {

@@ -176,7 +176,7 @@ impl Stage {
         let replay = || Running::start(spaces.near(&[&replay[..], &["-d", "300s"]].concat()));
         let traffic = RefCell::new((subject == Subject::Record).then(replay));
         if subject == Subject::Serve {
-            let quick = ["--trial", "5ms", "--max-blocks", "5"];
+            let quick = ["--trial", "5ms", "--max-blocks", "6"];
             let args = ["prove", "fake", "--arms", "fast"];
             let mut prove = data.wirepath(&[&args[..], &quick].concat());
             prove.env("WIREPATH_LOCKS", data.path());

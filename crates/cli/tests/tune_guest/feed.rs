@@ -80,7 +80,7 @@ fn interrupts_of_the_receivers_card_move_with_the_plan_and_are_counted_by_cpu() 
     );
     let document = rig.json(&format!(
         "wirepath tune prove {file} --path feed --far netns:far --far-cpu 0 --load paced --rate 1000 \
-         --trial 500ms --min-blocks 3 --max-blocks 3 --time 60s --no-history --json"
+         --trial 500ms --max-blocks 6 --time 60s --no-history --json"
     ));
     let [beside, rings, moved, whole] = ARMS.map(|name| Arm::of(&document, name));
     for beside in [&beside, &rings] {
