@@ -45,13 +45,13 @@ impl FarJob {
     pub fn next_line(&mut self, timeout: Duration) -> Result<Option<String>, FarError> {
         match self.started.child.take_line(timeout) {
             Some(line) => Ok(Some(String::from_utf8_lossy(&line).into_owned())),
-            None => self.started.ended().map_or(Ok(None), Err),
+            None => self.ended().map_or(Ok(None), Err),
         }
     }
 
     /// Error of one that has ended; `None` if it runs.
     pub fn ended(&mut self) -> Option<FarError> {
-        self.started.ended()
+        self.started.ended(Duration::ZERO)
     }
 
     /// Waits at most `timeout` for its end, with all that it printed.

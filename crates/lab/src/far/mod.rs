@@ -79,9 +79,9 @@ impl FarHost {
         self.secret.as_deref()
     }
 
-    /// Error of a far end that was started here and has ended; `None` if it runs.
-    pub fn ended(&mut self) -> Option<FarError> {
-        self.program.as_mut()?.ended()
+    /// Error of a far end that was started here and ends within a time; `None` if it runs.
+    pub fn ended(&mut self, within: Duration) -> Option<FarError> {
+        self.program.as_mut()?.ended(within)
     }
 }
 
@@ -110,9 +110,9 @@ impl Started {
         }
     }
 
-    /// Error of a program that has ended; `None` if it runs.
-    fn ended(&mut self) -> Option<FarError> {
-        let ended = self.child.wait(Duration::ZERO).ok()??;
+    /// Error of a program that ends within a time; `None` if it runs.
+    fn ended(&mut self, within: Duration) -> Option<FarError> {
+        let ended = self.child.wait(within).ok()??;
         Some(FarError::Ended { end: self.name.clone(), said: one_line(&ended.stderr) })
     }
 

@@ -34,6 +34,8 @@ use super::vlan::in_vlan;
 
 /// Pause between checks of an end that opens, or that sends.
 const PAUSE: Duration = Duration::from_millis(1);
+/// Time for a far end to end after its connection broke: the kernel closes the files of a process first.
+const ENDING: Duration = Duration::from_secs(5);
 
 pub(super) struct RemoteSession {
     /// Before its host: the peer ends without a broken connection.
@@ -308,7 +310,10 @@ impl Session for RemoteSession {
         let measured = self.variant(arm);
         // The end of a far end that was started here explains all that follows from it.
         match measured {
-            Err(error) => Err(self.host.ended().map_or(error, PathError::part)),
+            Err(error) => {
+                let within = if is_broken(&error) { ENDING } else { Duration::ZERO };
+                Err(self.host.ended(within).map_or(error, PathError::part))
+            }
             measured => measured,
         }
     }
@@ -320,6 +325,12 @@ impl Session for RemoteSession {
     fn far_machine(&self) -> Option<Machine> {
         self.far.machine().cloned()
     }
+}
+
+/// Tells if the control connection broke.
+fn is_broken(error: &PathError) -> bool {
+    let (PathError::Part(cause) | PathError::End { why: cause, .. }) = error else { return false };
+    matches!(cause.downcast_ref(), Some(PeerError::Broken { .. }))
 }
 
 /// One trial as the near end runs it.
@@ -341,8 +352,11 @@ impl Near<'_> {
             self.alone(&local, &remote).map_err(|why| PathError::at("near", why))
         });
         // The far end is stopped even if the near end failed.
-        let far = far.stop().map_err(PathError::part);
-        Ok((near?, far?))
+        match far.stop().map_err(PathError::part) {
+            // Explains a failure of the near end.
+            Err(error) if is_broken(&error) => Err(error),
+            far => Ok((near?, far?)),
+        }
     }
 
     /// Opens this end and then starts the far end, whose first datagram needs an open receiver.
