@@ -2,8 +2,8 @@
 
 use std::io::{self, Read};
 
-/// Bytes per read.
-const READ_BYTES: usize = 256 << 10;
+/// Bytes per read. Few under a fuzzer, whose inputs are then read in parts.
+const READ_BYTES: usize = if cfg!(fuzzing) { 512 } else { 256 << 10 };
 
 #[derive(Debug)]
 pub(super) struct Source<R> {
