@@ -155,7 +155,11 @@ fn wait_until_alone(listener: &UnixListener, first: RawFd, kind: u8) {
         // SAFETY: the pointer and the length describe the array.
         let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, -1) };
         if ready < 0 {
-            continue;
+            match io::Error::last_os_error().kind() {
+                io::ErrorKind::Interrupted => continue,
+                // Rather too early than never.
+                _ => return,
+            }
         }
         let (listening, owners) = polls.split_at_mut(1);
         for at in 0..owners.len() {
