@@ -51,7 +51,7 @@ impl Drop for Owner {
     }
 }
 
-/// Who makes a change.
+/// Answer to a claim: the side that makes the change.
 #[derive(Debug)]
 pub enum Claim {
     /// The caller: it reads the former state, has it kept, and makes the change.
@@ -74,8 +74,12 @@ pub struct Place {
 ///
 /// Errors: ResourceBusy if the change has an owner of another kind or of another user, or too many owners.
 pub fn claim(name: &str, kind: u8) -> io::Result<Claim> {
+    claim_within(CLAIMED_FOR, name, kind)
+}
+
+fn claim_within(limit: Duration, name: &str, kind: u8) -> io::Result<Claim> {
     let address = SocketAddr::from_abstract_name(format!("wirepath/{name}"))?;
-    let end = Instant::now() + CLAIMED_FOR;
+    let end = Instant::now() + limit;
     loop {
         match UnixListener::bind_addr(&address) {
             Ok(listener) => return Ok(Claim::New(Place { listener, kind })),
@@ -96,7 +100,7 @@ pub fn claim(name: &str, kind: u8) -> io::Result<Claim> {
 
 /// Returns the connection and the kind of the change, or `None` if the keeper has just ended.
 fn join(address: &SocketAddr, wait: Duration) -> io::Result<Option<(UnixStream, u8)>> {
-    let Ok(mut connection) = UnixStream::connect_addr(address) else { return Ok(None) };
+    let Ok(mut connection) = connect(address) else { return Ok(None) };
     if !is_trusted(connection.as_fd()) {
         return Err(io::ErrorKind::ResourceBusy.into());
     }
@@ -105,6 +109,30 @@ fn join(address: &SocketAddr, wait: Duration) -> io::Result<Option<(UnixStream, 
         return Ok(None);
     }
     Ok(matches!(connection.read(&mut kind), Ok(1)).then_some((connection, kind[0])))
+}
+
+/// Connects without waiting for a listener that accepts nothing.
+fn connect(address: &SocketAddr) -> io::Result<UnixStream> {
+    let fd = socket::open(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0)?;
+    // SAFETY: all-zero is a valid sockaddr_un, plain C types.
+    let mut raw: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    raw.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    // Behind the 0 of an abstract name.
+    let name = address.as_abstract_name().unwrap_or_default();
+    for (to, from) in raw.sun_path[1..].iter_mut().zip(name) {
+        *to = *from as libc::c_char;
+    }
+    let len_bytes = std::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
+    // SAFETY: the pointer and the length describe `raw`: SocketAddr refuses names that are longer than it.
+    let rc = unsafe {
+        libc::connect(fd.as_raw_fd(), (&raw const raw).cast(), len_bytes as libc::socklen_t)
+    };
+    if rc != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let connection = UnixStream::from(fd);
+    connection.set_nonblocking(false)?;
+    Ok(connection)
 }
 
 /// Tells if the other end of a connection is a process of this user, or of root.
@@ -296,6 +324,21 @@ mod tests {
             drop(other);
             assert!(is_undone(&reader), "first ends first: {first_ends_first}");
             assert!(matches!(claim(&name, 2), Ok(Claim::New(_))), "the name is free");
+        }
+    }
+
+    #[test]
+    fn a_stranger_with_the_name_is_not_waited_for_without_end() {
+        let name = name("stranger");
+        let address = SocketAddr::from_abstract_name(format!("wirepath/{name}")).unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        // The backlog is full after the first.
+        // SAFETY: no memory is involved.
+        assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+        let limit = Duration::from_millis(100);
+        for _ in 0..3 {
+            let refused = claim_within(limit, &name, 1).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy);
         }
     }
 
