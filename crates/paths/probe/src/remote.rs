@@ -41,6 +41,8 @@ pub(super) struct RemoteSession {
     /// Before its host: the peer ends without a broken connection.
     far: Far,
     host: FarHost,
+    /// The control connection broke in an earlier trial.
+    is_broken: bool,
     load: Load,
     /// Datagrams of a trial at most; `None` for no limit.
     count: Option<u64>,
@@ -91,7 +93,8 @@ impl RemoteSession {
         let clock = CpuClock::open().map_err(PathError::part)?;
         let cpus = Placement { near: near_cpus.to_vec(), far: far_cpus.to_vec() };
         let two = two.clone();
-        Ok(RemoteSession { far, host, load, count: None, two, local, port, nic, cpus, clock })
+        let (is_broken, count) = (false, None);
+        Ok(RemoteSession { far, host, is_broken, load, count, two, local, port, nic, cpus, clock })
     }
 
     /// CPUs of the near end in a trial; empty for all.
@@ -311,7 +314,9 @@ impl Session for RemoteSession {
         // The end of a far end that was started here explains all that follows from it.
         match measured {
             Err(error) => {
-                let within = if is_broken(&error) { ENDING } else { Duration::ZERO };
+                let breaks = is_broken(&error) && !self.is_broken;
+                self.is_broken |= breaks;
+                let within = if breaks { ENDING } else { Duration::ZERO };
                 Err(self.host.ended(within).map_or(error, PathError::part))
             }
             measured => measured,
