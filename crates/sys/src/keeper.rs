@@ -171,6 +171,25 @@ impl Place {
         }
         Ok(Owner { connection, keeper: Some(pid) })
     }
+
+    /// Has netlink messages sent when the last owner ends.
+    ///
+    /// - `protocol`: such as NETLINK_GENERIC.
+    /// - `messages`: complete requests for an answer (NLM_F_ACK), sent in order to the calling thread's network
+    ///   namespace. One that finds nothing to act on is repeated for a while.
+    pub fn sends_at_end(self, protocol: i32, messages: &[Vec<u8>]) -> io::Result<Owner> {
+        let socket = socket::open(libc::AF_NETLINK, libc::SOCK_RAW, protocol)?;
+        // This process's copy is closed on return; that of the keeper lives as long as it.
+        let socket = socket.as_fd();
+        self.keep(socket, || {
+            let end = Instant::now() + REPEATED_FOR;
+            for message in messages {
+                while request(socket, message) == Some(-libc::ENOENT) && Instant::now() < end {
+                    std::thread::sleep(REPEATED_EVERY);
+                }
+            }
+        })
+    }
 }
 
 /// Returns when the last owner has ended. Its connection stays open, so that it sees the end of this process.
@@ -225,27 +244,6 @@ fn wait_until_alone(listener: &UnixListener, first: RawFd, kind: u8) {
 fn send_byte(fd: RawFd, byte: u8) {
     // SAFETY: one byte is read from `byte`. An owner that has ended gets nothing.
     unsafe { libc::send(fd, (&raw const byte).cast(), 1, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
-}
-
-impl Place {
-    /// Has netlink messages sent when the last owner ends.
-    ///
-    /// - `protocol`: such as NETLINK_GENERIC.
-    /// - `messages`: complete requests for an answer (NLM_F_ACK), sent in order to the calling thread's network
-    ///   namespace. One that finds nothing to act on is repeated for a while.
-    pub fn sends_at_end(self, protocol: i32, messages: &[Vec<u8>]) -> io::Result<Owner> {
-        let socket = socket::open(libc::AF_NETLINK, libc::SOCK_RAW, protocol)?;
-        // This process's copy is closed on return; that of the keeper lives as long as it.
-        let socket = socket.as_fd();
-        self.keep(socket, || {
-            let end = Instant::now() + REPEATED_FOR;
-            for message in messages {
-                while request(socket, message) == Some(-libc::ENOENT) && Instant::now() < end {
-                    std::thread::sleep(REPEATED_EVERY);
-                }
-            }
-        })
-    }
 }
 
 /// Sends a netlink request by plain system calls. Returns the kernel's answer: 0, or a negative error number.
