@@ -94,10 +94,10 @@ pub struct Experiment {
     /// Time to spend. Default: 60s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
-    /// Minimum number of blocks before a verdict.
+    /// Minimum number of blocks before a verdict, at least 6.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_blocks: Option<u32>,
-    /// Maximum number of blocks.
+    /// Maximum number of blocks, at least 6.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_blocks: Option<u32>,
     /// Command of the old server, which becomes the baseline, as the arm `old`. The arms below are judged
