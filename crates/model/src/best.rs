@@ -80,10 +80,10 @@ pub struct SearchPlan<'a> {
     pub until_ns: u64,
 }
 
-/// Trials after which a first stage with so many candidates can end: a warm-up of each, and the blocks that a
-/// winner needs. Candidates that end early make it fewer; without a clear winner it takes up to twice as many.
-pub fn first_stage_trials(candidates: usize) -> u32 {
-    ((candidates + 1) * (BLOCKS_MIN + 1)) as u32
+/// Trials of a first stage with so many candidates: a warm-up of each and its blocks, with a clear winner and
+/// without one. Candidates that end early make it fewer.
+pub fn first_stage_trials(candidates: usize) -> [u32; 2] {
+    [BLOCKS_MIN, BLOCKS_MAX].map(|blocks| ((candidates + 1) * (blocks + 1)) as u32)
 }
 
 /// Adds the best switch to the set until none helps, the time is over or `stop` is set.
@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn a_first_stage_with_a_clear_winner_needs_no_more_trials_than_said() {
         let candidates = found(0, 0).candidates as usize;
-        let most = first_stage_trials(candidates);
+        let [most, _] = first_stage_trials(candidates);
         for seed in 0..5 {
             let (clock, stop) = (Virtual::default(), AtomicBool::new(false));
             let world = FakeWorld { seed, noise: 0.005, samples: 500, ..FakeWorld::default() };

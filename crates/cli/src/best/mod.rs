@@ -93,14 +93,14 @@ fn look(
     trials: &mut Recorded<'_>,
 ) -> Search {
     let (bar, until) = (progress_bar(), limits.time.mul_f64(SEARCH_SHARE));
-    let at_most = model::first_stage_trials(space.switches.len());
-    if let Some(trial) = space.trial.filter(|trial| *trial * at_most > until) {
+    let [clear, most] = model::first_stage_trials(space.switches.len());
+    if let Some(trial) = space.trial.filter(|trial| *trial * clear > until) {
         console::say(&format!(
-            "the first stage of the search may need {at_most} trials of {} ms, and has {} s: give \
+            "the first stage of the search may need {clear} to {most} trials of {} ms, and has {} s: give \
              --time {}s to let it end",
             trial.as_millis(),
             until.as_secs_f64(),
-            whole_time(trial, at_most)
+            whole_time(trial, most)
         ));
     }
     let (clock, seed) = (trials.clock.clone(), trials.seed);
@@ -115,7 +115,7 @@ fn look(
     let found = model::search(&plan, space.support, trials, clock.as_ref(), stop, &mut next);
     bar.finish_and_clear();
     if found.out_of_time && found.steps.is_empty() && !signals::stop_requested() {
-        let needed = model::first_stage_trials(found.candidates as usize);
+        let [_, most] = model::first_stage_trials(found.candidates as usize);
         // Of a trial as it was; of none, as it was to be.
         let each = match found.trials {
             0 => space.trial,
@@ -123,10 +123,10 @@ fn look(
         };
         let each = each.map_or(String::new(), |each| {
             let ms = each.as_millis();
-            format!(", at {ms} ms each: give --time {}s to let it end", whole_time(each, needed))
+            format!(", at {ms} ms each: give --time {}s to let it end", whole_time(each, most))
         });
         console::say(&format!(
-            "the time of the search ended before its first stage: {} of {needed} trials were run{each}",
+            "the time of the search ended before its first stage: {} of at most {most} trials were run{each}",
             found.trials
         ));
     }
