@@ -144,23 +144,20 @@ impl State {
             return None;
         }
         let (size, taken) = (self.queues[queue].size, self.queues[queue].taken);
-        // Counting them all in a packed ring would take most of the time of the fuzz target.
-        if self.is_packed() {
+        let buffer = if self.is_packed() {
+            // Counting them all would take most of the time of the fuzz target.
             if !self.packed_available(queue, taken) {
                 return None;
             }
+            let begun = taken.saturating_sub(self.queues[queue].used);
+            assert!(begun < u64::from(size), "a slot is made available that was not used yet");
+            self.packed_buffer(queue, taken)
         } else {
             let waiting = self.waiting_count(queue);
             assert!(waiting <= size, "the available index jumped by {waiting}");
             if waiting == 0 {
                 return None;
             }
-        }
-        let buffer = if self.is_packed() {
-            let begun = taken.saturating_sub(self.queues[queue].used);
-            assert!(begun < u64::from(size), "a slot is made available that was not used yet");
-            self.packed_buffer(queue, taken)
-        } else {
             self.split_buffer(queue, taken)
         };
         let id = buffer.id;
