@@ -104,7 +104,7 @@ impl Counts<'_> {
         let Some(stream) = self.accept(listener)? else { return Ok(()) };
         let mut stream = Stream::new(stream, task)?;
         let mut message = vec![0; task.message_bytes];
-        while stream.read_whole(&mut message, self.signals.stop)? {
+        while stream.read_whole(&mut message)? {
             stream.write_all(&message)?;
             self.seen(message.len());
             self.received_count += 1;
@@ -118,7 +118,7 @@ impl Counts<'_> {
         while let Some(stream) = self.accept(listener)? {
             let mut stream = Stream::new(stream, task)?;
             let mut byte = [0];
-            if stream.read_whole(&mut byte, self.signals.stop)? {
+            if stream.read_whole(&mut byte)? {
                 stream.write_all(&byte)?;
                 self.seen(1);
                 self.received_count += 1;
@@ -138,7 +138,7 @@ impl Counts<'_> {
         let mut ring = vec![0; tail_bytes];
         let mut at = 0;
         loop {
-            let count = stream.read(&mut ring[at..], self.signals.stop)?;
+            let count = stream.read(&mut ring[at..])?;
             if count == 0 {
                 break;
             }

@@ -25,7 +25,7 @@ const TAIL_BYTES: usize = 1 << 20;
 const DIGEST: &str = "tcp_digest";
 /// Longest wait for the other end: minutes of silence are a failure.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest sleep of a blocking read, so that it can check for the end of the run.
+/// Longest sleep of a blocking call, so that `accept` can check for the end of the run.
 const NAP: Duration = Duration::from_millis(20);
 /// Of the sockets of both ends.
 const TIMEOUTS: Timeouts = Timeouts { receive: NAP, send: PATIENCE };
@@ -172,6 +172,10 @@ fn check(task: &Task, near: &RoleReport, far: &RoleReport) -> Result<(), PathErr
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::thread;
+
     use model::{Measurement, Session};
     use testkit::alone;
 
@@ -217,6 +221,38 @@ mod tests {
             assert_eq!(forward.received_count, forward.sent_count, "{arm:?}");
             assert!(m.counters["near_tcp_payload_bytes"] > TAIL_BYTES as u64, "{arm:?}");
             assert!(!m.counters.keys().any(|name| name.contains("digest")), "{:?}", m.counters);
+        }
+    }
+
+    #[test]
+    fn end_of_a_connection_may_come_after_the_end_of_the_run() {
+        let load = testkit::arms::load(&crate::Probe, "tcp-ping", Duration::from_millis(1));
+        for arm in [&[][..], &[Switch::Spin]] {
+            let task = Task::of(&Arm::with(arm.iter().copied()), &load, Kind::Ping, 1);
+            let at = SocketAddr::from(([127, 77, 0, 2], FAR_PORT));
+            let received_count = AtomicU64::new(0);
+            let run = Run {
+                receiver: "far",
+                sender: "near",
+                received_count: &received_count,
+                grace: GRACE,
+                grace_max: GRACE_MAX,
+            };
+            let late = |tcp: TcpStream| {
+                thread::sleep(Duration::from_millis(300));
+                drop(tcp);
+            };
+            let sender = || {
+                let mut tcp = TcpStream::connect(at)?;
+                let mut message = vec![1; task.message_bytes];
+                tcp.write_all(&message)?;
+                tcp.read_exact(&mut message)?;
+                Ok((thread::spawn(move || late(tcp)), 1))
+            };
+            let ran = lab::run(&run, |on| far::serve(&task, at, on, &received_count), sender);
+            let (closing, far) = ran.expect("an end that is late is no error");
+            closing.join().expect("it closes");
+            assert_eq!(far.sent_count, 1, "{arm:?}");
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicBool;
 
 use hdrhistogram::Histogram;
 use lab::{Cause, cost_of};
@@ -86,7 +85,6 @@ fn ping(task: &Task, to: SocketAddr) -> io::Result<RoleReport> {
     let request = vec![0x5a; task.message_bytes];
     let (header, body) = request.split_at(HEADER_BYTES);
     let mut answer = vec![0; task.message_bytes];
-    let never = AtomicBool::new(false);
     let mut counts = Counts::start(task);
     loop {
         let sent_ns = monotonic_ns();
@@ -97,7 +95,7 @@ fn ping(task: &Task, to: SocketAddr) -> io::Result<RoleReport> {
         stream.write_all(body)?;
         counts.sent_count += 1;
         counts.payload_bytes += task.message_bytes as u64;
-        if !stream.read_whole(&mut answer, &never)? {
+        if !stream.read_whole(&mut answer)? {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         counts.latency.saturating_record((monotonic_ns() - sent_ns).max(1));
@@ -110,7 +108,6 @@ fn ping(task: &Task, to: SocketAddr) -> io::Result<RoleReport> {
 }
 
 fn connect(task: &Task, to: SocketAddr) -> io::Result<RoleReport> {
-    let never = AtomicBool::new(false);
     let mut counts = Counts::start(task);
     let mut last = None;
     loop {
@@ -123,13 +120,13 @@ fn connect(task: &Task, to: SocketAddr) -> io::Result<RoleReport> {
         counts.sent_count += 1;
         counts.payload_bytes += 1;
         let mut answer = [0];
-        if !stream.read_whole(&mut answer, &never)? {
+        if !stream.read_whole(&mut answer)? {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         counts.latency.saturating_record((monotonic_ns() - begun_ns).max(1));
         counts.answered_count += 1;
         // The far end closes first, so that its port waits out the old connection, not one of ours.
-        if stream.read(&mut answer, &never)? > 0 {
+        if stream.read(&mut answer)? > 0 {
             return Err(io::ErrorKind::InvalidData.into());
         }
         // socket(2), two options, connect(2), close(2).
@@ -162,7 +159,7 @@ fn flood(task: &Task, to: SocketAddr) -> io::Result<RoleReport> {
     }
     stream.shut()?;
     // The far end closes when it has everything; then nothing is left to be sent again.
-    stream.read(&mut [0], &AtomicBool::new(false))?;
+    stream.read(&mut [0])?;
     stream.syscall_count = syscalls;
     stream.report(task, &mut report);
     report.sent_count += (tail.len() / task.message_bytes) as u64;

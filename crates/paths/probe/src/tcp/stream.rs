@@ -3,14 +3,13 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use model::NotEffective;
 use sha2::{Digest, Sha256};
 use sys::{socket, tcp};
 
-use super::{NAP, PATIENCE, Task};
+use super::{PATIENCE, Task};
 use crate::Switch;
 use crate::role::RoleReport;
 
@@ -45,9 +44,9 @@ impl Stream {
         (&self.tcp).write_all(bytes)
     }
 
-    /// Reads what is there, at most `into`; 0 at the end of the connection. Waits at most
-    /// [`PATIENCE`], and only briefly once `stop` is set.
-    pub(super) fn read(&mut self, into: &mut [u8], stop: &AtomicBool) -> io::Result<usize> {
+    /// Reads what is there, at most `into`; 0 at the end of the connection. Waits at most [`PATIENCE`], also when the run
+    /// is over: the end of a connection can be late, and can be sent again.
+    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut begun = None;
         loop {
             self.syscall_count += 1;
@@ -58,8 +57,7 @@ impl Stream {
             match got {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     let begun = *begun.get_or_insert_with(Instant::now);
-                    let patience = if stop.load(Ordering::Relaxed) { NAP } else { PATIENCE };
-                    if begun.elapsed() > patience {
+                    if begun.elapsed() > PATIENCE {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                     std::hint::spin_loop();
@@ -78,10 +76,10 @@ impl Stream {
     }
 
     /// Fills `into`. Returns false if the connection ended before its first byte.
-    pub(super) fn read_whole(&mut self, into: &mut [u8], stop: &AtomicBool) -> io::Result<bool> {
+    pub(super) fn read_whole(&mut self, into: &mut [u8]) -> io::Result<bool> {
         let mut have = 0;
         while have < into.len() {
-            match self.read(&mut into[have..], stop)? {
+            match self.read(&mut into[have..])? {
                 0 if have == 0 => return Ok(false),
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 count => have += count,
