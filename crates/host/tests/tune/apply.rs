@@ -229,6 +229,30 @@ fn unconfirmed_settings_are_restored_and_confirmed_ones_stay() {
 }
 
 #[test]
+fn confirmation_that_comes_too_early_leaves_the_lock_to_the_process_that_applies() {
+    let bench = Bench::new();
+    let why = || confirm(&bench.store, None).unwrap_err().to_string();
+    let lock = bench.store.lock().unwrap();
+    assert!(why().contains("nothing to confirm"), "{}", why());
+    drop(lock);
+    // One that is at work is waited for, not undone.
+    let plan = bench.plan(&[LENGTH]);
+    let never = AtomicBool::new(false);
+    let mut seen = Vec::new();
+    let options = Options {
+        stop: &never,
+        confirm_within: Some(Duration::from_secs(600)),
+        owner: None,
+        watch: &mut |_| seen.push(confirm(&bench.store, None).unwrap_err()),
+    };
+    tune::apply(&bench.system, &plan, &bench.store, options).unwrap();
+    let is_busy =
+        |error: &ApplyError| wirepath_host::text::chain(error).contains("is changing settings");
+    assert!(!seen.is_empty() && seen.iter().all(is_busy), "{seen:?}");
+    bench.rollback();
+}
+
+#[test]
 fn a_plan_that_cannot_be_applied_changes_nothing() {
     let bench = Bench::new();
     let before = bench.everything();

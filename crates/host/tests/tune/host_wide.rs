@@ -184,6 +184,8 @@ fn journal_of_an_earlier_boot_restores_nothing() {
         format!("{:08x} {body}\n", crc32fast::hash(body.as_bytes()))
     });
     fs::write(root.store.journal_file(), other.collect::<String>()).unwrap();
+    let nothing = tune::confirm(&root.store, None).unwrap_err().to_string();
+    assert!(nothing.contains("nothing to confirm"), "{nothing}");
     let lock = root.store.lock().unwrap();
     let report = tune::rollback(&root.store, &lock, Some(root.folder.path()), "a test").unwrap();
     assert!(report.is_stale && report.settings.is_empty());
