@@ -21,7 +21,7 @@ const BLOCKS_MAX: usize = 16;
 /// Blocks after which a stage ends if its leader is shown to be better.
 const BLOCKS_MIN: usize = 8;
 
-/// Blocks after which a candidate ends that was far behind the leader in each of them.
+/// Blocks after which a candidate ends that was far behind the leader in each of them, and a stage without any figure.
 const BLOCKS_FAR_BEHIND: usize = 3;
 
 /// The search behind the arms of an experiment.
@@ -260,6 +260,10 @@ impl Race {
                 }
             }
             self.drop_hopeless();
+            let has_failed = self.values.iter().flatten().all(|log| *log == f64::INFINITY);
+            if block >= BLOCKS_FAR_BEHIND && has_failed {
+                break;
+            }
             let is_decided = block >= BLOCKS_MIN && self.winner().is_some();
             if is_decided || self.running.iter().skip(1).all(|runs| !runs) {
                 break;
@@ -358,6 +362,27 @@ mod tests {
     fn without_time_nothing_is_found_and_that_is_said() {
         let found = found(1, 0);
         assert!(found.out_of_time && found.set.is_empty() && found.trials == 0, "{found:?}");
+    }
+
+    #[test]
+    fn a_search_without_any_figure_ends_soon() {
+        struct Failing;
+        impl Trials for Failing {
+            fn trial(&mut self, _: &Arm) -> Result<Measurement, String> {
+                Err("the client ended with 1".into())
+            }
+        }
+        let (clock, stop) = (Virtual::default(), AtomicBool::new(false));
+        let plan = SearchPlan {
+            switches: &ids(FakeSwitch::SPECS),
+            metric: "rtt_ns_p50",
+            seed: 1,
+            until_ns: u64::MAX,
+        };
+        let yes = &mut FakeSource::support;
+        let found = search(&plan, yes, &mut Failing, &clock, &stop, &mut |_| {});
+        assert!(found.set.is_empty() && !found.out_of_time, "{found:?}");
+        assert_eq!(found.trials, (found.candidates + 1) * (BLOCKS_FAR_BEHIND + 1) as u32);
     }
 
     #[test]

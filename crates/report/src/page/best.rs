@@ -26,7 +26,11 @@ pub struct Best {
 /// The set that a search found and what each member is worth; empty without a search.
 pub(super) fn members(outcome: &Outcome) -> Vec<Remark> {
     let Some(search) = &outcome.search else { return Vec::new() };
+    let baseline = outcome.arms.first().and_then(|arm| arm.metrics.get(&search.metric));
     let found = match search.set.is_empty() {
+        true if baseline.is_none_or(|metric| metric.median.is_none()) => {
+            "not known, as the baseline has no figure".to_owned()
+        }
         true => "no switch helps".to_owned(),
         false => format!("{}, measured here", wording::listed(&search.set)),
     };
