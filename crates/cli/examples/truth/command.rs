@@ -1,11 +1,13 @@
 //! A server and a client as the user's own programs, with known effects between the arms.
 
+use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use ::host::tune::Store;
 use command::{CommandSession, Experiment, Journals};
+use model::statistics::median;
 use model::{Session, Verdict, latency_histogram};
 
 use crate::experiment::{differences, experiment, wilson};
@@ -106,17 +108,10 @@ fn text() -> Result<String> {
     ))
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
-}
-
 /// An interval of one run beside ratios that are true in it.
 struct Held {
     low: f64,
     high: f64,
-    /// Median round trip of the baseline.
-    base_ns: f64,
     /// By the wait alone.
     nominal: f64,
     /// By the server's own clock.
@@ -127,25 +122,55 @@ impl Held {
     fn holds(&self, ratio: f64) -> bool {
         self.low <= ratio && ratio <= self.high
     }
+}
 
-    /// The difference to the baseline at the middle of the interval.
-    fn longer_ns(&self) -> f64 {
-        ((self.low + self.high) / 2.0 - 1.0) * self.base_ns
+/// Median round trips of one run's trials, by arm, one for each block.
+type Trials = BTreeMap<String, Vec<f64>>;
+
+const BASELINES: [&str; 2] = ["base", "base again"];
+
+/// Nanoseconds by which an arm's round trips are longer than those of both baselines.
+fn longer_ns(run: &Trials, arm: &str) -> Option<f64> {
+    let [one, other] = BASELINES.map(|name| run.get(name));
+    let blocks = run.get(arm)?.iter().zip(one?).zip(other?);
+    median(&blocks.map(|((&ns, &one), &other)| ns - (one + other) / 2.0).collect::<Vec<_>>())
+}
+
+/// The ratio that an arm has under the conditions of one run, by round trips of which its interval knows nothing:
+/// those of the run's other arms, without the nanoseconds by which these are longer. How much longer an arm is, is the
+/// median of the other runs. As for the interval, a block's ratio is that to the geometric mean of two.
+fn within(runs: &[Trials], one: usize, arm: &str) -> Option<f64> {
+    let usual_ns = |arm: &str| {
+        let others = runs.iter().enumerate().filter(|(at, _)| *at != one);
+        median(&others.filter_map(|(_, run)| longer_ns(run, arm)).collect::<Vec<_>>())
+    };
+    let own_ns = usual_ns(arm)?;
+    let mut others: Vec<Vec<f64>> = Vec::new();
+    for (name, ns) in &runs[one] {
+        if name != arm && !BASELINES.contains(&name.as_str()) {
+            let usual_ns = usual_ns(name)?;
+            others.push(ns.iter().map(|ns| ns - usual_ns).collect());
+        }
     }
+    let mut log_ratios = Vec::new();
+    for block in 0..others.iter().map(Vec::len).min()? {
+        let plain_ns: Vec<f64> = others.iter().map(|ns| ns[block]).collect();
+        let arms = 0..plain_ns.len();
+        for (first, second) in arms.clone().flat_map(|a| (0..a).map(move |b| (a, b))) {
+            let reference = (plain_ns[first] * plain_ns[second]).sqrt();
+            let thirds = arms.clone().filter(|arm| ![first, second].contains(arm));
+            log_ratios.extend(thirds.map(|arm| ((plain_ns[arm] + own_ns) / reference).ln()));
+        }
+    }
+    Some(median(&log_ratios)?.exp())
 }
 
-/// The ratio of one run by the difference that the client saw in all others.
-fn by_others(held: &[Held], one: usize) -> f64 {
-    let others = held.iter().enumerate().filter(|(at, _)| *at != one);
-    let longer_ns = median(others.map(|(_, other)| other.longer_ns()).collect());
-    1.0 + longer_ns.unwrap_or(f64::NAN) / held[one].base_ns
-}
-
-/// Medians of one metric over an experiment's trials, by arm; both arms of the baseline count as `base`.
+/// Medians of one metric over an experiment's trials, by arm; the same server as an arm counts as `base`, too.
 fn medians(trials: &[(String, f64)]) -> impl Fn(&str) -> Option<f64> {
     |arm: &str| {
         let is_of = |name: &str| name == arm || arm == "base" && name == "same";
-        median(trials.iter().filter(|(name, _)| is_of(name)).map(|&(_, value)| value).collect())
+        let of_arm = trials.iter().filter(|(name, _)| is_of(name));
+        median(&of_arm.map(|&(_, value)| value).collect::<Vec<_>>())
     }
 }
 
@@ -158,6 +183,7 @@ pub(crate) fn study(count: u64) -> Result {
     let judged: Vec<&str> =
         spec.judged.iter().map(String::as_str).filter(|&name| name != SERVED).collect();
     let mut held: [Vec<Held>; 3] = Default::default();
+    let mut runs = Vec::new();
     let (mut found, mut found_tail, mut fooled) = ([0; 3], 0, 0);
     for seed in 0..count {
         let arms = command::arms(&spec)?.into_iter().map(|(arm, _)| arm).collect();
@@ -173,6 +199,12 @@ pub(crate) fn study(count: u64) -> Result {
         let is_worse = |arm: &str, metric: &str| {
             claims.iter().any(|c| c.0 == arm && c.1 == metric && c.3 == Verdict::Worse)
         };
+        let mut trials = Trials::new();
+        for (arm, ns) in &round_trips {
+            trials.entry(arm.clone()).or_default().push(*ns);
+        }
+        println!("{seed}: round trips of the trials, ns: {trials:?}");
+        runs.push(trials);
         let (served, round_trip) = (medians(&served), medians(&round_trips));
         let none = "no trial of the baseline has a figure";
         let (base_ns, base_served_ns) =
@@ -186,7 +218,7 @@ pub(crate) fn study(count: u64) -> Result {
             let longer_ns =
                 served(&name).ok_or("no trial of the arm has a figure")? - base_served_ns;
             let nominal = 1.0 + us as f64 * 1000.0 / base_ns;
-            let one = Held { low, high, base_ns, nominal, served: 1.0 + longer_ns / base_ns };
+            let one = Held { low, high, nominal, served: 1.0 + longer_ns / base_ns };
             line += &format!("; {nominal:.4}, served {:.4} in [{low:.4}, {high:.4}]", one.served);
             held[at].push(one);
             found[at] += u64::from(is_worse(&name, ROUND_TRIP));
@@ -205,10 +237,10 @@ pub(crate) fn study(count: u64) -> Result {
         };
         println!(
             "+{us} µs: found worse in {found} of {count}; the interval holds the wait alone in {}, the \
-             server's own time in {}, the round trips of the other runs in {}",
+             server's own time in {}, the round trips of the run's other arms in {}",
             of(&|_, one| one.nominal),
             of(&|_, one| one.served),
-            of(&|at, _| by_others(held, at)),
+            of(&|at, _| within(&runs, at, &format!("{us}us")).unwrap_or(f64::NAN)),
         );
     }
     let (low, high) = wilson(fooled, count);
