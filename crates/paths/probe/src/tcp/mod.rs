@@ -114,6 +114,11 @@ pub(super) fn contradiction(arm: &Arm, load: &str) -> Option<String> {
     }
 }
 
+fn ends(received_count: &AtomicU64) -> Run<'_> {
+    let (grace, grace_max) = (GRACE, GRACE_MAX);
+    Run { receiver: "far", sender: "near", received_count, grace, grace_max }
+}
+
 /// Runs one trial; returns the reports of the near and the far end.
 pub(super) fn run(
     pair: &Pair,
@@ -122,15 +127,8 @@ pub(super) fn run(
 ) -> Result<(RoleReport, RoleReport), PathError> {
     let received_count = AtomicU64::new(0);
     let to = SocketAddr::new(pair.far.load_ip(), FAR_PORT);
-    let run = Run {
-        receiver: "far",
-        sender: "near",
-        received_count: &received_count,
-        grace: GRACE,
-        grace_max: GRACE_MAX,
-    };
     let (mut near, mut far) = lab::run(
-        &run,
+        &ends(&received_count),
         |signals| {
             settle(&pair.far, &places.far)?;
             far::serve(task, to, signals, &received_count)
@@ -231,13 +229,6 @@ mod tests {
             let task = Task::of(&Arm::with(arm.iter().copied()), &load, Kind::Ping, 1);
             let at = SocketAddr::from(([127, 77, 0, 2], FAR_PORT));
             let received_count = AtomicU64::new(0);
-            let run = Run {
-                receiver: "far",
-                sender: "near",
-                received_count: &received_count,
-                grace: GRACE,
-                grace_max: GRACE_MAX,
-            };
             let late = |tcp: TcpStream| {
                 thread::sleep(Duration::from_millis(300));
                 drop(tcp);
@@ -249,7 +240,11 @@ mod tests {
                 tcp.read_exact(&mut message)?;
                 Ok((thread::spawn(move || late(tcp)), 1))
             };
-            let ran = lab::run(&run, |on| far::serve(&task, at, on, &received_count), sender);
+            let ran = lab::run(
+                &ends(&received_count),
+                |on| far::serve(&task, at, on, &received_count),
+                sender,
+            );
             let (closing, far) = ran.expect("an end that is late is no error");
             closing.join().expect("it closes");
             assert_eq!(far.sent_count, 1, "{arm:?}");
