@@ -97,17 +97,16 @@ fn answer(
     record: &Record,
     phase: Phase,
 ) -> Result<Journal, ApplyError> {
-    // Without the lock, with which one that asks too early would be in the way of the process that is about to apply.
-    if let Asked::Settled(journal) = asked(store, owner)? {
-        return Ok(journal);
-    }
-    // A process that is still applying holds the lock.
+    // Asked without the lock first: a question that comes too early must not keep it from the process that is about to apply.
+    current(store, owner)?;
     let lock = store.lock()?;
-    let journal = match asked(store, owner)? {
-        Asked::Settled(journal) => return Ok(journal),
-        Asked::Waiting(journal) => journal,
-        Asked::Unfinished => return Err(ApplyError::ConfirmedTooEarly),
-    };
+    let journal = current(store, owner)?;
+    match journal.phase {
+        Phase::Confirmed | Phase::Applied(None) => return Ok(journal),
+        Phase::Applied(Some(by_ms)) if boot_clock_ms() <= by_ms => {}
+        Phase::Applied(Some(_)) => return Err(ApplyError::ConfirmedTooLate),
+        _ => return Err(ApplyError::ConfirmedTooEarly),
+    }
     let mut writer = store.resume(&lock, &journal)?;
     writer.append(std::slice::from_ref(record)).map_err(|source: io::Error| {
         let path = store.journal_file();
@@ -116,29 +115,16 @@ fn answer(
     Ok(Journal { phase, ..journal })
 }
 
-/// The journal of this boot's settings.
-enum Asked {
-    /// They stay until a rollback.
-    Settled(Journal),
-    /// They wait for an answer.
-    Waiting(Journal),
-    /// Not all of them are applied.
-    Unfinished,
-}
-
-/// Reads whether settings wait for an answer. Those of an earlier boot are gone.
-fn asked(store: &Store, owner: Option<&str>) -> Result<Asked, ApplyError> {
+/// Reads the journal of settings that were applied under `owner`. Those of an earlier boot are gone.
+fn current(store: &Store, owner: Option<&str>) -> Result<Journal, ApplyError> {
     let journal = store.read()?.filter(|journal| journal.header.boot == boot_id());
     let journal = journal.ok_or(ApplyError::NothingToConfirm)?;
-    if let Some(owner) = owner.filter(|owner| !journal.is_of(Some(owner))) {
-        let found = journal.owner().to_owned();
-        return Err(ApplyError::OtherOwner { owner: owner.to_owned(), found });
-    }
-    match journal.phase {
-        Phase::Confirmed | Phase::Applied(None) => Ok(Asked::Settled(journal)),
-        Phase::Applied(Some(by_ms)) if boot_clock_ms() <= by_ms => Ok(Asked::Waiting(journal)),
-        Phase::Applied(Some(_)) => Err(ApplyError::ConfirmedTooLate),
-        _ => Ok(Asked::Unfinished),
+    match owner.filter(|owner| !journal.is_of(Some(owner))) {
+        None => Ok(journal),
+        Some(owner) => {
+            let found = journal.owner().to_owned();
+            Err(ApplyError::OtherOwner { owner: owner.to_owned(), found })
+        }
     }
 }
 
