@@ -124,7 +124,7 @@ impl Held {
     }
 }
 
-/// Median round trips of one run's trials, by arm, one for each block.
+/// One figure of a run's trials, by arm, one for each block.
 type Trials = BTreeMap<String, Vec<f64>>;
 
 const BASELINES: [&str; 2] = ["base", "base again"];
@@ -165,13 +165,10 @@ fn within(runs: &[Trials], one: usize, arm: &str) -> Option<f64> {
     Some(median(&log_ratios)?.exp())
 }
 
-/// Medians of one metric over an experiment's trials, by arm; the same server as an arm counts as `base`, too.
-fn medians(trials: &[(String, f64)]) -> impl Fn(&str) -> Option<f64> {
-    |arm: &str| {
-        let is_of = |name: &str| name == arm || arm == "base" && name == "same";
-        let of_arm = trials.iter().filter(|(name, _)| is_of(name));
-        median(&of_arm.map(|&(_, value)| value).collect::<Vec<_>>())
-    }
+/// Median over the trials of arms with the same server.
+fn usual(trials: &Trials, arms: &[&str]) -> Option<f64> {
+    let all = arms.iter().filter_map(|arm| trials.get(*arm)).flatten();
+    median(&all.copied().collect::<Vec<_>>())
 }
 
 pub(crate) fn study(count: u64) -> Result {
@@ -187,11 +184,12 @@ pub(crate) fn study(count: u64) -> Result {
     let (mut found, mut found_tail, mut fooled) = ([0; 3], 0, 0);
     for seed in 0..count {
         let arms = command::arms(&spec)?.into_iter().map(|(arm, _)| arm).collect();
-        let (mut served, mut round_trips) = (Vec::new(), Vec::new());
+        let (mut served, mut round_trips) = (Trials::new(), Trials::new());
         let outcome = experiment(seed, BLOCKS, arms, &judged, |arm| {
             let measured = session.trial(arm).map_err(|error| ::host::text::chain(&error))?;
             for (name, values) in [(SERVED, &mut served), (ROUND_TRIP, &mut round_trips)] {
-                values.extend(measured.figures.get(name).map(|&value| (arm.name.clone(), value)));
+                let of_arm = values.entry(arm.name.clone()).or_default();
+                of_arm.extend(measured.figures.get(name));
             }
             Ok(measured)
         });
@@ -199,30 +197,26 @@ pub(crate) fn study(count: u64) -> Result {
         let is_worse = |arm: &str, metric: &str| {
             claims.iter().any(|c| c.0 == arm && c.1 == metric && c.3 == Verdict::Worse)
         };
-        let mut trials = Trials::new();
-        for (arm, ns) in &round_trips {
-            trials.entry(arm.clone()).or_default().push(*ns);
-        }
-        println!("{seed}: round trips of the trials, ns: {trials:?}");
-        runs.push(trials);
-        let (served, round_trip) = (medians(&served), medians(&round_trips));
+        println!("{seed}: round trips of the trials, ns: {round_trips:?}");
         let none = "no trial of the baseline has a figure";
-        let (base_ns, base_served_ns) =
-            (round_trip("base").ok_or(none)?, served("base").ok_or(none)?);
+        let base = ["base", "same"];
+        let base_ns = usual(&round_trips, &base).ok_or(none)?;
+        let base_served_ns = usual(&served, &base).ok_or(none)?;
         let mut line = format!("{seed}: {base_ns:.0} ns");
         for (at, us) in EXTRA_US.into_iter().enumerate() {
             let name = format!("{us}us");
             let arm = outcome.arms.iter().find(|arm| arm.name == name).ok_or("no such arm")?;
             let p50 = &arm.metrics[ROUND_TRIP];
             let (low, high) = p50.low.zip(p50.high).unwrap_or((f64::NAN, f64::NAN));
-            let longer_ns =
-                served(&name).ok_or("no trial of the arm has a figure")? - base_served_ns;
+            let longer_ns = usual(&served, &[&name]).ok_or("no trial of the arm has a figure")?
+                - base_served_ns;
             let nominal = 1.0 + us as f64 * 1000.0 / base_ns;
             let one = Held { low, high, nominal, served: 1.0 + longer_ns / base_ns };
             line += &format!("; {nominal:.4}, served {:.4} in [{low:.4}, {high:.4}]", one.served);
             held[at].push(one);
             found[at] += u64::from(is_worse(&name, ROUND_TRIP));
         }
+        runs.push(round_trips);
         found_tail += u64::from(is_worse("hundredth", "p99_ns"));
         let false_claims: Vec<_> = claims.iter().filter(|c| c.0 == "same").collect();
         fooled += u64::from(!false_claims.is_empty());
