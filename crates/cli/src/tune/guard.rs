@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use host::text::chain;
-use host::tune::{self, Phase, RollbackError, Store, StoreError};
+use host::tune::{self, Phase, RollbackError, Store};
 use sys::child::this_program;
 
 use super::state::StateArgs;
@@ -126,17 +126,8 @@ pub(super) fn run(state: &StateArgs, pid: u32) -> Result<(), Failure> {
 
 /// Returns what was done, or `None` if there was nothing to do.
 fn attempt_rollback(state: &StateArgs, store: &Store, pid: u32) -> Result<Option<String>, String> {
-    let deadline = Instant::now() + LOCK_MAX;
-    let lock = loop {
-        match store.lock() {
-            Ok(lock) => break lock,
-            // Another process is rolling back or confirming.
-            Err(StoreError::Busy { .. }) if Instant::now() < deadline => {
-                thread::sleep(Duration::from_millis(50));
-            }
-            Err(error) => return Err(chain(&error)),
-        }
-    };
+    // Another process may be rolling back or confirming.
+    let lock = store.lock_within(LOCK_MAX).map_err(|error| chain(&error))?;
     match store.read().map_err(|error| chain(&error))? {
         Some(journal) if journal.header.pid == pid && journal.phase != Phase::Confirmed => {}
         _ => return Ok(None),

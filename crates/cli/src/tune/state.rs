@@ -1,6 +1,7 @@
 //! Arguments that name a journal or a host; `doctor` and `tunnel check` take them, too.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use host::tune::{self, Phase, Place, Store, System};
@@ -82,7 +83,7 @@ pub(crate) fn notice(state: &StateArgs) {
                 Phase::Applied(Some(by_ms)) if is_alone || by_ms < tune::boot_clock_ms()
             );
             // A process that is still working holds the lock.
-            if (is_midway || is_late) && store.lock().is_ok() {
+            if (is_midway || is_late) && store.lock_within(Duration::ZERO).is_ok() {
                 console::say(&format!(
                     "note: process {} was ended while its changes were unconfirmed; \
                      `wirepath tune rollback` restores the earlier values",

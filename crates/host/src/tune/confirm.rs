@@ -39,7 +39,7 @@ pub fn await_confirmation(
         let cause = if left_ms == 0 { Unconfirmed::TimedOut } else { Unconfirmed::Stopped };
         let stuck = |failure: String| ApplyError::Stuck { cause: Box::new(cause.into()), failure };
         // A process that confirms or rolls back at this moment holds the lock, and decides.
-        let lock = match is_over.then(|| store.lock()) {
+        let lock = match is_over.then(|| store.lock_within(Duration::ZERO)) {
             None | Some(Err(StoreError::Busy { .. })) => None,
             Some(Ok(lock)) => Some(lock),
             Some(Err(error)) => return Err(stuck(chain(&error))),
@@ -99,7 +99,8 @@ fn answer(
 ) -> Result<Journal, ApplyError> {
     // Asked without the lock first: a question that comes too early must not keep it from the process that is about to apply.
     current(store, owner)?;
-    let lock = store.lock()?;
+    // An answer to settings that are being changed is not meant for those that come.
+    let lock = store.lock_within(Duration::ZERO)?;
     let journal = current(store, owner)?;
     match journal.phase {
         Phase::Confirmed | Phase::Applied(None) => return Ok(journal),

@@ -4,6 +4,8 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
@@ -12,6 +14,8 @@ use super::journal::{BYTES_MAX, Journal, JournalError, Record, Writer};
 
 pub const DEFAULT_FOLDER: &str = "/var/lib/wirepath/tune";
 
+/// Longest wait for a process that has done its work, or only looks.
+const MOMENT: Duration = Duration::from_secs(2);
 /// Longest failure of the guard that is read.
 const GUARD_BYTES_MAX: u64 = 64 << 10;
 
@@ -94,8 +98,16 @@ impl Store {
         self.folder.join("guard")
     }
 
-    /// Locks the folder against other processes that change settings.
+    /// Locks the folder against other processes that change settings. Waits a moment for one that is about
+    /// to end.
     pub fn lock(&self) -> Result<Lock, StoreError> {
+        self.lock_within(MOMENT)
+    }
+
+    /// As [`Self::lock`].
+    ///
+    /// - `patience`: longest wait for another process.
+    pub fn lock_within(&self, patience: Duration) -> Result<Lock, StoreError> {
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -113,14 +125,20 @@ impl Store {
             &path,
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600),
         )?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut pid = String::new();
-                let _unknown_stays_empty = file.take(16).read_to_string(&mut pid);
-                return Err(StoreError::Busy { pid: pid.trim().to_owned() });
+        let begun = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if begun.elapsed() < patience => {
+                    thread::sleep(Duration::from_millis(10));
+                }
+                Err(TryLockError::WouldBlock) => {
+                    let mut pid = String::new();
+                    let _unknown_stays_empty = file.take(16).read_to_string(&mut pid);
+                    return Err(StoreError::Busy { pid: pid.trim().to_owned() });
+                }
+                Err(TryLockError::Error(source)) => return Err(failed("lock", &path, source)),
             }
-            Err(TryLockError::Error(source)) => return Err(failed("lock", &path, source)),
         }
         file.set_len(0)
             .and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes()))
@@ -270,10 +288,24 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(folder.path().join("new"));
         let first = store.lock().unwrap();
-        let error = store.lock().unwrap_err().to_string();
+        let error = store.lock_within(Duration::ZERO).unwrap_err().to_string();
         assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
         drop(first);
         store.lock().unwrap();
+    }
+
+    #[test]
+    fn process_that_is_about_to_end_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path());
+        let first = store.lock().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(100));
+                drop(first);
+            });
+            store.lock().unwrap();
+        });
     }
 
     fn why(outcome: Result<impl std::fmt::Debug, StoreError>) -> String {
