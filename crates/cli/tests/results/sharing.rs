@@ -174,16 +174,21 @@ fn ci_jobs_compare_a_branch_with_the_old_server() {
         return;
     }
     let limits = ["--ready", "udp", "--max-blocks", "6", "--time", "100s"];
-    // On a busy machine a run may find that the old server differs from itself, and then decides nothing.
+    // On a busy machine a run may find that the old server differs from itself, or no difference of the round
+    // trip, and then decides nothing.
     let is_found_worse = |_| {
         let data = Data::new();
         let mut command = ci(&data, &format!("{CI}/prove.sh"));
         command.arg("command").args(limits);
         let (code, said, verdict) = compared_in_ci(command, &data, [0, 400]);
-        assert_eq!(verdict, "worse", "{said}");
-        let reason = if code == 4 { "worse than old" } else { "old differs from itself" };
-        assert!(matches!(code, 2 | 4) && said.contains(reason), "{code}: {said}");
-        code == 4
+        let is_worse = verdict == "worse";
+        assert!(is_worse || verdict == "inconclusive", "{said}");
+        match code {
+            2 => assert!(said.contains("old differs from itself"), "{said}"),
+            4 => assert!(said.contains("worse than old"), "{said}"),
+            code => assert!(code == 0 && !is_worse, "{code}: {said}"),
+        }
+        is_worse && code == 4
     };
     assert!((0..RUNS_MAX).any(is_found_worse), "no verdict in {RUNS_MAX} runs");
     let same = Data::new();
