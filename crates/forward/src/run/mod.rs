@@ -216,7 +216,8 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
         while !operator.wants_end() && shared.gone.get().is_none() {
             let second = Instant::now();
             while second.elapsed() < Duration::from_secs(1) && !operator.wants_end() {
-                thread::sleep(ASK);
+                watch.follower.wait(ASK);
+                watch.follow(&forwarder, operator);
                 watch.prober.maintain(&watch.config, &forwarder, operator);
                 watch.maintain(&forwarder, operator);
                 if let Some(config) = operator.new_config() {
@@ -336,7 +337,6 @@ impl Watch {
         self.maintained = Instant::now();
         forwarder.maintain(monotonic_ns());
         self.keyring.maintain(position(forwarder), operator);
-        self.follow(forwarder, operator);
         let names = [&self.config.underlay.name, &self.config.port.name];
         for ((error, name), told) in forwarder.refusals().iter().zip(names).zip(&mut self.refused) {
             let Some(error) = error else { continue };

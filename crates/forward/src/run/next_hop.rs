@@ -1,6 +1,8 @@
 //! Next hops of the tunnels, which follow the routes and neighbours of the host.
 
 use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use host::net::{self, ChangeWatch, Mac};
@@ -11,6 +13,8 @@ use crate::config::{Config, TunnelConfig};
 
 /// Pause after a next hop that was not found.
 const RETRY: Duration = Duration::from_secs(2);
+/// Shortest pause after next hops were found, on hosts whose neighbours change all the time.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Next hop of a tunnel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +75,7 @@ pub(super) struct Follower {
     is_due: bool,
     /// A next hop was not found, which was reported.
     is_lost: bool,
-    /// Not asked before: each failure takes a second of this thread.
+    /// Not asked before: each failure takes a second of this thread, and each of many tunnels its time.
     not_before: Instant,
     /// Tunnel that is asked first, the one behind the last failure.
     first: usize,
@@ -84,6 +88,17 @@ impl Follower {
         Follower { changes, links, is_due: false, is_lost: false, not_before, first: 0 }
     }
 
+    /// Waits for a change, `time` at most.
+    pub(super) fn wait(&self, time: Duration) {
+        match &self.changes {
+            Some(changes) if !self.is_due && Instant::now() >= self.not_before => {
+                // An interruption is harmless, and an error recurs at the next read.
+                let _ = sys::poll::readable(&[changes.as_fd()], time);
+            }
+            _ => thread::sleep(time),
+        }
+    }
+
     /// The new addresses, if they have changed. A next hop that is not found stays as it was.
     pub(super) fn changed(
         &mut self,
@@ -94,16 +109,15 @@ impl Follower {
         if !self.is_due || Instant::now() < self.not_before {
             return None;
         }
-        let mut found = self.links.clone();
+        let (begun, mut found) = (Instant::now(), self.links.clone());
         let failure = self.look(config, &mut found).err();
         self.is_due = failure.is_some();
         let was_lost = std::mem::replace(&mut self.is_lost, failure.is_some());
-        if let Some(error) = failure {
-            self.not_before = Instant::now() + RETRY;
-            if !was_lost {
-                let why = chain(&error);
-                operator.note(&format!("a next hop was not found and is kept as it was: {why}"));
-            }
+        let pause = if self.is_lost { RETRY } else { PAUSE.max(4 * begun.elapsed()) };
+        self.not_before = Instant::now() + pause;
+        if let Some(error) = failure.filter(|_| !was_lost) {
+            let why = chain(&error);
+            operator.note(&format!("a next hop was not found and is kept as it was: {why}"));
         }
         (found != self.links).then_some(found)
     }
@@ -118,5 +132,25 @@ impl Follower {
             found.next_hops[at] = next_hop(config, &config.tunnels[at])?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use host::netns::Netns;
+
+    use super::*;
+
+    #[test]
+    fn wait_ends_with_a_change() {
+        let netns = Netns::new().unwrap();
+        let changes = netns.run(ChangeWatch::new).unwrap().unwrap();
+        let links = Links { own_mac: [0; 6], next_hops: Vec::new() };
+        let follower = Follower::new(Some(changes), links);
+        const LOOPBACK: u32 = 1;
+        netns.run(|| net::set_up(LOOPBACK, true)).unwrap().unwrap();
+        let (begun, whole) = (Instant::now(), Duration::from_secs(60));
+        follower.wait(whole);
+        assert!(begun.elapsed() < whole);
     }
 }

@@ -36,13 +36,62 @@ impl Operator for Test<'_> {
 }
 
 /// Pings through the tunnel until one is answered.
-fn await_ping(lab: &Triple, what: &str, notes: &Mutex<Vec<String>>) {
+fn await_ping(lab: &Triple, notes: &Mutex<Vec<String>>) {
     let begun = Instant::now();
     let ping = || lab.near.run(|| run("ping -c 1 -W 1 10.77.0.2")).expect("the namespace exists");
     while ping().is_err() {
         let notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
-        assert!(begun.elapsed() < PATIENCE, "no ping is answered {what}: {notes:?}");
+        assert!(begun.elapsed() < PATIENCE, "no ping is answered: {notes:?}");
     }
+}
+
+/// Sends numbered datagrams through the tunnel while `change` runs and until they arrive again. Returns
+/// the longest time without an arrival, and the number of datagrams that were lost.
+fn outage(lab: &Triple, change: impl FnOnce()) -> (Duration, u32) {
+    let receiver = lab.far.run(|| UdpSocket::bind(("10.77.0.2", 9)).expect("the address is there"));
+    let receiver = receiver.expect("the namespace exists");
+    receiver.set_read_timeout(Some(Duration::from_millis(50))).expect("a socket");
+    // Numbers of the next datagram and of the last that arrived.
+    let (next, last, done) = (AtomicU32::new(1), AtomicU32::new(0), AtomicBool::new(false));
+    let send = || {
+        let socket = UdpSocket::bind(("0.0.0.0", 0)).expect("a socket");
+        while !done.load(Ordering::Relaxed) {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            socket.send_to(&number.to_be_bytes(), ("10.77.0.2", 9)).expect("a route");
+            thread::sleep(Duration::from_micros(100));
+        }
+    };
+    let arrivals = thread::scope(|scope| {
+        let arrivals = scope.spawn(|| {
+            let (mut arrivals, mut bytes) = (Vec::new(), [0; 4]);
+            while !done.load(Ordering::Relaxed) {
+                if receiver.recv(&mut bytes).is_ok() {
+                    arrivals.push((u32::from_be_bytes(bytes), Instant::now()));
+                    last.store(u32::from_be_bytes(bytes), Ordering::Relaxed);
+                }
+            }
+            arrivals
+        });
+        scope.spawn(move || lab.near.run(send).expect("the namespace exists"));
+        let arrive = |number| {
+            let begun = Instant::now();
+            while last.load(Ordering::Relaxed) < number && begun.elapsed() < PATIENCE {
+                thread::sleep(Duration::from_millis(1));
+            }
+            last.load(Ordering::Relaxed) >= number
+        };
+        let before = arrive(500);
+        change();
+        let after = arrive(next.load(Ordering::Relaxed) + 500);
+        done.store(true, Ordering::Relaxed);
+        let arrivals = arrivals.join().expect("it does not panic");
+        assert!(before && after, "of those sent, {} arrived: {before}, {after}", arrivals.len());
+        arrivals
+    });
+    assert!(arrivals.is_sorted_by(|(a, _), (b, _)| a < b), "reordered or duplicated");
+    let pairs = arrivals.windows(2).map(|pair| (pair[1].1 - pair[0].1, pair[1].0 - pair[0].0 - 1));
+    let (gaps, lost): (Vec<_>, Vec<_>) = pairs.unzip();
+    (gaps.into_iter().max().unwrap_or_default(), lost.iter().sum())
 }
 
 #[test]
@@ -70,18 +119,27 @@ fn gateway_with_another_address_and_a_link_that_comes_back_are_followed() {
                 lab.middle.netns.run(|| run_forwarder(config, &mut operator))
             });
             let body = || {
-                await_ping(&lab, "at first", &notes);
+                await_ping(&lab, &notes);
                 // As a router that takes over an address: it announces itself.
                 let replace = || {
                     std::fs::write("/proc/sys/net/ipv4/conf/wp-far/arp_notify", "1")
                         .expect("it is set");
                     ip("link set wp-far address 02:00:00:00:99:99");
                 };
-                lab.far.run(replace).expect("the namespace exists");
-                await_ping(&lab, "by the new gateway", &notes);
-                at_ours(&format!("link set {underlay} down"));
-                at_ours(&format!("link set {underlay} up"));
-                await_ping(&lab, "after the link was down", &notes);
+                let by_other = || lab.far.run(replace).expect("the namespace exists");
+                let down_and_up = || {
+                    at_ours(&format!("link set {underlay} down"));
+                    at_ours(&format!("link set {underlay} up"));
+                };
+                let changes: [(&str, &dyn Fn()); 2] = [
+                    ("gateway with another address", &by_other),
+                    ("link down and up", &down_and_up),
+                ];
+                for (what, change) in changes {
+                    let (gap, lost_count) = outage(&lab, change);
+                    let ms = gap.as_secs_f64() * 1e3;
+                    testkit::note(&format!("{engine}, {what}: {ms:.1} ms, {lost_count} frames"));
+                }
             };
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
             stop.store(true, Ordering::Relaxed);

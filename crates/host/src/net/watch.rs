@@ -180,7 +180,8 @@ fn listen(groups: &[u32]) -> io::Result<File> {
     Ok(socket)
 }
 
-/// Reports that a neighbour, a route or an interface of the namespace in which it was created has changed.
+/// Reports that a neighbour, a route or an interface of the namespace in which it was created has changed. The
+/// descriptor can be polled.
 #[derive(Debug)]
 pub struct ChangeWatch {
     socket: File,
@@ -216,6 +217,12 @@ impl ChangeWatch {
             }
         }
         has_changed
+    }
+}
+
+impl AsFd for ChangeWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 
