@@ -86,28 +86,24 @@ static __always_inline __u8 flow_of(void *start, void *end)
 	return config.flow_offset_bytes && (void *)(flow + 1) <= end ? *flow : 0;
 }
 
-SEC("xdp")
-int drop(struct xdp_md *ctx)
+static __always_inline void count(void *start, void *end, __u64 bytes)
 {
-	void *start = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
 	struct counts *counted;
 	__u32 zero = 0;
 
 	counted = bpf_map_lookup_elem(&counts, &zero);
 	if (!counted)
-		return XDP_DROP;
+		return;
 	if (config.check_sequence && config.tag) {
 		__be32 *tag = start + config.sequence_offset_bytes - sizeof(*tag);
 
 		if ((void *)tag < start || (void *)(tag + 1) > end || *tag != config.tag) {
 			counted->strays++;
-			return XDP_DROP;
+			return;
 		}
 	}
 	counted->frames++;
-	/* Fragments included. */
-	counted->bytes += bpf_xdp_get_buff_len(ctx);
+	counted->bytes += bytes;
 	if (config.stamp_offset_bytes) {
 		__be64 *stamp = start + config.stamp_offset_bytes;
 
@@ -142,7 +138,22 @@ int drop(struct xdp_md *ctx)
 			*place = seen + 1;
 		}
 	}
+}
+
+SEC("xdp")
+int drop(struct xdp_md *ctx)
+{
+	/* Fragments included. */
+	count((void *)(long)ctx->data, (void *)(long)ctx->data_end, bpf_xdp_get_buff_len(ctx));
 	return XDP_DROP;
+}
+
+/* The same for socket buffers: the numbers are in the linear part. */
+SEC("tcx/ingress")
+int drop_skb(struct __sk_buff *skb)
+{
+	count((void *)(long)skb->data, (void *)(long)skb->data_end, skb->len);
+	return TC_DROP;
 }
 
 char LICENSE[] SEC("license") = "GPL";

@@ -10,8 +10,6 @@
 
 #include "fastpath.h"
 
-#define TC_NEXT (-1)
-#define TC_DROP 2
 #define TC_REDIRECT 7
 
 #define DROP TC_DROP

@@ -13,9 +13,6 @@
 
 #define KEPT_BYTES_MAX 2048
 
-/* TCX_DROP, which older <linux/bpf.h> do not have. */
-#define DROP 2
-
 /* A fault hits datagram n, counted from 0, when n % every == phase; 0: never. */
 struct fault {
 	__u32 every;
@@ -232,7 +229,7 @@ static __always_inline int swap(struct __sk_buff *skb, struct slot *slot, struct
 	if (bpf_skb_change_tail(skb, len, 0) || bpf_skb_store_bytes(skb, 0, slot->bytes, len, 0)) {
 		/* This datagram has gone; the kept one is lost. */
 		COUNT(failed);
-		forward = DROP;
+		forward = TC_DROP;
 	} else {
 		fit_checksum(skb, slot, partial);
 		COUNT(reordered);
@@ -253,7 +250,7 @@ int faults(struct __sk_buff *skb)
 	counted = bpf_map_lookup_elem(&counts, &zero);
 	slot = bpf_map_lookup_elem(&slots, &zero);
 	if (!counted || !slot)
-		return DROP;
+		return TC_DROP;
 	udp_at = udp_offset(skb);
 	if (!udp_at)
 		return bpf_redirect(to_ifindex, 0);
@@ -266,11 +263,11 @@ int faults(struct __sk_buff *skb)
 	n = COUNT(seen);
 	if (hits(&config.drop, n)) {
 		COUNT(dropped);
-		return DROP;
+		return TC_DROP;
 	}
 	if (slot->state == EMPTY && hits(&config.reorder, n)) {
 		if (keep(skb, slot, counted, udp_at))
-			return DROP;
+			return TC_DROP;
 		COUNT(reorder_skipped);
 	}
 	if (hits(&config.duplicate, n) && !bpf_clone_redirect(skb, to_ifindex, 0))

@@ -18,6 +18,10 @@
 #define TYPE_VLAN 0x8100
 #define TYPE_QINQ 0x88a8
 
+/* TCX_NEXT and TCX_DROP, which older <linux/bpf.h> do not have. */
+#define TC_NEXT (-1)
+#define TC_DROP 2
+
 /* VLAN in a tag, beside its priority. */
 #define VLAN_MASK 0x0fff
 

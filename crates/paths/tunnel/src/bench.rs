@@ -11,7 +11,7 @@ use sys::thread::start;
 
 use super::kernel::{KernelForwarder, KernelSpec};
 use super::session::places_of;
-use super::sink::Sink;
+use super::sink::{Intake, Sink};
 use super::source::{SmallFlow, batch_of};
 use super::user::{self, Front, UserSpec};
 use crate::measure::Observed;
@@ -70,7 +70,8 @@ impl Bench {
         body: impl FnOnce(&mut RunTrial<'_>) -> Result<T, Cause> + Send,
     ) -> Result<T, PathError> {
         let flow = SmallFlow::new(&self.lab, size_bytes)?;
-        let sink = Sink::open(&self.lab.far, &flow.seen_behind(VXLAN_HEADERS_BYTES))?;
+        let seen = flow.seen_behind(VXLAN_HEADERS_BYTES);
+        let sink = Sink::open(&self.lab.far, &seen, Intake::Xdp)?;
         let workers =
             if self.arm.has(Switch::Bypass) { workers_of(&self.arm, self.cpus.len()) } else { 0 };
         let places = places_of(&self.cpus, workers);

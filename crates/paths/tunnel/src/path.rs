@@ -8,8 +8,13 @@ use crate::topology::{Offloads, PAYLOAD_BYTES_MAX};
 use crate::traffic::Traffic;
 use crate::{Switch, session, stream, support, topology};
 
-pub(crate) static LOADS: [LoadKind; 11] = [
+pub(crate) static LOADS: [LoadKind; 13] = [
     FLOOD,
+    LoadKind {
+        name: "flood-skb",
+        what: "the flood, into a sink that builds a socket buffer of every frame, as a host does",
+        ..FLOOD
+    },
     LoadKind {
         name: "work-35",
         what: "the flood, with 35 ns of extra work on each frame; every arm under bypass",
@@ -42,6 +47,11 @@ pub(crate) static LOADS: [LoadKind; 11] = [
     LoadKind {
         name: "decap",
         what: "one flow out of the tunnel, more than any forwarder takes",
+        ..FLOOD
+    },
+    LoadKind {
+        name: "decap-skb",
+        what: "load decap, into a sink that builds a socket buffer of every frame, as a host does",
         ..FLOOD
     },
     LoadKind {

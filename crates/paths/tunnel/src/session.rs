@@ -14,7 +14,7 @@ use sys::thread::start;
 
 use super::accounting::{self, Counted, Losses, Stream};
 use super::kernel::{KernelForwarder, KernelSpec};
-use super::sink::{GRACE, GRACE_MAX, Sink};
+use super::sink::{GRACE, GRACE_MAX, Intake, Sink};
 use super::source::{Flow, Sent};
 use super::testpmd::Testpmd;
 use super::user::{self, Front, UserSpec};
@@ -38,6 +38,7 @@ pub(crate) struct TunnelSession {
     lab: Triple,
     load: Load,
     extra: Extra,
+    ends_in_skbs: bool,
     cpus: Vec<usize>,
     clock: CpuClock,
     losses: Losses,
@@ -61,6 +62,18 @@ impl Places {
     }
 }
 
+/// How frames leave a forwarder.
+#[derive(Debug, Clone, Copy)]
+struct Leaving {
+    /// Outer headers that it puts in front of a frame, or takes away.
+    headers_bytes: usize,
+    /// As XDP frames, not as socket buffers.
+    by_xdp: bool,
+}
+
+/// That of the forwarders that send socket buffers into the tunnel.
+const BY_SKB: Leaving = Leaving { headers_bytes: VXLAN_HEADERS_BYTES, by_xdp: false };
+
 /// One sample of the sinks.
 #[derive(Debug, Clone, Copy, Default)]
 struct Look {
@@ -80,8 +93,8 @@ impl TunnelSession {
         let flow = |way: &Way| Flow::new(&lab, *way, &traffic, load.size_bytes);
         let flows = traffic.ways.iter().map(flow).collect::<Result<_, _>>()?;
         let extra = Extra::of(&load.kind);
-        let rates_pps = HashMap::new();
-        Ok(TunnelSession { lab, load: load.clone(), extra, cpus, clock, losses, flows, rates_pps })
+        let (load, ends_in_skbs, rates_pps) = (load.clone(), traffic.ends_in_skbs, HashMap::new());
+        Ok(TunnelSession { lab, load, extra, ends_in_skbs, cpus, clock, losses, flows, rates_pps })
     }
 
     fn places(&self, workers: usize) -> Places {
@@ -107,9 +120,10 @@ impl TunnelSession {
         let (policer, shaper) = self.limits();
         let workers = places.workers.clone();
         let front = Front::of(arm);
+        let leaving = Leaving { by_xdp: front == Front::Xdp, ..BY_SKB };
         let is_encrypted = self.extra.is_encrypted;
         let spec = UserSpec { tuning, policer, shaper, workers, front, is_encrypted };
-        let mut m = self.measure(&arm.name, &places, VXLAN_HEADERS_BYTES, |lab, body| {
+        let mut m = self.measure(&arm.name, &places, leaving, |lab, body| {
             user::run(lab, &spec, body).map(|(ran, report)| (ran, Some(report)))
         })?;
         m.traps.extend(self.extra.limit.and_then(|limit| accounting::not_half(&m, limit)));
@@ -143,7 +157,7 @@ impl TunnelSession {
         }
         let steer_to = arm.has(Switch::Rps).then_some(others.as_slice());
         let before = self.clock.steering_interrupts();
-        let mut m = self.measure(&arm.name, &places, VXLAN_HEADERS_BYTES, |lab, body| {
+        let mut m = self.measure(&arm.name, &places, BY_SKB, |lab, body| {
             let forwarder = KernelForwarder::new(lab, spec, steer_to)?;
             let ran = body()?;
             drop(forwarder);
@@ -158,7 +172,8 @@ impl TunnelSession {
         let cpus = places.others.clone();
         let (mut forwarding_ns, mut whole_ns) = (0, 0);
         // It forwards and does not tunnel.
-        let mut m = self.measure(name, &places, 0, |lab, body| {
+        let leaving = Leaving { headers_bytes: 0, ..BY_SKB };
+        let mut m = self.measure(name, &places, leaving, |lab, body| {
             let mut forwarder = Testpmd::start(name, lab, &cpus)?;
             let before_ns = forwarder.cpu_ns()?;
             let ran = body();
@@ -178,19 +193,23 @@ impl TunnelSession {
 
     /// One trial with a forwarder.
     ///
-    /// - `headers_bytes`: bytes that the forwarder puts in front of a frame, or takes away.
     /// - `forward`: sets the forwarder up, calls its argument, and removes the forwarder.
     fn measure(
         &mut self,
         arm: &str,
         places: &Places,
-        headers_bytes: usize,
+        leaving: Leaving,
         forward: impl FnOnce(
             &Triple,
             &mut dyn FnMut() -> Result<Ran, PathError>,
         ) -> Result<(Ran, Option<user::UserReport>), PathError>,
     ) -> Result<Measurement, PathError> {
-        let sinks = self.sinks(headers_bytes)?;
+        let Leaving { headers_bytes, by_xdp } = leaving;
+        let intake = match self.ends_in_skbs {
+            true => Intake::Skb { polls: by_xdp },
+            false => Intake::Xdp,
+        };
+        let sinks = self.sinks(headers_bytes, intake)?;
         let hints = self.rates_pps.get(arm).cloned().unwrap_or_default();
         let meter = Meter::start(&self.clock, &places.used())?;
         let (ran, user) =
@@ -201,6 +220,7 @@ impl TunnelSession {
         let wall_ns = sent.iter().map(|sent| sent.sending_ns).max().unwrap_or(0).max(1);
         let mut m = Measurement { wall_ns, ..Measurement::default() };
         m.throughput = Some(throughput(&looks, &sent));
+        m.mode.insert("sink".into(), intake.name().into());
         let mut streams = Vec::with_capacity(sent.len());
         for ((flow, sink), sent) in self.flows.iter().zip(&sinks).zip(sent) {
             let arrived = sink.counts()?;
@@ -216,13 +236,13 @@ impl TunnelSession {
     }
 
     /// Sinks of the flows.
-    fn sinks(&self, headers_bytes: usize) -> Result<Vec<Sink>, PathError> {
+    fn sinks(&self, headers_bytes: usize, intake: Intake) -> Result<Vec<Sink>, PathError> {
         let open = |flow: &Flow| {
             let spec = match self.extra.is_encrypted {
                 true => user::encrypted_seen(),
                 false => flow.seen_behind(headers_bytes),
             };
-            Sink::open(self.ends(flow.way).1, &spec)
+            Sink::open(self.ends(flow.way).1, &spec, intake)
         };
         self.flows.iter().map(open).collect()
     }
@@ -369,9 +389,12 @@ impl Session for TunnelSession {
 
     fn nic(&self) -> String {
         let up_to = if self.load.size_bytes == 0 { "up to " } else { "" };
+        let sink = match self.ends_in_skbs {
+            true => "tcx, of every frame a socket buffer, GRO on behind in-kernel alone",
+            false => "native XDP, which builds no socket buffers",
+        };
         format!(
-            "two veth pairs, 1 queue, MTU {}; frames of {up_to}{} bytes; sink: native XDP, which \
-             builds no socket buffers",
+            "two veth pairs, 1 queue, MTU {}; frames of {up_to}{} bytes; sink: {sink}",
             crate::topology::UNDERLAY_MTU,
             self.frame_bytes_max()
         )

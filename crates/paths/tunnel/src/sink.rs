@@ -1,8 +1,9 @@
-//! The sink: an XDP program that counts frames and checks their order.
+//! The sink: a program that counts frames and checks their order.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
+use host::net::ethtool::Feature;
 use lab::End;
 use sys::bpf::{DelayCounts, DropCounter, DropCounts, DropSpec};
 
@@ -12,15 +13,44 @@ use model::PathError;
 pub(super) const GRACE: Duration = Duration::from_millis(20);
 pub(super) const GRACE_MAX: Duration = Duration::from_secs(3);
 
+/// How the sink takes frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Intake {
+    /// XDP in the driver: no socket buffer is built for a frame that comes without one.
+    Xdp,
+    /// tcx: of every frame a socket buffer.
+    ///
+    /// - `polls`: GRO is on. A veth receives XDP frames only while it polls; one that receives socket buffers
+    ///   is cheaper without it.
+    Skb { polls: bool },
+}
+
+impl Intake {
+    /// Name in the results.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Intake::Xdp => "native XDP",
+            Intake::Skb { polls: true } => "tcx, GRO on",
+            Intake::Skb { polls: false } => "tcx, GRO off",
+        }
+    }
+}
+
 /// The program at the sink's interface; detached on drop.
 pub(super) struct Sink(DropCounter);
 
 impl Sink {
     /// - `spec`: has a tag, which frames of the host's own stack lack.
-    pub(super) fn open(end: &End, spec: &DropSpec) -> Result<Sink, PathError> {
+    pub(super) fn open(end: &End, spec: &DropSpec, intake: Intake) -> Result<Sink, PathError> {
+        if let Intake::Skb { polls } = intake {
+            end.set_feature(Feature::GRO, polls).map_err(PathError::part)?;
+        }
         let opened = end.run(|| {
             let mut counter = DropCounter::load(spec)?;
-            counter.attach(end.ifindex, sys::bpf::XdpMode::Native)?;
+            match intake {
+                Intake::Xdp => counter.attach(end.ifindex, sys::bpf::XdpMode::Native)?,
+                Intake::Skb { .. } => counter.attach_tcx(end.ifindex)?,
+            }
             Ok::<_, sys::bpf::BpfError>(counter)
         });
         Ok(Sink(opened.map_err(PathError::part)?.map_err(PathError::part)?))

@@ -26,6 +26,8 @@ pub(crate) struct Traffic {
     pub(crate) flow_count: u16,
     /// Lengths of frames in turn, from the Ethernet header on; empty for one length.
     pub(crate) lengths: &'static [u16],
+    /// The sinks build a socket buffer of every frame.
+    pub(crate) ends_in_skbs: bool,
 }
 
 impl Way {
@@ -48,8 +50,10 @@ impl Way {
 
 impl Traffic {
     pub(crate) fn of(load: &str) -> Traffic {
-        let one = Traffic { ways: &[Way::Into], flow_count: 1, lengths: &[] };
+        let one = Traffic { ways: &[Way::Into], flow_count: 1, lengths: &[], ends_in_skbs: false };
         match load {
+            "flood-skb" => Traffic { ends_in_skbs: true, ..one },
+            "decap-skb" => Traffic { ways: &[Way::OutOf], ends_in_skbs: true, ..one },
             "multi-flow" => Traffic { flow_count: FLOW_COUNT, ..one },
             "decap" => Traffic { ways: &[Way::OutOf], ..one },
             "both-ways" => Traffic { ways: &[Way::Into, Way::OutOf], ..one },

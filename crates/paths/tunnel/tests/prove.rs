@@ -86,9 +86,12 @@ fn loads_of_other_directions_flows_and_lengths_balance_in_every_forwarder() {
         ("decap", &["return"]),
         ("both-ways", &["forward", "return"]),
         ("imix", &["forward"]),
+        ("flood-skb", &["forward"]),
+        ("decap-skb", &["return"]),
     ] {
         let load = load(kind);
         let Some(mut session) = open(&load) else { return };
+        let is_skb = kind.ends_with("-skb");
         for arm in arms.iter().filter(|arm| supported(arm, &load)) {
             let name = format!("{kind}, {}", arm.name);
             let m = session.trial(arm).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -105,11 +108,18 @@ fn loads_of_other_directions_flows_and_lengths_balance_in_every_forwarder() {
             assert!(expected.contains(&mean_bytes), "{name}: {throughput:?}");
             assert!(m.figures["received_pps_per_cpu"] > 0.0, "{name}");
             assert!(m.not_effective.iter().all(|it| it.switch != "in-kernel"), "{name}: {m:?}");
+            // A veth takes XDP frames only while it polls.
+            let sink = match (is_skb, arm.has(InKernel)) {
+                (false, _) => "native XDP",
+                (true, true) => "tcx, GRO on",
+                (true, false) => "tcx, GRO off",
+            };
+            assert_eq!(m.mode["sink"], sink, "{name}");
         }
         let testpmd = Arm::peer("testpmd");
-        if kind == "decap" && supported(&testpmd, &load) {
+        if (is_skb || kind == "decap") && supported(&testpmd, &load) {
             let m = session.trial(&testpmd).expect("it runs");
-            let delivery = m.deliveries["return"];
+            let delivery = m.deliveries[ways[0]];
             assert!(delivery.balances() && delivery.received_count > 1000, "{delivery:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! XDP receiver that counts and drops.
+//! Receiver that counts and drops, at XDP or tcx.
 
 use libbpf_rs::MapHandle;
 
@@ -48,7 +48,7 @@ pub struct DropCounts {
     pub flows: u64,
 }
 
-/// XDP program that counts every frame and drops it.
+/// Program that counts every frame and drops it.
 #[derive(Debug)]
 pub struct DropCounter {
     program: XdpProgram,
@@ -115,8 +115,8 @@ impl DropCounter {
             stamp_offset_bytes: sequence_offset(spec.stamp_offset.unwrap_or(0))?,
             flow_offset_bytes: sequence_offset(spec.flow_offset.unwrap_or(0))?,
         };
-        let loaded =
-            Opened::open("drop", embedded!("drop"))?.config(&config)?.frags(spec.frags).load()?;
+        let opened = Opened::open("drop", embedded!("drop"))?.config(&config)?;
+        let loaded = opened.xdp_frags(&["drop"], spec.frags).load()?;
         Ok(DropCounter {
             counts: loaded.map("counts")?,
             delays: loaded.map("delays")?,
@@ -131,6 +131,14 @@ impl DropCounter {
     /// See [`BpfError`]; each names the interface and the remedy.
     pub fn attach(&mut self, ifindex: u32, mode: XdpMode) -> Result<(), BpfError> {
         self.program.attach(ifindex, mode)
+    }
+
+    /// As [`Self::attach`], behind the driver: the program gets a socket buffer for each frame.
+    ///
+    /// # Errors
+    /// [`BpfError::Attach`], also on kernels without tcx (before 6.6).
+    pub fn attach_tcx(&mut self, ifindex: u32) -> Result<(), BpfError> {
+        self.program.attach_tcx("drop_skb", ifindex)
     }
 
     /// Detaches the program, if it is attached.

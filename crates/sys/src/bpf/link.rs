@@ -126,11 +126,23 @@ impl XdpProgram {
     }
 
     pub(super) fn attach(&mut self, ifindex: u32, mode: XdpMode) -> Result<(), BpfError> {
+        self.attach_by(self.name, |program, name| Link::xdp(program, name, ifindex, mode))
+    }
+
+    /// Attaches another program of the object, which sees the socket buffers that an interface receives.
+    pub(super) fn attach_tcx(&mut self, name: &'static str, ifindex: u32) -> Result<(), BpfError> {
+        self.attach_by(name, |program, name| Link::tcx(program, name, ifindex, Tcx::Ingress))
+    }
+
+    fn attach_by(
+        &mut self,
+        name: &'static str,
+        link: impl FnOnce(BorrowedFd<'_>, &'static str) -> Result<Link, BpfError>,
+    ) -> Result<(), BpfError> {
         if let Some(link) = &self.link {
             return Err(BpfError::InUse { interface: link.interface.clone() });
         }
-        let program = self.loaded.program(self.name)?;
-        self.link = Some(Link::xdp(program.as_fd(), self.name, ifindex, mode)?);
+        self.link = Some(link(self.loaded.program(name)?.as_fd(), name)?);
         Ok(())
     }
 
