@@ -49,7 +49,7 @@ impl FastTable {
         }
     }
 
-    /// Makes the maps follow new rules. Call [`FastPath::wait_for_readers`] before.
+    /// Makes the maps follow new rules. Call [`FastPath::wait_for_readers`] before the next call.
     pub(super) fn apply(&mut self, rules: &Rules, fdb: &mut Fdb, now_ns: u64) {
         let tunnels = &rules.decap.spec().tunnels;
         let gone: Vec<Tunnel> =

@@ -271,14 +271,11 @@ impl<'p> Forwarder<'p> {
     }
 
     /// Replaces the rules from the next batch on, without losing a frame. Waits for the egress locks, which
-    /// workers hold for microseconds.
+    /// workers hold for microseconds, and with programs in front for an RCU grace period behind the change.
     ///
     /// - `fdb`: makes the new forwarding table from the current one.
     pub fn reload(&self, rules: RulesSpec, fdb: impl FnOnce(&Fdb) -> Fdb) {
         let rules = Arc::new(Rules::from(rules));
-        if let Some(fast) = &self.fast {
-            fast.wait_for_readers();
-        }
         // First, so that no frame judged by the new rules is copied into tunnels by the old ones, in clear.
         for order in [&self.into_tunnels, &self.out_of_tunnels] {
             while !order.visit(|egress| egress.set_rules(&rules)) {
@@ -294,6 +291,11 @@ impl<'p> Forwarder<'p> {
         table.rules = rules;
         self.reload_count.fetch_add(1, Ordering::Release);
         table.apply_fast(is_limit_new);
+        drop(table);
+        // For the next reload, so that this one acts at once.
+        if let Some(fast) = &self.fast {
+            fast.wait_for_readers();
+        }
     }
 
     /// Replaces the shaper into the tunnels; queued frames move to the new one. Waits for the
