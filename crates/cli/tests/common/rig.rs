@@ -131,10 +131,11 @@ impl Rig {
             .args(["-M", "q35", "-accel", "tcg,thread=single", "-cpu", "Nehalem"])
             .args(["-smp", "2", "-m", &machine.memory_mib.to_string()])
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
-            // The kernel's own check of its timer fails on a busy host.
+            // The kernel's own checks of its timer and of its clock fail on a busy host.
             .args([
                 "-append",
-                "console=ttyS0 quiet loglevel=3 panic=-1 nokaslr mitigations=off no_timer_check",
+                "console=ttyS0 quiet loglevel=3 panic=-1 nokaslr mitigations=off no_timer_check \
+                 tsc=reliable",
             ])
             .arg("-serial")
             .arg(format!("file:{}", console.display()))
