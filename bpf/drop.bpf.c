@@ -2,7 +2,14 @@
 /* Counts frames and drops them: the cheapest receiver. */
 #include "frame.h"
 
+/* Longest beginning of a frame that is compared, in words. */
+#define HEAD_WORDS 8
+
 struct config {
+	/* Two versions of the bytes that frames begin with, and the bits of them that count. */
+	__u64 heads[2][HEAD_WORDS];
+	__u64 head_mask[HEAD_WORDS];
+	__u32 check_heads;
 	__u32 sequence_offset_bytes;
 	__u32 check_sequence;
 	/* Required value of the four bytes before the number; 0 for any. */
@@ -19,6 +26,7 @@ struct counts {
 	__u64 duplicated;
 	__u64 strays;
 	__u64 flows;
+	__u64 malformed;
 };
 
 const volatile struct config config = {};
@@ -86,6 +94,15 @@ static __always_inline __u8 flow_of(void *start, void *end)
 	return config.flow_offset_bytes && (void *)(flow + 1) <= end ? *flow : 0;
 }
 
+static __always_inline int begins_with(const __u64 *frame, int version)
+{
+	__u64 other = 0;
+
+	for (int word = 0; word < HEAD_WORDS; word++)
+		other |= (frame[word] ^ config.heads[version][word]) & config.head_mask[word];
+	return !other;
+}
+
 static __always_inline void count(void *start, void *end, __u64 bytes)
 {
 	struct counts *counted;
@@ -104,6 +121,10 @@ static __always_inline void count(void *start, void *end, __u64 bytes)
 	}
 	counted->frames++;
 	counted->bytes += bytes;
+	if (config.check_heads &&
+	    (start + HEAD_WORDS * sizeof(__u64) > end ||
+	     (!begins_with(start, 0) && !begins_with(start, 1))))
+		counted->malformed++;
 	if (config.stamp_offset_bytes) {
 		__be64 *stamp = start + config.stamp_offset_bytes;
 

@@ -144,6 +144,7 @@ pub(super) fn enter_user(m: &mut Measurement, user: UserReport) {
     for (name, count) in user.counts.into_iter().filter(|(_, count)| *count > 0) {
         *counters.entry(format!("forwarder_{name}_count")).or_default() += count;
     }
+    counters.extend(user.reload_count.map(|count| ("reload_count".to_owned(), count)));
     for (n, (cost, frame_count)) in user.workers.iter().enumerate() {
         m.costs.insert(format!("worker {n}"), *cost);
         m.counters.insert(format!("worker_{n}_frame_count"), *frame_count);

@@ -8,7 +8,7 @@ use crate::topology::{Offloads, PAYLOAD_BYTES_MAX};
 use crate::traffic::Traffic;
 use crate::{Switch, session, stream, support, topology};
 
-pub(crate) static LOADS: [LoadKind; 13] = [
+pub(crate) static LOADS: [LoadKind; 14] = [
     FLOOD,
     LoadKind {
         name: "flood-skb",
@@ -73,6 +73,13 @@ pub(crate) static LOADS: [LoadKind; 13] = [
         size_bytes: PAYLOAD_BYTES_MAX,
         rate_pps: ENCRYPTED_PPS,
         ..AT_A_RATE
+    },
+    LoadKind {
+        name: "reload",
+        what: "the flood, while the tunnel's outer headers are replaced without a pause; the sink \
+               compares each frame's with both versions; every arm under bypass",
+        peers: &[],
+        ..FLOOD
     },
     LoadKind {
         name: "tcp",

@@ -121,8 +121,8 @@ impl TunnelSession {
         let workers = places.workers.clone();
         let front = Front::of(arm);
         let leaving = Leaving { by_xdp: front == Front::Xdp, ..BY_SKB };
-        let is_encrypted = self.extra.is_encrypted;
-        let spec = UserSpec { tuning, policer, shaper, workers, front, is_encrypted };
+        let Extra { is_encrypted, is_reloaded, .. } = self.extra;
+        let spec = UserSpec { tuning, policer, shaper, workers, front, is_encrypted, is_reloaded };
         let mut m = self.measure(&arm.name, &places, leaving, |lab, body| {
             user::run(lab, &spec, body).map(|(ran, report)| (ran, Some(report)))
         })?;
@@ -228,6 +228,11 @@ impl TunnelSession {
                 let what = format!("not one frame arrived ({})", flow.way.name());
                 return Err(PathError::at("sink", what));
             }
+            if arrived.malformed > 0 {
+                let (torn, all) = (arrived.malformed, arrived.frames);
+                let what = format!("{torn} of {all} frames have an outer header of no version");
+                return Err(PathError::at("sink", what));
+            }
             streams.push(Stream { way: flow.way, sent, arrived });
         }
         accounting::enter(&mut m, Counted { streams, lost, user });
@@ -238,10 +243,13 @@ impl TunnelSession {
     /// Sinks of the flows.
     fn sinks(&self, headers_bytes: usize, intake: Intake) -> Result<Vec<Sink>, PathError> {
         let open = |flow: &Flow| {
-            let spec = match self.extra.is_encrypted {
+            let mut spec = match self.extra.is_encrypted {
                 true => user::encrypted_seen(),
                 false => flow.seen_behind(headers_bytes),
             };
+            if self.extra.is_reloaded {
+                spec.heads = Some(user::heads(&self.lab, flow.frame())?);
+            }
             Sink::open(self.ends(flow.way).1, &spec, intake)
         };
         self.flows.iter().map(open).collect()

@@ -91,7 +91,10 @@ impl Flow {
         });
         let mut sequence_at = payload.start + SEQUENCE_OFFSET;
         if way == Way::OutOf {
-            frame = encapsulated(lab, &frame)?;
+            let tunnel = tunnel(SINK_IP, FORWARDER_IP);
+            let outer = underlay(&tunnel, lab.far.mac, lab.middle.far_if.mac);
+            let encap = Encap::new(tunnel, outer).map_err(PathError::part)?;
+            frame = encapsulated(&encap, &frame, 1)?;
             sequence_at += VXLAN_HEADERS_BYTES;
         }
         let flows = (traffic.flow_count > 1).then(|| Flows {
@@ -110,6 +113,11 @@ impl Flow {
             Way::Into => self.frame.len(),
             Way::OutOf => self.frame.len() - VXLAN_HEADERS_BYTES,
         }
+    }
+
+    /// A frame as the source sends it.
+    pub(super) fn frame(&self) -> &[u8] {
+        &self.frame
     }
 
     /// Specification of its sink.
@@ -199,16 +207,17 @@ impl Source {
     }
 }
 
-/// A frame in the tunnel's headers, as its other end sends it.
-fn encapsulated(lab: &Triple, inner: &[u8]) -> Result<Vec<u8>, PathError> {
-    let tunnel = tunnel(SINK_IP, FORWARDER_IP);
-    let outer = underlay(&tunnel, lab.far.mac, lab.middle.far_if.mac);
-    let encap = Encap::new(tunnel, outer).map_err(PathError::part)?;
+/// A frame in a tunnel's headers.
+pub(super) fn encapsulated(
+    encap: &Encap,
+    inner: &[u8],
+    flow_hash: u32,
+) -> Result<Vec<u8>, PathError> {
     let mut frame = vec![0; VXLAN_HEADERS_BYTES];
     frame.extend_from_slice(inner);
     let place = Place { at: VXLAN_HEADERS_BYTES, len: inner.len() };
     let refused = |reason| PathError::at("source", format!("a frame does not fit: {reason:?}"));
-    encap.prepend(&mut frame, place, Mark { flow_hash: 1, sequence: 0 }).map_err(refused)?;
+    encap.prepend(&mut frame, place, Mark { flow_hash, sequence: 0 }).map_err(refused)?;
     Ok(frame)
 }
 

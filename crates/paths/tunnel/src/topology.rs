@@ -28,6 +28,8 @@ pub(crate) struct Extra {
     pub(crate) limit: Option<Limit>,
     /// The tunnel is encrypted.
     pub(crate) is_encrypted: bool,
+    /// Outer headers are replaced without a pause.
+    pub(crate) is_reloaded: bool,
 }
 
 /// Token bucket that passes half of the offered rate.
@@ -48,6 +50,7 @@ impl Extra {
             "police-50" => Extra { limit: Some(Limit::Policer), ..none },
             "shape-50" => Extra { limit: Some(Limit::Shaper), ..none },
             "encrypted" => Extra { is_encrypted: true, ..none },
+            "reload" => Extra { is_reloaded: true, ..none },
             _ => none,
         }
     }

@@ -12,12 +12,13 @@ use io::forward::{
 use io::{Copying, XdpMode};
 use lab::{End, Triple};
 use model::{Arm, Cost};
-use sys::bpf::DropSpec;
+use sys::bpf::{DropSpec, HEAD_BYTES_MAX, Heads};
 use sys::rusage::ThreadUsage;
 use sys::thread::start;
 
+use crate::source::encapsulated;
 use crate::switches::Switch;
-use crate::topology::{FORWARDER_IP, SINK_IP, tunnel, underlay};
+use crate::topology::{FORWARDER_IP, SINK_IP, VXLAN_HEADERS_BYTES, tunnel, underlay};
 use forward::decap::DecapSpec;
 use forward::encap::Encap;
 use forward::esp::{Association, Framing, Key, Receiver, ReplayWindow, Sender, UDP_PORT};
@@ -27,7 +28,7 @@ use forward::forwarder::{
 };
 use forward::order::{OrderCounters, OrderSpec};
 use forward::qos::{Classifier, QueueSpec, Shaper, TokenBucket};
-use forward::spec::Tunnel;
+use forward::spec::{Field, Outer, Tunnel};
 use forward::tcx::{TcxError, open_tcx_ports};
 use host::text::chain;
 use lab::{Cause, cost_of, settle};
@@ -42,6 +43,8 @@ const STATIONS_MAX: usize = 256;
 /// Empty polls before a worker sleeps: about 50 µs.
 const IDLE_TURNS: u32 = 200;
 const NAP: Duration = Duration::from_millis(1);
+/// From one reload to the next, beside what each takes.
+const RELOAD: Duration = Duration::from_millis(1);
 /// Maximum turns that find no frame while the queue empties after the end of a trial: about a second. Not
 /// a time, because a worker may lose its CPU for longer.
 const DRAIN_TURNS_MAX: u32 = 1000;
@@ -69,6 +72,8 @@ pub(super) struct UserReport {
     pub(super) workers: Vec<(Cost, u64)>,
     /// How frames reach the workers: hook and mode.
     pub(super) mode: (&'static str, &'static str),
+    /// How often the outer headers were replaced.
+    pub(super) reload_count: Option<u64>,
 }
 
 /// Programs in front of the workers.
@@ -102,13 +107,15 @@ pub(super) struct UserSpec {
     pub(super) front: Front,
     /// The workers encrypt the tunnel's packets.
     pub(super) is_encrypted: bool,
+    /// The outer headers are replaced without a pause.
+    pub(super) is_reloaded: bool,
 }
 
 impl UserSpec {
     /// Workers and optimisations, without limits and encryption.
     pub(super) fn new(tuning: Tuning, workers: Vec<Vec<usize>>, front: Front) -> UserSpec {
-        let (policer, shaper, is_encrypted) = (None, None, false);
-        UserSpec { tuning, policer, shaper, workers, front, is_encrypted }
+        let (policer, shaper, is_encrypted, is_reloaded) = (None, None, false, false);
+        UserSpec { tuning, policer, shaper, workers, front, is_encrypted, is_reloaded }
     }
 }
 
@@ -116,6 +123,17 @@ impl UserSpec {
 /// forwarder, so they tell the order at the sink, which has no key.
 pub(super) fn encrypted_seen() -> DropSpec {
     DropSpec { sequence_offset: Some(ESP_SEQUENCE_AT), tag: SPI, ..DropSpec::default() }
+}
+
+/// Outer headers of a frame in both versions of [`rules`].
+pub(super) fn heads(lab: &Triple, frame: &[u8]) -> Result<Heads, PathError> {
+    let flow_hash = wire::flow::tuple(frame).crc32c();
+    let mut versions = [[0; HEAD_BYTES_MAX]; 2];
+    for (version, head) in versions.iter_mut().enumerate() {
+        let whole = encapsulated(&encap(lab, version)?, frame, flow_hash)?;
+        head.copy_from_slice(&whole[..HEAD_BYTES_MAX]);
+    }
+    Ok(Heads { versions, len: VXLAN_HEADERS_BYTES })
 }
 
 /// Tries the forwarder in the lab. Errors: the reason why it is not possible.
@@ -146,7 +164,7 @@ pub(super) fn run<T>(
     let attached = middle.netns.run(|| forwarder.attach(XdpMode::Native));
     attached.map_err(PathError::part)?.map_err(PathError::part)?;
     let stop = AtomicBool::new(false);
-    let (result, workers) = thread::scope(|scope| {
+    let (result, workers, reload_count) = thread::scope(|scope| {
         let threads: Vec<_> = spec
             .workers
             .iter()
@@ -161,15 +179,21 @@ pub(super) fn run<T>(
                 })
             })
             .collect();
+        let reloader = spec.is_reloaded.then(|| {
+            let (forwarder, stop) = (&forwarder, &stop);
+            start(scope, "reloader", move || reload(forwarder, lab, spec, stop))
+        });
         let result = body();
         stop.store(true, Ordering::Relaxed);
+        let reload_count = reloader.map(|thread| thread.end()).transpose();
         let workers: Result<Vec<_>, PathError> = threads
             .into_iter()
             .map(|thread| thread.end().map_err(|why| PathError::at("a worker", why)))
             .collect();
-        (result, workers)
+        (result, workers, reload_count)
     });
     let workers = workers?;
+    let reload_count = reload_count.map_err(|why| PathError::at("a reload", why))?;
     let report = UserReport {
         counts: forwarder.counts(),
         books: forwarder.counters(),
@@ -177,6 +201,7 @@ pub(super) fn run<T>(
         statistics: forwarder.ring_statistics(),
         workers,
         mode,
+        reload_count,
     };
     drop(forwarder);
     Ok((result?, report))
@@ -242,27 +267,57 @@ fn work(forwarder: &Forwarder<'_>, stop: &AtomicBool) -> Result<(Cost, u64), Cau
     Ok((cost_of(&used), worker.frame_count))
 }
 
-fn forwarder_spec(lab: &Triple, spec: &UserSpec) -> Result<ForwarderSpec, PathError> {
+/// Replaces the rules by those of the other version until the stop flag is set. Returns how often.
+fn reload(
+    forwarder: &Forwarder<'_>,
+    lab: &Triple,
+    spec: &UserSpec,
+    stop: &AtomicBool,
+) -> Result<u64, Cause> {
+    let mut count = 0;
+    while !stop.load(Ordering::Relaxed) {
+        count += 1;
+        forwarder.reload(rules(lab, spec, count as usize % 2)?, Fdb::clone);
+        thread::sleep(RELOAD);
+    }
+    Ok(count)
+}
+
+/// - `version`: 0, or 1 for another time to live and class of service.
+fn encap(lab: &Triple, version: usize) -> Result<Encap, PathError> {
     let tunnel = tunnel(FORWARDER_IP, SINK_IP);
     let outer = underlay(&tunnel, lab.middle.far_if.mac, lab.far.mac);
-    let encap = Encap::new(tunnel, outer).map_err(PathError::part)?;
+    let outer = match version {
+        0 => outer,
+        _ => Outer { ttl: Field::Fixed(9), dscp: Field::Fixed(10), ..outer },
+    };
+    Encap::new(tunnel, outer).map_err(PathError::part)
+}
+
+fn rules(lab: &Triple, spec: &UserSpec, version: usize) -> Result<RulesSpec, PathError> {
+    let encap = encap(lab, version)?;
+    let tunnel = *encap.tunnel();
     let (encap, associations) = match spec.is_encrypted {
         true => (encap.encrypted(FRAMING), vec![Some(Arc::new(association(&tunnel)?))]),
         false => (encap, Vec::new()),
     };
+    Ok(RulesSpec {
+        encaps: vec![encap],
+        vlans: Vec::new(),
+        associations,
+        keepalives: Vec::new(),
+        decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
+        learns: true,
+        classifier: Classifier::new(0),
+        policer: spec.policer,
+    })
+}
+
+fn forwarder_spec(lab: &Triple, spec: &UserSpec) -> Result<ForwarderSpec, PathError> {
     let now_ns = sys::clock::monotonic_ns();
     let shaper = spec.shaper.clone().map(|bucket| Shaper::new(Some(bucket), WIRE_BYTES, &[QUEUE]));
     Ok(ForwarderSpec {
-        rules: RulesSpec {
-            encaps: vec![encap],
-            vlans: Vec::new(),
-            associations,
-            keepalives: Vec::new(),
-            decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
-            learns: true,
-            classifier: Classifier::new(0),
-            policer: spec.policer,
-        },
+        rules: rules(lab, spec, 0)?,
         fdb: Fdb::new(FdbSpec {
             entry_count_max: STATIONS_MAX,
             ageing_ns: 60_000_000_000,

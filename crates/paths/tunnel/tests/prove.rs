@@ -126,6 +126,26 @@ fn loads_of_other_directions_flows_and_lengths_balance_in_every_forwarder() {
 }
 
 #[test]
+fn headers_that_are_replaced_under_a_flood_are_whole_in_every_frame() {
+    let _alone = alone();
+    let load = load("reload");
+    let Some(mut session) = open(&load) else { return };
+    use Switch::{Batch, InKernel, Ordered, Parallel, Prepend};
+    for switches in
+        [&[Batch, Prepend][..], &[Batch, Prepend, Parallel, Ordered], &[Batch, Prepend, InKernel]]
+    {
+        let arm = Arm::with(switches.iter().copied());
+        if supported(&arm, &load) {
+            // A frame with neither header fails the trial.
+            let m = session.trial(&arm).unwrap_or_else(|e| panic!("{}: {e}", arm.name));
+            balances(&arm.name, &m);
+            assert_eq!(m.deliveries["forward"].reordered_count, 0, "{:?}", m.counters);
+            assert!(counter(&m, "reload_count") > 3, "{}: {:?}", arm.name, m.counters);
+        }
+    }
+}
+
+#[test]
 fn stream_of_a_socket_crosses_in_super_frames_and_arms_without_offloads_are_named() {
     let _alone = alone();
     let load = load("tcp");

@@ -10,6 +10,18 @@ mod types {
     super::shared_types!("drop");
 }
 
+/// Longest beginning of a frame that is compared.
+pub const HEAD_BYTES_MAX: usize = 64;
+
+/// Two versions of the bytes that every frame begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heads {
+    pub versions: [[u8; HEAD_BYTES_MAX]; 2],
+    /// How many of them are compared, at most [`HEAD_BYTES_MAX`]. A frame of fewer than that maximum
+    /// does not match.
+    pub len: usize,
+}
+
 /// Settings of a [`DropCounter`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DropSpec {
@@ -27,6 +39,8 @@ pub struct DropSpec {
     /// Byte offset of the flow's number (8 bits): the order is checked within each flow. Sequence numbers
     /// ascend over all flows. `None` for one flow.
     pub flow_offset: Option<usize>,
+    /// Beginnings of which a frame has one; `None` compares nothing.
+    pub heads: Option<Heads>,
 }
 
 /// Counters of a [`DropCounter`] since it was loaded, over all CPUs.
@@ -46,6 +60,8 @@ pub struct DropCounts {
     pub strays: u64,
     /// Flows that frames came from; 0 when the sequence is not checked.
     pub flows: u64,
+    /// Frames that begin with neither of [`DropSpec::heads`]; 0 when not compared.
+    pub malformed: u64,
 }
 
 /// Program that counts every frame and drops it.
@@ -108,7 +124,19 @@ impl DropCounter {
     /// [`BpfError::Invalid`] for an offset beyond any frame, [`BpfError::Load`] otherwise.
     pub fn load(spec: &DropSpec) -> Result<Self, BpfError> {
         let offset = sequence_offset(spec.sequence_offset.unwrap_or(0))?;
+        let words = |bytes: &[u8; HEAD_BYTES_MAX]| {
+            let (words, _) = bytes.as_chunks();
+            std::array::from_fn(|word| u64::from_ne_bytes(words[word]))
+        };
+        let (versions, head_bytes) = match spec.heads {
+            Some(heads) => (heads.versions, heads.len),
+            None => ([[0; HEAD_BYTES_MAX]; 2], 0),
+        };
+        let mask = std::array::from_fn(|at| if at < head_bytes { 0xff } else { 0 });
         let config = types::config {
+            heads: [words(&versions[0]), words(&versions[1])],
+            head_mask: words(&mask),
+            check_heads: spec.heads.is_some().into(),
             sequence_offset_bytes: offset,
             check_sequence: spec.sequence_offset.is_some().into(),
             tag: spec.tag.to_be(),
@@ -160,6 +188,7 @@ impl DropCounter {
             sum.duplicated += cpu.duplicated;
             sum.strays += cpu.strays;
             sum.flows += cpu.flows;
+            sum.malformed += cpu.malformed;
         }
         Ok(sum)
     }

@@ -29,7 +29,7 @@ mod tracing;
 mod verbs;
 
 pub use attached::AttachedProgram;
-pub use drop::{DelayCounts, DropCounter, DropCounts, DropSpec};
+pub use drop::{DelayCounts, DropCounter, DropCounts, DropSpec, HEAD_BYTES_MAX, Heads};
 pub use error::BpfError;
 pub use fastpath::{
     FAST_COUNTS, FAST_ECN_DROP, FAST_ECN_ODD, FAST_HEADER_BYTES_MAX, FAST_TUNNELS_MAX,

@@ -4,8 +4,8 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use wirepath_sys::bpf::{
-    BpfError, DropCounter, DropCounts, DropSpec, Flows, Generator, GeneratorCounts, Marks,
-    PassProgram, XdpMode,
+    BpfError, DropCounter, DropCounts, DropSpec, Flows, Generator, GeneratorCounts, HEAD_BYTES_MAX,
+    Heads, Marks, PassProgram, XdpMode,
 };
 use wirepath_sys::clock::monotonic_ns;
 
@@ -155,6 +155,49 @@ fn frames_without_the_tag_are_strays_and_touch_no_count_of_the_flow() {
     let expected =
         DropCounts { frames: 7, strays: 7, flows: 1, bytes: seen.bytes, ..DropCounts::default() };
     assert_eq!(seen, expected);
+}
+
+#[test]
+fn frame_that_differs_from_both_heads_in_one_byte_is_counted() {
+    if !can_run() {
+        return;
+    }
+    let frame = udp_frame(7000, &[0; 40], Shape::default());
+    let of = |port| {
+        let mut head = [0; HEAD_BYTES_MAX];
+        head.copy_from_slice(&udp_frame(port, &[0; 40], Shape::default())[..HEAD_BYTES_MAX]);
+        head
+    };
+    // Ports of 7000 and 7001 differ in the last byte of the UDP header's second word.
+    const DIFFERS_AT: usize = 37;
+    for (versions, len, malformed) in [
+        ([of(7000), of(7000)], SEQUENCE_OFFSET, 0),
+        ([of(7001), of(7000)], SEQUENCE_OFFSET, 0),
+        ([of(7000), of(7001)], SEQUENCE_OFFSET, 0),
+        ([of(7001), of(7001)], SEQUENCE_OFFSET, 7),
+        ([of(7001), of(7001)], DIFFERS_AT + 1, 7),
+        ([of(7001), of(7001)], DIFFERS_AT, 0),
+    ] {
+        let pair = Pair::new();
+        let index = pair.far_index;
+        let drops = pair.far.run(move || {
+            let spec = DropSpec { heads: Some(Heads { versions, len }), ..DropSpec::default() };
+            let mut drops = DropCounter::load(&spec).expect("load");
+            drops.attach(index, XdpMode::Native).expect("attach");
+            drops
+        });
+        let (index, frame) = (pair.near_index, frame.clone());
+        pair.near.run(move || {
+            let mut generator = Generator::new(&frame, index, SEQUENCE_OFFSET).expect("new");
+            generator.run(7, 1).expect("run");
+        });
+        let mut seen = DropCounts::default();
+        wait_until(|| {
+            seen = drops.counts().expect("counts");
+            seen.frames == 7
+        });
+        assert_eq!(seen.malformed, malformed, "{len}");
+    }
 }
 
 #[test]
