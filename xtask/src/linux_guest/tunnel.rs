@@ -68,6 +68,7 @@ for name in early late gt0 gt1; do
     echo "wirepath-linux $name mtu=$($b cat /sys/class/net/$name/mtu) tx_queues=$queues."
 done
 $b nc -ll -p 47011 -e $b cat &
+(cd /sys/class/net/gt1/statistics && $b nc -ll -p 47013 -e $b cat rx_fifo_errors rx_packets) &
 for n in 8 9; do
     while :; do $b nc 10.8$n.0.1 47012 -e $b cat; $b sleep 1; done &
 done

@@ -3,7 +3,8 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +18,11 @@ const QEMU: &str = "qemu-system-aarch64";
 const BOOT: Duration = Duration::from_secs(120);
 const ECHO_PORT: u16 = 47_011;
 const CALL_PORT: u16 = 47_012;
+const COUNTS_PORT: u16 = 47_013;
+/// Frames that the guest is to receive with sequence numbers.
+const NUMBERED: (&str, usize) = ("WIREPATH_TEST_NUMBERED", 5_000);
+/// A frame to a station that is not there is flooded, as a broadcast is.
+const NOT_THERE: (&str, &str) = ("10.89.0.77", "02:00:00:00:00:77");
 
 fn guest() -> Option<[PathBuf; 2]> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/firmware/linux");
@@ -54,6 +60,8 @@ impl Lab {
             on(plain, line);
         }
         on(plain, "link set hp up");
+        let (address, mac) = NOT_THERE;
+        on(plain, &format!("neighbour add {address} lladdr {mac} dev hp"));
         on(ours, "link set pa up");
         on(ours, "tuntap add ua mode tap");
         on(ours, "link set ua mtu 1600 up");
@@ -192,11 +200,14 @@ fn gretap_of_a_debian_kernel_and_ours_reach_each_other() {
         capture
     });
     for (net, keys) in TUNNELS {
-        fs::write(&file, format!("{CONFIG}{keys}")).expect("a file");
+        let is_numbered = keys.contains("sequence");
+        let config = if is_numbered { numbered(keys) } else { format!("{CONFIG}{keys}") };
+        fs::write(&file, config).expect("a file");
         let program =
             [env!("CARGO_BIN_EXE_wirepath"), "tunnel", "run", "--config", &file, "--json"];
         let mut running = Running::start(crate::common::enter(ours, &program));
         running.await_stderr("tunnel b: ");
+        // The guest takes a number below the last for a late frame, also behind a restart: one forwarder only.
         lab.space(plain)
             .run(|| {
                 // The guest calls once a second.
@@ -207,6 +218,9 @@ fn gretap_of_a_debian_kernel_and_ours_reach_each_other() {
                 let mut ours = TcpStream::connect((format!("{net}.2").as_str(), ECHO_PORT))
                     .expect("the guest listens");
                 echoes(&mut ours, 100_000);
+                if is_numbered {
+                    send_numbered();
+                }
             })
             .expect("the namespace is there");
         ends_well(running);
@@ -228,12 +242,63 @@ fn gretap_of_a_debian_kernel_and_ours_reach_each_other() {
     qemu.end_by("TERM", LONG);
 }
 
+/// Configuration with four lanes, two classes and a second tunnel, with numbers of its own, for floods.
+fn numbered(keys: &str) -> String {
+    let config = CONFIG.replace("[order]\n", "[order]\ndomain = \"flow\"\nlanes = 4\n");
+    format!(
+        "{config}{keys}[[tunnel]]\nname = \"c\"\ncarrier = \"gretap\"\nremote = \"10.99.0.9\"\n\
+         next_hop = \"02:00:00:00:00:09\"\n{keys}\
+         [qos]\nrate_kbps = 1000000\n[[qos.class]]\ndscp = [46]\n[[qos.class]]\n"
+    )
+}
+
+/// Sends floods between other frames until the guest has received enough of both. Its kernel counts every
+/// frame whose number is below the one before.
+fn send_numbered() {
+    let wanted = testkit::series::number(NUMBERED.0, NUMBERED.1) as u64;
+    // Source: ip(7).
+    const IPPROTO_IP: i32 = 0;
+    const IP_TOS: i32 = 1;
+    let counts = || {
+        let mut counts = TcpStream::connect(("10.89.0.2", COUNTS_PORT)).expect("the guest listens");
+        counts.set_read_timeout(Some(LONG)).expect("a socket");
+        let mut text = String::new();
+        counts.read_to_string(&mut text).expect("text");
+        let numbers = text.lines().map(|line| line.parse().expect("a number"));
+        <[u64; 2]>::try_from(numbers.collect::<Vec<_>>()).expect("two lines")
+    };
+    let flows = [0; 8].map(|_| UdpSocket::bind(("10.89.0.1", 0)).expect("a socket"));
+    for (n, flow) in flows.iter().enumerate() {
+        flow.set_broadcast(true).expect("a socket");
+        let service = if n % 2 == 0 { 46 << 2 } else { 0 };
+        sys::socket::set_int(flow.as_fd(), IPPROTO_IP, IP_TOS, service).expect("a socket");
+    }
+    let before = counts();
+    let mut after = before;
+    let received = until(LONG.max(Duration::from_millis(wanted)), || {
+        for n in 0..2_000 {
+            let to = match n % 16 {
+                7 => "10.89.0.255",
+                15 => NOT_THERE.0,
+                _ => "10.89.0.2",
+            };
+            flows[n % 8].send_to(&[0; 100], (to, 9)).expect("it is sent");
+            // About as many as an emulated machine takes.
+            if n % 64 == 63 {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        after = counts();
+        after[1] - before[1] >= wanted
+    });
+    assert!(received, "the guest received {before:?} to {after:?}");
+    assert_eq!(after[0], 0, "out of sequence of {} frames", after[1]);
+    testkit::note(&format!("{} frames in sequence", after[1] - before[1]));
+}
+
 /// Ends the forwarder, which has forwarded in both directions and found no fault.
 fn ends_well(running: Running) {
-    let output = running.end_by("TERM", LONG);
-    assert!(output.status.success(), "{}", crate::common::all_text(&output));
-    let text = String::from_utf8_lossy(&output.stdout);
-    let last: Value = serde_json::from_str(text.lines().last().unwrap_or("")).expect("JSON");
+    let last = ended(running);
     for sent in ["into_tunnels_sent", "out_of_tunnels_sent"] {
         assert!(last["frames"][sent].as_u64() > Some(100), "{last}");
     }
@@ -241,4 +306,12 @@ fn ends_well(running: Running) {
     for bad in ["gre_checksum", "gre_header", "gre_type", "looped", "too_big"] {
         assert_eq!(last["frames"][bad], 0, "{last}");
     }
+}
+
+/// Ends the forwarder. Returns its last counts.
+fn ended(running: Running) -> Value {
+    let output = running.end_by("TERM", LONG);
+    assert!(output.status.success(), "{}", crate::common::all_text(&output));
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(text.lines().last().unwrap_or("")).expect("JSON")
 }
