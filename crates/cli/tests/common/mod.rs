@@ -83,7 +83,7 @@ pub(crate) fn run(command: Command) -> Output {
     run_within(limit_of(&command), command)
 }
 
-fn run_within(limit: Duration, command: Command) -> Output {
+pub(crate) fn run_within(limit: Duration, command: Command) -> Output {
     let shown = format!("{command:?}");
     Running::start(command).finish(limit).unwrap_or_else(|| panic!("{shown} does not end"))
 }

@@ -3,10 +3,13 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 use std::{env, fs};
 
 use crate::QUICK;
-use crate::common::{Data, all_text, echo, fail, is_installed, json, run, succeed};
+use crate::common::{
+    Data, LONG, all_text, echo, fail, is_installed, json, run, run_within, succeed,
+};
 use serde_json::Value;
 
 fn export(data: &Data, ids: &[&str]) -> String {
@@ -142,6 +145,8 @@ fn script_of_action() -> String {
 
 /// Runs of which one must decide.
 const RUNS_MAX: usize = 5;
+/// Longest time of the experiment of a job.
+const CI_TIME: Duration = Duration::from_secs(100);
 
 /// Runs a CI job that compares two servers, which work for so many microseconds a request.
 ///
@@ -158,7 +163,7 @@ fn compared_in_ci(mut command: Command, data: &Data, [old, new]: [u32; 2]) -> (i
         .env("WIREPATH_SERVER", format!("{echo} {new}"))
         .env("WIREPATH_CLIENT", ping)
         .env("WIREPATH_METRIC", format!("{}\n", echo::METRIC));
-    let output = run(command);
+    let output = run_within(CI_TIME + LONG, command);
     let said = all_text(&output);
     let text = fs::read(data.path().join("out/result.json")).expect("a result");
     let outcome: Value = serde_json::from_slice(&text).expect("a document");
@@ -173,7 +178,8 @@ fn ci_jobs_compare_a_branch_with_the_old_server() {
     if !is_installed("python3") {
         return;
     }
-    let limits = ["--ready", "udp", "--max-blocks", "6", "--time", "100s"];
+    let time = format!("{}s", CI_TIME.as_secs());
+    let limits = ["--ready", "udp", "--max-blocks", "8", "--time", &time];
     // On a busy machine a run may find that the old server differs from itself, or no difference of the round
     // trip, and then decides nothing.
     let is_found_worse = |_| {
