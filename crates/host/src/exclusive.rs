@@ -130,15 +130,26 @@ fn is_locked(file: &Path) -> bool {
     open(file).is_ok_and(|other| !retry(|| other.try_lock()))
 }
 
-/// Tries for 50 ms: other processes lock a file briefly to test it.
+/// Tries for 45 ms: other processes lock a file briefly to test it.
 fn retry(try_lock: impl Fn() -> Result<(), TryLockError>) -> bool {
-    (0..10).any(|attempt| {
-        if attempt > 0 {
-            thread::sleep(Duration::from_millis(5));
+    // A file system without locks refuses no process.
+    !matches!(lock_within(Duration::from_millis(45), try_lock), Err(TryLockError::WouldBlock))
+}
+
+/// Tries a lock that another process may hold until it is free, for `patience` at most. Tries are counted,
+/// so that a process that gets no CPU makes as many.
+pub(crate) fn lock_within(
+    patience: Duration,
+    try_lock: impl Fn() -> Result<(), TryLockError>,
+) -> Result<(), TryLockError> {
+    const PAUSE: Duration = Duration::from_millis(5);
+    for _ in 0..patience.as_millis() / PAUSE.as_millis() {
+        match try_lock() {
+            Err(TryLockError::WouldBlock) => thread::sleep(PAUSE),
+            ended => return ended,
         }
-        // A file system without locks refuses no process.
-        !matches!(try_lock(), Err(TryLockError::WouldBlock))
-    })
+    }
+    try_lock()
 }
 
 /// Opens for reading, which suffices to lock; creates only what is missing. In a world-writable

@@ -4,13 +4,13 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use thiserror::Error;
 
 use super::files::{self, Appended};
 use super::journal::{BYTES_MAX, Journal, JournalError, Record, Writer};
+use crate::exclusive;
 
 pub const DEFAULT_FOLDER: &str = "/var/lib/wirepath/tune";
 
@@ -125,20 +125,14 @@ impl Store {
             &path,
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600),
         )?;
-        let begun = Instant::now();
-        loop {
-            match file.try_lock() {
-                Ok(()) => break,
-                Err(TryLockError::WouldBlock) if begun.elapsed() < patience => {
-                    thread::sleep(Duration::from_millis(10));
-                }
-                Err(TryLockError::WouldBlock) => {
-                    let mut pid = String::new();
-                    let _unknown_stays_empty = file.take(16).read_to_string(&mut pid);
-                    return Err(StoreError::Busy { pid: pid.trim().to_owned() });
-                }
-                Err(TryLockError::Error(source)) => return Err(failed("lock", &path, source)),
+        match exclusive::lock_within(patience, || file.try_lock()) {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut pid = String::new();
+                let _unknown_stays_empty = file.take(16).read_to_string(&mut pid);
+                return Err(StoreError::Busy { pid: pid.trim().to_owned() });
             }
+            Err(TryLockError::Error(source)) => return Err(failed("lock", &path, source)),
         }
         file.set_len(0)
             .and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes()))
@@ -299,9 +293,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(folder.path());
         let first = store.lock().unwrap();
-        thread::scope(|scope| {
+        std::thread::scope(|scope| {
             scope.spawn(|| {
-                thread::sleep(Duration::from_millis(100));
+                std::thread::sleep(Duration::from_millis(100));
                 drop(first);
             });
             store.lock().unwrap();
