@@ -36,12 +36,12 @@ impl Operator for Test<'_> {
 }
 
 /// Pings through the tunnel until one is answered.
-fn await_ping(lab: &Triple, notes: &Mutex<Vec<String>>) {
+fn await_ping(lab: &Triple, when: &str, notes: &Mutex<Vec<String>>) {
     let begun = Instant::now();
     let ping = || lab.near.run(|| run("ping -c 1 -W 1 10.77.0.2")).expect("the namespace exists");
     while ping().is_err() {
         let notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
-        assert!(begun.elapsed() < PATIENCE, "no ping is answered: {notes:?}");
+        assert!(begun.elapsed() < PATIENCE, "no ping is answered {when}: {notes:?}");
     }
 }
 
@@ -119,7 +119,7 @@ fn gateway_with_another_address_and_a_link_that_comes_back_are_followed() {
                 lab.middle.netns.run(|| run_forwarder(config, &mut operator))
             });
             let body = || {
-                await_ping(&lab, &notes);
+                await_ping(&lab, "at first", &notes);
                 // As a router that takes over an address: it announces itself.
                 let replace = || {
                     std::fs::write("/proc/sys/net/ipv4/conf/wp-far/arp_notify", "1")
@@ -139,6 +139,8 @@ fn gateway_with_another_address_and_a_link_that_comes_back_are_followed() {
                     let (gap, lost_count) = outage(&lab, change);
                     let ms = gap.as_secs_f64() * 1e3;
                     testkit::note(&format!("{engine}, {what}: {ms:.1} ms, {lost_count} frames"));
+                    // Answers come back, too.
+                    await_ping(&lab, &format!("after {what}"), &notes);
                 }
             };
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
