@@ -105,7 +105,7 @@ pub fn detach_leftover(ifindex: u32) -> bool {
     unsafe { libbpf_sys::bpf_xdp_detach(ifindex as i32, 0, std::ptr::null()) == 0 }
 }
 
-/// A loaded XDP program and its one attachment.
+/// A loaded XDP program and its one attachment: its own at XDP, or that of its twin at tcx.
 #[derive(Debug)]
 pub(super) struct XdpProgram {
     // Before the object, so that it is detached first.

@@ -14,9 +14,13 @@ use crate::lab::{Pair, Shape, can_run, ip, send_frame, udp_frame, wait_until};
 const SEQUENCE_OFFSET: usize = 42;
 
 fn counter_on(pair: &Pair, mode: XdpMode) -> DropCounter {
+    let spec = DropSpec { sequence_offset: Some(SEQUENCE_OFFSET), ..DropSpec::default() };
+    counter_of(spec, pair, mode)
+}
+
+fn counter_of(spec: DropSpec, pair: &Pair, mode: XdpMode) -> DropCounter {
     let index = pair.far_index;
     pair.far.run(move || {
-        let spec = DropSpec { sequence_offset: Some(SEQUENCE_OFFSET), ..DropSpec::default() };
         let mut drops = DropCounter::load(&spec).expect("load");
         drops.attach(index, mode).expect("attach");
         drops
@@ -129,14 +133,9 @@ fn frames_without_the_tag_are_strays_and_touch_no_count_of_the_flow() {
     }
     const TAG: u32 = 0x1234_5678;
     let pair = Pair::new();
-    let index = pair.far_index;
-    let drops = pair.far.run(move || {
-        let at = SEQUENCE_OFFSET + 4;
-        let spec = DropSpec { sequence_offset: Some(at), tag: TAG, ..DropSpec::default() };
-        let mut drops = DropCounter::load(&spec).expect("load");
-        drops.attach(index, XdpMode::Native).expect("attach");
-        drops
-    });
+    let at = SEQUENCE_OFFSET + 4;
+    let spec = DropSpec { sequence_offset: Some(at), tag: TAG, ..DropSpec::default() };
+    let drops = counter_of(spec, &pair, XdpMode::Native);
     let index = pair.near_index;
     let mut tagged = [0; 18];
     tagged[..4].copy_from_slice(&TAG.to_be_bytes());
@@ -168,7 +167,7 @@ fn frame_that_differs_from_both_heads_in_one_byte_is_counted() {
         head.copy_from_slice(&udp_frame(port, &[0; 40], Shape::default())[..HEAD_BYTES_MAX]);
         head
     };
-    // Ports of 7000 and 7001 differ in the last byte of the UDP header's second word.
+    // The second byte of the destination port.
     const DIFFERS_AT: usize = 37;
     for (versions, len, malformed) in [
         ([of(7000), of(7000)], SEQUENCE_OFFSET, 0),
@@ -179,13 +178,8 @@ fn frame_that_differs_from_both_heads_in_one_byte_is_counted() {
         ([of(7001), of(7001)], DIFFERS_AT, 0),
     ] {
         let pair = Pair::new();
-        let index = pair.far_index;
-        let drops = pair.far.run(move || {
-            let spec = DropSpec { heads: Some(Heads { versions, len }), ..DropSpec::default() };
-            let mut drops = DropCounter::load(&spec).expect("load");
-            drops.attach(index, XdpMode::Native).expect("attach");
-            drops
-        });
+        let spec = DropSpec { heads: Some(Heads { versions, len }), ..DropSpec::default() };
+        let drops = counter_of(spec, &pair, XdpMode::Native);
         let (index, frame) = (pair.near_index, frame.clone());
         pair.near.run(move || {
             let mut generator = Generator::new(&frame, index, SEQUENCE_OFFSET).expect("new");
@@ -207,18 +201,13 @@ fn paced_frames_keep_their_rate_and_tell_how_long_they_were_on_their_way() {
     }
     const RATE_PPS: f64 = 2_000.0;
     let pair = Pair::new();
-    let index = pair.far_index;
     let stamp_at = SEQUENCE_OFFSET + 4;
-    let drops = pair.far.run(move || {
-        let spec = DropSpec {
-            sequence_offset: Some(SEQUENCE_OFFSET),
-            stamp_offset: Some(stamp_at),
-            ..DropSpec::default()
-        };
-        let mut drops = DropCounter::load(&spec).expect("load");
-        drops.attach(index, XdpMode::Native).expect("attach");
-        drops
-    });
+    let spec = DropSpec {
+        sequence_offset: Some(SEQUENCE_OFFSET),
+        stamp_offset: Some(stamp_at),
+        ..DropSpec::default()
+    };
+    let drops = counter_of(spec, &pair, XdpMode::Native);
     let index = pair.near_index;
     // The first frame goes alone, so that 98 gaps are in the longer part; none is shorter.
     let paced_s_min = 97.0 / RATE_PPS;
