@@ -18,7 +18,17 @@ pub(super) trait DumpTransport {
 }
 
 pub(super) fn counters(wire: &mut impl DumpTransport, token: u16) -> Result<Snapshot, GuestError> {
-    ask(wire, Request { kind: DumpKind::Counters, token }, |answer| answer.counters())
+    ask(wire, counters_request(token), |answer| answer.counters())
+}
+
+pub(super) fn counters_request(token: u16) -> Request {
+    Request { kind: DumpKind::Counters, token }
+}
+
+/// Counters in a datagram from the answering port; `None` if it answers another request.
+pub(super) fn counters_in(datagram: &[u8], token: u16) -> Result<Option<Snapshot>, GuestError> {
+    let answer = Answer::parse(datagram)?;
+    Ok(answer.counters().filter(|_| answer.request == counters_request(token)))
 }
 
 /// Reads the trace ring, oldest entry first.

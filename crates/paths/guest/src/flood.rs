@@ -12,10 +12,15 @@ use super::error::GuestError;
 use super::link::{ANSWER_MAX, Endpoint, FRAME_BYTES_MAX, Link};
 use super::ping::Until;
 
-/// Time without answers that ends a flood after the last send.
+/// Time without answers after the last send, after which the counters are requested. Their answer ends the flood: a
+/// firmware that had no CPU meanwhile still answers the frames before that request.
 const SILENCE: Duration = Duration::from_millis(200);
-/// Time without answers while frames are still sent, after which the firmware counts as stalled.
+/// Time without a frame, while some are still sent and after that, until the firmware counts as stalled.
 const STALLED: Duration = Duration::from_secs(60);
+const STALLED_AFTER: Duration = Duration::from_secs(10);
+/// Tokens of the requests for the counters.
+const BEFORE: u16 = 1;
+const AFTER: u16 = 2;
 
 /// Result of a flood.
 #[derive(Debug, Clone)]
@@ -39,7 +44,7 @@ pub fn run(
     payload_bytes: usize,
     until: Until,
 ) -> Result<Flood, GuestError> {
-    let before = link.counters(peer, 1)?;
+    let before = link.counters(peer, BEFORE)?;
     let mut echo = Echo::new(Kind::Udp, *peer, payload_bytes)?;
     let sender = link.try_clone()?;
     link.set_receive_timeout(SILENCE)?;
@@ -60,45 +65,51 @@ pub fn run(
         }
         Ok((number, ThreadUsage::now().since(&own)))
     };
-    let (sent, answered_count, first, last) = thread::scope(|scope| {
+    let (sent, answered_count, (first, last), after) = thread::scope(|scope| {
         let sending =
             sys::thread::start(scope, "sender", || Ok::<_, sys::thread::ThreadError>(sending()));
-        let (mut answered, mut first, mut last) = (0_u64, None, start);
+        let (mut answered, mut first, mut last, mut heard) = (0_u64, None, start, start);
         let mut frame = [0; FRAME_BYTES_MAX];
-        let received = loop {
-            match link.receive(&mut frame) {
-                Err(error) => break Err(error),
-                Ok(Some(len)) if udp_number(&frame[..len]).is_some() => {
-                    answered += 1;
-                    last = Instant::now();
-                    first.get_or_insert(last);
+        let mut receiving = || {
+            let mut is_asked = false;
+            loop {
+                let came = link.receive(&mut frame)?;
+                if let Some(len) = came {
+                    heard = Instant::now();
+                    if udp_number(&frame[..len]).is_some() {
+                        answered += 1;
+                        last = heard;
+                        first.get_or_insert(last);
+                    } else if let Some(after) = Link::counters_in(&frame[..len], AFTER)? {
+                        break Ok(after);
+                    }
                 }
-                Ok(Some(_)) => {}
-                Ok(None) if sending.is_finished() => break Ok(()),
-                Ok(None) if last.elapsed() > STALLED => {
+                let is_over = match until {
+                    Until::Count(count) if answered >= count.into() => true,
+                    _ => came.is_none() && sending.is_finished(),
+                };
+                if is_over && !is_asked {
+                    link.request_counters(peer, AFTER)?;
+                    is_asked = true;
+                }
+                if heard.elapsed() > if is_asked { STALLED_AFTER } else { STALLED } {
                     let what = format!("a flood after {answered} answers");
                     break Err(GuestError::Silent { what });
                 }
-                Ok(None) => {}
-            }
-            if let Until::Count(count) = until
-                && answered >= u64::from(count)
-            {
-                break Ok(());
             }
         };
+        let received = receiving();
         stopped.store(true, Ordering::Relaxed);
         let ended =
             |why| Err(GuestError::Silent { what: format!("because its sender failed: {why}") });
         let sent = sending.end().unwrap_or_else(ended);
-        received.and(sent).map(|sent| (sent, answered, first.unwrap_or(last), last))
+        received.and_then(|after| Ok((sent?, answered, (first.unwrap_or(last), last), after)))
     })?;
     link.set_receive_timeout(ANSWER_MAX)?;
     let mut usage = ThreadUsage::now().since(&own);
     usage.user_ns += sent.1.user_ns;
     usage.system_ns += sent.1.system_ns;
     usage.context_switch_count += sent.1.context_switch_count;
-    let after = link.counters(peer, 2)?;
     Ok(Flood {
         sent_count: sent.0.into(),
         answered_count,

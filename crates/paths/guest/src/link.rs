@@ -165,6 +165,19 @@ impl Link {
         dump::counters(&mut FrameTransport { link: self, peer }, token)
     }
 
+    /// Requests the counters; does not wait for the [answer](Self::counters_in).
+    pub(super) fn request_counters(&self, peer: &Endpoint, token: u16) -> Result<(), GuestError> {
+        self.send(&udp_frame(peer, PORT, &dump::counters_request(token).bytes())?)
+    }
+
+    /// The counters, if `frame` is the answer to their request.
+    pub(super) fn counters_in(frame: &[u8], token: u16) -> Result<Option<Snapshot>, GuestError> {
+        match udp_payload(frame) {
+            Some((PORT, payload)) => dump::counters_in(payload, token),
+            _ => Ok(None),
+        }
+    }
+
     /// The trace ring, oldest entry first.
     pub fn trace(&self, peer: &Endpoint, token: u16) -> Result<Vec<Entry>, GuestError> {
         dump::trace(&mut FrameTransport { link: self, peer }, token)

@@ -78,21 +78,22 @@ fn flood_neither_stalls_nor_leaks_and_all_counts_agree() {
     }
 }
 
-/// Kernel ticks in a flood of 150 frames on a console of 115,200 baud, as a share of those due.
-fn share_of_ticks(image: &std::path::Path, switches: &str) -> f64 {
+/// Kernel ticks for each frame in a flood of 150 on a console of 115,200 baud. Not in a time, of which QEMU may have had
+/// only a part.
+fn ticks_per_frame(image: &std::path::Path, switches: &str) -> f64 {
     let boot = Boot::firmware(image, switches).with_words("wirepath.uart=115200");
     let (_machine, link, peer) = booted(&boot);
     let flood = flood::run(&link, &peer, 18, Until::Count(150)).expect("it completes");
     let grown = |counter| flood.after.get(counter) - flood.before.get(counter);
     assert!(grown(Counter::RxPackets) >= 150, "{switches}: {:?}", flood.after);
-    grown(Counter::Ticks) as f64 / (grown(Counter::UptimeNs) as f64 / 1e6)
+    grown(Counter::Ticks) as f64 / grown(Counter::RxPackets) as f64
 }
 
 #[test]
 fn rx_task_leaves_the_kernel_its_ticks_and_without_it_a_flood_takes_them() {
     let Some(image) = image() else { return };
-    // A frame takes 6 ms to print, in two lines during which interrupts are masked, a pass of 16 some
-    // 100 ms; a tick is due every millisecond.
+    // A frame takes 6 ms to print, in two lines during which interrupts are masked, and one tick becomes due; a pass of
+    // 16 some 100 ms.
     for (switches, is_served) in [
         ("async-tx", false),
         ("rx-task", true),
@@ -101,9 +102,10 @@ fn rx_task_leaves_the_kernel_its_ticks_and_without_it_a_flood_takes_them() {
         ("async-tx,poll-mode", true),
         ("async-tx,rx-budget", true),
     ] {
-        let share = share_of_ticks(&image, switches);
-        let fits = if is_served { share > 0.05 } else { share < 0.03 };
-        assert!(fits, "{switches}: {share:.2} of the ticks");
+        let ticks = ticks_per_frame(&image, switches);
+        testkit::note(&format!("{switches}: {ticks:.2} ticks a frame"));
+        let fits = if is_served { ticks > 0.5 } else { ticks < 0.2 };
+        assert!(fits, "{switches}: {ticks:.2} ticks a frame");
     }
 }
 
