@@ -81,7 +81,10 @@ pub fn answers(
             };
             let values = &question.pairs.log_ratios;
             let (shown, (verdict, why)) = match looks {
-                Looks::Planned => (comparison, planned(question, &comparison, p, level, margin)),
+                Looks::Planned => {
+                    let p = Adjusted { p, level, family };
+                    (comparison, planned(question, &comparison, p, margin))
+                }
                 Looks::AtWill => {
                     let seen = |alpha| ratios(always_valid::interval(values, alpha));
                     let corrected = seen((1.0 - level) / family as f64);
@@ -107,11 +110,38 @@ pub fn blocks_min(questions: usize) -> u32 {
     (statistics::STRICT_PAIRS_MIN as i32..64).find(possible).unwrap_or(64) as u32
 }
 
+/// p-value corrected for the number of questions.
+struct Adjusted {
+    p: f64,
+    level: f64,
+    /// Number of questions.
+    family: usize,
+}
+
+impl Adjusted {
+    fn is_small(&self) -> bool {
+        self.p < 1.0 - self.level
+    }
+
+    /// Reason why an interval that is clear of 1 has no verdict.
+    fn too_large(&self, blocks: usize) -> String {
+        let (family, needed) = (self.family, blocks_min(self.family));
+        match (blocks as u64) < u64::from(needed) {
+            true => format!(
+                "the interval is clear of 1, but {blocks} blocks cannot decide one of {family} \
+                 questions; {needed} can"
+            ),
+            false => format!(
+                "the interval is clear of 1, but not after the correction for {family} questions"
+            ),
+        }
+    }
+}
+
 fn planned(
     question: &Question,
     comparison: &Comparison,
-    p_adjusted: f64,
-    level: f64,
+    adjusted: Adjusted,
     margin: f64,
 ) -> (Verdict, Option<String>) {
     let Some(interval) = comparison.interval else {
@@ -119,10 +149,11 @@ fn planned(
         let why = format!("{} pairs; an interval needs {needed}", comparison.pairs);
         return (Verdict::Inconclusive, Some(why));
     };
-    match side(interval, question.better).filter(|_| p_adjusted < 1.0 - level) {
-        Some(Verdict::Better) => better_tail(question),
-        Some(verdict) => (verdict, None),
-        None if is_inside(interval, margin) => (Verdict::NoDifferenceShown, None),
+    match side(interval, question.better) {
+        Some(Verdict::Better) if adjusted.is_small() => better_tail(question),
+        Some(verdict) if adjusted.is_small() => (verdict, None),
+        _ if is_inside(interval, margin) => (Verdict::NoDifferenceShown, None),
+        Some(_) => (Verdict::Inconclusive, Some(adjusted.too_large(comparison.pairs))),
         None => (Verdict::Inconclusive, None),
     }
 }
@@ -227,6 +258,11 @@ mod tests {
         answers.into_iter().map(|answer| answer.verdict).collect()
     }
 
+    /// Reason of the first question's verdict.
+    fn reason(questions: &[Question]) -> Option<String> {
+        answers(questions, &[], LEVEL, 1.1, Looks::Planned).0[0].why.clone()
+    }
+
     #[test]
     fn one_of_many_questions_needs_more_blocks_than_one_alone() {
         let found = question(around(-0.1, 0.05, 8));
@@ -234,9 +270,27 @@ mod tests {
         let mut many = vec![question(around(0.0, 0.05, 8)); 35];
         many.insert(0, found);
         assert_eq!(judged(&many, Looks::Planned)[0], Verdict::Inconclusive);
+        assert_eq!(
+            reason(&many).unwrap(),
+            "the interval is clear of 1, but 8 blocks cannot decide one of 36 questions; 11 can"
+        );
         many[0] = question(around(-0.1, 0.05, blocks_min(36) as usize));
         assert_eq!(judged(&many, Looks::Planned)[0], Verdict::Better);
         assert_eq!((blocks_min(1), blocks_min(36)), (8, 11));
+    }
+
+    #[test]
+    fn correction_is_the_reason_where_the_blocks_would_do() {
+        let mut slight = around(-0.1, 0.05, 12);
+        slight[0] = 0.5;
+        let mut many = vec![question(slight)];
+        assert_eq!(judged(&many, Looks::Planned)[0], Verdict::Better);
+        many.extend(vec![question(around(0.0, 0.4, 12)); 35]);
+        assert_eq!(judged(&many, Looks::Planned)[0], Verdict::Inconclusive);
+        assert_eq!(
+            reason(&many).unwrap(),
+            "the interval is clear of 1, but not after the correction for 36 questions"
+        );
     }
 
     #[test]
