@@ -3,9 +3,9 @@
 //! `cargo bench -p wirepath-forward --bench order`
 //!
 //! The second part interleaves runs of one and of two pinned workers and prints the ratio of
-//! their rates, over all pairs and over those in which no worker had to wait for a CPU.
+//! their rates, over all pairs and over those in which no worker had to wait for a CPU. Their work
+//! is a loop of some nanoseconds, or the encryption of the packets.
 
-use std::cell::Cell;
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::thread;
@@ -13,8 +13,11 @@ use std::thread;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use sys::affinity::{allowed_cpus, pin_to};
 use sys::clock::{monotonic_ns, thread_cpu_ns};
+use wirepath_forward::encap::{Encap, HEADERS_BYTES_MAX, Mark, Place};
+use wirepath_forward::esp::{Framing, Key, SHIFT_BYTES_MAX, Sender, TAIL_BYTES_MAX};
 use wirepath_forward::forwarder::Work;
 use wirepath_forward::order::{BatchTicket, Frame, Order, OrderSpec, Recycled, Sink, Verdict};
+use wirepath_forward::spec::{Carrier, Outer, Tunnel};
 
 const SPEC: OrderSpec = OrderSpec { lanes: 1, window_tickets: 64, stuck_after_ns: u64::MAX };
 
@@ -44,7 +47,7 @@ fn turn<'a>(
     order: &'a Order<Source, Counter>,
     tokens: &mut Vec<BatchTicket<'a>>,
     batch: usize,
-    work: impl Fn(Frame) -> Frame,
+    work: &mut impl FnMut(Frame) -> Frame,
 ) -> bool {
     let mut more = true;
     order.admit(tokens, |(left, next), intake| {
@@ -76,7 +79,7 @@ fn restore(c: &mut Criterion) {
         let mut tokens = Vec::new();
         group.bench_function(BenchmarkId::new("turn", batch), |b| {
             b.iter(|| {
-                turn(&order, &mut tokens, black_box(batch), |frame| frame.moved(206, 114));
+                turn(&order, &mut tokens, black_box(batch), &mut |frame| frame.moved(206, 114));
             });
         });
     }
@@ -84,7 +87,14 @@ fn restore(c: &mut Criterion) {
 }
 
 /// Returns packets per second, and true if every worker had a CPU to itself.
-fn run(workers: &[usize], packets: u64, batch: usize, work: Work) -> (f64, bool) {
+///
+/// - `work`: makes what a worker does with each frame.
+fn run<W: FnMut(Frame) -> Frame>(
+    workers: &[usize],
+    packets: u64,
+    batch: usize,
+    work: &(impl Fn() -> W + Sync),
+) -> (f64, bool) {
     let order = Order::new(SPEC, (packets, 0), Counter::default()).expect("in range");
     let barrier = Barrier::new(workers.len());
     let spans: Vec<(u64, u64, bool)> = thread::scope(|scope| {
@@ -94,16 +104,10 @@ fn run(workers: &[usize], packets: u64, batch: usize, work: Work) -> (f64, bool)
                 let (order, barrier) = (&order, &barrier);
                 scope.spawn(move || {
                     pin_to(&[*cpu]).expect("the CPU is allowed");
-                    let mut tokens = Vec::new();
-                    // Chained, so that no packet starts before the previous one is done.
-                    let worked = Cell::new(0);
-                    let each = |frame: Frame| {
-                        worked.set(work.spin(worked.get()));
-                        frame.moved((worked.get() >> 60) as u16, 64)
-                    };
+                    let (mut tokens, mut each) = (Vec::new(), work());
                     barrier.wait();
                     let (start, cpu) = (monotonic_ns(), thread_cpu_ns());
-                    while turn(order, &mut tokens, batch, each) {}
+                    while turn(order, &mut tokens, batch, &mut each) {}
                     let (end, cpu) = (monotonic_ns(), thread_cpu_ns() - cpu);
                     (start, end, cpu as f64 >= 0.985 * (end - start) as f64)
                 })
@@ -118,6 +122,35 @@ fn run(workers: &[usize], packets: u64, batch: usize, work: Work) -> (f64, bool)
     (packets as f64 * 1e9 / (end - start) as f64, spans.iter().all(|span| span.2))
 }
 
+/// A loop, chained, so that no packet starts before the previous one is done.
+fn spin(work: Work) -> impl FnMut(Frame) -> Frame {
+    let mut worked = 0;
+    move |frame| {
+        worked = work.spin(worked);
+        frame.moved((worked >> 60) as u16, 64)
+    }
+}
+
+/// ESP with AES-256-GCM of a frame of 1,514 bytes in VXLAN, as under the load `encrypted`.
+fn encrypt(sender: &Sender) -> impl FnMut(Frame) -> Frame {
+    const AT: usize = 256;
+    const FRAME_BYTES: usize = 1514;
+    const { assert!(HEADERS_BYTES_MAX + SHIFT_BYTES_MAX <= AT) };
+    let [local, remote] = ["10.0.0.1", "10.0.0.2"].map(|end| end.parse().expect("valid address"));
+    let tunnel = Tunnel { local, remote, carrier: Carrier::Vxlan { vni: 42 } };
+    let outer = Outer { mtu_bytes: 9000, ..Outer::suggested(&tunnel, [2; 6], [4; 6]) };
+    let encap = Encap::new(tunnel, outer).expect("valid tunnel");
+    let mut buffer = vec![0x5a; AT + FRAME_BYTES + TAIL_BYTES_MAX];
+    move |frame| {
+        let place = Place { at: AT, len: FRAME_BYTES };
+        let mark = Mark { flow_hash: 1, sequence: frame.index() };
+        let whole = encap.prepend(&mut buffer, place, mark).expect("there is room");
+        let sealed = sender.seal(&mut buffer, whole, u64::from(frame.index()));
+        let sealed = sealed.expect("there is room");
+        frame.moved(sealed.at as u16, sealed.len as u16)
+    }
+}
+
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
@@ -125,43 +158,59 @@ fn median(values: &mut [f64]) -> f64 {
 
 /// One worker against two, in pairs.
 #[expect(clippy::print_stdout, reason = "a benchmark reports where it is run")]
-fn workers(_: &mut Criterion) {
+fn pairs<W: FnMut(Frame) -> Frame>(
+    (first, second): (usize, usize),
+    name: &str,
+    packets: u64,
+    batch: usize,
+    work: &(impl Fn() -> W + Sync),
+) {
     const PAIRS: usize = 60;
+    let (mut all, mut quiet, mut one_ns) = (Vec::new(), Vec::new(), Vec::new());
+    for pair in 0..PAIRS {
+        let one = |()| run(&[[first, second][pair % 2]], packets, batch, work);
+        let two = |()| run(&[first, second], packets, batch, work);
+        let (one, two) = match pair % 4 < 2 {
+            true => (one(()), two(())),
+            false => {
+                let two = two(());
+                (one(()), two)
+            }
+        };
+        all.push(two.0 / one.0);
+        one_ns.push(1e9 / one.0);
+        if one.1 && two.1 {
+            quiet.push(two.0 / one.0);
+        }
+    }
+    println!(
+        "two workers against one, {name}, batch {batch}: {:.2} times in {} quiet pairs, {:.2} in \
+         all {PAIRS}; one worker takes {:.1} ns a packet",
+        median(&mut quiet),
+        quiet.len(),
+        median(&mut all),
+        median(&mut one_ns),
+    );
+}
+
+#[expect(clippy::print_stdout, reason = "a benchmark reports where it is run")]
+fn workers(_: &mut Criterion) {
     let cpus = allowed_cpus().expect("the kernel reports the allowed CPUs");
     let [first, second, ..] = cpus[..] else {
         println!("two workers: skipped, there is one CPU");
         return;
     };
+    let cpus = (first, second);
     for work_ns in [35, 100] {
+        let (name, packets) = (format!("{work_ns} ns of work"), 15_000_000 / (work_ns + 3));
         for batch in [16, 64] {
-            let work = Work::of_ns(work_ns);
-            let packets = 15_000_000 / (work_ns + 3);
-            let (mut all, mut quiet, mut one_ns) = (Vec::new(), Vec::new(), Vec::new());
-            for pair in 0..PAIRS {
-                let one = |()| run(&[[first, second][pair % 2]], packets, batch, work);
-                let two = |()| run(&[first, second], packets, batch, work);
-                let (one, two) = match pair % 4 < 2 {
-                    true => (one(()), two(())),
-                    false => {
-                        let two = two(());
-                        (one(()), two)
-                    }
-                };
-                all.push(two.0 / one.0);
-                one_ns.push(1e9 / one.0);
-                if one.1 && two.1 {
-                    quiet.push(two.0 / one.0);
-                }
-            }
-            println!(
-                "two workers against one, {work_ns} ns of work, batch {batch}: {:.2} times in {} \
-                 quiet pairs, {:.2} in all {PAIRS}; one worker takes {:.1} ns a packet",
-                median(&mut quiet),
-                quiet.len(),
-                median(&mut all),
-                median(&mut one_ns),
-            );
+            pairs(cpus, &name, packets, batch, &|| spin(Work::of_ns(work_ns)));
         }
+    }
+    let key = Key::new(0x1000, &[7; 32], [1; 4], true).expect("a valid key");
+    let sender = Sender::new(key, Framing::Ip, 1, u64::MAX);
+    for batch in [16, 64] {
+        pairs(cpus, "encryption of 1,514 bytes", 30_000, batch, &|| encrypt(&sender));
     }
 }
 

@@ -22,7 +22,7 @@ use wire::udp;
 pub use key::{Key, KeyError};
 pub use open::{OpenError, Receiver};
 pub use replay::ReplayWindow;
-pub use seal::{SealError, Sender};
+pub use seal::{SealError, Sealing, Sender};
 
 /// Protocol number of ESP. Source: RFC 4303.
 pub const PROTOCOL: u8 = 50;

@@ -116,6 +116,7 @@ impl Forwarder<'_> {
         let first_sequence = (token.ticket() as u32).wrapping_mul(BATCH_FRAMES_MAX as u32);
         let first_position = token.first_position();
         let mut held_at = held.0.iter_mut().zip(targets).enumerate();
+        let mut sealing = None;
         token.judge(|frame| {
             let Some((at, (taken, target))) = held_at.next() else { return Verdict::Drop };
             let sequence = first_sequence.wrapping_add(at as u32);
@@ -167,20 +168,22 @@ impl Forwarder<'_> {
             }
             match encap.prepend(bytes, place, mark) {
                 // Dropping `original` frees the buffer of a copied frame.
-                Ok(whole) => match self.seal(rules, tunnel.into(), bytes, whole, position) {
-                    Some(whole) => Verdict::Forward(Frame::new(
-                        index,
-                        whole.at as u16,
-                        whole.len as u16,
-                        class,
-                    )),
-                    None => {
-                        if let Some(original) = original {
-                            *taken = original;
+                Ok(whole) => {
+                    match self.seal(rules, &mut sealing, tunnel.into(), bytes, whole, position) {
+                        Some(whole) => Verdict::Forward(Frame::new(
+                            index,
+                            whole.at as u16,
+                            whole.len as u16,
+                            class,
+                        )),
+                        None => {
+                            if let Some(original) = original {
+                                *taken = original;
+                            }
+                            Verdict::Drop
                         }
-                        Verdict::Drop
                     }
-                },
+                }
                 Err(reason) => {
                     add(&self.counts.encap_drops[reason.index()]);
                     if reason == EncapDrop::TooBig {

@@ -8,7 +8,7 @@ use super::counts::add;
 use super::{Forwarder, Rules};
 use crate::decap::Inner;
 use crate::encap::Place;
-use crate::esp::OpenError;
+use crate::esp::{OpenError, Sealing};
 
 const POSITION_BYTES: usize = 8;
 
@@ -29,17 +29,24 @@ pub(super) fn noted_position(bytes: &[u8], frame: Place) -> Option<u64> {
 
 impl Forwarder<'_> {
     /// Encrypts a packet if its tunnel is encrypted. `None` if that fails, which is counted.
+    ///
+    /// - `sealing`: of the last packet of the batch.
     #[inline]
-    pub(super) fn seal(
+    pub(super) fn seal<'r>(
         &self,
-        rules: &Rules,
+        rules: &'r Rules,
+        sealing: &mut Option<(usize, Sealing<'r>)>,
         tunnel: usize,
         bytes: &mut [u8],
         whole: Place,
         position: u64,
     ) -> Option<Place> {
         let Some(association) = rules.protection.of(tunnel) else { return Some(whole) };
-        let sealed = association.sender.seal(bytes, whole, position);
+        if sealing.as_ref().is_none_or(|(of, _)| *of != tunnel) {
+            *sealing = Some((tunnel, association.sender.sealing()));
+        }
+        let (_, sealing) = sealing.as_mut()?;
+        let sealed = sealing.seal(bytes, whole, position);
         sealed.map_err(|reason| add(&self.counts.seal_drops[reason.index()])).ok()
     }
 
