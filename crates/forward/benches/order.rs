@@ -141,11 +141,12 @@ fn encrypt(sender: &Sender) -> impl FnMut(Frame) -> Frame {
     let outer = Outer { mtu_bytes: 9000, ..Outer::suggested(&tunnel, [2; 6], [4; 6]) };
     let encap = Encap::new(tunnel, outer).expect("valid tunnel");
     let mut buffer = vec![0x5a; AT + FRAME_BYTES + TAIL_BYTES_MAX];
+    let mut sealing = sender.sealing();
     move |frame| {
         let place = Place { at: AT, len: FRAME_BYTES };
         let mark = Mark { flow_hash: 1, sequence: frame.index() };
         let whole = encap.prepend(&mut buffer, place, mark).expect("there is room");
-        let sealed = sender.seal(&mut buffer, whole, u64::from(frame.index()));
+        let sealed = sealing.seal(&mut buffer, whole, u64::from(frame.index()));
         let sealed = sealed.expect("there is room");
         frame.moved(sealed.at as u16, sealed.len as u16)
     }

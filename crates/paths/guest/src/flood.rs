@@ -90,7 +90,7 @@ pub fn run(
                 };
                 if is_over && !is_asked {
                     link.request_counters(peer, AFTER)?;
-                    is_asked = true;
+                    (is_asked, heard) = (true, Instant::now());
                 }
                 if heard.elapsed() > if is_asked { STALLED_AFTER } else { STALLED } {
                     let what = format!("a flood after {answered} answers");
