@@ -167,7 +167,7 @@ impl Link {
 
     /// Requests the counters; does not wait for the [answer](Self::counters_in).
     pub(super) fn request_counters(&self, peer: &Endpoint, token: u16) -> Result<(), GuestError> {
-        self.send(&udp_frame(peer, PORT, &dump::counters_request(token).bytes())?)
+        FrameTransport { link: self, peer }.request(&dump::counters_request(token).bytes())
     }
 
     /// The counters, if `frame` is the answer to their request.
