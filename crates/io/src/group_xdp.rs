@@ -14,8 +14,7 @@ use crate::multicast::{Group, GroupDatagram};
 use crate::redirect::Redirect;
 use crate::xdp::take_stamp;
 
-const RING_ENTRIES: u32 = 2048;
-/// Frames of one queue, all of them for receiving.
+/// Frames of one queue, all of them for receiving; its RX ring holds as many.
 const FRAMES: u32 = 4096;
 /// Packet in front of which the kernel keeps 256 bytes of a frame of 2,048.
 const SMALL_PACKET_BYTES_MAX: u32 = 2048 - 256;
@@ -180,7 +179,7 @@ fn open_sockets(
             copying: if native { Copying::PreferZeroCopy } else { Copying::Copy },
             need_wakeup: native,
             multi_buffer: false,
-            ring_entries: RING_ENTRIES,
+            ring_entries: FRAMES,
             fill_target: FRAMES,
             tx_budget: 0,
         };
