@@ -110,6 +110,7 @@ struct control {
 	__s32 refused[2]; /* error of a target that takes no frames */
 	__u32 learns;
 	__u32 has_vlans; /* tags of the port decide on the network of a frame */
+	__u32 changes; /* of stations, tunnels and rules */
 	__u32 sole[NETWORKS]; /* the only tunnel of a network, plus one */
 	__u32 networks[TUNNELS_MAX]; /* VLAN of the port that a tunnel carries; 0: untagged frames */
 	__u32 active[TUNNELS_MAX]; /* which of the two headers of a tunnel is valid */
@@ -211,6 +212,39 @@ struct {
 	__type(value, struct counts);
 } counts SEC(".maps");
 
+/*
+ * What this CPU found for its last frame. It holds for the next one without lookups if that is of the same stations,
+ * tunnel or flow, the slow path has changed nothing since, and, where stations age, the clock has not ticked.
+ */
+struct recent {
+	struct {
+		__u64 from_key;
+		__u64 to_key;
+		__u64 tick_ns;
+		__u32 changes;
+		__u32 tunnel;
+	} into;
+	struct {
+		struct ends ends;
+		__u64 from_key;
+		__u64 tick_ns;
+		__u32 changes;
+		__u32 tunnel;
+	} out_of;
+	struct {
+		__u64 ends;
+		__u64 rest;
+		__u32 hash;
+	} flow;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct recent);
+} recents SEC(".maps");
+
 static __always_inline __u64 station_key(const __u8 *mac)
 {
 	return *(const __u32 *)mac | (__u64) * (const __u16 *)(mac + 4) << 32;
@@ -231,6 +265,9 @@ static __always_inline int is_reserved(__u64 key)
 {
 	return (key & 0xf0ffffffffffULL) == 0x000000c28001ULL;
 }
+
+/* Of no frame that is left to the slow path. */
+#define FOUND INTO_SENT
 
 enum open { OPEN, WAITS, HELD };
 
@@ -341,11 +378,12 @@ static __always_inline int is_syn(const void *tcp, void *end)
 /* An inner packet. */
 struct inner {
 	__u32 bits; /* class of service, time to live << 8, "don't fragment" << 16 */
-	__u32 hash; /* of its flow */
+	__u32 hash; /* of its flow; of IPv6 only */
 	__u32 protocol; /* 0 for a fragment */
 	__be16 port; /* destination */
 	__u16 is_v4;
 	__u64 ends; /* IPv4 only */
+	__u64 rest; /* of its flow, ports and protocol; IPv4 only */
 };
 
 /*
@@ -353,7 +391,7 @@ struct inner {
  *
  * - `bytes`: of the whole frame, of which `start` to `end` can be read.
  *
- * Returns 0 for all others. The hash is that of wire::flow.
+ * Returns 0 for all others.
  */
 static __always_inline int read_inner(void *start, void *end, __u32 bytes, struct inner *inner)
 {
@@ -386,7 +424,7 @@ static __always_inline int read_inner(void *start, void *end, __u32 bytes, struc
 			if (ip->protocol == PROTOCOL_TCP && is_syn(ip + 1, end))
 				return 0;
 		}
-		crc = crc_word(crc_word(~0U, inner->ends), ports | (__u64)ip->protocol << 56);
+		inner->rest = ports | (__u64)ip->protocol << 56;
 	} else if (eth->type == bpf_htons(TYPE_IPV6)) {
 		struct ipv6 *ip = (void *)(eth + 1);
 		__u32 first;
@@ -414,13 +452,28 @@ static __always_inline int read_inner(void *start, void *end, __u32 bytes, struc
 		crc = crc_word(crc, *(__u64 *)&ip->source[8]);
 		crc = crc_word(crc, *(__u64 *)&ip->destination[0]);
 		crc = crc_word(crc, *(__u64 *)&ip->destination[8]);
-		crc = crc_word(crc, ports | (__u64)ip->next << 56);
+		inner->hash = ~crc_word(crc, ports | (__u64)ip->next << 56);
 	} else {
 		return 0;
 	}
 	inner->port = ports >> 16;
-	inner->hash = ~crc;
 	return 1;
+}
+
+/* Hash of a packet's flow, that of wire::flow. */
+static __always_inline __u32 flow_hash(const struct inner *inner, struct recent *recent)
+{
+	/* With a bit that no flow has: nothing equals the zeros before the first one. */
+	__u64 rest = inner->rest | 1ULL << 48;
+
+	if (!inner->is_v4)
+		return inner->hash;
+	if (recent->flow.ends != inner->ends || recent->flow.rest != rest) {
+		recent->flow.ends = inner->ends;
+		recent->flow.rest = rest;
+		recent->flow.hash = ~crc_word(crc_word(~0U, inner->ends), inner->rest);
+	}
+	return recent->flow.hash;
 }
 
 static __always_inline __u16 folded(__u32 sum)

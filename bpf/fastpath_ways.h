@@ -26,7 +26,8 @@ static __always_inline int slow(CONTEXT *ctx, struct control *control, struct co
 
 /* Writes the outer headers into the room that was made for them. */
 static __always_inline int write_headers(CONTEXT *ctx, const struct header *header,
-					 const struct inner *inner, __u32 len, int headers_bytes)
+					 const struct inner *inner, struct recent *recent, __u32 len,
+					 int headers_bytes)
 {
 	__u32 bits = (header->fixed & ~header->inherited) | (inner->bits & header->inherited);
 	void *at = (void *)(long)ctx->data;
@@ -54,7 +55,7 @@ static __always_inline int write_headers(CONTEXT *ctx, const struct header *head
 	if (headers_bytes == VXLAN_BYTES) {
 		struct udp *udp = at + ETHERNET_BYTES + IPV4_BYTES;
 
-		udp->source = bpf_htons(0xc000 | inner->hash >> 18);
+		udp->source = bpf_htons(0xc000 | flow_hash(inner, recent) >> 18);
 		udp->destination = bpf_htons(header->vxlan_port);
 		udp->len_bytes = bpf_htons(total_bytes - IPV4_BYTES);
 		udp->checksum = 0;
@@ -67,30 +68,88 @@ static __always_inline int write_headers(CONTEXT *ctx, const struct header *head
 		if (grow(ctx, tag_bytes, headers_bytes))                             \
 			return slow(ctx, control, counted, INTO, SLOW_SIZE);         \
 		if (!write_inner(ctx, &macs, type, tag_bytes, headers_bytes) ||      \
-		    !write_headers(ctx, header, &inner, len, headers_bytes))         \
+		    !write_headers(ctx, header, &inner, recent, len, headers_bytes)) \
 			return BROKEN;                                               \
 	} while (0)
+
+/* Tunnel of a frame of the port, and if its stations are open. */
+struct found {
+	__u32 tunnel;
+	enum open is_ready;
+};
+
+/* Returns FOUND, or why only the slow path knows the tunnel. */
+static __always_inline enum count find_tunnel(struct control *control, struct counts *counted,
+					      struct recent *recent, __u64 from_key, __u64 to_key,
+					      __u64 now_ns, struct found *found)
+{
+	__u32 changes = *(volatile __u32 *)&control->changes;
+	__u32 sole = control->sole[to_key >> 48 & (NETWORKS - 1)];
+	struct station *from, *to;
+	enum open is_ready;
+
+	found->is_ready = OPEN;
+	if (recent->into.from_key == from_key && recent->into.to_key == to_key &&
+	    recent->into.tick_ns == now_ns && recent->into.changes == changes) {
+		found->tunnel = recent->into.tunnel;
+		return FOUND;
+	}
+	if (control->learns) {
+		from = bpf_map_lookup_elem(&stations, &from_key);
+		if (!from || from->place != LOCAL)
+			return SLOW_SOURCE;
+		refresh(from, control, now_ns);
+		found->is_ready = is_open(from, control, counted, INTO, now_ns);
+	}
+	to = bpf_map_lookup_elem(&stations, &to_key);
+	if (to && !to->is_static && now_ns > to->seen_ns &&
+	    now_ns - to->seen_ns > control->ageing_ns)
+		to = 0;
+	if (to) {
+		found->tunnel = to->place;
+		/* With one tunnel there was nothing to learn: earlier frames took the same way. */
+		if (found->tunnel + 1 != sole) {
+			is_ready = is_open(to, control, counted, INTO, now_ns);
+			if (found->is_ready == OPEN)
+				found->is_ready = is_ready;
+		}
+	} else {
+		found->tunnel = sole - 1;
+	}
+	/* No tunnel, or the port again. */
+	if (found->tunnel >= TUNNELS_MAX)
+		return SLOW_DESTINATION;
+	if (found->is_ready == OPEN) {
+		recent->into.from_key = from_key;
+		recent->into.to_key = to_key;
+		recent->into.tick_ns = now_ns;
+		recent->into.changes = changes;
+		recent->into.tunnel = found->tunnel;
+	}
+	return FOUND;
+}
 
 static __always_inline int forward_into(CONTEXT *ctx)
 {
 	void *start = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
-	struct station *to, *from;
 	struct ethernet *eth = start;
 	struct macs macs;
 	struct inner inner;
 	struct control *control;
 	struct counts *counted;
 	struct header *header;
+	struct recent *recent;
+	struct found found;
 	__u64 now_ns, to_key, from_key;
-	enum open is_ready = OPEN, is_ready_from;
-	__u32 zero = 0, len, tunnel, slot, network = 0, tag_bytes = 0;
-	int is_known = 1;
+	__u32 zero = 0, len, slot, network = 0, tag_bytes = 0;
+	enum count why;
 	__be16 type;
 
 	control = bpf_map_lookup_elem(&control_map, &zero);
 	counted = bpf_map_lookup_elem(&counts, &zero);
-	if (!control || !counted)
+	recent = bpf_map_lookup_elem(&recents, &zero);
+	if (!control || !counted || !recent)
 		return TO_HOST;
 	now_ns = tick_ns();
 	len = whole_bytes(ctx);
@@ -121,32 +180,12 @@ static __always_inline int forward_into(CONTEXT *ctx)
 	from_key = in_network(station_key(eth->source), network);
 	if (is_group(to_key))
 		return slow(ctx, control, counted, INTO, SLOW_GROUP);
-	if (control->learns) {
-		from = bpf_map_lookup_elem(&stations, &from_key);
-		if (!from || from->place != LOCAL)
-			return slow(ctx, control, counted, INTO, SLOW_SOURCE);
-		refresh(from, control, now_ns);
-		is_ready = is_open(from, control, counted, INTO, now_ns);
-	}
-	to = bpf_map_lookup_elem(&stations, &to_key);
-	if (to && !to->is_static && now_ns > to->seen_ns &&
-	    now_ns - to->seen_ns > control->ageing_ns)
-		to = 0;
-	if (to) {
-		tunnel = to->place;
-		/* With one tunnel there was nothing to learn: earlier frames took the same way. */
-		if (tunnel + 1 != control->sole[network & (NETWORKS - 1)]) {
-			is_ready_from = is_open(to, control, counted, INTO, now_ns);
-			if (is_ready == OPEN)
-				is_ready = is_ready_from;
-		}
-	} else {
-		tunnel = control->sole[network & (NETWORKS - 1)] - 1;
-		is_known = tunnel != LOCAL;
-	}
-	if (!is_known || tunnel >= TUNNELS_MAX)
-		return slow(ctx, control, counted, INTO, SLOW_DESTINATION);
-	slot = 2 * tunnel + (*(volatile __u32 *)&control->active[tunnel] & 1);
+	why = find_tunnel(control, counted, recent, from_key, to_key, now_ns, &found);
+	if (why != FOUND)
+		return slow(ctx, control, counted, INTO, why);
+	if (found.tunnel >= TUNNELS_MAX)
+		return BROKEN;
+	slot = 2 * found.tunnel + (*(volatile __u32 *)&control->active[found.tunnel] & 1);
 	header = bpf_map_lookup_elem(&headers, &slot);
 	if (!header || !header->len_bytes)
 		return slow(ctx, control, counted, INTO, SLOW_TUNNEL);
@@ -162,9 +201,9 @@ static __always_inline int forward_into(CONTEXT *ctx)
 	/* A packet between the tunnel's own ends may be a loop. */
 	if (inner.is_v4 && inner.ends == header->ends)
 		return slow(ctx, control, counted, INTO, SLOW_NESTED);
-	if (is_ready == WAITS)
+	if (found.is_ready == WAITS)
 		return slow(ctx, control, counted, INTO, SLOW_WAITING);
-	if (is_ready == HELD) {
+	if (found.is_ready == HELD) {
 		counted->frames[SEAM_DROPPED]++;
 		return DROP;
 	}
@@ -237,6 +276,25 @@ static __always_inline int read_carrier(void *at, void *end, __u8 protocol, stru
 	return 0;
 }
 
+/* Finds the tunnel of a packet's ends, into `recent`. Returns 0 if it has none of ours. */
+static __always_inline int find_ends(struct control *control, struct recent *recent,
+				     const struct ends *ends)
+{
+	const __u64 *words = (const void *)ends, *last = (void *)&recent->out_of.ends;
+	__u32 changes = *(volatile __u32 *)&control->changes, *tunnel;
+
+	if (words[0] == last[0] && words[1] == last[1] && recent->out_of.changes == changes)
+		return 1;
+	tunnel = bpf_map_lookup_elem(&tunnels, ends);
+	if (!tunnel)
+		return 0;
+	recent->out_of.ends = *ends;
+	recent->out_of.changes = changes;
+	recent->out_of.tunnel = *tunnel;
+	recent->out_of.tick_ns = 0;
+	return 1;
+}
+
 /* Gives a packet to the slow path if it is to one of our ends, else to the host's stack. */
 static __always_inline int slow_or_stack(CONTEXT *ctx, struct control *control,
 					 struct counts *counted, struct segment *segment,
@@ -278,10 +336,11 @@ static __always_inline int forward_out_of(CONTEXT *ctx)
 	struct station *from;
 	struct control *control;
 	struct counts *counted;
+	struct recent *recent;
 	struct ipv4 *ip;
 	void *frame, *at = eth + 1;
 	__u64 now_ns, key;
-	__u32 zero = 0, bytes, *tunnel, outer_ecn, inner_len, network = 0, whole = whole_bytes(ctx);
+	__u32 zero = 0, bytes, outer_ecn, inner_len, network = 0, whole = whole_bytes(ctx);
 	struct macs macs;
 	__be16 type;
 	enum open is_ready;
@@ -289,7 +348,8 @@ static __always_inline int forward_out_of(CONTEXT *ctx)
 
 	control = bpf_map_lookup_elem(&control_map, &zero);
 	counted = bpf_map_lookup_elem(&counts, &zero);
-	if (!control || !counted)
+	recent = bpf_map_lookup_elem(&recents, &zero);
+	if (!control || !counted || !recent)
 		return TO_HOST;
 	if (at > end)
 		return to_stack(counted);
@@ -329,8 +389,7 @@ static __always_inline int forward_out_of(CONTEXT *ctx)
 	segment.kind = carried.ends.kind;
 	carried.ends.remote = ip->source;
 	carried.ends.local = ip->destination;
-	tunnel = bpf_map_lookup_elem(&tunnels, &carried.ends);
-	if (!tunnel)
+	if (!find_ends(control, recent, &carried.ends))
 		return slow_or_stack(ctx, control, counted, &segment, SLOW_TUNNEL);
 	/* Ours from here on. */
 	if (!control->is_on[OUT_OF])
@@ -344,8 +403,7 @@ static __always_inline int forward_out_of(CONTEXT *ctx)
 		return slow(ctx, control, counted, OUT_OF, SLOW_SHAPE);
 	bytes = whole;
 	inner_len = bytes - carried.headers_bytes;
-	if (*tunnel < TUNNELS_MAX)
-		network = control->networks[*tunnel & (TUNNELS_MAX - 1)];
+	network = control->networks[recent->out_of.tunnel & (TUNNELS_MAX - 1)];
 	if ((network && !WRITES_TAGS) || (is_super(ctx) && !config.opens_super))
 		return slow(ctx, control, counted, OUT_OF, SLOW_SHAPE);
 	if (bytes < carried.headers_bytes + ETHERNET_BYTES || bytes > 0xffff ||
@@ -390,8 +448,11 @@ static __always_inline int forward_out_of(CONTEXT *ctx)
 	if (control->learns) {
 		now_ns = tick_ns();
 		key = in_network(station_key(eth->source), network);
+	}
+	if (control->learns &&
+	    (recent->out_of.from_key != key || recent->out_of.tick_ns != now_ns)) {
 		from = bpf_map_lookup_elem(&stations, &key);
-		if (!from || from->place != *tunnel)
+		if (!from || from->place != recent->out_of.tunnel)
 			return slow(ctx, control, counted, OUT_OF, SLOW_SOURCE);
 		refresh(from, control, now_ns);
 		is_ready = is_open(from, control, counted, OUT_OF, now_ns);
@@ -401,6 +462,8 @@ static __always_inline int forward_out_of(CONTEXT *ctx)
 			counted->frames[SEAM_DROPPED]++;
 			return DROP;
 		}
+		recent->out_of.from_key = key;
+		recent->out_of.tick_ns = now_ns;
 	}
 	type = eth->type;
 	inner.is_v4 = 0;

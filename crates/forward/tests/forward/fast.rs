@@ -87,33 +87,6 @@ fn inner_frames() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Sends frames one by one from an end, and returns those that arrive at the other with `SENDER` in
-/// them, in their order.
-fn pass(from: &End, to: &End, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let rx = to.run(|| PacketRx::open_all(to.ifindex, 8 << 20).expect("a packet socket"));
-    let mut rx = rx.expect("the namespace exists");
-    let tx = from.run(|| PacketTx::open(from.ifindex, 2048, 64).expect("a packet socket"));
-    let mut tx = tx.expect("the namespace exists");
-    let mut got: Vec<Vec<u8>> = Vec::new();
-    for (n, frame) in frames.iter().enumerate() {
-        assert_eq!(tx.post(1, frame.len(), |slot| slot.copy_from_slice(frame)), 1);
-        tx.kick().expect("the link is up");
-        let begun = Instant::now();
-        while got.len() <= n && begun.elapsed() < Duration::from_secs(5) {
-            rx.take(64, |bytes, whole, _| {
-                assert_eq!(bytes.len(), whole);
-                if bytes.windows(6).any(|window| window == SENDER) {
-                    got.push(bytes.to_vec());
-                }
-            });
-            thread::sleep(Duration::from_micros(200));
-            tx.reap();
-        }
-        assert_eq!(got.len(), n + 1, "frame {n} of {} bytes: {frame:02x?}", frame.len());
-    }
-    got
-}
-
 /// Sends a frame until the programs forward such frames.
 fn warm(forwarder: &Forwarder<'_>, counter: &str, from: &End, to: &End, frame: &[u8]) {
     for _ in 0..200 {
@@ -243,6 +216,56 @@ fn programs_open_packets_as_the_slow_path_does_with_marks_and_checksums() {
             if carrier == CARRIERS[0] {
                 assert_eq!(count(&counts, "slow_checksum"), 0, "{counts:?}");
             }
+        }
+    }
+}
+
+#[test]
+fn station_that_moves_is_followed_from_its_first_frame_on() {
+    let _alone = alone();
+    let lab = fast_lab();
+    let address = |text: &str| text.parse::<IpAddr>().expect("valid address");
+    let carrier = CARRIERS[0];
+    let ours = [THEIRS, "10.99.0.3"].map(|remote| Tunnel {
+        local: address(OURS),
+        remote: address(remote),
+        carrier,
+    });
+    let to_station = v4(17, 0, 64, ipv4::DONT_FRAGMENT, 100);
+    let from_station = [&SENDER[..], &RECEIVER, &to_station[12..]].concat();
+    let opened = ours.map(|tunnel| {
+        let tunnel = Tunnel { local: tunnel.remote, remote: tunnel.local, carrier };
+        let suggested = Outer::suggested(&tunnel, lab.far.mac, lab.middle.far_if.mac);
+        let outer = Outer { mtu_bytes: UNDERLAY_MTU, ..suggested };
+        let mut buffer = [vec![0; 256], from_station.clone()].concat();
+        let place = Place { at: 256, len: from_station.len() };
+        let mark = Mark { flow_hash: 1, sequence: 1 };
+        let encap = Encap::new(tunnel, outer).expect("valid tunnel");
+        let whole = encap.prepend(&mut buffer, place, mark).expect("it fits");
+        buffer[whole.at..whole.at + whole.len].to_vec()
+    });
+    let two_tunnels = |spec: &mut ForwarderSpec| {
+        spec.rules.encaps = ours.map(|tunnel| encap(&lab, tunnel)).to_vec();
+        spec.rules.decap.tunnels = ours.to_vec();
+    };
+    for ports in [Ports::InKernel, Ports::Tcx] {
+        let ((), counts) = forwarding_by(&lab, ports, 1, two_tunnels, |_| {
+            let mut back = Wire::open(&lab.far, &lab.near);
+            let mut there = Wire::open(&lab.near, &lab.far);
+            for turn in 0..400 {
+                let at = turn % 2;
+                // The second one by the programs.
+                back.pass(&opened[at]);
+                back.pass(&opened[at]);
+                for frame in 0..8 {
+                    let outer = there.pass(&to_station);
+                    let remote = IpAddr::from([outer[30], outer[31], outer[32], outer[33]]);
+                    assert_eq!(remote, ours[at].remote, "{ports:?}, turn {turn}, frame {frame}");
+                }
+            }
+        });
+        for (way, least) in [("fast_into_tunnels", 3000), ("fast_out_of_tunnels", 300)] {
+            assert!(count(&counts, way) > least, "{way}: {counts:?}");
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The lab, the forwarder in it, and commands in its namespaces.
 
+use sys::packet::{PacketRx, PacketTx};
+
 use super::*;
 
 /// Runs a command in this thread's namespace. Returns its output if it succeeds.
@@ -244,4 +246,45 @@ pub(super) fn encap(lab: &Triple, tunnel: Tunnel) -> Encap {
 
 pub(super) fn count(counts: &[(&str, u64)], name: &str) -> u64 {
     counts.iter().find(|(known, _)| *known == name).map(|(_, count)| *count).expect("it is there")
+}
+
+/// Sends frames at an end and receives them at another.
+pub(super) struct Wire {
+    tx: PacketTx,
+    rx: PacketRx,
+}
+
+impl Wire {
+    pub(super) fn open(from: &End, to: &End) -> Self {
+        let rx = to.run(|| PacketRx::open_all(to.ifindex, 8 << 20).expect("a packet socket"));
+        let tx = from.run(|| PacketTx::open(from.ifindex, 2048, 64).expect("a packet socket"));
+        let (rx, tx) = (rx.expect("the namespace exists"), tx.expect("the namespace exists"));
+        Wire { tx, rx }
+    }
+
+    /// Sends a frame, and returns the one that arrives with [`fast::SENDER`] in it.
+    pub(super) fn pass(&mut self, frame: &[u8]) -> Vec<u8> {
+        assert_eq!(self.tx.post(1, frame.len(), |slot| slot.copy_from_slice(frame)), 1);
+        self.tx.kick().expect("the link is up");
+        let mut got: Option<Vec<u8>> = None;
+        let begun = Instant::now();
+        while got.is_none() && begun.elapsed() < Duration::from_secs(5) {
+            self.rx.take(64, |bytes, whole, _| {
+                assert_eq!(bytes.len(), whole);
+                if bytes.windows(6).any(|window| window == fast::SENDER) {
+                    assert!(got.is_none(), "a second frame: {bytes:02x?}");
+                    got = Some(bytes.to_vec());
+                }
+            });
+            thread::sleep(Duration::from_micros(200));
+            self.tx.reap();
+        }
+        got.unwrap_or_else(|| panic!("a frame of {} bytes is lost: {frame:02x?}", frame.len()))
+    }
+}
+
+/// Sends frames one by one from an end, and returns those that arrive at the other, in their order.
+pub(super) fn pass(from: &End, to: &End, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut wire = Wire::open(from, to);
+    frames.iter().map(|frame| wire.pass(frame)).collect()
 }

@@ -26,12 +26,14 @@ impl FastPath {
             let word = self.word32(offset_of!(types::control, is_on) + 4 * at);
             word.store(is_on.into(), Ordering::Release);
         }
+        self.count_change();
     }
 
     /// Sets the destination of frames to unknown stations of a network; `None` for the slow path.
     pub fn set_sole_tunnel(&self, network: u16, tunnel: Option<u32>) {
         let at = offset_of!(types::control, sole) + 4 * usize::from(network % FAST_NETWORKS);
         self.change32(at, tunnel.map_or(0, |tunnel| tunnel + 1));
+        self.count_change();
     }
 
     /// Sets the network of a tunnel's frames: the VLAN of the port, or 0.
@@ -98,6 +100,12 @@ impl FastPath {
         if word.load(Ordering::Relaxed) != value {
             word.store(value, Ordering::Relaxed);
         }
+    }
+
+    /// Makes every CPU look up again what it remembers of its last frame. Call it after a change of stations,
+    /// tunnels or rules.
+    pub(super) fn count_change(&self) {
+        self.word32(offset_of!(types::control, changes)).fetch_add(1, Ordering::Release);
     }
 
     pub(super) fn word32(&self, at: usize) -> &AtomicU32 {

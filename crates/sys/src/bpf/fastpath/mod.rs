@@ -419,7 +419,9 @@ impl FastPath {
         let Some(key) = ends_of(ends, carrier) else { return Ok(()) };
         self.tunnels
             .update(key.as_bytes(), &tunnel.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|why| map_error("tunnels", "written", why))
+            .map_err(|why| map_error("tunnels", "written", why))?;
+        self.count_change();
+        Ok(())
     }
 
     /// Removes a tunnel from those that the programs open.
@@ -427,6 +429,7 @@ impl FastPath {
         if let Some(key) = ends_of(ends, carrier) {
             // It may not be there.
             let _ = self.tunnels.delete(key.as_bytes());
+            self.count_change();
         }
     }
 
@@ -465,12 +468,15 @@ impl FastPath {
         value.is_static = station.is_static.into();
         self.stations
             .update(&key.to_ne_bytes(), value.as_bytes(), MapFlags::ANY)
-            .map_err(|why| map_error("stations", "written", why))
+            .map_err(|why| map_error("stations", "written", why))?;
+        self.count_change();
+        Ok(())
     }
 
     /// Removes a station.
     pub fn remove_station(&self, key: u64) {
         let _ = self.stations.delete(&key.to_ne_bytes());
+        self.count_change();
     }
 
     /// All stations by key.
