@@ -18,15 +18,16 @@ pub fn checksum(bytes: &[u8]) -> u16 {
 pub fn sum(bytes: &[u8]) -> u16 {
     // Native byte order throughout, swapped once at the end: RFC 1071, section 2 (B). Halves
     // of 32 bits leave room for the carries, so the loop has none and becomes SIMD. Blocks of
-    // 64 KiB (even, so sums of blocks add up) keep `total` from overflowing on any slice.
+    // 64 KiB (even, so sums of blocks add up) keep `total` from overflowing on any slice, so
+    // additions need no check, which would take the SIMD away.
     let mut total: u64 = 0;
     for block in bytes.chunks(1 << 16) {
         let (eights, rest) = block.as_chunks::<8>();
-        let (mut low, mut high) = (u64::from(fold(total)), 0);
+        let (mut low, mut high) = (u64::from(fold(total)), 0_u64);
         for eight in eights {
             let word = u64::from_ne_bytes(*eight);
-            low += word & 0xffff_ffff;
-            high += word >> 32;
+            low = low.wrapping_add(word & 0xffff_ffff);
+            high = high.wrapping_add(word >> 32);
         }
         if !rest.is_empty() {
             let mut last = [0; 8];
@@ -43,7 +44,8 @@ pub fn sum(bytes: &[u8]) -> u16 {
 /// One's complement sum of two sums (or words).
 pub fn add(a: u16, b: u16) -> u16 {
     let (sum, carry) = a.overflowing_add(b);
-    sum + u16::from(carry)
+    // A sum with a carry is at most 0xfffe.
+    sum.wrapping_add(u16::from(carry))
 }
 
 /// Checksum from a sum.
@@ -95,10 +97,11 @@ pub fn update_udp(checksum: u16, old: u16, new: u16) -> u16 {
 
 /// End-around carries, down to 16 bits.
 fn fold(total: u64) -> u16 {
-    let total = (total & 0xffff_ffff) + (total >> 32);
-    let total = (total & 0xffff_ffff) + (total >> 32);
-    let total = (total & 0xffff) + (total >> 16);
-    let total = (total & 0xffff) + (total >> 16);
+    // Halves do not overflow.
+    let total = (total & 0xffff_ffff).wrapping_add(total >> 32);
+    let total = (total & 0xffff_ffff).wrapping_add(total >> 32);
+    let total = (total & 0xffff).wrapping_add(total >> 16);
+    let total = (total & 0xffff).wrapping_add(total >> 16);
     // Two folds of at most 2^32 - 1 leave at most 0xffff.
     total as u16
 }
