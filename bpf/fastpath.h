@@ -214,7 +214,8 @@ struct {
 
 /*
  * What this CPU found for its last frame. It holds for the next one without lookups if that is of the same stations,
- * tunnel or flow, the slow path has changed nothing since, and, where stations age, the clock has not ticked.
+ * tunnel or flow, the slow path has changed nothing since, and, where stations age, the clock has not ticked. A CPU
+ * that reorders its reads may see a change of a station one tick late.
  */
 struct recent {
 	struct {

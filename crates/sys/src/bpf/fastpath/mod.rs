@@ -3,28 +3,24 @@
 
 mod control;
 mod keys;
+mod tables;
 
 use std::io;
-use std::mem::offset_of;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use zerocopy::FromZeros;
 
 use super::error::BpfError;
-use super::filter::TunnelCarrier;
 use super::interface::Interface;
 use super::link::{Link, Tcx, XdpMode};
-use super::object::{Loaded, Opened, embedded, map_error, per_cpu, shared_types};
+use super::object::{Loaded, Opened, embedded, map_error, shared_types};
 use crate::mmap::Mapping;
 
 pub use keys::{fast_station_key, fast_station_of};
 
-use keys::{ends_of, namespace_cookie, segment_of};
+use keys::namespace_cookie;
 
 mod types {
     super::shared_types!("fastpath");
@@ -34,10 +30,6 @@ mod types {
 pub const FAST_TUNNELS_MAX: usize = 1024;
 /// Bytes of a header's template.
 pub const FAST_HEADER_BYTES_MAX: usize = 56;
-/// `place` of a station at the port.
-const LOCAL: u32 = u32::MAX;
-/// Stations read by one call.
-const READ_BATCH: u32 = 1024;
 /// Programs of either object, in the order of [`FastDirection`].
 const PROGRAMS: [&str; 2] = ["into", "out_of"];
 /// Programs at a TAP device of the slow path.
@@ -361,153 +353,5 @@ impl FastPath {
     /// Detaches the programs, if they are attached.
     pub fn detach(&self) {
         self.links.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    }
-
-    /// Replaces the header of a tunnel: the idle one of its two slots is written, then made the active
-    /// one. `None` leaves the tunnel to the slow path.
-    ///
-    /// Between two calls for one tunnel, [`Self::wait_for_readers`].
-    ///
-    /// # Errors
-    /// [`BpfError::Map`].
-    pub fn set_header(&self, tunnel: u32, header: Option<&FastHeader>) -> Result<(), BpfError> {
-        let active_at = offset_of!(types::control, active) + 4 * tunnel as usize;
-        let active = self.word32(active_at);
-        let idle = 1 - (active.load(Ordering::Relaxed) & 1);
-        let mut value = types::header::new_zeroed();
-        if let Some(header) = header {
-            value.ends = u64::from_ne_bytes(header.ends);
-            value.fixed = header.fixed;
-            value.inherited = header.inherited;
-            value.ip_sum = header.ip_sum.into();
-            value.inner_bytes_max = header.inner_bytes_max;
-            value.len_bytes = header.len_bytes;
-            value.vxlan_port = header.vxlan_port;
-            value.bytes = header.bytes;
-        }
-        let slot = 2 * tunnel + idle;
-        self.headers
-            .update(&slot.to_ne_bytes(), value.as_bytes(), MapFlags::ANY)
-            .map_err(|why| map_error("headers", "written", why))?;
-        active.store(idle, Ordering::Release);
-        Ok(())
-    }
-
-    /// Waits until no program still uses a header that was replaced before.
-    pub fn wait_for_readers(&self) {
-        /// Source: membarrier(2): waits for an RCU grace period; programs run inside one.
-        const MEMBARRIER_CMD_GLOBAL: i32 = 1;
-        // SAFETY: the call takes three integers and touches no memory of this process.
-        let result =
-            unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0_i32, 0_i32) };
-        if result != 0 {
-            // Refused where CPUs run without ticks. A program runs for microseconds.
-            std::thread::sleep(Duration::from_millis(100));
-        }
-    }
-
-    /// Adds a tunnel: its packets are opened by the programs.
-    ///
-    /// # Errors
-    /// [`BpfError::Map`]; the tunnel is then left to the slow path.
-    pub fn add_tunnel(
-        &self,
-        ends: [IpAddr; 2],
-        carrier: TunnelCarrier,
-        tunnel: u32,
-    ) -> Result<(), BpfError> {
-        let Some(key) = ends_of(ends, carrier) else { return Ok(()) };
-        self.tunnels
-            .update(key.as_bytes(), &tunnel.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|why| map_error("tunnels", "written", why))?;
-        self.count_change();
-        Ok(())
-    }
-
-    /// Removes a tunnel from those that the programs open.
-    pub fn remove_tunnel(&self, ends: [IpAddr; 2], carrier: TunnelCarrier) {
-        if let Some(key) = ends_of(ends, carrier) {
-            // It may not be there.
-            let _ = self.tunnels.delete(key.as_bytes());
-            self.count_change();
-        }
-    }
-
-    /// Adds a local end: packets to it take the slow path unless a tunnel matches them. Packets to
-    /// other ends go to the host's stack.
-    ///
-    /// # Errors
-    /// [`BpfError::Map`].
-    pub fn add_segment(&self, local: IpAddr, carrier: TunnelCarrier) -> Result<(), BpfError> {
-        self.segments
-            .update(segment_of(local, carrier).as_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|why| map_error("segments", "written", why))
-    }
-
-    /// Removes a local end.
-    pub fn remove_segment(&self, local: IpAddr, carrier: TunnelCarrier) {
-        let _ = self.segments.delete(segment_of(local, carrier).as_bytes());
-    }
-
-    /// Enters or replaces a station. Its frames wait for the slow path to be empty.
-    ///
-    /// - `key`: see [`fast_station_key`].
-    ///
-    /// # Errors
-    /// [`BpfError::Map`], for example of a full map; its frames then take the slow path.
-    pub fn set_station(
-        &self,
-        key: u64,
-        station: &FastStation,
-        now_ns: u64,
-    ) -> Result<(), BpfError> {
-        let mut value = types::station::new_zeroed();
-        value.seen_ns = station.seen_ns;
-        value.waits_ns = [now_ns.max(1); 2];
-        value.place = station.tunnel.unwrap_or(LOCAL);
-        value.is_static = station.is_static.into();
-        self.stations
-            .update(&key.to_ne_bytes(), value.as_bytes(), MapFlags::ANY)
-            .map_err(|why| map_error("stations", "written", why))?;
-        self.count_change();
-        Ok(())
-    }
-
-    /// Removes a station.
-    pub fn remove_station(&self, key: u64) {
-        let _ = self.stations.delete(&key.to_ne_bytes());
-        self.count_change();
-    }
-
-    /// All stations by key.
-    ///
-    /// # Errors
-    /// [`BpfError::Map`].
-    pub fn stations(&self) -> Result<Vec<(u64, FastStation)>, BpfError> {
-        let entries = self
-            .stations
-            .lookup_batch(READ_BATCH, MapFlags::ANY, MapFlags::ANY)
-            .map_err(|why| map_error("stations", "read", why))?;
-        Ok(entries
-            .filter_map(|(key, value)| {
-                let key = u64::from_ne_bytes(key.try_into().ok()?);
-                let station = types::station::read_from_bytes(&value).ok()?;
-                let tunnel = (station.place != LOCAL).then_some(station.place);
-                let is_static = station.is_static != 0;
-                Some((key, FastStation { seen_ns: station.seen_ns, tunnel, is_static }))
-            })
-            .collect())
-    }
-
-    /// Counters since loading, over all CPUs, in the order of [`FAST_COUNTS`].
-    ///
-    /// # Errors
-    /// [`BpfError::Map`].
-    pub fn counts(&self) -> Result<[u64; FAST_COUNTS.len()], BpfError> {
-        let mut sum = [0; FAST_COUNTS.len()];
-        for cpu in per_cpu::<types::counts>(&self.counts, 0)? {
-            sum.iter_mut().zip(cpu.frames).for_each(|(sum, frames)| *sum += frames);
-        }
-        Ok(sum)
     }
 }
