@@ -108,7 +108,7 @@ impl FastPath {
 
     /// Enters or replaces a station. Its frames wait for the slow path to be empty.
     ///
-    /// - `key`: see [`fast_station_key`].
+    /// - `key`: see [`fast_station_key`](super::fast_station_key).
     ///
     /// # Errors
     /// [`BpfError::Map`], for example of a full map; its frames then take the slow path.
