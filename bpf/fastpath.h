@@ -267,7 +267,7 @@ static __always_inline int is_reserved(__u64 key)
 	return (key & 0xf0ffffffffffULL) == 0x000000c28001ULL;
 }
 
-/* Of no frame that is left to the slow path. */
+/* A count that is no reason for the slow path. */
 #define FOUND INTO_SENT
 
 enum open { OPEN, WAITS, HELD };

@@ -72,6 +72,23 @@ static __always_inline int write_headers(CONTEXT *ctx, const struct header *head
 			return BROKEN;                                               \
 	} while (0)
 
+/*
+ * Looks up the source of a frame, and tells if it is open. Returns 0 if it is not known at `place`, a tunnel or
+ * LOCAL.
+ */
+static __always_inline int find_source(struct control *control, struct counts *counted,
+				       enum direction direction, __u64 key, __u32 place,
+				       __u64 now_ns, enum open *is_ready)
+{
+	struct station *from = bpf_map_lookup_elem(&stations, &key);
+
+	if (!from || from->place != place)
+		return 0;
+	refresh(from, control, now_ns);
+	*is_ready = is_open(from, control, counted, direction, now_ns);
+	return 1;
+}
+
 /* Tunnel of a frame of the port, and if its stations are open. */
 struct found {
 	__u32 tunnel;
@@ -83,9 +100,8 @@ static __always_inline enum count find_tunnel(struct control *control, struct co
 					      struct recent *recent, __u64 from_key, __u64 to_key,
 					      __u64 now_ns, struct found *found)
 {
-	__u32 changes = *(volatile __u32 *)&control->changes;
-	__u32 sole = control->sole[to_key >> 48 & (NETWORKS - 1)];
-	struct station *from, *to;
+	__u32 changes = *(volatile __u32 *)&control->changes, sole;
+	struct station *to;
 	enum open is_ready;
 
 	found->is_ready = OPEN;
@@ -94,13 +110,10 @@ static __always_inline enum count find_tunnel(struct control *control, struct co
 		found->tunnel = recent->into.tunnel;
 		return FOUND;
 	}
-	if (control->learns) {
-		from = bpf_map_lookup_elem(&stations, &from_key);
-		if (!from || from->place != LOCAL)
-			return SLOW_SOURCE;
-		refresh(from, control, now_ns);
-		found->is_ready = is_open(from, control, counted, INTO, now_ns);
-	}
+	if (control->learns &&
+	    !find_source(control, counted, INTO, from_key, LOCAL, now_ns, &found->is_ready))
+		return SLOW_SOURCE;
+	sole = control->sole[to_key >> 48 & (NETWORKS - 1)];
 	to = bpf_map_lookup_elem(&stations, &to_key);
 	if (to && !to->is_static && now_ns > to->seen_ns &&
 	    now_ns - to->seen_ns > control->ageing_ns)
@@ -183,6 +196,7 @@ static __always_inline int forward_into(CONTEXT *ctx)
 	why = find_tunnel(control, counted, recent, from_key, to_key, now_ns, &found);
 	if (why != FOUND)
 		return slow(ctx, control, counted, INTO, why);
+	/* Never: the verifier does not know the bound of one that was remembered. */
 	if (found.tunnel >= TUNNELS_MAX)
 		return BROKEN;
 	slot = 2 * found.tunnel + (*(volatile __u32 *)&control->active[found.tunnel] & 1);
@@ -333,7 +347,6 @@ static __always_inline int forward_out_of(CONTEXT *ctx)
 	struct carried carried = {};
 	struct segment segment = {};
 	struct inner inner;
-	struct station *from;
 	struct control *control;
 	struct counts *counted;
 	struct recent *recent;
@@ -448,22 +461,19 @@ static __always_inline int forward_out_of(CONTEXT *ctx)
 	if (control->learns) {
 		now_ns = tick_ns();
 		key = in_network(station_key(eth->source), network);
-	}
-	if (control->learns &&
-	    (recent->out_of.from_key != key || recent->out_of.tick_ns != now_ns)) {
-		from = bpf_map_lookup_elem(&stations, &key);
-		if (!from || from->place != recent->out_of.tunnel)
-			return slow(ctx, control, counted, OUT_OF, SLOW_SOURCE);
-		refresh(from, control, now_ns);
-		is_ready = is_open(from, control, counted, OUT_OF, now_ns);
-		if (is_ready == WAITS)
-			return slow(ctx, control, counted, OUT_OF, SLOW_WAITING);
-		if (is_ready == HELD) {
-			counted->frames[SEAM_DROPPED]++;
-			return DROP;
+		if (recent->out_of.from_key != key || recent->out_of.tick_ns != now_ns) {
+			if (!find_source(control, counted, OUT_OF, key, recent->out_of.tunnel,
+					 now_ns, &is_ready))
+				return slow(ctx, control, counted, OUT_OF, SLOW_SOURCE);
+			if (is_ready == WAITS)
+				return slow(ctx, control, counted, OUT_OF, SLOW_WAITING);
+			if (is_ready == HELD) {
+				counted->frames[SEAM_DROPPED]++;
+				return DROP;
+			}
+			recent->out_of.from_key = key;
+			recent->out_of.tick_ns = now_ns;
 		}
-		recent->out_of.from_key = key;
-		recent->out_of.tick_ns = now_ns;
 	}
 	type = eth->type;
 	inner.is_v4 = 0;
