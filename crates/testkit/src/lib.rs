@@ -14,7 +14,7 @@ pub use skips::{NEEDS, is_installed, skip};
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -121,10 +121,17 @@ pub fn is_netns_held(inode: u64) -> bool {
 }
 
 /// Locks the lab for one test of this test program: two ends that spin use every CPU there is.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static LAB: Mutex<()> = Mutex::new(());
-    LAB.lock().unwrap_or_else(PoisonError::into_inner)
+pub fn alone() -> RwLockWriteGuard<'static, ()> {
+    LAB.write().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// Locks the lab for a test with few packets in flight, whose ends mostly sleep: beside others of its kind, never beside one
+/// that is [`alone`].
+pub fn beside() -> RwLockReadGuard<'static, ()> {
+    LAB.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+static LAB: RwLock<()> = RwLock::new(());
 
 #[cfg(test)]
 mod tests {

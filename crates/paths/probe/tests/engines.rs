@@ -6,8 +6,8 @@ mod common;
 use std::sync::atomic::Ordering;
 
 use common::{
-    FAR_PORT, NEAR_PORT, Running, alone, counter, engines, local, packet, remote, run, session,
-    tasks, udp, until, xdp,
+    FAR_PORT, NEAR_PORT, Running, alone, at_once, counter, engines, local, packet, remote, run,
+    session, sleeps, tasks, udp, until, xdp,
 };
 use io::{
     Arrival, Copying, Engine, EngineReport, EngineSpec, RING_ENTRIES, Role, Setup,
@@ -77,52 +77,61 @@ fn every_pair_of_engines_exchanges_datagrams() {
     let _alone = alone();
     // The sending host segments, as a NIC would: a veth with segmentation offload passes GSO
     // bundles whole, and an engine that bypasses the stack would receive them as one frame.
-    let spec = PairSpec { tso: false, ..PairSpec::default() };
-    let pair = Pair::new(&spec).expect("a lab");
-    for (near_name, near) in engines() {
-        for (far_name, far) in engines() {
-            // Ways to receive on the same sockets: with the plain ones, and with themselves.
-            let is_way = |name: &str| name.contains("epoll") || name.contains("io_uring");
-            let (one, other) = (is_way(near_name), is_way(far_name));
-            let is_plain = |name: &str| name == "udp";
-            if (one || other)
-                && near_name != far_name
-                && !is_plain(near_name)
-                && !is_plain(far_name)
-            {
-                continue;
-            }
+    let lab = || Pair::new(&PairSpec { tso: false, ..PairSpec::default() }).expect("a lab");
+    // Ways to receive on the same sockets: with the plain ones, and with themselves.
+    let is_way = |name: &str| name.contains("epoll") || name.contains("io_uring");
+    let all = engines();
+    let both = all.iter().flat_map(|near| all.iter().map(move |far| [near, far]));
+    let pairs: Vec<_> = both
+        .filter(|ends| {
+            let names = ends.map(|(name, _)| *name);
+            names[0] == names[1] || names.contains(&"udp") || !names.into_iter().any(is_way)
+        })
+        .collect();
+    let both_sleep = |ends: &[&(&str, EngineSpec); 2]| ends.iter().all(|end| sleeps(end));
+    at_once(&pairs, both_sleep, lab, |pair, [(near_name, near), (far_name, far)]| {
+        let what = format!("{near_name} to {far_name}");
+        pings_lose_nothing(&what, pair, near, far, 64, 200);
+    });
+    // Later: a flood fills the queue that a CPU has for all labs. No number of datagrams has to arrive.
+    at_once(
+        &pairs,
+        |_| true,
+        lab,
+        |pair, [(near_name, near), (far_name, far)]| {
             let what = format!("{near_name} to {far_name}");
-            pings_lose_nothing(&what, &pair, &near, &far, 64, 200);
             let flood = (Role::Send, Pace::Flood, 20_000);
-            let (sent, received) = between(&pair, &near, &far, flood, 64).expect(&what);
+            let (sent, received) = between(pair, near, far, flood, 64).expect(&what);
             assert_eq!(sent.sent_count, 20_000, "{what}");
             adds_up(&what, &sent, &received);
             assert!(received.arrived.received_count > 0, "{what}: nothing arrived");
             let bytes = received.arrived.received_count * 64;
             assert_eq!(received.throughput.payload_bytes, bytes, "{what}");
-        }
-    }
+        },
+    );
 }
 
 #[test]
 fn every_engine_carries_every_size() {
     let _alone = alone();
-    let pair = pair_with(1500);
-    for (name, engine) in engines() {
-        for size in [24, 25, 64, 1460, 1472] {
-            let what = format!("{name}, {size} bytes");
-            pings_lose_nothing(&what, &pair, &engine, &engine, size, 50);
-            pings_lose_nothing(&what, &pair, &udp(), &engine, size, 50);
-            pings_lose_nothing(&what, &pair, &engine, &udp(), size, 50);
-        }
-    }
+    at_once(
+        &engines(),
+        sleeps,
+        || pair_with(1500),
+        |pair, (name, engine)| {
+            for size in [24, 25, 64, 1460, 1472] {
+                let what = format!("{name}, {size} bytes");
+                pings_lose_nothing(&what, pair, engine, engine, size, 50);
+                pings_lose_nothing(&what, pair, &udp(), engine, size, 50);
+                pings_lose_nothing(&what, pair, engine, &udp(), size, 50);
+            }
+        },
+    );
 }
 
 #[test]
 fn jumbo_datagrams_arrive_whole() {
     let _alone = alone();
-    let pair = pair_with(9000);
     let multi = |mode| EngineSpec { multi_buffer: true, ..xdp(mode, Wait::Block, 1) };
     let all = [
         ("udp", udp()),
@@ -130,37 +139,47 @@ fn jumbo_datagrams_arrive_whole() {
         ("xdp skb, multi-buffer", multi(XdpMode::Skb)),
         ("xdp native, multi-buffer", multi(XdpMode::Native)),
     ];
-    for (near_name, near) in &all {
-        for (far_name, far) in &all {
-            for size in [1473, 4000, 8972] {
-                let what = format!("{near_name} to {far_name}, {size} bytes");
-                pings_lose_nothing(&what, &pair, near, far, size, 50);
+    at_once(
+        &all,
+        sleeps,
+        || pair_with(9000),
+        |pair, (near_name, near)| {
+            for (far_name, far) in &all {
+                for size in [1473, 4000, 8972] {
+                    let what = format!("{near_name} to {far_name}, {size} bytes");
+                    pings_lose_nothing(&what, pair, near, far, size, 50);
+                }
             }
-        }
-    }
+        },
+    );
 }
 
 #[test]
 fn the_kernel_accepts_every_checksum() {
     let _alone = alone();
-    for (name, engine) in engines() {
-        let pair = pair_with(1500);
-        // Kernel sockets receive frames built by the engine, and the engine echoes frames built by
-        // the kernel; sizes with and without a padding byte.
-        for size in [24, 63, 64, 1472] {
-            let what = format!("{name}, {size} bytes");
-            pings_lose_nothing(&what, &pair, &engine, &udp(), size, 50);
-            pings_lose_nothing(&what, &pair, &udp(), &engine, size, 50);
-        }
-        for end in [&pair.near, &pair.far] {
-            let counted = udp_counters(end);
-            assert_eq!(counted["InCsumErrors"], 0, "{name}: {counted:?}");
-            assert!(
-                counted["InDatagrams"] >= 200,
-                "{name}: too few datagrams counted: {counted:?}"
-            );
-        }
-    }
+    at_once(
+        &engines(),
+        sleeps,
+        || (),
+        |(), (name, engine)| {
+            let pair = pair_with(1500);
+            // Kernel sockets receive frames built by the engine, and the engine echoes frames built by
+            // the kernel; sizes with and without a padding byte.
+            for size in [24, 63, 64, 1472] {
+                let what = format!("{name}, {size} bytes");
+                pings_lose_nothing(&what, &pair, engine, &udp(), size, 50);
+                pings_lose_nothing(&what, &pair, &udp(), engine, size, 50);
+            }
+            for end in [&pair.near, &pair.far] {
+                let counted = udp_counters(end);
+                assert_eq!(counted["InCsumErrors"], 0, "{name}: {counted:?}");
+                assert!(
+                    counted["InDatagrams"] >= 200,
+                    "{name}: too few datagrams counted: {counted:?}"
+                );
+            }
+        },
+    );
 }
 
 #[test]

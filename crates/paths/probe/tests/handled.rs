@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{
-    FAR_PORT, NEAR_PORT, Running, alone, counter, local, packet, remote, run, skip, tasks, udp,
+    FAR_PORT, NEAR_PORT, Running, beside, counter, local, packet, remote, run, skip, tasks, udp,
     until,
 };
 use host::net::ethtool;
@@ -21,7 +21,7 @@ use wirepath_probe::role::{self, Pace};
 
 #[test]
 fn refused_zero_copy_falls_back_to_copy_and_is_reported() {
-    let _alone = alone();
+    let _beside = beside();
     let pair = pair();
     let spec = EngineSpec { copying: Copying::PreferZeroCopy, ..native() };
     let (near, far) = tasks(Role::Ping, &spec, Pace::PingPong, 64, Some(10));
@@ -38,7 +38,7 @@ fn refused_zero_copy_falls_back_to_copy_and_is_reported() {
 
 #[test]
 fn busy_polling_without_a_napi_instance_is_not_effective() {
-    let _alone = alone();
+    let _beside = beside();
     let pair = pair();
     let spec = EngineSpec { busy_poll: true, ..skb() };
     let (near, far) = tasks(Role::Ping, &spec, Pace::PingPong, 64, Some(10));
@@ -52,7 +52,7 @@ fn busy_polling_without_a_napi_instance_is_not_effective() {
 #[test]
 fn busy_polling_without_a_napi_instance_makes_no_system_calls() {
     const LOOKS: u64 = 1000;
-    let _alone = alone();
+    let _beside = beside();
     let pair = pair();
     let spec = EngineSpec { busy_poll: true, wait: Wait::Spin, ..skb() };
     let opened = open_far(&pair, &spec).expect("it opens");
@@ -81,7 +81,7 @@ fn descriptors(kind: &str) -> Vec<std::path::PathBuf> {
 
 #[test]
 fn each_way_to_receive_uses_its_own_kernel_interface() {
-    let _alone = alone();
+    let _beside = beside();
     let pair = pair();
     for (receiving, kind, counter_name) in [
         (Receiving::Epoll, "eventpoll", "epoll_wait_count"),
@@ -118,7 +118,7 @@ fn each_way_to_receive_uses_its_own_kernel_interface() {
 
 #[test]
 fn datagrams_sent_without_a_copy_are_reported_by_the_kernel_and_copied_on_a_veth() {
-    let _alone = alone();
+    let _beside = beside();
     let pair = pair();
     for spec in [udp(), EngineSpec { batch: 64, ..udp() }] {
         let spec = EngineSpec { zero_copy_send: true, ..spec };
@@ -137,7 +137,7 @@ fn datagrams_sent_without_a_copy_are_reported_by_the_kernel_and_copied_on_a_veth
 
 #[test]
 fn a_link_that_is_down_at_the_start_is_reported_with_the_command() {
-    let _alone = alone();
+    let _beside = beside();
     for (name, spec) in [("udp", udp()), ("packet", packet()), ("skb", skb()), ("native", native())]
     {
         let pair = pair();
@@ -156,7 +156,7 @@ fn a_link_that_is_down_at_the_start_is_reported_with_the_command() {
 
 #[test]
 fn a_link_that_stays_down_ends_the_run_and_is_reported() {
-    let _alone = alone();
+    let _beside = beside();
     for (name, spec) in [("udp", udp()), ("packet", packet()), ("skb", skb()), ("native", native())]
     {
         let pair = pair();
@@ -175,7 +175,7 @@ fn a_link_that_stays_down_ends_the_run_and_is_reported() {
 
 #[test]
 fn a_deleted_interface_ends_both_runs_and_is_reported() {
-    let _alone = alone();
+    let _beside = beside();
     for (name, spec) in [("udp", udp()), ("packet", packet()), ("skb", skb()), ("native", native())]
     {
         let pair = pair();
@@ -201,7 +201,7 @@ fn send_many_flows(pair: &Pair, session: Option<u32>) {
 
 #[test]
 fn datagrams_on_a_queue_without_a_socket_are_counted_as_missed() {
-    let _alone = alone();
+    let _beside = beside();
     let pair = Pair::new(&PairSpec { queues: 2, ..PairSpec::default() }).expect("a lab");
     let (_, far) = tasks(Role::Receive, &native(), Pace::Flood, 64, None);
     let session = far.session;
@@ -219,7 +219,7 @@ fn datagrams_on_a_queue_without_a_socket_are_counted_as_missed() {
 
 #[test]
 fn datagrams_that_move_to_a_queue_added_during_the_run_are_counted() {
-    let _alone = alone();
+    let _beside = beside();
     let pair = Pair::new(&PairSpec { queues: 2, ..PairSpec::default() }).expect("a lab");
     let channels = |end: &End, count| {
         let set = end.run(|| {
@@ -257,7 +257,7 @@ fn datagrams_that_move_to_a_queue_added_during_the_run_are_counted() {
 
 #[test]
 fn a_payload_too_large_for_the_mtu_or_a_frame_is_reported_with_the_limit() {
-    let _alone = alone();
+    let _beside = beside();
     let pair = pair();
     let to = remote(&pair.far, FAR_PORT);
     let at = local(&pair.near, NEAR_PORT);
@@ -285,7 +285,7 @@ fn a_payload_too_large_for_the_mtu_or_a_frame_is_reported_with_the_limit() {
 
 #[test]
 fn sending_without_a_destination_is_reported() {
-    let _alone = alone();
+    let _beside = beside();
     let pair = pair();
     for spec in [udp(), packet(), skb()] {
         let (near, _) = tasks(Role::Send, &spec, Pace::Flood, 64, Some(1));
@@ -298,7 +298,7 @@ fn sending_without_a_destination_is_reported() {
 
 #[test]
 fn a_far_end_without_a_socket_is_counted_as_unreachable() {
-    let _alone = alone();
+    let _beside = beside();
     let pair = pair();
     // The kernel answers the first datagrams with ICMP errors; sending continues.
     let (near, _) = tasks(Role::Send, &udp(), Pace::Rate(100), 64, Some(20));
@@ -364,7 +364,7 @@ fn child(pair: &Pair, wrapper: &[&str], engine: &str) -> Option<String> {
 
 #[test]
 fn missing_capabilities_are_reported_with_the_command() {
-    let _alone = alone();
+    let _beside = beside();
     let pair = pair();
     let bare = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--"];
     for (engine, parts) in [
@@ -380,7 +380,7 @@ fn missing_capabilities_are_reported_with_the_command() {
 
 #[test]
 fn a_small_locked_memory_limit_is_reported_or_has_no_effect() {
-    let _alone = alone();
+    let _beside = beside();
     let pair = pair();
     // A UMEM of 64 MiB with a limit of 64 KiB. Root may exceed it (CAP_IPC_LOCK); without that
     // capability the kernel refuses. BPF itself has not used the limit since 5.11.
@@ -396,7 +396,7 @@ fn a_small_locked_memory_limit_is_reported_or_has_no_effect() {
 
 #[test]
 fn sigkill_leaves_no_xdp_program_and_frees_the_queue() {
-    let _alone = alone();
+    let _beside = beside();
     let pair = pair();
     let mut child = pair
         .far

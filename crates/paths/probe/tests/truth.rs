@@ -4,30 +4,48 @@
 mod common;
 
 use common::truth::{self, LOSS, ORDER};
-use common::{alone, engines};
+use common::{alone, at_once, engines, sleeps};
 use io::EngineSpec;
 use sys::bpf::FaultSpec;
 
 fn one_way_is_true(faults: &FaultSpec, engines: Vec<(&str, EngineSpec)>, ipv6: bool) {
-    for (name, engine) in engines {
-        let judged =
-            truth::one_way(faults, &engine, ipv6).unwrap_or_else(|e| panic!("{name}: {e}"));
-        assert!(judged.mismatch().is_none(), "{name}: {}", judged.mismatch().unwrap_or_default());
-        let hit = judged.injected.dropped + judged.injected.reordered;
-        assert_eq!(hit, 104, "{name}: unexpected number of injected faults: {judged:?}");
-    }
+    at_once(
+        &engines,
+        sleeps,
+        || (),
+        |(), (name, engine)| {
+            let judged =
+                truth::one_way(faults, engine, ipv6).unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert!(
+                judged.mismatch().is_none(),
+                "{name}: {}",
+                judged.mismatch().unwrap_or_default()
+            );
+            let hit = judged.injected.dropped + judged.injected.reordered;
+            assert_eq!(hit, 104, "{name}: unexpected number of injected faults: {judged:?}");
+        },
+    );
 }
 
 fn echo_is_true(faults: &FaultSpec, engines: Vec<(&str, EngineSpec)>, ipv6: bool) {
-    for (name, engine) in engines {
-        let both = truth::echo(faults, &engine, ipv6).unwrap_or_else(|e| panic!("{name}: {e}"));
-        for (direction, judged) in ["forward", "return"].iter().zip(both) {
-            let mismatch = judged.mismatch();
-            assert!(mismatch.is_none(), "{name}, {direction}: {}", mismatch.unwrap_or_default());
-            let hit = judged.injected.dropped + judged.injected.reordered;
-            assert_eq!(hit, 80, "{name}, {direction}: unexpected fault count: {judged:?}");
-        }
-    }
+    at_once(
+        &engines,
+        sleeps,
+        || (),
+        |(), (name, engine)| {
+            let both = truth::echo(faults, engine, ipv6).unwrap_or_else(|e| panic!("{name}: {e}"));
+            for (direction, judged) in ["forward", "return"].iter().zip(both) {
+                let mismatch = judged.mismatch();
+                assert!(
+                    mismatch.is_none(),
+                    "{name}, {direction}: {}",
+                    mismatch.unwrap_or_default()
+                );
+                let hit = judged.injected.dropped + judged.injected.reordered;
+                assert_eq!(hit, 80, "{name}, {direction}: unexpected fault count: {judged:?}");
+            }
+        },
+    );
 }
 
 #[test]

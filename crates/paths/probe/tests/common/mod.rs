@@ -7,10 +7,10 @@ pub(crate) mod truth;
 #[allow(unused_imports, reason = "as above")]
 pub(crate) use testkit::engines::{FAR_PORT, NEAR_PORT, engines, local, packet, remote, udp, xdp};
 #[allow(unused_imports, reason = "as above")]
-pub(crate) use testkit::{alone, ip, note, skip};
+pub(crate) use testkit::{alone, beside, ip, note, skip};
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -21,9 +21,43 @@ use sys::xsk::LedgerBalance;
 use wirepath_probe::Watch;
 use wirepath_probe::role::{self, Live, Pace, RoleReport, Steering, Task};
 
+/// Labs of a test in use at the same time.
+const AT_ONCE: usize = 4;
+
 /// Polls `done` for at most ten seconds; returns its last answer.
 pub(crate) fn until(done: impl FnMut() -> bool) -> bool {
     testkit::until(Duration::from_secs(10), done)
+}
+
+/// Calls `each` with every item and a lab: with those that sleep, [`AT_ONCE`] of them at a time; then with the others, whose
+/// ends spin and take a CPU each, one by one.
+///
+/// A run of a few datagrams spends most of its time asleep, until the kernel has attached a program or released a socket.
+pub(crate) fn at_once<T: Sync, L>(
+    items: &[T],
+    sleeps: impl Fn(&T) -> bool,
+    lab: impl Fn() -> L + Sync,
+    each: impl Fn(&L, &T) + Sync,
+) {
+    let (sleeping, spinning): (Vec<&T>, Vec<&T>) = items.iter().partition(|item| sleeps(item));
+    let all = |items: &[&T], next: &AtomicUsize| {
+        let lab = lab();
+        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            each(&lab, item);
+        }
+    };
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE.min(sleeping.len()) {
+            scope.spawn(|| all(&sleeping, &next));
+        }
+    });
+    all(&spinning, &AtomicUsize::new(0));
+}
+
+/// True if an end with this engine sleeps until a datagram arrives.
+pub(crate) fn sleeps((_, engine): &(&str, EngineSpec)) -> bool {
+    engine.wait == Wait::Block
 }
 
 /// Session id for the datagrams of a run, unique within the process.
