@@ -87,7 +87,9 @@ fn stages_count_what_was_sent_and_read() {
     assert_eq!(doc["evicted_count"], 0, "{doc:#}");
     let ready = stage(&doc, "netif_receive_skb", "sk_data_ready");
     assert_eq!(ready, read, "{doc:#}");
-    assert_eq!(ready + drops(&doc, "SOCKET_RCVBUFF"), 30_000, "{doc:#}");
+    // A flood of another program may fill the backlog of a CPU, which all namespaces share.
+    let dropped = ["SOCKET_RCVBUFF", "CPU_BACKLOG"].map(|reason| drops(&doc, reason));
+    assert_eq!(ready + dropped[0] + dropped[1], 30_000, "{doc:#}");
     let of_queue = stage(&doc, "sk_data_ready", "sock_recv_length");
     // A read that came before the wake-up is counted and not timed.
     assert!((read - read / 1000..=read).contains(&of_queue), "{of_queue} of {read}: {doc:#}");
