@@ -16,25 +16,45 @@ const MICROSECOND_NS: u64 = 1_000;
 const PRIORITY: i32 = 90;
 
 /// Change of the wall clock against the monotonic clock above which it was stepped, not slewed.
-const STEP_NS: u64 = 2_000_000;
+const STEP_NS: i64 = 2_000_000;
 
-/// Detects steps of the wall clock, which all time stamps use.
-struct WallClock {
-    ahead_ns: u64,
+/// By how much the wall clock is ahead of the monotonic clock, nanoseconds: no less, and no more. The thread may lose its CPU
+/// between two readings, and a guest each of its own.
+#[derive(Debug, Clone, Copy)]
+struct Ahead {
+    least_ns: i64,
+    most_ns: i64,
 }
 
-impl WallClock {
-    fn ahead_ns() -> u64 {
-        realtime_ns().wrapping_sub(monotonic_ns())
+impl Ahead {
+    fn now() -> Self {
+        let before_ns = monotonic_ns();
+        let wall_ns = realtime_ns();
+        Self::between(before_ns, wall_ns, monotonic_ns())
     }
 
+    /// - `before_ns`, `after_ns`: the monotonic clock before and after the wall clock read `wall_ns`.
+    fn between(before_ns: u64, wall_ns: u64, after_ns: u64) -> Self {
+        let since = |ns: u64| wall_ns.wrapping_sub(ns) as i64;
+        Ahead { least_ns: since(after_ns), most_ns: since(before_ns) }
+    }
+}
+
+/// Detects steps of the wall clock, which all time stamps use.
+struct WallClock(Ahead);
+
+impl WallClock {
     fn new() -> Self {
-        WallClock { ahead_ns: Self::ahead_ns() }
+        WallClock(Ahead::now())
     }
 
     fn was_set(&self) -> bool {
-        let moved_ns = Self::ahead_ns().wrapping_sub(self.ahead_ns) as i64;
-        moved_ns.unsigned_abs() > STEP_NS
+        self.was_set_at(Ahead::now())
+    }
+
+    fn was_set_at(&self, now: Ahead) -> bool {
+        let moved_ns = (now.least_ns - self.0.most_ns).max(self.0.least_ns - now.most_ns);
+        moved_ns > STEP_NS
     }
 }
 
@@ -88,4 +108,27 @@ pub(super) fn publish(
         return Err(EndError::ClockSet);
     }
     Ok(Sent { begin_ns, at_ns, is_undisturbed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn step_of_the_wall_clock_is_told_from_a_pause_between_two_readings() {
+        let clock = WallClock(Ahead::between(50 * MS, 1_050 * MS, 50 * MS));
+        let was_set_at = |before, wall, after| {
+            clock.was_set_at(Ahead::between(before * MS, wall * MS, after * MS))
+        };
+        assert!(!was_set_at(90, 1_090, 90));
+        // Forth and back, seen at once or over a pause.
+        assert!(was_set_at(90, 1_093, 90) && was_set_at(90, 1_087, 90));
+        assert!(was_set_at(90, 1_104, 100) && was_set_at(90, 1_087, 100));
+        // Paused before the wall clock was read, and behind it.
+        assert!(!was_set_at(90, 1_100, 100) && !was_set_at(90, 1_090, 100));
+        let paused = WallClock(Ahead::between(50 * MS, 1_060 * MS, 60 * MS));
+        assert!(!paused.was_set_at(Ahead::between(90 * MS, 1_090 * MS, 90 * MS)));
+    }
 }
