@@ -88,8 +88,8 @@ fn stages_count_what_was_sent_and_read() {
     let ready = stage(&doc, "netif_receive_skb", "sk_data_ready");
     assert_eq!(ready, read, "{doc:#}");
     // A flood of another program may fill the backlog of a CPU, which all namespaces share.
-    let dropped = ["SOCKET_RCVBUFF", "CPU_BACKLOG"].map(|reason| drops(&doc, reason));
-    assert_eq!(ready + dropped[0] + dropped[1], 30_000, "{doc:#}");
+    let dropped = drops(&doc, "SOCKET_RCVBUFF") + drops(&doc, "CPU_BACKLOG");
+    assert_eq!(ready + dropped, 30_000, "{doc:#}");
     let of_queue = stage(&doc, "sk_data_ready", "sock_recv_length");
     // A read that came before the wake-up is counted and not timed.
     assert!((read - read / 1000..=read).contains(&of_queue), "{of_queue} of {read}: {doc:#}");

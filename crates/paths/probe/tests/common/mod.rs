@@ -40,19 +40,22 @@ pub(crate) fn at_once<T: Sync, L>(
     each: impl Fn(&L, &T) + Sync,
 ) {
     let (sleeping, spinning): (Vec<&T>, Vec<&T>) = items.iter().partition(|item| sleeps(item));
-    let all = |items: &[&T], next: &AtomicUsize| {
-        let lab = lab();
-        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-            each(&lab, item);
-        }
+    let work = |items: &[&T], labs: usize| {
+        let next = AtomicUsize::new(0);
+        let all = || {
+            let lab = lab();
+            while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                each(&lab, item);
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..labs.min(items.len()) {
+                scope.spawn(all);
+            }
+        });
     };
-    let next = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for _ in 0..AT_ONCE.min(sleeping.len()) {
-            scope.spawn(|| all(&sleeping, &next));
-        }
-    });
-    all(&spinning, &AtomicUsize::new(0));
+    work(&sleeping, AT_ONCE);
+    work(&spinning, 1);
 }
 
 /// True if an end with this engine sleeps until a datagram arrives.
