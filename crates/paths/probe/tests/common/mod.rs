@@ -116,6 +116,8 @@ impl Running {
         let (tell, told) = mpsc::channel();
         let (stop_too, live_too) = (stop.clone(), live.clone());
         let thread = thread::spawn(move || {
+            // Another lab is set up beside this one, by programs.
+            testkit::await_starts();
             let opened = netns.enter().map_err(|e| e.to_string()).and_then(|()| {
                 let mut engine = task.engine.clone();
                 if matches!((task.role, task.pace), (Role::Ping, Pace::Rate(_))) {
