@@ -190,26 +190,15 @@ fn double_ranks(blocks: &[[f64; 3]]) -> Vec<[i64; 3]> {
 
 /// Share of relabellings whose rank sum is at least `seen` thirds from its mean.
 fn exact_relabelling(ranks: &[[i64; 3]], seen: i64) -> f64 {
-    // mass[s]: share of relabellings with s above the sum of each block's lowest rank.
-    let lowest: i64 = ranks.iter().flat_map(|of| of.iter().min()).sum();
-    let highest: i64 = ranks.iter().flat_map(|of| of.iter().max()).sum();
-    let mut mass = vec![0.0f64; (highest - lowest) as usize + 1];
-    let mut next = mass.clone();
-    mass[0] = 1.0;
-    let mut reached = 0;
-    for of in ranks {
-        let floor = *of.iter().min().unwrap_or(&0);
-        let steps = of.map(|rank| (rank - floor) as usize);
-        next[..=reached + steps.iter().max().unwrap_or(&0)].fill(0.0);
-        for (sum, share) in mass[..=reached].iter().enumerate().filter(|(_, share)| **share > 0.0) {
-            steps.iter().for_each(|step| next[sum + step] += share / 3.0);
-        }
-        reached += steps.iter().max().unwrap_or(&0);
-        std::mem::swap(&mut mass, &mut next);
-    }
+    let lowest = |of: &[i64; 3]| of.iter().copied().min().unwrap_or_default();
+    let base: i64 = ranks.iter().map(lowest).sum();
+    // Above the sum of each block's lowest rank.
+    let shares = statistics::shares_by_sum(
+        ranks.iter().map(|of| of.map(|rank| (rank - lowest(of)) as usize)),
+    );
     let total: i64 = ranks.iter().flatten().sum();
-    let beyond = |sum: usize| (3 * (lowest + sum as i64) - total).abs() >= seen;
-    (0..mass.len()).filter(|&sum| beyond(sum)).map(|sum| mass[sum]).sum::<f64>().min(1.0)
+    let beyond = |sum: &usize| (3 * (base + *sum as i64) - total).abs() >= seen;
+    (0..shares.len()).filter(beyond).map(|sum| shares[sum]).sum::<f64>().min(1.0)
 }
 
 #[cfg(test)]

@@ -136,21 +136,36 @@ pub fn p_value(log_ratios: &[f64]) -> f64 {
 
 /// Share of sign patterns whose signed sum of `ranks` is at least `seen` from 0.
 fn exact_tail(ranks: &[i64], seen: i64) -> f64 {
-    // mass[s]: share of sign patterns whose positive ranks sum to s.
+    // Ranks that differ are all even: half of the sums do not occur.
+    let unit = if ranks.iter().all(|rank| rank % 2 == 0) { 2 } else { 1 };
     let total: i64 = ranks.iter().sum();
-    let mut mass = vec![0.0f64; total as usize + 1];
-    mass[0] = 1.0;
+    // Of the positive ranks.
+    let shares = shares_by_sum(ranks.iter().map(|rank| [0, (rank / unit) as usize]));
+    let beyond = |sum: &usize| (2 * unit * *sum as i64 - total).abs() >= seen;
+    (0..shares.len()).filter(beyond).map(|sum| shares[sum]).sum()
+}
+
+/// For each sum, the share of the ways to choose one number of each set that have it.
+pub(crate) fn shares_by_sum<const N: usize>(
+    sets: impl Iterator<Item = [usize; N]> + Clone,
+) -> Vec<f64> {
+    let highest: usize = sets.clone().filter_map(|numbers| numbers.into_iter().max()).sum();
+    let mut shares = vec![0.0f64; highest + 1];
+    let mut next = shares.clone();
+    shares[0] = 1.0;
     let mut reached = 0;
-    for &rank in ranks {
-        let rank = rank as usize;
-        reached += rank;
-        for sum in (0..=reached).rev() {
-            let with = if sum >= rank { mass[sum - rank] } else { 0.0 };
-            mass[sum] = 0.5 * (mass[sum] + with);
+    for numbers in sets {
+        shares[..=reached].iter_mut().for_each(|share| *share /= N as f64);
+        let until = reached + numbers.into_iter().max().unwrap_or_default();
+        next[..=until].fill(0.0);
+        for number in numbers {
+            let more = next[number..].iter_mut().zip(&shares[..=reached]);
+            more.for_each(|(to, share)| *to += share);
         }
+        reached = until;
+        std::mem::swap(&mut shares, &mut next);
     }
-    let beyond = |sum: &usize| (2 * *sum as i64 - total).abs() >= seen;
-    (0..mass.len()).filter(beyond).map(|sum| mass[sum]).sum()
+    shares
 }
 
 /// [`exact_tail`] by the normal approximation.
