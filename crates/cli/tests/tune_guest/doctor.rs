@@ -3,7 +3,6 @@
 use serde_json::Value;
 
 use crate::common::rig::Rig;
-use crate::machine;
 
 pub(crate) fn findings(report: &Value, check: &str) -> Vec<Value> {
     let all = report["findings"].as_array().expect("a list").iter();
@@ -24,10 +23,8 @@ of() { awk -v name=\"$1\" '$NF ~ name { sub(\":\", \"\"); print $1 }' /proc/inte
 pin() { for irq in $(of $1); do echo 1 >/proc/irq/$irq/smp_affinity; done; }
 ";
 
-#[test]
-fn coalescing_and_wandering_interrupts_are_found_and_their_twins_are_not() {
-    let Some(rig) = machine::boot(&["ip", "ethtool", "ping"]) else { return };
-    let latency = |card: &str| examine(&rig, &format!("--interface {card} --profile latency"));
+pub(crate) fn finds_coalescing_and_wandering_interrupts_and_not_their_twins(rig: &Rig) {
+    let latency = |card: &str| examine(rig, &format!("--interface {card} --profile latency"));
     let report = latency("intel");
     let found = findings(&report, "coalescing");
     assert_eq!(found.len(), 1, "{report:#}");
@@ -60,8 +57,8 @@ while :; do for cpu in 1 2; do echo $cpu >/proc/irq/$1/smp_affinity; usleep 3000
          chmod 755 /usr/bin/irqbalance
          {PIN}
          pin '^vmx-'
-         ping -q -i 0.01 10.81.0.2 >/dev/null 2>&1 &
-         ping -q -i 0.01 10.82.0.2 >/dev/null 2>&1 &
+         ping -q -i 0.03 10.81.0.2 >/dev/null 2>&1 &
+         ping -q -i 0.03 10.82.0.2 >/dev/null 2>&1 &
          irqbalance $(of '^intel-rx-0$') >/dev/null 2>&1 &
          echo $! >/tmp/balancer
          n=0
@@ -78,7 +75,7 @@ while :; do for cpu in 1 2; do echo $cpu >/proc/irq/$1/smp_affinity; usleep 3000
     assert!(found[0]["evidence"].to_string().contains("irqbalance runs"), "{found:#?}");
     let beside = |card: &str, app: u32| {
         let more = format!("--interface {card} --profile latency --app-cpu {app}");
-        findings(&examine(&rig, &more), "interrupts")
+        findings(&examine(rig, &more), "interrupts")
     };
     assert_eq!(beside("vmx", 1), [Value::Null; 0]);
     assert!(text(&beside("vmx", 0)[0], "what").contains("arrives on the application's CPU 0"));
@@ -95,4 +92,5 @@ while :; do for cpu in 1 2; do echo $cpu >/proc/irq/$1/smp_affinity; usleep 3000
     );
     let worse = "wirepath doctor --interface intel --profile latency --severity medium";
     assert_eq!(rig.run(worse).code, 4, "and everything is as before");
+    rig.succeed("killall ping");
 }

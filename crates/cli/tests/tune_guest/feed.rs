@@ -5,7 +5,6 @@ use serde_json::Value;
 
 use crate::common::rig::Rig;
 use crate::knobs::{Row, interrupt, plan, rows};
-use crate::machine;
 
 const ARMS: [&str; 4] = ["baseline", "+rings", "+irq-affinity", "plan"];
 
@@ -57,9 +56,7 @@ fn plan_of(rig: &Rig, wanted: &[(&str, String, &str)]) -> String {
 
 /// The exchange has CPU 0, at a real-time priority, which leaves CPU 1 to the receiver: without the plan the interrupts are
 /// beside it. The plan has the steps of the receiver after which the path is modelled.
-#[test]
-fn interrupts_of_the_receivers_card_move_with_the_plan_and_are_counted_by_cpu() {
-    let Some(rig) = machine::boot(&["ip", "ethtool", "ping"]) else { return };
+pub(crate) fn counts_interrupts_by_cpu_while_they_move_with_the_plan(rig: &Rig) {
     rig.succeed(
         "for irq in $(awk '/ intel/ { sub(\":\", \"\"); print $1 }' /proc/interrupts); do
              echo 1 >/proc/irq/$irq/smp_affinity
@@ -69,9 +66,9 @@ fn interrupts_of_the_receivers_card_move_with_the_plan_and_are_counted_by_cpu() 
          mkdir -p /dev/pts
          mount -t devpts devpts /dev/pts",
     );
-    let (irq, _) = interrupt(&rig, "intel-rx-0");
+    let (irq, _) = interrupt(rig, "intel-rx-0");
     let file = plan_of(
-        &rig,
+        rig,
         &[
             ("rings", "interface intel".into(), "rx=4096 tx=256"),
             ("irq-affinity", format!("irq {irq}"), "2"),
@@ -90,13 +87,13 @@ fn interrupts_of_the_receivers_card_move_with_the_plan_and_are_counted_by_cpu() 
         // The first interrupt after a move arrives on the old CPU, and those for sending stay there.
         assert!(moved.on_cpu[1] > 2 * moved.on_cpu[0], "{document:#}");
     }
-    let (_, before) = interrupt(&rig, "intel-rx-0");
+    let (_, before) = interrupt(rig, "intel-rx-0");
     // Another size of its rings resets the card, which takes its link down for seconds.
     rig.succeed(
         "for try in $(seq 60); do ping -qc 1 -W 1 10.81.0.2 >/dev/null && break || sleep 0.5; done
          ping -qc 5 -i 0.1 10.81.0.2",
     );
-    let (_, after) = interrupt(&rig, "intel-rx-0");
+    let (_, after) = interrupt(rig, "intel-rx-0");
     assert!(
         after[0] > before[0] && after[1] <= before[1] + 1,
         "{before:?} {after:?}: not moved back"

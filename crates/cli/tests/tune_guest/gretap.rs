@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use crate::common::rig::Rig;
 use crate::doctor::{examine, findings};
-use crate::machine;
 
 /// A host behind a bridge, whose frames all go to the bridge's other port.
 const BENCH: &str = "
@@ -46,11 +45,9 @@ fn copies_of_100(rig: &Rig) -> u32 {
     copies.parse().expect("a number")
 }
 
-#[test]
-fn headroom_copies_and_hooks_on_gretap_are_found_and_their_twins_are_not() {
-    let Some(rig) = machine::boot(&["ip", "ethtool", "ping", "nft"]) else { return };
+pub(crate) fn headroom_copies_and_hooks_are_found_and_their_twins_are_not(rig: &Rig) {
     rig.succeed(BENCH);
-    let doctor = || examine(&rig, "--interface gt");
+    let doctor = || examine(rig, "--interface gt");
     let silent = |report: &Value| {
         for check in ["tunnel-headroom", "tunnel-queues", "tunnel-mtu", "hooks", "conntrack"] {
             assert!(findings(report, check).is_empty(), "{check}: {report:#}");
@@ -60,7 +57,7 @@ fn headroom_copies_and_hooks_on_gretap_are_found_and_their_twins_are_not() {
 
     // Created while the route led elsewhere: the bridge's ports keep too little headroom.
     rig.succeed(&[BY_INTEL, TUNNEL, BY_VIRTIO].concat());
-    let copies = copies_of_100(&rig);
+    let copies = copies_of_100(rig);
     assert!(copies >= 100, "{copies} copies");
     let report = doctor();
     let found = findings(&report, "tunnel-headroom");
@@ -73,13 +70,13 @@ fn headroom_copies_and_hooks_on_gretap_are_found_and_their_twins_are_not() {
     // The change that it names works.
     rig.succeed(found[0]["change"].as_str().expect("a command"));
     silent(&doctor());
-    let copies = copies_of_100(&rig);
+    let copies = copies_of_100(rig);
     assert!(copies < 20, "{copies} copies");
 
     // Controls: created with a known route, and without any, which requests more than enough.
     for order in [[BY_VIRTIO, TUNNEL], [TUNNEL, BY_VIRTIO]] {
         rig.succeed(&[&[GONE][..], &order].concat().concat());
-        let copies = copies_of_100(&rig);
+        let copies = copies_of_100(rig);
         assert!(copies < 20, "{order:?}: {copies} copies");
         silent(&doctor());
     }
@@ -110,7 +107,7 @@ fn headroom_copies_and_hooks_on_gretap_are_found_and_their_twins_are_not() {
 
     // One queue is one too few for two CPUs.
     rig.succeed("ip link add one type gretap local 10.81.0.1 remote 10.90.0.3");
-    let report = examine(&rig, "--interface one");
+    let report = examine(rig, "--interface one");
     let found = findings(&report, "tunnel-queues");
     assert_eq!(found.len(), 1, "{report:#}");
     assert!(found[0].to_string().contains("tunnel one has one transmit queue"), "{report:#}");

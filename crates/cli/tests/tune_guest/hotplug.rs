@@ -1,7 +1,6 @@
 //! A CPU that goes offline while commands run, and comes back.
 
-use crate::common::rig::ScriptResult;
-use crate::machine;
+use crate::common::rig::{Rig, ScriptResult};
 
 /// Outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -58,13 +57,9 @@ cat /tmp/said
     )
 }
 
-#[test]
-fn commands_survive_a_cpu_going_offline() {
-    let Some(rig) = machine::boot(&["ip", "ethtool", "ping"]) else { return };
-    crate::stamps::are_on_for_a_run_and_off_after_it_however_it_ends(&rig);
-    crate::xdp_modes::are_those_of_the_page_of_drivers(&rig);
+pub(crate) fn commands_survive_a_cpu_going_offline(rig: &Rig) {
     rig.succeed("wirepath tune plan --profile latency --interface intel >/tmp/plan.toml");
-    let left = || rig.succeed("ip netns list; ip link; cat /proc/mounts; pgrep wirepath || true");
+    let left = || rig.succeed("ip netns list; ip link; cat /proc/mounts; pidof wirepath || true");
     let before = left();
     for (command, is_on, fate) in COMMANDS {
         let ScriptResult { code, stdout, stderr } = rig.run(&script(command, is_on, fate));

@@ -1,4 +1,4 @@
-//! `wirepath tune` and `wirepath doctor` in a Debian guest, with the drivers of real cards and
+//! `wirepath tune` and `wirepath doctor` in Debian guests, with the drivers of real cards and
 //! with gretap. Skipped without QEMU and the guest of `cargo xtask linux-guest`.
 
 #[path = "../common/mod.rs"]
@@ -11,3 +11,23 @@ mod knobs;
 mod machine;
 mod stamps;
 mod xdp_modes;
+
+// A guest takes longer to boot than most of these take: each test asks one guest all that it can be asked in turn.
+
+#[test]
+fn causes_are_found_and_commands_survive() {
+    let Some(rig) = machine::boot(&["ip", "ethtool", "ping", "nft"]) else { return };
+    doctor::finds_coalescing_and_wandering_interrupts_and_not_their_twins(&rig);
+    gretap::headroom_copies_and_hooks_are_found_and_their_twins_are_not(&rig);
+    stamps::are_on_for_a_run_and_off_after_it_however_it_ends(&rig);
+    xdp_modes::are_those_of_the_page_of_drivers(&rig);
+    hotplug::commands_survive_a_cpu_going_offline(&rig);
+}
+
+#[test]
+fn settings_are_applied_and_restored() {
+    let Some(rig) = machine::boot(&["ip", "ethtool", "ping"]) else { return };
+    knobs::every_knob_of_real_cards_is_set_and_restored_exactly(&rig);
+    knobs::interrupts_move_under_traffic_and_foreign_changes_and_kills_are_survived(&rig);
+    feed::counts_interrupts_by_cpu_while_they_move_with_the_plan(&rig);
+}
