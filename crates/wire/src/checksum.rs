@@ -33,10 +33,10 @@ pub fn sum(bytes: &[u8]) -> u16 {
             let mut last = [0; 8];
             last[..rest.len()].copy_from_slice(rest);
             let word = u64::from_ne_bytes(last);
-            low += word & 0xffff_ffff;
-            high += word >> 32;
+            low = low.wrapping_add(word & 0xffff_ffff);
+            high = high.wrapping_add(word >> 32);
         }
-        total = low + high;
+        total = low.wrapping_add(high);
     }
     u16::from_be(fold(total))
 }

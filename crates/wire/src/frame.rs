@@ -382,10 +382,10 @@ pub fn answer_probe_of_head(
 
 /// Sum of the words that [`rewrite_probe`] writes to.
 fn rewritten_sum(frame: &[u8], kind_at: usize, reply_at: usize) -> u16 {
-    checksum::add(
-        u16::from_be_bytes(array(frame, kind_at)),
-        checksum::sum(&frame[reply_at..reply_at + 4]),
-    )
+    [kind_at, reply_at, reply_at + 2]
+        .map(|at| u16::from_be_bytes(array(frame, at)))
+        .into_iter()
+        .fold(0, checksum::add)
 }
 
 /// State of the UDP checksum of a frame.
