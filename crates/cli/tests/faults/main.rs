@@ -157,7 +157,7 @@ fn faults_at_random_leave_nothing_behind() {
     };
     let subjects: Vec<_> = Subject::ALL.into_iter().filter(|subject| subject.can_run()).collect();
     let mut failed = Vec::new();
-    let (runs, seed) = (number("WIREPATH_TEST_FAULTS", 50), number("WIREPATH_TEST_SEED", 7));
+    let (runs, seed) = (number("WIREPATH_TEST_FAULTS", 25), number("WIREPATH_TEST_SEED", 7));
     for run in seed..seed + runs {
         let mut random = Random(run);
         let subject = subjects[random.below(subjects.len())];
