@@ -130,7 +130,7 @@ fn frames_that_do_not_fit_are_dropped_and_counted_by_reason() {
                 sys::socket::set_int(socket.as_fd(), 0, 10, 3).expect("a socket");
                 for size in sizes {
                     for _ in 0..20 {
-                        let _ = socket.send_to(&vec![0; *size], (to, PORT));
+                        socket.send_to(&vec![0; *size], (to, PORT)).expect("it is sent");
                     }
                 }
             })
