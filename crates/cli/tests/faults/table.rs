@@ -28,7 +28,7 @@ goes offline in a Debian guest (`crates/cli/tests/tune_guest/hotplug.rs`): `peer
 fail, with the CPU in its message.
 
 Recorded and checked by `cargo test -p wirepath --test faults` (`UPDATE=1` records again), which also strikes
-with one to three faults at random moments: 50 seeded runs in `./test`, any number with
+with one to three faults at random moments: 25 seeded runs in `./test`, any number with
 `WIREPATH_TEST_FAULTS=1000 WIREPATH_TEST_SEED=7`. Every outcome with its message:
 `crates/cli/tests/goldens/faults.md`.
 
