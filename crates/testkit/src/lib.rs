@@ -14,7 +14,7 @@ pub use skips::{NEEDS, is_installed, skip};
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -102,20 +102,10 @@ pub fn until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
 pub fn ip(arguments: &str) -> String {
     let mut command = Command::new("ip");
     command.args(arguments.split_whitespace());
-    let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
     let out = command.output().expect("ip runs");
     assert!(out.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
-
-/// Waits until no [`ip`] runs that may hold a socket that this process has closed: it holds them all until the kernel has
-/// executed it, which is after the call that starts it has returned. The port of such a socket is taken.
-pub fn await_starts() {
-    drop(STARTING.lock().unwrap_or_else(PoisonError::into_inner));
-}
-
-/// Locked while `ip` runs.
-static STARTING: Mutex<()> = Mutex::new(());
 
 /// True if any process is in that network namespace or holds it open.
 pub fn is_netns_held(inode: u64) -> bool {

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use common::{
-    FAR_PORT, NEAR_PORT, Running, beside, counter, local, packet, remote, run, skip, tasks, udp,
-    until,
+    FAR_PORT, NEAR_PORT, Running, beside, counter, local, once_free, packet, remote, run, skip,
+    tasks, udp, until,
 };
 use host::net::ethtool;
 use io::{AnyEngine, Copying, Engine, EngineSpec, Receiving, Role, Setup, Wait};
@@ -91,7 +91,8 @@ fn each_way_to_receive_uses_its_own_kernel_interface() {
         for wait in [Wait::Block, Wait::Spin] {
             let spec = EngineSpec { receiving, wait, ..udp() };
             let before = descriptors(kind).len();
-            let opened = open_far(&pair, &spec).expect("it opens");
+            let open = || open_far(&pair, &spec);
+            let opened = once_free(open, |why| why.contains("is taken")).expect("it opens");
             assert_eq!(descriptors(kind).len(), before + 1, "{receiving:?}");
             drop(opened);
             assert_eq!(descriptors(kind).len(), before, "{receiving:?}");

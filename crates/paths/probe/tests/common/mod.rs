@@ -15,11 +15,10 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use io::{AnyEngine, EngineSpec, Local, Remote, Role, Setup, Wait, XdpEngine};
+use io::{AnyEngine, EngineSpec, IoError, Local, Remote, Role, Wait, XdpEngine};
 use lab::{End, Pair};
 use sys::xsk::LedgerBalance;
-use wirepath_probe::Watch;
-use wirepath_probe::role::{self, Live, Pace, RoleReport, Steering, Task};
+use wirepath_probe::role::{self, Live, Pace, RoleError, RoleReport, Steering, Task};
 
 /// Labs of a test in use at the same time.
 const AT_ONCE: usize = 4;
@@ -116,20 +115,12 @@ impl Running {
         let (tell, told) = mpsc::channel();
         let (stop_too, live_too) = (stop.clone(), live.clone());
         let thread = thread::spawn(move || {
-            // Another lab is set up beside this one, by programs.
-            testkit::await_starts();
             let opened = netns.enter().map_err(|e| e.to_string()).and_then(|()| {
-                let mut engine = task.engine.clone();
-                if matches!((task.role, task.pace), (Role::Ping, Pace::Rate(_))) {
-                    // As in `open_and_run`: a paced sender sleeps by itself.
-                    engine.wait = Wait::Spin;
-                }
-                let setup = Setup { spec: &engine, ..task.setup(&local, remote.as_ref()) };
-                io::open(&setup).map_err(|e| host::text::chain(&e))
+                let open = || role::open(&task, &local, remote.as_ref());
+                once_free(open, is_port_taken).map_err(|e| host::text::chain(&e))
             });
-            let watch = Watch::new(local.ifindex, &local.ifname);
-            let mut engine = match opened {
-                Ok(engine) => engine,
+            let (mut engine, watch) = match opened {
+                Ok(opened) => opened,
                 Err(why) => {
                     let _ = tell.send(Some(why.clone()));
                     panic!("the end is not open: {why}");
@@ -179,6 +170,29 @@ impl Running {
     }
 }
 
+/// Calls `open` until the port is free, for at most ten seconds.
+///
+/// A socket that this process has closed is held for a moment: by a program that another lab has started, until the kernel
+/// has executed it, and by a ring of io_uring that was dropped by another thread than its own.
+pub(crate) fn once_free<T, E>(
+    mut open: impl FnMut() -> Result<T, E>,
+    is_taken: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    let mut opened = open();
+    until(|| {
+        let is_held = opened.as_ref().is_err_and(&is_taken);
+        if is_held {
+            opened = open();
+        }
+        !is_held
+    });
+    opened
+}
+
+fn is_port_taken(error: &RoleError) -> bool {
+    matches!(error, RoleError::Io(IoError::PortTaken { .. }))
+}
+
 /// Runs both tasks; the far end is open before the near end starts.
 pub(crate) fn run(
     near: &End,
@@ -202,8 +216,8 @@ pub(crate) fn run_on(
         .run(|| {
             let stop = AtomicBool::new(false);
             let (from, to) = (local(near, NEAR_PORT), remote(far, FAR_PORT));
-            role::open_and_run_on(cpus, near_task, &from, &to, &stop)
-                .map_err(|e| host::text::chain(&e))
+            let ran = || role::open_and_run_on(cpus, near_task, &from, &to, &stop);
+            once_free(ran, is_port_taken).map_err(|e| host::text::chain(&e))
         })
         .map_err(|e| e.to_string());
     let answered = answering.drained();
