@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 
 use super::bcd;
-use super::book::{Book, HEAD_BYTES, Items, Lot, NINES, PRICE_BYTES, PackedLevels, telegram_bytes};
+use super::book::{Book, HEAD_BYTES, Items, Lot, NINES, PRICE_BYTES, telegram_bytes};
 use super::error::EncodeError;
 use super::header::{self, Business, HEADER_BYTES, Header};
 use super::value::{Level, Levels, Limits, MatchTime, Status, Symbol};
@@ -43,14 +43,6 @@ pub struct Repr<L: Lot> {
 impl<L: Lot> Repr<L> {
     /// Decodes all fields of the telegram.
     pub fn of(book: &Book<'_, L>) -> Repr<L> {
-        let levels = |packed: PackedLevels<'_, L>| {
-            let mut levels = Levels::default();
-            for level in packed {
-                // Five at most, as was checked.
-                levels.push(level);
-            }
-            levels
-        };
         Repr {
             business: book.business(),
             format: book.format(),
@@ -62,8 +54,9 @@ impl<L: Lot> Repr<L> {
             status: book.status(),
             cumulative_volume: book.cumulative_volume(),
             trade: book.trade(),
-            bids: levels(book.bids()),
-            asks: levels(book.asks()),
+            // Five at most, as was checked.
+            bids: Levels::first_of(book.bids()),
+            asks: Levels::first_of(book.asks()),
             lot: PhantomData,
         }
     }

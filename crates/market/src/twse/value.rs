@@ -150,6 +150,14 @@ impl Levels {
         Some(all)
     }
 
+    /// The first five of these levels.
+    #[inline]
+    pub(super) fn first_of(levels: impl ExactSizeIterator<Item = Level>) -> Levels {
+        let mut all = Levels { count: levels.len().min(Levels::MAX) as u8, ..Levels::default() };
+        all.levels.iter_mut().zip(levels).for_each(|(place, level)| *place = level);
+        all
+    }
+
     /// Appends a level; returns `false` if there are five already.
     #[inline]
     pub fn push(&mut self, level: Level) -> bool {
