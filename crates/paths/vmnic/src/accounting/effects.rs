@@ -1,7 +1,7 @@
 //! Switches that had no effect in the measured part, by its counts.
 
 use model::{Arm, NotEffective};
-use vmm::{COMBINE_FRAMES, Snapshot};
+use vmm::{COMBINE_FRAMES, MODERATE_FRAMES, Snapshot};
 
 use crate::switches::Switch;
 
@@ -65,8 +65,8 @@ pub(crate) fn not_effective(arm: &Arm, seen: &Snapshot) -> Vec<NotEffective> {
         Switch::IntModeration,
         work.moderated_count == 0 && !arm.has(Switch::TxIntMask),
         format!(
-            "none of {interrupts} interrupts was delayed: each was for a received frame, too; {sent} \
-             frames were sent"
+            "none of {interrupts} interrupts was delayed: each told of a received frame, or of {MODERATE_FRAMES} or \
+             more sent at once; {sent} frames were sent"
         ),
     );
     check(
