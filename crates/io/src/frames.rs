@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use wire::ethernet;
-use wire::frame::{self, RestSum, UdpMeta, UdpTemplate};
+use wire::frame::{self, Received, RestSum, UdpMeta, UdpTemplate};
 use wire::probe::{self, Kind};
 
 use crate::engine::{Arrival, Local, Remote, Setup};
@@ -103,24 +103,10 @@ impl Template {
     }
 }
 
-/// Range of the UDP payload in a whole frame; `None` if it is no UDP datagram.
-pub(crate) fn payload_of(frame: &[u8]) -> Option<Range<usize>> {
-    frame::udp_payload(frame).ok().map(|(_, range)| range)
-}
-
-/// The payload of a packet of which only the first frame is at hand.
-pub(crate) struct Part {
-    /// Range of the part in this frame.
-    pub(crate) part: Range<usize>,
-    /// Its whole length.
-    pub(crate) whole_bytes: usize,
-}
-
-/// As [`payload_of`], for the first frame of a packet of `packet_bytes`.
-pub(crate) fn payload_of_part(head: &[u8], packet_bytes: usize) -> Option<Part> {
-    let (_, range) = frame::udp_payload_of_head(head, packet_bytes).ok()?;
-    let whole_bytes = range.len();
-    Some(Part { part: range.start.min(head.len())..range.end.min(head.len()), whole_bytes })
+/// The payload of a received datagram.
+pub(crate) fn arrival<'a>(received: &'a mut Received<'_>, stamp_ns: Option<u64>) -> Arrival<'a> {
+    let payload_bytes = received.payload_bytes();
+    Arrival { payload: received.payload_mut(), payload_bytes, stamp_ns }
 }
 
 /// Makes a received frame of `frame_bytes`, or its first part, its own answer, when `answer` gives it a reply
@@ -131,11 +117,9 @@ pub(crate) fn turn_around(
     stamp_ns: Option<u64>,
     answer: &mut impl FnMut(&mut Arrival<'_>) -> Option<u32>,
 ) -> bool {
-    let Some(Part { part, whole_bytes }) = payload_of_part(head, frame_bytes) else { return false };
-    let payload = &mut head[part];
-    let mut arrival = Arrival { payload, payload_bytes: whole_bytes, stamp_ns };
-    let Some(reply) = answer(&mut arrival) else { return false };
-    frame::answer_probe_of_head(head, frame_bytes, Kind::Pong, reply).is_ok()
+    let Ok(mut received) = Received::parse(head, frame_bytes) else { return false };
+    let Some(reply) = answer(&mut arrival(&mut received, stamp_ns)) else { return false };
+    received.answer_probe(Kind::Pong, reply).is_ok()
 }
 
 /// Makes a ping's payload its answer; nothing behind the probe header changes.

@@ -4,6 +4,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use sys::packet::{PacketRx, PacketTx};
+use wire::frame::Received;
 
 use crate::engine::{Arrival, Echoed, Engine, EngineReport, Role, Setup, Stamps, Wait};
 use crate::error::IoError;
@@ -130,10 +131,9 @@ impl Engine for PacketEngine {
         }
         let (stamps, Some(rx)) = (self.stamps, self.rx.as_mut()) else { return Ok(0) };
         Ok(rx.take(self.batch, |frame, _, stamp_ns| {
-            if let Some(payload) = frames::payload_of(frame) {
-                let payload_bytes = payload.len();
-                let payload = &mut frame[payload];
-                each(Arrival { payload, payload_bytes, stamp_ns: stamps.then_some(stamp_ns) });
+            let frame_bytes = frame.len();
+            if let Ok(mut received) = Received::parse(frame, frame_bytes) {
+                each(frames::arrival(&mut received, stamps.then_some(stamp_ns)));
             }
         }))
     }

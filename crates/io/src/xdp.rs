@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use sys::bpf::{FEED_STAMP_BYTES, FeedGroup, PassProgram, ProbeFilterSpec, SocketFilter};
 use sys::clock;
 use sys::xsk::{self, Bind, Frames, Socket, Then};
+use wire::frame::Received;
 
 use crate::engine::{
     Arrival, Copying, Echoed, Engine, EngineReport, EngineSpec, Local, Role, Setup, Stamps, Wait,
@@ -320,10 +321,8 @@ impl Engine for XdpEngine {
                 let (front, frame) = bytes.split_at_mut(front_bytes);
                 let stamp_ns =
                     self.tai_offset_ns.and_then(|offset_ns| take_stamp(front, offset_ns));
-                if let Some(payload) = frames::payload_of_part(frame, frame_bytes) {
-                    let payload_bytes = payload.whole_bytes;
-                    let payload = &mut frame[payload.part];
-                    each(Arrival { payload, payload_bytes, stamp_ns });
+                if let Ok(mut received) = Received::parse(frame, frame_bytes) {
+                    each(frames::arrival(&mut received, stamp_ns));
                 }
                 Then::Release
             });

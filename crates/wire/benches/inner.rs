@@ -5,9 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use wirepath_wire::checksum;
-use wirepath_wire::frame::{
-    HEADERS_BYTES, RestSum, UdpMeta, UdpTemplate, rewrite_probe, swap_for_echo, udp_payload,
-};
+use wirepath_wire::frame::{HEADERS_BYTES, Received, RestSum, UdpMeta, UdpTemplate};
 use wirepath_wire::probe::{Header, Kind};
 
 const PAYLOADS_BYTES: [usize; 2] = [64, 1460];
@@ -64,12 +62,14 @@ fn frame_build(c: &mut Criterion) {
 fn frame_parse(c: &mut Criterion) {
     let mut group = c.benchmark_group("frame_parse");
     for size in PAYLOADS_BYTES {
-        let (_, frame) = ping(size);
+        let (_, mut frame) = ping(size);
+        let frame_bytes = frame.len();
         group.throughput(Throughput::Elements(1));
+        // As the engines receive.
         group.bench_function(BenchmarkId::new("headers_and_probe", size), |b| {
             b.iter(|| {
-                let frame = black_box(&frame[..]);
-                udp_payload(frame).map(|(meta, payload)| (meta, Header::parse(&frame[payload])))
+                let received = Received::parse(black_box(&mut frame[..]), frame_bytes);
+                received.map(|mut received| Header::parse(received.payload_mut()))
             });
         });
     }
@@ -85,12 +85,12 @@ fn checksum_incremental(c: &mut Criterion) {
         group.bench_function(BenchmarkId::new("from_rest", size), |b| {
             b.iter(|| template.fill_checksum_from(black_box(&mut frame[..]), rest));
         });
-        let mut reply = 0u32;
+        let (mut reply, frame_bytes) = (0u32, frame.len());
         group.bench_function(BenchmarkId::new("echo_in_place", size), |b| {
             b.iter(|| {
                 reply = reply.wrapping_add(1);
                 let frame = black_box(&mut frame[..]);
-                (swap_for_echo(frame), rewrite_probe(frame, Kind::Pong, reply))
+                Received::parse(frame, frame_bytes)?.answer_probe(Kind::Pong, reply)
             });
         });
         // The work that the two above save.

@@ -2,7 +2,7 @@
 //!
 //! Sending: a [`UdpTemplate`] is made once and written into every frame once; per packet, only
 //! the UDP checksum is completed. Receiving: [`udp_payload`] checks a frame and locates its
-//! payload. Echoing without a copy: [`swap_for_echo`], then [`rewrite_probe`].
+//! payload. Echoing without a copy: [`swap_for_echo`], or [`Received`] for a ping.
 //!
 //! Frames may have one VLAN tag; received ones also IPv4 options, which frames built here have not. Extension
 //! headers of IPv6 are refused, and so are its datagrams without a checksum.
@@ -284,20 +284,8 @@ fn meta(head: &[u8], parts: &Parts) -> UdpMeta {
 /// against the frame, an unfragmented UDP datagram, UDP length. Not checked: checksums, see
 /// [`verify_checksums`]. Padding after the datagram is not part of the payload.
 pub fn udp_payload(frame: &[u8]) -> Result<(UdpMeta, Range<usize>), FrameError> {
-    udp_payload_of_head(frame, frame.len())
-}
-
-/// [`udp_payload`] for a frame of which only the first bytes are contiguous: a frame spread over
-/// several buffers, or truncated by a capture length.
-///
-/// - `frame_bytes`: length of the whole frame. The returned range is within it and may exceed
-///   `head`.
-pub fn udp_payload_of_head(
-    head: &[u8],
-    frame_bytes: usize,
-) -> Result<(UdpMeta, Range<usize>), FrameError> {
-    let parts = locate(head, frame_bytes)?;
-    Ok((meta(head, &parts), parts.payload))
+    let parts = locate(frame, frame.len())?;
+    Ok((meta(frame, &parts), parts.payload))
 }
 
 /// Swaps the MAC addresses, IP addresses and ports of a UDP frame in place.
@@ -321,66 +309,70 @@ fn swap_located(frame: &mut [u8], parts: &Parts) {
     swap::<2>(frame, parts.udp_at + udp::SRC_PORT_OFFSET, parts.udp_at + udp::DST_PORT_OFFSET);
 }
 
-/// Turns a received ping into its reply: sets kind and reply of the probe header in place and
-/// updates the UDP checksum incrementally (RFC 1624).
-///
-/// A datagram without checksum keeps none. A datagram from a socket of this host may carry the
-/// sum of its pseudo header only (checksum offload that no device has completed); its checksum
-/// is completed here from the whole payload, because no later stage does.
-///
-/// Errors: not a UDP frame, or no probe header; the frame is unchanged.
-pub fn rewrite_probe(frame: &mut [u8], kind: probe::Kind, reply: u32) -> Result<(), FrameError> {
-    let parts = locate(frame, frame.len())?;
-    rewrite_located(frame, &parts, kind, reply)
+/// A UDP frame, or the start of one, with checked headers, that can be answered in place.
+pub struct Received<'a> {
+    head: &'a mut [u8],
+    parts: Parts,
 }
 
-fn rewrite_located(
-    frame: &mut [u8],
-    parts: &Parts,
-    kind: probe::Kind,
-    reply: u32,
-) -> Result<(), FrameError> {
-    let at = parts.payload.start;
-    probe::Header::parse(&frame[at..parts.payload.end.min(frame.len())])
-        .map_err(|source| FrameError::Probe { at, source })?;
-    let checksum_at = parts.udp_at + udp::CHECKSUM_OFFSET;
-    let found = u16::from_be_bytes(array(frame, checksum_at));
-    let unfinished = found == pseudo_header_sum(frame, parts);
+impl<'a> Received<'a> {
+    /// Checks a frame as [`udp_payload`] does.
+    ///
+    /// - `head`: the first bytes of a frame of `frame_bytes`, which is spread over several buffers or was
+    ///   truncated by a capture length; the headers must be among them.
+    pub fn parse(head: &'a mut [u8], frame_bytes: usize) -> Result<Received<'a>, FrameError> {
+        let parts = locate(head, frame_bytes)?;
+        Ok(Received { head, parts })
+    }
 
-    let kind_at = at + probe::KIND_OFFSET;
-    let reply_at = at + probe::REPLY_OFFSET;
-    let before = rewritten_sum(frame, kind_at, reply_at);
-    frame[kind_at] = kind as u8;
-    frame[reply_at..reply_at + 4].copy_from_slice(&reply.to_be_bytes());
-    let is_cut = parts.payload.end > frame.len();
-    let checksum = match unfinished && found != 0 {
-        true if is_cut && !parts.is_v6 => 0,
-        true => full_udp_checksum(frame, parts),
-        false => checksum::update_udp(found, before, rewritten_sum(frame, kind_at, reply_at)),
-    };
-    put(frame, checksum_at, checksum)
+    /// The part of the payload that is in the head.
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        let end = self.parts.payload.end.min(self.head.len());
+        &mut self.head[self.parts.payload.start.min(end)..end]
+    }
+
+    /// Length of the whole payload.
+    pub fn payload_bytes(&self) -> usize {
+        self.parts.payload.len()
+    }
+
+    /// Turns a ping into its reply: sets kind and reply of the probe header, updates the UDP checksum
+    /// incrementally (RFC 1624), and swaps addresses and ports as [`swap_for_echo`] does.
+    ///
+    /// A datagram without checksum keeps none. A datagram from a socket of this host may carry the
+    /// sum of its pseudo header only (checksum offload that no device has completed); its checksum
+    /// is completed here from the whole payload, because no later stage does. If the payload exceeds the
+    /// head, it becomes none with IPv4; with IPv6, which requires one, that of zeros behind the head, as
+    /// the probe's engines send them.
+    ///
+    /// Errors: no probe header; the frame is unchanged.
+    pub fn answer_probe(self, kind: probe::Kind, reply: u32) -> Result<(), FrameError> {
+        let Received { head, parts } = self;
+        let at = parts.payload.start;
+        probe::Header::parse(&head[at..parts.payload.end.min(head.len())])
+            .map_err(|source| FrameError::Probe { at, source })?;
+        let checksum_at = parts.udp_at + udp::CHECKSUM_OFFSET;
+        let found = u16::from_be_bytes(array(head, checksum_at));
+        let unfinished = found == pseudo_header_sum(head, &parts);
+
+        let kind_at = at + probe::KIND_OFFSET;
+        let reply_at = at + probe::REPLY_OFFSET;
+        let before = rewritten_sum(head, kind_at, reply_at);
+        head[kind_at] = kind as u8;
+        head[reply_at..reply_at + 4].copy_from_slice(&reply.to_be_bytes());
+        let is_cut = parts.payload.end > head.len();
+        let checksum = match unfinished && found != 0 {
+            true if is_cut && !parts.is_v6 => 0,
+            true => full_udp_checksum(head, &parts),
+            false => checksum::update_udp(found, before, rewritten_sum(head, kind_at, reply_at)),
+        };
+        put(head, checksum_at, checksum)?;
+        swap_located(head, &parts);
+        Ok(())
+    }
 }
 
-/// Turns a received ping into its reply in one pass: [`rewrite_probe`], then [`swap_for_echo`].
-/// On an error the frame is unchanged.
-///
-/// - `head`: the first bytes of a frame of `frame_bytes`; the headers must be among them.
-///
-/// The payload is not at hand to complete a checksum from it. With IPv4 it becomes none; with IPv6, which
-/// requires one, that of zeros behind the bytes at hand, as the probe's engines send them.
-pub fn answer_probe_of_head(
-    head: &mut [u8],
-    frame_bytes: usize,
-    kind: probe::Kind,
-    reply: u32,
-) -> Result<(), FrameError> {
-    let parts = locate(head, frame_bytes)?;
-    rewrite_located(head, &parts, kind, reply)?;
-    swap_located(head, &parts);
-    Ok(())
-}
-
-/// Sum of the words that [`rewrite_probe`] writes to.
+/// Sum of the words that [`Received::answer_probe`] writes to.
 fn rewritten_sum(frame: &[u8], kind_at: usize, reply_at: usize) -> u16 {
     [kind_at, reply_at, reply_at + 2]
         .map(|at| u16::from_be_bytes(array(frame, at)))
@@ -547,6 +539,11 @@ mod tests {
         [&frame[..12], &[0x81, 0x00, 0x20, 0x07], &frame[12..]].concat()
     }
 
+    fn answer(frame: &mut [u8], kind: Kind, reply: u32) -> Result<(), FrameError> {
+        let frame_bytes = frame.len();
+        Received::parse(frame, frame_bytes)?.answer_probe(kind, reply)
+    }
+
     fn checksum_of(frame: &[u8]) -> u16 {
         u16::from_be_bytes(array(frame, checksum_at(frame)))
     }
@@ -653,7 +650,8 @@ mod tests {
                 put(&mut frame, at, checksum).expect("it fits");
                 let frame_bytes = frame.len();
                 let (head, _) = frame.split_at_mut(1537);
-                answer_probe_of_head(head, frame_bytes, Kind::Pong, 7).expect("it is a ping");
+                let received = Received::parse(head, frame_bytes).expect("it is a UDP frame");
+                received.answer_probe(Kind::Pong, 7).expect("it is a ping");
                 (udp_payload(&frame).map(|(meta, _)| meta), verify_checksums(&frame))
             };
             let reversed = Ok(meta.reversed());
@@ -690,9 +688,12 @@ mod tests {
 
     #[test]
     fn payload_may_exceed_the_head() {
-        assert_eq!(udp_payload_of_head(&HELLO[..42], 47), Ok((META, 42..47)));
-        assert!(udp_payload_of_head(&HELLO[..41], 47).is_err());
-        assert!(udp_payload_of_head(&HELLO[..42], 46).is_err());
+        let mut frame = HELLO;
+        let mut received = Received::parse(&mut frame[..44], 47).expect("the headers are there");
+        assert_eq!((received.payload_bytes(), &received.payload_mut()[..]), (5, &b"he"[..]));
+        assert_eq!(Received::parse(&mut frame[..42], 47).map(|r| r.payload_bytes()), Ok(5));
+        assert!(Received::parse(&mut frame[..41], 47).is_err());
+        assert!(Received::parse(&mut frame[..42], 46).is_err());
     }
 
     #[test]
@@ -755,15 +756,15 @@ mod tests {
 
     #[test]
     fn rewriting_to_a_checksum_of_zero_sends_all_ones() {
-        let mut frame = ping(24);
-        // Find the reply for which the sum is zero, by trying every low half.
-        let zero = (0..=0xffff).find(|reply| {
-            rewrite_probe(&mut frame, Kind::Pong, *reply).expect("it is a probe's");
-            checksum_of(&frame) == 0xffff
+        // Find a reply for which the sum is zero, by trying every low half.
+        let answered = (0..=0xffff).find_map(|reply| {
+            let mut frame = ping(24);
+            answer(&mut frame, Kind::Pong, reply).expect("it is a probe's");
+            (checksum_of(&frame) == 0xffff).then_some(frame)
         });
-        assert!(zero.is_some());
+        let mut frame = answered.expect("one of them has it");
         assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Valid));
-        rewrite_probe(&mut frame, Kind::Ping, 0).expect("it is a probe's");
+        answer(&mut frame, Kind::Ping, 0).expect("it is a probe's");
         assert_eq!(frame, ping(24));
     }
 
@@ -772,8 +773,9 @@ mod tests {
         for payload_bytes in [24, 25, 64, 1459, 1460] {
             let (v4, v6) = (ping(payload_bytes), ping_of(META_V6, payload_bytes));
             for mut frame in [tagged(&v4), tagged(&v6), v4, v6] {
-                let payload = swap_for_echo(&mut frame).expect("it is a UDP frame");
-                rewrite_probe(&mut frame, Kind::Pong, 0xfffe_fffd).expect("it is a probe's");
+                let (meta, payload) = udp_payload(&frame).expect("it is a UDP frame");
+                answer(&mut frame, Kind::Pong, 0xfffe_fffd).expect("it is a probe's");
+                assert_eq!(udp_payload(&frame), Ok((meta.reversed(), payload.clone())));
                 assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Valid));
                 let pong = Header { kind: Kind::Pong, reply: 0xfffe_fffd, ..PING };
                 assert_eq!(Header::parse(&frame[payload]), Ok(pong));
@@ -785,7 +787,7 @@ mod tests {
     fn rewriting_leaves_no_checksum_as_none() {
         let mut frame = ping(64);
         put(&mut frame, 40, 0).expect("it fits");
-        rewrite_probe(&mut frame, Kind::Pong, 7).expect("it is a probe's");
+        answer(&mut frame, Kind::Pong, 7).expect("it is a probe's");
         assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Absent));
     }
 
@@ -797,7 +799,7 @@ mod tests {
             let at = checksum_at(&frame);
             put(&mut frame, at, unfinished).expect("it fits");
             assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Unfinished));
-            rewrite_probe(&mut frame, Kind::Pong, 7).expect("it is a probe's");
+            answer(&mut frame, Kind::Pong, 7).expect("it is a probe's");
             assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Valid));
         }
     }
@@ -806,7 +808,7 @@ mod tests {
     fn rewriting_another_payload_fails_and_changes_nothing() {
         let mut frame = HELLO;
         assert_eq!(
-            rewrite_probe(&mut frame, Kind::Pong, 7),
+            answer(&mut frame, Kind::Pong, 7),
             Err(FrameError::Probe { at: 42, source: ProbeError::Short { had_bytes: 5 } })
         );
         assert_eq!(frame, HELLO);
@@ -872,7 +874,7 @@ mod tests {
             let kind = Kind::from_wire(kind).expect("1 to 4 are known");
             let mut frame = ping_of(if is_v6 { META_V6 } else { META }, payload_bytes);
             for reply in [reply, again] {
-                rewrite_probe(&mut frame, kind, reply).expect("it is a probe's");
+                answer(&mut frame, kind, reply).expect("it is a probe's");
                 prop_assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Valid));
             }
         }

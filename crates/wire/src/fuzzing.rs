@@ -1,7 +1,7 @@
 //! Properties that hold for every input; fuzz targets, the committed corpus and property tests
 //! check them.
 
-use crate::frame::{self, UdpChecksum, rewrite_probe, swap_for_echo, verify_checksums};
+use crate::frame::{self, Received, UdpChecksum, swap_for_echo, verify_checksums};
 use crate::probe::{HEADER_BYTES, Header, Kind};
 use crate::{arp, checksum, ethernet, icmp, ipv4, ipv6, udp};
 
@@ -22,22 +22,24 @@ pub fn probe_header(payload: &[u8]) {
 pub fn frame(bytes: &[u8]) {
     let found = frame::udp_payload(bytes);
     slow_path_agrees(bytes, found.is_ok());
-    for cut in [0, 14, 34, 42, 62, 66, bytes.len() / 2] {
-        let head = &bytes[..cut.min(bytes.len())];
-        if let Ok(of_head) = frame::udp_payload_of_head(head, bytes.len()) {
-            assert_eq!(Ok(of_head), found);
-        }
-    }
-
     let mut copy = [0; COPY_BYTES_MAX];
     let Some(copy) = copy.get_mut(..bytes.len()) else { return };
     copy.copy_from_slice(bytes);
+    for cut in [0, 14, 34, 42, 62, 66, bytes.len() / 2] {
+        let head_bytes = cut.min(bytes.len());
+        if let Ok(mut head) = Received::parse(&mut copy[..head_bytes], bytes.len()) {
+            let whole = found.as_ref().map(|(_, payload)| payload.clone()).unwrap_or_default();
+            assert_eq!(head.payload_bytes(), whole.len());
+            assert_eq!(head.payload_mut(), &bytes[whole.start..whole.end.min(head_bytes)]);
+            assert!(found.is_ok());
+        }
+    }
     let before = verify_checksums(copy);
     let swapped = swap_for_echo(copy);
     let Ok((meta, payload)) = found else {
         assert_eq!(copy, bytes);
         assert!(swapped.is_err() && before.is_err());
-        assert!(rewrite_probe(copy, Kind::Pong, 1).is_err());
+        assert!(Received::parse(copy, bytes.len()).is_err());
         assert_eq!(copy, bytes);
         return;
     };
@@ -49,12 +51,14 @@ pub fn frame(bytes: &[u8]) {
     assert_eq!(copy, bytes);
 
     let header = Header::parse(&bytes[payload.clone()]);
-    let rewritten = rewrite_probe(copy, Kind::Pong, 0xffff_0001);
-    assert_eq!(rewritten.is_ok(), header.is_ok());
+    let answered = Received::parse(copy, bytes.len())
+        .and_then(|received| received.answer_probe(Kind::Pong, 0xffff_0001));
+    assert_eq!(answered.is_ok(), header.is_ok());
     let Ok(header) = header else {
         assert_eq!(copy, bytes);
         return;
     };
+    assert_eq!(frame::udp_payload(copy), Ok((meta.reversed(), payload.clone())));
     let expected = Header { kind: Kind::Pong, reply: 0xffff_0001, ..header };
     assert_eq!(Header::parse(&copy[payload.clone()]), Ok(expected));
     assert_eq!(copy[payload.start + HEADER_BYTES..], bytes[payload.start + HEADER_BYTES..]);
