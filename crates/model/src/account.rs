@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::judge::{Judged, Table, absent};
+use crate::measurement::UNBALANCED;
 use crate::statistics::LEVEL;
 use crate::{
     Arm, ArmKind, ArmOutcome, Ended, Experiment, MetricOutcome, Outcome, OutcomeHeader, SCHEMA,
@@ -156,6 +157,18 @@ fn arm_warnings(
                 if hopeless { ", and it was not run again" } else { "" },
             ),
             advice: "a failed trial counts as the worst of its block; see the error".into(),
+        });
+    }
+    let counters = arm.counters.iter().filter(|(_, count)| **count > 0);
+    for (of, count) in
+        counters.filter_map(|(name, count)| Some((name.strip_suffix(UNBALANCED)?, count)))
+    {
+        warnings.push(Warning {
+            what: format!(
+                "frames of {} were lost or counted twice inside Wirepath: `{of}` does not balance in {count} of {} trials",
+                arm.name, arm.trials
+            ),
+            advice: "do not use the figures of this arm, and report this".into(),
         });
     }
     let own = own_switch(&experiment.plan.arms[index].0);

@@ -223,6 +223,9 @@ pub const SAMPLES_BEYOND_QUANTILE: f64 = 10.0;
 /// hold each such count, and the sums of all trials of a run stay below 2^64, which the library cannot pass.
 pub const SAMPLE_COUNT_MAX: u64 = 1 << 53;
 
+/// End of the name of a counter of trials in which counts of the same frames did not agree.
+pub(crate) const UNBALANCED: &str = "_unbalanced_count";
+
 /// A histogram with the range and precision that all latencies use:
 /// 1 ns to 60 s, three significant digits; larger values saturate.
 pub fn latency_histogram() -> Histogram<u64> {
@@ -247,6 +250,12 @@ impl Measurement {
             let why = "the end that answers does not count arrivals, so only round trips are known";
             self.refused.insert(name.into(), why.into());
         }
+    }
+
+    /// Enters if counts of the same frames agree, as counter `{of}_unbalanced_count`. An outcome warns of those that
+    /// do not.
+    pub fn enter_balance(&mut self, of: &str, balances: bool) {
+        self.counters.insert(format!("{of}{UNBALANCED}"), u64::from(!balances));
     }
 
     pub fn lost_count(&self) -> u64 {

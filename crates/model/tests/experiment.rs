@@ -22,6 +22,22 @@ fn warned(outcome: &Outcome, of: &str) -> usize {
     outcome.warnings.iter().filter(|warning| warning.what.contains(of)).count()
 }
 
+/// Drives an experiment of which `change` changes measurements, by arm and block.
+fn run_changed(
+    plan: ExperimentPlan,
+    mut change: impl FnMut(&Arm, u32, &mut Measurement),
+) -> Experiment {
+    let mut fake = FakeSource::new(world());
+    let mut experiment = Experiment::new(plan);
+    while let Step::Trial { block, arm, .. } = experiment.next(fake.now_ns()) {
+        let arm = experiment.arms()[arm].0.clone();
+        let mut measurement = fake.trial(&arm);
+        change(&arm, block, &mut measurement);
+        experiment.record(Ok(measurement));
+    }
+    experiment
+}
+
 /// Drives an experiment whose trials take `trial_ns` and say nothing.
 fn run_silently(plan: ExperimentPlan, trial_ns: u64) -> (Experiment, u64) {
     let mut experiment = Experiment::new(plan);
@@ -228,17 +244,12 @@ fn without_a_control_nothing_is_better() {
 fn run_noisily(share: f64, from: u32, until: u32) -> Experiment {
     let mut plan = plan(1, "fast");
     (plan.max_blocks, plan.stop_early, plan.noise_gate) = (8, false, 0.25);
-    let mut fake = FakeSource::new(world());
-    let mut experiment = Experiment::new(plan);
-    while let Step::Trial { block, arm, .. } = experiment.next(fake.now_ns()) {
-        let mut measurement = fake.trial(&experiment.arms()[arm].0.clone());
-        if arm == 0 && (from..until).contains(&block) {
+    run_changed(plan, |arm, block, measurement| {
+        if arm.name == "baseline" && (from..until).contains(&block) {
             measurement.others_cpu_ns = (measurement.wall_ns as f64 * share) as u64;
             measurement.steal_ns = (measurement.wall_ns as f64 * share) as u64;
         }
-        experiment.record(Ok(measurement));
-    }
-    experiment
+    })
 }
 
 #[test]
@@ -309,16 +320,11 @@ fn lost_datagrams_are_infinitely_late_and_leave_the_quantiles_below_them() {
 fn trials_that_refuse_a_metric_count_as_the_worst_with_a_warning() {
     let mut plan = plan(1, "fast");
     (plan.max_blocks, plan.stop_early) = (12, false);
-    let mut fake = FakeSource::new(world());
-    let mut experiment = Experiment::new(plan);
-    while let Step::Trial { block, arm, .. } = experiment.next(fake.now_ns()) {
-        let mut measurement = fake.trial(&experiment.arms()[arm].0.clone());
-        if arm == 2 && block == 3 {
+    let outcome = outcome(&run_changed(plan, |arm, block, measurement| {
+        if arm.name == "fast" && block == 3 {
             measurement.deliveries.get_mut("forward").unwrap().received_count -= 1200;
         }
-        experiment.record(Ok(measurement));
-    }
-    let outcome = outcome(&experiment);
+    }));
     assert_eq!(metric(&outcome, "fast", "rtt_ns_p50").verdict, Some(Verdict::Better));
     assert_eq!(warned(&outcome, "rtt_ns_p50 of fast is missing in 1 of 12 trials"), 1);
 }
@@ -345,16 +351,24 @@ fn switch_without_effect_marks_only_its_own_arm() {
 fn switch_without_effect_is_one_warning_however_its_evidence_reads() {
     let mut plan = plan(1, "fast+idle");
     (plan.max_blocks, plan.stop_early) = (12, false);
-    let mut fake = FakeSource::new(world());
-    let mut experiment = Experiment::new(plan);
-    while let Step::Trial { block, arm, .. } = experiment.next(fake.now_ns()) {
-        let mut measurement = fake.trial(&experiment.arms()[arm].0.clone());
+    let experiment = run_changed(plan, |_, block, measurement| {
         for report in &mut measurement.not_effective {
             report.why = format!("0 of {block} frames");
         }
-        experiment.record(Ok(measurement));
-    }
+    });
     assert_eq!(warned(&outcome(&experiment), "idle was on without effect"), 1);
+}
+
+#[test]
+fn counts_that_do_not_balance_are_a_warning_that_names_the_arm() {
+    let mut plan = plan(1, "fast");
+    (plan.max_blocks, plan.stop_early) = (12, false);
+    let outcome = outcome(&run_changed(plan, |arm, block, measurement| {
+        measurement.enter_balance("pool", arm.name != "fast" || !(3..5).contains(&block));
+    }));
+    assert_eq!(warned(&outcome, "of fast were lost or counted twice"), 1);
+    assert_eq!(warned(&outcome, "`pool` does not balance in 2 of 12 trials"), 1);
+    assert_eq!(warned(&outcome, "does not balance"), 1);
 }
 
 #[test]

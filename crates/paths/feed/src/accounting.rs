@@ -151,8 +151,7 @@ pub(super) fn measurement_of(
         .map(|(switch, why)| NotEffective { switch, why })
         .collect();
     if let Some(ledger) = engine.ledger {
-        let unbalanced = u64::from(!ledger.balances());
-        m.counters.insert(format!("{end}_ledger_unbalanced_count"), unbalanced);
+        m.enter_balance(&format!("{end}_ledger"), ledger.balances());
     }
     m
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use host::cpu::ThreadTimes;
-use model::{Arm, Cost, Delivery, Measurement, NotEffective, Throughput};
+use model::{Arm, Cost, Delivery, Measurement, NotEffective, Throughput, Trap};
 use sys::rusage::ThreadUsage;
 use telemetry::{Counter, Snapshot};
 
@@ -285,6 +285,17 @@ pub(super) fn of_flood(flood: &Flood, payload_bytes: usize) -> Measurement {
         payload_bytes: flood.answered_count * payload_bytes as u64,
     });
     m.costs.insert("near".into(), own_cost(&flood.usage));
+    let found = flood.discrepancies();
+    m.enter_balance("firmware", found.is_empty());
+    if !found.is_empty() {
+        m.traps.push(Trap {
+            what: format!(
+                "the firmware's counts differ from those of the wire: {}",
+                found.join("; ")
+            ),
+            advice: "do not use the figures of this arm, and report this".into(),
+        });
+    }
     m
 }
 
@@ -503,6 +514,12 @@ mod tests {
         let m = of_flood(&flood, 18);
         assert_eq!(m.deliveries["forward"].received_count, 98);
         assert_eq!(m.deliveries["return"].received_count, 90);
+        assert_eq!(m.counters["firmware_unbalanced_count"], 1);
+        let [differ] = &m.traps[..] else { panic!("{:?}", m.traps) };
+        let said = "echoes answered by the firmware or refused: 98, expected 100";
+        assert!(differ.what.ends_with(said), "{}", differ.what);
+        let balanced = Flood { answered_count: 92, ..flood };
+        assert!(of_flood(&balanced, 18).traps.is_empty());
     }
 
     #[test]

@@ -67,8 +67,7 @@ pub fn measurement_of(role: Role, near: RoleReport, far: Option<RoleReport>) -> 
             m.counters.insert(format!("{end}_{name}"), value);
         }
         if let Some(ledger) = engine.ledger {
-            let unbalanced = u64::from(!ledger.balances());
-            m.counters.insert(format!("{end}_ledger_unbalanced_count"), unbalanced);
+            m.enter_balance(&format!("{end}_ledger"), ledger.balances());
         }
         for (switch, why) in engine.not_effective {
             if !m.not_effective.iter().any(|n| n.switch == switch) {

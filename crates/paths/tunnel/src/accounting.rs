@@ -119,6 +119,7 @@ pub(super) fn enter(m: &mut Measurement, counted: Counted) {
 /// Enters the counts of Wirepath's forwarder, of both directions together.
 pub(super) fn enter_user(m: &mut Measurement, user: UserReport) {
     let books = |count: fn(&OrderCounters) -> u64| user.books.iter().map(count).sum::<u64>();
+    m.enter_balance("pool", user.balance.balances());
     let counters = &mut m.counters;
     counters.extend(
         [
@@ -129,7 +130,6 @@ pub(super) fn enter_user(m: &mut Measurement, user: UserReport) {
             ("late_count", books(|it| it.late_frames)),
             ("window_full_count", books(|it| it.refused_count)),
             ("in_flight_count", books(OrderCounters::in_flight_frames)),
-            ("pool_unbalanced_count", u64::from(!user.balance.balances())),
         ]
         .map(|(name, count)| (name.to_owned(), count)),
     );

@@ -106,6 +106,8 @@ fn other_loads_work_and_report_switches_without_effect() {
         assert!(m.counters.contains_key("main_wait_ns"), "{kind}");
         assert_eq!(m.not_effective.len(), 1, "{kind}: {:?}", m.not_effective);
         assert_eq!(m.throughput.is_some(), kind == "flood");
+        let balances = (kind == "flood").then_some(&0);
+        assert_eq!(m.counters.get("firmware_unbalanced_count"), balances, "{:?}", m.traps);
     }
     let mut session = Guest.open(&load("ping-uart-115200")).expect("all parts are installed");
     let slow = trial(session.as_mut(), &Arm::baseline());
