@@ -69,10 +69,11 @@ impl SequenceCounts {
 
     #[inline]
     pub fn record(&mut self, seq: u32) -> Arrival {
-        self.received += 1;
+        // Without a check for an overflow, which 64 bits do not reach: it took a fifth of the time.
+        self.received = self.received.wrapping_add(1);
         let ahead = seq.wrapping_sub(self.highest as u32) as i32;
         if ahead == 1 && self.highest != 0 {
-            self.highest += 1;
+            self.highest = self.highest.wrapping_add(1);
             self.mark(self.highest);
             return Arrival::New;
         }
@@ -110,7 +111,7 @@ impl SequenceCounts {
 
     #[inline]
     fn place(&self, sequence: u64) -> (usize, u64) {
-        let slot = sequence as usize & (self.window() - 1);
+        let slot = sequence as usize & self.seen.len().wrapping_mul(64).wrapping_sub(1);
         (slot / 64, 1 << (slot % 64))
     }
 
@@ -203,7 +204,7 @@ impl Jitter {
         let transit_ns = received_ns.wrapping_sub(sent_ns);
         if let Some(before_ns) = self.transit_ns.replace(transit_ns) {
             let change_ns = (transit_ns.wrapping_sub(before_ns) as i64).unsigned_abs();
-            let decay_ns = (self.scaled_ns + 8) >> 4;
+            let decay_ns = self.scaled_ns.wrapping_add(8) >> 4;
             self.scaled_ns = self.scaled_ns.saturating_add(change_ns).saturating_sub(decay_ns);
         }
     }
