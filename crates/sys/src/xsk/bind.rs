@@ -12,8 +12,10 @@ use crate::socket;
 
 /// XDP_USE_SG: packets may span several frames.
 const XDP_USE_SG: u16 = 1 << 4;
-/// Longest time that a queue stays busy after its socket was closed.
+/// Longest time to wait for a queue that another AF_XDP socket may have.
 const BUSY_WAIT: Duration = Duration::from_millis(1500);
+/// Longest time to wait for a queue that none has: a busy kernel takes some seconds to release it.
+const RELEASE_WAIT: Duration = Duration::from_secs(10);
 
 /// Longest time that a driver takes to reset an interface.
 const RESET_WAIT: Duration = Duration::from_secs(5);
@@ -86,6 +88,9 @@ pub(super) fn bind_queue(
     let ifname = bind.ifname.clone();
     let queue = bind.queue;
     Err(match source.raw_os_error() {
+        Some(libc::EBUSY) if is_only_socket() => {
+            XskError::NotReleased { ifname, queue, waited_ms: RELEASE_WAIT.as_millis() as u64 }
+        }
         Some(libc::EBUSY) => {
             XskError::QueueBusy { ifname, queue, waited_ms: BUSY_WAIT.as_millis() as u64 }
         }
@@ -116,8 +121,20 @@ fn may_refuse_zero_copy(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL))
 }
 
+/// True if the thread's network namespace has one AF_XDP socket: the caller's, so that no other holds a queue.
+fn is_only_socket() -> bool {
+    let protocols = std::fs::read_to_string("/proc/thread-self/net/protocols");
+    protocols.is_ok_and(|table| socket_count(&table) == Some(1))
+}
+
+/// AF_XDP sockets by the table of protocols, whose columns are name, size of a socket and sockets.
+fn socket_count(protocols: &str) -> Option<u32> {
+    let mut row = protocols.lines().find_map(|line| line.strip_prefix("XDP "))?.split_whitespace();
+    row.nth(1)?.parse().ok()
+}
+
 /// Binds when the queue is free: the kernel releases it only a grace period after the last socket
-/// was closed.
+/// was closed, and once no other change of network devices is under way.
 fn try_bind(
     fd: BorrowedFd<'_>,
     bind: &Bind,
@@ -152,7 +169,10 @@ fn try_bind(
         }
         let error = io::Error::last_os_error();
         let may_pass = match error.raw_os_error() {
-            Some(libc::EBUSY) => begun.elapsed() < BUSY_WAIT,
+            Some(libc::EBUSY) => {
+                let waited = begun.elapsed();
+                waited < BUSY_WAIT || waited < RELEASE_WAIT && is_only_socket()
+            }
             // Of an interface that is up, whose driver resets its link: igb for 3 s.
             Some(libc::ENETDOWN) => {
                 begun.elapsed() < RESET_WAIT && socket::is_up(bind.ifindex) == Some(true)
@@ -163,5 +183,22 @@ fn try_bind(
             return Err(error);
         }
         std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_counted_by_the_table_of_protocols() {
+        let table = "\
+protocol  size sockets  memory press maxhdr  slab module     cl co di ac io in de sh ss gs se re bi br ha uh gp em
+PACKET    1600      3      -1   NI       0   no   kernel      n  n  n  n  n  n  n  n  n  n  n  n  n  n  n  n  n  n
+XDP       1088      2      -1   NI       0   no   kernel      n  n  n  n  n  n  n  n  n  n  n  n  n  n  n  n  n  n
+";
+        assert_eq!(socket_count(table), Some(2));
+        assert_eq!(socket_count("XDP       1088"), None);
+        assert_eq!(socket_count(""), None);
     }
 }

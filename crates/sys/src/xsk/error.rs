@@ -15,12 +15,18 @@ pub enum XskError {
         #[source]
         source: io::Error,
     },
-    /// Another AF_XDP socket uses the queue or has just closed.
+    /// Another AF_XDP socket may use the queue.
     #[error(
         "queue {queue} of {ifname} stayed busy for {waited_ms} ms; stop the program that has \
          an AF_XDP socket on it, or choose another queue with -q"
     )]
     QueueBusy { ifname: String, queue: u32, waited_ms: u64 },
+    /// The last AF_XDP socket of the queue was closed, and the kernel has not released it.
+    #[error(
+        "the kernel did not release queue {queue} of {ifname} within {waited_ms} ms after its last AF_XDP \
+         socket was closed; try again when it is less busy"
+    )]
+    NotReleased { ifname: String, queue: u32, waited_ms: u64 },
     #[error(
         "interface {ifname} has no queue {queue} (it has {queues}); choose one below {queues} \
          with -q, or raise the channel count (ethtool -L {ifname} combined N)"
