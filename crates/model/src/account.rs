@@ -159,10 +159,8 @@ fn arm_warnings(
             advice: "a failed trial counts as the worst of its block; see the error".into(),
         });
     }
-    let counters = arm.counters.iter().filter(|(_, count)| **count > 0);
-    for (of, count) in
-        counters.filter_map(|(name, count)| Some((name.strip_suffix(UNBALANCED)?, count)))
-    {
+    for (name, &count) in &arm.counters {
+        let Some(of) = name.strip_suffix(UNBALANCED).filter(|_| count > 0) else { continue };
         warnings.push(Warning {
             what: format!(
                 "frames of {} were lost or counted twice inside Wirepath: `{of}` does not balance in {count} of {} trials",

@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use support::{SECOND_NS, arm, metric, plan, run, run_with};
+use support::{SECOND_NS, arm, metric, plan, run, run_changed, run_with};
 use wirepath_model::{
     Arm, ArmKind, Ended, Experiment, ExperimentPlan, FakeSource, FakeSwitch, FakeWorld,
     Measurement, Outcome, OutcomeHeader, Search, Step, Support, Verdict,
@@ -20,22 +20,6 @@ fn outcome(experiment: &Experiment) -> Outcome {
 
 fn warned(outcome: &Outcome, of: &str) -> usize {
     outcome.warnings.iter().filter(|warning| warning.what.contains(of)).count()
-}
-
-/// Drives an experiment of which `change` changes measurements, by arm and block.
-fn run_changed(
-    plan: ExperimentPlan,
-    mut change: impl FnMut(&Arm, u32, &mut Measurement),
-) -> Experiment {
-    let mut fake = FakeSource::new(world());
-    let mut experiment = Experiment::new(plan);
-    while let Step::Trial { block, arm, .. } = experiment.next(fake.now_ns()) {
-        let arm = experiment.arms()[arm].0.clone();
-        let mut measurement = fake.trial(&arm);
-        change(&arm, block, &mut measurement);
-        experiment.record(Ok(measurement));
-    }
-    experiment
 }
 
 /// Drives an experiment whose trials take `trial_ns` and say nothing.
@@ -244,11 +228,12 @@ fn without_a_control_nothing_is_better() {
 fn run_noisily(share: f64, from: u32, until: u32) -> Experiment {
     let mut plan = plan(1, "fast");
     (plan.max_blocks, plan.stop_early, plan.noise_gate) = (8, false, 0.25);
-    run_changed(plan, |arm, block, measurement| {
+    run_changed(plan, world(), |arm, block, measurement| {
         if arm.name == "baseline" && (from..until).contains(&block) {
             measurement.others_cpu_ns = (measurement.wall_ns as f64 * share) as u64;
             measurement.steal_ns = (measurement.wall_ns as f64 * share) as u64;
         }
+        Ok(())
     })
 }
 
@@ -320,10 +305,11 @@ fn lost_datagrams_are_infinitely_late_and_leave_the_quantiles_below_them() {
 fn trials_that_refuse_a_metric_count_as_the_worst_with_a_warning() {
     let mut plan = plan(1, "fast");
     (plan.max_blocks, plan.stop_early) = (12, false);
-    let outcome = outcome(&run_changed(plan, |arm, block, measurement| {
+    let outcome = outcome(&run_changed(plan, world(), |arm, block, measurement| {
         if arm.name == "fast" && block == 3 {
             measurement.deliveries.get_mut("forward").unwrap().received_count -= 1200;
         }
+        Ok(())
     }));
     assert_eq!(metric(&outcome, "fast", "rtt_ns_p50").verdict, Some(Verdict::Better));
     assert_eq!(warned(&outcome, "rtt_ns_p50 of fast is missing in 1 of 12 trials"), 1);
@@ -351,10 +337,11 @@ fn switch_without_effect_marks_only_its_own_arm() {
 fn switch_without_effect_is_one_warning_however_its_evidence_reads() {
     let mut plan = plan(1, "fast+idle");
     (plan.max_blocks, plan.stop_early) = (12, false);
-    let experiment = run_changed(plan, |_, block, measurement| {
+    let experiment = run_changed(plan, world(), |_, block, measurement| {
         for report in &mut measurement.not_effective {
             report.why = format!("0 of {block} frames");
         }
+        Ok(())
     });
     assert_eq!(warned(&outcome(&experiment), "idle was on without effect"), 1);
 }
@@ -363,8 +350,9 @@ fn switch_without_effect_is_one_warning_however_its_evidence_reads() {
 fn counts_that_do_not_balance_are_a_warning_that_names_the_arm() {
     let mut plan = plan(1, "fast");
     (plan.max_blocks, plan.stop_early) = (12, false);
-    let outcome = outcome(&run_changed(plan, |arm, block, measurement| {
+    let outcome = outcome(&run_changed(plan, world(), |arm, block, measurement| {
         measurement.enter_balance("pool", arm.name != "fast" || !(3..5).contains(&block));
+        Ok(())
     }));
     assert_eq!(warned(&outcome, "of fast were lost or counted twice"), 1);
     assert_eq!(warned(&outcome, "`pool` does not balance in 2 of 12 trials"), 1);

@@ -328,7 +328,7 @@ impl<'a> Received<'a> {
     /// The part of the payload that is in the head.
     pub fn payload_mut(&mut self) -> &mut [u8] {
         let end = self.parts.payload.end.min(self.head.len());
-        &mut self.head[self.parts.payload.start.min(end)..end]
+        &mut self.head[self.parts.payload.start..end]
     }
 
     /// Length of the whole payload.
@@ -346,11 +346,11 @@ impl<'a> Received<'a> {
     /// the probe's engines send them.
     ///
     /// Errors: no probe header; the frame is unchanged.
-    pub fn answer_probe(self, kind: probe::Kind, reply: u32) -> Result<(), FrameError> {
-        let Received { head, parts } = self;
-        let at = parts.payload.start;
-        probe::Header::parse(&head[at..parts.payload.end.min(head.len())])
+    pub fn answer_probe(mut self, kind: probe::Kind, reply: u32) -> Result<(), FrameError> {
+        let at = self.parts.payload.start;
+        probe::Header::parse(self.payload_mut())
             .map_err(|source| FrameError::Probe { at, source })?;
+        let Received { head, parts } = self;
         let checksum_at = parts.udp_at + udp::CHECKSUM_OFFSET;
         let found = u16::from_be_bytes(array(head, checksum_at));
         let unfinished = found == pseudo_header_sum(head, &parts);

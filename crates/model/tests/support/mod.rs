@@ -4,7 +4,7 @@
 
 use wirepath_model::{
     Arm, ArmOutcome, ArmPlan, Drift, Experiment, ExperimentPlan, FakeSource, FakeSwitch, FakeWorld,
-    MetricOutcome, Outcome, OutcomeHeader, PathSwitch, Step, Support, arms, ids,
+    Measurement, MetricOutcome, Outcome, OutcomeHeader, PathSwitch, Step, Support, arms, ids,
 };
 
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
@@ -38,15 +38,22 @@ pub(crate) fn run_with(
     world: FakeWorld,
     mut fails: impl FnMut(&Arm, u32) -> Option<String>,
 ) -> Experiment {
+    run_changed(plan, world, |arm, block, _| fails(arm, block).map_or(Ok(()), Err))
+}
+
+/// Runs to the end; `change` changes the measurement of an arm in a block, or makes the trial fail.
+pub(crate) fn run_changed(
+    plan: ExperimentPlan,
+    world: FakeWorld,
+    mut change: impl FnMut(&Arm, u32, &mut Measurement) -> Result<(), String>,
+) -> Experiment {
     let mut fake = FakeSource::new(world);
     let mut experiment = Experiment::new(plan);
     while let Step::Trial { block, arm, .. } = experiment.next(fake.now_ns()) {
         let arm = experiment.arms()[arm].0.clone();
-        let measurement = fake.trial(&arm);
-        experiment.record(match fails(&arm, block) {
-            Some(error) => Err(error),
-            None => Ok(measurement),
-        });
+        let mut measurement = fake.trial(&arm);
+        let changed = change(&arm, block, &mut measurement);
+        experiment.record(changed.map(|()| measurement));
     }
     experiment
 }

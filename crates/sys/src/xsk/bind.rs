@@ -14,7 +14,7 @@ use crate::socket;
 const XDP_USE_SG: u16 = 1 << 4;
 /// Longest time to wait for a queue that another AF_XDP socket may have.
 const BUSY_WAIT: Duration = Duration::from_millis(1500);
-/// Longest time to wait for a queue that none has: a busy kernel takes some seconds to release it.
+/// Longest time to wait for a queue that none has: a busy kernel took more than 1.5 seconds to release one.
 const RELEASE_WAIT: Duration = Duration::from_secs(10);
 
 /// Longest time that a driver takes to reset an interface.
@@ -134,7 +134,7 @@ fn socket_count(protocols: &str) -> Option<u32> {
 }
 
 /// Binds when the queue is free: the kernel releases it only a grace period after the last socket
-/// was closed, and once no other change of network devices is under way.
+/// was closed.
 fn try_bind(
     fd: BorrowedFd<'_>,
     bind: &Bind,
