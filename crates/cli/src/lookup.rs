@@ -109,7 +109,7 @@ fn peer_names() -> Vec<PossibleValue> {
 }
 
 fn plan_names() -> Vec<PossibleValue> {
-    ["ladder", "alone", "leave-one-out", "best"].map(PossibleValue::new).into()
+    ["ladder", "all", "alone", "leave-one-out", "best"].map(PossibleValue::new).into()
 }
 
 fn arm_names() -> Vec<PossibleValue> {

@@ -40,8 +40,8 @@ pub(crate) struct ProveArgs {
     /// Path to measure
     #[arg(default_value = "probe", value_parser = lookup::PATH)]
     pub(crate) path: String,
-    /// Arms: ladder, spin+ladder (with spin in each rung), alone, leave-one-out, a list such as spin,spin+batch,
-    /// or best: search for the smallest set that does most; default: ladder, with --against the baseline
+    /// Arms: ladder (of the switches that can act here), all (a ladder of every switch), spin+ladder (with spin in each
+    /// rung), alone, leave-one-out, a list such as spin,spin+batch, or best: search for the smallest set that does most; default: ladder, with --against the baseline
     #[arg(long, value_parser = lookup::ARMS, hide_possible_values = true)]
     pub(crate) arms: Option<String>,
     /// Other programs to run as arms, e.g. iperf3,sockperf
@@ -101,7 +101,11 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
     let plan = ArmPlan::parse(args.arms(), &switches).map_err(Failure::usage)?;
     let arms = match &args.against {
         Some(_) => against::arms(&one_arm(&plan)?),
-        None => model::arms(&plan, &switches, &args.peers, &mut |arm| path.support(arm, &load)),
+        None => {
+            let rungs = path.ladder(&load);
+            let listed = plan.switches(&switches, &rungs);
+            model::arms(&plan, listed, &args.peers, &mut |arm| path.support(arm, &load))
+        }
     };
     if let Some((_, Support::Unsupported { what, needs })) = arms.first() {
         return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));

@@ -88,7 +88,7 @@ fn a_person_lists_filters_compares_downloads_and_follows_a_run() {
     // An experiment and its downloads.
     browser.open(&served.url("/"));
     browser.follow("table.list tbody tr a");
-    assert!(browser.text("main").contains("Best of the measured arms: fast"));
+    assert!(browser.text("main").contains(", with fast."));
     browser.eval("document.querySelector('details summary').click()");
     assert!(browser.text("details").contains("rtt_ns_p50"), "every trial can be seen");
     check(&mut browser, axe.as_deref(), "experiment");
@@ -109,7 +109,7 @@ fn a_person_lists_filters_compares_downloads_and_follows_a_run() {
     assert!(browser.eval("document.querySelectorAll('svg[role=img]').length").as_i64() > Some(0));
     check(&mut browser, axe.as_deref(), "path");
     browser.follow("table.worth tbody a");
-    assert!(browser.text("main").contains("Best of the measured arms: fast"));
+    assert!(browser.text("main").contains(", with fast."));
     browser.follow("nav a[href='/paths']");
     check(&mut browser, axe.as_deref(), "paths");
     browser.follow("main a[href='/path/tunnel']");
@@ -143,7 +143,7 @@ fn a_person_lists_filters_compares_downloads_and_follows_a_run() {
     browser.await_true(&moved);
     browser.await_true("document.getElementById('said').innerText.startsWith('Finished')");
     assert!(running.finish(LONG).expect("it ends").status.success());
-    assert!(browser.text("#report").contains("Best of the measured arms: fast"));
+    assert!(browser.text("#report").contains(", with fast."));
 
     // Refusals are pages, too.
     browser.open(&served.url("/compare"));

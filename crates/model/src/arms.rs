@@ -7,8 +7,10 @@ use crate::{Arm, Support, SwitchId, SwitchSet};
 /// How the switches of a path are combined into arms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArmPlan {
-    /// Cumulative, from each of these sets: each rung adds one switch, in the path's order.
+    /// Cumulative, from each of these sets: each rung adds one switch of the path's ladder.
     Ladders(Vec<SwitchSet>),
+    /// The same with every switch of the path, in its order.
+    WholeLadders(Vec<SwitchSet>),
     /// Each switch by itself.
     Alone,
     /// All switches, then all but one for each.
@@ -35,7 +37,7 @@ pub enum ArmPlanError {
     #[error("`{text}` lists ladders and single arms together; list one kind")]
     Mixed { text: String },
     #[error(
-        "empty arm in `{text}`; write ladder, A+ladder, alone, leave-one-out, \
+        "empty arm in `{text}`; write ladder, A+ladder, all, alone, leave-one-out, \
          or a list such as A,B+C (commas separate arms, + joins switches)"
     )]
     Empty { text: String },
@@ -43,6 +45,8 @@ pub enum ArmPlanError {
 
 /// Word for a ladder, by itself or behind the switches that it starts from.
 const LADDER: &str = "ladder";
+/// The same for a ladder of every switch.
+const WHOLE_LADDER: &str = "all";
 
 impl ArmPlan {
     /// The ladder from the baseline.
@@ -50,22 +54,26 @@ impl ArmPlan {
         ArmPlan::Ladders(vec![SwitchSet::default()])
     }
 
-    /// Reads `alone`, `leave-one-out`, a list such as `A,B+C`, or ladders such as `ladder,A+ladder`.
+    /// Switches that its arms are made of.
+    ///
+    /// - `all`: of the path; `ladder`: those of [`crate::Path::ladder`].
+    pub fn switches<'a>(&self, all: &'a [SwitchId], ladder: &'a [SwitchId]) -> &'a [SwitchId] {
+        match self {
+            ArmPlan::Ladders(_) => ladder,
+            _ => all,
+        }
+    }
+
+    /// Reads `alone`, `leave-one-out`, a list such as `A,B+C`, or ladders such as `ladder,A+ladder` and `all,A+all`.
     ///
     /// In a list, commas separate arms and `+` joins switches. The word `baseline`
     /// is accepted and ignored, since the baseline is always there.
     pub fn parse(text: &str, switches: &[SwitchId]) -> Result<Self, ArmPlanError> {
-        let is_ladder = |arm: &str| arm.split('+').next_back().map(str::trim) == Some(LADDER);
-        if text.split(',').any(is_ladder) {
-            if !text.split(',').all(is_ladder) {
-                return Err(ArmPlanError::Mixed { text: text.into() });
-            }
-            let base = |arm: &str| match arm.rsplit_once('+') {
-                Some((base, _)) => parse_set(base, text, switches),
-                None => Ok(SwitchSet::default()),
-            };
-            let bases = distinct(text.split(',').map(base))?;
+        if let Some(bases) = ladder_bases(text, LADDER, switches)? {
             return Ok(ArmPlan::Ladders(bases));
+        }
+        if let Some(bases) = ladder_bases(text, WHOLE_LADDER, switches)? {
+            return Ok(ArmPlan::WholeLadders(bases));
         }
         match text.trim() {
             "alone" => return Ok(ArmPlan::Alone),
@@ -75,6 +83,28 @@ impl ArmPlan {
         let arms = text.split(',').map(str::trim).filter(|&arm| arm != "baseline");
         Ok(ArmPlan::List(distinct(arms.map(|arm| parse_set(arm, text, switches)))?))
     }
+}
+
+/// Sets from which the ladders of a list start; `None` if `word` ends none of its arms.
+///
+/// Errors: a list of ladders and of other arms.
+fn ladder_bases(
+    text: &str,
+    word: &str,
+    switches: &[SwitchId],
+) -> Result<Option<Vec<SwitchSet>>, ArmPlanError> {
+    let is_ladder = |arm: &str| arm.split('+').next_back().map(str::trim) == Some(word);
+    if !text.split(',').any(is_ladder) {
+        return Ok(None);
+    }
+    if !text.split(',').all(is_ladder) {
+        return Err(ArmPlanError::Mixed { text: text.into() });
+    }
+    let base = |arm: &str| match arm.rsplit_once('+') {
+        Some((base, _)) => parse_set(base, text, switches),
+        None => Ok(SwitchSet::default()),
+    };
+    distinct(text.split(',').map(base)).map(Some)
 }
 
 /// Errors: the same set twice.
@@ -134,7 +164,7 @@ pub fn arms(
     list(Arm::baseline());
     list(Arm::control());
     match plan {
-        ArmPlan::Ladders(bases) => {
+        ArmPlan::Ladders(bases) | ArmPlan::WholeLadders(bases) => {
             // The top rungs of two ladders may be the same set: it runs once.
             let mut sets = Vec::new();
             for (arm, answer) in bases.iter().flat_map(|base| ladder(base, switches, support)) {

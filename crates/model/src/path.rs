@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::{Arm, Machine, Measurement, Support, SwitchSpec};
+use crate::{Arm, Machine, Measurement, Support, SwitchId, SwitchSpec, ids};
 
 /// One kind of load that a path can be put under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +117,12 @@ pub trait Path {
     fn what(&self) -> &'static str;
 
     fn switches(&self) -> &'static [SwitchSpec];
+
+    /// Switches of `--arms ladder` in the order of its rungs: those that can act under this load here, as far as that is
+    /// known before the run. Default: every switch.
+    fn ladder(&self, _load: &Load) -> Vec<SwitchId> {
+        ids(self.switches())
+    }
 
     /// Supported loads; the first is the default.
     fn loads(&self) -> &'static [LoadKind];

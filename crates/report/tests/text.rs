@@ -64,12 +64,14 @@ fn right_to_left_mark_in_a_name_is_replaced() {
 }
 
 #[test]
-fn the_headline_names_the_best_arm_with_its_interval() {
+fn the_headline_names_the_best_value_with_its_interval() {
     let text = ladder(&common::ping(), Style::default());
-    let line = "rtt p50: best arm +bypass, 2.40 µs, 0.0365× of baseline [0.0361, 0.0369]";
-    assert!(text.lines().any(|l| l == line), "{text}");
+    let answer = "rtt p50: 2.40 µs in place of 65.8 µs, 27.4 times lower (95 %: 27.1 to 27.7),";
+    assert!(text.lines().any(|line| line == answer), "{text}");
+    assert!(text.contains("\nwith spin, batch, gso and bypass\n"), "{text}");
     let text = ladder(&common::flood(), Style::default());
-    assert!(text.contains("received: best arm +gso, 1.79 Mpps, 3.02× of baseline"), "{text}");
+    assert!(text.contains("received: 1.79 Mpps in place of"), "{text}");
+    assert!(text.contains("3.02 times higher"), "{text}");
 }
 
 #[test]
@@ -107,8 +109,68 @@ fn best_arm_was_judged_better() {
         }
     }
     let text = ladder(&outcome, Style::default());
-    assert!(!text.contains("best arm"), "{text}");
+    assert!(!text.contains("in place of"), "{text}");
     assert!(text.contains("no arm shown to be better than baseline (10 inconclusive)"), "{text}");
+}
+
+#[test]
+fn of_the_arms_shown_to_be_better_the_headline_names_the_best_value() {
+    let mut outcome = common::ping();
+    // A better ratio beside a worse value: the ratio is paired, and a reader compares the values.
+    outcome.arms[2].metrics.get_mut("rtt_ns_p50").unwrap().ratio = Some(0.01);
+    let text = ladder(&outcome, Style::default());
+    assert!(text.contains("rtt p50: 2.40 µs in place of"), "{text}");
+    // The best value counts only if it was shown to be better.
+    outcome.arms[5].metrics.get_mut("rtt_ns_p50").unwrap().verdict = Some(Verdict::Inconclusive);
+    let text = ladder(&outcome, Style::default());
+    assert!(text.contains("rtt p50: 2.98 µs in place of"), "{text}");
+}
+
+#[test]
+fn one_arm_that_is_not_better_has_an_answer_of_its_own() {
+    for (verdict, lead) in [
+        (Verdict::Worse, "worse with +rps: 86.8 µs in place of 65.8 µs, 31.0 % higher"),
+        (Verdict::Inconclusive, "not decided with +rps: "),
+        (Verdict::NoDifferenceShown, "no difference shown with +rps: "),
+    ] {
+        let mut outcome = common::ping();
+        outcome
+            .arms
+            .retain(|arm| matches!(arm.name.as_str(), "baseline" | "baseline again" | "+rps"));
+        outcome.arms[2].metrics.get_mut("rtt_ns_p50").unwrap().verdict = Some(verdict);
+        let text = ladder(&outcome, Style { width: 200, ..Style::default() });
+        assert!(text.contains(&format!("rtt p50: {lead}")), "{text}");
+    }
+}
+
+#[test]
+fn a_ladder_of_four_rungs_and_a_peer_fits_into_sixty_lines() {
+    let mut outcome = common::ping();
+    let kept = [
+        "baseline",
+        "baseline again",
+        "+spin",
+        "+bypass",
+        "+native",
+        "+no-idle-states",
+        "sockperf",
+    ];
+    outcome.arms.retain(|arm| kept.contains(&arm.name.as_str()));
+    outcome.warnings.clear();
+    let text = ladder(&outcome, Style::default());
+    assert!(text.lines().count() <= 60, "{} lines:\n{text}", text.lines().count());
+}
+
+#[test]
+fn arms_that_cannot_run_share_a_line_and_have_no_rows() {
+    let mut outcome = common::ping();
+    outcome.arms[8].support = outcome.arms[7].support.clone();
+    let text = ladder(&outcome, Style { width: 200, ..Style::default() });
+    assert!(
+        text.contains("+zero-copy, +busy-poll: zero-copy AF_XDP on veth. To run it:"),
+        "{text}"
+    );
+    assert!(!text.lines().any(|line| line.starts_with("+zero-copy")), "{text}");
 }
 
 #[test]
@@ -208,7 +270,9 @@ fn summaries() -> Vec<Summary> {
         row(
             "20261121-083000-probe-1f3a",
             Ended::Settled,
-            Some("rtt p50: best arm +bypass, 2.40 µs, 0.0365× of baseline [0.0361, 0.0369]"),
+            Some(
+                "rtt p50: 2.40 µs in place of 65.8 µs, 27.4 times lower (95 %: 27.1 to 27.7), with +bypass",
+            ),
         ),
     ]
 }

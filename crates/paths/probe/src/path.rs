@@ -5,7 +5,8 @@ use std::time::Duration;
 use host::net::Mac;
 use lab::{Pair, peers};
 use model::{
-    Arm, ArmKind, Load, LoadKind, Path, PathError, PathSwitch, Session, Support, SwitchSpec,
+    Arm, ArmKind, Load, LoadKind, Path, PathError, PathSwitch, Session, Support, SwitchId,
+    SwitchSpec,
 };
 
 use crate::tcp::{Kind, MESSAGE_BYTES};
@@ -18,7 +19,8 @@ static LOADS: [LoadKind; 8] = [
         judged: &["rtt_ns_p50", "rtt_ns_p99", "cpu_ns_per_packet"],
         size_bytes: 64,
         rate_pps: 0,
-        trial: Duration::from_millis(100),
+        // A p99 needs 1,000 samples, and a round trip between CPUs that sleep deeply takes 200 µs.
+        trial: Duration::from_millis(300),
         peers: &["sockperf"],
     },
     LoadKind {
@@ -178,6 +180,12 @@ impl Path for Probe {
 
     fn loads(&self) -> &'static [LoadKind] {
         &LOADS
+    }
+
+    fn ladder(&self, load: &Load) -> Vec<SwitchId> {
+        let cpu_count = sys::affinity::allowed_cpus().map_or(1, |cpus| cpus.len());
+        let rungs = switches::ladder(&load.kind, load.far.is_none(), cpu_count);
+        rungs.into_iter().map(SwitchId::from).collect()
     }
 
     fn support(&self, arm: &Arm, load: &Load) -> Support {

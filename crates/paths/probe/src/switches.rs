@@ -271,6 +271,40 @@ fn fit(spec: &mut EngineSpec, payload_bytes: usize, ipv6: bool) {
     spec.multi_buffer = needed > large as usize;
 }
 
+/// Most rungs of a ladder, so that each has long trials and many blocks.
+const RUNGS_MAX: usize = 6;
+
+/// Switches that can act under a load, in the order of the ladder's rungs.
+///
+/// - `is_lab`: the wire is a veth, which has neither zero-copy nor a NAPI instance that sockets can name.
+/// - `cpu_count`: CPUs of each end between hosts, of both ends in a lab.
+///
+/// Sleep comes first: its end is part of each round trip of a socket that waits, and would otherwise be counted as the
+/// gain of the first switch that does not wait.
+pub(super) fn ladder(load: &str, is_lab: bool, cpu_count: usize) -> Vec<Switch> {
+    use Switch::{
+        Batch, BusyPoll, Bypass, DeferHardIrqs, Gso, Native, NeedWakeup, NoIdleStates, Nodelay,
+        Pin, Quickack, Rps, Spin, ZeroCopy,
+    };
+    let rungs: &[Switch] = match load {
+        "ping" | "paced" => &[NoIdleStates, Spin, Bypass, Native, ZeroCopy, BusyPoll, Pin],
+        "storm" => &[Spin, Batch, Gso, Bypass, Native, DeferHardIrqs],
+        "tcp-ping" => &[NoIdleStates, Nodelay, Quickack, Spin, BusyPoll, Pin],
+        "tcp-connect" => &[NoIdleStates, Spin, BusyPoll, Rps, Pin],
+        "tcp-flood" => &[Spin, Quickack, Rps, BusyPoll, Pin],
+        // Whatever fills the wire.
+        _ => &[Spin, Batch, Gso, Bypass, Native, ZeroCopy, NeedWakeup],
+    };
+    let acts = |switch: &Switch| match switch {
+        ZeroCopy | BusyPoll => !is_lab,
+        DeferHardIrqs => is_lab,
+        Pin => cpu_count >= if is_lab { 4 } else { 2 },
+        Rps => cpu_count >= 2,
+        _ => true,
+    };
+    rungs.iter().copied().filter(acts).take(RUNGS_MAX).collect()
+}
+
 /// Returns the reason if a set of switches is invalid, for a load.
 pub(super) fn contradiction(arm: &Arm, load: &str) -> Option<String> {
     if let Some(why) = tcp::contradiction(arm, load) {
@@ -332,6 +366,24 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_ladder_has_the_switches_that_can_act_and_all_of_its_rungs_are_valid() {
+        use Switch::{Bypass, Native, NoIdleStates, Pin, Spin, ZeroCopy};
+        assert_eq!(ladder("ping", true, 2), [NoIdleStates, Spin, Bypass, Native]);
+        assert_eq!(ladder("ping", true, 8), [NoIdleStates, Spin, Bypass, Native, Pin]);
+        assert!(ladder("ping", false, 8).contains(&ZeroCopy));
+        for kind in model::Path::loads(&crate::Probe) {
+            for (is_lab, cpu_count) in [(true, 1), (true, 2), (true, 8), (false, 8)] {
+                let rungs = ladder(kind.name, is_lab, cpu_count);
+                assert!((1..=RUNGS_MAX).contains(&rungs.len()), "{} {rungs:?}", kind.name);
+                for count in 1..=rungs.len() {
+                    let arm = Arm::with(rungs[..count].iter().copied());
+                    assert_eq!(contradiction(&arm, kind.name), None, "{} {}", kind.name, arm.name);
+                }
+            }
+        }
+    }
 
     #[test]
     fn the_baseline_is_a_blocking_socket_one_datagram_a_call() {

@@ -18,7 +18,7 @@ use std::iter;
 use maud::{Markup, html};
 use model::Outcome;
 
-use crate::page::{self, Best, Metric, Page, Remark};
+use crate::page::{self, Metric, Page, Remark};
 use crate::screen::Tone;
 
 pub use compare::{comparison_body, comparison_page};
@@ -46,7 +46,7 @@ pub fn body(page: &Page) -> Markup {
     html! {
         (heading(&page.subject, &[&page.id, &page.started, &page.version].map(String::as_str).join(" · ")))
         (section("Answer", &answer(page)))
-        (section("What each arm is worth", &ratios(page)))
+        (section("What each arm is worth", &worth(page)))
         (section("Latency", &tails(page)))
         (section("Trial by trial", &series(page)))
         (section("Cost by CPU", &cpus(page)))
@@ -183,77 +183,52 @@ fn findings(findings: &[(Tone, String)]) -> Markup {
     html! { @for (tone, finding) in findings { p class=(class(*tone)) { (finding) } } }
 }
 
+/// The sentence of each metric, and the picture of the first.
 fn answer(page: &Page) -> Markup {
     html! {
         @for notice in &page.notices { p.notice { (notice) } }
         ul.headlines {
-            @for metric in &page.metrics { (advice(metric)) }
+            @for metric in &page.metrics {
+                li class=(class(metric.tone)) {
+                    b { (metric.label) }
+                    span { (metric.answer) "." @if !metric.advice.is_empty() { " " (metric.advice) } }
+                }
+            }
         }
+        @if let Some(metric) = page.metrics.first() { (ratios(metric, 0)) }
         @if !page.members.is_empty() { (remarks(&page.members)) }
+    }
+}
+
+/// A sentence for each arm, and the pictures of the other metrics.
+fn worth(page: &Page) -> Markup {
+    html! {
         @if let Some(metric) = page.metrics.first().filter(|_| !page.answers.is_empty()) {
             h3 { "Switch by switch: " (metric.label) }
             (arms(page.answers.iter().map(|a| (a.tone, a.subject.as_str(), a.text.as_str()))))
         }
-    }
-}
-
-/// Switches to turn on for one metric, and their effect.
-fn advice(metric: &Metric) -> Markup {
-    let floor = metric.floor.as_deref().unwrap_or("not known");
-    let Some(best) = &metric.best else {
-        return html! {
-            li.muted {
-                b { (metric.label) }
-                span { "Nothing to switch on: " (metric.none_better) ". Noise floor: " (floor) "." }
-            }
-        };
-    };
-    html! {
-        li.good {
-            b { (metric.label) }
-            span {
-                @if best.is_minimal { "Switch on " } @else { "Best of the measured arms: " }
-                strong { (best.switches) } (change(best)) ", " strong { (best.ratio) }
-                " of the baseline"
-                @if let Some(interval) = &best.interval { ", 95 % interval " (interval) }
-                ". Noise floor: " (floor) "."
-                @if let Some(helpful) = &best.helpful {
-                    " Of these, " (helpful) " gave something when added; prove a set of them alone with "
-                    code { "--arms" } " before you take it."
-                }
-            }
+        @for (place, metric) in page.metrics.iter().enumerate().take(CHARTS_MAX).skip(1) {
+            (ratios(metric, place))
         }
     }
 }
 
-fn change(best: &Best) -> Markup {
+fn ratios(metric: &Metric, place: usize) -> Markup {
     html! {
-        @if let Some(median) = &best.median {
-            ": " (median)
-            @if let Some(baseline) = &best.baseline { " instead of " (baseline) }
-        }
-    }
-}
-
-fn ratios(page: &Page) -> Markup {
-    html! {
-        @for (i, metric) in page.metrics.iter().take(CHARTS_MAX).enumerate() {
-            @if let Some(chart) = &metric.ratios {
-                (figure(&metric.label, &html! {
-                    @match &metric.floor {
-                        Some(floor) => {
-                            "The band is the noise floor: the baseline against itself gave " (floor)
-                            "."
-                            @if let Some(detectable) = &metric.detectable {
-                                " This run could find differences from " (detectable) " on."
-                            }
-                        }
-                        None => {
-                            "The noise floor is not known: the control gave no interval."
+        @if let Some(chart) = &metric.ratios {
+            (figure(&metric.label, &html! {
+                @match &metric.floor {
+                    Some(floor) => {
+                        "The band is the noise floor: the baseline against itself gave " (floor) "."
+                        @if let Some(detectable) = &metric.detectable {
+                            " This run could find differences from " (detectable) " on."
                         }
                     }
-                }, &ratio_chart::draw(chart, &format!("ladder{i}"))))
-            }
+                    None => {
+                        "The noise floor is not known: the control gave no interval."
+                    }
+                }
+            }, &ratio_chart::draw(chart, &format!("ladder{place}"))))
         }
     }
 }
@@ -305,7 +280,7 @@ fn tables(page: &Page) -> Markup {
     let figure = |text: &Option<String>| html! { td.n { (text_or_dash(text.as_deref())) } };
     let rows = |metric: &Metric| {
         html! {
-            @for row in &metric.rows {
+            @for row in metric.rows.iter().filter(|row| row.runs_here) {
                 tr {
                     th scope="row" { (row.arm) }
                     (figure(&row.median))

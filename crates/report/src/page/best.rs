@@ -4,24 +4,9 @@ use std::collections::BTreeMap;
 
 use model::{ArmKind, ArmOutcome, Better, MetricOutcome, Outcome, Verdict};
 
-use super::{Remark, interval, median, steps};
+use super::{Remark, median, sentence, steps};
 use crate::screen::Tone;
 use crate::{units, wording};
-
-/// The arm with the best ratio among those judged better.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Best {
-    /// Its switches: `spin, batch and gso`.
-    pub switches: String,
-    pub median: Option<String>,
-    pub baseline: Option<String>,
-    pub ratio: String,
-    pub interval: Option<String>,
-    /// True if each of its switches was shown to be needed.
-    pub is_minimal: bool,
-    /// Those of its switches that helped when they were added, if not all did.
-    pub helpful: Option<String>,
-}
 
 /// The set that a search found and what each member is worth; empty without a search.
 pub(super) fn members(outcome: &Outcome) -> Vec<Remark> {
@@ -71,7 +56,7 @@ pub(super) fn members(outcome: &Outcome) -> Vec<Remark> {
     remarks
 }
 
-/// The variant with the best ratio among those judged better.
+/// The variant with the best value among those judged better.
 pub(crate) fn best<'a>(
     outcome: &'a Outcome,
     name: &str,
@@ -83,59 +68,95 @@ pub(crate) fn best<'a>(
     };
     let better = outcome.arms.iter().filter(is_found).filter_map(|arm| {
         let metric = arm.metrics.get(name)?;
-        let ratio = metric.ratio.filter(|_| metric.verdict == Some(Verdict::Better))?;
-        Some((arm, metric, ratio))
+        let is_better = metric.verdict == Some(Verdict::Better);
+        // Beside the values a reader would not understand the best ratio, which may be another arm's.
+        let value = metric.median.or(metric.ratio).filter(|_| is_better)?;
+        Some((arm, metric, value))
     });
-    // Of equal ratios the first one wins: it has fewer switches.
-    let beats = |metric: &MetricOutcome, ratio: f64, other: f64| match metric.better {
-        Better::Lower => ratio < other,
-        Better::Higher => ratio > other,
+    // Of equal values the first one wins: it has fewer switches.
+    let beats = |metric: &MetricOutcome, value: f64, other: f64| match metric.better {
+        Better::Lower => value < other,
+        Better::Higher => value > other,
     };
     let best = better.reduce(|best, next| if beats(next.1, next.2, best.2) { next } else { best });
     best.map(|(arm, metric, _)| (arm, metric))
 }
 
-/// The headline of a metric, and its best arm.
+/// Switches up to which the sentence names each; an arm with more has its own name there.
+const NAMED_MAX: usize = 4;
+
+/// The answer of a metric that has a best arm: `2.40 µs in place of 65.8 µs, 27.4 times lower (95 %: 27.1 to 27.7), with spin`.
 pub(super) fn best_text(
     outcome: &Outcome,
     arm: &ArmOutcome,
     metric: &MetricOutcome,
     name: &str,
-) -> (String, Best) {
-    let baseline = outcome.arms.iter().find(|arm| arm.kind == ArmKind::Baseline);
-    let helpful = steps::helpful(outcome, arm, name);
-    let some_helped = !helpful.is_empty() && helpful.len() < arm.switches.len();
-    let best = Best {
-        switches: wording::listed(&arm.switches),
-        median: median(metric),
-        baseline: baseline.and_then(|arm| median(arm.metrics.get(name)?)),
-        ratio: units::ratio(metric.ratio.unwrap_or(1.0)),
-        interval: interval(metric),
-        is_minimal: outcome.search.is_some() && outcome.idle_member().is_none(),
-        helpful: some_helped.then(|| wording::listed(&helpful)),
+) -> String {
+    let means = match arm.switches.len() {
+        1..=NAMED_MAX => wording::listed(&arm.switches),
+        _ => arm.name.clone(),
     };
-    let mut headline = format!("best arm {}", arm.name);
-    if let Some(median) = &best.median {
-        headline.push_str(&format!(", {median}"));
-    }
-    headline.push_str(&format!(", {} of baseline", best.ratio));
-    if let Some(interval) = &best.interval {
-        headline.push_str(&format!(" {interval}"));
-    }
-    (headline, best)
+    format!("{}, with {means}", change_text(outcome, metric, name))
 }
 
-/// Reason why a metric has no best arm.
-pub(super) fn none_better(outcome: &Outcome, name: &str) -> String {
-    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
-    for arm in outcome.arms.iter().filter(|arm| arm.kind == ArmKind::Variant) {
-        if let Some(verdict) = arm.metrics.get(name).and_then(|metric| metric.verdict) {
-            *counts.entry(wording::verdict(verdict)).or_default() += 1;
+/// `2.40 µs in place of 65.8 µs, 27.4 times lower (95 %: 27.1 to 27.7)`.
+fn change_text(outcome: &Outcome, metric: &MetricOutcome, name: &str) -> String {
+    let baseline = outcome.arms.iter().find(|arm| arm.kind == ArmKind::Baseline);
+    let baseline = baseline.and_then(|arm| median(arm.metrics.get(name)?));
+    let values = median(metric).zip(baseline).map(|(new, old)| format!("{new} in place of {old}"));
+    let parts = [values, sentence::change(metric)];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// Qualification of the best arm: whether its switches are all needed; `None` if each was shown to be.
+pub(super) fn advice(outcome: &Outcome, arm: &ArmOutcome, name: &str) -> Option<String> {
+    if outcome.search.is_some() && outcome.idle_member().is_none() {
+        return None;
+    }
+    let helpful = steps::helpful(outcome, arm, name);
+    let some_helped = !helpful.is_empty() && helpful.len() < arm.switches.len();
+    some_helped.then(|| {
+        format!(
+            "Of these, {} gave something when added; prove a set of them alone with --arms before you take it.",
+            wording::listed(&helpful)
+        )
+    })
+}
+
+/// The answer of a metric without an arm that was shown to be better, and its tone.
+pub(super) fn none_better(outcome: &Outcome, name: &str) -> (String, Tone) {
+    let variants = outcome.arms.iter().filter(|arm| arm.kind == ArmKind::Variant);
+    let judged: Vec<(&ArmOutcome, &MetricOutcome, Verdict)> = variants
+        .filter_map(|arm| {
+            let metric = arm.metrics.get(name)?;
+            Some((arm, metric, metric.verdict?))
+        })
+        .collect();
+    if let [(arm, metric, verdict)] = judged.as_slice()
+        && metric.ratio.is_some()
+    {
+        let change = change_text(outcome, metric, name);
+        let lead = match verdict {
+            Verdict::Worse => Some(("worse", Tone::Bad)),
+            Verdict::NoDifferenceShown => Some(("no difference shown", Tone::Dim)),
+            Verdict::Inconclusive => Some(("not decided", Tone::Doubt)),
+            Verdict::Exploratory => Some(("exploratory", Tone::Doubt)),
+            _ => None,
+        };
+        if let Some((lead, tone)) = lead {
+            return (format!("{lead} with {}: {change}", arm.name), tone);
         }
     }
+    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+    for (_, _, verdict) in &judged {
+        *counts.entry(wording::verdict(*verdict)).or_default() += 1;
+    }
     let counts: Vec<_> = counts.iter().map(|(word, n)| format!("{n} {word}")).collect();
-    match counts.is_empty() {
-        true => "no arm was judged".into(),
-        false => format!("no arm shown to be better than baseline ({})", counts.join(", ")),
+    let any_worse = judged.iter().any(|(_, _, verdict)| *verdict == Verdict::Worse);
+    if counts.is_empty() {
+        ("no arm was judged".into(), Tone::Doubt)
+    } else {
+        let text = format!("no arm shown to be better than baseline ({})", counts.join(", "));
+        (text, if any_worse { Tone::Bad } else { Tone::Dim })
     }
 }

@@ -28,20 +28,26 @@ pub(super) fn metric(outcome: &Outcome, name: &str) -> Metric {
     let label = wording::metric(name);
     let shape = shape(outcome, name);
     let floor = outcome.floor.get(name);
-    let none_better = best::none_better(outcome, name);
-    let best = best(outcome, name).map(|(arm, metric)| best::best_text(outcome, arm, metric, name));
-    let headline = match &best {
-        Some((headline, _)) => format!("{label}: {headline}"),
-        None => format!("{label}: {none_better}"),
+    let (answer, tone, advice) = match best(outcome, name) {
+        Some((arm, metric)) => (
+            best::best_text(outcome, arm, metric, name),
+            Tone::Good,
+            best::advice(outcome, arm, name).unwrap_or_default(),
+        ),
+        None => {
+            let (answer, tone) = best::none_better(outcome, name);
+            (answer, tone, String::new())
+        }
     };
     Metric {
         unit: shape.map_or(String::new(), |shape| shape.unit.clone()),
         better: shape.map(|shape| wording::better(shape.better)),
         floor: floor.map(|f| format!("{} to {}", units::ratio(f.low), units::ratio(f.high))),
         detectable: detectable(outcome, name),
-        headline,
-        best: best.map(|(_, best)| best),
-        none_better,
+        headline: format!("{label}: {answer}"),
+        answer,
+        tone,
+        advice,
         rows: shape.map_or(Vec::new(), |_| rows(outcome, name)),
         ratios: shape.and_then(|shape| ratio_chart(outcome, name, shape.better)),
         series: shape.and_then(|shape| charts::series(outcome, name, &shape.unit)),
@@ -71,6 +77,7 @@ fn rows(outcome: &Outcome, name: &str) -> Vec<Row> {
         let missing = missing(arm, metric);
         Row {
             arm: arm.name.clone(),
+            runs_here: arm.support.is_yes(),
             median: metric.and_then(median),
             ratio: metric.and_then(|metric| metric.ratio).map(units::ratio),
             step: step_below(outcome, arm, name),
@@ -89,6 +96,11 @@ fn rows(outcome: &Outcome, name: &str) -> Vec<Row> {
         }
     };
     outcome.arms.iter().map(row).collect()
+}
+
+/// Arms that can run here; the others have no figure to draw.
+fn able_arms(outcome: &Outcome) -> impl Iterator<Item = &ArmOutcome> {
+    outcome.arms.iter().filter(|arm| arm.support.is_yes())
 }
 
 /// Ratio to the rung below; the first rung is on the baseline, as its ratio says already.
@@ -134,7 +146,7 @@ fn ratio_chart(outcome: &Outcome, name: &str, better: Better) -> Option<RatioCha
         axis: format!("ratio to baseline (×), {}, 95 % interval", wording::better(better)),
         notes: "ratio, 95 % interval, verdict",
         floor,
-        rows: outcome.arms.iter().map(row).collect(),
+        rows: able_arms(outcome).map(row).collect(),
     };
     chart.of_rows()
 }

@@ -15,6 +15,7 @@ mod mesh;
 mod metric;
 mod remarks;
 mod rollout;
+mod sentence;
 mod steps;
 
 use model::{MetricOutcome, Outcome, Verdict};
@@ -27,7 +28,6 @@ use metric::metric;
 use remarks::{answers, delivery, failures, modes, not_run, notices, reasons};
 
 pub use beside::{Beside, BesideCell};
-pub use best::Best;
 pub(crate) use best::best;
 pub(crate) use charts::{CPUS_MAX, whole_percent};
 pub use charts::{Cpu, CpuChart, Line, LineChart, RatioChart, RatioRow};
@@ -94,11 +94,13 @@ pub struct Metric {
     pub floor: Option<String>,
     /// Smallest difference that the run could have found: `4.1 % to 9 % by arm`.
     pub detectable: Option<String>,
-    /// Best arm, or the reason why there is none, in one line.
+    /// The answer as one sentence: the best value among the arms shown to be better, or why there is none.
     pub headline: String,
-    pub best: Option<Best>,
-    /// The headline's reason if there is no best arm.
-    pub none_better: String,
+    /// The same without the metric's name.
+    pub answer: String,
+    pub tone: Tone,
+    /// Qualification of the best arm; empty without one.
+    pub advice: String,
     /// One row per arm.
     pub rows: Vec<Row>,
     pub ratios: Option<RatioChart>,
@@ -109,6 +111,8 @@ pub struct Metric {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     pub arm: String,
+    /// False for an arm that was not run: tables for people leave it out, as its reason stands elsewhere.
+    pub runs_here: bool,
     pub median: Option<String>,
     pub ratio: Option<String>,
     /// Ratio to the rung below, which has one switch less: `0.146×`, and its tone.

@@ -215,16 +215,23 @@ pub(super) fn modes(outcome: &Outcome) -> Vec<Remark> {
         .collect()
 }
 
+/// Arms that could not run or were not run on purpose: each reason once, with the arms that it holds for.
 pub(super) fn not_run(outcome: &Outcome) -> Vec<Remark> {
-    let remark = |arm: &ArmOutcome| {
-        let text = match &arm.support {
-            Support::Yes => return None,
+    let mut arms_by_reason: Vec<(String, Vec<String>)> = Vec::new();
+    for arm in &outcome.arms {
+        let reason = match &arm.support {
+            Support::Yes => continue,
             Support::Unsupported { what, needs } => format!("{what}. To run it: {needs}"),
             Support::Refused { why } => format!("not run on purpose: {why}"),
         };
-        Some(Remark::new(&arm.name, text, Tone::Doubt))
-    };
-    outcome.arms.iter().filter_map(remark).collect()
+        match arms_by_reason.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, arms)) => arms.push(arm.name.clone()),
+            None => arms_by_reason.push((reason, vec![arm.name.clone()])),
+        }
+    }
+    let remark =
+        |(reason, arms): (String, Vec<String>)| Remark::new(arms.join(", "), reason, Tone::Doubt);
+    arms_by_reason.into_iter().map(remark).collect()
 }
 
 #[cfg(test)]

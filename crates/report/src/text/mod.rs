@@ -63,8 +63,9 @@ pub fn ladder(outcome: &Outcome, style: Style) -> String {
     screen.paragraph("method   ", &page.method, Tone::Dim);
     screen.paragraph(
         "         ",
-        "ratio: arm over the mean of both baselines, median of blocks, 95 % interval; step: over the rung \
-         with one switch less; p: permutation test, corrected for the number of verdicts",
+        "ratio: arm over the mean of both baselines, median of blocks, 95 % interval; A/A floor: the baseline \
+         against itself; step: over the rung with one switch less; p: permutation test, corrected for the \
+         number of verdicts",
         Tone::Dim,
     );
     screen.finish()
@@ -77,14 +78,12 @@ fn table(screen: &mut Screen, metric: &Metric) {
     };
     screen.heading(&format!("{} ({better})", metric.label));
     let floor = match &metric.floor {
-        Some(floor) => format!("A/A floor {floor}: the baseline against itself"),
+        Some(floor) => format!("A/A floor {floor}"),
         None => "A/A floor not known: the control gave no interval".into(),
     };
-    screen.paragraph("", &floor, Tone::Dim);
-    if let Some(detectable) = &metric.detectable {
-        let text = format!("differences that this run could find: from {detectable} on");
-        screen.paragraph("", &text, Tone::Dim);
-    }
+    let found = metric.detectable.as_ref();
+    let found = found.map(|least| format!("; differences that could be found: from {least} on"));
+    screen.paragraph("", &format!("{floor}{}", found.unwrap_or_default()), Tone::Dim);
     let narrow = screen.width() < ROOMY;
     let figure = |text: &Option<String>| Cell::plain(text.as_deref().unwrap_or("–"));
     let row = |row: &Row| {
@@ -104,7 +103,7 @@ fn table(screen: &mut Screen, metric: &Metric) {
     };
     screen.table(
         &["arm", ">median", ">ratio", ">step", "interval?", ">p?", "verdict", "|median?"],
-        metric.rows.iter().map(row).collect(),
+        metric.rows.iter().filter(|row| row.runs_here).map(row).collect(),
     );
 }
 
