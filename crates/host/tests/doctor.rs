@@ -137,7 +137,6 @@ fn each_known_fault_is_named_with_its_evidence() {
         expect(&report, "transmit-steering", &["CPU 1", "xps_cpus"]);
         expect(&report, "channels", &["1 of 2 rx", "rx 1"]);
     }
-    expect(&report, "tunnel-headroom", &["wp-loose", "VXLAN_LINK", "none"]);
     expect(&report, "tunnel-mtu", &["wp-big", "1450", "1400"]);
     expect(
         &report,

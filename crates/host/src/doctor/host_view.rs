@@ -15,6 +15,8 @@ pub struct HostView {
     /// All interfaces of the namespace, by index.
     pub(crate) links: BTreeMap<u32, Link>,
     pub(crate) details: BTreeMap<u32, Detail>,
+    /// Interface by which the outer packets of a tunnel leave, by the tunnel's index.
+    below_tunnel: BTreeMap<u32, u32>,
     /// Interfaces that the packets cross; loopback only if it was named.
     pub(crate) path: Vec<u32>,
     owners: std::sync::OnceLock<Owners>,
@@ -51,18 +53,25 @@ impl HostView {
                 detail.headroom_bytes = detail.headroom_bytes.or(found);
             }
         }
+        let below_tunnel = system.within(|| Ok(below_tunnels(&links, &details)))?;
         let path = match interface {
             None => {
                 links.values().filter(|link| !link.is_loopback).map(|link| link.index).collect()
             }
-            Some(name) => connected(system.index(name)?, &links, &details),
+            Some(name) => connected(system.index(name)?, &links, &details, &below_tunnel),
         };
         let owners = std::sync::OnceLock::new();
-        Ok(HostView { system, profile, app_cpu, links, details, path, owners })
+        Ok(HostView { system, profile, app_cpu, links, details, below_tunnel, path, owners })
     }
 
     pub(crate) fn interfaces(&self) -> impl Iterator<Item = &Link> {
         self.path.iter().filter_map(|index| self.links.get(index))
+    }
+
+    /// Interface by which the outer packets of a tunnel leave: the one that it is bound to, or that of the route to
+    /// its far end; `None` if there is neither, as for a tunnel with many far ends.
+    pub(crate) fn below_tunnel(&self, tunnel: &Link) -> Option<&Link> {
+        self.below_tunnel.get(&tunnel.index).and_then(|index| self.links.get(index))
     }
 
     pub(crate) fn read(&self, knob: &str, target: &Target) -> Result<String, KnobError> {
@@ -172,17 +181,42 @@ fn owners() -> Owners {
     owners
 }
 
+/// The interface below each tunnel: the one that it is bound to, else that of the route to its far end.
+fn below_tunnels(
+    links: &BTreeMap<u32, Link>,
+    details: &BTreeMap<u32, Detail>,
+) -> BTreeMap<u32, u32> {
+    let below = |detail: &Detail| {
+        let bound = detail.vxlan_bound_to.filter(|index| *index != 0).or_else(|| {
+            let peer = links.get(&detail.index)?.peer.filter(|peer| peer.netns_id.is_none())?;
+            detail.tunnel_remote.is_some().then_some(peer.index)
+        });
+        // A far end without a route has nothing below.
+        bound.or_else(|| Some(net::route_to(detail.tunnel_remote?).ok()?.ifindex))
+    };
+    let pair = |detail: &Detail| Some((detail.index, below(detail)?));
+    let is_lower = |(tunnel, below): &(u32, u32)| {
+        tunnel != below && links.get(below).is_some_and(|link| !link.is_loopback)
+    };
+    details.values().filter_map(pair).filter(is_lower).collect()
+}
+
 /// Interfaces connected to `start`: those below and on top of it, its bridge and the bridge's other
 /// ports.
-fn connected(start: u32, links: &BTreeMap<u32, Link>, details: &BTreeMap<u32, Detail>) -> Vec<u32> {
+fn connected(
+    start: u32,
+    links: &BTreeMap<u32, Link>,
+    details: &BTreeMap<u32, Detail>,
+    below_tunnel: &BTreeMap<u32, u32>,
+) -> Vec<u32> {
     let below = |index: u32| {
-        let vxlan = details.get(&index).and_then(|detail| detail.vxlan_bound_to);
+        let routed = below_tunnel.get(&index).copied();
         let stacked = links.get(&index).and_then(|link| {
             // The peer of a veth is not below it, although it may be in this namespace.
             let peer = link.peer.filter(|peer| peer.netns_id.is_none())?;
             (link.kind.as_deref() != Some("veth")).then_some(peer.index)
         });
-        vxlan.into_iter().chain(stacked).filter(|index| *index != 0)
+        routed.into_iter().chain(stacked)
     };
     let mut seen = BTreeSet::from([start]);
     let mut to_visit = vec![start];
@@ -198,9 +232,11 @@ fn connected(start: u32, links: &BTreeMap<u32, Link>, details: &BTreeMap<u32, De
         // A veth pair with both ends in this namespace.
         let peer = links.get(&index).and_then(|link| link.peer).filter(|p| p.netns_id.is_none());
         next.extend(peer.map(|peer| peer.index));
-        // An unbound tunnel may use any interface.
+        // A tunnel whose far ends are not known may use any interface.
         if !links.get(&index).is_some_and(|link| link.is_loopback) {
-            let unbound = details.values().filter(|detail| detail.vxlan_bound_to == Some(0));
+            let unbound = details.values().filter(|detail| {
+                detail.vxlan_bound_to == Some(0) && !below_tunnel.contains_key(&detail.index)
+            });
             next.extend(unbound.map(|detail| detail.index));
         }
         to_visit.extend(

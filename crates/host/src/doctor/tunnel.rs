@@ -1,6 +1,6 @@
 //! Tunnel devices: queues, headroom, MTU.
 
-use super::finding::{Notes, Severity, finding};
+use super::finding::{Finding, Notes, Severity, finding};
 use super::host_view::HostView;
 use crate::net::Link;
 
@@ -44,112 +44,144 @@ pub(super) fn queues(view: &HostView, notes: &mut Notes<'_>) {
     }
 }
 
-pub(super) fn headroom(view: &HostView, notes: &mut Notes<'_>) {
-    for link in view.interfaces() {
-        behind_bridge(view, notes, link);
-        let Some(detail) = view.details.get(&link.index) else { continue };
-        let name = &link.name;
-        if detail.vxlan_bound_to == Some(0) {
-            let asks = detail.headroom_bytes.map_or("?".into(), |bytes| bytes.to_string());
-            // Plain Ethernet needs none: nothing is copied there.
-            let below = view.links.values().filter(|link| !is_tunnel(link)).filter_map(|link| {
-                Some((view.details.get(&link.index)?.headroom_bytes?, &link.name))
-            });
-            let most = below.max().filter(|(bytes, _)| *bytes > 0);
-            let severity = if most.is_some() { Severity::Medium } else { Severity::Low };
-            let lower =
-                most.map_or("0 bytes".into(), |(bytes, of)| format!("{bytes} bytes ({of})"));
-            notes.find(
-                finding(severity, format!("tunnel {name} is bound to no interface"))
-                    .read(format!("IFLA_VXLAN_LINK of {name}"), "none")
-                    .read(format!("IFLA_HEADROOM of {name}"), format!("{asks} bytes"))
-                    .read("largest IFLA_HEADROOM of the other interfaces", lower)
-                    .because(
-                        "it does not know the headroom that the interface below needs: over one that \
-                         needs some (plain Ethernet needs none), frames are allocated with too little \
-                         and copied to add their outer headers (vxlan_config_apply and skb_cow_head \
-                         of the kernel)",
-                    )
-                    .effect("saves a copy of each frame")
-                    .risk("the tunnel is deleted with its interface, and no longer follows the route")
-                    .change(
-                        format!("recreate {name} with `dev IF`"),
-                        format!("recreate {name} without `dev`"),
-                    ),
-            );
-            continue;
+/// Bytes that a card's driver leaves in front of a received frame, unless it was written for XDP.
+///
+/// Source: linux/skbuff.h, NET_SKB_PAD, where a cache line has 64 bytes.
+const LEFT_BY_CARD_BYTES: u32 = 64;
+
+/// Headroom that a GRE device asks for where it was made without a route: LL_MAX_HEADER of a kernel with wireless
+/// devices.
+///
+/// Source: ip_tunnel_bind_dev of net/ipv4/ip_tunnel.c; linux/netdevice.h.
+const LL_MAX_HEADER_BYTES: u32 = 128;
+
+const ETHERNET_BYTES: u32 = 14;
+
+/// Room that a device reserves in front of its headers, those of Ethernet included.
+///
+/// Source: linux/netdevice.h, LL_RESERVED_SPACE: in steps of 16 bytes.
+fn reserved(needed: u16) -> u32 {
+    const STEP: u32 = 16;
+    (ETHERNET_BYTES + u32::from(needed)) / STEP * STEP + STEP
+}
+
+/// Bytes in front of the Ethernet header of a frame that was made for an interface that asks for `needed`.
+fn left_by_sender(needed: u16) -> u32 {
+    reserved(needed) - ETHERNET_BYTES
+}
+
+/// Headroom without which a tunnel copies a frame, and where that number comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Need {
+    bytes: u32,
+    source: String,
+    /// What it would be after the tunnel was made again, with its route; `None` if the same.
+    made_again_bytes: Option<u32>,
+}
+
+/// Returns the headroom without which a tunnel copies a frame; `None` if it is not known.
+///
+/// Source: gre_tap_xmit (the device's own needed_headroom) of net/ipv4/ip_gre.c; vxlan_build_skb and geneve_build_skb
+/// (LL_RESERVED_SPACE of the interface below, and the outer headers).
+fn need(
+    tunnel: &Link,
+    own: Option<u16>,
+    lower: Option<(&Link, u16)>,
+    is_ipv6: bool,
+) -> Option<Need> {
+    let ip_bytes = if is_ipv6 { 40 } else { 20 };
+    match tunnel.kind.as_deref()? {
+        "vxlan" | "geneve" => {
+            let (lower, asked) = lower?;
+            Some(Need {
+                bytes: reserved(asked) + 16 + ip_bytes,
+                source: format!("outer headers, and needed_headroom {asked} of {}", lower.name),
+                made_again_bytes: None,
+            })
         }
-        // GRE devices take it from the route, if there is one when they are created.
-        let below = detail
-            .vxlan_bound_to
-            .or_else(|| link.peer.filter(|_| is_tunnel(link)).map(|peer| peer.index));
-        let below = below.and_then(|index| view.details.get(&index));
-        let (Some(own), Some(lower)) =
-            (detail.headroom_bytes, below.and_then(|below| below.headroom_bytes))
-        else {
-            if is_tunnel(link) && detail.headroom_bytes.is_none() {
-                notes.unseen(
-                    "the kernel does not report the headroom of interfaces (Linux 6.15 does; earlier \
-                     versions need BTF, CAP_BPF and CAP_PERFMON)",
-                );
-            }
-            continue;
-        };
-        if own < lower {
-            notes.find(
-                finding(Severity::Medium, format!("tunnel {name} asks for too little headroom"))
-                    .read(format!("IFLA_HEADROOM of {name}"), format!("{own} bytes"))
-                    .read("IFLA_HEADROOM of the interface below", format!("{lower} bytes"))
-                    .because("frames are copied to add their outer headers (skb_cow_head)")
-                    .effect("saves a copy of each frame")
-                    .risk("the tunnel has to be recreated")
-                    .change(
-                        format!("recreate {name} after its route exists"),
-                        "none: it is the same tunnel",
-                    ),
-            );
+        "gretap" | "ip6gretap" => {
+            let own = u32::from(own?);
+            let source = format!("needed_headroom of tunnel {}", tunnel.name);
+            // Made without a route it took the largest; its own headers are what remains.
+            let headers = own.checked_sub(LL_MAX_HEADER_BYTES).filter(|bytes| *bytes >= ip_bytes);
+            let made_again = headers
+                .zip(lower)
+                .map(|(headers, (_, asked))| headers + ETHERNET_BYTES + u32::from(asked));
+            Some(Need {
+                bytes: own,
+                source,
+                made_again_bytes: made_again.filter(|bytes| *bytes < own),
+            })
         }
+        _ => None,
     }
 }
 
-/// Bytes in front of the Ethernet header of a frame that was made for an interface that asks for
-/// `needed`.
-///
-/// Source: linux/netdevice.h, LL_RESERVED_SPACE: in steps of 16 bytes.
-fn left_by_sender(needed: u16) -> u32 {
-    const ETHERNET_BYTES: u32 = 14;
-    const STEP: u32 = 16;
-    (ETHERNET_BYTES + u32::from(needed)) / STEP * STEP + STEP - ETHERNET_BYTES
+pub(super) fn headroom(view: &HostView, notes: &mut Notes<'_>) {
+    for tunnel in view.interfaces().filter(|link| is_tunnel(link)) {
+        let Some(detail) = view.details.get(&tunnel.index) else { continue };
+        if detail.headroom_bytes.is_none() {
+            notes.unseen(
+                "the kernel does not report the headroom of interfaces (Linux 6.15 does; earlier \
+                 versions need BTF, CAP_BPF and CAP_PERFMON)",
+            );
+            continue;
+        }
+        let asked = |link: &Link| view.details.get(&link.index)?.headroom_bytes;
+        let lower = view.below_tunnel(tunnel).and_then(|link| Some((link, asked(link)?)));
+        let is_ipv6 = detail.tunnel_remote.is_some_and(|remote| remote.is_ipv6());
+        let Some(need) = need(tunnel, detail.headroom_bytes, lower, is_ipv6) else { continue };
+        behind_bridge(view, notes, tunnel, &need);
+    }
 }
 
-/// A bridge passes the headroom that its ports request to all ports once, when a port joins. GRE
-/// devices request more later, when a frame meets a changed route.
-///
-/// Source: br_add_if of net/bridge/br_if.c and ip_tunnel_adj_headroom of net/ipv4/ip_tunnel.c.
-fn behind_bridge(view: &HostView, notes: &mut Notes<'_>, tunnel: &Link) {
+/// Frames that reach a tunnel by its bridge: those of local senders have the headroom that the bridge set for their
+/// port, those of a card what its driver leaves.
+fn behind_bridge(view: &HostView, notes: &mut Notes<'_>, tunnel: &Link, need: &Need) {
     let headroom = |index: u32| view.details.get(&index).and_then(|detail| detail.headroom_bytes);
     let bridge = view.details.get(&tunnel.index).and_then(|detail| detail.master);
-    let bridge = bridge.and_then(|index| view.links.get(&index)).filter(|_| is_tunnel(tunnel));
+    let bridge = bridge.and_then(|index| view.links.get(&index));
     let Some(bridge) = bridge.filter(|bridge| bridge.kind.as_deref() == Some("bridge")) else {
         return;
     };
-    let (Some(told), Some(asked)) = (headroom(bridge.index), headroom(tunnel.index)) else {
-        return;
-    };
-    // Only these port types use the bridge's headroom; a network card leaves enough by itself.
     let ports = view.details.values().filter(|port| port.master == Some(bridge.index));
-    let mut ports = ports.filter_map(|port| view.links.get(&port.index));
-    let obedient = ports.find(|port| matches!(port.kind.as_deref(), Some("veth" | "tun")));
+    let ports: Vec<&Link> = ports.filter_map(|port| view.links.get(&port.index)).collect();
+    if need.bytes > LEFT_BY_CARD_BYTES
+        && let Some(card) = ports.iter().find(|port| port.kind.is_none() && port.mac.is_some())
+    {
+        notes.find(copied_from_card(tunnel, card, need));
+    }
+    // A bridge passes the headroom that its ports request to all ports once, when a port joins. GRE devices request
+    // more later, when a frame meets a changed route. Source: br_add_if of net/bridge/br_if.c and
+    // ip_tunnel_adj_headroom of net/ipv4/ip_tunnel.c. Only these kinds of ports obey it.
+    let obedient = ports.iter().find(|port| matches!(port.kind.as_deref(), Some("veth" | "tun")));
+    let Some((port, told)) = obedient.zip(headroom(bridge.index)) else { return };
     let left = left_by_sender(told);
-    let Some(port) = obedient.filter(|_| left < u32::from(asked)) else { return };
+    if left >= need.bytes {
+        return;
+    }
     let (name, bridge) = (&tunnel.name, &bridge.name);
     let command = |to: &str| format!("{}ip link set {name} {to}", view.prefix());
+    let joins_again = headroom(tunnel.index).is_some_and(|own| own > told);
+    let (change, undo, risk) = if joins_again {
+        (
+            format!("{} && {}", command("nomaster"), command(&format!("master {bridge}"))),
+            "none: it is the same tunnel in the same bridge".to_owned(),
+            "the bridge briefly stops using the tunnel",
+        )
+    } else {
+        (
+            format!("recreate {name} with `dev IF`"),
+            format!("recreate {name} without `dev`"),
+            "the tunnel is deleted with its interface, and no longer follows the route",
+        )
+    };
     notes.find(
         finding(
             Severity::Medium,
             format!("frames that bridge {bridge} passes to {name} are copied"),
         )
-        .read(format!("needed_headroom of tunnel {name}"), format!("{asked} bytes"))
+        .read(need.source.clone(), format!("{} bytes", need.bytes))
         .read(
             format!("needed_headroom of bridge {bridge}, as set for its port {}", port.name),
             format!("{told} bytes, which leaves {left} in front of a frame"),
@@ -160,12 +192,39 @@ fn behind_bridge(view: &HostView, notes: &mut Notes<'_>, tunnel: &Link) {
                  pskb_expand_head)",
         )
         .effect("saves a copy of each frame")
-        .risk("the bridge briefly stops using the tunnel")
-        .change(
-            format!("{} && {}", command("nomaster"), command(&format!("master {bridge}"))),
-            "none: it is the same tunnel in the same bridge",
-        ),
+        .risk(risk)
+        .change(change, undo),
     );
+}
+
+/// Frames that a card received, which the tunnel asks more room for than the driver leaves.
+fn copied_from_card(tunnel: &Link, card: &Link, need: &Need) -> Finding {
+    let (name, card) = (&tunnel.name, &card.name);
+    let helps = need.made_again_bytes.filter(|bytes| *bytes <= LEFT_BY_CARD_BYTES);
+    let found = finding(
+        if helps.is_some() { Severity::Medium } else { Severity::Low },
+        format!("frames that {card} receives are copied for tunnel {name}"),
+    )
+    .read(need.source.clone(), format!("{} bytes", need.bytes))
+    .read(
+        format!("headroom of a frame from {card}"),
+        format!("{LEFT_BY_CARD_BYTES} bytes (NET_SKB_PAD), if its driver leaves no more for XDP"),
+    )
+    .because(
+        "a frame without room for what the tunnel asks for is copied (gre_tap_xmit or vxlan_xmit calls \
+         skb_cow_head, and that pskb_expand_head), although its outer headers would fit",
+    )
+    .effect("saves a copy of each frame");
+    match helps {
+        Some(bytes) => found.risk("the tunnel has to be recreated").change(
+            format!("recreate {name} while the route to its far end exists, or with `dev IF`: it then asks for {bytes} bytes"),
+            format!("recreate {name} before its route exists"),
+        ),
+        None => found.risk("none: nothing is changed").change(
+            format!("none on {name}: the interface below asks for that much; a card whose driver leaves 192 bytes or more for XDP avoids the copy"),
+            "none: nothing is changed",
+        ),
+    }
 }
 
 /// Outer IPv4, UDP and VXLAN headers and the inner Ethernet header; the MTU excludes the outer one.
@@ -196,11 +255,58 @@ pub(super) fn mtu(view: &HostView, notes: &mut Notes<'_>) {
 mod tests {
     use super::*;
 
+    fn link(name: &str, kind: Option<&str>) -> Link {
+        Link {
+            index: 1,
+            name: name.into(),
+            mac: Some([2; 6]),
+            permanent_mac: None,
+            mtu_bytes: 1500,
+            is_up: true,
+            is_running: true,
+            has_carrier: true,
+            is_loopback: false,
+            kind: kind.map(str::to_owned),
+            vlan: None,
+            rx_queue_count: 1,
+            tx_queue_count: 1,
+            xdp: Vec::new(),
+            peer: None,
+        }
+    }
+
     #[test]
     fn senders_leave_room_in_steps_of_sixteen_bytes() {
         // What a gretap asks for over a card that wants none, and over a virtio one.
         assert_eq!(left_by_sender(38), 50);
         assert_eq!(left_by_sender(50), 66);
         assert_eq!(left_by_sender(0), 2);
+    }
+
+    #[test]
+    fn a_gretap_made_without_its_route_asks_for_more_than_a_card_leaves() {
+        let (tunnel, card) = (link("gt", Some("gretap")), link("vio", None));
+        let bytes = |own, lower| need(&tunnel, Some(own), lower, false).unwrap();
+        // Before the route; after it, over plain Ethernet and over virtio.
+        let before = bytes(152, Some((&card, 12)));
+        assert_eq!((before.bytes, before.made_again_bytes), (152, Some(50)));
+        assert!(bytes(38, Some((&card, 0))).bytes <= LEFT_BY_CARD_BYTES);
+        assert!(bytes(50, Some((&card, 12))).bytes <= LEFT_BY_CARD_BYTES);
+        // A radio below: it asks for as much when it is made again.
+        let radio = bytes(100, Some((&card, 62)));
+        assert_eq!((radio.bytes, radio.made_again_bytes), (100, None));
+        assert_eq!(copied_from_card(&tunnel, &card, &before).severity, Severity::Medium);
+        assert_eq!(copied_from_card(&tunnel, &card, &radio).severity, Severity::Low);
+    }
+
+    #[test]
+    fn vxlan_asks_for_what_the_interface_below_needs_whatever_it_is_bound_to() {
+        let (tunnel, card) = (link("vx", Some("vxlan")), link("eth0", None));
+        let bytes = |lower, is_ipv6| need(&tunnel, Some(50), lower, is_ipv6).map(|need| need.bytes);
+        // Plain Ethernet needs none: nothing is copied there.
+        assert_eq!(bytes(Some((&card, 0)), false), Some(52));
+        assert_eq!(bytes(Some((&card, 12)), false), Some(68));
+        assert_eq!(bytes(Some((&card, 0)), true), Some(72));
+        assert_eq!(bytes(None, false), None);
     }
 }

@@ -1,6 +1,7 @@
 //! Inspection for checks: relations of interfaces, firewall chains, socket buffers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use netlink_bindings::inet_diag::{self, ReqV2};
 use netlink_bindings::nftables::{self, Nfgenmsg};
@@ -19,6 +20,8 @@ pub struct Detail {
     pub headroom_bytes: Option<u16>,
     /// Interface that a VXLAN device is bound to, 0 for none; `None` for other devices.
     pub vxlan_bound_to: Option<u32>,
+    /// Far end of a tunnel; `None` for other devices, and for a tunnel without one or with a group.
+    pub tunnel_remote: Option<IpAddr>,
 }
 
 /// Details of all interfaces of this namespace, by index.
@@ -29,16 +32,18 @@ pub fn details() -> Result<BTreeMap<u32, Detail>, NetError> {
         let mut details = BTreeMap::new();
         while let Some((header, attributes)) = replies.recv().transpose()? {
             let linkinfo = attributes.get_linkinfo().ok();
-            let is_vxlan = linkinfo
-                .as_ref()
-                .is_some_and(|info| info.get_kind().is_ok_and(|kind| kind == c"vxlan"));
-            let bound_to = linkinfo.filter(|_| is_vxlan).map(|info| vxlan_link(info.get_buf()));
+            let kind = linkinfo.as_ref().and_then(|info| info.get_kind().ok()?.to_str().ok());
+            let tunnel = linkinfo.as_ref().map(|info| info.get_buf()).zip(kind);
+            let is_vxlan = kind == Some("vxlan");
+            let bound_to =
+                linkinfo.as_ref().filter(|_| is_vxlan).map(|info| vxlan_link(info.get_buf()));
             let index = header.ifi_index as u32;
             let detail = Detail {
                 index,
                 master: attributes.get_master().ok().filter(|master| *master != 0),
                 headroom_bytes: attributes.get_headroom().ok(),
                 vxlan_bound_to: bound_to,
+                tunnel_remote: tunnel.and_then(|(linkinfo, kind)| remote(linkinfo, kind)),
             };
             details.insert(index, detail);
         }
@@ -46,11 +51,33 @@ pub fn details() -> Result<BTreeMap<u32, Detail>, NetError> {
     })
 }
 
+const IFLA_INFO_DATA: u16 = 2;
+
+/// Returns the far end of a tunnel from its IFLA_LINKINFO; `None` for a group.
+///
+/// Source: linux/if_link.h, IFLA_VXLAN_GROUP and IFLA_GENEVE_REMOTE, with the same for IPv6; linux/if_tunnel.h,
+/// IFLA_GRE_REMOTE and IFLA_IPTUN_REMOTE.
+fn remote(linkinfo: &[u8], kind: &str) -> Option<IpAddr> {
+    let attributes: &[u16] = match kind {
+        "vxlan" => &[2, 16],
+        "geneve" => &[2, 7],
+        "gre" | "gretap" | "ip6gre" | "ip6gretap" => &[7],
+        "ipip" | "sit" => &[3],
+        _ => return None,
+    };
+    let data = attribute(linkinfo, IFLA_INFO_DATA)?;
+    let address = attributes.iter().find_map(|wanted| attribute(data, *wanted))?;
+    let address = match address.len() {
+        4 => IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(address).ok()?)),
+        _ => IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(address).ok()?)),
+    };
+    (!address.is_unspecified() && !address.is_multicast()).then_some(address)
+}
+
 /// Returns the interface of a VXLAN device from its IFLA_LINKINFO; 0 for none.
 ///
 /// Source: linux/if_link.h, IFLA_INFO_DATA and IFLA_VXLAN_LINK.
 fn vxlan_link(linkinfo: &[u8]) -> u32 {
-    const IFLA_INFO_DATA: u16 = 2;
     const IFLA_VXLAN_LINK: u16 = 3;
     let data = attribute(linkinfo, IFLA_INFO_DATA).unwrap_or_default();
     let link = attribute(data, IFLA_VXLAN_LINK).unwrap_or_default();
@@ -219,6 +246,26 @@ fn udp_sockets_of(family: u8) -> Result<Vec<UdpSocket>, NetError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tunnel_s_far_end_is_read_by_its_kind_and_a_group_is_none() {
+        let with = |wanted: u8, address: &[u8]| {
+            let header = [(4 + address.len()) as u8, 0, wanted, 0];
+            let inner = [&header[..], address].concat();
+            [&[(4 + inner.len()) as u8, 0, 2, 0x80][..], &inner].concat()
+        };
+        let v4 = [10, 0, 0, 2];
+        for (kind, wanted) in [("vxlan", 2), ("geneve", 2), ("gretap", 7), ("ipip", 3)] {
+            assert_eq!(remote(&with(wanted, &v4), kind), Some(IpAddr::from(v4)), "{kind}");
+            assert_eq!(remote(&with(9, &v4), kind), None, "{kind}");
+        }
+        let v6 = Ipv6Addr::LOCALHOST.octets();
+        assert_eq!(remote(&with(16, &v6), "vxlan"), Some(IpAddr::from(v6)));
+        assert_eq!(remote(&with(2, &[239, 1, 1, 1]), "vxlan"), None);
+        assert_eq!(remote(&with(7, &[0; 4]), "gretap"), None);
+        assert_eq!(remote(&with(7, &[1, 2, 3]), "gretap"), None);
+        assert_eq!(remote(&with(2, &v4), "veth"), None);
+    }
 
     #[test]
     fn attribute_is_found_and_malformed_list_does_not_panic() {
