@@ -8,13 +8,10 @@
 
 #define TYPE_BRIDGED 0x6558
 #define PROTOCOL_GRE 47
-#define PROTOCOL_ESP 50
 
 #define CARRIER_VXLAN 1
 #define CARRIER_GRE 2
 #define CARRIER_GRE_WITH_KEY 3
-#define CARRIER_ESP 4
-#define CARRIER_ESP_IN_UDP 5 /* UDP port in the upper half */
 
 #define VXLAN_HAS_VNI 0x08
 #define GRE_VERSION 0x0007
@@ -31,7 +28,7 @@ struct config {
 struct tunnel_id {
 	__be32 local[4]; /* IPv4 as ::ffff:a.b.c.d */
 	__u32 carrier;
-	__u32 id; /* VNI, key or SPI, host order; 0 for GRE without a key */
+	__u32 id; /* VNI or key, host order; 0 for GRE without a key */
 };
 
 /* Those of the configuration; the loader sets the size and the elements. */
@@ -95,29 +92,6 @@ static __always_inline int read_gre(void *at, void *end, struct tunnel_id *id)
 	return 1;
 }
 
-static __always_inline int read_esp(void *at, void *end, __u32 carrier, struct tunnel_id *id)
-{
-	__be32 *spi = at;
-
-	if ((void *)(spi + 1) > end)
-		return 0;
-	id->carrier = carrier;
-	id->id = bpf_ntohl(*spi);
-	return 1;
-}
-
-static __always_inline int read_udp(void *at, void *end, struct tunnel_id *id)
-{
-	struct udp *udp = at;
-
-	if ((void *)(udp + 1) > end)
-		return 0;
-	if (udp->destination == bpf_htons(config.vxlan_port))
-		return read_vxlan(at, end, id);
-	return read_esp(udp + 1, end, CARRIER_ESP_IN_UDP | (__u32)bpf_ntohs(udp->destination) << 16,
-			id);
-}
-
 static __always_inline int is_tunnel(void *at, void *end)
 {
 	struct tunnel_id id = {};
@@ -154,10 +128,7 @@ static __always_inline int is_tunnel(void *at, void *end)
 		return 0;
 	}
 	if (protocol == PROTOCOL_UDP) {
-		if (!read_udp(at, end, &id))
-			return 0;
-	} else if (protocol == PROTOCOL_ESP) {
-		if (!read_esp(at, end, CARRIER_ESP, &id))
+		if (!read_vxlan(at, end, &id))
 			return 0;
 	} else if (protocol != PROTOCOL_GRE || !read_gre(at, end, &id)) {
 		return 0;

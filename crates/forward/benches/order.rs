@@ -4,7 +4,7 @@
 //!
 //! The second part interleaves runs of one and of two pinned workers and prints the ratio of
 //! their rates, over all pairs and over those in which no worker had to wait for a CPU. Their work
-//! is a loop of some nanoseconds, or the encryption of the packets.
+//! is a loop of some nanoseconds.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -13,11 +13,8 @@ use std::thread;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use sys::affinity::{allowed_cpus, pin_to};
 use sys::clock::{monotonic_ns, thread_cpu_ns};
-use wirepath_forward::encap::{Encap, HEADERS_BYTES_MAX, Mark, Place};
-use wirepath_forward::esp::{Framing, Key, SHIFT_BYTES_MAX, Sender, TAIL_BYTES_MAX};
 use wirepath_forward::forwarder::Work;
 use wirepath_forward::order::{BatchTicket, Frame, Order, OrderSpec, Recycled, Sink, Verdict};
-use wirepath_forward::spec::{Carrier, Outer, Tunnel};
 
 const SPEC: OrderSpec = OrderSpec { lanes: 1, window_tickets: 64, stuck_after_ns: u64::MAX };
 
@@ -131,27 +128,6 @@ fn spin(work: Work) -> impl FnMut(Frame) -> Frame {
     }
 }
 
-/// ESP with AES-256-GCM of a frame of 1,514 bytes in VXLAN, as under the load `encrypted`.
-fn encrypt(sender: &Sender) -> impl FnMut(Frame) -> Frame {
-    const AT: usize = 256;
-    const FRAME_BYTES: usize = 1514;
-    const { assert!(HEADERS_BYTES_MAX + SHIFT_BYTES_MAX <= AT) };
-    let [local, remote] = ["10.0.0.1", "10.0.0.2"].map(|end| end.parse().expect("valid address"));
-    let tunnel = Tunnel { local, remote, carrier: Carrier::Vxlan { vni: 42 } };
-    let outer = Outer { mtu_bytes: 9000, ..Outer::suggested(&tunnel, [2; 6], [4; 6]) };
-    let encap = Encap::new(tunnel, outer).expect("valid tunnel");
-    let mut buffer = vec![0x5a; AT + FRAME_BYTES + TAIL_BYTES_MAX];
-    let mut sealing = sender.sealing();
-    move |frame| {
-        let place = Place { at: AT, len: FRAME_BYTES };
-        let mark = Mark { flow_hash: 1, sequence: frame.index() };
-        let whole = encap.prepend(&mut buffer, place, mark).expect("there is room");
-        let sealed = sealing.seal(&mut buffer, whole, u64::from(frame.index()));
-        let sealed = sealed.expect("there is room");
-        frame.moved(sealed.at as u16, sealed.len as u16)
-    }
-}
-
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
@@ -207,11 +183,6 @@ fn workers(_: &mut Criterion) {
         for batch in [16, 64] {
             pairs(cpus, &name, packets, batch, &|| spin(Work::of_ns(work_ns)));
         }
-    }
-    let key = Key::new(0x1000, &[7; 32], [1; 4], true).expect("a valid key");
-    let sender = Sender::new(key, Framing::Ip, 1, u64::MAX);
-    for batch in [16, 64] {
-        pairs(cpus, "encryption of 1,514 bytes", 30_000, batch, &|| encrypt(&sender));
     }
 }
 

@@ -4,7 +4,6 @@
 //!
 //! - [`order`]: tickets issued in order, work done in any order, frames delivered in order;
 //! - [`spec`], [`encap`], [`decap`]: outer headers added to a frame, or checked and removed;
-//! - [`esp`]: encryption of a tunnel's packets, in the workers;
 //! - [`keepalive`]: frames inside a tunnel that its far end answers;
 //! - [`domain`], [`fdb`], [`qos`], [`config`]: broadcast domain, destination, rate limits and their
 //!   configuration.
@@ -19,7 +18,6 @@ pub mod config;
 pub mod decap;
 pub mod domain;
 pub mod encap;
-pub mod esp;
 pub mod fdb;
 pub mod forwarder;
 #[doc(hidden)]

@@ -29,8 +29,6 @@ use wirepath_forward::tcx::open_tcx_ports;
 
 #[path = "forward/domains.rs"]
 mod domains;
-#[path = "forward/esp.rs"]
-mod esp;
 #[path = "forward/fast.rs"]
 mod fast;
 #[path = "forward/gateway.rs"]
@@ -41,6 +39,8 @@ mod overlay;
 mod pmtu;
 #[path = "forward/queues.rs"]
 mod queues;
+#[path = "forward/reload.rs"]
+mod reload;
 #[path = "forward/testbed.rs"]
 mod testbed;
 

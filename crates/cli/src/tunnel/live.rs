@@ -126,7 +126,6 @@ mod tests {
             error_count: 0,
             rings: [Some(XskStatistics { rx_ring_full_count: 4, ..Default::default() }), None],
             queue_frames: [vec![frames], Vec::new()],
-            encryption: Vec::new(),
             keepalives: vec![("b".into(), kept)],
         };
         let mut picture = Picture::new(Path::new("b.toml"));

@@ -1,7 +1,6 @@
 //! `wirepath tunnel`: run, measure and check a forwarder.
 
 mod check;
-mod keys;
 mod live;
 mod measure;
 mod run;
@@ -20,12 +19,6 @@ Example:
   wirepath tunnel run --config tunnel.toml --live
   wirepath tunnel run --config tunnel.toml --check")]
     Run(run::RunArgs),
-    /// Make the keys of an encrypted tunnel, a file for each end
-    #[command(after_help = "\
-Example:
-  wirepath tunnel keys site-b.keys
-  wirepath tunnel keys /etc/wirepath/site-b.keys /media/usb/site-a.keys")]
-    Keys(keys::KeysArgs),
     /// Find the highest rate of a forwarder at each frame size, and the delay below it
     #[command(after_help = "\
 Example:
@@ -43,7 +36,6 @@ Example:
 pub(crate) fn run(context: &Context, command: &TunnelCommand) -> Result<(), Failure> {
     match command {
         TunnelCommand::Run(args) => run::run(context, args),
-        TunnelCommand::Keys(args) => keys::run(context, args),
         TunnelCommand::Measure(args) => measure::run(context, args),
         TunnelCommand::Check(args) => check::run(context, args),
     }

@@ -45,7 +45,6 @@ pub(crate) struct RunArgs {
 pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
     let config = read(&args.config).map_err(Failure::Usage)?;
     if args.check {
-        forward::run::check_keys(&config).map_err(|error| Failure::Usage(error.to_string()))?;
         console::say(&format!(
             "{}: {} tunnels, {} workers, nothing wrong",
             args.config.display(),
@@ -108,8 +107,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
 fn read(file: &Path) -> Result<Config, String> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-    let config = Config::parse(&text).map_err(|errors| format!("{}:\n{errors}", file.display()))?;
-    Ok(config.in_folder(file.parent().unwrap_or(Path::new(""))))
+    Config::parse(&text).map_err(|errors| format!("{}:\n{errors}", file.display()))
 }
 
 fn text_of(shown: &Mutex<Option<Live>>) -> String {

@@ -3,7 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-mod encryption;
+mod keepalive;
 mod local;
 mod refusals;
 mod row;

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::encryption;
 use super::qos::{QosTable, codes, qos};
 use super::tunnels::{StaticTable, TunnelTable, statics, tunnels};
 use super::value::{Check, line_of};
@@ -143,7 +142,6 @@ fn checked(file: &File, check: &mut Check<'_>) -> Option<Config> {
         .into_iter()
         .map(usize::from)
         .collect();
-    encryption::possible(&file.tunnel, file.engine, file.order.domain, check);
     let order = &file.order;
     let domain = order.domain.unwrap_or(Domain::Port);
     let lanes_default = if domain == Domain::Flow { 8 } else { 1 };

@@ -18,7 +18,6 @@
 //! remote = "10.0.0.2"
 //! ```
 
-mod encryption;
 mod file;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -28,11 +27,9 @@ mod value;
 
 use std::fmt;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::decap::DecapSpec;
-use super::esp::Framing;
 use super::fdb::{Fdb, FdbError, FdbSpec, Port};
 use super::order::OrderSpec;
 use super::qos::{Classifier, QueueSpec, Shaper, TokenBucket};
@@ -127,8 +124,6 @@ pub struct TunnelConfig {
     pub vlan: Option<u16>,
     /// MAC address of the next hop; `None` to resolve it by ARP.
     pub next_hop: Option<[u8; 6]>,
-    /// Encryption between its ends; `None` for packets in clear.
-    pub encryption: Option<EncryptionConfig>,
     /// Keepalives to its far end; `None` for no requests. Those of the far end are always answered.
     pub keepalive: Option<KeepaliveConfig>,
     /// Rules for the outer header; its MAC addresses are zero until [`Self::outer`].
@@ -145,19 +140,6 @@ impl TunnelConfig {
     pub fn outer(&self, src_mac: [u8; 6], dst_mac: [u8; 6]) -> Outer {
         Outer { src_mac, dst_mac, ..self.rules }
     }
-}
-
-/// Encryption of a tunnel.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EncryptionConfig {
-    /// Key file of this end.
-    pub keys: PathBuf,
-    /// State file, which holds the numbers that the keys have used.
-    pub state: PathBuf,
-    /// Headers in front of ESP.
-    pub framing: Framing,
-    /// True for sequence numbers of 64 bits, of which 32 are sent.
-    pub is_extended: bool,
 }
 
 /// Keepalives of a tunnel.
@@ -231,20 +213,6 @@ impl Config {
     /// Reads and checks a configuration.
     pub fn parse(text: &str) -> Result<Config, ConfigErrors> {
         file::parse(text)
-    }
-
-    /// True if a tunnel is encrypted.
-    pub fn has_encryption(&self) -> bool {
-        self.tunnels.iter().any(|tunnel| tunnel.encryption.is_some())
-    }
-
-    /// Makes the relative paths of the file those of its folder.
-    pub fn in_folder(mut self, folder: &Path) -> Config {
-        for encryption in self.tunnels.iter_mut().filter_map(|tunnel| tunnel.encryption.as_mut()) {
-            encryption.keys = folder.join(&encryption.keys);
-            encryption.state = folder.join(&encryption.state);
-        }
-        self
     }
 
     /// Keys that differ from `other` and cannot change while the forwarder runs.

@@ -299,59 +299,13 @@ fn keepalive_has_defaults_and_limits_and_starts_at_a_reload() {
 }
 
 #[test]
-fn encryption_sets_its_fields_and_what_it_cannot_be_combined_with_is_reported() {
-    let keyed = |more: &str| {
-        SMALL.replace("vni = 0", &format!("vni = 0, encryption = {{ keys = \"b.keys\"{more} }}"))
-    };
-    let encryption = |text: &str| {
-        let config = Config::parse(text).expect("valid configuration").in_folder("/etc/w".as_ref());
-        config.tunnels[0].encryption.clone().expect("it is encrypted")
-    };
-    let found = encryption(&keyed(""));
-    assert_eq!(
-        (&found.keys, &found.state),
-        (&"/etc/w/b.keys".into(), &"/etc/w/b.keys.state".into())
-    );
-    assert_eq!((found.framing, found.is_extended), (Framing::Udp { port: 4500 }, true));
-    let found =
-        encryption(&keyed(", state = \"/var/s\", framing = \"ip\", extended_numbers = false"));
-    assert_eq!((&found.state, found.framing), (&"/var/s".into(), Framing::Ip));
-    assert!(!found.is_extended && Config::parse(&keyed("")).expect("valid").has_encryption());
-    let error = |text: &str| Config::parse(text).expect_err("invalid configuration").to_string();
-    for (more, said) in [
-        (", port = 4789", "tunnel.encryption.port: 4789 is the port of VXLAN; give another"),
-        (", port = 0", "tunnel.encryption.port: 0 is out of range; give 1 to 65535"),
-        (
-            ", framing = \"ip\", port = 4500",
-            "tunnel.encryption.port: ESP straight in IP has no port",
-        ),
-        (", state = \"b.keys\"", "tunnel.encryption.state: it is also the file of the keys"),
-        (", state = \"\"", "tunnel.encryption.state: the name is empty"),
-        (", cipher = \"none\"", "unknown field `cipher`"),
-    ] {
-        assert!(error(&keyed(more)).contains(said), "{more}: {}", error(&keyed(more)));
+fn encryption_of_earlier_versions_is_one_error_that_names_its_replacement() {
+    let keyed = SMALL.replace("vni = 0", "vni = 0, encryption = { keys = \"b.keys\", port = 0 }");
+    let error = Config::parse(&keyed).expect_err("invalid").to_string();
+    assert_eq!(error.lines().count(), 1, "{error}");
+    for said in ["tunnel.encryption: ", "remove the key", "WireGuard or IPsec", "docs/tunnel.md"] {
+        assert!(error.contains(said), "{said}: {error}");
     }
-    let in_kernel = format!("engine = \"in-kernel\"\n{}", keyed(""));
-    assert!(error(&in_kernel).contains("\"in-kernel\" cannot encrypt; give engine = \"xdp\""));
-    let by_flow = format!("{}\n[order]\ndomain = \"flow\"", keyed(""));
-    assert!(error(&by_flow).contains("remove order.domain"), "{}", error(&by_flow));
-    let numbered =
-        GOOD.replace("sequence = true", "sequence = true\nencryption = { keys = \"c\" }");
-    assert!(
-        error(&numbered).contains("tunnel.sequence: GRE sequence numbers"),
-        "{}",
-        error(&numbered)
-    );
-    let twice = keyed("").replace(
-        "fd00::2\" }",
-        "fd00::2\" }, { name = \"c\", carrier = \"vxlan\", \
-        vni = 0, remote = \"fd00::3\", encryption = { keys = \"c.keys\", state = \"b.keys\" } }",
-    );
-    assert!(
-        error(&twice).contains("tunnel \"b\" has the same key or state file"),
-        "{}",
-        error(&twice)
-    );
 }
 
 #[test]

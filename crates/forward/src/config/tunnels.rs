@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::encryption::{self, EncryptionTable};
 use super::value::{Check, FlagOrWord, NumberOrWord};
 use super::{Carrier, Interface, KeepaliveConfig, Outer, StaticConfig, Tunnel, TunnelConfig};
 use crate::domain::VLAN_MAX;
@@ -33,7 +32,8 @@ pub(super) struct TunnelTable {
     dont_fragment: Option<Spanned<FlagOrWord>>,
     checksum: Option<bool>,
     sequence: Option<Spanned<bool>>,
-    pub(super) encryption: Option<Spanned<EncryptionTable>>,
+    /// Of earlier versions; its own error names what replaces it.
+    encryption: Option<Spanned<toml::Value>>,
     keepalive: Option<KeepaliveTable>,
 }
 
@@ -87,7 +87,6 @@ pub(super) fn tunnels(
             check.wrong(found.remote.span(), "tunnel.remote", problem, remedy);
         }
         separate(&tunnels, &tunnel, found, check);
-        encryption::apart(&tunnels, &tunnel, found, check);
         tunnels.push(tunnel);
     }
     tunnels
@@ -190,15 +189,12 @@ fn tunnel(
         .vlan
         .as_ref()
         .map(|vlan| check.number("tunnel.vlan", Some(vlan), 1..=i64::from(VLAN_MAX), 1));
-    if let (Some(_), Some(sequence)) = (&found.encryption, &found.sequence)
-        && *sequence.get_ref()
-    {
-        let problem = "GRE sequence numbers are written after encryption";
-        let remedy =
-            "remove the key: encrypted packets are numbered, and repeated ones are dropped";
-        check.wrong(sequence.span(), "tunnel.sequence", problem, remedy);
+    if let Some(encryption) = &found.encryption {
+        let problem = "tunnels are not encrypted by Wirepath any more";
+        let remedy = "remove the key and run the tunnel over WireGuard or IPsec of the kernel \
+                      (docs/tunnel.md, Encryption)";
+        check.wrong(encryption.span(), "tunnel.encryption", problem, remedy);
     }
-    let encryption = found.encryption.as_ref().map(|it| encryption::checked(it, vxlan_port, check));
     let keepalive = found.keepalive.as_ref().map(|found| {
         // The monitoring thread looks twenty times a second.
         let interval_ms = found.interval_ms.as_ref();
@@ -207,7 +203,7 @@ fn tunnel(
         let lost = check.number("tunnel.keepalive.lost", found.lost.as_ref(), 1..=100, 3_u64);
         KeepaliveConfig { interval: Duration::from_millis(interval_ms.into()), lost }
     });
-    Some(TunnelConfig { name: name.clone(), tunnel, vlan, next_hop, encryption, keepalive, rules })
+    Some(TunnelConfig { name: name.clone(), tunnel, vlan, next_hop, keepalive, rules })
 }
 
 /// Carrier of a tunnel. Reports keys that belong to the other carrier.

@@ -8,7 +8,6 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use wire::{checksum, ethernet, flow, gre, ipv4, ipv6, udp, vxlan};
 
-use crate::esp::{self, Framing};
 use crate::inner::{self, Nesting, Service};
 use crate::spec::{self, Carrier, Outer, Tunnel, TunnelError};
 use io::forward::{FAST_HEADER_BYTES_MAX, FastHeader};
@@ -172,17 +171,6 @@ impl Encap {
     /// Longest inner frame that fits into the MTU, in bytes from its Ethernet header on.
     pub fn inner_bytes_max(&self) -> usize {
         self.inner_bytes_max
-    }
-
-    /// The same for a tunnel whose packets are encrypted afterwards, which makes them longer.
-    pub fn encrypted(self, framing: Framing) -> Encap {
-        let ip_bytes = match self.tunnel.remote {
-            IpAddr::V4(_) => ipv4::HEADER_BYTES_MIN,
-            IpAddr::V6(_) => ipv6::HEADER_BYTES,
-        };
-        let whole_bytes = esp::plain_bytes_max(self.outer.mtu_bytes.into(), ip_bytes, framing);
-        let inner_bytes_max = (whole_bytes + IP_AT).saturating_sub(self.headers_bytes);
-        Encap { inner_bytes_max, ..self }
     }
 
     /// The headers for programs that write them by themselves; `None` if the headers have a checksum

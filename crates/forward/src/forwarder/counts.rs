@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::decap::DropReason;
 use crate::encap::EncapDrop;
-use crate::esp::{OpenError, SealError};
 
 /// Counters by name, in frames.
 pub type NamedCounts = Vec<(&'static str, u64)>;
@@ -14,8 +13,6 @@ pub type NamedCounts = Vec<(&'static str, u64)>;
 pub(super) struct Counts {
     pub(super) encap_drops: [AtomicU64; EncapDrop::ALL.len()],
     pub(super) decap_drops: [AtomicU64; DropReason::ALL.len()],
-    pub(super) seal_drops: [AtomicU64; SealError::ALL.len()],
-    pub(super) open_drops: [AtomicU64; OpenError::ALL.len()],
     pub(super) local_count: AtomicU64,
     pub(super) flood_count: AtomicU64,
     pub(super) runt_count: AtomicU64,
@@ -77,8 +74,6 @@ impl Counts {
         ];
         named.extend(EncapDrop::ALL.map(|r| (r.name(), load(&counts.encap_drops[r.index()]))));
         named.extend(DropReason::ALL.map(|r| (r.name(), load(&counts.decap_drops[r.index()]))));
-        named.extend(SealError::ALL.map(|r| (r.name(), load(&counts.seal_drops[r.index()]))));
-        named.extend(OpenError::ALL.map(|r| (r.name(), load(&counts.open_drops[r.index()]))));
         named
     }
 }

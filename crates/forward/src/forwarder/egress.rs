@@ -8,11 +8,9 @@ use io::forward::{Pool, PortTx, Taken};
 use wire::flow;
 
 use super::counts::{Counts, OutCounts, add, add_many};
-use super::protect::noted_position;
 use super::{FLOOD, Rules, place_of};
 use crate::domain::{Tag, untag};
 use crate::encap::{Mark, Place};
-use crate::esp::SealError;
 use crate::order::{BATCH_FRAMES_MAX, Frame, Recycled, Sink};
 use crate::pmtu::clamp_mss;
 use crate::qos::Shaper;
@@ -179,20 +177,6 @@ impl<'p> Egress<'p> {
         *next = next.wrapping_add(1);
     }
 
-    /// Encrypts a copy if its tunnel is encrypted. `None` if that fails, which is counted.
-    fn sealed(
-        &self,
-        tunnel: usize,
-        bytes: &mut [u8],
-        whole: Place,
-        position: Option<u64>,
-    ) -> Option<Place> {
-        let Some(association) = self.rules.protection.of(tunnel) else { return Some(whole) };
-        let position = position.ok_or(SealError::NoRoom);
-        let sealed = position.and_then(|position| association.sender.seal(bytes, whole, position));
-        sealed.map_err(|reason| add(&self.counts.seal_drops[reason.index()])).ok()
-    }
-
     /// Sends a copy into every tunnel of the frame's network.
     fn flood(&mut self, frame: Frame) {
         let Some(mut original) = self.pool.claim(frame.index()) else { return };
@@ -204,11 +188,7 @@ impl<'p> Egress<'p> {
         // By the rules of now: those by which it was judged may have been replaced.
         let network = rules.domains.network(Tag::of(inner));
         let is_member = |at: usize| Some(rules.domains.of_tunnel(at)) == network;
-        let position = match rules.protection.is_empty() {
-            true => None,
-            false => noted_position(original.bytes(), place),
-        };
-        for (at, encap) in rules.encaps.iter().enumerate().filter(|(at, _)| is_member(*at)) {
+        for (_, encap) in rules.encaps.iter().enumerate().filter(|(at, _)| is_member(*at)) {
             self.pool.take(&mut self.reaped, 1);
             let Some(mut copy) = self.reaped.pop() else {
                 add(&self.counts().copy_failed_count);
@@ -232,10 +212,7 @@ impl<'p> Egress<'p> {
                 add(&self.counts.too_big.clamped_count);
             }
             match encap.prepend(copy.bytes(), inner, mark) {
-                Ok(whole) => match self.sealed(at, copy.bytes(), whole, position) {
-                    Some(whole) => self.post_taken(copy, whole),
-                    None => self.recycled.push(copy),
-                },
+                Ok(whole) => self.post_taken(copy, whole),
                 Err(reason) => {
                     add(&self.counts.encap_drops[reason.index()]);
                     self.recycled.push(copy);

@@ -86,7 +86,7 @@ impl FastTable {
             ageing_ns: fdb.ageing_ns(),
             learns: rules.learns,
             has_vlans: rules.domains.has_vlans(),
-            is_on: [!self.is_shaped && rules.protection.is_empty(), rules.protection.is_empty()],
+            is_on: [!self.is_shaped, true],
         };
         if !was_on {
             // Nothing overtakes the frames that wait for the shaper.

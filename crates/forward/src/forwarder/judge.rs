@@ -10,7 +10,6 @@ use wire::{ethernet, flow};
 use super::counts::add;
 use super::fast::FastTable;
 use super::keepalive::{OWN, stamp, tunnel_of};
-use super::protect::note_position;
 use super::{FLOOD, Forwarder, Rules, Table, Worker, keep, place_of};
 use crate::domain::{self, Domains, Members, Tag};
 use crate::encap::{EncapDrop, Mark, Place};
@@ -114,25 +113,16 @@ impl Forwarder<'_> {
         }
         let Some(rules) = rules.as_deref() else { return };
         let first_sequence = (token.ticket() as u32).wrapping_mul(BATCH_FRAMES_MAX as u32);
-        let first_position = token.first_position();
         let mut held_at = held.0.iter_mut().zip(targets).enumerate();
-        let mut sealing = None;
         token.judge(|frame| {
             let Some((at, (taken, target))) = held_at.next() else { return Verdict::Drop };
             let sequence = first_sequence.wrapping_add(at as u32);
-            let position = first_position + at as u64;
             if !self.tuning.work.is_none() {
                 *worked = self.tuning.work.spin(*worked);
             }
             let tunnel = match target {
                 Target::Drop => return Verdict::Drop,
-                Target::Flood => {
-                    if let Some(taken) = taken.as_mut() {
-                        // By any rules: those of the egress may be newer, and encrypt.
-                        note_position(taken.bytes(), place_of(frame), position);
-                    }
-                    return Verdict::Forward(frame.in_class(FLOOD));
-                }
+                Target::Flood => return Verdict::Forward(frame.in_class(FLOOD)),
                 Target::Tunnel(tunnel) => tunnel,
             };
             let Some(encap) = rules.encaps.get(usize::from(tunnel)) else { return Verdict::Drop };
@@ -169,20 +159,7 @@ impl Forwarder<'_> {
             match encap.prepend(bytes, place, mark) {
                 // Dropping `original` frees the buffer of a copied frame.
                 Ok(whole) => {
-                    match self.seal(rules, &mut sealing, tunnel.into(), bytes, whole, position) {
-                        Some(whole) => Verdict::Forward(Frame::new(
-                            index,
-                            whole.at as u16,
-                            whole.len as u16,
-                            class,
-                        )),
-                        None => {
-                            if let Some(original) = original {
-                                *taken = original;
-                            }
-                            Verdict::Drop
-                        }
-                    }
+                    Verdict::Forward(Frame::new(index, whole.at as u16, whole.len as u16, class))
                 }
                 Err(reason) => {
                     add(&self.counts.encap_drops[reason.index()]);
@@ -267,7 +244,7 @@ impl Forwarder<'_> {
         worker: &mut Worker<'_>,
         now_ns: u64,
     ) {
-        // A worker that was idle since a reload takes nothing by the rules of before: not in clear.
+        // A worker that was idle since a reload takes nothing by the rules of before.
         let reload_count = self.reload_count.load(Ordering::Acquire);
         if worker.rules.is_none() || worker.reload_count != reload_count {
             worker.rules = Some(self.table().rules.clone());
@@ -279,8 +256,7 @@ impl Forwarder<'_> {
         token.judge(|frame| {
             let Some(mut taken) = self.pool.claim(frame.index()) else { return Verdict::Drop };
             let bytes = taken.bytes();
-            let opened = self.open(&rules, bytes, place_of(frame));
-            let verdict = match opened {
+            let verdict = match rules.decap.open(bytes, place_of(frame)) {
                 Ok(inner)
                     if macs_of(bytes, inner.place).is_some_and(|(dst, _)| is_reserved(dst)) =>
                 {
@@ -313,7 +289,10 @@ impl Forwarder<'_> {
                         }
                     }
                 }
-                Err(()) => Verdict::Drop,
+                Err(reason) => {
+                    add(&self.counts.decap_drops[reason.index()]);
+                    Verdict::Drop
+                }
             };
             taken.park();
             verdict

@@ -1,5 +1,5 @@
 //! Keepalives and their answers, which the forwarder sends by itself: they are admitted into the order like
-//! frames of the port, so that they are numbered, encrypted and queued like those.
+//! frames of the port, so that they are numbered and queued like those.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -9,7 +9,6 @@ mod egress;
 mod fast;
 mod judge;
 mod keepalive;
-mod protect;
 mod replies;
 mod rules;
 mod spec;
@@ -127,8 +126,7 @@ pub struct Worker<'a> {
 impl<'p> Forwarder<'p> {
     /// Connects the port of plain frames to the port of the tunnels.
     ///
-    /// Errors: `spec.order` is out of range, an encrypted tunnel has a fast path, or no file descriptor is
-    /// free.
+    /// Errors: `spec.order` is out of range, or no file descriptor is free.
     pub fn new(
         pool: &'p Pool,
         port: IoPort<'p>,
@@ -137,9 +135,6 @@ impl<'p> Forwarder<'p> {
     ) -> Result<Forwarder<'p>, ForwarderError> {
         let counts = Arc::new(Counts::default());
         let rules = Arc::new(Rules::from(spec.rules));
-        if spec.fast.is_some() && !rules.protection.is_empty() {
-            return Err(ForwarderError::FastEncryption);
-        }
         let sockets_of = |rx: &PortRx<'p>| -> std::io::Result<Vec<OwnedFd>> {
             rx.sockets().map(|socket| socket.try_clone_to_owned()).collect()
         };
@@ -276,7 +271,7 @@ impl<'p> Forwarder<'p> {
     /// - `fdb`: makes the new forwarding table from the current one.
     pub fn reload(&self, rules: RulesSpec, fdb: impl FnOnce(&Fdb) -> Fdb) {
         let rules = Arc::new(Rules::from(rules));
-        // First, so that no frame judged by the new rules is copied into tunnels by the old ones, in clear.
+        // First, so that no frame judged by the new rules is copied into tunnels by the old ones.
         for order in [&self.into_tunnels, &self.out_of_tunnels] {
             while !order.visit(|egress| egress.set_rules(&rules)) {
                 std::thread::yield_now();

@@ -6,7 +6,6 @@ use super::{PolicerSpec, RulesSpec};
 use crate::decap::Decap;
 use crate::domain::Domains;
 use crate::encap::Encap;
-use crate::esp::Protection;
 use crate::keepalive::Keepalive;
 use crate::qos::{Classifier, TokenBucket};
 
@@ -15,7 +14,6 @@ use crate::qos::{Classifier, TokenBucket};
 pub(super) struct Rules {
     pub(super) encaps: Vec<Encap>,
     pub(super) domains: Domains,
-    pub(super) protection: Protection,
     pub(super) keepalives: Vec<Option<Arc<Keepalive>>>,
     pub(super) decap: Decap,
     pub(super) learns: bool,
@@ -31,7 +29,6 @@ impl From<RulesSpec> for Rules {
             has_sequence: spec.encaps.iter().any(Encap::has_sequence),
             domains: Domains::new(spec.encaps.len(), &spec.vlans),
             encaps: spec.encaps,
-            protection: Protection::new(spec.associations),
             keepalives: spec.keepalives,
             decap: Decap::new(spec.decap),
             learns: spec.learns,

@@ -6,7 +6,6 @@ use io::forward::FastPath;
 
 use crate::decap::DecapSpec;
 use crate::encap::Encap;
-use crate::esp::Association;
 use crate::fdb::Fdb;
 use crate::keepalive::Keepalive;
 use crate::order::{BATCH_FRAMES_MAX, OrderError, OrderSpec};
@@ -39,9 +38,6 @@ pub struct RulesSpec {
     pub encaps: Vec<Encap>,
     /// By tunnel: the VLAN of the port that it carries, see [`crate::domain`]; missing ones are `None`.
     pub vlans: Vec<Option<u16>>,
-    /// By tunnel: its encryption; missing ones are `None`. Not with a fast path, whose programs send in
-    /// clear.
-    pub associations: Vec<Option<Arc<Association>>>,
     /// By tunnel: keepalives whose answers are counted; missing ones are `None`. Requests of the far end
     /// are always answered.
     pub keepalives: Vec<Option<Arc<Keepalive>>>,
@@ -97,9 +93,6 @@ pub enum ForwarderError {
     /// Invalid order specification.
     #[error(transparent)]
     Order(#[from] OrderError),
-    /// XDP programs would send the packets of an encrypted tunnel in clear.
-    #[error("the fast path cannot encrypt; forward encrypted tunnels without it")]
-    FastEncryption,
     /// No file descriptor is free.
     #[error("cannot duplicate the socket of a port")]
     Descriptor(#[source] std::io::Error),

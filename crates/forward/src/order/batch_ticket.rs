@@ -25,25 +25,18 @@ pub enum Verdict {
 pub struct BatchTicket<'a> {
     lane: &'a Lane,
     ticket: u64,
-    first: u64,
     len: usize,
     dropped: u64,
 }
 
 impl<'a> BatchTicket<'a> {
-    pub(super) fn new(lane: &'a Lane, ticket: u64, first: u64, len: usize) -> BatchTicket<'a> {
-        BatchTicket { lane, ticket, first, len, dropped: 0 }
+    pub(super) fn new(lane: &'a Lane, ticket: u64, len: usize) -> BatchTicket<'a> {
+        BatchTicket { lane, ticket, len, dropped: 0 }
     }
 
     /// Position of this ticket in its lane's order; some numbers may be skipped.
     pub fn ticket(&self) -> u64 {
         self.ticket
-    }
-
-    /// Position of its first frame among all frames ever admitted, over all lanes. The others follow it:
-    /// no position is given twice.
-    pub fn first_position(&self) -> u64 {
-        self.first
     }
 
     /// Number of frames, at least one.

@@ -70,8 +70,6 @@ impl<'a> Intake<'a> {
 
     /// Issues a ticket for each lane that received frames.
     pub(super) fn issue(&mut self, mut each: impl FnMut(BatchTicket<'a>)) {
-        let admitted = |lane: &Lane| lane.tail.0.admitted_frames.get();
-        let mut first: u64 = self.lanes.iter().map(admitted).sum();
         for (open, lane) in self.open.iter_mut().zip(self.lanes) {
             let len = std::mem::take(&mut open.len);
             if len > 0 {
@@ -81,8 +79,7 @@ impl<'a> Intake<'a> {
                 tail.admitted_frames.add(len.into());
                 tail.ticket_count.add(1);
                 open.room = 0;
-                each(BatchTicket::new(lane, open.ticket, first, len.into()));
-                first += u64::from(len);
+                each(BatchTicket::new(lane, open.ticket, len.into()));
             }
         }
     }

@@ -6,8 +6,7 @@ use std::time::Duration;
 use io::forward::{PoolBalance, XskStatistics};
 use serde_json::{Value, json};
 
-use super::{KeepaliveLive, encryption, keepalive};
-use crate::esp::AssociationCounts;
+use super::{KeepaliveLive, keepalive};
 use crate::forwarder::NamedCounts;
 use crate::order::OrderCounters;
 
@@ -36,8 +35,6 @@ pub struct Live {
     pub rings: [Option<XskStatistics>; 2],
     /// Frames received by each queue: port, underlay.
     pub queue_frames: [Vec<u64>; 2],
-    /// Counters of the encrypted tunnels, by their names.
-    pub encryption: Vec<(String, AssociationCounts)>,
     /// Keepalives of the tunnels that have them, by their names.
     pub keepalives: Vec<(String, KeepaliveLive)>,
 }
@@ -108,7 +105,6 @@ impl Live {
         if self.dead_workers > 0 {
             let _ = write!(out, "  {} workers dead", self.dead_workers);
         }
-        out.push_str(&encryption::text(&self.encryption));
         out.push_str(&keepalive::text(&self.keepalives));
         out
     }
@@ -161,7 +157,6 @@ impl Live {
                 "misnamed": self.pool.violation_count,
                 "oversized": self.pool.oversized_count,
             },
-            "encryption": encryption::json(&self.encryption),
             "keepalive": keepalive::json(&self.keepalives),
             "rings": { "port": ring(&self.rings[0]), "underlay": ring(&self.rings[1]) },
         })
@@ -209,7 +204,6 @@ impl Live {
                 );
             }
         }
-        out.push_str(&encryption::prometheus(&self.encryption));
         out.push_str(&keepalive::prometheus(&self.keepalives));
         head(&mut out, "ring_full_total", "counter", "Frames that found the ring full.");
         for (port, ring) in PORTS.iter().zip(&self.rings) {
@@ -257,7 +251,6 @@ mod tests {
             error_count: 0,
             rings: [Some(XskStatistics { rx_ring_full_count: 4, ..Default::default() }), None],
             queue_frames: [vec![7, 5], vec![6]],
-            encryption: Vec::new(),
             keepalives: Vec::new(),
         }
     }

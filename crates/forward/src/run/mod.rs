@@ -1,9 +1,7 @@
 //! `tunnel run`: a forwarder between two interfaces of this host, with a configuration that can be
 //! reloaded while frames pass.
 
-mod encryption;
 mod keepalive;
-mod keys;
 mod live;
 mod next_hop;
 mod ports;
@@ -28,11 +26,9 @@ use crate::forwarder::{Forwarder, ForwarderError, ForwarderSpec, Tuning, Worker}
 use host::text::chain;
 
 pub use keepalive::{KeepaliveLive, Reach, short as keepalive_text};
-pub use keys::{KeyFile, KeysError, check_keys};
 pub use live::Live;
 
 use keepalive::Prober;
-use keys::Keyring;
 use next_hop::{Follower, Links};
 use ports::Opened;
 use rules::rules;
@@ -75,14 +71,6 @@ pub enum RunError {
         name: String,
         /// Cause.
         source: TunnelError,
-    },
-    /// Keys of a tunnel, or their state.
-    #[error("tunnel {name}: {source}")]
-    Keys {
-        /// Its name.
-        name: String,
-        /// Cause.
-        source: KeysError,
     },
     /// A static address does not fit into the table.
     #[error("fdb.entries: {0}")]
@@ -151,15 +139,13 @@ impl Shared {
 pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError> {
     let cpus = allowed_cpus(&config)?;
     let pool = ports::pool(&config)?;
-    let keyring = Keyring::default().of(&config, 0)?;
-    let opened = ports::open(&pool, &config, &keyring, operator)?;
-    let Opened { port, underlay, xdp_sockets, fast, _silencers } = opened;
-    let is_fast = fast.is_some();
+    let opened = ports::open(&pool, &config, operator)?;
+    let Opened { port, underlay, xdp_sockets, fast, _silencer } = opened;
     let changes = ChangeWatch::new().ok();
     let links = Links::find(&config)?;
     let seed = monotonic_ns() ^ u64::from(std::process::id()) << 32;
     let prober = Prober::default().of(&config)?;
-    let rules = rules(&config, &links, &keyring, &prober, operator)?;
+    let rules = rules(&config, &links, &prober, operator)?;
     let forwarder = Forwarder::new(
         &pool,
         port,
@@ -203,9 +189,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
         let mut watch = Watch {
             config,
             seed,
-            keyring,
             prober,
-            is_fast,
             follower: Follower::new(changes, links),
             begun: Instant::now(),
             dead: vec![false; threads.len()],
@@ -245,7 +229,6 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
             // The panic was reported above; its hole is in the counters.
             let _ = thread.join();
         }
-        watch.keyring.close(operator);
         operator.live(&watch.live(&forwarder, &pool, &shared, &frames));
         Ok(())
     })?;
@@ -315,10 +298,7 @@ fn work(forwarder: &Forwarder<'_>, shared: &Shared, frames: &AtomicU64, cpu: Opt
 struct Watch {
     config: Config,
     seed: u64,
-    keyring: Keyring,
     prober: Prober,
-    /// XDP programs forward by themselves.
-    is_fast: bool,
     follower: Follower,
     begun: Instant,
     dead: Vec<bool>,
@@ -336,7 +316,6 @@ impl Watch {
         }
         self.maintained = Instant::now();
         forwarder.maintain(monotonic_ns());
-        self.keyring.maintain(position(forwarder), operator);
         let names = [&self.config.underlay.name, &self.config.port.name];
         for ((error, name), told) in forwarder.refusals().iter().zip(names).zip(&mut self.refused) {
             let Some(error) = error else { continue };
@@ -353,7 +332,7 @@ impl Watch {
     /// Writes new outer headers after a change of a route, a neighbour or the underlay's own address.
     fn follow(&mut self, forwarder: &Forwarder<'_>, operator: &mut impl Operator) {
         let Some(links) = self.follower.changed(&self.config, operator) else { return };
-        match rules(&self.config, &links, &self.keyring, &self.prober, operator) {
+        match rules(&self.config, &links, &self.prober, operator) {
             Ok(rules) => {
                 forwarder.reload(rules, Fdb::clone);
                 self.follower.links = links;
@@ -373,16 +352,11 @@ impl Watch {
             ));
             return;
         }
-        if self.is_fast && new.has_encryption() {
-            return operator.note(
-                "not reloaded: engine in-kernel cannot encrypt; restart to encrypt a tunnel",
-            );
-        }
-        let found = self.keyring.of(&new, position(forwarder)).and_then(|keyring| {
-            let (prober, links) = (self.prober.of(&new)?, Links::find(&new)?);
-            Ok((rules(&new, &links, &keyring, &prober, operator)?, links, keyring, prober))
+        let found = self.prober.of(&new).and_then(|prober| {
+            let links = Links::find(&new)?;
+            Ok((rules(&new, &links, &prober, operator)?, links, prober))
         });
-        let (rules, links, keyring, prober) = match found {
+        let (rules, links, prober) = match found {
             Ok(found) => found,
             Err(error) => return operator.note(&format!("not reloaded: {}", chain(&error))),
         };
@@ -393,7 +367,7 @@ impl Watch {
         }
         // Before the rules: frames of a tunnel that is new are dropped until those are in force.
         if let [_, Some(filter)] = forwarder.filters()
-            && let Err(error) = filter.set_tunnels(&ports::tunnel_ids(&new, &keyring))
+            && let Err(error) = filter.set_tunnels(&ports::tunnel_ids(&new))
         {
             return operator
                 .note(&format!("not reloaded: {}; restart to change the tunnels", chain(&error)));
@@ -423,7 +397,6 @@ impl Watch {
             }
         }
         self.follower.links = links;
-        self.keyring = keyring;
         self.prober = prober;
         self.config = new;
         operator.note(&format!("reloaded: {} tunnels", self.config.tunnels.len()));
@@ -452,13 +425,7 @@ impl Watch {
                 false => [None, None],
             },
             queue_frames: forwarder.queue_frames(),
-            encryption: self.keyring.counts(),
             keepalives: self.prober.live(),
         }
     }
-}
-
-/// Frames admitted from the port so far: packets are numbered by their positions.
-fn position(forwarder: &Forwarder<'_>) -> u64 {
-    forwarder.counters()[0].admitted_frames
 }

@@ -9,13 +9,10 @@ use io::forward::{
 };
 use io::{Copying, IoError, XdpMode};
 
-use super::keys::Keyring;
 use super::{Operator, RunError};
-use crate::config::{Config, Engine, Interface, TunnelConfig};
+use crate::config::{Config, Engine, Interface};
 use crate::encap::HEADERS_BYTES_MAX;
-use crate::esp::Framing;
 use crate::forwarder::ecn_table;
-use crate::spec::Tunnel;
 use crate::tcx::open_tcx_ports;
 
 /// Frames of the pool: enough for full rings of two ports in both directions, and for the workers.
@@ -50,7 +47,7 @@ pub(super) struct Opened<'p> {
     pub(super) underlay: Port<'p>,
     pub(super) xdp_sockets: bool,
     pub(super) fast: Option<FastPath>,
-    pub(super) _silencers: Vec<UdpSocket>,
+    pub(super) _silencer: Option<UdpSocket>,
 }
 
 /// Allocates a pool of frames large enough for both MTUs.
@@ -81,33 +78,27 @@ pub(super) fn pool(config: &Config) -> Result<Pool, RunError> {
 pub(super) fn open<'p>(
     pool: &'p Pool,
     config: &Config,
-    keyring: &Keyring,
     operator: &mut impl Operator,
 ) -> Result<Opened<'p>, RunError> {
     let under = net::link_named(&config.underlay.name)?;
     carries(&under, "underlay", config.underlay.mtu_bytes)?;
-    let ids = tunnel_ids(config, keyring);
+    let ids = tunnel_ids(config);
     let tunnels = TunnelFrames::Tunnels { vxlan_port: config.vxlan_port, ids };
     let (mut fast, mut xdp_sockets) = (None, true);
-    if config.engine == Engine::Auto && config.has_encryption() {
-        operator.note("engine xdp: a tunnel is encrypted, which in-kernel cannot do");
-    }
-    let (port, underlay, _silencers) = match config.engine {
+    let (port, underlay, _silencer) = match config.engine {
         Engine::Auto | Engine::InKernel
-            if !config.has_encryption()
-                && let Some((ports, path)) = open_tcx(pool, config, &under, operator)? =>
+            if let Some((ports, path)) = open_tcx(pool, config, &under, operator)? =>
         {
             (fast, xdp_sockets) = (Some(path), false);
             let [port, underlay] = ports;
-            (port, underlay, Vec::new())
+            (port, underlay, None)
         }
         Engine::Auto | Engine::InKernel | Engine::InKernelXdp
-            if !config.has_encryption()
-                && let Some((ports, path)) = open_in_kernel(pool, config, &under, operator)? =>
+            if let Some((ports, path)) = open_in_kernel(pool, config, &under, operator)? =>
         {
             fast = Some(path);
             let [port, underlay] = ports;
-            (port, underlay, Vec::new())
+            (port, underlay, None)
         }
         Engine::Auto | Engine::InKernel | Engine::InKernelXdp | Engine::Xdp => {
             let plain = net::link_named(&config.port.name)?;
@@ -115,13 +106,13 @@ pub(super) fn open<'p>(
             let port = open_xdp(pool, &plain, &config.port, TunnelFrames::All, None, operator)?;
             let underlay =
                 open_xdp(pool, &under, &config.underlay, tunnels, Some(&port.rx), operator)?;
-            (port, underlay, Vec::new())
+            (port, underlay, None)
         }
         Engine::Packet => {
             let plain = net::link_named(&config.port.name)?;
             carries(&plain, "port", config.port.mtu_bytes)?;
             let port = open_packet_port(pool, plain.index, &plain.name)?;
-            (port, open_packet_port(pool, under.index, &under.name)?, silencers(config))
+            (port, open_packet_port(pool, under.index, &under.name)?, silencer(config))
         }
         Engine::Tap => {
             let port = open_tap_port(pool, &config.port.name)?;
@@ -129,16 +120,17 @@ pub(super) fn open<'p>(
             net::set_mtu(tap.index, config.port.mtu_bytes.into())?;
             net::set_up(tap.index, true)?;
             operator.note(&format!("created TAP device {}", tap.name));
-            (port, open_packet_port(pool, under.index, &under.name)?, silencers(config))
+            (port, open_packet_port(pool, under.index, &under.name)?, silencer(config))
         }
     };
     xdp_sockets &= !matches!(config.engine, Engine::Packet | Engine::Tap);
-    Ok(Opened { port, underlay, xdp_sockets, fast, _silencers })
+    Ok(Opened { port, underlay, xdp_sockets, fast, _silencer })
 }
 
-/// Binds a socket to a tunnel's UDP port. AF_PACKET only copies frames, so without it the host's stack
+/// Binds a socket to VXLAN's UDP port. AF_PACKET only copies frames, so without it the host's stack
 /// would answer each datagram with ICMP port unreachable.
-fn silencer(address: IpAddr, port: u16) -> Option<UdpSocket> {
+fn silencer(config: &Config) -> Option<UdpSocket> {
+    let (address, port) = (config.underlay.address?, config.vxlan_port);
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -256,25 +248,10 @@ fn unfinished(ifname: &str) -> String {
     )
 }
 
-/// Local ends of all tunnels: the XDP program takes their frames and no others. Those in clear of an
-/// encrypted tunnel are taken too, so that they are counted.
-pub(super) fn tunnel_ids(config: &Config, keyring: &Keyring) -> Vec<TunnelId> {
-    let id = |tunnel: &Tunnel| TunnelId { local: tunnel.local, carrier: tunnel.carrier.into() };
-    config.tunnels.iter().map(|configured| id(&configured.tunnel)).chain(keyring.ids()).collect()
-}
-
-/// Sockets that keep the host's stack from answering what AF_PACKET copies.
-fn silencers(config: &Config) -> Vec<UdpSocket> {
-    let Some(address) = config.underlay.address else { return Vec::new() };
-    let of_esp = |tunnel: &TunnelConfig| match tunnel.encryption.as_ref()?.framing {
-        Framing::Udp { port } => Some(port),
-        Framing::Ip => None,
-    };
-    let mut ports: Vec<u16> = config.tunnels.iter().filter_map(of_esp).collect();
-    ports.push(config.vxlan_port);
-    ports.sort_unstable();
-    ports.dedup();
-    ports.into_iter().filter_map(|port| silencer(address, port)).collect()
+/// Local ends of all tunnels: the XDP program takes their frames and no others.
+pub(super) fn tunnel_ids(config: &Config) -> Vec<TunnelId> {
+    let tunnels = config.tunnels.iter().map(|configured| configured.tunnel);
+    tunnels.map(|tunnel| TunnelId { local: tunnel.local, carrier: tunnel.carrier.into() }).collect()
 }
 
 /// Refuses an interface that would silently drop the largest packets.

@@ -1,7 +1,6 @@
 //! Rules of the forwarder, from the configuration and the state of the host.
 
 use super::keepalive::Prober;
-use super::keys::Keyring;
 use super::next_hop::Links;
 use super::{Operator, RunError, ports};
 use crate::config::Config;
@@ -13,12 +12,10 @@ use crate::forwarder::RulesSpec;
 pub(super) fn rules(
     config: &Config,
     links: &Links,
-    keyring: &Keyring,
     prober: &Prober,
     operator: &mut impl Operator,
 ) -> Result<RulesSpec, RunError> {
     ports::keeps_tags(config, operator)?;
-    let associations = keyring.associations(config)?;
     let mut encaps = Vec::with_capacity(config.tunnels.len());
     for (tunnel, hop) in config.tunnels.iter().zip(&links.next_hops) {
         let next_hop = hop.mac;
@@ -30,12 +27,8 @@ pub(super) fn rules(
         }
         let encap = Encap::new(tunnel.tunnel, tunnel.outer(links.own_mac, next_hop))
             .map_err(|source| RunError::Tunnel { name: tunnel.name.clone(), source })?;
-        let (encap, encrypted) = match &tunnel.encryption {
-            Some(encryption) => (encap.encrypted(encryption.framing), ", encrypted"),
-            None => (encap, ""),
-        };
         operator.note(&format!(
-            "tunnel {}: {} to {} by {}, inner frames up to {} bytes{encrypted}",
+            "tunnel {}: {} to {} by {}, inner frames up to {} bytes",
             tunnel.name,
             tunnel.tunnel.local,
             tunnel.tunnel.remote,
@@ -47,7 +40,6 @@ pub(super) fn rules(
     Ok(RulesSpec {
         encaps,
         vlans: config.vlans(),
-        associations,
         keepalives: prober.keepalives(config),
         decap: config.decap(),
         learns: config.learns,

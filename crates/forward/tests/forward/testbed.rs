@@ -229,7 +229,6 @@ pub(super) fn rules_of(encap: Encap) -> RulesSpec {
         keepalives: Vec::new(),
         encaps: vec![encap],
         vlans: Vec::new(),
-        associations: Vec::new(),
         decap,
         learns: true,
         classifier: Classifier::new(0),

@@ -8,7 +8,7 @@ use crate::topology::{Offloads, PAYLOAD_BYTES_MAX};
 use crate::traffic::Traffic;
 use crate::{Switch, session, stream, support, topology};
 
-pub(crate) static LOADS: [LoadKind; 14] = [
+pub(crate) static LOADS: [LoadKind; 13] = [
     FLOOD,
     LoadKind {
         name: "flood-skb",
@@ -67,14 +67,6 @@ pub(crate) static LOADS: [LoadKind; 14] = [
         ..FLOOD
     },
     LoadKind {
-        name: "encrypted",
-        what: "one flow of large frames at a rate into an encrypted tunnel (ESP with AES-256-GCM); \
-               every arm under bypass",
-        size_bytes: PAYLOAD_BYTES_MAX,
-        rate_pps: ENCRYPTED_PPS,
-        ..AT_A_RATE
-    },
-    LoadKind {
         name: "reload",
         what: "the flood, while the tunnel's outer headers are replaced without a pause; the sink \
                compares each frame's with both versions; every arm under bypass",
@@ -112,8 +104,6 @@ const JUDGED_AT_A_RATE: &[&str] = &["received_pps"];
 const JUDGED_STREAM: &[&str] = &["goodput_bps", "cpu_ns_per_byte"];
 /// Less than any arm of our forwarder takes.
 const RATE_PPS: u64 = 100_000;
-/// More than one worker encrypts of the largest frames, and less than the generator makes.
-const ENCRYPTED_PPS: u64 = 500_000;
 /// Below this rate the burst of the bucket is more than a trial sends.
 const LIMITED_PPS_MIN: u64 = 10_000;
 const TRIAL: Duration = Duration::from_millis(300);

@@ -121,8 +121,8 @@ impl TunnelSession {
         let workers = places.workers.clone();
         let front = Front::of(arm);
         let leaving = Leaving { by_xdp: front == Front::Xdp, ..BY_SKB };
-        let Extra { is_encrypted, is_reloaded, .. } = self.extra;
-        let spec = UserSpec { tuning, policer, shaper, workers, front, is_encrypted, is_reloaded };
+        let is_reloaded = self.extra.is_reloaded;
+        let spec = UserSpec { tuning, policer, shaper, workers, front, is_reloaded };
         let mut m = self.measure(&arm.name, &places, leaving, |lab, body| {
             user::run(lab, &spec, body).map(|(ran, report)| (ran, Some(report)))
         })?;
@@ -243,10 +243,7 @@ impl TunnelSession {
     /// Sinks of the flows.
     fn sinks(&self, headers_bytes: usize, intake: Intake) -> Result<Vec<Sink>, PathError> {
         let open = |flow: &Flow| {
-            let mut spec = match self.extra.is_encrypted {
-                true => user::encrypted_seen(),
-                false => flow.seen_behind(headers_bytes),
-            };
+            let mut spec = flow.seen_behind(headers_bytes);
             if self.extra.is_reloaded {
                 spec.heads = Some(user::heads(&self.lab, flow.frame())?);
             }

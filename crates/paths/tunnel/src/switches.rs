@@ -114,7 +114,7 @@ pub(super) fn misplaced(arm: &Arm, load: &str) -> Option<String> {
 /// Why the fast path does nothing under a load, if so.
 pub(super) fn only_slow(arm: &Arm, load: &str) -> Option<String> {
     let extra = Extra::of(load);
-    let is_slow = extra.work_ns > 0 || extra.is_encrypted || extra.limit == Some(Limit::Shaper);
+    let is_slow = extra.work_ns > 0 || extra.limit == Some(Limit::Shaper);
     (arm.has(Switch::InKernel) && is_slow).then(|| {
         format!(
             "load {load} is work of the AF_XDP forwarder, which in-kernel leaves every frame to; take \

@@ -26,8 +26,6 @@ pub(super) const PAYLOAD_BYTES_MAX: usize = 1472;
 pub(crate) struct Extra {
     pub(crate) work_ns: u64,
     pub(crate) limit: Option<Limit>,
-    /// The tunnel is encrypted.
-    pub(crate) is_encrypted: bool,
     /// Outer headers are replaced without a pause.
     pub(crate) is_reloaded: bool,
 }
@@ -49,7 +47,6 @@ impl Extra {
             "work-100" => Extra { work_ns: 100, ..none },
             "police-50" => Extra { limit: Some(Limit::Policer), ..none },
             "shape-50" => Extra { limit: Some(Limit::Shaper), ..none },
-            "encrypted" => Extra { is_encrypted: true, ..none },
             "reload" => Extra { is_reloaded: true, ..none },
             _ => none,
         }

@@ -1,6 +1,5 @@
 //! Wirepath's forwarder over AF_XDP in the middle of the lab.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use io::forward::{
 use io::{Copying, XdpMode};
 use lab::{End, Triple};
 use model::{Arm, Cost};
-use sys::bpf::{DropSpec, HEAD_BYTES_MAX, Heads};
+use sys::bpf::{HEAD_BYTES_MAX, Heads};
 use sys::rusage::ThreadUsage;
 use sys::thread::start;
 
@@ -21,14 +20,13 @@ use crate::switches::Switch;
 use crate::topology::{FORWARDER_IP, SINK_IP, VXLAN_HEADERS_BYTES, tunnel, underlay};
 use forward::decap::DecapSpec;
 use forward::encap::Encap;
-use forward::esp::{Association, Framing, Key, Receiver, ReplayWindow, Sender, UDP_PORT};
 use forward::fdb::{Fdb, FdbSpec};
 use forward::forwarder::{
     Forwarder, ForwarderSpec, NamedCounts, PolicerSpec, RulesSpec, Tuning, Worker, ecn_table,
 };
 use forward::order::{OrderCounters, OrderSpec};
 use forward::qos::{Classifier, QueueSpec, Shaper, TokenBucket};
-use forward::spec::{Field, Outer, Tunnel};
+use forward::spec::{Field, Outer};
 use forward::tcx::{TcxError, open_tcx_ports};
 use host::text::chain;
 use lab::{Cause, cost_of, settle};
@@ -54,11 +52,6 @@ const STUCK_AFTER_NS: u64 = 500_000_000;
 const QUEUE: QueueSpec = QueueSpec { frame_count_max: 256, byte_count_max: 1 << 20 };
 /// Preamble, frame check sequence and gap of a frame on an Ethernet wire.
 pub(super) const WIRE_BYTES: u16 = 24;
-/// Framing and number of the encrypted tunnel.
-const FRAMING: Framing = Framing::Udp { port: UDP_PORT };
-const SPI: u32 = 0x5750_0001;
-/// Of ESP's sequence number in an outer frame: behind Ethernet, IP, UDP and the SPI.
-const ESP_SEQUENCE_AT: usize = 14 + 20 + 8 + 4;
 
 /// Report of the forwarder on a trial.
 #[derive(Debug)]
@@ -105,24 +98,15 @@ pub(super) struct UserSpec {
     /// CPUs of each worker; empty for anywhere.
     pub(super) workers: Vec<Vec<usize>>,
     pub(super) front: Front,
-    /// The workers encrypt the tunnel's packets.
-    pub(super) is_encrypted: bool,
     /// The outer headers are replaced without a pause.
     pub(super) is_reloaded: bool,
 }
 
 impl UserSpec {
-    /// Workers and optimisations, without limits and encryption.
+    /// Workers and optimisations, without limits.
     pub(super) fn new(tuning: Tuning, workers: Vec<Vec<usize>>, front: Front) -> UserSpec {
-        let (policer, shaper, is_encrypted, is_reloaded) = (None, None, false, false);
-        UserSpec { tuning, policer, shaper, workers, front, is_encrypted, is_reloaded }
+        UserSpec { tuning, policer: None, shaper: None, workers, front, is_reloaded: false }
     }
-}
-
-/// Specification of a sink of encrypted packets. Their numbers follow from the order of arrival at the
-/// forwarder, so they tell the order at the sink, which has no key.
-pub(super) fn encrypted_seen() -> DropSpec {
-    DropSpec { sequence_offset: Some(ESP_SEQUENCE_AT), tag: SPI, ..DropSpec::default() }
 }
 
 /// Outer headers of a frame in both versions of [`rules`].
@@ -297,14 +281,9 @@ fn encap(lab: &Triple, version: usize) -> Result<Encap, PathError> {
 fn rules(lab: &Triple, spec: &UserSpec, version: usize) -> Result<RulesSpec, PathError> {
     let encap = encap(lab, version)?;
     let tunnel = *encap.tunnel();
-    let (encap, associations) = match spec.is_encrypted {
-        true => (encap.encrypted(FRAMING), vec![Some(Arc::new(association(&tunnel)?))]),
-        false => (encap, Vec::new()),
-    };
     Ok(RulesSpec {
         encaps: vec![encap],
         vlans: Vec::new(),
-        associations,
         keepalives: Vec::new(),
         decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
         learns: true,
@@ -328,17 +307,6 @@ fn forwarder_spec(lab: &Triple, spec: &UserSpec) -> Result<ForwarderSpec, PathEr
         tuning: spec.tuning,
         fast: None,
     })
-}
-
-/// Encryption with a key that no packet outside the lab is ever protected by; nonces count from the time
-/// of day, as those of `tunnel run`.
-fn association(tunnel: &Tunnel) -> Result<Association, PathError> {
-    let key = |spi| Key::new(spi, &[0x57; 32], *b"salt", true).map_err(PathError::part);
-    let sender = Sender::new(key(SPI)?, FRAMING, 1, u64::MAX);
-    let sender = sender.starting_at(0, sys::clock::realtime_ns());
-    let window = ReplayWindow::new(64, 0);
-    let receiver = Receiver::new(key(SPI + 1)?, FRAMING, (tunnel.remote, tunnel.local), window);
-    Ok(Association { sender, receiver })
 }
 
 fn port(end: &End, frames: TunnelFrames) -> PortSpec {

@@ -178,19 +178,6 @@ fn stream_of_a_socket_crosses_in_super_frames_and_arms_without_offloads_are_name
 }
 
 #[test]
-fn forwarders_that_cannot_encrypt_are_refused_with_the_reason() {
-    let load = load("encrypted");
-    let in_kernel = Arm::with([Switch::Batch, Switch::InKernel]);
-    for arm in [in_kernel, Arm::peer("kernel"), Arm::peer("testpmd"), Arm::with([Switch::Rps])] {
-        let model::Support::Refused { why } = tunnel().support(&arm, &load) else {
-            assert!(!supported(&Arm::baseline(), &load), "{} is not refused", arm.name);
-            continue;
-        };
-        assert!(why.contains("load encrypted"), "{}: {why}", arm.name);
-    }
-}
-
-#[test]
 fn switches_act_where_they_are_measured_or_are_reported() {
     let _alone = alone();
     let load = load("flood");
@@ -240,11 +227,7 @@ fn programs_in_the_kernel_forward_the_flow_in_order_and_their_policer_passes_its
 #[test]
 fn workers_without_restoration_put_the_flow_out_of_order_and_with_it_they_do_not() {
     let _alone = alone();
-    ["work-100", "encrypted"].into_iter().for_each(order_is_lost_and_kept);
-}
-
-fn order_is_lost_and_kept(kind: &str) {
-    let load = load(kind);
+    let load = load("work-100");
     let Some(mut session) = open(&load) else { return };
     let loose = Arm::with([Switch::Batch, Switch::Prepend, Switch::Parallel]);
     if !supported(&loose, &load) {
@@ -265,7 +248,7 @@ fn order_is_lost_and_kept(kind: &str) {
             return;
         }
     }
-    panic!("{kind}: the meter saw no disorder in twenty trials that keep none");
+    panic!("the meter saw no disorder in twenty trials that keep none");
 }
 
 /// Runs a load whose limit is to drop half of its frames until it does: on a busy machine the source

@@ -89,12 +89,6 @@ pub enum TunnelCarrier {
     Gre {
         key: Option<u32>,
     },
-    /// Encrypted: the carrier inside cannot be seen.
-    Esp {
-        spi: u32,
-        /// UDP port; `None` straight in IP.
-        udp_port: Option<u16>,
-    },
 }
 
 impl TunnelCarrier {
@@ -104,8 +98,6 @@ impl TunnelCarrier {
             TunnelCarrier::Vxlan { vni } => (vni, 1),
             TunnelCarrier::Gre { key: None } => (0, 2),
             TunnelCarrier::Gre { key: Some(key) } => (key, 3),
-            TunnelCarrier::Esp { spi, udp_port: None } => (spi, 4),
-            TunnelCarrier::Esp { spi, udp_port: Some(port) } => (spi, 5 | u32::from(port) << 16),
         }
     }
 }
