@@ -92,18 +92,42 @@ fn of_toml(text: &str, error: &toml::de::Error) -> ConfigErrors {
 
 /// Best guess of the key on a line, with its table.
 fn key_at(text: &str, line: usize) -> String {
-    let lines: Vec<&str> = text.lines().take(line).map(str::trim).collect();
-    let name =
-        |line: &&str| line.starts_with('[').then(|| line.trim_matches(['[', ']', ' ']).to_owned());
-    let own = lines.last().copied().unwrap_or("");
-    let table = lines.iter().rev().find_map(name);
-    let key = own.split_once('=').map(|(key, _)| key.trim()).filter(|key| !key.is_empty());
+    let mut table = None;
+    let mut key = None;
+    for line in text.lines().take(line).map(|line| without_comment(line).trim()) {
+        let header = line.strip_prefix('[').and_then(|line| line.strip_suffix(']'));
+        if let Some(header) = header {
+            table = Some(header.trim_matches(['[', ']', ' ']));
+        }
+        let assigned = line.split_once('=').filter(|_| header.is_none());
+        key = assigned.map(|(key, _)| key.trim()).filter(|key| !key.is_empty());
+    }
     match (table, key) {
         (Some(table), Some(key)) => format!("{table}.{key}"),
-        (Some(table), None) => table,
+        (Some(table), None) => table.to_owned(),
         (None, Some(key)) => key.to_owned(),
         (None, None) => "the file".to_owned(),
     }
+}
+
+/// The part of a line in front of its comment. A `#` in quotes begins none.
+fn without_comment(line: &str) -> &str {
+    let mut quote = None;
+    let mut is_escaped = false;
+    for (at, letter) in line.char_indices() {
+        match (quote, letter) {
+            (Some('"'), '\\') if !is_escaped => {
+                is_escaped = true;
+                continue;
+            }
+            (Some(open), letter) if open == letter && !is_escaped => quote = None,
+            (None, '"' | '\'') => quote = Some(letter),
+            (None, '#') => return &line[..at],
+            _ => {}
+        }
+        is_escaped = false;
+    }
+    line
 }
 
 fn checked(file: &File, check: &mut Check<'_>) -> Option<Config> {

@@ -164,6 +164,29 @@ fn error_names_line_key_problem_and_remedy() {
 }
 
 #[test]
+fn comments_are_no_part_of_the_key_that_an_error_names() {
+    let commented = GOOD
+        .replace("[underlay]", "[underlay]   # of [the] tunnels = all")
+        .replace("\"wan0\"", "\"wan0\"   # interface = \"wan1\"")
+        .replace("[[qos.class]]\nqueue", "[[qos.class]] # \"first\nqueue");
+    for (from, to, key) in [
+        ("mtu = 1600", "mtu = \"x\"  # = 1500", "underlay.mtu"),
+        ("entries = 1000", "entries = \"#\" # one = two", "fdb.entries"),
+        ("queue_frames = 64", "queue_frames = 'many' # []", "qos.class.queue_frames"),
+        ("address = \"10.0.0.1\"", "# address = \"10.0.0.1\"", "underlay.address"),
+    ] {
+        assert_eq!(commented.matches(from).count(), 1, "{from}");
+        let errors = Config::parse(&commented.replace(from, to)).expect_err("invalid").0;
+        assert_eq!(errors[0].key, key, "{errors:?}");
+    }
+    let header = commented.replace("[underlay]   #", "[underlay]\nnone = 1 #");
+    assert_eq!(Config::parse(&header).expect_err("invalid").0[0].key, "underlay.none");
+    let port = GOOD.replace("[port]\ninterface = \"lan0\"", "[port]   # a = b");
+    let error = &Config::parse(&port).expect_err("invalid").0[0];
+    assert_eq!((&error.key[..], &error.problem[..]), ("port", "missing field `interface`"));
+}
+
+#[test]
 fn errors_of_several_places_are_reported_together_by_line() {
     let text = GOOD
         .replace("workers = 2", "workers = 0")
