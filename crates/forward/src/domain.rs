@@ -102,6 +102,16 @@ impl Domains {
         self.members.get(usize::from(network)).copied().unwrap_or(Members::None)
     }
 
+    /// Number of tunnels of a network: copies of a flooded frame.
+    pub(crate) fn tunnel_count(&self, network: u16) -> u16 {
+        match self.members(network) {
+            Members::None => 0,
+            Members::One(_) => 1,
+            // At most 4096 tunnels.
+            Members::Several => self.networks.iter().filter(|of| **of == network).count() as u16,
+        }
+    }
+
     /// Network of a tunnel.
     #[inline]
     pub(crate) fn of_tunnel(&self, tunnel: usize) -> u16 {
@@ -166,6 +176,7 @@ mod tests {
         let members = [0, 10, 20, 30].map(|network| domains.members(network));
         let expected = [Members::One(1), Members::One(0), Members::Several, Members::None];
         assert_eq!(members, expected);
+        assert_eq!([0, 10, 20, 30].map(|network| domains.tunnel_count(network)), [1, 1, 2, 0]);
         assert_eq!([0, 1, 2, 3, 9].map(|n| domains.of_tunnel(n)), [10, 0, 20, 20, 0]);
         assert_eq!(Domains::new(1, &[Some(10)]).network(Tag::Untagged), None);
     }

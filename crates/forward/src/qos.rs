@@ -21,9 +21,9 @@ const NS_PER_S: u64 = 1_000_000_000;
 #[derive(Debug, Clone)]
 pub struct TokenBucket {
     rate_bits_per_s: u64,
-    /// Maximum and current credit, in bits times 10⁹.
-    credit_max: u64,
-    credit: u64,
+    /// Maximum and current credit, in bits times 10⁹; below zero after frames on credit.
+    credit_max: i64,
+    credit: i64,
     last_ns: u64,
 }
 
@@ -34,7 +34,7 @@ impl TokenBucket {
     /// - `burst_bytes`: 1 to [`BURST_BYTES_MAX`], likewise. A frame larger than the burst never
     ///   passes.
     pub fn new(rate_bits_per_s: u64, burst_bytes: u64, now_ns: u64) -> TokenBucket {
-        let credit_max = burst_bytes.clamp(1, BURST_BYTES_MAX) * 8 * NS_PER_S;
+        let credit_max = price_of(burst_bytes.clamp(1, BURST_BYTES_MAX));
         TokenBucket {
             rate_bits_per_s: rate_bits_per_s.clamp(1, RATE_BITS_PER_S_MAX),
             credit_max,
@@ -46,23 +46,36 @@ impl TokenBucket {
     /// Takes credit for `bytes`. Returns false if there is not enough.
     #[inline]
     pub fn take(&mut self, bytes: u64, now_ns: u64) -> bool {
+        self.take_copies(bytes, 1, now_ns)
+    }
+
+    /// Takes credit for copies of `bytes` each. Returns false if there is not enough for one: the others
+    /// may be on credit, which later frames pay, so that a frame for many tunnels does not need a burst
+    /// that holds them all.
+    #[inline]
+    pub fn take_copies(&mut self, bytes: u64, copies: u16, now_ns: u64) -> bool {
         self.fill(now_ns);
-        let price = bytes.saturating_mul(8 * NS_PER_S);
+        let price = price_of(bytes);
         let has = price <= self.credit;
         if has {
-            self.credit -= price;
+            self.credit = self.credit.saturating_sub(price.saturating_mul(copies.into()));
         }
         has
     }
 
     /// Earliest time for `bytes` if nothing else is sent; `None` for never.
     pub fn ready_ns(&self, bytes: u64) -> Option<u64> {
-        let price = bytes.saturating_mul(8 * NS_PER_S);
+        let price = price_of(bytes);
         if price > self.credit_max {
             return None;
         }
-        let missing = price.saturating_sub(self.credit);
+        let missing = price.saturating_sub(self.credit).max(0).unsigned_abs();
         Some(self.last_ns.saturating_add(missing.div_ceil(self.rate_bits_per_s)))
+    }
+
+    /// Largest frame that ever passes.
+    fn burst_bytes(&self) -> u64 {
+        self.credit_max.unsigned_abs() / (8 * NS_PER_S)
     }
 
     #[inline]
@@ -71,8 +84,14 @@ impl TokenBucket {
         let elapsed_ns = now_ns.saturating_sub(self.last_ns);
         self.last_ns = self.last_ns.max(now_ns);
         let gained = elapsed_ns.saturating_mul(self.rate_bits_per_s);
-        self.credit = self.credit.saturating_add(gained).min(self.credit_max);
+        self.credit = self.credit.saturating_add_unsigned(gained).min(self.credit_max);
     }
+}
+
+/// Credit for a frame.
+#[inline]
+fn price_of(bytes: u64) -> i64 {
+    i64::try_from(bytes.saturating_mul(8 * NS_PER_S)).unwrap_or(i64::MAX)
 }
 
 /// Bounds of a class's queue.
@@ -157,7 +176,7 @@ impl Shaper {
         let frame = *queue.frames.front()?;
         let bytes = u64::from(frame.len_bytes()) + self.overhead_bytes;
         if let Some(bucket) = &mut self.bucket
-            && !bucket.take(bytes.min(bucket.credit_max / (8 * NS_PER_S)), now_ns)
+            && !bucket.take(bytes.min(bucket.burst_bytes()), now_ns)
         {
             return None;
         }
@@ -181,7 +200,7 @@ impl Shaper {
         let frame = self.queues.iter().find_map(|queue| queue.frames.front())?;
         let bytes = u64::from(frame.len_bytes()) + self.overhead_bytes;
         match &self.bucket {
-            Some(bucket) => bucket.ready_ns(bytes.min(bucket.credit_max / (8 * NS_PER_S))),
+            Some(bucket) => bucket.ready_ns(bytes.min(bucket.burst_bytes())),
             None => Some(0),
         }
     }
@@ -276,6 +295,21 @@ mod tests {
         assert!(bucket.take(2_000, u64::MAX / 2));
         assert!(!bucket.take(1, u64::MAX / 2));
         assert_eq!(bucket.ready_ns(2_001), None);
+    }
+
+    #[test]
+    fn copies_beyond_the_burst_are_on_credit_that_later_frames_pay() {
+        // 1,000 bytes a second, of which the bucket holds 1,500.
+        let mut bucket = TokenBucket::new(8_000, 1_500, 0);
+        assert!(bucket.take_copies(1_000, 5, 0));
+        assert!(!bucket.take_copies(1_000, 5, 4 * SECOND), "500 bytes are there");
+        assert!(!bucket.take(1_000, 4 * SECOND));
+        assert_eq!(bucket.ready_ns(1_000), Some(4 * SECOND + SECOND / 2));
+        assert!(bucket.take_copies(1_000, 2, 5 * SECOND));
+        // No debt is too large to be noted, and none overflows.
+        assert!(bucket.take_copies(1_500, u16::MAX, 100 * SECOND));
+        assert!(!bucket.take(1, 1_000 * SECOND));
+        assert!(bucket.take_copies(1_500, 1, u64::MAX));
     }
 
     #[test]

@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 
 use host::net::{self, ethtool};
 use io::XdpMode;
-use io::forward::{
-    FastSpec, Pool, PortSpec, TunnelCarrier, TunnelFrames, TunnelId, open_fast_ports, open_port,
-};
+use io::forward::{FastSpec, Pool, PortSpec, TunnelFrames, TunnelId, open_fast_ports, open_port};
 use lab::{End, PairSpec, Triple};
 use testkit::alone;
 use wirepath_forward::decap::DecapSpec;
@@ -31,6 +29,8 @@ use wirepath_forward::tcx::open_tcx_ports;
 mod domains;
 #[path = "forward/fast.rs"]
 mod fast;
+#[path = "forward/flood.rs"]
+mod flood;
 #[path = "forward/gateway.rs"]
 mod gateway;
 #[path = "forward/overlay.rs"]

@@ -1,4 +1,4 @@
-//! Transmit side of one direction: shaper, flooding, ring, and a counter for each outcome.
+//! Transmit side of one direction: flooding, shaper, ring, and a counter for each outcome.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -177,8 +177,18 @@ impl<'p> Egress<'p> {
         *next = next.wrapping_add(1);
     }
 
-    /// Sends a copy into every tunnel of the frame's network.
+    /// Queues a frame by its class, or drops it if the queue is full; without queues it is sent.
+    fn queue(&mut self, frame: Frame) {
+        let Some(shaper) = &mut self.shaper else { return self.post(frame) };
+        if let Err(frame) = shaper.enqueue(frame) {
+            add(&self.counts.out[self.side].tail_drop_count);
+            self.recycled.extend(self.pool.claim(frame.index()));
+        }
+    }
+
+    /// Queues a copy into every tunnel of the frame's network: each is a frame on the underlay.
     fn flood(&mut self, frame: Frame) {
+        let class = frame.class() & !FLOOD;
         let Some(mut original) = self.pool.claim(frame.index()) else { return };
         add(&self.counts.flood_count);
         let place = place_of(frame);
@@ -212,7 +222,10 @@ impl<'p> Egress<'p> {
                 add(&self.counts.too_big.clamped_count);
             }
             match encap.prepend(copy.bytes(), inner, mark) {
-                Ok(whole) => self.post_taken(copy, whole),
+                // Buffers are far below 64 KiB.
+                Ok(Place { at, len }) => {
+                    self.queue(Frame::new(copy.park(), at as u16, len as u16, class));
+                }
                 Err(reason) => {
                     add(&self.counts.encap_drops[reason.index()]);
                     self.recycled.push(copy);
@@ -233,14 +246,7 @@ impl Sink for Egress<'_> {
     }
 
     fn forward(&mut self, frame: Frame) {
-        if frame.class() & FLOOD != 0 {
-            return self.flood(frame);
-        }
-        let Some(shaper) = &mut self.shaper else { return self.post(frame) };
-        if let Err(frame) = shaper.enqueue(frame) {
-            add(&self.counts.out[self.side].tail_drop_count);
-            self.recycled.extend(self.pool.claim(frame.index()));
-        }
+        if frame.class() & FLOOD != 0 { self.flood(frame) } else { self.queue(frame) }
     }
 
     fn recycle(&mut self, frame: Frame, _: Recycled) {

@@ -185,6 +185,11 @@ impl FastTable {
         }
     }
 
+    /// Takes credit of the programs' limit for copies that they did not see.
+    pub(super) fn charge(&self, bytes: u64) {
+        self.path.charge_policer(bytes);
+    }
+
     /// Sets the limit of the programs, which count the frames of both paths.
     pub(super) fn set_policer(&self, rules: &Rules, now_ns: u64) {
         self.path.set_policer(rules.policer.map(|p| (p.rate_bits_per_s, p.burst_bytes)), now_ns);

@@ -22,7 +22,21 @@ use crate::order::{BATCH_FRAMES_MAX, BatchTicket, Frame, Verdict};
 enum Target {
     Drop,
     Tunnel(u16),
-    Flood,
+    /// A copy into each tunnel of its network.
+    Flood {
+        copies: u16,
+    },
+}
+
+impl Target {
+    /// Frames that are sent.
+    fn copies(self) -> u16 {
+        match self {
+            Target::Drop => 0,
+            Target::Tunnel(_) => 1,
+            Target::Flood { copies } => copies,
+        }
+    }
 }
 
 /// Destination and source of a frame.
@@ -103,11 +117,17 @@ impl Forwarder<'_> {
                     continue;
                 }
                 *target = self.target(fdb, fast.as_mut(), rules, ends[at], &mut last, now_ns);
-                if let (Some(policer), true) = (&mut *policer, *target != Target::Drop)
-                    && !policer.take(frame.len_bytes().into(), now_ns)
+                let (bytes, copies) = (u64::from(frame.len_bytes()), target.copies());
+                if let Some(policer) = &mut *policer {
+                    if copies > 0 && !policer.take_copies(bytes, copies, now_ns) {
+                        add(&self.counts.policed_count);
+                        *target = Target::Drop;
+                    }
+                } else if let Some(fast) = fast
+                    && copies > 1
                 {
-                    add(&self.counts.policed_count);
-                    *target = Target::Drop;
+                    // The programs have counted it once.
+                    fast.charge(bytes * u64::from(copies - 1));
                 }
             }
         }
@@ -122,7 +142,11 @@ impl Forwarder<'_> {
             }
             let tunnel = match target {
                 Target::Drop => return Verdict::Drop,
-                Target::Flood => return Verdict::Forward(frame.in_class(FLOOD)),
+                Target::Flood { .. } => {
+                    let Some(taken) = taken else { return Verdict::Drop };
+                    let (bytes, place) = (taken.bytes(), place_of(frame));
+                    return Verdict::Forward(frame.in_class(FLOOD | class_of(rules, bytes, place)));
+                }
                 Target::Tunnel(tunnel) => tunnel,
             };
             let Some(encap) = rules.encaps.get(usize::from(tunnel)) else { return Verdict::Drop };
@@ -143,9 +167,7 @@ impl Forwarder<'_> {
                 stamp(bytes, place, now_ns);
                 0
             } else {
-                // By its tag's priority, too.
-                let tagged = bytes.get(place.at..place.at + place.len).unwrap_or(&[]);
-                rules.classifier.class_of(tagged) & !FLOOD
+                class_of(rules, bytes, place)
             };
             let place = match rules.domains.of_tunnel(tunnel.into()) {
                 0 => place,
@@ -232,7 +254,9 @@ impl Forwarder<'_> {
             }
             None => match rules.domains.members(network) {
                 Members::One(tunnel) => Target::Tunnel(tunnel),
-                Members::None | Members::Several => Target::Flood,
+                Members::None | Members::Several => {
+                    Target::Flood { copies: rules.domains.tunnel_count(network) }
+                }
             },
         }
     }
@@ -311,6 +335,12 @@ impl Forwarder<'_> {
         }
         keep(&mut worker.rules, current);
     }
+}
+
+/// Class of a frame from the port, by its tag's priority, too.
+fn class_of(rules: &Rules, bytes: &[u8], place: Place) -> u8 {
+    let tagged = bytes.get(place.at..place.at + place.len).unwrap_or(&[]);
+    rules.classifier.class_of(tagged) & !FLOOD
 }
 
 /// True for 01:80:c2:00:00:00 to 0f: no bridge forwards them.

@@ -54,14 +54,25 @@ impl FastPath {
         store(offset_of!(types::control, credit_max), credit_max);
         store(offset_of!(types::control, full_ns), credit_max / rate_bits_per_s.max(1) + 1);
         store(offset_of!(types::control, filled_ns), now_ns);
-        // SAFETY: as of `word64`; the field is an aligned signed word.
-        let credit = unsafe {
-            AtomicI64::from_ptr(
-                self.control.at(offset_of!(types::control, credit), 8).as_ptr().cast(),
-            )
-        };
-        credit.store(credit_max as i64, Ordering::Relaxed);
+        self.credit().store(credit_max as i64, Ordering::Relaxed);
         self.word64(rate_at).store(rate_bits_per_s, Ordering::Release);
+    }
+
+    /// Takes credit of the limit, if there is one, for frames that the programs have not seen. It may fall
+    /// below zero, which the next frames pay.
+    pub fn charge_policer(&self, bytes: u64) {
+        let rate_bits_per_s = self.word64(offset_of!(types::control, rate_bits_per_s));
+        if rate_bits_per_s.load(Ordering::Acquire) > 0 {
+            let price = i64::try_from(bytes.saturating_mul(8_000_000_000)).unwrap_or(i64::MAX / 2);
+            self.credit().fetch_sub(price, Ordering::Relaxed);
+        }
+    }
+
+    /// Credit of the limit, in bits times 10⁹.
+    fn credit(&self) -> &AtomicI64 {
+        let at = self.control.at(offset_of!(types::control, credit), 8);
+        // SAFETY: as of `word64`; the field is an aligned signed word.
+        unsafe { AtomicI64::from_ptr(at.as_ptr().cast()) }
     }
 
     /// Frames given to the slow path so far.
