@@ -26,6 +26,9 @@
 
 #define TCP_FLAGS 13
 #define TCP_SYN 2
+#define TCP_CHECKSUM 16
+#define UDP_CHECKSUM 6
+#define SCTP_CHECKSUM 8
 
 #define FIRST_V4 0x45
 #define DONT_FRAGMENT 0x4000
@@ -92,6 +95,9 @@ struct config {
 	__u16 vxlan_port; /* host order */
 	__u16 opens_super; /* super-frames out of tunnels are not left to the slow path; tcx only */
 	__u8 ecn[16]; /* outer << 2 | inner: mark, ECN_DROP, ECN_ODD */
+	/* By direction: senders may leave checksums to a device that is not there; XDP only. */
+	__u8 unfinished[2];
+	__u8 reserved[2];
 	__u32 crc[8][256]; /* of wire::flow */
 };
 
@@ -461,6 +467,70 @@ static __always_inline int read_inner(void *start, void *end, __u32 bytes, struc
 	return 1;
 }
 
+static __always_inline __u16 folded(__u32 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (sum & 0xffff) + (sum >> 16);
+}
+
+/*
+ * Tells if the checksum of a packet that read_inner() has read may be unfinished: it is the sum of the pseudo
+ * header alone, or 0 for SCTP.
+ */
+static __always_inline int is_unfinished(void *start, void *end, const struct inner *inner)
+{
+	void *upper;
+	__u32 *words, upper_bytes, field;
+	__u64 sum = 0;
+
+	if (inner->is_v4) {
+		struct ipv4 *ip = start + ETHERNET_BYTES;
+
+		if ((void *)(ip + 1) > end)
+			return 0;
+		words = (__u32 *)&ip->source;
+		for (int word = 0; word < 2; word++)
+			sum += words[word];
+		upper_bytes = bpf_ntohs(ip->total_bytes) - IPV4_BYTES;
+		upper = ip + 1;
+	} else {
+		struct ipv6 *ip = start + ETHERNET_BYTES;
+
+		if ((void *)(ip + 1) > end)
+			return 0;
+		words = (__u32 *)ip->source;
+		for (int word = 0; word < 8; word++)
+			sum += words[word];
+		upper_bytes = bpf_ntohs(ip->payload_bytes);
+		upper = ip + 1;
+	}
+	switch (inner->protocol) {
+	case PROTOCOL_TCP:
+		field = TCP_CHECKSUM;
+		break;
+	case PROTOCOL_UDP:
+		field = UDP_CHECKSUM;
+		break;
+	case PROTOCOL_SCTP:
+		if (upper + SCTP_CHECKSUM + 4 > end)
+			return 0;
+		return !*(__u32 *)(upper + SCTP_CHECKSUM);
+	default:
+		return 0;
+	}
+	if (upper + TCP_CHECKSUM + 2 > end) {
+		if (field == TCP_CHECKSUM || upper + UDP_CHECKSUM + 2 > end)
+			return 0;
+	}
+	sum += bpf_htons(upper_bytes);
+	sum += bpf_htons(inner->protocol);
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	if (field == TCP_CHECKSUM)
+		return *(__u16 *)(upper + TCP_CHECKSUM) == folded(sum);
+	return *(__u16 *)(upper + UDP_CHECKSUM) == folded(sum);
+}
+
 /* Hash of a packet's flow, that of wire::flow. */
 static __always_inline __u32 flow_hash(const struct inner *inner, struct recent *recent)
 {
@@ -475,12 +545,6 @@ static __always_inline __u32 flow_hash(const struct inner *inner, struct recent 
 		recent->flow.hash = ~crc_word(crc_word(~0U, inner->ends), inner->rest);
 	}
 	return recent->flow.hash;
-}
-
-static __always_inline __u16 folded(__u32 sum)
-{
-	sum = (sum & 0xffff) + (sum >> 16);
-	return (sum & 0xffff) + (sum >> 16);
 }
 
 /* Copies `len` bytes of headers, a constant, in words. */

@@ -212,6 +212,8 @@ static __always_inline int forward_into(CONTEXT *ctx)
 		return slow(ctx, control, counted, INTO, SLOW_SHAPE);
 	if (is_super(ctx) && segment_bytes(ctx, start, end, &inner) > header->inner_bytes_max)
 		return slow(ctx, control, counted, INTO, SLOW_SIZE);
+	if (config.unfinished[INTO] && is_unfinished(start + tag_bytes, end, &inner))
+		return slow(ctx, control, counted, INTO, SLOW_CHECKSUM);
 	/* A packet between the tunnel's own ends may be a loop. */
 	if (inner.is_v4 && inner.ends == header->ends)
 		return slow(ctx, control, counted, INTO, SLOW_NESTED);
@@ -493,6 +495,8 @@ static __always_inline int forward_out_of(CONTEXT *ctx)
 			return slow(ctx, control, counted, OUT_OF, SLOW_NESTED);
 		if (is_super(ctx) && segment_bytes(ctx, frame, end, &inner) > config.inner_bytes_max)
 			return slow(ctx, control, counted, OUT_OF, SLOW_SIZE);
+		if (config.unfinished[OUT_OF] && is_unfinished(frame, end, &inner))
+			return slow(ctx, control, counted, OUT_OF, SLOW_CHECKSUM);
 		result = config.ecn[(outer_ecn << 2 | mark) & 15];
 		if (result & ECN_DROP) {
 			counted->frames[CONGESTION]++;

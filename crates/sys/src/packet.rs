@@ -21,6 +21,7 @@ const PACKET_LOSS: i32 = 14;
 const PACKET_STATISTICS: i32 = 6;
 const PACKET_IGNORE_OUTGOING: i32 = 23;
 const PACKET_QDISC_BYPASS: i32 = 20;
+const PACKET_VNET_HDR: i32 = 15;
 const TPACKET_V3: i32 = 2;
 /// Bytes from the start of a TX slot to the packet: the aligned header.
 const TX_OFFSET: usize = size_of::<tpacket3_hdr>().next_multiple_of(16);
@@ -32,9 +33,57 @@ const BLOCK_PACKETS: usize = 12;
 const BLOCK_FIRST: usize = 16;
 
 const BLOCK_BYTES: usize = 1 << 16;
+/// A block holds the largest super-frame, of 64 KiB and its headers.
+const BLOCK_BYTES_OFFLOADED: usize = 1 << 17;
 /// Time after which the kernel releases a block that is not full, in whole milliseconds: the
 /// longest wait of a single packet.
 const RETIRE_MS: u32 = 1;
+
+/// Header in front of a frame that says what was left to a device.
+///
+/// Source: struct virtio_net_hdr, include/uapi/linux/virtio_net.h.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct OffloadHeader {
+    flags: u8,
+    gso_type: u8,
+    hdr_len: u16,
+    gso_size: u16,
+    csum_start: u16,
+    csum_offset: u16,
+}
+
+const FLAG_NEEDS_CSUM: u8 = 1;
+const GSO_NONE: u8 = 0;
+const GSO_TCP_V4: u8 = 1;
+const GSO_TCP_V6: u8 = 4;
+const GSO_UDP_L4: u8 = 5;
+/// Bit of the type: the sender uses ECN.
+const GSO_ECN: u8 = 0x80;
+
+/// Work on a received frame that its sender, or GRO, left to a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offload {
+    /// Place of the unfinished checksum: first byte covered, and its field behind that. A super-frame has
+    /// it too.
+    pub checksum: (usize, usize),
+    /// Payload of each frame that a super-frame stands for; 0 for a frame.
+    pub segment_bytes: u16,
+    /// It is a super-frame of another kind than TCP's and UDP's.
+    pub is_unknown: bool,
+}
+
+impl OffloadHeader {
+    fn offload(self) -> Option<Offload> {
+        let kind = self.gso_type & !GSO_ECN;
+        let is_super = kind != GSO_NONE;
+        (is_super || self.flags & FLAG_NEEDS_CSUM != 0).then_some(Offload {
+            checksum: (self.csum_start.into(), self.csum_offset.into()),
+            segment_bytes: if is_super { self.gso_size } else { 0 },
+            is_unknown: !matches!(kind, GSO_NONE | GSO_TCP_V4 | GSO_TCP_V6 | GSO_UDP_L4),
+        })
+    }
+}
 
 /// Counters of a receive socket; reading them resets the kernel's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -148,6 +197,9 @@ fn flows_filter(flows: &[(Option<Ipv4Addr>, SocketAddrV4)]) -> Vec<FilterStep> {
 pub struct PacketRx {
     ring: Mapping,
     fd: OwnedFd,
+    block_bytes: usize,
+    /// An [`OffloadHeader`] is in front of each frame.
+    has_offloads: bool,
     block_count: usize,
     block: usize,
     left: u32,
@@ -216,6 +268,17 @@ impl PacketRx {
         Self::with(fd, ifindex, libc::ETH_P_ALL as u16, ring_bytes)
     }
 
+    /// As [`Self::open_all`], with what was left to a device of each frame: see [`Self::take_offloaded`].
+    pub fn open_offloaded(ifindex: u32, ring_bytes: usize) -> io::Result<Self> {
+        let fd = open()?;
+        socket::set_int(fd.as_fd(), libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
+        // Before the ring: it changes where the kernel writes.
+        socket::set_int(fd.as_fd(), libc::SOL_PACKET, PACKET_VNET_HDR, 1)?;
+        let protocol = libc::ETH_P_ALL as u16;
+        let rx = Self::with_blocks(fd, ifindex, protocol, ring_bytes, BLOCK_BYTES_OFFLOADED)?;
+        Ok(PacketRx { has_offloads: true, ..rx })
+    }
+
     /// As [`PacketRx::open`], for every frame of an EtherType; captures the first `snap_bytes`.
     pub fn open_protocol(
         ifindex: u32,
@@ -232,25 +295,45 @@ impl PacketRx {
     }
 
     fn with(fd: OwnedFd, ifindex: u32, protocol: u16, ring_bytes: usize) -> io::Result<Self> {
-        let block_count = ring_bytes.div_ceil(BLOCK_BYTES).max(2);
+        Self::with_blocks(fd, ifindex, protocol, ring_bytes, BLOCK_BYTES)
+    }
+
+    fn with_blocks(
+        fd: OwnedFd,
+        ifindex: u32,
+        protocol: u16,
+        ring_bytes: usize,
+        block_bytes: usize,
+    ) -> io::Result<Self> {
+        let block_count = ring_bytes.div_ceil(block_bytes).max(2);
         let request = tpacket_req3 {
-            tp_block_size: BLOCK_BYTES as u32,
+            tp_block_size: block_bytes as u32,
             tp_block_nr: block_count as u32,
             tp_frame_size: 2048,
-            tp_frame_nr: (block_count * BLOCK_BYTES / 2048) as u32,
+            tp_frame_nr: (block_count * block_bytes / 2048) as u32,
             tp_retire_blk_tov: RETIRE_MS,
             tp_sizeof_priv: 0,
             tp_feature_req_word: 0,
         };
         socket::set(fd.as_fd(), libc::SOL_PACKET, PACKET_RX_RING, request)?;
-        let ring = Mapping::of_fd(fd.as_fd(), block_count * BLOCK_BYTES, 0)?;
+        let ring = Mapping::of_fd(fd.as_fd(), block_count * block_bytes, 0)?;
         bind(&fd, ifindex, protocol)?;
-        let seen = PacketStatistics::default();
-        Ok(PacketRx { ring, fd, block_count, block: 0, left: 0, next: 0, seen, wait_count: 0 })
+        Ok(PacketRx {
+            ring,
+            fd,
+            block_bytes,
+            has_offloads: false,
+            block_count,
+            block: 0,
+            left: 0,
+            next: 0,
+            seen: PacketStatistics::default(),
+            wait_count: 0,
+        })
     }
 
     fn word(&self, offset: usize) -> &AtomicU32 {
-        let at = self.ring.at(self.block * BLOCK_BYTES + offset, 4).cast::<AtomicU32>();
+        let at = self.ring.at(self.block * self.block_bytes + offset, 4).cast::<AtomicU32>();
         // SAFETY: blocks are page aligned and the offsets multiples of 4, within the ring,
         // which lives as long as self.
         unsafe { at.as_ref() }
@@ -266,6 +349,27 @@ impl PacketRx {
     /// Takes up to `max` frames. `each` sees the captured bytes, the frame's whole length and
     /// the kernel's time stamp (CLOCK_REALTIME, nanoseconds). Returns the frames taken.
     pub fn take(&mut self, max: usize, mut each: impl FnMut(&mut [u8], usize, u64)) -> usize {
+        self.take_any(max, |bytes, header, _| {
+            let stamp_ns = u64::from(header.tp_sec) * 1_000_000_000 + u64::from(header.tp_nsec);
+            each(bytes, header.tp_len as usize, stamp_ns);
+        })
+    }
+
+    /// As [`Self::take`] on a ring of [`Self::open_offloaded`]; `each` sees the captured bytes, the frame's
+    /// whole length and what was left to a device.
+    pub fn take_offloaded(
+        &mut self,
+        max: usize,
+        mut each: impl FnMut(&mut [u8], usize, Option<Offload>),
+    ) -> usize {
+        self.take_any(max, |bytes, header, offload| each(bytes, header.tp_len as usize, offload))
+    }
+
+    fn take_any(
+        &mut self,
+        max: usize,
+        mut each: impl FnMut(&mut [u8], &tpacket3_hdr, Option<Offload>),
+    ) -> usize {
         let mut taken = 0;
         while taken < max && self.ready() {
             if self.left == 0 {
@@ -273,23 +377,22 @@ impl PacketRx {
                 self.next = self.word(BLOCK_FIRST).load(Ordering::Relaxed) as usize;
             }
             while self.left > 0 && taken < max {
-                let room = BLOCK_BYTES.saturating_sub(self.next);
+                let room = self.block_bytes.saturating_sub(self.next);
                 if room < size_of::<tpacket3_hdr>() {
                     self.left = 0;
                     break;
                 }
-                let start = self.block * BLOCK_BYTES + self.next;
+                let start = self.block * self.block_bytes + self.next;
                 let at = self.ring.at(start, size_of::<tpacket3_hdr>()).cast::<tpacket3_hdr>();
                 // SAFETY: a whole header is in range; any bit pattern is valid.
                 let header = unsafe { at.read_unaligned() };
                 let (mac, len) = (header.tp_mac as usize, header.tp_snaplen as usize);
                 if mac + len <= room {
+                    let offload = self.offload(start, mac);
                     let bytes = self.ring.at(start + mac, len);
                     // SAFETY: in the ring, checked by `at`; user space owns the block until it is released.
                     let bytes = unsafe { std::slice::from_raw_parts_mut(bytes.as_ptr(), len) };
-                    let stamp_ns =
-                        u64::from(header.tp_sec) * 1_000_000_000 + u64::from(header.tp_nsec);
-                    each(bytes, header.tp_len as usize, stamp_ns);
+                    each(bytes, &header, offload);
                     taken += 1;
                 }
                 self.left -= 1;
@@ -302,6 +405,17 @@ impl PacketRx {
             }
         }
         taken
+    }
+
+    /// What was left to a device of the packet whose header is at `start`.
+    fn offload(&self, start: usize, mac: usize) -> Option<Offload> {
+        const BYTES: usize = size_of::<OffloadHeader>();
+        if !self.has_offloads || mac < size_of::<tpacket3_hdr>() + BYTES {
+            return None;
+        }
+        let at = self.ring.at(start + mac - BYTES, BYTES).cast::<OffloadHeader>();
+        // SAFETY: in the ring, checked by `at`; any bit pattern is valid.
+        unsafe { at.read_unaligned() }.offload()
     }
 
     /// Sleeps at most `timeout` until a block is ready.
@@ -323,6 +437,28 @@ impl PacketRx {
 impl AsFd for PacketRx {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// Makes an interface receive frames to all addresses, as a bridge does, until it is dropped.
+#[derive(Debug)]
+pub struct Promiscuous {
+    _fd: OwnedFd,
+}
+
+impl Promiscuous {
+    /// Errors: as for [`PacketRx::open`].
+    pub fn new(ifindex: u32) -> io::Result<Self> {
+        // It receives nothing itself.
+        let fd = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+        let request = libc::packet_mreq {
+            mr_ifindex: ifindex as i32,
+            mr_type: libc::PACKET_MR_PROMISC as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        socket::set(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, request)?;
+        Ok(Promiscuous { _fd: fd })
     }
 }
 

@@ -10,7 +10,8 @@
 //! - [`frame`]: the fast path of the engines, which treats Ethernet, IPv4 and UDP as one
 //!   header of [`frame::HEADERS_BYTES`].
 //!
-//! [`image`] is the version of a guest's image. For tunnels, [`flow`] hashes flows and [`ecn`] combines congestion marks.
+//! [`image`] is the version of a guest's image. For tunnels, [`flow`] hashes flows, [`ecn`] combines congestion
+//! marks and [`offload`] does what a sender left to a device.
 #![no_std]
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
@@ -33,6 +34,7 @@ pub mod image;
 pub mod ipv4;
 pub mod ipv6;
 pub mod nettest;
+pub mod offload;
 pub mod probe;
 pub mod udp;
 pub mod vxlan;

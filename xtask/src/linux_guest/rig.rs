@@ -11,12 +11,21 @@ use super::Guest;
 /// With the kernel of the release, and its xdp-tools, which kernels from 6.18 on refuse and whose version of Debian
 /// 12 has no generator that works.
 pub(super) const GUEST: Guest = Guest {
-    packages: &["libbpf1", "libc6", "libelf1t64", "libzstd1", "xdp-tools", "zlib1g"],
+    packages: &[
+        "libbpf1",
+        "libc6",
+        "libelf1t64",
+        "libzstd1",
+        "wireguard-tools",
+        "xdp-tools",
+        "zlib1g",
+    ],
     files: &[("xdp-tools", &XDP_TOOLS)],
     ..rig("rig.cpio", MODULES)
 };
-/// Two programs with the libraries that they need, beside those of the host.
-const XDP_TOOLS: [&str; 9] = [
+/// Three programs with the libraries that they need, beside those of the host.
+const XDP_TOOLS: [&str; 10] = [
+    "wg",
     "xdp-bench",
     "xdp-trafficgen",
     "ld-linux-x86-64.so.2",
@@ -28,18 +37,29 @@ const XDP_TOOLS: [&str; 9] = [
     "libzstd.so.1",
 ];
 /// With the newest kernel, whose CRC32c is built in.
-pub(super) const NEWEST: Guest = rig("rig-newest.cpio", MODULES.split_at(1).1);
+pub(super) const NEWEST: Guest = rig("rig-newest.cpio", OTHERS_MODULES.split_at(1).1);
 
-pub(super) const FROM_6_16: Guest = rig("rig-6.16.cpio", MODULES.split_at(1).1);
-pub(super) const FROM_6_18: Guest = rig("rig-6.18.cpio", MODULES.split_at(1).1);
-pub(super) const BOOKWORM: Guest = rig("rig-bookworm.cpio", MODULES);
-pub(super) const BULLSEYE: Guest = rig("rig-bullseye.cpio", MODULES);
+pub(super) const FROM_6_16: Guest = rig("rig-6.16.cpio", OTHERS_MODULES.split_at(1).1);
+pub(super) const FROM_6_18: Guest = rig("rig-6.18.cpio", OTHERS_MODULES.split_at(1).1);
+pub(super) const BOOKWORM: Guest = rig("rig-bookworm.cpio", OTHERS_MODULES);
+pub(super) const BULLSEYE: Guest = rig("rig-bullseye.cpio", OTHERS_MODULES);
 
 const fn rig(file: &'static str, modules: &'static [&'static str]) -> Guest {
     Guest { file, modules, init: INIT, packages: &[], files: &[] }
 }
 
+/// Modules of [`GUEST`] alone, in front of [`MODULES`].
+const ENCRYPTION_COUNT: usize = 7;
+const OTHERS_MODULES: &[&str] = MODULES.split_at(ENCRYPTION_COUNT).1;
 const MODULES: &[&str] = &[
+    // WireGuard, and IPsec with the parts of its cipher.
+    "wireguard",
+    "ctr",
+    "ghash_generic",
+    "gcm",
+    "seqiv",
+    "esp4",
+    "xfrm_user",
     // Other modules request it by algorithm, and there is no modprobe to resolve that.
     "crc32c_generic",
     "virtio_pci",

@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use forward::config::Config;
 use forward::run::{Live, Operator, RunError};
+use report::units::plural;
 use signal_hook::consts::SIGHUP;
 use signal_hook::flag;
 use sys::capability::{self, Capability};
@@ -28,7 +29,7 @@ pub(crate) struct RunArgs {
     /// Configuration file (TOML); reloaded on SIGHUP
     #[arg(short = 'c', long, value_name = "FILE")]
     config: PathBuf,
-    /// Check the file and exit
+    /// Check the file, and the interfaces, addresses and routes that it names, and exit
     #[arg(long)]
     check: bool,
     /// Serve Prometheus metrics on this PORT of loopback, or on ADDRESS:PORT
@@ -45,11 +46,12 @@ pub(crate) struct RunArgs {
 pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
     let config = read(&args.config).map_err(Failure::Usage)?;
     if args.check {
+        forward::run::check(&config).map_err(refused)?;
         console::say(&format!(
-            "{}: {} tunnels, {} workers, nothing wrong",
+            "{}: {}, {}, nothing wrong",
             args.config.display(),
-            config.tunnels.len(),
-            config.workers
+            plural(config.tunnels.len(), "tunnel"),
+            plural(config.workers, "worker"),
         ));
         return Ok(());
     }
@@ -91,16 +93,20 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
     let failed = operator.failed.take();
     // Results and errors are printed on the restored terminal.
     drop(operator.view.take());
-    ran.map_err(Failure::failed)?.map_err(|error| match error {
-        RunError::Unsupported { .. } => Failure::Unsupported(error.to_string()),
-        error => Failure::from_chain(&error),
-    })?;
+    ran.map_err(Failure::failed)?.map_err(refused)?;
     failed.map_or(Ok(()), Err)?;
     let last = shown.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(last) = last else { return Ok(()) };
     match context.json {
         true => console::text(&last.json().to_string()),
         false => console::text(&summary(&last)),
+    }
+}
+
+fn refused(error: RunError) -> Failure {
+    match error {
+        RunError::Unsupported { .. } => Failure::Unsupported(error.to_string()),
+        error => Failure::from_chain(&error),
     }
 }
 

@@ -10,6 +10,7 @@ mod hotplug;
 mod knobs;
 mod machine;
 mod stamps;
+mod tunnel;
 mod xdp_modes;
 
 // A guest takes longer to boot than most of these take: each test asks one guest all that it can be asked in turn.
@@ -21,6 +22,8 @@ fn causes_are_found_and_commands_survive() {
     gretap::headroom_copies_and_hooks_are_found_and_their_twins_are_not(&rig);
     stamps::are_on_for_a_run_and_off_after_it_however_it_ends(&rig);
     xdp_modes::are_those_of_the_page_of_drivers(&rig);
+    tunnel::carries_what_hosts_behind_real_cards_send(&rig);
+    tunnel::goes_encrypted_through_wireguard_and_ipsec_of_the_kernel(&rig);
     hotplug::commands_survive_a_cpu_going_offline(&rig);
 }
 

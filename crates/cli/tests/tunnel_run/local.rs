@@ -1,4 +1,4 @@
-//! Sockets of this machine at the port, with every offload at its default: tcx programs in front.
+//! Sockets of this machine at the port, with every offload at its default.
 
 use std::fs;
 
@@ -48,6 +48,72 @@ fn sockets_with_all_offloads_are_forwarded_whole_and_after_a_kill_the_stack_has_
     let ours = "10.88.0.3";
     succeed(ip(&["-n", &row.names[1], "address", "add", &format!("{ours}/24"), "dev", "pa"]));
     udp_echo(&plain, (&row.space(&row.names[1]), ours), 5, 64);
+}
+
+/// Pings, datagrams and streams pass both ways, whole: of a length of their own, as large as can be, and in
+/// fragments.
+fn exchange(row: &Row, plain: &Netns, behind: &Netns) {
+    let ping = |from: &str, to: &str| {
+        let args = ["ping", "-q", "-c", "3", "-i", "0.05", "-W", "5", to];
+        succeed(common::enter(from, &args));
+    };
+    ping(&row.names[0], BEHIND_IP);
+    ping(&row.names[2], PLAIN_IP);
+    for (from, to) in [(plain, (behind, BEHIND_IP)), (behind, (plain, PLAIN_IP))] {
+        for (count, size_bytes) in [(100, 64), (50, 1472), (20, 4000)] {
+            udp_echo(from, to, count, size_bytes);
+        }
+        tcp_stream(from, to, 4_000_000);
+    }
+    for space in [plain, behind] {
+        assert_eq!(checksum_errors(space), 0);
+    }
+}
+
+#[test]
+fn every_engine_finishes_what_sockets_behind_a_veth_leave_to_a_device() {
+    if !is_installed("ip") || !is_installed("ping") {
+        return;
+    }
+    for engine in ["in-kernel", "in-kernel-xdp", "xdp", "packet"] {
+        let row = Row::with_offloads(1500);
+        let data = Data::new();
+        let (running, plain, behind) = started(&row, &data, engine);
+        exchange(&row, &plain, &behind);
+        let last = ended(running, engine);
+        let finished = last["frames"]["checksums_finished"].as_u64();
+        // A packet socket says which they are, and tcx leaves them to the kernel.
+        let is_xdp = ["in-kernel-xdp", "xdp"].contains(&engine);
+        assert_eq!(finished > Some(1000), is_xdp, "{engine}: {last}");
+    }
+}
+
+#[test]
+fn virtual_machine_with_offloads_is_served_or_refused_with_the_remedy() {
+    if !is_installed("ip") || !is_installed("ping") {
+        return;
+    }
+    for engine in ["in-kernel", "packet", "xdp", "in-kernel-xdp"] {
+        let row = Row::with_offloads(1500);
+        let data = Data::new();
+        let _machine = machine::Machine::instead_of_the_veth(&row);
+        if engine.ends_with("xdp") {
+            let file = data.file("tunnel.toml");
+            fs::write(&file, config(engine, "pa", "")).expect("a file");
+            for more in [&["--check"][..], &[]] {
+                let args = [env!("CARGO_BIN_EXE_wirepath"), "tunnel", "run", "-c", &file];
+                let said = fail(common::enter(&row.names[1], &[&args[..], more].concat()), 3);
+                for word in ["pa is the TAP device", "\"in-kernel\"", "\"packet\"", "vnet_hdr=off"]
+                {
+                    assert!(said.contains(word), "{word}: {said}");
+                }
+            }
+            continue;
+        }
+        let (running, plain, behind) = started(&row, &data, engine);
+        exchange(&row, &plain, &behind);
+        ended(running, engine);
+    }
 }
 
 #[test]

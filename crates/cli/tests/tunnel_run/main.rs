@@ -5,6 +5,7 @@
 mod common;
 mod keepalive;
 mod local;
+mod machine;
 mod refusals;
 mod row;
 

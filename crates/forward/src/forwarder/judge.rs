@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use io::forward::{HEADROOM_BYTES, Pool, Taken};
-use wire::{ethernet, flow};
+use wire::{ethernet, flow, offload};
 
 use super::counts::add;
 use super::fast::FastTable;
@@ -16,6 +16,10 @@ use crate::encap::{EncapDrop, Mark, Place};
 use crate::fdb::{Fdb, Learned, Port};
 use crate::keepalive::Message;
 use crate::order::{BATCH_FRAMES_MAX, BatchTicket, Frame, Verdict};
+
+/// Sides of the forwarder, by which frames come in.
+const PORT: usize = 0;
+const UNDERLAY: usize = 1;
 
 /// Destination of a frame from the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,12 +149,14 @@ impl Forwarder<'_> {
                 Target::Flood { .. } => {
                     let Some(taken) = taken else { return Verdict::Drop };
                     let (bytes, place) = (taken.bytes(), place_of(frame));
+                    self.finish_left(PORT, rules, bytes, place);
                     return Verdict::Forward(frame.in_class(FLOOD | class_of(rules, bytes, place)));
                 }
                 Target::Tunnel(tunnel) => tunnel,
             };
             let Some(encap) = rules.encaps.get(usize::from(tunnel)) else { return Verdict::Drop };
             let Some(taken) = taken else { return Verdict::Drop };
+            self.finish_left(PORT, rules, taken.bytes(), place_of(frame));
             let (place, original) = match self.tuning.prepends {
                 true => (place_of(frame), None),
                 false => match self.copied(spare, taken, place_of(frame)) {
@@ -196,6 +202,17 @@ impl Forwarder<'_> {
                 }
             }
         });
+    }
+
+    /// Finishes the checksums of a received frame that its sender left to a device.
+    #[inline]
+    fn finish_left(&self, side: usize, rules: &Rules, bytes: &mut [u8], place: Place) {
+        if self.is_unfinished[side]
+            && let Some(frame) = bytes.get_mut(place.at..place.at + place.len)
+            && offload::finish_left(frame, rules.decap.spec().vxlan_port)
+        {
+            add(&self.counts.finished_count);
+        }
     }
 
     /// Copies the frame into another buffer of the pool, with room for headers in front; `None` if
@@ -280,6 +297,7 @@ impl Forwarder<'_> {
         token.judge(|frame| {
             let Some(mut taken) = self.pool.claim(frame.index()) else { return Verdict::Drop };
             let bytes = taken.bytes();
+            self.finish_left(UNDERLAY, &rules, bytes, place_of(frame));
             let verdict = match rules.decap.open(bytes, place_of(frame)) {
                 Ok(inner)
                     if macs_of(bytes, inner.place).is_some_and(|(dst, _)| is_reserved(dst)) =>

@@ -65,6 +65,8 @@ pub struct Forwarder<'p> {
     reload_count: AtomicU64,
     lanes: Lanes,
     tuning: Tuning,
+    /// See [`ForwarderSpec::is_unfinished`].
+    is_unfinished: [bool; 2],
     /// Receive sockets of all queues: port, underlay.
     sockets: [Vec<OwnedFd>; 2],
     /// Frames received by queue: port, underlay.
@@ -177,6 +179,7 @@ impl<'p> Forwarder<'p> {
             reload_count: AtomicU64::new(0),
             lanes,
             tuning: spec.tuning,
+            is_unfinished: spec.is_unfinished,
             sockets,
             queue_counts,
             counts,

@@ -26,6 +26,9 @@ pub struct ForwarderSpec {
     pub order: OrderSpec,
     /// Optimisations.
     pub tuning: Tuning,
+    /// Frames of port and underlay may have checksums that their senders left to a device, which AF_XDP does not
+    /// tell ([`wire::offload::finish_left`]).
+    pub is_unfinished: [bool; 2],
     /// XDP programs of both ports that forward by themselves (`io::forward::open_fast_ports`); see
     /// [`Forwarder::attach`](super::Forwarder::attach).
     pub fast: Option<FastPath>,

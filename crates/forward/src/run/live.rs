@@ -43,12 +43,13 @@ const DIRECTIONS: [&str; 2] = ["into_tunnels", "out_of_tunnels"];
 const PORTS: [&str; 2] = ["port", "underlay"];
 
 /// Counters that are not drops; neither are those of the fast path about the way of a frame.
-const SENT: [&str; 7] = [
+const SENT: [&str; 8] = [
     "into_tunnels_sent",
     "out_of_tunnels_sent",
     "flooded",
     "unlearnt",
     "odd_ecn",
+    "checksums_finished",
     "seam_forced",
     "mss_clamped",
 ];

@@ -19,7 +19,7 @@ use ::io::forward::{Pool, XskError};
 use host::net::{self, ChangeWatch, LinkWatch, NetError};
 use sys::clock::monotonic_ns;
 
-use super::config::{Config, TunnelConfig};
+use super::config::{Config, Engine, TunnelConfig};
 use super::fdb::{Fdb, FdbError, FdbSpec, Port};
 use super::spec::TunnelError;
 use crate::forwarder::{Forwarder, ForwarderError, ForwarderSpec, Tuning, Worker};
@@ -140,7 +140,8 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
     let cpus = allowed_cpus(&config)?;
     let pool = ports::pool(&config)?;
     let opened = ports::open(&pool, &config, operator)?;
-    let Opened { port, underlay, xdp_sockets, fast, _silencer } = opened;
+    let Opened { port, underlay, xdp_sockets, is_unfinished, fast, _silencer, _promiscuous } =
+        opened;
     let changes = ChangeWatch::new().ok();
     let links = Links::find(&config)?;
     let seed = monotonic_ns() ^ u64::from(std::process::id()) << 32;
@@ -156,6 +157,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
             shaper: config.shaper(monotonic_ns()),
             order: config.order,
             tuning: Tuning::default(),
+            is_unfinished,
             fast,
         },
     )?;
@@ -236,6 +238,18 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
         Some(ifname) => Err(IoError::Gone { ifname }.into()),
         None => Ok(()),
     }
+}
+
+/// Checks on this host what a start would refuse: CPUs, interfaces, addresses and routes. Opens and sends
+/// nothing.
+pub fn check(config: &Config) -> Result<(), RunError> {
+    allowed_cpus(config)?;
+    ports::check(config)?;
+    next_hop::check_routes(config)?;
+    if config.engine != Engine::Tap {
+        own_address(config.table(0)?, config)?;
+    }
+    Ok(())
 }
 
 /// CPUs of this process. Errors: the file names others.
@@ -399,7 +413,8 @@ impl Watch {
         self.follower.links = links;
         self.prober = prober;
         self.config = new;
-        operator.note(&format!("reloaded: {} tunnels", self.config.tunnels.len()));
+        let count = self.config.tunnels.len();
+        operator.note(&format!("reloaded: {count} tunnel{}", if count == 1 { "" } else { "s" }));
     }
 
     fn live(

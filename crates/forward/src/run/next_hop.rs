@@ -42,6 +42,29 @@ impl Links {
     }
 }
 
+/// Checks that a route of each tunnel leads out of the underlay, without asking for its next hop.
+pub(super) fn check_routes(config: &Config) -> Result<(), RunError> {
+    own_mac(config)?;
+    for tunnel in &config.tunnels {
+        match (tunnel.next_hop, tunnel.tunnel.remote) {
+            (Some(_), _) => {}
+            (None, remote @ IpAddr::V4(_)) => {
+                net::route_by(remote, Some(&config.underlay.name))?;
+            }
+            (None, remote @ IpAddr::V6(_)) => return Err(needs_next_hop(remote)),
+        }
+    }
+    Ok(())
+}
+
+fn needs_next_hop(remote: IpAddr) -> RunError {
+    RunError::Unsupported {
+        key: "tunnel.next_hop".into(),
+        problem: format!("{remote} needs one: IPv6 neighbours are not resolved"),
+        remedy: "give the MAC address of the next hop (`ip -6 neigh`)".into(),
+    }
+}
+
 fn own_mac(config: &Config) -> Result<Mac, RunError> {
     let interface = &config.underlay.name;
     let mac = net::link_named(interface)?.mac;
@@ -57,11 +80,7 @@ fn next_hop(config: &Config, tunnel: &TunnelConfig) -> Result<NextHop, RunError>
             let narrow = is_narrow.then_some((found.ifname, found.mtu_bytes));
             Ok(NextHop { mac: found.next_hop_mac, narrow })
         }
-        (None, IpAddr::V6(remote)) => Err(RunError::Unsupported {
-            key: "tunnel.next_hop".into(),
-            problem: format!("{remote} needs one: IPv6 neighbours are not resolved"),
-            remedy: "give the MAC address of the next hop (`ip -6 neigh`)".into(),
-        }),
+        (None, remote @ IpAddr::V6(_)) => Err(needs_next_hop(remote)),
     }
 }
 

@@ -8,6 +8,7 @@ use io::forward::{
     open_fast_ports, open_packet_port, open_port, open_tap_port,
 };
 use io::{Copying, IoError, XdpMode};
+use sys::packet::Promiscuous;
 
 use super::{Operator, RunError};
 use crate::config::{Config, Engine, Interface};
@@ -46,16 +47,91 @@ pub(super) struct Opened<'p> {
     pub(super) port: Port<'p>,
     pub(super) underlay: Port<'p>,
     pub(super) xdp_sockets: bool,
+    /// See [`ForwarderSpec::is_unfinished`](crate::forwarder::ForwarderSpec::is_unfinished).
+    pub(super) is_unfinished: [bool; 2],
     pub(super) fast: Option<FastPath>,
     pub(super) _silencer: Option<UdpSocket>,
+    pub(super) _promiscuous: Option<Promiscuous>,
+}
+
+/// Interfaces of a configuration, as they are now.
+pub(super) struct Found {
+    /// `None` for engine `tap`, which makes it.
+    plain: Option<Link>,
+    under: Link,
+}
+
+/// Finds the interfaces of a configuration. Errors: one does not exist, carries too little, or the underlay's
+/// address is on none of this namespace.
+pub(super) fn find(config: &Config) -> Result<Found, RunError> {
+    let under = net::link_named(&config.underlay.name)?;
+    carries(&under, "underlay", config.underlay.mtu_bytes)?;
+    if let Some(address) = config.underlay.address {
+        has_address(&under, address)?;
+    }
+    let plain = match config.engine {
+        Engine::Tap => None,
+        _ => {
+            let plain = net::link_named(&config.port.name)?;
+            carries(&plain, "port", config.port.mtu_bytes)?;
+            Some(plain)
+        }
+    };
+    Ok(Found { plain, under })
+}
+
+/// Checks what else of the interfaces prevents a start, without opening them.
+pub(super) fn check(config: &Config) -> Result<(), RunError> {
+    frames(config)?;
+    let Found { plain, under } = find(config)?;
+    keeps_tags(config)?;
+    let Some(plain) = plain else { return Ok(()) };
+    let links = [(&plain, &config.port), (&under, &config.underlay)];
+    let is_tcx = config.engine != Engine::InKernelXdp && is_of_local_senders(&plain);
+    match config.engine {
+        Engine::Packet | Engine::Tap => Ok(()),
+        Engine::Auto | Engine::InKernel if is_tcx => Ok(()),
+        Engine::Auto | Engine::InKernel | Engine::InKernelXdp | Engine::Xdp => {
+            links.into_iter().try_for_each(|(link, config)| {
+                has_no_super_frames(link)?;
+                queues(link, config).map(drop)
+            })
+        }
+    }
+}
+
+/// Refuses an address that no interface of this namespace has: the far end could not answer. It need not be the
+/// underlay's own: tunnels often end on an address of loopback.
+fn has_address(under: &Link, address: IpAddr) -> Result<(), RunError> {
+    for link in net::links()? {
+        if net::addresses_like(link.index, address)?.iter().any(|(known, _)| *known == address) {
+            return Ok(());
+        }
+    }
+    let bits = if address.is_ipv4() { 24 } else { 64 };
+    Err(RunError::Unsupported {
+        key: "underlay.address".into(),
+        problem: format!("no interface here has the address {address}"),
+        remedy: format!(
+            "correct it (`ip address show dev {0}`), or ip address add {address}/{bits} dev {0}",
+            under.name
+        ),
+    })
 }
 
 /// Allocates a pool of frames large enough for both MTUs.
 pub(super) fn pool(config: &Config) -> Result<Pool, RunError> {
+    let (frame_bytes, frame_count) = frames(config)?;
+    Pool::allocate(frame_bytes as u32, frame_count)
+        .map_err(|source| RunError::System { what: "cannot allocate frames".into(), source })
+}
+
+/// Length and number of the pool's frames. Errors: a packet does not fit.
+fn frames(config: &Config) -> Result<(usize, u32), RunError> {
     let mtu_bytes = config.port.mtu_bytes.max(config.underlay.mtu_bytes);
     let needed = HEADROOM_BYTES.max(HEADERS_BYTES_MAX) + usize::from(mtu_bytes) + LINK_BYTES;
     // Frames that do not fit a page with its tail arrive in several buffers.
-    let (frame_bytes, frame_count) = match (needed + TAIL_BYTES).div_ceil(PAGE_BYTES) {
+    Ok(match (needed + TAIL_BYTES).div_ceil(PAGE_BYTES) {
         _ if needed <= 2048 => (2048, POOL_FRAMES),
         1 => (PAGE_BYTES, POOL_FRAMES),
         _ if needed <= PAGES_MAX * PAGE_BYTES => {
@@ -69,9 +145,7 @@ pub(super) fn pool(config: &Config) -> Result<Pool, RunError> {
                 remedy: format!("give at most {MTU_BYTES_MAX}"),
             });
         }
-    };
-    Pool::allocate(frame_bytes as u32, frame_count)
-        .map_err(|source| RunError::System { what: "cannot allocate frames".into(), source })
+    })
 }
 
 /// Opens both ports in the calling thread's namespace.
@@ -80,51 +154,65 @@ pub(super) fn open<'p>(
     config: &Config,
     operator: &mut impl Operator,
 ) -> Result<Opened<'p>, RunError> {
-    let under = net::link_named(&config.underlay.name)?;
-    carries(&under, "underlay", config.underlay.mtu_bytes)?;
+    let Found { plain, under } = find(config)?;
     let ids = tunnel_ids(config);
     let tunnels = TunnelFrames::Tunnels { vxlan_port: config.vxlan_port, ids };
     let (mut fast, mut xdp_sockets) = (None, true);
-    let (port, underlay, _silencer) = match config.engine {
-        Engine::Auto | Engine::InKernel
-            if let Some((ports, path)) = open_tcx(pool, config, &under, operator)? =>
+    let mut is_unfinished = [false; 2];
+    let (port, underlay, _silencer) = match (config.engine, &plain) {
+        (Engine::Auto | Engine::InKernel, Some(plain))
+            if let Some((ports, path)) = open_tcx(pool, config, [plain, &under], operator)? =>
         {
             (fast, xdp_sockets) = (Some(path), false);
             let [port, underlay] = ports;
             (port, underlay, None)
         }
-        Engine::Auto | Engine::InKernel | Engine::InKernelXdp
-            if let Some((ports, path)) = open_in_kernel(pool, config, &under, operator)? =>
+        (Engine::Auto | Engine::InKernel | Engine::InKernelXdp, Some(plain))
+            if let Some((ports, path)) =
+                open_in_kernel(pool, config, [plain, &under], operator)? =>
         {
             fast = Some(path);
+            is_unfinished = [plain, &under].map(may_be_unfinished);
             let [port, underlay] = ports;
             (port, underlay, None)
         }
-        Engine::Auto | Engine::InKernel | Engine::InKernelXdp | Engine::Xdp => {
-            let plain = net::link_named(&config.port.name)?;
-            carries(&plain, "port", config.port.mtu_bytes)?;
-            let port = open_xdp(pool, &plain, &config.port, TunnelFrames::All, None, operator)?;
+        (Engine::Auto | Engine::InKernel | Engine::InKernelXdp | Engine::Xdp, Some(plain)) => {
+            [plain, &under].into_iter().try_for_each(has_no_super_frames)?;
+            is_unfinished = [plain, &under].map(may_be_unfinished);
+            let port = open_xdp(pool, plain, &config.port, TunnelFrames::All, None, operator)?;
             let underlay =
                 open_xdp(pool, &under, &config.underlay, tunnels, Some(&port.rx), operator)?;
             (port, underlay, None)
         }
-        Engine::Packet => {
-            let plain = net::link_named(&config.port.name)?;
-            carries(&plain, "port", config.port.mtu_bytes)?;
-            let port = open_packet_port(pool, plain.index, &plain.name)?;
-            (port, open_packet_port(pool, under.index, &under.name)?, silencer(config))
+        (Engine::Packet, Some(plain)) => {
+            let port = open_packet(pool, plain, config)?;
+            (port, open_packet(pool, &under, config)?, silencer(config))
         }
-        Engine::Tap => {
+        (_, _) => {
             let port = open_tap_port(pool, &config.port.name)?;
             let tap = net::link_named(&config.port.name)?;
             net::set_mtu(tap.index, config.port.mtu_bytes.into())?;
             net::set_up(tap.index, true)?;
             operator.note(&format!("created TAP device {}", tap.name));
-            (port, open_packet_port(pool, under.index, &under.name)?, silencer(config))
+            (port, open_packet(pool, &under, config)?, silencer(config))
         }
     };
     xdp_sockets &= !matches!(config.engine, Engine::Packet | Engine::Tap);
-    Ok(Opened { port, underlay, xdp_sockets, fast, _silencer })
+    let _promiscuous = plain.as_ref().map(promiscuous).transpose()?;
+    Ok(Opened { port, underlay, xdp_sockets, is_unfinished, fast, _silencer, _promiscuous })
+}
+
+/// Makes the port take frames to the stations behind the tunnels, which a card's filter of addresses would drop.
+fn promiscuous(port: &Link) -> Result<Promiscuous, RunError> {
+    Promiscuous::new(port.index).map_err(|source| RunError::System {
+        what: format!("cannot make {} receive frames to all addresses", port.name),
+        source,
+    })
+}
+
+/// Opens an AF_PACKET port.
+fn open_packet<'p>(pool: &'p Pool, link: &Link, config: &Config) -> Result<Port<'p>, RunError> {
+    Ok(open_packet_port(pool, link.index, &link.name, config.vxlan_port)?)
 }
 
 /// Binds a socket to VXLAN's UDP port. AF_PACKET only copies frames, so without it the host's stack
@@ -152,15 +240,13 @@ fn is_of_local_senders(link: &Link) -> bool {
 fn open_tcx<'p>(
     pool: &'p Pool,
     config: &Config,
-    under: &Link,
+    [plain, under]: [&Link; 2],
     operator: &mut impl Operator,
 ) -> Result<Option<([Port<'p>; 2], FastPath)>, RunError> {
-    let plain = net::link_named(&config.port.name)?;
-    if !is_of_local_senders(&plain) {
+    if !is_of_local_senders(plain) {
         return Ok(None);
     }
-    carries(&plain, "port", config.port.mtu_bytes)?;
-    let interfaces = [(&plain, &config.port), (under, &config.underlay)]
+    let interfaces = [(plain, &config.port), (under, &config.underlay)]
         .map(|(link, config)| (link.index, u32::from(config.mtu_bytes)));
     let is_veth = plain.kind.as_deref() == Some("veth");
     let opened = open_tcx_ports(pool, interfaces, is_veth, &fast_spec(config)).and_then(|opened| {
@@ -191,6 +277,7 @@ fn fast_spec(config: &Config) -> FastSpec {
         inner_bytes_max: u32::from(config.port.mtu_bytes) + 18,
         vxlan_port: config.vxlan_port,
         ecn: ecn_table(),
+        is_unfinished: [false; 2],
     }
 }
 
@@ -199,18 +286,18 @@ fn fast_spec(config: &Config) -> FastSpec {
 fn open_in_kernel<'p>(
     pool: &'p Pool,
     config: &Config,
-    under: &Link,
+    links: [&Link; 2],
     operator: &mut impl Operator,
 ) -> Result<Option<([Port<'p>; 2], FastPath)>, RunError> {
-    let plain = net::link_named(&config.port.name)?;
-    carries(&plain, "port", config.port.mtu_bytes)?;
-    let links = [&plain, under];
+    let [plain, under] = links;
+    links.into_iter().try_for_each(has_no_super_frames)?;
     let mut specs = Vec::with_capacity(2);
     for (link, config) in links.into_iter().zip([&config.port, &config.underlay]) {
         specs.push(spec_of(pool, link, config, TunnelFrames::All)?);
     }
     let [port, underlay] = &specs[..] else { return Ok(None) };
-    let opened = open_fast_ports(pool, [port, underlay], &fast_spec(config)).and_then(|opened| {
+    let fast = FastSpec { is_unfinished: links.map(may_be_unfinished), ..fast_spec(config) };
+    let opened = open_fast_ports(pool, [port, underlay], &fast).and_then(|opened| {
         opened.1.try_attach(XdpMode::Native)?;
         Ok(opened)
     });
@@ -220,8 +307,14 @@ fn open_in_kernel<'p>(
                 "engine in-kernel: XDP programs at {} and {} forward known stations, AF_XDP the rest",
                 plain.name, under.name
             ));
-            for link in links.into_iter().filter(|link| link.kind.as_deref() == Some("veth")) {
-                operator.note(&unfinished(&link.name));
+            for link in links.into_iter().filter(|link| is_of_local_senders(link)) {
+                operator.note(&format!(
+                    "{0} is a {1}: packets of TCP and UDP whose checksums the sockets behind it leave to a \
+                     device take the slow path, which finishes them; for the fast path switch that off at \
+                     the other end of {0}: ethtool -K PEER tx off",
+                    link.name,
+                    link.kind.as_deref().unwrap_or_default(),
+                ));
             }
             Ok(Some(opened))
         }
@@ -240,12 +333,32 @@ fn open_in_kernel<'p>(
     }
 }
 
-/// Warning for an interface whose senders leave checksums to a NIC.
-fn unfinished(ifname: &str) -> String {
-    format!(
-        "{ifname} is a veth: frames of sockets at its other end may have unfinished checksums, which \
-         are forwarded as they are; switch that off there: ethtool -K PEER tx off"
-    )
+/// True if senders may leave checksums of an interface's frames to a device: sockets of this machine, or of
+/// the machine that a virtual card is in.
+fn may_be_unfinished(link: &Link) -> bool {
+    // One that cannot be read may be one of these.
+    let is_virtio =
+        || ethtool::driver(link.index).map_or(true, |it| it.as_deref() == Some("virtio_net"));
+    link.kind.is_some() || is_virtio()
+}
+
+/// Refuses an interface out of which super-frames come, for XDP, which takes none.
+fn has_no_super_frames(link: &Link) -> Result<(), RunError> {
+    if !link.has_offload_header {
+        return Ok(());
+    }
+    Err(RunError::Unsupported {
+        key: "engine".into(),
+        problem: format!(
+            "{} is the TAP device of a virtual machine or the like that hands over super-frames, \
+             which XDP does not take",
+            link.name
+        ),
+        remedy:
+            "give engine = \"in-kernel\" (Linux 6.6) or \"packet\", or make the device without \
+                 offloads (QEMU: -netdev tap,…,vnet_hdr=off)"
+                .into(),
+    })
 }
 
 /// Local ends of all tunnels: the XDP program takes their frames and no others.
@@ -266,23 +379,22 @@ fn carries(link: &Link, section: &str, mtu_bytes: u16) -> Result<(), RunError> {
     })
 }
 
-/// Refuses a port whose NIC removes the tags that decide on the broadcast domain.
-pub(super) fn keeps_tags(config: &Config, operator: &mut impl Operator) -> Result<(), RunError> {
+/// Refuses a port whose NIC removes the tags that decide on the broadcast domain. Returns a warning.
+pub(super) fn keeps_tags(config: &Config) -> Result<Option<String>, RunError> {
     let has_vlans = config.tunnels.iter().any(|tunnel| tunnel.vlan.is_some());
     if !has_vlans || config.engine == Engine::Tap {
-        return Ok(());
+        return Ok(None);
     }
     let link = net::link_named(&config.port.name)?;
     if link.kind.as_deref() == Some("veth") {
         if matches!(config.engine, Engine::Auto | Engine::InKernel) {
-            return Ok(());
+            return Ok(None);
         }
-        operator.note(&format!(
+        return Ok(Some(format!(
             "{} is a veth: tags that senders at its other end leave to the device are lost; switch that \
              off there: ethtool -K PEER txvlan off",
             link.name
-        ));
-        return Ok(());
+        )));
     }
     let offloads = ethtool::offloads(link.index)?;
     if offloads.get(RX_VLAN).is_some_and(|offload| offload.is_on) {
@@ -292,7 +404,7 @@ pub(super) fn keeps_tags(config: &Config, operator: &mut impl Operator) -> Resul
             remedy: format!("ethtool -K {} rxvlan off", link.name),
         });
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Opens an AF_XDP port in native mode if the driver supports it, else in generic mode.
@@ -314,22 +426,27 @@ fn open_xdp<'p>(
                 host::text::chain(&error)
             ));
             spec.mode = XdpMode::Skb;
-            Ok(open_port(pool, &spec, first)?)
+            let port = open_port(pool, &spec, first)?;
+            match (&link.kind, &spec.frames) {
+                // GRO leaves an interface's own frames alone then, but not those of a card below.
+                (Some(kind), TunnelFrames::All) => Err(RunError::Unsupported {
+                    key: "engine".into(),
+                    problem: format!(
+                        "{} is a {kind} without XDP in its driver, and super-frames come out of it, which \
+                         generic XDP does not take",
+                        link.name
+                    ),
+                    remedy: "give engine = \"packet\"".into(),
+                }),
+                _ => Ok(port),
+            }
         }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Specification of an AF_XDP port in native mode, with all receive queues of the interface: its hash
-/// spreads flows over all of them.
-///
-/// Errors: they are more than are supported, or not as many as the file says.
-fn spec_of(
-    pool: &Pool,
-    link: &Link,
-    config: &Interface,
-    frames: TunnelFrames,
-) -> Result<PortSpec, RunError> {
+/// Receive queues of an interface. Errors: they are more than are supported, or not as many as the file says.
+fn queues(link: &Link, config: &Interface) -> Result<u32, RunError> {
     // A driver without channels has one queue.
     let queues = ethtool::channels(link.index).map_or(1, |channels| channels.rx_queues().max(1));
     let wanted = config.queues.unwrap_or(queues.min(QUEUES_MAX));
@@ -340,10 +457,21 @@ fn spec_of(
             remedy: format!("ethtool -L {} combined {wanted} (or rx {wanted})", link.name),
         });
     }
+    Ok(queues)
+}
+
+/// Specification of an AF_XDP port in native mode, with all receive queues of the interface: its hash
+/// spreads flows over all of them.
+fn spec_of(
+    pool: &Pool,
+    link: &Link,
+    config: &Interface,
+    frames: TunnelFrames,
+) -> Result<PortSpec, RunError> {
     Ok(PortSpec {
         ifindex: link.index,
         ifname: link.name.clone(),
-        queues,
+        queues: queues(link, config)?,
         mode: XdpMode::Native,
         copying: Copying::PreferZeroCopy,
         frames,

@@ -15,7 +15,9 @@ pub(super) fn rules(
     prober: &Prober,
     operator: &mut impl Operator,
 ) -> Result<RulesSpec, RunError> {
-    ports::keeps_tags(config, operator)?;
+    if let Some(warning) = ports::keeps_tags(config)? {
+        operator.note(&warning);
+    }
     let mut encaps = Vec::with_capacity(config.tunnels.len());
     for (tunnel, hop) in config.tunnels.iter().zip(&links.next_hops) {
         let next_hop = hop.mac;

@@ -153,6 +153,7 @@ pub(super) fn forwarding_by<T>(
             inner_bytes_max: 1518,
             vxlan_port: 4789,
             ecn: ecn_table(),
+            is_unfinished: [false; 2],
         };
         if ports == Ports::Tcx {
             let interfaces =
@@ -177,6 +178,7 @@ pub(super) fn forwarding_by<T>(
         shaper: None,
         order: OrderSpec { lanes: 1, window_tickets: 64, stuck_after_ns: 5_000_000_000 },
         tuning: Tuning::default(),
+        is_unfinished: [false; 2],
         fast,
     };
     tweak(&mut spec);

@@ -33,6 +33,9 @@ pub struct Link {
     pub kind: Option<String>,
     /// VLAN of a VLAN device.
     pub vlan: Option<u16>,
+    /// A TAP device whose program says with each frame what it left to a device (IFF_VNET_HDR), as virtual
+    /// machines do: super-frames and unfinished checksums come out of it.
+    pub has_offload_header: bool,
     /// Receive queues allocated; those in use are [`super::Channels`].
     pub rx_queue_count: u32,
     /// Transmit queues allocated.
@@ -75,9 +78,13 @@ impl Link {
         let has = |flag: i32| header.ifi_flags & flag as u32 != 0;
         let detail = attributes.get_linkinfo().ok();
         let kind = detail.as_ref().and_then(|detail| detail.get_kind().ok());
-        let vlan = match detail.as_ref().and_then(|detail| detail.get_data().ok()) {
-            Some(LinkinfoDataMsg::Vlan(vlan)) => vlan.get_id().ok(),
-            _ => None,
+        let (vlan, has_offload_header) = match detail
+            .as_ref()
+            .and_then(|detail| detail.get_data().ok())
+        {
+            Some(LinkinfoDataMsg::Vlan(vlan)) => (vlan.get_id().ok(), false),
+            Some(LinkinfoDataMsg::Tun(tun)) => (None, tun.get_vnet_hdr().is_ok_and(|on| on != 0)),
+            _ => (None, false),
         };
         let peer = attributes.get_link().ok().filter(|&index| index != 0).map(|index| Peer {
             index,
@@ -98,6 +105,7 @@ impl Link {
             is_loopback: has(libc::IFF_LOOPBACK),
             kind: kind.map(|kind| kind.to_string_lossy().into_owned()),
             vlan,
+            has_offload_header,
             rx_queue_count: attributes.get_num_rx_queues().unwrap_or(1),
             tx_queue_count: attributes.get_num_tx_queues().unwrap_or(1),
             xdp: attached_xdp(attributes),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use netlink_bindings::{rt_neigh, rt_route};
 
 use super::error::{NetError, ask};
-use super::link::{Mac, link};
+use super::link::{Link, Mac, link};
 
 const NEIGHBOUR_PATIENCE: Duration = Duration::from_secs(1);
 /// UDP port of the discard service.
@@ -119,13 +119,7 @@ pub fn resolve(
     interface: Option<&str>,
 ) -> Result<Resolved, NetError> {
     let destination = destination.into();
-    let route = route_to(destination)?;
-    let out = link(route.ifindex)?;
-    if let Some(wanted) = interface.filter(|wanted| *wanted != out.name) {
-        // A missing interface has an error of its own.
-        let wanted = super::link_named(wanted)?.name;
-        return Err(NetError::OtherInterface { destination, wanted, actual: out.name });
-    }
+    let (route, out) = route_by(destination, interface)?;
     let Some(own_mac) = out.mac else {
         return Err(NetError::NotEthernet { interface: out.name });
     };
@@ -150,6 +144,18 @@ pub fn resolve(
         own_mac,
         mtu_bytes: out.mtu_bytes,
     })
+}
+
+/// Looks up a route and its interface. Errors: it leads out of another one than this.
+pub fn route_by(destination: IpAddr, interface: Option<&str>) -> Result<(Route, Link), NetError> {
+    let route = route_to(destination)?;
+    let out = link(route.ifindex)?;
+    if let Some(wanted) = interface.filter(|wanted| *wanted != out.name) {
+        // A missing interface has an error of its own.
+        let wanted = super::link_named(wanted)?.name;
+        return Err(NetError::OtherInterface { destination, wanted, actual: out.name });
+    }
+    Ok((route, out))
 }
 
 fn group_mac(group: IpAddr) -> Mac {

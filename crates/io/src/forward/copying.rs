@@ -3,9 +3,10 @@
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use sys::packet::{PacketRx, PacketTx};
+use sys::packet::{Offload, PacketRx, PacketTx};
 use sys::socket;
 use sys::tap::Tap;
+use wire::offload::{self, Cut, Unfinished};
 
 use super::{HEADROOM_BYTES, Pool, Port, PortRx, PortTx, Receiver, Sender, Taken};
 use crate::error::IoError;
@@ -30,17 +31,48 @@ impl<'p> Spare<'p> {
     }
 
     fn next(&mut self) -> Option<Taken<'p>> {
+        self.has_next().then(|| self.frames.pop())?
+    }
+
+    fn has_next(&mut self) -> bool {
         if self.frames.is_empty() {
             self.pool.take(&mut self.frames, SPARE_FRAMES);
         }
-        self.frames.pop()
+        !self.frames.is_empty()
     }
+
+    /// A frame with bytes that `fill` writes; `None` if they do not fit, which is counted, or it fails.
+    fn filled(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Option<()>,
+    ) -> Option<Taken<'p>> {
+        let mut frame = self.next()?;
+        let filled = frame.bytes().get_mut(HEADROOM_BYTES..HEADROOM_BYTES + len).and_then(fill);
+        if filled.is_none() {
+            self.pool.count_oversized();
+            self.frames.push(frame);
+            return None;
+        }
+        Some(frame)
+    }
+}
+
+/// A super-frame that is cut into frames.
+#[derive(Debug)]
+struct SuperFrame {
+    bytes: Vec<u8>,
+    /// `None` if there is none.
+    cut: Option<Cut>,
 }
 
 #[derive(Debug)]
 pub(super) struct PacketReceiver<'p> {
     ring: PacketRx,
     spare: Spare<'p>,
+    super_frame: SuperFrame,
+    /// UDP port of VXLAN, whose super-frames have headers of two packets.
+    vxlan_port: u16,
 }
 
 impl<'p> PacketReceiver<'p> {
@@ -49,24 +81,70 @@ impl<'p> PacketReceiver<'p> {
         max: usize,
         mut each: impl FnMut(Taken<'p>, usize, usize),
     ) -> usize {
-        let spare = &mut self.spare;
-        let mut taken = 0;
-        self.ring.take(max, |bytes, whole_bytes, _| {
-            // Truncated frames and frames merged by GRO cannot be forwarded.
-            if bytes.len() != whole_bytes {
-                return spare.pool.count_oversized();
+        let mut taken = self.take_cut(max, &mut each);
+        // One at a time: a super-frame may fill the rest. Without a free frame packets stay in the ring.
+        while taken < max && self.spare.has_next() {
+            let PacketReceiver { ring, spare, super_frame, vxlan_port } = self;
+            let got = ring.take_offloaded(1, |bytes, whole_bytes, offload| {
+                if bytes.len() != whole_bytes {
+                    return spare.pool.count_oversized();
+                }
+                match offload {
+                    Some(Offload { is_unknown: true, .. }) => spare.pool.count_oversized(),
+                    Some(Offload { segment_bytes, checksum: (start, _), .. })
+                        if segment_bytes > 0 =>
+                    {
+                        super_frame.bytes.clear();
+                        super_frame.bytes.extend_from_slice(bytes);
+                        super_frame.cut = Cut::of(bytes, start, segment_bytes, *vxlan_port);
+                        if super_frame.cut.is_none() {
+                            spare.pool.count_oversized();
+                        }
+                    }
+                    _ => {
+                        if let Some(Offload { checksum: (start, offset), .. }) = offload {
+                            // Beyond its end only if the kernel is wrong: its receiver drops it.
+                            let _ = offload::finish(bytes, Unfinished { start, offset });
+                        }
+                        let frame = spare.filled(bytes.len(), |place| {
+                            place.copy_from_slice(bytes);
+                            Some(())
+                        });
+                        if let Some(frame) = frame {
+                            each(frame, HEADROOM_BYTES, bytes.len());
+                            taken += 1;
+                        }
+                    }
+                }
+            });
+            if got == 0 {
+                break;
             }
-            let Some(mut frame) = spare.next() else { return };
-            let Some(place) = frame.bytes().get_mut(HEADROOM_BYTES..HEADROOM_BYTES + bytes.len())
-            else {
-                spare.pool.count_oversized();
-                spare.frames.push(frame);
-                return;
-            };
-            place.copy_from_slice(bytes);
-            each(frame, HEADROOM_BYTES, bytes.len());
-            taken += 1;
-        });
+            taken += self.take_cut(max - taken, &mut each);
+        }
+        taken
+    }
+
+    /// Takes frames out of the super-frame at hand.
+    fn take_cut(&mut self, max: usize, each: &mut impl FnMut(Taken<'p>, usize, usize)) -> usize {
+        let SuperFrame { bytes, cut } = &mut self.super_frame;
+        let mut taken = 0;
+        while taken < max
+            && let Some(rest) = cut
+            && self.spare.has_next()
+        {
+            let len = rest.next_bytes();
+            let frame = len
+                .and_then(|len| self.spare.filled(len, |place| rest.next(bytes, place).map(drop)));
+            match (frame, len) {
+                (Some(frame), Some(len)) => {
+                    each(frame, HEADROOM_BYTES, len);
+                    taken += 1;
+                }
+                // It has ended, or its frames are larger than the pool's.
+                _ => *cut = None,
+            }
+        }
         taken
     }
 }
@@ -198,20 +276,30 @@ impl<'p> TapSender<'p> {
 /// Opens a port of AF_PACKET rings on an interface of the calling thread's network namespace.
 ///
 /// The port receives all frames that arrive; the host's stack receives them too.
+///
+/// Super-frames are cut and checksums finished, as a card would do.
+///
+/// - `vxlan_port`: UDP port of VXLAN.
 pub fn open_packet_port<'p>(
     pool: &'p Pool,
     ifindex: u32,
     ifname: &str,
+    vxlan_port: u16,
 ) -> Result<Port<'p>, IoError> {
     let frame_bytes = pool.frame_bytes() as usize;
-    let ring = PacketRx::open_all(ifindex, RX_RING_BYTES)
+    let ring = PacketRx::open_offloaded(ifindex, RX_RING_BYTES)
         .map_err(|source| of(source, "a packet receive ring", ifname))?;
     let out = PacketTx::open_dropping(ifindex, frame_bytes, TX_SLOTS)
         .map_err(|source| of(source, "a packet send ring", ifname))?;
     let sent = Vec::with_capacity(TX_SLOTS);
     Ok(Port {
         filter: None,
-        rx: PortRx::new(vec![Receiver::Packet(PacketReceiver { ring, spare: Spare::new(pool) })]),
+        rx: PortRx::new(vec![Receiver::Packet(PacketReceiver {
+            ring,
+            spare: Spare::new(pool),
+            super_frame: SuperFrame { bytes: Vec::new(), cut: None },
+            vxlan_port,
+        })]),
         tx: PortTx(Sender::Packet(PacketSender { ring: out, sent, ifname: ifname.to_owned() })),
     })
 }

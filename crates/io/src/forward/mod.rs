@@ -296,6 +296,8 @@ pub struct FastSpec {
     /// Result of decapsulation by outer mark << 2 | inner mark: the mark, [`FAST_ECN_DROP`],
     /// [`FAST_ECN_ODD`].
     pub ecn: [u8; 16],
+    /// Of port and underlay: see [`FastPathSpec::is_unfinished`].
+    pub is_unfinished: [bool; 2],
 }
 
 /// Opens the ports of plain frames and of tunnels as the slow path of XDP programs that forward by
@@ -344,6 +346,7 @@ fn load(ifindexes: [u32; 2], hook: FastHook, fast: &FastSpec) -> Result<FastPath
         inner_bytes_max: fast.inner_bytes_max,
         vxlan_port: fast.vxlan_port,
         ecn: fast.ecn,
+        is_unfinished: fast.is_unfinished,
         crc: wire::flow::crc_tables(),
     })?)
 }

@@ -203,6 +203,7 @@ fn ports<'p>(
         inner_bytes_max: DecapSpec::default().inner_bytes_max as u32,
         vxlan_port: wire::vxlan::PORT,
         ecn: ecn_table(),
+        is_unfinished: [false; 2],
     };
     if front == Front::Tcx {
         let interfaces = [&middle.near_if, &middle.far_if].map(|end| (end.ifindex, end.mtu_bytes));
@@ -305,6 +306,8 @@ fn forwarder_spec(lab: &Triple, spec: &UserSpec) -> Result<ForwarderSpec, PathEr
         shaper,
         order: OrderSpec { lanes: 1, window_tickets: 64, stuck_after_ns: STUCK_AFTER_NS },
         tuning: spec.tuning,
+        // The generator's are whole, and at tcx the kernel finishes them.
+        is_unfinished: [false; 2],
         fast: None,
     })
 }

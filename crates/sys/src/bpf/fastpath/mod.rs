@@ -113,6 +113,9 @@ pub struct FastPathSpec<'a> {
     /// Result of decapsulation by outer mark << 2 | inner mark: the mark, [`FAST_ECN_DROP`],
     /// [`FAST_ECN_ODD`].
     pub ecn: [u8; 16],
+    /// By direction: senders may leave checksums to a device that is not there. Frames that look so take the
+    /// slow path. At tcx the kernel knows them, and finishes them.
+    pub is_unfinished: [bool; 2],
     /// Tables of CRC-32C, as of `wire::flow`.
     pub crc: &'a [[u32; 256]; 8],
 }
@@ -251,6 +254,7 @@ impl FastPath {
         config.crc = *spec.crc;
         let (loaded, sockets, watched) = match spec.hook {
             FastHook::Xdp { queues, frags } => {
+                config.unfinished = spec.is_unfinished.map(u8::from);
                 let loaded = load_xdp(spec, &config, queues, frags)?;
                 let sockets =
                     SOCKETS.iter().map(|map| loaded.map(map)).collect::<Result<_, _>>()?;
