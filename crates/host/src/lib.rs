@@ -32,6 +32,7 @@ pub mod net;
 pub mod private_file;
 pub mod random;
 pub mod scratch;
+pub mod slots;
 pub mod text;
 pub mod tune;
 
