@@ -91,10 +91,8 @@ fn knock(nth: usize, overheard: &str) {
 
 /// Bytes at the peak, and descriptors now.
 fn used(peer: &Running) -> (u64, usize) {
-    let status = fs::read_to_string(format!("/proc/{}/status", peer.pid())).unwrap();
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap();
-    let kib: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
-    (kib * 1024, fs::read_dir(format!("/proc/{}/fd", peer.pid())).unwrap().count())
+    let peak_bytes = common::peak_memory_bytes(peer.pid()).expect("it runs");
+    (peak_bytes, fs::read_dir(format!("/proc/{}/fd", peer.pid())).unwrap().count())
 }
 
 /// Attacks the peer from the near namespace with all there is.

@@ -8,6 +8,7 @@ pub(crate) mod group;
 pub(crate) mod rig;
 mod spaces;
 pub(crate) mod star;
+pub(crate) mod strangers;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -32,6 +33,26 @@ pub(crate) use testkit::{LONG, is_installed, until};
 /// A run of the simulated path that ends by itself soon.
 pub(crate) const QUICK: [&str; 8] =
     ["prove", "fake", "--arms", "fast,harmful,absent", "--max-blocks", "8", "--trial", "5ms"];
+
+/// Peak of a process's memory, bytes; `None` if it has ended.
+pub(crate) fn peak_memory_bytes(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// Runs a command to its end. Returns its output, and the peak of its memory in bytes.
+pub(crate) fn run_measured(command: Command) -> (Output, u64) {
+    let mut running = Running::start(command);
+    let mut peak_bytes = 0;
+    let ended = until(LONG * 4, || {
+        peak_bytes = peak_memory_bytes(running.pid()).unwrap_or(0).max(peak_bytes);
+        running.has_ended()
+    });
+    assert!(ended, "{}", running.stderr());
+    assert!(peak_bytes > 1 << 20, "the check itself must be able to see");
+    (running.finish(LONG).expect("it ended"), peak_bytes)
+}
 
 /// The program with nothing of the user's settings.
 pub(crate) fn wirepath(args: &[&str]) -> Command {

@@ -119,3 +119,33 @@ fn a_near_end_that_asks_for_nothing_is_disconnected_and_the_next_is_served() {
     });
     assert!(served, "{}", local.peer.stderr());
 }
+
+#[test]
+fn silent_connections_from_34_addresses_of_one_network_keep_no_near_end_out() {
+    let (spaces, data) = (Spaces::new(), Data::new());
+    let right = secret(&data, "right", "correct horse battery\n");
+    // A far address each, which has its own near address.
+    for n in 100..134 {
+        let (near, far) = (format!("10.77.0.{n}"), format!("10.77.1.{n}"));
+        let add = |space: &str, address: &str, link: &str| {
+            let address = format!("{address}/32");
+            succeed(common::ip(&["-n", space, "address", "add", &address, "dev", link]));
+        };
+        add(&spaces.near, &near, "va");
+        add(&spaces.far, &far, "vb");
+        let route = ["-n", &spaces.near, "route", "add", &far, "dev", "va", "src", &near];
+        succeed(common::ip(&route));
+    }
+    let mut peer =
+        Running::start(spaces.far(&["peer", "--listen", "0.0.0.0:7117", "--secret-file", &right]));
+    peer.await_stderr("listening on ");
+    let space = Netns::open(format!("/run/netns/{}", spaces.near)).unwrap();
+    let servers = (100..134).map(|n| SocketAddr::from(([10, 77, 1, n], 7117))).collect();
+    let strangers = Strangers::start(&space, servers);
+    assert!(until(LONG, || strangers.connected() >= 40), "they return");
+    for _ in 0..5 {
+        let near = ["probe", "ping", FAR_IP, "-c", "5", "--secret-file", &right];
+        assert!(succeed(spaces.near(&near)).contains("received 5, lost 0"));
+    }
+    peer.await_stderr("closed for another connection");
+}

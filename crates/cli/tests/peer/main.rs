@@ -15,6 +15,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::group::{Group, Without};
+use common::strangers::Strangers;
 use common::{
     Data, FAR_IP, LONG, NEAR_IP, Running, Spaces, all_text, arrived_of_50, fail, json, run,
     succeed, udp_in, until, wirepath,

@@ -1,11 +1,13 @@
 //! `wirepath serve` against everything that is not the user's own browser.
 
-use std::io::{Read, Write};
+use std::io::Read;
 
 use crate::QUICK_JSON;
+use crate::common::strangers::Strangers;
 use crate::common::{Data, LONG, Running, fail, succeed, until};
 use crate::served::Served;
 use serde_json::Value;
+use sys::netns::Netns;
 
 fn measured(data: &Data) -> String {
     let doc: Value = serde_json::from_str(&succeed(data.wirepath(&QUICK_JSON))).unwrap();
@@ -161,28 +163,26 @@ fn experiments_that_cannot_be_compared_get_a_page_that_says_why() {
 }
 
 #[test]
-fn connections_that_say_nothing_do_not_keep_others_out_for_long() {
+fn connections_that_say_nothing_keep_no_other_out() {
     let data = Data::new();
     let served = Served::start(&data);
-    // Accepted in this order: the first 32 are served at the same time.
+    // Accepted in this order: 32 are open at the same time, and each further one closes the oldest.
     let mut idle: Vec<_> = (0..40).map(|_| served.connect()).collect();
-    for stream in &mut idle[..20] {
-        let _ = stream.write_all(b"GET / HTTP/1.1\r\n");
-    }
-    for stream in &mut idle[32..] {
+    for stream in &mut idle[..8] {
         let mut answer = String::new();
         let _ = stream.read_to_string(&mut answer);
         assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
     }
-    // Free again once the time of the idle ones is up.
-    assert!(until(LONG, || {
-        let mut stream = served.connect();
-        let asked = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", served.address());
-        let mut answer = String::new();
-        let _ = stream.write_all(asked.as_bytes());
-        let _ = stream.read_to_string(&mut answer);
-        answer.starts_with("HTTP/1.1 200")
-    }));
+    drop(idle);
+    let address = served.address().parse().unwrap();
+    let here = Netns::current().unwrap();
+    let strangers = Strangers::start(&here, vec![address; 80]);
+    assert!(until(LONG, || strangers.connected() >= 120), "they return");
+    // On a busy machine a client of the same address may be closed before it has asked.
+    let request = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", served.address());
+    let answered = (0..30).filter(|_| served.raw(request.as_bytes()).starts_with("HTTP/1.1 200"));
+    let answered = answered.count();
+    assert!(answered >= 20, "{answered} of 30");
 }
 
 #[test]

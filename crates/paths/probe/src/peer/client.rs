@@ -64,6 +64,14 @@ impl Far {
     /// - `ipv6`: IP version that is preferred where a name has addresses of both.
     pub fn connect_by(host: &str, ipv6: bool, secret: Option<&str>) -> Result<Self, PeerError> {
         let at = address(host, ipv6)?;
+        Far::connect_to(at, secret).map_err(|error| match error {
+            error if error.is_timeout() => error,
+            PeerError::Broken { source } => PeerError::Closed { at, source },
+            error => error,
+        })
+    }
+
+    fn connect_to(at: SocketAddr, secret: Option<&str>) -> Result<Self, PeerError> {
         let stream = TcpStream::connect_timeout(&at, Duration::from_secs(3))
             .map_err(|source| PeerError::NotThere { at, source })?;
         let closed = || PeerError::Broken { source: io::ErrorKind::UnexpectedEof.into() };

@@ -1,60 +1,76 @@
 //! Admission of near ends: handshakes are few, and one near end measures at a time.
 
-use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
-use std::sync::Mutex;
+use std::io;
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of concurrent handshakes, in total and per address; further connections are
-/// closed, or the oldest of an address that has several.
+use host::slots::{Admission, Sender, Slots};
+
+/// Maximum number of concurrent handshakes. Each further connection closes the oldest of the largest crowd.
 const HANDSHAKES_MAX: usize = 32;
-const HANDSHAKES_PER_ADDRESS_MAX: usize = 8;
+/// Those that are finished but for the welcome, which no newcomer closes.
+const KNOWN_MAX: usize = 16;
+
+/// Handshakes in progress, by number; the value is the connection.
+type Handshakes = Slots<u64, IpAddr, TcpStream>;
 
 /// Admission of near ends.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Desk {
     /// A near end is measuring.
     is_busy: AtomicBool,
     /// Number of the next handshake.
     next: AtomicU64,
-    /// Handshakes in progress, the oldest first.
-    waiting: Mutex<Vec<Waiting>>,
+    handshakes: Mutex<Handshakes>,
     /// Connections refused since the last report, and the latest with its reason.
     away: Mutex<(u64, String)>,
 }
 
 impl Desk {
-    /// Reserves a handshake slot; `None` if the limits are reached.
+    pub(super) fn new() -> Self {
+        Desk {
+            is_busy: AtomicBool::new(false),
+            next: AtomicU64::new(0),
+            handshakes: Mutex::new(Slots::new(HANDSHAKES_MAX, KNOWN_MAX)),
+            away: Mutex::default(),
+        }
+    }
+
+    /// Reserves a handshake slot, and closes another connection for it if all are taken. The flag is true then.
     ///
-    /// If all are taken, the address that has most gives up its oldest, so that a crowd of few addresses
-    /// keeps no other out.
-    pub(super) fn place_for(&self, from: IpAddr, stream: &TcpStream) -> Option<Place<'_>> {
-        let from = host_of(from);
-        let mut waiting = self.waiting.lock().expect("no panic while it is locked");
-        let count_of = |waiting: &[Waiting], ip| waiting.iter().filter(|w| w.from == ip).count();
-        let own = count_of(&waiting, from);
-        if own >= HANDSHAKES_PER_ADDRESS_MAX {
-            return None;
-        }
-        if waiting.len() >= HANDSHAKES_MAX {
-            let counts = waiting.iter().map(|w| count_of(&waiting, w.from));
-            let most = counts.max().filter(|most| *most > own + 1)?;
-            let at = waiting.iter().position(|w| count_of(&waiting, w.from) == most)?;
-            // Its thread reads the end of the connection.
-            let _ = waiting.remove(at).stream.shutdown(Shutdown::Both);
-        }
+    /// Errors: no descriptor is left.
+    pub(super) fn place_for(
+        &self,
+        from: IpAddr,
+        stream: &TcpStream,
+    ) -> io::Result<(Place<'_>, bool)> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        waiting.push(Waiting { number, from, stream: stream.try_clone().ok()? });
-        Some(Place { desk: self, number })
+        let stream = stream.try_clone()?;
+        match self.handshakes().insert(number, Sender::from(from), stream) {
+            Admission::Free => Ok((Place { desk: self, number }, false)),
+            Admission::Displaced(_, stream) => {
+                // Its thread reads the end of the connection.
+                let _ = stream.shutdown(Shutdown::Both);
+                Ok((Place { desk: self, number }, true))
+            }
+            Admission::Refused(_) => Err(io::Error::other("too many handshakes at once")),
+        }
+    }
+
+    /// The table is whole after each of its calls, also after a panic of their caller.
+    fn handshakes(&self) -> MutexGuard<'_, Handshakes> {
+        self.handshakes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn turn_away(&self, from: SocketAddr, why: &str) {
-        let mut away = self.away.lock().expect("no panic while it is locked");
+        let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
         *away = (away.0 + 1, format!("{from}: {why}"));
     }
 
     /// Report of connections refused since the last report.
     pub(super) fn turned_away(&self) -> Option<String> {
-        let mut away = self.away.lock().expect("no panic while it is locked");
+        let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
         let (count, last) = std::mem::take(&mut *away);
         match count {
             0 => None,
@@ -70,31 +86,27 @@ impl Desk {
     }
 }
 
-/// The address that stands for a host: one of IPv6 has all those of its network of 64 bits.
-fn host_of(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
-        ip => ip,
-    }
-}
-
-/// A handshake in progress.
-#[derive(Debug)]
-struct Waiting {
-    number: u64,
-    from: IpAddr,
-    stream: TcpStream,
-}
-
+/// The slot of a handshake in progress, released on drop.
 pub(super) struct Place<'a> {
     desk: &'a Desk,
     number: u64,
 }
 
+impl Place<'_> {
+    /// The near end answered as one of ours, with the secret if there is one: no newcomer closes it.
+    pub(super) fn prove(&self) {
+        self.desk.handshakes().prove(&self.number);
+    }
+
+    /// True if the connection was closed for a newcomer.
+    pub(super) fn is_lost(&self) -> bool {
+        self.desk.handshakes().get(&self.number).is_none()
+    }
+}
+
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let mut waiting = self.desk.waiting.lock().expect("no panic while it is locked");
-        waiting.retain(|w| w.number != self.number);
+        self.desk.handshakes().remove(&self.number);
     }
 }
 
@@ -109,46 +121,51 @@ impl Drop for Turn<'_> {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
-    use std::net::{Ipv4Addr, TcpListener};
+    use std::net::TcpListener;
     use std::time::Duration;
 
     use super::*;
 
-    #[test]
-    fn crowd_of_few_addresses_keeps_no_other_out() {
+    /// Connections to one listener: their near ends, and far ends.
+    fn connections(count: usize) -> (Vec<TcpStream>, Vec<TcpStream>) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let at = listener.local_addr().expect("bound");
-        let desk = Desk::default();
-        let ip = |n: usize| IpAddr::V4(Ipv4Addr::new(192, 0, 2, n as u8));
-        let connect = || {
-            let near = TcpStream::connect(at).expect("it listens");
+        let address = listener.local_addr().expect("bound");
+        let connect = |_| {
+            let near = TcpStream::connect(address).expect("it listens");
             near.set_read_timeout(Some(Duration::from_secs(10))).expect("a socket");
             (near, listener.accept().expect("it connected").0)
         };
-        let (mut near, far): (Vec<_>, Vec<_>) = (0..HANDSHAKES_MAX).map(|_| connect()).unzip();
-        let each = HANDSHAKES_PER_ADDRESS_MAX;
-        let mut places: Vec<_> = far
+        (0..count).map(connect).unzip()
+    }
+
+    #[test]
+    fn silent_connections_from_an_address_each_keep_no_other_out() {
+        let desk = Desk::new();
+        let (mut near, far) = connections(HANDSHAKES_MAX + 3);
+        let mut strangers = (100..).map(|n| IpAddr::from([192, 0, 2, n]));
+        let mut places: Vec<_> = far[..HANDSHAKES_MAX]
             .iter()
-            .enumerate()
-            .map(|(n, stream)| desk.place_for(ip(n / each), stream).expect("there is room"))
+            .map(|stream| desk.place_for(strangers.next().expect("endless"), stream))
+            .map(|place| place.expect("a descriptor"))
             .collect();
-        let (_one, stream) = connect();
-        assert!(desk.place_for(ip(0), &stream).is_none(), "no more of one address");
-        // The oldest of the crowd is closed for it.
-        places.push(desk.place_for(ip(100), &stream).expect("it gets in"));
+        assert!(places.iter().all(|(_, displaced)| !displaced));
+        let [first, second, third] = [0, 1, 2].map(|n| &far[HANDSHAKES_MAX + n]);
+        // One of their own network, too: the oldest is closed for it.
+        let honest = desk.place_for([192, 0, 2, 1].into(), first).expect("a descriptor");
+        assert!(honest.1 && places[0].0.is_lost() && !places[1].0.is_lost());
         assert_eq!(near[0].read(&mut [0]).expect("closed"), 0);
-        assert!(desk.waiting.lock().expect("no panic").len() == HANDSHAKES_MAX);
-        drop(places);
-        let own = |n: u16| IpAddr::from([0xfd00, 0, 0, 1, 0, 0, 0, n]);
-        let places: Vec<_> =
-            far.iter().zip(1..).map_while(|(s, n)| desk.place_for(own(n), s)).collect();
-        assert_eq!(places.len(), each, "one network of IPv6");
-        assert!(desk.place_for([0xfd00, 0, 0, 2, 0, 0, 0, 1].into(), &stream).is_some());
-        drop(places);
-        assert!(desk.waiting.lock().expect("no panic").is_empty());
-        let spread: Vec<_> =
-            far.iter().enumerate().map(|(n, s)| desk.place_for(ip(n), s)).collect();
-        assert!(spread.iter().all(Option::is_some));
-        assert!(desk.place_for(ip(200), &stream).is_none(), "one each: no crowd");
+        // The stranger that returns displaces its like.
+        drop(places.remove(0));
+        let returned = desk.place_for([192, 0, 2, 100].into(), second).expect("a descriptor");
+        assert!(returned.1 && places[0].0.is_lost() && !honest.0.is_lost());
+        // A near end that is known stays, even if it has the largest crowd.
+        honest.0.prove();
+        let (_others, more) = connections(2 * HANDSHAKES_MAX);
+        for stream in more.iter().chain([third]) {
+            places.push(desk.place_for([192, 0, 2, 1].into(), stream).expect("a descriptor"));
+        }
+        assert!(!honest.0.is_lost() && desk.handshakes().len() == HANDSHAKES_MAX);
+        drop((places, honest, returned));
+        assert!(desk.handshakes().is_empty());
     }
 }

@@ -149,10 +149,10 @@ impl Lines {
         loop {
             let end = self.received[searched..].iter().position(|byte| *byte == b'\n');
             let len = end.map_or(self.received.len(), |at| searched + at + 1);
-            let cut =
-                |len| PeerError::Garbled { what: format!("line incomplete after {len} bytes") };
-            if len > self.line_bytes_max {
-                return Err(cut(len));
+            let line_bytes_max = self.line_bytes_max;
+            if len > line_bytes_max {
+                let what = format!("a line is longer than {line_bytes_max} bytes");
+                return Err(PeerError::Garbled { what });
             }
             if end.is_some() {
                 let rest = self.received.split_off(len);
@@ -161,7 +161,11 @@ impl Lines {
             searched = len;
             if self.read_on(until)? == 0 {
                 let within_record = self.opener.as_ref().is_some_and(Opener::is_within_record);
-                return if len == 0 && !within_record { Ok(None) } else { Err(cut(len)) };
+                if len == 0 && !within_record {
+                    return Ok(None);
+                }
+                let what = format!("line incomplete after {len} bytes");
+                return Err(PeerError::Garbled { what });
             }
         }
     }
@@ -169,13 +173,16 @@ impl Lines {
     /// Reads available bytes; returns how many, 0 only if the connection is closed.
     fn read_on(&mut self, until: Instant) -> Result<usize, PeerError> {
         let mut bytes = [0; READ_BYTES];
+        // A stranger's line takes no more memory than its limit.
+        let room = (self.line_bytes_max + 1).saturating_sub(self.received.len());
+        let bytes = &mut bytes[..room.clamp(1, READ_BYTES)];
         let read = loop {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break Err(io::ErrorKind::TimedOut.into());
             }
             let set = self.stream.set_read_timeout(Some(left));
-            match set.and_then(|()| self.stream.read(&mut bytes)) {
+            match set.and_then(|()| self.stream.read(bytes)) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 read => break read,
             }

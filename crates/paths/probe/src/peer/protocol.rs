@@ -71,6 +71,16 @@ pub enum PeerError {
         #[source]
         source: io::Error,
     },
+    /// The connection ended during the handshake.
+    #[error(
+        "{at} closed the connection before the handshake was finished: it ended, or it has too many connections at \
+         once; try again"
+    )]
+    Closed {
+        at: SocketAddr,
+        #[source]
+        source: io::Error,
+    },
     /// A near end that is connected, and neither measures nor ends.
     #[error("{what} for {seconds} s; the session is over")]
     Silent { what: &'static str, seconds: u64 },

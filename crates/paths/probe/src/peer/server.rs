@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use sys::capability::{self, Capability};
 use sys::thread::start;
 
-use super::desk::{Desk, Turn};
+use super::desk::{Desk, Place, Turn};
 use super::host_settings::{Around, Host, pin};
 use super::lines::Lines;
 use super::noise::Handshake;
@@ -30,6 +30,9 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Maximum number of connections accepted per poll. The kernel queues or refuses the rest, so that
 /// a connection flood hardly affects a run in progress.
 const TAKEN_PER_LOOK_MAX: usize = 32;
+/// Those of them that close another one: a near end has half a second for its handshake, even if its own address floods
+/// the peer.
+const DISPLACED_PER_LOOK_MAX: usize = 4;
 /// Minimum interval between reports of refused connections, so that they cannot fill a log.
 const TELL_PAUSE: Duration = Duration::from_secs(1);
 
@@ -96,11 +99,12 @@ pub fn serve(
     let (first, last) = (options.ports.start(), options.ports.end());
     tell(&format!("listening on {}", listener.local_addr().unwrap_or(at)));
     tell(&format!("runs use UDP ports {first}-{last} of this host"));
-    let desk = Desk::default();
+    let desk = Desk::new();
     let mut told = Instant::now();
     thread::scope(|scope| {
         while !stop.load(Ordering::Relaxed) {
-            for _ in 0..TAKEN_PER_LOOK_MAX {
+            let (mut taken_count, mut displaced_count) = (0, 0);
+            while taken_count < TAKEN_PER_LOOK_MAX && displaced_count < DISPLACED_PER_LOOK_MAX {
                 let (stream, from) = match listener.accept() {
                     Ok(accepted) => accepted,
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
@@ -110,19 +114,30 @@ pub fn serve(
                         break;
                     }
                 };
-                let Some(place) = desk.place_for(from.ip(), &stream) else {
-                    desk.turn_away(from, "too many handshakes at once");
-                    continue;
+                taken_count += 1;
+                let place = match desk.place_for(from.ip(), &stream) {
+                    Ok((place, displaced)) => {
+                        displaced_count += usize::from(displaced);
+                        place
+                    }
+                    Err(e) => {
+                        desk.turn_away(from, &e.to_string());
+                        continue;
+                    }
                 };
                 let (desk, host) = (&desk, &host);
                 let seen_to = start(scope, "near", move || {
-                    match greet(stream, from, options, (desk, host), stop) {
+                    match greet(stream, from, options, (desk, host, &place), stop) {
                         Ok(guest) => {
                             drop(place);
                             match converse(guest, from, (host, options), stop, tell) {
                                 Ok(()) => tell(&format!("{from} is done")),
                                 Err(e) => tell(&format!("{from}: {}", chain(&e))),
                             }
+                        }
+                        Err(_) if place.is_lost() => {
+                            let why = "closed for another connection: too many handshakes at once";
+                            desk.turn_away(from, why);
                         }
                         Err(e) => desk.turn_away(from, &chain(&e)),
                     }
@@ -157,7 +172,7 @@ fn greet<'a>(
     stream: TcpStream,
     from: SocketAddr,
     options: &PeerOptions,
-    (desk, host): (&'a Desk, &Host),
+    (desk, host, place): (&'a Desk, &Host, &Place<'_>),
     stop: &AtomicBool,
 ) -> Result<Guest<'a>, PeerError> {
     let broken = |source| PeerError::Broken { source };
@@ -165,6 +180,7 @@ fn greet<'a>(
     let own = stream.local_addr().map_err(broken)?;
     let mut lines = Lines::new(stream).map_err(broken)?;
     let welcomed = known(&mut lines, options, stop).and_then(|()| {
+        place.prove();
         // A listener on [::] names IPv4 as ::ffff:a.b.c.d.
         let (near_ip, own_ip) = (from.ip().to_canonical(), own.ip().to_canonical());
         let turn = desk.turn().ok_or("busy: another near end is measuring")?;
