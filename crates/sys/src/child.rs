@@ -1,6 +1,7 @@
 //! Child processes in a network namespace that end with their parent.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
@@ -35,6 +36,12 @@ pub fn hide_run(command: &mut Command) {
 /// arrive after its end.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// Output kept of a child, of each stream; lines that were taken do not count. One that writes more is killed: it may be
+/// an ssh client that passes on the output of a far host.
+pub const OUTPUT_BYTES_MAX: usize = 32 << 20;
+/// Longest line that [`Child::take_line`] waits for. A measurement of `wirepath trials` takes some MiB at most.
+pub const LINE_BYTES_MAX: usize = 8 << 20;
+
 #[derive(Debug, Error)]
 pub enum ChildError {
     #[error("{} is not installed (not found in PATH)", program.display())]
@@ -56,6 +63,30 @@ pub enum ChildError {
         #[source]
         source: io::Error,
     },
+    /// It was killed for the amount of its output.
+    #[error(
+        "{} wrote {excess} to its {stream} and was killed; run it by hand to see that output",
+        program.display()
+    )]
+    TooMuchOutput { program: OsString, stream: &'static str, excess: Excess },
+}
+
+/// Limit that the output of a child exceeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Excess {
+    /// More than [`OUTPUT_BYTES_MAX`].
+    Output,
+    /// More than [`LINE_BYTES_MAX`] in one line.
+    Line,
+}
+
+impl fmt::Display for Excess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Excess::Output => write!(f, "more than {} MiB", OUTPUT_BYTES_MAX >> 20),
+            Excess::Line => write!(f, "a line of more than {} MiB", LINE_BYTES_MAX >> 20),
+        }
+    }
 }
 
 /// Namespace and CPUs of a child; by default those of the caller.
@@ -90,13 +121,15 @@ pub struct Finished {
 
 /// A running child process in a process group of its own.
 ///
+/// Its output is collected, up to a limit: see [`ChildError::TooMuchOutput`].
+///
 /// Dropping it kills the whole group with SIGKILL and reaps the child. If the parent dies without
 /// dropping it, the kernel sends SIGKILL to the child itself (not to its descendants).
 #[derive(Debug)]
 pub struct Child {
     program: OsString,
     pid: libc::pid_t,
-    pidfd: PidFd,
+    pidfd: Arc<PidFd>,
     stdout: Arc<Output>,
     stderr: Arc<Output>,
     ended: Option<(ExitStatus, ChildUsage)>,
@@ -153,7 +186,7 @@ impl Child {
         })?;
         let pid = child.id() as libc::pid_t;
         let pidfd = match PidFd::open(pid as u32) {
-            Ok(pidfd) => pidfd,
+            Ok(pidfd) => Arc::new(pidfd),
             Err(source) => {
                 kill_group(pid, libc::SIGKILL);
                 let _already_gone = child.wait();
@@ -163,8 +196,8 @@ impl Child {
         // Dropping std's handle does not kill or reap the process: `Child` does.
         let (stdout, stderr) = (Arc::default(), Arc::default());
         let this = Child { program: program.clone(), pid, pidfd, stdout, stderr, ended: None };
-        this.stdout.fill_from(child.stdout.take()).map_err(start)?;
-        this.stderr.fill_from(child.stderr.take()).map_err(start)?;
+        this.stdout.fill_from(child.stdout.take(), &this.pidfd).map_err(start)?;
+        this.stderr.fill_from(child.stderr.take(), &this.pidfd).map_err(start)?;
         Ok(this)
     }
 
@@ -193,26 +226,41 @@ impl Child {
     ///
     /// Returns false if the output ended or `timeout` passed without it.
     pub fn wait_for_stdout(&self, text: &str, timeout: Duration) -> bool {
-        self.stdout.wait_until(timeout, |seen| {
-            seen.windows(text.len().max(1)).any(|window| window == text.as_bytes())
-        })
+        let text = text.as_bytes();
+        let mut searched_len = 0;
+        let found = self.stdout.wait_for(timeout, |seen| {
+            let kept = seen.untaken();
+            // Text across two pieces begins in the first one.
+            let from = searched_len.min(kept.len()).saturating_sub(text.len());
+            searched_len = kept.len();
+            kept[from..].windows(text.len().max(1)).any(|window| window == text).then_some(())
+        });
+        found.is_some()
     }
 
     /// Takes the next line of standard output, without its line break.
     ///
-    /// Returns `None` if the output ended or `timeout` passed before one was complete.
+    /// Returns `None` if the output ended or `timeout` passed before one was complete. A line above [`LINE_BYTES_MAX`] ends
+    /// the child, and the next [`wait`](Self::wait) is an error.
     pub fn take_line(&self, timeout: Duration) -> Option<Vec<u8>> {
-        self.stdout.wait_until(timeout, |seen| seen.contains(&b'\n'));
-        let mut seen = self.stdout.lock();
-        let end = seen.bytes.iter().position(|byte| *byte == b'\n')?;
-        let mut line: Vec<u8> = seen.bytes.drain(..=end).collect();
-        line.pop();
-        Some(line)
+        let taken = self.stdout.wait_for(timeout, |seen| match seen.take_line() {
+            Ok(line) => line.map(Ok),
+            Err(excess) => Some(Err(excess)),
+        });
+        match taken? {
+            Ok(line) => Some(line),
+            Err(excess) => {
+                self.stdout.refuse(excess, &self.pidfd);
+                None
+            }
+        }
     }
 
     /// Waits at most `timeout` for the end; `None` if it still runs.
     ///
     /// Kills processes left in its group. Returns the same if called again after the end.
+    ///
+    /// Errors: it wrote more than is kept.
     pub fn wait(&mut self, timeout: Duration) -> Result<Option<Finished>, ChildError> {
         let (status, usage) = match self.ended {
             Some(ended) => ended,
@@ -224,11 +272,15 @@ impl Child {
             }
         };
         // No writer is left, unless a descendant changed its process group.
-        let whole = |output: &Output| {
-            output.wait_until(GRACE, |_| false);
-            output.bytes()
-        };
-        let (stdout, stderr) = (whole(&self.stdout), whole(&self.stderr));
+        for (output, stream) in
+            [(&self.stdout, "standard output"), (&self.stderr, "standard error")]
+        {
+            if let Some(excess) = output.wait_end(GRACE) {
+                let program = self.program.clone();
+                return Err(ChildError::TooMuchOutput { program, stream, excess });
+            }
+        }
+        let (stdout, stderr) = (self.stdout.bytes(), self.stderr.bytes());
         Ok(Some(Finished { status, stdout, stderr, usage }))
     }
 
@@ -361,26 +413,80 @@ struct Output {
 #[derive(Debug, Default)]
 struct Seen {
     bytes: Vec<u8>,
+    /// Bytes at the start that were taken as lines.
+    taken_len: usize,
+    /// Bytes at the start that were taken or have no line break.
+    searched_len: usize,
+    /// Nothing follows.
     ended: bool,
+    /// The rest was refused.
+    excess: Option<Excess>,
+}
+
+impl Seen {
+    fn untaken(&self) -> &[u8] {
+        &self.bytes[self.taken_len..]
+    }
+
+    /// Adds a piece. Errors: that would be more than is kept.
+    fn add(&mut self, piece: &[u8]) -> Result<(), Excess> {
+        if self.untaken().len() + piece.len() > OUTPUT_BYTES_MAX {
+            return Err(Excess::Output);
+        }
+        self.bytes.extend_from_slice(piece);
+        Ok(())
+    }
+
+    /// Takes the next line, without its line break; `None` if none is complete. No byte is searched or moved twice for it.
+    ///
+    /// Errors: the line is too long.
+    fn take_line(&mut self) -> Result<Option<Vec<u8>>, Excess> {
+        let found = self.bytes[self.searched_len..].iter().position(|byte| *byte == b'\n');
+        let end = found.map_or(self.bytes.len(), |found| self.searched_len + found);
+        if end - self.taken_len > LINE_BYTES_MAX {
+            return Err(Excess::Line);
+        }
+        if found.is_none() {
+            self.searched_len = end;
+            return Ok(None);
+        }
+        let line = self.bytes[self.taken_len..end].to_vec();
+        self.taken_len = end + 1;
+        if self.taken_len * 2 >= self.bytes.len() {
+            self.bytes.drain(..self.taken_len);
+            self.taken_len = 0;
+        }
+        self.searched_len = self.taken_len;
+        Ok(Some(line))
+    }
 }
 
 impl Output {
-    /// Collects from `pipe` until it ends.
-    fn fill_from(self: &Arc<Self>, pipe: Option<impl Read + Send + 'static>) -> io::Result<()> {
+    /// Collects from `pipe` until it ends, or has more than is kept: then the process is killed.
+    fn fill_from(
+        self: &Arc<Self>,
+        pipe: Option<impl Read + Send + 'static>,
+        process: &Arc<PidFd>,
+    ) -> io::Result<()> {
         let Some(mut pipe) = pipe else {
-            self.add(None);
+            self.end();
             return Ok(());
         };
-        let output = Arc::clone(self);
+        let (output, process) = (Arc::clone(self), Arc::clone(process));
         let body = move || {
-            let mut piece = [0; 4096];
+            let mut piece = vec![0; 64 << 10];
             loop {
                 match pipe.read(&mut piece) {
-                    Ok(len @ 1..) => output.add(Some(&piece[..len])),
+                    Ok(len @ 1..) => {
+                        if !output.add(&piece[..len], &process) {
+                            break;
+                        }
+                    }
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Ok(0) | Err(_) => break output.add(None),
+                    Ok(0) | Err(_) => break,
                 }
             }
+            output.end();
         };
         thread::Builder::new().name("child output".into()).spawn(body).map(drop)
     }
@@ -389,27 +495,62 @@ impl Output {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a piece, or marks the end.
-    fn add(&self, piece: Option<&[u8]>) {
+    /// Adds a piece; false if no more is kept.
+    fn add(&self, piece: &[u8], process: &PidFd) -> bool {
         let mut seen = self.lock();
-        match piece {
-            Some(piece) => seen.bytes.extend_from_slice(piece),
-            None => seen.ended = true,
+        let added = if seen.ended { Ok(()) } else { seen.add(piece) };
+        let goes_on = added.is_ok() && !seen.ended;
+        drop(seen);
+        match added {
+            Ok(()) => self.changed.notify_all(),
+            Err(excess) => self.refuse(excess, process),
         }
+        goes_on
+    }
+
+    fn end(&self) {
+        self.lock().ended = true;
         self.changed.notify_all();
     }
 
-    fn bytes(&self) -> Vec<u8> {
-        self.lock().bytes.clone()
+    /// Keeps nothing from now on, and kills the process. The owner of the [`Child`] kills the rest of its group.
+    fn refuse(&self, excess: Excess, process: &PidFd) {
+        let mut seen = self.lock();
+        seen.ended = true;
+        seen.excess = Some(excess);
+        drop(seen);
+        // It may have ended.
+        let _ = process.send(libc::SIGKILL);
+        self.changed.notify_all();
     }
 
-    /// Waits until `enough` is true, the pipe ends or time is up; returns the last `enough`.
-    fn wait_until(&self, timeout: Duration, enough: impl Fn(&[u8]) -> bool) -> bool {
-        let (seen, _) = self
-            .changed
-            .wait_timeout_while(self.lock(), timeout, |seen| !seen.ended && !enough(&seen.bytes))
-            .unwrap_or_else(PoisonError::into_inner);
-        enough(&seen.bytes)
+    /// Output that was not taken as lines.
+    fn bytes(&self) -> Vec<u8> {
+        self.lock().untaken().to_vec()
+    }
+
+    /// Waits until `look` finds something; `None` if the pipe ended without it, or time is up.
+    fn wait_for<T>(
+        &self,
+        timeout: Duration,
+        mut look: impl FnMut(&mut Seen) -> Option<T>,
+    ) -> Option<T> {
+        let deadline = Instant::now() + timeout;
+        let mut seen = self.lock();
+        loop {
+            let found = look(&mut seen);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if found.is_some() || seen.ended || left.is_zero() {
+                return found;
+            }
+            let waited = self.changed.wait_timeout(seen, left);
+            seen = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits for the end of the pipe. Returns the limit that its output exceeded, if it did.
+    fn wait_end(&self, timeout: Duration) -> Option<Excess> {
+        self.wait_for(timeout, |seen| seen.ended.then_some(seen.excess)).flatten()
     }
 }
 
@@ -453,6 +594,80 @@ mod tests {
         assert_eq!(child.take_line(LONG), None, "a line without its end");
         let slow = Child::spawn(shell("sleep 20"), &Place::default()).unwrap();
         assert_eq!(slow.take_line(Duration::from_millis(10)), None);
+    }
+
+    #[test]
+    fn many_lines_are_taken_in_order_and_none_is_lost() {
+        let child = Child::spawn(shell("seq 300000"), &Place::default()).unwrap();
+        for n in 1..=300_000 {
+            assert_eq!(child.take_line(LONG), Some(n.to_string().into_bytes()));
+        }
+        assert_eq!(child.take_line(LONG), None);
+    }
+
+    #[test]
+    fn text_across_pieces_is_found() {
+        let child = Child::spawn(shell("printf rea; sleep 0.1; echo dy"), &Place::default());
+        assert!(child.unwrap().wait_for_stdout("ready", LONG));
+        let child = Child::spawn(shell("echo steady"), &Place::default()).unwrap();
+        assert!(!child.wait_for_stdout("ready", LONG));
+    }
+
+    /// Peak of this process's memory, bytes.
+    fn memory_bytes_max() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
+    #[test]
+    #[ignore = "role of a child process"]
+    fn role_owner_of_children_that_flood() {
+        // 16 streams at their limit would be 512 MiB.
+        for n in 0..16 {
+            let (redirection, stream) = [("", "standard output"), (">&2", "standard error")][n % 2];
+            // The sleeper survives the killed `cat` until its group is killed.
+            let script = format!("sleep 600 & trap '' PIPE; cat /dev/zero {redirection}; wait");
+            let mut child = Child::spawn(shell(&script), &Place::default()).unwrap();
+            let error = child.wait(LONG).unwrap_err();
+            let said = error.to_string();
+            assert!(said.contains("more than 32 MiB") && said.contains(stream), "{said}");
+            assert!(child.wait(LONG).is_err(), "the same again");
+        }
+        let mut lines = Child::spawn(shell("exec cat /dev/zero"), &Place::default()).unwrap();
+        assert_eq!(lines.take_line(LONG), None);
+        assert!(matches!(lines.wait(LONG), Err(ChildError::TooMuchOutput { .. })));
+        let peak = memory_bytes_max();
+        assert!(peak < 256 << 20, "{} MiB", peak >> 20);
+    }
+
+    #[test]
+    fn memory_is_bounded_under_children_that_write_without_end_and_they_are_killed() {
+        let mut role = testkit::role("child::tests::role_owner_of_children_that_flood");
+        let output = role.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused_at_its_limit_and_searched_once() {
+        let mut seen = Seen::default();
+        let piece = vec![b'x'; LINE_BYTES_MAX / 4];
+        for _ in 0..4 {
+            seen.add(&piece).unwrap();
+            assert_eq!(seen.take_line(), Ok(None));
+            assert_eq!(seen.searched_len, seen.bytes.len(), "the next search begins behind");
+        }
+        seen.add(b"x").unwrap();
+        assert_eq!(seen.take_line(), Err(Excess::Line));
+        let mut seen = Seen::default();
+        seen.add(&piece).unwrap();
+        seen.add(b"\none\ntwo\nrest").unwrap();
+        assert_eq!(seen.take_line().unwrap().map(|line| line.len()), Some(piece.len()));
+        assert_eq!(seen.bytes, b"one\ntwo\nrest", "memory of taken lines is returned");
+        assert_eq!(seen.take_line(), Ok(Some(b"one".to_vec())));
+        assert_eq!(seen.take_line(), Ok(Some(b"two".to_vec())));
+        assert_eq!((seen.take_line(), seen.untaken()), (Ok(None), &b"rest"[..]));
+        assert_eq!(seen.add(&vec![0; OUTPUT_BYTES_MAX]), Err(Excess::Output));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::*;
-use crate::common::{LONG, Running, is_installed, own_links, until};
+use crate::common::{LONG, Running, all_text, is_installed, own_links, run_measured, until};
 
 /// An experiment in which the second arm of two servers misbehaves.
 fn beside_a_good_one(bad: &str, more: &[&str]) -> Value {
@@ -144,10 +144,15 @@ fn a_metric_that_is_missing_once_is_one_failed_trial() {
 fn gigabytes_of_output_are_read_and_the_figure_at_their_end_counts() {
     let data = Data::new();
     let two = "two=head -c 300000000 /dev/zero; echo; echo rps 9";
-    let args = ["--arm", "one=echo rps 7", "--arm", two, "--metric", "rps=re:rps ([0-9]+)"];
-    let outcome = proven(&data, &args);
+    let args =
+        ["--arm", "one=echo rps 7", "--arm", two, "--metric", "rps=re:rps ([0-9]+)", "--json"];
+    let (output, peak_bytes) = run_measured(prove(&data, &args));
+    assert!(output.status.success(), "{}", all_text(&output));
+    let outcome = serde_json::from_slice(&output.stdout).unwrap();
     assert_no_failure(&outcome);
     assert_eq!(median(&outcome, "two", "rps"), 9.0);
+    // Several trials of 300 MB each; 8 MiB of each are kept.
+    assert!(peak_bytes < 200 << 20, "{peak_bytes}");
 }
 
 #[test]

@@ -459,3 +459,25 @@ fn ssh_errors_name_the_host_and_the_remedy() {
     assert!(all_text(&nowhere).contains("check the name"), "{}", all_text(&nowhere));
     sshd.assert_nothing_left();
 }
+
+#[test]
+fn far_host_that_writes_without_end_is_cut_off_and_takes_no_memory() {
+    let data = Data::new();
+    let folder = data.path().join("bin");
+    fs::create_dir(&folder).unwrap();
+    let client = folder.join("ssh");
+    for (redirection, said) in
+        [("", "a line of more than 8 MiB"), (">&2", "more than 32 MiB to its standard error")]
+    {
+        fs::write(&client, format!("#!/bin/sh\nexec cat /dev/zero {redirection}\n")).unwrap();
+        fs::set_permissions(&client, fs::Permissions::from_mode(0o755)).unwrap();
+        let args = ["prove", "probe", "--far", "ssh:nowhere", "--time", "5s", "--no-history"];
+        let mut command = data.wirepath(&args);
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}", folder.display()));
+        let (output, peak_bytes) = common::run_measured(command);
+        assert_eq!(output.status.code(), Some(1), "{}", all_text(&output));
+        assert!(all_text(&output).contains(said), "{}", all_text(&output));
+        assert!(peak_bytes < 256 << 20, "{peak_bytes}");
+    }
+}

@@ -112,8 +112,13 @@ impl Started {
 
     /// Error of a program that ends within a time; `None` if it runs.
     fn ended(&mut self, within: Duration) -> Option<FarError> {
-        let ended = self.child.wait(within).ok()??;
-        Some(FarError::Ended { end: self.name.clone(), said: one_line(&ended.stderr) })
+        match self.child.wait(within) {
+            Ok(None) => None,
+            Ok(Some(ended)) => {
+                Some(FarError::Ended { end: self.name.clone(), said: one_line(&ended.stderr) })
+            }
+            Err(error) => Some(error.into()),
+        }
     }
 
     /// Error of a program that did not say the next line.
@@ -122,7 +127,8 @@ impl Started {
         // Its output ended just before itself.
         match self.child.wait(Duration::from_millis(500)) {
             Ok(Some(ended)) => FarError::Ended { end, said: one_line(&ended.stderr) },
-            _ => FarError::Silent { end, seconds: within.as_secs() },
+            Ok(None) => FarError::Silent { end, seconds: within.as_secs() },
+            Err(error) => error.into(),
         }
     }
 
