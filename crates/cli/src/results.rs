@@ -1,7 +1,5 @@
 //! The results database: opening it, reading outcomes from it and comparing them.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use model::{By, Ended, Experiment, ExperimentPlan, Outcome, RunComparison, Step, Support};
@@ -90,18 +88,13 @@ fn recover(stored: Stored) -> model::Outcome {
     outcome
 }
 
-const FILE_BYTES_MAX: u64 = 1 << 30;
+const FILE_BYTES_MAX: u64 = 256 << 20;
 
 /// Reads outcomes from a file of documents. Errors name the file.
 pub(crate) fn read_documents(file: &Path) -> Result<Vec<Outcome>, Failure> {
     let unreadable = |why: &str| Failure::Usage(format!("cannot read {}: {why}", file.display()));
-    let mut text = String::new();
-    File::open(file)
-        .and_then(|open| open.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
-        .map_err(|e| unreadable(&e.to_string()))?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(unreadable("it is larger than 1 GiB; split it into several files"));
-    }
+    let text =
+        host::user_file::read_text(file, FILE_BYTES_MAX).map_err(|e| unreadable(&e.to_string()))?;
     report::json::all_from_json(&text).map_err(|e| unreadable(Failure::from_chain(&e).text()))
 }
 

@@ -5,9 +5,12 @@ mod common;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-use common::{Data, LONG, QUICK, Running, all_text, fail, json, run, succeed, until, wirepath};
+use common::{
+    Data, LONG, QUICK, Running, all_text, fail, json, run, run_measured, succeed, wirepath,
+};
 use serde_json::Value;
 
 fn keys(value: &Value) -> BTreeSet<&str> {
@@ -409,20 +412,9 @@ fn every_help_ends_with_an_example() {
 
 /// Peak memory of a command in bytes.
 fn peak_bytes(command: Command) -> u64 {
-    let mut running = Running::start(command);
-    let status = format!("/proc/{}/status", running.pid());
-    let mut peak_kib = 0;
-    until(LONG * 2, || {
-        let text = fs::read_to_string(&status).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
-        peak_kib = kib.unwrap_or(0).max(peak_kib);
-        running.has_ended()
-    });
-    let output = running.finish(LONG).expect("ended");
+    let (output, peak_bytes) = run_measured(command);
     assert!(output.status.success(), "{}", all_text(&output));
-    assert!(peak_kib > 1024, "the check itself must be able to see");
-    peak_kib * 1024
+    peak_bytes
 }
 
 const MIB: u64 = 1 << 20;
@@ -442,4 +434,37 @@ fn a_real_run_uses_little_memory_beside_its_rings() {
     // 4096 frames of 2048 bytes at each end.
     let rings = 2 * 4096 * 2048;
     assert!(peak < 150 * MIB + rings, "{} MiB", peak / MIB);
+}
+
+#[test]
+fn files_of_a_wrong_size_are_refused_before_they_are_read() {
+    let data = Data::new();
+    let (huge, zeros) = (data.file("huge.json"), data.file("zeros"));
+    // Sparse: 8 GiB that take no disk.
+    fs::File::create(&huge).unwrap().set_len(8 << 30).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &zeros).unwrap();
+    for file in [&huge, &zeros] {
+        let mut commands = vec![
+            vec!["tunnel", "run", "--check", "--config", file],
+            vec!["prove", "command", "--check", file],
+            vec!["tune", "apply", "--dry-run", file],
+            vec!["tune", "verify", file],
+            vec!["explain", "--diff", file],
+            vec!["peer", "--secret-file", file],
+        ];
+        if file == &huge {
+            commands.push(vec!["history", "compare", file, file]);
+        }
+        fs::set_permissions(&huge, fs::Permissions::from_mode(0o600)).unwrap();
+        for args in commands {
+            let mut command = data.wirepath(&args);
+            command.env("WIREPATH_STATE", data.file("state"));
+            let (output, peak_bytes) = run_measured(command);
+            let said = all_text(&output);
+            assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+            assert!(peak_bytes < 100 * MIB, "{args:?}: {} MiB", peak_bytes / MIB);
+            let is_secret_open = args[0] == "peer" && said.contains("chmod 600");
+            assert!(said.contains("bytes") || is_secret_open, "{args:?}: {said}");
+        }
+    }
 }

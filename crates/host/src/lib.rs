@@ -35,6 +35,7 @@ pub mod scratch;
 pub mod slots;
 pub mod text;
 pub mod tune;
+pub mod user_file;
 
 #[cfg(target_arch = "x86_64")]
 pub use sys::kvm;

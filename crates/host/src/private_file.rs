@@ -1,9 +1,11 @@
 //! Files that hold secrets, which no other user may read or change.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use crate::user_file;
 
 /// Bits of a mode by which other users read or write.
 const OTHERS: u32 = 0o077;
@@ -20,20 +22,36 @@ pub enum PrivateFileError {
 /// Reads a secret that no other user can read or change. Links and pipes are followed, as mounted secrets and shells
 /// make them: the file that they lead to is what counts.
 ///
-/// - `bytes_max`: the rest of a longer file is not read.
+/// - `bytes_max`: a longer file is an error.
 pub fn read_text(path: &Path, bytes_max: u64) -> Result<String, PrivateFileError> {
     let failed = |source| PrivateFileError::Read { path: path.to_owned(), source };
+    let untrusted = |why: String| PrivateFileError::Untrusted { path: path.to_owned(), why };
     let file = File::open(path).map_err(failed)?;
-    let mode = file.metadata().map_err(failed)?.mode() & 0o777;
+    let metadata = file.metadata().map_err(failed)?;
+    let mode = metadata.mode() & 0o777;
     if mode & OTHERS != 0 {
-        let why = format!(
+        return Err(untrusted(format!(
             "is open to other users (mode {mode:03o}); chmod 600, and replace the secret if they may have read it"
-        );
-        return Err(PrivateFileError::Untrusted { path: path.to_owned(), why });
+        )));
     }
-    let mut text = String::new();
-    file.take(bytes_max).read_to_string(&mut text).map_err(failed)?;
-    Ok(text)
+    let (owner, own) = (metadata.uid(), sys::capability::effective_uid());
+    if !may_own_secrets(owner, own, user_of_sudo()) {
+        return Err(untrusted(format!(
+            "belongs to user {owner}, who can read and replace it; it must belong to user {own}: chown it, and \
+             replace the secret"
+        )));
+    }
+    user_file::read_open(&file, bytes_max).and_then(user_file::text).map_err(failed)
+}
+
+/// True if a secret of `owner` is one of this process's user: its own file, root's, or that of the user who called sudo.
+fn may_own_secrets(owner: u32, own: u32, user_of_sudo: Option<u32>) -> bool {
+    owner == own || owner == 0 || (own == 0 && Some(owner) == user_of_sudo)
+}
+
+/// The user who called sudo. Only root reads it, whose environment is its own or sudo's.
+fn user_of_sudo() -> Option<u32> {
+    std::env::var("SUDO_UID").ok()?.parse().ok()
 }
 
 /// Makes a new file, readable by its owner alone, with this content on disk. Errors: there is one.
@@ -61,7 +79,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_file_that_is_closed_to_others_is_read() {
+    fn secrets_belong_to_their_user_to_root_or_to_the_user_of_sudo() {
+        assert!(may_own_secrets(1000, 1000, None) && may_own_secrets(0, 1000, None));
+        assert!(may_own_secrets(1000, 0, Some(1000)));
+        assert!(!may_own_secrets(1000, 0, None) && !may_own_secrets(1001, 0, Some(1000)));
+        assert!(!may_own_secrets(1001, 1000, Some(1001)), "only root was called by sudo");
+        let folder = tempfile::tempdir().unwrap();
+        create(&folder.path().join("key"), b"long").unwrap();
+        let error = read_text(&folder.path().join("key"), 3).unwrap_err().to_string();
+        assert!(error.contains("at most 3 bytes"), "{error}");
+    }
+
+    #[test]
+    fn only_a_file_of_this_user_that_is_closed_to_others_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         create(&at("key"), b"x").unwrap();
@@ -73,5 +103,11 @@ mod tests {
         fs::set_permissions(at("key"), fs::Permissions::from_mode(0o640)).unwrap();
         let error = read_text(&at("link"), 10).unwrap_err().to_string();
         assert!(error.contains("mode 640") && error.contains("chmod 600"), "{error}");
+        if sys::capability::effective_uid() == 0 {
+            fs::set_permissions(at("key"), fs::Permissions::from_mode(0o600)).unwrap();
+            std::os::unix::fs::chown(at("key"), Some(65_534), None).unwrap();
+            let error = read_text(&at("key"), 10).unwrap_err().to_string();
+            assert!(error.contains("belongs to user 65534"), "{error}");
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! `explain --diff`: an observation beside an earlier one.
 
 use std::fmt::Write;
-use std::fs;
 use std::path::Path;
 
 use host::explain::Summary;
@@ -81,11 +80,15 @@ pub(crate) struct Changes {
     drops: Vec<DropChange>,
 }
 
+/// Documents have some hundred rows.
+const DOCUMENT_BYTES_MAX: u64 = 16 << 20;
+
 impl Observation {
     /// Reads a document of `explain --json`. Errors name the file.
     pub(super) fn read(file: &Path) -> Result<Self, Failure> {
         let bad = |why: String| Failure::Usage(format!("cannot read {}: {why}", file.display()));
-        let text = fs::read_to_string(file).map_err(|e| bad(e.to_string()))?;
+        let text =
+            host::user_file::read_text(file, DOCUMENT_BYTES_MAX).map_err(|e| bad(e.to_string()))?;
         Observation::parse(&text).map_err(bad)
     }
 

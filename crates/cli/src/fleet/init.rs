@@ -149,8 +149,11 @@ fn make_folder(folder: &Path) -> Result<(), Failure> {
     made.map_err(|e| Failure::failed(format!("cannot create {}: {e}", folder.display())))
 }
 
+/// All authorities of a distribution take a fifth of it.
+const CERTIFICATES_BYTES_MAX: u64 = 1 << 20;
+
 fn read_ca(file: &Path) -> Result<String, Failure> {
-    let text = fs::read_to_string(file)
+    let text = host::user_file::read_text(file, CERTIFICATES_BYTES_MAX)
         .map_err(|e| Failure::Usage(format!("cannot read {}: {e}", file.display())))?;
     match text.contains("-----BEGIN CERTIFICATE-----") {
         true => Ok(text),

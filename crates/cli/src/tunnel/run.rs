@@ -110,8 +110,11 @@ fn refused(error: RunError) -> Failure {
     }
 }
 
+/// A configuration of thousands of tunnels has a tenth of it.
+const CONFIG_BYTES_MAX: u64 = 8 << 20;
+
 fn read(file: &Path) -> Result<Config, String> {
-    let text = std::fs::read_to_string(file)
+    let text = host::user_file::read_text(file, CONFIG_BYTES_MAX)
         .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
     Config::parse(&text).map_err(|errors| format!("{}:\n{errors}", file.display()))
 }

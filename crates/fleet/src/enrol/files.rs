@@ -58,9 +58,7 @@ impl Fleet {
     pub fn read(folder: &Path) -> Result<Fleet, EnrolError> {
         let path = folder.join("fleet.json");
         let failed = |source| EnrolError::File { path: path.clone(), doing: "read", source };
-        let mut text = String::new();
-        let file = File::open(&path).map_err(failed)?;
-        file.take(FILE_MAX).read_to_string(&mut text).map_err(failed)?;
+        let text = read_text(&path).map_err(failed)?;
         let fleet: Fleet = parse(&path, &text)?;
         check_version(&path, fleet.v)?;
         match fleet.hosts.keys().find(|host| !is_host_name(host)) {
@@ -153,12 +151,22 @@ pub struct Listed {
     pub address: Option<IpAddr>,
 }
 
+/// Reads a file of at most [`FILE_MAX`] bytes. A part of a longer one would be another list.
+fn read_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(FILE_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_MAX {
+        let why = format!("it has more than {FILE_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    Ok(text)
+}
+
 /// Reads the list of hosts: a line `NAME`, or `NAME LOGIN-KEY SIGNING-KEY` with the public keys of a host that made
 /// its own; `address=IP` may follow. Empty lines and comments (`#`) are skipped.
 pub fn read_hosts(path: &Path) -> Result<BTreeMap<String, Listed>, EnrolError> {
     let failed = |source| EnrolError::File { path: path.to_owned(), doing: "read", source };
-    let mut text = String::new();
-    File::open(path).map_err(failed)?.take(FILE_MAX).read_to_string(&mut text).map_err(failed)?;
+    let text = read_text(path).map_err(failed)?;
     let mut hosts = BTreeMap::new();
     for (at, line) in text.lines().enumerate() {
         let refuse = |why: String| EnrolError::Line { path: path.to_owned(), line: at + 1, why };

@@ -144,7 +144,7 @@ impl Experiment {
 
     /// Reads an experiment file.
     pub fn read(file: &Path) -> Result<Self, SpecError> {
-        let text = std::fs::read_to_string(file)
+        let text = host::user_file::read_text(file, BYTES_MAX as u64)
             .map_err(|source| SpecError::Read { path: file.to_owned(), source })?;
         Self::parse(&text)
     }

@@ -1,8 +1,8 @@
 //! Locates the firmware's image and the Linux guest's files.
 
+use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
 
 use wire::image::{MARK_BYTES, is_marked, mark};
 
@@ -32,11 +32,14 @@ pub fn image() -> Result<PathBuf, GuestError> {
     of_this_version(found.ok_or_else(|| missing(IMAGE, IMAGE_VARIABLE, "firmware"))?)
 }
 
+/// Firmware has some hundred kB.
+const IMAGE_BYTES_MAX: u64 = 64 << 20;
+
 /// Checks a firmware: one that was built with another interface might take switches without obeying them.
 pub fn of_this_version(image: PathBuf) -> Result<PathBuf, GuestError> {
     const MARK: [u8; MARK_BYTES] = mark(&telemetry::INTERFACE);
     let remedy = remedy("firmware", IMAGE_VARIABLE);
-    match fs::read(&image) {
+    match host::user_file::read(&image, IMAGE_BYTES_MAX) {
         Ok(bytes) if is_marked(&bytes, &MARK) => Ok(image),
         Ok(_) => Err(GuestError::OtherVersion { image, remedy }),
         Err(_) => {
@@ -126,6 +129,8 @@ pub(super) fn is_installed(program: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

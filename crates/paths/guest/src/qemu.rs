@@ -1,6 +1,6 @@
 //! A QEMU machine with a guest.
 
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::net::Ipv4Addr;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -26,6 +26,8 @@ const FIRMWARE_READY_MAX: Duration = Duration::from_secs(20);
 const LINUX_READY_MAX: Duration = Duration::from_secs(120);
 /// Time limit for QEMU to connect to its monitor and console.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// Part of the console that is read.
+const CONSOLE_BYTES_MAX: u64 = 4 << 20;
 /// Console output of a guest that is ready.
 const READY: [&str; 2] = ["wirepath-guest ready ", "wirepath-linux ready "];
 /// Name of the TAP interface that QEMU creates.
@@ -350,12 +352,16 @@ impl Machine {
         self.qemu.is_running()
     }
 
-    /// Console output, if the console is a file, and QEMU's messages once it has ended.
+    /// Console output, if the console is a file, and QEMU's messages once it has ended. A guest may write without end: of
+    /// more than 4 MiB the last part.
     pub fn said(&mut self) -> String {
         let mut text = Vec::new();
         if let Ok(mut file) = std::fs::File::open(self.folder.path().join("console")) {
+            let len = file.metadata().map_or(0, |metadata| metadata.len());
+            let start = SeekFrom::Start(len.saturating_sub(CONSOLE_BYTES_MAX));
             // A partial read is still useful.
-            let _ = file.read_to_end(&mut text);
+            let _ = file.seek(start);
+            let _ = file.take(CONSOLE_BYTES_MAX).read_to_end(&mut text);
         }
         if let Ok(Some(Finished { stderr, .. })) = self.qemu.wait(Duration::ZERO) {
             text.extend_from_slice(&stderr);

@@ -42,8 +42,11 @@ pub fn load() -> Result<Vec<u8>, MissingImage> {
     read(path)
 }
 
+/// Firmware has some hundred kB.
+const IMAGE_BYTES_MAX: u64 = 64 << 20;
+
 fn read(path: PathBuf) -> Result<Vec<u8>, MissingImage> {
-    match std::fs::read(&path) {
+    match host::user_file::read(&path, IMAGE_BYTES_MAX) {
         Ok(image) if is_marked(&image, &MARK) => Ok(image),
         Ok(_) => Err(MissingImage::OtherVersion { path }),
         Err(source) => Err(MissingImage::Read { path, source }),
