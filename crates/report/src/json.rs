@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use model::{Floor, Outcome, SCHEMA};
+use serde::Deserialize;
 use serde_json::Value;
 
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +28,8 @@ pub enum JsonError {
         #[source]
         source: Box<JsonError>,
     },
+    #[error("a result of {count} arms; at most {ARMS_MAX} are read")]
+    TooManyArms { count: usize },
     #[error("not a valid result of schema {SCHEMA} (docs/results.md)")]
     Shape(#[source] serde_json::Error),
 }
@@ -55,9 +58,22 @@ pub fn comparison_to_json(comparison: &model::RunComparison) -> String {
         .expect("only string keys, and nothing that fails to serialise")
 }
 
-/// Reads the output of [`to_json`].
+/// Arms of an outcome that is read: many times those of any experiment. Pages compare each with others.
+const ARMS_MAX: usize = 1000;
+
+/// Reads the output of [`to_json`], which may be a stranger's.
 pub fn from_json(text: &str) -> Result<Outcome, JsonError> {
-    from_value(serde_json::from_str(text).map_err(JsonError::Syntax)?)
+    #[derive(Deserialize)]
+    struct Head {
+        schema: u64,
+    }
+    // Into types at once: a `Value` takes many times the memory of its text.
+    match serde_json::from_str(text) {
+        Ok(Head { schema }) => check_schema(Some(schema))?,
+        Err(error) if error.is_data() => return Err(JsonError::NoSchema),
+        Err(error) => return Err(JsonError::Syntax(error)),
+    }
+    checked(serde_json::from_str(text).map_err(JsonError::Shape)?)
 }
 
 /// Reads one document, the list of `history export`, or the `runs` of a series.
@@ -80,10 +96,19 @@ pub fn all_from_json(text: &str) -> Result<Vec<Outcome>, JsonError> {
 fn from_value(document: Value) -> Result<Outcome, JsonError> {
     // The version comes first: a document of another version also fails in its fields, and that
     // message would be misleading.
-    let found = document.get("schema").and_then(Value::as_u64);
+    check_schema(document.get("schema").and_then(Value::as_u64))?;
+    checked(serde_json::from_value(document).map_err(JsonError::Shape)?)
+}
+
+fn check_schema(found: Option<u64>) -> Result<(), JsonError> {
     let found = found.ok_or(JsonError::NoSchema)?;
-    if !(1..=u64::from(SCHEMA)).contains(&found) {
-        return Err(JsonError::Schema { found, known: SCHEMA });
+    if (1..=u64::from(SCHEMA)).contains(&found) {
+        return Ok(());
     }
-    serde_json::from_value(document).map_err(JsonError::Shape)
+    Err(JsonError::Schema { found, known: SCHEMA })
+}
+
+fn checked(outcome: Outcome) -> Result<Outcome, JsonError> {
+    let count = outcome.arms.len();
+    if count <= ARMS_MAX { Ok(outcome) } else { Err(JsonError::TooManyArms { count }) }
 }

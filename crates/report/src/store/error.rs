@@ -98,6 +98,11 @@ pub enum StoreError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// More than is read at once; the file may be a stranger's.
+    #[error(
+        "{what} take more than {limit_bytes} bytes unpacked; choose fewer, with --since and --until or by id"
+    )]
+    TooMuch { what: String, limit_bytes: u64 },
     #[error("{what} of experiment `{id}` cannot be encoded")]
     Unwritable {
         id: String,

@@ -14,6 +14,11 @@ use crate::json;
 /// Maximum number of ids in an ambiguity error.
 const CANDIDATES_SHOWN: usize = 5;
 
+/// Memory that one reading of the file takes for documents, and for documents and histograms of the trials of one
+/// experiment. A stranger's file may have any number of rows.
+const OUTCOMES_BYTES_MAX: u64 = 1 << 30;
+const TRIALS_BYTES_MAX: u64 = 4 << 30;
+
 /// SQL of a [`Filter`]; `:until` is a prefix, so a day includes all its hours.
 const WHERE: &str = "WHERE (:path IS NULL OR e.path = :path)
     AND (:machine IS NULL OR e.machine = :machine)
@@ -79,10 +84,22 @@ impl SqliteStore {
                 let body: (Option<Document>, Option<String>) = (row.get(7)?, row.get(8)?);
                 Ok((trial_without_result(row)?, body))
             })
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|source| self.unread(id, "a trial", source))?;
-        let mut trials = Vec::with_capacity(rows.len());
-        for (mut trial, (body, failure)) in rows {
+            .map_err(&fault)?;
+        let mut trials = Vec::new();
+        let mut bytes = 0;
+        for row in rows {
+            let row = row.map_err(|source| self.unread(id, "a trial", source))?;
+            let (mut trial, (body, failure)) = row;
+            let mut count = |more: usize| {
+                bytes += more as u64;
+                let fits = bytes <= TRIALS_BYTES_MAX;
+                fits.then_some(()).ok_or_else(|| StoreError::TooMuch {
+                    what: format!("the trials of experiment `{id}`"),
+                    limit_bytes: TRIALS_BYTES_MAX,
+                })
+            };
+            let text_len = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+            count(body.as_ref().map_or(0, |Document(text)| text.len()) + text_len(&failure))?;
             let unreadable = |source| StoreError::Unreadable {
                 id: id.into(),
                 what: format!("trial {}", trial.ordinal),
@@ -97,8 +114,9 @@ impl SqliteStore {
                         })
                         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
                         .map_err(&fault)?;
-                    for (name, bytes) in stored {
-                        let histogram = measurement::histogram(&bytes).map_err(unreadable)?;
+                    for (name, packed) in stored {
+                        let histogram = measurement::histogram(&packed).map_err(unreadable)?;
+                        count(histogram.distinct_values() * size_of::<u64>())?;
                         seen.segments.insert(name, histogram);
                     }
                     Ok(seen)
@@ -182,17 +200,28 @@ impl SqliteStore {
     pub fn outcomes(&self, filter: &Filter) -> Result<Vec<Outcome>, StoreError> {
         let columns = "e.id, e.outcome";
         let also = "AND e.outcome IS NOT NULL";
+        let mut bytes = 0;
+        // Parsed one by one, so that only one text is kept at a time.
         let rows = self.experiments("reading outcomes", columns, also, filter, |row| {
-            Ok((row.get::<_, String>(0)?, row.get::<_, Document>(1)?))
-        })?;
-        let outcome = |(id, Document(text)): (String, Document)| {
-            json::from_json(&text).map_err(|source| StoreError::Unreadable {
+            let (id, Document(text)) = (row.get::<_, String>(0)?, row.get::<_, Document>(1)?);
+            bytes += text.len() as u64;
+            if bytes > OUTCOMES_BYTES_MAX {
+                return Err(rusqlite::Error::InvalidQuery);
+            }
+            Ok((id, json::from_json(&text)))
+        });
+        if bytes > OUTCOMES_BYTES_MAX {
+            let what = "the outcomes".to_owned();
+            return Err(StoreError::TooMuch { what, limit_bytes: OUTCOMES_BYTES_MAX });
+        }
+        let outcome = |(id, read): (String, Result<Outcome, json::JsonError>)| {
+            read.map_err(|source| StoreError::Unreadable {
                 id,
                 what: "the outcome".into(),
                 source: source.into(),
             })
         };
-        rows.into_iter().map(outcome).collect()
+        rows?.into_iter().map(outcome).collect()
     }
 
     fn unread(&self, id: &str, what: &str, source: rusqlite::Error) -> StoreError {

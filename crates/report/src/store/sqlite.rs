@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use model::{Ended, Outcome};
 use rusqlite::config::DbConfig;
+use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 
 use super::{
@@ -12,6 +13,9 @@ use super::{
     schema,
 };
 use crate::{json, page};
+
+/// Largest row, text or blob that SQLite reads or writes; documents and histograms are smaller.
+const ROW_BYTES_MAX: i32 = 32 << 20;
 
 /// Time limit for waiting on another writer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -276,6 +280,7 @@ fn distrust(connection: &Connection) -> rusqlite::Result<()> {
     ] {
         connection.set_db_config(setting, on)?;
     }
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, ROW_BYTES_MAX)?;
     connection.pragma_update(None, "cell_size_check", true)
 }
 
