@@ -74,7 +74,7 @@ impl RebaseArgs {
     /// The plan for this host.
     pub(super) fn plan(&self, plan: Plan, system: &System, store: &Store) -> Result<Plan, Failure> {
         match self.rebase {
-            true => Ok(plan.rebased(system, store.read()?.as_ref())),
+            true => Ok(plan.rebased(system, store.read()?.as_ref(), signals::stop_flag())?),
             false => Ok(plan),
         }
     }
@@ -262,7 +262,7 @@ fn dry_run(
     plan: &Plan,
 ) -> Result<(), Failure> {
     notice(state);
-    let ready = plan.check(system)?;
+    let ready = plan.check(system, signals::stop_flag())?;
     let mut text = String::new();
     let mut steps = Vec::new();
     for step in &ready {

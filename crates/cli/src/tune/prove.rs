@@ -100,7 +100,7 @@ pub(super) fn run(
     let place = Place { netns: plan.netns.clone(), root: state.root.clone() };
     let system = System::open(&place)?;
     let plan = args.rebase.plan(plan, &system, &store)?;
-    let ready = plan.check(&system)?;
+    let ready = plan.check(&system, signals::stop_flag())?;
     let knobs = changed_knobs(&ready);
     if knobs.is_empty() {
         return Err(Failure::failed("nothing to prove: every setting has its planned value"));

@@ -13,6 +13,7 @@ use super::state::StateArgs;
 use crate::console::{self, count};
 use crate::context::Context;
 use crate::exit::Failure;
+use crate::signals;
 
 #[derive(Debug, Args)]
 pub(super) struct VerifyArgs {
@@ -38,7 +39,7 @@ pub(super) fn run(context: &Context, state: &StateArgs, args: &VerifyArgs) -> Re
     let plan = apply::read(&args.plan)?;
     let system = System::open(&Place { netns: plan.netns.clone(), root: state.root.clone() })?;
     let plan = args.rebase.plan(plan, &system, &state.store())?;
-    let differing = plan.verify(&system)?;
+    let differing = plan.verify(&system, signals::stop_flag())?;
     let settings_count = plan.steps.len();
     let (differing_count, all) = (differing.len(), count(settings_count, "setting"));
     let summary = match differing_count {

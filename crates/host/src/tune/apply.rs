@@ -1,5 +1,6 @@
 //! Applying plans: all of their settings, or none.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -154,7 +155,7 @@ pub fn apply(
         // line was begun by a process that changed nothing.
         _ => store.close(&lock)?,
     }
-    let ready = plan.check(system)?;
+    let ready = plan.check(system, options.stop)?;
     let ready: Vec<Ready> = ready.into_iter().filter(|step| !step.is_done()).collect();
     if ready.is_empty() {
         return Ok(Applied::Nothing);
@@ -267,11 +268,12 @@ fn entries(system: &System, plan: &Plan, ready: &[Ready]) -> Vec<Entry> {
     if !ready.iter().any(|step| step.knob.disturbs()) {
         return entries;
     }
+    let steps: HashSet<(&str, &Target)> =
+        ready.iter().map(|step| (step.knob.id(), &step.target)).collect();
     for knob in registry::all() {
         for target in registry::targets(knob, system, plan.interface.as_deref()).unwrap_or_default()
         {
-            let is_listed =
-                entries.iter().any(|entry| entry.knob == knob.id() && entry.target == target);
+            let is_listed = steps.contains(&(knob.id(), &target));
             // Steps disturb settings of the interface alone.
             let belongs_to_interface =
                 target.interface().is_some() || matches!(target, Target::Irq(_));

@@ -1,7 +1,8 @@
 //! Plans: settings to apply, in a file that people can read and edit.
 
-use std::io::Read;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -15,6 +16,7 @@ use super::system::System;
 use super::target::Target;
 use super::value::Value;
 use crate::text::chain;
+use crate::user_file;
 
 pub const SCHEMA: u32 = 1;
 const BYTES_MAX: usize = 1 << 20;
@@ -34,8 +36,10 @@ pub enum PlanError {
          plan"
     )]
     OtherDriver { interface: String, plan: String, found: String },
-    #[error("{} of its steps cannot be applied:{}", .problems.len(), list(.problems))]
+    #[error("{} of its steps cannot be applied:{}", count(.problems), list(.problems))]
     Steps { problems: Vec<StepProblem> },
+    #[error("interrupted while the plan was checked")]
+    Stopped,
     #[error(transparent)]
     Knob(#[from] KnobError),
 }
@@ -84,6 +88,16 @@ pub enum StepError {
     Changed { target: Target, seen: Value, now: Value },
     #[error(transparent)]
     Knob(#[from] KnobError),
+}
+
+/// Problems of steps that are found before a plan is given up. It may be of any author, and have thousands.
+const PROBLEMS_MAX: usize = 100;
+
+fn count(problems: &[StepProblem]) -> String {
+    match problems.len() {
+        PROBLEMS_MAX.. => format!("{PROBLEMS_MAX} or more"),
+        count => count.to_string(),
+    }
 }
 
 fn list(problems: &[StepProblem]) -> String {
@@ -180,9 +194,12 @@ impl Plan {
             return Err(PlanFileError::Schema { found: plan.schema }.into());
         }
         let mut problems = Vec::new();
+        let mut seen = HashSet::new();
         for (index, step) in plan.steps.iter().enumerate() {
-            let is_same = |other: &Step| other.knob == step.knob && other.target == step.target;
-            let is_duplicate = plan.steps[..index].iter().any(is_same);
+            if problems.len() >= PROBLEMS_MAX {
+                break;
+            }
+            let is_duplicate = !seen.insert((&step.knob, &step.target));
             let duplicate = StepError::Duplicate { target: step.target.clone() };
             let found = [plan.check_step(step).err(), is_duplicate.then_some(duplicate)];
             problems.extend(found.into_iter().flatten().map(|error| step.problem(index, error)));
@@ -222,40 +239,55 @@ impl Plan {
     /// whatever they were then. A plan of many hosts needs it.
     ///
     /// - `journal`: of the same plan if it is applied: the values before it are those of today.
-    pub fn rebased(mut self, system: &System, journal: Option<&Journal>) -> Self {
+    /// - `stop`: when set, it is an error.
+    pub fn rebased(
+        mut self,
+        system: &System,
+        journal: Option<&Journal>,
+        stop: &AtomicBool,
+    ) -> Result<Self, PlanError> {
         self.machine = machine_id(system);
+        let applied = journal.iter().flat_map(|journal| journal.steps());
+        let applied: HashMap<(&str, &Target), &Entry> =
+            applied.map(|(_, entry)| ((entry.knob.as_str(), &entry.target), entry)).collect();
         for step in &mut self.steps {
-            let entry = journal.and_then(|journal| {
-                let is_same =
-                    |entry: &&Entry| entry.knob == step.knob && entry.target == step.target;
-                journal.steps().map(|(_, entry)| entry).find(is_same)
-            });
+            refuse_if_stopped(stop)?;
+            let entry = applied.get(&(step.knob.as_str(), &step.target));
             let read = || step.knob().ok().and_then(|knob| knob.read(system, &step.target).ok());
             // A setting that cannot be read is refused by the checks that follow.
             if let Some(before) = entry.map(|entry| entry.before.clone()).or_else(read) {
                 step.seen = before;
             }
         }
-        self
+        Ok(self)
     }
 
     /// Compares the host with the plan, without changing anything.
     ///
-    /// Returns the settings that differ. Errors: the plan is for another machine or driver.
-    pub fn verify(&self, system: &System) -> Result<Vec<Drift>, PlanError> {
+    /// Returns the settings that differ. Errors: the plan is for another machine or driver, or `stop` is set.
+    pub fn verify(&self, system: &System, stop: &AtomicBool) -> Result<Vec<Drift>, PlanError> {
         let irqs = self.check_place(system)?;
-        Ok(self.steps.iter().filter_map(|step| step.drift(system, &irqs)).collect())
+        let mut differing = Vec::new();
+        for step in &self.steps {
+            refuse_if_stopped(stop)?;
+            differing.extend(step.drift(system, &irqs));
+        }
+        Ok(differing)
     }
 
     /// Checks each step on the machine, without changing anything: it must be possible, and the
     /// current value must be the one that was seen at the time of planning.
     ///
-    /// Returns the steps in the order in which they are to be applied.
-    pub fn check(&self, system: &System) -> Result<Vec<Ready>, PlanError> {
+    /// Returns the steps in the order in which they are to be applied. Errors: one cannot be, or `stop` is set.
+    pub fn check(&self, system: &System, stop: &AtomicBool) -> Result<Vec<Ready>, PlanError> {
         let irqs = self.check_place(system)?;
         let mut problems = Vec::new();
         let mut ready = Vec::new();
         for (index, step) in self.steps.iter().enumerate() {
+            refuse_if_stopped(stop)?;
+            if problems.len() >= PROBLEMS_MAX {
+                break;
+            }
             match step.check(system, &irqs) {
                 Ok(step) => ready.push(step),
                 Err(error) => problems.push(step.problem(index, error)),
@@ -271,12 +303,12 @@ impl Plan {
     /// Refuses another machine, an interface that is not there, and another driver.
     ///
     /// Returns the interface's interrupts.
-    fn check_place(&self, system: &System) -> Result<Vec<u32>, PlanError> {
+    fn check_place(&self, system: &System) -> Result<BTreeSet<u32>, PlanError> {
         let this = machine_id(system);
         if self.machine != this {
             return Err(PlanError::OtherMachine { plan: self.machine.clone(), this });
         }
-        let mut irqs = Vec::new();
+        let mut irqs = BTreeSet::new();
         if let Some(interface) = &self.interface {
             system.list_net(interface).map_err(|source| match source.raw_os_error() {
                 Some(libc::ENOENT | libc::ENODEV) => {
@@ -289,10 +321,14 @@ impl Plan {
                 let (interface, plan) = (interface.clone(), plan.clone());
                 return Err(PlanError::OtherDriver { interface, plan, found });
             }
-            irqs = system.irqs(interface);
+            irqs = system.irqs(interface).into_iter().collect();
         }
         Ok(irqs)
     }
+}
+
+fn refuse_if_stopped(stop: &AtomicBool) -> Result<(), PlanError> {
+    if stop.load(Ordering::Relaxed) { Err(PlanError::Stopped) } else { Ok(()) }
 }
 
 impl Step {
@@ -305,7 +341,7 @@ impl Step {
         StepProblem { number: index + 1, knob: self.knob.clone(), source }
     }
 
-    fn look(&self, system: &System, irqs: &[u32]) -> Result<Ready, StepError> {
+    fn look(&self, system: &System, irqs: &BTreeSet<u32>) -> Result<Ready, StepError> {
         let knob = self.knob()?;
         if let Target::Irq(irq) = self.target
             && !irqs.contains(&irq)
@@ -318,7 +354,7 @@ impl Step {
     }
 
     /// Returns `None` if the value is set.
-    fn drift(&self, system: &System, irqs: &[u32]) -> Option<Drift> {
+    fn drift(&self, system: &System, irqs: &BTreeSet<u32>) -> Option<Drift> {
         let (now, unreadable) = match self.look(system, irqs) {
             Ok(ready) if ready.is_done() => return None,
             Ok(ready) => (Some(ready.before), None),
@@ -328,7 +364,7 @@ impl Step {
         Some(Drift { knob, target, wanted, now, unreadable })
     }
 
-    fn check(&self, system: &System, irqs: &[u32]) -> Result<Ready, StepError> {
+    fn check(&self, system: &System, irqs: &BTreeSet<u32>) -> Result<Ready, StepError> {
         let ready = self.look(system, irqs)?;
         let knob = ready.knob;
         if ready.is_done() {
@@ -362,19 +398,16 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 pub fn read(path: &Path) -> Result<Plan, PlanError> {
-    let mut bytes = Vec::new();
-    // A pipe has no length, so that only reading shows it.
-    std::fs::File::open(path)
-        .and_then(|file| file.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes))
-        .map_err(|source| PlanFileError::Read { path: path.to_owned(), source })?;
-    if bytes.len() > BYTES_MAX {
-        return Err(PlanFileError::TooLong.into());
-    }
+    let bytes = user_file::read(path, BYTES_MAX as u64).map_err(|source| match source.kind() {
+        std::io::ErrorKind::FileTooLarge => PlanFileError::TooLong,
+        _ => PlanFileError::Read { path: path.to_owned(), source },
+    })?;
     Plan::parse(&String::from_utf8(bytes).map_err(|_| PlanFileError::NotText)?)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::system::Place;
     use super::*;
 
     fn plan() -> Plan {
@@ -394,6 +427,44 @@ mod tests {
             }],
             left_out: vec![LeftOut { knob: "rings".into(), why: "not offered".into() }],
         }
+    }
+
+    #[test]
+    fn plan_of_thousands_of_steps_is_given_up_early_and_its_checks_can_be_interrupted() {
+        let many = |knob: &str| {
+            let step = |n| Step {
+                knob: knob.into(),
+                target: Target::RxQueue("eth0".into(), n),
+                ..plan().steps[0].clone()
+            };
+            Plan { steps: (0..5000).map(step).collect(), ..plan() }
+        };
+        let long = many("rps-cpus");
+        assert_eq!(Plan::parse(&long.to_text()).unwrap(), long);
+        let PlanError::Steps { problems } = Plan::parse(&many("x").to_text()).unwrap_err() else {
+            panic!("every step is wrong");
+        };
+        assert_eq!(problems.len(), PROBLEMS_MAX);
+        let text = PlanError::Steps { problems }.to_string();
+        assert!(text.starts_with("100 or more of its steps"), "{text}");
+
+        let system = System::open(&Place { netns: None, root: None }).unwrap();
+        let here = Plan {
+            machine: machine_id(&system),
+            interface: None,
+            driver: None,
+            netns: None,
+            ..many("rps-cpus")
+        };
+        let (stop, go_on) = (AtomicBool::new(true), AtomicBool::new(false));
+        assert!(matches!(here.check(&system, &stop), Err(PlanError::Stopped)));
+        assert!(matches!(here.verify(&system, &stop), Err(PlanError::Stopped)));
+        assert!(matches!(here.clone().rebased(&system, None, &stop), Err(PlanError::Stopped)));
+        assert_eq!(here.verify(&system, &go_on).unwrap().len(), 5000);
+        let PlanError::Steps { problems } = here.check(&system, &go_on).unwrap_err() else {
+            panic!("no step can be applied");
+        };
+        assert_eq!(problems.len(), PROBLEMS_MAX);
     }
 
     #[test]

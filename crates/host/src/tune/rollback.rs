@@ -1,5 +1,6 @@
 //! Restoring settings from the journal.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -7,7 +8,7 @@ use sys::netns::{Netns, NetnsId};
 use thiserror::Error;
 
 use super::error::KnobError;
-use super::identity::{Whereabouts, locate};
+use super::identity::{Identity, Whereabouts, locate};
 use super::journal::{Entry, EntryState, Journal, Phase, Record, Writer};
 use super::knob::Knob;
 use super::registry;
@@ -256,26 +257,28 @@ fn undo(
     why: &str,
 ) -> Report {
     let mut entries: Vec<Restored<'_>> = Vec::new();
+    // Most entries are of one interface, which needs to be found once: its old name and identity, and its name now.
+    let mut interfaces: Vec<(&str, Option<&Identity>, String)> = Vec::new();
     for (number, entry) in journal.entries.iter().enumerate() {
         let system = if entry.target.is_in_netns() { system } else { Some(host) };
-        // Most entries are of one interface, which needs to be found once.
-        let same = entries.iter().find_map(|other| match &other.place {
-            Whereabouts::Here(place)
-                if entry.target.interface().is_some()
-                    && entry.target.interface() == other.entry.target.interface()
-                    && entry.identity == other.entry.identity =>
-            {
-                Some(Whereabouts::Here(entry.target.on_interface(place.interface()?)))
-            }
-            _ => None,
-        });
-        let find = |system| locate(system, &entry.target, entry.identity.as_ref());
+        let (name, identity) = (entry.target.interface(), entry.identity.as_ref());
+        let known = interfaces.iter().find(|(old, of, _)| Some(*old) == name && *of == identity);
+        let place = match (known, system) {
+            (Some((.., now)), _) => Whereabouts::Here(entry.target.on_interface(now)),
+            (None, Some(system)) => locate(system, &entry.target, identity),
+            (None, None) => Whereabouts::Gone,
+        };
+        if let (None, Some(name), Whereabouts::Here(target)) = (known, name, &place)
+            && let Some(now) = target.interface()
+        {
+            interfaces.push((name, identity, now.to_owned()));
+        }
         entries.push(Restored {
             number,
             entry,
             knob: registry::find(&entry.knob),
             system,
-            place: same.or_else(|| system.map(find)).unwrap_or(Whereabouts::Gone),
+            place,
             is_forgotten: journal.forgotten.contains(&number),
             first: None,
             foreign: None,
@@ -283,18 +286,20 @@ fn undo(
             was_set: false,
         });
     }
+    let foreign_before: Option<BTreeMap<usize, &Value>> = journal
+        .foreign
+        .as_ref()
+        .map(|foreign| foreign.iter().rev().map(|(number, value)| (*number, value)).collect());
+    let is_step_begun = journal.states.contains(&EntryState::Begun);
     for restored in &mut entries {
         restored.read_first();
         if journal.phase == Phase::Unchanged {
             continue;
         }
-        restored.foreign = match &journal.foreign {
+        restored.foreign = match &foreign_before {
             // Determined by the first rollback: later changes may be its own.
-            Some(foreign) => foreign
-                .iter()
-                .find(|(number, _)| *number == restored.number)
-                .map(|(_, value)| value.clone()),
-            None => restored.foreign_value(journal),
+            Some(foreign) => foreign.get(&restored.number).map(|value| (*value).clone()),
+            None => restored.foreign_value(journal, is_step_begun),
         };
     }
     if let Some(writer) = writer
@@ -343,7 +348,9 @@ impl Restored<'_> {
     }
 
     /// Returns the value if another process changed it.
-    fn foreign_value(&self, journal: &Journal) -> Option<Value> {
+    ///
+    /// - `is_step_begun`: a step was under way.
+    fn foreign_value(&self, journal: &Journal, is_step_begun: bool) -> Option<Value> {
         let first = self.first.as_ref()?;
         let same = |value: &Value| match self.knob {
             Some(knob) => knob.format().agrees(value.as_str(), first.as_str()),
@@ -355,9 +362,7 @@ impl Restored<'_> {
                 // Interrupted while it was set: the outcome is unknown, and probably this change.
                 EntryState::Begun => true,
                 // The witnesses of a step that was under way may have been disturbed by it.
-                EntryState::Untouched => {
-                    self.entry.wanted.is_none() && journal.states.contains(&EntryState::Begun)
-                }
+                EntryState::Untouched => self.entry.wanted.is_none() && is_step_begun,
             };
         (!is_ours).then(|| first.clone())
     }
