@@ -470,8 +470,40 @@ mod tests {
         }
 
         #[test]
-        fn hostile_frames_have_a_flow(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
-            tuple(&bytes).crc32c();
+        fn hostile_frames_have_a_flow_of_their_own_bytes(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..120),
+            tag_count in 0..3usize,
+            start in prop::sample::select(&[[0x08, 0x00, 0x45], [0x86, 0xdd, 0x60], [0x88, 0xb5, 0]]),
+        ) {
+            let type_at = ethernet::TYPE_OFFSET + tag_count * ethernet::VLAN_BYTES;
+            let types = (0..tag_count).flat_map(|_| [0x81, 0x00, 0, 7]).chain(start);
+            for (to, from) in bytes.iter_mut().skip(ethernet::TYPE_OFFSET).zip(types) {
+                *to = from;
+            }
+            let mut padded = bytes.clone();
+            padded.resize(200, 0);
+            let packet = &padded[type_at + 2..];
+            let are_ports = |ports: Ports| {
+                let word = [ports.0.to_be_bytes(), ports.1.to_be_bytes()].concat();
+                ports == (0, 0) || bytes.windows(4).any(|window| window == word)
+            };
+            let flow = tuple(&bytes);
+            match flow {
+                Tuple::V4 { src, dst, protocol, ports } => {
+                    prop_assert_eq!(&packet[12..20], [src.octets(), dst.octets()].concat());
+                    prop_assert!(bytes.len() >= type_at + 22 && packet[9] == protocol && are_ports(ports));
+                }
+                Tuple::V6 { src, dst, ports, .. } => {
+                    prop_assert_eq!(&packet[8..40], [src.octets(), dst.octets()].concat());
+                    prop_assert!(bytes.len() >= type_at + 42 && are_ports(ports));
+                }
+                Tuple::Ethernet { src, dst, ethertype } => {
+                    prop_assert_eq!(&padded[..12], [dst, src].concat());
+                    prop_assert_eq!(&padded[type_at..type_at + 2], ethertype.to_be_bytes());
+                }
+            }
+            // The hash is of the flow, not of the rest of the frame.
+            prop_assert_eq!(tuple(&bytes).crc32c(), flow.crc32c());
         }
     }
 }
