@@ -16,7 +16,9 @@ generate`, `guest run` and `vmnic run`, and `peer` and `serve` without descripto
 and to end. **exit N**: it ends by itself within 15 seconds, with an error message. Without address space to
 map, a command may end at any allocation (SIGABRT), or go on if it needs none; in a control group without memory
 it is killed when it next needs some. Those two strike at random only. No fault causes a panic, or leaves a
-namespace, interface, program or process behind.
+namespace, interface, program or process behind. Two at the same moment can: if the main process and the supervisor
+of a user's program are both killed, what that program started lives on until the next `wirepath` with a program of
+its own removes it.
 
 **disk full**: a small disk of its own, without free space from then on. **permission lost**: the folder that it
 reads becomes unreadable; commands started by root read it nevertheless, unless they dropped that capability.
