@@ -4,9 +4,14 @@
  * pair of consecutive points, drops by reason, the delay until a woken reader
  * runs, and timer samples of the stacks of the CPUs.
  *
- * Buffers are identified by address, in a table with one slot per address: an array
+ * Buffers are found by address, in a table with one slot per address: an array
  * lookup costs almost nothing, and a hash would double the cost. A buffer that
  * evicts another from its slot ends the trace of the other, and is counted.
+ *
+ * An address does not identify a buffer: many are freed without a tracepoint (by TCP
+ * and GRO), and the next one has the same address. So a buffer at a point is joined
+ * to the one in its slot only if its own fields prove that it passed the point there:
+ * see `origin`.
  *
  * Of one service (`config.service`) the packets are known only at the socket. Until
  * then their times wait in the slot; the buffers of others are forgotten uncounted.
@@ -20,9 +25,12 @@ enum point {
 	NOWHERE,
 	QUEUED,
 	TO_DRIVER,
+	TO_TUNNEL, /* as TO_DRIVER, of a tunnel's device, which wraps the packet then */
 	IN_BACKLOG,
 	IN_GRO,
 	RECEIVED,
+	FROM_TUNNEL, /* as RECEIVED, of a packet that a tunnel's device unwraps then */
+	IN_TCP, /* with its connection */
 	READY,
 	READ,
 	CONSUMED,
@@ -66,7 +74,10 @@ struct slot {
 	/* Of one service: */
 	__u64 entry_ns; /* at the point where a driver gave it to the stack */
 	__u32 entry; /* that point, or NOWHERE */
-	__u32 ifindex; /* where it was received */
+	__u32 is_wire; /* at TO_DRIVER: the device may give it to another interface */
+	/* Of the buffer at that point: */
+	__u64 dev;
+	__u64 head;
 } __attribute__((aligned(64))); /* the CPUs hand it from one to another */
 
 struct stage {
@@ -98,8 +109,9 @@ struct waiting {
 
 struct here {
 	__u64 skb; /* received last on this CPU */
+	__u64 sk; /* the connection that takes it; 0: unknown */
 	__u64 ready_ns;
-	__u64 evicted;
+	__u64 unfinished; /* another buffer took the slot */
 	__u32 random;
 	__u32 pad;
 	/* Datagrams, put into sockets and read. */
@@ -350,26 +362,120 @@ static __always_inline struct slot *slot_of(void *skb)
 	return bpf_map_lookup_elem(&slots, &at);
 }
 
-/*
- * True if a buffer can pass from one point to the other. Otherwise the end of the
- * first buffer was missed, and this is another buffer at the same address.
- */
-static __always_inline int follows(__u32 from, __u32 to)
+/* An interface that gives what it sends to another one of this machine, or to one below. */
+static __always_inline int is_wire(struct net_device *dev)
 {
-	switch (to) {
-	case QUEUED: /* forwarded, or queued again by a tunnel */
-		return from == RECEIVED || from == QUEUED;
+	return dev && (dev->rtnl_link_ops || dev->flags & IFF_LOOPBACK);
+}
+
+/* The first seven characters of a device's kind, as `ip -d link` shows it. */
+#define KIND(a, b, c, d, e, f, g)                                                              \
+	((__u64)(a) | (__u64)(b) << 8 | (__u64)(c) << 16 | (__u64)(d) << 24 | (__u64)(e) << 32 | \
+	 (__u64)(f) << 40 | (__u64)(g) << 48)
+
+/* As above; 0 for a card. By address, as the device may be gone. */
+static __always_inline __u64 kind_of(__u64 dev)
+{
+	const char *kind = BPF_CORE_READ((struct net_device *)dev, rtnl_link_ops, kind);
+	__u64 text = 0;
+
+	bpf_probe_read_kernel_str(&text, sizeof(text), kind);
+	return text;
+}
+
+static __always_inline int is_tunnel(__u64 kind)
+{
+	return kind == KIND('v', 'x', 'l', 'a', 'n', 0, 0) ||
+	       kind == KIND('g', 'e', 'n', 'e', 'v', 'e', 0) ||
+	       kind == KIND('g', 'r', 'e', 't', 'a', 'p', 0) ||
+	       kind == KIND('g', 'r', 'e', 0, 0, 0, 0) ||
+	       kind == KIND('i', 'p', '6', 'g', 'r', 'e', 't') ||
+	       kind == KIND('i', 'p', '6', 'g', 'r', 'e', 0) ||
+	       kind == KIND('e', 'r', 's', 'p', 'a', 'n', 0) ||
+	       kind == KIND('i', 'p', '6', 'e', 'r', 's', 'p') ||
+	       kind == KIND('i', 'p', 'i', 'p', 0, 0, 0) ||
+	       kind == KIND('s', 'i', 't', 0, 0, 0, 0) ||
+	       kind == KIND('i', 'p', '6', 't', 'n', 'l', 0) ||
+	       kind == KIND('w', 'i', 'r', 'e', 'g', 'u', 'a') ||
+	       kind == KIND('x', 'f', 'r', 'm', 0, 0, 0) ||
+	       kind == KIND('v', 't', 'i', 0, 0, 0, 0) ||
+	       kind == KIND('v', 't', 'i', '6', 0, 0, 0) ||
+	       kind == KIND('g', 't', 'p', 0, 0, 0, 0) ||
+	       kind == KIND('b', 'a', 'r', 'e', 'u', 'd', 'p') ||
+	       kind == KIND('o', 'v', 'p', 'n', 0, 0, 0);
+}
+
+/* What these send never comes to a queue of the same interface's host: a pair, or a program. */
+static __always_inline int is_end(__u64 kind)
+{
+	return kind == KIND('v', 'e', 't', 'h', 0, 0, 0) ||
+	       kind == KIND('n', 'e', 't', 'k', 'i', 't', 0) || kind == KIND('t', 'u', 'n', 0, 0, 0, 0);
+}
+
+/*
+ * A clone has the fields of its original and an address of its own. One whose data moved
+ * (pskb_expand_head) is no longer marked as cloned.
+ */
+static __always_inline int is_clone_of_another(struct slot *slot, struct sk_buff *skb)
+{
+	return slot->head != (__u64)skb->head && BPF_CORE_READ_BITFIELD(skb, cloned);
+}
+
+/*
+ * The point that this buffer passed last, as the slot of its address has it; NOWHERE if the slot
+ * is of an earlier buffer, whose end was not seen.
+ *
+ * - The kernel sets `skb_iif` when an interface receives a buffer. It is 0 in a new one, and in
+ *   one that a tunnel or a pair of interfaces passes on. So the first point of a buffer that was
+ *   made or received just now is never taken for a later one.
+ * - Until then it belongs to one device (`dev`).
+ */
+static __always_inline __u32 origin(struct slot *slot, struct sk_buff *skb, __u32 point)
+{
+	struct net_device *dev = skb->dev;
+	int is_there = slot->dev == (__u64)dev;
+	__u32 from = slot->point;
+	__u64 kind;
+
+	if (is_clone_of_another(slot, skb))
+		return NOWHERE;
+	switch (point) {
+	case QUEUED:
+		/* Forwarded, by route or bridge. */
+		if (from == RECEIVED)
+			return skb->skb_iif ? RECEIVED : NOWHERE;
+		/* By an interface on top of this one. */
+		if (from != TO_DRIVER || is_there || !slot->is_wire)
+			return NOWHERE;
+		kind = kind_of(slot->dev);
+		if (!kind || is_end(kind))
+			return NOWHERE;
+		return is_tunnel(kind) ? TO_TUNNEL : TO_DRIVER;
 	case TO_DRIVER:
-		return from == QUEUED || from == TO_DRIVER;
-	case IN_BACKLOG: /* over a veth, or out of a tunnel */
+		return from == QUEUED && is_there ? QUEUED : NOWHERE;
+	case IN_BACKLOG: /* over a virtual wire, or out of a tunnel */
 	case IN_GRO:
-		return from == TO_DRIVER || from == RECEIVED;
-	case RECEIVED: /* again: by another interface on top */
-		return from == TO_DRIVER || from == IN_BACKLOG || from == IN_GRO || from == RECEIVED;
-	case READY:
-		return from == RECEIVED;
-	default:
-		return 1;
+		if (from == TO_DRIVER)
+			return slot->is_wire && is_wire(dev) ? TO_DRIVER : NOWHERE;
+		if (from != RECEIVED)
+			return NOWHERE;
+		/* IPsec has no device of its own. */
+		if (is_there ? skb->skb_iif != 0 : is_tunnel(kind_of((__u64)dev)))
+			return FROM_TUNNEL;
+		return skb->skb_iif ? RECEIVED : NOWHERE;
+	case RECEIVED:
+		if (from == IN_BACKLOG || from == IN_GRO)
+			return is_there ? from : NOWHERE;
+		if (from == TO_DRIVER)
+			return slot->is_wire && is_wire(dev) ? TO_DRIVER : NOWHERE;
+		/* Again, by another interface on top. */
+		return from == RECEIVED && !is_there && skb->skb_iif ? RECEIVED : NOWHERE;
+	case IN_TCP:
+		return from == RECEIVED && skb->skb_iif ? RECEIVED : NOWHERE;
+	default: /* freed; memory of other sockets has no device */
+		if (from == RECEIVED)
+			return skb->skb_iif ? RECEIVED : NOWHERE;
+		return is_there || (from == TO_DRIVER && slot->is_wire && dev) ? from : NOWHERE;
 	}
 }
 
@@ -385,21 +491,19 @@ static __always_inline int starts(__u32 point)
 static __always_inline int enter(struct sk_buff *skb, __u32 point, struct here *here)
 {
 	struct slot *slot = slot_of(skb);
-	int is_known, is_entered;
-	__u32 ifindex;
+	__u32 from = NOWHERE;
+	int is_known;
 
 	if (!slot)
 		return 0;
 	is_known = slot->skb == (__u64)skb && slot->window == window;
-	ifindex = skb->dev ? skb->dev->ifindex : 0;
+	if (is_known && point == RECEIVED)
+		from = origin(slot, skb, point);
 	/* By another interface on top. */
-	if (is_known && point == RECEIVED && slot->point == RECEIVED &&
-	    here->skb == (__u64)skb && slot->ifindex != ifindex)
+	if (from == RECEIVED)
 		return 1;
-	is_entered = is_known && point == RECEIVED && slot->point != RECEIVED &&
-		     slot->ifindex == ifindex;
-	if (is_entered) {
-		slot->entry = slot->point;
+	if (from == IN_BACKLOG || from == IN_GRO) {
+		slot->entry = from;
 		slot->entry_ns = slot->at_ns;
 		if (slot->at_ns)
 			slot->at_ns = bpf_ktime_get_ns();
@@ -417,13 +521,15 @@ static __always_inline int enter(struct sk_buff *skb, __u32 point, struct here *
 	slot->at_ns = is_timed(here) ? bpf_ktime_get_ns() : 0;
 	slot->point = point;
 	slot->window = window;
-	slot->ifindex = ifindex;
+	slot->dev = (__u64)skb->dev;
+	slot->head = (__u64)skb->head;
 	return 1;
 }
 
 /* Returns 1 if the buffer is traced. */
 static __always_inline int pass(struct sk_buff *skb, __u32 point, struct here *here)
 {
+	__u32 from = NOWHERE;
 	struct slot *slot;
 	__u64 now = 0;
 
@@ -434,13 +540,20 @@ static __always_inline int pass(struct sk_buff *skb, __u32 point, struct here *h
 	slot = slot_of(skb);
 	if (!slot)
 		return 0;
-	if (slot->skb == (__u64)skb && slot->window == window && follows(slot->point, point)) {
-		now = add(slot->point, point, slot->at_ns);
+	if (slot->skb == (__u64)skb && slot->window == window) {
+		from = origin(slot, skb, point);
+		if (from == NOWHERE) {
+			here->unfinished++;
+			slot->skb = 0;
+		}
+	}
+	if (from != NOWHERE) {
+		now = add(from, point, slot->at_ns);
 	} else {
 		if (!starts(point) || !is_wanted(skb))
 			return 0;
-		if (slot->skb && slot->skb != (__u64)skb && slot->window == window)
-			here->evicted++;
+		if (slot->skb && slot->window == window)
+			here->unfinished++;
 		add(NOWHERE, point, 0);
 		if (is_timed(here))
 			now = bpf_ktime_get_ns();
@@ -449,6 +562,10 @@ static __always_inline int pass(struct sk_buff *skb, __u32 point, struct here *h
 	slot->at_ns = now;
 	slot->point = point;
 	slot->window = window;
+	slot->dev = (__u64)skb->dev;
+	slot->head = (__u64)skb->head;
+	if (point == TO_DRIVER)
+		slot->is_wire = is_wire(skb->dev);
 	return 1;
 }
 
@@ -481,6 +598,13 @@ int BPF_PROG(in_gro, struct sk_buff *skb)
 	return 0;
 }
 
+SEC("tp_btf/napi_gro_frags_entry")
+int BPF_PROG(in_gro_frags, struct sk_buff *skb)
+{
+	pass(skb, IN_GRO, here_of_cpu());
+	return 0;
+}
+
 SEC("tp_btf/netif_receive_skb")
 int BPF_PROG(received, struct sk_buff *skb)
 {
@@ -489,7 +613,37 @@ int BPF_PROG(received, struct sk_buff *skb)
 	if (!here)
 		return 0;
 	here->skb = pass(skb, RECEIVED, here) ? (__u64)skb : 0;
+	here->sk = 0;
 	here->ready_ns = 0;
+	return 0;
+}
+
+/*
+ * A connection begins to handle a segment, often later and on another CPU: a reader that holds
+ * the socket does it. An acknowledgement without data ends here: TCP frees it without a
+ * tracepoint.
+ */
+SEC("tp_btf/tcp_probe")
+int BPF_PROG(segment, struct sock *sk, struct sk_buff *skb)
+{
+	struct slot *slot = slot_of(skb);
+	struct here *here = here_of_cpu();
+
+	if (!here)
+		return 0;
+	here->skb = 0;
+	here->sk = 0;
+	if (!slot || slot->skb != (__u64)skb || slot->window != window ||
+	    origin(slot, skb, IN_TCP) == NOWHERE)
+		return 0;
+	if (tcp_carries(skb)) {
+		here->skb = (__u64)skb;
+		here->sk = (__u64)sk;
+		return 0;
+	}
+	if (!config.service)
+		add(RECEIVED, IN_TCP, slot->at_ns);
+	slot->skb = 0;
 	return 0;
 }
 
@@ -532,45 +686,40 @@ static __always_inline int is_of_service(struct sock *sk)
 	return bpf_map_lookup_elem(&inodes, &inode) != NULL;
 }
 
-/* This CPU's current buffer, which the tracepoint does not pass; NULL if it is not traced. */
-static __always_inline struct slot *current_slot(struct here *here)
+/*
+ * The buffer that makes a socket ready, which the tracepoint does not pass: this CPU's current
+ * one, if it is the newest in the socket's queue, or TCP gave it to this connection. A UDP reader
+ * may have taken it already, and UDP handles no others. NULL if it is not traced.
+ */
+static __always_inline struct slot *current_slot(struct here *here, struct sock *sk)
 {
+	__u64 newest = 0;
 	struct slot *slot;
 
 	if (!here->skb)
 		return NULL;
+	if (here->sk != (__u64)sk && sk->sk_protocol != PROTOCOL_UDP) {
+		/* A number, not a pointer: the verifier allows no arithmetic with one. */
+		bpf_core_read(&newest, sizeof(newest), &sk->sk_receive_queue.prev);
+		if (newest != here->skb)
+			return NULL;
+	}
 	slot = slot_of((void *)here->skb);
 	if (!slot || slot->skb != here->skb || slot->window != window || slot->point != RECEIVED)
 		return NULL;
 	return slot;
 }
 
-/* Destination port of a buffer that the protocols handle. */
-static __always_inline __u16 destination_of(struct sk_buff *skb)
-{
-	unsigned char *head = BPF_CORE_READ(skb, head);
-	__u16 at = BPF_CORE_READ(skb, transport_header);
-	__be16 ports[2];
-
-	if (bpf_probe_read_kernel(ports, sizeof(ports), head + at))
-		return 0;
-	return bpf_ntohs(ports[1]);
-}
-
 /* Counts a packet of the service. Returns the time, or 0 if it is not timed. */
 static __always_inline __u64 arrived(struct sock *sk, struct here *here)
 {
-	struct slot *slot = current_slot(here);
+	struct slot *slot = current_slot(here, sk);
 	__u64 now = 0;
 	__u32 entry;
 
-	/*
-	 * A part of a larger buffer, or one that came from the backlog of its socket, which UDP
-	 * does not have: the current one is not it.
-	 */
-	if (!slot || (sk->sk_protocol != PROTOCOL_UDP &&
-		      destination_of((struct sk_buff *)here->skb) != sk->__sk_common.skc_num)) {
-		here->evicted++;
+	/* A part of a larger buffer. */
+	if (!slot) {
+		here->unfinished++;
 		add(NOWHERE, READY, 0);
 		return 0;
 	}
@@ -605,7 +754,7 @@ int BPF_PROG(ready, struct sock *sk)
 			return 0;
 		now = arrived(sk, here);
 	} else {
-		slot = current_slot(here);
+		slot = current_slot(here, sk);
 		if (!slot)
 			return 0;
 		now = add(RECEIVED, READY, slot->at_ns);
@@ -684,7 +833,7 @@ static __always_inline int drop_received(struct sk_buff *skb)
 	if (!slot || slot->skb != (__u64)skb || slot->window != window)
 		return 0;
 	slot->skb = 0;
-	return slot->point == RECEIVED;
+	return slot->point == RECEIVED && origin(slot, skb, DROPPED) != NOWHERE;
 }
 
 SEC("tp_btf/consume_skb")

@@ -20,16 +20,30 @@ typedef struct {
 	struct net *net;
 } possible_net_t;
 
+struct rtnl_link_ops {
+	const char *kind;
+};
+
 struct net_device {
 	int ifindex;
+	unsigned int flags;
+	const struct rtnl_link_ops *rtnl_link_ops; /* NULL for a card and for loopback */
 	possible_net_t nd_net;
 };
 
 struct sk_buff {
 	struct net_device *dev;
 	unsigned char *head;
+	int skb_iif;
+	__u8 cloned : 1;
+	char cb[48];
 	__u16 network_header;
-	__u16 transport_header;
+};
+
+/* In `cb`. */
+struct tcp_skb_cb {
+	__u32 seq;
+	__u32 end_seq;
 };
 
 struct sk_buff_head {
@@ -103,6 +117,7 @@ struct task_struct {
 #define PROTOCOL_TCP 6
 #define PROTOCOL_UDP 17
 #define TCP_LISTEN 10
+#define IFF_LOOPBACK 8
 /* Depth of nested cgroups. */
 #define LEVELS_MAX 16
 
@@ -129,4 +144,15 @@ static __always_inline int is_of_cgroup(struct sock *sk, __u64 cgroup_id)
 		cgroup = parent->cgroup;
 	}
 	return 0;
+}
+
+/* True for a segment with data, or the end of a stream; false for an acknowledgement alone. */
+static __always_inline int tcp_carries(struct sk_buff *skb)
+{
+	struct tcp_skb_cb numbers = {};
+
+	bpf_core_read(&numbers.seq, sizeof(numbers.seq), &((struct tcp_skb_cb *)skb->cb)->seq);
+	bpf_core_read(&numbers.end_seq, sizeof(numbers.end_seq),
+		      &((struct tcp_skb_cb *)skb->cb)->end_seq);
+	return numbers.seq != numbers.end_seq;
 }

@@ -442,7 +442,8 @@ int BPF_PROG(established, struct sock *sk, struct sk_buff *skb)
 			return 0;
 		stream->end = tcp->rcv_nxt;
 	}
-	stream->driver_ns = take_arrival((__u64)skb);
+	/* Data outside of this tracepoint (half-closed) must not get the time of an acknowledgement. */
+	stream->driver_ns = tcp_carries(skb) ? take_arrival((__u64)skb) : 0;
 	return 0;
 }
 

@@ -31,7 +31,7 @@ pub(super) fn text(summary: &Summary) -> String {
     }
     text.gauge("unread_datagrams", "Datagrams put into sockets and not read while traced.")
         .sample(&[], summary.unread_count);
-    text.counter("untraced_packets_total", "Packets that were not traced to their end.")
+    text.counter("untraced_packets_total", "Packets whose end was not seen.")
         .sample(&[], summary.evicted_count);
     text.counter("cost_seconds_total", "CPU time of the trace while the kernel counted it.")
         .sample(&[], summary.cost.ns as f64 / NS_PER_S);

@@ -38,6 +38,9 @@ pub(super) fn text(summary: &Summary, args: &ExplainArgs) -> String {
     let _ = writeln!(out, "\n{:<30}{:<36}{:>10}", "drop reason", "by", "packets");
     for row in &summary.drops {
         let _ = writeln!(out, "{:<30}{:<36}{:>10}", row.reason, row.function, row.count);
+        if let Some(sentence) = row.sentence {
+            let _ = writeln!(out, "    {sentence}");
+        }
     }
     if summary.drops.is_empty() {
         out.push_str("nothing\n");
@@ -82,7 +85,10 @@ pub(super) fn text(summary: &Summary, args: &ExplainArgs) -> String {
     if summary.evicted_count > 0 {
         let why = match is_service {
             true => "their way to the socket was not seen",
-            false => "the table of packets in flight was full",
+            false => {
+                "the kernel merged them or freed them without a report, or the table of packets in\n\
+                 flight was full"
+            }
         };
         let _ =
             writeln!(out, "{} packets were not traced to their end: {why}.", summary.evicted_count);

@@ -7,6 +7,7 @@
 //! [`StageTrace`] is for experiments: it traces the packets of one program all the time, with fewer
 //! points and its cost as part of the result.
 
+mod drop_sentences;
 mod functions;
 mod service;
 mod slices;
@@ -80,8 +81,8 @@ pub struct Summary {
     pub packets_count: u64,
     /// Datagrams read that arrived before the trace began, or faster than it can keep.
     pub read_unseen_count: u64,
-    /// Packets whose trace ended early because another packet took their place in the table; of a
-    /// service, packets whose way to the socket was not seen.
+    /// Packets whose end was not seen: the kernel freed them without a tracepoint, or another packet
+    /// took their place in the table; of a service, packets whose way to the socket was not seen.
     pub evicted_count: u64,
     /// Datagrams that were put into sockets and not read while packets were traced.
     pub unread_count: u64,

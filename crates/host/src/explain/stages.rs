@@ -2,6 +2,7 @@
 
 use sys::bpf::explain::{Point, Seen, Stage, WAKE_UP, bucket_ns, drop_reasons};
 
+use super::drop_sentences;
 use super::symbols::Symbols;
 
 /// Time from one point to the next.
@@ -38,6 +39,9 @@ pub struct StageRow {
 pub struct DropRow {
     /// The kernel's name of the reason (`enum skb_drop_reason`), or its number.
     pub reason: String,
+    /// The reason in plain English; `None` for a rare one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sentence: Option<&'static str>,
     /// The function that dropped, or its address.
     pub function: String,
     /// Packets.
@@ -48,10 +52,11 @@ fn point_name(point: Point) -> &'static str {
     match point {
         Point::Nowhere => "",
         Point::Queued => "net_dev_queue",
-        Point::ToDriver => "net_dev_start_xmit",
+        Point::ToDriver | Point::ToTunnel => "net_dev_start_xmit",
         Point::InBacklog => "netif_rx",
         Point::InGro => "napi_gro_receive_entry",
-        Point::Received => "netif_receive_skb",
+        Point::Received | Point::FromTunnel => "netif_receive_skb",
+        Point::InTcp => "tcp_probe",
         Point::Ready => "sk_data_ready",
         Point::Read => "sock_recv_length",
         Point::Consumed => "consume_skb",
@@ -60,20 +65,24 @@ fn point_name(point: Point) -> &'static str {
 }
 
 pub(super) fn stage_name(from: Point, to: Point) -> &'static str {
-    use Point::{Consumed, Dropped, InBacklog, InGro, Queued, Read, Ready, Received, ToDriver};
+    use Point::{
+        Consumed, Dropped, FromTunnel, InBacklog, InGro, InTcp, Queued, Read, Ready, Received,
+        ToDriver, ToTunnel,
+    };
     match (from, to) {
         (Queued, ToDriver) => "queueing discipline",
-        (Queued, Queued) => "tunnel: encapsulation",
+        (ToTunnel, Queued) => "tunnel: encapsulation",
+        (ToDriver, Queued) => "stacked interface, sending",
         (ToDriver, InBacklog | InGro) => "driver of a virtual wire",
-        (ToDriver, ToDriver) => "stacked interface, sending",
         (ToDriver, Received) => "driver, looped back",
         (ToDriver, Consumed) => "driver and device, until sent",
         (InBacklog, Received) => "backlog, until the softirq runs",
         (InGro, Received) => "GRO",
-        (Received, Received) => "stacked interface, receiving",
-        (Received, InBacklog | InGro) => "tunnel: decapsulation",
+        (Received, Received | InBacklog | InGro) => "stacked interface, receiving",
+        (FromTunnel, InBacklog | InGro) => "tunnel: decapsulation",
         (Received, Queued) => "forwarding",
         (Received, Ready) => "IP, UDP or TCP, into the socket",
+        (Received, InTcp) => "IP and TCP, of an acknowledgement",
         (Received, Consumed) => "protocols, done with there",
         (Ready, Read) => "in the socket, until it is read",
         WAKE_UP => "of that: waking a reader that slept",
@@ -159,7 +168,10 @@ pub(super) fn drops_of(seen: &Seen, symbols: &Symbols) -> Vec<DropRow> {
         // Several locations in one function are reported as one.
         match rows.iter_mut().find(|row| row.reason == reason && row.function == function) {
             Some(row) => row.count += count,
-            None => rows.push(DropRow { reason, function, count: *count }),
+            None => {
+                let sentence = drop_sentences::sentence(&reason);
+                rows.push(DropRow { reason, sentence, function, count: *count });
+            }
         }
     }
     rows.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.reason.cmp(&b.reason)));

@@ -37,12 +37,18 @@ pub enum Point {
     Queued,
     /// Given to the driver.
     ToDriver,
+    /// As [`Point::ToDriver`], of a tunnel's device, which wraps the packet then.
+    ToTunnel,
     /// In a CPU's backlog (virtual interfaces).
     InBacklog,
     /// Given to GRO by a driver.
     InGro,
     /// Given to the protocols.
     Received,
+    /// As [`Point::Received`], of a packet that a tunnel's device unwraps then.
+    FromTunnel,
+    /// With its TCP connection, which frees acknowledgements without a tracepoint.
+    InTcp,
     /// In the socket's queue, after `sk_data_ready`.
     Ready,
     Read,
@@ -52,13 +58,16 @@ pub enum Point {
 
 impl Point {
     /// As numbered in `explain.bpf.c`.
-    pub(super) const ALL: [Point; 10] = [
+    pub(super) const ALL: [Point; 13] = [
         Point::Nowhere,
         Point::Queued,
         Point::ToDriver,
+        Point::ToTunnel,
         Point::InBacklog,
         Point::InGro,
         Point::Received,
+        Point::FromTunnel,
+        Point::InTcp,
         Point::Ready,
         Point::Read,
         Point::Consumed,
@@ -132,8 +141,8 @@ pub struct Seen {
     pub wake_up: Option<Stage>,
     /// Datagrams read whose arrival was not seen.
     pub read_unseen_count: u64,
-    /// Packets lost from the trace because another took their slot; of a service, packets that came to
-    /// their socket by a way that was not seen.
+    /// Packets whose end was not seen when another took their slot or their memory; of a service,
+    /// packets that came to their socket by a way that was not seen.
     pub evicted_count: u64,
     /// Datagrams that were put into sockets and not read while packets were traced.
     pub unread_count: u64,
@@ -164,12 +173,14 @@ impl Seen {
 }
 
 /// The tracepoint of each program.
-const TRACEPOINTS: [(&str, &str); 11] = [
+const TRACEPOINTS: [(&str, &str); 13] = [
     ("queued", "net_dev_queue"),
     ("to_driver", "net_dev_start_xmit"),
     ("in_backlog", "netif_rx"),
     ("in_gro", "napi_gro_receive_entry"),
+    ("in_gro_frags", "napi_gro_frags_entry"),
     ("received", "netif_receive_skb"),
+    ("segment", "tcp_probe"),
     ("ready", "sk_data_ready"),
     ("read_length", "sock_recv_length"),
     ("consumed", "consume_skb"),
@@ -375,7 +386,7 @@ impl Explain {
         for (number, point) in points {
             seen.add_arrived(*point, heres.iter().map(|here| here.arrived[number]).sum());
         }
-        seen.evicted_count = heres.iter().map(|here| here.evicted).sum();
+        seen.evicted_count = heres.iter().map(|here| here.unfinished).sum();
         let put_count: u64 = heres.iter().map(|here| here.put).sum();
         let taken_count: u64 = heres.iter().map(|here| here.taken).sum();
         seen.unread_count = put_count.saturating_sub(taken_count);

@@ -81,10 +81,10 @@ mod tests {
     #[test]
     fn a_slice_is_read_and_anything_else_is_left_out() {
         let slice = |stage| types::slice { begin_ns: 5, end_ns: 7, stage, cpu: 1 };
-        let read = timed_stage(slice(5 * 16 + 6).as_bytes());
+        let read = timed_stage(slice(6 * 16 + 9).as_bytes());
         let (from, to) = (Point::Received, Point::Ready);
         assert_eq!(read, Some(TimedStage { begin_ns: 5, end_ns: 7, from, to, cpu: 1 }));
-        assert_eq!(timed_stage(slice(10 * 16).as_bytes()), None, "no such point");
+        assert_eq!(timed_stage(slice(13 * 16).as_bytes()), None, "no such point");
         assert_eq!(timed_stage(&slice(0).as_bytes()[..20]), None);
     }
 }

@@ -1,6 +1,9 @@
 //! `wirepath explain`: its counts and drop reasons against known traffic.
 
+#[path = "../common/mod.rs"]
 mod common;
+
+mod life;
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
