@@ -1,15 +1,18 @@
 //! Known faults are each found with their evidence, and a namespace without them is healthy.
 
 use std::fs;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use lab::{End, Pair, PairSpec};
 use sys::bpf::{PassProgram, XdpMode, hook_functions};
 use sys::child::{Child, ChildError, Place as ChildPlace};
 use sys::socket;
-use wirepath_host::doctor::{HostView, Report, Severity, examine};
+use wirepath_host::doctor::{Finding, HostView, Report, Severity, examine};
 use wirepath_host::net::ethtool::{self, Feature};
 use wirepath_host::net::{self, Channels, VxlanSpec};
 use wirepath_host::tune::{Place, Profile, System};
@@ -78,8 +81,7 @@ fn firewall(end: &End) -> bool {
             false
         }
         child => {
-            let finished =
-                child.unwrap().wait(std::time::Duration::from_secs(20)).unwrap().unwrap();
+            let finished = child.unwrap().wait(Duration::from_secs(20)).unwrap().unwrap();
             assert!(finished.status.success(), "{finished:?}");
             true
         }
@@ -189,6 +191,160 @@ fn a_namespace_without_faults_raises_no_alarm() {
         let host_only = report.facts.iter().find(|fact| fact.check == "host-settings").unwrap();
         assert!(host_only.text.contains("busy-poll"), "{host_only:?}");
     }
+}
+
+/// Calls `act` again and again on a thread of its own while a namespace is examined.
+fn look_during(end: &End, act: impl Fn() + Send + Sync) -> Report {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                act();
+            }
+        });
+        let report = look(end, None);
+        stop.store(true, Ordering::Relaxed);
+        report
+    })
+}
+
+fn of_check<'a>(report: &'a Report, check: &str) -> &'a Finding {
+    let mut own = report.findings.iter().filter(|found| found.check == check);
+    let found = own.next().unwrap_or_else(|| panic!("no {check} in {:#?}", report.findings));
+    assert!(own.next().is_none(), "{:#?}", report.findings);
+    found
+}
+
+/// Runs a command of a finding. Returns its output.
+fn obey(end: &End, command: &str) -> String {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]);
+    let place = ChildPlace { netns: Some(&end.netns), cpus: &[] };
+    let mut child = Child::spawn(shell, &place).unwrap();
+    let finished = child.wait(Duration::from_secs(20)).unwrap().unwrap();
+    assert!(finished.status.success(), "{command}: {finished:?}");
+    String::from_utf8_lossy(&finished.stdout).into_owned()
+}
+
+#[test]
+fn a_full_accept_queue_is_named_with_its_socket_and_the_limit_that_binds() {
+    let pair = Pair::new(&PairSpec::default()).unwrap();
+    let near = &pair.near;
+    near.run(|| fs::write("/proc/sys/net/core/somaxconn", "1")).unwrap().unwrap();
+    let listener = near.run(|| TcpListener::bind((near.ip, 8080))).unwrap().unwrap();
+    assert!(!has(&look(near, None), "listen-queue"), "nothing was refused yet");
+    let to = SocketAddr::from((near.ip, 8080));
+    let connect =
+        || near.run(|| TcpStream::connect_timeout(&to, Duration::from_millis(20))).unwrap();
+    let open: Vec<_> = (0..4).map(|_| connect()).collect();
+    let report = look_during(near, || drop(connect()));
+    let own = format!("process {}", std::process::id());
+    expect(&report, "listen-queue", &["TCP port 8080 of", &own, "is full", "ListenOverflows"]);
+    expect(&report, "listen-queue", &["somaxconn 1", "2 connections wait, and 1 may"]);
+    let found = of_check(&report, "listen-queue");
+    assert_eq!(found.severity, Severity::High, "{found:?}");
+    assert!(found.change.contains("sysctl -w net.core.somaxconn=4096"), "{found:?}");
+    assert!(found.undo.contains("sysctl -w net.core.somaxconn=1"), "{found:?}");
+
+    // Of the past, it is worth a line.
+    drop((listener, open));
+    let found = of_check(&look(near, None), "listen-queue").clone();
+    assert_eq!(found.severity, Severity::Low, "{found:?}");
+    assert!(found.what.contains("in all"), "{found:?}");
+}
+
+#[test]
+fn packets_that_rp_filter_drops_are_found_and_its_setting_is_named() {
+    let pair = Pair::new(&PairSpec::default()).unwrap();
+    let (near, far) = (&pair.near, &pair.far);
+    // Both know each other's addresses before the filter is on.
+    let greet = far.run(|| UdpSocket::bind((far.ip, 0))).unwrap().unwrap();
+    greet.send_to(&[0], (near.ip, 9000)).unwrap();
+    near.run(|| {
+        // A route back through another interface.
+        let other = net::create_bridge("wp-other").unwrap();
+        net::set_up(other, true).unwrap();
+        net::add_address(other, Ipv4Addr::new(192, 168, 91, 2), 24).unwrap();
+        fs::write("/proc/sys/net/ipv4/conf/wp-near/rp_filter", "1").unwrap();
+    })
+    .unwrap();
+    let sender = far
+        .run(|| {
+            let source = Ipv4Addr::new(192, 168, 91, 1);
+            net::add_address(far.ifindex, source, 32).unwrap();
+            UdpSocket::bind((source, 0)).unwrap()
+        })
+        .unwrap();
+    assert!(!has(&look(near, None), "reverse-path"), "nothing was dropped yet");
+    let report = look_during(near, || {
+        sender.send_to(&[0; 64], (near.ip, 9000)).unwrap();
+        thread::sleep(Duration::from_millis(5));
+    });
+    expect(&report, "reverse-path", &["dropped by rp_filter", "conf/wp-near/rp_filter 1"]);
+    let found = of_check(&report, "reverse-path");
+    assert_eq!(found.severity, Severity::High, "{found:?}");
+    assert!(found.change.contains("net.ipv4.conf.wp-near.rp_filter=2"), "{found:?}");
+    assert!(found.undo.contains("net.ipv4.conf.wp-near.rp_filter=1"), "{found:?}");
+    let past = look(near, None);
+    assert_eq!(of_check(&past, "reverse-path").severity, Severity::Low);
+}
+
+#[test]
+fn a_shaper_left_behind_is_named_with_its_rate_and_removed_by_the_command() {
+    let pair = Pair::new(&PairSpec::default()).unwrap();
+    let near = &pair.near;
+    let shapers = [
+        ("root tbf rate 1mbit burst 1600 limit 3000", "1 Mbit/s", "tbf"),
+        ("root handle 1: htb default 10", "5 Mbit/s", "htb"),
+    ];
+    for (words, rate, kind) in shapers {
+        let class = match kind {
+            "htb" => " && tc class add dev wp-near parent 1: classid 1:10 htb rate 5mbit",
+            _ => "",
+        };
+        obey(near, &format!("tc qdisc add dev wp-near {words}{class}"));
+        let report = look(near, None);
+        expect(&report, "shaper", &["wp-near sends at most", rate, kind]);
+        let found = of_check(&report, "shaper").clone();
+        assert_eq!(found.severity, Severity::Medium, "{found:?}");
+        // The prefix enters the namespace, in which this runs already.
+        let plain = |command: &str| command[command.find("tc qdisc").unwrap()..].to_owned();
+        let before = obey(near, "tc qdisc show dev wp-near");
+        obey(near, &plain(&found.change));
+        assert!(!has(&look(near, None), "shaper"));
+        if kind == "tbf" {
+            obey(near, &plain(&found.undo));
+            let again = obey(near, "tc qdisc show dev wp-near");
+            let of = |text: &str| text.split_once("root").unwrap().1.to_owned();
+            assert_eq!(of(&again), of(&before), "undone as it was");
+            obey(near, &plain(&found.change));
+        }
+    }
+    // A rate that leaves the link its speed is not one.
+    obey(near, "tc qdisc add dev wp-near root tbf rate 9gbit burst 64kb limit 1mb");
+    assert!(!has(&look(near, None), "shaper"));
+}
+
+#[test]
+fn datagrams_lost_by_sockets_that_are_gone_and_by_filters_are_told_apart() {
+    let pair = Pair::new(&PairSpec::default()).unwrap();
+    let (near, far) = (&pair.near, &pair.far);
+    drop(overwhelmed(near));
+    let report = look(near, None);
+    expect(&report, "socket-buffers", &["full sockets, closed now", "RcvbufErrors"]);
+    assert_eq!(of_check(&report, "socket-buffers").severity, Severity::Low);
+    assert!(!has(&report, "protocol-errors"), "{:#?}", report.findings);
+
+    let socket = far.run(|| UdpSocket::bind((far.ip, 9000))).unwrap().unwrap();
+    socket::attach_drop_all(socket.as_fd()).unwrap();
+    let sender = far.run(|| UdpSocket::bind((far.ip, 0))).unwrap().unwrap();
+    let report = look_during(far, || {
+        sender.send_to(&[0], (far.ip, 9000)).unwrap();
+        thread::sleep(Duration::from_millis(5));
+    });
+    expect(&report, "protocol-errors", &["refused by a socket's filter", "InErrors"]);
+    assert_eq!(of_check(&report, "protocol-errors").severity, Severity::High);
+    assert!(!has(&report, "socket-buffers"), "its buffer is not the cause: {:#?}", report.findings);
 }
 
 #[test]

@@ -2,21 +2,28 @@
 
 use super::finding::{Notes, Severity, finding};
 use super::host_view::HostView;
-use crate::net::{self, snmp_counter};
+use crate::net;
 
 /// Receive buffers below this size hold only a few dozen datagrams.
 const SMALL_BYTES: u32 = 64 * 1024;
 
 pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {
-    let Some(sockets) = notes.ask(view.system.within(net::udp_sockets)) else { return };
+    let Some(mut sockets) = notes.ask(view.system.within(net::udp_sockets)) else { return };
+    let dropped = match view.counters() {
+        Ok(counters) => counters.sum(&["Udp RcvbufErrors", "Udp6RcvbufErrors"]),
+        Err(why) => return notes.unseen(why),
+    };
+    if dropped.total == 0 {
+        // Its drops are those of a filter or of wrong checksums, which have findings of their own.
+        sockets.iter_mut().for_each(|socket| socket.drop_count = 0);
+    }
+    let is_explained = sockets.iter().any(|socket| socket.drop_count > 0);
     for socket in sockets {
         let is_small = socket.receive_buffer_bytes < SMALL_BYTES && socket.port != 0;
         if !is_small && socket.drop_count == 0 {
             continue;
         }
-        let owners = view.owners();
-        let owner = owners.by_inode.get(&u64::from(socket.inode));
-        let owner = owner.map_or("an unknown process", String::as_str);
+        let owner = view.owner(socket.inode);
         let (severity, what) = match socket.drop_count {
             0 => (Severity::Medium, "has a small receive buffer"),
             _ => (Severity::High, "has dropped datagrams"),
@@ -41,11 +48,26 @@ pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {
                 ),
         );
     }
-    let overflows =
-        view.proc_net("snmp").ok().and_then(|text| snmp_counter(&text, "Udp", "RcvbufErrors"));
-    if let Some(count) = overflows.filter(|count| *count > 0) {
-        notes.fact(format!(
-            "{count} datagrams were dropped at full sockets since the namespace was created (/proc/net/snmp)"
-        ));
+    // A socket that still exists has its own finding.
+    if dropped.total == 0 || is_explained {
+        return;
     }
+    notes.find(
+        finding(
+            dropped.severity(),
+            dropped.sentence("datagrams were dropped at full sockets, closed now,"),
+        )
+        .read("/proc/net/snmp and snmp6: RcvbufErrors", dropped.evidence())
+        .because(
+            "datagrams that arrive while the program is not running wait in its socket, whose room is \
+             limited (socket(7), SO_RCVBUF)",
+        )
+        .effect("bursts are kept until the program runs")
+        .risk("memory, and longer queueing if the program does not keep up")
+        .change(
+            "SO_RCVBUF (or SO_RCVBUFFORCE) of 4 MiB in the program that received them, and \
+             net.core.rmem_max on the host to allow it (host-only)",
+            "the program's previous setting",
+        ),
+    );
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use super::counters::Counters;
 use crate::net::{self, Detail, Link};
 use crate::tune::{KnobError, Profile, System, Target, Value, find};
 
@@ -20,6 +21,7 @@ pub struct HostView {
     /// Interfaces that the packets cross; loopback only if it was named.
     pub(crate) path: Vec<u32>,
     owners: std::sync::OnceLock<Owners>,
+    counters: std::sync::OnceLock<Result<Counters, String>>,
 }
 
 /// Programs by the inode number of their sockets.
@@ -60,8 +62,8 @@ impl HostView {
             }
             Some(name) => connected(system.index(name)?, &links, &details, &below_tunnel),
         };
-        let owners = std::sync::OnceLock::new();
-        Ok(HostView { system, profile, app_cpu, links, details, below_tunnel, path, owners })
+        let (owners, counters) = Default::default();
+        Ok(HostView { system, profile, app_cpu, links, details, below_tunnel, path, owners, counters })
     }
 
     pub(crate) fn interfaces(&self) -> impl Iterator<Item = &Link> {
@@ -146,6 +148,20 @@ impl HostView {
                 format!("{other}unshare -m sh -c 'mount -t sysfs none /sys && {command}'")
             }
         }
+    }
+
+    /// The kernel's counters, twice: the first call takes a second.
+    ///
+    /// Errors: the reason why they cannot be read.
+    pub(super) fn counters(&self) -> Result<&Counters, &str> {
+        let counters = self.counters.get_or_init(|| Counters::sample(self));
+        counters.as_ref().map_err(String::as_str)
+    }
+
+    /// Program that has a socket, and its process.
+    pub(super) fn owner(&self, inode: u32) -> String {
+        let owner = self.owners().by_inode.get(&u64::from(inode));
+        owner.map_or("an unknown process", String::as_str).to_owned()
     }
 
     /// Owners of sockets, as far as `/proc` shows them.

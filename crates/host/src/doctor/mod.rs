@@ -6,6 +6,7 @@
 
 mod buffers;
 mod clocks;
+mod counters;
 mod cpu;
 mod finding;
 mod forwarding;
@@ -14,8 +15,10 @@ mod host_view;
 mod interface;
 mod interrupts;
 mod isolation;
+mod losses;
 mod memory;
 mod netfilter;
+mod shaper;
 mod softnet;
 mod steering;
 mod taps;
@@ -51,7 +54,11 @@ const CHECKS: &[Check] = &[
     Check { name: "taps", run: taps::check },
     Check { name: "xdp", run: interface::xdp },
     Check { name: "qdisc", run: interface::qdisc },
+    Check { name: "shaper", run: shaper::check },
     Check { name: "socket-buffers", run: buffers::check },
+    Check { name: "listen-queue", run: losses::listen_queue },
+    Check { name: "reverse-path", run: losses::reverse_path },
+    Check { name: "protocol-errors", run: losses::protocol_errors },
     Check { name: "softnet", run: softnet::check },
     Check { name: "host-settings", run: host::settings },
     Check { name: "locality", run: host::locality },
@@ -67,7 +74,7 @@ pub fn checks() -> impl Iterator<Item = &'static str> {
 
 /// Checks that apply to packets that are forwarded by route, bridge or tunnel: not those of receiving
 /// programs or of the machine as a whole.
-const OF_FORWARDING: [&str; 16] = [
+const OF_FORWARDING: [&str; 18] = [
     "receive-steering",
     "transmit-steering",
     "flow-hash",
@@ -83,6 +90,8 @@ const OF_FORWARDING: [&str; 16] = [
     "taps",
     "xdp",
     "qdisc",
+    "shaper",
+    "reverse-path",
     "softnet",
 ];
 

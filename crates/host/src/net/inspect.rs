@@ -243,6 +243,61 @@ fn udp_sockets_of(family: u8) -> Result<Vec<UdpSocket>, NetError> {
     })
 }
 
+/// A TCP socket that listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listener {
+    pub port: u16,
+    /// Inode number, which identifies its owners.
+    pub inode: u32,
+    /// Connections that wait for the program to accept them.
+    pub waiting_count: u32,
+    /// Most that may wait: the smaller one of the program's backlog and net.core.somaxconn.
+    pub backlog: u32,
+}
+
+impl Listener {
+    /// True if the next connection is refused.
+    ///
+    /// Source: net/sock.h, sk_acceptq_is_full.
+    pub fn is_full(&self) -> bool {
+        self.waiting_count > self.backlog
+    }
+}
+
+/// TCP sockets of this namespace that listen, of both IP versions.
+pub fn listeners() -> Result<Vec<Listener>, NetError> {
+    let mut listeners = Vec::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        listeners.extend(listeners_of(family as u8)?);
+    }
+    Ok(listeners)
+}
+
+fn listeners_of(family: u8) -> Result<Vec<Listener>, NetError> {
+    // Source: net/tcp_states.h.
+    const TCP_LISTEN: u32 = 10;
+    ask("listing TCP sockets", |socket| {
+        let header = ReqV2 {
+            family,
+            protocol: libc::IPPROTO_TCP as u8,
+            states: 1 << TCP_LISTEN,
+            ..ReqV2::new()
+        };
+        let request = inet_diag::Request::new().op_tcp_diag_dump(&header);
+        let mut replies = socket.request(&request)?;
+        let mut listeners = Vec::new();
+        while let Some((header, _)) = replies.recv().transpose()? {
+            listeners.push(Listener {
+                port: u16::from_be(header.sockid._sport_be),
+                inode: header.inode,
+                waiting_count: header.rqueue,
+                backlog: header.wqueue,
+            });
+        }
+        Ok(listeners)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -42,6 +42,108 @@ pub fn root_qdisc(index: u32) -> Result<Option<Qdisc>, NetError> {
     })
 }
 
+/// A queueing discipline that slows an interface on purpose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shaper {
+    /// Index of the interface.
+    pub interface: u32,
+    /// `tbf`, `htb`, `cake` or `netem`.
+    pub kind: String,
+    /// True at the root of the interface, false below another discipline.
+    pub is_root: bool,
+    pub limits: Limits,
+    /// Packets that it dropped since it was made.
+    pub drop_count: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limits {
+    /// Token bucket: rate, size of a burst, and length of the queue.
+    Bucket { bits_per_s: u64, burst_bytes: u64, queue_bytes: u32 },
+    /// Largest rate of any class, or of all.
+    Rate { bits_per_s: u64 },
+    /// Delay of each packet, and share that is lost, in millionths.
+    Impaired { delay_ns: u64, loss_ppm: u64 },
+}
+
+/// Nanoseconds of a tick in which the kernel counts the times of queueing disciplines.
+///
+/// Source: net/pkt_sched.h, PSCHED_SHIFT.
+const TICK_NS: u64 = 1 << 6;
+
+/// Rate in bits per second, from bytes; a rate of 4 GB/s and more is in an attribute of its own.
+fn bits_per_s(short: u32, long: Option<u64>) -> u64 {
+    long.unwrap_or_else(|| short.into()).saturating_mul(8)
+}
+
+/// Shapers of all interfaces of the namespace.
+pub fn shapers() -> Result<Vec<Shaper>, NetError> {
+    let mut shapers = ask("listing queueing disciplines", |socket| {
+        let request = tc::Request::new().op_getqdisc_dump(&Tcmsg::new());
+        let mut replies = socket.request(&request)?;
+        let mut shapers = Vec::new();
+        while let Some((header, attributes)) = replies.recv().transpose()? {
+            let limits = match attributes.get_options() {
+                Ok(OptionsMsg::Tbf(options)) => {
+                    let Ok(parms) = options.get_parms() else { continue };
+                    let bits_per_s = bits_per_s(parms.rate.rate, options.get_rate64().ok());
+                    let burst_ns = u128::from(parms.buffer) * u128::from(TICK_NS);
+                    let burst = burst_ns * u128::from(bits_per_s / 8) / 1_000_000_000;
+                    Limits::Bucket {
+                        bits_per_s,
+                        burst_bytes: burst as u64,
+                        queue_bytes: parms.limit,
+                    }
+                }
+                // Its classes have the rates.
+                Ok(OptionsMsg::Htb(_)) => Limits::Rate { bits_per_s: 0 },
+                Ok(OptionsMsg::Cake(options)) => {
+                    Limits::Rate { bits_per_s: bits_per_s(0, options.get_base_rate64().ok()) }
+                }
+                Ok(OptionsMsg::Netem(parms, _)) => Limits::Impaired {
+                    delay_ns: u64::from(parms.latency) * TICK_NS,
+                    loss_ppm: u64::from(parms.loss) * 1_000_000 / u64::from(u32::MAX),
+                },
+                _ => continue,
+            };
+            let queue = attributes.get_stats2().and_then(|stats| stats.get_queue());
+            shapers.push(Shaper {
+                interface: header.ifindex as u32,
+                kind: attributes.get_kind()?.to_string_lossy().into_owned(),
+                is_root: header.parent == ROOT,
+                limits,
+                drop_count: queue.map_or(0, |queue| queue.drops),
+            });
+        }
+        Ok(shapers)
+    })?;
+    for shaper in shapers.iter_mut().filter(|shaper| shaper.kind == "htb") {
+        shaper.limits = Limits::Rate { bits_per_s: largest_class(shaper.interface)? };
+    }
+    // One without a rate limits nothing.
+    shapers.retain(|shaper| shaper.limits != Limits::Rate { bits_per_s: 0 });
+    Ok(shapers)
+}
+
+/// Largest rate of the classes of `htb`, bits per second; 0 if there is none.
+fn largest_class(index: u32) -> Result<u64, NetError> {
+    ask(format!("listing traffic classes of interface {index}"), |socket| {
+        let header = Tcmsg { ifindex: index as i32, ..Tcmsg::new() };
+        let list = tc::Request::new().set_flags(libc::NLM_F_DUMP as u16);
+        let request = list.op_gettclass_do(&header);
+        let mut replies = socket.request(&request)?;
+        let mut largest = 0;
+        while let Some((_, attributes)) = replies.recv().transpose()? {
+            if let Ok(OptionsMsg::Htb(options)) = attributes.get_options()
+                && let Ok(parms) = options.get_parms()
+            {
+                largest = largest.max(bits_per_s(parms.ceil.rate, options.get_ceil64().ok()));
+            }
+        }
+        Ok(largest)
+    })
+}
+
 /// Sets a FIFO as root discipline, limited to `limit` packets, or bytes if `bytes` is set.
 pub fn set_root_fifo(index: u32, limit: u32, bytes: bool) -> Result<(), NetError> {
     ask(format!("setting the queueing discipline of interface {index}"), |socket| {
