@@ -487,3 +487,30 @@ fn doctor_without_privileges_lists_the_checks_it_could_not_run() {
     let findings = report["findings"].as_array().unwrap();
     assert_eq!(findings.iter().find(of_interface), None, "{report:#}");
 }
+
+#[test]
+fn a_plan_made_inside_a_namespace_is_accepted_there() {
+    let desk = Desk::new();
+    let inside = |args: &[&str]| {
+        let mut command = desk.spaces.near(&[&["tune"], args].concat());
+        command.env("WIREPATH_STATE", desk.file("state"));
+        command
+    };
+    let plan = succeed(inside(&["plan", "--profile", "throughput", "--interface", "va"]));
+    let (steps, left_out) = plan.split_once("[[left-out]]").expect("settings that are left out");
+    assert!(steps.contains("[[step]]"), "{plan}");
+    for knob in ["rmem-max", "wmem-max", "netdev-budget"] {
+        let line = format!("knob = \"{knob}\"");
+        assert!(left_out.contains(&line) && !steps.contains(&line), "{plan}");
+    }
+    assert!(left_out.contains("host-only"), "{plan}");
+    fs::write(desk.file("inside.toml"), &plan).expect("a file");
+    succeed(inside(&["apply", &desk.file("inside.toml"), "--dry-run"]));
+
+    // One that was made for the host, or by hand.
+    let step = "\n[[step]]\nknob = \"rmem-max\"\ntarget = \"netns\"\nseen = \"212992\"\n\
+                value = \"16777216\"\nreason = \"a test\"\n";
+    fs::write(desk.file("by-hand.toml"), plan + step).expect("a file");
+    let text = fail(inside(&["apply", &desk.file("by-hand.toml"), "--dry-run"]), 3);
+    assert!(text.contains("rmem-max is host-only") && !text.contains("run as root"), "{text}");
+}

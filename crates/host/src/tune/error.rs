@@ -27,7 +27,7 @@ pub enum KnobError {
     HostOnly { knob: String },
     #[error("there is no {target} here")]
     NoTarget { target: Target },
-    #[error("{what} is not permitted: run as root (CAP_NET_ADMIN and CAP_SYS_ADMIN are required)")]
+    #[error("{what} is not permitted: {}", denial())]
     Denied {
         what: String,
         #[source]
@@ -64,6 +64,16 @@ pub enum KnobError {
     Sysfs(#[from] SysfsError),
 }
 
+/// Root of a container lacks what root of the host has.
+fn denial() -> &'static str {
+    if sys::capability::effective_uid() == 0 {
+        "root of this container or user namespace may not change it; run on the host (CAP_NET_ADMIN \
+         and CAP_SYS_ADMIN of the host are required)"
+    } else {
+        "run as root (CAP_NET_ADMIN and CAP_SYS_ADMIN are required)"
+    }
+}
+
 fn hint(needs: &str) -> String {
     if needs.is_empty() { String::new() } else { format!(": it requires {needs}") }
 }
@@ -88,5 +98,19 @@ impl KnobError {
                 | KnobError::Netns(NetnsError::Denied { .. })
                 | KnobError::Sysfs(SysfsError::Denied { .. })
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_not_told_to_run_as_root() {
+        let source = io::Error::from_raw_os_error(libc::EPERM);
+        let text = KnobError::Denied { what: "writing x".into(), source }.to_string();
+        let is_root = sys::capability::effective_uid() == 0;
+        assert_eq!(text.contains("run as root"), !is_root, "{text}");
+        assert_eq!(text.contains("run on the host"), is_root, "{text}");
     }
 }

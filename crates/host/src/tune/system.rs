@@ -88,14 +88,15 @@ impl System {
         &self.place
     }
 
-    /// True if the namespace is not the machine's first one.
+    /// True if the namespace is not the machine's first one, which alone has the sysctls of CPUs.
+    ///
+    /// Process 1 does not tell: in a container it is the container's own, or may not be inspected.
+    ///
+    /// Source: netns_core_table and net_core_table of net/core/sysctl_net_core.c.
     pub fn is_child_netns(&self) -> bool {
-        let first = Netns::open("/proc/1/ns/net").and_then(|netns| netns.inode());
-        match (first, self.netns.inode()) {
-            (Ok(first), Ok(ours)) => first != ours,
-            // Without permission to compare: a named namespace is assumed to be another one.
-            _ => self.place.netns.is_some(),
-        }
+        let is_there =
+            |name| self.sysctl(&Target::Netns, name, |path| path.symlink_metadata()).is_ok();
+        is_there("net/core/somaxconn") && !is_there("net/core/netdev_max_backlog")
     }
 
     pub fn run<R: Send>(&self, body: impl FnOnce() -> R + Send) -> Result<R, NetnsError> {

@@ -4,6 +4,7 @@ mod apply;
 mod bench;
 mod host_wide;
 mod identity;
+mod inside;
 mod kill;
 mod profile;
 mod scoped;

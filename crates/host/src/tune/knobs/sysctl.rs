@@ -120,14 +120,14 @@ impl Sysctl {
         source: io::Error,
     ) -> KnobError {
         let code = source.raw_os_error();
-        let in_child = *target == Target::Netns && system.is_child_netns();
+        let is_own = *target == Target::Netns;
         let path = format!("/proc/sys/{}", self.file);
         match (code, value) {
-            (Some(libc::ENOENT), _) if in_child => {
+            (Some(libc::ENOENT), _) if is_own && system.is_child_netns() => {
                 KnobError::HostOnly { knob: self.about.id.into() }
             }
             // Visible in the namespace, but without write permission for any user.
-            (Some(libc::EACCES), Some(_)) if in_child && self.is_locked(system) => {
+            (Some(libc::EACCES), Some(_)) if is_own && self.is_locked(system) => {
                 KnobError::HostOnly { knob: self.about.id.into() }
             }
             (_, None) => Access::new(self, system, target).read_error(&path, source),
