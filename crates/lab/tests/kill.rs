@@ -1,6 +1,7 @@
 //! No namespace or interface outlives a lab whose process is killed.
 
 use std::io::{Write, stdout};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
 use std::thread;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use sys::child::{Child, Place};
 use sys::netns::Netns;
 use sys::sysfs::Sysfs;
-use wirepath_lab::{PairSpec, Triple};
+use wirepath_lab::{Pair, PairSpec, Triple};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -64,4 +65,22 @@ fn a_killed_process_leaves_no_interface_and_no_namespace() {
     assert!(gone, "{:?}", views.iter().map(|view| view.list("class/net")).collect::<Vec<_>>());
     assert!(!inodes.iter().any(|inode| testkit::is_netns_held(*inode)));
     assert_eq!(names(own_interfaces()), before);
+}
+
+/// As in a kill of both ends at once on a busy machine: the far end's namespace goes, and with it the wire, before the
+/// near end's connection has ended.
+#[test]
+fn a_connection_without_a_far_end_does_not_keep_its_namespace() {
+    let Pair { near, far } = Pair::new(&PairSpec::default()).unwrap();
+    let far_ip = far.ip;
+    let listener = far.run(move || TcpListener::bind((far_ip, 9000)).unwrap()).unwrap();
+    let mut client = near.run(move || TcpStream::connect((far_ip, 9000)).unwrap()).unwrap();
+    let view = Sysfs::of(&near.netns).unwrap();
+    let interfaces = || view.list("class/net").unwrap_or_default();
+    assert_eq!(interfaces().len(), 2, "the check must see the namespace");
+    far.set_up(false).unwrap();
+    client.write_all(b"never acknowledged").unwrap();
+    near.delete_link().unwrap();
+    drop((client, listener, near, far));
+    assert!(testkit::until(LONG, || interfaces().is_empty()), "{:?}", interfaces());
 }
