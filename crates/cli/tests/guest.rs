@@ -35,17 +35,20 @@ fn missing_parts_are_named_with_a_remedy_and_exit_code_3() {
         let said = fail(with(wirepath(args), "PATH", "/nonexistent"), 3);
         // By hand, a missing image is reported first: it is looked up before the boot.
         let remedy = said.contains("apt-get install qemu-system-arm");
-        assert!(remedy && said.contains(qemu) || said.contains("`cargo xtask"), "{said}");
+        assert!(remedy && said.contains(qemu) || said.contains("/usr/share/wirepath"), "{said}");
         if !is_installed(qemu) {
             continue;
         }
         let said = fail(with(wirepath(args), "WIREPATH_GUEST_IMAGE", "/nonexistent"), 3);
         assert!(said.contains("/nonexistent (named by WIREPATH_GUEST_IMAGE)"), "{said}");
-        assert!(said.contains("`cargo xtask firmware`"), "{said}");
+        assert!(said.contains("/usr/share/wirepath"), "{said}");
         let older = std::env::current_exe().expect("this program");
         let older = older.to_str().expect("a path in UTF-8");
         let said = fail(with(wirepath(args), "WIREPATH_GUEST_IMAGE", older), 3);
-        assert!(said.contains("of another version") && said.contains("`cargo xtask"), "{said}");
+        assert!(
+            said.contains("of another version") && said.contains("/usr/share/wirepath"),
+            "{said}"
+        );
     }
 }
 

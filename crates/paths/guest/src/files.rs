@@ -29,7 +29,7 @@ const LINUX_VARIABLE: &str = "WIREPATH_LINUX_GUEST";
 pub fn image() -> Result<PathBuf, GuestError> {
     let named = env::var_os(IMAGE_VARIABLE);
     let found = find(named, &folders(), IMAGE);
-    of_this_version(found.ok_or_else(|| missing(IMAGE, IMAGE_VARIABLE, "firmware"))?)
+    of_this_version(found.ok_or_else(|| missing(IMAGE, IMAGE_VARIABLE))?)
 }
 
 /// Firmware has some hundred kB.
@@ -38,7 +38,7 @@ const IMAGE_BYTES_MAX: u64 = 64 << 20;
 /// Checks a firmware: one that was built with another interface might take switches without obeying them.
 pub fn of_this_version(image: PathBuf) -> Result<PathBuf, GuestError> {
     const MARK: [u8; MARK_BYTES] = mark(&telemetry::INTERFACE);
-    let remedy = remedy("firmware", IMAGE_VARIABLE);
+    let remedy = remedy(IMAGE, IMAGE_VARIABLE);
     match host::user_file::read(&image, IMAGE_BYTES_MAX) {
         Ok(bytes) if is_marked(&bytes, &MARK) => Ok(image),
         Ok(_) => Err(GuestError::OtherVersion { image, remedy }),
@@ -52,7 +52,7 @@ pub fn of_this_version(image: PathBuf) -> Result<PathBuf, GuestError> {
 /// same places as [`image`].
 pub fn reference() -> Result<PathBuf, GuestError> {
     let named = env::var_os(REFERENCE_VARIABLE);
-    let missing = || missing(REFERENCE, REFERENCE_VARIABLE, "firmware");
+    let missing = || missing(REFERENCE, REFERENCE_VARIABLE);
     find(named, &folders(), REFERENCE).ok_or_else(missing)
 }
 
@@ -60,7 +60,7 @@ pub fn reference() -> Result<PathBuf, GuestError> {
 /// [`image`].
 pub fn smoltcp() -> Result<PathBuf, GuestError> {
     let named = env::var_os(SMOLTCP_VARIABLE);
-    let missing = || missing(SMOLTCP, SMOLTCP_VARIABLE, "firmware");
+    let missing = || missing(SMOLTCP, SMOLTCP_VARIABLE);
     find(named, &folders(), SMOLTCP).ok_or_else(missing)
 }
 
@@ -81,7 +81,13 @@ pub fn linux() -> Result<LinuxFiles, GuestError> {
         let named = named.as_ref().map(|folder| Path::new(folder).join(name).into_os_string());
         let name = Path::new("linux").join(name);
         let name = name.to_string_lossy();
-        find(named, &folders(), &name).ok_or_else(|| missing(&name, LINUX_VARIABLE, "linux-guest"))
+        find(named, &folders(), &name).ok_or_else(|| GuestError::Missing {
+            what: wanted(&name, LINUX_VARIABLE),
+            remedy: format!(
+                "no package has a Linux guest: set {LINUX_VARIABLE} to a folder with Image, an uncompressed arm64 \
+                 kernel, and initramfs.cpio"
+            ),
+        })
     };
     Ok(LinuxFiles { kernel: found("Image")?, initramfs: found("initramfs.cpio")? })
 }
@@ -109,16 +115,24 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-fn missing(file: &str, variable: &str, chore: &str) -> GuestError {
-    let what = match env::var(variable) {
-        Ok(named) => format!("{named} (named by {variable})"),
-        Err(_) => file.to_owned(),
-    };
-    GuestError::Missing { what, remedy: remedy(chore, variable) }
+fn missing(file: &str, variable: &str) -> GuestError {
+    GuestError::Missing { what: wanted(file, variable), remedy: remedy(file, variable) }
 }
 
-fn remedy(chore: &str, variable: &str) -> String {
-    format!("build it with `cargo xtask {chore}`, or set {variable}")
+/// The file as its user named it, or by its usual name.
+fn wanted(file: &str, variable: &str) -> String {
+    match env::var(variable) {
+        Ok(named) => format!("{named} (named by {variable})"),
+        Err(_) => file.to_owned(),
+    }
+}
+
+/// For users of a program without the source: packages of its version have the firmware.
+fn remedy(file: &str, variable: &str) -> String {
+    format!(
+        "Wirepath's packages of this version (deb, RPM, container image) have {file} in /usr/share/wirepath: install \
+         one, copy the file to {PACKAGED} of this program's folder, or set {variable} to it"
+    )
 }
 
 /// True if a program is in the search path.
@@ -159,14 +173,19 @@ mod tests {
         let (image, newer) = (folder.path().join("x.elf"), [b"counters".as_slice(), b"and more"]);
         fs::write(&image, mark(&newer)).unwrap();
         let text = of_this_version(image.clone()).unwrap_err().to_string();
-        assert!(text.contains("x.elf is of another version than this program; build it with"));
+        assert!(
+            text.contains("x.elf is of another version than this program; Wirepath's packages")
+        );
         fs::write(&image, mark(&telemetry::INTERFACE)).unwrap();
         assert_eq!(of_this_version(image.clone()).unwrap(), image);
     }
 
     #[test]
     fn missing_file_is_reported_with_a_remedy() {
-        let text = missing("image", "WIREPATH_NO_SUCH_VARIABLE", "firmware").to_string();
-        assert!(text.contains("image is missing") && text.contains("`cargo xtask firmware`"));
+        let text = missing("image", "WIREPATH_NO_SUCH_VARIABLE").to_string();
+        assert!(
+            text.contains("image is missing") && text.contains("/usr/share/wirepath"),
+            "{text}"
+        );
     }
 }

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use host::text::chain;
+use model::Support;
 use wire::image::is_marked;
 use wire::nettest::MARK;
 
@@ -11,18 +13,17 @@ const FILE: &str = "wirepath-vmnic-nettest.elf";
 /// Location in a package, relative to the executable's folder.
 const PACKAGED: &str = "../share/wirepath/wirepath-vmnic-nettest.elf";
 
+/// For users of a program without the source.
+const REMEDY: &str = "Wirepath's packages of this version (deb, RPM, container image) have it in \
+                      /usr/share/wirepath: install one, copy the file to ../share/wirepath of this program's folder, \
+                      or set WIREPATH_VMNIC_IMAGE to it";
+
 /// Reason why there is no image.
 #[derive(Debug, thiserror::Error)]
 pub enum MissingImage {
-    #[error(
-        "the guest's image {FILE} is neither beside the executable nor in target/firmware above it: build \
-         it by `cargo xtask firmware`, or set {VARIABLE}"
-    )]
+    #[error("the guest's image {FILE} is missing; {REMEDY}")]
     NotFound,
-    #[error(
-        "the guest's image {} is of another version than this program: build it again by `cargo xtask firmware`, \
-         take the one of this program's package, or set {VARIABLE}", path.display()
-    )]
+    #[error("the guest's image {} is of another version than this program; {REMEDY}", path.display())]
     OtherVersion { path: PathBuf },
     #[error("cannot read the guest's image {}", path.display())]
     Read {
@@ -30,6 +31,20 @@ pub enum MissingImage {
         #[source]
         source: std::io::Error,
     },
+}
+
+/// Support for guests, as far as the image goes.
+pub(crate) fn support() -> Support {
+    match load() {
+        Ok(_) => Support::Yes,
+        Err(MissingImage::NotFound) => {
+            Support::unsupported(format!("a guest without {FILE}"), REMEDY)
+        }
+        Err(MissingImage::OtherVersion { path }) => {
+            Support::unsupported(format!("a guest of another version ({})", path.display()), REMEDY)
+        }
+        Err(error) => Support::unsupported(chain(&error), REMEDY),
+    }
 }
 
 /// Reads the image: the one named by `WIREPATH_VMNIC_IMAGE`, else one beside the executable, else
@@ -73,7 +88,8 @@ mod tests {
         let path = folder.path().join(FILE);
         std::fs::write(&path, wire::image::mark(&[b"an older interface"])).unwrap();
         let error = read(path.clone()).unwrap_err().to_string();
-        assert!(error.contains("of another version than this program: build it again"), "{error}");
+        let remedy = error.contains("/usr/share/wirepath") && error.contains(VARIABLE);
+        assert!(error.contains("of another version than this program; ") && remedy, "{error}");
         std::fs::write(&path, MARK).unwrap();
         assert_eq!(read(path).unwrap(), MARK);
     }

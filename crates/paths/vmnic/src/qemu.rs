@@ -26,7 +26,6 @@ use wire::nettest::{
 
 use super::topology::MAC;
 use super::{image, support};
-use host::text::chain;
 use model::PathError;
 use vmm::{Switches, Task};
 
@@ -109,11 +108,9 @@ pub(super) fn support(card: Card) -> Support {
                 "QEMU: `apt-get install qemu-system-x86`",
             );
         }
-        if let Err(error) = image::load() {
-            return Support::unsupported(
-                format!("starting the guest ({})", chain(&error)),
-                "its image: `cargo xtask firmware` builds it",
-            );
+        let image = image::support();
+        if !image.is_yes() {
+            return image;
         }
         support::lab()
     });

@@ -23,11 +23,9 @@ fn tried() -> &'static Support {
                  virtualisation on in the firmware, group kvm)",
             );
         }
-        if let Err(error) = image::load() {
-            return Support::unsupported(
-                format!("starting the guest ({})", chain(&error)),
-                "its image: `cargo xtask firmware` builds it",
-            );
+        let image = image::support();
+        if !image.is_yes() {
+            return image;
         }
         lab()
     })
