@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use host::exclusive::{Activity, ExclusiveLock};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::{
     Arm, Clock, Ended, Experiment, ExperimentPlan, Finished, Gain, Load, LoadKind, Machine,
     Measurement, Member, Outcome, OutcomeHeader, Replayed, RunComparison, Search, Session, Sink,
-    Support, TrialRecord, Trials,
+    Support, TimeNeeded, TrialRecord, Trials,
 };
 use report::store::{ExperimentHeader, SqliteStore, Store, StoreError};
 use schemars::JsonSchema;
@@ -33,6 +33,8 @@ pub(crate) struct Proof<'a> {
     pub(crate) load: BTreeMap<String, String>,
     pub(crate) arms: Vec<(Arm, Support)>,
     pub(crate) search: Option<Search>,
+    /// Measured part of a trial; `None` if only a trial shows it.
+    pub(crate) trial: Option<Duration>,
 }
 
 impl<'a> Proof<'a> {
@@ -45,7 +47,8 @@ impl<'a> Proof<'a> {
         limits: &LimitArgs,
     ) -> Self {
         let judged = kind.judged.iter().map(|&name| name.to_owned()).collect();
-        Proof { path, judged, load: parameters(load, limits), arms, search: None }
+        let trial = Some(load.trial);
+        Proof { path, judged, load: parameters(load, limits), arms, search: None, trial }
     }
 }
 
@@ -110,10 +113,11 @@ pub(crate) fn conduct(
     let (budget_ns, cpus) = (args.time.as_nanos() as u64, header.machine.cpus);
     let mut plan = ExperimentPlan::new(seed, proof.arms, proof.judged, budget_ns, cpus);
     limit_blocks(&mut plan, args);
+    let is_short = stored.is_none() && proof.trial.is_some_and(|trial| say_if_short(&plan, trial));
     let store = if args.no_history { None } else { Some(results::open(context)?) };
     let is_stored = store.is_some();
     let bar = if args.live { ProgressBar::hidden() } else { progress_bar() };
-    let mut recorder = Recorder { store, bar, seconds: args.time.as_secs(), live: args.live };
+    let mut recorder = Recorder { store, bar, is_short, live: args.live };
     let mut trials = SessionTrials(session);
     let stop = signals::stop_flag();
     let clock = Continued::after(stored.as_ref().and_then(|stored| stored.last()));
@@ -133,6 +137,24 @@ pub(crate) fn conduct(
     let Finished { outcome, gave_up } =
         model::resume(experiment, header, &mut trials, &clock, &mut recorder, stop)?;
     Ok(Proven { outcome, is_stored, gave_up })
+}
+
+/// Says before the first trial that the time cannot suffice for a verdict, if trials alone take more. Returns true if
+/// it did.
+fn say_if_short(plan: &ExperimentPlan, trial: Duration) -> bool {
+    let arms = plan.arms.iter().filter(|(_, support)| support.is_yes()).count() as u32;
+    let least = trial * arms * (plan.min_blocks + 1);
+    let is_short = least.as_nanos() as u64 > plan.budget_ns;
+    if is_short {
+        console::say(&format!(
+            "{arms} arms with trials of {} ms take at least {} s for the {} blocks that a verdict needs: this run ends \
+             without one; give more --time, or fewer arms",
+            trial.as_millis(),
+            least.as_secs_f64().ceil(),
+            plan.min_blocks
+        ));
+    }
+    is_short
 }
 
 /// Time of an experiment: up to the end of its last stored trial, if it is resumed, and from now on.
@@ -167,7 +189,8 @@ impl Trials for SessionTrials<'_> {
 struct Recorder {
     store: Option<SqliteStore>,
     bar: ProgressBar,
-    seconds: u64,
+    /// True if the user knows that the time does not suffice for a verdict.
+    is_short: bool,
     live: bool,
 }
 
@@ -180,9 +203,26 @@ impl Sink for Recorder {
         store.begin(&ExperimentHeader::new(header, plan.seed, arms))
     }
 
-    fn next(&mut self, block: u32, arm: &Arm, progress: f64) {
-        self.bar.set_position((progress * 1000.0) as u64);
-        self.bar.set_message(format!("of {} s, block {block}: {}", self.seconds, arm.name));
+    fn next(&mut self, block: u32, arm: &Arm, elapsed_ns: u64, end_ns: u64) {
+        let end_s = end_ns.div_ceil(1_000_000_000);
+        self.bar.set_position(elapsed_ns.saturating_mul(1000) / end_ns.max(1));
+        self.bar.set_message(format!("of {end_s} s, block {block}: {}", arm.name));
+    }
+
+    fn lacks_time(&mut self, needed: &TimeNeeded) {
+        if std::mem::replace(&mut self.is_short, true) {
+            return;
+        }
+        let say = || {
+            console::say(&format!(
+                "a block takes {:.1} s, and {} blocks are needed for a verdict: this run ends without one; give \
+                 --time {}s",
+                needed.block_ns as f64 / 1e9,
+                needed.blocks,
+                needed.whole_s()
+            ));
+        };
+        self.bar.suspend(say);
     }
 
     fn trial(&mut self, id: &str, trial: &TrialRecord) -> Result<(), StoreError> {

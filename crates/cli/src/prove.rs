@@ -198,6 +198,7 @@ fn search(
         load: parameters(load, &args.run.limits),
         arms: Vec::new(),
         search: None,
+        trial: Some(load.trial),
     };
     let mut space = Space {
         switches: &model::ids(path.switches()),

@@ -41,7 +41,9 @@ pub use compare::{
     ArmComparison, By, COMPARISON_SCHEMA, Change, CompareError, Difference, MetricComparison,
     RUNS_MIN, Run, RunComparison, comparable, compare, is_beyond, runs_needed,
 };
-pub use experiment::{Experiment, ExperimentPlan, MARGIN, OutcomeHeader, Replayed, Step, Trial};
+pub use experiment::{
+    Experiment, ExperimentPlan, MARGIN, OutcomeHeader, Replayed, Step, TimeNeeded, Trial,
+};
 pub use fake::{Drift, FakeSource, FakeSwitch, FakeWorld};
 pub use gain::Gain;
 pub use load_curve::{

@@ -4,7 +4,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{Arm, Experiment, ExperimentPlan, Measurement, Outcome, OutcomeHeader, Step};
+use crate::{
+    Arm, Experiment, ExperimentPlan, Measurement, Outcome, OutcomeHeader, Step, TimeNeeded,
+};
 
 /// Blocks' worth of consecutive failed trials after which a run is given up: an error that all
 /// arms share, such as a lost connection to a peer, does not go away.
@@ -27,8 +29,14 @@ pub trait Sink {
     /// Called once, before the first trial.
     fn begin(&mut self, header: &OutcomeHeader, plan: &ExperimentPlan) -> Result<(), Self::Error>;
 
-    /// Called before each trial; `progress` is the expected share of the run that is over, 0 to 1.
-    fn next(&mut self, block: u32, arm: &Arm, progress: f64);
+    /// Called before each trial.
+    ///
+    /// - `elapsed_ns`: time since the start of the experiment.
+    /// - `end_ns`: time at which it ends at the latest, as far as is known.
+    fn next(&mut self, block: u32, arm: &Arm, elapsed_ns: u64, end_ns: u64);
+
+    /// Called after the warm-up if the time does not suffice for a verdict.
+    fn lacks_time(&mut self, _needed: &TimeNeeded) {}
 
     /// Called after each trial, warm-up and failures included.
     fn trial(&mut self, id: &str, trial: &TrialRecord) -> Result<(), Self::Error>;
@@ -100,6 +108,7 @@ pub fn resume<S: Sink>(
     let mut failed_in_a_row =
         experiment.trials().rev().take_while(|trial| trial.result.is_err()).count();
     let is_hopeless = |failed_in_a_row| failed_in_a_row >= FAILED_BLOCKS_MAX * arms.len();
+    let mut is_time_checked = experiment.blocks() > 0;
     let ended = loop {
         if stop.load(Ordering::Relaxed) || is_hopeless(failed_in_a_row) {
             experiment.interrupt();
@@ -109,11 +118,14 @@ pub fn resume<S: Sink>(
             Step::Trial { block, arm, warmup } => (block, &arms[arm], warmup),
             Step::Done(why) => break why,
         };
+        if block == 1 && !std::mem::replace(&mut is_time_checked, true) {
+            experiment.lacks_time().iter().for_each(|needed| sink.lacks_time(needed));
+        }
         if experiment.blocks() > blocks {
             sink.block(&|| experiment.outcome(header.clone()));
         }
         let started_ns = clock.elapsed_ns();
-        sink.next(block, arm, experiment.progress(started_ns));
+        sink.next(block, arm, started_ns, experiment.end_ns(started_ns));
         let result = trials.trial(arm);
         if result.is_err() && stop.load(Ordering::Relaxed) {
             // The stop broke it off; it says nothing about the arm.

@@ -112,23 +112,30 @@ fn block_that_exceeds_the_budget_is_not_begun() {
 }
 
 #[test]
-fn minimum_of_blocks_may_exceed_the_budget() {
+fn fewest_blocks_do_not_exceed_the_budget() {
     let mut plan = plan(1, "fast,nothing");
     plan.budget_ns = 30 * SECOND_NS;
-    let (experiment, _) = run_silently(plan, 2 * SECOND_NS);
-    assert_eq!(outcome(&experiment).blocks, 8);
-    assert!(outcome(&experiment).warnings.is_empty());
+    // A block takes 8 s.
+    let (experiment, now_ns) = run_silently(plan, 2 * SECOND_NS);
+    assert!(now_ns <= 30 * SECOND_NS);
+    let outcome = outcome(&experiment);
+    assert_eq!((outcome.ended, outcome.blocks), (Ended::TimeUp, 2));
+    assert_eq!(warned(&outcome, "only 2 of 8 blocks"), 1);
+    assert!(outcome.warnings[0].advice.contains("--time 80s"), "{:?}", outcome.warnings);
 }
 
 #[test]
-fn minimum_of_blocks_is_dropped_beyond_three_times_the_budget() {
-    let mut plan = plan(1, "fast,nothing");
-    plan.budget_ns = 20 * SECOND_NS;
-    let (experiment, now_ns) = run_silently(plan, 4 * SECOND_NS);
-    let outcome = outcome(&experiment);
-    assert_eq!((outcome.ended, outcome.blocks), (Ended::TimeUp, 1));
-    assert_eq!(now_ns, 2 * 16 * SECOND_NS, "the warm-up and one block");
-    assert_eq!(warned(&outcome, "only 1 of 8 blocks"), 1);
+fn budget_is_exceeded_by_less_than_one_block_whatever_its_length() {
+    for (budget_s, blocks) in [(20, 1), (16, 0), (10, 0)] {
+        let mut plan = plan(1, "fast,nothing");
+        plan.budget_ns = budget_s * SECOND_NS;
+        // A block takes 16 s.
+        let (experiment, now_ns) = run_silently(plan, 4 * SECOND_NS);
+        let outcome = outcome(&experiment);
+        assert_eq!((outcome.ended, outcome.blocks), (Ended::TimeUp, blocks), "{budget_s}");
+        assert!(now_ns < (budget_s + 16) * SECOND_NS, "{budget_s}");
+        assert_eq!(warned(&outcome, "of 8 blocks fit into --time: a block takes 16.0 s"), 1);
+    }
 }
 
 #[test]
@@ -406,7 +413,7 @@ fn outcome_is_available_during_the_run() {
         experiment.record(Ok(measurement));
         let live = outcome(&experiment);
         assert_eq!((live.ended, live.arms.len()), (Ended::Unfinished, 8));
-        let progress = experiment.progress(fake.now_ns());
+        let progress = fake.now_ns() as f64 / experiment.end_ns(fake.now_ns()) as f64;
         assert!(progress >= before && progress < 1.0);
         before = progress;
     }

@@ -30,7 +30,7 @@ impl Sink for Nowhere {
         Ok(())
     }
 
-    fn next(&mut self, _: u32, _: &Arm, _: f64) {}
+    fn next(&mut self, _: u32, _: &Arm, _: u64, _: u64) {}
 
     fn trial(&mut self, _: &str, _: &TrialRecord) -> Result<(), Infallible> {
         Ok(())

@@ -2,7 +2,7 @@
 
 mod recorded;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use model::{
     Arm, Clock, Ended, Search, SearchPlan, SearchStep, Session, Support, SwitchId, is_event_count,
@@ -22,8 +22,10 @@ pub(crate) const BEST: &str = "best";
 /// Fewest blocks of the experiment that measures a set: its members may differ little.
 const BLOCKS_MIN: u32 = 16;
 
-/// The search's share of the time; the experiment that follows has a quarter.
+/// The search's share of the time.
 const SEARCH_SHARE: f64 = 0.625;
+/// Share of the time left which the experiment that measures a set has: a quarter of all at least.
+const RUN_SHARE: f64 = 0.7;
 
 /// Where a search looks.
 pub(crate) struct Space<'a> {
@@ -53,6 +55,7 @@ pub(crate) fn find(
     let metric = metric.ok_or_else(|| {
         Failure::Usage(format!("{} has no judged figure to search by", proof.path))
     })?;
+    let begun = Instant::now();
     let (seed, mut found, mut resumed) = match record {
         Record::Goes(run) if let Some(found) = run.header.search.clone() => {
             (run.seed.wrapping_sub(found.steps.len() as u64), found, Some(*run))
@@ -68,7 +71,8 @@ pub(crate) fn find(
         let questions = arms.len() * proof.judged.len();
         let least = model::verdict::blocks_min(questions).max(BLOCKS_MIN);
         let run = LimitArgs {
-            time: (limits.time / 4).max(Duration::from_secs(1)),
+            // The rest is for the set without an idle member.
+            time: time_left(limits, begun).mul_f64(RUN_SHARE).max(Duration::from_secs(1)),
             seed: Some(seed.wrapping_add(found.steps.len() as u64)),
             min_blocks: limits.min_blocks.or(limits.max_blocks).or(Some(least)),
             ..limits.clone()
@@ -79,10 +83,21 @@ pub(crate) fn find(
         let proven = conduct(context, &run, proof, session, resumed.take())?;
         let is_broken_off = proven.gave_up || proven.outcome.ended == Ended::Interrupted;
         match proven.outcome.idle_member() {
+            Some(idle) if !is_broken_off && time_left(limits, begun).is_zero() => {
+                console::say(&format!(
+                    "{} adds nothing to the set, and --time is up: the set without it was not measured",
+                    idle.switch
+                ));
+                return Ok(proven);
+            }
             Some(idle) if !is_broken_off => drop_member(&mut found, idle),
             _ => return Ok(proven),
         }
     }
+}
+
+fn time_left(limits: &LimitArgs, begun: Instant) -> Duration {
+    limits.time.saturating_sub(begun.elapsed())
 }
 
 /// The search, with what it says on the terminal.

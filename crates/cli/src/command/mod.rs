@@ -64,8 +64,14 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
         Some(resumed) => resumed.header.load.clone(),
         None => load_of(&experiment, &spec, &limits),
     };
-    let proof =
-        Proof { path: command::NAME, judged: spec.judged.clone(), load, arms, search: None };
+    let proof = Proof {
+        path: command::NAME,
+        judged: spec.judged.clone(),
+        load,
+        arms,
+        search: None,
+        trial: None,
+    };
     let proven = if is_search {
         let switches: Vec<_> = spec.switches.iter().map(command::Switch::id).collect();
         let support = &mut |arm: &Arm| command::support(&spec, arm);

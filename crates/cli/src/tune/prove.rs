@@ -221,6 +221,7 @@ fn own_program(args: &TuneProveArgs, plan: &Plan) -> Result<Loaded, Failure> {
         load,
         arms: Vec::new(),
         search: None,
+        trial: None,
     };
     let trial = spec.limit();
     // Its own arms have no switches, so it has no journal.

@@ -55,6 +55,24 @@ pub struct Trial {
     pub result: Result<Vec<Metric>, String>,
 }
 
+/// Time for a verdict; see [`Experiment::lacks_time`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeNeeded {
+    /// Fewest blocks with a verdict.
+    pub blocks: u32,
+    /// Expected duration of one.
+    pub block_ns: u64,
+    /// Expected duration of the run, its warm-up included.
+    pub whole_ns: u64,
+}
+
+impl TimeNeeded {
+    /// Whole seconds for `--time`, with a tenth more: blocks differ.
+    pub fn whole_s(&self) -> u64 {
+        (self.whole_ns as f64 * 1.1 / 1e9).ceil() as u64
+    }
+}
+
 /// Extent of [`Experiment::replay`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replayed {
@@ -252,15 +270,29 @@ impl Experiment {
         (self.durations_ns.len() as u32).saturating_sub(1)
     }
 
-    /// Share of the expected time that has passed, 0 to 1.
-    pub fn progress(&self, elapsed_ns: u64) -> f64 {
-        if self.ended.is_some() {
-            return 1.0;
-        }
-        let missing = u64::from(self.plan.min_blocks.saturating_sub(self.quiet_blocks()));
-        let least_ns = self.block_started_ns + self.expected_ns() * missing;
-        let all_ns = self.plan.budget_ns.max(least_ns).max(1);
-        (elapsed_ns as f64 / all_ns as f64).clamp(0.0, 1.0)
+    /// Time at which the run ends at the latest, as far as its blocks so far show, nanoseconds since its start.
+    pub fn end_ns(&self, elapsed_ns: u64) -> u64 {
+        let block_ns = self.expected_ns();
+        let most = u64::from(self.plan.max_blocks.saturating_sub(self.quiet_blocks()));
+        let all_ns = match block_ns {
+            0 => self.plan.budget_ns,
+            _ => self.block_started_ns.saturating_add(block_ns.saturating_mul(most)),
+        };
+        // A block that has begun is completed.
+        let arms = self.plan.arms.len().max(1) as u64;
+        let rest_ns = block_ns / arms * (self.queue.len() as u64 + 1);
+        self.plan.budget_ns.min(all_ns).max(elapsed_ns.saturating_add(rest_ns))
+    }
+
+    /// Time that the fewest blocks with a verdict take, if that is more than the budget. Known from the end of the
+    /// warm-up on.
+    pub fn lacks_time(&self) -> Option<TimeNeeded> {
+        let blocks = self.plan.min_blocks;
+        let missing = u64::from(blocks.saturating_sub(self.quiet_blocks()));
+        let block_ns = self.expected_ns();
+        let ended_ns: u64 = self.durations_ns.iter().sum();
+        let whole_ns = ended_ns.saturating_add(block_ns.saturating_mul(missing));
+        (whole_ns > self.plan.budget_ns).then_some(TimeNeeded { blocks, block_ns, whole_ns })
     }
 
     /// Returns the outcome so far; may be called at any time.
@@ -319,8 +351,9 @@ impl Experiment {
         }
         let (blocks, quiet) = (self.blocks(), self.quiet_blocks());
         if blocks == 0 {
-            // The warm-up and one block that counts are always run.
-            return None;
+            // The warm-up always runs, and one block that counts if any time is left.
+            let is_over = !self.durations_ns.is_empty() && self.elapsed_ns >= self.plan.budget_ns;
+            return is_over.then(|| self.time_up());
         }
         if quiet >= self.plan.max_blocks {
             return Some(Ended::BlockLimit);
@@ -339,23 +372,27 @@ impl Experiment {
             }
             return (!fits).then_some(Ended::TimeUp);
         }
-        let missing = u64::from(self.plan.min_blocks - quiet);
-        let least_ns = self.elapsed_ns.saturating_add(block_ns.saturating_mul(missing));
-        if !fits && least_ns > self.plan.budget_ns.saturating_mul(3) {
+        (!fits).then(|| self.time_up())
+    }
+
+    /// The end of a run whose time was too little for a verdict.
+    fn time_up(&mut self) -> Ended {
+        let blocks = self.blocks();
+        if let Some(needed) = self.lacks_time() {
             self.warnings.push(Warning {
                 what: format!(
-                    "only {blocks} of {} blocks fit into the time budget: a block takes {:.1} s",
-                    self.plan.min_blocks,
-                    block_ns as f64 / 1e9
+                    "only {blocks} of {} blocks fit into --time: a block takes {:.1} s",
+                    needed.blocks,
+                    needed.block_ns as f64 / 1e9
                 ),
                 advice: format!(
-                    "give more time, or fewer arms: so many verdicts need {} blocks",
-                    self.plan.min_blocks
+                    "give --time {}s or fewer arms: so many verdicts need {} blocks",
+                    needed.whole_s(),
+                    needed.blocks
                 ),
             });
-            return Some(Ended::TimeUp);
         }
-        None
+        Ended::TimeUp
     }
 
     pub(crate) fn place(&self, kind: ArmKind) -> Option<usize> {

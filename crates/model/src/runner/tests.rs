@@ -40,6 +40,7 @@ struct Memory {
     begun: u32,
     trials: Vec<TrialRecord>,
     progress: Vec<f64>,
+    needed: Vec<TimeNeeded>,
     looks: Vec<Outcome>,
     outcome: Option<Outcome>,
     /// Trials that fit.
@@ -54,8 +55,12 @@ impl Sink for Memory {
         Ok(())
     }
 
-    fn next(&mut self, _: u32, _: &Arm, progress: f64) {
-        self.progress.push(progress);
+    fn next(&mut self, _: u32, _: &Arm, elapsed_ns: u64, end_ns: u64) {
+        self.progress.push(elapsed_ns as f64 / end_ns as f64);
+    }
+
+    fn lacks_time(&mut self, needed: &TimeNeeded) {
+        self.needed.push(*needed);
     }
 
     fn block(&mut self, outcome: &dyn Fn() -> Outcome) {
@@ -79,11 +84,18 @@ struct Case {
     others_cpu_ns: u64,
     sink: Memory,
     stop: bool,
+    budget_ns: u64,
 }
 
 impl Default for Case {
     fn default() -> Self {
-        Case { fails_from: u32::MAX, others_cpu_ns: 0, sink: Memory::default(), stop: false }
+        Case {
+            fails_from: u32::MAX,
+            others_cpu_ns: 0,
+            sink: Memory::default(),
+            stop: false,
+            budget_ns: plan().budget_ns,
+        }
     }
 }
 
@@ -106,7 +118,8 @@ fn ran(case: Case) -> (Result<Finished, &'static str>, Memory) {
     let mut fake = Fake::new(&case, &clock);
     let header = OutcomeHeader { id: "one".into(), ..OutcomeHeader::default() };
     let (mut sink, stop) = (case.sink, AtomicBool::new(case.stop));
-    let finished = run(plan(), header, &mut fake, &clock, &mut sink, &stop);
+    let plan = ExperimentPlan { budget_ns: case.budget_ns, ..plan() };
+    let finished = run(plan, header, &mut fake, &clock, &mut sink, &stop);
     (finished, sink)
 }
 
@@ -124,6 +137,18 @@ fn every_trial_is_recorded_in_order_and_the_outcome_last() {
     assert_eq!(sink.outcome.unwrap(), finished.outcome);
     let fast = finished.outcome.arms.iter().find(|arm| arm.name == "fast").unwrap();
     assert!(fast.metrics.contains_key("rtt_ns_p50"));
+}
+
+#[test]
+fn too_little_time_for_a_verdict_is_reported_once_after_the_warm_up() {
+    let (enough, sink) = ran(Case::default());
+    assert!(enough.is_ok() && sink.needed.is_empty(), "{:?}", sink.needed);
+    let (finished, sink) = ran(Case { budget_ns: 6_000_000_000, ..Case::default() });
+    let outcome = finished.unwrap().outcome;
+    let [needed] = sink.needed[..] else { panic!("{:?}", sink.needed) };
+    assert!(needed.blocks > outcome.blocks && needed.whole_s() > 6, "{needed:?}");
+    let wall_ns = outcome.wall_ms * 1_000_000;
+    assert!(wall_ns <= 6_000_000_000 + needed.block_ns, "{wall_ns}");
 }
 
 #[test]
