@@ -38,6 +38,12 @@ fn every_program_has_figures_in_its_output() {
     let mut seen = Vec::new();
     for (program, file, figures) in [
         ("iperf3", "iperf3-3.12-tcp.json", "goodput_bps 21740723304.580013"),
+        ("iperf3", "iperf3-3.21-tcp.json", "goodput_bps 2088826619.405179"),
+        (
+            "iperf3-udp",
+            "iperf3-3.21-udp-gsro.json",
+            "goodput_bps 29577634.2060467, jitter_ms 0.0000608790522291895, lost_count 1356928",
+        ),
         (
             "iperf3-udp",
             "iperf3-3.12-udp.json",
@@ -115,6 +121,8 @@ fn failures_are_not_taken_for_figures() {
         ("h2load", "h2load-1.52.0-refused.txt", "50 failed"),
         ("redis-benchmark", "redis-benchmark-7.0.15-refused.txt", "Connection refused"),
         ("iperf3", "iperf3-3.12-refused.json", "Connection refused"),
+        ("iperf3", "iperf3-3.21-refused.json", "Connection refused"),
+        ("iperf3", "iperf3-3.21-busy.json", "the server is busy"),
     ] {
         let reason = refused(program, file);
         assert!(

@@ -148,15 +148,16 @@ fn arm_warnings(
         control_warnings(experiment, arm, warnings);
     }
     let failed = experiment.trials.iter().filter(|t| t.arm == index && t.result.is_err()).count();
-    if let Some(error) = arm.failures.first() {
+    if !arm.failures.is_empty() {
         let hopeless = experiment.pools[index].hopeless;
         warnings.push(Warning {
             what: format!(
-                "{failed} trials of {} failed{}: {error}",
+                "{failed} {} of {} failed{}",
+                if failed == 1 { "trial" } else { "trials" },
                 arm.name,
                 if hopeless { ", and it was not run again" } else { "" },
             ),
-            advice: "a failed trial counts as the worst of its block; see the error".into(),
+            advice: "a failed trial counts as the worst of its block; see its error".into(),
         });
     }
     for (name, &count) in &arm.counters {

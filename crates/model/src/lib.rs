@@ -52,7 +52,8 @@ pub use load_curve::{
 };
 pub use measurement::{
     Better, Cost, Delivery, Measurement, Metric, NotEffective, QUANTILES, ROUND_TRIP, Refusal,
-    SAMPLE_COUNT_MAX, SAMPLES_BEYOND_QUANTILE, Shape, Throughput, Trap, latency_histogram, total,
+    SAMPLE_COUNT_MAX, SAMPLES_BEYOND_QUANTILE, Shape, Throughput, Trap, VERSION_MODE,
+    latency_histogram, total,
 };
 pub use metrics::{
     describe, distribution, is_event_count, quantile_of_arrived, segment_stem, stated_unit,

@@ -12,6 +12,9 @@ use crate::SwitchId;
 /// Delivery of echoes that only their sender counts: what was sent, and what was answered.
 pub const ROUND_TRIP: &str = "round-trip";
 
+/// Name of the mode that is the version of a peer program.
+pub const VERSION_MODE: &str = "version";
+
 /// Direction in which a metric improves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

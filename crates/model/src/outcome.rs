@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::pairs::Pairs;
 use crate::statistics::{Comparison, LEVEL};
 use crate::verdict::{self, Looks, Question};
-use crate::{ArmKind, Better, MARGIN, Search, Support, Tail};
+use crate::{ArmKind, Better, MARGIN, Search, Support, Tail, VERSION_MODE};
 
 /// Version of the results schema; raised when a field changes its meaning.
 pub const SCHEMA: u32 = 2;
@@ -173,6 +173,16 @@ pub struct ArmOutcome {
     /// Errors of failed trials.
     #[serde(default)]
     pub failures: Vec<String>,
+}
+
+impl ArmOutcome {
+    /// Name for a table: that of a peer program has its version, `iperf3 3.12`.
+    pub fn label(&self) -> String {
+        match self.mode.get(VERSION_MODE).filter(|_| self.kind == ArmKind::Peer) {
+            Some(version) => format!("{} {version}", self.name),
+            None => self.name.clone(),
+        }
+    }
 }
 
 /// Noise floor of one metric: the A/A pair's interval, as ratios.

@@ -58,14 +58,14 @@ pub const PROGRAMS: &[&str] = &{
 };
 
 const KNOWN: &[Known] = &[
-    // 3.12, TCP and UDP.
+    // 3.12 and 3.21, TCP and UDP.
     Known {
         program: "iperf3",
         arguments: &["-J"],
         figures: &["goodput_bps=json:/end/sum_received/bits_per_second"],
         refusals: &[IPERF3_ERROR],
     },
-    // 3.12, client's report. Its jitter and losses are the server's.
+    // 3.12 and 3.21, client's report. Its jitter and losses are the server's.
     Known {
         program: "iperf3-udp",
         arguments: &["-u", "-J"],
@@ -213,7 +213,7 @@ const KNOWN: &[Known] = &[
     },
 ];
 
-/// Report of an error; with it, the exit status is 0 all the same.
+/// Report of an error; with it, the exit status is 0 before iperf3 3.14 all the same.
 const IPERF3_ERROR: &str = "^\\s\"error\":\\s*\".*";
 
 /// Returns the figures of a program; `None` if it is not one of [`PROGRAMS`].

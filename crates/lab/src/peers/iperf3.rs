@@ -7,16 +7,38 @@ use crate::Pair;
 use crate::adapters::json::{self, Scalar};
 use model::{Delivery, Measurement, Throughput};
 
-use super::{Finished, Job, PORT, Peer, Traffic, cost, failed, finish_client, serve, start_client};
+use super::{
+    Finished, Job, PORT, Peer, Traffic, cost, failed, serve, start_client, wait_client, why_failed,
+};
 use crate::Placement;
 use model::PathError;
 
-/// Error of a client whose server does not listen.
-const REFUSED: &str = "Connection refused";
+/// Errors of a client whose server does not listen yet, or has not finished with another connection.
+const TRANSIENT: [&str; 3] =
+    ["Connection refused", "Connection reset by peer", "the server is busy"];
 /// Time limit for the start of the server, and for its end after the client's; a busy machine needs seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Time limit for a client, whose load takes one second.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-pub(super) struct Iperf3;
+/// Option by which it sends and receives several datagrams a call, from 3.21 on.
+const GSRO: &str = "--gsro";
+
+pub(super) struct Iperf3 {
+    has_gsro: bool,
+}
+
+impl Iperf3 {
+    pub(super) fn installed() -> Self {
+        let help = Command::new("iperf3").arg("--help").output();
+        let has_gsro = help.is_ok_and(|help| {
+            let text = [help.stdout, help.stderr].concat();
+            String::from_utf8_lossy(&text).contains(GSRO)
+        });
+        Iperf3 { has_gsro }
+    }
+}
 
 impl Peer for Iperf3 {
     fn trial(
@@ -25,7 +47,7 @@ impl Peer for Iperf3 {
         job: &Job,
         places: &Placement,
     ) -> Result<(Measurement, u64), PathError> {
-        let (client, served) = run(pair, job, places)?;
+        let (client, served) = run(pair, job, places, self.options(job))?;
         let mut measurement = match job.traffic {
             Traffic::TcpFlood => parse_tcp(&served.stdout, job.size_bytes)?,
             Traffic::BothWays => parse_both_ways(&client.stdout, &served.stdout, job.size_bytes)?,
@@ -35,6 +57,10 @@ impl Peer for Iperf3 {
         measurement.costs.insert("far".into(), cost(&served.usage));
         let cpu_ns = measurement.cpu_ns();
         Ok((measurement, cpu_ns))
+    }
+
+    fn options(&self, job: &Job) -> &'static str {
+        if self.has_gsro && job.traffic != Traffic::TcpFlood { GSRO } else { "" }
     }
 }
 
@@ -47,28 +73,46 @@ fn load_args(traffic: Traffic) -> &'static [&'static str] {
 }
 
 /// Runs both ends. Returns the ended client and the ended server.
-fn run(pair: &Pair, job: &Job, places: &Placement) -> Result<(Finished, Finished), PathError> {
+///
+/// - `option`: of the client, which passes it on to the server; empty for none.
+fn run(
+    pair: &Pair,
+    job: &Job,
+    places: &Placement,
+    option: &str,
+) -> Result<(Finished, Finished), PathError> {
     let port = PORT.to_string();
-    let mut server = Command::new("iperf3");
-    server.args(["-s", "-1", "-J", "--forceflush", "-p", &port]);
-    let mut server = serve(pair, places, server)?;
-    // With -J the server prints no line when it listens; a refused connection is retried.
+    let start_server = || {
+        let mut server = Command::new("iperf3");
+        server.args(["-s", "-1", "-J", "--forceflush", "-p", &port]);
+        serve(pair, places, server)
+    };
+    let mut server = start_server()?;
+    // With -J the server prints no line when it listens, so the client's connection is retried.
     let begun = Instant::now();
     let client = loop {
         let mut client = Command::new("iperf3");
         client
             .args(["-c", &pair.far.ip.to_string(), "-p", &port, "-J"])
             .args(load_args(job.traffic))
+            .args(Some(option).filter(|option| !option.is_empty()))
             // iperf3 accepts whole seconds only.
             .args(["-t", "1", "-l", &job.size_bytes.to_string()]);
         let client = start_client(pair, places, client)?;
-        let client = finish_client("iperf3", client, Duration::from_secs(60))?;
-        match error_of(&client.stdout) {
+        let client = wait_client("iperf3", client, CLIENT_TIMEOUT)?;
+        match error_of(&client) {
             None => break client,
-            Some(why) if why.contains(REFUSED) && begun.elapsed() < PATIENCE => {
-                let pause = Duration::from_millis(20);
-                if server.wait(pause).map_err(PathError::part)?.is_some() {
-                    return Err(failed("iperf3", "the server ended during the trial"));
+            Some(why) if is_transient(&why) && begun.elapsed() < PATIENCE => {
+                let ended = server.wait(RETRY_INTERVAL).map_err(PathError::part)?;
+                match ended.as_ref().map(error_of) {
+                    None => {}
+                    // Its only connection failed.
+                    Some(Some(why)) if is_transient(&why) => server = start_server()?,
+                    Some(why) => {
+                        let why = why.unwrap_or_else(|| "no error".into());
+                        let text = format!("the server ended during the trial: {why}");
+                        return Err(failed("iperf3", text));
+                    }
                 }
             }
             Some(why) => return Err(failed("iperf3", format!("the client reports: {why}"))),
@@ -76,17 +120,22 @@ fn run(pair: &Pair, job: &Job, places: &Placement) -> Result<(Finished, Finished
     };
     let served = server.wait(PATIENCE).map_err(PathError::part)?;
     let served = served.ok_or_else(|| failed("iperf3", "the server did not exit"))?;
-    match error_of(&served.stdout) {
+    match error_of(&served) {
         Some(why) => Err(failed("iperf3", format!("the server reports: {why}"))),
         None => Ok((client, served)),
     }
 }
 
-/// Error in a JSON report. With it, the exit status is 0 all the same.
-fn error_of(report: &[u8]) -> Option<String> {
-    match json::scalar(report, "/error") {
+fn is_transient(why: &str) -> bool {
+    TRANSIENT.iter().any(|transient| why.contains(transient))
+}
+
+/// Error of an ended program: that of its JSON report, with which versions before 3.14 exit with status 0 and later
+/// ones with 1, or else its exit status.
+fn error_of(finished: &Finished) -> Option<String> {
+    match json::scalar(&finished.stdout, "/error") {
         Ok(Scalar::Text(error)) => Some(error),
-        _ => None,
+        _ => why_failed(finished),
     }
 }
 
@@ -180,6 +229,11 @@ fn parse_tcp(server: &[u8], size_bytes: usize) -> Result<Measurement, PathError>
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    use host::child::ChildUsage;
+
     use super::*;
 
     #[test]
@@ -258,8 +312,57 @@ mod tests {
 
     #[test]
     fn error_of_a_report_is_found_whatever_the_exit_status() {
-        let report = br#"{"end":{},"error":"control socket has closed unexpectedly"}"#;
-        assert_eq!(error_of(report).as_deref(), Some("control socket has closed unexpectedly"));
-        assert_eq!(error_of(br#"{"end":{}}"#), None);
+        let ended = |report: &[u8], status: i32| Finished {
+            status: ExitStatus::from_raw(status << 8),
+            stdout: report.to_vec(),
+            stderr: Vec::new(),
+            usage: ChildUsage::default(),
+        };
+        let closed = br#"{"end":{},"error":"control socket has closed unexpectedly"}"#;
+        let refused = [
+            include_bytes!("../../tests/adapters/iperf3-3.12-refused.json").as_slice(),
+            include_bytes!("../../tests/adapters/iperf3-3.21-refused.json"),
+            include_bytes!("../../tests/adapters/iperf3-3.21-busy.json"),
+        ];
+        for status in [0, 1] {
+            let why = error_of(&ended(closed, status)).unwrap();
+            assert!(
+                why == "control socket has closed unexpectedly" && !is_transient(&why),
+                "{why}"
+            );
+            for report in refused {
+                let why = error_of(&ended(report, status)).unwrap();
+                assert!(is_transient(&why), "{why}");
+            }
+        }
+        assert_eq!(error_of(&ended(br#"{"end":{}}"#, 0)), None);
+        let silent = error_of(&ended(b"", 1)).unwrap();
+        assert!(silent.contains("exit status: 1"), "{silent}");
+    }
+
+    #[test]
+    fn datagrams_of_bundles_are_counted_one_by_one() {
+        let client = include_bytes!("../../tests/adapters/iperf3-3.21-udp-gsro.json");
+        let server = include_bytes!("../../tests/adapters/iperf3-3.21-udp-gsro-server.json");
+        let m = parse(client, server, 64).unwrap();
+        let delivery = m.deliveries["forward"];
+        assert_eq!((delivery.sent_count, delivery.received_count), (1_523_712, 58_880));
+        assert_eq!(m.throughput.unwrap().payload_bytes, 58_880 * 64);
+    }
+
+    #[test]
+    fn reports_of_version_3_21_are_read() {
+        let client = include_bytes!("../../tests/adapters/iperf3-3.21-udp.json");
+        let server = include_bytes!("../../tests/adapters/iperf3-3.21-udp-server.json");
+        let one_way = parse(client, server, 64).unwrap().deliveries["forward"];
+        assert_eq!((one_way.sent_count, one_way.received_count), (80_670, 42_848));
+        let client = include_bytes!("../../tests/adapters/iperf3-3.21-udp-bidir.json");
+        let server = include_bytes!("../../tests/adapters/iperf3-3.21-udp-bidir-server.json");
+        let both = parse_both_ways(client, server, 64).unwrap();
+        let counts =
+            ["forward", "return"].map(|direction| both.deliveries[direction].received_count);
+        assert_eq!(counts, [63_907, 23_785]);
+        let tcp = include_bytes!("../../tests/adapters/iperf3-3.21-tcp-server.json");
+        assert_eq!(parse_tcp(tcp, 65_536).unwrap().throughput.unwrap().payload_bytes, 274_464_768);
     }
 }

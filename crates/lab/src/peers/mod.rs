@@ -5,6 +5,7 @@ mod iperf3;
 mod irtt;
 mod qperf;
 mod sockperf;
+mod version;
 
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::process::Command;
@@ -16,7 +17,9 @@ use host::cpu::CpuClock;
 use model::{Cost, Measurement, Support};
 
 use crate::{Cause, Meter, Placement};
-use model::{LoadKind, PathError};
+use model::{LoadKind, PathError, VERSION_MODE};
+
+pub use version::{version_in, version_of};
 
 /// UDP and control port of peer programs in a lab.
 const PORT: u16 = 9100;
@@ -60,12 +63,23 @@ trait Peer {
         job: &Job,
         places: &Placement,
     ) -> Result<(Measurement, u64), PathError>;
+
+    /// Options that change what its figures compare with, for the record.
+    fn options(&self, _job: &Job) -> &'static str {
+        ""
+    }
 }
 
-/// The peers of a session, each opened for its first trial and kept until the last.
+/// A peer that is kept from its first trial to the last.
+struct Opened {
+    peer: Box<dyn Peer>,
+    version: Option<String>,
+}
+
+/// The peers of a session.
 #[derive(Default)]
 pub struct Peers {
-    open: BTreeMap<String, Box<dyn Peer>>,
+    open: BTreeMap<String, Opened>,
 }
 
 impl Peers {
@@ -78,20 +92,27 @@ impl Peers {
         places: &Placement,
         clock: &CpuClock,
     ) -> Result<Measurement, PathError> {
-        let peer = match self.open.entry(name.to_owned()) {
+        let Opened { peer, version } = match self.open.entry(name.to_owned()) {
             Entry::Occupied(open) => open.into_mut(),
-            Entry::Vacant(vacant) => vacant.insert(open(name, job)?),
+            Entry::Vacant(vacant) => {
+                let peer = open(name, job)?;
+                let argument = if name == "irtt" { "version" } else { "--version" };
+                vacant.insert(Opened { peer, version: version_of(name, &[argument]) })
+            }
         };
         let meter = Meter::start(clock, &places.both())?;
         let (mut m, children_ns) = peer.trial(pair, job, places)?;
         meter.stop()?.with_children(children_ns).account(&mut m);
+        m.mode.extend(version.clone().map(|version| (VERSION_MODE.to_owned(), version)));
+        let options = Some(peer.options(job)).filter(|options| !options.is_empty());
+        m.mode.extend(options.map(|options| ("options".to_owned(), options.to_owned())));
         Ok(m)
     }
 }
 
 fn open(name: &str, job: &Job) -> Result<Box<dyn Peer>, PathError> {
     match name {
-        "iperf3" => Ok(Box::new(iperf3::Iperf3)),
+        "iperf3" => Ok(Box::new(iperf3::Iperf3::installed())),
         "irtt" => Ok(Box::new(irtt::Irtt)),
         "qperf" => Ok(Box::new(qperf::Qperf)),
         "sockperf" => Ok(Box::<sockperf::Sockperf>::default()),
@@ -137,22 +158,29 @@ fn start_client(pair: &Pair, places: &Placement, command: Command) -> Result<Chi
     Child::spawn(command, &place).map_err(PathError::part)
 }
 
-fn finish_client(
-    program: &str,
-    mut child: Child,
-    timeout: Duration,
-) -> Result<Finished, PathError> {
-    let Some(finished) = child.wait(timeout).map_err(PathError::part)? else {
-        return Err(failed(program, format!("no exit within {} s", timeout.as_secs())));
-    };
-    if !finished.status.success() {
-        let text = [&finished.stdout[..], &finished.stderr[..]].concat();
-        let text = String::from_utf8_lossy(&text);
-        let line = text.lines().rev().find(|l| l.to_lowercase().contains("error"));
-        let why = line.unwrap_or("no message").trim().to_owned();
-        return Err(failed(program, format!("{}: {why}", finished.status)));
+/// Waits for the end of a client, with whatever status.
+fn wait_client(program: &str, mut child: Child, timeout: Duration) -> Result<Finished, PathError> {
+    let ended = child.wait(timeout).map_err(PathError::part)?;
+    ended.ok_or_else(|| failed(program, format!("no exit within {} s", timeout.as_secs())))
+}
+
+fn finish_client(program: &str, child: Child, timeout: Duration) -> Result<Finished, PathError> {
+    let finished = wait_client(program, child, timeout)?;
+    match why_failed(&finished) {
+        Some(why) => Err(failed(program, why)),
+        None => Ok(finished),
     }
-    Ok(finished)
+}
+
+/// Exit status and error of a program that ended without success.
+fn why_failed(finished: &Finished) -> Option<String> {
+    if finished.status.success() {
+        return None;
+    }
+    let text = [&finished.stdout[..], &finished.stderr[..]].concat();
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().rev().find(|l| l.to_lowercase().contains("error"));
+    Some(format!("{}: {}", finished.status, line.unwrap_or("no message").trim()))
 }
 
 fn cost(usage: &ChildUsage) -> Cost {

@@ -8,7 +8,7 @@ use host::cpu::CpuClock;
 use host::net::{snmp_counter, snmp_table};
 use io::XdpMode;
 use lab::{Cause, End, Meter, Pair, Placement, settle};
-use model::{Load, Measurement, PathError, Support, Throughput};
+use model::{Load, Measurement, PathError, Support, Throughput, VERSION_MODE};
 use sys::bpf::{DropCounter, DropSpec, Verb, VerbProgram};
 use sys::thread::start;
 
@@ -207,6 +207,7 @@ pub(super) fn trial(
     m.counters.insert("far_xdp_handled_count".into(), handled);
     m.mode.insert("far received".into(), definition(attached.counted).into());
     m.mode.insert("far xdp".into(), "native".into());
+    m.mode.extend(xdp_tools::version(name).map(|it| (VERSION_MODE.to_owned(), it.to_owned())));
     used.account(&mut m);
     attached.program.end().map_err(at_verb)?;
     Ok(m)

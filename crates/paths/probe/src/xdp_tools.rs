@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use host::child::{Child, Finished, Place, hide_run};
 use host::net::Mac;
+use lab::peers::version_of;
 use lab::{Cause, End, Pair, PairSpec, Placement};
 use model::Support;
 use sys::bpf::{AttachedProgram, detach_leftover};
@@ -156,6 +157,17 @@ pub(super) fn generate(
     let interval = begun.elapsed();
     let usage = end(GENERATOR, child)?.usage;
     Ok(Generated { interval, received_count, cpu_ns: usage.user_ns + usage.system_ns })
+}
+
+/// Version of the program of a peer, read once; `None` for a peer of our own.
+pub(super) fn version(peer: &str) -> Option<&'static str> {
+    static VERSIONS: [OnceLock<Option<String>>; 2] = [const { OnceLock::new() }; 2];
+    let (place, program) = match peer {
+        GENERATOR => (0, GENERATOR),
+        peer if is_of(peer) => (1, BENCH),
+        _ => return None,
+    };
+    VERSIONS[place].get_or_init(|| version_of(program, &["--version"])).as_deref()
 }
 
 /// True for a peer that is a program of xdp-tools.

@@ -24,7 +24,7 @@ use crate::traffic::{Traffic, Way};
 use forward::forwarder::{PolicerSpec, Tuning, Work};
 use forward::qos::TokenBucket;
 use lab::{Meter, Run};
-use model::{Load, PathError, Session};
+use model::{Load, PathError, Session, VERSION_MODE};
 
 /// Interval at which the sink is polled for the rate.
 const LOOK: Duration = Duration::from_millis(4);
@@ -170,11 +170,12 @@ impl TunnelSession {
     fn testpmd(&mut self, name: &str) -> Result<Measurement, PathError> {
         let places = self.places(1);
         let cpus = places.others.clone();
-        let (mut forwarding_ns, mut whole_ns) = (0, 0);
+        let (mut forwarding_ns, mut whole_ns, mut version) = (0, 0, None);
         // It forwards and does not tunnel.
         let leaving = Leaving { headers_bytes: 0, ..BY_SKB };
         let mut m = self.measure(name, &places, leaving, |lab, body| {
             let mut forwarder = Testpmd::start(name, lab, &cpus)?;
+            version = forwarder.version();
             let before_ns = forwarder.cpu_ns()?;
             let ran = body();
             // First: the end of the program is the reason of all that failed after it.
@@ -188,6 +189,7 @@ impl TunnelSession {
         m.costs.insert("worker 0".into(), cost);
         m.others_cpu_ns = m.others_cpu_ns.saturating_sub(whole_ns);
         m.mode.insert("forwarder".into(), "testpmd, no tunnel".into());
+        m.mode.extend(version.map(|version| (VERSION_MODE.to_owned(), version)));
         Ok(m)
     }
 

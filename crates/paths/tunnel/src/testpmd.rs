@@ -7,6 +7,7 @@ use std::time::Duration;
 use host::child::{Child, Place};
 use host::net;
 use host::netns::Netns;
+use lab::peers::version_in;
 use lab::{Cause, Triple};
 use model::Support;
 
@@ -58,6 +59,8 @@ impl Testpmd {
         let mut command = Command::new(PROGRAM);
         // Its own first thread sleeps; both are on the one CPU.
         command.args([&format!("--lcores=0@{cpu},1@{cpu}"), "--no-huge", "-m", "256"]);
+        // It prints its version.
+        command.arg("-v");
         // Nothing shared with other programs of DPDK; --in-memory does not go with --no-huge.
         command.args(["--no-pci", "--no-telemetry", "--no-shconf", "--file-prefix=wirepath"]);
         for (n, end) in [&middle.near_if, &middle.far_if].into_iter().enumerate() {
@@ -83,6 +86,14 @@ impl Testpmd {
             return Err(failed(format!("does not forward after {} s: {why}", PATIENCE.as_secs())));
         }
         Ok(testpmd)
+    }
+
+    /// Version of DPDK.
+    pub(super) fn version(&self) -> Option<String> {
+        let child = self.child.as_ref()?;
+        let text = [child.stdout_so_far(), child.stderr_so_far()].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        version_in(text.lines().find(|line| line.contains("RTE Version"))?)
     }
 
     /// CPU time until now, nanoseconds. Errors: the program has ended, which none is to do by itself.

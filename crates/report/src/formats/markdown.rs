@@ -51,7 +51,7 @@ fn line(out: &mut String, row: &Row) {
     let _ = writeln!(
         out,
         "| {} | {} | {} | {} | {} | {verdict} |",
-        escape(&row.arm),
+        escape(&row.label),
         cell(&row.median),
         cell(&row.ratio),
         cell(&row.interval),

@@ -282,7 +282,7 @@ fn tables(page: &Page) -> Markup {
         html! {
             @for row in metric.rows.iter().filter(|row| row.runs_here) {
                 tr {
-                    th scope="row" { (row.arm) }
+                    th scope="row" { (row.label) }
                     (figure(&row.median))
                     (figure(&row.ratio))
                     td class=(class(row.tone)) { (row.verdict) }

@@ -40,8 +40,7 @@ pub(super) fn beside(outcome: &Outcome) -> Option<Beside> {
         let text = if is_ratio { metric.ratio.map(units::ratio) } else { median(metric) };
         (text, wording::tone(metric.verdict))
     };
-    let row =
-        |arm: &ArmOutcome| (arm.name.clone(), names.iter().map(|name| cell(arm, name)).collect());
+    let row = |arm: &ArmOutcome| (arm.label(), names.iter().map(|name| cell(arm, name)).collect());
     let label = |name: &&str| wording::metric(name).replace(" per packet", "");
     Some(Beside {
         note: match counts.as_slice() {

@@ -78,6 +78,7 @@ fn rows(outcome: &Outcome, name: &str) -> Vec<Row> {
         Row {
             arm: arm.name.clone(),
             runs_here: arm.support.is_yes(),
+            label: arm.label(),
             median: metric.and_then(median),
             ratio: metric.and_then(|metric| metric.ratio).map(units::ratio),
             step: step_below(outcome, arm, name),

@@ -113,6 +113,8 @@ pub struct Row {
     pub arm: String,
     /// False for an arm that was not run: tables for people leave it out, as its reason stands elsewhere.
     pub runs_here: bool,
+    /// The arm's name, with the version of a peer program.
+    pub label: String,
     pub median: Option<String>,
     pub ratio: Option<String>,
     /// Ratio to the rung below, which has one switch less: `0.146×`, and its tone.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{ArmKind, ArmOutcome, Ended, Outcome, Support, Verdict};
+use model::{ArmKind, ArmOutcome, Ended, Outcome, Support, VERSION_MODE, Verdict};
 
 use super::{Failures, Remark, interval, median, steps};
 use crate::screen::Tone;
@@ -101,7 +101,10 @@ fn answer(outcome: &Outcome, arm: &ArmOutcome, name: &str) -> (Tone, String) {
 
 pub(super) fn reasons(outcome: &Outcome) -> Vec<Remark> {
     let mut remarks = Vec::new();
-    for arm in outcome.arms.iter().filter(|arm| arm.support.is_yes()) {
+    // The errors of an arm all of whose trials failed are below "failed trials".
+    let has_failed = |arm: &&ArmOutcome| arm.trials == 0 && !arm.failures.is_empty();
+    let asked = outcome.arms.iter().filter(|arm| arm.support.is_yes() && !has_failed(arm));
+    for arm in asked {
         let mut reasons: Vec<(&String, Vec<String>)> = Vec::new();
         for name in &outcome.judged {
             let Some(why) = arm.metrics.get(name).and_then(|metric| metric.why.as_ref()) else {
@@ -186,15 +189,36 @@ impl Delivered {
 }
 
 pub(super) fn failures(outcome: &Outcome) -> Vec<Failures> {
-    let of_arm = |arm: &ArmOutcome| {
-        let last = arm.failures.last()?;
-        // A long list is shortened.
-        let counted = arm.reliability.as_ref().map_or(0, |reliability| reliability.failed as usize);
-        let failed = counted.max(arm.failures.len());
-        let summary = format!("{failed} failed, the last: {last}");
-        Some(Failures { arm: arm.name.clone(), summary, errors: arm.failures.clone() })
+    let mut by_last: Vec<(&String, Vec<&ArmOutcome>)> = Vec::new();
+    for arm in &outcome.arms {
+        let Some(last) = arm.failures.last() else { continue };
+        match by_last.iter_mut().find(|(known, _)| *known == last) {
+            Some((_, arms)) => arms.push(arm),
+            None => by_last.push((last, vec![arm])),
+        }
+    }
+    let alike = |(last, arms): (&String, Vec<&ArmOutcome>)| {
+        let failed: usize = arms.iter().map(|arm| failed_count(arm)).sum();
+        let names: Vec<&str> = arms.iter().map(|arm| arm.name.as_str()).collect();
+        let mut errors: Vec<String> = Vec::new();
+        for error in arms.iter().flat_map(|arm| &arm.failures) {
+            if !errors.contains(error) {
+                errors.push(error.clone());
+            }
+        }
+        let summary = match errors.len() {
+            1 if failed > 1 => format!("{failed} failed alike: {last}"),
+            _ => format!("{failed} failed, the last: {last}"),
+        };
+        Failures { arm: names.join(", "), summary, errors }
     };
-    outcome.arms.iter().filter_map(of_arm).collect()
+    by_last.into_iter().map(alike).collect()
+}
+
+/// Failed trials of an arm, whose list of errors may be shortened.
+fn failed_count(arm: &ArmOutcome) -> usize {
+    let counted = arm.reliability.as_ref().map_or(0, |reliability| reliability.failed as usize);
+    counted.max(arm.failures.len())
 }
 
 /// A mode that all arms share is left out.
@@ -202,7 +226,8 @@ pub(super) fn modes(outcome: &Outcome) -> Vec<Remark> {
     let ran: Vec<_> = outcome.arms.iter().filter(|arm| !arm.mode.is_empty()).collect();
     let mut arms_by_mode: BTreeMap<(&String, &String), Vec<String>> = BTreeMap::new();
     for arm in &ran {
-        for mode in &arm.mode {
+        // A version is in the tables.
+        for mode in arm.mode.iter().filter(|(name, _)| *name != VERSION_MODE) {
             arms_by_mode.entry(mode).or_default().push(arm.name.clone());
         }
     }

@@ -72,7 +72,8 @@ pub fn ladder(outcome: &Outcome, style: Style) -> String {
 }
 
 fn table(screen: &mut Screen, metric: &Metric) {
-    let Some(better) = metric.better else {
+    let is_empty = metric.rows.iter().all(|row| row.median.is_none());
+    let Some(better) = metric.better.filter(|_| !is_empty) else {
         screen.paragraph("", &format!("{}: no arm gave this figure", metric.label), Tone::Dim);
         return;
     };
@@ -88,7 +89,7 @@ fn table(screen: &mut Screen, metric: &Metric) {
     let figure = |text: &Option<String>| Cell::plain(text.as_deref().unwrap_or("–"));
     let row = |row: &Row| {
         vec![
-            Cell::plain(&row.arm),
+            Cell::plain(&row.label),
             figure(&row.median),
             figure(&row.ratio),
             match &row.step {
@@ -102,7 +103,8 @@ fn table(screen: &mut Screen, metric: &Metric) {
         ]
     };
     screen.table(
-        &["arm", ">median", ">ratio", ">step", "interval?", ">p?", "verdict", "|median?"],
+        // The bar is that of the median; a second heading of that name would promise another column.
+        &["arm", ">median", ">ratio", ">step", "interval?", ">p?", "verdict", "|?"],
         metric.rows.iter().filter(|row| row.runs_here).map(row).collect(),
     );
 }
