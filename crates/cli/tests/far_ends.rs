@@ -6,7 +6,8 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{FAR_IP, LONG, Running, Spaces, fail, ip, json, run, until};
+use common::star::Star;
+use common::{FAR_IP, LONG, Running, Spaces, clean, enter, fail, ip, json, run, succeed, until};
 use serde_json::Value;
 use sys::bpf::{DropCounter, DropSpec};
 
@@ -216,7 +217,7 @@ fn listener_to_a_silent_line_does_not_claim_that_nothing_is_missing() {
 /// - `server`: part of their command line.
 /// - Returns the document.
 fn experiment_with_dying(args: &[&str], server: &str, age: Duration) -> Value {
-    let common = ["prove", "--time", "6s", "--min-blocks", "6", "--no-history", "--json"];
+    let common = ["prove", "--time", "12s", "--min-blocks", "6", "--no-history", "--json"];
     let mut running = Running::start(common::wirepath(&[&common[..], args].concat()));
     let mut seen = std::collections::BTreeMap::new();
     let ended = until(LONG, || {
@@ -271,4 +272,40 @@ fn experiment_without_a_far_end_is_refused() {
     let args = ["prove", "probe", "--peer", FAR_IP, "--arms", "spin", "--time", "5s"];
     let told = fail(spaces.near(&[&args[..], &["--no-history"]].concat()), 1);
     assert!(told.contains(FAR_IP), "{told}");
+}
+
+/// Jumbo frames at one end of a switch: each end's packets fit its own link, and those above the other's never arrive.
+#[test]
+fn different_mtus_of_the_ends_are_named_when_datagrams_are_lost() {
+    let star = Star::new(2, None);
+    let [near, far] = [&star.names[0], &star.names[1]];
+    succeed(ip(&["-n", near, "link", "set", "wire", "mtu", "9000"]));
+    succeed(ip(&["-n", &star.hub, "link", "set", "p0", "mtu", "9000"]));
+    let program = env!("CARGO_BIN_EXE_wirepath");
+    let place = format!("netns:{far}");
+    let proof = [
+        "prove",
+        "probe",
+        "--arms",
+        "spin",
+        "--trial",
+        "50ms",
+        "--time",
+        "60s",
+        "--max-blocks",
+        "6",
+    ];
+    let warned = |size: &str| {
+        let more = ["--no-history", "--json", "--far", &place, "--size", size];
+        let output = run(clean(enter(near, &[program]), &[&proof[..], &more].concat()));
+        let document: Value = serde_json::from_slice(&output.stdout).expect("a document");
+        let warnings = document["warnings"].as_array().expect("warnings").clone();
+        let texts =
+            warnings.iter().map(|warning| warning["what"].as_str().expect("text").to_owned());
+        texts.filter(|what| what.contains("MTU")).collect::<Vec<_>>()
+    };
+    let lost = warned("4000");
+    assert_eq!(lost.len(), 1, "{lost:?}");
+    assert!(lost[0].contains("9000 bytes here, 1500 at the far end"), "{lost:?}");
+    assert_eq!(warned("64"), [""; 0], "nothing is lost");
 }

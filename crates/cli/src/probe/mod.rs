@@ -20,7 +20,7 @@ use model::Measurement;
 use probe::endpoint::{self, Choice};
 use probe::peer::{Far, PeerError, Settings};
 use probe::role::{self, Live, Pace, RoleReport, Steering, Task};
-use probe::{Watch, in_vlan, measurement_of, random_session, received_from};
+use probe::{Mtus, Watch, in_vlan, measurement_of, random_session, received_from};
 use sys::hardware_stamps::HardwareStamps;
 use sys::thread::start;
 
@@ -255,7 +255,13 @@ fn near(
     let mut measurement = measurement_of(role, near_report, far_report);
     irqs.check(&mut measurement);
     let headers = Headers { ipv6: args.to.is_ipv6(), is_tagged: args.engine.vlan.is_some() };
+    let far_mtu_bytes = far.as_ref().and_then(Far::mtu_bytes);
+    let mtus = Mtus::new(local.mtu_bytes, far_mtu_bytes, args.size, headers.ipv6);
+    let trap = mtus.trap(&measurement);
     summary(context, role, &measurement, (args.size, headers), told)?;
+    if let Some(trap) = trap {
+        console::say(&format!("{}; {}", trap.what, trap.advice));
+    }
     unanswered(&measurement, role, told, args.to, args.port)
 }
 

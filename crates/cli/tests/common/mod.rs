@@ -80,7 +80,7 @@ value = "0"
 reason = "the load is of UDP: nothing gets better or worse"
 "#;
 
-fn clean(mut command: Command, args: &[&str]) -> Command {
+pub(crate) fn clean(mut command: Command, args: &[&str]) -> Command {
     command
         .args(args)
         .env_remove("WIREPATH_DATA")

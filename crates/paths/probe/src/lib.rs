@@ -4,6 +4,7 @@ mod accounting;
 pub mod endpoint;
 mod far_end;
 mod measure;
+mod mtu;
 mod path;
 pub mod peer;
 mod remote;
@@ -20,6 +21,7 @@ mod xdp_tools;
 
 pub use accounting::{ROUND_TRIP, add_rates, measurement_of, not_suspended, received_from};
 pub use measure::RateSession;
+pub use mtu::Mtus;
 pub use path::{Probe, between};
 pub use session::random_session;
 pub use switches::{Switch, engine_of};

@@ -23,6 +23,7 @@ use sys::thread::start;
 use super::accounting::{combine, not_suspended, received};
 use super::endpoint::{self, Choice};
 use super::far_end::{FAR_PORT, NEAR_PORT};
+use super::mtu::Mtus;
 use super::path::check_size;
 use super::peer::{Far, FarReport, PeerError, Settings};
 use super::role::{self, Live, RoleReport, Task};
@@ -199,6 +200,9 @@ impl RemoteSession {
         }
         // A NIC's interrupts, here and at the far end.
         m.traps = vec![softirqs_missing()];
+        let (near_bytes, far_bytes) = (self.local.mtu_bytes, self.far.mtu_bytes());
+        let mtus = Mtus::new(near_bytes, far_bytes, self.load.size_bytes, self.load.ipv6);
+        m.traps.extend(mtus.trap(&m));
         m
     }
 }

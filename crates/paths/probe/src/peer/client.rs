@@ -30,6 +30,7 @@ pub struct Far {
     lines: Lines,
     at: SocketAddr,
     host: Option<HostFacts>,
+    mtu_bytes: Option<u32>,
     /// Wirepath version of the far end.
     pub version: String,
 }
@@ -118,7 +119,7 @@ impl Far {
         lines.trust();
         let host =
             host.map(|host| HostFacts { machine: lab::machine_of_far_end(host.machine), ..*host });
-        Ok(Far { beat: None, lines, at, host, version: hello.version })
+        Ok(Far { beat: None, lines, at, host, mtu_bytes: None, version: hello.version })
     }
 
     /// The far machine, as it describes itself; `None` if it does not.
@@ -136,6 +137,11 @@ impl Far {
         self.at
     }
 
+    /// MTU of its interface in the last run; `None` before, or if it does not report it.
+    pub fn mtu_bytes(&self) -> Option<u32> {
+        self.mtu_bytes
+    }
+
     /// Requests that the far end opens its engine and starts its role.
     ///
     /// - `near_port`: UDP port of the near end.
@@ -149,7 +155,8 @@ impl Far {
         let (task, settings) = (Box::new(task.clone()), settings.clone());
         self.lines.send(&Ask::Run { task, settings, near_port, port })?;
         match self.lines.expect(RUN_PATIENCE)? {
-            Say::Ready { ip, port, ifname, mode } => {
+            Say::Ready { ip, port, ifname, mode, mtu_bytes } => {
+                self.mtu_bytes = mtu_bytes;
                 self.beat = Some(Beat::start(self.lines.writer())?);
                 Ok(FarReady { ip, port, ifname, mode })
             }

@@ -196,7 +196,15 @@ pub(super) enum Say {
     /// Accepted.
     Welcome { host: Option<Box<HostFacts>> },
     /// The engine is open.
-    Ready { ip: IpAddr, port: u16, ifname: String, mode: String },
+    Ready {
+        ip: IpAddr,
+        port: u16,
+        ifname: String,
+        mode: String,
+        /// Of the interface.
+        #[serde(default)]
+        mtu_bytes: Option<u32>,
+    },
     /// The run is over.
     Report {
         report: Box<WireReport>,

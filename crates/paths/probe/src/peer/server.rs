@@ -488,6 +488,7 @@ fn open(
     let say = Say::Ready {
         ip: local.ip,
         port: local.port,
+        mtu_bytes: Some(local.mtu_bytes),
         ifname: local.ifname,
         mode: format!("{:?}", task.engine.kind).to_lowercase(),
     };
