@@ -2,13 +2,23 @@
 
 use std::fmt::Write;
 
-use command::{Experiment, Spec};
+use command::{Experiment, Problem, Spec};
 use model::{Arm, Support};
 
 use crate::console;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::signals;
+
+/// Errors: every mistake, in one message.
+pub(super) fn refuse(problems: &[Problem]) -> Result<(), Failure> {
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<String> =
+        problems.iter().map(|problem| format!("{}: {}", problem.part, problem.why)).collect();
+    Err(Failure::Usage(format!("the experiment would fail: {}", lines.join("; "))))
+}
 
 /// Prints the arms and the figures that decide; with `--json`, the experiment as a document.
 ///
@@ -19,12 +29,7 @@ pub(super) fn run(
     spec: &Spec,
     arms: &[(Arm, Support)],
 ) -> Result<(), Failure> {
-    let problems = command::check(spec, signals::stop_flag());
-    if !problems.is_empty() {
-        let lines: Vec<String> =
-            problems.iter().map(|problem| format!("{}: {}", problem.part, problem.why)).collect();
-        return Err(Failure::Usage(format!("the experiment would fail: {}", lines.join("; "))));
-    }
+    refuse(&command::check(spec, signals::stop_flag()))?;
     if context.json {
         return console::json(experiment);
     }

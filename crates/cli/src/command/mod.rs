@@ -54,6 +54,7 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
         series::show(context, &proven, |run| run.searched(is_search))?;
         return proven.iter().try_for_each(judge);
     }
+    check::refuse(&command::unstartable(&spec))?;
     signals::stop_on_hangup()?;
     let _lock = lock()?;
     let _guards = guards(&spec, &args.state)?;

@@ -2,7 +2,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod ipv6;
 mod knobs;
+mod one_client;
+mod outputs;
 mod own;
 mod programs;
 mod resume;

@@ -1,6 +1,6 @@
 //! Interfaces and their basic settings.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use netlink_bindings::rt_link::{self, Ifinfomsg, IterableLinkAttrs, LinkinfoDataMsg};
 use netlink_bindings::{rt_addr, rt_neigh};
@@ -251,6 +251,45 @@ pub fn addresses_like(index: u32, like: IpAddr) -> Result<Vec<(IpAddr, u8)>, Net
         }
         Ok(addresses)
     })
+}
+
+/// Addresses of an interface at which other hosts can reach it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reachable {
+    /// Of IPv4 first, each version in the kernel's order; without those of the link alone.
+    pub addresses: Vec<IpAddr>,
+    /// True if the kernel still looks for a duplicate of another address.
+    pub is_tentative: bool,
+}
+
+/// Returns the addresses of an interface, of both IP versions, at which other hosts can reach it now.
+pub fn reachable(index: u32) -> Result<Reachable, NetError> {
+    let mut found = Reachable::default();
+    for version in [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()] {
+        ask(format!("listing the addresses of interface {index}"), |socket| {
+            let header = rt_addr::Ifaddrmsg { ifa_family: family(version), ..Default::default() };
+            let request = rt_addr::Request::new().op_getaddr_dump(&header);
+            let mut replies = socket.request(&request)?;
+            while let Some((header, attributes)) = replies.recv().transpose()? {
+                let own = attributes.get_local().or_else(|_| attributes.get_address());
+                let (true, Ok(ip)) = (header.ifa_index == index, own) else { continue };
+                // A kernel without IPv6 answers with addresses of IPv4.
+                let is_asked_for = ip.is_ipv4() == version.is_ipv4();
+                let is_of_link = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+                // Source: include/uapi/linux/if_addr.h; both are in the first eight bits.
+                let has = |flag: u32| u32::from(header.ifa_flags) & flag != 0;
+                if !is_asked_for || is_of_link || has(libc::IFA_F_DADFAILED) {
+                    continue;
+                }
+                match has(libc::IFA_F_TENTATIVE) && !has(libc::IFA_F_OPTIMISTIC) {
+                    true => found.is_tentative = true,
+                    false => found.addresses.push(ip),
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(found)
 }
 
 /// Adds a permanent neighbour entry, replacing an existing one: the address is never

@@ -22,8 +22,8 @@ pub use error::NetError;
 pub use ethtool::Channels;
 pub use inspect::{Chain, Detail, Listener, UdpSocket, chains, details, listeners, udp_sockets};
 pub use link::{
-    AttachedMode, AttachedXdp, Link, Mac, Peer, add_address, addresses, addresses_like, delete,
-    link, link_named, links, set_mtu, set_neighbour, set_up,
+    AttachedMode, AttachedXdp, Link, Mac, Peer, Reachable, add_address, addresses, addresses_like,
+    delete, link, link_named, links, reachable, set_mtu, set_neighbour, set_up,
 };
 pub use napi::{Napi, NapiSettings, napi_instances, napi_of_rx_queue, set_napi};
 pub(crate) use napi::{napi_message, napi_settings_are_offered};
@@ -34,7 +34,7 @@ pub use qdisc::{
 pub use route::{Resolved, Route, neighbour, resolve, route_by, route_to};
 pub use rss::{FlowKind, hash_fields, rss_table, set_hash_fields, set_rss_table};
 pub use rules::{FlowRule, delete_flow_rule, flow_rules, insert_flow_rule};
-pub use snmp::{snmp_counter, snmp_table};
+pub use snmp::{snmp_counter, snmp_table, snmp6_counter};
 pub use tunnel::{VxlanSpec, create_bridge, create_vlan, create_vxlan, set_master};
 pub use veth::{VethEnd, create_veth};
 pub use watch::{ChangeWatch, LinkEvent, LinkWatch};

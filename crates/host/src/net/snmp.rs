@@ -7,6 +7,14 @@ pub fn snmp_table() -> io::Result<String> {
     fs::read_to_string("/proc/thread-self/net/snmp")
 }
 
+/// Counter of IPv6 in `/proc/net/snmp6` of the calling thread's namespace, such as `Udp6RcvbufErrors`; `None` if the
+/// kernel has none.
+pub fn snmp6_counter(name: &str) -> Option<u64> {
+    let table = fs::read_to_string("/proc/thread-self/net/snmp6").ok()?;
+    let mut rows = table.lines().filter_map(|line| line.split_once(char::is_whitespace));
+    rows.find(|(row, _)| *row == name)?.1.trim().parse().ok()
+}
+
 /// Counter of a protocol in `/proc/net/snmp` or `netstat`, which have one line of names and one of numbers for
 /// each.
 ///

@@ -40,12 +40,25 @@ pub enum Reason {
     TooSlow,
     #[error("{text:?} is not a number")]
     NotANumber { text: String },
-    #[error("{text:?} has a comma that may be a decimal sign; make the program print plain digits")]
+    #[error(
+        "{text:?} has a comma that may be a decimal sign; make the program print plain digits, for example by \
+         LC_ALL=C before its command"
+    )]
     Comma { text: String },
     #[error(
         "{text:?} is not in {unit}, the unit of the figure's name; use a name of its unit, such as p99_us"
     )]
     OtherUnit { text: String, unit: &'static str },
+    #[error(
+        "the number is part of {text:?}, which is not in {unit}, the unit of the figure's name; let the group take \
+         the unit too, as in ([0-9.]+ *[a-zµ]+)"
+    )]
+    OtherUnitBeside { text: String, unit: &'static str },
+    #[error(
+        "the number is followed by {now:?}, and in an earlier trial by {before:?}; let the group take the unit too, \
+         and end the figure's name in a unit, such as p99_us"
+    )]
+    UnitChanged { now: String, before: String },
     #[error(
         "{text:?} has a unit, but the figure's name has none; end the name in its unit, such as p99_us"
     )]

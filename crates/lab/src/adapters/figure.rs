@@ -63,14 +63,27 @@ impl Figure {
     ///
     /// Errors: the output does not have the figure, or it is not that of a measurement.
     pub fn take(&self, output: &[u8]) -> Result<f64, FigureError> {
-        self.read(output).map_err(|reason| FigureError {
+        self.take_beside(output, &mut None)
+    }
+
+    /// As [`take`](Self::take), for one output of several.
+    ///
+    /// - `unit_beside`: unit that followed the number in an earlier output, if the figure's name has none.
+    ///
+    /// Errors: as [`take`](Self::take), or another unit follows the number in this output.
+    pub fn take_beside(
+        &self,
+        output: &[u8],
+        unit_beside: &mut Option<String>,
+    ) -> Result<f64, FigureError> {
+        self.read(output, unit_beside).map_err(|reason| FigureError {
             figure: self.name.clone(),
             from: self.from.to_string(),
             reason,
         })
     }
 
-    fn read(&self, output: &[u8]) -> Result<f64, Reason> {
+    fn read(&self, output: &[u8], unit_beside: &mut Option<String>) -> Result<f64, Reason> {
         if output.len() > OUTPUT_BYTES_MAX {
             return Err(Reason::TooLong { len_bytes: output.len() });
         }
@@ -84,7 +97,19 @@ impl Figure {
                 Scalar::Number(number) => number,
                 Scalar::Text(text) => unit.parse(&text)?,
             },
-            Source::Regex(regex) => parse(String::from_utf8_lossy(pattern::last(output, regex)?))?,
+            Source::Regex(regex) => {
+                let found = pattern::last(output, regex)?;
+                let value = parse(String::from_utf8_lossy(found.as_bytes()))?;
+                let beside = unit.beside(output, found.range())?;
+                match (beside, unit_beside.as_deref()) {
+                    (Some(now), Some(before)) if now != before => {
+                        return Err(Reason::UnitChanged { now, before: before.to_owned() });
+                    }
+                    (Some(now), None) => *unit_beside = Some(now),
+                    _ => {}
+                }
+                value
+            }
             Source::Csv(column) => parse(String::from_utf8_lossy(&csv::last(output, column)?))?,
             Source::Hdr { tag, percent } => hdr::quantile(output, tag.as_deref(), percent / 100.0)?,
         };
@@ -261,6 +286,22 @@ mod tests {
         }
         assert_eq!(figure("rps=csv:rps").unit(), "rps");
         assert_eq!(figure("score=csv:rps lower").unit(), "");
+    }
+
+    #[test]
+    fn a_unit_that_changes_between_outputs_is_refused_unless_it_is_captured() {
+        let (us, ms) = (b"99% 980.00us\n", b"99% 1.02ms\n");
+        let both = |text: &str| {
+            let (figure, mut beside) = (figure(text), None);
+            let first = figure.take_beside(us, &mut beside).map_err(|error| error.reason);
+            let second = figure.take_beside(ms, &mut beside).map_err(|error| error.reason);
+            (first, second)
+        };
+        assert_eq!(both(r"p99_us=re:99% +(\S+)"), (Ok(980.0), Ok(1020.0)));
+        let (first, second) = both("p99_us=re:99% +([0-9.]+)");
+        assert!(first == Ok(980.0) && matches!(second, Err(Reason::OtherUnitBeside { .. })));
+        let (first, second) = both("p99=re:99% +([0-9.]+) lower");
+        assert!(first == Ok(980.0) && matches!(second, Err(Reason::UnitChanged { .. })));
     }
 
     #[test]

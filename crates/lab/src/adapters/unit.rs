@@ -1,5 +1,7 @@
 //! Numbers with units, converted into the unit that a figure's name states.
 
+use std::ops::Range;
+
 use model::stated_unit;
 
 use super::error::{Reason, quoted};
@@ -31,6 +33,14 @@ enum Dimension {
     Plain,
 }
 
+const DIMENSIONS: [Dimension; 6] = [
+    Dimension::Time,
+    Dimension::BitRate,
+    Dimension::Rate,
+    Dimension::Bytes,
+    Dimension::Percent,
+    Dimension::Plain,
+];
 const TIMES: &[(&[&str], f64)] = &[
     (&["ns", "nsec", "nsecs", "nanoseconds"], 1.0),
     (&["us", "µs", "μs", "usec", "usecs", "microseconds"], 1e3),
@@ -128,6 +138,52 @@ impl Unit {
         }
     }
 
+    /// Unit that follows a bare number in an output, if the figure's name states none.
+    ///
+    /// - `number`: place of the captured number.
+    ///
+    /// Errors: the unit is another than that of the name, or the number goes on behind a decimal comma.
+    pub(super) fn beside(
+        self,
+        output: &[u8],
+        number: Range<usize>,
+    ) -> Result<Option<String>, Reason> {
+        let captured = String::from_utf8_lossy(&output[number.clone()]);
+        if captured.trim_end().ends_with(|c: char| !c.is_ascii_digit() && c != '.') {
+            return Ok(None);
+        }
+        let after = &output[number.end..];
+        let after = &after[..after.len().min(NUMBER_BYTES_MAX)];
+        let after = String::from_utf8_lossy(after);
+        let after = after.lines().next().unwrap_or_default();
+        // The group may have taken a part of the number.
+        let is_of_number = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',');
+        let rest_len = after.find(|c| !is_of_number(c)).unwrap_or(after.len());
+        let (rest, after) = after.split_at(rest_len);
+        let word = after.strip_prefix(' ').unwrap_or(after);
+        let is_of_unit = |c: char| c.is_alphabetic() || matches!(c, '/' | '%');
+        let word_len = word.find(|c| !is_of_unit(c)).unwrap_or(word.len());
+        let (word, next) = word.split_at(word_len);
+        if word.is_empty() || next.starts_with(|c: char| c.is_ascii_digit() || c == '_') {
+            return Ok(None);
+        }
+        let text = || quoted(format!("{}{rest} {word}", captured.trim()).as_bytes());
+        if self.name.is_empty() {
+            let is_unit = DIMENSIONS.iter().any(|dimension| {
+                Unit { dimension: *dimension, ..self }.base_units_in(word).is_some()
+            });
+            return Ok(is_unit.then(|| word.to_owned()));
+        }
+        match self.base_units_in(word) {
+            None => Ok(None),
+            Some(_) if rest.contains(',') => Err(Reason::Comma { text: text() }),
+            Some(units) if units != self.scale => {
+                Err(Reason::OtherUnitBeside { text: text(), unit: self.name })
+            }
+            Some(_) => Ok(None),
+        }
+    }
+
     /// Returns a value that can be that of a measurement.
     ///
     /// Errors: not finite, negative, or a time or rate of zero.
@@ -185,7 +241,8 @@ fn number_len(text: &str) -> usize {
     if end > exponent { end } else { mantissa }
 }
 
-/// Removes commas between groups of three digits; `None` if there is another comma.
+/// Removes commas between groups of three digits; `None` if there is another comma, or a single one that may as well
+/// be a decimal sign: `12,564` is 12564 in one language and 12.564 in another.
 fn without_separators(number: &str) -> Option<String> {
     if !number.contains(',') {
         return Some(number.into());
@@ -196,8 +253,9 @@ fn without_separators(number: &str) -> Option<String> {
     };
     let mut groups = whole.trim_start_matches(['+', '-']).split(',');
     let first = groups.next()?;
-    let grouped = (1..=3).contains(&first.len()) && groups.all(|group| group.len() == 3);
-    (grouped && !rest.contains(',')).then(|| number.replace(',', ""))
+    let grouped = (1..=3).contains(&first.len()) && groups.clone().all(|group| group.len() == 3);
+    let is_ambiguous = groups.count() == 1 && !rest.starts_with('.');
+    (grouped && !is_ambiguous && !rest.contains(',')).then(|| number.replace(',', ""))
 }
 
 #[cfg(test)]
@@ -252,9 +310,54 @@ mod tests {
         assert!(matches!(parsed("p99_us", "12k"), Err(Reason::OtherUnit { unit: "us", .. })));
         assert!(matches!(parsed("rps", "12ms"), Err(Reason::OtherUnit { unit: "rps", .. })));
         assert!(matches!(parsed("score", "12ms"), Err(Reason::NoUnit { .. })));
-        for text in ["1,5", "1,2345", "1,234,5", "12.5,000", "1234,567", ",123", "1,234.5,678"] {
+        for text in [
+            "1,5",
+            "12,564",
+            "0,564",
+            "1,234e3",
+            "1,2345",
+            "1,234,5",
+            "12.5,000",
+            "1234,567",
+            ",123",
+            "1,234.5,678",
+        ] {
             assert!(matches!(parsed("rps", text), Err(Reason::Comma { .. })), "{text}");
         }
+    }
+
+    #[test]
+    fn a_unit_beside_a_bare_number_is_that_of_the_name_or_refused() {
+        let beside = |name: &str, number: &str, after: &str| {
+            let output = format!("99% {number}{after}\nms");
+            Unit::of(name).beside(output.as_bytes(), 4..4 + number.len())
+        };
+        for (name, number, after) in [
+            ("p99_us", "980.00", "us"),
+            ("p99_us", "980", ".00us"),
+            ("p99_us", "980", " µs, 3 lost"),
+            ("p99_us", "1.02ms", " ms"),
+            ("p99_us", "980", ""),
+            ("p99_us", "980", " requests"),
+            ("p99_us", "980", "ms_total"),
+            ("rps", "12", " req/s"),
+            ("loss_percent", "1", "%"),
+            ("a_us", "12", ",13,14"),
+        ] {
+            assert_eq!(beside(name, number, after), Ok(None), "{name} {number}{after}");
+        }
+        for (name, number, after) in [
+            ("p99_us", "1.02", "ms"),
+            ("rps", "1.2", "k"),
+            ("loss_share", "1", " %"),
+            ("p99_us", "1", ".02 s"),
+        ] {
+            let refused = beside(name, number, after);
+            assert!(matches!(refused, Err(Reason::OtherUnitBeside { .. })), "{number}{after}");
+        }
+        assert!(matches!(beside("p99_ms", "12", ",564 ms"), Err(Reason::Comma { .. })));
+        assert_eq!(beside("p99", "980", "us"), Ok(Some("us".into())));
+        assert_eq!(beside("p99", "980", " points"), Ok(None));
     }
 
     #[test]

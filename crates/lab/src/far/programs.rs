@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, PipeWriter, Read, Write};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +29,7 @@ pub struct FarPrograms {
     started: Started,
     /// Host to which this program was copied, until it has answered.
     copied_to: Option<SshHost>,
-    address: Ipv4Addr,
+    address: IpAddr,
     /// `None` once it was closed.
     writer: Option<Arc<Mutex<PipeWriter>>>,
     /// Its end ends the heartbeat.
@@ -81,11 +81,6 @@ impl FarPrograms {
         address: IpAddr,
         copied_to: Option<SshHost>,
     ) -> Result<Self, FarError> {
-        // Its experiments are of IPv4.
-        let IpAddr::V4(address) = address else {
-            let (host, said) = (started.name.clone(), address.to_string());
-            return Err(FarError::UnknownAddress { host, said });
-        };
         let writer = started.stdin.take().map(|stdin| Arc::new(Mutex::new(stdin)));
         let (heartbeat, ended) = channel::<()>();
         let beating = writer.clone();
@@ -104,7 +99,7 @@ impl FarPrograms {
     }
 
     /// Its address for the load.
-    pub fn address(&self) -> Ipv4Addr {
+    pub fn address(&self) -> IpAddr {
         self.address
     }
 

@@ -26,6 +26,8 @@ pub enum ProgramError {
     EndedEarly { name: String, how: String, output: String },
     #[error("the {name} ended in mid-trial: {how}; {output}")]
     Ended { name: String, how: String, output: String },
+    #[error("the {name} ended before it had served a client: {how}; {output}")]
+    EndedUnused { name: String, how: String, output: String },
     #[error("the {name} was not ready ({ready}) after {} ms: {why}; {output}", limit.as_millis())]
     NotReady { name: String, ready: String, limit: Duration, why: String, output: String },
     #[error("the {name} did not end within {} ms and was killed; {output}", limit.as_millis())]

@@ -17,6 +17,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -227,16 +228,26 @@ impl Program {
         rows.into_iter().map(|row| row.address).collect()
     }
 
-    /// Errors if the program has ended, or failed and left processes. A program that exits with status 0
-    /// and leaves a process, a daemon, has not ended.
-    pub fn check(&self) -> Result<(), ProgramError> {
+    /// False once the program has ended with success. One that exits with status 0 and leaves a process, a
+    /// daemon, runs until the end of the last process, whose status counts.
+    ///
+    /// Errors: the program failed; it may have left processes.
+    pub fn is_running(&self) -> Result<bool, ProgramError> {
         self.take_events(Duration::ZERO)?;
         match self.early_end() {
-            Some(how) => {
-                Err(ProgramError::Ended { name: self.name.clone(), how, output: self.last_words() })
+            None => Ok(true),
+            Some(status) if status.success() => Ok(false),
+            Some(status) => {
+                let (name, how) = (self.name.clone(), status.to_string());
+                Err(ProgramError::Ended { name, how, output: self.last_words() })
             }
-            None => Ok(()),
         }
+    }
+
+    /// Error for a server that has ended with success before any client used it.
+    pub fn ended_unused(&self) -> ProgramError {
+        let how = self.early_end().map_or_else(|| "not yet".into(), |status| status.to_string());
+        ProgramError::EndedUnused { name: self.name.clone(), how, output: self.last_words() }
     }
 
     /// Waits until the server is ready; returns the time since its start.
@@ -258,9 +269,9 @@ impl Program {
             self.take_events(Duration::ZERO)?;
             // Before its end: a line may be its last.
             let is_ready = self.is_ready(ready);
-            if let Some(how) = self.early_end() {
+            if let Some(status) = self.early_end() {
                 let (name, output) = (self.name.clone(), self.last_words());
-                return Err(ProgramError::EndedEarly { name, how, output });
+                return Err(ProgramError::EndedEarly { name, how: status.to_string(), output });
             }
             if is_ready {
                 return Ok(self.started.elapsed());
@@ -326,7 +337,7 @@ impl Program {
         self.wait_beside(&mut || Ok(()), limit, stop)
     }
 
-    /// As [`wait`](Self::wait), and an error once `check` has one, such as that its server has ended, so that
+    /// As [`wait`](Self::wait), and an error once `check` has one, such as that its server has failed, so that
     /// a client does not hang until its limit.
     pub fn wait_beside(
         self,
@@ -424,12 +435,16 @@ impl Program {
         })
     }
 
-    /// Text of the exit status, if the program has ended or failed.
-    fn early_end(&self) -> Option<String> {
+    /// Exit status, if the program has ended or failed.
+    fn early_end(&self) -> Option<ExitStatus> {
         let state = self.state();
         let (status, _) = state.ended?;
-        // The parent of a daemon ends with success.
-        (state.empty.is_some() || !status.success()).then(|| status.to_string())
+        match state.empty {
+            _ if !status.success() => Some(status),
+            // The parent of a daemon ended with success before.
+            Some((_, reaped)) => Some(ExitStatus::from_raw(reaped.last_status)),
+            None => None,
+        }
     }
 
     /// Last lines of a program that has ended or failed. What it left is killed, so that its output ends:

@@ -43,7 +43,7 @@ fn daemon_is_alive_after_its_parent_and_ends_with_a_stop_or_a_drop() {
             let server = home.start_spec_until_ready(&home.daemon(&body));
             // The last process is the daemon, a child of the supervisor.
             assert!(testkit::until(LONG, || server.processes().len() == 1));
-            server.check().unwrap();
+            assert!(server.is_running().unwrap());
             let daemon = server.processes()[0];
             let session = fs::read_to_string(format!("/proc/{daemon}/stat")).unwrap();
             let session = session.split(' ').nth(5).unwrap().to_owned();
@@ -69,13 +69,26 @@ fn daemon_that_ends_is_noticed() {
         let body = [exit, READY, "time.sleep(600)"].concat();
         let server = home.start_spec_until_ready(&home.daemon(&body));
         assert!(testkit::until(LONG, || server.processes().len() == 1), "its parents have ended");
-        server.check().unwrap();
+        assert!(server.is_running().unwrap());
         let daemon = server.processes()[0].to_string();
         assert!(Command::new("kill").args(["-USR1", &daemon]).status().unwrap().success());
-        assert!(testkit::until(LONG, || server.check().is_err()));
-        let text = server.check().unwrap_err().to_string();
-        assert!(text.starts_with("the server ended in mid-trial: exit status: 0"), "{text}");
+        assert!(testkit::until(LONG, || server.is_running().is_err()));
+        let text = server.is_running().unwrap_err().to_string();
+        assert!(text.starts_with("the server ended in mid-trial: exit status: 3"), "{text}");
         assert_eq!(server.stop(GRACE).unwrap().end, End::ByItself);
+    });
+}
+
+#[test]
+fn server_that_ends_with_success_has_not_failed() {
+    in_both_homes(|home| {
+        let server = home.start_until_ready("echo ready; sleep 0.2; echo served");
+        assert!(testkit::until(LONG, || !server.is_running().unwrap()));
+        let text = server.ended_unused().to_string();
+        assert!(text.contains("before it had served a client: exit status: 0"), "{text}");
+        assert!(text.ends_with("\nserved"), "{text}");
+        let finished = server.stop(GRACE).unwrap();
+        assert_eq!((finished.end, finished.status.code()), (End::ByItself, Some(0)));
     });
 }
 
@@ -157,10 +170,11 @@ fn server_that_dies_in_mid_trial_ends_the_wait_for_its_client() {
         let client = home.start("client", "exec sleep 600");
         let pid = server.processes();
         assert!(!pid.is_empty());
-        server.check().unwrap();
+        assert!(server.is_running().unwrap());
         let kill = Command::new("kill").arg("-KILL").args(pid.iter().map(u32::to_string)).status();
         assert!(kill.is_ok());
-        let error = client.wait_beside(&mut || server.check(), LONG, &GO_ON).unwrap_err();
+        let error =
+            client.wait_beside(&mut || server.is_running().map(drop), LONG, &GO_ON).unwrap_err();
         let text = error.to_string();
         assert!(text.starts_with("the server ended in mid-trial: signal: 9 (SIGKILL)"), "{text}");
         assert!(text.ends_with("\nready"), "{text}");

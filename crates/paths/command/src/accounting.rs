@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 use host::explain::StageLatencies;
-use host::net::{snmp_counter, snmp_table};
+use host::net::{snmp_counter, snmp_table, snmp6_counter};
 use host::netns::Netns;
 use lab::adapters::Figure;
 use lab::program::Usage;
@@ -24,9 +24,10 @@ pub(crate) struct SocketCounts {
 
 impl SocketCounts {
     pub(crate) fn of(netns: &Netns) -> Result<Self, PathError> {
-        let text = snmp(netns)?;
+        let (text, of_ipv6) = snmp(netns)?;
+        let udp = snmp_counter(&text, "Udp", "RcvbufErrors");
         Ok(SocketCounts {
-            udp_buffer_errors: snmp_counter(&text, "Udp", "RcvbufErrors"),
+            udp_buffer_errors: udp.map(|count| count.saturating_add(of_ipv6)),
             tcp_retransmits: snmp_counter(&text, "Tcp", "RetransSegs"),
         })
     }
@@ -117,8 +118,13 @@ fn statistic(side: &Side, name: &str) -> Result<u64, PathError> {
         .map_err(|_| PathError::Part(format!("{path} is no number: {text:?}").into()))
 }
 
-fn snmp(netns: &Netns) -> Result<String, PathError> {
-    netns.run(snmp_table).map_err(PathError::part)?.map_err(PathError::part)
+/// The table of the namespace's counters, and the datagrams of IPv6 that full buffers lost, which it lacks.
+fn snmp(netns: &Netns) -> Result<(String, u64), PathError> {
+    let read = || {
+        let of_ipv6 = snmp6_counter("Udp6RcvbufErrors").unwrap_or(0);
+        snmp_table().map(|table| (table, of_ipv6))
+    };
+    netns.run(read).map_err(PathError::part)?.map_err(PathError::part)
 }
 
 /// CPU time and context switches of a program as the cost of an end.

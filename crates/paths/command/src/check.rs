@@ -28,6 +28,11 @@ pub fn check(spec: &Spec, stop: &'static AtomicBool) -> Vec<Problem> {
         Err(error) => problems.extend(problem("place", Some(chain(&error)))),
         Ok(Place { near, far, is_lab, .. }) => {
             problems.extend(side(spec, End::Near, &near, is_lab));
+            let far_ip = match &far {
+                FarPlace::Here(far) => far.ip,
+                FarPlace::There(far) => far.address(),
+            };
+            problems.extend(problem("client", spec.url_mistake(far_ip)));
             match far {
                 FarPlace::Here(far) => {
                     problems.extend(commands(spec, End::Far));
@@ -42,6 +47,19 @@ pub fn check(spec: &Spec, stop: &'static AtomicBool) -> Vec<Problem> {
                 },
             }
         }
+    }
+    problems
+}
+
+/// Commands that cannot start, found without a place: the shell cannot read them, or a program is not installed. Those
+/// of another host, and those that a setup may make, are not looked at.
+pub fn unstartable(spec: &Spec) -> Vec<Problem> {
+    if spec.setup.is_some() {
+        return Vec::new();
+    }
+    let mut problems = commands(spec, End::Near);
+    if !spec.is_far_elsewhere() {
+        problems.extend(commands(spec, End::Far));
     }
     problems
 }

@@ -13,7 +13,7 @@
 //! was under way then is skipped. `Stop` may come at any moment of a trial. An empty line only shows that
 //! the connection holds.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use model::{Machine, NotEffective};
 use serde::{Deserialize, Serialize};
@@ -44,9 +44,9 @@ pub(crate) enum Request {
 pub(crate) struct Opening {
     pub(crate) experiment: Experiment,
     /// Address of the server.
-    pub(crate) far: Ipv4Addr,
+    pub(crate) far: IpAddr,
     /// Address of the client.
-    pub(crate) near: Ipv4Addr,
+    pub(crate) near: IpAddr,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -21,7 +21,7 @@ mod spec;
 mod switches;
 
 pub use agent::{FarMeans, serve_near};
-pub use check::check;
+pub use check::{check, unstartable};
 pub use file::{ArmEntry, Experiment};
 pub use path::{arms, support};
 pub use problem::Problem;

@@ -1,6 +1,8 @@
 //! The near end of a trial: warm-up, client, and the measurement made of both ends.
 
-use std::net::Ipv4Addr;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -12,7 +14,7 @@ use model::{Measurement, PathError, Trap};
 
 use crate::Spec;
 use crate::accounting::{Observed, SocketCounts, add_stages, measurement};
-use crate::serve::{Turn, Watch, check_status, last_lines, variables, wait_until};
+use crate::serve::{FarSeen, Turn, Watch, check_status, last_lines, variables, wait_until};
 use crate::side::Side;
 use crate::spec::Warmup;
 
@@ -20,7 +22,7 @@ use crate::spec::Warmup;
 pub(crate) struct Life {
     pub(crate) side: Side,
     /// Address of the server.
-    pub(crate) far_ip: Ipv4Addr,
+    pub(crate) far_ip: IpAddr,
     /// Of the client; empty for any.
     pub(crate) cpus: Vec<usize>,
     /// Those of all ends on this host; empty for any.
@@ -29,6 +31,8 @@ pub(crate) struct Life {
     /// Working directory of all commands.
     pub(crate) folder: PathBuf,
     pub(crate) stop: &'static AtomicBool,
+    /// Units that followed bare numbers in the outputs so far, by figure.
+    pub(crate) units_beside: RefCell<BTreeMap<String, Option<String>>>,
 }
 
 impl Life {
@@ -51,12 +55,17 @@ impl Life {
         let client = client.map_err(PathError::part)?;
         let no_cgroup = client.why_no_cgroup().map(str::to_owned);
         let client = client.wait_beside(&mut || far.check(), spec.limits.step, self.stop);
-        let client = client.map_err(PathError::part)?;
+        let client = match client {
+            Err(error @ ProgramError::TimedOut { .. }) => {
+                return Err(self.beside_far(spec, PathError::part(error), &far.end()?));
+            }
+            client => client.map_err(PathError::part)?,
+        };
         let used = meter.stop()?;
         let near = SocketCounts::of(&self.side.netns)?.since(&near);
         let far_seen = far.end()?;
-        check_status("client", &client)?;
-        let figures = figures(spec, &client)?;
+        check_status("client", &client).map_err(|error| self.beside_far(spec, error, &far_seen))?;
+        let figures = figures(spec, &client, &mut self.units_beside.borrow_mut())?;
         if spec.has_server() && figures.is_empty() && far_seen.counters.packets == 0 {
             let why = "it ended with success, but no packet crossed the interface of the server";
             return Err(PathError::at("client", format!("{why}; {}", last_lines(&client))));
@@ -84,10 +93,41 @@ impl Life {
             advice:
                 "read their CPU time as without children of processes that ignore SIGCHLD".into(),
         }));
+        m.traps.extend(self.mtus(&far_seen).map(|what| Trap {
+            what,
+            advice: "set one MTU at both ends: between them larger packets may be lost without an error".into(),
+        }));
         if let Some(stages) = far_seen.stages {
             add_stages(stages, &mut m);
         }
         Ok(m)
+    }
+
+    /// The failure of a client, after what was seen at the far end and may be the cause.
+    fn beside_far(&self, spec: &Spec, error: PathError, seen: &FarSeen) -> PathError {
+        let ended = "the server ended with success before its client".to_owned();
+        let ended = seen.has_server_ended.then_some(ended);
+        let unnamed = spec.client().is_some_and(|client| !client.contains("WIREPATH_"));
+        let unnamed = unnamed.then(|| {
+            "the client's command has no $WIREPATH_FAR: quote it with ' so that your shell does not expand it"
+                .to_owned()
+        });
+        let causes: Vec<String> = ended.into_iter().chain(self.mtus(seen)).chain(unnamed).collect();
+        if causes.is_empty() {
+            return error;
+        }
+        let why = host::text::chain(&error);
+        PathError::Part(format!("{}; {why}", causes.join("; ")).into())
+    }
+
+    /// The MTUs of both ends, if they differ.
+    fn mtus(&self, seen: &FarSeen) -> Option<String> {
+        let (near, far) = self.side.mtu_bytes().zip(seen.mtu_bytes)?;
+        (near != far).then(|| {
+            format!(
+                "the ends' MTUs differ: {near} bytes at the client's end, {far} at the server's"
+            )
+        })
     }
 
     fn warm_up(&self, spec: &Spec, turn: &Turn) -> Result<(), PathError> {
@@ -115,16 +155,21 @@ impl Life {
 }
 
 /// Figures of the client's output; a missing one fails the trial.
-fn figures<'a>(spec: &'a Spec, client: &Finished) -> Result<Vec<(&'a Figure, f64)>, PathError> {
+fn figures<'a>(
+    spec: &'a Spec,
+    client: &Finished,
+    units_beside: &mut BTreeMap<String, Option<String>>,
+) -> Result<Vec<(&'a Figure, f64)>, PathError> {
     let output = client.stdout.bytes();
-    let take = || {
+    let mut take = || {
         let mut taken = Vec::new();
         if let Some(adapter) = &spec.adapter {
             let values = adapter.take(output)?.into_iter().map(|(_, value)| value);
             taken.extend(adapter.figures.iter().zip(values));
         }
         for figure in &spec.figures {
-            taken.push((figure, figure.take(output)?));
+            let beside = units_beside.entry(figure.name.clone()).or_default();
+            taken.push((figure, figure.take_beside(output, beside)?));
         }
         Ok::<_, FigureError>(taken)
     };

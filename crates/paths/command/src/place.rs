@@ -1,7 +1,8 @@
 //! Places of client and server: a lab, two existing namespaces, or this host and another.
 
-use std::net::{IpAddr, Ipv4Addr};
-use std::sync::atomic::AtomicBool;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use host::net;
 use host::netns::Netns;
@@ -40,8 +41,8 @@ impl Place {
             (near, Some(FarEnd::Ssh(host))) => {
                 Place::with_host(near.as_deref(), Remote::start(spec, host, stop)?, spec)
             }
-            (near, Some(FarEnd::Netns(far))) => Place::existing(near.as_deref(), Some(far)),
-            (near, None) => Place::existing(near.as_deref(), None),
+            (near, Some(FarEnd::Netns(far))) => Place::existing(near.as_deref(), Some(far), stop),
+            (near, None) => Place::existing(near.as_deref(), None, stop),
             (_, Some(peer @ FarEnd::Peer(_))) => Err(PathError::Invalid {
                 what: format!("{peer} runs no programs of the user"),
                 remedy: "use ssh:[USER@]HOST".into(),
@@ -54,12 +55,7 @@ impl Place {
         let (netns, address) = (open(near)?, far.address());
         let found = netns.run(|| {
             let route = net::route_to(address)?;
-            // The route of an IPv4 address.
-            let source = match route.source {
-                IpAddr::V4(ip) => ip,
-                IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
-            };
-            Ok::<_, net::NetError>((net::link(route.ifindex)?, source))
+            Ok::<_, net::NetError>((net::link(route.ifindex)?, route.source))
         });
         let (link, ip) = found.map_err(PathError::part)?.map_err(PathError::part)?;
         if link.is_loopback {
@@ -83,7 +79,7 @@ impl Place {
         let side = |end: lab::End| -> Result<Side, PathError> {
             forget_closed_connections(&end.netns)?;
             let sysfs = end.sysfs().map_err(PathError::part)?;
-            Ok(Side { netns: end.netns, name: None, ifname: end.ifname, ip: end.ip, sysfs })
+            Ok(Side { netns: end.netns, name: None, ifname: end.ifname, ip: end.ip.into(), sysfs })
         };
         let plural = if queues == 1 { "queue" } else { "queues" };
         let nic = format!("veth pair, {queues} {plural}, MTU 1500");
@@ -92,7 +88,11 @@ impl Place {
     }
 
     /// Namespaces of the user; one that is not named is that of the caller.
-    fn existing(near: Option<&str>, far: Option<&str>) -> Result<Self, PathError> {
+    fn existing(
+        near: Option<&str>,
+        far: Option<&str>,
+        stop: &AtomicBool,
+    ) -> Result<Self, PathError> {
         let (near_netns, far_netns) = (open(near)?, open(far)?);
         let same = near_netns.inode().map_err(PathError::part)?;
         if same == far_netns.inode().map_err(PathError::part)? {
@@ -101,13 +101,14 @@ impl Place {
                 remedy: "name two that a wire joins, or neither for a lab".into(),
             });
         }
-        let wire = wire(&near_netns, &far_netns)?.ok_or_else(|| PathError::Invalid {
-            what:
-                "no IPv4 address of the far namespace is reached from the near one without a router"
-                    .into(),
-            remedy: "name two namespaces that a wire joins: `ip -n NAME address`".into(),
+        let wire = wire(&near_netns, &far_netns, stop)?.ok_or_else(|| PathError::Invalid {
+            what: "no address of the far namespace is reached from the near one without a router"
+                .into(),
+            remedy: "name two namespaces that a wire joins, with addresses of one network that are not of the \
+                     link alone (fe80::): `ip -n NAME address`"
+                .into(),
         })?;
-        let side = |netns: Netns, name: Option<&str>, (ifname, ip): (String, Ipv4Addr)| {
+        let side = |netns: Netns, name: Option<&str>, (ifname, ip): (String, IpAddr)| {
             let sysfs = Sysfs::of(&netns).map_err(PathError::part)?;
             Ok::<_, PathError>(Side { netns, name: name.map(str::to_owned), ifname, ip, sysfs })
         };
@@ -126,14 +127,40 @@ fn open(name: Option<&str>) -> Result<Netns, PathError> {
     Netns::open(named.netns_file()).map_err(PathError::part)
 }
 
+/// Time for an interface that is up to get its carrier and its addresses: detection of duplicates takes IPv6 one
+/// to two seconds, and a switch's port longer.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(10);
+const ADDRESS_INTERVAL: Duration = Duration::from_millis(50);
+
 /// The first far address that the near namespace reaches directly, and the near interface that leads
-/// there.
-fn wire(near: &Netns, far: &Netns) -> Result<Option<(Address, Address)>, PathError> {
+/// there. Waits for interfaces that are up and have no carrier or no usable address yet.
+fn wire(
+    near: &Netns,
+    far: &Netns,
+    stop: &AtomicBool,
+) -> Result<Option<(Address, Address)>, PathError> {
     let ask = |netns: &Netns| {
         let asked = netns.run(addresses).map_err(PathError::part)?;
         asked.map_err(PathError::part)
     };
-    let (own, candidates) = (ask(near)?, ask(far)?);
+    let until = Instant::now() + ADDRESS_TIMEOUT;
+    loop {
+        let (own, candidates) = (ask(near)?, ask(far)?);
+        let is_complete = !own.is_incomplete && !candidates.is_incomplete;
+        let found = wire_between(near, &own.found, candidates.found)?;
+        let is_over = is_complete || Instant::now() > until || stop.load(Ordering::Relaxed);
+        if found.is_some() || is_over {
+            return Ok(found);
+        }
+        std::thread::sleep(ADDRESS_INTERVAL);
+    }
+}
+
+fn wire_between(
+    near: &Netns,
+    own: &[Address],
+    candidates: Vec<Address>,
+) -> Result<Option<(Address, Address)>, PathError> {
     for candidate in candidates {
         let route = near.run(|| {
             let route = net::route_to(candidate.1)?;
@@ -141,7 +168,9 @@ fn wire(near: &Netns, far: &Netns) -> Result<Option<(Address, Address)>, PathErr
         });
         // No route leads there: the next address may have one.
         let Ok((None, ifname)) = route.map_err(PathError::part)? else { continue };
-        if let Some((_, ip)) = own.iter().find(|(name, _)| *name == ifname) {
+        let is_near =
+            |(name, ip): &&Address| *name == ifname && ip.is_ipv4() == candidate.1.is_ipv4();
+        if let Some((_, ip)) = own.iter().find(is_near) {
             return Ok(Some(((ifname, *ip), candidate)));
         }
     }

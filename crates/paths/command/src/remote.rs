@@ -1,7 +1,7 @@
 //! The near end's view of a far end on another host.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ impl Remote {
         stop: &'static AtomicBool,
     ) -> Result<Self, PathError> {
         let options = FarOptions {
-            address: spec.far_address.map(IpAddr::from),
+            address: spec.far_address,
             ssh_options: &spec.ssh_options,
             ..FarOptions::default()
         };
@@ -55,12 +55,12 @@ impl Remote {
     }
 
     /// Its address for the load.
-    pub(crate) fn address(&self) -> Ipv4Addr {
+    pub(crate) fn address(&self) -> IpAddr {
         self.commands.address()
     }
 
     /// Tells it the experiment.
-    pub(crate) fn open(&mut self, spec: &Spec, near: Ipv4Addr) -> Result<(), PathError> {
+    pub(crate) fn open(&mut self, spec: &Spec, near: IpAddr) -> Result<(), PathError> {
         let far = self.address();
         let opening = Opening { experiment: spec.source.clone(), far, near };
         self.ask(&Request::Open(Box::new(opening)))?;
@@ -253,7 +253,14 @@ mod tests {
     #[test]
     fn counts_of_another_host_are_bounded_and_its_texts_printable() {
         let counters = FarCounters { packets: u64::MAX, bytes: u64::MAX, ..FarCounters::default() };
-        let seen = sane(FarSeen { server: None, counters, host: None, stages: None });
+        let seen = sane(FarSeen {
+            server: None,
+            has_server_ended: false,
+            mtu_bytes: None,
+            counters,
+            host: None,
+            stages: None,
+        });
         assert_eq!((seen.counters.packets, seen.counters.drops), (COUNT_MAX, 0));
         let machine = Machine { cpu: "a\x1b[31m\n".into(), ..Machine::default() };
         assert_eq!(plain(machine).cpu, "a[31m");

@@ -1,7 +1,7 @@
 //! The far end of a trial: setup, server, its end, and cleanup.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -37,6 +37,12 @@ pub(crate) struct Turn {
 pub(crate) struct FarSeen {
     /// `None` without a server.
     pub(crate) server: Option<Usage>,
+    /// True if the server has ended with success, as one for a single client does.
+    #[serde(default)]
+    pub(crate) has_server_ended: bool,
+    /// MTU of the interface under test.
+    #[serde(default)]
+    pub(crate) mtu_bytes: Option<u64>,
     pub(crate) counters: FarCounters,
     /// Of another host.
     pub(crate) host: Option<HostTime>,
@@ -47,10 +53,11 @@ pub(crate) struct FarSeen {
 pub(crate) trait Watch {
     /// Time that the server took to get ready; `None` if it ran already, or there is none.
     fn ready_ns(&self) -> Option<u64>;
+    /// Errors: the server has ended already.
     fn begin(&mut self) -> Result<(), PathError>;
-    /// Errors: the server has ended.
+    /// Errors: the server has failed. One that has ended with success may have served its only client.
     fn check(&mut self) -> Result<(), ProgramError>;
-    /// Errors: as [`check`](Self::check), or a count cannot be read.
+    /// Errors: as [`check`](Self::check), the server has ended without a packet, or a count cannot be read.
     fn end(&mut self) -> Result<FarSeen, PathError>;
 }
 
@@ -59,7 +66,7 @@ pub(crate) struct Serving {
     pub(crate) spec: Spec,
     pub(crate) side: Side,
     /// Address of the client.
-    pub(crate) near_ip: Ipv4Addr,
+    pub(crate) near_ip: IpAddr,
     /// Empty for any.
     pub(crate) cpus: Vec<usize>,
     /// Working directory of all commands.
@@ -107,22 +114,34 @@ impl Serving {
             return measure(&mut watch(None, None));
         }
         if self.spec.keep {
-            let server = match kept.remove(&turn.name) {
-                Some(server) => server,
-                None => self.serve(turn)?.0,
-            };
-            let checked = server.check().map_err(PathError::part);
-            let measured = checked.and_then(|()| measure(&mut watch(Some(&server), None)));
-            if server.check().is_ok() {
+            let server = self.kept_server(turn, kept)?;
+            let measured = measure(&mut watch(Some(&server), None));
+            let is_running = server.is_running().map_err(PathError::part);
+            if matches!(is_running, Ok(true)) {
                 kept.insert(turn.name.clone(), server);
             }
-            return measured;
+            let measured = measured?;
+            return is_running.map(|_| measured);
         }
         let (server, ready) = self.serve(turn)?;
         let measured = measure(&mut watch(Some(&server), Some(ready)));
         let stopped = server.stop(self.spec.limits.grace).map_err(PathError::part);
-        let measured = measured?;
-        stopped.map(|_| measured)
+        let (measured, stopped) = (measured?, stopped?);
+        if stopped.end == program::End::ByItself {
+            check_status("server", &stopped)?;
+        }
+        Ok(measured)
+    }
+
+    /// The running server of an arm, started if there is none or if it ended with success after the last trial, as a
+    /// server of one client does.
+    fn kept_server(&self, turn: &Turn, kept: &mut Kept) -> Result<Program, PathError> {
+        if let Some(server) = kept.remove(&turn.name)
+            && server.is_running().map_err(PathError::part)?
+        {
+            return Ok(server);
+        }
+        Ok(self.serve(turn)?.0)
     }
 
     /// Starts the server of an arm and waits until it is ready. Returns the time that it took.
@@ -224,6 +243,11 @@ impl Watch for LocalWatch<'_> {
     }
 
     fn begin(&mut self) -> Result<(), PathError> {
+        if let Some(server) = self.server
+            && !server.is_running().map_err(PathError::part)?
+        {
+            return Err(PathError::part(server.ended_unused()));
+        }
         let traced = self.server.filter(|_| self.serving.spec.stages);
         let trace = traced.map(|server| self.trace(server)).transpose()?;
         let (usage, counters) = (self.usage()?, FarCounters::now(&self.serving.side)?);
@@ -232,7 +256,7 @@ impl Watch for LocalWatch<'_> {
     }
 
     fn check(&mut self) -> Result<(), ProgramError> {
-        self.server.map_or(Ok(()), Program::check)
+        self.server.map_or(Ok(()), |server| server.is_running().map(drop))
     }
 
     fn end(&mut self) -> Result<FarSeen, PathError> {
@@ -242,10 +266,19 @@ impl Watch for LocalWatch<'_> {
             return Err(PathError::Part("the trial has not begun".into()));
         };
         let stages = begun.trace.map(StageTrace::stop).transpose().map_err(PathError::part)?;
-        self.check().map_err(PathError::part)?;
+        let counters = counters.since(&begun.counters);
+        let ended = match self.server {
+            Some(server) => (!server.is_running().map_err(PathError::part)?).then_some(server),
+            None => None,
+        };
+        if let Some(server) = ended.filter(|_| counters.packets == 0) {
+            return Err(PathError::part(server.ended_unused()));
+        }
         Ok(FarSeen {
             server: now.zip(begun.usage).map(|(now, before)| now.since(&before)),
-            counters: counters.since(&begun.counters),
+            has_server_ended: ended.is_some(),
+            mtu_bytes: self.serving.side.mtu_bytes(),
+            counters,
             host: None,
             stages: stages.map(Stages::from),
         })
@@ -253,7 +286,7 @@ impl Watch for LocalWatch<'_> {
 }
 
 /// Variables that all commands get.
-pub(crate) fn variables(near: Ipv4Addr, far: Ipv4Addr, turn: &Turn) -> Vec<(String, String)> {
+pub(crate) fn variables(near: IpAddr, far: IpAddr, turn: &Turn) -> Vec<(String, String)> {
     [
         ("WIREPATH_NEAR", near.to_string()),
         ("WIREPATH_FAR", far.to_string()),

@@ -1,5 +1,6 @@
 //! Trials of the user's programs.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
@@ -65,6 +66,10 @@ impl CommandSession {
             FarPlace::Here(far) => (far.ip, cpus.both()),
             FarPlace::There(far) => (far.address(), cpus.near.clone()),
         };
+        if let Some(what) = spec.url_mistake(far_ip) {
+            let remedy = "correct --client".into();
+            return Err(PathError::Invalid { what, remedy });
+        }
         let near = Life {
             side: near,
             far_ip,
@@ -73,6 +78,7 @@ impl CommandSession {
             clock,
             folder: folder.clone(),
             stop,
+            units_beside: RefCell::default(),
         };
         let far = match far {
             FarPlace::There(far) => Far::There(far),

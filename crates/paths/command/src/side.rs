@@ -1,6 +1,6 @@
 //! One end of the wire, in a namespace of this host.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use host::net;
 use host::netns::Netns;
@@ -15,21 +15,27 @@ pub(crate) struct Side {
     /// As the user named it; `None` for a lab's and for this namespace.
     pub(crate) name: Option<String>,
     pub(crate) ifname: String,
-    pub(crate) ip: Ipv4Addr,
+    pub(crate) ip: IpAddr,
     pub(crate) sysfs: Sysfs,
 }
 
 impl Side {
     /// The side of a namespace whose interface has an address. Errors: none has.
-    pub(crate) fn with_address(netns: Netns, ip: Ipv4Addr) -> Result<Self, PathError> {
+    pub(crate) fn with_address(netns: Netns, ip: IpAddr) -> Result<Self, PathError> {
         let all = netns.run(addresses).map_err(PathError::part)?.map_err(PathError::part)?;
-        let found = all.into_iter().find(|(_, address)| *address == ip);
+        let found = all.found.into_iter().find(|(_, address)| *address == ip);
         let (ifname, ip) = found.ok_or_else(|| PathError::Invalid {
             what: format!("no interface has the address {ip}"),
             remedy: "give the address of the interface under test with --far-address".into(),
         })?;
         let sysfs = Sysfs::of(&netns).map_err(PathError::part)?;
         Ok(Side { netns, name: None, ifname, ip, sysfs })
+    }
+
+    /// `None` if it cannot be read.
+    pub(crate) fn mtu_bytes(&self) -> Option<u64> {
+        let text = self.sysfs.read(format!("class/net/{}/mtu", self.ifname)).ok()?;
+        text.trim().parse().ok()
     }
 
     /// The interface in words.
@@ -44,14 +50,29 @@ impl Side {
 }
 
 /// Interface and address.
-pub(crate) type Address = (String, Ipv4Addr);
+pub(crate) type Address = (String, IpAddr);
 
-/// Addresses of all interfaces but the loopback that are up.
-pub(crate) fn addresses() -> Result<Vec<Address>, net::NetError> {
-    let mut found = Vec::new();
-    for link in net::links()?.into_iter().filter(|link| !link.is_loopback && link.is_running) {
-        let of = net::addresses(link.index)?;
-        found.extend(of.into_iter().map(|(ip, _)| (link.name.clone(), ip)));
+/// Addresses of a namespace.
+#[derive(Debug, Default)]
+pub(crate) struct Addresses {
+    /// Usable now; those of IPv4 first.
+    pub(crate) found: Vec<Address>,
+    /// True if an interface that is up has no carrier yet, or no usable address yet.
+    pub(crate) is_incomplete: bool,
+}
+
+/// Addresses of all interfaces but the loopback that are up, in the calling thread's namespace.
+pub(crate) fn addresses() -> Result<Addresses, net::NetError> {
+    let mut all = Addresses::default();
+    for link in net::links()?.into_iter().filter(|link| !link.is_loopback && link.is_up) {
+        if !link.is_running {
+            all.is_incomplete = true;
+            continue;
+        }
+        let of_link = net::reachable(link.index)?;
+        all.is_incomplete |= of_link.is_tentative || of_link.addresses.is_empty();
+        all.found.extend(of_link.addresses.into_iter().map(|ip| (link.name.clone(), ip)));
     }
-    Ok(found)
+    all.found.sort_by_key(|(_, ip)| ip.is_ipv6());
+    Ok(all)
 }

@@ -1,6 +1,6 @@
 //! A checked experiment.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -114,7 +114,9 @@ pub enum SpecError {
     Far(#[from] FarEndError),
     #[error("{0} runs no programs; write ssh:[USER@]HOST or netns:NAME")]
     FarPeer(FarEnd),
-    #[error("far-address: {text:?} is no IPv4 address")]
+    #[error(
+        "far-address: {text:?} is not an address that a client can use; give one such as 192.0.2.7 or fd00::7"
+    )]
     FarAddress { text: String },
     #[error("{key} is of a far end on another host; add --far ssh:[USER@]HOST")]
     NoHost { key: &'static str },
@@ -174,7 +176,7 @@ pub struct Spec {
     /// Place of the server; `None` for a lab.
     pub far: Option<FarEnd>,
     /// Address of the server on another host; `None` for that of the connection.
-    pub(crate) far_address: Option<Ipv4Addr>,
+    pub(crate) far_address: Option<IpAddr>,
     pub(crate) ssh_options: Vec<String>,
     /// As its user wrote it.
     pub(crate) source: Experiment,
@@ -343,9 +345,14 @@ impl Experiment {
         }
     }
 
-    fn resolve_far_address(&self) -> Result<Option<Ipv4Addr>, SpecError> {
+    fn resolve_far_address(&self) -> Result<Option<IpAddr>, SpecError> {
         let Some(text) = &self.far_address else { return Ok(None) };
-        text.parse().map(Some).map_err(|_| SpecError::FarAddress { text: text.clone() })
+        // An address of the link alone needs an interface beside it.
+        let is_usable = |ip: &IpAddr| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        match text.parse().ok().filter(is_usable) {
+            Some(ip) => Ok(Some(ip)),
+            None => Err(SpecError::FarAddress { text: text.clone() }),
+        }
     }
 
     fn resolve_adapter(&self) -> Result<Option<Adapter>, SpecError> {
@@ -449,6 +456,28 @@ impl Spec {
             },
         };
         Ok(text.parse()?)
+    }
+
+    /// Mistake in the client's URL, of an address in the form of the other IP version.
+    ///
+    /// - `far`: value of $WIREPATH_FAR.
+    pub(crate) fn url_mistake(&self, far: IpAddr) -> Option<String> {
+        let client = self.client.as_ref()?;
+        let has = |texts: [&'static str; 2]| texts.into_iter().find(|text| client.contains(text));
+        match far {
+            IpAddr::V6(_) => has(["://$WIREPATH_FAR", "://${WIREPATH_FAR}"]).map(|text| {
+                format!(
+                    "the client has {text}, and the server's address is of IPv6, {far}; write \
+                     http://[$WIREPATH_FAR]:$WIREPATH_PORT"
+                )
+            }),
+            IpAddr::V4(_) => has(["://[$WIREPATH_FAR]", "://[${WIREPATH_FAR}]"]).map(|text| {
+                format!(
+                    "the client has {text}, and the server's address is of IPv4, {far}; write \
+                     http://$WIREPATH_FAR:$WIREPATH_PORT"
+                )
+            }),
+        }
     }
 
     /// Longest time that one trial may take.
@@ -563,7 +592,8 @@ mod tests {
             (&format!("near='blue'\n{TWO}"), "netns:NAME"),
             (&format!("far='blue'\n{TWO}"), "ssh:"),
             (&format!("far='peer:db2'\n{TWO}"), "ssh:"),
-            (&format!("far='ssh:db2'\nfar-address='db2'\n{TWO}"), "IPv4"),
+            (&format!("far='ssh:db2'\nfar-address='db2'\n{TWO}"), "fd00::7"),
+            (&format!("far='ssh:db2'\nfar-address='fe80::1'\n{TWO}"), "fd00::7"),
             (&format!("far-address='10.0.0.1'\n{TWO}"), "--far ssh:"),
             (&format!("far='netns:a'\nssh-options=['x=y']\n{TWO}"), "--far ssh:"),
             (&format!("far-cpus='all'\n{TWO}"), "0-3"),

@@ -103,10 +103,7 @@ fn supervise(prepared: &Prepared<'_>, owner: &PidFd, socket: &UnixStream) -> ! {
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
             // The owner may have ended.
             let _ = Record::Failed { step, errno }.send(socket);
-            end_all(
-                State { group: group.as_ref(), program: 0, reaped_count: 0, is_empty: false },
-                None,
-            );
+            end_all(State::new(group.as_ref(), 0), None);
         }
     }
 }
@@ -283,7 +280,7 @@ fn watch(
     socket: &UnixStream,
     signals: &File,
 ) -> ! {
-    let mut state = State { group, program, reaped_count: 0, is_empty: false };
+    let mut state = State::new(group, program);
     let mut kill_after: Option<Duration> = None;
     loop {
         state.reap(Some(socket));
@@ -351,10 +348,16 @@ struct State<'a> {
     /// 0 if it was not started.
     program: libc::pid_t,
     reaped_count: u64,
+    /// Wait status of the last process that was reaped.
+    last_status: libc::c_int,
     is_empty: bool,
 }
 
-impl State<'_> {
+impl<'a> State<'a> {
+    fn new(group: Option<&'a Created<'a>>, program: libc::pid_t) -> Self {
+        State { group, program, reaped_count: 0, last_status: 0, is_empty: false }
+    }
+
     /// Reaps all that have ended, and reports to the owner if there is one.
     fn reap(&mut self, socket: Option<&UnixStream>) {
         while !self.is_empty {
@@ -362,6 +365,7 @@ impl State<'_> {
                 Some((0, _)) => return,
                 Some((pid, status)) => {
                     self.reaped_count += 1;
+                    self.last_status = status;
                     if pid != self.program {
                         continue;
                     }
@@ -391,6 +395,7 @@ impl State<'_> {
             context_switch_count: (usage.ru_nvcsw + usage.ru_nivcsw) as u64,
             resident_bytes_max: usage.ru_maxrss as u64 * 1024,
             process_count: self.reaped_count,
+            last_status: self.last_status,
         }
     }
 

@@ -111,6 +111,8 @@ pub struct Reaped {
     pub resident_bytes_max: u64,
     /// Processes that the supervisor itself has reaped.
     pub process_count: u64,
+    /// Wait status of the last one of these.
+    pub last_status: i32,
 }
 
 /// Change of the supervised processes. Times are CLOCK_MONOTONIC nanoseconds.

@@ -72,6 +72,7 @@ impl Record {
             context_switch_count: words[4],
             resident_bytes_max: words[5],
             process_count: words[6],
+            last_status: words[7] as i32,
         };
         match kind {
             1 => Ok(Record::Started { pid: first as u32, at_ns }),
@@ -85,9 +86,24 @@ impl Record {
 }
 
 fn words(kind: u64, at_ns: u64, reaped: &Reaped) -> [u64; WORDS] {
-    let Reaped { user_ns, system_ns, context_switch_count, resident_bytes_max, process_count } =
-        *reaped;
-    [kind, at_ns, user_ns, system_ns, context_switch_count, resident_bytes_max, process_count, 0]
+    let Reaped {
+        user_ns,
+        system_ns,
+        context_switch_count,
+        resident_bytes_max,
+        process_count,
+        last_status,
+    } = *reaped;
+    [
+        kind,
+        at_ns,
+        user_ns,
+        system_ns,
+        context_switch_count,
+        resident_bytes_max,
+        process_count,
+        last_status as u64,
+    ]
 }
 
 #[cfg(test)]
@@ -103,6 +119,7 @@ mod tests {
             context_switch_count: 3,
             resident_bytes_max: 4,
             process_count: 5,
+            last_status: -6,
         };
         let records = [
             Record::Started { pid: 7, at_ns: u64::MAX },

@@ -1,7 +1,7 @@
 //! The near end's view of an exchange at a far end.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
 use host::text::printable;
@@ -24,6 +24,7 @@ const TEXT_LEN_MAX: usize = 200;
 #[derive(Debug)]
 pub(crate) struct FarExchange {
     lines: FarPrograms,
+    address: Ipv4Addr,
     machine: Machine,
     /// It reads the same clock as this end.
     pub(crate) is_here: bool,
@@ -40,19 +41,28 @@ impl FarExchange {
         cpu: Option<usize>,
     ) -> Result<Self, PathError> {
         let mut lines = FarPrograms::start_exchange(end, options).map_err(PathError::part)?;
+        let IpAddr::V4(address) = lines.address() else {
+            return Err(PathError::Invalid {
+                what: format!(
+                    "{} is an IPv6 address, and feeds are sent to IPv4 groups",
+                    lines.address()
+                ),
+                remedy: "give the far end's IPv4 address with --far-address".into(),
+            });
+        };
         match reply(&mut lines, PATIENCE)? {
             Reply::Opened { boot_id, machine } => {
                 let is_here = boot_id.is_some() && boot_id == lab::boot_id();
                 let machine = lab::machine_of_far_end(*machine);
                 let machine = Machine { notes: BTreeMap::new(), ..machine };
-                Ok(FarExchange { lines, machine, is_here, cpu })
+                Ok(FarExchange { lines, address, machine, is_here, cpu })
             }
             other => Err(unexpected(&lines, &other)),
         }
     }
 
     pub(crate) fn address(&self) -> Ipv4Addr {
-        self.lines.address()
+        self.address
     }
 
     pub(crate) fn machine(&self) -> &Machine {
