@@ -28,8 +28,8 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// List paths with their loads and switches, and whether this host supports them
-    #[command(after_help = "Example:\n  wirepath paths")]
-    Paths,
+    #[command(after_help = "Example:\n  wirepath paths\n  wirepath paths guest")]
+    Paths(crate::paths_list::PathsArgs),
     /// Measure the effect of switches by interleaved trials of all arms in one run
     #[command(after_help = "\
 Example:
@@ -173,7 +173,7 @@ impl Command {
             Command::Prove(_)
             | Command::Trials(_)
             | Command::FarPrograms(_)
-            | Command::Paths
+            | Command::Paths(_)
             | Command::Guest(_)
             | Command::Vmnic(_)
             | Command::Tune(_)

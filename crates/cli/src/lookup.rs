@@ -10,6 +10,9 @@ use model::{LoadKind, Path};
 use crate::exit::Failure;
 use crate::fake;
 
+/// Form of a comparison of the user's programs, for those who give them as other tools want it.
+pub(crate) const OWN_PROGRAMS: &str = "wirepath prove command --arm a='./a' --arm b='./b' for programs that end, with --client './bench' for servers";
+
 /// Every path, in the order of `wirepath paths`.
 pub(crate) fn all() -> Vec<Box<dyn Path>> {
     vec![
@@ -28,7 +31,11 @@ pub(crate) fn find_path(name: &str) -> Result<Box<dyn Path>, Failure> {
     }
     all().into_iter().find(|path| path.name() == name).ok_or_else(|| {
         let known: Vec<_> = all().iter().map(|path| path.name()).collect();
-        Failure::Usage(format!("no path named {name}; paths: {}", known.join(", ")))
+        Failure::Usage(format!(
+            "no path named {name}; paths: {}. Programs of your own are compared by `wirepath prove command`: \
+             {OWN_PROGRAMS}",
+            known.join(", ")
+        ))
     })
 }
 

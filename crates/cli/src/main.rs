@@ -72,7 +72,7 @@ fn main() -> ExitCode {
 
 fn run(context: &Context, command: &Command) -> Result<(), Failure> {
     match command {
-        Command::Paths => paths_list::run(context),
+        Command::Paths(args) => paths_list::run(context, args),
         Command::Prove(args) => prove::run(context, args),
         Command::Trials(args) => trials::run(args),
         Command::Probe(command) => probe::run(context, command),

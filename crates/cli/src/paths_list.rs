@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use clap::Args;
 use model::{Arm, Load, LoadKind, Path, Support};
 use report::text::Style;
 use schemars::JsonSchema;
@@ -99,8 +100,19 @@ fn answer(support: &Support) -> String {
     }
 }
 
-pub(crate) fn run(context: &Context) -> Result<(), Failure> {
-    let docs: Vec<PathDoc> = lookup::all().iter().map(|p| describe(p.as_ref())).collect();
+#[derive(Debug, Args)]
+pub(crate) struct PathsArgs {
+    /// Path to show; all unless given
+    #[arg(value_parser = lookup::PATH)]
+    path: Option<String>,
+}
+
+pub(crate) fn run(context: &Context, args: &PathsArgs) -> Result<(), Failure> {
+    let paths = match &args.path {
+        Some(name) => vec![lookup::find_path(name)?],
+        None => lookup::all(),
+    };
+    let docs: Vec<PathDoc> = paths.iter().map(|path| describe(path.as_ref())).collect();
     if context.json {
         return console::json(&Document { schema: model::SCHEMA, paths: docs });
     }

@@ -12,7 +12,7 @@ use crate::best::{self, BEST, Record, Space};
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::experiment::{Proof, Proven, conduct, load_of, lock, parameters};
-use crate::lookup::{self, find_load, find_path};
+use crate::lookup::{self, OWN_PROGRAMS, find_load, find_path};
 use crate::series::{SeriesArgs, SeriesDocument};
 use crate::shared_args::{BaselineArgs, RunArgs};
 use crate::trials::one_arm;
@@ -40,8 +40,12 @@ pub(crate) struct ProveArgs {
     /// Path to measure
     #[arg(default_value = "probe", value_parser = lookup::PATH)]
     pub(crate) path: String,
+    /// Programs in the form of other tools, which are refused with the right form.
+    #[arg(hide = true)]
+    more: Vec<String>,
     /// Arms: ladder (of the switches that can act here), all (a ladder of every switch), spin+ladder (with spin in each
-    /// rung), alone, leave-one-out, a list such as spin,spin+batch, or best: search for the smallest set that does most; default: ladder, with --against the baseline
+    /// rung), alone, leave-one-out, a list such as spin,spin+batch, or best: search for the smallest set that does most;
+    /// default: ladder, with --against the baseline
     #[arg(long, value_parser = lookup::ARMS, hide_possible_values = true)]
     pub(crate) arms: Option<String>,
     /// Other programs to run as arms, e.g. iperf3,sockperf
@@ -73,6 +77,11 @@ impl ProveArgs {
 }
 
 pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
+    if let Some(more) = args.more.first() {
+        return Err(Failure::Usage(format!(
+            "{more:?} is one argument too many: `prove` measures one path. Programs of your own: {OWN_PROGRAMS}"
+        )));
+    }
     if let Some(ProveCommand::Command(args)) = &args.command {
         return crate::command::run(context, args);
     }

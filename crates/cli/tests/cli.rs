@@ -344,6 +344,13 @@ fn lists_parse_as_json() {
     let paths = json(wirepath(&["paths", "--json"]));
     let probe = &paths["paths"].as_array().unwrap()[0];
     assert_eq!(probe["name"], "probe");
+    for path in paths["paths"].as_array().unwrap() {
+        let name = path["name"].as_str().unwrap();
+        let alone = json(wirepath(&["paths", name, "--json"]));
+        assert_eq!(alone["paths"].as_array().unwrap(), &[path.clone()]);
+        let text = succeed(wirepath(&["paths", name]));
+        assert!(text.starts_with(&format!("{name}:")), "{text}");
+    }
     for switch in probe["switches"].as_array().unwrap() {
         let status = switch["support"]["status"].as_str().unwrap();
         assert!(["yes", "unsupported"].contains(&status), "{switch}");
@@ -466,5 +473,32 @@ fn files_of_a_wrong_size_are_refused_before_they_are_read() {
             let is_secret_open = args[0] == "peer" && said.contains("chmod 600");
             assert!(said.contains("bytes") || is_secret_open, "{args:?}: {said}");
         }
+    }
+}
+
+#[test]
+fn programs_in_the_form_of_other_tools_are_refused_with_the_right_form() {
+    let data = Data::new();
+    for args in [
+        &["prove", "./a", "./b"][..],
+        &["prove", "./a"],
+        &["prove", "probe", "./b"],
+        &["prove", "command", "./a", "./b"],
+        &["prove", "command", env!("CARGO_BIN_EXE_wirepath")],
+    ] {
+        let said = fail(data.wirepath(args), 2);
+        assert!(said.contains("--arm a='./a' --arm b='./b'"), "{args:?}: {said}");
+    }
+}
+
+/// A user of the program has no source tree.
+#[test]
+fn no_message_of_the_program_sends_its_user_to_cargo() {
+    let program = std::fs::read(env!("CARGO_BIN_EXE_wirepath")).unwrap();
+    let has = |text: &str| program.windows(text.len()).any(|bytes| bytes == text.as_bytes());
+    assert!(has("/usr/share/wirepath"), "the search must see the program's texts");
+    for chore in ["xtask", "build", "install", "run", "test"] {
+        let text = ["cargo ", chore].concat();
+        assert!(!has(&text), "{text}");
     }
 }

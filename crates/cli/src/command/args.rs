@@ -1,6 +1,7 @@
 //! Arguments of `wirepath prove command`.
 
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -106,6 +107,9 @@ fn take_given<const N: usize>(texts: [(&mut Option<String>, &Option<String>); N]
 pub(crate) struct CommandArgs {
     /// Experiment file (TOML); the options below are added to it
     pub(super) file: Option<PathBuf>,
+    /// Programs in the form of other tools, which are refused with the right form.
+    #[arg(hide = true)]
+    more: Vec<String>,
     /// Arm: NAME='COMMAND' of a server, or NAME:VAR=VALUE for another environment of --server; the first
     /// is the baseline unless --against is given
     #[arg(long, value_name = "NAME=COMMAND", value_parser = ArmEntry::parse)]
@@ -183,9 +187,24 @@ pub(super) enum FailOn {
     Worse,
 }
 
+/// True for an executable file, but not for an experiment on a file system where all files are.
+fn is_program(file: &Path) -> bool {
+    let is_executable = std::fs::metadata(file)
+        .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
+    is_executable && file.extension().is_none_or(|extension| extension != "toml")
+}
+
 impl CommandArgs {
     /// The file with the options added to it.
     pub(super) fn experiment(&self) -> Result<Experiment, Failure> {
+        let program = self.file.as_deref().filter(|file| is_program(file));
+        let program = program.map(|file| file.display().to_string());
+        if let Some(program) = self.more.first().cloned().or(program) {
+            return Err(Failure::Usage(format!(
+                "{program:?} is not an experiment file; programs are arms: {}",
+                lookup::OWN_PROGRAMS
+            )));
+        }
         let mut experiment = match &self.file {
             Some(file) => Experiment::read(file).map_err(Failure::usage)?,
             None => Experiment::default(),
