@@ -78,6 +78,8 @@ struct slot {
 	/* Of the buffer at that point: */
 	__u64 dev;
 	__u64 head;
+	__u32 life; /* number of the buffer among those that had this slot */
+	__u32 pad;
 } __attribute__((aligned(64))); /* the CPUs hand it from one to another */
 
 struct stage {
@@ -110,6 +112,11 @@ struct waiting {
 struct here {
 	__u64 skb; /* received last on this CPU */
 	__u64 sk; /* the connection that takes it; 0: unknown */
+	/* The same of a segment that waited until a program let go of its connection. */
+	__u64 late_skb;
+	__u64 late_sk;
+	__u32 life;
+	__u32 late_life;
 	__u64 ready_ns;
 	__u64 unfinished; /* another buffer took the slot */
 	__u32 random;
@@ -515,6 +522,7 @@ static __always_inline int enter(struct sk_buff *skb, __u32 point, struct here *
 			slot->skb = 0;
 		return 0;
 	}
+	slot->life++;
 	slot->entry = NOWHERE;
 	slot->entry_ns = 0;
 	slot->skb = (__u64)skb;
@@ -554,6 +562,7 @@ static __always_inline int pass(struct sk_buff *skb, __u32 point, struct here *h
 			return 0;
 		if (slot->skb && slot->window == window)
 			here->unfinished++;
+		slot->life++;
 		add(NOWHERE, point, 0);
 		if (is_timed(here))
 			now = bpf_ktime_get_ns();
@@ -609,41 +618,53 @@ SEC("tp_btf/netif_receive_skb")
 int BPF_PROG(received, struct sk_buff *skb)
 {
 	struct here *here = here_of_cpu();
+	struct slot *slot = slot_of(skb);
 
-	if (!here)
+	if (!here || !slot)
 		return 0;
 	here->skb = pass(skb, RECEIVED, here) ? (__u64)skb : 0;
+	here->life = slot->life;
 	here->sk = 0;
 	here->ready_ns = 0;
 	return 0;
 }
 
 /*
- * A connection begins to handle a segment, often later and on another CPU: a reader that holds
- * the socket does it. An acknowledgement without data ends here: TCP frees it without a
- * tracepoint.
+ * A connection begins to handle a segment: this CPU's current one, or, where a program held the
+ * connection, one that came before, in the context of that program. An acknowledgement without
+ * data ends here: TCP frees it without a tracepoint.
  */
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(segment, struct sock *sk, struct sk_buff *skb)
 {
 	struct slot *slot = slot_of(skb);
 	struct here *here = here_of_cpu();
+	int is_current, is_traced;
 
-	if (!here)
+	if (!here || !slot)
 		return 0;
-	here->skb = 0;
-	here->sk = 0;
-	if (!slot || slot->skb != (__u64)skb || slot->window != window ||
-	    origin(slot, skb, IN_TCP) == NOWHERE)
-		return 0;
-	if (tcp_carries(skb)) {
-		here->skb = (__u64)skb;
-		here->sk = (__u64)sk;
-		return 0;
+	is_current = here->skb == (__u64)skb;
+	is_traced = slot->skb == (__u64)skb && slot->window == window &&
+		    origin(slot, skb, IN_TCP) != NOWHERE;
+	if (is_traced && !tcp_carries(skb)) {
+		if (!config.service)
+			add(RECEIVED, IN_TCP, slot->at_ns);
+		slot->skb = 0;
+		is_traced = 0;
 	}
-	if (!config.service)
-		add(RECEIVED, IN_TCP, slot->at_ns);
-	slot->skb = 0;
+	if (here->sk == (__u64)sk)
+		here->sk = 0;
+	if (here->late_sk == (__u64)sk)
+		here->late_sk = 0;
+	if (is_current) {
+		here->sk = is_traced ? (__u64)sk : 0;
+		if (!is_traced)
+			here->skb = 0;
+	} else if (is_traced) {
+		here->late_skb = (__u64)skb;
+		here->late_life = slot->life;
+		here->late_sk = (__u64)sk;
+	}
 	return 0;
 }
 
@@ -693,19 +714,25 @@ static __always_inline int is_of_service(struct sock *sk)
  */
 static __always_inline struct slot *current_slot(struct here *here, struct sock *sk)
 {
-	__u64 newest = 0;
+	__u64 skb = here->skb, newest = 0;
+	__u32 life = here->life;
 	struct slot *slot;
 
-	if (!here->skb)
-		return NULL;
-	if (here->sk != (__u64)sk && sk->sk_protocol != PROTOCOL_UDP) {
+	if (here->late_sk == (__u64)sk) {
+		skb = here->late_skb;
+		life = here->late_life;
+		here->late_sk = 0;
+	} else if (here->sk != (__u64)sk && sk->sk_protocol != PROTOCOL_UDP) {
 		/* A number, not a pointer: the verifier allows no arithmetic with one. */
 		bpf_core_read(&newest, sizeof(newest), &sk->sk_receive_queue.prev);
-		if (newest != here->skb)
+		if (newest != skb)
 			return NULL;
 	}
-	slot = slot_of((void *)here->skb);
-	if (!slot || slot->skb != here->skb || slot->window != window || slot->point != RECEIVED)
+	if (!skb)
+		return NULL;
+	slot = slot_of((void *)skb);
+	if (!slot || slot->skb != skb || slot->window != window || slot->point != RECEIVED ||
+	    slot->life != life)
 		return NULL;
 	return slot;
 }

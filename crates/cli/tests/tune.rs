@@ -508,9 +508,13 @@ fn a_plan_made_inside_a_namespace_is_accepted_there() {
     succeed(inside(&["apply", &desk.file("inside.toml"), "--dry-run"]));
 
     // One that was made for the host, or by hand.
-    let step = "\n[[step]]\nknob = \"rmem-max\"\ntarget = \"netns\"\nseen = \"212992\"\n\
-                value = \"16777216\"\nreason = \"a test\"\n";
-    fs::write(desk.file("by-hand.toml"), plan + step).expect("a file");
-    let text = fail(inside(&["apply", &desk.file("by-hand.toml"), "--dry-run"]), 3);
+    let now = succeed(enter(&desk.spaces.near, &["cat", "/proc/sys/net/core/rmem_max"]));
+    let step = format!(
+        "\n[[step]]\nknob = \"rmem-max\"\ntarget = \"netns\"\nseen = \"{}\"\n\
+         value = \"16777217\"\nreason = \"a test\"\n",
+        now.trim()
+    );
+    fs::write(desk.file("by-hand.toml"), plan + &step).expect("a file");
+    let text = fail(inside(&["apply", &desk.file("by-hand.toml"), "--dry-run"]), 1);
     assert!(text.contains("rmem-max is host-only") && !text.contains("run as root"), "{text}");
 }

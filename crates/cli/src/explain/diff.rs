@@ -132,7 +132,11 @@ impl Observation {
     }
 
     fn stage(&self, like: &Stage) -> Option<&Stage> {
-        self.stages.iter().find(|stage| stage.from == like.from && stage.to == like.to)
+        // A tunnel's stages are between the points of other interfaces.
+        let is = |stage: &&Stage| {
+            stage.name == like.name && stage.from == like.from && stage.to == like.to
+        };
+        self.stages.iter().find(is)
     }
 
     fn drop(&self, like: &Drop) -> Option<&Drop> {
