@@ -17,8 +17,9 @@
 //! upwards. A number without a unit in the output is in the unit of the name. A number with one is
 //! converted: `4.73ms` is 4730 in `p99_us`, `1.2 Gbits/sec` is 1.2 × 10⁹ in `goodput_bps`, `12.3k` is
 //! 12,300 in `rps`. `k`, `M`, `G` and `T` are powers of 1000, `Ki`, `Mi`, `Gi` and `Ti` of 1024. Commas
-//! between groups of three digits are ignored; a comma in any other place is an error, because it may
-//! be a decimal sign.
+//! between groups of three digits are ignored if there are several or a fraction; any other comma is an error,
+//! because it may be a decimal sign. A bare number that `re:` takes out of a text is an error if another unit than
+//! that of the name follows it there.
 //!
 //! # Sources
 //! The last report counts in every source, because programs print intermediate reports first.
