@@ -3,6 +3,7 @@
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use market::twse::Telegrams;
 use wirepath_marketdata::arbiter::{Arbiter, Domain, Limits, Line};
+use wirepath_marketdata::schedule::Schedule;
 use wirepath_marketdata::symbols::Symbols;
 use wirepath_marketdata::synthetic::{Session, Spec};
 
@@ -10,7 +11,8 @@ use wirepath_marketdata::synthetic::{Session, Spec};
 const TELEGRAMS: usize = 200_000;
 
 fn datagrams(symbols: u32) -> Vec<Vec<u8>> {
-    let mut session = Session::new(&Spec { symbols, rate: 1_000_000, ..Spec::new(1) });
+    let mut session =
+        Session::new(&Spec { symbols, schedule: Schedule::paced(1_000_000), ..Spec::new(1) });
     let mut buffer = [0; 1472];
     let mut all = Vec::new();
     while session.sent() < TELEGRAMS as u64 {

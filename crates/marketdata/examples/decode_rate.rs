@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use market::twse::Telegrams;
 use wirepath_marketdata::arbiter::{Arbiter, Delivery, Domain, Limits, Line};
+use wirepath_marketdata::schedule::Schedule;
 use wirepath_marketdata::symbols::{Symbols, Update};
 use wirepath_marketdata::synthetic::{Session, Spec};
 
@@ -79,7 +80,8 @@ impl Whole {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (wanted, symbols, seed) = (argument(1, 10_000_000)?, argument(2, 30_000)?, argument(3, 1)?);
     // One hour of session: the last telegram's match time is an hour after the first's.
-    let spec = Spec { symbols: symbols as u32, rate: (wanted / 3600).max(1), ..Spec::new(seed) };
+    let schedule = Schedule::paced(wanted / 3600);
+    let spec = Spec { symbols: symbols as u32, schedule, ..Spec::new(seed) };
     let mut session = Session::new(&spec);
     let mut whole = Whole {
         arbiter: Arbiter::new(Limits { from_one: true, ..Limits::default() }),

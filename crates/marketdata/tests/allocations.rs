@@ -2,6 +2,7 @@
 use market::twse::Telegrams;
 use wirepath_marketdata::arbiter::{Arbiter, Delivery, Domain, Limits, Line};
 use wirepath_marketdata::capture::{Interface, LinkType, Writer};
+use wirepath_marketdata::schedule::Schedule;
 use wirepath_marketdata::symbols::{Symbols, Update};
 use wirepath_marketdata::synthetic::{Session, Spec};
 
@@ -54,7 +55,11 @@ impl Whole {
 #[test]
 fn nothing_is_allocated_in_steady_state() {
     let mut whole = Whole {
-        session: Session::new(&Spec { symbols: 500, rate: 1_000_000, ..Spec::new(1) }),
+        session: Session::new(&Spec {
+            symbols: 500,
+            schedule: Schedule::paced(1_000_000),
+            ..Spec::new(1)
+        }),
         arbiter: Arbiter::new(Limits { from_one: true, ..Limits::default() }),
         symbols: Symbols::new(2000),
         datagram: vec![0; 1472],

@@ -8,6 +8,7 @@ use market::twse::{
     Telegrams,
 };
 use market::{itch, mold};
+use wirepath_marketdata::schedule::Schedule;
 use wirepath_marketdata::symbols::{LotKind, Symbols, Update};
 use wirepath_marketdata::synthetic::{
     DATAGRAM_BYTES_MIN, Mix, MoldSession, MoldSpec, Session, Spec, TELEGRAM_BYTES_MAX,
@@ -38,6 +39,50 @@ fn the_seed_determines_the_bytes() {
     assert_eq!(sum, 9_948_335_607_261_405_289);
 }
 
+/// Match time of a quote or odd lot, in nanoseconds since the start of its session.
+fn matched_ns(telegram: &market::twse::Telegram<'_>, spec: &Spec) -> Option<u64> {
+    let time = match telegram.body() {
+        Body::Quote(quote) => quote.time(),
+        Body::OddLot(odd) => odd.time(),
+        Body::Instrument(_) | Body::Other(_) => None,
+    };
+    time.map(|time| (time.micros() - spec.begin.micros()) * 1000)
+}
+
+#[test]
+fn match_times_are_the_due_times_of_the_datagrams() {
+    for (burst, per_datagram) in [(1, 1), (20, 1), (20, 3), (1, 3)] {
+        let spec = Spec { schedule: Schedule::burst(burst, 3000), ..Spec::new(1) };
+        let mut session = Session::new(&spec);
+        let mut buffer = [0; 1400];
+        let mut timed = 0;
+        for _ in 0..200 {
+            // Telegrams leave at this time, in whole microseconds.
+            let due_ns = spec.schedule.due_ns(session.sent()) / 1000 * 1000;
+            let written = session.datagram(&mut buffer, per_datagram).expect("room");
+            for telegram in Telegrams::new(&buffer[..written.bytes]) {
+                let telegram = telegram.expect("valid");
+                let Some(matched_ns) = matched_ns(&telegram, &spec) else { continue };
+                assert_eq!(matched_ns, due_ns, "burst {burst}, {per_datagram} a datagram");
+                timed += 1;
+            }
+        }
+        assert!(timed > 150, "{timed}");
+        let spec = MoldSpec { schedule: spec.schedule, ..MoldSpec::new(1) };
+        let mut session = MoldSession::new(&spec);
+        for _ in 0..200 {
+            let due_ns = spec.schedule.due_ns(session.sent());
+            let written = session.datagram(&mut buffer, per_datagram).expect("room");
+            let packet = mold::Packet::parse(&buffer[..written.bytes]).expect("valid");
+            for message in packet.messages() {
+                let message = message.expect("whole").bytes;
+                let message = itch::Message::parse(message).expect("valid");
+                assert_eq!(message.timestamp.0 - spec.begin.0, due_ns, "burst {burst}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_datagram_holds_the_requested_telegrams_if_they_fit() {
     let mut session = Session::new(&Spec::new(1));
@@ -61,7 +106,7 @@ fn a_datagram_holds_the_requested_telegrams_if_they_fit() {
 
 #[test]
 fn every_telegram_is_valid_and_sequences_and_times_rise() {
-    let spec = Spec { symbols: 400, rate: 1_000_000, ..Spec::new(7) };
+    let spec = Spec { symbols: 400, schedule: Schedule::paced(1_000_000), ..Spec::new(7) };
     let mut sequences: BTreeMap<(u8, u8), u32> = BTreeMap::new();
     let mut formats: BTreeMap<u8, u32> = BTreeMap::new();
     let mut cycles = 0;

@@ -21,7 +21,7 @@ const RATE: u64 = 10_000;
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArgs {
-    /// pcap, pcapng or a file of telegrams
+    /// pcap, pcapng or a file of telegrams, also compressed (gzip)
     #[arg(required_unless_present = "synthetic", conflicts_with = "synthetic")]
     file: Option<PathBuf>,
     /// Send a synthetic session of the Taiwan exchanges
@@ -135,19 +135,16 @@ fn parse_share(text: &str) -> Result<f64, String> {
 
 pub(crate) fn run(context: &Context, args: &ReplayArgs) -> Result<(), Failure> {
     let link = interface_named(&args.interface)?;
-    let rate = args.rate.unwrap_or(RATE);
+    let schedule = schedule(args);
     let source = match &args.file {
         Some(file) => Source::File(Box::new(Reader::open(file)?)),
-        None => made_up(args, rate),
+        None => made_up(args, schedule),
     };
     let pace = match (args.speed, args.rate, &args.file) {
         (Some(Speed::Max), ..) => Pace::Max,
         (Some(Speed::Times(times)), _, Some(_)) => Pace::Own(times),
-        (Some(Speed::Times(times)), _, None) => {
-            Pace::Rate(Schedule::burst(args.burst, ((rate as f64 * times) as u64).max(1)))
-        }
         (None, None, Some(_)) => Pace::Own(1.0),
-        (None, ..) => Pace::Rate(Schedule::burst(args.burst, rate)),
+        (_, ..) => Pace::Rate(schedule),
     };
     let plan = Plan {
         to: [Some(args.to), args.to_b].into_iter().flatten().collect(),
@@ -184,14 +181,25 @@ pub(crate) fn run(context: &Context, args: &ReplayArgs) -> Result<(), Failure> {
     console::text(&report.text())
 }
 
-fn made_up(args: &ReplayArgs, rate: u64) -> Source {
+/// Due times of messages, also the match times of a synthetic session: a receiver that compares both measures
+/// its own delay.
+fn schedule(args: &ReplayArgs) -> Schedule {
+    let rate = args.rate.unwrap_or(RATE);
+    let rate = match args.speed {
+        Some(Speed::Times(times)) => ((rate as f64 * times) as u64).max(1),
+        Some(Speed::Max) | None => rate,
+    };
+    Schedule::burst(args.burst, rate)
+}
+
+fn made_up(args: &ReplayArgs, schedule: Schedule) -> Source {
     let per_datagram = usize::from(args.per_datagram);
     if args.mold {
         let stocks = u16::try_from(args.symbols).unwrap_or(u16::MAX);
-        let spec = MoldSpec { stocks, rate, ..MoldSpec::new(args.seed) };
+        let spec = MoldSpec { stocks, schedule, ..MoldSpec::new(args.seed) };
         return Source::Mold(Box::new(MoldSession::new(&spec)), per_datagram);
     }
-    let spec = Spec { symbols: args.symbols, rate, ..Spec::new(args.seed) };
+    let spec = Spec { symbols: args.symbols, schedule, ..Spec::new(args.seed) };
     Source::Twse(Box::new(Session::new(&spec)), per_datagram)
 }
 

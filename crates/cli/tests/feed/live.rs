@@ -15,6 +15,7 @@ use crate::common::{
 };
 use market::mold;
 use marketdata::messages::Digest;
+use marketdata::schedule::Schedule;
 use marketdata::synthetic::{MoldSession, MoldSpec};
 use serde_json::Value;
 use sys::netns::Netns;
@@ -209,7 +210,7 @@ fn lost_mold_messages_are_recovered_in_order_up_to_the_heartbeat() {
     const MESSAGES: u64 = 6000;
     let spaces = Spaces::new();
     // The session of the replay: the same seed gives the same bytes.
-    let spec = MoldSpec { stocks: 100, rate: 3000, ..MoldSpec::new(9) };
+    let spec = MoldSpec { stocks: 100, schedule: Schedule::paced(3000), ..MoldSpec::new(9) };
     let mut session = MoldSession::new(&spec);
     let (mut messages, mut buffer) = (BTreeMap::new(), [0; 1472]);
     while session.sent() < MESSAGES {

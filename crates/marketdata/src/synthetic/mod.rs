@@ -15,6 +15,8 @@ use market::twse::{
 };
 use model::Random;
 
+use crate::schedule::Schedule;
+
 /// Longest telegram of a session: an odd lot with all fields.
 pub const TELEGRAM_BYTES_MAX: usize = 155;
 /// Smallest number of instruments in a cycle of descriptions: a shorter cycle looks like
@@ -31,8 +33,8 @@ pub struct Spec {
     pub seed: u64,
     /// Traded instruments: a fifth TWSE stocks, a tenth TPEx stocks, the rest warrants of both.
     pub symbols: u32,
-    /// Telegrams per second of session time, which sets the match times.
-    pub rate: u64,
+    /// Due times of the telegrams, which are their match times.
+    pub schedule: Schedule,
     /// Time of the first match.
     pub begin: MatchTime,
     /// Shares of the formats.
@@ -46,7 +48,7 @@ impl Spec {
         Spec {
             seed,
             symbols: 3000,
-            rate: 10_000,
+            schedule: Schedule::paced(10_000),
             begin: MatchTime::from_micros(nine).unwrap_or_else(|| unreachable!("nine is a time")),
             mix: Mix::default(),
         }
@@ -93,7 +95,7 @@ pub struct Session {
     /// End indexes of the four classes in `traded`: stocks and warrants, TWSE and TPEx of each.
     ends: [u32; 4],
     weights: [u32; 4],
-    rate: u64,
+    schedule: Schedule,
     begin_us: u64,
     sent: u64,
     /// Per business (TWSE, TPEx) and format (06, 17, 23, 01).
@@ -132,7 +134,7 @@ impl Session {
             traded,
             ends,
             weights,
-            rate: spec.rate.max(1),
+            schedule: spec.schedule,
             begin_us: spec.begin.micros(),
             sent: 0,
             sequences: Default::default(),
@@ -164,10 +166,13 @@ impl Session {
     /// Writes the next telegram to the start of `buffer` and returns its length; `None` without
     /// effect if the buffer is shorter than [`TELEGRAM_BYTES_MAX`].
     pub fn telegram(&mut self, buffer: &mut [u8]) -> Option<usize> {
+        self.telegram_at(self.time(), buffer)
+    }
+
+    fn telegram_at(&mut self, time: Option<MatchTime>, buffer: &mut [u8]) -> Option<usize> {
         if buffer.len() < TELEGRAM_BYTES_MAX {
             return None;
         }
-        let time = self.time();
         let total: u32 = self.weights.iter().sum();
         let mut drawn = self.random.below(u64::from(total)) as u32;
         let mut slot = 0;
@@ -186,12 +191,13 @@ impl Session {
     }
 
     /// Writes 1 to `telegrams` telegrams to `buffer`, as many as are sure to fit; `None` without
-    /// effect if not even one is.
+    /// effect if not even one is. All have the match time of the first, at which the datagram is due.
     pub fn datagram(&mut self, buffer: &mut [u8], telegrams: usize) -> Option<Written> {
-        let mut written = Written { bytes: self.telegram(buffer)?, telegrams: 1 };
+        let time = self.time();
+        let mut written = Written { bytes: self.telegram_at(time, buffer)?, telegrams: 1 };
         while written.telegrams < telegrams {
             let Some(rest) = buffer.get_mut(written.bytes..) else { break };
-            let Some(bytes) = self.telegram(rest) else { break };
+            let Some(bytes) = self.telegram_at(time, rest) else { break };
             written.bytes += bytes;
             written.telegrams += 1;
         }
@@ -200,10 +206,8 @@ impl Session {
 
     /// Match time of the next telegram; constant at the end of the day.
     fn time(&self) -> Option<MatchTime> {
-        let since = u128::from(self.sent) * 1_000_000 / u128::from(self.rate);
-        let micros = u128::from(self.begin_us) + since;
-        let last = MatchTime::DAY_MICROS - 1;
-        MatchTime::from_micros(u64::try_from(micros).map_or(last, |micros| micros.min(last)))
+        let micros = self.begin_us.saturating_add(self.schedule.due_ns(self.sent) / 1000);
+        MatchTime::from_micros(micros.min(MatchTime::DAY_MICROS - 1))
     }
 
     /// An instrument of the two classes from `first` on: its index and business.

@@ -9,6 +9,7 @@ use market::mold;
 use model::Random;
 
 use super::Written;
+use crate::schedule::Schedule;
 
 /// Largest number of live orders.
 const LIVE_MAX: usize = 65_536;
@@ -26,8 +27,8 @@ pub struct MoldSpec {
     pub session: mold::Session,
     /// Stocks, at most 65,535, with locates from 1.
     pub stocks: u16,
-    /// Messages per second of session time, which sets the time stamps.
-    pub rate: u64,
+    /// Due times of the messages, which are their time stamps.
+    pub schedule: Schedule,
     /// Time of the first message.
     pub begin: Timestamp,
 }
@@ -39,7 +40,7 @@ impl MoldSpec {
             seed,
             session: mold::Session(*b"SYNTHETIC1"),
             stocks: 3000,
-            rate: 10_000,
+            schedule: Schedule::paced(10_000),
             begin: Timestamp((9 * 60 + 30) * 60 * 1_000_000_000),
         }
     }
@@ -70,7 +71,7 @@ pub struct MoldSession {
 impl MoldSession {
     /// Starts a session.
     pub fn new(spec: &MoldSpec) -> Self {
-        let spec = MoldSpec { stocks: spec.stocks.max(1), rate: spec.rate.max(1), ..*spec };
+        let spec = MoldSpec { stocks: spec.stocks.max(1), ..*spec };
         let mut random = Random::new(spec.seed, 1);
         // From 1 to 501 dollars, in whole cents.
         let prices = (0..spec.stocks).map(|_| 10_000 + random.below(50_000) as u32 * 100).collect();
@@ -91,15 +92,16 @@ impl MoldSession {
     }
 
     /// Writes a packet of 1 to `messages` messages to `buffer`, as many as are sure to fit; `None`
-    /// without effect if the buffer is shorter than [`DATAGRAM_BYTES_MIN`].
+    /// without effect if the buffer is shorter than [`DATAGRAM_BYTES_MIN`]. All have the time stamp of the first,
+    /// at which the packet is due.
     pub fn datagram(&mut self, buffer: &mut [u8], messages: usize) -> Option<Written> {
         let mut writer = mold::PacketWriter::new(buffer, self.spec.session, self.sent + 1).ok()?;
-        let mut count = 0;
+        let (mut count, timestamp) = (0, self.time());
         while count < messages.clamp(1, mold::MAX_COUNT.into())
             && writer.left_bytes() >= MESSAGE_BYTES_MAX
         {
             let mut bytes = [0; MESSAGE_BYTES_MAX];
-            let len = self.message().write(&mut bytes).ok()?;
+            let len = self.message(timestamp).write(&mut bytes).ok()?;
             writer.push(bytes.get(..len)?).ok()?;
             count += 1;
         }
@@ -125,10 +127,13 @@ impl MoldSession {
         Some(Written { bytes: mold::HEADER_BYTES, telegrams: 0 })
     }
 
-    fn message(&mut self) -> Message<'static> {
-        let since = u128::from(self.sent) * 1_000_000_000 / u128::from(self.spec.rate);
-        let nanos = u128::from(self.spec.begin.0) + since;
-        let timestamp = Timestamp(u64::try_from(nanos).map_or(DAY_NS - 1, |n| n.min(DAY_NS - 1)));
+    /// Time stamp of the next message; constant at the end of the day.
+    fn time(&self) -> Timestamp {
+        let nanos = self.spec.begin.0.saturating_add(self.spec.schedule.due_ns(self.sent));
+        Timestamp(nanos.min(DAY_NS - 1))
+    }
+
+    fn message(&mut self, timestamp: Timestamp) -> Message<'static> {
         let stocks = u64::from(self.spec.stocks);
         let n = self.sent;
         self.sent += 1;
