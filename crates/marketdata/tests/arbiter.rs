@@ -360,6 +360,70 @@ fn domains_are_independent_and_limited() {
     assert_eq!(bench.arbiter.line(Line::A).refused, 1);
 }
 
+#[test]
+fn a_message_in_a_jump_is_fresh_although_its_mark_was_used_before() {
+    // Sequences a memory apart share a mark. The jump leaves marks between that were used a memory ago.
+    for memory in [64, Limits::default().memory] {
+        let limits = Limits { memory, reach: 32, ..from_one() };
+        let mut bench = Bench::new(limits);
+        let memory = u64::from(memory);
+        for sequence in 1..=memory {
+            bench.offer(Line::A, D, sequence, 0);
+            bench.offer(Line::B, D, sequence, 0);
+        }
+        assert_eq!(bench.offer(Line::A, D, memory + 11, 0), Arrival::Held);
+        for sequence in memory + 1..=memory + 10 {
+            assert_eq!(bench.offer(Line::B, D, sequence, 0), Arrival::Delivered, "{sequence}");
+            assert_eq!(bench.offer(Line::A, D, sequence, 0), Arrival::Copy, "{sequence}");
+        }
+        // A jump of a whole memory and more: late messages are late, not copies.
+        let far = 3 * memory + 5;
+        bench.offer(Line::A, D, far, 0);
+        for sequence in [far - 1, far - memory + 1, far - memory / 2] {
+            assert_eq!(bench.offer(Line::B, D, sequence, 6 * MS), Arrival::Late, "{sequence}");
+            assert_eq!(bench.offer(Line::B, D, sequence, 6 * MS), Arrival::Repeat, "{sequence}");
+        }
+        bench.finish();
+        let expected: Vec<u64> = (1..=memory + 11).chain([far]).collect();
+        assert_eq!(bench.heard.sequences(), expected);
+    }
+}
+
+#[test]
+fn a_removed_domain_leaves_its_place_and_its_counts() {
+    let mut bench = Bench::new(Limits { domains: 2, ..Limits::default() });
+    let (one, two, three) = (Domain::twse(1, 6), Domain::twse(2, 6), Domain::mold(b"SESSION001"));
+    bench.offer(Line::A, one, 1, 0);
+    bench.offer(Line::A, two, 7, 0);
+    assert_eq!(bench.offer(Line::A, three, 1, 0), Arrival::Refused);
+    let heard = &mut bench.heard;
+    bench.arbiter.remove(two, &mut |delivery| heard.take(delivery));
+    assert!(!bench.arbiter.has(two) && bench.arbiter.has(one));
+    // What was held is delivered, and nothing of it is left to the next.
+    assert_eq!(bench.heard.messages, [(one, 0, 1), (two, 0, 7)]);
+    assert_eq!(bench.offer(Line::A, three, 7, 0), Arrival::Held);
+    assert_eq!(bench.offer(Line::B, three, 7, 0), Arrival::Copy);
+    bench.finish();
+    assert_eq!(bench.arbiter.books().count(), 2);
+    assert_eq!((bench.arbiter.totals().removed_domains, bench.arbiter.totals().delivered), (1, 3));
+}
+
+#[test]
+fn messages_in_sequence_prove_a_domain_and_others_do_not() {
+    let mut bench = Bench::new(from_one());
+    for sequence in [1, 3, 5, 7, 9, 11, 13] {
+        bench.offer(Line::A, D, sequence, 0);
+    }
+    assert_eq!(bench.arbiter.take_proved(), None);
+    let proofs: Vec<u64> = (14..6000)
+        .filter(|sequence| {
+            bench.offer(Line::A, D, *sequence, 0);
+            bench.arbiter.take_proved() == Some(D)
+        })
+        .collect();
+    assert!(proofs[0] <= 20 && proofs.len() == 6, "{proofs:?}");
+}
+
 /// Faults of one line on messages 1 to `count` of a domain: loss, delay, repeats.
 #[derive(Debug, Clone)]
 struct Fate {
@@ -457,6 +521,54 @@ proptest! {
         }
     }
 
+    /// As the union of two lines, with a memory of 256 messages that wraps many times, and jumps beyond the reach
+    /// that no line carries. A straggler from before a jump is still within the memory: beyond, it is a restart.
+    #[test]
+    fn deliveries_over_the_wrap_of_the_memory_are_those_of_the_union(
+        sent in prop::collection::vec(
+            (0..100u64, [fate(), fate()]),
+            300..1500,
+        ),
+    ) {
+        let mut arrivals = Vec::new();
+        let mut union = BTreeSet::new();
+        let mut sequence = 0;
+        for (n, (jump, fates)) in sent.iter().enumerate() {
+            sequence += 1 + if n % 40 == 39 { *jump } else { 0 };
+            for (line, fate) in fates.iter().enumerate() {
+                if fate.lost {
+                    continue;
+                }
+                union.insert(sequence);
+                for copy in 0..=usize::from(fate.repeats) {
+                    // At most 30 messages late, within reach and hold.
+                    let at = n as u64 * 100_000 + u64::from(fate.delays_us[copy]) * 1000;
+                    arrivals.push((at, n, line, sequence));
+                }
+            }
+        }
+        arrivals.sort_unstable();
+        let limits = Limits { memory: 256, reach: 64, ..from_one() };
+        let mut bench = Bench::new(limits);
+        let (mut late, mut counted) = (BTreeSet::new(), 0);
+        for &(at, _, line, sequence) in &arrivals {
+            let arrival = bench.offer([Line::A, Line::B][line], D, sequence, at);
+            counted += u64::from(matches!(arrival, Arrival::Delivered | Arrival::Held));
+            if matches!(arrival, Arrival::Late | Arrival::Forgotten) {
+                late.insert(sequence);
+            }
+        }
+        bench.finish();
+        let delivered = bench.heard.sequences();
+        prop_assert_eq!(counted, delivered.len() as u64);
+        // A jump beyond the reach closes gaps early: those messages are late, and all others are delivered once.
+        let delivered_or_late: BTreeSet<u64> =
+            delivered.iter().copied().chain(late.iter().copied()).collect();
+        prop_assert_eq!(delivered_or_late, union);
+        prop_assert!(delivered.windows(2).all(|pair| pair[0] < pair[1]));
+        prop_assert!(late.iter().all(|sequence| delivered.binary_search(sequence).is_err()));
+    }
+
     /// Cycles of 400 messages without a pause, delayed by up to 1 ms on each line.
     #[test]
     fn cycles_that_begin_again_are_told_apart(
@@ -515,6 +627,13 @@ proptest! {
         let mut now = 0;
         for (line, domain, sequence, later) in offers {
             now += later;
+            if later % 16 == 1 {
+                // Its numbers are new to the next domain of its name.
+                let removed = Domain(domain + 1);
+                let heard = &mut bench.heard;
+                bench.arbiter.remove(removed, &mut |delivery| heard.take(delivery));
+                bench.heard.messages.retain(|(domain, ..)| *domain != removed);
+            }
             bench.offer(Line::ALL[line], Domain(domain), sequence, now);
             prop_assert!(bench.arbiter.held() <= u64::from(held_messages));
             prop_assert!(bench.arbiter.deadline_ns().is_none_or(|d| d > now));

@@ -60,6 +60,10 @@ pub struct Totals {
     pub overflows: u64,
     /// Epochs after the first, of all domains.
     pub restarts: u64,
+    /// Domains that were removed.
+    pub removed_domains: u64,
+    /// Messages of these: span, delivered, missing.
+    pub removed: (u64, u64, u64),
 }
 
 /// Accounting of one domain over all its epochs.

@@ -12,6 +12,11 @@ struct At {
     last_ns: u64,
 }
 
+/// Messages in sequence that prove a domain.
+const PROOF_MESSAGES: u32 = 4;
+/// Messages in sequence between proofs.
+const PROOF_AGAIN_MESSAGES: u32 = 1024;
+
 /// Epoch of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
@@ -35,6 +40,10 @@ pub(super) struct DomainState {
     lines: [At; 3],
     /// Sums over earlier epochs: span, delivered, missing.
     closed: (u64, u64, u64),
+    /// Messages of one line that followed each other without a gap.
+    streak: u32,
+    /// The domain was removed; its memory waits for another.
+    pub(super) is_free: bool,
 }
 
 impl DomainState {
@@ -47,7 +56,31 @@ impl DomainState {
             hold_ns: limits.hold_ns,
             lines: Default::default(),
             closed: (0, 0, 0),
+            streak: 0,
+            is_free: false,
         }
+    }
+
+    /// Makes it another domain in the same memory; no message may be held.
+    pub(super) fn begin_again(&mut self, domain: Domain) {
+        for track in &mut self.tracks {
+            track.reset(0);
+            track.rename(domain);
+        }
+        (self.domain, self.epoch, self.began_ns) = (domain, 0, None);
+        (self.lines, self.closed) = Default::default();
+        (self.streak, self.is_free) = (0, false);
+    }
+
+    pub(super) fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    /// True for a message that goes on in sequence, at the number that proves a domain and at multiples of many more:
+    /// an active domain proves itself again and again.
+    #[inline]
+    pub(super) fn proves(&self) -> bool {
+        self.streak == PROOF_MESSAGES || self.streak % PROOF_AGAIN_MESSAGES == PROOF_MESSAGES
     }
 
     #[inline]
@@ -173,6 +206,10 @@ impl DomainState {
             return true;
         }
         let below = sequence < at.highest;
+        if sequence > at.highest {
+            let goes_on = sequence == at.highest + 1;
+            self.streak = if goes_on { self.streak.wrapping_add(1) } else { 0 };
+        }
         at.highest = at.highest.max(sequence);
         below
     }
@@ -230,6 +267,15 @@ impl Index {
             at = (at + 1) & mask;
         }
         None
+    }
+
+    /// Leaves only these domains and their places.
+    #[cold]
+    pub(super) fn rebuild(&mut self, domains: impl Iterator<Item = (Domain, usize)>) {
+        self.places.fill(None);
+        for (domain, place) in domains {
+            self.insert(domain, place);
+        }
     }
 
     /// Inserts a domain that is not in the table; there must be space.

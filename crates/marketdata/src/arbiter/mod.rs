@@ -95,7 +95,8 @@ pub struct Limits {
     /// Sequences remembered below a domain's highest, to distinguish duplicates from late
     /// messages; at least `reach`, rounded up to a power of two.
     pub memory: u32,
-    /// Number of domains; messages of further ones are refused and counted.
+    /// Number of domains; messages of further ones are refused and counted, unless others are
+    /// [removed](Arbiter::remove).
     pub domains: u32,
     /// Domains start at 1. If false, a domain starts at the lowest sequence received within
     /// `hold_ns` of the first, for joining a running feed.
@@ -206,6 +207,7 @@ pub struct Arbiter {
     domains: Vec<DomainState>,
     lines: [LineCounts; 3],
     totals: Totals,
+    proved: Option<Domain>,
 }
 
 impl Arbiter {
@@ -221,6 +223,7 @@ impl Arbiter {
             domains: Vec::with_capacity(domains as usize),
             lines: Default::default(),
             totals: Totals::default(),
+            proved: None,
             limits,
         }
     }
@@ -233,6 +236,37 @@ impl Arbiter {
     /// Allocates a domain before its first message; returns false at the limit of domains.
     pub fn prepare(&mut self, domain: Domain) -> bool {
         self.domain_at(domain).is_some()
+    }
+
+    /// True if the domain has its memory.
+    #[inline]
+    pub fn has(&self, domain: Domain) -> bool {
+        self.index.get(domain).is_some()
+    }
+
+    /// Removes a domain after delivering what is held of it, so that another has its memory.
+    pub fn remove(&mut self, domain: Domain, deliver: &mut impl FnMut(Delivery<'_>)) {
+        let Some(at) = self.index.get(domain) else { return };
+        let mut out = Out { hold: &mut self.hold, totals: &mut self.totals, deliver };
+        let state = &mut self.domains[at];
+        state.flush(&mut out);
+        let book = state.book();
+        state.is_free = true;
+        self.totals.removed_domains += 1;
+        let (span, delivered, missing) = self.totals.removed;
+        self.totals.removed = (
+            span.saturating_add(book.span),
+            delivered + book.delivered,
+            missing.saturating_add(book.missing),
+        );
+        let known = self.domains.iter().enumerate().filter(|(_, state)| !state.is_free);
+        self.index.rebuild(known.map(|(at, state)| (state.domain(), at)));
+    }
+
+    /// The domain that has proved itself since the last call, by messages in sequence.
+    #[inline]
+    pub fn take_proved(&mut self) -> Option<Domain> {
+        self.proved.take()
     }
 
     /// Offers one message of one line, at `now_ns`.
@@ -261,6 +295,9 @@ impl Arbiter {
         let side = state.enter(line, sequence, now_ns, which, &mut out);
         let class = state.tracks[side].classify(line, sequence);
         let reordered = state.note(line, sequence, side, now_ns);
+        if class == Class::Fresh && line != Line::Recovery && state.proves() {
+            self.proved = Some(domain);
+        }
         let counts = &mut self.lines[line as usize];
         if reordered && matches!(class, Class::Fresh | Class::Copy | Class::Late) {
             counts.reordered += 1;
@@ -345,17 +382,22 @@ impl Arbiter {
 
     /// Accounting of every domain, in order of first arrival.
     pub fn books(&self) -> impl Iterator<Item = DomainStats> + '_ {
-        self.domains.iter().map(DomainState::book)
+        self.domains.iter().filter(|state| !state.is_free).map(DomainState::book)
     }
 
     /// True if all counts add up: messages of every line, and the span of every domain.
     pub fn balances(&self) -> bool {
         let first: u64 = self.lines.iter().map(|counts| counts.first).sum();
+        let (span, delivered, missing) = self.totals.removed;
+        let sum = |of: fn(&DomainStats) -> u64| {
+            self.books().map(|book| of(&book)).fold(0, u64::saturating_add)
+        };
         self.lines.iter().all(LineCounts::balances)
             && self.books().all(|book| book.balances())
+            && delivered.saturating_add(missing) == span
             && first == self.totals.delivered + self.held()
-            && self.books().map(|book| book.delivered).sum::<u64>() == self.totals.delivered
-            && self.books().map(|book| book.missing).sum::<u64>() == self.totals.missing
+            && sum(|book| book.delivered) + delivered == self.totals.delivered
+            && sum(|book| book.missing).saturating_add(missing) == self.totals.missing
     }
 
     #[inline]
@@ -363,12 +405,21 @@ impl Arbiter {
         if let Some(at) = self.index.get(domain) {
             return Some(at);
         }
-        let at = self.domains.len();
+        self.begin_domain(domain)
+    }
+
+    #[cold]
+    fn begin_domain(&mut self, domain: Domain) -> Option<usize> {
+        let free = self.domains.iter().position(|state| state.is_free);
+        let at = free.unwrap_or(self.domains.len());
         if at == self.limits.domains as usize {
             return None;
         }
         self.index.insert(domain, at);
-        self.domains.push(DomainState::new(domain, at as u32, &self.limits));
+        match free {
+            Some(at) => self.domains[at].begin_again(domain),
+            None => self.domains.push(DomainState::new(domain, at as u32, &self.limits)),
+        }
         Some(at)
     }
 

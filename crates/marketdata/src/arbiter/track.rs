@@ -76,7 +76,13 @@ impl Track {
             self.marks.fill(0);
         }
         self.begun = false;
+        self.settling = false;
+        (self.first, self.highest) = (0, 0);
         (self.delivered, self.missing) = (0, 0);
+    }
+
+    pub(super) fn rename(&mut self, domain: Domain) {
+        self.domain = domain;
     }
 
     /// Starts the epoch at 1.
