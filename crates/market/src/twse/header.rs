@@ -175,6 +175,15 @@ fn is_plausible(bytes: &[u8]) -> bool {
     digits || declared(bytes).is_some()
 }
 
+/// True if `bytes` begin as a telegram does: the escape, nine bytes of digits, and a length that a telegram can
+/// have. The telegram may be torn.
+pub fn has_header(bytes: &[u8]) -> bool {
+    let Some((&ESCAPE, head)) = bytes.split_first() else { return false };
+    head.first_chunk::<{ HEADER_BYTES - 1 }>().is_some_and(|head| {
+        bcd::are_digits(head) && usize::from(bcd::four([head[0], head[1]])) >= MIN_BYTES
+    })
+}
+
 /// The declared length if it is digits, fits and ends in the terminator.
 fn declared(bytes: &[u8]) -> Option<usize> {
     let &[ESCAPE, high, low, ..] = bytes else { return None };

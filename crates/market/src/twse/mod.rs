@@ -31,6 +31,7 @@ pub use depth::Depth;
 pub use error::{EncodeError, Fault, TelegramError};
 pub use header::{
     Business, ESCAPE, HEADER_BYTES, MAX_BYTES, MAX_SEQUENCE, MIN_BYTES, TERMINATOR, TRAILER_BYTES,
+    has_header,
 };
 pub use instrument::{FORMAT_INSTRUMENT, Instrument, InstrumentRepr, Marker, Marks, Warrant};
 pub use odd_lot::{FORMAT_ODD_LOT, OddLot, OddLotRepr, SingleShares};

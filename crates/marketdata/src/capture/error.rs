@@ -22,11 +22,33 @@ pub enum CaptureError {
         #[source]
         source: io::Error,
     },
+    /// The compressed file ends within its data.
+    #[error(
+        "{file} is torn: its gzip data end after packet {packets}; the packets before are whole; the copy or \
+         download was cut"
+    )]
+    GzipTorn { file: String, packets: u64 },
+    #[error(
+        "{file} is damaged: its gzip data are wrong after packet {packets}; the packets before are whole"
+    )]
+    GzipDamaged {
+        file: String,
+        packets: u64,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "{file} is not a capture: {compressed_bytes} bytes inflate to more than {inflated_bytes}; if it is one, \
+         inflate it (gunzip) and give the result"
+    )]
+    GzipTooMuch { file: String, compressed_bytes: u64, inflated_bytes: u64 },
     #[error("{file} is empty; check that the capture was flushed")]
     Empty { file: String },
+    #[error("{file} is compressed ({format}); inflate it ({tool}) and give the result")]
+    Compressed { file: String, format: &'static str, tool: &'static str },
     #[error(
         "{file} starts with {found:02x?}: neither pcap (d4c3b2a1 or a variant), pcapng (0a0d0d0a) \
-         nor telegrams (1b); give --format twse if telegrams follow other bytes, or convert \
+         nor telegrams (1b and nine bytes of digits); give --format twse if telegrams follow other bytes, or convert \
          it, e.g. with editcap -F pcapng"
     )]
     Unknown { file: String, found: Vec<u8> },

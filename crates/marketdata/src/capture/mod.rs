@@ -1,4 +1,4 @@
-//! Captures: reads pcap, pcapng and files of bare telegrams, writes pcapng.
+//! Captures: reads pcap, pcapng and files of bare telegrams, also compressed by gzip; writes pcapng.
 //!
 //! `pcap-parser` parses the formats; this module finds the UDP payload in each packet and reports
 //! errors with file and offset. `pcap-file` 2.0, which also writes, does neither: it ignores time
@@ -6,6 +6,7 @@
 //! three kinds of block.
 
 mod error;
+mod input;
 mod link;
 mod reader;
 mod record;

@@ -9,6 +9,7 @@ use market::twse;
 use pcap_parser::PcapHeader;
 
 use super::CaptureError;
+use super::input::{InflatesTooMuch, Input};
 use super::link::{self, Found};
 use super::record::{Bad, Raw, Record, Section, pcap};
 use super::source::Source;
@@ -118,16 +119,16 @@ impl<R: Read> Reader<R> {
     }
 
     fn begin(file: String, input: R, or_telegrams: bool) -> Result<Self, CaptureError> {
-        let mut source = Source::new(input);
-        let read = source.fill(4);
-        read.map_err(|e| CaptureError::Read {
+        let input = Input::begin(input).map_err(|e| CaptureError::Read {
             file: file.clone(),
             packets: 0,
-            offset: source.end_offset(),
+            offset: 0,
             source: e,
         })?;
-        let bytes = source.bytes();
-        let format = match *bytes {
+        let mut source = Source::new(input);
+        let filled = source.fill(4);
+        filled.map_err(|e| read_error(&file, &source, 0, e))?;
+        let format = match *source.bytes() {
             [] => return Err(CaptureError::Empty { file }),
             [0x0a, 0x0d, 0x0d, 0x0a, ..] => Format::PcapNg(Section::default()),
             [0xd4, 0xc3, 0xb2, 0xa1, ..]
@@ -135,11 +136,14 @@ impl<R: Read> Reader<R> {
             | [0x34, 0xcd, 0xb2, 0xa1, ..]
             | [0xa1, 0xb2, 0xc3, 0xd4, ..]
             | [0xa1, 0xb2, 0x3c, 0x4d, ..] => return Reader::begin_pcap(file, source),
-            [twse::ESCAPE, ..] => Format::Telegrams,
             _ if or_telegrams => Format::Telegrams,
             _ => {
-                let found = bytes[..bytes.len().min(8)].to_vec();
-                return Err(CaptureError::Unknown { file, found });
+                let filled = source.fill(twse::HEADER_BYTES);
+                filled.map_err(|e| read_error(&file, &source, 0, e))?;
+                if !twse::has_header(source.bytes()) {
+                    return Err(not_a_capture(file, source.bytes()));
+                }
+                Format::Telegrams
             }
         };
         Ok(Reader::with(file, source, format))
@@ -160,14 +164,8 @@ impl<R: Read> Reader<R> {
 
     fn begin_pcap(file: String, mut source: Source<R>) -> Result<Self, CaptureError> {
         const HEADER_BYTES: usize = 24;
-        let offset = source.end_offset();
         let filled = source.fill(HEADER_BYTES);
-        let is_there = filled.map_err(|e| CaptureError::Read {
-            file: file.clone(),
-            packets: 0,
-            offset,
-            source: e,
-        })?;
+        let is_there = filled.map_err(|e| read_error(&file, &source, 0, e))?;
         if !is_there {
             let end = source.end_offset();
             return Err(CaptureError::Truncated { file, number: 0, offset: 0, end });
@@ -299,12 +297,7 @@ impl<R: Read> Reader<R> {
 
     fn failed(&mut self, source: std::io::Error) -> CaptureError {
         self.is_over = true;
-        CaptureError::Read {
-            file: self.file.clone(),
-            packets: self.counts.packets,
-            offset: self.source.end_offset(),
-            source,
-        }
+        read_error(&self.file, &self.source, self.counts.packets, source)
     }
 
     /// The next run of telegrams, cut at the end of a telegram.
@@ -335,6 +328,44 @@ impl<R: Read> Reader<R> {
             payload: self.source.at(place, place + run_bytes),
         }))
     }
+}
+
+/// An error of reading the input, after `packets` packets.
+fn read_error<R: Read>(
+    file: &str,
+    input: &Source<R>,
+    packets: u64,
+    source: std::io::Error,
+) -> CaptureError {
+    let file = file.to_owned();
+    if !input.is_gzip() {
+        return CaptureError::Read { file, packets, offset: input.end_offset(), source };
+    }
+    if let Some(why) = source.get_ref().and_then(|why| why.downcast_ref::<InflatesTooMuch>()) {
+        let InflatesTooMuch { compressed_bytes, inflated_bytes } = *why;
+        return CaptureError::GzipTooMuch { file, compressed_bytes, inflated_bytes };
+    }
+    match source.kind() {
+        std::io::ErrorKind::UnexpectedEof => CaptureError::GzipTorn { file, packets },
+        _ => CaptureError::GzipDamaged { file, packets, source },
+    }
+}
+
+/// The error of a file that begins with these bytes.
+fn not_a_capture(file: String, bytes: &[u8]) -> CaptureError {
+    let (format, tool) = match *bytes {
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => ("zstd", "unzstd"),
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => ("xz", "unxz"),
+        [b'B', b'Z', b'h', b'1'..=b'9', ..] => ("bzip2", "bunzip2"),
+        [0x04, 0x22, 0x4d, 0x18, ..] => ("lz4", "unlz4"),
+        [b'P', b'K', 3, 4, ..] => ("zip", "unzip"),
+        [0x1f, 0x8b, ..] => ("gzip, twice", "gunzip"),
+        _ => {
+            let found = bytes[..bytes.len().min(8)].to_vec();
+            return CaptureError::Unknown { file, found };
+        }
+    };
+    CaptureError::Compressed { file, format, tool }
 }
 
 /// Offset at about `target` at which to cut telegrams: the end of a telegram.

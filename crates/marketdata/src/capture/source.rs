@@ -2,12 +2,14 @@
 
 use std::io::{self, Read};
 
+use super::input::Input;
+
 /// Bytes per read. Few under a fuzzer, whose inputs are then read in parts.
 const READ_BYTES: usize = if cfg!(fuzzing) { 512 } else { 256 << 10 };
 
 #[derive(Debug)]
 pub(super) struct Source<R> {
-    input: R,
+    input: Input<R>,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
@@ -16,8 +18,13 @@ pub(super) struct Source<R> {
 }
 
 impl<R: Read> Source<R> {
-    pub(super) fn new(input: R) -> Self {
+    pub(super) fn new(input: Input<R>) -> Self {
         Source { input, buffer: Vec::new(), start: 0, end: 0, offset: 0, is_at_end: false }
+    }
+
+    /// True if the input is inflated; offsets count inflated bytes.
+    pub(super) fn is_gzip(&self) -> bool {
+        self.input.is_gzip()
     }
 
     /// Buffered bytes that are not consumed.
