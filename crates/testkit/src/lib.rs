@@ -4,6 +4,7 @@ pub mod arms;
 pub mod corpus;
 #[cfg(feature = "engines")]
 pub mod engines;
+pub mod hostile;
 pub mod series;
 #[cfg(feature = "servers")]
 pub mod servers;
