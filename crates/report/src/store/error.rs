@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -23,12 +23,9 @@ pub enum StoreError {
         #[source]
         source: rusqlite::Error,
     },
+    /// Without the error of SQLite, which may be one of a broken disk.
     #[error("no space left on the disk of {}; free some and try again", path.display())]
-    Full {
-        path: PathBuf,
-        #[source]
-        source: rusqlite::Error,
-    },
+    Full { path: PathBuf },
     #[error("{} is not a Wirepath results file ({why}); name another file or move it away", path.display())]
     NotOurs { path: PathBuf, why: String },
     #[error(
@@ -132,7 +129,7 @@ impl StoreError {
     pub(crate) fn from_sqlite(path: &Path, doing: &'static str, source: rusqlite::Error) -> Self {
         let path = path.to_path_buf();
         match source.sqlite_error_code() {
-            Some(ErrorCode::DiskFull) => StoreError::Full { path, source },
+            _ if is_full(&source) => StoreError::Full { path },
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
                 StoreError::Locked { path, source }
             }
@@ -146,4 +143,12 @@ impl StoreError {
             _ => StoreError::Sqlite { path, doing, source },
         }
     }
+}
+
+/// True if the disk, or the user's part of it, is full. SQLite reports some of its own files that do not fit as a
+/// failure of the disk: the index of the log that cannot grow, and a journal that cannot be made.
+fn is_full(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
+        || matches!(code, Some(ffi::SQLITE_IOERR_SHMSIZE | ffi::SQLITE_IOERR_SHMMAP))
 }

@@ -68,37 +68,62 @@ impl SqliteStore {
         if !path.exists() {
             return Err(StoreError::Empty);
         }
-        if other_owner(&path).is_none() {
+        let is_own = other_owner(&path).is_none();
+        if is_own {
             match Self::open(&path) {
-                Err(StoreError::NotWritable { .. }) => {}
+                Err(StoreError::NotWritable { .. } | StoreError::Full { .. }) => {}
                 opened => return opened,
             }
         }
-        let sqlite = |source| StoreError::from_sqlite(&path, "opening it", source);
-        let store = |connection| SqliteStore { connection, path: path.clone() };
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(&path, flags).map_err(sqlite)?;
+        let error = match Self::open_as(&path, path.as_os_str().as_ref(), flags, &[]) {
+            Err(error @ (StoreError::NotWritable { .. } | StoreError::Full { .. })) => error,
+            opened => return opened,
+        };
+        // A file in write-ahead mode needs the index of its log beside it, and that cannot be created. Without a log
+        // no other process can be writing, and the file can be read as it is.
+        let mut log = path.clone().into_os_string();
+        log.push("-wal");
+        if std::fs::metadata(log).map_or(true, |log| log.len() == 0) {
+            let flags = flags | OpenFlags::SQLITE_OPEN_URI;
+            return Self::open_as(&path, Path::new(&immutable_uri(&path)), flags, &[]);
+        }
+        // Data that is only in the log would be silently missing. A process that has the file for itself keeps the
+        // index in memory, for which it must be able to lock the file: it is this user's, on a full disk.
+        if !is_own {
+            return Err(error);
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let alone = [("locking_mode", "EXCLUSIVE"), ("query_only", "ON")];
+        Self::open_as(&path, &path, flags, &alone).map_err(|_| error)
+    }
+
+    /// Opens the file in a way that changes nothing in it.
+    fn open_as(
+        path: &Path,
+        name: &Path,
+        flags: OpenFlags,
+        pragmas: &[(&str, &str)],
+    ) -> Result<Self, StoreError> {
+        let sqlite = |source| StoreError::from_sqlite(path, "opening it", source);
+        let connection = Connection::open_with_flags(name, flags).map_err(sqlite)?;
         distrust(&connection).map_err(sqlite)?;
         connection.busy_timeout(PATIENCE).map_err(sqlite)?;
-        match schema::readable(&connection, &path) {
-            Err(e @ StoreError::NotWritable { .. }) => {
-                let mut log = path.clone().into_os_string();
-                log.push("-wal");
-                // Data that is only in the log would be silently missing.
-                if std::fs::metadata(log).is_ok_and(|log| log.len() > 0) {
-                    return Err(e);
+        connection
+            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+            .map_err(sqlite)?;
+        // Sorting may need room.
+        connection.pragma_update(None, "temp_store", "MEMORY").map_err(sqlite)?;
+        for (name, value) in pragmas {
+            connection.pragma_update_and_check(None, name, value, |_| Ok(())).or_else(|error| {
+                match error {
+                    rusqlite::Error::QueryReturnedNoRows => Ok(()),
+                    error => Err(sqlite(error)),
                 }
-            }
-            readable => return readable.map(|()| store(connection)),
+            })?;
         }
-        // A file in write-ahead mode needs its index beside it. If that cannot be created, no other
-        // process can be writing either, and the file can be read as it is.
-        let uri = immutable_uri(&path);
-        let flags = flags | OpenFlags::SQLITE_OPEN_URI;
-        let connection = Connection::open_with_flags(uri, flags).map_err(sqlite)?;
-        distrust(&connection).map_err(sqlite)?;
-        schema::readable(&connection, &path)?;
-        Ok(store(connection))
+        schema::readable(&connection, path)?;
+        Ok(SqliteStore { connection, path: path.to_owned() })
     }
 
     pub fn path(&self) -> &Path {
