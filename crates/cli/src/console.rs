@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
+use host::output_file;
 use report::text::{Style, visible, visible_colored, visible_json};
 use serde::Serialize;
 
@@ -71,24 +72,16 @@ pub(crate) fn screen(out: &str) -> Result<(), Failure> {
     bytes(format!("{clear}{}", for_stdout(out)).as_bytes())
 }
 
+/// Writes a file that appears, or is replaced, when it is complete, and says so.
 pub(crate) fn write_file(file: &Path, contents: impl AsRef<[u8]>) -> Result<(), Failure> {
-    std::fs::write(file, contents)
-        .map_err(|e| Failure::failed(format!("cannot write {}: {e}", file.display())))?;
+    replace_file(file, contents)?;
     say(&format!("wrote {}", file.display()));
     Ok(())
 }
 
-/// Writes a file that others read at any time: it appears, or is replaced, when it is complete.
-pub(crate) fn replace_file(file: &Path, contents: &str) -> Result<(), Failure> {
-    let mut part = file.as_os_str().to_owned();
-    part.push(".part");
-    let part = Path::new(&part);
-    let written = std::fs::write(part, contents).and_then(|()| std::fs::rename(part, file));
-    written.map_err(|e| {
-        // Its own error adds nothing.
-        let _ = std::fs::remove_file(part);
-        Failure::failed(format!("cannot write {}: {e}", file.display()))
-    })
+/// The same without a message, for a file that others read at any time.
+pub(crate) fn replace_file(file: &Path, contents: impl AsRef<[u8]>) -> Result<(), Failure> {
+    Ok(output_file::write(file, contents.as_ref())?)
 }
 
 /// Writes a message to standard error, or to the live view while there is one. Errors are ignored:

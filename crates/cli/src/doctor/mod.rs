@@ -64,12 +64,10 @@ pub(crate) fn show(
     output: &OutputArgs,
 ) -> Result<(), Failure> {
     if let Some(file) = &output.html {
-        std::fs::write(file, html::page(report, title)).map_err(|error| {
-            Failure::failed(format!("cannot write {}: {error}", file.display()))
-        })?;
+        console::replace_file(file, html::page(report, title))?;
     }
     if let Some(file) = &output.metrics {
-        console::replace_file(file, &metrics::text(report, title))?;
+        console::replace_file(file, metrics::text(report, title))?;
     }
     if context.json {
         console::json(&Document {
@@ -113,4 +111,53 @@ fn above(report: &Report, threshold: Option<Severity>) -> Result<(), Failure> {
 fn title(args: &DoctorArgs) -> String {
     let purpose = args.profile.map_or(String::new(), |p| format!(", for {}", p.name()));
     format!("{}{purpose}", args.place.title())
+}
+
+#[cfg(test)]
+mod tests {
+    use host::doctor::Evidence;
+    use testkit::hostile;
+
+    use super::*;
+
+    /// A report with a text in each place that may have the name of an interface, a process or a file.
+    fn report(text: &str) -> Report {
+        let own = || text.to_owned();
+        Report {
+            findings: vec![Finding {
+                check: "taps",
+                severity: Severity::High,
+                what: own(),
+                evidence: vec![Evidence { source: own(), value: own() }],
+                why: "a reason",
+                effect: "an effect",
+                risk: "a risk",
+                change: own(),
+                undo: own(),
+            }],
+            facts: vec![Fact { check: "memory", text: own() }],
+            unseen: vec![Unseen { check: "taps", why: own() }],
+            passed: vec!["clocks"],
+        }
+    }
+
+    #[test]
+    fn no_name_of_the_host_changes_the_structure_of_a_report_or_drives_the_terminal() {
+        let usual = report(hostile::HARMLESS);
+        let elements = |page: &str| hostile::elements(page, &["meta"], "the page");
+        let lines = |text: &str| text.lines().count();
+        for (name, text) in hostile::texts() {
+            let found = report(&text);
+            let shown = report::text::visible_colored(&text::render(&found, &text, usize::MAX));
+            hostile::assert_shows(&shown, &[], name);
+            hostile::assert_no_line(&shown, name);
+            assert_eq!(lines(&shown), lines(&text::render(&usual, "x", usize::MAX)), "{name}");
+            let page = html::page(&found, &text);
+            hostile::assert_shows(&page, &[], name);
+            assert_eq!(elements(&page), elements(&html::page(&usual, "x")), "{name}");
+            let metrics = metrics::text(&found, &text);
+            hostile::assert_no_line(&metrics, name);
+            assert_eq!(lines(&metrics), lines(&metrics::text(&usual, "x")), "{name}");
+        }
+    }
 }

@@ -10,7 +10,7 @@ use crate::console::count;
 const INDENT: usize = 12;
 
 pub(super) fn render(report: &Report, title: &str, width: usize) -> String {
-    let mut out = format!("{title}\n");
+    let mut out = format!("{}\n", one_line(title));
     for finding in &report.findings {
         write_finding(&mut out, finding, width);
     }
@@ -40,7 +40,7 @@ pub(super) fn render(report: &Report, title: &str, width: usize) -> String {
 }
 
 fn write_finding(out: &mut String, finding: &Finding, width: usize) {
-    let _ = writeln!(out, "\n{:<INDENT$}{}", word(finding.severity), finding.what);
+    let _ = writeln!(out, "\n{:<INDENT$}{}", word(finding.severity), one_line(&finding.what));
     for evidence in &finding.evidence {
         line(out, "evidence", &format!("{} = {}", evidence.source, evidence.value), width);
     }
@@ -57,7 +57,7 @@ fn write_finding(out: &mut String, finding: &Finding, width: usize) {
 fn line(out: &mut String, label: &str, text: &str, width: usize) {
     let mut row = format!("  {label:<10}");
     let mut is_first = true;
-    for word in text.split(' ') {
+    for word in one_line(text).split(' ') {
         if !is_first && row.chars().count() + 1 + word.chars().count() > width {
             let _ = writeln!(out, "{}", row.trim_end());
             row = " ".repeat(INDENT);
@@ -70,6 +70,11 @@ fn line(out: &mut String, label: &str, text: &str, width: usize) {
         is_first = false;
     }
     let _ = writeln!(out, "{}", row.trim_end());
+}
+
+/// Names of processes may have line breaks.
+fn one_line(text: &str) -> String {
+    text.replace(['\n', '\r', '\t', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'], " ")
 }
 
 pub(super) fn word(severity: Severity) -> &'static str {

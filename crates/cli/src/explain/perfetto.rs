@@ -6,11 +6,11 @@
 //! Source: perfetto, protos/perfetto/trace/perfetto_trace.proto.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use host::explain::{SLICES_MAX, Slice, Slices};
+use host::output_file::ReservedFile;
 use prost::Message;
 use sys::clock;
 
@@ -96,31 +96,27 @@ struct DebugAnnotation {
     name: Option<String>,
 }
 
-/// A file for a trace, open before the rights to open it are dropped.
+/// A file for a trace, reserved before the rights to create it are dropped.
 pub(super) struct TraceFile {
     path: PathBuf,
-    file: File,
+    file: ReservedFile,
 }
 
 impl TraceFile {
     /// Errors: the file cannot be created.
     pub(super) fn create(path: &Path) -> Result<Self, Failure> {
-        let file = File::create(path)
-            .map_err(|why| Failure::failed(format!("cannot create {}: {why}", path.display())))?;
-        Ok(TraceFile { path: path.to_owned(), file })
+        Ok(TraceFile { path: path.to_owned(), file: ReservedFile::create(path)? })
     }
 
     /// Writes the trace. Returns a line that says how much of it there is.
     ///
     /// Errors: the file cannot be written.
     pub(super) fn write(self, slices: &Slices) -> Result<String, Failure> {
-        let path = self.path.display();
         let placed = slices.in_rows();
-        let mut out = BufWriter::new(self.file);
-        write(&placed, &mut out)
-            .and_then(|()| out.flush())
-            .map_err(|why| Failure::failed(format!("cannot write {path}: {why}")))?;
-        let mut said = format!("wrote {} slices to {path}", placed.len());
+        let mut trace = Vec::new();
+        write(&placed, &mut trace).expect("memory takes all");
+        self.file.write(&trace)?;
+        let mut said = format!("wrote {} slices to {}", placed.len(), self.path.display());
         if slices.lost_count > 0 {
             said += &format!(
                 "; {} more are missing (it holds at most {SLICES_MAX}): lower --duty or --duration, or raise \

@@ -1,13 +1,11 @@
 //! `wirepath feed report`, and the page of `feed listen --report`.
 
-use std::fs::OpenOptions;
-use std::io::Write;
 use std::net::SocketAddrV4;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use host::output_file::ReservedFile;
 use marketdata::arbiter::Limits;
 use marketdata::capture::Reader;
 use marketdata::listen::{RecordedError, RecordedPlan, Report, read};
@@ -76,35 +74,24 @@ fn failed(error: RecordedError) -> Failure {
     }
 }
 
-/// File of a page, opened before the run, so that a wrong path costs no morning.
+/// File of a page, reserved before the run, so that a wrong path costs no morning.
 pub(super) struct PageFile {
     path: PathBuf,
-    file: std::fs::File,
+    file: ReservedFile,
 }
 
 impl PageFile {
     pub(super) fn create(path: &Path) -> Result<Self, Failure> {
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(true).mode(0o644).open(path);
-        let file = file.map_err(|why| {
-            Failure::failed(format!(
-                "cannot write {}: {why}; give another --report or --out",
-                path.display()
-            ))
-        })?;
-        Ok(PageFile { path: path.to_owned(), file })
+        Ok(PageFile { path: path.to_owned(), file: ReservedFile::create(path)? })
     }
 
     /// - `origin`: recording, or groups.
-    pub(super) fn write(mut self, report: &Report, origin: &str) -> Result<(), Failure> {
+    pub(super) fn write(self, report: &Report, origin: &str) -> Result<(), Failure> {
         let about = format!("{origin} · {}", concat!("wirepath ", env!("CARGO_PKG_VERSION")));
         let Some(page) = report.page("Quality of the feed", &about) else { return Ok(()) };
         let html = report::html::feed_page(&page);
-        let path = self.path.display();
-        self.file
-            .write_all(html.as_bytes())
-            .map_err(|why| Failure::failed(format!("cannot write {path}: {why}")))?;
-        console::say(&format!("page in {path}"));
+        self.file.write(html.as_bytes())?;
+        console::say(&format!("page in {}", self.path.display()));
         Ok(())
     }
 }

@@ -1,9 +1,8 @@
 //! `wirepath history export`.
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
 
+use host::output_file::OutputFile;
 use report::export::{Table, TrialsCsv, TrialsJson};
 use report::store::{Filter, SqliteStore, Store};
 
@@ -23,27 +22,17 @@ pub(crate) fn run(context: &Context, args: &ExportArgs) -> Result<(), Failure> {
     let Some(file) = &args.output else {
         let mut out = Vec::new();
         write(&store, &ids, args.format, &mut out)?;
-        return console::bytes(&out);
+        return match args.format {
+            Format::Csv => console::bytes(&out),
+            Format::Json => console::text(&String::from_utf8_lossy(&out)),
+        };
     };
-    let failed = |e: io::Error| Failure::failed(format!("cannot write {}: {e}", file.display()));
-    // Written beside it first: a full disk must not leave half a table under the final name.
-    let part = part_of(file);
-    let mut out = BufWriter::new(File::create(&part).map_err(failed)?);
-    let written = write(&store, &ids, args.format, &mut out)
-        .and_then(|()| out.flush().map_err(failed))
-        .and_then(|()| std::fs::rename(&part, file).map_err(failed));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&part);
-        return written;
-    }
+    let mut out = BufWriter::new(OutputFile::create(file)?);
+    write(&store, &ids, args.format, &mut out)?;
+    let out = out.into_inner().map_err(|error| Failure::failed(not_written(error.error())))?;
+    out.finish()?;
     console::say(&format!("wrote {}", file.display()));
     Ok(())
-}
-
-fn part_of(file: &Path) -> std::path::PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(".part");
-    name.into()
 }
 
 fn write(
@@ -52,7 +41,7 @@ fn write(
     format: Format,
     out: &mut (dyn Write + Send),
 ) -> Result<(), Failure> {
-    let failed = |e: io::Error| Failure::failed(format!("cannot write the export: {e}"));
+    let failed = |error: io::Error| Failure::failed(not_written(&error));
     let mut table: Box<dyn Table + '_> = match format {
         Format::Csv => Box::new(TrialsCsv::new(out).map_err(failed)?),
         Format::Json => Box::new(TrialsJson::new(out).map_err(failed)?),
@@ -61,4 +50,8 @@ fn write(
         table.add(&results::outcome_of(store.load(id)?)).map_err(failed)?;
     }
     table.finish().map_err(failed)
+}
+
+fn not_written(error: &io::Error) -> String {
+    format!("cannot write the export: {error}")
 }

@@ -81,24 +81,41 @@ pub(super) fn run(context: &Context, state: &StateArgs, args: &ExportArgs) -> Re
     console::text(&text)
 }
 
-/// Writes all files, or none: existing files are refused first.
+/// Writes all files, or none: existing files, dangling links among them, are refused first.
 fn write(folder: &Path, files: &[ExportedFile]) -> Result<Vec<PathBuf>, Failure> {
     let paths: Vec<_> = files.iter().map(|file| folder.join(&file.path)).collect();
-    if let Some(existing) = paths.iter().find(|path| path.exists()) {
+    if let Some(existing) = paths.iter().find(|path| path.symlink_metadata().is_ok()) {
         let (existing, folder) = (existing.display(), folder.display());
         return Err(Failure::Usage(format!(
             "{existing} exists already; remove it, or name another folder than {folder}"
         )));
     }
     for (path, file) in paths.iter().zip(files) {
-        let parent = path.parent().unwrap_or(folder);
-        fs::create_dir_all(parent).and_then(|()| fs::write(path, &file.text)).map_err(|error| {
-            let hint = match error.kind() {
-                ErrorKind::PermissionDenied => "; name a folder of yours with -o",
-                _ => "",
-            };
-            Failure::failed(format!("cannot write {}: {error}{hint}", path.display()))
-        })?;
+        make_folders(folder, &file.path)?;
+        console::replace_file(path, file.text.as_str())?;
     }
     Ok(paths)
+}
+
+/// Makes the folders of a file below the one that was named. In a shared folder another user may have put links there.
+fn make_folders(folder: &Path, file: &Path) -> Result<(), Failure> {
+    let mut parent = folder.to_owned();
+    for part in file.parent().into_iter().flat_map(Path::components) {
+        parent.push(part);
+        if parent.is_symlink() {
+            return Err(Failure::Usage(format!(
+                "{} is a symbolic link; remove it, or name another folder than {}",
+                parent.display(),
+                folder.display()
+            )));
+        }
+    }
+    let parent = folder.join(file.parent().unwrap_or(Path::new("")));
+    fs::create_dir_all(&parent).map_err(|error| {
+        let hint = match error.kind() {
+            ErrorKind::PermissionDenied => "; name a folder of yours with -o",
+            _ => "",
+        };
+        Failure::failed(format!("cannot create {}: {error}{hint}", parent.display()))
+    })
 }

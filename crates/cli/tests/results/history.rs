@@ -1,5 +1,5 @@
 //! `wirepath history`: compare, export, prune, check, and damage to the database. On the simulated
-//! path, without privileges except for the two tests that mount a file system.
+//! path, without privileges except for the tests that mount a file system.
 
 use std::fs;
 use std::path::Path;
@@ -436,4 +436,67 @@ fn a_read_only_directory_refuses_writers_and_serves_readers() {
     assert!(out.contains(&old) && out.contains("intact (2 experiments)"), "{out}{err}");
     // The database is unchanged.
     assert!(succeed(data.wirepath(&["history", "check"])).contains("intact (2 experiments)"));
+}
+
+#[test]
+fn history_of_a_full_disk_is_read_and_a_run_there_says_that_it_is_full() {
+    let data = Data::new();
+    measured(&data, &[]);
+    fs::copy(data.path().join("history.db"), data.path().join("clean.db")).unwrap();
+    // A run that was killed leaves trials in the log alone.
+    let mut command = data.wirepath(&["prove", "fake", "--trial", "1ms", "--time", "60s"]);
+    command.args(["--min-blocks", "1000"]);
+    let running = Running::start(command);
+    let before = data.trial_count();
+    assert!(until(LONG, || data.trial_count() >= before + 20), "{}", running.stderr());
+    running.end_by("KILL", LONG);
+    let log = fs::metadata(data.path().join("history.db-wal")).expect("a log").len();
+    assert!(log > 0);
+    let stored = data.trial_count();
+    let script = "mkdir $D/full $D/log; \
+        mount -t tmpfs -o size=2m none $D/log; cp $D/history.db $D/history.db-wal $D/log/; \
+        mount -t tmpfs -o size=2m none $D/full; cp $D/clean.db $D/full/history.db; \
+        for at in full log; do dd if=/dev/zero of=$D/$at/fill bs=1k 2>/dev/null || true; \
+        \"$0\" --data-dir $D/$at history list; \"$0\" --data-dir $D/$at history show last --json >$D/$at.json; \
+        \"$0\" --data-dir $D/$at report last --csv $D/$at.csv; \
+        code=0; \"$0\" --data-dir $D/$at prove fake --trial 1ms --max-blocks 6 >/dev/null || code=$?; \
+        echo \"code $code\"; done";
+    let Some(output) = in_own_mounts(&data, script) else { return };
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+    assert_eq!(out.matches("code 1").count(), 2, "{out}{err}");
+    assert_eq!(err.matches("no space left on the disk").count(), 2, "{out}{err}");
+    assert!(!err.contains("Error code"), "{err}");
+    let shown = fs::read_to_string(data.path().join("log.json")).unwrap();
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["ended"], "unfinished", "the killed run is read from the log");
+    let arms = shown["arms"].as_array().unwrap();
+    let trials: u64 = arms.iter().map(|arm| arm["trials"].as_u64().unwrap()).sum();
+    assert!(trials > 0 && trials <= stored - before, "{trials} of {stored}");
+    assert!(fs::metadata(data.path().join("full.csv")).unwrap().len() > 100);
+}
+
+#[test]
+fn output_on_a_full_disk_leaves_the_earlier_file_whole() {
+    let data = Data::new();
+    measured(&data, &[]);
+    let script = "mkdir $D/small; mount -t tmpfs -o size=2m none $D/small; cd $D/small; \
+        for file in page.html table.csv all.csv doctor.html; do echo earlier >$file; done; \
+        chmod 640 page.html; dd if=/dev/zero of=fill bs=4k 2>/dev/null || true; \
+        try() { code=0; \"$@\" >/dev/null || code=$?; echo \"code $code\"; }; \
+        try \"$0\" --data-dir $D report last --html page.html; \
+        try \"$0\" --data-dir $D report last --csv table.csv; \
+        try \"$0\" --data-dir $D history export --all -o all.csv; \
+        try \"$0\" doctor --html doctor.html; \
+        cat page.html table.csv all.csv doctor.html; rm fill; \
+        \"$0\" --data-dir $D report last --html page.html 2>/dev/null; stat -c 'mode %a' page.html; ls -A";
+    let Some(output) = in_own_mounts(&data, script) else { return };
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+    assert_eq!(out.matches("code 1\n").count(), 4, "{out}{err}");
+    assert_eq!(out.matches("earlier\n").count(), 4, "{out}{err}");
+    assert!(err.contains("cannot write page.html: no space left on its disk"), "{err}");
+    assert!(out.ends_with("mode 640\nall.csv\ndoctor.html\npage.html\ntable.csv\n"), "{out}{err}");
 }

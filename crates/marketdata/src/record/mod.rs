@@ -6,7 +6,7 @@
 mod causes;
 mod report;
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use host::interruptions::{Trace, TraceError};
 use host::net::LinkWatch;
+use host::output_file;
 use io::IoError;
 use io::Stamps;
 use io::multicast::{FrameTap, Group, GroupReceiver, GroupTuning};
@@ -287,14 +288,7 @@ impl Recorder {
 }
 
 fn create(path: &Path, overwrite: bool) -> Result<File, RecordError> {
-    let mut options = OpenOptions::new();
-    options.write(true);
-    if overwrite {
-        options.create(true).truncate(true);
-    } else {
-        options.create_new(true);
-    }
-    options.open(path).map_err(|source| match source.kind() {
+    output_file::create_growing(path, overwrite).map_err(|source| match source.kind() {
         std::io::ErrorKind::AlreadyExists => RecordError::Exists { path: path.to_owned() },
         _ => RecordError::Create { path: path.to_owned(), source },
     })

@@ -1,10 +1,11 @@
 //! Intended and actual send times as CSV, written on a separate thread.
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+
+use host::output_file::create_growing;
 
 use super::ledger::Number;
 use crate::arbiter::Domain;
@@ -46,7 +47,7 @@ pub(super) struct StampWriter {
 
 impl StampWriter {
     pub(super) fn create(path: &Path) -> io::Result<Self> {
-        let file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+        let file = BufWriter::with_capacity(1 << 20, create_growing(path, true)?);
         let (sender, receiver) = sync_channel(CHUNKS);
         let thread = std::thread::Builder::new()
             .name("stamps".into())
