@@ -518,3 +518,62 @@ fn a_plan_made_inside_a_namespace_is_accepted_there() {
     let text = fail(inside(&["apply", &desk.file("by-hand.toml"), "--dry-run"]), 1);
     assert!(text.contains("rmem-max is host-only") && !text.contains("run as root"), "{text}");
 }
+
+/// A plan of one setting of the host, with a profile of one's own.
+fn plan_of_the_host(desk: &Desk, profile: &str) -> String {
+    let made = succeed(desk.tune(&[
+        "plan",
+        "--profile",
+        "latency",
+        "--interface",
+        "va",
+        "--netns",
+        &desk.spaces.near,
+    ]));
+    let machine = made.lines().find(|line| line.starts_with("machine = ")).expect("a machine");
+    let profile = serde_json::to_string(profile).unwrap();
+    let file = desk.file("host.toml");
+    let step = "[[step]]\nknob = \"rmem-max\"\ntarget = \"host\"\nseen = \"1\"\nvalue = \"8388608\"\nreason = \"r\"\n";
+    fs::write(&file, format!("schema = 1\n{machine}\nprofile = {profile}\n{step}")).unwrap();
+    file
+}
+
+#[test]
+fn export_refuses_a_profile_of_several_lines_and_keeps_any_other_in_its_comment() {
+    let desk = Desk::new();
+    for form in ["systemd", "udev", "sysctl", "networkmanager", "tuned", "ansible", "unit"] {
+        let plan = plan_of_the_host(&desk, "latency\nINJECTED-LINE touch x\n#");
+        let folder = desk.file(form);
+        let said = fail(desk.tune(&["export", &plan, "--to", form, "-o", &folder]), 2);
+        assert!(said.contains("`profile` of the plan") && said.contains("one line"), "{said}");
+        assert!(!Path::new(&folder).exists());
+    }
+    let plan = plan_of_the_host(&desk, "$(touch x) `touch y` \" \\");
+    let folder = desk.file("kept");
+    succeed(desk.tune(&["export", &plan, "--to", "sysctl", "-o", &folder]));
+    let text = fs::read_to_string(format!("{folder}/etc/sysctl.d/60-wirepath-host.conf")).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("# Plan of wirepath tune, profile $(touch x)"), "{text}");
+    assert_eq!(&lines[1..], ["net.core.rmem_max = 8388608"]);
+}
+
+#[test]
+fn export_follows_no_link_in_its_folder() {
+    let desk = Desk::new();
+    let plan = plan_of_the_host(&desk, "latency");
+    let export = |folder: &str| desk.tune(&["export", &plan, "--to", "sysctl", "-o", folder]);
+    let (shared, victim) = (desk.file("shared"), desk.file("victim"));
+    fs::create_dir_all(format!("{shared}/etc/sysctl.d")).unwrap();
+    // A link to nothing, which another user may put into a shared folder.
+    let planted = format!("{shared}/etc/sysctl.d/60-wirepath-host.conf");
+    std::os::unix::fs::symlink(&victim, &planted).unwrap();
+    let said = fail(export(&shared), 2);
+    assert!(said.contains(&planted) && said.contains("remove it"), "{said}");
+    fs::remove_file(&planted).unwrap();
+    fs::remove_dir(format!("{shared}/etc/sysctl.d")).unwrap();
+    fs::create_dir(&victim).unwrap();
+    std::os::unix::fs::symlink(&victim, format!("{shared}/etc/sysctl.d")).unwrap();
+    let said = fail(export(&shared), 2);
+    assert!(said.contains("sysctl.d is a symbolic link"), "{said}");
+    assert!(fs::read_dir(&victim).unwrap().next().is_none());
+}

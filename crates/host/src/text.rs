@@ -14,9 +14,16 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Text of a stranger in one line that is safe for a terminal: without control characters.
+/// True for control characters and for those that turn or hide the text around them.
+pub fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+        || matches!(c, '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{fffe}' | '\u{ffff}')
+}
+
+/// Text of a stranger in one line that is safe for a terminal: without control and hidden characters.
 ///
 /// - `len_max`: longest result, characters.
 pub fn printable(text: &str, len_max: usize) -> String {
-    text.chars().filter(|letter| !letter.is_control()).take(len_max).collect()
+    text.chars().filter(|letter| !is_hidden(*letter)).take(len_max).collect()
 }

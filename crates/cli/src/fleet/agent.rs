@@ -1,7 +1,7 @@
 //! `wirepath fleet agent`: takes the jobs of this host from the broker, measures, and reports.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -9,6 +9,7 @@ use fleet::book::{Agent, BookError, Job, Outbox};
 use fleet::enrol::Enrolment;
 use fleet::keys::Seeds;
 use fleet::nats::{BrokerAddress, NatsExchange};
+use host::generated::{Line, Text, UnitArgument};
 use host::text::chain;
 
 use super::keys::read_secret;
@@ -235,25 +236,28 @@ fn sleep(limit: Duration) {
 
 /// A unit of systemd. The agent measures as root, because labs need network namespaces.
 fn unit(args: &AgentArgs) -> Result<String, Failure> {
-    let program = std::env::current_exe()?;
-    let enrol = fs::canonicalize(&args.enrol)?;
-    let mut command =
-        format!("\"{}\" fleet agent --enrol \"{}\"", program.display(), enrol.display());
+    let program = unit_argument(&std::env::current_exe()?)?;
+    let enrol = unit_argument(&fs::canonicalize(&args.enrol)?)?;
+    let mut command = Line::new(&[&"ExecStart=", &program, &" fleet agent --enrol ", &enrol]);
     if let Some(keys) = &args.keys {
-        command.push_str(&format!(" --keys \"{}\"", fs::canonicalize(keys)?.display()));
+        let keys = unit_argument(&fs::canonicalize(keys)?)?;
+        command = Line::new(&[&command, &" --keys ", &keys]);
     }
     if args.allow_tune {
-        command.push_str(" --allow-tune");
+        command = Line::new(&[&command, &" --allow-tune"]);
     }
-    Ok(format!(
+    let mut unit = Text::default();
+    unit.literal(
         "[Unit]
 Description=Wirepath agent
 Wants=network-online.target
 After=network-online.target
 
-[Service]
-ExecStart={command} --data-dir /var/lib/wirepath
-StateDirectory=wirepath
+[Service]",
+    )
+    .line(&Line::new(&[&command, &" --data-dir /var/lib/wirepath"]))
+    .literal(
+        "StateDirectory=wirepath
 StateDirectoryMode=0700
 Restart=on-failure
 RestartSec=10
@@ -263,6 +267,14 @@ ProtectHome=read-only
 PrivateTmp=yes
 
 [Install]
-WantedBy=multi-user.target"
-    ))
+WantedBy=multi-user.target",
+    );
+    Ok(unit.as_str().to_owned())
+}
+
+fn unit_argument(path: &Path) -> Result<UnitArgument, Failure> {
+    let text = path.to_str().ok_or_else(|| {
+        Failure::Usage(format!("{} is not text; rename it for the unit", path.display()))
+    })?;
+    Ok(UnitArgument::new(text))
 }

@@ -34,7 +34,7 @@ pub fn configuration(fleet: &Fleet, certificate: Option<(&str, &str)>) -> String
         ));
     }
     let tls = certificate.map_or(String::new(), |(cert, key)| {
-        format!("tls {{ cert_file: \"{cert}\", key_file: \"{key}\" }}\n")
+        format!("tls {{ cert_file: {}, key_file: {} }}\n", quoted(cert), quoted(key))
     });
     format!(
         "# Written by `wirepath fleet init`, which replaces it. nats-server 2.11 or later:
@@ -63,4 +63,22 @@ max_subscriptions: 16384
 ",
         core = fleet.coordinator.login,
     )
+}
+
+/// A path in quotes: it cannot end them or its line.
+///
+/// Source: nats-server, conf/lex.go, `lexStringEscape`.
+fn quoted(path: &str) -> String {
+    let mut text = String::from("\"");
+    for c in path.chars() {
+        match c {
+            '"' | '\\' => text.extend(['\\', c]),
+            c if c.is_control() && c.is_ascii() => {
+                text.push_str(&format!("\\x{:02x}", u32::from(c)))
+            }
+            c => text.push(c),
+        }
+    }
+    text.push('"');
+    text
 }

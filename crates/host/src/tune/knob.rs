@@ -18,19 +18,43 @@ pub struct About {
 
 /// Place of a setting in the configuration that other programs apply when the host starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kept {
+pub enum Kept<T = String> {
     /// Key as in sysctl.conf(5), such as `net.core.rmem_max`.
-    Sysctl { key: String, value: String },
+    Sysctl { key: T, value: T },
     /// File below `/` that belongs to no device, without the leading slash.
-    HostFile { path: String, value: String },
+    HostFile { path: T, value: T },
     /// File below the directory of a CPU in sysfs.
-    CpuFile { cpu: u32, file: String, value: String },
+    CpuFile { cpu: u32, file: T, value: T },
     /// File below the directory of the plan's interface in sysfs.
-    NetFile { file: String, value: String },
+    NetFile { file: T, value: T },
     /// Parameters of ethtool(8) for the plan's interface.
-    Ethtool { what: Ethtool, words: Vec<(String, String)> },
+    Ethtool { what: Ethtool, words: Vec<(T, T)> },
     /// Words of tc-qdisc(8) after `root`, for the plan's interface.
-    Qdisc { words: String },
+    Qdisc { words: T },
+}
+
+impl Kept {
+    /// The same with each text converted; `None` if one cannot be.
+    pub(super) fn map<T>(self, convert: impl Fn(&str) -> Option<T>) -> Option<Kept<T>> {
+        let text = |text: String| convert(&text);
+        Some(match self {
+            Kept::Sysctl { key, value } => Kept::Sysctl { key: text(key)?, value: text(value)? },
+            Kept::HostFile { path, value } => {
+                Kept::HostFile { path: text(path)?, value: text(value)? }
+            }
+            Kept::CpuFile { cpu, file, value } => {
+                Kept::CpuFile { cpu, file: text(file)?, value: text(value)? }
+            }
+            Kept::NetFile { file, value } => {
+                Kept::NetFile { file: text(file)?, value: text(value)? }
+            }
+            Kept::Ethtool { what, words } => {
+                let pair = |(name, value)| Some((text(name)?, text(value)?));
+                Kept::Ethtool { what, words: words.into_iter().map(pair).collect::<Option<_>>()? }
+            }
+            Kept::Qdisc { words } => Kept::Qdisc { words: text(words)? },
+        })
+    }
 }
 
 /// Group of parameters of ethtool(8).

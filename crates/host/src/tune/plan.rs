@@ -15,7 +15,8 @@ use super::registry;
 use super::system::System;
 use super::target::Target;
 use super::value::Value;
-use crate::text::chain;
+use crate::generated::Text;
+use crate::text::{chain, is_hidden};
 use crate::user_file;
 
 pub const SCHEMA: u32 = 1;
@@ -60,6 +61,11 @@ pub enum PlanFileError {
     Schema { found: u32 },
     #[error("invalid plan")]
     Syntax(#[from] toml::de::Error),
+    #[error(
+        "{field} of the plan has control characters, such as line breaks, or hidden ones: {text:?}; write it in one \
+         line of plain text"
+    )]
+    ControlCharacters { field: String, text: String },
 }
 
 #[derive(Debug, Error)]
@@ -193,6 +199,7 @@ impl Plan {
         if plan.schema != SCHEMA {
             return Err(PlanFileError::Schema { found: plan.schema }.into());
         }
+        plan.check_texts()?;
         let mut problems = Vec::new();
         let mut seen = HashSet::new();
         for (index, step) in plan.steps.iter().enumerate() {
@@ -205,6 +212,31 @@ impl Plan {
             problems.extend(found.into_iter().flatten().map(|error| step.problem(index, error)));
         }
         if problems.is_empty() { Ok(plan) } else { Err(PlanError::Steps { problems }) }
+    }
+
+    /// Refuses control characters in each free text: plans are printed, and exported as files of other programs.
+    /// Targets and values are checked by their types.
+    fn check_texts(&self) -> Result<(), PlanFileError> {
+        let Plan { schema: _, machine, profile, interface, driver, netns, steps, left_out } = self;
+        let whole = [("`machine`", Some(machine)), ("`profile`", Some(profile))];
+        let optional = [("`interface`", interface), ("`driver`", driver), ("`netns`", netns)];
+        let optional = optional.into_iter().map(|(field, text)| (field, text.as_ref()));
+        let steps = steps.iter().flat_map(|step| {
+            let Step { knob, target: _, seen: _, value: _, reason } = step;
+            [("`knob` of a step", Some(knob)), ("`reason` of a step", Some(reason))]
+        });
+        let left_out = left_out.iter().flat_map(|LeftOut { knob, why }| {
+            [("`knob` of a setting left out", Some(knob)), ("`why` of one", Some(why))]
+        });
+        let mut texts = whole.into_iter().chain(optional).chain(steps).chain(left_out);
+        let is_foul = |text: &String| text.chars().any(|c| c != '\t' && is_hidden(c));
+        match texts.find_map(|(field, text)| Some((field, text.filter(|text| is_foul(text))?))) {
+            None => Ok(()),
+            Some((field, text)) => {
+                let text = text.chars().take(100).collect();
+                Err(PlanFileError::ControlCharacters { field: field.to_owned(), text })
+            }
+        }
     }
 
     fn check_step(&self, step: &Step) -> Result<(), StepError> {
@@ -221,11 +253,15 @@ impl Plan {
 
     /// Formats the plan as a file, with instructions as comments.
     pub fn to_text(&self) -> String {
-        let body = toml::to_string(self).expect("a plan is tables of text");
-        format!(
+        self.to_generated().as_str().to_owned()
+    }
+
+    pub(super) fn to_generated(&self) -> Text {
+        Text::of_toml(
+            self,
             "# A plan of wirepath tune. Read it, change or remove steps, then:\n\
              #   wirepath tune apply PLAN --dry-run\n\
-             #   wirepath tune apply PLAN --confirm-within 60s\n\n{body}"
+             #   wirepath tune apply PLAN --confirm-within 60s\n\n",
         )
     }
 
@@ -488,6 +524,10 @@ mod tests {
             ("schema = 1", "schema = 2", "schema 2"),
             ("[[step]]", "[[steps]]", "steps"),
             ("machine = ", "machine ", ""),
+            ("\"latency\"", "\"a\\nb\"", "`profile` of the plan has control characters"),
+            ("\"veth\"", "\"a\\u001bb\"", "`driver` of the plan has control characters"),
+            ("because", "be\u{85}cause", "`reason` of a step"),
+            ("not offered", "a\\u0000", "`why` of one"),
         ] {
             assert!(text.contains(from), "{from}");
             let error = chain(&Plan::parse(&text.replacen(from, to, 1)).unwrap_err());

@@ -1,4 +1,5 @@
-//! Power cuts at any moment of `apply` and `rollback`, with writes that were not synced lost or torn.
+//! Power cuts at any moment of `apply` and `rollback`, with writes that were not synced lost or torn; and what a rollback
+//! does with each state of a setting.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,9 +9,11 @@ use std::sync::atomic::AtomicBool;
 use tempfile::TempDir;
 
 use super::files::{self, Change};
+use super::journal::Record;
+use super::rollback;
 use super::{
-    Applied, Journal, Options, Place, Plan, RollbackError, Step, Store, StoreError, System, Value,
-    apply, machine_id, rollback,
+    Applied, Journal, Options, Place, Plan, RestoreOutcome, RollbackError, Step, Store, StoreError,
+    System, Value, apply, machine_id,
 };
 
 /// Settings of a folder that stands for the machine.
@@ -80,7 +83,7 @@ impl Machine {
 
     fn rollback(&self, store: &Store) -> Result<super::Report, RollbackError> {
         let lock = store.lock().unwrap();
-        rollback(store, &lock, Some(self.folder.path()), "a test")
+        rollback::rollback(store, &lock, Some(self.folder.path()), "a test")
     }
 }
 
@@ -257,4 +260,167 @@ fn every_power_cut_leaves_a_whole_journal_or_none() {
         }
     }
     assert!(journals > 100 && none > 50 && torn > 20, "{journals} {none} {torn}");
+}
+
+/// Values of the settings in the order of [`SETTINGS`].
+fn values(machine: &Machine) -> Vec<String> {
+    let file = |name: &str| machine.folder.path().join("proc/sys").join(name);
+    SETTINGS.iter().map(|(name, _)| fs::read_to_string(file(name)).unwrap().trim().into()).collect()
+}
+
+fn set(machine: &Machine, setting: usize, value: &str) {
+    fs::write(machine.folder.path().join("proc/sys").join(SETTINGS[setting].0), value).unwrap();
+}
+
+/// Number and outcome of each entry that a rollback reports.
+fn outcomes(report: &super::Report) -> Vec<(usize, &RestoreOutcome)> {
+    report.settings.iter().map(|setting| (setting.entry, &setting.outcome)).collect()
+}
+
+fn foreign(found: &str) -> RestoreOutcome {
+    RestoreOutcome::Foreign { found: Value::new(found).unwrap() }
+}
+
+/// A journal with the steps of the plan, written as far as `more`; without any, no change was allowed yet.
+///
+/// - `witness`: this entry is not part of the plan.
+fn journaled(machine: &Machine, store: &Store, witness: Option<usize>, more: &[Record]) {
+    assert!(matches!(machine.apply(store), Applied::Done { .. }));
+    let mut journal = store.read().unwrap().unwrap();
+    store.close(&store.lock().unwrap()).unwrap();
+    machine.boot();
+    if let Some(witness) = witness {
+        journal.entries[witness].wanted = None;
+    }
+    let mut records = vec![Record::Begin(journal.header)];
+    records.extend(journal.entries.into_iter().map(Record::Entry));
+    if !more.is_empty() {
+        records.push(Record::Ready);
+    }
+    records.extend_from_slice(more);
+    drop(store.begin(&store.lock().unwrap(), &records).unwrap());
+}
+
+fn machine_and_store() -> (Machine, TempDir, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::new(folder.path());
+    (Machine::new(), folder, store)
+}
+
+#[test]
+fn restored_settings_unchanged_ones_and_those_of_others_are_told_apart() {
+    let (machine, _folder, store) = machine_and_store();
+    machine.apply(&store);
+    assert_eq!(values(&machine), ["-1", "1", "0"]);
+    set(&machine, 1, "0");
+    set(&machine, 2, "7");
+    let report = machine.rollback(&store).unwrap();
+    let expected =
+        [(0, &RestoreOutcome::Restored), (1, &RestoreOutcome::Unchanged), (2, &foreign("7"))];
+    assert_eq!(outcomes(&report), expected);
+    assert_eq!(report.foreign().map(|setting| setting.entry).collect::<Vec<_>>(), [2]);
+    assert_eq!((report.failures().count(), report.failure()), (0, None));
+    assert_eq!(values(&machine), ["950000", "0", "7"]);
+    assert!(!report.is_stale && !store.journal_file().exists());
+    assert!(matches!(machine.rollback(&store), Err(RollbackError::Nothing { .. })));
+}
+
+#[test]
+fn failed_setting_keeps_the_journal_until_it_is_restored_or_forgotten() {
+    let (machine, _folder, store) = machine_and_store();
+    machine.apply(&store);
+    let lock = store.lock().unwrap();
+    let file = machine.folder.path().join("proc/sys").join(SETTINGS[1].0);
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    set(&machine, 2, "7");
+    drop(lock);
+    let report = machine.rollback(&store).unwrap();
+    assert_eq!(report.failures().map(|setting| setting.entry).collect::<Vec<_>>(), [1]);
+    let why = report.failure().unwrap();
+    assert!(why.contains("numa-balancing") && why.contains("host"), "{why}");
+    assert!(store.journal_file().exists());
+    // The first rollback decided which values are of another process.
+    set(&machine, 2, "0");
+    let again = machine.rollback(&store).unwrap();
+    assert_eq!(outcomes(&again)[2], (2, &foreign("7")));
+    let lock = store.lock().unwrap();
+    let beyond = rollback::forget(&store, &lock, &[STEPS.len()]).unwrap_err();
+    assert!(matches!(beyond, RollbackError::NoEntry { entry: 3 }), "{beyond}");
+    rollback::forget(&store, &lock, &[1]).unwrap();
+    drop(lock);
+    let report = machine.rollback(&store).unwrap();
+    assert_eq!(outcomes(&report)[1], (1, &RestoreOutcome::Forgotten));
+    assert!(!store.journal_file().exists() && file.is_dir());
+    let lock = store.lock().unwrap();
+    let error = rollback::forget(&store, &lock, &[0]).unwrap_err();
+    assert!(matches!(error, RollbackError::Nothing { .. }), "{error}");
+}
+
+#[test]
+fn value_of_a_step_that_was_interrupted_is_taken_for_its_own_and_of_one_not_begun_is_not() {
+    let (machine, _folder, store) = machine_and_store();
+    journaled(&machine, &store, None, &[Record::Started { entry: 0 }]);
+    set(&machine, 0, "123");
+    set(&machine, 1, "7");
+    let report = machine.rollback(&store).unwrap();
+    assert_eq!(outcomes(&report), [(0, &RestoreOutcome::Restored), (1, &foreign("7"))]);
+    assert_eq!(values(&machine), ["950000", "7", "1"]);
+}
+
+#[test]
+fn witness_is_restored_if_a_step_was_under_way_and_is_another_s_if_none_was() {
+    let found = Value::new("-1").unwrap();
+    let begun = Record::Started { entry: 0 };
+    let completed = Record::Completed { entry: 0, found };
+    for (records, expected, last) in [
+        (vec![begun.clone()], RestoreOutcome::Restored, "1"),
+        (vec![begun, completed], foreign("7"), "7"),
+    ] {
+        let (machine, _folder, store) = machine_and_store();
+        journaled(&machine, &store, Some(2), &records);
+        set(&machine, 0, "-1");
+        set(&machine, 2, "7");
+        let report = machine.rollback(&store).unwrap();
+        assert_eq!(outcomes(&report), [(0, &RestoreOutcome::Restored), (2, &expected)]);
+        assert_eq!(values(&machine), ["950000", "0", last]);
+    }
+}
+
+#[test]
+fn journal_without_a_change_restores_nothing_and_forgets_nothing() {
+    let (machine, _folder, store) = machine_and_store();
+    journaled(&machine, &store, None, &[]);
+    set(&machine, 0, "123");
+    let lock = store.lock().unwrap();
+    let early = rollback::forget(&store, &lock, &[0]).unwrap_err();
+    assert!(matches!(early, RollbackError::TooEarly), "{early}");
+    drop(lock);
+    let report = machine.rollback(&store).unwrap();
+    assert_eq!(outcomes(&report), []);
+    assert_eq!((values(&machine)[0].as_str(), store.journal_file().exists()), ("123", false));
+}
+
+#[test]
+fn settings_of_an_earlier_boot_are_left_and_unknown_knobs_are_named() {
+    let (machine, _folder, store) = machine_and_store();
+    machine.apply(&store);
+    let bytes = fs::read(store.journal_file()).unwrap();
+    fs::write(store.journal_file(), of_other_boot(&bytes)).unwrap();
+    let report = machine.rollback(&store).unwrap();
+    assert!(report.is_stale && report.settings.is_empty());
+    assert_eq!(values(&machine), ["-1", "1", "0"], "nothing was restored");
+    assert!(!store.journal_file().exists());
+    // As written by a newer version.
+    machine.boot();
+    machine.apply(&store);
+    let text = fs::read_to_string(store.journal_file()).unwrap();
+    let line = |line: &str| {
+        let body = line[9..].replace("timer-migration", "timer-of-tomorrow");
+        format!("{:08x} {body}\n", crc32fast::hash(body.as_bytes()))
+    };
+    fs::write(store.journal_file(), text.lines().map(line).collect::<String>()).unwrap();
+    let report = machine.rollback(&store).unwrap();
+    assert!(report.failure().unwrap().contains("no such knob"), "{report:?}");
+    assert_eq!(values(&machine), ["950000", "0", "0"], "the others are restored");
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::rules::{rules, rules_text};
+use crate::text::is_hidden;
 
 /// Value of a knob: one line of text in the kernel's own notation.
 ///
@@ -21,11 +22,11 @@ pub struct Value(String);
 const BYTES_MAX: usize = 4096;
 
 impl Value {
-    /// Returns `None` if the text is longer than 4096 bytes or has control characters other than the
+    /// Returns `None` if the text is longer than 4096 bytes or has hidden characters other than the
     /// tabs that some settings contain.
     pub fn new(text: impl Into<String>) -> Option<Self> {
         let text = text.into();
-        let is_plain = text.chars().all(|c| c == '\t' || !c.is_control());
+        let is_plain = text.chars().all(|c| c == '\t' || !is_hidden(c));
         (text.len() <= BYTES_MAX && is_plain).then_some(Value(text))
     }
 

@@ -3,41 +3,51 @@
 //!
 //! Source: Ansible 2.14 (Debian 12), modules `copy` and `command` of ansible.builtin.
 
-use super::{ExportedFile, Source, file};
+use std::path::Path;
+
+use super::{ExportedFile, Source};
+use crate::generated::{Line, Plain, Text, line};
 
 pub(super) fn write(source: &Source<'_>, parts: Vec<ExportedFile>) -> Vec<ExportedFile> {
     if parts.is_empty() {
         return Vec::new();
     }
-    let (mut tasks, mut handlers) = (String::new(), String::new());
+    let (mut tasks, mut handlers) = (Text::default(), Text::default());
     for part in &parts {
-        let path = part.path.display();
+        let path = plain_path(&part.path);
         let (name, command) = match part.path.components().nth(1) {
             Some(folder) if folder.as_os_str() == "sysctl.d" => {
-                ("Load sysctl.d", format!("sysctl --load=/{path}"))
+                ("Load sysctl.d", line!["sysctl --load=/", path])
             }
             Some(folder) if folder.as_os_str() == "tmpfiles.d" => {
-                ("Apply tmpfiles.d", format!("systemd-tmpfiles --create /{path}"))
+                ("Apply tmpfiles.d", line!["systemd-tmpfiles --create /", path])
             }
-            _ => (
-                "Trigger udev",
-                "sh -c 'udevadm control --reload && udevadm trigger --action=add --settle \
-                 --subsystem-match=net --subsystem-match=cpu'"
-                    .to_owned(),
-            ),
+            _ => ("Trigger udev", Line::new(&[&TRIGGER])),
         };
-        let content: String = part.text.lines().map(|line| format!("          {line}\n")).collect();
-        tasks.push_str(&format!(
-            "    - name: Install /{path}\n      ansible.builtin.copy:\n        dest: /{path}\n        \
-             mode: \"0644\"\n        content: |\n{content}      notify: {name}\n"
-        ));
+        tasks
+            .line(&line!["    - name: Install /", path])
+            .literal("      ansible.builtin.copy:")
+            .line(&line!["        dest: /", path])
+            .literal("        mode: \"0644\"\n        content: |")
+            .block("          ", &part.text)
+            .line(&line!["      notify: ", name]);
         handlers
-            .push_str(&format!("    - name: {name}\n      ansible.builtin.command: {command}\n"));
+            .line(&line!["    - name: ", name])
+            .line(&line!["      ansible.builtin.command: ", command]);
     }
-    let text = format!(
-        "{}\n- name: Settings of a Wirepath plan\n  hosts: all\n  become: true\n  tasks:\n{tasks}  \
-         handlers:\n{handlers}",
-        source.title()
-    );
-    vec![file(format!("{}.yml", source.label()), text)]
+    let playbook = source.file(format!("{}.yml", source.label()), |text| {
+        text.literal("- name: Settings of a Wirepath plan\n  hosts: all\n  become: true\n  tasks:")
+            .block("", &tasks)
+            .literal("  handlers:")
+            .block("", &handlers);
+    });
+    vec![playbook]
+}
+
+const TRIGGER: &str = "sh -c 'udevadm control --reload && udevadm trigger --action=add --settle \
+                       --subsystem-match=net --subsystem-match=cpu'";
+
+fn plain_path(path: &Path) -> Plain {
+    let text = path.to_str().and_then(Plain::new);
+    text.expect("paths of exported files are made of a plain label and literals")
 }

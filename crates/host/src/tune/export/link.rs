@@ -2,45 +2,51 @@
 //!
 //! Source: systemd.link(5), as of version 252 (Debian 12).
 
-use super::{ExportedFile, Kept, Setting, Source, file, parameters, take};
+use super::{ExportedFile, Kept, Setting, Source, parameters, take};
+use crate::generated::{Line, Plain, line};
 use crate::tune::knob::Ethtool;
 
 pub(super) fn write(source: &Source<'_>, settings: &mut Vec<Setting>) -> Option<ExportedFile> {
     let lines = take(settings, |kept| match kept {
         Kept::Ethtool { what, words } => {
-            parameters(*what, words).map(|(name, value)| line(*what, name, value)).collect()
+            parameters(*what, words).map(|(name, value)| setting(*what, name, value)).collect()
         }
-        Kept::NetFile { file, value } if file == "tx_queue_len" => {
-            Some(vec![format!("TransmitQueueLength={value}")])
+        Kept::NetFile { file, value } if file.as_str() == "tx_queue_len" => {
+            Some(vec![line!["TransmitQueueLength=", value]])
         }
         _ => None,
     });
     if lines.is_empty() {
         return None;
     }
-    let (title, device) = (source.title(), source.device());
-    let text = format!(
-        "{title}\n\
-         # Only the first .link file that matches an interface is used. If this host has one for\n\
-         # {name} already, move the lines below there. The names are those of 99-default.link.\n\
-         [Match]\n\
-         MACAddress={address}\n\
-         {driver}\n\
-         [Link]\n\
-         NamePolicy=keep kernel database onboard slot path\n\
-         AlternativeNamesPolicy=database onboard slot path\n\
-         MACAddressPolicy=persistent\n\
-         {lines}\n",
-        name = device.name,
-        address = device.address,
-        driver = device.driver.as_ref().map_or(String::new(), |name| format!("Driver={name}\n")),
-        lines = lines.join("\n"),
-    );
-    Some(file(format!("etc/systemd/network/60-{}.link", source.label()), text))
+    let device = source.device();
+    let path = format!("etc/systemd/network/60-{}.link", source.label());
+    Some(source.file(path, |text| {
+        text.literal(
+            "# Only the first .link file that matches an interface is used. If this host has one for",
+        )
+        .line(&line![
+            "# ",
+            device.name,
+            " already, move the lines below there. The names are those of 99-default.link."
+        ])
+        .literal("[Match]")
+        .line(&line!["MACAddress=", device.address]);
+        if let Some(driver) = &device.driver {
+            text.line(&line!["Driver=", driver]);
+        }
+        text.literal(
+            "\n[Link]\n\
+             NamePolicy=keep kernel database onboard slot path\n\
+             AlternativeNamesPolicy=database onboard slot path\n\
+             MACAddressPolicy=persistent",
+        )
+        .lines(&lines);
+    }))
 }
 
-fn line(what: Ethtool, name: &str, value: &str) -> Option<String> {
-    let key = match (what, name) {
+fn setting(what: Ethtool, name: &Plain, value: &Plain) -> Option<Line> {
+    let key = match (what, name.as_str()) {
         (Ethtool::Features, "rx") => "ReceiveChecksumOffload",
         (Ethtool::Features, "tx") => "TransmitChecksumOffload",
         (Ethtool::Features, "tso") => "TCPSegmentationOffload",
@@ -59,16 +65,15 @@ fn line(what: Ethtool, name: &str, value: &str) -> Option<String> {
         (Ethtool::Channels, "combined") => "CombinedChannels",
         (Ethtool::Coalescing, "adaptive-rx") => "UseAdaptiveRxCoalesce",
         (Ethtool::Coalescing, "adaptive-tx") => "UseAdaptiveTxCoalesce",
-        (Ethtool::Coalescing, "rx-usecs") => return Some(format!("RxCoalesceSec={value}us")),
-        (Ethtool::Coalescing, "tx-usecs") => return Some(format!("TxCoalesceSec={value}us")),
+        (Ethtool::Coalescing, "rx-usecs") => return Some(line!["RxCoalesceSec=", value, "us"]),
+        (Ethtool::Coalescing, "tx-usecs") => return Some(line!["TxCoalesceSec=", value, "us"]),
         (Ethtool::Coalescing, "rx-frames") => "RxMaxCoalescedFrames",
         (Ethtool::Coalescing, "tx-frames") => "TxMaxCoalescedFrames",
         _ => return None,
     };
-    let value = match value {
-        "on" => "yes",
-        "off" => "no",
-        other => other,
-    };
-    Some(format!("{key}={value}"))
+    Some(match value.as_str() {
+        "on" => line![key, "=yes"],
+        "off" => line![key, "=no"],
+        _ => line![key, "=", value],
+    })
 }

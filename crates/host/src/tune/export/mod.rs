@@ -2,6 +2,8 @@
 //!
 //! A [`Form`] is a list of writers. Each writer takes the settings that its file can express and
 //! leaves the rest to the next; what remains at the end is listed with the reason.
+//!
+//! Text of a plan is foreign. It gets into a file only by the types of [`crate::generated`].
 
 mod ansible;
 mod form;
@@ -13,6 +15,7 @@ mod tuned;
 mod udev;
 mod unit;
 
+use std::io;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -24,6 +27,7 @@ use super::registry;
 use super::system::System;
 use super::target::Target;
 use super::value::Value;
+use crate::generated::{Comment, Line, Plain, Text, line};
 pub use form::Form;
 
 /// A plan cannot be exported; nothing was written.
@@ -47,6 +51,10 @@ pub enum ExportError {
          letters, digits, '.', '_' and '-'"
     )]
     Name { interface: String },
+    #[error(
+        "{driver:?} is not a valid name of a driver; make a new plan with `wirepath tune plan`"
+    )]
+    Driver { driver: String },
 }
 
 /// One file of the configuration.
@@ -55,7 +63,7 @@ pub enum ExportError {
 pub struct ExportedFile {
     /// Path below `/`.
     pub path: PathBuf,
-    pub text: String,
+    pub text: Text,
 }
 
 /// A setting that the form cannot express.
@@ -81,10 +89,10 @@ pub struct Exported {
 /// The interface of a plan, as configuration files identify it after a reboot.
 #[derive(Debug)]
 struct Device {
-    name: String,
+    name: Plain,
     /// Colon-separated hexadecimal bytes.
-    address: String,
-    driver: Option<String>,
+    address: Plain,
+    driver: Option<Plain>,
 }
 
 /// One step of the plan, with the place in which configuration can keep it.
@@ -93,7 +101,7 @@ struct Setting {
     knob: &'static dyn Knob,
     target: Target,
     value: Value,
-    kept: Vec<Kept>,
+    kept: Vec<Kept<Plain>>,
 }
 
 /// All that writers need of a plan.
@@ -105,18 +113,45 @@ struct Source<'a> {
 impl Source<'_> {
     /// Name of files: of the interface, or of the host.
     fn label(&self) -> String {
-        self.device
-            .as_ref()
-            .map_or("wirepath-host".to_owned(), |device| format!("wirepath-{}", device.name))
+        self.label_piece().as_str().to_owned()
     }
 
-    /// First line of each file.
-    fn title(&self) -> String {
-        format!(
-            "# Plan of wirepath tune, profile {}, digest {}: written by `wirepath tune export`.",
-            self.plan.profile,
-            self.plan.digest()
-        )
+    fn label_piece(&self) -> Line {
+        match &self.device {
+            Some(device) => line!["wirepath-", device.name],
+            None => line!["wirepath-host"],
+        }
+    }
+
+    /// A file below a line that says where it comes from.
+    fn file(&self, path: String, write: impl FnOnce(&mut Text)) -> ExportedFile {
+        self.file_after("", path, write)
+    }
+
+    /// The same for the shell.
+    fn script(&self, path: String, write: impl FnOnce(&mut Text)) -> ExportedFile {
+        self.file_after("#!/bin/sh", path, write)
+    }
+
+    fn file_after(
+        &self,
+        first: &'static str,
+        path: String,
+        write: impl FnOnce(&mut Text),
+    ) -> ExportedFile {
+        let mut text = Text::default();
+        if !first.is_empty() {
+            text.literal(first);
+        }
+        text.line(&line![
+            "# Plan of wirepath tune, profile ",
+            Comment::new(&self.plan.profile),
+            ", digest ",
+            Comment::new(&self.plan.digest()),
+            ": written by `wirepath tune export`."
+        ]);
+        write(&mut text);
+        ExportedFile { path: path.into(), text }
     }
 
     fn device(&self) -> &Device {
@@ -133,23 +168,32 @@ pub fn export(plan: &Plan, system: &System, form: Form) -> Result<Exported, Expo
     if let Some(netns) = plan.netns.clone().filter(|_| form != Form::Unit) {
         return Err(ExportError::Namespace { netns, form });
     }
-    let driver = plan.driver.as_deref().filter(|driver| is_word(driver));
+    // `System::driver` of an interface that has none.
+    let none = plan.interface.as_ref().map(|interface| format!("of {interface}"));
+    let driver = match plan.driver.as_deref().filter(|driver| none.as_deref() != Some(driver)) {
+        None => None,
+        Some(text) => match Plain::word(text) {
+            None => return Err(ExportError::Driver { driver: text.to_owned() }),
+            driver => driver,
+        },
+    };
     let device = plan.interface.as_deref().map(|name| device(system, name, driver)).transpose()?;
     let source = Source { plan, device };
     let (mut settings, mut omitted) = (Vec::new(), Vec::new());
     for step in &plan.steps {
         let knob = registry::find(&step.knob).expect("Plan::parse knows all knobs");
         let (target, value) = (step.target.clone(), step.value.clone());
-        let kept = knob.kept(&target, &value);
-        let why = match &kept[..] {
-            _ if form == Form::Unit => None,
-            [] => Some("no configuration file has it; export with --to unit"),
-            _ if !is_plain(value.as_str()) => Some("its value has characters that need quoting"),
-            _ => None,
+        let kept = match knob.kept(&target, &value) {
+            _ if form == Form::Unit => Ok(Vec::new()),
+            kept if kept.is_empty() => Err("no configuration file has it; export with --to unit"),
+            kept => {
+                let plain: Option<_> = kept.into_iter().map(|kept| kept.map(Plain::new)).collect();
+                plain.ok_or("its value has characters that need quoting")
+            }
         };
-        match why {
-            None => settings.push(Setting { knob, target, value, kept }),
-            Some(why) => {
+        match kept {
+            Ok(kept) => settings.push(Setting { knob, target, value, kept }),
+            Err(why) => {
                 omitted.push(Omitted { knob: step.knob.clone(), target, value, why: why.into() });
             }
         }
@@ -166,50 +210,48 @@ pub fn export(plan: &Plan, system: &System, form: Form) -> Result<Exported, Expo
     Ok(Exported { files, omitted, next })
 }
 
-fn device(system: &System, name: &str, driver: Option<&str>) -> Result<Device, ExportError> {
-    if !is_word(name) {
-        return Err(ExportError::Name { interface: name.to_owned() });
-    }
-    let address = system
-        .read_net(&format!("{name}/address"))
-        .map_err(|source| ExportError::Address { interface: name.to_owned(), source })?;
-    Ok(Device { name: name.to_owned(), address, driver: driver.map(str::to_owned) })
-}
-
-/// True if the text needs no quoting in any of the formats.
-fn is_plain(text: &str) -> bool {
-    text.chars().all(|c| c.is_ascii_alphanumeric() || " \t,._:=-/".contains(c))
-}
-
-/// True for one word that needs no quoting.
-fn is_word(text: &str) -> bool {
-    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+fn device(system: &System, name: &str, driver: Option<Plain>) -> Result<Device, ExportError> {
+    let interface = || name.to_owned();
+    let plain = Plain::word(name).ok_or_else(|| ExportError::Name { interface: interface() })?;
+    let address = system.read_net(&format!("{name}/address")).and_then(|address| {
+        Plain::new(&address).ok_or_else(|| io::Error::other("it is not a hardware address"))
+    });
+    let address =
+        address.map_err(|source| ExportError::Address { interface: interface(), source })?;
+    Ok(Device { name: plain, address, driver })
 }
 
 /// Removes the settings for which `take` returns lines, and returns all these lines.
+fn take(
+    settings: &mut Vec<Setting>,
+    take: impl Fn(&Kept<Plain>) -> Option<Vec<Line>>,
+) -> Vec<Line> {
+    take_parts(settings, take)
+}
+
+/// Removes the settings for which `take` returns parts of a file, and returns all these parts.
 ///
 /// A setting is taken whole or not at all: one with several parts may need another writer for all.
-fn take(settings: &mut Vec<Setting>, take: impl Fn(&Kept) -> Option<Vec<String>>) -> Vec<String> {
-    let mut lines = Vec::new();
+fn take_parts<T>(
+    settings: &mut Vec<Setting>,
+    take: impl Fn(&Kept<Plain>) -> Option<Vec<T>>,
+) -> Vec<T> {
+    let mut parts = Vec::new();
     settings.retain(|setting| match setting.kept.iter().map(&take).collect::<Option<Vec<_>>>() {
         Some(found) => {
-            lines.extend(found.into_iter().flatten());
+            parts.extend(found.into_iter().flatten());
             false
         }
         None => true,
     });
-    lines
+    parts
 }
 
 /// Parameters of ethtool(8) to be written. A device has no queues of a kind of channels that is 0, and both `.link`
 /// files and TuneD then take the parameter for another one.
-fn parameters(what: Ethtool, words: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
-    let words = words.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    words.filter(move |(_, value)| what != Ethtool::Channels || *value != "0")
-}
-
-fn file(path: impl Into<PathBuf>, text: String) -> ExportedFile {
-    ExportedFile { path: path.into(), text }
+fn parameters(what: Ethtool, words: &[(Plain, Plain)]) -> impl Iterator<Item = (&Plain, &Plain)> {
+    let words = words.iter().map(|(name, value)| (name, value));
+    words.filter(move |(_, value)| what != Ethtool::Channels || value.as_str() != "0")
 }
 
 #[cfg(test)]

@@ -2,13 +2,14 @@
 //!
 //! Source: sysctl.d(5).
 
-use super::{ExportedFile, Kept, Setting, Source, file, take};
+use super::{ExportedFile, Kept, Setting, Source, take};
+use crate::generated::line;
 
 pub(super) fn write(source: &Source<'_>, settings: &mut Vec<Setting>) -> Option<ExportedFile> {
     let lines = take(settings, |kept| match kept {
-        Kept::Sysctl { key, value } => Some(vec![format!("{key} = {value}")]),
+        Kept::Sysctl { key, value } => Some(vec![line![key, " = ", value]]),
         _ => None,
     });
-    let text = || format!("{}\n{}\n", source.title(), lines.join("\n"));
-    (!lines.is_empty()).then(|| file(format!("etc/sysctl.d/60-{}.conf", source.label()), text()))
+    let path = format!("etc/sysctl.d/60-{}.conf", source.label());
+    (!lines.is_empty()).then(|| source.file(path, |text| _ = text.lines(&lines)))
 }

@@ -1,9 +1,13 @@
 use std::fs;
+use std::io::Write;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
+use testkit::hostile;
 
 use super::*;
+use crate::text::chain;
 use crate::tune::{PLAN_SCHEMA, Place, Step};
 
 /// A folder that stands for `/`, with one interface.
@@ -75,7 +79,7 @@ fn exported(form: Form, path: &str) -> (String, Vec<String>) {
     let file = exported.files.iter().find(|file| file.path == Path::new(path));
     let names: Vec<_> = exported.files.iter().map(|file| &file.path).collect();
     let text = &file.unwrap_or_else(|| panic!("{path} in {names:?}")).text;
-    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let lines = text.as_str().lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let omitted = exported.omitted.iter().map(|omitted| omitted.knob.clone()).collect();
     (lines.map(|line| format!("{line}\n")).collect(), omitted)
 }
@@ -175,7 +179,8 @@ fn features_of_tuned_are_in_the_order_that_its_verification_expects() {
     let steps = [("udp-gso", of, "on"), ("gro", of, "off"), ("tso", of, "off"), ("sg", of, "on")];
     let exported = export(&plan(&system, &steps), &system, Form::Tuned).unwrap();
     let expected = "features=sg on tso off gro off tx-udp-segmentation on\n";
-    assert!(exported.files[0].text.contains(expected), "{}", exported.files[0].text);
+    let text = exported.files[0].text.as_str();
+    assert!(text.contains(expected), "{text}");
 }
 
 #[test]
@@ -238,6 +243,148 @@ fn values_and_names_that_would_need_quoting_are_not_written() {
     quoted.interface = Some("eth\"1".into());
     let error = export(&quoted, &system, Form::Udev).unwrap_err();
     assert!(matches!(error, ExportError::Name { .. }), "{error}");
+}
+
+const FORMS: [Form; 7] = [
+    Form::Systemd,
+    Form::Udev,
+    Form::Sysctl,
+    Form::Networkmanager,
+    Form::Tuned,
+    Form::Ansible,
+    Form::Unit,
+];
+
+/// Checks a file by a reader of its own form.
+fn assert_reads(file: &ExportedFile, plan: &Plan, about: &str) {
+    let text = file.text.as_str();
+    hostile::assert_shows(text, &[], about);
+    hostile::assert_no_line(text, about);
+    let has_backslash_at_end = |line: &str| line.starts_with('#') && line.ends_with('\\');
+    assert!(!text.lines().any(has_backslash_at_end), "{about}: a comment that goes on\n{text}");
+    let lines = || text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let name = file.path.to_str().unwrap();
+    match file.path.extension().unwrap().to_str().unwrap() {
+        "sh" => {
+            let mut shell = Command::new("sh").arg("-n").stdin(Stdio::piped()).spawn().unwrap();
+            shell.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+            assert!(shell.wait().unwrap().success(), "{about}: {text}");
+            let properties = lines().skip_while(|line| !line.starts_with("exec nmcli")).skip(1);
+            let is_property =
+                |line: &str| ["    ethtool.", "    tc."].iter().any(|p| line.starts_with(p));
+            assert!(properties.into_iter().all(is_property), "{about}: {text}");
+        }
+        "toml" => assert_eq!(&Plan::parse(text).unwrap(), plan, "{about}"),
+        "rules" => {
+            for line in lines() {
+                let is_rule = line.starts_with("ACTION==\"add\", SUBSYSTEM==\"");
+                assert!(is_rule && line.matches('"').count() % 2 == 0, "{about}: {line}");
+            }
+        }
+        "yml" => {
+            let depth = |line: &str| line.len() - line.trim_start().len();
+            let mut is_content = false;
+            for line in lines() {
+                is_content = is_content && depth(line) == 10 || line.ends_with("content: |");
+                let is_key = line.trim_start_matches([' ', '-']).split_once(':').is_some();
+                assert!(is_content || is_key, "{about}: {line}");
+            }
+        }
+        _ if name.starts_with("etc/tmpfiles.d") => {
+            assert!(lines().all(|line| line.starts_with("w /sys/")), "{about}: {text}");
+        }
+        // Sections and assignments.
+        _ => {
+            let is_assignment = |line: &str| {
+                let key = line.split('=').next().unwrap_or_default().trim();
+                line.contains('=')
+                    && key.chars().all(|c| c.is_ascii_alphanumeric() || "._/-".contains(c))
+            };
+            let is_section = |line: &str| line.starts_with('[') && line.ends_with(']');
+            let bad = lines().find(|line| !is_section(line) && !is_assignment(line));
+            assert_eq!(bad, None, "{about}");
+        }
+    }
+}
+
+#[test]
+fn no_text_of_a_plan_changes_the_structure_of_an_exported_file() {
+    let (_folder, system) = root();
+    let mut plan = plan(&system, STEPS);
+    plan.driver = Some("veth".into());
+    plan.left_out = vec![crate::tune::LeftOut { knob: "busy-poll".into(), why: "a reason".into() }];
+    let document = serde_json::to_value(&plan).unwrap();
+    let read = |field: &str, text: &str| {
+        let document = hostile::replaced(&document, field, text);
+        Plan::parse(&toml::to_string(&document).unwrap()).map_err(|error| chain(&error))
+    };
+    let files = |plan: &Plan, form| export(plan, &system, form).map(|exported| exported.files);
+    let long = hostile::long();
+    let mut texts = hostile::texts();
+    texts.push(("long", long[..1 << 19].to_owned()));
+    let fields = hostile::fields(&document);
+    let (mut refused, mut accepted, mut written) = (0, 0, 0);
+    for field in &fields {
+        let harmless = read(field, hostile::HARMLESS);
+        for (name, text) in &texts {
+            let plan = match read(field, text) {
+                Ok(plan) => plan,
+                Err(error) => {
+                    assert!(!error.is_empty());
+                    refused += 1;
+                    continue;
+                }
+            };
+            accepted += 1;
+            for form in FORMS {
+                let about = format!("{name} in {field:?}, as {form}");
+                let Ok(found) = files(&plan, form) else { continue };
+                found.iter().for_each(|file| assert_reads(file, &plan, &about));
+                written += found.len();
+                let Ok(Ok(usual)) = harmless.as_ref().map(|plan| files(plan, form)) else {
+                    continue;
+                };
+                for (found, usual) in found.iter().zip(&usual) {
+                    let lines = |file: &ExportedFile| file.text.as_str().lines().count();
+                    let is_same = found.path == usual.path && lines(found) == lines(usual);
+                    assert!(is_same, "{about}: {}", found.text.as_str());
+                }
+            }
+        }
+    }
+    testkit::note(&format!(
+        "{} fields of a plan, {} texts, {} forms: {refused} plans refused, {accepted} exported, {written} files read",
+        fields.len(),
+        texts.len(),
+        FORMS.len()
+    ));
+    // The texts without control characters reach the files.
+    assert!(accepted > 5 * texts.len() && written > 100, "{accepted} plans, {written} files");
+    for deep in
+        ["[".repeat(1 << 20), format!("profile = {}", "[".repeat(1 << 19)), "a.".repeat(1 << 18)]
+    {
+        assert!(Plan::parse(&deep).is_err());
+    }
+}
+
+#[test]
+fn a_profile_made_in_memory_stays_in_the_comment_of_each_form() {
+    let (_folder, system) = root();
+    let mut plan = plan(&system, STEPS);
+    for (name, text) in hostile::texts() {
+        plan.profile = text;
+        for form in FORMS {
+            for file in export(&plan, &system, form).unwrap().files {
+                let about = format!("{name} as {form}");
+                let text = file.text.as_str();
+                // A plan as TOML has the text in quotes, on one line or in three quotes.
+                if file.path.extension().unwrap() != "toml" {
+                    hostile::assert_no_line(text, &about);
+                    hostile::assert_shows(text, &[], &about);
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -2,13 +2,14 @@
 //!
 //! Source: tmpfiles.d(5), type `w`.
 
-use super::{ExportedFile, Kept, Setting, Source, file, take};
+use super::{ExportedFile, Kept, Setting, Source, take};
+use crate::generated::line;
 
 pub(super) fn write(source: &Source<'_>, settings: &mut Vec<Setting>) -> Option<ExportedFile> {
     let lines = take(settings, |kept| match kept {
-        Kept::HostFile { path, value } => Some(vec![format!("w /{path} - - - - {value}")]),
+        Kept::HostFile { path, value } => Some(vec![line!["w /", path, " - - - - ", value]]),
         _ => None,
     });
-    let text = || format!("{}\n{}\n", source.title(), lines.join("\n"));
-    (!lines.is_empty()).then(|| file(format!("etc/tmpfiles.d/{}.conf", source.label()), text()))
+    let path = format!("etc/tmpfiles.d/{}.conf", source.label());
+    (!lines.is_empty()).then(|| source.file(path, |text| _ = text.lines(&lines)))
 }

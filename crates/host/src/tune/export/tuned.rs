@@ -4,63 +4,73 @@
 
 use std::collections::BTreeMap;
 
-use super::{ExportedFile, Kept, Setting, Source, file, parameters, take};
+use super::{ExportedFile, Kept, Setting, Source, parameters, take, take_parts};
+use crate::generated::{Line, Plain, Text, line};
 use crate::tune::knob::Ethtool;
 
 pub(super) fn write(source: &Source<'_>, settings: &mut Vec<Setting>) -> Option<ExportedFile> {
-    let net = take(settings, |kept| match kept {
+    let mut options: BTreeMap<&str, (&'static str, Vec<Line>)> = BTreeMap::new();
+    let net = take_parts(settings, |kept| match kept {
         Kept::Ethtool { what, words } => {
             let words: Vec<_> =
-                parameters(*what, words).map(|(name, value)| format!("{name} {value}")).collect();
-            Some(vec![format!("{}={}", option(*what)?, words.join(" "))])
+                parameters(*what, words).map(|(name, value)| line![name, " ", value]).collect();
+            Some(vec![(option(*what)?, Line::joined(&words, " "))])
         }
-        Kept::NetFile { file, value } if file == "tx_queue_len" => {
-            Some(vec![format!("txqueuelen={value}")])
+        Kept::NetFile { file, value } if file.as_str() == "tx_queue_len" => {
+            Some(vec![("txqueuelen", line![value])])
         }
         _ => None,
     });
-    let sysctl = take(settings, |kept| match kept {
-        Kept::Sysctl { key, value } => Some(vec![format!("{key}={value}")]),
-        _ => None,
-    });
-    let name = source.device.as_ref().map(|device| device.name.clone()).unwrap_or_default();
-    let sysfs = take(settings, |kept| match kept {
-        Kept::NetFile { file, value } => {
-            Some(vec![format!("/sys/class/net/{name}/{file}={value}")])
-        }
-        Kept::CpuFile { cpu, file, value } => {
-            Some(vec![format!("/sys/devices/system/cpu/cpu{cpu}/{file}={value}")])
-        }
-        Kept::HostFile { path, value } => Some(vec![format!("/{path}={value}")]),
-        _ => None,
-    });
-    let mut options: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for line in &net {
-        let (option, value) = line.split_once('=').expect("written above");
-        options.entry(option).or_default().push(value);
+    for (option, value) in net {
+        options.entry(option).or_insert((option, Vec::new())).1.push(value);
     }
-    if let Some(features) = options.get_mut("features") {
+    if let Some((_, features)) = options.get_mut("features") {
         features.sort_by_key(|feature| {
-            let at = FEATURES.iter().position(|name| feature.split(' ').next() == Some(*name));
-            at.unwrap_or(FEATURES.len())
+            let first = feature.as_str().split(' ').next();
+            FEATURES.iter().position(|name| first == Some(*name)).unwrap_or(FEATURES.len())
         });
     }
-    let net = options.iter().map(|(name, all)| format!("{name}={}", all.join(" ")));
-    let net: Vec<_> = match options.is_empty() {
-        true => Vec::new(),
-        false => std::iter::once(format!("devices={name}")).chain(net).collect(),
-    };
-    let section = |title: &str, lines: &[String]| match lines {
-        [] => String::new(),
-        _ => format!("\n[{title}]\n{}\n", lines.join("\n")),
-    };
-    let body =
-        [section("net", &net), section("sysctl", &sysctl), section("sysfs", &sysfs)].concat();
-    let text = || {
-        let summary = format!("Plan of wirepath tune, profile {}", source.plan.profile);
-        format!("{}\n[main]\nsummary={summary}\n{body}", source.title())
-    };
-    (!body.is_empty()).then(|| file(format!("etc/tuned/{}/tuned.conf", source.label()), text()))
+    let sysctl = take(settings, |kept| match kept {
+        Kept::Sysctl { key, value } => Some(vec![line![key, "=", value]]),
+        _ => None,
+    });
+    let name = source.device.as_ref().map(|device| &device.name);
+    let sysfs = take(settings, |kept| match kept {
+        Kept::NetFile { file, value } => {
+            Some(vec![line!["/sys/class/net/", name?, "/", file, "=", value]])
+        }
+        Kept::CpuFile { cpu, file, value } => {
+            Some(vec![line!["/sys/devices/system/cpu/cpu", *cpu, "/", file, "=", value]])
+        }
+        Kept::HostFile { path, value } => Some(vec![line!["/", path, "=", value]]),
+        _ => None,
+    });
+    let mut net = Vec::new();
+    if let Some(name) = name.filter(|_| !options.is_empty()) {
+        net.push(line!["devices=", name]);
+        let each = options.values().map(|(name, all)| line![*name, "=", Line::joined(all, " ")]);
+        net.extend(each);
+    }
+    if net.is_empty() && sysctl.is_empty() && sysfs.is_empty() {
+        return None;
+    }
+    let path = format!("etc/tuned/{}/tuned.conf", source.label());
+    Some(source.file(path, |text| {
+        text.literal("[main]");
+        match Plain::word(&source.plan.profile) {
+            Some(profile) => text.line(&line!["summary=Plan of wirepath tune, profile ", profile]),
+            None => text.literal("summary=Plan of wirepath tune"),
+        };
+        section(text, "\n[net]", &net);
+        section(text, "\n[sysctl]", &sysctl);
+        section(text, "\n[sysfs]", &sysfs);
+    }))
+}
+
+fn section(text: &mut Text, title: &'static str, lines: &[Line]) {
+    if !lines.is_empty() {
+        text.literal(title).lines(lines);
+    }
 }
 
 /// Order in which ethtool lists features, those of the kernel's own names last: `tuned-adm verify` compares the option
