@@ -9,6 +9,8 @@ use crate::user_file;
 
 /// Bits of a mode by which other users read or write.
 const OTHERS: u32 = 0o077;
+/// Bits of a mode by which other users write.
+const OTHERS_WRITE: u32 = 0o022;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PrivateFileError {
@@ -54,6 +56,29 @@ fn user_of_sudo() -> Option<u32> {
     std::env::var("SUDO_UID").ok()?.parse().ok()
 }
 
+/// Succeeds if only this user, or root, can have written the file: it and its folder belong to this user, and no other user
+/// may write to either. The folder counts because other files beside it, such as the log of a database, do.
+pub fn check_written_by_this_user(path: &Path) -> Result<(), PrivateFileError> {
+    let failed = |source| PrivateFileError::Read { path: path.to_owned(), source };
+    let file = path.canonicalize().map_err(failed)?;
+    let own = sys::capability::effective_uid();
+    for path in [Some(file.as_path()), file.parent()].into_iter().flatten() {
+        let metadata = path.metadata().map_err(failed)?;
+        let (owner, mode) = (metadata.uid(), metadata.mode() & 0o777);
+        let why = if owner != own {
+            format!("belongs to user {owner}; if you trust what is in it, `chown {own}` it")
+        } else if mode & OTHERS_WRITE != 0 {
+            format!(
+                "can be written by other users (mode {mode:03o}); `chmod go-w` it if you trust what is in it"
+            )
+        } else {
+            continue;
+        };
+        return Err(PrivateFileError::Untrusted { path: path.to_owned(), why });
+    }
+    Ok(())
+}
+
 /// Makes a new file, readable by its owner alone, with this content on disk. Errors: there is one.
 pub fn create(path: &Path, content: &[u8]) -> io::Result<File> {
     use std::io::Write;
@@ -88,6 +113,36 @@ mod tests {
         create(&folder.path().join("key"), b"long").unwrap();
         let error = read_text(&folder.path().join("key"), 3).unwrap_err().to_string();
         assert!(error.contains("at most 3 bytes"), "{error}");
+    }
+
+    #[test]
+    fn file_that_another_user_could_have_written_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("history.db");
+        create(&file, b"x").unwrap();
+        let checked = || check_written_by_this_user(&file).map_err(|error| error.to_string());
+        assert_eq!(checked(), Ok(()));
+        for (path, mode) in [(folder.path(), 0o777), (folder.path(), 0o770), (&file, 0o666)] {
+            let before = fs::metadata(path).unwrap().permissions();
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+            assert!(checked().unwrap_err().contains("chmod go-w"), "{mode:o}");
+            fs::set_permissions(path, before).unwrap();
+        }
+        assert_eq!(checked(), Ok(()));
+        if sys::capability::effective_uid() != 0 {
+            return testkit::skip("root", "only root gives files to other users");
+        }
+        for path in [folder.path(), &file] {
+            std::os::unix::fs::chown(path, Some(65_534), None).unwrap();
+            let error = checked().unwrap_err();
+            assert!(error.contains("65534") && error.contains("chown 0"), "{error}");
+            std::os::unix::fs::chown(path, Some(0), None).unwrap();
+        }
+        // A link in a folder of this user leads to what another one wrote.
+        let link = folder.path().join("link");
+        symlink(&file, &link).unwrap();
+        std::os::unix::fs::chown(&file, Some(65_534), None).unwrap();
+        assert!(check_written_by_this_user(&link).is_err());
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! `prove command --resume`.
+//!
+//! The stored experiment holds commands. They are run only if no other user could have written them: not from
+//! another user's results, nor from a document that was imported. Commands that are given again are this user's.
 
 use command::Experiment;
+use host::private_file;
 use model::Ended;
 use report::store::{Store, Stored};
 
@@ -8,11 +12,11 @@ use super::CommandArgs;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::experiment::Resumed;
-use crate::{machine, results};
+use crate::{console, machine, results};
 
 /// Loads an experiment that did not reach its end.
 ///
-/// Errors: it did, or something that its figures depend on has changed since.
+/// Errors: it did, something that its figures depend on has changed since, or its commands may be another user's.
 pub(super) fn load(
     context: &Context,
     args: &CommandArgs,
@@ -37,17 +41,39 @@ pub(super) fn load(
     if header.machine.id != machine::here().id {
         return refused("it was begun on another machine, or this one has changed since");
     }
+    if trials.is_empty() {
+        return refused("it has no trials: it was imported, or ended before the first one");
+    }
     let stored = Experiment::parse(text).map_err(Failure::usage)?;
     let given = args.experiment()?;
-    let experiment = Experiment {
+    let limits = |commands: Experiment| Experiment {
         time: given.time.clone().or_else(|| stored.time.clone()),
         min_blocks: given.min_blocks.or(stored.min_blocks),
         max_blocks: given.max_blocks.or(stored.max_blocks),
-        ..stored
+        ..commands
     };
-    if !given.is_unspecified() && given.digest() != experiment.digest() {
+    let experiment = if given.is_unspecified() {
+        private_file::check_written_by_this_user(&results::database(context)?).map_err(|why| {
+            Failure::Usage(format!(
+                "{id} is not resumed with its stored commands: {why}, or give the same commands again \
+                 beside --resume"
+            ))
+        })?;
+        console::say(&format!("{id} goes on with its stored commands:\n{}", shown(&stored)));
+        limits(stored.clone())
+    } else {
+        limits(given.clone())
+    };
+    if experiment.digest() != stored.digest() {
         return refused("its experiment differs from the one given now");
     }
     let resumed = Resumed { seed: header.seed, trials, header: header.into() };
     Ok((experiment, resumed))
+}
+
+/// The experiment as its file, indented.
+fn shown(experiment: &Experiment) -> String {
+    let text = experiment.to_text();
+    let lines: Vec<String> = text.lines().map(|line| format!("  {line}")).collect();
+    lines.join("\n")
 }

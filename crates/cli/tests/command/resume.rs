@@ -1,5 +1,7 @@
 //! A run that was killed goes on where it was.
 
+use std::path::Path;
+
 use super::*;
 use crate::common::{LONG, Running, fail, run, until};
 
@@ -108,4 +110,62 @@ fn a_search_that_is_killed_goes_on_and_finds_the_same() {
     let resumed = json(prove(&data, &["--resume", &measuring, "--json"]));
     assert_eq!(resumed["search"], whole["search"]);
     assert_eq!(resumed["search"]["set"], serde_json::json!(["env:A=1", "env:B=1"]), "{resumed:#}");
+}
+
+/// Gives the results and their folder to a user.
+fn give(data: &Data, uid: u32) {
+    for entry in std::fs::read_dir(data.path()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.file_name().unwrap().to_string_lossy().starts_with("history.db") {
+            std::os::unix::fs::chown(path, Some(uid), None).unwrap();
+        }
+    }
+    std::os::unix::fs::chown(data.path(), Some(uid), None).unwrap();
+}
+
+#[test]
+fn stored_commands_of_another_user_are_not_run_and_own_ones_are_shown() {
+    let data = Data::new();
+    let mark = data.file("mark");
+    let is_marked = || Path::new(&mark).exists();
+    let (one, two) = (format!("one={FIGURES}"), format!("other={FIGURES}; touch {mark}"));
+    let args = experiment(&one, &two);
+    let running = Running::start(prove(&data, &args));
+    assert!(until(LONG, || data.trial_count() >= 7 && is_marked()), "{}", running.stderr());
+    running.end_by("KILL", LONG);
+    std::fs::remove_file(&mark).unwrap();
+    give(&data, 65_534);
+    let stored = data.trial_count();
+    let said = fail(prove(&data, &["--resume", "last"]), 2);
+    for part in ["stored commands", "user 65534", "chown 0", "give the same commands again"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!is_marked() && data.trial_count() == stored, "a stored command ran: {said}");
+    give(&data, 0);
+    let resumed = run(prove(&data, &["--resume", "last"]));
+    let said = String::from_utf8_lossy(&resumed.stderr).into_owned();
+    assert!(resumed.status.success() && is_marked(), "{said}");
+    let shown = said.find("touch ").expect("the command is shown");
+    assert!(said[..shown].contains("goes on with its stored commands"), "{said}");
+}
+
+#[test]
+fn commands_given_again_resume_results_of_another_user_and_imported_ones_are_not_resumed() {
+    let (one, two) = (format!("one={FIGURES}"), format!("other={FIGURES}"));
+    let args = experiment(&one, &two);
+    let data = Data::new();
+    let running = Running::start(prove(&data, &args));
+    assert!(until(LONG, || data.trial_count() >= 7), "{}", running.stderr());
+    running.end_by("INT", LONG);
+    // A document of a stranger may say that it was interrupted.
+    let document = run(data.wirepath(&["report", "last", "--json"])).stdout;
+    let (theirs, here) = (data.file("theirs.json"), Data::new());
+    std::fs::write(&theirs, document).unwrap();
+    run(here.wirepath(&["history", "import", &theirs]));
+    let said = fail(prove(&here, &["--resume", "last"]), 2);
+    assert!(said.contains("it was imported"), "{said}");
+    give(&data, 65_534);
+    let resumed = run(prove(&data, &[&args[..], &["--resume", "last"]].concat()));
+    assert!(resumed.status.success(), "{resumed:?}");
+    assert!(data.trial_count() >= 21);
 }

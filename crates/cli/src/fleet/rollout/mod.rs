@@ -65,11 +65,15 @@ fn unknown(id: &str) -> Failure {
     Failure::Usage(format!("there is no roll-out {id:?}; `wirepath fleet status` lists them"))
 }
 
+/// Opens a stored roll-out to go on with it. Its plan, its hosts and its options of ssh, which may name commands, are those of
+/// the file, so that no other user may have written it.
 fn existing(file: &std::path::Path, id: &str) -> Result<SqliteLedger, Failure> {
-    match file.exists() {
-        true => SqliteLedger::open(file, id)?.ok_or_else(|| unknown(id)),
-        false => Err(unknown(id)),
+    if !file.exists() {
+        return Err(unknown(id));
     }
+    host::private_file::check_written_by_this_user(file)
+        .map_err(|why| Failure::Usage(format!("{id} is not gone on with: {why}")))?;
+    SqliteLedger::open(file, id)?.ok_or_else(|| unknown(id))
 }
 
 /// Begins or goes on with a roll-out, to its end or that of this process, and shows it.
