@@ -12,6 +12,7 @@ use common::{
     Data, LONG, QUICK, Running, all_text, fail, json, run, run_measured, succeed, wirepath,
 };
 use serde_json::Value;
+use testkit::hostile;
 
 fn keys(value: &Value) -> BTreeSet<&str> {
     value.as_object().expect("an object").keys().map(String::as_str).collect()
@@ -71,6 +72,88 @@ fn text_of_files_and_far_ends_cannot_drive_the_terminal() {
         assert_eq!(output.status.code(), Some(1));
         assert_harmless("a far end", &output);
     }
+}
+
+/// Files of a stranger: the document, and the commands that read it as `FILE`.
+fn files_of_a_stranger() -> Vec<(&'static str, Value, Vec<Vec<&'static str>>)> {
+    let plan = serde_json::json!({
+        "schema": 1, "machine": "0123456789ab", "profile": "latency", "interface": "eth0",
+        "driver": "veth", "netns": "blue",
+        "step": [{ "knob": "gro", "target": "interface eth0", "seen": "off", "value": "on", "reason": "a reason" }],
+        "left-out": [{ "knob": "rings", "why": "not offered" }],
+    });
+    let experiment = serde_json::json!({
+        "client": "bench $WIREPATH_HOST", "server": "serve", "ready": "line:ready", "setup": "prepare",
+        "warmup": "200ms", "metrics": ["p99_us=re:p99 ([0-9]+) lower"], "near": "netns:blue",
+        "far": "netns:red", "near-cpus": "0-1", "time": "10s", "grace": "3s", "within": "20s",
+        "arm": [
+            { "name": "main", "command": "./main", "env": { "GSO": "on" } },
+            { "name": "changed", "command": "./changed", "switches": ["gro=off"] },
+        ],
+    });
+    let tunnel = serde_json::json!({
+        "engine": "packet",
+        "port": { "interface": "tap7" },
+        "underlay": { "interface": "eth0", "address": "192.0.2.1" },
+        "tunnel": [{ "name": "site", "carrier": "vxlan", "remote": "192.0.2.2", "vni": 7, "next_hop": "02:00:00:00:00:01" }],
+        "static": [{ "mac": "02:00:00:00:00:02", "tunnel": "site" }],
+    });
+    vec![
+        (
+            "plan",
+            plan,
+            vec![
+                vec!["tune", "apply", "FILE", "--dry-run"],
+                vec!["tune", "verify", "FILE"],
+                vec!["tune", "export", "FILE", "--to", "udev", "-o", "FOLDER"],
+            ],
+        ),
+        ("experiment", experiment, vec![vec!["prove", "command", "FILE", "--check"]]),
+        ("tunnel", tunnel, vec![vec!["tunnel", "run", "--config", "FILE", "--check"]]),
+    ]
+}
+
+#[test]
+fn no_text_of_a_file_drives_the_terminal_or_becomes_a_line_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file.toml");
+    let path = file.to_str().unwrap();
+    let out = folder.path().join("out");
+    let (mut runs, mut fields_count) = (0, 0);
+    for (kind, document, commands) in files_of_a_stranger() {
+        let fields = hostile::fields(&document);
+        fields_count += fields.len();
+        for (field, (name, text)) in
+            fields.iter().flat_map(|f| hostile::texts().into_iter().map(move |t| (f, t)))
+        {
+            let document = hostile::replaced(&document, field, &text);
+            fs::write(&file, toml::to_string(&document).unwrap()).unwrap();
+            for command in &commands {
+                let words = command.iter().map(|word| match *word {
+                    "FILE" => path,
+                    "FOLDER" => out.to_str().unwrap(),
+                    word => word,
+                });
+                let words: Vec<&str> = words.collect();
+                let mut command = wirepath(&words);
+                command.env("WIREPATH_STATE", folder.path().join("state"));
+                let output = run(command);
+                let about = format!("{name} in {field:?} of a {kind}, {}", words.join(" "));
+                for said in [&output.stdout, &output.stderr] {
+                    let said = std::str::from_utf8(said).unwrap();
+                    hostile::assert_shows(said, &[], &about);
+                    let line = said.lines().find(|line| line.starts_with(hostile::MARK));
+                    assert_eq!(line, None, "{about}:\n{said}");
+                    assert!(!said.contains("panicked"), "{about}: {said}");
+                }
+                runs += 1;
+            }
+        }
+    }
+    let texts = hostile::texts().len();
+    testkit::note(&format!(
+        "{fields_count} fields of 3 kinds of files, {texts} texts: {runs} runs"
+    ));
 }
 
 #[test]

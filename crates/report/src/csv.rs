@@ -64,11 +64,13 @@ pub(crate) fn row(cells: &[&str]) -> String {
 }
 
 fn quote(cell: &str) -> String {
+    // Shown on a terminal, a table must not drive it.
+    let cell = &*crate::text::visible(cell);
     // A spreadsheet evaluates text that begins like a formula, such as `+spin`. Quotes do not
     // prevent that and a tab would change the value, so Wirepath's own names stay as they are.
     if cell.contains(['"', ',', '\n', '\r']) {
         format!("\"{}\"", cell.replace('"', "\"\""))
     } else {
-        cell.into()
+        cell.to_owned()
     }
 }

@@ -1,11 +1,35 @@
 //! Metrics for Prometheus, in its text format 0.0.4.
 
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 
 /// Value of `Content-Type` for a response that holds [`Metrics`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// Value of a sample.
+pub trait Number: sealed::Sealed {
+    fn text(&self) -> String;
+}
+
+macro_rules! numbers {
+    ($($number:ty),*) => {$(
+        impl sealed::Sealed for $number {}
+        impl Number for $number {
+            fn text(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+numbers!(f64, i32, i64, u8, u16, u32, u64, usize);
+
 /// Text of several metric families; every name begins with the same prefix.
+///
+/// Text from outside gets into it only as the value of a label, which is escaped: names and help are literals, and the
+/// value of a sample is a [`Number`].
 ///
 /// ```
 /// use wirepath_report::metrics::Metrics;
@@ -26,22 +50,22 @@ impl Metrics {
     }
 
     /// A value that only grows; by convention its name ends in `_total`.
-    pub fn counter(&mut self, name: &str, help: &str) -> Family<'_> {
+    pub fn counter(&mut self, name: &'static str, help: &'static str) -> Family<'_> {
         self.family(name, "counter", help)
     }
 
     /// A value that grows and shrinks.
-    pub fn gauge(&mut self, name: &str, help: &str) -> Family<'_> {
+    pub fn gauge(&mut self, name: &'static str, help: &'static str) -> Family<'_> {
         self.family(name, "gauge", help)
     }
 
     /// Quantiles and the number of samples; see [`Family::quantiles`].
-    pub fn summary(&mut self, name: &str, help: &str) -> Family<'_> {
+    pub fn summary(&mut self, name: &'static str, help: &'static str) -> Family<'_> {
         self.family(name, "summary", help)
     }
 
     /// Samples by size, which can be added up over hosts; see [`Family::buckets`].
-    pub fn histogram(&mut self, name: &str, help: &str) -> Family<'_> {
+    pub fn histogram(&mut self, name: &'static str, help: &'static str) -> Family<'_> {
         self.family(name, "histogram", help)
     }
 
@@ -49,7 +73,7 @@ impl Metrics {
         self.text
     }
 
-    fn family(&mut self, name: &str, kind: &str, help: &str) -> Family<'_> {
+    fn family(&mut self, name: &'static str, kind: &str, help: &'static str) -> Family<'_> {
         let name = format!("{}_{name}", self.prefix);
         let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
         Family { name, text: &mut self.text }
@@ -63,14 +87,14 @@ pub struct Family<'a> {
 }
 
 impl Family<'_> {
-    pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) -> &mut Self {
+    pub fn sample(&mut self, labels: &[(&'static str, &str)], value: impl Number) -> &mut Self {
         self.line("", labels, value)
     }
 
     /// Adds the samples of a summary: one per (quantile, value), and the count.
     pub fn quantiles(
         &mut self,
-        labels: &[(&str, &str)],
+        labels: &[(&'static str, &str)],
         values: impl IntoIterator<Item = (f64, f64)>,
         count: u64,
     ) -> &mut Self {
@@ -86,7 +110,7 @@ impl Family<'_> {
     /// - `buckets`: upper end, ascending, and the number of samples at or below it.
     pub fn buckets(
         &mut self,
-        labels: &[(&str, &str)],
+        labels: &[(&'static str, &str)],
         buckets: impl IntoIterator<Item = (f64, u64)>,
         sum: f64,
         count: u64,
@@ -99,13 +123,19 @@ impl Family<'_> {
         self.line("_sum", labels, sum).line("_count", labels, count)
     }
 
-    fn line(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) -> &mut Self {
+    fn line(
+        &mut self,
+        suffix: &str,
+        labels: &[(&'static str, &str)],
+        value: impl Number,
+    ) -> &mut Self {
         let labels: Vec<String> =
             labels.iter().map(|(k, v)| format!("{k}=\"{}\"", escape(v))).collect();
         let labels = match labels.is_empty() {
             true => String::new(),
             false => format!("{{{}}}", labels.join(",")),
         };
+        let value = value.text();
         let _ = writeln!(self.text, "{}{suffix}{labels} {value}", self.name);
         self
     }

@@ -350,10 +350,12 @@ pub fn visible_colored(text: &str) -> String {
     out
 }
 
-/// True for control characters and for those that change the direction of text or have no width.
+/// True for control characters, for those that change the direction of text or have no width, and for those that XML
+/// does not allow.
 fn is_invisible(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+        || matches!(c, '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+        || matches!(c, '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{fffe}' | '\u{ffff}')
 }
 
 /// The same, and accents that stack on the character before them.

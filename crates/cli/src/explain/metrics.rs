@@ -40,6 +40,6 @@ pub(super) fn text(summary: &Summary) -> String {
     text.finish()
 }
 
-fn labels(row: &host::explain::StageRow) -> [(&str, &str); 3] {
+fn labels(row: &host::explain::StageRow) -> [(&'static str, &str); 3] {
     [("stage", row.name), ("from", row.from), ("to", row.to)]
 }

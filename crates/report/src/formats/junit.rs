@@ -16,7 +16,9 @@ pub fn to_junit(page: &Page) -> String {
             @for metric in suites { (suite(page, metric)) }
         }
     };
-    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", document.into_string())
+    // Markup escapes what has a meaning in XML; characters that XML does not allow are replaced here, on the only way out.
+    let document = crate::text::visible(&document.into_string()).into_owned();
+    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{document}\n")
 }
 
 fn suite(page: &Page, metric: &Metric) -> Markup {

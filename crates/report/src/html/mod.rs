@@ -75,7 +75,7 @@ fn visible(document: &str) -> String {
         '\n' | ' '..='~' => c,
         '\t' => ' ',
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
-        c if c.is_control() => '\u{fffd}',
+        c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => '\u{fffd}',
         c => c,
     };
     document.chars().map(replaced).collect()

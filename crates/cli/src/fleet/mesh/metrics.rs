@@ -93,6 +93,6 @@ fn counts(text: &mut Metrics, document: &Document, totals: &Totals) {
     }
 }
 
-fn ends(pair: &PairDocument) -> [(&str, &str); 2] {
+fn ends(pair: &PairDocument) -> [(&'static str, &str); 2] {
     [("one", &pair.one), ("other", &pair.other)]
 }

@@ -12,20 +12,24 @@ impl Report {
         let mut out = Metrics::new("wirepath_feed");
         let counts = &self.counts;
         type Of = fn(&LineStats) -> u64;
-        let per_line: [(&str, &str, Of); 9] = [
-            ("datagrams", "Datagrams received.", |l| l.datagrams),
-            ("payload_bytes", "Bytes of UDP payload received.", |l| l.payload_bytes),
-            ("messages", "Messages received, duplicates included.", |l| l.counts.received),
-            ("line_missing", "Expected messages that the line did not carry.", LineStats::missing),
-            ("copies", "Duplicates of the other line.", |l| l.counts.copies),
-            ("repeats", "Duplicates of the same line.", |l| l.counts.repeats),
-            ("reordered", "Messages below the line's highest.", |l| l.counts.reordered),
-            ("malformed", "Malformed messages.", |l| l.malformed),
-            ("dropped_datagrams", "Dropped by the socket.", |l| l.dropped_datagrams),
+        let per_line: [(&'static str, &'static str, Of); 9] = [
+            ("datagrams_total", "Datagrams received.", |l| l.datagrams),
+            ("payload_bytes_total", "Bytes of UDP payload received.", |l| l.payload_bytes),
+            ("messages_total", "Messages received, duplicates included.", |l| l.counts.received),
+            (
+                "line_missing_total",
+                "Expected messages that the line did not carry.",
+                LineStats::missing,
+            ),
+            ("copies_total", "Duplicates of the other line.", |l| l.counts.copies),
+            ("repeats_total", "Duplicates of the same line.", |l| l.counts.repeats),
+            ("reordered_total", "Messages below the line's highest.", |l| l.counts.reordered),
+            ("malformed_total", "Malformed messages.", |l| l.malformed),
+            ("dropped_datagrams_total", "Dropped by the socket.", |l| l.dropped_datagrams),
         ];
         for (name, help, of) in per_line {
-            let mut family = out.counter(&format!("{name}_total"), help);
-            let known = |line: &LineStats| name != "line_missing" || !line.is_silent();
+            let mut family = out.counter(name, help);
+            let known = |line: &LineStats| name != "line_missing_total" || !line.is_silent();
             for (line, name) in counts.lines.iter().zip(LINES).filter(|(line, _)| known(line)) {
                 family.sample(&[("line", name)], of(line));
             }
