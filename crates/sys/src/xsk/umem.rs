@@ -340,4 +340,90 @@ mod tests {
             assert!(Frames::allocate_in(unaligned, frame_bytes, 4, 1).is_err(), "{frame_bytes}");
         }
     }
+
+    #[test]
+    fn each_address_of_a_frame_of_one_to_four_chunks_leads_to_its_number() {
+        for frame_bytes in [2048, 4096, 2 * 4096, 3 * 4096, 4 * 4096] {
+            let umem = Umem::allocate(frame_bytes, 13).unwrap();
+            let wanted = (frame_bytes.min(4096), frame_bytes.div_ceil(4096));
+            assert_eq!((umem.chunk_bytes, umem.chunks()), wanted);
+            assert_eq!(1 << umem.chunk_shift(), umem.chunk_bytes);
+            for addr in 0..13 * u64::from(frame_bytes) {
+                let frame = u32::try_from(addr / u64::from(frame_bytes)).unwrap();
+                assert_eq!(umem.index_of(addr), frame, "{addr} of frames of {frame_bytes}");
+            }
+            // The kernel is not trusted: no address beyond leads into the UMEM.
+            let end = 13 * u64::from(frame_bytes);
+            for addr in [end, end + 1, 1 << 32, (1 << 44) - 1, 1 << 44, u64::MAX] {
+                assert!(umem.index_of(addr) >= 13, "{addr}");
+            }
+        }
+    }
+
+    #[test]
+    fn four_gigabytes_no_frames_and_other_sizes_are_refused() {
+        let refused = |frame_bytes, frame_count| {
+            let error = Umem::allocate(frame_bytes, frame_count).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            error.to_string()
+        };
+        for (frame_bytes, frame_count) in
+            [(4096, 1 << 20), (2048, 1 << 21), (4 * 4096, 1 << 18), (4096, u32::MAX)]
+        {
+            assert_eq!(refused(frame_bytes, frame_count), "UMEM above 4 GiB");
+        }
+        for (frame_bytes, frame_count) in
+            [(4096, 0), (0, 4), (1024, 4), (5 * 4096, 4), (3 * 2048, 4), (2112, 4)]
+        {
+            let error = refused(frame_bytes, frame_count);
+            assert!(error.contains("2048, or one to 4 times 4096"), "{error}");
+        }
+        for (count, shares) in [(0, 1), (1, 0), (1 << 31, 2), (1 << 10, 1 << 10)] {
+            assert!(Frames::allocate(4096, count, shares).is_err(), "{count} x {shares}");
+        }
+        assert!(Frames::allocate(2 * 4096, 4, 1).is_err(), "a share has frames of a page at most");
+    }
+
+    #[test]
+    fn balance_counts_the_frames_of_each_owner_and_the_lowest_is_taken_first() {
+        let mut ledger = Ledger::new(8, 5);
+        let owners = [Owner::Receiving, Owner::Sending, Owner::Held, Owner::Receiving];
+        let taken: Vec<u32> = owners.map(|owner| ledger.take_free(owner).unwrap()).into();
+        assert_eq!((taken, ledger.free_count()), (vec![8, 9, 10, 11], 1));
+        assert!(ledger.pass(8, Owner::Receiving, Owner::Held));
+        let balance = ledger.balance();
+        let counts = LedgerBalance {
+            frame_count: 5,
+            free_count: 1,
+            receiving_count: 1,
+            sending_count: 1,
+            held_count: 2,
+            violation_count: 0,
+        };
+        assert_eq!(balance, counts);
+        assert!(balance.balances());
+        ledger.violation();
+        assert!(!ledger.balance().balances());
+        for lost in [
+            LedgerBalance { free_count: 0, ..counts },
+            LedgerBalance { receiving_count: 0, ..counts },
+            LedgerBalance { sending_count: 2, ..counts },
+            LedgerBalance { held_count: 3, ..counts },
+        ] {
+            assert!(!lost.balances(), "{lost:?}");
+        }
+        let mut sum = counts;
+        sum += LedgerBalance { violation_count: 3, ..counts };
+        let doubled = LedgerBalance {
+            frame_count: 10,
+            free_count: 2,
+            receiving_count: 2,
+            sending_count: 2,
+            held_count: 4,
+            violation_count: 3,
+        };
+        assert_eq!(sum, doubled);
+        assert!(ledger.take_free(Owner::Held).is_some());
+        assert_eq!(ledger.take_free(Owner::Held), None);
+    }
 }
