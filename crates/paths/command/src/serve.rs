@@ -21,6 +21,8 @@ use crate::side::Side;
 pub(crate) struct Turn {
     /// Name of the arm in the result.
     pub(crate) name: String,
+    /// $WIREPATH_ARM: of the control, the name of the baseline, so that both run the same command.
+    pub(crate) variable: String,
     /// Of the server; of the client if the experiment has no other.
     pub(crate) command: String,
     /// Environment of the arm, that of its switches included.
@@ -291,7 +293,7 @@ pub(crate) fn variables(near: IpAddr, far: IpAddr, turn: &Turn) -> Vec<(String, 
         ("WIREPATH_NEAR", near.to_string()),
         ("WIREPATH_FAR", far.to_string()),
         ("WIREPATH_PORT", turn.port.to_string()),
-        ("WIREPATH_ARM", turn.name.clone()),
+        ("WIREPATH_ARM", turn.variable.clone()),
         ("WIREPATH_TRIAL", turn.number.to_string()),
     ]
     .map(|(name, value)| (name.to_owned(), value))

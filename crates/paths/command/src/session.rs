@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use host::cpu::CpuClock;
 use lab::Placement;
-use model::{Arm, Machine, Measurement, PathError, Session};
+use model::{Arm, ArmKind, Machine, Measurement, PathError, Session};
 
 use crate::life::Life;
 use crate::path::{spec_of, switches_of};
@@ -152,6 +152,10 @@ impl Session for CommandSession {
         let next = spec.port + ports.len() as u16;
         let turn = Turn {
             name: arm.name.clone(),
+            variable: match arm.kind {
+                ArmKind::Control => of_arm.name.clone(),
+                _ => arm.name.clone(),
+            },
             command: of_arm.command.clone(),
             env: env.into_iter().collect(),
             switches: switches.iter().map(ToString::to_string).collect(),
