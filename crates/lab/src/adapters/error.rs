@@ -63,9 +63,7 @@ pub enum Reason {
         "{text:?} has a unit, but the figure's name has none; end the name in its unit, such as p99_us"
     )]
     NoUnit { text: String },
-    #[error(
-        "the value {value} is out of range; nothing was measured, or it is below the program's resolution"
-    )]
+    #[error("the value {value} is out of range; the program measured nothing")]
     OutOfRange { value: f64 },
     #[error("no JSON document; the output ends with {tail:?}")]
     NoDocument { tail: String },

@@ -37,8 +37,8 @@
 //!
 //! # Errors, never gaps
 //! A figure that cannot be taken is a [`FigureError`], which fails its trial: empty output, no match,
-//! `NaN`, a negative number, or zero for a time or a rate, which a program prints when it measured
-//! nothing. Output above [`OUTPUT_BYTES_MAX`] is refused.
+//! `NaN`, a negative number, or zero for a rate, which a program prints when it measured nothing. A time of
+//! zero is below the program's resolution. Output above [`OUTPUT_BYTES_MAX`] is refused.
 //!
 //! [`ready_made`] has the figures of known programs.
 

@@ -186,11 +186,11 @@ impl Unit {
 
     /// Returns a value that can be that of a measurement.
     ///
-    /// Errors: not finite, negative, or a time or rate of zero.
+    /// A time of zero is below the program's resolution.
+    ///
+    /// Errors: not finite, negative, or a rate of zero.
     pub(super) fn checked(self, value: f64) -> Result<f64, Reason> {
-        let is_plain = matches!(self.dimension, Dimension::Plain);
-        let may_be_zero =
-            is_plain || matches!(self.dimension, Dimension::Percent | Dimension::Bytes);
+        let may_be_zero = !matches!(self.dimension, Dimension::BitRate | Dimension::Rate);
         // A plain number may be a temperature, or a score below zero.
         let may_be_negative = self.name.is_empty();
         let in_range =
@@ -361,9 +361,9 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_a_value_of_counts_alone() {
+    fn zero_is_a_value_of_all_but_rates() {
         for (name, value, is_value) in [
-            ("p99_us", 0.0, false),
+            ("p99_us", 0.0, true),
             ("rps", 0.0, false),
             ("lost_count", 0.0, true),
             ("loss_percent", 0.0, true),
