@@ -7,10 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use model::{
-    Arm, ArmKind, ArmOutcome, Ended, Load, Measurement, MetricOutcome, Outcome, PathError, Session,
-    Support, Verdict,
-};
+use model::{Arm, ArmKind, Load, Measurement, PathError, Session, Support};
 use sys::child::{Child, Place};
 
 use crate::exit::Failure;
@@ -31,9 +28,13 @@ pub(crate) fn arms(arm: &Arm) -> Vec<(Arm, Support)> {
         .into()
 }
 
-/// Both programs, each with a lab of its own.
+/// A process with a lab of its own for each arm.
+///
+/// Two starts of one program differ, by its memory layout among others. The control has a process of its own, so that
+/// the A/A pair contains this difference, as the pair of old and new does.
 pub(crate) struct Builds {
     old: Program,
+    again: Program,
     new: Program,
 }
 
@@ -43,7 +44,7 @@ impl Builds {
         let args = TrialsArgs::of(path, load, arm);
         let limit = load.trial * 10 + Duration::from_secs(60);
         let start = |file: &Path| Program::start(file, &args, limit);
-        Ok(Builds { old: start(old)?, new: start(&this)? })
+        Ok(Builds { old: start(old)?, again: start(old)?, new: start(&this)? })
     }
 
     pub(crate) fn old_version(&self) -> &str {
@@ -53,14 +54,16 @@ impl Builds {
 
 impl Session for Builds {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
-        let (program, other) = match arm.kind {
-            ArmKind::Variant => (&mut self.new, &self.old),
-            _ => (&mut self.old, &self.new),
-        };
-        if other.child.is_none() {
+        let has_ended = |program: &Program| program.child.is_none();
+        if [&self.old, &self.again, &self.new].into_iter().any(has_ended) {
             // Without one of them there is nothing to compare: the run is given up.
-            return Err(PathError::at(arm.name.as_str(), "the other program has ended"));
+            return Err(PathError::at(arm.name.as_str(), "a program of this run has ended"));
         }
+        let program = match arm.kind {
+            ArmKind::Variant => &mut self.new,
+            ArmKind::Control => &mut self.again,
+            ArmKind::Baseline | ArmKind::Peer => &mut self.old,
+        };
         program.trial().map_err(|why| PathError::at(arm.name.as_str(), why))
     }
 
@@ -125,63 +128,5 @@ impl Program {
         let line = child.take_line(self.limit);
         let line = line.ok_or_else(|| format!("it ended, or did not answer within {limit} s"))?;
         serde_json::from_slice(&line).map_err(|e| format!("unreadable answer: {e}"))
-    }
-}
-
-/// Judges a finished run for `--fail-on`.
-///
-/// - `least`: smallest ratio above 1 that counts.
-/// - `base`: name of the baseline in messages.
-///
-/// Errors: an arm is worse, or the run cannot tell.
-pub(crate) fn judge(outcome: &Outcome, least: f64, base: &str) -> Result<(), Failure> {
-    let undecided = |why: &str| {
-        Err(Failure::Usage(format!("--fail-on cannot decide: {why}; run again on a quiet machine")))
-    };
-    let arms: Vec<&ArmOutcome> =
-        outcome.arms.iter().filter(|arm| arm.kind == ArmKind::Variant).collect();
-    if arms.is_empty() {
-        return undecided("an arm is missing");
-    }
-    if !outcome.distrusted().is_empty() {
-        return undecided(&format!("{base} differs from itself"));
-    }
-    let with = |verdict| {
-        let of = |name: &String| {
-            let of_arm =
-                |arm: &&ArmOutcome| Some((arm.name.clone(), arm.metrics.get(name)?.clone()));
-            let found: Vec<_> = arms.iter().filter_map(of_arm).collect();
-            found.into_iter().map(|(arm, metric)| (name.clone(), arm, metric)).collect::<Vec<_>>()
-        };
-        let judged: Vec<(String, String, MetricOutcome)> =
-            outcome.judged.iter().flat_map(of).collect();
-        judged.into_iter().filter(move |(_, _, metric)| metric.verdict == Some(verdict))
-    };
-    // With one arm its name says nothing new.
-    let named = |name: String, arm: String| match arms.len() {
-        1 => name,
-        _ => format!("{name} of {arm}"),
-    };
-    // Without a ratio most trials of the arm failed.
-    let is_beyond =
-        |metric: &MetricOutcome| metric.ratio.is_none_or(|r| model::is_beyond(r, least));
-    let worse: Vec<String> = with(Verdict::Worse)
-        .filter(|(_, _, metric)| is_beyond(metric))
-        .map(|(name, arm, _)| named(name, arm))
-        .collect();
-    if !worse.is_empty() {
-        return Err(Failure::Threshold(format!("worse than {base}: {}", worse.join(", "))));
-    }
-    let failing =
-        arms.iter().find(|arm| arm.reliability.as_ref().is_some_and(|seen| seen.fails_more));
-    if let Some(arm) = failing {
-        return Err(Failure::Threshold(format!("{} fails more trials than {base}", arm.name)));
-    }
-    if matches!(outcome.ended, Ended::Interrupted | Ended::Unfinished) {
-        return undecided("the run did not reach its planned end");
-    }
-    match with(Verdict::Refused).next() {
-        Some((name, arm, _)) => undecided(&format!("{} has no figure", named(name, arm))),
-        None => Ok(()),
     }
 }

@@ -8,6 +8,8 @@ use host::text::chain;
 use host::tune::{KnobError, PlanError};
 use model::PathError;
 
+use crate::signals;
+
 /// Reason for a failed command; each kind has its own exit code.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -19,6 +21,10 @@ pub(crate) enum Failure {
     Unsupported(String),
     /// The result is worse than the requested threshold: code 4.
     Threshold(String),
+    /// The question that was asked is not decided: code 5.
+    Undecided(String),
+    /// A signal ended it before its planned end: code 130.
+    Interrupted(String),
 }
 
 impl Failure {
@@ -41,7 +47,9 @@ impl Failure {
             Failure::Failed(text)
             | Failure::Usage(text)
             | Failure::Unsupported(text)
-            | Failure::Threshold(text) => text,
+            | Failure::Threshold(text)
+            | Failure::Undecided(text)
+            | Failure::Interrupted(text) => text,
         }
     }
 
@@ -51,6 +59,8 @@ impl Failure {
             Failure::Usage(_) => 2,
             Failure::Unsupported(_) => 3,
             Failure::Threshold(_) => 4,
+            Failure::Undecided(_) => 5,
+            Failure::Interrupted(_) => signals::INTERRUPTED_EXIT_CODE as u8,
         }
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Proof<'a> {
     pub(crate) search: Option<Search>,
     /// Measured part of a trial; `None` if only a trial shows it.
     pub(crate) trial: Option<Duration>,
+    /// Ratio from which on a change for the worse fails; `None` without a gate.
+    pub(crate) gate: Option<f64>,
 }
 
 impl<'a> Proof<'a> {
@@ -47,8 +49,8 @@ impl<'a> Proof<'a> {
         limits: &LimitArgs,
     ) -> Self {
         let judged = kind.judged.iter().map(|&name| name.to_owned()).collect();
-        let trial = Some(load.trial);
-        Proof { path, judged, load: parameters(load, limits), arms, search: None, trial }
+        let (trial, load) = (Some(load.trial), parameters(load, limits));
+        Proof { path, judged, load, arms, search: None, trial, gate: None }
     }
 }
 
@@ -81,6 +83,9 @@ pub(crate) struct Document<'a> {
     steps: Option<Vec<Gain>>,
 }
 
+/// Most blocks of a run with a gate, which goes on until it is decided or the time is up.
+const GATE_BLOCKS_MAX: u32 = 2_000;
+
 /// Sets the limits given on the command line; a maximum alone lowers the minimum.
 fn limit_blocks(plan: &mut ExperimentPlan, args: &LimitArgs) {
     let max = args.max_blocks.unwrap_or(plan.max_blocks);
@@ -112,6 +117,10 @@ pub(crate) fn conduct(
     };
     let (budget_ns, cpus) = (args.time.as_nanos() as u64, header.machine.cpus);
     let mut plan = ExperimentPlan::new(seed, proof.arms, proof.judged, budget_ns, cpus);
+    plan.gate = proof.gate;
+    if proof.gate.is_some() {
+        plan.max_blocks = GATE_BLOCKS_MAX;
+    }
     limit_blocks(&mut plan, args);
     let is_short = stored.is_none() && proof.trial.is_some_and(|trial| say_if_short(&plan, trial));
     let store = if args.no_history { None } else { Some(results::open(context)?) };
@@ -272,9 +281,13 @@ impl Proven {
         }
     }
 
-    /// Errors: no measurement of the baseline, or a run that was given up.
+    /// Errors: no measurement of the baseline, a run that was given up, or one that a signal ended.
     pub(crate) fn verdict(&self) -> Result<(), Failure> {
+        let is_interrupted = self.outcome.ended == Ended::Interrupted && signals::stop_requested();
         match self.outcome.arms.first() {
+            Some(arm) if arm.trials == 0 && arm.failures.is_empty() && is_interrupted => {
+                Err(Failure::Interrupted("interrupted before the first trial that counts".into()))
+            }
             Some(arm) if arm.trials == 0 || arm.metrics.is_empty() => {
                 let why = match (arm.failures.first(), self.outcome.ended) {
                     (Some(why), _) => why,
@@ -287,6 +300,10 @@ impl Proven {
                 "the run was given up because its last trials all failed; earlier results are kept, and \
                  `wirepath history show` lists the errors",
             )),
+            _ if is_interrupted => Err(Failure::Interrupted(format!(
+                "interrupted after {}; the result so far is above",
+                console::count(self.outcome.blocks as usize, "block")
+            ))),
             _ => Ok(()),
         }
     }

@@ -15,6 +15,7 @@ mod far_args;
 mod far_programs;
 mod feed;
 mod fleet;
+mod gate;
 mod guest;
 mod history;
 mod http;

@@ -16,7 +16,7 @@ use crate::lookup::{self, OWN_PROGRAMS, find_load, find_path};
 use crate::series::{SeriesArgs, SeriesDocument};
 use crate::shared_args::{BaselineArgs, RunArgs};
 use crate::trials::one_arm;
-use crate::{console, results, series};
+use crate::{console, gate, results, series};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProveCommand {
@@ -123,19 +123,24 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
     let mut proof = Proof::new(path.name(), kind, &load, arms, &args.run.limits);
     proof.load.insert("arms".to_owned(), args.arms().to_owned());
     proof.load.extend(replayed(args));
+    let is_gated = args.against.is_some() && args.baseline.fail_on.is_some();
+    proof.gate = is_gated.then(|| args.baseline.threshold.ratio());
     let earlier = series::earlier(context, &args.baseline, &args.series, &proof)?;
     let proven = match args.series.runs {
         1 => vec![once(context, args, path.as_ref(), &load, proof)?],
-        _ => series::repeat(&args.series, &args.run.limits)?,
+        _ => series::repeat(&args.series, &args.run.limits, is_gated)?,
     };
     let Some(last) = proven.last() else { return Err(Failure::failed("no run")) };
     // An outcome without a baseline cannot be compared; its verdict reports that failure.
     let measured = |run: &&Proven| run.outcome.arms.first().is_some_and(|a| !a.metrics.is_empty());
     let news: Vec<Outcome> = proven.iter().filter(measured).map(|r| r.outcome.clone()).collect();
-    let compared = match earlier.filter(|_| !news.is_empty()) {
+    let mut compared = match earlier.filter(|_| !news.is_empty()) {
         Some(olds) => Some(results::compare(&olds, &news)?),
         None => None,
     };
+    if let Some((compared, on)) = compared.as_mut().zip(args.baseline.fail_on) {
+        compared.gate = Some(compared.decide(results::by(on), args.baseline.threshold.ratio()));
+    }
     if context.json && args.series.runs > 1 {
         let runs = proven.iter().map(|run| run.document(None)).collect();
         console::json(&SeriesDocument { runs, comparison: compared.as_ref() })?;
@@ -154,13 +159,11 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
         series::say(&proven);
     }
     proven.iter().try_for_each(Proven::verdict)?;
-    let least = args.baseline.threshold.ratio();
-    if args.against.is_some() && args.baseline.fail_on.is_some() {
-        return proven
-            .iter()
-            .try_for_each(|run| against::judge(&run.outcome, least, "the old program"));
+    if is_gated {
+        return gate::judge(&proven, &args.baseline.threshold);
     }
-    compared.map_or(Ok(()), |compared| results::judge(&compared, args.baseline.fail_on, least))
+    let between = compared.and_then(|compared| compared.gate);
+    between.map_or(Ok(()), |between| gate::end(&between, &args.baseline.threshold))
 }
 
 /// Parameters of a capture that are stored with the result.
@@ -208,6 +211,7 @@ fn search(
         arms: Vec::new(),
         search: None,
         trial: Some(load.trial),
+        gate: None,
     };
     let mut space = Space {
         switches: &model::ids(path.switches()),

@@ -39,16 +39,23 @@ pub(crate) struct SeriesDocument<'a> {
 }
 
 /// Options that belong to a whole series, with a value each.
-const OF_SERIES: [&str; 6] =
-    ["--runs", "--every", "--seed", "--baseline", "--fail-on", "--threshold"];
+const OF_SERIES: [&str; 4] = ["--runs", "--every", "--seed", "--baseline"];
+/// Options of a gate between series, with a value each. A gate within each run belongs to that run.
+const OF_BASELINE: [&str; 2] = ["--fail-on", "--threshold"];
 /// Options that belong to a whole series, without a value.
-const FLAGS_OF_SERIES: [&str; 3] = ["--json", "--any-machine", "--live"];
+const FLAGS_OF_SERIES: [&str; 4] = ["--json", "--any-machine", "--live", "--accept-undecided"];
 
 /// Runs the experiment of this command line as often as asked, until it is interrupted.
 ///
+/// - `is_gated`: each run has a gate of its own.
+///
 /// Each run has a process of its own: its memory layout moves figures by some per cent, and runs of one
 /// process would share it.
-pub(crate) fn repeat(series: &SeriesArgs, limits: &LimitArgs) -> Result<Vec<Proven>, Failure> {
+pub(crate) fn repeat(
+    series: &SeriesArgs,
+    limits: &LimitArgs,
+    is_gated: bool,
+) -> Result<Vec<Proven>, Failure> {
     let begun = Instant::now();
     let mut proven = Vec::new();
     for at in 0..series.runs {
@@ -60,7 +67,7 @@ pub(crate) fn repeat(series: &SeriesArgs, limits: &LimitArgs) -> Result<Vec<Prov
             break;
         }
         console::say(&format!("run {} of {}", at + 1, series.runs));
-        let mut arguments = of_one_run(std::env::args_os().skip(1));
+        let mut arguments = of_one_run(std::env::args_os().skip(1), is_gated);
         if let Some(seed) = limits.seed {
             let seed = seed.wrapping_add(u64::from(at)).to_string();
             arguments.extend(["--seed".into(), OsString::from(seed)]);
@@ -73,23 +80,25 @@ pub(crate) fn repeat(series: &SeriesArgs, limits: &LimitArgs) -> Result<Vec<Prov
         }
     }
     match proven.is_empty() {
-        true => Err(Failure::failed("interrupted before the first run")),
+        true => Err(Failure::Interrupted("interrupted before the first run".into())),
         false => Ok(proven),
     }
 }
 
 /// Arguments of one run of the series that these order.
-fn of_one_run(all: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+fn of_one_run(all: impl IntoIterator<Item = OsString>, is_gated: bool) -> Vec<OsString> {
+    let is_of_series =
+        |name: &str| OF_SERIES.contains(&name) || (!is_gated && OF_BASELINE.contains(&name));
     let mut kept = Vec::new();
     let mut all = all.into_iter();
     while let Some(word) = all.next() {
         let text = word.to_string_lossy();
-        if OF_SERIES.contains(&&*text) {
+        if is_of_series(&text) {
             all.next();
             continue;
         }
         let name = text.split_once('=').map_or(&*text, |(name, _)| name);
-        if !OF_SERIES.contains(&name) && !FLAGS_OF_SERIES.contains(&&*text) {
+        if !is_of_series(name) && !FLAGS_OF_SERIES.contains(&&*text) {
             kept.push(word);
         }
     }
@@ -116,6 +125,11 @@ fn in_own_process(arguments: &[OsString]) -> Result<Outcome, Failure> {
     let why = said.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or(said.trim());
     match ended.status.code() {
         Some(0) => Ok(serde_json::from_slice(&ended.stdout)?),
+        // The answer of its gate, or its interruption, is that of the document.
+        Some(4 | 5 | signals::INTERRUPTED_EXIT_CODE) if !ended.stdout.is_empty() => {
+            Ok(serde_json::from_slice(&ended.stdout)?)
+        }
+        Some(signals::INTERRUPTED_EXIT_CODE) => Err(Failure::Interrupted(why.to_owned())),
         Some(2) => Err(Failure::Usage(why.to_owned())),
         Some(3) => Err(Failure::Unsupported(why.to_owned())),
         _ => Err(Failure::failed(why)),
@@ -206,7 +220,8 @@ mod tests {
     use super::*;
 
     fn one_run(text: &str) -> String {
-        let words = of_one_run(text.split(' ').map(OsString::from));
+        let is_gated = text.contains("--against");
+        let words = of_one_run(text.split(' ').map(OsString::from), is_gated);
         words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
     }
 
@@ -219,6 +234,12 @@ mod tests {
         assert_eq!(
             one_run("--data-dir d prove command --arm a=x --seed=3 --any-machine --baseline a,b"),
             "--data-dir d prove command --arm a=x --json"
+        );
+        assert_eq!(
+            one_run(
+                "prove probe --runs 5 --against old --fail-on worse --threshold=2 --accept-undecided"
+            ),
+            "prove probe --against old --fail-on worse --threshold=2 --json"
         );
     }
 }

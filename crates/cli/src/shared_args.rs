@@ -94,7 +94,8 @@ pub(crate) struct BaselineArgs {
     /// 'PREFIX*' for all that begin so, or a document: FILE.json or ./FILE
     #[arg(long, value_name = "IDS", group = "earlier")]
     pub(crate) baseline: Option<String>,
-    /// Exit with code 4 if the comparison shows it; needs at least 5 runs a side
+    /// Exit with 4 if it is shown, with 0 if it is excluded, and with 5 if neither; with --baseline, at least 5
+    /// runs a side are needed
     #[arg(long, value_enum, requires = "earlier")]
     pub(crate) fail_on: Option<FailOn>,
     #[command(flatten)]
@@ -106,7 +107,7 @@ pub(crate) struct BaselineArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ThresholdArgs {
-    /// Smallest change in per cent for which --fail-on fails; smaller ones are still reported
+    /// Change in per cent that --fail-on allows; smaller ones are still reported
     #[arg(
         long = "threshold",
         value_name = "PERCENT",
@@ -114,6 +115,9 @@ pub(crate) struct ThresholdArgs {
         value_parser = parse_percent
     )]
     percent: f64,
+    /// End with 0 if --fail-on is not decided
+    #[arg(long)]
+    pub(crate) accept_undecided: bool,
 }
 
 impl ThresholdArgs {
@@ -163,7 +167,7 @@ pub(crate) fn check_secret(secret: &str, place: &str) -> Result<(), String> {
     ))
 }
 
-/// Result of a comparison that ends the command with exit code 4.
+/// Question of a gate: exit code 4 if the answer is yes, 0 if it is no, 5 if it is not decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FailOn {
     /// A judged value of any arm is worse, because of the machine or of a change

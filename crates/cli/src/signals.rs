@@ -9,8 +9,8 @@ use signal_hook::low_level::unregister;
 use signal_hook::{SigId, flag};
 
 pub(crate) const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
-/// Exit code of a process that the second signal ended.
-pub(crate) const SECOND_EXIT_CODE: i32 = 130;
+/// Exit code of a process that a signal ended.
+pub(crate) const INTERRUPTED_EXIT_CODE: i32 = 130;
 
 static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
@@ -36,7 +36,7 @@ pub(crate) fn exit_on_second() -> io::Result<()> {
         // Registered first, so that it sees the flag only from the second signal on.
         ids.push(flag::register_conditional_shutdown(
             signal,
-            SECOND_EXIT_CODE,
+            INTERRUPTED_EXIT_CODE,
             first_came.clone(),
         )?);
         ids.push(flag::register(signal, first_came.clone())?);

@@ -108,7 +108,7 @@ fn echoes_of_a_mesh_answer_pings_of_their_run_alone() {
         assert_eq!((&delivery["sent_count"], &delivery["lost_count"]), (&20.into(), &20.into()));
     }
     assert!(pings(), "it still measures: {}", mesh.stderr());
-    assert_eq!(mesh.end_by("INT", LONG).status.code(), Some(1));
+    assert_eq!(mesh.end_by("INT", LONG).status.code(), Some(130));
 }
 
 const SHORT: [&str; 10] = [

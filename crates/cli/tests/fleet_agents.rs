@@ -383,7 +383,7 @@ fn mesh_goes_over_agents_and_one_that_is_silent_is_a_failure_of_its_pairs() {
     let stopped = Running::start(wirepath(&fleet.data, &stopped));
     assert!(until(LONG, || fleet.open_jobs() != "0"), "{}", stopped.stderr());
     let stopped = stopped.end_by("INT", LONG);
-    assert_eq!(stopped.status.code(), Some(1), "{}", all_text(&stopped));
+    assert_eq!(stopped.status.code(), Some(130), "{}", all_text(&stopped));
     assert!(all_text(&stopped).contains("interrupted"), "{}", all_text(&stopped));
     assert_eq!(fleet.open_jobs(), "0");
     for agent in agents {

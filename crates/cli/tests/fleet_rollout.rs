@@ -134,7 +134,7 @@ fn hosts_roll_back_by_themselves_when_the_process_is_killed_and_another_goes_on(
     let second = Running::start(resume());
     assert!(until(LONG * 2, has_plan), "{}", second.stderr());
     let paused = second.end_by("INT", LONG * 2);
-    assert_eq!(paused.status.code(), Some(1), "{}", all_text(&paused));
+    assert_eq!(paused.status.code(), Some(130), "{}", all_text(&paused));
     assert!(all_text(&paused).contains("--resume"), "{}", all_text(&paused));
     assert_eq!((fleet.values(), fleet.state()), (vec!["1".to_owned(); 2], "paused".into()));
     // Meanwhile the user applies the same plan by hand: it is not the roll-out's to roll back.

@@ -107,7 +107,7 @@ fn an_interrupted_series_ends_with_the_run_that_it_was_in() {
     let mut running = prove(&data, &["fake", "--arms", "fast", "--trial", "10ms", "--runs", "3"]);
     await_trials(&mut running, &data, 9);
     let output = running.end_by("INT", SOON);
-    assert_eq!(output.status.code(), Some(0), "{}", all_text(&output));
+    assert_eq!(output.status.code(), Some(130), "{}", all_text(&output));
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.contains("interrupted") && said.contains("ratio over 1 run"), "{said}");
     let list = json(data.wirepath(&["history", "list", "--json"]));
@@ -198,7 +198,7 @@ fn an_interrupted_run_reports_its_results() {
             await_trials(&mut running, &data, 9);
             let held = running.holdings();
             let output = running.end_by(signal, SOON);
-            assert_eq!(output.status.code(), Some(0), "{signal} {args:?}: {}", all_text(&output));
+            assert_eq!(output.status.code(), Some(130), "{signal} {args:?}: {}", all_text(&output));
             let said = String::from_utf8(output.stdout).unwrap();
             assert!(said.contains("baseline") && said.contains("interrupted"), "{said}");
             held.assert_gone();

@@ -6,8 +6,8 @@ use crate::judge::{Judged, Table, absent};
 use crate::measurement::UNBALANCED;
 use crate::statistics::LEVEL;
 use crate::{
-    Arm, ArmKind, ArmOutcome, Ended, Experiment, MetricOutcome, Outcome, OutcomeHeader, SCHEMA,
-    Trap, Trial, Verdict, Warning, distribution,
+    Arm, ArmKind, ArmOutcome, Better, Ended, Experiment, MetricOutcome, Outcome, OutcomeHeader,
+    SCHEMA, Trap, Trial, Verdict, Warning, distribution,
 };
 
 /// Maximum number of failures listed per arm; the rest are counted.
@@ -39,6 +39,7 @@ pub(crate) fn outcome(experiment: &Experiment, header: OutcomeHeader) -> Outcome
         judged: experiment.plan.judged.clone(),
         looks: experiment.looks,
         floor: judged.floors(&table),
+        gate: table.gate(&judged, LEVEL),
         arms,
         warnings: deduplicated(warnings),
         search: header.search,
@@ -193,7 +194,20 @@ fn arm_warnings(
         }
     }
     for name in &experiment.plan.judged {
+        let zeros = table.zeros(index, name);
         let Some(series) = table.arms[index].get(name.as_str()) else { continue };
+        if zeros > 0 && series.better == Better::Lower {
+            warnings.push(Warning {
+                what: format!(
+                    "{name} of {} is 0 in {zeros} of {} trials: below the resolution of the program that \
+                     printed it",
+                    arm.name, arm.trials
+                ),
+                advice: "these trials count as the best of their blocks; let the program print smaller \
+                         units, and fail if it measured nothing"
+                    .into(),
+            });
+        }
         let Some(reason) = series.reason.filter(|_| !series.is_refused()) else { continue };
         warnings.push(Warning {
             what: format!(

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use crate::decision::{self, GateQuestion, GateVerdict};
 use crate::failures::fisher;
-use crate::pairs::Pairs;
+use crate::pairs::{Pairs, Scale};
 use crate::statistics::{self, Comparison, LEVEL};
 use crate::tail::{self, Tail};
-use crate::verdict::{self, Looks, Question};
+use crate::verdict::{self, Answer, Looks, Question};
 use crate::{
-    Arm, ArmKind, Better, Experiment, Floor, MetricOutcome, QUANTILES, Reliability, Support,
-    Verdict, describe, is_event_count,
+    Arm, ArmKind, Better, By, CountDifference, Decision, Ended, Experiment, Floor, Gate,
+    GateAnswer, MetricOutcome, QUANTILES, Reliability, Support, Undecided, Verdict, describe,
+    is_event_count,
 };
 
 /// One metric of one arm over all blocks that count.
@@ -30,19 +32,37 @@ impl Series<'_> {
         self.refused > 0 && 4 * self.refused > self.refused + given
     }
 
-    fn is_positive(&self) -> bool {
-        self.values.iter().flatten().all(|value| *value > 0.0)
+    /// Values, without those of trials that gave none.
+    fn given(&self) -> impl Iterator<Item = f64> {
+        self.values.iter().flatten().copied()
     }
 }
 
 #[derive(Debug, Clone, Default)]
 struct Judgement {
     comparison: Option<Comparison>,
+    difference: Option<CountDifference>,
+    p: Option<f64>,
     p_adjusted: Option<f64>,
     detectable: Option<f64>,
     verdict: Option<Verdict>,
     why: Option<String>,
     tail: Option<Tail>,
+}
+
+impl From<Answer> for Judgement {
+    fn from(answer: Answer) -> Self {
+        Judgement {
+            comparison: answer.comparison,
+            difference: answer.difference,
+            p: answer.p,
+            p_adjusted: answer.p_adjusted,
+            detectable: answer.detectable,
+            verdict: Some(answer.verdict),
+            why: answer.why,
+            tail: None,
+        }
+    }
 }
 
 /// Verdicts on every arm, judged together.
@@ -70,6 +90,9 @@ impl<'a> Judged<'a> {
             .collect()
     }
 }
+
+/// Reason for a figure without a comparison.
+const NEGATIVE: &str = "values below 0 have no ratio; give the figure an origin at 0";
 
 pub(crate) struct Table<'a> {
     experiment: &'a Experiment,
@@ -136,10 +159,15 @@ impl<'a> Table<'a> {
                         let tail_high =
                             tail.and_then(|tail| Some(tail.pooled.or(tail.worst_decile)?.high));
                         places.push((arm, name));
-                        questions.push(Question { pairs, better: series.better, tail_high });
+                        questions.push(Question {
+                            pairs,
+                            better: series.better,
+                            level: self.baselines_mean(name),
+                            tail_high,
+                        });
                         Judgement { tail, ..Judgement::default() }
                     }
-                    Ok(pairs) => self.unjudged(arm, name, &pairs, series.better),
+                    Ok(pairs) => self.unjudged(arm, name, pairs, series.better),
                 };
                 judged.metrics[arm].insert(name, judgement);
             }
@@ -147,19 +175,12 @@ impl<'a> Table<'a> {
         let failing: Vec<(usize, Reliability)> =
             (0..self.arms.len()).filter_map(|arm| Some((arm, self.failing(arm)?))).collect();
         let p: Vec<f64> = failing.iter().map(|(_, failing)| failing.p).collect();
-        let looks = match self.experiment.looking {
-            true => Looks::Planned,
-            false => Looks::of(self.experiment.ended),
-        };
+        let looks = self.looks();
         let margin = self.experiment.plan.margin;
         let (answers, failing_p) = verdict::answers(&questions, &p, level, margin, looks);
         for ((arm, name), answer) in places.into_iter().zip(answers) {
             let judgement = judged.metrics[arm].entry(name).or_default();
-            judgement.comparison = answer.comparison;
-            judgement.p_adjusted = answer.p_adjusted;
-            judgement.detectable = answer.detectable;
-            judgement.verdict = Some(answer.verdict);
-            judgement.why = answer.why;
+            *judgement = Judgement { tail: judgement.tail, ..answer.into() };
         }
         for ((arm, mut failing), p_adjusted) in failing.into_iter().zip(failing_p) {
             failing.p_adjusted = p_adjusted;
@@ -172,29 +193,43 @@ impl<'a> Table<'a> {
         judged
     }
 
+    fn looks(&self) -> Looks {
+        match self.experiment.looking {
+            true => Looks::Planned,
+            false => Looks::of(self.experiment.ended),
+        }
+    }
+
+    fn is_judged(&self, name: &str) -> bool {
+        self.experiment.plan.judged.iter().any(|judged| judged == name)
+    }
+
     fn is_question(&self, arm: usize, name: &str) -> bool {
         matches!(self.arm(arm).kind, ArmKind::Variant | ArmKind::Peer)
-            && self.experiment.plan.judged.iter().any(|judged| judged == name)
+            && self.is_judged(name)
             && self.control.is_some_and(|control| self.arms[control].contains_key(name))
     }
 
     /// Comparison of a control, of a metric that is not judged, or without a control.
-    fn unjudged(&self, arm: usize, name: &str, pairs: &Pairs, better: Better) -> Judgement {
-        let is_judged = self.experiment.plan.judged.iter().any(|judged| judged == name);
+    fn unjudged(&self, arm: usize, name: &str, pairs: Pairs, better: Better) -> Judgement {
+        let is_judged = self.is_judged(name);
         if self.arm(arm).kind == ArmKind::Control {
-            let judged = verdict::control(pairs, self.experiment.plan.margin, better);
-            return judged.map_or_else(Judgement::default, |(comparison, verdict, why)| {
-                Judgement {
-                    comparison: Some(comparison),
-                    verdict: Some(verdict).filter(|_| is_judged),
-                    why: why.filter(|_| is_judged),
-                    ..Judgement::default()
-                }
-            });
+            let level = self.baselines_mean(name);
+            let question = Question { pairs, better, level, tail_high: None };
+            let judged = verdict::control(&question, self.experiment.plan.margin);
+            let judged = judged.map_or_else(Judgement::default, Judgement::from);
+            let (verdict, why) = (judged.verdict, judged.why.clone());
+            return Judgement {
+                verdict: verdict.filter(|_| is_judged),
+                why: why.filter(|_| is_judged),
+                ..judged
+            };
         }
         let why = "no A/A floor: the control arm gave no value";
+        let comparison = pairs.compare(LEVEL).filter(|_| pairs.scale == Scale::Ratio);
         Judgement {
-            comparison: pairs.compare(LEVEL),
+            p: comparison.map(|comparison| comparison.p),
+            comparison,
             verdict: is_judged.then_some(Verdict::Inconclusive),
             why: is_judged.then(|| why.to_owned()),
             ..Judgement::default()
@@ -203,37 +238,84 @@ impl<'a> Table<'a> {
 
     /// Pairs of an arm with the baselines; the judgement if there can be none.
     fn pairs(&self, arm: usize, name: &str, series: &Series) -> Result<Pairs, Box<Judgement>> {
-        let refusal = |series: &Series, prefix: &str| {
-            Box::new(Judgement {
-                verdict: Some(Verdict::Refused),
-                why: series.reason.map(|reason| format!("{prefix}{reason}")),
-                ..Judgement::default()
-            })
+        let refusal = |why: Option<String>| {
+            Box::new(Judgement { verdict: Some(Verdict::Refused), why, ..Judgement::default() })
         };
         if self.arm(arm).kind == ArmKind::Baseline {
             let why = series.reason.filter(|_| series.is_refused()).map(str::to_owned);
             return Err(Box::new(Judgement { why, ..Judgement::default() }));
         }
-        if is_event_count(name) {
+        if is_event_count(name) && !self.is_judged(name) {
             return Err(Box::default());
         }
         if series.is_refused() {
-            return Err(refusal(series, ""));
+            return Err(refusal(series.reason.map(str::to_owned)));
         }
         let Some(base) = self.baseline.and_then(|arm| self.arms[arm].get(name)) else {
             return Err(Box::default());
         };
         if base.is_refused() {
-            return Err(refusal(base, "nothing to compare with: the baseline's "));
+            let why = |reason| format!("nothing to compare with: the baseline's {reason}");
+            return Err(refusal(base.reason.map(why)));
         }
-        if !series.is_positive() || !base.is_positive() {
-            // A ratio needs two positive values.
-            return Err(Box::default());
+        let scale = match self.scale(name) {
+            Some(scale) => scale,
+            None if self.is_judged(name) => {
+                return Err(refusal(Some(NEGATIVE.to_owned())));
+            }
+            None => return Err(Box::default()),
+        };
+        let control = self.control_beside(arm, name);
+        let (values, base) = (&series.values, &base.values);
+        Ok(Pairs::on(scale, values, base, control, self.complete, series.better))
+    }
+
+    /// Values of the second baseline, unless `arm` is that.
+    fn control_beside(&self, arm: usize, name: &str) -> Option<&[Option<f64>]> {
+        let control = self.control.filter(|control| *control != arm)?;
+        Some(self.arms[control].get(name)?.values.as_slice())
+    }
+
+    /// Values of a metric in all arms.
+    fn all_values(&self, name: &str) -> impl Iterator<Item = f64> {
+        let series = self.arms.iter().filter_map(move |arm| arm.get(name));
+        series.flat_map(Series::given)
+    }
+
+    /// Scale on which a metric is compared; `None` if it has none.
+    ///
+    /// A metric is a count if its name says so (`lost_count`), or if it states no unit, less of it is better, and all its
+    /// values are whole numbers of which one is 0. Other metrics that are judged are ratios: a time or size of 0 is
+    /// below the resolution of the program that printed it. Figures that are not judged need a ratio to be shown.
+    fn scale(&self, name: &str) -> Option<Scale> {
+        let is_judged = self.is_judged(name);
+        let (mut has_zero, mut is_whole) = (false, true);
+        for value in self.all_values(name) {
+            if value < 0.0 || (value == 0.0 && !is_judged) {
+                return None;
+            }
+            has_zero |= value == 0.0;
+            is_whole &= value.fract() == 0.0;
         }
-        let again = self.control.filter(|control| *control != arm);
-        let again = again.and_then(|control| self.arms[control].get(name));
-        let again = again.filter(|again| again.is_positive()).map(|again| again.values.as_slice());
-        Ok(Pairs::new(&series.values, &base.values, again, self.complete, series.better))
+        let shape = self.arms.iter().find_map(|arm| arm.get(name));
+        let is_plain = shape.is_some_and(|series| {
+            matches!(series.unit, "" | "count") && series.better == Better::Lower
+        });
+        let is_count = is_event_count(name) || (is_plain && has_zero && is_whole);
+        Some(if is_count { Scale::Count } else { Scale::Ratio })
+    }
+
+    /// Trials of an arm in which a judged time or size was 0; 0 for counts.
+    pub(crate) fn zeros(&self, arm: usize, name: &str) -> usize {
+        let series = self.arms[arm].get(name).filter(|_| self.scale(name) == Some(Scale::Ratio));
+        series.map_or(0, |series| series.given().filter(|value| *value == 0.0).count())
+    }
+
+    /// Mean over all trials of both baselines; 0 if there is none.
+    fn baselines_mean(&self, name: &str) -> f64 {
+        let both = [self.baseline, self.control].into_iter().flatten();
+        let series = both.filter_map(|arm| self.arms[arm].get(name));
+        statistics::mean(&series.flat_map(Series::given).collect::<Vec<f64>>()).unwrap_or(0.0)
     }
 
     /// Failed trials of an arm beside those of both baselines.
@@ -284,6 +366,196 @@ impl<'a> Table<'a> {
         tail::tail(&arm, &base, self.complete, quantile, self.experiment.plan.seed)
     }
 
+    /// Answer of the gate that the plan asks for; `None` if it asks for none.
+    pub(crate) fn gate(&self, judged: &Judged, level: f64) -> Option<Gate> {
+        let threshold = self.experiment.plan.gate?;
+        let is_gated = |arm: &usize| self.arm(*arm).kind == ArmKind::Variant;
+        let (mut decisions, mut places, mut questions) = (Vec::new(), Vec::new(), Vec::new());
+        for arm in (0..self.arms.len()).filter(is_gated) {
+            for name in &self.experiment.plan.judged {
+                let mut decision = self.open_decision(judged, arm, name);
+                match self.gate_question(arm, name, threshold) {
+                    Ok(question) => {
+                        places.push(decisions.len());
+                        questions.push(question);
+                    }
+                    Err(reason) => decision.reason = Some(reason),
+                }
+                decisions.push(decision);
+            }
+        }
+        let failing: Vec<&Reliability> = judged.failures.iter().flatten().collect();
+        let p: Vec<f64> = failing.iter().map(|failing| failing.p).collect();
+        let looks = if self.experiment.resumed { Looks::AtWill } else { self.looks() };
+        let answers = decision::decide(&questions, &p, level, looks);
+        let blocks = self.experiment.blocks();
+        let block_ms = self.experiment.mean_block_ns() as f64 / 1e6;
+        for (place, found) in places.into_iter().zip(answers) {
+            let GateVerdict { answer, reason, p, more_blocks } = found;
+            let decision = &mut decisions[place];
+            (decision.answer, decision.reason, decision.p) = (answer, reason, Some(p));
+            decision.more_blocks = more_blocks;
+            decision.more_ms = more_blocks.map(|more| (f64::from(more) * block_ms) as u64);
+        }
+        for decision in &mut decisions {
+            self.distrust(judged, decision, blocks);
+        }
+        for arm in (0..self.arms.len()).filter(is_gated) {
+            decisions.extend(self.failures_decision(judged, arm, threshold));
+        }
+        Some(Gate::new(threshold, By::Value, decisions))
+    }
+
+    /// Decision with the figures of an arm, still without an answer.
+    fn open_decision(&self, judged: &Judged, arm: usize, name: &str) -> Decision {
+        let outcome = self.outcome(judged, arm, name);
+        let base = self.baseline.map(|arm| self.outcome(judged, arm, name));
+        Decision {
+            arm: self.arm(arm).name.clone(),
+            base: self.base_name(),
+            metric: Some(name.to_owned()),
+            unit: outcome.unit,
+            better: outcome.better,
+            value: outcome.median,
+            base_value: base.and_then(|base| base.median),
+            ratio: outcome.ratio,
+            low: outcome.low,
+            high: outcome.high,
+            difference: outcome.difference,
+            failures: None,
+            p: None,
+            answer: GateAnswer::NotDecided,
+            reason: None,
+            more_blocks: None,
+            more_ms: None,
+        }
+    }
+
+    fn base_name(&self) -> String {
+        self.baseline.map_or("baseline".into(), |arm| self.arm(arm).name.clone())
+    }
+
+    /// Takes back what the control or the end of the run does not allow.
+    fn distrust(&self, judged: &Judged, decision: &mut Decision, blocks: u32) {
+        let name = decision.metric.as_deref().unwrap_or_default();
+        let control = self.control.and_then(|control| judged.verdict(control, name));
+        let differs = control.is_some_and(Verdict::differs);
+        let is_open = decision.answer != GateAnswer::Worse;
+        let ended = self.experiment.ended.filter(|_| !self.experiment.looking);
+        let broke_off = matches!(ended, Some(Ended::Interrupted | Ended::Unfinished) | None)
+            && !self.experiment.looking;
+        let has_reason = matches!(
+            decision.reason,
+            Some(Undecided::Missing { .. } | Undecided::Unread { .. } | Undecided::NoControl)
+        );
+        let reason = match () {
+            () if has_reason && blocks > 0 => return,
+            () if differs => Undecided::Distrusted,
+            () if broke_off && is_open => Undecided::Interrupted,
+            () => return,
+        };
+        decision.answer = GateAnswer::NotDecided;
+        decision.reason = Some(reason);
+        (decision.more_blocks, decision.more_ms) = (None, None);
+    }
+
+    /// Question of a gate. Errors: the reason why a figure cannot be decided.
+    fn gate_question(
+        &self,
+        arm: usize,
+        name: &str,
+        threshold: f64,
+    ) -> Result<GateQuestion, Undecided> {
+        let unread = |why: &str| Undecided::Unread { why: why.to_owned() };
+        match &self.experiment.plan.arms[arm].1 {
+            Support::Yes => {}
+            Support::Refused { why } => return Err(Undecided::Missing { why: why.clone() }),
+            Support::Unsupported { what, needs } => {
+                let why =
+                    if needs.is_empty() { what.clone() } else { format!("{what}; needs {needs}") };
+                return Err(Undecided::Missing { why });
+            }
+        }
+        let Some(series) = self.arms[arm].get(name) else {
+            let trials = self.experiment.trials.iter().rev().filter(|trial| trial.arm == arm);
+            let failure = trials.filter_map(|trial| trial.result.as_ref().err()).next();
+            return Err(unread(failure.map_or("no trial gave it", String::as_str)));
+        };
+        self.pairs(arm, name, series).map_err(|judgement| {
+            unread(judgement.why.as_deref().unwrap_or("the baseline gave none"))
+        })?;
+        let Some(control) = self.control_beside(arm, name) else {
+            return Err(Undecided::NoControl);
+        };
+        let base = self.baseline.and_then(|arm| self.arms[arm].get(name));
+        let base = base.map(|base| base.values.as_slice()).unwrap_or_default();
+        let scale = self.scale(name).unwrap_or_default();
+        let step = match scale {
+            Scale::Count => 0.0,
+            Scale::Ratio => decision::step_of(self.all_values(name)),
+        };
+        let better = series.better;
+        // The arm as it would be without the allowed change.
+        let factor = match better {
+            Better::Lower => 1.0 / threshold,
+            Better::Higher => threshold,
+        };
+        let pairs = |arm_step: f64, base_step: f64| {
+            let moved = |values: &[Option<f64>], step: f64, factor: f64| -> Vec<Option<f64>> {
+                values.iter().map(|value| value.map(|value| (value + step) * factor)).collect()
+            };
+            Pairs::on(
+                scale,
+                &moved(&series.values, arm_step, factor),
+                &moved(base, base_step, 1.0),
+                Some(&moved(control, base_step, 1.0)),
+                self.complete,
+                better,
+            )
+        };
+        let (up, down) = (pairs(step, 0.0), pairs(0.0, step));
+        let (at_worst, at_best) = match better {
+            Better::Lower => (up, down),
+            Better::Higher => (down, up),
+        };
+        let is_worse = |of: tail::Estimate| of.low > threshold;
+        let tail = self.tail(arm, name).and_then(|tail| tail.pooled);
+        let has_worse_tail = tail.is_some_and(is_worse);
+        Ok(GateQuestion { pairs: pairs(0.0, 0.0), at_worst, at_best, better, step, has_worse_tail })
+    }
+
+    /// Decision on the failed trials of an arm; `None` if neither it nor a baseline failed any.
+    fn failures_decision(&self, judged: &Judged, arm: usize, threshold: f64) -> Option<Decision> {
+        let failures = judged.failures[arm].clone()?;
+        let share = |failed: u32, of: u32| f64::from(failed) / f64::from(of.max(1));
+        let own = share(failures.failed, failures.trials);
+        let base = share(failures.baseline_failed, failures.baseline_trials);
+        let (answer, reason) = match own - base > threshold - 1.0 + 1e-9 {
+            _ if failures.fails_more => (GateAnswer::Worse, None),
+            true => (GateAnswer::NotDecided, Some(Undecided::Failures)),
+            false => (GateAnswer::NoWorse, None),
+        };
+        Some(Decision {
+            arm: self.arm(arm).name.clone(),
+            base: self.base_name(),
+            metric: None,
+            unit: "share".into(),
+            better: Better::Lower,
+            value: Some(own),
+            base_value: Some(base),
+            ratio: None,
+            low: None,
+            high: None,
+            difference: None,
+            p: Some(failures.p_adjusted),
+            failures: Some(failures),
+            answer,
+            reason,
+            more_blocks: None,
+            more_ms: None,
+        })
+    }
+
     pub(crate) fn outcome(&self, judged: &Judged, arm: usize, name: &str) -> MetricOutcome {
         let series = self.arms[arm].get(name);
         let (unit, better) = match series {
@@ -302,7 +574,8 @@ impl<'a> Table<'a> {
             ratio: finite(judged.comparison.map(|comparison| comparison.ratio)),
             low: finite(interval.map(|interval| interval.low)),
             high: finite(interval.map(|interval| interval.high)),
-            p: judged.comparison.map(|comparison| comparison.p),
+            difference: judged.difference,
+            p: judged.p,
             p_adjusted: judged.p_adjusted,
             detectable: finite(judged.detectable),
             tail: judged.tail,

@@ -9,6 +9,7 @@ mod arm;
 mod arms;
 mod best;
 mod compare;
+mod decision;
 mod experiment;
 mod failures;
 mod fake;
@@ -38,9 +39,10 @@ pub use best::{
     Member, Search, SearchPlan, SearchStep, confirming_arms, first_stage_trials, search,
 };
 pub use compare::{
-    ArmComparison, By, COMPARISON_SCHEMA, Change, CompareError, Difference, MetricComparison,
-    RUNS_MIN, Run, RunComparison, comparable, compare, is_beyond, runs_needed,
+    ArmComparison, By, COMPARISON_SCHEMA, Change, CompareError, CountChange, Difference,
+    MetricComparison, RUNS_MIN, Run, RunComparison, comparable, compare, is_beyond, runs_needed,
 };
+pub use decision::{Decision, Gate, GateAnswer, Undecided};
 pub use experiment::{
     Experiment, ExperimentPlan, MARGIN, OutcomeHeader, Replayed, Step, TimeNeeded, Trial,
 };
@@ -59,8 +61,8 @@ pub use metrics::{
     describe, distribution, is_event_count, quantile_of_arrived, segment_stem, stated_unit,
 };
 pub use outcome::{
-    ArmOutcome, Distribution, Ended, Floor, Machine, MetricOutcome, Outcome, Reliability, SCHEMA,
-    Verdict, Warning,
+    ArmOutcome, CountDifference, Distribution, Ended, Floor, Machine, MetricOutcome, Outcome,
+    Reliability, SCHEMA, Verdict, Warning,
 };
 pub use path::{Direction, Load, LoadKind, Path, PathError, Session, TwoHosts};
 pub use random::Random;

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::pairs::Pairs;
+use crate::pairs::{Pairs, Shift};
 use crate::statistics::{Comparison, LEVEL};
 use crate::verdict::{self, Looks, Question};
-use crate::{ArmKind, Better, MARGIN, Search, Support, Tail, VERSION_MODE};
+use crate::{ArmKind, Better, Gate, MARGIN, Search, Support, Tail, VERSION_MODE};
 
 /// Version of the results schema; raised when a field changes its meaning.
 pub const SCHEMA: u32 = 2;
@@ -63,7 +63,10 @@ pub struct MetricOutcome {
     pub low: Option<f64>,
     /// Upper end of the same; `None` beside a `low` if it is infinite because trials failed.
     pub high: Option<f64>,
-    /// Two-sided permutation p-value of `ratio` against 1.
+    /// Of counts, in place of `ratio`: the arm less the mean of both baselines, in events per trial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub difference: Option<CountDifference>,
+    /// Two-sided permutation p-value of `ratio` against 1, or of `difference` against 0.
     pub p: Option<f64>,
     /// `p` corrected for all verdicts of the run (Holm); `None` if not judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -94,6 +97,7 @@ impl MetricOutcome {
             ratio: None,
             low: None,
             high: None,
+            difference: None,
             p: None,
             p_adjusted: None,
             detectable: None,
@@ -101,6 +105,29 @@ impl MetricOutcome {
             verdict: None,
             why: None,
             trials,
+        }
+    }
+}
+
+/// Counts of an arm less those of its reference, in events per trial.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CountDifference {
+    /// Mean of the differences.
+    pub mean: f64,
+    /// Lower end of its 95 % interval; `None` with too few blocks.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+}
+
+impl CountDifference {
+    pub(crate) fn new(shift: &Shift) -> Self {
+        let finite = |value: f64| Some(value).filter(|value| value.is_finite());
+        CountDifference {
+            mean: shift.center,
+            low: shift.interval.and_then(|(low, _)| finite(low)),
+            high: shift.interval.and_then(|(_, high)| finite(high)),
         }
     }
 }
@@ -289,6 +316,9 @@ pub struct Outcome {
     pub floor: BTreeMap<String, Floor>,
     /// Conditions that qualify the results.
     pub warnings: Vec<Warning>,
+    /// The answer of `--fail-on`; absent if none was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<Gate>,
     /// The search that chose the arms (`--arms best`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<Search>,
@@ -317,12 +347,13 @@ impl Outcome {
             return None;
         }
         let (from, to) = (from.metrics.get(metric)?, to.metrics.get(metric)?);
-        if from.median.is_none() || to.median.is_none() {
+        let is_count = from.difference.or(to.difference).is_some();
+        if is_count || from.median.is_none() || to.median.is_none() {
             return None;
         }
         let complete = self.blocks as usize;
         let pairs = Pairs::new(&to.trials, &from.trials, None, complete, to.better);
-        let question = Question { pairs, better: to.better, tail_high: None };
+        let question = Question { pairs, better: to.better, level: 0.0, tail_high: None };
         let judged = |arm: &ArmOutcome| {
             self.judged
                 .iter()

@@ -107,6 +107,49 @@ pub fn interval(values: &[f64], level: f64) -> Option<(f64, f64)> {
     }
 }
 
+/// Arithmetic mean; `None` if empty.
+pub fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Interval of the mean at a level, in the values' own scale.
+///
+/// Returns `None` below [`PAIRS_MIN`] values, the fewest of every other interval. Source: Student 1908, "The
+/// probable error of a mean", Biometrika 6, 1-25.
+pub fn interval_of_mean(values: &[f64], level: f64) -> Option<(f64, f64)> {
+    let center = mean(values).filter(|_| values.len() >= PAIRS_MIN)?;
+    let count = values.len() as f64;
+    let squares: f64 = values.iter().map(|value| (value - center).powi(2)).sum();
+    let error = (squares / (count - 1.0) / count).sqrt();
+    let reach = student_quantile(level, values.len() - 1) * error;
+    Some((center - reach, center + reach))
+}
+
+/// Bound that a t-distributed value is below in size with the probability `level`.
+fn student_quantile(level: f64, freedom: usize) -> f64 {
+    let (mut low, mut high) = (0.0, 1e3);
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        if student_within(middle, freedom) < level { low = middle } else { high = middle }
+    }
+    high
+}
+
+/// Probability that a t-distributed value is at most `t` in size. Source: Abramowitz and Stegun 26.7.3 and 26.7.4.
+fn student_within(t: f64, freedom: usize) -> f64 {
+    let angle = (t / (freedom as f64).sqrt()).atan();
+    let (sine, cosine) = angle.sin_cos();
+    // Terms cos^k of the parity of `freedom`, each with the product of the odd over the even numbers below it, or
+    // the other way round.
+    let first = freedom % 2;
+    let (mut term, mut sum) = (if first == 1 { cosine } else { 1.0 }, 0.0);
+    for power in (first..freedom.saturating_sub(1)).step_by(2) {
+        sum += term;
+        term *= cosine * cosine * (power + 1) as f64 / (power + 2) as f64;
+    }
+    if first == 1 { (angle + sine * sum) * std::f64::consts::FRAC_2_PI } else { sine * sum }
+}
+
 /// Two-sided sign-flip permutation p-value of "as likely above 0 as below".
 ///
 /// Returns 1 if no value differs from 0.
@@ -234,6 +277,28 @@ mod tests {
         let values: Vec<f64> = (0..4001).map(f64::from).collect();
         let (low, high) = interval(&values, LEVEL).unwrap();
         assert!((1930.0..1945.0).contains(&low) && (2055.0..2070.0).contains(&high));
+    }
+
+    #[test]
+    fn interval_of_a_mean_is_that_of_published_tables() {
+        // Two-sided 5 % and 1 % points of Student's t.
+        for (freedom, five, one) in [
+            (1, 12.7062, 63.6567),
+            (2, 4.3027, 9.9248),
+            (5, 2.5706, 4.0321),
+            (8, 2.3060, 3.3554),
+            (23, 2.0687, 2.8073),
+            (120, 1.9799, 2.6174),
+        ] {
+            let found = [0.95, 0.99].map(|level| student_quantile(level, freedom));
+            assert!((found[0] - five).abs() < 1e-4, "{freedom}: {found:?}");
+            assert!((found[1] - one).abs() < 1e-4, "{freedom}: {found:?}");
+        }
+        assert_eq!(interval_of_mean(&[0.0; 8], LEVEL), Some((0.0, 0.0)));
+        assert_eq!(interval_of_mean(&[1.0; 5], LEVEL), None);
+        // R: t.test(c(1, 2, 3, 4, 5, 9))$conf.int
+        let (low, high) = interval_of_mean(&[1.0, 2.0, 3.0, 4.0, 5.0, 9.0], LEVEL).unwrap();
+        assert!((low - 1.0312).abs() < 1e-3 && (high - 6.9688).abs() < 1e-3, "{low} {high}");
     }
 
     #[test]

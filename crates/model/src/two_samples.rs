@@ -10,7 +10,7 @@
 //! Mathematical Statistics 34, 598-611; Mann and Whitney 1947, Annals of Mathematical
 //! Statistics 18, 50-60.
 
-use crate::Floor;
+use crate::pairs::Shift;
 use crate::statistics::{Comparison, median, normal_tail};
 
 /// Values in both samples together up to which the rank-sum distribution is exact.
@@ -22,10 +22,15 @@ const EXACT_VALUES: usize = 40;
 /// - Returns `None` if either is empty. `pairs` is the size of the smaller sample; the
 ///   interval is `None` if the samples are too small for the level.
 pub fn compare(new: &[f64], old: &[f64], level: f64) -> Option<Comparison> {
+    Some(shift(new, old, level)?.as_ratio())
+}
+
+/// As [`compare`], in the values' own scale.
+pub(crate) fn shift(new: &[f64], old: &[f64], level: f64) -> Option<Shift> {
     let mut differences: Vec<f64> =
         new.iter().flat_map(|new| old.iter().map(move |old| new - old)).collect();
     differences.sort_by(f64::total_cmp);
-    let ratio = median(&differences)?.exp();
+    let center = median(&differences)?;
     let tails = Tails::of(new.len(), old.len());
     // U counts the pairs in which new is larger; a tie counts half.
     let larger = differences.iter().filter(|d| **d > 0.0).count() as f64;
@@ -34,11 +39,10 @@ pub fn compare(new: &[f64], old: &[f64], level: f64) -> Option<Comparison> {
     let far = u.min(differences.len() as f64 - u);
     // Half ties round towards the middle, which claims less.
     let p = (2.0 * tails.at_most(far.ceil() as usize)).min(1.0);
-    let interval = tails.trim((1.0 - level) / 2.0).map(|trim| Floor {
-        low: differences[trim].exp(),
-        high: differences[differences.len() - 1 - trim].exp(),
-    });
-    Some(Comparison { ratio, interval, p, pairs: new.len().min(old.len()) })
+    let interval = tails
+        .trim((1.0 - level) / 2.0)
+        .map(|trim| (differences[trim], differences[differences.len() - 1 - trim]));
+    Some(Shift { center, interval, p, pairs: new.len().min(old.len()) })
 }
 
 /// The lower tail of the rank-sum statistic U under "no difference".

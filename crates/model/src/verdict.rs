@@ -1,8 +1,8 @@
 //! Verdicts of a whole run: every question that it answers, judged together.
 
-use crate::pairs::Pairs;
+use crate::pairs::{Pairs, Scale, Shift};
 use crate::statistics::{self, Comparison, LEVEL, STRICT_LEVEL, holm};
-use crate::{Better, Ended, Floor, Verdict, always_valid};
+use crate::{Better, CountDifference, Ended, Verdict, always_valid};
 
 /// When the figures decide about the end of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,9 +25,11 @@ impl Looks {
 
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// Log-ratios by block.
+    /// By block.
     pub pairs: Pairs,
     pub better: Better,
+    /// Of counts, the baselines' mean per trial, of which the margin is a share; not used for ratios.
+    pub level: f64,
     /// Upper end of the interval of the pooled tail, for metrics that are a tail: the arm over the
     /// baseline, above 1 if worse; `None` for other metrics.
     pub tail_high: Option<f64>,
@@ -35,8 +37,12 @@ pub struct Question {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// Median ratio, interval at 95 % and p-value; `None` without a pair.
+    /// Median ratio, interval at 95 % and p-value; `None` without a pair, and of counts.
     pub comparison: Option<Comparison>,
+    /// Of counts.
+    pub difference: Option<CountDifference>,
+    /// Not corrected; `None` without a pair.
+    pub p: Option<f64>,
     /// p-value corrected for the number of questions.
     pub p_adjusted: Option<f64>,
     /// Ratio above 1 from which on a difference could have been found; `None` with too few blocks.
@@ -64,42 +70,47 @@ pub fn answers(
     margin: f64,
     looks: Looks,
 ) -> (Vec<Answer>, Vec<f64>) {
-    let compared: Vec<_> = questions.iter().map(|q| q.pairs.compare(level)).collect();
+    let compared: Vec<_> = questions.iter().map(|q| q.pairs.shift(level)).collect();
     let p = compared.iter().map(|c| c.map_or(1.0, |c| c.p)).chain(others.iter().copied());
     let adjusted = holm(&p.collect::<Vec<f64>>());
     let family = adjusted.len();
-    let answers =
-        questions.iter().zip(compared).zip(&adjusted).map(|((question, compared), &p)| {
-            let Some(comparison) = compared else {
-                return Answer {
-                    comparison: None,
-                    p_adjusted: None,
-                    detectable: None,
-                    verdict: Verdict::Inconclusive,
-                    why: Some("no block has a value of both this arm and the baseline".into()),
-                };
+    let answers = questions.iter().zip(compared).zip(&adjusted).map(|((question, shift), &p)| {
+        let Some(shift) = shift else {
+            return Answer {
+                comparison: None,
+                difference: None,
+                p: None,
+                p_adjusted: None,
+                detectable: None,
+                verdict: Verdict::Inconclusive,
+                why: Some("no block has a value of both this arm and the baseline".into()),
             };
-            let values = &question.pairs.log_ratios;
-            let (shown, (verdict, why)) = match looks {
-                Looks::Planned => {
-                    let p = Adjusted { p, level, family };
-                    (comparison, planned(question, &comparison, p, margin))
-                }
-                Looks::AtWill => {
-                    let seen = |alpha| ratios(always_valid::interval(values, alpha));
-                    let corrected = seen((1.0 - level) / family as f64);
-                    (
-                        Comparison { interval: seen(1.0 - level), ..comparison },
-                        at_will(question, corrected),
-                    )
-                }
-            };
-            let detectable =
-                ratios(statistics::interval(values, 1.0 - (1.0 - level) / family as f64))
-                    .map(|interval| (interval.high / interval.low).sqrt());
-            let p_adjusted = Some(p);
-            Answer { comparison: Some(shown), p_adjusted, detectable, verdict, why }
-        });
+        };
+        let values = &question.pairs.differences;
+        let (shown, (verdict, why)) = match looks {
+            Looks::Planned => {
+                (shift, planned(question, &shift, Adjusted { p, level, family }, margin))
+            }
+            Looks::AtWill => {
+                let seen = |alpha| always_valid::interval(values, alpha);
+                let corrected = seen((1.0 - level) / family as f64);
+                (Shift { interval: seen(1.0 - level), ..shift }, at_will(question, corrected))
+            }
+        };
+        let is_ratio = question.pairs.scale == Scale::Ratio;
+        let detectable = statistics::interval(values, 1.0 - (1.0 - level) / family as f64)
+            .filter(|_| is_ratio)
+            .map(|(low, high)| ((high - low) / 2.0).exp());
+        Answer {
+            comparison: is_ratio.then(|| shown.as_ratio()),
+            difference: (!is_ratio).then(|| CountDifference::new(&shown)),
+            p: Some(shift.p),
+            p_adjusted: Some(p),
+            detectable,
+            verdict,
+            why,
+        }
+    });
     (answers.collect(), adjusted[questions.len()..].to_vec())
 }
 
@@ -140,25 +151,25 @@ impl Adjusted {
 
 fn planned(
     question: &Question,
-    comparison: &Comparison,
+    shift: &Shift,
     adjusted: Adjusted,
     margin: f64,
 ) -> (Verdict, Option<String>) {
-    let Some(interval) = comparison.interval else {
+    let Some(interval) = shift.interval else {
         let needed = statistics::PAIRS_MIN;
-        let why = format!("{} pairs; an interval needs {needed}", comparison.pairs);
+        let why = format!("{} pairs; an interval needs {needed}", shift.pairs);
         return (Verdict::Inconclusive, Some(why));
     };
     match side(interval, question.better) {
         Some(Verdict::Better) if adjusted.is_small() => better_tail(question),
         Some(verdict) if adjusted.is_small() => (verdict, None),
-        _ if is_inside(interval, margin) => (Verdict::NoDifferenceShown, None),
-        Some(_) => (Verdict::Inconclusive, Some(adjusted.too_large(comparison.pairs))),
+        _ if is_within(interval, question, margin) => (Verdict::NoDifferenceShown, None),
+        Some(_) => (Verdict::Inconclusive, Some(adjusted.too_large(shift.pairs))),
         None => (Verdict::Inconclusive, None),
     }
 }
 
-fn at_will(question: &Question, corrected: Option<Floor>) -> (Verdict, Option<String>) {
+fn at_will(question: &Question, corrected: Option<(f64, f64)>) -> (Verdict, Option<String>) {
     match corrected.and_then(|interval| side(interval, question.better)) {
         Some(Verdict::Better) => better_tail(question),
         Some(verdict) => (verdict, None),
@@ -182,26 +193,37 @@ fn better_tail(question: &Question) -> (Verdict, Option<String>) {
 
 /// Verdict on the control arm, at 99 % and without correction: it guards all others.
 ///
-/// Returns the comparison at 95 %, the verdict, and the reason if there is none.
-pub fn control(
-    pairs: &Pairs,
-    margin: f64,
-    better: Better,
-) -> Option<(Comparison, Verdict, Option<String>)> {
-    let shown = pairs.compare(LEVEL)?;
-    let Some(strict) = ratios(statistics::interval(&pairs.log_ratios, STRICT_LEVEL)) else {
-        let needed = statistics::STRICT_PAIRS_MIN;
-        let why = format!("control not judged: {} blocks, {needed} are needed", shown.pairs);
-        return Some((shown, Verdict::Inconclusive, Some(why)));
+/// Returns the answer with its interval at 95 %; `None` without a pair.
+pub fn control(question: &Question, margin: f64) -> Option<Answer> {
+    let shown = question.pairs.shift(LEVEL)?;
+    let strict = question.pairs.shift(STRICT_LEVEL)?.interval;
+    // The interval of a mean exists at every level.
+    let strict = strict.filter(|_| shown.pairs >= statistics::STRICT_PAIRS_MIN);
+    let (verdict, why) = match strict {
+        None => {
+            let needed = statistics::STRICT_PAIRS_MIN;
+            let why = format!("control not judged: {} blocks, {needed} are needed", shown.pairs);
+            (Verdict::Inconclusive, Some(why))
+        }
+        Some(strict) => {
+            let differs = side(strict, question.better).filter(|_| shown.p < 1.0 - STRICT_LEVEL);
+            let is_close =
+                shown.interval.is_some_and(|interval| is_within(interval, question, margin));
+            let otherwise =
+                if is_close { Verdict::NoDifferenceShown } else { Verdict::Inconclusive };
+            (differs.unwrap_or(otherwise), None)
+        }
     };
-    let differs = side(strict, better).filter(|_| shown.p < 1.0 - STRICT_LEVEL);
-    let close = shown.interval.is_some_and(|interval| is_inside(interval, margin));
-    let verdict = match differs {
-        Some(verdict) => verdict,
-        None if close => Verdict::NoDifferenceShown,
-        None => Verdict::Inconclusive,
-    };
-    Some((shown, verdict, None))
+    let is_ratio = question.pairs.scale == Scale::Ratio;
+    Some(Answer {
+        comparison: is_ratio.then(|| shown.as_ratio()),
+        difference: (!is_ratio).then(|| CountDifference::new(&shown)),
+        p: Some(shown.p),
+        p_adjusted: None,
+        detectable: None,
+        verdict,
+        why,
+    })
 }
 
 /// Verdict on a change between two series of runs.
@@ -209,42 +231,59 @@ pub fn control(
 /// - `low`, `high`: its 95 % interval, newer over older.
 /// - `p_adjusted`: corrected for the number of questions.
 pub fn between(low: f64, high: f64, p_adjusted: f64, margin: f64, better: Better) -> Verdict {
-    let interval = Floor { low, high };
-    match side(interval, better).filter(|_| p_adjusted < 1.0 - LEVEL) {
+    match side((low.ln(), high.ln()), better).filter(|_| p_adjusted < 1.0 - LEVEL) {
         Some(verdict) => verdict,
-        None if is_inside(interval, margin) => Verdict::NoDifferenceShown,
+        None if low >= 1.0 / margin && high <= margin => Verdict::NoDifferenceShown,
         None => Verdict::Inconclusive,
     }
 }
 
-fn ratios(interval: Option<(f64, f64)>) -> Option<Floor> {
-    interval.map(|(low, high)| Floor { low: low.exp(), high: high.exp() })
-}
-
-/// Better or worse if the interval is clear of 1.
-fn side(interval: Floor, better: Better) -> Option<Verdict> {
+/// Better or worse if the interval is clear of no shift.
+fn side((low, high): (f64, f64), better: Better) -> Option<Verdict> {
     let (below, above) = match better {
         Better::Lower => (Verdict::Better, Verdict::Worse),
         Better::Higher => (Verdict::Worse, Verdict::Better),
     };
-    match interval {
-        _ if interval.high < 1.0 => Some(below),
-        _ if interval.low > 1.0 => Some(above),
+    match (low, high) {
+        _ if high < 0.0 => Some(below),
+        _ if low > 0.0 => Some(above),
         _ => None,
     }
 }
 
-fn is_inside(interval: Floor, margin: f64) -> bool {
-    interval.low >= 1.0 / margin && interval.high <= margin
+/// An interval in which more is worse.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Badness {
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+}
+
+impl Badness {
+    pub(crate) fn of((low, high): (f64, f64), better: Better) -> Self {
+        match better {
+            Better::Lower => Badness { least: low, most: high },
+            Better::Higher => Badness { least: -high, most: -low },
+        }
+    }
+}
+
+/// True if the interval lies within the margin: a ratio, or that share of the baselines' count.
+fn is_within((low, high): (f64, f64), question: &Question, margin: f64) -> bool {
+    let most = match question.pairs.scale {
+        Scale::Ratio => margin.ln(),
+        Scale::Count => (margin - 1.0) * question.level,
+    };
+    // The small term absorbs rounding.
+    low >= -most - 1e-12 && high <= most + 1e-12
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn question(log_ratios: Vec<f64>) -> Question {
-        let pairs = Pairs { log_ratios, ..Pairs::default() };
-        Question { pairs, better: Better::Lower, tail_high: None }
+    fn question(differences: Vec<f64>) -> Question {
+        let pairs = Pairs { differences, ..Pairs::default() };
+        Question { pairs, better: Better::Lower, level: 1.0, tail_high: None }
     }
 
     /// `count` log-ratios around `center`, `spread` wide.
@@ -327,15 +366,12 @@ mod tests {
 
     #[test]
     fn control_needs_eight_blocks() {
-        let control = |values: Vec<f64>| {
-            let pairs = Pairs { log_ratios: values, ..Pairs::default() };
-            super::control(&pairs, 1.1, Better::Lower).unwrap()
-        };
-        let (_, verdict, why) = control(around(0.3, 0.01, 7));
-        assert_eq!(verdict, Verdict::Inconclusive);
-        assert_eq!(why.unwrap(), "control not judged: 7 blocks, 8 are needed");
-        assert_eq!(control(around(0.3, 0.01, 8)).1, Verdict::Worse);
-        assert_eq!(control(around(0.0, 0.1, 8)).1, Verdict::NoDifferenceShown);
+        let control = |values: Vec<f64>| super::control(&question(values), 1.1).unwrap();
+        let seven = control(around(0.3, 0.01, 7));
+        assert_eq!(seven.verdict, Verdict::Inconclusive);
+        assert_eq!(seven.why.unwrap(), "control not judged: 7 blocks, 8 are needed");
+        assert_eq!(control(around(0.3, 0.01, 8)).verdict, Verdict::Worse);
+        assert_eq!(control(around(0.0, 0.1, 8)).verdict, Verdict::NoDifferenceShown);
     }
 
     #[test]

@@ -5,8 +5,8 @@ mod support;
 
 use support::{plan, run};
 use wirepath_model::{
-    ArmKind, By, Change, CompareError, Drift, FakeWorld, Machine, Outcome, Random, RunComparison,
-    Verdict, compare,
+    ArmKind, By, Change, CompareError, Drift, Ended, FakeWorld, GateAnswer, Machine, Outcome,
+    Random, RunComparison, Undecided, Verdict, compare,
 };
 
 fn world(seed: u64, drift: Vec<Drift>) -> FakeWorld {
@@ -90,7 +90,7 @@ fn a_slower_arm_is_found_by_value_and_by_worth() {
         let worth = change(&comparison, "fast", By::Worth);
         assert!((1.10..1.20).contains(&worth.ratio), "{worth:?}");
         by_worth += u32::from(worth.verdict == Verdict::Worse);
-        by_value += u32::from(comparison.worse(By::Value, 1.0).contains(&("fast", "rtt_ns_p50")));
+        by_value += u32::from(change(&comparison, "fast", By::Value).verdict == Verdict::Worse);
     }
     assert!(by_value >= 18 && by_worth >= 18, "{by_value} {by_worth} of 20");
 }
@@ -123,9 +123,10 @@ fn one_run_a_side_has_ratios_and_no_verdict() {
     assert!((1.9..2.1).contains(&fast.ratio), "{fast:?}");
     assert_eq!((fast.low, fast.p, fast.verdict), (None, None, Verdict::Inconclusive));
     assert_eq!((fast.old_count, fast.new_count), (1, 1));
-    assert!(comparison.worse(By::Value, 1.0).is_empty());
-    assert_eq!(comparison.undecidable(By::Value).len(), 3);
-    assert_eq!(comparison.undecidable(By::Worth).len(), 2);
+    assert_eq!(undecided(&comparison, By::Value).len(), 3);
+    assert_eq!(undecided(&comparison, By::Worth).len(), 2);
+    let gate = comparison.decide(By::Value, 1.05);
+    assert_eq!(gate.decisions[0].reason, Some(Undecided::FewRuns { needed: 5 }));
     assert!(comparison.warnings[0].what.contains("1 older and 1 newer runs; 5 a side"));
 }
 
@@ -191,11 +192,62 @@ fn missing_figures_give_a_reason_instead_of_a_verdict() {
     assert_eq!(fast.why.as_deref(), Some("no figure in the newer runs: 3 datagrams lost"));
     let harmful = change(&comparison, "harmful", By::Value);
     assert_eq!((harmful.new_count, harmful.verdict), (4, Verdict::Inconclusive));
-    let open = comparison.undecidable(By::Value);
-    assert_eq!(open, [("fast", "rtt_ns_p50"), ("harmful", "rtt_ns_p50")]);
+    assert_eq!(undecided(&comparison, By::Value), ["fast", "harmful"]);
     let mut gone = old.clone();
     gone.iter_mut().for_each(|outcome| outcome.arms.retain(|arm| arm.name != "fast"));
     let comparison = compare(&gone, &new).unwrap();
     assert_eq!(comparison.only_new, ["fast"]);
     assert!(comparison.arms.iter().all(|arm| arm.kind != ArmKind::Control));
+    // An arm that is gone is not one that is no worse.
+    gone.iter_mut().for_each(|outcome| outcome.id.push('2'));
+    assert_eq!(undecided(&compare(&old, &gone).unwrap(), By::Value), ["fast"]);
+}
+
+/// Arms that a gate of 20 % leaves open.
+fn undecided(comparison: &RunComparison, by: By) -> Vec<String> {
+    let gate = comparison.decide(by, 1.2);
+    assert_ne!(gate.answer, GateAnswer::NoWorse);
+    let open = gate.decisions.into_iter().filter(|d| d.answer == GateAnswer::NotDecided);
+    open.map(|decision| decision.arm).collect()
+}
+
+#[test]
+fn gate_between_runs_has_three_answers() {
+    let old = series(100, 6, 0.005, 0.005, 1.0);
+    let answer =
+        |new: &[Outcome], by, threshold| compare(&old, new).unwrap().decide(by, threshold).answer;
+    let same = series(200, 6, 0.005, 0.005, 1.0);
+    assert_eq!(answer(&same, By::Value, 1.1), GateAnswer::NoWorse);
+    assert_eq!(answer(&same, By::Worth, 1.1), GateAnswer::NoWorse);
+    let slower = series(200, 6, 0.005, 0.005, 1.3);
+    assert_eq!(answer(&slower, By::Value, 1.1), GateAnswer::Worse);
+    assert_eq!(answer(&slower, By::Worth, 1.1), GateAnswer::Worse);
+    assert_eq!(answer(&slower, By::Value, 1.3), GateAnswer::NotDecided, "about the threshold");
+    let mut partial = same.clone();
+    partial[2].ended = Ended::Interrupted;
+    assert_eq!(answer(&partial, By::Value, 1.1), GateAnswer::NotDecided);
+}
+
+#[test]
+fn losses_are_compared_between_runs_by_their_differences() {
+    let with_losses = |seed: u64, lost: f64| {
+        let mut runs = series(seed, 5, 0.0, 0.0, 1.0);
+        for (at, outcome) in runs.iter_mut().enumerate() {
+            outcome.judged = vec!["lost_count".into()];
+            for arm in &mut outcome.arms {
+                let metric =
+                    arm.metrics.get_mut("lost_count").expect("the fake path counts losses");
+                metric.trials.iter_mut().for_each(|value| *value = Some(lost * (5 + at) as f64));
+            }
+        }
+        runs
+    };
+    let old = with_losses(100, 0.0);
+    let answer = |new: &[Outcome]| compare(&old, new).unwrap().decide(By::Value, 1.05);
+    assert_eq!(answer(&with_losses(200, 0.0)).answer, GateAnswer::NoWorse);
+    let lossy = answer(&with_losses(200, 8.0));
+    // The baseline loses as well, so the machine may be the cause.
+    let of = |arm: &str| lossy.decisions.iter().find(|d| d.arm == arm).unwrap();
+    assert_eq!(of("fast").answer, GateAnswer::Worse);
+    assert!(of("fast").difference.unwrap().mean > 40.0);
 }

@@ -141,7 +141,7 @@ fn verdicts(run: &Run, blocks: usize, looks: Looks) -> Vec<Verdict> {
             let values = |arm: &'_ [Vec<Option<f64>>; METRICS]| arm[metric][..blocks].to_vec();
             let (base, again) = (values(&run[0]), values(&run[1]));
             let pairs = Pairs::new(&values(arm), &base, Some(&again), blocks, Better::Lower);
-            Question { pairs, better: Better::Lower, tail_high: None }
+            Question { pairs, better: Better::Lower, level: 0.0, tail_high: None }
         })
         .collect();
     let (answers, _) = verdict::answers(&questions, &[], LEVEL, MARGIN, looks);

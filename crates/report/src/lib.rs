@@ -4,6 +4,7 @@
 //! writes to a terminal or file, except the store.
 
 pub mod csv;
+pub mod decision;
 pub mod export;
 pub mod formats;
 #[cfg(any(test, fuzzing))]

@@ -159,7 +159,8 @@ pub(crate) struct CommandArgs {
     max_blocks: Option<u32>,
     #[command(flatten)]
     pub(super) series: SeriesArgs,
-    /// Exit with code 4 if an arm is worse than the baseline
+    /// Exit with 4 if an arm is worse than the baseline by more than --threshold, with 0 if all figures of all arms
+    /// are shown to be no worse, and with 5 if that is not decided when the time is up
     #[arg(long, value_enum)]
     pub(super) fail_on: Option<FailOn>,
     #[command(flatten)]
@@ -180,7 +181,7 @@ pub(crate) struct CommandArgs {
     pub(super) state: StateArgs,
 }
 
-/// Result that ends the command with exit code 4.
+/// Question of a gate: exit code 4 if the answer is yes, 0 if it is no, 5 if it is not decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum FailOn {
     /// A figure that decides is worse in any arm, or an arm fails more often

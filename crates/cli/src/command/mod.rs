@@ -19,7 +19,7 @@ use crate::experiment::{Proof, Proven, conduct, lock};
 use crate::shared_args::LimitArgs;
 use crate::tune::guard::Guard;
 use crate::tune::state::StateArgs;
-use crate::{against, console, series, signals};
+use crate::{console, gate, series, signals};
 
 pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> {
     let (experiment, resumed) = match &args.resume {
@@ -42,17 +42,16 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
              per packet",
         );
     }
-    let judge = |proven: &Proven| match args.fail_on {
+    let threshold = args.fail_on.map(|args::FailOn::Worse| args.threshold.ratio());
+    let judge = |proven: &[Proven]| match threshold {
         None => Ok(()),
-        Some(args::FailOn::Worse) => {
-            against::judge(&proven.outcome, args.threshold.ratio(), &spec.arms[0].name)
-        }
+        Some(_) => gate::judge(proven, &args.threshold),
     };
     let is_search = spec.plan == BEST && !spec.switches.is_empty();
     if args.series.runs > 1 {
-        let proven = series::repeat(&args.series, &limits)?;
+        let proven = series::repeat(&args.series, &limits, threshold.is_some())?;
         series::show(context, &proven, |run| run.searched(is_search))?;
-        return proven.iter().try_for_each(judge);
+        return judge(&proven);
     }
     check::refuse(&command::unstartable(&spec))?;
     signals::stop_on_hangup()?;
@@ -72,6 +71,7 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
         arms,
         search: None,
         trial: None,
+        gate: threshold,
     };
     let proven = if is_search {
         let switches: Vec<_> = spec.switches.iter().map(command::Switch::id).collect();
@@ -89,7 +89,7 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
         return Err(Failure::failed(why));
     }
     proven.verdict()?;
-    judge(&proven)
+    judge(&[proven])
 }
 
 fn show(context: &Context, proven: &Proven, is_search: bool) -> Result<(), Failure> {

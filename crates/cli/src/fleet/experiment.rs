@@ -114,7 +114,7 @@ fn finish(
             match &mut running {
                 Running::Child(child) => child.interrupt(),
                 // Its experiment ends with its standard input.
-                Running::Far(_) => return Err(Failure::failed("interrupted")),
+                Running::Far(_) => return Err(Failure::Interrupted("interrupted".into())),
             }
         }
         if beaten.elapsed() >= BEAT {

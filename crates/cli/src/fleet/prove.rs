@@ -111,7 +111,7 @@ pub(crate) fn run(context: &Context, args: &FleetProveArgs) -> Result<(), Failur
 fn finish(context: &Context, pooled: &PooledOutcome) -> Result<(), Failure> {
     show(context, pooled)?;
     match signals::stop_requested() {
-        true => Err(Failure::failed("interrupted")),
+        true => Err(Failure::Interrupted("interrupted".into())),
         false if pooled.hosts.iter().all(|host| host.id.is_none()) => {
             let why = pooled.hosts.iter().find_map(|host| host.why.clone());
             Err(Failure::failed(format!("no host has an outcome: {}", why.unwrap_or_default())))

@@ -67,7 +67,8 @@ pub(crate) struct CompareArgs {
     /// Write a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// Exit with code 4 if any arm is worse; needs at least 5 runs a side
+    /// Exit with 4 if any arm is worse, with 0 if none is, and with 5 if that is not decided; at least 5 runs a side
+    /// are needed
     #[arg(long, value_enum)]
     pub(crate) fail_on: Option<FailOn>,
     #[command(flatten)]

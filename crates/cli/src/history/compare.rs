@@ -4,10 +4,13 @@ use super::args::CompareArgs;
 use crate::console;
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::results::{compare, judge, named};
+use crate::gate;
+use crate::results::{by, compare, named};
 
 pub(crate) fn run(context: &Context, args: &CompareArgs) -> Result<(), Failure> {
-    let comparison = compare(&named(context, &args.old)?, &named(context, &args.new)?)?;
+    let mut comparison = compare(&named(context, &args.old)?, &named(context, &args.new)?)?;
+    let threshold = args.threshold.ratio();
+    comparison.gate = args.fail_on.map(|on| comparison.decide(by(on), threshold));
     if let Some(file) = &args.html {
         console::write_file(file, report::html::comparison_page(&comparison))?;
     }
@@ -16,5 +19,5 @@ pub(crate) fn run(context: &Context, args: &CompareArgs) -> Result<(), Failure> 
     } else if args.html.is_none() {
         console::text(&report::text::compare(&comparison, console::style()))?;
     }
-    judge(&comparison, args.fail_on, args.threshold.ratio())
+    comparison.gate.as_ref().map_or(Ok(()), |gate| gate::end(gate, &args.threshold))
 }

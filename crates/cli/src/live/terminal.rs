@@ -108,7 +108,7 @@ impl Second {
                 }
             }
             restore();
-            exit(signals::SECOND_EXIT_CODE);
+            exit(signals::INTERRUPTED_EXIT_CODE);
         })?;
         Ok(second)
     }

@@ -85,7 +85,7 @@ pub(super) fn run(
         if args.plan == Path::new("-") {
             return Err(Failure::Usage("--runs reads the plan again: give it as a file".into()));
         }
-        let proven = series::repeat(&args.series, &args.run.limits)?;
+        let proven = series::repeat(&args.series, &args.run.limits, false)?;
         return series::show(context, &proven, |run| run.document(Some(gains(run))));
     }
     let plan = apply::read(&args.plan)?;
@@ -222,6 +222,7 @@ fn own_program(args: &TuneProveArgs, plan: &Plan) -> Result<Loaded, Failure> {
         arms: Vec::new(),
         search: None,
         trial: None,
+        gate: None,
     };
     let trial = spec.limit();
     // Its own arms have no switches, so it has no journal.

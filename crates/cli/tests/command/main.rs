@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod ipv6;
+mod gate;
 mod knobs;
 mod one_client;
 mod outputs;

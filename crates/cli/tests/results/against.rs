@@ -33,8 +33,19 @@ fn the_same_build_twice_is_not_worse() {
         assert_eq!((&arm["trials"], &arm["failures"]), (&doc["blocks"], &serde_json::json!([])));
         assert!(arm["latency"]["rtt"]["count"].as_u64() > Some(0), "histograms arrive: {arm}");
     }
+    assert_eq!(doc["gate"]["answer"], "no-worse");
     let against = doc["load"]["against"].as_str().unwrap();
     assert!(against.contains(program) && against.contains(env!("CARGO_PKG_VERSION")), "{against}");
+}
+
+#[test]
+fn control_has_a_process_of_its_own() {
+    let data = Data::new();
+    let log = data.file("started");
+    let old = another_build(&data, &format!("echo $$ >>{log}\nexec $program \"$@\""));
+    json(data.wirepath(&[&AGAINST[..], &[old.to_str().unwrap(), "--json"]].concat()));
+    let started = fs::read_to_string(&log).unwrap();
+    assert_eq!(started.lines().count(), 2, "the baseline's, and the control's: {started}");
 }
 
 #[test]
@@ -47,8 +58,9 @@ fn a_slower_new_build_exits_with_4_and_a_faster_one_with_0() {
     ));
     assert_eq!(output.status.code(), Some(4), "{}", all_text(&output));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("worse than the old program: rtt_ns_p50"), "{said}");
+    assert!(said.contains("worse: rtt p50: new is") && said.contains("slower than old"), "{said}");
     let doc: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(doc["gate"]["answer"], "worse");
     assert_eq!(doc["arms"][2]["metrics"]["rtt_ns_p50"]["verdict"], "worse");
     let trials = "exec $program $(echo \"$@\" | sed 's/--arm baseline/--arm harmful/')";
     let slower = another_build(&data, trials);

@@ -67,7 +67,9 @@ fn follows(outcome: &Outcome) {
     for name in &outcome.judged {
         let (base, again) = (&baseline.metrics[name], &control.metrics[name]);
         let pairs = Pairs::new(&again.trials, &base.trials, None, blocks, base.better);
-        let (shown, verdict, _) = verdict::control(&pairs, MARGIN, base.better).expect("pairs");
+        let question = Question { pairs, better: base.better, level: 0.0, tail_high: None };
+        let answer = verdict::control(&question, MARGIN).expect("pairs");
+        let (shown, verdict) = (answer.comparison.expect("a ratio"), answer.verdict);
         let interval = shown.interval;
         let figures = (
             rounded(Some(shown.ratio)),
@@ -86,7 +88,7 @@ fn follows(outcome: &Outcome) {
             let control = Some(&again.trials[..]);
             let pairs = Pairs::new(&metric.trials, &base.trials, control, blocks, metric.better);
             places.push((&arm.name, metric));
-            questions.push(Question { pairs, better: metric.better, tail_high: None });
+            questions.push(Question { pairs, better: metric.better, level: 0.0, tail_high: None });
         }
     }
     let failing: Vec<_> = outcome.arms.iter().filter_map(|arm| arm.reliability.as_ref()).collect();

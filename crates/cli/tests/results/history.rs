@@ -160,16 +160,17 @@ fn runs_worse_than_their_baseline_exit_with_4_and_name_the_arm() {
         let output = run(data.wirepath(&[&against[..], &[on]].concat()));
         assert_eq!(output.status.code(), Some(4), "{on}: {}", all_text(&output));
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(said.contains("rtt_ns_p50 of fast"), "{said}");
-        assert!(!said.contains("of harmful"), "{said}");
-        serde_json::from_slice::<Value>(&output.stdout).expect("the result all the same");
+        assert!(said.contains("worse: rtt p50: fast is"), "{said}");
+        assert!(!said.contains("harmful"), "{said}");
+        let doc = serde_json::from_slice::<Value>(&output.stdout).expect("the result all the same");
+        assert_eq!(doc["comparison"]["gate"]["answer"], "worse");
     }
     // If the baseline was faster as well, the machine may be what changed.
     for arm in ["baseline", "harmful"] {
         falsify(&data, &old, arm, 0.66, None);
     }
     let said = run(data.wirepath(&[&against[..], &["worse"]].concat()));
-    assert_eq!(said.status.code(), Some(2), "{}", all_text(&said));
+    assert_eq!(said.status.code(), Some(5), "{}", all_text(&said));
     let said = String::from_utf8(said.stderr).unwrap();
     assert!(said.contains("the baseline itself changed") && said.contains("--against"), "{said}");
     // A slower machine does not change the worth of an arm.
@@ -201,9 +202,15 @@ fn a_threshold_on_too_few_runs_is_refused() {
     assert_eq!(rows(), before, "refused before anything is measured");
     let new = measured(&data, &[]);
     let output = run(data.wirepath(&["history", "compare", &old, &new, "--fail-on", "worse"]));
-    assert_eq!(output.status.code(), Some(2), "{}", all_text(&output));
+    assert_eq!(output.status.code(), Some(5), "{}", all_text(&output));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("--fail-on cannot decide rtt_ns_p50 of baseline"), "{said}");
+    assert!(said.contains("rtt p50: not decided: baseline against earlier"), "{said}");
+    assert!(said.contains("in at least 5 runs a side"), "{said}");
+    let accepted = ["--fail-on", "worse", "--accept-undecided"];
+    let compare = [&["history", "compare", &old, &new][..], &accepted].concat();
+    let output = run(data.wirepath(&compare));
+    assert_eq!(output.status.code(), Some(0), "{}", all_text(&output));
+    assert!(all_text(&output).contains("accepted with --accept-undecided: rtt p50: not decided"));
     // Without a threshold there are ratios, and no verdict.
     let doc = json(data.wirepath(&["history", "compare", &old, &new, "--json"]));
     let value = &doc["arms"][1]["metrics"]["rtt_ns_p50"]["value"];

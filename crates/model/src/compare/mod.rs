@@ -12,13 +12,14 @@
 //! The figures of both sides are compared by the rank-sum test, with Holm's correction over all values
 //! and over all worths.
 
+mod gate;
 mod runs;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ArmKind, Better, Ended, Machine, Verdict, Warning};
+use crate::{ArmKind, Better, CountDifference, Ended, Gate, Machine, Verdict, Warning};
 
 pub use runs::{comparable, compare, runs_needed};
 
@@ -99,6 +100,26 @@ pub struct Change {
     pub verdict: Verdict,
 }
 
+/// Counts of the newer runs less those of the older ones.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CountChange {
+    /// Median of all differences between the mean of a newer and of an older run, in events per trial, with its 95 %
+    /// interval.
+    #[serde(flatten)]
+    pub difference: CountDifference,
+    /// Mean over the older runs, in events per trial.
+    pub old_mean: f64,
+    /// Two-sided rank-sum p-value of no change, corrected with the values; `None` below five runs a side.
+    pub p_adjusted: Option<f64>,
+    /// Older runs that have the figure.
+    pub old_count: usize,
+    /// Newer runs that have the figure.
+    pub new_count: usize,
+    /// Verdict on the change.
+    pub verdict: Verdict,
+}
+
 /// True if a ratio, or its inverse, is at least `least`, which is above 1.
 pub fn is_beyond(ratio: f64, least: f64) -> bool {
     ratio.max(1.0 / ratio) >= least
@@ -120,6 +141,9 @@ pub struct MetricComparison {
     pub value: Option<Change>,
     /// The arm's ratio to its baseline, newer over older; `None` for the baseline itself.
     pub worth: Option<Change>,
+    /// Of counts, in place of both: the newer runs less the older ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub difference: Option<CountChange>,
     /// Reason for a missing figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
@@ -165,10 +189,17 @@ pub struct RunComparison {
     pub only_new: Vec<String>,
     /// Conditions that qualify the comparison.
     pub warnings: Vec<Warning>,
+    /// The answer of `--fail-on`; absent if none was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<Gate>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Quantity of a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
 pub enum By {
+    /// The figure itself.
     Value,
     /// The arm's ratio to its own baseline.
     Worth,
@@ -193,19 +224,6 @@ impl RunComparison {
         })
     }
 
-    /// Returns arms and metrics whose value or worth is worse by at least a ratio above 1.
-    pub fn worse(&self, by: By, least: f64) -> Vec<(&str, &str)> {
-        let is_worse = |metric: &MetricComparison| {
-            metric.change(by).is_some_and(|change| {
-                change.verdict == Verdict::Worse && is_beyond(change.ratio, least)
-            })
-        };
-        self.values()
-            .filter(|(.., metric)| is_worse(metric))
-            .map(|(arm, name, _)| (arm.name.as_str(), name))
-            .collect()
-    }
-
     /// Returns judged metrics in which the baseline itself is better or worse by at least a ratio above 1.
     pub fn moved_baselines(&self, least: f64) -> Vec<&str> {
         let is_moved = |change: &Change| change.verdict.differs() && is_beyond(change.ratio, least);
@@ -219,20 +237,9 @@ impl RunComparison {
 
     /// Number of figures that have a value or a worth.
     pub fn questions(&self, by: By) -> usize {
-        self.values().filter(|(.., metric)| metric.change(by).is_some()).count()
-    }
-
-    /// Returns arms and metrics that could not have been found worse, whatever the runs measured: a
-    /// missing figure, or too few runs for the number of figures.
-    pub fn undecidable(&self, by: By) -> Vec<(&str, &str)> {
-        let questions = self.questions(by);
-        let is_open = |metric: &MetricComparison| match metric.change(by) {
-            Some(change) => !runs::can_decide(change.old_count, change.new_count, questions),
-            None => metric.why.is_some(),
+        let is_question = |metric: &MetricComparison| {
+            metric.change(by).is_some() || (by == By::Value && metric.difference.is_some())
         };
-        self.values()
-            .filter(|(.., metric)| is_open(metric))
-            .map(|(arm, name, _)| (arm.name.as_str(), name))
-            .collect()
+        self.values().filter(|(.., metric)| is_question(metric)).count()
     }
 }

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    ArmComparison, By, COMPARISON_SCHEMA, Change, CompareError, Difference, MetricComparison,
-    RUNS_MIN, Run, RunComparison,
+    ArmComparison, By, COMPARISON_SCHEMA, Change, CompareError, CountChange, Difference,
+    MetricComparison, RUNS_MIN, Run, RunComparison,
 };
+use crate::pairs::Shift;
 use crate::statistics::{self, LEVEL};
+use crate::verdict::Badness;
 use crate::{
-    ArmKind, ArmOutcome, Ended, MARGIN, Machine, MetricOutcome, Outcome, Verdict, Warning,
-    is_event_count, two_samples, verdict,
+    ArmKind, ArmOutcome, CountDifference, Ended, MARGIN, Machine, MetricOutcome, Outcome, Verdict,
+    Warning, is_event_count, two_samples, verdict,
 };
 
 /// Parameters of a load that may differ: duration and choice of arms.
@@ -106,6 +108,7 @@ pub fn compare(olds: &[Outcome], news: &[Outcome]) -> Result<RunComparison, Comp
         only_old: only(&before, &now),
         only_new: only(&now, &before),
         warnings: Vec::new(),
+        gate: None,
     };
     comparison.warnings = warnings(&comparison, olds, news);
     Ok(comparison)
@@ -300,13 +303,16 @@ fn metric(
         new: statistics::median(&medians(&now)),
         value: None,
         worth: None,
+        difference: None,
         why: None,
     };
     if before.iter().chain(&now).any(|metric| metric.unit != shape.unit) {
         result.why = Some("the runs give it in different units".into());
         return Some(result);
     }
-    if is_event_count(name) {
+    let is_count = before.iter().chain(&now).any(|metric| metric.difference.is_some());
+    if is_count || is_event_count(name) {
+        result.difference = count_change(&means(&before), &means(&now));
         return Some(result);
     }
     for (of, figure, when) in [(&before, result.old, "older"), (&now, result.new, "newer")] {
@@ -323,6 +329,31 @@ fn metric(
         }
     }
     Some(result)
+}
+
+/// Mean count per trial of each run that has the figure.
+fn means(runs: &[&MetricOutcome]) -> Vec<f64> {
+    let mean = |metric: &&MetricOutcome| {
+        statistics::mean(&metric.trials.iter().flatten().copied().collect::<Vec<f64>>())
+    };
+    runs.iter().filter_map(mean).collect()
+}
+
+/// The change between two series of counts, still without a verdict.
+fn count_change(olds: &[f64], news: &[f64]) -> Option<CountChange> {
+    let shift = two_samples::shift(news, olds, LEVEL)?;
+    let is_enough = shift.pairs >= RUNS_MIN;
+    Some(CountChange {
+        difference: CountDifference::new(&Shift {
+            interval: shift.interval.filter(|_| is_enough),
+            ..shift
+        }),
+        old_mean: statistics::mean(olds)?,
+        p_adjusted: is_enough.then_some(shift.p),
+        old_count: olds.len(),
+        new_count: news.len(),
+        verdict: Verdict::Inconclusive,
+    })
 }
 
 /// The change between two series of figures, still without a verdict.
@@ -346,23 +377,42 @@ fn change(olds: &[f64], news: &[f64]) -> Option<Change> {
     })
 }
 
-/// Gives all values, or all worths, their verdicts with Holm's correction.
+/// Gives all values with the counts, or all worths, their verdicts with Holm's correction.
 fn judge(arms: &mut [ArmComparison], judged: &[String], by: By) {
-    let mut changes = Vec::new();
-    for metric in arms.iter_mut().flat_map(|arm| arm.metrics.iter_mut()) {
-        let (name, metric) = metric;
+    let (mut changes, mut counts) = (Vec::new(), Vec::new());
+    for (name, metric) in arms.iter_mut().flat_map(|arm| arm.metrics.iter_mut()) {
+        if !judged.contains(name) {
+            continue;
+        }
         let better = metric.better;
         let change = match by {
             By::Value => metric.value.as_mut(),
             By::Worth => metric.worth.as_mut(),
         };
-        changes.extend(change.filter(|_| judged.contains(name)).map(|change| (better, change)));
+        changes.extend(change.map(|change| (better, change)));
+        let count = metric.difference.as_mut().filter(|_| by == By::Value);
+        counts.extend(count.map(|count| (better, count)));
     }
-    let p: Vec<f64> = changes.iter().map(|(_, change)| change.p.unwrap_or(1.0)).collect();
-    for ((better, change), adjusted) in changes.into_iter().zip(statistics::holm(&p)) {
+    let p = changes.iter().map(|(_, change)| change.p.unwrap_or(1.0));
+    let p_of_counts = counts.iter().map(|(_, count)| count.p_adjusted.unwrap_or(1.0));
+    let adjusted = statistics::holm(&p.chain(p_of_counts).collect::<Vec<f64>>());
+    let (of_changes, of_counts) = adjusted.split_at(changes.len());
+    for ((better, change), &adjusted) in changes.into_iter().zip(of_changes) {
         let Some((low, high)) = change.low.zip(change.high) else { continue };
         change.p_adjusted = Some(adjusted);
         change.verdict = verdict::between(low, high, adjusted, MARGIN, better);
+    }
+    for ((better, count), &adjusted) in counts.into_iter().zip(of_counts) {
+        let Some(interval) = count.difference.low.zip(count.difference.high) else { continue };
+        count.p_adjusted = Some(adjusted);
+        let margin = (MARGIN - 1.0) * count.old_mean;
+        let bad = Badness::of(interval, better);
+        count.verdict = match bad {
+            _ if bad.least > 0.0 && adjusted < 1.0 - LEVEL => Verdict::Worse,
+            _ if bad.most < 0.0 && adjusted < 1.0 - LEVEL => Verdict::Better,
+            _ if bad.least >= -margin && bad.most <= margin => Verdict::NoDifferenceShown,
+            _ => Verdict::Inconclusive,
+        };
     }
 }
 

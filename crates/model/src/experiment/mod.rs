@@ -12,8 +12,8 @@ pub use plan::{ExperimentPlan, MARGIN};
 use crate::judge::{Table, tail_of};
 use crate::tail::Samples;
 use crate::{
-    Arm, ArmKind, Ended, Machine, Measurement, Metric, NotEffective, Outcome, Search, Support,
-    Trap, TrialRecord, Verdict, Warning, order, statistics,
+    Arm, ArmKind, Decision, Ended, Gate, GateAnswer, Machine, Measurement, Metric, NotEffective,
+    Outcome, Search, Support, Trap, TrialRecord, Verdict, Warning, order, statistics,
 };
 
 /// Consecutive failures from the first block on after which an arm is not run again.
@@ -141,6 +141,8 @@ pub struct Experiment {
     pub(crate) looks: u32,
     /// True during a planned look.
     pub(crate) looking: bool,
+    /// True if its figures were looked at before it went on.
+    pub(crate) resumed: bool,
     pub(crate) warnings: Vec<Warning>,
 }
 
@@ -161,6 +163,7 @@ impl Experiment {
             ended: None,
             looks: 0,
             looking: false,
+            resumed: false,
             warnings: Vec::new(),
         }
     }
@@ -244,6 +247,7 @@ impl Experiment {
             }
             self.record(trial.result);
         }
+        self.resumed = true;
         Ok(Replayed { trials: self.trials.len() })
     }
 
@@ -315,6 +319,12 @@ impl Experiment {
     fn expected_ns(&self) -> u64 {
         let last = &self.durations_ns[self.durations_ns.len().saturating_sub(3)..];
         last.iter().sum::<u64>() / last.len().max(1) as u64
+    }
+
+    /// Mean duration of a block that counts.
+    pub(crate) fn mean_block_ns(&self) -> u64 {
+        let counted = self.durations_ns.get(1..).unwrap_or_default();
+        counted.iter().sum::<u64>() / counted.len().max(1) as u64
     }
 
     fn begin_block(&mut self) {
@@ -409,6 +419,8 @@ impl Experiment {
     ///
     /// A control that differs from the baseline is never settled: it invalidates all verdicts, and more
     /// blocks are the remedy.
+    ///
+    /// With a gate, every figure must be decided, at both levels alike; a figure without an answer is not.
     fn settled(&self) -> bool {
         let table = Table::new(self);
         let given = |name: &String| table.arms.iter().any(|arm| arm.contains_key(name.as_str()));
@@ -418,6 +430,11 @@ impl Experiment {
         }
         let (usual, strict) =
             (table.judge(statistics::LEVEL), table.judge(statistics::STRICT_LEVEL));
+        let gates =
+            (table.gate(&usual, statistics::LEVEL), table.gate(&strict, statistics::STRICT_LEVEL));
+        if let (Some(usual), Some(strict)) = gates {
+            return is_same_answer(&usual, &strict);
+        }
         (0..self.plan.arms.len()).filter(|&arm| self.runs(arm)).all(|arm| {
             self.plan.judged.iter().all(|name| {
                 let verdict = usual.verdict(arm, name);
@@ -430,13 +447,24 @@ impl Experiment {
                         )
                     }
                     ArmKind::Variant | ArmKind::Peer => {
-                        verdict == strict.verdict(arm, name)
-                            && verdict != Some(Verdict::Inconclusive)
+                        // A figure that was given and not judged is open.
+                        let is_open = verdict == Some(Verdict::Inconclusive)
+                            || (verdict.is_none() && table.arms[arm].contains_key(name.as_str()));
+                        verdict == strict.verdict(arm, name) && !is_open
                     }
                 }
             })
         })
     }
+}
+
+/// True if every figure of a gate is decided, and the same in both.
+fn is_same_answer(usual: &Gate, strict: &Gate) -> bool {
+    let is_decided = |decision: &Decision| decision.answer != GateAnswer::NotDecided;
+    let pairs = usual.decisions.iter().zip(&strict.decisions);
+    !usual.decisions.is_empty()
+        && usual.decisions.len() == strict.decisions.len()
+        && pairs.into_iter().all(|(a, b)| is_decided(a) && a.answer == b.answer)
 }
 
 /// Latencies of the segments of which a tail is judged, by stem.

@@ -1,6 +1,6 @@
 //! Arms, limits and rules of an experiment.
 
-use crate::{Arm, ArmKind, Measurement, Support, is_event_count, verdict};
+use crate::{Arm, ArmKind, Measurement, Support, verdict};
 
 /// Default ratio up to which a difference does not matter.
 pub const MARGIN: f64 = 1.10;
@@ -25,8 +25,10 @@ pub struct ExperimentPlan {
     pub noise_gate: f64,
     /// CPUs of the machine, for the noise gate of trials whose cores are not known.
     pub cpus: u32,
-    /// Stop once every judged verdict is settled.
+    /// Stop once every judged verdict is settled; with a gate, once that is decided.
     pub stop_early: bool,
+    /// Ratio from which on a change for the worse fails, at least 1; `None` without a gate.
+    pub gate: Option<f64>,
 }
 
 impl ExperimentPlan {
@@ -42,8 +44,7 @@ impl ExperimentPlan {
         let is_judged = |(arm, support): &&(Arm, Support)| {
             matches!(arm.kind, ArmKind::Variant | ArmKind::Peer) && support.is_yes()
         };
-        let ratios = judged.iter().filter(|name| !is_event_count(name)).count();
-        let questions = arms.iter().filter(is_judged).count() * ratios;
+        let questions = arms.iter().filter(is_judged).count() * judged.len();
         ExperimentPlan {
             seed,
             arms,
@@ -55,6 +56,7 @@ impl ExperimentPlan {
             noise_gate: 0.25,
             cpus,
             stop_early: true,
+            gate: None,
         }
     }
 

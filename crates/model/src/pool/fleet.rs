@@ -224,7 +224,7 @@ fn arm_effect(outcome: &Outcome, arm: &str, metric: &str) -> Option<Effect> {
     let control = metric_of(outcome, |of| of.kind == ArmKind::Control, metric);
     let control = control.map(|control| control.trials.as_slice());
     let blocks = outcome.blocks as usize;
-    effect(&Pairs::new(&of.trials, &base.trials, control, blocks, of.better).log_ratios)
+    effect(&Pairs::new(&of.trials, &base.trials, control, blocks, of.better).differences)
 }
 
 /// True unless the run ended when it looked good, or bad.
@@ -241,7 +241,7 @@ fn control_effect(outcome: &Outcome, metric: &str) -> Option<Effect> {
     let control = metric_of(outcome, |of| of.kind == ArmKind::Control, metric)
         .filter(|_| is_complete(outcome))?;
     let blocks = outcome.blocks as usize;
-    effect(&Pairs::new(&control.trials, &base.trials, None, blocks, base.better).log_ratios)
+    effect(&Pairs::new(&control.trials, &base.trials, None, blocks, base.better).differences)
 }
 
 fn pooled_metric(

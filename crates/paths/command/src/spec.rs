@@ -23,6 +23,9 @@ const MEASURED: &[&str] = &[
     "server_memory_bytes_max",
     "server_ready_ns",
     "interface_bytes",
+    "interface_drop_count",
+    "udp_buffer_error_count",
+    "tcp_retransmit_count",
     "cpu_ns_per_packet",
     "context_switches_per_packet",
 ];
@@ -405,9 +408,8 @@ impl Experiment {
             }
             judged.push(name);
         }
-        // Counts of events are reported: one that is 0 has no ratio.
-        judged.retain(|name| !is_event_count(name));
         if judged.is_empty() {
+            // Counts of an adapter are reported; the user's own decide.
             let figures = of_adapter.iter().filter(|name| !is_event_count(name));
             judged.extend(figures.take(JUDGED_OF_ADAPTER).map(|name| (*name).to_owned()));
         }
@@ -577,7 +579,10 @@ mod tests {
         );
         let named = judged("adapter='redis-benchmark'\nmetrics=['p99_ms','x=re:(.) lower']");
         assert_eq!(named, ["p99_ms", "x", "cpu_ns_per_packet"]);
-        assert_eq!(judged("metrics=['lost_count=re:(.)','rps=re:(.)']")[0], "rps");
+        assert_eq!(
+            judged("metrics=['lost_count=re:(.)','rps=re:(.)','tcp_retransmit_count']")[..3],
+            ["lost_count", "rps", "tcp_retransmit_count"]
+        );
     }
 
     #[test]

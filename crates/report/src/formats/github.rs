@@ -2,23 +2,33 @@
 
 use std::fmt::Write;
 
-use model::Verdict;
+use model::{GateAnswer, Verdict};
 
 use super::{evidence, one_line};
 use crate::page::{Failures, Page, Remark};
 
-/// Returns one `::error` per worse arm, a `::warning` per doubt, and a `::notice` per headline.
+/// Returns one `::error` per worse arm, a `::warning` per doubt, and a `::notice` per headline. With a gate, its
+/// answers decide: worse is an error, not decided a warning.
 ///
 /// Source: GitHub's documentation of workflow commands.
 pub fn to_github(page: &Page) -> String {
     let mut out = String::new();
     for metric in &page.metrics {
         for row in &metric.rows {
-            if row.figures.verdict == Some(Verdict::Worse) {
+            // A gate says which of these matter.
+            if page.gate.is_empty() && row.figures.verdict == Some(Verdict::Worse) {
                 let title = format!("{} of {} is worse", metric.label, row.arm);
-                command(&mut out, "error", &title, &format!("{} of the baseline", evidence(row)));
+                command(&mut out, "error", &title, &evidence(row));
             }
         }
+    }
+    for line in &page.gate {
+        let (kind, title) = match line.answer {
+            GateAnswer::Worse => ("error", "worse"),
+            GateAnswer::NotDecided => ("warning", "not decided"),
+            GateAnswer::NoWorse => ("notice", "no worse"),
+        };
+        command(&mut out, kind, &format!("{}: {title}", page.subject), &line.sentence);
     }
     for notice in &page.notices {
         command(&mut out, "warning", &page.subject, notice);

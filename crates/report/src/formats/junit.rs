@@ -1,12 +1,13 @@
 //! JUnit XML: an arm is a test case, a judged metric is a suite.
 
 use maud::{Markup, PreEscaped, html};
-use model::Verdict;
+use model::{GateAnswer, Verdict};
 
 use super::{evidence, one_line};
-use crate::page::{Metric, Page, Row};
+use crate::page::{GateLine, Metric, Page, Row};
 
-/// Returns a JUnit document: a worse arm is a failure, one without a verdict is skipped.
+/// Returns a JUnit document: a worse arm is a failure, one that is not decided or not judged is skipped with its
+/// reason. With a gate, its answers decide; without one, the verdicts.
 ///
 /// Source: the schema of Jenkins' xUnit plugin (`junit-10.xsd`).
 pub fn to_junit(page: &Page) -> String {
@@ -14,6 +15,7 @@ pub fn to_junit(page: &Page) -> String {
     let document = html! {
         testsuites name=(one_line(&page.subject)) {
             @for metric in suites { (suite(page, metric)) }
+            @if page.gate.iter().any(|line| line.metric.is_none()) { (of_trials(page)) }
         }
     };
     // Markup escapes what has a meaning in XML; characters that XML does not allow are replaced here, on the only way out.
@@ -22,7 +24,9 @@ pub fn to_junit(page: &Page) -> String {
 }
 
 fn suite(page: &Page, metric: &Metric) -> Markup {
-    let count = |wanted: Result| metric.rows.iter().filter(|row| result(row) == wanted).count();
+    let count = |wanted: Result| {
+        metric.rows.iter().filter(|row| result(row, gate_line(page, metric, row)) == wanted).count()
+    };
     html! {
         testsuite
             name=(one_line(&format!("{}: {}", page.subject, metric.label)))
@@ -37,7 +41,7 @@ fn suite(page: &Page, metric: &Metric) -> Markup {
                 property name="version" value=(one_line(&page.version)) {}
                 property name="machine" value=(one_line(&page.machine_line)) {}
             }
-            @for row in &metric.rows { (case(metric, row)) }
+            @for row in &metric.rows { (case(metric, row, gate_line(page, metric, row))) }
             system-out { (one_line(&metric.headline)) }
             @if !page.notices.is_empty() {
                 system-err { (one_line(&page.notices.join(" "))) }
@@ -47,19 +51,57 @@ fn suite(page: &Page, metric: &Metric) -> Markup {
     }
 }
 
-fn case(metric: &Metric, row: &Row) -> Markup {
-    let message = match evidence(row) {
-        evidence if evidence.is_empty() => row.verdict.to_owned(),
-        evidence => format!("{}: {evidence} of the baseline", row.verdict),
+/// Answer of the gate on a row.
+fn gate_line<'a>(page: &'a Page, metric: &Metric, row: &Row) -> Option<&'a GateLine> {
+    let is_of =
+        |line: &&GateLine| line.metric.as_deref() == Some(&metric.name) && line.arm == row.arm;
+    page.gate.iter().find(is_of)
+}
+
+/// Answers of the gate on failed trials and on arms that did not run.
+fn of_trials(page: &Page) -> Markup {
+    let lines: Vec<&GateLine> = page.gate.iter().filter(|line| line.metric.is_none()).collect();
+    let count = |answer| lines.iter().filter(|line| line.answer == answer).count();
+    html! {
+        testsuite
+            name=(one_line(&format!("{}: trials", page.subject)))
+            tests=(lines.len())
+            failures=(count(GateAnswer::Worse))
+            errors="0"
+            skipped=(count(GateAnswer::NotDecided))
+        {
+            @for line in lines {
+                testcase classname="wirepath.trials" name=(one_line(&line.arm)) {
+                    (finding(of_answer(line.answer), &line.sentence))
+                }
+            }
+        }
+        (PreEscaped("\n"))
+    }
+}
+
+fn case(metric: &Metric, row: &Row, gate: Option<&GateLine>) -> Markup {
+    let parts = [evidence(row), row.why.clone().unwrap_or_default()];
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    let message = match gate {
+        Some(line) => line.sentence.clone(),
+        None if parts.is_empty() => row.verdict.to_owned(),
+        None => format!("{}: {}", row.verdict, parts.join("; ")),
     };
     html! {
         testcase classname=(one_line(&format!("wirepath.{}", metric.name))) name=(one_line(&row.arm)) {
-            @match result(row) {
-                Result::Passed => {}
-                Result::Failed => { failure type="worse" message=(one_line(&message)) {} }
-                Result::Skipped => { skipped message=(one_line(&message)) {} }
-            }
+            (finding(result(row, gate), &message))
             @if let Some(median) = &row.median { system-out { "median " (one_line(median)) } }
+        }
+    }
+}
+
+fn finding(result: Result, message: &str) -> Markup {
+    html! {
+        @match result {
+            Result::Passed => {}
+            Result::Failed => { failure type="worse" message=(one_line(message)) {} }
+            Result::Skipped => { skipped message=(one_line(message)) {} }
         }
     }
 }
@@ -71,12 +113,21 @@ enum Result {
     Skipped,
 }
 
-fn result(row: &Row) -> Result {
-    match row.figures.verdict {
-        Some(Verdict::Worse) => Result::Failed,
-        Some(Verdict::Better | Verdict::NoDifferenceShown) => Result::Passed,
-        // The baseline, which is the reference.
-        None if row.figures.median.is_some() => Result::Passed,
+fn of_answer(answer: GateAnswer) -> Result {
+    match answer {
+        GateAnswer::NoWorse => Result::Passed,
+        GateAnswer::Worse => Result::Failed,
+        GateAnswer::NotDecided => Result::Skipped,
+    }
+}
+
+fn result(row: &Row, gate: Option<&GateLine>) -> Result {
+    match (gate, row.figures.verdict) {
+        (Some(line), _) => of_answer(line.answer),
+        (None, Some(Verdict::Worse)) => Result::Failed,
+        (None, Some(Verdict::Better | Verdict::NoDifferenceShown)) => Result::Passed,
+        // The reference has no verdict; any other figure without one was not judged.
+        (None, None) if row.is_baseline && row.figures.median.is_some() => Result::Passed,
         _ => Result::Skipped,
     }
 }

@@ -12,6 +12,9 @@ pub fn to_markdown(page: &Page) -> String {
     let mut out = format!("### {}\n\n", escape(&page.subject));
     let about = [&page.id, &page.started, &page.version].map(|text| escape(text));
     let _ = writeln!(out, "{}", about.join(" · "));
+    for line in &page.gate {
+        let _ = writeln!(out, "\n**{}**", escape(&line.sentence));
+    }
     for metric in &page.metrics {
         let _ = writeln!(out, "\n**{}**", escape(&metric.headline));
     }

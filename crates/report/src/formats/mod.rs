@@ -19,14 +19,19 @@ pub use openmetrics::to_openmetrics;
 
 use crate::page::Row;
 
-/// `0.146× [0.141, 0.151], p 0.002`: what stands beside a verdict.
+/// `0.146× [0.141, 0.151], p 0.002 of the baseline`: what stands beside a verdict.
 fn evidence(row: &Row) -> String {
     let ratio = row.ratio.as_ref().map(|ratio| match &row.interval {
         Some(interval) => format!("{ratio} {interval}"),
         None => ratio.clone(),
     });
     let p = row.p.as_ref().map(|p| format!("p {p}"));
-    [ratio, p].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    let parts = [ratio, p].into_iter().flatten().collect::<Vec<_>>().join(", ");
+    match row.figures.ratio {
+        _ if parts.is_empty() => parts,
+        Some(_) => format!("{parts} of the baseline"),
+        None => format!("{parts} against the baseline"),
+    }
 }
 
 /// Text in one line, without characters that drive a terminal.

@@ -4,8 +4,8 @@ use maud::{Markup, html};
 use model::RunComparison;
 
 use super::{
-    CHARTS_MAX, Shell, arms, caption, class, figure, heading, ratio_chart, remarks, section, table,
-    text_or_dash,
+    CHARTS_MAX, Shell, arms, caption, class, figure, gate_lines, heading, ratio_chart, remarks,
+    section, table, text_or_dash,
 };
 use crate::page::{ChangeText, ComparedMetric, ComparisonPage};
 
@@ -71,6 +71,7 @@ fn differences(page: &ComparisonPage) -> Markup {
 
 fn answer(page: &ComparisonPage) -> Markup {
     html! {
+        (gate_lines(&page.gate))
         ul.headlines {
             @for (label, answer) in [("Values", &page.values), ("Worth", &page.worth)] {
                 li {

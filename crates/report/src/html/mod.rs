@@ -18,7 +18,7 @@ use std::iter;
 use maud::{Markup, html};
 use model::Outcome;
 
-use crate::page::{self, Metric, Page, Remark};
+use crate::page::{self, GateLine, Metric, Page, Remark};
 use crate::screen::Tone;
 
 pub use compare::{comparison_body, comparison_page};
@@ -183,9 +183,15 @@ fn findings(findings: &[(Tone, String)]) -> Markup {
     html! { @for (tone, finding) in findings { p class=(class(*tone)) { (finding) } } }
 }
 
+/// Answers of a gate, one a line.
+fn gate_lines(lines: &[GateLine]) -> Markup {
+    html! { @for line in lines { p class=(class(line.tone)) { (line.sentence) "." } } }
+}
+
 /// The sentence of each metric, and the picture of the first.
 fn answer(page: &Page) -> Markup {
     html! {
+        (gate_lines(&page.gate))
         @for notice in &page.notices { p.notice { (notice) } }
         ul.headlines {
             @for metric in &page.metrics {

@@ -5,7 +5,7 @@ use model::{
     Verdict,
 };
 
-use super::{RatioChart, RatioRow, Remark};
+use super::{GateLine, RatioChart, RatioRow, Remark};
 use crate::screen::Tone;
 use crate::{units, wording};
 
@@ -20,6 +20,8 @@ pub struct ComparisonPage {
     /// Verdict over all judged metrics by value, and by worth.
     pub values: Remark,
     pub worth: Remark,
+    /// Answers of a gate, each a sentence; empty if none was asked for.
+    pub gate: Vec<GateLine>,
     /// Judged metrics, most important first.
     pub metrics: Vec<ComparedMetric>,
     /// Missing figures, arms of only one run, and warnings.
@@ -131,6 +133,7 @@ impl ComparisonPage {
             differences: comparison.differences.clone(),
             values: answer(comparison, By::Value),
             worth: answer(comparison, By::Worth),
+            gate: GateLine::all(comparison.gate.as_ref()),
             metrics: comparison.judged.iter().map(|name| metric(comparison, name)).collect(),
             remarks: remarks(comparison),
         }

@@ -4,8 +4,8 @@ use model::{ArmKind, ArmOutcome, Better, MetricOutcome, Outcome, Support};
 
 use super::best::{self, best};
 use super::{
-    Figures, Metric, RatioChart, RatioRow, Reported, Row, Trials, charts, interval, median, shape,
-    steps,
+    Figures, Metric, RatioChart, RatioRow, Reported, Row, Trials, change, charts, interval, median,
+    shape, steps,
 };
 use crate::screen::Tone;
 use crate::{units, wording};
@@ -79,8 +79,10 @@ fn rows(outcome: &Outcome, name: &str) -> Vec<Row> {
             arm: arm.name.clone(),
             runs_here: arm.support.is_yes(),
             label: arm.label(),
+            is_baseline: arm.kind == ArmKind::Baseline,
+            why: metric.and_then(|metric| metric.why.clone()),
             median: metric.and_then(median),
-            ratio: metric.and_then(|metric| metric.ratio).map(units::ratio),
+            ratio: metric.and_then(change),
             step: step_below(outcome, arm, name),
             interval: metric.and_then(interval),
             p: metric.and_then(|metric| metric.p_adjusted.or(metric.p)).map(units::p),

@@ -18,10 +18,10 @@ mod rollout;
 mod sentence;
 mod steps;
 
-use model::{MetricOutcome, Outcome, Verdict};
+use model::{Decision, Gate, GateAnswer, MetricOutcome, Outcome, Verdict};
 
 use crate::screen::Tone;
-use crate::{units, wording};
+use crate::{decision, units, wording};
 
 use machine::{machine, machine_line, method};
 use metric::metric;
@@ -48,6 +48,8 @@ pub struct Page {
     pub version: String,
     /// Reasons to distrust the whole run, as sentences.
     pub notices: Vec<String>,
+    /// Answers of a gate, each a sentence; empty if none was asked for.
+    pub gate: Vec<GateLine>,
     /// Judged metrics, most important first.
     pub metrics: Vec<Metric>,
     /// The same side by side; `None` with few.
@@ -108,6 +110,47 @@ pub struct Metric {
     pub trials: Option<Trials>,
 }
 
+/// Answer of a gate on one figure of one arm.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GateLine {
+    pub arm: String,
+    /// Name of the figure; `None` for failed trials.
+    pub metric: Option<String>,
+    pub answer: GateAnswer,
+    pub sentence: String,
+    pub tone: Tone,
+}
+
+impl GateLine {
+    /// Lines of a gate: those that fail it first, then those that are open.
+    pub(crate) fn all(gate: Option<&Gate>) -> Vec<GateLine> {
+        let Some(gate) = gate else { return Vec::new() };
+        let line = |decision: &Decision| GateLine {
+            arm: decision.arm.clone(),
+            metric: decision.metric.clone(),
+            answer: decision.answer,
+            sentence: decision::sentence(gate, decision),
+            tone: match decision.answer {
+                GateAnswer::NoWorse => Tone::Good,
+                GateAnswer::Worse => Tone::Bad,
+                GateAnswer::NotDecided => Tone::Doubt,
+            },
+        };
+        let mut lines: Vec<GateLine> = gate.decisions.iter().map(line).collect();
+        if lines.is_empty() {
+            let (arm, metric) = (String::new(), None);
+            let (answer, sentence) = (gate.answer, decision::summary(gate));
+            lines.push(GateLine { arm, metric, answer, sentence, tone: Tone::Doubt });
+        }
+        lines.sort_by_key(|line| match line.answer {
+            GateAnswer::Worse => 0,
+            GateAnswer::NotDecided => 1,
+            GateAnswer::NoWorse => 2,
+        });
+        lines
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     pub arm: String,
@@ -115,6 +158,10 @@ pub struct Row {
     pub runs_here: bool,
     /// The arm's name, with the version of a peer program.
     pub label: String,
+    /// True for the reference of all others.
+    pub is_baseline: bool,
+    /// Reason for a missing figure or verdict.
+    pub why: Option<String>,
     pub median: Option<String>,
     pub ratio: Option<String>,
     /// Ratio to the rung below, which has one switch less: `0.146×`, and its tone.
@@ -207,6 +254,7 @@ impl Page {
             started: wording::time(&outcome.started),
             version: format!("wirepath {}", outcome.version),
             notices: notices(outcome),
+            gate: GateLine::all(outcome.gate.as_ref()),
             metrics: outcome.judged.iter().map(|name| metric(outcome, name)).collect(),
             beside: beside::beside(outcome),
             members: best::members(outcome),
@@ -231,7 +279,11 @@ impl Page {
     }
 }
 
+/// The answer of a gate; without one, the headline of the first judged metric.
 pub(crate) fn first_headline(outcome: &Outcome) -> Option<String> {
+    if let Some(gate) = &outcome.gate {
+        return Some(decision::summary(gate));
+    }
     outcome.judged.first().map(|name| metric(outcome, name).headline)
 }
 
@@ -245,7 +297,20 @@ fn median(metric: &MetricOutcome) -> Option<String> {
     Some(units::value(median, &metric.unit))
 }
 
+/// `0.146×`; of counts the difference per trial: `+44.5`.
+pub(crate) fn change(metric: &MetricOutcome) -> Option<String> {
+    let signed = |mean: f64| match mean > 0.0 {
+        true => format!("+{}", units::digits(mean)),
+        false => units::digits(mean),
+    };
+    let ratio = metric.ratio.map(units::ratio);
+    ratio.or_else(|| metric.difference.map(|difference| signed(difference.mean)))
+}
+
 pub(crate) fn interval(metric: &MetricOutcome) -> Option<String> {
+    if let Some(difference) = &metric.difference {
+        return Some(units::interval(difference.low?, difference.high?));
+    }
     match (metric.low?, metric.high) {
         (low, Some(high)) => Some(units::interval(low, high)),
         // So many trials failed that the interval has no upper end.

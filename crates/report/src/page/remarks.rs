@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{ArmKind, ArmOutcome, Ended, Outcome, Support, VERSION_MODE, Verdict};
 
-use super::{Failures, Remark, interval, median, steps};
+use super::{Failures, Remark, change, interval, median, steps};
 use crate::screen::Tone;
 use crate::{units, wording};
 
@@ -83,8 +83,9 @@ fn answer(outcome: &Outcome, arm: &ArmOutcome, name: &str) -> (Tone, String) {
     if let Some(median) = median(metric) {
         text.push_str(&format!(": {median}"));
     }
-    if let Some(ratio) = metric.ratio {
-        text.push_str(&format!(", {} of baseline", units::ratio(ratio)));
+    let of = if metric.ratio.is_some() { "of baseline" } else { "a trial" };
+    if let Some(change) = change(metric) {
+        text.push_str(&format!(", {change} {of}"));
         if let Some(interval) = interval(metric) {
             text.push_str(&format!(" {interval}"));
         }

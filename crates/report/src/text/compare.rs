@@ -31,6 +31,9 @@ pub fn compare(comparison: &RunComparison, style: Style) -> String {
         let text = format!("{}: {}", answer.subject, answer.text);
         screen.paragraph(label, &text, answer.tone);
     }
+    for line in &page.gate {
+        screen.paragraph("gate:   ", &line.sentence, line.tone);
+    }
     for metric in &page.metrics {
         screen.blank();
         table(&mut screen, metric);

@@ -32,6 +32,9 @@ pub fn ladder(outcome: &Outcome, style: Style) -> String {
     let page = Page::from_outcome(outcome);
     let mut screen = Screen::new(style);
     screen.heading(&format!("{}  {}", page.subject, page.id));
+    for line in &page.gate {
+        screen.paragraph("", &line.sentence, line.tone);
+    }
     for metric in &page.metrics {
         screen.paragraph("", &metric.headline, Tone::Strong);
     }

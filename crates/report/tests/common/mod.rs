@@ -235,6 +235,7 @@ fn experiment(kind: &str, plans: &[Plan]) -> Outcome {
         looks: 3,
         judged: plans.iter().map(|plan| plan.metric.to_string()).collect(),
         search: None,
+        gate: None,
         arms,
         floor: BTreeMap::new(),
         warnings: vec![
@@ -272,6 +273,7 @@ fn figure(plan: &Plan, arm: usize, ratio: f64, dice: &mut Dice) -> MetricOutcome
         _ => Verdict::Worse,
     };
     MetricOutcome {
+        difference: None,
         unit: plan.unit.into(),
         better: plan.better,
         median: Some(median),

@@ -198,7 +198,7 @@ impl Measure for ByAgents {
 
     /// All at the same time.
     fn round(&mut self, pairs: &[Pair]) -> Result<Vec<(Pair, Cell)>, Failure> {
-        let interrupted = || Failure::failed("interrupted");
+        let interrupted = || Failure::Interrupted("interrupted".into());
         let (mut cells, mut asked) = (Vec::new(), Vec::new());
         let hosts = &self.agents.hosts;
         for &(near, far) in pairs {

@@ -101,7 +101,7 @@ impl Far {
                 Err(error) => return Ok(Err(host::text::chain(&error))),
             }
             if signals::stop_requested() {
-                return Err(Failure::failed("interrupted"));
+                return Err(Failure::Interrupted("interrupted".into()));
             }
         }
         Ok(Err(format!("no answer within {} s", limit.as_secs())))

@@ -66,7 +66,7 @@ pub(super) fn end_of(
             return Ok(Ok(ended));
         }
         if signals::stop_requested() {
-            return Err(Failure::failed("interrupted"));
+            return Err(Failure::Interrupted("interrupted".into()));
         }
         if let Some(why) = is_over() {
             return Ok(Err(why));

@@ -77,7 +77,7 @@ impl Mesh {
     /// Measures a pair, the first one pings.
     fn measure(&mut self, pair: Pair) -> Result<Cell, Failure> {
         if signals::stop_requested() {
-            return Err(Failure::failed("interrupted"));
+            return Err(Failure::Interrupted("interrupted".into()));
         }
         if self.is_far(pair.0) {
             return match self.ask(pair)? {
@@ -201,7 +201,7 @@ impl Member {
     /// Errors: interrupted.
     fn new(at: &At<Host>, end: Result<End, Failure>) -> Result<Self, Failure> {
         if signals::stop_requested() {
-            return Err(Failure::failed("interrupted"));
+            return Err(Failure::Interrupted("interrupted".into()));
         }
         let end = end.map_err(|failure| failure.text().to_owned());
         Ok(Member { name: at.host.to_string(), address: at.address, end })
@@ -212,7 +212,7 @@ impl Member {
             && let Err(failure) = local.await_echo(signals::stop_requested)
         {
             if signals::stop_requested() {
-                return Err(Failure::failed("interrupted"));
+                return Err(Failure::Interrupted("interrupted".into()));
             }
             self.end = Err(failure.text().to_owned());
         }

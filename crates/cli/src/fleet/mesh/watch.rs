@@ -33,7 +33,7 @@ pub(super) fn run<M: Measure>(
     // On this thread: with it the echoes would end.
     metrics::serving(server.as_ref(), &shown, || watch.until_stopped(open))?;
     match watch.measured.repeats.is_empty() {
-        true => Err(Failure::failed("interrupted before all pairs were measured once")),
+        true => Err(Failure::Interrupted("interrupted before all pairs were measured once".into())),
         false => Ok(watch.measured),
     }
 }

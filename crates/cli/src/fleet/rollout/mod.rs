@@ -18,9 +18,9 @@ use self::request::Request;
 pub(crate) use self::request::RolloutArgs;
 use super::hosts::Host;
 use super::{book_file, lock_book};
-use crate::console;
 use crate::context::Context;
 use crate::exit::Failure;
+use crate::{console, signals};
 
 pub(crate) fn run(context: &Context, args: &RolloutArgs) -> Result<(), Failure> {
     #[cfg(feature = "fleet")]
@@ -163,10 +163,16 @@ fn verdict(args: &RolloutArgs, ended: State, document: &Document) -> Result<(), 
             "{}; try again with `wirepath fleet rollout --resume {id}`",
             document.why()
         ))),
-        State::Paused { .. } => Err(Failure::failed(format!(
-            "paused: {}; go on with `wirepath fleet rollout --resume {id}`, or end it with --abort {id}",
-            document.why()
-        ))),
+        State::Paused { .. } => {
+            let text = format!(
+                "paused: {}; go on with `wirepath fleet rollout --resume {id}`, or end it with --abort {id}",
+                document.why()
+            );
+            match signals::stop_requested() {
+                true => Err(Failure::Interrupted(text)),
+                false => Err(Failure::Undecided(text)),
+            }
+        }
         _ => Ok(()),
     }
 }

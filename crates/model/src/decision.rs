@@ -1,0 +1,397 @@
+//! Answers of a gate: no worse than a threshold, worse by more, or not decided.
+//!
+//! A gate asks one question of every judged figure of every arm: is it worse than the baseline by more than the
+//! threshold? "No" needs an interval that ends before the threshold. All of these must hold for the gate to pass, so
+//! they need no correction: a gate passes wrongly only if a figure that is truly beyond the threshold passes, which
+//! its own 95 % interval prevents (intersection-union test; Berger 1982, Technometrics 24, 295-300). "Yes" needs an
+//! interval that begins behind the threshold and a p-value, corrected for all figures of the run, of the figures as
+//! they would be if the arm were better by the threshold. Everything else is not decided, with its reason.
+
+use serde::{Deserialize, Serialize};
+
+use crate::pairs::{Pairs, Scale};
+use crate::statistics::{LEVEL, STRICT_PAIRS_MIN, holm};
+use crate::verdict::{Badness, Looks, blocks_min};
+use crate::{Better, By, CountDifference, Reliability, always_valid};
+
+/// More blocks than this are not proposed: the difference is too close to the threshold.
+const MORE_BLOCKS_MAX: f64 = 100_000.0;
+
+/// Share of trials of which a run without any event must exclude that they have one, before it shows that there is
+/// none: eight trials without a loss may well be of an arm that loses in every fourth.
+const EVENT_SHARE: f64 = 0.2;
+
+/// Reserve on the number of blocks that would decide, which is an estimate.
+const RESERVE: f64 = 1.3;
+
+/// Answer of a gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum GateAnswer {
+    /// Shown to be no worse than the threshold.
+    NoWorse,
+    /// Shown to be worse by more than the threshold.
+    Worse,
+    /// Neither.
+    NotDecided,
+}
+
+/// Reason why a figure is not decided.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Undecided {
+    /// The interval reaches beyond the threshold, and not only there.
+    Wide,
+    /// Too few blocks for an interval and for a judgement of the control.
+    FewBlocks {
+        /// Blocks that have the figure.
+        blocks: u32,
+        /// Fewest blocks.
+        needed: u32,
+    },
+    /// Too few runs a side for a verdict.
+    FewRuns {
+        /// Fewest runs a side.
+        needed: u32,
+    },
+    /// Clear of the threshold, but not after the correction for the number of figures.
+    Corrected {
+        /// Figures that are judged together.
+        figures: u32,
+    },
+    /// The program's figures come in steps that are too coarse for the threshold.
+    Resolution {
+        /// Step, in the unit of the figure.
+        step: f64,
+    },
+    /// No worse in the typical trial, but in the tail of all trials together.
+    Tail,
+    /// The arm failed in a share of trials that is higher by more than the threshold, which is not shown.
+    Failures,
+    /// There is no figure.
+    Unread {
+        /// Reason.
+        why: String,
+    },
+    /// The arm did not run.
+    Missing {
+        /// Reason.
+        why: String,
+    },
+    /// The baseline differs from itself, so the figure cannot be trusted.
+    Distrusted,
+    /// The second baseline gave no figure, so nothing shows the noise.
+    NoControl,
+    /// The run did not reach its planned end.
+    Interrupted,
+    /// The baseline itself changed between the runs.
+    BaselineMoved,
+    /// Not decided in some runs of a series.
+    Runs {
+        /// Runs in which it is not decided.
+        undecided: u32,
+        /// All runs.
+        of: u32,
+    },
+}
+
+/// Answer of a gate on one figure of one arm.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Decision {
+    /// The arm.
+    pub arm: String,
+    /// Name of what it is compared with.
+    pub base: String,
+    /// The figure; `None` for the share of failed trials.
+    pub metric: Option<String>,
+    /// Unit of `value`.
+    pub unit: String,
+    /// Direction of improvement.
+    pub better: Better,
+    /// Median of the arm.
+    pub value: Option<f64>,
+    /// Median of what it is compared with.
+    pub base_value: Option<f64>,
+    /// Arm over base; `None` if it is not known or infinite.
+    pub ratio: Option<f64>,
+    /// Lower end of its 95 % interval.
+    pub low: Option<f64>,
+    /// Upper end; `None` beside a `low` if it is infinite.
+    pub high: Option<f64>,
+    /// Of counts, in place of the ratio.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub difference: Option<CountDifference>,
+    /// Failed trials, if `metric` is `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failures: Option<Reliability>,
+    /// p-value of "no worse than the threshold", corrected for all figures of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p: Option<f64>,
+    /// Answer.
+    pub answer: GateAnswer,
+    /// Reason, if it is not decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Undecided>,
+    /// Blocks that would probably decide, in addition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more_blocks: Option<u32>,
+    /// Time that these would take, milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more_ms: Option<u64>,
+}
+
+/// Answer of a gate on a whole run, a series of runs, or a comparison of two series.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Gate {
+    /// Ratio from which on a difference counts, at least 1; of counts, over the baselines' mean.
+    pub threshold: f64,
+    /// Quantity that was asked for.
+    pub by: By,
+    /// Worse if any decision is, no worse if all are, else not decided.
+    pub answer: GateAnswer,
+    /// One for each judged figure of each arm, and one for failed trials where there are any.
+    pub decisions: Vec<Decision>,
+}
+
+impl Gate {
+    pub(crate) fn new(threshold: f64, by: By, decisions: Vec<Decision>) -> Self {
+        let is = |answer| move |decision: &Decision| decision.answer == answer;
+        let answer = if decisions.iter().any(is(GateAnswer::Worse)) {
+            GateAnswer::Worse
+        } else if !decisions.is_empty() && decisions.iter().all(is(GateAnswer::NoWorse)) {
+            GateAnswer::NoWorse
+        } else {
+            GateAnswer::NotDecided
+        };
+        Gate { threshold, by, answer, decisions }
+    }
+
+    /// Answer on a series of runs of one experiment, as one family: a figure is worse if it is in a run after the
+    /// correction for the number of runs, and no worse if it is in all of them. `None` without a run.
+    pub fn of_runs(runs: &[&Gate]) -> Option<Gate> {
+        let last = *runs.last()?;
+        let count = runs.len();
+        let decisions = last.decisions.iter().map(|decision| {
+            let is_same =
+                |other: &&Decision| other.arm == decision.arm && other.metric == decision.metric;
+            // Failed trials have a decision only in the runs that have any.
+            let found: Vec<&Decision> =
+                runs.iter().filter_map(|run| run.decisions.iter().find(is_same)).collect();
+            of_runs(&found, count)
+        });
+        let mut decisions: Vec<Decision> = decisions.collect();
+        for other in runs.iter().flat_map(|run| &run.decisions) {
+            let is_known = decisions.iter().any(|d| d.arm == other.arm && d.metric == other.metric);
+            if !is_known {
+                decisions.push(of_runs(&[other], count));
+            }
+        }
+        Some(Gate::new(last.threshold, last.by, decisions))
+    }
+
+    /// Returns the decision on a figure of an arm.
+    pub fn decision(&self, arm: &str, metric: &str) -> Option<&Decision> {
+        let is_of = |d: &&Decision| d.arm == arm && d.metric.as_deref() == Some(metric);
+        self.decisions.iter().find(is_of)
+    }
+}
+
+/// Decisions of several runs on the same figure as one; that of the run that decided, else the last.
+fn of_runs(found: &[&Decision], runs: usize) -> Decision {
+    let p = |decision: &&&Decision| decision.p.unwrap_or(1.0);
+    let worse = found.iter().filter(|decision| decision.answer == GateAnswer::Worse);
+    if let Some(worse) = worse.min_by(|a, b| p(a).total_cmp(&p(b))) {
+        let p = (worse.p.unwrap_or(0.0) * runs as f64).min(1.0);
+        let decision = Decision { p: Some(p), ..(*worse).clone() };
+        if p < 1.0 - LEVEL {
+            return decision;
+        }
+        let reason = Some(Undecided::Corrected { figures: runs as u32 });
+        return Decision { answer: GateAnswer::NotDecided, reason, ..decision };
+    }
+    let open = |decision: &&&Decision| decision.answer == GateAnswer::NotDecided;
+    let undecided = found.iter().filter(open).count();
+    match found.iter().rev().find(open) {
+        Some(one) if runs > 1 && undecided < found.len() => {
+            let reason = Undecided::Runs { undecided: undecided as u32, of: runs as u32 };
+            Decision { reason: Some(reason), ..(*one).clone() }
+        }
+        Some(one) => (*one).clone(),
+        None => found[found.len() - 1].clone(),
+    }
+}
+
+/// A figure of an arm against its reference, each bound with the step of the program's figures against the answer.
+#[derive(Debug, Clone)]
+pub(crate) struct GateQuestion {
+    /// The arm, better by the threshold.
+    pub(crate) pairs: Pairs,
+    /// The same, as bad as its steps allow.
+    pub(crate) at_worst: Pairs,
+    /// The same, as good as its steps allow.
+    pub(crate) at_best: Pairs,
+    pub(crate) better: Better,
+    /// Step of the figures; 0 for counts.
+    pub(crate) step: f64,
+    /// True if the tail of all trials together is beyond the threshold.
+    pub(crate) has_worse_tail: bool,
+}
+
+/// Answer on one question.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct GateVerdict {
+    pub(crate) answer: GateAnswer,
+    pub(crate) reason: Option<Undecided>,
+    pub(crate) p: f64,
+    pub(crate) more_blocks: Option<u32>,
+}
+
+impl GateVerdict {
+    fn decided(answer: GateAnswer, p: f64) -> Self {
+        GateVerdict { answer, reason: None, p, more_blocks: None }
+    }
+
+    fn open(reason: Undecided, p: f64, more_blocks: Option<u32>) -> Self {
+        GateVerdict { answer: GateAnswer::NotDecided, reason: Some(reason), p, more_blocks }
+    }
+}
+
+/// Answers the questions of a gate together.
+///
+/// - `level`: as of [`crate::verdict::answers`].
+/// - `others`: p-values that are corrected with these, those of failed trials.
+pub(crate) fn decide(
+    questions: &[GateQuestion],
+    others: &[f64],
+    level: f64,
+    looks: Looks,
+) -> Vec<GateVerdict> {
+    let raw = questions.iter().map(|q| q.at_best.shift(level).map_or(1.0, |shift| shift.p));
+    let adjusted = holm(&raw.chain(others.iter().copied()).collect::<Vec<f64>>());
+    let family = adjusted.len();
+    let answers = questions.iter().zip(adjusted).map(|(question, p)| match looks {
+        Looks::Planned => planned(question, p, family, level),
+        Looks::AtWill => at_will(question, p, family, level),
+    });
+    answers.collect()
+}
+
+fn planned(question: &GateQuestion, p: f64, family: usize, level: f64) -> GateVerdict {
+    let interval =
+        |pairs: &Pairs| Some(Badness::of(pairs.shift(level)?.interval?, question.better));
+    let blocks = question.pairs.differences.len();
+    let (Some(worst), Some(best), Some(plain)) =
+        (interval(&question.at_worst), interval(&question.at_best), interval(&question.pairs))
+    else {
+        return too_few(blocks, STRICT_PAIRS_MIN, p);
+    };
+    let more = more_blocks(question, plain, level);
+    if blocks < STRICT_PAIRS_MIN && !(best.least > 0.0 && p < 1.0 - level) {
+        // Too few to judge the control, without which nothing passes.
+        return too_few(blocks, STRICT_PAIRS_MIN, p);
+    }
+    if worst.most <= 0.0 {
+        let needed = trials_without_event(level);
+        if question.pairs.scale == Scale::Count && blocks < needed {
+            return too_few(blocks, needed, p);
+        }
+        if question.has_worse_tail {
+            return GateVerdict::open(Undecided::Tail, p, None);
+        }
+        return GateVerdict::decided(GateAnswer::NoWorse, p);
+    }
+    if best.least > 0.0 {
+        if p < 1.0 - level {
+            return GateVerdict::decided(GateAnswer::Worse, p);
+        }
+        let least = blocks_min(family).saturating_sub(blocks as u32);
+        let more = more.unwrap_or(1).max(least);
+        return GateVerdict::open(Undecided::Corrected { figures: family as u32 }, p, Some(more));
+    }
+    if plain.most <= 0.0 || plain.least > 0.0 {
+        return GateVerdict::open(Undecided::Resolution { step: question.step }, p, None);
+    }
+    GateVerdict::open(Undecided::Wide, p, more)
+}
+
+/// Trials without an event after which a share of [`EVENT_SHARE`] is excluded at a level.
+fn trials_without_event(level: f64) -> usize {
+    ((1.0 - level).ln() / (1.0 - EVENT_SHARE).ln()).ceil() as usize
+}
+
+fn too_few(blocks: usize, needed: usize, p: f64) -> GateVerdict {
+    let (blocks, needed) = (blocks as u32, needed as u32);
+    let more = needed.saturating_sub(blocks).max(1);
+    GateVerdict::open(Undecided::FewBlocks { blocks, needed }, p, Some(more))
+}
+
+/// Answer of a run that may have been looked at in between: by intervals that hold at every look.
+fn at_will(question: &GateQuestion, p: f64, family: usize, level: f64) -> GateVerdict {
+    let interval = |pairs: &Pairs, alpha| {
+        let interval = always_valid::interval(&pairs.differences, alpha)?;
+        Some(Badness::of(interval, question.better))
+    };
+    let corrected = (1.0 - level) / family.max(1) as f64;
+    if interval(&question.at_best, corrected).is_some_and(|bad| bad.least > 0.0) {
+        return GateVerdict::decided(GateAnswer::Worse, p);
+    }
+    let is_ratio = question.pairs.scale == Scale::Ratio;
+    let at_most = interval(&question.at_worst, 1.0 - level).filter(|_| is_ratio);
+    if at_most.is_some_and(|bad| bad.most <= 0.0) && !question.has_worse_tail {
+        return GateVerdict::decided(GateAnswer::NoWorse, p);
+    }
+    GateVerdict::open(Undecided::Wide, p, None)
+}
+
+/// Blocks in addition to those of `question` after which its interval would end before the threshold, or begin behind
+/// it; `None` if there is no such number.
+fn more_blocks(question: &GateQuestion, interval: Badness, level: f64) -> Option<u32> {
+    let shift = question.pairs.shift(level)?;
+    let center = match question.better {
+        Better::Lower => shift.center,
+        Better::Higher => -shift.center,
+    };
+    let reach = if center <= 0.0 { interval.most - center } else { center - interval.least };
+    let blocks = question.pairs.differences.len() as f64;
+    let needed = blocks * (reach / center.abs()).powi(2) * RESERVE;
+    let more = (needed - blocks).max(1.0).ceil();
+    (more.is_finite() && more <= MORE_BLOCKS_MAX).then_some(more as u32)
+}
+
+/// Step in which figures come: the last decimal that any of them has, or a coarser one that all are multiples of.
+/// Returns 0 without a value.
+///
+/// A clock or a printed figure in whole milliseconds cannot show a difference of a tenth of one, however often it is
+/// repeated.
+pub(crate) fn step_of(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    if values.is_empty() {
+        return 0.0;
+    }
+    let decimals = values.iter().map(|value| decimals(*value)).max().unwrap_or(0);
+    let printed = 0.1f64.powi(decimals);
+    let gaps = values.windows(2).map(|pair| pair[1] - pair[0]);
+    let gap = gaps.fold(f64::INFINITY, f64::min);
+    let is_multiple = |value: &f64| {
+        let times = value / gap;
+        (times - times.round()).abs() < 1e-6 * times.abs().max(1.0)
+    };
+    // Two values have a gap of which they may be multiples by chance.
+    let is_step = gap.is_finite() && values.len() > 2 && values.iter().all(is_multiple);
+    if is_step { gap.max(printed) } else { printed }
+}
+
+/// Digits behind the decimal point of the shortest text that reads as this number.
+fn decimals(value: f64) -> i32 {
+    let text = format!("{value}");
+    text.split_once('.').map_or(0, |(_, digits)| digits.len() as i32)
+}
+
+#[cfg(test)]
+mod tests;

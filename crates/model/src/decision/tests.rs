@@ -1,0 +1,200 @@
+use super::*;
+use crate::Random;
+
+const THRESHOLD: f64 = 1.05;
+
+/// An arm `factor` times its baselines, with noise, against a threshold of 5 %.
+fn question(factor: f64, noise: f64, blocks: usize, better: Better) -> GateQuestion {
+    let mut random = Random::new(5, 0);
+    let mut values = |factor: f64| -> Vec<Option<f64>> {
+        (0..blocks).map(|_| Some(factor * (noise * random.normal()).exp())).collect()
+    };
+    let allowed = match better {
+        Better::Lower => 1.0 / THRESHOLD,
+        Better::Higher => THRESHOLD,
+    };
+    let (arm, base, again) = (values(factor * allowed), values(1.0), values(1.0));
+    let pairs = Pairs::new(&arm, &base, Some(&again), blocks, better);
+    GateQuestion {
+        at_worst: pairs.clone(),
+        at_best: pairs.clone(),
+        pairs,
+        better,
+        step: 0.0,
+        has_worse_tail: false,
+    }
+}
+
+fn answer(question: GateQuestion) -> GateVerdict {
+    decide(&[question], &[], LEVEL, Looks::Planned).remove(0)
+}
+
+fn lower(factor: f64, noise: f64, blocks: usize) -> GateVerdict {
+    answer(question(factor, noise, blocks, Better::Lower))
+}
+
+#[test]
+fn three_answers_follow_from_where_the_interval_lies() {
+    assert_eq!(lower(1.0, 0.02, 24).answer, GateAnswer::NoWorse);
+    assert_eq!(lower(0.5, 0.02, 24).answer, GateAnswer::NoWorse);
+    assert_eq!(lower(1.2, 0.02, 24).answer, GateAnswer::Worse);
+    let open = lower(1.0, 0.4, 24);
+    assert_eq!((open.answer, open.reason), (GateAnswer::NotDecided, Some(Undecided::Wide)));
+    // Worse, but by about the threshold: neither less nor more is shown.
+    assert_eq!(lower(1.05, 0.02, 24).answer, GateAnswer::NotDecided);
+    let higher = |factor| answer(question(factor, 0.02, 24, Better::Higher)).answer;
+    assert_eq!(higher(1.0), GateAnswer::NoWorse);
+    assert_eq!(higher(2.0), GateAnswer::NoWorse);
+    assert_eq!(higher(0.8), GateAnswer::Worse);
+}
+
+#[test]
+fn fewer_blocks_than_the_control_needs_decide_nothing() {
+    for blocks in 1..8 {
+        let open = lower(1.0, 0.001, blocks);
+        let reason = Undecided::FewBlocks { blocks: blocks as u32, needed: 8 };
+        assert_eq!(open.reason, Some(reason), "{blocks}");
+        assert_eq!(open.more_blocks, Some(8 - blocks as u32));
+    }
+    assert_eq!(lower(1.0, 0.001, 8).answer, GateAnswer::NoWorse);
+    // What is worse after six blocks need not wait for a judgement of the control.
+    assert_eq!(lower(1.5, 0.001, 5).answer, GateAnswer::NotDecided);
+    assert_eq!(lower(1.5, 0.001, 6).answer, GateAnswer::Worse);
+}
+
+#[test]
+fn counts_pass_only_if_rare_events_would_have_been_seen() {
+    let none = |blocks: usize| {
+        let zeros = vec![Some(0.0); blocks];
+        let pairs = Pairs::on(Scale::Count, &zeros, &zeros, Some(&zeros), blocks, Better::Lower);
+        let found = question(1.0, 0.01, blocks, Better::Lower);
+        let (at_worst, at_best) = (pairs.clone(), pairs.clone());
+        answer(GateQuestion { pairs, at_worst, at_best, ..found })
+    };
+    // 0.8 to the 14th is 4.4 %.
+    assert_eq!(none(13).reason, Some(Undecided::FewBlocks { blocks: 13, needed: 14 }));
+    assert_eq!(none(14).answer, GateAnswer::NoWorse);
+}
+
+#[test]
+fn proposed_blocks_decide() {
+    for (factor, noise) in [(1.0, 0.1), (1.0, 0.2), (1.2, 0.3)] {
+        let open = lower(factor, noise, 12);
+        assert_eq!(open.answer, GateAnswer::NotDecided, "{factor} {noise}");
+        let blocks = 12 + open.more_blocks.unwrap() as usize;
+        assert_ne!(lower(factor, noise, blocks).answer, GateAnswer::NotDecided, "{blocks}");
+    }
+}
+
+#[test]
+fn worse_is_corrected_for_all_figures_of_the_run_and_no_worse_is_not() {
+    let found = question(1.2, 0.02, 8, Better::Lower);
+    let mut many = vec![found];
+    many.extend(vec![question(1.0, 0.01, 8, Better::Lower); 35]);
+    let answers = decide(&many, &[], LEVEL, Looks::Planned);
+    assert_eq!(answers[0].reason, Some(Undecided::Corrected { figures: 36 }));
+    assert_eq!(answers[0].more_blocks, Some(3), "11 blocks can decide one of 36");
+    assert!(answers[1..].iter().all(|answer| answer.answer == GateAnswer::NoWorse));
+}
+
+#[test]
+fn coarse_steps_are_the_reason_where_more_blocks_would_not_help() {
+    let mut coarse = question(1.0, 0.001, 24, Better::Lower);
+    let values = vec![Some(8.0 / THRESHOLD); 24];
+    coarse.at_worst = Pairs::new(&values, &[Some(7.0); 24], None, 24, Better::Lower);
+    coarse.step = 1.0;
+    let open = answer(coarse);
+    assert_eq!(open.reason, Some(Undecided::Resolution { step: 1.0 }));
+    assert_eq!(open.more_blocks, None);
+}
+
+#[test]
+fn worse_tail_of_all_trials_keeps_a_figure_open() {
+    let mut tail = question(1.0, 0.001, 24, Better::Lower);
+    tail.has_worse_tail = true;
+    assert_eq!(answer(tail).reason, Some(Undecided::Tail));
+}
+
+#[test]
+fn run_that_was_looked_at_needs_wider_intervals() {
+    let at_will = |factor, noise| {
+        let question = question(factor, noise, 24, Better::Lower);
+        decide(&[question], &[], LEVEL, Looks::AtWill).remove(0).answer
+    };
+    assert_eq!(at_will(1.0, 0.01), GateAnswer::NoWorse);
+    assert_eq!(at_will(1.2, 0.01), GateAnswer::Worse);
+    // Decided by the interval of a run of fixed length, not by that of every look.
+    let blocks = (8..40).find(|&blocks| lower(1.0, 0.05, blocks).answer == GateAnswer::NoWorse);
+    let early = question(1.0, 0.05, blocks.unwrap(), Better::Lower);
+    let found = decide(&[early], &[], LEVEL, Looks::AtWill).remove(0);
+    assert_eq!(found.answer, GateAnswer::NotDecided);
+}
+
+#[test]
+fn steps_are_the_last_decimal_or_what_all_values_are_multiples_of() {
+    let step = |values: &[f64]| step_of(values.iter().copied());
+    assert_eq!(step(&[]), 0.0);
+    assert_eq!(step(&[7.0, 7.0]), 1.0);
+    assert_eq!(step(&[0.0, 1.0, 7.0]), 1.0);
+    assert_eq!(step(&[7_000.0, 8_000.0, 10_000.0]), 1_000.0);
+    assert!((step(&[1.25, 1.31, 1.4]) - 0.01).abs() < 1e-12);
+    assert!(step(&[1.2511234, 1.3111235, 1.4141421]) < 1e-6);
+    assert_eq!(step(&[1_000.0]), 1.0, "a constant is not its own step");
+}
+
+fn decision(answer: GateAnswer, p: f64) -> Decision {
+    Decision {
+        arm: "new".into(),
+        base: "old".into(),
+        metric: Some("p99_ms".into()),
+        unit: "ms".into(),
+        better: Better::Lower,
+        value: None,
+        base_value: None,
+        ratio: None,
+        low: None,
+        high: None,
+        difference: None,
+        failures: None,
+        p: Some(p),
+        answer,
+        reason: None,
+        more_blocks: None,
+        more_ms: None,
+    }
+}
+
+fn gate(answer: GateAnswer, p: f64) -> Gate {
+    Gate::new(THRESHOLD, By::Value, vec![decision(answer, p)])
+}
+
+#[test]
+fn one_worse_figure_fails_a_gate_and_only_all_of_them_pass_it() {
+    use GateAnswer::{NoWorse, NotDecided, Worse};
+    let of = |answers: &[GateAnswer]| {
+        let decisions = answers.iter().map(|answer| decision(*answer, 0.5)).collect();
+        Gate::new(THRESHOLD, By::Value, decisions).answer
+    };
+    assert_eq!(of(&[NoWorse, NoWorse]), NoWorse);
+    assert_eq!(of(&[NoWorse, NotDecided]), NotDecided);
+    assert_eq!(of(&[NotDecided, Worse, NoWorse]), Worse);
+    assert_eq!(of(&[]), NotDecided, "a gate without a figure");
+}
+
+#[test]
+fn series_of_runs_is_one_family() {
+    use GateAnswer::{NoWorse, NotDecided, Worse};
+    let of = |gates: &[Gate]| Gate::of_runs(&gates.iter().collect::<Vec<_>>()).unwrap();
+    let (passed, open) = (gate(NoWorse, 1.0), gate(NotDecided, 0.5));
+    assert!(Gate::of_runs(&[]).is_none());
+    assert_eq!(of(&[passed.clone(), passed.clone()]).answer, NoWorse);
+    let some = of(&[passed.clone(), open.clone()]);
+    let reason = Some(Undecided::Runs { undecided: 1, of: 2 });
+    assert_eq!((some.answer, &some.decisions[0].reason), (NotDecided, &reason));
+    // One of ten runs, by chance.
+    let mut ten = vec![passed; 9];
+    ten.push(gate(Worse, 0.03));
+    assert_eq!(of(&ten).answer, NotDecided);
+    ten[9] = gate(Worse, 0.001);
+    assert_eq!(of(&ten).answer, Worse);
+}
