@@ -268,6 +268,7 @@ mod tests {
             is_loopback: false,
             kind: kind.map(str::to_owned),
             vlan: None,
+            has_offload_header: false,
             rx_queue_count: 1,
             tx_queue_count: 1,
             xdp: Vec::new(),

@@ -1,5 +1,7 @@
 //! Plans made inside a namespace, as in a container.
 
+use std::sync::atomic::AtomicBool;
+
 use lab::End;
 use wirepath_host::text::chain;
 use wirepath_host::tune::{self, KnobError, Place, Profile, Scope, System, Target, Wanted};
@@ -19,7 +21,9 @@ fn a_plan_made_inside_a_namespace_can_be_applied_there() {
         for profile in [Profile::Latency, Profile::Throughput, Profile::Forwarding] {
             let wanted = Wanted { profile, interface: Some(INTERFACE), app_cpu: None };
             let plan = tune::plan(system, wanted).unwrap();
-            plan.check(system).unwrap_or_else(|error| panic!("{profile:?}: {}", chain(&error)));
+            let never = AtomicBool::new(false);
+            let checked = plan.check(system, &never);
+            checked.unwrap_or_else(|error| panic!("{profile:?}: {}", chain(&error)));
             let host_only = plan.left_out.iter().filter(|one| one.why.contains("host-only"));
             assert!(host_only.count() > 0, "{plan:?}");
         }
