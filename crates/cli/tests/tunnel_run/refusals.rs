@@ -33,16 +33,41 @@ fn wrong_file_ends_with_2_and_all_that_is_wrong_by_line() {
     assert!(said.contains("line 15") && said.contains("tunnel.vni"), "{said}");
     let said = fail(wirepath(&["tunnel", "run", "--config", &data.file("none.toml")]), 2);
     assert!(said.contains("cannot read"), "{said}");
-    fs::write(&file, config("xdp", "pa", "")).expect("a file");
-    let output = common::run(wirepath(&["tunnel", "run", "--check", "--config", &file]));
-    assert!(output.status.success(), "{}", common::all_text(&output));
 }
 
 #[test]
-fn interface_that_is_not_there_is_named() {
+fn check_finds_on_this_host_what_a_start_refuses_and_says_the_same() {
+    if !is_installed("ip") {
+        return;
+    }
+    let row = Row::new(1500);
     let data = Data::new();
     let file = data.file("tunnel.toml");
-    fs::write(&file, config("packet", "wp-none0", "")).expect("a file");
-    let said = fail(wirepath(&["tunnel", "run", "--config", &file]), 1);
-    assert!(said.contains("there is no interface ua") || said.contains("wp-none0"), "{said}");
+    let run = |more: &[&str]| {
+        let args = [env!("CARGO_BIN_EXE_wirepath"), "tunnel", "run", "--config", &file];
+        common::enter(&row.names[1], &[&args[..], more].concat())
+    };
+    for engine in ["auto", "in-kernel-xdp", "xdp", "packet"] {
+        let good = config(engine, "pa", "");
+        fs::write(&file, &good).expect("a file");
+        let output = common::run(run(&["--check"]));
+        let text = common::all_text(&output);
+        assert!(output.status.success() && text.contains("1 tunnel, 2 workers, nothing"), "{text}");
+        for (from, to, code, said) in [
+            ("\"pa\"", "\"wp-none0\"", 1, "wp-none0"),
+            ("\"ua\"", "\"wp-none1\"", 1, "wp-none1"),
+            ("\"10.99.0.1\"", "\"10.99.0.7\"", 3, "underlay.address: no interface here has"),
+            ("mtu = 1600", "mtu = 1700", 3, "underlay.mtu: ua carries 1600 bytes, not 1700"),
+            ("10.99.0.2", "10.98.0.2", 1, "10.98.0.2"),
+        ] {
+            assert!(good.contains(from), "{from}");
+            fs::write(&file, good.replace(from, to)).expect("a file");
+            for more in [&["--check"][..], &[]] {
+                let text = fail(run(more), code);
+                assert!(text.contains(said), "{engine} {more:?} {to}: {text}");
+            }
+        }
+    }
+    let links = succeed(ip(&["-n", &row.names[1], "-d", "link", "show"]));
+    assert!(!links.contains("xdp") && !links.contains("wpp"), "{links}");
 }
