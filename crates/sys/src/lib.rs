@@ -24,6 +24,7 @@ pub mod mmap;
 pub mod multicast;
 pub mod netns;
 pub mod packet;
+pub mod packet_tap;
 mod perf;
 pub mod pidfd;
 pub mod poll;
