@@ -29,12 +29,15 @@ pub const MAX_COUNT: u16 = 0xfffe;
 
 const COUNT_OFFSET: usize = 18;
 
-/// Name of a session: ten bytes, usually text padded with spaces.
+/// Name of a session: ten bytes, usually text padded with spaces; zeros in historical feeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Session(pub [u8; 10]);
 
 impl fmt::Display for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == [0; 10] {
+            return f.write_str("zeros");
+        }
         write!(f, "{}", self.0.trim_ascii_end().escape_ascii())
     }
 }

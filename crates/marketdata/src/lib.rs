@@ -11,6 +11,7 @@ pub mod late;
 pub mod listen;
 pub mod messages;
 pub mod pitfalls;
+pub mod protocol;
 pub mod quality;
 pub mod record;
 pub mod recovery;

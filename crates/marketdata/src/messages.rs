@@ -1,25 +1,10 @@
 //! Messages of datagrams, and the domains that number them.
 
-use market::twse::{ESCAPE, Telegrams};
+use market::twse::Telegrams;
 use market::{mold, twse};
 
 use super::arbiter::Domain;
-
-/// Protocol of datagrams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Protocol {
-    /// Telegrams of the Taiwan exchanges.
-    Twse,
-    /// MoldUDP64 with ITCH 5.0 or other messages.
-    Mold,
-}
-
-impl Protocol {
-    /// Guesses the protocol: telegrams start with an escape, a MoldUDP64 session is text.
-    pub fn of(payload: &[u8]) -> Self {
-        if payload.first() == Some(&ESCAPE) { Protocol::Twse } else { Protocol::Mold }
-    }
-}
+use super::protocol::Protocol;
 
 /// A message with its sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +114,6 @@ mod tests {
         let len = writer.finish();
         let mut seen = Vec::new();
         let payload = &buffer[..len];
-        assert_eq!(Protocol::of(payload), Protocol::Mold);
         let malformed = each(Protocol::Mold, payload, |m| seen.push((m.sequence, m.bytes.len())));
         assert_eq!((malformed, &seen[..]), (0, &[(7, 3), (8, 3)][..]));
         let other = twse::OtherRepr {
@@ -142,7 +126,6 @@ mod tests {
         let len = other.write(&mut buffer).expect("it fits");
         buffer[len] = 0x1b;
         let payload = &buffer[..=len];
-        assert_eq!(Protocol::of(payload), Protocol::Twse);
         let mut seen = Vec::new();
         let malformed = each(Protocol::Twse, payload, |m| seen.push((m.domain, m.sequence)));
         assert_eq!((malformed, &seen[..]), (1, &[(Domain::twse(2, 20), 9)][..]));

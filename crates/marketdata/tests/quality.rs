@@ -44,8 +44,8 @@ fn report_of(capture: &[u8], from: Vec<SocketAddrV4>) -> Result<Report, Recorded
     let plan = RecordedPlan { from, limits: Limits::default(), books_max: 1000 };
     let mut report = Report::of_recording(&plan.from);
     let stop = AtomicBool::new(false);
-    let lines = read(&mut reader, &plan, &stop, |interval| report.end(interval))?;
-    report.set_lines(&lines);
+    let recording = read(&mut reader, &plan, &stop, |interval| report.end(interval))?;
+    report.set_lines(&recording.lines);
     Ok(report)
 }
 

@@ -16,7 +16,7 @@ use io::{IoError, Stamps, XdpMode};
 use marketdata::arbiter::Limits;
 use marketdata::late::LateReport;
 use marketdata::listen::{Interval, ListenError, Listener, Plan, ReceiveBy, Report};
-use marketdata::messages::Protocol;
+use marketdata::protocol::Protocol;
 use sys::hardware_stamps::HardwareStamps;
 use sys::thread::{Started, start};
 
@@ -59,7 +59,7 @@ pub(crate) struct ListenArgs {
     /// Whose time stamps begin kernel→app (UDP sockets); AF_XDP has those of its XDP program
     #[arg(long, value_enum)]
     stamps: Option<Stamps>,
-    /// Receive ITCH 5.0 in MoldUDP64 instead of telegrams of the Taiwan exchanges
+    /// Receive ITCH 5.0 in MoldUDP64 (default: detected, or telegrams of the Taiwan exchanges)
     #[arg(long)]
     mold: bool,
     /// Request missing messages from this server
@@ -198,6 +198,10 @@ pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
             "nothing arrived from {}; check the interface, the group and its port, and --source",
             listed(&groups)
         ))),
+        None if report.counts().is_foreign() => Err(Failure::failed(format!(
+            "nothing that arrived from {} can be read: neither telegrams of the Taiwan exchanges nor MoldUDP64",
+            listed(&groups)
+        ))),
         None => Ok(()),
     }
 }
@@ -231,7 +235,7 @@ fn plan(args: &ListenArgs) -> Result<Plan, Failure> {
             stamps: args.stamps.unwrap_or(Stamps::Software),
             ..GroupTuning::default()
         },
-        protocol: if args.mold { Protocol::Mold } else { Protocol::Twse },
+        protocol: args.mold.then_some(Protocol::Mold),
         limits,
         recover,
         spin: args.spin,

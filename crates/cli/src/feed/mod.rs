@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use marketdata::capture::{CaptureError, Counts, Reader};
 use marketdata::json::{Decoder, Format};
+use marketdata::protocol::Protocol;
 
 use crate::context::Context;
 use crate::exit::Failure;
@@ -67,7 +68,7 @@ Example:
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FormatName {
-    /// Detect per datagram
+    /// Detect by structure, for each destination
     Auto,
     /// TWSE and TPEx telegrams
     Twse,
@@ -77,7 +78,7 @@ pub(crate) enum FormatName {
 
 #[derive(Debug, Args)]
 pub(crate) struct DecodeArgs {
-    /// pcap, pcapng or a file of telegrams; `-` for standard input
+    /// pcap, pcapng or a file of telegrams, also compressed (gzip); `-` for standard input
     #[arg(value_name = "FILE|-")]
     file: PathBuf,
     /// Format of the datagrams
@@ -130,8 +131,8 @@ fn decode_from(args: &DecodeArgs, file: String, input: impl Read) -> Result<(), 
     let mut reader = opened?;
     let format = match args.format {
         FormatName::Auto => Format::Auto,
-        FormatName::Twse => Format::Twse,
-        FormatName::Mold => Format::Mold,
+        FormatName::Twse => Format::Given(Protocol::Twse),
+        FormatName::Mold => Format::Given(Protocol::Mold),
     };
     let output = BufWriter::with_capacity(256 << 10, io::stdout().lock());
     let mut decoder = Decoder::new(output, format);
@@ -151,13 +152,39 @@ fn decode_from(args: &DecodeArgs, file: String, input: impl Read) -> Result<(), 
     if let Some(said) = skipped(reader.counts()) {
         console::say(&said);
     }
+    let foreign = decoder.foreign_text();
+    if !written.has_content() && !signals::stop_requested() {
+        return nothing_decoded(reader.counts(), written.errors, foreign);
+    }
     if written.errors > 0 {
         console::say(&format!(
             "{} malformed, {} decoded; see the objects with \"error\"",
             written.errors, written.messages
         ));
     }
+    if written.bodies > 0 {
+        console::say(&format!(
+            "{} messages in MoldUDP64 are not of ITCH 5.0; their objects have \"undecoded\" and the body",
+            written.bodies
+        ));
+    }
+    if let Some(said) = foreign {
+        console::say(&said);
+    }
     Ok(())
+}
+
+/// The end of a file in which nothing was decoded. Errors: there was something, and none of it can be read.
+fn nothing_decoded(counts: &Counts, errors: u64, foreign: Option<String>) -> Result<(), Failure> {
+    let why = match (counts.datagrams, foreign, errors) {
+        // Packets that the snapshot length has cut were to be cut.
+        (0, ..) if counts.packets == counts.cut => return Ok(()),
+        (0, ..) => "there is no UDP datagram in IPv4".to_owned(),
+        (_, Some(text), _) => format!("{text}; --format sets what the structure does not show"),
+        (_, None, 0) => return Ok(()),
+        (_, None, errors) => format!("{errors} malformed; see the objects with \"error\""),
+    };
+    Err(Failure::failed(format!("nothing was decoded: {why}")))
 }
 
 fn decode_all<R: Read>(

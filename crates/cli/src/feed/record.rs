@@ -84,6 +84,10 @@ pub(crate) fn run(context: &Context, args: &RecordArgs) -> Result<(), Failure> {
     }
     match report.gone {
         Some(ifname) => Err(Failure::from_chain(&IoError::Gone { ifname })),
+        // A user who ends it has seen that nothing came; a script has only the exit code.
+        None if report.packets == 0 && !signals::stop_requested() => Err(Failure::failed(
+            "nothing arrived to record; check the interface, the group and its port, and --source",
+        )),
         None => Ok(()),
     }
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use clap::Args;
 use host::output_file::ReservedFile;
+use host::text::chain;
 use marketdata::arbiter::Limits;
 use marketdata::capture::Reader;
-use marketdata::listen::{RecordedError, RecordedPlan, Report, read};
+use marketdata::listen::{RecordedError, RecordedPlan, Recording, Report, read};
 
 use crate::context::Context;
 use crate::exit::Failure;
@@ -17,7 +18,7 @@ use crate::{console, privileges, signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Recording of one line or both: pcap or pcapng
+    /// Recording of one line or both: pcap or pcapng, also compressed (gzip)
     file: PathBuf,
     /// Page to write
     #[arg(short = 'o', long, value_name = "FILE.html")]
@@ -53,8 +54,16 @@ pub(crate) fn run(context: &Context, args: &ReportArgs) -> Result<(), Failure> {
         books_max: args.symbols.max(1),
     };
     let mut report = Report::of_recording(&plan.from);
-    let lines = read(&mut reader, &plan, signals::stop_flag(), |interval| report.end(interval));
-    report.set_lines(&lines.map_err(failed)?);
+    let recording = read(&mut reader, &plan, signals::stop_flag(), |interval| report.end(interval));
+    let Recording { lines, damage, foreign } = recording.map_err(failed)?;
+    report.set_lines(&lines);
+    if let Some(said) = foreign {
+        report.note(said.clone());
+        console::say(&format!("left out: {said}"));
+    }
+    if let Some(damage) = &damage {
+        report.note(format!("the recording was not read to its end: {}", chain(damage)));
+    }
     if let Some(said) = super::skipped(reader.counts()) {
         console::say(&said);
     }
@@ -64,12 +73,14 @@ pub(crate) fn run(context: &Context, args: &ReportArgs) -> Result<(), Failure> {
     } else {
         console::text(&report.summary_text())?;
     }
-    page.map_or(Ok(()), |page| page.write(&report, &args.file.display().to_string()))
+    page.map_or(Ok(()), |page| page.write(&report, &args.file.display().to_string()))?;
+    damage.map_or(Ok(()), |damage| Err(Failure::from_chain(&damage)))
 }
 
 fn failed(error: RecordedError) -> Failure {
     match error {
         RecordedError::Capture(error) => Failure::from_chain(&error),
+        RecordedError::Foreign { .. } => Failure::failed(error.to_string()),
         error => Failure::Usage(error.to_string()),
     }
 }

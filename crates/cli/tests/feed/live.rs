@@ -237,11 +237,7 @@ fn lost_mold_messages_are_recovered_in_order_up_to_the_heartbeat() {
     let sent = replay(&spaces, &[&session[..], &pace].concat());
     assert_eq!(count(&sent, "message_count"), MESSAGES);
     // The last message and the end of the session may be lost; heartbeats repeat them.
-    let group: SocketAddrV4 = A.parse().expect("an address");
-    let heartbeat = within(&spaces.near, || {
-        let link = host::net::link_named("va").expect("our link");
-        io::multicast::sender(group, link.index, "va", 1).expect("a sender")
-    });
+    let heartbeat = sender(&spaces);
     let mut bytes = [0; mold::HEADER_BYTES];
     let header = mold::Header { session: spec.session, sequence: MESSAGES + 1, count: 0 };
     header.write(&mut bytes).expect("it fits");
@@ -428,6 +424,154 @@ fn reverse_path_filter_is_detected() {
     replay(&spaces, &["--synthetic", "--rate", "1000", "-c", "300"]);
     listener.await_stderr("rp_filter");
     assert_eq!(count(&summary(listener), "delivered_count"), 0);
+}
+
+#[test]
+fn datagrams_of_the_group_that_this_host_drops_are_not_called_others() {
+    if !is_installed("nft") {
+        return;
+    }
+    let session = ["--synthetic", "--rate", "1000", "-c", "300"];
+    for (hook, said_of_it) in [("input", "rule at its input"), ("prerouting", "rule at prerouting")]
+    {
+        let spaces = Spaces::new();
+        let rules = format!(
+            "add table ip feed; add chain ip feed drops {{ type filter hook {hook} priority 0; }}; \
+             add rule ip feed drops udp dport 10000 drop"
+        );
+        succeed(crate::common::enter(&spaces.far, &["nft", &rules]));
+        let mut listener = listen(&spaces, &["--silence", "1s"]);
+        replay(&spaces, &session);
+        listener.await_stderr("note: ");
+        let said = listener.stderr();
+        assert!(
+            said.contains("of its datagrams or more reached vb: dropped by this host"),
+            "{said}"
+        );
+        assert!(said.contains(said_of_it) && !said.contains("other packets"), "{said}");
+        assert_eq!(count(&summary(listener), "delivered_count"), 0);
+    }
+    // A rule that comes while the group is received.
+    let spaces = Spaces::new();
+    let mut listener = listen(&spaces, &["--silence", "1s"]);
+    replay(&spaces, &session);
+    let rules = "add table ip feed; add chain ip feed drops { type filter hook input priority 0; }; \
+                 add rule ip feed drops udp dport 10000 drop";
+    succeed(crate::common::enter(&spaces.far, &["nft", rules]));
+    replay(&spaces, &["--synthetic", "--rate", "500", "-c", "2000"]);
+    listener.await_stderr("note: ");
+    let said = listener.stderr();
+    assert!(said.contains("after 300 datagrams, although"), "{said}");
+    assert!(said.contains("rule at its input"), "{said}");
+    assert_eq!(count(&summary(listener), "delivered_count"), 300);
+}
+
+#[test]
+fn datagrams_of_another_port_are_named() {
+    let spaces = Spaces::new();
+    let to = ["feed", "replay", "--to", "239.77.1.1:10001", "-i", "va", "--json"];
+    let session = ["--synthetic", "--rate", "1000", "-c", "300"];
+    let mut listener = listen(&spaces, &["--silence", "1s"]);
+    succeed(spaces.near(&[&to[..], &session].concat()));
+    listener.await_stderr("--group 239.77.1.1:10001");
+    assert_eq!(count(&summary(listener), "delivered_count"), 0);
+}
+
+/// A socket of the near namespace that sends to the group.
+fn sender(spaces: &Spaces) -> UdpSocket {
+    let group: SocketAddrV4 = A.parse().expect("an address");
+    within(&spaces.near, || {
+        let link = host::net::link_named("va").expect("our link");
+        io::multicast::sender(group, link.index, "va", 1).expect("a sender")
+    })
+}
+
+#[test]
+fn invented_sessions_do_not_silence_the_real_one_and_are_noted() {
+    const MESSAGES: u64 = 200;
+    let spaces = Spaces::new();
+    let listener = listen(&spaces, &["--from-start"]);
+    let socket = sender(&spaces);
+    let mut buffer = [0; 1472];
+    let mut send = |session: &[u8; 10], sequence: u64| {
+        let mut writer = mold::PacketWriter::new(&mut buffer, mold::Session(*session), sequence)
+            .expect("it fits");
+        // A system event.
+        writer.push(b"S\0\0\0\0\0\0\0\0\0\0O").expect("it fits");
+        let len = writer.finish();
+        socket.send(&buffer[..len]).expect("sent");
+        // The receive buffer holds a few hundred.
+        thread::sleep(Duration::from_micros(500));
+    };
+    let invented =
+        |n: u64| -> [u8; 10] { format!("FORGED{n:04}").into_bytes().try_into().expect("ten") };
+    (0..300).for_each(|n| send(&invented(n), 1));
+    for sequence in 1..=MESSAGES {
+        send(b"REALDAY001", sequence);
+        send(&invented(300 + sequence), 1);
+    }
+    let got = summary(listener);
+    let domains = got["domains"].as_array().expect("domains");
+    let real = domains.iter().find(|domain| domain["domain"] == "REALDAY001").expect("it is there");
+    assert_eq!(count(real, "delivered_count"), MESSAGES, "{got}");
+    assert_eq!(count(&got, "delivered_count"), 300 + 2 * MESSAGES);
+    assert_eq!((count(&got, "missing_count"), domains.len()), (0, 64));
+    assert_eq!(count(&got, "displaced_domain_count"), 300 + MESSAGES + 1 - 64);
+    let notes = got["notes"].to_string();
+    assert!(notes.contains("more than 64 sessions"), "{notes}");
+}
+
+#[test]
+fn another_protocol_is_named_once_with_code_1_and_mold_is_detected() {
+    let spaces = Spaces::new();
+    let listener = listen(&spaces, &[]);
+    let socket = sender(&spaces);
+    for _ in 0..20 {
+        socket.send(b"8=FIX.4.2 and so on").expect("sent");
+    }
+    let output = listener.end_by("INT", LONG);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(said.matches("note: another protocol: none of").count(), 1, "{said}");
+    assert!(said.contains("nothing that arrived"), "{said}");
+    let listener = listen(&spaces, &["--from-start"]);
+    let sent = replay(&spaces, &["--synthetic", "--mold", "--rate", "1000", "-c", "300"]);
+    let got = summary(listener);
+    assert_eq!(count(&got, "delivered_count"), count(&sent, "message_count"));
+    assert_eq!(got["domains"][0]["domain"], "SYNTHETIC1");
+}
+
+#[test]
+fn match_times_of_bursts_are_the_intended_send_times() {
+    let spaces = Spaces::new();
+    let data = Data::new();
+    let (file, stamps) = (data.file("bursts.pcapng"), data.file("stamps.csv"));
+    let record = ["feed", "record", "--group", A, "-i", "vb", "--json", "-d", "30s", &file];
+    let mut recorder = Running::start(spaces.far(&record));
+    recorder.await_stderr("Ctrl-C ends");
+    let session = ["--synthetic", "--rate", "2000", "--burst", "20", "--per-datagram", "2"];
+    replay(&spaces, &[&session[..], &["-c", "300", "--stamps", &stamps]].concat());
+    assert!(recorder.end_by("INT", LONG).status.success());
+    let text = std::fs::read_to_string(&stamps).expect("stamps");
+    let intended: Vec<u64> = (text.lines().skip(1))
+        .map(|row| row.split(',').nth(3).expect("a column").parse().expect("nanoseconds"))
+        .collect();
+    let decoded = succeed(wirepath(&["feed", "decode", &file]));
+    let mut compared = 0;
+    for line in decoded.lines() {
+        let line: Value = serde_json::from_str(line).expect("JSON");
+        let (Some(time), Some(packet)) = (line["match_time"].as_str(), line["packet"].as_u64())
+        else {
+            continue;
+        };
+        let fields: Vec<f64> =
+            time.split(':').map(|field| field.parse().expect("digits")).collect();
+        let since_nine_us = ((fields[1] * 60.0 + fields[2]) * 1e6).round() as u64;
+        let due_us = (intended[packet as usize - 1] - intended[0]) / 1000;
+        assert_eq!((fields[0], since_nine_us), (9.0, due_us), "packet {packet}");
+        compared += 1;
+    }
+    assert!(compared > 500, "{compared}");
 }
 
 #[test]

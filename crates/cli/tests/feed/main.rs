@@ -5,5 +5,6 @@ mod common;
 
 mod decode;
 mod dissector;
+mod foreign;
 mod live;
 mod noise;

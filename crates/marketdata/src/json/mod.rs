@@ -9,23 +9,23 @@ mod twse;
 use std::io::{self, Write};
 use std::net::SocketAddrV4;
 
-use market::twse::{ESCAPE, Telegrams};
-use market::{itch as messages, mold};
+use market::itch::{self as messages, ItchError};
+use market::mold;
+use market::twse::Telegrams;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::capture::Datagram;
+use super::protocol::{Flows, Protocol, Recognised};
 
 /// Format of datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Format {
-    /// Detected per datagram: telegrams start with 0x1B, MoldUDP64 packets with an ASCII session.
+    /// Detected by the structure of the datagrams to each destination.
     #[default]
     Auto,
-    /// TWSE and TPEx telegrams.
-    Twse,
-    /// ITCH 5.0 in MoldUDP64.
-    Mold,
+    /// Given for all datagrams.
+    Given(Protocol),
 }
 
 /// Counts of written objects.
@@ -33,9 +33,23 @@ pub enum Format {
 pub struct Counts {
     /// Datagrams, or runs of telegrams.
     pub datagrams: u64,
+    /// Decoded messages.
     pub messages: u64,
+    /// Heartbeats and ends of sessions.
+    pub events: u64,
+    /// Messages in MoldUDP64 that are not of ITCH 5.0, written with their body.
+    pub bodies: u64,
     /// Objects for malformed input.
     pub errors: u64,
+    /// Datagrams of another protocol.
+    pub foreign: u64,
+}
+
+impl Counts {
+    /// True if something of the protocols was found.
+    pub fn has_content(&self) -> bool {
+        self.messages + self.events + self.bodies > 0
+    }
 }
 
 /// Decoder of datagrams to JSON lines.
@@ -43,6 +57,7 @@ pub struct Counts {
 pub struct Decoder<W> {
     output: W,
     format: Format,
+    flows: Flows,
     counts: Counts,
     line: Vec<u8>,
 }
@@ -50,7 +65,8 @@ pub struct Decoder<W> {
 impl<W: Write> Decoder<W> {
     /// A decoder that writes to `output`, which should be buffered.
     pub fn new(output: W, format: Format) -> Self {
-        Decoder { output, format, counts: Counts::default(), line: Vec::with_capacity(4096) }
+        let (flows, counts) = (Flows::default(), Counts::default());
+        Decoder { output, format, flows, counts, line: Vec::with_capacity(4096) }
     }
 
     /// Counts so far.
@@ -61,15 +77,38 @@ impl<W: Write> Decoder<W> {
     /// Writes the messages of a datagram, one object per line.
     pub fn datagram(&mut self, datagram: &Datagram<'_>) -> io::Result<()> {
         self.counts.datagrams += 1;
-        let format = match self.format {
-            Format::Auto if is_mold(datagram.payload) => Format::Mold,
-            Format::Auto => Format::Twse,
-            given => given,
+        let recognised = match self.format {
+            Format::Given(protocol) => Recognised::As(protocol),
+            Format::Auto => self.flows.recognise(datagram.destination, datagram.payload),
         };
-        match format {
-            Format::Mold => self.mold(datagram),
-            Format::Auto | Format::Twse => self.twse(datagram),
+        match recognised {
+            Recognised::As(Protocol::Mold) => self.mold(datagram),
+            Recognised::As(Protocol::Twse) => self.twse(datagram),
+            Recognised::Foreign { is_first } => {
+                self.counts.foreign += 1;
+                if is_first { self.foreign(datagram) } else { Ok(()) }
+            }
         }
+    }
+
+    /// Description of the datagrams of another protocol; `None` if there are none.
+    pub fn foreign_text(&self) -> Option<String> {
+        self.flows.foreign_text()
+    }
+
+    /// Writes the first datagram of another protocol to its destination as an object.
+    fn foreign(&mut self, datagram: &Datagram<'_>) -> io::Result<()> {
+        const BEGIN_BYTES: usize = 16;
+        let begin = &datagram.payload[..datagram.payload.len().min(BEGIN_BYTES)];
+        let context = Context::of(datagram, 0);
+        self.object(|map| {
+            map.serialize_entry("error", "protocol")?;
+            let message = "neither telegrams of the Taiwan exchanges nor MoldUDP64; further such datagrams \
+                           to this destination are counted";
+            map.serialize_entry("message", message)?;
+            map.serialize_entry("begin", &hex(begin))?;
+            context.entries(map)
+        })
     }
 
     /// Writes an error of the file itself as an object.
@@ -120,8 +159,9 @@ impl<W: Write> Decoder<W> {
             Err(error) => return self.malformed(datagram, "mold", &error, error.offset()),
         };
         let header = packet.header();
-        let session = text(&header.session.0);
+        let session = session_name(&header.session);
         if header.message_count() == 0 {
+            self.counts.events += 1;
             let context = Context::of(datagram, 0);
             let event = if header.is_heartbeat() { "heartbeat" } else { "end_of_session" };
             self.object(|map| {
@@ -150,7 +190,29 @@ impl<W: Write> Decoder<W> {
                         context.entries(map)
                     })?;
                 }
-                Err(error) => self.malformed(datagram, "itch", &error, message.offset)?,
+                Err(error) => {
+                    let context = Context::of(datagram, message.offset);
+                    let is_malformed =
+                        matches!(error, ItchError::Side { .. } | ItchError::Stock { .. });
+                    let count = if is_malformed {
+                        &mut self.counts.errors
+                    } else {
+                        &mut self.counts.bodies
+                    };
+                    *count += 1;
+                    self.object(|map| {
+                        map.serialize_entry("session", &session)?;
+                        map.serialize_entry("sequence", &message.sequence)?;
+                        if is_malformed {
+                            map.serialize_entry("error", "itch")?;
+                            map.serialize_entry("message", &error.to_string())?;
+                        } else {
+                            map.serialize_entry("undecoded", &error.to_string())?;
+                        }
+                        map.serialize_entry("body", &hex(message.bytes))?;
+                        context.entries(map)
+                    })?;
+                }
             }
         }
         Ok(())
@@ -228,14 +290,10 @@ fn some(
     value.map_or(Ok(()), |value| map.serialize_entry(key, &value))
 }
 
-/// True if the payload looks like a MoldUDP64 packet: an ASCII session, and either the declared
-/// number of blocks or a truncated block.
-fn is_mold(payload: &[u8]) -> bool {
-    payload.first() != Some(&ESCAPE)
-        && mold::Packet::parse(payload).is_ok_and(|packet| {
-            packet.header().session.0.iter().all(|byte| matches!(byte, b' '..=b'~'))
-                && packet.messages().next().is_none_or(|first| first.is_ok())
-        })
+/// Name of a session, empty if it is of zeros.
+fn session_name(session: &mold::Session) -> String {
+    let end = session.0.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    text(&session.0[..end]).into_owned()
 }
 
 /// Text of fixed width, without its trailing spaces.

@@ -3,7 +3,7 @@
 use market::itch;
 use market::twse::{Body, Telegram, Telegrams};
 
-use crate::messages::Protocol;
+use crate::protocol::Protocol;
 
 /// A decoded message.
 #[derive(Debug, Clone, Copy)]

@@ -1,5 +1,8 @@
 //! Processing of a datagram: decoding, arbitration, order books, latency.
 
+use std::net::{IpAddr, Ipv4Addr};
+
+use host::slots::{Admission, Slots};
 use market::twse::Telegrams;
 use market::{itch, mold};
 
@@ -8,7 +11,8 @@ use super::interval::{Counts, Interval, LineStats, TopRow};
 use super::line::LineTrack;
 use crate::arbiter::{Arbiter, Delivery, Domain, Limits, Line};
 use crate::late::Now;
-use crate::messages::{self, Digest, Protocol};
+use crate::messages::{self, Digest};
+use crate::protocol::{Evidence, Protocol, evidence};
 use crate::quality::Quality;
 use crate::relative_latency::Base;
 use crate::symbols::{SymbolBook, Symbols, Update};
@@ -22,7 +26,8 @@ const LOCATES: u32 = 1 << 16;
 /// Settings of a core.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CorePlan {
-    pub(super) protocol: Protocol,
+    /// `None`: that of the first datagram that proves one.
+    pub(super) protocol: Option<Protocol>,
     pub(super) limits: Limits,
     pub(super) line_count: usize,
     pub(super) books_max: u32,
@@ -68,8 +73,11 @@ pub(super) struct SessionState {
 
 #[derive(Debug)]
 pub(super) struct Core {
-    pub(super) protocol: Protocol,
+    /// `None` until it is known.
+    pub(super) protocol: Option<Protocol>,
     pub(super) arbiter: Arbiter,
+    /// The arbiter's domains, by sender: each invented session of MoldUDP64 is one, and so is each format of telegrams.
+    domains: Slots<Domain, IpAddr, ()>,
     pub(super) sink: Sink,
     pub(super) lines: Vec<LineState>,
     pub(super) interval: Box<Interval>,
@@ -79,6 +87,8 @@ pub(super) struct Core {
     pub(super) wants_brought: bool,
     /// Counted only for a report.
     pub(super) quality: Option<Box<Quality>>,
+    /// Packets of MoldUDP64 with messages and the sequence 0, which numbers nothing.
+    unnumbered: u64,
     /// Time from which a datagram is late; `u64::MAX` if none is.
     late_ns: u64,
     /// CLOCK_REALTIME of the last datagram.
@@ -186,20 +196,26 @@ impl Core {
             heard_ns: None,
         };
         let instruments_max = match plan.protocol {
-            Protocol::Twse => plan.books_max,
-            Protocol::Mold => LOCATES,
+            Some(Protocol::Twse) => plan.books_max,
+            Some(Protocol::Mold) => LOCATES,
+            None => plan.books_max.max(LOCATES),
         };
         let books = Symbols::new(plan.books_max);
+        let arbiter = Arbiter::new(plan.limits);
+        let domain_count = arbiter.limits().domains as usize;
         Core {
             protocol: plan.protocol,
-            arbiter: Arbiter::new(plan.limits),
-            sink: Sink::new(plan.protocol, books, plan.digests),
+            arbiter,
+            // A quarter is left to newcomers.
+            domains: Slots::new(domain_count, domain_count - domain_count / 4),
+            sink: Sink::new(plan.protocol.unwrap_or(Protocol::Twse), books, plan.digests),
             lines: (0..plan.line_count).map(line).collect(),
             interval: Box::default(),
             sessions: Vec::new(),
             brought: Vec::with_capacity(1024),
             wants_brought: plan.recovers,
             quality: plan.measures_quality.then(|| Box::new(Quality::new(instruments_max))),
+            unnumbered: 0,
             late_ns: plan.late.map_or(u64::MAX, |late| late.as_nanos() as u64),
             read_ns: 0,
         }
@@ -245,6 +261,13 @@ impl Core {
     /// Ends the run: delivers what is held and passes the quality on with the last interval.
     pub(super) fn close(&mut self, now: Now) {
         self.finish(now);
+        if self.unnumbered > 0 {
+            self.interval.notes.push(format!(
+                "{} packets have the sequence 0, as in historical files: their messages are not numbered, so \
+                 losses, copies and repeats are not known",
+                self.unnumbered
+            ));
+        }
         let Some(mut quality) = self.quality.take() else { return };
         quality.finish();
         for (number, book) in (0..).zip(self.sink.symbols.books()) {
@@ -255,8 +278,24 @@ impl Core {
         self.interval.quality = Some(quality);
     }
 
+    /// Counts datagrams of a line that were not recognised as of the protocol.
+    pub(super) fn skip(&mut self, line: Line, count: u64) {
+        let book = &mut self.lines[line as usize].book;
+        book.datagrams += count;
+        book.malformed += count;
+    }
+
     /// Processes a datagram of a line.
-    pub(super) fn datagram(&mut self, line: Line, payload: &[u8], stamp_ns: Option<u64>, now: Now) {
+    ///
+    /// - `from`: its sender.
+    pub(super) fn datagram(
+        &mut self,
+        line: Line,
+        from: Ipv4Addr,
+        payload: &[u8],
+        stamp_ns: Option<u64>,
+        now: Now,
+    ) {
         let Now { monotonic_ns: now_ns, real_ns } = now;
         self.sink.real_ns = real_ns;
         let arrived_ns = stamp_ns.unwrap_or(real_ns);
@@ -275,8 +314,9 @@ impl Core {
         }
         self.read_ns = real_ns;
         let (mut count, mut malformed) = (0, 0);
-        match self.protocol {
-            Protocol::Twse => {
+        match self.protocol.or_else(|| self.detect(payload)) {
+            None => malformed += 1,
+            Some(Protocol::Twse) => {
                 self.sink.symbols.prefetch(payload);
                 for telegram in Telegrams::new(payload) {
                     let Ok(telegram) = telegram else {
@@ -288,12 +328,16 @@ impl Core {
                     let sequence = telegram.sequence().into();
                     let content = Some(Content::Twse(telegram));
                     let present = Present { bytes: telegram.bytes(), content, arrived_ns };
+                    self.admit(domain, from);
                     self.offer(line, domain, sequence, now_ns, &present);
                 }
             }
-            Protocol::Mold => match mold::Packet::parse(payload) {
+            Some(Protocol::Mold) => match mold::Packet::parse(payload) {
                 Ok(packet) => {
-                    let domain = self.session(&packet.header());
+                    let header = packet.header();
+                    self.unnumbered +=
+                        u64::from(header.sequence == 0 && header.message_count() > 0);
+                    let domain = self.session(&header, from);
                     for message in packet.messages() {
                         let Ok(mold::Message { sequence, bytes, .. }) = message else {
                             malformed += 1;
@@ -316,6 +360,55 @@ impl Core {
         }
     }
 
+    /// The protocol that a datagram proves.
+    #[cold]
+    fn detect(&mut self, payload: &[u8]) -> Option<Protocol> {
+        let Evidence::Proof(protocol) = evidence(payload) else { return None };
+        self.protocol = Some(protocol);
+        self.sink.protocol = protocol;
+        Some(protocol)
+    }
+
+    /// Gives a domain its place. A new one takes that of another which has proved nothing, if all are taken.
+    #[inline]
+    fn admit(&mut self, domain: Domain, from: Ipv4Addr) {
+        if !self.arbiter.has(domain) {
+            self.admit_new(domain, from);
+        }
+    }
+
+    #[cold]
+    fn admit_new(&mut self, domain: Domain, from: Ipv4Addr) {
+        match self.domains.insert(domain, IpAddr::V4(from).into(), ()) {
+            Admission::Free => {}
+            Admission::Displaced(other, ()) => self.remove(other),
+            // The arbiter refuses its messages, and counts them.
+            Admission::Refused(()) => return,
+        }
+        self.arbiter.prepare(domain);
+    }
+
+    /// Removes a domain and all that is kept of it.
+    fn remove(&mut self, domain: Domain) {
+        delivering!(self, None, |arbiter, deliver| arbiter.remove(domain, deliver));
+        for line in &mut self.lines {
+            line.track.remove(domain);
+        }
+        self.sessions.retain(|state| state.domain != domain);
+        if let Some(digests) = &mut self.sink.digests {
+            digests.retain(|(known, _)| *known != domain);
+        }
+        if let Some(quality) = &mut self.quality {
+            quality.remove(domain);
+        }
+    }
+
+    /// The session that recovery asks for: the latest of those that have proved themselves, or the latest of all.
+    pub(super) fn recovering_session(&self) -> Option<&SessionState> {
+        let mut proved = self.sessions.iter().rev();
+        proved.find(|state| self.domains.is_protected(&state.domain)).or(self.sessions.last())
+    }
+
     #[inline]
     fn offer(
         &mut self,
@@ -334,6 +427,9 @@ impl Core {
         let arrival = delivering!(self, Some(present), |arbiter, deliver| {
             arbiter.offer(line, domain, sequence, now_ns, present.bytes, deliver)
         });
+        if let Some(proved) = self.arbiter.take_proved() {
+            self.domains.prove(&proved);
+        }
         let track = &mut self.lines[line as usize].track;
         track.note(domain, sequence, arrival, self.arbiter.limits());
         if let Some(quality) = &mut self.quality {
@@ -371,8 +467,12 @@ impl Core {
     }
 
     /// Updates the session from a packet header of a line.
-    fn session(&mut self, header: &mold::Header) -> Domain {
+    fn session(&mut self, header: &mold::Header, from: Ipv4Addr) -> Domain {
         let domain = Domain::mold(&header.session.0);
+        self.admit(domain, from);
+        if !self.arbiter.has(domain) {
+            return domain;
+        }
         let at = self.sessions.iter().position(|known| known.domain == domain);
         let at = at.unwrap_or_else(|| {
             self.sessions.push(SessionState {
@@ -415,7 +515,7 @@ impl Core {
 
     /// Names and counts of delivered message types.
     pub(super) fn kinds(&self) -> Vec<(String, u64)> {
-        let name = |at: usize| match self.protocol {
+        let name = |at: usize| match self.sink.protocol {
             Protocol::Twse => format!("{at:02}"),
             Protocol::Mold => char::from(at as u8).to_string(),
         };

@@ -112,6 +112,14 @@ pub struct Counts {
     pub has_ended: bool,
 }
 
+impl Counts {
+    /// True if datagrams arrived and none holds a message of the protocol.
+    pub fn is_foreign(&self) -> bool {
+        let received: u64 = self.lines.iter().map(|line| line.counts.received).sum();
+        received == 0 && self.lines.iter().any(|line| line.malformed > 0)
+    }
+}
+
 /// Data of one second.
 #[derive(Debug)]
 pub struct Interval {

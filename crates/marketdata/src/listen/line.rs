@@ -19,11 +19,13 @@ struct DomainTrack {
 pub(super) struct LineTrack {
     domains: Vec<DomainTrack>,
     last: usize,
+    /// Sums of domains that were removed: expected and received.
+    removed: (u64, u64),
 }
 
 impl LineTrack {
     pub(super) fn with_room(domains: u32) -> Self {
-        LineTrack { domains: Vec::with_capacity(domains as usize), last: 0 }
+        LineTrack { domains: Vec::with_capacity(domains as usize), last: 0, removed: (0, 0) }
     }
 
     /// Records a message and its outcome.
@@ -70,16 +72,31 @@ impl LineTrack {
         seen.brought += 1;
     }
 
+    /// Removes a domain, whose messages still count.
+    pub(super) fn remove(&mut self, domain: Domain) {
+        let Some(at) = self.domains.iter().position(|seen| seen.domain == domain) else { return };
+        let (expected, brought) = self.domains.swap_remove(at).sums();
+        self.removed.0 = self.removed.0.saturating_add(expected);
+        self.removed.1 += brought;
+        self.last = 0;
+    }
+
     /// Messages expected on the line by its own sequences, and those of them received.
     pub(super) fn sums(&self) -> (u64, u64) {
-        self.domains.iter().fold((0, 0), |(expected, brought), seen| {
-            let (closed_expected, closed_brought) = seen.closed;
-            let span = (seen.highest - seen.first + 1).max(seen.brought);
-            (
-                expected + closed_expected.max(closed_brought) + span,
-                brought + closed_brought + seen.brought,
-            )
-        })
+        self.domains
+            .iter()
+            .map(DomainTrack::sums)
+            .fold(self.removed, |(expected, brought), seen| {
+                (expected.saturating_add(seen.0), brought + seen.1)
+            })
+    }
+}
+
+impl DomainTrack {
+    fn sums(&self) -> (u64, u64) {
+        let (closed_expected, closed_brought) = self.closed;
+        let span = (self.highest - self.first + 1).max(self.brought);
+        (closed_expected.max(closed_brought).saturating_add(span), closed_brought + self.brought)
     }
 }
 
@@ -112,6 +129,20 @@ mod tests {
         assert_eq!(sums(&limits, &messages), (7, 4));
         assert_eq!(sums(&Limits { from_one: true, ..limits }, &messages), (16, 4));
         assert_eq!(sums(&limits, &[(10, Delivered), (14, Held), (12, Late)]), (5, 3));
+    }
+
+    #[test]
+    fn a_removed_domain_still_counts() {
+        use Arrival::Delivered;
+        let limits = Limits::default();
+        let mut track = LineTrack::with_room(4);
+        for sequence in [1, 2, 5] {
+            track.note(DOMAIN, sequence, Delivered, &limits);
+            track.note(Domain::twse(2, 6), sequence, Delivered, &limits);
+        }
+        track.remove(DOMAIN);
+        track.note(Domain::twse(2, 6), 6, Delivered, &limits);
+        assert_eq!((track.sums(), track.domains.len()), ((11, 7), 1));
     }
 
     #[test]

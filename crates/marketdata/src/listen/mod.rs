@@ -9,10 +9,10 @@ mod error;
 mod intake;
 mod interval;
 mod line;
-mod no_data_hint;
 mod recorded;
 mod report;
 mod retransmit;
+mod silence;
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -27,23 +27,23 @@ use sys::{affinity, capability, clock, poll, sched};
 
 use self::core::{Core, CorePlan};
 use self::intake::Intake;
-use self::no_data_hint::HostCounters;
 use self::retransmit::Retransmit;
+use self::silence::SilenceWatch;
 use super::arbiter::{self, Line};
 use super::late::Now;
-use super::messages::Protocol;
 use super::pitfalls::{self, ReceiverConfig};
+use super::protocol::Protocol;
 
 pub use self::error::ListenError;
 pub use self::interval::{Counts, Interval, LineStats, TopRow};
-pub use self::recorded::{RecordedError, RecordedPlan, read};
+pub use self::recorded::{RecordedError, RecordedPlan, Recording, read};
 pub use self::report::{Document, LineReport, LiveDocument, Percentiles, Refused, Report};
 pub(crate) use self::report::{count, table, time};
 
 /// Longest sleep between checks of the stop flag.
 const NAP: Duration = Duration::from_millis(20);
 const SECOND_NS: u64 = 1_000_000_000;
-/// Interval between checks that the interfaces still exist.
+/// Interval between checks that the interfaces still exist, and between looks at a silent one.
 const LOOK_NS: u64 = SECOND_NS / 10;
 /// Largest number of batches received after the end of the run.
 const LAST_BATCHES: usize = 256;
@@ -70,7 +70,8 @@ pub struct Plan {
     pub receive_by: ReceiveBy,
     /// Of sockets; AF_XDP has the batch alone.
     pub tuning: GroupTuning,
-    pub protocol: Protocol,
+    /// `None`: that of the first datagram that proves one.
+    pub protocol: Option<Protocol>,
     pub limits: arbiter::Limits,
     /// Retransmission server (MoldUDP64).
     pub recover: Option<SocketAddr>,
@@ -104,10 +105,10 @@ pub struct Listener {
     intake: Intake,
     core: Core,
     retransmit: Option<Retransmit>,
-    counters: HostCounters,
-    /// Lines with a note about their silence.
-    silence_noted: [bool; 2],
+    silence: SilenceWatch,
     has_noted_drops: bool,
+    has_noted_foreign: bool,
+    has_noted_domains: bool,
     /// Detects removal: a group on a removed interface is silent.
     links: Vec<LinkWatch>,
 }
@@ -119,7 +120,9 @@ impl Listener {
             return Err(ListenError::Groups { groups: plan.groups.len() });
         }
         let retransmit = match plan.recover {
-            Some(_) if plan.protocol == Protocol::Twse => return Err(ListenError::NoRecovery),
+            Some(_) if plan.protocol != Some(Protocol::Mold) => {
+                return Err(ListenError::NoRecovery);
+            }
             Some(server) => Some(Retransmit::open(server)?),
             None => None,
         };
@@ -133,7 +136,9 @@ impl Listener {
             measures_quality: plan.measures_quality,
             late: plan.late,
         });
-        let counters = HostCounters::now();
+        let limit_ns = plan.silence.as_nanos() as u64;
+        let has_taps = plan.receive_by == ReceiveBy::Sockets;
+        let silence = SilenceWatch::open(&plan.groups, limit_ns, has_taps);
         // Opened last, because their buffers fill from here on.
         let intake = Intake::open(&plan)?;
         let watch = |group: &Group| LinkWatch::new(group.ifindex).ok();
@@ -143,9 +148,10 @@ impl Listener {
             intake,
             core,
             retransmit,
-            counters,
-            silence_noted: [false; 2],
+            silence,
             has_noted_drops: false,
+            has_noted_foreign: false,
+            has_noted_domains: false,
         })
     }
 
@@ -177,6 +183,7 @@ impl Listener {
             self.request_missing(now_ns);
             if now_ns >= look_ns {
                 self.core.interval.gone = self.gone();
+                self.watch_silence(begun_ns, now_ns);
                 look_ns = now_ns + LOOK_NS;
             }
             if now_ns >= next_ns {
@@ -231,7 +238,8 @@ impl Listener {
         let core = &mut self.core;
         let mut taken = self.intake.take(&mut |line, datagram| {
             let line = if line == 0 { Line::A } else { Line::B };
-            core.datagram(line, datagram.payload, datagram.stamp_ns, Now::read());
+            let from = *datagram.from.ip();
+            core.datagram(line, from, datagram.payload, datagram.stamp_ns, Now::read());
         })?;
         if let Some(retransmit) = &mut self.retransmit {
             taken += retransmit.take(core);
@@ -263,6 +271,8 @@ impl Listener {
         self.note_silence(begun_ns, now_ns);
         let counts = self.counts();
         self.note_drops(&counts);
+        self.note_foreign(&counts);
+        self.note_domains(&counts);
         let top = self.core.top(self.plan.top);
         let interval = &mut self.core.interval;
         interval.elapsed_ns = now_ns - begun_ns;
@@ -280,22 +290,53 @@ impl Listener {
         self.core.counts(of_line, self.retransmit.as_ref().map(Retransmit::counts))
     }
 
-    fn note_silence(&mut self, begun_ns: u64, now_ns: u64) {
-        let limit_ns = self.plan.silence.as_nanos() as u64;
+    fn watch_silence(&mut self, begun_ns: u64, now_ns: u64) {
+        let has_ended = self.core.sink.has_ended;
         for (at, state) in self.core.lines.iter().enumerate() {
             let silent_ns = now_ns.saturating_sub(state.heard_ns.unwrap_or(begun_ns));
-            if silent_ns < limit_ns || state.book.datagrams > 0 && self.core.sink.has_ended {
-                self.silence_noted[at] = false;
-            } else if !self.silence_noted[at] {
-                self.silence_noted[at] = true;
-                let now = HostCounters::now();
-                let group = &self.plan.groups[at];
-                let seconds = silent_ns / SECOND_NS;
-                let heard = state.book.datagrams;
-                let note = now.explain(&self.counters, group, seconds, heard);
-                self.core.interval.notes.push(note);
-            }
+            self.silence.look(at, silent_ns, state.book.datagrams, has_ended);
         }
+    }
+
+    fn note_silence(&mut self, begun_ns: u64, now_ns: u64) {
+        let has_ended = self.core.sink.has_ended;
+        for (at, state) in self.core.lines.iter().enumerate() {
+            let silent_ns = now_ns.saturating_sub(state.heard_ns.unwrap_or(begun_ns));
+            let note = self.silence.note(at, silent_ns, state.book.datagrams, has_ended);
+            self.core.interval.notes.extend(note);
+        }
+    }
+
+    /// Notes once that no datagram so far is of the protocol.
+    fn note_foreign(&mut self, counts: &Counts) {
+        if self.has_noted_foreign || !counts.is_foreign() {
+            return;
+        }
+        self.has_noted_foreign = true;
+        let datagrams: u64 = counts.lines.iter().map(|line| line.datagrams).sum();
+        self.core.interval.notes.push(match self.plan.protocol {
+            Some(Protocol::Mold) => format!(
+                "another protocol: none of {datagrams} datagrams so far is a whole packet of MoldUDP64; omit \
+                 --mold to detect telegrams of the Taiwan exchanges, and check group and port"
+            ),
+            Some(Protocol::Twse) | None => format!(
+                "another protocol: none of {datagrams} datagrams so far is a telegram of the Taiwan exchanges or \
+                 a packet of MoldUDP64; check group and port"
+            ),
+        });
+    }
+
+    /// Notes once that domains lost their places.
+    fn note_domains(&mut self, counts: &Counts) {
+        if self.has_noted_domains || counts.totals.removed_domains == 0 {
+            return;
+        }
+        self.has_noted_domains = true;
+        self.core.interval.notes.push(format!(
+            "more than {} sessions or formats arrive; those without messages in sequence lose their place: a \
+             sender invents them, or several feeds share the group (--source admits one sender)",
+            self.core.arbiter.limits().domains
+        ));
     }
 
     fn note_drops(&mut self, counts: &Counts) {
@@ -311,6 +352,11 @@ impl Listener {
             _ if self.plan.receive_by != ReceiveBy::Sockets => {
                 "datagrams found the AF_XDP ring full, or their queue without a socket; give the receiver \
                  a CPU of its own (--pin), or --spin"
+                    .to_owned()
+            }
+            _ if self.silence.drops_are_of_checksums() => {
+                "the kernel drops datagrams for a wrong UDP checksum (Udp InCsumErrors); the sender left it \
+                 unfinished (there: ethtool -K INTERFACE tx off), or a device on the way changed them"
                     .to_owned()
             }
             Some(asked) if granted < asked.saturating_mul(2) => format!(

@@ -1,7 +1,7 @@
 //! A recording in place of receivers: the same counts, with capture times for arrival times.
 
 use std::io::Read;
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::core::{Core, CorePlan};
@@ -9,7 +9,7 @@ use super::interval::Interval;
 use crate::arbiter::{Limits, Line};
 use crate::capture::{CaptureError, Datagram, Kind, Reader};
 use crate::late::Now;
-use crate::messages::Protocol;
+use crate::protocol::{Flows, Protocol};
 
 /// Longest session time of an interval: the spread of their fastest messages bounds the clocks' drift.
 const INTERVAL_NS: u64 = 1_000_000_000;
@@ -40,77 +40,138 @@ pub enum RecordedError {
         /// ` to` and the destinations asked for, or empty.
         to: String,
     },
+    /// There are datagrams, and none is whole and of a known protocol.
+    #[error("nothing to report on: {text}")]
+    Foreign { text: String },
     #[error(
         "the capture has more than two destinations, among them {}; choose the lines with --from and --from-b",
         listed(found)
     )]
     Destinations { found: Vec<SocketAddrV4> },
+    #[error(
+        "{} and {} carry different protocols, so they are not two lines of one feed; choose one with --from",
+        found[0],
+        found[1]
+    )]
+    Protocols { found: [SocketAddrV4; 2] },
 }
 
 fn listed(found: &[SocketAddrV4]) -> String {
     found.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
+/// A recording that was read.
+#[derive(Debug)]
+pub struct Recording {
+    /// Destinations of the lines.
+    pub lines: Vec<SocketAddrV4>,
+    /// Reason that the rest of the file cannot be read.
+    pub damage: Option<CaptureError>,
+    /// Description of the datagrams of another protocol, if any.
+    pub foreign: Option<String>,
+}
+
 /// Destinations of the lines, as found or as asked for.
 struct Lines {
     known: Vec<SocketAddrV4>,
     are_fixed: bool,
+    protocol: Option<Protocol>,
 }
 
 impl Lines {
-    /// Line of a datagram; `None` if it is of none.
-    fn of(&mut self, to: Option<SocketAddrV4>) -> Result<Option<Line>, RecordedError> {
-        let Some(to) = to else { return Ok(None) };
-        let at = self.known.iter().position(|known| *known == to);
-        let at = match at {
-            Some(at) => at,
-            None if self.are_fixed => return Ok(None),
-            None => {
-                self.known.push(to);
-                if self.known.len() > 2 {
-                    return Err(RecordedError::Destinations { found: self.known.clone() });
-                }
-                self.known.len() - 1
+    fn place(&self, to: SocketAddrV4) -> Option<Line> {
+        let at = self.known.iter().position(|known| *known == to)?;
+        Some(if at == 0 { Line::A } else { Line::B })
+    }
+
+    /// Line of a datagram of this protocol; the first two destinations become lines A and B. `None` if it is
+    /// of none.
+    fn of(&mut self, to: SocketAddrV4, protocol: Protocol) -> Result<Option<Line>, RecordedError> {
+        if !self.are_fixed && self.place(to).is_none() {
+            self.known.push(to);
+            if self.known.len() > 2 {
+                return Err(RecordedError::Destinations { found: self.known.clone() });
             }
-        };
-        Ok(Some(if at == 0 { Line::A } else { Line::B }))
+        }
+        let place = self.place(to);
+        if place.is_some() && *self.protocol.get_or_insert(protocol) != protocol {
+            let found = [self.known[0], self.known.get(1).copied().unwrap_or(to)];
+            return Err(RecordedError::Protocols { found });
+        }
+        Ok(place)
     }
 }
 
-/// Reads a recording to its end or until `stop` is set, and passes each second of it to `each`; the last
-/// interval has the quality. Returns the destinations of the lines.
+/// Reads a recording to its end, to damage or until `stop` is set, and passes each second of it to `each`; the last
+/// interval has the quality.
 ///
-/// Memory does not depend on the length of the recording.
+/// Memory does not depend on the length of the recording. Destinations without a whole datagram of a known protocol
+/// are left out.
 pub fn read(
     reader: &mut Reader<impl Read>,
     plan: &RecordedPlan,
     stop: &AtomicBool,
     mut each: impl FnMut(&mut Interval),
-) -> Result<Vec<SocketAddrV4>, RecordedError> {
+) -> Result<Recording, RecordedError> {
     if reader.kind() == Kind::Telegrams {
         return Err(RecordedError::NoTimes);
     }
-    let mut lines = Lines { known: plan.from.clone(), are_fixed: !plan.from.is_empty() };
+    let mut lines =
+        Lines { known: plan.from.clone(), are_fixed: !plan.from.is_empty(), protocol: None };
+    let mut flows = Flows::default();
     let mut run: Option<Run> = None;
+    let mut begun = [false; 2];
+    let mut damage = None;
     while !stop.load(Ordering::Relaxed) {
         let datagram = match reader.next_datagram() {
             Ok(Some(datagram)) => datagram,
             Ok(None) => break,
             // Packets of an unsupported link type in between.
             Err(CaptureError::Link { .. }) => continue,
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                damage = Some(error);
+                break;
+            }
         };
-        let Some(line) = lines.of(datagram.destination)? else { continue };
-        let run = run.get_or_insert_with(|| Run::new(plan, &datagram));
+        let Some(to) = datagram.destination else { continue };
+        if lines.are_fixed && lines.place(to).is_none() {
+            continue;
+        }
+        let known = lines.place(to).filter(|line| begun[*line as usize]);
+        let line = match known {
+            Some(line) => line,
+            None => {
+                flows.recognise(Some(to), datagram.payload);
+                let Some(protocol) = flows.proved(Some(to)) else { continue };
+                let Some(line) = lines.of(to, protocol)? else { continue };
+                line
+            }
+        };
+        let run = match (&mut run, lines.protocol) {
+            (Some(run), _) => run,
+            (None, Some(protocol)) => run.insert(Run::new(plan, protocol, &datagram)),
+            (None, None) => continue,
+        };
+        if !std::mem::replace(&mut begun[line as usize], true) {
+            run.core.skip(line, flows.unproved_count(Some(to)));
+        }
         run.take(line, &datagram, &mut each);
     }
     let Some(run) = run else {
         let to =
             if lines.are_fixed { format!(" to {}", listed(&lines.known)) } else { String::new() };
-        return Err(RecordedError::Nothing { to });
+        return Err(match (damage, reader.counts().datagrams, flows.foreign_text()) {
+            (Some(error), ..) => error.into(),
+            (None, 1.., Some(text)) => RecordedError::Foreign { text },
+            (None, 1.., None) if flows.has_hints() => RecordedError::Foreign {
+                text: "no datagram is whole; `wirepath feed decode` shows what is wrong with each"
+                    .into(),
+            },
+            (None, ..) => RecordedError::Nothing { to },
+        });
     };
     run.end(lines.known.len(), &mut each);
-    Ok(lines.known)
+    Ok(Recording { lines: lines.known, damage, foreign: flows.foreign_text() })
 }
 
 struct Run {
@@ -122,10 +183,9 @@ struct Run {
 }
 
 impl Run {
-    fn new(plan: &RecordedPlan, first: &Datagram<'_>) -> Self {
-        let protocol = Protocol::of(first.payload);
+    fn new(plan: &RecordedPlan, protocol: Protocol, first: &Datagram<'_>) -> Self {
         let core = Core::new(&CorePlan {
-            protocol,
+            protocol: Some(protocol),
             limits: plan.limits,
             line_count: 2,
             books_max: if protocol == Protocol::Mold { 1 } else { plan.books_max },
@@ -151,7 +211,8 @@ impl Run {
             self.next_ns = self.now_ns.saturating_add(INTERVAL_NS);
         }
         let now = Now { monotonic_ns: self.now_ns, real_ns: stamp_ns };
-        self.core.datagram(line, datagram.payload, None, now);
+        let from = datagram.source.map_or(Ipv4Addr::UNSPECIFIED, |source| *source.ip());
+        self.core.datagram(line, from, datagram.payload, None, now);
     }
 
     fn close_interval(&mut self, each: &mut impl FnMut(&mut Interval)) {

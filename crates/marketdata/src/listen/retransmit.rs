@@ -75,7 +75,7 @@ impl Retransmit {
 
     /// Updates the missing messages and sends due requests.
     pub(super) fn step(&mut self, core: &mut Core, now_ns: u64) {
-        let Some(latest) = core.sessions.last() else { return };
+        let Some(latest) = core.recovering_session() else { return };
         let session = latest.session;
         if self.present.as_ref().is_none_or(|(present, _)| *present != session) {
             let next = (session, Recovery::new(session, recovery::Limits::default()));

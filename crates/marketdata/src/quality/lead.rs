@@ -61,6 +61,12 @@ impl Lead {
         self.ahead[leader].saturating_record(ahead_ns.unsigned_abs());
     }
 
+    /// Forgets the messages of a domain.
+    pub(super) fn remove(&mut self, domain: Domain) {
+        self.domains.retain(|(known, _)| *known != domain);
+        self.last = 0;
+    }
+
     fn place(&mut self, domain: Domain, sequence: u64) -> &mut First {
         if self.domains.get(self.last).is_none_or(|(known, _)| *known != domain) {
             let known = self.domains.iter().position(|(known, _)| *known == domain);

@@ -55,6 +55,11 @@ impl Quality {
         }
     }
 
+    /// Forgets the messages of a domain that was removed.
+    pub(crate) fn remove(&mut self, domain: Domain) {
+        self.lead.remove(domain);
+    }
+
     /// Ends the windows that are open.
     pub fn finish(&mut self) {
         self.bursts.iter_mut().for_each(Bursts::finish);

@@ -32,7 +32,8 @@ use self::serve::{History, serve};
 use self::stamps::StampWriter;
 use self::timing::Timing;
 use super::capture;
-use super::messages::{self, Protocol};
+use super::messages;
+use super::protocol::Flows;
 use super::schedule::wait_until;
 
 pub use self::destination::check_destination;
@@ -147,13 +148,17 @@ impl Replay {
         let mut buffer = vec![0; 65_536];
         let mut numbers: Vec<Number> = Vec::with_capacity(1024);
         let mut timing = Timing::new(self.plan.pace);
+        let mut flows = Flows::default();
         let (mut datagrams, mut messages, mut malformed) = (0_u64, 0_u64, 0_u64);
+        let mut foreign = 0_u64;
         let mut begin: Option<Begin> = None;
         let mut last_ns = 0;
         let mut was_stopped = false;
         while self.plan.count.is_none_or(|count| datagrams < count) {
-            let Some(next) = self.source.next(&mut buffer, &self.plan.from)? else { break };
-            let due_ns = timing.due_ns(next.stamp_ns, messages);
+            let next = self.source.next(&mut buffer, &self.plan.from, &mut flows)?;
+            let Some(next) = next else { break };
+            // A datagram of another protocol is paced as one message.
+            let due_ns = timing.due_ns(next.stamp_ns, messages + foreign);
             if limit_ns.is_some_and(|limit| due_ns >= limit) {
                 break;
             }
@@ -163,10 +168,11 @@ impl Replay {
             let fates =
                 [0, 1].map(|line| if lines[line] { Some(self.dice.fate(line)) } else { None });
             let is_lost = fates.iter().flatten().all(|fate| fate.is_dropped);
-            let protocol = Protocol::of(payload);
-            messages::each(protocol, payload, |message| {
-                numbers.push((message.domain, message.sequence));
-            });
+            if let Some(protocol) = next.protocol {
+                messages::each(protocol, payload, |message| {
+                    numbers.push((message.domain, message.sequence));
+                });
+            }
             let begin = *begin.get_or_insert_with(|| Begin {
                 monotonic_ns: clock::monotonic_ns(),
                 realtime_ns: clock::realtime_ns(),
@@ -187,9 +193,14 @@ impl Replay {
             }
             // After the send, which it would delay, and only for sent datagrams.
             let union = &mut self.union;
-            malformed += messages::each(protocol, payload, |message| {
-                union.note((message.domain, message.sequence), message.bytes, is_lost);
-            });
+            match next.protocol {
+                Some(protocol) => {
+                    malformed += messages::each(protocol, payload, |message| {
+                        union.note((message.domain, message.sequence), message.bytes, is_lost);
+                    });
+                }
+                None => foreign += 1,
+            }
             self.next_sequence = numbers.last().map(|(_, sequence)| sequence.saturating_add(1));
             if let Some(history) = history {
                 history.lock().unwrap_or_else(PoisonError::into_inner).note(payload);
@@ -218,6 +229,7 @@ impl Replay {
             datagrams,
             messages,
             malformed,
+            foreign,
             backwards: timing.backwards,
             was_stopped,
         })
@@ -240,6 +252,7 @@ impl Replay {
             datagrams: ended.datagrams,
             messages: ended.messages,
             malformed: ended.malformed,
+            foreign: ended.foreign,
             lines: self.lines.iter().map(|line| (line.to, line.ledger.counts())).collect(),
             union: (self.plan.from.len() < 2).then_some(union),
             lag: self.lag,
@@ -261,6 +274,7 @@ struct Ended {
     datagrams: u64,
     messages: u64,
     malformed: u64,
+    foreign: u64,
     backwards: u64,
     was_stopped: bool,
 }

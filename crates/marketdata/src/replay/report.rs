@@ -24,6 +24,8 @@ pub struct Report {
     pub messages: u64,
     /// Malformed messages of the source.
     pub malformed: u64,
+    /// Datagrams of the source of another protocol, sent as they are.
+    pub foreign: u64,
     /// Destination and counts of each line.
     pub lines: Vec<(SocketAddrV4, LineCounts)>,
     /// Union of all lines; `None` for two lines of a capture, which may have differed already.
@@ -66,6 +68,7 @@ pub struct Document<'a> {
     datagram_count: u64,
     message_count: u64,
     malformed_count: u64,
+    foreign_datagram_count: u64,
     lines: Vec<LineDocument>,
     union: Option<UnionDocument>,
     lag: BTreeMap<String, u64>,
@@ -124,6 +127,7 @@ impl Report {
             datagram_count: self.datagrams,
             message_count: self.messages,
             malformed_count: self.malformed,
+            foreign_datagram_count: self.foreign,
             lines: self.lines.iter().zip(LINES).map(line).collect(),
             union: self.union.as_ref().map(|union| UnionDocument {
                 carried_count: union.carried,
@@ -156,6 +160,9 @@ impl Report {
         }
         if self.malformed > 0 {
             let _ = write!(out, ", {} malformed", self.malformed);
+        }
+        if self.foreign > 0 {
+            let _ = write!(out, ", {} datagrams of another protocol", self.foreign);
         }
         out.push('\n');
         for ((to, counts), name) in self.lines.iter().zip(LINES) {

@@ -5,6 +5,7 @@ use std::net::SocketAddrV4;
 
 use super::ReplayError;
 use crate::capture::{CaptureError, Reader};
+use crate::protocol::{Flows, Protocol, Recognised};
 use crate::synthetic::{MoldSession, Session};
 
 /// UDP payload of an Ethernet frame of 1,500 bytes.
@@ -25,6 +26,8 @@ pub enum Source {
 pub(super) struct Next {
     pub(super) bytes: usize,
     pub(super) stamp_ns: Option<u64>,
+    /// `None` if it is of another protocol.
+    pub(super) protocol: Option<Protocol>,
     /// Index of its destination in the filter; `None` if all go to all lines.
     from: Option<usize>,
 }
@@ -44,21 +47,23 @@ impl Source {
         &mut self,
         buffer: &mut [u8],
         from: &[SocketAddrV4],
+        flows: &mut Flows,
     ) -> Result<Option<Next>, ReplayError> {
-        let made = |bytes| Next { bytes, stamp_ns: None, from: None };
+        let made =
+            |bytes, protocol| Next { bytes, stamp_ns: None, protocol: Some(protocol), from: None };
         let reader = match self {
             Source::Twse(session, telegrams) => {
                 // Limited to one frame.
                 let room = buffer.len().min(FRAME_PAYLOAD_BYTES);
                 return Ok(session
                     .datagram(&mut buffer[..room], *telegrams)
-                    .map(|written| made(written.bytes)));
+                    .map(|written| made(written.bytes, Protocol::Twse)));
             }
             Source::Mold(session, messages) => {
                 let room = buffer.len().min(FRAME_PAYLOAD_BYTES);
                 return Ok(session
                     .datagram(&mut buffer[..room], *messages)
-                    .map(|written| made(written.bytes)));
+                    .map(|written| made(written.bytes, Protocol::Mold)));
             }
             Source::File(reader) => reader,
         };
@@ -81,8 +86,12 @@ impl Source {
             let bytes = datagram.payload.len();
             let Some(into) = buffer.get_mut(..bytes) else { continue };
             into.copy_from_slice(datagram.payload);
+            let protocol = match flows.recognise(datagram.destination, datagram.payload) {
+                Recognised::As(protocol) => Some(protocol),
+                Recognised::Foreign { .. } => None,
+            };
             let stamp_ns = datagram.stamp_ns;
-            return Ok(Some(Next { bytes, stamp_ns, from: place }));
+            return Ok(Some(Next { bytes, stamp_ns, protocol, from: place }));
         }
     }
 }

@@ -19,7 +19,7 @@ use lab::{Pair, PairSpec};
 use marketdata::arbiter::Limits;
 use marketdata::late::LateReport;
 use marketdata::listen::{Listener, Plan, ReceiveBy, Report};
-use marketdata::messages::Protocol;
+use marketdata::protocol::Protocol;
 use marketdata::schedule::{Schedule, wait_until};
 use marketdata::synthetic::{Session, Spec, TELEGRAM_BYTES_MAX};
 use planted::{PLANTS, Plant, cpus};
@@ -153,7 +153,7 @@ fn plan(group: &Group, cpu: usize, time: Duration) -> Plan {
         groups: vec![group.clone()],
         receive_by: ReceiveBy::Sockets,
         tuning: GroupTuning::default(),
-        protocol: Protocol::Twse,
+        protocol: Some(Protocol::Twse),
         limits: Limits::default(),
         recover: None,
         spin: true,

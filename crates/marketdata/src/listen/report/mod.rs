@@ -72,6 +72,8 @@ pub struct Report {
     /// Late datagrams, of a run that looks for them.
     pub late: Option<LateReport>,
     command: &'static str,
+    /// Of a recording, which another host may have made.
+    is_recording: bool,
 }
 
 impl Report {
@@ -89,6 +91,7 @@ impl Report {
             quality: None,
             late: None,
             command: "feed listen",
+            is_recording: false,
         }
     }
 
@@ -103,7 +106,7 @@ impl Report {
             ifname: "a recording".into(),
         };
         let groups: Vec<Group> = lines.iter().map(group).collect();
-        Report { command: "feed report", ..Report::new(&groups) }
+        Report { command: "feed report", is_recording: true, ..Report::new(&groups) }
     }
 
     /// Sets the destinations of a recording, which may be known only at its end.
@@ -147,6 +150,17 @@ impl Report {
     /// the fastest messages of the seconds. `None` before a second with enough messages.
     pub fn clock_error_ns(&self) -> Option<u64> {
         self.fastest.map(|(low, high)| (high - low + MATCH_RESOLUTION_NS).max(0) as u64)
+    }
+
+    /// Largest error of this host's clock; `None` if it is not synchronised, and for a recording, whose stamps
+    /// are of the clock of the host that made it.
+    fn host_error_ns(&self) -> Option<u64> {
+        if self.is_recording { None } else { sys::clock::host_error_ns() }
+    }
+
+    /// Adds a note.
+    pub fn note(&mut self, note: String) {
+        self.notes.push(note);
     }
 
     /// Delivered messages.

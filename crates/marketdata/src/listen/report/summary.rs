@@ -33,6 +33,8 @@ pub struct Document<'a> {
     match_to_app: PercentilesDocument,
     clock: ClockDocument,
     domains: Vec<DomainDocument>,
+    /// Domains that lost their place to others, having proved nothing; their messages are in the counts.
+    displaced_domain_count: u64,
     kinds: BTreeMap<&'a str, u64>,
     undecoded_count: u64,
     book_count: u64,
@@ -219,9 +221,10 @@ impl Report {
             clock: ClockDocument {
                 method: "excess over the fastest message of all lines",
                 error_bound_ns: self.clock_error_ns(),
-                host_error_ns: sys::clock::host_error_ns(),
+                host_error_ns: self.host_error_ns(),
             },
             domains: counts.domains.iter().map(domain).collect(),
+            displaced_domain_count: totals.removed_domains,
             kinds: counts.kinds.iter().map(|(kind, count)| (kind.as_str(), *count)).collect(),
             undecoded_count: counts.undecoded,
             book_count: counts.books,
@@ -280,14 +283,16 @@ impl Report {
                 .map_or("unknown (the run was too short)".to_owned(), |bound| {
                     format!("at most ± {}", time(bound))
                 });
-            let host = match sys::clock::host_error_ns() {
-                Some(ns) => format!("is synchronised within {} of true time", time(ns)),
-                None => "is not synchronised (no NTP or PTP)".into(),
+            let host = match self.host_error_ns() {
+                _ if self.is_recording => String::new(),
+                Some(ns) => {
+                    format!("; the host clock is synchronised within {} of true time", time(ns))
+                }
+                None => "; the host clock is not synchronised (no NTP or PTP)".into(),
             };
             let _ = writeln!(
                 out,
-                "clock      match→app is relative to the fastest message of all lines; error {error}; \
-                 the host clock {host}"
+                "clock      match→app is relative to the fastest message of all lines; error {error}{host}"
             );
         }
         if let Some(recovery) = &counts.recovery {
