@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_torn_has_the_protocol_of_its_flow() {
+    fn a_torn_datagram_has_the_protocol_of_its_flow() {
         let mut flows = Flows::default();
         let torn = [0x1b; 3];
         assert_eq!(flows.recognise(to(1), &torn), Recognised::Foreign { is_first: true });

@@ -85,8 +85,10 @@ fn match_times_are_the_due_times_of_the_datagrams() {
 
 #[test]
 fn a_datagram_holds_the_requested_telegrams_if_they_fit() {
-    let mut session = Session::new(&Spec::new(1));
-    let mut alone = Session::new(&Spec::new(1));
+    // Five telegrams are due at the same time, as all telegrams of a datagram are.
+    let spec = Spec { schedule: Schedule::burst(5, 10_000), ..Spec::new(1) };
+    let mut session = Session::new(&spec);
+    let mut alone = Session::new(&spec);
     let mut buffer = [0; 1472];
     let written = session.datagram(&mut buffer, 5).expect("room");
     assert_eq!(written.telegrams, 5);

@@ -387,7 +387,7 @@ impl Screen {
     }
 }
 
-fn tell(interval: &Interval) {
+pub(super) fn tell(interval: &Interval) {
     for note in &interval.notes {
         console::say(&format!("note: {note}"));
     }

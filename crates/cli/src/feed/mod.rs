@@ -177,10 +177,10 @@ fn decode_from(args: &DecodeArgs, file: String, input: impl Read) -> Result<(), 
 /// The end of a file in which nothing was decoded. Errors: there was something, and none of it can be read.
 fn nothing_decoded(counts: &Counts, errors: u64, foreign: Option<String>) -> Result<(), Failure> {
     let why = match (counts.datagrams, foreign, errors) {
-        // Packets that the snapshot length has cut were to be cut.
+        // The snapshot length has cut them, as was asked for.
         (0, ..) if counts.packets == counts.cut => return Ok(()),
         (0, ..) => "there is no UDP datagram in IPv4".to_owned(),
-        (_, Some(text), _) => format!("{text}; --format sets what the structure does not show"),
+        (_, Some(text), _) => format!("{text}; --format sets the protocol"),
         (_, None, 0) => return Ok(()),
         (_, None, errors) => format!("{errors} malformed; see the objects with \"error\""),
     };

@@ -54,7 +54,10 @@ pub(crate) fn run(context: &Context, args: &ReportArgs) -> Result<(), Failure> {
         books_max: args.symbols.max(1),
     };
     let mut report = Report::of_recording(&plan.from);
-    let recording = read(&mut reader, &plan, signals::stop_flag(), |interval| report.end(interval));
+    let recording = read(&mut reader, &plan, signals::stop_flag(), |interval| {
+        super::listen::tell(interval);
+        report.end(interval);
+    });
     let Recording { lines, damage, foreign } = recording.map_err(failed)?;
     report.set_lines(&lines);
     if let Some(said) = foreign {

@@ -99,6 +99,17 @@ fn mold_with_a_session_of_zeros_is_decoded_and_reported_on() {
 }
 
 #[test]
+fn packets_without_a_sequence_are_noted_in_a_report() {
+    let scratch = Data::new();
+    let mut packets = mold_packets(&[0; 10], 5);
+    packets.iter_mut().for_each(|(_, packet)| packet[10..18].fill(0));
+    let output = feed("report", &scratch, "unnumbered.pcapng", &pcapng(&packets));
+    assert!(output.status.success(), "{}", all_text(&output));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("note: 5 packets have the sequence 0"), "{said}");
+}
+
+#[test]
 fn a_capture_of_another_protocol_is_called_that_once_with_code_1() {
     let scratch = Data::new();
     let output = feed("decode", &scratch, "fix.pcapng", &pcapng(&foreign(1000)));

@@ -348,7 +348,9 @@ fn a_recording_opens_in_tshark_and_replays_to_the_same_messages() {
         let got = summary(listener);
         assert_eq!(count(&second, "datagram_count"), 4000);
         let elapsed = |doc: &Value| count(doc, "elapsed_ns");
-        assert!(elapsed(&second) * 3 < elapsed(&first) * 2, "twice as fast: {second}");
+        // A busy machine delays the sends; by this much at most.
+        let due = elapsed(&second).saturating_sub(count(&second["lag"], "max_ns"));
+        assert!(due * 3 < elapsed(&first) * 2, "twice as fast: {second}");
         assert_eq!(count(&got, "delivered_count"), count(&first["union"], "carried_count"));
         assert_eq!(got["digests"], first["union"]["digests"]);
         // Not overwritten by default.

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_precedes_the_tear_is_inflated() {
+    fn the_part_before_the_tear_is_inflated() {
         let noise: Vec<u8> =
             (0..50_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         let whole = compressed(&noise);

@@ -309,7 +309,7 @@ impl Evidence<'_> {
             .then(|| format!(": {}", bad_checksum(self.grown.bad_checksum)))
     }
 
-    /// Explanation by what else arrives.
+    /// Explanation by the other arrivals.
     fn of_other_packets(&self) -> String {
         const SNOOPING: &str =
             "that the switch forwards the group (IGMP snooping without a querier)";
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_else_arrives_is_named_if_nothing_of_the_group_does() {
+    fn other_arrivals_are_named_if_nothing_of_the_group_arrives() {
         let ports = Sightings { other_ports: vec![(7, 3), (10_001, 40)], ..Sightings::default() };
         let said = cause(ports, HostCounters::default());
         assert!(said.contains("--group 239.1.1.1:10001"), "{said}");
