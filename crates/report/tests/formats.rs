@@ -54,6 +54,26 @@ fn verdicts(outcome: &Outcome, wanted: impl Fn(Verdict) -> bool) -> usize {
 }
 
 #[test]
+fn figure_that_was_not_judged_is_skipped_with_its_reason_and_never_passes() {
+    let skipped =
+        |outcome: &Outcome| to_junit(&Page::from_outcome(outcome)).matches("<skipped").count();
+    let mut outcome = common::ping();
+    let (before, name) = (skipped(&outcome), outcome.judged[0].clone());
+    let judged = |metric: &model::MetricOutcome| {
+        matches!(metric.verdict, Some(Verdict::Better | Verdict::Worse))
+    };
+    let of_arms = outcome.arms.iter_mut().filter_map(|arm| arm.metrics.get_mut(&name));
+    let metric = of_arms.into_iter().find(|metric| judged(metric)).expect("a judged arm");
+    (metric.verdict, metric.why) = (None, Some("values below 0 have no ratio".into()));
+    assert_eq!(skipped(&outcome), before + 1);
+    let text = to_junit(&Page::from_outcome(&outcome));
+    assert!(
+        text.contains("not judged: ") && text.contains("values below 0 have no ratio"),
+        "{text}"
+    );
+}
+
+#[test]
 fn junit_is_read_by_python_and_worse_arms_are_its_failures() {
     if !testkit::is_installed("python3") {
         return;
