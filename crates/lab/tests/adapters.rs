@@ -121,7 +121,7 @@ fn failures_are_not_taken_for_figures() {
         ("h2load", "h2load-1.52.0-refused.txt", "50 failed"),
         ("redis-benchmark", "redis-benchmark-7.0.15-refused.txt", "Connection refused"),
         ("iperf3", "iperf3-3.12-refused.json", "Connection refused"),
-        ("iperf3", "iperf3-3.21-refused.json", "Connection refused"),
+        ("iperf3", "iperf3-3.21-refused.json", "unable to connect to server"),
         ("iperf3", "iperf3-3.21-busy.json", "the server is busy"),
     ] {
         let reason = refused(program, file);

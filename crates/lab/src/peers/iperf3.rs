@@ -361,7 +361,7 @@ mod tests {
         let both = parse_both_ways(client, server, 64).unwrap();
         let counts =
             ["forward", "return"].map(|direction| both.deliveries[direction].received_count);
-        assert_eq!(counts, [63_907, 23_785]);
+        assert_eq!(counts, [63_907, 21_710]);
         let tcp = include_bytes!("../../tests/adapters/iperf3-3.21-tcp-server.json");
         assert_eq!(parse_tcp(tcp, 65_536).unwrap().throughput.unwrap().payload_bytes, 274_464_768);
     }
