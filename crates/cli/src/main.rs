@@ -19,9 +19,6 @@ mod gate;
 mod guest;
 mod history;
 mod http;
-#[cfg(test)]
-#[path = "../../../fuzz/inputs.rs"]
-mod inputs;
 mod live;
 mod lookup;
 mod machine;

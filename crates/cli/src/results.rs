@@ -132,7 +132,7 @@ pub(crate) fn series(store: &SqliteStore, wanted: &str) -> Result<Vec<Outcome>, 
             return Err(StoreError::NoSuchId { wanted: one.to_owned() });
         }
     }
-    ids.iter().map(|id| Ok(outcome_of(store.load(id)?))).collect()
+    ids.iter().map(|id| Ok(outcome_of(store.load_outcome(id)?))).collect()
 }
 
 /// Compares two series of runs. Errors: they are not comparable, which is a usage error.

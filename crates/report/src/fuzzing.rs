@@ -52,18 +52,15 @@ pub fn stored_row(bytes: &[u8]) {
 mod tests {
     #[test]
     fn corpus_of_stored_rows_holds() {
-        let inputs = crate::inputs::of("stored_row");
-        assert!(inputs.len() >= 5, "{} inputs", inputs.len());
-        inputs.iter().for_each(|bytes| super::stored_row(bytes));
+        testkit::corpus::replay("stored_row", super::stored_row);
     }
 
     #[test]
     fn corpus_of_results_holds() {
-        let inputs = crate::inputs::of("result");
-        assert!(inputs.len() >= 5, "{} inputs", inputs.len());
-        for mut bytes in inputs {
+        testkit::corpus::replay("result", |bytes| {
+            let mut bytes = bytes.to_vec();
             bytes.resize(bytes.len().next_multiple_of(super::PAGE_BYTES), b' ');
             super::result(&bytes);
-        }
+        });
     }
 }

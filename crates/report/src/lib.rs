@@ -10,9 +10,6 @@ pub mod formats;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod html;
-#[cfg(test)]
-#[path = "../../../fuzz/inputs.rs"]
-mod inputs;
 pub mod json;
 pub mod metrics;
 pub mod page;

@@ -18,6 +18,17 @@ fn outcome_reads_back_unchanged() {
 }
 
 #[test]
+fn result_of_more_arms_than_any_experiment_has_is_refused() {
+    let mut outcome = common::ping();
+    let arm = outcome.arms[2].clone();
+    outcome.arms.resize(1001, arm);
+    let refused = from_json(&to_json(&outcome));
+    assert!(matches!(refused, Err(JsonError::TooManyArms { count: 1001 })), "{refused:?}");
+    outcome.arms.pop();
+    assert_eq!(from_json(&to_json(&outcome)).unwrap(), outcome);
+}
+
+#[test]
 fn document_has_the_documented_shape() {
     let document: Value = serde_json::from_str(&to_json(&common::ping())).unwrap();
     assert_eq!(document["schema"], 2);

@@ -47,7 +47,7 @@ fn write(
         Format::Json => Box::new(TrialsJson::new(out).map_err(failed)?),
     };
     for id in ids {
-        table.add(&results::outcome_of(store.load(id)?)).map_err(failed)?;
+        table.add(&results::outcome_of(store.load_outcome(id)?)).map_err(failed)?;
     }
     table.finish().map_err(failed)
 }

@@ -315,9 +315,7 @@ mod tests {
 
     #[test]
     fn corpus_of_requests_holds() {
-        let inputs = crate::inputs::of("http_request");
-        assert!(inputs.len() >= 5);
-        inputs.iter().for_each(|bytes| holds(bytes));
+        testkit::corpus::replay("http_request", holds);
     }
 
     fn here() -> SocketAddr {

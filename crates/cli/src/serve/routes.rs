@@ -113,7 +113,7 @@ fn decoded(part: &str) -> String {
 }
 
 fn outcome(store: &SqliteStore, id: &str) -> Result<model::Outcome, Missing> {
-    Ok(results::outcome_of(store.load(id)?))
+    Ok(results::outcome_of(store.load_outcome(id)?))
 }
 
 fn list(request: &Request, store: Option<&SqliteStore>) -> Result<Answer, Missing> {

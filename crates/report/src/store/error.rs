@@ -97,7 +97,8 @@ pub enum StoreError {
     },
     /// More than is read at once; the file may be a stranger's.
     #[error(
-        "{what} take more than {limit_bytes} bytes unpacked; choose fewer, with --since and --until or by id"
+        "{what} take more than {limit_bytes} bytes of memory, the most that is read at once; `wirepath history prune` \
+         removes experiments"
     )]
     TooMuch { what: String, limit_bytes: u64 },
     #[error("{what} of experiment `{id}` cannot be encoded")]

@@ -14,10 +14,11 @@ use crate::json;
 /// Maximum number of ids in an ambiguity error.
 const CANDIDATES_SHOWN: usize = 5;
 
-/// Memory that one reading of the file takes for documents, and for documents and histograms of the trials of one
-/// experiment. A stranger's file may have any number of rows.
-const OUTCOMES_BYTES_MAX: u64 = 1 << 30;
-const TRIALS_BYTES_MAX: u64 = 4 << 30;
+/// Memory that one reading of outcomes takes for their text; the page of a path reads 40, which have some hundred
+/// kilobytes each. A stranger's file may have any number of rows.
+const OUTCOMES_BYTES_MAX: u64 = 64 << 20;
+/// The same for documents and histograms of the trials of one experiment.
+const TRIALS_BYTES_MAX: u64 = 2 << 30;
 
 /// SQL of a [`Filter`]; `:until` is a prefix, so a day includes all its hours.
 const WHERE: &str = "WHERE (:path IS NULL OR e.path = :path)
@@ -65,7 +66,12 @@ impl SqliteStore {
         }
     }
 
-    fn trials(&self, id: &str) -> Result<Vec<TrialRecord>, StoreError> {
+    /// - `bytes_max`: more is an error.
+    pub(super) fn trials_within(
+        &self,
+        id: &str,
+        bytes_max: u64,
+    ) -> Result<Vec<TrialRecord>, StoreError> {
         let fault = self.sqlite("reading trials");
         let mut query = self
             .connection
@@ -92,10 +98,10 @@ impl SqliteStore {
             let (mut trial, (body, failure)) = row;
             let mut count = |more: usize| {
                 bytes += more as u64;
-                let fits = bytes <= TRIALS_BYTES_MAX;
+                let fits = bytes <= bytes_max;
                 fits.then_some(()).ok_or_else(|| StoreError::TooMuch {
                     what: format!("the trials of experiment `{id}`"),
-                    limit_bytes: TRIALS_BYTES_MAX,
+                    limit_bytes: bytes_max,
                 })
             };
             let text_len = |text: &Option<String>| text.as_ref().map_or(0, String::len);
@@ -198,6 +204,15 @@ impl SqliteStore {
 
     /// Returns outcomes without trials, newest first; experiments without an outcome are left out.
     pub fn outcomes(&self, filter: &Filter) -> Result<Vec<Outcome>, StoreError> {
+        self.outcomes_within(filter, OUTCOMES_BYTES_MAX)
+    }
+
+    /// - `bytes_max`: more is an error.
+    pub(super) fn outcomes_within(
+        &self,
+        filter: &Filter,
+        bytes_max: u64,
+    ) -> Result<Vec<Outcome>, StoreError> {
         let columns = "e.id, e.outcome";
         let also = "AND e.outcome IS NOT NULL";
         let mut bytes = 0;
@@ -205,14 +220,14 @@ impl SqliteStore {
         let rows = self.experiments("reading outcomes", columns, also, filter, |row| {
             let (id, Document(text)) = (row.get::<_, String>(0)?, row.get::<_, Document>(1)?);
             bytes += text.len() as u64;
-            if bytes > OUTCOMES_BYTES_MAX {
+            if bytes > bytes_max {
                 return Err(rusqlite::Error::InvalidQuery);
             }
             Ok((id, json::from_json(&text)))
         });
-        if bytes > OUTCOMES_BYTES_MAX {
+        if bytes > bytes_max {
             let what = "the outcomes".to_owned();
-            return Err(StoreError::TooMuch { what, limit_bytes: OUTCOMES_BYTES_MAX });
+            return Err(StoreError::TooMuch { what, limit_bytes: bytes_max });
         }
         let outcome = |(id, read): (String, Result<Outcome, json::JsonError>)| {
             read.map_err(|source| StoreError::Unreadable {
@@ -277,8 +292,27 @@ impl SqliteStore {
         self.stored_within(&id)
     }
 
+    /// As [`Store::load`](super::Store::load), without the trials if there is an outcome.
+    pub fn load_outcome(&self, wanted: &str) -> Result<Stored, StoreError> {
+        let _moment = self
+            .connection
+            .unchecked_transaction()
+            .map_err(self.sqlite("reading an experiment"))?;
+        let id = self.resolve(wanted)?;
+        let stored = self.without_trials(&id)?;
+        match stored.outcome {
+            Some(_) => Ok(stored),
+            None => Ok(Stored { trials: self.trials_within(&id, TRIALS_BYTES_MAX)?, ..stored }),
+        }
+    }
+
     /// [`stored`](Self::stored) by full id, inside the caller's transaction.
     pub(super) fn stored_within(&self, id: &str) -> Result<Stored, StoreError> {
+        let trials = self.trials_within(id, TRIALS_BYTES_MAX)?;
+        Ok(Stored { trials, ..self.without_trials(id)? })
+    }
+
+    fn without_trials(&self, id: &str) -> Result<Stored, StoreError> {
         let (header, ended, outcome) = self
             .connection
             .query_row(
@@ -303,7 +337,7 @@ impl SqliteStore {
             header: read_header(id, &header)?,
             ended: read_ended(id, ended.as_deref())?,
             outcome,
-            trials: self.trials(id)?,
+            trials: Vec::new(),
         })
     }
 

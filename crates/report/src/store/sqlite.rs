@@ -429,6 +429,27 @@ mod tests {
     }
 
     #[test]
+    fn rows_have_a_limit_of_length_and_all_that_is_read_at_once_one_of_memory() {
+        let (_directory, mut store) = store_with_one_experiment();
+        (0..4).for_each(|n| store.save_trial("a", &trial(n)).unwrap());
+        assert_eq!(store.trials_within("a", 1 << 30).unwrap().len(), 4);
+        // Small as rows, but each histogram has tens of thousands of counts.
+        let error = store.trials_within("a", 100_000).unwrap_err().to_string();
+        assert!(error.contains("trials of experiment `a`"), "{error}");
+        let update = |outcome: &str| {
+            let sql = format!("UPDATE experiments SET outcome = {outcome}");
+            store.connection.execute(&sql, [])
+        };
+        update("printf('%.2000c', '{')").unwrap();
+        let error = store.outcomes_within(&Filter::default(), 1000).unwrap_err();
+        assert!(matches!(error, StoreError::TooMuch { limit_bytes: 1000, .. }), "{error}");
+        let error = store.outcomes(&Filter::default()).unwrap_err();
+        assert!(matches!(error, StoreError::Unreadable { .. }), "{error}");
+        let error = update("zeroblob(40000000)").unwrap_err();
+        assert_eq!(error.sqlite_error_code(), Some(ErrorCode::TooBig), "{error}");
+    }
+
+    #[test]
     fn unwritable_file_is_reported() {
         let (_directory, mut store) = store_with_one_experiment();
         // Root passes every permission check; this makes SQLite refuse in the same way.
