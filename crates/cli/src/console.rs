@@ -100,9 +100,9 @@ pub(crate) fn say_over(lines: usize, line: &str) {
     let _ = writeln!(std::io::stderr(), "{up}{}", shown(&line, is_watched()));
 }
 
-/// Writes the reason why the command failed.
+/// Writes the reason why the command failed. Further lines are indented: one of a foreign text is no message of its own.
 pub(crate) fn error(failure: &Failure) {
-    say(&format!("error: {}", failure.text()));
+    say(&format!("error: {}", failure.text().replace('\n', "\n  ")));
 }
 
 /// True if standard error is a terminal.

@@ -104,7 +104,6 @@ fn files_of_a_stranger() -> Vec<(&'static str, Value, Vec<Vec<&'static str>>)> {
             plan,
             vec![
                 vec!["tune", "apply", "FILE", "--dry-run"],
-                vec!["tune", "verify", "FILE"],
                 vec!["tune", "export", "FILE", "--to", "udev", "-o", "FOLDER"],
             ],
         ),
@@ -113,40 +112,44 @@ fn files_of_a_stranger() -> Vec<(&'static str, Value, Vec<Vec<&'static str>>)> {
     ]
 }
 
+/// Panics if a text of a stranger drives the terminal, becomes a line of its own, or makes the program panic.
+#[track_caller]
+fn assert_contained(output: &std::process::Output, about: &str) {
+    for said in [&output.stdout, &output.stderr] {
+        let said = String::from_utf8_lossy(said);
+        hostile::assert_shows(&said, &['\r'], about);
+        let line = said.lines().find(|line| line.starts_with(hostile::MARK));
+        assert_eq!(line, None, "{about}:\n{said}");
+        assert!(!said.contains("panicked"), "{about}: {said}");
+    }
+}
+
 #[test]
 fn no_text_of_a_file_drives_the_terminal_or_becomes_a_line_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file.toml");
-    let path = file.to_str().unwrap();
-    let out = folder.path().join("out");
+    let (path, out) = (file.to_str().unwrap(), folder.path().join("out"));
     let (mut runs, mut fields_count) = (0, 0);
     for (kind, document, commands) in files_of_a_stranger() {
         let fields = hostile::fields(&document);
         fields_count += fields.len();
-        for (field, (name, text)) in
-            fields.iter().flat_map(|f| hostile::texts().into_iter().map(move |t| (f, t)))
-        {
-            let document = hostile::replaced(&document, field, &text);
-            fs::write(&file, toml::to_string(&document).unwrap()).unwrap();
-            for command in &commands {
-                let words = command.iter().map(|word| match *word {
-                    "FILE" => path,
-                    "FOLDER" => out.to_str().unwrap(),
-                    word => word,
-                });
-                let words: Vec<&str> = words.collect();
-                let mut command = wirepath(&words);
-                command.env("WIREPATH_STATE", folder.path().join("state"));
-                let output = run(command);
-                let about = format!("{name} in {field:?} of a {kind}, {}", words.join(" "));
-                for said in [&output.stdout, &output.stderr] {
-                    let said = std::str::from_utf8(said).unwrap();
-                    hostile::assert_shows(said, &[], &about);
-                    let line = said.lines().find(|line| line.starts_with(hostile::MARK));
-                    assert_eq!(line, None, "{about}:\n{said}");
-                    assert!(!said.contains("panicked"), "{about}: {said}");
+        for field in &fields {
+            for (name, text) in hostile::texts() {
+                let document = hostile::replaced(&document, field, &text);
+                fs::write(&file, toml::to_string(&document).unwrap()).unwrap();
+                for command in &commands {
+                    let words = command.iter().map(|word| match *word {
+                        "FILE" => path,
+                        "FOLDER" => out.to_str().unwrap(),
+                        word => word,
+                    });
+                    let words: Vec<&str> = words.collect();
+                    let mut command = wirepath(&words);
+                    command.env("WIREPATH_STATE", folder.path().join("state"));
+                    let about = format!("{name} in {field:?} of a {kind}, {}", words.join(" "));
+                    assert_contained(&run(command), &about);
+                    runs += 1;
                 }
-                runs += 1;
             }
         }
     }
@@ -154,6 +157,85 @@ fn no_text_of_a_file_drives_the_terminal_or_becomes_a_line_of_its_own() {
     testkit::note(&format!(
         "{fields_count} fields of 3 kinds of files, {texts} texts: {runs} runs"
     ));
+}
+
+/// A block of pcapng.
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let padded = body.len().next_multiple_of(4);
+    let len = (padded as u32 + 12).to_le_bytes();
+    let padding = vec![0; padded - body.len()];
+    [&kind.to_le_bytes(), &len, body, &padding, &len].concat()
+}
+
+/// An option of a block, and the end of the options if it is the last one.
+fn option(code: u16, text: &str) -> Vec<u8> {
+    let text = text.as_bytes();
+    let padding = vec![0; text.len().next_multiple_of(4) - text.len()];
+    [&code.to_le_bytes()[..], &(text.len() as u16).to_le_bytes(), text, &padding].concat()
+}
+
+/// A capture with a text in each of its comments and names.
+fn capture(text: &str) -> Vec<u8> {
+    let end = [0; 4];
+    let options =
+        |codes: &[u16]| codes.iter().map(|&code| option(code, text)).collect::<Vec<_>>().concat();
+    // Comment, hardware, system, program.
+    let head =
+        [&[0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0][..], &[0xff; 8], &options(&[1, 2, 3, 4]), &end]
+            .concat();
+    // Ethernet; comment, name, description, filter, system.
+    let interface = [&[1, 0, 0, 0, 0, 0, 1, 0][..], &options(&[1, 2, 3, 12]), &end].concat();
+    let frame = [&[0xff; 12][..], &[0x08, 0x00], text.as_bytes()].concat();
+    let len = (frame.len() as u32).to_le_bytes();
+    let padding = vec![0; frame.len().next_multiple_of(4) - frame.len()];
+    let packet = [&[0; 12][..], &len, &len, &frame, &padding, &options(&[1]), &end].concat();
+    [block(0x0a0d_0d0a, &head), block(1, &interface), block(6, &packet)].concat()
+}
+
+#[test]
+fn no_text_of_a_capture_a_list_of_hosts_a_result_or_a_far_end_drives_the_terminal() {
+    let data = Data::new();
+    succeed(data.wirepath(&QUICK));
+    let result = json(data.wirepath(&["report", "last", "--json"]));
+    let at = |name: &str| data.file(name);
+    let mut runs = 0;
+    for (name, text) in hostile::texts() {
+        let mut contained = |args: &[&str]| {
+            assert_contained(&run(wirepath(args)), &format!("{name}, {}", args.join(" ")));
+            runs += 1;
+        };
+        let own = data.path().to_str().unwrap();
+        fs::write(at("a.pcapng"), capture(&text)).unwrap();
+        for command in ["decode", "report"] {
+            contained(&["feed", command, &at("a.pcapng")]);
+        }
+        for line in
+            [text.clone(), format!("host-a {text} {text}"), format!("host-a address={text}")]
+        {
+            fs::write(at("hosts"), line).unwrap();
+            contained(&["fleet", "init", "--dir", &at("fleet"), "--hosts", &at("hosts")]);
+        }
+        let arm = result["arms"][2]["name"].as_str().unwrap();
+        for field in ["fake", "id", arm, result["version"].as_str().unwrap(), "rtt_ns_p50"] {
+            let field = if field == "id" { result["id"].as_str().unwrap() } else { field };
+            let changed = hostile::replaced(&result, field, &text);
+            fs::write(at("result.json"), changed.to_string()).unwrap();
+            contained(&["history", "compare", &at("result.json"), "last", "--data-dir", own]);
+            let store = at(&format!("store-{name}"));
+            contained(&["history", "import", &at("result.json"), "--data-dir", &store]);
+            for shown in [
+                &["history", "list"][..],
+                &["history", "show", "last"],
+                &["report", "last", "--json"],
+            ] {
+                contained(&[shown, &["--data-dir", &store]].concat());
+            }
+            for form in ["markdown", "github", "junit", "bencher", "openmetrics"] {
+                contained(&["report", "last", "--format", form, "--data-dir", &store]);
+            }
+        }
+    }
+    testkit::note(&format!("{} texts: {runs} runs", hostile::texts().len()));
 }
 
 #[test]

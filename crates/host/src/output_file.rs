@@ -154,7 +154,7 @@ impl ReservedFile {
             Place::File(file, earlier) => {
                 let mut options = OpenOptions::new();
                 // One that appeared since is not this run's to remove.
-                options.read(true).write(true).create_new(earlier.is_none());
+                options.write(true).create_new(earlier.is_none());
                 options.mode(0o666).custom_flags(libc::O_NOFOLLOW).open(file)
             }
         };
