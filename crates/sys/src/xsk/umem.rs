@@ -107,10 +107,10 @@ impl Umem {
     /// By shifts: a division by a variable takes tens of cycles, and there were four a frame.
     #[inline]
     pub(crate) fn index_of(&self, addr: u64) -> u32 {
+        // An address too large leads to a number that no frame has: a UMEM is below 4 GiB, a quarter of the largest
+        // number is far above that of its last frame.
         let chunk = u32::try_from(addr >> self.chunk_shift()).unwrap_or(u32::MAX);
         match self.chunks {
-            // No frame has this number, because a UMEM is below 4 GiB.
-            _ if chunk == u32::MAX => chunk,
             1 => chunk,
             2 => chunk / 2,
             3 => chunk / 3,
@@ -142,10 +142,10 @@ impl Frames {
         count: u32,
         shares: u32,
     ) -> io::Result<Vec<Frames>> {
-        if frame_bytes > CHUNK_BYTES_MAX || count == 0 || shares == 0 {
+        if frame_bytes > CHUNK_BYTES_MAX {
             let what = format!(
                 "UMEM of {shares} x {count} frames of {frame_bytes} bytes: frames must be of at most \
-                 {CHUNK_BYTES_MAX} bytes, and at least one"
+                 {CHUNK_BYTES_MAX} bytes"
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
@@ -306,6 +306,7 @@ mod tests {
         let shares = Frames::allocate(2048, 16, 3).unwrap();
         let ranges: Vec<_> = shares.iter().map(|s| s.first..s.first + s.count).collect();
         assert_eq!(ranges, [0..16, 16..32, 32..48]);
+        assert_eq!(shares[2].page_bytes(), Some(4096), "ordinary pages");
         assert!(Frames::allocate(1000, 16, 1).is_err());
         assert!(Frames::allocate(4096, u32::MAX, 2).is_err());
     }
@@ -345,6 +346,7 @@ mod tests {
     fn each_address_of_a_frame_of_one_to_four_chunks_leads_to_its_number() {
         for frame_bytes in [2048, 4096, 2 * 4096, 3 * 4096, 4 * 4096] {
             let umem = Umem::allocate(frame_bytes, 13).unwrap();
+            assert!(umem.area.len_bytes() >= 13 * frame_bytes as usize);
             let wanted = (frame_bytes.min(4096), frame_bytes.div_ceil(4096));
             assert_eq!((umem.chunk_bytes, umem.chunks()), wanted);
             assert_eq!(1 << umem.chunk_shift(), umem.chunk_bytes);
@@ -413,17 +415,17 @@ mod tests {
             assert!(!lost.balances(), "{lost:?}");
         }
         let mut sum = counts;
-        sum += LedgerBalance { violation_count: 3, ..counts };
-        let doubled = LedgerBalance {
+        sum += LedgerBalance { held_count: 3, violation_count: 3, ..counts };
+        let summed = LedgerBalance {
             frame_count: 10,
             free_count: 2,
             receiving_count: 2,
             sending_count: 2,
-            held_count: 4,
+            held_count: 5,
             violation_count: 3,
         };
-        assert_eq!(sum, doubled);
+        assert_eq!(sum, summed);
         assert!(ledger.take_free(Owner::Held).is_some());
-        assert_eq!(ledger.take_free(Owner::Held), None);
+        assert_eq!((ledger.take_free(Owner::Held), ledger.free_count()), (None, 0));
     }
 }

@@ -359,7 +359,7 @@ fn no_text_of_a_plan_changes_the_structure_of_an_exported_file() {
         FORMS.len()
     ));
     // The texts without control characters reach the files.
-    assert!(accepted > 5 * texts.len() && written > 100, "{accepted} plans, {written} files");
+    assert!(accepted > 2 * texts.len() && written > 100, "{accepted} plans, {written} files");
     for deep in
         ["[".repeat(1 << 20), format!("profile = {}", "[".repeat(1 << 19)), "a.".repeat(1 << 18)]
     {
