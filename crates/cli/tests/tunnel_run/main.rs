@@ -8,6 +8,7 @@ mod local;
 mod machine;
 mod refusals;
 mod row;
+mod stations;
 
 use std::fs;
 use std::io::ErrorKind;

@@ -134,6 +134,11 @@ impl FastTable {
         self.enter(fast_station_key(network, mac), port, false, now_ns);
     }
 
+    /// Removes a station that made room for another.
+    pub(super) fn forgotten(&self, network: u16, mac: [u8; 6]) {
+        self.path.remove_station(fast_station_key(network, mac));
+    }
+
     fn enter(&mut self, key: u64, port: Port, is_static: bool, now_ns: u64) {
         match self.place_of(port) {
             Some(tunnel) => {

@@ -59,7 +59,7 @@ struct Found {
     ends: Ends,
     /// `None` if no tunnel carries its VLAN.
     network: Option<u16>,
-    /// The source could not be learnt: its bucket was full.
+    /// The source could not be learnt: its share of the table was full.
     is_unlearnt: bool,
     port: Option<Port>,
 }
@@ -379,8 +379,13 @@ fn learn(
     now_ns: u64,
 ) -> Learned {
     let learned = fdb.learn(network, mac, port, now_ns);
-    if let (Some(fast), Learned::New | Learned::Moved) = (fast, learned) {
-        fast.learnt(network, mac, port, now_ns);
+    if let Some(fast) = fast {
+        if let Learned::Replaced { network, mac } = learned {
+            fast.forgotten(network, mac);
+        }
+        if matches!(learned, Learned::New | Learned::Replaced { .. } | Learned::Moved) {
+            fast.learnt(network, mac, port, now_ns);
+        }
     }
     learned
 }

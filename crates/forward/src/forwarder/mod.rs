@@ -344,6 +344,7 @@ impl<'p> Forwarder<'p> {
     /// Counters by name.
     pub fn counts(&self) -> NamedCounts {
         let mut named = self.counts.named();
+        named.push(("evicted", self.table().fdb.evicted_count()));
         if let Some(fast) = &self.fast {
             named.extend(fast::counts(fast).unwrap_or_default());
             let refused = self.table().fast.as_ref().map_or(0, |fast| fast.refused_count);

@@ -48,6 +48,7 @@ const SENT: [&str; 8] = [
     "out_of_tunnels_sent",
     "flooded",
     "unlearnt",
+    "evicted",
     "odd_ecn",
     "checksums_finished",
     "seam_forced",

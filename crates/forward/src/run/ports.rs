@@ -272,7 +272,7 @@ fn open_tcx<'p>(
 /// Constants of the programs.
 fn fast_spec(config: &Config) -> FastSpec {
     FastSpec {
-        station_count_max: config.fdb.entry_count_max.min(FAST_STATIONS_MAX) as u32,
+        station_count_max: config.fdb.capacity().min(FAST_STATIONS_MAX) as u32,
         // One tag more than the MTU is what the kernel lets a redirected frame have.
         inner_bytes_max: u32::from(config.port.mtu_bytes) + 18,
         vxlan_port: config.vxlan_port,
