@@ -227,17 +227,25 @@ pub(super) struct Missing {
     /// Least number that was missing when the receive ring was empty. A frame on its way to the ring is
     /// missing too, for microseconds.
     least_count: AtomicU64,
+    /// Frames that others gave to the slow path: the kernel's own on a TAP device, before the program that keeps
+    /// them away is attached.
+    foreign_count: AtomicU64,
 }
 
 impl Default for Missing {
     fn default() -> Self {
-        Missing { lost_count: AtomicU64::new(0), least_count: AtomicU64::new(u64::MAX) }
+        Missing {
+            lost_count: AtomicU64::new(0),
+            least_count: AtomicU64::new(u64::MAX),
+            foreign_count: AtomicU64::new(0),
+        }
     }
 }
 
 impl Missing {
     /// Frames finished, from those counted, at a moment when the ring was empty.
     pub(super) fn finished(&self, given: u64, counted: u64) -> u64 {
+        let counted = counted.saturating_sub(self.foreign_count.load(Ordering::Relaxed));
         let lost = self.lost_count.load(Ordering::Relaxed);
         let finished = counted.saturating_add(lost);
         match given.checked_sub(finished) {
@@ -248,7 +256,10 @@ impl Missing {
             // One that was given up was only on its way.
             None => {
                 self.lost_count.store(0, Ordering::Relaxed);
-                counted
+                // A frame counts as given before it can arrive.
+                let foreign = counted.saturating_sub(given);
+                self.foreign_count.fetch_add(foreign, Ordering::Relaxed);
+                counted - foreign
             }
         }
     }
@@ -301,6 +312,14 @@ mod tests {
         // It was slow, not lost.
         assert_eq!(missing.finished(26, 26), 26);
         assert_eq!(missing.finished(27, 26), 26);
+    }
+
+    #[test]
+    fn frames_that_the_programs_did_not_give_hold_up_no_station() {
+        let missing = Missing::default();
+        assert_eq!(missing.finished(2, 3), 2, "one is the kernel's own");
+        assert_eq!(missing.finished(5, 5), 4, "one of ours is on its way");
+        assert_eq!(missing.finished(5, 6), 5);
     }
 
     #[test]
