@@ -83,6 +83,7 @@ enum count {
 	SLOW_TUNNEL,
 	INTO_SUPER,
 	OUT_OF_SUPER,
+	UNWRITABLE,
 	COUNTS,
 };
 

@@ -8,6 +8,13 @@
 
 #include "fastpath.h"
 
+/* Drops a frame that could not be rewritten. */
+static __always_inline int unwritable(struct counts *counted)
+{
+	counted->frames[UNWRITABLE]++;
+	return BROKEN;
+}
+
 /* Gives a frame to the slow path. */
 static __always_inline int slow(CONTEXT *ctx, struct control *control, struct counts *counted,
 				enum direction direction, enum count why)
@@ -69,7 +76,7 @@ static __always_inline int write_headers(CONTEXT *ctx, const struct header *head
 			return slow(ctx, control, counted, INTO, SLOW_SIZE);         \
 		if (!write_inner(ctx, &macs, type, tag_bytes, headers_bytes) ||      \
 		    !write_headers(ctx, header, &inner, recent, len, headers_bytes)) \
-			return BROKEN;                                               \
+			return unwritable(counted);                                  \
 	} while (0)
 
 /*
@@ -198,7 +205,7 @@ static __always_inline int forward_into(CONTEXT *ctx)
 		return slow(ctx, control, counted, INTO, why);
 	/* Never: the verifier does not know the bound of one that was remembered. */
 	if (found.tunnel >= TUNNELS_MAX)
-		return BROKEN;
+		return unwritable(counted);
 	slot = 2 * found.tunnel + (*(volatile __u32 *)&control->active[found.tunnel] & 1);
 	header = bpf_map_lookup_elem(&headers, &slot);
 	if (!header || !header->len_bytes)
@@ -512,7 +519,7 @@ static __always_inline int forward_out_of(CONTEXT *ctx)
 				__u16 old, new;
 
 				if ((void *)(packet + 1) > end)
-					return BROKEN;
+					return unwritable(counted);
 				old = *word;
 				packet->service = (packet->service & ~ECN_BITS) |
 						  (result & ECN_BITS);
@@ -542,9 +549,9 @@ static __always_inline int forward_out_of(CONTEXT *ctx)
 	if (shrink(ctx, bytes, inner.is_v4))
 		return slow(ctx, control, counted, OUT_OF, SLOW_SIZE);
 	if (!write_opened(ctx, &macs, type))
-		return BROKEN;
+		return unwritable(counted);
 	if (network && !write_tag(ctx, &macs, network))
-		return BROKEN;
+		return unwritable(counted);
 	counted->frames[OUT_OF_SENT]++;
 	if (is_super(ctx))
 		counted->frames[OUT_OF_SUPER]++;

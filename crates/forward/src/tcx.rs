@@ -6,7 +6,7 @@
 
 use host::net::{self, NetError};
 use io::IoError;
-use io::forward::{FastPath, FastSpec, Pool, Port, load_tcx, open_tap_port};
+use io::forward::{FastDirection, FastPath, FastSpec, Pool, Port, load_tcx, open_tap_port};
 
 /// Failure to open the ports.
 #[derive(Debug, thiserror::Error)]
@@ -30,16 +30,31 @@ pub fn open_tcx_ports<'p>(
     is_veth: bool,
     fast: &FastSpec,
 ) -> Result<([Port<'p>; 2], FastPath), TcxError> {
-    let [(port, port_tap), (underlay, underlay_tap)] =
-        [open_tap(pool, "wpp", interfaces[0].1)?, open_tap(pool, "wpu", interfaces[1].1)?];
+    let [(port, port_tap), (underlay, underlay_tap)] = [
+        open_tap(pool, FastDirection::Into, interfaces[0].1)?,
+        open_tap(pool, FastDirection::OutOf, interfaces[1].1)?,
+    ];
     let ifindexes = interfaces.map(|(ifindex, _)| ifindex);
     let path = load_tcx(ifindexes, [port_tap, underlay_tap], is_veth, fast)?;
     Ok(([port, underlay], path))
 }
 
+/// Name of this process's TAP device that has the frames of a direction.
+pub(crate) fn tap_name(direction: FastDirection) -> String {
+    let prefix = match direction {
+        FastDirection::Into => "wpp",
+        FastDirection::OutOf => "wpu",
+    };
+    format!("{prefix}{}", std::process::id())
+}
+
 /// Opens a TAP device of this process. Returns its index, too.
-fn open_tap<'p>(pool: &'p Pool, prefix: &str, mtu_bytes: u32) -> Result<(Port<'p>, u32), TcxError> {
-    let name = format!("{prefix}{}", std::process::id());
+fn open_tap<'p>(
+    pool: &'p Pool,
+    direction: FastDirection,
+    mtu_bytes: u32,
+) -> Result<(Port<'p>, u32), TcxError> {
+    let name = tap_name(direction);
     let port = open_tap_port(pool, &name)?;
     let ifindex = net::link_named(&name)?.index;
     net::set_mtu(ifindex, mtu_bytes)?;

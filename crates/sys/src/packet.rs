@@ -102,6 +102,16 @@ struct StatisticsV3 {
     freezes: u32,
 }
 
+/// Frames that a packet socket has dropped for lack of room since the last call, and since
+/// [`PacketRx::statistics`].
+///
+/// Errors: it is no packet socket.
+pub fn take_drop_count(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    // SAFETY: StatisticsV3 is a plain C struct of integers.
+    let s: StatisticsV3 = unsafe { socket::get(socket, libc::SOL_PACKET, PACKET_STATISTICS) }?;
+    Ok(s.drops.into())
+}
+
 /// Opens a packet socket that receives nothing yet, with V3 rings.
 fn open() -> io::Result<OwnedFd> {
     let fd = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;

@@ -1,6 +1,5 @@
 //! Contents of the view of `tunnel run --live`.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -64,18 +63,10 @@ impl Picture {
     }
 }
 
-/// Frames by reason, those of one reason added up: both directions have some of them.
+/// Frames by reason.
 fn dropped(live: &Live) -> Vec<(String, String)> {
-    let mut rows = Vec::new();
-    let reasons: BTreeSet<&str> = live.drops().into_iter().map(|(name, _)| name).collect();
-    for name in reasons {
-        push(&mut rows, name, live.count(name));
-    }
-    for (name, ring) in ["port_ring_full", "underlay_ring_full"].iter().zip(&live.rings) {
-        push(&mut rows, name, ring.map_or(0, |r| r.rx_ring_full_count + r.rx_dropped_count));
-    }
-    push(&mut rows, "oversized", live.pool.oversized_count);
-    rows
+    let drops = live.drops().into_iter();
+    drops.map(|(reason, count)| (reason.to_owned(), count.to_string())).collect()
 }
 
 fn state(live: &Live) -> Vec<(String, String)> {
@@ -127,6 +118,7 @@ mod tests {
             rings: [Some(XskStatistics { rx_ring_full_count: 4, ..Default::default() }), None],
             queue_frames: [vec![frames], Vec::new()],
             keepalives: vec![("b".into(), kept)],
+            kernel_drops: Vec::new(),
         };
         let mut picture = Picture::new(Path::new("b.toml"));
         picture.scene(&live(10, 3000, 100));
@@ -136,7 +128,7 @@ mod tests {
         let row = |name: &str, figure: &str| (name.to_owned(), figure.to_owned());
         assert_eq!(
             scene.tables[0].rows,
-            [row("looped", "5"), row("runt", "1"), row("port_ring_full", "4")]
+            [row("looped", "5"), row("port_ring_full", "4"), row("runt", "1")]
         );
         assert_eq!(scene.tables[1].rows, [row("worker 0", "150")]);
         let state = [row("tunnels", "1"), row("addresses", "1"), row("free frames", "5/9")];

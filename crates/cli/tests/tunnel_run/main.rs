@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod drops;
 mod keepalive;
 mod local;
 mod machine;

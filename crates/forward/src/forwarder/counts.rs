@@ -23,6 +23,8 @@ pub(super) struct Counts {
     pub(super) uncopied_count: AtomicU64,
     pub(super) reserved_count: AtomicU64,
     pub(super) vlan_count: AtomicU64,
+    /// Frames to a tunnel, or a domain, that a reload has removed.
+    pub(super) removed_count: AtomicU64,
     pub(super) too_big: TooBigCounts,
     pub(super) out: [OutCounts; 2],
 }
@@ -68,6 +70,7 @@ impl Counts {
             ("uncopied", load(&counts.uncopied_count)),
             ("reserved", load(&counts.reserved_count)),
             ("other_vlan", load(&counts.vlan_count)),
+            ("removed_tunnel", load(&counts.removed_count)),
             ("too_big_answered_v4", load(&counts.too_big.v4_count)),
             ("too_big_answered_v6", load(&counts.too_big.v6_count)),
             ("too_big_limited", load(&counts.too_big.limited_count)),

@@ -198,6 +198,9 @@ impl<'p> Egress<'p> {
         // By the rules of now: those by which it was judged may have been replaced.
         let network = rules.domains.network(Tag::of(inner));
         let is_member = |at: usize| Some(rules.domains.of_tunnel(at)) == network;
+        if !(0..rules.encaps.len()).any(is_member) {
+            add(&self.counts.removed_count);
+        }
         for (_, encap) in rules.encaps.iter().enumerate().filter(|(at, _)| is_member(*at)) {
             self.pool.take(&mut self.reaped, 1);
             let Some(mut copy) = self.reaped.pop() else {

@@ -154,7 +154,10 @@ impl Forwarder<'_> {
                 }
                 Target::Tunnel(tunnel) => tunnel,
             };
-            let Some(encap) = rules.encaps.get(usize::from(tunnel)) else { return Verdict::Drop };
+            let Some(encap) = rules.encaps.get(usize::from(tunnel)) else {
+                add(&self.counts.removed_count);
+                return Verdict::Drop;
+            };
             let Some(taken) = taken else { return Verdict::Drop };
             self.finish_left(PORT, rules, taken.bytes(), place_of(frame));
             let (place, original) = match self.tuning.prepends {

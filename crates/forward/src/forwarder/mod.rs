@@ -262,6 +262,12 @@ impl<'p> Forwarder<'p> {
         [0, 1].map(|at| io::forward::xsk_statistics(self.sockets[at].iter().map(AsFd::as_fd)))
     }
 
+    /// Frames that the packet sockets of port and underlay have dropped for lack of room since the last call.
+    pub fn take_socket_drop_counts(&self) -> [u64; 2] {
+        [0, 1]
+            .map(|at| io::forward::take_packet_drop_count(self.sockets[at].iter().map(AsFd::as_fd)))
+    }
+
     /// Frames received by each queue of port and underlay.
     pub fn queue_frames(&self) -> [Vec<u64>; 2] {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);

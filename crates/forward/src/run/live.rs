@@ -1,5 +1,6 @@
 //! State of a running forwarder as status line, JSON and Prometheus metrics.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -37,10 +38,17 @@ pub struct Live {
     pub queue_frames: [Vec<u64>; 2],
     /// Keepalives of the tunnels that have them, by their names.
     pub keepalives: Vec<(String, KeepaliveLive)>,
+    /// Frames that the kernel dropped before or behind the forwarder, by reason.
+    pub kernel_drops: NamedCounts,
 }
 
 const DIRECTIONS: [&str; 2] = ["into_tunnels", "out_of_tunnels"];
 const PORTS: [&str; 2] = ["port", "underlay"];
+/// Frames that found the ring full, or no buffer, and that the kernel refused to send: port, underlay.
+const RING_REASONS: [[&str; 3]; 2] = [
+    ["port_ring_full", "port_no_buffer", "port_refused"],
+    ["underlay_ring_full", "underlay_no_buffer", "underlay_refused"],
+];
 
 /// Counters that are not drops; neither are those of the fast path about the way of a frame.
 const SENT: [&str; 8] = [
@@ -68,12 +76,34 @@ impl Live {
         self.counts.iter().filter(|(known, _)| *known == name).map(|(_, count)| count).sum()
     }
 
-    /// Frames dropped by reason; zeros are left out.
+    /// Frames dropped by reason since the start, all reasons, by name: those of the workers and of the programs
+    /// in the kernel, and what the kernel itself dropped.
+    pub fn drop_counts(&self) -> BTreeMap<&'static str, u64> {
+        let is_drop =
+            |name: &str| !SENT.contains(&name) && !WAYS.iter().any(|way| name.starts_with(way));
+        let mut sums = BTreeMap::new();
+        let mut add = |name, count| *sums.entry(name).or_default() += count;
+        let workers = self.counts.iter().filter(|(name, _)| is_drop(name));
+        workers.chain(&self.kernel_drops).for_each(|(name, count)| add(*name, *count));
+        for (reasons, ring) in RING_REASONS.iter().zip(&self.rings) {
+            let Some(ring) = ring else { continue };
+            let counts =
+                [ring.rx_ring_full_count, ring.rx_dropped_count, ring.tx_invalid_descriptor_count];
+            reasons.iter().zip(counts).for_each(|(name, count)| add(*name, count));
+        }
+        for books in &self.books {
+            add("late", books.late_frames);
+            add("undelivered", books.undelivered_frames);
+        }
+        add("oversized", self.pool.oversized_count);
+        add("no_free_frame", self.pool.exhausted_count);
+        add("misnamed", self.pool.violation_count);
+        sums
+    }
+
+    /// The same without zeros.
     pub fn drops(&self) -> Vec<(&'static str, u64)> {
-        let is_drop = |(name, count): &&(&'static str, u64)| {
-            *count > 0 && !SENT.contains(name) && !WAYS.iter().any(|way| name.starts_with(way))
-        };
-        self.counts.iter().filter(is_drop).copied().collect()
+        self.drop_counts().into_iter().filter(|(_, count)| *count > 0).collect()
     }
 
     /// Status line: rates since `before`, drops since the start.
@@ -94,15 +124,6 @@ impl Live {
         );
         for (name, count) in self.drops() {
             let _ = write!(out, "  {name} {count}");
-        }
-        for (port, ring) in PORTS.iter().zip(&self.rings) {
-            let lost = ring.map_or(0, |r| r.rx_ring_full_count + r.rx_dropped_count);
-            if lost > 0 {
-                let _ = write!(out, "  {port}_ring_full {lost}");
-            }
-        }
-        if self.pool.oversized_count > 0 {
-            let _ = write!(out, "  oversized {}", self.pool.oversized_count);
         }
         if self.dead_workers > 0 {
             let _ = write!(out, "  {} workers dead", self.dead_workers);
@@ -146,6 +167,7 @@ impl Live {
             "up_s": self.up.as_secs_f64(),
             "tunnels": self.tunnels,
             "frames": counts,
+            "drops": self.drops().into_iter().collect::<BTreeMap<_, _>>(),
             "into_tunnels": books(&self.books[0]),
             "out_of_tunnels": books(&self.books[1]),
             "addresses": self.address_count,
@@ -174,6 +196,10 @@ impl Live {
         for name in names {
             let count = self.count(name);
             let _ = writeln!(out, "wirepath_tunnel_frames_total{{fate=\"{name}\"}} {count}");
+        }
+        head(&mut out, "drops_total", "counter", "Frames dropped by reason.");
+        for (reason, count) in self.drop_counts() {
+            let _ = writeln!(out, "wirepath_tunnel_drops_total{{reason=\"{reason}\"}} {count}");
         }
         type Of = fn(&OrderCounters) -> u64;
         let per_direction: [(&str, &str, Of); 5] = [
@@ -254,6 +280,7 @@ mod tests {
             rings: [Some(XskStatistics { rx_ring_full_count: 4, ..Default::default() }), None],
             queue_frames: [vec![7, 5], vec![6]],
             keepalives: Vec::new(),
+            kernel_drops: vec![("underlay_tx_dropped", 6)],
         }
     }
 
@@ -261,8 +288,27 @@ mod tests {
     fn status_line_shows_the_last_rate_and_all_drops() {
         let text = live(11, 5_000).text(Some(&live(10, 3_000)));
         assert!(text.contains("2000/s"), "{text}");
-        assert!(text.contains("looped 2") && text.contains("looped 3"), "{text}");
+        assert!(text.contains("looped 5") && text.contains("underlay_tx_dropped 6"), "{text}");
         assert!(text.contains("port_ring_full 4") && !text.contains("runt"), "{text}");
+    }
+
+    #[test]
+    fn drops_have_one_list_in_every_form() {
+        let live = live(1, 10);
+        let expected = [("looped", 5), ("port_ring_full", 4), ("underlay_tx_dropped", 6)];
+        assert_eq!(live.drops(), expected);
+        let (json, metrics, text) = (live.json(), live.prometheus(), live.text(None));
+        for (reason, count) in expected {
+            assert_eq!(json["drops"][reason], count, "{json}");
+            let metric = format!("wirepath_tunnel_drops_total{{reason=\"{reason}\"}} {count}\n");
+            assert!(metrics.contains(&metric), "{metrics}");
+            assert!(text.contains(&format!("  {reason} {count}")), "{text}");
+        }
+        assert!(
+            metrics.contains("reason=\"late\"} 0\n"),
+            "a reason is there before its first drop"
+        );
+        assert!(!metrics.contains("reason=\"into_tunnels_sent\""), "{metrics}");
     }
 
     #[test]

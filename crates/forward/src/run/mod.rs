@@ -1,6 +1,7 @@
 //! `tunnel run`: a forwarder between two interfaces of this host, with a configuration that can be
 //! reloaded while frames pass.
 
+mod drops;
 mod keepalive;
 mod live;
 mod next_hop;
@@ -28,6 +29,7 @@ use host::text::chain;
 pub use keepalive::{KeepaliveLive, Reach, short as keepalive_text};
 pub use live::Live;
 
+use drops::KernelDrops;
 use keepalive::Prober;
 use next_hop::{Follower, Links};
 use ports::Opened;
@@ -140,8 +142,17 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
     let cpus = allowed_cpus(&config)?;
     let pool = ports::pool(&config)?;
     let opened = ports::open(&pool, &config, operator)?;
-    let Opened { port, underlay, xdp_sockets, is_unfinished, fast, _silencer, _promiscuous } =
-        opened;
+    let Opened {
+        port,
+        underlay,
+        xdp_sockets,
+        is_unfinished,
+        fast,
+        slow_paths,
+        _silencer,
+        _promiscuous,
+    } = opened;
+    let kernel_drops = KernelDrops::begin(&config, &slow_paths);
     let changes = ChangeWatch::new().ok();
     let links = Links::find(&config)?;
     let seed = monotonic_ns() ^ u64::from(std::process::id()) << 32;
@@ -193,6 +204,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
             seed,
             prober,
             follower: Follower::new(changes, links),
+            kernel_drops,
             begun: Instant::now(),
             dead: vec![false; threads.len()],
             xdp_sockets,
@@ -314,6 +326,7 @@ struct Watch {
     seed: u64,
     prober: Prober,
     follower: Follower,
+    kernel_drops: KernelDrops,
     begun: Instant,
     dead: Vec<bool>,
     xdp_sockets: bool,
@@ -418,7 +431,7 @@ impl Watch {
     }
 
     fn live(
-        &self,
+        &mut self,
         forwarder: &Forwarder<'_>,
         pool: &Pool,
         shared: &Shared,
@@ -441,6 +454,7 @@ impl Watch {
             },
             queue_frames: forwarder.queue_frames(),
             keepalives: self.prober.live(),
+            kernel_drops: self.kernel_drops.read(forwarder),
         }
     }
 }

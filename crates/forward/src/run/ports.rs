@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 use host::net::{self, Link, ethtool};
 use io::forward::{
-    FastPath, FastSpec, HEADROOM_BYTES, Pool, Port, PortRx, PortSpec, TunnelFrames, TunnelId,
-    open_fast_ports, open_packet_port, open_port, open_tap_port,
+    FastDirection, FastPath, FastSpec, HEADROOM_BYTES, Pool, Port, PortRx, PortSpec, TunnelFrames,
+    TunnelId, open_fast_ports, open_packet_port, open_port, open_tap_port,
 };
 use io::{Copying, IoError, XdpMode};
 use sys::packet::Promiscuous;
@@ -14,7 +14,7 @@ use super::{Operator, RunError};
 use crate::config::{Config, Engine, Interface};
 use crate::encap::HEADERS_BYTES_MAX;
 use crate::forwarder::ecn_table;
-use crate::tcx::open_tcx_ports;
+use crate::tcx::{open_tcx_ports, tap_name};
 
 /// Frames of the pool: enough for full rings of two ports in both directions, and for the workers.
 const POOL_FRAMES: u32 = 16_384;
@@ -50,6 +50,8 @@ pub(super) struct Opened<'p> {
     /// See [`ForwarderSpec::is_unfinished`](crate::forwarder::ForwarderSpec::is_unfinished).
     pub(super) is_unfinished: [bool; 2],
     pub(super) fast: Option<FastPath>,
+    /// Devices of the slow path behind tcx programs.
+    pub(super) slow_paths: Vec<u32>,
     pub(super) _silencer: Option<UdpSocket>,
     pub(super) _promiscuous: Option<Promiscuous>,
 }
@@ -199,7 +201,17 @@ pub(super) fn open<'p>(
     };
     xdp_sockets &= !matches!(config.engine, Engine::Packet | Engine::Tap);
     let _promiscuous = plain.as_ref().map(promiscuous).transpose()?;
-    Ok(Opened { port, underlay, xdp_sockets, is_unfinished, fast, _silencer, _promiscuous })
+    let slow_paths = if fast.is_some() && !xdp_sockets { tcx_taps() } else { Vec::new() };
+    Ok(Opened {
+        port,
+        underlay,
+        xdp_sockets,
+        is_unfinished,
+        fast,
+        slow_paths,
+        _silencer,
+        _promiscuous,
+    })
 }
 
 /// Makes the port take frames to the stations behind the tunnels, which a card's filter of addresses would drop.
@@ -267,6 +279,12 @@ fn open_tcx<'p>(
             Ok(None)
         }
     }
+}
+
+/// Indexes of the devices of [`open_tcx_ports`].
+fn tcx_taps() -> Vec<u32> {
+    let names = [FastDirection::Into, FastDirection::OutOf].map(tap_name);
+    names.iter().filter_map(|name| Some(net::link_named(name).ok()?.index)).collect()
 }
 
 /// Constants of the programs.

@@ -185,6 +185,34 @@ pub(crate) fn header_for(index: u32) -> Ifinfomsg {
     Ifinfomsg { ifi_index: index as i32, ..Ifinfomsg::new() }
 }
 
+/// Frames that an interface has dropped since it was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LinkDrops {
+    /// Arrived while the card had no buffer.
+    pub rx_missed: u64,
+    /// Received, and dropped by the driver or the kernel.
+    pub rx_dropped: u64,
+    /// Not sent by the driver or the kernel.
+    pub tx_dropped: u64,
+}
+
+/// Frames that an interface has dropped.
+///
+/// Source: struct rtnl_link_stats64, include/uapi/linux/if_link.h.
+pub fn link_drops(index: u32) -> Result<LinkDrops, NetError> {
+    ask(format!("reading the counters of interface {index}"), |socket| {
+        let request = rt_link::Request::new().op_getlink_do(&header_for(index));
+        let mut reply = socket.request(&request)?;
+        let (_, attributes) = reply.recv_one()?;
+        let counts = attributes.get_stats64()?;
+        Ok(LinkDrops {
+            rx_missed: counts.rx_missed_errors,
+            rx_dropped: counts.rx_dropped,
+            tx_dropped: counts.tx_dropped,
+        })
+    })
+}
+
 pub fn set_up(index: u32, up: bool) -> Result<(), NetError> {
     let flag = libc::IFF_UP as u32;
     let header =

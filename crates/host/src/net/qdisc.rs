@@ -144,6 +144,22 @@ fn largest_class(index: u32) -> Result<u64, NetError> {
     })
 }
 
+/// Packets that the root discipline of an interface has dropped, those of its children included; 0 if there is
+/// none.
+pub fn qdisc_drop_count(index: u32) -> Result<u64, NetError> {
+    ask(format!("reading the queueing discipline of interface {index}"), |socket| {
+        let request = tc::Request::new().op_getqdisc_dump(&at_root(index));
+        let mut replies = socket.request(&request)?;
+        let mut count = 0;
+        while let Some((header, attributes)) = replies.recv().transpose()? {
+            if header.ifindex as u32 == index && header.parent == ROOT {
+                count = attributes.get_stats().map_or(0, |stats| u64::from(stats.drops));
+            }
+        }
+        Ok(count)
+    })
+}
+
 /// Sets a FIFO as root discipline, limited to `limit` packets, or bytes if `bytes` is set.
 pub fn set_root_fifo(index: u32, limit: u32, bytes: bool) -> Result<(), NetError> {
     ask(format!("setting the queueing discipline of interface {index}"), |socket| {

@@ -247,6 +247,12 @@ pub fn xsk_statistics<'s>(
     Some(sum)
 }
 
+/// Frames that a port's packet sockets have dropped for lack of room since the last call; 0 for other
+/// descriptors.
+pub fn take_packet_drop_count<'s>(sockets: impl IntoIterator<Item = BorrowedFd<'s>>) -> u64 {
+    sockets.into_iter().map(|socket| sys::packet::take_drop_count(socket).unwrap_or(0)).sum()
+}
+
 /// XDP program on a port's interface; detached on drop.
 #[derive(Debug)]
 pub struct PortFilter(SocketFilter);

@@ -38,7 +38,7 @@ const GUARDED: &str = "guarded";
 const SOCKETS: [&str; 2] = ["port_sockets", "underlay_sockets"];
 
 /// Names of the counters, in the order of `enum count` of the program.
-pub const FAST_COUNTS: [&str; 24] = [
+pub const FAST_COUNTS: [&str; 25] = [
     "fast_into_tunnels",
     "fast_out_of_tunnels",
     "slow_into_tunnels",
@@ -63,6 +63,7 @@ pub const FAST_COUNTS: [&str; 24] = [
     "slow_tunnel",
     "fast_super_into_tunnels",
     "fast_super_out_of_tunnels",
+    "unwritable",
 ];
 
 const _: () = assert!(size_of::<types::counts>() == size_of::<[u64; FAST_COUNTS.len()]>());
