@@ -121,6 +121,7 @@ struct control {
 	__u32 sole[NETWORKS]; /* the only tunnel of a network, plus one */
 	__u32 networks[TUNNELS_MAX]; /* VLAN of the port that a tunnel carries; 0: untagged frames */
 	__u32 active[TUNNELS_MAX]; /* which of the two headers of a tunnel is valid */
+	__u32 sent_bytes_max[TUNNELS_MAX]; /* largest outer packet since user space last read it */
 };
 
 /* Outer headers of a tunnel: never changed while it is the active one. */
@@ -360,6 +361,16 @@ static __always_inline int is_within_rate(struct control *control, __u32 bytes, 
 		return 1;
 	__sync_fetch_and_add(&control->credit, price);
 	return 0;
+}
+
+/* Notes the size of a packet: a report that it is too big is believed only if one of that size was sent. */
+static __always_inline void note_sent(struct control *control, __u32 tunnel, __u32 bytes)
+{
+	__u32 *most = &control->sent_bytes_max[tunnel & (TUNNELS_MAX - 1)];
+
+	/* Written only while packets grow: a write a frame would bounce the cache line between CPUs. */
+	if (bytes > *(volatile __u32 *)most)
+		*(volatile __u32 *)most = bytes;
 }
 
 static __always_inline __u32 crc_word(__u32 crc, __u64 word)

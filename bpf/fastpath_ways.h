@@ -162,7 +162,7 @@ static __always_inline int forward_into(CONTEXT *ctx)
 	struct recent *recent;
 	struct found found;
 	__u64 now_ns, to_key, from_key;
-	__u32 zero = 0, len, slot, network = 0, tag_bytes = 0;
+	__u32 zero = 0, len, slot, segment, network = 0, tag_bytes = 0;
 	enum count why;
 	__be16 type;
 
@@ -217,7 +217,8 @@ static __always_inline int forward_into(CONTEXT *ctx)
 		return slow(ctx, control, counted, INTO, SLOW_SIZE);
 	if (!read_inner(start + tag_bytes, end, len, &inner))
 		return slow(ctx, control, counted, INTO, SLOW_SHAPE);
-	if (is_super(ctx) && segment_bytes(ctx, start, end, &inner) > header->inner_bytes_max)
+	segment = is_super(ctx) ? segment_bytes(ctx, start, end, &inner) : len;
+	if (is_super(ctx) && segment > header->inner_bytes_max)
 		return slow(ctx, control, counted, INTO, SLOW_SIZE);
 	if (config.unfinished[INTO] && is_unfinished(start + tag_bytes, end, &inner))
 		return slow(ctx, control, counted, INTO, SLOW_CHECKSUM);
@@ -230,6 +231,7 @@ static __always_inline int forward_into(CONTEXT *ctx)
 		counted->frames[SEAM_DROPPED]++;
 		return DROP;
 	}
+	note_sent(control, found.tunnel, segment + header->len_bytes - ETHERNET_BYTES);
 	switch (header->len_bytes) {
 	case VXLAN_BYTES:
 		ENCAPSULATE(VXLAN_BYTES);

@@ -72,6 +72,16 @@ pub fn decap(input: &[u8]) {
     }
     there_and_back(&decap, *modes, bytes);
     too_big(bytes);
+    quoted(bytes);
+}
+
+/// A packet that a router quotes is of no tunnel, or has a length that an IP packet can have.
+fn quoted(packet: &[u8]) {
+    for tunnel in tunnels() {
+        let outer = Outer::suggested(&tunnel, [2; 6], [4; 6]);
+        let quoted = Encap::new(tunnel, outer).ok().and_then(|encap| encap.quoted_bytes(packet));
+        assert!(quoted.is_none_or(|bytes| bytes <= ipv6::HEADER_BYTES as u32 + 0xffff));
+    }
 }
 
 /// A packet that does not fit is answered in bounds, or left as it is; a SYN keeps its length.

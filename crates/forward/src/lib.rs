@@ -8,7 +8,8 @@
 //! - [`domain`], [`fdb`], [`qos`], [`config`]: broadcast domain, destination, rate limits and their
 //!   configuration.
 //!
-//! Packets that do not fit a tunnel are answered by `pmtu`.
+//! Packets that do not fit a tunnel are answered by `pmtu`; `path_mtu` believes or refuses the reports of
+//! routers on the path.
 //!
 //! [`forwarder`] combines them between two ports of [`io::forward`], also behind XDP or [`tcx`]
 //! programs that forward known stations by themselves; [`run`] runs it on the host's interfaces. The path `tunnel` measures the gain of each optimisation.
@@ -25,6 +26,7 @@ pub mod fuzzing;
 mod inner;
 pub mod keepalive;
 pub mod order;
+mod path_mtu;
 mod pmtu;
 pub mod qos;
 pub mod run;

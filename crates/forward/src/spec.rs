@@ -149,6 +149,11 @@ const MTU_V4_BYTES_MIN: u16 = 576;
 /// Source: RFC 8200, section 5.
 const MTU_V6_BYTES_MIN: u16 = 1280;
 
+/// Minimum MTU of a tunnel to an address, in bytes.
+pub(crate) fn mtu_bytes_min(remote: IpAddr) -> u16 {
+    if remote.is_ipv4() { MTU_V4_BYTES_MIN } else { MTU_V6_BYTES_MIN }
+}
+
 /// Checks a tunnel and its rules.
 pub fn check(tunnel: &Tunnel, outer: &Outer) -> Result<(), TunnelError> {
     let Tunnel { local, remote, carrier } = *tunnel;
@@ -177,7 +182,7 @@ pub fn check(tunnel: &Tunnel, outer: &Outer) -> Result<(), TunnelError> {
     if ttl == 0 {
         return Err(TunnelError::Ttl);
     }
-    let min_bytes = if remote.is_ipv4() { MTU_V4_BYTES_MIN } else { MTU_V6_BYTES_MIN };
+    let min_bytes = mtu_bytes_min(remote);
     if outer.mtu_bytes < min_bytes {
         return Err(TunnelError::Mtu { mtu_bytes: outer.mtu_bytes, min_bytes });
     }

@@ -15,6 +15,7 @@ mod descriptors;
 pub mod epoll;
 pub mod ethtool;
 pub mod hardware_stamps;
+pub mod icmp;
 pub mod jail;
 pub mod keeper;
 #[cfg(target_arch = "x86_64")]

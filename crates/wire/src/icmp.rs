@@ -1,6 +1,6 @@
-//! ICMP echo request and reply.
+//! ICMP echo request and reply, and the report of a packet that is too big for the path.
 //!
-//! Source: RFC 792.
+//! Source: RFC 792, RFC 1191, RFC 4443.
 
 use zerocopy::byteorder::network_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -133,6 +133,35 @@ impl Repr {
     }
 }
 
+/// A router's report that a packet does not fit the next link of its path, and may not be fragmented.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooBig<'a> {
+    /// MTU of that link, in bytes; 0 from a router that does not tell it (RFC 1191, section 5).
+    pub mtu_bytes: u32,
+    /// The packet from its IP header on, as much as the router returns.
+    pub quoted: &'a [u8],
+}
+
+impl<'a> TooBig<'a> {
+    /// Reads "fragmentation needed" of IPv4 (type 3, code 4), the payload of an IPv4 packet. `None` for other
+    /// messages, and for a wrong checksum.
+    pub fn parse_v4(message: &'a [u8]) -> Option<TooBig<'a>> {
+        let (header, quoted) = message.split_first_chunk::<HEADER_BYTES>()?;
+        let [3, 4, _, _, _, _, high, low] = *header else { return None };
+        let is_whole = checksum::sum(message) == 0xffff;
+        is_whole.then_some(TooBig { mtu_bytes: u16::from_be_bytes([high, low]).into(), quoted })
+    }
+
+    /// Reads "packet too big" of IPv6 (type 2), the payload of an IPv6 packet. `None` for other messages.
+    ///
+    /// The checksum, which is over a pseudo header too, is not checked: the kernel does for its sockets.
+    pub fn parse_v6(message: &'a [u8]) -> Option<TooBig<'a>> {
+        let (header, quoted) = message.split_first_chunk::<HEADER_BYTES>()?;
+        let [2, 0, _, _, mtu @ ..] = *header else { return None };
+        Some(TooBig { mtu_bytes: u32::from_be_bytes(mtu), quoted })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -175,6 +204,24 @@ mod tests {
         }
         assert!(Packet::parse(&PING[..7]).is_err());
         assert!(REPR.write(&mut [0; 7]).is_err());
+    }
+
+    #[test]
+    fn report_of_a_packet_that_is_too_big_has_the_mtu_and_the_packet() {
+        let mut message = *b"\x03\x04\0\0\0\0\x05\x14quoted";
+        let sum = checksum::checksum(&message).to_be_bytes();
+        message[2..4].copy_from_slice(&sum);
+        let expected = TooBig { mtu_bytes: 1300, quoted: b"quoted" };
+        assert_eq!(TooBig::parse_v4(&message), Some(expected));
+        for at in 0..message.len() {
+            let mut other = message;
+            other[at] ^= 1;
+            assert_eq!(TooBig::parse_v4(&other), None, "byte {at}");
+        }
+        let message = *b"\x02\0\xab\xcd\0\0\x05\x14quoted";
+        assert_eq!(TooBig::parse_v6(&message), Some(expected));
+        assert_eq!(TooBig::parse_v6(&message[..7]), None);
+        assert_eq!(TooBig::parse_v6(&[3; 20]), None);
     }
 
     proptest! {

@@ -119,6 +119,7 @@ mod tests {
             queue_frames: [vec![frames], Vec::new()],
             keepalives: vec![("b".into(), kept)],
             kernel_drops: Vec::new(),
+            paths: Default::default(),
         };
         let mut picture = Picture::new(Path::new("b.toml"));
         picture.scene(&live(10, 3000, 100));

@@ -7,6 +7,7 @@ mod drops;
 mod keepalive;
 mod local;
 mod machine;
+mod path;
 mod refusals;
 mod row;
 mod stations;

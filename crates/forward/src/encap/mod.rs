@@ -1,10 +1,13 @@
 //! Encapsulation: outer headers are written into the headroom in front of a frame, which is neither
 //! moved nor copied.
 
+mod quoted;
 mod reason;
 mod service;
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use wire::{checksum, ethernet, flow, gre, ipv4, ipv6, udp, vxlan};
 
@@ -57,8 +60,12 @@ pub struct Encap {
     shape: Shape,
     /// Of the outer IP header.
     protocol: u8,
-    /// See [`Self::inner_bytes_max`].
+    /// Longest inner frame that fits into the MTU of the first link.
     inner_bytes_max: usize,
+    /// The same of the whole path, as far as routers on it have reported; see [`Self::over_path`].
+    path_bytes_max: usize,
+    /// See [`Self::take_sent_bytes_max`]; one word for all copies.
+    sent_bytes_max: Arc<AtomicU32>,
     rule: ServiceRule,
     /// Both ends of an IPv4 tunnel, as from [`inner::ends_v4`]; for IPv6 a value that matches no
     /// packet.
@@ -153,6 +160,8 @@ impl Encap {
             },
             protocol,
             inner_bytes_max: usize::from(outer.mtu_bytes) + IP_AT - headers_bytes,
+            path_bytes_max: usize::MAX,
+            sent_bytes_max: Arc::default(),
             rule: ServiceRule::of(&outer),
             ends_v4,
         })
@@ -168,9 +177,32 @@ impl Encap {
         self.headers_bytes
     }
 
-    /// Longest inner frame that fits into the MTU, in bytes from its Ethernet header on.
+    /// Longest inner frame that fits into the MTU of the path, in bytes from its Ethernet header on.
+    #[inline(always)]
     pub fn inner_bytes_max(&self) -> usize {
-        self.inner_bytes_max
+        self.inner_bytes_max.min(self.path_bytes_max)
+    }
+
+    /// The same over a path with a narrower link, whose MTU a router has reported. Packets that routers may
+    /// fragment are as large as before: they are those of IPv4 without "don't fragment".
+    pub fn over_path(self, mtu_bytes: u16) -> Encap {
+        let may_fragment = self.tunnel.remote.is_ipv4()
+            && self.rule.fixed.0 & DONT_FRAGMENT_BIT == 0
+            && self.rule.inherited & DONT_FRAGMENT_BIT == 0;
+        let path_bytes_max = if may_fragment {
+            usize::MAX
+        } else {
+            (usize::from(mtu_bytes) + IP_AT).saturating_sub(self.headers_bytes)
+        };
+        Encap { path_bytes_max, ..self }
+    }
+
+    /// Largest packet written since the last call, in bytes of the outer IP packet; 0 for none.
+    pub(crate) fn take_sent_bytes_max(&self) -> u32 {
+        match self.sent_bytes_max.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => self.sent_bytes_max.swap(0, Ordering::Relaxed),
+        }
     }
 
     /// The headers for programs that write them by themselves; `None` if the headers have a checksum
@@ -186,7 +218,7 @@ impl Encap {
             fixed: self.rule.fixed.0,
             inherited: self.rule.inherited,
             ip_sum: self.ip_sum,
-            inner_bytes_max: self.inner_bytes_max as u32,
+            inner_bytes_max: self.inner_bytes_max() as u32,
             vxlan_port: self.outer.vxlan_port,
             bytes,
             len_bytes: self.headers_bytes as u32,
@@ -205,7 +237,7 @@ impl Encap {
             return Err(EncapDrop::Runt);
         }
         if frame.len > self.inner_bytes_max() {
-            return Err(EncapDrop::TooBig);
+            self.may_exceed_path(buffer, frame)?;
         }
         let at = frame.at.checked_sub(self.headers_bytes).ok_or(EncapDrop::NoHeadroom)?;
         let end = frame.at.checked_add(frame.len).ok_or(EncapDrop::NoHeadroom)?;
@@ -216,6 +248,20 @@ impl Encap {
                 self.write(whole, at, self.rule.apply(Service::of_v4(header)), mark)
             }
             _ => self.prepend_to_any(whole, at, mark),
+        }
+    }
+
+    /// Refuses a frame that does not fit the path, unless routers may fragment its packet.
+    #[cold]
+    fn may_exceed_path(&self, buffer: &[u8], frame: Place) -> Result<(), EncapDrop> {
+        if frame.len > self.inner_bytes_max || self.tunnel.remote.is_ipv6() {
+            return Err(EncapDrop::TooBig);
+        }
+        let end = frame.at.checked_add(frame.len).ok_or(EncapDrop::NoHeadroom)?;
+        let inner = buffer.get(frame.at..end).ok_or(EncapDrop::NoHeadroom)?;
+        match self.bits_of_any(inner)?.0 & DONT_FRAGMENT_BIT {
+            0 => Ok(()),
+            _ => Err(EncapDrop::TooBig),
         }
     }
 
@@ -305,6 +351,11 @@ impl Encap {
         mark: Mark,
     ) -> Result<Place, EncapDrop> {
         let len = whole.len();
+        // Read for each frame, and written only while frames grow.
+        let sent_bytes = (len - IP_AT) as u32;
+        if sent_bytes > self.sent_bytes_max.load(Ordering::Relaxed) {
+            self.sent_bytes_max.fetch_max(sent_bytes, Ordering::Relaxed);
+        }
         match self.shape {
             Shape::VxlanV4 => {
                 let Some(headers) = whole.first_chunk_mut() else { return NO_ROOM };

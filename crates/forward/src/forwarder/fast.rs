@@ -158,6 +158,12 @@ impl FastTable {
         }
     }
 
+    /// Largest packet that the programs have sent since the last call, by the tunnel's index in the rules.
+    pub(super) fn take_sent_bytes_max(&self, index: usize) -> u32 {
+        let number = self.by_index.get(index).copied().flatten();
+        number.map_or(0, |number| self.path.take_sent_bytes_max(number))
+    }
+
     /// Brings the times of the last frames into the table, and removes stations that it does not know.
     pub(super) fn refresh(&self, fdb: &mut Fdb, entered: &[(u64, FastStation)], now_ns: u64) {
         for (key, station) in entered {

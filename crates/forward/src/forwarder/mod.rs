@@ -9,6 +9,7 @@ mod egress;
 mod fast;
 mod judge;
 mod keepalive;
+mod path;
 mod replies;
 mod rules;
 mod spec;

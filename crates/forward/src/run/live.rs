@@ -7,7 +7,7 @@ use std::time::Duration;
 use io::forward::{PoolBalance, XskStatistics};
 use serde_json::{Value, json};
 
-use super::{KeepaliveLive, keepalive};
+use super::{KeepaliveLive, PathLive, keepalive, path};
 use crate::forwarder::NamedCounts;
 use crate::order::OrderCounters;
 
@@ -40,6 +40,8 @@ pub struct Live {
     pub keepalives: Vec<(String, KeepaliveLive)>,
     /// Frames that the kernel dropped before or behind the forwarder, by reason.
     pub kernel_drops: NamedCounts,
+    /// MTUs of the paths to the far ends.
+    pub paths: PathLive,
 }
 
 const DIRECTIONS: [&str; 2] = ["into_tunnels", "out_of_tunnels"];
@@ -182,6 +184,7 @@ impl Live {
                 "oversized": self.pool.oversized_count,
             },
             "keepalive": keepalive::json(&self.keepalives),
+            "path": path::json(&self.paths),
             "rings": { "port": ring(&self.rings[0]), "underlay": ring(&self.rings[1]) },
         })
     }
@@ -233,6 +236,7 @@ impl Live {
             }
         }
         out.push_str(&keepalive::prometheus(&self.keepalives));
+        out.push_str(&path::prometheus(&self.paths));
         head(&mut out, "ring_full_total", "counter", "Frames that found the ring full.");
         for (port, ring) in PORTS.iter().zip(&self.rings) {
             if let Some(ring) = ring {
@@ -281,6 +285,7 @@ mod tests {
             queue_frames: [vec![7, 5], vec![6]],
             keepalives: Vec::new(),
             kernel_drops: vec![("underlay_tx_dropped", 6)],
+            paths: PathLive::default(),
         }
     }
 

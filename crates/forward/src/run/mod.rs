@@ -5,6 +5,7 @@ mod drops;
 mod keepalive;
 mod live;
 mod next_hop;
+mod path;
 mod ports;
 mod rules;
 
@@ -28,10 +29,12 @@ use host::text::chain;
 
 pub use keepalive::{KeepaliveLive, Reach, short as keepalive_text};
 pub use live::Live;
+pub use path::PathLive;
 
 use drops::KernelDrops;
 use keepalive::Prober;
 use next_hop::{Follower, Links};
+use path::PathWatch;
 use ports::Opened;
 use rules::rules;
 
@@ -110,6 +113,27 @@ pub trait Operator {
     fn live(&mut self, live: &Live);
 }
 
+/// Operator that is told nothing: for rules of which one was just reported.
+struct Quiet;
+
+impl Operator for Quiet {
+    fn wants_end(&mut self) -> bool {
+        false
+    }
+
+    fn new_config(&mut self) -> Option<Config> {
+        None
+    }
+
+    fn note(&mut self, _: &str) {}
+
+    fn opened(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn live(&mut self, _: &Live) {}
+}
+
 /// State shared by the workers and the monitoring thread.
 #[derive(Default)]
 struct Shared {
@@ -158,6 +182,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
     let seed = monotonic_ns() ^ u64::from(std::process::id()) << 32;
     let prober = Prober::default().of(&config)?;
     let rules = rules(&config, &links, &prober, operator)?;
+    let paths = PathWatch::open(&config, operator);
     let forwarder = Forwarder::new(
         &pool,
         port,
@@ -204,6 +229,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
             seed,
             prober,
             follower: Follower::new(changes, links),
+            paths,
             kernel_drops,
             begun: Instant::now(),
             dead: vec![false; threads.len()],
@@ -216,6 +242,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
             while second.elapsed() < Duration::from_secs(1) && !operator.wants_end() {
                 watch.follower.wait(ASK);
                 watch.follow(&forwarder, operator);
+                watch.follow_paths(&forwarder, operator);
                 watch.prober.maintain(&watch.config, &forwarder, operator);
                 watch.maintain(&forwarder, operator);
                 if let Some(config) = operator.new_config() {
@@ -326,6 +353,7 @@ struct Watch {
     seed: u64,
     prober: Prober,
     follower: Follower,
+    paths: PathWatch,
     kernel_drops: KernelDrops,
     begun: Instant,
     dead: Vec<bool>,
@@ -368,6 +396,20 @@ impl Watch {
         }
     }
 
+    /// Writes new outer headers after a change of a path's MTU.
+    fn follow_paths(&mut self, forwarder: &Forwarder<'_>, operator: &mut impl Operator) {
+        let Watch { config, follower, paths, keyring, prober, .. } = self;
+        if !paths.follow(config, &mut follower.links, forwarder, operator) {
+            return;
+        }
+        match rules(config, &follower.links, keyring, prober, &mut Quiet) {
+            Ok(rules) => forwarder.reload(rules, Fdb::clone),
+            Err(error) => {
+                operator.note(&format!("the path's MTU is not obeyed: {}", chain(&error)));
+            }
+        }
+    }
+
     /// Applies a new configuration while frames pass. A configuration with errors, or with a change
     /// that needs a restart, changes nothing.
     fn reload(&mut self, new: Config, forwarder: &Forwarder<'_>, operator: &mut impl Operator) {
@@ -380,7 +422,8 @@ impl Watch {
             return;
         }
         let found = self.prober.of(&new).and_then(|prober| {
-            let links = Links::find(&new)?;
+            let mut links = Links::find(&new)?;
+            links.keep_learnt(&new, &self.follower.links, &self.config);
             Ok((rules(&new, &links, &prober, operator)?, links, prober))
         });
         let (rules, links, prober) = match found {
@@ -424,6 +467,7 @@ impl Watch {
             }
         }
         self.follower.links = links;
+        self.paths.reset();
         self.prober = prober;
         self.config = new;
         let count = self.config.tunnels.len();
@@ -455,6 +499,7 @@ impl Watch {
             queue_frames: forwarder.queue_frames(),
             keepalives: self.prober.live(),
             kernel_drops: self.kernel_drops.read(forwarder),
+            paths: self.paths.live(&self.config, &self.follower.links),
         }
     }
 }

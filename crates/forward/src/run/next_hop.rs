@@ -10,6 +10,7 @@ use host::text::chain;
 
 use super::{Operator, RunError};
 use crate::config::{Config, TunnelConfig};
+use crate::path_mtu::Learnt;
 
 /// Pause after a next hop that was not found.
 const RETRY: Duration = Duration::from_secs(2);
@@ -22,6 +23,23 @@ pub(super) struct NextHop {
     pub(super) mac: Mac,
     /// Interface of the route and its MTU in bytes, if it is smaller than the file says.
     pub(super) narrow: Option<(String, u32)>,
+    /// MTU of the path, if a router on it has reported one.
+    pub(super) learnt: Option<Learnt>,
+}
+
+impl NextHop {
+    /// MTU of the first link: that of the file, unless the interface of the route carries less.
+    pub(super) fn link_mtu_bytes(&self, config: &Config) -> u16 {
+        let configured = config.underlay.mtu_bytes;
+        let narrow = self.narrow.as_ref().and_then(|(_, mtu)| u16::try_from(*mtu).ok());
+        narrow.map_or(configured, |narrow| narrow.min(configured))
+    }
+
+    /// MTU of the path, as far as it is known.
+    pub(super) fn mtu_bytes(&self, config: &Config) -> u16 {
+        let link = self.link_mtu_bytes(config);
+        self.learnt.map_or(link, |learnt| learnt.mtu_bytes.min(link))
+    }
 }
 
 /// Link addresses of the outer headers.
@@ -39,6 +57,17 @@ impl Links {
         let own_mac = own_mac(config)?;
         let next_hops = config.tunnels.iter().map(|tunnel| next_hop(config, tunnel));
         Ok(Links { own_mac, next_hops: next_hops.collect::<Result<_, _>>()? })
+    }
+
+    /// Takes over the MTUs learnt for the same far ends by the same next hops.
+    pub(super) fn keep_learnt(&mut self, config: &Config, before: &Links, of_before: &Config) {
+        for (tunnel, hop) in config.tunnels.iter().zip(&mut self.next_hops) {
+            let mut known = of_before.tunnels.iter().zip(&before.next_hops);
+            let same = known.find(|(other, was)| {
+                (other.tunnel.remote, was.mac) == (tunnel.tunnel.remote, hop.mac)
+            });
+            hop.learnt = same.and_then(|(_, was)| was.learnt);
+        }
     }
 }
 
@@ -73,12 +102,12 @@ fn own_mac(config: &Config) -> Result<Mac, RunError> {
 
 fn next_hop(config: &Config, tunnel: &TunnelConfig) -> Result<NextHop, RunError> {
     match (tunnel.next_hop, tunnel.tunnel.remote) {
-        (Some(mac), _) => Ok(NextHop { mac, narrow: None }),
+        (Some(mac), _) => Ok(NextHop { mac, narrow: None, learnt: None }),
         (None, IpAddr::V4(remote)) => {
             let found = net::resolve(remote, Some(&config.underlay.name))?;
             let is_narrow = u32::from(config.underlay.mtu_bytes) > found.mtu_bytes;
             let narrow = is_narrow.then_some((found.ifname, found.mtu_bytes));
-            Ok(NextHop { mac: found.next_hop_mac, narrow })
+            Ok(NextHop { mac: found.next_hop_mac, narrow, learnt: None })
         }
         (None, remote @ IpAddr::V6(_)) => Err(needs_next_hop(remote)),
     }
@@ -148,7 +177,11 @@ impl Follower {
         let from = self.first % count.max(1);
         for at in (from..count).chain(0..from) {
             self.first = at + 1;
-            found.next_hops[at] = next_hop(config, &config.tunnels[at])?;
+            let hop = next_hop(config, &config.tunnels[at])?;
+            let was = &found.next_hops[at];
+            // Another next hop is another path.
+            let learnt = was.learnt.filter(|_| was.mac == hop.mac);
+            found.next_hops[at] = NextHop { learnt, ..hop };
         }
         Ok(())
     }

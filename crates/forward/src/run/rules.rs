@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::encap::Encap;
 use crate::fdb::Mac;
 use crate::forwarder::RulesSpec;
+use crate::spec::{Outer, mtu_bytes_min};
 
 /// Rules for the tunnels of a configuration, with the MAC addresses of their next hops.
 pub(super) fn rules(
@@ -23,12 +24,19 @@ pub(super) fn rules(
         let next_hop = hop.mac;
         if let Some((ifname, mtu_bytes)) = &hop.narrow {
             operator.note(&format!(
-                "underlay.mtu is {}, but {ifname} carries {mtu_bytes}: larger frames will be lost",
+                "underlay.mtu is {}, but {ifname} carries {mtu_bytes}: senders of larger packets are told",
                 config.underlay.mtu_bytes
             ));
         }
-        let encap = Encap::new(tunnel.tunnel, tunnel.outer(links.own_mac, next_hop))
+        let mtu_bytes_min = mtu_bytes_min(tunnel.tunnel.remote);
+        let mtu_bytes = hop.link_mtu_bytes(config).max(mtu_bytes_min);
+        let outer = Outer { mtu_bytes, ..tunnel.outer(links.own_mac, next_hop) };
+        let encap = Encap::new(tunnel.tunnel, outer)
             .map_err(|source| RunError::Tunnel { name: tunnel.name.clone(), source })?;
+        let encap = match hop.learnt {
+            Some(learnt) => encap.over_path(learnt.mtu_bytes),
+            None => encap,
+        };
         operator.note(&format!(
             "tunnel {}: {} to {} by {}, inner frames up to {} bytes",
             tunnel.name,

@@ -75,6 +75,16 @@ impl FastPath {
         unsafe { AtomicI64::from_ptr(at.as_ptr().cast()) }
     }
 
+    /// Largest packet that the programs have sent into a tunnel since the last call, in bytes of the outer IP
+    /// packet; 0 for none.
+    pub fn take_sent_bytes_max(&self, tunnel: u32) -> u32 {
+        let at =
+            offset_of!(types::control, sent_bytes_max) + 4 * (tunnel as usize % FAST_TUNNELS_MAX);
+        let word = self.word32(at);
+        // A write takes the line from the CPUs that read it.
+        if word.load(Ordering::Relaxed) == 0 { 0 } else { word.swap(0, Ordering::Relaxed) }
+    }
+
     /// Frames given to the slow path so far.
     pub fn given(&self, direction: FastDirection) -> u64 {
         self.word64(offset_of!(types::control, given) + 8 * direction as usize)
