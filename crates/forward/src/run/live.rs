@@ -53,7 +53,7 @@ const RING_REASONS: [[&str; 3]; 2] = [
 ];
 
 /// Counters that are not drops; neither are those of the fast path about the way of a frame.
-const SENT: [&str; 8] = [
+const SENT: [&str; 9] = [
     "into_tunnels_sent",
     "out_of_tunnels_sent",
     "flooded",

@@ -398,11 +398,11 @@ impl Watch {
 
     /// Writes new outer headers after a change of a path's MTU.
     fn follow_paths(&mut self, forwarder: &Forwarder<'_>, operator: &mut impl Operator) {
-        let Watch { config, follower, paths, keyring, prober, .. } = self;
+        let Watch { config, follower, paths, prober, .. } = self;
         if !paths.follow(config, &mut follower.links, forwarder, operator) {
             return;
         }
-        match rules(config, &follower.links, keyring, prober, &mut Quiet) {
+        match rules(config, &follower.links, prober, &mut Quiet) {
             Ok(rules) => forwarder.reload(rules, Fdb::clone),
             Err(error) => {
                 operator.note(&format!("the path's MTU is not obeyed: {}", chain(&error)));
