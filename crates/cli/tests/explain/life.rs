@@ -224,10 +224,16 @@ fn count(doc: &Value, field: &str) -> u64 {
     doc[field].as_u64().expect("a count")
 }
 
-/// Address resolution may send a few packets while the trace begins or ends.
+/// Address resolution may send a few packets while the trace begins or ends. While other programs trace too, as
+/// other tests do, the kernel calls none of them for up to five packets in a thousand.
+fn tolerance(counted: u64) -> u64 {
+    10 + counted / 100
+}
+
 #[track_caller]
 fn assert_agree(traced: u64, counted: u64, doc: &Value) {
-    assert!(traced.abs_diff(counted) <= 6, "{traced} traced, {counted} counted: {doc:#}");
+    let is_near = traced.abs_diff(counted) <= tolerance(counted);
+    assert!(is_near, "{traced} traced, {counted} counted: {doc:#}");
 }
 
 /// Each packet has one end: in a socket, as an acknowledgement, freed, dropped, or merged into another by TCP. A
@@ -242,13 +248,20 @@ fn assert_ends_add_up(doc: &Value, merged_count: u64) {
         .map(|row| row["count"].as_u64().expect("a count"))
         .sum();
     let (ends, packets) = (seen + merged_count, count(doc, "packets_count"));
-    assert!(packets.abs_diff(ends) <= 60, "{seen} and {merged_count} merged: {doc:#}");
+    assert!(
+        packets.abs_diff(ends) <= 50 + tolerance(packets),
+        "{seen} and {merged_count} merged: {doc:#}"
+    );
     // Those are the ends that the trace does not see.
-    assert!(count(doc, "evicted_count") <= merged_count + 60, "{merged_count} merged: {doc:#}");
+    assert!(
+        count(doc, "evicted_count") <= merged_count + 50 + tolerance(packets),
+        "{merged_count} merged: {doc:#}"
+    );
 }
 
 #[test]
 fn hosts_with_one_interface_neither_forward_nor_have_tunnels() {
+    let _lab = testkit::alone();
     let spaces = Spaces::new();
     let data = Data::new();
     let (near, far) = (spaces.near.as_str(), spaces.far.as_str());
@@ -287,6 +300,7 @@ fn hosts_with_one_interface_neither_forward_nor_have_tunnels() {
 
 #[test]
 fn packets_that_a_router_forwards_are_counted_as_the_kernel_counts_them() {
+    let _lab = testkit::alone();
     let (hosts, address) = Middle::router();
     let sent = || {
         let links = [
@@ -325,11 +339,12 @@ fn packets_that_a_router_forwards_are_counted_as_the_kernel_counts_them() {
 
 #[test]
 fn a_bridge_forwards_between_its_ports_and_its_own_packets_cross_it_once() {
+    let _lab = testkit::alone();
     let (hosts, address) = Middle::bridge();
     let ports = || ["m0", "m1"].map(|port| packets_of(&hosts.middle, port));
     let received = |ports: [(u64, u64); 2]| ports[0].0 + ports[1].0;
     // Frames to all are cloned, and each clone is another buffer.
-    let to_all = 20;
+    let to_all = 20 + tolerance(10_000);
 
     let (before, merged_before) = (ports(), merged(&hosts.names()));
     let doc = traced(&hosts.names(), &[], |_| talk(&hosts.left, &hosts.right, address));
@@ -359,6 +374,7 @@ fn a_bridge_forwards_between_its_ports_and_its_own_packets_cross_it_once() {
 
 #[test]
 fn a_tunnel_wraps_and_unwraps_as_many_packets_as_its_devices_count() {
+    let _lab = testkit::alone();
     let spaces = Spaces::new();
     let ends = [
         (spaces.near.as_str(), "va", NEAR_IP, FAR_IP, "10.79.0.1"),

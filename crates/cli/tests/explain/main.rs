@@ -73,6 +73,7 @@ fn received(receiver: Running) -> u64 {
 
 #[test]
 fn stages_count_what_was_sent_and_read() {
+    let _lab = testkit::alone();
     let spaces = Spaces::new();
     let receiver = receiver(&spaces, 9000, &[]);
     let data = Data::new();
@@ -177,6 +178,7 @@ fn row<'a>(doc: &'a Value, from: &str, to: &str) -> &'a Value {
 
 #[test]
 fn only_the_packets_of_one_service_are_traced_and_a_stopped_reader_shows() {
+    let _lab = testkit::alone();
     let spaces = Spaces::new();
     let (stopped, other) = (receiver(&spaces, 9001, &[]), receiver(&spaces, 9002, &[]));
     stopped.signal("STOP");
@@ -257,6 +259,7 @@ fn only_the_packets_of_one_service_are_traced_and_a_stopped_reader_shows() {
 
 #[test]
 fn a_container_is_found_by_its_id_and_its_stages_are_served_and_compared() {
+    let _lab = testkit::alone();
     let Some(cgroup) = cgroup2() else {
         return testkit::skip("cgroup", "cgroup version 2 is not mounted");
     };
@@ -339,6 +342,7 @@ fn cgroup2() -> Option<PathBuf> {
 
 #[test]
 fn drops_are_counted_exactly_by_kernel_reason() {
+    let _lab = testkit::alone();
     if !is_installed("nft") {
         return;
     }
@@ -370,6 +374,7 @@ fn drops_are_counted_exactly_by_kernel_reason() {
 
 #[test]
 fn only_the_named_interface_of_the_named_namespace_is_traced() {
+    let _lab = testkit::alone();
     let spaces = Spaces::new();
     let explain = Running::start(wirepath(&[
         "explain",
@@ -393,6 +398,7 @@ fn only_the_named_interface_of_the_named_namespace_is_traced() {
 
 #[test]
 fn killed_explain_leaves_no_program() {
+    let _lab = testkit::alone();
     let spaces = Spaces::new();
     let explain = explain(&spaces, &[]);
     let holdings = explain.holdings();
