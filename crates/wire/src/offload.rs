@@ -173,7 +173,7 @@ impl Layers {
         layers
     }
 
-    fn from_the_inside(&self) -> impl Iterator<Item = &Layer> {
+    fn inside_out(&self) -> impl Iterator<Item = &Layer> {
         self.found.iter().rev().flatten()
     }
 }
@@ -188,7 +188,11 @@ impl Layers {
 pub fn finish_left(frame: &mut [u8], vxlan_port: u16) -> bool {
     let layers = Layers::of(frame, vxlan_port);
     // The sum of a tunnel's packet is right once those inside are.
-    layers.from_the_inside().fold(false, |any, layer| layer.finish(frame).is_some() || any)
+    let mut is_any = false;
+    for layer in layers.inside_out() {
+        is_any |= layer.finish(frame).is_some();
+    }
+    is_any
 }
 
 /// Finishes a checksum whose field holds the sum of the pseudo header. `None` if the frame is too short.
@@ -292,7 +296,7 @@ impl Cut {
                 *flags &= !TCP_CWR;
             }
         }
-        for layer in self.layers.from_the_inside() {
+        for layer in self.layers.inside_out() {
             self.fill_layer(frame, layer)?;
         }
         Some(())
@@ -431,7 +435,7 @@ mod tests {
     }
 
     fn last_layer(frame: &[u8]) -> Layer {
-        *Layers::of(frame, PORT).from_the_inside().next().expect("it is IP")
+        *Layers::of(frame, PORT).inside_out().next().expect("it is IP")
     }
 
     /// Leaves the checksum of the innermost packet to a device. Returns its place.
@@ -445,7 +449,7 @@ mod tests {
 
     /// Sums of each layer are right; the header's of IPv4 too.
     fn verify(frame: &[u8]) {
-        for layer in Layers::of(frame, PORT).from_the_inside() {
+        for layer in Layers::of(frame, PORT).inside_out() {
             if layer.is_v4 {
                 let header = ipv4::Packet::parse(&frame[layer.ip_at..]).expect("it is whole");
                 header.verify_checksum().expect("the header's checksum");

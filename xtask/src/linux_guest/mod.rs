@@ -226,6 +226,7 @@ fn initramfs(unpacked: &Path, modules: &Modules, guest: &Guest) -> Result<Vec<u8
         for name in *names {
             let file =
                 find(unpacked, name)?.with_context(|| format!("the packages hold no {name}"))?;
+            let name = name.rsplit('/').next().unwrap_or(name);
             archive.file(&format!("{folder}/{name}"), 0o755, &read(&file)?);
         }
     }
@@ -239,14 +240,14 @@ fn first(folder: &Path, names: &[&str]) -> Result<PathBuf> {
     found.with_context(|| format!("the packages hold none of {}", names.join(", ")))
 }
 
-/// A file by name, anywhere below a folder.
+/// A file by name, or by the end of its path, anywhere below a folder.
 fn find(folder: &Path, name: &str) -> Result<Option<PathBuf>> {
     for path in entries(folder)? {
         if path.is_dir() {
             if let Some(found) = find(&path, name)? {
                 return Ok(Some(found));
             }
-        } else if path.file_name().is_some_and(|file| file == name) {
+        } else if path.ends_with(name) {
             return Ok(Some(path));
         }
     }

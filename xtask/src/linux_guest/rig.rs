@@ -25,7 +25,7 @@ pub(super) const GUEST: Guest = Guest {
 };
 /// Three programs with the libraries that they need, beside those of the host.
 const XDP_TOOLS: [&str; 10] = [
-    "wg",
+    "bin/wg",
     "xdp-bench",
     "xdp-trafficgen",
     "ld-linux-x86-64.so.2",

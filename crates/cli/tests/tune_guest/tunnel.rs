@@ -56,9 +56,11 @@ fn exchange(rig: &Rig, ends: [(&'static str, &str, &str); 2]) {
         });
         rig.succeed(&format!(
             "[ -e /tmp/sent ] || dd if=/dev/urandom of=/tmp/sent bs=64k count=16 2>/dev/null
-             {far} nc -l -p 7000 >/tmp/got </dev/null &
+             [ -e /tmp/open ] || mkfifo /tmp/open
+             exec 3<>/tmp/open
+             {far} nc -l -p 7000 >/tmp/got <&3 &
              n=0
-             until {far} grep -q ':1B58 .* 0A ' /proc/net/tcp; do
+             until {far} grep -hq ':1B58 .* 0A ' /proc/net/tcp /proc/net/tcp6; do
                  n=$((n + 1)); [ $n -lt 100 ] || exit 9
                  sleep 0.1
              done
@@ -154,8 +156,8 @@ ip -n there link set vx0 mtu 1370 up
 ip -n there address add 10.50.0.2/24 dev vx0
 cat >/tmp/wire <<'END'
 table netdev wire {
-    chain in {
-        type filter hook ingress device "far" priority 0;
+    chain out {
+        type filter hook egress device "far" priority 0;
         udp dport 4789 counter
         udp dport 51820 counter
         ip protocol esp counter
@@ -214,9 +216,9 @@ ip -n far xfrm policy add src 10.9.1.0/30 dst 10.9.2.0/30 dir fwd tmpl src 10.81
 ip -n far route add 10.9.1.0/30 via 10.81.0.1
 ";
 
-/// Packets to the far host's card so far: VXLAN in clear, WireGuard, ESP.
+/// Packets that the far host's card has sent: VXLAN in clear, WireGuard, ESP.
 fn on_the_wire(rig: &Rig) -> [u64; 3] {
-    let text = rig.succeed("ip netns exec far nft list chain netdev wire in");
+    let text = rig.succeed("ip netns exec far nft list chain netdev wire out");
     let counts: Vec<u64> = text
         .lines()
         .filter_map(|line| {

@@ -294,12 +294,12 @@ pub fn open_packet_port<'p>(
     let sent = Vec::with_capacity(TX_SLOTS);
     Ok(Port {
         filter: None,
-        rx: PortRx::new(vec![Receiver::Packet(PacketReceiver {
+        rx: PortRx::new(vec![Receiver::Packet(Box::new(PacketReceiver {
             ring,
             spare: Spare::new(pool),
             super_frame: SuperFrame { bytes: Vec::new(), cut: None },
             vxlan_port,
-        })]),
+        }))]),
         tx: PortTx(Sender::Packet(PacketSender { ring: out, sent, ifname: ifname.to_owned() })),
     })
 }

@@ -82,7 +82,7 @@ pub struct PortTx<'p>(Sender<'p>);
 #[derive(Debug)]
 enum Receiver<'p> {
     Xsk(Box<PoolRx<'p>>),
-    Packet(PacketReceiver<'p>),
+    Packet(Box<PacketReceiver<'p>>),
     Tap(TapReceiver<'p>),
 }
 
