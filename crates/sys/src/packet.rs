@@ -417,7 +417,7 @@ impl PacketRx {
         taken
     }
 
-    /// What was left to a device of the packet whose header is at `start`.
+    /// Work of the packet whose header is at `start` that was left to a device.
     fn offload(&self, start: usize, mac: usize) -> Option<Offload> {
         const BYTES: usize = size_of::<OffloadHeader>();
         if !self.has_offloads || mac < size_of::<tpacket3_hdr>() + BYTES {
