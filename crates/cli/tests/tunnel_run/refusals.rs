@@ -71,3 +71,23 @@ fn check_finds_on_this_host_what_a_start_refuses_and_says_the_same() {
     let links = succeed(ip(&["-n", &row.names[1], "-d", "link", "show"]));
     assert!(!links.contains("xdp") && !links.contains("wpp"), "{links}");
 }
+
+#[test]
+fn virtual_port_out_of_which_super_frames_may_come_is_refused_with_the_remedy() {
+    if !is_installed("ip") {
+        return;
+    }
+    let row = Row::new(1500);
+    let data = Data::new();
+    let file = data.file("tunnel.toml");
+    succeed(ip(&["-n", &row.names[1], "link", "add", "du", "type", "bridge"]));
+    succeed(ip(&["-n", &row.names[1], "link", "set", "du", "up"]));
+    for engine in ["auto", "xdp"] {
+        fs::write(&file, config(engine, "du", "")).expect("a file");
+        let args = [env!("CARGO_BIN_EXE_wirepath"), "tunnel", "run", "--config", &file];
+        let said = fail(common::enter(&row.names[1], &args), 3);
+        for word in ["du is a bridge without XDP in its driver", "give engine = \"packet\""] {
+            assert!(said.contains(word), "{engine}: {said}");
+        }
+    }
+}
