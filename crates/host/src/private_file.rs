@@ -39,19 +39,19 @@ pub fn read_text(path: &Path, bytes_max: u64) -> Result<String, PrivateFileError
     let (owner, own) = (metadata.uid(), sys::capability::effective_uid());
     if !may_own_secrets(owner, own, user_of_sudo()) {
         return Err(untrusted(format!(
-            "belongs to user {owner}, who can read and replace it; it must belong to user {own}: chown it, and \
+            "belongs to user {owner} and can be read and replaced by that user; it must belong to user {own}: chown it, and \
              replace the secret"
         )));
     }
     user_file::read_open(&file, bytes_max).and_then(user_file::text).map_err(failed)
 }
 
-/// True if a secret of `owner` is one of this process's user: its own file, root's, or that of the user who called sudo.
+/// True if a secret of `owner` is one of this process's user: its own file, root's, or that of the user that called sudo.
 fn may_own_secrets(owner: u32, own: u32, user_of_sudo: Option<u32>) -> bool {
     owner == own || owner == 0 || (own == 0 && Some(owner) == user_of_sudo)
 }
 
-/// The user who called sudo. Only root reads it, whose environment is its own or sudo's.
+/// The user that called sudo. Only root reads it: its environment is its own or sudo's.
 fn user_of_sudo() -> Option<u32> {
     std::env::var("SUDO_UID").ok()?.parse().ok()
 }

@@ -9,8 +9,8 @@
 //! 3. of that host, the oldest.
 //!
 //! Among equal ones the network or host goes first that lost most entries without a proof before (its *strikes*), so that
-//! a stranger who returns again and again displaces its like and not those who come once; then the one with the oldest
-//! entry.
+//! a stranger that returns again and again displaces its like and not senders that come once; then the one with the
+//! oldest entry.
 //!
 //! A proof (a finished handshake, a request, a sequence that goes on) protects an entry from every newcomer. Protected
 //! entries are limited too, or proofs that cost little would fill the table: the proof above the limit takes the

@@ -1,4 +1,4 @@
-//! Strangers who hold connections open in silence.
+//! Strangers that hold connections open in silence.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};

@@ -212,7 +212,7 @@ proptest! {
     }
 }
 
-/// Strangers who prove nothing and return when they lose their place, and one honest client that needs `steps` rounds
+/// Strangers that prove nothing and return when they lose their place, and one honest client that needs `steps` rounds
 /// for its proof. Returns the number of its `tries` that succeeded.
 fn tries_served(
     strangers: &[Sender<IpAddr>],
