@@ -144,7 +144,7 @@ pub(crate) fn run(context: &Context, args: &ReplayArgs) -> Result<(), Failure> {
         (Some(Speed::Max), ..) => Pace::Max,
         (Some(Speed::Times(times)), _, Some(_)) => Pace::Own(times),
         (None, None, Some(_)) => Pace::Own(1.0),
-        (_, ..) => Pace::Rate(schedule),
+        _ => Pace::Rate(schedule),
     };
     let plan = Plan {
         to: [Some(args.to), args.to_b].into_iter().flatten().collect(),
