@@ -98,7 +98,6 @@ impl Live {
             add("undelivered", books.undelivered_frames);
         }
         add("oversized", self.pool.oversized_count);
-        add("no_free_frame", self.pool.exhausted_count);
         add("misnamed", self.pool.violation_count);
         sums
     }

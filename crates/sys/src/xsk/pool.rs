@@ -59,7 +59,6 @@ pub struct Pool {
     socket_count: AtomicU8,
     violation_count: AtomicU64,
     oversized_count: AtomicU64,
-    exhausted_count: AtomicU64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -76,8 +75,6 @@ pub struct PoolBalance {
     pub violation_count: u64,
     /// Packets dropped because they did not fit a frame.
     pub oversized_count: u64,
-    /// Packets dropped because no frame was free.
-    pub exhausted_count: u64,
 }
 
 impl PoolBalance {
@@ -105,7 +102,6 @@ impl Pool {
             socket_count: AtomicU8::new(0),
             violation_count: AtomicU64::new(0),
             oversized_count: AtomicU64::new(0),
-            exhausted_count: AtomicU64::new(0),
         })
     }
 
@@ -121,11 +117,6 @@ impl Pool {
     /// Counts a packet that no frame can hold.
     pub fn count_oversized(&self) {
         self.oversized_count.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts a packet for which no frame was free.
-    pub fn count_exhausted(&self) {
-        self.exhausted_count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes up to `count` unused frames.
@@ -169,7 +160,6 @@ impl Pool {
             free_count: self.free().len() as u64,
             violation_count: self.violation_count.load(Ordering::Relaxed),
             oversized_count: self.oversized_count.load(Ordering::Relaxed),
-            exhausted_count: self.exhausted_count.load(Ordering::Relaxed),
             ..PoolBalance::default()
         };
         for state in &self.states {
