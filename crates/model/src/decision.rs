@@ -127,7 +127,8 @@ pub struct Decision {
     /// Failed trials, if `metric` is `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failures: Option<Reliability>,
-    /// p-value of "no worse than the threshold", corrected for all figures of the run.
+    /// Two-sided p-value of a change by exactly the threshold, corrected for all figures of the run; of a comparison
+    /// between runs, of no change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,
     /// Answer.

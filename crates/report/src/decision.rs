@@ -275,10 +275,10 @@ fn reason(gate: &Gate, decision: &Decision) -> String {
             "that is beyond the threshold, but not after the correction for {figures} figures"
         ),
         Some(Undecided::Resolution { step }) => format!(
-            "the figures come in steps of {}, too coarse for a {}; let the program print smaller \
-             units, or give a higher --threshold",
+            "the figures come in steps of {}, too coarse for a threshold of {}; let the program \
+             print smaller units, or give a higher --threshold",
             units::value(*step, &decision.unit),
-            threshold(gate)
+            percent(gate.threshold - 1.0)
         ),
         Some(Undecided::Tail) => {
             "no worse in the typical trial, but in all trials taken together".into()
