@@ -76,7 +76,7 @@ impl Counters {
     }
 }
 
-/// What was lost while it was watched, and in all.
+/// Counted losses: while they were watched, and in all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Losses {
     /// Within [`SAMPLE_INTERVAL`].
