@@ -178,14 +178,14 @@ fn signals_do_what_they_do_without_a_view_and_the_terminal_is_given_back() {
     for signal in ["TERM", "INT", "Ctrl-C"] {
         let mut shown = Shown::start(&[]);
         shown.running.signal("HUP");
-        shown.await_text("reloaded: 1 tunnels");
+        shown.await_text("reloaded: 1 tunnel");
         match signal {
             "Ctrl-C" => shown.press(b"\x03"),
             signal => shown.running.signal(signal),
         }
         let (output, text) = shown.ended();
         assert!(output.status.success(), "{signal}: {output:?}");
-        assert!(crate::common::all_text(&output).contains("reloaded: 1 tunnels"), "{output:?}");
+        assert!(crate::common::all_text(&output).contains("reloaded: 1 tunnel"), "{output:?}");
         assert!(text.contains("forwarded "), "{text}");
     }
     let shown = Shown::start(&[]);
