@@ -3,7 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use wire::{checksum, ethernet, gre, ipv4, ipv6, udp};
+use wire::offload::{self, Cut};
+use wire::{checksum, ethernet, gre, ipv4, ipv6, udp, vxlan};
 
 use super::decap::{Decap, DecapSpec, DropReason, Inner};
 use super::encap::{Encap, HEADERS_BYTES_MAX, Mark, Place};
@@ -47,6 +48,7 @@ pub fn tunnels() -> Vec<Tunnel> {
 ///   that is in bounds and contains no packet of the tunnel.
 /// - The inner frame is unchanged after another tunnel there and back.
 /// - Any input, taken as an inner frame, is returned unchanged or refused with a reason.
+/// - Work that its sender left to a device is done in bounds.
 pub fn decap(input: &[u8]) {
     let Some((modes, bytes)) = input.split_first() else { return };
     let mut frame = bytes.to_vec();
@@ -73,6 +75,7 @@ pub fn decap(input: &[u8]) {
     there_and_back(&decap, *modes, bytes);
     too_big(bytes);
     quoted(bytes);
+    left_to_a_device(bytes);
 }
 
 /// A packet that a router quotes is of no tunnel, or has a length that an IP packet can have.
@@ -81,6 +84,23 @@ fn quoted(packet: &[u8]) {
         let outer = Outer::suggested(&tunnel, [2; 6], [4; 6]);
         let quoted = Encap::new(tunnel, outer).ok().and_then(|encap| encap.quoted_bytes(packet));
         assert!(quoted.is_none_or(|bytes| bytes <= ipv6::HEADER_BYTES as u32 + 0xffff));
+    }
+}
+
+/// Checksums are finished in bounds, and a super-frame is cut into frames that end.
+fn left_to_a_device(bytes: &[u8]) {
+    let mut frame = bytes.to_vec();
+    offload::finish_left(&mut frame, vxlan::PORT);
+    assert_eq!(frame.len(), bytes.len());
+    // The headers of TCP or UDP behind Ethernet and each IP, and behind VXLAN.
+    for start in [34, 54, 84, 104] {
+        let Some(mut cut) = Cut::of(bytes, start, 64, vxlan::PORT) else { continue };
+        let mut into = vec![0; bytes.len()];
+        let mut count = 0;
+        while cut.next(bytes, &mut into).is_some() {
+            count += 1;
+        }
+        assert!(count <= bytes.len(), "a frame without payload");
     }
 }
 
