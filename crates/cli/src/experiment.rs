@@ -292,6 +292,9 @@ impl Proven {
                 let why = match (arm.failures.first(), self.outcome.ended) {
                     (Some(why), _) => why,
                     (None, Ended::Interrupted) => "interrupted before its first trial that counts",
+                    (None, Ended::TimeUp) => {
+                        "--time was up after the warm-up; a warning of the result says how much a verdict takes"
+                    }
                     (None, _) => "no trial was completed",
                 };
                 Err(Failure::failed(format!("the baseline gave no measurement: {why}")))

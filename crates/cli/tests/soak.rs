@@ -145,7 +145,7 @@ fn round(residents: &mut Residents, number: usize) {
     assert!(served.starts_with("HTTP/1.1 200"), "{served}");
     let (need, proof) = PROOFS[number % PROOFS.len()];
     let proof = [&["prove"], proof].concat();
-    let short = ["--trial", "20ms", "--max-blocks", "6", "--time", "2s"];
+    let short = ["--trial", "20ms", "--max-blocks", "6", "--time", "60s"];
     let running = Running::start(data.wirepath(&[&proof[..], &short].concat()));
     let output = running.finish(LONG * 4).unwrap_or_else(|| panic!("{proof:?} does not end"));
     match output.status.code() {

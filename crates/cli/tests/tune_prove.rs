@@ -89,15 +89,15 @@ impl Desk {
     }
 
     fn prove(&self, plan: &str, args: &[&str]) -> Command {
-        let short = ["--time", "20s", "--trial", "40ms", "--max-blocks", "6"];
+        let short = ["--time", "100s", "--trial", "40ms", "--max-blocks", "6"];
         self.command(&[&["tune", "prove", plan], &short[..], args].concat())
     }
 
     /// Long enough for intervals on a busy machine.
     fn prove_long(&self, plan: &str, args: &[&str]) -> Value {
-        let long = ["--time", "120s", "--min-blocks", "8", "--max-blocks", "8", "--json"];
+        let long = ["--time", "300s", "--min-blocks", "8", "--max-blocks", "8", "--json"];
         let command = self.command(&[&["tune", "prove", plan], &long[..], args].concat());
-        let output = Running::start(command).finish(4 * LONG).expect("it ends");
+        let output = Running::start(command).finish(12 * LONG).expect("it ends");
         assert!(output.status.success(), "{}", all_text(&output));
         serde_json::from_slice(&output.stdout).unwrap()
     }
@@ -360,5 +360,5 @@ fn tracing_and_experiments_exclude_each_other() {
     let said = fail(own(&["prove", "fake", "--time", "1s"]), 1);
     assert!(said.contains("packets are traced on this machine (`wirepath explain`"), "{said}");
     explaining.end_by("KILL", LONG);
-    succeed(own(&["prove", "fake", "--time", "1s"]));
+    succeed(own(&common::QUICK));
 }

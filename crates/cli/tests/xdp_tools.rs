@@ -63,7 +63,7 @@ fn nothing_is_left(rig: &Rig) {
 
 fn every_peer_reports_what_its_definition_counts(rig: &Rig) {
     let peers = "xdp-drop,xdp-bench-drop,xdp-bench-pass,xdp-bench-tx,xdp-trafficgen";
-    let document = rig.json(&format!("{STORM} --peers {peers} --time 20s --json"));
+    let document = rig.json(&format!("{STORM} --peers {peers} --max-blocks 6 --time 100s --json"));
     for name in peers.split(',') {
         let arm = arm(&document, name);
         assert_eq!(arm["failures"], serde_json::json!([]), "{arm}");

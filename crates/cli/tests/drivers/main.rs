@@ -173,7 +173,8 @@ fn af_xdp_and_vlan_devices_exchange_tagged_datagrams(rig: &Rig) {
     let other = rig.run(&format!("wirepath {}", ping("--engine xdp --vlan 8")));
     assert_eq!(other.code, 2, "{}", other.stderr);
     assert!(other.stderr.contains("onea.7 is the device of VLAN 7, not of 8"), "{}", other.stderr);
-    const SHORT: &str = "--vlan 7 --arms spin+bypass+native --trial 50ms --time 5s";
+    const SHORT: &str =
+        "--vlan 7 --arms spin+bypass+native --trial 50ms --max-blocks 6 --time 100s";
     let document = every_arm_of_an_experiment_delivers(rig, far_namespace(rig), VLAN_IP, SHORT);
     assert_eq!(document["load"]["vlan"], "7", "{document}");
     let lab = rig.json(&format!("wirepath prove probe {SHORT} --no-history --json"));
@@ -194,7 +195,7 @@ fn af_xdp_delivers_on_virtio_net_in_zero_copy_mode() {
     sockets_use_the_napi_instance_and_the_pages_that_a_veth_has_not(&rig);
     the_host_receives_while_a_zero_copy_socket_sends(&rig, ONE_QUEUE);
     rss::check(&rig, &beside);
-    let options = format!("{ARMS} --time 10s");
+    let options = format!("{ARMS} --max-blocks 6 --time 100s");
     every_arm_of_an_experiment_delivers(&rig, far_namespace(&rig), ONE_IP, &options);
     af_xdp_and_vlan_devices_exchange_tagged_datagrams(&rig);
 }

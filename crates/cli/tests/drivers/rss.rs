@@ -101,7 +101,7 @@ fn no_verdict_is_reversed_by_steering_all_flows_to_one_queue(
     beside: &Rig,
     far: FarEnd<'_>,
 ) {
-    let options = format!("{ARMS} --time 15s");
+    let options = format!("{ARMS} --max-blocks 8 --time 100s");
     let spread = every_arm_of_an_experiment_delivers(near, far, RSS_IP, &options);
     for (rig, card) in [(near, "rsa"), (beside, "rsb")] {
         set_key(rig, card, [0; 40]);

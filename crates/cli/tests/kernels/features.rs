@@ -62,11 +62,11 @@ pub(crate) fn all() -> Vec<Feature> {
         plain("explain", "wirepath explain -d 1s"),
         plain(
             "experiment in a lab, sockets",
-            "wirepath prove probe --arms spin --trial 50ms --time 3s --no-history",
+            "wirepath prove probe --arms spin --trial 50ms --max-blocks 6 --time 60s --no-history",
         ),
         plain(
             "experiment in a lab, AF_XDP native",
-            "wirepath prove probe --arms spin+bypass+native --trial 50ms --time 3s --no-history",
+            "wirepath prove probe --arms spin+bypass+native --trial 50ms --max-blocks 6 --time 60s --no-history",
         ),
     ]
 }
