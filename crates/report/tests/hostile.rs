@@ -105,7 +105,7 @@ fn listed(outcome: &Outcome) -> String {
             ..Default::default()
         },
         paths: &names,
-        machines: &[outcome.machine.id.clone()],
+        machines: std::slice::from_ref(&outcome.machine.id),
     })
 }
 

@@ -24,6 +24,7 @@ mod steering;
 mod taps;
 mod tunnel;
 
+use crate::generated::Plain;
 pub use finding::{Evidence, Fact, Finding, Notes, Report, Severity, Unseen};
 pub use host_view::HostView;
 
@@ -114,12 +115,46 @@ fn run<'a>(view: &HostView, checks: impl Iterator<Item = &'a Check>) -> Report {
         }
     }
     report.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    let names: Vec<&str> = view.links.values().map(|link| link.name.as_str()).collect();
+    for finding in &mut report.findings {
+        finding.change = without_odd_names(&finding.change, &names);
+        finding.undo = without_odd_names(&finding.undo, &names);
+    }
     report
+}
+
+/// A command without names of interfaces in which a shell would find more than a word, such as `a;reboot`: commands are
+/// copied, and the program that made the interface may be a stranger's.
+fn without_odd_names(command: &str, names: &[&str]) -> String {
+    let is_odd = |name: &&&str| Plain::word(name).is_none() && command.contains(**name);
+    let mut odd: Vec<&&str> = names.iter().filter(is_odd).collect();
+    // A name may be a part of another one.
+    odd.sort_by_key(|name| std::cmp::Reverse(name.len()));
+    if odd.is_empty() {
+        return command.to_owned();
+    }
+    let text = odd.iter().fold(command.to_owned(), |text, name| text.replace(**name, "INTERFACE"));
+    format!("{text}   (INTERFACE: rename it first to letters, digits, '.', '_' and '-')")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn name_of_an_interface_is_no_command_in_the_text_that_a_user_copies() {
+        let names = ["eth0", "a;reboot", "a;", "$(x)"];
+        let command = "ip netns exec b sh -c 'echo 1 > /sys/class/net/a;reboot/mtu'";
+        let shown = without_odd_names(command, &names);
+        assert!(
+            shown.starts_with("ip netns exec b sh -c 'echo 1 > /sys/class/net/INTERFACE/mtu'   ("),
+            "{shown}"
+        );
+        assert!(shown.contains("rename it"), "{shown}");
+        let plain = "ethtool -K eth0 gro on";
+        assert_eq!(without_odd_names(plain, &names), plain);
+        assert!(!without_odd_names("ethtool -K $(x) gro on", &names).contains("$("));
+    }
 
     #[test]
     fn checks_of_forwarding_exist() {
