@@ -2,8 +2,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-mod ipv6;
 mod gate;
+mod ipv6;
 mod knobs;
 mod one_client;
 mod outputs;

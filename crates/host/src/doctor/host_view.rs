@@ -63,7 +63,17 @@ impl HostView {
             Some(name) => connected(system.index(name)?, &links, &details, &below_tunnel),
         };
         let (owners, counters) = Default::default();
-        Ok(HostView { system, profile, app_cpu, links, details, below_tunnel, path, owners, counters })
+        Ok(HostView {
+            system,
+            profile,
+            app_cpu,
+            links,
+            details,
+            below_tunnel,
+            path,
+            owners,
+            counters,
+        })
     }
 
     pub(crate) fn interfaces(&self) -> impl Iterator<Item = &Link> {

@@ -75,7 +75,7 @@ fn left_by_sender(needed: u16) -> u32 {
 struct Need {
     bytes: u32,
     source: String,
-    /// What it would be after the tunnel was made again, with its route; `None` if the same.
+    /// The same after the tunnel is made again, with its route; `None` if that changes nothing.
     made_again_bytes: Option<u32>,
 }
 
