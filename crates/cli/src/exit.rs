@@ -81,6 +81,7 @@ impl<E: Error + 'static> From<E> for Failure {
         }
         match (error.downcast_ref(), error.downcast_ref()) {
             (Some(PlanError::File(_)), _) => Failure::Usage(text),
+            (Some(PlanError::Stopped), _) => Failure::Interrupted(text),
             (Some(PlanError::Knob(error)), _) => of_knob(error)(chain(error)),
             (_, Some(BpfError::Invalid { what })) => Failure::Usage(what.clone()),
             (
