@@ -183,7 +183,7 @@ fn no_worse(gate: &Gate, decision: &Decision, words: &Words) -> String {
     };
     let most = match worst {
         None => String::new(),
-        Some(worst) if worst == 1.0 => ": equal".to_owned(),
+        Some(1.0) => ": equal".to_owned(),
         Some(worst) if (worst > 1.0) == (*better == Better::Lower) => {
             format!(": at most {}", spoken(worst, *better))
         }
