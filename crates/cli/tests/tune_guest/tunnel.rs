@@ -125,17 +125,17 @@ pub(crate) fn carries_what_hosts_behind_real_cards_send(rig: &Rig) {
     );
 }
 
-/// Namespaces of both tunnels' ends, as docs/tunnel.md makes them: `plain` and `near` here, `there` behind `far`,
+/// Namespaces of both tunnels' ends, as docs/tunnel.md makes them: `inner` and `near` here, `there` behind `far`,
 /// whose end is the kernel's. Between the hosts are real cards.
 const NAMESPACES: &str = r#"
 printf '#!/usr/bin/sh\nexec /xdp-tools/ld-linux-x86-64.so.2 --library-path /xdp-tools /xdp-tools/wg "$@"\n' >/usr/bin/wg
 chmod +x /usr/bin/wg
-ip netns add plain
+ip netns add inner
 ip netns add near
 ip netns add there
-ip link add lan0 netns near type veth peer name p0 netns plain
-ip -n plain address add 10.50.0.1/24 dev p0
-ip -n plain link set p0 up
+ip link add lan0 netns near type veth peer name i0 netns inner
+ip -n inner address add 10.50.0.1/24 dev i0
+ip -n inner link set i0 up
 ip link add wan0 netns near type veth peer name tun0
 ip -n near address add 10.9.1.2/30 dev wan0
 ip address add 10.9.1.1/30 dev tun0
@@ -231,7 +231,7 @@ fn on_the_wire(rig: &Rig) -> [u64; 3] {
 pub(crate) fn goes_encrypted_through_wireguard_and_ipsec_of_the_kernel(rig: &Rig) {
     rig.succeed(NAMESPACES);
     let ends =
-        [("ip netns exec plain", "p0", "10.50.0.1"), ("ip netns exec there", "vx0", "10.50.0.2")];
+        [("ip netns exec inner", "i0", "10.50.0.1"), ("ip netns exec there", "vx0", "10.50.0.2")];
     for (setup, kind) in [(WIREGUARD, 1), (IPSEC, 2)] {
         rig.succeed(setup);
         start(rig, "ip netns exec near", CONFIG);
@@ -252,6 +252,6 @@ pub(crate) fn goes_encrypted_through_wireguard_and_ipsec_of_the_kernel(rig: &Rig
         "ip xfrm policy flush
          ip xfrm state flush
          ip netns exec far sh -c 'ip xfrm policy flush; ip xfrm state flush; nft flush ruleset'
-         for name in plain near there; do ip netns delete $name; done",
+         for name in inner near there; do ip netns delete $name; done",
     );
 }
