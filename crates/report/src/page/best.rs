@@ -108,10 +108,10 @@ fn change_text(outcome: &Outcome, metric: &MetricOutcome, name: &str) -> String 
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Qualification of the best arm: whether its switches are all needed; `None` if each was shown to be.
+/// Qualification of the best arm: which of its switches are needed; `None` if that is not known.
 pub(super) fn advice(outcome: &Outcome, arm: &ArmOutcome, name: &str) -> Option<String> {
     if outcome.search.is_some() && outcome.idle_member().is_none() {
-        return None;
+        return Some("Switch them on: each was shown to be needed.".into());
     }
     let helpful = steps::helpful(outcome, arm, name);
     let some_helped = !helpful.is_empty() && helpful.len() < arm.switches.len();

@@ -17,7 +17,7 @@ pub(super) fn change(metric: &MetricOutcome) -> Option<String> {
         && low < 1.0
         && high.is_none_or(|high| high > 1.0)
     {
-        let most = high.map_or("any factor higher".into(), |high| amount_text(high));
+        let most = high.map_or("any factor higher".into(), amount_text);
         return Some(format!("between {} and {most}", amount_text(low)));
     }
     let is_factor = is_factor(ratio);
