@@ -426,7 +426,7 @@ fn untraceable_interfaces_and_namespaces_are_named_in_the_error() {
     }
     assert_eq!(run(of(&["--port", "9", "--pid", "1"])).status.code(), Some(2));
     let text = fail(of(&["--perfetto", "/no/such/trace", "-d", "1s"]), 1);
-    assert!(text.contains("cannot create /no/such/trace"), "{text}");
+    assert!(text.contains("cannot write /no/such/trace"), "{text}");
     let text = fail(of(&["--live", "--json"]), 2);
     assert!(text.contains("--live"), "{text}");
     assert_eq!(run(of(&["--duty", "0"])).status.code(), Some(2));

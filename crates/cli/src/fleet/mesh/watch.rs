@@ -105,6 +105,10 @@ impl Watch<'_> {
     fn show(&mut self) -> Result<(), Failure> {
         let document = Document::new(&self.measured);
         self.shown.replace(text(&document, &self.totals));
+        // Before the messages, so that their reader finds the page that they are about.
+        if let Some(file) = &self.args.html {
+            console::replace_file(file, report::html::mesh_page(&document.page()))?;
+        }
         let named = document.named_places();
         for (place, sentence) in &named {
             if !self.named.contains(place) {
@@ -115,9 +119,6 @@ impl Watch<'_> {
             console::say(&format!("{place} no longer stands out"));
         }
         self.named = named.into_keys().collect();
-        match &self.args.html {
-            Some(file) => console::replace_file(file, &report::html::mesh_page(&document.page())),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
