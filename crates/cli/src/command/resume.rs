@@ -22,7 +22,7 @@ pub(super) fn load(
     args: &CommandArgs,
     id: &str,
 ) -> Result<(Experiment, Resumed), Failure> {
-    let Stored { header, ended, trials, .. } = results::open_reading(context)?.load(id)?;
+    let Stored { header, ended, outcome, trials } = results::open_reading(context)?.load(id)?;
     let id = header.id.clone();
     let refused = |why: &str| {
         let text = format!("{id} cannot be resumed: {why}; start a new experiment");
@@ -41,7 +41,8 @@ pub(super) fn load(
     if header.machine.id != machine::here().id {
         return refused("it was begun on another machine, or this one has changed since");
     }
-    if trials.is_empty() {
+    // A run that was killed before its first trial has no outcome either.
+    if trials.is_empty() && outcome.is_some() {
         return refused("it has no trials: it was imported, or ended before the first one");
     }
     let stored = Experiment::parse(text).map_err(Failure::usage)?;

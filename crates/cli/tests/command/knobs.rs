@@ -35,7 +35,7 @@ fn a_knob_is_set_for_the_trials_of_its_arms_and_no_longer() {
     assert_eq!(
         seen(&log),
         [
-            "base again tx-tcp-segmentation: on",
+            // The control runs under the name of the baseline.
             "base tx-tcp-segmentation: on",
             "gro=off tx-tcp-segmentation: on",
             "tso=off tx-tcp-segmentation: off",

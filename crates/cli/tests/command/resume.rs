@@ -55,7 +55,7 @@ fn an_experiment_that_differs_is_not_resumed() {
     let running = Running::start(prove(&data, &args));
     assert!(until(LONG, || data.trial_count() >= 7), "{}", running.stderr());
     let output = running.end_by("INT", LONG);
-    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
     let changed = format!("other={FIGURES}; true");
     let other = [&experiment(&one, &changed)[..], &["--resume", "last"]].concat();
     let said = fail(prove(&data, &other), 2);

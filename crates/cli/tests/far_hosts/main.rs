@@ -125,7 +125,7 @@ fn namespace_gives_the_same_measurements_as_a_peer_and_stays_as_it_was() {
 fn namespace_is_empty_however_the_run_ends() {
     let spaces = Spaces::new();
     let far = format!("netns:{}", spaces.far);
-    for (signal, code) in [("INT", Some(0)), ("TERM", Some(0)), ("KILL", None)] {
+    for (signal, code) in [("INT", Some(130)), ("TERM", Some(130)), ("KILL", None)] {
         let data = Data::new();
         let dir = data.path().to_str().expect("a plain path");
         let args = ["--far", &far, "--load", "ping", "--arms", "bypass", "--data-dir", dir];

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::common::{Spaces, all_text, enter, ip, json, run, succeed, wirepath};
+use crate::common::{FAR_IP, Spaces, all_text, enter, ip, json, run, succeed, wirepath};
 use serde_json::Value;
 
 fn check(spaces: &Spaces, args: &[&str]) -> Command {
@@ -19,7 +19,7 @@ fn names<'a>(report: &'a Value, part: &str) -> Vec<&'a str> {
 fn faults_of_a_tunnel_are_found_from_it_and_others_are_not_looked_for() {
     let spaces = Spaces::with_queues(2);
     let made = ["link", "add", "vx", "type", "vxlan", "id", "42", "dstport", "4789"];
-    let remote = ["remote", "192.0.2.2"];
+    let remote = ["remote", FAR_IP];
     succeed(ip(&[&["-n", &spaces.near], &made[..], &remote].concat()));
     succeed(ip(&["-n", &spaces.near, "link", "set", "vx", "up"]));
     // On the interface below, which only the route to the far end names.
