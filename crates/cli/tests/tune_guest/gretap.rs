@@ -30,8 +30,10 @@ const BY_INTEL: &str = "ip route replace 10.90.0.2/32 via 10.81.0.2 dev intel\n"
 const BY_VIRTIO: &str = "ip route replace 10.90.0.2/32 via 10.77.0.1 dev vio\n";
 const GONE: &str = "ip link delete gt\nip route delete 10.90.0.2/32\n";
 
-/// Makes card `vmx` a port of the bridge; `far` sends to it by its own card on the same wire.
+/// Makes card `vmx` a port of the bridge in place of the veth; `far` sends to it by its own card on the same wire. With a third
+/// port the bridge would pass clones, and those are copied whatever room they have.
 const CARD: &str = "
+ip link set p0 nomaster
 ip address flush dev vmx
 ip link set vmx master br0
 ip -n far address add 10.88.0.2/24 dev far
@@ -39,6 +41,7 @@ ip -n far neigh add 10.88.0.9 lladdr 02:00:00:00:00:09 dev far
 ";
 const NO_CARD: &str = "
 ip link set vmx nomaster
+ip link set p0 master br0
 ip address add 10.82.0.1/24 dev vmx
 ip -n far address delete 10.88.0.2/24 dev far
 ";
