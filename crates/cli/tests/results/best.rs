@@ -28,7 +28,10 @@ fn the_smallest_set_that_helps_is_found_and_each_member_is_needed() {
         let page = data.path().join("best.html");
         succeed(data.wirepath(&["report", "last", "--html", page.to_str().unwrap()]));
         let page = std::fs::read_to_string(page).unwrap();
-        assert!(page.contains("Switch them on: each was shown to be needed."), "the page recommends a measured minimal set");
+        assert!(
+            page.contains("Switch them on: each was shown to be needed."),
+            "the page recommends a measured minimal set"
+        );
     }
 }
 
