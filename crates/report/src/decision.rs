@@ -33,7 +33,8 @@ pub fn sentence(gate: &Gate, decision: &Decision) -> String {
             None => format!("{}: not decided: {}", decision.arm, reason(gate, decision)),
         };
     };
-    let words = Words::of(name, decision);
+    let Decision { unit, better, difference, .. } = decision;
+    let words = Words::of(name, unit, *better, difference.is_some());
     let text = match decision.answer {
         GateAnswer::Worse => worse(gate, decision, &words),
         GateAnswer::NoWorse => no_worse(gate, decision, &words),
@@ -43,19 +44,20 @@ pub fn sentence(gate: &Gate, decision: &Decision) -> String {
 }
 
 /// How people speak of a figure.
-struct Words {
+pub(crate) struct Words {
     verb: &'static str,
     worse: &'static str,
     better: &'static str,
 }
 
 impl Words {
-    fn of(name: &str, decision: &Decision) -> Self {
+    /// - `is_count`: judged by differences.
+    pub(crate) fn of(name: &str, unit: &str, better: Better, is_count: bool) -> Self {
         let words = |verb, worse, better| Words { verb, worse, better };
-        let is_time = matches!(decision.unit.as_str(), "ns" | "us" | "ms" | "s");
-        let is_rate = matches!(decision.unit.as_str(), "bps" | "pps" | "rps" | "qps" | "tps");
-        let is_lower = decision.better == Better::Lower;
-        if decision.difference.is_some() {
+        let is_time = matches!(unit, "ns" | "us" | "ms" | "s");
+        let is_rate = matches!(unit, "bps" | "pps" | "rps" | "qps" | "tps");
+        let is_lower = better == Better::Lower;
+        if is_count {
             return if is_lower {
                 words("has", "more", "fewer")
             } else {
@@ -63,9 +65,7 @@ impl Words {
             };
         }
         match is_lower {
-            true if name.contains("cpu") || decision.unit == "bytes" => {
-                words("takes", "more", "less")
-            }
+            true if name.contains("cpu") || unit == "bytes" => words("takes", "more", "less"),
             true if is_time => words("is", "slower", "faster"),
             true => words("is", "higher", "lower"),
             false if is_rate => words("is", "slower", "faster"),
@@ -97,7 +97,7 @@ fn share(ratio: f64) -> String {
 }
 
 /// Change for the worse as people say it, of a ratio on the bad side: 0.8 of a rate is 20 % less.
-fn spoken(ratio: f64, better: Better) -> String {
+pub(crate) fn spoken(ratio: f64, better: Better) -> String {
     match (better, ratio < 1.0) {
         (Better::Lower, false) => share(ratio),
         _ if !(1.0 / MULTIPLE..MULTIPLE).contains(&ratio) => share(ratio),
@@ -106,7 +106,7 @@ fn spoken(ratio: f64, better: Better) -> String {
 }
 
 /// An end of an interval of ratios with its word: `9 % slower`, `equal`.
-fn side(ratio: f64, better: Better, words: &Words) -> String {
+pub(crate) fn side(ratio: f64, better: Better, words: &Words) -> String {
     let is_worse = (ratio > 1.0) == (better == Better::Lower);
     match ratio == 1.0 {
         true => "equal".into(),

@@ -66,12 +66,12 @@ fn right_to_left_mark_in_a_name_is_replaced() {
 #[test]
 fn the_headline_names_the_best_value_with_its_interval() {
     let text = ladder(&common::ping(), Style::default());
-    let answer = "rtt p50: 2.40 µs in place of 65.8 µs, 27.4 times lower (95 %: 27.1 to 27.7),";
+    let answer = "rtt p50: 2.40 µs in place of 65.8 µs, 27.4 times faster (95 %: 27.1 times to";
     assert!(text.lines().any(|line| line == answer), "{text}");
-    assert!(text.contains("\nwith spin, batch, gso and bypass\n"), "{text}");
+    assert!(text.contains("\n27.7 times), with spin, batch, gso and bypass\n"), "{text}");
     let text = ladder(&common::flood(), Style::default());
     assert!(text.contains("received: 1.79 Mpps in place of"), "{text}");
-    assert!(text.contains("3.02 times higher"), "{text}");
+    assert!(text.contains("3.02 times faster"), "{text}");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn of_the_arms_shown_to_be_better_the_headline_names_the_best_value() {
 #[test]
 fn one_arm_that_is_not_better_has_an_answer_of_its_own() {
     for (verdict, lead) in [
-        (Verdict::Worse, "worse with +rps: 86.8 µs in place of 65.8 µs, 31.0 % higher"),
+        (Verdict::Worse, "worse with +rps: 86.8 µs in place of 65.8 µs, 31 % slower"),
         (Verdict::Inconclusive, "not decided with +rps: "),
         (Verdict::NoDifferenceShown, "no difference shown with +rps: "),
     ] {
@@ -271,7 +271,7 @@ fn summaries() -> Vec<Summary> {
             "20261121-083000-probe-1f3a",
             Ended::Settled,
             Some(
-                "rtt p50: 2.40 µs in place of 65.8 µs, 27.4 times lower (95 %: 27.1 to 27.7), with +bypass",
+                "rtt p50: 2.40 µs in place of 65.8 µs, 27.4 times faster (95 %: 27.1 times to 27.7 times), with +bypass",
             ),
         ),
     ]

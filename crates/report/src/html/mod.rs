@@ -194,7 +194,8 @@ fn answer(page: &Page) -> Markup {
         (gate_lines(&page.gate))
         @for notice in &page.notices { p.notice { (notice) } }
         ul.headlines {
-            @for metric in &page.metrics {
+            // The answers of a gate are of the same figures.
+            @for metric in page.metrics.iter().filter(|_| page.gate.is_empty()) {
                 li class=(class(metric.tone)) {
                     b { (metric.label) }
                     span { (metric.answer) "." @if !metric.advice.is_empty() { " " (metric.advice) } }

@@ -2,61 +2,31 @@
 
 use model::MetricOutcome;
 
-use crate::units;
+use crate::decision::{Words, side, spoken};
 
-/// Ratio from which a change is spoken as a factor, and below whose inverse too.
-const FACTOR_MIN: f64 = 2.0;
-
-/// Returns the change from the baseline in words, with its 95 % interval: `27.4 times lower (95 %: 27.1 to 27.7)`,
-/// `12.0 % higher (95 %: 9.10 to 15.0 %)`, `between 3.00 % lower and 9.10 % higher` where the interval holds both; `None` without
-/// a ratio.
-pub(super) fn change(metric: &MetricOutcome) -> Option<String> {
+/// Returns the change from the baseline in words, with its 95 % interval: `27.4 times faster (95 %: 27.1 times to 27.7 times)`,
+/// `12 % slower (95 %: 9 % to 15 %)`, `between 3 % faster and 9 % slower` where the interval holds both; `None` without a
+/// ratio.
+///
+/// - `name`: of the metric.
+pub(super) fn change(metric: &MetricOutcome, name: &str) -> Option<String> {
     let ratio = metric.ratio.filter(|ratio| ratio.is_finite() && *ratio > 0.0)?;
-    let interval = metric.low.filter(|low| *low > 0.0).map(|low| (low, metric.high));
-    if let Some((low, high)) = interval
-        && low < 1.0
-        && high.is_none_or(|high| high > 1.0)
-    {
-        let most = high.map_or("any factor higher".into(), amount_text);
-        return Some(format!("between {} and {most}", amount_text(low)));
-    }
-    let is_factor = is_factor(ratio);
-    let unit = if is_factor { "" } else { " %" };
-    let bounds = interval.map(|(low, high)| {
-        // Of a decrease the smaller ratio is the larger amount.
-        let (least, most) = if ratio < 1.0 { (high, Some(low)) } else { (Some(low), high) };
-        match (least.map(|r| amount(r, is_factor)), most.map(|r| amount(r, is_factor))) {
-            (Some(least), Some(most)) => format!(" (95 %: {least} to {most}{unit})"),
-            (Some(least), None) => format!(" (95 %: at least {least}{unit})"),
-            (None, _) => String::new(),
+    let better = metric.better;
+    let words = Words::of(name, &metric.unit, better, false);
+    let whole = side(ratio, better, &words);
+    let Some(low) = metric.low.filter(|low| *low > 0.0) else { return Some(whole) };
+    Some(match metric.high {
+        Some(high) if low < 1.0 && high > 1.0 => {
+            format!("between {} and {}", side(low, better, &words), side(high, better, &words))
         }
-    });
-    Some(format!("{}{}", amount_text(ratio), bounds.unwrap_or_default()))
-}
-
-fn is_factor(ratio: f64) -> bool {
-    !(1.0 / FACTOR_MIN..FACTOR_MIN).contains(&ratio)
-}
-
-/// `5.26 times lower`, `12.0 % higher`.
-fn amount_text(ratio: f64) -> String {
-    let direction = if ratio < 1.0 { "lower" } else { "higher" };
-    if is_factor(ratio) {
-        format!("{} times {direction}", amount(ratio, true))
-    } else {
-        format!("{} % {direction}", amount(ratio, false))
-    }
-}
-
-/// The factor or the percentage of a change, in either direction.
-fn amount(ratio: f64, is_factor: bool) -> String {
-    let size = match (is_factor, ratio < 1.0) {
-        (true, true) => 1.0 / ratio,
-        (true, false) => ratio,
-        (false, true) => (1.0 - ratio) * 100.0,
-        (false, false) => (ratio - 1.0) * 100.0,
-    };
-    units::digits(size)
+        Some(high) => {
+            // Of a decrease the smaller ratio is the larger amount.
+            let (near, far) = if ratio < 1.0 { (high, low) } else { (low, high) };
+            format!("{whole} (95 %: {} to {})", spoken(near, better), spoken(far, better))
+        }
+        None if low < 1.0 => format!("{whole}, and perhaps {}", side(low, better, &words)),
+        None => format!("{whole} (95 %: at least {})", spoken(low, better)),
+    })
 }
 
 #[cfg(test)]
@@ -67,7 +37,7 @@ mod tests {
 
     fn change_of(ratio: f64, low: f64, high: Option<f64>) -> String {
         let figures = MetricOutcome { ratio: Some(ratio), low: Some(low), high, ..unjudged() };
-        change(&figures).unwrap()
+        change(&figures, "rtt_ns_p50").unwrap()
     }
 
     fn unjudged() -> MetricOutcome {
@@ -76,31 +46,33 @@ mod tests {
 
     #[test]
     fn changes_are_spoken_as_people_do() {
-        assert_eq!(
-            change_of(0.0365, 0.0361, Some(0.0369)),
-            "27.4 times lower (95 %: 27.1 to 27.7)"
-        );
-        assert_eq!(change_of(0.19, 0.186, Some(0.2)), "5.26 times lower (95 %: 5.00 to 5.38)");
-        assert_eq!(change_of(0.88, 0.86, Some(0.91)), "12.0 % lower (95 %: 9.00 to 14.0 %)");
-        assert_eq!(change_of(1.12, 1.09, Some(1.15)), "12.0 % higher (95 %: 9.00 to 15.0 %)");
-        assert_eq!(change_of(3.02, 2.9, Some(3.1)), "3.02 times higher (95 %: 2.90 to 3.10)");
+        let faster = "27.4 times faster (95 %: 27.1 times to 27.7 times)";
+        assert_eq!(change_of(0.0365, 0.0361, Some(0.0369)), faster);
+        assert_eq!(change_of(0.88, 0.86, Some(0.91)), "12 % faster (95 %: 9 % to 14 %)");
+        assert_eq!(change_of(1.12, 1.09, Some(1.15)), "12 % slower (95 %: 9 % to 15 %)");
+        let rate = MetricOutcome {
+            ratio: Some(3.02),
+            low: Some(2.9),
+            high: Some(3.1),
+            ..MetricOutcome::unjudged("pps", Better::Higher, Vec::new())
+        };
+        let faster = "3.02 times faster (95 %: 2.90 times to 3.10 times)";
+        assert_eq!(change(&rate, "received_pps").unwrap(), faster);
     }
 
     #[test]
     fn an_interval_with_both_directions_names_both() {
-        assert_eq!(change_of(1.02, 0.97, Some(1.09)), "between 3.00 % lower and 9.00 % higher");
-        assert_eq!(
-            change_of(1.7, 0.4, Some(3.0)),
-            "between 2.50 times lower and 3.00 times higher"
-        );
-        assert_eq!(change_of(1.7, 0.9, None), "between 10.0 % lower and any factor higher");
+        assert_eq!(change_of(1.02, 0.97, Some(1.09)), "between 3 % faster and 9 % slower");
+        let wide = "between 2.50 times faster and 3.00 times slower";
+        assert_eq!(change_of(1.7, 0.4, Some(3.0)), wide);
+        assert_eq!(change_of(1.7, 0.9, None), "70 % slower, and perhaps 10 % faster");
     }
 
     #[test]
     fn missing_bounds_are_left_out() {
-        assert_eq!(change_of(3.0, 2.0, None), "3.00 times higher (95 %: at least 2.00)");
-        assert_eq!(change(&unjudged()), None);
-        let alone = MetricOutcome { ratio: Some(0.5), ..unjudged() };
-        assert_eq!(change(&alone).unwrap(), "50.0 % lower");
+        assert_eq!(change_of(3.0, 2.0, None), "3.00 times slower (95 %: at least 2.00 times)");
+        assert_eq!(change(&unjudged(), "rtt_ns_p50"), None);
+        let alone = MetricOutcome { ratio: Some(0.25), ..unjudged() };
+        assert_eq!(change(&alone, "rtt_ns_p50").unwrap(), "4.00 times faster");
     }
 }

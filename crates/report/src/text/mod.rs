@@ -35,7 +35,8 @@ pub fn ladder(outcome: &Outcome, style: Style) -> String {
     for line in &page.gate {
         screen.paragraph("", &line.sentence, line.tone);
     }
-    for metric in &page.metrics {
+    // The answers of a gate are of the same figures.
+    for metric in page.metrics.iter().filter(|_| page.gate.is_empty()) {
         screen.paragraph("", &metric.headline, Tone::Strong);
     }
     for notice in &page.notices {
