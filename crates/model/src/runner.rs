@@ -35,7 +35,7 @@ pub trait Sink {
     /// - `end_ns`: time at which it ends at the latest, as far as is known.
     fn next(&mut self, block: u32, arm: &Arm, elapsed_ns: u64, end_ns: u64);
 
-    /// Called after the warm-up if the time does not suffice for a verdict.
+    /// Called after the first block that counts if the time does not suffice for a verdict.
     fn lacks_time(&mut self, _needed: &TimeNeeded) {}
 
     /// Called after each trial, warm-up and failures included.
@@ -118,7 +118,8 @@ pub fn resume<S: Sink>(
             Step::Trial { block, arm, warmup } => (block, &arms[arm], warmup),
             Step::Done(why) => break why,
         };
-        if block == 1 && !std::mem::replace(&mut is_time_checked, true) {
+        // The warm-up takes longer than the blocks after it.
+        if block == 2 && !std::mem::replace(&mut is_time_checked, true) {
             experiment.lacks_time().iter().for_each(|needed| sink.lacks_time(needed));
         }
         if experiment.blocks() > blocks {

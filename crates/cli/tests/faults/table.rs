@@ -39,7 +39,7 @@ with one to three faults at random moments: 25 seeded runs in `./test`, any numb
 const GLANCE: &str = "\
 ## At a glance
 
-**on**: goes on; **on, 1**: goes on, and ends with 1 on SIGINT; **0**, **1**: ends by itself with that status; **–**: cannot
+**on**: goes on; **on, 1**: goes on, and ends with 1 on SIGINT; **0**, **1**: ends by itself with that status; **130**: says that it was interrupted; **–**: cannot
 strike it, or is random.
 
 ";
@@ -169,6 +169,7 @@ fn word(outcome: &str) -> &'static str {
         "killed" => "killed",
         "exit 0" => "0",
         _ if outcome.starts_with("goes on; ") => "on, 1",
+        _ if outcome.starts_with("exit 130") => "130",
         _ => "1",
     }
 }

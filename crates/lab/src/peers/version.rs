@@ -22,6 +22,8 @@ pub fn version_in(text: &str) -> Option<String> {
         is_number(parts.next()) && is_number(parts.next())
     };
     let word = words.map(|word| word.trim_start_matches('v')).find(is_version)?;
+    // sockperf names its build so where it was not built from a repository.
+    let word = word.trim_end_matches("-no.git");
     Some(word.chars().filter(char::is_ascii_graphic).take(VERSION_LEN_MAX).collect())
 }
 
@@ -34,7 +36,7 @@ mod tests {
         for (text, version) in [
             ("iperf 3.12 (cJSON 1.7.15)\nLinux host 6.1.0 #1", Some("3.12")),
             ("iperf 3.21+ (cJSON 1.7.15)", Some("3.21+")),
-            ("sockperf, version 3.7-no.git\n   compiled 2021-08-23", Some("3.7-no.git")),
+            ("sockperf, version 3.7-no.git\n   compiled 2021-08-23", Some("3.7")),
             ("irtt version: 0.9.0\nprotocol version: 1", Some("0.9.0")),
             ("EAL: Detected CPU lcores: 2\nEAL: RTE Version: 'DPDK 22.11.11'", Some("22.11.11")),
             ("xdp-bench version 1.5.4 using libbpf version 1.5.0", Some("1.5.4")),

@@ -289,7 +289,7 @@ impl Experiment {
     }
 
     /// Time that the fewest blocks with a verdict take, if that is more than the budget. Known from the end of the
-    /// warm-up on.
+    /// warm-up on, and better after a block that counts.
     pub fn lacks_time(&self) -> Option<TimeNeeded> {
         let blocks = self.plan.min_blocks;
         let missing = u64::from(blocks.saturating_sub(self.quiet_blocks()));
@@ -315,9 +315,10 @@ impl Experiment {
         blocks - self.noisy_blocks.min(blocks / 4)
     }
 
-    /// Expected duration of a block: the mean of the last three.
+    /// Expected duration of a block: the mean of the last three, without the warm-up once another has ended.
     fn expected_ns(&self) -> u64 {
-        let last = &self.durations_ns[self.durations_ns.len().saturating_sub(3)..];
+        let count = self.durations_ns.len();
+        let last = &self.durations_ns[count.saturating_sub(3).max(usize::from(count > 1))..];
         last.iter().sum::<u64>() / last.len().max(1) as u64
     }
 

@@ -140,7 +140,7 @@ fn every_trial_is_recorded_in_order_and_the_outcome_last() {
 }
 
 #[test]
-fn too_little_time_for_a_verdict_is_reported_once_after_the_warm_up() {
+fn too_little_time_for_a_verdict_is_reported_once_after_the_first_block() {
     let (enough, sink) = ran(Case::default());
     assert!(enough.is_ok() && sink.needed.is_empty(), "{:?}", sink.needed);
     let (finished, sink) = ran(Case { budget_ns: 6_000_000_000, ..Case::default() });

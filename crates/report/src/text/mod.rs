@@ -87,7 +87,7 @@ fn table(screen: &mut Screen, metric: &Metric) {
         None => "A/A floor not known: the control gave no interval".into(),
     };
     let found = metric.detectable.as_ref();
-    let found = found.map(|least| format!("; differences that could be found: from {least} on"));
+    let found = found.map(|least| format!("; could find differences of {least}"));
     screen.paragraph("", &format!("{floor}{}", found.unwrap_or_default()), Tone::Dim);
     let narrow = screen.width() < ROOMY;
     let figure = |text: &Option<String>| Cell::plain(text.as_deref().unwrap_or("–"));
