@@ -75,7 +75,7 @@ impl Words {
 }
 
 /// `20 %`, `1.4 %`: three digits without zeros at the end.
-fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     let digits = units::digits(share * 100.0);
     match digits.contains('.') {
         true => format!("{} %", digits.trim_end_matches('0').trim_end_matches('.')),

@@ -1,8 +1,9 @@
 //! The answer of a metric as a sentence: by how much, and how sure.
 
-use model::MetricOutcome;
+use model::{Better, MetricOutcome};
 
-use crate::decision::{Words, side, spoken};
+use crate::decision::{Words, percent, side, spoken};
+use crate::units;
 
 /// Returns the change from the baseline in words, with its 95 % interval: `27.4 times faster (95 %: 27.1 times to 27.7 times)`,
 /// `12 % slower (95 %: 9 % to 15 %)`, `between 3 % faster and 9 % slower` where the interval holds both; `None` without a
@@ -22,17 +23,28 @@ pub(super) fn change(metric: &MetricOutcome, name: &str) -> Option<String> {
         Some(high) => {
             // Of a decrease the smaller ratio is the larger amount.
             let (near, far) = if ratio < 1.0 { (high, low) } else { (low, high) };
-            format!("{whole} (95 %: {} to {})", spoken(near, better), spoken(far, better))
+            format!(
+                "{whole} (95 %: {} to {})",
+                bound(near, ratio, better),
+                bound(far, ratio, better)
+            )
         }
         None if low < 1.0 => format!("{whole}, and perhaps {}", side(low, better, &words)),
-        None => format!("{whole} (95 %: at least {})", spoken(low, better)),
+        None => format!("{whole} (95 %: at least {})", bound(low, ratio, better)),
     })
+}
+
+/// An end of the interval, as a multiple or as a share like the change itself.
+fn bound(end: f64, ratio: f64, better: Better) -> String {
+    if spoken(ratio, better).ends_with("times") {
+        format!("{} times", units::digits(end.max(1.0 / end)))
+    } else {
+        percent((1.0 - end).abs())
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use model::Better;
-
     use super::*;
 
     fn change_of(ratio: f64, low: f64, high: Option<f64>) -> String {
@@ -48,6 +60,8 @@ mod tests {
     fn changes_are_spoken_as_people_do() {
         let faster = "27.4 times faster (95 %: 27.1 times to 27.7 times)";
         assert_eq!(change_of(0.0365, 0.0361, Some(0.0369)), faster);
+        let mixed = "2.17 times faster (95 %: 1.88 times to 2.45 times)";
+        assert_eq!(change_of(0.461, 0.408, Some(0.532)), mixed);
         assert_eq!(change_of(0.88, 0.86, Some(0.91)), "12 % faster (95 %: 9 % to 14 %)");
         assert_eq!(change_of(1.12, 1.09, Some(1.15)), "12 % slower (95 %: 9 % to 15 %)");
         let rate = MetricOutcome {
