@@ -112,7 +112,7 @@ fn write(args: &InitArgs, authorities: Authorities, fleet: Fleet) -> Result<(), 
     fleet.write(&args.dir)?;
     let certificate = args.cert.as_deref().zip(args.cert_key.as_deref());
     let folder = &args.dir;
-    console::replace_file(&folder.join("nats.conf"), &configuration(&fleet, certificate))?;
+    console::replace_file(&folder.join("nats.conf"), configuration(&fleet, certificate))?;
     console::replace_file(&folder.join("schema.sql"), SCHEMA)?;
     let revoked = revoke(folder, &fleet)?;
     let hosts = console::count(fleet.hosts.len(), "host");
