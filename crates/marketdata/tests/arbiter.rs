@@ -399,7 +399,7 @@ fn a_removed_domain_leaves_its_place_and_its_counts() {
     let heard = &mut bench.heard;
     bench.arbiter.remove(two, &mut |delivery| heard.take(delivery));
     assert!(!bench.arbiter.has(two) && bench.arbiter.has(one));
-    // What was held is delivered, and nothing of it is left to the next.
+    // Held messages are delivered, and none is left to the next domain.
     assert_eq!(bench.heard.messages, [(one, 0, 1), (two, 0, 7)]);
     assert_eq!(bench.offer(Line::A, three, 7, 0), Arrival::Held);
     assert_eq!(bench.offer(Line::B, three, 7, 0), Arrival::Copy);

@@ -119,7 +119,7 @@ fn open() -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-fn bind(fd: &OwnedFd, ifindex: u32, protocol: u16) -> io::Result<()> {
+pub(crate) fn bind(fd: &OwnedFd, ifindex: u32, protocol: u16) -> io::Result<()> {
     // SAFETY: all-zero is a valid sockaddr_ll.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;

@@ -9,6 +9,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use crate::packet::bind;
 use crate::socket::{self, FilterStep};
 
 /// Bytes of a packet that are seen: IPv4 with options, and UDP.
@@ -71,29 +72,12 @@ impl MulticastTap {
 
     /// Begins to look at what arrives on an interface of the socket's namespace.
     pub fn watch(&self, ifindex: u32) -> io::Result<()> {
-        self.bind(ifindex, libc::ETH_P_ALL as u16)
+        bind(&self.fd, ifindex, libc::ETH_P_ALL as u16)
     }
 
     /// Ends it. The kernel waits for all CPUs, for milliseconds.
     pub fn rest(&self, ifindex: u32) -> io::Result<()> {
-        self.bind(ifindex, ETHERTYPE_NONE)
-    }
-
-    fn bind(&self, ifindex: u32, protocol: u16) -> io::Result<()> {
-        // SAFETY: all-zero is a valid sockaddr_ll.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = protocol.to_be();
-        address.sll_ifindex = ifindex as i32;
-        // SAFETY: pointer and length describe `address`.
-        let rc = unsafe {
-            libc::bind(
-                self.fd.as_raw_fd(),
-                (&raw const address).cast(),
-                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
-            )
-        };
-        if rc != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        bind(&self.fd, ifindex, ETHERTYPE_NONE)
     }
 
     /// Takes up to `max` packets that wait; returns their number. The queue is short: of a flood, some are seen.

@@ -57,7 +57,7 @@ fn fewer_blocks_than_the_control_needs_decide_nothing() {
         assert_eq!(open.more_blocks, Some(8 - blocks as u32));
     }
     assert_eq!(lower(1.0, 0.001, 8).answer, GateAnswer::NoWorse);
-    // What is worse after six blocks need not wait for a judgement of the control.
+    // An arm that is worse after six blocks need not wait for a judgement of the control.
     assert_eq!(lower(1.5, 0.001, 5).answer, GateAnswer::NotDecided);
     assert_eq!(lower(1.5, 0.001, 6).answer, GateAnswer::Worse);
 }
