@@ -7,7 +7,7 @@ use crate::measurement::UNBALANCED;
 use crate::statistics::LEVEL;
 use crate::{
     Arm, ArmKind, ArmOutcome, Better, Ended, Experiment, MetricOutcome, Outcome, OutcomeHeader,
-    SCHEMA, Trap, Trial, Verdict, Warning, distribution,
+    SCHEMA, Trap, Trial, Trust, Verdict, Warning, distribution,
 };
 
 /// Maximum number of failures listed per arm; the rest are counted.
@@ -39,6 +39,7 @@ pub(crate) fn outcome(experiment: &Experiment, header: OutcomeHeader) -> Outcome
         judged: experiment.plan.judged.clone(),
         looks: experiment.looks,
         floor: judged.floors(&table),
+        trust: Trust::default(),
         gate: table.gate(&judged, LEVEL),
         arms,
         warnings: deduplicated(warnings),

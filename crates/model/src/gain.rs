@@ -110,6 +110,7 @@ mod tests {
             ],
             floor: BTreeMap::from([("rtt_ns_p50".into(), crate::Floor { low: 0.98, high: 1.02 })]),
             warnings: Vec::new(),
+            trust: Default::default(),
             gate: None,
             search: None,
         };

@@ -30,6 +30,7 @@ mod sequence;
 pub mod statistics;
 mod switch;
 mod tail;
+mod trust;
 pub mod two_samples;
 pub mod verdict;
 
@@ -73,3 +74,4 @@ pub use switch::{
     PathSwitch, Scope, Support, SwitchId, SwitchSet, SwitchSpec, ids, kebab, kebab_len,
 };
 pub use tail::{Estimate, Tail};
+pub use trust::{CarryOver, StartSpread, Ticks, Trust};

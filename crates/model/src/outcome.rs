@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::pairs::{Pairs, Shift};
 use crate::statistics::{Comparison, LEVEL};
 use crate::verdict::{self, Looks, Question};
-use crate::{ArmKind, Better, Gate, MARGIN, Search, Support, Tail, VERSION_MODE};
+use crate::{ArmKind, Better, Gate, MARGIN, Search, Support, Tail, Trust, VERSION_MODE};
 
 /// Version of the results schema; raised when a field changes its meaning.
 pub const SCHEMA: u32 = 2;
@@ -316,6 +316,9 @@ pub struct Outcome {
     pub floor: BTreeMap<String, Floor>,
     /// Conditions that qualify the results.
     pub warnings: Vec<Warning>,
+    /// Checks of the run's own assumptions.
+    #[serde(default, skip_serializing_if = "Trust::is_empty")]
+    pub trust: Trust,
     /// The answer of `--fail-on`; absent if none was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<Gate>,

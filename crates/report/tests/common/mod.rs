@@ -235,6 +235,7 @@ fn experiment(kind: &str, plans: &[Plan]) -> Outcome {
         looks: 3,
         judged: plans.iter().map(|plan| plan.metric.to_string()).collect(),
         search: None,
+        trust: Default::default(),
         gate: None,
         arms,
         floor: BTreeMap::new(),
