@@ -8,7 +8,7 @@
 #   contrib/ci/prove.sh probe --against ./wirepath.main --arms spin+bypass
 # WIREPATH_AGAINST, WIREPATH_SERVER, WIREPATH_CLIENT, WIREPATH_METRIC (one a line): options of an experiment `command`,
 # which is run if there is no EXPERIMENT.
-# Exit codes are those of `wirepath prove`: 0 if all figures are shown to be no worse by more than --threshold, 4 if one
+# Exit codes are those of `wirepath prove`: 0 if all figures are shown to be no worse by more than --resolve, 4 if one
 # is worse, 5 if that is not decided (--accept-undecided makes it 0).
 # WIREPATH_OUT: folder of the result (default: wirepath-result).
 set -euo pipefail

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use host::exclusive::{Activity, ExclusiveLock};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::{
-    Arm, Clock, Ended, Experiment, ExperimentPlan, Finished, Gain, Load, LoadKind, Machine,
-    Measurement, Member, Outcome, OutcomeHeader, Replayed, RunComparison, Search, Session, Sink,
-    Support, TimeNeeded, TrialRecord, Trials,
+    Arm, ArmKind, Clock, Ended, Experiment, ExperimentPlan, Finished, Forecast, Gain, Load,
+    LoadKind, Machine, Measurement, Member, Members, Outcome, OutcomeHeader, Replayed,
+    RunComparison, Search, Session, Sink, Support, TimeNeeded, TrialRecord, Trials,
 };
 use report::store::{ExperimentHeader, SqliteStore, Store, StoreError};
 use schemars::JsonSchema;
@@ -20,7 +20,7 @@ use time::macros::format_description;
 
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::shared_args::{IpVersion, LimitArgs, RunArgs, vlan_text};
+use crate::shared_args::{IpVersion, LimitArgs, RunArgs, resolve_text, vlan_text};
 use crate::{console, far_args, machine, results, signals};
 
 /// An experiment to run: arms of a path under a load.
@@ -35,8 +35,8 @@ pub(crate) struct Proof<'a> {
     pub(crate) search: Option<Search>,
     /// Measured part of a trial; `None` if only a trial shows it.
     pub(crate) trial: Option<Duration>,
-    /// Ratio from which on a change for the worse fails; `None` without a gate.
-    pub(crate) gate: Option<f64>,
+    /// True if no arm may be worse by more than the resolution (`--fail-on`).
+    pub(crate) gate: bool,
 }
 
 impl<'a> Proof<'a> {
@@ -50,7 +50,7 @@ impl<'a> Proof<'a> {
     ) -> Self {
         let judged = kind.judged.iter().map(|&name| name.to_owned()).collect();
         let (trial, load) = (Some(load.trial), parameters(load, limits));
-        Proof { path, judged, load, arms, search: None, trial, gate: None }
+        Proof { path, judged, load, arms, search: None, trial, gate: false }
     }
 }
 
@@ -83,8 +83,16 @@ pub(crate) struct Document<'a> {
     steps: Option<Vec<Gain>>,
 }
 
-/// Most blocks of a run with a gate, which goes on until it is decided or the time is up.
-const GATE_BLOCKS_MAX: u32 = 2_000;
+/// Members of the set that a search found, which decide when its experiment ends; `None` for an empty set.
+fn members(search: &Search, arms: &[(Arm, Support)]) -> Option<Members> {
+    let has_all = |arm: &Arm| {
+        arm.kind == ArmKind::Variant
+            && arm.switches.len() == search.set.len()
+            && search.set.iter().all(|id| arm.switches.iter().any(|switch| switch.as_str() == id))
+    };
+    let (set, _) = arms.iter().find(|(arm, _)| has_all(arm))?;
+    Some(Members { set: set.name.clone(), metric: search.metric.clone() })
+}
 
 /// Sets the limits given on the command line; a maximum alone lowers the minimum.
 fn limit_blocks(plan: &mut ExperimentPlan, args: &LimitArgs) {
@@ -117,16 +125,15 @@ pub(crate) fn conduct(
     };
     let (budget_ns, cpus) = (args.time.as_nanos() as u64, header.machine.cpus);
     let mut plan = ExperimentPlan::new(seed, proof.arms, proof.judged, budget_ns, cpus);
-    plan.gate = proof.gate;
-    if proof.gate.is_some() {
-        plan.max_blocks = GATE_BLOCKS_MAX;
-    }
+    (plan.gate, plan.resolve) = (proof.gate, args.resolve.ratio());
+    plan.members = proof.search.as_ref().and_then(|search| members(search, &plan.arms));
     limit_blocks(&mut plan, args);
     let is_short = stored.is_none() && proof.trial.is_some_and(|trial| say_if_short(&plan, trial));
     let store = if args.no_history { None } else { Some(results::open(context)?) };
     let is_stored = store.is_some();
     let bar = if args.live { ProgressBar::hidden() } else { progress_bar() };
-    let mut recorder = Recorder { store, bar, is_short, live: args.live };
+    let (resolve, time) = (plan.resolve, args.time);
+    let mut recorder = Recorder { store, bar, is_short, live: args.live, resolve, time };
     let mut trials = SessionTrials(session);
     let stop = signals::stop_flag();
     let clock = Continued::after(stored.as_ref().and_then(|stored| stored.last()));
@@ -201,6 +208,10 @@ struct Recorder {
     /// True if the user knows that the time does not suffice for a verdict.
     is_short: bool,
     live: bool,
+    /// Resolution, as a ratio above 1.
+    resolve: f64,
+    /// Time given.
+    time: Duration,
 }
 
 impl Sink for Recorder {
@@ -231,6 +242,11 @@ impl Sink for Recorder {
                 needed.whole_s()
             ));
         };
+        self.bar.suspend(say);
+    }
+
+    fn plans(&mut self, forecast: &Forecast) {
+        let say = || console::say(&report::forecast::plan(forecast, self.resolve, self.time));
         self.bar.suspend(say);
     }
 
@@ -348,11 +364,15 @@ fn size_bytes(kind: &LoadKind, asked: Option<usize>) -> Result<usize, Failure> {
     }
 }
 
+/// Name of the resolution among the parameters that are stored with the result.
+pub(crate) const RESOLVE_KEY: &str = "resolve";
+
 /// Parameters of a load that are stored with the result.
 pub(crate) fn parameters(load: &Load, args: &LimitArgs) -> BTreeMap<String, String> {
     let mut parameters = BTreeMap::from([
         ("kind".to_owned(), load.kind.clone()),
         ("trial_ms".to_owned(), load.trial.as_millis().to_string()),
+        (RESOLVE_KEY.to_owned(), resolve_text(args.resolve.ratio())),
         ("time_ms".to_owned(), args.time.as_millis().to_string()),
     ]);
     if load.size_bytes > 0 {

@@ -124,7 +124,7 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
     proof.load.insert("arms".to_owned(), args.arms().to_owned());
     proof.load.extend(replayed(args));
     let is_gated = args.against.is_some() && args.baseline.fail_on.is_some();
-    proof.gate = is_gated.then(|| args.baseline.threshold.ratio());
+    proof.gate = is_gated;
     let earlier = series::earlier(context, &args.baseline, &args.series, &proof)?;
     let proven = match args.series.runs {
         1 => vec![once(context, args, path.as_ref(), &load, proof)?],
@@ -139,7 +139,7 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
         None => None,
     };
     if let Some((compared, on)) = compared.as_mut().zip(args.baseline.fail_on) {
-        compared.gate = Some(compared.decide(results::by(on), args.baseline.threshold.ratio()));
+        compared.gate = Some(compared.decide(results::by(on), args.run.limits.resolve.ratio()));
     }
     if context.json && args.series.runs > 1 {
         let runs = proven.iter().map(|run| run.document(None)).collect();
@@ -160,10 +160,10 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
     }
     proven.iter().try_for_each(Proven::verdict)?;
     if is_gated {
-        return gate::judge(&proven, &args.baseline.threshold);
+        return gate::judge(&proven, args.baseline.accept_undecided);
     }
     let between = compared.and_then(|compared| compared.gate);
-    between.map_or(Ok(()), |between| gate::end(&between, &args.baseline.threshold))
+    between.map_or(Ok(()), |between| gate::end(&between, args.baseline.accept_undecided))
 }
 
 /// Parameters of a capture that are stored with the result.
@@ -211,7 +211,7 @@ fn search(
         arms: Vec::new(),
         search: None,
         trial: Some(load.trial),
-        gate: None,
+        gate: false,
     };
     let mut space = Space {
         switches: &model::ids(path.switches()),

@@ -2,12 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use model::{By, Ended, Experiment, ExperimentPlan, Outcome, RunComparison, Step, Support};
+use model::{
+    By, Ended, Experiment, ExperimentPlan, Outcome, RESOLVE_UNRECORDED, RunComparison, Step,
+    Support,
+};
 use report::store::{Filter, SqliteStore, Store, StoreError, Stored};
 
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::shared_args::FailOn;
+use crate::experiment::RESOLVE_KEY;
+use crate::shared_args::{FailOn, parse_resolve};
 
 /// Path of the results database: in `--data-dir`, else in the user's data folder.
 pub(crate) fn database(context: &Context) -> Result<PathBuf, Failure> {
@@ -70,6 +74,11 @@ fn recover(stored: Stored) -> model::Outcome {
         None => of_load(),
     };
     let mut plan = ExperimentPlan::new(header.seed, arms, judged, u64::MAX, header.machine.cpus);
+    plan.resolve = header
+        .load
+        .get(RESOLVE_KEY)
+        .and_then(|text| parse_resolve(text).ok())
+        .unwrap_or(RESOLVE_UNRECORDED);
     plan.stop_early = false;
     plan.max_blocks = u32::MAX;
     let mut experiment = Experiment::new(plan);

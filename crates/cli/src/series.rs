@@ -40,8 +40,8 @@ pub(crate) struct SeriesDocument<'a> {
 
 /// Options that belong to a whole series, with a value each.
 const OF_SERIES: [&str; 4] = ["--runs", "--every", "--seed", "--baseline"];
-/// Options of a gate between series, with a value each. A gate within each run belongs to that run.
-const OF_BASELINE: [&str; 2] = ["--fail-on", "--threshold"];
+/// Options of a gate between series, with a value each; its resolution is also that of each run. A gate within each run belongs to that run.
+const OF_BASELINE: [&str; 1] = ["--fail-on"];
 /// Options that belong to a whole series, without a value.
 const FLAGS_OF_SERIES: [&str; 4] = ["--json", "--any-machine", "--live", "--accept-undecided"];
 
@@ -228,8 +228,10 @@ mod tests {
     #[test]
     fn a_run_of_a_series_has_its_arguments_but_those_of_the_series() {
         assert_eq!(
-            one_run("prove probe --runs 5 --arms spin --every=10m --seed 7 --json --fail-on worse"),
-            "prove probe --arms spin --json"
+            one_run(
+                "prove probe --runs 5 --arms spin --every=10m --seed 7 --json --fail-on worse --resolve 2%"
+            ),
+            "prove probe --arms spin --resolve 2% --json"
         );
         assert_eq!(
             one_run("--data-dir d prove command --arm a=x --seed=3 --any-machine --baseline a,b"),
@@ -237,9 +239,9 @@ mod tests {
         );
         assert_eq!(
             one_run(
-                "prove probe --runs 5 --against old --fail-on worse --threshold=2 --accept-undecided"
+                "prove probe --runs 5 --against old --fail-on worse --resolve=2% --accept-undecided"
             ),
-            "prove probe --against old --fail-on worse --threshold=2 --json"
+            "prove probe --against old --fail-on worse --resolve=2% --json"
         );
     }
 }

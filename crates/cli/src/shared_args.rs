@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use host::private_file;
+use model::RESOLVE;
 use wire::ethernet::VLAN_MASK;
 
 use crate::exit::Failure;
@@ -60,6 +61,8 @@ pub(crate) struct LimitArgs {
     /// Maximum number of blocks, at least 6
     #[arg(long)]
     pub(crate) max_blocks: Option<u32>,
+    #[command(flatten)]
+    pub(crate) resolve: ResolveArgs,
     /// Do not store the result
     #[arg(long)]
     pub(crate) no_history: bool,
@@ -98,38 +101,62 @@ pub(crate) struct BaselineArgs {
     /// runs a side are needed
     #[arg(long, value_enum, requires = "earlier")]
     pub(crate) fail_on: Option<FailOn>,
-    #[command(flatten)]
-    pub(crate) threshold: ThresholdArgs,
+    /// End with 0 if --fail-on is not decided
+    #[arg(long)]
+    pub(crate) accept_undecided: bool,
     /// Compare even if an earlier experiment ran on another machine
     #[arg(long, requires = "baseline")]
     pub(crate) any_machine: bool,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct ThresholdArgs {
-    /// Change in per cent that --fail-on allows; smaller ones are still reported
-    #[arg(
-        long = "threshold",
-        value_name = "PERCENT",
-        default_value_t = 5.0,
-        value_parser = parse_percent
-    )]
-    percent: f64,
-    /// End with 0 if --fail-on is not decided
-    #[arg(long)]
-    pub(crate) accept_undecided: bool,
+/// Resolution of a run or of a comparison.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ResolveArgs {
+    /// Difference that matters: 2%, 0.5%. Smaller ones count as no difference, --fail-on allows them, and the run goes
+    /// on until larger ones are shown or excluded; default: 5%
+    #[arg(long = "resolve", value_name = "PERCENT", value_parser = parse_resolve)]
+    ratio: Option<f64>,
+    /// Earlier name, refused with the new one.
+    #[arg(long, hide = true, value_name = "PERCENT", value_parser = renamed_to_resolve)]
+    threshold: Option<String>,
 }
 
-impl ThresholdArgs {
+impl ResolveArgs {
+    pub(crate) fn new(ratio: Option<f64>) -> Self {
+        ResolveArgs { ratio, threshold: None }
+    }
+
+    /// As a ratio above 1; `None` if it is not given.
+    pub(crate) fn given(&self) -> Option<f64> {
+        self.ratio
+    }
+
     /// As a ratio above 1.
     pub(crate) fn ratio(&self) -> f64 {
-        1.0 + self.percent / 100.0
+        self.ratio.unwrap_or(RESOLVE)
     }
 }
 
-fn parse_percent(text: &str) -> Result<f64, String> {
-    let percent = text.trim_end_matches('%').parse::<f64>().ok();
-    percent.filter(|p| (0.0..=1000.0).contains(p)).ok_or_else(|| "give 0 to 1000".to_owned())
+const RESOLVE_PERCENT_MAX: f64 = 50.0;
+
+/// A resolution such as `2%`, `2` or `0.5%`, as a ratio above 1. Errors: not a number, 0, or above 50 %.
+pub(crate) fn parse_resolve(text: &str) -> Result<f64, String> {
+    let number = text.trim().strip_suffix('%').unwrap_or(text).trim();
+    let percent = number.parse::<f64>().ok().filter(|p| *p > 0.0 && *p <= RESOLVE_PERCENT_MAX);
+    let ratio = percent.map(|percent| 1.0 + percent / 100.0).filter(|ratio| *ratio > 1.0);
+    ratio.ok_or_else(|| {
+        format!("give a percentage above 0 and up to {RESOLVE_PERCENT_MAX}, such as 2% or 0.5%")
+    })
+}
+
+/// A resolution as [`parse_resolve`] reads it.
+pub(crate) fn resolve_text(ratio: f64) -> String {
+    let percent = ((ratio - 1.0) * 100.0 * 1e9).round() / 1e9;
+    format!("{percent}%")
+}
+
+fn renamed_to_resolve(text: &str) -> Result<String, String> {
+    Err(format!("--threshold is now --resolve: give --resolve {text}"))
 }
 
 #[derive(Debug, Clone, Args)]
@@ -322,6 +349,20 @@ mod tests {
         assert_eq!(parse_duration("100us"), Ok(Duration::from_micros(100)));
         for bad in ["", "s", "-1s", "0s", "5 parsecs", "nan", "1e99h", "8d", "inf"] {
             assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn resolutions_are_read_and_printed_as_they_were() {
+        for (text, ratio, printed) in
+            [("2%", 1.02, "2%"), ("2", 1.02, "2%"), ("0.5%", 1.005, "0.5%"), ("50 %", 1.5, "50%")]
+        {
+            assert_eq!(parse_resolve(text), Ok(ratio), "{text}");
+            assert_eq!(resolve_text(ratio), printed);
+        }
+        assert_eq!(resolve_text(RESOLVE), "5%");
+        for bad in ["", "%", "0", "0%", "-1", "51%", "nan", "inf", "1e-30", "2%%", "two"] {
+            assert!(parse_resolve(bad).unwrap_err().contains("such as 2%"), "{bad}");
         }
     }
 

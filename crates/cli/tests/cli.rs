@@ -281,7 +281,7 @@ fn the_json_document_has_the_documented_shape() {
             ["unit", "better", "median", "ratio", "low", "high", "p", "verdict", "trials"];
         for (name, metric) in arm["metrics"].as_object().unwrap() {
             let mut found = keys(metric);
-            for optional in ["why", "p_adjusted", "detectable", "tail"] {
+            for optional in ["why", "p_adjusted", "finds", "tail"] {
                 found.remove(optional);
             }
             assert_eq!(found, set(&of_metric), "{name}");

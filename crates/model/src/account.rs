@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::judge::{Judged, Table, absent};
 use crate::measurement::UNBALANCED;
-use crate::statistics::LEVEL;
 use crate::{
     Arm, ArmKind, ArmOutcome, Better, Ended, Experiment, MetricOutcome, Outcome, OutcomeHeader,
     SCHEMA, Trap, Trial, Trust, Verdict, Warning, distribution,
@@ -15,7 +14,8 @@ const FAILURES_MAX: usize = 10;
 
 pub(crate) fn outcome(experiment: &Experiment, header: OutcomeHeader) -> Outcome {
     let table = Table::new(experiment);
-    let judged = table.judge(LEVEL);
+    let watch = experiment.evidence(&table);
+    let judged = table.judge(&watch);
     let mut warnings = experiment.warnings.clone();
     noise_warning(experiment, &mut warnings);
     let arms: Vec<ArmOutcome> = (0..experiment.plan.arms.len())
@@ -24,6 +24,10 @@ pub(crate) fn outcome(experiment: &Experiment, header: OutcomeHeader) -> Outcome
     for (index, arm) in arms.iter().enumerate() {
         arm_warnings(experiment, &table, index, arm, &mut warnings);
     }
+    let is_open = |arm: usize, name: &str| {
+        let verdict = arms[arm].metrics.get(name).and_then(|metric| metric.verdict);
+        matches!(verdict, Some(Verdict::Inconclusive | Verdict::Exploratory))
+    };
     Outcome {
         schema: SCHEMA,
         id: header.id,
@@ -37,10 +41,13 @@ pub(crate) fn outcome(experiment: &Experiment, header: OutcomeHeader) -> Outcome
         wall_ms: experiment.elapsed_ns / 1_000_000,
         ended: experiment.ended.unwrap_or(Ended::Unfinished),
         judged: experiment.plan.judged.clone(),
-        looks: experiment.looks,
+        looks: experiment.watch.looks.len() as u32,
+        resolve: experiment.plan.resolve,
         floor: judged.floors(&table),
         trust: Trust::default(),
-        gate: table.gate(&judged, LEVEL),
+        gate: table.gate(&judged, &watch),
+        looked: watch.looks,
+        forecast: experiment.forecast_of(&table, &is_open),
         arms,
         warnings: deduplicated(warnings),
         search: header.search,

@@ -11,8 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::statistics::{self, Comparison, LEVEL};
 use crate::{
-    Arm, Better, Clock, MARGIN, Outcome, Support, SwitchId, SwitchSet, Trials, Verdict,
-    always_valid, order,
+    Arm, Better, Clock, Outcome, Support, SwitchId, SwitchSet, Trials, Verdict, always_valid, order,
 };
 
 /// Most blocks of one stage.
@@ -23,6 +22,9 @@ const BLOCKS_MIN: usize = 8;
 
 /// Blocks after which a candidate ends that was far behind the leader in each of them, and a stage without any figure.
 const BLOCKS_FAR_BEHIND: usize = 3;
+
+/// Ratio to the leader below which a candidate is never far behind, as noise reaches it in three blocks.
+const FAR_BEHIND_MIN: f64 = 1.10;
 
 /// The search behind the arms of an experiment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -225,7 +227,8 @@ struct Race {
 impl Race {
     fn new(arms: Vec<Arm>, seed: u64) -> Self {
         let count = arms.len();
-        Race { arms, seed, values: vec![Vec::new(); count], running: vec![true; count], trials: 0 }
+        let (values, running) = (vec![Vec::new(); count], vec![true; count]);
+        Race { arms, seed, values, running, trials: 0 }
     }
 
     /// Returns true if the stage came to its end, false if time or the user ended it.
@@ -298,11 +301,11 @@ impl Race {
     }
 
     /// Ends arms that an interval valid at every block shows to be behind the leader, and those that were behind by
-    /// more than half of its gain, and by more than the margin of no difference, in each of the first blocks. Only the
+    /// more than half of its gain, and by more than [`FAR_BEHIND_MIN`], in each of the first blocks. Only the
     /// leader joins the set; the others are tried again beside it.
     fn drop_hopeless(&mut self) {
         let Some((leader, comparison)) = self.leader() else { return };
-        let far = (-comparison.ratio.ln() / 2.0).max(MARGIN.ln());
+        let far = (-comparison.ratio.ln() / 2.0).max(FAR_BEHIND_MIN.ln());
         for at in (1..self.arms.len()).filter(|at| *at != leader) {
             let behind = self.ratios(at, leader);
             let is_far_behind =

@@ -9,17 +9,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::looks::{blocks_min, trials_without_event};
 use crate::pairs::{Pairs, Scale};
 use crate::statistics::{LEVEL, STRICT_PAIRS_MIN, holm};
-use crate::verdict::{Badness, Looks, blocks_min};
-use crate::{Better, By, CountDifference, Reliability, always_valid};
+use crate::verdict::Badness;
+use crate::{Better, By, CountDifference, Reliability};
 
 /// More blocks than this are not proposed: the difference is too close to the threshold.
 const MORE_BLOCKS_MAX: f64 = 100_000.0;
-
-/// Share of trials of which a run without any event must exclude that they have one, before it shows that there is
-/// none: eight trials without a loss may well be of an arm that loses in every fourth.
-const EVENT_SHARE: f64 = 0.2;
 
 /// Reserve on the number of blocks that would decide, which is an estimate.
 const RESERVE: f64 = 1.3;
@@ -194,6 +191,12 @@ impl Gate {
         Some(Gate::new(last.threshold, last.by, decisions))
     }
 
+    /// True if every figure of an arm is decided.
+    pub(crate) fn is_arm_decided(&self, arm: &str) -> bool {
+        let mut decisions = self.decisions.iter().filter(|decision| decision.arm == arm);
+        decisions.all(|decision| decision.answer != GateAnswer::NotDecided)
+    }
+
     /// Returns the decision on a figure of an arm.
     pub fn decision(&self, arm: &str, metric: &str) -> Option<&Decision> {
         let is_of = |d: &&Decision| d.arm == arm && d.metric.as_deref() == Some(metric);
@@ -261,52 +264,89 @@ impl GateVerdict {
     }
 }
 
+/// Evidence on one question of a gate from all looks so far.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct GateEvidence {
+    /// Smallest p-value of a change by exactly the resolution, over the weight of its look.
+    p: f64,
+    /// Interval that holds at every look; the same with the figures as bad, and as good, as their steps allow.
+    plain: Option<Badness>,
+    at_worst: Option<Badness>,
+    at_best: Option<Badness>,
+    /// Trials without an event that a look needed to exclude rare ones.
+    trials_needed: usize,
+}
+
+impl Default for GateEvidence {
+    fn default() -> Self {
+        let (plain, at_worst, at_best) = (None, None, None);
+        GateEvidence { p: 1.0, plain, at_worst, at_best, trials_needed: 0 }
+    }
+}
+
+impl GateEvidence {
+    /// Adds a look.
+    ///
+    /// - `weight`: that of [`crate::Look`].
+    pub(crate) fn look(&mut self, question: &GateQuestion, weight: f64) {
+        let level = 1.0 - (1.0 - LEVEL) * weight;
+        let p = question.at_best.shift(level).map_or(1.0, |shift| shift.p);
+        self.p = self.p.min(p / weight);
+        self.trials_needed = trials_without_event(level);
+        let has_trials = question.pairs.differences.len() >= self.trials_needed;
+        if question.pairs.scale == Scale::Count && !has_trials {
+            // The interval of a few trials without an event has no width.
+            return;
+        }
+        let overlap = |known: &mut Option<Badness>, pairs: &Pairs| {
+            let Some(interval) = pairs.shift_interval(level) else { return };
+            let seen = Badness::of(interval, question.better);
+            *known = Some(known.map_or(seen, |known| known.overlap(seen)));
+        };
+        overlap(&mut self.plain, &question.pairs);
+        overlap(&mut self.at_worst, &question.at_worst);
+        overlap(&mut self.at_best, &question.at_best);
+    }
+}
+
 /// Answers the questions of a gate together.
 ///
-/// - `level`: as of [`crate::verdict::answers`].
+/// - `evidence`: of each question.
 /// - `others`: p-values that are corrected with these, those of failed trials.
 pub(crate) fn decide(
     questions: &[GateQuestion],
+    evidence: &[GateEvidence],
     others: &[f64],
-    level: f64,
-    looks: Looks,
 ) -> Vec<GateVerdict> {
-    let raw = questions.iter().map(|q| q.at_best.shift(level).map_or(1.0, |shift| shift.p));
-    let adjusted = holm(&raw.chain(others.iter().copied()).collect::<Vec<f64>>());
+    let raw = evidence.iter().map(|of| of.p).chain(others.iter().copied());
+    let adjusted = holm(&raw.map(|p| p.min(1.0)).collect::<Vec<f64>>());
     let family = adjusted.len();
-    let answers = questions.iter().zip(adjusted).map(|(question, p)| match looks {
-        Looks::Planned => planned(question, p, family, level),
-        Looks::AtWill => at_will(question, p, family, level),
-    });
-    answers.collect()
+    let answers = questions.iter().zip(evidence).zip(adjusted);
+    answers.map(|((question, evidence), p)| answer(question, evidence, p, family)).collect()
 }
 
-fn planned(question: &GateQuestion, p: f64, family: usize, level: f64) -> GateVerdict {
-    let interval =
-        |pairs: &Pairs| Some(Badness::of(pairs.shift(level)?.interval?, question.better));
+fn answer(question: &GateQuestion, evidence: &GateEvidence, p: f64, family: usize) -> GateVerdict {
     let blocks = question.pairs.differences.len();
+    let is_count = question.pairs.scale == Scale::Count;
     let (Some(worst), Some(best), Some(plain)) =
-        (interval(&question.at_worst), interval(&question.at_best), interval(&question.pairs))
+        (evidence.at_worst, evidence.at_best, evidence.plain)
     else {
-        return too_few(blocks, STRICT_PAIRS_MIN, p);
+        let needed = if is_count { evidence.trials_needed } else { STRICT_PAIRS_MIN };
+        return too_few(blocks, needed, p);
     };
-    let more = more_blocks(question, plain, level);
-    if blocks < STRICT_PAIRS_MIN && !(best.least > 0.0 && p < 1.0 - level) {
+    let more = more_blocks(question, plain, LEVEL);
+    if blocks < STRICT_PAIRS_MIN && !(best.least > 0.0 && p < 1.0 - LEVEL) {
         // Too few to judge the control, without which nothing passes.
         return too_few(blocks, STRICT_PAIRS_MIN, p);
     }
     if worst.most <= 0.0 {
-        let needed = trials_without_event(level);
-        if question.pairs.scale == Scale::Count && blocks < needed {
-            return too_few(blocks, needed, p);
-        }
         if question.has_worse_tail {
             return GateVerdict::open(Undecided::Tail, p, None);
         }
         return GateVerdict::decided(GateAnswer::NoWorse, p);
     }
     if best.least > 0.0 {
-        if p < 1.0 - level {
+        if p < 1.0 - LEVEL {
             return GateVerdict::decided(GateAnswer::Worse, p);
         }
         let least = blocks_min(family).saturating_sub(blocks as u32);
@@ -319,33 +359,10 @@ fn planned(question: &GateQuestion, p: f64, family: usize, level: f64) -> GateVe
     GateVerdict::open(Undecided::Wide, p, more)
 }
 
-/// Trials without an event after which a share of [`EVENT_SHARE`] is excluded at a level.
-fn trials_without_event(level: f64) -> usize {
-    ((1.0 - level).ln() / (1.0 - EVENT_SHARE).ln()).ceil() as usize
-}
-
 fn too_few(blocks: usize, needed: usize, p: f64) -> GateVerdict {
     let (blocks, needed) = (blocks as u32, needed as u32);
     let more = needed.saturating_sub(blocks).max(1);
     GateVerdict::open(Undecided::FewBlocks { blocks, needed }, p, Some(more))
-}
-
-/// Answer of a run that may have been looked at in between: by intervals that hold at every look.
-fn at_will(question: &GateQuestion, p: f64, family: usize, level: f64) -> GateVerdict {
-    let interval = |pairs: &Pairs, alpha| {
-        let interval = always_valid::interval(&pairs.differences, alpha)?;
-        Some(Badness::of(interval, question.better))
-    };
-    let corrected = (1.0 - level) / family.max(1) as f64;
-    if interval(&question.at_best, corrected).is_some_and(|bad| bad.least > 0.0) {
-        return GateVerdict::decided(GateAnswer::Worse, p);
-    }
-    let is_ratio = question.pairs.scale == Scale::Ratio;
-    let at_most = interval(&question.at_worst, 1.0 - level).filter(|_| is_ratio);
-    if at_most.is_some_and(|bad| bad.most <= 0.0) && !question.has_worse_tail {
-        return GateVerdict::decided(GateAnswer::NoWorse, p);
-    }
-    GateVerdict::open(Undecided::Wide, p, None)
 }
 
 /// Blocks in addition to those of `question` after which its interval would end before the threshold, or begin behind

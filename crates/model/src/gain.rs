@@ -87,7 +87,7 @@ mod tests {
             failures: Vec::new(),
         };
         // Blocks differ by far more than settings do.
-        let blocks = [1.0, 9.0, 2.0, 8.0, 3.0, 7.0, 4.0, 6.0];
+        let blocks = [1_013.0, 9_029.0, 2_003.0, 8_011.0, 3_037.0, 7_019.0, 4_057.0, 6_043.0];
         let outcome = Outcome {
             schema: crate::SCHEMA,
             id: String::new(),
@@ -101,6 +101,7 @@ mod tests {
             wall_ms: 1,
             ended: crate::Ended::TimeUp,
             looks: 0,
+            resolve: crate::RESOLVE,
             judged: vec!["rtt_ns_p50".into()],
             arms: vec![
                 arm("baseline", crate::ArmKind::Baseline, &[], blocks),
@@ -111,15 +112,20 @@ mod tests {
             floor: BTreeMap::from([("rtt_ns_p50".into(), crate::Floor { low: 0.98, high: 1.02 })]),
             warnings: Vec::new(),
             trust: Default::default(),
+            looked: Vec::new(),
+            forecast: None,
             gate: None,
             search: None,
         };
         let gains = outcome.gains("plan");
         assert_eq!(gains.len(), 2);
         assert_eq!((gains[0].arm.as_str(), gains[0].over.as_str()), ("+gro", "baseline"));
-        assert_eq!((gains[0].ratio, gains[0].verdict), (0.5, Verdict::Better));
+        assert_eq!(
+            (gains[0].verdict, gains[1].verdict),
+            (Verdict::Better, Verdict::NoDifferenceShown)
+        );
+        assert!((gains[0].ratio - 0.5).abs() < 1e-9 && (gains[1].ratio - 1.0).abs() < 1e-9);
         assert_eq!((gains[1].arm.as_str(), gains[1].over.as_str()), ("+lro (plan)", "+gro"));
-        assert_eq!((gains[1].ratio, gains[1].verdict), (1.0, Verdict::NoDifferenceShown));
 
         // A figure that was refused in every trial is not compared, neither with a number nor with another.
         for refused in [2, 3] {

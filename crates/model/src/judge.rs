@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::decision::{self, GateQuestion, GateVerdict};
 use crate::failures::fisher;
+use crate::looks::Look;
 use crate::pairs::{Pairs, Scale};
 use crate::statistics::{self, Comparison, LEVEL};
 use crate::tail::{self, Tail};
-use crate::verdict::{self, Answer, Looks, Question};
+use crate::verdict::{self, Answer, Question};
+use crate::watch::Watch;
 use crate::{
     Arm, ArmKind, Better, By, CountDifference, Decision, Ended, Experiment, Floor, Gate,
     GateAnswer, MetricOutcome, QUANTILES, Reliability, Support, Undecided, Verdict, describe,
@@ -44,7 +46,7 @@ struct Judgement {
     difference: Option<CountDifference>,
     p: Option<f64>,
     p_adjusted: Option<f64>,
-    detectable: Option<f64>,
+    finds: Option<f64>,
     verdict: Option<Verdict>,
     why: Option<String>,
     tail: Option<Tail>,
@@ -57,7 +59,7 @@ impl From<Answer> for Judgement {
             difference: answer.difference,
             p: answer.p,
             p_adjusted: answer.p_adjusted,
-            detectable: answer.detectable,
+            finds: answer.finds,
             verdict: Some(answer.verdict),
             why: answer.why,
             tail: None,
@@ -99,14 +101,15 @@ pub(crate) struct Table<'a> {
     pub(crate) arms: Vec<BTreeMap<&'a str, Series<'a>>>,
     baseline: Option<usize>,
     control: Option<usize>,
-    /// Blocks in which every arm ran.
-    complete: usize,
+    /// Blocks in which each arm ran: those until it was decided, and all if it never was.
+    complete: Vec<usize>,
 }
 
 impl<'a> Table<'a> {
     pub(crate) fn new(experiment: &'a Experiment) -> Self {
         let counted = || experiment.trials.iter().filter(|trial| !trial.warmup);
         let blocks = counted().map(|trial| trial.block).max().unwrap_or(0) as usize;
+        let until = |arm: usize| experiment.decided[arm].map_or(usize::MAX, |block| block as usize);
         let mut arms: Vec<BTreeMap<&str, Series>> = Vec::new();
         arms.resize_with(experiment.plan.arms.len(), BTreeMap::new);
         for trial in counted() {
@@ -115,7 +118,7 @@ impl<'a> Table<'a> {
                     arms[trial.arm].entry(metric.name.as_str()).or_insert_with(|| Series {
                         unit: &metric.unit,
                         better: metric.better,
-                        values: vec![None; blocks],
+                        values: vec![None; blocks.min(until(trial.arm))],
                         refused: 0,
                         reason: None,
                     });
@@ -133,7 +136,9 @@ impl<'a> Table<'a> {
             arms,
             baseline: experiment.place(ArmKind::Baseline),
             control: experiment.place(ArmKind::Control),
-            complete: experiment.blocks() as usize,
+            complete: (0..experiment.plan.arms.len())
+                .map(|arm| until(arm).min(experiment.blocks() as usize))
+                .collect(),
         }
     }
 
@@ -141,15 +146,15 @@ impl<'a> Table<'a> {
         &self.experiment.plan.arms[arm].0
     }
 
-    /// Judges all arms at a level. Only the plan's judged metrics get a verdict, and are corrected for
+    /// Judges all arms by the evidence of all looks. Only the plan's judged metrics get a verdict, and are corrected for
     /// each other.
-    pub(crate) fn judge(&self, level: f64) -> Judged<'a> {
+    pub(crate) fn judge(&self, watch: &Watch) -> Judged<'a> {
         let mut judged = Judged {
             metrics: vec![BTreeMap::new(); self.arms.len()],
             failures: vec![None; self.arms.len()],
         };
         let mut places = Vec::new();
-        let mut questions = Vec::new();
+        let (mut questions, mut evidence) = (Vec::new(), Vec::new());
         for (arm, series) in self.arms.iter().enumerate() {
             for (&name, series) in series {
                 let judgement = match self.pairs(arm, name, series) {
@@ -159,11 +164,10 @@ impl<'a> Table<'a> {
                         let tail_high =
                             tail.and_then(|tail| Some(tail.pooled.or(tail.worst_decile)?.high));
                         places.push((arm, name));
+                        evidence.push(watch.verdict(arm, name));
                         questions.push(Question {
-                            pairs,
-                            better: series.better,
-                            level: self.baselines_mean(name),
                             tail_high,
+                            ..self.question(name, pairs, series.better)
                         });
                         Judgement { tail, ..Judgement::default() }
                     }
@@ -174,10 +178,9 @@ impl<'a> Table<'a> {
         }
         let failing: Vec<(usize, Reliability)> =
             (0..self.arms.len()).filter_map(|arm| Some((arm, self.failing(arm)?))).collect();
-        let p: Vec<f64> = failing.iter().map(|(_, failing)| failing.p).collect();
-        let looks = self.looks();
-        let margin = self.experiment.plan.margin;
-        let (answers, failing_p) = verdict::answers(&questions, &p, level, margin, looks);
+        let p: Vec<f64> = failing.iter().map(|(arm, _)| watch.failures(*arm)).collect();
+        let (answers, failing_p) =
+            verdict::answers(&questions, &evidence, &p, self.experiment.is_complete());
         for ((arm, name), answer) in places.into_iter().zip(answers) {
             let judgement = judged.metrics[arm].entry(name).or_default();
             *judgement = Judgement { tail: judgement.tail, ..answer.into() };
@@ -185,7 +188,7 @@ impl<'a> Table<'a> {
         for ((arm, mut failing), p_adjusted) in failing.into_iter().zip(failing_p) {
             failing.p_adjusted = p_adjusted;
             let more = |failed: u32, of: u32| f64::from(failed) / f64::from(of.max(1));
-            failing.fails_more = p_adjusted < 1.0 - level
+            failing.fails_more = p_adjusted < 1.0 - LEVEL
                 && more(failing.failed, failing.trials)
                     > more(failing.baseline_failed, failing.baseline_trials);
             judged.failures[arm] = Some(failing);
@@ -193,11 +196,103 @@ impl<'a> Table<'a> {
         judged
     }
 
-    fn looks(&self) -> Looks {
-        match self.experiment.looking {
-            true => Looks::Planned,
-            false => Looks::of(self.experiment.ended),
+    /// Adds the evidence of a look on every question that is open.
+    pub(crate) fn look(&self, watch: &mut Watch, look: Look) {
+        watch.looks.push(look);
+        let resolve = self.experiment.plan.resolve;
+        for arm in (0..self.arms.len()).filter(|arm| self.experiment.is_open(*arm)) {
+            for name in &self.experiment.plan.judged {
+                let Some(series) = self.arms[arm].get(name.as_str()) else { continue };
+                let Ok(pairs) = self.pairs(arm, name, series) else { continue };
+                if self.is_question(arm, name) {
+                    let question = self.question(name, pairs, series.better);
+                    watch.look_at_verdict(arm, name, &question, look.weight, resolve);
+                }
+                if self.is_gated(arm)
+                    && let Ok(question) = self.gate_question(arm, name)
+                {
+                    watch.look_at_gate(arm, name, &question, look.weight);
+                }
+            }
+            if let Some(failing) = self.failing(arm) {
+                watch.look_at_failures(arm, failing.p, look.weight);
+            }
         }
+        if let Some((set, name)) = self.set() {
+            for rest in self.experiment.rests(set).filter(|arm| self.experiment.is_open(*arm)) {
+                if let Some(question) = self.member(set, rest, name) {
+                    watch.look_at_member(rest, &question, look.weight, resolve);
+                }
+            }
+        }
+    }
+
+    /// The arm whose members are to be decided, and the metric.
+    fn set(&self) -> Option<(usize, &'a str)> {
+        let set = self.experiment.set_arm()?;
+        Some((set, self.experiment.plan.members.as_ref()?.metric.as_str()))
+    }
+
+    /// The set against the set without one member; `None` without a figure of both.
+    fn member(&self, set: usize, rest: usize, name: &str) -> Option<Question> {
+        let (all, rest_of) = (self.arms[set].get(name)?, self.arms[rest].get(name)?);
+        if self.scale(name) != Some(Scale::Ratio) {
+            return None;
+        }
+        let complete = self.complete[set].min(self.complete[rest]);
+        let pairs = Pairs::new(&all.values, &rest_of.values, None, complete, all.better);
+        Some(self.question(name, pairs, all.better))
+    }
+
+    /// True if a member of the set is decided: the set is better, worse or equal without it.
+    pub(crate) fn is_member_decided(&self, watch: &Watch, rest: usize) -> bool {
+        let question = self.set().and_then(|(set, name)| self.member(set, rest, name));
+        question.is_some_and(|question| {
+            let family = self.questions();
+            let verdict =
+                verdict::answer_one_of(&question, &watch.member(rest), family, true).verdict;
+            verdict.differs() || verdict == Verdict::NoDifferenceShown
+        })
+    }
+
+    /// Number of judged figures.
+    fn questions(&self) -> usize {
+        let names = |arm: usize| {
+            let judged = self.experiment.plan.judged.iter();
+            judged.filter(|name| self.arms[arm].contains_key(name.as_str())).count()
+        };
+        let arms = (0..self.arms.len()).filter(|arm| self.experiment.can_be_judged(*arm));
+        arms.map(names).sum()
+    }
+
+    /// Largest of the differences that such a run finds in 19 of 20 cases, of the figures that are open.
+    pub(crate) fn finds(&self, is_open: &dyn Fn(usize, &str) -> bool) -> Option<f64> {
+        let family = self.questions();
+        let mut most: Option<f64> = None;
+        for (arm, series) in self.arms.iter().enumerate() {
+            for (&name, series) in series {
+                let Ok(pairs) = self.pairs(arm, name, series) else { continue };
+                if self.is_question(arm, name) && is_open(arm, name) {
+                    let question = self.question(name, pairs, series.better);
+                    let finds = question.finds(Look::END_WEIGHT, family);
+                    most = finds.map(|finds| most.map_or(finds, |most| most.max(finds))).or(most);
+                }
+            }
+        }
+        most
+    }
+
+    fn question(&self, name: &str, pairs: Pairs, better: Better) -> Question {
+        let level = self.baselines_mean(name);
+        let step = match pairs.scale {
+            Scale::Ratio if level > 0.0 => decision::step_of(self.all_values(name)) / level,
+            _ => 0.0,
+        };
+        Question { pairs, better, level, tail_high: None, step }
+    }
+
+    fn is_gated(&self, arm: usize) -> bool {
+        self.experiment.plan.gate && self.arm(arm).kind == ArmKind::Variant
     }
 
     fn is_judged(&self, name: &str) -> bool {
@@ -214,9 +309,8 @@ impl<'a> Table<'a> {
     fn unjudged(&self, arm: usize, name: &str, pairs: Pairs, better: Better) -> Judgement {
         let is_judged = self.is_judged(name);
         if self.arm(arm).kind == ArmKind::Control {
-            let level = self.baselines_mean(name);
-            let question = Question { pairs, better, level, tail_high: None };
-            let judged = verdict::control(&question, self.experiment.plan.margin);
+            let question = self.question(name, pairs, better);
+            let judged = verdict::control(&question, self.experiment.plan.resolve);
             let judged = judged.map_or_else(Judgement::default, Judgement::from);
             let (verdict, why) = (judged.verdict, judged.why.clone());
             return Judgement {
@@ -267,7 +361,7 @@ impl<'a> Table<'a> {
         };
         let control = self.control_beside(arm, name);
         let (values, base) = (&series.values, &base.values);
-        Ok(Pairs::on(scale, values, base, control, self.complete, series.better))
+        Ok(Pairs::on(scale, values, base, control, self.complete[arm], series.better))
     }
 
     /// Values of the second baseline, unless `arm` is that.
@@ -362,21 +456,24 @@ impl<'a> Table<'a> {
                 .collect()
         };
         let base = |of| Some(of) == self.baseline || Some(of) == self.control;
-        let (arm, base) = (trials(&|of| of == arm), trials(&base));
-        tail::tail(&arm, &base, self.complete, quantile, self.experiment.plan.seed)
+        let (of_arm, base) = (trials(&|of| of == arm), trials(&base));
+        tail::tail(&of_arm, &base, self.complete[arm], quantile, self.experiment.plan.seed)
     }
 
     /// Answer of the gate that the plan asks for; `None` if it asks for none.
-    pub(crate) fn gate(&self, judged: &Judged, level: f64) -> Option<Gate> {
-        let threshold = self.experiment.plan.gate?;
-        let is_gated = |arm: &usize| self.arm(*arm).kind == ArmKind::Variant;
-        let (mut decisions, mut places, mut questions) = (Vec::new(), Vec::new(), Vec::new());
-        for arm in (0..self.arms.len()).filter(is_gated) {
+    pub(crate) fn gate(&self, judged: &Judged, watch: &Watch) -> Option<Gate> {
+        if !self.experiment.plan.gate {
+            return None;
+        }
+        let (mut decisions, mut places) = (Vec::new(), Vec::new());
+        let (mut questions, mut evidence) = (Vec::new(), Vec::new());
+        for arm in (0..self.arms.len()).filter(|arm| self.is_gated(*arm)) {
             for name in &self.experiment.plan.judged {
                 let mut decision = self.open_decision(judged, arm, name);
-                match self.gate_question(arm, name, threshold) {
+                match self.gate_question(arm, name) {
                     Ok(question) => {
                         places.push(decisions.len());
+                        evidence.push(watch.gate(arm, name));
                         questions.push(question);
                     }
                     Err(reason) => decision.reason = Some(reason),
@@ -384,10 +481,9 @@ impl<'a> Table<'a> {
                 decisions.push(decision);
             }
         }
-        let failing: Vec<&Reliability> = judged.failures.iter().flatten().collect();
-        let p: Vec<f64> = failing.iter().map(|failing| failing.p).collect();
-        let looks = if self.experiment.resumed { Looks::AtWill } else { self.looks() };
-        let answers = decision::decide(&questions, &p, level, looks);
+        let failing = (0..self.arms.len()).filter(|arm| judged.failures[*arm].is_some());
+        let p: Vec<f64> = failing.map(|arm| watch.failures(arm)).collect();
+        let answers = decision::decide(&questions, &evidence, &p);
         let blocks = self.experiment.blocks();
         let block_ms = self.experiment.mean_block_ns() as f64 / 1e6;
         for (place, found) in places.into_iter().zip(answers) {
@@ -400,10 +496,10 @@ impl<'a> Table<'a> {
         for decision in &mut decisions {
             self.distrust(judged, decision, blocks);
         }
-        for arm in (0..self.arms.len()).filter(is_gated) {
-            decisions.extend(self.failures_decision(judged, arm, threshold));
+        for arm in (0..self.arms.len()).filter(|arm| self.is_gated(*arm)) {
+            decisions.extend(self.failures_decision(judged, arm));
         }
-        Some(Gate::new(threshold, By::Value, decisions))
+        Some(Gate::new(self.experiment.plan.resolve, By::Value, decisions))
     }
 
     /// Decision with the figures of an arm, still without an answer.
@@ -460,12 +556,8 @@ impl<'a> Table<'a> {
     }
 
     /// Question of a gate. Errors: the reason why a figure cannot be decided.
-    fn gate_question(
-        &self,
-        arm: usize,
-        name: &str,
-        threshold: f64,
-    ) -> Result<GateQuestion, Undecided> {
+    fn gate_question(&self, arm: usize, name: &str) -> Result<GateQuestion, Undecided> {
+        let threshold = self.experiment.plan.resolve;
         let unread = |why: &str| Undecided::Unread { why: why.to_owned() };
         match &self.experiment.plan.arms[arm].1 {
             Support::Yes => {}
@@ -509,7 +601,7 @@ impl<'a> Table<'a> {
                 &moved(&series.values, arm_step, factor),
                 &moved(base, base_step, 1.0),
                 Some(&moved(control, base_step, 1.0)),
-                self.complete,
+                self.complete[arm],
                 better,
             )
         };
@@ -525,7 +617,8 @@ impl<'a> Table<'a> {
     }
 
     /// Decision on the failed trials of an arm; `None` if neither it nor a baseline failed any.
-    fn failures_decision(&self, judged: &Judged, arm: usize, threshold: f64) -> Option<Decision> {
+    fn failures_decision(&self, judged: &Judged, arm: usize) -> Option<Decision> {
+        let threshold = self.experiment.plan.resolve;
         let failures = judged.failures[arm].clone()?;
         let share = |failed: u32, of: u32| f64::from(failed) / f64::from(of.max(1));
         let own = share(failures.failed, failures.trials);
@@ -577,7 +670,7 @@ impl<'a> Table<'a> {
             difference: judged.difference,
             p: judged.p,
             p_adjusted: judged.p_adjusted,
-            detectable: finite(judged.detectable),
+            finds: finite(judged.finds),
             tail: judged.tail,
             verdict: judged.verdict,
             why: judged.why,

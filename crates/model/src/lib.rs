@@ -17,6 +17,7 @@ mod gain;
 mod holm;
 mod judge;
 mod load_curve;
+mod looks;
 mod measurement;
 mod metrics;
 mod outcome;
@@ -33,6 +34,7 @@ mod tail;
 mod trust;
 pub mod two_samples;
 pub mod verdict;
+mod watch;
 
 pub use arm::{Arm, ArmKind};
 pub use arms::{ArmPlan, ArmPlanError, arms};
@@ -45,7 +47,8 @@ pub use compare::{
 };
 pub use decision::{Decision, Gate, GateAnswer, Undecided};
 pub use experiment::{
-    Experiment, ExperimentPlan, MARGIN, OutcomeHeader, Replayed, Step, TimeNeeded, Trial,
+    Experiment, ExperimentPlan, FORECAST_AFTER, Forecast, Members, OutcomeHeader, RESOLVE,
+    Replayed, Step, TimeNeeded, Trial,
 };
 pub use fake::{Drift, FakeSource, FakeSwitch, FakeWorld};
 pub use gain::Gain;
@@ -53,6 +56,7 @@ pub use load_curve::{
     ArmCurve, CARRIED_SHARE_MIN, CurveEnd, CurvePlan, KNEE_LOSS, KNEE_P99_RATIO, Knee, LoadCurve,
     LoadPoint, knee, load_curve,
 };
+pub use looks::{Look, blocks_min};
 pub use measurement::{
     Better, Cost, Delivery, Measurement, Metric, NotEffective, QUANTILES, ROUND_TRIP, Refusal,
     SAMPLE_COUNT_MAX, SAMPLES_BEYOND_QUANTILE, Shape, Throughput, Trap, VERSION_MODE,
@@ -63,7 +67,7 @@ pub use metrics::{
 };
 pub use outcome::{
     ArmOutcome, CountDifference, Distribution, Ended, Floor, Machine, MetricOutcome, Outcome,
-    Reliability, SCHEMA, Verdict, Warning,
+    RESOLVE_UNRECORDED, Reliability, SCHEMA, Verdict, Warning,
 };
 pub use path::{Direction, Load, LoadKind, Path, PathError, Session, TwoHosts};
 pub use random::Random;

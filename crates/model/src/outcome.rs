@@ -6,10 +6,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::decision::step_of;
+use crate::looks::Look;
 use crate::pairs::{Pairs, Shift};
-use crate::statistics::{Comparison, LEVEL};
-use crate::verdict::{self, Looks, Question};
-use crate::{ArmKind, Better, Gate, MARGIN, Search, Support, Tail, Trust, VERSION_MODE};
+use crate::statistics::{self, Comparison};
+use crate::verdict::{self, Evidence, Question};
+use crate::{ArmKind, Better, Forecast, Gate, Search, Support, Tail, Trust, VERSION_MODE};
+
+/// Resolution of results of versions that recorded none.
+pub const RESOLVE_UNRECORDED: f64 = 1.10;
 
 /// Version of the results schema; raised when a field changes its meaning.
 pub const SCHEMA: u32 = 2;
@@ -24,7 +29,7 @@ pub enum Verdict {
     Better,
     /// The same on the bad side.
     Worse,
-    /// The interval lies within the margin.
+    /// The interval lies within the run's resolution.
     NoDifferenceShown,
     /// The interval is too wide for a verdict.
     Inconclusive,
@@ -58,8 +63,7 @@ pub struct MetricOutcome {
     /// Arm over the mean of both baselines, median of paired ratios; `None` without a pair, or if it is
     /// infinite because most trials failed.
     pub ratio: Option<f64>,
-    /// Lower end of the 95 % interval of `ratio`; of a run that did not reach its planned end, the
-    /// interval that holds at every look.
+    /// Lower end of the 95 % interval of `ratio`, which holds at every look at the run.
     pub low: Option<f64>,
     /// Upper end of the same; `None` beside a `low` if it is infinite because trials failed.
     pub high: Option<f64>,
@@ -71,9 +75,9 @@ pub struct MetricOutcome {
     /// `p` corrected for all verdicts of the run (Holm); `None` if not judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p_adjusted: Option<f64>,
-    /// Ratio above 1 from which on this run could have found a difference; `None` with too few blocks.
+    /// Ratio above 1 that such a run finds in 19 of 20 cases; `None` if it is too short to find any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub detectable: Option<f64>,
+    pub finds: Option<f64>,
     /// The tail over all trials together, for judged p99 and p99.9.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<Tail>,
@@ -100,7 +104,7 @@ impl MetricOutcome {
             difference: None,
             p: None,
             p_adjusted: None,
-            detectable: None,
+            finds: None,
             tail: None,
             verdict: None,
             why: None,
@@ -308,6 +312,15 @@ pub struct Outcome {
     /// Planned looks at which the run could have ended early.
     #[serde(default)]
     pub looks: u32,
+    /// All looks on which the verdicts rest, that at the planned end included; empty for results of versions that looked once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub looked: Vec<Look>,
+    /// What the figures that are not decided need; `None` if all are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<Forecast>,
+    /// Resolution: the ratio up to which a difference is none (`--resolve`).
+    #[serde(default = "resolve_unrecorded")]
+    pub resolve: f64,
     /// Metrics the load judges by, most important first.
     pub judged: Vec<String>,
     /// All arms, in the order of the command line, including unsupported ones.
@@ -325,6 +338,10 @@ pub struct Outcome {
     /// The search that chose the arms (`--arms best`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<Search>,
+}
+
+pub(crate) fn resolve_unrecorded() -> f64 {
+    RESOLVE_UNRECORDED
 }
 
 impl Outcome {
@@ -354,20 +371,36 @@ impl Outcome {
         if is_count || from.median.is_none() || to.median.is_none() {
             return None;
         }
-        let complete = self.blocks as usize;
-        let pairs = Pairs::new(&to.trials, &from.trials, None, complete, to.better);
-        let question = Question { pairs, better: to.better, level: 0.0, tail_high: None };
-        let judged = |arm: &ArmOutcome| {
-            self.judged
-                .iter()
-                .filter(|name| arm.metrics.get(*name).is_some_and(|m| m.p.is_some()))
-                .count()
+        let blocks = (self.blocks as usize).min(from.trials.len()).min(to.trials.len());
+        let values = || from.trials.iter().chain(&to.trials).flatten().copied();
+        let level = statistics::mean(&values().collect::<Vec<f64>>()).filter(|mean| *mean > 0.0);
+        let step = level.map_or(0.0, |level| step_of(values()) / level);
+        let question = |blocks: usize| {
+            let (to_first, from_first) = (&to.trials[..blocks], &from.trials[..blocks]);
+            let pairs = Pairs::new(to_first, from_first, None, blocks, to.better);
+            Question { pairs, better: to.better, level: 0.0, tail_high: None, step }
         };
-        let family: usize = self.arms.iter().map(judged).sum();
-        let others = vec![1.0; family.saturating_sub(1)];
-        let looks = Looks::of(Some(self.ended));
-        let (answers, _) = verdict::answers(&[question], &others, LEVEL, MARGIN, looks);
-        let answer = answers.into_iter().next()?;
+        let mut evidence = Evidence::default();
+        let mut looks = self.looked.clone();
+        // No step decides when a run ends, so the end is a look of its own.
+        if looks.is_empty() || self.ended == Ended::Settled {
+            looks.push(Look::at_end(self.blocks, looks.len()));
+        }
+        for look in looks {
+            evidence.look(&question(blocks.min(look.blocks as usize)), look.weight, self.resolve);
+        }
+        let family = self.arms.iter().map(|arm| self.judged_count(arm)).sum();
+        let is_complete = !matches!(self.ended, Ended::Interrupted | Ended::Unfinished);
+        let answer = verdict::answer_one_of(&question(blocks), &evidence, family, is_complete);
         Some((answer.comparison?, answer.verdict))
+    }
+
+    /// Number of verdicts on an arm.
+    fn judged_count(&self, arm: &ArmOutcome) -> usize {
+        if !matches!(arm.kind, ArmKind::Variant | ArmKind::Peer) {
+            return 0;
+        }
+        let has_p = |name: &&String| arm.metrics.get(*name).is_some_and(|m| m.p.is_some());
+        self.judged.iter().filter(has_p).count()
     }
 }

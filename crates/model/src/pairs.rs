@@ -148,20 +148,26 @@ impl Pairs {
         Some(self.shift(level)?.as_ratio())
     }
 
+    /// Interval of the shift at a level; `None` with too few pairs.
+    pub(crate) fn shift_interval(&self, level: f64) -> Option<(f64, f64)> {
+        match self.scale {
+            Scale::Ratio => statistics::interval(&self.differences, level),
+            Scale::Count => statistics::interval_of_mean(&self.measured(), level),
+        }
+    }
+
+    /// Differences of trials that did not fail, which are judged by their number; here they would make every mean infinite.
+    fn measured(&self) -> Vec<f64> {
+        self.differences.iter().copied().filter(|difference| difference.is_finite()).collect()
+    }
+
     /// Compares at a level; `None` without a pair.
     pub(crate) fn shift(&self, level: f64) -> Option<Shift> {
-        let (center, interval) = match self.scale {
-            Scale::Ratio => {
-                let center = statistics::median(&self.differences)?;
-                (center, statistics::interval(&self.differences, level))
-            }
-            Scale::Count => {
-                // Failed trials are judged by their number; here they would make every mean infinite.
-                let measured = self.differences.iter().copied().filter(|of| of.is_finite());
-                let measured: Vec<f64> = measured.collect();
-                (statistics::mean(&measured)?, statistics::interval_of_mean(&measured, level))
-            }
+        let center = match self.scale {
+            Scale::Ratio => statistics::median(&self.differences)?,
+            Scale::Count => statistics::mean(&self.measured())?,
         };
+        let interval = self.shift_interval(level);
         let mut p = statistics::p_value(&self.differences).max(relabelling_p(&self.relabelled));
         if self.is_noisier() {
             p = p.max(sign_p(&self.differences));

@@ -5,7 +5,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{
-    Arm, Experiment, ExperimentPlan, Measurement, Outcome, OutcomeHeader, Step, TimeNeeded,
+    Arm, Experiment, ExperimentPlan, FORECAST_AFTER, Forecast, Measurement, Outcome, OutcomeHeader,
+    Step, TimeNeeded,
 };
 
 /// Blocks' worth of consecutive failed trials after which a run is given up: an error that all
@@ -37,6 +38,9 @@ pub trait Sink {
 
     /// Called after the first block that counts if the time does not suffice for a verdict.
     fn lacks_time(&mut self, _needed: &TimeNeeded) {}
+
+    /// Called after the first [`FORECAST_AFTER`] blocks, unless the run is decided by then.
+    fn plans(&mut self, _forecast: &Forecast) {}
 
     /// Called after each trial, warm-up and failures included.
     fn trial(&mut self, id: &str, trial: &TrialRecord) -> Result<(), Self::Error>;
@@ -109,6 +113,7 @@ pub fn resume<S: Sink>(
         experiment.trials().rev().take_while(|trial| trial.result.is_err()).count();
     let is_hopeless = |failed_in_a_row| failed_in_a_row >= FAILED_BLOCKS_MAX * arms.len();
     let mut is_time_checked = experiment.blocks() > 0;
+    let mut is_planned = experiment.blocks() > FORECAST_AFTER;
     let ended = loop {
         if stop.load(Ordering::Relaxed) || is_hopeless(failed_in_a_row) {
             experiment.interrupt();
@@ -121,6 +126,9 @@ pub fn resume<S: Sink>(
         // The warm-up takes longer than the blocks after it.
         if block == 2 && !std::mem::replace(&mut is_time_checked, true) {
             experiment.lacks_time().iter().for_each(|needed| sink.lacks_time(needed));
+        }
+        if block == FORECAST_AFTER + 1 && !std::mem::replace(&mut is_planned, true) {
+            experiment.forecast().iter().for_each(|forecast| sink.plans(forecast));
         }
         if experiment.blocks() > blocks {
             sink.block(&|| experiment.outcome(header.clone()));

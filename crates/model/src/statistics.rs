@@ -229,6 +229,16 @@ pub(crate) fn normal_tail(z: f64) -> f64 {
     (-z * z / 2.0).exp() / std::f64::consts::TAU.sqrt() * series
 }
 
+/// Value that a standard normal variable exceeds with this probability, below one half.
+pub(crate) fn normal_quantile(tail: f64) -> f64 {
+    let (mut low, mut high) = (0.0, 40.0);
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        if normal_tail(middle) > tail { low = middle } else { high = middle }
+    }
+    high
+}
+
 /// Compares by paired log-ratios at a level; `None` without a pair.
 pub fn compare(log_ratios: &[f64], level: f64) -> Option<Comparison> {
     Some(Comparison {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use support::{SECOND_NS, arm, metric, plan, run, run_changed, run_with};
 use wirepath_model::{
     Arm, ArmKind, Ended, Experiment, ExperimentPlan, FakeSource, FakeSwitch, FakeWorld,
-    Measurement, Outcome, OutcomeHeader, Search, Step, Support, Verdict,
+    Measurement, Members, Outcome, OutcomeHeader, Search, Step, Support, Verdict,
 };
 
 fn world() -> FakeWorld {
@@ -57,7 +57,9 @@ fn order_of_the_others_does_not_depend_on_an_arm_that_fails() {
 
 #[test]
 fn every_block_runs_every_supported_arm_once_and_the_first_does_not_count() {
-    let experiment = run_with(plan(1, "alone"), world(), |_, _| None);
+    let mut plan = plan(1, "alone");
+    (plan.stop_early, plan.max_blocks) = (false, 16);
+    let experiment = run_with(plan, world(), |_, _| None);
     let mut runs: BTreeMap<(u32, usize), u32> = BTreeMap::new();
     for trial in experiment.trials() {
         assert_eq!(trial.warmup, trial.block == 0);
@@ -87,8 +89,8 @@ fn unsupported_arm_is_listed_with_its_requirement() {
 fn early_stop_needs_every_judged_verdict_settled() {
     let outcome = run(plan(1, "fast,nothing"), FakeWorld { drift: vec![], ..world() });
     assert_eq!(outcome.ended, Ended::Settled);
-    // Two verdicts at 99 % need nine blocks; the looks are after 8 and 11.
-    assert_eq!((outcome.blocks, outcome.looks), (11, 2));
+    // Two verdicts need nine blocks at the first look.
+    assert_eq!((outcome.blocks, outcome.looks), (9, 1));
     assert_eq!(metric(&outcome, "fast", "rtt_ns_p50").verdict, Some(Verdict::Better));
     let nothing = metric(&outcome, "nothing", "rtt_ns_p50").verdict;
     assert_eq!(nothing, Some(Verdict::NoDifferenceShown));
@@ -120,8 +122,8 @@ fn fewest_blocks_do_not_exceed_the_budget() {
     assert!(now_ns <= 30 * SECOND_NS);
     let outcome = outcome(&experiment);
     assert_eq!((outcome.ended, outcome.blocks), (Ended::TimeUp, 2));
-    assert_eq!(warned(&outcome, "only 2 of 8 blocks"), 1);
-    assert!(outcome.warnings[0].advice.contains("--time 80s"), "{:?}", outcome.warnings);
+    assert_eq!(warned(&outcome, "only 2 of 9 blocks"), 1);
+    assert!(outcome.warnings[0].advice.contains("--time 88s"), "{:?}", outcome.warnings);
 }
 
 #[test]
@@ -134,7 +136,7 @@ fn budget_is_exceeded_by_less_than_one_block_whatever_its_length() {
         let outcome = outcome(&experiment);
         assert_eq!((outcome.ended, outcome.blocks), (Ended::TimeUp, blocks), "{budget_s}");
         assert!(now_ns < (budget_s + 16) * SECOND_NS, "{budget_s}");
-        assert_eq!(warned(&outcome, "of 8 blocks fit into --time: a block takes 16.0 s"), 1);
+        assert_eq!(warned(&outcome, "of 9 blocks fit into --time: a block takes 16.0 s"), 1);
     }
 }
 
@@ -457,7 +459,10 @@ fn unknown_metric_does_not_settle() {
 
 /// The outcome of an experiment with these arms that measures a set which a search found.
 fn confirmed(arms: &str, set: &[&str]) -> Outcome {
-    let mut outcome = run(plan(5, arms), world());
+    let mut plan = plan(5, arms);
+    let metric = "rtt_ns_p50".to_owned();
+    plan.members = Some(Members { set: plan.arms[2].0.name.clone(), metric });
+    let mut outcome = run(plan, world());
     let set = set.iter().map(|id| (*id).to_owned()).collect();
     outcome.search = Some(Search { set, metric: "rtt_ns_p50".into(), ..Search::default() });
     outcome

@@ -51,7 +51,7 @@ fn arms() -> Vec<(Arm, Support)> {
 fn plan(seed: u64) -> ExperimentPlan {
     let judged = vec![FIGURE.to_owned()];
     let mut plan = ExperimentPlan::new(seed, arms(), judged, 60_000_000_000, 2);
-    plan.gate = Some(THRESHOLD);
+    (plan.gate, plan.resolve) = (true, THRESHOLD);
     plan
 }
 

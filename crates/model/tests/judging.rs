@@ -181,7 +181,9 @@ fn counts_are_judged_by_their_differences_also_from_zero() {
     });
     assert_eq!(verdict(&fewer), Some(Verdict::Better));
     let none = of_figures("", Better::Lower, |_, _| Ok(0.0));
-    assert_eq!(verdict(&none), Some(Verdict::NoDifferenceShown));
+    assert_eq!(verdict(&none), Some(Verdict::Inconclusive));
+    let why = metric(&none, "nothing", FIGURE).why.clone().unwrap();
+    assert_eq!(why, "no event in 12 blocks; 14 exclude rare ones");
 }
 
 #[test]

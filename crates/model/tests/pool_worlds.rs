@@ -4,7 +4,7 @@
 //! `cargo test -p wirepath-model --test pool_worlds -- --nocapture` prints the shares.
 
 use wirepath_model::pool::{Answer, Effect, Question, answers, effect};
-use wirepath_model::{Better, Random, Verdict, statistics};
+use wirepath_model::{Better, RESOLVE, Random, Verdict, statistics};
 
 const FLEETS: u64 = 2_000;
 const BLOCKS: usize = 14;
@@ -39,7 +39,7 @@ struct Shares {
 fn shares(hosts: usize, mean: f64, fleets: u64) -> Shares {
     let (mut found, mut called) = (0, 0);
     for seed in 0..fleets {
-        let answer = answers(&[fleet(seed, hosts, mean)]).remove(0);
+        let answer = answers(&[fleet(seed, hosts, mean)], RESOLVE).remove(0);
         found += u64::from(answer.p.is_some_and(|p| p < 0.05));
         called += u64::from(differs(&answer));
     }
@@ -69,7 +69,7 @@ fn many_questions_fool_no_more_fleets_than_one() {
         .filter(|seed| {
             let questions: Vec<Question> =
                 (0..12).map(|at| fleet(seed * 100 + at, 20, 0.0)).collect();
-            answers(&questions).iter().any(differs)
+            answers(&questions, RESOLVE).iter().any(differs)
         })
         .count();
     assert!(fooled <= 50, "{fooled} of 1000");

@@ -30,11 +30,11 @@ fn large_effects_are_found_under_strong_drift() {
 }
 
 #[test]
-fn three_per_cent_are_found_with_low_noise_and_a_narrow_margin() {
+fn three_per_cent_are_found_with_low_noise_and_a_fine_resolution() {
     let mut found = 0;
     for seed in 0..20 {
         let mut plan = plan(seed, "slight");
-        plan.margin = 1.01;
+        plan.resolve = 1.01;
         let drift = vec![Drift::Walk(0.02), Drift::Ramp(0.01)];
         let outcome = run(plan, world(seed, 0.005, drift));
         let slight = metric(&outcome, "slight", "rtt_ns_p50");

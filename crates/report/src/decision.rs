@@ -83,8 +83,8 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-fn threshold(gate: &Gate) -> String {
-    format!("threshold {}", percent(gate.threshold - 1.0))
+fn resolution(gate: &Gate) -> String {
+    format!("resolution {}", percent(gate.threshold - 1.0))
 }
 
 /// `20 %`, or `5.3 times` of a large change.
@@ -122,7 +122,7 @@ fn values(decision: &Decision) -> Option<String> {
 
 fn worse(gate: &Gate, decision: &Decision, words: &Words) -> String {
     let Decision { arm, base, better, .. } = decision;
-    let asked = threshold(gate);
+    let asked = resolution(gate);
     let values = values(decision).map_or(String::new(), |values| format!(", {values}"));
     if let Some(difference) = &decision.difference {
         let interval = match difference.low.zip(difference.high) {
@@ -156,7 +156,7 @@ fn worse(gate: &Gate, decision: &Decision, words: &Words) -> String {
 
 fn no_worse(gate: &Gate, decision: &Decision, words: &Words) -> String {
     let Decision { arm, base, better, .. } = decision;
-    let asked = threshold(gate);
+    let asked = resolution(gate);
     if let Some(difference) = &decision.difference {
         let worst = match better {
             Better::Lower => difference.high,
@@ -194,7 +194,7 @@ fn no_worse(gate: &Gate, decision: &Decision, words: &Words) -> String {
 
 fn open(gate: &Gate, decision: &Decision, words: &Words) -> String {
     let Decision { arm, base, better, .. } = decision;
-    let asked = threshold(gate);
+    let asked = resolution(gate);
     let is_wide = matches!(
         decision.reason,
         None | Some(Undecided::Wide | Undecided::Corrected { .. } | Undecided::Interrupted)
@@ -262,7 +262,7 @@ fn reason(gate: &Gate, decision: &Decision) -> String {
     match &decision.reason {
         None => "no reason is given".into(),
         Some(Undecided::Wide) => match (decision.more_blocks, gate.by) {
-            (None, _) => "the interval reaches beyond the threshold".into(),
+            (None, _) => "the interval reaches beyond the resolution".into(),
             (Some(_), _) => "the interval is too wide".into(),
         },
         Some(Undecided::FewBlocks { blocks, needed }) => {
@@ -272,11 +272,11 @@ fn reason(gate: &Gate, decision: &Decision) -> String {
             format!("a verdict needs a figure in at least {needed} runs a side")
         }
         Some(Undecided::Corrected { figures }) => format!(
-            "that is beyond the threshold, but not after the correction for {figures} figures"
+            "that is beyond the resolution, but not after the correction for {figures} figures"
         ),
         Some(Undecided::Resolution { step }) => format!(
-            "the figures come in steps of {}, too coarse for a threshold of {}; let the program \
-             print smaller units, or give a higher --threshold",
+            "the figures come in steps of {}, too coarse to resolve {}; let the program print \
+             smaller units, or give a higher --resolve",
             units::value(*step, &decision.unit),
             percent(gate.threshold - 1.0)
         ),
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(
             said(decision(Worse, Better::Lower, "ms", [1.17, 1.2, 1.23])),
             "p99: new is 20 % slower than old, 12.0 ms in place of 10.0 ms (95 %: 17 % to 23 %; \
-             threshold 5 %)"
+             resolution 5 %)"
         );
         let slower = said(decision(Worse, Better::Higher, "rps", [0.77, 0.8, 0.83]));
         assert!(slower.starts_with("rps: new is 20 % slower than old"), "{slower}");
@@ -359,7 +359,7 @@ mod tests {
         lost.difference = Some(CountDifference { mean: 44.5, low: Some(42.0), high: Some(47.0) });
         assert_eq!(
             said(lost),
-            "lost: new has 44.5 more a trial than old, 45 in place of 0 (95 %: 42.0 to 47.0; threshold \
+            "lost: new has 44.5 more a trial than old, 45 in place of 0 (95 %: 42.0 to 47.0; resolution \
              5 %)"
         );
     }
@@ -369,7 +369,7 @@ mod tests {
         use GateAnswer::NoWorse;
         assert_eq!(
             said(decision(NoWorse, Better::Lower, "ms", [0.99, 1.0, 1.014])),
-            "p99: new is no slower than old: at most 1.4 % (threshold 5 %)"
+            "p99: new is no slower than old: at most 1.4 % (resolution 5 %)"
         );
         let faster = said(decision(NoWorse, Better::Lower, "ms", [0.7, 0.75, 0.8]));
         assert!(faster.contains("no slower than old: at least 20 % faster"), "{faster}");
@@ -382,7 +382,7 @@ mod tests {
         (open.more_blocks, open.more_ms) = (Some(40), Some(240_000));
         assert_eq!(
             said(open.clone()),
-            "p99: not decided: new is between 12 % faster and 9 % slower against old (threshold \
+            "p99: not decided: new is between 12 % faster and 9 % slower against old (resolution \
              5 %); about 40 blocks (4 min) more would probably decide"
         );
         (open.more_blocks, open.more_ms) = (None, None);

@@ -6,6 +6,7 @@
 pub mod csv;
 pub mod decision;
 pub mod export;
+pub mod forecast;
 pub mod formats;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;

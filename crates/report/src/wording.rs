@@ -110,6 +110,7 @@ pub(crate) fn subject(path: &str, load: &BTreeMap<String, String>) -> String {
         "digest",
         "experiment",
         "judged",
+        "resolve",
         "trial_ms",
         "time_ms",
         "plan_digest",

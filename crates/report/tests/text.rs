@@ -131,7 +131,7 @@ fn one_arm_that_is_not_better_has_an_answer_of_its_own() {
     for (verdict, lead) in [
         (Verdict::Worse, "worse with +rps: 86.8 µs in place of 65.8 µs, 31 % slower"),
         (Verdict::Inconclusive, "not decided with +rps: "),
-        (Verdict::NoDifferenceShown, "no difference shown with +rps: "),
+        (Verdict::NoDifferenceShown, "no difference of 5 % or more with +rps: "),
     ] {
         let mut outcome = common::ping();
         outcome

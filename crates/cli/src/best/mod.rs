@@ -69,7 +69,7 @@ pub(crate) fn find(
     loop {
         let arms = model::confirming_arms(&found.set, space.switches, space.support);
         let questions = arms.len() * proof.judged.len();
-        let least = model::verdict::blocks_min(questions).max(BLOCKS_MIN);
+        let least = model::blocks_min(questions).max(BLOCKS_MIN);
         let run = LimitArgs {
             // The rest is for the set without an idle member.
             time: time_left(limits, begun).mul_f64(RUN_SHARE).max(Duration::from_secs(1)),

@@ -10,7 +10,7 @@ use command::{ArmEntry, Experiment};
 use crate::exit::Failure;
 use crate::lookup;
 use crate::series::SeriesArgs;
-use crate::shared_args::{LimitArgs, ThresholdArgs, parse_duration};
+use crate::shared_args::{LimitArgs, ResolveArgs, parse_duration, parse_resolve, resolve_text};
 use crate::tune::state::StateArgs;
 
 /// Time to spend unless another is given.
@@ -159,12 +159,15 @@ pub(crate) struct CommandArgs {
     max_blocks: Option<u32>,
     #[command(flatten)]
     pub(super) series: SeriesArgs,
-    /// Exit with 4 if an arm is worse than the baseline by more than --threshold, with 0 if all figures of all arms
+    /// Exit with 4 if an arm is worse than the baseline by more than --resolve, with 0 if all figures of all arms
     /// are shown to be no worse, and with 5 if that is not decided when the time is up
     #[arg(long, value_enum)]
     pub(super) fail_on: Option<FailOn>,
     #[command(flatten)]
-    pub(super) threshold: ThresholdArgs,
+    resolve: ResolveArgs,
+    /// End with 0 if --fail-on is not decided
+    #[arg(long)]
+    pub(super) accept_undecided: bool,
     /// Check commands, places, ports and knobs, and run nothing
     #[arg(long, conflicts_with = "resume")]
     pub(super) check: bool,
@@ -228,6 +231,9 @@ impl CommandArgs {
             (&mut experiment.far_address, &self.far_address),
             (&mut experiment.time, &self.time),
         ]);
+        if let Some(ratio) = self.resolve.given() {
+            experiment.resolve = Some(resolve_text(ratio));
+        }
         experiment.queues = self.queues.or(experiment.queues);
         experiment.min_blocks = self.min_blocks.or(experiment.min_blocks);
         experiment.max_blocks = self.max_blocks.or(experiment.max_blocks);
@@ -237,11 +243,14 @@ impl CommandArgs {
     pub(super) fn limits(&self, experiment: &Experiment) -> Result<LimitArgs, Failure> {
         let time = experiment.time.as_deref().map(parse_duration).transpose();
         let time = time.map_err(|why| Failure::Usage(format!("--time: {why}")))?;
+        let resolve = experiment.resolve.as_deref().map(parse_resolve).transpose();
+        let resolve = resolve.map_err(|why| Failure::Usage(format!("--resolve: {why}")))?;
         let limits = LimitArgs {
             time: time.unwrap_or(TIME),
             seed: self.seed,
             min_blocks: experiment.min_blocks,
             max_blocks: experiment.max_blocks,
+            resolve: ResolveArgs::new(resolve),
             no_history: self.no_history,
             live: self.live,
         };

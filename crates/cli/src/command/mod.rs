@@ -15,8 +15,8 @@ pub(crate) use args::{CommandArgs, ProgramArgs};
 use crate::best::{self, BEST, Record, Space};
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::experiment::{Proof, Proven, conduct, lock};
-use crate::shared_args::LimitArgs;
+use crate::experiment::{Proof, Proven, RESOLVE_KEY, conduct, lock};
+use crate::shared_args::{LimitArgs, resolve_text};
 use crate::tune::guard::Guard;
 use crate::tune::state::StateArgs;
 use crate::{console, gate, series, signals};
@@ -42,14 +42,13 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
              per packet",
         );
     }
-    let threshold = args.fail_on.map(|args::FailOn::Worse| args.threshold.ratio());
-    let judge = |proven: &[Proven]| match threshold {
-        None => Ok(()),
-        Some(_) => gate::judge(proven, &args.threshold),
+    let is_gated = matches!(args.fail_on, Some(args::FailOn::Worse));
+    let judge = |proven: &[Proven]| {
+        if is_gated { gate::judge(proven, args.accept_undecided) } else { Ok(()) }
     };
     let is_search = spec.plan == BEST && !spec.switches.is_empty();
     if args.series.runs > 1 {
-        let proven = series::repeat(&args.series, &limits, threshold.is_some())?;
+        let proven = series::repeat(&args.series, &limits, is_gated)?;
         series::show(context, &proven, |run| run.searched(is_search))?;
         return judge(&proven);
     }
@@ -71,7 +70,7 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
         arms,
         search: None,
         trial: None,
-        gate: threshold,
+        gate: is_gated,
     };
     let proven = if is_search {
         let switches: Vec<_> = spec.switches.iter().map(command::Switch::id).collect();
@@ -137,6 +136,7 @@ pub(crate) fn load_of(
         ("digest".to_owned(), experiment.digest()),
         ("experiment".to_owned(), experiment.to_text()),
         ("judged".to_owned(), spec.judged.join(",")),
+        (RESOLVE_KEY.to_owned(), resolve_text(limits.resolve.ratio())),
         ("time_ms".to_owned(), limits.time.as_millis().to_string()),
     ]);
     load.extend(spec.client().map(|client| ("client".to_owned(), client.to_owned())));

@@ -5,13 +5,14 @@
 
 use command::Experiment;
 use host::private_file;
-use model::Ended;
+use model::{Ended, RESOLVE};
 use report::store::{Store, Stored};
 
 use super::CommandArgs;
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::experiment::Resumed;
+use crate::experiment::{RESOLVE_KEY, Resumed};
+use crate::shared_args::{parse_resolve, resolve_text};
 use crate::{console, machine, results};
 
 /// Loads an experiment that did not reach its end.
@@ -47,10 +48,20 @@ pub(super) fn load(
     }
     let stored = Experiment::parse(text).map_err(Failure::usage)?;
     let given = args.experiment()?;
+    // Another one would be a choice made after the figures were seen.
+    let resolve = header.load.get(RESOLVE_KEY).and_then(|text| parse_resolve(text).ok());
+    let resolve = resolve.unwrap_or(RESOLVE);
+    let asked = given.resolve.as_deref().map(parse_resolve).transpose();
+    let asked = asked.map_err(|why| Failure::Usage(format!("--resolve: {why}")))?;
+    if asked.is_some_and(|asked| asked != resolve) {
+        let kept = resolve_text(resolve);
+        return refused(&format!("it resolves {kept}, and another --resolve is a new question"));
+    }
     let limits = |commands: Experiment| Experiment {
         time: given.time.clone().or_else(|| stored.time.clone()),
         min_blocks: given.min_blocks.or(stored.min_blocks),
         max_blocks: given.max_blocks.or(stored.max_blocks),
+        resolve: Some(resolve_text(resolve)),
         ..commands
     };
     let experiment = if given.is_unspecified() {

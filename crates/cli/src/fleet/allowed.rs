@@ -15,7 +15,7 @@ use crate::exit::Failure;
 const PATHS: [&str; 5] = ["probe", "feed", "tunnel", "vmnic", "guest"];
 
 /// Options with a value, of both kinds of work.
-const OPTIONS: [&str; 10] = [
+const OPTIONS: [&str; 11] = [
     "--load",
     "--size",
     "--rate",
@@ -26,6 +26,7 @@ const OPTIONS: [&str; 10] = [
     "--seed",
     "--min-blocks",
     "--max-blocks",
+    "--resolve",
 ];
 
 /// More options with a value and those without one, of a path's measurement.
@@ -143,7 +144,7 @@ mod tests {
         let check = |text: &str| check_job(&text.split(' ').map(str::to_owned).collect::<Vec<_>>());
         for good in [
             "probe --load ping --arms spin --json",
-            "tunnel --time=30s --seed 7 --max-blocks 9 --json",
+            "tunnel --time=30s --seed 7 --max-blocks 9 --resolve 2% --json",
         ] {
             assert!(check(good).is_ok(), "{good}: {:?}", check(good));
         }
@@ -209,7 +210,7 @@ mod tests {
             let arguments = words.split(' ').map(str::to_owned).collect();
             check_step(&Work::Measure { plan: plan.to_owned(), has_plan: true, arguments })
         };
-        for good in ["--load ping", "--far peer:db9:7117 --load=ping --max-blocks 9"] {
+        for good in ["--load ping", "--far peer:db9:7117 --load=ping --max-blocks 9 --resolve=2%"] {
             assert!(measure(plan, good).is_ok(), "{good}: {:?}", measure(plan, good));
         }
         for bad in [

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::shared_args::{FailOn, ThresholdArgs, parse_age};
+use crate::shared_args::{FailOn, ResolveArgs, parse_age};
 
 /// Number of experiments in a list by default.
 pub(crate) const ROWS: usize = 20;
@@ -72,7 +72,10 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_enum)]
     pub(crate) fail_on: Option<FailOn>,
     #[command(flatten)]
-    pub(crate) threshold: ThresholdArgs,
+    pub(crate) resolve: ResolveArgs,
+    /// End with 0 if --fail-on is not decided
+    #[arg(long)]
+    pub(crate) accept_undecided: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

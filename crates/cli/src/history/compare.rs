@@ -9,8 +9,7 @@ use crate::results::{by, compare, named};
 
 pub(crate) fn run(context: &Context, args: &CompareArgs) -> Result<(), Failure> {
     let mut comparison = compare(&named(context, &args.old)?, &named(context, &args.new)?)?;
-    let threshold = args.threshold.ratio();
-    comparison.gate = args.fail_on.map(|on| comparison.decide(by(on), threshold));
+    comparison.gate = args.fail_on.map(|on| comparison.decide(by(on), args.resolve.ratio()));
     if let Some(file) = &args.html {
         console::write_file(file, report::html::comparison_page(&comparison))?;
     }
@@ -19,5 +18,5 @@ pub(crate) fn run(context: &Context, args: &CompareArgs) -> Result<(), Failure> 
     } else if args.html.is_none() {
         console::text(&report::text::compare(&comparison, console::style()))?;
     }
-    comparison.gate.as_ref().map_or(Ok(()), |gate| gate::end(gate, &args.threshold))
+    comparison.gate.as_ref().map_or(Ok(()), |gate| gate::end(gate, args.accept_undecided))
 }

@@ -222,7 +222,7 @@ fn own_program(args: &TuneProveArgs, plan: &Plan) -> Result<Loaded, Failure> {
         arms: Vec::new(),
         search: None,
         trial: None,
-        gate: None,
+        gate: false,
     };
     let trial = spec.limit();
     // Its own arms have no switches, so it has no journal.

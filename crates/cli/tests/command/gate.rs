@@ -41,8 +41,8 @@ fn equal_programs_pass_with_0_and_slower_ones_fail_with_4() {
     let (code, said, document) = gate(&data, ["echo x 100", "echo x 120"], TIME, &[]);
     assert_eq!((code, &document["gate"]["answer"]), (4, &"worse".into()), "{said}");
     assert!(said.contains("worse: x: b is 20 % slower than a"), "{said}");
-    // The same change is allowed by a higher threshold.
-    let wider = ["--threshold", "25"];
+    // The same change is allowed by a coarser resolution.
+    let wider = ["--resolve", "25"];
     let (code, said, _) = gate(&data, ["echo x 100", "echo x 120"], TIME, &wider);
     assert_eq!(code, 0, "{said}");
     let (code, said, _) = gate(&data, ["echo x 120", "echo x 100"], TIME, &[]);

@@ -186,7 +186,7 @@ fn a_change_below_the_threshold_is_reported_and_does_not_fail() {
     let compare = ["history", "compare", &old, &new, "--fail-on", "worse"];
     let text = succeed(data.wirepath(&compare));
     assert!(text.contains("1.03×") && text.contains("worse"), "{text}");
-    let output = run(data.wirepath(&[&compare[..], &["--threshold", "2%"]].concat()));
+    let output = run(data.wirepath(&[&compare[..], &["--resolve", "2%"]].concat()));
     assert_eq!(output.status.code(), Some(4), "{}", all_text(&output));
 }
 

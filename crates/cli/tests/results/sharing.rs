@@ -216,7 +216,7 @@ fn ci_jobs_compare_a_branch_with_the_old_server() {
     command.args(["-euc", &script_of_action()]);
     command.env("GITHUB_ACTION_PATH", CI).env("RUNNER_TEMP", same.path());
     // A false alarm of a few per cent is no difference of this size.
-    command.env("EXPERIMENT", experiment).env("THRESHOLD", "50").env("ACCEPT_UNDECIDED", "false");
+    command.env("EXPERIMENT", experiment).env("RESOLVE", "50").env("ACCEPT_UNDECIDED", "false");
     let (code, said, _) = compared_in_ci(command, &same, [400, 400]);
     assert_ne!(code, 4, "{said}");
 }

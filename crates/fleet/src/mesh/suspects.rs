@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::Random;
 use model::statistics::median;
-use model::{MARGIN, Random};
 use serde::{Deserialize, Serialize};
 
 use super::polish::{Cell, Fit, Table, polish};
@@ -11,6 +11,8 @@ use super::rounds::{Pair, shuffled};
 
 /// Deviations from which on a host or link stands out.
 const DEVIATIONS: f64 = 5.0;
+/// Ratio below which nothing stands out, however narrow the rest is.
+const RATIO_MIN: f64 = 1.10;
 /// Median absolute deviation of a normal distribution, as a share of its standard deviation; without it three
 /// of 800 simulated meshes had a false name.
 const OF_DEVIATION: f64 = 0.6745;
@@ -127,7 +129,7 @@ fn noise<K: Ord>(fits: &[Fit], of: impl Fn(&Fit) -> BTreeMap<K, f64>) -> f64 {
 /// a difference does not matter, because quiet hosts may agree to a thousandth.
 fn threshold(values: impl Iterator<Item = f64>) -> f64 {
     let distances: Vec<f64> = values.map(f64::abs).collect();
-    (DEVIATIONS / OF_DEVIATION * median(&distances).unwrap_or(0.0)).max(MARGIN.ln())
+    (DEVIATIONS / OF_DEVIATION * median(&distances).unwrap_or(0.0)).max(RATIO_MIN.ln())
 }
 
 /// Links that lose or fail in every repeat; a host in their place if most of its links do.

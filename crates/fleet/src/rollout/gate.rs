@@ -1,7 +1,7 @@
 //! Does the proof of a stage let the plan through?
 
 use model::pool::{HOSTS_MIN, HostLine, PooledMetric};
-use model::{Better, MARGIN, Verdict};
+use model::{Better, Verdict};
 use serde::{Deserialize, Serialize};
 
 use super::Event;
@@ -35,8 +35,8 @@ pub enum Gate {
 pub struct Wants {
     /// From [`HOSTS_MIN`] hosts on, refuse a plan that is not shown to be better.
     pub gain: bool,
-    /// Let a plan through that is not shown to be worse. Otherwise it must be shown to be no worse, within
-    /// [`MARGIN`].
+    /// Let a plan through that is not shown to be worse. Otherwise it must be shown to be no worse, within the
+    /// resolution.
     pub accepts_inconclusive: bool,
 }
 
@@ -59,7 +59,13 @@ pub struct Proof {
 ///
 /// - `plan`: the plan on hosts of the stage.
 /// - `control`: hosts of the control group with a figure, and those of them that differ from themselves.
-pub fn gate(plan: Option<&PooledMetric>, wants: Wants, control: (usize, usize)) -> Gate {
+/// - `resolve`: ratio up to which a difference does not matter, above 1.
+pub fn gate(
+    plan: Option<&PooledMetric>,
+    wants: Wants,
+    control: (usize, usize),
+    resolve: f64,
+) -> Gate {
     let (control_hosts, odd_hosts) = control;
     if odd_hosts * 2 > control_hosts {
         return Gate::Void(format!(
@@ -69,8 +75,8 @@ pub fn gate(plan: Option<&PooledMetric>, wants: Wants, control: (usize, usize)) 
     }
     let Some(plan) = plan else { return Gate::Shut("no host has a figure of this metric".into()) };
     let gate = match (plan.hosts as usize) < HOSTS_MIN {
-        true => each_host(plan),
-        false => pooled(plan, wants.gain),
+        true => each_host(plan, resolve),
+        false => pooled(plan, wants.gain, resolve),
     };
     match gate {
         Gate::Unclear(why) if wants.accepts_inconclusive => {
@@ -118,10 +124,10 @@ fn harm(better: Better, low: f64, high: f64) -> (f64, f64) {
     }
 }
 
-/// True if the whole interval is better than the margin.
-fn is_no_worse(better: Better, low: Option<f64>, high: Option<f64>) -> bool {
+/// True if the whole interval is better than the resolution.
+fn is_no_worse(better: Better, low: Option<f64>, high: Option<f64>, resolve: f64) -> bool {
     let bad_end = low.zip(high).map(|(low, high)| harm(better, low, high).1);
-    bad_end.is_some_and(|bad_end| bad_end <= MARGIN)
+    bad_end.is_some_and(|bad_end| bad_end <= resolve)
 }
 
 fn is_large_harm(better: Better, line: &HostLine) -> bool {
@@ -129,8 +135,10 @@ fn is_large_harm(better: Better, line: &HostLine) -> bool {
     good_end.is_some_and(|good_end| good_end >= HARM_MAX)
 }
 
-fn margin() -> String {
-    format!("{:.0} %", (MARGIN - 1.0) * 100.0)
+/// `5 %`, `0.5 %`.
+fn percent(resolve: f64) -> String {
+    let hundredths = ((resolve - 1.0) * 10_000.0).round();
+    format!("{} %", hundredths / 100.0)
 }
 
 fn times(ratio: Option<f64>) -> String {
@@ -138,7 +146,7 @@ fn times(ratio: Option<f64>) -> String {
 }
 
 /// A canary: every host is shown to be no worse.
-fn each_host(plan: &PooledMetric) -> Gate {
+fn each_host(plan: &PooledMetric, resolve: f64) -> Gate {
     if let Some((line, why)) = plan.lines.iter().find_map(|line| Some((line, line.why.as_ref()?))) {
         return Gate::Shut(format!("no figure of {}: {why}", line.host));
     }
@@ -149,31 +157,31 @@ fn each_host(plan: &PooledMetric) -> Gate {
     if let Some(line) = worse.next() {
         return Gate::Suspect(format!("worse on {}{}", line.host, times(line.ratio)));
     }
-    match plan.lines.iter().find(|line| !is_proven(plan.better, line)) {
+    match plan.lines.iter().find(|line| !is_proven(plan.better, line, resolve)) {
         Some(line) => Gate::Unclear(format!(
             "not shown to be within {} on {}{}",
-            margin(),
+            percent(resolve),
             line.host,
             times(line.ratio)
         )),
         None => Gate::Open(match plan.hosts {
-            1 => format!("no worse than by {} on the host", margin()),
-            hosts => format!("no worse than by {} on each of {hosts} hosts", margin()),
+            1 => format!("no worse than by {} on the host", percent(resolve)),
+            hosts => format!("no worse than by {} on each of {hosts} hosts", percent(resolve)),
         }),
     }
 }
 
 /// True if a host's own verdict shows that the plan is no worse there.
-fn is_proven(better: Better, line: &HostLine) -> bool {
+fn is_proven(better: Better, line: &HostLine, resolve: f64) -> bool {
     match line.verdict {
         Some(Verdict::Better | Verdict::NoDifferenceShown) => true,
-        Some(Verdict::Inconclusive) => is_no_worse(better, line.low, line.high),
+        Some(Verdict::Inconclusive) => is_no_worse(better, line.low, line.high, resolve),
         // A run that ended early, or no verdict.
         _ => false,
     }
 }
 
-fn pooled(plan: &PooledMetric, wants_gain: bool) -> Gate {
+fn pooled(plan: &PooledMetric, wants_gain: bool, resolve: f64) -> Gate {
     let on = format!("on {} hosts{}", plan.hosts, times(plan.ratio));
     let hurt_max = ((f64::from(plan.hosts) * HURT_SHARE_MAX) as u32).max(1);
     if plan.hurt > hurt_max {
@@ -182,7 +190,7 @@ fn pooled(plan: &PooledMetric, wants_gain: bool) -> Gate {
             plan.hurt, plan.hosts
         ));
     }
-    let is_no_worse = is_no_worse(plan.better, plan.low, plan.high);
+    let is_no_worse = is_no_worse(plan.better, plan.low, plan.high, resolve);
     match plan.verdict {
         Some(Verdict::Worse) => Gate::Shut(format!("worse {on}")),
         Some(Verdict::Better) => Gate::Open(format!("better {on}")),
@@ -194,11 +202,11 @@ fn pooled(plan: &PooledMetric, wants_gain: bool) -> Gate {
             Gate::Shut(format!("no gain is shown {on}"))
         }
         Some(Verdict::NoDifferenceShown) => {
-            Gate::Open(format!("no difference beyond {} {on}", margin()))
+            Gate::Open(format!("no difference beyond {} {on}", percent(resolve)))
         }
         Some(_) if wants_gain => Gate::Unclear(format!("no gain is shown {on}")),
-        Some(_) if is_no_worse => Gate::Open(format!("no worse than by {} {on}", margin())),
-        Some(_) => Gate::Unclear(format!("not shown to be within {} {on}", margin())),
+        Some(_) if is_no_worse => Gate::Open(format!("no worse than by {} {on}", percent(resolve))),
+        Some(_) => Gate::Unclear(format!("not shown to be within {} {on}", percent(resolve))),
     }
 }
 
@@ -208,6 +216,7 @@ mod tests {
 
     use super::*;
 
+    const RESOLVE: f64 = 1.05;
     const ALWAYS: Wants = Wants { gain: false, accepts_inconclusive: true };
     const GAIN: Wants = Wants { gain: true, accepts_inconclusive: false };
 
@@ -255,7 +264,7 @@ mod tests {
     }
 
     fn judged(plan: &PooledMetric, wants: Wants) -> &'static str {
-        match gate(Some(plan), wants, (1, 0)) {
+        match gate(Some(plan), wants, (1, 0), RESOLVE) {
             Gate::Open(_) => "open",
             Gate::Unclear(_) => "unclear",
             Gate::Suspect(_) => "suspect",
@@ -278,7 +287,7 @@ mod tests {
         assert_eq!(judged(&one, Wants::default()), "unclear");
         one.lines[1].why = Some("its run was interrupted".into());
         assert_eq!(judged(&one, ALWAYS), "shut");
-        assert!(matches!(gate(None, ALWAYS, (0, 0)), Gate::Shut(_)));
+        assert!(matches!(gate(None, ALWAYS, (0, 0), RESOLVE), Gate::Shut(_)));
     }
 
     #[test]
@@ -329,8 +338,8 @@ mod tests {
     #[test]
     fn control_group_that_differs_from_itself_voids_the_proof() {
         let plan = plan(6, (1.1, 1.2), Some(Verdict::Worse), Verdict::Worse);
-        assert!(matches!(gate(Some(&plan), ALWAYS, (3, 2)), Gate::Void(_)));
-        assert!(matches!(gate(Some(&plan), ALWAYS, (4, 2)), Gate::Shut(_)));
+        assert!(matches!(gate(Some(&plan), ALWAYS, (3, 2), RESOLVE), Gate::Void(_)));
+        assert!(matches!(gate(Some(&plan), ALWAYS, (4, 2), RESOLVE), Gate::Shut(_)));
     }
 
     #[test]

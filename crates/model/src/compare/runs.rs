@@ -10,12 +10,12 @@ use crate::pairs::Shift;
 use crate::statistics::{self, LEVEL};
 use crate::verdict::Badness;
 use crate::{
-    ArmKind, ArmOutcome, CountDifference, Ended, MARGIN, Machine, MetricOutcome, Outcome, Verdict,
+    ArmKind, ArmOutcome, CountDifference, Ended, Machine, MetricOutcome, Outcome, RESOLVE, Verdict,
     Warning, is_event_count, two_samples, verdict,
 };
 
 /// Parameters of a load that may differ: duration and choice of arms.
-const ASIDE: [&str; 3] = ["arms", "time_ms", "trial_ms"];
+const ASIDE: [&str; 4] = ["arms", "resolve", "time_ms", "trial_ms"];
 
 /// Checks before a run that its path and load can be compared with `old`.
 pub fn comparable(
@@ -400,12 +400,12 @@ fn judge(arms: &mut [ArmComparison], judged: &[String], by: By) {
     for ((better, change), &adjusted) in changes.into_iter().zip(of_changes) {
         let Some((low, high)) = change.low.zip(change.high) else { continue };
         change.p_adjusted = Some(adjusted);
-        change.verdict = verdict::between(low, high, adjusted, MARGIN, better);
+        change.verdict = verdict::between(low, high, adjusted, RESOLVE, better);
     }
     for ((better, count), &adjusted) in counts.into_iter().zip(of_counts) {
         let Some(interval) = count.difference.low.zip(count.difference.high) else { continue };
         count.p_adjusted = Some(adjusted);
-        let margin = (MARGIN - 1.0) * count.old_mean;
+        let margin = (RESOLVE - 1.0) * count.old_mean;
         let bad = Badness::of(interval, better);
         count.verdict = match bad {
             _ if bad.least > 0.0 && adjusted < 1.0 - LEVEL => Verdict::Worse,

@@ -26,7 +26,19 @@ fn question(factor: f64, noise: f64, blocks: usize, better: Better) -> GateQuest
 }
 
 fn answer(question: GateQuestion) -> GateVerdict {
-    decide(&[question], &[], LEVEL, Looks::Planned).remove(0)
+    decide_once(&[question]).remove(0)
+}
+
+fn decide_once(questions: &[GateQuestion]) -> Vec<GateVerdict> {
+    let evidence: Vec<GateEvidence> = questions.iter().map(|of| looked(&[(of, 1.0)])).collect();
+    decide(questions, &evidence, &[])
+}
+
+/// Evidence of looks with their weights.
+fn looked(looks: &[(&GateQuestion, f64)]) -> GateEvidence {
+    let mut evidence = GateEvidence::default();
+    looks.iter().for_each(|(question, weight)| evidence.look(question, *weight));
+    evidence
 }
 
 fn lower(factor: f64, noise: f64, blocks: usize) -> GateVerdict {
@@ -91,9 +103,9 @@ fn worse_is_corrected_for_all_figures_of_the_run_and_no_worse_is_not() {
     let found = question(1.2, 0.02, 8, Better::Lower);
     let mut many = vec![found];
     many.extend(vec![question(1.0, 0.01, 8, Better::Lower); 35]);
-    let answers = decide(&many, &[], LEVEL, Looks::Planned);
+    let answers = decide_once(&many);
     assert_eq!(answers[0].reason, Some(Undecided::Corrected { figures: 36 }));
-    assert_eq!(answers[0].more_blocks, Some(3), "11 blocks can decide one of 36");
+    assert_eq!(answers[0].more_blocks, Some(6), "14 blocks can decide one of 36");
     assert!(answers[1..].iter().all(|answer| answer.answer == GateAnswer::NoWorse));
 }
 
@@ -116,18 +128,17 @@ fn worse_tail_of_all_trials_keeps_a_figure_open() {
 }
 
 #[test]
-fn run_that_was_looked_at_needs_wider_intervals() {
-    let at_will = |factor, noise| {
-        let question = question(factor, noise, 24, Better::Lower);
-        decide(&[question], &[], LEVEL, Looks::AtWill).remove(0).answer
+fn a_look_costs_its_weight_and_what_it_showed_stays() {
+    let after = |looks: &[(&GateQuestion, f64)]| {
+        let (last, _) = looks[looks.len() - 1];
+        decide(std::slice::from_ref(last), &[looked(looks)], &[]).remove(0).answer
     };
-    assert_eq!(at_will(1.0, 0.01), GateAnswer::NoWorse);
-    assert_eq!(at_will(1.2, 0.01), GateAnswer::Worse);
-    // Decided by the interval of a run of fixed length, not by that of every look.
     let blocks = (8..40).find(|&blocks| lower(1.0, 0.05, blocks).answer == GateAnswer::NoWorse);
     let early = question(1.0, 0.05, blocks.unwrap(), Better::Lower);
-    let found = decide(&[early], &[], LEVEL, Looks::AtWill).remove(0);
-    assert_eq!(found.answer, GateAnswer::NotDecided);
+    assert_eq!(after(&[(&early, 0.05)]), GateAnswer::NotDecided);
+    assert_eq!(after(&[(&early, 0.05), (&early, 0.99)]), GateAnswer::NoWorse);
+    let wide = question(1.0, 0.4, 24, Better::Lower);
+    assert_eq!(after(&[(&early, 1.0), (&wide, 0.05)]), GateAnswer::NoWorse);
 }
 
 #[test]

@@ -6,18 +6,24 @@ mod plan;
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
-pub use plan::{ExperimentPlan, MARGIN};
+pub use plan::{ExperimentPlan, Members, RESOLVE};
 
 use crate::judge::{Table, tail_of};
+use crate::looks::{Look, look_after};
 use crate::tail::Samples;
+use crate::watch::Watch;
 use crate::{
-    Arm, ArmKind, Decision, Ended, Gate, GateAnswer, Machine, Measurement, Metric, NotEffective,
-    Outcome, Search, Support, Trap, TrialRecord, Verdict, Warning, order, statistics,
+    Arm, ArmKind, Ended, Machine, Measurement, Metric, NotEffective, Outcome, Search, Support,
+    Trap, TrialRecord, Verdict, Warning, order,
 };
 
 /// Consecutive failures from the first block on after which an arm is not run again.
 const HOPELESS_AFTER: u32 = 3;
+
+/// Blocks from which on a forecast rests on enough figures.
+pub const FORECAST_AFTER: u32 = 8;
 
 /// Next action of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +76,25 @@ impl TimeNeeded {
     /// Whole seconds for `--time`, with a tenth more: blocks differ.
     pub fn whole_s(&self) -> u64 {
         (self.whole_ns as f64 * 1.1 / 1e9).ceil() as u64
+    }
+}
+
+/// What a run needs for its resolution, and what its time is enough for.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Forecast {
+    /// Blocks after which a difference of the resolution is found in 19 of 20 runs.
+    pub blocks: u32,
+    /// Time of a run with so many, milliseconds.
+    pub whole_ms: u64,
+    /// Difference that is found in 19 of 20 runs of the given time, as a ratio above 1.
+    pub reaches: f64,
+}
+
+impl Forecast {
+    /// Whole seconds for `--time`, with a tenth more: blocks differ.
+    pub fn whole_s(&self) -> u64 {
+        (self.whole_ms as f64 * 1.1 / 1e3).ceil() as u64
     }
 }
 
@@ -137,9 +162,11 @@ pub struct Experiment {
     pub(crate) noisy_blocks: u32,
     pub(crate) elapsed_ns: u64,
     pub(crate) ended: Option<Ended>,
-    /// Planned looks so far at which the run could have ended early.
-    pub(crate) looks: u32,
-    /// True during a planned look.
+    /// Evidence of the looks so far.
+    pub(crate) watch: Watch,
+    /// By arm: the block after which it was decided, and from which on it does not run.
+    pub(crate) decided: Vec<Option<u32>>,
+    /// True during a look.
     pub(crate) looking: bool,
     /// True if its figures were looked at before it went on.
     pub(crate) resumed: bool,
@@ -150,6 +177,7 @@ impl Experiment {
     pub fn new(plan: ExperimentPlan) -> Self {
         Experiment {
             pools: vec![Pool::default(); plan.arms.len()],
+            decided: vec![None; plan.arms.len()],
             plan,
             trials: Vec::new(),
             queue: Vec::new(),
@@ -161,7 +189,7 @@ impl Experiment {
             noisy_blocks: 0,
             elapsed_ns: 0,
             ended: None,
-            looks: 0,
+            watch: Watch::default(),
             looking: false,
             resumed: false,
             warnings: Vec::new(),
@@ -299,13 +327,92 @@ impl Experiment {
         (whole_ns > self.plan.budget_ns).then_some(TimeNeeded { blocks, block_ns, whole_ns })
     }
 
+    /// What the figures that are open need, from their noise so far; `None` before the eighth block, and if none is open.
+    ///
+    /// - `is_open`: of an arm and a judged metric.
+    pub(crate) fn forecast_of(
+        &self,
+        table: &Table,
+        is_open: &dyn Fn(usize, &str) -> bool,
+    ) -> Option<Forecast> {
+        let blocks = f64::from(self.blocks());
+        if self.blocks() < FORECAST_AFTER || self.plan.resolve <= 1.0 {
+            return None;
+        }
+        let finds = table.finds(is_open)?.ln();
+        // The error of a median falls with the root of the number of blocks.
+        let needed = blocks * (finds / self.plan.resolve.ln()).powi(2);
+        let needed = needed.clamp(blocks, f64::from(u32::MAX));
+        let block_ns = self.mean_block_ns().max(1) as f64;
+        let spent_ns = self.elapsed_ns.min(self.plan.budget_ns);
+        let left_ns = self.plan.budget_ns - spent_ns;
+        let until = (blocks + left_ns as f64 / block_ns).min(f64::from(self.plan.max_blocks));
+        Some(Forecast {
+            blocks: needed.ceil() as u32,
+            whole_ms: ((spent_ns as f64 + (needed - blocks) * block_ns) / 1e6) as u64,
+            reaches: (finds * (blocks / until.max(blocks)).sqrt()).exp(),
+        })
+    }
+
+    /// As [`forecast_of`](Self::forecast_of), of the arms that still run.
+    pub fn forecast(&self) -> Option<Forecast> {
+        self.forecast_of(&Table::new(self), &|arm, _| self.is_open(arm))
+    }
+
     /// Returns the outcome so far; may be called at any time.
     pub fn outcome(&self, header: OutcomeHeader) -> Outcome {
         crate::account::outcome(self, header)
     }
 
     fn runs(&self, arm: usize) -> bool {
-        self.plan.arms[arm].1.is_yes() && !self.pools[arm].hopeless
+        self.plan.arms[arm].1.is_yes() && !self.pools[arm].hopeless && self.is_open(arm)
+    }
+
+    /// True until an arm is decided.
+    pub(crate) fn is_open(&self, arm: usize) -> bool {
+        self.decided[arm].is_none()
+    }
+
+    /// True if a figure that is not decided by now stays so: at a look, and after the planned end.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.looking
+            || matches!(self.ended, Some(Ended::Settled | Ended::TimeUp | Ended::BlockLimit))
+    }
+
+    /// True for arms that are compared with the baseline, and can run here.
+    pub(crate) fn can_be_judged(&self, arm: usize) -> bool {
+        let (arm, support) = &self.plan.arms[arm];
+        matches!(arm.kind, ArmKind::Variant | ArmKind::Peer) && support.is_yes()
+    }
+
+    /// The arm whose members are to be decided.
+    pub(crate) fn set_arm(&self) -> Option<usize> {
+        let set = self.plan.members.as_ref()?.set.as_str();
+        self.plan.arms.iter().position(|(arm, _)| arm.name == set)
+    }
+
+    /// Arms that lack one member of the set, which may be the baseline.
+    pub(crate) fn rests(&self, set: usize) -> impl Iterator<Item = usize> {
+        let members = &self.plan.arms[set].0.switches;
+        let is_rest = move |arm: &Arm| {
+            arm.kind != ArmKind::Control
+                && arm.switches.len() + 1 == members.len()
+                && arm.switches.iter().all(|switch| members.contains(switch))
+        };
+        let arms = self.plan.arms.iter().enumerate();
+        arms.filter(move |(_, (arm, _))| is_rest(arm)).map(|(at, _)| at)
+    }
+
+    /// Evidence of all looks, that of the planned end included.
+    pub(crate) fn evidence(&self, table: &Table) -> Watch {
+        let mut watch = self.watch.clone();
+        let has_time_ended = matches!(self.ended, Some(Ended::TimeUp | Ended::BlockLimit));
+        // A user who saw the first end of a run chose to have another.
+        if has_time_ended && !self.resumed && self.blocks() > 0 {
+            let look = Look::at_end(self.blocks(), watch.looks.len());
+            table.look(&mut watch, look);
+        }
+        watch
     }
 
     /// Blocks that count towards the limits: noisy ones are left out, up to a third of the rest. All of
@@ -372,14 +479,11 @@ impl Experiment {
         let block_ns = self.expected_ns();
         let fits = self.elapsed_ns.saturating_add(block_ns) <= self.plan.budget_ns;
         if quiet >= self.plan.min_blocks {
-            if self.plan.stop_early && is_look(blocks, self.plan.min_blocks) {
-                self.looks += 1;
-                self.looking = true;
-                let settled = self.settled();
-                self.looking = false;
-                if settled {
-                    return Some(Ended::Settled);
-                }
+            let look = look_after(blocks, self.plan.min_blocks);
+            if let Some(look) = look.filter(|_| self.plan.stop_early)
+                && self.is_settled_by(look)
+            {
+                return Some(Ended::Settled);
             }
             return (!fits).then_some(Ended::TimeUp);
         }
@@ -410,62 +514,69 @@ impl Experiment {
         self.plan.arms.iter().position(|(arm, _)| arm.kind == kind)
     }
 
-    /// True if every judged verdict is conclusive and the same at 95 % and 99 %, so that more blocks
-    /// would hardly change it.
+    /// Looks at the figures; arms that are decided do not run again. Returns true if no arm is open.
     ///
-    /// Frequent looks with optional stopping inflate false positives. Looks are few (every third more
-    /// blocks), and each requires 99 % over all verdicts together: nominal 1 % at up to ten looks keeps
-    /// the looks together below 5 % (Pocock 1977, Biometrika 64, 191-199). Simulated:
-    /// `cargo test -p wirepath-model --test truth -- --nocapture`.
-    ///
-    /// A control that differs from the baseline is never settled: it invalidates all verdicts, and more
-    /// blocks are the remedy.
-    ///
-    /// With a gate, every figure must be decided, at both levels alike; a figure without an answer is not.
-    fn settled(&self) -> bool {
+    /// A control that differs from the baseline invalidates all verdicts, and more blocks are the remedy: no arm is decided then.
+    fn is_settled_by(&mut self, look: Look) -> bool {
+        self.looking = true;
+        let mut watch = std::mem::take(&mut self.watch);
+        let decided = self.look(&mut watch, look);
+        self.watch = watch;
+        self.looking = false;
+        for arm in decided {
+            self.decided[arm] = Some(look.blocks);
+        }
+        let open = (0..self.plan.arms.len()).filter(|&arm| self.can_be_judged(arm));
+        let has_judged = self.decided.iter().any(Option::is_some);
+        has_judged && open.into_iter().all(|arm| !self.runs(arm))
+    }
+
+    /// Adds a look to the evidence; returns the arms that it decides.
+    fn look(&self, watch: &mut Watch, look: Look) -> Vec<usize> {
         let table = Table::new(self);
+        table.look(watch, look);
         let given = |name: &String| table.arms.iter().any(|arm| arm.contains_key(name.as_str()));
         if !self.plan.judged.iter().any(given) {
             // A misspelt metric must not pass for a settled one.
-            return false;
+            return Vec::new();
         }
-        let (usual, strict) =
-            (table.judge(statistics::LEVEL), table.judge(statistics::STRICT_LEVEL));
-        let gates =
-            (table.gate(&usual, statistics::LEVEL), table.gate(&strict, statistics::STRICT_LEVEL));
-        if let (Some(usual), Some(strict)) = gates {
-            return is_same_answer(&usual, &strict);
+        let judged = table.judge(watch);
+        let control = self.place(ArmKind::Control);
+        let is_distrusted = |name: &String| {
+            control.and_then(|arm| judged.verdict(arm, name)).is_some_and(Verdict::differs)
+        };
+        if self.plan.judged.iter().any(is_distrusted) {
+            return Vec::new();
         }
-        (0..self.plan.arms.len()).filter(|&arm| self.runs(arm)).all(|arm| {
-            self.plan.judged.iter().all(|name| {
-                let verdict = usual.verdict(arm, name);
-                match self.plan.arms[arm].0.kind {
-                    ArmKind::Baseline => true,
-                    ArmKind::Control => {
-                        matches!(
-                            verdict,
-                            None | Some(Verdict::NoDifferenceShown | Verdict::Refused)
-                        )
+        let gate = table.gate(&judged, watch);
+        let set = self.set_arm();
+        let is_rest = |arm: usize| set.is_some_and(|set| self.rests(set).any(|rest| rest == arm));
+        let has_open_rest = set.is_some_and(|set| {
+            let mut rests = self.rests(set).filter(|rest| self.runs(*rest));
+            rests.any(|rest| !table.is_member_decided(watch, rest))
+        });
+        let is_decided = |arm: usize| {
+            if let Some(gate) = &gate {
+                return gate.is_arm_decided(&self.plan.arms[arm].0.name);
+            }
+            if is_rest(arm) {
+                return table.is_member_decided(watch, arm);
+            }
+            // A set is compared with each set that lacks a member.
+            (Some(arm) != set || !has_open_rest)
+                && self.plan.judged.iter().all(|name| {
+                    // A figure that was given and not judged is open.
+                    match judged.verdict(arm, name) {
+                        None => !table.arms[arm].contains_key(name.as_str()),
+                        Some(Verdict::Inconclusive | Verdict::Exploratory) => false,
+                        Some(_) => true,
                     }
-                    ArmKind::Variant | ArmKind::Peer => {
-                        // A figure that was given and not judged is open.
-                        let is_open = verdict == Some(Verdict::Inconclusive)
-                            || (verdict.is_none() && table.arms[arm].contains_key(name.as_str()));
-                        verdict == strict.verdict(arm, name) && !is_open
-                    }
-                }
-            })
-        })
+                })
+        };
+        let running =
+            (0..self.plan.arms.len()).filter(|&arm| self.can_be_judged(arm) && self.runs(arm));
+        running.filter(|&arm| is_decided(arm)).collect()
     }
-}
-
-/// True if every figure of a gate is decided, and the same in both.
-fn is_same_answer(usual: &Gate, strict: &Gate) -> bool {
-    let is_decided = |decision: &Decision| decision.answer != GateAnswer::NotDecided;
-    let pairs = usual.decisions.iter().zip(&strict.decisions);
-    !usual.decisions.is_empty()
-        && usual.decisions.len() == strict.decisions.len()
-        && pairs.into_iter().all(|(a, b)| is_decided(a) && a.answer == b.answer)
 }
 
 /// Latencies of the segments of which a tail is judged, by stem.
@@ -481,16 +592,6 @@ fn tails(judged: &[String], measurement: &Measurement) -> BTreeMap<String, Sampl
             (stem, Samples::new(histogram, lost))
         })
         .collect()
-}
-
-/// True if the experiment may stop after this number of blocks: at the first number with a 99 %
-/// interval, then after every third more.
-fn is_look(blocks: u32, min_blocks: u32) -> bool {
-    let mut look = min_blocks.max(8);
-    while look < blocks {
-        look += look.div_ceil(3);
-    }
-    look == blocks
 }
 
 impl Pool {

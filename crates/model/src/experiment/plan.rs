@@ -1,9 +1,22 @@
 //! Arms, limits and rules of an experiment.
 
-use crate::{Arm, ArmKind, Measurement, Support, verdict};
+use crate::looks::blocks_min;
+use crate::{Arm, ArmKind, Measurement, Support};
 
-/// Default ratio up to which a difference does not matter.
-pub const MARGIN: f64 = 1.10;
+/// Default resolution: the ratio up to which a difference is none.
+pub const RESOLVE: f64 = 1.05;
+
+/// Most blocks of a run that is given none.
+const BLOCKS_MAX: u32 = 2_000;
+
+/// Members of a set that an experiment decides about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Members {
+    /// Name of the arm with all members; arms that lack one are compared with it.
+    pub set: String,
+    /// Metric that decides.
+    pub metric: String,
+}
 
 #[derive(Debug, Clone)]
 pub struct ExperimentPlan {
@@ -14,26 +27,29 @@ pub struct ExperimentPlan {
     pub judged: Vec<String>,
     pub budget_ns: u64,
     /// Fewest blocks that count; the control needs 8, and many verdicts need more
-    /// ([`verdict::blocks_min`]).
+    /// ([`crate::blocks_min`]).
     pub min_blocks: u32,
     /// Most blocks that count.
     pub max_blocks: u32,
-    /// Ratio up to which a difference does not matter, above 1.
-    pub margin: f64,
+    /// Resolution, a ratio above 1: differences up to it are none, and from it on they fail a gate.
+    pub resolve: f64,
     /// Share of the time of a trial's cores that other work may take before its block is marked noisy
     /// and repeated.
     pub noise_gate: f64,
     /// CPUs of the machine, for the noise gate of trials whose cores are not known.
     pub cpus: u32,
-    /// Stop once every judged verdict is settled; with a gate, once that is decided.
+    /// Stop arms once their judged verdicts are better, worse or equal within the resolution; with a gate, once that is
+    /// decided. Without it the run is looked at once, at its end.
     pub stop_early: bool,
-    /// Ratio from which on a change for the worse fails, at least 1; `None` without a gate.
-    pub gate: Option<f64>,
+    /// True if a change for the worse by more than the resolution fails.
+    pub gate: bool,
+    /// Members that are decided in place of the arms' verdicts against the baseline.
+    pub members: Option<Members>,
 }
 
 impl ExperimentPlan {
     /// A plan with the defaults: at least 8 blocks and as many as the number of verdicts needs, at most
-    /// 200, margin 1.10, noise gate 0.25, early stop.
+    /// 2,000, resolution 5 %, noise gate 0.25, early stop.
     pub fn new(
         seed: u64,
         arms: Vec<(Arm, Support)>,
@@ -50,13 +66,14 @@ impl ExperimentPlan {
             arms,
             judged,
             budget_ns,
-            min_blocks: verdict::blocks_min(questions),
-            max_blocks: 200,
-            margin: MARGIN,
+            min_blocks: blocks_min(questions),
+            max_blocks: BLOCKS_MAX,
+            resolve: RESOLVE,
             noise_gate: 0.25,
             cpus,
             stop_early: true,
-            gate: None,
+            gate: false,
+            members: None,
         }
     }
 

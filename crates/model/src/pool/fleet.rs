@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{Effect, Question, answers, discoveries, effect, hosts_needed};
+use crate::outcome::resolve_unrecorded;
 use crate::pairs::Pairs;
 use crate::{
-    ArmKind, ArmOutcome, Better, Ended, Floor, Machine, MetricOutcome, Outcome, Verdict, Warning,
+    ArmKind, ArmOutcome, Better, Ended, Floor, Machine, MetricOutcome, Outcome, RESOLVE, Verdict,
+    Warning,
 };
 
 /// Fewest hosts that have a pooled verdict.
@@ -131,6 +133,9 @@ pub struct PooledOutcome {
     pub path: String,
     /// Hosts, in the order given.
     pub hosts: Vec<HostRun>,
+    /// Ratio up to which a difference does not matter: the smallest of the hosts' experiments.
+    #[serde(default = "resolve_unrecorded")]
+    pub resolve: f64,
     /// Metrics the load judges by, most important first.
     pub judged: Vec<String>,
     /// Arms but the baseline and its control.
@@ -145,6 +150,7 @@ pub struct PooledOutcome {
 pub fn pool(hosts: &[(String, Result<Outcome, String>)]) -> PooledOutcome {
     let outcomes = || hosts.iter().filter_map(|(_, outcome)| outcome.as_ref().ok());
     let judged = outcomes().next().map(|first| first.judged.clone()).unwrap_or_default();
+    let resolve = outcomes().map(|outcome| outcome.resolve).reduce(f64::min).unwrap_or(RESOLVE);
     let names = arm_names(outcomes());
     let asked: Vec<(&String, &String)> =
         names.iter().flat_map(|arm| judged.iter().map(move |metric| (arm, metric))).collect();
@@ -154,7 +160,8 @@ pub fn pool(hosts: &[(String, Result<Outcome, String>)]) -> PooledOutcome {
         .iter()
         .map(|name| PooledArm { name: name.clone(), metrics: BTreeMap::new() })
         .collect();
-    for (((arm, metric), question), answer) in asked.iter().zip(&questions).zip(answers(&questions))
+    for (((arm, metric), question), answer) in
+        asked.iter().zip(&questions).zip(answers(&questions, resolve))
     {
         let Some(place) = arms.iter_mut().find(|of| of.name == **arm) else { continue };
         let pooled = pooled_metric(hosts, (arm, metric), question, answer);
@@ -165,6 +172,7 @@ pub fn pool(hosts: &[(String, Result<Outcome, String>)]) -> PooledOutcome {
         path: outcomes().next().map(|first| first.path.clone()).unwrap_or_default(),
         hosts: hosts.iter().map(host_run).collect(),
         warnings: warnings(hosts, questions.len()),
+        resolve,
         judged,
         arms,
     }

@@ -11,7 +11,7 @@ mod fleet;
 mod student;
 
 use crate::statistics::{self, holm};
-use crate::{Better, Floor, MARGIN, Verdict, verdict};
+use crate::{Better, Floor, Verdict, verdict};
 
 pub use effects::{Effect, Pooled, effect, random_effects};
 pub use fleet::{
@@ -48,12 +48,14 @@ pub struct Answer {
 }
 
 /// Answers all questions of an experiment, with Holm's correction over all of them.
-pub fn answers(questions: &[Question]) -> Vec<Answer> {
+///
+/// - `resolve`: ratio up to which a difference does not matter, above 1.
+pub fn answers(questions: &[Question], resolve: f64) -> Vec<Answer> {
     let mut answers: Vec<Answer> = questions.iter().map(unjudged).collect();
     let p: Vec<f64> = answers.iter().map(|answer| answer.p.unwrap_or(1.0)).collect();
     for ((answer, question), adjusted) in answers.iter_mut().zip(questions).zip(holm(&p)) {
         if answer.p.is_some() {
-            judge(answer, question.better, adjusted);
+            judge(answer, question.better, adjusted, resolve);
         }
     }
     answers
@@ -111,11 +113,11 @@ fn pooled(effects: &[Option<Effect>]) -> Option<Pooled> {
     random_effects(&effects.iter().flatten().copied().collect::<Vec<_>>())
 }
 
-fn judge(answer: &mut Answer, better: Better, p_adjusted: f64) {
+fn judge(answer: &mut Answer, better: Better, p_adjusted: f64, resolve: f64) {
     let Some(pooled) = answer.pooled else { return };
     answer.p_adjusted = Some(p_adjusted);
     let Floor { low, high } = ratios(pooled.interval);
-    let found = verdict::between(low, high, p_adjusted, MARGIN, better);
+    let found = verdict::between(low, high, p_adjusted, resolve, better);
     let is_in_floor = answer.floor.is_some_and(|floor| low <= floor.high && high >= floor.low);
     answer.verdict = Some(match found.differs() && is_in_floor {
         true => Verdict::Inconclusive,
@@ -144,6 +146,7 @@ fn discoveries(p: &[f64]) -> Vec<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::RESOLVE;
 
     fn question(effects: &[Option<f64>], control: &[Option<f64>]) -> Question {
         let of = |values: &[Option<f64>]| {
@@ -169,7 +172,7 @@ mod tests {
     }
 
     fn answer(effects: &[Option<f64>], control: &[Option<f64>]) -> Answer {
-        answers(&[question(effects, control)]).remove(0)
+        answers(&[question(effects, control)], RESOLVE).remove(0)
     }
 
     #[test]
@@ -217,7 +220,7 @@ mod tests {
     #[test]
     fn more_questions_need_more_hosts() {
         assert_eq!([1, 2, 3, 4, 36].map(hosts_needed), [6, 7, 7, 8, 11]);
-        let six = |count| answers(&vec![question(&fast(6), &QUIET[..6]); count]);
+        let six = |count| answers(&vec![question(&fast(6), &QUIET[..6]); count], RESOLVE);
         assert_eq!(six(1)[0].verdict, Some(Verdict::Better));
         assert_eq!(six(2)[0].verdict, Some(Verdict::Inconclusive));
     }

@@ -94,6 +94,9 @@ pub struct Experiment {
     /// Time to spend. Default: 60s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
+    /// Difference that matters, in per cent, such as 2%. Default: 5%.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resolve: Option<String>,
     /// Minimum number of blocks before a verdict, at least 6.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_blocks: Option<u32>,
@@ -154,18 +157,18 @@ impl Experiment {
         toml::to_string(self).expect("an experiment is tables of text")
     }
 
-    /// The experiment without its time and its limits of blocks.
+    /// The experiment without its time, its resolution and its limits of blocks.
     fn unlimited(&self) -> Self {
-        Experiment { time: None, min_blocks: None, max_blocks: None, ..self.clone() }
+        Experiment { time: None, resolve: None, min_blocks: None, max_blocks: None, ..self.clone() }
     }
 
-    /// True if nothing is given but a time and limits of blocks.
+    /// True if nothing is given but a time, a resolution and limits of blocks.
     pub fn is_unspecified(&self) -> bool {
         self.unlimited() == Experiment::default()
     }
 
-    /// Hash of all that decides what is measured: 16 hexadecimal digits. Time and limits of blocks do not
-    /// count.
+    /// Hash of all that decides what is measured: 16 hexadecimal digits. Time, resolution and limits
+    /// of blocks do not count.
     pub fn digest(&self) -> String {
         let hash = Sha256::digest(self.unlimited().to_text().as_bytes());
         hash[..8].iter().map(|byte| format!("{byte:02x}")).collect()
@@ -233,6 +236,8 @@ mod tests {
         assert_eq!(commented.digest(), experiment.digest());
         let longer = Experiment { time: Some("5m".into()), ..experiment.clone() };
         assert_eq!(longer.digest(), experiment.digest());
+        let finer = Experiment { resolve: Some("1%".into()), ..experiment.clone() };
+        assert_eq!(finer.digest(), experiment.digest());
         let other = Experiment::parse(&FILE.replace("./pr", "./pr2")).unwrap();
         assert_ne!(other.digest(), experiment.digest());
     }

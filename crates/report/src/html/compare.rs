@@ -45,7 +45,7 @@ fn method() -> Markup {
              run alike cancel. The ratio is the median of all ratios between a newer and an older \
              run, its interval that of the rank-sum test. Better and worse need an interval clear of \
              1 and a p-value below 0.05 after Holm's correction for all values, or all worths; no \
-             difference is shown by an interval within 10 %. Below five runs a side there is no \
+             difference is shown by an interval within 5 %. Below five runs a side there is no \
              verdict."
         }
     }

@@ -227,8 +227,8 @@ fn ratios(metric: &Metric, place: usize) -> Markup {
                 @match &metric.floor {
                     Some(floor) => {
                         "The band is the noise floor: the baseline against itself gave " (floor) "."
-                        @if let Some(detectable) = &metric.detectable {
-                            " This run could find differences from " (detectable) " on."
+                        @if let Some(finds) = &metric.finds {
+                            " Of 20 such runs 19 find a difference of " (finds) "."
                         }
                     }
                     None => {
@@ -383,7 +383,7 @@ fn method(page: &Page) -> Markup {
              two-sided permutation tests and is corrected for the number of verdicts (Holm). The two \
              baselines against each other are the noise floor. “Better” and “worse” need an interval \
              clear of 1 and a corrected p below 0.05; “no difference shown” needs an interval within \
-             the margin; else the verdict is “inconclusive”, or “exploratory” if the run was broken \
+             the run's resolution; else the verdict is “inconclusive”, or “exploratory” if the run was broken \
              off. A p99 is better only if that of all trials together is. A step from rung to rung is \
              judged by the same rule, from the ratios between the two arms in the same blocks. Lost \
              packets count as infinitely late, and percentiles are refused where they lie among them \

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use model::{ArmKind, ArmOutcome, Better, MetricOutcome, Outcome, Verdict};
 
 use super::{Remark, median, sentence, steps};
+use crate::decision::percent;
 use crate::screen::Tone;
 use crate::{units, wording};
 
@@ -123,6 +124,11 @@ pub(super) fn advice(outcome: &Outcome, arm: &ArmOutcome, name: &str) -> Option<
     })
 }
 
+/// `no difference of 5 % or more`.
+fn no_difference(outcome: &Outcome) -> String {
+    format!("no difference of {} or more", percent(outcome.resolve - 1.0))
+}
+
 /// The answer of a metric without an arm that was shown to be better, and its tone.
 pub(super) fn none_better(outcome: &Outcome, name: &str) -> (String, Tone) {
     let variants = outcome.arms.iter().filter(|arm| arm.kind == ArmKind::Variant);
@@ -137,10 +143,10 @@ pub(super) fn none_better(outcome: &Outcome, name: &str) -> (String, Tone) {
     {
         let change = change_text(outcome, metric, name);
         let lead = match verdict {
-            Verdict::Worse => Some(("worse", Tone::Bad)),
-            Verdict::NoDifferenceShown => Some(("no difference shown", Tone::Dim)),
-            Verdict::Inconclusive => Some(("not decided", Tone::Doubt)),
-            Verdict::Exploratory => Some(("exploratory", Tone::Doubt)),
+            Verdict::Worse => Some(("worse".to_owned(), Tone::Bad)),
+            Verdict::NoDifferenceShown => Some((no_difference(outcome), Tone::Dim)),
+            Verdict::Inconclusive => Some(("not decided".to_owned(), Tone::Doubt)),
+            Verdict::Exploratory => Some(("exploratory".to_owned(), Tone::Doubt)),
             _ => None,
         };
         if let Some((lead, tone)) = lead {

@@ -57,6 +57,7 @@ fn option(name: &str, value: &str) -> Option<String> {
         "rate_pps" => given("--rate"),
         "trial_ms" => Some(format!("--trial {}", quoted(&format!("{value}ms")))),
         "time_ms" => Some(format!("--time {}", quoted(&format!("{value}ms")))),
+        "resolve" => given("--resolve"),
         "far" => given("--far"),
         // Results of versions without other far ends.
         "peer" => Some(format!("--far {}", quoted(&format!("peer:{value}")))),

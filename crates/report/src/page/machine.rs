@@ -2,6 +2,7 @@
 
 use model::{Machine, Outcome};
 
+use crate::decision::percent;
 use crate::{units, wording};
 
 fn load_average(machine: &Machine) -> String {
@@ -60,10 +61,11 @@ pub(super) fn method(outcome: &Outcome) -> String {
     let trials: u32 = outcome.arms.iter().map(|arm| arm.trials).sum();
     let arms = outcome.arms.iter().filter(|arm| arm.trials > 0).count();
     format!(
-        "{} of {}, interleaved with seed {}; {} in {}; ended as {}",
+        "{} of {}, interleaved with seed {}; resolution {}; {} in {}; ended as {}",
         units::plural(outcome.blocks, "block"),
         units::plural(arms, "arm"),
         outcome.seed,
+        percent(outcome.resolve - 1.0),
         units::plural(trials, "trial"),
         units::duration_ms(outcome.wall_ms),
         wording::ended(outcome.ended),

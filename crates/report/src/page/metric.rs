@@ -10,11 +10,10 @@ use super::{
 use crate::screen::Tone;
 use crate::{units, wording};
 
-/// Smallest difference that every arm could have shown.
-fn detectable(outcome: &Outcome, name: &str) -> Option<String> {
+/// Differences that such a run finds in 19 of 20 cases.
+fn finds(outcome: &Outcome, name: &str) -> Option<String> {
     let judged = |arm: &&ArmOutcome| matches!(arm.kind, ArmKind::Variant | ArmKind::Peer);
-    let ratios =
-        outcome.arms.iter().filter(judged).filter_map(|arm| arm.metrics.get(name)?.detectable);
+    let ratios = outcome.arms.iter().filter(judged).filter_map(|arm| arm.metrics.get(name)?.finds);
     let (least, most) = ratios.fold((f64::INFINITY, 1.0), |(l, m), r| (r.min(l), r.max(m)));
     let percent = |ratio: f64| units::digits((ratio - 1.0) * 100.0);
     match least.is_finite() {
@@ -43,7 +42,7 @@ pub(super) fn metric(outcome: &Outcome, name: &str) -> Metric {
         unit: shape.map_or(String::new(), |shape| shape.unit.clone()),
         better: shape.map(|shape| wording::better(shape.better)),
         floor: floor.map(|f| format!("{} to {}", units::ratio(f.low), units::ratio(f.high))),
-        detectable: detectable(outcome, name),
+        finds: finds(outcome, name),
         headline: format!("{label}: {answer}"),
         answer,
         tone,

@@ -94,8 +94,8 @@ pub struct Metric {
     pub better: Option<&'static str>,
     /// Ratios of the A/A pair: `0.987× to 1.01×`.
     pub floor: Option<String>,
-    /// Smallest difference that the run could have found: `4.1 % to 9 % by arm`.
-    pub detectable: Option<String>,
+    /// Difference that such a run finds in 19 of 20 cases: `4.1 % to 9 % by arm`.
+    pub finds: Option<String>,
     /// The answer as one sentence: the best value among the arms shown to be better, or why there is none.
     pub headline: String,
     /// The same without the metric's name.

@@ -26,8 +26,7 @@ pub(super) fn notices(outcome: &Outcome) -> Vec<String> {
     };
     if outcome.ended == Ended::Interrupted && outcome.judged.iter().any(explored) {
         notices.push(
-            "Exploratory: the run was interrupted, so intervals are those that hold at every look. \
-             Let it reach its end for verdicts."
+            "The run was interrupted before everything was decided; what it had decided holds."
                 .to_owned(),
         );
     }

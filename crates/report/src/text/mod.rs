@@ -86,8 +86,8 @@ fn table(screen: &mut Screen, metric: &Metric) {
         Some(floor) => format!("A/A floor {floor}"),
         None => "A/A floor not known: the control gave no interval".into(),
     };
-    let found = metric.detectable.as_ref();
-    let found = found.map(|least| format!("; could find differences of {least}"));
+    let found = metric.finds.as_ref();
+    let found = found.map(|least| format!("; finds {least} in 19 of 20 runs"));
     screen.paragraph("", &format!("{floor}{}", found.unwrap_or_default()), Tone::Dim);
     let narrow = screen.width() < ROOMY;
     let figure = |text: &Option<String>| Cell::plain(text.as_deref().unwrap_or("–"));

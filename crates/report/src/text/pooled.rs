@@ -4,6 +4,7 @@ use model::Verdict;
 use model::pool::{HostLine, PooledMetric, PooledOutcome, Side};
 
 use super::Style;
+use crate::decision::percent;
 use crate::screen::{Cell, Screen, Tone};
 use crate::{units, wording};
 
@@ -32,9 +33,13 @@ pub fn pooled(outcome: &PooledOutcome, style: Style) -> String {
         screen.item(&warning.what, &warning.advice, Tone::Doubt);
     }
     screen.blank();
-    let method = "the host is the unit: the mean over hosts needs the interval of Hartung and Knapp beyond that of \
-                  the control arms (A/A), and p below 0.05 after Holm's correction; six hosts at least";
-    screen.paragraph("pooled  ", method, Tone::Dim);
+    let method = format!(
+        "the host is the unit: the mean over hosts needs the interval of Hartung and Knapp beyond that of the \
+         control arms (A/A), and p below 0.05 after Holm's correction, or for no difference the interval within \
+         {}; six hosts at least",
+        percent(outcome.resolve - 1.0)
+    );
+    screen.paragraph("pooled  ", &method, Tone::Dim);
     screen.finish()
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use model::{
     ArmKind, ArmOutcome, Better, Distribution, Ended, Floor, Machine, MetricOutcome, Outcome,
-    SCHEMA, Support, Verdict, Warning,
+    RESOLVE, SCHEMA, Support, Verdict, Warning,
 };
 
 pub(crate) const BLOCKS: usize = 24;
@@ -233,9 +233,12 @@ fn experiment(kind: &str, plans: &[Plan]) -> Outcome {
         wall_ms: 88_412,
         ended: Ended::Settled,
         looks: 3,
+        resolve: RESOLVE,
         judged: plans.iter().map(|plan| plan.metric.to_string()).collect(),
         search: None,
         trust: Default::default(),
+        looked: Vec::new(),
+        forecast: None,
         gate: None,
         arms,
         floor: BTreeMap::new(),
@@ -287,7 +290,7 @@ fn figure(plan: &Plan, arm: usize, ratio: f64, dice: &mut Dice) -> MetricOutcome
             _ => 0.0002,
         }),
         p_adjusted: None,
-        detectable: (arm > 1).then_some(1.0 + half),
+        finds: (arm > 1).then_some(1.0 + half),
         tail: None,
         verdict: (arm > 0).then_some(verdict),
         why: None,

@@ -69,7 +69,7 @@ pub(super) fn proof(
     let metric = pooled.judged.first().cloned().unwrap_or_default();
     let plan = pooled.arms.first_mut().and_then(|arm| arm.metrics.remove(&metric));
     Proof {
-        gate: gate(plan.as_ref(), wants, (untouched.len(), odd)),
+        gate: gate(plan.as_ref(), wants, (untouched.len(), odd), pooled.resolve),
         plan,
         control_count: control.len(),
         control_drift,
