@@ -143,7 +143,7 @@ mod tests {
 
     /// Arms by their switches and their effect, on a machine that drifts.
     fn outcome(arms: &[(&[&str], f64)]) -> Outcome {
-        let drifting: Vec<f64> = (1..=12).map(f64::from).collect();
+        let drifting: Vec<f64> = (1..=12).map(|at| 1_000.0 * f64::from(at) + 0.7).collect();
         let times = |factor: f64| drifting.iter().map(|v| v * factor).collect::<Vec<_>>();
         let mut all = vec![arm(ArmKind::Baseline, "baseline", &[], &drifting)];
         for (switches, factor) in arms {
