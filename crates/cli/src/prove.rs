@@ -135,7 +135,10 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
     let measured = |run: &&Proven| run.outcome.arms.first().is_some_and(|a| !a.metrics.is_empty());
     let news: Vec<Outcome> = proven.iter().filter(measured).map(|r| r.outcome.clone()).collect();
     let mut compared = match earlier.filter(|_| !news.is_empty()) {
-        Some(olds) => Some(results::compare(&olds, &news)?),
+        Some(olds) => {
+            let (unit, resolve) = (args.baseline.unit.unit(), args.baseline.threshold.ratio());
+            Some(results::compare(&olds, &news, unit, resolve)?)
+        }
         None => None,
     };
     if let Some((compared, on)) = compared.as_mut().zip(args.baseline.fail_on) {

@@ -145,8 +145,13 @@ pub(crate) fn series(store: &SqliteStore, wanted: &str) -> Result<Vec<Outcome>, 
 }
 
 /// Compares two series of runs. Errors: they are not comparable, which is a usage error.
-pub(crate) fn compare(olds: &[Outcome], news: &[Outcome]) -> Result<RunComparison, Failure> {
-    model::compare(olds, news).map_err(|e| Failure::Usage(e.to_string()))
+pub(crate) fn compare(
+    olds: &[Outcome],
+    news: &[Outcome],
+    unit: model::Unit,
+    resolve: f64,
+) -> Result<RunComparison, Failure> {
+    model::compare(olds, news, unit, resolve).map_err(|e| Failure::Usage(e.to_string()))
 }
 
 /// Question that a threshold asks.

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use model::{Arm, ArmKind, By, Ended, Outcome, RunComparison, Support};
+use model::{Arm, ArmKind, By, Ended, Outcome, RunComparison, Support, Unit};
 use schemars::JsonSchema;
 use serde::Serialize;
 use sys::child::{Child, Place};
@@ -20,12 +20,32 @@ use crate::{console, machine, results, signals};
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SeriesArgs {
     /// Repeat the whole experiment, each time in a new process and lab; a comparison between runs needs at
-    /// least 5
+    /// least 5 sessions
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) runs: u32,
     /// Time from the start of one run to the start of the next; default: one after the other
     #[arg(long, value_name = "TIME", requires = "runs", value_parser = parse_duration)]
     every: Option<Duration>,
+}
+
+impl SeriesArgs {
+    /// Fewest units that the runs of this series will be.
+    fn unit_count(&self, unit: Unit, proof: &Proof<'_>) -> usize {
+        const DAY: Duration = Duration::from_secs(86_400);
+        const SESSION_GAP: Duration = Duration::from_millis(model::SESSION_GAP_MS as u64);
+        let every = self.every.unwrap_or_default();
+        let runs = self.runs as usize;
+        let run_ms = proof.load.get("time_ms").and_then(|text| text.parse().ok()).unwrap_or(0);
+        match unit {
+            Unit::Run => runs,
+            Unit::Session if every >= SESSION_GAP + Duration::from_millis(run_ms) => runs,
+            Unit::Session => 1,
+            Unit::Day => {
+                let span = every * self.runs.saturating_sub(1);
+                runs.min((span.as_secs() / DAY.as_secs()) as usize + 1)
+            }
+        }
+    }
 }
 
 /// Document of `--json` with `--runs`.
@@ -39,7 +59,7 @@ pub(crate) struct SeriesDocument<'a> {
 }
 
 /// Options that belong to a whole series, with a value each.
-const OF_SERIES: [&str; 4] = ["--runs", "--every", "--seed", "--baseline"];
+const OF_SERIES: [&str; 5] = ["--runs", "--every", "--seed", "--baseline", "--unit"];
 /// Options of a gate between series, with a value each; its resolution is also that of each run. A gate within each run belongs to that run.
 const OF_BASELINE: [&str; 1] = ["--fail-on"];
 /// Options that belong to a whole series, without a value.
@@ -166,7 +186,7 @@ pub(crate) fn say(proven: &[Proven]) {
 }
 
 /// Loads the experiments to compare with. Errors: they are not comparable, or `--fail-on` has too few
-/// runs for a verdict; both are refused before anything is measured.
+/// sessions for a verdict; both are refused before anything is measured.
 pub(crate) fn earlier(
     context: &Context,
     args: &BaselineArgs,
@@ -189,14 +209,26 @@ pub(crate) fn earlier(
     };
     let arms = proof.arms.iter().filter(|(arm, can)| counts(arm) && *can == Support::Yes).count();
     let needed = model::runs_needed(arms * proof.judged.len());
-    if olds.len().min(series.runs as usize) < needed {
+    let unit = args.unit.unit();
+    let (old, new) = (model::sessions(&olds, unit).len(), series.unit_count(unit, proof));
+    if old.min(new) < needed {
+        let remedy = match unit {
+            Unit::Run => format!("give --runs {needed}"),
+            Unit::Session => format!(
+                "the day cannot be told from the change; runs less than an hour apart are one session: give --runs \
+                 {needed} --every 2h, run both states in one run with --against"
+            ),
+            Unit::Day => format!(
+                "the day cannot be told from the change: give --runs {needed} --every 24h, run both states in one \
+                 run with --against"
+            ),
+        };
         return Err(Failure::Usage(format!(
-            "--fail-on needs at least {needed} runs a side for a verdict on {arms} arms by {} figures; \
-             here are {} earlier and {} new runs: give --runs {needed}, a baseline of {needed} runs \
-             (ID,ID,… or 'PREFIX*'), or fewer arms",
+            "--fail-on needs at least {needed} {0}s a side for a verdict on {arms} arms by {1} figures; here are \
+             {old} earlier and {new} new {0}s: {remedy}, a baseline of {needed} {0}s (ID,ID,… or 'PREFIX*'), or \
+             fewer arms",
+            unit.name(),
             proof.judged.len(),
-            olds.len(),
-            series.runs
         )));
     }
     Ok(Some(olds))

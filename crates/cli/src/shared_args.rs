@@ -98,12 +98,15 @@ pub(crate) struct BaselineArgs {
     #[arg(long, value_name = "IDS", group = "earlier")]
     pub(crate) baseline: Option<String>,
     /// Exit with 4 if it is shown, with 0 if it is excluded, and with 5 if neither; with --baseline, at least 5
-    /// runs a side are needed
+    /// sessions a side are needed
     #[arg(long, value_enum, requires = "earlier")]
     pub(crate) fail_on: Option<FailOn>,
     /// End with 0 if --fail-on is not decided
     #[arg(long)]
     pub(crate) accept_undecided: bool,
+    /// What counts as one in the comparison with --baseline
+    #[arg(long, value_enum, default_value = "session", requires = "baseline")]
+    pub(crate) unit: UnitName,
     /// Compare even if an earlier experiment ran on another machine
     #[arg(long, requires = "baseline")]
     pub(crate) any_machine: bool,
@@ -201,6 +204,27 @@ pub(crate) enum FailOn {
     Worse,
     /// Any arm is worth less against its own baseline, which cancels the machine
     LessWorth,
+}
+
+/// Unit of a comparison between runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UnitName {
+    /// Each run: whatever a day shifts counts as a change
+    Run,
+    /// Runs of one machine with less than an hour between them
+    Session,
+    /// Runs of one machine and one day (UTC)
+    Day,
+}
+
+impl UnitName {
+    pub(crate) fn unit(self) -> model::Unit {
+        match self {
+            UnitName::Run => model::Unit::Run,
+            UnitName::Session => model::Unit::Session,
+            UnitName::Day => model::Unit::Day,
+        }
+    }
 }
 
 /// A duration such as `60s`, `1m30s`, `500ms`, `100us` or `1.5m`; a bare number is seconds.

@@ -302,8 +302,8 @@ fn measurements_under_an_agent_show_no_difference_to_those_by_hand() {
     }
     let (olds, news) = (by_hand.join(","), under_agent.join(","));
     assert!(by_hand.iter().all(|id| !under_agent.contains(id)), "{olds} {news}");
-    testkit::note(&succeed(here(&["history", "compare", &olds, &news])));
-    let document = json(here(&["history", "compare", &olds, &news, "--json"]));
+    testkit::note(&succeed(here(&["history", "compare", &olds, &news, "--unit", "run"])));
+    let document = json(here(&["history", "compare", &olds, &news, "--unit", "run", "--json"]));
     for arm in document["arms"].as_array().expect("arms") {
         for (name, metric) in arm["metrics"].as_object().expect("metrics") {
             let verdict = metric["value"]["verdict"].as_str().unwrap_or("none");

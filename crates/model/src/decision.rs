@@ -13,7 +13,7 @@ use crate::looks::{blocks_min, trials_without_event};
 use crate::pairs::{Pairs, Scale};
 use crate::statistics::{LEVEL, STRICT_PAIRS_MIN, holm};
 use crate::verdict::Badness;
-use crate::{Better, By, CountDifference, Reliability};
+use crate::{Better, By, CountDifference, Reliability, Unit};
 
 /// More blocks than this are not proposed: the difference is too close to the threshold.
 const MORE_BLOCKS_MAX: f64 = 100_000.0;
@@ -51,6 +51,17 @@ pub enum Undecided {
     /// Too few runs a side for a verdict.
     FewRuns {
         /// Fewest runs a side.
+        needed: u32,
+    },
+    /// Too few sessions or days a side: the day cannot be told from the change.
+    FewSessions {
+        /// Session or day.
+        unit: Unit,
+        /// Older ones that have the figure.
+        old: u32,
+        /// Newer ones that have the figure.
+        new: u32,
+        /// Fewest a side.
         needed: u32,
     },
     /// Clear of the threshold, but not after the correction for the number of figures.

@@ -28,6 +28,7 @@ mod random;
 mod runner;
 mod schedule;
 mod sequence;
+mod sessions;
 pub mod statistics;
 mod switch;
 mod tail;
@@ -74,6 +75,7 @@ pub use random::Random;
 pub use runner::{Clock, Finished, Sink, TrialRecord, Trials, resume, run};
 pub use schedule::order;
 pub use sequence::{Arrival, Jitter, SequenceCounts};
+pub use sessions::{SESSION_GAP_MS, Unit, sessions};
 pub use switch::{
     PathSwitch, Scope, Support, SwitchId, SwitchSet, SwitchSpec, ids, kebab, kebab_len,
 };

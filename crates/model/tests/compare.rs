@@ -6,8 +6,13 @@ mod support;
 use support::{plan, run};
 use wirepath_model::{
     ArmKind, By, Change, CompareError, Drift, Ended, FakeWorld, GateAnswer, Machine, Outcome,
-    Random, RunComparison, Undecided, Verdict, compare,
+    Random, RunComparison, Undecided, Unit, Verdict, compare,
 };
+
+/// Each run is a unit, and the margin is 10 %.
+fn compared(old: &[Outcome], new: &[Outcome]) -> Result<RunComparison, CompareError> {
+    compare(old, new, Unit::Run, 1.1)
+}
 
 fn world(seed: u64, drift: Vec<Drift>) -> FakeWorld {
     FakeWorld { seed, noise: 0.02, drift, samples: 500, ..FakeWorld::default() }
@@ -66,7 +71,7 @@ fn unchanged_runs_rarely_differ_although_every_run_does() {
         for at in 0..comparisons {
             let old = series(at * 100, 7, machine, placement, 1.0);
             let new = series(at * 100 + 50, 7, machine, placement, 1.0);
-            let comparison = compare(&old, &new).unwrap();
+            let comparison = compared(&old, &new).unwrap();
             let any = |by| comparison.values().any(|(.., metric)| changed(metric.change(by)));
             by_value += u32::from(any(By::Value));
             by_worth += u32::from(any(By::Worth));
@@ -86,7 +91,7 @@ fn a_slower_arm_is_found_by_value_and_by_worth() {
     for at in 0..20 {
         let old = series(at * 100, 10, 0.02, 0.02, 1.0);
         let new = series(at * 100 + 50, 10, 0.02, 0.02, 1.15);
-        let comparison = compare(&old, &new).unwrap();
+        let comparison = compared(&old, &new).unwrap();
         let worth = change(&comparison, "fast", By::Worth);
         assert!((1.10..1.20).contains(&worth.ratio), "{worth:?}");
         by_worth += u32::from(worth.verdict == Verdict::Worse);
@@ -107,7 +112,7 @@ fn slower_machine_changes_values_but_not_worth() {
     {
         metric.median = Some(value * 1.5);
     }
-    let comparison = compare(&old, &new).unwrap();
+    let comparison = compared(&old, &new).unwrap();
     assert_eq!(change(&comparison, "baseline", By::Value).verdict, Verdict::Worse);
     assert_eq!(change(&comparison, "fast", By::Value).verdict, Verdict::Worse);
     assert_eq!(change(&comparison, "fast", By::Worth).verdict, Verdict::NoDifferenceShown);
@@ -118,7 +123,7 @@ fn slower_machine_changes_values_but_not_worth() {
 #[test]
 fn one_run_a_side_has_ratios_and_no_verdict() {
     let (old, new) = (series(100, 1, 0.0, 0.0, 1.0), series(200, 1, 0.0, 0.0, 2.0));
-    let comparison = compare(&old, &new).unwrap();
+    let comparison = compared(&old, &new).unwrap();
     let fast = change(&comparison, "fast", By::Value);
     assert!((1.9..2.1).contains(&fast.ratio), "{fast:?}");
     assert_eq!((fast.low, fast.p, fast.verdict), (None, None, Verdict::Inconclusive));
@@ -136,7 +141,7 @@ fn different_paths_loads_and_frame_sizes_are_refused() {
     let refused = |change: &dyn Fn(&mut Outcome)| {
         let mut new = measured(2);
         change(&mut new);
-        compare(&old, &[new]).unwrap_err().to_string()
+        compared(&old, &[new]).unwrap_err().to_string()
     };
     let size = refused(&|new| drop(new.load.insert("size_bytes".into(), "1400".into())));
     assert!(size.contains("frame size") && size.contains("64") && size.contains("1400"), "{size}");
@@ -148,16 +153,16 @@ fn different_paths_loads_and_frame_sizes_are_refused() {
     assert!(rate.contains("not given"), "{rate}");
     let judged = refused(&|new| new.judged = vec!["goodput_bps".into()]);
     assert!(judged.contains("no judged figure in common"), "{judged}");
-    assert_eq!(compare(&old, &old), Err(CompareError::Same { id: "run-1".into() }));
-    assert_eq!(compare(&old, &[]), Err(CompareError::NoRun));
+    assert_eq!(compared(&old, &old), Err(CompareError::Same { id: "run-1".into() }));
+    assert_eq!(compared(&old, &[]), Err(CompareError::NoRun));
     // Within a series, too.
     let mut large = measured(3);
     large.load.insert("size_bytes".into(), "1400".into());
-    assert!(compare(&[measured(1), large], &[measured(2)]).is_err());
+    assert!(compared(&[measured(1), large], &[measured(2)]).is_err());
     // How long, and which arms, is not what was measured.
     let mut new = measured(2);
     new.load.insert("time_ms".into(), "5000".into());
-    assert!(compare(&old, &[new]).is_ok());
+    assert!(compared(&old, &[new]).is_ok());
 }
 
 #[test]
@@ -165,7 +170,7 @@ fn another_machine_is_the_first_difference() {
     let old = [measured(1), measured(3)];
     let mut new = measured(2);
     new.machine = Machine { id: "m2".into(), cpus: 8, ..Machine::default() };
-    let comparison = compare(&old, &[new]).unwrap();
+    let comparison = compared(&old, &[new]).unwrap();
     assert!(!comparison.same_machine);
     assert_eq!(comparison.differences[0].what, "machine");
     assert!(comparison.differences.iter().any(|d| d.what == "CPUs used" && d.new == "8"));
@@ -186,7 +191,7 @@ fn missing_figures_give_a_reason_instead_of_a_verdict() {
     }
     // One run of five has no figure for this arm: too few for a verdict, and the count says so.
     new[2].arms[3].metrics.get_mut("rtt_ns_p50").unwrap().median = None;
-    let comparison = compare(&old, &new).unwrap();
+    let comparison = compared(&old, &new).unwrap();
     let fast = &comparison.arms[1].metrics["rtt_ns_p50"];
     assert!(fast.value.is_none() && fast.worth.is_none());
     assert_eq!(fast.why.as_deref(), Some("no figure in the newer runs: 3 datagrams lost"));
@@ -195,12 +200,12 @@ fn missing_figures_give_a_reason_instead_of_a_verdict() {
     assert_eq!(undecided(&comparison, By::Value), ["fast", "harmful"]);
     let mut gone = old.clone();
     gone.iter_mut().for_each(|outcome| outcome.arms.retain(|arm| arm.name != "fast"));
-    let comparison = compare(&gone, &new).unwrap();
+    let comparison = compared(&gone, &new).unwrap();
     assert_eq!(comparison.only_new, ["fast"]);
     assert!(comparison.arms.iter().all(|arm| arm.kind != ArmKind::Control));
     // An arm that is gone is not one that is no worse.
     gone.iter_mut().for_each(|outcome| outcome.id.push('2'));
-    assert_eq!(undecided(&compare(&old, &gone).unwrap(), By::Value), ["fast"]);
+    assert_eq!(undecided(&compared(&old, &gone).unwrap(), By::Value), ["fast"]);
 }
 
 /// Arms that a gate of 20 % leaves open.
@@ -215,7 +220,7 @@ fn undecided(comparison: &RunComparison, by: By) -> Vec<String> {
 fn gate_between_runs_has_three_answers() {
     let old = series(100, 6, 0.005, 0.005, 1.0);
     let answer =
-        |new: &[Outcome], by, threshold| compare(&old, new).unwrap().decide(by, threshold).answer;
+        |new: &[Outcome], by, threshold| compared(&old, new).unwrap().decide(by, threshold).answer;
     let same = series(200, 6, 0.005, 0.005, 1.0);
     assert_eq!(answer(&same, By::Value, 1.1), GateAnswer::NoWorse);
     assert_eq!(answer(&same, By::Worth, 1.1), GateAnswer::NoWorse);
@@ -243,7 +248,7 @@ fn losses_are_compared_between_runs_by_their_differences() {
         runs
     };
     let old = with_losses(100, 0.0);
-    let answer = |new: &[Outcome]| compare(&old, new).unwrap().decide(By::Value, 1.05);
+    let answer = |new: &[Outcome]| compared(&old, new).unwrap().decide(By::Value, 1.05);
     assert_eq!(answer(&with_losses(200, 0.0)).answer, GateAnswer::NoWorse);
     let lossy = answer(&with_losses(200, 8.0));
     // The baseline loses as well, so the machine may be the cause.

@@ -271,6 +271,16 @@ fn reason(gate: &Gate, decision: &Decision) -> String {
         Some(Undecided::FewRuns { needed }) => {
             format!("a verdict needs a figure in at least {needed} runs a side")
         }
+        Some(Undecided::FewSessions { unit, old, new, needed }) => {
+            let sides = [(old, "before"), (new, "now")];
+            let missing = sides.iter().filter(|(count, _)| *count < needed).map(|(count, when)| {
+                format!("{} more {when}", units::plural(needed - *count, unit.name()))
+            });
+            format!(
+                "the day cannot be told from the change; {} can decide it, or both states in one run (--against)",
+                missing.collect::<Vec<_>>().join(" and ")
+            )
+        }
         Some(Undecided::Corrected { figures }) => format!(
             "that is beyond the resolution, but not after the correction for {figures} figures"
         ),

@@ -10,6 +10,8 @@ use wirepath_report::text::{self, Style};
 /// Run number `at` of a series: every figure is off by some thousandths of its own.
 fn repeated(mut outcome: Outcome, at: u64) -> Outcome {
     outcome.id = format!("{}{at}", outcome.id);
+    // Every two hours.
+    outcome.started.replace_range(11..13, &format!("{:02}", 2 * (at % 10)));
     let mut random = Random::new(at, outcome.id.len() as u64);
     for metric in outcome.arms.iter_mut().flat_map(|arm| arm.metrics.values_mut()) {
         let factor = (0.005 * random.normal()).exp();
@@ -36,7 +38,7 @@ fn later() -> Outcome {
 fn comparison() -> RunComparison {
     let olds: Vec<Outcome> = (0..8).map(|at| repeated(common::ping(), at)).collect();
     let news: Vec<Outcome> = (10..18).map(|at| repeated(later(), at)).collect();
-    model::compare(&olds, &news).unwrap()
+    model::compare(&olds, &news, model::Unit::Session, 1.05).unwrap()
 }
 
 #[test]
@@ -91,8 +93,13 @@ fn hostile_names_are_escaped_on_every_page() {
     let evil = common::hostile();
     let mut other = evil.clone();
     other.id = format!("{}2", evil.id);
-    let comparison =
-        model::compare(std::slice::from_ref(&evil), std::slice::from_ref(&other)).unwrap();
+    let comparison = model::compare(
+        std::slice::from_ref(&evil),
+        std::slice::from_ref(&other),
+        model::Unit::Session,
+        1.05,
+    )
+    .unwrap();
     let (rows, words) = ([summary(&evil.id), summary(&other.id)], [evil.id.clone()]);
     let filter = Filter { path: Some(evil.id.clone()), offset: 50, ..Filter::default() };
     let list = served::List {

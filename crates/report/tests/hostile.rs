@@ -90,7 +90,8 @@ fn compared(outcome: &Outcome) -> model::RunComparison {
         ..outcome.clone()
     };
     let [old, new] = ["-old", "-new"].map(|name| [1, 2, 3, 4].map(|number| run(name, number)));
-    model::compare(&old, &new).expect("runs of the same experiment are comparable")
+    model::compare(&old, &new, model::Unit::Session, 1.05)
+        .expect("runs of the same experiment are comparable")
 }
 
 fn listed(outcome: &Outcome) -> String {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::shared_args::{FailOn, ResolveArgs, parse_age};
+use crate::shared_args::{FailOn, ResolveArgs, UnitName, parse_age};
 
 /// Number of experiments in a list by default.
 pub(crate) const ROWS: usize = 20;
@@ -28,10 +28,11 @@ pub(crate) enum HistoryCommand {
         #[arg(default_value = "last")]
         id: String,
     },
-    /// Are the newer experiments different? Verdicts need at least five a side
+    /// Are the newer experiments different? Verdicts need at least five sessions a side
     #[command(after_help = "\
 Example:
   wirepath history compare '20261121-08*' '20261122-08*' --fail-on worse
+  wirepath history compare '202611*' '202612*' --unit day --resolve 2%
   wirepath history compare 20261121-0830 last --html compare.html     (ratios only)")]
     Compare(CompareArgs),
     /// Export experiments as CSV or JSON
@@ -67,10 +68,20 @@ pub(crate) struct CompareArgs {
     /// Write a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// Exit with 4 if any arm is worse, with 0 if none is, and with 5 if that is not decided; at least 5 runs a side
-    /// are needed
+    /// Exit with 4 if any arm is worse, with 0 if none is, and with 5 if that is not decided; at least 5 sessions a
+    /// side are needed
     #[arg(long, value_enum)]
     pub(crate) fail_on: Option<FailOn>,
+    #[command(flatten)]
+    pub(crate) basis: BasisArgs,
+}
+
+/// Unit and resolution of a question between runs.
+#[derive(Debug, Args)]
+pub(crate) struct BasisArgs {
+    /// What counts as one
+    #[arg(long, value_enum, default_value = "session")]
+    pub(crate) unit: UnitName,
     #[command(flatten)]
     pub(crate) resolve: ResolveArgs,
     /// End with 0 if --fail-on is not decided
@@ -124,4 +135,18 @@ pub(crate) struct PruneArgs {
     /// Remove them
     #[arg(long)]
     pub(crate) yes: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resolutions_are_per_cent() {
+        assert_eq!(parse_resolve("2%"), Ok(1.02));
+        assert_eq!(parse_resolve("2.5"), Ok(1.025));
+        for bad in ["", "%", "0%", "-1", "two", "inf", "NaN%", "101%"] {
+            assert!(parse_resolve(bad).unwrap_err().contains("as in 2%"), "{bad}");
+        }
+    }
 }

@@ -8,8 +8,10 @@ use crate::gate;
 use crate::results::{by, compare, named};
 
 pub(crate) fn run(context: &Context, args: &CompareArgs) -> Result<(), Failure> {
-    let mut comparison = compare(&named(context, &args.old)?, &named(context, &args.new)?)?;
-    comparison.gate = args.fail_on.map(|on| comparison.decide(by(on), args.resolve.ratio()));
+    let (olds, news) = (named(context, &args.old)?, named(context, &args.new)?);
+    let basis = &args.basis;
+    let mut comparison = compare(&olds, &news, basis.unit.unit(), basis.resolve.ratio())?;
+    comparison.gate = args.fail_on.map(|on| comparison.decide(by(on), basis.resolve.ratio()));
     if let Some(file) = &args.html {
         console::write_file(file, report::html::comparison_page(&comparison))?;
     }
@@ -18,5 +20,5 @@ pub(crate) fn run(context: &Context, args: &CompareArgs) -> Result<(), Failure> 
     } else if args.html.is_none() {
         console::text(&report::text::compare(&comparison, console::style()))?;
     }
-    comparison.gate.as_ref().map_or(Ok(()), |gate| gate::end(gate, args.accept_undecided))
+    comparison.gate.as_ref().map_or(Ok(()), |gate| gate::end(gate, basis.accept_undecided))
 }

@@ -25,8 +25,8 @@ fn series(data: &Data, runs: u32, more: &[&str]) -> String {
 fn two_equal_series_are_compared_as_text_json_and_page() {
     let data = Data::new();
     let (old, new) = (series(&data, 5, &[]), series(&data, 5, &[]));
-    let doc = json(data.wirepath(&["history", "compare", &old, &new, "--json"]));
-    assert_eq!(doc["comparison"], 2);
+    let doc = json(data.wirepath(&["history", "compare", &old, &new, "--unit", "run", "--json"]));
+    assert_eq!((&doc["comparison"], &doc["unit"]), (&3.into(), &"run".into()));
     for (side, ids) in [("old_runs", &old), ("new_runs", &new)] {
         let runs = doc[side].as_array().unwrap();
         let found: Vec<&str> = runs.iter().map(|run| run["id"].as_str().unwrap()).collect();
@@ -42,8 +42,10 @@ fn two_equal_series_are_compared_as_text_json_and_page() {
         assert_eq!(metric["value"]["old_count"], 5);
         assert_eq!(metric["worth"].is_null(), arm["kind"] == "baseline");
     }
-    let text = succeed(data.wirepath(&["history", "compare", &old, &new]));
-    for part in ["the same by its description", "no difference shown", "worth", "5 runs"] {
+    let text = succeed(data.wirepath(&["history", "compare", &old, &new, "--unit", "run"]));
+    for part in
+        ["the same by its description", "no difference shown", "worth", "5 runs", "a day shifts"]
+    {
         assert!(text.contains(part), "{part} in {text}");
     }
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
@@ -150,7 +152,8 @@ fn falsify(data: &Data, ids: &str, arm: &str, factor: f64, machine: Option<&str>
 fn runs_worse_than_their_baseline_exit_with_4_and_name_the_arm() {
     let data = Data::new();
     let old = series(&data, 5, &[]);
-    let against = [&QUICK_JSON[..], &["--runs", "5", "--baseline", &old, "--fail-on"]].concat();
+    let series = ["--runs", "5", "--baseline", &old, "--unit", "run", "--fail-on"];
+    let against = [&QUICK_JSON[..], &series].concat();
     // Unchanged: no failure, and the document contains the comparison.
     let doc = json(data.wirepath(&[&against[..], &["worse"]].concat()));
     assert_eq!(doc["comparison"]["new_runs"].as_array().unwrap().len(), 5);
@@ -183,7 +186,7 @@ fn a_change_below_the_threshold_is_reported_and_does_not_fail() {
     let data = Data::new();
     let (old, new) = (series(&data, 5, &[]), series(&data, 5, &[]));
     falsify(&data, &old, "fast", 0.97, None);
-    let compare = ["history", "compare", &old, &new, "--fail-on", "worse"];
+    let compare = ["history", "compare", &old, &new, "--unit", "run", "--fail-on", "worse"];
     let text = succeed(data.wirepath(&compare));
     assert!(text.contains("1.03×") && text.contains("worse"), "{text}");
     let output = run(data.wirepath(&[&compare[..], &["--resolve", "2%"]].concat()));
@@ -198,6 +201,10 @@ fn a_threshold_on_too_few_runs_is_refused() {
     let before = rows();
     let against = ["--runs", "5", "--baseline", &old, "--fail-on", "worse"];
     let said = fail(data.wirepath(&[&QUICK_JSON[..], &against].concat()), 2);
+    assert!(said.contains("at least 5 sessions a side") && said.contains("1 earlier"), "{said}");
+    assert!(said.contains("--every 2h") && said.contains("--against"), "{said}");
+    let by_run = [&QUICK_JSON[..], &against, &["--unit", "run"]].concat();
+    let said = fail(data.wirepath(&by_run), 2);
     assert!(said.contains("at least 5 runs a side") && said.contains("4 earlier"), "{said}");
     assert_eq!(rows(), before, "refused before anything is measured");
     let new = measured(&data, &[]);
@@ -205,7 +212,8 @@ fn a_threshold_on_too_few_runs_is_refused() {
     assert_eq!(output.status.code(), Some(5), "{}", all_text(&output));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("rtt p50: not decided: baseline against earlier"), "{said}");
-    assert!(said.contains("in at least 5 runs a side"), "{said}");
+    assert!(said.contains("the day cannot be told from the change"), "{said}");
+    assert!(said.contains("4 sessions more before and 4 sessions more now"), "{said}");
     let accepted = ["--fail-on", "worse", "--accept-undecided"];
     let compare = [&["history", "compare", &old, &new][..], &accepted].concat();
     let output = run(data.wirepath(&compare));
@@ -216,7 +224,38 @@ fn a_threshold_on_too_few_runs_is_refused() {
     let value = &doc["arms"][1]["metrics"]["rtt_ns_p50"]["value"];
     assert_eq!((&value["verdict"], &value["p"]), (&"inconclusive".into(), &Value::Null));
     let warned = doc["warnings"][0]["what"].as_str().unwrap();
-    assert!(warned.contains("4 older and 1 newer runs; 5 a side are needed"), "{warned}");
+    assert!(warned.contains("1 older and 1 newer sessions; 5 a side are needed"), "{warned}");
+}
+
+#[test]
+fn a_change_is_told_from_days_by_runs_of_several_sessions() {
+    let data = Data::new();
+    let doc = json(data.wirepath(&[&QUICK_JSON[..], &["--runs", "5"]].concat()));
+    let side = |name: &str, day: u32, apart: u32, factor: f64| {
+        let mut runs = doc["runs"].as_array().expect("the runs of the series").clone();
+        for (at, run) in runs.iter_mut().enumerate() {
+            run["id"] = format!("{name}{at}").into();
+            run["started"] =
+                format!("2026-11-{:02}T08:{at:02}:00Z", day + apart * at as u32).into();
+            let fast = run["arms"].as_array_mut().unwrap().iter_mut().find(|a| a["name"] == "fast");
+            let median = &mut fast.expect("the arm")["metrics"]["rtt_ns_p50"]["median"];
+            *median = (median.as_f64().unwrap() * factor).into();
+        }
+        let file = data.file(&format!("{name}.json"));
+        fs::write(&file, Value::from(runs).to_string()).unwrap();
+        file
+    };
+    let (old, new) = (side("old", 1, 1, 1.0), side("new", 11, 1, 1.3));
+    let compare = ["history", "compare", &old, &new, "--fail-on", "worse"];
+    let output = run(data.wirepath(&compare));
+    assert_eq!(output.status.code(), Some(4), "{}", all_text(&output));
+    // The same figures within one hour.
+    let new = side("near", 11, 0, 1.3);
+    let compare = ["history", "compare", &old, &new, "--fail-on", "worse"];
+    let output = run(data.wirepath(&compare));
+    assert_eq!(output.status.code(), Some(5), "{}", all_text(&output));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("from the change; 4 sessions more now can decide it"), "{said}");
 }
 
 #[test]

@@ -92,7 +92,8 @@ fn a_document_in_a_file_is_a_baseline_like_stored_runs() {
     let file = data.file("main.json");
     fs::write(&file, &runs).unwrap();
     let elsewhere = Data::new();
-    let more = ["--runs", "5", "--baseline", &file, "--fail-on", "worse", "--json"];
+    let more =
+        ["--runs", "5", "--baseline", &file, "--unit", "run", "--fail-on", "worse", "--json"];
     let doc = json(elsewhere.wirepath(&[QUICK, &more].concat()));
     assert_eq!(doc["comparison"]["old_runs"].as_array().map(Vec::len), Some(5));
     // A comparison of a file with a file needs no database.

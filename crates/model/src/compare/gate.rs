@@ -3,7 +3,7 @@
 use super::{By, Change, CountChange, MetricComparison, RunComparison, runs};
 use crate::verdict::Badness;
 use crate::{
-    ArmComparison, ArmKind, Better, Decision, Ended, Gate, GateAnswer, Undecided, Verdict,
+    ArmComparison, ArmKind, Better, Decision, Ended, Gate, GateAnswer, Undecided, Unit, Verdict,
 };
 
 /// Name of the older runs in a decision.
@@ -21,7 +21,7 @@ impl RunComparison {
             .map(|(arm, name, metric)| {
                 let mut decision = open(arm, name, metric, by);
                 let moved = self.moved_baselines(threshold).contains(&name);
-                let answer = answer(metric, by, threshold, questions);
+                let answer = answer(metric, by, threshold, (self.unit, questions));
                 (decision.answer, decision.reason) = match answer {
                     // A baseline that is worse itself may be a slower machine.
                     (GateAnswer::Worse, _) if by == By::Value && moved => {
@@ -95,14 +95,18 @@ fn answer(
     metric: &MetricComparison,
     by: By,
     threshold: f64,
-    questions: usize,
+    (unit, questions): (Unit, usize),
 ) -> (GateAnswer, Option<Undecided>) {
-    let few = || (GateAnswer::NotDecided, Some(few_runs(questions)));
+    let few = |old, new| (GateAnswer::NotDecided, Some(few_units(unit, questions, old, new)));
     let can_decide = |old, new| runs::can_decide(old, new, questions);
     match (metric.change(by), &metric.difference) {
-        (Some(change), _) if !can_decide(change.old_count, change.new_count) => few(),
+        (Some(change), _) if !can_decide(change.old_count, change.new_count) => {
+            few(change.old_count, change.new_count)
+        }
         (Some(change), _) => of_change(change, metric.better, threshold),
-        (None, Some(counts)) if !can_decide(counts.old_count, counts.new_count) => few(),
+        (None, Some(counts)) if !can_decide(counts.old_count, counts.new_count) => {
+            few(counts.old_count, counts.new_count)
+        }
         (None, Some(counts)) => of_counts(counts, metric.better, threshold),
         (None, None) => {
             let why = metric.why.clone().unwrap_or_else(|| "no run gave it".into());
@@ -111,8 +115,14 @@ fn answer(
     }
 }
 
-fn few_runs(questions: usize) -> Undecided {
-    Undecided::FewRuns { needed: runs::runs_needed(questions) as u32 }
+fn few_units(unit: Unit, questions: usize, old: usize, new: usize) -> Undecided {
+    let needed = runs::runs_needed(questions) as u32;
+    match unit {
+        Unit::Run => Undecided::FewRuns { needed },
+        Unit::Session | Unit::Day => {
+            Undecided::FewSessions { unit, old: old as u32, new: new as u32, needed }
+        }
+    }
 }
 
 fn of_change(change: &Change, better: Better, threshold: f64) -> (GateAnswer, Option<Undecided>) {

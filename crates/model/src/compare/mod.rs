@@ -1,9 +1,10 @@
 //! Two series of runs against each other: are the newer ones different?
 //!
-//! The run is the unit, never the block: two runs are not interleaved, and machine, memory layout and
-//! neighbours differ from one to the next. Blocks of two runs treated as independent samples called
-//! unchanged runs worse in 34 to 86 % of simulated pairs. Each run therefore contributes one figure to
-//! each of two questions:
+//! The session is the unit, never the block, and not the run: two runs are not interleaved, machine, memory layout
+//! and neighbours differ from one to the next, and runs of one day share what that day does to the machine. Blocks of
+//! two runs treated as independent samples called unchanged runs worse in 34 to 86 % of simulated pairs; runs of two
+//! days treated so had a false verdict in 29 to 94 % of simulated comparisons. Each session therefore contributes one
+//! figure, the median over its runs, to each of two questions:
 //!
 //! - **value**: the median of the arm's trials; includes changes of the machine.
 //! - **worth**: the arm's ratio to the baselines of its own run. Changes that affect all arms of a run
@@ -19,15 +20,20 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ArmKind, Better, CountDifference, Ended, Gate, Machine, Verdict, Warning};
+use crate::{ArmKind, Better, CountDifference, Ended, Gate, Machine, Unit, Verdict, Warning};
 
 pub use runs::{comparable, compare, runs_needed};
 
 /// Version of the form of [`RunComparison`]; raised when a field changes its meaning.
-pub const COMPARISON_SCHEMA: u32 = 2;
+pub const COMPARISON_SCHEMA: u32 = 3;
 
-/// Fewest runs a side that have a verdict.
+/// Fewest units a side that have a verdict.
 pub const RUNS_MIN: usize = 5;
+
+/// Margin of no difference in documents that do not state one.
+fn margin_of_older_documents() -> f64 {
+    1.10
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -82,19 +88,19 @@ pub struct Difference {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Change {
-    /// Newer over older: the median of all ratios between a newer and an older run.
+    /// Newer over older: the median of all ratios between a newer and an older unit.
     pub ratio: f64,
-    /// Lower end of the 95 % interval of `ratio`; `None` below five runs a side.
+    /// Lower end of the 95 % interval of `ratio`; `None` below five units a side.
     pub low: Option<f64>,
     /// Upper end of the 95 % interval of `ratio`.
     pub high: Option<f64>,
-    /// Two-sided rank-sum p-value of `ratio` against 1; `None` below five runs a side.
+    /// Two-sided rank-sum p-value of `ratio` against 1; `None` below five units a side.
     pub p: Option<f64>,
     /// `p` corrected for all values, or all worths, of the comparison (Holm).
     pub p_adjusted: Option<f64>,
-    /// Older runs that have the figure.
+    /// Older units (runs, sessions or days) that have the figure.
     pub old_count: usize,
-    /// Newer runs that have the figure.
+    /// Newer units that have the figure.
     pub new_count: usize,
     /// Verdict on the change.
     pub verdict: Verdict,
@@ -104,17 +110,17 @@ pub struct Change {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CountChange {
-    /// Median of all differences between the mean of a newer and of an older run, in events per trial, with its 95 %
+    /// Median of all differences between the mean of a newer and of an older unit, in events per trial, with its 95 %
     /// interval.
     #[serde(flatten)]
     pub difference: CountDifference,
-    /// Mean over the older runs, in events per trial.
+    /// Mean over the older units, in events per trial.
     pub old_mean: f64,
-    /// Two-sided rank-sum p-value of no change, corrected with the values; `None` below five runs a side.
+    /// Two-sided rank-sum p-value of no change, corrected with the values; `None` below five units a side.
     pub p_adjusted: Option<f64>,
-    /// Older runs that have the figure.
+    /// Older units (runs, sessions or days) that have the figure.
     pub old_count: usize,
-    /// Newer runs that have the figure.
+    /// Newer units that have the figure.
     pub new_count: usize,
     /// Verdict on the change.
     pub verdict: Verdict,
@@ -133,9 +139,9 @@ pub struct MetricComparison {
     pub unit: String,
     /// Direction of improvement.
     pub better: Better,
-    /// Median over the older runs; `None` if refused in all of them.
+    /// Median over the older units; `None` if refused in all of them.
     pub old: Option<f64>,
-    /// Median over the newer runs; `None` if refused in all of them.
+    /// Median over the newer units; `None` if refused in all of them.
     pub new: Option<f64>,
     /// Newer value over older value.
     pub value: Option<Change>,
@@ -167,6 +173,18 @@ pub struct ArmComparison {
 pub struct RunComparison {
     /// [`COMPARISON_SCHEMA`].
     pub comparison: u32,
+    /// Unit that contributes one figure to each question.
+    #[serde(default = "Unit::of_older_documents")]
+    pub unit: Unit,
+    /// Ratio above 1 up to which a change does not matter: margin of "no difference" and threshold of the gate.
+    #[serde(default = "margin_of_older_documents")]
+    pub resolve: f64,
+    /// Number of older units; 0 in documents that state no unit.
+    #[serde(default)]
+    pub old_units: usize,
+    /// Number of newer units.
+    #[serde(default)]
+    pub new_units: usize,
     /// The older runs.
     pub old_runs: Vec<Run>,
     /// The newer runs.

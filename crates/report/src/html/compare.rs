@@ -8,6 +8,7 @@ use super::{
     section, table, text_or_dash,
 };
 use crate::page::{ChangeText, ComparedMetric, ComparisonPage};
+use crate::screen::Tone;
 
 /// The comparison as one self-contained HTML file; the differences between the runs come first.
 pub fn comparison_page(comparison: &RunComparison) -> String {
@@ -25,7 +26,7 @@ pub fn comparison_body(page: &ComparisonPage) -> Markup {
         (section("Worth: each arm against its own baseline", &charts(page, true)))
         (section("Figures", &html! { @for metric in &page.metrics { (figures(metric)) } }))
         (section("What qualifies this", &remarks(&page.remarks)))
-        (section("Method", &method()))
+        (section("Method", &method(page)))
     }
 }
 
@@ -33,20 +34,22 @@ fn title(page: &ComparisonPage) -> String {
     format!("Before and now: {}", page.subject)
 }
 
-fn method() -> Markup {
+fn method(page: &ComparisonPage) -> Markup {
+    let unit = page.unit;
     html! {
         p {
-            "The run is the unit: runs are not interleaved, so every value includes what changed on \
-             the machine between them. Each run contributes one figure to each row. "
+            "The " (unit) " is the unit: runs are not interleaved, so every value includes what changed on \
+             the machine between them, and runs of one day share what that day does. Each " (unit)
+            " contributes one figure, the median over its runs, to each row. "
             b { "Value" }
             " is the median of the arm's trials; "
             b { "worth" }
             " is its ratio to the baselines of its own run, in which changes that move all arms of a \
-             run alike cancel. The ratio is the median of all ratios between a newer and an older \
-             run, its interval that of the rank-sum test. Better and worse need an interval clear of \
+             run alike cancel. The ratio is the median of all ratios between a newer and an older "
+            (unit) ", its interval that of the rank-sum test. Better and worse need an interval clear of \
              1 and a p-value below 0.05 after Holm's correction for all values, or all worths; no \
-             difference is shown by an interval within 5 %. Below five runs a side there is no \
-             verdict."
+             difference is shown by an interval within " (page.resolve) ". Below five " (unit) "s a side there is no \
+             verdict: the day cannot be told from the change."
         }
     }
 }
@@ -70,7 +73,13 @@ fn differences(page: &ComparisonPage) -> Markup {
 }
 
 fn answer(page: &ComparisonPage) -> Markup {
+    let unit = &page.unit_line;
     html! {
+        @if unit.tone == Tone::Bad {
+            p.notice { "The unit is " (unit.subject) ": " (unit.text) "." }
+        } @else {
+            p { "The unit is " (unit.subject) ": " (unit.text) "." }
+        }
         (gate_lines(&page.gate))
         ul.headlines {
             @for (label, answer) in [("Values", &page.values), ("Worth", &page.worth)] {
@@ -94,7 +103,7 @@ fn charts(page: &ComparisonPage, by_worth: bool) -> Markup {
             @if let Some(chart) = if by_worth { &metric.worth } else { &metric.values } {
                 (figure(
                     &metric.label,
-                    &html! { "One figure a run." },
+                    &html! { "One figure a " (page.unit) "." },
                     &ratio_chart::draw(chart, &format!("{name}{i}")),
                 ))
             }

@@ -1,18 +1,24 @@
 //! Two series of experiments against each other.
 
 use model::{
-    ArmComparison, ArmKind, Better, By, Change, Difference, MetricComparison, RunComparison,
-    Verdict,
+    ArmComparison, ArmKind, Better, By, Change, Difference, MetricComparison, RUNS_MIN,
+    RunComparison, Unit, Verdict, runs_needed,
 };
 
 use super::{GateLine, RatioChart, RatioRow, Remark};
 use crate::screen::Tone;
-use crate::{units, wording};
+use crate::{decision, units, wording};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparisonPage {
     /// Path and load in one line.
     pub subject: String,
+    /// What counts as one, e.g. `session`.
+    pub unit: &'static str,
+    /// The unit in one sentence.
+    pub unit_line: Remark,
+    /// Margin of no difference, e.g. `5 %`.
+    pub resolve: String,
     pub old: SeriesText,
     pub new: SeriesText,
     pub same_machine: bool,
@@ -34,21 +40,24 @@ pub struct SeriesText {
     pub ids: Vec<String>,
     /// First id, and the last if there are several.
     pub name: String,
-    /// Number of runs and blocks, and the versions that ran them.
+    /// Numbers of runs, units and blocks, and the versions that ran them.
     pub extent: String,
     /// Start of the first run, numbers of runs and blocks, and reasons for the end.
     pub course: String,
 }
 
 impl SeriesText {
-    fn new(runs: &[model::Run]) -> Self {
+    fn new(runs: &[model::Run], unit: Unit, unit_count: usize) -> Self {
         let distinct = |of: &dyn Fn(&model::Run) -> String| {
             let mut values: Vec<String> = runs.iter().map(of).collect();
             values.sort();
             values.dedup();
             values.join(", ")
         };
-        let count = units::plural(runs.len() as u32, "run");
+        let mut count = units::plural(runs.len() as u32, "run");
+        if unit != Unit::Run {
+            count += &format!(" in {}", units::plural(unit_count as u32, unit.name()));
+        }
         let blocks = units::plural(runs.iter().map(|run| run.blocks).sum::<u32>(), "block");
         let versions = distinct(&|run| run.version.clone());
         let ended = distinct(&|run| wording::ended(run.ended).to_owned());
@@ -127,8 +136,11 @@ impl ComparisonPage {
     pub fn from_comparison(comparison: &RunComparison) -> ComparisonPage {
         ComparisonPage {
             subject: wording::subject(&comparison.path, &comparison.load),
-            old: SeriesText::new(&comparison.old_runs),
-            new: SeriesText::new(&comparison.new_runs),
+            unit: comparison.unit.name(),
+            unit_line: unit_line(comparison.unit),
+            resolve: decision::percent(comparison.resolve - 1.0),
+            old: SeriesText::new(&comparison.old_runs, comparison.unit, comparison.old_units),
+            new: SeriesText::new(&comparison.new_runs, comparison.unit, comparison.new_units),
             same_machine: comparison.same_machine,
             differences: comparison.differences.clone(),
             values: answer(comparison, By::Value),
@@ -137,6 +149,26 @@ impl ComparisonPage {
             metrics: comparison.judged.iter().map(|name| metric(comparison, name)).collect(),
             remarks: remarks(comparison),
         }
+    }
+}
+
+fn unit_line(unit: Unit) -> Remark {
+    match unit {
+        Unit::Run => Remark::new(
+            "the run",
+            "whatever a day shifts counts as a change: do not decide by this",
+            Tone::Bad,
+        ),
+        Unit::Session => Remark::new(
+            "the session",
+            "runs of one machine less than an hour apart, as one figure",
+            Tone::Dim,
+        ),
+        Unit::Day => Remark::new(
+            "the day",
+            "all runs of one machine and one day (UTC), as one figure",
+            Tone::Dim,
+        ),
     }
 }
 
@@ -170,6 +202,16 @@ fn answer(comparison: &RunComparison, by: By) -> Remark {
     let tone = wording::tone(Some(overall));
     if changes.is_empty() {
         return Remark::new(word, "no figure is in both series", tone);
+    }
+    let few = comparison.old_units.min(comparison.new_units) < RUNS_MIN;
+    if few && comparison.unit != Unit::Run {
+        let needed = runs_needed(changes.len());
+        let text = format!(
+            "the day cannot be told from the change: {} before and {} now, {needed} a side are needed",
+            units::plural(comparison.old_units as u32, comparison.unit.name()),
+            units::plural(comparison.new_units as u32, comparison.unit.name()),
+        );
+        return Remark::new(wording::verdict(Verdict::Inconclusive), text, tone);
     }
     let parts: Vec<String> = counts
         .iter()

@@ -18,6 +18,8 @@ pub fn compare(comparison: &RunComparison, style: Style) -> String {
     for (label, run) in [("before  ", &page.old), ("now     ", &page.new)] {
         screen.paragraph(label, &format!("{} ({})", run.name, run.extent), Tone::Plain);
     }
+    let unit = format!("{}: {}", page.unit_line.subject, page.unit_line.text);
+    screen.paragraph("unit    ", &unit, page.unit_line.tone);
     match page.same_machine {
         true => screen.paragraph("machine ", "the same by its description", Tone::Dim),
         false => screen.paragraph("machine ", "NOT the same", Tone::Bad),
@@ -42,7 +44,7 @@ pub fn compare(comparison: &RunComparison, style: Style) -> String {
     screen.blank();
     screen.paragraph(
         "value    ",
-        "now over before, one figure a run; verdicts need five runs a side",
+        &format!("now over before, one figure a {0}; verdicts need five {0}s a side", page.unit),
         Tone::Dim,
     );
     screen.paragraph(
