@@ -8,6 +8,7 @@ pub mod always_valid;
 mod arm;
 mod arms;
 mod best;
+pub mod change_points;
 mod compare;
 mod decision;
 mod experiment;
