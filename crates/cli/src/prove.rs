@@ -136,7 +136,7 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
     let news: Vec<Outcome> = proven.iter().filter(measured).map(|r| r.outcome.clone()).collect();
     let mut compared = match earlier.filter(|_| !news.is_empty()) {
         Some(olds) => {
-            let (unit, resolve) = (args.baseline.unit.unit(), args.baseline.threshold.ratio());
+            let (unit, resolve) = (args.baseline.unit.unit(), args.run.limits.resolve.ratio());
             Some(results::compare(&olds, &news, unit, resolve)?)
         }
         None => None,

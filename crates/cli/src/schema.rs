@@ -34,6 +34,7 @@ const DOCUMENTS: &[Document] = &[
     ("history list", of::<history::ListDocument>),
     ("history prune", of::<history::prune::Document>),
     ("history show", of::<model::Outcome>),
+    ("history watch", of::<model::Watch>),
     ("paths", of::<paths_list::Document>),
     ("probe echo", of::<probe::Document<'_>>),
     ("probe generate", of::<probe::GenerateDocument>),

@@ -18,6 +18,9 @@ use crate::{Better, By, CountDifference, Reliability, Unit};
 /// More blocks than this are not proposed: the difference is too close to the threshold.
 const MORE_BLOCKS_MAX: f64 = 100_000.0;
 
+/// Name of the older runs in a decision.
+pub(crate) const EARLIER: &str = "earlier";
+
 /// Reserve on the number of blocks that would decide, which is an estimate.
 const RESERVE: f64 = 1.3;
 
@@ -62,6 +65,15 @@ pub enum Undecided {
         /// Newer ones that have the figure.
         new: u32,
         /// Fewest a side.
+        needed: u32,
+    },
+    /// Too few sessions for a change to be found.
+    FewPoints {
+        /// Run, session or day.
+        unit: Unit,
+        /// Those that have the figure.
+        sessions: u32,
+        /// Fewest.
         needed: u32,
     },
     /// Clear of the threshold, but not after the correction for the number of figures.

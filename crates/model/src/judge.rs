@@ -9,7 +9,7 @@ use crate::pairs::{Pairs, Scale};
 use crate::statistics::{self, Comparison, LEVEL};
 use crate::tail::{self, Tail};
 use crate::verdict::{self, Answer, Question};
-use crate::watch::Watch;
+use crate::evidence::RunEvidence;
 use crate::{
     Arm, ArmKind, Better, By, CountDifference, Decision, Ended, Experiment, Floor, Gate,
     GateAnswer, MetricOutcome, QUANTILES, Reliability, Support, Undecided, Verdict, describe,
@@ -148,7 +148,7 @@ impl<'a> Table<'a> {
 
     /// Judges all arms by the evidence of all looks. Only the plan's judged metrics get a verdict, and are corrected for
     /// each other.
-    pub(crate) fn judge(&self, watch: &Watch) -> Judged<'a> {
+    pub(crate) fn judge(&self, watch: &RunEvidence) -> Judged<'a> {
         let mut judged = Judged {
             metrics: vec![BTreeMap::new(); self.arms.len()],
             failures: vec![None; self.arms.len()],
@@ -197,7 +197,7 @@ impl<'a> Table<'a> {
     }
 
     /// Adds the evidence of a look on every question that is open.
-    pub(crate) fn look(&self, watch: &mut Watch, look: Look) {
+    pub(crate) fn look(&self, watch: &mut RunEvidence, look: Look) {
         watch.looks.push(look);
         let resolve = self.experiment.plan.resolve;
         for arm in (0..self.arms.len()).filter(|arm| self.experiment.is_open(*arm)) {
@@ -245,7 +245,7 @@ impl<'a> Table<'a> {
     }
 
     /// True if a member of the set is decided: the set is better, worse or equal without it.
-    pub(crate) fn is_member_decided(&self, watch: &Watch, rest: usize) -> bool {
+    pub(crate) fn is_member_decided(&self, watch: &RunEvidence, rest: usize) -> bool {
         let question = self.set().and_then(|(set, name)| self.member(set, rest, name));
         question.is_some_and(|question| {
             let family = self.questions();
@@ -461,7 +461,7 @@ impl<'a> Table<'a> {
     }
 
     /// Answer of the gate that the plan asks for; `None` if it asks for none.
-    pub(crate) fn gate(&self, judged: &Judged, watch: &Watch) -> Option<Gate> {
+    pub(crate) fn gate(&self, judged: &Judged, watch: &RunEvidence) -> Option<Gate> {
         if !self.experiment.plan.gate {
             return None;
         }

@@ -11,6 +11,7 @@ mod best;
 pub mod change_points;
 mod compare;
 mod decision;
+mod evidence;
 mod experiment;
 mod failures;
 mod fake;
@@ -82,3 +83,6 @@ pub use switch::{
 };
 pub use tail::{Estimate, Tail};
 pub use trust::{CarryOver, StartSpread, Ticks, Trust};
+pub use watch::{
+    SeriesChange, WATCH_SCHEMA, WATCHED_MAX, Watch, WatchedPoint, WatchedSeries, watch,
+};

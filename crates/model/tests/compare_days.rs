@@ -4,11 +4,11 @@
 //! session on a day of its own that shifts all arms alike or each one by itself.
 //! `cargo test -p wirepath-model --test compare_days -- --nocapture` prints the shares.
 
-use std::collections::BTreeMap;
+mod support;
 
+use support::documents::{run, template};
 use wirepath_model::{
-    ArmKind, ArmOutcome, Better, By, Ended, GateAnswer, Machine, MetricOutcome, Outcome, Random,
-    RunComparison, SCHEMA, Support, Undecided, Unit, Verdict, compare, sessions,
+    By, GateAnswer, Outcome, Random, RunComparison, Undecided, Unit, Verdict, compare, sessions,
 };
 
 const METRICS: [&str; 3] = ["rtt_ns_p50", "rtt_ns_p99", "cpu_ns"];
@@ -35,39 +35,11 @@ struct World {
 const WORLD: World =
     World { sessions: 7, runs: 1, shared: 0.0, own: 0.0, sessions_a_day: 1, change: 1.0 };
 
-/// As a document, so that fields with a default are left out.
-fn arm(name: &str, metrics: BTreeMap<String, MetricOutcome>) -> ArmOutcome {
-    let kind = if name == "baseline" { ArmKind::Baseline } else { ArmKind::Variant };
-    let switches = if kind == ArmKind::Variant { vec![name] } else { Vec::new() };
-    serde_json::from_value(serde_json::json!({
-        "name": name, "kind": kind, "switches": switches, "trials": 8, "metrics": metrics,
-        "support": Support::Yes,
-    }))
-    .expect("an arm of a document")
-}
-
-fn run(started: &str, arms: Vec<ArmOutcome>) -> Outcome {
-    serde_json::from_value(serde_json::json!({
-        "schema": SCHEMA, "id": "", "started": started, "version": "", "machine": Machine::default(),
-        "path": "fake", "load": {}, "seed": 0, "blocks": 8, "wall_ms": 60_000,
-        "ended": Ended::Settled, "judged": METRICS, "arms": arms, "floor": {}, "warnings": [],
-    }))
-    .expect("a document")
-}
-
-/// A run whose arms have no figures yet.
-fn template() -> Outcome {
-    let metrics: BTreeMap<String, MetricOutcome> = METRICS
-        .map(|name| (name.to_owned(), MetricOutcome::unjudged("ns", Better::Lower, Vec::new())))
-        .into();
-    run("", ARMS.map(|name| arm(name, metrics.clone())).into())
-}
-
 /// Runs of a series that begins on 1 January plus so many days.
 fn series(world: World, first_day: u64, seed: u64) -> Vec<Outcome> {
     let mut random = Random::new(seed, first_day);
     let mut all = Vec::new();
-    let template = template();
+    let template = template(&ARMS, &METRICS);
     let (mut shared, mut own) = (0.0, [[0.0; METRICS.len()]; ARMS.len()]);
     for session in 0..world.sessions {
         if session % world.sessions_a_day == 0 {
@@ -211,7 +183,7 @@ fn sessions_of_one_day_are_one_day() {
 #[test]
 fn runs_within_an_hour_of_one_machine_are_a_session() {
     let at = |time: &str, machine: &str| {
-        let mut outcome = run(&format!("2026-11-21T{time}:00Z"), Vec::new());
+        let mut outcome = run(&format!("2026-11-21T{time}:00Z"), Vec::new(), &[]);
         (outcome.id, outcome.machine.id) = (time.into(), machine.into());
         outcome
     };
@@ -232,6 +204,6 @@ fn runs_within_an_hour_of_one_machine_are_a_session() {
     assert_eq!(ids(Unit::Session).len(), 5);
     assert_eq!(ids(Unit::Day).len(), 2);
     assert_eq!(ids(Unit::Run).len(), 6);
-    let unknown = [run("", Vec::new()), run("?", Vec::new())];
+    let unknown = [run("", Vec::new(), &[]), run("?", Vec::new(), &[])];
     assert_eq!(sessions(&unknown, Unit::Session).len(), 1);
 }

@@ -281,6 +281,11 @@ fn reason(gate: &Gate, decision: &Decision) -> String {
                 missing.collect::<Vec<_>>().join(" and ")
             )
         }
+        Some(Undecided::FewPoints { unit, sessions, needed }) => format!(
+            "{} of {needed} without which no change can be found; {} more",
+            units::plural(*sessions, unit.name()),
+            needed.saturating_sub(*sessions)
+        ),
         Some(Undecided::Corrected { figures }) => format!(
             "that is beyond the resolution, but not after the correction for {figures} figures"
         ),

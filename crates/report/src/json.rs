@@ -58,6 +58,12 @@ pub fn comparison_to_json(comparison: &model::RunComparison) -> String {
         .expect("only string keys, and nothing that fails to serialise")
 }
 
+/// Formats a watched history.
+pub fn watch_to_json(watch: &model::Watch) -> String {
+    serde_json::to_string_pretty(watch)
+        .expect("only string keys, and nothing that fails to serialise")
+}
+
 /// Arms of an outcome that is read: many times those of any experiment. Pages compare each with others.
 const ARMS_MAX: usize = 1000;
 

@@ -35,6 +35,12 @@ Example:
   wirepath history compare '202611*' '202612*' --unit day --resolve 2%
   wirepath history compare 20261121-0830 last --html compare.html     (ratios only)")]
     Compare(CompareArgs),
+    /// When did each figure change, and is its latest change one for the worse? Needs at least ten sessions
+    #[command(after_help = "\
+Example:
+  wirepath history watch --path probe
+  wirepath history watch '2026*' --resolve 2% --fail-on worse --html watch.html")]
+    Watch(WatchArgs),
     /// Export experiments as CSV or JSON
     #[command(after_help = "\
 Example:
@@ -70,6 +76,25 @@ pub(crate) struct CompareArgs {
     pub(crate) html: Option<PathBuf>,
     /// Exit with 4 if any arm is worse, with 0 if none is, and with 5 if that is not decided; at least 5 sessions a
     /// side are needed
+    #[arg(long, value_enum)]
+    pub(crate) fail_on: Option<FailOn>,
+    #[command(flatten)]
+    pub(crate) basis: BasisArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WatchArgs {
+    /// Experiments: ids or unique prefixes, separated by commas, 'PREFIX*', or FILE.json; default: all
+    #[arg(default_value = "*", value_name = "IDS")]
+    pub(crate) ids: String,
+    /// Only this path
+    #[arg(long)]
+    pub(crate) path: Option<String>,
+    /// Write a self-contained HTML page
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Exit with 4 if the latest change of any figure is one for the worse by more than --resolve, with 5 if a figure
+    /// has too few sessions, and with 0 otherwise; `less-worth` watches ratios to the baseline in place of values
     #[arg(long, value_enum)]
     pub(crate) fail_on: Option<FailOn>,
     #[command(flatten)]

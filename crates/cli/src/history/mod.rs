@@ -6,6 +6,7 @@ mod compare;
 mod export;
 pub(crate) mod import;
 pub(crate) mod prune;
+mod watch;
 
 use std::fmt::Write;
 
@@ -25,6 +26,7 @@ pub(crate) fn run(context: &Context, command: Option<&HistoryCommand>) -> Result
         Some(HistoryCommand::List { last, path }) => list(context, *last, path.clone()),
         Some(HistoryCommand::Show { id }) => show(context, id),
         Some(HistoryCommand::Compare(args)) => compare::run(context, args),
+        Some(HistoryCommand::Watch(args)) => watch::run(context, args),
         Some(HistoryCommand::Export(args)) => export::run(context, args),
         Some(HistoryCommand::Import(args)) => import::run(context, args),
         Some(HistoryCommand::Prune(args)) => prune::run(context, args),

@@ -259,6 +259,56 @@ fn a_change_is_told_from_days_by_runs_of_several_sessions() {
 }
 
 #[test]
+fn latest_change_of_a_history_is_found_and_fails_if_it_is_one_for_the_worse() {
+    let data = Data::new();
+    let one = json(data.wirepath(&[&QUICK_JSON[..], &["--no-history"]].concat()));
+    let run_of_day = |day: u32| {
+        let mut run = one.clone();
+        run["id"] = format!("202611{day:02}-080000-fake-0001").into();
+        run["started"] = format!("2026-11-{day:02}T08:00:00Z").into();
+        for arm in run["arms"].as_array_mut().unwrap() {
+            // Up to 1.5 % of noise, and a step in one arm.
+            let step = if arm["name"] == "fast" && day > 15 { 1.2 } else { 1.0 };
+            let factor = step * (1.0 + f64::from(day * 7 % 4) * 0.005);
+            if let Some(median) = arm["metrics"]["rtt_ns_p50"]["median"].as_f64() {
+                arm["metrics"]["rtt_ns_p50"]["median"] = (median * factor).into();
+            }
+        }
+        run
+    };
+    let file = data.file("days.json");
+    fs::write(&file, Value::from((1..=24).map(run_of_day).collect::<Vec<_>>()).to_string())
+        .unwrap();
+    succeed(data.wirepath(&["history", "import", &file]));
+    let page = data.file("watch.html");
+    let output = run(data.wirepath(&["history", "watch", "--fail-on", "worse", "--html", &page]));
+    assert_eq!(output.status.code(), Some(4), "{}", all_text(&output));
+    assert!(
+        all_text(&output).contains("worse: rtt p50: fast is 20 % slower than earlier"),
+        "{}",
+        all_text(&output)
+    );
+    let page = fs::read_to_string(&page).unwrap();
+    assert!(page.contains("20261116-080000-fake-0001") && !page.contains("<script"), "{page}");
+    let text = succeed(data.wirepath(&["history", "watch", "--path", "fake"]));
+    assert!(text.contains("1 with a change") && text.contains("2026-11-16"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    testkit::note(&text);
+    let doc = json(data.wirepath(&["history", "watch", "--json"]));
+    assert_eq!((&doc["watch"], &doc["series"][0]["changes"][0]["at"]), (&1.into(), &15.into()));
+    let more = ["--unit", "day", "--resolve", "30%", "--fail-on", "worse"];
+    succeed(data.wirepath(&[&["history", "watch"][..], &more].concat()));
+    let few = ["history", "watch", "2026111*", "--fail-on", "worse"];
+    let output = run(data.wirepath(&few[..]));
+    assert_eq!(output.status.code(), Some(0), "{}", all_text(&output));
+    let few = ["history", "watch", "2026112*", "--fail-on", "worse"];
+    let output = run(data.wirepath(&few[..]));
+    assert_eq!(output.status.code(), Some(5), "{}", all_text(&output));
+    assert!(all_text(&output).contains("5 sessions of 10"), "{}", all_text(&output));
+    fail(data.wirepath(&["history", "watch", "--path", "none"]), 2);
+}
+
+#[test]
 fn another_machine_is_reported_first_and_needs_any_machine_as_a_baseline() {
     let data = Data::new();
     let (old, _) = (measured(&data, &[]), measured(&data, &[]));

@@ -1,13 +1,11 @@
 //! The gate of a comparison between runs.
 
 use super::{By, Change, CountChange, MetricComparison, RunComparison, runs};
+use crate::decision::EARLIER;
 use crate::verdict::Badness;
 use crate::{
     ArmComparison, ArmKind, Better, Decision, Ended, Gate, GateAnswer, Undecided, Unit, Verdict,
 };
-
-/// Name of the older runs in a decision.
-const EARLIER: &str = "earlier";
 
 impl RunComparison {
     /// Answers whether the newer runs are worse, or worth less, by more than a ratio of at least 1.

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ArmKind, Better, CountDifference, Ended, Gate, Machine, Unit, Verdict, Warning};
 
+pub(crate) use runs::{ASIDE, arms_of, is_same, unit_figures, unit_means};
 pub use runs::{comparable, compare, runs_needed};
 
 /// Version of the form of [`RunComparison`]; raised when a field changes its meaning.

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Parameters of a load that may differ: duration and choice of arms.
-const ASIDE: [&str; 4] = ["arms", "resolve", "time_ms", "trial_ms"];
+pub(crate) const ASIDE: [&str; 4] = ["arms", "resolve", "time_ms", "trial_ms"];
 
 /// Checks before a run that its path and load can be compared with `old`.
 pub fn comparable(
@@ -83,7 +83,7 @@ pub fn compare(
     if judged.is_empty() {
         return Err(CompareError::NothingShared { what: "judged figure" });
     }
-    let (before, now) = (arms_of(olds), arms_of(news));
+    let (before, now) = (arms_of(olds.iter()), arms_of(news.iter()));
     let sides = Sides { old: sessions(olds, unit), new: sessions(news, unit) };
     let has = |arms: &[&ArmOutcome], arm: &ArmOutcome| arms.iter().any(|a| is_same(a, arm));
     let only = |arms: &[&ArmOutcome], others: &[&ArmOutcome]| {
@@ -157,9 +157,11 @@ fn run(outcome: &Outcome) -> Run {
 }
 
 /// Different arms of a series, without the control; those of the newest run first.
-fn arms_of(series: &[Outcome]) -> Vec<&ArmOutcome> {
+pub(crate) fn arms_of<'a>(
+    series: impl DoubleEndedIterator<Item = &'a Outcome>,
+) -> Vec<&'a ArmOutcome> {
     let mut found: Vec<&ArmOutcome> = Vec::new();
-    for arm in series.iter().rev().flat_map(|outcome| &outcome.arms) {
+    for arm in series.rev().flat_map(|outcome| &outcome.arms) {
         if arm.kind != ArmKind::Control && !found.iter().any(|known| is_same(known, arm)) {
             found.push(arm);
         }
@@ -169,7 +171,7 @@ fn arms_of(series: &[Outcome]) -> Vec<&ArmOutcome> {
 
 /// True if two arms have the same switches, for example a rung of a ladder and the same set given by
 /// hand.
-fn is_same(a: &ArmOutcome, b: &ArmOutcome) -> bool {
+pub(crate) fn is_same(a: &ArmOutcome, b: &ArmOutcome) -> bool {
     let sorted = |arm: &ArmOutcome| {
         let mut switches = arm.switches.clone();
         switches.sort();

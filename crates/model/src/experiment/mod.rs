@@ -13,7 +13,7 @@ pub use plan::{ExperimentPlan, Members, RESOLVE};
 use crate::judge::{Table, tail_of};
 use crate::looks::{Look, look_after};
 use crate::tail::Samples;
-use crate::watch::Watch;
+use crate::evidence::RunEvidence;
 use crate::{
     Arm, ArmKind, Ended, Machine, Measurement, Metric, NotEffective, Outcome, Search, Support,
     Trap, TrialRecord, Verdict, Warning, order,
@@ -163,7 +163,7 @@ pub struct Experiment {
     pub(crate) elapsed_ns: u64,
     pub(crate) ended: Option<Ended>,
     /// Evidence of the looks so far.
-    pub(crate) watch: Watch,
+    pub(crate) watch: RunEvidence,
     /// By arm: the block after which it was decided, and from which on it does not run.
     pub(crate) decided: Vec<Option<u32>>,
     /// True during a look.
@@ -189,7 +189,7 @@ impl Experiment {
             noisy_blocks: 0,
             elapsed_ns: 0,
             ended: None,
-            watch: Watch::default(),
+            watch: RunEvidence::default(),
             looking: false,
             resumed: false,
             warnings: Vec::new(),
@@ -404,7 +404,7 @@ impl Experiment {
     }
 
     /// Evidence of all looks, that of the planned end included.
-    pub(crate) fn evidence(&self, table: &Table) -> Watch {
+    pub(crate) fn evidence(&self, table: &Table) -> RunEvidence {
         let mut watch = self.watch.clone();
         let has_time_ended = matches!(self.ended, Some(Ended::TimeUp | Ended::BlockLimit));
         // A user who saw the first end of a run chose to have another.
@@ -532,7 +532,7 @@ impl Experiment {
     }
 
     /// Adds a look to the evidence; returns the arms that it decides.
-    fn look(&self, watch: &mut Watch, look: Look) -> Vec<usize> {
+    fn look(&self, watch: &mut RunEvidence, look: Look) -> Vec<usize> {
         let table = Table::new(self);
         table.look(watch, look);
         let given = |name: &String| table.arms.iter().any(|arm| arm.contains_key(name.as_str()));

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its share")]
 
+pub(crate) mod documents;
+
 use wirepath_model::{
     Arm, ArmOutcome, ArmPlan, Drift, Experiment, ExperimentPlan, FakeSource, FakeSwitch, FakeWorld,
     Measurement, MetricOutcome, Outcome, OutcomeHeader, PathSwitch, Step, Support, arms, ids,

@@ -12,6 +12,7 @@ mod rollout;
 pub mod served;
 mod shell;
 mod svg;
+mod watch;
 
 use std::iter;
 
@@ -28,6 +29,7 @@ pub use mesh::mesh_page;
 pub use path::{LoadText, PathPage, paths};
 pub use rollout::rollout_page;
 pub use shell::{STYLE, Shell};
+pub use watch::watch_page;
 
 /// Judged metrics that get a chart.
 const CHARTS_MAX: usize = 3;

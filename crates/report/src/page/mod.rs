@@ -17,6 +17,7 @@ mod remarks;
 mod rollout;
 mod sentence;
 mod steps;
+mod watch;
 
 use model::{Decision, Gate, GateAnswer, MetricOutcome, Outcome, Verdict};
 
@@ -38,6 +39,7 @@ pub use feed::{Bar, BarChart, FeedAnswer, FeedPage, FeedTable};
 pub use mesh::{MeshCell, MeshPage};
 pub use rollout::{RolloutHost, RolloutPage, RolloutStage};
 pub(crate) use steps::{Worth, worth};
+pub use watch::{WatchPage, WatchRow};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {

@@ -5,6 +5,7 @@ mod curve;
 mod mesh;
 mod pooled;
 mod rollout;
+mod watch;
 
 use model::Outcome;
 
@@ -19,6 +20,7 @@ pub use curve::curve;
 pub use mesh::mesh;
 pub use pooled::pooled;
 pub use rollout::rollout;
+pub use watch::watch;
 
 /// Judged metrics that get a table of their own; one has all.
 const TABLES_MAX: usize = 3;

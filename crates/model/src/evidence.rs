@@ -1,0 +1,74 @@
+//! Evidence of all looks at the figures of a run.
+
+use std::collections::BTreeMap;
+
+use crate::decision::{GateEvidence, GateQuestion};
+use crate::looks::Look;
+use crate::verdict::{Evidence, Question};
+
+/// Evidence so far, by arm and judged metric.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RunEvidence {
+    pub(crate) looks: Vec<Look>,
+    verdicts: BTreeMap<(usize, String), Evidence>,
+    gates: BTreeMap<(usize, String), GateEvidence>,
+    /// By arm: smallest p-value of equal shares of failed trials, over the weight of its look.
+    failures: BTreeMap<usize, f64>,
+    /// By arm that lacks one member of the set: the set against it.
+    members: BTreeMap<usize, Evidence>,
+}
+
+impl RunEvidence {
+    pub(crate) fn verdict(&self, arm: usize, name: &str) -> Evidence {
+        self.verdicts.get(&(arm, name.to_owned())).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn gate(&self, arm: usize, name: &str) -> GateEvidence {
+        self.gates.get(&(arm, name.to_owned())).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn failures(&self, arm: usize) -> f64 {
+        self.failures.get(&arm).copied().unwrap_or(1.0)
+    }
+
+    pub(crate) fn member(&self, rest: usize) -> Evidence {
+        self.members.get(&rest).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn look_at_verdict(
+        &mut self,
+        arm: usize,
+        name: &str,
+        question: &Question,
+        weight: f64,
+        resolve: f64,
+    ) {
+        let evidence = self.verdicts.entry((arm, name.to_owned())).or_default();
+        evidence.look(question, weight, resolve);
+    }
+
+    pub(crate) fn look_at_gate(
+        &mut self,
+        arm: usize,
+        name: &str,
+        question: &GateQuestion,
+        weight: f64,
+    ) {
+        self.gates.entry((arm, name.to_owned())).or_default().look(question, weight);
+    }
+
+    pub(crate) fn look_at_failures(&mut self, arm: usize, p: f64, weight: f64) {
+        let smallest = self.failures.entry(arm).or_insert(1.0);
+        *smallest = smallest.min(p / weight);
+    }
+
+    pub(crate) fn look_at_member(
+        &mut self,
+        rest: usize,
+        question: &Question,
+        weight: f64,
+        resolve: f64,
+    ) {
+        self.members.entry(rest).or_default().look(question, weight, resolve);
+    }
+}
