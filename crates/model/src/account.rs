@@ -18,6 +18,7 @@ pub(crate) fn outcome(experiment: &Experiment, header: OutcomeHeader) -> Outcome
     let judged = table.judge(&watch);
     let mut warnings = experiment.warnings.clone();
     noise_warning(experiment, &mut warnings);
+    one_start_warning(experiment, &table, &mut warnings);
     let arms: Vec<ArmOutcome> = (0..experiment.plan.arms.len())
         .map(|arm| arm_outcome(&table, &judged, experiment, arm))
         .collect();
@@ -44,7 +45,7 @@ pub(crate) fn outcome(experiment: &Experiment, header: OutcomeHeader) -> Outcome
         looks: experiment.watch.looks.len() as u32,
         resolve: experiment.plan.resolve,
         floor: judged.floors(&table),
-        trust: Trust::default(),
+        trust: Trust { starts: table.start_spreads(), ..Trust::default() },
         gate: table.gate(&judged, &watch),
         looked: watch.looks,
         forecast: experiment.forecast_of(&table, &is_open),
@@ -143,6 +144,25 @@ fn noise_warning(experiment: &Experiment, warnings: &mut Vec<Warning>) {
             noisy.min(blocks / 4),
         ),
         advice: "stop other work on this machine, or give more time".into(),
+    });
+}
+
+/// Names the arms whose program was started once for several blocks.
+fn one_start_warning(experiment: &Experiment, table: &Table, warnings: &mut Vec<Warning>) {
+    if !table.starts.is_one() {
+        return;
+    }
+    let arms = experiment.plan.arms.iter().zip(&table.starts.counts);
+    let once: Vec<&str> =
+        arms.filter(|(_, count)| **count == 1).map(|((arm, _), _)| arm.name.as_str()).collect();
+    warnings.push(Warning {
+        what: format!(
+            "one start of the program ran all trials of {}: two starts of one program differ, too (memory layout, hash \
+             seeds), so a verdict may be that of the start",
+            once.join(", ")
+        ),
+        advice: "give more time, so that each program is started several times, or leave out --keep"
+            .into(),
     });
 }
 

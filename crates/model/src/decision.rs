@@ -102,6 +102,8 @@ pub enum Undecided {
     },
     /// The baseline differs from itself, so the figure cannot be trusted.
     Distrusted,
+    /// The programs were started once in the run, so a difference between starts cannot be told from one of the arm.
+    OneStart,
     /// The second baseline gave no figure, so nothing shows the noise.
     NoControl,
     /// The run did not reach its planned end.

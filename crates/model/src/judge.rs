@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 
 use crate::decision::{self, GateQuestion, GateVerdict};
+use crate::evidence::RunEvidence;
 use crate::failures::fisher;
 use crate::looks::Look;
 use crate::pairs::{Pairs, Scale};
+use crate::starts::{Components, Starts};
 use crate::statistics::{self, Comparison, LEVEL};
 use crate::tail::{self, Tail};
 use crate::verdict::{self, Answer, Question};
-use crate::evidence::RunEvidence;
 use crate::{
     Arm, ArmKind, Better, By, CountDifference, Decision, Ended, Experiment, Floor, Gate,
-    GateAnswer, MetricOutcome, QUANTILES, Reliability, Support, Undecided, Verdict, describe,
-    is_event_count,
+    GateAnswer, MetricOutcome, QUANTILES, Reliability, StartSpread, Support, Undecided, Verdict,
+    describe, is_event_count,
 };
 
 /// One metric of one arm over all blocks that count.
@@ -103,6 +104,9 @@ pub(crate) struct Table<'a> {
     control: Option<usize>,
     /// Blocks in which each arm ran: those until it was decided, and all if it never was.
     complete: Vec<usize>,
+    pub(crate) starts: Starts,
+    /// Variance of the judged metrics between starts that several blocks share, and within them.
+    spreads: BTreeMap<&'a str, Components>,
 }
 
 impl<'a> Table<'a> {
@@ -112,7 +116,9 @@ impl<'a> Table<'a> {
         let until = |arm: usize| experiment.decided[arm].map_or(usize::MAX, |block| block as usize);
         let mut arms: Vec<BTreeMap<&str, Series>> = Vec::new();
         arms.resize_with(experiment.plan.arms.len(), BTreeMap::new);
+        let mut starts = vec![vec![None; blocks]; experiment.plan.arms.len()];
         for trial in counted() {
+            starts[trial.arm][trial.block as usize - 1] = trial.start;
             for metric in trial.result.iter().flatten() {
                 let series =
                     arms[trial.arm].entry(metric.name.as_str()).or_insert_with(|| Series {
@@ -131,7 +137,7 @@ impl<'a> Table<'a> {
                 }
             }
         }
-        Table {
+        let mut table = Table {
             experiment,
             arms,
             baseline: experiment.place(ArmKind::Baseline),
@@ -139,6 +145,52 @@ impl<'a> Table<'a> {
             complete: (0..experiment.plan.arms.len())
                 .map(|arm| until(arm).min(experiment.blocks() as usize))
                 .collect(),
+            starts: Starts::new(&starts),
+            spreads: BTreeMap::new(),
+        };
+        table.spreads = table.spreads();
+        table
+    }
+
+    /// Spread of each judged metric between starts, over all arms; empty if each block has starts of its own.
+    fn spreads(&self) -> BTreeMap<&'a str, Components> {
+        let mut spreads = BTreeMap::new();
+        if self.starts.shared(self.experiment.blocks() as usize).is_none() {
+            return spreads;
+        }
+        for name in &self.experiment.plan.judged {
+            let mut spread = Components::default();
+            for (arm, series) in self.arms.iter().enumerate() {
+                let pairs = series.get(name.as_str()).map(|series| self.pairs(arm, name, series));
+                let Some(Ok(pairs)) = pairs else { continue };
+                if let Some(epochs) = self.starts.shared(pairs.differences.len()) {
+                    spread.add(&pairs.differences, epochs);
+                }
+            }
+            spreads.insert(name.as_str(), spread);
+        }
+        spreads
+    }
+
+    /// Starts of the arm with the fewest, and the share of each judged metric's spread that is between them; none if
+    /// starts are not known.
+    pub(crate) fn start_spreads(&self) -> Vec<StartSpread> {
+        let known = self.starts.counts.iter().copied().filter(|count| *count > 0);
+        let Some(fewest) = known.min() else { return Vec::new() };
+        let spread = |name: &String| StartSpread {
+            metric: name.clone(),
+            starts: fewest as u32,
+            share: self.spreads.get(name.as_str()).and_then(Components::share),
+        };
+        self.experiment.plan.judged.iter().map(spread).collect()
+    }
+
+    /// The pairs, or one for each start if trials of one start are not independent.
+    fn independent(&self, name: &str, pairs: Pairs) -> Pairs {
+        let is_shared = self.spreads.get(name).is_some_and(Components::is_shared);
+        match self.starts.shared(pairs.differences.len()).filter(|_| is_shared) {
+            Some(epochs) => pairs.by_start(epochs),
+            None => pairs,
         }
     }
 
@@ -361,7 +413,8 @@ impl<'a> Table<'a> {
         };
         let control = self.control_beside(arm, name);
         let (values, base) = (&series.values, &base.values);
-        Ok(Pairs::on(scale, values, base, control, self.complete[arm], series.better))
+        let pairs = Pairs::on(scale, values, base, control, self.complete[arm], series.better);
+        Ok(self.independent(name, pairs))
     }
 
     /// Values of the second baseline, unless `arm` is that.
@@ -547,6 +600,7 @@ impl<'a> Table<'a> {
         let reason = match () {
             () if has_reason && blocks > 0 => return,
             () if differs => Undecided::Distrusted,
+            () if self.starts.is_one() => Undecided::OneStart,
             () if broke_off && is_open => Undecided::Interrupted,
             () => return,
         };
@@ -596,14 +650,15 @@ impl<'a> Table<'a> {
             let moved = |values: &[Option<f64>], step: f64, factor: f64| -> Vec<Option<f64>> {
                 values.iter().map(|value| value.map(|value| (value + step) * factor)).collect()
             };
-            Pairs::on(
+            let pairs = Pairs::on(
                 scale,
                 &moved(&series.values, arm_step, factor),
                 &moved(base, base_step, 1.0),
                 Some(&moved(control, base_step, 1.0)),
                 self.complete[arm],
                 better,
-            )
+            );
+            self.independent(name, pairs)
         };
         let (up, down) = (pairs(step, 0.0), pairs(0.0, step));
         let (at_worst, at_best) = match better {

@@ -31,6 +31,7 @@ mod runner;
 mod schedule;
 mod sequence;
 mod sessions;
+mod starts;
 pub mod statistics;
 mod switch;
 mod tail;
@@ -78,6 +79,7 @@ pub use runner::{Clock, Finished, Sink, TrialRecord, Trials, resume, run};
 pub use schedule::order;
 pub use sequence::{Arrival, Jitter, SequenceCounts};
 pub use sessions::{SESSION_GAP_MS, Unit, sessions};
+pub use starts::Restarts;
 pub use switch::{
     PathSwitch, Scope, Support, SwitchId, SwitchSet, SwitchSpec, ids, kebab, kebab_len,
 };

@@ -188,6 +188,10 @@ pub struct Measurement {
     /// Percentiles reported by another program that provides no histogram: segment → (quantile,
     /// nanoseconds). Only for peer arms.
     pub reported: BTreeMap<String, Vec<(f64, f64)>>,
+    /// Number of the start of the program that ran the trial, different for each start of an arm's program; `None` if
+    /// each trial is a start, or starts are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<u32>,
 }
 
 /// Reason for a missing metric.

@@ -34,7 +34,7 @@
 //! differences, and their interval is that of the mean (Student 1908): the median of 40 losses in every fifth trial is 0.
 
 use crate::statistics::{self, Comparison};
-use crate::{Better, Floor};
+use crate::{Better, Floor, starts};
 
 /// Number of blocks up to which the relabelling test is exact.
 const EXACT_BLOCKS: usize = 20;
@@ -141,6 +141,21 @@ impl Pairs {
             ]);
         }
         pairs
+    }
+
+    /// One pair for each epoch; see [`crate::starts`].
+    pub(crate) fn by_start(&self, epochs: &[usize]) -> Pairs {
+        let column = |place: usize| -> Vec<f64> {
+            let column: Vec<f64> = self.relabelled.iter().map(|of| of[place]).collect();
+            starts::by_start(&column, epochs)
+        };
+        let [arm, base, again] = [0, 1, 2].map(column);
+        let rows = arm.iter().zip(&base).zip(&again);
+        Pairs {
+            differences: starts::by_start(&self.differences, epochs),
+            relabelled: rows.map(|((arm, base), again)| [*arm, *base, *again]).collect(),
+            scale: self.scale,
+        }
     }
 
     /// Compares ratios at a level; `None` without a pair.

@@ -138,6 +138,11 @@ pub trait Session {
     /// Runs one bounded trial of one arm and restores the lab.
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError>;
 
+    /// Called before the first trial of each block: a session whose programs or lab stay from trial to trial may start
+    /// them anew, all at the same block, so that the trials of a block have starts of the same age. A failure to do so
+    /// fails the trials that follow.
+    fn begin_block(&mut self) {}
+
     /// The interface under test, for the record, e.g. `veth pair, 1 queue, MTU 1500`.
     fn nic(&self) -> String;
 

@@ -20,6 +20,9 @@ pub trait Clock {
 pub trait Trials {
     /// Runs one bounded trial of one arm. Errors: the reason in one line; the experiment goes on.
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, String>;
+
+    /// Called before the first trial of each block; see [`Session::begin_block`](crate::Session::begin_block).
+    fn begin_block(&mut self) {}
 }
 
 /// Receives an experiment as it runs; an error ends the run.
@@ -114,6 +117,7 @@ pub fn resume<S: Sink>(
     let is_hopeless = |failed_in_a_row| failed_in_a_row >= FAILED_BLOCKS_MAX * arms.len();
     let mut is_time_checked = experiment.blocks() > 0;
     let mut is_planned = experiment.blocks() > FORECAST_AFTER;
+    let mut block_begun = None;
     let ended = loop {
         if stop.load(Ordering::Relaxed) || is_hopeless(failed_in_a_row) {
             experiment.interrupt();
@@ -132,6 +136,9 @@ pub fn resume<S: Sink>(
         }
         if experiment.blocks() > blocks {
             sink.block(&|| experiment.outcome(header.clone()));
+        }
+        if block_begun.replace(block) != Some(block) {
+            trials.begin_block();
         }
         let started_ns = clock.elapsed_ns();
         sink.next(block, arm, started_ns, experiment.end_ns(started_ns));

@@ -305,6 +305,11 @@ fn reason(gate: &Gate, decision: &Decision) -> String {
             "{base} differs from itself, so the machine cannot be trusted; run again on a quiet \
              machine"
         ),
+        Some(Undecided::OneStart) => {
+            "each program was started once, and two starts of one program differ, too; give more --time, or leave \
+             out --keep"
+                .into()
+        }
         Some(Undecided::NoControl) => format!(
             "the second run of {base} gave no figure, so nothing shows the noise; see why its \
              trials failed"

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 pub use plan::{ExperimentPlan, Members, RESOLVE};
 
+use crate::evidence::RunEvidence;
 use crate::judge::{Table, tail_of};
 use crate::looks::{Look, look_after};
 use crate::tail::Samples;
-use crate::evidence::RunEvidence;
 use crate::{
     Arm, ArmKind, Ended, Machine, Measurement, Metric, NotEffective, Outcome, Search, Support,
     Trap, TrialRecord, Verdict, Warning, order,
@@ -54,6 +54,8 @@ pub struct Trial {
     pub noise: f64,
     /// True if `noise` is above the noise gate.
     pub noisy: bool,
+    /// Start of the program that ran it; see [`Measurement::start`].
+    pub start: Option<u32>,
     pub not_effective: Vec<NotEffective>,
     pub traps: Vec<Trap>,
     /// Latencies by stem of the metric, for judged tails.
@@ -228,6 +230,7 @@ impl Experiment {
             started_ns: self.elapsed_ns,
             noise: 0.0,
             noisy: false,
+            start: None,
             not_effective: Vec::new(),
             traps: Vec::new(),
             samples: BTreeMap::new(),
@@ -246,6 +249,7 @@ impl Experiment {
                 trial.noise = self.plan.noise_of(&measurement);
                 trial.noisy = trial.noise > self.plan.noise_gate;
                 trial.result = Ok(measurement.metrics());
+                trial.start = measurement.start;
                 if !trial.warmup {
                     pool.add(&measurement);
                     trial.samples = tails(&self.plan.judged, &measurement);

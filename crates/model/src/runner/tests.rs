@@ -23,9 +23,15 @@ struct Fake<'a> {
     /// CPU time of other programs in each trial.
     others_cpu_ns: u64,
     trials: u32,
+    /// Trials before each begin of a block.
+    begun: Vec<u32>,
 }
 
 impl Trials for Fake<'_> {
+    fn begin_block(&mut self) {
+        self.begun.push(self.trials);
+    }
+
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, String> {
         self.trials += 1;
         let mut measurement = self.source.trial(arm);
@@ -109,7 +115,7 @@ impl<'a> Fake<'a> {
     fn new(case: &Case, clock: &'a Virtual) -> Self {
         let source = FakeSource::new(FakeWorld::default());
         let (fails_from, others_cpu_ns) = (case.fails_from, case.others_cpu_ns);
-        Fake { source, clock, fails_from, others_cpu_ns, trials: 0 }
+        Fake { source, clock, fails_from, others_cpu_ns, trials: 0, begun: Vec::new() }
     }
 }
 
@@ -137,6 +143,18 @@ fn every_trial_is_recorded_in_order_and_the_outcome_last() {
     assert_eq!(sink.outcome.unwrap(), finished.outcome);
     let fast = finished.outcome.arms.iter().find(|arm| arm.name == "fast").unwrap();
     assert!(fast.metrics.contains_key("rtt_ns_p50"));
+}
+
+#[test]
+fn trials_hear_of_each_block_before_its_first_one() {
+    let clock = Virtual::default();
+    let mut fake = Fake::new(&Case::default(), &clock);
+    let header = OutcomeHeader { id: "one".into(), ..OutcomeHeader::default() };
+    let (mut sink, stop) = (Memory::default(), AtomicBool::new(false));
+    run(plan(), header, &mut fake, &clock, &mut sink, &stop).unwrap();
+    let is_first = |at: &usize| *at == 0 || sink.trials[*at].block != sink.trials[at - 1].block;
+    let firsts: Vec<u32> = (0..sink.trials.len()).filter(is_first).map(|at| at as u32).collect();
+    assert_eq!(fake.begun, firsts);
 }
 
 #[test]

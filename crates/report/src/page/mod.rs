@@ -16,6 +16,7 @@ mod metric;
 mod remarks;
 mod rollout;
 mod sentence;
+mod starts;
 mod steps;
 mod watch;
 
@@ -38,6 +39,7 @@ pub use curve::{CurveArm, CurveChart, CurvePage, CurveRow};
 pub use feed::{Bar, BarChart, FeedAnswer, FeedPage, FeedTable};
 pub use mesh::{MeshCell, MeshPage};
 pub use rollout::{RolloutHost, RolloutPage, RolloutStage};
+pub use starts::starts;
 pub(crate) use steps::{Worth, worth};
 pub use watch::{WatchPage, WatchRow};
 
