@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use model::{Arm, ArmKind, Load, Measurement, PathError, Session, Support};
+use model::{Arm, ArmKind, Load, Measurement, PathError, Restarts, Session, Support};
 use sys::child::{Child, Place};
 
 use crate::exit::Failure;
@@ -28,65 +28,112 @@ pub(crate) fn arms(arm: &Arm) -> Vec<(Arm, Support)> {
         .into()
 }
 
-/// A process with a lab of its own for each arm.
+/// A process with a lab of its own for each arm, all started anew every few blocks.
 ///
 /// Two starts of one program differ, by its memory layout among others. The control has a process of its own, so that
-/// the A/A pair contains this difference, as the pair of old and new does.
+/// the A/A pair contains this difference, as the pair of old and new does; and new starts turn it into noise.
 pub(crate) struct Builds {
-    old: Program,
-    again: Program,
-    new: Program,
+    files: [PathBuf; 3],
+    args: Vec<String>,
+    limit: Duration,
+    /// Empty once they could not be started anew.
+    programs: Vec<Program>,
+    restarts: Restarts,
+    /// Number of the present start, from 1.
+    start: u32,
+    /// Reason why they could not be started anew.
+    failure: Option<String>,
 }
 
 impl Builds {
     pub(crate) fn start(old: &Path, path: &str, load: &Load, arm: &Arm) -> Result<Self, Failure> {
         let this = std::env::current_exe()?;
-        let args = TrialsArgs::of(path, load, arm);
-        let limit = load.trial * 10 + Duration::from_secs(60);
-        let start = |file: &Path| Program::start(file, &args, limit);
-        Ok(Builds { old: start(old)?, again: start(old)?, new: start(&this)? })
+        let mut builds = Builds {
+            files: [old.to_owned(), old.to_owned(), this],
+            args: TrialsArgs::of(path, load, arm),
+            limit: load.trial * 10 + Duration::from_secs(60),
+            programs: Vec::new(),
+            restarts: Restarts::new(1),
+            start: 0,
+            failure: None,
+        };
+        builds.start_all()?;
+        Ok(builds)
+    }
+
+    /// Ends the programs, and starts all of them at once: a block then has starts of the same age.
+    fn start_all(&mut self) -> Result<(), Failure> {
+        let begun = Instant::now();
+        self.programs.clear();
+        let starting: Vec<Starting> = (self.files.iter())
+            .map(|file| Starting::spawn(file, &self.args))
+            .collect::<Result<_, _>>()?;
+        for (starting, file) in starting.into_iter().zip(&self.files) {
+            self.programs.push(starting.finish(file, self.limit)?);
+        }
+        self.restarts.started(begun.elapsed() / self.files.len() as u32);
+        self.start += 1;
+        Ok(())
     }
 
     pub(crate) fn old_version(&self) -> &str {
-        &self.old.hello.version
+        self.programs.first().map_or("", |old| &old.hello.version)
     }
 }
 
 impl Session for Builds {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         let has_ended = |program: &Program| program.child.is_none();
-        if [&self.old, &self.again, &self.new].into_iter().any(has_ended) {
-            // Without one of them there is nothing to compare: the run is given up.
-            return Err(PathError::at(arm.name.as_str(), "a program of this run has ended"));
+        // Without one of them there is nothing to compare: the run is given up.
+        if self.failure.is_some() || self.programs.iter().any(has_ended) {
+            let why = self.failure.as_deref().unwrap_or("a program of this run has ended");
+            return Err(PathError::at(arm.name.as_str(), why));
         }
-        let program = match arm.kind {
-            ArmKind::Variant => &mut self.new,
-            ArmKind::Control => &mut self.again,
-            ArmKind::Baseline | ArmKind::Peer => &mut self.old,
+        let place = match arm.kind {
+            ArmKind::Baseline | ArmKind::Peer => 0,
+            ArmKind::Control => 1,
+            ArmKind::Variant => 2,
         };
-        program.trial().map_err(|why| PathError::at(arm.name.as_str(), why))
+        let begun = Instant::now();
+        let measured = self.programs[place].trial();
+        self.restarts.ran(begun.elapsed());
+        let measured = measured.map_err(|why| PathError::at(arm.name.as_str(), why))?;
+        Ok(Measurement { start: Some(self.start), ..measured })
+    }
+
+    fn begin_block(&mut self) {
+        let has_ended = |program: &Program| program.child.is_none();
+        if self.failure.is_some() || self.programs.iter().any(has_ended) || !self.restarts.is_due()
+        {
+            return;
+        }
+        self.failure =
+            self.start_all().err().map(|why| format!("not started anew: {}", why.text()));
     }
 
     fn nic(&self) -> String {
-        self.new.hello.nic.clone()
+        self.programs.last().map_or_else(String::new, |new| new.hello.nic.clone())
     }
 }
 
-/// A build of Wirepath that runs trials on request.
-struct Program {
-    /// `None` once it did not answer.
-    child: Option<Child>,
+/// A program that builds its lab.
+struct Starting {
+    child: Child,
     requests: UnixStream,
-    hello: Hello,
-    limit: Duration,
 }
 
-impl Program {
-    fn start(file: &Path, args: &[String], limit: Duration) -> Result<Self, Failure> {
+impl Starting {
+    fn spawn(file: &Path, args: &[String]) -> Result<Self, Failure> {
         let (requests, stdin) = UnixStream::pair()?;
         let mut command = Command::new(file);
         command.args(args);
-        let mut child = Child::spawn_on(command, &Place::default(), OwnedFd::from(stdin).into())?;
+        let child = Child::spawn_on(command, &Place::default(), OwnedFd::from(stdin).into())?;
+        Ok(Starting { child, requests })
+    }
+
+    /// Waits until the program can run trials.
+    fn finish(self, file: &Path, limit: Duration) -> Result<Program, Failure> {
+        let Starting { mut child, requests } = self;
         let line = child.take_line(START).unwrap_or_default();
         match serde_json::from_slice::<Hello>(&line) {
             Ok(hello) if hello.trials == EXCHANGE => {
@@ -105,7 +152,18 @@ impl Program {
             }
         }
     }
+}
 
+/// A build of Wirepath that runs trials on request.
+struct Program {
+    /// `None` once it did not answer.
+    child: Option<Child>,
+    requests: UnixStream,
+    hello: Hello,
+    limit: Duration,
+}
+
+impl Program {
     fn trial(&mut self) -> Result<Measurement, String> {
         let reply = self.ask();
         if reply.is_err() {

@@ -199,6 +199,10 @@ impl Trials for SessionTrials<'_> {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, String> {
         self.0.trial(arm).map_err(|error| host::text::chain(&error))
     }
+
+    fn begin_block(&mut self) {
+        self.0.begin_block();
+    }
 }
 
 /// Stores each trial as it ends and draws the progress bar.
