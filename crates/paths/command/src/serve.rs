@@ -32,6 +32,9 @@ pub(crate) struct Turn {
     /// Number of the trial, from 1.
     pub(crate) number: u32,
     pub(crate) port: u16,
+    /// With `--keep`: the server is started anew.
+    #[serde(default)]
+    pub(crate) is_fresh: bool,
 }
 
 /// Figures of the far end, from the start of a client to its end.
@@ -116,6 +119,11 @@ impl Serving {
             return measure(&mut watch(None, None));
         }
         if self.spec.keep {
+            if turn.is_fresh
+                && let Some(server) = kept.remove(&turn.name)
+            {
+                server.stop(self.spec.limits.grace).map_err(PathError::part)?;
+            }
             let server = self.kept_server(turn, kept)?;
             let measured = measure(&mut watch(Some(&server), None));
             let is_running = server.is_running().map_err(PathError::part);

@@ -1,12 +1,13 @@
 //! Trials of the user's programs.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use host::cpu::CpuClock;
 use lab::Placement;
-use model::{Arm, ArmKind, Machine, Measurement, PathError, Session};
+use model::{Arm, ArmKind, Machine, Measurement, PathError, Restarts, Session};
 
 use crate::life::Life;
 use crate::path::{spec_of, switches_of};
@@ -17,6 +18,9 @@ use crate::settings::Settings;
 use crate::{End, Spec, Switch};
 
 pub use crate::settings::Journals;
+
+/// Fewest blocks for which a kept server runs: each start costs a trial that does not count.
+const KEPT_BLOCKS_MIN: u32 = 2;
 
 /// The server's end.
 enum Far {
@@ -35,6 +39,12 @@ pub struct CommandSession {
     /// Port of each arm, with `--keep`.
     ports: BTreeMap<String, u16>,
     trials: u32,
+    /// Of the servers, with `--keep`.
+    restarts: Restarts,
+    /// Trial in which each arm's server was started, with `--keep`.
+    starts: BTreeMap<String, u32>,
+    /// Arms whose server is started anew before their next trial.
+    stale: BTreeSet<String>,
 }
 
 impl CommandSession {
@@ -88,7 +98,18 @@ impl CommandSession {
                 Far::Here { serving: Box::new(serving), kept: Kept::new() }
             }
         };
-        Ok(CommandSession { spec, near, far, settings, nic, ports: BTreeMap::new(), trials })
+        Ok(CommandSession {
+            spec,
+            near,
+            far,
+            settings,
+            nic,
+            ports: BTreeMap::new(),
+            trials,
+            restarts: Restarts::new(KEPT_BLOCKS_MIN),
+            starts: BTreeMap::new(),
+            stale: BTreeSet::new(),
+        })
     }
 
     /// Reason why trials are no longer valid: settings could not be rolled back, or the far end is gone.
@@ -134,13 +155,14 @@ pub(crate) fn check_cpus(cpus: &[usize]) -> Result<(), PathError> {
     })
 }
 
-impl Session for CommandSession {
-    fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
-        if let Some(why) = self.broken() {
-            return Err(PathError::at("settings", why.to_owned()));
-        }
-        self.trials += 1;
-        let CommandSession { spec, near, far, settings, ports, .. } = self;
+impl CommandSession {
+    fn keeps(&self) -> bool {
+        self.spec.keep && self.spec.has_server()
+    }
+
+    fn turn(&mut self, arm: &Arm) -> Turn {
+        let keeps = self.keeps();
+        let CommandSession { spec, ports, trials, .. } = self;
         let switches = switches_of(spec, arm);
         let of_arm = spec_of(spec, arm);
         let mut env: BTreeMap<String, String> = of_arm.env.iter().cloned().collect();
@@ -148,9 +170,8 @@ impl Session for CommandSession {
             Switch::Env { name, value } => Some((name.clone(), value.clone())),
             Switch::Knob { .. } => None,
         }));
-        let keeps = spec.keep && spec.has_server();
         let next = spec.port + ports.len() as u16;
-        let turn = Turn {
+        Turn {
             name: arm.name.clone(),
             variable: match arm.kind {
                 ArmKind::Control => of_arm.name.clone(),
@@ -159,19 +180,25 @@ impl Session for CommandSession {
             command: of_arm.command.clone(),
             env: env.into_iter().collect(),
             switches: switches.iter().map(ToString::to_string).collect(),
-            number: self.trials,
+            number: *trials,
             port: if keeps { *ports.entry(arm.name.clone()).or_insert(next) } else { spec.port },
-        };
+            is_fresh: false,
+        }
+    }
+
+    fn run(&mut self, arm: &Arm, turn: &Turn) -> Result<Measurement, PathError> {
+        let CommandSession { spec, near, far, settings, .. } = self;
+        let switches = switches_of(spec, arm);
         let measured = match far {
             Far::Here { serving, kept } => {
                 let sides = [(End::Near, &near.side), (End::Far, &serving.side)];
                 settings.around(&sides, &switches, || {
-                    serving.trial(&turn, kept, |watch| near.measure(spec, &turn, watch))
+                    serving.trial(turn, kept, |watch| near.measure(spec, turn, watch))
                 })
             }
             Far::There(far) => {
                 let around = settings.around(&[(End::Near, &near.side)], &switches, || {
-                    far.trial(&turn, |watch| near.measure(spec, &turn, watch))
+                    far.trial(turn, |watch| near.measure(spec, turn, watch))
                 });
                 around.map(|((m, far_idle), idle)| (m, [idle, far_idle].concat()))
             }
@@ -185,6 +212,48 @@ impl Session for CommandSession {
                 Err(invalid)
             }
             Err(error) => Err(PathError::Part(one_line(&error).into())),
+        }
+    }
+
+    /// A trial of a server that was started in an earlier trial, or is started anew now.
+    fn run_kept(&mut self, arm: &Arm, turn: &Turn) -> Result<Measurement, PathError> {
+        let begun = Instant::now();
+        if self.stale.remove(&arm.name) {
+            // The first trial of a start does not count: its server is cold. If it fails, so does the next one.
+            let _cold = self.run(arm, &Turn { is_fresh: true, ..turn.clone() });
+            self.restarts.started(begun.elapsed());
+            self.starts.insert(arm.name.clone(), turn.number);
+        }
+        let is_first = !self.starts.contains_key(&arm.name);
+        let start = *self.starts.entry(arm.name.clone()).or_insert(turn.number);
+        let begun = Instant::now();
+        let measured = self.run(arm, turn);
+        match is_first {
+            // It includes the start of the server, as a restart with its first trial does.
+            true => self.restarts.started(begun.elapsed()),
+            false => self.restarts.ran(begun.elapsed()),
+        }
+        if measured.is_err() {
+            // Its server may have ended; the next trial then has another one.
+            self.starts.remove(&arm.name);
+        }
+        Ok(Measurement { start: Some(start), ..measured? })
+    }
+}
+
+impl Session for CommandSession {
+    fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
+        if let Some(why) = self.broken() {
+            return Err(PathError::at("settings", why.to_owned()));
+        }
+        self.trials += 1;
+        let turn = self.turn(arm);
+        if self.keeps() { self.run_kept(arm, &turn) } else { self.run(arm, &turn) }
+    }
+
+    fn begin_block(&mut self) {
+        if self.keeps() && self.restarts.is_due() {
+            self.stale = self.starts.keys().cloned().collect();
         }
     }
 
