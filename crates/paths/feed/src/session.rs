@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use host::cpu::CpuClock;
 use io::Setup;
@@ -27,7 +27,7 @@ use super::world::{Cpus, Exchange, GROUP, World};
 use lab::peers::{Job, Peers, Traffic};
 use lab::{Meter, Placement, drain, local, settle};
 use marketdata::symbols::Symbols;
-use model::{Load, PathError, Session};
+use model::{Load, PathError, Restarts, Session};
 
 /// Order books of the receiver; the synthetic session has fewer instruments.
 const BOOKS_MAX: u32 = 8192;
@@ -52,6 +52,10 @@ pub(super) struct FeedSession {
     peers: Peers,
     /// Load of all trials; `None` for quotes of a synthetic session.
     recording: Option<Arc<Recording>>,
+    /// Of a lab.
+    restarts: Restarts,
+    /// Number of the lab, from 1.
+    start: u32,
 }
 
 /// Script and result of one run.
@@ -78,6 +82,8 @@ impl FeedSession {
             zero: Zero::default(),
             peers: Peers::default(),
             recording: recording.map(Arc::new),
+            restarts: Restarts::new(1),
+            start: 1,
         };
         // Payloads of another protocol have no match times.
         if session.recording.is_none() {
@@ -250,8 +256,8 @@ impl FeedSession {
     }
 }
 
-impl Session for FeedSession {
-    fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
+impl FeedSession {
+    fn run_trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         if arm.kind != ArmKind::Peer {
             return self.variant(arm);
         }
@@ -263,6 +269,35 @@ impl Session for FeedSession {
                 remedy: "peer programs run only in the lab: omit --far".into(),
             }),
         }
+    }
+
+    /// Builds the lab and the order books anew, and measures the zero in it.
+    fn start_anew(&mut self) -> Result<(), PathError> {
+        self.world = World::open(&self.load)?;
+        (self.books, self.peers) = (Symbols::new(BOOKS_MAX), Peers::default());
+        if self.recording.is_none() { self.calibrate() } else { Ok(()) }
+    }
+}
+
+impl Session for FeedSession {
+    fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
+        let begun = Instant::now();
+        let measured = self.run_trial(arm);
+        self.restarts.ran(begun.elapsed());
+        let start = matches!(self.world, World::Lab(_)).then_some(self.start);
+        measured.map(|measured| Measurement { start, ..measured })
+    }
+
+    fn begin_block(&mut self) {
+        if matches!(self.world, World::TwoEnds(_)) || !self.restarts.is_due() {
+            return;
+        }
+        let begun = Instant::now();
+        // Without a new lab the run goes on in the old one, and counts it as one start.
+        if self.start_anew().is_ok() {
+            self.start += 1;
+        }
+        self.restarts.started(begun.elapsed());
     }
 
     fn nic(&self) -> String {

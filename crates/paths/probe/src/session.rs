@@ -1,6 +1,7 @@
 //! Trials in a lab of two namespaces, or against a peer on another host.
 
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use host::cpu::CpuClock;
 use host::net::Mac;
@@ -8,7 +9,7 @@ use host::tune::{KnobError, ScopedSettings, cpus_to_mask};
 use io::{EngineKind, Remote, Role};
 use lab::peers::{Job, Peers, Traffic};
 use lab::{End, Meter, Pair, PairSpec, Placement, settle};
-use model::{Arm, ArmKind, Load, Measurement, NotEffective, PathError, Session};
+use model::{Arm, ArmKind, Load, Measurement, NotEffective, PathError, Restarts, Session};
 use wire::ethernet::VLAN_MASK;
 
 use crate::Switch;
@@ -31,6 +32,11 @@ pub(super) struct LabSession {
     cpus: Vec<usize>,
     clock: CpuClock,
     peers: Peers,
+    /// Lab that is built anew every few blocks; `None` if the ends exist already.
+    lab: Option<PairSpec>,
+    restarts: Restarts,
+    /// Number of the lab, from 1.
+    start: u32,
 }
 
 impl LabSession {
@@ -49,7 +55,9 @@ impl LabSession {
         let over = if ipv6 { ", IPv6" } else { "" };
         let within = vlan.map(|vlan| format!(", VLAN {vlan}")).unwrap_or_default();
         let nic = format!("veth pair, 1 queue, MTU {mtu}, no segmentation offload{over}{within}");
-        LabSession::of(pair, None, nic, load)
+        let session = LabSession::of(pair, None, nic, load)?;
+        // In its first second a wire with IPv6 carries the kernel's own multicast reports.
+        Ok(LabSession { lab: Some(spec).filter(|_| !ipv6), ..session })
     }
 
     pub(super) fn of(
@@ -61,7 +69,19 @@ impl LabSession {
         let cpus = sys::affinity::allowed_cpus().map_err(PathError::part)?;
         let clock = CpuClock::open().map_err(PathError::part)?;
         let peers = Peers::default();
-        Ok(LabSession { pair, router, nic, load: load.clone(), count: None, cpus, clock, peers })
+        Ok(LabSession {
+            pair,
+            router,
+            nic,
+            load: load.clone(),
+            count: None,
+            cpus,
+            clock,
+            peers,
+            lab: None,
+            restarts: Restarts::new(1),
+            start: 1,
+        })
     }
 
     /// Half of the CPUs for each end: the ends represent two hosts, which never share one. Without
@@ -151,8 +171,8 @@ impl Scheduled for LabSession {
     }
 }
 
-impl Session for LabSession {
-    fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
+impl LabSession {
+    fn run(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         if arm.kind != ArmKind::Peer {
             return self.variant(arm);
         }
@@ -161,6 +181,31 @@ impl Session for LabSession {
             return verbs::trial(&arm.name, &self.pair, &self.load, &places, &self.clock);
         }
         self.peers.trial(&arm.name, &job(&self.load), &self.pair, &places, &self.clock)
+    }
+}
+
+impl Session for LabSession {
+    fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
+        let begun = Instant::now();
+        let measured = self.run(arm);
+        self.restarts.ran(begun.elapsed());
+        let start = self.lab.map(|_| self.start);
+        measured.map(|measured| Measurement { start, ..measured })
+    }
+
+    /// Builds the lab anew. The ends' threads, sockets and programs are new in each trial.
+    fn begin_block(&mut self) {
+        let Some(spec) = self.lab else { return };
+        if !self.restarts.is_due() {
+            return;
+        }
+        let begun = Instant::now();
+        // Without a new lab the run goes on in the old one, and counts it as one start.
+        if let Ok(pair) = Pair::new(&spec) {
+            (self.pair, self.peers) = (pair, Peers::default());
+            self.start += 1;
+        }
+        self.restarts.started(begun.elapsed());
     }
 
     fn nic(&self) -> String {
