@@ -8,8 +8,8 @@ use host::exclusive::{Activity, ExclusiveLock};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::{
     Arm, ArmKind, Clock, Ended, Experiment, ExperimentPlan, Finished, Forecast, Gain, Load,
-    LoadKind, Machine, Measurement, Member, Members, Outcome, OutcomeHeader, Replayed,
-    RunComparison, Search, Session, Sink, Support, TimeNeeded, TrialRecord, Trials,
+    LoadKind, Machine, Measurement, Member, Members, Order, Outcome, OutcomeHeader, Replayed,
+    RunComparison, Schedule, Search, Session, Sink, Support, TimeNeeded, TrialRecord, Trials,
 };
 use report::store::{ExperimentHeader, SqliteStore, Store, StoreError};
 use schemars::JsonSchema;
@@ -58,6 +58,7 @@ impl<'a> Proof<'a> {
 pub(crate) struct Resumed {
     pub(crate) header: OutcomeHeader,
     pub(crate) seed: u64,
+    pub(crate) schedule: Schedule,
     /// In order of execution.
     pub(crate) trials: Vec<TrialRecord>,
 }
@@ -116,17 +117,19 @@ pub(crate) fn conduct(
     if args.live && context.json {
         return Err(Failure::Usage("--live prints tables; remove --json".into()));
     }
-    let (header, stored, seed) = match resumed {
-        Some(Resumed { header, seed, trials }) => (header, Some(trials), seed),
+    let new = Schedule { order: Order::Balanced, settle: args.settle };
+    let (header, stored, seed, schedule) = match resumed {
+        Some(Resumed { header, seed, schedule, trials }) => (header, Some(trials), seed, schedule),
         None => {
             let (header, started_ns) = header(&proof, machine::of(session))?;
-            (header, None, args.seed.unwrap_or(started_ns))
+            (header, None, args.seed.unwrap_or(started_ns), new)
         }
     };
     let (budget_ns, cpus) = (args.time.as_nanos() as u64, header.machine.cpus);
     let mut plan = ExperimentPlan::new(seed, proof.arms, proof.judged, budget_ns, cpus);
     (plan.gate, plan.resolve) = (proof.gate, args.resolve.ratio());
     plan.members = proof.search.as_ref().and_then(|search| members(search, &plan.arms));
+    plan.schedule = schedule;
     limit_blocks(&mut plan, args);
     let is_short = stored.is_none() && proof.trial.is_some_and(|trial| say_if_short(&plan, trial));
     let store = if args.no_history { None } else { Some(results::open(context)?) };
@@ -159,7 +162,8 @@ pub(crate) fn conduct(
 /// it did.
 fn say_if_short(plan: &ExperimentPlan, trial: Duration) -> bool {
     let arms = plan.arms.iter().filter(|(_, support)| support.is_yes()).count() as u32;
-    let least = trial * arms * (plan.min_blocks + 1);
+    let trials = if plan.schedule.settle { 2 * plan.min_blocks } else { plan.min_blocks };
+    let least = trial * arms * (trials + 1);
     let is_short = least.as_nanos() as u64 > plan.budget_ns;
     if is_short {
         console::say(&format!(
@@ -224,7 +228,7 @@ impl Sink for Recorder {
     fn begin(&mut self, header: &OutcomeHeader, plan: &ExperimentPlan) -> Result<(), StoreError> {
         let Some(store) = &mut self.store else { return Ok(()) };
         let arms = plan.arms.iter().map(|(arm, _)| arm.clone()).collect();
-        store.begin(&ExperimentHeader::new(header, plan.seed, arms))
+        store.begin(&ExperimentHeader::new(header, plan.seed, plan.schedule, arms))
     }
 
     fn next(&mut self, block: u32, arm: &Arm, elapsed_ns: u64, end_ns: u64) {
@@ -384,6 +388,9 @@ pub(crate) fn parameters(load: &Load, args: &LimitArgs) -> BTreeMap<String, Stri
     }
     if load.rate_pps > 0 {
         parameters.insert("rate_pps".to_owned(), load.rate_pps.to_string());
+    }
+    if args.settle {
+        parameters.insert("settle".to_owned(), "yes".to_owned());
     }
     if load.ipv6 {
         parameters.insert("ip".to_owned(), "6".to_owned());

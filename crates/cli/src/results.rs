@@ -80,6 +80,7 @@ fn recover(stored: Stored) -> model::Outcome {
         .and_then(|text| parse_resolve(text).ok())
         .unwrap_or(RESOLVE_UNRECORDED);
     plan.stop_early = false;
+    plan.schedule = header.schedule;
     plan.max_blocks = u32::MAX;
     let mut experiment = Experiment::new(plan);
     for trial in stored.trials {

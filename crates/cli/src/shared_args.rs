@@ -63,6 +63,10 @@ pub(crate) struct LimitArgs {
     pub(crate) max_blocks: Option<u32>,
     #[command(flatten)]
     pub(crate) resolve: ResolveArgs,
+    /// Run each arm uncounted before each of its trials, so that no trial follows another program's; takes twice
+    /// the time
+    #[arg(long)]
+    pub(crate) settle: bool,
     /// Do not store the result
     #[arg(long)]
     pub(crate) no_history: bool,

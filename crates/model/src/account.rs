@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::judge::{Judged, Table, absent};
 use crate::measurement::UNBALANCED;
 use crate::{
-    Arm, ArmKind, ArmOutcome, Better, Ended, Experiment, MetricOutcome, Outcome, OutcomeHeader,
-    SCHEMA, Trap, Trial, Trust, Verdict, Warning, distribution,
+    Arm, ArmKind, ArmOutcome, Better, CarryOver, Ended, Experiment, MetricOutcome, Outcome,
+    OutcomeHeader, SCHEMA, Trap, Trial, Trust, Verdict, Warning, distribution,
 };
 
 /// Maximum number of failures listed per arm; the rest are counted.
@@ -16,9 +16,11 @@ pub(crate) fn outcome(experiment: &Experiment, header: OutcomeHeader) -> Outcome
     let table = Table::new(experiment);
     let watch = experiment.evidence(&table);
     let judged = table.judge(&watch);
+    let trust = Trust { starts: table.start_spreads(), ..table.trust() };
     let mut warnings = experiment.warnings.clone();
     noise_warning(experiment, &mut warnings);
     one_start_warning(experiment, &table, &mut warnings);
+    carry_over_warnings(&trust, &mut warnings);
     let arms: Vec<ArmOutcome> = (0..experiment.plan.arms.len())
         .map(|arm| arm_outcome(&table, &judged, experiment, arm))
         .collect();
@@ -38,6 +40,7 @@ pub(crate) fn outcome(experiment: &Experiment, header: OutcomeHeader) -> Outcome
         path: header.path,
         load: header.load,
         seed: experiment.plan.seed,
+        schedule: experiment.plan.schedule,
         blocks: experiment.blocks(),
         wall_ms: experiment.elapsed_ns / 1_000_000,
         ended: experiment.ended.unwrap_or(Ended::Unfinished),
@@ -45,7 +48,7 @@ pub(crate) fn outcome(experiment: &Experiment, header: OutcomeHeader) -> Outcome
         looks: experiment.watch.looks.len() as u32,
         resolve: experiment.plan.resolve,
         floor: judged.floors(&table),
-        trust: Trust { starts: table.start_spreads(), ..Trust::default() },
+        trust,
         gate: table.gate(&judged, &watch),
         looked: watch.looks,
         forecast: experiment.forecast_of(&table, &is_open),
@@ -164,6 +167,22 @@ fn one_start_warning(experiment: &Experiment, table: &Table, warnings: &mut Vec<
         advice: "give more time, so that each program is started several times, or leave out --keep"
             .into(),
     });
+}
+
+fn carry_over_warnings(trust: &Trust, warnings: &mut Vec<Warning>) {
+    for check in trust.carry_over.iter().filter(|check| check.flagged) {
+        let CarryOver { metric, after, blocks, ratio, p, .. } = check;
+        let after = after.as_deref().unwrap_or("another arm");
+        let ratio = ratio.map_or(String::new(), |ratio| format!("{ratio:.3} times, "));
+        warnings.push(Warning {
+            what: format!(
+                "{metric} of the baseline differs after {after} from that after itself ({ratio}p {p:.4} in {blocks} \
+                 blocks): a trial moves the figures of the next one, and not of all arms alike"
+            ),
+            advice: "do not use these verdicts; run again with --settle, or let each trial reset what it changes"
+                .into(),
+        });
+    }
 }
 
 fn arm_warnings(

@@ -104,6 +104,8 @@ pub enum Undecided {
     Distrusted,
     /// The programs were started once in the run, so a difference between starts cannot be told from one of the arm.
     OneStart,
+    /// The trial before moves the figure, so it cannot be trusted.
+    CarryOver,
     /// The second baseline gave no figure, so nothing shows the noise.
     NoControl,
     /// The run did not reach its planned end.

@@ -114,6 +114,7 @@ mod tests {
             trust: Default::default(),
             looked: Vec::new(),
             forecast: None,
+            schedule: Default::default(),
             gate: None,
             search: None,
         };

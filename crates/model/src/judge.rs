@@ -36,7 +36,7 @@ impl Series<'_> {
     }
 
     /// Values, without those of trials that gave none.
-    fn given(&self) -> impl Iterator<Item = f64> {
+    pub(crate) fn given(&self) -> impl Iterator<Item = f64> {
         self.values.iter().flatten().copied()
     }
 }
@@ -98,10 +98,10 @@ impl<'a> Judged<'a> {
 const NEGATIVE: &str = "values below 0 have no ratio; give the figure an origin at 0";
 
 pub(crate) struct Table<'a> {
-    experiment: &'a Experiment,
+    pub(crate) experiment: &'a Experiment,
     pub(crate) arms: Vec<BTreeMap<&'a str, Series<'a>>>,
-    baseline: Option<usize>,
-    control: Option<usize>,
+    pub(crate) baseline: Option<usize>,
+    pub(crate) control: Option<usize>,
     /// Blocks in which each arm ran: those until it was decided, and all if it never was.
     complete: Vec<usize>,
     pub(crate) starts: Starts,
@@ -424,7 +424,7 @@ impl<'a> Table<'a> {
     }
 
     /// Values of a metric in all arms.
-    fn all_values(&self, name: &str) -> impl Iterator<Item = f64> {
+    pub(crate) fn all_values(&self, name: &str) -> impl Iterator<Item = f64> {
         let series = self.arms.iter().filter_map(move |arm| arm.get(name));
         series.flat_map(Series::given)
     }
@@ -434,7 +434,7 @@ impl<'a> Table<'a> {
     /// A metric is a count if its name says so (`lost_count`), or if it states no unit, less of it is better, and all its
     /// values are whole numbers of which one is 0. Other metrics that are judged are ratios: a time or size of 0 is
     /// below the resolution of the program that printed it. Figures that are not judged need a ratio to be shown.
-    fn scale(&self, name: &str) -> Option<Scale> {
+    pub(crate) fn scale(&self, name: &str) -> Option<Scale> {
         let is_judged = self.is_judged(name);
         let (mut has_zero, mut is_whole) = (false, true);
         for value in self.all_values(name) {
@@ -600,6 +600,7 @@ impl<'a> Table<'a> {
         let reason = match () {
             () if has_reason && blocks > 0 => return,
             () if differs => Undecided::Distrusted,
+            () if self.is_carried_over(name) => Undecided::CarryOver,
             () if self.starts.is_one() => Undecided::OneStart,
             () if broke_off && is_open => Undecided::Interrupted,
             () => return,

@@ -8,6 +8,7 @@ pub mod always_valid;
 mod arm;
 mod arms;
 mod best;
+mod carry_over;
 pub mod change_points;
 mod compare;
 mod decision;
@@ -76,7 +77,7 @@ pub use outcome::{
 pub use path::{Direction, Load, LoadKind, Path, PathError, Session, TwoHosts};
 pub use random::Random;
 pub use runner::{Clock, Finished, Sink, TrialRecord, Trials, resume, run};
-pub use schedule::order;
+pub use schedule::{Order, Schedule, order};
 pub use sequence::{Arrival, Jitter, SequenceCounts};
 pub use sessions::{SESSION_GAP_MS, Unit, sessions};
 pub use starts::Restarts;

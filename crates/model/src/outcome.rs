@@ -11,7 +11,9 @@ use crate::looks::Look;
 use crate::pairs::{Pairs, Shift};
 use crate::statistics::{self, Comparison};
 use crate::verdict::{self, Evidence, Question};
-use crate::{ArmKind, Better, Forecast, Gate, Search, Support, Tail, Trust, VERSION_MODE};
+use crate::{
+    ArmKind, Better, Forecast, Gate, Schedule, Search, Support, Tail, Trust, VERSION_MODE,
+};
 
 /// Resolution of results of versions that recorded none.
 pub const RESOLVE_UNRECORDED: f64 = 1.10;
@@ -303,6 +305,9 @@ pub struct Outcome {
     pub load: BTreeMap<String, String>,
     /// Seed of the schedule.
     pub seed: u64,
+    /// Order of trials, and settling trials; absent in results of versions that had random orders alone.
+    #[serde(default, skip_serializing_if = "Schedule::is_default")]
+    pub schedule: Schedule,
     /// Blocks that count.
     pub blocks: u32,
     /// Wall time in milliseconds.
@@ -345,8 +350,16 @@ pub(crate) fn resolve_unrecorded() -> f64 {
 }
 
 impl Outcome {
-    /// Judged metrics in which the baseline differs from itself: their verdicts are not to be trusted.
+    /// Judged metrics whose verdicts are not to be trusted: the baseline differs from itself, or the trial before moves
+    /// the figures.
     pub fn distrusted(&self) -> Vec<&str> {
+        let (differing, moved) = (self.differing(), self.trust.carried_over());
+        let is_either = |name: &&str| differing.contains(name) || moved.contains(name);
+        self.judged.iter().map(String::as_str).filter(is_either).collect()
+    }
+
+    /// Judged metrics in which the baseline differs from itself.
+    pub fn differing(&self) -> Vec<&str> {
         let control = self.arms.iter().find(|arm| arm.kind == ArmKind::Control);
         let differs = |name: &&String| {
             let verdict = control.and_then(|control| control.metrics.get(*name)?.verdict);

@@ -57,7 +57,7 @@ pub enum Scale {
 }
 
 impl Scale {
-    fn of(self, value: f64) -> f64 {
+    pub(crate) fn of(self, value: f64) -> f64 {
         match self {
             Scale::Ratio => value.ln(),
             Scale::Count => value,

@@ -2,6 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::judge::Table;
+use crate::pairs::Scale;
+use crate::{decision, statistics};
+
+/// Share of the margin from which on the step of a metric's figures is reported.
+const STEP_SHARE: f64 = 0.2;
+
 /// Checks of a run's own assumptions; empty for results of versions that did not make them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -23,11 +30,14 @@ pub struct Trust {
 pub struct CarryOver {
     /// Metric.
     pub metric: String,
-    /// Blocks in which exactly one of the two baselines ran after a variant.
+    /// Arm after which it is seen; `None` for any arm that is not a baseline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// Blocks in which exactly one of the two baselines ran directly after that.
     pub blocks: u32,
-    /// A baseline after a variant over one after a baseline, median; `None` without such a block.
+    /// That baseline over the other one, median; `None` without such a block, and of counts.
     pub ratio: Option<f64>,
-    /// Two-sided p-value of no effect (signed ranks).
+    /// Two-sided p-value of no effect (signed ranks), corrected for the number of arms that were asked for.
     pub p: f64,
     /// True if the effect is shown at the 1 % level: verdicts on this metric are not to be trusted.
     pub flagged: bool,
@@ -59,7 +69,43 @@ pub struct Ticks {
 }
 
 impl Trust {
+    /// Metrics that the trial before is shown to move.
+    pub fn carried_over(&self) -> Vec<&str> {
+        let flagged = self.carry_over.iter().filter(|check| check.flagged);
+        flagged.map(|check| check.metric.as_str()).collect()
+    }
+
+    /// Step of a metric's figures, if it is coarse.
+    pub fn ticks_of(&self, metric: &str) -> Option<&Ticks> {
+        self.ticks.iter().find(|ticks| ticks.metric == metric)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.carry_over.is_empty() && self.starts.is_empty() && self.ticks.is_empty()
+    }
+}
+
+impl Table<'_> {
+    /// Checks of the run's own assumptions, of its trials so far.
+    pub(crate) fn trust(&self) -> Trust {
+        let judged = &self.experiment.plan.judged;
+        Trust {
+            carry_over: self.carry_over(),
+            starts: Vec::new(),
+            ticks: judged.iter().filter_map(|name| self.ticks(name)).collect(),
+        }
+    }
+
+    /// Step of a judged metric, if it is more than a fifth of the margin; `None` for counts.
+    fn ticks(&self, name: &str) -> Option<Ticks> {
+        self.scale(name).filter(|scale| *scale == Scale::Ratio)?;
+        let both = [self.baseline, self.control].into_iter().flatten();
+        let values = both.filter_map(|arm| self.arms[arm].get(name)).flat_map(|of| of.given());
+        let median = statistics::median(&values.collect::<Vec<f64>>())?;
+        let step = decision::step_of(self.all_values(name));
+        // Baselines of 0 are below the step.
+        let share = if median > 0.0 { step / median } else { 1.0 };
+        let is_coarse = share > STEP_SHARE * (self.experiment.plan.resolve - 1.0);
+        is_coarse.then(|| Ticks { metric: name.to_owned(), step, share })
     }
 }

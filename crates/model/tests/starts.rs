@@ -29,10 +29,10 @@ fn arms() -> Vec<(Arm, Support)> {
 }
 
 fn run(world: &World, seed: u64) -> Outcome {
-    run_gated(world, seed, None)
+    run_gated(world, seed, false)
 }
 
-fn run_gated(world: &World, seed: u64, gate: Option<f64>) -> Outcome {
+fn run_gated(world: &World, seed: u64, gate: bool) -> Outcome {
     let mut random = Random::new(seed, 77);
     let judged: Vec<String> = (0..world.metrics).map(|n| format!("m{n}_ns")).collect();
     let mut plan = ExperimentPlan::new(seed, arms(), judged.clone(), u64::MAX, 2);
@@ -117,13 +117,13 @@ fn spread_between_starts_is_reported() {
 #[test]
 fn verdict_that_rests_on_one_start_says_so_and_decides_no_gate() {
     let world = World { metrics: 1, blocks: 24, every: 100, start_sd: 0.0, effect: 1.5 };
-    let outcome = run_gated(&world, 1, Some(1.05));
+    let outcome = run_gated(&world, 1, true);
     let of_start = |warning: &&Warning| warning.what.starts_with("one start of the program");
     let warning = outcome.warnings.iter().find(of_start).expect("a warning");
     assert!(warning.what.contains("old, old again, new"), "{warning:?}");
     let gate = outcome.gate.expect("a gate");
     assert_eq!(gate.decisions[0].reason, Some(Undecided::OneStart));
-    let often = run_gated(&World { every: 2, ..world }, 1, Some(1.05));
+    let often = run_gated(&World { every: 2, ..world }, 1, true);
     assert!(!often.warnings.iter().any(|warning| of_start(&warning)));
     assert_eq!(often.gate.expect("a gate").answer, GateAnswer::Worse);
 }

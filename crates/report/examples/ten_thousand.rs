@@ -183,6 +183,7 @@ fn make(seed: u64, blocks: u32) -> Made {
         load: load.into(),
         machine,
         seed,
+        schedule: Default::default(),
         arms: experiment.arms().iter().map(|(arm, _)| arm.clone()).collect(),
         version: "0.1.0".into(),
         search: None,

@@ -310,6 +310,10 @@ fn reason(gate: &Gate, decision: &Decision) -> String {
              out --keep"
                 .into()
         }
+        Some(Undecided::CarryOver) => {
+            "the trial before moves its figures, so they cannot be trusted; run again with --settle"
+                .into()
+        }
         Some(Undecided::NoControl) => format!(
             "the second run of {base} gave no figure, so nothing shows the noise; see why its \
              trials failed"

@@ -118,6 +118,7 @@ fn outcomes_are_filtered_by_path_and_machine_newest_first() {
             load: outcome.load.clone(),
             machine: outcome.machine.clone(),
             seed: 1,
+            schedule: Default::default(),
             arms: Vec::new(),
             version: "0.1.0".into(),
             search: None,

@@ -25,6 +25,7 @@ fn header(id: &str, started: &str) -> ExperimentHeader {
         load: outcome.load,
         machine: outcome.machine,
         seed: u64::MAX,
+        schedule: Default::default(),
         arms: vec![
             Arm::baseline(),
             Arm::control(),

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use model::{Arm, Clock, Ended, Measurement, Search, Session, TrialRecord, Trials};
+use model::{Arm, Clock, Ended, Measurement, Schedule, Search, Session, TrialRecord, Trials};
 use report::store::{ExperimentHeader, SqliteStore, Store};
 
 use super::BEST;
@@ -72,7 +72,8 @@ impl<'a> Recorded<'a> {
                 let mut into = is_stored.then(|| results::open(context)).transpose()?;
                 new.load.insert("arms".to_owned(), BEST.to_owned());
                 if let Some(store) = &mut into {
-                    store.begin(&ExperimentHeader::new(&new, seed, vec![Arm::baseline()]))?;
+                    let (schedule, arms) = (Schedule::default(), vec![Arm::baseline()]);
+                    store.begin(&ExperimentHeader::new(&new, seed, schedule, arms))?;
                 }
                 (seed, VecDeque::new(), into.map(|store| (store, new.id)))
             }

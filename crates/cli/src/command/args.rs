@@ -157,6 +157,10 @@ pub(crate) struct CommandArgs {
     /// Maximum number of blocks, at least 6
     #[arg(long)]
     max_blocks: Option<u32>,
+    /// Run each arm uncounted before each of its trials, so that no trial follows another program's; takes twice
+    /// the time
+    #[arg(long)]
+    settle: bool,
     #[command(flatten)]
     pub(super) series: SeriesArgs,
     /// Exit with 4 if an arm is worse than the baseline by more than --resolve, with 0 if all figures of all arms
@@ -223,6 +227,7 @@ impl CommandArgs {
         experiment.switches.extend(self.switch.iter().cloned());
         experiment.ssh_options.extend(self.ssh_option.iter().cloned());
         experiment.keep |= self.keep;
+        experiment.settle |= self.settle;
         take_given([
             (&mut experiment.against, &self.against),
             (&mut experiment.arms, &self.arms),
@@ -251,6 +256,7 @@ impl CommandArgs {
             min_blocks: experiment.min_blocks,
             max_blocks: experiment.max_blocks,
             resolve: ResolveArgs::new(resolve),
+            settle: experiment.settle,
             no_history: self.no_history,
             live: self.live,
         };

@@ -79,7 +79,8 @@ pub(super) fn load(
     if experiment.digest() != stored.digest() {
         return refused("its experiment differs from the one given now");
     }
-    let resumed = Resumed { seed: header.seed, trials, header: header.into() };
+    let (seed, schedule) = (header.seed, header.schedule);
+    let resumed = Resumed { seed, schedule, trials, header: header.into() };
     Ok((experiment, resumed))
 }
 

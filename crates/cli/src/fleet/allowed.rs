@@ -30,10 +30,11 @@ const OPTIONS: [&str; 11] = [
 ];
 
 /// More options with a value and those without one, of a path's measurement.
-const OF_JOBS: ([&str; 2], [&str; 2]) = (["--arms", "--peers"], ["--no-history", "--json"]);
+const OF_JOBS: ([&str; 2], [&str; 3]) =
+    (["--arms", "--peers"], ["--no-history", "--json", "--settle"]);
 
 /// The same, of a measurement in a roll-out.
-const OF_STEPS: ([&str; 2], [&str; 1]) = (["--path", "--far"], ["--no-history"]);
+const OF_STEPS: ([&str; 2], [&str; 2]) = (["--path", "--far"], ["--no-history", "--settle"]);
 
 /// A job that an agent does.
 #[derive(Debug)]

@@ -13,11 +13,15 @@ pub use plan::{ExperimentPlan, Members, RESOLVE};
 use crate::evidence::RunEvidence;
 use crate::judge::{Table, tail_of};
 use crate::looks::{Look, look_after};
+use crate::schedule::balanced_order;
 use crate::tail::Samples;
 use crate::{
-    Arm, ArmKind, Ended, Machine, Measurement, Metric, NotEffective, Outcome, Search, Support,
-    Trap, TrialRecord, Verdict, Warning, order,
+    Arm, ArmKind, Ended, Machine, Measurement, Metric, NotEffective, Order, Outcome, Search,
+    Support, Trap, TrialRecord, Verdict, Warning, carry_over, order,
 };
+
+/// Ratio beyond which an effect is not that of the trial before: a third of what such a trial leaves reaches the arm.
+const LARGE: f64 = 1.20;
 
 /// Consecutive failures from the first block on after which an arm is not run again.
 const HOPELESS_AFTER: u32 = 3;
@@ -222,7 +226,7 @@ impl Experiment {
             self.ended = Some(Ended::Interrupted);
             return Step::Done(Ended::Interrupted);
         };
-        let (block, warmup) = (self.block, self.block == 0);
+        let (block, warmup) = (self.block, self.block == 0 || self.is_settling(arm));
         self.pending = Some(Trial {
             block,
             arm,
@@ -272,8 +276,8 @@ impl Experiment {
     pub fn replay(&mut self, stored: Vec<TrialRecord>) -> Result<Replayed, Replayed> {
         for trial in stored {
             let step = self.next(trial.started_ms * 1_000_000);
-            let is_same = matches!(step, Step::Trial { block, arm, .. }
-                if block == trial.block && self.plan.arms[arm].0.name == trial.arm);
+            let is_same = matches!(step, Step::Trial { block, arm, warmup }
+                if block == trial.block && warmup == trial.warmup && self.plan.arms[arm].0.name == trial.arm);
             if !is_same {
                 return Err(Replayed { trials: self.trials.len() });
             }
@@ -316,7 +320,8 @@ impl Experiment {
         };
         // A block that has begun is completed.
         let arms = self.plan.arms.len().max(1) as u64;
-        let rest_ns = block_ns / arms * (self.queue.len() as u64 + 1);
+        let trials = if self.settles() { 2 * arms } else { arms };
+        let rest_ns = block_ns / trials * (self.queue.len() as u64 + 1);
         self.plan.budget_ns.min(all_ns).max(elapsed_ns.saturating_add(rest_ns))
     }
 
@@ -443,10 +448,42 @@ impl Experiment {
         self.block = self.durations_ns.len() as u32;
         self.block_started_ns = self.elapsed_ns;
         self.block_running = true;
-        self.queue = order(self.plan.seed, self.block, self.plan.arms.len());
+        self.queue = self.order_of_block();
+        if self.settles() {
+            self.queue = self.queue.iter().flat_map(|&arm| [arm, arm]).collect();
+        }
         self.queue.reverse();
+    }
+
+    /// Arms of the present block that run, in order.
+    fn order_of_block(&self) -> Vec<usize> {
+        let (seed, block) = (self.plan.seed, self.block);
         let running: Vec<bool> = (0..self.plan.arms.len()).map(|arm| self.runs(arm)).collect();
-        self.queue.retain(|&arm| running[arm]);
+        let baselines = (self.place(ArmKind::Baseline), self.place(ArmKind::Control));
+        if let (Order::Balanced, (Some(base), Some(again))) = (self.plan.schedule.order, baselines)
+            && running[base]
+            && running[again]
+        {
+            let is_other = |arm: &usize| running[*arm] && ![base, again].contains(arm);
+            let others: Vec<usize> = (0..running.len()).filter(is_other).collect();
+            if let Some(balanced) = balanced_order(seed, block, [base, again], &others) {
+                return balanced;
+            }
+        }
+        let mut random = order(seed, block, running.len());
+        random.retain(|&arm| running[arm]);
+        random
+    }
+
+    /// True if each trial of the present block runs after a settling trial of its arm.
+    fn settles(&self) -> bool {
+        self.plan.schedule.settle && self.block > 0
+    }
+
+    /// True if the next trial of this arm, which has one more in this block, is a settling trial.
+    fn is_settling(&self, arm: usize) -> bool {
+        let has_settled = |last: &Trial| last.block == self.block && last.arm == arm && last.warmup;
+        self.settles() && !self.trials.last().is_some_and(has_settled)
     }
 
     fn end_block(&mut self) {
@@ -559,7 +596,16 @@ impl Experiment {
             let mut rests = self.rests(set).filter(|rest| self.runs(*rest));
             rests.any(|rest| !table.is_member_decided(watch, rest))
         });
+        let running = (0..self.plan.arms.len()).filter(|&arm| self.runs(arm)).count();
+        let must_wait = carry_over::lacks_blocks(self, running);
+        let is_large = |arm: usize, name: &String| {
+            let ratio = table.outcome(&judged, arm, name).ratio;
+            ratio.is_some_and(|ratio| ratio.ln().abs() > LARGE.ln())
+        };
         let is_decided = |arm: usize| {
+            if must_wait && !self.plan.judged.iter().all(|name| is_large(arm, name)) {
+                return false;
+            }
             if let Some(gate) = &gate {
                 return gate.is_arm_decided(&self.plan.arms[arm].0.name);
             }

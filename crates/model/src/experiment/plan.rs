@@ -1,7 +1,7 @@
 //! Arms, limits and rules of an experiment.
 
 use crate::looks::blocks_min;
-use crate::{Arm, ArmKind, Measurement, Support};
+use crate::{Arm, ArmKind, Measurement, Order, Schedule, Support};
 
 /// Default resolution: the ratio up to which a difference is none.
 pub const RESOLVE: f64 = 1.05;
@@ -45,11 +45,13 @@ pub struct ExperimentPlan {
     pub gate: bool,
     /// Members that are decided in place of the arms' verdicts against the baseline.
     pub members: Option<Members>,
+    /// Order of trials, and settling trials.
+    pub schedule: Schedule,
 }
 
 impl ExperimentPlan {
     /// A plan with the defaults: at least 8 blocks and as many as the number of verdicts needs, at most
-    /// 2,000, resolution 5 %, noise gate 0.25, early stop.
+    /// 2,000, resolution 5 %, noise gate 0.25, early stop, balanced order.
     pub fn new(
         seed: u64,
         arms: Vec<(Arm, Support)>,
@@ -74,6 +76,7 @@ impl ExperimentPlan {
             stop_early: true,
             gate: false,
             members: None,
+            schedule: Schedule { order: Order::Balanced, settle: false },
         }
     }
 

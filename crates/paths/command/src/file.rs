@@ -103,6 +103,9 @@ pub struct Experiment {
     /// Maximum number of blocks, at least 6.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_blocks: Option<u32>,
+    /// Run each arm uncounted before each of its trials; takes twice the time.
+    #[serde(skip_serializing_if = "is_false")]
+    pub settle: bool,
     /// Command of the old server, which becomes the baseline, as the arm `old`. The arms below are judged
     /// against it; without any, the experiment's server is, as the arm `new`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -52,6 +52,7 @@ fn option(name: &str, value: &str) -> Option<String> {
     match name {
         "from" => given("--from"),
         "forward" => Some("--forward".into()),
+        "settle" => Some("--settle".into()),
         "kind" => given("--load"),
         "size_bytes" => given("--size"),
         "rate_pps" => given("--rate"),

@@ -60,8 +60,10 @@ pub(super) fn machine_line(m: &Machine) -> String {
 pub(super) fn method(outcome: &Outcome) -> String {
     let trials: u32 = outcome.arms.iter().map(|arm| arm.trials).sum();
     let arms = outcome.arms.iter().filter(|arm| arm.trials > 0).count();
+    let settling =
+        if outcome.schedule.settle { ", each after a settling trial of its arm" } else { "" };
     format!(
-        "{} of {}, interleaved with seed {}; resolution {}; {} in {}; ended as {}",
+        "{} of {}, interleaved with seed {}; resolution {}; {}{settling} in {}; ended as {}",
         units::plural(outcome.blocks, "block"),
         units::plural(arms, "arm"),
         outcome.seed,

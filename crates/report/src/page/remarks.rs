@@ -31,7 +31,15 @@ pub(super) fn notices(outcome: &Outcome) -> Vec<String> {
         );
     }
     notices.extend(outcome.arms.iter().filter_map(failing));
-    let differing: Vec<_> = outcome.distrusted().into_iter().map(wording::metric).collect();
+    let moved: Vec<_> = outcome.trust.carried_over().into_iter().map(wording::metric).collect();
+    if !moved.is_empty() {
+        notices.push(format!(
+            "Do not trust this run: a trial changes the machine for the next one, which moves {}. Repeat it \
+             with --settle.",
+            moved.join(", ")
+        ));
+    }
+    let differing: Vec<_> = outcome.differing().into_iter().map(wording::metric).collect();
     if !differing.is_empty() {
         notices.push(format!(
             "Do not trust this run: the baseline differs from itself in {}: something else moved \

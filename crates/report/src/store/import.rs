@@ -124,6 +124,7 @@ fn header(outcome: &Outcome) -> ExperimentHeader {
         load: outcome.load.clone(),
         machine: outcome.machine.clone(),
         seed: outcome.seed,
+        schedule: outcome.schedule,
         arms: outcome.arms.iter().map(arm).collect(),
         version: outcome.version.clone(),
         search: outcome.search.clone(),

@@ -15,7 +15,7 @@ mod sqlite;
 use std::collections::BTreeMap;
 
 pub use model::TrialRecord;
-use model::{Arm, Ended, Machine, Outcome, OutcomeHeader, Search};
+use model::{Arm, Ended, Machine, Outcome, OutcomeHeader, Schedule, Search};
 use serde::{Deserialize, Serialize};
 
 pub use error::StoreError;
@@ -35,6 +35,9 @@ pub struct ExperimentHeader {
     pub load: BTreeMap<String, String>,
     pub machine: Machine,
     pub seed: u64,
+    /// Absent in experiments of versions that had random orders alone.
+    #[serde(default, skip_serializing_if = "Schedule::is_default")]
+    pub schedule: Schedule,
     /// All arms, in the order of the command line.
     pub arms: Vec<Arm>,
     pub version: String,
@@ -44,9 +47,9 @@ pub struct ExperimentHeader {
 
 impl ExperimentHeader {
     /// The description of an outcome with its schedule.
-    pub fn new(header: &OutcomeHeader, seed: u64, arms: Vec<Arm>) -> Self {
+    pub fn new(header: &OutcomeHeader, seed: u64, schedule: Schedule, arms: Vec<Arm>) -> Self {
         let OutcomeHeader { id, started, version, machine, path, load, search } = header.clone();
-        ExperimentHeader { id, started, path, load, machine, seed, arms, version, search }
+        ExperimentHeader { id, started, path, load, machine, seed, schedule, arms, version, search }
     }
 }
 

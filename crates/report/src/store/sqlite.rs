@@ -385,6 +385,7 @@ mod tests {
             load: BTreeMap::new(),
             machine: Machine::default(),
             seed: 1,
+            schedule: Default::default(),
             arms: Vec::new(),
             version: "0.1.0".into(),
             search: None,

@@ -239,6 +239,7 @@ fn experiment(kind: &str, plans: &[Plan]) -> Outcome {
         trust: Default::default(),
         looked: Vec::new(),
         forecast: None,
+        schedule: Default::default(),
         gate: None,
         arms,
         floor: BTreeMap::new(),
