@@ -79,7 +79,9 @@ fn arm_outcome(
             .map(|name| (name.clone(), absent(name, support, failure)))
             .collect();
     }
-    if let Some(why) = own_switch(arm).and_then(|switch| not_effective(trials(), switch)) {
+    if let Some(Idle { why, .. }) =
+        own_switch(arm).and_then(|switch| idle(trials(), switch)).filter(Idle::is_whole)
+    {
         for name in &experiment.plan.judged {
             if let Some(metric) = metrics.get_mut(name) {
                 metric.verdict = Some(Verdict::NotEffective);
@@ -114,13 +116,36 @@ fn own_switch(arm: &Arm) -> Option<&str> {
     (rung || arm.switches.len() == 1).then_some(last.as_str())
 }
 
-/// Reason why the switch had no effect, if any counted trial reported one.
-fn not_effective<'a>(trials: impl Iterator<Item = &'a Trial>, switch: &str) -> Option<&'a str> {
-    trials
-        .filter(|trial| !trial.warmup)
-        .flat_map(|trial| &trial.not_effective)
-        .find(|report| report.switch == switch)
-        .map(|report| report.why.as_str())
+/// Counted trials of an arm that reported a switch without effect.
+struct Idle<'a> {
+    reported: usize,
+    /// Trials that succeeded.
+    of: usize,
+    /// First reason.
+    why: &'a str,
+}
+
+impl Idle<'_> {
+    /// True if every trial reported it: the figures are then those of an arm without the switch. Otherwise they are those
+    /// of an arm whose switch mostly worked, and their verdict holds.
+    fn is_whole(&self) -> bool {
+        self.reported == self.of
+    }
+}
+
+/// Returns `None` if no trial reported the switch.
+fn idle<'a>(trials: impl Iterator<Item = &'a Trial>, switch: &str) -> Option<Idle<'a>> {
+    let counted = trials.filter(|trial| !trial.warmup && trial.result.is_ok());
+    let mut found = Idle { reported: 0, of: 0, why: "" };
+    for trial in counted {
+        found.of += 1;
+        let report = trial.not_effective.iter().find(|report| report.switch == switch);
+        if let Some(report) = report {
+            found.reported += 1;
+            found.why = if found.reported == 1 { &report.why } else { found.why };
+        }
+    }
+    Some(found).filter(|found| found.reported > 0)
 }
 
 /// The first failures, a line that counts those left out, and the last one.
@@ -229,6 +254,17 @@ fn arm_warnings(
     });
     warnings
         .extend(traps.iter().map(|t| Warning { what: t.what.clone(), advice: t.advice.clone() }));
+    let idle = own.and_then(|switch| idle(trials.clone(), switch));
+    if let Some(Idle { reported, of, why }) = idle.filter(|idle| !idle.is_whole()) {
+        warnings.push(Warning {
+            what: format!(
+                "{} was reported without effect in {reported} of {of} trials: {why}",
+                arm.name
+            ),
+            advice: "the verdict is of all its trials; see why it had an effect in the others only"
+                .into(),
+        });
+    }
     for report in trials.flat_map(|trial| &trial.not_effective) {
         // One warning per switch: its evidence has counts, which differ between trials.
         let what = format!("{} was on without effect: ", report.switch);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use support::{SECOND_NS, arm, metric, plan, run, run_changed, run_with};
 use wirepath_model::{
     Arm, ArmKind, Ended, Experiment, ExperimentPlan, FakeSource, FakeSwitch, FakeWorld,
-    Measurement, Members, Outcome, OutcomeHeader, Search, Step, Support, Verdict,
+    Measurement, Members, NotEffective, Outcome, OutcomeHeader, Search, Step, Support, Verdict,
 };
 
 fn world() -> FakeWorld {
@@ -340,6 +340,29 @@ fn switch_without_effect_marks_only_its_own_arm() {
     let joined = run(plan(1, "fast+idle"), world());
     assert_eq!(metric(&joined, "fast+idle", "rtt_ns_p50").verdict, Some(Verdict::Better));
     assert_eq!(warned(&joined, "idle was on without effect"), 1);
+}
+
+#[test]
+fn switch_without_effect_in_some_trials_keeps_its_verdict() {
+    let mut plan = plan(1, "fast");
+    (plan.max_blocks, plan.stop_early) = (12, false);
+    let idle_until = |last: u32| {
+        outcome(&run_changed(plan.clone(), world(), |arm, block, measurement| {
+            if arm.name == "fast" && block <= last {
+                let why = "0 frames".to_owned();
+                measurement.not_effective.push(NotEffective { switch: "fast".into(), why });
+            }
+            Ok(())
+        }))
+    };
+    let once = idle_until(1);
+    let fast = metric(&once, "fast", "rtt_ns_p50");
+    assert_eq!((fast.verdict, &fast.why), (Some(Verdict::Better), &None));
+    assert_eq!(warned(&once, "fast was reported without effect in 1 of 12 trials: 0 frames"), 1);
+
+    let always = idle_until(12);
+    assert_eq!(metric(&always, "fast", "rtt_ns_p50").verdict, Some(Verdict::NotEffective));
+    assert_eq!(warned(&always, "without effect"), 0);
 }
 
 #[test]

@@ -73,6 +73,21 @@ fn refused_baseline_is_compared_with_nothing() {
 }
 
 #[test]
+fn figures_in_coarse_steps_say_so() {
+    // Whole milliseconds of about 7.
+    let of_step = |step: f64| {
+        of_figures("ms", Better::Lower, |_, block| {
+            let exact = 7.0 + 0.3 * f64::from(block * 7 % 5) / 5.0;
+            Ok((exact / step).round() * step)
+        })
+    };
+    let coarse = of_step(1.0);
+    let ticks = coarse.trust.ticks_of(FIGURE).expect("the steps are coarse");
+    assert_eq!((ticks.step, ticks.share), (1.0, 1.0 / 7.0));
+    assert_eq!(of_step(0.0625).trust.ticks, []);
+}
+
+#[test]
 fn failing_baseline_is_reported_beside_an_arm_that_never_fails() {
     let fails = |arm: &Arm, block: u32| arm.kind == ArmKind::Baseline && block % 3 == 1;
     let experiment = run_changed(twelve("nothing", "rtt_ns_p50"), world(), |arm, block, _| {
