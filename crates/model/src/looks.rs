@@ -7,7 +7,7 @@
 //!
 //! The weights add up to 1.2 until the 200th block and to 1.3 for ever. The figures of two looks are largely the same ones, so a true null is
 //! rejected at any of them less often than the sum says: for a Brownian motion, in 0.88, 0.95 and 1.03 times the permitted share of
-//! 5 %, 1 % and 0.14 % of runs (ends at 200 blocks; `weights_keep_the_permitted_error`). The weights of most looks are small on purpose: an effect that
+//! 5 %, 1 % and 0.14 % of runs (ends at 200 blocks; `bounds_of_the_looks_keep_the_permitted_error`). The weights of most looks are small on purpose: an effect that
 //! matters is found at an early look or at the end, and the end keeps half.
 //!
 //! Sources: Pocock 1977, Biometrika 64, 191-199; Lan and DeMets 1983, Biometrika 70, 659-663; for several questions Maurer and Bretz
@@ -80,4 +80,58 @@ const EVENT_SHARE: f64 = 0.2;
 /// Trials without an event after which a share of [`EVENT_SHARE`] is excluded at a level.
 pub(crate) fn trials_without_event(level: f64) -> usize {
     ((1.0 - level).ln() / (1.0 - EVENT_SHARE).ln()).ceil() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Random;
+    use crate::statistics::normal_quantile;
+
+    /// Share of Brownian motions that are beyond the bound of any look up to the end, over the permitted share.
+    fn crossed(permitted: f64, first: u32, end: u32) -> f64 {
+        let mut looks: Vec<Look> = (first..end).filter_map(|at| look_after(at, first)).collect();
+        looks.push(Look::at_end(end, looks.len()));
+        let bounds: Vec<(f64, f64)> = looks
+            .iter()
+            .map(|look| (f64::from(look.blocks), normal_quantile(permitted * look.weight / 2.0)))
+            .collect();
+        let runs = 40_000;
+        let mut random = Random::new(1, 0);
+        let crossing = (0..runs).filter(|_| {
+            let (mut sum, mut at, mut is_beyond) = (0.0, 0.0f64, false);
+            for (blocks, bound) in &bounds {
+                sum += (blocks - at).sqrt() * random.normal();
+                at = *blocks;
+                is_beyond |= sum.abs() > bound * at.sqrt();
+            }
+            is_beyond
+        });
+        crossing.count() as f64 / f64::from(runs) / permitted
+    }
+
+    #[test]
+    fn bounds_of_the_looks_keep_the_permitted_error() {
+        for (permitted, end) in [(0.05, 8), (0.05, 60), (0.05, 200), (0.05, 1_000), (0.01, 200)] {
+            let share = crossed(permitted, 8, end);
+            eprintln!("{permitted}, end at {end}: {share:.2} of the permitted share");
+            // Three standard errors of 40,000 runs.
+            let error = 3.0 * (1.0 / (permitted * 40_000.0)).sqrt();
+            assert!(share <= 1.0 + error, "{permitted} {end}: {share}");
+        }
+    }
+
+    #[test]
+    fn looks_are_after_every_third_more_and_weigh_less_and_less() {
+        let looks: Vec<Look> = (0..40).filter_map(|at| look_after(at, 8)).collect();
+        assert_eq!(looks.iter().map(|look| look.blocks).collect::<Vec<_>>(), [8, 11, 15, 20, 27, 36]);
+        assert!(looks.windows(2).all(|pair| pair[0].weight > pair[1].weight));
+        assert_eq!(look_after(3, 3), None, "the control cannot be judged yet");
+        assert_eq!(Look::at_end(12, 0).weight, 1.0);
+    }
+
+    #[test]
+    fn fewest_blocks_can_decide_at_the_first_look() {
+        assert_eq!([1, 2, 3, 12, 36].map(blocks_min), [8, 9, 10, 12, 14]);
+    }
 }

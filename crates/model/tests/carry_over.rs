@@ -88,7 +88,7 @@ fn run(world: &World, seed: u64, blocks: Option<u32>) -> Outcome {
 }
 
 /// - `gate`: ratio from which on worse fails.
-fn run_gated(world: &World, seed: u64, blocks: Option<u32>, gate: Option<f64>) -> Outcome {
+fn run_gated(world: &World, seed: u64, blocks: Option<u32>, gate: bool) -> Outcome {
     let judged = vec![FIGURE.to_owned()];
     let mut plan = ExperimentPlan::new(seed, arms(world.variants), judged, 60_000_000_000, 2);
     (plan.schedule.order, plan.schedule.settle) = (world.order, world.settle);

@@ -2,18 +2,18 @@
 //!
 //! Every run goes through [`Experiment`]: its looks, its arms that end when they are decided, its checks of itself. `./test` runs few of each
 //! world; the tables of docs/internals/worlds.md have 2,000:
-//! `WORLDS_RUNS=2000 cargo test --release -p wirepath-model --test worlds -- --nocapture`
+//! `RUNS=2000 cargo test --release -p wirepath-model --test worlds -- --nocapture`
 
 mod worlds {
     pub(crate) mod world;
 }
 
 use wirepath_model::{ExperimentPlan, Outcome, RESOLVE, Verdict};
-use worlds::world::{Machine, Noise, QUIET, Size, World, plan, run};
+use worlds::world::{Machine, Noise, QUIET, Size, World, plan, run, run_resumed};
 
 /// Runs of a world.
 fn runs() -> u64 {
-    std::env::var("WORLDS_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(60)
+    std::env::var("RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(60)
 }
 
 /// Highest share that so many runs of a rate of 5 % show in 99.9 % of cases: there are many worlds.
@@ -175,6 +175,18 @@ fn a_difference_of_the_resolution_is_seldom_called_none() {
 }
 
 #[test]
+fn run_that_is_interrupted_when_it_looks_good_and_resumed_is_seldom_fooled() {
+    let fooled = (0..runs()).filter(|&seed| {
+        let world = World { scale: 0.2, ..QUIET };
+        let outcome = run_resumed(&world, Size::ONE, plan(Size::ONE, seed), seed);
+        has_false_difference(&outcome)
+    });
+    let share = fooled.count() as f64 / runs() as f64;
+    eprintln!("| interrupted at the first p below 0.05, resumed for 6 blocks | {} |", percent(share));
+    assert!(share <= five_percent(), "{share}");
+}
+
+#[test]
 fn five_percent_at_three_percent_noise_are_found_in_sixty_trials() {
     let size = Size { trials: 60, ..Size::ONE };
     for effect in [1.05, 1.0 / 1.05] {
@@ -231,5 +243,8 @@ fn effect_that_a_run_announces_is_found_in_nineteen_of_twenty() {
             metrics.next().is_some_and(|metric| metric.verdict == Some(Verdict::Worse))
         });
         eprintln!("| {name} | {} | {} |", percent(effect - 1.0), percent(found));
+        let (least, most) = if world.is_even() { (0.93, 0.985) } else { (0.88, 1.0) };
+        let error = 3.0 * (0.05 * 0.95 / runs() as f64).sqrt();
+        assert!(found >= least - error && found <= most + error, "{name}: {found}");
     }
 }

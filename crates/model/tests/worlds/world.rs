@@ -2,7 +2,7 @@
 
 use wirepath_model::{
     Arm, ArmKind, Better, Experiment, ExperimentPlan, Measurement, Outcome, OutcomeHeader, Random,
-    Shape, Step, Support,
+    Shape, Step, Support, TrialRecord,
 };
 
 const TRIAL_NS: u64 = 250_000_000;
@@ -81,6 +81,13 @@ pub(crate) struct World {
     pub(crate) step: f64,
 }
 
+impl World {
+    /// True if the announced difference needs no reserve for skew or steps.
+    pub(crate) fn is_even(&self) -> bool {
+        matches!(self.noise, Noise::Normal | Noise::HeavyTails) && self.step == 0.0
+    }
+}
+
 pub(crate) const QUIET: World = World {
     noise: Noise::Normal,
     scale: 0.03,
@@ -109,14 +116,7 @@ pub(crate) fn plan(size: Size, seed: u64) -> ExperimentPlan {
 }
 
 pub(crate) fn run(world: &World, size: Size, plan: ExperimentPlan, seed: u64) -> Outcome {
-    let mut simulation = Simulation {
-        world: *world,
-        size,
-        random: Random::new(seed, 1),
-        trial: 0,
-        level: 0.0,
-        has_hog: false,
-    };
+    let mut simulation = Simulation::new(world, size, seed);
     let mut experiment = Experiment::new(plan);
     let mut now_ns = 0;
     while let Step::Trial { arm, .. } = experiment.next(now_ns) {
@@ -124,6 +124,46 @@ pub(crate) fn run(world: &World, size: Size, plan: ExperimentPlan, seed: u64) ->
         experiment.record(simulation.trial(arm));
     }
     experiment.outcome(OutcomeHeader::default())
+}
+
+/// Runs until the p-value looks good, interrupts, and resumes the run with six more blocks as its limit.
+pub(crate) fn run_resumed(world: &World, size: Size, plan: ExperimentPlan, seed: u64) -> Outcome {
+    let mut simulation = Simulation::new(world, size, seed);
+    let mut experiment = Experiment::new(plan.clone());
+    let mut records: Vec<TrialRecord> = Vec::new();
+    let mut now_ns = 0;
+    let mut seen = 0;
+    while let Step::Trial { arm, block, warmup } = experiment.next(now_ns) {
+        if experiment.blocks() > seen {
+            seen = experiment.blocks();
+            let outcome = experiment.outcome(OutcomeHeader::default());
+            let p = outcome.arms[2].metrics.values().next().and_then(|metric| metric.p);
+            if seen >= 8 && p.is_some_and(|p| p < 0.05) {
+                break;
+            }
+        }
+        let result = simulation.trial(arm);
+        records.push(TrialRecord {
+            ordinal: records.len() as u32,
+            block,
+            arm: experiment.arms()[arm].0.name.clone(),
+            warmup,
+            noisy: false,
+            started_ms: now_ns / 1_000_000,
+            wall_ns: TRIAL_NS,
+            result: result.clone(),
+        });
+        now_ns += TRIAL_NS;
+        experiment.record(result);
+    }
+    let plan = ExperimentPlan { max_blocks: seen + 6, ..plan };
+    let mut resumed = Experiment::new(plan);
+    resumed.replay(records).expect("the same trials");
+    while let Step::Trial { arm, .. } = resumed.next(now_ns) {
+        now_ns += TRIAL_NS;
+        resumed.record(simulation.trial(arm));
+    }
+    resumed.outcome(OutcomeHeader::default())
 }
 
 struct Simulation {
@@ -137,6 +177,11 @@ struct Simulation {
 }
 
 impl Simulation {
+    fn new(world: &World, size: Size, seed: u64) -> Self {
+        let random = Random::new(seed, 1);
+        Simulation { world: *world, size, random, trial: 0, level: 0.0, has_hog: false }
+    }
+
     fn trial(&mut self, arm: usize) -> Result<Measurement, String> {
         let world = self.world;
         let machine = self.machine();
