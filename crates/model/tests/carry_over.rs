@@ -84,15 +84,15 @@ fn program(arm: usize) -> usize {
 
 /// Runs one experiment; `blocks` fixes their number, and default settings otherwise.
 fn run(world: &World, seed: u64, blocks: Option<u32>) -> Outcome {
-    run_gated(world, seed, blocks, None)
+    run_gated(world, seed, blocks, false)
 }
 
-/// - `gate`: ratio from which on worse fails.
+/// - `gate`: true for one with a resolution of 2 %.
 fn run_gated(world: &World, seed: u64, blocks: Option<u32>, gate: bool) -> Outcome {
     let judged = vec![FIGURE.to_owned()];
     let mut plan = ExperimentPlan::new(seed, arms(world.variants), judged, 60_000_000_000, 2);
     (plan.schedule.order, plan.schedule.settle) = (world.order, world.settle);
-    plan.gate = gate;
+    (plan.gate, plan.resolve) = (gate, if gate { 1.02 } else { plan.resolve });
     if let Some(blocks) = blocks {
         (plan.min_blocks, plan.max_blocks, plan.stop_early) = (blocks, blocks, false);
         plan.budget_ns = u64::MAX;
@@ -267,7 +267,7 @@ fn balanced_order_removes_the_bias_of_an_arm_that_changes_the_next_trial() {
 fn gate_decides_nothing_about_a_figure_that_the_trial_before_moves() {
     let world = World { effect: Effect::Cold(1.1), ..CLEAN };
     let reasons = (0..10).filter_map(|seed| {
-        let outcome = run_gated(&world, seed, Some(40), Some(1.02));
+        let outcome = run_gated(&world, seed, Some(40), true);
         assert!(outcome.warnings.iter().any(|warning| warning.advice.contains("--settle")));
         assert_eq!(outcome.distrusted(), [FIGURE]);
         outcome.gate.unwrap().decisions.remove(0).reason

@@ -24,7 +24,7 @@ fn host(random: &mut Random, mean: f64, tau: f64) -> (Option<Effect>, Option<Eff
 fn fleet(seed: u64, hosts: usize, mean: f64) -> Question {
     let mut random = Random::new(seed, hosts as u64);
     let (effects, control) = (0..hosts).map(|_| host(&mut random, mean, TAU)).unzip();
-    Question { effects, control, better: Better::Lower }
+    Question { effects, control, groups: Vec::new(), better: Better::Lower }
 }
 
 /// Shares of fleets that are called different.
@@ -81,6 +81,56 @@ fn effects_are_found() {
     let Shares { found, called } = shares(20, -0.05, FLEETS);
     assert!(found > 0.84 && called > 0.60);
     assert!(shares(20, -0.10, 500).called > 0.98);
+}
+
+/// A fleet of racks that differ by 5 %, whose hosts differ by 1 % within.
+fn racks(seed: u64, (racks, hosts): (usize, usize), is_grouped: bool) -> Question {
+    let mut random = Random::new(seed, (racks * 1_000 + hosts) as u64);
+    let shared: Vec<f64> = (0..racks).map(|_| 0.05 * random.normal()).collect();
+    let of_host = |host: usize| host % racks;
+    let (effects, control) =
+        (0..hosts).map(|at| host(&mut random, shared[of_host(at)], 0.01)).unzip();
+    let groups = if is_grouped { (0..hosts).map(of_host).collect() } else { Vec::new() };
+    Question { effects, control, groups, better: Better::Lower }
+}
+
+/// Share of fleets in which any of so many figures is called different.
+#[expect(clippy::print_stderr, reason = "the shares are shown with --nocapture")]
+fn fooled(size: (usize, usize), figures: u64, is_grouped: bool) -> f64 {
+    const FLEETS_OF_RACKS: u64 = 200;
+    let any = |seed: &u64| {
+        let questions: Vec<Question> =
+            (0..figures).map(|at| racks(seed * 100 + at, size, is_grouped)).collect();
+        answers(&questions).iter().any(differs)
+    };
+    let share = (0..FLEETS_OF_RACKS).filter(any).count() as f64 / FLEETS_OF_RACKS as f64;
+    let unit = if is_grouped { "rack" } else { "host" };
+    eprintln!("{} racks, {} hosts, {figures} figures, by {unit}: {share}", size.0, size.1);
+    share
+}
+
+#[test]
+fn hosts_of_few_racks_are_not_so_many_samples() {
+    for figures in [1, 12] {
+        // Below six racks there is no verdict.
+        assert_eq!(fooled((4, 20), figures, true), 0.0);
+        // 5 %, and 2.6 standard errors.
+        assert!(fooled((8, 24), figures, true) <= 0.09);
+    }
+    assert!(fooled((20, 60), 1, true) <= 0.09);
+    assert!(fooled((4, 20), 1, false) > 0.10, "the host as the unit must look as bad as it is");
+}
+
+#[test]
+fn effect_is_found_by_the_median_of_each_rack() {
+    let found = (0..200).filter(|seed| {
+        let mut question = racks(*seed, (12, 36), true);
+        for effect in question.effects.iter_mut().flatten() {
+            effect.log_ratio -= 0.10;
+        }
+        answers(&[question])[0].verdict == Some(Verdict::Better)
+    });
+    assert!(found.count() >= 190);
 }
 
 /// The pot of all trials is what the rule is there to replace: it must look as bad as it is.

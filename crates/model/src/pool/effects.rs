@@ -70,6 +70,20 @@ fn weighted_squares(effects: &[Effect], weigh: impl Fn(&Effect) -> f64, mean: f6
     effects.iter().map(|effect| weigh(effect) * (effect.log_ratio - mean).powi(2)).sum()
 }
 
+/// Standard error of a median over that of a mean, of normal values: the root of pi/2.
+const OF_MEDIAN: f64 = 1.2533;
+
+/// Effect of a group: the median of its hosts' effects, with the error that their own errors give it; `None` of an empty
+/// group. By how much groups differ is the business of [`random_effects`].
+pub(super) fn of_group(hosts: &[Effect]) -> Option<Effect> {
+    let middle = median(&hosts.iter().map(|host| host.log_ratio).collect::<Vec<f64>>())?;
+    let count = hosts.len() as f64;
+    let variance = hosts.iter().map(|host| host.error.powi(2)).sum::<f64>() / count;
+    // A median of two is their mean.
+    let factor = if hosts.len() > 2 { OF_MEDIAN } else { 1.0 };
+    Some(Effect { log_ratio: middle, error: factor * (variance / count).sqrt() })
+}
+
 /// Smallest standard error that is believed: figures of a coarse clock may not differ at all.
 const ERROR_MIN: f64 = 1e-4;
 
@@ -80,8 +94,6 @@ const ERROR_MIN: f64 = 1e-4;
 pub fn effect(log_ratios: &[f64]) -> Option<Effect> {
     /// Standard deviation of a normal distribution over its median absolute deviation.
     const SPREAD: f64 = 1.4826;
-    /// Standard error of a median over that of a mean: the root of pi/2.
-    const OF_MEDIAN: f64 = 1.2533;
     let count = log_ratios.len();
     let middle = median(log_ratios).filter(|middle| middle.is_finite())?;
     let distances: Vec<f64> = log_ratios.iter().map(|value| (value - middle).abs()).collect();

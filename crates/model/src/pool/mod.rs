@@ -5,17 +5,24 @@
 //! effect for each arm and judged metric ([`Effect`]). Better and worse need the interval of
 //! [`random_effects`] clear of 1 and of the same interval of the hosts' control arms, and p below 0.05 after
 //! Holm's correction; p is the larger of that of the mean and of the signed ranks of the effects.
+//!
+//! Hosts that share a rack or a class are not independent: where their groups are known, the group is the unit, with the
+//! median of its hosts' effects. 20 hosts in four racks that differ by 5 % were called different in 16 % of simulated
+//! fleets with one figure, and in 75 % with twelve.
 
 mod effects;
 mod fleet;
 mod student;
+
+use std::collections::BTreeMap;
 
 use crate::statistics::{self, holm};
 use crate::{Better, Floor, Verdict, verdict};
 
 pub use effects::{Effect, Pooled, effect, random_effects};
 pub use fleet::{
-    HOSTS_MIN, HostLine, HostRun, POOLED_SCHEMA, PooledArm, PooledMetric, PooledOutcome, Side, pool,
+    HOSTS_MIN, HostLine, HostRun, POOLED_SCHEMA, PooledArm, PooledMetric, PooledOutcome, Side,
+    pool, pool_groups,
 };
 
 /// Share of hosts without a figure above which a question is refused.
@@ -28,6 +35,8 @@ pub struct Question {
     pub effects: Vec<Option<Effect>>,
     /// Effects of the control arm, in the same order of hosts.
     pub control: Vec<Option<Effect>>,
+    /// Group of each host, in the same order, as an index; empty if no group is known, and each host is a unit.
+    pub groups: Vec<usize>,
     pub better: Better,
 }
 
@@ -41,7 +50,7 @@ pub struct Answer {
     pub p: Option<f64>,
     /// `p` corrected for the number of questions.
     pub p_adjusted: Option<f64>,
-    /// `None` below [`HOSTS_MIN`] hosts.
+    /// `None` below [`HOSTS_MIN`] hosts; inconclusive below as many groups.
     pub verdict: Option<Verdict>,
     /// Reason for a verdict that decides nothing.
     pub why: Option<String>,
@@ -70,7 +79,7 @@ pub fn hosts_needed(questions: usize) -> usize {
 }
 
 fn unjudged(question: &Question) -> Answer {
-    let floor = pooled(&question.control).map(|floor| ratios(floor.interval));
+    let floor = pooled(question, &question.control).map(|floor| ratios(floor.interval));
     let mut answer =
         Answer { pooled: None, floor, p: None, p_adjusted: None, verdict: None, why: None };
     let hosts = question.effects.len();
@@ -83,8 +92,17 @@ fn unjudged(question: &Question) -> Answer {
         answer.why = Some(why);
         return answer;
     }
-    answer.pooled = pooled(&question.effects);
-    let logs: Vec<f64> = question.effects.iter().flatten().map(|of| of.log_ratio).collect();
+    answer.pooled = pooled(question, &question.effects);
+    let units = units(question, &question.effects);
+    if units.len() < HOSTS_MIN {
+        answer.verdict = Some(Verdict::Inconclusive);
+        answer.why = Some(format!(
+            "{} groups with a figure; a pooled verdict needs {HOSTS_MIN}, as hosts of one group are not independent",
+            units.len()
+        ));
+        return answer;
+    }
+    let logs: Vec<f64> = units.iter().map(|of| of.log_ratio).collect();
     answer.p = answer.pooled.map(|pooled| pooled.p.max(statistics::p_value(&logs)));
     answer
 }
@@ -109,8 +127,20 @@ fn few_figures(hosts: usize) -> String {
     format!("{hosts} hosts have a figure; a pooled verdict needs {HOSTS_MIN}")
 }
 
-fn pooled(effects: &[Option<Effect>]) -> Option<Pooled> {
-    random_effects(&effects.iter().flatten().copied().collect::<Vec<_>>())
+fn pooled(question: &Question, effects: &[Option<Effect>]) -> Option<Pooled> {
+    random_effects(&units(question, effects))
+}
+
+/// Effects of the units that have one: of the hosts, or the medians of their groups.
+fn units(question: &Question, effects: &[Option<Effect>]) -> Vec<Effect> {
+    if question.groups.is_empty() {
+        return effects.iter().flatten().copied().collect();
+    }
+    let mut groups: BTreeMap<usize, Vec<Effect>> = BTreeMap::new();
+    for (group, effect) in question.groups.iter().zip(effects) {
+        groups.entry(*group).or_default().extend(*effect);
+    }
+    groups.values().filter_map(|hosts| effects::of_group(hosts)).collect()
 }
 
 fn judge(answer: &mut Answer, better: Better, p_adjusted: f64, resolve: f64) {
@@ -153,7 +183,12 @@ mod tests {
             let effect = |log_ratio| Effect { log_ratio, error: 0.005 };
             values.iter().map(|value| value.map(effect)).collect()
         };
-        Question { effects: of(effects), control: of(control), better: Better::Lower }
+        Question {
+            effects: of(effects),
+            control: of(control),
+            groups: Vec::new(),
+            better: Better::Lower,
+        }
     }
 
     const QUIET: [Option<f64>; 8] = [
@@ -215,6 +250,20 @@ mod tests {
         let found = answer(&fast(8), &control);
         assert_eq!(found.verdict, Some(Verdict::Inconclusive));
         assert!(found.why.unwrap().contains("control arms"));
+    }
+
+    #[test]
+    fn hosts_of_one_group_count_once() {
+        let grouped = |hosts: usize, groups: usize| {
+            let control: Vec<Option<f64>> = QUIET.iter().copied().cycle().take(hosts).collect();
+            let groups = (0..hosts).map(|host| host % groups).collect();
+            answers(&[Question { groups, ..question(&fast(hosts), &control) }]).remove(0)
+        };
+        let found = grouped(20, 4);
+        assert_eq!((found.verdict, found.p), (Some(Verdict::Inconclusive), None));
+        assert!(found.pooled.is_some(), "the ratio is known all the same");
+        assert!(found.why.unwrap().contains("4 groups with a figure; a pooled verdict needs 6"));
+        assert_eq!(grouped(20, 7).verdict, Some(Verdict::Better));
     }
 
     #[test]
