@@ -20,6 +20,9 @@ const EVERY_FOURTH_TRIALS: u32 = 10;
 /// Of two or four trials that share a tenth of their variance, the mean varies by 5 or 14 % more than of independent
 /// ones, which the reserve of the two permutation tests covers. `cargo test -p wirepath-model --test starts`.
 const SHARE_MAX: f64 = 0.1;
+/// Standard normal deviate of such a share that one in four runs has by chance if starts do not differ. Few starts give a
+/// share above [`SHARE_MAX`] by chance more often, and the start as the unit would then cost power for nothing.
+const DEVIATE_MIN: f64 = 0.674;
 
 /// Number of blocks after which programs are started anew, so that restarts take about as long as trials at most.
 ///
@@ -192,7 +195,17 @@ impl Components {
 
     /// True if trials of one start cannot pass for independent ones.
     pub(crate) fn is_shared(&self) -> bool {
-        self.share().is_some_and(|share| share > SHARE_MAX)
+        self.share().is_some_and(|share| share > SHARE_MAX) && self.deviate() > DEVIATE_MIN
+    }
+
+    /// Ratio of the mean squares between and within, as a standard normal deviate if nothing differs between starts.
+    ///
+    /// Source: Paulson 1942, Annals of Mathematical Statistics 13, 233-235 (Abramowitz and Stegun 26.6.15).
+    fn deviate(&self) -> f64 {
+        let ((between, freedom), (within, freedom_within)) = (self.between, self.within);
+        let ratio = (between / freedom) / (within / freedom_within);
+        let (a, b) = (2.0 / (9.0 * freedom), 2.0 / (9.0 * freedom_within));
+        ((1.0 - b) * ratio.cbrt() - (1.0 - a)) / (b * ratio.cbrt().powi(2) + a).sqrt()
     }
 }
 
@@ -281,6 +294,21 @@ mod tests {
             of.add(values, epochs);
             assert_eq!(of.share(), None);
         }
+    }
+
+    #[test]
+    fn share_of_few_starts_that_may_be_chance_is_not_taken_for_one() {
+        let shared = |values: &[f64]| {
+            let mut of = Components::default();
+            of.add(values, &[0, 0, 1, 1, 2, 2]);
+            of
+        };
+        assert!(shared(&[1.0, 3.0, 4.0, 6.0, 7.0, 9.0]).is_shared());
+        let slight = shared(&[1.0, 3.0, 1.5, 3.5, 3.0, 5.0]);
+        // Squares between 13/3 with 2 degrees, within 6 with 3: a ratio of 13/12, above which are (1 + 2/3 * 13/12)^-1.5
+        // = 44 %.
+        assert!((slight.deviate() - 0.15).abs() < 0.05, "{}", slight.deviate());
+        assert!(!slight.is_shared());
     }
 
     #[test]

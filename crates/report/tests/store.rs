@@ -70,6 +70,7 @@ fn measurement(offset: u64) -> Measurement {
         refused: [("lost_count_forward".to_owned(), "not counted".to_owned())].into(),
         not_effective: vec![NotEffective { switch: "busy-poll".into(), why: "NAPI id 0".into() }],
         traps: vec![Trap { what: "a trap".into(), advice: "a way out".into() }],
+        start: Some(7),
         reported: [("rtt".to_string(), vec![(0.5, 60.8), (0.99, 87.1)])].into(),
     }
 }
