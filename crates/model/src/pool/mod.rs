@@ -257,7 +257,7 @@ mod tests {
         let grouped = |hosts: usize, groups: usize| {
             let control: Vec<Option<f64>> = QUIET.iter().copied().cycle().take(hosts).collect();
             let groups = (0..hosts).map(|host| host % groups).collect();
-            answers(&[Question { groups, ..question(&fast(hosts), &control) }]).remove(0)
+            answers(&[Question { groups, ..question(&fast(hosts), &control) }], RESOLVE).remove(0)
         };
         let found = grouped(20, 4);
         assert_eq!((found.verdict, found.p), (Some(Verdict::Inconclusive), None));
