@@ -2,8 +2,8 @@
 //!
 //! The search only proposes a set: it adds the best switch, again and again. The set, and the set without
 //! each of its members, are then measured in an experiment of their own, whose trials the search never
-//! saw; their intervals are therefore not biased by the choice. A member without which the set is not
-//! worse is dropped, and the rest is measured anew.
+//! saw; their intervals are therefore not biased by the choice. A member that is not shown to matter is dropped, and
+//! the rest is measured anew.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,6 +23,9 @@ const BLOCKS_MIN: usize = 8;
 /// Blocks after which a candidate ends that was far behind the leader in each of them, and a stage without any figure.
 const BLOCKS_FAR_BEHIND: usize = 3;
 
+/// Candidates whose pairs are tried: six pairs.
+const PAIRED_MAX: usize = 4;
+
 /// Ratio to the leader below which a candidate is never far behind, as noise reaches it in three blocks.
 const FAR_BEHIND_MIN: f64 = 1.10;
 
@@ -34,7 +37,7 @@ pub struct Search {
     pub set: Vec<String>,
     /// Metric that decided.
     pub metric: String,
-    /// Sets that were tried.
+    /// Sets that were tried, pairs included.
     pub candidates: u32,
     /// Trials of the search; none of them counts in the experiment.
     pub trials: u32,
@@ -42,15 +45,21 @@ pub struct Search {
     pub steps: Vec<SearchStep>,
     /// True if the time was over before no further switch helped.
     pub out_of_time: bool,
+    /// Pairs of other switches that were tried at once, after none of them helped by itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pairs: Vec<[String; 2]>,
+    /// Pairs of the switches beside the set that were never tried.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub untried_pairs: Vec<[String; 2]>,
 }
 
 /// One change of the set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SearchStep {
-    /// The switch.
+    /// The switch; of a pair that was added at once both, joined by `+`.
     pub switch: String,
-    /// True if it was added, false if the set without it was not worse.
+    /// True if it was added, false if it was dropped, because the set without it was not shown to be worse.
     pub added: bool,
     /// The larger set over the smaller one, by the metric; of an addition, the estimate that chose it, which
     /// is too good on average.
@@ -88,9 +97,10 @@ pub fn first_stage_trials(candidates: usize) -> [u32; 2] {
     [BLOCKS_MIN, BLOCKS_MAX].map(|blocks| ((candidates + 1) * (blocks + 1)) as u32)
 }
 
-/// Adds the best switch to the set until none helps, the time is over or `stop` is set.
+/// Adds the best switch to the set until none helps, the time is over or `stop` is set. Once none helps by itself,
+/// pairs of the leading candidates are tried, once; if one helps, the search goes on beside it.
 ///
-/// - `support`: asked once for each set whether it can run here.
+/// - `support`: asked for each set whether it can run here.
 /// - `next`: called before each trial with the set that is tried.
 pub fn search(
     plan: &SearchPlan<'_>,
@@ -102,45 +112,94 @@ pub fn search(
 ) -> Search {
     let mut found = Search { metric: plan.metric.to_owned(), ..Search::default() };
     let mut set = SwitchSet::default();
-    loop {
-        let with = |switch: &SwitchId| {
-            let mut more = set.clone();
-            more.insert(switch.clone());
-            Arm::with(more.iter().cloned())
-        };
-        let missing = plan.switches.iter().filter(|s| !set.contains(s));
-        let candidates: Vec<(SwitchId, Arm)> = missing
-            .map(|switch| (switch.clone(), with(switch)))
-            .filter(|(_, arm)| support(arm).is_yes())
-            .collect();
-        if candidates.is_empty() {
-            break;
-        }
-        found.candidates += candidates.len() as u32;
-        let mut arms = vec![Arm::with(set.iter().cloned())];
-        arms.extend(candidates.iter().map(|(_, arm)| arm.clone()));
+    let mut stage = |arms: Vec<Arm>, family: usize, found: &mut Search| {
+        found.candidates += arms.len() as u32 - 1;
         let seed = plan.seed.wrapping_add(u64::from(found.candidates) << 32);
-        let mut race = Race::new(arms, seed);
-        let ended = race.run(plan, trials, clock, stop, next);
+        let mut race = Race { family, ..Race::new(arms, seed) };
+        found.out_of_time = !race.run(plan, trials, clock, stop, next);
         found.trials += race.trials;
-        match race.winner() {
-            Some((winner, ratio)) => {
-                let (id, _) = &candidates[winner - 1];
-                let switch = id.to_string();
-                found.steps.push(SearchStep { switch, added: true, ratio: Some(ratio) });
-                set.insert(id.clone());
+        race
+    };
+    let mut has_tried_pairs = false;
+    let mut single = candidates(plan, &set, support);
+    while !single.is_empty() {
+        let arms = arms_beside(&set, single.iter().map(|id| vec![id.clone()]));
+        let race = stage(arms, 1, &mut found);
+        let mut added = race.winner().map(|(at, ratio)| (vec![single[at - 1].clone()], ratio));
+        if added.is_none() && !found.out_of_time && !has_tried_pairs && race.has_figure() {
+            has_tried_pairs = true;
+            let pairs = leading_pairs(&race, &single);
+            let pairs: Vec<Vec<SwitchId>> = pairs
+                .into_iter()
+                .filter(|pair| support(&arm_beside(&set, pair)).is_yes())
+                .collect();
+            if !pairs.is_empty() {
+                let arms = arms_beside(&set, pairs.iter().cloned());
+                let race = stage(arms, pairs.len(), &mut found);
+                let has_run = |at: &usize| !race.values[at + 1].is_empty();
+                let tried = (0..pairs.len()).filter(has_run);
+                found.pairs = tried.map(|at| names_of(&pairs[at][0], &pairs[at][1])).collect();
+                added = race.winner().map(|(at, ratio)| (pairs[at - 1].clone(), ratio));
             }
-            None if ended => break,
-            None => {}
         }
-        if !ended {
-            found.out_of_time = true;
+        let Some((switches, ratio)) = added else { break };
+        let switch = switches.iter().map(SwitchId::as_str).collect::<Vec<_>>().join("+");
+        found.steps.push(SearchStep { switch, added: true, ratio: Some(ratio) });
+        switches.into_iter().for_each(|id| set.insert(id));
+        if found.out_of_time {
             break;
         }
+        single = candidates(plan, &set, support);
     }
     let is_in = |switch: &&SwitchId| set.contains(switch);
     found.set = plan.switches.iter().filter(is_in).map(SwitchId::to_string).collect();
+    let beside = candidates(plan, &set, support);
+    let all = (0..beside.len()).flat_map(|at| (at + 1..beside.len()).map(move |other| (at, other)));
+    let all = all.map(|(at, other)| names_of(&beside[at], &beside[other]));
+    let is_untried = |pair: &[String; 2]| !found.pairs.contains(pair);
+    found.untried_pairs = all.filter(is_untried).collect();
     found
+}
+
+/// Switches that can join a set here.
+fn candidates(
+    plan: &SearchPlan<'_>,
+    set: &SwitchSet,
+    support: &mut dyn FnMut(&Arm) -> Support,
+) -> Vec<SwitchId> {
+    let missing = plan.switches.iter().filter(|id| !set.contains(id));
+    let can_join = |id: &&SwitchId| support(&arm_beside(set, std::slice::from_ref(*id))).is_yes();
+    missing.filter(can_join).cloned().collect()
+}
+
+/// The set with more switches.
+fn arm_beside(set: &SwitchSet, more: &[SwitchId]) -> Arm {
+    Arm::with(set.iter().chain(more).cloned())
+}
+
+/// Arms of a stage: the set itself, and the set with each of these.
+fn arms_beside(set: &SwitchSet, each: impl Iterator<Item = Vec<SwitchId>>) -> Vec<Arm> {
+    let with = each.map(|more| arm_beside(set, &more));
+    std::iter::once(Arm::with(set.iter().cloned())).chain(with).collect()
+}
+
+fn names_of(one: &SwitchId, other: &SwitchId) -> [String; 2] {
+    [one.to_string(), other.to_string()]
+}
+
+/// Pairs of the candidates with the best ratios to the present set, each pair in the path's order.
+fn leading_pairs(race: &Race, candidates: &[SwitchId]) -> Vec<Vec<SwitchId>> {
+    let ratio = |at: usize| race.against_present(at + 1).map_or(f64::INFINITY, |it| it.ratio);
+    let mut leading: Vec<usize> = (0..candidates.len()).collect();
+    leading.sort_by(|one, other| ratio(*one).total_cmp(&ratio(*other)));
+    leading.truncate(PAIRED_MAX);
+    leading.sort_unstable();
+    let pairs = leading.iter().enumerate().flat_map(|(place, one)| {
+        leading[place + 1..]
+            .iter()
+            .map(|other| vec![candidates[*one].clone(), candidates[*other].clone()])
+    });
+    pairs.collect()
 }
 
 /// Arms of the experiment that measures a set: both baselines, the set, and the set without each member.
@@ -198,8 +257,7 @@ impl Outcome {
         search.set.iter().map(member).collect()
     }
 
-    /// The member to drop: the least useful of those without which the set is not worse; `None` if all are
-    /// needed.
+    /// The member to drop: the least useful of those that are not shown to matter; `None` if all are.
     pub fn idle_member(&self) -> Option<Member> {
         let is_idle = |m: &Member| !matches!(m.verdict, Verdict::Better | Verdict::Unsupported);
         let metric = self.arms.first()?.metrics.get(&self.search.as_ref()?.metric)?;
@@ -217,6 +275,9 @@ impl Outcome {
 struct Race {
     arms: Vec<Arm>,
     seed: u64,
+    /// Questions for which a winner is corrected: 1 for single switches, as the experiment that follows drops a wrong
+    /// choice; the number of pairs, as most pairs are idle, and each wrong one takes two such experiments.
+    family: usize,
     /// Logarithms by arm and block, negated if more is better; infinite if the trial failed.
     values: Vec<Vec<f64>>,
     /// Arms that still run.
@@ -228,7 +289,7 @@ impl Race {
     fn new(arms: Vec<Arm>, seed: u64) -> Self {
         let count = arms.len();
         let (values, running) = (vec![Vec::new(); count], vec![true; count]);
-        Race { arms, seed, values, running, trials: 0 }
+        Race { arms, seed, family: 1, values, running, trials: 0 }
     }
 
     /// Returns true if the stage came to its end, false if time or the user ended it.
@@ -263,8 +324,7 @@ impl Race {
                 }
             }
             self.drop_hopeless();
-            let has_failed = self.values.iter().flatten().all(|log| *log == f64::INFINITY);
-            if block >= BLOCKS_FAR_BEHIND && has_failed {
+            if block >= BLOCKS_FAR_BEHIND && !self.has_figure() {
                 break;
             }
             let is_decided = block >= BLOCKS_MIN && self.winner().is_some();
@@ -273,6 +333,11 @@ impl Race {
             }
         }
         true
+    }
+
+    /// True if a trial gave a figure.
+    fn has_figure(&self) -> bool {
+        self.values.iter().flatten().any(|log| *log != f64::INFINITY)
     }
 
     /// Log-ratios of one arm over another in the blocks that both have.
@@ -292,12 +357,13 @@ impl Race {
         compared.min_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio))
     }
 
-    /// The leader and its ratio, if it is shown to be better than the present set. Not corrected for the
-    /// number of candidates: a wrong choice is dropped by the experiment that follows.
+    /// The leader and its ratio, if it is shown to be better than the present set.
     fn winner(&self) -> Option<(usize, f64)> {
-        let (at, comparison) = self.leader()?;
+        let (at, _) = self.leader()?;
+        let permitted = (1.0 - LEVEL) / self.family as f64;
+        let comparison = statistics::compare(&self.ratios(at, 0), 1.0 - permitted)?;
         let is_better = comparison.interval.is_some_and(|interval| interval.high < 1.0);
-        (is_better && comparison.p < 1.0 - LEVEL).then_some((at, comparison.ratio))
+        (is_better && comparison.p < permitted).then_some((at, comparison.ratio))
     }
 
     /// Ends arms that an interval valid at every block shows to be behind the leader, and those that were behind by
@@ -322,7 +388,7 @@ impl Race {
 mod tests {
     use super::*;
     use crate::runner::tests::Virtual;
-    use crate::{FakeSource, FakeSwitch, FakeWorld, Measurement, PathSwitch, ids};
+    use crate::{FakeSource, FakeSwitch, FakeWorld, Measurement, PathSwitch, Random, Shape, ids};
 
     struct Fake<'a>(FakeSource, &'a Virtual);
 
@@ -408,6 +474,88 @@ mod tests {
             assert!(race.run(&plan, &mut fake, &clock, &stop, &mut |_| {}));
             assert!(race.winner().is_some() && race.trials <= most, "{} {most}", race.trials);
         }
+    }
+
+    /// Trials of 100 ms whose time depends on the switches alone, but for noise.
+    struct Pairing<'a> {
+        random: Random,
+        noise: f64,
+        clock: &'a Virtual,
+        time_of: fn(&dyn Fn(&str) -> bool) -> f64,
+    }
+
+    impl Trials for Pairing<'_> {
+        fn trial(&mut self, arm: &Arm) -> Result<Measurement, String> {
+            self.clock.0.set(self.clock.0.get() + 100_000_000);
+            let is_on = |name: &str| arm.switches.contains(&SwitchId::named(name));
+            let time = (self.time_of)(&is_on) * (self.noise * self.random.normal()).exp();
+            let shape = Shape { unit: "ns".into(), better: Better::Lower };
+            let name = "figure".to_owned();
+            Ok(Measurement {
+                figures: [(name.clone(), 1e6 * time)].into(),
+                shapes: [(name, shape)].into(),
+                ..Measurement::default()
+            })
+        }
+    }
+
+    fn paired(
+        seed: u64,
+        noise: f64,
+        until_s: u64,
+        time_of: fn(&dyn Fn(&str) -> bool) -> f64,
+    ) -> Search {
+        let (clock, stop) = (Virtual::default(), AtomicBool::new(false));
+        let switches = ["a", "b", "c", "d"].map(SwitchId::named);
+        let plan = SearchPlan {
+            switches: &switches,
+            metric: "figure",
+            seed,
+            until_ns: until_s * 1_000_000_000,
+        };
+        let mut trials = Pairing { random: Random::new(seed, 9), noise, clock: &clock, time_of };
+        search(&plan, &mut |_| Support::Yes, &mut trials, &clock, &stop, &mut |_| {})
+    }
+
+    /// `cargo test -p wirepath-model --lib pair -- --nocapture` prints how often.
+    #[test]
+    fn pair_that_helps_only_together_is_found_and_idle_pairs_are_not() {
+        const RUNS: u64 = 100;
+        let together = |is_on: &dyn Fn(&str) -> bool| match (is_on("a"), is_on("c")) {
+            (true, true) => 0.7,
+            (true, false) => 1.05,
+            _ => 1.0,
+        };
+        let idle = |_: &dyn Fn(&str) -> bool| 1.0;
+        eprintln!("| noise | pair found | exactly | idle switch added | idle pair added |");
+        for noise in [0.03, 0.1] {
+            let count = |time_of, is: fn(&Search) -> bool| {
+                (0..RUNS).filter(|seed| is(&paired(*seed, noise, 600, time_of))).count() as u64
+            };
+            let is_exact = |found: &Search| found.set == ["a", "c"];
+            let has_pair =
+                |found: &Search| ["a", "c"].iter().all(|id| found.set.iter().any(|of| of == id));
+            let (pair, exact) = (count(together, has_pair), count(together, is_exact));
+            let any = count(idle, |found| !found.set.is_empty());
+            let any_pair =
+                count(idle, |found| found.steps.iter().any(|step| step.switch.contains('+')));
+            eprintln!("| {:.0} % | {pair} | {exact} | {any} | {any_pair} |", noise * 100.0);
+            assert!(pair >= RUNS * 9 / 10 && any_pair <= RUNS / 20, "{noise}: {pair} {any_pair}");
+        }
+        let found = paired(1, 0.03, 600, together);
+        assert_eq!(found.steps.last().map(|step| step.switch.as_str()), Some("a+c"), "{found:?}");
+        assert_eq!((found.pairs.len(), found.untried_pairs.len()), (6, 0), "{found:?}");
+    }
+
+    #[test]
+    fn pairs_that_were_not_tried_are_named() {
+        // Time for the single switches alone.
+        let found = paired(1, 0.03, 9, |_| 1.0);
+        assert!(
+            found.pairs.len() + found.untried_pairs.len() == 6 && found.out_of_time,
+            "{found:?}"
+        );
+        assert!(!found.untried_pairs.is_empty(), "{found:?}");
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(crate) struct Space<'a> {
 }
 
 /// Searches in most of the time, then measures the set and the set without each member, and drops members
-/// until leaving out any of the rest makes it worse.
+/// until each of the rest is shown to matter.
 ///
 /// - `proof`: without arms.
 /// - `record`: the trials of the search; see [`Record`].
@@ -85,7 +85,7 @@ pub(crate) fn find(
         match proven.outcome.idle_member() {
             Some(idle) if !is_broken_off && time_left(limits, begun).is_zero() => {
                 console::say(&format!(
-                    "{} adds nothing to the set, and --time is up: the set without it was not measured",
+                    "{} is not shown to matter, and --time is up: the set without it was not measured",
                     idle.switch
                 ));
                 return Ok(proven);
