@@ -31,7 +31,8 @@ pub(crate) fn outcome(experiment: &Experiment, header: OutcomeHeader) -> Outcome
         let verdict = arms[arm].metrics.get(name).and_then(|metric| metric.verdict);
         matches!(verdict, Some(Verdict::Inconclusive | Verdict::Exploratory))
     };
-    Outcome {
+    let forecast = experiment.forecast_of(&table, &is_open);
+    let mut outcome = Outcome {
         schema: SCHEMA,
         id: header.id,
         started: header.started,
@@ -51,11 +52,14 @@ pub(crate) fn outcome(experiment: &Experiment, header: OutcomeHeader) -> Outcome
         trust,
         gate: table.gate(&judged, &watch),
         looked: watch.looks,
-        forecast: experiment.forecast_of(&table, &is_open),
+        forecast,
         arms,
         warnings: deduplicated(warnings),
         search: header.search,
-    }
+        best: Vec::new(),
+    };
+    outcome.best = outcome.best_arms();
+    outcome
 }
 
 fn arm_outcome(

@@ -117,6 +117,7 @@ mod tests {
             schedule: Default::default(),
             gate: None,
             search: None,
+            best: Vec::new(),
         };
         let gains = outcome.gains("plan");
         assert_eq!(gains.len(), 2);

@@ -8,6 +8,7 @@ pub mod always_valid;
 mod arm;
 mod arms;
 mod best;
+mod best_arm;
 mod carry_over;
 pub mod change_points;
 mod compare;
@@ -46,6 +47,7 @@ pub use arms::{ArmPlan, ArmPlanError, arms};
 pub use best::{
     Member, Search, SearchPlan, SearchStep, confirming_arms, first_stage_trials, search,
 };
+pub use best_arm::BestArm;
 pub use compare::{
     ArmComparison, By, COMPARISON_SCHEMA, Change, CompareError, CountChange, Difference,
     MetricComparison, RUNS_MIN, Run, RunComparison, comparable, compare, is_beyond, runs_needed,

@@ -124,7 +124,10 @@ mod tests {
     #[test]
     fn looks_are_after_every_third_more_and_weigh_less_and_less() {
         let looks: Vec<Look> = (0..40).filter_map(|at| look_after(at, 8)).collect();
-        assert_eq!(looks.iter().map(|look| look.blocks).collect::<Vec<_>>(), [8, 11, 15, 20, 27, 36]);
+        assert_eq!(
+            looks.iter().map(|look| look.blocks).collect::<Vec<_>>(),
+            [8, 11, 15, 20, 27, 36]
+        );
         assert!(looks.windows(2).all(|pair| pair[0].weight > pair[1].weight));
         assert_eq!(look_after(3, 3), None, "the control cannot be judged yet");
         assert_eq!(Look::at_end(12, 0).weight, 1.0);

@@ -12,7 +12,7 @@ use crate::pairs::{Pairs, Shift};
 use crate::statistics::{self, Comparison};
 use crate::verdict::{self, Evidence, Question};
 use crate::{
-    ArmKind, Better, Forecast, Gate, Schedule, Search, Support, Tail, Trust, VERSION_MODE,
+    ArmKind, BestArm, Better, Forecast, Gate, Schedule, Search, Support, Tail, Trust, VERSION_MODE,
 };
 
 /// Resolution of results of versions that recorded none.
@@ -330,6 +330,9 @@ pub struct Outcome {
     pub judged: Vec<String>,
     /// All arms, in the order of the command line, including unsupported ones.
     pub arms: Vec<ArmOutcome>,
+    /// The best arm by each judged metric that has one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub best: Vec<BestArm>,
     /// A/A floor by metric name.
     pub floor: BTreeMap<String, Floor>,
     /// Conditions that qualify the results.

@@ -101,7 +101,7 @@ fn fooled(size: (usize, usize), figures: u64, is_grouped: bool) -> f64 {
     let any = |seed: &u64| {
         let questions: Vec<Question> =
             (0..figures).map(|at| racks(seed * 100 + at, size, is_grouped)).collect();
-        answers(&questions).iter().any(differs)
+        answers(&questions, RESOLVE).iter().any(differs)
     };
     let share = (0..FLEETS_OF_RACKS).filter(any).count() as f64 / FLEETS_OF_RACKS as f64;
     let unit = if is_grouped { "rack" } else { "host" };
@@ -128,7 +128,7 @@ fn effect_is_found_by_the_median_of_each_rack() {
         for effect in question.effects.iter_mut().flatten() {
             effect.log_ratio -= 0.10;
         }
-        answers(&[question])[0].verdict == Some(Verdict::Better)
+        answers(&[question], RESOLVE)[0].verdict == Some(Verdict::Better)
     });
     assert!(found.count() >= 190);
 }

@@ -182,7 +182,10 @@ fn run_that_is_interrupted_when_it_looks_good_and_resumed_is_seldom_fooled() {
         has_false_difference(&outcome)
     });
     let share = fooled.count() as f64 / runs() as f64;
-    eprintln!("| interrupted at the first p below 0.05, resumed for 6 blocks | {} |", percent(share));
+    eprintln!(
+        "| interrupted at the first p below 0.05, resumed for 6 blocks | {} |",
+        percent(share)
+    );
     assert!(share <= five_percent(), "{share}");
 }
 

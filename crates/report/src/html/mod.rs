@@ -386,7 +386,7 @@ fn method(page: &Page) -> Markup {
              baselines against each other are the noise floor. “Better” and “worse” need an interval \
              clear of 1 and a corrected p below 0.05; “no difference shown” needs an interval within \
              the run's resolution; else the verdict is “inconclusive”, or “exploratory” if the run was broken \
-             off. A p99 is better only if that of all trials together is. A step from rung to rung is \
+             off. The interval of the best of several arms holds for all of them at once. A p99 is better only if that of all trials together is. A step from rung to rung is \
              judged by the same rule, from the ratios between the two arms in the same blocks. Lost \
              packets count as infinitely late, and percentiles are refused where they lie among them \
              or too few samples are beyond them."

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{ArmKind, ArmOutcome, Better, MetricOutcome, Outcome, Verdict};
+use model::{ArmKind, ArmOutcome, MetricOutcome, Outcome, Search, Verdict};
 
 use super::{Remark, median, sentence, steps};
 use crate::decision::percent;
@@ -22,10 +22,11 @@ pub(super) fn members(outcome: &Outcome) -> Vec<Remark> {
     };
     let time = if search.out_of_time { "; the time was over before it ended" } else { "" };
     let text = format!(
-        "{found}; the search by {} tried {} sets in {} trials of its own{time}",
+        "{found}; the search by {} tried {} sets in {} trials of its own{time}{}",
         wording::metric(&search.metric),
         search.candidates,
-        search.trials
+        search.trials,
+        pairs(search)
     );
     let mut remarks = vec![Remark::new("best set", text, Tone::Strong)];
     remarks.extend(outcome.members().iter().map(|member| {
@@ -48,64 +49,83 @@ pub(super) fn members(outcome: &Outcome) -> Vec<Remark> {
     let dropped = search.steps.iter().filter(|step| !step.added);
     remarks.extend(dropped.map(|step| {
         let ratio = step.ratio.map(|r| format!(": {} with it", units::ratio(r)));
-        let text = format!(
-            "dropped, because the set was not worse without it{}",
-            ratio.unwrap_or_default()
-        );
+        let text = format!("dropped, not shown to matter{}", ratio.unwrap_or_default());
         Remark::new(&step.switch, text, Tone::Dim)
     }));
     remarks
 }
 
-/// The variant with the best value among those judged better.
+/// Pairs named in a sentence; more are counted.
+const PAIRS_NAMED_MAX: usize = 3;
+
+/// `; 6 pairs of other switches were tried, and 4 never: b+c, b+d, c+d and 1 more`; empty if there is no pair.
+fn pairs(search: &Search) -> String {
+    let untried = search.untried_pairs.len();
+    let names = search.untried_pairs.iter().take(PAIRS_NAMED_MAX).map(|pair| pair.join("+"));
+    let mut names: Vec<String> = names.collect();
+    if untried > PAIRS_NAMED_MAX {
+        names.push(format!("{} more", untried - PAIRS_NAMED_MAX));
+    }
+    let names = wording::listed(&names);
+    match (search.pairs.len() as u32, untried as u32) {
+        (0, 0) => String::new(),
+        (tried, 0) => {
+            format!(
+                "; {} of other switches tried, which is all of them",
+                units::plural(tried, "pair")
+            )
+        }
+        (0, untried) => {
+            let of_others = units::plural(untried, "pair");
+            format!("; {of_others} of other switches never tried: {names}")
+        }
+        (tried, untried) => format!(
+            "; {} of other switches tried, and {untried} never: {names}",
+            units::plural(tried, "pair")
+        ),
+    }
+}
+
+/// The best arm by a metric, with its figures.
 pub(crate) fn best<'a>(
     outcome: &'a Outcome,
     name: &str,
 ) -> Option<(&'a ArmOutcome, &'a MetricOutcome)> {
-    // After a search only its set is recommended.
-    let is_found = |arm: &&ArmOutcome| {
-        arm.kind == ArmKind::Variant
-            && outcome.search.as_ref().is_none_or(|search| arm.switches == search.set)
-    };
-    let better = outcome.arms.iter().filter(is_found).filter_map(|arm| {
-        let metric = arm.metrics.get(name)?;
-        let is_better = metric.verdict == Some(Verdict::Better);
-        // Beside the values a reader would not understand the best ratio, which may be another arm's.
-        let value = metric.median.or(metric.ratio).filter(|_| is_better)?;
-        Some((arm, metric, value))
-    });
-    // Of equal values the first one wins: it has fewer switches.
-    let beats = |metric: &MetricOutcome, value: f64, other: f64| match metric.better {
-        Better::Lower => value < other,
-        Better::Higher => value > other,
-    };
-    let best = better.reduce(|best, next| if beats(next.1, next.2, best.2) { next } else { best });
-    best.map(|(arm, metric, _)| (arm, metric))
+    let best = outcome.best_arm(name)?;
+    let arm = outcome.arms.iter().find(|arm| arm.name == best.arm)?;
+    Some((arm, arm.metrics.get(name)?))
 }
 
 /// Switches up to which the sentence names each; an arm with more has its own name there.
 const NAMED_MAX: usize = 4;
 
-/// The answer of a metric that has a best arm: `2.40 µs in place of 65.8 µs, 27.4 times faster (95 %: 27.1 times to 27.7 times), with spin`.
-pub(super) fn best_text(
-    outcome: &Outcome,
-    arm: &ArmOutcome,
-    metric: &MetricOutcome,
-    name: &str,
-) -> String {
+/// The answer of a metric that has a best arm, and that arm: `2.40 µs in place of 65.8 µs, 27.4 times faster (95 %: 27.1
+/// times to 27.7 times), with spin`. Of several arms, `best of 10: ` comes first, and the interval holds for all of them.
+pub(super) fn best_text<'a>(outcome: &'a Outcome, name: &str) -> Option<(&'a ArmOutcome, String)> {
+    let best = outcome.best_arm(name)?;
+    let arm = outcome.arms.iter().find(|arm| arm.name == best.arm)?;
     let means = match arm.switches.len() {
         1..=NAMED_MAX => wording::listed(&arm.switches),
         _ => arm.name.clone(),
     };
-    format!("{}, with {means}", change_text(outcome, metric, name))
+    let lead = if best.of > 1 { format!("best of {}: ", best.of) } else { String::new() };
+    let change = change_text(outcome, arm.metrics.get(name)?, (best.low, best.high), name);
+    Some((arm, format!("{lead}{change}, with {means}")))
 }
 
 /// `2.40 µs in place of 65.8 µs, 27.4 times faster (95 %: 27.1 times to 27.7 times)`.
-fn change_text(outcome: &Outcome, metric: &MetricOutcome, name: &str) -> String {
+///
+/// - `ends`: of the interval.
+fn change_text(
+    outcome: &Outcome,
+    metric: &MetricOutcome,
+    ends: (Option<f64>, Option<f64>),
+    name: &str,
+) -> String {
     let baseline = outcome.arms.iter().find(|arm| arm.kind == ArmKind::Baseline);
     let baseline = baseline.and_then(|arm| median(arm.metrics.get(name)?));
     let values = median(metric).zip(baseline).map(|(new, old)| format!("{new} in place of {old}"));
-    let parts = [values, sentence::change(metric, name)];
+    let parts = [values, sentence::change(metric, ends, name)];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
@@ -141,7 +161,7 @@ pub(super) fn none_better(outcome: &Outcome, name: &str) -> (String, Tone) {
     if let [(arm, metric, verdict)] = judged.as_slice()
         && metric.ratio.is_some()
     {
-        let change = change_text(outcome, metric, name);
+        let change = change_text(outcome, metric, (metric.low, metric.high), name);
         let lead = match verdict {
             Verdict::Worse => Some(("worse".to_owned(), Tone::Bad)),
             Verdict::NoDifferenceShown => Some((no_difference(outcome), Tone::Dim)),

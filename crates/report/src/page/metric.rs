@@ -2,10 +2,9 @@
 
 use model::{ArmKind, ArmOutcome, Better, MetricOutcome, Outcome, Support};
 
-use super::best::{self, best};
 use super::{
-    Figures, Metric, RatioChart, RatioRow, Reported, Row, Trials, change, charts, interval, median,
-    shape, steps,
+    Figures, Metric, RatioChart, RatioRow, Reported, Row, Trials, best, change, charts, interval,
+    median, shape, steps,
 };
 use crate::screen::Tone;
 use crate::{units, wording};
@@ -27,12 +26,10 @@ pub(super) fn metric(outcome: &Outcome, name: &str) -> Metric {
     let label = wording::metric(name);
     let shape = shape(outcome, name);
     let floor = outcome.floor.get(name);
-    let (answer, tone, advice) = match best(outcome, name) {
-        Some((arm, metric)) => (
-            best::best_text(outcome, arm, metric, name),
-            Tone::Good,
-            best::advice(outcome, arm, name).unwrap_or_default(),
-        ),
+    let (answer, tone, advice) = match best::best_text(outcome, name) {
+        Some((arm, answer)) => {
+            (answer, Tone::Good, best::advice(outcome, arm, name).unwrap_or_default())
+        }
         None => {
             let (answer, tone) = best::none_better(outcome, name);
             (answer, tone, String::new())

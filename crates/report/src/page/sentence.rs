@@ -5,18 +5,23 @@ use model::{Better, MetricOutcome};
 use crate::decision::{Words, percent, side, spoken};
 use crate::units;
 
-/// Returns the change from the baseline in words, with its 95 % interval: `27.4 times faster (95 %: 27.1 times to 27.7 times)`,
+/// Returns the change from the baseline in words, with a 95 % interval: `27.4 times faster (95 %: 27.1 times to 27.7 times)`,
 /// `12 % slower (95 %: 9 % to 15 %)`, `between 3 % faster and 9 % slower` where the interval holds both; `None` without a
 /// ratio.
 ///
+/// - `low`, `high`: ends of the interval.
 /// - `name`: of the metric.
-pub(super) fn change(metric: &MetricOutcome, name: &str) -> Option<String> {
+pub(super) fn change(
+    metric: &MetricOutcome,
+    (low, high): (Option<f64>, Option<f64>),
+    name: &str,
+) -> Option<String> {
     let ratio = metric.ratio.filter(|ratio| ratio.is_finite() && *ratio > 0.0)?;
     let better = metric.better;
     let words = Words::of(name, &metric.unit, better, false);
     let whole = side(ratio, better, &words);
-    let Some(low) = metric.low.filter(|low| *low > 0.0) else { return Some(whole) };
-    Some(match metric.high {
+    let Some(low) = low.filter(|low| *low > 0.0) else { return Some(whole) };
+    Some(match high {
         Some(high) if low < 1.0 && high > 1.0 => {
             format!("between {} and {}", side(low, better, &words), side(high, better, &words))
         }
@@ -48,8 +53,8 @@ mod tests {
     use super::*;
 
     fn change_of(ratio: f64, low: f64, high: Option<f64>) -> String {
-        let figures = MetricOutcome { ratio: Some(ratio), low: Some(low), high, ..unjudged() };
-        change(&figures, "rtt_ns_p50").unwrap()
+        let figures = MetricOutcome { ratio: Some(ratio), ..unjudged() };
+        change(&figures, (Some(low), high), "rtt_ns_p50").unwrap()
     }
 
     fn unjudged() -> MetricOutcome {
@@ -66,12 +71,10 @@ mod tests {
         assert_eq!(change_of(1.12, 1.09, Some(1.15)), "12 % slower (95 %: 9 % to 15 %)");
         let rate = MetricOutcome {
             ratio: Some(3.02),
-            low: Some(2.9),
-            high: Some(3.1),
             ..MetricOutcome::unjudged("pps", Better::Higher, Vec::new())
         };
         let faster = "3.02 times faster (95 %: 2.90 times to 3.10 times)";
-        assert_eq!(change(&rate, "received_pps").unwrap(), faster);
+        assert_eq!(change(&rate, (Some(2.9), Some(3.1)), "received_pps").unwrap(), faster);
     }
 
     #[test]
@@ -85,8 +88,8 @@ mod tests {
     #[test]
     fn missing_bounds_are_left_out() {
         assert_eq!(change_of(3.0, 2.0, None), "3.00 times slower (95 %: at least 2.00 times)");
-        assert_eq!(change(&unjudged(), "rtt_ns_p50"), None);
+        assert_eq!(change(&unjudged(), (None, None), "rtt_ns_p50"), None);
         let alone = MetricOutcome { ratio: Some(0.25), ..unjudged() };
-        assert_eq!(change(&alone, "rtt_ns_p50").unwrap(), "4.00 times faster");
+        assert_eq!(change(&alone, (None, None), "rtt_ns_p50").unwrap(), "4.00 times faster");
     }
 }

@@ -69,9 +69,9 @@ pub fn ladder(outcome: &Outcome, style: Style) -> String {
     screen.paragraph("method   ", &page.method, Tone::Dim);
     screen.paragraph(
         "         ",
-        "ratio: arm over the mean of both baselines, median of blocks, 95 % interval; A/A floor: the baseline \
-         against itself; step: over the rung with one switch less; p: permutation test, corrected for the \
-         number of verdicts",
+        "ratio: arm over the mean of both baselines, median of blocks, 95 % interval, of the best of several \
+         arms one that holds for all of them; A/A floor: the baseline against itself; step: over the rung with one \
+         switch less; p: permutation test, corrected for the number of verdicts",
         Tone::Dim,
     );
     screen.finish()

@@ -204,7 +204,7 @@ fn experiment(kind: &str, plans: &[Plan]) -> Outcome {
         }
     }
     arms[11].failures = vec!["trial 151: poll on the ring timed out after 1 s".into()];
-    Outcome {
+    let mut outcome = Outcome {
         schema: SCHEMA,
         id: format!("20261121-083000-probe-{}", if kind == "ping" { "1f3a" } else { "77c0" }),
         started: "2026-11-21T08:30:00Z".into(),
@@ -236,6 +236,7 @@ fn experiment(kind: &str, plans: &[Plan]) -> Outcome {
         resolve: RESOLVE,
         judged: plans.iter().map(|plan| plan.metric.to_string()).collect(),
         search: None,
+        best: Vec::new(),
         trust: Default::default(),
         looked: Vec::new(),
         forecast: None,
@@ -254,7 +255,9 @@ fn experiment(kind: &str, plans: &[Plan]) -> Outcome {
                 advice: "set the governor to performance, see `wirepath tune plan`".into(),
             },
         ],
-    }
+    };
+    outcome.best = outcome.best_arms();
+    outcome
 }
 
 fn figure(plan: &Plan, arm: usize, ratio: f64, dice: &mut Dice) -> MetricOutcome {
