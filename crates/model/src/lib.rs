@@ -60,8 +60,8 @@ pub use experiment::{
 pub use fake::{Drift, FakeSource, FakeSwitch, FakeWorld};
 pub use gain::Gain;
 pub use load_curve::{
-    ArmCurve, CARRIED_SHARE_MIN, CurveEnd, CurvePlan, KNEE_LOSS, KNEE_P99_RATIO, Knee, LoadCurve,
-    LoadPoint, knee, load_curve,
+    ArmCurve, CARRIED_SHARE_MIN, CurveEnd, CurvePlan, KNEE_LOSS, KNEE_P99_RATIO, KNEE_TRIALS_MIN,
+    Knee, KneeDoubt, LoadCurve, LoadPoint, LoadTrial, knee, load_curve,
 };
 pub use looks::{Look, blocks_min};
 pub use measurement::{

@@ -3,11 +3,12 @@
 //! Lost datagrams count as infinitely late, and so do those that an end could not send in time: a
 //! closed loop would leave both out and show the latency of an idle path (coordinated omission).
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Arm, ArmKind, Machine, Measurement, Support, order};
+use crate::{Arm, ArmKind, Machine, Measurement, Support, order, quantile_of_arrived, statistics};
 
 /// An arm carries a rate if at least this share of the offered datagrams was answered.
 pub const CARRIED_SHARE_MIN: f64 = 0.98;
@@ -15,6 +16,8 @@ pub const CARRIED_SHARE_MIN: f64 = 0.98;
 pub const KNEE_P99_RATIO: f64 = 2.0;
 /// Below the knee a smaller share than this of the offered datagrams is lost or unsent.
 pub const KNEE_LOSS: f64 = 0.001;
+/// Fewest trials a rate that bound a knee.
+pub const KNEE_TRIALS_MIN: u32 = 3;
 /// A trial is disturbed if others used more than this share of the cores in use.
 const DISTURBED_SHARE: f64 = 0.1;
 /// Rates end here in any case, datagrams per second.
@@ -96,18 +99,75 @@ pub enum CurveEnd {
     Failed(String),
 }
 
-/// Rates on both sides of the knee.
+/// Bounds of the knee: rates that were measured.
 ///
-/// The rate of the knee is the highest of an unbroken sequence of rates, from the lowest on, at which
-/// p99 is known and below [`KNEE_P99_RATIO`] times its value at the lowest rate, and less than
-/// [`KNEE_LOSS`] of the offered datagrams was lost or unsent.
+/// A trial is within the rule if its p99 is below [`KNEE_P99_RATIO`] times the median p99 of the trials at the lowest
+/// rate. A rate **held** if all its trials were, and less than [`KNEE_LOSS`] of its offered datagrams was lost or
+/// unsent; it **broke** if none was, or if each lost as much. Anything else decides nothing. The knee lies between the
+/// highest of an unbroken sequence of rates that held, from the lowest on, and the lowest rate that broke.
+///
+/// Trials must agree because a knee of pooled trials is a throw of dice where p99 is near the limit: with 10 % of noise
+/// in p99, knees of two identical arms differed in 12 to 43 % of runs. By simulation, 1,000 runs
+/// (`cargo test -p wirepath-model --lib knees_of -- --nocapture`):
+///
+/// | trials a rate | noise of p99 | identical arms called different | arm of four times the capacity called higher |
+/// |---|---|---|---|
+/// | 3 | 10 %, 20 % | 2.4 %, 4.3 % | 99.9 %, 88 % |
+/// | 5 | 10 %, 20 % | 0.3 %, 0.6 % | 99.8 %, 85 % |
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Knee {
-    /// Highest rate within the rule, datagrams per second; `None` if the lowest rate broke it.
+    /// Lower bound, datagrams per second; `None` if the lowest rate did not hold.
     pub rate_pps: Option<u64>,
-    /// Lowest rate that broke the rule; `None` if none did, so that the knee may be higher.
+    /// Upper bound; `None` if no rate broke, so that the knee may be higher.
     pub beyond_pps: Option<u64>,
+    /// Reason for no bounds at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unbounded: Option<KneeDoubt>,
+}
+
+/// Reason for a knee without bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum KneeDoubt {
+    /// Too few trials a rate.
+    FewTrials {
+        /// Fewest trials.
+        needed: u32,
+    },
+    /// A rate held above one that broke.
+    Flips {
+        /// Rate that broke, datagrams per second.
+        broke_pps: u64,
+        /// Higher rate that held.
+        held_pps: u64,
+    },
+}
+
+impl Knee {
+    /// Order of this knee beside another one: less or greater only if their bounds do not overlap.
+    pub fn beside(&self, other: &Knee) -> Ordering {
+        let is_below = |one: &Knee, other: &Knee| {
+            one.beyond_pps.zip(other.rate_pps).is_some_and(|(beyond, rate)| beyond <= rate)
+        };
+        match (is_below(self, other), is_below(other, self)) {
+            (true, _) => Ordering::Less,
+            (_, true) => Ordering::Greater,
+            _ => Ordering::Equal,
+        }
+    }
+}
+
+/// One trial of an arm at one rate.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct LoadTrial {
+    /// 99th percentile of the round trip, with few samples, too; `None` if it lies among datagrams that were lost or
+    /// unsent.
+    pub rtt_ns_p99: Option<f64>,
+    /// Share of the offered datagrams without an answer, 0.0 to 1.0.
+    pub unanswered_share: f64,
 }
 
 /// All trials of an arm at one rate, pooled.
@@ -140,6 +200,9 @@ pub struct LoadPoint {
     pub cpu_ns_per_packet: Option<f64>,
     /// Reasons for missing figures.
     pub refused: Vec<String>,
+    /// Each trial, in the order of rounds; empty for results of versions that kept none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trials: Vec<LoadTrial>,
 }
 
 impl LoadPoint {
@@ -188,6 +251,7 @@ impl LoadPoint {
             rtt_ns_max: figure("rtt_ns_max"),
             cpu_ns_per_packet: figure("cpu_ns_per_packet"),
             refused,
+            trials: pool.trials,
         }
     }
 }
@@ -198,10 +262,13 @@ struct Pool {
     measurement: Measurement,
     trial_count: u32,
     disturbed_trial_count: u32,
+    trials: Vec<LoadTrial>,
 }
 
 impl Pool {
-    fn add(&mut self, trial: Measurement) {
+    /// - `offered_count`: of this trial.
+    fn add(&mut self, trial: Measurement, offered_count: u64) {
+        self.trials.push(load_trial(&trial, offered_count));
         self.trial_count += 1;
         let others_ns = trial.others_cpu_ns + trial.steal_ns;
         let disturbed = others_ns as f64 > trial.cores_ns as f64 * DISTURBED_SHARE;
@@ -226,19 +293,66 @@ impl Pool {
     }
 }
 
-pub fn knee(points: &[LoadPoint]) -> Knee {
-    let mut knee = Knee::default();
-    let lowest_ns = points.first().and_then(|point| point.rtt_ns_p99);
-    for point in points {
-        let is_fast = lowest_ns
-            .zip(point.rtt_ns_p99)
-            .is_some_and(|(lowest_ns, p99_ns)| p99_ns < KNEE_P99_RATIO * lowest_ns);
-        if !is_fast || point.unanswered_share() >= KNEE_LOSS {
-            return Knee { beyond_pps: Some(point.offered_pps), ..knee };
-        }
-        knee.rate_pps = Some(point.offered_pps);
+fn load_trial(trial: &Measurement, offered_count: u64) -> LoadTrial {
+    let answered = trial.deliveries.get("return").map_or(0, |back| back.first_arrival_count());
+    let unanswered_share = 1.0 - answered.min(offered_count) as f64 / offered_count.max(1) as f64;
+    let rtt_ns_p99 = trial.segments.get("rtt").and_then(|rtt| {
+        let quantile = quantile_of_arrived(0.99, unanswered_share)?;
+        (!rtt.is_empty()).then(|| rtt.value_at_quantile(quantile) as f64)
+    });
+    LoadTrial { rtt_ns_p99, unanswered_share }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RateVerdict {
+    Held,
+    Broke,
+    Undecided,
+}
+
+/// - `lowest`: the point of the lowest rate.
+fn rate_verdict(point: &LoadPoint, lowest: &LoadPoint) -> RateVerdict {
+    let first: Vec<f64> =
+        lowest.trials.iter().map(|trial| trial.rtt_ns_p99.unwrap_or(f64::INFINITY)).collect();
+    let limit_ns = statistics::median(&first).filter(|first| first.is_finite());
+    let limit_ns = limit_ns.map(|first| KNEE_P99_RATIO * first);
+    let is_fast = |trial: &&LoadTrial| {
+        trial.rtt_ns_p99.zip(limit_ns).is_some_and(|(own_ns, limit_ns)| own_ns < limit_ns)
+    };
+    let fast_count = point.trials.iter().filter(is_fast).count();
+    let loses_in_each = point.trials.iter().all(|trial| trial.unanswered_share >= KNEE_LOSS);
+    let has_figure = point.rtt_ns_p99.is_some();
+    if fast_count == point.trials.len() && has_figure && point.unanswered_share() < KNEE_LOSS {
+        RateVerdict::Held
+    } else if fast_count == 0 || loses_in_each {
+        RateVerdict::Broke
+    } else {
+        RateVerdict::Undecided
     }
-    knee
+}
+
+pub fn knee(points: &[LoadPoint]) -> Knee {
+    let Some(lowest) = points.first() else { return Knee::default() };
+    if points.iter().any(|point| point.trials.len() < KNEE_TRIALS_MIN as usize) {
+        let unbounded = Some(KneeDoubt::FewTrials { needed: KNEE_TRIALS_MIN });
+        return Knee { unbounded, ..Knee::default() };
+    }
+    let verdicts: Vec<(u64, RateVerdict)> =
+        points.iter().map(|point| (point.offered_pps, rate_verdict(point, lowest))).collect();
+    let held = verdicts.iter().take_while(|(_, verdict)| *verdict == RateVerdict::Held);
+    let rate_pps = held.last().map(|(pps, _)| *pps);
+    let broke = verdicts.iter().position(|(_, verdict)| *verdict == RateVerdict::Broke);
+    let Some(broke) = broke else {
+        return Knee { rate_pps, ..Knee::default() };
+    };
+    let broke_pps = verdicts[broke].0;
+    match verdicts[broke..].iter().find(|(_, verdict)| *verdict == RateVerdict::Held) {
+        Some((held_pps, _)) => {
+            let unbounded = Some(KneeDoubt::Flips { broke_pps, held_pps: *held_pps });
+            Knee { unbounded, ..Knee::default() }
+        }
+        None => Knee { rate_pps, beyond_pps: Some(broke_pps), unbounded: None },
+    }
 }
 
 /// Measures the curves of all arms: at each rate every arm that carried the rates before runs in each
@@ -274,7 +388,9 @@ pub fn load_curve(
                     continue;
                 }
                 match trial(&plan.arms[running[place]].0, rate_pps) {
-                    Ok(measured) if counts => pools[place].add(measured),
+                    Ok(measured) if counts => {
+                        pools[place].add(measured, plan.offered_count(rate_pps));
+                    }
                     Ok(_) => {}
                     Err(why) => curve.end = CurveEnd::Failed(why),
                 }
@@ -315,10 +431,8 @@ fn begun((arm, support): &(Arm, Support)) -> ArmCurve {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-    use crate::{Cost, Delivery};
+    use crate::{Cost, Delivery, Random};
 
     const TRIAL: Duration = Duration::from_millis(100);
 
@@ -374,8 +488,11 @@ mod tests {
         assert_eq!(rates(&curves[0]), [10_000, 20_000, 40_000, 80_000]);
         assert_eq!(rates(&curves[1]), [10_000, 20_000, 40_000, 80_000, 160_000, 320_000]);
         assert_eq!(said.len(), 10);
-        let knee =
-            |rate_pps, beyond_pps| Knee { rate_pps: Some(rate_pps), beyond_pps: Some(beyond_pps) };
+        let knee = |rate_pps, beyond_pps| Knee {
+            rate_pps: Some(rate_pps),
+            beyond_pps: Some(beyond_pps),
+            unbounded: None,
+        };
         assert_eq!(curves[0].knee, knee(20_000, 40_000));
         assert_eq!(curves[1].knee, knee(80_000, 160_000));
         let last = curves[0].points.last().expect("a point");
@@ -391,7 +508,7 @@ mod tests {
     fn quantiles_among_datagrams_that_were_lost_or_unsent_are_refused() {
         let point = |sent, answered| {
             let mut pool = Pool::default();
-            pool.add(trial(10_000, sent, answered, 5000));
+            pool.add(trial(10_000, sent, answered, 5000), 10_000);
             LoadPoint::of(100_000, 10_000, pool)
         };
         let whole = point(10_000, 10_000);
@@ -427,7 +544,7 @@ mod tests {
         );
         assert_eq!(curves[0].end, CurveEnd::Failed("queue busy".into()));
         assert_eq!((curves[0].points.len(), curves[1].points.len()), (1, 3));
-        assert_eq!(curves[0].knee, Knee { rate_pps: Some(10_000), beyond_pps: None });
+        assert_eq!(curves[0].knee, Knee { rate_pps: Some(10_000), ..Knee::default() });
     }
 
     #[test]
@@ -472,27 +589,99 @@ mod tests {
         assert_ne!(orders(1), orders(2));
     }
 
-    proptest! {
-        /// Every rate up to the knee satisfies the rule, and the next one breaks it.
-        #[test]
-        fn knee_is_the_end_of_the_unbroken_sequence(
-            points in proptest::collection::vec((proptest::option::of(1u32..100), 0u64..3), 0..12)
-        ) {
-            let point = |(place, (p99, lost)): (usize, &(Option<u32>, u64))| {
-                let mut point = LoadPoint::of(1 << place, 1000, Pool::default());
-                (point.lost_count, point.unsent_count) = (*lost, 0);
-                point.rtt_ns_p99 = p99.map(f64::from);
-                point
-            };
-            let points: Vec<LoadPoint> = points.iter().enumerate().map(point).collect();
-            let within = |point: &LoadPoint| {
-                point.lost_count < 1
-                    && point.rtt_ns_p99.zip(points[0].rtt_ns_p99).is_some_and(|(own, first)| own < 2.0 * first)
-            };
-            let found = knee(&points);
-            let held = points.iter().take_while(|point| within(point)).count();
-            prop_assert_eq!(found.rate_pps, held.checked_sub(1).map(|last| points[last].offered_pps));
-            prop_assert_eq!(found.beyond_pps, points.get(held).map(|point| point.offered_pps));
+    /// A point whose trials have these p99, nanoseconds, and lost so many of a thousand each.
+    fn point(offered_pps: u64, p99_ns: &[f64], lost_count: u64) -> LoadPoint {
+        let trials = p99_ns.iter().map(|p99_ns| LoadTrial {
+            rtt_ns_p99: Some(*p99_ns),
+            unanswered_share: lost_count as f64 / 1000.0,
+        });
+        let mut point = LoadPoint::of(offered_pps, 1000 * p99_ns.len() as u64, Pool::default());
+        point.rtt_ns_p99 = crate::statistics::median(p99_ns);
+        (point.unsent_count, point.lost_count) = (0, lost_count * p99_ns.len() as u64);
+        point.trials = trials.collect();
+        point
+    }
+
+    #[test]
+    fn trials_that_disagree_widen_the_bounds_and_rates_that_flip_have_none() {
+        let bounds = |points: &[LoadPoint]| {
+            let knee = knee(points);
+            (knee.rate_pps, knee.beyond_pps, knee.unbounded)
+        };
+        let (low, high) = ([10.0; 3], [30.0; 3]);
+        let mixed = [10.0, 30.0, 10.0];
+        let curve = [point(1, &low, 0), point(2, &mixed, 0), point(4, &high, 0)];
+        assert_eq!(bounds(&curve), (Some(1), Some(4), None));
+        assert_eq!(bounds(&curve[..2]), (Some(1), None, None), "never broke");
+        let flips = Some(KneeDoubt::Flips { broke_pps: 2, held_pps: 4 });
+        assert_eq!(
+            bounds(&[point(1, &low, 0), point(2, &high, 0), point(4, &low, 0)]),
+            (None, None, flips)
+        );
+        let few = Some(KneeDoubt::FewTrials { needed: KNEE_TRIALS_MIN });
+        assert_eq!(bounds(&[point(1, &low, 0), point(2, &high[..1], 0)]), (None, None, few));
+        assert_eq!(bounds(&[point(1, &low, 5), point(2, &low, 5)]), (None, Some(1), None), "loses");
+    }
+
+    #[test]
+    fn knees_differ_only_if_their_bounds_do_not_overlap() {
+        let knee = |rate_pps, beyond_pps| Knee { rate_pps, beyond_pps, unbounded: None };
+        let base = knee(Some(20), Some(40));
+        assert_eq!(knee(Some(40), Some(80)).beside(&base), Ordering::Greater);
+        assert_eq!(knee(Some(80), None).beside(&base), Ordering::Greater);
+        assert_eq!(knee(None, Some(20)).beside(&base), Ordering::Less);
+        for same in [knee(Some(20), Some(80)), knee(Some(10), Some(40)), Knee::default(), base] {
+            assert_eq!(same.beside(&base), Ordering::Equal, "{same:?}");
+        }
+    }
+
+    /// Knee of an arm that answers in 10 µs of an idle path and carries `capacity_pps`, with noise in each p99.
+    fn simulated(random: &mut Random, capacity_pps: f64, noise: f64, trials: usize) -> Knee {
+        let mut points = Vec::new();
+        for rate in (0..12).map(|doubled| 1000u64 << doubled) {
+            let load = rate as f64 / capacity_pps;
+            if load >= 1.0 {
+                points.push(point(rate, &vec![1e9; trials], 300));
+                break;
+            }
+            let p99 = |_| 10_000.0 / (1.0 - load) * (noise * random.normal()).exp();
+            points.push(point(rate, &(0..trials).map(p99).collect::<Vec<f64>>(), 0));
+        }
+        knee(&points)
+    }
+
+    /// `cargo test -p wirepath-model --lib knees_of -- --nocapture` prints a table.
+    #[test]
+    fn knees_of_identical_arms_are_seldom_called_different_and_far_ones_are() {
+        const RUNS: u64 = 1000;
+        eprintln!(
+            "| trials | noise of p99 | identical, called different | 4 times the capacity, called higher | bounds a factor of 2 |"
+        );
+        for (trials, noise) in [(3, 0.1), (3, 0.2), (5, 0.1), (5, 0.2)] {
+            let (mut differ, mut found, mut narrow) = (0, 0, 0);
+            for seed in 0..RUNS {
+                let mut random = Random::new(seed, trials as u64);
+                // Anywhere between two rates.
+                let capacity_pps = 40_000.0 * 2f64.powf(random.unit());
+                let arm = |capacity_pps, random: &mut Random| {
+                    simulated(random, capacity_pps, noise, trials)
+                };
+                let (one, other) = (arm(capacity_pps, &mut random), arm(capacity_pps, &mut random));
+                let far = arm(4.0 * capacity_pps, &mut random);
+                differ += u64::from(one.beside(&other) != Ordering::Equal);
+                found += u64::from(far.beside(&one) == Ordering::Greater);
+                narrow += u64::from(one.rate_pps.map(|pps| pps * 2) == one.beyond_pps);
+            }
+            let percent = |count: u64| 100.0 * count as f64 / RUNS as f64;
+            eprintln!(
+                "| {trials} | {:.0} % | {:.1} % | {:.1} % | {:.1} % |",
+                noise * 100.0,
+                percent(differ),
+                percent(found),
+                percent(narrow)
+            );
+            assert!(differ <= RUNS / 20, "{trials} {noise}: {differ}");
+            assert!(found >= RUNS * 8 / 10, "{trials} {noise}: {found}");
         }
     }
 }

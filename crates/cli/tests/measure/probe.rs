@@ -32,7 +32,9 @@ fn curves_end_where_an_arm_does_not_carry_the_rate_and_their_books_balance() {
             assert_eq!(is_carried, place + 1 < points.len(), "{arm}");
         }
         let (knee, beyond) = (&arm["knee"]["rate_pps"], &arm["knee"]["beyond_pps"]);
-        assert!(beyond.is_u64() && (knee.is_null() || knee.as_u64() < beyond.as_u64()), "{arm}");
+        assert!(knee.is_null() && beyond.is_null(), "two trials bound no knee: {arm}");
+        assert_eq!(arm["knee"]["unbounded"]["kind"], "few-trials", "{arm}");
+        assert_eq!(points[0]["trials"].as_array().map(Vec::len), Some(2), "{arm}");
     }
     assert_eq!(
         (&arms[3]["end"], arms[3]["points"].as_array()),

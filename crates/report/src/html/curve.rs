@@ -21,7 +21,7 @@ fn body(page: &CurvePage) -> Markup {
             @for (i, chart) in page.charts.iter().enumerate() {
                 (figure(&chart.chart.label, &html! {
                     "From the moment a datagram is due to its answer; all trials of a rate together. The \
-                     dot on a line is its knee. A line ends where the figure lies among datagrams that \
+                     dot on a line is the lower bound of its knee. A line ends where the figure lies among datagrams that \
                      were lost or could not be sent."
                 }, &line_chart::curve(chart, &format!("curve{i}"))))
             }

@@ -1,7 +1,10 @@
 //! A curve of latency against load as it is shown.
 
+use std::cmp::Ordering;
+
 use model::{
-    ArmCurve, CARRIED_SHARE_MIN, CurveEnd, KNEE_LOSS, KNEE_P99_RATIO, LoadCurve, LoadPoint, Support,
+    ArmCurve, ArmKind, CARRIED_SHARE_MIN, CurveEnd, KNEE_LOSS, KNEE_P99_RATIO, KneeDoubt,
+    LoadCurve, LoadPoint, Support,
 };
 
 use super::{Line, LineChart, Remark, machine, machine_line};
@@ -70,7 +73,7 @@ impl CurvePage {
                 units::duration_ms(curve.trial_ms),
                 curve.seed
             ),
-            knees: curve.arms.iter().map(knee).collect(),
+            knees: curve.arms.iter().map(|arm| knee(arm, curve)).collect(),
             arms: curve.arms.iter().filter(|arm| !arm.points.is_empty()).map(table).collect(),
             charts: charts
                 .iter()
@@ -88,9 +91,40 @@ fn rate(pps: u64) -> String {
     units::value(pps as f64, "pps")
 }
 
-fn knee(arm: &ArmCurve) -> Remark {
+/// `; higher than that of baseline`; empty for the baseline itself, and if one of the two has no bounds.
+fn beside_baseline(arm: &ArmCurve, curve: &LoadCurve) -> String {
+    let base = curve.arms.iter().find(|other| other.kind == ArmKind::Baseline);
+    let has_bounds = |arm: &ArmCurve| arm.knee.rate_pps.or(arm.knee.beyond_pps).is_some();
+    let Some(base) = base.filter(|base| base.name != arm.name && has_bounds(base)) else {
+        return String::new();
+    };
+    let word = match arm.knee.beside(&base.knee) {
+        Ordering::Less => "lower than",
+        Ordering::Greater => "higher than",
+        Ordering::Equal => "not shown to differ from",
+    };
+    format!("; {word} that of {}", base.name)
+}
+
+fn knee(arm: &ArmCurve, curve: &LoadCurve) -> Remark {
     let remark = |text: String, tone| Remark::new(&arm.name, text, tone);
     let at = |pps| arm.points.iter().find(|point| point.offered_pps == pps);
+    match arm.knee.unbounded {
+        Some(KneeDoubt::FewTrials { needed }) => {
+            let text = format!("no knee: it needs {needed} trials a rate; give --trials {needed}");
+            return remark(text, Tone::Doubt);
+        }
+        Some(KneeDoubt::Flips { broke_pps, held_pps }) => {
+            let text = format!(
+                "no knee: {} broke the rule and {} held it; give more --trials or a longer --trial",
+                rate(broke_pps),
+                rate(held_pps)
+            );
+            return remark(text, Tone::Doubt);
+        }
+        None => {}
+    }
+    let beside = beside_baseline(arm, curve);
     match (&arm.support, arm.knee.rate_pps, arm.knee.beyond_pps) {
         (Support::Unsupported { what, needs }, ..) => {
             remark(format!("not possible here: {what}; needs {needs}"), Tone::Dim)
@@ -101,11 +135,14 @@ fn knee(arm: &ArmCurve) -> Remark {
             let p99 = p99.map_or("–".into(), |ns| units::value(ns, "ns"));
             match beyond {
                 Some(beyond) => remark(
-                    format!("knee at {} (p99 {p99}); {} broke the rule", rate(pps), rate(beyond)),
+                    format!("knee between {} (p99 {p99}) and {}{beside}", rate(pps), rate(beyond)),
                     Tone::Good,
                 ),
                 None => remark(
-                    format!("no knee up to {} (p99 {p99}), the last rate measured", rate(pps)),
+                    format!(
+                        "no knee up to {} (p99 {p99}): no higher rate broke the rule{beside}",
+                        rate(pps)
+                    ),
                     Tone::Doubt,
                 ),
             }
@@ -120,10 +157,16 @@ fn knee(arm: &ArmCurve) -> Remark {
             remark(text, Tone::Doubt)
         }
         (_, None, Some(beyond)) => {
-            let text = format!("no knee: {} broke the rule already; start lower", rate(beyond));
+            let text = format!("knee below {}; start lower to bound it{beside}", rate(beyond));
             remark(text, Tone::Bad)
         }
-        (_, None, None) => remark("no rate was measured".into(), Tone::Doubt),
+        (_, None, None) if arm.points.is_empty() => {
+            remark("no rate was measured".into(), Tone::Doubt)
+        }
+        (_, None, None) => {
+            let text = "no knee: the trials at the lowest rate do not agree; give more --trials or a longer --trial";
+            remark(text.into(), Tone::Doubt)
+        }
     }
 }
 
@@ -208,9 +251,10 @@ fn method() -> String {
     format!(
         "Rates double until less than {} of the offered datagrams are answered. Each is timed from the \
          moment it is due; one that is lost, or that could not be sent, counts as infinitely late. All \
-         trials of a point are pooled. Knee: the highest rate of an unbroken sequence from the lowest on \
-         at which p99 is below {KNEE_P99_RATIO} times its value at the lowest rate and less than {} of the \
-         offered datagrams is lost or unsent",
+         trials of a point are pooled. Knee: between the highest rate of an unbroken sequence, from the lowest \
+         on, at which p99 of every trial is below {KNEE_P99_RATIO} times the median at the lowest rate and less \
+         than {} of the offered datagrams is lost or unsent, and the lowest rate at which that is so of no \
+         trial; two knees differ if these bounds do not overlap",
         units::percent(CARRIED_SHARE_MIN),
         units::percent(KNEE_LOSS)
     )
@@ -218,7 +262,7 @@ fn method() -> String {
 
 #[cfg(test)]
 mod tests {
-    use model::{ArmKind, Knee, Machine};
+    use model::{Knee, LoadTrial, Machine};
 
     use super::*;
     use crate::{html, text};
@@ -238,6 +282,13 @@ mod tests {
             rtt_ns_max: (lost_count == 0).then_some(90_000.0),
             cpu_ns_per_packet: Some(1_500.0),
             refused: p99_ns.is_none().then(|| "p99 refused: lost".to_owned()).into_iter().collect(),
+            trials: vec![
+                LoadTrial {
+                    rtt_ns_p99: p99_ns,
+                    unanswered_share: lost_count as f64 / 1000.0
+                };
+                5
+            ],
         }
     }
 
@@ -278,8 +329,9 @@ mod tests {
     #[test]
     fn knee_is_said_marked_and_explained() {
         let page = CurvePage::from_curve(&curve());
-        assert!(page.knees[0].text.contains("knee at 2.00 kpps (p99 11.0 µs); 4.00 kpps broke"));
+        assert!(page.knees[0].text.contains("knee between 2.00 kpps (p99 11.0 µs) and 4.00 kpps"));
         assert!(page.knees[1].text.contains("no knee up to 2.00 kpps"));
+        assert!(page.knees[1].text.ends_with("not shown to differ from that of baseline"));
         assert!(page.knees[2].text.contains("needs a NIC"));
         assert_eq!(page.charts[0].knees, [(0, (2000.0, 11_000.0)), (1, (2000.0, 11_000.0))]);
         let knees = page.arms[0].rows.iter().map(|row| row.is_knee);
@@ -310,7 +362,7 @@ mod tests {
     fn page_is_one_file_with_a_drawing_and_no_markup_of_names() {
         let mut all = curve();
         let page = html::curve_page(&all);
-        assert!(page.contains("<svg") && page.contains("knee at 2.00 kpps"), "{page}");
+        assert!(page.contains("<svg") && page.contains("knee between 2.00 kpps"), "{page}");
         assert!(!page.contains("<zero-copy>") && page.contains("&lt;zero-copy&gt;"));
         all.arms.iter_mut().for_each(|arm| {
             arm.points.clear();
