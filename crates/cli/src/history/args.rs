@@ -161,17 +161,3 @@ pub(crate) struct PruneArgs {
     #[arg(long)]
     pub(crate) yes: bool,
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn resolutions_are_per_cent() {
-        assert_eq!(parse_resolve("2%"), Ok(1.02));
-        assert_eq!(parse_resolve("2.5"), Ok(1.025));
-        for bad in ["", "%", "0%", "-1", "two", "inf", "NaN%", "101%"] {
-            assert!(parse_resolve(bad).unwrap_err().contains("as in 2%"), "{bad}");
-        }
-    }
-}
