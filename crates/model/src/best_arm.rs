@@ -79,11 +79,9 @@ impl Outcome {
             arm.kind == ArmKind::Variant
                 && self.search.as_ref().is_none_or(|search| arm.switches == search.set)
         };
-        let judged = |arm| -> Option<(&ArmOutcome, &MetricOutcome)> {
-            let arm: &ArmOutcome = arm;
-            Some((arm, arm.metrics.get(metric).filter(|of| of.p.is_some())?))
-        };
-        self.arms.iter().filter(is_candidate).filter_map(judged).collect()
+        let figures = self.arms.iter().filter(is_candidate);
+        let figures = figures.filter_map(|arm| Some((arm, arm.metrics.get(metric)?)));
+        figures.filter(|(_, of)| of.p.is_some()).collect()
     }
 
     /// Interval of an arm's ratio to the baselines that holds for `of` arms at once; `None` of counts and with too few

@@ -50,6 +50,27 @@ fn equal_programs_pass_with_0_and_slower_ones_fail_with_4() {
 }
 
 #[test]
+fn the_resolution_is_checked_and_part_of_the_result_and_its_earlier_name_is_refused() {
+    let data = Data::new();
+    let (_, said, document) =
+        gate(&data, ["echo x 100", "echo x 100"], TIME, &["--resolve", "0.5%"]);
+    assert_eq!(
+        (&document["resolve"], &document["gate"]["threshold"]),
+        (&1.005.into(), &1.005.into()),
+        "{said}"
+    );
+    assert_eq!(document["load"]["resolve"], "0.5%");
+    for (options, wanted) in [
+        (["--resolve", "0"], "such as 2% or 0.5%"),
+        (["--resolve", "60%"], "up to 50"),
+        (["--threshold", "2"], "give --resolve 2"),
+    ] {
+        let (code, said, _) = gate(&data, ["echo x 1", "echo x 1"], TIME, &options);
+        assert!(code == 2 && said.contains(wanted), "{options:?}: {said}");
+    }
+}
+
+#[test]
 fn what_is_not_decided_ends_with_5_and_its_reason_unless_that_is_accepted() {
     let data = Data::new();
     // Whole milliseconds cannot show 5 % of one.

@@ -60,8 +60,12 @@ fn an_experiment_that_differs_is_not_resumed() {
     let other = [&experiment(&one, &changed)[..], &["--resume", "last"]].concat();
     let said = fail(prove(&data, &other), 2);
     assert!(said.contains("differs"), "{said}");
+    // Another resolution would be chosen after the figures were seen.
+    let finer = [&args[..], &["--resume", "last", "--resolve", "2%"]].concat();
+    let said = fail(prove(&data, &finer), 2);
+    assert!(said.contains("it resolves 5%"), "{said}");
     // The same arguments, and more time.
-    let same = [&args[..], &["--resume", "last"]].concat();
+    let same = [&args[..], &["--resume", "last", "--resolve", "5"]].concat();
     let resumed = run(prove(&data, &same));
     assert!(resumed.status.success(), "{resumed:?}");
     assert!(data.trial_count() >= 21);
