@@ -108,7 +108,7 @@ pub(crate) struct BaselineArgs {
     /// End with 0 if --fail-on is not decided
     #[arg(long)]
     pub(crate) accept_undecided: bool,
-    /// What counts as one in the comparison with --baseline
+    /// Unit that gives one figure to the comparison with --baseline
     #[arg(long, value_enum, default_value = "session", requires = "baseline")]
     pub(crate) unit: UnitName,
     /// Compare even if an earlier experiment ran on another machine

@@ -5,7 +5,7 @@ mod common;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, SystemTime};
 
-use model::{Measurement, Outcome, latency_histogram};
+use model::{Ended, Measurement, Outcome, Verdict, latency_histogram};
 use serde_json::Value;
 use testkit::hostile;
 use wirepath_report::export::{Table, TrialsCsv, TrialsJson};
@@ -39,6 +39,8 @@ fn forms() -> Vec<Form> {
         form("ASCII", |outcome| text::ladder(outcome, ascii()), terminal),
         form("list", |outcome| text::list(&[summary(outcome)], Style::default()), terminal),
         form("comparison", |outcome| text::compare(&compared(outcome), Style::default()), terminal),
+        form("watch", |outcome| text::watch(&watched(outcome), Style::default()), terminal),
+        form("html of a watch", |outcome| html::watch_page(&watched(outcome)), web),
         form("markdown", |outcome| to_markdown(&Page::from_outcome(outcome)), markdown),
         form("github", |outcome| to_github(&Page::from_outcome(outcome)), github),
         form("junit", |outcome| to_junit(&Page::from_outcome(outcome)), xml),
@@ -92,6 +94,32 @@ fn compared(outcome: &Outcome) -> model::RunComparison {
     let [old, new] = ["-old", "-new"].map(|name| [1, 2, 3, 4].map(|number| run(name, number)));
     model::compare(&old, &new, model::Unit::Session, 1.05)
         .expect("runs of the same experiment are comparable")
+}
+
+/// A history of two runs, with a change between them.
+fn watched(outcome: &Outcome) -> model::Watch {
+    let runs = [1, 2].map(|number| Outcome {
+        id: format!("{}-{number}", outcome.id),
+        ended: Ended::Settled,
+        ..outcome.clone()
+    });
+    let mut watch = model::watch(&runs, model::Unit::Run, model::By::Value, 1.05);
+    for series in &mut watch.series {
+        let Some(point) = series.points.get(1) else { continue };
+        series.changes.push(model::SeriesChange {
+            at: 1,
+            id: point.id.clone(),
+            started: point.started.clone(),
+            ratio: Some(1.2),
+            low: Some(1.1),
+            high: Some(1.3),
+            difference: None,
+            p: 0.001,
+            verdict: Verdict::Worse,
+        });
+    }
+    watch.gate = Some(watch.decide());
+    watch
 }
 
 fn listed(outcome: &Outcome) -> String {

@@ -24,7 +24,8 @@ pub(crate) struct InitArgs {
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
     /// List of hosts: a line `NAME`, or `NAME LOGIN-KEY SIGNING-KEY` for a host that made its own keys (`fleet keys`);
-    /// `address=IP` at its end is where others ping it (`fleet mesh`)
+    /// `address=IP` at its end is where others ping it (`fleet mesh`), `group=NAME` the rack or class that it shares with
+    /// others (`fleet prove`)
     #[arg(long, value_name = "FILE")]
     hosts: PathBuf,
     /// Address of the broker, as agents reach it
@@ -76,8 +77,10 @@ pub(crate) fn run(_context: &Context, args: &InitArgs) -> Result<(), Failure> {
     let enrol = args.dir.join("enrol");
     make_folder(&enrol)?;
     let (mut hosts, mut addresses) = (BTreeMap::new(), BTreeMap::new());
+    let mut groups = BTreeMap::new();
     for (host, given) in listed {
         addresses.extend(given.address.map(|address| (host.clone(), address)));
+        groups.extend(given.group.map(|group| (host.clone(), group)));
         let file = enrol.join(format!("{host}.wp"));
         let (keys, seeds) = match given.keys {
             Some(keys) => (keys, None),
@@ -97,7 +100,7 @@ pub(crate) fn run(_context: &Context, args: &InitArgs) -> Result<(), Failure> {
         .write(&file)?;
         hosts.insert(host, keys);
     }
-    let fleet = Fleet { addresses, ..Fleet::new(coordinator.public()?, hosts) };
+    let fleet = Fleet { addresses, groups, ..Fleet::new(coordinator.public()?, hosts) };
     write(args, authorities, fleet)
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use fleet::book::{Archive, Coordinator, Job};
 use fleet::enrol::Fleet;
-use model::pool::{PooledOutcome, pool};
+use model::pool::{PooledOutcome, pool_groups};
 
 use super::prove::outcomes;
 use super::servers::{Servers, insist};
@@ -69,7 +69,7 @@ impl AgentsArgs {
             }
         })?;
         let rows = servers.archive.rows(&id)?;
-        Ok(Some(pool(&outcomes(&hosts, &rows))))
+        Ok(Some(pool_groups(&outcomes(&hosts, &rows), &servers.fleet.groups)))
     }
 }
 

@@ -1,5 +1,6 @@
 //! `wirepath fleet prove`: the same experiment on every host.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use clap::{Args, Parser};
 use fleet::book::{Agent, Archive, Coordinator, Job, Outbox, Row, SqliteBook, State};
 use host::exclusive::ExclusiveLock;
 use model::Outcome;
-use model::pool::{PooledOutcome, pool};
+use model::pool::{PooledOutcome, pool_groups};
 use sys::thread::start;
 
 use super::hosts::{Host, HostsArgs};
@@ -24,6 +25,11 @@ pub(crate) struct FleetProveArgs {
     #[cfg(feature = "fleet")]
     #[command(flatten)]
     agents: super::over_agents::AgentsArgs,
+    /// Hosts that share a rack or a class: the group is then the unit of the verdict, not the host; may be repeated.
+    /// With --fleet, groups are those of the list of hosts (`fleet init`)
+    #[arg(long, value_name = "NAME=HOST,…", value_parser = parse_group)]
+    #[cfg_attr(feature = "fleet", arg(conflicts_with = "fleet"))]
+    group: Vec<Group>,
     /// Path or `command`, and all other arguments of `prove`
     #[arg(
         required = true,
@@ -34,9 +40,50 @@ pub(crate) struct FleetProveArgs {
     arguments: Vec<String>,
 }
 
+/// A group of hosts, as the command line names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Group {
+    name: String,
+    hosts: Vec<Host>,
+}
+
+fn parse_group(text: &str) -> Result<Group, String> {
+    let refused = || {
+        format!("{text:?} is not a valid group; use NAME=HOST,HOST, as in rack1=ssh:db1,ssh:db2")
+    };
+    let (name, hosts) = text.split_once('=').ok_or_else(refused)?;
+    if name.is_empty() {
+        return Err(refused());
+    }
+    let hosts: Result<Vec<Host>, String> = hosts.split(',').map(str::parse).collect();
+    Ok(Group { name: name.to_owned(), hosts: hosts? })
+}
+
+/// Group by name of the host. Errors: a host of a group is not one of the hosts, or in another group, too.
+fn groups(given: &[Group], hosts: &[Host]) -> Result<BTreeMap<String, String>, Failure> {
+    let mut found = BTreeMap::new();
+    for (group, host) in given.iter().flat_map(|group| group.hosts.iter().map(move |h| (group, h)))
+    {
+        if !hosts.contains(host) {
+            return Err(Failure::Usage(format!(
+                "--group {} names {host}, which --on does not; add it there, or remove it here",
+                group.name
+            )));
+        }
+        if let Some(other) = found.insert(host.to_string(), group.name.clone()) {
+            return Err(Failure::Usage(format!(
+                "--group names {host} in {other} and in {}; name each host once",
+                group.name
+            )));
+        }
+    }
+    Ok(found)
+}
+
 /// Options that belong before the path, or to one host alone.
-const NOT_OF_A_HOST: [&str; 11] = [
+const NOT_OF_A_HOST: [&str; 12] = [
     "--on",
+    "--group",
     "--json",
     "--data-dir",
     "--runs",
@@ -66,7 +113,7 @@ pub(super) fn check(arguments: &[String]) -> Result<(), Failure> {
         |word: &String| word.split_once('=').map_or(word.clone(), |(name, _)| name.to_owned());
     if let Some(word) = given.iter().map(name).find(|word| NOT_OF_A_HOST.contains(&&**word)) {
         return Err(Failure::Usage(format!(
-            "{word} cannot be given behind the path of `fleet prove`: --on, --json and --data-dir belong before \
+            "{word} cannot be given behind the path of `fleet prove`: --on, --group, --json and --data-dir belong before \
              it, and the other options to a single host"
         )));
     }
@@ -85,6 +132,7 @@ pub(crate) fn run(context: &Context, args: &FleetProveArgs) -> Result<(), Failur
         return finish(context, &pooled);
     }
     let hosts = args.hosts.hosts()?;
+    let groups = groups(&args.group, hosts)?;
     check(&args.arguments)?;
     for host in hosts {
         host.netns()?;
@@ -104,7 +152,7 @@ pub(crate) fn run(context: &Context, args: &FleetProveArgs) -> Result<(), Failur
     book.plan(&jobs(&id, hosts, &arguments(context, args)))?;
     conduct(context, args, &id, &mut book)?;
     let names: Vec<String> = hosts.iter().map(ToString::to_string).collect();
-    finish(context, &pool(&outcomes(&names, &book.rows(&id)?)))
+    finish(context, &pool_groups(&outcomes(&names, &book.rows(&id)?), &groups))
 }
 
 /// Shows the verdicts. Errors: there are none.
@@ -250,6 +298,24 @@ mod tests {
 
     fn words(text: &str) -> Vec<String> {
         text.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn groups_name_hosts_of_the_command_once() {
+        let hosts = ["ssh:db1", "ssh:db2", "this"].map(|text| text.parse::<Host>().unwrap());
+        let read = |texts: &[&str]| {
+            let given: Vec<Group> = texts.iter().map(|text| parse_group(text).unwrap()).collect();
+            groups(&given, &hosts).map_err(|failure| failure.text().to_owned())
+        };
+        let found = read(&["rack1=ssh:db1,this", "rack2=ssh:db2"]).unwrap();
+        assert_eq!(found["this"], "rack1");
+        assert_eq!((found["ssh:db2"].as_str(), found.len()), ("rack2", 3));
+        assert!(read(&["rack1=ssh:db3"]).unwrap_err().contains("--on does not"));
+        assert!(read(&["a=this", "b=this"]).unwrap_err().contains("in a and in b"));
+        for bad in ["rack1", "=this"] {
+            assert!(parse_group(bad).unwrap_err().contains("not a valid group"), "{bad}");
+        }
+        assert!(parse_group("rack1=").unwrap_err().contains("netns:NAME"));
     }
 
     #[test]

@@ -104,7 +104,7 @@ pub(crate) struct WatchArgs {
 /// Unit and resolution of a question between runs.
 #[derive(Debug, Args)]
 pub(crate) struct BasisArgs {
-    /// What counts as one
+    /// Unit that gives one figure
     #[arg(long, value_enum, default_value = "session")]
     pub(crate) unit: UnitName,
     #[command(flatten)]

@@ -149,6 +149,8 @@ pub struct Listed {
     pub keys: Option<PublicKeys>,
     /// At which others ping it.
     pub address: Option<IpAddr>,
+    /// Its group, such as a rack.
+    pub group: Option<String>,
 }
 
 /// Reads a file of at most [`FILE_MAX`] bytes. A part of a longer one would be another list.
@@ -163,7 +165,7 @@ fn read_text(path: &Path) -> io::Result<String> {
 }
 
 /// Reads the list of hosts: a line `NAME`, or `NAME LOGIN-KEY SIGNING-KEY` with the public keys of a host that made
-/// its own; `address=IP` may follow. Empty lines and comments (`#`) are skipped.
+/// its own; `address=IP` and `group=NAME` may follow. Empty lines and comments (`#`) are skipped.
 pub fn read_hosts(path: &Path) -> Result<BTreeMap<String, Listed>, EnrolError> {
     let failed = |source| EnrolError::File { path: path.to_owned(), doing: "read", source };
     let text = read_text(path).map_err(failed)?;
@@ -172,13 +174,34 @@ pub fn read_hosts(path: &Path) -> Result<BTreeMap<String, Listed>, EnrolError> {
         let refuse = |why: String| EnrolError::Line { path: path.to_owned(), line: at + 1, why };
         let mut words: Vec<&str> =
             line.split('#').next().unwrap_or_default().split_whitespace().collect();
-        let given = words.pop_if(|word| word.starts_with("address="));
-        let read = |given: &str| given.trim_start_matches("address=").parse::<IpAddr>();
-        let address = given.map(read).transpose().map_err(|_| {
-            refuse("that is no address; use address=192.0.2.7 or address=fd00::7".into())
-        })?;
+        let (mut address, mut group) = (None, None);
+        while let Some((name, value)) =
+            words.pop_if(|word| word.contains('=')).and_then(|word| word.split_once('='))
+        {
+            let is_twice = match name {
+                "address" => {
+                    let ip: IpAddr = value.parse().map_err(|_| {
+                        refuse(
+                            "that is no address; use address=192.0.2.7 or address=fd00::7".into(),
+                        )
+                    })?;
+                    address.replace(ip).is_some()
+                }
+                "group" if is_host_name(value) => group.replace(value.to_owned()).is_some(),
+                "group" => {
+                    let why = format!(
+                        "{value:?} is not a valid group; use a-z, 0-9 and -, at most 63, as in group=rack4"
+                    );
+                    return Err(refuse(why));
+                }
+                _ => return Err(refuse(format!("{name}= is not known; use address= or group="))),
+            };
+            if is_twice {
+                return Err(refuse(format!("{name}= is there twice; remove one of them")));
+            }
+        }
         let (host, keys) = match words[..] {
-            [] if address.is_none() => continue,
+            [] if address.is_none() && group.is_none() => continue,
             [host] => (host, None),
             [host, login, sign] => {
                 let keys = PublicKeys { login: login.into(), sign: sign.into() };
@@ -191,7 +214,7 @@ pub fn read_hosts(path: &Path) -> Result<BTreeMap<String, Listed>, EnrolError> {
             let why = format!("{host:?} is no name of a host: use a-z, 0-9 and -, at most 63");
             return Err(refuse(why));
         }
-        if hosts.insert(host.to_owned(), Listed { keys, address }).is_some() {
+        if hosts.insert(host.to_owned(), Listed { keys, address, group }).is_some() {
             return Err(refuse(format!("{host} is there twice; remove one of them")));
         }
     }
@@ -225,9 +248,14 @@ mod tests {
         assert_eq!((hosts["h1"].keys.as_ref(), hosts["h2"].keys.as_ref()), (None, Some(&keys)));
         let own = format!("h1 address=fd00::7\nh2 {} {} address=10.0.0.2\n", keys.login, keys.sign);
         let hosts = read(&own).unwrap();
-        assert_eq!(hosts["h1"], Listed { keys: None, address: "fd00::7".parse().ok() });
+        assert_eq!(hosts["h1"], Listed { address: "fd00::7".parse().ok(), ..Listed::default() });
         let address = "10.0.0.2".parse().ok();
-        assert_eq!(hosts["h2"], Listed { keys: Some(keys.clone()), address });
+        assert_eq!(hosts["h2"], Listed { keys: Some(keys.clone()), address, group: None });
+        let hosts =
+            read("h1 group=rack4 address=fd00::7\nh2 address=fd00::8 group=r-1\nh3\n").unwrap();
+        let groups = ["h1", "h2", "h3"].map(|host| hosts[host].group.as_deref());
+        assert_eq!(groups, [Some("rack4"), Some("r-1"), None]);
+        assert!(hosts["h1"].address.is_some() && hosts["h2"].address.is_some());
         for (text, named) in [
             ("", "no host"),
             ("h1\nH2\n", "line 2"),
@@ -235,6 +263,10 @@ mod tests {
             ("h1 U1\n", "two public keys"),
             ("h1 address=db1\n", "no address"),
             ("address=10.0.0.1\n", "a name"),
+            ("group=r1\n", "a name"),
+            ("h1 group=\n", "not a valid group"),
+            ("h1 group=r1 group=r2\n", "group= is there twice"),
+            ("h1 rack=r1\n", "use address= or group="),
             ("h1 UX UY\n", "public key"),
             ("a.b\n", "a.b"),
             ("h*\n", "no name"),

@@ -40,6 +40,9 @@ pub struct Fleet {
     /// Addresses at which hosts of a mesh ping each other, of those that the list gives one.
     #[serde(default)]
     pub addresses: BTreeMap<String, IpAddr>,
+    /// Groups, such as racks, of the hosts that the list gives one: hosts of a group are not independent samples.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub groups: BTreeMap<String, String>,
 }
 
 /// All that a host needs to be part of a fleet. Holds its secret.
@@ -77,6 +80,7 @@ impl Fleet {
             coordinator,
             hosts,
             addresses: BTreeMap::new(),
+            groups: BTreeMap::new(),
         }
     }
 

@@ -239,6 +239,7 @@ mod tests {
         PooledMetric {
             better: Better::Lower,
             hosts,
+            groups: None,
             missing: 0,
             ratio: None,
             low: Some(low),

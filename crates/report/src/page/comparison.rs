@@ -13,7 +13,7 @@ use crate::{decision, units, wording};
 pub struct ComparisonPage {
     /// Path and load in one line.
     pub subject: String,
-    /// What counts as one, e.g. `session`.
+    /// Name of the unit, e.g. `session`.
     pub unit: &'static str,
     /// The unit in one sentence.
     pub unit_line: Remark,

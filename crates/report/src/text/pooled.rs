@@ -12,7 +12,10 @@ use crate::{units, wording};
 pub fn pooled(outcome: &PooledOutcome, style: Style) -> String {
     let mut screen = Screen::new(style);
     let hosts = units::plural(outcome.hosts.len() as u32, "host");
-    screen.heading(&format!("{} on {hosts}", outcome.path));
+    let groups = outcome.arms.iter().flat_map(|arm| arm.metrics.values()).find_map(|of| of.groups);
+    let within =
+        groups.map_or(String::new(), |groups| format!("{}, ", units::plural(groups, "group")));
+    screen.heading(&format!("{} on {within}{hosts}", outcome.path));
     for host in &outcome.hosts {
         if let Some(why) = &host.why {
             screen.item(&host.host, why, Tone::Bad);
@@ -33,10 +36,15 @@ pub fn pooled(outcome: &PooledOutcome, style: Style) -> String {
         screen.item(&warning.what, &warning.advice, Tone::Doubt);
     }
     screen.blank();
+    let unit = match groups {
+        None => "the host is the unit: the mean over hosts",
+        Some(_) => "the group is the unit, with the median of its hosts: the mean over groups",
+    };
+    let units = if groups.is_some() { "groups" } else { "hosts" };
     let method = format!(
-        "the host is the unit: the mean over hosts needs the interval of Hartung and Knapp beyond that of the \
-         control arms (A/A), and p below 0.05 after Holm's correction, or for no difference the interval within \
-         {}; six hosts at least",
+        "{unit} needs the interval of Hartung and Knapp beyond that of the control arms (A/A), and p below 0.05 after \
+         Holm's correction, or for no difference the interval within {}; six {units} at least. Hosts that are helped \
+         or hurt are named at a false-discovery rate of 5 % over all hosts, arms and metrics",
         percent(outcome.resolve - 1.0)
     );
     screen.paragraph("pooled  ", &method, Tone::Dim);
@@ -84,11 +92,20 @@ fn in_words(metric: &PooledMetric) -> String {
 }
 
 fn each_host(screen: &mut Screen, outcome: &PooledOutcome, name: &str) {
+    let has_groups = outcome.hosts.iter().any(|run| run.group.is_some());
+    let group_of = |line: &HostLine| {
+        let run = outcome.hosts.iter().find(|run| run.host == line.host)?;
+        run.group.as_deref()
+    };
     let rows = outcome.arms.iter().flat_map(|arm| {
         let lines = arm.metrics.get(name).into_iter().flat_map(|metric| &metric.lines);
-        lines.map(|line| host_row(&arm.name, line))
+        lines.map(|line| host_row(&arm.name, line, has_groups.then(|| group_of(line))))
     });
-    screen.table(&["host", "arm", ">ratio", ">95 % interval?", "verdict"], rows.collect());
+    let columns: &[&str] = match has_groups {
+        true => &["host", "group", "arm", ">ratio", ">95 % interval?", "verdict"],
+        false => &["host", "arm", ">ratio", ">95 % interval?", "verdict"],
+    };
+    screen.table(columns, rows.collect());
     for arm in &outcome.arms {
         let lines = arm.metrics.get(name).into_iter().flat_map(|metric| &metric.lines);
         for (line, why) in lines.filter_map(|line| Some((line, line.why.as_ref()?))) {
@@ -97,7 +114,8 @@ fn each_host(screen: &mut Screen, outcome: &PooledOutcome, name: &str) {
     }
 }
 
-fn host_row(arm: &str, line: &HostLine) -> Vec<Cell> {
+/// - `group`: of the host, in a table that has that column.
+fn host_row(arm: &str, line: &HostLine, group: Option<Option<&str>>) -> Vec<Cell> {
     let interval = line.low.zip(line.high).map(|(low, high)| units::interval(low, high));
     let verdict = line.verdict.map_or("no figure", wording::verdict);
     let text = match line.side {
@@ -105,11 +123,13 @@ fn host_row(arm: &str, line: &HostLine) -> Vec<Cell> {
         Side::Hurt if line.verdict != Some(Verdict::Worse) => format!("{verdict}, hurt"),
         _ => verdict.into(),
     };
-    vec![
-        Cell::plain(&line.host),
+    let mut row = vec![Cell::plain(&line.host)];
+    row.extend(group.map(|group| Cell::plain(group.unwrap_or("–"))));
+    row.extend([
         Cell::plain(arm),
         Cell::plain(line.ratio.map_or("–".into(), units::ratio)),
         Cell::plain(interval.unwrap_or_else(|| "–".into())),
         Cell::toned(text, wording::tone(line.verdict)),
-    ]
+    ]);
+    row
 }
