@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::judge::{Judged, Table, absent};
 use crate::measurement::UNBALANCED;
+use crate::statistics::PAIRS_MIN;
 use crate::{
     Arm, ArmKind, ArmOutcome, Better, CarryOver, Ended, Experiment, MetricOutcome, Outcome,
     OutcomeHeader, SCHEMA, Trap, Trial, Trust, Verdict, Warning, distribution,
@@ -21,6 +22,7 @@ pub(crate) fn outcome(experiment: &Experiment, header: OutcomeHeader) -> Outcome
     noise_warning(experiment, &mut warnings);
     one_start_warning(experiment, &table, &mut warnings);
     carry_over_warnings(&trust, &mut warnings);
+    shared_start_warnings(&table, &mut warnings);
     let arms: Vec<ArmOutcome> = (0..experiment.plan.arms.len())
         .map(|arm| arm_outcome(&table, &judged, experiment, arm))
         .collect();
@@ -210,6 +212,23 @@ fn carry_over_warnings(trust: &Trust, warnings: &mut Vec<Warning>) {
             ),
             advice: "do not use these verdicts; run again with --settle, or let each trial reset what it changes"
                 .into(),
+        });
+    }
+}
+
+/// Names the metrics whose verdicts have the start as their unit.
+fn shared_start_warnings(table: &Table, warnings: &mut Vec<Warning>) {
+    let fewest = table.starts.counts.iter().filter(|count| **count > 0).min().unwrap_or(&0);
+    for (name, share) in table.judged_by_start() {
+        warnings.push(Warning {
+            what: format!(
+                "{:.0} % of the spread of {name} is between the {fewest} starts of each program, so all blocks of one \
+                 start count as one",
+                share * 100.0
+            ),
+            advice: format!(
+                "if there is no verdict, give more time: it needs at least {PAIRS_MIN} starts"
+            ),
         });
     }
 }

@@ -185,6 +185,12 @@ impl<'a> Table<'a> {
         self.experiment.plan.judged.iter().map(spread).collect()
     }
 
+    /// Judged metrics of which one start counts as one block, with the share that is between starts.
+    pub(crate) fn judged_by_start(&self) -> impl Iterator<Item = (&'a str, f64)> {
+        let shared = self.spreads.iter().filter(|(_, spread)| spread.is_shared());
+        shared.filter_map(|(name, spread)| Some((*name, spread.share()?)))
+    }
+
     /// The pairs, or one for each start if trials of one start are not independent.
     fn independent(&self, name: &str, pairs: Pairs) -> Pairs {
         let is_shared = self.spreads.get(name).is_some_and(Components::is_shared);

@@ -115,6 +115,12 @@ fn spread_between_starts_is_reported() {
     assert_eq!(shared.starts, 21, "block 0 is the warm-up");
     assert!(spread(&world(4, 0.0)).share.unwrap() < 0.15);
     assert_eq!(spread(&world(1, 0.06)).share, None);
+    let says_so = |world: &World| {
+        let is_of_unit = |warning: &Warning| warning.what.contains("blocks of one start count as");
+        run(world, 5).warnings.iter().any(is_of_unit)
+    };
+    let worlds = [world(4, 0.06), world(4, 0.0), world(1, 0.06)];
+    assert_eq!(worlds.map(|world| says_so(&world)), [true, false, false]);
 }
 
 #[test]
