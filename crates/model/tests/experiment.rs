@@ -89,8 +89,8 @@ fn unsupported_arm_is_listed_with_its_requirement() {
 fn early_stop_needs_every_judged_verdict_settled() {
     let outcome = run(plan(1, "fast,nothing"), FakeWorld { drift: vec![], ..world() });
     assert_eq!(outcome.ended, Ended::Settled);
-    // Two verdicts need nine blocks at the first look.
-    assert_eq!((outcome.blocks, outcome.looks), (9, 1));
+    // Two verdicts need nine blocks, and the check of the trial before eight that tell; the looks are after 9, 12 and 16.
+    assert_eq!((outcome.blocks, outcome.looks), (16, 3));
     assert_eq!(metric(&outcome, "fast", "rtt_ns_p50").verdict, Some(Verdict::Better));
     let nothing = metric(&outcome, "nothing", "rtt_ns_p50").verdict;
     assert_eq!(nothing, Some(Verdict::NoDifferenceShown));

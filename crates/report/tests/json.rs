@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use model::{Cost, Delivery, Floor, Measurement, Support, Throughput, latency_histogram};
+use model::{Cost, Delivery, Floor, Measurement, Support, Throughput, Ticks, latency_histogram};
 use serde_json::Value;
 use wirepath_report::RESULTS_REFERENCE;
 use wirepath_report::csv::to_csv;
@@ -51,6 +51,9 @@ fn every_field_is_in_the_reference() {
     // An arm with each kind of support, so that all their fields appear.
     let mut outcome = common::ping();
     outcome.arms[3].support = Support::Refused { why: "on purpose".into() };
+    outcome.schedule.settle = true;
+    outcome.trust.carry_over[0].after = Some("spin".into());
+    outcome.trust.ticks.push(Ticks { metric: "rtt_ns_p50".into(), step: 1e6, share: 0.1 });
     let document: Value = serde_json::from_str(&to_json(&outcome)).unwrap();
     let mut fields = BTreeSet::new();
     collect(&document, &mut fields, "");

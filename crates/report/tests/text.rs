@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use model::{Ended, Floor, Outcome, Support, Verdict};
+use model::{Ended, Floor, Outcome, Support, Ticks, Verdict};
 use wirepath_report::store::Summary;
 use wirepath_report::text::{Style, ladder, list};
 
@@ -219,6 +219,52 @@ fn control_that_differs_from_the_baseline_is_a_notice() {
     outcome.arms[1].metrics.get_mut("rtt_ns_p99").unwrap().verdict = Some(Verdict::Worse);
     let text = ladder(&outcome, Style { width: 200, ..Style::default() });
     assert!(text.contains("the baseline differs from itself in rtt p99"), "{text}");
+}
+
+#[test]
+fn figures_that_the_trial_before_moves_are_not_to_be_trusted() {
+    let mut outcome = common::ping();
+    assert!(!ladder(&outcome, Style::default()).contains("trusted"));
+    let check = &mut outcome.trust.carry_over[0];
+    check.after = Some("spin".into());
+    (check.p, check.flagged) = (0.0001, true);
+    let text = ladder(&outcome, Style { width: 200, ..Style::default() });
+    assert!(text.contains("moves rtt p50. Repeat it with --settle."), "{text}");
+    assert!(text.contains("after spin 1.00× (p <0.001)"), "{text}");
+    assert!(text.contains("\nnot to be trusted: the trial before moves it\n"), "{text}");
+    assert_eq!(outcome.distrusted(), ["rtt_ns_p50"]);
+}
+
+#[test]
+fn differences_within_a_step_of_the_figures_are_not_promised() {
+    let mut outcome = common::ping();
+    for arm in &mut outcome.arms {
+        arm.metrics.values_mut().for_each(|metric| metric.finds = Some(1.0));
+    }
+    let wide = Style { width: 200, ..Style::default() };
+    assert!(!ladder(&outcome, wide).contains("could find"), "nothing is found from 0 % on");
+    let metric = "rtt_ns_p50".to_owned();
+    outcome.trust.ticks.push(Ticks { metric, step: 1e6, share: 0.1 });
+    let text = ladder(&outcome, wide);
+    assert!(text.contains("figures in steps of 1.00 ms, 10.0 % of the baseline"), "{text}");
+    assert!(text.contains("could find differences of 10.0 %"), "{text}");
+}
+
+#[test]
+fn smallest_possible_p_is_named_once() {
+    let mut outcome = common::ping();
+    outcome.blocks = 15;
+    for arm in &mut outcome.arms[2..] {
+        if let Some(metric) = arm.metrics.get_mut("rtt_ns_p50") {
+            (metric.p, metric.p_adjusted) = (Some(2f64.powi(-14)), Some(33.0 * 2f64.powi(-14)));
+        }
+    }
+    let text = ladder(&outcome, Style { width: 400, ..Style::default() });
+    assert_eq!(
+        text.matches("0.002 is the smallest p that 15 blocks can give").count(),
+        1,
+        "{text}"
+    );
 }
 
 #[test]

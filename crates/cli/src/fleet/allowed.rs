@@ -144,7 +144,7 @@ mod tests {
     fn only_paths_in_a_lab_are_measured() {
         let check = |text: &str| check_job(&text.split(' ').map(str::to_owned).collect::<Vec<_>>());
         for good in [
-            "probe --load ping --arms spin --json",
+            "probe --load ping --arms spin --settle --json",
             "tunnel --time=30s --seed 7 --max-blocks 9 --resolve 2% --json",
         ] {
             assert!(check(good).is_ok(), "{good}: {:?}", check(good));

@@ -41,7 +41,11 @@ fn table(out: &mut String, metric: &Metric) {
     out.push_str("|:--|--:|--:|:--|--:|:--|\n");
     metric.rows.iter().for_each(|row| line(out, row));
     if let Some(floor) = &metric.floor {
-        let _ = writeln!(out, "\nA/A floor {floor}: the baseline against itself");
+        let _ = write!(out, "\nA/A floor {floor}: the baseline against itself");
+        for part in metric.checks.as_deref().into_iter().chain(metric.distrust) {
+            let _ = write!(out, "; {}", escape(part));
+        }
+        out.push('\n');
     }
 }
 

@@ -229,6 +229,7 @@ fn ratios(metric: &Metric, place: usize) -> Markup {
                 @match &metric.floor {
                     Some(floor) => {
                         "The band is the noise floor: the baseline against itself gave " (floor) "."
+                        @if let Some(checks) = &metric.checks { " Checks: " (checks) "." }
                         @if let Some(finds) = &metric.finds {
                             " Of 20 such runs 19 find a difference of " (finds) "."
                         }
@@ -375,7 +376,10 @@ fn machine(page: &Page) -> Markup {
 
 fn method(page: &Page) -> Markup {
     html! {
-        p { (page.method) "." }
+        p {
+            (page.method) "."
+            @if let Some(note) = &page.smallest_p { " " (note) "." }
+        }
         p {
             "Each block runs every arm once, in an order drawn from the seed; the first block is \
              warm-up and does not count. The unit of repetition is the trial, and none is dropped as \

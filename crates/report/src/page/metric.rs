@@ -4,7 +4,7 @@ use model::{ArmKind, ArmOutcome, Better, MetricOutcome, Outcome, Support};
 
 use super::{
     Figures, Metric, RatioChart, RatioRow, Reported, Row, Trials, best, change, charts, interval,
-    median, shape, steps,
+    median, shape, steps, trust,
 };
 use crate::screen::Tone;
 use crate::{units, wording};
@@ -39,6 +39,8 @@ pub(super) fn metric(outcome: &Outcome, name: &str) -> Metric {
         unit: shape.map_or(String::new(), |shape| shape.unit.clone()),
         better: shape.map(|shape| wording::better(shape.better)),
         floor: floor.map(|f| format!("{} to {}", units::ratio(f.low), units::ratio(f.high))),
+        checks: trust::checks(outcome, name),
+        distrust: trust::distrust(outcome, name),
         finds: finds(outcome, name),
         headline: format!("{label}: {answer}"),
         answer,

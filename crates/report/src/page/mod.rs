@@ -18,6 +18,7 @@ mod rollout;
 mod sentence;
 mod starts;
 mod steps;
+mod trust;
 mod watch;
 
 use model::{Decision, Gate, GateAnswer, MetricOutcome, Outcome, Verdict};
@@ -79,6 +80,8 @@ pub struct Page {
     pub machine_line: String,
     /// The method in one line.
     pub method: String,
+    /// Note on a p-value of the page that cannot be smaller.
+    pub smallest_p: Option<String>,
     pub command: String,
     pub load: String,
     /// Tails of latencies, one chart per segment.
@@ -98,6 +101,10 @@ pub struct Metric {
     pub better: Option<&'static str>,
     /// Ratios of the A/A pair: `0.987× to 1.01×`.
     pub floor: Option<String>,
+    /// Checks of the run's own assumptions: `after another arm 1.00× (p 0.60)`.
+    pub checks: Option<String>,
+    /// Reason why it is not to be trusted.
+    pub distrust: Option<&'static str>,
     /// Difference that such a run finds in 19 of 20 cases: `4.1 % to 9 % by arm`.
     pub finds: Option<String>,
     /// The answer as one sentence: the best value among the arms shown to be better, or why there is none.
@@ -275,6 +282,7 @@ impl Page {
             machine: machine(&outcome.machine),
             machine_line: machine_line(&outcome.machine),
             method: method(outcome),
+            smallest_p: trust::smallest_p(outcome),
             command: command::command(outcome),
             load: load.join(", "),
             tails: charts::tails(outcome),

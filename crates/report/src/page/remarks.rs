@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{ArmKind, ArmOutcome, Ended, Outcome, Support, VERSION_MODE, Verdict};
 
-use super::{Failures, Remark, change, interval, median, steps};
+use super::{Failures, Remark, change, interval, median, steps, trust};
 use crate::screen::Tone;
 use crate::{units, wording};
 
@@ -31,20 +31,20 @@ pub(super) fn notices(outcome: &Outcome) -> Vec<String> {
         );
     }
     notices.extend(outcome.arms.iter().filter_map(failing));
-    let moved: Vec<_> = outcome.trust.carried_over().into_iter().map(wording::metric).collect();
+    let moved = outcome.trust.carried_over();
     if !moved.is_empty() {
         notices.push(format!(
             "Do not trust this run: a trial changes the machine for the next one, which moves {}. Repeat it \
              with --settle.",
-            moved.join(", ")
+            trust::labels(&moved)
         ));
     }
-    let differing: Vec<_> = outcome.differing().into_iter().map(wording::metric).collect();
+    let differing = outcome.differing();
     if !differing.is_empty() {
         notices.push(format!(
             "Do not trust this run: the baseline differs from itself in {}: something else moved \
              the figures. Repeat it on a quieter machine.",
-            differing.join(", ")
+            trust::labels(&differing)
         ));
     }
     notices

@@ -67,11 +67,14 @@ pub fn ladder(outcome: &Outcome, style: Style) -> String {
     screen.blank();
     screen.paragraph("machine  ", &page.machine_line, Tone::Dim);
     screen.paragraph("method   ", &page.method, Tone::Dim);
+    let smallest = page.smallest_p.iter().map(|note| format!("; {note}")).collect::<String>();
     screen.paragraph(
         "         ",
-        "ratio: arm over the mean of both baselines, median of blocks, 95 % interval, of the best of several \
-         arms one that holds for all of them; A/A floor: the baseline against itself; step: over the rung with one \
-         switch less; p: permutation test, corrected for the number of verdicts",
+        &format!(
+            "ratio: arm over the mean of both baselines, median of blocks, 95 % interval, of the best of several \
+             arms one that holds for all of them; A/A floor: the baseline against itself; step: over the rung with one \
+             switch less; p: permutation test, corrected for the number of verdicts{smallest}"
+        ),
         Tone::Dim,
     );
     screen.finish()
@@ -88,9 +91,13 @@ fn table(screen: &mut Screen, metric: &Metric) {
         Some(floor) => format!("A/A floor {floor}"),
         None => "A/A floor not known: the control gave no interval".into(),
     };
+    let checks = metric.checks.iter().map(|checks| format!("; {checks}")).collect::<String>();
     let found = metric.finds.as_ref();
     let found = found.map(|least| format!("; finds {least} in 19 of 20 runs"));
-    screen.paragraph("", &format!("{floor}{}", found.unwrap_or_default()), Tone::Dim);
+    screen.paragraph("", &format!("{floor}{checks}{}", found.unwrap_or_default()), Tone::Dim);
+    if let Some(reason) = metric.distrust {
+        screen.paragraph("", reason, Tone::Bad);
+    }
     let narrow = screen.width() < ROOMY;
     let figure = |text: &Option<String>| Cell::plain(text.as_deref().unwrap_or("–"));
     let row = |row: &Row| {

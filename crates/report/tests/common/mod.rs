@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use model::{
-    ArmKind, ArmOutcome, Better, Distribution, Ended, Floor, Machine, MetricOutcome, Outcome,
-    RESOLVE, SCHEMA, Support, Verdict, Warning,
+    ArmKind, ArmOutcome, Better, CarryOver, Distribution, Ended, Floor, Machine, MetricOutcome,
+    Outcome, RESOLVE, SCHEMA, Support, Verdict, Warning,
 };
 
 pub(crate) const BLOCKS: usize = 24;
@@ -90,6 +90,16 @@ pub(crate) fn ping() -> Outcome {
         ("rtt_ns_p99".into(), Floor { low: 0.958, high: 1.041 }),
         ("cpu_ns_per_packet".into(), Floor { low: 0.991, high: 1.008 }),
     ]);
+    outcome.trust.carry_over = [("rtt_ns_p50", 12, 1.004, 0.61), ("rtt_ns_p99", 5, 0.98, 0.25)]
+        .map(|(metric, blocks, ratio, p)| CarryOver {
+            metric: metric.into(),
+            after: None,
+            blocks,
+            ratio: Some(ratio),
+            p,
+            flagged: false,
+        })
+        .into();
     for (i, arm) in outcome.arms.iter_mut().enumerate().filter(|(_, arm)| arm.trials > 0) {
         let p50 = arm.metrics["rtt_ns_p50"].median.unwrap_or(60_000.0);
         arm.latency.insert("rtt".into(), curve(p50, 1.3 + 0.02 * i as f64));

@@ -54,7 +54,7 @@ pub(super) fn proof(
 ) -> Proof {
     let untouched: Vec<(usize, &Outcome)> =
         control.iter().filter_map(|(at, figure)| Some((*at, figure.as_ref().ok()?))).collect();
-    let odd = untouched.iter().filter(|(_, outcome)| !outcome.distrusted().is_empty()).count();
+    let odd = untouched.iter().filter(|(_, outcome)| !outcome.differing().is_empty()).count();
     let moved = untouched.iter().filter_map(|(at, outcome)| {
         let then = levels.get(*at).copied().flatten().filter(|then| *then > 0.0)?;
         Some(level(outcome)? / then)

@@ -1,0 +1,103 @@
+//! Checks of a run's own assumptions, in words.
+
+use model::{ArmOutcome, CarryOver, Outcome, Ticks, statistics};
+
+use crate::{units, wording};
+
+/// Returns the checks of a metric beside its A/A floor: `after another arm 1.00× (p 0.60)`; `None` if none was made.
+pub(super) fn checks(outcome: &Outcome, name: &str) -> Option<String> {
+    let trust = &outcome.trust;
+    let carry_over = trust.carry_over.iter().find(|check| check.metric == name);
+    let parts = [
+        carry_over.map(|check| trial_before(check, outcome.schedule.settle)),
+        trust.ticks_of(name).map(|ticks| steps(ticks, outcome, name)),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// Reason why a metric is not to be trusted, if there is one.
+pub(super) fn distrust(outcome: &Outcome, name: &str) -> Option<&'static str> {
+    if outcome.differing().contains(&name) {
+        Some("not to be trusted: the baseline differs from itself")
+    } else if outcome.trust.carried_over().contains(&name) {
+        Some("not to be trusted: the trial before moves it")
+    } else {
+        None
+    }
+}
+
+/// The baseline after another arm, over the baseline after itself.
+fn trial_before(check: &CarryOver, settles: bool) -> String {
+    if settles {
+        return "each trial after one of its own arm".into();
+    }
+    let needed = statistics::STRICT_PAIRS_MIN;
+    if (check.blocks as usize) < needed {
+        return format!("trial before not checked ({} of {needed} blocks)", check.blocks);
+    }
+    let after = check.after.as_deref().unwrap_or("another arm");
+    let p = units::p(check.p);
+    match check.ratio {
+        Some(ratio) => format!("after {after} {} (p {p})", units::ratio(ratio)),
+        None => format!("after {after}: p {p}"),
+    }
+}
+
+fn steps(ticks: &Ticks, outcome: &Outcome, name: &str) -> String {
+    let unit = super::shape(outcome, name).map_or("", |shape| shape.unit.as_str());
+    format!(
+        "figures in steps of {}, {} of the baseline",
+        units::value(ticks.step, unit),
+        units::percent(ticks.share)
+    )
+}
+
+/// Returns a note on a p-value that cannot be smaller: `0.002 is the smallest p that 15 blocks can give`; `None` if no
+/// verdict has it.
+pub(super) fn smallest_p(outcome: &Outcome) -> Option<String> {
+    // Of the signed-rank test; with more blocks it is approximated, and too small to be shown.
+    let blocks = outcome.blocks;
+    let smallest = 2f64.powi(1 - i32::try_from(blocks).ok()?);
+    let has_it = |arm: &ArmOutcome| {
+        let metrics = outcome.judged.iter().filter_map(|name| arm.metrics.get(name)).cloned();
+        let least = metrics.filter(|metric| metric.p.is_some_and(|p| p <= smallest * 1.001));
+        least.filter_map(|metric| metric.p_adjusted).reduce(f64::min)
+    };
+    let shown = outcome.arms.iter().filter_map(has_it).reduce(f64::min)?;
+    // A smaller one is shown as `<0.001` alike.
+    (shown >= 0.001).then(|| {
+        format!(
+            "{} is the smallest p that {} can give here",
+            units::p(shown),
+            units::plural(blocks, "block")
+        )
+    })
+}
+
+/// Label of each metric that is not to be trusted for a reason.
+pub(super) fn labels(names: &[&str]) -> String {
+    names.iter().map(|name| wording::metric(name)).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(blocks: u32, after: Option<&str>, ratio: Option<f64>) -> CarryOver {
+        let metric = "m".to_owned();
+        CarryOver { metric, after: after.map(str::to_owned), blocks, ratio, p: 0.6, flagged: false }
+    }
+
+    #[test]
+    fn effect_of_the_trial_before_is_said_with_its_cause() {
+        let text = |check| trial_before(&check, false);
+        assert_eq!(text(check(12, None, Some(1.0))), "after another arm 1.00× (p 0.60)");
+        assert_eq!(text(check(12, Some("b"), Some(1.05))), "after b 1.05× (p 0.60)");
+        assert_eq!(text(check(12, None, None)), "after another arm: p 0.60");
+        let few = "trial before not checked (5 of 8 blocks)";
+        assert_eq!(text(check(5, None, Some(1.0))), few);
+        let settled = trial_before(&check(0, None, None), true);
+        assert_eq!(settled, "each trial after one of its own arm");
+    }
+}
