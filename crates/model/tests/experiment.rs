@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use support::{SECOND_NS, arm, metric, plan, run, run_changed, run_with};
 use wirepath_model::{
     Arm, ArmKind, Ended, Experiment, ExperimentPlan, FakeSource, FakeSwitch, FakeWorld,
-    Measurement, Members, NotEffective, Outcome, OutcomeHeader, Search, Step, Support, Verdict,
+    Measurement, Members, NotEffective, Outcome, OutcomeHeader, Search, Step, Support, TrialRecord,
+    Verdict,
 };
 
 fn world() -> FakeWorld {
@@ -340,6 +341,45 @@ fn switch_without_effect_marks_only_its_own_arm() {
     let joined = run(plan(1, "fast+idle"), world());
     assert_eq!(metric(&joined, "fast+idle", "rtt_ns_p50").verdict, Some(Verdict::Better));
     assert_eq!(warned(&joined, "idle was on without effect"), 1);
+}
+
+#[test]
+fn settled_run_has_an_uncounted_trial_of_the_same_arm_before_each_and_is_resumed() {
+    let mut plan = plan(1, "fast");
+    plan.schedule.settle = true;
+    let mut experiment = Experiment::new(plan.clone());
+    let mut stored = Vec::new();
+    for ordinal in 0..30 {
+        let now_ns = u64::from(ordinal) * 1_000_000;
+        let Step::Trial { block, arm, warmup } = experiment.next(now_ns) else {
+            panic!("it ended")
+        };
+        let arm = experiment.arms()[arm].0.name.clone();
+        let result = Ok(Measurement::default());
+        experiment.record(result.clone());
+        let (noisy, started_ms, wall_ns) = (false, u64::from(ordinal), 1_000_000);
+        stored.push(TrialRecord {
+            ordinal,
+            block,
+            arm,
+            warmup,
+            noisy,
+            started_ms,
+            wall_ns,
+            result,
+        });
+    }
+    let (warm_up, rest) = stored.split_at(3);
+    assert!(warm_up.iter().all(|trial| trial.warmup && trial.block == 0));
+    for pair in rest.chunks(2).filter(|pair| pair.len() == 2) {
+        assert!(pair[0].warmup && !pair[1].warmup && pair[0].arm == pair[1].arm, "{pair:?}");
+    }
+    let mut again = Experiment::new(plan.clone());
+    again.replay(stored.clone()).expect("the same order");
+    assert_eq!(again.next(30_000_000), experiment.next(30_000_000));
+    // Without settling trials, or in another order, it is another run.
+    plan.schedule.settle = false;
+    assert!(Experiment::new(plan).replay(stored).is_err());
 }
 
 #[test]
