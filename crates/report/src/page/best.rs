@@ -17,7 +17,7 @@ pub(super) fn members(outcome: &Outcome) -> Vec<Remark> {
         true if baseline.is_none_or(|metric| metric.median.is_none()) => {
             "not known, as the baseline has no figure".to_owned()
         }
-        true => "no switch helps".to_owned(),
+        true => "no switch is shown to help".to_owned(),
         false => format!("{}, measured here", wording::listed(&search.set)),
     };
     let time = if search.out_of_time { "; the time was over before it ended" } else { "" };
