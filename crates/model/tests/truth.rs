@@ -58,7 +58,8 @@ fn intervals_keep_their_coverage_after_an_early_stop() {
     }
     eprintln!("held in {held}, stopped early in {settled} of {experiments}");
     let share = f64::from(held) / experiments as f64;
-    assert!((0.91..0.99).contains(&share), "{share}");
+    // It holds at every look, so it covers more than 95 % at one of them.
+    assert!((0.93..1.0).contains(&share), "{share}");
     assert!(f64::from(settled) > 0.9 * experiments as f64, "{settled}");
 }
 

@@ -62,8 +62,10 @@ pub(super) fn method(outcome: &Outcome) -> String {
     let arms = outcome.arms.iter().filter(|arm| arm.trials > 0).count();
     let settling =
         if outcome.schedule.settle { ", each after a settling trial of its arm" } else { "" };
+    let starts = super::starts(&outcome.trust.starts, outcome.blocks);
+    let starts = starts.map_or(String::new(), |starts| format!("; {starts}"));
     format!(
-        "{} of {}, interleaved with seed {}; resolution {}; {}{settling} in {}; ended as {}",
+        "{} of {}, interleaved with seed {}; resolution {}; {}{settling} in {}; ended as {}{starts}",
         units::plural(outcome.blocks, "block"),
         units::plural(arms, "arm"),
         outcome.seed,
