@@ -84,7 +84,8 @@ pub fn compare(
         return Err(CompareError::NothingShared { what: "judged figure" });
     }
     let (before, now) = (arms_of(olds.iter()), arms_of(news.iter()));
-    let sides = Sides { old: sessions(olds, unit), new: sessions(news, unit) };
+    let equal = Equal { resolve, level: 1.0 - (1.0 - LEVEL) / (now.len() * judged.len()) as f64 };
+    let sides = Sides { old: sessions(olds, unit), new: sessions(news, unit), equal };
     let has = |arms: &[&ArmOutcome], arm: &ArmOutcome| arms.iter().any(|a| is_same(a, arm));
     let only = |arms: &[&ArmOutcome], others: &[&ArmOutcome]| {
         arms.iter().filter(|arm| !has(others, arm)).map(|arm| arm.name.clone()).collect()
@@ -132,6 +133,28 @@ pub fn compare(
 struct Sides<'a> {
     old: Vec<Vec<&'a Outcome>>,
     new: Vec<Vec<&'a Outcome>>,
+    equal: Equal,
+}
+
+/// Rule of "no difference", a claim like the others: at 5 % over the number of figures (Bonferroni).
+#[derive(Clone, Copy)]
+struct Equal {
+    /// Ratio above 1 within which the interval must lie.
+    resolve: f64,
+    /// Level of that interval.
+    level: f64,
+}
+
+impl Equal {
+    /// Verdict of an interval that shows neither better nor worse, within a distance from 0.
+    fn verdict(interval: Option<(f64, f64)>, most: f64) -> Verdict {
+        // The small term absorbs rounding.
+        let is_within = |(low, high): (f64, f64)| low >= -most - 1e-12 && high <= most + 1e-12;
+        match interval.is_some_and(is_within) {
+            true => Verdict::NoDifferenceShown,
+            false => Verdict::Inconclusive,
+        }
+    }
 }
 
 /// Smallest number of units a side with which one of `questions` figures can be better or worse.
@@ -370,7 +393,7 @@ fn metric(sides: &Sides<'_>, arm: &ArmOutcome, name: &str) -> Option<MetricCompa
         return Some(result);
     }
     if all().any(|metric| metric.difference.is_some()) || is_event_count(name) {
-        result.difference = count_change(&unit_means(&before), &unit_means(&now));
+        result.difference = count_change(&unit_means(&before), &unit_means(&now), sides.equal);
         return Some(result);
     }
     for (units, figure, when) in [(&before, result.old, "older"), (&now, result.new, "newer")] {
@@ -381,10 +404,10 @@ fn metric(sides: &Sides<'_>, arm: &ArmOutcome, name: &str) -> Option<MetricCompa
         }
     }
     if result.why.is_none() {
-        result.value = change(&old_medians, &new_medians);
+        result.value = change(&old_medians, &new_medians, sides.equal);
         if arm.kind != ArmKind::Baseline {
             let ratios = |units: &[Vec<&MetricOutcome>]| unit_figures(units, |metric| metric.ratio);
-            result.worth = change(&ratios(&before), &ratios(&now));
+            result.worth = change(&ratios(&before), &ratios(&now), sides.equal);
         }
     }
     Some(result)
@@ -400,25 +423,27 @@ pub(crate) fn unit_means(units: &[Vec<&MetricOutcome>]) -> Vec<f64> {
     units.iter().filter_map(mean).collect()
 }
 
-/// The change between two series of counts, still without a verdict.
-fn count_change(olds: &[f64], news: &[f64]) -> Option<CountChange> {
+/// The change between two series of counts; of its verdicts, better and worse are still missing.
+fn count_change(olds: &[f64], news: &[f64], equal: Equal) -> Option<CountChange> {
     let shift = two_samples::shift(news, olds, LEVEL)?;
     let is_enough = shift.pairs >= RUNS_MIN;
+    let interval = two_samples::shift(news, olds, equal.level)?.interval.filter(|_| is_enough);
+    let old_mean = statistics::mean(olds)?;
     Some(CountChange {
         difference: CountDifference::new(&Shift {
             interval: shift.interval.filter(|_| is_enough),
             ..shift
         }),
-        old_mean: statistics::mean(olds)?,
+        old_mean,
         p_adjusted: is_enough.then_some(shift.p),
         old_count: olds.len(),
         new_count: news.len(),
-        verdict: Verdict::Inconclusive,
+        verdict: Equal::verdict(interval, (equal.resolve - 1.0) * old_mean),
     })
 }
 
-/// The change between two series of figures, still without a verdict.
-fn change(olds: &[f64], news: &[f64]) -> Option<Change> {
+/// The change between two series of figures; of its verdicts, better and worse are still missing.
+fn change(olds: &[f64], news: &[f64], equal: Equal) -> Option<Change> {
     let logs = |of: &[f64]| -> Vec<f64> {
         of.iter().map(|value| value.ln()).filter(|log| log.is_finite()).collect()
     };
@@ -426,6 +451,7 @@ fn change(olds: &[f64], news: &[f64]) -> Option<Change> {
     let shift = two_samples::compare(&new, &old, LEVEL)?;
     let is_enough = shift.pairs >= RUNS_MIN;
     let interval = shift.interval.filter(|_| is_enough);
+    let wide = two_samples::shift(&new, &old, equal.level)?.interval.filter(|_| is_enough);
     Some(Change {
         ratio: shift.ratio,
         low: interval.map(|interval| interval.low),
@@ -434,7 +460,7 @@ fn change(olds: &[f64], news: &[f64]) -> Option<Change> {
         p_adjusted: None,
         old_count: old.len(),
         new_count: new.len(),
-        verdict: Verdict::Inconclusive,
+        verdict: Equal::verdict(wide, equal.resolve.ln()),
     })
 }
 
@@ -461,18 +487,17 @@ fn judge(arms: &mut [ArmComparison], judged: &[String], by: By, resolve: f64) {
     for ((better, change), &adjusted) in changes.into_iter().zip(of_changes) {
         let Some((low, high)) = change.low.zip(change.high) else { continue };
         change.p_adjusted = Some(adjusted);
-        change.verdict = verdict::between(low, high, adjusted, resolve, better);
+        let found = verdict::between(low, high, adjusted, resolve, better);
+        change.verdict = if found.differs() { found } else { change.verdict };
     }
     for ((better, count), &adjusted) in counts.into_iter().zip(of_counts) {
         let Some(interval) = count.difference.low.zip(count.difference.high) else { continue };
         count.p_adjusted = Some(adjusted);
-        let margin = (resolve - 1.0) * count.old_mean;
         let bad = Badness::of(interval, better);
         count.verdict = match bad {
             _ if bad.least > 0.0 && adjusted < 1.0 - LEVEL => Verdict::Worse,
             _ if bad.most < 0.0 && adjusted < 1.0 - LEVEL => Verdict::Better,
-            _ if bad.least >= -margin && bad.most <= margin => Verdict::NoDifferenceShown,
-            _ => Verdict::Inconclusive,
+            _ => count.verdict,
         };
     }
 }

@@ -48,7 +48,7 @@ fn method(page: &ComparisonPage) -> Markup {
              run alike cancel. The ratio is the median of all ratios between a newer and an older "
             (unit) ", its interval that of the rank-sum test. Better and worse need an interval clear of \
              1 and a p-value below 0.05 after Holm's correction for all values, or all worths; no \
-             difference is shown by an interval within " (page.resolve) ". Below five " (unit) "s a side there is no \
+             difference is shown by an interval at 5 % over the number of figures within " (page.resolve) ". Below five " (unit) "s a side there is no \
              verdict: the day cannot be told from the change."
         }
     }
