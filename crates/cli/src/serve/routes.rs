@@ -17,9 +17,6 @@ const ROWS: u32 = 50;
 /// Experiments to choose from when two are compared.
 const CHOICES: u32 = 200;
 
-/// Change up to which a difference between two series does not matter, as by default in `history compare`.
-const RESOLVE: f64 = 1.05;
-
 /// Reason why there is no page.
 enum Missing {
     /// 404.
@@ -193,7 +190,7 @@ fn compare(request: &Request, store: Option<&SqliteStore>) -> Result<Answer, Mis
     };
     let store = store.ok_or(StoreError::Empty)?;
     let (olds, news) = (results::series(store, old)?, results::series(store, new)?);
-    let comparison = model::compare(&olds, &news, model::Unit::Session, RESOLVE)
+    let comparison = model::compare(&olds, &news, model::Unit::Session, model::RESOLVE)
         .map_err(|e| Missing::Unfit(e.to_string()))?;
     if request.path == "/compare" {
         return Ok(Answer::page(200, served::comparison(&comparison)));
