@@ -244,7 +244,8 @@ fn the_json_document_has_the_documented_shape() {
     let doc = json(data.wirepath(&[&QUICK[..], &["--json", "--seed", "7"]].concat()));
     let documented = [
         "schema", "id", "started", "version", "machine", "path", "load", "seed", "blocks",
-        "wall_ms", "ended", "looks", "judged", "arms", "floor", "warnings",
+        "wall_ms", "ended", "looks", "looked", "resolve", "judged", "arms", "best", "floor",
+        "trust", "schedule", "warnings",
     ];
     assert_eq!(keys(&doc), set(&documented));
     assert_eq!(doc["schema"], 2);

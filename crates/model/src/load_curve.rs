@@ -108,7 +108,7 @@ pub enum CurveEnd {
 ///
 /// Trials must agree because a knee of pooled trials is a throw of dice where p99 is near the limit: with 10 % of noise
 /// in p99, knees of two identical arms differed in 12 to 43 % of runs. By simulation, 1,000 runs
-/// (`cargo test -p wirepath-model --lib knees_of -- --nocapture`):
+/// (test `knees_of_identical_arms…` prints it):
 ///
 /// | trials a rate | noise of p99 | identical arms called different | arm of four times the capacity called higher |
 /// |---|---|---|---|

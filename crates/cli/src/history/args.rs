@@ -35,7 +35,7 @@ Example:
   wirepath history compare '202611*' '202612*' --unit day --resolve 2%
   wirepath history compare 20261121-0830 last --html compare.html     (ratios only)")]
     Compare(CompareArgs),
-    /// When did each figure change, and is its latest change one for the worse? Needs at least ten sessions
+    /// When did each figure change, and for the better or the worse? Needs ten sessions
     #[command(after_help = "\
 Example:
   wirepath history watch --path probe

@@ -71,6 +71,8 @@ pub(crate) struct World {
     pub(crate) machine: Machine,
     /// Share of trials that fail.
     pub(crate) fails: f64,
+    /// Share of the variants' trials that fail beside those.
+    pub(crate) variants_fail: f64,
     /// The same while other work runs.
     pub(crate) fails_under_load: f64,
     /// Effect on the first variant, as a ratio.
@@ -94,6 +96,7 @@ pub(crate) const QUIET: World = World {
     noisier: 1.0,
     machine: Machine::Steady,
     fails: 0.0,
+    variants_fail: 0.0,
     fails_under_load: 0.0,
     effect: 1.0,
     all_differ: false,
@@ -196,7 +199,8 @@ impl Simulation {
         }
         let fails =
             if self.has_hog { world.fails_under_load.max(world.fails) } else { world.fails };
-        let has_failed = self.random.unit() < fails;
+        let own_fails = if is_variant { world.variants_fail } else { 0.0 };
+        let has_failed = self.random.unit() < fails.max(own_fails);
         let has_effect = arm == 2 || (is_variant && world.all_differ);
         let effect = if has_effect { world.effect.ln() } else { 0.0 };
         let common = self.draw(is_variant);
