@@ -320,7 +320,7 @@ pub struct Outcome {
     /// All looks on which the verdicts rest, that at the planned end included; empty for results of versions that looked once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub looked: Vec<Look>,
-    /// What the figures that are not decided need; `None` if all are.
+    /// Needs of the figures that are not decided; `None` if all are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<Forecast>,
     /// Resolution: the ratio up to which a difference is none (`--resolve`).

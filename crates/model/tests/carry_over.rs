@@ -147,7 +147,7 @@ fn run_gated(world: &World, seed: u64, blocks: Option<u32>, gate: bool) -> Outco
     experiment.outcome(OutcomeHeader::default())
 }
 
-/// What happened in the runs of a world, each a share of them.
+/// Events in the runs of a world, each a share of them.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     /// Better or worse in any variant.

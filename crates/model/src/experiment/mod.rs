@@ -85,7 +85,7 @@ impl TimeNeeded {
     }
 }
 
-/// What a run needs for its resolution, and what its time is enough for.
+/// Needs of a resolution in blocks and time, and the resolution that the given time reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Forecast {
@@ -336,7 +336,7 @@ impl Experiment {
         (whole_ns > self.plan.budget_ns).then_some(TimeNeeded { blocks, block_ns, whole_ns })
     }
 
-    /// What the figures that are open need, from their noise so far; `None` before the eighth block, and if none is open.
+    /// Needs of the figures that are open, from their noise so far; `None` before the eighth block, and if none is open.
     ///
     /// - `is_open`: of an arm and a judged metric.
     pub(crate) fn forecast_of(
