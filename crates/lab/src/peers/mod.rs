@@ -83,6 +83,11 @@ pub struct Peers {
 }
 
 impl Peers {
+    /// True until the first trial of a peer.
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
     /// Runs one trial of a peer and accounts for the CPU time of its programs and of the kernel.
     pub fn trial(
         &mut self,

@@ -189,14 +189,18 @@ impl Session for LabSession {
         let begun = Instant::now();
         let measured = self.run(arm);
         self.restarts.ran(begun.elapsed());
-        let start = self.lab.map(|_| self.start);
+        // The lab of a run with peers is one; what is started in it is new in each trial.
+        let start = self.lab.filter(|_| self.peers.is_empty()).map(|_| self.start);
         measured.map(|measured| Measurement { start, ..measured })
     }
 
     /// Builds the lab anew. The ends' threads, sockets and programs are new in each trial.
+    ///
+    /// A run with peers keeps its lab: their programs are started ahead of their trials, which sockperf's sleep of two seconds
+    /// would otherwise make longer by a half of a block.
     fn begin_block(&mut self) {
         let Some(spec) = self.lab else { return };
-        if !self.restarts.is_due() {
+        if !self.peers.is_empty() || !self.restarts.is_due() {
             return;
         }
         let begun = Instant::now();
