@@ -390,6 +390,9 @@ mod tests {
     use crate::runner::tests::Virtual;
     use crate::{FakeSource, FakeSwitch, FakeWorld, Measurement, PathSwitch, Random, Shape, ids};
 
+    /// Time of a set of switches, of which a function tells if one is on.
+    type TimeOf = fn(&dyn Fn(&str) -> bool) -> f64;
+
     struct Fake<'a>(FakeSource, &'a Virtual);
 
     impl Trials for Fake<'_> {
@@ -481,7 +484,7 @@ mod tests {
         random: Random,
         noise: f64,
         clock: &'a Virtual,
-        time_of: fn(&dyn Fn(&str) -> bool) -> f64,
+        time_of: TimeOf,
     }
 
     impl Trials for Pairing<'_> {
@@ -499,12 +502,7 @@ mod tests {
         }
     }
 
-    fn paired(
-        seed: u64,
-        noise: f64,
-        until_s: u64,
-        time_of: fn(&dyn Fn(&str) -> bool) -> f64,
-    ) -> Search {
+    fn paired(seed: u64, noise: f64, until_s: u64, time_of: TimeOf) -> Search {
         let (clock, stop) = (Virtual::default(), AtomicBool::new(false));
         let switches = ["a", "b", "c", "d"].map(SwitchId::named);
         let plan = SearchPlan {

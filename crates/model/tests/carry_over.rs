@@ -3,6 +3,8 @@
 //!
 //! `cargo test -p wirepath-model --test carry_over -- --nocapture` prints the tables. `RUNS=400` in the environment runs more.
 
+#![allow(clippy::print_stderr, reason = "tables of a test")]
+
 use wirepath_model::{
     Arm, ArmKind, Better, Experiment, ExperimentPlan, Measurement, Order, Outcome, OutcomeHeader,
     Random, Shape, Step, Support, Undecided, Verdict,
@@ -120,7 +122,7 @@ fn run_gated(world: &World, seed: u64, blocks: Option<u32>, gate: bool) -> Outco
         let machine = match world.machine {
             Machine::Steady => 0.0,
             Machine::Auto(stays, noise) => {
-                let fresh: f64 = (1.0 - stays * stays as f64).sqrt();
+                let fresh: f64 = (1.0 - stays * stays).sqrt();
                 level = stays * level + fresh * noise * random.normal();
                 level
             }

@@ -50,7 +50,6 @@ fn noise(random: &mut Random, sd: f64, has_heavy_tails: bool) -> f64 {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "the shares are shown with --nocapture")]
 fn pages_of_series_without_a_change_seldom_show_one() {
     for (series, pages) in [(1u32, 200), (12, 60)] {
         for has_heavy_tails in [false, true] {
@@ -75,7 +74,6 @@ fn pages_of_series_without_a_change_seldom_show_one() {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "the shares are shown with --nocapture")]
 fn step_of_5_percent_is_found_where_it_is() {
     const SERIES: u64 = 20;
     for (sessions, step_at) in [(30usize, 15usize), (30, 24), (60, 30)] {

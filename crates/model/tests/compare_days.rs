@@ -151,7 +151,6 @@ fn two_sessions_have_no_verdict_however_many_their_runs() {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "the shares are shown with --nocapture")]
 fn change_is_found_through_days_that_differ() {
     let old = World { shared: 0.01, ..WORLD };
     let found = |runs, change| {
@@ -171,7 +170,6 @@ fn change_is_found_through_days_that_differ() {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "the shares are shown with --nocapture")]
 fn change_just_beyond_the_resolution_is_seldom_called_no_difference() {
     let old = World { runs: 3, sessions: 9, ..WORLD };
     let new = World { change: 1.0501, ..old };

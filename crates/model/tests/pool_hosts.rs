@@ -55,7 +55,6 @@ fn named(pooled: &PooledOutcome) -> usize {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "the shares are shown with --nocapture")]
 fn pages_without_an_effect_seldom_name_a_host() {
     const PAGES: u64 = 150;
     for (arms, hosts) in [(1, 20), (6, 20), (6, 6)] {

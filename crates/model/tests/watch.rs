@@ -90,7 +90,6 @@ fn series_of_another_machine_and_runs_that_were_broken_off_are_apart() {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "the shares are shown with --nocapture")]
 fn pages_without_a_change_seldom_show_one() {
     const PAGES: u64 = 1_000;
     let has_change = |seed: &u64| {

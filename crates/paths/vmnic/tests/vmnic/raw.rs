@@ -3,8 +3,8 @@ use std::os::fd::BorrowedFd;
 
 use vmm::lance::Sent;
 use vmm::{
-    COMBINE_FRAMES, COMBINE_MORE_FRAMES, End, Outcome, Receiver, Sender, Silence, Snapshot,
-    Switches, Task,
+    COMBINE_FRAMES, COMBINE_MORE_FRAMES, COMBINE_TICK_US, End, Outcome, Receiver, Sender, Silence,
+    Snapshot, Switches, Task,
 };
 use wire::nettest::report;
 
@@ -154,11 +154,27 @@ fn tdmd_doorbell_takes_the_demand_off() {
     assert!(measured.work.doorbell_count >= COUNT - COUNT / 10, "{measured:?}");
 }
 
+/// True if a guest is so slow here that a frame takes longer than the tick for which others are waited for: nothing is combined
+/// then. Seen where the ports of a nested guest are emulated instruction by instruction.
+fn is_slower_than_tick(measured: &Snapshot) -> bool {
+    let frame_us = measured.at_ns / 1_000 / COUNT;
+    if frame_us > COMBINE_TICK_US {
+        testkit::skip(
+            "tick",
+            format!("a frame takes {frame_us} us here, a tick {COMBINE_TICK_US}"),
+        );
+    }
+    frame_us > COMBINE_TICK_US
+}
+
 #[test]
 fn send_combining_lets_frames_go_together() {
     for tdmd_doorbell in [false, true] {
         let switches = Switches { send_combining: true, tdmd_doorbell, ..Switches::default() };
         let Some((_, measured)) = send(switches, 60) else { return };
+        if is_slower_than_tick(&measured) {
+            return;
+        }
         assert!(measured.work.combined_count > 0, "{measured:?}");
         let passes = measured.nic.tx_pass_with_frames_count;
         assert!(passes < COUNT, "{measured:?}");
@@ -193,6 +209,9 @@ fn combine_more_lets_more_than_three_go_together() {
     assert!(three.nic.tx_pass_frames_max <= COMBINE_FRAMES, "{three:?}");
     let switches = Switches { combine_more: true, ..combining };
     let Some((_, more)) = send(switches, 60) else { return };
+    if is_slower_than_tick(&more) {
+        return;
+    }
     assert!(more.nic.tx_pass_frames_max > COMBINE_FRAMES, "{more:?}");
     assert!(more.nic.tx_pass_frames_max <= COMBINE_MORE_FRAMES, "{more:?}");
 }
