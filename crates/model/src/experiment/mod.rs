@@ -363,7 +363,7 @@ impl Experiment {
         })
     }
 
-    /// As [`forecast_of`](Self::forecast_of), of the arms that still run.
+    /// Needs of the arms that still run, from their noise so far; `None` before the eighth block, and if none is open.
     pub fn forecast(&self) -> Option<Forecast> {
         self.forecast_of(&Table::new(self), &|arm, _| self.is_open(arm))
     }
