@@ -13,6 +13,9 @@ use crate::{units, wording};
 fn finds(outcome: &Outcome, name: &str) -> Option<String> {
     let judged = |arm: &&ArmOutcome| matches!(arm.kind, ArmKind::Variant | ArmKind::Peer);
     let ratios = outcome.arms.iter().filter(judged).filter_map(|arm| arm.metrics.get(name)?.finds);
+    // A difference within a step of the figures cannot be shown, also where they do not vary.
+    let step = outcome.trust.ticks_of(name).map_or(1.0, |ticks| 1.0 + ticks.share);
+    let ratios = ratios.map(|ratio| ratio.max(step)).filter(|ratio| *ratio > 1.0);
     let (least, most) = ratios.fold((f64::INFINITY, 1.0), |(l, m), r| (r.min(l), r.max(m)));
     let percent = |ratio: f64| units::digits((ratio - 1.0) * 100.0);
     match least.is_finite() {

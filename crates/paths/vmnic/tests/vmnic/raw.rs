@@ -160,7 +160,7 @@ fn is_slower_than_tick(measured: &Snapshot) -> bool {
     let frame_us = measured.at_ns / 1_000 / COUNT;
     if frame_us > COMBINE_TICK_US {
         testkit::skip(
-            "tick",
+            "kernel",
             format!("a frame takes {frame_us} us here, a tick {COMBINE_TICK_US}"),
         );
     }
