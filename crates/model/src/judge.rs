@@ -102,8 +102,8 @@ pub(crate) struct Table<'a> {
     pub(crate) arms: Vec<BTreeMap<&'a str, Series<'a>>>,
     pub(crate) baseline: Option<usize>,
     pub(crate) control: Option<usize>,
-    /// Blocks in which each arm ran: those until it was decided, and all if it never was.
-    complete: Vec<usize>,
+    /// Blocks that have ended.
+    complete: usize,
     pub(crate) starts: Starts,
     /// Variance of the judged metrics between starts that several blocks share, and within them.
     spreads: BTreeMap<&'a str, Components>,
@@ -142,9 +142,7 @@ impl<'a> Table<'a> {
             arms,
             baseline: experiment.place(ArmKind::Baseline),
             control: experiment.place(ArmKind::Control),
-            complete: (0..experiment.plan.arms.len())
-                .map(|arm| until(arm).min(experiment.blocks() as usize))
-                .collect(),
+            complete: experiment.blocks() as usize,
             starts: Starts::new(&starts),
             spreads: BTreeMap::new(),
         };
@@ -155,7 +153,7 @@ impl<'a> Table<'a> {
     /// Spread of each judged metric between starts, over all arms; empty if each block has starts of its own.
     fn spreads(&self) -> BTreeMap<&'a str, Components> {
         let mut spreads = BTreeMap::new();
-        if self.starts.shared(self.experiment.blocks() as usize).is_none() {
+        if self.starts.shared(self.complete).is_none() {
             return spreads;
         }
         for name in &self.experiment.plan.judged {
@@ -297,8 +295,7 @@ impl<'a> Table<'a> {
         if self.scale(name) != Some(Scale::Ratio) {
             return None;
         }
-        let complete = self.complete[set].min(self.complete[rest]);
-        let pairs = Pairs::new(&all.values, &rest_of.values, None, complete, all.better);
+        let pairs = Pairs::new(&all.values, &rest_of.values, None, self.complete, all.better);
         Some(self.question(name, pairs, all.better))
     }
 
@@ -419,7 +416,7 @@ impl<'a> Table<'a> {
         };
         let control = self.control_beside(arm, name);
         let (values, base) = (&series.values, &base.values);
-        let pairs = Pairs::on(scale, values, base, control, self.complete[arm], series.better);
+        let pairs = Pairs::on(scale, values, base, control, self.complete, series.better);
         Ok(self.independent(name, pairs))
     }
 
@@ -499,6 +496,7 @@ impl<'a> Table<'a> {
     /// Tail of an arm over both baselines; `None` if the metric is not one.
     fn tail(&self, arm: usize, name: &str) -> Option<Tail> {
         let (segment, quantile) = tail_of(name)?;
+        let blocks = self.complete.min(self.arms[arm].get(name)?.values.len());
         let trials = |is: &dyn Fn(usize) -> bool| -> Vec<tail::Trial> {
             let counted = self.experiment.trials.iter().filter(|trial| !trial.warmup);
             counted
@@ -516,7 +514,7 @@ impl<'a> Table<'a> {
         };
         let base = |of| Some(of) == self.baseline || Some(of) == self.control;
         let (of_arm, base) = (trials(&|of| of == arm), trials(&base));
-        tail::tail(&of_arm, &base, self.complete[arm], quantile, self.experiment.plan.seed)
+        tail::tail(&of_arm, &base, blocks, quantile, self.experiment.plan.seed)
     }
 
     /// Answer of the gate that the plan asks for; `None` if it asks for none.
@@ -662,7 +660,7 @@ impl<'a> Table<'a> {
                 &moved(&series.values, arm_step, factor),
                 &moved(base, base_step, 1.0),
                 Some(&moved(control, base_step, 1.0)),
-                self.complete[arm],
+                self.complete,
                 better,
             );
             self.independent(name, pairs)

@@ -88,7 +88,8 @@ pub struct MetricOutcome {
     /// Reason why the figure was refused or the switch had no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Value per block, in block order; `None` if the trial gave none, which counts as the worst.
+    /// Value per block, in block order; `None` if the trial gave none, which counts as the worst. Shorter than the run if the arm
+    /// was decided before its end.
     #[serde(default)]
     pub trials: Vec<Option<f64>>,
 }

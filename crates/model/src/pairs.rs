@@ -95,8 +95,8 @@ pub type Values<'a> = &'a [Option<f64>];
 impl Pairs {
     /// Pairs an arm with one or two baselines, by ratios.
     ///
-    /// - `complete`: blocks in which every arm ran; `None` means a failure in these, and a missing pair
-    ///   in later ones.
+    /// - `complete`: blocks that have ended; `None` means a failure in these, and a missing pair in later ones. A series that
+    ///   is shorter is of an arm that did not run in the rest, as it was decided: that is no failure.
     pub fn new(
         arm: Values,
         baseline: Values,
@@ -120,6 +120,7 @@ impl Pairs {
             Better::Lower => f64::INFINITY,
             Better::Higher => f64::NEG_INFINITY,
         };
+        let complete = complete.min(arm.len()).min(baseline.len());
         let cell = |values: Values, block: usize| match values.get(block).copied().flatten() {
             Some(value) => Some(scale.of(value)),
             None => (block < complete).then_some(worst),
@@ -327,6 +328,12 @@ mod tests {
     fn failed_baseline_trial_leaves_the_other_as_reference() {
         let pairs = Pairs::new(&some(&[4.0]), &[None], Some(&some(&[2.0])), 1, Better::Lower);
         assert!((pairs.differences[0] - 2f64.ln()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn block_after_an_arm_was_decided_is_not_its_failure() {
+        let (arm, base) = (some(&[1.0, 1.0]), some(&[1.0; 5]));
+        assert_eq!(Pairs::new(&arm, &base, Some(&base), 5, Better::Lower).differences, [0.0; 2]);
     }
 
     #[test]

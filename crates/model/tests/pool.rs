@@ -43,6 +43,27 @@ fn arm_that_helps_every_host_is_better_everywhere() {
 }
 
 #[test]
+fn arm_that_was_decided_before_the_end_is_pooled_by_the_blocks_in_which_it_ran() {
+    let hosts: Vec<Host> = (0..7)
+        .map(|at| {
+            let mut plan = plan(at, "fast,nothing");
+            (plan.resolve, plan.max_blocks) = (1.005, 40);
+            let world = FakeWorld { seed: at, noise: 0.02, samples: 500, ..FakeWorld::default() };
+            (format!("h{at}"), Ok(run(plan, world)))
+        })
+        .collect();
+    for (_, outcome) in &hosts {
+        let outcome = outcome.as_ref().unwrap();
+        let ran = support::metric(outcome, "fast", "rtt_ns_p50").trials.len() as u32;
+        assert!(2 * ran < outcome.blocks, "{ran} of {}", outcome.blocks);
+    }
+    let pooled = pool(&hosts);
+    let of = metric(&pooled);
+    assert_eq!((of.verdict, of.helped, of.missing), (Some(Verdict::Better), 7, 0), "{of:?}");
+    assert!((0.65..0.75).contains(&of.ratio.unwrap()), "{of:?}");
+}
+
+#[test]
 fn arm_that_helps_most_hosts_names_those_that_it_hurts_and_a_guess_why() {
     let mut hosts = fleet(10);
     for at in [3, 8] {
