@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use model::{
-    By, Ended, Experiment, ExperimentPlan, Outcome, RESOLVE_UNRECORDED, RunComparison, Step,
-    Support,
+    By, Ended, Experiment, ExperimentPlan, Outcome, RESOLVE_UNRECORDED, RunComparison, Support,
 };
 use report::store::{Filter, SqliteStore, Store, StoreError, Stored};
 
@@ -79,20 +78,9 @@ fn recover(stored: Stored) -> model::Outcome {
         .get(RESOLVE_KEY)
         .and_then(|text| parse_resolve(text).ok())
         .unwrap_or(RESOLVE_UNRECORDED);
-    plan.stop_early = false;
     plan.schedule = header.schedule;
-    plan.max_blocks = u32::MAX;
     let mut experiment = Experiment::new(plan);
-    for trial in stored.trials {
-        let started_ns = trial.started_ms * 1_000_000;
-        match experiment.next(started_ns) {
-            Step::Trial { arm, .. } if experiment.arms()[arm].0.name == trial.arm => {
-                experiment.record(trial.result);
-            }
-            // This version orders trials differently from here on; earlier trials are valid.
-            _ => break,
-        }
-    }
+    experiment.restore(stored.trials);
     let mut outcome = experiment.outcome(header.into());
     outcome.ended = Ended::Unfinished;
     outcome

@@ -15,9 +15,9 @@ const FAILURES_MAX: usize = 10;
 
 pub(crate) fn outcome(experiment: &Experiment, header: OutcomeHeader) -> Outcome {
     let table = Table::new(experiment);
-    let watch = experiment.evidence(&table);
-    let judged = table.judge(&watch);
-    let trust = Trust { starts: table.start_spreads(), ..table.trust() };
+    let seen = experiment.evidence(&table);
+    let judged = table.judge(&seen);
+    let trust = table.trust();
     let mut warnings = experiment.warnings.clone();
     noise_warning(experiment, &mut warnings);
     one_start_warning(experiment, &table, &mut warnings);
@@ -48,12 +48,12 @@ pub(crate) fn outcome(experiment: &Experiment, header: OutcomeHeader) -> Outcome
         wall_ms: experiment.elapsed_ns / 1_000_000,
         ended: experiment.ended.unwrap_or(Ended::Unfinished),
         judged: experiment.plan.judged.clone(),
-        looks: experiment.watch.looks.len() as u32,
+        looks: experiment.seen.looks.len() as u32,
         resolve: experiment.plan.resolve,
         floor: judged.floors(&table),
         trust,
-        gate: table.gate(&judged, &watch),
-        looked: watch.looks,
+        gate: table.gate(&judged, &seen),
+        looked: seen.looks,
         forecast,
         arms,
         warnings: deduplicated(warnings),

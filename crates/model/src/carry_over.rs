@@ -156,9 +156,10 @@ impl Table<'_> {
         Some(telling.iter().filter_map(difference).collect())
     }
 
-    /// True if the trial before is shown to move a judged metric.
-    pub(crate) fn is_carried_over(&self, name: &str) -> bool {
-        self.carry_over().iter().any(|check| check.metric == name && check.flagged)
+    /// Judged metrics that the trial before is shown to move.
+    pub(crate) fn carried_over(&self) -> Vec<String> {
+        let flagged = self.carry_over().into_iter().filter(|check| check.flagged);
+        flagged.map(|check| check.metric).collect()
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::decision::{GateEvidence, GateQuestion};
+use crate::decision::GateEvidence;
 use crate::looks::Look;
-use crate::verdict::{Evidence, Question};
+use crate::verdict::Evidence;
 
 /// Evidence so far, by arm and judged metric.
 #[derive(Debug, Clone, Default)]
@@ -35,40 +35,20 @@ impl RunEvidence {
         self.members.get(&rest).copied().unwrap_or_default()
     }
 
-    pub(crate) fn look_at_verdict(
-        &mut self,
-        arm: usize,
-        name: &str,
-        question: &Question,
-        weight: f64,
-        resolve: f64,
-    ) {
-        let evidence = self.verdicts.entry((arm, name.to_owned())).or_default();
-        evidence.look(question, weight, resolve);
+    pub(crate) fn verdict_mut(&mut self, arm: usize, name: &str) -> &mut Evidence {
+        self.verdicts.entry((arm, name.to_owned())).or_default()
     }
 
-    pub(crate) fn look_at_gate(
-        &mut self,
-        arm: usize,
-        name: &str,
-        question: &GateQuestion,
-        weight: f64,
-    ) {
-        self.gates.entry((arm, name.to_owned())).or_default().look(question, weight);
+    pub(crate) fn gate_mut(&mut self, arm: usize, name: &str) -> &mut GateEvidence {
+        self.gates.entry((arm, name.to_owned())).or_default()
+    }
+
+    pub(crate) fn member_mut(&mut self, rest: usize) -> &mut Evidence {
+        self.members.entry(rest).or_default()
     }
 
     pub(crate) fn look_at_failures(&mut self, arm: usize, p: f64, weight: f64) {
         let smallest = self.failures.entry(arm).or_insert(1.0);
         *smallest = smallest.min(p / weight);
-    }
-
-    pub(crate) fn look_at_member(
-        &mut self,
-        rest: usize,
-        question: &Question,
-        weight: f64,
-        resolve: f64,
-    ) {
-        self.members.entry(rest).or_default().look(question, weight, resolve);
     }
 }

@@ -204,7 +204,7 @@ impl<'a> Table<'a> {
 
     /// Judges all arms by the evidence of all looks. Only the plan's judged metrics get a verdict, and are corrected for
     /// each other.
-    pub(crate) fn judge(&self, watch: &RunEvidence) -> Judged<'a> {
+    pub(crate) fn judge(&self, seen: &RunEvidence) -> Judged<'a> {
         let mut judged = Judged {
             metrics: vec![BTreeMap::new(); self.arms.len()],
             failures: vec![None; self.arms.len()],
@@ -220,7 +220,7 @@ impl<'a> Table<'a> {
                         let tail_high =
                             tail.and_then(|tail| Some(tail.pooled.or(tail.worst_decile)?.high));
                         places.push((arm, name));
-                        evidence.push(watch.verdict(arm, name));
+                        evidence.push(seen.verdict(arm, name));
                         questions.push(Question {
                             tail_high,
                             ..self.question(name, pairs, series.better)
@@ -234,7 +234,7 @@ impl<'a> Table<'a> {
         }
         let failing: Vec<(usize, Reliability)> =
             (0..self.arms.len()).filter_map(|arm| Some((arm, self.failing(arm)?))).collect();
-        let p: Vec<f64> = failing.iter().map(|(arm, _)| watch.failures(*arm)).collect();
+        let p: Vec<f64> = failing.iter().map(|(arm, _)| seen.failures(*arm)).collect();
         let (answers, failing_p) =
             verdict::answers(&questions, &evidence, &p, self.experiment.is_complete());
         for ((arm, name), answer) in places.into_iter().zip(answers) {
@@ -253,8 +253,8 @@ impl<'a> Table<'a> {
     }
 
     /// Adds the evidence of a look on every question that is open.
-    pub(crate) fn look(&self, watch: &mut RunEvidence, look: Look) {
-        watch.looks.push(look);
+    pub(crate) fn look(&self, seen: &mut RunEvidence, look: Look) {
+        seen.looks.push(look);
         let resolve = self.experiment.plan.resolve;
         for arm in (0..self.arms.len()).filter(|arm| self.experiment.is_open(*arm)) {
             for name in &self.experiment.plan.judged {
@@ -262,22 +262,22 @@ impl<'a> Table<'a> {
                 let Ok(pairs) = self.pairs(arm, name, series) else { continue };
                 if self.is_question(arm, name) {
                     let question = self.question(name, pairs, series.better);
-                    watch.look_at_verdict(arm, name, &question, look.weight, resolve);
+                    seen.verdict_mut(arm, name).look(&question, look.weight, resolve);
                 }
                 if self.is_gated(arm)
                     && let Ok(question) = self.gate_question(arm, name)
                 {
-                    watch.look_at_gate(arm, name, &question, look.weight);
+                    seen.gate_mut(arm, name).look(&question, look.weight);
                 }
             }
             if let Some(failing) = self.failing(arm) {
-                watch.look_at_failures(arm, failing.p, look.weight);
+                seen.look_at_failures(arm, failing.p, look.weight);
             }
         }
         if let Some((set, name)) = self.set() {
             for rest in self.experiment.rests(set).filter(|arm| self.experiment.is_open(*arm)) {
                 if let Some(question) = self.member(set, rest, name) {
-                    watch.look_at_member(rest, &question, look.weight, resolve);
+                    seen.member_mut(rest).look(&question, look.weight, resolve);
                 }
             }
         }
@@ -300,12 +300,12 @@ impl<'a> Table<'a> {
     }
 
     /// True if a member of the set is decided: the set is better, worse or equal without it.
-    pub(crate) fn is_member_decided(&self, watch: &RunEvidence, rest: usize) -> bool {
+    pub(crate) fn is_member_decided(&self, seen: &RunEvidence, rest: usize) -> bool {
         let question = self.set().and_then(|(set, name)| self.member(set, rest, name));
         question.is_some_and(|question| {
             let family = self.questions();
             let verdict =
-                verdict::answer_one_of(&question, &watch.member(rest), family, true).verdict;
+                verdict::answer_one_of(&question, &seen.member(rest), family, true).verdict;
             verdict.differs() || verdict == Verdict::NoDifferenceShown
         })
     }
@@ -518,7 +518,7 @@ impl<'a> Table<'a> {
     }
 
     /// Answer of the gate that the plan asks for; `None` if it asks for none.
-    pub(crate) fn gate(&self, judged: &Judged, watch: &RunEvidence) -> Option<Gate> {
+    pub(crate) fn gate(&self, judged: &Judged, seen: &RunEvidence) -> Option<Gate> {
         if !self.experiment.plan.gate {
             return None;
         }
@@ -530,7 +530,7 @@ impl<'a> Table<'a> {
                 match self.gate_question(arm, name) {
                     Ok(question) => {
                         places.push(decisions.len());
-                        evidence.push(watch.gate(arm, name));
+                        evidence.push(seen.gate(arm, name));
                         questions.push(question);
                     }
                     Err(reason) => decision.reason = Some(reason),
@@ -539,7 +539,7 @@ impl<'a> Table<'a> {
             }
         }
         let failing = (0..self.arms.len()).filter(|arm| judged.failures[*arm].is_some());
-        let p: Vec<f64> = failing.map(|arm| watch.failures(arm)).collect();
+        let p: Vec<f64> = failing.map(|arm| seen.failures(arm)).collect();
         let answers = decision::decide(&questions, &evidence, &p);
         let blocks = self.experiment.blocks();
         let block_ms = self.experiment.mean_block_ns() as f64 / 1e6;
@@ -550,8 +550,9 @@ impl<'a> Table<'a> {
             decision.more_blocks = more_blocks;
             decision.more_ms = more_blocks.map(|more| (f64::from(more) * block_ms) as u64);
         }
+        let carried_over = self.carried_over();
         for decision in &mut decisions {
-            self.distrust(judged, decision, blocks);
+            self.distrust(judged, &carried_over, decision, blocks);
         }
         for arm in (0..self.arms.len()).filter(|arm| self.is_gated(*arm)) {
             decisions.extend(self.failures_decision(judged, arm));
@@ -589,7 +590,15 @@ impl<'a> Table<'a> {
     }
 
     /// Takes back what the control or the end of the run does not allow.
-    fn distrust(&self, judged: &Judged, decision: &mut Decision, blocks: u32) {
+    ///
+    /// - `carried_over`: metrics that the trial before moves.
+    fn distrust(
+        &self,
+        judged: &Judged,
+        carried_over: &[String],
+        decision: &mut Decision,
+        blocks: u32,
+    ) {
         let name = decision.metric.as_deref().unwrap_or_default();
         let control = self.control.and_then(|control| judged.verdict(control, name));
         let differs = control.is_some_and(Verdict::differs);
@@ -604,7 +613,7 @@ impl<'a> Table<'a> {
         let reason = match () {
             () if has_reason && blocks > 0 => return,
             () if differs => Undecided::Distrusted,
-            () if self.is_carried_over(name) => Undecided::CarryOver,
+            () if carried_over.iter().any(|moved| moved == name) => Undecided::CarryOver,
             () if self.starts.is_one() => Undecided::OneStart,
             () if broke_off && is_open => Undecided::Interrupted,
             () => return,

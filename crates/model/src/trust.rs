@@ -91,7 +91,7 @@ impl Table<'_> {
         let judged = &self.experiment.plan.judged;
         Trust {
             carry_over: self.carry_over(),
-            starts: Vec::new(),
+            starts: self.start_spreads(),
             ticks: judged.iter().filter_map(|name| self.ticks(name)).collect(),
         }
     }

@@ -343,6 +343,67 @@ fn switch_without_effect_marks_only_its_own_arm() {
     assert_eq!(warned(&joined, "idle was on without effect"), 1);
 }
 
+/// Stored trials of a run of so many trials, with the run itself.
+fn stored(plan: &ExperimentPlan, trials: u32) -> (Experiment, Vec<TrialRecord>) {
+    let (mut fake, mut experiment) = (FakeSource::new(world()), Experiment::new(plan.clone()));
+    let mut stored = Vec::new();
+    for ordinal in 0..trials {
+        let started_ms = fake.now_ns() / 1_000_000;
+        let Step::Trial { block, arm, warmup } = experiment.next(fake.now_ns()) else { break };
+        let arm = experiment.arms()[arm].0.clone();
+        let result = Ok(fake.trial(&arm));
+        experiment.record(result.clone());
+        let (arm, noisy, wall_ns) = (arm.name, false, 250_000_000);
+        stored.push(TrialRecord {
+            ordinal,
+            block,
+            arm,
+            warmup,
+            noisy,
+            started_ms,
+            wall_ns,
+            result,
+        });
+    }
+    (experiment, stored)
+}
+
+#[test]
+fn killed_run_keeps_all_trials_and_what_its_looks_showed() {
+    let mut plan = plan(1, "fast,nothing");
+    plan.resolve = 1.005;
+    // The next trial is the first of a block, so that the one before has ended in both.
+    let (mut live, stored) = stored(&plan, 4 * 10 + 3 * 15 + 1);
+    let _ = live.next(u64::MAX / 2);
+    let mut restored = Experiment::new(plan);
+    restored.restore(stored);
+    assert_eq!(restored.trials().len(), live.trials().len());
+    let (live, restored) = (outcome(&live), outcome(&restored));
+    assert_eq!(restored.arms, live.arms);
+    assert_eq!((restored.blocks, restored.looked.clone()), (live.blocks, live.looked.clone()));
+    let fast = metric(&restored, "fast", "rtt_ns_p50");
+    assert_eq!((fast.verdict, fast.trials.len()), (Some(Verdict::Better), 9));
+    assert!(metric(&restored, "nothing", "rtt_ns_p50").trials.len() > 20);
+}
+
+#[test]
+fn stored_trials_that_no_run_had_end_what_is_restored() {
+    let plan = plan(1, "fast");
+    let (_, stored) = stored(&plan, 12);
+    for change in [
+        (|trial: &mut TrialRecord| trial.block = u32::MAX) as fn(&mut TrialRecord),
+        |trial| trial.block = 0,
+        |trial| trial.arm = "another".into(),
+    ] {
+        let mut changed = stored.clone();
+        change(&mut changed[7]);
+        let mut restored = Experiment::new(plan.clone());
+        restored.restore(changed);
+        assert_eq!(restored.trials().len(), 7);
+        assert!(outcome(&restored).blocks < 3);
+    }
+}
+
 #[test]
 fn settled_run_has_an_uncounted_trial_of_the_same_arm_before_each_and_is_resumed() {
     let mut plan = plan(1, "fast");

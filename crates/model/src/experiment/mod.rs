@@ -2,6 +2,7 @@
 //! to stop. It runs nothing and reads no clock.
 
 mod plan;
+mod restore;
 
 use std::collections::BTreeMap;
 
@@ -65,6 +66,25 @@ pub struct Trial {
     /// Latencies by stem of the metric, for judged tails.
     pub(crate) samples: BTreeMap<String, Samples>,
     pub result: Result<Vec<Metric>, String>,
+}
+
+impl Trial {
+    /// A trial without a result.
+    fn new(block: u32, arm: usize, warmup: bool, started_ns: u64) -> Self {
+        Trial {
+            block,
+            arm,
+            warmup,
+            started_ns,
+            noise: 0.0,
+            noisy: false,
+            start: None,
+            not_effective: Vec::new(),
+            traps: Vec::new(),
+            samples: BTreeMap::new(),
+            result: Err(String::new()),
+        }
+    }
 }
 
 /// Time for a verdict; see [`Experiment::lacks_time`].
@@ -169,7 +189,7 @@ pub struct Experiment {
     pub(crate) elapsed_ns: u64,
     pub(crate) ended: Option<Ended>,
     /// Evidence of the looks so far.
-    pub(crate) watch: RunEvidence,
+    pub(crate) seen: RunEvidence,
     /// By arm: the block after which it was decided, and from which on it does not run.
     pub(crate) decided: Vec<Option<u32>>,
     /// True during a look.
@@ -195,7 +215,7 @@ impl Experiment {
             noisy_blocks: 0,
             elapsed_ns: 0,
             ended: None,
-            watch: RunEvidence::default(),
+            seen: RunEvidence::default(),
             looking: false,
             resumed: false,
             warnings: Vec::new(),
@@ -227,19 +247,7 @@ impl Experiment {
             return Step::Done(Ended::Interrupted);
         };
         let (block, warmup) = (self.block, self.block == 0 || self.is_settling(arm));
-        self.pending = Some(Trial {
-            block,
-            arm,
-            warmup,
-            started_ns: self.elapsed_ns,
-            noise: 0.0,
-            noisy: false,
-            start: None,
-            not_effective: Vec::new(),
-            traps: Vec::new(),
-            samples: BTreeMap::new(),
-            result: Err(String::new()),
-        });
+        self.pending = Some(Trial::new(block, arm, warmup, self.elapsed_ns));
         Step::Trial { block, arm, warmup }
     }
 
@@ -414,14 +422,14 @@ impl Experiment {
 
     /// Evidence of all looks, that of the planned end included.
     pub(crate) fn evidence(&self, table: &Table) -> RunEvidence {
-        let mut watch = self.watch.clone();
+        let mut seen = self.seen.clone();
         let has_time_ended = matches!(self.ended, Some(Ended::TimeUp | Ended::BlockLimit));
         // A user who saw the first end of a run chose to have another.
         if has_time_ended && !self.resumed && self.blocks() > 0 {
-            let look = Look::at_end(self.blocks(), watch.looks.len());
-            table.look(&mut watch, look);
+            let look = Look::at_end(self.blocks(), seen.looks.len());
+            table.look(&mut seen, look);
         }
-        watch
+        seen
     }
 
     /// Blocks that count towards the limits: noisy ones are left out, up to a third of the rest. All of
@@ -559,29 +567,33 @@ impl Experiment {
     ///
     /// A control that differs from the baseline invalidates all verdicts, and more blocks are the remedy: no arm is decided then.
     fn is_settled_by(&mut self, look: Look) -> bool {
-        self.looking = true;
-        let mut watch = std::mem::take(&mut self.watch);
-        let decided = self.look(&mut watch, look);
-        self.watch = watch;
-        self.looking = false;
-        for arm in decided {
+        for arm in self.look(look) {
             self.decided[arm] = Some(look.blocks);
         }
-        let open = (0..self.plan.arms.len()).filter(|&arm| self.can_be_judged(arm));
-        let has_judged = self.decided.iter().any(Option::is_some);
-        has_judged && open.into_iter().all(|arm| !self.runs(arm))
+        let has_decided = self.decided.iter().any(Option::is_some);
+        has_decided
+            && (0..self.plan.arms.len()).all(|arm| !self.can_be_judged(arm) || !self.runs(arm))
     }
 
     /// Adds a look to the evidence; returns the arms that it decides.
-    fn look(&self, watch: &mut RunEvidence, look: Look) -> Vec<usize> {
+    fn look(&mut self, look: Look) -> Vec<usize> {
+        self.looking = true;
+        let mut seen = std::mem::take(&mut self.seen);
         let table = Table::new(self);
-        table.look(watch, look);
+        table.look(&mut seen, look);
+        let decided = self.decided_by(&table, &seen);
+        (self.seen, self.looking) = (seen, false);
+        decided
+    }
+
+    /// Running arms that the evidence decides.
+    fn decided_by(&self, table: &Table, seen: &RunEvidence) -> Vec<usize> {
         let given = |name: &String| table.arms.iter().any(|arm| arm.contains_key(name.as_str()));
         if !self.plan.judged.iter().any(given) {
             // A misspelt metric must not pass for a settled one.
             return Vec::new();
         }
-        let judged = table.judge(watch);
+        let judged = table.judge(seen);
         let control = self.place(ArmKind::Control);
         let is_distrusted = |name: &String| {
             control.and_then(|arm| judged.verdict(arm, name)).is_some_and(Verdict::differs)
@@ -589,12 +601,12 @@ impl Experiment {
         if self.plan.judged.iter().any(is_distrusted) {
             return Vec::new();
         }
-        let gate = table.gate(&judged, watch);
+        let gate = table.gate(&judged, seen);
         let set = self.set_arm();
         let is_rest = |arm: usize| set.is_some_and(|set| self.rests(set).any(|rest| rest == arm));
         let has_open_rest = set.is_some_and(|set| {
             let mut rests = self.rests(set).filter(|rest| self.runs(*rest));
-            rests.any(|rest| !table.is_member_decided(watch, rest))
+            rests.any(|rest| !table.is_member_decided(seen, rest))
         });
         let running = (0..self.plan.arms.len()).filter(|&arm| self.runs(arm)).count();
         let must_wait = carry_over::lacks_blocks(self, running);
@@ -610,7 +622,7 @@ impl Experiment {
                 return gate.is_arm_decided(&self.plan.arms[arm].0.name);
             }
             if is_rest(arm) {
-                return table.is_member_decided(watch, arm);
+                return table.is_member_decided(seen, arm);
             }
             // A set is compared with each set that lacks a member.
             (Some(arm) != set || !has_open_rest)
