@@ -19,7 +19,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::pairs::Pairs;
-use crate::statistics::{self, LEVEL};
+use crate::verdict::{Evidence, Question};
 use crate::{ArmKind, ArmOutcome, Better, Floor, Look, MetricOutcome, Outcome, Verdict};
 
 /// The arm with the best value among those shown to be better.
@@ -95,27 +95,31 @@ impl Outcome {
         let base = trials(ArmKind::Baseline)?;
         let control = trials(ArmKind::Control);
         let ran = own.trials.len().min(self.blocks as usize);
-        let first =
-            |trials: &[Option<f64>], blocks: usize| trials[..blocks.min(trials.len())].to_vec();
         let only = [Look::only(ran as u32)];
         let looks = if self.looked.is_empty() { &only[..] } else { &self.looked };
-        let (mut low, mut high) = (f64::NEG_INFINITY, f64::INFINITY);
+        let mut evidence = Evidence::default();
         // An arm that was decided was not looked at again.
         for look in looks.iter().filter(|look| look.blocks as usize <= ran) {
             let blocks = look.blocks as usize;
             let control = control.map(|control| first(control, blocks));
             let (own_first, base) = (first(&own.trials, blocks), first(base, blocks));
-            let pairs = Pairs::new(&own_first, &base, control.as_deref(), blocks, own.better);
-            let permitted = (1.0 - LEVEL) * look.weight / of as f64;
-            if let Some(interval) = statistics::interval(&pairs.differences, 1.0 - permitted) {
-                (low, high) = (low.max(interval.0), high.min(interval.1));
-            }
+            let pairs = Pairs::new(own_first, base, control, blocks, own.better);
+            let (level, tail_high, step) = (0.0, None, 0.0);
+            let question = Question { pairs, better: own.better, level, tail_high, step };
+            // An error of a part for each arm, as of each look.
+            evidence.look(&question, look.weight / of as f64, self.resolve);
         }
-        if low > high || (low.is_infinite() && high.is_infinite()) {
+        let (low, high) = evidence.overlap()?;
+        if low.is_infinite() && high.is_infinite() {
             return None;
         }
         Some(Floor { low: low.exp(), high: high.exp() })
     }
+}
+
+/// Values of the first blocks.
+fn first(trials: &[Option<f64>], blocks: usize) -> &[Option<f64>] {
+    &trials[..blocks.min(trials.len())]
 }
 
 fn is_better(value: f64, than: f64, better: Better) -> bool {

@@ -81,7 +81,7 @@ impl Evidence {
     }
 
     /// The interval, unless the looks contradict each other.
-    fn overlap(&self) -> Option<(f64, f64)> {
+    pub(crate) fn overlap(&self) -> Option<(f64, f64)> {
         self.interval.filter(|(low, high)| low <= high)
     }
 }
