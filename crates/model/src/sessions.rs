@@ -1,6 +1,8 @@
 //! Sessions and days: runs that are neighbours in time, and share what a day does to a machine.
 
 use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::{Machine, Outcome};
 
@@ -98,49 +100,10 @@ fn day(ms: i64) -> i64 {
     ms.div_euclid(DAY_MS)
 }
 
-/// Milliseconds since 1970 of an RFC 3339 time, such as `2026-11-21T08:30:00Z`; `None` if it is not one.
+/// Milliseconds since 1970 of an RFC 3339 time, such as `2026-11-21T08:30:00Z`, in whole seconds; `None` if it is not one.
 fn start_ms(text: &str) -> Option<i64> {
-    let number = |from: usize, to: usize| {
-        let digits = text.get(from..to).filter(|part| part.bytes().all(|b| b.is_ascii_digit()))?;
-        digits.parse::<i64>().ok()
-    };
-    let is_at =
-        |at: usize, allowed: &[u8]| text.as_bytes().get(at).is_some_and(|b| allowed.contains(b));
-    let separators = [(4, &b"-"[..]), (7, b"-"), (10, b"Tt "), (13, b":"), (16, b":")];
-    if !separators.iter().all(|(at, allowed)| is_at(*at, allowed)) {
-        return None;
-    }
-    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
-    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
-    if !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 || minute > 59 {
-        return None;
-    }
-    let rest = text.get(19..)?;
-    let fraction = rest
-        .strip_prefix('.')
-        .map_or("", |rest| &rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())]);
-    let zone_at = if rest.starts_with('.') { 20 + fraction.len() } else { 19 };
-    let offset_minutes = match text.get(zone_at..)? {
-        "Z" | "z" => 0,
-        zone if zone.len() == 6 && is_at(zone_at, b"+-") && is_at(zone_at + 3, b":") => {
-            let minutes =
-                number(zone_at + 1, zone_at + 3)? * 60 + number(zone_at + 4, zone_at + 6)?;
-            if zone.starts_with('-') { -minutes } else { minutes }
-        }
-        _ => return None,
-    };
-    let minutes = (days_since_1970(year, month, day) * 24 + hour) * 60 + minute - offset_minutes;
-    Some((minutes * 60 + second) * 1_000)
-}
-
-/// Days from 1 January 1970 to a date of the Gregorian calendar.
-fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
-    // Years begin in March, so that the leap day is the last one.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    /// 1 January 1970, counted so from 1 March of year 0.
-    const EPOCH: i64 = 719_468;
-    365 * year + leap_days + (153 * month + 2) / 5 + day - 1 - EPOCH
+    let time = OffsetDateTime::parse(text, &Rfc3339).ok()?;
+    Some(time.unix_timestamp() * 1_000)
 }
 
 #[cfg(test)]
