@@ -27,7 +27,7 @@ struct TellingBlock {
 /// Trials before a baseline that are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// Of any arm that is no baseline.
+    /// Of any arm but a baseline.
     AnyOther,
     /// Of this arm.
     Arm(usize),

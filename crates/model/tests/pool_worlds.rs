@@ -112,7 +112,7 @@ fn fooled(size: (usize, usize), figures: u64, is_grouped: bool) -> f64 {
 #[test]
 fn hosts_of_few_racks_are_not_so_many_samples() {
     for figures in [1, 12] {
-        // Below six racks there is no verdict.
+        // Six racks are the fewest for a verdict.
         assert_eq!(fooled((4, 20), figures, true), 0.0);
         // 5 %, and 2.6 standard errors.
         assert!(fooled((8, 24), figures, true) <= 0.09);

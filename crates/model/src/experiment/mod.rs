@@ -1,34 +1,30 @@
 //! The experiment as a state machine: it selects the next trial, records its result, and decides when
 //! to stop. It runs nothing and reads no clock.
 
+mod decided;
+mod forecast;
 mod plan;
 mod restore;
 
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
 
+pub use forecast::{FORECAST_AFTER, Forecast};
 pub use plan::{ExperimentPlan, Members, RESOLVE};
 
 use crate::evidence::RunEvidence;
-use crate::judge::{Table, tail_of};
-use crate::looks::{Look, look_after};
+use crate::judge::tail_of;
+use crate::looks::look_after;
 use crate::schedule::balanced_order;
 use crate::tail::Samples;
 use crate::{
     Arm, ArmKind, Ended, Machine, Measurement, Metric, NotEffective, Order, Outcome, Search,
-    Support, Trap, TrialRecord, Verdict, Warning, carry_over, order,
+    Support, Trap, TrialRecord, Warning, order,
 };
-
-/// Ratio beyond which an effect is not that of the trial before: a third of what such a trial leaves reaches the arm.
-const LARGE: f64 = 1.20;
 
 /// Consecutive failures from the first block on after which an arm is not run again.
 const HOPELESS_AFTER: u32 = 3;
-
-/// Blocks from which on a forecast rests on enough figures.
-pub const FORECAST_AFTER: u32 = 8;
 
 /// Next action of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,27 +97,13 @@ pub struct TimeNeeded {
 impl TimeNeeded {
     /// Whole seconds for `--time`, with a tenth more: blocks differ.
     pub fn whole_s(&self) -> u64 {
-        (self.whole_ns as f64 * 1.1 / 1e9).ceil() as u64
+        seconds_with_reserve(self.whole_ns as f64)
     }
 }
 
-/// Needs of a resolution in blocks and time, and the resolution that the given time reaches.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Forecast {
-    /// Blocks after which a difference of the resolution is found in 19 of 20 runs.
-    pub blocks: u32,
-    /// Time of a run with so many, milliseconds.
-    pub whole_ms: u64,
-    /// Difference that is found in 19 of 20 runs of the given time, as a ratio above 1.
-    pub reaches: f64,
-}
-
-impl Forecast {
-    /// Whole seconds for `--time`, with a tenth more: blocks differ.
-    pub fn whole_s(&self) -> u64 {
-        (self.whole_ms as f64 * 1.1 / 1e3).ceil() as u64
-    }
+/// Whole seconds of a time in nanoseconds and a tenth more: blocks differ.
+fn seconds_with_reserve(ns: f64) -> u64 {
+    (ns * 1.1 / 1e9).ceil() as u64
 }
 
 /// Extent of [`Experiment::replay`].
@@ -344,38 +326,6 @@ impl Experiment {
         (whole_ns > self.plan.budget_ns).then_some(TimeNeeded { blocks, block_ns, whole_ns })
     }
 
-    /// Needs of the figures that are open, from their noise so far; `None` before the eighth block, and if none is open.
-    ///
-    /// - `is_open`: of an arm and a judged metric.
-    pub(crate) fn forecast_of(
-        &self,
-        table: &Table,
-        is_open: &dyn Fn(usize, &str) -> bool,
-    ) -> Option<Forecast> {
-        let blocks = f64::from(self.blocks());
-        if self.blocks() < FORECAST_AFTER || self.plan.resolve <= 1.0 {
-            return None;
-        }
-        let finds = table.finds(is_open)?.ln();
-        // The error of a median falls with the root of the number of blocks.
-        let needed = blocks * (finds / self.plan.resolve.ln()).powi(2);
-        let needed = needed.clamp(blocks, f64::from(u32::MAX));
-        let block_ns = self.mean_block_ns().max(1) as f64;
-        let spent_ns = self.elapsed_ns.min(self.plan.budget_ns);
-        let left_ns = self.plan.budget_ns - spent_ns;
-        let until = (blocks + left_ns as f64 / block_ns).min(f64::from(self.plan.max_blocks));
-        Some(Forecast {
-            blocks: needed.ceil() as u32,
-            whole_ms: ((spent_ns as f64 + (needed - blocks) * block_ns) / 1e6) as u64,
-            reaches: (finds * (blocks / until.max(blocks)).sqrt()).exp(),
-        })
-    }
-
-    /// Needs of the arms that still run, from their noise so far; `None` before the eighth block, and if none is open.
-    pub fn forecast(&self) -> Option<Forecast> {
-        self.forecast_of(&Table::new(self), &|arm, _| self.is_open(arm))
-    }
-
     /// Returns the outcome so far; may be called at any time.
     pub fn outcome(&self, header: OutcomeHeader) -> Outcome {
         crate::account::outcome(self, header)
@@ -400,36 +350,6 @@ impl Experiment {
     pub(crate) fn can_be_judged(&self, arm: usize) -> bool {
         let (arm, support) = &self.plan.arms[arm];
         matches!(arm.kind, ArmKind::Variant | ArmKind::Peer) && support.is_yes()
-    }
-
-    /// The arm whose members are to be decided.
-    pub(crate) fn set_arm(&self) -> Option<usize> {
-        let set = self.plan.members.as_ref()?.set.as_str();
-        self.plan.arms.iter().position(|(arm, _)| arm.name == set)
-    }
-
-    /// Arms that lack one member of the set, which may be the baseline.
-    pub(crate) fn rests(&self, set: usize) -> impl Iterator<Item = usize> {
-        let members = &self.plan.arms[set].0.switches;
-        let is_rest = move |arm: &Arm| {
-            arm.kind != ArmKind::Control
-                && arm.switches.len() + 1 == members.len()
-                && arm.switches.iter().all(|switch| members.contains(switch))
-        };
-        let arms = self.plan.arms.iter().enumerate();
-        arms.filter(move |(_, (arm, _))| is_rest(arm)).map(|(at, _)| at)
-    }
-
-    /// Evidence of all looks, that of the planned end included.
-    pub(crate) fn evidence(&self, table: &Table) -> RunEvidence {
-        let mut seen = self.seen.clone();
-        let has_time_ended = matches!(self.ended, Some(Ended::TimeUp | Ended::BlockLimit));
-        // A user who saw the first end of a run chose to have another.
-        if has_time_ended && !self.resumed && self.blocks() > 0 {
-            let look = Look::at_end(self.blocks(), seen.looks.len());
-            table.look(&mut seen, look);
-        }
-        seen
     }
 
     /// Blocks that count towards the limits: noisy ones are left out, up to a third of the rest. All of
@@ -561,83 +481,6 @@ impl Experiment {
 
     pub(crate) fn place(&self, kind: ArmKind) -> Option<usize> {
         self.plan.arms.iter().position(|(arm, _)| arm.kind == kind)
-    }
-
-    /// Looks at the figures; arms that are decided do not run again. Returns true if no arm is open.
-    ///
-    /// A control that differs from the baseline invalidates all verdicts, and more blocks are the remedy: no arm is decided then.
-    fn is_settled_by(&mut self, look: Look) -> bool {
-        for arm in self.look(look) {
-            self.decided[arm] = Some(look.blocks);
-        }
-        let has_decided = self.decided.iter().any(Option::is_some);
-        has_decided
-            && (0..self.plan.arms.len()).all(|arm| !self.can_be_judged(arm) || !self.runs(arm))
-    }
-
-    /// Adds a look to the evidence; returns the arms that it decides.
-    fn look(&mut self, look: Look) -> Vec<usize> {
-        self.looking = true;
-        let mut seen = std::mem::take(&mut self.seen);
-        let table = Table::new(self);
-        table.look(&mut seen, look);
-        let decided = self.decided_by(&table, &seen);
-        (self.seen, self.looking) = (seen, false);
-        decided
-    }
-
-    /// Running arms that the evidence decides.
-    fn decided_by(&self, table: &Table, seen: &RunEvidence) -> Vec<usize> {
-        let given = |name: &String| table.arms.iter().any(|arm| arm.contains_key(name.as_str()));
-        if !self.plan.judged.iter().any(given) {
-            // A misspelt metric must not pass for a settled one.
-            return Vec::new();
-        }
-        let judged = table.judge(seen);
-        let control = self.place(ArmKind::Control);
-        let is_distrusted = |name: &String| {
-            control.and_then(|arm| judged.verdict(arm, name)).is_some_and(Verdict::differs)
-        };
-        if self.plan.judged.iter().any(is_distrusted) {
-            return Vec::new();
-        }
-        let gate = table.gate(&judged, seen);
-        let set = self.set_arm();
-        let is_rest = |arm: usize| set.is_some_and(|set| self.rests(set).any(|rest| rest == arm));
-        let has_open_rest = set.is_some_and(|set| {
-            let mut rests = self.rests(set).filter(|rest| self.runs(*rest));
-            rests.any(|rest| !table.is_member_decided(seen, rest))
-        });
-        let running = (0..self.plan.arms.len()).filter(|&arm| self.runs(arm)).count();
-        let must_wait = carry_over::lacks_blocks(self, running);
-        let is_large = |arm: usize, name: &String| {
-            let ratio = table.outcome(&judged, arm, name).ratio;
-            ratio.is_some_and(|ratio| ratio.ln().abs() > LARGE.ln())
-        };
-        let is_decided = |arm: usize| {
-            if must_wait && !self.plan.judged.iter().all(|name| is_large(arm, name)) {
-                return false;
-            }
-            if let Some(gate) = &gate {
-                return gate.is_arm_decided(&self.plan.arms[arm].0.name);
-            }
-            if is_rest(arm) {
-                return table.is_member_decided(seen, arm);
-            }
-            // A set is compared with each set that lacks a member.
-            (Some(arm) != set || !has_open_rest)
-                && self.plan.judged.iter().all(|name| {
-                    // A figure that was given and not judged is open.
-                    match judged.verdict(arm, name) {
-                        None => !table.arms[arm].contains_key(name.as_str()),
-                        Some(Verdict::Inconclusive | Verdict::Exploratory) => false,
-                        Some(_) => true,
-                    }
-                })
-        };
-        let running =
-            (0..self.plan.arms.len()).filter(|&arm| self.can_be_judged(arm) && self.runs(arm));
-        running.filter(|&arm| is_decided(arm)).collect()
     }
 }
 

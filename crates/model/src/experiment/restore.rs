@@ -2,6 +2,7 @@
 
 use super::{Experiment, Trial};
 use crate::TrialRecord;
+use crate::judge::Table;
 use crate::looks::look_after;
 
 impl Experiment {
@@ -42,8 +43,10 @@ impl Experiment {
         }
         self.end_block();
         if let Some(look) = look_after(self.blocks(), self.plan.min_blocks) {
-            // The run itself ended the arms that this decides.
-            let _ = self.look(look);
+            // Which arms that decided, the later trials tell.
+            let mut seen = std::mem::take(&mut self.seen);
+            Table::new(self).look(&mut seen, look);
+            self.seen = seen;
         }
     }
 }

@@ -1,8 +1,11 @@
 //! Values by arm, metric and block, and their verdicts.
 
+mod gate;
+mod looks;
+
 use std::collections::BTreeMap;
 
-use crate::decision::{self, GateQuestion, GateVerdict};
+use crate::decision;
 use crate::evidence::RunEvidence;
 use crate::failures::fisher;
 use crate::looks::Look;
@@ -12,9 +15,8 @@ use crate::statistics::{self, Comparison, LEVEL};
 use crate::tail::{self, Tail};
 use crate::verdict::{self, Answer, Question};
 use crate::{
-    Arm, ArmKind, Better, By, CountDifference, Decision, Ended, Experiment, Floor, Gate,
-    GateAnswer, MetricOutcome, QUANTILES, Reliability, StartSpread, Support, Undecided, Verdict,
-    describe, is_event_count,
+    Arm, ArmKind, Better, CountDifference, Experiment, Floor, MetricOutcome, QUANTILES,
+    Reliability, Support, Verdict, describe, is_event_count,
 };
 
 /// One metric of one arm over all blocks that count.
@@ -42,7 +44,7 @@ impl Series<'_> {
 }
 
 #[derive(Debug, Clone, Default)]
-struct Judgement {
+pub(crate) struct Judgement {
     comparison: Option<Comparison>,
     difference: Option<CountDifference>,
     p: Option<f64>,
@@ -103,10 +105,10 @@ pub(crate) struct Table<'a> {
     pub(crate) baseline: Option<usize>,
     pub(crate) control: Option<usize>,
     /// Blocks that have ended.
-    complete: usize,
+    pub(crate) complete: usize,
     pub(crate) starts: Starts,
     /// Variance of the judged metrics between starts that several blocks share, and within them.
-    spreads: BTreeMap<&'a str, Components>,
+    pub(crate) spreads: BTreeMap<&'a str, Components>,
 }
 
 impl<'a> Table<'a> {
@@ -148,54 +150,6 @@ impl<'a> Table<'a> {
         };
         table.spreads = table.spreads();
         table
-    }
-
-    /// Spread of each judged metric between starts, over all arms; empty if each block has starts of its own.
-    fn spreads(&self) -> BTreeMap<&'a str, Components> {
-        let mut spreads = BTreeMap::new();
-        if self.starts.shared(self.complete).is_none() {
-            return spreads;
-        }
-        for name in &self.experiment.plan.judged {
-            let mut spread = Components::default();
-            for (arm, series) in self.arms.iter().enumerate() {
-                let pairs = series.get(name.as_str()).map(|series| self.pairs(arm, name, series));
-                let Some(Ok(pairs)) = pairs else { continue };
-                if let Some(epochs) = self.starts.shared(pairs.differences.len()) {
-                    spread.add(&pairs.differences, epochs);
-                }
-            }
-            spreads.insert(name.as_str(), spread);
-        }
-        spreads
-    }
-
-    /// Starts of the arm with the fewest, and the share of each judged metric's spread that is between them; none if
-    /// starts are not known.
-    pub(crate) fn start_spreads(&self) -> Vec<StartSpread> {
-        let known = self.starts.counts.iter().copied().filter(|count| *count > 0);
-        let Some(fewest) = known.min() else { return Vec::new() };
-        let spread = |name: &String| StartSpread {
-            metric: name.clone(),
-            starts: fewest as u32,
-            share: self.spreads.get(name.as_str()).and_then(Components::share),
-        };
-        self.experiment.plan.judged.iter().map(spread).collect()
-    }
-
-    /// Judged metrics of which one start counts as one block, with the share that is between starts.
-    pub(crate) fn judged_by_start(&self) -> impl Iterator<Item = (&'a str, f64)> {
-        let shared = self.spreads.iter().filter(|(_, spread)| spread.is_shared());
-        shared.filter_map(|(name, spread)| Some((*name, spread.share()?)))
-    }
-
-    /// The pairs, or one for each start if trials of one start are not independent.
-    fn independent(&self, name: &str, pairs: Pairs) -> Pairs {
-        let is_shared = self.spreads.get(name).is_some_and(Components::is_shared);
-        match self.starts.shared(pairs.differences.len()).filter(|_| is_shared) {
-            Some(epochs) => pairs.by_start(epochs),
-            None => pairs,
-        }
     }
 
     fn arm(&self, arm: usize) -> &Arm {
@@ -250,64 +204,6 @@ impl<'a> Table<'a> {
             judged.failures[arm] = Some(failing);
         }
         judged
-    }
-
-    /// Adds the evidence of a look on every question that is open.
-    pub(crate) fn look(&self, seen: &mut RunEvidence, look: Look) {
-        seen.looks.push(look);
-        let resolve = self.experiment.plan.resolve;
-        for arm in (0..self.arms.len()).filter(|arm| self.experiment.is_open(*arm)) {
-            for name in &self.experiment.plan.judged {
-                let Some(series) = self.arms[arm].get(name.as_str()) else { continue };
-                let Ok(pairs) = self.pairs(arm, name, series) else { continue };
-                if self.is_question(arm, name) {
-                    let question = self.question(name, pairs, series.better);
-                    seen.verdict_mut(arm, name).look(&question, look.weight, resolve);
-                }
-                if self.is_gated(arm)
-                    && let Ok(question) = self.gate_question(arm, name)
-                {
-                    seen.gate_mut(arm, name).look(&question, look.weight);
-                }
-            }
-            if let Some(failing) = self.failing(arm) {
-                seen.look_at_failures(arm, failing.p, look.weight);
-            }
-        }
-        if let Some((set, name)) = self.set() {
-            for rest in self.experiment.rests(set).filter(|arm| self.experiment.is_open(*arm)) {
-                if let Some(question) = self.member(set, rest, name) {
-                    seen.member_mut(rest).look(&question, look.weight, resolve);
-                }
-            }
-        }
-    }
-
-    /// The arm whose members are to be decided, and the metric.
-    fn set(&self) -> Option<(usize, &'a str)> {
-        let set = self.experiment.set_arm()?;
-        Some((set, self.experiment.plan.members.as_ref()?.metric.as_str()))
-    }
-
-    /// The set against the set without one member; `None` without a figure of both.
-    fn member(&self, set: usize, rest: usize, name: &str) -> Option<Question> {
-        let (all, rest_of) = (self.arms[set].get(name)?, self.arms[rest].get(name)?);
-        if self.scale(name) != Some(Scale::Ratio) {
-            return None;
-        }
-        let pairs = Pairs::new(&all.values, &rest_of.values, None, self.complete, all.better);
-        Some(self.question(name, pairs, all.better))
-    }
-
-    /// True if a member of the set is decided: the set is better, worse or equal without it.
-    pub(crate) fn is_member_decided(&self, seen: &RunEvidence, rest: usize) -> bool {
-        let question = self.set().and_then(|(set, name)| self.member(set, rest, name));
-        question.is_some_and(|question| {
-            let family = self.questions();
-            let verdict =
-                verdict::answer_one_of(&question, &seen.member(rest), family, true).verdict;
-            verdict.differs() || verdict == Verdict::NoDifferenceShown
-        })
     }
 
     /// Number of judged figures.
@@ -386,7 +282,12 @@ impl<'a> Table<'a> {
     }
 
     /// Pairs of an arm with the baselines; the judgement if there can be none.
-    fn pairs(&self, arm: usize, name: &str, series: &Series) -> Result<Pairs, Box<Judgement>> {
+    pub(crate) fn pairs(
+        &self,
+        arm: usize,
+        name: &str,
+        series: &Series,
+    ) -> Result<Pairs, Box<Judgement>> {
         let refusal = |why: Option<String>| {
             Box::new(Judgement { verdict: Some(Verdict::Refused), why, ..Judgement::default() })
         };
@@ -515,207 +416,6 @@ impl<'a> Table<'a> {
         let base = |of| Some(of) == self.baseline || Some(of) == self.control;
         let (of_arm, base) = (trials(&|of| of == arm), trials(&base));
         tail::tail(&of_arm, &base, blocks, quantile, self.experiment.plan.seed)
-    }
-
-    /// Answer of the gate that the plan asks for; `None` if it asks for none.
-    pub(crate) fn gate(&self, judged: &Judged, seen: &RunEvidence) -> Option<Gate> {
-        if !self.experiment.plan.gate {
-            return None;
-        }
-        let (mut decisions, mut places) = (Vec::new(), Vec::new());
-        let (mut questions, mut evidence) = (Vec::new(), Vec::new());
-        for arm in (0..self.arms.len()).filter(|arm| self.is_gated(*arm)) {
-            for name in &self.experiment.plan.judged {
-                let mut decision = self.open_decision(judged, arm, name);
-                match self.gate_question(arm, name) {
-                    Ok(question) => {
-                        places.push(decisions.len());
-                        evidence.push(seen.gate(arm, name));
-                        questions.push(question);
-                    }
-                    Err(reason) => decision.reason = Some(reason),
-                }
-                decisions.push(decision);
-            }
-        }
-        let failing = (0..self.arms.len()).filter(|arm| judged.failures[*arm].is_some());
-        let p: Vec<f64> = failing.map(|arm| seen.failures(arm)).collect();
-        let answers = decision::decide(&questions, &evidence, &p);
-        let blocks = self.experiment.blocks();
-        let block_ms = self.experiment.mean_block_ns() as f64 / 1e6;
-        for (place, found) in places.into_iter().zip(answers) {
-            let GateVerdict { answer, reason, p, more_blocks } = found;
-            let decision = &mut decisions[place];
-            (decision.answer, decision.reason, decision.p) = (answer, reason, Some(p));
-            decision.more_blocks = more_blocks;
-            decision.more_ms = more_blocks.map(|more| (f64::from(more) * block_ms) as u64);
-        }
-        let carried_over = self.carried_over();
-        for decision in &mut decisions {
-            self.distrust(judged, &carried_over, decision, blocks);
-        }
-        for arm in (0..self.arms.len()).filter(|arm| self.is_gated(*arm)) {
-            decisions.extend(self.failures_decision(judged, arm));
-        }
-        Some(Gate::new(self.experiment.plan.resolve, By::Value, decisions))
-    }
-
-    /// Decision with the figures of an arm, still without an answer.
-    fn open_decision(&self, judged: &Judged, arm: usize, name: &str) -> Decision {
-        let outcome = self.outcome(judged, arm, name);
-        let base = self.baseline.map(|arm| self.outcome(judged, arm, name));
-        Decision {
-            arm: self.arm(arm).name.clone(),
-            base: self.base_name(),
-            metric: Some(name.to_owned()),
-            unit: outcome.unit,
-            better: outcome.better,
-            value: outcome.median,
-            base_value: base.and_then(|base| base.median),
-            ratio: outcome.ratio,
-            low: outcome.low,
-            high: outcome.high,
-            difference: outcome.difference,
-            failures: None,
-            p: None,
-            answer: GateAnswer::NotDecided,
-            reason: None,
-            more_blocks: None,
-            more_ms: None,
-        }
-    }
-
-    fn base_name(&self) -> String {
-        self.baseline.map_or("baseline".into(), |arm| self.arm(arm).name.clone())
-    }
-
-    /// Takes back what the control or the end of the run does not allow.
-    ///
-    /// - `carried_over`: metrics that the trial before moves.
-    fn distrust(
-        &self,
-        judged: &Judged,
-        carried_over: &[String],
-        decision: &mut Decision,
-        blocks: u32,
-    ) {
-        let name = decision.metric.as_deref().unwrap_or_default();
-        let control = self.control.and_then(|control| judged.verdict(control, name));
-        let differs = control.is_some_and(Verdict::differs);
-        let is_open = decision.answer != GateAnswer::Worse;
-        let ended = self.experiment.ended.filter(|_| !self.experiment.looking);
-        let broke_off = matches!(ended, Some(Ended::Interrupted | Ended::Unfinished) | None)
-            && !self.experiment.looking;
-        let has_reason = matches!(
-            decision.reason,
-            Some(Undecided::Missing { .. } | Undecided::Unread { .. } | Undecided::NoControl)
-        );
-        let reason = match () {
-            () if has_reason && blocks > 0 => return,
-            () if differs => Undecided::Distrusted,
-            () if carried_over.iter().any(|moved| moved == name) => Undecided::CarryOver,
-            () if self.starts.is_one() => Undecided::OneStart,
-            () if broke_off && is_open => Undecided::Interrupted,
-            () => return,
-        };
-        decision.answer = GateAnswer::NotDecided;
-        decision.reason = Some(reason);
-        (decision.more_blocks, decision.more_ms) = (None, None);
-    }
-
-    /// Question of a gate. Errors: the reason why a figure cannot be decided.
-    fn gate_question(&self, arm: usize, name: &str) -> Result<GateQuestion, Undecided> {
-        let threshold = self.experiment.plan.resolve;
-        let unread = |why: &str| Undecided::Unread { why: why.to_owned() };
-        match &self.experiment.plan.arms[arm].1 {
-            Support::Yes => {}
-            Support::Refused { why } => return Err(Undecided::Missing { why: why.clone() }),
-            Support::Unsupported { what, needs } => {
-                let why =
-                    if needs.is_empty() { what.clone() } else { format!("{what}; needs {needs}") };
-                return Err(Undecided::Missing { why });
-            }
-        }
-        let Some(series) = self.arms[arm].get(name) else {
-            let trials = self.experiment.trials.iter().rev().filter(|trial| trial.arm == arm);
-            let failure = trials.filter_map(|trial| trial.result.as_ref().err()).next();
-            return Err(unread(failure.map_or("no trial gave it", String::as_str)));
-        };
-        self.pairs(arm, name, series).map_err(|judgement| {
-            unread(judgement.why.as_deref().unwrap_or("the baseline gave none"))
-        })?;
-        let Some(control) = self.control_beside(arm, name) else {
-            return Err(Undecided::NoControl);
-        };
-        let base = self.baseline.and_then(|arm| self.arms[arm].get(name));
-        let base = base.map(|base| base.values.as_slice()).unwrap_or_default();
-        let scale = self.scale(name).unwrap_or_default();
-        let step = match scale {
-            Scale::Count => 0.0,
-            Scale::Ratio => decision::step_of(self.all_values(name)),
-        };
-        let better = series.better;
-        // The arm as it would be without the allowed change.
-        let factor = match better {
-            Better::Lower => 1.0 / threshold,
-            Better::Higher => threshold,
-        };
-        let pairs = |arm_step: f64, base_step: f64| {
-            let moved = |values: &[Option<f64>], step: f64, factor: f64| -> Vec<Option<f64>> {
-                values.iter().map(|value| value.map(|value| (value + step) * factor)).collect()
-            };
-            let pairs = Pairs::on(
-                scale,
-                &moved(&series.values, arm_step, factor),
-                &moved(base, base_step, 1.0),
-                Some(&moved(control, base_step, 1.0)),
-                self.complete,
-                better,
-            );
-            self.independent(name, pairs)
-        };
-        let (up, down) = (pairs(step, 0.0), pairs(0.0, step));
-        let (at_worst, at_best) = match better {
-            Better::Lower => (up, down),
-            Better::Higher => (down, up),
-        };
-        let is_worse = |of: tail::Estimate| of.low > threshold;
-        let tail = self.tail(arm, name).and_then(|tail| tail.pooled);
-        let has_worse_tail = tail.is_some_and(is_worse);
-        Ok(GateQuestion { pairs: pairs(0.0, 0.0), at_worst, at_best, better, step, has_worse_tail })
-    }
-
-    /// Decision on the failed trials of an arm; `None` if neither it nor a baseline failed any.
-    fn failures_decision(&self, judged: &Judged, arm: usize) -> Option<Decision> {
-        let threshold = self.experiment.plan.resolve;
-        let failures = judged.failures[arm].clone()?;
-        let share = |failed: u32, of: u32| f64::from(failed) / f64::from(of.max(1));
-        let own = share(failures.failed, failures.trials);
-        let base = share(failures.baseline_failed, failures.baseline_trials);
-        let (answer, reason) = match own - base > threshold - 1.0 + 1e-9 {
-            _ if failures.fails_more => (GateAnswer::Worse, None),
-            true => (GateAnswer::NotDecided, Some(Undecided::Failures)),
-            false => (GateAnswer::NoWorse, None),
-        };
-        Some(Decision {
-            arm: self.arm(arm).name.clone(),
-            base: self.base_name(),
-            metric: None,
-            unit: "share".into(),
-            better: Better::Lower,
-            value: Some(own),
-            base_value: Some(base),
-            ratio: None,
-            low: None,
-            high: None,
-            difference: None,
-            p: Some(failures.p_adjusted),
-            failures: Some(failures),
-            answer,
-            reason,
-            more_blocks: None,
-            more_ms: None,
-        })
     }
 
     pub(crate) fn outcome(&self, judged: &Judged, arm: usize, name: &str) -> MetricOutcome {
