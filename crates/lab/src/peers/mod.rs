@@ -5,7 +5,10 @@ mod iperf3;
 mod irtt;
 mod qperf;
 mod sockperf;
+mod starts;
 mod version;
+
+pub use starts::LabStarts;
 
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::process::Command;
@@ -84,7 +87,7 @@ pub struct Peers {
 
 impl Peers {
     /// True until the first trial of a peer.
-    pub fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 

@@ -24,10 +24,10 @@ use super::recording::Recording;
 use super::script::{Quotes, Script, Timing};
 use super::switches::{Config, Switch};
 use super::world::{Cpus, Exchange, GROUP, World};
-use lab::peers::{Job, Peers, Traffic};
+use lab::peers::{Job, LabStarts, Peers, Traffic};
 use lab::{Meter, Placement, drain, local, settle};
 use marketdata::symbols::Symbols;
-use model::{Load, PathError, Restarts, Session};
+use model::{Load, PathError, Session};
 
 /// Order books of the receiver; the synthetic session has fewer instruments.
 const BOOKS_MAX: u32 = 8192;
@@ -52,10 +52,8 @@ pub(super) struct FeedSession {
     peers: Peers,
     /// Load of all trials; `None` for quotes of a synthetic session.
     recording: Option<Arc<Recording>>,
-    /// Of a lab.
-    restarts: Restarts,
-    /// Number of the lab, from 1.
-    start: u32,
+    /// Of the lab.
+    starts: LabStarts,
 }
 
 /// Script and result of one run.
@@ -82,8 +80,7 @@ impl FeedSession {
             zero: Zero::default(),
             peers: Peers::default(),
             recording: recording.map(Arc::new),
-            restarts: Restarts::new(1),
-            start: 1,
+            starts: LabStarts::default(),
         };
         // Payloads of another protocol have no match times.
         if session.recording.is_none() {
@@ -274,7 +271,7 @@ impl FeedSession {
     /// Builds the lab and the order books anew, and measures the zero in it.
     fn start_anew(&mut self) -> Result<(), PathError> {
         self.world = World::open(&self.load)?;
-        (self.books, self.peers) = (Symbols::new(BOOKS_MAX), Peers::default());
+        self.books = Symbols::new(BOOKS_MAX);
         if self.recording.is_none() { self.calibrate() } else { Ok(()) }
     }
 }
@@ -283,21 +280,18 @@ impl Session for FeedSession {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         let begun = Instant::now();
         let measured = self.run_trial(arm);
-        self.restarts.ran(begun.elapsed());
-        let start = matches!(self.world, World::Lab(_)).then_some(self.start);
+        let start = self.starts.ran(begun.elapsed(), &self.peers);
+        let start = start.filter(|_| matches!(self.world, World::Lab(_)));
         measured.map(|measured| Measurement { start, ..measured })
     }
 
     fn begin_block(&mut self) {
-        if matches!(self.world, World::TwoEnds(_)) || !self.restarts.is_due() {
+        if matches!(self.world, World::TwoEnds(_)) || !self.starts.is_due(&self.peers) {
             return;
         }
         let begun = Instant::now();
-        // Without a new lab the run goes on in the old one, and counts it as one start.
-        if self.start_anew().is_ok() {
-            self.start += 1;
-        }
-        self.restarts.started(begun.elapsed());
+        let is_new = self.start_anew().is_ok();
+        self.starts.built(begun.elapsed(), is_new);
     }
 
     fn nic(&self) -> String {

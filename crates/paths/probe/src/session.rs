@@ -7,9 +7,9 @@ use host::cpu::CpuClock;
 use host::net::Mac;
 use host::tune::{KnobError, ScopedSettings, cpus_to_mask};
 use io::{EngineKind, Remote, Role};
-use lab::peers::{Job, Peers, Traffic};
+use lab::peers::{Job, LabStarts, Peers, Traffic};
 use lab::{End, Meter, Pair, PairSpec, Placement, settle};
-use model::{Arm, ArmKind, Load, Measurement, NotEffective, PathError, Restarts, Session};
+use model::{Arm, ArmKind, Load, Measurement, NotEffective, PathError, Session};
 use wire::ethernet::VLAN_MASK;
 
 use crate::Switch;
@@ -34,9 +34,7 @@ pub(super) struct LabSession {
     peers: Peers,
     /// Lab that is built anew every few blocks; `None` if the ends exist already.
     lab: Option<PairSpec>,
-    restarts: Restarts,
-    /// Number of the lab, from 1.
-    start: u32,
+    starts: LabStarts,
 }
 
 impl LabSession {
@@ -79,8 +77,7 @@ impl LabSession {
             clock,
             peers,
             lab: None,
-            restarts: Restarts::new(1),
-            start: 1,
+            starts: LabStarts::default(),
         })
     }
 
@@ -188,28 +185,17 @@ impl Session for LabSession {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         let begun = Instant::now();
         let measured = self.run(arm);
-        self.restarts.ran(begun.elapsed());
-        // The lab of a run with peers is one; what is started in it is new in each trial.
-        let start = self.lab.filter(|_| self.peers.is_empty()).map(|_| self.start);
+        let start = self.starts.ran(begun.elapsed(), &self.peers);
+        let start = start.filter(|_| self.lab.is_some());
         measured.map(|measured| Measurement { start, ..measured })
     }
 
     /// Builds the lab anew. The ends' threads, sockets and programs are new in each trial.
-    ///
-    /// A run with peers keeps its lab: their programs are started ahead of their trials, which sockperf's sleep of two seconds
-    /// would otherwise make longer by a half of a block.
     fn begin_block(&mut self) {
-        let Some(spec) = self.lab else { return };
-        if !self.peers.is_empty() || !self.restarts.is_due() {
-            return;
-        }
+        let Some(spec) = self.lab.filter(|_| self.starts.is_due(&self.peers)) else { return };
         let begun = Instant::now();
-        // Without a new lab the run goes on in the old one, and counts it as one start.
-        if let Ok(pair) = Pair::new(&spec) {
-            (self.pair, self.peers) = (pair, Peers::default());
-            self.start += 1;
-        }
-        self.restarts.started(begun.elapsed());
+        let built = Pair::new(&spec).map(|pair| self.pair = pair);
+        self.starts.built(begun.elapsed(), built.is_ok());
     }
 
     fn nic(&self) -> String {
