@@ -14,27 +14,28 @@ const ALLOWED: &[(&str, &str)] = &[
     ("io", "sys wire"),
     ("host", "sys"),
     ("lab", "model sys io host"),
+    ("remote", "model sys io host lab"),
     ("testkit", "model sys io host lab"),
     ("forward", "sys wire io host"),
     ("vmm", "sys wire io host"),
     ("marketdata", "model sys wire market io host report"),
     ("report", "model"),
-    ("fleet", "model"),
+    ("fleet", "model remote"),
     ("probe", PATH),
-    ("feed", "model sys wire market io host lab report marketdata"),
+    ("feed", "model sys wire market io host lab remote report marketdata"),
     ("tunnel", "model sys wire market io host lab report forward"),
     ("vmnic", "model sys wire market io host lab report vmm"),
     ("guest", PATH),
     ("command", PATH),
     (
         "wirepath",
-        "model wire market sys io host lab forward vmm marketdata probe feed tunnel vmnic guest \
+        "model wire market sys io host lab remote forward vmm marketdata probe feed tunnel vmnic guest \
          command report fleet",
     ),
     ("xtask", ""),
 ];
 
-const PATH: &str = "model sys wire market io host lab report";
+const PATH: &str = "model sys wire market io host lab remote report";
 
 /// Asynchronous crates, which `fleet` alone may use: no such code runs in a measuring process.
 const ASYNCHRONOUS: &[&str] = &[
@@ -158,8 +159,10 @@ mod tests {
     }
 
     /// Crates without code that runs for each packet: profile `quick` need not optimise them.
-    const NO_PACKETS: &[&str] =
-        &["model", "host", "lab", "testkit", "report", "fleet", "command", "wirepath", "xtask"];
+    const NO_PACKETS: &[&str] = &[
+        "model", "host", "lab", "remote", "testkit", "report", "fleet", "command", "wirepath",
+        "xtask",
+    ];
 
     #[test]
     fn profile_quick_optimises_every_crate_that_moves_packets() {

@@ -8,9 +8,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use model::{Arm, ArmKind, Load, Measurement, PathError, Restarts, Session, Support};
+use remote::Failure;
 use sys::child::{Child, Place};
 
-use crate::exit::Failure;
 use crate::trials::{EXCHANGE, Hello, Reply, TrialsArgs};
 
 /// Limit for the start of a program: building its lab, and loading its programs.

@@ -8,10 +8,10 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use host::output_file;
+use remote::Failure;
 use report::text::{Style, visible, visible_colored, visible_json};
 use serde::Serialize;
 
-use crate::exit::Failure;
 use crate::notes;
 
 /// Writes a result as it is: a binary or generated document, never text of others. A closed pipe is not an error: the reader has stopped reading.

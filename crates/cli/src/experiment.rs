@@ -11,6 +11,7 @@ use model::{
     LoadKind, Machine, Measurement, Member, Members, Order, Outcome, OutcomeHeader, Replayed,
     RunComparison, Schedule, Search, Session, Sink, Support, TimeNeeded, TrialRecord, Trials,
 };
+use remote::Failure;
 use report::store::{ExperimentHeader, SqliteStore, Store, StoreError};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -19,7 +20,6 @@ use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::shared_args::{IpVersion, LimitArgs, RunArgs, resolve_text, vlan_text};
 use crate::{console, far_args, machine, results, signals};
 

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use clap::{Args, ValueEnum};
 use lab::FarEnd;
 use model::TwoHosts;
+use remote::Failure;
 
-use crate::exit::Failure;
 use crate::shared_args::{SecretArgs, parse_ip};
 
 /// The far end of an experiment between two hosts.

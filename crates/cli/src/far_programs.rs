@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 
 use clap::Args;
 use command::{FarMeans, serve_near};
+use remote::Failure;
 
-use crate::exit::Failure;
 use crate::signals;
 use crate::tune::{Guard, StateArgs};
 

@@ -1,9 +1,9 @@
 //! `--fail-on`: the end of a command by the answer of its gate.
 
 use model::{Gate, GateAnswer};
+use remote::Failure;
 
 use crate::console;
-use crate::exit::Failure;
 use crate::experiment::Proven;
 
 /// Answer of a gate on one run, or on a series as one family.

@@ -6,8 +6,8 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, Command};
 use model::{LoadKind, Path};
+use remote::Failure;
 
-use crate::exit::Failure;
 use crate::fake;
 
 /// Form of a comparison of the user's programs, for those who give them as other tools want it.

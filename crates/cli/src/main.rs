@@ -7,7 +7,6 @@ mod command;
 mod console;
 mod context;
 mod doctor;
-mod exit;
 mod experiment;
 mod explain;
 mod fake;
@@ -48,10 +47,10 @@ mod vmnic;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use remote::Failure;
 
 use crate::args::{Cli, Command};
 use crate::context::Context;
-use crate::exit::Failure;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();

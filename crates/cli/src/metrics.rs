@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use remote::Failure;
 use sys::thread::{Started, start};
 
-use crate::exit::Failure;
 use crate::http::{Answer, Server};
 use crate::{console, privileges};
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use clap::Args;
 use model::{Arm, Load, LoadKind, Path, Support};
+use remote::Failure;
 use report::text::Style;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::{console, lookup};
 
 /// Document of `paths --json`.

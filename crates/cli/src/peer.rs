@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use clap::Args;
 use probe::peer::{DEFAULT_PORT, DEFAULT_PORTS, Limits, PeerOptions, serve};
+use remote::Failure;
 use sys::thread::start_free;
 
-use crate::exit::Failure;
 use crate::shared_args::{SECRET_BYTES_MAX, SecretArgs, check_secret};
 use crate::{console, privileges, signals};
 

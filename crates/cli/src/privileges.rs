@@ -5,11 +5,10 @@ use std::io;
 use std::sync::LazyLock;
 
 use host::text::chain;
+use remote::Failure;
 use sys::capability::{self, Capability};
 #[cfg(target_arch = "x86_64")]
 use sys::seccomp::Confinement;
-
-use crate::exit::Failure;
 
 /// Sets `no_new_privs`, so that no child gains privileges from its file or its owner. Skipped for
 /// commands that start other programs, some of them chosen by the user.

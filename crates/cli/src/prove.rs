@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use marketdata::sequence_field::SequenceField;
 use model::{Arm, ArmPlan, Load, LoadKind, Outcome, Path, Session, Support};
+use remote::Failure;
 
 use crate::against::{self, Builds};
 use crate::best::{self, BEST, Record, Space};
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::experiment::{Proof, Proven, conduct, load_of, lock, parameters};
 use crate::lookup::{self, OWN_PROGRAMS, find_load, find_path};
 use crate::series::{SeriesArgs, SeriesDocument};

@@ -1,10 +1,10 @@
 //! Receive time stamps of a NIC, for commands that read them.
 
 use io::Stamps;
+use remote::Failure;
 use sys::hardware_stamps::HardwareStamps;
 
 use crate::console;
-use crate::exit::Failure;
 
 /// Switches the NIC's receive stamps on until the guard drops, and says so. Does nothing for other stamps.
 ///

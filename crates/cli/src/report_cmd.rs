@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use remote::Failure;
 use report::formats;
 use report::page::Page;
 use report::store::{SqliteStore, Store, StoreError, Stored};
 
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::path_page::Known;
 use crate::{console, lookup, results};
 

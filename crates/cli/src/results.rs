@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use model::{
     By, Ended, Experiment, ExperimentPlan, Outcome, RESOLVE_UNRECORDED, RunComparison, Support,
 };
+use remote::Failure;
 use report::store::{Filter, SqliteStore, Store, StoreError, Stored};
 
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::experiment::RESOLVE_KEY;
 use crate::shared_args::{FailOn, parse_resolve};
 

@@ -1,9 +1,9 @@
 //! `wirepath schema`: JSON Schema of the documents that `--json` prints.
 
+use remote::Failure;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 
-use crate::exit::Failure;
 use crate::{
     console, doctor, experiment, explain, feed, fleet, guest, history, paths_list, probe, series,
     serve, tune, vmnic,
@@ -62,7 +62,7 @@ const DOCUMENTS: &[Document] = &[
 
 /// Files that commands read, and documents of `--runs`: a command's name and `file` or `runs`, and the schema.
 const OTHERS: &[Document] = &[
-    ("prove command file", read::<::command::Experiment>),
+    ("prove command file", read::<model::Programs>),
     ("prove command runs", of::<series::SeriesDocument<'_>>),
     ("prove runs", of::<series::SeriesDocument<'_>>),
     ("tune prove runs", of::<series::SeriesDocument<'_>>),

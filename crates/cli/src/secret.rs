@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use host::private_file;
+use remote::Failure;
 
 use crate::console;
-use crate::exit::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct SecretOutArgs {

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use model::{Arm, ArmKind, By, Ended, Outcome, RunComparison, Support, Unit};
+use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 use sys::child::{Child, Place};
 
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::experiment::{Document, Proof, Proven};
 use crate::shared_args::{BaselineArgs, LimitArgs, parse_duration};
 use crate::{console, machine, results, signals};

@@ -9,9 +9,9 @@ use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use host::private_file;
 use model::RESOLVE;
+use remote::Failure;
 use wire::ethernet::VLAN_MASK;
 
-use crate::exit::Failure;
 use crate::far_args::FarEndArgs;
 use crate::lookup;
 

@@ -10,7 +10,7 @@ use signal_hook::{SigId, flag};
 
 pub(crate) const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 /// Exit code of a process that a signal ended.
-pub(crate) const INTERRUPTED_EXIT_CODE: i32 = 130;
+pub(crate) const INTERRUPTED_EXIT_CODE: i32 = remote::INTERRUPTED_EXIT_CODE as i32;
 
 static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use clap::Args;
 use model::{Arm, ArmPlan, Load, Support};
+use remote::Failure;
 use serde::{Deserialize, Serialize};
 
-use crate::exit::Failure;
 use crate::lookup::{self, find_load, find_path};
 use crate::shared_args::{parse_vlan, vlan_text};
 

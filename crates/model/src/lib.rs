@@ -29,6 +29,7 @@ pub mod pairs;
 mod path;
 pub mod pool;
 mod random;
+mod request;
 mod runner;
 mod schedule;
 mod sequence;
@@ -78,6 +79,10 @@ pub use outcome::{
 };
 pub use path::{Direction, Load, LoadKind, Path, PathError, Session, TwoHosts};
 pub use random::Random;
+pub use request::{
+    ArmEntry, Limits, LimitsError, LoadRequest, PathRequest, PlanArms, PlanLoad, PlanRequest,
+    Programs, ProgramsError, REQUEST_VERSION, ReplayRequest, Request, Series, Subject,
+};
 pub use runner::{Clock, Finished, Sink, TrialRecord, Trials, resume, run};
 pub use schedule::{Order, Schedule, order};
 pub use sequence::{Arrival, Jitter, SequenceCounts};

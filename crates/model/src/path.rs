@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Arm, Machine, Measurement, Support, SwitchId, SwitchSpec, ids};
 
 /// One kind of load that a path can be put under.
@@ -40,7 +42,9 @@ pub struct Load {
     pub far: Option<TwoHosts>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
 pub struct TwoHosts {
     /// `peer:HOST[:PORT]`, `ssh:HOST` or `netns:NAME`.
     pub end: String,
@@ -63,7 +67,9 @@ pub struct TwoHosts {
 }
 
 /// Direction of a load that goes one way.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
 pub enum Direction {
     /// The near end sends.
     #[default]

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use model::{
     Arm, Clock, Ended, Search, SearchPlan, SearchStep, Session, Support, SwitchId, is_event_count,
 };
+use remote::Failure;
 
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::experiment::{Proof, Proven, conduct, progress_bar};
 use crate::shared_args::LimitArgs;
 use crate::{console, signals};

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use model::{Arm, Clock, Ended, Measurement, Schedule, Search, Session, TrialRecord, Trials};
+use remote::Failure;
 use report::store::{ExperimentHeader, SqliteStore, Store};
 
 use super::BEST;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::experiment::{Continued, Proof, Resumed, SessionTrials, header};
 use crate::shared_args::LimitArgs;
 use crate::{machine, results, signals};

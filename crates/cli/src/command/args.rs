@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use command::{ArmEntry, Experiment};
+use model::{ArmEntry, Programs};
+use remote::Failure;
 
-use crate::exit::Failure;
 use crate::lookup;
 use crate::series::SeriesArgs;
 use crate::shared_args::{LimitArgs, ResolveArgs, parse_duration, parse_resolve, resolve_text};
@@ -72,7 +72,7 @@ impl ProgramArgs {
         self.client.is_some() || self.server.is_some()
     }
 
-    pub(crate) fn add_to(&self, experiment: &mut Experiment) {
+    pub(crate) fn add_to(&self, experiment: &mut Programs) {
         experiment.metrics.extend(self.metric.iter().cloned());
         experiment.stages |= self.stages;
         experiment.port = self.port.or(experiment.port);
@@ -204,7 +204,7 @@ fn is_program(file: &Path) -> bool {
 
 impl CommandArgs {
     /// The file with the options added to it.
-    pub(super) fn experiment(&self) -> Result<Experiment, Failure> {
+    pub(super) fn experiment(&self) -> Result<Programs, Failure> {
         let program = self.file.as_deref().filter(|file| is_program(file));
         let program = program.map(|file| file.display().to_string());
         if let Some(program) = self.more.first().cloned().or(program) {
@@ -214,8 +214,8 @@ impl CommandArgs {
             )));
         }
         let mut experiment = match &self.file {
-            Some(file) => Experiment::read(file).map_err(Failure::usage)?,
-            None => Experiment::default(),
+            Some(file) => command::read(file).map_err(Failure::usage)?,
+            None => Programs::default(),
         };
         for arm in &self.arm {
             match experiment.arm.iter_mut().find(|known| known.name == arm.name) {
@@ -245,7 +245,7 @@ impl CommandArgs {
         Ok(experiment)
     }
 
-    pub(super) fn limits(&self, experiment: &Experiment) -> Result<LimitArgs, Failure> {
+    pub(super) fn limits(&self, experiment: &Programs) -> Result<LimitArgs, Failure> {
         let time = experiment.time.as_deref().map(parse_duration).transpose();
         let time = time.map_err(|why| Failure::Usage(format!("--time: {why}")))?;
         let resolve = experiment.resolve.as_deref().map(parse_resolve).transpose();

@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use command::{Experiment, Problem, Spec};
-use model::{Arm, Support};
+use command::{Problem, Spec};
+use model::{Arm, Programs, Support};
+use remote::Failure;
 
 use crate::console;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::signals;
 
 /// Errors: every mistake, in one message.
@@ -25,7 +25,7 @@ pub(super) fn refuse(problems: &[Problem]) -> Result<(), Failure> {
 /// Errors: every mistake, in one message.
 pub(super) fn run(
     context: &Context,
-    experiment: &Experiment,
+    experiment: &Programs,
     spec: &Spec,
     arms: &[(Arm, Support)],
 ) -> Result<(), Failure> {

@@ -6,15 +6,15 @@ mod resume;
 
 use std::collections::BTreeMap;
 
-use command::{CommandSession, End, Experiment, Journals, Spec};
+use command::{CommandSession, End, Journals, Spec};
 use host::tune::Store;
-use model::Arm;
+use model::{Arm, Programs};
+use remote::Failure;
 
 pub(crate) use args::{CommandArgs, ProgramArgs};
 
 use crate::best::{self, BEST, Record, Space};
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::experiment::{Proof, Proven, RESOLVE_KEY, conduct, lock};
 use crate::shared_args::{LimitArgs, resolve_text};
 use crate::tune::guard::Guard;
@@ -29,7 +29,7 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
             (experiment, Some(resumed))
         }
     };
-    let spec = experiment.resolve().map_err(Failure::usage)?;
+    let spec = command::resolve(&experiment).map_err(Failure::usage)?;
     // Mistakes in lists of arms show here, too.
     let arms = command::arms(&spec).map_err(Failure::usage)?;
     let limits = args.limits(&experiment)?;
@@ -127,7 +127,7 @@ fn guards(spec: &Spec, state: &StateArgs) -> Result<Vec<Guard>, Failure> {
 
 /// Description that is stored with the result.
 pub(crate) fn load_of(
-    experiment: &Experiment,
+    experiment: &Programs,
     spec: &Spec,
     limits: &LimitArgs,
 ) -> BTreeMap<String, String> {

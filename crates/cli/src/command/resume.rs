@@ -3,14 +3,14 @@
 //! The stored experiment holds commands. They are run only if no other user could have written them: not from
 //! another user's results, nor from a document that was imported. Commands that are given again are this user's.
 
-use command::Experiment;
 use host::private_file;
+use model::Programs;
 use model::{Ended, RESOLVE};
+use remote::Failure;
 use report::store::{Store, Stored};
 
 use super::CommandArgs;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::experiment::{RESOLVE_KEY, Resumed};
 use crate::shared_args::{parse_resolve, resolve_text};
 use crate::{console, machine, results};
@@ -22,7 +22,7 @@ pub(super) fn load(
     context: &Context,
     args: &CommandArgs,
     id: &str,
-) -> Result<(Experiment, Resumed), Failure> {
+) -> Result<(Programs, Resumed), Failure> {
     let Stored { header, ended, outcome, trials } = results::open_reading(context)?.load(id)?;
     let id = header.id.clone();
     let refused = |why: &str| {
@@ -46,7 +46,7 @@ pub(super) fn load(
     if trials.is_empty() && outcome.is_some() {
         return refused("it has no trials: it was imported, or ended before the first one");
     }
-    let stored = Experiment::parse(text).map_err(Failure::usage)?;
+    let stored = Programs::parse(text).map_err(Failure::usage)?;
     let given = args.experiment()?;
     // Another one would be a choice made after the figures were seen.
     let resolve = header.load.get(RESOLVE_KEY).and_then(|text| parse_resolve(text).ok());
@@ -57,7 +57,7 @@ pub(super) fn load(
         let kept = resolve_text(resolve);
         return refused(&format!("it resolves {kept}, and another --resolve is a new question"));
     }
-    let limits = |commands: Experiment| Experiment {
+    let limits = |commands: Programs| Programs {
         time: given.time.clone().or_else(|| stored.time.clone()),
         min_blocks: given.min_blocks.or(stored.min_blocks),
         max_blocks: given.max_blocks.or(stored.max_blocks),
@@ -85,7 +85,7 @@ pub(super) fn load(
 }
 
 /// The experiment as its file, indented.
-fn shown(experiment: &Experiment) -> String {
+fn shown(experiment: &Programs) -> String {
     let text = experiment.to_text();
     let lines: Vec<String> = text.lines().map(|line| format!("  {line}")).collect();
     lines.join("\n")

@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use clap::Args;
 use host::doctor::{self, Fact, Finding, HostView, Report, Severity, Unseen};
 use host::tune::Profile;
+use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::console;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::tune::{PlaceArgs, StateArgs, notice};
 
 #[derive(Debug, Args)]

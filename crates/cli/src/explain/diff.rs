@@ -4,12 +4,12 @@ use std::fmt::Write;
 use std::path::Path;
 
 use host::explain::Summary;
+use remote::Failure;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::text::time;
 use crate::context::DOCUMENT;
-use crate::exit::Failure;
 
 /// The compared part of a document of `explain --json`.
 #[derive(Debug, Deserialize)]

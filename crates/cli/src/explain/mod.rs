@@ -17,12 +17,12 @@ use host::explain::{
 use host::net::LinkWatch;
 use host::netns::Netns;
 use host::tune::Place;
+use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 use sys::capability::Capability;
 
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::metrics::Shown;
 use crate::shared_args::parse_duration;
 use crate::{console, privileges, signals};

@@ -12,9 +12,8 @@ use std::path::{Path, PathBuf};
 use host::explain::{SLICES_MAX, Slice, Slices};
 use host::output_file::ReservedFile;
 use prost::Message;
+use remote::Failure;
 use sys::clock;
-
-use crate::exit::Failure;
 
 /// `BuiltinClock`: the clocks of a trace.
 const REALTIME: u32 = 1;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
 
-use crate::exit::Failure;
+use remote::Failure;
 
 /// Answers the requests on standard input, until it ends.
 pub(super) fn run() -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use clap::Args;
 use host::net::{Link, link, link_named, route_to};
 use io::multicast::Group;
 
-use crate::exit::Failure;
+use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct GroupArgs {

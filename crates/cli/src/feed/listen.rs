@@ -23,10 +23,10 @@ use sys::thread::{Started, start};
 use super::groups::GroupArgs;
 use super::report::PageFile;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::metrics::{self, Metrics};
 use crate::shared_args::parse_duration;
 use crate::{console, privileges, receive_stamps, signals};
+use remote::Failure;
 
 /// Default of `--hold`, without and with recovery.
 const HOLD: Duration = Duration::from_millis(5);

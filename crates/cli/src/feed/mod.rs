@@ -18,8 +18,8 @@ use marketdata::json::{Decoder, Format};
 use marketdata::protocol::Protocol;
 
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::{console, signals};
+use remote::Failure;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FeedCommand {

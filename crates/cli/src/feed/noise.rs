@@ -10,9 +10,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::shared_args::parse_duration;
 use crate::{console, privileges, signals};
+use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct NoiseArgs {

@@ -10,9 +10,9 @@ use marketdata::record::{Plan, RecordError, Recorder};
 use super::groups::GroupArgs;
 use super::listen::{hold_stamps, open_trace};
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::shared_args::parse_duration;
 use crate::{console, privileges, signals};
+use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct RecordArgs {

@@ -12,9 +12,9 @@ use marketdata::synthetic::{MoldSession, MoldSpec, Session, Spec};
 
 use super::groups::interface_named;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::shared_args::parse_duration;
 use crate::{console, privileges, signals};
+use remote::Failure;
 
 /// Default messages per second of a synthetic session.
 const RATE: u64 = 10_000;

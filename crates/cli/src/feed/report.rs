@@ -12,9 +12,9 @@ use marketdata::capture::Reader;
 use marketdata::listen::{RecordedError, RecordedPlan, Recording, Report, read};
 
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::shared_args::parse_duration;
 use crate::{console, privileges, signals};
+use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {

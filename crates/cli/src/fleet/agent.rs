@@ -16,8 +16,8 @@ use super::keys::read_secret;
 use super::station::Station;
 use super::{agents_file, now_ms};
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::{console, results, signals};
+use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {

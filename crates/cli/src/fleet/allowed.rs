@@ -10,7 +10,7 @@ use host::tune::Plan;
 use super::mesh::{MESH, Part};
 use super::prove::check;
 use super::work::{OWNER, Work};
-use crate::exit::Failure;
+use remote::Failure;
 
 const PATHS: [&str; 5] = ["probe", "feed", "tunnel", "vmnic", "guest"];
 

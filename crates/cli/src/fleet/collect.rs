@@ -7,8 +7,8 @@ use fleet::book;
 
 use super::servers::{Servers, insist};
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::{console, signals};
+use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct CollectArgs {

@@ -9,9 +9,9 @@ use model::Outcome;
 use sys::child::{Child, Finished, Place, this_program};
 
 use super::hosts::Host;
-use crate::exit::Failure;
 use crate::shared_args::parse_duration;
 use crate::signals;
+use remote::Failure;
 
 /// Time between two signs of life; a host without three of them counts as silent.
 pub(super) const BEAT: Duration = Duration::from_secs(10);

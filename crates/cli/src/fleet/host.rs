@@ -16,8 +16,8 @@ use sys::thread::start_free;
 use super::mesh::{Join, serve};
 use super::work::Work;
 use super::{experiment, prove};
-use crate::exit::Failure;
 use crate::{console, signals};
+use remote::Failure;
 
 /// Length of the line of arguments, in bytes.
 const LINE_MAX: u64 = 4 << 20;

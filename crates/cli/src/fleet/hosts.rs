@@ -7,7 +7,7 @@ use clap::Args;
 use lab::{FarEnd, SshHost};
 use sys::netns::Netns;
 
-use crate::exit::Failure;
+use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct HostsArgs {

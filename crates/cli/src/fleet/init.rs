@@ -13,7 +13,7 @@ use fleet::postgres::{SCHEMA, check_address};
 use super::keys::read_secret;
 use crate::console;
 use crate::context::Context;
-use crate::exit::Failure;
+use remote::Failure;
 
 /// File of the coordinator's secret.
 pub(super) const COORDINATOR: &str = "coordinator.json";

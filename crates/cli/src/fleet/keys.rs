@@ -8,7 +8,7 @@ use fleet::keys::Seeds;
 use host::private_file;
 
 use crate::console;
-use crate::exit::Failure;
+use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct KeysArgs {

@@ -34,8 +34,8 @@ use clap::Subcommand;
 use fleet::book::{Archive, Coordinator, Exchange, SqliteBook};
 
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::results;
+use remote::Failure;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FleetCommand {

@@ -11,8 +11,8 @@ use model::pool::{PooledOutcome, pool_groups};
 use super::prove::outcomes;
 use super::servers::{Servers, insist};
 use super::{allowed, now_ms};
-use crate::exit::Failure;
 use crate::{console, signals};
+use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(super) struct AgentsArgs {

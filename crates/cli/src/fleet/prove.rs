@@ -15,8 +15,8 @@ use super::hosts::{Host, HostsArgs};
 use super::{agents_file, book_file, end_leftovers, experiment, lock_book, now_ms};
 use crate::args::Cli;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::{console, signals};
+use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct FleetProveArgs {

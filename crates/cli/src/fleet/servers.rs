@@ -14,8 +14,8 @@ use host::text::chain;
 use super::init::COORDINATOR;
 use super::keys::read_secret;
 use super::now_ms;
-use crate::exit::Failure;
 use crate::{console, signals};
+use remote::Failure;
 
 /// Pause before a server that failed is tried again.
 const PAUSE: Duration = Duration::from_secs(2);

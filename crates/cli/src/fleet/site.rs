@@ -9,8 +9,8 @@ use sys::child::Finished;
 use super::experiment::{self, BEAT, Running};
 use super::hosts::Host;
 use super::work::Work;
-use crate::exit::Failure;
 use crate::signals;
+use remote::Failure;
 
 /// Limit for a step that measures nothing.
 pub(super) const STEP_MAX: Duration = Duration::from_secs(60);

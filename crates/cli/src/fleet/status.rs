@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{book_file, lock_book};
 use crate::console;
 use crate::context::Context;
-use crate::exit::Failure;
+use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {

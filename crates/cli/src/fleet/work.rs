@@ -13,7 +13,7 @@ use sys::child::{Child, Place, this_program};
 use super::experiment::Running;
 use super::hosts::Host;
 use crate::args::Cli;
-use crate::exit::Failure;
+use remote::Failure;
 
 /// Options of `tune prove` that the roll-out or the host sets.
 const NOT_OF_A_LOAD: [&str; 7] =

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use guest::qemu::Boot;
 use guest::{Switch, files};
-use model::{PathSwitch, Scope};
+use model::{PathError, PathSwitch, Scope};
 
 use crate::context::Context;
-use crate::exit::Failure;
+use remote::Failure;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GuestCommand {
@@ -50,8 +50,8 @@ impl ImageArgs {
             }
         }
         let image = match &self.image {
-            Some(image) => files::of_this_version(image.clone())?,
-            None => files::image()?,
+            Some(image) => files::of_this_version(image.clone()).map_err(PathError::from)?,
+            None => files::image().map_err(PathError::from)?,
         };
         let boot = Boot::firmware(&image, switches);
         Ok(match &self.uart {

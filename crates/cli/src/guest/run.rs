@@ -13,15 +13,16 @@ use guest::link::{GUEST_IP, Link};
 use guest::qemu::{Boot, Machine};
 use guest::tap::TapMachine;
 use guest::telemetry::{Counter, Entry, Event, Snapshot};
+use model::PathError;
 use schemars::JsonSchema;
 use serde::Serialize;
 use sys::thread::start_free;
 
 use super::ImageArgs;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::shared_args::parse_duration;
 use crate::{console, signals};
+use remote::Failure;
 
 /// Interval between checks for a request to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -115,7 +116,7 @@ pub(super) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
                 "the guest powered off, so its counters and trace are lost",
             ));
         }
-        true => Some(wire.dump()?),
+        true => Some(wire.dump().map_err(PathError::from)?),
         false => None,
     };
     drop(wire);
@@ -148,11 +149,12 @@ pub(super) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
 fn start(args: &RunArgs, boot: &Boot) -> Result<(Wire, UnixStream), Failure> {
     let keys = "Keys (Enter after each): d dumps counters and trace, q switches off; Ctrl-C ends.";
     if !args.tap {
-        let (machine, stream, link) = Machine::start_with_console(boot, None)?;
+        let (machine, stream, link) =
+            Machine::start_with_console(boot, None).map_err(PathError::from)?;
         console::say(&format!("QEMU is process {}. {keys}", machine.pid()));
         return Ok((Wire::Sockets(machine, link), stream));
     }
-    let (tap, stream) = TapMachine::start_with_console(boot)?;
+    let (tap, stream) = TapMachine::start_with_console(boot).map_err(PathError::from)?;
     let (pid, ip) = (tap.machine.pid(), tap.home.guest_ip);
     console::say(&format!(
         "QEMU is process {pid}; next to it: nsenter --net --target {pid} ping {ip}\n{keys}"

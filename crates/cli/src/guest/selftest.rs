@@ -3,13 +3,14 @@
 use clap::Args;
 use guest::qemu::System;
 use guest::selftest;
+use model::PathError;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::ImageArgs;
 use crate::console;
 use crate::context::Context;
-use crate::exit::Failure;
+use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct SelftestArgs {
@@ -40,11 +41,12 @@ pub(super) fn run(context: &Context, args: &SelftestArgs) -> Result<(), Failure>
             line.figures.iter().map(|(name, value)| format!("{name}={value}")).collect();
         named.join(" ")
     };
-    let mut rows: Vec<Row> = selftest::run(&image)?
+    let mut rows: Vec<Row> = selftest::run(&image)
+        .map_err(PathError::from)?
         .into_iter()
         .map(|line| Row { figures: figures(&line), test: line.name, passed: line.passed })
         .collect();
-    let overflow = selftest::overflow(&image)?;
+    let overflow = selftest::overflow(&image).map_err(PathError::from)?;
     let passed = overflow.contains("stack overflow: ") && !overflow.contains("FAILED");
     rows.push(Row { test: "stack-overflow".into(), passed, figures: String::new() });
     let failed: Vec<String> =

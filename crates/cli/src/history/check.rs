@@ -1,11 +1,11 @@
 //! `wirepath history check`.
 
+use remote::Failure;
 use report::store::{Damage, Filter};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::{console, results};
 
 /// Document of `history check --json`.

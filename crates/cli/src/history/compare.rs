@@ -1,9 +1,10 @@
 //! `wirepath history compare`.
 
+use remote::Failure;
+
 use super::args::CompareArgs;
 use crate::console;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::gate;
 use crate::results::{by, compare, named};
 

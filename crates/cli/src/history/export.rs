@@ -3,12 +3,12 @@
 use std::io::{self, BufWriter, Write};
 
 use host::output_file::OutputFile;
+use remote::Failure;
 use report::export::{Table, TrialsCsv, TrialsJson};
 use report::store::{Filter, SqliteStore, Store};
 
 use super::args::{ExportArgs, Format};
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::{console, results};
 
 pub(crate) fn run(context: &Context, args: &ExportArgs) -> Result<(), Failure> {

@@ -1,11 +1,11 @@
 //! `wirepath history import`.
 
+use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::args::ImportArgs;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::{console, results};
 
 /// Document of `history import --json`.

@@ -10,13 +10,13 @@ mod watch;
 
 use std::fmt::Write;
 
+use remote::Failure;
 use report::store::{Filter, SqliteStore, Store, StoreError, Summary};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::console;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::results::{database, open_reading, outcome_of};
 use args::HistoryCommand;
 

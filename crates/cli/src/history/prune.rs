@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use remote::Failure;
 use report::store::{Prune, StoreError};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -10,7 +11,6 @@ use time::format_description::well_known::Rfc3339;
 
 use super::args::PruneArgs;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::{console, results};
 
 /// An unfinished experiment younger than this may still be running; no `prove` runs longer.

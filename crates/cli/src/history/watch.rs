@@ -1,9 +1,10 @@
 //! `wirepath history watch`.
 
+use remote::Failure;
+
 use super::args::WatchArgs;
 use crate::console;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::gate;
 use crate::results::{by, named};
 

@@ -14,9 +14,9 @@ use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::layout::Size;
 
-use crate::exit::Failure;
 use crate::{console, notes, signals};
 use draw::{Looks, draw};
+use remote::Failure;
 use terminal::{Keys, Taken};
 
 /// Seconds of history of the rates.

@@ -4,9 +4,9 @@ use io::{
     Copying, EngineKind, EngineSpec, Receiving, Stamps, UNALIGNED_FRAME_BYTES, Wait, XdpMode,
 };
 use probe::role;
+use remote::Failure;
 
 use super::args::EngineArgs;
-use crate::exit::Failure;
 
 /// Engine by the options. Errors: an option that the engine does not have.
 pub(super) fn spec(args: &EngineArgs, payload_bytes: usize) -> Result<EngineSpec, Failure> {

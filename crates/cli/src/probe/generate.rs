@@ -8,6 +8,7 @@ use io::{Local, Remote, Template};
 use lab::{Pair, PairSpec};
 use probe::endpoint::{self, Choice};
 use probe::random_session;
+use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 use sys::bpf::{DropCounter, DropSpec, Generator};
@@ -17,7 +18,6 @@ use wire::probe::{Header, Kind, SEQUENCE_OFFSET};
 use super::args::GenerateArgs;
 use super::summary::si;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::{console, privileges, signals};
 
 /// Duration of one run of the generator. The kernel pauses after each, so not too short, and cannot

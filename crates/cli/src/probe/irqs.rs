@@ -6,10 +6,10 @@ use host::text::chain;
 use io::{EngineKind, Local};
 use model::Measurement;
 use probe::not_suspended;
+use remote::Failure;
 
 use super::args::EngineArgs;
 use crate::console;
-use crate::exit::Failure;
 
 /// Interrupts that are suspended or deferred until it is dropped.
 pub(super) struct HeldIrqs {

@@ -9,13 +9,13 @@ use lab::describe_machine;
 use model::{Arm, ArmCurve, ArmKind, ArmPlan, CurveEnd, CurvePlan, Load, LoadCurve, Machine};
 use model::{Path, Support};
 use probe::{Probe, RateSession};
+use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::experiment::lock;
 use crate::far_args::FarEndArgs;
 use crate::shared_args::{IpVersion, parse_bytes, parse_duration, parse_vlan};

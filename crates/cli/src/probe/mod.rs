@@ -21,11 +21,11 @@ use probe::endpoint::{self, Choice};
 use probe::peer::{Far, PeerError, Settings};
 use probe::role::{self, Live, Pace, RoleReport, Steering, Task};
 use probe::{Mtus, Watch, in_vlan, measurement_of, random_session, received_from};
+use remote::Failure;
 use sys::hardware_stamps::HardwareStamps;
 use sys::thread::start;
 
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::shared_args::IpVersion;
 
 use crate::{console, privileges, receive_stamps, signals};

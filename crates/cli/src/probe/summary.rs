@@ -5,12 +5,12 @@ use std::fmt::Write;
 
 use io::Role;
 use model::{Cost, Delivery, Measurement, Metric, NotEffective};
+use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::console;
 use crate::context::Context;
-use crate::exit::Failure;
 
 /// A number with three decimals and an SI prefix.
 pub(crate) fn si(value: f64) -> String {

@@ -7,13 +7,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use clap::Args;
+use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 use sys::capability::Capability;
 
 use crate::console;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::http::{Request, Server};
 use crate::{privileges, results, signals};
 

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use remote::Failure;
 use report::export::{Table, TrialsCsv};
 use report::html::served;
 use report::store::{Filter, SqliteStore, Store, StoreError};
 
-use crate::exit::Failure;
 use crate::http::{Answer, Request};
 use crate::path_page::Known;
 use crate::{lookup, results};

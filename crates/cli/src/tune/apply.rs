@@ -10,6 +10,7 @@ use host::tune::{
     self, Applied, Confirmation, Done, Options, Phase, Place, Plan, PlanError, PlanFileError,
     Report, RestoreOutcome, RestoredSetting, RollbackError, Store, System, Target, Value,
 };
+use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -17,7 +18,6 @@ use super::guard::Guard;
 use super::state::{StateArgs, notice};
 use crate::console::{self, count};
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::shared_args::parse_duration;
 use crate::signals;
 

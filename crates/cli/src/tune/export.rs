@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use host::tune::{self, ExportedFile, Form, Omitted, Place, System};
+use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -14,7 +15,6 @@ use super::apply;
 use super::state::StateArgs;
 use crate::console::{self, count};
 use crate::context::Context;
-use crate::exit::Failure;
 
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use host::text::chain;
 use host::tune::{self, Phase, RollbackError, Store};
+use remote::Failure;
 use sys::child::this_program;
 
 use super::state::StateArgs;
-use crate::exit::Failure;
 use crate::{console, signals, syslog};
 
 /// Pause after the first rollback that failed; it doubles with each one.

@@ -10,10 +10,10 @@ pub(crate) mod verify;
 
 use clap::{Args, Subcommand};
 use host::tune;
+use remote::Failure;
 
 use crate::console;
 use crate::context::Context;
-use crate::exit::Failure;
 pub(crate) use guard::Guard;
 pub(crate) use state::{PlaceArgs, StateArgs, notice};
 

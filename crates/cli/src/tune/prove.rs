@@ -5,21 +5,21 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::command::{CommandSession, Experiment, Journals};
+use ::command::{CommandSession, Journals};
 use clap::{Args, ValueEnum};
 use host::tune::{Place, Plan, Ready, Store, System};
 use lab::{
     LoadRequest, LoadRoute, NamespaceEnds, TrialSettings, TunedSession, WHOLE_PLAN, Wire,
     changed_knobs, each_of_plan, ladder_of_plan, whole_plan, without_plan,
 };
-use model::{Direction, Gain, Load, LoadKind, Session};
+use model::{Direction, Gain, Load, LoadKind, Programs, Session};
+use remote::Failure;
 
 use super::apply;
 use super::guard::Guard;
 use super::state::StateArgs;
 use crate::command::{self, ProgramArgs};
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::experiment::{Proof, Proven, conduct, load_of, lock};
 use crate::lookup::{self, find_load, find_path};
 use crate::series::{self, SeriesArgs};
@@ -204,7 +204,7 @@ fn load_between(kind: &LoadKind, args: &TuneProveArgs, plan: &Plan) -> Result<Lo
 fn own_program(args: &TuneProveArgs, plan: &Plan) -> Result<Loaded, Failure> {
     let netns = |name: &Option<String>| name.as_ref().map(|name| format!("netns:{name}"));
     let mut experiment =
-        Experiment { near: netns(&args.from), far: netns(&plan.netns), ..Experiment::default() };
+        Programs { near: netns(&args.from), far: netns(&plan.netns), ..Programs::default() };
     if experiment.near.is_none() || experiment.far.is_none() || experiment.near == experiment.far {
         return Err(Failure::Usage(
             "a program needs two ends: give the namespace of the client (--from NETNS) for a plan that \
@@ -213,7 +213,7 @@ fn own_program(args: &TuneProveArgs, plan: &Plan) -> Result<Loaded, Failure> {
         ));
     }
     args.program.add_to(&mut experiment);
-    let spec = experiment.resolve_programs().map_err(Failure::usage)?;
+    let spec = ::command::resolve_programs(&experiment).map_err(Failure::usage)?;
     let load = command::load_of(&experiment, &spec, &args.run.limits);
     let proof = Proof {
         path: ::command::NAME,

@@ -3,13 +3,13 @@
 use std::fmt::Write;
 
 use host::tune::{self, Phase, Scope, Setting, Target, Value};
+use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::state::{PlaceArgs, StateArgs, notice};
 use crate::console;
 use crate::context::Context;
-use crate::exit::Failure;
 
 /// Document of `tune status --json`.
 #[derive(Serialize, JsonSchema)]

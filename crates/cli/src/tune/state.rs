@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::Args;
 use host::tune::{self, Phase, Place, Store, System};
+use remote::Failure;
 
 use crate::console;
-use crate::exit::Failure;
 
 /// Folder of journals, and for tests a replacement of `/`.
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use host::tune::{Drift, Place, System};
+use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -12,7 +13,6 @@ use super::apply;
 use super::state::StateArgs;
 use crate::console::{self, count};
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::signals;
 
 #[derive(Debug, Args)]

@@ -3,10 +3,10 @@
 use clap::Args;
 use host::doctor::{self, HostView};
 use host::tune::Profile;
+use remote::Failure;
 
 use crate::context::Context;
 use crate::doctor::{OutputArgs, show};
-use crate::exit::Failure;
 use crate::tune::{PlaceArgs, StateArgs, notice};
 
 #[derive(Debug, Args)]

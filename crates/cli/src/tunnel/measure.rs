@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use clap::Args;
 use model::{Arm, PathSwitch};
+use remote::Failure;
 use tunnel::Switch;
 use tunnel::measure::search::SearchSpec;
 use tunnel::measure::{self, MeasureSpec, SIZES_BYTES, SizeReport};
 
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::shared_args::parse_duration;
 use crate::{console, signals};
 

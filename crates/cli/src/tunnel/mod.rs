@@ -6,9 +6,9 @@ mod measure;
 mod run;
 
 use clap::Subcommand;
+use remote::Failure;
 
 use crate::context::Context;
-use crate::exit::Failure;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TunnelCommand {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use forward::config::Config;
 use forward::run::{Live, Operator, RunError};
+use remote::Failure;
 use report::units::plural;
 use signal_hook::consts::SIGHUP;
 use signal_hook::flag;
@@ -18,7 +19,6 @@ use sys::thread::{Started, start};
 
 use super::live::Picture;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::live::View;
 use crate::metrics::{self, Metrics};
 use crate::shared_args::parse_duration;

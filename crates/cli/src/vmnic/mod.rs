@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use model::{Arm, ArmPlan, Load, Path, PathSwitch, Support};
+use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 use vmnic::{Switch, Vmnic};
 
 use crate::context::Context;
-use crate::exit::Failure;
 
 use streams::BenchCommand;
 pub(crate) use streams::Document as StreamsDocument;

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use model::{Arm, ArmKind, ArmPlan, Path, PathSwitch, Support};
+use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 use vmnic::{Switch, Vmnic};
 
 use super::load;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::shared_args::parse_bytes;
 
 #[derive(Debug, Subcommand)]

@@ -95,7 +95,7 @@ struct Agent {
 
 impl Agent {
     fn open(opening: Opening, means: &mut FarMeans<'_>) -> Result<Self, PathError> {
-        let spec = opening.experiment.resolve_programs().map_err(PathError::part)?;
+        let spec = crate::resolve_programs(&opening.experiment).map_err(PathError::part)?;
         let netns = Netns::current().map_err(PathError::part)?;
         let side = Side::with_address(netns, opening.far)?;
         let cpus = spec.far_cpus.clone().unwrap_or_default();

@@ -15,10 +15,9 @@
 
 use std::net::IpAddr;
 
-use model::{Machine, NotEffective};
+use model::{Machine, NotEffective, Programs};
 use serde::{Deserialize, Serialize};
 
-use crate::Experiment;
 use crate::problem::Problem;
 use crate::serve::{FarSeen, Turn};
 
@@ -42,7 +41,7 @@ pub(crate) enum Request {
 /// First request.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Opening {
-    pub(crate) experiment: Experiment,
+    pub(crate) experiment: Programs,
     /// Address of the server.
     pub(crate) far: IpAddr,
     /// Address of the client.

@@ -1,18 +1,18 @@
 //! Path `command`: the user's own programs as arms of an experiment.
 //!
-//! An [`Experiment`] is text as its user writes it; a [`Spec`] is the same, checked. Each trial runs a
+//! [`model::Programs`] is an experiment as its user writes it; a [`Spec`] is the same, checked. Each trial runs a
 //! server at the far end and a client at the near end, and reads the client's figures from its output.
 
 mod accounting;
 mod agent;
 mod check;
 mod exchange;
-mod file;
 mod life;
 mod path;
 mod place;
 mod problem;
 mod remote;
+mod resolve;
 mod serve;
 mod session;
 mod settings;
@@ -22,12 +22,12 @@ mod switches;
 
 pub use agent::{FarMeans, serve_near};
 pub use check::{check, unstartable};
-pub use file::{ArmEntry, Experiment};
 pub use path::{arms, support};
 pub use problem::Problem;
+pub use resolve::{read, resolve, resolve_programs};
 pub use session::{CommandSession, Journals};
 pub use spec::{ArmSpec, Limits, Spec, SpecError};
 pub use switches::{End, Switch};
 
 /// Name of the path in results.
-pub const NAME: &str = "command";
+pub const NAME: &str = model::Programs::PATH;

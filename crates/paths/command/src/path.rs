@@ -60,10 +60,10 @@ pub(crate) fn switches_of<'a>(spec: &'a Spec, arm: &Arm) -> Vec<&'a Switch> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Experiment;
+    use model::Programs;
 
     fn names(text: &str) -> Vec<(String, String, bool)> {
-        let spec = Experiment::parse(text).unwrap().resolve().unwrap();
+        let spec = crate::resolve(&Programs::parse(text).unwrap()).unwrap();
         let arms = arms(&spec).unwrap();
         arms.into_iter().map(|(a, s)| (a.name, a.switches.joined(), s.is_yes())).collect()
     }

@@ -16,7 +16,7 @@ use super::super::servers::{Servers, insist};
 use super::local::failed;
 use super::part::{Does, Part};
 use super::{At, Measure};
-use crate::exit::Failure;
+use remote::Failure;
 
 /// Time that one end of a pair waits for the other, beside that in which an agent must take its job.
 const SPARE: Duration = Duration::from_secs(5);

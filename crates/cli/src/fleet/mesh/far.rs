@@ -17,8 +17,8 @@ use sys::netns::Netns;
 use sys::thread::start_free;
 
 use super::local::{self, LOOK, Local, PATIENCE};
-use crate::exit::Failure;
 use crate::{console, signals};
+use remote::Failure;
 
 const READY: &str = "ready";
 /// Length of a request, in bytes.

@@ -8,8 +8,8 @@ use serde_json::Value;
 use sys::child::{Child, Finished, Place, this_program};
 use sys::netns::Netns;
 
-use crate::exit::Failure;
 use crate::signals;
+use remote::Failure;
 
 /// Limit for the start of an echo, and for one ping.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);

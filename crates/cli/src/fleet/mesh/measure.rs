@@ -14,8 +14,8 @@ use super::super::hosts::Host;
 use super::far::Far;
 use super::local::{LOOK, Local, failed, ping};
 use super::{At, Measure};
-use crate::exit::Failure;
 use crate::signals;
+use remote::Failure;
 
 /// Hosts of a mesh, each with its echo.
 pub(super) struct Mesh {

@@ -31,8 +31,8 @@ pub(super) use self::part::{MESH, Part};
 use super::hosts::{Host, check_named_once};
 use crate::console;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::shared_args::parse_duration;
+use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct MeshArgs {

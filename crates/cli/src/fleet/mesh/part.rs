@@ -11,7 +11,7 @@ use sys::netns::Netns;
 
 use super::super::experiment::{BEAT, LOOK, reason};
 use super::local::{PATIENCE, echo, end_of, failed, ping};
-use crate::exit::Failure;
+use remote::Failure;
 
 /// First argument of such a job.
 pub(in crate::fleet) const MESH: &str = "mesh";

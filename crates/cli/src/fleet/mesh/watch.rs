@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::metrics::{Totals, text};
 use super::{Document, Measure, Measured, MeshArgs, repeat};
-use crate::exit::Failure;
 use crate::metrics::{self, Shown};
 use crate::{console, signals};
+use remote::Failure;
 
 const LOOK: Duration = Duration::from_millis(50);
 

@@ -16,8 +16,8 @@ use super::members::Reach;
 use super::request::RolloutArgs;
 use super::{go_on, unknown};
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::signals;
+use remote::Failure;
 
 const LOOK: Duration = Duration::from_millis(50);
 /// A host that comes back later rolls back all the same.

@@ -9,8 +9,8 @@ use super::super::experiment;
 use super::super::work::Work;
 use super::proof::{self, Figure};
 use super::request::Request;
-use crate::exit::Failure;
 use crate::{console, signals};
+use remote::Failure;
 
 const LOOK: Duration = Duration::from_millis(50);
 

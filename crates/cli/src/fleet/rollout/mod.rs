@@ -19,8 +19,8 @@ pub(crate) use self::request::RolloutArgs;
 use super::hosts::Host;
 use super::{book_file, lock_book};
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::{console, signals};
+use remote::Failure;
 
 pub(crate) fn run(context: &Context, args: &RolloutArgs) -> Result<(), Failure> {
     #[cfg(feature = "fleet")]

@@ -14,8 +14,8 @@ use super::super::site::{self, Site};
 use super::super::work::Work;
 use super::members::Reach;
 use super::request::Request;
-use crate::exit::Failure;
 use crate::signals;
+use remote::Failure;
 
 /// Connections by ssh at a time.
 const REMOTE_MAX: usize = 16;

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::super::hosts::HostsArgs;
 use super::super::now_ms;
 use super::super::work::{OWNER, Work};
-use crate::exit::Failure;
 use crate::shared_args::parse_duration;
 use crate::tune::StateArgs;
+use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct RolloutArgs {

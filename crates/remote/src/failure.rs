@@ -1,18 +1,20 @@
-//! Exit codes, and the one place where an error gets its code.
+//! Failures of commands and calls, and the one place where an error gets its kind.
 
 use std::error::Error;
 
-use guest::GuestError;
 use host::explain::BpfError;
 use host::text::chain;
 use host::tune::{KnobError, PlanError};
 use model::PathError;
+use serde::{Deserialize, Serialize};
 
-use crate::signals;
+/// Exit code of a process that a signal ended.
+pub const INTERRUPTED_EXIT_CODE: u8 = 130;
 
-/// Reason for a failed command; each kind has its own exit code.
-#[derive(Debug)]
-pub(crate) enum Failure {
+/// Reason for a failed command or call; each kind has its own exit code.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Failure {
     /// The operation failed: code 1.
     Failed(String),
     /// Invalid arguments or input: code 2.
@@ -28,21 +30,21 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    pub(crate) fn failed(text: impl Into<String>) -> Self {
+    pub fn failed(text: impl Into<String>) -> Self {
         Failure::Failed(text.into())
     }
 
     /// An error with its causes in one line, with code 2.
-    pub(crate) fn usage(error: impl Error) -> Self {
+    pub fn usage(error: impl Error) -> Self {
         Failure::Usage(chain(&error))
     }
 
     /// An error with its causes in one line, with code 1 whatever its type.
-    pub(crate) fn from_chain(error: &dyn Error) -> Self {
+    pub fn from_chain(error: &dyn Error) -> Self {
         Failure::Failed(chain(error))
     }
 
-    pub(crate) fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         match self {
             Failure::Failed(text)
             | Failure::Usage(text)
@@ -53,14 +55,15 @@ impl Failure {
         }
     }
 
-    pub(crate) fn code(&self) -> u8 {
+    /// Exit code of a command that ends with it.
+    pub fn code(&self) -> u8 {
         match self {
             Failure::Failed(_) => 1,
             Failure::Usage(_) => 2,
             Failure::Unsupported(_) => 3,
             Failure::Threshold(_) => 4,
             Failure::Undecided(_) => 5,
-            Failure::Interrupted(_) => signals::INTERRUPTED_EXIT_CODE as u8,
+            Failure::Interrupted(_) => INTERRUPTED_EXIT_CODE,
         }
     }
 }
@@ -68,21 +71,18 @@ impl Failure {
 /// Converts any error: its causes in one line, and code 1 unless its type is listed here.
 impl<E: Error + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        let error: Box<dyn Error> = match Box::<dyn Error>::from(error).downcast::<GuestError>() {
-            Ok(error) => Box::new(PathError::from(*error)),
-            Err(error) => error,
-        };
+        let error: Box<dyn Error> = Box::new(error);
         let text = chain(error.as_ref());
         if let Some(error) = error.downcast_ref() {
-            return of_path(error)(text);
+            return path_failure(error)(text);
         }
         if let Some(error) = error.downcast_ref() {
-            return of_knob(error)(text);
+            return knob_failure(error)(text);
         }
         match (error.downcast_ref(), error.downcast_ref()) {
             (Some(PlanError::File(_)), _) => Failure::Usage(text),
             (Some(PlanError::Stopped), _) => Failure::Interrupted(text),
-            (Some(PlanError::Knob(error)), _) => of_knob(error)(chain(error)),
+            (Some(PlanError::Knob(error)), _) => knob_failure(error)(chain(error)),
             (_, Some(BpfError::Invalid { what })) => Failure::Usage(what.clone()),
             (
                 _,
@@ -97,7 +97,7 @@ impl<E: Error + 'static> From<E> for Failure {
     }
 }
 
-fn of_path(error: &PathError) -> fn(String) -> Failure {
+fn path_failure(error: &PathError) -> fn(String) -> Failure {
     match error {
         PathError::Unsupported { .. } => Failure::Unsupported,
         PathError::Invalid { .. } => Failure::Usage,
@@ -105,7 +105,7 @@ fn of_path(error: &PathError) -> fn(String) -> Failure {
     }
 }
 
-fn of_knob(error: &KnobError) -> fn(String) -> Failure {
+fn knob_failure(error: &KnobError) -> fn(String) -> Failure {
     match error {
         KnobError::NotOffered { .. } | KnobError::HostOnly { .. } => Failure::Unsupported,
         KnobError::Value { .. } | KnobError::Scope { .. } => Failure::Usage,

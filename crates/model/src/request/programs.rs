@@ -1,23 +1,34 @@
-//! The experiment as its user writes it: a TOML file, or the arguments of the command line.
+//! An experiment with the user's own programs, as its user writes it: a TOML file, or words of a command line.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use thiserror::Error;
 
-use crate::SpecError;
-
-/// Longest experiment file.
-const BYTES_MAX: usize = 1 << 20;
+/// An experiment that cannot be read.
+#[derive(Debug, Error)]
+pub enum ProgramsError {
+    #[error("the experiment has {bytes} bytes, and 1 MiB is the maximum")]
+    TooLong { bytes: usize },
+    #[error("invalid experiment")]
+    Syntax(#[from] toml::de::Error),
+    #[error(
+        "{text:?} is not a valid arm: write NAME='COMMAND', or NAME:VAR=VALUE for another environment of \
+         the same --server"
+    )]
+    Arm { text: String },
+    #[error("arm {name} has two commands; give each arm a name of its own")]
+    TwiceArm { name: String },
+}
 
 /// An experiment with the user's own programs.
 ///
 /// Commands are run by `sh -c`. Durations are text such as `500ms`, `2s` or `1m30s`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Experiment"))]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct Experiment {
+pub struct Programs {
     /// Command of the server of every arm that has none of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
@@ -139,20 +150,18 @@ fn is_false(value: &bool) -> bool {
     !*value
 }
 
-impl Experiment {
+impl Programs {
+    /// Name of the path under which results are stored.
+    pub const PATH: &str = "command";
+    /// Longest experiment file.
+    pub const BYTES_MAX: usize = 1 << 20;
+
     /// Parses an experiment file. Errors: it is not one, with the line and the unknown key.
-    pub fn parse(text: &str) -> Result<Self, SpecError> {
-        if text.len() > BYTES_MAX {
-            return Err(SpecError::TooLong { bytes: text.len() });
+    pub fn parse(text: &str) -> Result<Self, ProgramsError> {
+        if text.len() > Self::BYTES_MAX {
+            return Err(ProgramsError::TooLong { bytes: text.len() });
         }
         Ok(toml::from_str(text)?)
-    }
-
-    /// Reads an experiment file.
-    pub fn read(file: &Path) -> Result<Self, SpecError> {
-        let text = host::user_file::read_text(file, BYTES_MAX as u64)
-            .map_err(|source| SpecError::Read { path: file.to_owned(), source })?;
-        Self::parse(&text)
     }
 
     /// The experiment as a file, without comments.
@@ -162,12 +171,12 @@ impl Experiment {
 
     /// The experiment without its time, its resolution and its limits of blocks.
     fn unlimited(&self) -> Self {
-        Experiment { time: None, resolve: None, min_blocks: None, max_blocks: None, ..self.clone() }
+        Programs { time: None, resolve: None, min_blocks: None, max_blocks: None, ..self.clone() }
     }
 
     /// True if nothing is given but a time, a resolution and limits of blocks.
     pub fn is_unspecified(&self) -> bool {
-        self.unlimited() == Experiment::default()
+        self.unlimited() == Programs::default()
     }
 
     /// Hash of all that decides what is measured: 16 hexadecimal digits. Time, resolution and limits
@@ -180,28 +189,26 @@ impl Experiment {
 
 impl ArmEntry {
     /// Reads `NAME=COMMAND`, or `NAME:VAR=VALUE` for an arm that differs by its environment.
-    pub fn parse(text: &str) -> Result<Self, SpecError> {
-        let invalid = || SpecError::Arm { text: text.to_owned() };
-        let end = text.find(['=', ':']).ok_or_else(invalid)?;
-        let (name, rest) = text.split_at(end);
+    pub fn parse(text: &str) -> Result<Self, ProgramsError> {
+        Self::read(text).ok_or_else(|| ProgramsError::Arm { text: text.to_owned() })
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let (name, rest) = text.split_at(text.find(['=', ':'])?);
         let name = name.trim().to_owned();
-        match rest.strip_prefix(':') {
-            Some(variable) => {
-                let (key, value) = variable.split_once('=').ok_or_else(invalid)?;
-                let env = BTreeMap::from([(key.to_owned(), value.to_owned())]);
-                Ok(ArmEntry { name, env, ..ArmEntry::default() })
-            }
-            None => {
-                let command = rest[1..].trim().to_owned();
-                Ok(ArmEntry { name, command: Some(command), ..ArmEntry::default() })
-            }
+        if let Some(variable) = rest.strip_prefix(':') {
+            let (key, value) = variable.split_once('=')?;
+            let env = BTreeMap::from([(key.to_owned(), value.to_owned())]);
+            return Some(ArmEntry { name, env, ..ArmEntry::default() });
         }
+        let command = rest[1..].trim().to_owned();
+        Some(ArmEntry { name, command: Some(command), ..ArmEntry::default() })
     }
 
     /// Adds the arguments of the same arm, such as a second variable. Errors: two commands.
-    pub fn join(&mut self, more: ArmEntry) -> Result<(), SpecError> {
+    pub fn join(&mut self, more: ArmEntry) -> Result<(), ProgramsError> {
         if self.command.is_some() && more.command.is_some() {
-            return Err(SpecError::TwiceArm { name: more.name });
+            return Err(ProgramsError::TwiceArm { name: more.name });
         }
         self.command = self.command.take().or(more.command);
         self.env.extend(more.env);
@@ -220,28 +227,28 @@ mod tests {
 
     #[test]
     fn a_file_and_its_text_are_the_same_experiment() {
-        let experiment = Experiment::parse(FILE).unwrap();
+        let experiment = Programs::parse(FILE).unwrap();
         assert_eq!(experiment.arm[1].env["X"], "1");
-        assert_eq!(Experiment::parse(&experiment.to_text()).unwrap(), experiment);
+        assert_eq!(Programs::parse(&experiment.to_text()).unwrap(), experiment);
     }
 
     #[test]
     fn an_unknown_key_is_named() {
-        let error = Experiment::parse(&format!("cleint = \"x\"\n{FILE}")).unwrap_err();
-        let text = host::text::chain(&error);
+        let error = Programs::parse(&format!("cleint = \"x\"\n{FILE}")).unwrap_err();
+        let text = std::error::Error::source(&error).expect("a cause").to_string();
         assert!(text.contains("cleint") && text.contains("client"), "{text}");
     }
 
     #[test]
     fn the_digest_follows_every_command_and_no_time() {
-        let experiment = Experiment::parse(FILE).unwrap();
-        let commented = Experiment::parse(&format!("# why\n{FILE}")).unwrap();
+        let experiment = Programs::parse(FILE).unwrap();
+        let commented = Programs::parse(&format!("# why\n{FILE}")).unwrap();
         assert_eq!(commented.digest(), experiment.digest());
-        let longer = Experiment { time: Some("5m".into()), ..experiment.clone() };
+        let longer = Programs { time: Some("5m".into()), ..experiment.clone() };
         assert_eq!(longer.digest(), experiment.digest());
-        let finer = Experiment { resolve: Some("1%".into()), ..experiment.clone() };
+        let finer = Programs { resolve: Some("1%".into()), ..experiment.clone() };
         assert_eq!(finer.digest(), experiment.digest());
-        let other = Experiment::parse(&FILE.replace("./pr", "./pr2")).unwrap();
+        let other = Programs::parse(&FILE.replace("./pr", "./pr2")).unwrap();
         assert_ne!(other.digest(), experiment.digest());
     }
 

@@ -1,0 +1,174 @@
+//! An experiment as one typed document.
+//!
+//! Words of a command line and experiment files become a [`Request`] once, in the command that reads them. It is what
+//! processes, hosts and jobs of a fleet are given; none of them reads words.
+
+mod limits;
+mod load;
+mod plan;
+mod programs;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use limits::{Limits, LimitsError, Series};
+pub use load::{LoadRequest, ReplayRequest};
+pub use plan::{PlanArms, PlanLoad, PlanRequest};
+pub use programs::{ArmEntry, Programs, ProgramsError};
+
+/// Version of [`Request`]; raised when a field changes its meaning.
+pub const REQUEST_VERSION: u32 = 1;
+
+/// Time that an experiment may take beside its trials: labs on a busy machine, and programs that end late.
+const BESIDE_TRIALS: Duration = Duration::from_secs(600);
+
+/// Everything that defines an experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// [`REQUEST_VERSION`].
+    pub version: u32,
+    pub subject: Subject,
+    pub limits: Limits,
+    #[serde(default, skip_serializing_if = "Series::is_one_run")]
+    pub series: Series,
+    /// True if no arm may be worse by more than the resolution.
+    #[serde(default)]
+    pub gate: bool,
+    /// False if the result is not stored.
+    #[serde(default = "yes")]
+    pub is_stored: bool,
+    /// Command line of the request, for the record of the user's own programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub words: Option<String>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Subject of an experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Subject {
+    /// Switches of a path.
+    Path(Box<PathRequest>),
+    /// The user's own programs and settings.
+    Programs(Box<Programs>),
+    /// A plan of host settings.
+    Plan(Box<PlanRequest>),
+}
+
+/// Switches of a path as arms under one of its loads.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct PathRequest {
+    /// Name of the path.
+    pub path: String,
+    pub load: LoadRequest,
+    /// Arms in the notation of [`ArmPlan`](crate::ArmPlan), or `best`.
+    pub arms: String,
+    /// Other programs that run as arms.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<String>,
+    /// Another build of the program, which becomes the baseline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<PathBuf>,
+}
+
+impl Request {
+    /// A stored experiment of one run without a gate.
+    pub fn new(subject: Subject, limits: Limits) -> Self {
+        Request {
+            version: REQUEST_VERSION,
+            subject,
+            limits,
+            series: Series::default(),
+            gate: false,
+            is_stored: true,
+            words: None,
+        }
+    }
+
+    /// Name under which its results are stored.
+    pub fn path(&self) -> &str {
+        match &self.subject {
+            Subject::Path(path) => &path.path,
+            Subject::Programs(_) => Programs::PATH,
+            Subject::Plan(plan) => plan.load.path(),
+        }
+    }
+
+    /// One run of its series.
+    ///
+    /// - `number`: from 0; added to the seed if one is given.
+    pub fn run_of_series(&self, number: u32) -> Self {
+        let seed = self.limits.seed.map(|seed| seed.wrapping_add(u64::from(number)));
+        let limits = Limits { seed, ..self.limits.clone() };
+        Request { limits, series: Series::default(), ..self.clone() }
+    }
+
+    /// Time after which a host that runs it counts as stuck.
+    pub fn time_limit(&self) -> Duration {
+        let run = self.limits.time.saturating_mul(2).saturating_add(BESIDE_TRIALS);
+        let every = self.series.every.unwrap_or_default();
+        run.max(every).saturating_mul(self.series.runs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ping(time: Duration) -> Request {
+        let path = PathRequest {
+            path: "probe".into(),
+            load: LoadRequest { kind: Some("ping".into()), ..LoadRequest::default() },
+            arms: "spin".into(),
+            ..PathRequest::default()
+        };
+        let limits = Limits { time, ..Limits::default() };
+        Request::new(Subject::Path(Box::new(path)), limits)
+    }
+
+    #[test]
+    fn a_request_survives_its_document_and_unknown_fields_are_refused() {
+        let mut request = ping(Duration::from_millis(1500));
+        request.series.every = Some(Duration::from_secs(7));
+        let mut document = serde_json::to_value(&request).unwrap();
+        assert_eq!(serde_json::from_value::<Request>(document.clone()).unwrap(), request);
+        for part in ["", "/subject/path", "/subject/path/load", "/limits"] {
+            let mut newer = document.clone();
+            newer.pointer_mut(part).unwrap()["colour"] = 7.into();
+            let refused = serde_json::from_value::<Request>(newer).unwrap_err().to_string();
+            assert!(refused.contains("unknown field `colour`"), "{part}: {refused}");
+        }
+        document["subject"] = serde_json::json!({ "shell": {} });
+        assert!(serde_json::from_value::<Request>(document).is_err());
+    }
+
+    #[test]
+    fn the_limit_of_a_host_follows_the_time_and_the_series() {
+        assert_eq!(ping(Duration::from_secs(60)).time_limit().as_secs(), 720);
+        assert_eq!(ping(Duration::from_secs(1200)).time_limit().as_secs(), 3000);
+        let mut series = ping(Duration::from_secs(60));
+        series.series = Series { runs: 5, every: Some(Duration::from_secs(7200)) };
+        assert_eq!(series.time_limit().as_secs(), 36_000);
+        series.series.runs = u32::MAX;
+        assert!(series.time_limit() > Duration::from_secs(36_000));
+    }
+
+    #[test]
+    fn runs_of_a_series_differ_by_their_seeds() {
+        let mut series = ping(Duration::from_secs(60));
+        series.series.runs = 3;
+        assert_eq!(series.run_of_series(2), ping(Duration::from_secs(60)));
+        series.limits.seed = Some(u64::MAX);
+        assert_eq!(series.run_of_series(2).limits.seed, Some(1));
+    }
+}

@@ -1,0 +1,407 @@
+//! An experiment as it is written becomes one that is checked.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use host::tune::list_to_cpus;
+use lab::adapters::{self, Adapter, Figure};
+use lab::far::FarEnd;
+use model::{ArmEntry, Programs, is_event_count};
+
+use crate::Switch;
+use crate::spec::{ArmSpec, Limits, Spec, SpecError, Warmup};
+use crate::switches::is_variable;
+
+/// Figures that need no parsing.
+pub(crate) const MEASURED: &[&str] = &[
+    "client_wall_ns",
+    "client_cpu_ns",
+    "client_memory_bytes_max",
+    "server_cpu_ns",
+    "server_memory_bytes_max",
+    "server_ready_ns",
+    "interface_bytes",
+    "interface_drop_count",
+    "udp_buffer_error_count",
+    "tcp_retransmit_count",
+    "cpu_ns_per_packet",
+    "context_switches_per_packet",
+];
+
+/// Start of the figures of `--stages`.
+const STAGES: [&str; 2] = ["driver_to_socket_ns_", "socket_to_read_ns_"];
+
+/// Figures of an adapter that decide unless others are named: each verdict more costs certainty.
+const JUDGED_OF_ADAPTER: usize = 3;
+
+/// Arm of `--against`, and that of the server which is compared with it.
+const OLD: &str = "old";
+const NEW: &str = "new";
+
+/// Port unless another is given.
+const PORT: u16 = 9000;
+fn time(
+    key: &'static str,
+    text: Option<&String>,
+    default: Duration,
+) -> Result<Duration, SpecError> {
+    let Some(text) = text else { return Ok(default) };
+    let read = humantime::parse_duration(text).ok().filter(|time| !time.is_zero());
+    read.ok_or_else(|| SpecError::Time { key, text: text.clone() })
+}
+
+fn cpus(key: &'static str, text: Option<&String>) -> Result<Option<Vec<usize>>, SpecError> {
+    let Some(text) = text else { return Ok(None) };
+    match list_to_cpus(text).filter(|cpus| !cpus.is_empty()) {
+        Some(cpus) => Ok(Some(cpus)),
+        None => Err(SpecError::Cpus { key, text: text.clone() }),
+    }
+}
+
+/// A namespace as [`host::tune::Place`] names it.
+fn place(text: Option<&String>) -> Result<Option<String>, SpecError> {
+    let Some(text) = text else { return Ok(None) };
+    let name = text.strip_prefix("netns:").filter(|name| !name.is_empty());
+    name.map(|name| Some(name.to_owned())).ok_or_else(|| SpecError::Place { text: text.clone() })
+}
+
+/// Reads an experiment file.
+pub fn read(file: &Path) -> Result<Programs, SpecError> {
+    let text = host::user_file::read_text(file, Programs::BYTES_MAX as u64)
+        .map_err(|source| SpecError::Read { path: file.to_owned(), source })?;
+    Ok(Programs::parse(&text)?)
+}
+
+/// Checks everything that needs no machine. Errors: the first mistake, with its remedy.
+pub fn resolve(programs: &Programs) -> Result<Spec, SpecError> {
+    let spec = resolve_programs(programs)?;
+    if spec.switches.is_empty() && programs.arms.is_some() {
+        return Err(SpecError::NoSwitch);
+    }
+    if spec.switches.is_empty() && spec.arms.len() < 2 {
+        return Err(SpecError::OneArm);
+    }
+    Ok(spec)
+}
+
+/// As [`resolve`], for programs whose arms are defined elsewhere.
+pub fn resolve_programs(programs: &Programs) -> Result<Spec, SpecError> {
+    let arms = resolve_arms(programs)?;
+    let switches = switches(&programs.switches)?;
+    let adapter = resolve_adapter(programs)?;
+    let (figures, judged) = resolve_figures(programs, adapter.as_ref())?;
+    let ready = programs.ready.clone().unwrap_or_else(|| "tcp".into());
+    let port_of_ready = match ready.split_once(':') {
+        Some(("tcp" | "udp", port)) => port.parse().ok(),
+        _ => None,
+    };
+    let port = programs.port.or(port_of_ready).unwrap_or(PORT);
+    let last = u32::from(port) + arms.len() as u32 + 2 * switches.len() as u32 + 1;
+    if port == 0 || programs.keep && last > u32::from(u16::MAX) {
+        return Err(SpecError::Ports { first: port, last });
+    }
+    let spec = Spec {
+        plan: programs.arms.clone().unwrap_or_else(|| "ladder".into()),
+        client: programs.client.clone(),
+        ready,
+        setup: programs.setup.clone(),
+        cleanup: programs.cleanup.clone(),
+        warmup: programs.warmup.as_ref().map(|text| match humantime::parse_duration(text) {
+            Ok(time) => Warmup::Wait(time),
+            Err(_) => Warmup::Command(text.clone()),
+        }),
+        keep: programs.keep,
+        adapter,
+        figures,
+        judged,
+        near: place(programs.near.as_ref())?,
+        far: resolve_far(programs)?,
+        far_address: resolve_far_address(programs)?,
+        ssh_options: programs.ssh_options.clone(),
+        source: programs.clone(),
+        queues: programs.queues.unwrap_or(1).clamp(1, 64),
+        near_cpus: cpus("near-cpus", programs.near_cpus.as_ref())?,
+        far_cpus: cpus("far-cpus", programs.far_cpus.as_ref())?,
+        port,
+        limits: Limits {
+            ready: time("ready-within", programs.ready_within.as_ref(), Duration::from_secs(10))?,
+            step: time("within", programs.within.as_ref(), Duration::from_secs(60))?,
+            grace: time("grace", programs.grace.as_ref(), Duration::from_secs(2))?,
+        },
+        stages: programs.stages,
+        arms,
+        switches,
+    };
+    spec.ready(spec.port)?;
+    Ok(spec)
+}
+
+/// The arms as they are written, the baseline first.
+fn entries(programs: &Programs) -> Result<Vec<ArmEntry>, SpecError> {
+    let named = |name: &str| ArmEntry { name: name.into(), ..ArmEntry::default() };
+    let mut entries = programs.arm.clone();
+    if let Some(old) = &programs.against {
+        check_against(programs, old)?;
+        if entries.is_empty() {
+            entries.push(named(NEW));
+        }
+        entries.insert(0, ArmEntry { command: Some(old.clone()), ..named(OLD) });
+    } else if programs.server.is_some() && entries.len() < 2 {
+        // With a common server, one arm alone is a variant of it.
+        entries.insert(0, named("baseline"));
+    }
+    if entries.is_empty() { Err(SpecError::NoArm) } else { Ok(entries) }
+}
+
+fn check_against(programs: &Programs, old: &str) -> Result<(), SpecError> {
+    let is_taken = |arm: &ArmEntry| arm.name == OLD;
+    let why = if old.trim().is_empty() {
+        "is empty: give the command of the old server"
+    } else if programs.server.is_none() && programs.arm.is_empty() {
+        "has nothing to compare with: give the command of the new server by --server, or by --arm NAME='COMMAND'"
+    } else if !programs.switches.is_empty() {
+        "compares commands, and --switch compares settings of one command: give one of them alone, or \
+         `switches` to an arm of the experiment file"
+    } else if programs.arm.iter().any(is_taken) {
+        "makes an arm named old: give the other arm of this name another"
+    } else {
+        return Ok(());
+    };
+    Err(SpecError::Against(why))
+}
+
+fn resolve_arms(programs: &Programs) -> Result<Vec<ArmSpec>, SpecError> {
+    let mut arms: Vec<ArmSpec> = Vec::new();
+    for entry in entries(programs)? {
+        let name = entry.name;
+        if name.is_empty() || name.contains(|c: char| ",+".contains(c) || c.is_control()) {
+            return Err(SpecError::ArmName { name });
+        }
+        if arms.iter().any(|arm| arm.name == name) {
+            return Err(SpecError::SameName { name });
+        }
+        if let Some(variable) = entry.env.keys().find(|variable| !is_variable(variable)) {
+            return Err(SpecError::Variable { name, variable: variable.clone() });
+        }
+        let command = entry.command.or_else(|| programs.server.clone());
+        let command = command.filter(|command| !command.trim().is_empty());
+        let Some(command) = command else { return Err(SpecError::NoCommand { name }) };
+        let env = entry.env.into_iter().collect();
+        arms.push(ArmSpec { name, command, env, switches: switches(&entry.switches)? });
+    }
+    Ok(arms)
+}
+
+fn resolve_far(programs: &Programs) -> Result<Option<FarEnd>, SpecError> {
+    let far: Option<FarEnd> = programs.far.as_ref().map(|text| text.parse()).transpose()?;
+    match far {
+        Some(peer @ FarEnd::Peer(_)) => Err(SpecError::FarPeer(peer)),
+        Some(FarEnd::Ssh(_)) => Ok(far),
+        _ if programs.far_address.is_some() => Err(SpecError::NoHost { key: "far-address" }),
+        _ if !programs.ssh_options.is_empty() => Err(SpecError::NoHost { key: "ssh-options" }),
+        far => Ok(far),
+    }
+}
+
+fn resolve_far_address(programs: &Programs) -> Result<Option<IpAddr>, SpecError> {
+    let Some(text) = &programs.far_address else { return Ok(None) };
+    // An address of the link alone needs an interface beside it.
+    let is_usable = |ip: &IpAddr| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    match text.parse().ok().filter(is_usable) {
+        Some(ip) => Ok(Some(ip)),
+        None => Err(SpecError::FarAddress { text: text.clone() }),
+    }
+}
+
+fn resolve_adapter(programs: &Programs) -> Result<Option<Adapter>, SpecError> {
+    let Some(name) = &programs.adapter else { return Ok(None) };
+    match adapters::ready_made(name) {
+        Some(adapter) => Ok(Some(adapter)),
+        None => {
+            let known = adapters::PROGRAMS.join(", ");
+            Err(SpecError::Adapter { name: name.clone(), known })
+        }
+    }
+}
+
+/// Figures of the client's output besides those of the adapter, and the names of those that decide.
+fn resolve_figures(
+    programs: &Programs,
+    adapter: Option<&Adapter>,
+) -> Result<(Vec<Figure>, Vec<String>), SpecError> {
+    let of_adapter: Vec<&str> = adapter
+        .iter()
+        .flat_map(|adapter| &adapter.figures)
+        .map(|figure| figure.name.as_str())
+        .collect();
+    let mut figures: Vec<Figure> = Vec::new();
+    let mut judged: Vec<String> = Vec::new();
+    for text in &programs.metrics {
+        let name = if text.contains('=') {
+            let figure: Figure = text.parse()?;
+            let name = figure.name.clone();
+            if is_measured(&name) {
+                return Err(SpecError::Taken { name });
+            }
+            if of_adapter.contains(&name.as_str()) || figures.iter().any(|f| f.name == name) {
+                return Err(SpecError::SameFigure { name });
+            }
+            figures.push(figure);
+            name
+        } else {
+            let name = text.trim().to_owned();
+            if !of_adapter.contains(&name.as_str()) && !is_measured(&name) {
+                return Err(SpecError::NoFigure { name });
+            }
+            name
+        };
+        if is_stage(&name) && !programs.stages {
+            return Err(SpecError::Untraced { name });
+        }
+        if judged.contains(&name) {
+            return Err(SpecError::SameFigure { name });
+        }
+        judged.push(name);
+    }
+    if judged.is_empty() {
+        // Counts of an adapter are reported; the user's own decide.
+        let figures = of_adapter.iter().filter(|name| !is_event_count(name));
+        judged.extend(figures.take(JUDGED_OF_ADAPTER).map(|name| (*name).to_owned()));
+    }
+    if judged.is_empty() {
+        judged.push("client_wall_ns".into());
+    }
+    let cost = "cpu_ns_per_packet".to_owned();
+    if programs.client.is_some() && !judged.contains(&cost) {
+        judged.push(cost);
+    }
+    Ok((figures, judged))
+}
+
+fn is_measured(name: &str) -> bool {
+    MEASURED.contains(&name) || is_stage(name)
+}
+
+fn is_stage(name: &str) -> bool {
+    STAGES.iter().any(|stem| name.starts_with(stem))
+}
+
+fn switches(texts: &[String]) -> Result<Vec<Switch>, SpecError> {
+    let mut switches: Vec<Switch> = Vec::new();
+    for text in texts {
+        let switch: Switch = text.parse()?;
+        if switches.contains(&switch) {
+            return Err(SpecError::SameSwitch { text: text.clone() });
+        }
+        switches.push(switch);
+    }
+    Ok(switches)
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn experiment(text: &str) -> Programs {
+        Programs::parse(text).unwrap()
+    }
+
+    fn refused(text: &str) -> String {
+        host::text::chain(&resolve(&experiment(text)).unwrap_err())
+    }
+
+    const TWO: &str =
+        "client='c'\n[[arm]]\nname='a'\ncommand='x'\n[[arm]]\nname='b'\ncommand='y'\n";
+
+    #[test]
+    fn defaults_are_a_tcp_server_on_port_9000_judged_by_time_and_cost() {
+        let spec = resolve(&experiment(TWO)).unwrap();
+        assert_eq!(spec.judged, ["client_wall_ns", "cpu_ns_per_packet"]);
+        assert_eq!(spec.ready(spec.port).unwrap().to_string(), "tcp:9000");
+        assert!(spec.has_server() && spec.near.is_none());
+    }
+
+    #[test]
+    fn the_port_of_ready_moves_with_the_arm() {
+        let spec = resolve(&experiment(&format!("ready='udp:53'\n{TWO}"))).unwrap();
+        assert_eq!(spec.port, 53);
+        assert_eq!(spec.ready(55).unwrap().to_string(), "udp:55");
+        let line = "ready='line:on port $WIREPATH_PORT'\n";
+        let spec = resolve(&experiment(&format!("{line}{TWO}"))).unwrap();
+        assert_eq!(spec.ready(7).unwrap().to_string(), "line:on port 7");
+    }
+
+    #[test]
+    fn one_arm_beside_a_server_is_a_variant_of_it() {
+        let text = "server='s'\nclient='c'\n[[arm]]\nname='fast'\nenv={F='1'}\n";
+        let spec = resolve(&experiment(text)).unwrap();
+        let names: Vec<&str> = spec.arms.iter().map(|arm| arm.name.as_str()).collect();
+        assert_eq!(names, ["baseline", "fast"]);
+        assert_eq!(spec.arms[1].command, "s");
+        assert_eq!(spec.arms[1].env, [("F".to_owned(), "1".to_owned())]);
+    }
+
+    #[test]
+    fn the_old_command_is_the_baseline_of_the_server_or_of_all_arms() {
+        let arms = |text: &str| -> Vec<(String, String)> {
+            let spec = resolve(&experiment(text)).unwrap();
+            spec.arms.into_iter().map(|arm| (arm.name, arm.command)).collect()
+        };
+        let row = |name: &str, command: &str| (name.to_owned(), command.to_owned());
+        let server = "against='o'\nserver='n'\nclient='c'\n";
+        assert_eq!(arms(server), [row("old", "o"), row("new", "n")]);
+        let by_env = format!("{server}[[arm]]\nname='gso'\nenv={{G='1'}}\n");
+        assert_eq!(arms(&by_env), [row("old", "o"), row("gso", "n")]);
+        let two = format!("against='o'\n{TWO}");
+        assert_eq!(arms(&two), [row("old", "o"), row("a", "x"), row("b", "y")]);
+    }
+
+    #[test]
+    fn figures_of_an_adapter_decide_unless_some_are_named() {
+        let judged = |text: &str| resolve(&experiment(&format!("{text}\n{TWO}"))).unwrap().judged;
+        assert_eq!(
+            judged("adapter='redis-benchmark'"),
+            ["rps", "p50_ms", "p99_ms", "cpu_ns_per_packet"]
+        );
+        let named = judged("adapter='redis-benchmark'\nmetrics=['p99_ms','x=re:(.) lower']");
+        assert_eq!(named, ["p99_ms", "x", "cpu_ns_per_packet"]);
+        assert_eq!(
+            judged("metrics=['lost_count=re:(.)','rps=re:(.)','tcp_retransmit_count']")[..3],
+            ["lost_count", "rps", "tcp_retransmit_count"]
+        );
+    }
+
+    #[test]
+    fn mistakes_name_the_remedy() {
+        for (text, says) in [
+            ("client='c'", "--arm"),
+            ("client='c'\nserver='s'", "second --arm"),
+            ("client='c'\n[[arm]]\nname='a'", "no command"),
+            ("client='c'\nserver='s'\narms='best'", "--switch"),
+            ("client='c'\nserver='s'\nswitches=['gso=off','gso=off']", "twice"),
+            (&format!("within='soon'\n{TWO}"), "500ms"),
+            (&format!("near='blue'\n{TWO}"), "netns:NAME"),
+            (&format!("far='blue'\n{TWO}"), "ssh:"),
+            (&format!("far='peer:db2'\n{TWO}"), "ssh:"),
+            (&format!("far='ssh:db2'\nfar-address='db2'\n{TWO}"), "fd00::7"),
+            (&format!("far='ssh:db2'\nfar-address='fe80::1'\n{TWO}"), "fd00::7"),
+            (&format!("far-address='10.0.0.1'\n{TWO}"), "--far ssh:"),
+            (&format!("far='netns:a'\nssh-options=['x=y']\n{TWO}"), "--far ssh:"),
+            (&format!("far-cpus='all'\n{TWO}"), "0-3"),
+            (&format!("metrics=['p99']\n{TWO}"), "cpu_ns_per_packet"),
+            (&format!("adapter='ab'\n{TWO}"), "wrk"),
+            (&format!("ready='soon'\n{TWO}"), "tcp:PORT"),
+            (&format!("metrics=['client_wall_ns=json:/x lower']\n{TWO}"), "another name"),
+            ("client='c'\nagainst='o'", "--server"),
+            ("client='c'\nserver='s'\nagainst=' '", "is empty"),
+            ("client='c'\nserver='s'\nagainst='o'\nswitches=['gso=off']", "give one of them alone"),
+            ("client='c'\nserver='s'\nagainst='o'\narms='best'", "--arms needs switches"),
+            (&format!("against='o'\n{}", TWO.replace("'b'", "'old'")), "named old"),
+            (&TWO.replace("'b'", "'a'"), "two arms"),
+            (&TWO.replace("'b'", "'b+c'"), "no name"),
+        ] {
+            let error = refused(text);
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}
