@@ -1,10 +1,10 @@
 //! `wirepath feed exchange`: the far end of `prove feed --far`, which starts it.
 
+use remote::Failure;
+
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
-
-use remote::Failure;
 
 /// Answers the requests on standard input, until it ends.
 pub(super) fn run() -> Result<(), Failure> {

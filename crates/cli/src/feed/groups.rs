@@ -5,7 +5,6 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use clap::Args;
 use host::net::{Link, link, link_named, route_to};
 use io::multicast::Group;
-
 use remote::Failure;
 
 #[derive(Debug, Args)]

@@ -17,6 +17,7 @@ use marketdata::arbiter::Limits;
 use marketdata::late::LateReport;
 use marketdata::listen::{Interval, ListenError, Listener, Plan, ReceiveBy, Report};
 use marketdata::protocol::Protocol;
+use remote::Failure;
 use sys::hardware_stamps::HardwareStamps;
 use sys::thread::{Started, start};
 
@@ -26,7 +27,6 @@ use crate::context::Context;
 use crate::metrics::{self, Metrics};
 use crate::shared_args::parse_duration;
 use crate::{console, privileges, receive_stamps, signals};
-use remote::Failure;
 
 /// Default of `--hold`, without and with recovery.
 const HOLD: Duration = Duration::from_millis(5);

@@ -16,10 +16,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use marketdata::capture::{CaptureError, Counts, Reader};
 use marketdata::json::{Decoder, Format};
 use marketdata::protocol::Protocol;
+use remote::Failure;
 
 use crate::context::Context;
 use crate::{console, signals};
-use remote::Failure;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FeedCommand {

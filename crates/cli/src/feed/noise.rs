@@ -6,13 +6,13 @@ use std::time::Duration;
 use clap::Args;
 use host::exclusive::{Activity, ExclusiveLock};
 use host::interruptions::{CauseKind, Meter, MeterError, Noise, RING_BYTES, Trace, TraceError};
+use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::context::Context;
 use crate::shared_args::parse_duration;
 use crate::{console, privileges, signals};
-use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct NoiseArgs {

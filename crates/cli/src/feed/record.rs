@@ -6,13 +6,13 @@ use std::time::Duration;
 use clap::Args;
 use io::{IoError, Stamps};
 use marketdata::record::{Plan, RecordError, Recorder};
+use remote::Failure;
 
 use super::groups::GroupArgs;
 use super::listen::{hold_stamps, open_trace};
 use crate::context::Context;
 use crate::shared_args::parse_duration;
 use crate::{console, privileges, signals};
-use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct RecordArgs {

@@ -9,12 +9,12 @@ use marketdata::capture::Reader;
 use marketdata::replay::{Faults, Pace, Plan, Replay, ReplayError, Source};
 use marketdata::schedule::Schedule;
 use marketdata::synthetic::{MoldSession, MoldSpec, Session, Spec};
+use remote::Failure;
 
 use super::groups::interface_named;
 use crate::context::Context;
 use crate::shared_args::parse_duration;
 use crate::{console, privileges, signals};
-use remote::Failure;
 
 /// Default messages per second of a synthetic session.
 const RATE: u64 = 10_000;

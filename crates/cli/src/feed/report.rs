@@ -10,11 +10,11 @@ use host::text::chain;
 use marketdata::arbiter::Limits;
 use marketdata::capture::Reader;
 use marketdata::listen::{RecordedError, RecordedPlan, Recording, Report, read};
+use remote::Failure;
 
 use crate::context::Context;
 use crate::shared_args::parse_duration;
 use crate::{console, privileges, signals};
-use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {

@@ -11,13 +11,13 @@ use fleet::keys::Seeds;
 use fleet::nats::{BrokerAddress, NatsExchange};
 use host::generated::{Line, Text, UnitArgument};
 use host::text::chain;
+use remote::Failure;
 
 use super::keys::read_secret;
 use super::station::Station;
 use super::{agents_file, now_ms};
 use crate::context::Context;
 use crate::{console, results, signals};
-use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {

@@ -6,11 +6,11 @@
 
 use fleet::rollout::STEP;
 use host::tune::Plan;
+use remote::Failure;
 
 use super::mesh::{MESH, Part};
 use super::prove::check;
 use super::work::{OWNER, Work};
-use remote::Failure;
 
 const PATHS: [&str; 5] = ["probe", "feed", "tunnel", "vmnic", "guest"];
 

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fleet::book;
+use remote::Failure;
 
 use super::servers::{Servers, insist};
 use crate::context::Context;
 use crate::{console, signals};
-use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct CollectArgs {

@@ -6,12 +6,12 @@ use fleet::book::Measured;
 use host::exclusive::OF_FLEET;
 use lab::{FarJob, FarOptions};
 use model::Outcome;
+use remote::Failure;
 use sys::child::{Child, Finished, Place, this_program};
 
 use super::hosts::Host;
 use crate::shared_args::parse_duration;
 use crate::signals;
-use remote::Failure;
 
 /// Time between two signs of life; a host without three of them counts as silent.
 pub(super) const BEAT: Duration = Duration::from_secs(10);

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use host::exclusive::ExclusiveLock;
+use remote::Failure;
 use sys::child::Place;
 use sys::thread::start_free;
 
@@ -17,7 +18,6 @@ use super::mesh::{Join, serve};
 use super::work::Work;
 use super::{experiment, prove};
 use crate::{console, signals};
-use remote::Failure;
 
 /// Length of the line of arguments, in bytes.
 const LINE_MAX: u64 = 4 << 20;

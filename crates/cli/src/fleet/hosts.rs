@@ -5,9 +5,8 @@ use std::str::FromStr;
 
 use clap::Args;
 use lab::{FarEnd, SshHost};
-use sys::netns::Netns;
-
 use remote::Failure;
+use sys::netns::Netns;
 
 #[derive(Debug, Args)]
 pub(crate) struct HostsArgs {

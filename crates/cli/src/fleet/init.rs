@@ -9,11 +9,11 @@ use clap::Args;
 use fleet::enrol::{Enrolment, Fleet, configuration, read_hosts};
 use fleet::keys::Seeds;
 use fleet::postgres::{SCHEMA, check_address};
+use remote::Failure;
 
 use super::keys::read_secret;
 use crate::console;
 use crate::context::Context;
-use remote::Failure;
 
 /// File of the coordinator's secret.
 pub(super) const COORDINATOR: &str = "coordinator.json";

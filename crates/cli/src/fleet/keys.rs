@@ -6,9 +6,9 @@ use clap::Args;
 use fleet::enrol::{EnrolError, FILE_MAX, is_host_name};
 use fleet::keys::Seeds;
 use host::private_file;
+use remote::Failure;
 
 use crate::console;
-use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct KeysArgs {

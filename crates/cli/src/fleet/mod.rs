@@ -32,10 +32,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
 use fleet::book::{Archive, Coordinator, Exchange, SqliteBook};
+use remote::Failure;
 
 use crate::context::Context;
 use crate::results;
-use remote::Failure;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FleetCommand {

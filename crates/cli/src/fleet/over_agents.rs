@@ -7,12 +7,12 @@ use clap::Args;
 use fleet::book::{Archive, Coordinator, Job};
 use fleet::enrol::Fleet;
 use model::pool::{PooledOutcome, pool_groups};
+use remote::Failure;
 
 use super::prove::outcomes;
 use super::servers::{Servers, insist};
 use super::{allowed, now_ms};
 use crate::{console, signals};
-use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(super) struct AgentsArgs {

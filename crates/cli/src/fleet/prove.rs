@@ -9,6 +9,7 @@ use fleet::book::{Agent, Archive, Coordinator, Job, Outbox, Row, SqliteBook, Sta
 use host::exclusive::ExclusiveLock;
 use model::Outcome;
 use model::pool::{PooledOutcome, pool_groups};
+use remote::Failure;
 use sys::thread::start;
 
 use super::hosts::{Host, HostsArgs};
@@ -16,7 +17,6 @@ use super::{agents_file, book_file, end_leftovers, experiment, lock_book, now_ms
 use crate::args::Cli;
 use crate::context::Context;
 use crate::{console, signals};
-use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct FleetProveArgs {

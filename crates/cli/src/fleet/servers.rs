@@ -10,12 +10,12 @@ use fleet::keys::Seeds;
 use fleet::nats::NatsExchange;
 use fleet::postgres::PostgresArchive;
 use host::text::chain;
+use remote::Failure;
 
 use super::init::COORDINATOR;
 use super::keys::read_secret;
 use super::now_ms;
 use crate::{console, signals};
-use remote::Failure;
 
 /// Pause before a server that failed is tried again.
 const PAUSE: Duration = Duration::from_secs(2);

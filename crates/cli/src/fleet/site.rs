@@ -4,13 +4,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fleet::rollout::Answer;
+use remote::Failure;
 use sys::child::Finished;
 
 use super::experiment::{self, BEAT, Running};
 use super::hosts::Host;
 use super::work::Work;
 use crate::signals;
-use remote::Failure;
 
 /// Limit for a step that measures nothing.
 pub(super) const STEP_MAX: Duration = Duration::from_secs(60);

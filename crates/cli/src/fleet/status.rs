@@ -6,13 +6,13 @@ use std::path::Path;
 use clap::Args;
 use fleet::book::{self, Archive, Entry, SqliteBook, State};
 use fleet::rollout::{Ledger, Row, SqliteLedger};
+use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{book_file, lock_book};
 use crate::console;
 use crate::context::Context;
-use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {

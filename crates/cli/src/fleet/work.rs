@@ -7,13 +7,13 @@ use std::process::Stdio;
 use clap::Parser;
 use host::exclusive::OF_FLEET;
 use lab::{FarJob, FarOptions};
+use remote::Failure;
 use serde::{Deserialize, Serialize};
 use sys::child::{Child, Place, this_program};
 
 use super::experiment::Running;
 use super::hosts::Host;
 use crate::args::Cli;
-use remote::Failure;
 
 /// Options of `tune prove` that the roll-out or the host sets.
 const NOT_OF_A_LOAD: [&str; 7] =

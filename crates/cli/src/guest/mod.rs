@@ -9,9 +9,9 @@ use clap::{Args, Subcommand};
 use guest::qemu::Boot;
 use guest::{Switch, files};
 use model::{PathError, PathSwitch, Scope};
+use remote::Failure;
 
 use crate::context::Context;
-use remote::Failure;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GuestCommand {

@@ -14,6 +14,7 @@ use guest::qemu::{Boot, Machine};
 use guest::tap::TapMachine;
 use guest::telemetry::{Counter, Entry, Event, Snapshot};
 use model::PathError;
+use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 use sys::thread::start_free;
@@ -22,7 +23,6 @@ use super::ImageArgs;
 use crate::context::Context;
 use crate::shared_args::parse_duration;
 use crate::{console, signals};
-use remote::Failure;
 
 /// Interval between checks for a request to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

@@ -4,13 +4,13 @@ use clap::Args;
 use guest::qemu::System;
 use guest::selftest;
 use model::PathError;
+use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::ImageArgs;
 use crate::console;
 use crate::context::Context;
-use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct SelftestArgs {

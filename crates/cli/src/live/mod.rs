@@ -13,10 +13,10 @@ use std::time::Duration;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::layout::Size;
+use remote::Failure;
 
 use crate::{console, notes, signals};
 use draw::{Looks, draw};
-use remote::Failure;
 use terminal::{Keys, Taken};
 
 /// Seconds of history of the rates.

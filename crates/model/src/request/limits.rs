@@ -116,8 +116,8 @@ impl Default for Series {
 }
 
 impl Series {
-    pub(super) fn is_one_run(&self) -> bool {
-        self.runs == 1
+    pub(super) fn is_default(&self) -> bool {
+        *self == Series::default()
     }
 }
 

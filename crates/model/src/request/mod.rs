@@ -33,7 +33,7 @@ pub struct Request {
     pub version: u32,
     pub subject: Subject,
     pub limits: Limits,
-    #[serde(default, skip_serializing_if = "Series::is_one_run")]
+    #[serde(default, skip_serializing_if = "Series::is_default")]
     pub series: Series,
     /// True if no arm may be worse by more than the resolution.
     #[serde(default)]

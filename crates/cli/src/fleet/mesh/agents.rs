@@ -9,6 +9,7 @@ use fleet::book::{Archive, Job, Row, State};
 use fleet::enrol::Fleet;
 use fleet::mesh::{Cell, Pair};
 use probe::random_session;
+use remote::Failure;
 
 use super::super::now_ms;
 use super::super::over_agents::conduct;
@@ -16,7 +17,6 @@ use super::super::servers::{Servers, insist};
 use super::local::failed;
 use super::part::{Does, Part};
 use super::{At, Measure};
-use remote::Failure;
 
 /// Time that one end of a pair waits for the other, beside that in which an agent must take its job.
 const SPARE: Duration = Duration::from_secs(5);

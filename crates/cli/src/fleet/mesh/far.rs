@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use fleet::mesh::Cell;
 use lab::{FarJob, FarOptions, SshHost};
+use remote::Failure;
 use serde::{Deserialize, Serialize};
 use sys::netns::Netns;
 use sys::thread::start_free;
 
 use super::local::{self, LOOK, Local, PATIENCE};
 use crate::{console, signals};
-use remote::Failure;
 
 const READY: &str = "ready";
 /// Length of a request, in bytes.

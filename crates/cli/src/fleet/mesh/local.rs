@@ -4,12 +4,12 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use fleet::mesh::Cell;
+use remote::Failure;
 use serde_json::Value;
 use sys::child::{Child, Finished, Place, this_program};
 use sys::netns::Netns;
 
 use crate::signals;
-use remote::Failure;
 
 /// Limit for the start of an echo, and for one ping.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);

@@ -8,6 +8,7 @@ use host::net;
 use host::text::chain;
 use lab::address_between;
 use probe::random_session;
+use remote::Failure;
 use sys::netns::Netns;
 
 use super::super::hosts::Host;
@@ -15,7 +16,6 @@ use super::far::Far;
 use super::local::{LOOK, Local, failed, ping};
 use super::{At, Measure};
 use crate::signals;
-use remote::Failure;
 
 /// Hosts of a mesh, each with its echo.
 pub(super) struct Mesh {

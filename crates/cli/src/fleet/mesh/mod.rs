@@ -22,6 +22,7 @@ use fleet::mesh::{
     Cell, Pair, Sign, Suspect, Table, confirming_pairs, is_confirmed, polish, rounds, suspects,
 };
 use model::Random;
+use remote::Failure;
 
 pub(crate) use self::document::Document;
 pub(super) use self::far::{Join, serve};
@@ -32,7 +33,6 @@ use super::hosts::{Host, check_named_once};
 use crate::console;
 use crate::context::Context;
 use crate::shared_args::parse_duration;
-use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct MeshArgs {

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use fleet::book::Measured;
 use fleet::mesh::Cell;
 use host::exclusive::ExclusiveLock;
+use remote::Failure;
 use serde::{Deserialize, Serialize};
 use sys::netns::Netns;
 
 use super::super::experiment::{BEAT, LOOK, reason};
 use super::local::{PATIENCE, echo, end_of, failed, ping};
-use remote::Failure;
 
 /// First argument of such a job.
 pub(in crate::fleet) const MESH: &str = "mesh";

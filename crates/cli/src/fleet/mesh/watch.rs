@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use remote::Failure;
+
 use super::metrics::{Totals, text};
 use super::{Document, Measure, Measured, MeshArgs, repeat};
 use crate::metrics::{self, Shown};
 use crate::{console, signals};
-use remote::Failure;
 
 const LOOK: Duration = Duration::from_millis(50);
 

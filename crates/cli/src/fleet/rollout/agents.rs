@@ -7,6 +7,7 @@ use fleet::book::BookError;
 use fleet::postgres::{PostgresArchive, PostgresLedger};
 use fleet::rollout::{Answers, Ledger, Limits, Row, Step, Steps};
 use host::tune::Plan;
+use remote::Failure;
 
 use super::super::servers::{Servers, persist};
 use super::super::site::{STEP_MAX, held_max};
@@ -17,7 +18,6 @@ use super::request::RolloutArgs;
 use super::{go_on, unknown};
 use crate::context::Context;
 use crate::signals;
-use remote::Failure;
 
 const LOOK: Duration = Duration::from_millis(50);
 /// A host that comes back later rolls back all the same.

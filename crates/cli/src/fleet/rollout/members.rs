@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use fleet::rollout::{Answer, Answers, Hosts, Proof, Watched};
 use host::tune::Plan;
+use remote::Failure;
 
 use super::super::experiment;
 use super::super::work::Work;
 use super::proof::{self, Figure};
 use super::request::Request;
 use crate::{console, signals};
-use remote::Failure;
 
 const LOOK: Duration = Duration::from_millis(50);
 

@@ -10,6 +10,7 @@ mod request;
 
 use fleet::rollout::{Answer, Conductor, Draw, Event, Header, Ledger, SqliteLedger, State};
 use host::exclusive::ExclusiveLock;
+use remote::Failure;
 
 pub(crate) use self::document::Document;
 use self::members::{Members, Reach};
@@ -20,7 +21,6 @@ use super::hosts::Host;
 use super::{book_file, lock_book};
 use crate::context::Context;
 use crate::{console, signals};
-use remote::Failure;
 
 pub(crate) fn run(context: &Context, args: &RolloutArgs) -> Result<(), Failure> {
     #[cfg(feature = "fleet")]

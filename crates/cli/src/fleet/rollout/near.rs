@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use fleet::rollout::{Answer, Answers};
 use host::tune::Plan;
+use remote::Failure;
 use sys::thread::start;
 
 use super::super::experiment::Running;
@@ -15,7 +16,6 @@ use super::super::work::Work;
 use super::members::Reach;
 use super::request::Request;
 use crate::signals;
-use remote::Failure;
 
 /// Connections by ssh at a time.
 const REMOTE_MAX: usize = 16;

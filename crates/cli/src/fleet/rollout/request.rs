@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use fleet::rollout::{Draw, Header, Size, Wants};
 use host::tune::Plan;
+use remote::Failure;
 use serde::{Deserialize, Serialize};
 
 use super::super::hosts::HostsArgs;
@@ -13,7 +14,6 @@ use super::super::now_ms;
 use super::super::work::{OWNER, Work};
 use crate::shared_args::parse_duration;
 use crate::tune::StateArgs;
-use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct RolloutArgs {
