@@ -46,12 +46,12 @@ Example:
         after_help = "Example:\n  wirepath prove probe --against ./wirepath.old"
     )]
     Trials(crate::trials::TrialsArgs),
-    /// Run servers on request, for `prove command --far ssh:HOST`
+    /// Answer calls of another process of this program, which starts it
     #[command(
         hide = true,
         after_help = "Example:\n  wirepath prove command experiment.toml --far ssh:db2"
     )]
-    FarPrograms(crate::far_programs::FarProgramsArgs),
+    Answer(crate::answer::AnswerArgs),
     /// Send, receive, echo or ping with any engine
     #[command(
         subcommand,
@@ -172,13 +172,13 @@ impl Command {
         match self {
             Command::Prove(_)
             | Command::Trials(_)
-            | Command::FarPrograms(_)
             | Command::Paths(_)
             | Command::Guest(_)
             | Command::Vmnic(_)
             | Command::Tune(_)
             | Command::Fleet(_)
             | Command::Doctor(_) => true,
+            Command::Answer(args) => args.starts_programs(),
             Command::Tunnel(command) => !matches!(command, TunnelCommand::Run(_)),
             _ => false,
         }

@@ -1,6 +1,7 @@
 //! `wirepath`: parse, wire together, print. The only crate that writes to a terminal.
 
 mod against;
+mod answer;
 mod args;
 mod best;
 mod command;
@@ -11,7 +12,6 @@ mod experiment;
 mod explain;
 mod fake;
 mod far_args;
-mod far_programs;
 mod feed;
 mod fleet;
 mod gate;
@@ -82,7 +82,7 @@ fn run(context: &Context, command: &Command) -> Result<(), Failure> {
         Command::Tune(args) => tune::run(context, args),
         Command::Peer(args) => peer::run(args),
         Command::Secret(args) => secret::run(args),
-        Command::FarPrograms(args) => far_programs::run(args),
+        Command::Answer(args) => answer::run(args),
         Command::Explain(args) => explain::run(context, args),
         Command::History { command } => history::run(context, command.as_ref()),
         Command::Report(args) => report_cmd::run(context, args),

@@ -18,7 +18,7 @@ pub mod adapters;
 mod attached;
 mod end;
 mod error;
-pub mod far;
+mod far_end;
 mod guest_wire;
 mod load_route;
 mod machine;
@@ -35,7 +35,7 @@ pub use accounting::{HostTime, Meter, Placement, Used, cost_of, local, settle, s
 pub use attached::{AttachedNamespace, Side, Wire};
 pub use end::End;
 pub use error::LabError;
-pub use far::{FarEnd, FarHost, FarJob, FarOptions, FarPrograms, SshHost, address_between};
+pub use far_end::{FarEnd, FarEndError, SshHost};
 pub use guest_wire::GuestWire;
 pub use load_route::{LoadRequest, LoadRoute, NamespaceEnds};
 pub use machine::{boot_id, describe_machine, describe_nic, machine_of_far_end};

@@ -1,6 +1,5 @@
 //! `wirepath feed`: market-data tools.
 
-mod exchange;
 mod groups;
 mod listen;
 pub(crate) mod noise;
@@ -33,9 +32,6 @@ Example:
 Example:
   wirepath feed dissector > twse.lua   (then: tshark -X lua_script:twse.lua -r morning.pcapng)")]
     Dissector,
-    /// Send quotes on request, for `prove feed --far`
-    #[command(hide = true, after_help = "Example:\n  wirepath prove feed --far ssh:db2")]
-    Exchange,
     /// Receive a group or an A/B pair, with full accounting
     #[command(after_help = "\
 Example:
@@ -90,7 +86,6 @@ pub(crate) fn run(context: &Context, command: &FeedCommand) -> Result<(), Failur
     match command {
         FeedCommand::Decode(args) => decode(args),
         FeedCommand::Dissector => console::text(marketdata::TWSE_DISSECTOR),
-        FeedCommand::Exchange => exchange::run(),
         FeedCommand::Listen(args) => listen::run(context, args),
         FeedCommand::Noise(args) => noise::run(context, args),
         FeedCommand::Replay(args) => replay::run(context, args),

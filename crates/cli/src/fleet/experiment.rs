@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use fleet::book::Measured;
 use host::exclusive::OF_FLEET;
-use lab::{FarJob, FarOptions};
 use model::Outcome;
 use remote::Failure;
+use remote::{FarJob, FarOptions};
 use sys::child::{Child, Finished, Place, this_program};
 
 use super::hosts::Host;

@@ -6,8 +6,8 @@ use std::process::Stdio;
 
 use clap::Parser;
 use host::exclusive::OF_FLEET;
-use lab::{FarJob, FarOptions};
 use remote::Failure;
+use remote::{FarJob, FarOptions};
 use serde::{Deserialize, Serialize};
 use sys::child::{Child, Place, this_program};
 

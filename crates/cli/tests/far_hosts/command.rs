@@ -210,7 +210,7 @@ fn nothing_is_left_at_a_far_host_when_either_side_is_killed() {
             "near" => drop(near.end_by("KILL", LONG)),
             "interrupt" => drop(near.end_by("INT", LONG)),
             victim => {
-                let text = if victim == "agent" { "far-programs" } else { "sshd:" };
+                let text = if victim == "agent" { "answer programs" } else { "sshd:" };
                 let mut pids = sshd.running(text);
                 // The supervisors of its programs are its children, and have its command line.
                 let is_child = |pid: &u32| parent(*pid).is_some_and(|of| pids.contains(&of));
@@ -242,7 +242,7 @@ fn nothing_is_left_at_a_far_host_whose_connection_breaks() {
         succeed(ip(&["-n", &sshd.spaces.far, "route", what, "blackhole", "10.77.0.1/32"]));
     };
     drops("add");
-    let gone = || sshd.running("s.py").is_empty() && sshd.running("far-programs").is_empty();
+    let gone = || sshd.running("s.py").is_empty() && sshd.running("answer programs").is_empty();
     assert!(until(LONG * 2, gone), "{:?}", sshd.running(""));
     assert!(until(LONG, || sshd.far_features() == before), "settings stay");
     let output = near.finish(LONG * 2).expect("it ends");

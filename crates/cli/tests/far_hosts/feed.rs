@@ -50,7 +50,7 @@ fn nothing_of_a_far_exchange_is_left_when_the_near_end_is_killed() {
     let dir = data.path().to_str().expect("a plain path");
     let mut near =
         Running::start(prove_feed(&spaces, &[&ENDLESS[..], &["--data-dir", dir]].concat()));
-    let is_exchange = |pid: u32| command_line(pid).starts_with("wirepath feed exchange");
+    let is_exchange = |pid: u32| command_line(pid).starts_with("wirepath answer feed");
     let runs = || near.has_ended() || data.trial_count() >= 2;
     assert!(until(LONG, runs) && !near.has_ended(), "{}", near.stderr());
     assert!(far_pids(&spaces).into_iter().any(is_exchange), "the check itself must see it");

@@ -166,7 +166,7 @@ fn namespaces_that_are_no_far_end_are_refused_with_the_remedy() {
     assert!(said.contains("no-such-namespace"), "{said}");
     for text in ["db2", "netns:", "tcp:db2", "ssh:-oProxyCommand=true"] {
         let said = refused(&["--far", text], 2);
-        assert!(said.contains("is no far end; use ssh:"), "{said}");
+        assert!(said.contains("is not a valid far end; use ssh:"), "{said}");
     }
     let far = format!("netns:{}", spaces.far);
     let key = ["--far", &far, "--secret-file", "/dev/null"];

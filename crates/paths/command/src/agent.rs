@@ -1,32 +1,30 @@
-//! A far end on another host: `wirepath far-programs`, which the near end starts by ssh.
+//! A far end on another host: `wirepath answer programs`, which the near end starts by ssh.
 //!
-//! It lives as long as its standard input, and no longer than [`lab::far::SILENCE`] without a line. Its servers end
-//! with it (see [`lab::program`]), and a guard of the caller restores settings if it is killed.
+//! It lives as long as its near end (see [`remote::Calls`]). Its servers end with it (see [`lab::program`]), and a guard
+//! of the caller restores settings if it is killed.
 
-use std::fs::File;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use host::cpu::CpuClock;
 use host::netns::Netns;
 use host::tune::Store;
-use lab::far::NearLines;
 use lab::program::Usage;
 use lab::{Meter, describe_machine};
 use model::PathError;
+use remote::{Calls, NearEndGone};
 
 use crate::check;
-use crate::exchange::{LINE_BYTES_MAX, Opening, Reply, Request};
+use crate::exchange::{FarPrograms, Opening, Reply, Request};
 use crate::problem::Problem;
 use crate::serve::{FarSeen, Kept, LocalWatch, Serving, Turn, Watch, one_line};
 use crate::settings::Settings;
 use crate::side::Side;
 use crate::switches::{End, Switch};
 
-/// Time between two looks at the server while a client runs.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval of the checks on the server while a client runs.
+const SERVER_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Means of a far end that its process provides.
 pub struct FarMeans<'a> {
@@ -38,51 +36,45 @@ pub struct FarMeans<'a> {
     pub stop: &'static AtomicBool,
 }
 
-/// Serves one near end until it is gone.
-///
-/// - `say`: writes a line to it.
+/// Serves the near end at standard input and output until it is gone.
 ///
 /// Errors: the exchange is broken. Failures of trials are answers.
-pub fn serve_near(
-    input: File,
-    say: &mut dyn FnMut(&str) -> std::io::Result<()>,
-    mut means: FarMeans<'_>,
-) -> Result<(), PathError> {
-    let requests = Requests::start(input, means.stop)?;
-    let mut answer = |reply: &Reply| {
-        let line = serde_json::to_string(reply).map_err(PathError::part)?;
-        say(&line).map_err(PathError::part)
-    };
-    let opening = match requests.next() {
+pub fn serve_near(mut means: FarMeans<'_>) -> Result<(), PathError> {
+    let mut calls = Calls::<FarPrograms>::start(means.stop).map_err(PathError::part)?;
+    let opening = match calls.next_call() {
         Some(Request::Open(opening)) => *opening,
         Some(_) => return Err(PathError::Part("the first request is not to open".into())),
-        None => return Ok(()),
+        None => return calls.finish().map_err(PathError::part),
     };
     let mut agent = match Agent::open(opening, &mut means) {
         Ok(agent) => agent,
         Err(error) => {
-            return answer(&Reply::Failed { why: one_line(&error), is_broken: true });
+            return answer(&calls, &Reply::Failed { why: one_line(&error), is_broken: true });
         }
     };
-    answer(&Reply::Opened(Box::new(describe_machine(agent.nic.clone()))))?;
-    while let Some(request) = requests.next() {
+    answer(&calls, &Reply::Opened(Box::new(describe_machine(agent.nic.clone()))))?;
+    while let Some(request) = calls.next_call() {
         match request {
-            Request::Check => answer(&Reply::Checked(agent.check()))?,
+            Request::Check => answer(&calls, &Reply::Checked(agent.check()))?,
             Request::Trial(turn) => {
-                let reply = match agent.trial(&turn, &requests, &mut answer) {
+                let reply = match agent.trial(&turn, &mut calls) {
                     Ok(not_effective) => Reply::Done { not_effective },
                     Err(error) => {
                         let is_broken = agent.settings.broken().is_some();
                         Reply::Failed { why: one_line(&error), is_broken }
                     }
                 };
-                answer(&reply)?;
+                answer(&calls, &reply)?;
             }
             // Of a trial that failed before they came.
             _ => {}
         }
     }
-    Ok(())
+    calls.finish().map_err(PathError::part)
+}
+
+fn answer(calls: &Calls<FarPrograms>, reply: &Reply) -> Result<(), PathError> {
+    calls.answer(reply).map_err(PathError::part)
 }
 
 struct Agent {
@@ -125,8 +117,7 @@ impl Agent {
     fn trial(
         &mut self,
         turn: &Turn,
-        requests: &Requests,
-        answer: &mut dyn FnMut(&Reply) -> Result<(), PathError>,
+        calls: &mut Calls<FarPrograms>,
     ) -> Result<Vec<model::NotEffective>, PathError> {
         let Agent { serving, kept, settings, clock, .. } = self;
         let switches: Vec<Switch> = turn
@@ -138,8 +129,7 @@ impl Agent {
         let switches: Vec<&Switch> = switches.iter().collect();
         let sides = [(End::Far, &serving.side)];
         let ((), idle) = settings.around(&sides, &switches, || {
-            serving
-                .trial(turn, kept, |watch| watched(watch, clock, &serving.cpus, requests, answer))
+            serving.trial(turn, kept, |watch| watched(watch, clock, &serving.cpus, calls))
         })?;
         Ok(idle)
     }
@@ -150,75 +140,37 @@ fn watched(
     watch: &mut LocalWatch<'_>,
     clock: &CpuClock,
     cpus: &[usize],
-    requests: &Requests,
-    answer: &mut dyn FnMut(&Reply) -> Result<(), PathError>,
+    calls: &mut Calls<FarPrograms>,
 ) -> Result<(), PathError> {
-    answer(&Reply::Ready { ready_ns: watch.ready_ns() })?;
-    if !matches!(next(watch, requests)?, Request::Begin) {
+    answer(calls, &Reply::Ready { ready_ns: watch.ready_ns() })?;
+    if !matches!(next_request(watch, calls)?, Request::Begin) {
         return Ok(());
     }
     watch.begin()?;
     let meter = Meter::start(clock, cpus)?;
-    answer(&Reply::Begun)?;
-    if !matches!(next(watch, requests)?, Request::End) {
+    answer(calls, &Reply::Begun)?;
+    if !matches!(next_request(watch, calls)?, Request::End) {
         return Ok(());
     }
     let used = meter.stop()?;
     let seen = watch.end()?;
     let server_ns = seen.server.as_ref().map_or(0, Usage::cpu_ns);
     let host = Some(used.with_children(server_ns).host_time());
-    answer(&Reply::Seen(Box::new(FarSeen { host, ..seen })))?;
+    answer(calls, &Reply::Seen(Box::new(FarSeen { host, ..seen })))?;
     // The end of the server waits for the near end's, so that it does not disturb it.
-    next(watch, requests).map(drop)
+    next_request(watch, calls).map(drop)
 }
 
 /// Next request of a trial; [`Request::Stop`] if the near end is gone. Errors: the server has ended.
-fn next(watch: &mut LocalWatch<'_>, requests: &Requests) -> Result<Request, PathError> {
+fn next_request(
+    watch: &mut LocalWatch<'_>,
+    calls: &mut Calls<FarPrograms>,
+) -> Result<Request, PathError> {
     loop {
-        match requests.within(LOOK) {
-            Ok(request) => return Ok(request),
-            Err(RecvTimeoutError::Disconnected) => return Ok(Request::Stop),
-            Err(RecvTimeoutError::Timeout) => watch.check().map_err(PathError::part)?,
-        }
-    }
-}
-
-/// Requests, read by a thread that notices the end of the near end at any moment.
-struct Requests(Receiver<Request>);
-
-impl Requests {
-    fn start(input: File, stop: &'static AtomicBool) -> Result<Self, PathError> {
-        let (sender, receiver) = channel();
-        let reading = sys::thread::start_free("wp-requests", move || {
-            read(input, &sender, stop);
-            // Whatever runs for a near end that is gone ends now.
-            stop.store(true, Ordering::Relaxed);
-        });
-        reading.map_err(PathError::part)?;
-        Ok(Requests(receiver))
-    }
-
-    fn within(&self, limit: Duration) -> Result<Request, RecvTimeoutError> {
-        self.0.recv_timeout(limit)
-    }
-
-    /// Next request, `None` at their end.
-    fn next(&self) -> Option<Request> {
-        self.0.recv().ok()
-    }
-}
-
-/// Reads requests until their end, silence, or one that is not understood.
-fn read(input: File, sender: &Sender<Request>, stop: &AtomicBool) {
-    let mut lines = NearLines::new(input, LINE_BYTES_MAX);
-    while let Some(line) = lines.next_line() {
-        let Ok(request) = serde_json::from_slice::<Request>(&line) else { return };
-        if matches!(request, Request::Interrupt) {
-            stop.store(true, Ordering::Relaxed);
-            continue;
-        }
-        if sender.send(request).is_err() {
-            return;
+        match calls.within(SERVER_INTERVAL) {
+            Ok(Some(request)) => return Ok(request),
+            Err(NearEndGone) => return Ok(Request::Stop),
+            Ok(None) => watch.check().map_err(PathError::part)?,
         }
     }
 }

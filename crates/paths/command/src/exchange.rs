@@ -1,4 +1,4 @@
-//! Lines between the near end and a far end on another host, each a JSON document.
+//! Calls of the near end, and answers of a far end on another host.
 //!
 //! The near end opens the far end with the experiment, and then asks for one trial after the other:
 //!
@@ -10,22 +10,33 @@
 //! | `Stop` | ends the server, runs the cleanup, restores the settings: `Done` |
 //!
 //! `Failed` takes the place of any answer, also before it was asked for, and ends the trial; a request that
-//! was under way then is skipped. `Stop` may come at any moment of a trial. An empty line only shows that
-//! the connection holds.
+//! was under way then is skipped. `Stop` may come at any moment of a trial.
 
 use std::net::IpAddr;
 
 use model::{Machine, NotEffective, Programs};
+use remote::Service;
 use serde::{Deserialize, Serialize};
 
 use crate::problem::Problem;
 use crate::serve::{FarSeen, Turn};
 
-/// Longest line, bytes.
-pub(crate) const LINE_BYTES_MAX: usize = 4 << 20;
+/// The user's programs on another host.
+#[derive(Debug)]
+pub(crate) enum FarPrograms {}
+
+impl Service for FarPrograms {
+    const NAME: &str = crate::SERVICE;
+    type Call = Request;
+    type Answer = Reply;
+
+    fn is_interrupt(call: &Request) -> bool {
+        matches!(call, Request::Interrupt)
+    }
+}
 
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Request {
     Open(Box<Opening>),
     /// Looks for mistakes that would fail trials.
@@ -40,6 +51,7 @@ pub(crate) enum Request {
 
 /// First request.
 #[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Opening {
     pub(crate) experiment: Programs,
     /// Address of the server.

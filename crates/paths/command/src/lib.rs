@@ -29,5 +29,8 @@ pub use session::{CommandSession, Journals};
 pub use spec::{ArmSpec, Limits, Spec, SpecError};
 pub use switches::{End, Switch};
 
+/// Name of the service of the far end, `wirepath answer programs`.
+pub const SERVICE: &str = "programs";
+
 /// Name of the path in results.
 pub const NAME: &str = model::Programs::PATH;

@@ -8,8 +8,7 @@ use host::net;
 use host::netns::Netns;
 use host::sysfs::Sysfs;
 use host::tune::Place as Named;
-use lab::far::FarEnd;
-use lab::{Pair, PairSpec};
+use lab::{FarEnd, Pair, PairSpec};
 use model::PathError;
 
 use crate::Spec;

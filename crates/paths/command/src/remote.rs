@@ -6,26 +6,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use host::text::printable;
-use lab::FarOptions;
-use lab::far::{FarError, FarPrograms, SshHost};
+use lab::SshHost;
 use lab::program::ProgramError;
 use model::{Machine, NotEffective, PathError};
+use remote::{Caller, FarOptions, RemoteError};
 
 use crate::Spec;
-use crate::exchange::{Opening, Reply, Request};
+use crate::exchange::{FarPrograms, Opening, Reply, Request};
 use crate::problem::Problem;
 use crate::serve::{CLOSED_FOR, FarSeen, Turn, Watch};
 
 /// Time that an answer may take beyond that of the commands which it waits for.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Time between two looks at the stop flag.
-const WAKE: Duration = Duration::from_millis(20);
+const ANSWER_GRACE: Duration = Duration::from_secs(30);
+/// Interval of the checks on the stop flag.
+const STOP_INTERVAL: Duration = Duration::from_millis(20);
 /// Largest count that another host reports, so that sums do not overflow.
 const COUNT_MAX: u64 = 1 << 53;
 
 /// A far end on another host, started for this experiment.
 pub(crate) struct Remote {
-    commands: FarPrograms,
+    caller: Caller<FarPrograms>,
+    address: IpAddr,
     machine: Option<Machine>,
     /// Longest time of one step.
     limit: Duration,
@@ -49,14 +50,25 @@ impl Remote {
         };
         let limits = &spec.limits;
         let grace = limits.grace + limits.step + Duration::from_secs(10);
-        let commands = FarPrograms::start(host, &options, grace).map_err(PathError::part)?;
-        let limit = spec.limit() + CLOSED_FOR + PATIENCE;
-        Ok(Remote { commands, machine: None, limit, stop, is_interrupted: false, broken: None })
+        let mut caller = Caller::ssh(host, &options).map_err(PathError::part)?;
+        caller.set_grace(grace);
+        let Some(address) = caller.address() else {
+            return Err(PathError::Part(format!("{host} has no address").into()));
+        };
+        Ok(Remote {
+            caller,
+            address,
+            machine: None,
+            limit: spec.limit() + CLOSED_FOR + ANSWER_GRACE,
+            stop,
+            is_interrupted: false,
+            broken: None,
+        })
     }
 
     /// Its address for the load.
     pub(crate) fn address(&self) -> IpAddr {
-        self.commands.address()
+        self.address
     }
 
     /// Tells it the experiment.
@@ -121,9 +133,7 @@ impl Remote {
     }
 
     fn ask(&mut self, request: &Request) -> Result<(), PathError> {
-        let line = serde_json::to_string(request).map_err(PathError::part)?;
-        self.commands.send(&line);
-        Ok(())
+        self.caller.call(request).map_err(PathError::part)
     }
 
     /// Its next answer. Errors: it reports a failure, has ended, or takes too long.
@@ -134,45 +144,37 @@ impl Remote {
                 self.is_interrupted = true;
                 self.ask(&Request::Interrupt)?;
             }
-            if let Some(reply) = self.reply_within(WAKE)? {
+            if let Some(reply) = self.reply_within(STOP_INTERVAL)? {
                 return Ok(reply);
             }
             if Instant::now() > until {
-                let error = self.commands.silent(self.limit);
+                let error = self.caller.silent(self.limit);
                 return Err(self.lost(&error));
             }
         }
     }
 
     fn reply_within(&mut self, limit: Duration) -> Result<Option<Reply>, PathError> {
-        let line = match self.commands.line(limit) {
-            Ok(None) => return Ok(None),
-            Ok(Some(line)) => line,
-            Err(error) => return Err(self.lost(&error)),
-        };
-        match serde_json::from_slice(&line) {
-            Ok(Reply::Failed { why, is_broken }) => {
+        match self.caller.answer(limit) {
+            Ok(Some(Reply::Failed { why, is_broken })) => {
                 let why = printable(&why, 4000);
                 self.broken = is_broken.then(|| why.clone());
                 Err(PathError::Part(why.into()))
             }
-            Ok(reply) => Ok(Some(reply)),
-            Err(_) => {
-                let error = self.commands.garbled(&line);
-                Err(self.lost(&error))
-            }
+            Ok(reply) => Ok(reply),
+            Err(error) => Err(self.lost(&error)),
         }
     }
 
     /// The error, after which no trial is possible.
-    fn lost(&mut self, error: &FarError) -> PathError {
+    fn lost(&mut self, error: &RemoteError) -> PathError {
         let why = host::text::chain(error);
         self.broken = Some(why.clone());
         PathError::Part(why.into())
     }
 
     fn unexpected(&mut self, reply: &Reply) -> PathError {
-        let error = self.commands.garbled(format!("{reply:?}").as_bytes());
+        let error = self.caller.unexpected(reply);
         self.lost(&error)
     }
 }

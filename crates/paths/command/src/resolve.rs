@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use host::tune::list_to_cpus;
+use lab::FarEnd;
 use lab::adapters::{self, Adapter, Figure};
-use lab::far::FarEnd;
 use model::{ArmEntry, Programs, is_event_count};
 
 use crate::Switch;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lab::adapters::{Adapter, Figure, FigureSyntaxError};
-use lab::far::{FarEnd, FarEndError};
 use lab::program::{Ready, ReadyError};
+use lab::{FarEnd, FarEndError};
 use model::{Programs, ProgramsError};
 use thiserror::Error;
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 use marketdata::sequence_field::SequenceField;
 use model::{Arm, ArmKind, PathSwitch, Support, SwitchSpec};
 
-pub use exchange::serve_exchange;
+pub use exchange::{SERVICE, serve_exchange};
 pub use recording::RecordingError;
 pub use switches::Switch;
 

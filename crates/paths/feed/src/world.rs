@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
 use host::net::{self, ethtool};
-use lab::{End, FarEnd, FarOptions, Pair, PairSpec, describe_nic};
+use lab::{End, FarEnd, Pair, PairSpec, describe_nic};
 use model::{Load, PathError, TwoHosts};
+use remote::FarOptions;
 use sys::netns::Netns;
 
 use super::accounting::Place;

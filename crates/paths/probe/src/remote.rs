@@ -11,13 +11,10 @@ use host::irq_suspend::IrqSuspend;
 use host::net::ethtool;
 use host::text::chain;
 use io::{EngineKind, EngineSpec, Local, Remote, Role};
-use lab::far::FarError;
-use lab::{
-    Cause, FarEnd, FarHost, FarOptions, LabError, Meter, Placement, Used, describe_nic,
-    softirqs_missing,
-};
+use lab::{Cause, FarEnd, LabError, Meter, Placement, Used, describe_nic, softirqs_missing};
 use model::{Arm, ArmKind, Machine, Measurement, Support};
 use model::{Direction, Load, PathError, Session, TwoHosts};
+use remote::{FarHost, FarOptions, RemoteError};
 use sys::thread::start;
 
 use super::accounting::{combine, not_suspended, received};
@@ -246,7 +243,7 @@ fn connect(end: &FarEnd, host: &FarHost, ipv6: bool) -> Result<Far, PathError> {
         (Ok(far), _) => Ok(far),
         (Err(error), FarEnd::Peer(_)) => Err(PathError::part(error)),
         (Err(PeerError::NotThere { at, .. }), _) => {
-            Err(PathError::part(FarError::Unreachable { address: at.ip() }))
+            Err(PathError::part(RemoteError::Unreachable { address: at.ip() }))
         }
         (Err(error), _) => Err(PathError::part(error)),
     }

@@ -11,8 +11,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use fleet::mesh::Cell;
-use lab::{FarJob, FarOptions, SshHost};
+use lab::SshHost;
 use remote::Failure;
+use remote::{FarJob, FarOptions};
 use serde::{Deserialize, Serialize};
 use sys::netns::Netns;
 use sys::thread::start_free;

@@ -6,9 +6,9 @@ use fleet::mesh::{Cell, Pair};
 use host::exclusive::ExclusiveLock;
 use host::net;
 use host::text::chain;
-use lab::address_between;
 use probe::random_session;
 use remote::Failure;
+use remote::address_between;
 use sys::netns::Netns;
 
 use super::super::hosts::Host;

@@ -5,16 +5,16 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
 use host::text::printable;
-use lab::far::FarPrograms;
-use lab::{FarEnd, FarOptions};
+use lab::FarEnd;
 use model::{Machine, PathError};
+use remote::{Caller, FarOptions, RemoteError};
 
-use super::{Publication, Reply, Request};
+use super::{FarFeed, Publication, Reply, Request};
 use crate::publisher::Sent;
 use crate::script::{Quotes, Script};
 
 /// Time that an answer may take beyond that of the quotes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_GRACE: Duration = Duration::from_secs(20);
 /// Largest CPU time that is believed, so that sums do not overflow.
 const CPU_NS_MAX: u64 = 1 << 53;
 /// Longest text of the far end that is shown, characters.
@@ -23,7 +23,7 @@ const TEXT_LEN_MAX: usize = 200;
 /// An exchange at a far end, started for one run. It ends when this is dropped or this process ends.
 #[derive(Debug)]
 pub(crate) struct FarExchange {
-    lines: FarPrograms,
+    caller: Caller<FarFeed>,
     address: Ipv4Addr,
     machine: Machine,
     /// It reads the same clock as this end.
@@ -40,24 +40,33 @@ impl FarExchange {
         options: &FarOptions<'_>,
         cpu: Option<usize>,
     ) -> Result<Self, PathError> {
-        let mut lines = FarPrograms::start_exchange(end, options).map_err(PathError::part)?;
-        let IpAddr::V4(address) = lines.address() else {
-            return Err(PathError::Invalid {
-                what: format!(
-                    "{} is an IPv6 address, and feeds are sent to IPv4 groups",
-                    lines.address()
-                ),
-                remedy: "give the far end's IPv4 address with --far-address".into(),
-            });
+        let started = match end {
+            FarEnd::Netns(name) => Caller::netns(name, options),
+            FarEnd::Ssh(host) => Caller::ssh(host, options),
+            FarEnd::Peer(_) => Err(RemoteError::OnlyProbe { end: end.to_string() }),
         };
-        match reply(&mut lines, PATIENCE)? {
-            Reply::Opened { boot_id, machine } => {
+        let mut caller = started.map_err(PathError::part)?;
+        let address = match caller.address() {
+            Some(IpAddr::V4(address)) => address,
+            other => {
+                let address = other.map_or_else(|| end.to_string(), |address| address.to_string());
+                return Err(PathError::Invalid {
+                    what: format!(
+                        "{address} is an IPv6 address, and feeds are sent to IPv4 groups"
+                    ),
+                    remedy: "give the far end's IPv4 address with --far-address".into(),
+                });
+            }
+        };
+        caller.call(&Request::Describe).map_err(PathError::part)?;
+        match reply(&mut caller, ANSWER_GRACE)? {
+            Reply::Described { boot_id, machine } => {
                 let is_here = boot_id.is_some() && boot_id == lab::boot_id();
                 let machine = lab::machine_of_far_end(*machine);
                 let machine = Machine { notes: BTreeMap::new(), ..machine };
-                Ok(FarExchange { lines, address, machine, is_here, cpu })
+                Ok(FarExchange { caller, address, machine, is_here, cpu })
             }
-            other => Err(unexpected(&lines, &other)),
+            other => Err(PathError::part(caller.unexpected(&other))),
         }
     }
 
@@ -80,14 +89,13 @@ impl FarExchange {
     ) -> Result<(Sent, u64), PathError> {
         let from = self.address();
         let publication = Publication { quotes: quotes.clone(), from, group, cpu: self.cpu };
-        let request = serde_json::to_string(&Request::Publish(publication));
-        self.lines.send(&request.map_err(PathError::part)?);
+        self.caller.call(&Request::Publish(publication)).map_err(PathError::part)?;
         let last_ns = script.len().checked_sub(1).map_or(0, |last| script.due_ns(last));
-        let limit = Duration::from_nanos(last_ns) + PATIENCE;
+        let limit = Duration::from_nanos(last_ns) + ANSWER_GRACE;
         let until = Instant::now() + limit;
         let mut lags_ns = Vec::with_capacity(script.len());
         loop {
-            match reply(&mut self.lines, until.saturating_duration_since(Instant::now()))? {
+            match reply(&mut self.caller, until.saturating_duration_since(Instant::now()))? {
                 Reply::Lags(piece) if lags_ns.len() + piece.len() <= script.len() => {
                     lags_ns.extend(piece);
                 }
@@ -98,7 +106,7 @@ impl FarExchange {
                     let at_ns = lags_ns.iter().enumerate().map(at_ns).collect();
                     return Ok((Sent { begin_ns, at_ns, is_undisturbed }, cpu_ns.min(CPU_NS_MAX)));
                 }
-                other => return Err(unexpected(&self.lines, &other)),
+                other => return Err(PathError::part(self.caller.unexpected(&other))),
             }
         }
     }
@@ -110,18 +118,9 @@ fn is_time(ns: u64) -> bool {
 }
 
 /// Its next answer. Errors: it reports a failure, has ended, or takes too long.
-fn reply(lines: &mut FarPrograms, within: Duration) -> Result<Reply, PathError> {
-    let line = match lines.line(within).map_err(PathError::part)? {
-        Some(line) => line,
-        None => return Err(PathError::part(lines.silent(within))),
-    };
-    match serde_json::from_slice(&line) {
-        Ok(Reply::Failed { why }) => Err(PathError::at("exchange", printable(&why, TEXT_LEN_MAX))),
-        Ok(reply) => Ok(reply),
-        Err(_) => Err(PathError::part(lines.garbled(&line))),
+fn reply(caller: &mut Caller<FarFeed>, limit: Duration) -> Result<Reply, PathError> {
+    match caller.expect_answer(limit).map_err(PathError::part)? {
+        Reply::Failed { why } => Err(PathError::at("exchange", printable(&why, TEXT_LEN_MAX))),
+        reply => Ok(reply),
     }
-}
-
-fn unexpected(lines: &FarPrograms, reply: &Reply) -> PathError {
-    PathError::part(lines.garbled(format!("{reply:?}").as_bytes()))
 }

@@ -1,56 +1,49 @@
 //! The far end: publishes on request.
 
-use std::fs::File;
-use std::io;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use host::net;
 use host::text::chain;
-use lab::far::NearLines;
 use lab::{describe_machine, describe_nic};
 use model::PathError;
+use remote::{Calls, RemoteError};
 use sys::capability::{self, Capability};
 use sys::thread::start;
 
-use super::{LAGS_PER_LINE, LINE_BYTES_MAX, Publication, QUOTE_COUNT_MAX, Reply, Request};
+use super::{FarFeed, LAGS_PER_LINE, Publication, QUOTE_COUNT_MAX, Reply, Request};
 use crate::error::EndError;
 use crate::publisher::{self, Sent};
 
-/// Serves one near end until it is gone.
+/// Serves the near end at standard input and output until it is gone.
 ///
-/// - `say`: writes a line to it.
-///
-/// Errors: the lines are broken. Failures of trials are answers.
-pub fn serve_exchange(
-    input: File,
-    say: &mut dyn FnMut(&str) -> io::Result<()>,
-) -> Result<(), PathError> {
+/// Errors: the exchange is broken. Failures of trials are answers.
+pub fn serve_exchange(stop: &'static AtomicBool) -> Result<(), PathError> {
     // Sockets need none; real-time priority does.
     capability::keep(&[Capability::SysNice]).map_err(PathError::part)?;
-    let mut answer = |reply: &Reply| {
-        let line = serde_json::to_string(reply).map_err(PathError::part)?;
-        say(&line).map_err(PathError::part)
-    };
-    let machine = Box::new(describe_machine(interfaces()));
-    answer(&Reply::Opened { boot_id: lab::boot_id(), machine })?;
-    let mut lines = NearLines::new(input, LINE_BYTES_MAX);
-    while let Some(line) = lines.next_line() {
-        let Request::Publish(publication) =
-            serde_json::from_slice(&line).map_err(PathError::part)?;
-        let before_ns = sys::clock::process_cpu_ns();
-        match publish(&publication) {
-            Err(why) => answer(&Reply::Failed { why })?,
-            Ok((lags_ns, sent)) => {
-                for piece in lags_ns.chunks(LAGS_PER_LINE) {
-                    answer(&Reply::Lags(piece.to_vec()))?;
-                }
-                let cpu_ns = sys::clock::process_cpu_ns().saturating_sub(before_ns);
-                let Sent { begin_ns, is_undisturbed, .. } = sent;
-                answer(&Reply::Sent { begin_ns, is_undisturbed, cpu_ns })?;
-            }
-        }
+    let mut calls = Calls::<FarFeed>::start(stop).map_err(PathError::part)?;
+    while let Some(request) = calls.next_call() {
+        answer(&calls, &request).map_err(PathError::part)?;
     }
-    Ok(())
+    calls.finish().map_err(PathError::part)
+}
+
+fn answer(calls: &Calls<FarFeed>, request: &Request) -> Result<(), RemoteError> {
+    let Request::Publish(publication) = request else {
+        let machine = Box::new(describe_machine(interfaces()));
+        return calls.answer(&Reply::Described { boot_id: lab::boot_id(), machine });
+    };
+    let before_ns = sys::clock::process_cpu_ns();
+    let (lags_ns, sent) = match publish(publication) {
+        Ok(published) => published,
+        Err(why) => return calls.answer(&Reply::Failed { why }),
+    };
+    for piece in lags_ns.chunks(LAGS_PER_LINE) {
+        calls.answer(&Reply::Lags(piece.to_vec()))?;
+    }
+    let cpu_ns = sys::clock::process_cpu_ns().saturating_sub(before_ns);
+    let Sent { begin_ns, is_undisturbed, .. } = sent;
+    calls.answer(&Reply::Sent { begin_ns, is_undisturbed, cpu_ns })
 }
 
 /// The interfaces of this end in words; empty if they cannot be listed.

@@ -23,7 +23,7 @@ pub struct SshHost {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no far end; use ssh:[USER@]HOST[:PORT], netns:NAME or peer:HOST[:PORT]")]
+#[error("{0:?} is not a valid far end; use ssh:[USER@]HOST[:PORT], netns:NAME or peer:HOST[:PORT]")]
 pub struct FarEndError(String);
 
 impl FromStr for FarEnd {
@@ -61,10 +61,7 @@ impl SshHost {
         };
         let port = port.map(str::parse).transpose().ok()?;
         let is_host = !host.is_empty() && !host.starts_with('-') && !user.starts_with('-');
-        let destination = match name.contains('@') {
-            true => format!("{user}@{host}"),
-            false => host,
-        };
+        let destination = if name.contains('@') { format!("{user}@{host}") } else { host };
         (is_host && port != Some(0)).then_some(SshHost { destination, port })
     }
 }

@@ -1,36 +1,30 @@
-//! Far ends of experiments between two hosts.
+//! Start of far ends: in a namespace of this host (`netns:`), and on another host (`ssh:`).
 //!
-//! A far end is a `wirepath peer`. It runs already (`peer:`), or it is started for the experiment: in a
-//! namespace of this host (`netns:`) or on another host (`ssh:`). A started peer gets its secret by standard
-//! input and ends when that does, so it ends with the near end for any reason, SIGKILL included.
-//!
-//! [`FarPrograms`] is the far end of the user's own programs, or the exchange of a feed: it is started in the
-//! same way, and is asked by lines of text.
+//! A started program ends when its standard input does, so it ends with the near end for any reason, SIGKILL included.
 
-mod end;
-mod error;
 mod job;
-mod netns;
-mod programs;
-mod ssh;
+pub(crate) mod netns;
+pub(crate) mod ssh;
 
 use std::io::{self, PipeWriter, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use host::text::printable;
-use sys::child::Child;
+use lab::FarEnd;
+use sys::child::{Child, Place};
 
-pub use self::end::{FarEnd, FarEndError, SshHost};
-pub use self::error::FarError;
 pub use self::job::FarJob;
 pub use self::netns::address_between;
-pub use self::programs::{FarPrograms, HEARTBEAT, NearLines, SILENCE};
+use crate::RemoteError;
 
 /// Time limit of each step of a far end's start.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Time that a far end has to end by itself.
-const GRACE: Duration = Duration::from_secs(2);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time that a far end has to end by itself, unless it gets more.
+const STOP_GRACE: Duration = Duration::from_secs(2);
+/// Wait for the end of a program whose output has ended.
+const END_INTERVAL: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FarOptions<'a> {
@@ -58,7 +52,7 @@ impl FarHost {
     /// Starts the far end if it does not run already.
     ///
     /// Its program is killed when the calling thread ends (see [`Child::spawn`]).
-    pub fn open(end: &FarEnd, options: &FarOptions<'_>) -> Result<Self, FarError> {
+    pub fn open(end: &FarEnd, options: &FarOptions<'_>) -> Result<Self, RemoteError> {
         match end {
             FarEnd::Peer(host) => Ok(FarHost {
                 peer: host.clone(),
@@ -80,71 +74,103 @@ impl FarHost {
     }
 
     /// Error of a far end that was started here and ends within a time; `None` if it runs.
-    pub fn ended(&mut self, within: Duration) -> Option<FarError> {
+    pub fn ended(&mut self, within: Duration) -> Option<RemoteError> {
         self.program.as_mut()?.ended(within)
     }
 }
 
 /// Program of a far end, and the pipe whose end it ends with.
 #[derive(Debug)]
-struct Started {
+pub(crate) struct Started {
     /// As the user named it.
-    name: String,
+    pub(crate) name: String,
     child: Child,
-    stdin: Option<PipeWriter>,
+    pub(crate) stdin: Option<PipeWriter>,
     /// Time to end by itself once standard input has ended.
-    grace: Duration,
+    pub(crate) grace: Duration,
 }
 
 impl Started {
+    /// Starts `command` at `place`.
+    pub(crate) fn spawn(
+        name: String,
+        command: Command,
+        place: &Place<'_>,
+    ) -> Result<Self, RemoteError> {
+        let piped = io::pipe();
+        let (stdin, writer) =
+            piped.map_err(|source| RemoteError::Start { what: "a pipe", source })?;
+        let child = Child::spawn_on(command, place, stdin.into())?;
+        Ok(Started { name, child, stdin: Some(writer), grace: STOP_GRACE })
+    }
+
+    /// Its name in errors.
+    pub(crate) fn description(&self) -> String {
+        format!("the far end {}", self.name)
+    }
+
     /// Sends `text` to its standard input.
-    fn send(&mut self, text: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, text: &[u8]) -> io::Result<()> {
         self.stdin.as_mut().map_or(Ok(()), |stdin| stdin.write_all(text))
     }
 
     /// Takes the next line of its standard output. Errors: it ended, or time is up.
-    fn line(&mut self, within: Duration) -> Result<String, FarError> {
+    pub(crate) fn line(&mut self, within: Duration) -> Result<String, RemoteError> {
         match self.child.take_line(within) {
             Some(line) => Ok(String::from_utf8_lossy(&line).into_owned()),
             None => Err(self.failure(within)),
         }
     }
 
+    /// Takes the next line of its standard output; `None` if there is none within a time. Errors: it ended.
+    pub(crate) fn next_line(&mut self, within: Duration) -> Result<Option<Vec<u8>>, RemoteError> {
+        if let Some(line) = self.child.take_line(within) {
+            return Ok(Some(line));
+        }
+        let Some(ended) = self.child.wait(END_INTERVAL)? else { return Ok(None) };
+        // Its last line may have come in between.
+        if let Some(line) = self.child.take_line(Duration::ZERO) {
+            return Ok(Some(line));
+        }
+        Err(RemoteError::Ended { end: self.name.clone(), said: one_line(&ended.stderr) })
+    }
+
     /// Error of a program that ends within a time; `None` if it runs.
-    fn ended(&mut self, within: Duration) -> Option<FarError> {
+    fn ended(&mut self, within: Duration) -> Option<RemoteError> {
         match self.child.wait(within) {
             Ok(None) => None,
             Ok(Some(ended)) => {
-                Some(FarError::Ended { end: self.name.clone(), said: one_line(&ended.stderr) })
+                Some(RemoteError::Ended { end: self.name.clone(), said: one_line(&ended.stderr) })
             }
             Err(error) => Some(error.into()),
         }
     }
 
     /// Error of a program that did not say the next line.
-    fn failure(&mut self, within: Duration) -> FarError {
+    fn failure(&mut self, within: Duration) -> RemoteError {
         let end = self.name.clone();
         // Its output ended just before itself.
         match self.child.wait(Duration::from_millis(500)) {
-            Ok(Some(ended)) => FarError::Ended { end, said: one_line(&ended.stderr) },
-            Ok(None) => FarError::Silent { end, seconds: within.as_secs() },
+            Ok(Some(ended)) => RemoteError::Ended { end, said: one_line(&ended.stderr) },
+            Ok(None) => RemoteError::Silent { end, seconds: within.as_secs() },
             Err(error) => error.into(),
         }
     }
 
     /// Waits for a line with this text.
-    fn expect(&mut self, text: &str) -> Result<(), FarError> {
-        let line = self.line(PATIENCE)?;
-        match line == text {
-            true => Ok(()),
-            false => Err(FarError::Garbled { end: self.name.clone(), line: clean(&line) }),
-        }
+    fn expect(&mut self, text: &str) -> Result<(), RemoteError> {
+        let line = self.line(START_TIMEOUT)?;
+        if line == text { Ok(()) } else { Err(self.garbled(&line)) }
     }
 
-    fn listening(&mut self) -> Result<SocketAddr, FarError> {
-        let line = self.line(PATIENCE)?;
+    fn listening(&mut self) -> Result<SocketAddr, RemoteError> {
+        let line = self.line(START_TIMEOUT)?;
         let at = line.strip_prefix("listening on ").and_then(|at| at.parse().ok());
-        at.ok_or_else(|| FarError::Garbled { end: self.name.clone(), line: clean(&line) })
+        at.ok_or_else(|| self.garbled(&line))
+    }
+
+    fn garbled(&self, line: &str) -> RemoteError {
+        RemoteError::garbled(&self.description(), line.as_bytes())
     }
 
     fn into_host(self, at: SocketAddr, secret: String) -> FarHost {
@@ -167,8 +193,8 @@ impl Drop for Started {
 }
 
 /// Secret of a far end that is started for one run.
-fn random_secret() -> Result<String, FarError> {
-    host::random::random_hex().map_err(|source| FarError::Start { what: "a secret", source })
+fn random_secret() -> Result<String, RemoteError> {
+    host::random::random_hex().map_err(|source| RemoteError::Start { what: "a secret", source })
 }
 
 /// Text of a program as one line without control characters, at most 400 characters of its end.

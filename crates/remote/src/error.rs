@@ -4,12 +4,15 @@ use std::io;
 use std::net::IpAddr;
 
 use host::net::NetError;
+use host::text::printable;
 use sys::child::ChildError;
 use sys::netns::NetnsError;
 
-/// A far end could not be started, or ended early.
+use crate::TooLong;
+
+/// A far end could not be started, ended early, or broke a rule of the exchange.
 #[derive(Debug, thiserror::Error)]
-pub enum FarError {
+pub enum RemoteError {
     #[error(transparent)]
     Netns(#[from] NetnsError),
     #[error(transparent)]
@@ -62,11 +65,43 @@ pub enum FarError {
     Silent { end: String, seconds: u64 },
     #[error("the far end {end} ended: {said}")]
     Ended { end: String, said: String },
-    #[error("the far end {end} sent an unexpected line: {line:?}")]
+    #[error("{end} sent an unexpected line: {line:?}")]
     Garbled { end: String, line: String },
+    #[error("{end} has {theirs}, this end {ours}; run the same wirepath version at both ends")]
+    Version { end: String, theirs: String, ours: String },
+    #[error("{end} sent a line that is too long")]
+    TooLong {
+        end: String,
+        #[source]
+        error: TooLong,
+    },
+    #[error("the near end sent more than {count_max} calls without waiting for an answer")]
+    Flood { count_max: usize },
+    #[error("the near end sent nothing for {seconds} s; its host or the connection has stopped")]
+    NearSilent { seconds: u64 },
+    #[error("cannot send a call to the far end {end}")]
+    Unsendable {
+        end: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the connection to {end} broke")]
+    Broken {
+        end: String,
+        #[source]
+        source: io::Error,
+    },
     #[error(
         "the far end listens on {address} and is not reached there; give another of its addresses with \
          --far-address, or open its firewall for TCP and UDP from this host"
     )]
     Unreachable { address: IpAddr },
+}
+
+impl RemoteError {
+    /// - `end`: the end that sent `line`.
+    pub(crate) fn garbled(end: &str, line: &[u8]) -> Self {
+        let begin = String::from_utf8_lossy(&line[..line.len().min(400)]);
+        RemoteError::Garbled { end: end.to_owned(), line: printable(&begin, 400) }
+    }
 }

@@ -12,12 +12,12 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sys::child::{Child, Place};
+use lab::{FarEnd, SshHost};
+use sys::child::Place;
 use sys::thread::start as start_thread;
 
-use super::{
-    FarEnd, FarError, FarHost, FarOptions, GRACE, PATIENCE, SshHost, Started, clean, random_secret,
-};
+use super::{FarHost, FarOptions, START_TIMEOUT, Started, clean, random_secret};
+use crate::RemoteError;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// First line of the script; login scripts may print others before it.
@@ -25,9 +25,9 @@ const MARK: &str = "wirepath-far";
 /// Maximum number of lines before the mark.
 const BANNER_LINES_MAX: usize = 1000;
 /// Time limit of the connection, which may pass several hosts.
-const CONNECT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit for the copy of the program.
-const COPY: Duration = Duration::from_secs(300);
+const COPY_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Set before those of the user, because the first value counts.
 const CLIENT_OPTIONS: [&str; 9] = [
@@ -56,29 +56,15 @@ const SCRIPT: &str = concat!(
     "read -r how size what address || exit 1; ",
     "if [ \"$what\" = peer ]; then set -- peer --secret-stdin --listen \"$address:0\"; ",
     "elif [ \"$what\" = job ]; then set -- fleet host; ",
-    "elif [ \"$what\" = exchange ]; then set -- feed exchange; ",
-    "else set -- far-programs; fi; ",
+    "else set -- answer \"$what\"; fi; ",
     "if [ \"$how\" = own ]; then exec wirepath \"$@\"; fi; ",
     "f=$(mktemp) || exit 1; chmod 700 \"$f\"; exec 3>\"$f\" 4<\"$f\"; rm -f \"$f\"; echo send; ",
     "head -c \"$size\" >&3; exec 3>&-; echo sent; ",
     "exec /proc/self/fd/4 \"$@\""
 );
 
-/// Program of a far end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    /// `wirepath peer`.
-    Peer,
-    /// `wirepath far-programs`.
-    Programs,
-    /// `wirepath fleet host`.
-    Job,
-    /// `wirepath feed exchange`.
-    Exchange,
-}
-
-pub(super) fn start(host: &SshHost, options: &FarOptions<'_>) -> Result<FarHost, FarError> {
-    let Opened { mut started, is_copied, .. } = open(host, options, Role::Peer)?;
+pub(super) fn start(host: &SshHost, options: &FarOptions<'_>) -> Result<FarHost, RemoteError> {
+    let Opened { mut started, is_copied, .. } = open(host, options, "peer")?;
     let secret = random_secret()?;
     // A program that ended already is reported by the next line.
     let _ = started.send(format!("{secret}\n").as_bytes());
@@ -88,33 +74,26 @@ pub(super) fn start(host: &SshHost, options: &FarOptions<'_>) -> Result<FarHost,
 }
 
 /// A program that was started by ssh and has said nothing yet.
-pub(super) struct Opened {
-    pub(super) started: Started,
+pub(crate) struct Opened {
+    pub(crate) started: Started,
     /// Address of the far end for the load.
-    pub(super) address: IpAddr,
-    pub(super) is_copied: bool,
+    pub(crate) address: IpAddr,
+    pub(crate) is_copied: bool,
 }
 
 /// Connects to `host` and starts this program there, a copy of it if need be.
-pub(super) fn open(
+///
+/// - `what`: `peer`, `job` for `wirepath fleet host`, or the name of a service.
+pub(crate) fn open(
     host: &SshHost,
     options: &FarOptions<'_>,
-    role: Role,
-) -> Result<Opened, FarError> {
-    let piped = io::pipe();
-    let (stdin, writer) = piped.map_err(|source| FarError::Start { what: "a pipe", source })?;
-    let child =
-        Child::spawn_on(client(host, options.ssh_options), &Place::default(), stdin.into())?;
+    what: &str,
+) -> Result<Opened, RemoteError> {
     let name = FarEnd::Ssh(host.clone()).to_string();
-    let mut started = Started { name, child, stdin: Some(writer), grace: GRACE };
+    let client = client(host, options.ssh_options);
+    let mut started = Started::spawn(name, client, &Place::default())?;
     let about = About::read(&mut started, host)?;
     let address = about.address(host, options.address)?;
-    let what = match role {
-        Role::Peer => "peer",
-        Role::Programs => "programs",
-        Role::Job => "job",
-        Role::Exchange => "exchange",
-    };
     let is_copied = about.version != format!("wirepath {VERSION}");
     if is_copied {
         about.check_platform(host)?;
@@ -126,10 +105,10 @@ pub(super) fn open(
 }
 
 /// The error of a copied program that did not start.
-pub(super) fn not_copied(error: FarError, host: &SshHost) -> FarError {
+pub(crate) fn not_copied(error: RemoteError, host: &SshHost) -> RemoteError {
     match error {
-        FarError::Ended { said, .. } => {
-            FarError::Copy { host: host.to_string(), said, version: VERSION }
+        RemoteError::Ended { said, .. } => {
+            RemoteError::Copy { host: host.to_string(), said, version: VERSION }
         }
         other => other,
     }
@@ -159,43 +138,43 @@ struct About {
 }
 
 impl About {
-    fn read(started: &mut Started, host: &SshHost) -> Result<Self, FarError> {
-        let until = Instant::now() + CONNECT;
+    fn read(started: &mut Started, host: &SshHost) -> Result<Self, RemoteError> {
+        let until = Instant::now() + CONNECT_TIMEOUT;
         for _ in 0..BANNER_LINES_MAX {
             let left = until.saturating_duration_since(Instant::now());
             let Some(line) = started.child.take_line(left) else { break };
             if line == MARK.as_bytes() {
-                let mut next = || started.line(PATIENCE).map(|line| clean(&line));
+                let mut next = || started.line(START_TIMEOUT).map(|line| clean(&line));
                 return Ok(About { platform: next()?, connection: next()?, version: next()? });
             }
         }
-        Err(match started.failure(CONNECT) {
-            FarError::Ended { said, .. } => {
+        Err(match started.failure(CONNECT_TIMEOUT) {
+            RemoteError::Ended { said, .. } => {
                 let remedy = remedy(&said, host);
-                FarError::Ssh { host: host.to_string(), said, remedy }
+                RemoteError::Ssh { host: host.to_string(), said, remedy }
             }
             other => other,
         })
     }
 
     /// Address on which the far end listens.
-    fn address(&self, host: &SshHost, given: Option<IpAddr>) -> Result<IpAddr, FarError> {
+    fn address(&self, host: &SshHost, given: Option<IpAddr>) -> Result<IpAddr, RemoteError> {
         // The client's address and port, then the server's.
         let own = self.connection.split_whitespace().nth(2);
         let own = own.and_then(|ip| ip.parse().ok()).map(|ip: IpAddr| ip.to_canonical());
-        given.or(own).ok_or_else(|| FarError::UnknownAddress {
+        given.or(own).ok_or_else(|| RemoteError::UnknownAddress {
             host: host.to_string(),
             said: self.connection.clone(),
         })
     }
 
-    fn check_platform(&self, host: &SshHost) -> Result<(), FarError> {
+    fn check_platform(&self, host: &SshHost) -> Result<(), RemoteError> {
         let ours = format!("Linux {}", std::env::consts::ARCH);
         if self.platform == ours {
             return Ok(());
         }
         let (host, theirs) = (host.to_string(), self.platform.clone());
-        Err(FarError::OtherPlatform { host, theirs, ours, version: VERSION })
+        Err(RemoteError::OtherPlatform { host, theirs, ours, version: VERSION })
     }
 }
 
@@ -208,13 +187,13 @@ fn in_url(address: IpAddr) -> String {
 }
 
 /// Copies this program to the far end, where the shell becomes it.
-fn copy(started: &mut Started, what: &str, address: IpAddr) -> Result<(), FarError> {
-    let unreadable = |source| FarError::Start { what: "a copy of this program", source };
+fn copy(started: &mut Started, what: &str, address: IpAddr) -> Result<(), RemoteError> {
+    let unreadable = |source| RemoteError::Start { what: "a copy of this program", source };
     let file = File::open("/proc/self/exe").map_err(unreadable)?;
     let size = file.metadata().map_err(unreadable)?.len();
     let _ = started.send(format!("copy {size} {what} {}\n", in_url(address)).as_bytes());
     started.expect("send")?;
-    let Some(mut stdin) = started.stdin.take() else { return Err(started.failure(PATIENCE)) };
+    let Some(mut stdin) = started.stdin.take() else { return Err(started.failure(START_TIMEOUT)) };
     let child = &mut started.child;
     // A pipe that is not read blocks its writer, so this thread watches the time.
     let written = thread::scope(|scope| {
@@ -222,7 +201,7 @@ fn copy(started: &mut Started, what: &str, address: IpAddr) -> Result<(), FarErr
             io::copy(&mut file.take(size), &mut stdin)?;
             Ok::<_, CopyError>(stdin)
         });
-        let until = Instant::now() + COPY;
+        let until = Instant::now() + COPY_TIMEOUT;
         while !writing.is_finished() {
             if Instant::now() >= until {
                 // The end of the client breaks the pipe.

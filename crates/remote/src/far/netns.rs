@@ -4,13 +4,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use host::net;
 use host::tune;
-use sys::child::{Child, Place, this_program};
+use lab::FarEnd;
+use sys::child::{Place, this_program};
 use sys::netns::Netns;
 
-use super::{FarEnd, FarError, FarHost, FarOptions, GRACE, Started, random_secret};
+use super::{FarHost, FarOptions, Started, random_secret};
+use crate::RemoteError;
 
 /// Starts this program as a peer in the namespace `name`, which stays as it is.
-pub(super) fn start(name: &str, options: &FarOptions<'_>) -> Result<FarHost, FarError> {
+pub(super) fn start(name: &str, options: &FarOptions<'_>) -> Result<FarHost, RemoteError> {
     let (mut started, _) = open(name, options, |address| {
         let listen = SocketAddr::new(address, 0).to_string();
         ["peer", "--secret-stdin", "--listen", &listen].map(str::to_owned).to_vec()
@@ -25,40 +27,37 @@ pub(super) fn start(name: &str, options: &FarOptions<'_>) -> Result<FarHost, Far
 /// Starts this program in the namespace `name`; returns it with its address for the load.
 ///
 /// - `args`: its arguments, given that address.
-pub(super) fn open(
+pub(crate) fn open(
     name: &str,
     options: &FarOptions<'_>,
     args: impl FnOnce(IpAddr) -> Vec<String>,
-) -> Result<(Started, IpAddr), FarError> {
+) -> Result<(Started, IpAddr), RemoteError> {
     let place = tune::Place { netns: Some(name.to_owned()), root: None };
     let netns = Netns::open(place.netns_file())?;
     if netns.inode()? == Netns::current()?.inode()? {
-        return Err(FarError::Own { name: name.to_owned() });
+        return Err(RemoteError::Own { name: name.to_owned() });
     }
     let address = match options.address {
         Some(address) => address,
         None => address_in(&netns, name, options)?,
     };
-    let piped = std::io::pipe();
-    let (stdin, writer) = piped.map_err(|source| FarError::Start { what: "a pipe", source })?;
     let mut command = this_program();
     command.args(args(address));
     let place = Place { netns: Some(&netns), cpus: &[] };
-    let child = Child::spawn_on(command, &place, stdin.into())?;
     let end = FarEnd::Netns(name.to_owned()).to_string();
-    Ok((Started { name: end, child, stdin: Some(writer), grace: GRACE }, address))
+    Ok((Started::spawn(end, command, &place)?, address))
 }
 
 /// The address of namespace `far` that is reached from namespace `near`.
 ///
 /// - `name`: that of `far`, for errors.
-pub fn address_between(near: &Netns, far: &Netns, name: &str) -> Result<IpAddr, FarError> {
+pub fn address_between(near: &Netns, far: &Netns, name: &str) -> Result<IpAddr, RemoteError> {
     near.run(|| address_in(far, name, &FarOptions::default()))?
 }
 
 /// The address of a namespace that is reached from here, and from which here is reached, without a router
 /// if there is one.
-fn address_in(netns: &Netns, name: &str, options: &FarOptions<'_>) -> Result<IpAddr, FarError> {
+fn address_in(netns: &Netns, name: &str, options: &FarOptions<'_>) -> Result<IpAddr, RemoteError> {
     let ifname = options.ifname;
     let candidates = netns.run(|| own_addresses(options.ipv6))??;
     let wanted = ifname.map(net::link_named).transpose()?.map(|link| link.index);
@@ -80,13 +79,13 @@ fn address_in(netns: &Netns, name: &str, options: &FarOptions<'_>) -> Result<IpA
     match &found[..] {
         [] => {
             let by = ifname.map_or(String::new(), |ifname| format!(" by {ifname}"));
-            Err(FarError::NoAddress { name: name.to_owned(), by })
+            Err(RemoteError::NoAddress { name: name.to_owned(), by })
         }
         [(_, address, _)] => Ok(*address),
         many => {
             let list = many.iter().map(|(_, address, link)| format!("{address} ({link})"));
             let list = list.collect::<Vec<_>>().join(", ");
-            Err(FarError::ManyAddresses { name: name.to_owned(), list })
+            Err(RemoteError::ManyAddresses { name: name.to_owned(), list })
         }
     }
 }

@@ -1,0 +1,63 @@
+//! `wirepath answer NAME`: the end that answers calls of another process of this program, which starts it.
+
+use clap::{Args, ValueEnum};
+use command::FarMeans;
+use remote::Failure;
+
+use crate::signals;
+use crate::tune::{Guard, StateArgs};
+
+#[derive(Debug, Args)]
+pub(crate) struct AnswerArgs {
+    /// Service
+    #[arg(value_enum, value_name = "NAME")]
+    service: AnswerService,
+    #[command(flatten)]
+    state: StateArgs,
+}
+
+/// Services by their [`remote::Service::NAME`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum AnswerService {
+    /// Servers for `prove command --far ssh:HOST`
+    #[value(name = command::SERVICE)]
+    Programs,
+    /// Quotes for `prove feed --far`
+    #[value(name = feed::SERVICE)]
+    Feed,
+}
+
+impl AnswerArgs {
+    /// True if the service starts other programs.
+    pub(crate) fn starts_programs(&self) -> bool {
+        match self.service {
+            AnswerService::Programs => true,
+            AnswerService::Feed => false,
+        }
+    }
+}
+
+/// Answers the calls on standard input, until it ends.
+pub(crate) fn run(args: &AnswerArgs) -> Result<(), Failure> {
+    match args.service {
+        AnswerService::Programs => answer_programs(&args.state),
+        AnswerService::Feed => Ok(feed::serve_exchange(signals::stop_flag())?),
+    }
+}
+
+fn answer_programs(state: &StateArgs) -> Result<(), Failure> {
+    signals::stop_on_hangup()?;
+    let mut guard = None;
+    let mut start_guard = || {
+        guard = Some(Guard::start(state).map_err(|failure| failure.text().to_owned())?);
+        Ok(())
+    };
+    let means = FarMeans {
+        journal: state.store(),
+        start_guard: &mut start_guard,
+        stop: signals::stop_flag(),
+    };
+    let served = command::serve_near(means);
+    drop(guard);
+    Ok(served?)
+}
