@@ -27,9 +27,10 @@ const ALLOWED: &[(&str, &str)] = &[
     ("vmnic", "model sys wire market io host lab report vmm"),
     ("guest", PATH),
     ("command", PATH),
+    ("runner", "model sys host lab remote report command probe"),
     (
         "wirepath",
-        "model wire market sys io host lab remote forward vmm marketdata probe feed tunnel vmnic guest \
+        "model wire market sys io host lab remote runner forward vmm marketdata probe feed tunnel vmnic guest \
          command report fleet",
     ),
     ("xtask", ""),
@@ -161,7 +162,7 @@ mod tests {
     /// Crates without code that runs for each packet: profile `quick` need not optimise them.
     const NO_PACKETS: &[&str] = &[
         "model", "host", "lab", "remote", "testkit", "report", "fleet", "command", "wirepath",
-        "xtask",
+        "runner", "xtask",
     ];
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use model::{Arm, ArmKind, Load, Measurement, PathError, Restarts, Session, Support};
+use model::{Arm, ArmKind, Load, Measurement, PathError, Restarts, Session};
 use remote::Failure;
 use sys::child::{Child, Place};
 
@@ -15,18 +15,6 @@ use crate::trials::{EXCHANGE, Hello, Reply, TrialsArgs};
 
 /// Limit for the start of a program: building its lab, and loading its programs.
 const START: Duration = Duration::from_secs(120);
-
-const OLD: &str = "old";
-const NEW: &str = "new";
-
-/// The arms: the old program twice, for the A/A pair, and the new one, with the same switches.
-pub(crate) fn arms(arm: &Arm) -> Vec<(Arm, Support)> {
-    [(OLD, ArmKind::Baseline), ("old again", ArmKind::Control), (NEW, ArmKind::Variant)]
-        .map(|(name, kind)| {
-            (Arm { name: name.into(), kind, switches: arm.switches.clone() }, Support::Yes)
-        })
-        .into()
-}
 
 /// A process with a lab of its own for each arm, all started anew every few blocks.
 ///

@@ -7,6 +7,9 @@ use clap::Args;
 /// Version of every document but a result ([`model::SCHEMA`]); raised when a field changes its meaning.
 pub(crate) const DOCUMENT: u32 = 1;
 
+/// Environment variable of `--data-dir`.
+pub(crate) const DATA_VARIABLE: &str = "WIREPATH_DATA";
+
 /// Options that apply to every command.
 #[derive(Debug, Args)]
 pub(crate) struct Context {
@@ -14,6 +17,6 @@ pub(crate) struct Context {
     #[arg(long, global = true)]
     pub(crate) json: bool,
     /// Folder of the results database
-    #[arg(long, global = true, value_name = "DIR", env = "WIREPATH_DATA")]
+    #[arg(long, global = true, value_name = "DIR", env = DATA_VARIABLE)]
     pub(crate) data_dir: Option<PathBuf>,
 }

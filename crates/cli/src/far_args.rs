@@ -6,7 +6,9 @@ use clap::{Args, ValueEnum};
 use lab::FarEnd;
 use model::TwoHosts;
 use remote::Failure;
+use runner::find_load;
 
+use crate::lookup;
 use crate::shared_args::{SecretArgs, parse_ip};
 
 /// The far end of an experiment between two hosts.
@@ -60,6 +62,26 @@ impl FarEndArgs {
         self.far.clone().or_else(|| self.peer.clone().map(FarEnd::Peer))
     }
 
+    /// Settings of both ends for a load; `None` for a lab. Errors: the load has no direction to choose.
+    ///
+    /// - `load`: `None` for the path's first.
+    pub(crate) fn of_load(
+        &self,
+        path: &str,
+        load: Option<&str>,
+    ) -> Result<Option<TwoHosts>, Failure> {
+        if self.direction.is_some() {
+            let kind = find_load(lookup::find_path(path)?.as_ref(), load)?;
+            if kind.name != "flood" {
+                return Err(Failure::Usage(format!(
+                    "load {} has no direction to choose: remove --direction, which is for load flood of path probe",
+                    kind.name
+                )));
+            }
+        }
+        self.read()
+    }
+
     /// Settings of both ends; `None` for a lab.
     pub(crate) fn read(&self) -> Result<Option<TwoHosts>, Failure> {
         let Some(end) = self.end() else { return Ok(None) };
@@ -84,23 +106,4 @@ impl FarEndArgs {
             far_cpu: self.far_cpu,
         }))
     }
-}
-
-pub(crate) fn parameters(two: &TwoHosts) -> Vec<(String, String)> {
-    let number = |value: Option<usize>| value.map(|value| value.to_string());
-    let direction = (two.direction == model::Direction::Receive).then(|| "receive".to_owned());
-    let queue = two.queue.map(|queue| queue.to_string());
-    let ssh_options = (!two.ssh_options.is_empty()).then(|| two.ssh_options.join("\n"));
-    let all = [
-        ("far", Some(two.end.clone())),
-        ("far_address", two.address.map(|address| address.to_string())),
-        ("direction", direction),
-        ("interface", two.ifname.clone()),
-        ("queue", queue),
-        ("app_cpu", number(two.near_cpu)),
-        ("far_cpu", number(two.far_cpu)),
-        ("ssh_options", ssh_options),
-    ];
-    let given = |(name, value): (&str, Option<String>)| Some((name.to_owned(), value?));
-    all.into_iter().filter_map(given).collect()
 }

@@ -2,9 +2,9 @@
 
 use model::{Gate, GateAnswer};
 use remote::Failure;
+use runner::Proven;
 
 use crate::console;
-use crate::experiment::Proven;
 
 /// Answer of a gate on one run, or on a series as one family.
 ///

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, Command};
-use model::{LoadKind, Path};
+use model::Path;
 use remote::Failure;
 
 use crate::fake;
@@ -36,16 +36,6 @@ pub(crate) fn find_path(name: &str) -> Result<Box<dyn Path>, Failure> {
              {OWN_PROGRAMS}",
             known.join(", ")
         ))
-    })
-}
-
-/// Load of a path with this name; the path's first one unless named.
-pub(crate) fn find_load(path: &dyn Path, name: Option<&str>) -> Result<&'static LoadKind, Failure> {
-    let loads = path.loads();
-    let Some(name) = name else { return Ok(&loads[0]) };
-    let known = loads.iter().map(|l| l.name).collect::<Vec<_>>().join(", ");
-    loads.iter().find(|l| l.name == name).ok_or_else(|| {
-        Failure::Usage(format!("path {} has no load {name}; its loads: {known}", path.name()))
     })
 }
 

@@ -1,22 +1,22 @@
 //! `wirepath prove`: one experiment from its arms to its verdicts.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use marketdata::sequence_field::SequenceField;
-use model::{Arm, ArmPlan, Load, LoadKind, Outcome, Path, Session, Support};
+use model::{
+    LoadRequest, Outcome, PathRequest, ReplayRequest, Request, RunComparison, Subject, TwoHosts,
+};
 use remote::Failure;
+use runner::{Earlier, Journal, Planned, Proven};
 
-use crate::against::{self, Builds};
-use crate::best::{self, BEST, Record, Space};
 use crate::context::Context;
-use crate::experiment::{Proof, Proven, conduct, load_of, lock, parameters};
-use crate::lookup::{self, OWN_PROGRAMS, find_load, find_path};
-use crate::series::{SeriesArgs, SeriesDocument};
-use crate::shared_args::{BaselineArgs, RunArgs};
-use crate::trials::one_arm;
-use crate::{console, gate, results, series};
+use crate::far_args::FarEndArgs;
+use crate::lookup::{self, OWN_PROGRAMS};
+use crate::proven::{ProveDocument, SeriesDocument, print_ladder, say_ids, say_where, verdict};
+use crate::running::{Terminal, run_in_child, runner};
+use crate::shared_args::{BaselineArgs, LimitArgs, LiveArgs, LoadArgs, SeriesArgs};
+use crate::{console, gate, results};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProveCommand {
@@ -33,10 +33,9 @@ Example:
     Command(Box<crate::command::CommandArgs>),
 }
 
+/// Switches of a path as arms under one of its loads.
 #[derive(Debug, Args)]
-pub(crate) struct ProveArgs {
-    #[command(subcommand)]
-    command: Option<ProveCommand>,
+pub(crate) struct PathArgs {
     /// Path to measure
     #[arg(default_value = "probe", value_parser = lookup::PATH)]
     pub(crate) path: String,
@@ -47,209 +46,177 @@ pub(crate) struct ProveArgs {
     /// rung), alone, leave-one-out, a list such as spin,spin+batch, or best: search for the smallest set that does most;
     /// default: ladder, with --against the baseline
     #[arg(long, value_parser = lookup::ARMS, hide_possible_values = true)]
-    pub(crate) arms: Option<String>,
+    arms: Option<String>,
     /// Other programs to run as arms, e.g. iperf3,sockperf
     #[arg(long, value_delimiter = ',', value_parser = lookup::PEER)]
-    pub(crate) peers: Vec<String>,
+    peers: Vec<String>,
     /// Load of path feed: the begin of a capture with its own timing, as long as --trial; with --sequence
     #[arg(long, value_name = "FILE", requires = "sequence")]
-    pub(crate) replay: Option<PathBuf>,
+    replay: Option<PathBuf>,
     /// Sequence number in each payload of --replay: byte order, bits, offset in bytes
     #[arg(long, value_name = "be32@4", requires = "replay")]
-    pub(crate) sequence: Option<SequenceField>,
+    sequence: Option<SequenceField>,
     #[command(flatten)]
-    pub(crate) run: RunArgs,
+    load: LoadArgs,
     #[command(flatten)]
-    pub(crate) series: SeriesArgs,
+    limits: LimitArgs,
+}
+
+impl PathArgs {
+    /// - `far`: far end on another host.
+    /// - `against`: another build of the program.
+    pub(crate) fn request(
+        &self,
+        far: Option<TwoHosts>,
+        against: Option<PathBuf>,
+    ) -> Result<Request, Failure> {
+        if let Some(more) = self.more.first() {
+            return Err(Failure::Usage(format!(
+                "{more:?} is one argument too many: `prove` measures one path. Programs of your own: {OWN_PROGRAMS}"
+            )));
+        }
+        let replay = self.replay.clone().zip(self.sequence);
+        let replay =
+            replay.map(|(file, field)| ReplayRequest { file, sequence: field.to_string() });
+        let load = LoadRequest { replay, ..self.load.request(far) };
+        let default = if against.is_some() { "baseline" } else { "ladder" };
+        let arms = self.arms.clone().unwrap_or_else(|| default.to_owned());
+        let (path, peers) = (self.path.clone(), self.peers.clone());
+        let subject = PathRequest { path, load, arms, peers, against };
+        let mut request = Request::new(Subject::Path(Box::new(subject)), self.limits.limits()?);
+        request.is_stored = !self.limits.no_history;
+        Ok(request)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProveArgs {
+    #[command(subcommand)]
+    command: Option<ProveCommand>,
+    #[command(flatten)]
+    path: PathArgs,
+    #[command(flatten)]
+    live: LiveArgs,
+    #[command(flatten)]
+    far: FarEndArgs,
+    #[command(flatten)]
+    series: SeriesArgs,
     /// Compare this program with another build of it, both in one run: the arm `old` against `new`, with
     /// the switches of --arms on in both
     #[arg(long, value_name = "PROGRAM", group = "earlier", conflicts_with_all = ["peers", "host", "baseline"])]
-    pub(crate) against: Option<PathBuf>,
+    against: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) baseline: BaselineArgs,
+    baseline: BaselineArgs,
 }
 
 impl ProveArgs {
-    fn arms(&self) -> &str {
-        let default = if self.against.is_some() { "baseline" } else { "ladder" };
-        self.arms.as_deref().unwrap_or(default)
+    fn request(&self) -> Result<Request, Failure> {
+        let far = self.far.of_load(&self.path.path, self.path.load.load.as_deref())?;
+        let mut request = self.path.request(far, self.against.clone())?;
+        request.gate = self.against.is_some() && self.baseline.fail_on.is_some();
+        request.series = self.series.series();
+        Ok(request)
     }
 }
 
 pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
-    if let Some(more) = args.more.first() {
-        return Err(Failure::Usage(format!(
-            "{more:?} is one argument too many: `prove` measures one path. Programs of your own: {OWN_PROGRAMS}"
-        )));
-    }
     if let Some(ProveCommand::Command(args)) = &args.command {
         return crate::command::run(context, args);
     }
-    args.run.limits.check()?;
-    let path = path_of(args)?;
-    let kind = find_load(path.as_ref(), args.run.load.as_deref())?;
-    let load = load_of(kind, &args.run)?;
-    for (option, is_given) in [("--ip", load.ipv6), ("--vlan", load.vlan_tag.is_some())] {
-        if is_given && path.name() != "probe" {
-            let name = path.name();
-            let why = format!("{option} is of path probe; leave it out of path {name}");
-            return Err(Failure::Usage(why));
+    let request = args.request()?;
+    let terminal = Terminal::open(context, args.live.live)?;
+    let runner = runner(context, Journal::default(), &terminal);
+    let Planned::Path(plan) = runner.plan(&request)? else {
+        return Err(Failure::failed("the request is not of a path"));
+    };
+    if plan.is_search() {
+        if args.series.runs > 1 || args.baseline.baseline.is_some() || !args.path.peers.is_empty() {
+            return Err(Failure::Usage(
+                "--arms best cannot be combined with --runs, --baseline or --peers; prove the set that it \
+                 finds with them"
+                    .into(),
+            ));
         }
-    }
-    if args.arms() == BEST && args.against.is_none() {
-        let proven = search(context, args, path.as_ref(), kind, &load)?;
+        let proven = runner.run_planned(&request, Planned::Path(plan), None)?;
         if context.json {
-            console::json(&proven.searched(true))?;
+            console::json(&ProveDocument::searched(&proven))?;
         } else {
-            console::text(&report::text::ladder(&proven.outcome, console::style()))?;
-            proven.say_where();
+            print_ladder(&proven)?;
+            say_where(&proven);
         }
-        return proven.verdict();
+        return verdict(&proven);
     }
-    let switches = model::ids(path.switches());
-    let plan = ArmPlan::parse(args.arms(), &switches).map_err(Failure::usage)?;
-    let arms = match &args.against {
-        Some(_) => against::arms(&one_arm(&plan)?),
-        None => {
-            let rungs = path.ladder(&load);
-            let listed = plan.switches(&switches, &rungs);
-            model::arms(&plan, listed, &args.peers, &mut |arm| path.support(arm, &load))
-        }
-    };
-    if let Some((_, Support::Unsupported { what, needs })) = arms.first() {
-        return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));
-    }
-    check_peers(path.as_ref(), &args.peers)?;
-    let mut proof = Proof::new(path.name(), kind, &load, arms, &args.run.limits);
-    proof.load.insert("arms".to_owned(), args.arms().to_owned());
-    proof.load.extend(replayed(args));
-    let is_gated = args.against.is_some() && args.baseline.fail_on.is_some();
-    proof.gate = is_gated;
-    let earlier = series::earlier(context, &args.baseline, &args.series, &proof)?;
-    let proven = match args.series.runs {
-        1 => vec![once(context, args, path.as_ref(), &load, proof)?],
-        _ => series::repeat(&args.series, &args.run.limits, is_gated)?,
-    };
-    let Some(last) = proven.last() else { return Err(Failure::failed("no run")) };
-    // An outcome without a baseline cannot be compared; its verdict reports that failure.
-    let measured = |run: &&Proven| run.outcome.arms.first().is_some_and(|a| !a.metrics.is_empty());
-    let news: Vec<Outcome> = proven.iter().filter(measured).map(|r| r.outcome.clone()).collect();
-    let mut compared = match earlier.filter(|_| !news.is_empty()) {
-        Some(olds) => {
-            let (unit, resolve) = (args.baseline.unit.unit(), args.run.limits.resolve.ratio());
-            Some(results::compare(&olds, &news, unit, resolve)?)
+    let olds = match &args.baseline.baseline {
+        Some(wanted) => {
+            let gate = args.baseline.fail_on.map(results::by);
+            let (unit, any_machine) = (args.baseline.unit.unit(), args.baseline.any_machine);
+            let earlier = Earlier { wanted, gate, unit, any_machine };
+            Some(runner.earlier(&request, &plan, &earlier)?)
         }
         None => None,
     };
-    if let Some((compared, on)) = compared.as_mut().zip(args.baseline.fail_on) {
-        compared.gate = Some(compared.decide(results::by(on), args.run.limits.resolve.ratio()));
-    }
-    if context.json && args.series.runs > 1 {
-        let runs = proven.iter().map(|run| run.document(None)).collect();
-        console::json(&SeriesDocument { runs, comparison: compared.as_ref() })?;
-    } else if context.json {
-        console::json(&last.compared(compared.as_ref()))?;
+    let proven = if args.series.runs > 1 {
+        runner.run_series(&request, &|request| run_in_child(&runner, request))?
     } else {
-        console::text(&report::text::ladder(&last.outcome, console::style()))?;
-        if args.series.runs > 1 {
-            console::text(&report::text::repeated(&news, console::style()))?;
-        }
-        if let Some(compared) = &compared {
-            console::text("")?;
-            console::text(&report::text::compare(compared, console::style()))?;
-        }
-        last.say_where();
-        series::say(&proven);
-    }
-    proven.iter().try_for_each(Proven::verdict)?;
-    if is_gated {
+        vec![runner.run_planned(&request, Planned::Path(plan), None)?]
+    };
+    // An outcome without a baseline cannot be compared; its verdict reports that failure.
+    let is_measured =
+        |run: &&Proven| run.outcome.arms.first().is_some_and(|arm| !arm.metrics.is_empty());
+    let news: Vec<Outcome> =
+        proven.iter().filter(is_measured).map(|run| run.outcome.clone()).collect();
+    let compared = olds.filter(|_| !news.is_empty());
+    let compared = compared.map(|olds| compare(args, &request, &olds, &news)).transpose()?;
+    show(context, &request, &proven, &news, compared.as_ref())?;
+    proven.iter().try_for_each(verdict)?;
+    if request.gate {
         return gate::judge(&proven, args.baseline.accept_undecided);
     }
     let between = compared.and_then(|compared| compared.gate);
     between.map_or(Ok(()), |between| gate::end(&between, args.baseline.accept_undecided))
 }
 
-/// Parameters of a capture that are stored with the result.
-fn replayed(args: &ProveArgs) -> Vec<(String, String)> {
-    let given = [
-        ("replay", args.replay.as_ref().map(|file| file.display().to_string())),
-        ("sequence", args.sequence.map(|field| field.to_string())),
-    ];
-    given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
-}
-
-/// The path, with a capture as its load if one is given.
-fn path_of(args: &ProveArgs) -> Result<Box<dyn Path>, Failure> {
-    let path = find_path(&args.path)?;
-    match args.replay.clone().zip(args.sequence) {
-        None => Ok(path),
-        Some(_) if path.name() != "feed" => {
-            Err(Failure::Usage(format!("--replay is a load of path feed, not of {}", path.name())))
-        }
-        Some((file, sequence)) => Ok(Box::new(feed::ReplayedFeed { file, sequence })),
-    }
-}
-
-/// Finds and measures the best set of a path's switches; see [`best::find`].
-fn search(
-    context: &Context,
+fn compare(
     args: &ProveArgs,
-    path: &dyn Path,
-    kind: &LoadKind,
-    load: &Load,
-) -> Result<Proven, Failure> {
-    if args.series.runs > 1 || args.baseline.baseline.is_some() || !args.peers.is_empty() {
-        return Err(Failure::Usage(
-            "--arms best cannot be combined with --runs, --baseline or --peers; prove the set that it \
-             finds with them"
-                .into(),
-        ));
-    }
-    let _lock = lock()?;
-    let mut session = path.open(load)?;
-    let proof = Proof {
-        path: path.name(),
-        judged: kind.judged.iter().map(|&name| name.to_owned()).collect(),
-        load: parameters(load, &args.run.limits),
-        arms: Vec::new(),
-        search: None,
-        trial: Some(load.trial),
-        gate: false,
-    };
-    let mut space = Space {
-        switches: &model::ids(path.switches()),
-        support: &mut |arm: &Arm| path.support(arm, load),
-        trial: Some(load.trial),
-    };
-    best::find(context, &args.run.limits, &proof, &mut space, session.as_mut(), Record::Nothing)
+    request: &Request,
+    olds: &[Outcome],
+    news: &[Outcome],
+) -> Result<RunComparison, Failure> {
+    let resolve = request.limits.resolve;
+    let mut compared = results::compare(olds, news, args.baseline.unit.unit(), resolve)?;
+    compared.gate = args.baseline.fail_on.map(|on| compared.decide(results::by(on), resolve));
+    Ok(compared)
 }
 
-/// Runs the experiment once, in this process.
-fn once(
+/// Prints the runs.
+///
+/// - `news`: outcomes that can be compared.
+/// - `compared`: with earlier runs.
+fn show(
     context: &Context,
-    args: &ProveArgs,
-    path: &dyn Path,
-    load: &Load,
-    mut proof: Proof<'_>,
-) -> Result<Proven, Failure> {
-    let _lock = lock()?;
-    let mut session: Box<dyn Session> = match &args.against {
-        None => path.open(load)?,
-        Some(old) => {
-            let builds = Builds::start(old, proof.path, load, &proof.arms[0].0)?;
-            let which = format!("{} ({})", old.display(), builds.old_version());
-            proof.load.insert("against".to_owned(), which);
-            Box::new(builds)
-        }
-    };
-    conduct(context, &args.run.limits, proof, session.as_mut(), None)
-}
-
-/// Refuses peers that no load of the path supports. A peer that only another load supports becomes
-/// an unsupported arm.
-fn check_peers(path: &dyn Path, peers: &[String]) -> Result<(), Failure> {
-    let known: BTreeSet<&str> = path.loads().iter().flat_map(|l| l.peers).copied().collect();
-    let Some(unknown) = peers.iter().find(|p| !known.contains(p.as_str())) else { return Ok(()) };
-    let known = known.into_iter().collect::<Vec<_>>().join(", ");
-    Err(Failure::Usage(format!("no peer named {unknown}; peers: {known}")))
+    request: &Request,
+    proven: &[Proven],
+    news: &[Outcome],
+    compared: Option<&RunComparison>,
+) -> Result<(), Failure> {
+    let Some(last) = proven.last() else { return Err(Failure::failed("no run")) };
+    let is_series = request.series.runs > 1;
+    if context.json && is_series {
+        let runs = proven.iter().map(ProveDocument::new).collect();
+        return console::json(&SeriesDocument { runs, comparison: compared });
+    }
+    if context.json {
+        return console::json(&ProveDocument::new(last).compared(compared));
+    }
+    print_ladder(last)?;
+    if is_series {
+        console::text(&report::text::repeated(news, console::style()))?;
+    }
+    if let Some(compared) = compared {
+        console::text("")?;
+        console::text(&report::text::compare(compared, console::style()))?;
+    }
+    say_where(last);
+    say_ids(proven);
+    Ok(())
 }

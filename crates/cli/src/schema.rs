@@ -5,8 +5,8 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 
 use crate::{
-    console, doctor, experiment, explain, feed, fleet, guest, history, paths_list, probe, series,
-    serve, tune, vmnic,
+    console, doctor, explain, feed, fleet, guest, history, paths_list, probe, proven, serve, tune,
+    vmnic,
 };
 
 /// A command's name after `wirepath`, and the schema of its document.
@@ -42,8 +42,8 @@ const DOCUMENTS: &[Document] = &[
     ("probe ping", of::<probe::Document<'_>>),
     ("probe receive", of::<probe::Document<'_>>),
     ("probe send", of::<probe::Document<'_>>),
-    ("prove", of::<experiment::Document<'_>>),
-    ("prove command", of::<experiment::Document<'_>>),
+    ("prove", of::<proven::ProveDocument<'_>>),
+    ("prove command", of::<proven::ProveDocument<'_>>),
     ("report", of::<model::Outcome>),
     ("serve", of::<serve::Document>),
     ("tune apply", of::<tune::apply::Document>),
@@ -51,7 +51,7 @@ const DOCUMENTS: &[Document] = &[
     ("tune export", of::<tune::export::Document>),
     ("tune knobs", of::<tune::show::KnobsDocument>),
     ("tune plan", of::<host::tune::Plan>),
-    ("tune prove", of::<experiment::Document<'_>>),
+    ("tune prove", of::<proven::ProveDocument<'_>>),
     ("tune rollback", of::<tune::apply::Document>),
     ("tune status", of::<tune::show::StatusDocument>),
     ("tune verify", of::<tune::verify::Document>),
@@ -63,9 +63,9 @@ const DOCUMENTS: &[Document] = &[
 /// Files that commands read, and documents of `--runs`: a command's name and `file` or `runs`, and the schema.
 const OTHERS: &[Document] = &[
     ("prove command file", read::<model::Programs>),
-    ("prove command runs", of::<series::SeriesDocument<'_>>),
-    ("prove runs", of::<series::SeriesDocument<'_>>),
-    ("tune prove runs", of::<series::SeriesDocument<'_>>),
+    ("prove command runs", of::<proven::SeriesDocument<'_>>),
+    ("prove runs", of::<proven::SeriesDocument<'_>>),
+    ("tune prove runs", of::<proven::SeriesDocument<'_>>),
 ];
 
 /// Schema of what is read: fields with a default are not required.

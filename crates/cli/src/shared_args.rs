@@ -8,19 +8,15 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use host::private_file;
-use model::RESOLVE;
+use model::{Limits, LoadRequest, RESOLVE, Series, TwoHosts};
 use remote::Failure;
 use wire::ethernet::VLAN_MASK;
 
-use crate::far_args::FarEndArgs;
 use crate::lookup;
 
-/// Blocks without which there is no verdict.
-const BLOCKS_MIN: u32 = model::statistics::PAIRS_MIN as u32;
-
-/// Load and duration of an experiment.
+/// Load of a path.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct RunArgs {
+pub(crate) struct LoadArgs {
     /// Load; `wirepath paths` lists those of each path
     #[arg(long, value_parser = lookup::LOAD)]
     pub(crate) load: Option<String>,
@@ -39,10 +35,22 @@ pub(crate) struct RunArgs {
     /// VLAN of the load and its priority (path probe): AF_XDP writes the tags, a VLAN device those of sockets
     #[arg(long, value_name = "ID[:PRIORITY]", value_parser = parse_vlan)]
     pub(crate) vlan: Option<u16>,
-    #[command(flatten)]
-    pub(crate) limits: LimitArgs,
-    #[command(flatten)]
-    pub(crate) far: FarEndArgs,
+}
+
+impl LoadArgs {
+    /// - `far`: far end on another host.
+    pub(crate) fn request(&self, far: Option<TwoHosts>) -> LoadRequest {
+        LoadRequest {
+            kind: self.load.clone(),
+            size_bytes: self.size,
+            rate_pps: self.rate,
+            trial: self.trial,
+            ipv6: IpVersion::is_v6(self.ip),
+            vlan_tag: self.vlan,
+            far,
+            replay: None,
+        }
+    }
 }
 
 /// Limits of an experiment, and its seed.
@@ -70,28 +78,47 @@ pub(crate) struct LimitArgs {
     /// Do not store the result
     #[arg(long)]
     pub(crate) no_history: bool,
+}
+
+impl LimitArgs {
+    /// Errors: no verdict is possible under them.
+    pub(crate) fn limits(&self) -> Result<Limits, Failure> {
+        let limits = Limits {
+            time: self.time,
+            resolve: self.resolve.ratio(),
+            seed: self.seed,
+            min_blocks: self.min_blocks,
+            max_blocks: self.max_blocks,
+            settle: self.settle,
+        };
+        limits.check().map_err(Failure::usage)?;
+        Ok(limits)
+    }
+}
+
+/// Output of a run that goes on.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LiveArgs {
     /// Print the result so far after each block, with verdicts that hold at every look
     #[arg(long)]
     pub(crate) live: bool,
 }
 
-impl LimitArgs {
-    /// Refuses numbers of blocks that allow no verdict.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
-        let given = [("min-blocks", self.min_blocks), ("max-blocks", self.max_blocks)];
-        for (option, blocks) in given {
-            if let Some(blocks) = blocks.filter(|&blocks| blocks < BLOCKS_MIN) {
-                return Err(Failure::Usage(format!(
-                    "--{option} {blocks}: no verdict is possible with fewer than {BLOCKS_MIN} blocks"
-                )));
-            }
-        }
-        match (self.min_blocks, self.max_blocks) {
-            (Some(min), Some(max)) if min > max => {
-                Err(Failure::Usage(format!("--min-blocks {min} is more than --max-blocks {max}")))
-            }
-            _ => Ok(()),
-        }
+/// Repetition of a whole experiment.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SeriesArgs {
+    /// Repeat the whole experiment, each time in a new process and lab; a comparison between runs needs at
+    /// least 5 sessions
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) runs: u32,
+    /// Time from the start of one run to the start of the next; default: one after the other
+    #[arg(long, value_name = "TIME", requires = "runs", value_parser = parse_duration)]
+    pub(crate) every: Option<Duration>,
+}
+
+impl SeriesArgs {
+    pub(crate) fn series(&self) -> Series {
+        Series { runs: self.runs, every: self.every }
     }
 }
 
@@ -129,10 +156,6 @@ pub(crate) struct ResolveArgs {
 }
 
 impl ResolveArgs {
-    pub(crate) fn new(ratio: Option<f64>) -> Self {
-        ResolveArgs { ratio, threshold: None }
-    }
-
     /// As a ratio above 1; `None` if it is not given.
     pub(crate) fn given(&self) -> Option<f64> {
         self.ratio
@@ -154,12 +177,6 @@ pub(crate) fn parse_resolve(text: &str) -> Result<f64, String> {
     ratio.ok_or_else(|| {
         format!("give a percentage above 0 and up to {RESOLVE_PERCENT_MAX}, such as 2% or 0.5%")
     })
-}
-
-/// A resolution as [`parse_resolve`] reads it.
-pub(crate) fn resolve_text(ratio: f64) -> String {
-    let percent = ((ratio - 1.0) * 100.0 * 1e9).round() / 1e9;
-    format!("{percent}%")
 }
 
 fn renamed_to_resolve(text: &str) -> Result<String, String> {

@@ -11,7 +11,9 @@ use model::{Arm, ArmPlan, Load, Support};
 use remote::Failure;
 use serde::{Deserialize, Serialize};
 
-use crate::lookup::{self, find_load, find_path};
+use runner::find_load;
+
+use crate::lookup::{self, find_path};
 use crate::shared_args::{parse_vlan, vlan_text};
 
 /// Version of this exchange; raised when either line changes its meaning.

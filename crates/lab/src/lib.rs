@@ -37,13 +37,10 @@ pub use end::End;
 pub use error::LabError;
 pub use far_end::{FarEnd, FarEndError, SshHost};
 pub use guest_wire::GuestWire;
-pub use load_route::{LoadRequest, LoadRoute, NamespaceEnds};
+pub use load_route::{LoadRoute, LoadTopology, NamespaceEnds};
 pub use machine::{boot_id, describe_machine, describe_nic, machine_of_far_end};
 pub use pair::{Pair, PairSpec};
 pub use run::{Cause, Run, Signals, drain, run};
 pub use tap::{TapEnd, TapHome};
 pub use triple::{Middle, Triple};
-pub use tuned::{
-    TrialSettings, TunedSession, WHOLE_PLAN, changed_knobs, each_of_plan, ladder_of_plan,
-    whole_plan, without_plan,
-};
+pub use tuned::{TrialSettings, TunedSession};

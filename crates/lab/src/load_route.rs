@@ -12,7 +12,7 @@ use crate::{AttachedNamespace, End, FarEnd, Pair, Side, Wire};
 
 /// A load as `tune prove` describes it.
 #[derive(Debug, Clone, Copy)]
-pub struct LoadRequest<'a> {
+pub struct LoadTopology<'a> {
     pub path: &'a str,
     /// Namespace at the other end of the wire of the plan's interface.
     pub from: Option<&'a str>,
@@ -46,7 +46,7 @@ fn invalid(what: impl Into<String>, remedy: impl Into<String>) -> PathError {
     PathError::Invalid { what: what.into(), remedy: remedy.into() }
 }
 
-impl LoadRequest<'_> {
+impl LoadTopology<'_> {
     /// The route on which the load meets the plan's settings. Errors: [`PathError::Invalid`] if
     /// there is none.
     pub fn route(&self, plan: &Plan, ready: &[Ready]) -> Result<LoadRoute, PathError> {

@@ -5,57 +5,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use host::text::chain;
-use host::tune::{self, Applied, Done, Options, Plan, Ready, Store, System};
-use model::{Arm, Machine, Measurement, NotEffective, PathError, Session, Support, SwitchId};
+use host::tune::{self, Applied, Done, Options, Plan, Store, System};
+use model::{Arm, Machine, Measurement, NotEffective, PathError, Session, SwitchId};
 
 use crate::Wire;
-
-pub const WHOLE_PLAN: &str = "plan";
-
-/// Knobs that a plan changes, in its order. The settings of one knob on several queues count once.
-pub fn changed_knobs(ready: &[Ready]) -> Vec<&'static str> {
-    let mut knobs = Vec::new();
-    for step in ready.iter().filter(|step| !step.is_done()) {
-        if !knobs.contains(&step.knob.id()) {
-            knobs.push(step.knob.id());
-        }
-    }
-    knobs
-}
-
-/// Arms that add one knob at a time; the last is the whole plan.
-pub fn ladder_of_plan(knobs: &[&str]) -> Vec<(Arm, Support)> {
-    plan_arms(knobs, (1..knobs.len()).map(|n| (format!("+{}", knobs[n - 1]), &knobs[..n])))
-}
-
-/// Arms of each knob alone, and of the whole plan.
-pub fn each_of_plan(knobs: &[&str]) -> Vec<(Arm, Support)> {
-    plan_arms(knobs, knobs.chunks(1).map(|one| (one[0].to_owned(), one)))
-}
-
-/// The whole plan as the only arm.
-pub fn whole_plan(knobs: &[&str]) -> Vec<(Arm, Support)> {
-    plan_arms(knobs, std::iter::empty())
-}
-
-/// The baseline and its control: no setting is touched.
-pub fn without_plan() -> Vec<(Arm, Support)> {
-    [Arm::baseline(), Arm::control()].map(|arm| (arm, Support::Yes)).to_vec()
-}
-
-fn plan_arms<'a>(
-    knobs: &[&str],
-    parts: impl Iterator<Item = (String, &'a [&'a str])>,
-) -> Vec<(Arm, Support)> {
-    let set = |knobs: &[&str]| knobs.iter().map(|&knob| SwitchId::named(knob)).collect();
-    let mut arms = vec![Arm::baseline(), Arm::control()];
-    // A single knob is the whole plan.
-    if knobs.len() > 1 {
-        arms.extend(parts.map(|(name, part)| Arm::variant(name, set(part))));
-    }
-    arms.push(Arm::variant(WHOLE_PLAN, set(knobs)));
-    arms.into_iter().map(|arm| (arm, Support::Yes)).collect()
-}
 
 /// Settings of one namespace and its host that are applied through the journal for one trial, and rolled
 /// back at its end.
@@ -164,11 +117,6 @@ impl TunedSession {
         TunedSession { inner, _wires: wires, plan, settings }
     }
 
-    /// Reason why trials are no longer valid, if a rollback failed or another process interfered.
-    pub fn broken(&self) -> Option<&str> {
-        self.settings.broken()
-    }
-
     /// Applies the whole plan once and rolls it back, before time is spent on its parts.
     pub fn try_once(&self) -> Result<(), PathError> {
         self.settings.apply(&self.plan).map_err(PathError::part)?;
@@ -188,6 +136,10 @@ fn invalid(why: impl Into<String>) -> PathError {
 }
 
 impl Session for TunedSession {
+    fn broken(&self) -> Option<String> {
+        self.settings.broken().map(str::to_owned).or_else(|| self.inner.broken())
+    }
+
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         if let Some(why) = self.settings.broken() {
             return Err(invalid(why));
@@ -213,37 +165,5 @@ impl Session for TunedSession {
 
     fn far_machine(&self) -> Option<Machine> {
         self.inner.far_machine()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn names(arms: Vec<(Arm, Support)>) -> Vec<(String, String)> {
-        arms.into_iter()
-            .skip(2)
-            .map(|(arm, _)| (arm.name, arm.switches.names().join(" ")))
-            .collect()
-    }
-
-    #[test]
-    fn rungs_add_up_to_the_plan_and_one_setting_is_the_plan() {
-        let row = |name: &str, switches: &str| (name.to_owned(), switches.to_owned());
-        let three = ["channels", "gro", "rps-cpus"];
-        assert_eq!(
-            names(ladder_of_plan(&three)),
-            [
-                row("+channels", "channels"),
-                row("+gro", "channels gro"),
-                row("plan", "channels gro rps-cpus")
-            ]
-        );
-        let alone = names(each_of_plan(&three));
-        assert_eq!(alone[1], row("gro", "gro"));
-        assert_eq!(alone[3], row("plan", "channels gro rps-cpus"));
-        for arms in [ladder_of_plan(&three[..1]), each_of_plan(&three[..1])] {
-            assert_eq!(names(arms), [row("plan", "channels")]);
-        }
     }
 }

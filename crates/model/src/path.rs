@@ -152,6 +152,11 @@ pub trait Session {
     /// The interface under test, for the record, e.g. `veth pair, 1 queue, MTU 1500`.
     fn nic(&self) -> String;
 
+    /// Reason why no later trial is valid, such as settings that could not be restored; `None` if they are.
+    fn broken(&self) -> Option<String> {
+        None
+    }
+
     /// The machine of the far end; `None` if it is this one.
     fn far_machine(&self) -> Option<Machine> {
         None

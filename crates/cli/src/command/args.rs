@@ -2,19 +2,15 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::Args;
-use model::{ArmEntry, Programs};
+use model::{ArmEntry, Limits, Programs, Request, Subject};
 use remote::Failure;
+use runner::resolve_text;
 
 use crate::lookup;
-use crate::series::SeriesArgs;
-use crate::shared_args::{LimitArgs, ResolveArgs, parse_duration, parse_resolve, resolve_text};
+use crate::shared_args::{LiveArgs, ResolveArgs, SeriesArgs, parse_duration, parse_resolve};
 use crate::tune::state::StateArgs;
-
-/// Time to spend unless another is given.
-const TIME: Duration = Duration::from_secs(60);
 
 /// The user's programs, and the figures that decide.
 #[derive(Debug, Clone, Args)]
@@ -103,10 +99,11 @@ fn take_given<const N: usize>(texts: [(&mut Option<String>, &Option<String>); N]
     }
 }
 
+/// An experiment with the user's own programs, by a file or by options.
 #[derive(Debug, Args)]
-pub(crate) struct CommandArgs {
+pub(crate) struct ExperimentArgs {
     /// Experiment file (TOML); the options below are added to it
-    pub(super) file: Option<PathBuf>,
+    file: Option<PathBuf>,
     /// Programs in the form of other tools, which are refused with the right form.
     #[arg(hide = true)]
     more: Vec<String>,
@@ -132,15 +129,6 @@ pub(crate) struct CommandArgs {
     /// Place of the client: netns:NAME; default: a lab of two namespaces
     #[arg(long, value_name = "netns:NAME")]
     near: Option<String>,
-    /// Place of the server: `netns:NAME`, or `ssh:[USER@]HOST[:PORT]`; default: a lab of two namespaces
-    #[arg(long, value_name = "KIND:HOST")]
-    far: Option<String>,
-    /// Address of a server on another host; default: that of the ssh connection
-    #[arg(long, value_name = "IP")]
-    far_address: Option<String>,
-    /// Option of the ssh client as in its configuration file, e.g. IdentityFile=FILE; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
-    ssh_option: Vec<String>,
     /// Queues of each interface of the lab
     #[arg(long, value_name = "N")]
     queues: Option<u32>,
@@ -162,13 +150,31 @@ pub(crate) struct CommandArgs {
     #[arg(long)]
     settle: bool,
     #[command(flatten)]
+    resolve: ResolveArgs,
+    /// Do not store the result
+    #[arg(long)]
+    no_history: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CommandArgs {
+    #[command(flatten)]
+    pub(super) experiment: ExperimentArgs,
+    /// Place of the server: `netns:NAME`, or `ssh:[USER@]HOST[:PORT]`; default: a lab of two namespaces
+    #[arg(long, value_name = "KIND:HOST")]
+    far: Option<String>,
+    /// Address of a server on another host; default: that of the ssh connection
+    #[arg(long, value_name = "IP")]
+    far_address: Option<String>,
+    /// Option of the ssh client as in its configuration file, e.g. IdentityFile=FILE; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    ssh_option: Vec<String>,
+    #[command(flatten)]
     pub(super) series: SeriesArgs,
     /// Exit with 4 if an arm is worse than the baseline by more than --resolve, with 0 if all figures of all arms
     /// are shown to be no worse, and with 5 if that is not decided when the time is up
     #[arg(long, value_enum)]
-    pub(super) fail_on: Option<FailOn>,
-    #[command(flatten)]
-    resolve: ResolveArgs,
+    pub(super) fail_on: Option<FailOnWorse>,
     /// End with 0 if --fail-on is not decided
     #[arg(long)]
     pub(super) accept_undecided: bool,
@@ -178,19 +184,15 @@ pub(crate) struct CommandArgs {
     /// Continue this stored experiment after its last trial, with its seed
     #[arg(long, value_name = "ID", conflicts_with_all = ["seed", "no_history", "runs"])]
     pub(super) resume: Option<String>,
-    /// Do not store the result
-    #[arg(long)]
-    no_history: bool,
-    /// Print the result so far after each block, with verdicts that hold at every look
-    #[arg(long)]
-    live: bool,
+    #[command(flatten)]
+    pub(super) live: LiveArgs,
     #[command(flatten)]
     pub(super) state: StateArgs,
 }
 
 /// Question of a gate: exit code 4 if the answer is yes, 0 if it is no, 5 if it is not decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum FailOn {
+pub(super) enum FailOnWorse {
     /// A figure that decides is worse in any arm, or an arm fails more often
     Worse,
 }
@@ -202,9 +204,23 @@ fn is_program(file: &Path) -> bool {
     is_executable && file.extension().is_none_or(|extension| extension != "toml")
 }
 
-impl CommandArgs {
+impl ExperimentArgs {
+    /// The request; the file is read here, not where the request is run.
+    pub(crate) fn request(&self) -> Result<Request, Failure> {
+        self.request_for(self.programs()?)
+    }
+
+    /// Request for these programs, with this command line's seed and choice of storage.
+    pub(super) fn request_for(&self, programs: Programs) -> Result<Request, Failure> {
+        let limits = Limits { seed: self.seed, ..limits_of_file(&programs)? };
+        let mut request = Request::new(Subject::Programs(Box::new(programs)), limits);
+        request.is_stored = !self.no_history;
+        request.words = Some(own_words());
+        Ok(request)
+    }
+
     /// The file with the options added to it.
-    pub(super) fn experiment(&self) -> Result<Programs, Failure> {
+    pub(super) fn programs(&self) -> Result<Programs, Failure> {
         let program = self.file.as_deref().filter(|file| is_program(file));
         let program = program.map(|file| file.display().to_string());
         if let Some(program) = self.more.first().cloned().or(program) {
@@ -225,15 +241,12 @@ impl CommandArgs {
         }
         self.program.add_to(&mut experiment);
         experiment.switches.extend(self.switch.iter().cloned());
-        experiment.ssh_options.extend(self.ssh_option.iter().cloned());
         experiment.keep |= self.keep;
         experiment.settle |= self.settle;
         take_given([
             (&mut experiment.against, &self.against),
             (&mut experiment.arms, &self.arms),
             (&mut experiment.near, &self.near),
-            (&mut experiment.far, &self.far),
-            (&mut experiment.far_address, &self.far_address),
             (&mut experiment.time, &self.time),
         ]);
         if let Some(ratio) = self.resolve.given() {
@@ -244,23 +257,51 @@ impl CommandArgs {
         experiment.max_blocks = self.max_blocks.or(experiment.max_blocks);
         Ok(experiment)
     }
+}
 
-    pub(super) fn limits(&self, experiment: &Programs) -> Result<LimitArgs, Failure> {
-        let time = experiment.time.as_deref().map(parse_duration).transpose();
-        let time = time.map_err(|why| Failure::Usage(format!("--time: {why}")))?;
-        let resolve = experiment.resolve.as_deref().map(parse_resolve).transpose();
-        let resolve = resolve.map_err(|why| Failure::Usage(format!("--resolve: {why}")))?;
-        let limits = LimitArgs {
-            time: time.unwrap_or(TIME),
-            seed: self.seed,
-            min_blocks: experiment.min_blocks,
-            max_blocks: experiment.max_blocks,
-            resolve: ResolveArgs::new(resolve),
-            settle: experiment.settle,
-            no_history: self.no_history,
-            live: self.live,
-        };
-        limits.check()?;
-        Ok(limits)
+impl CommandArgs {
+    /// The experiment, with the place of its server.
+    pub(super) fn programs(&self) -> Result<Programs, Failure> {
+        let mut experiment = self.experiment.programs()?;
+        experiment.ssh_options.extend(self.ssh_option.iter().cloned());
+        take_given([
+            (&mut experiment.far, &self.far),
+            (&mut experiment.far_address, &self.far_address),
+        ]);
+        Ok(experiment)
     }
+
+    /// Request for these programs.
+    pub(super) fn request(&self, programs: Programs) -> Result<Request, Failure> {
+        let mut request = self.experiment.request_for(programs)?;
+        request.gate = matches!(self.fail_on, Some(FailOnWorse::Worse));
+        request.series = self.series.series();
+        Ok(request)
+    }
+}
+
+/// Limits as an experiment has them.
+fn limits_of_file(experiment: &Programs) -> Result<Limits, Failure> {
+    let default = Limits::default();
+    let time = experiment.time.as_deref().map(parse_duration).transpose();
+    let resolve = experiment.resolve.as_deref().map(parse_resolve).transpose();
+    let limits = Limits {
+        time: time.map_err(|why| Failure::Usage(format!("--time: {why}")))?.unwrap_or(default.time),
+        resolve: resolve
+            .map_err(|why| Failure::Usage(format!("--resolve: {why}")))?
+            .unwrap_or(default.resolve),
+        seed: None,
+        min_blocks: experiment.min_blocks,
+        max_blocks: experiment.max_blocks,
+        settle: experiment.settle,
+    };
+    limits.check().map_err(Failure::usage)?;
+    Ok(limits)
+}
+
+/// Arguments of this process, quoted for a shell, without the options of its output.
+fn own_words() -> String {
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let words: Vec<String> = words.filter(|word| word != "--json").collect();
+    words.iter().map(|word| report::quoted(word)).collect::<Vec<_>>().join(" ")
 }

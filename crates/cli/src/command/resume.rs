@@ -8,12 +8,12 @@ use model::Programs;
 use model::{Ended, RESOLVE};
 use remote::Failure;
 use report::store::{Store, Stored};
+use runner::{Resumed, resolve_text};
 
 use super::CommandArgs;
 use crate::context::Context;
-use crate::experiment::{RESOLVE_KEY, Resumed};
-use crate::shared_args::{parse_resolve, resolve_text};
-use crate::{console, machine, results};
+use crate::shared_args::parse_resolve;
+use crate::{console, results};
 
 /// Loads an experiment that did not reach its end.
 ///
@@ -25,46 +25,41 @@ pub(super) fn load(
 ) -> Result<(Programs, Resumed), Failure> {
     let Stored { header, ended, outcome, trials } = results::open_reading(context)?.load(id)?;
     let id = header.id.clone();
-    let refused = |why: &str| {
-        let text = format!("{id} cannot be resumed: {why}; start a new experiment");
-        Err(Failure::Usage(text))
-    };
     let text = match header.load.get("experiment") {
         Some(text) if header.path == command::NAME => text,
-        _ => return refused("it is not of `prove command`"),
+        _ => return Err(refused(&id, "it is not of `prove command`")),
     };
     if !matches!(ended, Ended::Unfinished | Ended::Interrupted) {
-        return refused("it has reached its end");
+        return Err(refused(&id, "it has reached its end"));
     }
     if header.version != env!("CARGO_PKG_VERSION") {
-        return refused(&format!("it was begun by version {}", header.version));
+        return Err(refused(&id, &format!("it was begun by version {}", header.version)));
     }
-    if header.machine.id != machine::here().id {
-        return refused("it was begun on another machine, or this one has changed since");
+    if header.machine.id != lab::describe_machine(String::new()).id {
+        return Err(refused(&id, "it was begun on another machine, or this one has changed since"));
     }
     // A run that was killed before its first trial has no outcome either.
     if trials.is_empty() && outcome.is_some() {
-        return refused("it has no trials: it was imported, or ended before the first one");
+        return Err(refused(
+            &id,
+            "it has no trials: it was imported, or ended before the first one",
+        ));
     }
     let stored = Programs::parse(text).map_err(Failure::usage)?;
-    let given = args.experiment()?;
+    let given = args.programs()?;
     // Another one would be a choice made after the figures were seen.
-    let resolve = header.load.get(RESOLVE_KEY).and_then(|text| parse_resolve(text).ok());
+    let resolve = header.load.get("resolve").and_then(|text| parse_resolve(text).ok());
     let resolve = resolve.unwrap_or(RESOLVE);
     let asked = given.resolve.as_deref().map(parse_resolve).transpose();
     let asked = asked.map_err(|why| Failure::Usage(format!("--resolve: {why}")))?;
     if asked.is_some_and(|asked| asked != resolve) {
         let kept = resolve_text(resolve);
-        return refused(&format!("it resolves {kept}, and another --resolve is a new question"));
+        return Err(refused(
+            &id,
+            &format!("it resolves {kept}, and another --resolve is a new question"),
+        ));
     }
-    let limits = |commands: Programs| Programs {
-        time: given.time.clone().or_else(|| stored.time.clone()),
-        min_blocks: given.min_blocks.or(stored.min_blocks),
-        max_blocks: given.max_blocks.or(stored.max_blocks),
-        resolve: Some(resolve_text(resolve)),
-        ..commands
-    };
-    let experiment = if given.is_unspecified() {
+    let commands = if given.is_unspecified() {
         private_file::check_written_by_this_user(&results::database(context)?).map_err(|why| {
             Failure::Usage(format!(
                 "{id} is not resumed with its stored commands: {why}, or give the same commands again \
@@ -72,16 +67,27 @@ pub(super) fn load(
             ))
         })?;
         console::say(&format!("{id} goes on with its stored commands:\n{}", shown(&stored)));
-        limits(stored.clone())
+        stored.clone()
     } else {
-        limits(given.clone())
+        given.clone()
+    };
+    let experiment = Programs {
+        time: given.time.or(stored.time.clone()),
+        min_blocks: given.min_blocks.or(stored.min_blocks),
+        max_blocks: given.max_blocks.or(stored.max_blocks),
+        resolve: Some(resolve_text(resolve)),
+        ..commands
     };
     if experiment.digest() != stored.digest() {
-        return refused("its experiment differs from the one given now");
+        return Err(refused(&id, "its experiment differs from the one given now"));
     }
     let (seed, schedule) = (header.seed, header.schedule);
     let resumed = Resumed { seed, schedule, trials, header: header.into() };
     Ok((experiment, resumed))
+}
+
+fn refused(id: &str, why: &str) -> Failure {
+    Failure::Usage(format!("{id} cannot be resumed: {why}; start a new experiment"))
 }
 
 /// The experiment as its file, indented.

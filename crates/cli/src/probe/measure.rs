@@ -16,7 +16,6 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::context::Context;
-use crate::experiment::lock;
 use crate::far_args::FarEndArgs;
 use crate::shared_args::{IpVersion, parse_bytes, parse_duration, parse_vlan};
 use crate::{console, lookup, signals};
@@ -84,7 +83,7 @@ pub(crate) fn run(context: &Context, args: &MeasureArgs) -> Result<(), Failure> 
         trials: args.trials,
         seed: args.seed.unwrap_or(now.unix_timestamp_nanos() as u64),
     };
-    let _lock = lock()?;
+    let _lock = runner::lock()?;
     let mut session = RateSession::open(&load)?;
     let machine =
         Machine { far: session.far_machine().map(Box::new), ..describe_machine(session.nic()) };

@@ -71,6 +71,10 @@ pub(super) struct RebaseArgs {
 }
 
 impl RebaseArgs {
+    pub(super) fn is_given(&self) -> bool {
+        self.rebase
+    }
+
     /// The plan for this host.
     pub(super) fn plan(&self, plan: Plan, system: &System, store: &Store) -> Result<Plan, Failure> {
         match self.rebase {
@@ -177,7 +181,7 @@ pub(super) fn apply(context: &Context, state: &StateArgs, args: &ApplyArgs) -> R
         return dry_run(context, state, &system, &plan);
     }
     signals::stop_on_hangup()?;
-    let _guard = args.confirm_within.map(|_| Guard::start(state)).transpose()?;
+    let _guard = args.confirm_within.map(|_| Guard::start(&state.journal())).transpose()?;
     let options = Options {
         stop: signals::stop_flag(),
         confirm_within: args.confirm_within,

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use host::text::chain;
 use host::tune::{self, Phase, RollbackError, Store};
 use remote::Failure;
+use runner::Journal;
 use sys::child::this_program;
 
 use super::state::StateArgs;
@@ -40,14 +41,14 @@ pub(crate) struct Guard {
 
 impl Guard {
     /// Starts the guard, and waits until neither Ctrl-C nor the end of this session reaches it.
-    pub(crate) fn start(state: &StateArgs) -> Result<Self, Failure> {
+    pub(crate) fn start(journal: &Journal) -> Result<Self, Failure> {
         let failed = |error: io::Error| {
             Failure::failed(format!("cannot start the guard process, nothing was changed: {error}"))
         };
         let mut command = this_program();
         command.arg("tune").arg("guard").arg(std::process::id().to_string());
-        command.arg("--state").arg(&state.state);
-        if let Some(root) = &state.root {
+        command.arg("--state").arg(&journal.folder);
+        if let Some(root) = &journal.root {
             command.arg("--root").arg(root);
         }
         let child = command

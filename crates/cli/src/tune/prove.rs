@@ -1,36 +1,28 @@
 //! `wirepath tune prove`: the worth of a plan and of each of its settings, under a load.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use ::command::{CommandSession, Journals};
 use clap::{Args, ValueEnum};
-use host::tune::{Place, Plan, Ready, Store, System};
-use lab::{
-    LoadRequest, LoadRoute, NamespaceEnds, TrialSettings, TunedSession, WHOLE_PLAN, Wire,
-    changed_knobs, each_of_plan, ladder_of_plan, whole_plan, without_plan,
-};
-use model::{Direction, Gain, Load, LoadKind, Programs, Session};
+use host::tune::Plan;
+use model::{Direction, Gain, PlanArms, PlanLoad, PlanRequest, Programs, Request, Subject};
 use remote::Failure;
+use runner::{Proven, WHOLE_PLAN, find_load};
 
 use super::apply;
-use super::guard::Guard;
 use super::state::StateArgs;
-use crate::command::{self, ProgramArgs};
+use crate::command::ProgramArgs;
 use crate::context::Context;
-use crate::experiment::{Proof, Proven, conduct, load_of, lock};
-use crate::lookup::{self, find_load, find_path};
-use crate::series::{self, SeriesArgs};
-use crate::shared_args::RunArgs;
+use crate::far_args::FarEndArgs;
+use crate::lookup;
+use crate::proven::{ProveDocument, print_ladder, say_where, show_series, verdict};
+use crate::running::{Terminal, run_in_child, runner};
+use crate::shared_args::{LimitArgs, LiveArgs, LoadArgs, SeriesArgs};
 use crate::{console, signals};
 
+/// Load under which a plan is proved.
 #[derive(Debug, Args)]
-pub(super) struct TuneProveArgs {
-    /// The plan; `-` for standard input
-    #[arg(value_name = "PLAN|-")]
-    plan: PathBuf,
+pub(crate) struct PlanLoadArgs {
     /// Path whose load is used
     #[arg(long, default_value = "probe", value_parser = lookup::PATH)]
     path: String,
@@ -41,15 +33,12 @@ pub(super) struct TuneProveArgs {
     /// Route the load through the plan's namespace to a temporary sink
     #[arg(long, conflicts_with = "host")]
     forward: bool,
-    /// Arms: settings added one by one, or each alone; the last is the whole plan
-    #[arg(long, value_enum, default_value = "ladder")]
-    arms: Arms,
     #[command(flatten)]
-    rebase: apply::RebaseArgs,
+    load: LoadArgs,
     #[command(flatten)]
-    run: RunArgs,
+    limits: LimitArgs,
     #[command(flatten)]
-    series: SeriesArgs,
+    far: FarEndArgs,
     #[command(
         flatten,
         next_help_heading = "Your own program in the plan's namespace, in place of --load"
@@ -57,17 +46,93 @@ pub(super) struct TuneProveArgs {
     program: ProgramArgs,
 }
 
+impl PlanLoadArgs {
+    /// Request that proves a plan under this load.
+    ///
+    /// - `file`: name of the plan, for the record.
+    pub(crate) fn request(
+        &self,
+        plan: &Plan,
+        file: &Path,
+        arms: PlanArms,
+        rebase: bool,
+    ) -> Result<Request, Failure> {
+        let load = if self.program.is_given() {
+            let mut programs = Programs::default();
+            self.program.add_to(&mut programs);
+            PlanLoad::Programs(Box::new(programs))
+        } else {
+            self.path_load()?
+        };
+        let subject = PlanRequest {
+            plan: plan.to_text(),
+            file: file.display().to_string(),
+            rebase,
+            arms,
+            from: self.from.clone(),
+            forward: self.forward,
+            load,
+        };
+        let mut request = Request::new(Subject::Plan(Box::new(subject)), self.limits.limits()?);
+        request.is_stored = !self.limits.no_history;
+        Ok(request)
+    }
+
+    /// Load of a path. Between two hosts it loads the tuned end: this one receives.
+    fn path_load(&self) -> Result<PlanLoad, Failure> {
+        // A load that a namespace forwards goes one way.
+        let name = self.load.load.as_deref().or(self.forward.then_some("flood"));
+        let kind = find_load(lookup::find_path(&self.path)?.as_ref(), name)?;
+        let mut far = self.far.of_load(&self.path, name)?;
+        if let Some(two) = &mut far
+            && self.far.direction.is_none()
+            && kind.name == "flood"
+        {
+            two.direction = Direction::Receive;
+        }
+        let mut load = self.load.request(far);
+        load.kind = name.map(str::to_owned);
+        Ok(PlanLoad::Path { path: self.path.clone(), load })
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct TuneProveArgs {
+    /// The plan; `-` for standard input
+    #[arg(value_name = "PLAN|-")]
+    plan: PathBuf,
+    /// Arms: settings added one by one, or each alone; the last is the whole plan
+    #[arg(long, value_enum, default_value = "ladder")]
+    arms: PlanArmsName,
+    #[command(flatten)]
+    rebase: apply::RebaseArgs,
+    #[command(flatten)]
+    load: PlanLoadArgs,
+    #[command(flatten)]
+    live: LiveArgs,
+    #[command(flatten)]
+    series: SeriesArgs,
+}
+
+/// Parts of a plan that become arms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Arms {
+enum PlanArmsName {
     /// Each adds a setting to those before it; the last is the plan
     Ladder,
     /// The plan, and each setting by itself
     Alone,
     /// The plan only
     Plan,
-    /// No setting: the baseline and its control, for hosts that a roll-out leaves untouched
-    #[value(hide = true)]
-    None,
+}
+
+impl PlanArmsName {
+    fn arms(self) -> PlanArms {
+        match self {
+            PlanArmsName::Ladder => PlanArms::Ladder,
+            PlanArmsName::Alone => PlanArms::Alone,
+            PlanArmsName::Plan => PlanArms::Plan,
+        }
+    }
 }
 
 pub(super) fn run(
@@ -75,161 +140,35 @@ pub(super) fn run(
     state: &StateArgs,
     args: &TuneProveArgs,
 ) -> Result<(), Failure> {
-    let gains = |proven: &Proven| match args.arms {
-        Arms::Ladder => proven.outcome.gains(WHOLE_PLAN),
-        Arms::Alone | Arms::Plan | Arms::None => Vec::new(),
-    };
-    args.run.limits.check()?;
     signals::stop_on_hangup()?;
-    if args.series.runs > 1 {
-        if args.plan == Path::new("-") {
-            return Err(Failure::Usage("--runs reads the plan again: give it as a file".into()));
-        }
-        let proven = series::repeat(&args.series, &args.run.limits, false)?;
-        return series::show(context, &proven, |run| run.document(Some(gains(run))));
-    }
     let plan = apply::read(&args.plan)?;
-    let _lock = lock()?;
-    let store = state.store();
-    if store.read()?.is_some() {
-        return Err(Failure::failed(
-            "settings are already applied; run `wirepath tune rollback` first, so that trials can \
-             be measured without them",
-        ));
+    let mut request =
+        args.load.request(&plan, &args.plan, args.arms.arms(), args.rebase.is_given())?;
+    request.series = args.series.series();
+    let terminal = Terminal::open(context, args.live.live)?;
+    let runner = runner(context, state.journal(), &terminal);
+    let is_ladder = args.arms == PlanArmsName::Ladder;
+    if args.series.runs > 1 {
+        let proven = runner.run_series(&request, &|request| run_in_child(&runner, request))?;
+        return show_series(context, &proven, |run| {
+            ProveDocument::new(run).with_steps(steps(run, is_ladder))
+        });
     }
-    let place = Place { netns: plan.netns.clone(), root: state.root.clone() };
-    let system = System::open(&place)?;
-    let plan = args.rebase.plan(plan, &system, &store)?;
-    let ready = plan.check(&system, signals::stop_flag())?;
-    let knobs = changed_knobs(&ready);
-    if knobs.is_empty() {
-        return Err(Failure::failed("nothing to prove: every setting has its planned value"));
-    }
-    let arms = match args.arms {
-        Arms::Ladder => ladder_of_plan(&knobs),
-        Arms::Alone => each_of_plan(&knobs),
-        Arms::Plan => whole_plan(&knobs),
-        Arms::None => without_plan(),
-    };
-    let Loaded { inner, wires, mut proof, trial } = match args.program.is_given() {
-        true => own_program(args, &plan)?,
-        false => load_of_path(args, &plan, &ready)?,
-    };
-    proof.arms = arms;
-    let _guard = Guard::start(state)?;
-    let mut parameters = BTreeMap::from([
-        ("plan".to_owned(), args.plan.display().to_string()),
-        ("plan_digest".to_owned(), plan.digest()),
-        ("profile".to_owned(), plan.profile.clone()),
-    ]);
-    let stop = signals::stop_flag();
-    let mut session =
-        TunedSession::new(inner, wires, plan, TrialSettings::new(system, store, trial, stop));
-    if args.arms != Arms::None {
-        session.try_once()?;
-    }
-    let arms_word = args.arms.to_possible_value().map(|value| value.get_name().to_owned());
-    parameters.extend(arms_word.map(|word| ("arms".to_owned(), word)));
-    parameters.extend(args.from.clone().map(|from| ("from".to_owned(), from)));
-    if args.forward {
-        parameters.insert("forward".to_owned(), "yes".to_owned());
-    }
-    proof.load.extend(parameters);
-    let proven = conduct(context, &args.run.limits, proof, &mut session, None)?;
-    let gains = gains(&proven);
+    let proven = runner.run(&request)?;
+    let steps = steps(&proven, is_ladder);
     if context.json {
-        console::json(&proven.document(Some(gains)))?;
+        console::json(&ProveDocument::new(&proven).with_steps(steps))?;
     } else {
-        console::text(&report::text::ladder(&proven.outcome, console::style()))?;
-        console::text(&table(&gains))?;
-        proven.say_where();
+        print_ladder(&proven)?;
+        console::text(&table(&steps))?;
+        say_where(&proven);
     }
-    match session.broken() {
-        Some(why) => Err(Failure::failed(why)),
-        None => proven.verdict(),
-    }
+    verdict(&proven)
 }
 
-/// Session whose trials run under parts of the plan.
-struct Loaded {
-    inner: Box<dyn Session>,
-    /// Joined to the plan's namespace.
-    wires: Vec<Wire>,
-    /// Without arms.
-    proof: Proof<'static>,
-    /// Expected length of one trial.
-    trial: Duration,
-}
-
-/// Trials of a path under one of its loads.
-fn load_of_path(args: &TuneProveArgs, plan: &Plan, ready: &[Ready]) -> Result<Loaded, Failure> {
-    let path = find_path(&args.path)?;
-    // A load that a namespace forwards goes one way.
-    let load_name = args.run.load.as_deref().or(args.forward.then_some("flood"));
-    let kind = find_load(path.as_ref(), load_name)?;
-    let load = load_between(kind, args, plan)?;
-    let far = args.run.far.end();
-    let request = LoadRequest {
-        path: &args.path,
-        from: args.from.as_deref(),
-        forward: args.forward,
-        far: far.as_ref(),
-    };
-    let (inner, wires) = match request.route(plan, ready)? {
-        LoadRoute::Own => (path.open(&load)?, Vec::new()),
-        LoadRoute::ThroughNamespace(netns) => {
-            let NamespaceEnds { pair, router, nic, wires } = request.ends(plan, &netns)?;
-            (probe::between(pair, router, nic, &load)?, wires)
-        }
-    };
-    let proof = Proof::new(path.name(), kind, &load, Vec::new(), &args.run.limits);
-    Ok(Loaded { inner, wires, proof, trial: load.trial })
-}
-
-/// The load. Between two hosts it loads the tuned end: this one receives, by the plan's interface.
-fn load_between(kind: &LoadKind, args: &TuneProveArgs, plan: &Plan) -> Result<Load, Failure> {
-    let mut load = load_of(kind, &args.run)?;
-    if let Some(two) = &mut load.far {
-        if args.run.far.direction.is_none() && kind.name == "flood" {
-            two.direction = Direction::Receive;
-        }
-        if plan.netns.is_none() && two.ifname.is_none() {
-            two.ifname.clone_from(&plan.interface);
-        }
-    }
-    Ok(load)
-}
-
-/// Trials of the user's program: its server in the plan's namespace, its client in that of `--from`.
-fn own_program(args: &TuneProveArgs, plan: &Plan) -> Result<Loaded, Failure> {
-    let netns = |name: &Option<String>| name.as_ref().map(|name| format!("netns:{name}"));
-    let mut experiment =
-        Programs { near: netns(&args.from), far: netns(&plan.netns), ..Programs::default() };
-    if experiment.near.is_none() || experiment.far.is_none() || experiment.near == experiment.far {
-        return Err(Failure::Usage(
-            "a program needs two ends: give the namespace of the client (--from NETNS) for a plan that \
-             was made with --netns"
-                .into(),
-        ));
-    }
-    args.program.add_to(&mut experiment);
-    let spec = ::command::resolve_programs(&experiment).map_err(Failure::usage)?;
-    let load = command::load_of(&experiment, &spec, &args.run.limits);
-    let proof = Proof {
-        path: ::command::NAME,
-        judged: spec.judged.clone(),
-        load,
-        arms: Vec::new(),
-        search: None,
-        trial: None,
-        gate: false,
-    };
-    let trial = spec.limit();
-    // Its own arms have no switches, so it has no journal.
-    let none = || Store::new("/nonexistent");
-    let journals = Journals { far: none(), near: none() };
-    let inner = CommandSession::open(spec, journals, 0, signals::stop_flag())?;
-    Ok(Loaded { inner: Box::new(inner), wires: Vec::new(), proof, trial })
+/// Worth of each setting on top of those before it; none but for a ladder.
+fn steps(proven: &Proven, is_ladder: bool) -> Vec<Gain> {
+    if is_ladder { proven.outcome.gains(WHOLE_PLAN) } else { Vec::new() }
 }
 
 fn table(gains: &[Gain]) -> String {

@@ -6,18 +6,24 @@ use std::time::Duration;
 use clap::Args;
 use host::tune::{self, Phase, Place, Store, System};
 use remote::Failure;
+use runner::Journal;
 
 use crate::console;
+
+/// Environment variable of `--state`.
+pub(crate) const STATE_VARIABLE: &str = "WIREPATH_STATE";
+/// Environment variable of `--root`.
+pub(crate) const ROOT_VARIABLE: &str = "WIREPATH_ROOT";
 
 /// Folder of journals, and for tests a replacement of `/`.
 #[derive(Debug, Args)]
 pub(crate) struct StateArgs {
     /// Folder of the journal
-    #[arg(long, global = true, value_name = "DIR", env = "WIREPATH_STATE",
+    #[arg(long, global = true, value_name = "DIR", env = STATE_VARIABLE,
           default_value = tune::DEFAULT_FOLDER)]
     pub(super) state: PathBuf,
     /// Folder that replaces / for machine-wide settings
-    #[arg(long, global = true, value_name = "DIR", hide = true)]
+    #[arg(long, global = true, value_name = "DIR", env = ROOT_VARIABLE, hide = true)]
     pub(crate) root: Option<PathBuf>,
 }
 
@@ -26,18 +32,14 @@ impl StateArgs {
         Store::new(&self.state)
     }
 
+    /// Its folders as a run needs them.
+    pub(crate) fn journal(&self) -> Journal {
+        Journal { folder: self.state.clone(), root: self.root.clone() }
+    }
+
     /// A path of the host, such as `dev/log`.
     pub(super) fn host_path(&self, path: &str) -> PathBuf {
         self.root.as_deref().unwrap_or(Path::new("/")).join(path)
-    }
-
-    pub(crate) fn folder(&self) -> &Path {
-        &self.state
-    }
-
-    /// The same with another folder of the journal.
-    pub(crate) fn with_folder(&self, state: PathBuf) -> Self {
-        StateArgs { state, root: self.root.clone() }
     }
 }
 

@@ -113,7 +113,7 @@ impl CommandSession {
     }
 
     /// Reason why trials are no longer valid: settings could not be rolled back, or the far end is gone.
-    pub fn broken(&self) -> Option<&str> {
+    fn broken_by(&self) -> Option<&str> {
         let of_far = match &self.far {
             Far::Here { .. } => None,
             Far::There(far) => far.broken(),
@@ -242,8 +242,12 @@ impl CommandSession {
 }
 
 impl Session for CommandSession {
+    fn broken(&self) -> Option<String> {
+        self.broken_by().map(str::to_owned)
+    }
+
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
-        if let Some(why) = self.broken() {
+        if let Some(why) = self.broken_by() {
             return Err(PathError::at("settings", why.to_owned()));
         }
         self.trials += 1;

@@ -1,10 +1,10 @@
 //! Proof of a stage from the outcomes of its hosts.
 
 use fleet::rollout::{Answer, Proof, Wants, gate};
-use lab::WHOLE_PLAN;
 use model::pool::pool;
 use model::statistics::median;
 use model::{ArmKind, Outcome};
+use runner::WHOLE_PLAN;
 
 /// Outcome of a host, judged by the metric of the roll-out alone.
 pub(super) type Figure = Result<Outcome, Answer>;

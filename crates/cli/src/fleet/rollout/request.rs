@@ -127,7 +127,7 @@ impl RolloutArgs {
             hold_ms: millis(self.hold),
             within_ms: millis(self.confirm_within),
             ssh_options: self.hosts.ssh_option.clone(),
-            state: std::path::absolute(self.state.folder())?,
+            state: std::path::absolute(&self.state.journal().folder)?,
             arguments: self.arguments.clone(),
         };
         let arguments = request.arguments.clone();

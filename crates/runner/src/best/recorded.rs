@@ -3,16 +3,18 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use model::{Arm, Clock, Ended, Measurement, Schedule, Search, Session, TrialRecord, Trials};
+use model::{
+    Arm, Clock, Ended, Limits, Measurement, Schedule, Search, Session, TrialRecord, Trials,
+};
 use remote::Failure;
 use report::store::{ExperimentHeader, SqliteStore, Store};
 
 use super::BEST;
-use crate::context::Context;
-use crate::experiment::{Continued, Proof, Resumed, SessionTrials, header};
-use crate::shared_args::LimitArgs;
-use crate::{machine, results, signals};
+use crate::Runner;
+use crate::conduct::{Continued, Proof, Resumed, SessionTrials};
+use crate::header::{header, session_machine};
 
 /// Record of a search, stored while it runs. It is removed when the search is over: the experiments that
 /// measure its result have the set that it found.
@@ -27,6 +29,7 @@ pub(crate) enum Record {
 
 /// Runs the trials of a search and stores them; those that are stored already are not run again.
 pub(super) struct Recorded<'a> {
+    stop: &'static AtomicBool,
     session: SessionTrials<'a>,
     /// Stored trials that the search has not asked for yet.
     before: VecDeque<TrialRecord>,
@@ -55,21 +58,21 @@ fn began_ns(trial: &TrialRecord) -> u64 {
 
 impl<'a> Recorded<'a> {
     pub(super) fn open(
-        context: &Context,
-        limits: &LimitArgs,
-        proof: &Proof<'_>,
+        runner: &Runner<'a>,
+        limits: &Limits,
+        proof: &Proof,
         session: &'a mut dyn Session,
         record: Record,
     ) -> Result<Self, Failure> {
         let (seed, before, into) = match record {
             Record::Goes(run) => {
-                (run.seed, run.trials.into(), Some((results::open(context)?, run.header.id)))
+                (run.seed, run.trials.into(), Some((runner.database.open()?, run.header.id)))
             }
             record => {
-                let (mut new, started_ns) = header(proof, machine::of(session))?;
+                let (mut new, started_ns) = header(proof, session_machine(session))?;
                 let seed = limits.seed.unwrap_or(started_ns);
-                let is_stored = matches!(record, Record::Begins) && !limits.no_history;
-                let mut into = is_stored.then(|| results::open(context)).transpose()?;
+                let is_stored = matches!(record, Record::Begins) && proof.is_stored;
+                let mut into = is_stored.then(|| runner.database.open()).transpose()?;
                 new.load.insert("arms".to_owned(), BEST.to_owned());
                 if let Some(store) = &mut into {
                     let (schedule, arms) = (Schedule::default(), vec![Arm::baseline()]);
@@ -83,7 +86,8 @@ impl<'a> Recorded<'a> {
             now: Continued::after(before.back()),
         });
         let (session, next) = (SessionTrials(session), before.len() as u32);
-        Ok(Recorded { session, before, clock, seed, into, next, fault: None })
+        let stop = runner.stop;
+        Ok(Recorded { stop, session, before, clock, seed, into, next, fault: None })
     }
 
     /// Ends the record of a search.
@@ -94,7 +98,7 @@ impl<'a> Recorded<'a> {
             return Err(fault);
         }
         let Some((mut store, id)) = self.into else { return Ok(found) };
-        if signals::stop_requested() {
+        if self.stop.load(Ordering::Relaxed) {
             store.finish(&id, Ended::Interrupted)?;
             return Err(Failure::failed(format!(
                 "interrupted during the search; to continue it: wirepath prove command --resume {id}"
@@ -132,7 +136,7 @@ impl Trials for Recorded<'_> {
         let started_ns = self.clock.elapsed_ns();
         let result = self.session.trial(arm);
         let Some((store, id)) = &mut self.into else { return result };
-        if result.is_err() && signals::stop_requested() {
+        if result.is_err() && self.stop.load(Ordering::Relaxed) {
             // The stop broke it off; it says nothing about the arm.
             return result;
         }

@@ -5,19 +5,18 @@ mod recorded;
 use std::time::{Duration, Instant};
 
 use model::{
-    Arm, Clock, Ended, Search, SearchPlan, SearchStep, Session, Support, SwitchId, is_event_count,
+    Arm, Clock, Ended, Limits, Search, SearchPlan, SearchStep, Session, Support, SwitchId,
+    is_event_count,
 };
 use remote::Failure;
 
-use crate::context::Context;
-use crate::experiment::{Proof, Proven, conduct, progress_bar};
-use crate::shared_args::LimitArgs;
-use crate::{console, signals};
+use crate::Runner;
+use crate::conduct::{Proof, Proven, conduct};
 pub(crate) use recorded::Record;
 use recorded::Recorded;
 
 /// Word for `--arms`.
-pub(crate) const BEST: &str = "best";
+pub const BEST: &str = "best";
 
 /// Fewest blocks of the experiment that measures a set: its members may differ little.
 const BLOCKS_MIN: u32 = 16;
@@ -29,9 +28,9 @@ const RUN_SHARE: f64 = 0.7;
 
 /// Where a search looks.
 pub(crate) struct Space<'a> {
-    pub(crate) switches: &'a [SwitchId],
+    pub(crate) switches: Vec<SwitchId>,
     /// Asked once for each set whether it can run here.
-    pub(crate) support: &'a mut dyn FnMut(&Arm) -> Support,
+    pub(crate) support: Box<dyn FnMut(&Arm) -> Support + 'a>,
     /// Measured part of one trial; `None` if only a trial shows it.
     pub(crate) trial: Option<Duration>,
 }
@@ -44,9 +43,9 @@ pub(crate) struct Space<'a> {
 ///
 /// Returns the last of those experiments. Errors: no judged metric is a figure to search by.
 pub(crate) fn find(
-    context: &Context,
-    limits: &LimitArgs,
-    proof: &Proof<'_>,
+    runner: &Runner<'_>,
+    limits: &Limits,
+    proof: &Proof,
     space: &mut Space<'_>,
     session: &mut dyn Session,
     record: Record,
@@ -61,16 +60,16 @@ pub(crate) fn find(
             (run.seed.wrapping_sub(found.steps.len() as u64), found, Some(*run))
         }
         record => {
-            let mut trials = Recorded::open(context, limits, proof, session, record)?;
-            let found = look(limits, metric, space, &mut trials);
+            let mut trials = Recorded::open(runner, limits, proof, session, record)?;
+            let found = look(runner, limits, metric, space, &mut trials);
             (trials.seed, trials.end(found)?, None)
         }
     };
     loop {
-        let arms = model::confirming_arms(&found.set, space.switches, space.support);
+        let arms = model::confirming_arms(&found.set, &space.switches, &mut space.support);
         let questions = arms.len() * proof.judged.len();
         let least = model::blocks_min(questions).max(BLOCKS_MIN);
-        let run = LimitArgs {
+        let run = Limits {
             // The rest is for the set without an idle member.
             time: time_left(limits, begun).mul_f64(RUN_SHARE).max(Duration::from_secs(1)),
             seed: Some(seed.wrapping_add(found.steps.len() as u64)),
@@ -80,11 +79,11 @@ pub(crate) fn find(
         let mut proof = Proof { arms, search: Some(found.clone()), ..proof.clone() };
         proof.load.insert("arms".to_owned(), BEST.to_owned());
         proof.load.insert("time_ms".to_owned(), run.time.as_millis().to_string());
-        let proven = conduct(context, &run, proof, session, resumed.take())?;
+        let proven = conduct(runner, &run, proof, session, resumed.take())?;
         let is_broken_off = proven.gave_up || proven.outcome.ended == Ended::Interrupted;
         match proven.outcome.idle_member() {
             Some(idle) if !is_broken_off && time_left(limits, begun).is_zero() => {
-                console::say(&format!(
+                runner.console.say(&format!(
                     "{} is not shown to matter, and --time is up: the set without it was not measured",
                     idle.switch
                 ));
@@ -96,21 +95,22 @@ pub(crate) fn find(
     }
 }
 
-fn time_left(limits: &LimitArgs, begun: Instant) -> Duration {
+fn time_left(limits: &Limits, begun: Instant) -> Duration {
     limits.time.saturating_sub(begun.elapsed())
 }
 
 /// The search, with what it says on the terminal.
 fn look(
-    limits: &LimitArgs,
+    runner: &Runner<'_>,
+    limits: &Limits,
     metric: &str,
     space: &mut Space<'_>,
     trials: &mut Recorded<'_>,
 ) -> Search {
-    let (bar, until) = (progress_bar(), limits.time.mul_f64(SEARCH_SHARE));
+    let until = limits.time.mul_f64(SEARCH_SHARE);
     let [clear, most] = model::first_stage_trials(space.switches.len());
     if let Some(trial) = space.trial.filter(|trial| *trial * clear > until) {
-        console::say(&format!(
+        runner.console.say(&format!(
             "the first stage of the search may need {clear} to {most} trials of {} ms, and has {} s: give \
              --time {}s to let it end",
             trial.as_millis(),
@@ -120,16 +120,16 @@ fn look(
     }
     let (clock, seed) = (trials.clock.clone(), trials.seed);
     let until_ns = until.as_nanos() as u64;
-    let plan = SearchPlan { switches: space.switches, metric, seed, until_ns };
+    let plan = SearchPlan { switches: &space.switches, metric, seed, until_ns };
     let mut next = |arm: &Arm| {
         let done = clock.elapsed_ns() as f64 / until_ns.max(1) as f64;
-        bar.set_position((done * 1000.0).min(1000.0) as u64);
-        bar.set_message(format!("search: {}", arm.name));
+        let done = (done * 1000.0).min(1000.0) as u64;
+        runner.console.progress(done, &format!("search: {}", arm.name));
     };
-    let stop = signals::stop_flag();
-    let found = model::search(&plan, space.support, trials, clock.as_ref(), stop, &mut next);
-    bar.finish_and_clear();
-    if found.out_of_time && found.steps.is_empty() && !signals::stop_requested() {
+    let (support, clock) = (&mut space.support, clock.as_ref());
+    let found = model::search(&plan, support, trials, clock, runner.stop, &mut next);
+    runner.console.end_progress();
+    if found.out_of_time && found.steps.is_empty() && !runner.is_stopped() {
         let [_, most] = model::first_stage_trials(found.candidates as usize);
         // Of a trial as it was; of none, as it was to be.
         let each = match found.trials {
@@ -140,7 +140,7 @@ fn look(
             let ms = each.as_millis();
             format!(", at {ms} ms each: give --time {}s to let it end", whole_time(each, most))
         });
-        console::say(&format!(
+        runner.console.say(&format!(
             "the time of the search ended before its first stage: {} of at most {most} trials were run{each}",
             found.trials
         ));

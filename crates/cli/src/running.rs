@@ -1,0 +1,150 @@
+//! What a run needs of this process.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::path::Path;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use model::{Arm, Load, LoadRequest, Outcome, Request, Session};
+use remote::work::{Answer, Call, Host, Ran};
+use remote::{Caller, Failure};
+use runner::{Console, Journal, Runner};
+use sys::child::{Place, this_program};
+
+use crate::against::Builds;
+use crate::context::{Context, DATA_VARIABLE};
+use crate::tune::Guard;
+use crate::tune::state::{ROOT_VARIABLE, STATE_VARIABLE};
+use crate::{console, lookup, signals};
+
+/// Time that a child has to end its programs and to restore settings.
+const CHILD_GRACE: Duration = Duration::from_secs(20);
+/// Time between two looks at the stop flag.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The terminal of a run.
+pub(crate) struct Terminal {
+    bar: RefCell<ProgressBar>,
+    /// Prints the result so far after each block.
+    live: bool,
+}
+
+impl Terminal {
+    /// Errors: `--live` and `--json` cannot be combined.
+    pub(crate) fn open(context: &Context, live: bool) -> Result<Self, Failure> {
+        if live && context.json {
+            return Err(Failure::Usage("--live prints tables; remove --json".into()));
+        }
+        let bar = if live { ProgressBar::hidden() } else { progress_bar() };
+        Ok(Terminal { bar: RefCell::new(bar), live })
+    }
+}
+
+impl Console for Terminal {
+    fn say(&self, text: &str) {
+        self.bar.borrow().suspend(|| console::say(text));
+    }
+
+    fn progress(&self, done: u64, text: &str) {
+        let bar = self.bar.borrow();
+        bar.set_position(done);
+        bar.set_message(text.to_owned());
+    }
+
+    fn end_progress(&self) {
+        let next = if self.live { ProgressBar::hidden() } else { progress_bar() };
+        self.bar.replace(next).finish_and_clear();
+    }
+
+    fn result_so_far(&self, outcome: &dyn Fn() -> Outcome) {
+        if self.live {
+            let text = report::text::ladder(&outcome(), console::style());
+            // The result at the end reports why nothing can be printed.
+            let _shown = console::screen(&text);
+        }
+    }
+}
+
+/// Runs requests for this command line.
+pub(crate) fn runner<'a>(
+    context: &Context,
+    journal: Journal,
+    console: &'a dyn Console,
+) -> Runner<'a> {
+    Runner {
+        find_path: &find_path,
+        database: context.results(),
+        journal,
+        start_guard: &start_guard,
+        start_builds: &start_builds,
+        stop: signals::stop_flag(),
+        console,
+    }
+}
+
+/// The path, with a capture as its load if one is given.
+fn find_path(name: &str, load: &LoadRequest) -> Result<Box<dyn model::Path>, Failure> {
+    let path = lookup::find_path(name)?;
+    let Some(replay) = &load.replay else { return Ok(path) };
+    if path.name() != "feed" {
+        let name = path.name();
+        return Err(Failure::Usage(format!("--replay is a load of path feed, not of {name}")));
+    }
+    let sequence = replay.sequence.parse().map_err(Failure::usage)?;
+    Ok(Box::new(feed::ReplayedFeed { file: replay.file.clone(), sequence }))
+}
+
+fn start_guard(journal: &Journal) -> Result<Box<dyn Any>, Failure> {
+    Ok(Box::new(Guard::start(journal)?))
+}
+
+fn start_builds(
+    old: &Path,
+    path: &str,
+    load: &Load,
+    arm: &Arm,
+) -> Result<(Box<dyn Session>, String), Failure> {
+    let builds = Builds::start(old, path, load, arm)?;
+    let version = builds.old_version().to_owned();
+    Ok((Box::new(builds), version))
+}
+
+fn progress_bar() -> ProgressBar {
+    if !console::is_watched() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(1000), ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{elapsed:>4} [{bar:30}] {msg}") {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar
+}
+
+/// Runs a request in a process of its own, and passes an interruption on.
+pub(crate) fn run_in_child(runner: &Runner<'_>, request: &Request) -> Result<Ran, Failure> {
+    let mut command = this_program();
+    if let Some(folder) = &runner.database.folder {
+        command.env(DATA_VARIABLE, folder);
+    }
+    command.env(STATE_VARIABLE, &runner.journal.folder);
+    if let Some(root) = &runner.journal.root {
+        command.env(ROOT_VARIABLE, root);
+    }
+    let mut child = Caller::<Host>::command(command, &Place::default())?;
+    child.set_grace(CHILD_GRACE);
+    child.call(&Call::Run(Box::new(request.clone())))?;
+    let mut is_interrupted = false;
+    loop {
+        match child.answer(POLL_INTERVAL)? {
+            Some(Answer::Ran(ran)) => return Ok(*ran),
+            Some(Answer::Failed(failure)) => return Err(failure),
+            Some(other) => return Err(child.unexpected(&other).into()),
+            None if runner.is_stopped() && !is_interrupted => {
+                is_interrupted = true;
+                child.call(&Call::Interrupt)?;
+            }
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! One experiment in an open session, from its first trial to its verdicts.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use model::{
+    Arm, ArmKind, Clock, Ended, Experiment, ExperimentPlan, Finished, Forecast, Limits,
+    Measurement, Members, Order, Outcome, OutcomeHeader, Replayed, Schedule, Search, Session, Sink,
+    Support, TimeNeeded, TrialRecord, Trials,
+};
+use remote::Failure;
+use report::store::{ExperimentHeader, SqliteStore, Store, StoreError};
+
+use crate::Runner;
+use crate::console::Console;
+use crate::header::{header, session_machine};
+
+/// An experiment that can be conducted: arms under a load.
+#[derive(Clone)]
+pub(crate) struct Proof {
+    pub(crate) path: String,
+    /// Metrics of the verdict, most important first.
+    pub(crate) judged: Vec<String>,
+    /// The load's parameters, which are stored with the result.
+    pub(crate) load: BTreeMap<String, String>,
+    pub(crate) arms: Vec<(Arm, Support)>,
+    pub(crate) search: Option<Search>,
+    /// Measured part of a trial; `None` if only a trial shows it.
+    pub(crate) trial: Option<Duration>,
+    /// True if no arm may be worse by more than the resolution.
+    pub(crate) gate: bool,
+    /// False if the result is not stored.
+    pub(crate) is_stored: bool,
+}
+
+/// An experiment that goes on after its last stored trial.
+pub struct Resumed {
+    pub header: OutcomeHeader,
+    pub seed: u64,
+    pub schedule: Schedule,
+    /// In order of execution.
+    pub trials: Vec<TrialRecord>,
+}
+
+/// An experiment that has ended.
+pub struct Proven {
+    pub outcome: Outcome,
+    pub is_stored: bool,
+    /// True if it was given up because its last trials all failed.
+    pub gave_up: bool,
+    /// Reason why its settings could not be restored.
+    pub broken: Option<String>,
+}
+
+impl Proven {
+    /// Errors: settings that could not be restored, no measurement of the baseline, a run that was given up, or one
+    /// that a signal ended.
+    ///
+    /// - `is_stopped`: a stop was requested.
+    pub fn verdict(&self, is_stopped: bool) -> Result<(), Failure> {
+        if let Some(why) = &self.broken {
+            return Err(Failure::failed(why));
+        }
+        let is_interrupted = self.outcome.ended == Ended::Interrupted && is_stopped;
+        match self.outcome.arms.first() {
+            Some(arm) if arm.trials == 0 && arm.failures.is_empty() && is_interrupted => {
+                Err(Failure::Interrupted("interrupted before the first trial that counts".into()))
+            }
+            Some(arm) if arm.trials == 0 || arm.metrics.is_empty() => {
+                let why = match (arm.failures.first(), self.outcome.ended) {
+                    (Some(why), _) => why,
+                    (None, Ended::Interrupted) => "interrupted before its first trial that counts",
+                    (None, Ended::TimeUp) => {
+                        "--time was up after the warm-up; a warning of the result says how much a verdict takes"
+                    }
+                    (None, _) => "no trial was completed",
+                };
+                Err(Failure::failed(format!("the baseline gave no measurement: {why}")))
+            }
+            _ if self.gave_up => Err(Failure::failed(
+                "the run was given up because its last trials all failed; earlier results are kept, and \
+                 `wirepath history show` lists the errors",
+            )),
+            _ if is_interrupted => {
+                let blocks = self.outcome.blocks;
+                let plural = if blocks == 1 { "" } else { "s" };
+                Err(Failure::Interrupted(format!(
+                    "interrupted after {blocks} block{plural}; the result so far is above"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Members of the set that a search found, which decide when its experiment ends; `None` for an empty set.
+fn members(search: &Search, arms: &[(Arm, Support)]) -> Option<Members> {
+    let (set, _) = arms.iter().find(|(arm, _)| {
+        arm.kind == ArmKind::Variant
+            && arm.switches.len() == search.set.len()
+            && search.set.iter().all(|id| arm.switches.iter().any(|switch| switch.as_str() == id))
+    })?;
+    Some(Members { set: set.name.clone(), metric: search.metric.clone() })
+}
+
+/// Plan of the experiment; a maximum of blocks alone lowers the minimum.
+fn plan(proof: Proof, limits: &Limits, seed: u64, schedule: Schedule, cpus: u32) -> ExperimentPlan {
+    let budget_ns = limits.time.as_nanos() as u64;
+    let mut plan = ExperimentPlan::new(seed, proof.arms, proof.judged, budget_ns, cpus);
+    (plan.gate, plan.resolve) = (proof.gate, limits.resolve);
+    plan.members = proof.search.as_ref().and_then(|search| members(search, &plan.arms));
+    plan.schedule = schedule;
+    let max = limits.max_blocks.unwrap_or(plan.max_blocks);
+    plan.min_blocks = limits.min_blocks.unwrap_or(plan.min_blocks.min(max));
+    plan.max_blocks = max.max(plan.min_blocks);
+    plan
+}
+
+/// Runs an experiment in an open session, from its first trial to its verdicts.
+///
+/// - `resumed`: the experiment that is continued; `None` for a new one.
+///
+/// Errors: the trials of a resumed experiment are not those that the proof orders.
+pub(crate) fn conduct(
+    runner: &Runner<'_>,
+    limits: &Limits,
+    proof: Proof,
+    session: &mut dyn Session,
+    resumed: Option<Resumed>,
+) -> Result<Proven, Failure> {
+    let (header, stored, seed, schedule) = match resumed {
+        Some(Resumed { header, seed, schedule, trials }) => (header, Some(trials), seed, schedule),
+        None => {
+            let (header, started_ns) = header(&proof, session_machine(session))?;
+            let schedule = Schedule { order: Order::Balanced, settle: limits.settle };
+            (header, None, limits.seed.unwrap_or(started_ns), schedule)
+        }
+    };
+    let (is_stored, trial) = (proof.is_stored, proof.trial);
+    let plan = plan(proof, limits, seed, schedule, header.machine.cpus);
+    let is_short =
+        stored.is_none() && trial.is_some_and(|trial| say_if_short(runner.console, &plan, trial));
+    let store = is_stored.then(|| runner.database.open()).transpose()?;
+    let (resolve, time) = (plan.resolve, limits.time);
+    let mut recorder = Recorder { store, console: runner.console, is_short, resolve, time };
+    let mut trials = SessionTrials(session);
+    let clock = Continued::after(stored.as_ref().and_then(|stored| stored.last()));
+    let Some(stored) = stored else {
+        let Finished { outcome, gave_up } =
+            model::run(plan, header, &mut trials, &clock, &mut recorder, runner.stop)?;
+        return Ok(Proven { outcome, is_stored, gave_up, broken: None });
+    };
+    let mut experiment = Experiment::new(plan);
+    experiment.replay(stored).map_err(|Replayed { trials }| {
+        Failure::failed(format!(
+            "trial {trials} of {} is not the one that this version orders there, so it cannot be \
+             resumed; start a new experiment",
+            header.id
+        ))
+    })?;
+    let Finished { outcome, gave_up } =
+        model::resume(experiment, header, &mut trials, &clock, &mut recorder, runner.stop)?;
+    Ok(Proven { outcome, is_stored, gave_up, broken: None })
+}
+
+/// Says before the first trial that the time cannot suffice for a verdict, if trials alone take more. Returns true if
+/// it did.
+fn say_if_short(console: &dyn Console, plan: &ExperimentPlan, trial: Duration) -> bool {
+    let arms = plan.arms.iter().filter(|(_, support)| support.is_yes()).count() as u32;
+    let trials = if plan.schedule.settle { 2 * plan.min_blocks } else { plan.min_blocks };
+    let least = trial * arms * (trials + 1);
+    let is_short = least.as_nanos() as u64 > plan.budget_ns;
+    if is_short {
+        console.say(&format!(
+            "{arms} arms with trials of {} ms take at least {} s for the {} blocks that a verdict needs: this run ends \
+             without one; give more --time, or fewer arms",
+            trial.as_millis(),
+            least.as_secs_f64().ceil(),
+            plan.min_blocks
+        ));
+    }
+    is_short
+}
+
+/// Time of an experiment: up to the end of its last stored trial, if it is resumed, and from now on.
+pub(crate) struct Continued {
+    before_ns: u64,
+    since: Instant,
+}
+
+impl Continued {
+    pub(crate) fn after(last: Option<&TrialRecord>) -> Self {
+        let before_ns = last.map_or(0, |last| last.started_ms * 1_000_000 + last.wall_ns);
+        Continued { before_ns, since: Instant::now() }
+    }
+}
+
+impl Clock for Continued {
+    fn elapsed_ns(&self) -> u64 {
+        self.before_ns + self.since.elapsed().as_nanos() as u64
+    }
+}
+
+/// Trials of an open session; an error becomes one line of text.
+pub(crate) struct SessionTrials<'a>(pub(crate) &'a mut dyn Session);
+
+impl Trials for SessionTrials<'_> {
+    fn trial(&mut self, arm: &Arm) -> Result<Measurement, String> {
+        self.0.trial(arm).map_err(|error| host::text::chain(&error))
+    }
+
+    fn begin_block(&mut self) {
+        self.0.begin_block();
+    }
+}
+
+/// Stores each trial as it ends and shows progress.
+struct Recorder<'a> {
+    store: Option<SqliteStore>,
+    console: &'a dyn Console,
+    /// True if the user knows that the time does not suffice for a verdict.
+    is_short: bool,
+    /// Resolution, as a ratio above 1.
+    resolve: f64,
+    /// Time given.
+    time: Duration,
+}
+
+impl Sink for Recorder<'_> {
+    type Error = StoreError;
+
+    fn begin(&mut self, header: &OutcomeHeader, plan: &ExperimentPlan) -> Result<(), StoreError> {
+        let Some(store) = &mut self.store else { return Ok(()) };
+        let arms = plan.arms.iter().map(|(arm, _)| arm.clone()).collect();
+        store.begin(&ExperimentHeader::new(header, plan.seed, plan.schedule, arms))
+    }
+
+    fn next(&mut self, block: u32, arm: &Arm, elapsed_ns: u64, end_ns: u64) {
+        let end_s = end_ns.div_ceil(1_000_000_000);
+        let done = elapsed_ns.saturating_mul(1000) / end_ns.max(1);
+        self.console.progress(done, &format!("of {end_s} s, block {block}: {}", arm.name));
+    }
+
+    fn lacks_time(&mut self, needed: &TimeNeeded) {
+        if std::mem::replace(&mut self.is_short, true) {
+            return;
+        }
+        self.console.say(&format!(
+            "a block takes {:.1} s, and {} blocks are needed for a verdict: this run ends without one; give \
+             --time {}s",
+            needed.block_ns as f64 / 1e9,
+            needed.blocks,
+            needed.whole_s()
+        ));
+    }
+
+    fn plans(&mut self, forecast: &Forecast) {
+        self.console.say(&report::forecast::plan(forecast, self.resolve, self.time));
+    }
+
+    fn trial(&mut self, id: &str, trial: &TrialRecord) -> Result<(), StoreError> {
+        self.store.as_mut().map_or(Ok(()), |store| store.save_trial(id, trial))
+    }
+
+    fn block(&mut self, outcome: &dyn Fn() -> Outcome) {
+        self.console.result_so_far(outcome);
+    }
+
+    fn finish(&mut self, outcome: &Outcome) -> Result<(), StoreError> {
+        self.console.end_progress();
+        let Some(store) = &mut self.store else { return Ok(()) };
+        store.save_outcome(outcome)?;
+        store.finish(&outcome.id, outcome.ended)
+    }
+}

@@ -1,0 +1,29 @@
+//! Runs a [`Request`](model::Request) in this process: opens what it measures, conducts the experiment, stores the result.
+//!
+//! A [`Runner`] holds what a run needs of its process: the paths that are there, the folders of results and of journals,
+//! the stop flag, and a [`Console`] that shows progress. Words of a command line and printed results are of the caller.
+
+mod arms;
+mod best;
+mod conduct;
+mod console;
+mod database;
+mod header;
+mod load;
+mod path;
+mod plan;
+mod programs;
+mod runner;
+mod series;
+
+pub use arms::{WHOLE_PLAN, one_arm};
+pub use best::BEST;
+pub use conduct::{Proven, Resumed};
+pub use console::Console;
+pub use database::{Database, FindPath, compare, read_documents};
+pub use header::resolve_text;
+pub use load::find_load;
+pub use path::PathPlan;
+pub use programs::{ProgramsPlan, check_programs};
+pub use runner::{Journal, OpenPath, Planned, Runner, StartBuilds, StartGuard, lock};
+pub use series::Earlier;

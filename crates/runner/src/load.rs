@@ -1,0 +1,44 @@
+//! The load of a request.
+
+use model::{Load, LoadKind, LoadRequest, Path};
+use remote::Failure;
+
+/// Load of a path with this name; the path's first one unless named.
+pub fn find_load(path: &dyn Path, name: Option<&str>) -> Result<&'static LoadKind, Failure> {
+    let loads = path.loads();
+    let Some(name) = name else { return Ok(&loads[0]) };
+    loads.iter().find(|load| load.name == name).ok_or_else(|| {
+        let known = loads.iter().map(|load| load.name).collect::<Vec<_>>().join(", ");
+        Failure::Usage(format!("path {} has no load {name}; its loads: {known}", path.name()))
+    })
+}
+
+/// The load with the values of the request. Errors: the path or its load has no such value.
+pub(crate) fn requested_load(
+    path: &dyn Path,
+    kind: &LoadKind,
+    request: &LoadRequest,
+) -> Result<Load, Failure> {
+    if kind.size_bytes == 0 && request.size_bytes.is_some() {
+        return Err(Failure::Usage(format!(
+            "load {} defines its own message sizes; remove --size",
+            kind.name
+        )));
+    }
+    for (option, is_given) in [("--ip", request.ipv6), ("--vlan", request.vlan_tag.is_some())] {
+        if is_given && path.name() != "probe" {
+            let name = path.name();
+            let why = format!("{option} is of path probe; leave it out of path {name}");
+            return Err(Failure::Usage(why));
+        }
+    }
+    Ok(Load {
+        kind: kind.name.to_owned(),
+        size_bytes: request.size_bytes.unwrap_or(kind.size_bytes),
+        rate_pps: request.rate_pps.unwrap_or(kind.rate_pps),
+        trial: request.trial.unwrap_or(kind.trial),
+        ipv6: request.ipv6,
+        vlan_tag: request.vlan_tag,
+        far: request.far.clone(),
+    })
+}

@@ -1,0 +1,135 @@
+//! Switches of a path.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use model::{Arm, ArmPlan, Load, LoadRequest, Path, PathRequest, Request, Support};
+use remote::Failure;
+
+use crate::Runner;
+use crate::arms::{arms_of_builds, one_arm};
+use crate::best::{BEST, Space};
+use crate::conduct::Proof;
+use crate::header::load_parameters;
+use crate::load::{find_load, requested_load};
+use crate::runner::Opened;
+
+/// Arms of a path under a load.
+pub struct PathPlan {
+    path: Box<dyn Path>,
+    load: Load,
+    against: Option<PathBuf>,
+    is_search: bool,
+    pub(crate) proof: Proof,
+}
+
+impl PathPlan {
+    /// Name of the path.
+    pub fn path(&self) -> &str {
+        &self.proof.path
+    }
+
+    /// Parameters that are stored with the result.
+    pub fn load(&self) -> &BTreeMap<String, String> {
+        &self.proof.load
+    }
+
+    /// True if the best set of switches is searched.
+    pub fn is_search(&self) -> bool {
+        self.is_search
+    }
+
+    pub fn arms(&self) -> &[(Arm, Support)] {
+        &self.proof.arms
+    }
+
+    /// Metrics of the verdict, most important first.
+    pub fn judged(&self) -> &[String] {
+        &self.proof.judged
+    }
+}
+
+/// Errors: the path has no such load, switch or peer, or its baseline is not possible here.
+pub(crate) fn plan(
+    runner: &Runner<'_>,
+    request: &Request,
+    wanted: &PathRequest,
+) -> Result<PathPlan, Failure> {
+    let path = (runner.find_path)(&wanted.path, &wanted.load)?;
+    let kind = find_load(path.as_ref(), wanted.load.kind.as_deref())?;
+    let load = requested_load(path.as_ref(), kind, &wanted.load)?;
+    let is_search = wanted.arms == BEST && wanted.against.is_none();
+    let switches = model::ids(path.switches());
+    let arms = if is_search {
+        Vec::new()
+    } else {
+        let plan = ArmPlan::parse(&wanted.arms, &switches).map_err(Failure::usage)?;
+        if wanted.against.is_some() {
+            arms_of_builds(&one_arm(&plan)?.switches)
+        } else {
+            let rungs = path.ladder(&load);
+            let listed = plan.switches(&switches, &rungs);
+            model::arms(&plan, listed, &wanted.peers, &mut |arm| path.support(arm, &load))
+        }
+    };
+    if let Some((_, Support::Unsupported { what, needs })) = arms.first() {
+        return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));
+    }
+    check_peers(path.as_ref(), &wanted.peers)?;
+    let mut parameters = load_parameters(&load, &request.limits);
+    if !is_search {
+        parameters.insert("arms".to_owned(), wanted.arms.clone());
+        parameters.extend(replay_parameters(&wanted.load));
+    }
+    let proof = Proof {
+        path: path.name().to_owned(),
+        judged: kind.judged.iter().map(|&name| name.to_owned()).collect(),
+        load: parameters,
+        arms,
+        search: None,
+        trial: Some(load.trial),
+        gate: request.gate,
+        is_stored: request.is_stored,
+    };
+    Ok(PathPlan { path, load, against: wanted.against.clone(), is_search, proof })
+}
+
+/// Opens the path's lab, or starts both builds.
+pub(crate) fn open<'a>(runner: &Runner<'_>, plan: PathPlan) -> Result<Opened<'a>, Failure> {
+    let PathPlan { path, load, against, is_search, mut proof } = plan;
+    let session = match against {
+        None => path.open(&load)?,
+        Some(old) => {
+            let (builds, version) =
+                (runner.start_builds)(&old, &proof.path, &load, &proof.arms[0].0)?;
+            proof.load.insert("against".to_owned(), format!("{} ({version})", old.display()));
+            builds
+        }
+    };
+    let space = is_search.then(|| Space {
+        switches: model::ids(path.switches()),
+        trial: Some(load.trial),
+        support: Box::new(move |arm| path.support(arm, &load)),
+    });
+    Ok(Opened { proof, session, space, records_search: false, guards: Vec::new() })
+}
+
+/// Parameters of a capture that are stored with the result.
+fn replay_parameters(load: &LoadRequest) -> Vec<(String, String)> {
+    let Some(replay) = &load.replay else { return Vec::new() };
+    vec![
+        ("replay".to_owned(), replay.file.display().to_string()),
+        ("sequence".to_owned(), replay.sequence.clone()),
+    ]
+}
+
+/// Refuses peers that no load of the path supports. A peer that only another load supports becomes
+/// an unsupported arm.
+fn check_peers(path: &dyn Path, peers: &[String]) -> Result<(), Failure> {
+    let known: BTreeSet<&str> = path.loads().iter().flat_map(|load| load.peers).copied().collect();
+    let Some(unknown) = peers.iter().find(|peer| !known.contains(peer.as_str())) else {
+        return Ok(());
+    };
+    let known = known.into_iter().collect::<Vec<_>>().join(", ");
+    Err(Failure::Usage(format!("no peer named {unknown}; peers: {known}")))
+}

@@ -1,0 +1,168 @@
+//! A plan of host settings.
+
+use std::time::Duration;
+
+use command::{CommandSession, Journals};
+use host::tune::{Place, Plan, Ready, Store, System};
+use lab::{LoadRoute, LoadTopology, NamespaceEnds, TrialSettings, TunedSession, Wire};
+use model::{LoadRequest, PlanArms, PlanLoad, PlanRequest, Programs, Request, Session};
+use remote::Failure;
+
+use crate::arms::{changed_knobs, plan_arms};
+use crate::conduct::Proof;
+use crate::header::load_parameters;
+use crate::load::{find_load, requested_load};
+use crate::runner::Opened;
+use crate::{Runner, programs};
+
+/// Session whose trials run under parts of the plan.
+struct Loaded {
+    inner: Box<dyn Session>,
+    /// Joined to the plan's namespace.
+    wires: Vec<Wire>,
+    /// Without arms.
+    proof: Proof,
+    /// Expected length of one trial.
+    trial: Duration,
+}
+
+/// Opens the load, and makes an arm of each part of the plan.
+///
+/// Errors: settings are applied already, none would change, or the plan fails at its first try.
+pub(crate) fn open<'a>(
+    runner: &Runner<'_>,
+    request: &Request,
+    wanted: &PlanRequest,
+) -> Result<Opened<'a>, Failure> {
+    let plan = Plan::parse(&wanted.plan).map_err(Failure::usage)?;
+    let store = runner.journal.store();
+    if store.read()?.is_some() {
+        return Err(Failure::failed(
+            "settings are already applied; run `wirepath tune rollback` first, so that trials can \
+             be measured without them",
+        ));
+    }
+    let place = Place { netns: plan.netns.clone(), root: runner.journal.root.clone() };
+    let system = System::open(&place)?;
+    let plan = if wanted.rebase {
+        plan.rebased(&system, store.read()?.as_ref(), runner.stop)?
+    } else {
+        plan
+    };
+    let ready = plan.check(&system, runner.stop)?;
+    let knobs = changed_knobs(&ready);
+    if knobs.is_empty() {
+        return Err(Failure::failed("nothing to prove: every setting has its planned value"));
+    }
+    let Loaded { inner, wires, mut proof, trial } = match &wanted.load {
+        PlanLoad::Programs(programs) => load_by_programs(runner, request, wanted, programs, &plan)?,
+        PlanLoad::Path { path, load } => {
+            load_by_path(runner, request, wanted, path, load, &plan, &ready)?
+        }
+    };
+    proof.arms = plan_arms(&knobs, wanted.arms);
+    proof.load.extend([
+        ("plan".to_owned(), wanted.file.clone()),
+        ("plan_digest".to_owned(), plan.digest()),
+        ("profile".to_owned(), plan.profile.clone()),
+        ("arms".to_owned(), wanted.arms.name().to_owned()),
+    ]);
+    proof.load.extend(wanted.from.clone().map(|from| ("from".to_owned(), from)));
+    if wanted.forward {
+        proof.load.insert("forward".to_owned(), "yes".to_owned());
+    }
+    let guards = vec![(runner.start_guard)(&runner.journal)?];
+    let settings = TrialSettings::new(system, store, trial, runner.stop);
+    let session = TunedSession::new(inner, wires, plan, settings);
+    if wanted.arms != PlanArms::None {
+        session.try_once()?;
+    }
+    Ok(Opened { proof, session: Box::new(session), space: None, records_search: false, guards })
+}
+
+/// Trials of a path under one of its loads.
+fn load_by_path(
+    runner: &Runner<'_>,
+    request: &Request,
+    wanted: &PlanRequest,
+    path: &str,
+    load: &LoadRequest,
+    plan: &Plan,
+    ready: &[Ready],
+) -> Result<Loaded, Failure> {
+    let found = (runner.find_path)(path, load)?;
+    let kind = find_load(found.as_ref(), load.kind.as_deref())?;
+    let mut load = requested_load(found.as_ref(), kind, load)?;
+    if let Some(two) = &mut load.far
+        && plan.netns.is_none()
+        && two.ifname.is_none()
+    {
+        two.ifname.clone_from(&plan.interface);
+    }
+    let far = load.far.as_ref().map(|two| two.end.parse()).transpose().map_err(Failure::usage)?;
+    let topology = LoadTopology {
+        path,
+        from: wanted.from.as_deref(),
+        forward: wanted.forward,
+        far: far.as_ref(),
+    };
+    let (inner, wires) = match topology.route(plan, ready)? {
+        LoadRoute::Own => (found.open(&load)?, Vec::new()),
+        LoadRoute::ThroughNamespace(netns) => {
+            let NamespaceEnds { pair, router, nic, wires } = topology.ends(plan, &netns)?;
+            (probe::between(pair, router, nic, &load)?, wires)
+        }
+    };
+    let proof = Proof {
+        path: found.name().to_owned(),
+        judged: kind.judged.iter().map(|&name| name.to_owned()).collect(),
+        load: load_parameters(&load, &request.limits),
+        arms: Vec::new(),
+        search: None,
+        trial: Some(load.trial),
+        gate: false,
+        is_stored: request.is_stored,
+    };
+    Ok(Loaded { inner, wires, proof, trial: load.trial })
+}
+
+/// Trials of the user's program: its server in the plan's namespace, its client in the other one.
+fn load_by_programs(
+    runner: &Runner<'_>,
+    request: &Request,
+    wanted: &PlanRequest,
+    programs: &Programs,
+    plan: &Plan,
+) -> Result<Loaded, Failure> {
+    let (Some(near), Some(far)) = (&wanted.from, &plan.netns) else { return Err(lacks_an_end()) };
+    if near == far {
+        return Err(lacks_an_end());
+    }
+    let [near, far] = [near, far].map(|name| Some(format!("netns:{name}")));
+    let programs = Programs { near, far, ..programs.clone() };
+    let spec = command::resolve_programs(&programs).map_err(Failure::usage)?;
+    let proof = Proof {
+        path: Programs::PATH.to_owned(),
+        judged: spec.judged.clone(),
+        load: programs::parameters(request, &programs, &spec),
+        arms: Vec::new(),
+        search: None,
+        trial: None,
+        gate: false,
+        is_stored: request.is_stored,
+    };
+    let trial = spec.limit();
+    // Its own arms have no switches, so it has no journal.
+    let none = || Store::new("/nonexistent");
+    let journals = Journals { far: none(), near: none() };
+    let inner = CommandSession::open(spec, journals, 0, runner.stop)?;
+    Ok(Loaded { inner: Box::new(inner), wires: Vec::new(), proof, trial })
+}
+
+fn lacks_an_end() -> Failure {
+    Failure::Usage(
+        "a program needs two ends: give the namespace of the client (--from NETNS) for a plan that \
+         was made with --netns"
+            .into(),
+    )
+}

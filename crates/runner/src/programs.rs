@@ -1,0 +1,126 @@
+//! The user's own programs.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+
+use command::{CommandSession, End, Journals, Problem, Spec};
+use model::{Programs, Request};
+use remote::Failure;
+
+use crate::Runner;
+use crate::best::{BEST, Space};
+use crate::conduct::{Proof, Resumed};
+use crate::header::limit_parameters;
+use crate::runner::Opened;
+
+/// Arms of the user's own programs.
+pub struct ProgramsPlan {
+    pub spec: Spec,
+    is_search: bool,
+    proof: Proof,
+}
+
+impl ProgramsPlan {
+    /// Arms that are known before a search.
+    pub fn arms(&self) -> &[(model::Arm, model::Support)] {
+        &self.proof.arms
+    }
+
+    /// True if the best set of switches is searched.
+    pub fn is_search(&self) -> bool {
+        self.is_search
+    }
+}
+
+/// Errors: a mistake in the experiment.
+pub(crate) fn plan(request: &Request, wanted: &Programs) -> Result<ProgramsPlan, Failure> {
+    let spec = command::resolve(wanted).map_err(Failure::usage)?;
+    // Mistakes in lists of arms show here, too.
+    let arms = command::arms(&spec).map_err(Failure::usage)?;
+    let is_search = spec.plan == BEST && !spec.switches.is_empty();
+    let proof = Proof {
+        path: Programs::PATH.to_owned(),
+        judged: spec.judged.clone(),
+        load: parameters(request, wanted, &spec),
+        arms,
+        search: None,
+        trial: None,
+        gate: request.gate,
+        is_stored: request.is_stored,
+    };
+    Ok(ProgramsPlan { spec, is_search, proof })
+}
+
+/// Opens the lab or the places of the programs.
+pub(crate) fn open<'a>(
+    runner: &Runner<'_>,
+    plan: ProgramsPlan,
+    resumed: Option<&Resumed>,
+) -> Result<Opened<'a>, Failure> {
+    let ProgramsPlan { spec, is_search, mut proof } = plan;
+    refuse_problems(&command::unstartable(&spec))?;
+    let guards = guards(runner, &spec)?;
+    let ran = resumed.map_or(0, |resumed| resumed.trials.len() as u32);
+    let journals = Journals { far: runner.journal.store(), near: runner.journal.near().store() };
+    let session = CommandSession::open(spec.clone(), journals, ran, runner.stop)?;
+    if let Some(resumed) = resumed {
+        proof.load.clone_from(&resumed.header.load);
+    }
+    let space = is_search.then(|| Space {
+        switches: spec.switches.iter().map(command::Switch::id).collect(),
+        support: Box::new(move |arm| command::support(&spec, arm)),
+        trial: None,
+    });
+    Ok(Opened { proof, session: Box::new(session), space, records_search: true, guards })
+}
+
+/// Processes that roll back the settings of existing namespaces if this one is killed.
+fn guards(runner: &Runner<'_>, spec: &Spec) -> Result<Vec<Box<dyn Any>>, Failure> {
+    let mut guards = Vec::new();
+    if spec.near.is_none() && spec.far.is_none() {
+        return Ok(guards);
+    }
+    // Another host has a guard of its own.
+    if spec.sets_knobs_at(End::Far) && !spec.is_far_elsewhere() {
+        guards.push((runner.start_guard)(&runner.journal)?);
+    }
+    if spec.sets_knobs_at(End::Near) {
+        guards.push((runner.start_guard)(&runner.journal.near())?);
+    }
+    Ok(guards)
+}
+
+/// Description of the experiment that is stored with the result.
+pub(crate) fn parameters(
+    request: &Request,
+    programs: &Programs,
+    spec: &Spec,
+) -> BTreeMap<String, String> {
+    let mut load = limit_parameters(&request.limits);
+    load.extend([
+        ("args".to_owned(), request.words.clone().unwrap_or_default()),
+        ("digest".to_owned(), programs.digest()),
+        ("experiment".to_owned(), programs.to_text()),
+        ("judged".to_owned(), spec.judged.join(",")),
+    ]);
+    load.extend(spec.client().map(|client| ("client".to_owned(), client.to_owned())));
+    if !spec.switches.is_empty() {
+        load.insert("arms".to_owned(), spec.plan.clone());
+    }
+    load
+}
+
+/// Errors: every mistake that would fail the experiment, in one message.
+pub fn check_programs(runner: &Runner<'_>, spec: &Spec) -> Result<(), Failure> {
+    refuse_problems(&command::check(spec, runner.stop))
+}
+
+/// Errors: every problem, in one message.
+fn refuse_problems(problems: &[Problem]) -> Result<(), Failure> {
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<String> =
+        problems.iter().map(|problem| format!("{}: {}", problem.part, problem.why)).collect();
+    Err(Failure::Usage(format!("the experiment would fail: {}", lines.join("; "))))
+}
