@@ -2,12 +2,14 @@
 #![expect(clippy::print_stdout, reason = "a command line tool prints to stdout")]
 
 mod apt;
+mod budget;
 mod edges;
 mod firmware;
 mod links;
 mod linux_guest;
 mod package;
 mod release;
+mod sources;
 mod target;
 mod words;
 
@@ -25,6 +27,7 @@ const USAGE: &str = "\
 usage: cargo xtask edges        check the dependencies between the crates of the workspace
        cargo xtask links        check the links of Markdown pages, without fetching any
        cargo xtask words        check the wording of comments and documents
+       cargo xtask budget       compare the product lines of each package with its ceiling; --write lowers ceilings
        cargo xtask goldens      rewrite the golden files from the current output of the tests
        cargo xtask man [DIR]    write the man pages to DIR (out/man if not given)
        cargo xtask firmware     build the images of both guests into target/firmware
@@ -42,13 +45,14 @@ fn main() -> Result<()> {
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .context("xtask is not in the folder of the workspace")?;
+    let folder = std::env::current_dir().context("cannot read the current folder")?;
+    let root = workspace_root(&folder)?;
     match words[..] {
         ["edges"] => edges(root),
         ["links"] => links::check(root),
         ["words"] => words::check(root),
+        ["budget"] => budget::check(root),
+        ["budget", "--write"] => budget::write(root),
         ["goldens"] => goldens(root),
         ["firmware"] => firmware::build(root),
         ["linux-guest"] => linux_guest::build(root),
@@ -61,6 +65,14 @@ fn main() -> Result<()> {
         ["man", folder] => man(root, &PathBuf::from(folder)),
         _ => bail!("{USAGE}"),
     }
+}
+
+/// Nearest folder above `folder`, or itself, that contains this program's sources.
+fn workspace_root(folder: &Path) -> Result<&Path> {
+    let mut folders = folder.ancestors();
+    folders
+        .find(|folder| folder.join("xtask/Cargo.toml").is_file())
+        .with_context(|| format!("{} is not in a checkout of Wirepath", folder.display()))
 }
 
 /// Output of `cargo metadata`.
