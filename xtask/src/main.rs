@@ -11,6 +11,7 @@ mod package;
 mod release;
 mod sources;
 mod target;
+mod tidy;
 mod words;
 
 use std::collections::BTreeSet;
@@ -27,6 +28,7 @@ const USAGE: &str = "\
 usage: cargo xtask edges        check the dependencies between the crates of the workspace
        cargo xtask links        check the links of Markdown pages, without fetching any
        cargo xtask words        check the wording of comments and documents
+       cargo xtask tidy         count habits of code against .ci/tidy.tsv; --write lowers it, --list [PREFIX] lists them
        cargo xtask budget       compare the product lines of each package with its ceiling; --write lowers ceilings
        cargo xtask goldens      rewrite the golden files from the current output of the tests
        cargo xtask man [DIR]    write the man pages to DIR (out/man if not given)
@@ -51,6 +53,10 @@ fn main() -> Result<()> {
         ["edges"] => edges(root),
         ["links"] => links::check(root),
         ["words"] => words::check(root),
+        ["tidy"] => tidy::check(root),
+        ["tidy", "--write"] => tidy::write(root),
+        ["tidy", "--list"] => tidy::print_findings(root, ""),
+        ["tidy", "--list", prefix] => tidy::print_findings(root, prefix),
         ["budget"] => budget::check(root),
         ["budget", "--write"] => budget::write(root),
         ["goldens"] => goldens(root),
