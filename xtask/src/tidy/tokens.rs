@@ -49,10 +49,11 @@ impl Finder<'_> {
                 TokenTree::Ident(word) if word == "fn" => self.function(&tokens[..index], rest),
                 TokenTree::Ident(word) if word == "const" => self.timing(rest),
                 TokenTree::Literal(_) => self.message(&tokens[index]),
-                TokenTree::Punct(_) if doc_text(rest).is_some() => {
-                    if index < 2 || doc_text(&tokens[index - 2..]).is_none() {
-                        self.comment(rest);
-                    }
+                TokenTree::Punct(_)
+                    if doc_text(rest).is_some()
+                        && (index < 2 || doc_text(&tokens[index - 2..]).is_none()) =>
+                {
+                    self.comment(rest);
                 }
                 TokenTree::Group(group) if !is_doc(group) => self.level(&group.stream()),
                 _ => {}
@@ -87,7 +88,7 @@ impl Finder<'_> {
         let arms = tokens.iter().find_map(|token| match token {
             TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => {
                 let arms: Vec<TokenTree> = group.stream().into_iter().collect();
-                arms.windows(2).any(|pair| is_arrow(pair)).then_some(arms)
+                arms.windows(2).any(is_arrow).then_some(arms)
             }
             _ => None,
         });
