@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::live::head;
+use super::metrics::head;
 use super::{Operator, RunError};
 use crate::config::{Config, KeepaliveConfig, TunnelConfig};
 use crate::forwarder::Forwarder;

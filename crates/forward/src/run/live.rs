@@ -7,6 +7,7 @@ use std::time::Duration;
 use io::forward::{PoolBalance, XskStatistics};
 use serde_json::{Value, json};
 
+use super::metrics::head;
 use super::{KeepaliveLive, PathLive, keepalive, path};
 use crate::forwarder::NamedCounts;
 use crate::order::OrderCounters;
@@ -65,12 +66,6 @@ const SENT: [&str; 9] = [
     "mss_clamped",
 ];
 const WAYS: [&str; 3] = ["fast_", "slow_", "too_big_"];
-
-/// Begins a metric in Prometheus text format.
-pub(super) fn head(out: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = writeln!(out, "# HELP wirepath_tunnel_{name} {help}");
-    let _ = writeln!(out, "# TYPE wirepath_tunnel_{name} {kind}");
-}
 
 impl Live {
     /// Sum of all counters with this name.

@@ -4,6 +4,7 @@
 mod drops;
 mod keepalive;
 mod live;
+mod metrics;
 mod next_hop;
 mod path;
 mod ports;

@@ -9,7 +9,7 @@ use wire::icmp::TooBig;
 use wire::ipv4;
 
 use super::Operator;
-use super::live::head;
+use super::metrics::head;
 use super::next_hop::{Links, NextHop};
 use crate::config::Config;
 use crate::forwarder::Forwarder;
