@@ -8,17 +8,17 @@ use host::net::{self, Hook, NetError, VxlanSpec};
 use host::netns::Netns;
 use host::tune::{ScopedSettings, cpus_to_mask};
 use lab::{End, Triple};
-use model::Arm;
+use model::{Arm, PathError};
 use sys::packet::PacketRx;
 
-use crate::switches::EMPTY_CHAINS;
 use crate::switches::Switch;
 use crate::topology::{FORWARDER_IP, SINK_IP, UNDERLAY_MTU, VNI};
-use model::PathError;
 
 pub(super) const BRIDGE: &str = "wp-br";
 pub(super) const VXLAN: &str = "wp-vx";
 const TABLE: &str = "wirepath";
+/// Empty chains at each of two hooks while `no-netfilter` is off.
+const EMPTY_CHAINS: u32 = 3;
 
 /// Obstacles of a host for the kernel's forwarder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,18 +149,6 @@ impl Drop for KernelForwarder {
         });
     }
 }
-
-/// Gives the forwarder an address on the underlay, and a static neighbour entry of the sink.
-pub(super) fn prepare(lab: &Triple) -> Result<(), PathError> {
-    let far_if = &lab.middle.far_if;
-    let prepared = lab.middle.netns.run(|| {
-        net::add_address(far_if.ifindex, FORWARDER_IP, PREFIX)?;
-        net::set_neighbour(far_if.ifindex, SINK_IP, lab.far.mac)
-    });
-    prepared.map_err(PathError::part)?.map_err(PathError::part)
-}
-
-pub(super) const PREFIX: u8 = 24;
 
 /// Tries the kernel's forwarder. Errors: the reason why it is not possible.
 pub(super) fn try_kernel(lab: &Triple, spec: &KernelSpec) -> Result<(), String> {

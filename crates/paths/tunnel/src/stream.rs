@@ -19,11 +19,11 @@ use sys::clock::monotonic_ns;
 use sys::rusage::ThreadUsage;
 
 use crate::accounting;
-use crate::kernel::{self, KernelForwarder, KernelSpec, PREFIX};
+use crate::kernel::{self, KernelForwarder, KernelSpec};
 use crate::session::{Places, places_of};
 use crate::sink::{GRACE, GRACE_MAX};
 use crate::switches::{Switch, tuning_of, workers_of};
-use crate::topology::{self, FORWARDER_IP, Offloads, SINK_IP};
+use crate::topology::{self, FORWARDER_IP, Offloads, PREFIX, SINK_IP};
 use crate::user::{self, Front, UserSpec};
 
 /// The inner network: the source's interface, and the VXLAN device at the far end.

@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 use model::{Arm, ArmKind, LoadKind, Support};
 
-use crate::switches::{self, Switch};
-use crate::topology::{Extra, Offloads, build, effective};
+use crate::switches::{self, Switch, effective};
+use crate::topology::{Extra, Offloads, build};
 use crate::user::Front;
 use crate::{kernel, testpmd, user};
 

@@ -7,8 +7,6 @@ use forward::order::BATCH_FRAMES_MAX;
 
 use crate::topology::{Extra, Limit};
 
-/// Empty chains at each of two hooks while `no-netfilter` is off.
-pub(super) const EMPTY_CHAINS: u32 = 3;
 /// Workers of `parallel` at most.
 const WORKERS_MAX: usize = 4;
 
@@ -86,7 +84,16 @@ pub(super) fn tuning_of(arm: &Arm) -> Tuning {
     }
 }
 
-/// How many workers an arm has.
+/// The arm with the switches that its load implies.
+pub(crate) fn effective(arm: &Arm, load: &str) -> Arm {
+    let mut arm = arm.clone();
+    if !Extra::of(load).is_none() {
+        arm.switches.insert(Switch::Bypass);
+    }
+    arm
+}
+
+/// Number of workers of an arm.
 pub(super) fn workers_of(arm: &Arm, cpus: usize) -> usize {
     if arm.has(Switch::Parallel) { cpus.clamp(1, WORKERS_MAX) } else { 1 }
 }

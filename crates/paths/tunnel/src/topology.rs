@@ -4,15 +4,14 @@
 use std::net::Ipv4Addr;
 
 use forward::spec::{Carrier, Outer, Tunnel};
+use host::net;
 use lab::{PairSpec, Triple};
-use model::{Arm, PathError};
-
-use crate::kernel;
-use crate::switches::Switch;
+use model::PathError;
 
 /// The tunnel's ends, and its network.
 pub(crate) const FORWARDER_IP: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 pub(crate) const SINK_IP: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
+pub(crate) const PREFIX: u8 = 24;
 pub(crate) const VNI: u32 = 42;
 /// Inner packets of 1500 bytes fit with their outer headers.
 pub(crate) const UNDERLAY_MTU: u32 = 1600;
@@ -81,8 +80,18 @@ pub(crate) fn build(offloads: Offloads) -> Result<Triple, PathError> {
         Offloads::Default => kernels,
     };
     let lab = Triple::new(&spec).map_err(PathError::part)?;
-    kernel::prepare(&lab)?;
+    prepare(&lab)?;
     Ok(lab)
+}
+
+/// Gives the forwarder an address on the underlay, and a static neighbour entry of the sink.
+fn prepare(lab: &Triple) -> Result<(), PathError> {
+    let far_if = &lab.middle.far_if;
+    let prepared = lab.middle.netns.run(|| {
+        net::add_address(far_if.ifindex, FORWARDER_IP, PREFIX)?;
+        net::set_neighbour(far_if.ifindex, SINK_IP, lab.far.mac)
+    });
+    prepared.map_err(PathError::part)?.map_err(PathError::part)
 }
 
 /// The tunnel from one end to the other.
@@ -93,13 +102,4 @@ pub(crate) fn tunnel(local: Ipv4Addr, remote: Ipv4Addr) -> Tunnel {
 /// Its outer headers on the lab's underlay.
 pub(crate) fn underlay(tunnel: &Tunnel, from: [u8; 6], to: [u8; 6]) -> Outer {
     Outer { mtu_bytes: UNDERLAY_MTU as u16, ..Outer::suggested(tunnel, from, to) }
-}
-
-/// The arm with the switches that its load implies.
-pub(crate) fn effective(arm: &Arm, load: &str) -> Arm {
-    let mut arm = arm.clone();
-    if !Extra::of(load).is_none() {
-        arm.switches.insert(Switch::Bypass);
-    }
-    arm
 }
