@@ -7,7 +7,7 @@ use std::hint::black_box;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use wire::flow;
 use wirepath_forward::decap::{Decap, DecapSpec};
-use wirepath_forward::encap::{Encap, HEADERS_BYTES_MAX, Mark, Place};
+use wirepath_forward::encap::{Encap, HEADERS_BYTES_MAX, Mark, PacketPlace};
 use wirepath_forward::fdb::{Fdb, FdbSpec, Port};
 use wirepath_forward::spec::{Carrier, Outer, Tunnel};
 
@@ -57,7 +57,7 @@ fn prepend(c: &mut Criterion) {
                 b.iter(|| {
                     hash = hash.wrapping_mul(0x9e37_79b9);
                     let mark = Mark { flow_hash: hash, sequence: hash };
-                    encap.prepend(black_box(&mut buffer), Place { at: AT, len }, mark)
+                    encap.prepend(black_box(&mut buffer), PacketPlace { at: AT, len }, mark)
                 });
             });
         }
@@ -77,7 +77,7 @@ fn open(c: &mut Criterion) {
             let mut buffer = buffer(len);
             let mark = Mark { flow_hash: 1, sequence: 1 };
             let whole = encap(there, false)
-                .prepend(&mut buffer, Place { at: AT, len }, mark)
+                .prepend(&mut buffer, PacketPlace { at: AT, len }, mark)
                 .expect("it fits");
             group.bench_function(BenchmarkId::new(name, len), |b| {
                 b.iter(|| decap.open(black_box(&mut buffer), whole).expect("it is right"));
@@ -99,12 +99,13 @@ fn flow_hash(c: &mut Criterion) {
     group.finish();
 }
 
+fn mac(n: u32) -> [u8; 6] {
+    let [a, b, c, d] = n.to_be_bytes();
+    [2, 0, a, b, c, d]
+}
+
 fn fdb(c: &mut Criterion) {
     let mut fdb = Fdb::new(FdbSpec { entry_count_max: 4096, ageing_ns: u64::MAX, seed: 1 });
-    let mac = |n: u32| {
-        let [a, b, c, d] = n.to_be_bytes();
-        [2, 0, a, b, c, d]
-    };
     (0..1000).for_each(|n| {
         fdb.learn(0, mac(n), Port::Local(0), 0);
     });

@@ -145,15 +145,16 @@ fn pairs<W: FnMut(Frame) -> Frame>(
     const PAIRS: usize = 60;
     let (mut all, mut quiet, mut one_ns) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 0..PAIRS {
-        let one = |()| run(&[[first, second][pair % 2]], packets, batch, work);
-        let two = |()| run(&[first, second], packets, batch, work);
-        let (one, two) = match pair % 4 < 2 {
-            true => (one(()), two(())),
-            false => {
-                let two = two(());
-                (one(()), two)
-            }
-        };
+        let mut cpus = [&[[first, second][pair % 2]][..], &[first, second]];
+        let is_two_first = pair % 4 >= 2;
+        if is_two_first {
+            cpus.reverse();
+        }
+        let mut ran = cpus.map(|cpus| run(cpus, packets, batch, work));
+        if is_two_first {
+            ran.reverse();
+        }
+        let [one, two] = ran;
         all.push(two.0 / one.0);
         one_ns.push(1e9 / one.0);
         if one.1 && two.1 {
@@ -181,7 +182,7 @@ fn workers(_: &mut Criterion) {
     for work_ns in [35, 100] {
         let (name, packets) = (format!("{work_ns} ns of work"), 15_000_000 / (work_ns + 3));
         for batch in [16, 64] {
-            pairs(cpus, &name, packets, batch, &|| spin(Work::of_ns(work_ns)));
+            pairs(cpus, &name, packets, batch, &|| spin(Work::from_ns(work_ns)));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use wire::ecn::{self, Ecn};
 use wire::{FrameError, ethernet, gre, ipv4, ipv6, udp, vxlan};
 
-use super::encap::Place;
+use super::encap::PacketPlace;
 use super::inner::{self, Nesting};
 use super::spec::{Carrier, Tunnel};
 
@@ -174,7 +174,7 @@ impl Default for DecapSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inner {
     /// Position in the buffer.
-    pub place: Place,
+    pub place: PacketPlace,
     /// Index in [`DecapSpec::tunnels`].
     pub tunnel: usize,
     /// GRE sequence number, if present.
@@ -228,7 +228,7 @@ impl Decap {
     ///
     /// On an error the buffer is untouched.
     #[inline]
-    pub fn open(&self, buffer: &mut [u8], frame: Place) -> Result<Inner, DropReason> {
+    pub fn open(&self, buffer: &mut [u8], frame: PacketPlace) -> Result<Inner, DropReason> {
         let end = frame.at.checked_add(frame.len).ok_or(DropReason::Truncated)?;
         let bytes = buffer.get_mut(frame.at..end).ok_or(DropReason::Truncated)?;
         let (found, service) = self.find(bytes)?;
@@ -252,7 +252,7 @@ impl Decap {
                 ip.set_ecn(inner, combined.ecn);
             }
         }
-        let place = Place { at: frame.at + found.place.at, len: found.place.len };
+        let place = PacketPlace { at: frame.at + found.place.at, len: found.place.len };
         Ok(Inner { place, has_odd_ecn, ..found })
     }
 
@@ -287,7 +287,7 @@ impl Decap {
         if len > self.spec.inner_bytes_max {
             return Err(DropReason::InnerTooBig);
         }
-        let place = Place { at: ip.payload.start + header_bytes, len };
+        let place = PacketPlace { at: ip.payload.start + header_bytes, len };
         Ok((Inner { place, tunnel, sequence, has_odd_ecn: false }, ip.service))
     }
 
@@ -310,7 +310,7 @@ impl Decap {
     #[inline]
     fn v4(&self, frame: &[u8], at: usize) -> Result<OuterIp, DropReason> {
         let rest = frame.get(at..).unwrap_or(&[]);
-        let packet = ipv4::Packet::parse(rest).map_err(|error| of_ip(&error))?;
+        let packet = ipv4::Packet::parse(rest).map_err(|error| ip_drop_reason(&error))?;
         let header = packet.header();
         if !self.is_ours(header.dst().into()) {
             return Err(DropReason::NotOurAddress);
@@ -332,7 +332,8 @@ impl Decap {
     #[inline]
     fn v6(&self, frame: &[u8], at: usize) -> Result<OuterIp, DropReason> {
         let rest = frame.get(at..).unwrap_or(&[]);
-        let header = ipv6::Header::parse(rest, rest.len()).map_err(|error| of_ip(&error))?;
+        let header =
+            ipv6::Header::parse(rest, rest.len()).map_err(|error| ip_drop_reason(&error))?;
         if !self.is_ours(header.dst().into()) {
             return Err(DropReason::NotOurAddress);
         }
@@ -406,36 +407,9 @@ fn gretap(packet: &[u8]) -> Result<Opened, DropReason> {
     Ok((carrier, header.header_bytes(), packet.len(), header.sequence))
 }
 
-fn of_ip(error: &FrameError) -> DropReason {
+fn ip_drop_reason(error: &FrameError) -> DropReason {
     match error {
         FrameError::Short { .. } => DropReason::Truncated,
         _ => DropReason::IpHeader,
-    }
-}
-
-/// Dropped frames by reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DropCounts([u64; DropReason::ALL.len()]);
-
-impl Default for DropCounts {
-    fn default() -> Self {
-        DropCounts([0; DropReason::ALL.len()])
-    }
-}
-
-impl DropCounts {
-    /// Increments the counter of a reason.
-    pub fn count(&mut self, reason: DropReason) {
-        self.0[reason.index()] += 1;
-    }
-
-    /// Count of a reason.
-    pub fn of(&self, reason: DropReason) -> u64 {
-        self.0[reason.index()]
-    }
-
-    /// Every reason with its count.
-    pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
-        DropReason::ALL.into_iter().zip(self.0)
     }
 }

@@ -6,7 +6,8 @@
 
 use wire::ethernet;
 
-use crate::encap::Place;
+use crate::encap::PacketPlace;
+use crate::inner::word;
 
 /// Highest VLAN identifier. Source: IEEE 802.1Q, table 9-2 (4095 is reserved).
 pub const VLAN_MAX: u16 = 4094;
@@ -30,11 +31,10 @@ pub(crate) enum Tag {
 impl Tag {
     /// Outermost tag of a frame.
     #[inline]
-    pub(crate) fn of(frame: &[u8]) -> Tag {
-        let word = |at: usize| frame.get(at..at + 2).map(|w| u16::from_be_bytes([w[0], w[1]]));
-        match word(ethernet::TYPE_OFFSET) {
+    pub(crate) fn outermost(frame: &[u8]) -> Tag {
+        match word(frame, ethernet::TYPE_OFFSET) {
             Some(ethernet::TYPE_VLAN) => {
-                match word(ethernet::TYPE_OFFSET + 2).unwrap_or(0) & ID_BITS {
+                match word(frame, ethernet::TYPE_OFFSET + 2).unwrap_or(0) & ID_BITS {
                     0 => Tag::Untagged,
                     id => Tag::Vlan(id),
                 }
@@ -65,8 +65,9 @@ pub(crate) struct Domains {
 impl Domains {
     /// - `vlans`: by tunnel; missing ones are `None`.
     pub(crate) fn new(tunnel_count: usize, vlans: &[Option<u16>]) -> Domains {
-        let vlan = |tunnel| vlans.get(tunnel).copied().flatten().unwrap_or(0).min(VLAN_MAX);
-        let networks: Box<[u16]> = (0..tunnel_count).map(vlan).collect();
+        let networks: Box<[u16]> = (0..tunnel_count)
+            .map(|tunnel| vlans.get(tunnel).copied().flatten().unwrap_or(0).min(VLAN_MAX))
+            .collect();
         let is_tagged = networks.iter().any(|network| *network != 0);
         let mut members = vec![Members::None; if is_tagged { NETWORK_COUNT } else { 1 }];
         for (tunnel, network) in (0_u16..).zip(&networks) {
@@ -114,26 +115,26 @@ impl Domains {
 
     /// Network of a tunnel.
     #[inline]
-    pub(crate) fn of_tunnel(&self, tunnel: usize) -> u16 {
+    pub(crate) fn tunnel_network(&self, tunnel: usize) -> u16 {
         self.networks.get(tunnel).copied().unwrap_or(0)
     }
 }
 
 /// Removes the outermost tag: moves the addresses over it.
 #[inline]
-pub(crate) fn untag(bytes: &mut [u8], place: Place) -> Option<Place> {
-    let Place { at, len } = place;
+pub(crate) fn untag(bytes: &mut [u8], place: PacketPlace) -> Option<PacketPlace> {
+    let PacketPlace { at, len } = place;
     let untagged = len.checked_sub(ethernet::VLAN_BYTES)?;
     let to = at + ethernet::VLAN_BYTES;
     bytes.get(at..to + MACS_BYTES)?;
     bytes.copy_within(at..at + MACS_BYTES, to);
-    Some(Place { at: to, len: untagged })
+    Some(PacketPlace { at: to, len: untagged })
 }
 
 /// Adds a tag: moves the addresses in front of it. `None` without room in front of the frame.
 #[inline]
-pub(crate) fn tag(bytes: &mut [u8], place: Place, vlan: u16) -> Option<Place> {
-    let Place { at, len } = place;
+pub(crate) fn tag(bytes: &mut [u8], place: PacketPlace, vlan: u16) -> Option<PacketPlace> {
+    let PacketPlace { at, len } = place;
     let to = at.checked_sub(ethernet::VLAN_BYTES)?;
     bytes.get(at..at + MACS_BYTES)?;
     bytes.copy_within(at..at + MACS_BYTES, to);
@@ -141,7 +142,7 @@ pub(crate) fn tag(bytes: &mut [u8], place: Place, vlan: u16) -> Option<Place> {
     let [high, low] = vlan.to_be_bytes();
     let [type_high, type_low] = ethernet::TYPE_VLAN.to_be_bytes();
     *header = [type_high, type_low, high, low];
-    Some(Place { at: to, len: len + ethernet::VLAN_BYTES })
+    Some(PacketPlace { at: to, len: len + ethernet::VLAN_BYTES })
 }
 
 #[cfg(test)]
@@ -177,18 +178,22 @@ mod tests {
         let expected = [Members::One(1), Members::One(0), Members::Several, Members::None];
         assert_eq!(members, expected);
         assert_eq!([0, 10, 20, 30].map(|network| domains.tunnel_count(network)), [1, 1, 2, 0]);
-        assert_eq!([0, 1, 2, 3, 9].map(|n| domains.of_tunnel(n)), [10, 0, 20, 20, 0]);
+        assert_eq!([0, 1, 2, 3, 9].map(|n| domains.tunnel_network(n)), [10, 0, 20, 20, 0]);
         assert_eq!(Domains::new(1, &[Some(10)]).network(Tag::Untagged), None);
     }
 
     #[test]
     fn outermost_tag_decides() {
-        assert_eq!(Tag::of(&frame(&[])), Tag::Untagged);
-        assert_eq!(Tag::of(&frame(&[[0x81, 0, 0xe0, 7]])), Tag::Vlan(7));
-        assert_eq!(Tag::of(&frame(&[[0x81, 0, 0xe0, 0]])), Tag::Untagged, "a priority alone");
-        assert_eq!(Tag::of(&frame(&[[0x88, 0xa8, 0, 7], [0x81, 0, 0, 8]])), Tag::Provider);
-        assert_eq!(Tag::of(&frame(&[[0x81, 0, 0, 7], [0x81, 0, 0, 8]])), Tag::Vlan(7));
-        assert_eq!(Tag::of(&[0; 13]), Tag::Untagged);
+        assert_eq!(Tag::outermost(&frame(&[])), Tag::Untagged);
+        assert_eq!(Tag::outermost(&frame(&[[0x81, 0, 0xe0, 7]])), Tag::Vlan(7));
+        assert_eq!(
+            Tag::outermost(&frame(&[[0x81, 0, 0xe0, 0]])),
+            Tag::Untagged,
+            "a priority alone"
+        );
+        assert_eq!(Tag::outermost(&frame(&[[0x88, 0xa8, 0, 7], [0x81, 0, 0, 8]])), Tag::Provider);
+        assert_eq!(Tag::outermost(&frame(&[[0x81, 0, 0, 7], [0x81, 0, 0, 8]])), Tag::Vlan(7));
+        assert_eq!(Tag::outermost(&[0; 13]), Tag::Untagged);
     }
 
     proptest! {
@@ -200,13 +205,13 @@ mod tests {
         ) {
             let mut bytes = vec![0xcc; room];
             bytes.extend(&inner);
-            let place = Place { at: room, len: inner.len() };
+            let place = PacketPlace { at: room, len: inner.len() };
             let Some(tagged) = tag(&mut bytes, place, vlan) else {
                 prop_assert!(room < 4);
                 return Ok(());
             };
-            prop_assert_eq!(tagged, Place { at: room - 4, len: inner.len() + 4 });
-            prop_assert_eq!(Tag::of(&bytes[tagged.at..]), Tag::Vlan(vlan));
+            prop_assert_eq!(tagged, PacketPlace { at: room - 4, len: inner.len() + 4 });
+            prop_assert_eq!(Tag::outermost(&bytes[tagged.at..]), Tag::Vlan(vlan));
             prop_assert_eq!(untag(&mut bytes, tagged), Some(place));
             prop_assert_eq!(&bytes[room..], &inner[..]);
         }
@@ -216,7 +221,7 @@ mod tests {
             mut bytes in prop::collection::vec(any::<u8>(), 0..40), at in 0_usize..40, len in 0_usize..40,
         ) {
             let before = bytes.len();
-            for place in [untag(&mut bytes, Place { at, len }), tag(&mut bytes, Place { at, len }, 1)] {
+            for place in [untag(&mut bytes, PacketPlace { at, len }), tag(&mut bytes, PacketPlace { at, len }, 1)] {
                 prop_assert!(place.is_none_or(|place| place.at <= before));
             }
         }

@@ -10,7 +10,7 @@
 
 mod shares;
 
-use shares::{Shares, sender_of};
+use shares::{Shares, sender_index};
 
 /// Destination of frames to an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -195,17 +195,17 @@ impl Fdb {
             }
             return Learned::Known;
         }
-        self.shares.remove(at, sender_of(entry.port, network), entry.standing as usize);
+        self.shares.remove(at, sender_index(entry.port, network), entry.standing as usize);
         entry.port = port;
         entry.standing = Standing::Unproven;
-        self.shares.add(at, sender_of(port, network), Standing::Unproven as usize, now_ns);
+        self.shares.add(at, sender_index(port, network), Standing::Unproven as usize, now_ns);
         if was_current { Learned::Moved } else { Learned::New }
     }
 
     #[cold]
     fn learn_new(&mut self, key: u64, port: Port, now_ns: u64) -> Learned {
-        let (network, _) = station_of(key);
-        let sender = sender_of(port, network);
+        let (network, _) = station(key);
+        let sender = sender_index(port, network);
         let gone = match self.empty {
             NONE => match self.make_room(sender, now_ns) {
                 Some(gone) => Some(gone),
@@ -216,7 +216,7 @@ impl Fdb {
         self.insert(key, port, now_ns, Standing::Unproven);
         let (at, standing) = (self.heads[self.place(key)] as usize, Standing::Unproven as usize);
         self.shares.add(at, sender, standing, now_ns);
-        match gone.map(station_of) {
+        match gone.map(station) {
             Some((network, mac)) => Learned::Replaced { network, mac },
             None => Learned::New,
         }
@@ -236,7 +236,7 @@ impl Fdb {
             Some(at) => {
                 let entry = &mut self.entries[at];
                 if entry.standing != Standing::Static {
-                    let sender = sender_of(entry.port, network);
+                    let sender = sender_index(entry.port, network);
                     self.shares.remove(at, sender, entry.standing as usize);
                     self.static_count += 1;
                 }
@@ -300,8 +300,8 @@ impl Fdb {
         for (since_ns, entry) in learnt {
             table.insert(entry.key, entry.port, entry.seen_ns, entry.standing);
             let at = table.heads[table.place(entry.key)] as usize;
-            let (network, _) = station_of(entry.key);
-            let sender = sender_of(entry.port, network);
+            let (network, _) = station(entry.key);
+            let sender = sender_index(entry.port, network);
             table.shares.add(at, sender, entry.standing as usize, since_ns);
         }
         table
@@ -310,7 +310,7 @@ impl Fdb {
     /// Known addresses: network, address, port, and true if static.
     pub fn iter(&self, now_ns: u64) -> impl Iterator<Item = (u16, [u8; 6], Port, bool)> + '_ {
         self.entries.iter().filter(move |e| e.is_current(now_ns, self.ageing_ns)).map(|e| {
-            let (network, mac) = station_of(e.key);
+            let (network, mac) = station(e.key);
             (network, mac, e.port, e.standing == Standing::Static)
         })
     }
@@ -366,7 +366,7 @@ impl Fdb {
             return;
         }
         let entry = &mut self.entries[at];
-        let sender = sender_of(entry.port, station_of(entry.key).0);
+        let sender = sender_index(entry.port, station(entry.key).0);
         entry.standing = Standing::Proven;
         self.shares.remove(at, sender, Standing::Unproven as usize);
         self.shares.add(at, sender, Standing::Proven as usize, since_ns);
@@ -402,7 +402,7 @@ impl Fdb {
     /// Empties a learnt entry. Returns its key.
     fn remove(&mut self, at: usize) -> u64 {
         let Entry { key, port, next, standing, .. } = self.entries[at];
-        self.shares.remove(at, sender_of(port, station_of(key).0), standing as usize);
+        self.shares.remove(at, sender_index(port, station(key).0), standing as usize);
         let place = self.place(key);
         let mut before = self.heads[place] as usize;
         if before == at {
@@ -453,7 +453,7 @@ fn key(network: u16, mac: [u8; 6]) -> Option<u64> {
 
 /// Network and address of a key.
 #[inline]
-fn station_of(key: u64) -> (u16, [u8; 6]) {
+fn station(key: u64) -> (u16, [u8; 6]) {
     let [a, b, c, d, e, f, high, low] = key.to_be_bytes();
     (u16::from_be_bytes([high, low]), [a, b, c, d, e, f])
 }
@@ -703,12 +703,11 @@ mod tests {
                 // No address is at two ports.
                 let station = mac(sender * 100 + n);
                 let before: Vec<_> = fdb.iter(now_ns).collect();
-                let senders = |fdb: &Fdb| fdb.shares.sender_count(sender_of(port, 0));
-                let share = 16 / senders(&fdb);
+                let share = 16 / fdb.shares.sender_count(sender_index(port, 0));
                 let counts: HashMap<Port, usize> = [HERE]
                     .into_iter()
                     .chain((1..4).map(Port::Tunnel))
-                    .map(|port| (port, fdb.shares.count(sender_of(port, 0))))
+                    .map(|port| (port, fdb.shares.count(sender_index(port, 0))))
                     .collect();
                 let learned = fdb.learn(0, station, port, now_ns);
                 for (_, other, at, _) in before {

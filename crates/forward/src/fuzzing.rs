@@ -7,9 +7,9 @@ use wire::offload::{self, Cut};
 use wire::{checksum, ethernet, gre, ipv4, ipv6, udp, vxlan};
 
 use super::decap::{Decap, DecapSpec, DropReason, Inner};
-use super::encap::{Encap, HEADERS_BYTES_MAX, Mark, Place};
+use super::encap::{Encap, HEADERS_BYTES_MAX, Mark, PacketPlace};
 use super::inner::{self, Ip};
-use super::pmtu::{self, Answer};
+use super::pmtu::{self, MtuAnswer};
 use super::spec::{Carrier, Field, Outer, Tunnel};
 
 /// IPv4 endpoints of the tunnels below, local first.
@@ -63,12 +63,12 @@ pub fn decap(input: &[u8]) {
     };
     let decap = Decap::new(spec);
     let before = frame.clone();
-    let whole = Place { at: 0, len: frame.len() };
+    let whole = PacketPlace { at: 0, len: frame.len() };
     match decap.open(&mut frame, whole) {
         Err(_) => assert_eq!(frame, before, "a dropped frame was changed"),
         Ok(inner) => {
             check_opened(&frame, &before, inner);
-            let Place { at, len } = inner.place;
+            let PacketPlace { at, len } = inner.place;
             there_and_back(&decap, *modes, &frame[at..at + len]);
         }
     }
@@ -112,10 +112,10 @@ fn too_big(frame: &[u8]) {
     let mut buffer = vec![0xcc; HEADERS_BYTES_MAX];
     buffer.extend_from_slice(frame);
     let before = buffer.clone();
-    let place = Place { at: HEADERS_BYTES_MAX, len: frame.len() };
+    let place = PacketPlace { at: HEADERS_BYTES_MAX, len: frame.len() };
     match pmtu::answer(&mut buffer, place, INNER_BYTES_MAX) {
-        Answer::None => assert_eq!(buffer, before),
-        Answer::V4(reply) | Answer::V6(reply) => {
+        MtuAnswer::None => assert_eq!(buffer, before),
+        MtuAnswer::V4(reply) | MtuAnswer::V6(reply) => {
             assert!(reply.at < place.at && reply.at + reply.len <= buffer.len());
             assert!(reply.len <= 1280 + 22, "{} bytes", reply.len);
             let end = reply.at + reply.len;
@@ -125,7 +125,7 @@ fn too_big(frame: &[u8]) {
 }
 
 fn check_opened(frame: &[u8], before: &[u8], inner: Inner) {
-    let Place { at, len } = inner.place;
+    let PacketPlace { at, len } = inner.place;
     assert!((ethernet::HEADER_BYTES..=INNER_BYTES_MAX).contains(&len));
     assert!(at + len <= frame.len());
     assert_eq!(frame[..at], before[..at], "outer headers were changed");
@@ -151,7 +151,7 @@ fn there_and_back(decap: &Decap, modes: u8, frame: &[u8]) {
     let mut buffer = vec![0xcc; HEADERS_BYTES_MAX + frame.len() + 5];
     buffer[HEADERS_BYTES_MAX..HEADERS_BYTES_MAX + frame.len()].copy_from_slice(frame);
     let before = buffer.clone();
-    let place = Place { at: HEADERS_BYTES_MAX, len: frame.len() };
+    let place = PacketPlace { at: HEADERS_BYTES_MAX, len: frame.len() };
     let mark = Mark { flow_hash: wire::flow::tuple(frame).crc32c(), sequence: 9 };
     let Ok(whole) = encap.prepend(&mut buffer, place, mark) else {
         assert_eq!(buffer, before);

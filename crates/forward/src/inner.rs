@@ -68,7 +68,7 @@ pub(super) fn ip(frame: &[u8]) -> Option<Ip> {
 
 impl Service {
     #[inline]
-    pub(super) fn of_v4(header: &[u8; ipv4::HEADER_BYTES_MIN]) -> Service {
+    pub(super) fn from_v4(header: &[u8; ipv4::HEADER_BYTES_MIN]) -> Service {
         Service {
             service: header[ipv4::SERVICE_OFFSET],
             ttl: header[ipv4::TTL_OFFSET],
@@ -81,7 +81,7 @@ impl Ip {
     #[inline]
     pub(super) fn service(self, frame: &[u8]) -> Option<Service> {
         match self {
-            Ip::V4 { at } => Some(Service::of_v4(frame.get(at..)?.first_chunk()?)),
+            Ip::V4 { at } => Some(Service::from_v4(frame.get(at..)?.first_chunk()?)),
             Ip::V6 { at } => {
                 let header: &[u8; ipv6::HEADER_BYTES] = frame.get(at..)?.first_chunk()?;
                 Some(Service {

@@ -51,7 +51,7 @@ impl RecentSizes {
 
 /// A report about a packet of a tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Report {
+pub(crate) struct MtuReport {
     /// Far end of the tunnel.
     pub(crate) remote: IpAddr,
     /// MTU that the router reports; 0 if it does not tell.
@@ -80,8 +80,8 @@ pub(crate) enum Judgement {
 ///
 /// - `known_bytes`: MTU in force.
 /// - `sent_bytes_max`: largest packet that was sent recently, see [`RecentSizes`].
-pub(crate) fn judge(report: &Report, known_bytes: u16, sent_bytes_max: u32) -> Judgement {
-    let Report { remote, mtu_bytes, packet_bytes } = *report;
+pub(crate) fn judge(report: &MtuReport, known_bytes: u16, sent_bytes_max: u32) -> Judgement {
+    let MtuReport { remote, mtu_bytes, packet_bytes } = *report;
     let floor = mtu_bytes_min(remote);
     if remote.is_ipv6() && mtu_bytes < floor.into() {
         return Judgement::Refused;
@@ -112,35 +112,35 @@ mod tests {
     const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
     const V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2));
 
-    fn of(remote: IpAddr, mtu_bytes: u32, packet_bytes: u32) -> Judgement {
-        judge(&Report { remote, mtu_bytes, packet_bytes }, 1500, 1500)
+    fn judgement(remote: IpAddr, mtu_bytes: u32, packet_bytes: u32) -> Judgement {
+        judge(&MtuReport { remote, mtu_bytes, packet_bytes }, 1500, 1500)
     }
 
     #[test]
     fn report_lowers_the_mtu_but_not_below_the_minimum_of_the_ip_version() {
-        assert_eq!(of(V4, 1300, 1500), Judgement::Lowered(1300));
+        assert_eq!(judgement(V4, 1300, 1500), Judgement::Lowered(1300));
         for below in [0, 1, 68, 625, 626] {
-            assert_eq!(of(V4, below, 1500), Judgement::Lowered(626), "{below}");
+            assert_eq!(judgement(V4, below, 1500), Judgement::Lowered(626), "{below}");
         }
-        assert_eq!(of(V6, 1280, 1500), Judgement::Lowered(1280));
-        assert_eq!(of(V6, 1279, 1500), Judgement::Refused);
-        assert_eq!(of(V6, 0, 1500), Judgement::Refused);
+        assert_eq!(judgement(V6, 1280, 1500), Judgement::Lowered(1280));
+        assert_eq!(judgement(V6, 1279, 1500), Judgement::Refused);
+        assert_eq!(judgement(V6, 0, 1500), Judgement::Refused);
     }
 
     #[test]
     fn report_about_a_packet_that_was_not_sent_or_that_would_fit_is_refused() {
-        assert_eq!(of(V4, 1300, 1501), Judgement::Refused, "none was that large");
-        assert_eq!(of(V4, 1300, 1300), Judgement::Refused, "it fits");
-        assert_eq!(of(V4, 1500, 1500), Judgement::Refused, "it fits");
-        assert_eq!(of(V4, 0, 500), Judgement::Refused, "it fits into the minimum");
-        assert_eq!(of(V4, u32::MAX, 1500), Judgement::Refused);
-        let report = Report { remote: V4, mtu_bytes: 1300, packet_bytes: 1500 };
+        assert_eq!(judgement(V4, 1300, 1501), Judgement::Refused, "none was that large");
+        assert_eq!(judgement(V4, 1300, 1300), Judgement::Refused, "it fits");
+        assert_eq!(judgement(V4, 1500, 1500), Judgement::Refused, "it fits");
+        assert_eq!(judgement(V4, 0, 500), Judgement::Refused, "it fits into the minimum");
+        assert_eq!(judgement(V4, u32::MAX, 1500), Judgement::Refused);
+        let report = MtuReport { remote: V4, mtu_bytes: 1300, packet_bytes: 1500 };
         assert_eq!(judge(&report, 1500, 0), Judgement::Refused, "nothing was sent");
     }
 
     #[test]
     fn report_about_a_packet_of_before_raises_nothing() {
-        let report = Report { remote: V4, mtu_bytes: 1300, packet_bytes: 1500 };
+        let report = MtuReport { remote: V4, mtu_bytes: 1300, packet_bytes: 1500 };
         assert_eq!(judge(&report, 1300, 1500), Judgement::Renewed);
         assert_eq!(judge(&report, 1200, 1500), Judgement::Late);
     }
@@ -168,7 +168,7 @@ mod tests {
             is_v6: bool, mtu_bytes: u32, packet_bytes in 0_u32..70_000, known_bytes in 1280_u16.., sent: u16,
         ) {
             let remote = if is_v6 { V6 } else { V4 };
-            let report = Report { remote, mtu_bytes, packet_bytes };
+            let report = MtuReport { remote, mtu_bytes, packet_bytes };
             if let Judgement::Lowered(lower) = judge(&report, known_bytes, sent.into()) {
                 prop_assert!(lower >= mtu_bytes_min(remote) && lower < known_bytes);
                 prop_assert!(u32::from(lower) < packet_bytes && packet_bytes <= sent.into());

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use wire::{checksum, ethernet, ipv4, ipv6};
 
-use crate::encap::Place;
+use crate::encap::PacketPlace;
 use crate::inner::{self, Ip, word};
 
 const PROTOCOL_TCP: u8 = 6;
@@ -31,11 +31,11 @@ const BURST_NS: u64 = 50 * INTERVAL_NS;
 
 /// Answer to the sender of a packet that does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum MtuAnswer {
     /// "Fragmentation needed".
-    V4(Place),
+    V4(PacketPlace),
     /// "Packet too big".
-    V6(Place),
+    V6(PacketPlace),
     /// None, because it must not be answered: not IP, may be fragmented, to or from a group, an ICMP error.
     None,
 }
@@ -103,8 +103,9 @@ fn clamp_option(frame: &mut [u8], tcp_at: usize, mss_max: u16) -> Option<()> {
     let mss = word(tcp, field).filter(|mss| *mss > mss_max)?;
     tcp[field..field + 2].copy_from_slice(&mss_max.to_be_bytes());
     // The sum is over words: a field at an odd offset lies across two.
-    let summed = |value: u16| if field.is_multiple_of(2) { value } else { value.swap_bytes() };
-    let sum = checksum::update(word(tcp, TCP_CHECKSUM_AT)?, summed(mss), summed(mss_max));
+    let [mss, mss_max] =
+        [mss, mss_max].map(|it| if field.is_multiple_of(2) { it } else { it.swap_bytes() });
+    let sum = checksum::update(word(tcp, TCP_CHECKSUM_AT)?, mss, mss_max);
     tcp[TCP_CHECKSUM_AT..TCP_CHECKSUM_AT + 2].copy_from_slice(&sum.to_be_bytes());
     Some(())
 }
@@ -116,21 +117,21 @@ fn clamp_option(frame: &mut [u8], tcp_at: usize, mss_max: u16) -> Option<()> {
 /// - `frame_bytes_max`: longest frame that fits the tunnel.
 ///
 /// Source: RFC 1191, section 4; RFC 4443, section 3.2; iptunnel_pmtud_build_icmp, net/ipv4/ip_tunnel_core.c.
-pub(crate) fn answer(bytes: &mut [u8], place: Place, frame_bytes_max: usize) -> Answer {
-    let Place { at, len } = place;
+pub(crate) fn answer(bytes: &mut [u8], place: PacketPlace, frame_bytes_max: usize) -> MtuAnswer {
+    let PacketPlace { at, len } = place;
     let frame = at.checked_add(len).and_then(|end| bytes.get(at..end)).unwrap_or(&[]);
     let answered = match answerable(frame) {
-        Some(Ip::V4 { at }) => answer_v4(bytes, place, at, frame_bytes_max).map(Answer::V4),
-        Some(Ip::V6 { at }) => answer_v6(bytes, place, at, frame_bytes_max).map(Answer::V6),
+        Some(Ip::V4 { at }) => answer_v4(bytes, place, at, frame_bytes_max).map(MtuAnswer::V4),
+        Some(Ip::V6 { at }) => answer_v6(bytes, place, at, frame_bytes_max).map(MtuAnswer::V6),
         None => None,
     };
-    answered.unwrap_or(Answer::None)
+    answered.unwrap_or(MtuAnswer::None)
 }
 
 /// IP header of a frame whose sender may be answered.
 pub(crate) fn answerable(frame: &[u8]) -> Option<Ip> {
-    let is_group = |offset: usize| frame.get(offset).is_none_or(|first| first & 1 != 0);
-    if is_group(ethernet::DST_OFFSET) || is_group(ethernet::SRC_OFFSET) {
+    let firsts = [ethernet::DST_OFFSET, ethernet::SRC_OFFSET].map(|offset| frame.get(offset));
+    if firsts.into_iter().any(|first| first.is_none_or(|first| first & 1 != 0)) {
         return None;
     }
     inner::ip(frame).filter(|ip| {
@@ -146,21 +147,14 @@ pub(crate) fn answerable(frame: &[u8]) -> Option<Ip> {
 fn may_answer_v4(packet: &[u8]) -> Option<bool> {
     let fragment = word(packet, ipv4::FRAGMENT_OFFSET)?;
     let is_first = fragment & 0x1fff == 0;
-    let [source, destination] =
+    let firsts =
         [ipv4::SRC_OFFSET, ipv4::DST_OFFSET].map(|at| packet.get(at).copied().unwrap_or(0));
-    let is_unicast = |first: u8| !matches!(first, 0 | 127 | 224..);
+    let are_unicast = firsts.into_iter().all(|first| !matches!(first, 0 | 127 | 224..));
     let header_bytes = usize::from(packet[0] & 15) * 4;
     let is_error = *packet.get(ipv4::PROTOCOL_OFFSET)? == ipv4::PROTOCOL_ICMP
         && !matches!(packet.get(header_bytes)?, 0 | 8);
     let is_whole = header_bytes >= ipv4::HEADER_BYTES_MIN;
-    Some(
-        fragment & ipv4::DONT_FRAGMENT != 0
-            && is_first
-            && is_whole
-            && is_unicast(source)
-            && is_unicast(destination)
-            && !is_error,
-    )
+    Some(fragment & ipv4::DONT_FRAGMENT != 0 && is_first && is_whole && are_unicast && !is_error)
 }
 
 /// Source: RFC 4443, section 2.4.
@@ -175,7 +169,12 @@ fn may_answer_v6(packet: &[u8]) -> Option<bool> {
 
 /// Moves the link header `room` bytes forward, with its addresses exchanged. Returns its new position and
 /// the range between it and the packet.
-fn open_up(bytes: &mut [u8], place: Place, ip_at: usize, room: usize) -> Option<(usize, usize)> {
+fn open_up(
+    bytes: &mut [u8],
+    place: PacketPlace,
+    ip_at: usize,
+    room: usize,
+) -> Option<(usize, usize)> {
     let to = place.at.checked_sub(room)?;
     bytes.copy_within(place.at..place.at + ip_at, to);
     let (destination, rest) = bytes.get_mut(to..)?.split_first_chunk_mut::<6>()?;
@@ -185,10 +184,10 @@ fn open_up(bytes: &mut [u8], place: Place, ip_at: usize, room: usize) -> Option<
 
 fn answer_v4(
     bytes: &mut [u8],
-    place: Place,
+    place: PacketPlace,
     ip_at: usize,
     frame_bytes_max: usize,
-) -> Option<Place> {
+) -> Option<PacketPlace> {
     const ROOM: usize = ipv4::HEADER_BYTES_MIN + ICMP_BYTES;
     let quoted = (place.len - ip_at).min(ANSWER_V4_BYTES_MAX - ROOM);
     let mtu = u16::try_from(frame_bytes_max.saturating_sub(ip_at)).unwrap_or(u16::MAX);
@@ -214,15 +213,15 @@ fn answer_v4(
     message[..ICMP_BYTES].copy_from_slice(&[3, 4, 0, 0, 0, 0, high, low]);
     let sum = checksum::checksum(message).to_be_bytes();
     message[2..4].copy_from_slice(&sum);
-    Some(Place { at: to, len: ip_at + ROOM + quoted })
+    Some(PacketPlace { at: to, len: ip_at + ROOM + quoted })
 }
 
 fn answer_v6(
     bytes: &mut [u8],
-    place: Place,
+    place: PacketPlace,
     ip_at: usize,
     frame_bytes_max: usize,
-) -> Option<Place> {
+) -> Option<PacketPlace> {
     const ROOM: usize = ipv6::HEADER_BYTES + ICMP_BYTES;
     let quoted = (place.len - ip_at).min(ANSWER_V6_BYTES_MAX - ROOM);
     let mtu = frame_bytes_max.saturating_sub(ip_at) as u32;
@@ -246,7 +245,7 @@ fn answer_v6(
     message[4..ICMP_BYTES].copy_from_slice(&mtu.to_be_bytes());
     let sum = checksum::finish(checksum::add(pseudo, checksum::sum(message))).to_be_bytes();
     message[2..4].copy_from_slice(&sum);
-    Some(Place { at: to, len: ip_at + ROOM + quoted })
+    Some(PacketPlace { at: to, len: ip_at + ROOM + quoted })
 }
 
 /// Rate limit of the answers, shared by all workers without a lock.
@@ -259,11 +258,11 @@ pub(crate) struct Limiter {
 impl Limiter {
     /// True if an answer may be sent now.
     pub(crate) fn admits(&self, now_ns: u64) -> bool {
-        let next = |due_ns: u64| {
+        let admitted = self.due_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |due_ns| {
             let due_ns = due_ns.max(now_ns.saturating_sub(BURST_NS));
             (due_ns <= now_ns).then_some(due_ns + INTERVAL_NS)
-        };
-        self.due_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+        });
+        admitted.is_ok()
     }
 }
 

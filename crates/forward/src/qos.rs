@@ -34,7 +34,7 @@ impl TokenBucket {
     /// - `burst_bytes`: 1 to [`BURST_BYTES_MAX`], likewise. A frame larger than the burst never
     ///   passes.
     pub fn new(rate_bits_per_s: u64, burst_bytes: u64, now_ns: u64) -> TokenBucket {
-        let credit_max = price_of(burst_bytes.clamp(1, BURST_BYTES_MAX));
+        let credit_max = price(burst_bytes.clamp(1, BURST_BYTES_MAX));
         TokenBucket {
             rate_bits_per_s: rate_bits_per_s.clamp(1, RATE_BITS_PER_S_MAX),
             credit_max,
@@ -55,7 +55,7 @@ impl TokenBucket {
     #[inline]
     pub fn take_copies(&mut self, bytes: u64, copies: u16, now_ns: u64) -> bool {
         self.fill(now_ns);
-        let price = price_of(bytes);
+        let price = price(bytes);
         let has = price <= self.credit;
         if has {
             self.credit = self.credit.saturating_sub(price.saturating_mul(copies.into()));
@@ -65,7 +65,7 @@ impl TokenBucket {
 
     /// Earliest time for `bytes` if nothing else is sent; `None` for never.
     pub fn ready_ns(&self, bytes: u64) -> Option<u64> {
-        let price = price_of(bytes);
+        let price = price(bytes);
         if price > self.credit_max {
             return None;
         }
@@ -90,7 +90,7 @@ impl TokenBucket {
 
 /// Credit for a frame.
 #[inline]
-fn price_of(bytes: u64) -> i64 {
+fn price(bytes: u64) -> i64 {
     i64::try_from(bytes.saturating_mul(8 * NS_PER_S)).unwrap_or(i64::MAX)
 }
 
@@ -246,7 +246,7 @@ impl Classifier {
 
     /// Class of an Ethernet frame: by its DSCP if it is IP, else by the priority of its VLAN tag.
     #[inline]
-    pub fn class_of(&self, frame: &[u8]) -> u8 {
+    pub fn class(&self, frame: &[u8]) -> u8 {
         if let Some(service) = inner::ip(frame).and_then(|ip| ip.service(frame)) {
             return self.by_dscp[usize::from(service.service >> 2)];
         }
@@ -390,13 +390,13 @@ mod tests {
         classifier.set_priority(5, 1);
         let mut packet = [0; 34];
         (packet[12], packet[14], packet[15]) = (0x08, 0x45, 46 << 2 | 3);
-        assert_eq!(classifier.class_of(&packet), 0);
+        assert_eq!(classifier.class(&packet), 0);
         packet[15] = 0;
-        assert_eq!(classifier.class_of(&packet), 3);
+        assert_eq!(classifier.class(&packet), 3);
         let arp = |tag: &[u8]| [&[2; 12][..], tag, &[0x08, 0x06, 0, 1]].concat();
-        assert_eq!(classifier.class_of(&arp(&[0x81, 0x00, 0xa0, 0x05])), 1);
-        assert_eq!(classifier.class_of(&arp(&[])), 3);
-        assert_eq!(classifier.class_of(&[]), 3);
+        assert_eq!(classifier.class(&arp(&[0x81, 0x00, 0xa0, 0x05])), 1);
+        assert_eq!(classifier.class(&arp(&[])), 3);
+        assert_eq!(classifier.class(&[]), 3);
     }
 
     proptest! {

@@ -15,7 +15,7 @@ use io::forward::{FastSpec, Pool, PortSpec, TunnelFrames, TunnelId, open_fast_po
 use lab::{End, PairSpec, Triple};
 use testkit::alone;
 use wirepath_forward::decap::DecapSpec;
-use wirepath_forward::encap::{Encap, Mark, Place};
+use wirepath_forward::encap::{Encap, Mark, PacketPlace};
 use wirepath_forward::fdb::{Fdb, FdbSpec};
 use wirepath_forward::forwarder::{
     Forwarder, ForwarderSpec, PolicerSpec, RulesSpec, Tuning, Worker, ecn_table,
@@ -137,18 +137,23 @@ fn unknown_addresses_are_flooded_and_learnt_addresses_use_one_tunnel() {
         return;
     }
     let lab = lab();
-    let two_tunnels = |spec: &mut ForwarderSpec| {
-        let known = *spec.rules.encaps[0].tunnel();
-        // A second tunnel without a device behind it: the far host drops its frames.
-        let remote = "10.99.0.3".parse().expect("valid address");
-        let unused = Tunnel { remote, ..known };
-        spec.rules.encaps.push(encap(&lab, unused));
-        spec.rules.decap.tunnels.push(unused);
-    };
-    let ((), counts) = forwarding_with(&lab, XdpMode::Skb, 1, two_tunnels, |_| {
-        let pings = lab.near.run(|| ping(20, "-i 0.02 10.77.0.2"));
-        pings.expect("the namespace exists").expect("every ping is answered");
-    });
+    let ((), counts) = forwarding_with(
+        &lab,
+        XdpMode::Skb,
+        1,
+        |spec: &mut ForwarderSpec| {
+            let known = *spec.rules.encaps[0].tunnel();
+            // A second tunnel without a device behind it: the far host drops its frames.
+            let remote = "10.99.0.3".parse().expect("valid address");
+            let unused = Tunnel { remote, ..known };
+            spec.rules.encaps.push(encap(&lab, unused));
+            spec.rules.decap.tunnels.push(unused);
+        },
+        |_| {
+            let pings = lab.near.run(|| ping(20, "-i 0.02 10.77.0.2"));
+            pings.expect("the namespace exists").expect("every ping is answered");
+        },
+    );
     // At least the ARP request is flooded; later frames have a known destination.
     let (flooded, sent) = (count(&counts, "flooded"), count(&counts, "into_tunnels_sent"));
     assert!((1..10).contains(&flooded), "{counts:?}");
@@ -163,13 +168,17 @@ fn shaper_drops_the_tail_and_keeps_the_order() {
         return;
     }
     let lab = lab();
-    let slow = |spec: &mut ForwarderSpec| {
-        let queue = QueueSpec { frame_count_max: 64, byte_count_max: 1 << 20 };
-        let bucket = TokenBucket::new(4_000_000, 20_000, sys::clock::monotonic_ns());
-        spec.shaper = Some(Shaper::new(Some(bucket), 24, &[queue]));
-    };
-    let (report, counts) =
-        forwarding_with(&lab, XdpMode::Skb, 2, slow, |_| iperf3(&lab, "-u -b 20M -l 1400"));
+    let (report, counts) = forwarding_with(
+        &lab,
+        XdpMode::Skb,
+        2,
+        |spec: &mut ForwarderSpec| {
+            let queue = QueueSpec { frame_count_max: 64, byte_count_max: 1 << 20 };
+            let bucket = TokenBucket::new(4_000_000, 20_000, sys::clock::monotonic_ns());
+            spec.shaper = Some(Shaper::new(Some(bucket), 24, &[queue]));
+        },
+        |_| iperf3(&lab, "-u -b 20M -l 1400"),
+    );
     let end = &report["end"];
     assert!(count(&counts, "into_tunnels_tail_drop") > 100, "{counts:?}");
     assert!(end["sum"]["lost_percent"].as_f64() > Some(50.0), "{end}");
@@ -183,11 +192,16 @@ fn policer_before_the_restoration_leaves_holes_and_keeps_the_order() {
         return;
     }
     let lab = lab();
-    let slow = |spec: &mut ForwarderSpec| {
-        spec.rules.policer = Some(PolicerSpec { rate_bits_per_s: 4_000_000, burst_bytes: 20_000 });
-    };
-    let (report, counts) =
-        forwarding_with(&lab, XdpMode::Skb, 2, slow, |_| iperf3(&lab, "-u -b 20M -l 1400"));
+    let (report, counts) = forwarding_with(
+        &lab,
+        XdpMode::Skb,
+        2,
+        |spec: &mut ForwarderSpec| {
+            spec.rules.policer =
+                Some(PolicerSpec { rate_bits_per_s: 4_000_000, burst_bytes: 20_000 });
+        },
+        |_| iperf3(&lab, "-u -b 20M -l 1400"),
+    );
     let end = &report["end"];
     assert!(count(&counts, "policed") > 100, "{counts:?}");
     assert_eq!(count(&counts, "into_tunnels_tail_drop"), 0, "{counts:?}");
@@ -216,50 +230,52 @@ fn drops_inside_the_order_never_stall_it_and_every_frame_is_counted() {
         .expect("the namespace exists");
     receiver.set_read_timeout(Some(Duration::from_millis(300))).expect("a socket");
     for percent in [0, 1, 50, 99, 100] {
-        let police = |spec: &mut ForwarderSpec| {
-            spec.rules.policer = Some(policer);
-            spec.tuning.batch_frames = BATCH_FRAMES;
-        };
-        // Spread evenly, and the same in every run.
-        let is_large = |n: u32| (n.wrapping_mul(0x9e37_79b9) >> 16) % 100 < percent;
-        let large_count = (0..COUNT).filter(|n| is_large(*n)).count() as u64;
+        let large_count = (0..COUNT).filter(|n| is_large(*n, percent)).count() as u64;
         let (sent, seen) = (AtomicBool::new(false), AtomicU32::new(0));
-        let (got, counts) = forwarding_with(&lab, XdpMode::Skb, 2, police, |forwarder| {
-            thread::scope(|scope| {
-                // Read as they arrive: the socket buffers only a few hundred.
-                let got = scope.spawn(|| {
-                    let (mut got, mut bytes) = (Vec::new(), [0; 4]);
-                    loop {
-                        let is_last = sent.load(Ordering::Relaxed);
-                        match receiver.recv(&mut bytes) {
-                            Ok(_) => {
-                                got.push(u32::from_be_bytes(bytes));
-                                seen.fetch_add(1, Ordering::Relaxed);
+        let (got, counts) = forwarding_with(
+            &lab,
+            XdpMode::Skb,
+            2,
+            |spec: &mut ForwarderSpec| {
+                spec.rules.policer = Some(policer);
+                spec.tuning.batch_frames = BATCH_FRAMES;
+            },
+            |forwarder| {
+                thread::scope(|scope| {
+                    // Read as they arrive: the socket buffers only a few hundred.
+                    let got = scope.spawn(|| {
+                        let (mut got, mut bytes) = (Vec::new(), [0; 4]);
+                        loop {
+                            let is_last = sent.load(Ordering::Relaxed);
+                            match receiver.recv(&mut bytes) {
+                                Ok(_) => {
+                                    got.push(u32::from_be_bytes(bytes));
+                                    seen.fetch_add(1, Ordering::Relaxed);
+                                }
+                                Err(_) if is_last => return got,
+                                Err(_) => {}
                             }
-                            Err(_) if is_last => return got,
-                            Err(_) => {}
                         }
-                    }
-                });
-                let send = || {
-                    let socket = UdpSocket::bind(("0.0.0.0", 0)).expect("a socket");
-                    for n in 0..COUNT {
-                        let mut payload = [0; 1472];
-                        payload[..4].copy_from_slice(&n.to_be_bytes());
-                        let payload = &payload[..if is_large(n) { 1472 } else { 4 }];
-                        socket.send_to(payload, ("10.77.0.2", 9)).expect("a route");
-                        // Keeps fewer in flight than rings and the receiver's socket buffer.
-                        if n % 64 == 63 {
-                            await_passed(n + 1, &seen, forwarder);
+                    });
+                    let sending = lab.near.run(|| {
+                        let socket = UdpSocket::bind(("0.0.0.0", 0)).expect("a socket");
+                        for n in 0..COUNT {
+                            let mut payload = [0; 1472];
+                            payload[..4].copy_from_slice(&n.to_be_bytes());
+                            let payload = &payload[..if is_large(n, percent) { 1472 } else { 4 }];
+                            socket.send_to(payload, ("10.77.0.2", 9)).expect("a route");
+                            // Keeps fewer in flight than rings and the receiver's socket buffer.
+                            if n % 64 == 63 {
+                                await_passed(n + 1, &seen, forwarder);
+                            }
                         }
-                    }
-                };
-                let sending = lab.near.run(send);
-                sent.store(true, Ordering::Relaxed);
-                sending.expect("the namespace exists");
-                got.join().expect("it ends")
-            })
-        });
+                    });
+                    sent.store(true, Ordering::Relaxed);
+                    sending.expect("the namespace exists");
+                    got.join().expect("it ends")
+                })
+            },
+        );
         assert!(got.is_sorted_by(|a, b| a < b), "{percent} %: reordered or duplicated");
         let (policed, sent) = (count(&counts, "policed"), count(&counts, "into_tunnels_sent"));
         let passed = u64::from(COUNT) - large_count;
@@ -270,17 +286,21 @@ fn drops_inside_the_order_never_stall_it_and_every_frame_is_counted() {
     }
 }
 
+/// True for `percent` of the frames: spread evenly, and the same in every run.
+fn is_large(n: u32, percent: u32) -> bool {
+    (n.wrapping_mul(0x9e37_79b9) >> 16) % 100 < percent
+}
+
 /// Waits until `sent` datagrams have been received or policed, however long the workers lack a CPU; gives
 /// up after 10 s without progress, and leaves the verdict to the counts.
 fn await_passed(sent: u32, received: &AtomicU32, forwarder: &Forwarder<'_>) {
-    let passed =
-        || u64::from(received.load(Ordering::Relaxed)) + count(&forwarder.counts(), "policed");
-    let mut last = (passed(), Instant::now());
+    let mut last = (0, Instant::now());
     while last.0 < u64::from(sent) && last.1.elapsed() < Duration::from_secs(10) {
-        thread::sleep(Duration::from_millis(1));
-        let now = passed();
+        let now =
+            u64::from(received.load(Ordering::Relaxed)) + count(&forwarder.counts(), "policed");
         if now > last.0 {
             last = (now, Instant::now());
         }
+        thread::sleep(Duration::from_millis(1));
     }
 }

@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::qos::{QosTable, codes, qos};
 use super::tunnels::{StaticTable, TunnelTable, statics, tunnels};
-use super::value::{Check, line_of};
+use super::value::{Check, line_number};
 use super::{Config, ConfigError, ConfigErrors, Domain, Engine, FdbSpec, Interface, OrderSpec};
 use crate::order::{LANE_COUNT_MAX, WINDOW_TICKETS_MAX};
 
@@ -68,16 +68,16 @@ struct OrderTable {
 }
 
 pub(super) fn parse(text: &str) -> Result<Config, ConfigErrors> {
-    let file: File = toml::from_str(text).map_err(|error| of_toml(text, &error))?;
+    let file: File = toml::from_str(text).map_err(|error| toml_errors(text, &error))?;
     let mut check = Check::new(text);
     let config = checked(&file, &mut check);
     check.finish(config)
 }
 
 /// Converts an error of the TOML parser or of deserialization.
-fn of_toml(text: &str, error: &toml::de::Error) -> ConfigErrors {
+fn toml_errors(text: &str, error: &toml::de::Error) -> ConfigErrors {
     let span = error.span().unwrap_or(0..0);
-    let line = line_of(text, span.start);
+    let line = line_number(text, span.start);
     let problem = error.message().lines().collect::<Vec<_>>().join(" ");
     let remedy = match problem.as_str() {
         p if p.starts_with("unknown field") => "correct or remove the key",
@@ -223,18 +223,17 @@ fn checked(file: &File, check: &mut Check<'_>) -> Option<Config> {
 }
 
 fn interface(table: &str, found: &InterfaceTable, check: &mut Check<'_>) -> Interface {
-    let key = |key: &str| format!("{table}.{key}");
-    let name = check.interface(&key("interface"), &found.interface);
+    let name = check.interface(&format!("{table}.interface"), &found.interface);
     let address = found.address.as_ref().and_then(|address| {
-        check.parsed::<IpAddr>(&key("address"), address, "IP address", "10.0.0.1")
+        check.parsed::<IpAddr>(&format!("{table}.address"), address, "IP address", "10.0.0.1")
     });
     Interface {
         name,
         address,
-        mtu_bytes: check.number(&key("mtu"), found.mtu.as_ref(), 576..=65535, 1500),
+        mtu_bytes: check.number(&format!("{table}.mtu"), found.mtu.as_ref(), 576..=65535, 1500),
         queues: found
             .queues
             .as_ref()
-            .map(|queues| check.number(&key("queues"), Some(queues), 1..=32, 1)),
+            .map(|queues| check.number(&format!("{table}.queues"), Some(queues), 1..=32, 1)),
     }
 }

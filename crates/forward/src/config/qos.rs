@@ -63,9 +63,10 @@ pub(super) fn qos(found: &QosTable, check: &mut Check<'_>) -> QosConfig {
         check.wrong(extra.span(), "qos.class", problem, format!("give 1 to {CLASS_COUNT_MAX}"));
     }
     let default = [ClassTable::default()];
-    let tables: Vec<&ClassTable> = match found.class.is_empty() {
-        true => default.iter().collect(),
-        false => found.class.iter().map(Spanned::get_ref).collect(),
+    let tables: Vec<&ClassTable> = if found.class.is_empty() {
+        default.iter().collect()
+    } else {
+        found.class.iter().map(Spanned::get_ref).collect()
     };
     let (mut seen_dscp, mut seen_priority) = (Vec::new(), Vec::new());
     let classes = tables

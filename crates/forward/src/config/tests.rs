@@ -68,10 +68,14 @@ tunnel = [{ name = "b", carrier = "vxlan", vni = 0, remote = "fd00::2" }]
 "#;
 
 /// Errors of the good configuration with `from` replaced by `to`.
-fn errors_of(from: &str, to: &str) -> Vec<String> {
+fn errors_after(from: &str, to: &str) -> Vec<String> {
     assert_eq!(GOOD.matches(from).count(), 1, "{from:?} is there once");
     let errors = Config::parse(&GOOD.replace(from, to)).expect_err("invalid configuration");
     errors.0.iter().map(ToString::to_string).collect()
+}
+
+fn first_error(from: &str, to: &str) -> String {
+    errors_after(from, to).remove(0)
 }
 
 #[test]
@@ -132,30 +136,30 @@ fn minimal_configuration_uses_defaults() {
 #[test]
 fn error_names_line_key_problem_and_remedy() {
     assert_eq!(
-        errors_of("vni = 42", "vni = 16777216"),
+        errors_after("vni = 42", "vni = 16777216"),
         ["line 19: tunnel.vni: 16777216 is out of range; give 0 to 16777215"]
     );
     assert_eq!(
-        errors_of("window = 128", "window = 100"),
+        errors_after("window = 128", "window = 100"),
         ["line 47: order.window: 100 is not a power of two; give 128"]
     );
     assert_eq!(
-        errors_of("remote = \"10.0.0.3\"", "remote = \"10.0.0\""),
+        errors_after("remote = \"10.0.0.3\"", "remote = \"10.0.0\""),
         [concat!(
             "line 30: tunnel.remote: \"10.0.0\" is not a valid IP address; ",
             "write one such as \"10.0.0.2\""
         )]
     );
     assert_eq!(
-        errors_of("ttl = \"inherit\"", "ttl = \"copy\""),
+        errors_after("ttl = \"inherit\"", "ttl = \"copy\""),
         ["line 22: tunnel.ttl: invalid value \"copy\"; give 1 to 255, or \"inherit\""]
     );
     assert_eq!(
-        errors_of("tunnel = \"site-c\"", "tunnel = \"site-d\""),
+        errors_after("tunnel = \"site-c\"", "tunnel = \"site-d\""),
         ["line 37: static.tunnel: there is no tunnel \"site-d\"; give one of: site-b, site-c"]
     );
     assert_eq!(
-        errors_of("key = 7", "vni = 7"),
+        errors_after("key = 7", "vni = 7"),
         [concat!(
             "line 29: tunnel.vni: only vxlan tunnels have this key; ",
             "remove the key, or change the carrier"
@@ -200,15 +204,14 @@ fn errors_of_several_places_are_reported_together_by_line() {
 
 #[test]
 fn unknown_keys_wrong_types_and_bad_syntax_report_their_line() {
-    let of = |from, to| errors_of(from, to).remove(0);
-    let error = of("queues = 2", "queus = 2");
+    let error = first_error("queues = 2", "queus = 2");
     assert!(error.starts_with("line 14: underlay.queus: unknown field `queus`"), "{error}");
     assert!(error.ends_with("correct or remove the key"), "{error}");
-    let error = of("ageing_s = 60", "ageing_s = \"60\"");
+    let error = first_error("ageing_s = 60", "ageing_s = \"60\"");
     assert!(error.starts_with("line 41: fdb.ageing_s: invalid type: string"), "{error}");
-    let error = of("engine = \"tap\"", "engine = \"dpdk\"");
+    let error = first_error("engine = \"tap\"", "engine = \"dpdk\"");
     assert!(error.starts_with("line 3: engine: unknown variant `dpdk`"), "{error}");
-    let error = of("learn = false", "learn = ");
+    let error = first_error("learn = false", "learn = ");
     assert!(error.starts_with("line 42: fdb.learn: "), "{error}");
     let error = Config::parse("").expect_err("too little").to_string();
     assert!(error.starts_with("line 1: the file: missing field"), "{error}");
@@ -217,7 +220,7 @@ fn unknown_keys_wrong_types_and_bad_syntax_report_their_line() {
 #[test]
 fn contradictions_are_reported() {
     let has = |from, to, place: &str| {
-        let errors = errors_of(from, to);
+        let errors = errors_after(from, to);
         assert!(errors.iter().any(|error| error.starts_with(place)), "{errors:?}");
     };
     has("interface = \"wan0\"", "interface = \"lan0\"", "line 11: underlay.interface: ");
@@ -258,7 +261,7 @@ fn contradictions_are_reported() {
 
 #[test]
 fn vni_or_key_without_a_vlan_of_its_own_is_reported() {
-    let errors = errors_of("vlan = 20\n", "");
+    let errors = errors_after("vlan = 20\n", "");
     let [error] = &errors[..] else { panic!("{errors:?}") };
     assert_eq!(
         *error,
@@ -277,9 +280,9 @@ fn vni_or_key_without_a_vlan_of_its_own_is_reported() {
         error.contains("tunnel \"site-b\" has the same VNI or key and another VLAN"),
         "{error}"
     );
-    let errors = errors_of("vlan = 20", "vlan = 4095");
+    let errors = errors_after("vlan = 20", "vlan = 4095");
     assert_eq!(errors, ["line 33: tunnel.vlan: 4095 is out of range; give 1 to 4094"]);
-    let errors = errors_of("engine = \"tap\"", "engine = \"packet\"");
+    let errors = errors_after("engine = \"tap\"", "engine = \"packet\"");
     assert!(
         errors[0].contains("engine: \"packet\" receives frames without their VLAN"),
         "{errors:?}"
@@ -299,24 +302,28 @@ fn cpus_are_a_list_of_different_numbers_and_set_the_workers() {
     }
 }
 
+/// The small configuration with a keepalive.
+fn kept_alive(table: &str) -> String {
+    SMALL.replace("vni = 0", &format!("vni = 0, keepalive = {table}"))
+}
+
 #[test]
 fn keepalive_has_defaults_and_limits_and_starts_at_a_reload() {
-    let kept = |table: &str| SMALL.replace("vni = 0", &format!("vni = 0, keepalive = {table}"));
-    let keepalive = |table: &str| {
-        Config::parse(&kept(table)).expect("valid configuration").tunnels[0].keepalive
-    };
-    let of = |ms, lost| Some(KeepaliveConfig { interval: Duration::from_millis(ms), lost });
-    assert_eq!(keepalive("{}"), of(1000, 3));
-    assert_eq!(keepalive("{ interval_ms = 60000, lost = 1 }"), of(60_000, 1));
+    for (table, ms, lost) in [("{}", 1000, 3), ("{ interval_ms = 60000, lost = 1 }", 60_000, 1)] {
+        let config = Config::parse(&kept_alive(table)).expect("valid configuration");
+        let expected = KeepaliveConfig { interval: Duration::from_millis(ms), lost };
+        assert_eq!(config.tunnels[0].keepalive, Some(expected));
+    }
     let plain = Config::parse(SMALL).expect("valid configuration");
     assert_eq!(plain.tunnels[0].keepalive, None);
-    assert!(plain.fixed_differences(&Config::parse(&kept("{}")).expect("valid")).is_empty());
+    let kept = Config::parse(&kept_alive("{}")).expect("valid");
+    assert!(plain.fixed_differences(&kept).is_empty());
     for (table, said) in [
         ("{ interval_ms = 99 }", "tunnel.keepalive.interval_ms: 99 is out of range; give 100 to"),
         ("{ lost = 0 }", "tunnel.keepalive.lost: 0 is out of range; give 1 to 100"),
         ("{ interval = 1 }", "unknown field `interval`"),
     ] {
-        let error = Config::parse(&kept(table)).expect_err("invalid").to_string();
+        let error = Config::parse(&kept_alive(table)).expect_err("invalid").to_string();
         assert!(error.contains(said), "{table}: {error}");
     }
 }
@@ -348,9 +355,9 @@ fn forwarder_parts_follow_the_configuration() {
     assert_eq!(fdb.lookup(0, [2, 0, 0, 0, 0, 0xc], 0), None, "of another VLAN");
     let mut packet = [0; 34];
     (packet[12], packet[14], packet[15]) = (0x08, 0x45, 48 << 2);
-    assert_eq!(config.classifier().class_of(&packet), 0);
+    assert_eq!(config.classifier().class(&packet), 0);
     packet[15] = 0;
-    assert_eq!(config.classifier().class_of(&packet), 1, "other frames go to the last class");
+    assert_eq!(config.classifier().class(&packet), 1, "other frames go to the last class");
     let shaper = config.shaper(0).expect("there is a rate");
     assert_eq!(shaper.counts().count(), 2);
     let config = Config::parse(SMALL).expect("valid configuration");

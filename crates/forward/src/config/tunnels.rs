@@ -100,9 +100,10 @@ fn separate(
     found: &TunnelTable,
     check: &mut Check<'_>,
 ) {
-    let is_same = |other: &&TunnelConfig| other.tunnel.carrier == tunnel.tunnel.carrier;
+    let carrier = tunnel.tunnel.carrier;
     let span = found.vlan.as_ref().map_or(found.name.span(), Spanned::span);
-    if let Some(other) = others.iter().find(is_same).filter(|other| other.vlan != tunnel.vlan) {
+    let same = others.iter().find(|other| other.tunnel.carrier == carrier);
+    if let Some(other) = same.filter(|other| other.vlan != tunnel.vlan) {
         let problem = format!("tunnel {:?} has the same VNI or key and another VLAN", other.name);
         let remedy = match other.vlan {
             Some(vlan) => format!("give both vlan = {vlan}, or this one a VNI or key of its own"),
@@ -110,8 +111,9 @@ fn separate(
         };
         return check.wrong(span, "tunnel.vlan", problem, remedy);
     }
-    let is_shared = |other: &&TunnelConfig| !is_same(other) && other.vlan == tunnel.vlan;
-    let Some(other) = others.iter().find(is_shared) else { return };
+    let shared =
+        others.iter().find(|other| other.tunnel.carrier != carrier && other.vlan == tunnel.vlan);
+    let Some(other) = shared else { return };
     let (problem, remedy) = match tunnel.vlan {
         Some(vlan) => (
             format!("VLAN {vlan} is that of tunnel {:?}, which has another VNI or key", other.name),
@@ -206,18 +208,20 @@ fn tunnel(
     Some(TunnelConfig { name: name.clone(), tunnel, vlan, next_hop, keepalive, rules })
 }
 
+/// Reports a key that only tunnels of another carrier have.
+fn refuse<T>(found: &Option<Spanned<T>>, key: &str, carrier: &str, check: &mut Check<'_>) {
+    if let Some(found) = found {
+        let problem = format!("only {carrier} tunnels have this key");
+        check.wrong(found.span(), key, problem, "remove the key, or change the carrier");
+    }
+}
+
 /// Carrier of a tunnel. Reports keys that belong to the other carrier.
 fn carrier(found: &TunnelTable, span: Range<usize>, check: &mut Check<'_>) -> Option<Carrier> {
-    let mut foreign = |span: Option<Range<usize>>, key: &str, of: &str| {
-        if let Some(span) = span {
-            let problem = format!("only {of} tunnels have this key");
-            check.wrong(span, key, problem, "remove the key, or change the carrier");
-        }
-    };
     match found.carrier {
         CarrierWord::Vxlan => {
-            foreign(found.key.as_ref().map(Spanned::span), "tunnel.key", "gretap");
-            foreign(found.sequence.as_ref().map(Spanned::span), "tunnel.sequence", "gretap");
+            refuse(&found.key, "tunnel.key", "gretap", check);
+            refuse(&found.sequence, "tunnel.sequence", "gretap", check);
             if found.vni.is_none() {
                 let problem = "VXLAN needs a network identifier";
                 check.wrong(span, "tunnel.vni", problem, "add vni = 0 to 16777215");
@@ -227,8 +231,8 @@ fn carrier(found: &TunnelTable, span: Range<usize>, check: &mut Check<'_>) -> Op
             Some(Carrier::Vxlan { vni: check.number("tunnel.vni", found.vni.as_ref(), 0..=max, 0) })
         }
         CarrierWord::Gretap => {
-            foreign(found.vni.as_ref().map(Spanned::span), "tunnel.vni", "vxlan");
-            foreign(found.remote_port.as_ref().map(Spanned::span), "tunnel.remote_port", "vxlan");
+            refuse(&found.vni, "tunnel.vni", "vxlan", check);
+            refuse(&found.remote_port, "tunnel.remote_port", "vxlan", check);
             let key = found
                 .key
                 .as_ref()
@@ -259,9 +263,8 @@ pub(super) fn statics(
             check.wrong(found.tunnel.span(), "static.tunnel", problem, remedy);
         }
         let (Some(mac), Some(tunnel)) = (mac, tunnel) else { continue };
-        let vlan = |tunnel: usize| tunnels.get(tunnel).and_then(|tunnel| tunnel.vlan);
-        let is_same = |other: &StaticConfig| other.mac == mac && vlan(other.tunnel) == vlan(tunnel);
-        if statics.iter().any(is_same) {
+        let vlan = tunnels[tunnel].vlan;
+        if statics.iter().any(|other| other.mac == mac && tunnels[other.tunnel].vlan == vlan) {
             let problem = format!("{} is listed twice", found.mac.get_ref());
             check.wrong(found.mac.span(), "static.mac", problem, "list each address once");
         }

@@ -42,7 +42,7 @@ impl<'a> Check<'a> {
         problem: impl Into<String>,
         remedy: impl Into<String>,
     ) {
-        let line = line_of(self.text, span.start);
+        let line = line_number(self.text, span.start);
         let (key, problem, remedy) = (key.to_owned(), problem.into(), remedy.into());
         self.errors.push(ConfigError { line, key, problem, remedy });
     }
@@ -169,7 +169,7 @@ impl<'a> Check<'a> {
 }
 
 /// Line number, from 1, of a byte offset.
-pub(super) fn line_of(text: &str, at: usize) -> usize {
+pub(super) fn line_number(text: &str, at: usize) -> usize {
     let before = text.as_bytes().get(..at).unwrap_or(text.as_bytes());
     1 + before.iter().filter(|byte| **byte == b'\n').count()
 }

@@ -27,7 +27,7 @@ const IP_AT: usize = ethernet::HEADER_BYTES;
 
 /// Position of a frame in its buffer, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct PacketPlace {
     /// First byte.
     pub at: usize,
     /// Length.
@@ -162,7 +162,7 @@ impl Encap {
             inner_bytes_max: usize::from(outer.mtu_bytes) + IP_AT - headers_bytes,
             path_bytes_max: usize::MAX,
             sent_bytes_max: Arc::default(),
-            rule: ServiceRule::of(&outer),
+            rule: ServiceRule::new(&outer),
             ends_v4,
         })
     }
@@ -232,7 +232,12 @@ impl Encap {
     ///
     /// On an error the buffer is untouched.
     #[inline(always)]
-    pub fn prepend(&self, buffer: &mut [u8], frame: Place, mark: Mark) -> Result<Place, EncapDrop> {
+    pub fn prepend(
+        &self,
+        buffer: &mut [u8],
+        frame: PacketPlace,
+        mark: Mark,
+    ) -> Result<PacketPlace, EncapDrop> {
         if frame.len < ethernet::HEADER_BYTES {
             return Err(EncapDrop::Runt);
         }
@@ -245,7 +250,7 @@ impl Encap {
         match inner::untagged_v4(whole.get(self.headers_bytes..).unwrap_or(&[])) {
             // A packet of this tunnel has the tunnel's ends: other packets skip the full check.
             Some(header) if inner::ends_v4(header) != self.ends_v4 => {
-                self.write(whole, at, self.rule.apply(Service::of_v4(header)), mark)
+                self.write(whole, at, self.rule.apply(Service::from_v4(header)), mark)
             }
             _ => self.prepend_to_any(whole, at, mark),
         }
@@ -253,7 +258,7 @@ impl Encap {
 
     /// Refuses a frame that does not fit the path, unless routers may fragment its packet.
     #[cold]
-    fn may_exceed_path(&self, buffer: &[u8], frame: Place) -> Result<(), EncapDrop> {
+    fn may_exceed_path(&self, buffer: &[u8], frame: PacketPlace) -> Result<(), EncapDrop> {
         if frame.len > self.inner_bytes_max || self.tunnel.remote.is_ipv6() {
             return Err(EncapDrop::TooBig);
         }
@@ -268,7 +273,12 @@ impl Encap {
     /// For frames that need further checks. Not inlined, so that the common path makes no call and
     /// saves no registers.
     #[inline(never)]
-    fn prepend_to_any(&self, whole: &mut [u8], at: usize, mark: Mark) -> Result<Place, EncapDrop> {
+    fn prepend_to_any(
+        &self,
+        whole: &mut [u8],
+        at: usize,
+        mark: Mark,
+    ) -> Result<PacketPlace, EncapDrop> {
         let bits = self.bits_of_any(whole.get(self.headers_bytes..).unwrap_or(&[]))?;
         self.write(whole, at, bits, mark)
     }
@@ -349,7 +359,7 @@ impl Encap {
         at: usize,
         bits: Bits,
         mark: Mark,
-    ) -> Result<Place, EncapDrop> {
+    ) -> Result<PacketPlace, EncapDrop> {
         let len = whole.len();
         // Read for each frame, and written only while frames grow.
         let sent_bytes = (len - IP_AT) as u32;
@@ -382,9 +392,10 @@ impl Encap {
                 self.finish_gre(whole, UDP_V6_AT, mark);
             }
         }
-        match self.outer.has_checksum {
-            false => Ok(Place { at, len }),
-            true => self.fill_checksum(whole, at),
+        if self.outer.has_checksum {
+            self.fill_checksum(whole, at)
+        } else {
+            Ok(PacketPlace { at, len })
         }
     }
 
@@ -393,10 +404,9 @@ impl Encap {
         // `inner_bytes_max` keeps it within the MTU, which is 16 bits.
         let total_bytes = (len - IP_AT) as u16;
         // Packets that are never fragmented need no identification (RFC 6864, section 4.1).
-        let (id, flags) = match bits.0 & DONT_FRAGMENT_BIT != 0 {
-            true => (0, ipv4::DONT_FRAGMENT),
-            false => (mark.sequence as u16, 0),
-        };
+        let is_whole = bits.0 & DONT_FRAGMENT_BIT != 0;
+        let (id, flags) =
+            if is_whole { (0, ipv4::DONT_FRAGMENT) } else { (mark.sequence as u16, 0) };
         let sum = u32::from(self.ip_sum)
             + u32::from(bits.service())
             + u32::from(total_bytes)
@@ -450,8 +460,8 @@ impl Encap {
 
     /// Checksum of the packet: the only part whose time grows with the frame.
     #[inline(never)]
-    fn fill_checksum(&self, whole: &mut [u8], at: usize) -> Result<Place, EncapDrop> {
-        let place = Place { at, len: whole.len() };
+    fn fill_checksum(&self, whole: &mut [u8], at: usize) -> Result<PacketPlace, EncapDrop> {
+        let place = PacketPlace { at, len: whole.len() };
         let packet = whole.get_mut(self.carrier_at()..).unwrap_or(&mut []);
         if let Carrier::Gretap { .. } = self.tunnel.carrier {
             // There is room: the header was written.
@@ -490,7 +500,7 @@ const VXLAN_V6_BYTES: usize = UDP_V6_AT + udp::HEADER_BYTES + vxlan::HEADER_BYTE
 const GRETAP_V4_BYTES_MIN: usize = UDP_V4_AT + gre::HEADER_BYTES_MIN;
 const GRETAP_V6_BYTES_MIN: usize = UDP_V6_AT + gre::HEADER_BYTES_MIN;
 /// Unreachable: the caller has checked the room for the headers.
-const NO_ROOM: Result<Place, EncapDrop> = Err(EncapDrop::NoHeadroom);
+const NO_ROOM: Result<PacketPlace, EncapDrop> = Err(EncapDrop::NoHeadroom);
 
 /// First `N` bytes of the headers. A copy of constant length is a few moves, without a call.
 #[inline(always)]

@@ -37,8 +37,8 @@ impl Encap {
             IpAddr::V4(_) => ipv4::SRC_OFFSET..ipv4::HEADER_BYTES_MIN,
             IpAddr::V6(_) => ipv6::SRC_OFFSET..ipv6::HEADER_BYTES,
         };
-        let of_tunnel = self.headers.get(IP_AT..)?;
-        let is_ours = packet.get(addresses.clone()) == of_tunnel.get(addresses)
+        let own = self.headers.get(IP_AT..)?;
+        let is_ours = packet.get(addresses.clone()) == own.get(addresses)
             && protocol == self.protocol
             && self.has_quoted_carrier(packet.get(header_bytes..)?);
         is_ours.then_some(total_bytes)
@@ -74,7 +74,7 @@ impl Encap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encap::{HEADERS_BYTES_MAX, Mark, Place};
+    use crate::encap::{HEADERS_BYTES_MAX, Mark, PacketPlace};
     use crate::fuzzing::tunnels;
     use crate::spec::Outer;
 
@@ -98,7 +98,7 @@ mod tests {
     fn packet(encap: &Encap) -> Vec<u8> {
         let mut buffer = vec![0x5a; HEADERS_BYTES_MAX + 1000];
         let mark = Mark { flow_hash: 0x1234_5678, sequence: 9 };
-        let place = Place { at: HEADERS_BYTES_MAX, len: 1000 };
+        let place = PacketPlace { at: HEADERS_BYTES_MAX, len: 1000 };
         let whole = encap.prepend(&mut buffer, place, mark).expect("it fits");
         buffer[whole.at + IP_AT..whole.at + whole.len].to_vec()
     }
@@ -151,7 +151,7 @@ mod tests {
         use crate::spec::Field;
 
         let tunnel = tunnels()[0];
-        let place = Place { at: HEADERS_BYTES_MAX, len: 1300 };
+        let place = PacketPlace { at: HEADERS_BYTES_MAX, len: 1300 };
         let mark = Mark { flow_hash: 0, sequence: 0 };
         // An IPv4 packet in front of the rest, which may be fragmented, and one that must not.
         let frame = |flags: u8| {
@@ -160,10 +160,9 @@ mod tests {
             buffer[at..at + 9].copy_from_slice(&[8, 0, 0x45, 0, 5, 0, 0, 0, flags]);
             buffer
         };
-        let fixed = |is_set| Field::Fixed(is_set);
         for (rule, flags, fits) in [
-            (fixed(true), 0, false),
-            (fixed(false), 0x40, true),
+            (Field::Fixed(true), 0, false),
+            (Field::Fixed(false), 0x40, true),
             (Field::Inherit(true), 0, true),
             (Field::Inherit(true), 0x40, false),
         ] {
@@ -173,9 +172,9 @@ mod tests {
             let result = encap.prepend(&mut frame(flags), place, mark);
             let expected = if fits { Ok(()) } else { Err(EncapDrop::TooBig) };
             assert_eq!(result.map(drop), expected, "{rule:?} {flags:#x}");
-            let limit = if rule == fixed(false) { 1464 } else { 1264 };
+            let limit = if rule == Field::Fixed(false) { 1464 } else { 1264 };
             assert_eq!(encap.inner_bytes_max(), limit, "{rule:?}");
-            let longer = Place { len: 1465, ..place };
+            let longer = PacketPlace { len: 1465, ..place };
             let mut buffer = vec![0; HEADERS_BYTES_MAX + 1465];
             assert_eq!(encap.prepend(&mut buffer, longer, mark), Err(EncapDrop::TooBig));
         }

@@ -15,7 +15,7 @@ pub(super) const DONT_FRAGMENT_BIT: u32 = 1 << 16;
 
 impl Bits {
     #[inline]
-    pub(super) fn of(service: Service) -> Bits {
+    pub(super) fn new(service: Service) -> Bits {
         let Service { service, ttl, dont_fragment } = service;
         Bits(u32::from(service) | u32::from(ttl) << 8 | u32::from(dont_fragment) << 16)
     }
@@ -42,7 +42,7 @@ pub(super) struct ServiceRule {
 }
 
 impl ServiceRule {
-    pub(super) fn of(outer: &Outer) -> ServiceRule {
+    pub(super) fn new(outer: &Outer) -> ServiceRule {
         let (Field::Fixed(ttl) | Field::Inherit(ttl)) = outer.ttl;
         let (Field::Fixed(dscp) | Field::Inherit(dscp)) = outer.dscp;
         let (Field::Fixed(dont_fragment) | Field::Inherit(dont_fragment)) = outer.dont_fragment;
@@ -53,7 +53,7 @@ impl ServiceRule {
             (matches!(outer.dont_fragment, Field::Inherit(_)), DONT_FRAGMENT_BIT),
         ];
         ServiceRule {
-            fixed: Bits::of(Service { service: dscp << 2, ttl, dont_fragment }),
+            fixed: Bits::new(Service { service: dscp << 2, ttl, dont_fragment }),
             inherited: inherited
                 .into_iter()
                 .fold(0, |all, (is, bits)| all | (bits * u32::from(is))),
@@ -62,7 +62,7 @@ impl ServiceRule {
 
     #[inline]
     pub(super) fn apply(&self, inner: Service) -> Bits {
-        let bits = self.fixed.0 & !self.inherited | Bits::of(inner).0 & self.inherited;
+        let bits = self.fixed.0 & !self.inherited | Bits::new(inner).0 & self.inherited;
         // `check` has ensured that a fixed one is not 0.
         Bits(if bits & TTL_BITS == 0 { bits | 1 << 8 } else { bits })
     }

@@ -4,7 +4,7 @@ use super::{NONE, Port};
 
 /// Number of a sender: a tunnel, or the port in one network.
 #[inline]
-pub(super) fn sender_of(port: Port, network: u16) -> usize {
+pub(super) fn sender_index(port: Port, network: u16) -> usize {
     match port {
         Port::Local(_) => 2 * usize::from(network),
         Port::Tunnel(tunnel) => 2 * usize::from(tunnel) + 1,
@@ -90,28 +90,28 @@ impl Shares {
 
     /// Addresses of a sender.
     pub(super) fn count(&self, sender: usize) -> usize {
-        self.lists.get(sender).map_or(0, count_of)
+        self.lists.get(sender).map_or(0, list_len)
     }
 
     /// Senders with an address, and this one.
     pub(super) fn sender_count(&self, sender: usize) -> usize {
         let others = self.lists.iter().enumerate().filter(|(at, _)| *at != sender);
-        1 + others.filter(|(_, lists)| count_of(lists) > 0).count()
+        1 + others.filter(|(_, lists)| list_len(lists) > 0).count()
     }
 
     /// Sender with the most addresses, if they are more than `share`.
     pub(super) fn largest(&self, share: usize) -> Option<usize> {
-        let above = self.lists.iter().enumerate().filter(|(_, lists)| count_of(lists) > share);
-        above.max_by_key(|(_, lists)| count_of(lists)).map(|(sender, _)| sender)
+        let above = self.lists.iter().enumerate().filter(|(_, lists)| list_len(lists) > share);
+        above.max_by_key(|(_, lists)| list_len(lists)).map(|(sender, _)| sender)
     }
 
     /// Sender with the most unproven addresses among those that have more addresses than `share`.
     pub(super) fn most_unproven(&self, share: usize) -> Option<usize> {
-        let above = self.lists.iter().enumerate().filter(|(_, lists)| count_of(lists) > share);
+        let above = self.lists.iter().enumerate().filter(|(_, lists)| list_len(lists) > share);
         above.max_by_key(|(_, [unproven, _])| unproven.count).map(|(sender, _)| sender)
     }
 }
 
-fn count_of(lists: &[List; STANDINGS]) -> usize {
+fn list_len(lists: &[List; STANDINGS]) -> usize {
     lists.iter().map(|list| list.count as usize).sum()
 }

@@ -8,9 +8,9 @@ use io::forward::{Pool, PortTx, Taken};
 use wire::flow;
 
 use super::counts::{Counts, OutCounts, add, add_many};
-use super::{FLOOD, Rules, place_of};
+use super::{FLOOD, Rules, frame_place};
 use crate::domain::{Tag, untag};
-use crate::encap::{Mark, Place};
+use crate::encap::{Mark, PacketPlace};
 use crate::order::{BATCH_FRAMES_MAX, Frame, Recycled, Sink};
 use crate::pmtu::clamp_mss;
 use crate::qos::Shaper;
@@ -146,10 +146,10 @@ impl<'p> Egress<'p> {
     /// Hands a frame to the kernel, or drops it if the ring is full.
     fn post(&mut self, frame: Frame) {
         let Some(taken) = self.pool.claim(frame.index()) else { return };
-        self.post_taken(taken, place_of(frame));
+        self.post_taken(taken, frame_place(frame));
     }
 
-    fn post_taken(&mut self, mut taken: Taken<'p>, place: Place) {
+    fn post_taken(&mut self, mut taken: Taken<'p>, place: PacketPlace) {
         if self.rules.has_sequence {
             self.number(&mut taken, place);
         }
@@ -168,7 +168,7 @@ impl<'p> Egress<'p> {
 
     /// Numbers a packet of a tunnel with sequence numbers: here, behind the queues, the order of
     /// sending is known. Receivers drop a number below the last (RFC 2890, section 2.2).
-    fn number(&mut self, taken: &mut Taken<'p>, place: Place) {
+    fn number(&mut self, taken: &mut Taken<'p>, place: PacketPlace) {
         let Some(whole) = taken.bytes().get_mut(place.at..place.at + place.len) else { return };
         let mut encaps = self.rules.encaps.iter();
         let Some(encap) = encaps.find(|encap| encap.has_written(whole)) else { return };
@@ -191,17 +191,18 @@ impl<'p> Egress<'p> {
         let class = frame.class() & !FLOOD;
         let Some(mut original) = self.pool.claim(frame.index()) else { return };
         add(&self.counts.flood_count);
-        let place = place_of(frame);
+        let place = frame_place(frame);
         let inner = original.bytes().get(place.at..place.at + place.len).unwrap_or(&[]);
         let flow_hash = flow::tuple(inner).crc32c();
         let rules = self.rules.clone();
         // By the rules of now: those by which it was judged may have been replaced.
-        let network = rules.domains.network(Tag::of(inner));
-        let is_member = |at: usize| Some(rules.domains.of_tunnel(at)) == network;
-        if !(0..rules.encaps.len()).any(is_member) {
-            add(&self.counts.removed_count);
-        }
-        for (_, encap) in rules.encaps.iter().enumerate().filter(|(at, _)| is_member(*at)) {
+        let network = rules.domains.network(Tag::outermost(inner));
+        let mut was_removed = true;
+        for (at, encap) in rules.encaps.iter().enumerate() {
+            if Some(rules.domains.tunnel_network(at)) != network {
+                continue;
+            }
+            was_removed = false;
             self.pool.take(&mut self.reaped, 1);
             let Some(mut copy) = self.reaped.pop() else {
                 add(&self.counts().copy_failed_count);
@@ -226,7 +227,7 @@ impl<'p> Egress<'p> {
             }
             match encap.prepend(copy.bytes(), inner, mark) {
                 // Buffers are far below 64 KiB.
-                Ok(Place { at, len }) => {
+                Ok(PacketPlace { at, len }) => {
                     self.queue(Frame::new(copy.park(), at as u16, len as u16, class));
                 }
                 Err(reason) => {
@@ -234,6 +235,9 @@ impl<'p> Egress<'p> {
                     self.recycled.push(copy);
                 }
             }
+        }
+        if was_removed {
+            add(&self.counts.removed_count);
         }
         self.recycled.push(original);
     }

@@ -105,7 +105,7 @@ impl FastTable {
     fn separate(&mut self, domains: &Domains) {
         for (index, number) in self.by_index.iter().enumerate() {
             if let Some(number) = number {
-                self.path.set_network(*number, domains.of_tunnel(index));
+                self.path.set_network(*number, domains.tunnel_network(index));
             }
         }
         let sole = sole_tunnels(domains, &self.by_index);
@@ -120,8 +120,8 @@ impl FastTable {
         if let Some(number) = self.numbers.get(tunnel) {
             return Some(*number);
         }
-        let is_free = |number: &u32| !self.numbers.values().any(|used| used == number);
-        let number = (0..FAST_TUNNELS_MAX as u32).find(is_free)?;
+        let mut numbers = 0..FAST_TUNNELS_MAX as u32;
+        let number = numbers.find(|free| !self.numbers.values().any(|used| used == free))?;
         self.numbers.insert(*tunnel, number);
         if self.headers.len() <= number as usize {
             self.headers.resize(number as usize + 1, None);
@@ -140,7 +140,7 @@ impl FastTable {
     }
 
     fn enter(&mut self, key: u64, port: Port, is_static: bool, now_ns: u64) {
-        match self.place_of(port) {
+        match self.station_tunnel(port) {
             Some(tunnel) => {
                 let station = FastStation { seen_ns: now_ns, tunnel, is_static };
                 let entered = self.path.set_station(key, &station, now_ns);
@@ -151,7 +151,7 @@ impl FastTable {
     }
 
     /// `Some(None)` for the port, `None` for a tunnel that the fast path does not serve.
-    fn place_of(&self, port: Port) -> Option<Option<u32>> {
+    fn station_tunnel(&self, port: Port) -> Option<Option<u32>> {
         match port {
             Port::Local(_) => Some(None),
             Port::Tunnel(index) => self.by_index.get(usize::from(index)).copied()?.map(Some),
@@ -188,7 +188,7 @@ impl FastTable {
         for (network, mac, port, is_static) in known {
             let key = fast_station_key(network, mac);
             let is_right = entered.remove(&key).is_some_and(|station| {
-                Some(station.tunnel) == self.place_of(port) && station.is_static == is_static
+                Some(station.tunnel) == self.station_tunnel(port) && station.is_static == is_static
             });
             if all || !is_right {
                 self.enter(key, port, is_static, now_ns);
@@ -209,12 +209,13 @@ impl FastTable {
 
 /// Number of the only tunnel of each network that has no other.
 fn sole_tunnels(domains: &Domains, by_index: &[Option<u32>]) -> BTreeMap<u16, u32> {
-    let of_index = |(index, number): (usize, &Option<u32>)| {
-        let network = domains.of_tunnel(index);
+    let numbers = by_index.iter().enumerate();
+    let sole = numbers.filter_map(|(index, number)| {
+        let network = domains.tunnel_network(index);
         let is_sole = matches!(domains.members(network), Members::One(_));
         Some((network, (*number).filter(|_| is_sole)?))
-    };
-    by_index.iter().enumerate().filter_map(of_index).collect()
+    });
+    sole.collect()
 }
 
 /// Networks whose only tunnel is another than before: `None` if it has none any more.
@@ -331,14 +332,13 @@ mod tests {
     #[test]
     fn reload_writes_only_the_networks_whose_only_tunnel_changed() {
         let by_index = [Some(5), Some(6), Some(7), None];
-        let vlans = |vlans: [u16; 4]| vlans.map(Some);
-        let sole = |domains| sole_tunnels(&domains, &by_index);
-        let first = sole(Domains::new(4, &vlans([10, 20, 20, 30])));
+        let [before, after] = [[10, 20, 20, 30], [11, 20, 21, 30]].map(|vlans| vlans.map(Some));
+        let first = sole_tunnels(&Domains::new(4, &before), &by_index);
         // Two tunnels share 20; the programs do not serve that of 30.
         assert_eq!(first, BTreeMap::from([(10, 5)]));
         assert_eq!(changes(&BTreeMap::new(), &first), [(10, Some(5))]);
         assert_eq!(changes(&first, &first), []);
-        let second = sole(Domains::new(4, &vlans([11, 20, 21, 30])));
+        let second = sole_tunnels(&Domains::new(4, &after), &by_index);
         assert_eq!(
             changes(&first, &second),
             [(10, None), (11, Some(5)), (20, Some(6)), (21, Some(7))]

@@ -9,10 +9,10 @@ use wire::{ethernet, flow, offload};
 
 use super::counts::add;
 use super::fast::FastTable;
-use super::keepalive::{OWN, stamp, tunnel_of};
-use super::{FLOOD, Forwarder, Rules, Table, Worker, keep, place_of};
+use super::keepalive::{OWN, stamp, target_tunnel};
+use super::{FLOOD, Forwarder, Rules, Table, Worker, frame_place, keep};
 use crate::domain::{self, Domains, Members, Tag};
-use crate::encap::{EncapDrop, Mark, Place};
+use crate::encap::{EncapDrop, Mark, PacketPlace};
 use crate::fdb::{Fdb, Learned, Port};
 use crate::keepalive::Message;
 use crate::order::{BATCH_FRAMES_MAX, BatchTicket, Frame, Verdict};
@@ -101,8 +101,8 @@ impl Forwarder<'_> {
         let held = Held::claim(self.pool, token, held);
         let mut ends = [None; BATCH_FRAMES_MAX];
         for (at, (ends, taken)) in ends.iter_mut().zip(held.0.iter_mut()).enumerate() {
-            let place = token.frame(at).map(place_of);
-            *ends = taken.as_mut().zip(place).and_then(|(taken, at)| ends_of(taken.bytes(), at));
+            let place = token.frame(at).map(frame_place);
+            *ends = taken.as_mut().zip(place).and_then(|(taken, at)| frame_ends(taken.bytes(), at));
         }
         let mut targets = [Target::Drop; BATCH_FRAMES_MAX];
         {
@@ -116,8 +116,8 @@ impl Forwarder<'_> {
                 // Counted by the pool.
                 let Some(taken) = &mut held.0[at] else { continue };
                 if frame.class() == OWN {
-                    let bytes = taken.bytes().get(place_of(frame).at..);
-                    *target = bytes.and_then(tunnel_of).map_or(Target::Drop, Target::Tunnel);
+                    let bytes = taken.bytes().get(frame_place(frame).at..);
+                    *target = bytes.and_then(target_tunnel).map_or(Target::Drop, Target::Tunnel);
                     continue;
                 }
                 *target = self.target(fdb, fast.as_mut(), rules, ends[at], &mut last, now_ns);
@@ -148,9 +148,11 @@ impl Forwarder<'_> {
                 Target::Drop => return Verdict::Drop,
                 Target::Flood { .. } => {
                     let Some(taken) = taken else { return Verdict::Drop };
-                    let (bytes, place) = (taken.bytes(), place_of(frame));
+                    let (bytes, place) = (taken.bytes(), frame_place(frame));
                     self.finish_left(PORT, rules, bytes, place);
-                    return Verdict::Forward(frame.in_class(FLOOD | class_of(rules, bytes, place)));
+                    return Verdict::Forward(
+                        frame.in_class(FLOOD | frame_class(rules, bytes, place)),
+                    );
                 }
                 Target::Tunnel(tunnel) => tunnel,
             };
@@ -159,26 +161,25 @@ impl Forwarder<'_> {
                 return Verdict::Drop;
             };
             let Some(taken) = taken else { return Verdict::Drop };
-            self.finish_left(PORT, rules, taken.bytes(), place_of(frame));
-            let (place, original) = match self.tuning.prepends {
-                true => (place_of(frame), None),
-                false => match self.copied(spare, taken, place_of(frame)) {
-                    Some((copy, place)) => (place, Some(std::mem::replace(taken, copy))),
-                    None => {
-                        add(&self.counts.uncopied_count);
-                        return Verdict::Drop;
-                    }
-                },
-            };
+            self.finish_left(PORT, rules, taken.bytes(), frame_place(frame));
+            let (mut place, mut original) = (frame_place(frame), None);
+            if !self.tuning.prepends {
+                let Some((copy, copied_to)) = self.copied(spare, taken, place) else {
+                    add(&self.counts.uncopied_count);
+                    return Verdict::Drop;
+                };
+                place = copied_to;
+                original = Some(std::mem::replace(taken, copy));
+            }
             let index = taken.index();
             let bytes = taken.bytes();
             let class = if frame.class() == OWN {
                 stamp(bytes, place, now_ns);
                 0
             } else {
-                class_of(rules, bytes, place)
+                frame_class(rules, bytes, place)
             };
-            let place = match rules.domains.of_tunnel(tunnel.into()) {
+            let place = match rules.domains.tunnel_network(tunnel.into()) {
                 0 => place,
                 _ => domain::untag(bytes, place).unwrap_or(place),
             };
@@ -209,7 +210,7 @@ impl Forwarder<'_> {
 
     /// Finishes the checksums of a received frame that its sender left to a device.
     #[inline]
-    fn finish_left(&self, side: usize, rules: &Rules, bytes: &mut [u8], place: Place) {
+    fn finish_left(&self, side: usize, rules: &Rules, bytes: &mut [u8], place: PacketPlace) {
         if self.is_unfinished[side]
             && let Some(frame) = bytes.get_mut(place.at..place.at + place.len)
             && offload::finish_left(frame, rules.decap.spec().vxlan_port)
@@ -224,13 +225,13 @@ impl Forwarder<'_> {
         &'a self,
         spare: &mut Vec<Taken<'a>>,
         original: &mut Taken<'_>,
-        from: Place,
-    ) -> Option<(Taken<'a>, Place)> {
+        from: PacketPlace,
+    ) -> Option<(Taken<'a>, PacketPlace)> {
         if spare.is_empty() {
             self.pool.take(spare, BATCH_FRAMES_MAX);
         }
         let mut copy = spare.pop()?;
-        let place = Place { at: HEADROOM_BYTES, len: from.len };
+        let place = PacketPlace { at: HEADROOM_BYTES, len: from.len };
         let source = original.bytes().get(from.at..from.at + from.len)?;
         copy.bytes().get_mut(place.at..place.at + place.len)?.copy_from_slice(source);
         Some((copy, place))
@@ -300,12 +301,13 @@ impl Forwarder<'_> {
         token.judge(|frame| {
             let Some(mut taken) = self.pool.claim(frame.index()) else { return Verdict::Drop };
             let bytes = taken.bytes();
-            self.finish_left(UNDERLAY, &rules, bytes, place_of(frame));
-            let verdict = match rules.decap.open(bytes, place_of(frame)) {
+            self.finish_left(UNDERLAY, &rules, bytes, frame_place(frame));
+            let verdict = match rules.decap.open(bytes, frame_place(frame)) {
                 Ok(inner)
-                    if macs_of(bytes, inner.place).is_some_and(|(dst, _)| is_reserved(dst)) =>
+                    if mac_addresses(bytes, inner.place)
+                        .is_some_and(|(dst, _)| is_reserved(dst)) =>
                 {
-                    let Place { at, len } = inner.place;
+                    let PacketPlace { at, len } = inner.place;
                     match bytes.get(at..at + len).and_then(Message::read) {
                         Some(message) => self.keepalive(&rules, inner.tunnel, message, now_ns),
                         None => add(&self.counts.reserved_count),
@@ -316,13 +318,13 @@ impl Forwarder<'_> {
                     if inner.has_odd_ecn {
                         add(&self.counts.odd_ecn_count);
                     }
-                    let Place { at, len } = inner.place;
+                    let PacketPlace { at, len } = inner.place;
                     if let Some(frame) = bytes.get_mut(at..at + len) {
                         self.clamp(&rules, inner.tunnel, frame);
                     }
-                    match of_port(bytes, inner.place, &rules.domains, inner.tunnel) {
+                    match retagged(bytes, inner.place, &rules.domains, inner.tunnel) {
                         Some(place) => {
-                            if let Some((_, src)) = macs_of(bytes, place) {
+                            if let Some((_, src)) = mac_addresses(bytes, place) {
                                 sources[source_count] = (src, inner.tunnel as u16);
                                 source_count += 1;
                             }
@@ -348,7 +350,7 @@ impl Forwarder<'_> {
         if rules.learns && Arc::ptr_eq(&rules, current) {
             for (src, tunnel) in sources.iter().take(source_count) {
                 let port = Port::Tunnel(*tunnel);
-                let network = rules.domains.of_tunnel((*tunnel).into());
+                let network = rules.domains.tunnel_network((*tunnel).into());
                 if learn(fdb, fast.as_mut(), network, *src, port, now_ns) == Learned::Full {
                     add(&self.counts.unlearnt_count);
                 }
@@ -359,9 +361,9 @@ impl Forwarder<'_> {
 }
 
 /// Class of a frame from the port, by its tag's priority, too.
-fn class_of(rules: &Rules, bytes: &[u8], place: Place) -> u8 {
+fn frame_class(rules: &Rules, bytes: &[u8], place: PacketPlace) -> u8 {
     let tagged = bytes.get(place.at..place.at + place.len).unwrap_or(&[]);
-    rules.classifier.class_of(tagged) & !FLOOD
+    rules.classifier.class(tagged) & !FLOOD
 }
 
 /// True for 01:80:c2:00:00:00 to 0f: no bridge forwards them.
@@ -413,30 +415,30 @@ fn find(
 
 /// Gives a frame out of a tunnel the tag of its VLAN. `None` if it is tagged itself and its tunnel
 /// carries the untagged frames: the port would take it for one of another VLAN.
-pub(super) fn of_port(
+pub(super) fn retagged(
     bytes: &mut [u8],
-    place: Place,
+    place: PacketPlace,
     domains: &Domains,
     tunnel: usize,
-) -> Option<Place> {
-    match domains.of_tunnel(tunnel) {
+) -> Option<PacketPlace> {
+    match domains.tunnel_network(tunnel) {
         0 if !domains.has_vlans() => Some(place),
         0 => {
             let frame = bytes.get(place.at..place.at + place.len)?;
-            (Tag::of(frame) == Tag::Untagged).then_some(place)
+            (Tag::outermost(frame) == Tag::Untagged).then_some(place)
         }
         vlan => domain::tag(bytes, place, vlan),
     }
 }
 
 /// The frame at another position; buffers are far below 64 KiB.
-fn moved(frame: Frame, place: Place) -> Frame {
+fn moved(frame: Frame, place: PacketPlace) -> Frame {
     frame.moved(place.at as u16, place.len as u16)
 }
 
 /// Destination and source of an Ethernet frame; `None` if it is shorter than its header.
 #[inline]
-fn macs_of(bytes: &[u8], place: Place) -> Option<Macs> {
+fn mac_addresses(bytes: &[u8], place: PacketPlace) -> Option<Macs> {
     let frame = bytes.get(place.at..place.at.checked_add(place.len)?)?;
     let header: &[u8; ethernet::HEADER_BYTES] = frame.first_chunk()?;
     let (dst, rest) = header.split_first_chunk::<6>()?;
@@ -445,7 +447,7 @@ fn macs_of(bytes: &[u8], place: Place) -> Option<Macs> {
 
 /// Fields of a frame from the port; `None` if it is shorter than its header.
 #[inline]
-fn ends_of(bytes: &[u8], place: Place) -> Option<Ends> {
-    let macs = macs_of(bytes, place)?;
-    Some(Ends { macs, tag: Tag::of(bytes.get(place.at..place.at + place.len)?) })
+fn frame_ends(bytes: &[u8], place: PacketPlace) -> Option<Ends> {
+    let macs = mac_addresses(bytes, place)?;
+    Some(Ends { macs, tag: Tag::outermost(bytes.get(place.at..place.at + place.len)?) })
 }

@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use io::forward::{HEADROOM_BYTES, Taken};
 
 use super::{Forwarder, Rules};
-use crate::encap::Place;
-use crate::keepalive::{FRAME_BYTES, Kind, Message};
+use crate::encap::PacketPlace;
+use crate::keepalive::{FRAME_BYTES, KeepaliveKind, Message};
 use crate::order::Frame;
 
 /// Class of a frame of the forwarder's own, until it has its outer headers. No frame of the port has it.
@@ -66,14 +66,14 @@ impl<'p> OwnFrames<'p> {
 }
 
 /// Tunnel of a frame of the forwarder's own.
-pub(super) fn tunnel_of(frame: &[u8]) -> Option<u16> {
+pub(super) fn target_tunnel(frame: &[u8]) -> Option<u16> {
     frame.get(TUNNEL_AT..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
 }
 
 /// Sets the time of a request.
-pub(super) fn stamp(bytes: &mut [u8], place: Place, now_ns: u64) {
+pub(super) fn stamp(bytes: &mut [u8], place: PacketPlace, now_ns: u64) {
     let Some(frame) = bytes.get_mut(place.at..place.at + place.len) else { return };
-    if let Some(request) = Message::read(frame).filter(|it| it.kind == Kind::Request)
+    if let Some(request) = Message::read(frame).filter(|it| it.kind == KeepaliveKind::Request)
         && let Some(to) = frame.first_chunk_mut::<FRAME_BYTES>()
     {
         *to = Message { time_ns: now_ns, ..request }.frame();
@@ -92,8 +92,8 @@ impl Forwarder<'_> {
         to.copy_from_slice(&message.frame());
         to[TUNNEL_AT..TUNNEL_AT + 2].copy_from_slice(&tunnel.to_be_bytes());
         let waiting_max = match message.kind {
-            Kind::Request => REQUESTS_MAX,
-            Kind::Answer => ANSWERS_MAX,
+            KeepaliveKind::Request => REQUESTS_MAX,
+            KeepaliveKind::Answer => ANSWERS_MAX,
         };
         self.own_frames.push(taken, waiting_max)
     }

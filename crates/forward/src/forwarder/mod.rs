@@ -27,9 +27,11 @@ use io::{IoError, XdpMode};
 use sys::poll::FDS_MAX;
 use wire::flow;
 
-use super::encap::Place;
+use super::encap::PacketPlace;
 use super::fdb::{Fdb, Port};
-use super::order::{BatchTicket, Frame, LANE_COUNT_MAX, Order, OrderCounters, OrderSpec, lane_of};
+use super::order::{
+    BatchTicket, Frame, LANE_COUNT_MAX, Order, OrderCounters, OrderSpec, lane_index,
+};
 use super::pmtu::Limiter;
 use super::qos::{Shaper, TokenBucket};
 
@@ -138,23 +140,15 @@ impl<'p> Forwarder<'p> {
     ) -> Result<Forwarder<'p>, ForwarderError> {
         let counts = Arc::new(Counts::default());
         let rules = Arc::new(Rules::from(spec.rules));
-        let sockets_of = |rx: &PortRx<'p>| -> std::io::Result<Vec<OwnedFd>> {
-            rx.sockets().map(|socket| socket.try_clone_to_owned()).collect()
-        };
-        let sockets = [
-            sockets_of(&port.rx).map_err(ForwarderError::Descriptor)?,
-            sockets_of(&underlay.rx).map_err(ForwarderError::Descriptor)?,
-        ];
+        let sockets = [owned_sockets(&port.rx)?, owned_sockets(&underlay.rx)?];
         let queue_counts = [port.rx.queue_counts(), underlay.rx.queue_counts()];
-        let ingress = |rx| Ingress { rx, pool, spare: Vec::with_capacity(1024), batch_count: 0 };
-        let egress =
-            |tx, side, shaper| Egress::new(tx, pool, shaper, rules.clone(), counts.clone(), side);
         let IoPort { filter: port_filter, rx: port_rx, tx: port_tx } = port;
         let IoPort { filter: underlay_filter, rx: underlay_rx, tx: underlay_tx } = underlay;
         let fast = spec.fast.map(Arc::new);
         let is_shaped = spec.shaper.is_some();
-        let into_egress = egress(underlay_tx, 0, spec.shaper);
-        let out_egress = egress(port_tx, 1, None);
+        let into_egress =
+            Egress::new(underlay_tx, pool, spec.shaper, rules.clone(), counts.clone(), 0);
+        let out_egress = Egress::new(port_tx, pool, None, rules.clone(), counts.clone(), 1);
         let (lanes, order) = match spec.order.lanes {
             _ if !spec.tuning.is_ordered => {
                 (Lanes::Spray, OrderSpec { lanes: LANE_COUNT_MAX, ..spec.order })
@@ -173,8 +167,8 @@ impl<'p> Forwarder<'p> {
             filters: [port_filter, underlay_filter],
             fast,
             missing: Default::default(),
-            into_tunnels: Order::new(order, ingress(port_rx), into_egress)?,
-            out_of_tunnels: Order::new(order, ingress(underlay_rx), out_egress)?,
+            into_tunnels: Order::new(order, Ingress::new(port_rx, pool), into_egress)?,
+            out_of_tunnels: Order::new(order, Ingress::new(underlay_rx, pool), out_egress)?,
             pool,
             table: Mutex::new(table),
             reload_count: AtomicU64::new(0),
@@ -250,11 +244,14 @@ impl<'p> Forwarder<'p> {
 
     /// Sleeps until a frame arrives at a queue of either port, at most `timeout`.
     pub fn wait(&self, timeout: Duration) -> std::io::Result<()> {
-        let sockets = || self.sockets.iter().flatten().map(AsFd::as_fd);
-        let Some(first) = sockets().next() else { return Ok(()) };
+        let sockets = self.sockets.iter().flatten().map(AsFd::as_fd);
+        let Some(first) = sockets.clone().next() else { return Ok(()) };
         let mut polled = [first; FDS_MAX];
-        polled.iter_mut().zip(sockets()).for_each(|(place, socket)| *place = socket);
-        let count = sockets().count().min(FDS_MAX);
+        let mut count = 0;
+        for (place, socket) in polled.iter_mut().zip(sockets) {
+            *place = socket;
+            count += 1;
+        }
         sys::poll::readable(&polled[..count], timeout).map(drop)
     }
 
@@ -271,8 +268,9 @@ impl<'p> Forwarder<'p> {
 
     /// Frames received by each queue of port and underlay.
     pub fn queue_frames(&self) -> [Vec<u64>; 2] {
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        [0, 1].map(|at| self.queue_counts[at].iter().map(load).collect())
+        [0, 1].map(|at| {
+            self.queue_counts[at].iter().map(|count| count.load(Ordering::Relaxed)).collect()
+        })
     }
 
     /// Replaces the rules from the next batch on, without losing a frame. Waits for the egress locks, which
@@ -415,26 +413,21 @@ impl<'p> Forwarder<'p> {
             ingress.batch_count = ingress.batch_count.wrapping_add(1);
             let sprayed = ingress.batch_count % LANE_COUNT_MAX;
             let mut room = intake.room().min(self.tuning.batch_frames.max(1));
-            // Frames are far below 64 KiB.
-            let parked = |frame: Taken<'p>, offset: usize, len: usize| {
-                Frame::new(frame.park(), offset as u16, len as u16, 0)
-            };
             let refused = |frame: Frame| {
                 // Returns the frame to the pool. Does not happen: at most `room` frames are taken.
                 drop(ingress.pool.claim(frame.index()));
             };
-            let own = match std::ptr::eq(order, &self.into_tunnels) {
-                true => self.own_frames.admit(room, |frame| {
-                    intake.push(0, frame).unwrap_or_else(refused);
-                }),
-                false => 0,
+            let own = if std::ptr::eq(order, &self.into_tunnels) {
+                self.own_frames.admit(room, |frame| intake.push(0, frame).unwrap_or_else(refused))
+            } else {
+                0
             };
             room -= own;
             taken = own;
             taken += match lanes {
                 Lanes::Flow(count) => ingress.rx.rx_take(room, |mut frame, offset, len| {
                     let bytes = frame.bytes().get(offset..offset + len).unwrap_or(&[]);
-                    let lane = lane_of(flow::tuple(bytes).crc32c(), count);
+                    let lane = lane_index(flow::tuple(bytes).crc32c(), count);
                     intake.push(lane, parked(frame, offset, len)).unwrap_or_else(refused);
                 }),
                 Lanes::One | Lanes::Spray => {
@@ -487,13 +480,28 @@ fn keep(seen: &mut Option<Arc<Rules>>, current: &Arc<Rules>) {
     }
 }
 
-impl Ingress<'_> {
+impl<'p> Ingress<'p> {
+    fn new(rx: PortRx<'p>, pool: &'p Pool) -> Ingress<'p> {
+        Ingress { rx, pool, spare: Vec::with_capacity(1024), batch_count: 0 }
+    }
+
     /// Refills the fill rings in which enough frames are missing.
     fn restock(&mut self) {
         self.rx.rx_post(self.pool, &mut self.spare, RESTOCK_FRAMES);
     }
 }
 
-fn place_of(frame: Frame) -> Place {
-    Place { at: frame.offset().into(), len: frame.len_bytes().into() }
+/// The receive sockets of all queues, to be polled.
+fn owned_sockets(rx: &PortRx<'_>) -> Result<Vec<OwnedFd>, ForwarderError> {
+    let sockets = rx.sockets().map(|socket| socket.try_clone_to_owned());
+    sockets.collect::<Result<_, _>>().map_err(ForwarderError::Descriptor)
+}
+
+/// A frame in the pool. Frames are far below 64 KiB.
+fn parked(frame: Taken<'_>, offset: usize, len: usize) -> Frame {
+    Frame::new(frame.park(), offset as u16, len as u16, 0)
+}
+
+fn frame_place(frame: Frame) -> PacketPlace {
+    PacketPlace { at: frame.offset().into(), len: frame.len_bytes().into() }
 }

@@ -17,7 +17,7 @@ impl Forwarder<'_> {
     /// Tunnels that may have sent a packet, with its length by its IP header.
     ///
     /// - `packet`: its first bytes, from the outer IP header on.
-    pub fn senders_of(&self, packet: &[u8]) -> Vec<(usize, u32)> {
+    pub fn possible_senders(&self, packet: &[u8]) -> Vec<(usize, u32)> {
         let rules = self.table().rules.clone();
         let by_tunnel = rules.encaps.iter().enumerate();
         by_tunnel.filter_map(|(index, it)| Some((index, it.quoted_bytes(packet)?))).collect()

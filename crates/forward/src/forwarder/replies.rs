@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering;
 use io::forward::Taken;
 
 use super::counts::add;
-use super::judge::of_port;
+use super::judge::retagged;
 use super::{Forwarder, Rules, Worker};
-use crate::encap::Place;
+use crate::encap::PacketPlace;
 use crate::order::{BATCH_FRAMES_MAX, Frame};
-use crate::pmtu::{self, Answer};
+use crate::pmtu::{self, MtuAnswer};
 
 /// An answer in a frame of its own.
-pub(super) type Reply<'a> = (Taken<'a>, Place);
+pub(super) type Reply<'a> = (Taken<'a>, PacketPlace);
 
 impl Forwarder<'_> {
     /// Answers the sender of a frame that is too large, if it may be answered and the rate allows it.
@@ -22,7 +22,7 @@ impl Forwarder<'_> {
         &'a self,
         rules: &Rules,
         tunnel: u16,
-        (original, place): (&mut Taken<'_>, Place),
+        (original, place): (&mut Taken<'_>, PacketPlace),
         (spare, replies): (&mut Vec<Taken<'a>>, &mut Vec<Reply<'a>>),
         now_ns: u64,
     ) {
@@ -39,11 +39,11 @@ impl Forwarder<'_> {
             return add(&self.counts.uncopied_count);
         };
         let (reply, count) = match pmtu::answer(copy.bytes(), at, encap.inner_bytes_max()) {
-            Answer::V4(reply) => (reply, &counts.v4_count),
-            Answer::V6(reply) => (reply, &counts.v6_count),
-            Answer::None => return add(&counts.unanswered_count),
+            MtuAnswer::V4(reply) => (reply, &counts.v4_count),
+            MtuAnswer::V6(reply) => (reply, &counts.v6_count),
+            MtuAnswer::None => return add(&counts.unanswered_count),
         };
-        if let Some(reply) = of_port(copy.bytes(), reply, &rules.domains, tunnel.into()) {
+        if let Some(reply) = retagged(copy.bytes(), reply, &rules.domains, tunnel.into()) {
             add(count);
             replies.push((copy, reply));
         }

@@ -13,7 +13,7 @@ const TRIES: u32 = 20;
 
 impl Work {
     /// Work of about `ns` nanoseconds on this CPU at its current speed.
-    pub fn of_ns(ns: u64) -> Work {
+    pub fn from_ns(ns: u64) -> Work {
         if ns == 0 {
             return Work::default();
         }

@@ -9,7 +9,7 @@
 //! | 12 | EtherType | 0x88b5, for local experiments (IEEE 802, section 9.2.3) |
 //! | 14 | u32 magic | 0x57504b41, "WPKA" |
 //! | 18 | u8 version | 1 |
-//! | 19 | u8 kind | [`Kind`] |
+//! | 19 | u8 kind | [`KeepaliveKind`] |
 //! | 20 | u64 session | random: answers to another sender are not counted |
 //! | 28 | u64 number | from 0 |
 //! | 36 | u64 time_ns | clock of the sender, returned as it is |
@@ -36,7 +36,7 @@ const TIME_AT: usize = 36;
 /// Purpose of a keepalive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum KeepaliveKind {
     /// Asks for an answer.
     Request = 1,
     /// Answers a request: the same apart from its kind.
@@ -47,7 +47,7 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message {
     /// Its purpose.
-    pub kind: Kind,
+    pub kind: KeepaliveKind,
     /// Number of the sender.
     pub session: u64,
     /// Number of the request.
@@ -57,21 +57,22 @@ pub struct Message {
 }
 
 impl Message {
-    /// Reads a frame from its Ethernet header on; `None` if it is no keepalive.
+    /// Reads a frame from its Ethernet header on; `None` if it is not a keepalive.
     pub fn read(frame: &[u8]) -> Option<Message> {
         let frame: &[u8; FRAME_BYTES] = frame.first_chunk()?;
         let is_ours = frame[..6] == DESTINATION
             && frame[12..MAGIC_AT] == ETHERTYPE
             && frame[MAGIC_AT..VERSION_AT] == MAGIC
             && frame[VERSION_AT] == VERSION;
-        let kind = [Kind::Request, Kind::Answer].into_iter().find(|it| *it as u8 == frame[KIND_AT]);
-        let number = |at: usize| frame[at..].first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
+        let kind = [KeepaliveKind::Request, KeepaliveKind::Answer]
+            .into_iter()
+            .find(|it| *it as u8 == frame[KIND_AT]);
         let kind = kind.filter(|_| is_ours)?;
         Some(Message {
             kind,
-            session: number(SESSION_AT)?,
-            number: number(NUMBER_AT)?,
-            time_ns: number(TIME_AT)?,
+            session: number_at(frame, SESSION_AT)?,
+            number: number_at(frame, NUMBER_AT)?,
+            time_ns: number_at(frame, TIME_AT)?,
         })
     }
 
@@ -94,8 +95,13 @@ impl Message {
 
     /// The answer to a request; `None` for an answer.
     pub fn answer(self) -> Option<Message> {
-        (self.kind == Kind::Request).then_some(Message { kind: Kind::Answer, ..self })
+        (self.kind == KeepaliveKind::Request)
+            .then_some(Message { kind: KeepaliveKind::Answer, ..self })
     }
+}
+
+fn number_at(frame: &[u8; FRAME_BYTES], at: usize) -> Option<u64> {
+    frame[at..].first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
 }
 
 /// Keepalives of one tunnel, counted by workers and by the thread that sends them.
@@ -141,18 +147,21 @@ impl Keepalive {
     /// The next request, which counts as sent. Its time is set when it is sent.
     pub fn request(&self) -> Message {
         let number = self.sent_count.fetch_add(1, Ordering::Relaxed);
-        Message { kind: Kind::Request, session: self.session, number, time_ns: 0 }
+        Message { kind: KeepaliveKind::Request, session: self.session, number, time_ns: 0 }
     }
 
     /// Counts an answer. One to another sender, a second one, one that a later answer has overtaken, and
     /// one to a request that was not sent are ignored.
     pub fn answered(&self, message: &Message, now_ns: u64) {
         let Message { kind, session, number, time_ns } = *message;
-        let is_due = kind == Kind::Answer
+        let is_due = kind == KeepaliveKind::Answer
             && session == self.session
             && number < self.sent_count.load(Ordering::Relaxed);
-        let advance = |next: u64| (is_due && number >= next).then(|| number + 1);
-        if self.answered_next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, advance).is_err() {
+        let advanced =
+            self.answered_next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
+                (is_due && number >= next).then(|| number + 1)
+            });
+        if advanced.is_err() {
             return;
         }
         let delay_ns = now_ns.saturating_sub(time_ns);
@@ -163,14 +172,14 @@ impl Keepalive {
 
     /// Its counters.
     pub fn counts(&self) -> KeepaliveCounts {
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let sent_count = load(&self.sent_count);
+        let sent_count = self.sent_count.load(Ordering::Relaxed);
+        let answered_next = self.answered_next.load(Ordering::Relaxed);
         KeepaliveCounts {
             sent_count,
-            answered_count: load(&self.answered_count),
-            unanswered_count: sent_count.saturating_sub(load(&self.answered_next)),
-            delay_ns: load(&self.delay_ns),
-            delay_ns_max: load(&self.delay_ns_max),
+            answered_count: self.answered_count.load(Ordering::Relaxed),
+            unanswered_count: sent_count.saturating_sub(answered_next),
+            delay_ns: self.delay_ns.load(Ordering::Relaxed),
+            delay_ns_max: self.delay_ns_max.load(Ordering::Relaxed),
         }
     }
 }
@@ -181,7 +190,7 @@ pub mod fuzzing {
 
     use super::{FRAME_BYTES, Message};
 
-    /// Any frame is no keepalive, or is the same after reading and writing, its source and padding apart.
+    /// Any frame is either not a keepalive, or is the same after reading and writing, its source and padding apart.
     pub fn keepalive(frame: &[u8]) {
         let Some(message) = Message::read(frame) else { return };
         let written = message.frame();

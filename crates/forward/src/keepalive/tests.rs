@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn message() -> Message {
-    Message { kind: Kind::Request, session: 7, number: 3, time_ns: 99 }
+    Message { kind: KeepaliveKind::Request, session: 7, number: 3, time_ns: 99 }
 }
 
 #[test]
@@ -21,11 +21,14 @@ fn frame_is_read_as_it_was_written_and_shorter_or_other_ones_are_not() {
     }
 }
 
+fn answer(request: Message, time_ns: u64) -> Message {
+    Message { time_ns, ..request.answer().expect("a request") }
+}
+
 #[test]
 fn answers_are_counted_once_and_only_those_to_requests_that_were_sent() {
     let keepalive = Keepalive::new(7);
     let [first, second] = [keepalive.request(), keepalive.request()];
-    let answer = |it: Message, time_ns| Message { time_ns, ..it.answer().expect("a request") };
     keepalive.answered(&answer(first, 10), 25);
     let counts = keepalive.counts();
     assert_eq!((counts.sent_count, counts.answered_count, counts.unanswered_count), (2, 1, 1));

@@ -44,7 +44,7 @@ pub struct Drained {
 
 /// Reason for the end of one lane's drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum DrainEnd {
     /// Nothing more is ready.
     Empty,
     /// The sink is full.
@@ -64,7 +64,7 @@ struct Delivery<'a> {
 }
 
 impl<'a> Delivery<'a> {
-    fn of(lane: &'a Lane, slot: &'a Slot, ticket: Option<u64>) -> Delivery<'a> {
+    fn new(lane: &'a Lane, slot: &'a Slot, ticket: Option<u64>) -> Delivery<'a> {
         let frames = slot.contents().0 as u64;
         Delivery { lane, slot, ticket, frames, forwarded_frames: 0, recycled_frames: 0 }
     }
@@ -132,13 +132,13 @@ impl Lane {
         now_ns: u64,
         stuck_after_ns: u64,
         drained: &mut Drained,
-    ) -> End {
+    ) -> DrainEnd {
         if self.has_late() {
             for slot in self.slots().iter().filter(|slot| slot.mark().is_late()) {
                 if sink.room_frames() < slot.contents().0 {
-                    return End::NoRoom;
+                    return DrainEnd::NoRoom;
                 }
-                Delivery::of(self, slot, None).run(sink, drained);
+                Delivery::new(self, slot, None).run(sink, drained);
             }
         }
         loop {
@@ -147,9 +147,9 @@ impl Lane {
             match self.look(head) {
                 Look::Ready => {
                     if sink.room_frames() < slot.contents().0 {
-                        return End::NoRoom;
+                        return DrainEnd::NoRoom;
                     }
-                    Delivery::of(self, slot, Some(head)).run(sink, drained);
+                    Delivery::new(self, slot, Some(head)).run(sink, drained);
                 }
                 Look::Waiting if self.is_stuck(head, now_ns, stuck_after_ns) => {
                     // On failure it has just been published, and the next round finds it ready.
@@ -160,7 +160,7 @@ impl Lane {
                     }
                 }
                 Look::Skipped => self.set_head(head + 1),
-                Look::Waiting | Look::Idle => return End::Empty,
+                Look::Waiting | Look::Idle => return DrainEnd::Empty,
             }
         }
     }

@@ -162,20 +162,22 @@ impl Lane {
     /// State of the ticket at `head`.
     pub(super) fn look(&self, head: u64) -> Look {
         let slot = self.slot(head);
-        let by = |mark: Mark| {
-            if mark.is(head, Phase::Ready) {
-                Some(Look::Ready)
-            } else {
-                mark.is(head, Phase::Taken).then_some(Look::Waiting)
-            }
-        };
-        if let Some(look) = by(slot.mark()) {
+        if let Some(look) = marked(slot.mark(), head) {
             return look;
         }
         if head >= self.tail_ticket() {
             return Look::Idle;
         }
         // The ticket has been issued, so by now its slot is marked, unless the number was skipped.
-        by(slot.mark()).unwrap_or(Look::Skipped)
+        marked(slot.mark(), head).unwrap_or(Look::Skipped)
+    }
+}
+
+/// State of a ticket by the mark of its slot; `None` if the mark is another ticket's.
+fn marked(mark: Mark, ticket: u64) -> Option<Look> {
+    if mark.is(ticket, Phase::Ready) {
+        Some(Look::Ready)
+    } else {
+        mark.is(ticket, Phase::Taken).then_some(Look::Waiting)
     }
 }

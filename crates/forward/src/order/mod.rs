@@ -37,7 +37,7 @@ pub use egress::{Drained, Recycled, Sink};
 pub use frame::{FRAME_COUNT_MAX, Frame};
 pub use ticket::{Filler, Intake};
 
-use egress::End;
+use egress::DrainEnd;
 use lane::Lane;
 use try_lock::TryLock;
 
@@ -192,7 +192,7 @@ impl<R, X: Sink> Order<R, X> {
             let mut has_room = true;
             for lane in &self.lanes {
                 let end = lane.drain(sink, now_ns, self.stuck_after_ns, &mut drained);
-                has_room &= end == End::Empty;
+                has_room &= end == DrainEnd::Empty;
             }
             if drained != before {
                 sink.flush();
@@ -258,6 +258,6 @@ impl<R, X: Sink> Order<R, X> {
 ///
 /// - `flow_hash`: see `wire::flow`; its upper bits select the lane.
 /// - Returns a number below `lanes`, or 0 when that is 0.
-pub fn lane_of(flow_hash: u32, lanes: usize) -> usize {
+pub fn lane_index(flow_hash: u32, lanes: usize) -> usize {
     ((u64::from(flow_hash) * lanes as u64) >> 32) as usize
 }

@@ -122,8 +122,8 @@ impl Slot {
     }
 
     /// Places of the first `len` frames: one bounds check per batch instead of one per frame.
-    pub(super) fn places(&self, len: usize) -> impl Iterator<Item = Place<'_>> {
-        self.frames.iter().take(len).map(Place)
+    pub(super) fn places(&self, len: usize) -> impl Iterator<Item = FramePlace<'_>> {
+        self.frames.iter().take(len).map(FramePlace)
     }
 
     /// Words of the places `from..to`; none if out of range.
@@ -133,19 +133,19 @@ impl Slot {
 
     /// The frame at `at`, below [`BATCH_FRAMES_MAX`].
     pub(super) fn frame(&self, at: usize) -> Frame {
-        Place(&self.frames[at]).frame()
+        FramePlace(&self.frames[at]).frame()
     }
 
     pub(super) fn set_frame(&self, at: usize, frame: Frame) {
-        Place(&self.frames[at]).set(frame);
+        FramePlace(&self.frames[at]).set(frame);
     }
 }
 
 /// Place of a frame in a slot.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a>(&'a AtomicU64);
+pub(super) struct FramePlace<'a>(&'a AtomicU64);
 
-impl Place<'_> {
+impl FramePlace<'_> {
     #[inline]
     pub(super) fn frame(self) -> Frame {
         Frame::from_word(self.0.load(Ordering::Relaxed))

@@ -48,7 +48,7 @@ impl<'a> Intake<'a> {
 
     /// Adds a frame to a lane. Errors: the frame, if the lane has no room.
     ///
-    /// - `lane`: see [`super::lane_of`]; a lane that does not exist has no room.
+    /// - `lane`: see [`super::lane_index`]; a lane that does not exist has no room.
     pub fn push(&mut self, lane: usize, frame: Frame) -> Result<(), Frame> {
         let Some(open) = self.open.get_mut(lane) else { return Err(frame) };
         let Some(slot) = open.slot.filter(|_| open.len < open.room) else { return Err(frame) };

@@ -37,7 +37,7 @@ fn v6(next: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Sum over a TCP segment and the addresses in front of it; the same before and after a correct update.
-fn sum_of(frame: &[u8], tcp_at: usize) -> u16 {
+fn counter_sum(frame: &[u8], tcp_at: usize) -> u16 {
     checksum::sum(&frame[tcp_at..])
 }
 
@@ -54,12 +54,12 @@ fn segment_size_is_limited_at_even_and_odd_places_and_the_sum_stays_right() {
             [(v4(6, 0, &tcp(options, 0x12)), 20), (v6(6, &tcp(options, 0x02)), 40)]
         {
             let tcp_at = 14 + ip_bytes;
-            let before = sum_of(&frame, tcp_at);
+            let before = counter_sum(&frame, tcp_at);
             assert!(clamp_mss(&mut frame, 1464));
             let mss = (1450 - ip_bytes - 20) as u16;
             let [high, low] = mss.to_be_bytes();
             assert!(frame[tcp_at..].windows(4).any(|w| w == [2, 4, high, low]), "{frame:02x?}");
-            let after = sum_of(&frame, tcp_at);
+            let after = counter_sum(&frame, tcp_at);
             assert!(before == after || before ^ after == 0xffff, "{before:04x} {after:04x}");
             assert!(!clamp_mss(&mut frame, 1464), "it fits now");
         }
@@ -88,11 +88,11 @@ fn other_packets_keep_their_bytes() {
     }
 }
 
-fn answered(frame: &[u8]) -> (Answer, Vec<u8>) {
+fn answered(frame: &[u8]) -> (MtuAnswer, Vec<u8>) {
     let mut bytes = vec![0xcc; ROOM];
     bytes.extend(frame);
-    let answer = answer(&mut bytes, Place { at: ROOM, len: frame.len() }, 1464);
-    let (Answer::V4(place) | Answer::V6(place)) = answer else { return (answer, bytes) };
+    let answer = answer(&mut bytes, PacketPlace { at: ROOM, len: frame.len() }, 1464);
+    let (MtuAnswer::V4(place) | MtuAnswer::V6(place)) = answer else { return (answer, bytes) };
     (answer, bytes[place.at..place.at + place.len].to_vec())
 }
 
@@ -100,7 +100,7 @@ fn answered(frame: &[u8]) -> (Answer, Vec<u8>) {
 fn sender_of_a_packet_that_may_not_be_fragmented_is_told_the_mtu() {
     let frame = v4(17, ipv4::DONT_FRAGMENT, &[7; 1480]);
     let (answer, reply) = answered(&frame);
-    assert!(matches!(answer, Answer::V4(_)));
+    assert!(matches!(answer, MtuAnswer::V4(_)));
     assert_eq!((&reply[..6], &reply[6..12]), (&frame[6..12], &frame[..6]));
     let packet = ipv4::Packet::parse(&reply[14..]).expect("a packet");
     packet.verify_checksum().expect("a correct sum");
@@ -116,7 +116,7 @@ fn sender_of_a_packet_that_may_not_be_fragmented_is_told_the_mtu() {
 fn sender_of_an_ipv6_packet_is_told_the_mtu() {
     let frame = v6(17, &[7; 1460]);
     let (answer, reply) = answered(&frame);
-    assert!(matches!(answer, Answer::V6(_)));
+    assert!(matches!(answer, MtuAnswer::V6(_)));
     assert_eq!(reply.len(), 14 + 1280);
     let header = ipv6::Header::parse(&reply[14..], reply.len() - 14).expect("a packet");
     assert_eq!((header.src().octets()[15], header.dst().octets()[15]), (2, 1));
@@ -141,40 +141,40 @@ fn tags_stay_in_the_answer_and_lower_the_mtu() {
 #[test]
 fn packets_that_must_not_be_answered_are_not() {
     let whole = v4(17, ipv4::DONT_FRAGMENT, &[7; 1480]);
-    let changed = |at: usize, value: u8| {
+    let changed = [
+        (0, 0xff),
+        (20, 0),    // may be fragmented
+        (21, 5),    // a later fragment
+        (26, 0),    // from nowhere
+        (30, 0xe0), // to a group
+        (23, 1),    // an ICMP message other than an echo
+        (12, 9),    // not IP
+    ];
+    let changed = changed.map(|(at, value)| {
         let mut frame = whole.clone();
         frame[at] = value;
         frame
-    };
-    let frames = [
-        changed(0, 0xff),
-        changed(20, 0),    // may be fragmented
-        changed(21, 5),    // a later fragment
-        changed(26, 0),    // from nowhere
-        changed(30, 0xe0), // to a group
-        changed(23, 1),    // an ICMP message other than an echo
-        changed(12, 9),    // not IP
-        v6(58, &[1; 1460]),
-        vec![2; 13],
-    ];
-    for frame in frames {
+    });
+    for frame in changed.into_iter().chain([v6(58, &[1; 1460]), vec![2; 13]]) {
         let (answer, bytes) = answered(&frame);
-        assert_eq!(answer, Answer::None);
+        assert_eq!(answer, MtuAnswer::None);
         assert_eq!(bytes[ROOM..], frame, "the buffer was touched");
     }
     let (answer, _) = answered(&v4(1, ipv4::DONT_FRAGMENT, &[8; 1480]));
-    assert!(matches!(answer, Answer::V4(_)), "an echo request is answered");
+    assert!(matches!(answer, MtuAnswer::V4(_)), "an echo request is answered");
 }
 
 #[test]
 fn answers_are_limited_to_a_burst_and_a_rate() {
     let limiter = Limiter::default();
     let now_ns = 1_000_000_000;
-    let admitted = |now_ns| (0..1000).filter(|_| limiter.admits(now_ns)).count();
-    assert_eq!(admitted(now_ns), 51);
-    assert_eq!(admitted(now_ns), 0);
-    assert_eq!(admitted(now_ns + 10 * INTERVAL_NS), 10);
-    assert_eq!(admitted(now_ns - 1), 0, "a lagging clock gains nothing");
+    // The last one: a lagging clock gains nothing.
+    for (now_ns, expected) in
+        [(now_ns, 51), (now_ns, 0), (now_ns + 10 * INTERVAL_NS, 10), (now_ns - 1, 0)]
+    {
+        let admitted = (0..1000).filter(|_| limiter.admits(now_ns)).count();
+        assert_eq!(admitted, expected, "{now_ns}");
+    }
 }
 
 proptest! {
@@ -189,11 +189,11 @@ proptest! {
         let mut clamped = frame.clone();
         clamp_mss(&mut clamped, 100);
         prop_assert_eq!(clamped.len(), frame.len());
-        let place = Place { at, len: frame.len().saturating_sub(at) };
+        let place = PacketPlace { at, len: frame.len().saturating_sub(at) };
         let mut buffer = frame.clone();
         match answer(&mut buffer, place, 100) {
-            Answer::None => {}
-            Answer::V4(reply) | Answer::V6(reply) => {
+            MtuAnswer::None => {}
+            MtuAnswer::V4(reply) | MtuAnswer::V6(reply) => {
                 prop_assert!(reply.at + reply.len <= buffer.len());
                 prop_assert!(reply.at < place.at);
             }

@@ -43,7 +43,7 @@ impl KernelDrops {
             .filter_map(|(name, reasons)| Some((net::link_named(name).ok()?.index, reasons)));
         let slow_paths = slow_paths.iter().copied().zip(SLOW_PATHS);
         let interfaces = named.chain(slow_paths).map(|(index, reasons)| {
-            let before = drops_of(index).unwrap_or_default();
+            let before = drop_counts(index).unwrap_or_default();
             Interface { index, reasons, before, now: before }
         });
         KernelDrops { interfaces: interfaces.collect(), socket_counts: [0; 2] }
@@ -53,7 +53,7 @@ impl KernelDrops {
     pub(super) fn read(&mut self, forwarder: &Forwarder<'_>) -> Vec<(&'static str, u64)> {
         let mut counts = Vec::new();
         for it in &mut self.interfaces {
-            it.now = drops_of(it.index).unwrap_or(it.now);
+            it.now = drop_counts(it.index).unwrap_or(it.now);
             let [missed, received, sent] = it.reasons;
             let LinkDrops { rx_missed, rx_dropped, tx_dropped } = it.now;
             counts.push((missed, rx_missed.saturating_sub(it.before.rx_missed)));
@@ -70,7 +70,7 @@ impl KernelDrops {
 }
 
 /// Drops of an interface, those of its queueing discipline among the frames that were not sent.
-fn drops_of(index: u32) -> Option<LinkDrops> {
+fn drop_counts(index: u32) -> Option<LinkDrops> {
     let drops = net::link_drops(index).ok()?;
     let queued = net::qdisc_drop_count(index).unwrap_or(0);
     Some(LinkDrops { tx_dropped: drops.tx_dropped + queued, ..drops })

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::metrics::head;
 use super::{Operator, RunError};
-use crate::config::{Config, KeepaliveConfig, TunnelConfig};
+use crate::config::{Config, KeepaliveConfig};
 use crate::forwarder::Forwarder;
 use crate::keepalive::{Keepalive, KeepaliveCounts};
 use crate::spec::Tunnel;
@@ -72,7 +72,7 @@ impl Prober {
     /// Keepalives of a configuration; tunnels that are in this prober keep their counters.
     ///
     /// Errors: the kernel gives no random bytes.
-    pub(super) fn of(&self, config: &Config) -> Result<Prober, RunError> {
+    pub(super) fn renewed(&self, config: &Config) -> Result<Prober, RunError> {
         let mut by_name = BTreeMap::new();
         for tunnel in &config.tunnels {
             let Some(config) = tunnel.keepalive else { continue };
@@ -96,8 +96,8 @@ impl Prober {
 
     /// Keepalives by tunnel, for the workers.
     pub(super) fn keepalives(&self, config: &Config) -> Vec<Option<Arc<Keepalive>>> {
-        let of = |it: &TunnelConfig| self.by_name.get(&it.name).map(|it| it.keepalive.clone());
-        config.tunnels.iter().map(of).collect()
+        let probed = config.tunnels.iter().map(|tunnel| self.by_name.get(&tunnel.name));
+        probed.map(|it| it.map(|it| it.keepalive.clone())).collect()
     }
 
     /// Sends the requests that are due, and reports tunnels whose state has changed.
@@ -123,15 +123,16 @@ impl Prober {
 
     /// State by tunnel.
     pub(super) fn live(&self) -> Vec<(String, KeepaliveLive)> {
-        let of = |(name, it): (&String, &Probed)| {
-            let Probed { reach, lost_count, .. } = *it;
-            (name.clone(), KeepaliveLive { reach, counts: it.keepalive.counts(), lost_count })
-        };
-        self.by_name.iter().map(of).collect()
+        self.by_name.iter().map(|(name, it)| (name.clone(), it.live())).collect()
     }
 }
 
 impl Probed {
+    fn live(&self) -> KeepaliveLive {
+        let Probed { reach, lost_count, .. } = *self;
+        KeepaliveLive { reach, counts: self.keepalive.counts(), lost_count }
+    }
+
     /// Message for a change of state. Losses are judged when the next request is due.
     fn judge(&mut self, now: Instant) -> Option<String> {
         let counts = self.keepalive.counts();
@@ -199,8 +200,7 @@ pub fn short(live: &KeepaliveLive) -> String {
 
 /// An object by tunnel.
 pub(super) fn json(tunnels: &ByTunnel) -> Value {
-    let of = |(name, live): &(String, KeepaliveLive)| {
-        let KeepaliveLive { reach, counts, lost_count } = live;
+    let by_name = tunnels.iter().map(|(name, KeepaliveLive { reach, counts, lost_count })| {
         let is_known = counts.answered_count > 0;
         let live = json!({
             "state": reach.word(),
@@ -211,8 +211,8 @@ pub(super) fn json(tunnels: &ByTunnel) -> Value {
             "delay_ns_max": is_known.then_some(counts.delay_ns_max),
         });
         (name.clone(), live)
-    };
-    Value::Object(tunnels.iter().map(of).collect())
+    });
+    Value::Object(by_name.collect())
 }
 
 /// Metrics by tunnel; empty if none has keepalives.
@@ -305,12 +305,7 @@ mod tests {
         let mut probed = probed(3);
         interval(&mut probed, true);
         interval(&mut probed, false);
-        let live = |it: &Probed| KeepaliveLive {
-            reach: it.reach,
-            counts: it.keepalive.counts(),
-            lost_count: it.lost_count,
-        };
-        let tunnels = [("b".to_owned(), live(&probed))];
+        let tunnels = [("b".to_owned(), probed.live())];
         assert_eq!(text(&tunnels), "  b: up 2.50 ms, 1 of 2 lost");
         let shown = json(&tunnels);
         assert_eq!((&shown["b"]["state"], &shown["b"]["lost"]), (&"up".into(), &1.into()));

@@ -76,11 +76,11 @@ impl Live {
     /// Frames dropped by reason since the start, all reasons, by name: those of the workers and of the programs
     /// in the kernel, and what the kernel itself dropped.
     pub fn drop_counts(&self) -> BTreeMap<&'static str, u64> {
-        let is_drop =
-            |name: &str| !SENT.contains(&name) && !WAYS.iter().any(|way| name.starts_with(way));
         let mut sums = BTreeMap::new();
         let mut add = |name, count| *sums.entry(name).or_default() += count;
-        let workers = self.counts.iter().filter(|(name, _)| is_drop(name));
+        let workers = self.counts.iter().filter(|(name, _)| {
+            !SENT.contains(name) && !WAYS.iter().any(|way| name.starts_with(way))
+        });
         workers.chain(&self.kernel_drops).for_each(|(name, count)| add(*name, *count));
         for (reasons, ring) in RING_REASONS.iter().zip(&self.rings) {
             let Some(ring) = ring else { continue };
@@ -106,16 +106,13 @@ impl Live {
     pub fn text(&self, before: Option<&Live>) -> String {
         let elapsed = before.map_or(self.up, |before| self.up.saturating_sub(before.up));
         let seconds = elapsed.as_secs_f64().max(1e-3);
-        let rate = |name: &str| {
-            let now = self.count(name);
-            let change = now - before.map_or(0, |before| before.count(name)).min(now);
-            change as f64 / seconds
-        };
+        let [into, out_of] = ["into_tunnels_sent", "out_of_tunnels_sent"].map(|name| {
+            let was = before.map_or(0, |before| before.count(name));
+            self.count(name).saturating_sub(was) as f64 / seconds
+        });
         let mut out = format!(
-            "{:>6.0} s  into tunnels {:>9.0}/s  out {:>9.0}/s  {} addresses",
+            "{:>6.0} s  into tunnels {into:>9.0}/s  out {out_of:>9.0}/s  {} addresses",
             self.up.as_secs_f64(),
-            rate("into_tunnels_sent"),
-            rate("out_of_tunnels_sent"),
             self.address_count
         );
         for (name, count) in self.drops() {
@@ -134,38 +131,13 @@ impl Live {
         for (name, _) in &self.counts {
             counts.insert((*name).to_owned(), self.count(name).into());
         }
-        let books = |books: &OrderCounters| {
-            json!({
-                "admitted": books.admitted_frames,
-                "forwarded": books.forwarded_frames,
-                "dropped": books.dropped_frames,
-                "late": books.late_frames,
-                "undelivered": books.undelivered_frames,
-                "in_flight": books.in_flight_frames(),
-                "tickets": books.ticket_count,
-                "holes": books.hole_count,
-                "passed": books.timed_out_count,
-                "window_full": books.refused_count,
-            })
-        };
-        let ring = |ring: &Option<XskStatistics>| {
-            ring.map(|r| {
-                json!({
-                    "rx_dropped": r.rx_dropped_count,
-                    "rx_ring_full": r.rx_ring_full_count,
-                    "fill_ring_empty": r.fill_ring_empty_count,
-                    "rx_invalid": r.rx_invalid_descriptor_count,
-                    "tx_invalid": r.tx_invalid_descriptor_count,
-                })
-            })
-        };
         json!({
             "up_s": self.up.as_secs_f64(),
             "tunnels": self.tunnels,
             "frames": counts,
             "drops": self.drops().into_iter().collect::<BTreeMap<_, _>>(),
-            "into_tunnels": books(&self.books[0]),
-            "out_of_tunnels": books(&self.books[1]),
+            "into_tunnels": order_json(&self.books[0]),
+            "out_of_tunnels": order_json(&self.books[1]),
             "addresses": self.address_count,
             "workers": self.worker_frames,
             "queues": { "port": self.queue_frames[0], "underlay": self.queue_frames[1] },
@@ -179,7 +151,10 @@ impl Live {
             },
             "keepalive": keepalive::json(&self.keepalives),
             "path": path::json(&self.paths),
-            "rings": { "port": ring(&self.rings[0]), "underlay": ring(&self.rings[1]) },
+            "rings": {
+                "port": self.rings[0].map(ring_json),
+                "underlay": self.rings[1].map(ring_json),
+            },
         })
     }
 
@@ -198,21 +173,21 @@ impl Live {
         for (reason, count) in self.drop_counts() {
             let _ = writeln!(out, "wirepath_tunnel_drops_total{{reason=\"{reason}\"}} {count}");
         }
-        type Of = fn(&OrderCounters) -> u64;
-        let per_direction: [(&str, &str, Of); 5] = [
+        type Counter = fn(&OrderCounters) -> u64;
+        let per_direction: [(&str, &str, Counter); 5] = [
             ("admitted_frames_total", "Frames admitted.", |b| b.admitted_frames),
             ("forwarded_frames_total", "Frames forwarded in order.", |b| b.forwarded_frames),
             ("holes_total", "Tickets with nothing to send.", |b| b.hole_count),
             ("passed_total", "Tickets that timed out.", |b| b.timed_out_count),
             ("window_full_total", "Admissions that found the window full.", |b| b.refused_count),
         ];
-        for (name, help, of) in per_direction {
+        for (name, help, counter) in per_direction {
             head(&mut out, name, "counter", help);
             for (direction, books) in DIRECTIONS.iter().zip(&self.books) {
                 let _ = writeln!(
                     out,
                     "wirepath_tunnel_{name}{{direction=\"{direction}\"}} {}",
-                    of(books)
+                    counter(books)
                 );
             }
         }
@@ -258,6 +233,31 @@ impl Live {
         }
         out
     }
+}
+
+fn order_json(counters: &OrderCounters) -> Value {
+    json!({
+        "admitted": counters.admitted_frames,
+        "forwarded": counters.forwarded_frames,
+        "dropped": counters.dropped_frames,
+        "late": counters.late_frames,
+        "undelivered": counters.undelivered_frames,
+        "in_flight": counters.in_flight_frames(),
+        "tickets": counters.ticket_count,
+        "holes": counters.hole_count,
+        "passed": counters.timed_out_count,
+        "window_full": counters.refused_count,
+    })
+}
+
+fn ring_json(ring: XskStatistics) -> Value {
+    json!({
+        "rx_dropped": ring.rx_dropped_count,
+        "rx_ring_full": ring.rx_ring_full_count,
+        "fill_ring_empty": ring.fill_ring_empty_count,
+        "rx_invalid": ring.rx_invalid_descriptor_count,
+        "tx_invalid": ring.tx_invalid_descriptor_count,
+    })
 }
 
 #[cfg(test)]

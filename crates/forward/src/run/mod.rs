@@ -40,16 +40,16 @@ use ports::Opened;
 use rules::rules;
 
 /// Interval at which the operator is polled.
-const ASK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval of the fast path's regular work, well below the shortest ageing time.
-const MAINTAIN: Duration = Duration::from_millis(250);
+const MAINTENANCE_INTERVAL: Duration = Duration::from_millis(250);
 /// Sleep of an idle worker; shorter while frames wait for the shaper.
-const NAP: Duration = Duration::from_millis(20);
-const NAP_SHAPING: Duration = Duration::from_micros(200);
+const IDLE_TIMEOUT: Duration = Duration::from_millis(20);
+const SHAPING_TIMEOUT: Duration = Duration::from_micros(200);
 /// Empty polls before a worker sleeps.
 const IDLE_TURNS: u32 = 100;
 /// Pause of a worker after a failed send, before it retries.
-const PAUSE: Duration = Duration::from_millis(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Error that prevents a forwarder from starting, or ends it.
 #[derive(Debug, thiserror::Error)]
@@ -181,7 +181,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
     let changes = ChangeWatch::new().ok();
     let links = Links::find(&config)?;
     let seed = monotonic_ns() ^ u64::from(std::process::id()) << 32;
-    let prober = Prober::default().of(&config)?;
+    let prober = Prober::default().renewed(&config)?;
     let rules = rules(&config, &links, &prober, operator)?;
     let paths = PathWatch::open(&config, operator);
     let forwarder = Forwarder::new(
@@ -199,8 +199,9 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
         },
     )?;
     forwarder.attach(::io::XdpMode::Native)?;
-    let give_up = |source| RunError::System { what: "cannot drop capabilities".into(), source };
-    operator.opened().map_err(give_up)?;
+    operator
+        .opened()
+        .map_err(|source| RunError::System { what: "cannot drop capabilities".into(), source })?;
     let shared = Shared::default();
     // Waiting on a socket does not report a removed interface.
     let mut interfaces = [&config.port.name, &config.underlay.name]
@@ -225,7 +226,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
                 }
             }
         }
-        let mut watch = Watch {
+        let mut watch = Monitor {
             config,
             seed,
             prober,
@@ -241,7 +242,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
         while !operator.wants_end() && shared.gone.get().is_none() {
             let second = Instant::now();
             while second.elapsed() < Duration::from_secs(1) && !operator.wants_end() {
-                watch.follower.wait(ASK);
+                watch.follower.wait(POLL_INTERVAL);
                 watch.follow(&forwarder, operator);
                 watch.follow_paths(&forwarder, operator);
                 watch.prober.maintain(&watch.config, &forwarder, operator);
@@ -305,6 +306,14 @@ fn allowed_cpus(config: &Config) -> Result<Vec<usize>, RunError> {
     }
 }
 
+/// Index in a new configuration of a tunnel of the old one.
+fn new_index(old: &Config, new: &Config, index: u16) -> Option<u16> {
+    let was = old.tunnels.get(usize::from(index))?;
+    let mut tunnels = new.tunnels.iter();
+    let at = tunnels.position(|other| (other.tunnel, other.vlan) == (was.tunnel, was.vlan));
+    at.map(|at| at as u16)
+}
+
 /// Adds the address of the port's interface: no sender behind a tunnel takes it over.
 fn own_address(mut fdb: Fdb, config: &Config) -> Result<Fdb, RunError> {
     if let Some(mac) = net::link_named(&config.port.name)?.mac {
@@ -331,9 +340,9 @@ fn work(forwarder: &Forwarder<'_>, shared: &Shared, frames: &AtomicU64, cpu: Opt
             Ok(0) if idle_turns >= IDLE_TURNS => {
                 // If the queues are in use, the worker that holds them polls again.
                 let waits = forwarder.queued().is_some_and(|count| count > 0);
-                let nap = if waits { NAP_SHAPING } else { NAP };
+                let timeout = if waits { SHAPING_TIMEOUT } else { IDLE_TIMEOUT };
                 // An interruption is harmless, and an error recurs at the next turn.
-                let _ = forwarder.wait(nap);
+                let _ = forwarder.wait(timeout);
             }
             Ok(0) => idle_turns += 1,
             Ok(_) => {
@@ -342,14 +351,14 @@ fn work(forwarder: &Forwarder<'_>, shared: &Shared, frames: &AtomicU64, cpu: Opt
             }
             Err(error) => {
                 shared.failed(&error);
-                thread::sleep(PAUSE);
+                thread::sleep(RETRY_INTERVAL);
             }
         }
     }
 }
 
 /// State of the monitoring thread.
-struct Watch {
+struct Monitor {
     config: Config,
     seed: u64,
     prober: Prober,
@@ -364,10 +373,10 @@ struct Watch {
     maintained: Instant,
 }
 
-impl Watch {
+impl Monitor {
     /// Regular work, and a message for an interface that takes no frames from the fast path.
     fn maintain(&mut self, forwarder: &Forwarder<'_>, operator: &mut impl Operator) {
-        if self.maintained.elapsed() < MAINTAIN {
+        if self.maintained.elapsed() < MAINTENANCE_INTERVAL {
             return;
         }
         self.maintained = Instant::now();
@@ -399,7 +408,7 @@ impl Watch {
 
     /// Writes new outer headers after a change of a path's MTU.
     fn follow_paths(&mut self, forwarder: &Forwarder<'_>, operator: &mut impl Operator) {
-        let Watch { config, follower, paths, prober, .. } = self;
+        let Monitor { config, follower, paths, prober, .. } = self;
         if !paths.follow(config, &mut follower.links, forwarder, operator) {
             return;
         }
@@ -422,7 +431,7 @@ impl Watch {
             ));
             return;
         }
-        let found = self.prober.of(&new).and_then(|prober| {
+        let found = self.prober.renewed(&new).and_then(|prober| {
             let mut links = Links::find(&new)?;
             links.keep_learnt(&new, &self.follower.links, &self.config);
             Ok((rules(&new, &links, &prober, operator)?, links, prober))
@@ -444,15 +453,9 @@ impl Watch {
                 .note(&format!("not reloaded: {}; restart to change the tunnels", chain(&error)));
         }
         let old = &self.config;
-        let moved = |index: u16| {
-            let was = old.tunnels.get(usize::from(index))?;
-            let is_same =
-                |other: &TunnelConfig| (other.tunnel, other.vlan) == (was.tunnel, was.vlan);
-            new.tunnels.iter().position(is_same).map(|at| at as u16)
-        };
         let spec = FdbSpec { seed: self.seed, ..new.fdb };
         forwarder.reload(rules, |fdb| {
-            let mut table = fdb.rebuilt(spec, moved);
+            let mut table = fdb.rebuilt(spec, |index| new_index(old, &new, index));
             for entry in &new.statics {
                 // They fit an empty table (checked above), and replace learnt addresses.
                 let network = new.tunnels.get(entry.tunnel).map_or(0, TunnelConfig::network);
@@ -493,10 +496,7 @@ impl Watch {
             worker_frames: frames.iter().map(|count| count.load(Ordering::Relaxed)).collect(),
             dead_workers: self.dead.iter().filter(|dead| **dead).count(),
             error_count: shared.error_count.load(Ordering::Relaxed),
-            rings: match self.xdp_sockets {
-                true => forwarder.ring_statistics(),
-                false => [None, None],
-            },
+            rings: if self.xdp_sockets { forwarder.ring_statistics() } else { [None, None] },
             queue_frames: forwarder.queue_frames(),
             keepalives: self.prober.live(),
             kernel_drops: self.kernel_drops.read(forwarder),

@@ -12,10 +12,10 @@ use super::{Operator, RunError};
 use crate::config::{Config, TunnelConfig};
 use crate::path_mtu::Learnt;
 
-/// Pause after a next hop that was not found.
-const RETRY: Duration = Duration::from_secs(2);
-/// Shortest pause after next hops were found, on hosts whose neighbours change all the time.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Time from a next hop that was not found to the next attempt.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// Shortest time from one check to the next, on hosts whose neighbours change all the time.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Next hop of a tunnel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,7 +161,8 @@ impl Follower {
         let failure = self.look(config, &mut found).err();
         self.is_due = failure.is_some();
         let was_lost = std::mem::replace(&mut self.is_lost, failure.is_some());
-        let pause = if self.is_lost { RETRY } else { PAUSE.max(4 * begun.elapsed()) };
+        let pause =
+            if self.is_lost { RETRY_INTERVAL } else { CHECK_INTERVAL.max(4 * begun.elapsed()) };
         self.not_before = Instant::now() + pause;
         if let Some(error) = failure.filter(|_| !was_lost) {
             let why = chain(&error);

@@ -10,10 +10,10 @@ use wire::ipv4;
 
 use super::Operator;
 use super::metrics::head;
-use super::next_hop::{Links, NextHop};
+use super::next_hop::Links;
 use crate::config::Config;
 use crate::forwarder::Forwarder;
-use crate::path_mtu::{self, Judgement, Learnt, RecentSizes, Report};
+use crate::path_mtu::{self, Judgement, Learnt, MtuReport, RecentSizes};
 
 /// Time from one change to the next: each writes the headers of all tunnels.
 const CHANGE_INTERVAL_NS: u64 = 100_000_000;
@@ -128,7 +128,7 @@ impl PathWatch {
         operator: &mut impl Operator,
         now_ns: u64,
     ) -> bool {
-        let senders = forwarder.senders_of(too_big.quoted);
+        let senders = forwarder.possible_senders(too_big.quoted);
         let Some((tunnel, packet_bytes)) = senders.first().copied() else { return false };
         let Some(remote) = config.tunnels.get(tunnel).map(|it| it.tunnel.remote) else {
             return false;
@@ -138,7 +138,7 @@ impl PathWatch {
         let sent_bytes_max = sent.map(RecentSizes::bytes_max).max().unwrap_or(0);
         let Some(hop) = links.next_hops.get(tunnel) else { return false };
         let known_bytes = hop.mtu_bytes(config);
-        let report = Report { remote, mtu_bytes: too_big.mtu_bytes, packet_bytes };
+        let report = MtuReport { remote, mtu_bytes: too_big.mtu_bytes, packet_bytes };
         let mtu_bytes = match path_mtu::judge(&report, known_bytes, sent_bytes_max) {
             Judgement::Lowered(mtu_bytes) => mtu_bytes,
             Judgement::Renewed => known_bytes,
@@ -172,9 +172,10 @@ impl PathWatch {
     /// State as it is shown.
     pub(super) fn live(&self, config: &Config, links: &Links) -> PathLive {
         let tunnels = config.tunnels.iter().zip(&links.next_hops);
-        let mtu_of = |(name, hop): (&str, &NextHop)| (name.to_owned(), hop.mtu_bytes(config));
         PathLive {
-            mtus: tunnels.map(|(tunnel, hop)| mtu_of((&tunnel.name, hop))).collect(),
+            mtus: tunnels
+                .map(|(tunnel, hop)| (tunnel.name.clone(), hop.mtu_bytes(config)))
+                .collect(),
             lowered_count: self.lowered_count,
             refused_count: self.refused_count,
             expired_count: self.expired_count,
@@ -241,6 +242,7 @@ mod tests {
     use host::netns::Netns;
 
     use super::*;
+    use crate::run::next_hop::NextHop;
 
     /// Sends a message from a raw socket of a protocol to an address of this host.
     fn send(domain: i32, protocol: i32, to: IpAddr, message: &[u8]) {
@@ -254,7 +256,7 @@ mod tests {
     fn reports_of_both_ip_versions_arrive_and_other_messages_do_not() {
         const LOOPBACK: u32 = 1;
         let netns = Netns::new().expect("root");
-        let run = || {
+        let ran = netns.run(|| {
             net::set_up(LOOPBACK, true).expect("it is there");
             // As much as a router returns of a full packet.
             let quoted = [0x45; 548];
@@ -282,8 +284,12 @@ mod tests {
                 assert_eq!(report, TooBig { mtu_bytes: 1300, quoted: &quoted });
                 assert_eq!(router.ip(), local);
             }
-        };
-        netns.run(run).expect("the namespace is there");
+        });
+        ran.expect("the namespace is there");
+    }
+
+    fn hop(last: u8, learnt: Option<Learnt>) -> NextHop {
+        NextHop { mac: [2, 0, 0, 0, 0, last], narrow: None, learnt }
     }
 
     #[test]
@@ -294,7 +300,6 @@ mod tests {
         )
         .expect("it is valid");
         let learnt = Some(Learnt { mtu_bytes: 1300, until_ns: 1000 });
-        let hop = |last, learnt| NextHop { mac: [2, 0, 0, 0, 0, last], narrow: None, learnt };
         let mut links = Links { own_mac: [0; 6], next_hops: vec![hop(1, learnt)] };
         assert_eq!(links.next_hops[0].mtu_bytes(&config), 1300);
         for (last, expected) in [(1, learnt), (2, None)] {

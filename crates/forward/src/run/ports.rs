@@ -311,7 +311,7 @@ fn open_in_kernel<'p>(
     links.into_iter().try_for_each(has_no_super_frames)?;
     let mut specs = Vec::with_capacity(2);
     for (link, config) in links.into_iter().zip([&config.port, &config.underlay]) {
-        specs.push(spec_of(pool, link, config, TunnelFrames::All)?);
+        specs.push(port_spec(pool, link, config, TunnelFrames::All)?);
     }
     let [port, underlay] = &specs[..] else { return Ok(None) };
     let fast = FastSpec { is_unfinished: links.map(may_be_unfinished), ..fast_spec(config) };
@@ -434,7 +434,7 @@ fn open_xdp<'p>(
     first: Option<&PortRx<'p>>,
     operator: &mut impl Operator,
 ) -> Result<Port<'p>, RunError> {
-    let mut spec = spec_of(pool, link, config, frames)?;
+    let mut spec = port_spec(pool, link, config, frames)?;
     match open_port(pool, &spec, first) {
         Ok(port) => Ok(port),
         Err(error @ IoError::Bpf(_)) => {
@@ -480,7 +480,7 @@ fn queues(link: &Link, config: &Interface) -> Result<u32, RunError> {
 
 /// Specification of an AF_XDP port in native mode, with all receive queues of the interface: its hash
 /// spreads flows over all of them.
-fn spec_of(
+fn port_spec(
     pool: &Pool,
     link: &Link,
     config: &Interface,

@@ -37,9 +37,9 @@ fn frame_is_unchanged_after_every_kind_of_tunnel() {
                 let is_gretap = matches!(carrier, Carrier::Gretap { .. });
                 let accepts =
                     DecapSpec { accepts_no_checksum_v6: true, ..receiver().spec().clone() };
-                let place = Place { at: 0, len: whole.len() };
+                let place = PacketPlace { at: 0, len: whole.len() };
                 let opened = Decap::new(accepts).open(&mut whole, place).expect("accepted");
-                let Place { at, len } = opened.place;
+                let PacketPlace { at, len } = opened.place;
                 assert_eq!(whole[at..at + len], frame);
                 let sequence = (is_gretap && has_sequence).then_some(MARK.sequence);
                 assert_eq!((opened.sequence, opened.has_odd_ecn), (sequence, false));
@@ -64,7 +64,7 @@ fn duplicate_tunnel_uses_its_first_index() {
     let twice = [&tunnels[..], &tunnels[..]].concat();
     let decap = Decap::new(DecapSpec { tunnels: twice, ..DecapSpec::default() });
     let mut frame = gretap(&arp());
-    let place = Place { at: 0, len: frame.len() };
+    let place = PacketPlace { at: 0, len: frame.len() };
     assert_eq!(decap.open(&mut frame, place).map(|inner| inner.tunnel), Ok(2));
     let only = Decap::new(DecapSpec { tunnels: vec![tunnels[2]], ..DecapSpec::default() });
     assert_eq!(only.open(&mut frame, place).map(|inner| inner.tunnel), Ok(0));
@@ -85,9 +85,8 @@ fn outer_fields_follow_the_rules_and_the_inner_packet() {
     let whole = [0, 0, 0x40, 0];
     let inner = plain(46 << 2 | 1, 10);
     assert_eq!(outer_fields(|o| o, &inner), (46 << 2 | 1, 64, whole));
-    let fixed = |o| Outer { dscp: Field::Fixed(10), ttl: Field::Fixed(7), ..o };
     assert_eq!(
-        outer_fields(fixed, &inner),
+        outer_fields(|o| Outer { dscp: Field::Fixed(10), ttl: Field::Fixed(7), ..o }, &inner),
         (10 << 2 | 1, 7, whole),
         "the congestion mark is copied anyway"
     );
@@ -102,8 +101,8 @@ fn outer_fields_follow_the_rules_and_the_inner_packet() {
     dying[IP + 8] = 0;
     assert_eq!(outer_fields(inherit, &dying).1, 1, "an outer TTL is never 0");
     // It may be fragmented on the path, so it needs its own identification.
-    let clear = |o| Outer { dont_fragment: Field::Fixed(false), ..o };
-    assert_eq!(outer_fields(clear, &inner).2, [3, 4, 0, 0]);
+    let cleared = outer_fields(|o| Outer { dont_fragment: Field::Fixed(false), ..o }, &inner);
+    assert_eq!(cleared.2, [3, 4, 0, 0]);
     let inherit = |o| Outer { dont_fragment: Field::Inherit(true), ..o };
     assert_eq!(outer_fields(inherit, &inner).2, whole);
     let mut may = plain(0, 1);
@@ -138,19 +137,16 @@ fn outer_ipv6_fields_follow_the_rules_and_the_inner_packet() {
 
 #[test]
 fn outer_congestion_mark_reaches_the_inner_packet() {
-    let marked = |service: u8| {
+    for service in [0xb9, 0xba, 0xbb] {
         let mut frame = vxlan(&plain(service, 20));
         frame[IP + 1] |= 3;
         let mut frame = mend_ip(frame);
         let inner = open(&mut frame).expect("the inner packet supports ECN").place;
         let inner = &frame[inner.at..inner.at + inner.len];
         verify_checksums(inner).expect("the inner checksum was updated");
-        inner[IP + 1]
-    };
-    for service in [0xb9, 0xba, 0xbb] {
-        assert_eq!(marked(service), 0xbb);
+        assert_eq!(inner[IP + 1], 0xbb);
     }
-    let mut odd = mend_ip(with(vxlan(&plain(3, 20)), IP + 1, &[1]));
+    let mut odd = mend_ip(patched(vxlan(&plain(3, 20)), IP + 1, &[1]));
     assert!(open(&mut odd).expect("accepted").has_odd_ecn);
 }
 
@@ -166,7 +162,7 @@ fn frame_of_one_byte_above_the_mtu_is_refused() {
         let max = encap.inner_bytes_max();
         assert_eq!(max, 1500 + 14 - encap.headers_bytes());
         let mut buffer = vec![0; 2000];
-        let mut prepend = |at, len| encap.prepend(&mut buffer, Place { at, len }, MARK);
+        let mut prepend = |at, len| encap.prepend(&mut buffer, PacketPlace { at, len }, MARK);
         assert_eq!(prepend(100, max).map(|place| place.len), Ok(1514));
         assert_eq!(prepend(100, max + 1), Err(EncapDrop::TooBig));
         assert_eq!(prepend(100, 13), Err(EncapDrop::Runt));
@@ -184,7 +180,7 @@ fn own_packet_is_not_encapsulated_again() {
             let tunnel = tunnel(false, carrier);
             let encap = Encap::new(tunnel, outer(&tunnel)).expect("good");
             let mut buffer = [&[0; HEADERS_BYTES_MAX][..], &frame].concat();
-            let place = Place { at: HEADERS_BYTES_MAX, len: frame.len() };
+            let place = PacketPlace { at: HEADERS_BYTES_MAX, len: frame.len() };
             assert_eq!(encap.prepend(&mut buffer, place, MARK), Err(EncapDrop::Looped));
         }
     }
@@ -212,11 +208,14 @@ fn sequence_set_later_gives_the_same_frame() {
     }
 }
 
+fn error(tunnel: Tunnel, rules: Outer) -> TunnelError {
+    Encap::new(tunnel, rules).map(drop).expect_err("invalid tunnel")
+}
+
 #[test]
 fn invalid_tunnel_is_refused_with_the_reason() {
     let good = tunnel(false, Carrier::Vxlan { vni: 42 });
     let rules = outer(&good);
-    let error = |tunnel, rules| Encap::new(tunnel, rules).map(|_| ()).expect_err("invalid tunnel");
     let v6 = IpAddr::from(ENDS_V6.0);
     let found = error(Tunnel { remote: v6, ..good }, rules);
     assert_eq!(found, TunnelError::Families { local: good.local, remote: v6 });

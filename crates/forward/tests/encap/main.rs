@@ -11,8 +11,8 @@ use std::path::Path;
 use proptest::prelude::*;
 use wire::frame::{UdpChecksum, verify_checksums};
 use wire::{ethernet, flow, gre, ipv4, ipv6};
-use wirepath_forward::decap::{Decap, DecapSpec, DropCounts, DropReason, Inner};
-use wirepath_forward::encap::{Encap, EncapDrop, HEADERS_BYTES_MAX, Mark, Place};
+use wirepath_forward::decap::{Decap, DecapSpec, DropReason, Inner};
+use wirepath_forward::encap::{Encap, EncapDrop, HEADERS_BYTES_MAX, Mark, PacketPlace};
 use wirepath_forward::fuzzing::{
     self, ENDS_V4, ENDS_V6, INNER_BYTES_MAX, MEND, NO_CHECKSUM_V6, TUNNEL_SHIFT,
 };
@@ -27,10 +27,12 @@ const VXLAN: usize = 42;
 
 fn tunnel(v6: bool, carrier: Carrier) -> Tunnel {
     // Towards the endpoint of the fuzz target.
-    match v6 {
-        false => Tunnel { local: ENDS_V4.1.into(), remote: ENDS_V4.0.into(), carrier },
-        true => Tunnel { local: ENDS_V6.1.into(), remote: ENDS_V6.0.into(), carrier },
-    }
+    let (remote, local): (IpAddr, IpAddr) = if v6 {
+        (ENDS_V6.0.into(), ENDS_V6.1.into())
+    } else {
+        (ENDS_V4.0.into(), ENDS_V4.1.into())
+    };
+    Tunnel { local, remote, carrier }
 }
 
 fn outer(tunnel: &Tunnel) -> Outer {
@@ -42,7 +44,7 @@ fn encapsulated(tunnel: Tunnel, outer: Outer, frame: &[u8]) -> Vec<u8> {
     let encap = Encap::new(tunnel, outer).expect("valid tunnel");
     let mut buffer = vec![0xcc; HEADERS_BYTES_MAX];
     buffer.extend(frame);
-    let place = Place { at: HEADERS_BYTES_MAX, len: frame.len() };
+    let place = PacketPlace { at: HEADERS_BYTES_MAX, len: frame.len() };
     let whole = encap.prepend(&mut buffer, place, MARK).expect("it fits");
     buffer[whole.at..].to_vec()
 }
@@ -73,7 +75,7 @@ fn receiver() -> Decap {
 
 fn open(frame: &mut [u8]) -> Result<Inner, DropReason> {
     let len = frame.len();
-    receiver().open(frame, Place { at: 0, len })
+    receiver().open(frame, PacketPlace { at: 0, len })
 }
 
 /// An inner frame: UDP from 192.168.0.1 to 192.168.0.2 with this class of service.
@@ -113,7 +115,8 @@ fn mend_ip(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-fn with(mut frame: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
+/// The frame with other bytes at an offset.
+fn patched(mut frame: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
     frame[at..at + bytes.len()].copy_from_slice(bytes);
     frame
 }

@@ -6,7 +6,7 @@ use sys::packet::{PacketRx, PacketTx};
 
 use wire::ipv4;
 
-use super::fast::{RECEIVER, SENDER, fast_lab, sum_of, v4};
+use super::fast::{RECEIVER, SENDER, counter_sum, fast_lab, v4};
 use super::*;
 
 const OTHER_VNI: u32 = 43;
@@ -21,11 +21,11 @@ const ORIGINS: usize = 8;
 const VLANS: [u8; 2] = [10, 20];
 
 fn sender(end: &End, ifname: &str) -> PacketTx {
-    let open = || {
+    let opened = end.run(|| {
         let ifindex = net::link_named(ifname).expect("it was created").index;
         PacketTx::open(ifindex, 2048, 64).expect("a packet socket")
-    };
-    end.run(open).expect("the namespace exists")
+    });
+    opened.expect("the namespace exists")
 }
 
 fn send(tx: &mut PacketTx, frame: &[u8]) {
@@ -80,11 +80,11 @@ struct Far {
 
 impl Far {
     fn new(lab: &Triple, ifname: &str) -> Self {
-        let open = || {
+        let opened = lab.far.run(|| {
             let ifindex = net::link_named(ifname).expect("it was created").index;
             PacketRx::open_all(ifindex, 4 << 20).expect("a packet socket")
-        };
-        Far { rx: lab.far.run(open).expect("the namespace exists"), seen: [0; ORIGINS] }
+        });
+        Far { rx: opened.expect("the namespace exists"), seen: [0; ORIGINS] }
     }
 
     fn look(&mut self) {
@@ -128,19 +128,23 @@ fn no_frame_crosses_from_one_vni_into_another_and_tags_follow_the_domain() {
             ip(&format!("link set vx1 address {far_mac} mtu 1500 up"));
         })
         .expect("the namespace exists");
-    let two = |spec: &mut ForwarderSpec| {
-        let first = *spec.rules.encaps[0].tunnel();
-        let second = Tunnel { carrier: Carrier::Vxlan { vni: OTHER_VNI }, ..first };
-        spec.rules.encaps.push(encap(&lab, second));
-        spec.rules.decap.tunnels.push(second);
-        spec.rules.vlans = vec![Some(10), Some(20)];
-    };
     for ports in [Ports::Xdp(XdpMode::Native), Ports::InKernel] {
         let near_pool = Pool::allocate(2048, 4096).expect("8 MiB are available");
-        let ((sent, [from_far, from_near]), counts) =
-            forwarding_by(&lab, ports, 1, two, |forwarder| exchange(&lab, &near_pool, forwarder));
+        let ((sent, [from_far, from_near]), counts) = forwarding_by(
+            &lab,
+            ports,
+            1,
+            |spec: &mut ForwarderSpec| {
+                let first = *spec.rules.encaps[0].tunnel();
+                let second = Tunnel { carrier: Carrier::Vxlan { vni: OTHER_VNI }, ..first };
+                spec.rules.encaps.push(encap(&lab, second));
+                spec.rules.decap.tunnels.push(second);
+                spec.rules.vlans = vec![Some(10), Some(20)];
+            },
+            |forwarder| exchange(&lab, &near_pool, forwarder),
+        );
         // While the slow path has more to do than it can, frames of new stations are dropped.
-        let held = sum_of(&counts, "seam_dropped");
+        let held = counter_sum(&counts, "seam_dropped");
         assert!(held == 0 || ports == Ports::InKernel);
         let mut arrived = 0;
         for domain in 0..2 {
@@ -164,7 +168,7 @@ fn no_frame_crosses_from_one_vni_into_another_and_tags_follow_the_domain() {
 
 /// The programs have forwarded in both directions.
 fn is_fast(counts: &[(&str, u64)]) -> bool {
-    ["fast_into_tunnels", "fast_out_of_tunnels"].iter().all(|way| sum_of(counts, way) > 0)
+    ["fast_into_tunnels", "fast_out_of_tunnels"].iter().all(|way| counter_sum(counts, way) > 0)
 }
 
 type Seen = [[usize; ORIGINS]; 2];
@@ -200,9 +204,10 @@ fn exchange(lab: &Triple, pool: &Pool, forwarder: &Forwarder<'_>) -> (usize, [Se
     loop {
         near.look();
         far.iter_mut().for_each(Far::look);
-        let own = |domain: usize| far[domain].seen[domain] + near.seen[domain][2 + domain];
-        let held = sum_of(&forwarder.counts(), "seam_dropped") as usize;
-        let is_whole = own(0) + own(1) + held >= 4 * sent;
+        let arrived: usize =
+            (0..2).map(|domain| far[domain].seen[domain] + near.seen[domain][2 + domain]).sum();
+        let held = counter_sum(&forwarder.counts(), "seam_dropped") as usize;
+        let is_whole = arrived + held >= 4 * sent;
         if is_whole || begun.elapsed() > Duration::from_secs(60) {
             return (sent, [near.seen, far.map(|far| far.seen)]);
         }

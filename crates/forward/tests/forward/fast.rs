@@ -100,7 +100,6 @@ fn warm(forwarder: &Forwarder<'_>, counter: &str, from: &End, to: &End, frame: &
 
 /// The tunnel as VXLAN, or as GRE with or without a key.
 fn carried_by(lab: &Triple, carrier: Carrier) -> impl Fn(&mut ForwarderSpec) {
-    let address = |text: &str| text.parse::<IpAddr>().expect("valid address");
     let tunnel = Tunnel { local: address(OURS), remote: address(THEIRS), carrier };
     let suggested = Outer::suggested(&tunnel, lab.middle.far_if.mac, lab.far.mac);
     // As much as can be is taken from the inner packet.
@@ -118,28 +117,43 @@ const CARRIERS: [Carrier; 3] = [
     Carrier::Gretap { key: Some(GRE_KEY) },
 ];
 
+/// Asserts that the programs make of each frame the same bytes as the slow path. Returns the counters of each kind
+/// of programs.
+///
+/// - `ways`: sender, receiver, and the programs' counter of frames in this direction.
+fn same_by_programs(
+    lab: &Triple,
+    carrier: Carrier,
+    (from, to, counter): (&End, &End, &str),
+    frames: &[Vec<u8>],
+) -> Vec<(Ports, Vec<(&'static str, u64)>)> {
+    let all = [Ports::Xdp(XdpMode::Native), Ports::InKernel, Ports::Tcx].map(|ports| {
+        let (got, counts) = forwarding_by(lab, ports, 1, carried_by(lab, carrier), |forwarder| {
+            if !matches!(ports, Ports::Xdp(_)) {
+                warm(forwarder, counter, from, to, &frames[0]);
+            }
+            pass(from, to, frames)
+        });
+        (ports, got, counts)
+    });
+    let [(_, slow, _), programs @ ..] = all;
+    let same = programs.into_iter().map(|(ports, fast, counts)| {
+        for ((slow, fast), frame) in slow.iter().zip(&fast).zip(frames) {
+            assert_eq!(slow, fast, "{ports:?}, {carrier:?}: {frame:02x?}");
+        }
+        (ports, counts)
+    });
+    same.collect()
+}
+
 #[test]
 fn programs_write_the_headers_of_the_slow_path_to_the_byte() {
     let _alone = alone();
     let lab = fast_lab();
     let frames = inner_frames();
     for carrier in CARRIERS {
-        let run = |ports: Ports| {
-            let (got, counts) =
-                forwarding_by(&lab, ports, 1, carried_by(&lab, carrier), |forwarder| {
-                    if !matches!(ports, Ports::Xdp(_)) {
-                        warm(forwarder, "fast_into_tunnels", &lab.near, &lab.far, &frames[0]);
-                    }
-                    pass(&lab.near, &lab.far, &frames)
-                });
-            (got, counts)
-        };
-        let (slow, _) = run(Ports::Xdp(XdpMode::Native));
-        for ports in [Ports::InKernel, Ports::Tcx] {
-            let (fast, counts) = run(ports);
-            for ((slow, fast), frame) in slow.iter().zip(&fast).zip(&frames) {
-                assert_eq!(slow, fast, "{ports:?}, {carrier:?}: {frame:02x?}");
-            }
+        let ways = (&lab.near, &lab.far, "fast_into_tunnels");
+        for (ports, counts) in same_by_programs(&lab, carrier, ways, &frames) {
             let by_programs = count(&counts, "fast_into_tunnels");
             assert!(by_programs as usize >= frames.len() - 7, "{ports:?}, {carrier:?}: {counts:?}");
             assert!(count(&counts, "slow_shape") >= 6, "{ports:?}, {carrier:?}: {counts:?}");
@@ -150,7 +164,6 @@ fn programs_write_the_headers_of_the_slow_path_to_the_byte() {
 
 /// Outer packets for the way back, with every mark, and a UDP checksum for some.
 fn outer_frames(lab: &Triple, carrier: Carrier) -> Vec<Vec<u8>> {
-    let address = |text: &str| text.parse::<IpAddr>().expect("valid address");
     let tunnel = Tunnel { local: address(THEIRS), remote: address(OURS), carrier };
     let suggested = Outer::suggested(&tunnel, lab.far.mac, lab.middle.far_if.mac);
     let mut frames = Vec::new();
@@ -160,7 +173,7 @@ fn outer_frames(lab: &Triple, carrier: Carrier) -> Vec<Vec<u8>> {
         let mut wrap = |inner: &[u8], outer_ecn: Option<u8>| {
             let mut buffer = vec![0; 256];
             buffer.extend_from_slice(inner);
-            let place = Place { at: 256, len: inner.len() };
+            let place = PacketPlace { at: 256, len: inner.len() };
             let mark = Mark { flow_hash: 0x1234_5678, sequence: 1 };
             let whole = encap.prepend(&mut buffer, place, mark).expect("it fits");
             let mut frame = buffer[whole.at..whole.at + whole.len].to_vec();
@@ -195,20 +208,8 @@ fn programs_open_packets_as_the_slow_path_does_with_marks_and_checksums() {
     let lab = fast_lab();
     for carrier in CARRIERS {
         let frames = outer_frames(&lab, carrier);
-        let run = |ports: Ports| {
-            forwarding_by(&lab, ports, 1, carried_by(&lab, carrier), |forwarder| {
-                if !matches!(ports, Ports::Xdp(_)) {
-                    warm(forwarder, "fast_out_of_tunnels", &lab.far, &lab.near, &frames[0]);
-                }
-                pass(&lab.far, &lab.near, &frames)
-            })
-        };
-        let (slow, _) = run(Ports::Xdp(XdpMode::Native));
-        for ports in [Ports::InKernel, Ports::Tcx] {
-            let (fast, counts) = run(ports);
-            for ((slow, fast), frame) in slow.iter().zip(&fast).zip(&frames) {
-                assert_eq!(slow, fast, "{ports:?}, {carrier:?}: {frame:02x?}");
-            }
+        let ways = (&lab.far, &lab.near, "fast_out_of_tunnels");
+        for (ports, counts) in same_by_programs(&lab, carrier, ways, &frames) {
             let by_programs = count(&counts, "fast_out_of_tunnels") as usize;
             // GRE with a checksum takes the slow path, and so do tags, options and extension headers.
             let expected = if carrier == CARRIERS[0] { frames.len() } else { frames.len() / 2 };
@@ -224,7 +225,6 @@ fn programs_open_packets_as_the_slow_path_does_with_marks_and_checksums() {
 fn station_that_moves_is_followed_from_its_first_frame_on() {
     let _alone = alone();
     let lab = fast_lab();
-    let address = |text: &str| text.parse::<IpAddr>().expect("valid address");
     let carrier = CARRIERS[0];
     let ours = [THEIRS, "10.99.0.3"].map(|remote| Tunnel {
         local: address(OURS),
@@ -238,32 +238,40 @@ fn station_that_moves_is_followed_from_its_first_frame_on() {
         let suggested = Outer::suggested(&tunnel, lab.far.mac, lab.middle.far_if.mac);
         let outer = Outer { mtu_bytes: UNDERLAY_MTU, ..suggested };
         let mut buffer = [vec![0; 256], from_station.clone()].concat();
-        let place = Place { at: 256, len: from_station.len() };
+        let place = PacketPlace { at: 256, len: from_station.len() };
         let mark = Mark { flow_hash: 1, sequence: 1 };
         let encap = Encap::new(tunnel, outer).expect("valid tunnel");
         let whole = encap.prepend(&mut buffer, place, mark).expect("it fits");
         buffer[whole.at..whole.at + whole.len].to_vec()
     });
-    let two_tunnels = |spec: &mut ForwarderSpec| {
-        spec.rules.encaps = ours.map(|tunnel| encap(&lab, tunnel)).to_vec();
-        spec.rules.decap.tunnels = ours.to_vec();
-    };
     for ports in [Ports::InKernel, Ports::Tcx] {
-        let ((), counts) = forwarding_by(&lab, ports, 1, two_tunnels, |_| {
-            let mut back = Wire::open(&lab.far, &lab.near);
-            let mut there = Wire::open(&lab.near, &lab.far);
-            for turn in 0..400 {
-                let at = turn % 2;
-                // The second one by the programs.
-                back.pass(&opened[at]);
-                back.pass(&opened[at]);
-                for frame in 0..8 {
-                    let outer = there.pass(&to_station);
-                    let remote = IpAddr::from([outer[30], outer[31], outer[32], outer[33]]);
-                    assert_eq!(remote, ours[at].remote, "{ports:?}, turn {turn}, frame {frame}");
+        let ((), counts) = forwarding_by(
+            &lab,
+            ports,
+            1,
+            |spec: &mut ForwarderSpec| {
+                spec.rules.encaps = ours.map(|tunnel| encap(&lab, tunnel)).to_vec();
+                spec.rules.decap.tunnels = ours.to_vec();
+            },
+            |_| {
+                let mut back = Wire::open(&lab.far, &lab.near);
+                let mut there = Wire::open(&lab.near, &lab.far);
+                for turn in 0..400 {
+                    let at = turn % 2;
+                    // The second one by the programs.
+                    back.pass(&opened[at]);
+                    back.pass(&opened[at]);
+                    for frame in 0..8 {
+                        let outer = there.pass(&to_station);
+                        let remote = IpAddr::from([outer[30], outer[31], outer[32], outer[33]]);
+                        assert_eq!(
+                            remote, ours[at].remote,
+                            "{ports:?}, turn {turn}, frame {frame}"
+                        );
+                    }
                 }
-            }
-        });
+            },
+        );
         for (way, least) in [("fast_into_tunnels", 3000), ("fast_out_of_tunnels", 300)] {
             assert!(count(&counts, way) > least, "{way}: {counts:?}");
         }
@@ -300,13 +308,13 @@ fn wrong_checksums_and_marks_that_cannot_be_carried_are_dropped_by_reason() {
             pass(&lab.far, &lab.near, std::slice::from_ref(&whole));
             for name in ["ip_checksum", "udp_checksum", "congestion"] {
                 let begun = Instant::now();
-                while sum_of(&forwarder.counts(), name) == 0 && begun.elapsed().as_secs() < 5 {
+                while counter_sum(&forwarder.counts(), name) == 0 && begun.elapsed().as_secs() < 5 {
                     thread::sleep(Duration::from_millis(1));
                 }
             }
         });
     for name in ["ip_checksum", "udp_checksum", "congestion"] {
-        assert_eq!(sum_of(&counts, name), 1, "{name}: {counts:?}");
+        assert_eq!(counter_sum(&counts, name), 1, "{name}: {counts:?}");
     }
     assert_eq!(count(&counts, "slow_checksum"), 2, "{counts:?}");
 }
@@ -344,8 +352,19 @@ fn interface_that_takes_no_redirected_frames_is_left_to_the_slow_path() {
     assert!((1..20).contains(&count(&counts, "into_tunnels_refused")), "{counts:?}");
 }
 
-pub(super) fn sum_of(counts: &[(&str, u64)], name: &str) -> u64 {
+pub(super) fn counter_sum(counts: &[(&str, u64)], name: &str) -> u64 {
     counts.iter().filter(|(known, _)| *known == name).map(|(_, count)| count).sum()
+}
+
+/// Makes an end of a tunnel of the kernel, through the interface that the forwarder uses.
+fn add_other(end: &str, local: &str, remote: &str, address: &str) {
+    ip(&format!(
+        "link add vx9 type vxlan id 99 local {local} remote {remote} dstport 4789 dev {end}"
+    ));
+    ip("link set vx9 mtu 1400 up");
+    ip(&format!("addr add {address}/24 dev vx9"));
+    let vx9 = net::link_named("vx9").expect("it was created").index;
+    ethtool::set_features(vx9, &[(ethtool::Feature::TX_CHECKSUM, false)]).expect("vxlan has it");
 }
 
 #[test]
@@ -355,22 +374,11 @@ fn kernel_s_tunnel_and_the_programs_reach_each_other_and_another_vni_passes_besi
         return;
     }
     let lab = fast_lab();
-    // Of the kernel at both ends, through the interface of ours.
-    let beside = |end: &str, local: &str, remote: &str, address: &str| {
-        ip(&format!(
-            "link add vx9 type vxlan id 99 local {local} remote {remote} dstport 4789 dev {end}"
-        ));
-        ip("link set vx9 mtu 1400 up");
-        ip(&format!("addr add {address}/24 dev vx9"));
-        let vx9 = net::link_named("vx9").expect("it was created").index;
-        ethtool::set_features(vx9, &[(ethtool::Feature::TX_CHECKSUM, false)])
-            .expect("vxlan has it");
-    };
     let middle_name = lab.middle.far_if.ifname.clone();
     let ours = format!("addr add {OURS}/24 dev {middle_name}");
     lab.middle.netns.run(|| ip(&ours)).expect("it exists");
-    lab.middle.netns.run(|| beside(&middle_name, OURS, THEIRS, "10.79.0.1")).expect("it exists");
-    lab.far.run(|| beside("wp-far", THEIRS, OURS, "10.79.0.2")).expect("it exists");
+    lab.middle.netns.run(|| add_other(&middle_name, OURS, THEIRS, "10.79.0.1")).expect("it exists");
+    lab.far.run(|| add_other("wp-far", THEIRS, OURS, "10.79.0.2")).expect("it exists");
     let (report, counts) = forwarding_by(
         &lab,
         Ports::InKernel,
@@ -400,7 +408,7 @@ fn kernel_s_tunnel_and_the_programs_reach_each_other_and_another_vni_passes_besi
     }
     assert!(count(&counts, "fast_to_stack") >= 3, "{counts:?}");
     for bad in ["ip_checksum", "udp_checksum", "unknown_tunnel", "looped", "seam_forced"] {
-        assert_eq!(sum_of(&counts, bad), 0, "{bad}: {counts:?}");
+        assert_eq!(counter_sum(&counts, bad), 0, "{bad}: {counts:?}");
     }
 }
 
@@ -410,7 +418,6 @@ fn header_that_changes_under_traffic_loses_no_frame_and_tears_none() {
     const COUNT: usize = 30_000;
     let lab = fast_lab();
     let frame = v4(17, 0, 64, ipv4::DONT_FRAGMENT, 100);
-    let address = |text: &str| text.parse::<IpAddr>().expect("valid address");
     let tunnel = Tunnel {
         local: address(OURS),
         remote: address(THEIRS),
@@ -431,11 +438,11 @@ fn header_that_changes_under_traffic_loses_no_frame_and_tears_none() {
         let mut buffer = vec![0; 256];
         buffer.extend_from_slice(&frame);
         let mark = Mark { flow_hash: wire::flow::tuple(&frame).crc32c(), sequence: 0 };
-        let place = Place { at: 256, len: frame.len() };
+        let place = PacketPlace { at: 256, len: frame.len() };
         let whole = encap.prepend(&mut buffer, place, mark).expect("it fits");
         buffer[whole.at..whole.at + whole.len].to_vec()
     });
-    let first = rules_of(versions[0].clone());
+    let first = encap_rules(versions[0].clone());
     let (seen, counts) = forwarding_by(
         &lab,
         Ports::InKernel,
@@ -475,7 +482,8 @@ fn header_that_changes_under_traffic_loses_no_frame_and_tears_none() {
                     });
                     if !done.load(Ordering::Relaxed) {
                         reload_count += 1;
-                        forwarder.reload(rules_of(versions[reload_count % 2].clone()), Fdb::clone);
+                        forwarder
+                            .reload(encap_rules(versions[reload_count % 2].clone()), Fdb::clone);
                         last = Instant::now();
                     }
                 }

@@ -8,7 +8,7 @@ use wirepath_forward::run::{Live, Operator, run as run_forwarder};
 use super::fast::fast_lab;
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PASS_TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Test<'a> {
     stop: &'a AtomicBool,
@@ -38,10 +38,9 @@ impl Operator for Test<'_> {
 /// Pings through the tunnel until one is answered.
 fn await_ping(lab: &Triple, when: &str, notes: &Mutex<Vec<String>>) {
     let begun = Instant::now();
-    let ping = || lab.near.run(|| run("ping -c 1 -W 1 10.77.0.2")).expect("the namespace exists");
-    while ping().is_err() {
+    while lab.near.run(|| run("ping -c 1 -W 1 10.77.0.2")).expect("the namespace exists").is_err() {
         let notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
-        assert!(begun.elapsed() < PATIENCE, "no ping is answered {when}: {notes:?}");
+        assert!(begun.elapsed() < PASS_TIMEOUT, "no ping is answered {when}: {notes:?}");
     }
 }
 
@@ -53,14 +52,6 @@ fn outage(lab: &Triple, change: impl FnOnce()) -> (Duration, u32) {
     receiver.set_read_timeout(Some(Duration::from_millis(50))).expect("a socket");
     // Numbers of the next datagram and of the last that arrived.
     let (next, last, done) = (AtomicU32::new(1), AtomicU32::new(0), AtomicBool::new(false));
-    let send = || {
-        let socket = UdpSocket::bind(("0.0.0.0", 0)).expect("a socket");
-        while !done.load(Ordering::Relaxed) {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            socket.send_to(&number.to_be_bytes(), ("10.77.0.2", 9)).expect("a route");
-            thread::sleep(Duration::from_micros(100));
-        }
-    };
     let arrivals = thread::scope(|scope| {
         let arrivals = scope.spawn(|| {
             let (mut arrivals, mut bytes) = (Vec::new(), [0; 4]);
@@ -72,10 +63,21 @@ fn outage(lab: &Triple, change: impl FnOnce()) -> (Duration, u32) {
             }
             arrivals
         });
-        scope.spawn(move || lab.near.run(send).expect("the namespace exists"));
+        scope.spawn(|| {
+            lab.near
+                .run(|| {
+                    let socket = UdpSocket::bind(("0.0.0.0", 0)).expect("a socket");
+                    while !done.load(Ordering::Relaxed) {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        socket.send_to(&number.to_be_bytes(), ("10.77.0.2", 9)).expect("a route");
+                        thread::sleep(Duration::from_micros(100));
+                    }
+                })
+                .expect("the namespace exists")
+        });
         let arrive = |number| {
             let begun = Instant::now();
-            while last.load(Ordering::Relaxed) < number && begun.elapsed() < PATIENCE {
+            while last.load(Ordering::Relaxed) < number && begun.elapsed() < PASS_TIMEOUT {
                 thread::sleep(Duration::from_millis(1));
             }
             last.load(Ordering::Relaxed) >= number
@@ -118,15 +120,18 @@ fn gateway_with_another_address_and_a_link_that_comes_back_are_followed() {
                 let mut operator = Test { stop: &stop, notes: &notes };
                 lab.middle.netns.run(|| run_forwarder(config, &mut operator))
             });
-            let body = || {
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 await_ping(&lab, "at first", &notes);
                 // As a router that takes over an address: it announces itself.
-                let replace = || {
-                    std::fs::write("/proc/sys/net/ipv4/conf/wp-far/arp_notify", "1")
-                        .expect("it is set");
-                    ip("link set wp-far address 02:00:00:00:99:99");
+                let by_other = || {
+                    lab.far
+                        .run(|| {
+                            std::fs::write("/proc/sys/net/ipv4/conf/wp-far/arp_notify", "1")
+                                .expect("it is set");
+                            ip("link set wp-far address 02:00:00:00:99:99");
+                        })
+                        .expect("the namespace exists")
                 };
-                let by_other = || lab.far.run(replace).expect("the namespace exists");
                 let down_and_up = || {
                     at_ours(&format!("link set {underlay} down"));
                     at_ours(&format!("link set {underlay} up"));
@@ -142,8 +147,7 @@ fn gateway_with_another_address_and_a_link_that_comes_back_are_followed() {
                     // Answers come back, too.
                     await_ping(&lab, &format!("after {what}"), &notes);
                 }
-            };
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+            }));
             stop.store(true, Ordering::Relaxed);
             let ended = running.join().expect("it does not panic");
             if let Err(panic) = result {

@@ -24,56 +24,60 @@ fn sequence_numbers_of_a_tunnel_ascend_whatever_is_flooded_and_reserved_addresse
         return;
     }
     let lab = lab();
-    let tunnels = |spec: &mut ForwarderSpec| {
-        let address = |text: &str| text.parse::<IpAddr>().expect("valid address");
-        let tunnel = |key| Tunnel {
-            local: address(OURS),
-            remote: address(THEIRS),
-            carrier: Carrier::Gretap { key: Some(key) },
-        };
-        spec.rules.decap.tunnels = vec![tunnel(1), tunnel(2)];
-        let numbered = |tunnel: &Tunnel| {
-            let suggested = Outer::suggested(tunnel, lab.middle.far_if.mac, lab.far.mac);
-            let outer = Outer { mtu_bytes: UNDERLAY_MTU, has_sequence: true, ..suggested };
-            Encap::new(*tunnel, outer).expect("valid tunnel")
-        };
-        spec.rules.encaps = spec.rules.decap.tunnels.iter().map(numbered).collect();
-        spec.fdb.add_static(0, KNOWN, Port::Tunnel(1)).expect("there is room");
-    };
     for workers in [1, 2] {
-        let (seen, counts) = forwarding_with(&lab, XdpMode::Native, workers, tunnels, |_| {
-            let rx = lab.far.run(|| PacketRx::open_all(lab.far.ifindex, 4 << 20).expect("it"));
-            let mut rx = rx.expect("the namespace exists");
-            let tx = lab.near.run(|| PacketTx::open(lab.near.ifindex, 256, 256).expect("it"));
-            let mut tx = tx.expect("the namespace exists");
-            for n in 0..90 {
-                let to = [KNOWN, UNKNOWN, KNOWN, [0xff; 6], RESERVED][n % 5];
-                tx.post(1, 64, |slot| slot.copy_from_slice(&frame(to)));
-                tx.kick().expect("the link is up");
-                tx.reap();
-                if n % 7 == 0 {
+        let (seen, counts) = forwarding_with(
+            &lab,
+            XdpMode::Native,
+            workers,
+            |spec: &mut ForwarderSpec| {
+                let tunnel = |key| Tunnel {
+                    local: address(OURS),
+                    remote: address(THEIRS),
+                    carrier: Carrier::Gretap { key: Some(key) },
+                };
+                spec.rules.decap.tunnels = vec![tunnel(1), tunnel(2)];
+                let numbered = |tunnel: &Tunnel| {
+                    let suggested = Outer::suggested(tunnel, lab.middle.far_if.mac, lab.far.mac);
+                    let outer = Outer { mtu_bytes: UNDERLAY_MTU, has_sequence: true, ..suggested };
+                    Encap::new(*tunnel, outer).expect("valid tunnel")
+                };
+                spec.rules.encaps = spec.rules.decap.tunnels.iter().map(numbered).collect();
+                spec.fdb.add_static(0, KNOWN, Port::Tunnel(1)).expect("there is room");
+            },
+            |_| {
+                let rx = lab.far.run(|| PacketRx::open_all(lab.far.ifindex, 4 << 20).expect("it"));
+                let mut rx = rx.expect("the namespace exists");
+                let tx = lab.near.run(|| PacketTx::open(lab.near.ifindex, 256, 256).expect("it"));
+                let mut tx = tx.expect("the namespace exists");
+                for n in 0..90 {
+                    let to = [KNOWN, UNKNOWN, KNOWN, [0xff; 6], RESERVED][n % 5];
+                    tx.post(1, 64, |slot| slot.copy_from_slice(&frame(to)));
+                    tx.kick().expect("the link is up");
+                    tx.reap();
+                    if n % 7 == 0 {
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                }
+                let mut seen: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_secs(5)
+                    && seen.values().map(Vec::len).sum::<usize>() < 108
+                {
+                    rx.take(256, |bytes, _, _| {
+                        // Ethernet, IPv4, GRE with key and sequence number, frame.
+                        if bytes.len() == 46 + 64 && bytes[52..58] == SENDER {
+                            assert_ne!(bytes[46..52], RESERVED);
+                            let [key, number] = [38, 42]
+                                .map(|at| bytes[at..at + 4].try_into().expect("four bytes"));
+                            let numbers = seen.entry(u32::from_be_bytes(key)).or_default();
+                            numbers.push(u32::from_be_bytes(number));
+                        }
+                    });
                     thread::sleep(Duration::from_millis(1));
                 }
-            }
-            let mut seen: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_secs(5)
-                && seen.values().map(Vec::len).sum::<usize>() < 108
-            {
-                rx.take(256, |bytes, _, _| {
-                    // Ethernet, IPv4, GRE with key and sequence number, frame.
-                    if bytes.len() == 46 + 64 && bytes[52..58] == SENDER {
-                        assert_ne!(bytes[46..52], RESERVED);
-                        let word = |at: usize| bytes[at..at + 4].try_into().expect("four bytes");
-                        let (key, number) = (word(38), word(42));
-                        let numbers = seen.entry(u32::from_be_bytes(key)).or_default();
-                        numbers.push(u32::from_be_bytes(number));
-                    }
-                });
-                thread::sleep(Duration::from_millis(1));
-            }
-            seen
-        });
+                seen
+            },
+        );
         // 36 frames flooded into both tunnels, 36 into the second one; others are the hosts' own.
         for (key, at_least) in [(1, 36), (2, 72)] {
             let numbers = &seen[&key];

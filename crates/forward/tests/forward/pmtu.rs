@@ -7,7 +7,7 @@ use super::fast::fast_lab;
 use super::*;
 
 const STREAM_BYTES: usize = 1 << 20;
-const PATIENCE: Duration = Duration::from_secs(60);
+const IO_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A stream from one end to an address at the other arrives whole.
 fn stream(from: &End, to: &End, address: &'static str) {
@@ -18,8 +18,8 @@ fn stream(from: &End, to: &End, address: &'static str) {
         .run(|| TcpStream::connect((address, 5001)).expect("it listens"))
         .expect("the namespace exists");
     let (mut receiver, _) = listener.accept().expect("a connection");
-    receiver.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    sender.set_write_timeout(Some(PATIENCE)).expect("a socket");
+    receiver.set_read_timeout(Some(IO_TIMEOUT)).expect("a socket");
+    sender.set_write_timeout(Some(IO_TIMEOUT)).expect("a socket");
     let sent: Vec<u8> = (0..STREAM_BYTES).map(|n| (n ^ n >> 8) as u8).collect();
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -41,21 +41,26 @@ fn tcp_over_an_underlay_of_the_same_mtu_completes_and_others_are_told_the_mtu() 
     let lab = fast_lab();
     for ports in [Ports::Xdp(XdpMode::Native), Ports::InKernel] {
         lab.near.run(|| ip("route flush cache")).expect("the namespace exists");
-        let narrow = |spec: &mut ForwarderSpec| {
-            let tunnel = *spec.rules.encaps[0].tunnel();
-            let suggested = Outer::suggested(&tunnel, lab.middle.far_if.mac, lab.far.mac);
-            let outer = Outer { mtu_bytes: 1500, ..suggested };
-            spec.rules.encaps = vec![Encap::new(tunnel, outer).expect("valid tunnel")];
-        };
-        let (told, counts) = forwarding_by(&lab, ports, 1, narrow, |_| {
-            stream(&lab.near, &lab.far, "10.77.0.2");
-            stream(&lab.far, &lab.near, "10.77.0.1");
-            let large = "ping -c 2 -i 0.2 -W 60 -s 1472 -M do 10.77.0.2";
-            let told = lab.near.run(|| run(large)).expect("the namespace exists");
-            let fits = lab.near.run(|| ping(3, "-i 0.2 -s 1422 -M do 10.77.0.2"));
-            fits.expect("it exists").expect("every ping is answered");
-            told
-        });
+        let (told, counts) = forwarding_by(
+            &lab,
+            ports,
+            1,
+            |spec: &mut ForwarderSpec| {
+                let tunnel = *spec.rules.encaps[0].tunnel();
+                let suggested = Outer::suggested(&tunnel, lab.middle.far_if.mac, lab.far.mac);
+                let outer = Outer { mtu_bytes: 1500, ..suggested };
+                spec.rules.encaps = vec![Encap::new(tunnel, outer).expect("valid tunnel")];
+            },
+            |_| {
+                stream(&lab.near, &lab.far, "10.77.0.2");
+                stream(&lab.far, &lab.near, "10.77.0.1");
+                let large = "ping -c 2 -i 0.2 -W 60 -s 1472 -M do 10.77.0.2";
+                let told = lab.near.run(|| run(large)).expect("the namespace exists");
+                let fits = lab.near.run(|| ping(3, "-i 0.2 -s 1422 -M do 10.77.0.2"));
+                fits.expect("it exists").expect("every ping is answered");
+                told
+            },
+        );
         let told = told.expect_err("the first packet is too large, the second is not sent");
         assert!(told.contains("mtu = 1450") || told.contains("mtu=1450"), "{told}");
         // Both ends of both connections announce 1460, at least once.

@@ -20,17 +20,21 @@ fn flows_over_four_queues_keep_their_order_and_use_every_queue() {
     if !has(&["ip"]) {
         return;
     }
-    let lab = lab_of(QUEUES);
+    let lab = lab_with_queues(QUEUES);
     let known =
         format!("neigh replace 10.77.0.2 lladdr {} dev wp-near nud permanent", mac(&lab.far));
     lab.near.run(|| ip(&known)).expect("the namespace exists");
     for lanes in [1, 8] {
-        let of_flows = |spec: &mut ForwarderSpec| spec.order.lanes = lanes;
-        let ((seen, queues), counts) =
-            forwarding_with(&lab, XdpMode::Native, 2, of_flows, |forwarder| {
+        let ((seen, queues), counts) = forwarding_with(
+            &lab,
+            XdpMode::Native,
+            2,
+            |spec| spec.order.lanes = lanes,
+            |forwarder| {
                 let seen = exchange(&lab);
                 (seen, forwarder.queue_frames())
-            });
+            },
+        );
         assert_eq!(seen.len(), FLOWS, "{counts:?}");
         for numbers in seen.values() {
             assert!(numbers.iter().copied().eq(0..PER_FLOW), "{numbers:?} {counts:?}");
@@ -43,19 +47,20 @@ fn flows_over_four_queues_keep_their_order_and_use_every_queue() {
     }
 }
 
+fn bound(address: &str, port: u16) -> UdpSocket {
+    UdpSocket::bind((address, port)).expect("the address is there")
+}
+
 /// Sends datagrams of all flows in turn. Returns the numbers that arrived, by flow.
 fn exchange(lab: &Triple) -> BTreeMap<u16, Vec<u32>> {
-    let bind = |address: &'static str, port: u16| {
-        move || UdpSocket::bind((address, port)).expect("the address is there")
-    };
-    let receiver = lab.far.run(bind("10.77.0.2", 9)).expect("the namespace exists");
+    let receiver = lab.far.run(|| bound("10.77.0.2", 9)).expect("the namespace exists");
     let (level, option) = (1, 33);
     // SOL_SOCKET and SO_RCVBUFFORCE, asm-generic/socket.h.
     sys::socket::set_int(receiver.as_fd(), level, option, RECEIVE_BYTES).expect("it is root");
     receiver.set_read_timeout(Some(Duration::from_millis(100))).expect("a socket");
     let senders: Vec<UdpSocket> = lab
         .near
-        .run(|| (0..FLOWS).map(|_| bind("0.0.0.0", 0)()).collect())
+        .run(|| (0..FLOWS).map(|_| bound("0.0.0.0", 0)).collect())
         .expect("the namespace exists");
     let mut seen: BTreeMap<u16, Vec<u32>> = BTreeMap::new();
     let mut take = || {

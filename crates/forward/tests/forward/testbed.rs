@@ -13,10 +13,15 @@ pub(super) fn run(command: &str) -> Result<String, String> {
         .output()
         .map_err(|error| format!("{command}: {error}"))?;
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    match out.status.success() {
-        true => Ok(text),
-        false => Err(format!("{command}: {text}{}", String::from_utf8_lossy(&out.stderr))),
+    if out.status.success() {
+        Ok(text)
+    } else {
+        Err(format!("{command}: {text}{}", String::from_utf8_lossy(&out.stderr)))
     }
+}
+
+pub(super) fn address(text: &str) -> IpAddr {
+    text.parse().expect("valid address")
 }
 
 /// Pings until each of the first `count` requests is answered. Errors: its output.
@@ -39,11 +44,11 @@ pub(super) fn has(programs: &[&str]) -> bool {
 /// A host, the forwarder's namespace, and a host behind a kernel VXLAN device. Offloads are off, so
 /// that no frame is incomplete: the forwarder sends frames as they are.
 pub(super) fn lab() -> Triple {
-    lab_of(1)
+    lab_with_queues(1)
 }
 
 /// The same with several queues of each interface.
-pub(super) fn lab_of(queues: u32) -> Triple {
+pub(super) fn lab_with_queues(queues: u32) -> Triple {
     let mtu_bytes = UNDERLAY_MTU.into();
     let spec = PairSpec { mtu_bytes, queues, tso: false, ..PairSpec::default() };
     let lab = Triple::new(&spec).expect("the lab can be built");
@@ -139,7 +144,6 @@ pub(super) fn forwarding_by<T>(
         Ports::InKernel | Ports::Tcx => XdpMode::Native,
     };
     let pool = Pool::allocate(2048, 8192).expect("16 MiB are available");
-    let address = |text: &str| text.parse::<IpAddr>().expect("valid address");
     let carrier = Carrier::Vxlan { vni: VNI };
     let tunnel = Tunnel { local: address(OURS), remote: address(THEIRS), carrier };
     let middle = &lab.middle;
@@ -173,7 +177,7 @@ pub(super) fn forwarding_by<T>(
     });
     let (near, far, fast) = ports.expect("the namespace exists");
     let mut spec = ForwarderSpec {
-        rules: rules_of(encap(lab, tunnel)),
+        rules: encap_rules(encap(lab, tunnel)),
         fdb: Fdb::new(FdbSpec { entry_count_max: 256, ageing_ns: 60_000_000_000, seed: 1 }),
         shaper: None,
         order: OrderSpec { lanes: 1, window_tickets: 64, stuck_after_ns: 5_000_000_000 },
@@ -182,8 +186,10 @@ pub(super) fn forwarding_by<T>(
         fast,
     };
     tweak(&mut spec);
-    let id = |tunnel: &Tunnel| TunnelId { local: tunnel.local, carrier: tunnel.carrier.into() };
-    let ids: Vec<_> = spec.rules.decap.tunnels.iter().map(id).collect();
+    let tunnels = spec.rules.decap.tunnels.iter();
+    let ids: Vec<_> = tunnels
+        .map(|tunnel| TunnelId { local: tunnel.local, carrier: tunnel.carrier.into() })
+        .collect();
     let forwarder = Forwarder::new(&pool, near, far, spec).expect("the order is in range");
     if let [_, Some(filter)] = forwarder.filters() {
         filter.set_tunnels(&ids).expect("there is room");
@@ -225,7 +231,7 @@ pub(super) fn forwarding_by<T>(
 }
 
 /// Rules for one tunnel.
-pub(super) fn rules_of(encap: Encap) -> RulesSpec {
+pub(super) fn encap_rules(encap: Encap) -> RulesSpec {
     let decap = DecapSpec { tunnels: vec![*encap.tunnel()], ..DecapSpec::default() };
     RulesSpec {
         keepalives: Vec::new(),

@@ -181,10 +181,14 @@ proptest! {
         let books = order.counters();
         let (_, record) = order.into_parts();
         prop_assert_eq!(&record.out, &oracle.out);
-        let of = |fate| record.out.iter().filter(|(f, _)| *f == fate).count() as u64;
-        prop_assert_eq!(books.forwarded_frames, of(Fate::Forwarded));
-        prop_assert_eq!(books.dropped_frames, of(Fate::Dropped));
-        prop_assert_eq!(books.late_frames, of(Fate::Late));
+        for (counted, fate) in [
+            (books.forwarded_frames, Fate::Forwarded),
+            (books.dropped_frames, Fate::Dropped),
+            (books.late_frames, Fate::Late),
+        ] {
+            let out = record.out.iter().filter(|(found, _)| *found == fate).count() as u64;
+            prop_assert_eq!(counted, out);
+        }
         prop_assert_eq!(books.admitted_frames, u64::from(next));
         prop_assert_eq!(books.in_flight_frames(), u64::from(next) - record.out.len() as u64);
     }

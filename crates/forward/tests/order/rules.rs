@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use wirepath_forward::order::{
     Admission, BATCH_FRAMES_MAX, BatchTicket, Frame, LANE_COUNT_MAX, Order, OrderError, OrderSpec,
-    Recycled, Sink, Verdict, WINDOW_TICKETS_MAX, lane_of,
+    Recycled, Sink, Verdict, WINDOW_TICKETS_MAX, lane_index,
 };
 
 use super::{Fate, Record, SPEC, forwarded, frame, token};
@@ -25,12 +25,13 @@ fn frame_fields_keep_their_full_width() {
     );
 }
 
+fn refused(lanes: usize, window_tickets: usize) -> OrderError {
+    let spec = OrderSpec { lanes, window_tickets, stuck_after_ns: 0 };
+    Order::new(spec, (), Record::default()).map(drop).expect_err("out of range")
+}
+
 #[test]
 fn order_of_no_lanes_or_an_odd_window_is_refused() {
-    let refused = |lanes, window_tickets| {
-        let spec = OrderSpec { lanes, window_tickets, stuck_after_ns: 0 };
-        Order::new(spec, (), Record::default()).map(|_| ()).expect_err("out of range")
-    };
     assert_eq!(refused(0, 4), OrderError::Lanes { found: 0 });
     assert_eq!(refused(LANE_COUNT_MAX + 1, 4), OrderError::Lanes { found: LANE_COUNT_MAX + 1 });
     for window in [0, 1, 3, 48, WINDOW_TICKETS_MAX * 2, usize::MAX] {
@@ -43,11 +44,11 @@ fn lane_of_a_hash_is_one_of_the_lanes_and_all_are_used() {
     for lanes in 1..=LANE_COUNT_MAX {
         let mut seen = vec![0; lanes];
         for hash in (0..=u32::MAX).step_by(0x0100_0001) {
-            seen[lane_of(hash, lanes)] += 1;
+            seen[lane_index(hash, lanes)] += 1;
         }
         assert!(seen.iter().all(|count| *count > 0), "{lanes} lanes: {seen:?}");
     }
-    assert_eq!(lane_of(u32::MAX, 0), 0);
+    assert_eq!(lane_index(u32::MAX, 0), 0);
 }
 
 #[test]

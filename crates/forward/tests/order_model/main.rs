@@ -162,14 +162,14 @@ macro_rules! scenarios {
             let in_time = worker.join().expect("no worker panics");
             order.drain(5);
             let out = out.lock().expect("not poisoned").clone();
-            let of = |why| {
+            let [forwarded, late] = ["forwarded", "late"].map(|why| {
                 out.iter().filter(|(_, _, w)| *w == why).map(|o| (o.0, o.1)).collect::<Vec<_>>()
-            };
+            });
             let books = order.counters();
             let first = if in_time { 0 } else { 1 };
             let all: Vec<_> = (first..books.admitted_frames as u32).map(|i| (i, 7)).collect();
-            assert_eq!(of("forwarded"), all, "stranded in the order, or out of order");
-            assert_eq!(of("late"), if in_time { vec![] } else { vec![(0, 7)] });
+            assert_eq!(forwarded, all, "stranded in the order, or out of order");
+            assert_eq!(late, if in_time { vec![] } else { vec![(0, 7)] });
             assert_eq!(books.in_flight_frames(), 0);
             assert_eq!(books.timed_out_count, u64::from(!in_time));
         }

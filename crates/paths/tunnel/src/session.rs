@@ -116,7 +116,7 @@ impl TunnelSession {
 
     fn user(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         let places = self.places(workers_of(arm, self.cpus.len()));
-        let tuning = Tuning { work: Work::of_ns(self.extra.work_ns), ..tuning_of(arm) };
+        let tuning = Tuning { work: Work::from_ns(self.extra.work_ns), ..tuning_of(arm) };
         let (policer, shaper) = self.limits();
         let workers = places.workers.clone();
         let front = Front::of(arm);

@@ -11,7 +11,7 @@ use sys::rusage::ThreadUsage;
 use wire::frame::{HEADERS_BYTES, UdpMeta, UdpTemplate};
 use wire::probe::{FLOW_OFFSET, Header, Kind, SEQUENCE_OFFSET};
 
-use forward::encap::{Encap, Mark, Place};
+use forward::encap::{Encap, Mark, PacketPlace};
 use lab::{Cause, cost_of, local, settle};
 use model::PathError;
 
@@ -215,7 +215,7 @@ pub(super) fn encapsulated(
 ) -> Result<Vec<u8>, PathError> {
     let mut frame = vec![0; VXLAN_HEADERS_BYTES];
     frame.extend_from_slice(inner);
-    let place = Place { at: VXLAN_HEADERS_BYTES, len: inner.len() };
+    let place = PacketPlace { at: VXLAN_HEADERS_BYTES, len: inner.len() };
     let refused = |reason| PathError::at("source", format!("a frame does not fit: {reason:?}"));
     encap.prepend(&mut frame, place, Mark { flow_hash, sequence: 0 }).map_err(refused)?;
     Ok(frame)
