@@ -37,6 +37,9 @@ pub trait Sender: Send {
     }
 }
 
+/// Both halves of a back end.
+pub type Halves = (Box<dyn Sender>, Box<dyn Receiver>);
+
 /// Receive half of a back end, read by the device's thread.
 pub trait Receiver: Send {
     /// Copies the next frame into `into` and returns its length; `None` when none waits.

@@ -59,7 +59,7 @@ impl<M: GuestMemory + ?Sized> GuestMemory for &M {
 
 /// Result of receiving a frame from the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Received {
+pub enum Reception {
     /// In guest memory, whole or with an error that its descriptor tells.
     Stored,
     /// Not for this station.

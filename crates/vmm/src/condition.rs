@@ -30,24 +30,24 @@ impl fmt::Display for FailureReport<'_> {
         let FailureReport { condition, total } = self;
         let Condition { nic, pending_demand_count, unsent_count } = condition;
         let (device, work, exits) = (&total.nic, &total.work, &total.exits);
-        let guest = |index: usize| total.report[index];
+        let guest = &total.report;
         writeln!(
             f,
             "  guest: stream state {} (4 is established), {} bytes of it, {} not acknowledged; {} \
              frames out, {} in, {} faulty; {} interrupts of the device, {} of the timer, {} sleeps, {} of \
              them too long, {} wake-ups lost; ring full {} times",
-            guest(report::STREAM_STATE),
-            guest(report::STREAM_BYTES),
-            guest(report::STREAM_UNACKED_BYTES),
-            guest(report::TX_FRAMES),
-            guest(report::RX_FRAMES),
-            guest(report::ERRORS),
-            guest(report::INTERRUPTS),
-            guest(report::TIMER_INTERRUPTS),
-            guest(report::HALTS),
-            guest(report::OVERSLEPT),
-            guest(report::LOST_WAKE_UPS),
-            guest(report::TX_FULL),
+            guest[report::STREAM_STATE],
+            guest[report::STREAM_BYTES],
+            guest[report::STREAM_UNACKED_BYTES],
+            guest[report::TX_FRAMES],
+            guest[report::RX_FRAMES],
+            guest[report::ERRORS],
+            guest[report::INTERRUPTS],
+            guest[report::TIMER_INTERRUPTS],
+            guest[report::HALTS],
+            guest[report::OVERSLEPT],
+            guest[report::LOST_WAKE_UPS],
+            guest[report::TX_FULL],
         )?;
         writeln!(f, "  device: {nic}")?;
         writeln!(

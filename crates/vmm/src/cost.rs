@@ -1,11 +1,11 @@
 //! Cost of an exit on this host. Under nested virtualization it is a hundred times higher, and every
 //! figure of this path depends on it.
 
-use host::kvm::{Exit, Machine};
+use host::kvm::{Exit, Machine, Vcpu};
 use sys::clock::thread_cpu_ns;
 
 use super::boot;
-use super::monitor::MonitorError;
+use super::error::MonitorError;
 
 /// Exits that are averaged.
 const COUNT: u64 = 200;
@@ -23,21 +23,23 @@ pub fn exit_cost_ns() -> Result<u64, MonitorError> {
     machine.ram().write(boot::IMAGE_FLOOR, &CODE)?;
     let mut vcpu = machine.vcpu()?;
     boot::set_registers(&vcpu, boot::IMAGE_FLOOR, RAM_BYTES as u64 - 16)?;
-    let mut leave = || -> Result<(), MonitorError> {
-        loop {
-            match vcpu.run()? {
-                Exit::In { .. } => {
-                    vcpu.operand().fill(0);
-                    return Ok(());
-                }
-                Exit::Interrupted => {}
-                exit => return Err(MonitorError::Unfit { exit }),
-            }
-        }
-    };
     // The first ones fault memory in.
-    (0..3).try_for_each(|_| leave())?;
+    (0..3).try_for_each(|_| leave(&mut vcpu))?;
     let before_ns = thread_cpu_ns();
-    (0..COUNT).try_for_each(|_| leave())?;
+    (0..COUNT).try_for_each(|_| leave(&mut vcpu))?;
     Ok((thread_cpu_ns() - before_ns) / COUNT)
+}
+
+/// Runs the guest until it reads its port.
+fn leave(vcpu: &mut Vcpu) -> Result<(), MonitorError> {
+    loop {
+        match vcpu.run()? {
+            Exit::In { .. } => {
+                vcpu.operand().fill(0);
+                return Ok(());
+            }
+            Exit::Interrupted => {}
+            exit => return Err(MonitorError::Unfit { exit }),
+        }
+    }
 }

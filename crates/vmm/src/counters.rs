@@ -98,14 +98,11 @@ impl Exits {
     }
 
     fn since(&self, earlier: &Exits) -> Exits {
-        let each = |now: [u64; 128], then: [u64; 128]| {
-            std::array::from_fn(|i| now[i].saturating_sub(then[i]))
-        };
         Exits {
             rap_read_count: self.rap_read_count.saturating_sub(earlier.rap_read_count),
             rap_write_count: self.rap_write_count.saturating_sub(earlier.rap_write_count),
-            csr_read_counts: each(self.csr_read_counts, earlier.csr_read_counts),
-            csr_write_counts: each(self.csr_write_counts, earlier.csr_write_counts),
+            csr_read_counts: differences(self.csr_read_counts, earlier.csr_read_counts),
+            csr_write_counts: differences(self.csr_write_counts, earlier.csr_write_counts),
             demand_count: self.demand_count.saturating_sub(earlier.demand_count),
             other_device_count: self.other_device_count.saturating_sub(earlier.other_device_count),
             configuration_count: self
@@ -118,6 +115,10 @@ impl Exits {
             coalesced_count: self.coalesced_count.saturating_sub(earlier.coalesced_count),
         }
     }
+}
+
+fn differences(now: [u64; 128], then: [u64; 128]) -> [u64; 128] {
+    std::array::from_fn(|i| now[i].saturating_sub(then[i]))
 }
 
 counts! {

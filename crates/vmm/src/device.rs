@@ -12,7 +12,7 @@ use super::counters::Work;
 use super::moderation::Moderation;
 use super::nic::Nic;
 use super::switches::{COMBINE_TICK_US, Switches};
-use crate::bus::{Bus, BusError, GuestMemory, Received};
+use crate::bus::{Bus, BusError, GuestMemory, Reception};
 use crate::lance::Width;
 
 /// Longest time that anything is put off here.
@@ -327,7 +327,7 @@ impl Device {
     }
 
     /// A frame from the network; what waits to be sent goes with it.
-    pub(super) fn receive(&mut self, frame: &[u8]) -> Result<Received, KvmError> {
+    pub(super) fn receive(&mut self, frame: &[u8]) -> Result<Reception, KvmError> {
         if self.pending > 0 {
             self.flush()?;
         }

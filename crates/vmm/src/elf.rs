@@ -27,32 +27,20 @@ pub enum ImageError {
 
 /// Copies all segments into memory at or above `floor`; returns the entry point.
 pub(super) fn load(ram: &GuestRam, image: &[u8], floor: u64) -> Result<u64, ImageError> {
-    let short = |what| ImageError::Short { what, len_bytes: image.len() };
-    let bytes = |at: u64, len: u64, what| {
-        let start = usize::try_from(at).map_err(|_| short(what))?;
-        let len = usize::try_from(len).map_err(|_| short(what))?;
-        let end = start.checked_add(len).ok_or(short(what))?;
-        image.get(start..end).ok_or(short(what))
-    };
-    let number = |at: u64, len: u64, what| {
-        let mut word = [0; 8];
-        word[..len as usize].copy_from_slice(bytes(at, len, what)?);
-        Ok(u64::from_le_bytes(word))
-    };
     let header = "header";
-    if bytes(0, 6, header)? != b"\x7fELF\x02\x01" {
+    if bytes(image, 0, 6, header)? != b"\x7fELF\x02\x01" {
         return Err(ImageError::Kind { what: "identification" });
     }
-    if number(16, 2, header)? != 2 || number(18, 2, header)? != 62 {
+    if number(image, 16, 2, header)? != 2 || number(image, 18, 2, header)? != 62 {
         return Err(ImageError::Kind { what: "type or machine" });
     }
-    let (entry, table) = (number(24, 8, header)?, number(32, 8, header)?);
-    let (size, count) = (number(54, 2, header)?, number(56, 2, header)?);
+    let (entry, table) = (number(image, 24, 8, header)?, number(image, 32, 8, header)?);
+    let (size, count) = (number(image, 54, 2, header)?, number(image, 56, 2, header)?);
     for i in 0..count {
         let what = "program headers";
-        let at = table.checked_add(i * size).ok_or(short(what))?;
-        let field =
-            |offset: u64, len| number(at.checked_add(offset).ok_or(short(what))?, len, what);
+        // Saturates beyond any file, where nothing is found.
+        let at = table.saturating_add(i * size);
+        let field = |offset: u64, len| number(image, at.saturating_add(offset), len, what);
         const LOAD: u64 = 1;
         if field(0, 4)? != LOAD {
             continue;
@@ -65,9 +53,30 @@ pub(super) fn load(ram: &GuestRam, image: &[u8], floor: u64) -> Result<u64, Imag
             return Err(wrong);
         }
         // Memory is zero where the file has nothing.
-        ram.write(place, bytes(offset, in_file, "segments")?).map_err(|_| wrong)?;
+        ram.write(place, bytes(image, offset, in_file, "segments")?).map_err(|_| wrong)?;
     }
     Ok(entry)
+}
+
+/// Bytes of a part of the image, which `what` names.
+fn bytes<'a>(
+    image: &'a [u8],
+    at: u64,
+    len: u64,
+    what: &'static str,
+) -> Result<&'a [u8], ImageError> {
+    let range = at
+        .checked_add(len)
+        .and_then(|end| Some(usize::try_from(at).ok()?..usize::try_from(end).ok()?));
+    let found = range.and_then(|range| image.get(range));
+    found.ok_or(ImageError::Short { what, len_bytes: image.len() })
+}
+
+/// A number of `len` bytes, eight at most.
+fn number(image: &[u8], at: u64, len: u64, what: &'static str) -> Result<u64, ImageError> {
+    let mut word = [0; 8];
+    word[..len as usize].copy_from_slice(bytes(image, at, len, what)?);
+    Ok(u64::from_le_bytes(word))
 }
 
 #[cfg(test)]
@@ -77,21 +86,22 @@ mod tests {
     fn image(place: u64, in_file: u64, in_memory: u64) -> Vec<u8> {
         let mut image = vec![0; 0x80];
         image[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        let mut put = |at: usize, value: u64, len: usize| {
-            image[at..at + len].copy_from_slice(&value.to_le_bytes()[..len]);
-        };
-        put(16, 2, 2);
-        put(18, 62, 2);
-        put(24, place + 4, 8);
-        put(32, 0x40, 8);
-        put(54, 56, 2);
-        put(56, 1, 2);
-        put(0x40, 1, 4);
-        put(0x48, 0x78, 8);
-        put(0x58, place, 8);
-        put(0x60, in_file, 8);
-        put(0x68, in_memory, 8);
-        put(0x78, 0x1122_3344, 8);
+        for (at, value, len) in [
+            (16, 2, 2),
+            (18, 62, 2),
+            (24, place + 4, 8),
+            (32, 0x40, 8),
+            (54, 56, 2),
+            (56, 1, 2),
+            (0x40, 1, 4),
+            (0x48, 0x78, 8),
+            (0x58, place, 8),
+            (0x60, in_file, 8),
+            (0x68, in_memory, 8),
+            (0x78, 0x1122_3344, 8),
+        ] {
+            image[at..at + len].copy_from_slice(&u64::to_le_bytes(value)[..len]);
+        }
         image
     }
 

@@ -15,17 +15,16 @@ use serde::{Deserialize, Serialize};
 use sys::jail::{Forked, Inside};
 use sys::poll;
 
-use super::backend::{Receiver, Sender};
-use super::monitor::{MonitorError, Outcome, Prepared, Spec, Threads};
-
-/// Both halves of a back end.
-pub type Halves = (Box<dyn Sender>, Box<dyn Receiver>);
+use super::backend::Halves;
+use super::error::MonitorError;
+use super::monitor::{Prepared, Threads};
+use super::spec::{Outcome, Spec};
 
 /// Time limits of the process: to start a guest, and to end and report once it was told to.
-const START_MAX: Duration = Duration::from_secs(60);
-const END_MAX: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const END_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval at which the process checks if it is to end.
-const PULSE: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest report. A whole one has a tenth of it.
 const REPORT_BYTES_MAX: u64 = 256 << 10;
 /// First byte of the process, and the end of its report.
@@ -33,7 +32,7 @@ const STARTED: u8 = b'\n';
 
 /// Report of the process.
 #[derive(Serialize, Deserialize)]
-enum Report {
+enum JailReport {
     Ended(Box<Outcome>),
     Failed(String),
 }
@@ -58,7 +57,7 @@ pub fn start(
     let mut first = [0];
     let begun = Instant::now();
     // A signal ends the wait early.
-    while !is_readable(&process, Duration::from_secs(1))? && begun.elapsed() < START_MAX {}
+    while !is_readable(&process, Duration::from_secs(1))? && begun.elapsed() < START_TIMEOUT {}
     if !is_readable(&process, Duration::ZERO)? {
         return Err(failure("did not start", process));
     }
@@ -72,7 +71,7 @@ pub fn start(
     let mut text = first.to_vec();
     read_report(&process, &mut text)?;
     match parse(&text) {
-        Some(Report::Failed(why)) => Err(MonitorError::Jailed(why)),
+        Some(JailReport::Failed(why)) => Err(MonitorError::Jailed(why)),
         _ => Err(failure("said nothing that is known", process)),
     }
 }
@@ -97,11 +96,11 @@ impl Running {
         let mut text = Vec::new();
         read_report(&self.process, &mut text)?;
         match parse(&text) {
-            Some(Report::Ended(outcome)) => {
-                let (_, usage) = self.process.end(END_MAX).map_err(MonitorError::Process)?;
+            Some(JailReport::Ended(outcome)) => {
+                let (_, usage) = self.process.end(END_TIMEOUT).map_err(MonitorError::Process)?;
                 Ok((*outcome, usage.user_ns.saturating_add(usage.system_ns)))
             }
-            Some(Report::Failed(why)) => Err(MonitorError::Jailed(why)),
+            Some(JailReport::Failed(why)) => Err(MonitorError::Jailed(why)),
             None => Err(failure("ended without a report", self.process)),
         }
     }
@@ -116,7 +115,7 @@ fn is_readable(process: &Forked, timeout: Duration) -> Result<bool, MonitorError
 fn read_report(process: &Forked, text: &mut Vec<u8>) -> Result<(), MonitorError> {
     let begun = Instant::now();
     let mut chunk = [0; 4096];
-    while begun.elapsed() < END_MAX && (text.len() as u64) < REPORT_BYTES_MAX {
+    while begun.elapsed() < END_TIMEOUT && (text.len() as u64) < REPORT_BYTES_MAX {
         if !is_readable(process, Duration::from_secs(1))? {
             continue;
         }
@@ -132,7 +131,7 @@ fn read_report(process: &Forked, text: &mut Vec<u8>) -> Result<(), MonitorError>
     Ok(())
 }
 
-fn parse(text: &[u8]) -> Option<Report> {
+fn parse(text: &[u8]) -> Option<JailReport> {
     serde_json::from_slice(text).ok()
 }
 
@@ -161,11 +160,11 @@ fn live(
             }
             watch(&threads, inside);
             match threads.leave() {
-                Ok(outcome) => Report::Ended(Box::new(outcome)),
-                Err(error) => Report::Failed(host::text::chain(&error)),
+                Ok(outcome) => JailReport::Ended(Box::new(outcome)),
+                Err(error) => JailReport::Failed(host::text::chain(&error)),
             }
         }
-        Err(error) => Report::Failed(host::text::chain(error.as_ref())),
+        Err(error) => JailReport::Failed(host::text::chain(error.as_ref())),
     };
     let Ok(text) = serde_json::to_vec(&report) else { return };
     // The owner may have ended.
@@ -186,7 +185,7 @@ fn begin(
 
 /// Waits until the guest has ended by itself, or the owner has asked for its end or is gone.
 fn watch(threads: &Threads, inside: &Inside) {
-    while !threads.wait(PULSE) {
+    while !threads.wait(CHECK_INTERVAL) {
         let asked = poll::readable(&[inside.socket()], Duration::ZERO);
         if asked.is_ok_and(|asked| asked != 0) {
             return;

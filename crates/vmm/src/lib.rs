@@ -23,6 +23,8 @@ mod device;
 #[cfg(target_arch = "x86_64")]
 mod elf;
 #[cfg(target_arch = "x86_64")]
+mod error;
+#[cfg(target_arch = "x86_64")]
 mod guest_umem;
 #[cfg(target_arch = "x86_64")]
 mod jail;
@@ -42,7 +44,11 @@ mod processor;
 #[cfg(target_arch = "x86_64")]
 mod ring;
 #[cfg(target_arch = "x86_64")]
+mod shared;
+#[cfg(target_arch = "x86_64")]
 mod shortcuts;
+#[cfg(target_arch = "x86_64")]
+mod spec;
 #[cfg(target_arch = "x86_64")]
 mod switches;
 #[cfg(target_arch = "x86_64")]
@@ -54,7 +60,7 @@ mod worker;
 mod xdp;
 
 #[cfg(target_arch = "x86_64")]
-pub use backend::{Receiver, Sender, Silence, Sink};
+pub use backend::{Halves, Receiver, Sender, Silence, Sink};
 #[cfg(target_arch = "x86_64")]
 pub use condition::Condition;
 #[cfg(target_arch = "x86_64")]
@@ -66,19 +72,23 @@ pub use counters::{Exits, Snapshot, Work};
 #[cfg(target_arch = "x86_64")]
 pub use elf::ImageError;
 #[cfg(target_arch = "x86_64")]
+pub use error::MonitorError;
+#[cfg(target_arch = "x86_64")]
 pub use guest_umem::{GuestUmem, GuestUmemWait, guest_umem_backend};
 #[cfg(target_arch = "x86_64")]
-pub use jail::{Halves, Running, start};
+pub use jail::{Running, start};
 #[cfg(target_arch = "x86_64")]
 pub use moderation::{MODERATE_FRAMES, MODERATE_TICK_US};
 #[cfg(target_arch = "x86_64")]
-pub use monitor::{End, IO_BASE, IRQ_LINE, MonitorError, Outcome, Spec, Task};
+pub use monitor::{IO_BASE, IRQ_LINE};
 #[cfg(target_arch = "x86_64")]
 pub use nic::{NicState, VIRTIO_AT};
 #[cfg(target_arch = "x86_64")]
 pub use paced::PacedSender;
 #[cfg(target_arch = "x86_64")]
 pub use ring::{RingReceiver, RingSender, ring_backend};
+#[cfg(target_arch = "x86_64")]
+pub use spec::{GuestEnd, Outcome, Spec, Task};
 #[cfg(target_arch = "x86_64")]
 pub use switches::{COMBINE_FRAMES, COMBINE_MORE_FRAMES, COMBINE_TICK_US, Switches};
 #[cfg(target_arch = "x86_64")]

@@ -2,27 +2,23 @@
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use host::kvm::{
-    self, Confinement, Event, GuestRam, KvmError, Machine, OutsideRam, Vcpu, VcpuStatistics,
-};
-use serde::{Deserialize, Serialize};
+use host::kvm::{self, Confinement, Event, GuestRam, KvmError, Machine, Vcpu, VcpuStatistics};
 use sys::clock::ThreadClock;
-use wire::nettest::{self, boot as boot_page};
+use wire::nettest::boot as boot_page;
 
-use super::backend::Receiver;
+use super::backend::{Halves, Receiver};
 use super::boot;
-use super::condition::Condition;
-use super::counters::Snapshot;
 use super::device::{Device, IrqLine};
-use super::elf::{self, ImageError};
-use super::jail::Halves;
+use super::elf;
+use super::error::MonitorError;
 use super::nic::{Nic, VIRTIO_AT};
 use super::processor::{Descriptors, Processor};
-use super::switches::Switches;
+use super::shared::Shared;
+use super::spec::{Outcome, Spec};
 use super::worker;
 use crate::lance::{Lance, Width};
 use crate::virtio::Options;
@@ -31,210 +27,6 @@ use crate::virtio::Options;
 pub const IO_BASE: u16 = 0xc000;
 /// Line of the interrupt controller that the device pulls.
 pub const IRQ_LINE: u8 = 10;
-
-/// Why a guest could not be run.
-#[derive(Debug, thiserror::Error)]
-pub enum MonitorError {
-    /// KVM refused.
-    #[error(transparent)]
-    Kvm(#[from] KvmError),
-    /// The image is not a guest of this monitor.
-    #[error(transparent)]
-    Image(#[from] ImageError),
-    /// Memory is too small for what the monitor has to put there, or covers the virtio card.
-    #[error("guest memory is too small or too large")]
-    Memory(#[from] OutsideRam),
-    /// The device's thread could not wait.
-    #[error("poll() failed in the device's thread")]
-    Wait(#[source] std::io::Error),
-    /// The back end failed.
-    #[error("the back end failed to receive")]
-    Receive(#[source] std::io::Error),
-    /// No thread could be made.
-    #[error("a thread of the monitor cannot be made")]
-    Thread(#[source] std::io::Error),
-    /// KVM is there, but does not run guests as this monitor makes them.
-    #[error("this KVM left a guest of three instructions by {exit:?}")]
-    Unfit {
-        /// How it was left.
-        exit: kvm::Exit,
-    },
-    /// The monitor's process could not be made, or nothing can be read from it.
-    #[error("the monitor has no process of its own")]
-    Process(#[source] std::io::Error),
-    /// The monitor's process failed.
-    #[error("{0}")]
-    Jailed(String),
-    /// A thread of the monitor panicked: a defect, which is not the guest's to cause.
-    #[error("a thread of the monitor panicked")]
-    Panic,
-}
-
-/// Task of the guest; see [`wire::nettest`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Task {
-    pub mode: nettest::Mode,
-    /// Bytes of a frame, or of a write.
-    pub size_bytes: u64,
-    /// Frames of the measured part; 0 for as many as there is time for.
-    pub count: u64,
-    /// Microseconds after which the measured part ends; 0 without end.
-    pub duration_us: u64,
-    /// Frames before it.
-    pub warm_up: u64,
-    /// The guest digests its stream.
-    pub digest: bool,
-    /// A virtio-net card has the driver of crate `virtio-drivers`.
-    pub foreign_driver: bool,
-    /// Base-2 logarithm of the transmit ring's length.
-    pub tx_ring_log2: u64,
-    /// Base-2 logarithm of the receive ring's length.
-    pub rx_ring_log2: u64,
-    /// MAC address of the other end.
-    pub peer_mac: [u8; 6],
-    /// Address of the guest.
-    pub ip: std::net::Ipv4Addr,
-    /// Address of the other end.
-    pub peer_ip: std::net::Ipv4Addr,
-}
-
-impl Task {
-    /// Raw frames of `size_bytes`: `count` of them, after a tenth as many.
-    pub fn send(size_bytes: u64, count: u64) -> Self {
-        Task {
-            mode: nettest::Mode::Send,
-            size_bytes,
-            count,
-            duration_us: 0,
-            warm_up: count / 10,
-            digest: false,
-            foreign_driver: false,
-            tx_ring_log2: 4,
-            rx_ring_log2: 5,
-            peer_mac: [0xff; 6],
-            ip: std::net::Ipv4Addr::UNSPECIFIED,
-            peer_ip: std::net::Ipv4Addr::UNSPECIFIED,
-        }
-    }
-
-    /// The boot page for it, but for what only a machine knows: clock and addresses.
-    pub fn words(&self, switches: &Switches) -> [u64; boot_page::LEN] {
-        let mut words = [0; boot_page::LEN];
-        words[boot_page::MAGIC] = nettest::MAGIC;
-        words[boot_page::MODE] = self.mode.to_word();
-        words[boot_page::SIZE_BYTES] = self.size_bytes;
-        words[boot_page::COUNT] = self.count;
-        words[boot_page::DURATION_US] = self.duration_us;
-        words[boot_page::WARM_UP] = self.warm_up;
-        let bit = |on, bit| if on { bit } else { 0 };
-        words[boot_page::DRIVER] = bit(switches.tx_int_mask, nettest::driver::MASK_TX_INTERRUPT)
-            | bit(switches.own_polling, nettest::driver::DEVICE_POLLS)
-            | bit(self.digest, nettest::driver::DIGEST)
-            | bit(self.foreign_driver, nettest::driver::FOREIGN);
-        words[boot_page::TX_RING_LOG2] = self.tx_ring_log2;
-        words[boot_page::RX_RING_LOG2] = self.rx_ring_log2;
-        let mac = self.peer_mac;
-        words[boot_page::PEER_MAC] =
-            u64::from_le_bytes([mac[0], mac[1], mac[2], mac[3], mac[4], mac[5], 0, 0]);
-        words[boot_page::IP] = u32::from(self.ip).into();
-        words[boot_page::PEER_IP] = u32::from(self.peer_ip).into();
-        words
-    }
-}
-
-/// A guest to be run.
-pub struct Spec<'a> {
-    /// Its image, a static ELF file.
-    pub image: &'a [u8],
-    /// Memory in bytes.
-    pub ram_bytes: usize,
-    /// MAC address of its device.
-    pub mac: [u8; 6],
-    pub task: Task,
-    pub switches: Switches,
-}
-
-/// How a guest ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum End {
-    /// It said that all is done.
-    Done,
-    /// It was stopped.
-    Stopped,
-    /// It said that it failed: source line of a panic, vector and address of an exception.
-    GuestFailed {
-        /// Line, or 0.
-        line: u64,
-        /// Vector.
-        exception: u64,
-        /// Instruction pointer.
-        at: u64,
-    },
-    /// A triple fault.
-    Shutdown,
-    /// KVM could not go on.
-    Stuck {
-        /// KVM's name for it.
-        what: String,
-        /// Its detail.
-        detail: u64,
-        /// Instruction pointer.
-        at: u64,
-    },
-}
-
-/// Result of a run.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Outcome {
-    /// How it ended.
-    pub end: End,
-    /// The part that the guest declared measured.
-    pub measured: Option<Snapshot>,
-    /// The whole run.
-    pub total: Snapshot,
-    /// How it left the device.
-    pub condition: Condition,
-}
-
-/// State shared by both threads.
-pub(super) struct Shared {
-    pub(super) machine: Arc<Machine>,
-    device: Mutex<Device>,
-    pub(super) switches: Switches,
-    pub(super) stopping: AtomicBool,
-    /// Rung by the kernel for the guest.
-    pub(super) doorbell: Event,
-    /// Rung by the processor's thread.
-    pub(super) wake: Event,
-    pub(super) worker_clock: Mutex<Option<ThreadClock>>,
-}
-
-impl Shared {
-    /// The device, for its own thread. A panic of the other thread does not make it unusable: the
-    /// run ends anyway.
-    pub(super) fn device(&self) -> MutexGuard<'_, Device> {
-        let mut device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
-        device.is_guest_waiting = false;
-        device
-    }
-
-    /// The device, for the processor's thread.
-    pub(super) fn device_for_guest(&self) -> MutexGuard<'_, Device> {
-        let mut device = self.device();
-        device.is_guest_waiting = true;
-        device
-    }
-
-    pub(super) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
-    }
-
-    /// Wakes the device's thread.
-    pub(super) fn wake(&self) {
-        // Fails only if the eventfd counter overflows.
-        let _ = self.wake.ring();
-    }
-}
 
 /// How the device's thread ended, with the receiver, and the processor's, with its descriptors: to
 /// close them takes calls that the threads may not make any more.
@@ -265,10 +57,10 @@ impl Prepared {
     ) -> Result<Self, Box<dyn Error>> {
         let machine = Machine::new(spec.ram_bytes).map_err(MonitorError::from)?;
         let halves = open(machine.ram())?;
-        Ok(Self::with(spec, Arc::new(machine), halves)?)
+        Ok(Self::assemble(spec, Arc::new(machine), halves)?)
     }
 
-    fn with(
+    fn assemble(
         spec: &Spec<'_>,
         machine: Arc<Machine>,
         (sender, receiver): Halves,
@@ -339,8 +131,8 @@ impl Prepared {
 }
 
 fn enter(confinement: &Confinement) -> Result<(), MonitorError> {
-    let failed = |source| KvmError::Failed { what: "seccomp", source };
-    Ok(confinement.enter().map_err(failed)?)
+    confinement.enter().map_err(|source| KvmError::Failed { what: "seccomp", source })?;
+    Ok(())
 }
 
 /// The card after power-on, and after what firmware does.

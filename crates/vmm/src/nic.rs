@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bus::{Bus, GuestMemory, InPlace, Received, Wire};
+use crate::bus::{Bus, GuestMemory, InPlace, Reception, Wire};
 use crate::lance::{self, Counters, Lance, Port, Width, csr0};
 use crate::virtio::{self, Options, TX, VirtioNet, register};
 
@@ -184,7 +184,7 @@ impl Nic {
         }
     }
 
-    pub(super) fn receive(&mut self, memory: &impl GuestMemory, frame: &[u8]) -> Received {
+    pub(super) fn receive(&mut self, memory: &impl GuestMemory, frame: &[u8]) -> Reception {
         either!(self, card => card.receive(memory, frame))
     }
 

@@ -9,9 +9,11 @@ use wire::nettest::{self, Signal, report};
 
 use super::boot::REPORT_PAGE;
 use super::counters::{Exits, Snapshot};
-use super::monitor::{End, MonitorError, Outcome, Shared};
+use super::error::MonitorError;
 use super::pci::PciBus;
+use super::shared::Shared;
 use super::shortcuts::Shortcuts;
+use super::spec::{GuestEnd, Outcome};
 use crate::lance::{Port, RAP_WORD, Width, csr0};
 use crate::virtio::{TX, register};
 
@@ -55,13 +57,13 @@ impl<'a> Processor<'a> {
         self.take_shortcuts()?;
         let end = loop {
             if self.shared.is_stopping() {
-                break End::Stopped;
+                break GuestEnd::Stopped;
             }
             let exit = self.vcpu.run()?;
             let (before_ns, demand_count) = (monotonic_ns(), self.exits.demand_count);
             self.drain(before_ns)?;
             let end = self.handle(exit, before_ns)?;
-            // An exit for a demand is no reason: each would send at once, and combine nothing.
+            // An exit for a demand is not a reason: each would send at once, and combine nothing.
             if self.shared.switches.flush_at_exit && self.exits.demand_count == demand_count {
                 self.shared.device_for_guest().flush_at_exit()?;
             }
@@ -93,7 +95,7 @@ impl<'a> Processor<'a> {
         Ok(failed?)
     }
 
-    fn handle(&mut self, exit: Exit, now_ns: u64) -> Result<Option<End>, MonitorError> {
+    fn handle(&mut self, exit: Exit, now_ns: u64) -> Result<Option<GuestEnd>, MonitorError> {
         match exit {
             Exit::In { port, width_bytes, count } => {
                 self.each(width_bytes, count, |this, operand, width| {
@@ -145,17 +147,17 @@ impl<'a> Processor<'a> {
                 self.exits.halt_count += 1;
                 Ok(None)
             }
-            Exit::Shutdown => Ok(Some(End::Shutdown)),
+            Exit::Shutdown => Ok(Some(GuestEnd::Shutdown)),
             Exit::Failed { what, detail } => {
                 let at = self.vcpu.registers().map(|registers| registers.rip).unwrap_or(0);
-                Ok(Some(End::Stuck { what: what.to_owned(), detail, at }))
+                Ok(Some(GuestEnd::Stuck { what: what.to_owned(), detail, at }))
             }
         }
     }
 
     /// Register of the device that a memory access means.
     fn memory_register(&self, address: u64, len: usize) -> Option<(u16, Width)> {
-        let width = Width::of_bytes(len)?;
+        let width = Width::new(len)?;
         Some((self.shared.device_for_guest().nic.decode_memory(address)?, width))
     }
 
@@ -193,9 +195,9 @@ impl<'a> Processor<'a> {
         &mut self,
         width_bytes: u8,
         count: u32,
-        mut access: impl FnMut(&mut Self, &mut [u8], Width) -> Result<Option<End>, MonitorError>,
-    ) -> Result<Option<End>, MonitorError> {
-        let Some(width) = Width::of_bytes(width_bytes.into()) else { return Ok(None) };
+        mut access: impl FnMut(&mut Self, &mut [u8], Width) -> Result<Option<GuestEnd>, MonitorError>,
+    ) -> Result<Option<GuestEnd>, MonitorError> {
+        let Some(width) = Width::new(width_bytes.into()) else { return Ok(None) };
         for i in 0..count as usize {
             let range = i * width.bytes()..(i + 1) * width.bytes();
             let mut value = [0; 4];
@@ -246,7 +248,7 @@ impl<'a> Processor<'a> {
         width: Width,
         value: u32,
         now_ns: u64,
-    ) -> Result<Option<End>, MonitorError> {
+    ) -> Result<Option<GuestEnd>, MonitorError> {
         if port == nettest::PORT {
             self.exits.signal_count += 1;
             return self.signal(value as u8);
@@ -310,7 +312,7 @@ impl<'a> Processor<'a> {
         Ok(self.shortcuts.update(self.shared)?)
     }
 
-    fn signal(&mut self, byte: u8) -> Result<Option<End>, MonitorError> {
+    fn signal(&mut self, byte: u8) -> Result<Option<GuestEnd>, MonitorError> {
         match Signal::from_byte(byte) {
             Some(Signal::Begin) => self.begin = Some(self.snapshot()?),
             Some(Signal::End) => {
@@ -318,10 +320,10 @@ impl<'a> Processor<'a> {
                     self.measured = Some(self.snapshot()?.since(begin));
                 }
             }
-            Some(Signal::Done) => return Ok(Some(End::Done)),
+            Some(Signal::Done) => return Ok(Some(GuestEnd::Done)),
             Some(Signal::Failed) => {
                 let report = self.report();
-                return Ok(Some(End::GuestFailed {
+                return Ok(Some(GuestEnd::GuestFailed {
                     line: report[report::PANIC_LINE],
                     exception: report[report::EXCEPTION],
                     at: report[report::EXCEPTION_AT],

@@ -42,18 +42,23 @@ pub fn ring_backend(ifindex: u32) -> io::Result<(RingSender, RingReceiver)> {
     Ok((sender, RingReceiver { ring, taken: Copies::default() }))
 }
 
+impl RingSender {
+    fn post(&mut self, frame: &[u8]) -> bool {
+        self.ring.post(1, frame.len(), |slot| slot.copy_from_slice(frame)) > 0
+    }
+}
+
 impl Sender for RingSender {
     fn send(&mut self, frame: &[u8]) -> Sent {
-        let mut post = || self.ring.post(1, frame.len(), |slot| slot.copy_from_slice(frame));
-        if post() == 0 {
-            self.ring.reap();
-            let mut post = || self.ring.post(1, frame.len(), |slot| slot.copy_from_slice(frame));
-            if post() == 0 {
-                self.flush();
-                return Sent::Busy;
-            }
+        if self.post(frame) {
+            return Sent::Taken;
         }
-        Sent::Taken
+        self.ring.reap();
+        if self.post(frame) {
+            return Sent::Taken;
+        }
+        self.flush();
+        Sent::Busy
     }
 
     fn flush(&mut self) {
@@ -84,7 +89,7 @@ impl Receiver for RingReceiver {
         if self.taken.is_empty() {
             let taken = &mut self.taken;
             self.ring.take(BATCH, |frame, whole, _| {
-                // One that was cut is no frame any more.
+                // One that was cut is not a frame any more.
                 if frame.len() == whole {
                     taken.push(frame);
                 }

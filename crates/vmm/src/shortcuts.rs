@@ -2,8 +2,8 @@
 
 use host::kvm::KvmError;
 
-use super::monitor::Shared;
 use super::nic::{Nic, VIRTIO_AT};
+use super::shared::Shared;
 use crate::lance::{RAP_WORD, RDP, Width, csr0};
 use crate::virtio::{RX, TX, register};
 
@@ -74,9 +74,10 @@ impl Shortcuts {
         if wanted.notify != self.notify {
             // New buffers only wake the thread, which then offers the frame that it holds.
             for (event, queue) in [(doorbell, TX), (&shared.wake, RX)] {
-                match wanted.notify {
-                    true => machine.attach_notify(event, NOTIFY_AT, queue.into())?,
-                    false => machine.detach_notify(event, NOTIFY_AT, queue.into())?,
+                if wanted.notify {
+                    machine.attach_notify(event, NOTIFY_AT, queue.into())?;
+                } else {
+                    machine.detach_notify(event, NOTIFY_AT, queue.into())?;
                 }
             }
             self.notify = wanted.notify;

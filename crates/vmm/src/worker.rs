@@ -7,13 +7,14 @@ use std::time::Duration;
 use sys::clock::monotonic_ns;
 
 use super::backend::Receiver;
-use super::monitor::{MonitorError, Shared};
+use super::error::MonitorError;
+use super::shared::Shared;
 use super::switches::COMBINE_TICK_US;
-use crate::bus::Received;
+use crate::bus::Reception;
 use crate::lance::FRAME_BYTES_MAX;
 
 /// Longest sleep: a guard, nothing depends on it.
-const IDLE: Duration = Duration::from_millis(200);
+const IDLE_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long the device goes on looking after the last frame; the guest counts on half of it.
 const LINGER_NS: u64 = 2 * wire::nettest::POLL_LINGER_US * 1000;
 /// Frames received in one turn, after which doorbells, polling and timers have theirs: a flood from the
@@ -21,7 +22,7 @@ const LINGER_NS: u64 = 2 * wire::nettest::POLL_LINGER_US * 1000;
 const RECEIVE_BUDGET: u64 = 64;
 /// How often a device that looks at its ring without pause asks for frames that arrive, where
 /// asking is a system call.
-const LOOK_NS: u64 = 50_000;
+const RECEIVE_INTERVAL_NS: u64 = 50_000;
 
 /// System calls, and time, since they were last entered in the device's books.
 #[derive(Default)]
@@ -50,7 +51,10 @@ pub(super) fn run(shared: &Shared, receiver: &mut dyn Receiver) -> Result<(), Mo
             busy |= ring_doorbell(shared, &mut calls)?;
         }
         let mut has_more = false;
-        if !spins || receiver.looks().is_some() || monotonic_ns() - last_look_ns >= LOOK_NS {
+        if !spins
+            || receiver.looks().is_some()
+            || monotonic_ns() - last_look_ns >= RECEIVE_INTERVAL_NS
+        {
             let begin_ns = monotonic_ns();
             let count = receive(shared, receiver, &mut buffer, &mut held)?;
             busy |= count > 0;
@@ -109,7 +113,7 @@ pub(super) fn run(shared: &Shared, receiver: &mut dyn Receiver) -> Result<(), Mo
         } else if let Some(interval_ns) = interval_ns {
             Duration::from_nanos(interval_ns)
         } else {
-            IDLE
+            IDLE_TIMEOUT
         };
         is_rung = wait(shared, receiver, held.is_none(), timeout, &mut calls)?;
         has_polled = true;
@@ -179,7 +183,7 @@ fn receive(
             },
         };
         let Some(frame) = buffer.get(..len) else { return Ok(count) };
-        if shared.device().receive(frame)? == Received::Off {
+        if shared.device().receive(frame)? == Reception::Off {
             *held = Some(len);
             return Ok(count);
         }

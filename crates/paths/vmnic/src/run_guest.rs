@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use host::kvm::GuestRam;
 use host::text::chain;
 use model::{Arm, PathError};
-use vmm::{self, End, Halves, Outcome, Snapshot, Spec, Task};
+use vmm::{self, GuestEnd, Halves, Outcome, Snapshot, Spec, Task};
 
 use super::switches;
 use super::topology::MAC;
@@ -69,8 +69,8 @@ pub(super) fn run_guest(
     let (outcome, total_ns) = running.stop().map_err(|e| failed(chain(&e)))?;
     let Outcome { end, measured, total, condition } = outcome;
     let why = match (end, measured) {
-        (End::Done, Some(measured)) => return Ok(Ran { measured, total_ns }),
-        (End::Done, None) => "no measured part".to_owned(),
+        (GuestEnd::Done, Some(measured)) => return Ok(Ran { measured, total_ns }),
+        (GuestEnd::Done, None) => "no measured part".to_owned(),
         (_, _) if !done => "it timed out".to_owned(),
         (end, _) => format!("it ended by {end:?}"),
     };

@@ -87,7 +87,7 @@ impl Served {
     pub fn stop(self) -> Result<Summary, PathError> {
         let failed = |why: String| PathError::at("guest", why);
         let (outcome, _) = self.running.stop().map_err(|e| failed(chain(&e)))?;
-        if outcome.end != vmm::End::Stopped {
+        if outcome.end != vmm::GuestEnd::Stopped {
             return Err(failed(format!("ended by {:?}", outcome.end)));
         }
         let (seen, condition) = (&outcome.total, &outcome.condition);

@@ -291,16 +291,17 @@ impl Csr {
     /// Value that software reads from register `at` (modulo 128); `style` is BCR20.
     pub(super) fn read(&self, at: u8, style: u16, descriptor: impl Fn(bool, u32) -> u32) -> u16 {
         let at = usize::from(at & 0x7f);
-        let half = |value: u32, first: usize| (value >> (16 * (at - first))) as u16;
+        // The lower half of a pair of registers at an even offset, or the upper one.
+        let shift = 16 * (at % 2);
         match at {
             STATUS => self.status(),
             INIT_LOW_ALIAS => self.words[INIT_LOW],
             INIT_HIGH_ALIAS => self.words[INIT_HIGH],
             STYLE => style,
-            RX_NEXT..=27 => half(descriptor(true, 1), RX_NEXT),
-            RX_CURRENT..=29 => half(descriptor(true, 0), RX_CURRENT),
-            TX_NEXT..=33 => half(descriptor(false, 1), TX_NEXT),
-            TX_CURRENT..=35 => half(descriptor(false, 0), TX_CURRENT),
+            RX_NEXT..=27 => (descriptor(true, 1) >> shift) as u16,
+            RX_CURRENT..=29 => (descriptor(true, 0) >> shift) as u16,
+            TX_NEXT..=33 => (descriptor(false, 1) >> shift) as u16,
+            TX_CURRENT..=35 => (descriptor(false, 0) >> shift) as u16,
             _ => self.words[at],
         }
     }

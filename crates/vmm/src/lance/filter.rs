@@ -34,13 +34,12 @@ pub fn hash(address: [u8; 6]) -> u8 {
 
 /// Why the receiver takes a frame to `destination`; `None` when it does not.
 pub(super) fn accept(csr: &Csr, destination: [u8; 6]) -> Option<Match> {
-    let off = |bit| csr.any(MODE, bit);
     let broadcast = destination == [0xff; 6];
-    if broadcast && !off(mode::DRCVBC) {
+    if broadcast && !csr.any(MODE, mode::DRCVBC) {
         return Some(Match::Broadcast);
     }
     if destination[0] & 1 == 0 {
-        if destination == csr.mac() && !off(mode::DRCVPA) {
+        if destination == csr.mac() && !csr.any(MODE, mode::DRCVPA) {
             return Some(Match::Physical);
         }
     } else {
@@ -49,7 +48,7 @@ pub(super) fn accept(csr: &Csr, destination: [u8; 6]) -> Option<Match> {
             return Some(Match::Logical);
         }
     }
-    off(mode::PROM).then_some(Match::Promiscuous)
+    csr.any(MODE, mode::PROM).then_some(Match::Promiscuous)
 }
 
 #[cfg(test)]

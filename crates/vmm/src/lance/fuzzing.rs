@@ -16,12 +16,12 @@ const ACCESS_MAX: u64 = 10 * WORK_MAX as u64 + 7 * (WORK_MAX as u64 + FRAME_BYTE
 
 /// A wire that checks what it carries.
 #[derive(Debug, Default)]
-struct Checked {
+struct CheckedWire {
     frame_count: u64,
     busy: bool,
 }
 
-impl Wire for Checked {
+impl Wire for CheckedWire {
     fn send(&mut self, frame: &[u8]) -> Sent {
         assert!(!frame.is_empty() && frame.len() <= FRAME_BYTES_MAX);
         if self.busy {
@@ -52,7 +52,7 @@ fn check(lance: &Lance, accesses: u64) {
 pub fn run(bytes: &[u8]) -> u64 {
     let mut bytes = Bytes(bytes);
     let memory = PlainMemory::new(MEMORY_BYTES);
-    let mut wire = Checked::default();
+    let mut wire = CheckedWire::default();
     let mut lance = Lance::new([0x02, b'w', b'p', 0, 0, 9]);
     let start = bytes.u8();
     // Most inputs shall get past the first gate.
@@ -71,7 +71,7 @@ pub fn run(bytes: &[u8]) -> u64 {
 }
 
 /// Writes a CSR as a driver does, whichever layout is in force.
-fn csr(lance: &mut Lance, bus: &mut Bus<'_, PlainMemory, Checked>, at: u8, value: u16) {
+fn csr(lance: &mut Lance, bus: &mut Bus<'_, PlainMemory, CheckedWire>, at: u8, value: u16) {
     let (rap, width) = match lance.port(ports::RAP_WORD, Width::Word) {
         Some(_) => (ports::RAP_WORD, Width::Word),
         None => (ports::RAP_DWORD, Width::Dword),
@@ -80,17 +80,21 @@ fn csr(lance: &mut Lance, bus: &mut Bus<'_, PlainMemory, Checked>, at: u8, value
     lance.write(bus, ports::RDP, width, u32::from(value));
 }
 
-fn operation(lance: &mut Lance, bus: &mut Bus<'_, PlainMemory, Checked>, bytes: &mut Bytes<'_>) {
-    let width = |byte: u8| [Width::Byte, Width::Word, Width::Dword, Width::Word][byte as usize & 3];
+fn operation(
+    lance: &mut Lance,
+    bus: &mut Bus<'_, PlainMemory, CheckedWire>,
+    bytes: &mut Bytes<'_>,
+) {
     let op = bytes.u8();
+    let width = [Width::Byte, Width::Word, Width::Dword, Width::Word][usize::from(op >> 4) & 3];
     match op & 0x0f {
         0 => {
             let (offset, value) = (bytes.u8(), bytes.u32());
-            lance.write(bus, offset & 0x3f, width(op >> 4), value);
+            lance.write(bus, offset & 0x3f, width, value);
         }
         1 => {
             let offset = bytes.u8();
-            lance.read(offset & 0x3f, width(op >> 4));
+            lance.read(offset & 0x3f, width);
         }
         2 => {
             let (at, value) = (bytes.u8(), bytes.u16());
@@ -127,11 +131,11 @@ fn operation(lance: &mut Lance, bus: &mut Bus<'_, PlainMemory, Checked>, bytes: 
         9 => lance.demand(bus),
         10 => {
             let (at, value) = (bytes.u8(), bytes.u32());
-            lance.pci.write(at, width(op >> 4), value);
+            lance.pci.write(at, width, value);
         }
         11 => {
             let at = bytes.u8();
-            lance.pci.read(at, width(op >> 4));
+            lance.pci.read(at, width);
             let address = u64::from(bytes.u32());
             assert!(lance.pci.decode_memory(address).is_none_or(|offset| offset < 32));
             assert!(lance.pci.decode_port(address as u16).is_none_or(|offset| offset < 32));
@@ -184,7 +188,7 @@ const RINGS: u32 = 0x8000;
 /// Writes an initialization block and, mostly, has the device read it and start.
 fn init_block(
     lance: &mut Lance,
-    bus: &mut Bus<'_, PlainMemory, Checked>,
+    bus: &mut Bus<'_, PlainMemory, CheckedWire>,
     kind: u8,
     bytes: &mut Bytes<'_>,
 ) {

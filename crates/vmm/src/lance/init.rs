@@ -1,5 +1,7 @@
 //! The initialization block: what the INIT command reads.
 
+use std::array;
+
 use crate::bus::{BusError, GuestMemory};
 
 /// Longest ring that the block can ask for, in descriptors.
@@ -39,27 +41,27 @@ impl InitBlock {
         let mut block = [0; 28];
         let bytes = if ssize32 { &mut block[..] } else { &mut block[..24] };
         memory.read(at, bytes)?;
-        let word = |i: usize| u16::from_le_bytes([block[i], block[i + 1]]);
-        let long = |i: usize| u32::from(word(i)) | u32::from(word(i + 2)) << 16;
-        let padr = |i: usize| std::array::from_fn(|k| block[i + k]);
-        let ladrf = |i: usize| std::array::from_fn(|k| word(i + 2 * k));
+        let words: [u16; 14] =
+            array::from_fn(|i| u16::from_le_bytes([block[2 * i], block[2 * i + 1]]));
+        let longs: [u32; 7] =
+            array::from_fn(|i| u32::from(words[2 * i]) | u32::from(words[2 * i + 1]) << 16);
         Ok(if ssize32 {
             InitBlock {
-                mode: word(0),
-                padr: padr(4),
-                ladrf: ladrf(12),
-                rx_base: long(20),
-                tx_base: long(24),
+                mode: words[0],
+                padr: array::from_fn(|i| block[4 + i]),
+                ladrf: array::from_fn(|i| words[6 + i]),
+                rx_base: longs[5],
+                tx_base: longs[6],
                 rx_code: block[2] >> 4,
                 tx_code: block[3] >> 4,
             }
         } else {
             InitBlock {
-                mode: word(0),
-                padr: padr(2),
-                ladrf: ladrf(8),
-                rx_base: high | long(16) & 0xff_ffff,
-                tx_base: high | long(20) & 0xff_ffff,
+                mode: words[0],
+                padr: array::from_fn(|i| block[2 + i]),
+                ladrf: array::from_fn(|i| words[4 + i]),
+                rx_base: high | longs[4] & 0xff_ffff,
+                tx_base: high | longs[5] & 0xff_ffff,
                 rx_code: block[19] >> 5,
                 tx_code: block[23] >> 5,
             }

@@ -28,7 +28,7 @@ mod state;
 mod tests;
 mod transmit;
 
-pub use crate::bus::{Bus, BusError, GuestMemory, PlainMemory, Received, Sent, Wire};
+pub use crate::bus::{Bus, BusError, GuestMemory, PlainMemory, Reception, Sent, Wire};
 pub use bcr::Style;
 pub use counters::Counters;
 pub use csr::{csr0, csr3, csr4, csr5, mode};
@@ -44,7 +44,7 @@ pub use transmit::FRAME_BYTES_MAX;
 use bcr::{Bcr, SSIZE32};
 use csr::Csr;
 use init::InitBlock;
-use ring::{Kind, Ring};
+use ring::{Ring, RingKind};
 
 /// One chip.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Lance {
             rap: 0,
             csr: Csr::new(mac),
             bcr: Bcr::new(),
-            aprom: aprom::of(mac),
+            aprom: aprom::contents(mac),
             pci: Pci::new(),
             counters: Counters::default(),
             // All that they will ever hold: no allocation while frames pass.
@@ -85,7 +85,7 @@ impl Lance {
     pub fn hard_reset(&mut self) {
         self.bcr = Bcr::new();
         self.pci = Pci::new();
-        self.aprom = aprom::of(self.mac);
+        self.aprom = aprom::contents(self.mac);
         self.soft_reset();
     }
 
@@ -155,8 +155,8 @@ impl Lance {
     pub fn read_csr(&self, at: u8) -> u16 {
         let style = self.bcr.style();
         self.csr.read(at, self.bcr.style_word(), |rx, ahead| {
-            let kind = if rx { Kind::Rx } else { Kind::Tx };
-            Ring::of(&self.csr, style, kind).address(ahead)
+            let kind = if rx { RingKind::Rx } else { RingKind::Tx };
+            Ring::new(&self.csr, style, kind).address(ahead)
         })
     }
 

@@ -16,7 +16,7 @@ pub enum Width {
 
 impl Width {
     /// Width of an access of `bytes`; `None` for those that no processor makes.
-    pub fn of_bytes(bytes: usize) -> Option<Self> {
+    pub fn new(bytes: usize) -> Option<Self> {
         Some(match bytes {
             1 => Width::Byte,
             2 => Width::Word,

@@ -3,9 +3,9 @@
 use super::Lance;
 use super::csr::{self, RUNT_ACCEPT, csr0, csr4, csr5, mode};
 use super::filter::{self, Match};
-use super::ring::{Kind, Ring, status};
+use super::ring::{Ring, RingKind, status};
 use super::transmit::{FRAME_BYTES_MAX, STANDARD_BYTES_MIN};
-use crate::bus::{BusError, GuestMemory, Received};
+use crate::bus::{BusError, GuestMemory, Reception};
 
 /// State of a frame's check sequence. Back ends deliver none, so theirs is always right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,17 +21,17 @@ impl Lance {
     }
 
     /// Receives a frame from the network, without its check sequence.
-    pub fn receive(&mut self, memory: &impl GuestMemory, frame: &[u8]) -> Received {
+    pub fn receive(&mut self, memory: &impl GuestMemory, frame: &[u8]) -> Reception {
         if !self.can_receive() {
-            return Received::Off;
+            return Reception::Off;
         }
         // In loopback the receiver hears only its own transmitter.
         if self.csr.any(csr::MODE, mode::LOOP) {
-            return Received::Filtered;
+            return Reception::Filtered;
         }
         if frame.len() > FRAME_BYTES_MAX || frame.len() < 14 {
             self.counters.rx_malformed_count += 1;
-            return Received::Lost;
+            return Reception::Lost;
         }
         self.take(memory, frame, Fcs::Right, true)
     }
@@ -49,11 +49,11 @@ impl Lance {
         self.take(memory, frame, fcs, false);
     }
 
-    fn take(&mut self, memory: &impl GuestMemory, frame: &[u8], fcs: Fcs, pad: bool) -> Received {
-        let Some(destination) = frame.first_chunk::<6>() else { return Received::Lost };
+    fn take(&mut self, memory: &impl GuestMemory, frame: &[u8], fcs: Fcs, pad: bool) -> Reception {
+        let Some(destination) = frame.first_chunk::<6>() else { return Reception::Lost };
         let Some(reason) = filter::accept(&self.csr, *destination) else {
             self.counters.rx_filtered_count += 1;
-            return Received::Filtered;
+            return Reception::Filtered;
         };
         let mut message = std::mem::take(&mut self.rx_frame);
         message.clear();
@@ -68,15 +68,15 @@ impl Lance {
             Ok(true) => {
                 self.counters.rx_frame_count += 1;
                 self.counters.rx_bytes += frame.len() as u64;
-                Received::Stored
+                Reception::Stored
             }
             Ok(false) => {
                 self.miss();
-                Received::Lost
+                Reception::Lost
             }
             Err(_) => {
                 self.bus_error();
-                Received::Lost
+                Reception::Lost
             }
         }
     }
@@ -108,7 +108,7 @@ impl Lance {
     ) -> Result<bool, BusError> {
         self.expect_bus_master(self.csr.pair(csr::RX_BASE))?;
         let high = self.high_address();
-        let mut ring = Ring::of(&self.csr, self.bcr.style(), Kind::Rx);
+        let mut ring = Ring::new(&self.csr, self.bcr.style(), RingKind::Rx);
         self.rx_used = 0;
         let mut descriptor = ring.load(memory, 0)?;
         if !descriptor.is_owned() {
@@ -129,7 +129,7 @@ impl Lance {
                 let wrong = if fcs == Fcs::Wrong { status::CRC | status::ERR } else { 0 };
                 let status = begin | status::ENP | reason.status() | wrong;
                 descriptor.close_rx(memory, status, Some(message.len() as u16))?;
-                ring.advance(&mut self.csr, Kind::Rx, used);
+                ring.advance(&mut self.csr, RingKind::Rx, used);
                 break;
             }
             // The next one: of a chain as long as the ring it would be the first, used up.
@@ -137,7 +137,7 @@ impl Lance {
             if used == ring.len() || !next.is_owned() {
                 let torn = status::OFLO | status::BUFF | status::ERR;
                 descriptor.close_rx(memory, begin | torn, None)?;
-                ring.advance(&mut self.csr, Kind::Rx, used);
+                ring.advance(&mut self.csr, RingKind::Rx, used);
                 self.counters.rx_torn_count += 1;
                 break;
             }

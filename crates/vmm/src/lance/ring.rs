@@ -44,7 +44,7 @@ pub mod tx_error {
 
 /// Which ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RingKind {
     Rx,
     Tx,
 }
@@ -62,10 +62,10 @@ pub(super) struct Ring {
 
 impl Ring {
     /// As the registers say; software may have written anything into them.
-    pub(super) fn of(csr: &Csr, style: Style, kind: Kind) -> Self {
+    pub(super) fn new(csr: &Csr, style: Style, kind: RingKind) -> Self {
         let (base, left, length) = match kind {
-            Kind::Rx => (csr::RX_BASE, csr::RX_LEFT, csr::RX_LENGTH),
-            Kind::Tx => (csr::TX_BASE, csr::TX_LEFT, csr::TX_LENGTH),
+            RingKind::Rx => (csr::RX_BASE, csr::RX_LEFT, csr::RX_LENGTH),
+            RingKind::Tx => (csr::TX_BASE, csr::TX_LEFT, csr::TX_LENGTH),
         };
         let len = csr.get(length).max(1);
         let left = csr.get(left).clamp(1, len);
@@ -99,12 +99,12 @@ impl Ring {
     }
 
     /// Moves on by `count` descriptors and says so in the counter register.
-    pub(super) fn advance(&mut self, csr: &mut Csr, kind: Kind, count: u16) {
+    pub(super) fn advance(&mut self, csr: &mut Csr, kind: RingKind, count: u16) {
         let index = (u32::from(self.index) + u32::from(count)) % u32::from(self.len);
         self.index = index as u16;
         let left = match kind {
-            Kind::Rx => csr::RX_LEFT,
-            Kind::Tx => csr::TX_LEFT,
+            RingKind::Rx => csr::RX_LEFT,
+            RingKind::Tx => csr::TX_LEFT,
         };
         csr.set(left, self.len - self.index);
     }
@@ -122,19 +122,25 @@ pub(super) struct Descriptor {
     pub(super) status: u16,
 }
 
+/// Bus address of a word of the descriptor at `at`.
+fn word_at(at: u32, index: u32) -> u32 {
+    at.wrapping_add(4 * index)
+}
+
 impl Descriptor {
     /// Reads the word that holds OWN first, and the others only after it.
     fn load(memory: &impl GuestMemory, style: Style, at: u32) -> Result<Self, BusError> {
-        let word = |i: u32| memory.load_u32(at.wrapping_add(4 * i));
         Ok(match style {
             Style::Lance => {
-                let first = word(0)?;
+                let first = memory.load_u32(at)?;
                 let status = (first >> 16) as u16 & 0xff00;
-                Descriptor { style, at, buffer: first & 0xff_ffff, count: word(1)? as u16, status }
+                let count = memory.load_u32(word_at(at, 1))? as u16;
+                Descriptor { style, at, buffer: first & 0xff_ffff, count, status }
             }
             Style::Pcnet | Style::PcnetSwapped => {
-                let second = word(1)?;
-                let buffer = word(if style == Style::Pcnet { 0 } else { 2 })?;
+                let second = memory.load_u32(word_at(at, 1))?;
+                let buffer_word = if style == Style::Pcnet { 0 } else { 2 };
+                let buffer = memory.load_u32(word_at(at, buffer_word))?;
                 let status = (second >> 16) as u16;
                 Descriptor { style, at, buffer, count: second as u16, status }
             }
@@ -161,21 +167,20 @@ impl Descriptor {
         extra_of_lance: u16,
     ) -> Result<(), BusError> {
         let status = u32::from(status & !status::OWN) << 16;
-        let word = |i: u32| self.at.wrapping_add(4 * i);
         match self.style {
             Style::Lance => {
                 if extra.is_some() {
                     let second = u32::from(self.count) | u32::from(extra_of_lance) << 16;
-                    memory.store_u32(word(1), second)?;
+                    memory.store_u32(word_at(self.at, 1), second)?;
                 }
-                memory.store_u32(word(0), self.buffer | status & 0xff00_0000)
+                memory.store_u32(self.at, self.buffer | status & 0xff00_0000)
             }
             Style::Pcnet | Style::PcnetSwapped => {
                 if let Some(extra) = extra {
-                    memory
-                        .store_u32(word(if self.style == Style::Pcnet { 2 } else { 0 }), extra)?;
+                    let extra_word = if self.style == Style::Pcnet { 2 } else { 0 };
+                    memory.store_u32(word_at(self.at, extra_word), extra)?;
                 }
-                memory.store_u32(word(1), status | u32::from(self.count))
+                memory.store_u32(word_at(self.at, 1), status | u32::from(self.count))
             }
         }
     }

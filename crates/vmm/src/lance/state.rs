@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::csr::csr0;
-use super::ring::{Kind, Ring};
+use super::ring::{Ring, RingKind};
 use super::{Lance, csr};
 use crate::bus::GuestMemory;
 
@@ -97,19 +97,21 @@ impl Lance {
             extended: self.csr.get(csr::EXTENDED),
             rap: self.rap,
             irq: self.irq(),
-            tx: self.ring_state(memory, Kind::Tx),
-            rx: self.ring_state(memory, Kind::Rx),
+            tx: self.ring_state(memory, RingKind::Tx),
+            rx: self.ring_state(memory, RingKind::Rx),
         }
     }
 
-    fn ring_state(&self, memory: &impl GuestMemory, kind: Kind) -> RingState {
-        let ring = Ring::of(&self.csr, self.bcr.style(), kind);
-        let owned = |ahead: u16| Some(ring.load(memory, u32::from(ahead)).ok()?.is_owned());
-        let owned_count = (0..ring.len()).filter(|&ahead| owned(ahead) == Some(true)).count();
+    fn ring_state(&self, memory: &impl GuestMemory, kind: RingKind) -> RingState {
+        let ring = Ring::new(&self.csr, self.bcr.style(), kind);
+        let mut owned =
+            (0..ring.len()).map(|ahead| Some(ring.load(memory, u32::from(ahead)).ok()?.is_owned()));
+        let is_next_owned = owned.next().flatten();
+        let owned_count = owned.chain([is_next_owned]).filter(|owned| *owned == Some(true)).count();
         RingState {
             len: ring.len(),
             next: ring.index(),
-            is_next_owned: owned(0),
+            is_next_owned,
             owned_count: owned_count as u16,
         }
     }

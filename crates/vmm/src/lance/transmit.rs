@@ -3,7 +3,7 @@
 use super::Lance;
 use super::csr::{self, csr0, csr3, csr4, csr5, mode};
 use super::receive::Fcs;
-use super::ring::{Kind, Ring, WORK_MAX, status, tx_error};
+use super::ring::{Ring, RingKind, WORK_MAX, status, tx_error};
 use crate::bus::{Bus, BusError, GuestMemory, Sent, Wire};
 
 /// Longest frame that is sent; the sum of a chain's buffers may ask for more.
@@ -58,7 +58,7 @@ impl Lance {
         self.rx_used = 0;
         // Switched off by an error of its own, or by one of the loopback's receiver.
         while left > 0 && self.csr.any(csr::STATUS, csr0::TXON) {
-            let mut ring = Ring::of(&self.csr, self.bcr.style(), Kind::Tx);
+            let mut ring = Ring::new(&self.csr, self.bcr.style(), RingKind::Tx);
             let used = match self.gather(bus.memory, &ring, frame)? {
                 Next::Nothing => {
                     self.csr.clear(csr::STATUS, csr0::TDMD);
@@ -98,7 +98,7 @@ impl Lance {
                     count
                 }
             };
-            ring.advance(&mut self.csr, Kind::Tx, used);
+            ring.advance(&mut self.csr, RingKind::Tx, used);
             left = left.saturating_sub(used);
         }
         Ok(())
@@ -153,11 +153,12 @@ impl Lance {
         frame: &mut Vec<u8>,
         first: u16,
     ) -> Option<u32> {
-        let on = |bit| self.csr.any(csr::MODE, bit);
-        let (looped, internal) = (on(mode::LOOP), on(mode::INTL));
+        let [looped, internal, no_fcs, forced] =
+            [mode::LOOP, mode::INTL, mode::DXMTFCS, mode::FCOLL]
+                .map(|bit| self.csr.any(csr::MODE, bit));
         let pad = self.csr.any(csr::FEATURES, csr4::APAD_XMT);
-        let append = pad || !on(mode::DXMTFCS) || first & status::ADD_FCS != 0;
-        let collide = looped && internal && on(mode::FCOLL);
+        let append = pad || !no_fcs || first & status::ADD_FCS != 0;
+        let collide = looped && internal && forced;
         if collide {
             self.csr.raise(csr::FEATURES, csr4::TXSTRT);
             self.counters.tx_collision_count += 1;

@@ -3,7 +3,7 @@
 //! Source: virtio 1.2, sections 2.7.5, 2.7.7, 2.8.6 and 2.8.7.
 
 use super::fault::Fault;
-use super::queue::Taken;
+use super::layout::TakenChain;
 use crate::bus::GuestMemory;
 
 /// Bytes of a descriptor.
@@ -66,10 +66,10 @@ impl Descriptor {
         if !rules.tables || in_table || self.flags & NEXT != 0 || !is_whole {
             return Err(Fault::Table { len_bytes });
         }
-        Ok((self.at()?, len_bytes / DESCRIPTOR_BYTES))
+        Ok((self.address()?, len_bytes / DESCRIPTOR_BYTES))
     }
 
-    fn at(&self) -> Result<u32, Fault> {
+    fn address(&self) -> Result<u32, Fault> {
         u32::try_from(self.address).map_err(|_| Fault::Address(self.address))
     }
 }
@@ -181,13 +181,13 @@ impl Chain {
         if (descriptor.flags & DEVICE_WRITES != 0) != rules.device_writes {
             return Err(Fault::Direction { queue: rules.queue });
         }
-        self.segments.push(Segment { at: descriptor.at()?, len_bytes: descriptor.len_bytes });
+        self.segments.push(Segment { at: descriptor.address()?, len_bytes: descriptor.len_bytes });
         Ok(())
     }
 
     /// Its name in the queue.
-    pub(super) fn taken(&self) -> Taken {
-        Taken { head: self.head, slot_count: self.slot_count }
+    pub(super) fn taken(&self) -> TakenChain {
+        TakenChain { head: self.head, slot_count: self.slot_count }
     }
 
     /// All bytes after the first `skip_bytes`; `None` if they are not in one buffer.

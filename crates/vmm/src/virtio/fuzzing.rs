@@ -2,7 +2,7 @@
 //! property tests go through.
 
 use super::{Options, QUEUE_SIZE_MAX, RX, TX, VirtioNet, WORK_MAX, register, status};
-use crate::bus::{Bus, GuestMemory, PlainMemory, Received, Sent, Wire};
+use crate::bus::{Bus, GuestMemory, PlainMemory, Reception, Sent, Wire};
 use crate::bytes::Bytes;
 use crate::lance::{FRAME_BYTES_MAX, Width};
 
@@ -16,11 +16,11 @@ const RINGS: [u32; 2] = [0x1000, 0x4000];
 
 /// A wire that checks what it carries.
 #[derive(Debug, Default)]
-struct Checked {
+struct CheckedWire {
     busy: bool,
 }
 
-impl Wire for Checked {
+impl Wire for CheckedWire {
     fn send(&mut self, frame: &[u8]) -> Sent {
         assert!((14..=FRAME_BYTES_MAX).contains(&frame.len()));
         if self.busy { Sent::Busy } else { Sent::Taken }
@@ -46,7 +46,7 @@ fn check(card: &VirtioNet, memory: &PlainMemory) {
 pub fn run(bytes: &[u8]) -> u64 {
     let mut bytes = Bytes(bytes);
     let memory = PlainMemory::new(MEMORY_BYTES);
-    let mut wire = Checked::default();
+    let mut wire = CheckedWire::default();
     let start = bytes.u8();
     let options =
         Options { event_idx: start & 1 != 0, polls: start & 2 != 0, packed: start & 0x40 != 0 };
@@ -65,7 +65,7 @@ pub fn run(bytes: &[u8]) -> u64 {
     count
 }
 
-type TestBus<'a> = Bus<'a, PlainMemory, Checked>;
+type TestBus<'a> = Bus<'a, PlainMemory, CheckedWire>;
 
 fn set(card: &mut VirtioNet, bus: &mut TestBus<'_>, offset: u16, value: u32) {
     card.write(bus, offset, Width::Dword, value);
@@ -95,16 +95,15 @@ fn begin(card: &mut VirtioNet, bus: &mut TestBus<'_>, log2: u8) {
 }
 
 fn operation(card: &mut VirtioNet, bus: &mut TestBus<'_>, bytes: &mut Bytes<'_>) {
-    let width =
-        |byte: u8| [Width::Dword, Width::Word, Width::Byte, Width::Dword][byte as usize & 3];
     let op = bytes.u8();
+    let width = [Width::Dword, Width::Word, Width::Byte, Width::Dword][usize::from(op >> 4) & 3];
     match op & 0x0f {
         0 => {
             let (offset, value) = (bytes.u16() & 0x1ff, bytes.u32());
-            card.write(bus, offset, width(op >> 4), value);
+            card.write(bus, offset, width, value);
         }
         1 => {
-            card.read(bytes.u16() & 0x1ff, width(op >> 4));
+            card.read(bytes.u16() & 0x1ff, width);
         }
         2 => begin(card, bus, op >> 4 & 7),
         3 => {
@@ -158,5 +157,5 @@ fn receive(card: &mut VirtioNet, memory: &PlainMemory, len: usize) {
     let before = card.counters.rx_frame_count;
     let received = card.receive(memory, &vec![0x5a; len]);
     let stored = card.counters.rx_frame_count - before;
-    assert_eq!(stored == 1, received == Received::Stored && card.fault().is_none());
+    assert_eq!(stored == 1, received == Reception::Stored && card.fault().is_none());
 }

@@ -5,7 +5,8 @@
 use std::collections::VecDeque;
 
 use super::fault::Fault;
-use super::queue::{QUEUE_SIZE_MAX, Taken};
+use super::layout::TakenChain;
+use super::queue::QUEUE_SIZE_MAX;
 use super::traffic::{HEADER_BYTES, RX_HEADER};
 use super::{RX, TX, VirtioNet};
 use crate::bus::{GuestMemory, InPlace, Posted};
@@ -20,19 +21,19 @@ const STEPS_MAX: usize = 2 * QUEUE_SIZE_MAX as usize;
 struct Buffer {
     frame_at: u32,
     header_at: u32,
-    taken: Taken,
+    taken: TakenChain,
 }
 
 /// Chains whose frames the back end has.
 #[derive(Debug, Default)]
 pub(super) struct Placed {
     /// Address of each frame to send; `None` if its queue was reset since.
-    sending: VecDeque<(u32, Option<Taken>)>,
+    sending: VecDeque<(u32, Option<TakenChain>)>,
     receiving: VecDeque<Buffer>,
 }
 
 impl Placed {
-    pub(super) fn send(&mut self, at: u32, taken: Taken) {
+    pub(super) fn send(&mut self, at: u32, taken: TakenChain) {
         self.sending.push_back((at, Some(taken)));
     }
 
@@ -47,7 +48,7 @@ impl Placed {
         }
     }
 
-    fn sent(&mut self, at: u32) -> Option<Taken> {
+    fn sent(&mut self, at: u32) -> Option<TakenChain> {
         // Nearly always the first.
         let index = self.sending.iter().position(|sending| sending.0 == at)?;
         self.sending.remove(index)?.1

@@ -16,6 +16,7 @@ mod fault;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod in_place;
+mod layout;
 mod packed;
 mod queue;
 mod registers;
@@ -35,7 +36,8 @@ use crate::bus::{Bus, GuestMemory, Wire};
 use crate::lance::Counters;
 use chain::Chain;
 use in_place::Placed;
-use queue::{Layout, Negotiated, Queue};
+use layout::Layout;
+use queue::{Negotiated, Queue};
 
 /// Number of the queue of received frames.
 pub const RX: u16 = 0;
@@ -167,12 +169,10 @@ impl VirtioNet {
     }
 
     fn negotiated(&self) -> Negotiated {
-        let has = |bit| self.chosen() & bit != 0;
-        Negotiated {
-            event_idx: has(FEATURE_EVENT_IDX),
-            tables: has(FEATURE_INDIRECT_DESC),
-            packed: has(FEATURE_RING_PACKED),
-        }
+        let [event_idx, tables, packed] =
+            [FEATURE_EVENT_IDX, FEATURE_INDIRECT_DESC, FEATURE_RING_PACKED]
+                .map(|bit| self.chosen() & bit != 0);
+        Negotiated { event_idx, tables, packed }
     }
 
     /// Reset by the driver: everything but the counters.

@@ -9,7 +9,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::chain::{Chain, Rules};
 use super::fault::Fault;
-use super::queue::{Layout, Taken, needs_event, part};
+use super::layout::{Layout, TakenChain, needs_event, part};
 use crate::bus::GuestMemory;
 
 const DEVICE_WRITES: u16 = 2;
@@ -33,9 +33,10 @@ struct Position {
 impl Position {
     fn advanced(self, by: u16, size: u16) -> Self {
         let slot = self.slot + by;
-        match slot >= size {
-            true => Position { slot: slot - size, wrap: !self.wrap },
-            false => Position { slot, wrap: self.wrap },
+        if slot >= size {
+            Position { slot: slot - size, wrap: !self.wrap }
+        } else {
+            Position { slot, wrap: self.wrap }
         }
     }
 
@@ -130,7 +131,7 @@ impl PackedQueue {
         Ok(true)
     }
 
-    pub(super) fn take(&mut self, chain: &Chain) -> Taken {
+    pub(super) fn take(&mut self, chain: &Chain) -> TakenChain {
         self.next_available = self.next_available.advanced(chain.slot_count, self.rules.size);
         chain.taken()
     }
@@ -138,7 +139,7 @@ impl PackedQueue {
     pub(super) fn put_used(
         &mut self,
         memory: &impl GuestMemory,
-        taken: Taken,
+        taken: TakenChain,
         written_bytes: u32,
     ) -> Result<(), Fault> {
         let at = self.ring + 16 * u32::from(self.next_used.slot);
@@ -188,9 +189,10 @@ impl PackedQueue {
         &mut self,
         memory: &impl GuestMemory,
     ) -> Result<bool, Fault> {
-        match self.event_idx {
-            true => self.wish(memory, AT_POSITION, self.next_available.word())?,
-            false => self.wish(memory, ENABLE, 0)?,
+        if self.event_idx {
+            self.wish(memory, AT_POSITION, self.next_available.word())?;
+        } else {
+            self.wish(memory, ENABLE, 0)?;
         }
         // The wish must be visible before the ring is read.
         fence(Ordering::SeqCst);
@@ -215,20 +217,22 @@ mod tests {
         assert_eq!((start.word(), second.advanced(4, 5).word()), (0x8000, 4));
     }
 
+    fn position(steps: u16, size: u16) -> Position {
+        let lap = steps / size;
+        Position { slot: steps % size, wrap: lap.is_multiple_of(2) }
+    }
+
     /// Compares with a walk over each slot.
     #[test]
     fn position_has_passed_as_a_walk_says() {
         for size in 1..=6 {
             for event in 0..2 * size {
-                let position = |steps: u16| {
-                    let lap = steps / size;
-                    Position { slot: steps % size, wrap: lap.is_multiple_of(2) }
-                };
                 // The event is in the lap of `now` or the one before.
                 for now in event..event + size {
                     for by in 1..=size.min(now) {
                         let walked = (now - by..now).any(|step| step == event);
-                        let passed = has_passed(position(event).word(), position(now), by, size);
+                        let passed =
+                            has_passed(position(event, size).word(), position(now, size), by, size);
                         assert!(passed == walked || by >= size, "{size} {event} {now} {by}");
                     }
                 }

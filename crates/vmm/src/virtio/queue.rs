@@ -2,6 +2,7 @@
 
 use super::chain::{Chain, Rules};
 use super::fault::Fault;
+use super::layout::{Layout, TakenChain};
 use super::packed::PackedQueue;
 use super::split::SplitQueue;
 use crate::bus::GuestMemory;
@@ -15,35 +16,6 @@ pub(super) struct Negotiated {
     pub(super) event_idx: bool,
     pub(super) tables: bool,
     pub(super) packed: bool,
-}
-
-/// Registers of a queue as the driver has written them.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Layout {
-    pub(super) size: u32,
-    pub(super) descriptors: u64,
-    pub(super) driver: u64,
-    pub(super) device: u64,
-}
-
-/// True if `event` is among the steps from `old` to `new` (2.7.7.2).
-pub(super) fn needs_event(event: u16, new: u16, old: u16) -> bool {
-    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
-}
-
-/// Address of a part of a queue, the whole of which must have a 32-bit address.
-pub(super) fn part(at: u64, len_bytes: u64) -> Result<u32, Fault> {
-    let end = at.checked_add(len_bytes).filter(|&end| end <= u32::MAX.into());
-    end.map(|_| at as u32).ok_or(Fault::Address(at))
-}
-
-/// A chain that the device has taken and not returned yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Taken {
-    /// Number of its first descriptor, or its id in a packed queue.
-    pub(super) head: u16,
-    /// Slots that it takes in a packed queue.
-    pub(super) slot_count: u16,
 }
 
 /// Evaluates an expression with the queue of either kind.
@@ -77,9 +49,10 @@ impl Queue {
         }
         let Negotiated { event_idx, tables, packed } = negotiated;
         let rules = Rules { queue, size: size as u16, tables, device_writes };
-        match packed {
-            true => PackedQueue::new(rules, event_idx, layout).map(Queue::Packed),
-            false => SplitQueue::new(rules, event_idx, layout).map(Queue::Split),
+        if packed {
+            PackedQueue::new(rules, event_idx, layout).map(Queue::Packed)
+        } else {
+            SplitQueue::new(rules, event_idx, layout).map(Queue::Split)
         }
     }
 
@@ -99,7 +72,7 @@ impl Queue {
     }
 
     /// Takes the chain that [`Self::peek`] read last. Each is returned by [`Self::put_used`], in any order.
-    pub(super) fn take(&mut self, chain: &Chain) -> Taken {
+    pub(super) fn take(&mut self, chain: &Chain) -> TakenChain {
         either!(self, queue => queue.take(chain))
     }
 
@@ -107,7 +80,7 @@ impl Queue {
     pub(super) fn put_used(
         &mut self,
         memory: &impl GuestMemory,
-        taken: Taken,
+        taken: TakenChain,
         written_bytes: u32,
     ) -> Result<(), Fault> {
         either!(self, queue => queue.put_used(memory, taken, written_bytes))
@@ -130,18 +103,5 @@ impl Queue {
         memory: &impl GuestMemory,
     ) -> Result<bool, Fault> {
         either!(self, queue => queue.enable_notifications(memory))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn event_is_needed_when_the_index_passes_it_also_around_the_wrap() {
-        assert!(needs_event(4, 5, 4) && !needs_event(5, 5, 4) && !needs_event(3, 5, 4));
-        assert!(needs_event(u16::MAX, 0, u16::MAX) && needs_event(u16::MAX, 3, 0xfffe));
-        assert!(!needs_event(3, 3, 0xfffe));
-        assert!(!needs_event(7, 4, 4));
     }
 }

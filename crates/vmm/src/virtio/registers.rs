@@ -2,7 +2,8 @@
 //!
 //! Source: virtio 1.2, section 4.2.2.
 
-use super::queue::{Layout, QUEUE_SIZE_MAX, Queue};
+use super::layout::Layout;
+use super::queue::{QUEUE_SIZE_MAX, Queue};
 use super::{FEATURE_VERSION_1, RX, TX, VirtioNet};
 use crate::bus::{Bus, GuestMemory, Wire};
 use crate::lance::Width;
@@ -180,16 +181,14 @@ impl VirtioNet {
             return;
         }
         let Layout { size, descriptors, driver, device } = &mut self.layouts[index];
-        let low = |at: &mut u64| *at = *at & !0xffff_ffff | u64::from(value);
-        let high = |at: &mut u64| *at = *at & 0xffff_ffff | u64::from(value) << 32;
         match offset {
             r::QUEUE_NUM => *size = value,
-            r::QUEUE_DESC_LOW => low(descriptors),
-            r::QUEUE_DESC_HIGH => high(descriptors),
-            r::QUEUE_DRIVER_LOW => low(driver),
-            r::QUEUE_DRIVER_HIGH => high(driver),
-            r::QUEUE_DEVICE_LOW => low(device),
-            r::QUEUE_DEVICE_HIGH => high(device),
+            r::QUEUE_DESC_LOW => set_low(descriptors, value),
+            r::QUEUE_DESC_HIGH => set_high(descriptors, value),
+            r::QUEUE_DRIVER_LOW => set_low(driver, value),
+            r::QUEUE_DRIVER_HIGH => set_high(driver, value),
+            r::QUEUE_DEVICE_LOW => set_low(device, value),
+            r::QUEUE_DEVICE_HIGH => set_high(device, value),
             _ => {}
         }
     }
@@ -211,4 +210,12 @@ impl VirtioNet {
             Err(fault) => self.broken(fault),
         }
     }
+}
+
+fn set_low(address: &mut u64, value: u32) {
+    *address = *address & !0xffff_ffff | u64::from(value);
+}
+
+fn set_high(address: &mut u64, value: u32) {
+    *address = *address & 0xffff_ffff | u64::from(value) << 32;
 }

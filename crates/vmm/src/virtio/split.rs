@@ -6,7 +6,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::chain::{Chain, Rules};
 use super::fault::Fault;
-use super::queue::{Layout, Taken, needs_event, part};
+use super::layout::{Layout, TakenChain, needs_event, part};
 use crate::bus::GuestMemory;
 
 /// Flag of the available ring: the driver wants no interrupt.
@@ -73,7 +73,7 @@ impl SplitQueue {
         Ok(true)
     }
 
-    pub(super) fn take(&mut self, chain: &Chain) -> Taken {
+    pub(super) fn take(&mut self, chain: &Chain) -> TakenChain {
         self.next_available = self.next_available.wrapping_add(1);
         chain.taken()
     }
@@ -82,7 +82,7 @@ impl SplitQueue {
     pub(super) fn put_used(
         &mut self,
         memory: &impl GuestMemory,
-        taken: Taken,
+        taken: TakenChain,
         written_bytes: u32,
     ) -> Result<(), Fault> {
         let slot = u32::from(self.next_used % self.rules.size);

@@ -26,8 +26,8 @@ pub struct State {
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let State { status, features, causes, available_counts: [rx, tx], fault } = self;
-        let count = |count: &Option<u16>| count.map_or("not ready".into(), |n| n.to_string());
-        let (rx, tx) = (count(rx), count(tx));
+        let [rx, tx] =
+            [rx, tx].map(|count| count.map_or("not ready".into(), |count| count.to_string()));
         write!(
             f,
             "status {status:#x}, features {features:#x}, interrupt status {causes}; available: \
@@ -40,13 +40,13 @@ impl fmt::Display for State {
 impl VirtioNet {
     /// Current state of the card; changes nothing.
     pub fn state(&self, memory: &impl GuestMemory) -> State {
-        let available =
-            |queue: u16| self.queues[usize::from(queue)].as_ref()?.available_count(memory).ok();
+        let available_counts = [RX, TX]
+            .map(|queue| self.queues[usize::from(queue)].as_ref()?.available_count(memory).ok());
         State {
             status: self.status,
             features: self.chosen(),
             causes: self.causes,
-            available_counts: [available(RX), available(TX)],
+            available_counts,
             fault: self.fault.map(|fault| fault.to_string()),
         }
     }

@@ -7,7 +7,7 @@ use super::fault::Fault;
 use super::in_place::Placed;
 use super::queue::Queue;
 use super::{RX, TX, VirtioNet, registers};
-use crate::bus::{Bus, GuestMemory, InPlace, Posted, Received, Sent, Wire};
+use crate::bus::{Bus, GuestMemory, InPlace, Posted, Reception, Sent, Wire};
 use crate::lance::FRAME_BYTES_MAX;
 
 /// Bytes before every frame (5.1.6.1).
@@ -196,21 +196,21 @@ impl VirtioNet {
     }
 
     /// Receives a frame from the network, without its check sequence.
-    pub fn receive(&mut self, memory: &impl GuestMemory, frame: &[u8]) -> Received {
+    pub fn receive(&mut self, memory: &impl GuestMemory, frame: &[u8]) -> Reception {
         if !self.is_driven() {
-            return Received::Off;
+            return Reception::Off;
         }
         if !(FRAME_BYTES_MIN..=FRAME_BYTES_MAX).contains(&frame.len()) {
             self.counters.rx_malformed_count += 1;
-            return Received::Lost;
+            return Reception::Lost;
         }
         let done = self.store(memory, frame);
-        self.guard(done, Received::Off)
+        self.guard(done, Reception::Off)
     }
 
-    fn store(&mut self, memory: &impl GuestMemory, frame: &[u8]) -> Result<Received, Fault> {
+    fn store(&mut self, memory: &impl GuestMemory, frame: &[u8]) -> Result<Reception, Fault> {
         let chain = &mut self.chain;
-        let Some(queue) = &mut self.queues[usize::from(RX)] else { return Ok(Received::Off) };
+        let Some(queue) = &mut self.queues[usize::from(RX)] else { return Ok(Reception::Off) };
         // Buffers are there as a rule, and then nothing needs to tell of others.
         let mut has = queue.peek(memory, chain)?;
         if has {
@@ -219,12 +219,12 @@ impl VirtioNet {
             has = queue.peek(memory, chain)?;
         }
         if !has {
-            return Ok(Received::Off);
+            return Ok(Reception::Off);
         }
         let len_bytes = HEADER_BYTES + frame.len();
         if chain.len_bytes() < len_bytes as u64 {
             self.counters.rx_missed_count += 1;
-            return Ok(Received::Lost);
+            return Ok(Reception::Lost);
         }
         self.frame.clear();
         self.frame.extend_from_slice(&RX_HEADER);
@@ -235,7 +235,7 @@ impl VirtioNet {
         self.counters.rx_frame_count += 1;
         self.counters.rx_bytes = self.counters.rx_bytes.saturating_add(frame.len() as u64);
         self.interrupt(RX, memory)?;
-        Ok(Received::Stored)
+        Ok(Reception::Stored)
     }
 
     /// Raises an interrupt for what was returned to a queue, if its driver wants one. Returns true if it does.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use model::{Arm, Load, Path as _};
 use sys::pidfd::PidFd;
 use vmm::lance::Sent;
-use vmm::{End, Sender, Silence, Switches, Task};
+use vmm::{GuestEnd, Sender, Silence, Switches, Task};
 use wirepath_vmnic::serve::Served;
 use wirepath_vmnic::{Switch, Vmnic};
 
@@ -50,7 +50,7 @@ impl Sender for Calls {
 }
 
 /// Runs a guest with such a back end; `None` without KVM.
-fn jailed(thread: &str, call: Option<&'static str>) -> Option<Result<End, String>> {
+fn jailed(thread: &str, call: Option<&'static str>) -> Option<Result<GuestEnd, String>> {
     let open = || {
         let (socket, file) = (UdpSocket::bind("127.0.0.1:0")?, File::open("/dev/null")?);
         guest::halves(Calls { call, socket, file }, Silence)
@@ -65,7 +65,7 @@ fn jailed(thread: &str, call: Option<&'static str>) -> Option<Result<End, String
 fn forbidden_call_of_either_thread_ends_the_monitor_s_process_alone() {
     for thread in ["vcpu", "device"] {
         let Some(end) = jailed(thread, None) else { return };
-        assert_eq!(end, Ok(End::Done), "{thread}");
+        assert_eq!(end, Ok(GuestEnd::Done), "{thread}");
         for call in CALLS {
             let why = jailed(thread, Some(call)).unwrap().unwrap_err();
             assert!(why.contains("without a report") && why.contains("31"), "{call}: {why}");

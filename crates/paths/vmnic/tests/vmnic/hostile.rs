@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use vmm::{End, Outcome, Silence, Sink, Switches, Task};
+use vmm::{GuestEnd, Outcome, Silence, Sink, Switches, Task};
 
 use crate::guest;
 
@@ -29,7 +29,7 @@ pub(crate) fn image(code: &[u8]) -> Vec<u8> {
     image
 }
 
-fn run(code: &[u8], switches: Switches) -> Option<End> {
+fn run(code: &[u8], switches: Switches) -> Option<GuestEnd> {
     Some(outcome(code, switches, Duration::from_millis(100))?.end)
 }
 
@@ -45,14 +45,14 @@ fn outcome(code: &[u8], switches: Switches, patience: Duration) -> Option<Outcom
 fn guest_that_loops_is_stopped() {
     // jmp $
     let Some(end) = run(&[0xeb, 0xfe], guest::LANCE) else { return };
-    assert_eq!(end, End::Stopped);
+    assert_eq!(end, GuestEnd::Stopped);
 }
 
 #[test]
 fn guest_that_sleeps_for_ever_is_stopped() {
     // hlt; jmp to it
     let Some(end) = run(&[0xf4, 0xeb, 0xfd], guest::LANCE) else { return };
-    assert_eq!(end, End::Stopped);
+    assert_eq!(end, GuestEnd::Stopped);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn guest_that_halts_with_interrupts_off_is_stopped() {
     let code = [0xb0, 0xff, 0xe6, 0x21, 0xe6, 0xa1, 0xfa, 0xf4, 0xeb, 0xfc];
     for switches in [Switches::default(), guest::LANCE, Switches::ALL] {
         let Some(end) = run(&code, switches) else { return };
-        assert!(matches!(end, End::Stopped | End::GuestFailed { .. }), "{end:?}");
+        assert!(matches!(end, GuestEnd::Stopped | GuestEnd::GuestFailed { .. }), "{end:?}");
     }
 }
 
@@ -72,7 +72,7 @@ fn guest_that_hammers_ports_is_stopped() {
     let code = [0x66, 0xba, 0x10, 0xc0, 0x66, 0xef, 0x66, 0xed, 0x48, 0xff, 0xc0, 0xeb, 0xf7];
     for switches in [Switches::default(), guest::LANCE, Switches::ALL] {
         let Some(end) = run(&code, switches) else { return };
-        assert_eq!(end, End::Stopped);
+        assert_eq!(end, GuestEnd::Stopped);
     }
 }
 
@@ -80,7 +80,7 @@ fn guest_that_hammers_ports_is_stopped() {
 fn guest_without_an_exception_handler_ends_in_a_shutdown() {
     // ud2, and no gate for it
     let Some(end) = run(&[0x0f, 0x0b], Switches::default()) else { return };
-    assert!(matches!(end, End::Shutdown | End::Stuck { .. }), "{end:?}");
+    assert!(matches!(end, GuestEnd::Shutdown | GuestEnd::Stuck { .. }), "{end:?}");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn string_instructions_read_and_write_every_element() {
     for rap_in_kernel in [false, true] {
         let switches = Switches { rap_in_kernel, ..Switches::default() };
         let Some(outcome) = outcome(&code, switches, guest::PATIENCE) else { return };
-        assert_eq!(outcome.end, End::Done, "{outcome:?}");
+        assert_eq!(outcome.end, GuestEnd::Done, "{outcome:?}");
         assert!(outcome.measured.is_some(), "begin before end: {outcome:?}");
         let exits = &outcome.total.exits;
         let rap_writes = [exits.rap_write_count, exits.coalesced_count];

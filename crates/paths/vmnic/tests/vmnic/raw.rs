@@ -3,8 +3,8 @@ use std::os::fd::BorrowedFd;
 
 use vmm::lance::Sent;
 use vmm::{
-    COMBINE_FRAMES, COMBINE_MORE_FRAMES, COMBINE_TICK_US, End, Outcome, Receiver, Sender, Silence,
-    Snapshot, Switches, Task,
+    COMBINE_FRAMES, COMBINE_MORE_FRAMES, COMBINE_TICK_US, GuestEnd, Outcome, Receiver, Sender,
+    Silence, Snapshot, Switches, Task,
 };
 use wire::nettest::report;
 
@@ -90,7 +90,7 @@ fn send_beside(
         )
     };
     let outcome = guest::run(Task::send(size_bytes, COUNT), switches, open)?;
-    assert_eq!(outcome.end, End::Done, "{switches:?} {:?}", outcome.total);
+    assert_eq!(outcome.end, GuestEnd::Done, "{switches:?} {:?}", outcome.total);
     let measured = outcome.measured.clone().expect("the guest marks its measured part");
     assert_eq!(measured.nic.tx_frame_count, COUNT, "{switches:?}");
     drop(writer);

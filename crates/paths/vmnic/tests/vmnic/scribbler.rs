@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use lab::TapEnd;
-use vmm::{End, Outcome, Receiver, Sink, Switches, Task};
+use vmm::{GuestEnd, Outcome, Receiver, Sink, Switches, Task};
 
 use crate::guest::{self, Opened};
 use crate::hostile;
@@ -176,7 +176,7 @@ pub(crate) fn scribble(
     let running = guest::start_image(&image, Task::send(60, 0), switches, open)?;
     running.wait(guest::PATIENCE);
     let (outcome, _) = running.stop().expect("the monitor runs to its end");
-    assert_eq!(outcome.end, End::Done, "{switches:?}: the guest does not get on");
+    assert_eq!(outcome.end, GuestEnd::Done, "{switches:?}: the guest does not get on");
     Some(outcome)
 }
 

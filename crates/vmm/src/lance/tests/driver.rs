@@ -2,7 +2,7 @@
 //! ports.
 
 use crate::lance::{
-    BDP_DWORD, BDP_WORD, Bus, GuestMemory, Lance, PlainMemory, RAP_DWORD, RAP_WORD, RDP, Received,
+    BDP_DWORD, BDP_WORD, Bus, GuestMemory, Lance, PlainMemory, RAP_DWORD, RAP_WORD, RDP, Reception,
     Sent, Width, Wire, csr0, status,
 };
 
@@ -156,11 +156,11 @@ impl Station {
 
     /// Status word and second status word (errors, or length) of a descriptor.
     pub(super) fn descriptor(&self, at: u32) -> (u16, u32) {
-        let word = |i: u32| self.memory.load_u32(at + 4 * i).unwrap();
+        let words = [0, 1, 2].map(|i| self.memory.load_u32(at + 4 * i).unwrap());
         match self.style {
-            0 => ((word(0) >> 16) as u16 & 0xff00, word(1) >> 16),
-            2 => ((word(1) >> 16) as u16, word(2)),
-            _ => ((word(1) >> 16) as u16, word(0)),
+            0 => ((words[0] >> 16) as u16 & 0xff00, words[1] >> 16),
+            2 => ((words[1] >> 16) as u16, words[2]),
+            _ => ((words[1] >> 16) as u16, words[0]),
         }
     }
 
@@ -200,7 +200,7 @@ impl Station {
         self.set_csr(0, csr0::TDMD | csr0::INEA);
     }
 
-    pub(super) fn receive(&mut self, frame: &[u8]) -> Received {
+    pub(super) fn receive(&mut self, frame: &[u8]) -> Reception {
         self.lance.receive(&self.memory, frame)
     }
 

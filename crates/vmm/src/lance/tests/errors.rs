@@ -1,5 +1,5 @@
 use super::driver::{MAC, STYLES, Station, frame};
-use crate::lance::{Bus, GuestMemory, Received, WORK_MAX, Width, csr0, csr5, mode, status};
+use crate::lance::{Bus, GuestMemory, Reception, WORK_MAX, Width, csr0, csr5, mode, status};
 
 fn assert_dead(station: &mut Station) {
     assert_eq!(station.csr(0) & (csr0::TXON | csr0::RXON), 0);
@@ -40,14 +40,14 @@ fn buffers_outside_memory_end_both_engines_until_the_next_init() {
 
         let mut station = Station::started(style, 0);
         station.set_descriptor(station.rx_at(0), bad, 64, status::OWN);
-        assert_eq!(station.receive(&frame(MAC, 64)), Received::Lost);
+        assert_eq!(station.receive(&frame(MAC, 64)), Reception::Lost);
         assert_dead(&mut station);
-        assert_eq!(station.receive(&frame(MAC, 64)), Received::Off);
+        assert_eq!(station.receive(&frame(MAC, 64)), Reception::Off);
 
         station.set_csr(0, csr0::STOP);
         station.init(0, [0; 4]);
         station.set_csr(0, csr0::STRT);
-        assert_eq!(station.receive(&frame(MAC, 64)), Received::Stored);
+        assert_eq!(station.receive(&frame(MAC, 64)), Reception::Stored);
     }
 }
 
@@ -79,7 +79,7 @@ fn counters_that_software_made_up_stay_within_the_ring() {
         station.kick();
         assert_eq!(station.wire.frames.len(), if len < 4 { 1 } else { 4 }, "{len}, {left}");
         assert!((1..=len.max(1)).contains(&station.csr(74)), "{len}, {left}");
-        assert_eq!(station.receive(&frame(MAC, 64)), Received::Stored);
+        assert_eq!(station.receive(&frame(MAC, 64)), Reception::Stored);
         assert_eq!(station.lance.counters.bus_error_count, 0);
     }
 }

@@ -1,5 +1,5 @@
 use super::driver::{MAC, STYLES, Station, frame};
-use crate::lance::{Received, csr0, mode, status, tx_error};
+use crate::lance::{Reception, csr0, mode, status, tx_error};
 
 const INTERNAL: u16 = mode::LOOP | mode::INTL;
 
@@ -18,7 +18,7 @@ fn internal_loopback_stays_inside_and_external_does_not() {
             let both = csr0::TINT | csr0::RINT;
             assert_eq!(station.csr(0) & both, both);
             // Frames from the network are ignored during loopback.
-            assert_eq!(station.receive(&frame), Received::Filtered);
+            assert_eq!(station.receive(&frame), Reception::Filtered);
         }
     }
 }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::driver::{MAC, RING_LEN, STYLES, Station, frame};
-use crate::lance::{Received, fuzzing, status};
+use crate::lance::{Reception, fuzzing, status};
 
 proptest! {
     #[test]
@@ -54,7 +54,7 @@ proptest! {
         let frame = frame(MAC, len);
         let mut message = frame.clone();
         message.extend(crc32fast::hash(&frame).to_le_bytes());
-        prop_assert_eq!(station.receive(&frame), Received::Stored);
+        prop_assert_eq!(station.receive(&frame), Reception::Stored);
         let mut found = Vec::new();
         let mut end = None;
         for (i, &size) in sizes.iter().enumerate() {

@@ -1,5 +1,5 @@
 use super::driver::{MAC, RING_LEN, STYLES, Station, frame};
-use crate::lance::{Received, csr0, csr4, csr5, hash, mode, status};
+use crate::lance::{Reception, csr0, csr4, csr5, hash, mode, status};
 
 const WHOLE: u16 = status::STP | status::ENP;
 
@@ -9,7 +9,7 @@ fn frame_arrives_with_check_sequence_length_and_reason() {
         let mut station = Station::started(style, 0);
         for i in 0..3 * RING_LEN as usize {
             let frame = frame(MAC, 60 + i * 121);
-            assert_eq!(station.receive(&frame), Received::Stored);
+            assert_eq!(station.receive(&frame), Reception::Stored);
             assert!(station.lance.irq());
             assert_eq!(station.interrupt() & csr0::RINT, csr0::RINT);
             assert!(!station.lance.irq());
@@ -28,12 +28,12 @@ fn frame_arrives_with_check_sequence_length_and_reason() {
 #[test]
 fn short_arrivals_are_padded_as_the_wire_would() {
     let mut station = Station::started(2, 0);
-    assert_eq!(station.receive(&frame(MAC, 42)), Received::Stored);
+    assert_eq!(station.receive(&frame(MAC, 42)), Reception::Stored);
     let (_, bytes) = station.rx_take().unwrap();
     assert_eq!(bytes.len(), 64);
     assert!(bytes[42..60].iter().all(|&byte| byte == 0));
-    assert_eq!(station.receive(&[0xff; 13]), Received::Lost);
-    assert_eq!(station.receive(&[0xff; 5000]), Received::Lost);
+    assert_eq!(station.receive(&[0xff; 13]), Reception::Lost);
+    assert_eq!(station.receive(&[0xff; 5000]), Reception::Lost);
 }
 
 #[test]
@@ -46,12 +46,12 @@ fn filters_tell_why_they_let_a_frame_pass() {
     station.init(0, ladrf);
     station.set_csr(0, csr0::STRT);
     for (to, reason) in [([0xff; 6], 1 << 4), (group, 1 << 5), (MAC, 1 << 6)] {
-        assert_eq!(station.receive(&frame(to, 64)), Received::Stored);
+        assert_eq!(station.receive(&frame(to, 64)), Reception::Stored);
         assert_eq!(station.rx_take().unwrap().0, WHOLE | reason);
     }
-    assert_eq!(station.receive(&frame([2, 1, 1, 1, 1, 1], 64)), Received::Filtered);
+    assert_eq!(station.receive(&frame([2, 1, 1, 1, 1, 1], 64)), Reception::Filtered);
     let mut station = Station::started(2, mode::PROM);
-    assert_eq!(station.receive(&frame([2, 1, 1, 1, 1, 1], 64)), Received::Stored);
+    assert_eq!(station.receive(&frame([2, 1, 1, 1, 1, 1], 64)), Reception::Stored);
     assert_eq!(station.rx_take().unwrap().0, WHOLE);
 }
 
@@ -63,7 +63,7 @@ fn frame_is_spread_over_small_buffers() {
             station.rx_post(i, 64);
         }
         let frame = frame(MAC, 150);
-        assert_eq!(station.receive(&frame), Received::Stored);
+        assert_eq!(station.receive(&frame), Reception::Stored);
         let bits: Vec<u16> =
             (0..4).map(|i| station.descriptor(station.rx_at(i)).0 & 0xff00).collect();
         assert_eq!(bits, [status::STP, 0, status::ENP, status::OWN]);
@@ -74,7 +74,7 @@ fn frame_is_spread_over_small_buffers() {
         assert_eq!(whole, frame);
         // The next one begins behind it.
         station.rx_post(0, 64);
-        assert_eq!(station.receive(&frame[..60]), Received::Stored);
+        assert_eq!(station.receive(&frame[..60]), Reception::Stored);
         assert_eq!(station.descriptor(station.rx_at(3)).0 & 0xff00, WHOLE);
     }
 }
@@ -86,12 +86,12 @@ fn frame_that_outgrows_the_ring_is_an_overflow() {
         for i in 0..RING_LEN {
             station.rx_post(i, 32);
         }
-        assert_eq!(station.receive(&frame(MAC, 1000)), Received::Stored);
+        assert_eq!(station.receive(&frame(MAC, 1000)), Reception::Stored);
         let (bits, _) = station.descriptor(station.rx_at(RING_LEN - 1));
         assert_eq!(bits, status::OFLO | status::BUFF | status::ERR);
         assert_eq!(station.lance.counters.rx_torn_count, 1);
         // The next finds nothing: it is missed, and counted by the chip.
-        assert_eq!(station.receive(&frame(MAC, 64)), Received::Lost);
+        assert_eq!(station.receive(&frame(MAC, 64)), Reception::Lost);
         assert_eq!(station.csr(112), 1);
         assert_eq!(station.csr(0) & csr0::MISS, csr0::MISS);
     }
@@ -103,7 +103,7 @@ fn chain_ends_where_the_host_owns_the_next_buffer() {
     station.rx_post(0, 32);
     station.rx_post(1, 32);
     station.set_descriptor(station.rx_at(2), 0, 32, 0);
-    assert_eq!(station.receive(&frame(MAC, 100)), Received::Stored);
+    assert_eq!(station.receive(&frame(MAC, 100)), Reception::Stored);
     assert_eq!(station.descriptor(station.rx_at(0)).0, status::STP);
     let torn = status::OFLO | status::BUFF | status::ERR;
     assert_eq!(station.descriptor(station.rx_at(1)).0, torn);
@@ -113,14 +113,14 @@ fn chain_ends_where_the_host_owns_the_next_buffer() {
 #[test]
 fn receiver_that_is_off_leaves_the_frame_with_its_owner() {
     let mut station = Station::new(2);
-    assert_eq!(station.receive(&frame(MAC, 64)), Received::Off);
+    assert_eq!(station.receive(&frame(MAC, 64)), Reception::Off);
     let mut station = Station::started(2, mode::DRX);
-    assert_eq!(station.receive(&frame(MAC, 64)), Received::Off);
+    assert_eq!(station.receive(&frame(MAC, 64)), Reception::Off);
     let mut station = Station::started(2, 0);
     station.set_csr(5, csr5::SPND);
-    assert_eq!(station.receive(&frame(MAC, 64)), Received::Off);
+    assert_eq!(station.receive(&frame(MAC, 64)), Reception::Off);
     station.set_csr(5, 0);
-    assert_eq!(station.receive(&frame(MAC, 64)), Received::Stored);
+    assert_eq!(station.receive(&frame(MAC, 64)), Reception::Stored);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A driver over plain memory: queues of eight, each buffer in its own place.
 
-use super::in_place::Place;
-use crate::bus::{Bus, GuestMemory, InPlace, PlainMemory, Received, Sent, Wire};
+use super::in_place::GuestFrames;
+use crate::bus::{Bus, GuestMemory, InPlace, PlainMemory, Reception, Sent, Wire};
 use crate::lance::Width;
 use crate::virtio::{Options, RX, TX, VirtioNet, register, status};
 
@@ -21,7 +21,7 @@ pub(super) struct Recorder {
     pub(super) frames: Vec<Vec<u8>>,
     pub(super) busy: bool,
     /// Has guest memory.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<GuestFrames>,
 }
 
 impl Wire for Recorder {
@@ -191,7 +191,7 @@ impl Station {
         self.offer(RX, slot);
     }
 
-    pub(super) fn receive(&mut self, frame: &[u8]) -> Received {
+    pub(super) fn receive(&mut self, frame: &[u8]) -> Reception {
         self.card.receive(&self.memory, frame)
     }
 }

@@ -21,7 +21,7 @@ fn form(n: u32) -> Form {
 
 /// Descriptor `index`: even ones describe the first two of the table, if they are a table, and odd ones have a length
 /// that no table has.
-fn bytes_of(index: u16, (flags, next): Form) -> [u8; 16] {
+fn descriptor(index: u16, (flags, next): Form) -> [u8; 16] {
     let len_bytes = if index.is_multiple_of(2) { 32u32 } else { 24 };
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&u64::from(TABLE_AT).to_le_bytes());
@@ -63,7 +63,7 @@ fn every_table_of_four_descriptors_is_read_by_the_rules_and_to_an_end() {
         let forms: [Form; 4] = std::array::from_fn(|i| form(n / FORMS.pow(i as u32) % FORMS));
         for (index, form) in (0..SIZE).zip(forms) {
             let at = TABLE_AT + 16 * u32::from(index);
-            memory.write(at, &bytes_of(index, form)).expect("in memory");
+            memory.write(at, &descriptor(index, form)).expect("in memory");
         }
         for (tables, device_writes) in [(true, false), (false, true)] {
             let rules = Rules { queue: 0, size: SIZE, tables, device_writes };

@@ -1,11 +1,11 @@
 //! Drivers that break the rules: the device says so, stops, and works again after a reset.
 
 use super::driver::{NEXT, Station, TABLE, WRITES, frame};
-use crate::bus::{GuestMemory, Received};
+use crate::bus::{GuestMemory, Reception};
 use crate::virtio::{Fault, Options, RX, TX, register, status};
 
 /// Has `attack` done to a started card, which must then need a reset; returns the fault.
-fn fault_of(attack: impl FnOnce(&mut Station)) -> Fault {
+fn fault_after(attack: impl FnOnce(&mut Station)) -> Fault {
     let mut station = Station::started(Options { event_idx: true, ..Options::default() });
     attack(&mut station);
     let fault = station.card.fault().expect("the device has noticed");
@@ -16,7 +16,7 @@ fn fault_of(attack: impl FnOnce(&mut Station)) -> Fault {
     // Nothing moves.
     let sent_count = station.wire.frames.len();
     station.kick();
-    assert_eq!(station.receive(&frame(60)), Received::Off);
+    assert_eq!(station.receive(&frame(60)), Reception::Off);
     assert_eq!(station.wire.frames.len(), sent_count);
     // Until a reset.
     station.start();
@@ -30,7 +30,7 @@ fn fault_of(attack: impl FnOnce(&mut Station)) -> Fault {
 
 /// As [`fault_of`], of one chain in the transmit queue.
 fn fault_of_chain(describe: impl FnOnce(&Station)) -> Fault {
-    fault_of(|station| {
+    fault_after(|station| {
         describe(station);
         station.offer(TX, 0);
         station.kick();
@@ -39,7 +39,7 @@ fn fault_of_chain(describe: impl FnOnce(&Station)) -> Fault {
 
 #[test]
 fn index_that_jumps_needs_a_reset() {
-    let fault = fault_of(|station| {
+    let fault = fault_after(|station| {
         for _ in 0..9 {
             station.offer(TX, 0);
         }
@@ -50,7 +50,7 @@ fn index_that_jumps_needs_a_reset() {
 
 #[test]
 fn descriptor_outside_the_table_needs_a_reset() {
-    let fault = fault_of(|station| {
+    let fault = fault_after(|station| {
         station.offer(TX, 8);
         station.kick();
     });
@@ -108,10 +108,10 @@ fn buffers_of_the_wrong_direction_need_a_reset() {
     let buffer = Station::buffer(TX, 0).into();
     let fault = fault_of_chain(|station| station.describe(TX, 0, buffer, 72, WRITES, 0));
     assert_eq!(fault, Fault::Direction { queue: TX });
-    let fault = fault_of(|station| {
+    let fault = fault_after(|station| {
         station.describe(RX, 0, buffer, 2000, 0, 0);
         station.offer(RX, 0);
-        assert_eq!(station.receive(&frame(60)), Received::Off);
+        assert_eq!(station.receive(&frame(60)), Reception::Off);
     });
     assert_eq!(fault, Fault::Direction { queue: RX });
 }
@@ -144,7 +144,7 @@ fn queues_of_no_layout_need_a_reset() {
         (r::QUEUE_DESC_HIGH, 1),
         (r::QUEUE_DEVICE_LOW, 0xffff_fff0),
     ] {
-        fault_of(|station| {
+        fault_after(|station| {
             station.set(r::QUEUE_SEL, TX.into());
             station.set(r::QUEUE_READY, 0);
             station.set(register, value);
@@ -175,7 +175,7 @@ fn buffer_too_short_for_a_frame_stays_and_the_frame_is_lost() {
     let mut station = Station::started(Options::default());
     station.describe(RX, 0, Station::buffer(RX, 0).into(), 60, WRITES, 0);
     station.offer(RX, 0);
-    assert_eq!(station.receive(&frame(60)), Received::Lost);
+    assert_eq!(station.receive(&frame(60)), Reception::Lost);
     assert!(station.take_used(RX).is_none() && station.card.fault().is_none());
     let mut none = [0; 60];
     station.memory.read(Station::buffer(RX, 0), &mut none).unwrap();

@@ -10,7 +10,7 @@ const PLAIN: Options = Options { event_idx: false, polls: false, packed: false }
 
 /// A back end that has guest memory, as lists of addresses.
 #[derive(Debug, Default)]
-pub(super) struct Place {
+pub(super) struct GuestFrames {
     pub(super) sending: VecDeque<(u32, u32)>,
     pub(super) sent: VecDeque<u32>,
     pub(super) receiving: VecDeque<u32>,
@@ -18,7 +18,7 @@ pub(super) struct Place {
     pub(super) cancel_count: u32,
 }
 
-impl InPlace for Place {
+impl InPlace for GuestFrames {
     fn post_send(&mut self, at: u32, len_bytes: u32) -> Posted {
         if len_bytes > 2048 {
             return Posted::Refused;
@@ -52,12 +52,12 @@ impl InPlace for Place {
 
 fn station() -> Station {
     let mut station = Station::new(PLAIN);
-    station.wire.place = Some(Place::default());
+    station.wire.place = Some(GuestFrames::default());
     station.start();
     station
 }
 
-fn place(station: &mut Station) -> &mut Place {
+fn place(station: &mut Station) -> &mut GuestFrames {
     station.wire.place.as_mut().unwrap()
 }
 
@@ -72,13 +72,13 @@ fn frame_is_posted_where_it_is_and_its_chain_comes_back_when_it_is_sent_in_any_o
         station.put(slot, &frame(60 + usize::from(slot)));
     }
     station.kick();
-    let at = |slot| Station::buffer(TX, slot) + 12;
-    assert_eq!(place(&mut station).sending, [(at(0), 60), (at(1), 61), (at(2), 62)]);
+    let at = [0, 1, 2].map(|slot| Station::buffer(TX, slot) + 12);
+    assert_eq!(place(&mut station).sending, [(at[0], 60), (at[1], 61), (at[2], 62)]);
     // Nothing was copied, and nothing is returned before it is sent.
     assert!(station.wire.frames.is_empty());
     exchange(&mut station);
     assert!(station.take_used(TX).is_none() && !station.card.irq());
-    place(&mut station).sent.extend([at(2), at(0)]);
+    place(&mut station).sent.extend([at[2], at[0]]);
     exchange(&mut station);
     assert_eq!([station.take_used(TX), station.take_used(TX)], [Some((2, 0)), Some((0, 0))]);
     assert!(station.take_used(TX).is_none() && station.card.irq_tells_only_of_sent());

@@ -1,7 +1,7 @@
 //! Packed queues, with a driver over plain memory.
 
 use super::driver::{MAC, NEXT, Recorder, TABLE, WRITES, frame};
-use crate::bus::{Bus, GuestMemory, PlainMemory, Received};
+use crate::bus::{Bus, GuestMemory, PlainMemory, Reception};
 use crate::lance::Width;
 use crate::virtio::{Fault, Options, RX, TX, VirtioNet, register};
 
@@ -14,14 +14,14 @@ const AVAILABLE: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
 
 /// A side's place: slot, and lap.
-type Place = [(u16, bool); 2];
+type RingPosition = [(u16, bool); 2];
 
 struct Station {
     card: VirtioNet,
     memory: PlainMemory,
     wire: Recorder,
-    next: Place,
-    seen: Place,
+    next: RingPosition,
+    seen: RingPosition,
 }
 
 fn advance(place: &mut (u16, bool), by: u16) {
@@ -160,36 +160,43 @@ fn chains_and_tables_are_one_frame_each() {
 #[test]
 fn received_frames_come_with_their_length_and_without_buffers_they_wait() {
     let mut station = Station::started(false);
-    assert_eq!(station.card.receive(&station.memory, &frame(60)), Received::Off);
+    assert_eq!(station.card.receive(&station.memory, &frame(60)), Reception::Off);
     for round in 0..6 {
         for id in 0..2 {
             station.offer(RX, BUFFERS[0] + u32::from(id) * BUFFER_BYTES, BUFFER_BYTES, id, WRITES);
         }
         for id in 0..2u16 {
             let frame = frame(100 + usize::from(id));
-            assert_eq!(station.card.receive(&station.memory, &frame), Received::Stored, "{round}");
+            assert_eq!(station.card.receive(&station.memory, &frame), Reception::Stored, "{round}");
             assert_eq!(station.take(RX, 1), Some((id, 12 + frame.len() as u32)));
             let mut stored = vec![0; frame.len()];
             let at = BUFFERS[0] + u32::from(id) * BUFFER_BYTES + 12;
             station.memory.read(at, &mut stored).unwrap();
             assert_eq!(stored, frame);
         }
-        assert_eq!(station.card.receive(&station.memory, &frame(60)), Received::Off);
+        assert_eq!(station.card.receive(&station.memory, &frame(60)), Reception::Off);
     }
+}
+
+/// Sends a frame. Returns true if the card interrupted.
+fn send(station: &mut Station) -> bool {
+    let (at, len) = station.fill(0, &frame(60));
+    station.offer(TX, at, len, 0, 0);
+    station.kick();
+    let irq = station.card.irq();
+    station.set(register::INTERRUPT_ACK, 1);
+    irq
+}
+
+/// The card's event suppression of its transmit queue.
+fn wish(station: &Station) -> u32 {
+    station.memory.load_u32(RINGS[1] + 0x800).unwrap()
 }
 
 #[test]
 fn interrupts_and_notifications_follow_the_wishes_of_either_side() {
     for event_idx in [false, true] {
         let mut station = Station::started(event_idx);
-        let send = |station: &mut Station| {
-            let (at, len) = station.fill(0, &frame(60));
-            station.offer(TX, at, len, 0, 0);
-            station.kick();
-            let irq = station.card.irq();
-            station.set(register::INTERRUPT_ACK, 1);
-            irq
-        };
         station.wish(TX, 1, 0);
         assert!(!send(&mut station), "disabled");
         station.wish(TX, 0, 0);
@@ -199,7 +206,6 @@ fn interrupts_and_notifications_follow_the_wishes_of_either_side() {
         assert_eq!(send(&mut station), !event_idx);
         assert!(send(&mut station));
         // The device wants a notification of the next slot, and none while it polls.
-        let wish = |station: &Station| station.memory.load_u32(RINGS[1] + 0x800).unwrap();
         assert_eq!(wish(&station), if event_idx { 2 << 16 | 0x8004 } else { 0 });
         let mut bus = Bus { memory: &station.memory, wire: &mut station.wire };
         station.card.poll(&mut bus);
@@ -209,18 +215,20 @@ fn interrupts_and_notifications_follow_the_wishes_of_either_side() {
     }
 }
 
+/// The fault of a card that was offered buffers: address, length, flags.
+fn fault(offers: &[(u32, u32, u16)]) -> Fault {
+    let mut station = Station::started(false);
+    for &(address, len_bytes, flags) in offers {
+        station.offer(TX, address, len_bytes, 0, flags);
+    }
+    station.kick();
+    assert!(!station.card.can_transmit());
+    station.card.fault().expect("the device has noticed")
+}
+
 #[test]
 fn chains_that_break_a_rule_need_a_reset() {
     let at = BUFFERS[usize::from(TX)];
-    let fault = |offers: &[(u32, u32, u16)]| {
-        let mut station = Station::started(false);
-        for &(address, len_bytes, flags) in offers {
-            station.offer(TX, address, len_bytes, 0, flags);
-        }
-        station.kick();
-        assert!(!station.card.can_transmit());
-        station.card.fault().expect("the device has noticed")
-    };
     assert_eq!(fault(&[(at, 20, NEXT); SIZE as usize]), Fault::Loop(SIZE));
     assert_eq!(fault(&[(at, 72, WRITES)]), Fault::Direction { queue: TX });
     assert_eq!(fault(&[(at, 17, TABLE)]), Fault::Table { len_bytes: 17 });
