@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use forward::order::OrderCounters;
 use host::cpu::CpuClock;
 use host::sysfs::Sysfs;
 use lab::Triple;
@@ -46,22 +45,22 @@ impl Losses {
             (OutOf, VXLAN, "rx_errors", "vxlan_rx_error_count"),
             (OutOf, port, "tx_dropped", "port_tx_dropped_count"),
         ];
-        let read = |(way, ifname, file, name): (Way, &str, &str, &'static str)| {
+        let counts = places.into_iter().filter_map(|(way, ifname, file, name)| {
             let path = format!("class/net/{ifname}/statistics/{file}");
             // The bridge and the device are there only while the kernel forwards.
             let count = self.0.read(path).ok()?.trim().parse().ok()?;
             Some(((way, name), count))
-        };
-        places.into_iter().filter_map(read).collect()
+        });
+        counts.collect()
     }
 }
 
 /// Increase from `before` to `after`.
 pub(super) fn since(before: &Lost, after: &Lost) -> Lost {
-    let change = |(place, count): (&(Way, &'static str), &u64)| {
+    let changes = after.iter().map(|(place, count)| {
         (*place, count.saturating_sub(before.get(place).copied().unwrap_or(0)))
-    };
-    after.iter().map(change).collect()
+    });
+    changes.collect()
 }
 
 /// Counts of one direction: those of its source and of its sink.
@@ -91,13 +90,13 @@ pub(super) fn enter(m: &mut Measurement, counted: Counted) {
             duplicated_count: Some(arrived.duplicated),
             reordered_count: arrived.reordered,
         };
-        let lost_here = || lost.iter().filter(|((of, _), _)| *of == way);
-        let dropped_count = lost_here().map(|(_, count)| count).sum::<u64>()
+        let lost_here = lost.iter().filter(|((lost_way, _), _)| *lost_way == way);
+        let dropped_count = lost_here.clone().map(|(_, count)| count).sum::<u64>()
             + user.as_ref().map_or(0, |user| user_drops(user, way));
         missing_count += delivery.lost_count().saturating_sub(dropped_count);
         m.deliveries.insert(way.name().into(), delivery);
         m.costs.insert(way.source().into(), sent.cost);
-        m.counters.extend(lost_here().map(|((_, name), count)| ((*name).to_owned(), *count)));
+        m.counters.extend(lost_here.map(|((_, name), count)| ((*name).to_owned(), *count)));
         for (name, count) in [
             ("sent_count", sent.sent_count),
             ("received_count", delivery.first_arrival_count()),
@@ -118,21 +117,21 @@ pub(super) fn enter(m: &mut Measurement, counted: Counted) {
 
 /// Enters the counts of Wirepath's forwarder, of both directions together.
 pub(super) fn enter_user(m: &mut Measurement, user: UserReport) {
-    let books = |count: fn(&OrderCounters) -> u64| user.books.iter().map(count).sum::<u64>();
     m.enter_balance("pool", user.balance.balances());
     let counters = &mut m.counters;
-    counters.extend(
-        [
-            ("admitted_count", books(|it| it.admitted_frames)),
-            ("ticket_count", books(|it| it.ticket_count)),
-            ("hole_count", books(|it| it.hole_count)),
-            ("passed_count", books(|it| it.timed_out_count)),
-            ("late_count", books(|it| it.late_frames)),
-            ("window_full_count", books(|it| it.refused_count)),
-            ("in_flight_count", books(OrderCounters::in_flight_frames)),
-        ]
-        .map(|(name, count)| (name.to_owned(), count)),
-    );
+    for order in &user.books {
+        for (name, count) in [
+            ("admitted_count", order.admitted_frames),
+            ("ticket_count", order.ticket_count),
+            ("hole_count", order.hole_count),
+            ("passed_count", order.timed_out_count),
+            ("late_count", order.late_frames),
+            ("window_full_count", order.refused_count),
+            ("in_flight_count", order.in_flight_frames()),
+        ] {
+            *counters.entry(name.into()).or_default() += count;
+        }
+    }
     for statistics in user.statistics.iter().flatten() {
         for (name, count) in [
             ("ring_full_count", statistics.rx_ring_full_count),
@@ -180,18 +179,21 @@ const STEERED: &str = "rps_interrupt_count";
 const FAST: &str = "forwarder_fast_into_tunnels_count";
 const FAST_OUT: &str = "forwarder_fast_out_of_tunnels_count";
 
+fn count(m: &Measurement, counter: &str) -> u64 {
+    m.counters.get(counter).copied().unwrap_or(0)
+}
+
 /// Switches of the arm that had no effect in its trial, with the evidence.
 pub(super) fn not_effective(arm: &Arm, m: &Measurement) -> Vec<NotEffective> {
     const BYPASSED: &str =
         "under bypass AF_XDP takes the frames before steering, hooks and packet sockets";
     const ONE_WORKER: &str = "one worker took every frame";
-    let count = |name: &str| m.counters.get(name).copied().unwrap_or(0);
     let is_bypassed = arm.has(Switch::Bypass);
     let workers =
-        (0..m.costs.len()).filter(|n| count(&format!("worker_{n}_frame_count")) > 0).count();
+        (0..m.costs.len()).filter(|n| count(m, &format!("worker_{n}_frame_count")) > 0).count();
     let is_unsteered = m.counters.get(STEERED) == Some(&0);
-    let is_slow = count(FAST) + count(FAST_OUT) == 0;
-    let is_single = count("ticket_count") >= count("admitted_count");
+    let is_slow = count(m, FAST) + count(m, FAST_OUT) == 0;
+    let is_single = count(m, "ticket_count") >= count(m, "admitted_count");
     let rules = [
         (Switch::Rps, is_bypassed, BYPASSED),
         (Switch::Rps, is_unsteered, "no CPU was handed a frame by another (softnet_stat)"),
@@ -216,13 +218,12 @@ pub(super) fn not_half(m: &Measurement, limit: Limit) -> Option<Trap> {
         Limit::Policer => ("policer", "forwarder_policed_count"),
         Limit::Shaper => ("shaper", "forwarder_into_tunnels_tail_drop_count"),
     };
-    let count = |counter| m.counters.get(counter).copied().unwrap_or(0) as f64;
     // The policer of the fast path counts the frames of both paths.
-    let offered = match count(FAST) {
-        0.0 => count("admitted_count"),
-        fast => fast + count("admitted_count") + count(counter),
+    let offered = match count(m, FAST) {
+        0 => count(m, "admitted_count"),
+        fast => fast + count(m, "admitted_count") + count(m, counter),
     };
-    let share = count(counter) / offered.max(1.0);
+    let share = count(m, counter) as f64 / (offered as f64).max(1.0);
     // The same text in each trial: equal warnings are printed once.
     (!HALF.contains(&share)).then(|| Trap {
         what: format!(
@@ -260,24 +261,25 @@ mod tests {
 
     use super::*;
 
-    fn with(counters: &[(&str, u64)]) -> Measurement {
-        let named = |(name, count): &(&str, u64)| ((*name).to_owned(), *count);
+    fn measured(counters: &[(&str, u64)]) -> Measurement {
         let ends = ["source", "worker 0", "worker 1"];
         Measurement {
-            counters: counters.iter().map(named).collect(),
+            counters: counters.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
             costs: ends.map(|end| (end.into(), Cost::default())).into(),
             ..Measurement::default()
         }
+    }
+
+    /// Switches without effect.
+    fn named(switches: &[Switch], counters: &[(&str, u64)]) -> String {
+        let found = not_effective(&Arm::with(switches.iter().copied()), &measured(counters));
+        found.into_iter().map(|report| report.switch).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
     fn each_switch_without_effect_is_named() {
         use Switch::{
             Batch, Bypass, InKernel, NoCapture, NoNetfilter, Ordered, Parallel, Prepend, Rps,
-        };
-        let named = |switches: &[Switch], counters: &[(&str, u64)]| {
-            let found = not_effective(&Arm::with(switches.iter().copied()), &with(counters));
-            found.into_iter().map(|report| report.switch).collect::<Vec<_>>().join(" ")
         };
         let busy = [
             ("admitted_count", 640),
@@ -304,26 +306,26 @@ mod tests {
 
     #[test]
     fn frames_missing_in_one_direction_are_not_made_up_for_by_drops_of_the_other() {
-        let stream = |way, received_count| Stream {
-            way,
-            sent: Sent { sent_count: 100, ..Sent::default() },
-            arrived: sys::bpf::DropCounts { frames: received_count, ..Default::default() },
-        };
-        let missing = |dropped: (Way, &'static str)| {
+        for (dropped, missing_count) in
+            [((Way::Into, "port_rx_dropped_count"), 0), ((Way::OutOf, "port_tx_dropped_count"), 10)]
+        {
             let mut m = Measurement::default();
-            let streams = vec![stream(Way::Into, 90), stream(Way::OutOf, 100)];
-            enter(&mut m, Counted { streams, lost: Lost::from([(dropped, 10)]), user: None });
+            let streams = [(Way::Into, 90), (Way::OutOf, 100)].map(|(way, frames)| Stream {
+                way,
+                sent: Sent { sent_count: 100, ..Sent::default() },
+                arrived: sys::bpf::DropCounts { frames, ..Default::default() },
+            });
+            let lost = Lost::from([(dropped, 10)]);
+            enter(&mut m, Counted { streams: streams.into(), lost, user: None });
             assert_eq!((m.deliveries["forward"].lost_count(), m.counters["sent_count"]), (10, 200));
             assert_eq!(m.deliveries["return"].lost_count(), 0);
-            m.counters["missing_count"]
-        };
-        assert_eq!(missing((Way::Into, "port_rx_dropped_count")), 0);
-        assert_eq!(missing((Way::OutOf, "port_tx_dropped_count")), 10);
+            assert_eq!(m.counters["missing_count"], missing_count);
+        }
     }
 
     #[test]
     fn packets_a_second_of_each_cpu_are_all_that_arrived_by_all_that_was_spent() {
-        let mut m = with(&[]);
+        let mut m = measured(&[]);
         enter_per_cpu(&mut m);
         assert_eq!(m.figures.get("received_pps_per_cpu"), None);
         for (way, received_count) in [("forward", 300), ("return", 100)] {
@@ -338,16 +340,14 @@ mod tests {
 
     #[test]
     fn limit_that_drops_something_else_than_half_is_reported() {
-        let seen = |counter: &str, dropped_count| {
-            with(&[("admitted_count", 1000), (counter, dropped_count)])
-        };
         for (limit, counter) in [
             (Limit::Policer, "forwarder_policed_count"),
             (Limit::Shaper, "forwarder_into_tunnels_tail_drop_count"),
         ] {
             for (dropped_count, is_reported) in [(0, true), (390, true), (480, false), (650, true)]
             {
-                let found = not_half(&seen(counter, dropped_count), limit);
+                let m = measured(&[("admitted_count", 1000), (counter, dropped_count)]);
+                let found = not_half(&m, limit);
                 assert_eq!(found.is_some(), is_reported, "{limit:?}: {dropped_count}");
             }
         }

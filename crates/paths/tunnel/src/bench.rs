@@ -10,14 +10,14 @@ use sys::bpf::Generator;
 use sys::thread::start;
 
 use super::kernel::{KernelForwarder, KernelSpec};
-use super::session::places_of;
+use super::session::thread_places;
 use super::sink::{Intake, Sink};
-use super::source::{SmallFlow, batch_of};
+use super::source::{SmallFlow, batch_frames};
 use super::user::{self, Front, UserSpec};
 use crate::measure::Observed;
 use crate::measure::search::Trial;
 use crate::path::LOADS;
-use crate::switches::{Switch, tuning_of, workers_of};
+use crate::switches::{Switch, tuning, worker_count};
 use crate::topology::{Offloads, VXLAN_HEADERS_BYTES};
 use lab::{Cause, Meter, settle};
 use model::PathError;
@@ -73,8 +73,8 @@ impl Bench {
         let seen = flow.seen_behind(VXLAN_HEADERS_BYTES);
         let sink = Sink::open(&self.lab.far, &seen, Intake::Xdp)?;
         let workers =
-            if self.arm.has(Switch::Bypass) { workers_of(&self.arm, self.cpus.len()) } else { 0 };
-        let places = places_of(&self.cpus, workers);
+            if self.arm.has(Switch::Bypass) { worker_count(&self.arm, self.cpus.len()) } else { 0 };
+        let places = thread_places(&self.cpus, workers);
         // One thread is the source from the first trial to the last.
         let run = || {
             let ran = thread::scope(|scope| {
@@ -82,7 +82,7 @@ impl Bench {
                     settle(&self.lab.near, &places.source)?;
                     let mut generator = flow.generator(self.lab.near.ifindex)?;
                     body(&mut |rate_pps, is_alone| {
-                        let batch = batch_of(rate_pps, is_alone);
+                        let batch = batch_frames(rate_pps, is_alone);
                         self.trial(&mut generator, &sink, rate_pps, batch, duration)
                     })
                 });
@@ -91,13 +91,13 @@ impl Bench {
             ran.map_err(|why| PathError::at("source", why))
         };
         if self.arm.has(Switch::Bypass) {
-            let front = Front::of(&self.arm);
-            let spec = UserSpec::new(tuning_of(&self.arm), places.workers.clone(), front);
+            let front = Front::new(&self.arm);
+            let spec = UserSpec::new(tuning(&self.arm), places.workers.clone(), front);
             return user::run(&self.lab, &spec, run).map(|(ran, _)| ran);
         }
         let spec = match self.arm.kind {
             ArmKind::Peer => KernelSpec::BEST,
-            _ => KernelSpec::of(&self.arm),
+            _ => KernelSpec::new(&self.arm),
         };
         let steer_to = self.arm.has(Switch::Rps).then_some(places.others.as_slice());
         let forwarder = KernelForwarder::new(&self.lab, &spec, steer_to)?;

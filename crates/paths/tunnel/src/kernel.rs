@@ -29,7 +29,7 @@ pub(super) struct KernelSpec {
 
 impl KernelSpec {
     /// By an arm's switches.
-    pub(super) fn of(arm: &Arm) -> KernelSpec {
+    pub(super) fn new(arm: &Arm) -> KernelSpec {
         KernelSpec {
             has_netfilter: !arm.has(Switch::NoNetfilter),
             has_capture: !arm.has(Switch::NoCapture),
@@ -171,7 +171,7 @@ mod tests {
             let path = "/proc/sys/net/bridge/bridge-nf-call-iptables";
             let found =
                 lab.middle.netns.run(|| fs::read_to_string(path)).expect("the namespace is there");
-            // Without the kernel's bridge netfilter there is no file.
+            // Without the kernel's bridge netfilter the file is missing.
             if let Ok(found) = found {
                 assert_eq!(found.trim(), expected);
             }

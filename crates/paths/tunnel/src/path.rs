@@ -100,7 +100,7 @@ const AT_A_RATE: LoadKind =
 const JUDGED: &[&str] = &["received_pps", "cpu_ns_per_packet"];
 /// CPU time per packet is not judged: source and workers wait by polling.
 const JUDGED_AT_A_RATE: &[&str] = &["received_pps"];
-/// A packet is no measure: super-frames cross the forwarder.
+/// A packet is not a measure: super-frames cross the forwarder.
 const JUDGED_STREAM: &[&str] = &["goodput_bps", "cpu_ns_per_byte"];
 /// Less than any arm of our forwarder takes.
 const RATE_PPS: u64 = 100_000;

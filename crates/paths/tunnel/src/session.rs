@@ -14,11 +14,11 @@ use sys::thread::start;
 
 use super::accounting::{self, Counted, Losses, Stream};
 use super::kernel::{KernelForwarder, KernelSpec};
-use super::sink::{GRACE, GRACE_MAX, Intake, Sink};
+use super::sink::{Intake, SILENCE_GRACE, SILENCE_TIMEOUT, Sink};
 use super::source::{Flow, Sent};
 use super::testpmd::Testpmd;
 use super::user::{self, Front, UserSpec};
-use crate::switches::{Switch, effective, tuning_of, workers_of};
+use crate::switches::{self, Switch, effective, worker_count};
 use crate::topology::{Extra, Limit, Offloads, VXLAN_HEADERS_BYTES};
 use crate::traffic::{Traffic, Way};
 use forward::forwarder::{PolicerSpec, Tuning, Work};
@@ -27,7 +27,7 @@ use lab::{Meter, Run};
 use model::{Load, PathError, Session, VERSION_MODE};
 
 /// Interval at which the sink is polled for the rate.
-const LOOK: Duration = Duration::from_millis(4);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(4);
 /// The burst of a limit is 10 ms of its rate, the default of `tunnel run`: a worker that loses its CPU
 /// for less loses no credit.
 const BURSTS_PER_S: u64 = 100;
@@ -52,7 +52,7 @@ pub(crate) struct TunnelSession {
 pub(super) struct Places {
     pub(super) source: Vec<usize>,
     pub(super) workers: Vec<Vec<usize>>,
-    /// All that are not the source's, or its own when there is no other.
+    /// All that are not the source's, or its own without another.
     pub(super) others: Vec<usize>,
 }
 
@@ -76,7 +76,7 @@ const BY_SKB: Leaving = Leaving { headers_bytes: VXLAN_HEADERS_BYTES, by_xdp: fa
 
 /// One sample of the sinks.
 #[derive(Debug, Clone, Copy, Default)]
-struct Look {
+struct SinkSample {
     /// CLOCK_MONOTONIC nanoseconds.
     at_ns: u64,
     frames: u64,
@@ -90,22 +90,25 @@ impl TunnelSession {
         let clock = CpuClock::open().map_err(PathError::part)?;
         let losses = Losses::open(&lab)?;
         let traffic = Traffic::of(&load.kind);
-        let flow = |way: &Way| Flow::new(&lab, *way, &traffic, load.size_bytes);
-        let flows = traffic.ways.iter().map(flow).collect::<Result<_, _>>()?;
+        let ways = traffic.ways.iter();
+        let flows = ways
+            .map(|way| Flow::new(&lab, *way, &traffic, load.size_bytes))
+            .collect::<Result<_, _>>()?;
         let extra = Extra::of(&load.kind);
         let (load, ends_in_skbs, rates_pps) = (load.clone(), traffic.ends_in_skbs, HashMap::new());
         Ok(TunnelSession { lab, load, extra, ends_in_skbs, cpus, clock, losses, flows, rates_pps })
     }
 
     fn places(&self, workers: usize) -> Places {
-        places_of(&self.cpus, workers)
+        thread_places(&self.cpus, workers)
     }
 
     fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         let arm = &effective(arm, &self.load.kind);
-        let mut m = match arm.has(Switch::Bypass) {
-            true => self.user(arm)?,
-            false => self.kernel(arm, &KernelSpec::of(arm))?,
+        let mut m = if arm.has(Switch::Bypass) {
+            self.user(arm)?
+        } else {
+            self.kernel(arm, &KernelSpec::new(arm))?
         };
         if arm.has(Switch::Parallel) && self.cpus.len() < 3 {
             m.mode.insert("workers".into(), "the last shares the source's CPU".into());
@@ -115,11 +118,11 @@ impl TunnelSession {
     }
 
     fn user(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
-        let places = self.places(workers_of(arm, self.cpus.len()));
-        let tuning = Tuning { work: Work::from_ns(self.extra.work_ns), ..tuning_of(arm) };
+        let places = self.places(worker_count(arm, self.cpus.len()));
+        let tuning = Tuning { work: Work::from_ns(self.extra.work_ns), ..switches::tuning(arm) };
         let (policer, shaper) = self.limits();
         let workers = places.workers.clone();
-        let front = Front::of(arm);
+        let front = Front::new(arm);
         let leaving = Leaving { by_xdp: front == Front::Xdp, ..BY_SKB };
         let is_reloaded = self.extra.is_reloaded;
         let spec = UserSpec { tuning, policer, shaper, workers, front, is_reloaded };
@@ -132,21 +135,23 @@ impl TunnelSession {
 
     /// Buckets of the load's limit, which pass half of the offered frames.
     fn limits(&self) -> (Option<PolicerSpec>, Option<TokenBucket>) {
-        let half = |bytes: usize| {
-            let bytes_per_s = self.load.rate_pps / 2 * bytes as u64;
-            let burst_bytes = (bytes_per_s / BURSTS_PER_S).max(BURST_BYTES_MIN);
-            PolicerSpec { rate_bits_per_s: bytes_per_s * 8, burst_bytes }
-        };
         let frame_bytes = self.frame_bytes_max();
         match self.extra.limit {
             None => (None, None),
-            Some(Limit::Policer) => (Some(half(frame_bytes)), None),
+            Some(Limit::Policer) => (Some(self.half_rate(frame_bytes)), None),
             Some(Limit::Shaper) => {
                 let outer_bytes = frame_bytes + VXLAN_HEADERS_BYTES + usize::from(user::WIRE_BYTES);
-                let PolicerSpec { rate_bits_per_s, burst_bytes } = half(outer_bytes);
+                let PolicerSpec { rate_bits_per_s, burst_bytes } = self.half_rate(outer_bytes);
                 (None, Some(TokenBucket::new(rate_bits_per_s, burst_bytes, monotonic_ns())))
             }
         }
+    }
+
+    /// Half of the offered rate, in frames of `bytes`.
+    fn half_rate(&self, bytes: usize) -> PolicerSpec {
+        let bytes_per_s = self.load.rate_pps / 2 * bytes as u64;
+        let burst_bytes = (bytes_per_s / BURSTS_PER_S).max(BURST_BYTES_MIN);
+        PolicerSpec { rate_bits_per_s: bytes_per_s * 8, burst_bytes }
     }
 
     fn kernel(&mut self, arm: &Arm, spec: &KernelSpec) -> Result<Measurement, PathError> {
@@ -207,10 +212,7 @@ impl TunnelSession {
         ) -> Result<(Ran, Option<user::UserReport>), PathError>,
     ) -> Result<Measurement, PathError> {
         let Leaving { headers_bytes, by_xdp } = leaving;
-        let intake = match self.ends_in_skbs {
-            true => Intake::Skb { polls: by_xdp },
-            false => Intake::Xdp,
-        };
+        let intake = if self.ends_in_skbs { Intake::Skb { polls: by_xdp } } else { Intake::Xdp };
         let sinks = self.sinks(headers_bytes, intake)?;
         let hints = self.rates_pps.get(arm).cloned().unwrap_or_default();
         let meter = Meter::start(&self.clock, &places.used())?;
@@ -244,14 +246,14 @@ impl TunnelSession {
 
     /// Sinks of the flows.
     fn sinks(&self, headers_bytes: usize, intake: Intake) -> Result<Vec<Sink>, PathError> {
-        let open = |flow: &Flow| {
+        let opened = self.flows.iter().map(|flow| {
             let mut spec = flow.seen_behind(headers_bytes);
             if self.extra.is_reloaded {
                 spec.heads = Some(user::heads(&self.lab, flow.frame())?);
             }
             Sink::open(self.ends(flow.way).1, &spec, intake)
-        };
-        self.flows.iter().map(open).collect()
+        });
+        opened.collect()
     }
 
     /// Ends of the source and of the sink.
@@ -307,22 +309,22 @@ impl TunnelSession {
     ) -> Result<Ran, PathError> {
         let before = self.losses.now(&self.lab);
         let received_count = &AtomicU64::new(0);
-        let (grace, grace_max) = (GRACE, GRACE_MAX);
+        let (grace, grace_max) = (SILENCE_GRACE, SILENCE_TIMEOUT);
         let (sent, looks) = lab::run(
             &Run { receiver: "sink", sender: "source", received_count, grace, grace_max },
             |signals| {
                 let mut looks = Vec::with_capacity(1024);
                 signals.ready();
                 while !signals.is_stopped() {
-                    let mut look = Look::default();
+                    let mut look = SinkSample::default();
                     for (flow, sink) in self.flows.iter().zip(sinks) {
                         let arrived = sink.counts()?;
                         look.frames += arrived.frames;
-                        look.payload_bytes += flow.payload_of(&arrived, headers_bytes);
+                        look.payload_bytes += flow.payload_bytes_sum(&arrived, headers_bytes);
                     }
-                    looks.push(Look { at_ns: monotonic_ns(), ..look });
+                    looks.push(SinkSample { at_ns: monotonic_ns(), ..look });
                     received_count.store(look.frames, Ordering::Relaxed);
-                    thread::sleep(LOOK);
+                    thread::sleep(SAMPLE_INTERVAL);
                 }
                 Ok(looks)
             },
@@ -338,7 +340,7 @@ impl TunnelSession {
 }
 
 /// The source represents another host: it has its own CPU if there is more than one.
-pub(super) fn places_of(cpus: &[usize], workers: usize) -> Places {
+pub(super) fn thread_places(cpus: &[usize], workers: usize) -> Places {
     let (source, others) = match cpus {
         [first, others @ ..] if !others.is_empty() => (vec![*first], others.to_vec()),
         cpus => (cpus.to_vec(), cpus.to_vec()),
@@ -353,7 +355,7 @@ pub(super) fn places_of(cpus: &[usize], workers: usize) -> Places {
 struct Ran {
     /// By direction.
     sent: Vec<Sent>,
-    looks: Vec<Look>,
+    looks: Vec<SinkSample>,
     lost: accounting::Lost,
 }
 
@@ -361,16 +363,16 @@ struct Ran {
 fn common_run_ns(sent: &[Sent]) -> (u64, u64) {
     let mut common = vec![(0, u64::MAX)];
     for Sent { runs_ns, .. } in sent {
-        let with = |a: (u64, u64)| runs_ns.iter().map(move |b| (a.0.max(b.0), a.1.min(b.1)));
-        common =
-            common.into_iter().flat_map(with).filter(|(from_ns, to_ns)| from_ns < to_ns).collect();
+        let overlaps =
+            common.iter().flat_map(|a| runs_ns.iter().map(move |b| (a.0.max(b.0), a.1.min(b.1))));
+        common = overlaps.filter(|(from_ns, to_ns)| from_ns < to_ns).collect();
     }
     common.into_iter().max_by_key(|(from_ns, to_ns)| to_ns - from_ns).unwrap_or_default()
 }
 
 /// Arrivals and their interval while all sources were sending, between the first and the last sample in that time. Its
 /// first tenth is left out.
-fn throughput(looks: &[Look], sent: &[Sent]) -> Throughput {
+fn throughput(looks: &[SinkSample], sent: &[Sent]) -> Throughput {
     let (from_ns, to_ns) = common_run_ns(sent);
     let begin_ns = from_ns + (to_ns - from_ns) / 10;
     let mut within = looks.iter().filter(|look| (begin_ns..=to_ns).contains(&look.at_ns));
@@ -396,9 +398,10 @@ impl Session for TunnelSession {
 
     fn nic(&self) -> String {
         let up_to = if self.load.size_bytes == 0 { "up to " } else { "" };
-        let sink = match self.ends_in_skbs {
-            true => "tcx, of every frame a socket buffer, GRO on behind in-kernel alone",
-            false => "native XDP, which builds no socket buffers",
+        let sink = if self.ends_in_skbs {
+            "tcx, of every frame a socket buffer, GRO on behind in-kernel alone"
+        } else {
+            "native XDP, which builds no socket buffers"
         };
         format!(
             "two veth pairs, 1 queue, MTU {}; frames of {up_to}{} bytes; sink: {sink}",
@@ -414,11 +417,15 @@ mod tests {
 
     use super::*;
 
+    fn sent(runs_ns: &[(u64, u64)]) -> Sent {
+        Sent { runs_ns: runs_ns.to_vec(), ..Sent::default() }
+    }
+
     #[test]
     fn rate_is_taken_while_the_source_sends_and_no_longer() {
-        let sent = |runs_ns: &[(u64, u64)]| Sent { runs_ns: runs_ns.to_vec(), ..Sent::default() };
         let looks = [(500, 0), (1_050, 10), (1_200, 100), (1_600, 500), (2_000, 900), (9_000, 999)];
-        let looks = looks.map(|(at_ns, frames)| Look { at_ns, frames, payload_bytes: frames * 64 });
+        let looks =
+            looks.map(|(at_ns, frames)| SinkSample { at_ns, frames, payload_bytes: frames * 64 });
         let one = sent(&[(100, 300), (1_000, 2_000)]);
         let whole = throughput(&looks, slice::from_ref(&one));
         assert_eq!((whole.interval_ns, whole.received_count), (800, 800));

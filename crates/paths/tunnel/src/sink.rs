@@ -10,8 +10,8 @@ use sys::bpf::{DelayCounts, DropCounter, DropCounts, DropSpec};
 use model::PathError;
 
 /// Silence at the sink that ends a trial, and maximum wait for it.
-pub(super) const GRACE: Duration = Duration::from_millis(20);
-pub(super) const GRACE_MAX: Duration = Duration::from_secs(3);
+pub(super) const SILENCE_GRACE: Duration = Duration::from_millis(20);
+pub(super) const SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How the sink takes frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,10 @@ impl Sink {
     pub(super) fn drain(&self, whole: u64) -> Result<(), PathError> {
         let begun = Instant::now();
         let mut last = (self.counts()?.frames, begun);
-        while begun.elapsed() < GRACE_MAX && last.0 < whole && last.1.elapsed() < GRACE {
+        while begun.elapsed() < SILENCE_TIMEOUT
+            && last.0 < whole
+            && last.1.elapsed() < SILENCE_GRACE
+        {
             thread::sleep(Duration::from_millis(1));
             let frames = self.counts()?.frames;
             if frames != last.0 {

@@ -30,7 +30,7 @@ const FRAMES_MAX: f64 = 20_000_000.0;
 /// cannot catch up after a lost time slice.
 const BATCH_FRAMES_MIN: f64 = 16.0;
 const BATCH_FRAMES_MAX: f64 = 64.0;
-const BATCH: Duration = Duration::from_micros(20);
+const BATCH_LIMIT: Duration = Duration::from_micros(20);
 /// Frames of a batch are generated together, so delays are measured on single frames, up to the
 /// rate that single frames reach.
 const ALONE_PPS_MAX: f64 = 300_000.0;
@@ -125,11 +125,10 @@ impl Flow {
     /// - `headers_bytes`: outer headers that the forwarder adds or takes away.
     pub(super) fn seen_behind(&self, headers_bytes: usize) -> DropSpec {
         let at = self.sequence_at_sink(headers_bytes);
-        let flow_at = |_: Flows| at - SEQUENCE_OFFSET + FLOW_OFFSET;
         DropSpec {
             sequence_offset: Some(at),
             tag: self.session,
-            flow_offset: self.marks.flows.map(flow_at),
+            flow_offset: self.marks.flows.map(|_| at - SEQUENCE_OFFSET + FLOW_OFFSET),
             ..DropSpec::default()
         }
     }
@@ -142,7 +141,7 @@ impl Flow {
     }
 
     /// UDP payload of the frames that a sink has counted.
-    pub(super) fn payload_of(&self, arrived: &DropCounts, headers_bytes: usize) -> u64 {
+    pub(super) fn payload_bytes_sum(&self, arrived: &DropCounts, headers_bytes: usize) -> u64 {
         match self.payload_bytes {
             Some(bytes) => arrived.frames * bytes as u64,
             None => {
@@ -191,7 +190,7 @@ impl Source {
                 }
             };
             let before = generator.counts().attempted;
-            let took = generator.run(frames, batch_of(rate_pps, false))?;
+            let took = generator.run(frames, batch_frames(rate_pps, false))?;
             sent.runs_ns.push(generator.sent_ns());
             sending += took;
             let made = (generator.counts().attempted - before) as f64;
@@ -216,8 +215,9 @@ pub(super) fn encapsulated(
     let mut frame = vec![0; VXLAN_HEADERS_BYTES];
     frame.extend_from_slice(inner);
     let place = PacketPlace { at: VXLAN_HEADERS_BYTES, len: inner.len() };
-    let refused = |reason| PathError::at("source", format!("a frame does not fit: {reason:?}"));
-    encap.prepend(&mut frame, place, Mark { flow_hash, sequence: 0 }).map_err(refused)?;
+    encap
+        .prepend(&mut frame, place, Mark { flow_hash, sequence: 0 })
+        .map_err(|reason| PathError::at("source", format!("a frame does not fit: {reason:?}")))?;
     Ok(frame)
 }
 
@@ -282,11 +282,11 @@ impl SmallFlow {
 }
 
 /// Frames generated and sent together at a rate.
-pub(super) fn batch_of(rate_pps: f64, is_alone: bool) -> u32 {
+pub(super) fn batch_frames(rate_pps: f64, is_alone: bool) -> u32 {
     match rate_pps {
         0.0 => Generator::BATCH,
         rate if is_alone && rate <= ALONE_PPS_MAX => 1,
-        rate => (rate * BATCH.as_secs_f64()).clamp(BATCH_FRAMES_MIN, BATCH_FRAMES_MAX) as u32,
+        rate => (rate * BATCH_LIMIT.as_secs_f64()).clamp(BATCH_FRAMES_MIN, BATCH_FRAMES_MAX) as u32,
     }
 }
 
@@ -296,8 +296,8 @@ mod tests {
 
     #[test]
     fn batches_last_no_longer_than_they_may_and_delays_are_of_single_frames() {
-        assert_eq!(batch_of(0.0, false), Generator::BATCH);
-        assert_eq!((batch_of(1_000.0, false), batch_of(2_000_000.0, false)), (16, 40));
-        assert_eq!((batch_of(9e9, false), batch_of(200_000.0, true)), (64, 1));
+        assert_eq!(batch_frames(0.0, false), Generator::BATCH);
+        assert_eq!((batch_frames(1_000.0, false), batch_frames(2_000_000.0, false)), (16, 40));
+        assert_eq!((batch_frames(9e9, false), batch_frames(200_000.0, true)), (64, 1));
     }
 }

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use host::cpu::CpuClock;
-use host::net::{self, Mac, NetError, VxlanSpec, snmp_counter, snmp_table};
+use host::net::{self, Mac, VxlanSpec, snmp_counter, snmp_table};
 use lab::{Cause, End, Meter, Run, Signals, Triple, cost_of, settle};
 use model::{Arm, ArmKind, Cost, Load, Measurement, PathError, Random, Session};
 use sha2::{Digest, Sha256};
@@ -20,9 +20,9 @@ use sys::rusage::ThreadUsage;
 
 use crate::accounting;
 use crate::kernel::{self, KernelForwarder, KernelSpec};
-use crate::session::{Places, places_of};
-use crate::sink::{GRACE, GRACE_MAX};
-use crate::switches::{Switch, tuning_of, workers_of};
+use crate::session::{Places, thread_places};
+use crate::sink::{SILENCE_GRACE, SILENCE_TIMEOUT};
+use crate::switches::{Switch, tuning, worker_count};
 use crate::topology::{self, FORWARDER_IP, Offloads, PREFIX, SINK_IP};
 use crate::user::{self, Front, UserSpec};
 
@@ -33,7 +33,7 @@ const DEVICE_MAC: Mac = [2, b'w', b'p', 0, 0, 9];
 const INNER_MTU: u32 = 1500;
 const PORT: u16 = 7001;
 /// Time limit of a connection, and of a socket that makes no progress.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SOCKET_TIMEOUT: Duration = Duration::from_secs(10);
 const RECEIVED: &str = "received_byte_count";
 const CHUNK_BYTES: usize = 128 << 10;
 /// Bytes that the rate leaves out, in which TCP opens its window.
@@ -109,7 +109,7 @@ impl StreamSession {
         receive: impl FnOnce(&TcpStream) -> Result<R, Cause> + Send,
     ) -> Result<(S, R), PathError> {
         let received_count = &AtomicU64::new(0);
-        let (grace, grace_max) = (GRACE, GRACE_MAX);
+        let (grace, grace_max) = (SILENCE_GRACE, SILENCE_TIMEOUT);
         lab::run(
             &Run { receiver: "sink", sender: "source", received_count, grace, grace_max },
             |signals| {
@@ -120,7 +120,7 @@ impl StreamSession {
             },
             || {
                 settle(&self.lab.near, &places.source)?;
-                let socket = TcpStream::connect_timeout(&(DEVICE_IP, PORT).into(), PATIENCE)?;
+                let socket = TcpStream::connect_timeout(&(DEVICE_IP, PORT).into(), SOCKET_TIMEOUT)?;
                 // The sink reads to the end of the stream, whenever that is.
                 Ok((send(patient(&socket)?)?, 0))
             },
@@ -130,7 +130,7 @@ impl StreamSession {
 
 impl StreamSession {
     fn kernel(&self, arm: &Arm, spec: &KernelSpec) -> Result<Measurement, PathError> {
-        let places = places_of(&self.cpus, 0);
+        let places = thread_places(&self.cpus, 0);
         let steer_to = arm.has(Switch::Rps).then_some(places.others.as_slice());
         let forwarder = KernelForwarder::new(&self.lab, spec, steer_to)?;
         let steered_before = self.clock.steering_interrupts();
@@ -141,8 +141,8 @@ impl StreamSession {
     }
 
     fn user(&self, arm: &Arm) -> Result<Measurement, PathError> {
-        let places = places_of(&self.cpus, workers_of(arm, self.cpus.len()));
-        let spec = UserSpec::new(tuning_of(arm), places.workers.clone(), Front::Tcx);
+        let places = thread_places(&self.cpus, worker_count(arm, self.cpus.len()));
+        let spec = UserSpec::new(tuning(arm), places.workers.clone(), Front::Tcx);
         let (mut m, report) = user::run(&self.lab, &spec, || self.measure(&places))?;
         accounting::enter_user(&mut m, report);
         Ok(m)
@@ -154,7 +154,7 @@ impl Session for StreamSession {
         let mut m = match arm.kind {
             ArmKind::Peer => self.kernel(arm, &KernelSpec::BEST),
             _ if arm.has(Switch::Bypass) => self.user(arm),
-            _ => self.kernel(arm, &KernelSpec::of(arm)),
+            _ => self.kernel(arm, &KernelSpec::new(arm)),
         }?;
         enter_cost(&mut m);
         m.not_effective = accounting::not_effective(arm, &m);
@@ -174,7 +174,7 @@ impl Session for StreamSession {
 /// the wires.
 fn end_tunnel(lab: &Triple) -> Result<(), PathError> {
     let (near, far) = (&lab.near, &lab.far);
-    let at_far = || {
+    let ended = far.run(|| {
         net::add_address(far.ifindex, SINK_IP, PREFIX)?;
         net::set_neighbour(far.ifindex, FORWARDER_IP, lab.middle.far_if.mac)?;
         let device = kernel::device(SINK_IP, FORWARDER_IP, far);
@@ -183,16 +183,13 @@ fn end_tunnel(lab: &Triple) -> Result<(), PathError> {
         net::set_up(ifindex, true)?;
         net::add_address(ifindex, DEVICE_IP, PREFIX)?;
         net::set_neighbour(ifindex, SOURCE_IP, near.mac)
-    };
-    let at_near = || {
+    });
+    ended.map_err(PathError::part)?.map_err(PathError::part)?;
+    let begun = near.run(|| {
         net::add_address(near.ifindex, SOURCE_IP, PREFIX)?;
         net::set_neighbour(near.ifindex, DEVICE_IP, DEVICE_MAC)
-    };
-    let done = |made: Result<Result<(), NetError>, lab::LabError>| {
-        made.map_err(PathError::part)?.map_err(PathError::part)
-    };
-    done(far.run(at_far))?;
-    done(near.run(at_near))
+    });
+    begun.map_err(PathError::part)?.map_err(PathError::part)
 }
 
 /// Counters of both ends' stacks and of the forwarder's port.
@@ -209,33 +206,35 @@ struct Counts {
 
 impl Counts {
     fn now(lab: &Triple) -> Result<Counts, PathError> {
-        let table =
-            |end: &End| end.run(snmp_table).map_err(PathError::part)?.map_err(PathError::part);
-        let (near, far) = (table(&lab.near)?, table(&lab.far)?);
-        let count = |table: &str, protocol: &str, name: &str| {
-            snmp_counter(table, protocol, name)
-                .ok_or_else(|| PathError::at("source", format!("no counter {name} of {protocol}")))
-        };
         let mut checksum_error_count = 0;
-        for table in [&near, &far] {
+        for end in [&lab.near, &lab.far] {
             for protocol in ["Tcp", "Udp"] {
-                checksum_error_count += count(table, protocol, "InCsumErrors")?;
+                checksum_error_count += stack_count(end, protocol, "InCsumErrors")?;
             }
         }
         let port = &lab.middle.near_if;
-        let sysfs = port.sysfs().map_err(PathError::part)?;
-        let statistic = |name: &str| {
-            let path = format!("class/net/{}/statistics/{name}", port.ifname);
-            let text = sysfs.read(&path).map_err(PathError::part)?;
-            text.trim().parse().map_err(|_| PathError::at(path, format!("{text:?} is no number")))
-        };
         Ok(Counts {
             checksum_error_count,
-            retransmitted_count: count(&near, "Tcp", "RetransSegs")?,
-            frame_count: statistic("rx_packets")?,
-            byte_count: statistic("rx_bytes")?,
+            retransmitted_count: stack_count(&lab.near, "Tcp", "RetransSegs")?,
+            frame_count: statistic(port, "rx_packets")?,
+            byte_count: statistic(port, "rx_bytes")?,
         })
     }
+}
+
+/// Counter of a protocol in an end's stack.
+fn stack_count(end: &End, protocol: &str, name: &str) -> Result<u64, PathError> {
+    let table = end.run(snmp_table).map_err(PathError::part)?.map_err(PathError::part)?;
+    snmp_counter(&table, protocol, name)
+        .ok_or_else(|| PathError::at("source", format!("no counter {name} of {protocol}")))
+}
+
+/// Counter of an interface.
+fn statistic(end: &End, name: &str) -> Result<u64, PathError> {
+    let path = format!("class/net/{}/statistics/{name}", end.ifname);
+    let text = end.sysfs().map_err(PathError::part)?.read(&path).map_err(PathError::part)?;
+    let count = text.trim().parse();
+    count.map_err(|_| PathError::at(path, format!("{text:?} is not a valid number")))
 }
 
 /// Report of the source.
@@ -246,7 +245,7 @@ struct Sent {
 
 /// Report of the sink.
 #[derive(Debug, Clone, Copy, Default)]
-struct Received {
+struct StreamReceived {
     byte_count: u64,
     /// From the first arrival after the start to the last, and the bytes in it.
     interval_ns: u64,
@@ -281,8 +280,8 @@ fn accept(listener: &TcpListener, signals: &Signals<'_>) -> Result<TcpStream, Ca
 
 /// Limits the time in which the socket may make no progress.
 fn patient(socket: &TcpStream) -> io::Result<&TcpStream> {
-    socket.set_read_timeout(Some(PATIENCE))?;
-    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(SOCKET_TIMEOUT))?;
+    socket.set_write_timeout(Some(SOCKET_TIMEOUT))?;
     Ok(socket)
 }
 
@@ -301,7 +300,7 @@ fn send(mut socket: &TcpStream, duration: Duration) -> Result<Sent, Cause> {
 }
 
 /// Receives until the end of the stream.
-fn receive(mut socket: &TcpStream) -> Result<Received, Cause> {
+fn receive(mut socket: &TcpStream) -> Result<StreamReceived, Cause> {
     let mut chunk = vec![0; CHUNK_BYTES];
     let used = ThreadUsage::now();
     let mut first = None;
@@ -321,7 +320,7 @@ fn receive(mut socket: &TcpStream) -> Result<Received, Cause> {
     if last.0 == first_ns {
         return Err("the stream stopped at its start".into());
     }
-    Ok(Received {
+    Ok(StreamReceived {
         byte_count: last.1,
         interval_ns: last.0 - first_ns,
         interval_byte_count: last.1 - first_count,

@@ -20,6 +20,9 @@ struct Capabilities {
     cpus: usize,
 }
 
+/// The need of the kernel's forwarder.
+const KERNEL: &str = "the kernel's VXLAN device and bridge";
+
 static TRIED: OnceLock<Capabilities> = OnceLock::new();
 
 fn tried() -> &'static Capabilities {
@@ -28,16 +31,9 @@ fn tried() -> &'static Capabilities {
         match build(Offloads::Off) {
             Err(error) => {
                 let why = host::text::chain(&error);
-                let no = || Err(why.clone());
-                Capabilities {
-                    lab: no(),
-                    kernel: no(),
-                    netfilter: no(),
-                    user: no(),
-                    in_kernel: no(),
-                    tcx: no(),
-                    cpus,
-                }
+                let [lab, kernel, netfilter, user, in_kernel, tcx] =
+                    [(); 6].map(|()| Err(why.clone()));
+                Capabilities { lab, kernel, netfilter, user, in_kernel, tcx, cpus }
             }
             Ok(lab) => {
                 let best = kernel::KernelSpec::BEST;
@@ -59,26 +55,12 @@ fn tried() -> &'static Capabilities {
 /// Support for an arm under a load on this host.
 pub(super) fn support(arm: &Arm, load: &str, loads: &[LoadKind]) -> Support {
     let tried = tried();
-    let no = |what: &str, why: &Result<(), String>| match why {
-        Ok(()) => None,
-        Err(why) => Some(Support::unsupported(what, why.clone())),
-    };
-    let kernel = || {
-        no("the kernel's VXLAN device and bridge", &tried.kernel).or_else(|| {
-            (!Extra::of(load).is_none()).then(|| Support::Refused {
-                why: format!(
-                    "load {load} is work inside our own forwarder, which the kernel's does not \
-                     do; compare arms with bypass, or take load flood"
-                ),
-            })
-        })
-    };
-    if let Some(missing) = no("a lab of network namespaces", &tried.lab) {
+    if let Some(missing) = missing("a lab of network namespaces", &tried.lab) {
         return missing;
     }
     if arm.kind == ArmKind::Peer {
         return match arm.name.as_str() {
-            "kernel" => kernel().unwrap_or(Support::Yes),
+            "kernel" => kernel_support(load, tried),
             name => testpmd::support(name, load, loads),
         };
     }
@@ -102,23 +84,50 @@ pub(super) fn support(arm: &Arm, load: &str, loads: &[LoadKind]) -> Support {
     if let Some(why) = switches::only_slow(arm, load) {
         return Support::Refused { why };
     }
-    let needs_two = |switch: Switch| {
-        (arm.has(switch) && tried.cpus < 2)
-            .then(|| Support::unsupported(format!("{switch} with one CPU"), "give it two CPUs"))
-    };
-    let missing = match arm.has(Switch::Bypass) {
-        true if has_offloads => no("forwarding by tcx programs", &tried.tcx),
-        true => no("AF_XDP in native mode on veth", &tried.user).or_else(|| {
-            let is_in_kernel = arm.has(Switch::InKernel);
-            is_in_kernel.then(|| no("forwarding by XDP programs", &tried.in_kernel)).flatten()
-        }),
-        false => no("the kernel's VXLAN device and bridge", &tried.kernel).or_else(|| {
-            let is_filtered = !arm.has(Switch::NoNetfilter);
-            is_filtered.then(|| no("nftables in the kernel", &tried.netfilter)).flatten()
-        }),
-    };
-    missing
-        .or_else(|| needs_two(Switch::Rps))
-        .or_else(|| needs_two(Switch::Parallel))
-        .unwrap_or(Support::Yes)
+    let mut needs = Vec::new();
+    if !arm.has(Switch::Bypass) {
+        needs.push((KERNEL, &tried.kernel));
+        if !arm.has(Switch::NoNetfilter) {
+            needs.push(("nftables in the kernel", &tried.netfilter));
+        }
+    } else if has_offloads {
+        needs.push(("forwarding by tcx programs", &tried.tcx));
+    } else {
+        needs.push(("AF_XDP in native mode on veth", &tried.user));
+        if arm.has(Switch::InKernel) {
+            needs.push(("forwarding by XDP programs", &tried.in_kernel));
+        }
+    }
+    if let Some(missing) = needs.into_iter().find_map(|(what, why)| missing(what, why)) {
+        return missing;
+    }
+    let of_two_cpus = [Switch::Rps, Switch::Parallel].into_iter().find(|it| arm.has(*it));
+    match of_two_cpus {
+        Some(switch) if tried.cpus < 2 => {
+            Support::unsupported(format!("{switch} with one CPU"), "give it two CPUs")
+        }
+        _ => Support::Yes,
+    }
+}
+
+/// Support of the peer `kernel`.
+fn kernel_support(load: &str, tried: &Capabilities) -> Support {
+    if let Some(missing) = missing(KERNEL, &tried.kernel) {
+        return missing;
+    }
+    if Extra::of(load).is_none() {
+        return Support::Yes;
+    }
+    Support::Refused {
+        why: format!(
+            "load {load} is work inside our own forwarder, which the kernel's does not do; compare \
+             arms with bypass, or take load flood"
+        ),
+    }
+}
+
+/// The need that is not there, with the reason.
+fn missing(what: &str, tried: &Result<(), String>) -> Option<Support> {
+    let why = tried.as_ref().err()?;
+    Some(Support::unsupported(what, why.clone()))
 }

@@ -75,7 +75,7 @@ pub(super) const OWN: [Switch; 5] =
     [Switch::Batch, Switch::Prepend, Switch::Parallel, Switch::Ordered, Switch::InKernel];
 
 /// How our forwarder works under an arm's switches; read once, when a trial begins.
-pub(super) fn tuning_of(arm: &Arm) -> Tuning {
+pub(super) fn tuning(arm: &Arm) -> Tuning {
     Tuning {
         batch_frames: if arm.has(Switch::Batch) { BATCH_FRAMES_MAX } else { 1 },
         is_ordered: arm.has(Switch::Ordered),
@@ -94,7 +94,7 @@ pub(crate) fn effective(arm: &Arm, load: &str) -> Arm {
 }
 
 /// Number of workers of an arm.
-pub(super) fn workers_of(arm: &Arm, cpus: usize) -> usize {
+pub(super) fn worker_count(arm: &Arm, cpus: usize) -> usize {
     if arm.has(Switch::Parallel) { cpus.clamp(1, WORKERS_MAX) } else { 1 }
 }
 
@@ -105,9 +105,10 @@ pub(super) fn misplaced(arm: &Arm, load: &str) -> Option<String> {
     let (own, others): (Vec<Switch>, Vec<Switch>) = on.partition(|switch| OWN.contains(switch));
     let is_said_again = others == [Switch::Bypass] && !own.is_empty();
     let other = others.iter().find(|switch| **switch != Switch::Bypass).or(others.first())?;
-    let instead = match own.is_empty() {
-        true => format!("switches that do: {}", OWN.map(Switch::id).join(", ")),
-        false => own.into_iter().collect::<SwitchSet>().joined(),
+    let instead = if own.is_empty() {
+        format!("switches that do: {}", OWN.map(Switch::id).join(", "))
+    } else {
+        own.into_iter().collect::<SwitchSet>().joined()
     };
     (!is_said_again).then(|| {
         format!(
@@ -150,14 +151,14 @@ mod tests {
 
     #[test]
     fn each_switch_of_our_forwarder_changes_it() {
-        let base = tuning_of(&Arm::with([Switch::Bypass]));
+        let base = tuning(&Arm::with([Switch::Bypass]));
         assert_eq!((base.batch_frames, base.is_ordered, base.prepends), (1, false, false));
         for id in [Switch::Batch, Switch::Prepend, Switch::Ordered] {
-            assert_ne!(tuning_of(&Arm::with([Switch::Bypass, id])), base, "{id}");
+            assert_ne!(tuning(&Arm::with([Switch::Bypass, id])), base, "{id}");
         }
-        assert_eq!(workers_of(&Arm::with([Switch::Bypass]), 8), 1);
-        assert_eq!(workers_of(&Arm::with([Switch::Bypass, Switch::Parallel]), 8), 4);
-        assert_eq!(workers_of(&Arm::with([Switch::Bypass, Switch::Parallel]), 2), 2);
+        assert_eq!(worker_count(&Arm::with([Switch::Bypass]), 8), 1);
+        assert_eq!(worker_count(&Arm::with([Switch::Bypass, Switch::Parallel]), 8), 4);
+        assert_eq!(worker_count(&Arm::with([Switch::Bypass, Switch::Parallel]), 2), 2);
     }
 
     #[test]
@@ -173,9 +174,12 @@ mod tests {
         assert!(contradiction(&Arm::with([Switch::Rps, Switch::NoCapture])).is_none());
     }
 
+    fn refusal(ids: &[Switch]) -> Option<String> {
+        misplaced(&Arm::with(ids.to_vec()), "work-35")
+    }
+
     #[test]
     fn under_a_load_of_extra_work_arms_that_change_nothing_are_refused_with_what_to_take() {
-        let refusal = |ids: &[Switch]| misplaced(&Arm::with(ids.to_vec()), "work-35");
         use Switch::{Batch, Bypass, Ordered, Parallel, Prepend, Rps};
         for fine in [&[][..], &[Batch], &[Bypass, Batch], &[Batch, Parallel, Ordered]] {
             assert_eq!(refusal(fine), None, "{fine:?}");

@@ -16,10 +16,9 @@ use model::{LoadKind, PathError};
 
 const PROGRAM: &str = "dpdk-testpmd";
 /// Time limit for its start.
-const PATIENCE: Duration = Duration::from_secs(10);
-
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for its end.
-const PATIENCE_AT_END: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A testpmd that forwards; killed when dropped.
 pub(super) struct Testpmd {
@@ -75,7 +74,7 @@ impl Testpmd {
         let spawned = Child::spawn(command, &place).map_err(PathError::part)?;
         let testpmd = Testpmd { child: Some(spawned), netns, ifindexes, sink_mac: lab.far.mac };
         let Some(child) = &testpmd.child else { return Err(failed("it is gone")) };
-        if !child.wait_for_stdout("Port statistics", PATIENCE) {
+        if !child.wait_for_stdout("Port statistics", START_TIMEOUT) {
             let text = [child.stdout_so_far(), child.stderr_so_far()].concat();
             let text = String::from_utf8_lossy(&text).into_owned();
             let line = text.lines().rev().find(|line| {
@@ -83,7 +82,10 @@ impl Testpmd {
                 line.contains("error") || line.contains("fail") || line.contains("cannot")
             });
             let why = line.unwrap_or("it says nothing").trim().to_owned();
-            return Err(failed(format!("does not forward after {} s: {why}", PATIENCE.as_secs())));
+            return Err(failed(format!(
+                "does not forward after {} s: {why}",
+                START_TIMEOUT.as_secs()
+            )));
         }
         Ok(testpmd)
     }
@@ -110,7 +112,7 @@ impl Testpmd {
         let Some(mut child) = self.child.take() else { return Ok(0) };
         // It closes its ports, which takes it about a second.
         child.interrupt();
-        let finished = match child.wait(PATIENCE_AT_END).map_err(PathError::part)? {
+        let finished = match child.wait(STOP_TIMEOUT).map_err(PathError::part)? {
             Some(finished) => finished,
             None => child.stop().map_err(PathError::part)?,
         };

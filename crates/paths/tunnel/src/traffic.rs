@@ -76,8 +76,8 @@ mod tests {
 
     #[test]
     fn mix_is_seven_to_four_to_one_of_its_lengths() {
-        let count = |length| MIX.iter().filter(|l| **l == length).count();
-        assert_eq!([60, 590, 1514].map(count), [7, 4, 1]);
+        let counts = [60, 590, 1514].map(|length| MIX.iter().filter(|it| **it == length).count());
+        assert_eq!(counts, [7, 4, 1]);
         assert_eq!(usize::from(MIX.iter().copied().max().unwrap()), 42 + PAYLOAD_BYTES_MAX);
     }
 }

@@ -40,9 +40,9 @@ const FRAME_BYTES: u32 = 2048;
 const STATIONS_MAX: usize = 256;
 /// Empty polls before a worker sleeps: about 50 µs.
 const IDLE_TURNS: u32 = 200;
-const NAP: Duration = Duration::from_millis(1);
+const IDLE_TIMEOUT: Duration = Duration::from_millis(1);
 /// From one reload to the next, beside what each takes.
-const RELOAD: Duration = Duration::from_millis(1);
+const RELOAD_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum turns that find no frame while the queue empties after the end of a trial: about a second. Not
 /// a time, because a worker may lose its CPU for longer.
 const DRAIN_TURNS_MAX: u32 = 1000;
@@ -82,7 +82,7 @@ pub(super) enum Front {
 
 impl Front {
     /// That of an arm whose frames come from the generator.
-    pub(super) fn of(arm: &Arm) -> Front {
+    pub(super) fn new(arm: &Arm) -> Front {
         if arm.has(Switch::InKernel) { Front::Xdp } else { Front::Workers }
     }
 }
@@ -132,9 +132,8 @@ pub(super) fn run<T>(
     spec: &UserSpec,
     body: impl FnOnce() -> Result<T, PathError>,
 ) -> Result<(T, UserReport), PathError> {
-    let failed = |why: Cause| PathError::at("forwarder", why);
     let pool = Pool::allocate(FRAME_BYTES, POOL_FRAMES)
-        .map_err(|e| failed(format!("16 MiB of frames: {e}").into()))?;
+        .map_err(|e| PathError::at("forwarder", format!("16 MiB of frames: {e}")))?;
     let middle = &lab.middle;
     let opened = middle.netns.run(|| ports(&pool, lab, spec.front));
     let (near, far, fast) = opened.map_err(PathError::part)?.map_err(PathError::part)?;
@@ -242,7 +241,7 @@ fn work(forwarder: &Forwarder<'_>, stop: &AtomicBool) -> Result<(Cost, u64), Cau
         }
         match taken {
             0 if idle_turns >= IDLE_TURNS => {
-                forwarder.wait(NAP).map_err(|e| format!("waiting for frames: {e}"))?;
+                forwarder.wait(IDLE_TIMEOUT).map_err(|e| format!("waiting for frames: {e}"))?;
             }
             0 => idle_turns += 1,
             _ => idle_turns = 0,
@@ -263,7 +262,7 @@ fn reload(
     while !stop.load(Ordering::Relaxed) {
         count += 1;
         forwarder.reload(rules(lab, spec, count as usize % 2)?, Fdb::clone);
-        thread::sleep(RELOAD);
+        thread::sleep(RELOAD_INTERVAL);
     }
     Ok(count)
 }

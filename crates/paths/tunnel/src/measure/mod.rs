@@ -83,7 +83,7 @@ pub fn measure(
     let mut reports = Vec::new();
     for size_bytes in &spec.sizes_bytes {
         let found = bench.with_forwarder(*size_bytes, spec.trial, |trial| {
-            of_size(spec, *size_bytes, wants_end, trial)
+            size_report(spec, *size_bytes, wants_end, trial)
         });
         match found? {
             Some(report) => {
@@ -100,7 +100,7 @@ pub fn measure(
 ///
 /// - `trial`: runs one at a rate (0 for as many as can be); the second argument asks for single
 ///   frames rather than small batches.
-fn of_size(
+fn size_report(
     spec: &MeasureSpec,
     size_bytes: usize,
     wants_end: &(dyn Fn() -> bool + Sync),
@@ -155,7 +155,7 @@ fn of_size(
         }
         let observed = trial(ndr_pps * share, true)?;
         reordered.add(&observed);
-        latencies.push(LatencyReport::of(*share, &observed));
+        latencies.push(LatencyReport::new(*share, &observed));
     }
     Ok(Some(SizeReport {
         size_bytes,
@@ -203,7 +203,7 @@ mod tests {
             search: SearchSpec::default(),
         };
         let mut nth = 0;
-        of_size(&spec, 64, &|| false, &mut |rate_pps, _| {
+        size_report(&spec, 64, &|| false, &mut |rate_pps, _| {
             let offered_pps = if rate_pps > 0.0 { rate_pps } else { 1e6 };
             let sent_count = offered_pps as u64;
             let received_count = arrivals(nth, sent_count.min(100_000));
@@ -229,8 +229,8 @@ mod tests {
     #[test]
     fn forwarder_that_forwards_nothing_has_no_result() {
         for alive_trials in [0, 1, 5] {
-            let dies = |nth, passed| if nth < alive_trials { passed } else { 0 };
-            let why = measured(dies).expect_err("no result").to_string();
+            let found = measured(|nth, passed| if nth < alive_trials { passed } else { 0 });
+            let why = found.expect_err("no result").to_string();
             assert!(why.contains("none of") && why.contains("frames arrived"), "{why}");
         }
     }

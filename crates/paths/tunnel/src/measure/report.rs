@@ -52,7 +52,7 @@ pub struct LatencyReport {
 }
 
 impl LatencyReport {
-    pub(super) fn of(share: f64, observed: &Observed) -> Self {
+    pub(super) fn new(share: f64, observed: &Observed) -> Self {
         LatencyReport {
             share,
             offered_pps: observed.trial.offered_pps,
@@ -108,8 +108,10 @@ pub fn text(spec: &MeasureSpec, sizes: &[SizeReport]) -> String {
         "disturbed"
     );
     for size in sizes {
-        let mbit = |pps| format!("{:.1}", size.wire_bits_per_s(pps) / 1e6);
-        let mbit = size.ndr.rate_pps.map_or_else(|| "-".into(), mbit);
+        let mbit = size
+            .ndr
+            .rate_pps
+            .map_or_else(|| "-".into(), |pps| format!("{:.1}", size.wire_bits_per_s(pps) / 1e6));
         let _ = writeln!(
             out,
             "{:>6}  {:>10.0}  {:>10}  {:>8}  {:>10}  {:>10}  {:>9}  {:>6}  {:>9}",
@@ -157,49 +159,52 @@ pub fn text(spec: &MeasureSpec, sizes: &[SizeReport]) -> String {
 
 /// One JSON object.
 pub fn json(spec: &MeasureSpec, sizes: &[SizeReport]) -> Value {
-    let found = |found: &Found| {
-        json!({
-            "pps": found.rate_pps,
-            "beyond_pps": found.beyond_pps,
-            "source_limited": found.rate_pps.is_some() && found.beyond_pps.is_none(),
-        })
-    };
-    let latency = |at: &LatencyReport| {
-        json!({
-            "share_of_ndr": at.share,
-            "offered_pps": at.offered_pps,
-            "loss": at.loss,
-            "delay_ns_p50": at.delay_ns_p50,
-            "delay_ns_p99": at.delay_ns_p99,
-            "delay_ns_max": at.delay_ns_max,
-        })
-    };
-    let size = |size: &SizeReport| {
-        json!({
-            "size_bytes": size.size_bytes,
-            "source_pps": size.flood_pps,
-            "ndr": found(&size.ndr),
-            "pdr": found(&size.pdr),
-            "latency": size.latencies.iter().map(latency).collect::<Vec<_>>(),
-            "received_count": size.received_count,
-            "reordered_count": size.reordered_count,
-            "reordered_share": size.reordered_share(),
-            "duplicated_count": size.duplicated_count,
-            "trials": {
-                "count": size.books.trial_count,
-                "repeated_for_disturbance": size.books.disturbed_count,
-                "accepted_disturbed": size.books.accepted_disturbed_count,
-                "rate_not_offered": size.books.unoffered_count,
-            },
-        })
-    };
     json!({
         "forwarder": spec.arm.name,
         "trial_s": spec.trial.as_secs_f64(),
         "pdr_loss": spec.partial_loss,
         "resolution": spec.search.resolution,
         "disturbed_share_max": spec.search.disturbed_share_max,
-        "sizes": sizes.iter().map(size).collect::<Vec<_>>(),
+        "sizes": sizes.iter().map(size_json).collect::<Vec<_>>(),
+    })
+}
+
+fn rate_json(found: &Found) -> Value {
+    json!({
+        "pps": found.rate_pps,
+        "beyond_pps": found.beyond_pps,
+        "source_limited": found.rate_pps.is_some() && found.beyond_pps.is_none(),
+    })
+}
+
+fn latency_json(at: &LatencyReport) -> Value {
+    json!({
+        "share_of_ndr": at.share,
+        "offered_pps": at.offered_pps,
+        "loss": at.loss,
+        "delay_ns_p50": at.delay_ns_p50,
+        "delay_ns_p99": at.delay_ns_p99,
+        "delay_ns_max": at.delay_ns_max,
+    })
+}
+
+fn size_json(size: &SizeReport) -> Value {
+    json!({
+        "size_bytes": size.size_bytes,
+        "source_pps": size.flood_pps,
+        "ndr": rate_json(&size.ndr),
+        "pdr": rate_json(&size.pdr),
+        "latency": size.latencies.iter().map(latency_json).collect::<Vec<_>>(),
+        "received_count": size.received_count,
+        "reordered_count": size.reordered_count,
+        "reordered_share": size.reordered_share(),
+        "duplicated_count": size.duplicated_count,
+        "trials": {
+            "count": size.books.trial_count,
+            "repeated_for_disturbance": size.books.disturbed_count,
+            "accepted_disturbed": size.books.accepted_disturbed_count,
+            "rate_not_offered": size.books.unoffered_count,
+        },
     })
 }
 

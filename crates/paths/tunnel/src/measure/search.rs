@@ -178,9 +178,10 @@ impl<E, F: FnMut(f64) -> Result<Trial, E>> Search<F> {
                 }
                 continue;
             }
-            match trial.is_offered() {
-                true => self.books.disturbed_count += 1,
-                false => self.books.unoffered_count += 1,
+            if trial.is_offered() {
+                self.books.disturbed_count += 1;
+            } else {
+                self.books.unoffered_count += 1;
             }
             if !trial.is_offered() && repeats >= self.spec.repeats {
                 return Ok(Verdict::Unoffered);
@@ -252,12 +253,12 @@ mod tests {
 
     #[test]
     fn forwarder_that_always_loses_has_no_rate_and_the_search_ends() {
-        let lossy = |asked_pps| {
+        let mut search = Search::new(SearchSpec::default(), |asked_pps| {
             let (offered_pps, sent_count, lost_count) = (asked_pps, 100, 1);
             let disturbed_share = 0.0;
             Ok::<_, ()>(Trial { asked_pps, offered_pps, sent_count, lost_count, disturbed_share })
-        };
-        let found = Search::new(SearchSpec::default(), lossy).find(0.0, 1e6, 1e6).unwrap();
+        });
+        let found = search.find(0.0, 1e6, 1e6).unwrap();
         assert_eq!((found.rate_pps, found.beyond_pps), (None, Some(1000.0)));
     }
 
