@@ -1,12 +1,11 @@
 //! `wirepath paths`.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use clap::Args;
-use model::{Arm, Load, LoadKind, Path, Support};
+use model::{Arm, Load, LoadKind, Path, Support, SwitchSpec};
 use remote::Failure;
-use report::text::Style;
+use report::screen::{Screen, Style};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -15,7 +14,7 @@ use crate::{console, lookup};
 
 /// Document of `paths --json`.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Document {
+pub(crate) struct PathsDocument {
     schema: u32,
     paths: Vec<PathDoc>,
 }
@@ -41,42 +40,27 @@ struct LoadDoc {
 #[derive(Serialize, JsonSchema)]
 struct SwitchDoc {
     #[serde(flatten)]
-    switch: model::SwitchSpec,
+    switch: SwitchSpec,
     support: Support,
 }
 
 /// Support for a switch: alone, or with the switches that it needs.
-fn support_of(path: &dyn Path, switches: &[model::SwitchSpec], n: usize, load: &Load) -> Support {
-    let alone = Arm::with([&switches[n]]);
-    match path.support(&alone, load) {
+fn load_support(path: &dyn Path, switches: &[SwitchSpec], n: usize, load: &Load) -> Support {
+    let own = &switches[n];
+    match path.support(&Arm::with([own]), load) {
         Support::Refused { .. } => {
-            let own = &switches[n];
-            let is_needed = |s: &&model::SwitchSpec| own.needs.contains(s.id) || s.id == own.id;
-            path.support(&Arm::with(switches[..=n].iter().filter(is_needed)), load)
+            let needed = switches[..=n]
+                .iter()
+                .filter(|switch| own.needs.contains(switch.id) || switch.id == own.id);
+            path.support(&Arm::with(needed), load)
         }
         support => support,
     }
 }
 
 fn describe(path: &dyn Path) -> PathDoc {
-    let load = |kind: &LoadKind| Load {
-        kind: kind.name.to_owned(),
-        size_bytes: 64,
-        rate_pps: 10_000,
-        trial: Duration::from_millis(200),
-        ipv6: false,
-        vlan_tag: None,
-        far: None,
-    };
-    let loads: Vec<Load> = path.loads().iter().map(load).collect();
+    let loads: Vec<Load> = path.loads().iter().map(small_load).collect();
     let switches = path.switches();
-    // Under the first load that has the switch: some are of TCP alone.
-    let support = |n: usize| {
-        let mut answers = loads.iter().map(|load| support_of(path, switches, n, load));
-        let first = answers.next().unwrap_or(Support::Yes);
-        let is_refused = |answer: &Support| matches!(answer, Support::Refused { .. });
-        if is_refused(&first) { answers.find(|a| !is_refused(a)).unwrap_or(first) } else { first }
-    };
     PathDoc {
         name: path.name(),
         what: path.what(),
@@ -87,9 +71,36 @@ fn describe(path: &dyn Path) -> PathDoc {
             .map(|l| LoadDoc { name: l.name, what: l.what, judged: l.judged, peers: l.peers })
             .collect(),
         switches: (0..switches.len())
-            .map(|n| SwitchDoc { switch: switches[n], support: support(n) })
+            .map(|n| SwitchDoc {
+                switch: switches[n],
+                support: first_support(path, switches, n, &loads),
+            })
             .collect(),
     }
+}
+
+fn small_load(kind: &LoadKind) -> Load {
+    Load {
+        kind: kind.name.to_owned(),
+        size_bytes: 64,
+        rate_pps: 10_000,
+        trial: Duration::from_millis(200),
+        ipv6: false,
+        vlan_tag: None,
+        far: None,
+    }
+}
+
+/// Support under the first load that has the switch: some are of TCP alone.
+fn first_support(path: &dyn Path, switches: &[SwitchSpec], n: usize, loads: &[Load]) -> Support {
+    let mut refused = None;
+    for load in loads {
+        match load_support(path, switches, n, load) {
+            answer @ Support::Refused { .. } => refused = refused.or(Some(answer)),
+            answer => return answer,
+        }
+    }
+    refused.unwrap_or(Support::Yes)
 }
 
 fn answer(support: &Support) -> String {
@@ -114,7 +125,7 @@ pub(crate) fn run(context: &Context, args: &PathsArgs) -> Result<(), Failure> {
     };
     let docs: Vec<PathDoc> = paths.iter().map(|path| describe(path.as_ref())).collect();
     if context.json {
-        return console::json(&Document { schema: model::SCHEMA, paths: docs });
+        return console::json(&PathsDocument { schema: model::SCHEMA, paths: docs });
     }
     console::text(&text(docs))
 }
@@ -124,36 +135,36 @@ const COLUMN: usize = 18;
 
 fn text(docs: Vec<PathDoc>) -> String {
     // No colour: it would mark the whole second column.
-    let style = Style { color: false, ..console::style() };
-    let entry = |name: &str, text: &str| report::text::entry(name, text, COLUMN, style);
-    let mut out = String::new();
+    let mut screen = Screen::new(Style { color: false, ..console::style() });
     for doc in docs {
-        let _ =
-            write!(out, "{}", report::text::entry(&format!("{}:", doc.name), doc.what, 0, style));
-        out.push_str("\nloads\n");
+        screen.entry(&format!("{}:", doc.name), doc.what, 0);
+        screen.blank();
+        screen.line("loads");
         for load in doc.loads {
             let peers = match load.peers {
                 [] => String::new(),
                 peers => format!("; peers: {}", peers.join(", ")),
             };
-            out.push_str(&entry(&format!("  {}", load.name), load.what));
-            out.push_str(&entry("", &format!("judged by {}{peers}", load.judged.join(", "))));
+            screen.entry(&format!("  {}", load.name), load.what, COLUMN);
+            let judged = load.judged.join(", ");
+            screen.entry("", &format!("judged by {judged}{peers}"), COLUMN);
         }
         if !doc.support.is_yes() {
-            let why = answer(&doc.support);
-            let _ = write!(out, "\n{}", report::text::entry("not possible here:", &why, 0, style));
+            screen.blank();
+            screen.entry("not possible here:", &answer(&doc.support), 0);
         }
-        out.push_str("\nswitches, in the order of the ladder\n");
+        screen.blank();
+        screen.line("switches, in the order of the ladder");
         for SwitchDoc { switch, support } in doc.switches {
-            out.push_str(&entry(&format!("  {}", switch.id), switch.effect));
+            screen.entry(&format!("  {}", switch.id), switch.effect, COLUMN);
             if !switch.needs.is_empty() {
-                out.push_str(&entry("", &format!("needs {}", switch.needs)));
+                screen.entry("", &format!("needs {}", switch.needs), COLUMN);
             }
             // If the path cannot run at all, the reason was printed above.
             if doc.support.is_yes() {
-                out.push_str(&entry("", &format!("here: {}", answer(&support))));
+                screen.entry("", &format!("here: {}", answer(&support)), COLUMN);
             }
         }
     }
-    out
+    screen.finish()
 }

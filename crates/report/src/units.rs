@@ -87,12 +87,19 @@ pub fn plural<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> String
     if count == N::from(1) {
         return format!("{count} {noun}");
     }
-    let ends = |endings: &[&str]| endings.iter().any(|ending| noun.ends_with(ending));
     match noun.strip_suffix('y') {
-        Some(stem) if !ends(&["ay", "ey", "oy"]) => format!("{count} {stem}ies"),
-        _ if ends(&["s", "x", "ch", "sh"]) => format!("{count} {noun}es"),
+        Some(stem) if !stem.ends_with(['a', 'e', 'o']) => format!("{count} {stem}ies"),
+        _ if noun.ends_with(['s', 'x']) || noun.ends_with("ch") || noun.ends_with("sh") => {
+            format!("{count} {noun}es")
+        }
         _ => format!("{count} {noun}s"),
     }
+}
+
+/// Formats the counts above zero, each after a comma: `, 3 dropped, 1 reordered`.
+pub fn counted(counts: &[(u64, &str)]) -> String {
+    let known = counts.iter().filter(|(count, _)| *count > 0);
+    known.map(|(count, what)| format!(", {count} {what}")).collect()
 }
 
 /// Formats a ratio: `0.0371×`.
@@ -212,6 +219,7 @@ mod tests {
             assert_eq!(plural(count, noun), text);
         }
         assert_eq!(plural(5_usize, "frame"), "5 frames");
+        assert_eq!(counted(&[(3, "dropped"), (0, "late"), (1, "cut")]), ", 3 dropped, 1 cut");
     }
 
     #[test]

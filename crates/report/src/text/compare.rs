@@ -75,7 +75,7 @@ fn table(screen: &mut Screen, metric: &ComparedMetric) {
     };
     screen.table(
         &["arm", ">before", ">now", ">value", "verdict", ">worth?", "verdict?"],
-        metric.rows.iter().map(row).collect(),
+        metric.rows.iter().map(row),
     );
 }
 
@@ -93,8 +93,7 @@ pub fn repeated(outcomes: &[Outcome], style: Style) -> String {
         let variants =
             || last.arms.iter().filter(|a| matches!(a.kind, ArmKind::Variant | ArmKind::Peer));
         let rows = variants().filter_map(|arm| repeated_row(outcomes, &arm.name, name));
-        screen
-            .table(&["arm", ">median", ">least", ">greatest", "runs by verdict?"], rows.collect());
+        screen.table(&["arm", ">median", ">least", ">greatest", "runs by verdict?"], rows);
     }
     screen.finish()
 }

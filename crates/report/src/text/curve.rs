@@ -50,5 +50,5 @@ fn table(screen: &mut Screen, arm: &CurveArm) {
             .map(|text| Cell::toned(text, tone))
             .collect()
     });
-    screen.table(&columns, rows.collect());
+    screen.table(&columns, rows);
 }

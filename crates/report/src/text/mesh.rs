@@ -24,7 +24,7 @@ pub fn mesh(page: &MeshPage, style: Style) -> String {
             .chain([Cell::plain(&page.parts[at])])
             .collect()
     };
-    screen.table(&columns, (0..page.hosts.len()).map(row).collect());
+    screen.table(&columns, (0..page.hosts.len()).map(row));
     for remark in &page.remarks {
         screen.paragraph("", remark, Tone::Dim);
     }

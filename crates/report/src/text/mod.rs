@@ -14,7 +14,7 @@ use crate::screen::{Cell, Screen, Tone};
 use crate::store::Summary;
 use crate::{units, wording};
 
-pub use crate::screen::{Style, ascii, entry, visible, visible_colored, visible_json};
+pub use crate::screen::{Style, ascii, visible, visible_colored, visible_json};
 pub use compare::{compare, repeated};
 pub use curve::curve;
 pub use mesh::mesh;
@@ -118,7 +118,7 @@ fn table(screen: &mut Screen, metric: &Metric) {
     screen.table(
         // The bar is that of the median; a second heading of that name would promise another column.
         &["arm", ">median", ">ratio", ">step", "interval?", ">p?", "verdict", "|?"],
-        metric.rows.iter().filter(|row| row.runs_here).map(row).collect(),
+        metric.rows.iter().filter(|row| row.runs_here).map(row),
     );
 }
 
@@ -132,7 +132,7 @@ fn beside(screen: &mut Screen, figures: &Beside) {
         let figure = |(text, tone): &BesideCell| Cell::toned(text.as_deref().unwrap_or("–"), *tone);
         [Cell::plain(arm)].into_iter().chain(cells.iter().map(figure)).collect()
     };
-    screen.table(&columns, figures.rows.iter().map(row).collect());
+    screen.table(&columns, figures.rows.iter().map(row));
 }
 
 /// `[0.988, 1.01]` → `0.988–1.01`, so that the bar fits into 80 columns.

@@ -65,7 +65,7 @@ fn over_all(screen: &mut Screen, outcome: &PooledOutcome, name: &str) {
         ]
     };
     let rows = outcome.arms.iter().filter_map(|arm| Some(row(&arm.name, arm.metrics.get(name)?)));
-    screen.table(&["arm", ">ratio", ">95 % interval", ">next host?", "all hosts"], rows.collect());
+    screen.table(&["arm", ">ratio", ">95 % interval", ">next host?", "all hosts"], rows);
     for (arm, metric) in outcome.arms.iter().filter_map(|arm| Some((arm, arm.metrics.get(name)?))) {
         let counts = format!(
             "helps on {}, hurts on {} of {} hosts",
@@ -105,7 +105,7 @@ fn each_host(screen: &mut Screen, outcome: &PooledOutcome, name: &str) {
         true => &["host", "group", "arm", ">ratio", ">95 % interval?", "verdict"],
         false => &["host", "arm", ">ratio", ">95 % interval?", "verdict"],
     };
-    screen.table(columns, rows.collect());
+    screen.table(columns, rows);
     for arm in &outcome.arms {
         let lines = arm.metrics.get(name).into_iter().flat_map(|metric| &metric.lines);
         for (line, why) in lines.filter_map(|line| Some((line, line.why.as_ref()?))) {

@@ -14,10 +14,10 @@ pub fn rollout(page: &RolloutPage, style: Style) -> String {
     }
     screen.blank();
     let stages = [">stage", ">hosts", ">ratio", "proof", "control?", "now"];
-    screen.table(&stages, page.stages.iter().map(stage).collect());
+    screen.table(&stages, page.stages.iter().map(stage));
     screen.blank();
     let hosts = ["host", ">stage", ">ratio", "verdict"];
-    screen.table(&hosts, page.hosts.iter().map(host).collect());
+    screen.table(&hosts, page.hosts.iter().map(host));
     screen.blank();
     for (state, why) in &page.steps {
         screen.paragraph("", &format!("{state}: {why}"), Tone::Dim);

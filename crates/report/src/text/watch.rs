@@ -43,7 +43,7 @@ pub fn watch(watch: &Watch, style: Style) -> String {
             ]
         };
         let columns = ["arm", "metric", "machine?", ">length", ">latest", "latest change"];
-        screen.table(&columns, part.iter().map(cells).collect());
+        screen.table(&columns, part.iter().map(cells));
     }
     section(&mut screen, "what qualifies this", &page.remarks);
     screen.blank();
