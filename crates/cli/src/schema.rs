@@ -10,62 +10,62 @@ use crate::{
 };
 
 /// A command's name after `wirepath`, and the schema of its document.
-type Document = (&'static str, fn() -> Schema);
+type NamedSchema = (&'static str, fn() -> Schema);
 
 /// One line a command.
-const DOCUMENTS: &[Document] = &[
-    ("doctor", of::<doctor::Document<'_>>),
-    ("explain", of::<explain::Document>),
-    ("feed listen", of::<marketdata::listen::Document<'_>>),
-    ("feed noise", of::<feed::noise::Document>),
-    ("feed record", of::<marketdata::record::Document>),
-    ("feed replay", of::<marketdata::replay::Document<'_>>),
-    ("feed report", of::<marketdata::listen::Document<'_>>),
-    ("fleet mesh", of::<fleet::mesh::Document>),
-    ("fleet prove", of::<model::pool::PooledOutcome>),
-    ("fleet rollout", of::<fleet::rollout::Document>),
-    ("fleet status", of::<fleet::status::Document>),
-    ("guest run", of::<guest::run::Document<'_>>),
-    ("guest selftest", of::<guest::selftest::Document>),
-    ("history check", of::<history::check::Document<'_>>),
-    ("history compare", of::<model::RunComparison>),
-    ("history export", of::<Vec<model::Outcome>>),
-    ("history import", of::<history::import::Document>),
-    ("history list", of::<history::ListDocument>),
-    ("history prune", of::<history::prune::Document>),
-    ("history show", of::<model::Outcome>),
-    ("history watch", of::<model::Watch>),
-    ("paths", of::<paths_list::Document>),
-    ("probe echo", of::<probe::Document<'_>>),
-    ("probe generate", of::<probe::GenerateDocument>),
-    ("probe measure", of::<probe::MeasureDocument<'_>>),
-    ("probe ping", of::<probe::Document<'_>>),
-    ("probe receive", of::<probe::Document<'_>>),
-    ("probe send", of::<probe::Document<'_>>),
-    ("prove", of::<proven::ProveDocument<'_>>),
-    ("prove command", of::<proven::ProveDocument<'_>>),
-    ("report", of::<model::Outcome>),
-    ("serve", of::<serve::Document>),
-    ("tune apply", of::<tune::apply::Document>),
-    ("tune confirm", of::<tune::apply::Document>),
-    ("tune export", of::<tune::export::Document>),
-    ("tune knobs", of::<tune::show::KnobsDocument>),
-    ("tune plan", of::<host::tune::Plan>),
-    ("tune prove", of::<proven::ProveDocument<'_>>),
-    ("tune rollback", of::<tune::apply::Document>),
-    ("tune status", of::<tune::show::StatusDocument>),
-    ("tune verify", of::<tune::verify::Document>),
-    ("tunnel check", of::<doctor::Document<'_>>),
-    ("vmnic bench streams", of::<vmnic::StreamsDocument>),
-    ("vmnic run", of::<vmnic::Document>),
+const DOCUMENTS: &[NamedSchema] = &[
+    ("doctor", written::<doctor::DoctorDocument<'_>>),
+    ("explain", written::<explain::ExplainDocument>),
+    ("feed listen", written::<marketdata::listen::ListenDocument<'_>>),
+    ("feed noise", written::<feed::noise::NoiseDocument>),
+    ("feed record", written::<marketdata::record::RecordDocument>),
+    ("feed replay", written::<marketdata::replay::ReplayDocument<'_>>),
+    ("feed report", written::<marketdata::listen::ListenDocument<'_>>),
+    ("fleet mesh", written::<fleet::mesh::Document>),
+    ("fleet prove", written::<model::pool::PooledOutcome>),
+    ("fleet rollout", written::<fleet::rollout::Document>),
+    ("fleet status", written::<fleet::status::Document>),
+    ("guest run", written::<guest::run::Document<'_>>),
+    ("guest selftest", written::<guest::selftest::Document>),
+    ("history check", written::<history::check::CheckDocument<'_>>),
+    ("history compare", written::<model::RunComparison>),
+    ("history export", written::<Vec<model::Outcome>>),
+    ("history import", written::<history::import::ImportDocument>),
+    ("history list", written::<history::ListDocument>),
+    ("history prune", written::<history::prune::PruneDocument>),
+    ("history show", written::<model::Outcome>),
+    ("history watch", written::<model::Watch>),
+    ("paths", written::<paths_list::PathsDocument>),
+    ("probe echo", written::<probe::Document<'_>>),
+    ("probe generate", written::<probe::GenerateDocument>),
+    ("probe measure", written::<probe::MeasureDocument<'_>>),
+    ("probe ping", written::<probe::Document<'_>>),
+    ("probe receive", written::<probe::Document<'_>>),
+    ("probe send", written::<probe::Document<'_>>),
+    ("prove", written::<experiment::Document<'_>>),
+    ("prove command", written::<experiment::Document<'_>>),
+    ("report", written::<model::Outcome>),
+    ("serve", written::<serve::ServeDocument>),
+    ("tune apply", written::<tune::apply::ApplyDocument>),
+    ("tune confirm", written::<tune::apply::ApplyDocument>),
+    ("tune export", written::<tune::export::ExportDocument>),
+    ("tune knobs", written::<tune::show::KnobsDocument>),
+    ("tune plan", written::<host::tune::Plan>),
+    ("tune prove", written::<experiment::Document<'_>>),
+    ("tune rollback", written::<tune::apply::ApplyDocument>),
+    ("tune status", written::<tune::show::StatusDocument>),
+    ("tune verify", written::<tune::verify::VerifyDocument>),
+    ("tunnel check", written::<doctor::DoctorDocument<'_>>),
+    ("vmnic bench streams", written::<vmnic::StreamsDocument>),
+    ("vmnic run", written::<vmnic::Document>),
 ];
 
 /// Files that commands read, and documents of `--runs`: a command's name and `file` or `runs`, and the schema.
-const OTHERS: &[Document] = &[
-    ("prove command file", read::<model::Programs>),
-    ("prove command runs", of::<proven::SeriesDocument<'_>>),
-    ("prove runs", of::<proven::SeriesDocument<'_>>),
-    ("tune prove runs", of::<proven::SeriesDocument<'_>>),
+const OTHERS: &[NamedSchema] = &[
+    ("prove command file", read::<::command::Experiment>),
+    ("prove command runs", written::<series::SeriesDocument<'_>>),
+    ("prove runs", written::<series::SeriesDocument<'_>>),
+    ("tune prove runs", written::<series::SeriesDocument<'_>>),
 ];
 
 /// Schema of what is read: fields with a default are not required.
@@ -74,19 +74,19 @@ fn read<T: JsonSchema>() -> Schema {
 }
 
 /// Schema of what is written: fields that may be `null` but are never left out are required.
-fn of<T: JsonSchema>() -> Schema {
+fn written<T: JsonSchema>() -> Schema {
     SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
 }
 
 /// Prints the schema of a command's document, or the commands that have one.
 pub(crate) fn run(command: &[String]) -> Result<(), Failure> {
     let wanted = command.join(" ");
-    let all = || DOCUMENTS.iter().chain(OTHERS);
-    let names = || all().map(|(name, _)| *name);
+    let mut all = DOCUMENTS.iter().chain(OTHERS);
     if wanted.is_empty() {
-        return console::text(&names().collect::<Vec<_>>().join("\n"));
+        let names: Vec<&str> = all.map(|(name, _)| *name).collect();
+        return console::text(&names.join("\n"));
     }
-    match all().find(|(name, _)| *name == wanted) {
+    match all.find(|(name, _)| *name == wanted) {
         Some((_, schema)) => console::json(&schema()),
         None => Err(Failure::Usage(format!(
             "no schema for {wanted}; `wirepath schema` lists the commands that have one"

@@ -24,3 +24,6 @@ pub mod synthetic;
 
 /// Wireshark dissector of telegrams, in Lua.
 pub const TWSE_DISSECTOR: &str = include_str!("dissector/twse.lua");
+
+/// Column where the text of a report's line begins, after its label.
+const TEXT_COLUMN: usize = 11;

@@ -70,7 +70,7 @@ pub(crate) fn show(
         console::replace_file(file, metrics::text(report, title))?;
     }
     if context.json {
-        console::json(&Document {
+        console::json(&DoctorDocument {
             schema: crate::context::DOCUMENT,
             about: title,
             findings: &report.findings,
@@ -79,14 +79,14 @@ pub(crate) fn show(
             passed: &report.passed,
         })?;
     } else {
-        console::text(&text::render(report, title, console::style().width))?;
+        console::text(&text::render(report, title, console::style()))?;
     }
     above(report, output.severity)
 }
 
 /// Document of `doctor --json` and `tunnel check --json`.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Document<'a> {
+pub(crate) struct DoctorDocument<'a> {
     schema: u32,
     about: &'a str,
     findings: &'a [Finding],
@@ -116,6 +116,7 @@ fn title(args: &DoctorArgs) -> String {
 #[cfg(test)]
 mod tests {
     use host::doctor::Evidence;
+    use report::screen::Style;
     use testkit::hostile;
 
     use super::*;
@@ -144,14 +145,15 @@ mod tests {
     #[test]
     fn no_name_of_the_host_changes_the_structure_of_a_report_or_drives_the_terminal() {
         let usual = report(hostile::HARMLESS);
+        let style = Style { width: usize::MAX, ..Style::default() };
         let elements = |page: &str| hostile::elements(page, &["meta"], "the page");
         let lines = |text: &str| text.lines().count();
         for (name, text) in hostile::texts() {
             let found = report(&text);
-            let shown = report::text::visible_colored(&text::render(&found, &text, usize::MAX));
+            let shown = report::text::visible_colored(&text::render(&found, &text, style));
             hostile::assert_shows(&shown, &[], name);
             hostile::assert_no_line(&shown, name);
-            assert_eq!(lines(&shown), lines(&text::render(&usual, "x", usize::MAX)), "{name}");
+            assert_eq!(lines(&shown), lines(&text::render(&usual, "x", style)), "{name}");
             let page = html::page(&found, &text);
             hostile::assert_shows(&page, &[], name);
             assert_eq!(elements(&page), elements(&html::page(&usual, "x")), "{name}");

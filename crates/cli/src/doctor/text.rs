@@ -1,80 +1,60 @@
 //! A report as text.
 
-use std::fmt::Write;
-
 use host::doctor::{Finding, Report, Severity};
+use report::screen::{Screen, Style, Tone};
 
 use crate::console::count;
 
 /// Column where the text of a finding begins.
-const INDENT: usize = 12;
+const COLUMN: usize = 12;
 
-pub(super) fn render(report: &Report, title: &str, width: usize) -> String {
-    let mut out = format!("{}\n", one_line(title));
+pub(super) fn render(report: &Report, title: &str, style: Style) -> String {
+    let mut screen = Screen::new(style);
+    screen.heading(title);
     for finding in &report.findings {
-        write_finding(&mut out, finding, width);
+        write_finding(&mut screen, finding);
     }
     if report.findings.is_empty() {
-        out.push_str("\nnothing found\n");
+        screen.blank();
+        screen.line("nothing found");
     }
-    if !report.facts.is_empty() {
-        out.push_str("\nmeasured\n");
-        for fact in &report.facts {
-            line(&mut out, "", &fact.text, width);
-        }
-    }
-    if !report.unseen.is_empty() {
-        out.push_str("\nincomplete checks\n");
-        for unseen in &report.unseen {
-            line(&mut out, "", &format!("{}: {}", unseen.check, unseen.why), width);
-        }
-    }
-    let _ = writeln!(
-        out,
-        "\n{}; {} passed, {} incomplete",
+    write_list(&mut screen, "measured", report.facts.iter().map(|fact| fact.text.clone()));
+    let unseen = report.unseen.iter().map(|unseen| format!("{}: {}", unseen.check, unseen.why));
+    write_list(&mut screen, "incomplete checks", unseen);
+    screen.blank();
+    screen.line(format!(
+        "{}; {} passed, {} incomplete",
         count(report.findings.len(), "finding"),
         count(report.passed.len(), "check"),
         report.unseen.len()
-    );
-    out
+    ));
+    screen.finish()
 }
 
-fn write_finding(out: &mut String, finding: &Finding, width: usize) {
-    let _ = writeln!(out, "\n{:<INDENT$}{}", word(finding.severity), one_line(&finding.what));
+fn write_finding(screen: &mut Screen, finding: &Finding) {
+    screen.blank();
+    let severity = format!("{:<COLUMN$}", word(finding.severity));
+    screen.paragraph(&severity, &finding.what, Tone::Strong);
     for evidence in &finding.evidence {
-        line(out, "evidence", &format!("{} = {}", evidence.source, evidence.value), width);
+        let text = format!("{} = {}", evidence.source, evidence.value);
+        screen.entry("  evidence", &text, COLUMN);
     }
-    for (label, text) in [("why", finding.why), ("effect", finding.effect), ("risk", finding.risk)]
+    for (label, text) in
+        [("  why", finding.why), ("  effect", finding.effect), ("  risk", finding.risk)]
     {
-        line(out, label, text, width);
+        screen.entry(label, text, COLUMN);
     }
     // Commands are copied, so they are never wrapped.
-    line(out, "change", &finding.change, usize::MAX);
-    line(out, "undo", &finding.undo, usize::MAX);
+    screen.line(format!("  change    {}", finding.change));
+    screen.line(format!("  undo      {}", finding.undo));
 }
 
-/// A label and a text wrapped between words.
-fn line(out: &mut String, label: &str, text: &str, width: usize) {
-    let mut row = format!("  {label:<10}");
-    let mut is_first = true;
-    for word in one_line(text).split(' ') {
-        if !is_first && row.chars().count() + 1 + word.chars().count() > width {
-            let _ = writeln!(out, "{}", row.trim_end());
-            row = " ".repeat(INDENT);
-            is_first = true;
-        }
-        if !is_first {
-            row.push(' ');
-        }
-        row.push_str(word);
-        is_first = false;
+fn write_list(screen: &mut Screen, title: &str, rows: impl ExactSizeIterator<Item = String>) {
+    if rows.len() > 0 {
+        screen.blank();
+        screen.heading(title);
+        rows.for_each(|row| screen.entry("", &row, COLUMN));
     }
-    let _ = writeln!(out, "{}", row.trim_end());
-}
-
-/// Names of processes may have line breaks.
-fn one_line(text: &str) -> String {
-    text.replace(['\n', '\r', '\t', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'], " ")
 }
 
 pub(super) fn word(severity: Severity) -> &'static str {
@@ -83,22 +63,5 @@ pub(super) fn word(severity: Severity) -> &'static str {
         Severity::Low => "low",
         Severity::Medium => "medium",
         Severity::High => "high",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_texts_are_broken_between_words() {
-        let mut out = String::new();
-        line(&mut out, "why", &"word ".repeat(30), 60);
-        assert!(out.lines().count() > 1);
-        assert!(out.lines().all(|row| row.len() <= 60), "{out}");
-        assert!(out.lines().skip(1).all(|row| row.starts_with("            word")), "{out}");
-        let mut out = String::new();
-        line(&mut out, "change", &"x".repeat(100), 60);
-        assert_eq!(out.lines().count(), 1, "a word is never cut");
     }
 }

@@ -1,10 +1,10 @@
 //! `explain --diff`: an observation beside an earlier one.
 
-use std::fmt::Write;
 use std::path::Path;
 
 use host::explain::Summary;
 use remote::Failure;
+use report::screen::{Cell, Screen};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -86,10 +86,10 @@ const DOCUMENT_BYTES_MAX: u64 = 16 << 20;
 impl Observation {
     /// Reads a document of `explain --json`. Errors name the file.
     pub(super) fn read(file: &Path) -> Result<Self, Failure> {
-        let bad = |why: String| Failure::Usage(format!("cannot read {}: {why}", file.display()));
-        let text =
-            host::user_file::read_text(file, DOCUMENT_BYTES_MAX).map_err(|e| bad(e.to_string()))?;
-        Observation::parse(&text).map_err(bad)
+        host::user_file::read_text(file, DOCUMENT_BYTES_MAX)
+            .map_err(|error| error.to_string())
+            .and_then(|text| Observation::parse(&text))
+            .map_err(|why| Failure::Usage(format!("cannot read {}: {why}", file.display())))
     }
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -104,7 +104,7 @@ impl Observation {
         }
     }
 
-    fn of(summary: &Summary) -> Self {
+    fn from_summary(summary: &Summary) -> Self {
         let stages = summary.stages.iter().map(|row| Stage {
             name: row.name.to_owned(),
             from: row.from.to_owned(),
@@ -133,15 +133,13 @@ impl Observation {
 
     fn stage(&self, like: &Stage) -> Option<&Stage> {
         // A tunnel's stages are between the points of other interfaces.
-        let is = |stage: &&Stage| {
-            stage.name == like.name && stage.from == like.from && stage.to == like.to
-        };
-        self.stages.iter().find(is)
+        self.stages
+            .iter()
+            .find(|stage| stage.name == like.name && stage.from == like.from && stage.to == like.to)
     }
 
     fn drop(&self, like: &Drop) -> Option<&Drop> {
-        let is = |drop: &&Drop| drop.reason == like.reason && drop.function == like.function;
-        self.drops.iter().find(is)
+        self.drops.iter().find(|drop| drop.reason == like.reason && drop.function == like.function)
     }
 }
 
@@ -151,72 +149,102 @@ impl Stage {
     }
 }
 
-impl Changes {
-    pub(super) fn since(before: &Observation, summary: &Summary) -> Self {
-        Changes::between(before, &Observation::of(summary))
-    }
-
-    /// Rows of `now` in their order, then those of `before` alone.
-    fn between(before: &Observation, now: &Observation) -> Self {
-        let stage = |like: &Stage| {
-            let (old, new) = (before.stage(like), now.stage(like));
-            let pair = |figure: fn(&Stage) -> f64| Pair {
-                before: old.and_then(|stage| stage.timed(figure)),
-                now: new.and_then(|stage| stage.timed(figure)),
-            };
-            StageChange {
-                name: like.name.clone(),
-                from: like.from.clone(),
-                to: like.to.clone(),
-                packets_per_s: Pair {
-                    before: before.rate(old.map_or(0, |stage| stage.count)),
-                    now: now.rate(new.map_or(0, |stage| stage.count)),
-                },
-                p50_ns: pair(|stage| stage.p50_ns),
-                p99_ns: pair(|stage| stage.p99_ns),
-            }
+impl StageChange {
+    fn between(like: &Stage, before: &Observation, now: &Observation) -> Self {
+        let (old, new) = (before.stage(like), now.stage(like));
+        let timed = |figure: fn(&Stage) -> f64| Pair {
+            before: old.and_then(|stage| stage.timed(figure)),
+            now: new.and_then(|stage| stage.timed(figure)),
         };
-        let drop = |like: &Drop| DropChange {
+        StageChange {
+            name: like.name.clone(),
+            from: like.from.clone(),
+            to: like.to.clone(),
+            packets_per_s: Pair {
+                before: before.rate(old.map_or(0, |stage| stage.count)),
+                now: now.rate(new.map_or(0, |stage| stage.count)),
+            },
+            p50_ns: timed(|stage| stage.p50_ns),
+            p99_ns: timed(|stage| stage.p99_ns),
+        }
+    }
+}
+
+impl DropChange {
+    fn between(like: &Drop, before: &Observation, now: &Observation) -> Self {
+        DropChange {
             reason: like.reason.clone(),
             function: like.function.clone(),
             packets_per_s: Pair {
                 before: before.rate(before.drop(like).map_or(0, |drop| drop.count)),
                 now: now.rate(now.drop(like).map_or(0, |drop| drop.count)),
             },
-        };
+        }
+    }
+}
+
+impl Changes {
+    pub(super) fn since(before: &Observation, summary: &Summary) -> Self {
+        Changes::between(before, &Observation::from_summary(summary))
+    }
+
+    /// Rows of `now` in their order, then those of `before` alone.
+    fn between(before: &Observation, now: &Observation) -> Self {
         let gone_stages = before.stages.iter().filter(|stage| now.stage(stage).is_none());
         let gone_drops = before.drops.iter().filter(|drop| now.drop(drop).is_none());
         Changes {
-            stages: now.stages.iter().chain(gone_stages).map(stage).collect(),
-            drops: now.drops.iter().chain(gone_drops).map(drop).collect(),
+            stages: now
+                .stages
+                .iter()
+                .chain(gone_stages)
+                .map(|like| StageChange::between(like, before, now))
+                .collect(),
+            drops: now
+                .drops
+                .iter()
+                .chain(gone_drops)
+                .map(|like| DropChange::between(like, before, now))
+                .collect(),
         }
     }
 
     pub(super) fn text(&self) -> String {
-        let mut out = String::new();
-        let of = |pair: Pair, form: fn(f64) -> String| {
-            let form = |figure: Option<f64>| figure.map_or("-".to_owned(), form);
-            format!("{} → {}", form(pair.before), form(pair.now))
-        };
-        let rate = |per_s: f64| format!("{per_s:.0}");
-        let _ =
-            writeln!(out, "{:<36}{:>19}{:>20}{:>22}", "before → now", "packets/s", "p50", "p99");
-        for stage in &self.stages {
-            let (rate, p50) = (of(stage.packets_per_s, rate), of(stage.p50_ns, time));
-            let p99 = of(stage.p99_ns, time);
-            let _ = writeln!(out, "{:<36}{rate:>19}{p50:>20}{p99:>22}", stage.name);
-        }
-        let _ = writeln!(out, "\n{:<30}{:<36}{:>20}", "drop reason", "by", "packets/s");
-        for drop in &self.drops {
-            let rate = of(drop.packets_per_s, rate);
-            let _ = writeln!(out, "{:<30}{:<36}{rate:>20}", drop.reason, drop.function);
-        }
-        out.push_str(
-            "\nThe two observations are not interleaved: anything else that changed between them is in the \
-             difference.\n\n",
+        let mut screen = Screen::plain();
+        let columns = ["before → now", ">packets/s", ">p50", ">p99"];
+        let stages = self.stages.iter().map(|stage| {
+            vec![
+                Cell::plain(&stage.name),
+                stage.packets_per_s.cell(rate),
+                stage.p50_ns.cell(time),
+                stage.p99_ns.cell(time),
+            ]
+        });
+        screen.table(&columns, stages);
+        screen.blank();
+        let drops = self.drops.iter().map(|drop| {
+            let rate = drop.packets_per_s.cell(rate);
+            vec![Cell::plain(&drop.reason), Cell::plain(&drop.function), rate]
+        });
+        screen.table(&["drop reason", "by", ">packets/s"], drops);
+        screen.blank();
+        screen.line(
+            "The two observations are not interleaved: anything else that changed between them is in the difference.",
         );
-        out
+        screen.blank();
+        screen.finish()
     }
+}
+
+impl Pair {
+    fn cell(self, form: fn(f64) -> String) -> Cell {
+        let [before, now] =
+            [self.before, self.now].map(|figure| figure.map_or("-".to_owned(), form));
+        Cell::plain(format!("{before} → {now}"))
+    }
+}
+
+fn rate(per_s: f64) -> String {
+    format!("{per_s:.0}")
 }
 
 #[cfg(test)]
@@ -243,13 +271,13 @@ mod tests {
             drops: vec![drop("NEW", 2)],
         };
         let changes = Changes::between(&before, &now);
-        let of = |to: &str| changes.stages.iter().find(|stage| stage.to == to).expect("a row");
+        let change = |to: &str| changes.stages.iter().find(|stage| stage.to == to).expect("a row");
         let pair = |before, now| Pair { before, now };
-        assert_eq!(of("a").packets_per_s, pair(Some(5.0), Some(7.0)));
-        assert_eq!(of("a").p50_ns, pair(Some(100.0), Some(300.0)));
-        assert_eq!(of("b").packets_per_s, pair(Some(2.0), Some(0.0)));
-        assert_eq!(of("b").p50_ns, pair(Some(5.0), None));
-        assert_eq!(of("c").p50_ns, pair(None, None), "nothing was timed");
+        assert_eq!(change("a").packets_per_s, pair(Some(5.0), Some(7.0)));
+        assert_eq!(change("a").p50_ns, pair(Some(100.0), Some(300.0)));
+        assert_eq!(change("b").packets_per_s, pair(Some(2.0), Some(0.0)));
+        assert_eq!(change("b").p50_ns, pair(Some(5.0), None));
+        assert_eq!(change("c").p50_ns, pair(None, None), "nothing was timed");
         let reasons: Vec<&str> = changes.drops.iter().map(|drop| drop.reason.as_str()).collect();
         assert_eq!(reasons, ["NEW", "OLD"]);
         assert_eq!(changes.drops[1].packets_per_s, pair(Some(3.0), Some(0.0)));

@@ -157,7 +157,7 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
     }
     let changes = earlier.map(|earlier| Changes::since(&earlier, &summary));
     match (context.json, args.live) {
-        (true, _) => console::json(&Document::new(summary, changes))?,
+        (true, _) => console::json(&ExplainDocument::new(summary, changes))?,
         (false, true) => {}
         (false, false) => {
             let changes = changes.map_or(String::new(), |changes| changes.text());
@@ -273,7 +273,7 @@ fn open_netns(name: &str) -> Result<Netns, Failure> {
 
 /// Document of `explain --json`.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Document {
+pub(crate) struct ExplainDocument {
     schema: u32,
     command: &'static str,
     followed_ns: u64,
@@ -300,10 +300,10 @@ struct CostDocument {
     ns_per_packet: Option<f64>,
 }
 
-impl Document {
-    fn new(summary: Summary, changes: Option<Changes>) -> Document {
+impl ExplainDocument {
+    fn new(summary: Summary, changes: Option<Changes>) -> ExplainDocument {
         let cost = summary.cost;
-        Document {
+        ExplainDocument {
             schema: crate::context::DOCUMENT,
             command: "explain",
             followed_ns: summary.followed.as_nanos() as u64,

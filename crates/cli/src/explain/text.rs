@@ -1,8 +1,7 @@
 //! Tables of `explain`.
 
-use std::fmt::Write;
-
-use host::explain::{StageRow, Summary};
+use host::explain::{DropRow, StageRow, Summary};
+use report::screen::{Cell, Screen};
 
 use super::ExplainArgs;
 
@@ -17,84 +16,94 @@ pub(super) fn time(ns: f64) -> String {
 }
 
 pub(super) fn text(summary: &Summary, args: &ExplainArgs) -> String {
-    let mut out = String::new();
+    let mut screen = Screen::plain();
     let seconds = summary.followed.as_secs_f64();
     let is_service = args.service.is_given();
-    let of = if is_service { " of the service" } else { "" };
-    let _ = writeln!(
-        out,
-        "{} packets{of} traced in {seconds:.2} s ({} % of the time), one in {} timed\n",
+    let of_service = if is_service { " of the service" } else { "" };
+    screen.line(format!(
+        "{} packets{of_service} traced in {seconds:.2} s ({} % of the time), one in {} timed",
         summary.packets_count, args.duty, args.timed_one_in
-    );
+    ));
+    screen.blank();
     if !summary.stages.is_empty() {
-        let _ =
-            writeln!(out, "{:<40}{:>9}{:>9}{:>9}{:>9}", "stage", "packets", "p50", "p99", "max");
-        for StageRow { name, count, timed_count, p50_ns, p99_ns, max_ns, .. } in &summary.stages {
-            let of_timed = |ns: f64| if *timed_count > 0 { time(ns) } else { "-".to_owned() };
-            let [p50, p99, max] = [*p50_ns, *p99_ns, *max_ns as f64].map(of_timed);
-            let _ = writeln!(out, "{name:<40}{count:>9}{p50:>9}{p99:>9}{max:>9}");
-        }
+        let columns = ["stage", ">packets", ">p50", ">p99", ">max"];
+        screen.table(&columns, summary.stages.iter().map(stage_row));
+        screen.blank();
     }
-    let _ = writeln!(out, "\n{:<30}{:<36}{:>10}", "drop reason", "by", "packets");
-    for row in &summary.drops {
-        let _ = writeln!(out, "{:<30}{:<36}{:>10}", row.reason, row.function, row.count);
-        if let Some(sentence) = row.sentence {
-            let _ = writeln!(out, "    {sentence}");
-        }
-    }
+    let columns = ["drop reason", "by", ">packets"];
+    screen.table(&columns, summary.drops.iter().flat_map(drop_rows));
     if summary.drops.is_empty() {
-        out.push_str("nothing\n");
+        screen.line("nothing");
     }
     if !summary.places.is_empty() {
-        let _ = writeln!(out, "\n{:<60}{:>16}", "CPUs were", "of the time");
-        for row in &summary.places {
-            let _ = writeln!(out, "{:<60}{:>14.1} %", row.name, row.share * 100.0);
-        }
-        let _ = writeln!(out, "\n{:<60}{:>16}", "busy in function", "of busy time");
-        for row in summary.functions.iter().take(args.functions) {
-            let _ = writeln!(out, "{:<60}{:>14.1} %", row.name, row.share * 100.0);
-        }
+        screen.blank();
+        let places = summary.places.iter().map(|row| share_row(row.name, row.share));
+        screen.table(&["CPUs were", ">of the time"], places);
+        screen.blank();
+        let functions = summary.functions.iter().take(args.functions);
+        let functions = functions.map(|row| share_row(&row.name, row.share));
+        screen.table(&["busy in function", ">of busy time"], functions);
     }
-    out.push('\n');
+    screen.blank();
+    remarks(&mut screen, summary, is_service);
+    screen.finish()
+}
+
+fn stage_row(row: &StageRow) -> Vec<Cell> {
+    let times = [row.p50_ns, row.p99_ns, row.max_ns as f64]
+        .map(|ns| if row.timed_count > 0 { time(ns) } else { "-".to_owned() });
+    let figures = [row.count.to_string()].into_iter().chain(times);
+    [Cell::plain(row.name)].into_iter().chain(figures.map(Cell::plain)).collect()
+}
+
+/// Drops, and the sentence on their reason below.
+fn drop_rows(row: &DropRow) -> impl Iterator<Item = Vec<Cell>> {
+    let counts = vec![
+        Cell::plain(&row.reason),
+        Cell::plain(&row.function),
+        Cell::plain(row.count.to_string()),
+    ];
+    let sentence = row.sentence.map(|sentence| vec![Cell::plain(format!("    {sentence}"))]);
+    [counts].into_iter().chain(sentence)
+}
+
+fn share_row(name: &str, share: f64) -> Vec<Cell> {
+    vec![name.into(), format!("{:.1} %", share * 100.0).into()]
+}
+
+/// The cost of the observation, and all that it did not see.
+fn remarks(screen: &mut Screen, summary: &Summary, is_service: bool) {
     match summary.cost.ns_per_packet() {
-        Some(ns) => {
-            let _ = writeln!(
-                out,
-                "Tracing took {ns:.0} ns of CPU time per packet ({:.1} program runs, without their entry \
-                 and\nexit; mean of {} packets).",
-                summary.cost.runs_count as f64 / summary.cost.packets_count as f64,
-                summary.cost.packets_count
-            );
-        }
-        None => out.push_str("The cost of tracing a packet was not counted.\n"),
+        Some(ns) => screen.line(format!(
+            "Tracing took {ns:.0} ns of CPU time per packet ({:.1} program runs, without their entry and exit; \
+             mean of {} packets).",
+            summary.cost.runs_count as f64 / summary.cost.packets_count as f64,
+            summary.cost.packets_count
+        )),
+        None => screen.line("The cost of tracing a packet was not counted."),
     }
     if summary.read_unseen_count > 0 {
-        let _ = writeln!(
-            out,
+        screen.line(format!(
             "{} datagrams that were read had arrived before tracing began.",
             summary.read_unseen_count
-        );
+        ));
     }
     if is_service && summary.unread_count > 0 {
-        let _ = writeln!(
-            out,
+        screen.line(format!(
             "{} datagrams wait in the sockets: they were not read while packets were traced.",
             summary.unread_count
-        );
+        ));
     }
     if summary.evicted_count > 0 {
-        let why = match is_service {
-            true => "their way to the socket was not seen",
-            false => {
-                "the kernel merged them or freed them without a report, or the table of packets in\n\
-                 flight was full"
-            }
+        let why = if is_service {
+            "their way to the socket was not seen"
+        } else {
+            "the kernel merged them or freed them without a report, or the table of packets in flight was full"
         };
-        let _ =
-            writeln!(out, "{} packets were not traced to their end: {why}.", summary.evicted_count);
+        let count = summary.evicted_count;
+        screen.line(format!("{count} packets were not traced to their end: {why}."));
     }
-    for what in &summary.missing {
-        let _ = writeln!(out, "not available here: {what}");
+    for missing in &summary.missing {
+        screen.line(format!("not available here: {missing}"));
     }
-    out
 }

@@ -1,12 +1,12 @@
 //! `wirepath feed noise`: the time that a CPU takes from a thread, by cause.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use clap::Args;
 use host::exclusive::{Activity, ExclusiveLock};
-use host::interruptions::{CauseKind, Meter, MeterError, Noise, RING_BYTES, Trace, TraceError};
+use host::interruptions::{CauseKind, Meter, MeterError, Noise, RING_BYTES, Trace, TraceError, Cause, Tally};
 use remote::Failure;
+use report::screen::{Cell, Screen};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ pub(crate) struct NoiseArgs {
 
 /// Document of `--json`.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Document {
+pub(crate) struct NoiseDocument {
     command: &'static str,
     cpu: usize,
     over_ns: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Document {
     sum_ns: u64,
     max_ns: u64,
     /// Most frequent first.
-    causes: Vec<Row>,
+    causes: Vec<NoiseRow>,
     /// Kernel events that came too fast to be traced.
     lost_count: u64,
     /// Reason why all causes are unknown.
@@ -48,7 +48,7 @@ pub(crate) struct Document {
 
 /// Interruptions of one cause.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Row {
+struct NoiseRow {
     cause: CauseKind,
     /// Interrupt, softirq or task; empty if it has none.
     detail: String,
@@ -82,16 +82,21 @@ pub(crate) fn run(context: &Context, args: &NoiseArgs) -> Result<(), Failure> {
     if context.json { console::json(&document) } else { console::text(&text(&document)) }
 }
 
-fn document(args: &NoiseArgs, noise: &Noise, untraced: Option<String>) -> Document {
+impl NoiseRow {
+    fn new((cause, tally): (&Cause, Tally)) -> Self {
+        NoiseRow {
+            cause: cause.kind,
+            detail: cause.detail.clone(),
+            count: tally.count,
+            sum_ns: tally.sum_ns,
+            max_ns: tally.max_ns,
+        }
+    }
+}
+
+fn document(args: &NoiseArgs, noise: &Noise, untraced: Option<String>) -> NoiseDocument {
     let all = noise.gaps.total();
-    let row = |(cause, tally): (&host::interruptions::Cause, host::interruptions::Tally)| Row {
-        cause: cause.kind,
-        detail: cause.detail.clone(),
-        count: tally.count,
-        sum_ns: tally.sum_ns,
-        max_ns: tally.max_ns,
-    };
-    Document {
+    NoiseDocument {
         command: "feed noise",
         cpu: args.cpu,
         over_ns: args.over.as_nanos() as u64,
@@ -99,36 +104,44 @@ fn document(args: &NoiseArgs, noise: &Noise, untraced: Option<String>) -> Docume
         count: all.count,
         sum_ns: all.sum_ns,
         max_ns: all.max_ns,
-        causes: noise.gaps.rows().into_iter().map(row).collect(),
+        causes: noise.gaps.rows().into_iter().map(NoiseRow::new).collect(),
         lost_count: noise.lost_count,
         untraced,
     }
 }
 
-fn text(document: &Document) -> String {
-    let time = |ns: u64| report::units::value(ns as f64, "ns");
+fn text(document: &NoiseDocument) -> String {
+    let mut screen = Screen::plain();
     let watched_s = document.watched_ns as f64 / 1e9;
     let share = document.sum_ns as f64 / document.watched_ns.max(1) as f64 * 100.0;
-    let mut out = format!(
-        "CPU {}: {} interruptions of {} or more in {watched_s:.1} s, {share:.2} % of the time, longest {}\n",
+    screen.line(format!(
+        "CPU {}: {} interruptions of {} or more in {watched_s:.1} s, {share:.2} % of the time, longest {}",
         document.cpu,
         document.count,
         time(document.over_ns),
         time(document.max_ns)
-    );
+    ));
     if !document.causes.is_empty() {
-        let _ = write!(out, "\n{:<36}{:>10}{:>12}{:>12}", "cause", "count", "sum", "longest");
-    }
-    for row in &document.causes {
-        let name = match row.detail.as_str() {
-            "" => row.cause.name().to_owned(),
-            detail => format!("{} ({detail})", row.cause.name()),
-        };
-        let (sum, max) = (time(row.sum_ns), time(row.max_ns));
-        let _ = write!(out, "\n{name:<36}{:>10}{sum:>12}{max:>12}", row.count);
+        screen.blank();
+        let rows = document.causes.iter().map(|row| {
+            let name = match row.detail.as_str() {
+                "" => row.cause.name().to_owned(),
+                detail => format!("{} ({detail})", row.cause.name()),
+            };
+            [name, row.count.to_string(), time(row.sum_ns), time(row.max_ns)]
+                .map(Cell::plain)
+                .into()
+        });
+        screen.table(&["cause", ">count", ">sum", ">longest"], rows);
     }
     if document.lost_count > 0 {
-        let _ = write!(out, "\n\n{} kernel events came too fast to be traced", document.lost_count);
+        screen.blank();
+        let lost = document.lost_count;
+        screen.line(format!("{lost} kernel events came too fast to be traced"));
     }
-    out
+    screen.finish()
+}
+
+fn time(ns: u64) -> String {
+    report::units::value(ns as f64, "ns")
 }

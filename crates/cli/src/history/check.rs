@@ -10,7 +10,7 @@ use crate::{console, results};
 
 /// Document of `history check --json`.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Document<'a> {
+pub(crate) struct CheckDocument<'a> {
     file: String,
     bytes: u64,
     experiments: u64,
@@ -24,7 +24,7 @@ pub(crate) fn run(context: &Context) -> Result<(), Failure> {
     let file = store.path().display();
     if context.json {
         let (file, bytes) = (file.to_string(), store.size_bytes()?);
-        console::json(&Document { file, bytes, experiments, damage: &damage })?;
+        console::json(&CheckDocument { file, bytes, experiments, damage: &damage })?;
     } else if damage.is_empty() {
         console::text(&format!(
             "{file}: intact ({})",

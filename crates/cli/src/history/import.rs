@@ -10,7 +10,7 @@ use crate::{console, results};
 
 /// Document of `history import --json`.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Document {
+pub(crate) struct ImportDocument {
     schema: u32,
     /// Ids of the experiments that are new here.
     imported: Vec<String>,
@@ -26,7 +26,7 @@ pub(crate) fn run(context: &Context, args: &ImportArgs) -> Result<(), Failure> {
     let imported = results::open(context)?.import(&outcomes)?;
     let known_count = outcomes.len() - imported.len();
     if context.json {
-        return console::json(&Document {
+        return console::json(&ImportDocument {
             schema: crate::context::DOCUMENT,
             imported,
             known_count,

@@ -8,10 +8,9 @@ pub(crate) mod import;
 pub(crate) mod prune;
 mod watch;
 
-use std::fmt::Write;
-
 use remote::Failure;
-use report::store::{Filter, SqliteStore, Store, StoreError, Summary};
+use report::store::{Filter, SqliteStore, Store, StoreError, Summary, TrialRecord};
+use report::screen::{Cell, Screen};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -61,35 +60,37 @@ fn list(context: &Context, last: usize, path: Option<String>) -> Result<(), Fail
 
 fn show(context: &Context, id: &str) -> Result<(), Failure> {
     let stored = open_reading(context)?.load(id)?;
-    let trials: Vec<_> = stored
-        .trials
-        .iter()
-        .map(|t| {
-            let result = t.result.as_ref();
-            let p50 = result.ok().and_then(|m| {
-                m.metrics().into_iter().find(|x| x.value.is_ok()).map(|x| (x.name, x.value))
-            });
-            (t.ordinal, t.block, t.arm.clone(), t.warmup, t.wall_ns, p50, result.err().cloned())
-        })
-        .collect();
+    let trials: Vec<_> = stored.trials.iter().map(trial_row).collect();
     let outcome = outcome_of(stored);
     if context.json {
         return console::text(&report::json::to_json(&outcome));
     }
-    let mut out = report::text::ladder(&outcome, console::style());
-    let _ = writeln!(out, "\ntrials ({})", trials.len());
-    for (ordinal, block, arm, warmup, wall_ns, first, error) in trials {
-        let note = match (&first, error) {
-            (_, Some(error)) => format!("failed: {error}"),
-            (Some((name, Ok(value))), None) => format!("{name} {value:.0}"),
-            _ => String::new(),
-        };
-        let warmup = if warmup { " (warm-up)" } else { "" };
-        let _ = writeln!(
-            out,
-            "{ordinal:>5}  block {block:>3}  {arm:<18} {:>5} ms  {note}{warmup}",
-            wall_ns / 1_000_000
-        );
-    }
-    console::text(&out)
+    let mut screen = Screen::plain();
+    screen.blank();
+    screen.line(format!("trials ({})", trials.len()));
+    screen.table(&[">", "", "", ">", ""], trials);
+    console::text(&(report::text::ladder(&outcome, console::style()) + &screen.finish()))
+}
+
+fn trial_row(trial: &TrialRecord) -> Vec<Cell> {
+    let note = match &trial.result {
+        Err(error) => format!("failed: {error}"),
+        Ok(measurement) => {
+            let first = measurement.metrics().into_iter().find_map(|metric| {
+                let value = metric.value.ok()?;
+                Some(format!("{} {value:.0}", metric.name))
+            });
+            first.unwrap_or_default()
+        }
+    };
+    let warmup = if trial.warmup { " (warm-up)" } else { "" };
+    [
+        trial.ordinal.to_string(),
+        format!("block {}", trial.block),
+        trial.arm.clone(),
+        format!("{} ms", trial.wall_ns / 1_000_000),
+        note + warmup,
+    ]
+    .map(Cell::plain)
+    .into()
 }

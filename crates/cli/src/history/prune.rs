@@ -18,7 +18,7 @@ const MAY_RUN: Duration = Duration::from_secs(7 * 86_400 + 3_600);
 
 /// Document of `history prune --json`.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Document {
+pub(crate) struct PruneDocument {
     removed: bool,
     experiments: Vec<String>,
     bytes_before: u64,
@@ -45,7 +45,7 @@ pub(crate) fn run(context: &Context, args: &PruneArgs) -> Result<(), Failure> {
     }
     if context.json {
         let removed = args.yes;
-        console::json(&Document {
+        console::json(&PruneDocument {
             removed,
             experiments: ids,
             bytes_before: before,

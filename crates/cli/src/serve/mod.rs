@@ -26,7 +26,7 @@ pub(crate) struct ServeArgs {
 
 /// Document of `serve --json`, in one line.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Document {
+pub(crate) struct ServeDocument {
     url: String,
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     privileges::keep_only(kept_to_read(&database)).map_err(Failure::failed)?;
     let url = format!("http://{}/", server.address());
     match context.json {
-        true => console::text(&serde_json::to_string(&Document { url })?)?,
+        true => console::text(&serde_json::to_string(&ServeDocument { url })?)?,
         false => console::text(&format!("{url}\nuntil Ctrl-C"))?,
     }
     let confine = privileges::confine_stored_pages;

@@ -1,7 +1,5 @@
 //! Late datagrams by cause.
 
-use std::fmt::Write;
-
 use host::interruptions::{Cause, CauseKind, Tallies};
 use report::page::FeedTable;
 use report::units;
@@ -123,19 +121,21 @@ impl LateReport {
         table("Late datagrams", &caption, &["cause", "datagrams", "longest"], 1, rows)
     }
 
-    pub(crate) fn text(&self, out: &mut String) {
-        let _ = write!(out, "late       {} over {}", self.count(), time(self.over_ns));
-        for (at, (cause, tally)) in self.by_cause.rows().into_iter().enumerate() {
-            let mark = if at == 0 { ':' } else { ',' };
-            let _ = write!(out, "{mark} {} {cause}", tally.count);
-        }
+    /// Datagrams by cause, in a line.
+    pub(crate) fn text(&self) -> String {
+        let causes: Vec<String> = (self.by_cause.rows().iter())
+            .map(|(cause, tally)| format!("{} {cause}", tally.count))
+            .collect();
+        let colon = if causes.is_empty() { "" } else { ": " };
+        let mut text =
+            format!("{} over {}{colon}{}", self.count(), time(self.over_ns), causes.join(", "));
         if self.beyond_count > 0 {
-            let _ = write!(out, "; {} too many to be explained", self.beyond_count);
+            text += &format!("; {} too many to be explained", self.beyond_count);
         }
         if self.lost_count > 0 {
-            let _ = write!(out, "; {} kernel events were lost", self.lost_count);
+            text += &format!("; {} kernel events were lost", self.lost_count);
         }
-        out.push('\n');
+        text
     }
 }
 
@@ -157,9 +157,7 @@ mod tests {
         let document = serde_json::to_value(report.document()).unwrap();
         assert_eq!(document["count"], 6);
         assert_eq!(document["causes"][0]["max_ns"], 90_000);
-        let mut text = String::new();
-        report.text(&mut text);
-        assert_eq!(text, "late       6 over 50.00 µs: 2 softirq; 4 too many to be explained\n");
+        assert_eq!(report.text(), "6 over 50.00 µs: 2 softirq; 4 too many to be explained");
         let rows = report.page_table().rows;
         assert_eq!(rows, [["softirq", "2", "90.00 µs"], ["not explained", "4", "–"]]);
         assert!(LateReport::new(50_000).page_table().rows.is_empty());

@@ -37,7 +37,7 @@ use super::protocol::Protocol;
 pub use self::error::ListenError;
 pub use self::interval::{Counts, Interval, LineStats, TopRow};
 pub use self::recorded::{RecordedError, RecordedPlan, Recording, read};
-pub use self::report::{Document, LineReport, LiveDocument, Percentiles, Refused, Report};
+pub use self::report::{LineReport, ListenDocument, LiveDocument, Percentiles, Refused, Report};
 pub(crate) use self::report::{count, table, time};
 
 /// Longest sleep between checks of the stop flag.

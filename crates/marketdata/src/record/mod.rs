@@ -22,7 +22,7 @@ use sys::thread::{ThreadError, start};
 use sys::{affinity, clock, poll};
 
 use self::causes::{Causes, explain};
-pub use self::report::{Document, Report};
+pub use self::report::{RecordDocument, RecordReport};
 use super::capture::{CaptureError, Interface, LinkType, Writer};
 use super::late::Now;
 
@@ -104,7 +104,7 @@ pub struct Recorder {
     plan: Plan,
     from: Origin,
     writer: Writer<BufWriter<File>>,
-    report: Report,
+    report: RecordReport,
     /// Detects removal: a tap on a removed interface is silent.
     link: Option<LinkWatch>,
     /// Of a recording with a trace.
@@ -148,7 +148,7 @@ impl Recorder {
         let mut writer =
             Writer::new(BufWriter::with_capacity(1 << 20, file), &interface, application)?;
         writer.flush()?;
-        let report = Report::new(plan.file.clone(), from_name);
+        let report = RecordReport::new(plan.file.clone(), from_name);
         let link = LinkWatch::new(plan.groups[0].ifindex).ok();
         Ok(Recorder { plan, from, writer, report, link, causes: None })
     }
@@ -161,7 +161,11 @@ impl Recorder {
     /// Records until `stop` is set or a limit of the plan is reached.
     ///
     /// - `trace`: names the causes of late datagrams; not following any thread yet.
-    pub fn run(mut self, stop: &AtomicBool, trace: Option<&Trace>) -> Result<Report, RecordError> {
+    pub fn run(
+        mut self,
+        stop: &AtomicBool,
+        trace: Option<&Trace>,
+    ) -> Result<RecordReport, RecordError> {
         std::thread::scope(|scope| {
             // Started before this thread is pinned: it belongs to no CPU.
             if let Some((trace, late)) = trace.zip(self.plan.late) {
@@ -186,7 +190,7 @@ impl Recorder {
         })
     }
 
-    fn record(mut self, stop: &AtomicBool) -> Result<Report, RecordError> {
+    fn record(mut self, stop: &AtomicBool) -> Result<RecordReport, RecordError> {
         let begun_ns = clock::monotonic_ns();
         let until_ns = self.plan.duration.map(|d| begun_ns + d.as_nanos() as u64);
         let (mut flush_ns, mut look_ns) = (begun_ns + FLUSH_NS, begun_ns);
@@ -272,7 +276,7 @@ impl Recorder {
         }
     }
 
-    fn finish(mut self, begun_ns: u64) -> Result<Report, RecordError> {
+    fn finish(mut self, begun_ns: u64) -> Result<RecordReport, RecordError> {
         self.report.dropped = match &mut self.from {
             Origin::Frames(tap) => tap.statistics()?.drop_count,
             Origin::Sockets(receivers) => receivers.iter().map(GroupReceiver::dropped_count).sum(),

@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
+use report::screen::Screen;
 use serde::Serialize;
 
+use crate::TEXT_COLUMN;
 use crate::late::{LateDocument, LateReport};
 
 /// Result of a recording.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct RecordReport {
     pub file: PathBuf,
     /// `frames` or `sockets`.
     pub from: &'static str,
@@ -31,7 +33,7 @@ pub struct Report {
 /// Document of `feed record --json`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Document {
+pub struct RecordDocument {
     schema: u32,
     command: &'static str,
     file: String,
@@ -48,9 +50,9 @@ pub struct Document {
     late: Option<LateDocument>,
 }
 
-impl Report {
+impl RecordReport {
     pub(super) fn new(file: PathBuf, from: &'static str) -> Self {
-        Report {
+        RecordReport {
             file,
             from,
             elapsed_ns: 0,
@@ -74,8 +76,8 @@ impl Report {
     }
 
     /// Report as JSON.
-    pub fn document(&self) -> Document {
-        Document {
+    pub fn document(&self) -> RecordDocument {
+        RecordDocument {
             schema: model::SCHEMA,
             command: "feed record",
             file: self.file.display().to_string(),
@@ -94,26 +96,28 @@ impl Report {
 
     /// Report as text.
     pub fn text(&self) -> String {
-        let mut out = format!(
-            "recorded   {} packets, {} bytes, from {} in {:.3} s into {}\n",
+        let mut screen = Screen::plain();
+        let text = format!(
+            "{} packets, {} bytes, from {} in {:.3} s into {}",
             self.packets,
             self.bytes,
             self.from,
             self.elapsed_ns as f64 / 1e9,
             self.file.display(),
         );
+        screen.entry("recorded", &text, TEXT_COLUMN);
         for (count, what) in [
             (self.dropped, "packets were dropped for lack of buffer space"),
             (self.cut, "packets were truncated"),
             (self.unstamped, "packets had no kernel time stamp and carry the time of reading"),
         ] {
             if count > 0 {
-                out.push_str(&format!("note       {count} {what}\n"));
+                screen.entry("note", &format!("{count} {what}"), TEXT_COLUMN);
             }
         }
         if let Some(late) = &self.late {
-            late.text(&mut out);
+            screen.entry("late", &late.text(), TEXT_COLUMN);
         }
-        out
+        screen.finish()
     }
 }

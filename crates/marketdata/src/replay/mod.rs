@@ -41,7 +41,7 @@ pub use self::error::ReplayError;
 pub use self::faults::Faults;
 pub use self::ledger::LineCounts;
 pub use self::plan::{Pace, Plan};
-pub use self::report::{Document, Report, Union};
+pub use self::report::{ReplayDocument, ReplayReport, Union};
 pub use self::serve::Served;
 pub use self::source::Source;
 
@@ -120,7 +120,7 @@ impl Replay {
     }
 
     /// Sends the source until its end or until `stop` is set; a server answers until then in any case.
-    pub fn run(mut self, stop: &AtomicBool) -> Result<Report, ReplayError> {
+    pub fn run(mut self, stop: &AtomicBool) -> Result<ReplayReport, ReplayError> {
         let Some((server, history)) = self.server.take().zip(self.history.take()) else {
             return self.send_all(stop, None);
         };
@@ -131,7 +131,7 @@ impl Replay {
             let report = self.send_all(stop, Some(history));
             done.store(true, Ordering::Relaxed);
             let served = serving.end()?;
-            Ok(Report { served: Some(served), ..report? })
+            Ok(ReplayReport { served: Some(served), ..report? })
         })
     }
 
@@ -139,7 +139,7 @@ impl Replay {
         mut self,
         stop: &AtomicBool,
         history: Option<&Mutex<History>>,
-    ) -> Result<Report, ReplayError> {
+    ) -> Result<ReplayReport, ReplayError> {
         if let Some(cpu) = self.plan.pin {
             affinity::pin_to(&[cpu]).map_err(|source| ReplayError::Pin { cpu, source })?;
         }
@@ -235,7 +235,7 @@ impl Replay {
         })
     }
 
-    fn finish(self, ended: Ended) -> Result<Report, ReplayError> {
+    fn finish(self, ended: Ended) -> Result<ReplayReport, ReplayError> {
         if let (Some(stamps), Some(path)) = (self.stamps, &self.plan.stamps) {
             stamps.finish().map_err(|source| ReplayError::Stamps { path: path.clone(), source })?;
         }
@@ -247,7 +247,7 @@ impl Replay {
         let (carried, lost, lost_at_end) = self.union.counts();
         let digests = self.union.digests().to_vec();
         let union = Union { carried, lost, lost_at_end, digests };
-        Ok(Report {
+        Ok(ReplayReport {
             elapsed_ns: ended.elapsed_ns,
             datagrams: ended.datagrams,
             messages: ended.messages,

@@ -1,21 +1,23 @@
 //! Report of a replay.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::net::SocketAddrV4;
 
 use hdrhistogram::Histogram;
 use model::{QUANTILES, SAMPLES_BEYOND_QUANTILE};
+use report::screen::Screen;
+use report::units::counted;
 use serde::Serialize;
 
 use super::{LINES, LineCounts, Served};
+use crate::TEXT_COLUMN;
 use crate::arbiter::Domain;
 use crate::capture;
 use crate::messages::{Digest, domain_name};
 
 /// Result of a replay.
 #[derive(Debug, Clone)]
-pub struct Report {
+pub struct ReplayReport {
     /// First to last datagram.
     pub elapsed_ns: u64,
     /// Datagrams of the source.
@@ -61,7 +63,7 @@ pub struct Union {
 /// Document of `feed replay --json`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Document<'a> {
+pub struct ReplayDocument<'a> {
     schema: u32,
     command: &'static str,
     elapsed_ns: u64,
@@ -69,7 +71,7 @@ pub struct Document<'a> {
     message_count: u64,
     malformed_count: u64,
     foreign_datagram_count: u64,
-    lines: Vec<LineDocument>,
+    lines: Vec<ReplayLine>,
     union: Option<UnionDocument>,
     lag: BTreeMap<String, u64>,
     backwards_count: u64,
@@ -82,7 +84,7 @@ pub struct Document<'a> {
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-struct LineDocument {
+struct ReplayLine {
     line: &'static str,
     to: String,
     #[serde(flatten)]
@@ -98,29 +100,24 @@ struct UnionDocument {
     digests: BTreeMap<String, String>,
 }
 
-impl Report {
+impl ReplayReport {
     /// Quantiles of the lag with enough samples beyond them, and the maximum, nanoseconds.
     pub fn lag_ns(&self) -> Vec<(&'static str, u64)> {
         if self.lag.is_empty() {
             return Vec::new();
         }
         let count = self.lag.len() as f64;
-        let enough = |quantile: f64| count * (1.0 - quantile) + 1e-6 >= SAMPLES_BEYOND_QUANTILE;
-        let known = QUANTILES.iter().filter(|(quantile, _)| enough(*quantile));
-        known
+        QUANTILES
+            .iter()
+            .filter(|(quantile, _)| count * (1.0 - quantile) + 1e-6 >= SAMPLES_BEYOND_QUANTILE)
             .map(|(quantile, suffix)| (*suffix, self.lag.value_at_quantile(*quantile)))
             .chain([("max", self.lag.max())])
             .collect()
     }
 
     /// Report as JSON.
-    pub fn document(&self) -> Document<'_> {
-        let line = |((to, counts), line): (&(SocketAddrV4, LineCounts), _)| LineDocument {
-            line,
-            to: to.to_string(),
-            counts: *counts,
-        };
-        Document {
+    pub fn document(&self) -> ReplayDocument<'_> {
+        ReplayDocument {
             schema: model::SCHEMA,
             command: "feed replay",
             elapsed_ns: self.elapsed_ns,
@@ -128,7 +125,13 @@ impl Report {
             message_count: self.messages,
             malformed_count: self.malformed,
             foreign_datagram_count: self.foreign,
-            lines: self.lines.iter().zip(LINES).map(line).collect(),
+            lines: (self.lines.iter().zip(LINES))
+                .map(|((to, counts), line)| ReplayLine {
+                    line,
+                    to: to.to_string(),
+                    counts: *counts,
+                })
+                .collect(),
             union: self.union.as_ref().map(|union| UnionDocument {
                 carried_count: union.carried,
                 lost_count: union.lost,
@@ -148,79 +151,65 @@ impl Report {
 
     /// Report as text.
     pub fn text(&self) -> String {
-        let mut out = String::new();
+        let mut screen = Screen::plain();
         let seconds = self.elapsed_ns as f64 / 1e9;
-        let _ = write!(
-            out,
-            "source     {} datagrams, {} messages in {seconds:.3} s",
-            self.datagrams, self.messages
-        );
+        let mut source =
+            format!("{} datagrams, {} messages in {seconds:.3} s", self.datagrams, self.messages);
         if seconds > 0.0 {
-            let _ = write!(out, " ({:.0} messages/s)", self.messages as f64 / seconds);
+            source += &format!(" ({:.0} messages/s)", self.messages as f64 / seconds);
         }
-        if self.malformed > 0 {
-            let _ = write!(out, ", {} malformed", self.malformed);
-        }
-        if self.foreign > 0 {
-            let _ = write!(out, ", {} datagrams of another protocol", self.foreign);
-        }
-        out.push('\n');
+        source += &counted(&[
+            (self.malformed, "malformed"),
+            (self.foreign, "datagrams of another protocol"),
+        ]);
+        screen.entry("source", &source, TEXT_COLUMN);
         for ((to, counts), name) in self.lines.iter().zip(LINES) {
-            let _ = write!(
-                out,
-                "line {name}     to {to}: {} datagrams, {} messages",
-                counts.datagrams, counts.messages
-            );
-            for (count, what) in [
+            let faults = counted(&[
                 (counts.dropped, "dropped"),
                 (counts.dropped_at_end, "of them at the end of their domain"),
                 (counts.duplicated, "duplicated"),
                 (counts.reordered, "reordered"),
-            ] {
-                if count > 0 {
-                    let _ = write!(out, ", {count} {what}");
-                }
-            }
-            if counts.unsent_datagrams > 0 {
-                let _ = write!(out, ", {} DATAGRAMS NOT SENT", counts.unsent_datagrams);
-            }
-            out.push('\n');
+                (counts.unsent_datagrams, "DATAGRAMS NOT SENT"),
+            ]);
+            let (datagrams, messages) = (counts.datagrams, counts.messages);
+            let text = format!("to {to}: {datagrams} datagrams, {messages} messages{faults}");
+            screen.entry(&format!("line {name}"), &text, TEXT_COLUMN);
         }
         if let Some(union) = self.union.as_ref().filter(|union| union.lost > 0) {
-            let _ = writeln!(
-                out,
-                "union      {} messages on at least one line, {} on none ({} of them at the end of \
-                 their domain); fault seed {}",
+            let text = format!(
+                "{} messages on at least one line, {} on none ({} of them at the end of their domain); fault seed {}",
                 union.carried, union.lost, union.lost_at_end, self.fault_seed
             );
+            screen.entry("union", &text, TEXT_COLUMN);
         }
-        let lag = self.lag_ns();
-        if lag.is_empty() {
-            out.push_str("lag        none (no schedule)\n");
-        } else {
-            let lag: Vec<String> = (lag.iter())
-                .map(|(suffix, ns)| {
-                    format!("{} {:.1} µs", suffix.replace("p999", "p99.9"), *ns as f64 / 1e3)
-                })
-                .collect();
-            let _ = writeln!(out, "lag        {} behind the intended time", lag.join(", "));
-        }
+        screen.entry("lag", &self.lag_text(), TEXT_COLUMN);
         if self.backwards > 0 {
-            let _ = writeln!(
-                out,
-                "note       {} datagrams have earlier time stamps than their predecessors",
-                self.backwards
-            );
+            let count = self.backwards;
+            let text =
+                format!("{count} datagrams have earlier time stamps than their predecessors");
+            screen.entry("note", &text, TEXT_COLUMN);
         }
         if let Some(Served { requests, messages, refused }) = self.served {
-            let _ = writeln!(
-                out,
-                "served     {requests} requests with {messages} messages; {refused} refused"
-            );
+            let text = format!("{requests} requests with {messages} messages; {refused} refused");
+            screen.entry("served", &text, TEXT_COLUMN);
         }
         if let Some(failure) = &self.failure {
-            let _ = writeln!(out, "note       {failure}");
+            screen.entry("note", failure, TEXT_COLUMN);
         }
-        out
+        screen.finish()
+    }
+
+    fn lag_text(&self) -> String {
+        let lag: Vec<String> = self
+            .lag_ns()
+            .iter()
+            .map(|(suffix, ns)| {
+                format!("{} {:.1} µs", suffix.replace("p999", "p99.9"), *ns as f64 / 1e3)
+            })
+            .collect();
+        if lag.is_empty() {
+            return "none (no schedule)".into();
+        }
+        format!("{} behind the intended time", lag.join(", "))
     }
 }

@@ -1,14 +1,13 @@
 //! Live view of the last second.
 
-use std::fmt::Write;
-
 use hdrhistogram::Histogram;
 use market::twse::Price;
+use report::screen::{Cell, Screen};
 use serde::Serialize;
 
 use super::{LINES, Report, time};
 use crate::listen::TopRow;
-use crate::listen::interval::{Counts, Interval, LineStats};
+use crate::listen::interval::{Counts, Interval};
 
 /// Figures of the last second.
 #[derive(Debug, Default)]
@@ -32,37 +31,33 @@ struct Quick {
     max_ns: u64,
 }
 
+impl Live {
+    /// Events per second.
+    fn rate(&self, count: u64) -> f64 {
+        if self.seconds > 0.0 { count as f64 / self.seconds } else { 0.0 }
+    }
+}
+
 impl Report {
-    pub(super) fn live_of(&self, interval: &Interval) -> Live {
+    /// The difference between an interval and the one before it.
+    pub(super) fn live_since_last(&self, interval: &Interval) -> Live {
         let (now, then) = (&interval.counts, &self.counts);
-        let line = |counts: &Counts, at: usize| counts.lines.get(at).copied().unwrap_or_default();
-        let received = |counts: &Counts, at: usize| line(counts, at).counts.received;
         let dropped = |counts: &Counts| counts.lines.iter().map(|l| l.dropped_datagrams).sum();
-        let quick = |histogram: &Histogram<u64>| {
-            (!histogram.is_empty()).then(|| Quick {
-                count: histogram.len(),
-                p50_ns: histogram.value_at_quantile(0.5),
-                p99_ns: histogram.value_at_quantile(0.99),
-                max_ns: histogram.max(),
-            })
-        };
-        let offset = self.offset_ns();
+        let (before, after): (u64, u64) = (dropped(then), dropped(now));
         let delivered = &interval.match_to_app[2];
-        let offset = offset.filter(|_| delivered.count() > 0).map(|offset| Quick {
-            count: delivered.count(),
-            p50_ns: delivered.quantile_ns(0.5, offset),
-            p99_ns: delivered.quantile_ns(0.99, offset),
-            max_ns: delivered.quantile_ns(1.0, offset),
-        });
-        let before: u64 = dropped(then);
-        let after: u64 = dropped(now);
+        let offset = self.offset_ns().filter(|_| delivered.count() > 0);
         Live {
             seconds: interval.elapsed_ns.saturating_sub(self.elapsed_ns) as f64 / 1e9,
             messages: [0, 1].map(|at| received(now, at).saturating_sub(received(then, at))),
             delivered: now.totals.delivered.saturating_sub(then.totals.delivered),
             dropped: after.saturating_sub(before),
-            kernel_to_app: [0, 1].map(|at| quick(&interval.kernel_to_app[at])),
-            match_to_app: offset,
+            kernel_to_app: [0, 1].map(|at| Quick::from_histogram(&interval.kernel_to_app[at])),
+            match_to_app: offset.map(|offset| Quick {
+                count: delivered.count(),
+                p50_ns: delivered.quantile_ns(0.5, offset),
+                p99_ns: delivered.quantile_ns(0.99, offset),
+                max_ns: delivered.quantile_ns(1.0, offset),
+            }),
             top: interval.top.clone(),
         }
     }
@@ -70,70 +65,57 @@ impl Report {
     /// The last second in a few lines.
     pub fn live_text(&self) -> String {
         let live = &self.live;
-        let rate = |count: u64| if live.seconds > 0.0 { count as f64 / live.seconds } else { 0.0 };
-        let mut out = format!("{:>5.0} s ", self.elapsed_ns as f64 / 1e9);
-        for (at, line) in self.counts.lines.iter().enumerate() {
-            let _ = write!(out, " {} {:.0}/s", LINES[at], rate(live.messages[at]));
+        let mut text = format!("{:>5.0} s ", self.elapsed_ns as f64 / 1e9);
+        for ((name, line), messages) in LINES.iter().zip(&self.counts.lines).zip(live.messages) {
+            text += &format!(" {name} {:.0}/s", live.rate(messages));
             if line.missing() > 0 {
-                let _ = write!(out, " (missing {})", line.missing());
+                text += &format!(" (missing {})", line.missing());
             }
         }
-        let _ = write!(out, "  delivered {:.0}/s", rate(live.delivered));
-        let _ = match self.known_missing() {
-            Some(missing) => write!(out, "  missing {missing}"),
-            None => write!(out, "  nothing arrived yet"),
+        text += &format!("  delivered {:.0}/s", live.rate(live.delivered));
+        text += &match self.known_missing() {
+            Some(missing) => format!("  missing {missing}"),
+            None => "  nothing arrived yet".to_owned(),
         };
         if live.dropped > 0 {
-            let _ = write!(out, "  DROPPED {}", live.dropped);
+            text += &format!("  DROPPED {}", live.dropped);
         }
-        for (at, quick) in live.kernel_to_app.iter().enumerate() {
-            if let Some(quick) = quick {
-                let _ = write!(out, "  kernel→app {} {}", LINES[at], quick.text());
-            }
+        for (name, quick) in LINES.iter().zip(&live.kernel_to_app) {
+            text.extend(quick.iter().map(|quick| format!("  kernel→app {name} {}", quick.text())));
         }
-        if let Some(quick) = &live.match_to_app {
-            let _ = write!(out, "  match→app {}", quick.text());
+        text.extend(live.match_to_app.iter().map(|quick| format!("  match→app {}", quick.text())));
+        if live.top.is_empty() {
+            return text;
         }
-        for row in &live.top {
-            let level = |level: Option<(Price, u64)>| {
-                level.map_or("-".to_owned(), |(price, quantity)| format!("{price} × {quantity}"))
-            };
-            let _ = write!(
-                out,
-                "\n        {:<6} {:>9} quotes  last {}  bid {}  ask {}",
-                row.symbol,
-                row.quotes,
-                level(Some(row.last).filter(|(_, quantity)| *quantity > 0)),
-                level(row.best[0]),
-                level(row.best[1]),
-            );
-        }
-        out
+        let mut screen = Screen::plain();
+        screen.line(text);
+        screen.table(&["", ">", "", "", ""], live.top.iter().map(top_row));
+        screen.finish().trim_end().to_owned()
     }
 
     /// The last second as JSON.
     pub fn live_document(&self) -> LiveDocument<'_> {
         let live = &self.live;
-        let rate = |count: u64| if live.seconds > 0.0 { count as f64 / live.seconds } else { 0.0 };
-        let line = |(at, line): (usize, &LineStats)| LiveLine {
-            line: LINES[at],
-            messages_per_second: rate(live.messages[at]),
-            missing_count: (!line.is_silent()).then(|| line.missing()),
-            dropped_datagram_count: line.dropped_datagrams,
-            kernel_to_app: live.kernel_to_app[at],
-        };
         LiveDocument {
             schema: model::SCHEMA,
             command: "feed listen",
             live: true,
             elapsed_ns: self.elapsed_ns,
-            lines: self.counts.lines.iter().enumerate().map(line).collect(),
-            delivered_per_second: rate(live.delivered),
+            lines: (self.counts.lines.iter().enumerate())
+                .map(|(at, line)| LiveLine {
+                    line: LINES[at],
+                    messages_per_second: live.rate(live.messages[at]),
+                    missing_count: (!line.is_silent()).then(|| line.missing()),
+                    dropped_datagram_count: line.dropped_datagrams,
+                    kernel_to_app: live.kernel_to_app[at],
+                })
+                .collect(),
+            delivered_per_second: live.rate(live.delivered),
             delivered_count: self.delivered(),
             gap_count: self.counts.totals.gaps,
             missing_count: self.known_missing(),
             match_to_app: live.match_to_app,
-            top: live.top.iter().map(TopDocument::of).collect(),
+            top: live.top.iter().map(TopDocument::new).collect(),
         }
     }
 }
@@ -188,26 +170,64 @@ struct LevelDocument {
 }
 
 impl<'a> TopDocument<'a> {
-    fn of(row: &'a TopRow) -> Self {
-        let level = |level: Option<(Price, u64)>| {
-            level.map(|(price, quantity)| LevelDocument { price: price.to_string(), quantity })
-        };
+    fn new(row: &'a TopRow) -> Self {
         TopDocument {
             symbol: &row.symbol,
             business: row.business,
             quote_count: row.quotes,
             trade_count: row.trades,
-            last: level(Some(row.last).filter(|(_, quantity)| *quantity > 0)),
-            bid: level(row.best[0]),
-            ask: level(row.best[1]),
+            last: last_trade(row).map(LevelDocument::from),
+            bid: row.best[0].map(LevelDocument::from),
+            ask: row.best[1].map(LevelDocument::from),
             cumulative_volume: row.cumulative_volume,
         }
     }
 }
 
+impl From<(Price, u64)> for LevelDocument {
+    fn from((price, quantity): (Price, u64)) -> Self {
+        LevelDocument { price: price.to_string(), quantity }
+    }
+}
+
+fn top_row(row: &TopRow) -> Vec<Cell> {
+    let [last, bid, ask] = [last_trade(row), row.best[0], row.best[1]].map(|level| {
+        level.map_or("-".to_owned(), |(price, quantity)| format!("{price} × {quantity}"))
+    });
+    [
+        format!("        {}", row.symbol),
+        format!("{} quotes", row.quotes),
+        format!("last {last}"),
+        format!("bid {bid}"),
+        format!("ask {ask}"),
+    ]
+    .map(Cell::plain)
+    .into()
+}
+
+/// Price and quantity of the last trade; `None` before the first.
+fn last_trade(row: &TopRow) -> Option<(Price, u64)> {
+    Some(row.last).filter(|(_, quantity)| *quantity > 0)
+}
+
+/// Messages that a line has received.
+fn received(counts: &Counts, line: usize) -> u64 {
+    counts.lines.get(line).map_or(0, |line| line.counts.received)
+}
+
 impl Quick {
+    /// `None` without a sample.
+    fn from_histogram(histogram: &Histogram<u64>) -> Option<Self> {
+        (!histogram.is_empty()).then(|| Quick {
+            count: histogram.len(),
+            p50_ns: histogram.value_at_quantile(0.5),
+            p99_ns: histogram.value_at_quantile(0.99),
+            max_ns: histogram.max(),
+        })
+    }
+
     fn text(&self) -> String {
-        let figures = [self.p50_ns, self.p99_ns, self.max_ns].map(time);
-        format!("{} / {} / {}", figures[0], figures[1], figures[2])
+        let [p50, p99, max] = [self.p50_ns, self.p99_ns, self.max_ns].map(time);
+        format!("{p50} / {p99} / {max}")
     }
 }

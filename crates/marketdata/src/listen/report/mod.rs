@@ -14,7 +14,7 @@ use model::{QUANTILES, SAMPLES_BEYOND_QUANTILE, latency_histogram, quantile_of_a
 use self::live::Live;
 pub use self::live::LiveDocument;
 pub(crate) use self::page::{count, table};
-pub use self::summary::Document;
+pub use self::summary::ListenDocument;
 use super::interval::{Counts, Interval, LineStats};
 use crate::arbiter::Domain;
 use crate::late::LateReport;
@@ -135,7 +135,7 @@ impl Report {
         for (sum, part) in self.match_to_app.iter_mut().zip(&interval.match_to_app) {
             sum.merge(part);
         }
-        self.live = self.live_of(interval);
+        self.live = self.live_since_last(interval);
         self.notes.extend(interval.notes.iter().cloned());
         self.counts = interval.counts.clone();
         self.elapsed_ns = interval.elapsed_ns;

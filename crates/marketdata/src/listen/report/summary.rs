@@ -1,13 +1,15 @@
 //! Summary of a run as text and JSON.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::net::Ipv4Addr;
 
 use io::multicast::Group;
+use report::screen::Screen;
+use report::units::counted;
 use serde::Serialize;
 
 use super::{LINES, LineReport, Percentiles, Refused, Report, time};
+use crate::TEXT_COLUMN;
 use crate::arbiter::{DomainStats, LineCounts};
 use crate::late::{LateDocument, LateReport};
 use crate::quality::Quality;
@@ -16,7 +18,7 @@ use crate::recovery;
 /// Document of `feed listen --json`: its last line.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Document<'a> {
+pub struct ListenDocument<'a> {
     schema: u32,
     command: &'static str,
     elapsed_ns: u64,
@@ -168,7 +170,7 @@ struct RecoveryDocument {
 
 impl Report {
     /// Summary as JSON.
-    pub fn summary_document(&self) -> Document<'_> {
+    pub fn summary_document(&self) -> ListenDocument<'_> {
         let counts = &self.counts;
         let lines = self.lines().into_iter().zip(&self.groups).map(|(line, group)| {
             let (least, most) = line.book.dropped_messages();
@@ -204,7 +206,7 @@ impl Report {
             restart_count: book.restarts,
         };
         let totals = &counts.totals;
-        Document {
+        ListenDocument {
             schema: model::SCHEMA,
             command: self.command,
             elapsed_ns: self.elapsed_ns,
@@ -247,59 +249,25 @@ impl Report {
     /// Summary as text.
     pub fn summary_text(&self) -> String {
         let counts = &self.counts;
-        let mut out = String::new();
+        let mut screen = Screen::plain();
         for (line, group) in self.lines().iter().zip(&self.groups) {
-            line_text(&mut out, line, group);
+            write_line(&mut screen, line, group);
         }
-        let totals = &counts.totals;
         if self.is_silent() {
-            out.push_str("delivered  nothing\n");
-            return out;
+            screen.entry("delivered", "nothing", TEXT_COLUMN);
+            return screen.finish();
         }
-        let _ = write!(
-            out,
-            "delivered  {} + missing {} = {} expected by sequence; {} gaps, at most {} held",
-            totals.delivered,
-            totals.missing,
-            totals.delivered + totals.missing,
-            totals.gaps,
-            totals.held_max,
-        );
-        if totals.restarts > 0 {
-            let _ = write!(out, ", {} restarts", totals.restarts);
-        }
-        if counts.missing_at_end > 0 {
-            let _ =
-                write!(out, "; {} more were announced and never arrived", counts.missing_at_end);
-        }
-        out.push('\n');
-        latency_text(&mut out, "match→app", &self.delivered_latency(), self.missing());
+        screen.entry("delivered", &self.delivered_text(), TEXT_COLUMN);
+        write_latency(&mut screen, "match→app", &self.delivered_latency(), self.missing());
         if let Some(late) = &self.late {
-            late.text(&mut out);
+            screen.entry("late", &late.text(), TEXT_COLUMN);
         }
         if self.offset_ns().is_some() {
-            let error = self
-                .clock_error_ns()
-                .map_or("unknown (the run was too short)".to_owned(), |bound| {
-                    format!("at most ± {}", time(bound))
-                });
-            let host = match self.host_error_ns() {
-                _ if self.is_recording => String::new(),
-                Some(ns) => {
-                    format!("; the host clock is synchronised within {} of true time", time(ns))
-                }
-                None => "; the host clock is not synchronised (no NTP or PTP)".into(),
-            };
-            let _ = writeln!(
-                out,
-                "clock      match→app is relative to the fastest message of all lines; error {error}{host}"
-            );
+            screen.entry("clock", &self.clock_text(), TEXT_COLUMN);
         }
         if let Some(recovery) = &counts.recovery {
-            let _ = writeln!(
-                out,
-                "recovery   {} missing: {} recovered, {} arrived late, {} abandoned; {} requests, \
-                 {} of them retries",
+            let text = format!(
+                "{} missing: {} recovered, {} arrived late, {} abandoned; {} requests, {} of them retries",
                 recovery.wanted,
                 recovery.recovered,
                 recovery.filled,
@@ -307,38 +275,72 @@ impl Report {
                 recovery.requests,
                 recovery.retries,
             );
+            screen.entry("recovery", &text, TEXT_COLUMN);
         }
         for book in &counts.domains {
-            let _ = writeln!(
-                out,
-                "domain     {}: {} to {}, {} delivered, {} missing",
+            let text = format!(
+                "{}: {} to {}, {} delivered, {} missing",
                 self.name(book.domain),
                 book.first.unwrap_or(0),
                 book.highest.unwrap_or(0),
                 book.delivered,
                 book.missing,
             );
+            screen.entry("domain", &text, TEXT_COLUMN);
         }
         for (domain, digest) in &counts.digests {
-            let _ = writeln!(out, "digest     {}: {digest}", self.name(*domain));
+            screen.entry("digest", &format!("{}: {digest}", self.name(*domain)), TEXT_COLUMN);
         }
-        if counts.books > 0 {
-            let _ = writeln!(out, "books      {} instruments", counts.books);
-        }
-        if counts.books_refused > 0 {
-            let _ = writeln!(
-                out,
-                "books      {} messages of further instruments were not kept (raise --symbols)",
-                counts.books_refused
-            );
-        }
-        if counts.undecoded > 0 {
-            let _ = writeln!(out, "undecoded  {} delivered messages", counts.undecoded);
+        for (label, count, what) in [
+            ("books", u64::from(counts.books), "instruments"),
+            (
+                "books",
+                counts.books_refused,
+                "messages of further instruments were not kept (raise --symbols)",
+            ),
+            ("undecoded", counts.undecoded, "delivered messages"),
+        ] {
+            if count > 0 {
+                screen.entry(label, &format!("{count} {what}"), TEXT_COLUMN);
+            }
         }
         if !self.balances() {
-            out.push_str("counts     DO NOT ADD UP; this is a bug in wirepath\n");
+            screen.entry("counts", "DO NOT ADD UP; this is a bug in wirepath", TEXT_COLUMN);
         }
-        out
+        screen.finish()
+    }
+
+    fn delivered_text(&self) -> String {
+        let totals = &self.counts.totals;
+        let mut text = format!(
+            "{} + missing {} = {} expected by sequence; {} gaps, at most {} held{}",
+            totals.delivered,
+            totals.missing,
+            totals.delivered + totals.missing,
+            totals.gaps,
+            totals.held_max,
+            counted(&[(totals.restarts, "restarts")]),
+        );
+        if self.counts.missing_at_end > 0 {
+            let count = self.counts.missing_at_end;
+            text += &format!("; {count} more were announced and never arrived");
+        }
+        text
+    }
+
+    fn clock_text(&self) -> String {
+        let error = match self.clock_error_ns() {
+            Some(bound) => format!("at most ± {}", time(bound)),
+            None => "unknown (the run was too short)".to_owned(),
+        };
+        let host = match self.host_error_ns() {
+            _ if self.is_recording => String::new(),
+            Some(ns) => {
+                format!("; the host clock is synchronised within {} of true time", time(ns))
+            }
+            None => "; the host clock is not synchronised (no NTP or PTP)".into(),
+        };
+        format!("match→app is relative to the fastest message of all lines; error {error}{host}")
     }
 }
 
@@ -353,71 +355,56 @@ impl From<Percentiles> for PercentilesDocument {
     }
 }
 
-fn line_text(out: &mut String, line: &LineReport, group: &Group) {
-    let book = &line.book;
+fn write_line(screen: &mut Screen, line: &LineReport, group: &Group) {
+    let (book, counts) = (&line.book, &line.book.counts);
+    let label = format!("line {}", line.name);
+    let origin = format!("{} on {}", group.address, group.ifname);
+    let dropped = book.dropped_datagrams;
     if book.is_silent() {
-        let _ = writeln!(
-            out,
-            "line {}     {} on {}: nothing arrived; messages missing are not known",
-            line.name, group.address, group.ifname,
-        );
-        if book.dropped_datagrams > 0 {
-            let dropped = book.dropped_datagrams;
-            let _ = writeln!(out, "           the socket dropped {dropped} datagrams");
+        let text = format!("{origin}: nothing arrived; messages missing are not known");
+        screen.entry(&label, &text, TEXT_COLUMN);
+        if dropped > 0 {
+            screen.entry("", &format!("the socket dropped {dropped} datagrams"), TEXT_COLUMN);
         }
         return;
     }
-    let _ = writeln!(
-        out,
-        "line {}     {} on {}: {} datagrams, {} messages",
-        line.name, group.address, group.ifname, book.datagrams, book.counts.received,
-    );
-    let _ = write!(
-        out,
-        "           brought {} + missing {} = {} expected by sequence",
-        book.brought,
-        book.missing(),
-        book.expected
-    );
-    let _ = match book.dropped_messages() {
-        _ if book.dropped_datagrams == 0 => writeln!(out, "; none dropped by the socket"),
-        (least, most) if least == most => writeln!(
-            out,
-            "; the socket dropped {} datagrams with {least} messages, {} were lost before it",
-            book.dropped_datagrams,
-            book.missing().saturating_sub(least),
+    let text = format!("{origin}: {} datagrams, {} messages", book.datagrams, counts.received);
+    screen.entry(&label, &text, TEXT_COLUMN);
+    let missing = book.missing();
+    let dropped = match book.dropped_messages() {
+        _ if dropped == 0 => "none dropped by the socket".to_owned(),
+        (least, most) if least == most => format!(
+            "the socket dropped {dropped} datagrams with {least} messages, {} were lost before it",
+            missing.saturating_sub(least),
         ),
-        (least, most) => writeln!(
-            out,
-            "; the socket dropped {} datagrams with {least} to {most} messages",
-            book.dropped_datagrams,
-        ),
+        (least, most) => {
+            format!("the socket dropped {dropped} datagrams with {least} to {most} messages")
+        }
     };
-    let counts = &book.counts;
-    let _ = write!(
-        out,
-        "           {} of them first, {} had come before, {} came twice, {} reordered",
-        counts.first, counts.copies, counts.repeats, counts.reordered
+    let (brought, expected) = (book.brought, book.expected);
+    let text = format!(
+        "brought {brought} + missing {missing} = {expected} expected by sequence; {dropped}"
     );
-    for (count, what) in [
+    screen.entry("", &text, TEXT_COLUMN);
+    let others = counted(&[
         (counts.late, "too late"),
         (counts.forgotten, "too far back"),
         (counts.refused, "of too many domains"),
         (book.malformed, "malformed"),
-    ] {
-        if count > 0 {
-            let _ = write!(out, ", {count} {what}");
-        }
-    }
-    out.push('\n');
-    latency_text(out, "kernel→app", &line.kernel_to_app, book.missing());
-    latency_text(out, "match→app", &line.match_to_app, book.missing());
+    ]);
+    let text = format!(
+        "{} of them first, {} had come before, {} came twice, {} reordered{others}",
+        counts.first, counts.copies, counts.repeats, counts.reordered
+    );
+    screen.entry("", &text, TEXT_COLUMN);
+    write_latency(screen, "kernel→app", &line.kernel_to_app, missing);
+    write_latency(screen, "match→app", &line.match_to_app, missing);
 }
 
-fn latency_text(out: &mut String, segment: &str, percentiles: &Percentiles, missing: u64) {
-    let _ = match percentiles {
+fn write_latency(screen: &mut Screen, segment: &str, percentiles: &Percentiles, missing: u64) {
+    let text = match percentiles {
         Err(Refused::NoSample) => return,
-        Err(why) => writeln!(out, "{segment:<10} {why}"),
+        Err(why) => why.to_string(),
         Ok(known) => {
             let known: Vec<String> = (known.iter())
                 .map(|(suffix, ns)| format!("{} {}", suffix.replace("p999", "p99.9"), time(*ns)))
@@ -426,7 +413,8 @@ fn latency_text(out: &mut String, segment: &str, percentiles: &Percentiles, miss
                 0 => String::new(),
                 missing => format!("; beyond, the {missing} missing, infinitely late"),
             };
-            writeln!(out, "{segment:<10} {}{lost}", known.join(", "))
+            format!("{}{lost}", known.join(", "))
         }
     };
+    screen.entry(segment, &text, TEXT_COLUMN);
 }
