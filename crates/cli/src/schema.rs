@@ -42,8 +42,8 @@ const DOCUMENTS: &[NamedSchema] = &[
     ("probe ping", written::<probe::Document<'_>>),
     ("probe receive", written::<probe::Document<'_>>),
     ("probe send", written::<probe::Document<'_>>),
-    ("prove", written::<experiment::Document<'_>>),
-    ("prove command", written::<experiment::Document<'_>>),
+    ("prove", written::<proven::ProveDocument<'_>>),
+    ("prove command", written::<proven::ProveDocument<'_>>),
     ("report", written::<model::Outcome>),
     ("serve", written::<serve::ServeDocument>),
     ("tune apply", written::<tune::apply::ApplyDocument>),
@@ -51,7 +51,7 @@ const DOCUMENTS: &[NamedSchema] = &[
     ("tune export", written::<tune::export::ExportDocument>),
     ("tune knobs", written::<tune::show::KnobsDocument>),
     ("tune plan", written::<host::tune::Plan>),
-    ("tune prove", written::<experiment::Document<'_>>),
+    ("tune prove", written::<proven::ProveDocument<'_>>),
     ("tune rollback", written::<tune::apply::ApplyDocument>),
     ("tune status", written::<tune::show::StatusDocument>),
     ("tune verify", written::<tune::verify::VerifyDocument>),
@@ -63,9 +63,9 @@ const DOCUMENTS: &[NamedSchema] = &[
 /// Files that commands read, and documents of `--runs`: a command's name and `file` or `runs`, and the schema.
 const OTHERS: &[NamedSchema] = &[
     ("prove command file", read::<::command::Experiment>),
-    ("prove command runs", written::<series::SeriesDocument<'_>>),
-    ("prove runs", written::<series::SeriesDocument<'_>>),
-    ("tune prove runs", written::<series::SeriesDocument<'_>>),
+    ("prove command runs", written::<proven::SeriesDocument<'_>>),
+    ("prove runs", written::<proven::SeriesDocument<'_>>),
+    ("tune prove runs", written::<proven::SeriesDocument<'_>>),
 ];
 
 /// Schema of what is read: fields with a default are not required.

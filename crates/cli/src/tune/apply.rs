@@ -11,6 +11,7 @@ use host::tune::{
     Report, RestoreOutcome, RestoredSetting, RollbackError, Store, System, Target, Value,
 };
 use remote::Failure;
+use report::screen::{Cell, Screen};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -55,9 +56,10 @@ impl OwnerArgs {
 
 fn parse_owner(text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._:@".contains(c);
-    match (1..=64).contains(&text.len()) && text.chars().all(is_plain) {
-        true => Ok(text.to_owned()),
-        false => Err("a name has 1 to 64 letters, digits and -._:@".into()),
+    if (1..=64).contains(&text.len()) && text.chars().all(is_plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("a name has 1 to 64 letters, digits and -._:@".into())
     }
 }
 
@@ -77,10 +79,10 @@ impl RebaseArgs {
 
     /// The plan for this host.
     pub(super) fn plan(&self, plan: Plan, system: &System, store: &Store) -> Result<Plan, Failure> {
-        match self.rebase {
-            true => Ok(plan.rebased(system, store.read()?.as_ref(), signals::stop_flag())?),
-            false => Ok(plan),
+        if !self.rebase {
+            return Ok(plan);
         }
+        Ok(plan.rebased(system, store.read()?.as_ref(), signals::stop_flag())?)
     }
 }
 
@@ -122,15 +124,15 @@ pub(super) fn read(path: &Path) -> Result<Plan, PlanError> {
 
 /// Document of `tune apply | confirm | rollback --json`.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Document {
+pub(crate) struct ApplyDocument {
     schema: u32,
     #[serde(flatten)]
-    answer: Answer,
+    answer: ApplyAnswer,
 }
 
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
-enum Answer {
+enum ApplyAnswer {
     NothingToDo,
     Applied { steps: Vec<Done> },
     Confirmed,
@@ -165,10 +167,11 @@ struct RollbackDocument {
     settings: Vec<RestoredSetting>,
 }
 
-fn print(context: &Context, answer: Answer, text: &str) -> Result<(), Failure> {
-    match context.json {
-        true => console::json(&Document { schema: model::SCHEMA, answer }),
-        false => console::text(text),
+fn print(context: &Context, answer: ApplyAnswer, text: &str) -> Result<(), Failure> {
+    if context.json {
+        console::json(&ApplyDocument { schema: model::SCHEMA, answer })
+    } else {
+        console::text(text)
     }
 }
 
@@ -197,43 +200,40 @@ pub(super) fn apply(context: &Context, state: &StateArgs, args: &ApplyArgs) -> R
     let (steps, confirm_by_ms) = match applied {
         Applied::Nothing => {
             let text = "nothing to do: every setting has its planned value";
-            return print(context, Answer::NothingToDo, text);
+            return print(context, ApplyAnswer::NothingToDo, text);
         }
         Applied::Already(drift) => return already(context, drift),
         Applied::Done { steps, confirm_by_ms } => (steps, confirm_by_ms),
     };
-    let mut text = format!("{} changed and verified\n", count(steps.len(), "setting"));
-    for step in &steps {
-        let _ = writeln!(
-            text,
-            "  {:<22} {:<24} {} -> {}",
-            step.knob,
-            step.target.to_string(),
-            step.before,
-            step.now
-        );
-        if let Some(note) = &step.note {
-            let _ = writeln!(text, "  {:<22} {note}", "");
-        }
-    }
+    let mut screen = Screen::plain();
+    screen.line(format!("{} changed and verified", count(steps.len(), "setting")));
+    screen.table(&["", "", ""], steps.iter().flat_map(done_rows));
     let Some(by_ms) = confirm_by_ms else {
-        text.push_str("`wirepath tune rollback` restores the earlier values");
-        return print(context, Answer::Applied { steps }, &text);
+        screen.line("`wirepath tune rollback` restores the earlier values");
+        return print(context, ApplyAnswer::Applied { steps }, &screen.finish());
     };
     let within = by_ms.saturating_sub(tune::boot_clock_ms()).div_ceil(1000);
     console::say(&format!(
-        "{text}rolled back in {within} s unless `wirepath tune confirm` is run from another \
-         terminal; Ctrl-C rolls back now"
+        "{}rolled back in {within} s unless `wirepath tune confirm` is run from another \
+         terminal; Ctrl-C rolls back now",
+        screen.finish()
     ));
     let root = state.root.as_deref();
     match tune::await_confirmation(&store, root, by_ms, signals::stop_flag(), &mut |_| {})? {
         Confirmation::Confirmed => {
             let text = "confirmed: `wirepath tune rollback` still restores the earlier values";
-            print(context, Answer::Confirmed, text)
+            print(context, ApplyAnswer::Confirmed, text)
         }
         Confirmation::Undone => Err(Failure::failed("another process rolled the settings back")),
         Confirmation::RolledBack { cause, report } => Err(rolled_back(&cause, &report)),
     }
+}
+
+/// A setting that was changed, and the note on it below.
+fn done_rows(step: &Done) -> impl Iterator<Item = Vec<Cell>> {
+    let row = super::row(&step.knob, &step.target, format!("{} -> {}", step.before, step.now));
+    let note = step.note.as_ref().map(|note| vec!["".into(), "".into(), Cell::plain(note)]);
+    [row].into_iter().chain(note)
 }
 
 fn rolled_back(cause: &dyn std::error::Error, report: &Report) -> Failure {
@@ -254,9 +254,11 @@ fn already(context: &Context, drift: Vec<(String, Target, Value, String)>) -> Re
     for (knob, target, wanted, found) in &drift {
         let _ = write!(text, "\n  but {knob} of {target} is now {found}, not {wanted}");
     }
-    let row = |(knob, target, wanted, now)| Drift { knob, target, wanted, now };
-    let changed_since = drift.into_iter().map(row).collect();
-    print(context, Answer::AlreadyApplied { changed_since }, &text)
+    let changed_since = drift
+        .into_iter()
+        .map(|(knob, target, wanted, now)| Drift { knob, target, wanted, now })
+        .collect();
+    print(context, ApplyAnswer::AlreadyApplied { changed_since }, &text)
 }
 
 fn dry_run(
@@ -267,21 +269,25 @@ fn dry_run(
 ) -> Result<(), Failure> {
     notice(state);
     let ready = plan.check(system, signals::stop_flag())?;
-    let mut text = String::new();
-    let mut steps = Vec::new();
-    for step in &ready {
-        let (knob, target) = (step.knob.id(), step.target.to_string());
-        let (now, value) = (step.before.clone(), step.value.clone());
-        let what = match step.is_done() {
-            true => "already set".to_owned(),
-            false => format!("{now} -> {value}"),
-        };
-        let _ = writeln!(text, "{knob:<22} {target:<24} {what}");
-        steps.push(DryStep { knob, target, now, value, changes: !step.is_done() });
-    }
+    let steps: Vec<DryStep> = ready
+        .iter()
+        .map(|step| DryStep {
+            knob: step.knob.id(),
+            target: step.target.to_string(),
+            now: step.before.clone(),
+            value: step.value.clone(),
+            changes: !step.is_done(),
+        })
+        .collect();
+    let mut screen = Screen::plain();
+    let rows = steps.iter().map(|DryStep { knob, target, now, value, changes }| {
+        let text = if *changes { format!("{now} -> {value}") } else { "already set".to_owned() };
+        vec![Cell::plain(*knob), Cell::plain(target), text.into()]
+    });
+    screen.table(&["", "", ""], rows);
     let changes = steps.iter().filter(|step| step.changes).count();
-    let _ = write!(text, "{} would be changed; dry run", count(changes, "setting"));
-    print(context, Answer::DryRun { steps }, &text)
+    screen.line(format!("{} would be changed; dry run", count(changes, "setting")));
+    print(context, ApplyAnswer::DryRun { steps }, &screen.finish())
 }
 
 pub(super) fn confirm(
@@ -296,9 +302,13 @@ pub(super) fn confirm(
             Phase::Applied(Some(_)) => {
                 let within = humantime::format_duration(within);
                 let text = format!("postponed: rolled back in {within} unless confirmed");
-                print(context, Answer::Postponed, &text)
+                print(context, ApplyAnswer::Postponed, &text)
             }
-            _ => print(context, Answer::Confirmed, "no confirmation is pending: the settings stay"),
+            _ => print(
+                context,
+                ApplyAnswer::Confirmed,
+                "no confirmation is pending: the settings stay",
+            ),
         };
     }
     let journal = tune::confirm(&store, args.owner.name())?;
@@ -306,7 +316,7 @@ pub(super) fn confirm(
         forget_all(state, &store)?;
         return print(
             context,
-            Answer::Confirmed,
+            ApplyAnswer::Confirmed,
             "confirmed: the settings stay, and their earlier values are forgotten",
         );
     }
@@ -314,7 +324,7 @@ pub(super) fn confirm(
         Phase::Confirmed => "confirmed: the settings stay until `wirepath tune rollback`",
         _ => "no confirmation is pending: the settings stay until `wirepath tune rollback`",
     };
-    print(context, Answer::Confirmed, text)
+    print(context, ApplyAnswer::Confirmed, text)
 }
 
 /// Ends the journal without restoring anything.
@@ -347,7 +357,7 @@ pub(super) fn rollback(
             return Err(Failure::Failed(format!("{found}; nothing was restored")));
         }
         let document = RollbackDocument { restarted_since: false, settings: Vec::new() };
-        return print(context, Answer::RolledBack(document), &format!("{found}; left alone"));
+        return print(context, ApplyAnswer::RolledBack(document), &format!("{found}; left alone"));
     }
     if !args.forget.is_empty() {
         tune::forget(&store, &lock, &args.forget)?;
@@ -358,44 +368,24 @@ pub(super) fn rollback(
         }
         report => report?,
     };
-    let mut text = match (report.is_stale, report.settings.len()) {
-        (true, _) => "the machine was rebooted since: nothing is left to restore".to_owned(),
-        (false, 0) => "no setting had been changed".to_owned(),
-        (false, n) => format!("{} checked", count(n, "setting")),
-    };
-    for setting in &report.settings {
-        let before = &setting.before;
-        let outcome = match &setting.outcome {
-            RestoreOutcome::Unchanged => format!("unchanged at {before}"),
-            RestoreOutcome::Restored => format!("restored to {before}"),
-            RestoreOutcome::Foreign { found } => {
-                format!("KEPT at {found}, set by another process; before the plan it was {before}")
-            }
-            RestoreOutcome::Gone => "no longer exists".to_owned(),
-            RestoreOutcome::Replaced { by } => {
-                format!(
-                    "no longer exists: its name or number belongs to {by}, which was left alone"
-                )
-            }
-            RestoreOutcome::Forgotten => format!("given up; before the plan it was {before}"),
-            RestoreOutcome::Failed { why } => {
-                format!("FAILED to restore {before} (entry {}): {why}", setting.entry)
-            }
-        };
-        let target = match &setting.now_at {
-            Some(now) => format!("{}, now {now}", setting.target),
-            None => setting.target.to_string(),
-        };
-        let _ = write!(text, "\n  {:<22} {target:<24} {outcome}", setting.knob);
-    }
+    let mut screen = Screen::plain();
+    screen.line(match report.settings.len() {
+        _ if report.is_stale => {
+            "the machine was rebooted since: nothing is left to restore".to_owned()
+        }
+        0 => "no setting had been changed".to_owned(),
+        n => format!("{} checked", count(n, "setting")),
+    });
+    screen.table(&["", "", ""], report.settings.iter().map(restored_row));
     let failure = report.failure();
     let (restarted_since, settings) = (report.is_stale, report.settings);
     let document = RollbackDocument { restarted_since, settings };
-    let answer = match failure.is_some() {
-        true => Answer::Incomplete(document),
-        false => Answer::RolledBack(document),
+    let answer = if failure.is_some() {
+        ApplyAnswer::Incomplete(document)
+    } else {
+        ApplyAnswer::RolledBack(document)
     };
-    print(context, answer, &text)?;
+    print(context, answer, &screen.finish())?;
     match failure {
         None => Ok(()),
         Some(failure) => Err(Failure::Failed(format!(
@@ -403,4 +393,28 @@ pub(super) fn rollback(
              with `wirepath tune rollback --forget ENTRY`"
         ))),
     }
+}
+
+fn restored_row(setting: &RestoredSetting) -> Vec<Cell> {
+    let before = &setting.before;
+    let outcome = match &setting.outcome {
+        RestoreOutcome::Unchanged => format!("unchanged at {before}"),
+        RestoreOutcome::Restored => format!("restored to {before}"),
+        RestoreOutcome::Foreign { found } => {
+            format!("KEPT at {found}, set by another process; before the plan it was {before}")
+        }
+        RestoreOutcome::Gone => "no longer exists".to_owned(),
+        RestoreOutcome::Replaced { by } => {
+            format!("no longer exists: its name or number belongs to {by}, which was left alone")
+        }
+        RestoreOutcome::Forgotten => format!("given up; before the plan it was {before}"),
+        RestoreOutcome::Failed { why } => {
+            format!("FAILED to restore {before} (entry {}): {why}", setting.entry)
+        }
+    };
+    let target = match &setting.now_at {
+        Some(now) => format!("{}, now {now}", setting.target),
+        None => setting.target.to_string(),
+    };
+    vec![format!("  {}", setting.knob).into(), target.into(), outcome.into()]
 }

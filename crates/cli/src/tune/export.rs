@@ -1,6 +1,5 @@
 //! `tune export`.
 
-use std::fmt::Write;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -8,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use host::tune::{self, ExportedFile, Form, Omitted, Place, System};
 use remote::Failure;
+use report::screen::Screen;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -31,7 +31,7 @@ pub(super) struct ExportArgs {
 
 /// Document of `tune export --json`.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Document {
+pub(crate) struct ExportDocument {
     schema: u32,
     /// Digest of the plan.
     plan: String,
@@ -61,24 +61,24 @@ pub(super) fn run(context: &Context, state: &StateArgs, args: &ExportArgs) -> Re
     if context.json {
         let (schema, plan) = (crate::context::DOCUMENT, plan.digest());
         let (omitted, next) = (exported.omitted, exported.next);
-        return console::json(&Document { schema, plan, files, omitted, next });
+        return console::json(&ExportDocument { schema, plan, files, omitted, next });
     }
-    let mut text = String::new();
+    let mut screen = Screen::plain();
     for file in &files {
-        let _ = writeln!(text, "wrote {}", file.display());
+        screen.line(format!("wrote {}", file.display()));
     }
     if !exported.omitted.is_empty() {
-        text.push_str("left out:\n");
+        screen.line("left out:");
     }
     for Omitted { knob, target, value, why } in &exported.omitted {
-        let _ = writeln!(text, "  {knob} {target} = {value}: {why}");
+        screen.line(format!("  {knob} {target} = {value}: {why}"));
     }
-    text.push_str("once the files are in place:\n");
+    screen.line("once the files are in place:");
     for command in &exported.next {
-        let _ = writeln!(text, "  {command}");
+        screen.line(format!("  {command}"));
     }
-    text.push_str("`wirepath tune verify PLAN` then compares the host with the plan");
-    console::text(&text)
+    screen.line("`wirepath tune verify PLAN` then compares the host with the plan");
+    console::text(&screen.finish())
 }
 
 /// Writes all files, or none: existing files, dangling links among them, are refused first.

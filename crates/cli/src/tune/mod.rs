@@ -11,6 +11,8 @@ pub(crate) mod verify;
 use clap::{Args, Subcommand};
 use host::tune;
 use remote::Failure;
+use host::tune::{self, Target};
+use report::screen::Cell;
 
 use crate::console;
 use crate::context::Context;
@@ -110,6 +112,11 @@ pub(crate) fn run(context: &Context, args: &TuneArgs) -> Result<(), Failure> {
         TuneCommand::Guard { pid } => guard::run(state, *pid),
         TuneCommand::Knobs(place) => show::knobs(context, state, place),
     }
+}
+
+/// Row of a list of settings.
+fn row(knob: &str, target: &Target, text: impl Into<String>) -> Vec<Cell> {
+    vec![format!("  {knob}").into(), target.to_string().into(), Cell::plain(text)]
 }
 
 fn make_plan(context: &Context, state: &StateArgs, args: &PlanArgs) -> Result<(), Failure> {

@@ -1,10 +1,10 @@
 //! `wirepath tune prove`: the worth of a plan and of each of its settings, under a load.
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use host::tune::Plan;
+use report::screen::{Cell, Screen};
 use model::{Direction, Gain, PlanArms, PlanLoad, PlanRequest, Programs, Request, Subject};
 use remote::Failure;
 use runner::{Proven, WHOLE_PLAN, find_load};
@@ -172,28 +172,27 @@ fn steps(proven: &Proven, is_ladder: bool) -> Vec<Gain> {
 }
 
 fn table(gains: &[Gain]) -> String {
+    let mut screen = Screen::plain();
     if gains.is_empty() {
-        return String::new();
+        return screen.finish();
     }
-    let mut text = String::from("\nEach setting on top of those before it\n");
-    let width = gains.iter().map(|gain| gain.arm.len()).max().unwrap_or(0);
-    let mut metric = "";
-    for gain in gains {
-        if gain.metric != metric {
-            metric = &gain.metric;
-            let _ = writeln!(text, "  {metric}");
-        }
-        let interval = match (gain.low, gain.high) {
-            (Some(low), Some(high)) => format!("[{low:.3}, {high:.3}]"),
-            _ => "–".to_owned(),
-        };
-        let verdict = serde_json::to_value(gain.verdict).unwrap_or_default();
-        let verdict = verdict.as_str().unwrap_or_default().replace(['-', '_'], " ");
-        let _ = writeln!(
-            text,
-            "    {:<width$}  {:>7.3}  {interval:<16}  {verdict}",
-            gain.arm, gain.ratio
-        );
-    }
-    text
+    screen.blank();
+    screen.heading("Each setting on top of those before it");
+    let rows = gains.chunk_by(|a, b| a.metric == b.metric).flat_map(|gains| {
+        let metric = vec![Cell::plain(format!("  {}", gains[0].metric))];
+        [metric].into_iter().chain(gains.iter().map(gain_row))
+    });
+    screen.table(&["", ">", "", ""], rows);
+    screen.finish()
+}
+
+fn gain_row(gain: &Gain) -> Vec<Cell> {
+    let interval = match (gain.low, gain.high) {
+        (Some(low), Some(high)) => format!("[{low:.3}, {high:.3}]"),
+        _ => "–".to_owned(),
+    };
+    let verdict = serde_json::to_value(gain.verdict).unwrap_or_default();
+    let verdict = verdict.as_str().unwrap_or_default().replace(['-', '_'], " ");
+    let ratio = format!("{:.3}", gain.ratio);
+    [format!("    {}", gain.arm), ratio, interval, verdict].map(Cell::plain).into()
 }

@@ -1,9 +1,8 @@
 //! `tune status | knobs`.
 
-use std::fmt::Write;
-
 use host::tune::{self, Phase, Scope, Setting, Target, Value};
 use remote::Failure;
+use report::screen::{Cell, Screen};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -98,26 +97,32 @@ pub(super) fn status(context: &Context, state: &StateArgs) -> Result<(), Failure
     }
     let interface = header.interface.as_deref().unwrap_or("the machine");
     let owner = header.owner.as_ref().map_or(String::new(), |owner| format!(", by {owner}"));
-    let mut text = format!("{} for {interface}: {words}{owner}\n", header.profile);
-    for setting in &settings {
-        let now = setting.now.as_ref().map_or("?", |now| now.as_str());
-        let agrees = tune::find(&setting.knob)
-            .is_some_and(|knob| knob.format().agrees(setting.wanted.as_str(), now));
-        let note = match (agrees, setting.was_begun) {
-            (true, _) => String::new(),
-            (false, true) => format!("  (set to {}, changed since)", setting.wanted),
-            (false, false) => format!("  (not applied; planned {})", setting.wanted),
-        };
-        let target = setting.target.to_string();
-        let _ =
-            writeln!(text, "  {:<22} {target:<24} {} -> {now}{note}", setting.knob, setting.before);
-    }
+    let mut screen = Screen::plain();
+    screen.line(format!("{} for {interface}: {words}{owner}", header.profile));
+    screen.table(&["", "", ""], settings.iter().map(setting_row));
     if let Some(failure) = guard_failure {
-        let _ = writeln!(text, "the guard: {failure}");
+        screen.line(format!("the guard: {failure}"));
     }
-    text.push_str("`wirepath tune rollback` restores the earlier values");
-    console::text(&text)
+    screen.line("`wirepath tune rollback` restores the earlier values");
+    console::text(&screen.finish())
 }
+
+fn setting_row(setting: &Setting) -> Vec<Cell> {
+    let now = setting.now.as_ref().map_or("?", |now| now.as_str());
+    let agrees = tune::find(&setting.knob)
+        .is_some_and(|knob| knob.format().agrees(setting.wanted.as_str(), now));
+    let note = if agrees {
+        String::new()
+    } else if setting.was_begun {
+        format!("  (set to {}, changed since)", setting.wanted)
+    } else {
+        format!("  (not applied; planned {})", setting.wanted)
+    };
+    super::row(&setting.knob, &setting.target, format!("{} -> {now}{note}", setting.before))
+}
+
+/// Column where the text about a knob begins.
+const KNOB_COLUMN: usize = 23;
 
 pub(super) fn knobs(
     context: &Context,
@@ -125,10 +130,10 @@ pub(super) fn knobs(
     place: &PlaceArgs,
 ) -> Result<(), Failure> {
     let system = place.open(state)?;
-    let mut text = String::new();
+    let mut screen = Screen::plain();
     let mut docs = Vec::new();
     for knob in tune::all() {
-        let _ = writeln!(text, "{:<22} {}", knob.id(), knob.about().what);
+        screen.entry(knob.id(), knob.about().what, KNOB_COLUMN);
         let mut rows = Vec::new();
         let targets = tune::targets(knob, &system, place.interface.as_deref()).unwrap_or_default();
         for target in targets {
@@ -141,7 +146,7 @@ pub(super) fn knobs(
             let value = now.ok();
             let shown = value.as_ref().map_or("-", |value| value.as_str());
             let note = why.as_ref().map_or(String::new(), |why| format!("  ({why})"));
-            let _ = writeln!(text, "{:<22}   {target}: {shown}{note}", "");
+            screen.entry("", &format!("  {target}: {shown}{note}"), KNOB_COLUMN);
             rows.push(TargetDocument { target, value, cannot_set: why });
         }
         docs.push(KnobDocument {
@@ -156,5 +161,5 @@ pub(super) fn knobs(
     if context.json {
         return console::json(&KnobsDocument { schema: crate::context::DOCUMENT, knobs: docs });
     }
-    console::text(&text)
+    console::text(&screen.finish())
 }

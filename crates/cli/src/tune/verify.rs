@@ -1,11 +1,11 @@
 //! `tune verify`.
 
-use std::fmt::Write;
 use std::path::PathBuf;
 
 use clap::Args;
 use host::tune::{Drift, Place, System};
 use remote::Failure;
+use report::screen::Screen;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -26,7 +26,7 @@ pub(super) struct VerifyArgs {
 
 /// Document of `tune verify --json`.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Document {
+pub(crate) struct VerifyDocument {
     schema: u32,
     /// Digest of the plan.
     plan: String,
@@ -48,20 +48,19 @@ pub(super) fn run(context: &Context, state: &StateArgs, args: &VerifyArgs) -> Re
     };
     if context.json {
         let schema = crate::context::DOCUMENT;
-        console::json(&Document { schema, plan: plan.digest(), settings_count, differing })?;
+        console::json(&VerifyDocument { schema, plan: plan.digest(), settings_count, differing })?;
     } else {
-        let mut text = String::new();
-        for Drift { knob, target, wanted, now, unreadable } in &differing {
-            let target = target.to_string();
-            let _ = write!(text, "  {knob:<22} {target:<24} ");
-            let _ = match (now, unreadable) {
-                (Some(now), _) => writeln!(text, "{now}, planned {wanted}"),
-                (None, why) => {
-                    writeln!(text, "planned {wanted}: {}", why.as_deref().unwrap_or_default())
-                }
+        let mut screen = Screen::plain();
+        let rows = differing.iter().map(|Drift { knob, target, wanted, now, unreadable }| {
+            let text = match (now, unreadable) {
+                (Some(now), _) => format!("{now}, planned {wanted}"),
+                (None, why) => format!("planned {wanted}: {}", why.as_deref().unwrap_or_default()),
             };
-        }
-        console::text(&format!("{text}{summary}"))?;
+            super::row(knob, target, text)
+        });
+        screen.table(&["", "", ""], rows);
+        screen.line(&summary);
+        console::text(&screen.finish())?;
     }
     match differing_count {
         0 => Ok(()),
