@@ -1,11 +1,11 @@
 //! Results of a `probe` command.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use io::Role;
 use model::{Cost, Delivery, Measurement, Metric, NotEffective};
 use remote::Failure;
+use report::screen::Screen;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -85,28 +85,36 @@ struct MetricDocument {
     refused: Option<String>,
 }
 
+impl From<&Delivery> for DeliveryDocument {
+    fn from(delivery: &Delivery) -> Self {
+        DeliveryDocument {
+            sent_count: delivery.sent_count,
+            received_count: delivery.received_count,
+            lost_count: delivery.lost_count(),
+            duplicated_count: delivery.duplicated_count,
+            reordered_count: delivery.reordered_count,
+        }
+    }
+}
+
+impl MetricDocument {
+    fn named(metric: Metric) -> (String, Self) {
+        let refused = metric.value.as_ref().err().map(ToString::to_string);
+        let (unit, value) = (metric.unit.to_string(), metric.value.ok());
+        (metric.name, MetricDocument { unit, value, refused })
+    }
+}
+
 impl<'a> Document<'a> {
     fn new(command: String, m: &'a Measurement, size_bytes: usize, far_end_told: bool) -> Self {
-        let delivery = |d: &Delivery| DeliveryDocument {
-            sent_count: d.sent_count,
-            received_count: d.received_count,
-            lost_count: d.lost_count(),
-            duplicated_count: d.duplicated_count,
-            reordered_count: d.reordered_count,
-        };
-        let metric = |metric: Metric| {
-            let refused = metric.value.as_ref().err().map(ToString::to_string);
-            let (unit, value) = (metric.unit.to_string(), metric.value.ok());
-            (metric.name, MetricDocument { unit, value, refused })
-        };
         Document {
             schema: crate::context::DOCUMENT,
             command,
             size_bytes,
             wall_ns: m.wall_ns,
             far_end_told,
-            deliveries: m.deliveries.iter().map(|(name, d)| (name.as_str(), delivery(d))).collect(),
-            metrics: m.metrics().into_iter().map(metric).collect(),
+            deliveries: m.deliveries.iter().map(|(name, d)| (name.as_str(), d.into())).collect(),
+            metrics: m.metrics().into_iter().map(MetricDocument::named).collect(),
             costs: &m.costs,
             mode: &m.mode,
             counters: &m.counters,
@@ -114,6 +122,9 @@ impl<'a> Document<'a> {
         }
     }
 }
+
+/// Column where the figures begin.
+const COLUMN: usize = 9;
 
 /// Prints deliveries, rates, latencies and costs of one run.
 ///
@@ -133,92 +144,105 @@ pub(crate) fn summary(
         let command = format!("probe {role:?}").to_lowercase();
         return console::json(&Document::new(command, m, size, has_far_end));
     }
-    let mut out = String::new();
+    let mut screen = Screen::plain();
     if m.deliveries.is_empty() {
-        let _ =
-            writeln!(out, "forward  sent {sent}, arrivals not known: the far end did not report");
+        let text = format!("sent {sent}, arrivals not known: the far end did not report");
+        screen.entry("forward", &text, COLUMN);
     }
-    for (direction, d) in &m.deliveries {
-        // A receiver alone knows the sequence numbers only: what follows the last arrival is unseen.
-        // It also misses datagrams that another queue or XDP program took, which are not lost.
-        let (least, lost) = match has_far_end || role == Role::Ping {
-            true => ("", "lost"),
-            false => ("at least ", "not seen here"),
-        };
-        let loss = d.loss().map(|l| format!(" ({:.4} %)", l * 100.0)).unwrap_or_default();
-        let _ = writeln!(
-            out,
-            "{direction:<8} sent {least}{}, received {}, {lost} {}{loss}, duplicated {}, \
-             reordered {}",
-            d.sent_count,
-            d.received_count,
-            d.lost_count(),
-            d.duplicated_count.map_or("not counted".to_owned(), |count| count.to_string()),
-            d.reordered_count
-        );
+    // A receiver alone knows the sequence numbers only: what follows the last arrival is unseen. It also
+    // misses datagrams that another queue or XDP program took, which are not lost.
+    let knows_sent = has_far_end || role == Role::Ping;
+    for (direction, delivery) in &m.deliveries {
+        screen.entry(direction, &delivery_text(delivery, knows_sent), COLUMN);
     }
     if let Some(t) = m.throughput.filter(|t| t.interval_ns > 0) {
         let pps = t.received_count as f64 * 1e9 / t.interval_ns as f64;
         let mean_bytes = t.payload_bytes as f64 / t.received_count.max(1) as f64;
-        rates(&mut out, "received", pps, mean_bytes, headers);
+        screen.entry("received", &rates(pps, mean_bytes, headers), COLUMN);
     } else if role == Role::Send && seconds > 0.0 {
-        rates(&mut out, "sent", sent as f64 / seconds, size as f64, headers);
+        screen.entry("sent", &rates(sent as f64 / seconds, size as f64, headers), COLUMN);
     }
     for (segment, histogram) in &m.segments {
-        let _ = write!(out, "{segment:<8} {} samples", histogram.len());
-        let stem = format!("{}_ns_", model::segment_stem(segment));
-        let mut refused: Vec<&str> = Vec::new();
-        for suffix in ["min", "mean", "p50", "p90", "p99", "p999", "max"] {
-            let named = |metric: &&Metric| metric.name.strip_prefix(&stem) == Some(suffix);
-            match metrics.iter().find(named).map(|metric| &metric.value) {
-                Some(Ok(ns)) => {
-                    let _ =
-                        write!(out, ", {} {:.2} µs", suffix.replace("p999", "p99.9"), ns / 1000.0);
-                }
-                Some(Err(why)) => refused.push(why),
-                None => {}
-            }
+        let (times, refused) = segment_times(segment, &metrics);
+        screen.entry(segment, &format!("{} samples{times}", histogram.len()), COLUMN);
+        if let Some(why) = refused {
+            screen.entry("", why, COLUMN);
         }
-        if let Some(why) = refused.first() {
-            let _ = write!(out, "\n         {why}");
-        }
-        out.push('\n');
     }
     if let Some(jitter_ns) = m.jitter_ns {
-        let _ = writeln!(out, "jitter   {:.3} µs (RFC 3550)", jitter_ns as f64 / 1000.0);
+        let text = format!("{:.3} µs (RFC 3550)", jitter_ns as f64 / 1000.0);
+        screen.entry("jitter", &text, COLUMN);
     }
+    let packets = m.deliveries.values().map(|d| d.received_count.max(d.sent_count)).max();
     for (end, cost) in &m.costs {
-        let packets = m.deliveries.values().map(|d| d.received_count.max(d.sent_count)).max();
-        let packets = packets.or(Some(sent));
-        let per = packets.filter(|n| *n > 0).map(|n| cost.cpu_ns() as f64 / n as f64);
-        let _ = write!(out, "cost     {end}: {:.3} s CPU", cost.cpu_ns() as f64 / 1e9);
-        if let Some(per) = per {
-            let _ = write!(out, ", {per:.0} ns a datagram");
-        }
-        let _ = writeln!(out, ", {} context switches", cost.context_switch_count);
+        screen.entry("cost", &cost_text(end, cost, packets.unwrap_or(sent)), COLUMN);
     }
     for (name, value) in &m.mode {
-        let _ = writeln!(out, "mode     {name}: {value}");
+        screen.entry("mode", &format!("{name}: {value}"), COLUMN);
     }
     // Sent counts are in the first lines already.
-    let is_sent = |name: &str| name.starts_with("forward_") || name.starts_with("return_");
-    for (name, value) in m.counters.iter().filter(|(n, v)| **v > 0 && !is_sent(n)) {
-        let _ = writeln!(out, "count    {name}: {value}");
+    let other = m.counters.iter().filter(|(name, count)| {
+        **count > 0 && !name.starts_with("forward_") && !name.starts_with("return_")
+    });
+    for (name, count) in other {
+        screen.entry("count", &format!("{name}: {count}"), COLUMN);
     }
-    for n in &m.not_effective {
-        let _ = writeln!(out, "note     {} had no effect: {}", n.switch, n.why);
+    for idle in &m.not_effective {
+        let text = format!("{} had no effect: {}", idle.switch, idle.why);
+        screen.entry("note", &text, COLUMN);
     }
-    console::text(&out)
+    console::text(&screen.finish())
 }
 
-fn rates(out: &mut String, what: &str, pps: f64, payload_bytes: f64, headers: Headers) {
-    let bits = |overhead: f64| pps * (payload_bytes + overhead) * 8.0;
-    let _ = writeln!(
-        out,
-        "{what:<8} {}pps, {}bit/s of payload, {}bit/s of IP, {}bit/s on an Ethernet wire",
-        si(pps),
-        si(bits(0.0)),
-        si(bits(headers.ip_overhead())),
-        si(bits(headers.wire_overhead())),
-    );
+/// - `knows_sent`: the number of datagrams sent is known, not only the sequence numbers that arrived.
+fn delivery_text(delivery: &Delivery, knows_sent: bool) -> String {
+    let (least, lost) = if knows_sent { ("", "lost") } else { ("at least ", "not seen here") };
+    let loss = delivery.loss().map(|loss| format!(" ({:.4} %)", loss * 100.0));
+    let duplicated = delivery.duplicated_count.map(|count| count.to_string());
+    format!(
+        "sent {least}{}, received {}, {lost} {}{}, duplicated {}, reordered {}",
+        delivery.sent_count,
+        delivery.received_count,
+        delivery.lost_count(),
+        loss.unwrap_or_default(),
+        duplicated.as_deref().unwrap_or("not counted"),
+        delivery.reordered_count
+    )
+}
+
+/// Times of a segment, and the first reason why one is refused.
+fn segment_times<'a>(segment: &str, metrics: &'a [Metric]) -> (String, Option<&'a str>) {
+    let stem = format!("{}_ns_", model::segment_stem(segment));
+    let (mut times, mut refused) = (String::new(), None);
+    for suffix in ["min", "mean", "p50", "p90", "p99", "p999", "max"] {
+        let found = metrics.iter().find(|m| m.name.strip_prefix(&stem) == Some(suffix));
+        match found.map(|metric| &metric.value) {
+            Some(Ok(ns)) => {
+                times += &format!(", {} {:.2} µs", suffix.replace("p999", "p99.9"), ns / 1000.0);
+            }
+            Some(Err(why)) => refused = refused.or(Some(&**why)),
+            None => {}
+        }
+    }
+    (times, refused)
+}
+
+fn cost_text(end: &str, cost: &Cost, packets: u64) -> String {
+    let cpu_ns = cost.cpu_ns() as f64;
+    let per_packet = if packets > 0 {
+        format!(", {:.0} ns a datagram", cpu_ns / packets as f64)
+    } else {
+        String::new()
+    };
+    let switches = cost.context_switch_count;
+    format!("{end}: {:.3} s CPU{per_packet}, {switches} context switches", cpu_ns / 1e9)
+}
+
+fn rates(pps: f64, payload_bytes: f64, headers: Headers) -> String {
+    let [payload, ip, wire] = [0.0, headers.ip_overhead(), headers.wire_overhead()]
+        .map(|overhead| si(pps * (payload_bytes + overhead) * 8.0));
+    format!(
+        "{}pps, {payload}bit/s of payload, {ip}bit/s of IP, {wire}bit/s on an Ethernet wire",
+        si(pps)
+    )
 }

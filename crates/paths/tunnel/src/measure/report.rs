@@ -1,7 +1,6 @@
 //! Results of `tunnel measure` as a table and as JSON.
 
-use std::fmt::Write;
-
+use report::screen::{Cell, Screen};
 use serde_json::{Value, json};
 
 use super::search::{Found, SearchBooks};
@@ -91,70 +90,68 @@ fn micros(delay_ns: Option<u64>) -> String {
     delay_ns.map_or_else(|| "-".into(), |ns| format!("{:.1}", ns as f64 / 1e3))
 }
 
-/// A table for people.
+/// Two tables: the rates by size, and the delays below them.
 pub fn text(spec: &MeasureSpec, sizes: &[SizeReport]) -> String {
-    let mut out = format!("forwarder: {}\n", spec.arm.name);
-    let _ = writeln!(
-        out,
-        "{:>6}  {:>10}  {:>10}  {:>8}  {:>10}  {:>10}  {:>9}  {:>6}  {:>9}",
-        "bytes",
-        "source pps",
-        "NDR pps",
-        "Mbit/s",
-        "PDR pps",
-        "reordered",
-        "repeated",
-        "trials",
-        "disturbed"
-    );
-    for size in sizes {
-        let mbit = size
-            .ndr
-            .rate_pps
-            .map_or_else(|| "-".into(), |pps| format!("{:.1}", size.wire_bits_per_s(pps) / 1e6));
-        let _ = writeln!(
-            out,
-            "{:>6}  {:>10.0}  {:>10}  {:>8}  {:>10}  {:>10}  {:>9}  {:>6}  {:>9}",
-            size.size_bytes,
-            size.flood_pps,
-            rate(&size.ndr),
-            mbit,
-            rate(&size.pdr),
-            size.reordered_count,
-            size.duplicated_count,
-            size.books.trial_count,
-            size.books.accepted_disturbed_count,
-        );
-    }
-    let _ = writeln!(
-        out,
-        "\n{:>6}  {:>5}  {:>10}  {:>7}  {:>8}  {:>8}  {:>8}",
-        "bytes", "% NDR", "pps", "loss %", "p50 us", "p99 us", "max us"
-    );
-    for size in sizes {
-        for at in &size.latencies {
-            let _ = writeln!(
-                out,
-                "{:>6}  {:>5.0}  {:>10.0}  {:>7.3}  {:>8}  {:>8}  {:>8}",
-                size.size_bytes,
-                at.share * 100.0,
-                at.offered_pps,
-                at.loss * 100.0,
-                micros(at.delay_ns_p50),
-                micros(at.delay_ns_p99),
-                micros(at.delay_ns_max),
-            );
-        }
-    }
-    let _ = writeln!(
-        out,
-        "\nNDR: no frame lost; PDR: at most {} % lost; \"> N\": N is met, and the source offers no \
-         more;\nunknown: the source kept to no rate, something else had its CPU. Sizes with the frame check sequence; Mbit/s with preamble and gap. Disturbed: \
-         trials that count\nthough something else had more than {:.0} % of the CPU time.",
+    let mut screen = Screen::plain();
+    screen.line(format!("forwarder: {}", spec.arm.name));
+    let columns = [
+        ">bytes",
+        ">source pps",
+        ">NDR pps",
+        ">Mbit/s",
+        ">PDR pps",
+        ">reordered",
+        ">repeated",
+        ">trials",
+        ">disturbed",
+    ];
+    screen.table(&columns, sizes.iter().map(rate_row));
+    screen.blank();
+    let columns = [">bytes", ">% NDR", ">pps", ">loss %", ">p50 us", ">p99 us", ">max us"];
+    let delays = sizes
+        .iter()
+        .flat_map(|size| size.latencies.iter().map(|delays| delay_row(size.size_bytes, delays)));
+    screen.table(&columns, delays);
+    screen.blank();
+    screen.line(format!(
+        "NDR: no frame lost; PDR: at most {} % lost; \"> N\": N is met, and the source offers no more; unknown: \
+         the source kept to no rate, something else had its CPU. Sizes with the frame check sequence; Mbit/s with \
+         preamble and gap. Disturbed: trials that count though something else had more than {:.0} % of the CPU time.",
         spec.partial_loss * 100.0,
         spec.search.disturbed_share_max * 100.0,
-    );
-    out
+    ));
+    screen.finish()
+}
+
+fn rate_row(size: &SizeReport) -> Vec<Cell> {
+    let mbit = size.ndr.rate_pps.map(|pps| size.wire_bits_per_s(pps) / 1e6);
+    [
+        size.size_bytes.to_string(),
+        format!("{:.0}", size.flood_pps),
+        rate(&size.ndr),
+        mbit.map_or_else(|| "-".into(), |mbit| format!("{mbit:.1}")),
+        rate(&size.pdr),
+        size.reordered_count.to_string(),
+        size.duplicated_count.to_string(),
+        size.books.trial_count.to_string(),
+        size.books.accepted_disturbed_count.to_string(),
+    ]
+    .map(Cell::plain)
+    .into()
+}
+
+fn delay_row(size_bytes: usize, delays: &LatencyReport) -> Vec<Cell> {
+    [
+        size_bytes.to_string(),
+        format!("{:.0}", delays.share * 100.0),
+        format!("{:.0}", delays.offered_pps),
+        format!("{:.3}", delays.loss * 100.0),
+        micros(delays.delay_ns_p50),
+        micros(delays.delay_ns_p99),
+        micros(delays.delay_ns_max),
+    ]
+    .map(Cell::plain)
+    .into()
 }
 
 /// One JSON object.
@@ -169,31 +166,12 @@ pub fn json(spec: &MeasureSpec, sizes: &[SizeReport]) -> Value {
     })
 }
 
-fn rate_json(found: &Found) -> Value {
-    json!({
-        "pps": found.rate_pps,
-        "beyond_pps": found.beyond_pps,
-        "source_limited": found.rate_pps.is_some() && found.beyond_pps.is_none(),
-    })
-}
-
-fn latency_json(at: &LatencyReport) -> Value {
-    json!({
-        "share_of_ndr": at.share,
-        "offered_pps": at.offered_pps,
-        "loss": at.loss,
-        "delay_ns_p50": at.delay_ns_p50,
-        "delay_ns_p99": at.delay_ns_p99,
-        "delay_ns_max": at.delay_ns_max,
-    })
-}
-
 fn size_json(size: &SizeReport) -> Value {
     json!({
         "size_bytes": size.size_bytes,
         "source_pps": size.flood_pps,
-        "ndr": rate_json(&size.ndr),
-        "pdr": rate_json(&size.pdr),
+        "ndr": found_json(&size.ndr),
+        "pdr": found_json(&size.pdr),
         "latency": size.latencies.iter().map(latency_json).collect::<Vec<_>>(),
         "received_count": size.received_count,
         "reordered_count": size.reordered_count,
@@ -205,6 +183,25 @@ fn size_json(size: &SizeReport) -> Value {
             "accepted_disturbed": size.books.accepted_disturbed_count,
             "rate_not_offered": size.books.unoffered_count,
         },
+    })
+}
+
+fn found_json(found: &Found) -> Value {
+    json!({
+        "pps": found.rate_pps,
+        "beyond_pps": found.beyond_pps,
+        "source_limited": found.rate_pps.is_some() && found.beyond_pps.is_none(),
+    })
+}
+
+fn latency_json(delays: &LatencyReport) -> Value {
+    json!({
+        "share_of_ndr": delays.share,
+        "offered_pps": delays.offered_pps,
+        "loss": delays.loss,
+        "delay_ns_p50": delays.delay_ns_p50,
+        "delay_ns_p99": delays.delay_ns_p99,
+        "delay_ns_max": delays.delay_ns_max,
     })
 }
 
