@@ -16,7 +16,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("lab", "model sys io host"),
     ("remote", "model sys io host lab"),
     ("testkit", "model sys io host lab"),
-    ("forward", "sys wire io host"),
+    ("forward", "model sys wire io host report"),
     ("vmm", "sys wire io host"),
     ("marketdata", "model sys wire market io host report"),
     ("report", "model"),

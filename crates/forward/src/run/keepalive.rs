@@ -5,9 +5,9 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use report::metrics::Metrics;
 use serde_json::{Value, json};
 
-use super::metrics::head;
 use super::{Operator, RunError};
 use crate::config::{Config, KeepaliveConfig};
 use crate::forwarder::Forwarder;
@@ -215,33 +215,29 @@ pub(super) fn json(tunnels: &ByTunnel) -> Value {
     Value::Object(by_name.collect())
 }
 
-/// Metrics by tunnel; empty if none has keepalives.
-pub(super) fn prometheus(tunnels: &ByTunnel) -> String {
-    let mut out = String::new();
+/// Adds the metrics of the tunnels that have keepalives.
+pub(super) fn add_metrics(metrics: &mut Metrics, tunnels: &ByTunnel) {
     if tunnels.is_empty() {
-        return out;
+        return;
     }
-    head(&mut out, "keepalives_total", "counter", "Keepalives of tunnels by outcome.");
+    let mut sent = metrics.counter("keepalives_total", "Keepalives of tunnels by outcome.");
     for (name, KeepaliveLive { counts, .. }) in tunnels {
         for (fate, count) in [("sent", counts.sent_count), ("answered", counts.answered_count)] {
-            let labels = format!("tunnel=\"{name}\",fate=\"{fate}\"");
-            let _ = writeln!(out, "wirepath_tunnel_keepalives_total{{{labels}}} {count}");
+            sent.sample(&[("tunnel", name), ("fate", fate)], count);
         }
     }
-    head(&mut out, "up", "gauge", "1 if the far end of a tunnel answers keepalives.");
+    let mut up = metrics.gauge("up", "1 if the far end of a tunnel answers keepalives.");
     for (name, KeepaliveLive { reach, .. }) in tunnels {
-        let up = u8::from(*reach == Reach::Up);
-        let _ = writeln!(out, "wirepath_tunnel_up{{tunnel=\"{name}\"}} {up}");
+        up.sample(&[("tunnel", name)], u8::from(*reach == Reach::Up));
     }
-    head(&mut out, "keepalive_delay_seconds", "gauge", "Time to the last answer of a far end.");
+    let mut delays =
+        metrics.gauge("keepalive_delay_seconds", "Time to the last answer of a far end.");
     for (name, KeepaliveLive { counts, .. }) in tunnels {
         if counts.answered_count > 0 {
-            let delay_s = Duration::from_nanos(counts.delay_ns).as_secs_f64();
-            let labels = format!("tunnel=\"{name}\"");
-            let _ = writeln!(out, "wirepath_tunnel_keepalive_delay_seconds{{{labels}}} {delay_s}");
+            let delay = Duration::from_nanos(counts.delay_ns);
+            delays.sample(&[("tunnel", name)], delay.as_secs_f64());
         }
     }
-    out
 }
 
 #[cfg(test)]
@@ -310,7 +306,9 @@ mod tests {
         let shown = json(&tunnels);
         assert_eq!((&shown["b"]["state"], &shown["b"]["lost"]), (&"up".into(), &1.into()));
         assert_eq!(shown["b"]["delay_ns"], 2_500_000);
-        let metrics = prometheus(&tunnels);
+        let mut metrics = Metrics::new("wirepath_tunnel");
+        add_metrics(&mut metrics, &tunnels);
+        let metrics = metrics.finish();
         for line in [
             "wirepath_tunnel_keepalives_total{tunnel=\"b\",fate=\"answered\"} 1\n",
             "wirepath_tunnel_up{tunnel=\"b\"} 1\n",
@@ -318,6 +316,8 @@ mod tests {
         ] {
             assert!(metrics.contains(line), "{metrics}");
         }
-        assert_eq!(prometheus(&[]), "");
+        let mut none = Metrics::new("wirepath_tunnel");
+        add_metrics(&mut none, &[]);
+        assert_eq!(none.finish(), "");
     }
 }

@@ -1,13 +1,13 @@
 //! State of a running forwarder as status line, JSON and Prometheus metrics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
 
 use io::forward::{PoolBalance, XskStatistics};
+use report::metrics::Metrics;
 use serde_json::{Value, json};
 
-use super::metrics::head;
 use super::{KeepaliveLive, PathLive, keepalive, path};
 use crate::forwarder::NamedCounts;
 use crate::order::OrderCounters;
@@ -160,78 +160,58 @@ impl Live {
 
     /// Metrics in Prometheus text format.
     pub fn prometheus(&self) -> String {
-        let mut out = String::new();
-        head(&mut out, "frames_total", "counter", "Frames by outcome.");
-        let mut names: Vec<_> = self.counts.iter().map(|(name, _)| *name).collect();
-        names.sort_unstable();
-        names.dedup();
+        let mut metrics = Metrics::new("wirepath_tunnel");
+        let names: BTreeSet<&str> = self.counts.iter().map(|(name, _)| *name).collect();
+        let mut frames = metrics.counter("frames_total", "Frames by outcome.");
         for name in names {
-            let count = self.count(name);
-            let _ = writeln!(out, "wirepath_tunnel_frames_total{{fate=\"{name}\"}} {count}");
+            frames.sample(&[("fate", name)], self.count(name));
         }
-        head(&mut out, "drops_total", "counter", "Frames dropped by reason.");
+        let mut drops = metrics.counter("drops_total", "Frames dropped by reason.");
         for (reason, count) in self.drop_counts() {
-            let _ = writeln!(out, "wirepath_tunnel_drops_total{{reason=\"{reason}\"}} {count}");
+            drops.sample(&[("reason", reason)], count);
         }
-        type Counter = fn(&OrderCounters) -> u64;
-        let per_direction: [(&str, &str, Counter); 5] = [
+        type Count = fn(&OrderCounters) -> u64;
+        let per_direction: [(&str, &str, Count); 5] = [
             ("admitted_frames_total", "Frames admitted.", |b| b.admitted_frames),
             ("forwarded_frames_total", "Frames forwarded in order.", |b| b.forwarded_frames),
             ("holes_total", "Tickets with nothing to send.", |b| b.hole_count),
             ("passed_total", "Tickets that timed out.", |b| b.timed_out_count),
             ("window_full_total", "Admissions that found the window full.", |b| b.refused_count),
         ];
-        for (name, help, counter) in per_direction {
-            head(&mut out, name, "counter", help);
+        for (name, help, count) in per_direction {
+            let mut family = metrics.counter(name, help);
             for (direction, books) in DIRECTIONS.iter().zip(&self.books) {
-                let _ = writeln!(
-                    out,
-                    "wirepath_tunnel_{name}{{direction=\"{direction}\"}} {}",
-                    counter(books)
-                );
+                family.sample(&[("direction", direction)], count(books));
             }
         }
-        head(&mut out, "worker_frames_total", "counter", "Frames by worker.");
+        let mut workers = metrics.counter("worker_frames_total", "Frames by worker.");
         for (n, count) in self.worker_frames.iter().enumerate() {
-            let _ = writeln!(out, "wirepath_tunnel_worker_frames_total{{worker=\"{n}\"}} {count}");
+            workers.sample(&[("worker", &n.to_string())], *count);
         }
-        head(&mut out, "queue_frames_total", "counter", "Frames by receive queue.");
+        let mut queues = metrics.counter("queue_frames_total", "Frames by receive queue.");
         for (port, counts) in PORTS.iter().zip(&self.queue_frames) {
             for (n, count) in counts.iter().enumerate() {
-                let _ = writeln!(
-                    out,
-                    "wirepath_tunnel_queue_frames_total{{port=\"{port}\",queue=\"{n}\"}} {count}"
-                );
+                queues.sample(&[("port", port), ("queue", &n.to_string())], *count);
             }
         }
-        out.push_str(&keepalive::prometheus(&self.keepalives));
-        out.push_str(&path::prometheus(&self.paths));
-        head(&mut out, "ring_full_total", "counter", "Frames that found the ring full.");
+        keepalive::add_metrics(&mut metrics, &self.keepalives);
+        path::add_metrics(&mut metrics, &self.paths);
+        let mut full = metrics.counter("ring_full_total", "Frames that found the ring full.");
         for (port, ring) in PORTS.iter().zip(&self.rings) {
             if let Some(ring) = ring {
-                let _ = writeln!(
-                    out,
-                    "wirepath_tunnel_ring_full_total{{port=\"{port}\"}} {}",
-                    ring.rx_ring_full_count + ring.rx_dropped_count
-                );
+                full.sample(&[("port", port)], ring.rx_ring_full_count + ring.rx_dropped_count);
             }
         }
-        for (name, kind, help, value) in [
-            ("addresses", "gauge", "Known addresses.", self.address_count as u64),
-            ("dead_workers", "gauge", "Workers that have panicked.", self.dead_workers as u64),
-            ("errors_total", "counter", "Failed sends and waits.", self.error_count),
-            (
-                "oversized_total",
-                "counter",
-                "Packets too large for a frame.",
-                self.pool.oversized_count,
-            ),
-            ("pool_free_frames", "gauge", "Unused frames of the pool.", self.pool.free_count),
-        ] {
-            head(&mut out, name, kind, help);
-            let _ = writeln!(out, "wirepath_tunnel_{name} {value}");
-        }
-        out
+        metrics.gauge("addresses", "Known addresses.").sample(&[], self.address_count);
+        metrics.gauge("dead_workers", "Workers that have panicked.").sample(&[], self.dead_workers);
+        metrics.counter("errors_total", "Failed sends and waits.").sample(&[], self.error_count);
+        metrics
+            .counter("oversized_total", "Packets too large for a frame.")
+            .sample(&[], self.pool.oversized_count);
+        metrics
+            .gauge("pool_free_frames", "Unused frames of the pool.")
+            .sample(&[], self.pool.free_count);
+        metrics.finish()
     }
 }
 

@@ -4,7 +4,6 @@
 mod drops;
 mod keepalive;
 mod live;
-mod metrics;
 mod next_hop;
 mod path;
 mod ports;

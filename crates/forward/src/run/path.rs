@@ -1,15 +1,14 @@
 //! Follows the MTU of the paths to the far ends: reads the reports of routers, and forgets them in time.
 
-use std::fmt::Write;
 use std::net::{IpAddr, UdpSocket};
 
+use report::metrics::Metrics;
 use serde_json::{Value, json};
 use sys::clock::monotonic_ns;
 use wire::icmp::TooBig;
 use wire::ipv4;
 
 use super::Operator;
-use super::metrics::head;
 use super::next_hop::Links;
 use crate::config::Config;
 use crate::forwarder::Forwarder;
@@ -220,18 +219,18 @@ pub(super) fn json(live: &PathLive) -> Value {
     })
 }
 
-/// Metrics by tunnel.
-pub(super) fn prometheus(live: &PathLive) -> String {
-    let mut out = String::new();
-    head(&mut out, "path_mtu_bytes", "gauge", "MTU in force of the path to a tunnel's far end.");
+/// Adds the metrics by tunnel.
+pub(super) fn add_metrics(metrics: &mut Metrics, live: &PathLive) {
+    let help = "MTU in force of the path to a tunnel's far end.";
+    let mut mtus = metrics.gauge("path_mtu_bytes", help);
     for (name, mtu_bytes) in &live.mtus {
-        let _ = writeln!(out, "wirepath_tunnel_path_mtu_bytes{{tunnel=\"{name}\"}} {mtu_bytes}");
+        mtus.sample(&[("tunnel", name)], *mtu_bytes);
     }
-    head(&mut out, "path_mtu_reports_total", "counter", "Reports of routers on the path by fate.");
-    for (fate, count) in [("lowered", live.lowered_count), ("refused", live.refused_count)] {
-        let _ = writeln!(out, "wirepath_tunnel_path_mtu_reports_total{{fate=\"{fate}\"}} {count}");
-    }
-    out
+    let help = "Reports of routers on the path by fate.";
+    metrics
+        .counter("path_mtu_reports_total", help)
+        .sample(&[("fate", "lowered")], live.lowered_count)
+        .sample(&[("fate", "refused")], live.refused_count);
 }
 
 #[cfg(test)]
@@ -323,7 +322,9 @@ mod tests {
         };
         let shown = json(&live);
         assert_eq!((&shown["mtu"]["b"], &shown["refused"]), (&1300.into(), &2.into()));
-        let metrics = prometheus(&live);
+        let mut metrics = Metrics::new("wirepath_tunnel");
+        add_metrics(&mut metrics, &live);
+        let metrics = metrics.finish();
         for line in [
             "wirepath_tunnel_path_mtu_bytes{tunnel=\"b\"} 1300\n",
             "wirepath_tunnel_path_mtu_reports_total{fate=\"lowered\"} 1\n",
