@@ -3,46 +3,39 @@
 
 use std::time::Duration;
 
-use model::{Arm, FakeSource, FakeSwitch, FakeWorld, Measurement, PathSwitch, Support, SwitchSpec};
-use model::{Load, LoadKind, Path, PathError, Session};
+use model::{Arm, FakeSource, FakeSwitch, FakeWorld, Load, Measurement};
+use model::{PathError, Session, Support, TypedPath};
 
-static LOADS: [LoadKind; 1] = [LoadKind {
-    name: "simulated",
-    what: "simulated measurements with known effects",
-    judged: &["rtt_ns_p50", "cpu_ns_per_packet"],
-    size_bytes: 64,
-    rate_pps: 0,
-    trial: Duration::from_millis(200),
-    peers: &["fake-peer"],
-}];
+model::loads! {
+    pub(crate) enum FakeLoad {
+        Simulated {
+            what: "simulated measurements with known effects",
+            judged: &["rtt_ns_p50", "cpu_ns_per_packet"],
+            size_bytes: 64,
+            rate_pps: 0,
+            trial: Duration::from_millis(200),
+            peers: &["fake-peer"],
+        },
+    }
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Fake;
 
 struct FakeSession(FakeSource, Duration);
 
-impl Path for Fake {
-    fn name(&self) -> &'static str {
-        "fake"
-    }
+impl TypedPath for Fake {
+    type Switch = FakeSwitch;
+    type Kind = FakeLoad;
 
-    fn what(&self) -> &'static str {
-        "simulated measurements, to test the harness itself"
-    }
+    const NAME: &'static str = "fake";
+    const WHAT: &'static str = "simulated measurements, to test the harness itself";
 
-    fn switches(&self) -> &'static [SwitchSpec] {
-        FakeSwitch::SPECS
-    }
-
-    fn loads(&self) -> &'static [LoadKind] {
-        &LOADS
-    }
-
-    fn support(&self, arm: &Arm, _load: &Load) -> Support {
+    fn support(&self, arm: &Arm, _load: &Load, _kind: FakeLoad) -> Support {
         FakeSource::support(arm)
     }
 
-    fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError> {
+    fn open(&self, load: &Load, _kind: FakeLoad) -> Result<Box<dyn Session>, PathError> {
         let source = FakeSource::new(FakeWorld::default());
         Ok(Box::new(FakeSession(source, load.trial)))
     }

@@ -20,6 +20,7 @@ mod fake;
 mod gain;
 mod holm;
 mod judge;
+mod load;
 mod load_curve;
 mod looks;
 mod measurement;
@@ -60,6 +61,7 @@ pub use experiment::{
 };
 pub use fake::{Drift, FakeSource, FakeSwitch, FakeWorld};
 pub use gain::Gain;
+pub use load::{LoadKind, PathLoad};
 pub use load_curve::{
     ArmCurve, CARRIED_SHARE_MIN, CurveEnd, CurvePlan, KNEE_LOSS, KNEE_P99_RATIO, KNEE_TRIALS_MIN,
     Knee, KneeDoubt, LoadCurve, LoadPoint, LoadTrial, knee, load_curve,
@@ -77,7 +79,7 @@ pub use outcome::{
     ArmOutcome, CountDifference, Distribution, Ended, Floor, Machine, MetricOutcome, Outcome,
     RESOLVE_UNRECORDED, Reliability, SCHEMA, Verdict, Warning,
 };
-pub use path::{Direction, Load, LoadKind, Path, PathError, Session, TwoHosts};
+pub use path::{Direction, Load, Path, PathError, Session, TwoHosts, TypedPath};
 pub use random::Random;
 pub use request::{
     ArmEntry, Limits, LimitsError, LoadRequest, PathRequest, PlanArms, PlanLoad, PlanRequest,

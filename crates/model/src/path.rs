@@ -5,24 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Arm, Machine, Measurement, Support, SwitchId, SwitchSpec, ids};
-
-/// One kind of load that a path can be put under.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LoadKind {
-    pub name: &'static str,
-    pub what: &'static str,
-    /// Metrics of the verdict, most important first.
-    pub judged: &'static [&'static str],
-    /// Default UDP payload of every datagram in bytes; 0 if the messages have sizes of their own.
-    pub size_bytes: usize,
-    /// Default rate in datagrams per second; 0 if the load has none.
-    pub rate_pps: u64,
-    /// Default length of the measured part of a trial.
-    pub trial: Duration,
-    /// Programs that can carry it as peer arms.
-    pub peers: &'static [&'static str],
-}
+use crate::{
+    Arm, LoadKind, Machine, Measurement, PathLoad, PathSwitch, Support, SwitchId, SwitchSpec, ids,
+};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Load {
@@ -125,10 +110,8 @@ pub trait Path {
     fn switches(&self) -> &'static [SwitchSpec];
 
     /// Switches of `--arms ladder` in the order of its rungs: those that can act under this load here, as far as that is
-    /// known before the run. Default: every switch.
-    fn ladder(&self, _load: &Load) -> Vec<SwitchId> {
-        ids(self.switches())
-    }
+    /// known before the run.
+    fn ladder(&self, load: &Load) -> Vec<SwitchId>;
 
     /// Supported loads; the first is the default.
     fn loads(&self) -> &'static [LoadKind];
@@ -137,6 +120,63 @@ pub trait Path {
     fn support(&self, arm: &Arm, load: &Load) -> Support;
 
     fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError>;
+}
+
+/// A path whose switches and loads are enums. As a [`Path`] it reads the kind of a load once, and refuses a load that
+/// it does not have.
+pub trait TypedPath {
+    type Switch: PathSwitch;
+    type Kind: PathLoad;
+
+    const NAME: &'static str;
+    const WHAT: &'static str;
+
+    /// See [`Path::ladder`]. Default: every switch.
+    fn ladder(&self, _load: &Load, _kind: Self::Kind) -> Vec<SwitchId> {
+        ids(Self::Switch::SPECS)
+    }
+
+    /// See [`Path::support`].
+    fn support(&self, arm: &Arm, load: &Load, kind: Self::Kind) -> Support;
+
+    /// See [`Path::open`].
+    fn open(&self, load: &Load, kind: Self::Kind) -> Result<Box<dyn Session>, PathError>;
+}
+
+impl<P: TypedPath> Path for P {
+    fn name(&self) -> &'static str {
+        P::NAME
+    }
+
+    fn what(&self) -> &'static str {
+        P::WHAT
+    }
+
+    fn switches(&self) -> &'static [SwitchSpec] {
+        P::Switch::SPECS
+    }
+
+    fn ladder(&self, load: &Load) -> Vec<SwitchId> {
+        match P::Kind::parse(load) {
+            Ok(kind) => TypedPath::ladder(self, load, kind),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    fn loads(&self) -> &'static [LoadKind] {
+        P::Kind::KINDS
+    }
+
+    fn support(&self, arm: &Arm, load: &Load) -> Support {
+        match P::Kind::parse(load) {
+            Ok(kind) => TypedPath::support(self, arm, load, kind),
+            Err(why) => Support::Refused { why: why.to_string() },
+        }
+    }
+
+    fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError> {
+        TypedPath::open(self, load, P::Kind::parse(load)?)
+    }
 }
 
 /// An open lab in which trials can be run.

@@ -99,14 +99,7 @@ macro_rules! switches {
 
         impl $crate::PathSwitch for $name {
             const SPECS: &'static [$crate::SwitchSpec] = &[$($crate::SwitchSpec {
-                id: {
-                    const NAME: &str = stringify!($variant);
-                    const ID: [u8; $crate::kebab_len(NAME)] = $crate::kebab(NAME);
-                    match core::str::from_utf8(&ID) {
-                        Ok(id) => id,
-                        Err(_) => unreachable!(),
-                    }
-                },
+                id: $crate::kebab_name!($variant),
                 effect: $effect,
                 scope: $crate::Scope::$scope,
                 needs: $needs,
@@ -118,6 +111,20 @@ macro_rules! switches {
             }
         }
     };
+}
+
+/// The name of a variant in kebab case, as a constant.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! kebab_name {
+    ($variant:ident) => {{
+        const NAME: &str = stringify!($variant);
+        const KEBAB: [u8; $crate::kebab_len(NAME)] = $crate::kebab(NAME);
+        match core::str::from_utf8(&KEBAB) {
+            Ok(name) => name,
+            Err(_) => unreachable!(),
+        }
+    }};
 }
 
 /// Returns true if a word of the name begins at byte `at`: an upper-case letter, or the first

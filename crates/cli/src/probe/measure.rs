@@ -67,7 +67,7 @@ pub(crate) struct Document<'a> {
 
 pub(crate) fn run(context: &Context, args: &MeasureArgs) -> Result<(), Failure> {
     let load = Load {
-        kind: "paced".to_owned(),
+        kind: probe::ProbeLoad::Paced.to_string(),
         size_bytes: args.size,
         rate_pps: args.start,
         trial: args.trial,

@@ -133,12 +133,12 @@ fn open(name: &str, job: &Job) -> Result<Box<dyn Peer>, PathError> {
 }
 
 /// Checks that a peer is installed and can carry a load.
-pub fn support(name: &str, load: &str, loads: &[LoadKind]) -> Support {
-    let known = loads.iter().find(|l| l.name == load).map_or(&[][..], |l| l.peers);
+pub fn support(name: &str, load: &LoadKind) -> Support {
+    let known = load.peers;
     if !known.contains(&name) {
         let carries = if known.is_empty() { "none".into() } else { known.join(", ") };
         return Support::Refused {
-            why: format!("{name} does not support load {load}; programs that do: {carries}"),
+            why: format!("{name} does not support load {}; programs that do: {carries}", load.name),
         };
     }
     match Command::new(name).arg("--version").output() {

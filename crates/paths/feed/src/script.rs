@@ -5,6 +5,7 @@ use std::sync::Arc;
 use market::twse::{MatchTime, Telegrams};
 use serde::{Deserialize, Serialize};
 
+use super::FeedLoad;
 use super::recording::Recording;
 
 use marketdata::schedule::Schedule;
@@ -21,15 +22,14 @@ const TAIPEI_NS: u64 = 8 * 3600 * 1_000_000_000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Quotes {
     pub(super) seed: u64,
-    /// Name of the load.
-    pub(super) kind: String,
+    pub(super) kind: FeedLoad,
     pub(super) rate_pps: u64,
     pub(super) count: usize,
 }
 
 impl Quotes {
     pub(super) fn script(&self) -> Script {
-        Script::new(self.seed, Timing::of(&self.kind, self.rate_pps), self.count)
+        Script::new(self.seed, Timing::new(self.kind, self.rate_pps), self.count)
     }
 }
 
@@ -43,12 +43,11 @@ pub(super) struct Timing {
 }
 
 impl Timing {
-    /// Due times of the load `kind`.
-    pub(super) fn of(kind: &str, rate_pps: u64) -> Self {
+    pub(super) fn new(kind: FeedLoad, rate_pps: u64) -> Self {
         let (burst, gap_ns) = match kind {
-            "burst" => (100, 5_000),
-            "surge" => (1000, 0),
-            _ => (1, 0),
+            FeedLoad::Burst => (100, 5_000),
+            FeedLoad::Surge => (1000, 0),
+            FeedLoad::Paced => (1, 0),
         };
         Timing { schedule: Schedule::burst(burst, rate_pps), gap_ns }
     }

@@ -15,6 +15,7 @@ use model::{Arm, ArmKind, Machine, Measurement};
 use sys::pty::Pty;
 use sys::thread::{Started, start};
 
+use super::FeedLoad;
 use super::accounting::{Zero, measurement_of};
 use super::error::EndError;
 use super::interrupts::DeviceInterrupts;
@@ -44,6 +45,7 @@ const CALIBRATION_PPS: u64 = 10_000;
 pub(super) struct FeedSession {
     world: World,
     load: Load,
+    kind: FeedLoad,
     cpus: Cpus,
     clock: Rc<CpuClock>,
     books: Symbols,
@@ -66,13 +68,19 @@ struct Run {
 }
 
 impl FeedSession {
-    pub(super) fn open(load: &Load, recording: Option<Recording>) -> Result<Self, PathError> {
+    /// - `kind`: timing of the quotes, unless there is a recording.
+    pub(super) fn open(
+        load: &Load,
+        kind: FeedLoad,
+        recording: Option<Recording>,
+    ) -> Result<Self, PathError> {
         let world = World::open(load)?;
         let cpus = world.cpus()?;
         let clock = Rc::new(CpuClock::open().map_err(PathError::part)?);
         let mut session = FeedSession {
             world,
             load: load.clone(),
+            kind,
             cpus,
             clock,
             books: Symbols::new(BOOKS_MAX),
@@ -93,7 +101,7 @@ impl FeedSession {
     fn calibrate(&mut self) -> Result<(), PathError> {
         let arm = Arm::with([Switch::Quiet, Switch::Spin, Switch::Pin]);
         let config = Config::of(&arm, self.cpus.receiver);
-        let quotes = self.quotes("paced", CALIBRATION_PPS, CALIBRATION_COUNT);
+        let quotes = self.quotes(FeedLoad::Paced, CALIBRATION_PPS, CALIBRATION_COUNT);
         let Run { script, sent, received, .. } = self.run_script(&config, &quotes)?;
         let zero = Zero::of(&script, &sent, &received.arrivals);
         self.zero = zero.ok_or_else(|| self.nothing_arrived())?;
@@ -112,9 +120,9 @@ impl FeedSession {
     }
 
     /// Quotes of the next run.
-    fn quotes(&mut self, kind: &str, rate_pps: u64, count: usize) -> Quotes {
+    fn quotes(&mut self, kind: FeedLoad, rate_pps: u64, count: usize) -> Quotes {
         self.run += 1;
-        Quotes { seed: self.run, kind: kind.to_owned(), rate_pps, count }
+        Quotes { seed: self.run, kind, rate_pps, count }
     }
 
     fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
@@ -122,10 +130,10 @@ impl FeedSession {
         if !self.world.place().has_one_clock {
             self.calibrate()?;
         }
-        let (kind, rate_pps) = (self.load.kind.clone(), self.load.rate_pps);
-        let schedule = Timing::of(&kind, rate_pps).schedule;
+        let (kind, rate_pps) = (self.kind, self.load.rate_pps);
+        let schedule = Timing::new(kind, rate_pps).schedule;
         let count = schedule.count_within(self.load.trial.as_nanos() as u64);
-        let quotes = self.quotes(&kind, rate_pps, count as usize);
+        let quotes = self.quotes(kind, rate_pps, count as usize);
         let config = Config::of(arm, self.cpus.receiver);
         let settings = config.apply(self.world.receiver())?;
         let clock = self.clock.clone();
@@ -246,7 +254,7 @@ impl FeedSession {
     }
 
     fn job(&self) -> Job {
-        let timing = Timing::of(&self.load.kind, self.load.rate_pps);
+        let timing = Timing::new(self.kind, self.load.rate_pps);
         let burst = timing.schedule.burst_messages();
         let traffic = Traffic::Open { rate_pps: self.load.rate_pps, burst };
         Job { traffic, size_bytes: TYPICAL_BYTES, segment: "schedule→app" }

@@ -10,6 +10,7 @@ use telemetry::{Counter, Snapshot};
 
 use super::echo::Kind;
 use super::flood::Flood;
+use super::path::GuestLoad;
 use super::ping::Pinged;
 use super::qemu::{PlacementInEffect, QemuTimes};
 use super::tap::Report;
@@ -112,7 +113,7 @@ impl FirmwareCounts {
     /// `quiet` is judged by the console ([`placement_and_console`]). With `no-counters` switches whose
     /// effect shows in counts of packets are not judged. Thresholds halve the distance
     /// between an interrupt for each frame, as in the baseline, and none.
-    pub(super) fn not_effective(&self, arm: &Arm, load: &str) -> Vec<NotEffective> {
+    pub(super) fn not_effective(&self, arm: &Arm, load: GuestLoad) -> Vec<NotEffective> {
         let grown = |counter| self.grown(counter);
         let has_feature = |bit: u64| self.after.get(Counter::Features) & bit != 0;
         let (sent, came) = (grown(Counter::TxPackets), grown(Counter::RxPackets));
@@ -432,14 +433,14 @@ mod tests {
     #[test]
     fn switches_without_effect_are_found_in_the_counters() {
         let arm = Arm::with([Switch::RxTask, Switch::IcmpInIrq]);
-        let idle = counts(&[]).not_effective(&arm, "udp-ping");
+        let idle = counts(&[]).not_effective(&arm, GuestLoad::UdpPing);
         let names: Vec<&str> = idle.iter().map(|found| found.switch.as_str()).collect();
         assert_eq!(names, ["rx-task", "icmp-in-irq"]);
         let busy = counts(&[(Counter::AnsweredInPlace, 5), (Counter::RxWakes, 5)]);
-        assert!(busy.not_effective(&arm, "ping").is_empty());
+        assert!(busy.not_effective(&arm, GuestLoad::Ping).is_empty());
         let arm = Arm::with([Switch::AsyncTx, Switch::Packed, Switch::Indirect, Switch::Batching]);
         let frames = [(Counter::TxPackets, 100), (Counter::TxShown, 100)];
-        let idle = counts(&frames).not_effective(&arm, "ping");
+        let idle = counts(&frames).not_effective(&arm, GuestLoad::Ping);
         let names: Vec<&str> = idle.iter().map(|found| found.switch.as_str()).collect();
         assert_eq!(names, ["packed", "indirect", "batching"]);
         assert!(idle[2].why.contains("under load ping"), "{}", idle[2].why);
@@ -449,7 +450,7 @@ mod tests {
             (Counter::TxPackets, 100),
             (Counter::TxShown, 99),
         ]);
-        assert!(busy.not_effective(&arm, "flood").is_empty());
+        assert!(busy.not_effective(&arm, GuestLoad::Flood).is_empty());
     }
 
     #[test]
@@ -458,7 +459,7 @@ mod tests {
         let none = Snapshot([0; telemetry::COUNTERS]);
         for (before, after) in [(none, all), (all, none)] {
             let counts = FirmwareCounts { before, after };
-            counts.not_effective(&Arm::with(Switch::ALL.iter().copied()), "ping");
+            counts.not_effective(&Arm::with(Switch::ALL.iter().copied()), GuestLoad::Ping);
             let mut m = of_ping(&pinged(2, 2), Kind::Udp, Some(&counts));
             counts.add_to(&mut m);
             add_qemu(
@@ -473,7 +474,7 @@ mod tests {
     fn interrupts_and_polling_show_switches_without_effect() {
         use Counter::{Interrupts, RxPackets, TxPackets, TxPollTurns};
         let idle = |switch: Switch, counters: &[(Counter, u64)]| {
-            !counts(counters).not_effective(&Arm::with([switch]), "ping").is_empty()
+            !counts(counters).not_effective(&Arm::with([switch]), GuestLoad::Ping).is_empty()
         };
         let frames = |interrupts| [(RxPackets, 100), (TxPackets, 100), (Interrupts, interrupts)];
         assert!(idle(Switch::NoTxInterrupt, &frames(151)));
@@ -492,8 +493,9 @@ mod tests {
         use Counter::{RxPackets, TxRefused, TxShown};
         let arm = Arm::with([Switch::AsyncTx, Switch::IcmpInIrq, Switch::NoCounters]);
         let silent = counts(&[(TxShown, 100)]);
-        assert!(silent.not_effective(&arm, "ping").is_empty());
-        let counting = counts(&[(TxShown, 100), (RxPackets, 7)]).not_effective(&arm, "ping");
+        assert!(silent.not_effective(&arm, GuestLoad::Ping).is_empty());
+        let counting =
+            counts(&[(TxShown, 100), (RxPackets, 7)]).not_effective(&arm, GuestLoad::Ping);
         let why: Vec<&str> = counting.iter().map(|found| found.why.as_str()).collect();
         assert_eq!(why.last(), Some(&"7 frames received were counted"));
         assert_eq!(counting.len(), 2, "{why:?}");

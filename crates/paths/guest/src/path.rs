@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use model::{Arm, Load, LoadKind, Path, PathError, PathSwitch, Session, Support, SwitchSpec};
+use model::{Arm, Load, PathError, Session, Support, TypedPath};
 
 use super::switches::Switch;
-use super::{echo, session, start, support, tap};
+use super::{echo, session, support};
 
 /// Peer on the same QEMU and wire: Debian's arm64 kernel.
 pub(super) const LINUX: &str = "linux";
@@ -24,100 +24,88 @@ const RTT: &[&str] = &[
     "guest_share_ticks",
 ];
 
-pub(super) static LOADS: [LoadKind; 6] = [
-    LoadKind {
-        name: "ping",
-        what: "ICMP echoes back to back: the next when the answer has arrived (closed loop)",
-        judged: RTT,
-        size_bytes: 56,
-        rate_pps: 0,
-        trial: Duration::from_millis(400),
-        peers: &[LINUX, REFERENCE, SMOLTCP],
-    },
-    LoadKind {
-        name: "udp-ping",
-        what: "UDP echoes back to back",
-        judged: RTT,
-        size_bytes: 56,
-        rate_pps: 0,
-        trial: Duration::from_millis(400),
-        peers: &[REFERENCE, SMOLTCP],
-    },
-    LoadKind {
-        name: "flood",
-        what: "UDP echoes, as many as the card accepts; answers count as received",
-        judged: &[
-            "received_pps",
-            "cpu_ns_per_packet",
-            "main_wait_ns_per_packet",
-            "guest_tick_late_ns_max",
-            "guest_share_ticks",
-        ],
-        size_bytes: 18,
-        rate_pps: 0,
-        trial: Duration::from_millis(400),
-        peers: &[],
-    },
-    LoadKind {
-        name: tap::LOAD,
-        what: "ping(8) through a TAP interface in a namespace, 20 echoes a second",
-        judged: &[
-            "rtt_ns_mean",
-            "rtt_ns_p50",
-            "rtt_ns_max",
-            "main_wait_ns_per_packet",
-            "rtt_ns_mdev",
-        ],
-        size_bytes: 56,
-        rate_pps: 0,
-        trial: Duration::from_millis(1250),
-        peers: &[LINUX, REFERENCE, SMOLTCP],
-    },
-    LoadKind {
-        name: "ping-uart-115200",
-        what: "as ping, with the console as slow as a 115,200 baud line",
-        judged: &["rtt_ns_p50", "main_wait_ns_per_packet", "cpu_ns_per_packet"],
-        size_bytes: 56,
-        rate_pps: 0,
-        trial: Duration::from_millis(400),
-        peers: &[],
-    },
-    LoadKind {
-        name: start::LOAD,
-        what: "boots, one after the other, while frames arrive: from exec of QEMU to the first answer",
-        judged: &["start_ns_mean", "start_ns_min"],
-        size_bytes: 56,
-        rate_pps: 0,
-        trial: Duration::from_secs(1),
-        peers: &[REFERENCE, SMOLTCP],
-    },
-];
+model::loads! {
+    /// Loads of the guest.
+    pub enum GuestLoad {
+        Ping {
+            what: "ICMP echoes back to back: the next when the answer has arrived (closed loop)",
+            judged: RTT,
+            size_bytes: 56,
+            rate_pps: 0,
+            trial: Duration::from_millis(400),
+            peers: &[LINUX, REFERENCE, SMOLTCP],
+        },
+        UdpPing {
+            what: "UDP echoes back to back",
+            judged: RTT,
+            size_bytes: 56,
+            rate_pps: 0,
+            trial: Duration::from_millis(400),
+            peers: &[REFERENCE, SMOLTCP],
+        },
+        Flood {
+            what: "UDP echoes, as many as the card accepts; answers count as received",
+            judged: &[
+                "received_pps",
+                "cpu_ns_per_packet",
+                "main_wait_ns_per_packet",
+                "guest_tick_late_ns_max",
+                "guest_share_ticks",
+            ],
+            size_bytes: 18,
+            rate_pps: 0,
+            trial: Duration::from_millis(400),
+            peers: &[],
+        },
+        TapPing {
+            what: "ping(8) through a TAP interface in a namespace, 20 echoes a second",
+            judged: &[
+                "rtt_ns_mean",
+                "rtt_ns_p50",
+                "rtt_ns_max",
+                "main_wait_ns_per_packet",
+                "rtt_ns_mdev",
+            ],
+            size_bytes: 56,
+            rate_pps: 0,
+            trial: Duration::from_millis(1250),
+            peers: &[LINUX, REFERENCE, SMOLTCP],
+        },
+        PingUart115200 {
+            what: "as ping, with the console as slow as a 115,200 baud line",
+            judged: &["rtt_ns_p50", "main_wait_ns_per_packet", "cpu_ns_per_packet"],
+            size_bytes: 56,
+            rate_pps: 0,
+            trial: Duration::from_millis(400),
+            peers: &[],
+        },
+        Start {
+            what: "boots, one after the other, while frames arrive: from exec of QEMU to the first answer",
+            judged: &["start_ns_mean", "start_ns_min"],
+            size_bytes: 56,
+            rate_pps: 0,
+            trial: Duration::from_secs(1),
+            peers: &[REFERENCE, SMOLTCP],
+        },
+    }
+}
 
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Guest;
 
-impl Path for Guest {
-    fn name(&self) -> &'static str {
-        "guest"
+impl TypedPath for Guest {
+    type Switch = Switch;
+    type Kind = GuestLoad;
+
+    const NAME: &'static str = "guest";
+    const WHAT: &'static str =
+        "a virtio-net driver in bare-metal firmware, in QEMU: from an echo to its answer";
+
+    fn support(&self, arm: &Arm, _load: &Load, kind: GuestLoad) -> Support {
+        support::support(arm, kind)
     }
 
-    fn what(&self) -> &'static str {
-        "a virtio-net driver in bare-metal firmware, in QEMU: from an echo to its answer"
-    }
-
-    fn switches(&self) -> &'static [SwitchSpec] {
-        Switch::SPECS
-    }
-
-    fn loads(&self) -> &'static [LoadKind] {
-        &LOADS
-    }
-
-    fn support(&self, arm: &Arm, load: &Load) -> Support {
-        support::support(arm, load)
-    }
-
-    fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError> {
+    fn open(&self, load: &Load, kind: GuestLoad) -> Result<Box<dyn Session>, PathError> {
         if load.far.is_some() {
             return Err(PathError::Invalid {
                 what: "the guest runs in its own machine".into(),
@@ -130,6 +118,6 @@ impl Path for Guest {
                 remedy: format!("give --size of at most {}", echo::BYTES_MAX),
             });
         }
-        Ok(Box::new(session::GuestSession::open(load)?))
+        Ok(Box::new(session::GuestSession::open(load, kind)?))
     }
 }

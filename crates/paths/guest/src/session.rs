@@ -11,11 +11,11 @@ use super::accounting::{self, FirmwareCounts};
 use super::echo::Kind;
 use super::error::GuestError;
 use super::link::{Endpoint, Link};
-use super::path::{LINUX, REFERENCE, SMOLTCP};
+use super::path::{GuestLoad, LINUX, REFERENCE, SMOLTCP};
 use super::ping::Until;
 use super::qemu::{self, Boot, Machine, Placement};
 use super::switches::{FIFO_PRIORITY, Switch, firmware_switches};
-use super::tap::{INTERVAL, LOAD as TAP_LOAD, TapMachine};
+use super::tap::{INTERVAL, TapMachine};
 use super::{files, flood, ping, start};
 use lab::Meter;
 use model::{Load, PathError, Session};
@@ -51,6 +51,7 @@ impl Booted {
 
 pub(super) struct GuestSession {
     load: Load,
+    kind: GuestLoad,
     traffic: Traffic,
     image: PathBuf,
     cpus: Vec<usize>,
@@ -60,16 +61,17 @@ pub(super) struct GuestSession {
 }
 
 impl GuestSession {
-    pub(super) fn open(load: &Load) -> Result<Self, PathError> {
-        let traffic = match load.kind.as_str() {
-            "udp-ping" => Traffic::Echo(Kind::Udp),
-            "flood" => Traffic::Flood,
-            TAP_LOAD => Traffic::Tap,
-            start::LOAD => Traffic::Start,
-            _ => Traffic::Echo(Kind::Icmp),
+    pub(super) fn open(load: &Load, kind: GuestLoad) -> Result<Self, PathError> {
+        let traffic = match kind {
+            GuestLoad::UdpPing => Traffic::Echo(Kind::Udp),
+            GuestLoad::Flood => Traffic::Flood,
+            GuestLoad::TapPing => Traffic::Tap,
+            GuestLoad::Start => Traffic::Start,
+            GuestLoad::Ping | GuestLoad::PingUart115200 => Traffic::Echo(Kind::Icmp),
         };
         Ok(GuestSession {
             load: load.clone(),
+            kind,
             traffic,
             image: files::image()?,
             cpus: sys::affinity::allowed_cpus().map_err(PathError::part)?,
@@ -87,10 +89,10 @@ impl GuestSession {
 
     fn firmware(&self, arm: &Arm) -> Boot {
         let boot = Boot::firmware(&self.image, firmware_switches(arm));
-        match self.load.kind.as_str() {
-            "ping-uart-115200" => boot.with_words("wirepath.uart=115200"),
-            _ => boot,
+        if self.kind == GuestLoad::PingUart115200 {
+            return boot.with_words("wirepath.uart=115200");
         }
+        boot
     }
 
     fn placement(&self, arm: &Arm) -> Placement {
@@ -259,7 +261,7 @@ impl GuestSession {
             let wanted = format!("switch word with {asked} switches on");
             return Err(GuestError::Print { program: "the firmware", wanted });
         }
-        m.not_effective = counts.not_effective(arm, &self.load.kind);
+        m.not_effective = counts.not_effective(arm, self.kind);
         Ok(())
     }
 }

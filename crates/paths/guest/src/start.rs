@@ -7,8 +7,6 @@ use super::error::GuestError;
 use super::link::{ANSWER_MAX, Endpoint, FRAME_BYTES_MAX, GUEST_IP, Link};
 use super::qemu::{Boot, Machine};
 
-/// Name of the load.
-pub(super) const LOAD: &str = "start";
 /// Interval of the requests.
 const INTERVAL: Duration = Duration::from_millis(2);
 

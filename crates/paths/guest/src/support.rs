@@ -2,18 +2,17 @@
 
 use std::sync::OnceLock;
 
-use model::{Arm, ArmKind, Support};
+use model::{Arm, ArmKind, PathLoad, Support};
 use sys::thread::start;
 
 use super::error::{INSTALL_PING, INSTALL_QEMU};
 use super::files::{self, QEMU};
-use super::path::{LOADS, REFERENCE, SMOLTCP};
+use super::path::{GuestLoad, REFERENCE, SMOLTCP};
 use super::switches::{FIFO_PRIORITY, Switch, contradiction};
 use super::{error::GuestError, qemu, tap};
-use model::Load;
 
 /// Checks whether an arm can run here; reports what is missing.
-pub(super) fn support(arm: &Arm, load: &Load) -> Support {
+pub(super) fn support(arm: &Arm, load: GuestLoad) -> Support {
     if !files::is_installed(QEMU) {
         return Support::unsupported(format!("the guest without {QEMU}"), INSTALL_QEMU);
     }
@@ -26,7 +25,7 @@ pub(super) fn support(arm: &Arm, load: &Load) -> Support {
     if let Err(error) = files::image() {
         return unsupported(&error);
     }
-    if load.kind == tap::LOAD
+    if load == GuestLoad::TapPing
         && let Err(support) = tried_tap()
     {
         return support;
@@ -49,10 +48,9 @@ pub(super) fn support(arm: &Arm, load: &Load) -> Support {
     }
 }
 
-fn of_peer(arm: &Arm, load: &Load) -> Support {
-    let known = LOADS.iter().find(|known| known.name == load.kind).map_or(&[][..], |l| l.peers);
-    if !known.contains(&arm.name.as_str()) {
-        let why = format!("{} does not support load {}", arm.name, load.kind);
+fn of_peer(arm: &Arm, load: GuestLoad) -> Support {
+    if !load.kind().peers.contains(&arm.name.as_str()) {
+        let why = format!("{} does not support load {load}", arm.name);
         return Support::Refused { why };
     }
     let there = match arm.name.as_str() {

@@ -13,7 +13,6 @@ use super::dump::{self, UdpTransport};
 use super::error::GuestError;
 use super::qemu::{Boot, Machine, TAP_IFNAME};
 
-pub(super) const LOAD: &str = "tap-ping";
 pub(super) const PING: &str = "ping";
 /// Interval between echoes, `ping -i 0.05`.
 pub const INTERVAL: Duration = Duration::from_millis(50);

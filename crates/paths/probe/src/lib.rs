@@ -22,7 +22,7 @@ mod xdp_tools;
 pub use accounting::{ROUND_TRIP, add_rates, measurement_of, not_suspended, received_from};
 pub use measure::RateSession;
 pub use mtu::Mtus;
-pub use path::{Probe, between};
+pub use path::{Probe, ProbeLoad, between};
 pub use session::random_session;
 pub use switches::{Switch, engine_of};
 pub use vlan::in_vlan;

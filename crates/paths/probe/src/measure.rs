@@ -2,7 +2,7 @@
 
 use model::{Arm, CARRIED_SHARE_MIN, Load, Machine, Measurement, PathError};
 
-use crate::path::check_size;
+use crate::path::{ProbeLoad, check_size};
 use crate::remote::RemoteSession;
 use crate::session::{LabSession, Scheduled};
 
@@ -16,10 +16,10 @@ impl RateSession {
     /// not one that cannot send the last datagrams.
     pub fn open(load: &Load) -> Result<Self, PathError> {
         let load = Load { trial: load.trial.div_f64(CARRIED_SHARE_MIN), ..load.clone() };
-        check_size(&load)?;
+        check_size(&load, ProbeLoad::Paced)?;
         Ok(RateSession(match &load.far {
-            Some(two) => Box::new(RemoteSession::open(&load, two)?),
-            None => Box::new(LabSession::open(&load)?),
+            Some(two) => Box::new(RemoteSession::open(&load, ProbeLoad::Paced, two)?),
+            None => Box::new(LabSession::open(&load, ProbeLoad::Paced)?),
         }))
     }
 

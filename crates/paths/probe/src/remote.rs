@@ -21,13 +21,12 @@ use super::accounting::{combine, not_suspended, received};
 use super::endpoint::{self, Choice};
 use super::far_end::{FAR_PORT, NEAR_PORT};
 use super::mtu::Mtus;
-use super::path::check_size;
+use super::path::{ProbeLoad, check_size};
 use super::peer::{Far, FarReport, PeerError, Settings};
 use super::role::{self, Live, RoleReport, Task};
-use super::session::{Scheduled, random_session, roles_of};
+use super::session::{Scheduled, random_session, roles};
 use super::support::{huge_pages, irq_suspend};
 use super::switches::{Config, Switch};
-use super::tcp;
 use super::vlan::in_vlan;
 
 /// Pause between checks of an end that opens, or that sends.
@@ -42,6 +41,7 @@ pub(super) struct RemoteSession {
     /// The control connection broke in an earlier trial.
     is_broken: bool,
     load: Load,
+    kind: ProbeLoad,
     /// Datagrams of a trial at most; `None` for no limit.
     count: Option<u64>,
     two: TwoHosts,
@@ -55,8 +55,8 @@ pub(super) struct RemoteSession {
 }
 
 impl RemoteSession {
-    pub(super) fn open(load: &Load, two: &TwoHosts) -> Result<Self, PathError> {
-        check(load)?;
+    pub(super) fn open(load: &Load, kind: ProbeLoad, two: &TwoHosts) -> Result<Self, PathError> {
+        check(kind)?;
         let end: FarEnd = two.end.parse().map_err(PathError::part)?;
         let allowed = sys::affinity::allowed_cpus().map_err(PathError::part)?;
         if let Some(cpu) = two.near_cpu.filter(|cpu| !allowed.contains(cpu)) {
@@ -76,7 +76,7 @@ impl RemoteSession {
         };
         let host = FarHost::open(&end, &options).map_err(PathError::part)?;
         let far = connect(&end, &host, load.ipv6)?;
-        let load = with_version(&far, load)?;
+        let load = with_version(&far, load, kind)?;
         let choice =
             Choice { ifname: two.ifname.clone(), queue: two.queue.unwrap_or(0), port: NEAR_PORT };
         let (local, _) =
@@ -90,9 +90,20 @@ impl RemoteSession {
         let nic = format!("{nic} to {}", far.address().ip());
         let clock = CpuClock::open().map_err(PathError::part)?;
         let cpus = Placement { near: near_cpus.to_vec(), far: far_cpus.to_vec() };
-        let two = two.clone();
-        let (is_broken, count) = (false, None);
-        Ok(RemoteSession { far, host, is_broken, load, count, two, local, port, nic, cpus, clock })
+        Ok(RemoteSession {
+            far,
+            host,
+            is_broken: false,
+            load,
+            kind,
+            count: None,
+            two: two.clone(),
+            local,
+            port,
+            nic,
+            cpus,
+            clock,
+        })
     }
 
     /// CPUs of the near end in a trial; empty for all.
@@ -110,7 +121,7 @@ impl RemoteSession {
     fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         let session = random_session().map_err(PathError::part)?;
         let (near_role, far_role, pace) = self.roles();
-        let config = Config::of(arm, &self.load);
+        let config = Config::new(arm, &self.load, self.kind);
         let task = |role| Task {
             session: Some(session),
             duration: (role != Role::Receive && role != Role::Echo).then_some(self.load.trial),
@@ -174,7 +185,7 @@ impl RemoteSession {
     }
 
     fn roles(&self) -> (Role, Role, role::Pace) {
-        match (roles_of(&self.load), self.two.direction) {
+        match (roles(self.kind, self.load.rate_pps), self.two.direction) {
             ((Role::Send, far, pace), Direction::Receive) => (far, Role::Send, pace),
             (roles, _) => roles,
         }
@@ -221,17 +232,15 @@ fn all_queues_had_sockets(m: &Measurement) -> Result<(), PathError> {
 }
 
 /// Errors: a load that is not possible between hosts.
-fn check(load: &Load) -> Result<(), PathError> {
+fn check(kind: ProbeLoad) -> Result<(), PathError> {
     let invalid =
         |what: String, remedy: &str| Err(PathError::Invalid { what, remedy: remedy.into() });
-    if tcp::Kind::of(&load.kind).is_some() {
-        let what = format!(
-            "load {} runs in a lab only: between hosts the peer carries datagrams",
-            load.kind
-        );
+    if kind.tcp().is_some() {
+        let what =
+            format!("load {kind} runs in a lab only: between hosts the peer carries datagrams");
         return invalid(what, "run it without --far, or use ping or flood between hosts");
     }
-    if load.kind == "storm" {
+    if kind == ProbeLoad::Storm {
         let what = "load storm needs the veth of a lab".to_owned();
         return invalid(what, "run it without --far, or use flood between hosts");
     }
@@ -252,7 +261,7 @@ fn connect(end: &FarEnd, host: &FarHost, ipv6: bool) -> Result<Far, PathError> {
 /// The load with the IP version of the far end's address.
 ///
 /// Errors: IPv6 was asked for, and the address is of IPv4; a datagram that exceeds an MTU of 9000.
-fn with_version(far: &Far, load: &Load) -> Result<Load, PathError> {
+fn with_version(far: &Far, load: &Load, kind: ProbeLoad) -> Result<Load, PathError> {
     let ip = far.address().ip();
     if load.ipv6 && ip.is_ipv4() {
         let what = format!("{ip} is no IPv6 address, which --ip 6 asks for");
@@ -260,7 +269,7 @@ fn with_version(far: &Far, load: &Load) -> Result<Load, PathError> {
         return Err(PathError::Invalid { what, remedy });
     }
     let load = Load { ipv6: ip.is_ipv6(), ..load.clone() };
-    check_size(&load)?;
+    check_size(&load, kind)?;
     Ok(load)
 }
 

@@ -12,13 +12,12 @@ use lab::{End, Meter, Pair, PairSpec, Placement, settle};
 use model::{Arm, ArmKind, Load, Measurement, NotEffective, PathError, Session};
 use wire::ethernet::VLAN_MASK;
 
-use crate::Switch;
 use crate::accounting::combine;
 use crate::far_end::{ends, with_far};
 use crate::role::{self, Pace, RoleReport, Task};
 use crate::storm;
 use crate::switches::Config;
-use crate::{tcp, verbs};
+use crate::{ProbeLoad, Switch, tcp, verbs};
 
 /// A near and a far end in namespaces: those of a lab, or existing ones.
 pub(super) struct LabSession {
@@ -27,6 +26,7 @@ pub(super) struct LabSession {
     router: Option<Mac>,
     nic: String,
     load: Load,
+    kind: ProbeLoad,
     /// Datagrams of a trial at most; `None` for no limit.
     count: Option<u64>,
     cpus: Vec<usize>,
@@ -38,12 +38,11 @@ pub(super) struct LabSession {
 }
 
 impl LabSession {
-    pub(super) fn open(load: &Load) -> Result<Self, PathError> {
-        let tcp = tcp::Kind::of(&load.kind).is_some();
-        let mtu = if tcp { 1500 } else { mtu_for(load.size_bytes, load.ipv6) };
+    pub(super) fn open(load: &Load, kind: ProbeLoad) -> Result<Self, PathError> {
+        let mtu = if kind.tcp().is_some() { 1500 } else { mtu_for(load.size_bytes, load.ipv6) };
         // The generator's frames reach a veth only when it polls: GRO switches that on, as an
         // XDP program would, and so every engine meets the same interface.
-        let gro = load.kind == "storm";
+        let gro = kind == ProbeLoad::Storm;
         // With segmentation offload a veth would pass the bundles of `gso` whole, and no datagram
         // would cross it.
         let ipv6 = load.ipv6;
@@ -53,16 +52,18 @@ impl LabSession {
         let over = if ipv6 { ", IPv6" } else { "" };
         let within = vlan.map(|vlan| format!(", VLAN {vlan}")).unwrap_or_default();
         let nic = format!("veth pair, 1 queue, MTU {mtu}, no segmentation offload{over}{within}");
-        let session = LabSession::of(pair, None, nic, load)?;
+        let session = LabSession::between(pair, None, nic, load, kind)?;
         // In its first second a wire with IPv6 carries the kernel's own multicast reports.
         Ok(LabSession { lab: Some(spec).filter(|_| !ipv6), ..session })
     }
 
-    pub(super) fn of(
+    /// Between ends that exist.
+    pub(super) fn between(
         pair: Pair,
         router: Option<Mac>,
         nic: String,
         load: &Load,
+        kind: ProbeLoad,
     ) -> Result<Self, PathError> {
         let cpus = sys::affinity::allowed_cpus().map_err(PathError::part)?;
         let clock = CpuClock::open().map_err(PathError::part)?;
@@ -72,6 +73,7 @@ impl LabSession {
             router,
             nic,
             load: load.clone(),
+            kind,
             count: None,
             cpus,
             clock,
@@ -121,11 +123,10 @@ impl LabSession {
 
     fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         let session = random_session().map_err(PathError::part)?;
-        let config = Config::of(arm, &self.load);
-        let storm = self.load.kind == "storm";
-        let (near_role, far_role, pace) = roles_of(&self.load);
-        let tcp = tcp::Kind::of(&self.load.kind)
-            .map(|kind| tcp::Task::of(arm, &self.load, kind, session.into()));
+        let config = Config::new(arm, &self.load, self.kind);
+        let (near_role, far_role, pace) = roles(self.kind, self.load.rate_pps);
+        let tcp = self.kind.tcp();
+        let tcp = tcp.map(|kind| tcp::Task::new(arm, &self.load, kind, session.into()));
         let task = |role| Task {
             session: Some(session),
             duration: (role == near_role).then_some(self.load.trial),
@@ -139,7 +140,7 @@ impl LabSession {
         let meter = Meter::start(&self.clock, &places.both())?;
         let (near, far) = if let Some(task) = tcp {
             tcp::run(&self.pair, &task, &places)?
-        } else if storm {
+        } else if self.kind == ProbeLoad::Storm {
             storm::run(&self.pair, &task(far_role), self.load.trial, &places)?
         } else {
             let mut near = task(near_role);
@@ -169,15 +170,27 @@ impl Scheduled for LabSession {
 }
 
 impl LabSession {
+    /// The load as a task of a peer program.
+    fn job(&self) -> Job {
+        let traffic = match self.kind {
+            ProbeLoad::Ping => Traffic::PingPong,
+            ProbeLoad::Paced => Traffic::Open { rate_pps: self.load.rate_pps, burst: 1 },
+            ProbeLoad::EchoFlood => Traffic::BothWays,
+            ProbeLoad::TcpFlood => Traffic::TcpFlood,
+            _ => Traffic::Flood,
+        };
+        Job { traffic, size_bytes: self.load.size_bytes, segment: "rtt" }
+    }
+
     fn run(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         if arm.kind != ArmKind::Peer {
             return self.variant(arm);
         }
         let places = self.placement(false);
-        if self.load.kind == "storm" {
+        if self.kind == ProbeLoad::Storm {
             return verbs::trial(&arm.name, &self.pair, &self.load, &places, &self.clock);
         }
-        self.peers.trial(&arm.name, &job(&self.load), &self.pair, &places, &self.clock)
+        self.peers.trial(&arm.name, &self.job(), &self.pair, &places, &self.clock)
     }
 }
 
@@ -209,27 +222,17 @@ pub(super) trait Scheduled: Session {
     fn offer(&mut self, rate_pps: u64, count: u64);
 }
 
-/// The load as a task of a peer program.
-fn job(load: &Load) -> Job {
-    let traffic = match load.kind.as_str() {
-        "ping" => Traffic::PingPong,
-        "paced" => Traffic::Open { rate_pps: load.rate_pps, burst: 1 },
-        "echo-flood" => Traffic::BothWays,
-        "tcp-flood" => Traffic::TcpFlood,
-        _ => Traffic::Flood,
-    };
-    Job { traffic, size_bytes: load.size_bytes, segment: "rtt" }
-}
-
 /// Roles of the near and the far end under a load, and the near end's pace.
-pub(super) fn roles_of(load: &Load) -> (Role, Role, Pace) {
-    match load.kind.as_str() {
-        "ping" => (Role::Ping, Role::Echo, Pace::PingPong),
-        "paced" => (Role::Ping, Role::Echo, Pace::Rate(load.rate_pps)),
-        "echo-flood" => (Role::Ping, Role::Echo, Pace::Window(role::WINDOW)),
-        "tcp-ping" | "tcp-connect" => (Role::Ping, Role::Echo, Pace::PingPong),
-        _ => (Role::Send, Role::Receive, Pace::Flood),
-    }
+pub(super) fn roles(kind: ProbeLoad, rate_pps: u64) -> (Role, Role, Pace) {
+    let pace = match kind {
+        ProbeLoad::Paced => Pace::Rate(rate_pps),
+        ProbeLoad::EchoFlood => Pace::Window(role::WINDOW),
+        ProbeLoad::Ping | ProbeLoad::TcpPing | ProbeLoad::TcpConnect => Pace::PingPong,
+        ProbeLoad::Flood | ProbeLoad::Storm | ProbeLoad::TcpFlood => {
+            return (Role::Send, Role::Receive, Pace::Flood);
+        }
+    };
+    (Role::Ping, Role::Echo, pace)
 }
 
 /// Smallest usual MTU that carries a payload in one packet.
@@ -289,7 +292,7 @@ mod tests {
     fn interrupts_are_deferred_at_both_ends_during_a_trial_only() {
         let _alone = alone();
         let load = testkit::arms::load(&crate::Probe, "ping", Duration::from_millis(20));
-        let mut session = LabSession::open(&load).expect("a lab");
+        let mut session = LabSession::open(&load, ProbeLoad::Ping).expect("a lab");
         let settings = |session: &LabSession| {
             [&session.pair.near, &session.pair.far].map(|end| {
                 ["napi_defer_hard_irqs", "gro_flush_timeout"].map(|file| {
@@ -316,7 +319,8 @@ mod tests {
         let _alone = alone();
         for size_bytes in [64, 1460] {
             let load = testkit::arms::load(&crate::Probe, "flood", Duration::from_millis(50));
-            let mut session = LabSession::open(&Load { size_bytes, ..load }).expect("a lab");
+            let load = Load { size_bytes, ..load };
+            let mut session = LabSession::open(&load, ProbeLoad::Flood).expect("a lab");
             let before = frame_count(&session);
             let m = session.trial(&Arm::with([Switch::Batch, Switch::Gso])).expect("it runs");
             let datagrams = m.deliveries["forward"].sent_count;

@@ -6,6 +6,7 @@ use host::idle::NoIdle;
 use io::{Copying, EngineKind, EngineSpec, Receiving, UNALIGNED_FRAME_BYTES, Wait, XdpMode};
 use model::{Arm, Load, NotEffective, PathError};
 
+use crate::path::ProbeLoad;
 use crate::peer::Settings;
 use crate::role::WINDOW;
 use crate::tcp;
@@ -201,10 +202,10 @@ pub(super) struct Config {
 }
 
 impl Config {
-    pub(super) fn of(arm: &Arm, load: &Load) -> Config {
+    pub(super) fn new(arm: &Arm, load: &Load, kind: ProbeLoad) -> Config {
         let mut engine = EngineSpec { vlan_tag: load.vlan_tag, ..engine_of(arm) };
         fit(&mut engine, load.size_bytes, load.ipv6);
-        if load.kind == "echo-flood" {
+        if kind == ProbeLoad::EchoFlood {
             // Holds the whole window: a datagram of the kernel occupies more than its payload.
             engine.receive_buffer_bytes = Some(WINDOW as usize * (load.size_bytes + 2048));
         }
@@ -215,7 +216,7 @@ impl Config {
             defers: arm.has(Switch::DeferHardIrqs),
             suspends: arm.has(Switch::IrqSuspend),
             stays_awake: arm.has(Switch::NoIdleStates),
-            has_gro: load.kind == "storm",
+            has_gro: kind == ProbeLoad::Storm,
         }
     }
 
@@ -281,19 +282,23 @@ const RUNGS_MAX: usize = 6;
 ///
 /// Sleep comes first: its end is part of each round trip of a socket that waits, and would otherwise be counted as the
 /// gain of the first switch that does not wait.
-pub(super) fn ladder(load: &str, is_lab: bool, cpu_count: usize) -> Vec<Switch> {
+pub(super) fn ladder(load: ProbeLoad, is_lab: bool, cpu_count: usize) -> Vec<Switch> {
     use Switch::{
         Batch, BusyPoll, Bypass, DeferHardIrqs, Gso, Native, NeedWakeup, NoIdleStates, Nodelay,
         Pin, Quickack, Rps, Spin, ZeroCopy,
     };
     let rungs: &[Switch] = match load {
-        "ping" | "paced" => &[NoIdleStates, Spin, Bypass, Native, ZeroCopy, BusyPoll, Pin],
-        "storm" => &[Spin, Batch, Gso, Bypass, Native, DeferHardIrqs],
-        "tcp-ping" => &[NoIdleStates, Nodelay, Quickack, Spin, BusyPoll, Pin],
-        "tcp-connect" => &[NoIdleStates, Spin, BusyPoll, Rps, Pin],
-        "tcp-flood" => &[Spin, Quickack, Rps, BusyPoll, Pin],
+        ProbeLoad::Ping | ProbeLoad::Paced => {
+            &[NoIdleStates, Spin, Bypass, Native, ZeroCopy, BusyPoll, Pin]
+        }
+        ProbeLoad::Storm => &[Spin, Batch, Gso, Bypass, Native, DeferHardIrqs],
+        ProbeLoad::TcpPing => &[NoIdleStates, Nodelay, Quickack, Spin, BusyPoll, Pin],
+        ProbeLoad::TcpConnect => &[NoIdleStates, Spin, BusyPoll, Rps, Pin],
+        ProbeLoad::TcpFlood => &[Spin, Quickack, Rps, BusyPoll, Pin],
         // Whatever fills the wire.
-        _ => &[Spin, Batch, Gso, Bypass, Native, ZeroCopy, NeedWakeup],
+        ProbeLoad::Flood | ProbeLoad::EchoFlood => {
+            &[Spin, Batch, Gso, Bypass, Native, ZeroCopy, NeedWakeup]
+        }
     };
     let acts = |switch: &Switch| match switch {
         ZeroCopy | BusyPoll => !is_lab,
@@ -306,7 +311,7 @@ pub(super) fn ladder(load: &str, is_lab: bool, cpu_count: usize) -> Vec<Switch> 
 }
 
 /// Returns the reason if a set of switches is invalid, for a load.
-pub(super) fn contradiction(arm: &Arm, load: &str) -> Option<String> {
+pub(super) fn contradiction(arm: &Arm, load: ProbeLoad) -> Option<String> {
     if let Some(why) = tcp::contradiction(arm, load) {
         return Some(why);
     }
@@ -351,7 +356,7 @@ pub(super) fn contradiction(arm: &Arm, load: &str) -> Option<String> {
     if arm.has(Switch::Epoll) && arm.has(Switch::IoUring) {
         return Some("epoll and io-uring are two ways to receive; use one of them".into());
     }
-    if arm.has(Switch::ZeroCopySend) && load == "storm" {
+    if arm.has(Switch::ZeroCopySend) && load == ProbeLoad::Storm {
         return Some(
             "the datagrams of storm come from the kernel; use zero-copy-send with flood".into(),
         );
@@ -363,6 +368,8 @@ pub(super) fn contradiction(arm: &Arm, load: &str) -> Option<String> {
 mod tests {
     use std::time::Duration;
 
+    use model::PathLoad;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -370,16 +377,16 @@ mod tests {
     #[test]
     fn a_ladder_has_the_switches_that_can_act_and_all_of_its_rungs_are_valid() {
         use Switch::{Bypass, Native, NoIdleStates, Pin, Spin, ZeroCopy};
-        assert_eq!(ladder("ping", true, 2), [NoIdleStates, Spin, Bypass, Native]);
-        assert_eq!(ladder("ping", true, 8), [NoIdleStates, Spin, Bypass, Native, Pin]);
-        assert!(ladder("ping", false, 8).contains(&ZeroCopy));
-        for kind in model::Path::loads(&crate::Probe) {
+        assert_eq!(ladder(ProbeLoad::Ping, true, 2), [NoIdleStates, Spin, Bypass, Native]);
+        assert_eq!(ladder(ProbeLoad::Ping, true, 8), [NoIdleStates, Spin, Bypass, Native, Pin]);
+        assert!(ladder(ProbeLoad::Ping, false, 8).contains(&ZeroCopy));
+        for load in ProbeLoad::ALL.iter().copied() {
             for (is_lab, cpu_count) in [(true, 1), (true, 2), (true, 8), (false, 8)] {
-                let rungs = ladder(kind.name, is_lab, cpu_count);
-                assert!((1..=RUNGS_MAX).contains(&rungs.len()), "{} {rungs:?}", kind.name);
+                let rungs = ladder(load, is_lab, cpu_count);
+                assert!((1..=RUNGS_MAX).contains(&rungs.len()), "{load} {rungs:?}");
                 for count in 1..=rungs.len() {
                     let arm = Arm::with(rungs[..count].iter().copied());
-                    assert_eq!(contradiction(&arm, kind.name), None, "{} {}", kind.name, arm.name);
+                    assert_eq!(contradiction(&arm, load), None, "{load} {}", arm.name);
                 }
             }
         }
@@ -411,11 +418,17 @@ mod tests {
         let of_umem = [Switch::HugePages, Switch::BigRings, Switch::UnalignedChunks];
         for id in [Switch::Native, Switch::ZeroCopy, Switch::NeedWakeup].into_iter().chain(of_umem)
         {
-            assert!(contradiction(&Arm::with([id]), "ping").unwrap().contains("bypass+"), "{id}");
+            assert!(
+                contradiction(&Arm::with([id]), ProbeLoad::Ping).unwrap().contains("bypass+"),
+                "{id}"
+            );
         }
         let whole = Arm::with([Switch::Bypass, Switch::Native, Switch::ZeroCopy]);
-        assert!(contradiction(&whole, "ping").is_none());
-        assert!(contradiction(&Arm::with([Switch::Bypass, Switch::ZeroCopy]), "ping").is_some());
+        assert!(contradiction(&whole, ProbeLoad::Ping).is_none());
+        assert!(
+            contradiction(&Arm::with([Switch::Bypass, Switch::ZeroCopy]), ProbeLoad::Ping)
+                .is_some()
+        );
     }
 
     #[test]
@@ -434,10 +447,10 @@ mod tests {
                 assert_eq!(fitted, (frame_bytes, multi_buffer), "{payload_bytes} {more_bytes}");
             }
         }
-        assert_eq!(contradiction(&arm, "flood"), None);
+        assert_eq!(contradiction(&arm, ProbeLoad::Flood), None);
         use Switch::{Bypass, Native, UnalignedChunks, ZeroCopy};
         let both = Arm::with([Bypass, Native, ZeroCopy, UnalignedChunks]);
-        let why = contradiction(&both, "flood").unwrap();
+        let why = contradiction(&both, ProbeLoad::Flood).unwrap();
         assert!(why.contains("without zero-copy"), "{why}");
     }
 
@@ -447,17 +460,26 @@ mod tests {
         for set in [&[Epoll][..], &[Epoll, EpollBusyPoll], &[IoUring], &[ZeroCopySend]] {
             let arm = Arm::with(set.iter().copied());
             assert_ne!(engine_of(&arm), engine_of(&Arm::baseline()), "{set:?}");
-            assert_eq!(contradiction(&arm, "flood"), None, "{set:?}");
+            assert_eq!(contradiction(&arm, ProbeLoad::Flood), None, "{set:?}");
             let both = Arm::with(set.iter().copied().chain([Bypass]));
-            assert!(contradiction(&both, "flood").unwrap().contains("without bypass"), "{set:?}");
+            assert!(
+                contradiction(&both, ProbeLoad::Flood).unwrap().contains("without bypass"),
+                "{set:?}"
+            );
         }
-        assert!(contradiction(&Arm::with([EpollBusyPoll]), "ping").unwrap().contains("epoll+"));
-        assert!(contradiction(&Arm::with([Epoll, IoUring]), "ping").is_some());
-        let suspend = contradiction(&Arm::with([Epoll, Switch::IrqSuspend]), "ping").unwrap();
+        assert!(
+            contradiction(&Arm::with([EpollBusyPoll]), ProbeLoad::Ping).unwrap().contains("epoll+")
+        );
+        assert!(contradiction(&Arm::with([Epoll, IoUring]), ProbeLoad::Ping).is_some());
+        let suspend =
+            contradiction(&Arm::with([Epoll, Switch::IrqSuspend]), ProbeLoad::Ping).unwrap();
         assert!(suspend.contains("epoll+epoll-busy-poll+irq-suspend"), "{suspend}");
         let whole = Arm::with([Epoll, EpollBusyPoll, Switch::IrqSuspend]);
-        assert_eq!(contradiction(&whole, "ping"), None);
-        assert!(Config::of(&whole, &testkit::arms::load(&crate::Probe, "ping", SECOND)).suspends);
-        assert!(contradiction(&Arm::with([ZeroCopySend]), "storm").unwrap().contains("flood"));
+        let ping = testkit::arms::load(&crate::Probe, "ping", SECOND);
+        assert_eq!(contradiction(&whole, ProbeLoad::Ping), None);
+        assert!(Config::new(&whole, &ping, ProbeLoad::Ping).suspends);
+        assert!(
+            contradiction(&Arm::with([ZeroCopySend]), ProbeLoad::Storm).unwrap().contains("flood")
+        );
     }
 }

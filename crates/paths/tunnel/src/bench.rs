@@ -16,7 +16,7 @@ use super::source::{SmallFlow, batch_frames};
 use super::user::{self, Front, UserSpec};
 use crate::measure::Observed;
 use crate::measure::search::Trial;
-use crate::path::LOADS;
+use crate::path::TunnelLoad;
 use crate::switches::{Switch, tuning, worker_count};
 use crate::topology::{Offloads, VXLAN_HEADERS_BYTES};
 use lab::{Cause, Meter, settle};
@@ -38,7 +38,7 @@ type RunTrial<'a> = dyn FnMut(f64, bool) -> Result<Observed, Cause> + 'a;
 impl Bench {
     /// Errors: the arm is not supported on this host, with its needs; the lab cannot be built.
     pub(crate) fn open(arm: &Arm) -> Result<Bench, PathError> {
-        match crate::support::support(arm, LOADS[0].name, &LOADS) {
+        match crate::support::support(arm, TunnelLoad::Flood) {
             Support::Yes => {}
             Support::Unsupported { what, needs } => {
                 return Err(PathError::Unsupported { what, needs });

@@ -2,87 +2,78 @@
 
 use std::time::Duration;
 
-use model::{Arm, Load, LoadKind, Path, PathError, PathSwitch, Session, Support, SwitchSpec};
+use model::{Arm, Load, LoadKind, PathError, Session, Support, TypedPath};
 
 use crate::topology::{Offloads, PAYLOAD_BYTES_MAX};
 use crate::traffic::Traffic;
 use crate::{Switch, session, stream, support, topology};
 
-pub(crate) static LOADS: [LoadKind; 13] = [
-    FLOOD,
-    LoadKind {
-        name: "flood-skb",
-        what: "the flood, into a sink that builds a socket buffer of every frame, as a host does",
-        ..FLOOD
-    },
-    LoadKind {
-        name: "work-35",
-        what: "the flood, with 35 ns of extra work on each frame; every arm under bypass",
-        peers: &[],
-        ..FLOOD
-    },
-    LoadKind {
-        name: "work-100",
-        what: "the flood, with 100 ns of extra work on each frame; every arm under bypass",
-        peers: &[],
-        ..FLOOD
-    },
-    LoadKind {
-        name: "police-50",
-        what: "one flow at a rate; a policer inside the ordered section passes half of it; every \
-               arm under bypass",
-        ..AT_A_RATE
-    },
-    LoadKind {
-        name: "shape-50",
-        what: "one flow at a rate; a shaper behind the restored order passes half of it and drops \
-               the tail; every arm under bypass",
-        ..AT_A_RATE
-    },
-    LoadKind {
-        name: "multi-flow",
-        what: "64 flows in turn, more than any forwarder takes; order is counted within each flow",
-        ..FLOOD
-    },
-    LoadKind {
-        name: "decap",
-        what: "one flow out of the tunnel, more than any forwarder takes",
-        ..FLOOD
-    },
-    LoadKind {
-        name: "decap-skb",
-        what: "load decap, into a sink that builds a socket buffer of every frame, as a host does",
-        ..FLOOD
-    },
-    LoadKind {
-        name: "both-ways",
-        what: "one flow into the tunnel and one out of it at once, more than any forwarder takes",
-        ..FLOOD
-    },
-    LoadKind {
-        name: "imix",
-        what: "one flow of frames of 64, 594 and 1518 bytes, seven to four to one, more than any \
-               forwarder takes",
-        size_bytes: 0,
-        ..FLOOD
-    },
-    LoadKind {
-        name: "reload",
-        what: "the flood, while the tunnel's outer headers are replaced without a pause; the sink \
-               compares each frame's with both versions; every arm under bypass",
-        peers: &[],
-        ..FLOOD
-    },
-    LoadKind {
-        name: "tcp",
-        what: "one TCP stream between sockets, every offload at its default, into the tunnel and out \
-               of the kernel's VXLAN device; arms without bypass",
-        judged: JUDGED_STREAM,
-        size_bytes: 0,
-        peers: &["kernel"],
-        ..FLOOD
-    },
-];
+model::loads! {
+    /// Loads of the tunnel.
+    pub enum TunnelLoad {
+        Flood { ..FLOOD },
+        FloodSkb {
+            what: "the flood, into a sink that builds a socket buffer of every frame, as a host does",
+            ..FLOOD
+        },
+        Work35 {
+            what: "the flood, with 35 ns of extra work on each frame; every arm under bypass",
+            peers: &[],
+            ..FLOOD
+        },
+        Work100 {
+            what: "the flood, with 100 ns of extra work on each frame; every arm under bypass",
+            peers: &[],
+            ..FLOOD
+        },
+        Police50 {
+            what: "one flow at a rate; a policer inside the ordered section passes half of it; every \
+                   arm under bypass",
+            ..AT_A_RATE
+        },
+        Shape50 {
+            what: "one flow at a rate; a shaper behind the restored order passes half of it and drops \
+                   the tail; every arm under bypass",
+            ..AT_A_RATE
+        },
+        MultiFlow {
+            what: "64 flows in turn, more than any forwarder takes; order is counted within each flow",
+            ..FLOOD
+        },
+        Decap {
+            what: "one flow out of the tunnel, more than any forwarder takes",
+            ..FLOOD
+        },
+        DecapSkb {
+            what: "load decap, into a sink that builds a socket buffer of every frame, as a host does",
+            ..FLOOD
+        },
+        BothWays {
+            what: "one flow into the tunnel and one out of it at once, more than any forwarder takes",
+            ..FLOOD
+        },
+        Imix {
+            what: "one flow of frames of 64, 594 and 1518 bytes, seven to four to one, more than any \
+                   forwarder takes",
+            size_bytes: 0,
+            ..FLOOD
+        },
+        Reload {
+            what: "the flood, while the tunnel's outer headers are replaced without a pause; the sink \
+                   compares each frame's with both versions; every arm under bypass",
+            peers: &[],
+            ..FLOOD
+        },
+        Tcp {
+            what: "one TCP stream between sockets, every offload at its default, into the tunnel and out \
+                   of the kernel's VXLAN device; arms without bypass",
+            judged: JUDGED_STREAM,
+            size_bytes: 0,
+            peers: &["kernel"],
+            ..FLOOD
+        },
+        }
+}
 
 const FLOOD: LoadKind = LoadKind {
     name: "flood",
@@ -112,45 +103,35 @@ const TRIAL: Duration = Duration::from_millis(300);
 #[derive(Debug, Default, Clone, Copy)]
 pub struct TunnelPath;
 
-impl Path for TunnelPath {
-    fn name(&self) -> &'static str {
-        "tunnel"
+impl TypedPath for TunnelPath {
+    type Switch = Switch;
+    type Kind = TunnelLoad;
+
+    const NAME: &'static str = "tunnel";
+    const WHAT: &'static str = "a forwarder into VXLAN: the kernel's, and one over AF_XDP that spreads a flow over workers";
+
+    fn support(&self, arm: &Arm, _load: &Load, kind: TunnelLoad) -> Support {
+        support::support(arm, kind)
     }
 
-    fn what(&self) -> &'static str {
-        "a forwarder into VXLAN: the kernel's, and one over AF_XDP that spreads a flow over workers"
-    }
-
-    fn switches(&self) -> &'static [SwitchSpec] {
-        Switch::SPECS
-    }
-
-    fn loads(&self) -> &'static [LoadKind] {
-        &LOADS
-    }
-
-    fn support(&self, arm: &Arm, load: &Load) -> Support {
-        support::support(arm, &load.kind, &LOADS)
-    }
-
-    fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError> {
+    fn open(&self, load: &Load, kind: TunnelLoad) -> Result<Box<dyn Session>, PathError> {
         if load.far.is_some() {
             return Err(PathError::Invalid {
                 what: "the tunnel is proved in a lab of its own".into(),
                 remedy: "omit --far; between hosts use tunnel run".into(),
             });
         }
-        if Offloads::of(&load.kind) == Offloads::Default {
+        if Offloads::of(kind) == Offloads::Default {
             return Ok(Box::new(stream::StreamSession::open(load)?));
         }
-        if topology::Extra::of(&load.kind).limit.is_some() && load.rate_pps < LIMITED_PPS_MIN {
+        if topology::Extra::of(kind).limit.is_some() && load.rate_pps < LIMITED_PPS_MIN {
             return Err(PathError::Invalid {
                 what: format!("load {} at {} frames a second", load.kind, load.rate_pps),
                 remedy: format!("give --rate of at least {LIMITED_PPS_MIN}"),
             });
         }
         let sizes = wire::probe::HEADER_BYTES..=PAYLOAD_BYTES_MAX;
-        let traffic = Traffic::of(&load.kind);
+        let traffic = Traffic::of(kind);
         if !sizes.contains(&traffic.payload_bytes_max(load.size_bytes)) {
             return Err(PathError::Invalid {
                 what: format!("a payload of {} bytes", load.size_bytes),
@@ -161,6 +142,6 @@ impl Path for TunnelPath {
                 ),
             });
         }
-        Ok(Box::new(session::TunnelSession::open(load)?))
+        Ok(Box::new(session::TunnelSession::open(load, kind)?))
     }
 }

@@ -18,6 +18,7 @@ use super::sink::{Intake, SILENCE_GRACE, SILENCE_TIMEOUT, Sink};
 use super::source::{Flow, Sent};
 use super::testpmd::Testpmd;
 use super::user::{self, Front, UserSpec};
+use crate::path::TunnelLoad;
 use crate::switches::{self, Switch, effective, worker_count};
 use crate::topology::{Extra, Limit, Offloads, VXLAN_HEADERS_BYTES};
 use crate::traffic::{Traffic, Way};
@@ -37,6 +38,7 @@ const BURST_BYTES_MIN: u64 = 18_000;
 pub(crate) struct TunnelSession {
     lab: Triple,
     load: Load,
+    kind: TunnelLoad,
     extra: Extra,
     ends_in_skbs: bool,
     cpus: Vec<usize>,
@@ -84,19 +86,29 @@ struct SinkSample {
 }
 
 impl TunnelSession {
-    pub(crate) fn open(load: &Load) -> Result<Self, PathError> {
+    pub(crate) fn open(load: &Load, kind: TunnelLoad) -> Result<Self, PathError> {
         let lab = crate::topology::build(Offloads::Off)?;
         let cpus = sys::affinity::allowed_cpus().map_err(PathError::part)?;
         let clock = CpuClock::open().map_err(PathError::part)?;
         let losses = Losses::open(&lab)?;
-        let traffic = Traffic::of(&load.kind);
+        let traffic = Traffic::of(kind);
         let ways = traffic.ways.iter();
         let flows = ways
             .map(|way| Flow::new(&lab, *way, &traffic, load.size_bytes))
             .collect::<Result<_, _>>()?;
-        let extra = Extra::of(&load.kind);
-        let (load, ends_in_skbs, rates_pps) = (load.clone(), traffic.ends_in_skbs, HashMap::new());
-        Ok(TunnelSession { lab, load, extra, ends_in_skbs, cpus, clock, losses, flows, rates_pps })
+        let extra = Extra::of(kind);
+        Ok(TunnelSession {
+            lab,
+            load: load.clone(),
+            kind,
+            extra,
+            ends_in_skbs: traffic.ends_in_skbs,
+            cpus,
+            clock,
+            losses,
+            flows,
+            rates_pps: HashMap::new(),
+        })
     }
 
     fn places(&self, workers: usize) -> Places {
@@ -104,7 +116,7 @@ impl TunnelSession {
     }
 
     fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
-        let arm = &effective(arm, &self.load.kind);
+        let arm = &effective(arm, self.kind);
         let mut m = if arm.has(Switch::Bypass) {
             self.user(arm)?
         } else {

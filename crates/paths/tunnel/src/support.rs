@@ -2,8 +2,9 @@
 
 use std::sync::OnceLock;
 
-use model::{Arm, ArmKind, LoadKind, Support};
+use model::{Arm, ArmKind, Support};
 
+use crate::path::TunnelLoad;
 use crate::switches::{self, Switch, effective};
 use crate::topology::{Extra, Offloads, build};
 use crate::user::Front;
@@ -53,7 +54,7 @@ fn tried() -> &'static Capabilities {
 }
 
 /// Support for an arm under a load on this host.
-pub(super) fn support(arm: &Arm, load: &str, loads: &[LoadKind]) -> Support {
+pub(super) fn support(arm: &Arm, load: TunnelLoad) -> Support {
     let tried = tried();
     if let Some(missing) = missing("a lab of network namespaces", &tried.lab) {
         return missing;
@@ -61,7 +62,7 @@ pub(super) fn support(arm: &Arm, load: &str, loads: &[LoadKind]) -> Support {
     if arm.kind == ArmKind::Peer {
         return match arm.name.as_str() {
             "kernel" => kernel_support(load, tried),
-            name => testpmd::support(name, load, loads),
+            name => testpmd::support(name, load),
         };
     }
     if !Extra::of(load).is_none()
@@ -111,7 +112,7 @@ pub(super) fn support(arm: &Arm, load: &str, loads: &[LoadKind]) -> Support {
 }
 
 /// Support of the peer `kernel`.
-fn kernel_support(load: &str, tried: &Capabilities) -> Support {
+fn kernel_support(load: TunnelLoad, tried: &Capabilities) -> Support {
     if let Some(missing) = missing(KERNEL, &tried.kernel) {
         return missing;
     }

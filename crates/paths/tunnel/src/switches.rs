@@ -5,6 +5,7 @@ use model::{Arm, PathSwitch, SwitchSet};
 use forward::forwarder::Tuning;
 use forward::order::BATCH_FRAMES_MAX;
 
+use crate::path::TunnelLoad;
 use crate::topology::{Extra, Limit};
 
 /// Workers of `parallel` at most.
@@ -85,7 +86,7 @@ pub(super) fn tuning(arm: &Arm) -> Tuning {
 }
 
 /// The arm with the switches that its load implies.
-pub(crate) fn effective(arm: &Arm, load: &str) -> Arm {
+pub(crate) fn effective(arm: &Arm, load: TunnelLoad) -> Arm {
     let mut arm = arm.clone();
     if !Extra::of(load).is_none() {
         arm.switches.insert(Switch::Bypass);
@@ -100,7 +101,7 @@ pub(super) fn worker_count(arm: &Arm, cpus: usize) -> usize {
 
 /// Why an arm says nothing under a load that is work inside our own forwarder, if so, and what to
 /// ask for instead. `bypass` beside switches of that forwarder may be said again.
-pub(super) fn misplaced(arm: &Arm, load: &str) -> Option<String> {
+pub(super) fn misplaced(arm: &Arm, load: TunnelLoad) -> Option<String> {
     let on = Switch::ALL.iter().copied().filter(|switch| arm.has(*switch));
     let (own, others): (Vec<Switch>, Vec<Switch>) = on.partition(|switch| OWN.contains(switch));
     let is_said_again = others == [Switch::Bypass] && !own.is_empty();
@@ -120,7 +121,7 @@ pub(super) fn misplaced(arm: &Arm, load: &str) -> Option<String> {
 }
 
 /// Why the fast path does nothing under a load, if so.
-pub(super) fn only_slow(arm: &Arm, load: &str) -> Option<String> {
+pub(super) fn only_slow(arm: &Arm, load: TunnelLoad) -> Option<String> {
     let extra = Extra::of(load);
     let is_slow = extra.work_ns > 0 || extra.limit == Some(Limit::Shaper);
     (arm.has(Switch::InKernel) && is_slow).then(|| {
@@ -175,7 +176,7 @@ mod tests {
     }
 
     fn refusal(ids: &[Switch]) -> Option<String> {
-        misplaced(&Arm::with(ids.to_vec()), "work-35")
+        misplaced(&Arm::with(ids.to_vec()), TunnelLoad::Work35)
     }
 
     #[test]

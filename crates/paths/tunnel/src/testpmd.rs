@@ -11,8 +11,9 @@ use lab::peers::version_in;
 use lab::{Cause, Triple};
 use model::Support;
 
+use crate::path::TunnelLoad;
 use crate::topology::SINK_IP;
-use model::{LoadKind, PathError};
+use model::{PathError, PathLoad};
 
 const PROGRAM: &str = "dpdk-testpmd";
 /// Time limit for its start.
@@ -30,8 +31,8 @@ pub(super) struct Testpmd {
 }
 
 /// Support for a peer: known, able to run the load, and installed.
-pub(super) fn support(name: &str, load: &str, loads: &[LoadKind]) -> Support {
-    let known = loads.iter().find(|l| l.name == load).map_or(&[][..], |l| l.peers);
+pub(super) fn support(name: &str, load: TunnelLoad) -> Support {
+    let known = load.kind().peers;
     if !known.contains(&name) {
         let carries = if known.is_empty() { "none does".into() } else { known.join(", ") };
         return Support::Refused {

@@ -39,14 +39,14 @@ pub(crate) enum Limit {
 }
 
 impl Extra {
-    pub(crate) fn of(load: &str) -> Extra {
+    pub(crate) fn of(load: TunnelLoad) -> Extra {
         let none = Extra::default();
         match load {
-            "work-35" => Extra { work_ns: 35, ..none },
-            "work-100" => Extra { work_ns: 100, ..none },
-            "police-50" => Extra { limit: Some(Limit::Policer), ..none },
-            "shape-50" => Extra { limit: Some(Limit::Shaper), ..none },
-            "reload" => Extra { is_reloaded: true, ..none },
+            TunnelLoad::Work35 => Extra { work_ns: 35, ..none },
+            TunnelLoad::Work100 => Extra { work_ns: 100, ..none },
+            TunnelLoad::Police50 => Extra { limit: Some(Limit::Policer), ..none },
+            TunnelLoad::Shape50 => Extra { limit: Some(Limit::Shaper), ..none },
+            TunnelLoad::Reload => Extra { is_reloaded: true, ..none },
             _ => none,
         }
     }
@@ -68,8 +68,8 @@ pub(crate) enum Offloads {
 
 impl Offloads {
     /// Those that a load is about.
-    pub(crate) fn of(load: &str) -> Offloads {
-        if load == "tcp" { Offloads::Default } else { Offloads::Off }
+    pub(crate) fn of(load: TunnelLoad) -> Offloads {
+        if load == TunnelLoad::Tcp { Offloads::Default } else { Offloads::Off }
     }
 }
 

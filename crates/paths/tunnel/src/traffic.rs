@@ -1,5 +1,6 @@
 //! Traffic of a load: directions, flows and lengths of frames.
 
+use crate::path::TunnelLoad;
 use crate::topology::PAYLOAD_BYTES_MAX;
 
 /// Direction of a flow through the forwarder.
@@ -49,15 +50,15 @@ impl Way {
 }
 
 impl Traffic {
-    pub(crate) fn of(load: &str) -> Traffic {
+    pub(crate) fn of(load: TunnelLoad) -> Traffic {
         let one = Traffic { ways: &[Way::Into], flow_count: 1, lengths: &[], ends_in_skbs: false };
         match load {
-            "flood-skb" => Traffic { ends_in_skbs: true, ..one },
-            "decap-skb" => Traffic { ways: &[Way::OutOf], ends_in_skbs: true, ..one },
-            "multi-flow" => Traffic { flow_count: FLOW_COUNT, ..one },
-            "decap" => Traffic { ways: &[Way::OutOf], ..one },
-            "both-ways" => Traffic { ways: &[Way::Into, Way::OutOf], ..one },
-            "imix" => Traffic { lengths: &MIX, ..one },
+            TunnelLoad::FloodSkb => Traffic { ends_in_skbs: true, ..one },
+            TunnelLoad::DecapSkb => Traffic { ways: &[Way::OutOf], ends_in_skbs: true, ..one },
+            TunnelLoad::MultiFlow => Traffic { flow_count: FLOW_COUNT, ..one },
+            TunnelLoad::Decap => Traffic { ways: &[Way::OutOf], ..one },
+            TunnelLoad::BothWays => Traffic { ways: &[Way::Into, Way::OutOf], ..one },
+            TunnelLoad::Imix => Traffic { lengths: &MIX, ..one },
             _ => one,
         }
     }

@@ -18,6 +18,7 @@ use super::sink::SinkError;
 use super::stream::Stream;
 use super::topology::{BackEnd, MAC, Topology, Wire, lost_on_wire};
 use super::{accounting, image, native, qemu, sink};
+use crate::path::VmnicLoad;
 use crate::switches::{self, is_foreign};
 use lab::{Meter, Run, Signals, Used};
 use model::{Load, PathError, Session};
@@ -36,6 +37,7 @@ pub(super) struct VmnicSession {
     ends: Topology,
     image: Vec<u8>,
     load: Load,
+    kind: VmnicLoad,
     clock: Rc<CpuClock>,
     /// Cost of an exit on this host; `None` without KVM.
     exit_cost_ns: Option<u64>,
@@ -44,12 +46,13 @@ pub(super) struct VmnicSession {
 }
 
 impl VmnicSession {
-    pub(super) fn open(load: &Load) -> Result<Self, PathError> {
+    pub(super) fn open(load: &Load, kind: VmnicLoad) -> Result<Self, PathError> {
         Ok(VmnicSession {
             ends: Topology::new()?,
             // Native loops do not need the image.
             image: image::load().unwrap_or_default(),
             load: load.clone(),
+            kind,
             clock: Rc::new(CpuClock::open().map_err(PathError::part)?),
             exit_cost_ns: vmm::exit_cost_ns().ok(),
             compared: BTreeSet::new(),
@@ -104,10 +107,10 @@ impl VmnicSession {
         let back_end = BackEnd::of_arm(arm);
         let wire = self.ends.wire(back_end);
         let spec = spec(&self.image, arm, self.task(wire.far));
-        let (ends, load) = (&self.ends, &self.load);
+        let (ends, kind, trial) = (&self.ends, self.kind, self.load.trial);
         let (ran, received, used, lost_count) = self.with_sink(wire.far, WARM_UP, || {
-            let open = |ram: &GuestRam| open(ends, load, back_end, Some(ram));
-            let ran = run_guest(&spec, open, load.trial + PATIENCE)?;
+            let open = |ram: &GuestRam| open(ends, kind, back_end, Some(ram));
+            let ran = run_guest(&spec, open, trial + PATIENCE)?;
             let sent_count = ran.measured.report[report::TX_FRAMES].saturating_add(WARM_UP);
             Ok((ran, sent_count))
         })?;
@@ -219,7 +222,7 @@ impl VmnicSession {
             _ => BackEnd::PacketRing,
         };
         let Wire { far, mode, .. } = self.ends.wire(back_end);
-        let (mut sender, receiver) = open(&self.ends, &self.load, back_end, None)?;
+        let (mut sender, receiver) = open(&self.ends, self.kind, back_end, None)?;
         // A native loop does not receive.
         drop(receiver);
         let (size_bytes, trial) = (self.load.size_bytes, self.load.trial);
@@ -253,12 +256,12 @@ fn finish(m: &mut Measurement, arm: &Arm, ran: &Ran, used: Used, back_end: &str)
 /// Opens a back end, behind a link of the load's rate.
 fn open(
     ends: &Topology,
-    load: &Load,
+    kind: VmnicLoad,
     back_end: BackEnd,
     ram: Option<&GuestRam>,
 ) -> Result<Halves, PathError> {
     let (sender, receiver) = ends.open(back_end, ram)?;
-    if load.kind != "paced" {
+    if kind != VmnicLoad::Paced {
         return Ok((sender, receiver));
     }
     Ok((Box::new(PacedSender::new(sender, LINK_BPS)), receiver))
@@ -266,13 +269,13 @@ fn open(
 
 impl Session for VmnicSession {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
-        let direction = match self.load.kind.as_str() {
-            "tcp" => Some(Direction::ToHost),
-            "tcp-receive" => Some(Direction::ToGuest),
+        let direction = match self.kind {
+            VmnicLoad::Tcp => Some(Direction::ToHost),
+            VmnicLoad::TcpReceive => Some(Direction::ToGuest),
             _ => None,
         };
         let card = qemu::Card::of_arm(&arm.name).filter(|_| arm.kind == ArmKind::Peer);
-        if self.load.kind == "ping" {
+        if self.kind == VmnicLoad::Ping {
             return card.map_or_else(|| self.echoes(arm), |card| self.qemu_echoes(card));
         }
         match (arm.kind, card, direction) {

@@ -89,7 +89,7 @@ mod tests {
     use crate::script::Quotes;
 
     fn asked(count: usize, cpu: Option<usize>) -> Publication {
-        let quotes = Quotes { seed: 7, kind: "paced".into(), rate_pps: 100_000, count };
+        let quotes = Quotes { seed: 7, kind: crate::FeedLoad::Paced, rate_pps: 100_000, count };
         let group = "239.255.100.99:10000".parse().expect("an address");
         Publication { quotes, from: [127, 0, 0, 1].into(), group, cpu }
     }

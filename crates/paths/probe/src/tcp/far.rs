@@ -13,7 +13,7 @@ use sys::rusage::ThreadUsage;
 use sys::tcp;
 
 use super::stream::{Stream, digest};
-use super::{DIGEST, Kind, PATIENCE, TAIL_BYTES, TIMEOUTS, Task};
+use super::{DIGEST, PATIENCE, TAIL_BYTES, TIMEOUTS, Task, TcpTraffic};
 use crate::role::RoleReport;
 
 /// Counts of a run, added up at its end.
@@ -54,10 +54,10 @@ pub(super) fn serve(
         begun: ThreadUsage::now(),
         report: RoleReport::default(),
     };
-    match task.kind {
-        Kind::Ping => counts.ping(task, &listener),
-        Kind::Connect => counts.connect(task, &listener),
-        Kind::Flood => counts.flood(task, &listener),
+    match task.traffic {
+        TcpTraffic::Ping => counts.ping(task, &listener),
+        TcpTraffic::Connect => counts.connect(task, &listener),
+        TcpTraffic::Flood => counts.flood(task, &listener),
     }
     .map_err(failed)?;
     received_count.store(counts.received_count, Ordering::Relaxed);

@@ -15,9 +15,9 @@ use lab::{Pair, Placement, Run, settle};
 use model::{Arm, Load, PathError, PathSwitch};
 use sys::tcp::Timeouts;
 
-use crate::Switch;
 use crate::far_end::FAR_PORT;
 use crate::role::{GRACE, GRACE_MAX, RoleReport};
+use crate::{ProbeLoad, Switch};
 
 /// Bytes at the end of `tcp-flood` whose digest both ends compare.
 const TAIL_BYTES: usize = 1 << 20;
@@ -34,9 +34,9 @@ const TIMEOUTS: Timeouts = Timeouts { receive: NAP, send: PATIENCE };
 pub(super) const MESSAGE_BYTES: std::ops::RangeInclusive<usize> =
     wire::probe::HEADER_BYTES + 1..=1 << 20;
 
-/// Traffic of a load.
+/// Traffic of the loads over TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TcpTraffic {
     /// Requests and answers on one connection.
     Ping,
     /// A connection, a byte, its answer, and the end of the connection.
@@ -45,13 +45,13 @@ pub(super) enum Kind {
     Flood,
 }
 
-impl Kind {
-    /// Traffic of a load; `None` if it is not one of TCP.
-    pub(super) fn of(load: &str) -> Option<Kind> {
-        match load {
-            "tcp-ping" => Some(Kind::Ping),
-            "tcp-connect" => Some(Kind::Connect),
-            "tcp-flood" => Some(Kind::Flood),
+impl ProbeLoad {
+    /// Traffic over TCP; `None` for a load of datagrams.
+    pub(super) fn tcp(self) -> Option<TcpTraffic> {
+        match self {
+            ProbeLoad::TcpPing => Some(TcpTraffic::Ping),
+            ProbeLoad::TcpConnect => Some(TcpTraffic::Connect),
+            ProbeLoad::TcpFlood => Some(TcpTraffic::Flood),
             _ => None,
         }
     }
@@ -60,7 +60,7 @@ impl Kind {
 /// Work of both ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Task {
-    pub(super) kind: Kind,
+    pub(super) traffic: TcpTraffic,
     pub(super) message_bytes: usize,
     pub(super) duration: Duration,
     /// Chooses the digested bytes.
@@ -72,9 +72,9 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub(super) fn of(arm: &Arm, load: &Load, kind: Kind, seed: u64) -> Task {
+    pub(super) fn new(arm: &Arm, load: &Load, traffic: TcpTraffic, seed: u64) -> Task {
         Task {
-            kind,
+            traffic,
             message_bytes: load.size_bytes,
             duration: load.trial,
             seed,
@@ -87,9 +87,9 @@ impl Task {
 }
 
 /// Returns the reason if an arm is invalid under a load.
-pub(super) fn contradiction(arm: &Arm, load: &str) -> Option<String> {
+pub(super) fn contradiction(arm: &Arm, load: ProbeLoad) -> Option<String> {
     use Switch::{BusyPoll, NoIdleStates, Nodelay, Pin, Quickack, Rps, Spin};
-    let Some(kind) = Kind::of(load) else {
+    let Some(traffic) = load.tcp() else {
         let of_tcp = [Nodelay, Quickack].into_iter().find(|switch| arm.has(*switch));
         return of_tcp.map(|id| format!("{id} is a setting of TCP; use --load tcp-ping"));
     };
@@ -99,13 +99,13 @@ pub(super) fn contradiction(arm: &Arm, load: &str) -> Option<String> {
         return Some(format!("{} is a setting of the UDP loads; leave it out of {load}", id.id()));
     }
     let has = |switch| arm.has(switch);
-    match kind {
-        Kind::Connect if has(Nodelay) || has(Quickack) => Some(
+    match traffic {
+        TcpTraffic::Connect if has(Nodelay) || has(Quickack) => Some(
             "a connection of tcp-connect carries one byte each way, for which nothing waits: use \
              nodelay and quickack with tcp-ping"
                 .into(),
         ),
-        Kind::Flood if has(Nodelay) => Some(
+        TcpTraffic::Flood if has(Nodelay) => Some(
             "tcp-flood fills its segments, and Nagle's algorithm holds back only small ones: use \
              nodelay with tcp-ping"
                 .into(),
@@ -160,7 +160,7 @@ fn check(task: &Task, near: &RoleReport, far: &RoleReport) -> Result<(), PathErr
             return Err(PathError::Part(what.into()));
         }
     }
-    if task.kind != Kind::Flood && near.sent_count != near.arrived.received_count {
+    if task.traffic != TcpTraffic::Flood && near.sent_count != near.arrived.received_count {
         let answered = near.arrived.received_count;
         let what = format!("{} requests had {answered} answers", near.sent_count);
         return Err(PathError::Part(what.into()));
@@ -174,27 +174,27 @@ mod tests {
     use std::net::TcpStream;
     use std::thread;
 
-    use model::{Measurement, Session};
+    use model::{Measurement, PathLoad, Session};
     use testkit::alone;
 
     use super::*;
     use crate::session::LabSession;
 
-    fn trial(load: &str, arm: &[Switch], time: Duration) -> Measurement {
-        trial_over(false, load, arm, time)
+    fn trial(kind: ProbeLoad, arm: &[Switch], time: Duration) -> Measurement {
+        trial_over(false, kind, arm, time)
     }
 
-    fn trial_over(ipv6: bool, load: &str, arm: &[Switch], time: Duration) -> Measurement {
-        let load = Load { ipv6, ..testkit::arms::load(&crate::Probe, load, time) };
+    fn trial_over(ipv6: bool, kind: ProbeLoad, arm: &[Switch], time: Duration) -> Measurement {
+        let load = Load { ipv6, ..testkit::arms::load(&crate::Probe, kind.name(), time) };
         let arm = Arm::with(arm.iter().copied());
-        assert_eq!(contradiction(&arm, &load.kind), None);
-        LabSession::open(&load).expect("a lab").trial(&arm).expect("it runs")
+        assert_eq!(contradiction(&arm, kind), None);
+        LabSession::open(&load, kind).expect("a lab").trial(&arm).expect("it runs")
     }
 
     #[test]
     fn every_request_is_answered_and_counted_at_both_ends() {
         let _alone = alone();
-        for load in ["tcp-ping", "tcp-connect"] {
+        for load in [ProbeLoad::TcpPing, ProbeLoad::TcpConnect] {
             let arms = [&[][..], &[Switch::Spin], &[Switch::Pin, Switch::Rps]];
             for (ipv6, arm) in arms.map(|arm| (false, arm)).into_iter().chain([(true, arms[1])]) {
                 let m = trial_over(ipv6, load, arm, Duration::from_millis(150));
@@ -214,7 +214,7 @@ mod tests {
         let _alone = alone();
         let arms = [&[][..], &[Switch::Spin], &[Switch::Quickack]];
         for (ipv6, arm) in arms.map(|arm| (false, arm)).into_iter().chain([(true, arms[0])]) {
-            let m = trial_over(ipv6, "tcp-flood", arm, Duration::from_millis(100));
+            let m = trial_over(ipv6, ProbeLoad::TcpFlood, arm, Duration::from_millis(100));
             let forward = m.deliveries["forward"];
             assert_eq!(forward.received_count, forward.sent_count, "{arm:?}");
             assert!(m.counters["near_tcp_payload_bytes"] > TAIL_BYTES as u64, "{arm:?}");
@@ -226,7 +226,7 @@ mod tests {
     fn end_of_a_connection_may_come_after_the_end_of_the_run() {
         let load = testkit::arms::load(&crate::Probe, "tcp-ping", Duration::from_millis(1));
         for arm in [&[][..], &[Switch::Spin]] {
-            let task = Task::of(&Arm::with(arm.iter().copied()), &load, Kind::Ping, 1);
+            let task = Task::new(&Arm::with(arm.iter().copied()), &load, TcpTraffic::Ping, 1);
             let at = SocketAddr::from(([127, 77, 0, 2], FAR_PORT));
             let received_count = AtomicU64::new(0);
             let late = |tcp: TcpStream| {
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn a_flood_whose_end_differs_fails_the_trial() {
         let load = testkit::arms::load(&crate::Probe, "tcp-flood", Duration::from_millis(1));
-        let task = Task::of(&Arm::baseline(), &load, Kind::Flood, 1);
+        let task = Task::new(&Arm::baseline(), &load, TcpTraffic::Flood, 1);
         let end = |bytes: u64, digest: u64| {
             let mut report = RoleReport::default();
             let counters = [("tcp_payload_bytes".into(), bytes), (DIGEST.into(), digest)];
@@ -272,7 +272,7 @@ mod tests {
     fn a_request_of_two_writes_waits_for_a_delayed_acknowledgement_unless_a_switch_acts() {
         let _alone = alone();
         let delayed = |arm: &[Switch]| {
-            let m = trial("tcp-ping", arm, Duration::from_millis(500));
+            let m = trial(ProbeLoad::TcpPing, arm, Duration::from_millis(500));
             assert!(m.not_effective.is_empty(), "{:?}", m.not_effective);
             (m.counters["far_tcp_delayed_ack_count"], m.deliveries["forward"].sent_count)
         };
@@ -287,10 +287,10 @@ mod tests {
     #[test]
     fn switches_of_the_other_protocol_are_refused_with_the_remedy() {
         let refusal = |arm: Switch, load| contradiction(&Arm::with([arm]), load).expect("refused");
-        assert!(refusal(Switch::Nodelay, "ping").contains("--load tcp-ping"));
-        assert!(refusal(Switch::Bypass, "tcp-ping").contains("UDP loads"));
-        assert!(refusal(Switch::Nodelay, "tcp-flood").contains("tcp-ping"));
-        assert!(refusal(Switch::Quickack, "tcp-connect").contains("tcp-ping"));
-        assert_eq!(contradiction(&Arm::with([Switch::Quickack]), "tcp-flood"), None);
+        assert!(refusal(Switch::Nodelay, ProbeLoad::Ping).contains("--load tcp-ping"));
+        assert!(refusal(Switch::Bypass, ProbeLoad::TcpPing).contains("UDP loads"));
+        assert!(refusal(Switch::Nodelay, ProbeLoad::TcpFlood).contains("tcp-ping"));
+        assert!(refusal(Switch::Quickack, ProbeLoad::TcpConnect).contains("tcp-ping"));
+        assert_eq!(contradiction(&Arm::with([Switch::Quickack]), ProbeLoad::TcpFlood), None);
     }
 }

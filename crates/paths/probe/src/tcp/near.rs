@@ -12,7 +12,7 @@ use sys::tcp;
 use wire::probe::HEADER_BYTES;
 
 use super::stream::{Stream, digest};
-use super::{DIGEST, Kind, TAIL_BYTES, TIMEOUTS, Task};
+use super::{DIGEST, TAIL_BYTES, TIMEOUTS, Task, TcpTraffic};
 use crate::role::RoleReport;
 
 /// Counts of a run, added up at its end.
@@ -66,10 +66,10 @@ impl Counts {
 }
 
 pub(super) fn run(task: &Task, to: SocketAddr) -> Result<RoleReport, Cause> {
-    let mut report = match task.kind {
-        Kind::Ping => ping(task, to),
-        Kind::Connect => connect(task, to),
-        Kind::Flood => flood(task, to),
+    let mut report = match task.traffic {
+        TcpTraffic::Ping => ping(task, to),
+        TcpTraffic::Connect => connect(task, to),
+        TcpTraffic::Flood => flood(task, to),
     }
     .map_err(|e| format!("TCP to {to}: {e}"))?;
     report.cost.syscall_count = Some(report.engine.syscall_count);
