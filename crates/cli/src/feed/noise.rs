@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use clap::Args;
 use host::exclusive::{Activity, ExclusiveLock};
-use host::interruptions::{CauseKind, Meter, MeterError, Noise, RING_BYTES, Trace, TraceError, Cause, Tally};
+use host::interruptions::{
+    Cause, CauseKind, Meter, MeterError, Noise, RING_BYTES, Tally, Trace, TraceError,
+};
 use remote::Failure;
 use report::screen::{Cell, Screen};
 use schemars::JsonSchema;

@@ -9,8 +9,8 @@ pub(crate) mod prune;
 mod watch;
 
 use remote::Failure;
-use report::store::{Filter, SqliteStore, Store, StoreError, Summary, TrialRecord};
 use report::screen::{Cell, Screen};
+use report::store::{Filter, SqliteStore, Store, StoreError, Summary, TrialRecord};
 use schemars::JsonSchema;
 use serde::Serialize;
 

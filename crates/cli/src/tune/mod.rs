@@ -10,8 +10,8 @@ pub(crate) mod verify;
 
 use clap::{Args, Subcommand};
 use host::tune;
-use remote::Failure;
 use host::tune::{self, Target};
+use remote::Failure;
 use report::screen::Cell;
 
 use crate::console;

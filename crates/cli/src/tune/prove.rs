@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use host::tune::Plan;
-use report::screen::{Cell, Screen};
 use model::{Direction, Gain, PlanArms, PlanLoad, PlanRequest, Programs, Request, Subject};
 use remote::Failure;
+use report::screen::{Cell, Screen};
 use runner::{Proven, WHOLE_PLAN, find_load};
 
 use super::apply;
