@@ -9,7 +9,6 @@ pub(crate) mod state;
 pub(crate) mod verify;
 
 use clap::{Args, Subcommand};
-use host::tune;
 use host::tune::{self, Target};
 use remote::Failure;
 use report::screen::Cell;

@@ -8,6 +8,8 @@ use host::net;
 use lab::{PairSpec, Triple};
 use model::PathError;
 
+use crate::path::TunnelLoad;
+
 /// The tunnel's ends, and its network.
 pub(crate) const FORWARDER_IP: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 pub(crate) const SINK_IP: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
