@@ -107,8 +107,9 @@ mod tests {
 
     #[test]
     fn levels_of_both_lots_are_those_of_the_last_telegram() {
-        let level = |n: u64| Level { price: Price(1_000_000 * n + 1), quantity: 10_000 * n };
-        let all: Vec<Level> = (1..=10).map(level).collect();
+        let all: Vec<Level> = (1..=10)
+            .map(|n| Level { price: Price(1_000_000 * n + 1), quantity: 10_000 * n })
+            .collect();
         let mut depth = Depth::default();
         assert_eq!((depth.bids().len(), depth.asks().len()), (0, 0));
         for (bids, asks) in [(0, 5), (5, 5), (3, 0), (1, 2), (0, 0)] {
