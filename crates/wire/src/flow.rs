@@ -86,28 +86,20 @@ pub fn tuple(frame: &[u8]) -> Tuple {
 fn v4(packet: &[u8]) -> Option<Tuple> {
     let header = ipv4::Header::parse(packet, packet.len()).ok()?;
     let protocol = header.protocol();
-    let ports = match header.is_fragment() {
-        false => ports(packet, header.header_bytes(), protocol),
-        true => (0, 0),
-    };
+    let ports =
+        if header.is_fragment() { (0, 0) } else { ports(packet, header.header_bytes(), protocol) };
     Some(Tuple::V4 { src: header.src(), dst: header.dst(), protocol, ports })
 }
 
 fn v6(packet: &[u8]) -> Option<Tuple> {
     let header = ipv6::Header::parse(packet, packet.len()).ok()?;
     let upper = ipv6::upper(packet, &header);
-    let ports = match upper.is_opaque {
-        false => ports(packet, upper.at, upper.protocol),
-        true => (0, 0),
-    };
+    let ports = if upper.is_opaque { (0, 0) } else { ports(packet, upper.at, upper.protocol) };
     Some(Tuple::V6 { src: header.src(), dst: header.dst(), protocol: upper.protocol, ports })
 }
 
 fn ports(packet: &[u8], at: usize, protocol: u8) -> Ports {
-    match WITH_PORTS.contains(&protocol) {
-        true => (word(packet, at), word(packet, at + 2)),
-        false => (0, 0),
-    }
+    if WITH_PORTS.contains(&protocol) { (word(packet, at), word(packet, at + 2)) } else { (0, 0) }
 }
 
 impl Tuple {

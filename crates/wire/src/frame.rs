@@ -228,9 +228,10 @@ struct Parts {
 fn locate(head: &[u8], frame_bytes: usize) -> Result<Parts, FrameError> {
     let (ip_at, is_v6) = ethernet::ip_offset(head)?;
     let packet_bytes = frame_bytes.saturating_sub(ip_at);
-    let found = match is_v6 {
-        true => upper_of_v6(&head[ip_at..], packet_bytes),
-        false => upper_of_v4(&head[ip_at..], packet_bytes),
+    let found = if is_v6 {
+        upper_of_v6(&head[ip_at..], packet_bytes)
+    } else {
+        upper_of_v4(&head[ip_at..], packet_bytes)
     };
     let (header_bytes, datagram_bytes) = found.map_err(|error| error.shifted(ip_at))?;
     let udp_at = ip_at + header_bytes;
@@ -258,15 +259,12 @@ fn upper_of_v6(packet: &[u8], packet_bytes: usize) -> Result<(usize, usize), Fra
 }
 
 fn meta(head: &[u8], parts: &Parts) -> UdpMeta {
-    let (src_ip, dst_ip) = match parts.is_v6 {
-        true => {
-            let (src, dst) = v6_addresses(head, parts);
-            (src.into(), dst.into())
-        }
-        false => {
-            let (src, dst) = v4_addresses(head, parts);
-            (src.into(), dst.into())
-        }
+    let (src_ip, dst_ip) = if parts.is_v6 {
+        let (src, dst) = v6_addresses(head, parts);
+        (src.into(), dst.into())
+    } else {
+        let (src, dst) = v4_addresses(head, parts);
+        (src.into(), dst.into())
     };
     UdpMeta {
         src_mac: array(head, ethernet::SRC_OFFSET),
@@ -361,10 +359,12 @@ impl<'a> Received<'a> {
         head[kind_at] = kind as u8;
         head[reply_at..reply_at + 4].copy_from_slice(&reply.to_be_bytes());
         let is_cut = parts.payload.end > head.len();
-        let checksum = match unfinished && found != 0 {
-            true if is_cut && !parts.is_v6 => 0,
-            true => full_udp_checksum(head, &parts),
-            false => checksum::update_udp(found, before, rewritten_sum(head, kind_at, reply_at)),
+        let checksum = if !unfinished || found == 0 {
+            checksum::update_udp(found, before, rewritten_sum(head, kind_at, reply_at))
+        } else if is_cut && !parts.is_v6 {
+            0
+        } else {
+            full_udp_checksum(head, &parts)
         };
         put(head, checksum_at, checksum)?;
         swap_located(head, &parts);
@@ -841,9 +841,8 @@ mod tests {
             macs: ([u8; 6], [u8; 6]), ips: ([u8; 16], [u8; 16]), is_v6: bool, src_port: u16,
             dst_port: u16,
         ) {
-            let ip = |ip: [u8; 16]| match is_v6 {
-                true => IpAddr::from(ip),
-                false => IpAddr::from([ip[0], ip[1], ip[2], ip[3]]),
+            let ip = |ip: [u8; 16]| {
+                if is_v6 { IpAddr::from(ip) } else { IpAddr::from([ip[0], ip[1], ip[2], ip[3]]) }
             };
             let meta = UdpMeta {
                 src_mac: macs.0,
