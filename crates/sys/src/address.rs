@@ -17,9 +17,10 @@ pub(crate) struct RawAddress([u8; 32]);
 impl RawAddress {
     /// Bytes that the kernel reads.
     pub(crate) fn len_bytes(&self) -> libc::socklen_t {
-        match self.family() == libc::AF_INET6 {
-            true => V6_BYTES as libc::socklen_t,
-            false => V4_BYTES as libc::socklen_t,
+        if self.family() == libc::AF_INET6 {
+            V6_BYTES as libc::socklen_t
+        } else {
+            V4_BYTES as libc::socklen_t
         }
     }
 

@@ -11,11 +11,12 @@ pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     if rc != 0 {
         return Err(io::Error::last_os_error());
     }
-    let is_set = |cpu: &usize| {
-        // SAFETY: the index is below CPU_SETSIZE.
-        unsafe { libc::CPU_ISSET(*cpu, &set) }
-    };
-    Ok((0..libc::CPU_SETSIZE as usize).filter(is_set).collect())
+    Ok((0..libc::CPU_SETSIZE as usize)
+        .filter(|cpu| {
+            // SAFETY: the index is below CPU_SETSIZE.
+            unsafe { libc::CPU_ISSET(*cpu, &set) }
+        })
+        .collect())
 }
 
 /// Restricts the calling thread to `cpus`.

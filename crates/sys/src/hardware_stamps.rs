@@ -36,8 +36,8 @@ impl HardwareStamps {
     /// Errors: EOPNOTSUPP without hardware stamps, ERANGE if the driver stamps some packets only; EPERM
     /// without CAP_NET_ADMIN.
     pub fn hold(ifindex: u32) -> io::Result<Self> {
-        let gone = || io::Error::from_raw_os_error(libc::ENODEV);
-        let (fd, mut request) = socket::interface_request(ifindex).ok_or_else(gone)?;
+        let (fd, mut request) = socket::interface_request(ifindex)
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
         let claim = keeper::claim(&format!("stamps-{ifindex}"), 1)?;
         let mut before = Config::default();
         call(&fd, &mut request, SIOCGHWTSTAMP, &mut before)?;

@@ -611,11 +611,12 @@ impl PacketTx {
     /// Slots posted that the kernel has not begun to send. A [`kick`](Self::kick) may leave some
     /// because the socket had no memory.
     pub fn requested(&self) -> usize {
-        let before = |slot: usize, back: usize| (slot + self.slot_count - back) % self.slot_count;
         (1..=self.in_flight)
             .take_while(|&back| {
                 // Relaxed: a count, which guards no data.
-                let status = self.status(before(self.head, back)).load(Ordering::Relaxed);
+                let status = self
+                    .status((self.head + self.slot_count - back) % self.slot_count)
+                    .load(Ordering::Relaxed);
                 status & libc::TP_STATUS_SEND_REQUEST != 0
             })
             .count()

@@ -23,9 +23,10 @@ impl ThreadUsage {
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
         // SAFETY: RUSAGE_THREAD is valid on Linux and `usage` may be written.
         unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
-        let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1_000;
         // The scheduler counts in nanoseconds, rusage in microseconds.
-        let user_ns = ns(usage.ru_utime).min(cpu_ns);
+        let user = usage.ru_utime;
+        let user_ns = user.tv_sec as u64 * 1_000_000_000 + user.tv_usec as u64 * 1_000;
+        let user_ns = user_ns.min(cpu_ns);
         ThreadUsage {
             user_ns,
             system_ns: cpu_ns - user_ns,

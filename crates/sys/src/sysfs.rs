@@ -281,8 +281,9 @@ mod tests {
                     std::fs::rename(&other, &one).unwrap();
                 }
             });
-            let read = |_| sysfs.read("class/net/lo/mtu").and_then(|_| sysfs.list("class/net/lo"));
-            let failed = (0..2000).map(read).find(Result::is_err);
+            let failed = (0..2000)
+                .map(|_| sysfs.read("class/net/lo/mtu").and_then(|_| sysfs.list("class/net/lo")))
+                .find(Result::is_err);
             is_over.store(true, std::sync::atomic::Ordering::Relaxed);
             assert!(failed.is_none(), "{failed:?}");
         });

@@ -266,10 +266,7 @@ impl Explain {
             .without(&[unused, &tracepoints.absent_programs()].concat())
             .map_entries("slices", if slices { SLICES_BYTES } else { RING_BYTES_MIN })?
             .load()?;
-        let slices = match slices {
-            true => Some(SliceRing::over(&loaded.map("slices")?)?),
-            false => None,
-        };
+        let slices = if slices { Some(SliceRing::over(&loaded.map("slices")?)?) } else { None };
         let missing = absent.iter().map(ToString::to_string).collect();
         let links = Vec::new();
         Ok(Explain { links, window: 0, missing, tracepoints, samples_per_second, slices, loaded })

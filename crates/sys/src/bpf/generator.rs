@@ -82,8 +82,9 @@ impl Marks {
             )));
         }
         let marks_end = number_at.saturating_add(size_of::<u32>()).max(HEADERS_BYTES);
-        let fits = |length: &u16| (marks_end..=len).contains(&usize::from(*length));
-        if self.lengths.len() > LENGTHS_MAX || !self.lengths.iter().all(fits) {
+        if self.lengths.len() > LENGTHS_MAX
+            || !self.lengths.iter().all(|length| (marks_end..=len).contains(&usize::from(*length)))
+        {
             return Err(invalid(format!(
                 "lengths {:?}: give at most {LENGTHS_MAX} between {marks_end} and {len}",
                 self.lengths

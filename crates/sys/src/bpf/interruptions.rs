@@ -137,11 +137,12 @@ impl Interruptions {
         let map = loaded.map("intervals")?;
         let mut builder = RingBufferBuilder::new();
         let failed = |why| map_error("intervals", "mapped", why);
-        let take = move |bytes: &[u8]| {
-            into.lock().unwrap_or_else(PoisonError::into_inner).extend(interval(bytes));
-            0
-        };
-        builder.add(&map, take).map_err(failed)?;
+        builder
+            .add(&map, move |bytes: &[u8]| {
+                into.lock().unwrap_or_else(PoisonError::into_inner).extend(interval(bytes));
+                0
+            })
+            .map_err(failed)?;
         let ring = builder.build().map_err(failed)?;
         let missing = refused.iter().map(ToString::to_string).collect();
         Ok(Interruptions { loaded, links, ring, read, missing })

@@ -42,12 +42,13 @@ impl SliceRing {
         let failed = |why| map_error("slices", "mapped", why);
         let read = Arc::new(Mutex::new(Vec::new()));
         let into = read.clone();
-        let take = move |bytes: &[u8]| {
-            into.lock().unwrap_or_else(PoisonError::into_inner).extend(timed_stage(bytes));
-            0
-        };
         let mut builder = RingBufferBuilder::new();
-        builder.add(map, take).map_err(failed)?;
+        builder
+            .add(map, move |bytes: &[u8]| {
+                into.lock().unwrap_or_else(PoisonError::into_inner).extend(timed_stage(bytes));
+                0
+            })
+            .map_err(failed)?;
         Ok(SliceRing { ring: builder.build().map_err(failed)?, read })
     }
 

@@ -91,8 +91,9 @@ impl StagePrograms {
         let config = types::config { cgroup_id, netns, pad: 0 };
         let used = TRACEPOINTS.iter().filter(|(program, _)| *program != FORKED || cgroup_id == 0);
         let absent = missing_tracepoints().unwrap_or_default();
-        let is_absent = |name: &str| absent.iter().any(|missing| missing.name == name);
-        let tracepoints = Tracepoints::without(&used.copied().collect::<Vec<_>>(), is_absent);
+        let tracepoints = Tracepoints::without(&used.copied().collect::<Vec<_>>(), |name: &str| {
+            absent.iter().any(|missing| missing.name == name)
+        });
         let mut left_out = tracepoints.absent_programs();
         left_out.extend((cgroup_id != 0).then_some(FORKED));
         let loaded = Opened::open("stages", embedded!("stages"))?

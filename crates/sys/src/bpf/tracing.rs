@@ -27,11 +27,10 @@ impl Tracepoints {
     pub(super) fn of_this_kernel(all: &[(&'static str, &'static str)]) -> Tracepoints {
         // Without type information loading fails with an error of its own.
         let btf = Btf::from_vmlinux().ok();
-        let is_absent = |tracepoint: &str| {
+        Tracepoints::without(all, |tracepoint: &str| {
             let name = format!("btf_trace_{tracepoint}");
             btf.as_ref().is_some_and(|btf| btf.type_by_name::<Typedef<'_>>(&name).is_none())
-        };
-        Tracepoints::without(all, is_absent)
+        })
     }
 
     /// Separates those that are absent, by the tracepoint's name.

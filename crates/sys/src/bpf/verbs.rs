@@ -137,11 +137,12 @@ impl VerbProgram {
 fn point_at_interface(loaded: &Loaded, ifindex: u32) -> Result<(), BpfError> {
     let key = 0_u32.to_ne_bytes();
     let written = loaded.map("target")?.update(&key, &ifindex.to_ne_bytes(), MapFlags::ANY);
-    written.map_err(|why| match Interface::read(ifindex).is_unknown() {
-        true => {
+    written.map_err(|why| {
+        if Interface::read(ifindex).is_unknown() {
             BpfError::NoInterface { ifindex, source: io::Error::new(io::ErrorKind::NotFound, why) }
+        } else {
+            map_error("target", "written", why)
         }
-        false => map_error("target", "written", why),
     })
 }
 

@@ -109,8 +109,8 @@ fn of_hash(command: u32, kind: FlowKind, fields: u64) -> [u32; RXNFC_WORDS] {
 ///
 /// - `request`: as long as the command in its first word lets the kernel write.
 fn call(ifindex: u32, request: &mut [u32]) -> io::Result<()> {
-    let gone = || io::Error::from_raw_os_error(libc::ENODEV);
-    let (fd, mut interface) = interface_request(ifindex).ok_or_else(gone)?;
+    let (fd, mut interface) =
+        interface_request(ifindex).ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
     interface.ifr_ifru.ifru_data = request.as_mut_ptr().cast();
     // SAFETY: both requests outlive the call. The kernel writes no more than two words (GLINK), a rxnfc,
     // or as many entries of a table or a list as its count announces, for all of which there is room.

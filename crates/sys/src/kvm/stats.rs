@@ -44,14 +44,13 @@ impl VcpuStatistics {
 
     /// All counters by the kernel's name (`exits`, `io_exits`, `halt_exits`, ...).
     pub fn read(&self) -> Result<BTreeMap<String, u64>, KvmError> {
-        let value = |&(ref name, at): &(String, u64)| {
-            let mut word = [0; 8];
-            self.file.read_exact_at(&mut word, at)?;
-            Ok((name.clone(), u64::from_ne_bytes(word)))
-        };
         self.counters
             .iter()
-            .map(value)
+            .map(|&(ref name, at)| {
+                let mut word = [0; 8];
+                self.file.read_exact_at(&mut word, at)?;
+                Ok((name.clone(), u64::from_ne_bytes(word)))
+            })
             .collect::<io::Result<_>>()
             .map_err(|source| KvmError::Failed { what: "reading KVM statistics", source })
     }

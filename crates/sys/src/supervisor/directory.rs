@@ -123,11 +123,11 @@ mod tests {
         let path = |path: &std::path::Path| CString::new(path.as_os_str().as_bytes()).unwrap();
         let a = open(None, &path(&folder.join("a"))).unwrap();
         let mut names = BTreeSet::new();
-        let mut add = |name: &CStr, is_directory: bool| {
+        for_each(a.as_fd(), &mut |name: &CStr, is_directory: bool| {
             assert!(is_directory);
             names.insert(name.to_owned());
-        };
-        for_each(a.as_fd(), &mut add).unwrap();
+        })
+        .unwrap();
         assert_eq!(names.len(), 302, "with . and ..");
         let parent = open(None, &path(folder.parent().unwrap())).unwrap();
         let name = CString::new(folder.file_name().unwrap().as_bytes()).unwrap();

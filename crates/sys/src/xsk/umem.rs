@@ -153,8 +153,7 @@ impl Frames {
             .checked_mul(shares)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "UMEM above 4 GiB"))?;
         let umem = Arc::new(Umem::allocate_in(memory, frame_bytes, frame_count)?);
-        let share = |n| Frames { umem: umem.clone(), first: n * count, count };
-        Ok((0..shares).map(share).collect())
+        Ok((0..shares).map(|n| Frames { umem: umem.clone(), first: n * count, count }).collect())
     }
 
     /// Size of the pages that hold the frames, in bytes; `None` if the kernel does not tell.
