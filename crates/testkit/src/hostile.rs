@@ -10,7 +10,6 @@ pub const HARMLESS: &str = "harmless";
 
 /// Texts that have a meaning in some form, each with its name.
 pub fn texts() -> Vec<(&'static str, String)> {
-    let mark = |text: &str| text.replace("MARK", MARK);
     [
         ("line breaks", "a\nMARK touch x\r\nMARK b\rMARK c\n\nMARK d\n#"),
         ("breaks of Unicode", "a\u{85}MARK b\u{2028}MARK c\u{2029}MARK d\u{b}MARK e\u{c}MARK f"),
@@ -39,7 +38,7 @@ pub fn texts() -> Vec<(&'static str, String)> {
         ),
         ("specifiers", "%n %h %s %% %d {} {0} {name} $name $$ %{x} \\$"),
     ]
-    .map(|(name, text)| (name, mark(text)))
+    .map(|(name, text)| (name, text.replace("MARK", MARK)))
     .into()
 }
 
@@ -85,11 +84,10 @@ pub fn replaced(document: &Value, field: &str, text: &str) -> Value {
 /// Panics if a text drives a terminal: it has control characters other than line breaks, tabs, and `allowed` ones.
 #[track_caller]
 pub fn assert_shows(text: &str, allowed: &[char], about: &str) {
-    let drives = |c: &char| {
+    if let Some(found) = text.chars().find(|c| {
         let is_turning = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         (c.is_control() || is_turning) && !matches!(c, '\n' | '\t') && !allowed.contains(c)
-    };
-    if let Some(found) = text.chars().find(drives) {
+    }) {
         panic!("{about}: {found:?} in the text");
     }
 }
@@ -110,8 +108,9 @@ pub fn assert_no_line(text: &str, about: &str) {
 /// If it is not well-formed.
 #[track_caller]
 pub fn elements(document: &str, void: &[&str], about: &str) -> Vec<String> {
-    let allowed = |c: char| matches!(c, '\t' | '\n' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..);
-    let bad = document.chars().find(|c| !allowed(*c));
+    let bad = document.chars().find(
+        |c| !matches!(*c, '\t' | '\n' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..),
+    );
     assert!(bad.is_none(), "{about}: {bad:?} is not a character of XML");
     let (mut open, mut all, mut rest) = (Vec::new(), Vec::new(), document);
     while let Some(start) = rest.find('<') {

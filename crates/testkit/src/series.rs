@@ -26,8 +26,8 @@ pub struct Loss {
 /// # Panics
 /// If the variable is no number.
 pub fn number(variable: &str, number: usize) -> usize {
-    let parse = |text: String| text.parse().unwrap_or_else(|_| panic!("{variable}={text}"));
-    env::var(variable).map_or(number, parse)
+    env::var(variable)
+        .map_or(number, |text| text.parse().unwrap_or_else(|_| panic!("{variable}={text}")))
 }
 
 /// Runs `start` `count` times. It returns the number of its requests, all of which were answered. At the end, and

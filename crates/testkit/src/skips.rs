@@ -145,9 +145,10 @@ fn record(
     if let Some(unknown) = required.iter().chain([&need]).find(|need| !NEEDS.contains(need)) {
         return Err(format!("no test has the need {unknown}; testkit lists them as NEEDS"));
     }
-    match required.contains(&need) {
-        true => Err(format!("{REQUIRE} has {need}, but {test} cannot run: {reason}")),
-        false => Ok(()),
+    if required.contains(&need) {
+        Err(format!("{REQUIRE} has {need}, but {test} cannot run: {reason}"))
+    } else {
+        Ok(())
     }
 }
 
