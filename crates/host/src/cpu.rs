@@ -79,8 +79,7 @@ impl CpuClock {
     /// Source: softnet_seq_show of net/core/net-procfs.c, received_rps, the tenth column.
     pub fn steering_interrupts(&self) -> Option<u64> {
         let table = self.softnet.as_ref()?.read_whole().ok()?;
-        let column = |cpu: &str| u64::from_str_radix(cpu.split_whitespace().nth(9)?, 16).ok();
-        table.lines().map(column).sum()
+        table.lines().map(|cpu| u64::from_str_radix(cpu.split_whitespace().nth(9)?, 16).ok()).sum()
     }
 
     pub fn now(&self) -> Result<CpuTimes, CpuError> {
@@ -159,10 +158,9 @@ impl Cores {
 fn parse_receive_softirqs(text: &str) -> Option<BTreeMap<u32, u64>> {
     let cpus = text.lines().next()?.split_whitespace();
     let counts = text.lines().find_map(|line| line.trim().strip_prefix("NET_RX:"))?;
-    let pair = |(cpu, count): (&str, &str)| {
-        Some((cpu.strip_prefix("CPU")?.parse().ok()?, count.parse().ok()?))
-    };
-    cpus.zip(counts.split_whitespace()).map(pair).collect()
+    cpus.zip(counts.split_whitespace())
+        .map(|(cpu, count)| Some((cpu.strip_prefix("CPU")?.parse().ok()?, count.parse().ok()?)))
+        .collect()
 }
 
 /// CPU time of the whole machine since boot, or between two readings; nanoseconds summed over
@@ -461,8 +459,9 @@ mod tests {
 
     #[test]
     fn cores_have_the_siblings_of_their_cpus() {
-        let siblings = |cpu: usize| (cpu < 64).then(|| vec![cpu % 32, cpu % 32 + 32]);
-        let cores = Cores::with(&[1, 33, 2, 99], siblings);
+        let cores = Cores::with(&[1, 33, 2, 99], |cpu: usize| {
+            (cpu < 64).then(|| vec![cpu % 32, cpu % 32 + 32])
+        });
         assert_eq!(cores, Cores { cpus: [1, 2, 33, 34, 99].into(), count: 3 });
         assert!(Cores::of(&[0]).cpus.contains(&0));
     }

@@ -119,9 +119,8 @@ impl ExclusiveLock {
 fn folder() -> PathBuf {
     let run_lock = Path::new("/run/lock");
     let chosen = std::env::var_os("WIREPATH_LOCKS").map(PathBuf::from);
-    chosen.unwrap_or_else(|| match run_lock.is_dir() {
-        true => run_lock.to_owned(),
-        false => std::env::temp_dir(),
+    chosen.unwrap_or_else(|| {
+        if run_lock.is_dir() { run_lock.to_owned() } else { std::env::temp_dir() }
     })
 }
 

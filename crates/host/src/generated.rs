@@ -54,14 +54,15 @@ pub struct Plain(String);
 impl Plain {
     /// Returns `None` if the text has other characters.
     pub fn new(text: &str) -> Option<Self> {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || " \t,._:=-/".contains(c);
-        text.chars().all(is_plain).then(|| Plain(text.to_owned()))
+        text.chars()
+            .all(|c| c.is_ascii_alphanumeric() || " \t,._:=-/".contains(c))
+            .then(|| Plain(text.to_owned()))
     }
 
     /// Returns `None` if the text is empty or more than one word of letters, digits, and `._-`.
     pub fn word(text: &str) -> Option<Self> {
-        let is_of_words = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        (!text.is_empty() && text.chars().all(is_of_words)).then(|| Plain(text.to_owned()))
+        (!text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)))
+            .then(|| Plain(text.to_owned()))
     }
 
     pub fn as_str(&self) -> &str {

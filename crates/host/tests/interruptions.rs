@@ -11,7 +11,7 @@ use std::time::Duration;
 use host::interruptions::{CauseKind, RING_BYTES_MIN};
 use planted::{PLANTS, cpus};
 use sys::affinity;
-use sys::bpf::interruptions::{Interruptions, Interval, Kind};
+use sys::bpf::interruptions::{Interruptions, Kind};
 
 /// Planted gaps must be found, and those without a known cause be fewer: on a busy machine other causes are
 /// true as well.
@@ -90,8 +90,7 @@ fn each_interrupt_of_the_timer_was_due_after_the_one_before_it() {
         testkit::until(testkit::LONG, || {
             thread::sleep(Duration::from_millis(1));
             traced.drain(&mut read);
-            let is_timer = |one: &Interval| one.kind == Kind::LocalTimer;
-            timers.extend(read.drain(..).filter(is_timer));
+            timers.extend(read.drain(..).filter(|one| one.kind == Kind::LocalTimer));
             timers.len() >= ENOUGH
         });
         timers
@@ -102,8 +101,7 @@ fn each_interrupt_of_the_timer_was_due_after_the_one_before_it() {
     }
     assert!(timers.len() >= ENOUGH, "{}", timers.len());
     for pair in timers.windows(2) {
-        let is_after = |due_ns| due_ns > pair[0].begin_ns;
-        assert!(pair[1].due_ns.is_none_or(is_after), "{pair:?}");
+        assert!(pair[1].due_ns.is_none_or(|due_ns| due_ns > pair[0].begin_ns), "{pair:?}");
     }
     let known = timers.iter().filter(|timer| timer.due_ns.is_some()).count();
     assert!(known > timers.len() / 2, "{known} of {}: {timers:?}", timers.len());

@@ -214,7 +214,6 @@ fn interrupts_are_as_before_when_the_last_of_two_runs_has_ended() {
         let settings = || -> Vec<_> {
             net::napi_instances(near.ifindex).unwrap().iter().map(|napi| napi.settings).collect()
         };
-        let defer = || IrqSuspend::defer(near.ifindex, &near.ifname).unwrap();
         if let Err(error) = net::napi_instances(near.ifindex) {
             testkit::skip("kernel", error);
             return;
@@ -223,7 +222,8 @@ fn interrupts_are_as_before_when_the_last_of_two_runs_has_ended() {
         let deferred = vec![DEFERRED; before.len()];
         assert!(!before.is_empty() && before != deferred);
         for first_ends_first in [true, false] {
-            let [first, second] = [(); 2].map(|()| defer());
+            let [first, second] =
+                [(); 2].map(|()| IrqSuspend::defer(near.ifindex, &near.ifname).unwrap());
             let other = IrqSuspend::hold(near.ifindex, &near.ifname).unwrap_err();
             assert!(matches!(other, IrqSuspendError::Taken { .. }), "{other}");
             let [one, last] = if first_ends_first { [first, second] } else { [second, first] };

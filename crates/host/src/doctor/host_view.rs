@@ -87,8 +87,9 @@ impl HostView {
     }
 
     pub(crate) fn read(&self, knob: &str, target: &Target) -> Result<String, KnobError> {
-        let no_target = || KnobError::NoTarget { target: target.clone() };
-        let value: Value = find(knob).ok_or_else(no_target)?.read(&self.system, target)?;
+        let value: Value = find(knob)
+            .ok_or_else(|| KnobError::NoTarget { target: target.clone() })?
+            .read(&self.system, target)?;
         Ok(value.to_string())
     }
 

@@ -59,8 +59,9 @@ pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {
 /// Counts after [`WINDOW`]; empty if they are not needed.
 fn later(view: &HostView, counts: &BTreeMap<u32, Vec<u64>>) -> BTreeMap<u32, Vec<u64>> {
     let mut irqs = view.interfaces().flat_map(|link| view.system.irqs(&link.name));
-    let is_busy = |irq| counts.get(&irq).is_some_and(|row| row.iter().sum::<u64>() >= FEW);
-    if !view.is_for(Profile::Latency) || !irqs.any(is_busy) {
+    if !view.is_for(Profile::Latency)
+        || !irqs.any(|irq| counts.get(&irq).is_some_and(|row| row.iter().sum::<u64>() >= FEW))
+    {
         return BTreeMap::new();
     }
     std::thread::sleep(WINDOW);

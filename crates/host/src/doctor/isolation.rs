@@ -35,11 +35,11 @@ pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {
 
 impl Kept {
     fn of(view: &HostView, cmdline: &str) -> Self {
-        let listed = |file: &str| {
-            let text = view.system.read_host(file).unwrap_or_default();
+        let without_tick = {
+            let text =
+                view.system.read_host("sys/devices/system/cpu/nohz_full").unwrap_or_default();
             list_to_cpus(&text).unwrap_or_default()
         };
-        let without_tick = listed("sys/devices/system/cpu/nohz_full");
         // CPUs without the tick never run RCU callbacks (Documentation/timers/no_hz.rst).
         let mut without_callbacks = without_tick.clone();
         without_callbacks.extend(offloaded(cmdline, &view.system.online_cpus()));

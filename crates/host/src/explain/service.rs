@@ -172,11 +172,12 @@ fn hierarchies() -> Vec<PathBuf> {
 
 /// Inodes of the sockets among a process's descriptors.
 fn sockets_of(pid: u32) -> io::Result<Vec<u64>> {
-    let inode = |entry: io::Result<fs::DirEntry>| {
-        let link = fs::read_link(entry.ok()?.path()).ok()?;
-        link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
-    };
-    Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.filter_map(inode).collect())
+    Ok(fs::read_dir(format!("/proc/{pid}/fd"))?
+        .filter_map(|entry: io::Result<fs::DirEntry>| {
+            let link = fs::read_link(entry.ok()?.path()).ok()?;
+            link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+        })
+        .collect())
 }
 
 /// Local port and inode of each socket.
@@ -203,10 +204,10 @@ fn members(folder: &Path) -> Vec<u32> {
 fn find(folder: &Path, id: &str, depth: usize, found: &mut Vec<PathBuf>) {
     for below in folders_in(folder) {
         let name = below.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        match is_of_container(name, id) {
-            true => found.push(below),
-            false if depth > 0 => find(&below, id, depth - 1, found),
-            false => {}
+        if is_of_container(name, id) {
+            found.push(below);
+        } else if depth > 0 {
+            find(&below, id, depth - 1, found);
         }
     }
 }

@@ -125,7 +125,7 @@ impl Trace {
         let (follow, asked) = channel::<(u32, Answer)>();
         let (ready, opened) = channel();
         let reads = shared.clone();
-        let read = move || {
+        let reader = sys::thread::start_free("causes", move || {
             let traced = match Interruptions::attach(ring_bytes) {
                 Ok(traced) => traced,
                 Err(why) => return drop(ready.send(Err(why))),
@@ -133,8 +133,7 @@ impl Trace {
             // Fails only if the opener has gone.
             let _ = ready.send(Ok(traced.missing().to_vec()));
             read_until_stopped(traced, &reads, &asked);
-        };
-        let reader = sys::thread::start_free("causes", read)?;
+        })?;
         let mut trace = Trace { shared, follow, reader: Some(reader), missing: Vec::new() };
         trace.missing = opened.recv().map_err(|_| TraceError::Ended)??;
         Ok(trace)

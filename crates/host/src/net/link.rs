@@ -309,9 +309,10 @@ pub fn reachable(index: u32) -> Result<Reachable, NetError> {
                 if !is_asked_for || is_of_link || has(libc::IFA_F_DADFAILED) {
                     continue;
                 }
-                match has(libc::IFA_F_TENTATIVE) && !has(libc::IFA_F_OPTIMISTIC) {
-                    true => found.is_tentative = true,
-                    false => found.addresses.push(ip),
+                if has(libc::IFA_F_TENTATIVE) && !has(libc::IFA_F_OPTIMISTIC) {
+                    found.is_tentative = true
+                } else {
+                    found.addresses.push(ip)
                 }
             }
             Ok(())

@@ -20,8 +20,8 @@ pub fn snmp6_counter(name: &str) -> Option<u64> {
 ///
 /// - `protocol`, `name`: `Udp` and `RcvbufErrors`.
 pub fn snmp_counter(table: &str, protocol: &str, name: &str) -> Option<u64> {
-    let own = |line| str::strip_prefix(line, protocol)?.strip_prefix(": ");
-    let mut lines = table.lines().filter_map(own);
+    let mut lines =
+        table.lines().filter_map(|line| str::strip_prefix(line, protocol)?.strip_prefix(": "));
     let place = lines.next()?.split_whitespace().position(|word| word == name)?;
     lines.next()?.split_whitespace().nth(place)?.parse().ok()
 }

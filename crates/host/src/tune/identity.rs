@@ -111,10 +111,8 @@ pub(super) fn locate(system: &System, target: &Target, identity: Option<&Identit
         }
         (Target::Cpu(_) | Target::Irq(_), _) => Whereabouts::Gone,
         (_, Some(Identity::Interface(device))) => locate_interface(system, target, device),
-        _ => match target.interface().is_some_and(|name| system.lacks(name)) {
-            true => Whereabouts::Gone,
-            false => here(),
-        },
+        _ if target.interface().is_some_and(|name| system.lacks(name)) => Whereabouts::Gone,
+        _ => here(),
     }
 }
 

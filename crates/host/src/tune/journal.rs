@@ -459,8 +459,7 @@ mod tests {
             Journal::parse(text(&all).as_bytes()).map(|journal| journal.unwrap().phase)
         };
         assert!(with(&[applied(Some(99))]).is_ok_and(|phase| phase == Phase::Applied(Some(99))));
-        let after = |record| with(&[Record::Confirmed, record, Record::Ready]);
-        assert!(after(applied(Some(99))).is_err());
+        assert!(with(&[Record::Confirmed, applied(Some(99)), Record::Ready]).is_err());
     }
 
     #[test]

@@ -229,8 +229,9 @@ impl Plan {
             [("`knob` of a setting left out", Some(knob)), ("`why` of one", Some(why))]
         });
         let mut texts = whole.into_iter().chain(optional).chain(steps).chain(left_out);
-        let is_foul = |text: &String| text.chars().any(|c| c != '\t' && is_hidden(c));
-        match texts.find_map(|(field, text)| Some((field, text.filter(|text| is_foul(text))?))) {
+        match texts.find_map(|(field, text)| {
+            Some((field, text.filter(|text| text.chars().any(|c| c != '\t' && is_hidden(c)))?))
+        }) {
             None => Ok(()),
             Some((field, text)) => {
                 let text = text.chars().take(100).collect();
@@ -369,8 +370,8 @@ fn refuse_if_stopped(stop: &AtomicBool) -> Result<(), PlanError> {
 
 impl Step {
     fn knob(&self) -> Result<&'static dyn Knob, StepError> {
-        let unknown = || StepError::UnknownKnob { nearest: registry::nearest(&self.knob) };
-        registry::find(&self.knob).ok_or_else(unknown)
+        registry::find(&self.knob)
+            .ok_or_else(|| StepError::UnknownKnob { nearest: registry::nearest(&self.knob) })
     }
 
     fn problem(&self, index: usize, source: StepError) -> StepProblem {

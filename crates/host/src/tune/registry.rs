@@ -54,14 +54,14 @@ pub fn targets(
             system.online_cpus().into_iter().map(|cpu| Target::Cpu(cpu as u32)).collect()
         }
         (Scope::Interface, Some(name)) => vec![Target::Interface(name.to_owned())],
-        (Scope::RxQueue, Some(name)) => {
-            let target = |queue| Target::RxQueue(name.to_owned(), queue);
-            queues(name, "rx")?.into_iter().map(target).collect()
-        }
-        (Scope::TxQueue, Some(name)) => {
-            let target = |queue| Target::TxQueue(name.to_owned(), queue);
-            queues(name, "tx")?.into_iter().map(target).collect()
-        }
+        (Scope::RxQueue, Some(name)) => queues(name, "rx")?
+            .into_iter()
+            .map(|queue| Target::RxQueue(name.to_owned(), queue))
+            .collect(),
+        (Scope::TxQueue, Some(name)) => queues(name, "tx")?
+            .into_iter()
+            .map(|queue| Target::TxQueue(name.to_owned(), queue))
+            .collect(),
         (Scope::Irq, Some(name)) => system.irqs(name).into_iter().map(Target::Irq).collect(),
         (Scope::Interface | Scope::RxQueue | Scope::TxQueue | Scope::Irq, None) => Vec::new(),
     })

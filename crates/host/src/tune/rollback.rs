@@ -171,8 +171,7 @@ pub fn forget(store: &Store, lock: &Lock, entries: &[usize]) -> Result<(), Rollb
     }
     let records: Vec<_> = entries.iter().map(|&entry| Record::Forgotten { entry }).collect();
     let written = store.resume(lock, &journal)?.append(&records);
-    let failed = |source| StoreError::File { what: "write", path: path(), source };
-    Ok(written.map_err(failed)?)
+    Ok(written.map_err(|source| StoreError::File { what: "write", path: path(), source })?)
 }
 
 /// Finds the namespace of a journal; `None` if it no longer exists, nor do its settings.

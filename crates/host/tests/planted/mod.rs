@@ -79,10 +79,9 @@ impl Plant {
     pub(crate) fn named(&self, noise: &Noise) -> u64 {
         let rows = noise.gaps.rows();
         let has = |cause: &Cause| {
-            let is_it = |(kind, detail): &(CauseKind, &str)| {
+            self.names.iter().any(|(kind, detail)| {
                 *kind == cause.kind && (detail.is_empty() || *detail == cause.detail)
-            };
-            self.names.iter().any(is_it)
+            })
         };
         rows.iter().filter(|(cause, _)| has(cause)).map(|(_, tally)| tally.count).sum()
     }
@@ -137,8 +136,7 @@ impl Watch<'_> {
     fn beside(&self, name: &str, other: impl FnOnce(&AtomicBool) + Send) -> Noise {
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
-            let body = || other(&done);
-            thread::Builder::new().name(name.into()).spawn_scoped(scope, body).unwrap();
+            thread::Builder::new().name(name.into()).spawn_scoped(scope, || other(&done)).unwrap();
             let noise = self.run(|| {}, || {});
             done.store(true, Ordering::Relaxed);
             noise
@@ -197,14 +195,14 @@ fn below_packets(watch: &Watch<'_>) -> io::Result<Noise> {
     sysfs.write(steering, &format!("{:x}", 1_u64 << watch.cpu)).unwrap();
     Ok(watch.beside("wp-flood", |done| {
         affinity::pin_to(&[watch.other]).unwrap();
-        let flood = || {
+        near.run(|| {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
             while !done.load(Ordering::Relaxed) {
                 // Nothing listens: refusals are expected.
                 let _ = socket.send_to(&[0; 64], (far.ip, 9));
             }
-        };
-        near.run(flood).unwrap();
+        })
+        .unwrap();
     }))
 }
 

@@ -18,9 +18,10 @@ impl Quota {
     pub(super) fn of_a_twentieth() -> io::Result<Quota> {
         let name = format!("wirepath-quota-{}", std::process::id());
         let version_1 = PathBuf::from("/sys/fs/cgroup/cpu");
-        let (parent, members) = match version_1.join("tasks").exists() {
-            true => (version_1, "tasks"),
-            false => (PathBuf::from("/sys/fs/cgroup"), "cgroup.threads"),
+        let (parent, members) = if version_1.join("tasks").exists() {
+            (version_1, "tasks")
+        } else {
+            (PathBuf::from("/sys/fs/cgroup"), "cgroup.threads")
         };
         let folder = parent.join(name);
         fs::create_dir(&folder)?;

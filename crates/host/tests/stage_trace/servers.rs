@@ -175,11 +175,12 @@ impl Server {
         let of_port = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
         let of_port =
             of_port.filter(|line| line.get(1).is_some_and(|local| local.ends_with(&port)));
-        let queue = |line: Vec<&str>| {
-            let (_, receive) = line.get(4)?.split_once(':')?;
-            u64::from_str_radix(receive, 16).ok()
-        };
-        of_port.filter_map(queue).sum()
+        of_port
+            .filter_map(|line: Vec<&str>| {
+                let (_, receive) = line.get(4)?.split_once(':')?;
+                u64::from_str_radix(receive, 16).ok()
+            })
+            .sum()
     }
 }
 

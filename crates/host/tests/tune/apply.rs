@@ -203,13 +203,13 @@ fn unconfirmed_settings_are_restored_and_confirmed_ones_stay() {
 
     let by_ms = apply(Duration::from_secs(600));
     let mut confirmed = false;
-    let mut tick = |_| {
+    let ended = await_confirmation(&bench.store, None, by_ms, &never, &mut |_| {
         if !confirmed {
             confirm(&bench.store, None).unwrap();
             confirmed = true;
         }
-    };
-    let ended = await_confirmation(&bench.store, None, by_ms, &never, &mut tick).unwrap();
+    })
+    .unwrap();
     assert_eq!(ended, Confirmation::Confirmed);
     assert_eq!(bench.read(LENGTH.0, LENGTH.1), "777");
     bench.rollback();

@@ -108,10 +108,11 @@ pub(crate) fn another(knob: &dyn Knob, now: &str) -> String {
             let now: i64 = now.parse().unwrap();
             if now < max { now + 1 } else { min }.to_string()
         }
-        (_, Format::Numbers { .. }) => {
-            let plus_one = |word: &str| (word.parse::<i64>().unwrap() + 1).to_string();
-            now.split_whitespace().map(plus_one).collect::<Vec<_>>().join(" ")
-        }
+        (_, Format::Numbers { .. }) => now
+            .split_whitespace()
+            .map(|word| (word.parse::<i64>().unwrap() + 1).to_string())
+            .collect::<Vec<_>>()
+            .join(" "),
         (_, Format::Mask) => if now.ends_with('1') { "2" } else { "1" }.into(),
         (_, Format::Switch) => if now == "on" { "off" } else { "on" }.into(),
         (id, _) => unreachable!("{id} has no other value"),

@@ -28,10 +28,7 @@ fn outcomes(report: &tune::Report) -> Vec<&RestoreOutcome> {
 
 fn remove(root: &Root, path: &str) {
     let path = root.folder.path().join(path);
-    match path.is_dir() {
-        true => fs::remove_dir_all(path).unwrap(),
-        false => fs::remove_file(path).unwrap(),
-    }
+    if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
 }
 
 fn write(root: &Root, path: &str, text: &str) {
@@ -164,11 +161,8 @@ fn namespace_that_reuses_the_inode_is_left_alone() {
     let bench = Bench::new();
     bench.apply(&bench.plan(&[("udp-rmem-min", "netns", "8192")])).unwrap();
     let other = Bench::new();
-    let set = |value: &str| {
-        let knob = tune::find("udp-rmem-min").unwrap();
-        knob.set(&other.system, &Target::Netns, &crate::bench::value(value)).unwrap();
-    };
-    set("8192");
+    let knob = tune::find("udp-rmem-min").unwrap();
+    knob.set(&other.system, &Target::Netns, &crate::bench::value("8192")).unwrap();
     as_if_of(&bench, &other.pair.near.netns);
     let report = bench.rollback();
     assert_eq!(outcomes(&report), [&RestoreOutcome::Gone]);

@@ -282,10 +282,10 @@ fn assert_reads(file: &ExportedFile, plan: &Plan, about: &str) {
             }
         }
         "yml" => {
-            let depth = |line: &str| line.len() - line.trim_start().len();
             let mut is_content = false;
             for line in lines() {
-                is_content = is_content && depth(line) == 10 || line.ends_with("content: |");
+                is_content = is_content && line.len() - line.trim_start().len() == 10
+                    || line.ends_with("content: |");
                 let is_key = line.trim_start_matches([' ', '-']).split_once(':').is_some();
                 assert!(is_content || is_key, "{about}: {line}");
             }

@@ -120,13 +120,12 @@ impl<'a> Access<'a> {
     fn classify(&self, what: &str, source: io::Error) -> Result<KnobError, io::Error> {
         let what = what.to_owned();
         match source.raw_os_error() {
-            Some(libc::ENOENT | libc::ENODEV) => {
-                let is_gone = |name: &str| self.system.list_net(name).is_err();
-                Ok(match self.target.interface().filter(|name| is_gone(name)) {
+            Some(libc::ENOENT | libc::ENODEV) => Ok(
+                match self.target.interface().filter(|name| self.system.list_net(name).is_err()) {
                     Some(_) => KnobError::NoTarget { target: self.target.clone() },
                     None => self.not_offered(),
-                })
-            }
+                },
+            ),
             Some(libc::EOPNOTSUPP) => Ok(self.not_offered()),
             Some(libc::EPERM | libc::EACCES) => Ok(KnobError::Denied { what, source }),
             Some(libc::EROFS) => Ok(KnobError::ReadOnly { what }),

@@ -127,6 +127,6 @@ impl Knob for Coalescing {
 /// device has one digit for each bit, from bit 0.
 fn is_fixed_virtio(system: &System, interface: &str) -> bool {
     let features = system.read_net(&format!("{interface}/device/features"));
-    let has_none = |bits: String| bits.get(52..54) == Some("00");
-    system.driver(interface) == "virtio_net" && features.is_ok_and(has_none)
+    system.driver(interface) == "virtio_net"
+        && features.is_ok_and(|bits| bits.get(52..54) == Some("00"))
 }

@@ -69,17 +69,16 @@ impl Knob for Affinity {
             return Ok(None);
         };
         let cpus = mask_to_cpus(value.as_str()).unwrap_or_default();
-        let counts = || {
-            let table = system.read_host("proc/interrupts").unwrap_or_default();
-            counts(&table).remove(&irq)
-        };
         let mut reads = 0;
         let seen = watch(&cpus, || {
             reads += 1;
             if reads > 1 {
                 thread::sleep(PAUSE);
             }
-            (reads <= READS_MAX).then(counts)
+            (reads <= READS_MAX).then(|| {
+                let table = system.read_host("proc/interrupts").unwrap_or_default();
+                counts(&table).remove(&irq)
+            })
         });
         match seen {
             Seen::Moved => Ok(None),
@@ -144,15 +143,16 @@ pub(crate) fn counts(table: &str) -> BTreeMap<u32, Vec<u64>> {
         .filter(|cpu| *cpu < 1 << 16)
         .collect();
     let width = cpus.iter().max().map_or(0, |last| last + 1);
-    let line_of = |line: &str| {
-        let (irq, rest) = line.split_once(':')?;
-        let mut row = vec![0; width];
-        for (cpu, count) in cpus.iter().zip(rest.split_whitespace()) {
-            row[*cpu] = count.parse().ok()?;
-        }
-        Some((irq.trim().parse().ok()?, row))
-    };
-    lines.filter_map(line_of).collect()
+    lines
+        .filter_map(|line| {
+            let (irq, rest) = line.split_once(':')?;
+            let mut row = vec![0; width];
+            for (cpu, count) in cpus.iter().zip(rest.split_whitespace()) {
+                row[*cpu] = count.parse().ok()?;
+            }
+            Some((irq.trim().parse().ok()?, row))
+        })
+        .collect()
 }
 
 #[cfg(test)]

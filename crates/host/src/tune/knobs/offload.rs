@@ -144,8 +144,7 @@ impl Knob for Offload {
         if self.about.id == "gso" && !state.is_on {
             let scattered = OFFLOADS.iter().find(|offload| offload.about.id == "sg");
             let scattered = scattered.map(|offload| offload.now(system, target)).transpose();
-            let has_it = |(_, sg): (u32, State)| sg.is_on || sg.is_offered;
-            if !scattered.is_ok_and(|sg| sg.is_some_and(has_it)) {
+            if !scattered.is_ok_and(|sg| sg.is_some_and(|(_, sg)| sg.is_on || sg.is_offered)) {
                 return Err(access.needing("scatter-gather").not_offered());
             }
         }

@@ -112,9 +112,10 @@ impl HashFields {
             let of =
                 |(name, kind)| net::hash_fields(index, kind).map(|fields| (name, kind, fields));
             let all: Vec<_> = KINDS.into_iter().map(of).collect();
-            match all.iter().any(Result::is_ok) {
-                true => Ok(all.into_iter().filter_map(Result::ok).collect()),
-                false => all.into_iter().collect(),
+            if all.iter().any(Result::is_ok) {
+                Ok(all.into_iter().filter_map(Result::ok).collect())
+            } else {
+                all.into_iter().collect()
             }
         })?;
         Ok((index, fields))
