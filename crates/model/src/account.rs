@@ -29,11 +29,10 @@ pub(crate) fn outcome(experiment: &Experiment, header: OutcomeHeader) -> Outcome
     for (index, arm) in arms.iter().enumerate() {
         arm_warnings(experiment, &table, index, arm, &mut warnings);
     }
-    let is_open = |arm: usize, name: &str| {
+    let forecast = experiment.forecast_of(&table, &|arm: usize, name: &str| {
         let verdict = arms[arm].metrics.get(name).and_then(|metric| metric.verdict);
         matches!(verdict, Some(Verdict::Inconclusive | Verdict::Exploratory))
-    };
-    let forecast = experiment.forecast_of(&table, &is_open);
+    });
     let mut outcome = Outcome {
         schema: SCHEMA,
         id: header.id,

@@ -16,8 +16,8 @@
 /// Returns `None` if even the range of the values holds too rarely: below 7 values for 0.05.
 pub fn interval(values: &[f64], alpha: f64) -> Option<(f64, f64)> {
     let n = values.len();
-    let beyond = |above: usize| ln_ratio(n, above) >= -alpha.ln();
-    let rank = (0..=n / 2).find(|&above| !beyond(above)).filter(|&rank| rank > 0)?;
+    let rank =
+        (0..=n / 2).find(|&above| ln_ratio(n, above) < -alpha.ln()).filter(|&rank| rank > 0)?;
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     Some((sorted[rank - 1], sorted[n - rank]))
@@ -27,9 +27,10 @@ pub fn interval(values: &[f64], alpha: f64) -> Option<(f64, f64)> {
 /// B(above + 1/2, n - above + 1/2) / B(1/2, 1/2) * 2^n.
 fn ln_ratio(n: usize, above: usize) -> f64 {
     // Gamma(k + 1/2) / Gamma(1/2) is the product of (i - 1/2) for i up to k.
-    let rising = |count: usize| (1..=count).map(|i| (i as f64 - 0.5).ln()).sum::<f64>();
-    let factorial = |count: usize| (1..=count).map(|i| (i as f64).ln()).sum::<f64>();
-    rising(above) + rising(n - above) - factorial(n) + n as f64 * std::f64::consts::LN_2
+    let ln_product =
+        |count: usize, less: f64| -> f64 { (1..=count).map(|i| (i as f64 - less).ln()).sum() };
+    ln_product(above, 0.5) + ln_product(n - above, 0.5) - ln_product(n, 0.0)
+        + n as f64 * std::f64::consts::LN_2
 }
 
 #[cfg(test)]

@@ -100,11 +100,11 @@ fn ladder_bases(
     if !text.split(',').all(is_ladder) {
         return Err(ArmPlanError::Mixed { text: text.into() });
     }
-    let base = |arm: &str| match arm.rsplit_once('+') {
+    distinct(text.split(',').map(|arm| match arm.rsplit_once('+') {
         Some((base, _)) => parse_set(base, text, switches),
         None => Ok(SwitchSet::default()),
-    };
-    distinct(text.split(',').map(base)).map(Some)
+    }))
+    .map(Some)
 }
 
 /// Errors: the same set twice.
@@ -286,9 +286,10 @@ mod tests {
     }
 
     fn without_zc(arm: &Arm) -> Support {
-        match arm.has(Switch::Zc) || arm.name == "sockperf" {
-            true => Support::unsupported("zero-copy", "a driver that has it"),
-            false => Support::Yes,
+        if arm.has(Switch::Zc) || arm.name == "sockperf" {
+            Support::unsupported("zero-copy", "a driver that has it")
+        } else {
+            Support::Yes
         }
     }
 

@@ -136,8 +136,7 @@ pub fn search(
             if !pairs.is_empty() {
                 let arms = arms_beside(&set, pairs.iter().cloned());
                 let race = stage(arms, pairs.len(), &mut found);
-                let has_run = |at: &usize| !race.values[at + 1].is_empty();
-                let tried = (0..pairs.len()).filter(has_run);
+                let tried = (0..pairs.len()).filter(|at| !race.values[at + 1].is_empty());
                 found.pairs = tried.map(|at| names_of(&pairs[at][0], &pairs[at][1])).collect();
                 added = race.winner().map(|(at, ratio)| (pairs[at - 1].clone(), ratio));
             }
@@ -156,8 +155,7 @@ pub fn search(
     let beside = candidates(plan, &set, support);
     let all = (0..beside.len()).flat_map(|at| (at + 1..beside.len()).map(move |other| (at, other)));
     let all = all.map(|(at, other)| names_of(&beside[at], &beside[other]));
-    let is_untried = |pair: &[String; 2]| !found.pairs.contains(pair);
-    found.untried_pairs = all.filter(is_untried).collect();
+    found.untried_pairs = all.filter(|pair| !found.pairs.contains(pair)).collect();
     found
 }
 

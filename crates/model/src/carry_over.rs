@@ -84,8 +84,9 @@ fn telling_blocks(trials: &[Trial], kinds: &[ArmKind], cause: Cause) -> Vec<Tell
 pub(crate) fn lacks_blocks(experiment: &Experiment, running: usize) -> bool {
     let is_possible =
         running > 2 && running <= WAITING_ARMS_MAX && !experiment.plan.schedule.settle;
-    let telling = || telling_blocks(&experiment.trials, &kinds(experiment), Cause::AnyOther);
-    is_possible && telling().len() < STRICT_PAIRS_MIN
+    is_possible
+        && telling_blocks(&experiment.trials, &kinds(experiment), Cause::AnyOther).len()
+            < STRICT_PAIRS_MIN
 }
 
 fn kinds(experiment: &Experiment) -> Vec<ArmKind> {

@@ -226,8 +226,7 @@ impl Gate {
 
     /// Returns the decision on a figure of an arm.
     pub fn decision(&self, arm: &str, metric: &str) -> Option<&Decision> {
-        let is_of = |d: &&Decision| d.arm == arm && d.metric.as_deref() == Some(metric);
-        self.decisions.iter().find(is_of)
+        self.decisions.iter().find(|d| d.arm == arm && d.metric.as_deref() == Some(metric))
     }
 }
 
@@ -423,12 +422,13 @@ pub(crate) fn step_of(values: impl Iterator<Item = f64>) -> f64 {
     let printed = 0.1f64.powi(decimals);
     let gaps = values.windows(2).map(|pair| pair[1] - pair[0]);
     let gap = gaps.fold(f64::INFINITY, f64::min);
-    let is_multiple = |value: &f64| {
-        let times = value / gap;
-        (times - times.round()).abs() < 1e-6 * times.abs().max(1.0)
-    };
     // Two values have a gap of which they may be multiples by chance.
-    let is_step = gap.is_finite() && values.len() > 2 && values.iter().all(is_multiple);
+    let is_step = gap.is_finite()
+        && values.len() > 2
+        && values.iter().all(|value| {
+            let times = value / gap;
+            (times - times.round()).abs() < 1e-6 * times.abs().max(1.0)
+        });
     if is_step { gap.max(printed) } else { printed }
 }
 

@@ -129,13 +129,14 @@ pub struct FakeSource {
 impl FakeSource {
     /// A fake path in the given world, at time 0.
     pub fn new(world: FakeWorld) -> Self {
-        let middle = |point: u64| normal_quantile((point as f64 + 0.5) / SHAPE_POINTS as f64);
         FakeSource {
             random: Random::new(world.seed, u64::MAX),
             now_ns: 0,
             walk: 0.0,
             hogs: vec![(true, 0); world.drift.len()],
-            shape: (0..SHAPE_POINTS).map(middle).collect(),
+            shape: (0..SHAPE_POINTS)
+                .map(|point| normal_quantile((point as f64 + 0.5) / SHAPE_POINTS as f64))
+                .collect(),
             world,
         }
     }
@@ -146,9 +147,10 @@ impl FakeSource {
 
     /// Support of the fake host: every switch but `absent`.
     pub fn support(arm: &Arm) -> Support {
-        match arm.has(FakeSwitch::Absent) {
-            true => Support::unsupported("the switch `absent`", "a path that is not fake"),
-            false => Support::Yes,
+        if arm.has(FakeSwitch::Absent) {
+            Support::unsupported("the switch `absent`", "a path that is not fake")
+        } else {
+            Support::Yes
         }
     }
 

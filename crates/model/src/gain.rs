@@ -31,8 +31,8 @@ impl Outcome {
     ///
     /// - `whole`: name of the arm with all switches, which is named by its last switch, too.
     pub fn gains(&self, whole: &str) -> Vec<Gain> {
-        let is_rung = |arm: &&ArmOutcome| arm.kind != ArmKind::Control;
-        let rungs: Vec<&ArmOutcome> = self.arms.iter().filter(is_rung).collect();
+        let rungs: Vec<&ArmOutcome> =
+            self.arms.iter().filter(|arm| arm.kind != ArmKind::Control).collect();
         let mut gains = Vec::new();
         for metric in &self.judged {
             for pair in rungs.windows(2) {

@@ -406,9 +406,10 @@ pub fn load_curve(
             }
             let point = LoadPoint::of(rate_pps, offered_count, pool);
             each(&curve.name, &point);
-            match point.is_carried() {
-                true => running.push(arm),
-                false => curve.end = CurveEnd::NotCarried,
+            if point.is_carried() {
+                running.push(arm)
+            } else {
+                curve.end = CurveEnd::NotCarried
             }
             curve.points.push(point);
             curve.knee = knee(&curve.points);
@@ -437,8 +438,7 @@ mod tests {
     const TRIAL: Duration = Duration::from_millis(100);
 
     fn plan(names: &[&str]) -> CurvePlan {
-        let arm = |name: &&str| (Arm::peer(*name), Support::Yes);
-        let arms = names.iter().map(arm).collect();
+        let arms = names.iter().map(|name| (Arm::peer(*name), Support::Yes)).collect();
         CurvePlan { arms, start_pps: 10_000, trial: TRIAL, trials: 3, seed: 7 }
     }
 

@@ -66,11 +66,12 @@ pub(crate) fn look_after(blocks: u32, first: u32) -> Option<Look> {
 /// Fewest blocks after which the first look can answer one of `questions`: the smallest p-value of the signed-rank test is 2 in
 /// 2^blocks.
 pub fn blocks_min(questions: usize) -> u32 {
-    let possible = |blocks: &u32| {
-        let p = 2f64.powi(1 - *blocks as i32) / FIRST_WEIGHT;
-        p * (questions.max(1) as f64) < 1.0 - LEVEL
-    };
-    (BLOCKS_MIN..64).find(possible).unwrap_or(64)
+    (BLOCKS_MIN..64)
+        .find(|blocks| {
+            let p = 2f64.powi(1 - *blocks as i32) / FIRST_WEIGHT;
+            p * (questions.max(1) as f64) < 1.0 - LEVEL
+        })
+        .unwrap_or(64)
 }
 
 /// Share of trials of which a run without any event must exclude that they have one, before it shows that there is

@@ -249,10 +249,12 @@ impl Measurement {
         if self.costs.is_empty() {
             return;
         }
-        let packets = match self.deliveries.is_empty() {
-            _ if self.packet_count.is_some() => self.packet_count,
-            true => self.throughput.map(|throughput| throughput.received_count),
-            false => Some(total(self.deliveries.values().map(Delivery::first_arrival_count))),
+        let packets = if self.packet_count.is_some() {
+            self.packet_count
+        } else if self.deliveries.is_empty() {
+            self.throughput.map(|throughput| throughput.received_count)
+        } else {
+            Some(total(self.deliveries.values().map(Delivery::first_arrival_count)))
         };
         let share = |amount: u64| match packets {
             None => Err("no cost per packet: arrivals are not known".to_owned()),

@@ -146,11 +146,10 @@ impl Pairs {
 
     /// One pair for each epoch; see [`crate::starts`].
     pub(crate) fn by_start(&self, epochs: &[usize]) -> Pairs {
-        let column = |place: usize| -> Vec<f64> {
+        let [arm, base, again] = [0, 1, 2].map(|place| {
             let column: Vec<f64> = self.relabelled.iter().map(|of| of[place]).collect();
             starts::by_start(&column, epochs)
-        };
-        let [arm, base, again] = [0, 1, 2].map(column);
+        });
         let rows = arm.iter().zip(&base).zip(&again);
         Pairs {
             differences: starts::by_start(&self.differences, epochs),
@@ -351,8 +350,8 @@ mod tests {
         let ranks = double_ranks(&blocks);
         let total: i64 = ranks.iter().flatten().sum();
         let seen = |pattern: usize| {
-            let label = |block: usize| pattern / 3usize.pow(block as u32) % 3;
-            let sum: i64 = (0..6).map(|block| ranks[block][label(block)]).sum();
+            let sum: i64 =
+                (0..6).map(|block| ranks[block][pattern / 3usize.pow(block as u32) % 3]).sum();
             (3 * sum - total).abs()
         };
         let patterns = 3usize.pow(6);
@@ -372,8 +371,7 @@ mod tests {
             let exact = relabelling_p(&blocks);
             let many: Vec<[f64; 3]> = blocks.iter().copied().cycle().take(EXACT_BLOCKS).collect();
             let ranks = double_ranks(&many);
-            let distance = |of: &[i64; 3]| 3 * of[0] - of.iter().sum::<i64>();
-            let seen = ranks.iter().map(distance).sum::<i64>().abs();
+            let seen = ranks.iter().map(|of| 3 * of[0] - of.iter().sum::<i64>()).sum::<i64>().abs();
             let exactly = exact_relabelling(&ranks, seen);
             assert!((exact - exactly).abs() < 0.02, "{shift}: {exact} {exactly}");
         }

@@ -159,8 +159,9 @@ mod tests {
     fn every_program_runs_equally_often_after_each_other_in_balanced_order() {
         for seed in 0..10 {
             let run = |arms: &[usize]| -> Vec<usize> {
-                let block = |block| balanced_order(seed, block, [0, 1], arms).unwrap();
-                (0..120).flat_map(block).collect()
+                (0..120)
+                    .flat_map(|block| balanced_order(seed, block, [0, 1], arms).unwrap())
+                    .collect()
             };
             let one = run(&[2]);
             let shares = [share_after(&one, 1, 2), share_after(&one, 2, 2)];

@@ -90,8 +90,8 @@ impl Restarts {
     /// Called at the begin of each block. Returns true if the programs are to be started anew before it.
     pub fn is_due(&mut self) -> bool {
         let every = blocks_per_start(self.restarts.get(), self.trials.get());
-        let has_ended = |every: u32| self.blocks >= every.max(self.least);
-        let is_due = self.trials.count > 0 && every.is_some_and(has_ended);
+        let is_due = self.trials.count > 0
+            && every.is_some_and(|every| self.blocks >= every.max(self.least));
         self.blocks = if is_due { 1 } else { self.blocks + 1 };
         is_due
     }
@@ -109,9 +109,10 @@ pub(crate) struct Starts {
 impl Starts {
     /// - `by_arm`: start of each block, `None` if it is not known.
     pub(crate) fn new(by_arm: &[Vec<Option<u32>>]) -> Self {
-        let distinct =
-            |starts: &Vec<Option<u32>>| starts.iter().flatten().collect::<BTreeSet<_>>().len();
-        let counts: Vec<usize> = by_arm.iter().map(distinct).collect();
+        let counts: Vec<usize> = by_arm
+            .iter()
+            .map(|starts: &Vec<Option<u32>>| starts.iter().flatten().collect::<BTreeSet<_>>().len())
+            .collect();
         let epochs =
             if counts.iter().any(|count| *count > 0) { epochs(by_arm) } else { Vec::new() };
         Starts { counts, epochs }

@@ -99,9 +99,12 @@ pub fn interval(values: &[f64], level: f64) -> Option<(f64, f64)> {
         let spare = ((outer - level) / (outer - inner)).clamp(0.0, 1.0);
         let weight = (n - k) as f64 * spare / (k as f64 + (n as f64 - 2.0 * k as f64) * spare);
         // Failed trials are infinite.
-        let mix = |outer: f64, inner: f64| match outer.is_finite() && inner.is_finite() {
-            true => outer + (inner - outer) * weight,
-            false => outer,
+        let mix = |outer: f64, inner: f64| {
+            if outer.is_finite() && inner.is_finite() {
+                outer + (inner - outer) * weight
+            } else {
+                outer
+            }
         };
         return Some((mix(sorted[k - 1], sorted[k]), mix(sorted[n - k], sorted[n - k - 1])));
     }

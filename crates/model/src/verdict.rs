@@ -242,14 +242,13 @@ fn undecided(question: &Question, evidence: &Evidence, p: f64, family: usize) ->
         return Some("better in the typical trial, but not in all trials taken together".into());
     }
     let needed = blocks_min(family);
-    Some(match (blocks as u64) < u64::from(needed) {
-        true => format!(
+    Some(if (blocks as u64) < u64::from(needed) {
+        format!(
             "the interval is clear of 1, but {blocks} blocks cannot decide one of {family} \
              questions; {needed} can"
-        ),
-        false => format!(
-            "the interval is clear of 1, but not after the correction for {family} questions"
-        ),
+        )
+    } else {
+        format!("the interval is clear of 1, but not after the correction for {family} questions")
     })
 }
 
@@ -412,8 +411,7 @@ mod tests {
 
     /// `count` log-ratios around `center`, `spread` wide.
     fn around(center: f64, spread: f64, count: usize) -> Vec<f64> {
-        let at = |i: usize| (i as f64 / (count - 1) as f64 - 0.5) * spread;
-        (0..count).map(|i| center + at(i)).collect()
+        (0..count).map(|i| center + ((i as f64 / (count - 1) as f64 - 0.5) * spread)).collect()
     }
 
     fn judged(questions: &[Question]) -> Vec<Verdict> {

@@ -195,9 +195,10 @@ fn all_series(runs: &[&Outcome], unit: Unit, by: By) -> Vec<WatchedSeries> {
         for arm in arms_of(group.iter().copied()) {
             for metric in &last.judged {
                 let Some((shape, points)) = points(&units, arm, metric, by) else { continue };
-                let has_arm = |run: &&&Outcome| run.arms.iter().any(|other| is_same(other, arm));
-                let has_newest =
-                    group.iter().filter(has_arm).any(|run| Some(&*run.id) == newest_id);
+                let has_newest = group
+                    .iter()
+                    .filter(|run| run.arms.iter().any(|other| is_same(other, arm)))
+                    .any(|run| Some(&*run.id) == newest_id);
                 found.push(WatchedSeries {
                     path: (*path).to_owned(),
                     load: load.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
@@ -260,8 +261,7 @@ fn points<'a>(
 fn scaled(series: &WatchedSeries) -> (Vec<f64>, bool) {
     let values: Vec<f64> = series.points.iter().map(|point| point.value).collect();
     let is_ratio = !is_event_count(&series.metric) && values.iter().all(|value| *value > 0.0);
-    let logs = |values: Vec<f64>| values.into_iter().map(f64::ln).collect();
-    if is_ratio { (logs(values), true) } else { (values, false) }
+    if is_ratio { (values.into_iter().map(f64::ln).collect(), true) } else { (values, false) }
 }
 
 fn changes(series: &WatchedSeries, level: f64) -> Vec<SeriesChange> {

@@ -30,11 +30,10 @@ const SAME: World =
 /// Runs a world once: the outcome, and the true ratio of each arm, the baseline first.
 fn run(world: World, seed: u64) -> (Outcome, Vec<f64>) {
     let mut random = Random::new(seed, 1);
-    let variant = |number: usize| (format!("arm{number}"), ArmKind::Variant);
     let fixed = [("base".to_owned(), ArmKind::Baseline), ("again".to_owned(), ArmKind::Control)];
     let arms: Vec<(Arm, Support)> = fixed
         .into_iter()
-        .chain((0..world.arms).map(variant))
+        .chain((0..world.arms).map(|number| (format!("arm{number}"), ArmKind::Variant)))
         .map(|(name, kind)| (Arm { name, kind, switches: Default::default() }, Support::Yes))
         .collect();
     let (mean, spread) = world.effect;

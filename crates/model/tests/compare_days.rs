@@ -75,8 +75,7 @@ fn compared(old: World, new: World, seed: u64, unit: Unit) -> RunComparison {
 }
 
 fn has_false_verdict(comparison: &RunComparison, by: By) -> bool {
-    let differs = |verdict: Verdict| verdict.differs();
-    comparison.values().any(|(.., metric)| metric.change(by).is_some_and(|c| differs(c.verdict)))
+    comparison.values().any(|(.., metric)| metric.change(by).is_some_and(|c| c.verdict.differs()))
 }
 
 /// Shares of comparisons with a false value, with a false worth, with a gate of 4 and of 0.
@@ -155,12 +154,13 @@ fn change_is_found_through_days_that_differ() {
     let old = World { shared: 0.01, ..WORLD };
     let found = |runs, change| {
         let (old, new) = (World { runs, ..old }, World { runs, change, ..old });
-        let is_worse = |seed: &u64| {
-            let comparison = compared(old, new, *seed, Unit::Session);
-            let change = comparison.arms[1].metrics[METRICS[0]].change(By::Value).cloned();
-            change.is_some_and(|change| change.verdict == Verdict::Worse)
-        };
-        let found = (0..100).filter(is_worse).count();
+        let found = (0..100)
+            .filter(|seed| {
+                let comparison = compared(old, new, *seed, Unit::Session);
+                let change = comparison.arms[1].metrics[METRICS[0]].change(By::Value).cloned();
+                change.is_some_and(|change| change.verdict == Verdict::Worse)
+            })
+            .count();
         eprintln!("a change of {change} in 7 sessions of {runs}, shared 1 %: found in {found} %");
         found
     };

@@ -49,8 +49,9 @@ fn order_of_the_others_does_not_depend_on_an_arm_that_fails() {
     let order = |broken: bool| -> Vec<(u32, usize)> {
         let mut plan = plan(3, "alone");
         (plan.stop_early, plan.max_blocks) = (false, 10);
-        let fails = |arm: &Arm, _| (broken && arm.name == "fast").then(|| "broken".to_owned());
-        let experiment = run_with(plan, world(), fails);
+        let experiment = run_with(plan, world(), |arm: &Arm, _| {
+            (broken && arm.name == "fast").then(|| "broken".to_owned())
+        });
         experiment.trials().filter(|t| t.arm != 2).map(|t| (t.block, t.arm)).collect()
     };
     assert_eq!(order(false), order(true));
@@ -214,8 +215,9 @@ fn run_that_was_interrupted_is_exploratory() {
 
 #[test]
 fn without_a_baseline_there_is_nothing_to_run() {
-    let fails = |arm: &Arm, _| (arm.name == "baseline").then(|| "no".to_owned());
-    let outcome = outcome(&run_with(plan(1, "fast"), world(), fails));
+    let outcome = outcome(&run_with(plan(1, "fast"), world(), |arm: &Arm, _| {
+        (arm.name == "baseline").then(|| "no".to_owned())
+    }));
     assert_eq!(outcome.ended, Ended::Interrupted);
     assert_eq!(warned(&outcome, "the baseline cannot run"), 1);
 
@@ -226,8 +228,9 @@ fn without_a_baseline_there_is_nothing_to_run() {
 
 #[test]
 fn without_a_control_nothing_is_better() {
-    let fails = |arm: &Arm, _| (arm.kind == ArmKind::Control).then(|| "no".to_owned());
-    let outcome = outcome(&run_with(plan(1, "fast"), world(), fails));
+    let outcome = outcome(&run_with(plan(1, "fast"), world(), |arm: &Arm, _| {
+        (arm.kind == ArmKind::Control).then(|| "no".to_owned())
+    }));
     let fast = metric(&outcome, "fast", "rtt_ns_p50");
     assert_eq!(fast.verdict, Some(Verdict::Inconclusive));
     assert!(fast.why.as_ref().unwrap().contains("no A/A floor"));

@@ -113,17 +113,17 @@ fn no_run_that_decided_nothing_passes_and_null_runs_do_not_fail() {
     eprintln!("| world | exit 0 | exit 4 | exit 5 |");
     for world in worlds {
         let answers: Vec<Outcome> = (0..RUNS).map(|seed| run(&world, seed)).collect();
-        let count = |answer| {
-            answers.iter().filter(|run| run.gate.as_ref().unwrap().answer == answer).count()
-        };
         let [passed, worse, open] =
-            [GateAnswer::NoWorse, GateAnswer::Worse, GateAnswer::NotDecided].map(count);
+            [GateAnswer::NoWorse, GateAnswer::Worse, GateAnswer::NotDecided].map(|answer| {
+                answers.iter().filter(|run| run.gate.as_ref().unwrap().answer == answer).count()
+            });
         eprintln!("| {} | {passed} | {worse} | {open} |", world.name);
         let is_worse = world.new > world.old * THRESHOLD;
         let most_wrong = (RUNS / 20) as usize;
-        match is_worse {
-            true => assert_eq!(passed, 0, "{}", world.name),
-            false => assert!(worse <= most_wrong, "{}: {worse}", world.name),
+        if is_worse {
+            assert_eq!(passed, 0, "{}", world.name)
+        } else {
+            assert!(worse <= most_wrong, "{}: {worse}", world.name)
         }
         for run in &answers {
             check_pass(world.name, run);
@@ -293,9 +293,8 @@ fn arm_that_fails_trials_does_not_pass_unless_the_baseline_fails_as_many() {
         let mut random = Random::new(1, 0);
         answer_of(
             |_| {},
-            |arm, block| match fails(arm, block) {
-                true => Err("broken".into()),
-                false => Ok(lower(ten(&mut random))),
+            |arm, block| {
+                if fails(arm, block) { Err("broken".into()) } else { Ok(lower(ten(&mut random))) }
             },
         )
         .0

@@ -58,8 +58,9 @@ fn named(pooled: &PooledOutcome) -> usize {
 fn pages_without_an_effect_seldom_name_a_host() {
     const PAGES: u64 = 150;
     for (arms, hosts) in [(1, 20), (6, 20), (6, 6)] {
-        let names_one = |seed: &u64| named(&pool(&fleet(arms, hosts, *seed, |_, _| 0.0))) > 0;
-        let count = (0..PAGES).filter(names_one).count();
+        let count = (0..PAGES)
+            .filter(|seed| named(&pool(&fleet(arms, hosts, *seed, |_, _| 0.0))) > 0)
+            .count();
         eprintln!("{arms} arms, 3 metrics, {hosts} hosts: {count} of {PAGES} pages name a host");
         // 5 %, and 2.6 standard errors.
         assert!(count <= 14, "{count}");

@@ -27,10 +27,7 @@ impl Oracle {
         if highest - sequence >= self.window {
             return Arrival::TooOld;
         }
-        match self.seen.insert(sequence) {
-            true => Arrival::Reordered,
-            false => Arrival::Duplicate,
-        }
+        if self.seen.insert(sequence) { Arrival::Reordered } else { Arrival::Duplicate }
     }
 }
 

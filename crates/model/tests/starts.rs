@@ -52,11 +52,9 @@ fn run_gated(world: &World, seed: u64, gate: bool) -> Outcome {
             }
         };
         let effect = if arm == 2 { world.effect } else { 1.0 };
-        let value = |offset: f64, noise: f64| 1e4 * effect * (offset + NOISE * noise).exp();
-        let figures = judged
-            .iter()
-            .zip(offsets)
-            .map(|(name, offset)| (name.clone(), value(offset, random.normal())));
+        let figures = judged.iter().zip(offsets).map(|(name, offset)| {
+            (name.clone(), 1e4 * effect * (offset + NOISE * random.normal()).exp())
+        });
         let figures = figures.collect();
         experiment.record(Ok(Measurement {
             figures,

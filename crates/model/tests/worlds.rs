@@ -133,13 +133,12 @@ fn at_most_one_null_run_in_twenty_has_a_false_verdict_or_a_false_gate_in_every_w
             row.push(share(&outcomes, has_false_difference));
         }
         let gated = outcomes(&world, Size::ONE, |plan| plan.gate = true);
-        let is_worse = |outcome: &Outcome| {
+        row.push(share(&gated, |outcome: &Outcome| {
             outcome
                 .gate
                 .as_ref()
                 .is_some_and(|gate| gate.answer == wirepath_model::GateAnswer::Worse)
-        };
-        row.push(share(&gated, is_worse));
+        }));
         eprintln!(
             "| {name} | {} |",
             row.iter().map(|of| percent(*of)).collect::<Vec<_>>().join(" | ")

@@ -31,8 +31,7 @@ impl RunComparison {
             })
             .collect();
         let runs = self.old_runs.iter().chain(&self.new_runs);
-        let is_partial = |ended| matches!(ended, Ended::Interrupted | Ended::Unfinished);
-        if runs.into_iter().any(|run| is_partial(run.ended)) {
+        if runs.into_iter().any(|run| matches!(run.ended, Ended::Interrupted | Ended::Unfinished)) {
             for decision in &mut decisions {
                 decision.answer = GateAnswer::NotDecided;
                 decision.reason = Some(Undecided::Interrupted);

@@ -256,9 +256,10 @@ impl RunComparison {
 
     /// Number of figures that have a value or a worth.
     pub fn questions(&self, by: By) -> usize {
-        let is_question = |metric: &MetricComparison| {
-            metric.change(by).is_some() || (by == By::Value && metric.difference.is_some())
-        };
-        self.values().filter(|(.., metric)| is_question(metric)).count()
+        self.values()
+            .filter(|(.., metric)| {
+                metric.change(by).is_some() || (by == By::Value && metric.difference.is_some())
+            })
+            .count()
     }
 }

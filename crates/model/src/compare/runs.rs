@@ -150,9 +150,10 @@ impl Equal {
     fn verdict(interval: Option<(f64, f64)>, most: f64) -> Verdict {
         // The small term absorbs rounding.
         let is_within = |(low, high): (f64, f64)| low >= -most - 1e-12 && high <= most + 1e-12;
-        match interval.is_some_and(is_within) {
-            true => Verdict::NoDifferenceShown,
-            false => Verdict::Inconclusive,
+        if interval.is_some_and(is_within) {
+            Verdict::NoDifferenceShown
+        } else {
+            Verdict::Inconclusive
         }
     }
 }

@@ -37,10 +37,9 @@ impl Experiment {
         }
         let judged = table.judge(seen);
         let control = self.place(ArmKind::Control);
-        let is_distrusted = |name: &String| {
+        if self.plan.judged.iter().any(|name| {
             control.and_then(|arm| judged.verdict(arm, name)).is_some_and(Verdict::differs)
-        };
-        if self.plan.judged.iter().any(is_distrusted) {
+        }) {
             return Vec::new();
         }
         let gate = table.gate(&judged, seen);
@@ -52,12 +51,13 @@ impl Experiment {
         });
         let running = (0..self.plan.arms.len()).filter(|&arm| self.runs(arm)).count();
         let must_wait = carry_over::lacks_blocks(self, running);
-        let is_large = |arm: usize, name: &String| {
-            let ratio = table.outcome(&judged, arm, name).ratio;
-            ratio.is_some_and(|ratio| ratio.ln().abs() > LARGE.ln())
-        };
         let is_decided = |arm: usize| {
-            if must_wait && !self.plan.judged.iter().all(|name| is_large(arm, name)) {
+            if must_wait
+                && !self.plan.judged.iter().all(|name| {
+                    let ratio = table.outcome(&judged, arm, name).ratio;
+                    ratio.is_some_and(|ratio| ratio.ln().abs() > LARGE.ln())
+                })
+            {
                 return false;
             }
             if let Some(gate) = &gate {

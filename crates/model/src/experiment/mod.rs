@@ -392,8 +392,9 @@ impl Experiment {
             && running[base]
             && running[again]
         {
-            let is_other = |arm: &usize| running[*arm] && ![base, again].contains(arm);
-            let others: Vec<usize> = (0..running.len()).filter(is_other).collect();
+            let others: Vec<usize> = (0..running.len())
+                .filter(|arm| running[*arm] && ![base, again].contains(arm))
+                .collect();
             if let Some(balanced) = balanced_order(seed, block, [base, again], &others) {
                 return balanced;
             }
@@ -486,12 +487,11 @@ impl Experiment {
 
 /// Latencies of the segments of which a tail is judged, by stem.
 fn tails(judged: &[String], measurement: &Measurement) -> BTreeMap<String, Samples> {
-    let is_judged = |stem: &str| {
-        judged.iter().filter_map(|name| tail_of(name)).any(|(judged, _)| judged == stem)
-    };
     (measurement.segments.iter())
         .map(|(segment, histogram)| (crate::segment_stem(segment), histogram))
-        .filter(|(stem, _)| is_judged(stem))
+        .filter(|(stem, _)| {
+            judged.iter().filter_map(|name| tail_of(name)).any(|(judged, _)| judged == stem)
+        })
         .map(|(stem, histogram)| {
             let lost = measurement.lost_beside(histogram.len());
             (stem, Samples::new(histogram, lost))

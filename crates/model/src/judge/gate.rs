@@ -4,7 +4,6 @@ use super::{Judged, Table};
 use crate::decision::{self, GateQuestion, GateVerdict};
 use crate::evidence::RunEvidence;
 use crate::pairs::{Pairs, Scale};
-use crate::tail;
 use crate::{Better, By, Decision, Ended, Gate, GateAnswer, Support, Undecided, Verdict};
 
 impl Table<'_> {
@@ -170,9 +169,8 @@ impl Table<'_> {
             Better::Lower => (up, down),
             Better::Higher => (down, up),
         };
-        let is_worse = |of: tail::Estimate| of.low > threshold;
         let tail = self.tail(arm, name).and_then(|tail| tail.pooled);
-        let has_worse_tail = tail.is_some_and(is_worse);
+        let has_worse_tail = tail.is_some_and(|of| of.low > threshold);
         Ok(GateQuestion { pairs: pairs(0.0, 0.0), at_worst, at_best, better, step, has_worse_tail })
     }
 
@@ -183,10 +181,12 @@ impl Table<'_> {
         let share = |failed: u32, of: u32| f64::from(failed) / f64::from(of.max(1));
         let own = share(failures.failed, failures.trials);
         let base = share(failures.baseline_failed, failures.baseline_trials);
-        let (answer, reason) = match own - base > threshold - 1.0 + 1e-9 {
-            _ if failures.fails_more => (GateAnswer::Worse, None),
-            true => (GateAnswer::NotDecided, Some(Undecided::Failures)),
-            false => (GateAnswer::NoWorse, None),
+        let (answer, reason) = if failures.fails_more {
+            (GateAnswer::Worse, None)
+        } else if own - base > threshold - 1.0 + 1e-9 {
+            (GateAnswer::NotDecided, Some(Undecided::Failures))
+        } else {
+            (GateAnswer::NoWorse, None)
         };
         Some(Decision {
             arm: self.arm(arm).name.clone(),

@@ -208,12 +208,12 @@ impl<'a> Table<'a> {
 
     /// Number of judged figures.
     fn questions(&self) -> usize {
-        let names = |arm: usize| {
+        let arms = (0..self.arms.len()).filter(|arm| self.experiment.can_be_judged(*arm));
+        arms.map(|arm| {
             let judged = self.experiment.plan.judged.iter();
             judged.filter(|name| self.arms[arm].contains_key(name.as_str())).count()
-        };
-        let arms = (0..self.arms.len()).filter(|arm| self.experiment.can_be_judged(*arm));
-        arms.map(names).sum()
+        })
+        .sum()
     }
 
     /// Largest of the differences that such a run finds in 19 of 20 cases, of the figures that are open.
@@ -381,8 +381,8 @@ impl<'a> Table<'a> {
             })
         };
         let (failed, trials) = count(&|of| of == arm);
-        let base = |of| Some(of) == self.baseline || Some(of) == self.control;
-        let (baseline_failed, baseline_trials) = count(&base);
+        let (baseline_failed, baseline_trials) =
+            count(&|of| Some(of) == self.baseline || Some(of) == self.control);
         (failed + baseline_failed > 0 && trials > 0).then(|| Reliability {
             failed,
             trials,

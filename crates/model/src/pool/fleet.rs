@@ -253,9 +253,10 @@ fn host_run(
 /// Arms to judge of all hosts, each once, in the order of the first host that has it.
 fn arm_names<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Vec<String> {
     let mut known = BTreeSet::new();
-    let is_judged = |arm: &&ArmOutcome| matches!(arm.kind, ArmKind::Variant | ArmKind::Peer);
     outcomes
-        .flat_map(|outcome| outcome.arms.iter().filter(is_judged))
+        .flat_map(|outcome| {
+            outcome.arms.iter().filter(|arm| matches!(arm.kind, ArmKind::Variant | ArmKind::Peer))
+        })
         .filter(|arm| known.insert(arm.name.clone()))
         .map(|arm| arm.name.clone())
         .collect()
@@ -268,10 +269,10 @@ fn question(
     metric: &str,
 ) -> Question {
     let each = |of: fn(&Outcome, &str, &str) -> Option<Effect>| {
-        let effect = |(_, outcome): &(String, Result<Outcome, String>)| {
-            outcome.as_ref().ok().and_then(|outcome| of(outcome, arm, metric))
-        };
-        hosts.iter().map(effect).collect()
+        hosts
+            .iter()
+            .map(|(_, outcome)| outcome.as_ref().ok().and_then(|outcome| of(outcome, arm, metric)))
+            .collect()
     };
     let better = hosts.iter().find_map(|(_, outcome)| {
         Some(metric_of(outcome.as_ref().ok()?, |of| of.name == arm, metric)?.better)

@@ -73,9 +73,9 @@ pub fn answers(questions: &[Question], resolve: f64) -> Vec<Answer> {
 /// Fewest hosts on which one of `questions` can be better or worse: the smallest p-value of signed ranks
 /// is 2 in 2^hosts.
 pub fn hosts_needed(questions: usize) -> usize {
-    let possible =
-        |hosts: &usize| 2f64.powi(1 - *hosts as i32) * (questions as f64) < 1.0 - statistics::LEVEL;
-    (HOSTS_MIN..64).find(possible).unwrap_or(64)
+    (HOSTS_MIN..64)
+        .find(|hosts| 2f64.powi(1 - *hosts as i32) * (questions as f64) < 1.0 - statistics::LEVEL)
+        .unwrap_or(64)
 }
 
 fn unjudged(question: &Question) -> Answer {
@@ -149,10 +149,8 @@ fn judge(answer: &mut Answer, better: Better, p_adjusted: f64, resolve: f64) {
     let Floor { low, high } = ratios(pooled.interval);
     let found = verdict::between(low, high, p_adjusted, resolve, better);
     let is_in_floor = answer.floor.is_some_and(|floor| low <= floor.high && high >= floor.low);
-    answer.verdict = Some(match found.differs() && is_in_floor {
-        true => Verdict::Inconclusive,
-        false => found,
-    });
+    answer.verdict =
+        Some(if found.differs() && is_in_floor { Verdict::Inconclusive } else { found });
     if found.differs() && is_in_floor {
         answer.why = Some("not beyond the interval of the control arms (A/A)".into());
     }
@@ -168,8 +166,9 @@ fn ratios((low, high): (f64, f64)) -> Floor {
 fn discoveries(p: &[f64]) -> Vec<bool> {
     let mut sorted = p.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let allowed = |at: usize| (1.0 - statistics::LEVEL) * (at + 1) as f64 / p.len() as f64;
-    let last = (0..p.len()).rev().find(|&at| sorted[at] <= allowed(at));
+    let last = (0..p.len())
+        .rev()
+        .find(|&at| sorted[at] <= (1.0 - statistics::LEVEL) * (at + 1) as f64 / p.len() as f64);
     p.iter().map(|p| last.is_some_and(|last| *p <= sorted[last])).collect()
 }
 

@@ -32,10 +32,7 @@ pub(super) fn quantile(level: f64, degrees: usize) -> f64 {
     let (mut low, mut high) = (0.0, FRAC_PI_2);
     for _ in 0..100 {
         let middle: f64 = f64::midpoint(low, high);
-        match within(middle.tan(), degrees) < level {
-            true => low = middle,
-            false => high = middle,
-        }
+        if within(middle.tan(), degrees) < level { low = middle } else { high = middle }
     }
     low.tan()
 }
