@@ -74,8 +74,7 @@ impl Apt {
     }
 
     fn parts(&self, kernel: String) -> Result<(String, Vec<String>)> {
-        let depends = |package: &str| self.run("apt-cache", &["depends", package]);
-        let parts = dependencies(&depends(&kernel)?, PARTS);
+        let parts = dependencies(&self.run("apt-cache", &["depends", &kernel])?, PARTS);
         let parts = if parts.is_empty() { vec![kernel.clone()] } else { parts };
         Ok((kernel, parts))
     }

@@ -90,9 +90,8 @@ pub(crate) fn compile() -> Result<()> {
     let compiler = arguments.next().context("cargo names no compiler")?;
     let is_ours = env::var("CARGO_PKG_NAME").is_ok_and(|name| name.starts_with("wirepath-"));
     let is_metadata = |argument: &OsString| argument.to_string_lossy().starts_with("metadata=");
-    let arguments = arguments.map(|argument| match is_ours && is_metadata(&argument) {
-        true => "metadata=wirepath".into(),
-        false => argument,
+    let arguments = arguments.map(|argument| {
+        if is_ours && is_metadata(&argument) { "metadata=wirepath".into() } else { argument }
     });
     Err(Command::new(compiler).args(arguments).exec()).context("starting the compiler")
 }

@@ -115,9 +115,8 @@ fn fault(
 fn is_address(link: &str) -> bool {
     let rest = link.strip_prefix("https://").or_else(|| link.strip_prefix("http://"));
     let host = rest.and_then(|rest| rest.split(['/', '?', '#']).next()).unwrap_or_default();
-    let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':');
     !host.is_empty()
-        && host.chars().all(is_host)
+        && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':'))
         && link.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '<' | '>' | '"'))
 }
 

@@ -38,13 +38,12 @@ impl Source {
 /// Reads all tracked files with one of `extensions`, in the order of their names; scripts of CI apart.
 pub(crate) fn read(root: &Path, extensions: &[&str]) -> Result<Vec<Source>> {
     let files = tracked_files(root)?;
-    let has_extension = |file: &&PathBuf| {
+    let mut sources = Vec::new();
+    for file in files.iter().filter(|file| {
         let extension = file.extension().and_then(|extension| extension.to_str());
         extension.is_some_and(|extension| extensions.contains(&extension))
             && !file.starts_with(".ci")
-    };
-    let mut sources = Vec::new();
-    for file in files.iter().filter(has_extension) {
+    }) {
         let text = fs::read_to_string(root.join(file))
             .with_context(|| format!("reading {}", file.display()))?;
         sources.push(Source { file: file.clone(), package: package(file, &files), text });

@@ -38,8 +38,9 @@ impl Modules {
     }
 
     fn load(&self, name: &str, loaded: &mut Vec<(String, Vec<u8>)>) -> Result<()> {
-        let is_there = |(known, _): &(String, Vec<u8>)| known == name;
-        if loaded.iter().any(is_there) || self.built_in.iter().any(|known| known == name) {
+        if loaded.iter().any(|(known, _)| known == name)
+            || self.built_in.iter().any(|known| known == name)
+        {
             return Ok(());
         }
         let file = self.files.get(name).with_context(|| {

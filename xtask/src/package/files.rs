@@ -68,8 +68,7 @@ fn parse(metadata: &Value) -> Result<Vec<Asset>> {
         let mode = u32::from_str_radix(line[2].as_str()?, 8).ok()?;
         Some(Asset { source: word(0)?, folder: word(1)?, mode })
     };
-    let parse = |line| asset(line).with_context(|| format!("not an asset: {line}"));
-    assets.iter().map(parse).collect()
+    assets.iter().map(|line| asset(line).with_context(|| format!("not an asset: {line}"))).collect()
 }
 
 /// Files of `FOLDER/*ENDING`, sorted, or the one of a name without `*`.

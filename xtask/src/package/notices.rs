@@ -54,11 +54,12 @@ fn linked(root: &Path, target: &Target) -> Result<Vec<String>> {
 }
 
 fn crates(tree: &str) -> Vec<String> {
-    let name = |line: &str| {
-        let (name, rest) = line.split_once(" v")?;
-        Some(format!("{name} {}", rest.split_whitespace().next()?))
-    };
-    tree.lines().filter_map(name).collect()
+    tree.lines()
+        .filter_map(|line| {
+            let (name, rest) = line.split_once(" v")?;
+            Some(format!("{name} {}", rest.split_whitespace().next()?))
+        })
+        .collect()
 }
 
 /// Names of licence files in a folder, sorted.

@@ -339,11 +339,10 @@ fn is_item(keyword: &str) -> bool {
 
 /// Attributes and visibility at the end of the tokens, without spaces.
 fn attributes(tokens: &[TokenTree]) -> String {
-    let ends_item = |token: &&TokenTree| {
+    let tokens = tokens.iter().rev().take_while(|token| {
         !is_punct(token, ';')
             && !matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
-    };
-    let tokens = tokens.iter().rev().take_while(ends_item);
+    });
     tokens.map(|token| token.to_string().replace(' ', "")).collect()
 }
 

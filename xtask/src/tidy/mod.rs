@@ -117,8 +117,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let allowed = read_ledger(root)?;
     let counts = counts(&findings);
     let over = differing(&counts, &allowed, |count, limit| count > limit);
-    let is_over = |finding: &&Finding| over.contains(&ledger_key(finding));
-    for finding in findings.iter().filter(is_over) {
+    for finding in findings.iter().filter(|finding| over.contains(&ledger_key(finding))) {
         println!("{finding}");
     }
     if !over.is_empty() {

@@ -68,9 +68,8 @@ fn missing_in(text: &str, files: &BTreeSet<PathBuf>) -> Vec<(usize, String)> {
 fn is_place(word: &str) -> bool {
     let first = word.split('/').next().unwrap_or(word);
     let is_path = word.contains('/') || ENDINGS.iter().any(|ending| word.ends_with(ending));
-    let is_plain = |c: char| c.is_alphanumeric() || "/._-{},".contains(c);
     is_path
-        && word.chars().all(is_plain)
+        && word.chars().all(|c| c.is_alphanumeric() || "/._-{},".contains(c))
         && word.chars().any(|c| c.is_ascii_lowercase())
         && !word.starts_with('/')
         && !OUTPUTS.contains(&first)

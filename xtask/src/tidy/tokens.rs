@@ -209,11 +209,10 @@ fn begins_expression(before: &[TokenTree]) -> bool {
 
 /// `pub fn`, `pub(crate) fn`, with `const`, `async`, `unsafe` or `extern "C"` between.
 fn is_public(before: &[TokenTree]) -> bool {
-    let modifier = |token: &&TokenTree| {
+    let mut before = before.iter().rev().skip_while(|token| {
         ["const", "async", "unsafe", "extern"].iter().any(|word| is_word(token, word))
             || matches!(token, TokenTree::Literal(_))
-    };
-    let mut before = before.iter().rev().skip_while(modifier);
+    });
     match before.next() {
         Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis => {
             before.next().is_some_and(|token| is_word(token, "pub"))
