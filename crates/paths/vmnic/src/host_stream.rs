@@ -39,7 +39,7 @@ pub(super) struct Passed {
 }
 
 /// Silence after which the stream fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Operation of the host's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub(super) struct StreamError {
     doing: Operation,
     bytes: u64,
     calls: u64,
-    /// Duration of the failed call: [`PATIENCE`] if the other end was silent.
+    /// Duration of the failed call: [`SILENCE_TIMEOUT`] if the other end was silent.
     lasted: Duration,
     source: io::Error,
 }
@@ -128,8 +128,8 @@ pub(super) fn serve(
     let mut totals = Totals { digest, bytes: 0, calls: 0 };
     let stream = totals.call(Operation::Accepting, || {
         let (stream, _) = listener.accept()?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(SILENCE_TIMEOUT))?;
+        stream.set_write_timeout(Some(SILENCE_TIMEOUT))?;
         Ok(stream)
     })?;
     let (begun, before) = (Instant::now(), ThreadUsage::now());
@@ -171,11 +171,10 @@ fn send(
 ) -> Result<(), StreamError> {
     let chunk: Vec<u8> = (0..size_bytes).map(stream_byte).collect();
     let begun = Instant::now();
-    let over = |calls: u64| match length {
-        Length::Writes(count) => calls >= count,
-        Length::For(time) => begun.elapsed() >= time,
-    };
-    while !over(totals.calls) {
+    while match length {
+        Length::Writes(count) => totals.calls < count,
+        Length::For(time) => begun.elapsed() < time,
+    } {
         // Resumes by itself after an interruption.
         totals.call(Operation::Writing, || stream.write_all(&chunk))?;
         totals.add(&chunk);

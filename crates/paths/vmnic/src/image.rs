@@ -18,7 +18,7 @@ const REMEDY: &str = "Wirepath's packages of this version (deb, RPM, container i
                       /usr/share/wirepath: install one, copy the file to ../share/wirepath of this program's folder, \
                       or set WIREPATH_VMNIC_IMAGE to it";
 
-/// Reason why there is no image.
+/// Reason why the image is missing.
 #[derive(Debug, thiserror::Error)]
 pub enum MissingImage {
     #[error("the guest's image {FILE} is missing; {REMEDY}")]

@@ -13,7 +13,7 @@ use vmm::lance::Sent;
 /// Frames per pass: enough to make the cost of a call small.
 const BATCH: u64 = 16;
 /// Sleep when the back end is full: a tick, as in the device.
-const TICK: Duration = Duration::from_millis(1);
+const FULL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Result of a loop.
 pub(super) struct Ran {
@@ -58,7 +58,7 @@ pub(super) fn run(
         now_ns = monotonic_ns();
         if full {
             let before_ns = now_ns;
-            std::thread::sleep(TICK);
+            std::thread::sleep(FULL_INTERVAL);
             now_ns = monotonic_ns();
             idle_ns += now_ns - before_ns;
         }

@@ -93,7 +93,7 @@ impl TypedPath for Vmnic {
                 );
                 return Support::Refused { why };
             }
-            return match crate::qemu::Card::of_arm(name) {
+            return match crate::qemu::Card::named(name) {
                 Some(card) => crate::qemu::support(card),
                 None if name == FOREIGN => crate::support::support(arm),
                 None => crate::support::native(name),

@@ -16,7 +16,7 @@ use vmm::Task;
 use wire::nettest::Mode;
 
 use super::qemu;
-use super::run_guest::{PATIENCE, RING_LOG2, Ran, run_guest, spec};
+use super::run_guest::{BOOT_TIMEOUT, RING_LOG2, Ran, run_guest, spec};
 use super::topology::{BackEnd, Topology, Wire};
 use host::text::chain;
 
@@ -27,7 +27,7 @@ const DISCARD_PORT: u16 = 9;
 /// Echoes before the measured part: addresses are resolved, pages are faulted in.
 const WARM_UP: u32 = 16;
 /// Time limit of an answer; a guest that boots answers the first echoes later.
-const ANSWER_MAX: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A series of echoes, as the host saw it.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Ping {
         image: &[u8],
         arm: &Arm,
     ) -> Result<(Ran, Pinged, &'static str), PathError> {
-        let back_end = BackEnd::of_arm(arm);
+        let back_end = BackEnd::new(arm);
         let Wire { far, guest_ip, mode } = ends.wire(back_end);
         let (ran, pinged) = self.between(far, guest_ip, |task, patience| {
             run_guest(&spec(image, arm, task), |ram| ends.open(back_end, Some(ram)), patience)
@@ -93,12 +93,11 @@ impl Ping {
         let socket = socket.map_err(PathError::part)?;
         let (ran, pinged) = thread::scope(|scope| {
             let pinging = scope.spawn(|| self.run(&socket, guest_ip));
-            (run(task, self.trial + PATIENCE), pinging.join())
+            (run(task, self.trial + BOOT_TIMEOUT), pinging.join())
         });
-        let failed = |why: String| PathError::at("host", why);
         let pinged = pinged
-            .map_err(|_| failed("panicked".into()))
-            .and_then(|pinged| pinged.map_err(|e| failed(chain(&e))));
+            .map_err(|_| PathError::at("host", "panicked"))
+            .and_then(|pinged| pinged.map_err(|e| PathError::at("host", chain(&e))));
         match (ran, pinged) {
             (Ok(ran), Ok(pinged)) => Ok((ran, pinged)),
             // A guest that failed answers nothing.
@@ -112,13 +111,13 @@ impl Ping {
         let mut answered_count = 0;
         while answered_count < WARM_UP {
             answered_count += u32::from(echo.once()?.is_some());
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > BOOT_TIMEOUT {
                 let why = format!("{answered_count} of {WARM_UP} echoes were answered");
                 return Err(io::Error::new(ErrorKind::TimedOut, why));
             }
         }
-        let control = || socket.send_to(&[], (guest_ip, DISCARD_PORT));
-        control()?;
+        // Begins the measured part in the guest.
+        socket.send_to(&[], (guest_ip, DISCARD_PORT))?;
         let mut rtt = latency_histogram();
         let (usage, begun) = (ThreadUsage::now(), Instant::now());
         let mut sent_count = 0;
@@ -130,7 +129,7 @@ impl Ping {
         }
         let (wall_ns, usage) =
             (begun.elapsed().as_nanos() as u64, ThreadUsage::now().since(&usage));
-        control()?;
+        socket.send_to(&[], (guest_ip, DISCARD_PORT))?;
         Ok(Pinged { sent_count, rtt, wall_ns, usage })
     }
 }
@@ -138,7 +137,7 @@ impl Ping {
 fn connect(guest_ip: Ipv4Addr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.connect((guest_ip, ECHO_PORT))?;
-    socket.set_read_timeout(Some(ANSWER_MAX))?;
+    socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     Ok(socket)
 }
 
@@ -172,7 +171,7 @@ impl Echo<'_> {
                     _ => return Err(error),
                 },
             }
-            if begun.elapsed() > ANSWER_MAX {
+            if begun.elapsed() > ANSWER_TIMEOUT {
                 return Ok(None);
             }
         }

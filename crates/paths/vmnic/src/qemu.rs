@@ -42,7 +42,7 @@ pub(super) enum Card {
 
 impl Card {
     /// `None` if the arm `name` is not one of QEMU's.
-    pub(super) fn of_arm(name: &str) -> Option<Self> {
+    pub(super) fn named(name: &str) -> Option<Self> {
         match name {
             "qemu-pcnet" => Some(Card::Pcnet),
             "qemu-virtio-net" => Some(Card::VirtioNet),
@@ -71,7 +71,7 @@ impl Card {
 /// Transport 5 of `microvm`, and its line: the second interrupt controller's third.
 ///
 /// Source: QEMU, include/hw/i386/microvm.h and hw/i386/microvm.c: 512 bytes each, lines from 5 on where
-/// there is no ACPI and so no second I/O APIC.
+/// ACPI, and with it a second I/O APIC, is missing.
 const TRANSPORT: u64 = 5;
 const VIRTIO_AT: u64 = PLAIN_DEVICES_AT + 512 * TRANSPORT;
 const VIRTIO_LINE: u64 = 5 + TRANSPORT;
@@ -79,7 +79,7 @@ const PROGRAM: &str = "qemu-system-x86_64";
 /// Memory in MiB; the boot page is at 48 MiB.
 const MEMORY_MIB: &str = "64";
 /// Time limit for QEMU to connect to the console socket.
-const START_MAX: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// A signal, and the report page behind it.
 const RECORD_BYTES: usize = 1 + 8 * report::LEN;
 
@@ -122,7 +122,8 @@ pub(super) fn support(card: Card) -> Support {
 
 /// Command line of QEMU; the TAP is its descriptor 0.
 fn command(folder: &std::path::Path, card: Card) -> Command {
-    let at = |name: &str| folder.join(name).display().to_string();
+    let [image, boot, console] =
+        ["image", "boot", "console"].map(|name| folder.join(name).display().to_string());
     let mac: Vec<String> = MAC.iter().map(|byte| format!("{byte:02x}")).collect();
     let mac = mac.join(":");
     let mut command = Command::new(PROGRAM);
@@ -148,10 +149,10 @@ fn command(folder: &std::path::Path, card: Card) -> Command {
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
         .args(NAMED_THREADS)
         .args(["-netdev", "tap,id=n,fd=0"])
-        .args(["-kernel", &at("image")])
+        .args(["-kernel", &image])
         .args(["-device"])
-        .arg(format!("loader,file={},addr={PLAIN_BOOT_AT:#x},force-raw=on", at("boot")))
-        .args(["-chardev", &format!("socket,id=d,path={}", at("console"))])
+        .arg(format!("loader,file={boot},addr={PLAIN_BOOT_AT:#x},force-raw=on"))
+        .args(["-chardev", &format!("socket,id=d,path={console}")])
         .args(["-device", "isa-debugcon,iobase=0xe9,chardev=d"]);
     command
 }
@@ -188,7 +189,7 @@ pub(super) fn run(
     let tap = tap.as_fd().try_clone_to_owned().map_err(PathError::part)?;
     let qemu = Qemu::start(command(folder.path(), card), &Place::default(), Stdio::from(tap));
     let mut machine = Machine { qemu: qemu.map_err(PathError::part)? };
-    let mut console = machine.qemu.accept(&listener, START_MAX).map_err(PathError::part)?;
+    let mut console = machine.qemu.accept(&listener, START_TIMEOUT).map_err(PathError::part)?;
     let wait = Some(Duration::from_millis(200));
     console.set_read_timeout(wait).map_err(PathError::part)?;
     let deadline = Instant::now() + patience;
@@ -250,10 +251,7 @@ impl Machine {
             let said = String::from_utf8_lossy(&finished.stderr).trim().to_owned();
             return Err(failed(&format!("it ended early: {said}")));
         }
-        match Instant::now() < deadline {
-            true => Ok(()),
-            false => Err(failed("its guest timed out")),
-        }
+        if Instant::now() < deadline { Ok(()) } else { Err(failed("its guest timed out")) }
     }
 
     /// Next signal, with the report page at that time.

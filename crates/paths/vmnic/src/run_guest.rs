@@ -15,16 +15,16 @@ pub(super) const RAM_BYTES: usize = 32 << 20;
 /// Descriptors of both rings, as a power of two: a TCP window fits, and the buffers fit into a cache.
 pub(super) const RING_LOG2: u64 = 7;
 /// Time limit beyond the measured part, for boot and drain.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const BOOT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Interval at which the waiting thread checks if this process itself was stopped.
-const PULSE: Duration = Duration::from_millis(100);
-/// A pulse this late means that the process or the machine was stopped.
-const STILL: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// A check this late means that the process or the machine was stopped.
+const STOPPED_MIN: Duration = Duration::from_secs(2);
 
 /// The guest of an arm.
 pub(super) fn spec<'a>(image: &'a [u8], arm: &Arm, task: Task) -> Spec<'a> {
-    let (switches, foreign_driver) = (switches::of_arm(arm), switches::is_foreign(arm));
+    let (switches, foreign_driver) = (switches::monitor_switches(arm), switches::is_foreign(arm));
     let task = Task { foreign_driver, ..task };
     Spec { image, ram_bytes: RAM_BYTES, mac: MAC, task, switches }
 }
@@ -42,9 +42,9 @@ fn wait(running: &vmm::Running, patience: Duration) -> (bool, Duration) {
     let (mut waited, mut still) = (Duration::ZERO, Duration::ZERO);
     while waited < patience {
         let begun = Instant::now();
-        let done = running.wait(PULSE.min(patience - waited));
+        let done = running.wait(CHECK_INTERVAL.min(patience - waited));
         let took = begun.elapsed();
-        if took >= STILL {
+        if took >= STOPPED_MIN {
             still += took;
         } else {
             waited += took;
@@ -63,10 +63,9 @@ pub(super) fn run_guest(
     open: impl FnOnce(&GuestRam) -> Result<Halves, PathError>,
     patience: Duration,
 ) -> Result<Ran, PathError> {
-    let failed = |why: String| PathError::at("guest", why);
     let running = vmm::start(spec, |ram| Ok(open(ram)?)).map_err(PathError::part)?;
     let (done, still) = wait(&running, patience);
-    let (outcome, total_ns) = running.stop().map_err(|e| failed(chain(&e)))?;
+    let (outcome, total_ns) = running.stop().map_err(|e| PathError::at("guest", chain(&e)))?;
     let Outcome { end, measured, total, condition } = outcome;
     let why = match (end, measured) {
         (GuestEnd::Done, Some(measured)) => return Ok(Ran { measured, total_ns }),
@@ -79,5 +78,5 @@ pub(super) fn run_guest(
         still => format!("; this process was stopped for {:.1} s", still.as_secs_f64()),
     };
     let report = vmm::FailureReport { condition: &condition, total: &total };
-    Err(failed(format!("{why}{stopped}\n{report}")))
+    Err(PathError::at("guest", format!("{why}{stopped}\n{report}")))
 }

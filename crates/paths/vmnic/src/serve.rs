@@ -2,7 +2,6 @@
 
 use std::net::Ipv4Addr;
 
-use host::kvm::GuestRam;
 use host::netns::Netns;
 use model::Arm;
 use wire::nettest::Mode;
@@ -45,7 +44,7 @@ impl Served {
     /// Errors: missing support on this host, with its remedy.
     pub fn start(arm: &Arm) -> Result<Self, PathError> {
         let image = image::load().map_err(PathError::part)?;
-        let (ends, back_end) = (Topology::new()?, BackEnd::of_arm(arm));
+        let (ends, back_end) = (Topology::new()?, BackEnd::new(arm));
         let (running, guest_ip) = {
             let Wire { far, guest_ip, .. } = ends.wire(back_end);
             let task = Task {
@@ -57,9 +56,8 @@ impl Served {
                 ..Task::send(1460, 0)
             };
             let spec = spec(&image, arm, task);
-            let open = |ram: &GuestRam| Ok(ends.open(back_end, Some(ram))?);
-            let running = vmm::start(&spec, open).map_err(PathError::part)?;
-            (running, guest_ip)
+            let running = vmm::start(&spec, |ram| Ok(ends.open(back_end, Some(ram))?));
+            (running.map_err(PathError::part)?, guest_ip)
         };
         Ok(Served { running, ends, back_end, guest_ip })
     }
@@ -85,10 +83,10 @@ impl Served {
 
     /// Stops it.
     pub fn stop(self) -> Result<Summary, PathError> {
-        let failed = |why: String| PathError::at("guest", why);
-        let (outcome, _) = self.running.stop().map_err(|e| failed(chain(&e)))?;
+        let stopped = self.running.stop();
+        let (outcome, _) = stopped.map_err(|e| PathError::at("guest", chain(&e)))?;
         if outcome.end != vmm::GuestEnd::Stopped {
-            return Err(failed(format!("ended by {:?}", outcome.end)));
+            return Err(PathError::at("guest", format!("ended by {:?}", outcome.end)));
         }
         let (seen, condition) = (&outcome.total, &outcome.condition);
         Ok(Summary {

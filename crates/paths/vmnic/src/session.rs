@@ -13,22 +13,22 @@ use wire::nettest::report;
 
 use super::host_stream::{Direction, Length, Passed};
 use super::ping::Ping;
-use super::run_guest::{PATIENCE, RING_LOG2, Ran, run_guest, spec};
+use super::run_guest::{BOOT_TIMEOUT, RING_LOG2, Ran, run_guest, spec};
 use super::sink::SinkError;
 use super::stream::Stream;
 use super::topology::{BackEnd, MAC, Topology, Wire, lost_on_wire};
 use super::{accounting, image, native, qemu, sink};
 use crate::path::VmnicLoad;
 use crate::switches::{self, is_foreign};
-use lab::{Meter, Run, Signals, Used};
+use lab::{Meter, Run, Used};
 use model::{Load, PathError, Session};
 use vmm::{self, Halves, PacedSender, Task};
 
 /// Frames before the measured part: pages are faulted in, threads are awake.
 const WARM_UP: u64 = 16;
 /// Silence at the sink that ends a trial, and the time limit for it.
-const GRACE: Duration = Duration::from_millis(25);
-const GRACE_MAX: Duration = Duration::from_secs(2);
+const SILENCE_GRACE: Duration = Duration::from_millis(25);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Link of the load `paced`.
 const LINK_BPS: u64 = 100_000_000;
 
@@ -66,7 +66,7 @@ impl VmnicSession {
         far: &LabEnd,
         warm_up: u64,
         source: impl FnOnce() -> Result<(R, u64), PathError> + Send,
-    ) -> Result<(R, sink::Received, Used, u64), PathError> {
+    ) -> Result<(R, sink::SinkReceived, Used, u64), PathError> {
         let lost_before = lost_on_wire(far)?;
         let seen = &AtomicU64::new(0);
         let size_bytes = self.load.size_bytes;
@@ -74,18 +74,21 @@ impl VmnicSession {
             receiver: "sink",
             sender: "source",
             received_count: seen,
-            grace: GRACE,
-            grace_max: GRACE_MAX,
+            grace: SILENCE_GRACE,
+            grace_max: SILENCE_TIMEOUT,
         };
         let meter = Meter::start(&self.clock, &[])?;
-        let receive = |signals: &Signals<'_>| {
-            far.netns.enter().map_err(SinkError::Netns)?;
-            let sink = sink::Sink::open(far).map_err(SinkError::Socket)?;
-            signals.ready();
-            let received = sink.receive(size_bytes, warm_up, signals.stop, seen);
-            Ok(received.map_err(SinkError::Receive)?)
-        };
-        let (ran, received) = lab::run(&ends, receive, || Ok(source()?))?;
+        let (ran, received) = lab::run(
+            &ends,
+            |signals| {
+                far.netns.enter().map_err(SinkError::Netns)?;
+                let sink = sink::Sink::open(far).map_err(SinkError::Socket)?;
+                signals.ready();
+                let received = sink.receive(size_bytes, warm_up, signals.stop, seen);
+                Ok(received.map_err(SinkError::Receive)?)
+            },
+            || Ok(source()?),
+        )?;
         let used = meter.stop()?;
         let lost_count = lost_on_wire(far)?.saturating_sub(lost_before);
         Ok((ran, received, used, lost_count))
@@ -104,18 +107,21 @@ impl VmnicSession {
     }
 
     fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
-        let back_end = BackEnd::of_arm(arm);
+        let back_end = BackEnd::new(arm);
         let wire = self.ends.wire(back_end);
         let spec = spec(&self.image, arm, self.task(wire.far));
         let (ends, kind, trial) = (&self.ends, self.kind, self.load.trial);
         let (ran, received, used, lost_count) = self.with_sink(wire.far, WARM_UP, || {
-            let open = |ram: &GuestRam| open(ends, kind, back_end, Some(ram));
-            let ran = run_guest(&spec, open, trial + PATIENCE)?;
+            let ran = run_guest(
+                &spec,
+                |ram| open(ends, kind, back_end, Some(ram)),
+                trial + BOOT_TIMEOUT,
+            )?;
             let sent_count = ran.measured.report[report::TX_FRAMES].saturating_add(WARM_UP);
             Ok((ran, sent_count))
         })?;
         let (measured, size_bytes) = (&ran.measured, self.load.size_bytes);
-        let mut m = accounting::of_guest(measured, &received, size_bytes, WARM_UP, lost_count);
+        let mut m = accounting::guest_frames(measured, &received, size_bytes, WARM_UP, lost_count);
         finish(&mut m, arm, &ran, used, wire.mode);
         Ok(m)
     }
@@ -126,10 +132,10 @@ impl VmnicSession {
             Ok(stream.through(&session.ends, &session.image, arm)?.1)
         })?;
         let meter = Meter::start(&self.clock, &[])?;
-        let stream = self.stream_of(direction, false);
+        let stream = self.new_stream(direction, false);
         let (ran, passed, mode) = stream.through(&self.ends, &self.image, arm)?;
         let used = meter.stop()?;
-        let mut m = accounting::of_stream(&ran.measured, &passed);
+        let mut m = accounting::guest_stream(&ran.measured, &passed);
         finish(&mut m, arm, &ran, used, mode);
         m.counters.insert("digest_compared_bytes".into(), compared_bytes);
         Ok(m)
@@ -144,7 +150,7 @@ impl VmnicSession {
         let meter = Meter::start(&self.clock, &[])?;
         let (ran, pinged, mode) = self.ping().through(&self.ends, &self.image, arm)?;
         let used = meter.stop()?;
-        let mut m = accounting::of_ping(&ran.measured, &pinged);
+        let mut m = accounting::guest_echoes(&ran.measured, &pinged);
         finish(&mut m, arm, &ran, used, mode);
         Ok(m)
     }
@@ -153,12 +159,12 @@ impl VmnicSession {
         let meter = Meter::start(&self.clock, &[])?;
         let (ran, pinged) = self.ping().through_qemu(card, &self.ends, &self.image)?;
         let used = meter.stop()?;
-        let mut m = accounting::of_qemu_ping(&ran, &pinged);
+        let mut m = accounting::qemu_echoes(&ran, &pinged);
         used.with_children(ran.total_ns).account(&mut m);
         Ok(m)
     }
 
-    fn stream_of(&self, direction: Direction, is_digested: bool) -> Stream {
+    fn new_stream(&self, direction: Direction, is_digested: bool) -> Stream {
         let length = Length::For(self.load.trial);
         Stream { direction, size_bytes: self.load.size_bytes, length, is_digested }
     }
@@ -174,7 +180,7 @@ impl VmnicSession {
         if self.compared.contains(arm) {
             return Ok(0);
         }
-        let passed = run(self, &self.stream_of(direction, true))?;
+        let passed = run(self, &self.new_stream(direction, true))?;
         self.compared.insert(arm.to_owned());
         Ok(passed.bytes)
     }
@@ -184,14 +190,14 @@ impl VmnicSession {
         let (tap, _) = self.ends.tap();
         let far = self.ends.far(BackEnd::Tap);
         let task = self.task(far);
-        let (image, patience) = (&self.image, self.load.trial + PATIENCE);
+        let (image, patience) = (&self.image, self.load.trial + BOOT_TIMEOUT);
         let (ran, received, used, lost_count) = self.with_sink(far, WARM_UP, || {
             let ran = qemu::run(card, image, &task, tap, patience)?;
             let sent_count = ran.report[report::TX_FRAMES].saturating_add(WARM_UP);
             Ok((ran, sent_count))
         })?;
         let size_bytes = self.load.size_bytes;
-        let mut m = accounting::of_qemu(&ran, &received, size_bytes, WARM_UP, lost_count);
+        let mut m = accounting::qemu_frames(&ran, &received, size_bytes, WARM_UP, lost_count);
         used.with_children(ran.total_ns).account(&mut m);
         Ok(m)
     }
@@ -206,10 +212,10 @@ impl VmnicSession {
             Ok(stream.through_qemu(card, &session.ends, &session.image)?.1)
         })?;
         let meter = Meter::start(&self.clock, &[])?;
-        let stream = self.stream_of(direction, false);
+        let stream = self.new_stream(direction, false);
         let (ran, passed) = stream.through_qemu(card, &self.ends, &self.image)?;
         let used = meter.stop()?;
-        let mut m = accounting::of_qemu_stream(&ran, &passed);
+        let mut m = accounting::qemu_stream(&ran, &passed);
         used.with_children(ran.total_ns).account(&mut m);
         m.counters.insert("digest_compared_bytes".into(), compared_bytes);
         Ok(m)
@@ -232,7 +238,8 @@ impl VmnicSession {
             Ok((ran, sent_count))
         })?;
         let refused_count = sender.refused_count();
-        let mut m = accounting::of_native(&ran, &received, size_bytes, lost_count, refused_count);
+        let mut m =
+            accounting::native_frames(&ran, &received, size_bytes, lost_count, refused_count);
         used.account(&mut m);
         m.mode.insert("back end".into(), mode.into());
         Ok(m)
@@ -242,11 +249,8 @@ impl VmnicSession {
 /// Adds to a measurement of an arm of the monitor what all loads have.
 fn finish(m: &mut Measurement, arm: &Arm, ran: &Ran, used: Used, back_end: &str) {
     used.with_children(ran.total_ns).account(m);
-    let (device, driver) = match switches::of_arm(arm).virtio_net {
-        _ if is_foreign(arm) => ("virtio-net", switches::FOREIGN),
-        true => ("virtio-net", "wirepath"),
-        false => ("Lance", "wirepath"),
-    };
+    let device = if switches::monitor_switches(arm).virtio_net { "virtio-net" } else { "Lance" };
+    let driver = if is_foreign(arm) { switches::FOREIGN } else { "wirepath" };
     m.mode.insert("device".into(), device.into());
     m.mode.insert("driver".into(), driver.into());
     m.mode.insert("back end".into(), back_end.into());
@@ -274,7 +278,7 @@ impl Session for VmnicSession {
             VmnicLoad::TcpReceive => Some(Direction::ToGuest),
             _ => None,
         };
-        let card = qemu::Card::of_arm(&arm.name).filter(|_| arm.kind == ArmKind::Peer);
+        let card = qemu::Card::named(&arm.name).filter(|_| arm.kind == ArmKind::Peer);
         if self.kind == VmnicLoad::Ping {
             return card.map_or_else(|| self.echoes(arm), |card| self.qemu_echoes(card));
         }

@@ -18,7 +18,7 @@ const SNAP_BYTES: u32 = 64;
 /// Room for about 50,000 frames while the sink has no CPU.
 const RING_BYTES: usize = 8 << 20;
 const BATCH: usize = 256;
-const IDLE: Duration = Duration::from_millis(5);
+const IDLE_TIMEOUT: Duration = Duration::from_millis(5);
 
 /// Byte `i` of the body of every frame.
 pub(super) fn body(i: usize) -> u8 {
@@ -26,7 +26,7 @@ pub(super) fn body(i: usize) -> u8 {
 }
 
 /// Received frames.
-pub(super) struct Received {
+pub(super) struct SinkReceived {
     /// Sequence numbers of the measured frames, from 0.
     pub(super) book: SequenceCounts,
     /// Frames before the measured part.
@@ -73,10 +73,10 @@ impl Sink {
         warm_up: u64,
         stop: &AtomicBool,
         seen: &AtomicU64,
-    ) -> io::Result<Received> {
+    ) -> io::Result<SinkReceived> {
         let expected: Vec<u8> = (0..SNAP_BYTES as usize).map(body).collect();
         let begun = ThreadUsage::now();
-        let mut received = Received {
+        let mut received = SinkReceived {
             book: SequenceCounts::new(),
             warm_up_count: 0,
             wrong_count: 0,
@@ -99,7 +99,7 @@ impl Sink {
                 if stopping {
                     break;
                 }
-                self.ring.wait(IDLE)?;
+                self.ring.wait(IDLE_TIMEOUT)?;
             }
         }
         received.dropped_count = self.ring.statistics()?.drop_count;
@@ -109,7 +109,7 @@ impl Sink {
     }
 }
 
-impl Received {
+impl SinkReceived {
     #[inline]
     fn enter(&mut self, frame: &[u8], whole: bool, stamp_ns: u64, warm_up: u64, expected: &[u8]) {
         const BODY_AT: usize = SEQUENCE_AT + 8;

@@ -11,7 +11,7 @@ use wire::nettest::{Mode, STREAM_PORT, report};
 
 use super::host_stream::{self, Passed};
 pub use super::host_stream::{Direction, Length};
-use super::run_guest::{PATIENCE, RING_LOG2, Ran, run_guest, spec};
+use super::run_guest::{BOOT_TIMEOUT, RING_LOG2, Ran, run_guest, spec};
 use super::topology::{BackEnd, Topology, Wire};
 use super::{image, qemu};
 use host::text::chain;
@@ -19,12 +19,12 @@ use model::PathError;
 use vmm::Task;
 
 /// Time limit of a stream of given length.
-const LONG: Duration = Duration::from_secs(600);
+const COUNTED_TIMEOUT: Duration = Duration::from_secs(600);
 const WRITE_BYTES: usize = 50_000;
 
 /// Time for which the last listener may live on. A monitor that another session of this process forks at
 /// that moment has a copy of it, which it closes once it has its own descriptors.
-const COPY_MAX: Duration = Duration::from_secs(10);
+const REBIND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Listens for the guest's stream.
 fn listen(ip: Ipv4Addr) -> io::Result<TcpListener> {
@@ -32,7 +32,7 @@ fn listen(ip: Ipv4Addr) -> io::Result<TcpListener> {
     loop {
         match TcpListener::bind((ip, STREAM_PORT)) {
             Err(error)
-                if error.kind() == io::ErrorKind::AddrInUse && begun.elapsed() < COPY_MAX =>
+                if error.kind() == io::ErrorKind::AddrInUse && begun.elapsed() < REBIND_TIMEOUT =>
             {
                 thread::sleep(Duration::from_millis(1));
             }
@@ -136,7 +136,7 @@ impl Stream {
         image: &[u8],
         arm: &Arm,
     ) -> Result<(Ran, Passed, &'static str), PathError> {
-        let back_end = BackEnd::of_arm(arm);
+        let back_end = BackEnd::new(arm);
         let Wire { far, guest_ip, mode } = ends.wire(back_end);
         let (ran, passed) = self.between(far, guest_ip, |task, patience| {
             run_guest(&spec(image, arm, task), |ram| ends.open(back_end, Some(ram)), patience)
@@ -154,8 +154,8 @@ impl Stream {
         let listener = far.run(|| listen(far.ip)).map_err(PathError::part)?;
         let listener = listener.map_err(PathError::part)?;
         let (count, time, patience) = match self.length {
-            Length::Writes(count) => (count, Duration::ZERO, LONG),
-            Length::For(time) => (0, time, time + PATIENCE),
+            Length::Writes(count) => (count, Duration::ZERO, COUNTED_TIMEOUT),
+            Length::For(time) => (0, time, time + BOOT_TIMEOUT),
         };
         let task = Task {
             mode: match self.direction {

@@ -111,14 +111,15 @@ fn try_rings(back_end: BackEnd) -> Support {
         ),
         _ => ("TPACKET_V3 rings", "CAP_NET_RAW"),
     };
-    let open = || -> Result<(), PathError> {
-        let ram = GuestRam::new(RAM_BYTES).map_err(PathError::part)?;
-        Topology::new()?.open(back_end, Some(&ram)).map(drop)
-    };
-    match open() {
+    match open_rings(back_end) {
         Ok(()) => Support::Yes,
         Err(error) => Support::unsupported(format!("{what} on a veth ({})", chain(&error)), needs),
     }
+}
+
+fn open_rings(back_end: BackEnd) -> Result<(), PathError> {
+    let ram = GuestRam::new(RAM_BYTES).map_err(PathError::part)?;
+    Topology::new()?.open(back_end, Some(&ram)).map(drop)
 }
 
 #[cfg(test)]

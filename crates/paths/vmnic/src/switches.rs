@@ -98,7 +98,7 @@ model::switches! {
 
 /// The monitor's switches that an arm has on.
 #[cfg(target_arch = "x86_64")]
-pub(super) fn of_arm(arm: &model::Arm) -> vmm::Switches {
+pub(super) fn monitor_switches(arm: &model::Arm) -> vmm::Switches {
     vmm::Switches {
         rap_in_kernel: arm.has(Switch::RapInKernel),
         tdmd_doorbell: arm.has(Switch::TdmdDoorbell),
@@ -139,14 +139,14 @@ mod tests {
 
     #[test]
     fn each_switch_of_the_path_is_one_of_the_monitor() {
-        let mut seen = vec![of_arm(&Arm::baseline())];
+        let mut seen = vec![monitor_switches(&Arm::baseline())];
         assert_eq!(seen[0], vmm::Switches::default());
         for switch in Switch::ALL.iter().copied() {
-            let one = of_arm(&Arm::with([switch]));
+            let one = monitor_switches(&Arm::with([switch]));
             assert!(!seen.contains(&one), "{switch} changes nothing of its own");
             seen.push(one);
         }
         let all = Arm::with(Switch::ALL.iter().copied());
-        assert_eq!(of_arm(&all), vmm::Switches::ALL);
+        assert_eq!(monitor_switches(&all), vmm::Switches::ALL);
     }
 }

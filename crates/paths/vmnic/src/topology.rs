@@ -30,8 +30,8 @@ pub(super) enum BackEnd {
 }
 
 impl BackEnd {
-    pub(super) fn of_arm(arm: &Arm) -> Self {
-        match switches::of_arm(arm) {
+    pub(super) fn new(arm: &Arm) -> Self {
+        match switches::monitor_switches(arm) {
             Switches { guest_umem: true, .. } => BackEnd::GuestUmem,
             Switches { xdp_ring: true, .. } => BackEnd::XdpRing,
             Switches { shared_ring: true, .. } => BackEnd::PacketRing,
@@ -100,14 +100,14 @@ impl Topology {
                 opened.map(boxed).map_err(PathError::part)
             }
             BackEnd::XdpRing => {
-                let open = || xdp_backend(port.ifindex, &port.ifname);
-                let opened = port.run(open).map_err(PathError::part)?;
+                let opened = port.run(|| xdp_backend(port.ifindex, &port.ifname));
+                let opened = opened.map_err(PathError::part)?;
                 opened.map(boxed).map_err(PathError::part)
             }
             BackEnd::GuestUmem => {
                 let ram = ram.ok_or_else(|| PathError::at("guest memory", "there is no guest"))?;
-                let open = || guest_umem_backend(port.ifindex, &port.ifname, ram);
-                let opened = port.run(open).map_err(PathError::part)?;
+                let opened = port.run(|| guest_umem_backend(port.ifindex, &port.ifname, ram));
+                let opened = opened.map_err(PathError::part)?;
                 opened.map(boxed).map_err(PathError::part)
             }
         }

@@ -24,11 +24,10 @@ pub(crate) fn not_effective(arm: &Arm, seen: &Snapshot) -> Vec<NotEffective> {
             found.push(NotEffective::new(switch, why));
         }
     };
-    let why = match arm.has(Switch::VirtioNet) {
-        true => "a virtio-net card has no address register".into(),
-        false => {
-            format!("the kernel recorded no write of the address register; {sent} frames were sent")
-        }
+    let why = if arm.has(Switch::VirtioNet) {
+        "a virtio-net card has no address register".into()
+    } else {
+        format!("the kernel recorded no write of the address register; {sent} frames were sent")
     };
     check(Switch::RapInKernel, exits.coalesced_count == 0, why);
     check(
@@ -238,14 +237,16 @@ mod tests {
         );
     }
 
+    /// Sets the interrupts that were raised, and the calls that they took.
+    fn raised(interrupts: u64, calls: u64) -> impl FnOnce(&mut Snapshot) {
+        move |seen| {
+            seen.work.interrupt_count = interrupts;
+            seen.work.interrupt_call_count = calls;
+        }
+    }
+
     #[test]
     fn irq_fd_without_interrupts_or_with_two_calls_each_is_not_effective() {
-        let raised = |interrupts: u64, calls: u64| {
-            move |seen: &mut Snapshot| {
-                seen.work.interrupt_count = interrupts;
-                seen.work.interrupt_call_count = calls;
-            }
-        };
         judges(Switch::IrqFd, "1 interrupts were raised for 1100", raised(1, 1), raised(2, 2));
         judges(Switch::IrqFd, "20 interrupts took 40 system calls", raised(20, 40), raised(20, 20));
     }

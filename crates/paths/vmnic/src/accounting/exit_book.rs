@@ -39,13 +39,14 @@ fn to_process(seen: &Snapshot) -> Causes {
 /// counts are of the same moment.
 fn to_kernel(seen: &Snapshot) -> Causes {
     let Some(&all) = seen.kernel.get("exits") else { return Vec::new() };
-    let of_kernel = |name: &str| seen.kernel.get(name).copied().unwrap_or(0);
+    let [interrupts, halts] =
+        ["irq_exits", "halt_exits"].map(|name| seen.kernel.get(name).copied().unwrap_or(0));
     let causes = [
         ("kernel_exits_recorded_per_packet", seen.exits.coalesced_count),
         ("kernel_exits_doorbell_per_packet", seen.work.doorbell_count),
         ("kernel_exits_controller_per_packet", seen.report[report::PIC_ACCESSES]),
-        ("kernel_exits_host_interrupt_per_packet", of_kernel("irq_exits")),
-        ("kernel_exits_halt_per_packet", of_kernel("halt_exits")),
+        ("kernel_exits_host_interrupt_per_packet", interrupts),
+        ("kernel_exits_halt_per_packet", halts),
     ];
     let handled = all.saturating_sub(seen.exits.count());
     let other = handled.saturating_sub(total(causes.map(|(_, count)| count)));
@@ -59,10 +60,14 @@ pub(super) fn per_packet(seen: &Snapshot) -> Causes {
     to_process(seen).into_iter().chain(to_kernel(seen)).chain([switches]).collect()
 }
 
+/// Share of a whole, 1.0 at most.
+fn share(part: u64, whole: u64) -> f64 {
+    (part as f64 / whole.max(1) as f64).min(1.0)
+}
+
 /// Idle share of the measured part: by the guest's clock, by the CPU time of the vCPU's thread, and by the time
 /// that the kernel had it halted, polling included.
 pub(super) fn idle_shares(seen: &Snapshot) -> Vec<(&'static str, f64)> {
-    let share = |part: u64, whole: u64| (part as f64 / whole.max(1) as f64).min(1.0);
     let counted = &seen.report;
     let by_guest = share(counted[report::IDLE_TICKS], counted[report::TOTAL_TICKS]);
     let by_thread = 1.0 - share(seen.vcpu.cpu_ns(), seen.at_ns);

@@ -8,12 +8,12 @@ use wire::nettest::report;
 use super::{add_digested, delivered, echoes, exit_book, stream};
 use crate::host_stream::Passed;
 use crate::ping::Pinged;
-use crate::sink::Received;
+use crate::sink::SinkReceived;
 
 /// Measurement of a guest that sends to a sink.
-pub(crate) fn of_guest(
+pub(crate) fn guest_frames(
     seen: &Snapshot,
-    received: &Received,
+    received: &SinkReceived,
     size_bytes: usize,
     warm_up: u64,
     lost_count: u64,
@@ -31,7 +31,7 @@ pub(crate) fn of_guest(
 }
 
 /// Measurement of echoes of a guest. An echo is two packets, there and back.
-pub(crate) fn of_ping(seen: &Snapshot, pinged: &Pinged) -> Measurement {
+pub(crate) fn guest_echoes(seen: &Snapshot, pinged: &Pinged) -> Measurement {
     let mut m = echoes(pinged.wall_ns, pinged);
     // A call to send each, and one to receive its answer.
     let call_count = pinged.sent_count.saturating_mul(2);
@@ -41,7 +41,7 @@ pub(crate) fn of_ping(seen: &Snapshot, pinged: &Pinged) -> Measurement {
 }
 
 /// Measurement of a stream of a guest. Its packets are the frames that carry it, in both directions.
-pub(crate) fn of_stream(seen: &Snapshot, passed: &Passed) -> Measurement {
+pub(crate) fn guest_stream(seen: &Snapshot, passed: &Passed) -> Measurement {
     let lance = &seen.nic;
     let frame_count = lance.tx_frame_count.saturating_add(lance.rx_frame_count);
     let mut m = stream(seen.at_ns, passed, frame_count);
@@ -95,21 +95,19 @@ fn guest_figures(m: &mut Measurement, seen: &Snapshot, packet_count: u64, call_c
     let of_kernel = of_kernel
         .into_iter()
         .filter_map(|(name, counter)| Some((name, *seen.kernel.get(counter)?)));
-    let mut figure = |name: &str, value: f64| {
+    let book = exit_book::per_packet(seen);
+    let per_packet = each.into_iter().chain(of_kernel).chain(book);
+    let per_packet = per_packet.map(|(name, amount)| (name, amount as f64 / packet_count as f64));
+    let passes = seen.nic.tx_pass_with_frames_count;
+    let per_pass = ("frames_per_pass", packet_count as f64 / passes as f64);
+    let doorbells = work.doorbell_wake_count;
+    let per_doorbell =
+        (doorbells > 0).then(|| ("frames_per_doorbell", packet_count as f64 / doorbells as f64));
+    let figures = per_packet.chain([per_pass]).chain(per_doorbell);
+    for (name, value) in figures.chain(exit_book::idle_shares(seen)) {
         if value.is_finite() {
             m.figures.insert(name.to_owned(), value);
         }
-    };
-    let book = exit_book::per_packet(seen);
-    for (name, amount) in each.into_iter().chain(of_kernel).chain(book) {
-        figure(name, amount as f64 / packet_count as f64);
-    }
-    if work.doorbell_wake_count > 0 {
-        figure("frames_per_doorbell", packet_count as f64 / work.doorbell_wake_count as f64);
-    }
-    figure("frames_per_pass", packet_count as f64 / seen.nic.tx_pass_with_frames_count as f64);
-    for (name, share) in exit_book::idle_shares(seen) {
-        figure(name, share);
     }
     m.counters.extend(counters(seen));
 }
@@ -189,15 +187,15 @@ mod tests {
 
     #[test]
     fn echoes_have_no_delivery_by_direction_and_metrics_say_why() {
-        let m = of_ping(&Snapshot::default(), &pinged(1000, 999));
+        let m = guest_echoes(&Snapshot::default(), &pinged(1000, 999));
         assert_eq!(m.deliveries.keys().collect::<Vec<_>>(), [model::ROUND_TRIP]);
         assert_eq!((m.lost_count(), m.packet_count), (1, Some(1998)));
         let metrics = m.metrics();
-        let value = |name: &str| {
+        let [all, forward] = ["lost_count", "lost_count_forward"].map(|name| {
             metrics.iter().find(|metric| metric.name == name).expect(name).value.clone()
-        };
-        assert_eq!(value("lost_count"), Ok(1.0));
-        let why = value("lost_count_forward").unwrap_err();
+        });
+        assert_eq!(all, Ok(1.0));
+        let why = forward.unwrap_err();
         assert!(why.contains("does not count arrivals"), "{why}");
     }
 
@@ -205,11 +203,12 @@ mod tests {
     fn frames_of_a_stream_share_its_cost_and_are_not_its_arrivals() {
         let mut seen = Snapshot::default();
         (seen.nic.tx_frame_count, seen.nic.rx_frame_count) = (1000, 100);
-        let m = of_stream(&seen, &passed(1_000_000));
+        let m = guest_stream(&seen, &passed(1_000_000));
         let metrics = m.metrics();
-        let metric = |name: &str| metrics.iter().find(|metric| metric.name == name).expect(name);
-        assert_eq!(metric("goodput_bps").value, Ok(8e9));
-        assert!(metric("received_pps").value.is_err());
+        let [goodput, received] = ["goodput_bps", "received_pps"]
+            .map(|name| metrics.iter().find(|metric| metric.name == name).expect(name));
+        assert_eq!(goodput.value, Ok(8e9));
+        assert!(received.value.is_err());
         assert_eq!(m.packet_count, Some(1100));
     }
 
@@ -229,7 +228,7 @@ mod tests {
     #[test]
     fn counts_of_any_size_from_a_guest_do_not_overflow() {
         let seen = largest();
-        let received = Received {
+        let received = SinkReceived {
             book: model::SequenceCounts::new(),
             warm_up_count: 0,
             wrong_count: 0,
@@ -239,13 +238,13 @@ mod tests {
             usage: ThreadUsage::default(),
             call_count: u64::MAX,
         };
-        let sent = of_guest(&seen, &received, usize::MAX, 16, u64::MAX);
+        let sent = guest_frames(&seen, &received, usize::MAX, 16, u64::MAX);
         assert_eq!(sent.counters["sent_count"], u64::MAX);
         let mut passed = passed(u64::MAX);
         passed.call_count = u64::MAX;
-        let streamed = of_stream(&seen, &passed);
+        let streamed = guest_stream(&seen, &passed);
         assert_eq!(streamed.packet_count, Some(u64::MAX));
-        for m in [sent, streamed, of_ping(&seen, &pinged(u64::MAX, 1))] {
+        for m in [sent, streamed, guest_echoes(&seen, &pinged(u64::MAX, 1))] {
             assert!(!m.metrics().is_empty());
         }
         not_effective(&model::Arm::with(Switch::ALL.iter().copied()), &seen);

@@ -12,17 +12,17 @@ use wire::nettest::report;
 use super::host_stream::Passed;
 use super::native::Ran;
 use super::ping::Pinged;
-use super::sink::Received;
+use super::sink::SinkReceived;
 
 pub(super) use effects::not_effective;
-pub(super) use guest::{of_guest, of_ping, of_stream};
-pub(super) use qemu::{of_qemu, of_qemu_ping, of_qemu_stream};
+pub(super) use guest::{guest_echoes, guest_frames, guest_stream};
+pub(super) use qemu::{qemu_echoes, qemu_frames, qemu_stream};
 
 /// Records delivery and throughput of one direction: `sent_count` measured frames after `warm_up`
 /// others. Frames in `lost` may belong to either.
 fn delivered(
     m: &mut Measurement,
-    received: &Received,
+    received: &SinkReceived,
     size_bytes: usize,
     sent_count: u64,
     warm_up: u64,
@@ -85,9 +85,9 @@ fn add_digested(m: &mut Measurement, page: &[u64; report::LEN]) {
 }
 
 /// Measurement of a native loop that sends to a sink.
-pub(super) fn of_native(
+pub(super) fn native_frames(
     ran: &Ran,
-    received: &Received,
+    received: &SinkReceived,
     size_bytes: usize,
     lost_count: u64,
     refused_count: u64,
@@ -98,11 +98,12 @@ pub(super) fn of_native(
     // The loop does the work of the vCPU.
     m.costs.insert("vcpu".into(), cost_of(&ran.usage));
     if ran.sent_count > 0 {
-        let each = |amount: u64| amount as f64 / ran.sent_count as f64;
-        let loop_ns = ran.usage.user_ns + ran.usage.system_ns;
-        m.figures.insert("vcpu_ns_per_packet".into(), each(loop_ns));
-        let calls = ran.call_count + received.call_count;
-        m.figures.insert("syscalls_per_packet".into(), each(calls));
+        for (name, amount) in [
+            ("vcpu_ns_per_packet", ran.usage.cpu_ns()),
+            ("syscalls_per_packet", ran.call_count + received.call_count),
+        ] {
+            m.figures.insert(name.into(), amount as f64 / ran.sent_count as f64);
+        }
     }
     let share = ran.idle_ns as f64 / ran.wall_ns.max(1) as f64;
     m.figures.insert("guest_share_idle".into(), share);

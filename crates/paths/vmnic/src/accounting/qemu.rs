@@ -7,12 +7,12 @@ use super::{add_digested, delivered, echoes, stream};
 use crate::host_stream::Passed;
 use crate::ping::Pinged;
 use crate::qemu;
-use crate::sink::Received;
+use crate::sink::SinkReceived;
 
 /// Measurement of a guest on QEMU's device that sends to a sink.
-pub(crate) fn of_qemu(
+pub(crate) fn qemu_frames(
     ran: &qemu::Ran,
-    received: &Received,
+    received: &SinkReceived,
     size_bytes: usize,
     warm_up: u64,
     lost_count: u64,
@@ -32,7 +32,7 @@ pub(crate) fn of_qemu(
 }
 
 /// Measurement of a stream of a guest on QEMU's device.
-pub(crate) fn of_qemu_stream(ran: &qemu::Ran, passed: &Passed) -> Measurement {
+pub(crate) fn qemu_stream(ran: &qemu::Ran, passed: &Passed) -> Measurement {
     let frame_count = total([ran.report[report::TX_FRAMES], ran.report[report::RX_FRAMES]]);
     let mut m = stream(ran.wall_ns, passed, frame_count);
     qemu_figures(&mut m, ran, frame_count);
@@ -41,7 +41,7 @@ pub(crate) fn of_qemu_stream(ran: &qemu::Ran, passed: &Passed) -> Measurement {
 }
 
 /// Measurement of echoes of a guest on QEMU's device.
-pub(crate) fn of_qemu_ping(ran: &qemu::Ran, pinged: &Pinged) -> Measurement {
+pub(crate) fn qemu_echoes(ran: &qemu::Ran, pinged: &Pinged) -> Measurement {
     let mut m = echoes(pinged.wall_ns, pinged);
     let packet_count = m.packet_count.unwrap_or(0);
     qemu_figures(&mut m, ran, packet_count);
@@ -54,9 +54,9 @@ fn qemu_figures(m: &mut Measurement, ran: &qemu::Ran, packet_count: u64) {
     let counted = &ran.report;
     let vcpu_ns = ran.vcpu.scheduled.run_ns;
     let device_ns = ran.process_ns.saturating_sub(vcpu_ns);
-    let of_thread = |ns| Cost { user_ns: ns, ..Cost::default() };
-    m.costs.insert("vcpu".into(), of_thread(vcpu_ns));
-    m.costs.insert("device".into(), of_thread(device_ns));
+    for (name, user_ns) in [("vcpu", vcpu_ns), ("device", device_ns)] {
+        m.costs.insert(name.into(), Cost { user_ns, ..Cost::default() });
+    }
     m.mode.insert("back end".into(), "TAP".into());
     m.mode.insert("device".into(), ran.device.into());
     if packet_count > 0 {

@@ -51,12 +51,11 @@ impl Sender for Calls {
 
 /// Runs a guest with such a back end; `None` without KVM.
 fn jailed(thread: &str, call: Option<&'static str>) -> Option<Result<GuestEnd, String>> {
-    let open = || {
+    let running = guest::start(Task::send(60, 20), switches(thread), || {
         let (socket, file) = (UdpSocket::bind("127.0.0.1:0")?, File::open("/dev/null")?);
         guest::halves(Calls { call, socket, file }, Silence)
-    };
-    let running = guest::start(Task::send(60, 20), switches(thread), open)?;
-    running.wait(guest::PATIENCE);
+    })?;
+    running.wait(guest::GUEST_TIMEOUT);
     let ended = running.stop().map(|(outcome, _)| outcome.end);
     Some(ended.map_err(|error| error.to_string()))
 }
@@ -101,7 +100,7 @@ fn served(arm: &Arm) -> Option<Served> {
 
 /// The guest answers a datagram to its echo port.
 fn answers(served: &Served) -> bool {
-    let ask = || -> std::io::Result<bool> {
+    let asked = served.netns().run(|| -> std::io::Result<bool> {
         let socket = UdpSocket::bind("0.0.0.0:0")?;
         socket.connect((served.guest_ip(), 7))?;
         socket.set_read_timeout(Some(Duration::from_secs(1)))?;
@@ -110,8 +109,8 @@ fn answers(served: &Served) -> bool {
             let sent = socket.send(b"are you there?").is_ok();
             sent && socket.recv(&mut [0; 64]).is_ok_and(|len| len == 14)
         }))
-    };
-    served.netns().run(ask).unwrap().unwrap()
+    });
+    asked.unwrap().unwrap()
 }
 
 #[test]
@@ -174,5 +173,5 @@ fn kill_of_the_owner_ends_the_monitor() {
     let monitor = PidFd::open(pid).unwrap();
     owner.kill().unwrap();
     owner.wait().unwrap();
-    assert!(monitor.has_ended_within(guest::PATIENCE).unwrap());
+    assert!(monitor.has_ended_within(guest::GUEST_TIMEOUT).unwrap());
 }

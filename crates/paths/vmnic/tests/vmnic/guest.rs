@@ -19,9 +19,9 @@ pub(crate) const LANCE: Switches = Switches {
     ..Switches::ALL
 };
 /// Far more than any guest of these tests takes; a guard against one that hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const GUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The image, built once from this source tree; else, where there is no compiler for it, one that
+/// The image, built once from this source tree; else, without a compiler for it, one that
 /// was built before; else nothing, with the reason on stderr.
 pub(crate) fn image() -> Option<&'static [u8]> {
     static IMAGE: OnceLock<Result<Vec<u8>, String>> = OnceLock::new();
@@ -78,7 +78,7 @@ pub(crate) fn halves(sender: impl Sender + 'static, receiver: impl Receiver + 's
     Ok((Box::new(sender), Box::new(receiver)))
 }
 
-/// Starts a guest; `None`, with the reason on stderr, where there is no KVM.
+/// Starts a guest; `None`, with the reason on stderr, without KVM.
 pub(crate) fn start(
     task: Task,
     switches: Switches,
@@ -111,6 +111,6 @@ pub(crate) fn run(
     open: impl FnOnce() -> Opened,
 ) -> Option<Outcome> {
     let running = start(task, switches, open)?;
-    running.wait(PATIENCE);
+    running.wait(GUEST_TIMEOUT);
     Some(running.stop().expect("the monitor runs to its end").0)
 }

@@ -11,20 +11,22 @@ pub(crate) fn image(code: &[u8]) -> Vec<u8> {
     const PLACE: u64 = 0x20_0000;
     let mut image = vec![0; 0x78];
     image[..6].copy_from_slice(b"\x7fELF\x02\x01");
-    let mut put = |at: usize, value: u64, len: usize| {
-        image[at..at + len].copy_from_slice(&value.to_le_bytes()[..len])
-    };
-    put(16, 2, 2);
-    put(18, 62, 2);
-    put(24, PLACE, 8);
-    put(32, 0x40, 8);
-    put(54, 56, 2);
-    put(56, 1, 2);
-    put(0x40, 1, 4);
-    put(0x48, 0x78, 8);
-    put(0x58, PLACE, 8);
-    put(0x60, code.len() as u64, 8);
-    put(0x68, code.len() as u64, 8);
+    let len_bytes = code.len() as u64;
+    for (at, value, len) in [
+        (16, 2, 2),
+        (18, 62, 2),
+        (24, PLACE, 8),
+        (32, 0x40, 8),
+        (54, 56, 2),
+        (56, 1, 2),
+        (0x40, 1, 4),
+        (0x48, 0x78, 8),
+        (0x58, PLACE, 8),
+        (0x60, len_bytes, 8),
+        (0x68, len_bytes, 8),
+    ] {
+        image[at..at + len].copy_from_slice(&u64::to_le_bytes(value)[..len]);
+    }
     image.extend(code);
     image
 }
@@ -35,8 +37,9 @@ fn run(code: &[u8], switches: Switches) -> Option<GuestEnd> {
 
 fn outcome(code: &[u8], switches: Switches, patience: Duration) -> Option<Outcome> {
     let task = Task::send(60, 0);
-    let open = || guest::halves(Sink::default(), Silence);
-    let running = guest::start_image(&image(code), task, switches, open)?;
+    let running = guest::start_image(&image(code), task, switches, || {
+        guest::halves(Sink::default(), Silence)
+    })?;
     running.wait(patience);
     Some(running.stop().expect("the monitor runs to its end").0)
 }
@@ -128,7 +131,7 @@ fn string_instructions_read_and_write_every_element() {
     ];
     for rap_in_kernel in [false, true] {
         let switches = Switches { rap_in_kernel, ..Switches::default() };
-        let Some(outcome) = outcome(&code, switches, guest::PATIENCE) else { return };
+        let Some(outcome) = outcome(&code, switches, guest::GUEST_TIMEOUT) else { return };
         assert_eq!(outcome.end, GuestEnd::Done, "{outcome:?}");
         assert!(outcome.measured.is_some(), "begin before end: {outcome:?}");
         let exits = &outcome.total.exits;

@@ -84,14 +84,14 @@ fn what_the_kernel_left_behind_goes_out_although_nothing_is_sent_after_it() {
     for switches in [Switches::default(), Switches { tdmd_doorbell: true, ..Switches::default() }] {
         let (mut reader, handed) = std::io::pipe().unwrap();
         let task = Task { mode: Mode::Echo, ip: GUEST, ..Task::send(1514, 0) };
-        let open = || {
+        let started = guest::start(task, switches, || {
             // The monitor closes what it inherits.
             let sender = Reluctant { handed: handed.try_clone()?, left_count: 0, is_fresh: false };
             guest::halves(sender, Once(Some(question())))
-        };
-        let Some(running) = guest::start(task, switches, open) else { return };
-        let is_handed =
-            sys::poll::readable(&[reader.as_fd()], guest::PATIENCE).is_ok_and(|ready| ready != 0);
+        });
+        let Some(running) = started else { return };
+        let is_handed = sys::poll::readable(&[reader.as_fd()], guest::GUEST_TIMEOUT)
+            .is_ok_and(|ready| ready != 0);
         let (outcome, _) = running.stop().unwrap();
         drop(handed);
         let mut frames = Vec::new();

@@ -18,7 +18,7 @@ use crate::hostile;
 ///         mov  ecx, 0x200000
 ///         mov  rax, -1
 ///         rep  stosq
-///         mov  al, 0xff                   ; there are no gates: all lines off
+///         mov  al, 0xff                   ; without gates: all lines off
 ///         out  0x21, al
 ///         out  0xa1, al
 ///         mov  dx, 0xcf8                  ; ports and bus mastering of device 3
@@ -174,7 +174,7 @@ pub(crate) fn scribble(
 ) -> Option<Outcome> {
     let image = hostile::image(code);
     let running = guest::start_image(&image, Task::send(60, 0), switches, open)?;
-    running.wait(guest::PATIENCE);
+    running.wait(guest::GUEST_TIMEOUT);
     let (outcome, _) = running.stop().expect("the monitor runs to its end");
     assert_eq!(outcome.end, GuestEnd::Done, "{switches:?}: the guest does not get on");
     Some(outcome)
@@ -210,17 +210,20 @@ fn guest_that_scribbles_over_its_rings_does_not_stop_a_tap() {
     scribble(CODE, Switches::default(), || crate::tap::tap(&lab));
 }
 
+/// Descriptors, threads and resident bytes of this process.
+fn left() -> (usize, usize, u64) {
+    let [descriptors, threads] = ["/proc/self/fd", "/proc/self/task"]
+        .map(|folder| std::fs::read_dir(folder).unwrap().count());
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = text.split(' ').nth(1).unwrap().parse().unwrap();
+    (descriptors, threads, pages * 4096)
+}
+
 /// Child process of the next test: descriptors, threads and memory of this process after each of
 /// many guests.
 #[test]
 #[ignore = "role of a child process"]
 fn child_that_counts_what_guests_leave() {
-    let entries = |folder: &str| std::fs::read_dir(folder).unwrap().count();
-    let rss_bytes = || {
-        let text = std::fs::read_to_string("/proc/self/statm").unwrap();
-        text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
-    };
-    let left = || (entries("/proc/self/fd"), entries("/proc/self/task"), rss_bytes());
     let mut before = None;
     for n in 0..24 {
         let switches = [Switches::default(), guest::LANCE][n % 2];

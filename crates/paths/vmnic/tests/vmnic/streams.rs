@@ -18,7 +18,7 @@ fn bytes() -> u64 {
     variable.map_or(BYTES, |text| text.parse().expect("a number of bytes"))
 }
 
-/// The arms of a plan that differ from each other; none where there is no KVM or no image.
+/// The arms of a plan that differ from each other; none without KVM or an image.
 fn arms(plan: &ArmPlan) -> Vec<Arm> {
     if guest::image_beside_us().is_none() {
         return Vec::new();
@@ -38,10 +38,10 @@ fn arms(plan: &ArmPlan) -> Vec<Arm> {
         testkit::skip("kvm", format!("{what}; it needs {needs}"));
         return Vec::new();
     }
-    let runs = |(arm, support): (Arm, Support)| {
-        (arm.kind != model::ArmKind::Control && support.is_yes()).then_some(arm)
-    };
-    arms.into_iter().filter_map(runs).collect()
+    let arms = arms
+        .into_iter()
+        .filter(|(arm, support)| arm.kind != model::ArmKind::Control && support.is_yes());
+    arms.map(|(arm, _)| arm).collect()
 }
 
 fn both_ends_agree(arm: &Arm, direction: Direction, asked: u64) -> Streamed {

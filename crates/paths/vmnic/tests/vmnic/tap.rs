@@ -85,13 +85,13 @@ pub(crate) fn ring(lab: &GuestWire, xdp: bool) -> Opened {
 
 #[test]
 fn guest_answers_ping_and_udp_echo_through_either_shared_ring() {
-    let xdp = |switches| Switches { xdp_ring: true, ..switches };
     let packet = [Switches::default(), Switches::SOURCE];
-    for switches in packet.into_iter().chain(packet.map(xdp)).chain([guest::LANCE, Switches::ALL]) {
+    let xdp = packet.map(|switches| Switches { xdp_ring: true, ..switches });
+    for switches in packet.into_iter().chain(xdp).chain([guest::LANCE, Switches::ALL]) {
         let lab = GuestWire::new().expect("the test runs as root");
         let task = echo(lab.guest_ip, lab.host.ip);
-        let open = || ring(&lab, switches.xdp_ring);
-        let Some(running) = guest::start(task, switches, open) else { return };
+        let started = guest::start(task, switches, || ring(&lab, switches.xdp_ring));
+        let Some(running) = started else { return };
         ask(lab.guest_ip, &lab.host.netns);
         running.stop().expect("it stops");
     }

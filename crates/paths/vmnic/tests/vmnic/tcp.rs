@@ -60,10 +60,10 @@ impl Lab {
     }
 }
 
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(30));
+const READ_TIMEOUT: Option<Duration> = Some(Duration::from_secs(30));
 
 /// SHA-256 of all that comes until the other end closes, and how much it was.
-fn digest_of(stream: &mut TcpStream) -> ([u8; 32], u64) {
+fn digest(stream: &mut TcpStream) -> ([u8; 32], u64) {
     let (mut digest, mut bytes, mut chunk) = (Sha256::new(), 0, vec![0; 65_536]);
     loop {
         let len = match stream.read(&mut chunk) {
@@ -95,9 +95,9 @@ fn stream(mode: Mode, switches: Switches, size_bytes: u64, count: u64) -> bool {
     std::thread::scope(|scope| {
         let end = scope.spawn(|| {
             let (mut stream, _) = listener.accept().unwrap();
-            stream.set_read_timeout(PATIENCE).unwrap();
+            stream.set_read_timeout(READ_TIMEOUT).unwrap();
             if mode == Mode::TcpSend {
-                return digest_of(&mut stream);
+                return digest(&mut stream);
             }
             let chunk: Vec<u8> = (0..size_bytes as usize).map(|i| stream_byte(i + 5)).collect();
             let mut digest = Sha256::new();
@@ -146,6 +146,12 @@ fn stream_to_the_guest_has_the_digest_that_the_host_says() {
     }
 }
 
+fn connect(ip: Ipv4Addr, port: u16) -> TcpStream {
+    let stream = TcpStream::connect((ip, port)).unwrap();
+    stream.set_read_timeout(READ_TIMEOUT).unwrap();
+    stream
+}
+
 #[test]
 fn services_answer_linux_sockets_over_every_back_end() {
     let tap = Switches { tx_int_mask: true, ..Switches::default() };
@@ -156,13 +162,8 @@ fn services_answer_linux_sockets_over_every_back_end() {
         let ip = lab.guest_ip();
         lab.host()
             .run(|| {
-                let connect = |port: u16| {
-                    let stream = TcpStream::connect((ip, port)).unwrap();
-                    stream.set_read_timeout(PATIENCE).unwrap();
-                    stream
-                };
                 // Two at a time, each with its own bytes.
-                let mut echoes = [connect(7), connect(7)];
+                let mut echoes = [connect(ip, 7), connect(ip, 7)];
                 for (n, echo) in echoes.iter_mut().enumerate() {
                     let sent: Vec<u8> = (0..20_000).map(|i| stream_byte(i + n)).collect();
                     echo.write_all(&sent).unwrap();
@@ -171,12 +172,12 @@ fn services_answer_linux_sockets_over_every_back_end() {
                     echo.read_to_end(&mut answer).unwrap();
                     assert!(answer == sent, "{} of {} bytes", answer.len(), sent.len());
                 }
-                let mut discard = connect(9);
+                let mut discard = connect(ip, 9);
                 discard.write_all(&[7; 50_000]).unwrap();
                 discard.shutdown(Shutdown::Write).unwrap();
                 assert_eq!(discard.read(&mut [0; 1]).unwrap(), 0);
                 let mut lines = vec![0; 74 * 200];
-                let mut chargen = connect(19);
+                let mut chargen = connect(ip, 19);
                 chargen.read_exact(&mut lines).unwrap();
                 let first = lines[0] - b' ';
                 for (n, line) in lines.chunks_exact(74).enumerate() {

@@ -9,7 +9,7 @@ use crate::scribbler::{flood, scribble};
 /// ```text
 ///         mov  al, 0xff
 ///         out  0x21, al
-///         out  0xa1, al                           ; there are no gates: all lines off
+///         out  0xa1, al                           ; without gates: all lines off
 ///         mov  ebp, 0x3fe00000
 ///         mov  r10d, 64                           ; restarts
 ///         rdtsc
@@ -145,8 +145,8 @@ const ROUNDS_MAX: usize = 20;
 #[test]
 fn guest_that_scribbles_over_virtqueues_breaks_the_card_and_not_the_monitor() {
     let (mut sent, mut received, mut faulted) = (0, 0, 0);
-    let virtio = |switches| Switches { virtio_net: true, ..switches };
-    let sets = [virtio(Switches::default()), virtio(Switches::SOURCE), Switches::ALL];
+    let sets = [Switches::default(), Switches::SOURCE, Switches::ALL]
+        .map(|switches| Switches { virtio_net: true, ..switches });
     for (turn, switches) in sets.into_iter().cycle().take(ROUNDS_MAX * sets.len()).enumerate() {
         if turn >= sets.len() && sent > 0 && received > 0 && faulted > 0 {
             break;
