@@ -50,7 +50,7 @@ impl ImageArgs {
             }
         }
         let image = match &self.image {
-            Some(image) => files::of_this_version(image.clone()).map_err(PathError::from)?,
+            Some(image) => files::checked_version(image.clone()).map_err(PathError::from)?,
             None => files::image().map_err(PathError::from)?,
         };
         let boot = Boot::firmware(&image, switches);

@@ -36,7 +36,7 @@ pub(super) fn run(context: &Context, args: &SelftestArgs) -> Result<(), Failure>
     let System::Firmware { image, .. } = args.image.boot("")?.system else {
         return Err(Failure::failed("only the firmware has self-tests"));
     };
-    let figures = |line: &selftest::Line| -> String {
+    let figures = |line: &selftest::TestLine| -> String {
         let named: Vec<_> =
             line.figures.iter().map(|(name, value)| format!("{name}={value}")).collect();
         named.join(" ")

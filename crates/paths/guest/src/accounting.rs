@@ -8,12 +8,12 @@ use model::{Arm, Cost, Delivery, Measurement, NotEffective, Throughput, Trap};
 use sys::rusage::ThreadUsage;
 use telemetry::{Counter, Snapshot};
 
-use super::echo::Kind;
+use super::echo::EchoKind;
 use super::flood::Flood;
-use super::path::GuestLoad;
+use super::loads::GuestLoad;
 use super::ping::Pinged;
 use super::qemu::{PlacementInEffect, QemuTimes};
-use super::tap::Report;
+use super::tap::PingReport;
 use crate::switches::Switch;
 
 /// Virtio features that determine the kind of ring. Source: virtio 1.2, section 6.
@@ -61,6 +61,11 @@ pub(super) struct FirmwareCounts {
 }
 
 impl FirmwareCounts {
+    /// `None` if the counters were not read.
+    pub(super) fn between(before: Option<Snapshot>, after: Option<Snapshot>) -> Option<Self> {
+        before.zip(after).map(|(before, after)| FirmwareCounts { before, after })
+    }
+
     fn grown(&self, counter: Counter) -> u64 {
         self.after.get(counter).wrapping_sub(self.before.get(counter))
     }
@@ -101,11 +106,14 @@ impl FirmwareCounts {
             let used_ns = self.grown(Counter::TxPolledNs) as f64 / polled as f64;
             m.figures.insert("guest_tx_used_ns_mean".into(), used_ns);
         }
-        let features = self.after.get(Counter::Features);
-        let has = |bit: u64| features & bit != 0;
-        let kind = if has(RING_PACKED) { "packed" } else { "split" };
-        let events = if has(EVENT_IDX) { "event index" } else { "flags" };
+        let kind = if self.has_feature(RING_PACKED) { "packed" } else { "split" };
+        let events = if self.has_feature(EVENT_IDX) { "event index" } else { "flags" };
         m.mode.insert("ring".into(), format!("{kind}, {events}"));
+    }
+
+    /// True if the driver uses a feature of the card.
+    fn has_feature(&self, bit: u64) -> bool {
+        self.after.get(Counter::Features) & bit != 0
     }
 
     /// Switches of the firmware that were on without effect, by its counters.
@@ -114,10 +122,8 @@ impl FirmwareCounts {
     /// effect shows in counts of packets are not judged. Thresholds halve the distance
     /// between an interrupt for each frame, as in the baseline, and none.
     pub(super) fn not_effective(&self, arm: &Arm, load: GuestLoad) -> Vec<NotEffective> {
-        let grown = |counter| self.grown(counter);
-        let has_feature = |bit: u64| self.after.get(Counter::Features) & bit != 0;
-        let (sent, came) = (grown(Counter::TxPackets), grown(Counter::RxPackets));
-        let interrupts = grown(Counter::Interrupts);
+        let (sent, came) = (self.grown(Counter::TxPackets), self.grown(Counter::RxPackets));
+        let interrupts = self.grown(Counter::Interrupts);
         let tx_interrupts = if arm.has(Switch::NoTxInterrupt) { 0 } else { sent };
         let is_uncounted = arm.has(Switch::NoCounters) && !self.has_counted();
         let mut found = Vec::new();
@@ -127,32 +133,33 @@ impl FirmwareCounts {
                 found.push(NotEffective::new(switch, why));
             }
         };
-        let turns = grown(Counter::TxPollTurns);
+        let turns = self.grown(Counter::TxPollTurns);
         check(
             Switch::AsyncTx,
-            turns > 0 || grown(Counter::TxShown) == 0,
+            turns > 0 || self.grown(Counter::TxShown) == 0,
             format!("{sent} frames were sent, with {turns} turns of polling for completions"),
         );
         check(
             Switch::LazyReap,
-            grown(Counter::TxReaped) == 0,
+            self.grown(Counter::TxReaped) == 0,
             format!("none of {sent} completions was reaped under load {load}"),
         );
         check(
             Switch::RxTask,
-            grown(Counter::RxWakes) == 0,
-            match arm.has(Switch::PollMode) {
-                true => "in poll mode the polling task handles all frames".into(),
-                false => format!(
+            self.grown(Counter::RxWakes) == 0,
+            if arm.has(Switch::PollMode) {
+                "in poll mode the polling task handles all frames".into()
+            } else {
+                format!(
                     "the receive task was never woken: the interrupt answered all {came} frames"
-                ),
+                )
             },
         );
         // A full ring enables the interrupt; in poll mode the rule below applies.
         check(
             Switch::NoTxInterrupt,
             !arm.has(Switch::PollMode)
-                && grown(Counter::TxRefused) == 0
+                && self.grown(Counter::TxRefused) == 0
                 && interrupts > came.saturating_add(sent / 2),
             format!(
                 "the device raised {interrupts} interrupts for {came} frames received and {sent} sent, \
@@ -161,32 +168,32 @@ impl FirmwareCounts {
         );
         check(
             Switch::EventIdx,
-            !has_feature(EVENT_IDX),
+            !self.has_feature(EVENT_IDX),
             "the device does not offer VIRTIO_F_EVENT_IDX".into(),
         );
         check(
             Switch::IcmpInIrq,
-            grown(Counter::AnsweredInPlace) == 0,
+            self.grown(Counter::AnsweredInPlace) == 0,
             format!("none of {came} frames was an ICMP echo answered in place under load {load}"),
         );
         check(
             Switch::Packed,
-            !has_feature(RING_PACKED),
+            !self.has_feature(RING_PACKED),
             "the device does not offer VIRTIO_F_RING_PACKED".into(),
         );
         check(
             Switch::Indirect,
-            grown(Counter::TxTables) == 0,
+            self.grown(Counter::TxTables) == 0,
             format!("none of {sent} frames was sent as a table of descriptors"),
         );
         // A pass of one frame is the same with and without.
         check(
             Switch::Batching,
-            grown(Counter::TxShown) >= sent,
+            self.grown(Counter::TxShown) >= sent,
             format!(
                 "the device was shown {sent} frames in {} batches: no pass found more than one to answer \
                  under load {load}",
-                grown(Counter::TxShown)
+                self.grown(Counter::TxShown)
             ),
         );
         check(
@@ -199,12 +206,12 @@ impl FirmwareCounts {
         );
         check(
             Switch::RxBudget,
-            grown(Counter::RxHandovers) == 0,
+            self.grown(Counter::RxHandovers) == 0,
             format!("no interrupt found more than 16 of {came} frames under load {load}"),
         );
         let slots = self.after.get(Counter::TxRingFrames);
         check(Switch::Ring64, slots != 64, format!("the device's ring has {slots} slots"));
-        let traced = grown(Counter::TraceRecorded);
+        let traced = self.grown(Counter::TraceRecorded);
         check(Switch::NoTrace, traced > 0, format!("{traced} events were traced"));
         check(Switch::NoCounters, came > 0, format!("{came} frames received were counted"));
         found
@@ -237,12 +244,16 @@ pub(super) fn placement_and_console(
 }
 
 /// Measurement of back-to-back echoes. Without the firmware's counters only round trips are known.
-pub(super) fn of_ping(pinged: &Pinged, kind: Kind, counts: Option<&FirmwareCounts>) -> Measurement {
+pub(super) fn echoes(
+    pinged: &Pinged,
+    kind: EchoKind,
+    counts: Option<&FirmwareCounts>,
+) -> Measurement {
     let mut m = Measurement { wall_ns: pinged.wall_ns.max(1), ..Measurement::default() };
     let came_count = pinged.answered_count + pinged.late_count;
     let counter = match kind {
-        Kind::Icmp => Counter::AnsweredIcmp,
-        Kind::Udp => Counter::AnsweredUdp,
+        EchoKind::Icmp => Counter::AnsweredIcmp,
+        EchoKind::Udp => Counter::AnsweredUdp,
     };
     let counts = counts.filter(|counts| counts.has_counted());
     let (sent_count, received_count) = (pinged.sent_count, came_count);
@@ -261,7 +272,7 @@ pub(super) fn of_ping(pinged: &Pinged, kind: Kind, counts: Option<&FirmwareCount
 
 /// Measurement of starts under traffic, each of which was answered. The requests that came before an
 /// answer are not counted, so there is no delivery.
-pub(super) fn of_starts(times: &Histogram<u64>, wall: Duration) -> Measurement {
+pub(super) fn starts(times: &Histogram<u64>, wall: Duration) -> Measurement {
     let mut m = Measurement { wall_ns: wall.as_nanos() as u64, ..Measurement::default() };
     let why = "requests to a guest that starts go unanswered until it has started";
     m.refused.insert("lost_count".into(), why.into());
@@ -270,7 +281,7 @@ pub(super) fn of_starts(times: &Histogram<u64>, wall: Duration) -> Measurement {
 }
 
 /// Measurement of a flood of UDP echoes.
-pub(super) fn of_flood(flood: &Flood, payload_bytes: usize) -> Measurement {
+pub(super) fn flooded(flood: &Flood, payload_bytes: usize) -> Measurement {
     let wall_ns = (flood.duration.as_nanos() as u64).max(1);
     let mut m = Measurement { wall_ns, ..Measurement::default() };
     // The second request for the counters is received before they are read.
@@ -301,7 +312,7 @@ pub(super) fn of_flood(flood: &Flood, payload_bytes: usize) -> Measurement {
 }
 
 /// Measurement of a run of ping(8).
-pub(super) fn of_report(report: &Report) -> Measurement {
+pub(super) fn tap_echoes(report: &PingReport) -> Measurement {
     let mut m = Measurement { wall_ns: report.wall_ns.max(1), ..Measurement::default() };
     let (sent, came) = (report.sent_count, report.received_count);
     m.enter_round_trips(Delivery {
@@ -324,12 +335,12 @@ pub(super) fn of_report(report: &Report) -> Measurement {
 }
 
 fn add_deliveries(m: &mut Measurement, sent: u64, taken: u64, answered: u64, came: u64) {
-    let delivery =
-        |sent_count, received_count| Delivery { sent_count, received_count, ..Delivery::default() };
-    m.deliveries.insert("forward".into(), delivery(sent, taken));
-    m.deliveries.insert("return".into(), delivery(answered, came));
-    m.counters.insert("forward_sent_count".into(), sent);
-    m.counters.insert("return_sent_count".into(), answered);
+    for (way, sent_count, received_count) in [("forward", sent, taken), ("return", answered, came)]
+    {
+        let delivery = Delivery { sent_count, received_count, ..Delivery::default() };
+        m.deliveries.insert(way.into(), delivery);
+        m.counters.insert(format!("{way}_sent_count"), sent_count);
+    }
 }
 
 /// Adds the CPU time of QEMU's threads, and the time that its main thread waited for a CPU.
@@ -340,8 +351,9 @@ pub(super) fn add_qemu(m: &mut Measurement, times: &QemuTimes) {
         m.counters.insert(format!("{name}_cpu_ns"), thread.scheduled.run_ns);
         m.counters.insert(format!("{name}_wait_ns"), thread.scheduled.wait_ns);
     }
-    let arrived = || model::total(m.deliveries.values().map(Delivery::first_arrival_count));
-    let packets = m.packet_count.unwrap_or_else(arrived);
+    let packets = m
+        .packet_count
+        .unwrap_or_else(|| model::total(m.deliveries.values().map(Delivery::first_arrival_count)));
     if packets > 0 {
         let wait_ns = times.main.scheduled.wait_ns as f64;
         m.figures.insert("main_wait_ns_per_packet".into(), wait_ns / packets as f64);
@@ -395,7 +407,7 @@ mod tests {
             (Counter::AnsweredIcmp, 2000),
             (Counter::Features, EVENT_IDX),
         ]);
-        let mut m = of_ping(&pinged(2000, 1999), Kind::Icmp, Some(&counts));
+        let mut m = echoes(&pinged(2000, 1999), EchoKind::Icmp, Some(&counts));
         counts.add_to(&mut m);
         assert_eq!(m.deliveries["forward"].lost_count(), 0);
         assert_eq!(m.deliveries["return"].lost_count(), 1);
@@ -404,28 +416,28 @@ mod tests {
 
     #[test]
     fn guest_that_does_not_count_arrivals_has_no_delivery_by_direction() {
-        let of_linux = of_ping(&pinged(2000, 1999), Kind::Icmp, None);
+        let of_linux = echoes(&pinged(2000, 1999), EchoKind::Icmp, None);
         assert_eq!(of_linux.deliveries.keys().collect::<Vec<_>>(), [model::ROUND_TRIP]);
         assert_eq!(of_linux.lost_count(), 1);
         assert!(of_linux.refused["lost_count_forward"].contains("does not count arrivals"));
         let mut times = model::latency_histogram();
         times.record(1).unwrap();
-        let starts = of_starts(&times, Duration::from_secs(1));
+        let starts = starts(&times, Duration::from_secs(1));
         assert!(starts.deliveries.is_empty() && starts.refused.contains_key("lost_count"));
     }
 
     #[test]
     fn wait_of_the_main_thread_is_reported_per_packet() {
-        let mut m = of_ping(&pinged(1000, 1000), Kind::Icmp, None);
+        let mut m = echoes(&pinged(1000, 1000), EchoKind::Icmp, None);
         let waited = Scheduled { run_ns: 9_000_000, wait_ns: 5_000_000 };
         let main = ThreadTimes { scheduled: waited, system_ns: 4_000_000, context_switch_count: 7 };
         add_qemu(&mut m, &QemuTimes { main, vcpu: ThreadTimes::default() });
         let metrics = m.metrics();
-        let value = |name: &str| {
-            metrics.iter().find(|metric| metric.name == name).unwrap().value.clone().unwrap()
-        };
-        assert_eq!(value("main_wait_ns_per_packet"), 2500.0);
-        assert_eq!(value("cpu_ns_per_packet"), 4500.0);
+        for (name, expected) in [("main_wait_ns_per_packet", 2500.0), ("cpu_ns_per_packet", 4500.0)]
+        {
+            let metric = metrics.iter().find(|metric| metric.name == name).unwrap();
+            assert_eq!(metric.value, Ok(expected), "{name}");
+        }
         assert_eq!(m.costs["main"].user_ns, 5_000_000);
         assert_eq!(m.counters["main_wait_ns"], 5_000_000);
     }
@@ -460,7 +472,7 @@ mod tests {
         for (before, after) in [(none, all), (all, none)] {
             let counts = FirmwareCounts { before, after };
             counts.not_effective(&Arm::with(Switch::ALL.iter().copied()), GuestLoad::Ping);
-            let mut m = of_ping(&pinged(2, 2), Kind::Udp, Some(&counts));
+            let mut m = echoes(&pinged(2, 2), EchoKind::Udp, Some(&counts));
             counts.add_to(&mut m);
             add_qemu(
                 &mut m,
@@ -499,7 +511,7 @@ mod tests {
         let why: Vec<&str> = counting.iter().map(|found| found.why.as_str()).collect();
         assert_eq!(why.last(), Some(&"7 frames received were counted"));
         assert_eq!(counting.len(), 2, "{why:?}");
-        let mut m = of_ping(&pinged(2000, 1999), Kind::Icmp, Some(&silent));
+        let mut m = echoes(&pinged(2000, 1999), EchoKind::Icmp, Some(&silent));
         assert_eq!(m.lost_count(), 1);
         silent.add_to(&mut m);
         assert!(m.counters.contains_key("guest_tx_shown_count"));
@@ -513,7 +525,7 @@ mod tests {
             before: silent.before,
             after: counts(&[(TxRefused, 8)]).after,
         };
-        let m = of_flood(&flood, 18);
+        let m = flooded(&flood, 18);
         assert_eq!(m.deliveries["forward"].received_count, 98);
         assert_eq!(m.deliveries["return"].received_count, 90);
         assert_eq!(m.counters["firmware_unbalanced_count"], 1);
@@ -521,7 +533,7 @@ mod tests {
         let said = "echoes answered by the firmware or refused: 98, expected 100";
         assert!(differ.what.ends_with(said), "{}", differ.what);
         let balanced = Flood { answered_count: 92, ..flood };
-        assert!(of_flood(&balanced, 18).traps.is_empty());
+        assert!(flooded(&balanced, 18).traps.is_empty());
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, UdpSocket};
 use telemetry::dump::{Answer, DumpKind, PORT, Request};
 use telemetry::{Entry, Snapshot};
 
+use super::endpoint::{ANSWER_TIMEOUT, FRAME_BYTES_MAX};
 use super::error::GuestError;
-use super::link::{ANSWER_MAX, FRAME_BYTES_MAX};
 
 /// A transport of requests and answers.
 pub(super) trait DumpTransport {
@@ -65,10 +65,10 @@ pub(super) struct UdpTransport(UdpSocket);
 
 impl UdpTransport {
     /// Opens a socket in the calling thread's network namespace.
-    pub(super) fn to(guest_ip: Ipv4Addr) -> Result<UdpTransport, GuestError> {
+    pub(super) fn connect(guest_ip: Ipv4Addr) -> Result<UdpTransport, GuestError> {
         let opened = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
             socket.connect((guest_ip, PORT))?;
-            socket.set_read_timeout(Some(ANSWER_MAX))?;
+            socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
             Ok(socket)
         });
         opened.map(UdpTransport).map_err(GuestError::io("opening a socket to the guest"))
@@ -125,13 +125,13 @@ mod tests {
         let all = (0..entries).map(|detail| Entry { time_ns: 1, event: 1, detail });
         let parts = Request::trace_parts(entries as usize);
         let mut all = all.into_iter();
-        let one = |part| {
+        let datagrams = (0..parts).map(|part| {
             let mut bytes = vec![0; FRAME_BYTES_MAX];
             let len = telemetry::dump::write_trace(&mut bytes, token, part, parts, all.by_ref());
             bytes.truncate(len.unwrap());
             bytes
-        };
-        (0..parts).map(one).collect()
+        });
+        datagrams.collect()
     }
 
     #[test]

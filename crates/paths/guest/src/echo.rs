@@ -2,8 +2,8 @@
 
 use wire::{ethernet, icmp, ipv4, udp};
 
+use super::endpoint::{Endpoint, FRAME_BYTES_MAX, US};
 use super::error::GuestError;
-use super::link::{Endpoint, US};
 
 /// UDP echo port (RFC 862).
 pub const ECHO_PORT: u16 = 7;
@@ -17,11 +17,11 @@ const PAYLOAD_AT: usize = MESSAGE_AT + icmp::HEADER_BYTES;
 /// Minimum payload of a UDP echo, for its number.
 pub const UDP_BYTES_MIN: usize = 4;
 /// Maximum payload of a frame.
-pub const BYTES_MAX: usize = super::link::FRAME_BYTES_MAX - PAYLOAD_AT;
+pub const BYTES_MAX: usize = FRAME_BYTES_MAX - PAYLOAD_AT;
 
 /// Protocol of an echo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum EchoKind {
     /// Echo request and reply; numbers have 16 bits.
     Icmp,
     /// A datagram to port 7 and back.
@@ -31,7 +31,7 @@ pub enum Kind {
 /// An echo request that is sent repeatedly with a new number.
 #[derive(Debug, Clone)]
 pub struct Echo {
-    kind: Kind,
+    kind: EchoKind,
     to: Endpoint,
     frame: Vec<u8>,
 }
@@ -40,18 +40,18 @@ impl Echo {
     /// Creates a request with number 0.
     ///
     /// - `payload_bytes`: at most [`BYTES_MAX`]; raised to [`UDP_BYTES_MIN`] for UDP.
-    pub fn new(kind: Kind, to: Endpoint, payload_bytes: usize) -> Result<Echo, GuestError> {
+    pub fn new(kind: EchoKind, to: Endpoint, payload_bytes: usize) -> Result<Echo, GuestError> {
         let payload_bytes = match kind {
-            Kind::Icmp => payload_bytes,
-            Kind::Udp => payload_bytes.max(UDP_BYTES_MIN),
+            EchoKind::Icmp => payload_bytes,
+            EchoKind::Udp => payload_bytes.max(UDP_BYTES_MIN),
         };
         let mut frame = vec![0; PAYLOAD_AT + payload_bytes];
         for (at, byte) in frame[PAYLOAD_AT..].iter_mut().enumerate() {
             *byte = at as u8;
         }
         let protocol = match kind {
-            Kind::Icmp => ipv4::PROTOCOL_ICMP,
-            Kind::Udp => ipv4::PROTOCOL_UDP,
+            EchoKind::Icmp => ipv4::PROTOCOL_ICMP,
+            EchoKind::Udp => ipv4::PROTOCOL_UDP,
         };
         write_headers(&mut frame, &to, protocol)?;
         let mut echo = Echo { kind, to, frame };
@@ -67,11 +67,11 @@ impl Echo {
     pub fn set_number(&mut self, number: u32) -> Result<(), GuestError> {
         let message = &mut self.frame[MESSAGE_AT..];
         match self.kind {
-            Kind::Icmp => {
+            EchoKind::Icmp => {
                 let (kind, sequence) = (icmp::Kind::EchoRequest, number as u16);
                 icmp::Repr { kind, id: PING_ID, sequence }.write(message)?;
             }
-            Kind::Udp => {
+            EchoKind::Udp => {
                 let payload_bytes = message.len() - udp::HEADER_BYTES;
                 message[udp::HEADER_BYTES..][..UDP_BYTES_MIN]
                     .copy_from_slice(&number.to_be_bytes());
@@ -86,13 +86,13 @@ impl Echo {
     /// payload.
     pub fn is_answered_by(&self, frame: &[u8], number: u32) -> bool {
         let (answered, payload) = match (self.kind, icmp_payload(frame), udp_payload(frame)) {
-            (Kind::Icmp, Some((sequence, payload)), _) => (sequence == number as u16, payload),
-            (Kind::Udp, _, Some((ECHO_PORT, payload))) => {
+            (EchoKind::Icmp, Some((sequence, payload)), _) => (sequence == number as u16, payload),
+            (EchoKind::Udp, _, Some((ECHO_PORT, payload))) => {
                 (payload.get(..UDP_BYTES_MIN) == Some(&number.to_be_bytes()), payload)
             }
             _ => return false,
         };
-        let skipped = if self.kind == Kind::Udp { UDP_BYTES_MIN } else { 0 };
+        let skipped = if self.kind == EchoKind::Udp { UDP_BYTES_MIN } else { 0 };
         answered && payload.get(skipped..) == self.frame.get(PAYLOAD_AT + skipped..)
     }
 }
@@ -157,12 +157,12 @@ mod tests {
     fn answer(echo: &Echo) -> Vec<u8> {
         let mut frame = echo.frame().to_vec();
         match echo.kind {
-            Kind::Icmp => {
+            EchoKind::Icmp => {
                 let message = icmp::Packet::parse(&frame[MESSAGE_AT..]).unwrap();
                 let reply = icmp::Repr { kind: icmp::Kind::EchoReply, ..icmp::Repr::of(&message) };
                 reply.write(&mut frame[MESSAGE_AT..]).unwrap();
             }
-            Kind::Udp => {
+            EchoKind::Udp => {
                 let payload_bytes = frame.len() - PAYLOAD_AT;
                 let header = udp::Repr { src_port: ECHO_PORT, dst_port: NEAR_PORT, payload_bytes };
                 header.write(&mut frame[MESSAGE_AT..], US.ip, THEM.ip).unwrap();
@@ -173,7 +173,8 @@ mod tests {
 
     #[test]
     fn only_a_complete_answer_with_the_right_number_counts() {
-        for (kind, bytes) in [(Kind::Icmp, 0), (Kind::Icmp, 56), (Kind::Udp, 4), (Kind::Udp, 1472)]
+        for (kind, bytes) in
+            [(EchoKind::Icmp, 0), (EchoKind::Icmp, 56), (EchoKind::Udp, 4), (EchoKind::Udp, 1472)]
         {
             let mut echo = Echo::new(kind, THEM, bytes).unwrap();
             echo.set_number(70_000).unwrap();
@@ -192,8 +193,8 @@ mod tests {
 
     #[test]
     fn overlong_payload_is_an_error_and_a_short_one_is_padded() {
-        assert!(Echo::new(Kind::Icmp, THEM, 70_000).is_err());
-        assert_eq!(Echo::new(Kind::Udp, THEM, 0).unwrap().frame().len(), PAYLOAD_AT + 4);
+        assert!(Echo::new(EchoKind::Icmp, THEM, 70_000).is_err());
+        assert_eq!(Echo::new(EchoKind::Udp, THEM, 0).unwrap().frame().len(), PAYLOAD_AT + 4);
         assert_eq!(BYTES_MAX, 1472);
     }
 }

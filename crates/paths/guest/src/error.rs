@@ -1,5 +1,6 @@
 //! Errors of the guest and its machine.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
 
@@ -74,12 +75,13 @@ impl From<CpuError> for GuestError {
     }
 }
 
+fn not_installed(program: &OsStr, needs: &str) -> PathError {
+    let what = format!("the guest without {}", program.display());
+    PathError::Unsupported { what, needs: needs.to_owned() }
+}
+
 impl From<GuestError> for PathError {
     fn from(error: GuestError) -> Self {
-        let not_installed = |program: &std::ffi::OsString, needs: &str| PathError::Unsupported {
-            what: format!("the guest without {}", program.display()),
-            needs: needs.to_owned(),
-        };
         match error {
             GuestError::Missing { what, remedy } => {
                 PathError::Unsupported { what: format!("the guest without {what}"), needs: remedy }

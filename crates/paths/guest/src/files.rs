@@ -29,14 +29,14 @@ const LINUX_VARIABLE: &str = "WIREPATH_LINUX_GUEST";
 pub fn image() -> Result<PathBuf, GuestError> {
     let named = env::var_os(IMAGE_VARIABLE);
     let found = find(named, &folders(), IMAGE);
-    of_this_version(found.ok_or_else(|| missing(IMAGE, IMAGE_VARIABLE))?)
+    checked_version(found.ok_or_else(|| missing(IMAGE, IMAGE_VARIABLE))?)
 }
 
 /// Firmware has some hundred kB.
 const IMAGE_BYTES_MAX: u64 = 64 << 20;
 
 /// Checks a firmware: one that was built with another interface might take switches without obeying them.
-pub fn of_this_version(image: PathBuf) -> Result<PathBuf, GuestError> {
+pub fn checked_version(image: PathBuf) -> Result<PathBuf, GuestError> {
     const MARK: [u8; MARK_BYTES] = mark(&telemetry::INTERFACE);
     let remedy = remedy(IMAGE, IMAGE_VARIABLE);
     match host::user_file::read(&image, IMAGE_BYTES_MAX) {
@@ -52,16 +52,14 @@ pub fn of_this_version(image: PathBuf) -> Result<PathBuf, GuestError> {
 /// same places as [`image`].
 pub fn reference() -> Result<PathBuf, GuestError> {
     let named = env::var_os(REFERENCE_VARIABLE);
-    let missing = || missing(REFERENCE, REFERENCE_VARIABLE);
-    find(named, &folders(), REFERENCE).ok_or_else(missing)
+    find(named, &folders(), REFERENCE).ok_or_else(|| missing(REFERENCE, REFERENCE_VARIABLE))
 }
 
 /// Finds the firmware with `smoltcp` on the driver: `WIREPATH_GUEST_SMOLTCP`, or the same places as
 /// [`image`].
 pub fn smoltcp() -> Result<PathBuf, GuestError> {
     let named = env::var_os(SMOLTCP_VARIABLE);
-    let missing = || missing(SMOLTCP, SMOLTCP_VARIABLE);
-    find(named, &folders(), SMOLTCP).ok_or_else(missing)
+    find(named, &folders(), SMOLTCP).ok_or_else(|| missing(SMOLTCP, SMOLTCP_VARIABLE))
 }
 
 /// Files of a Linux guest.
@@ -77,7 +75,7 @@ pub struct LinuxFiles {
 /// `cargo xtask linux-guest`.
 pub fn linux() -> Result<LinuxFiles, GuestError> {
     let named = env::var_os(LINUX_VARIABLE);
-    let found = |name: &str| {
+    let [kernel, initramfs] = ["Image", "initramfs.cpio"].map(|name| {
         let named = named.as_ref().map(|folder| Path::new(folder).join(name).into_os_string());
         let name = Path::new("linux").join(name);
         let name = name.to_string_lossy();
@@ -88,8 +86,8 @@ pub fn linux() -> Result<LinuxFiles, GuestError> {
                  kernel, and initramfs.cpio"
             ),
         })
-    };
-    Ok(LinuxFiles { kernel: found("Image")?, initramfs: found("initramfs.cpio")? })
+    });
+    Ok(LinuxFiles { kernel: kernel?, initramfs: initramfs? })
 }
 
 /// A file named by the user is the only candidate.
@@ -156,9 +154,10 @@ mod tests {
         let folders = [folder.path().join("a"), here.clone()];
         assert_eq!(find(None, &folders, "x.elf"), Some(here.join("x.elf")));
         assert_eq!(find(None, &folders, "y.elf"), None);
-        let named = |name: &str| Some(folder.path().join(name).into_os_string());
-        assert_eq!(find(named("b/x.elf"), &[], "-"), Some(here.join("x.elf")));
-        assert_eq!(find(named("b/y.elf"), &folders, "x.elf"), None, "no other in its place");
+        let [there, missing] =
+            ["b/x.elf", "b/y.elf"].map(|name| Some(folder.path().join(name).into_os_string()));
+        assert_eq!(find(there, &[], "-"), Some(here.join("x.elf")));
+        assert_eq!(find(missing, &folders, "x.elf"), None, "no other in its place");
     }
 
     #[test]
@@ -172,12 +171,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (image, newer) = (folder.path().join("x.elf"), [b"counters".as_slice(), b"and more"]);
         fs::write(&image, mark(&newer)).unwrap();
-        let text = of_this_version(image.clone()).unwrap_err().to_string();
+        let text = checked_version(image.clone()).unwrap_err().to_string();
         assert!(
             text.contains("x.elf is of another version than this program; Wirepath's packages")
         );
         fs::write(&image, mark(&telemetry::INTERFACE)).unwrap();
-        assert_eq!(of_this_version(image.clone()).unwrap(), image);
+        assert_eq!(checked_version(image.clone()).unwrap(), image);
     }
 
     #[test]

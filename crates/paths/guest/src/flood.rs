@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use sys::rusage::ThreadUsage;
 use telemetry::{Counter, Snapshot};
 
-use super::echo::{Echo, Kind, udp_number};
+use super::echo::{Echo, EchoKind, udp_number};
 use super::error::GuestError;
-use super::link::{ANSWER_MAX, Endpoint, FRAME_BYTES_MAX, Link};
+use super::link::{ANSWER_TIMEOUT, Endpoint, FRAME_BYTES_MAX, Link};
 use super::ping::Until;
 
 /// Time without answers after the last send, after which the counters are requested. Their answer ends the flood: a
 /// firmware that had no CPU meanwhile still answers the frames before that request.
-const SILENCE: Duration = Duration::from_millis(200);
+const SILENCE_GRACE: Duration = Duration::from_millis(200);
 /// Time without a frame, while some are still sent and after that, until the firmware counts as stalled.
-const STALLED: Duration = Duration::from_secs(60);
-const STALLED_AFTER: Duration = Duration::from_secs(10);
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+const STALL_TIMEOUT_AFTER: Duration = Duration::from_secs(10);
 /// Tokens of the requests for the counters.
 const BEFORE: u16 = 1;
 const AFTER: u16 = 2;
@@ -45,20 +45,23 @@ pub fn run(
     until: Until,
 ) -> Result<Flood, GuestError> {
     let before = link.counters(peer, BEFORE)?;
-    let mut echo = Echo::new(Kind::Udp, *peer, payload_bytes)?;
+    let mut echo = Echo::new(EchoKind::Udp, *peer, payload_bytes)?;
     let sender = link.try_clone()?;
-    link.set_receive_timeout(SILENCE)?;
+    link.set_receive_timeout(SILENCE_GRACE)?;
     let own = ThreadUsage::now();
     let start = Instant::now();
     let stopped = AtomicBool::new(false);
     let mut sending = || -> Result<(u32, ThreadUsage), GuestError> {
         let own = ThreadUsage::now();
         let mut number = 0;
-        let continues = |number| match until {
-            Until::Count(count) => number < count,
-            Until::Time(time) => start.elapsed() < time,
-        };
-        while continues(number) && !stopped.load(Ordering::Relaxed) {
+        while !stopped.load(Ordering::Relaxed) {
+            let is_over = match until {
+                Until::Count(count) => number >= count,
+                Until::Time(time) => start.elapsed() >= time,
+            };
+            if is_over {
+                break;
+            }
             echo.set_number(number)?;
             sender.send(echo.frame())?;
             number += 1;
@@ -92,7 +95,7 @@ pub fn run(
                     link.request_counters(peer, AFTER)?;
                     (is_asked, heard) = (true, Instant::now());
                 }
-                if heard.elapsed() > if is_asked { STALLED_AFTER } else { STALLED } {
+                if heard.elapsed() > if is_asked { STALL_TIMEOUT_AFTER } else { STALL_TIMEOUT } {
                     let what = format!("a flood after {answered} answers");
                     break Err(GuestError::Silent { what });
                 }
@@ -100,12 +103,12 @@ pub fn run(
         };
         let received = receiving();
         stopped.store(true, Ordering::Relaxed);
-        let ended =
-            |why| Err(GuestError::Silent { what: format!("because its sender failed: {why}") });
-        let sent = sending.end().unwrap_or_else(ended);
+        let sent = sending.end().unwrap_or_else(|why| {
+            Err(GuestError::Silent { what: format!("because its sender failed: {why}") })
+        });
         received.and_then(|after| Ok((sent?, answered, (first.unwrap_or(last), last), after)))
     })?;
-    link.set_receive_timeout(ANSWER_MAX)?;
+    link.set_receive_timeout(ANSWER_TIMEOUT)?;
     let mut usage = ThreadUsage::now().since(&own);
     usage.user_ns += sent.1.user_ns;
     usage.system_ns += sent.1.system_ns;
@@ -130,30 +133,29 @@ impl Flood {
     /// Differences between the sender's and the firmware's counts, one sentence each. With `no-counters` those of
     /// packets are unknown, and there are none.
     pub fn discrepancies(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        let mut expect = |what: &str, is: u64, should: u64| {
-            if is != should {
-                found.push(format!("{what}: {is}, expected {should}"));
-            }
-        };
+        let mut pairs = Vec::new();
         // The second request for the counters is received before they are read, and the answer
         // to the first is sent after they were.
         let (sent, answered) = (self.sent_count, self.answered_count);
         let received = self.grown(Counter::RxPackets);
         if received > 0 {
-            expect("frames received by the firmware", received, sent + 1);
-            expect("frames sent by the firmware", self.grown(Counter::TxPackets), answered + 1);
+            let sent_back = self.grown(Counter::TxPackets);
+            pairs.push(("frames received by the firmware", received, sent + 1));
+            pairs.push(("frames sent by the firmware", sent_back, answered + 1));
         }
-        expect("receive errors", self.grown(Counter::RxErrors), 0);
-        let refused = self.grown(Counter::TxRefused);
-        let handled = answered.saturating_add(refused);
-        expect("echoes answered by the firmware or refused", handled, sent);
-        expect("frames not released", self.after.get(Counter::FramesHeld), 0);
-        let ring = self.after.get(Counter::RxRingFrames);
-        expect("frames in the receive ring", self.after.get(Counter::FramesReceive), ring);
-        expect("all frames", frames_total(&self.after), frames_total(&self.before));
-        expect("restarts", self.grown(Counter::Restarts), 0);
-        found
+        let handled = answered.saturating_add(self.grown(Counter::TxRefused));
+        let (before, after) = (&self.before, &self.after);
+        let ring = after.get(Counter::RxRingFrames);
+        pairs.extend([
+            ("receive errors", self.grown(Counter::RxErrors), 0),
+            ("echoes answered by the firmware or refused", handled, sent),
+            ("frames not released", after.get(Counter::FramesHeld), 0),
+            ("frames in the receive ring", after.get(Counter::FramesReceive), ring),
+            ("all frames", frames_total(after), frames_total(before)),
+            ("restarts", self.grown(Counter::Restarts), 0),
+        ]);
+        let differing = pairs.into_iter().filter(|(_, is, should)| is != should);
+        differing.map(|(what, is, should)| format!("{what}: {is}, expected {should}")).collect()
     }
 }
 

@@ -6,10 +6,12 @@
 mod accounting;
 mod dump;
 pub mod echo;
+mod endpoint;
 mod error;
 pub mod files;
 pub mod flood;
 pub mod link;
+mod loads;
 mod path;
 pub mod ping;
 pub mod qemu;

@@ -12,26 +12,14 @@ use wire::{arp, ethernet};
 
 use super::dump::{self, DumpTransport};
 use super::echo::{udp_frame, udp_payload};
+pub(super) use super::endpoint::ANSWER_TIMEOUT;
+pub use super::endpoint::{Endpoint, FRAME_BYTES_MAX, GUEST_IP, US};
 use super::error::GuestError;
 
-pub const FRAME_BYTES_MAX: usize = 1514;
-/// Default address of the guest.
-pub const GUEST_IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-/// The near end.
-pub const US: Endpoint = Endpoint { mac: [2, 0, 0, 0, 0, 1], ip: Ipv4Addr::new(10, 0, 0, 1) };
-/// Time limit of an answer.
-pub(super) const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// Time limit of a send while the card has no room.
-const SEND_MAX: Duration = Duration::from_secs(30);
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit of one poll for the announcement.
-const POLL_MAX: Duration = Duration::from_millis(50);
-
-/// Addresses of a host on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Endpoint {
-    pub mac: [u8; 6],
-    pub ip: Ipv4Addr,
-}
+const POLL_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The near end of the wire.
 #[derive(Debug)]
@@ -43,7 +31,7 @@ pub struct Link {
 impl Link {
     pub(super) fn new(socket: UnixDatagram, card: PathBuf) -> Result<Link, GuestError> {
         let link = Link { socket, card };
-        link.set_receive_timeout(POLL_MAX)?;
+        link.set_receive_timeout(POLL_TIMEOUT)?;
         Ok(link)
     }
 
@@ -65,8 +53,8 @@ impl Link {
         self.socket.connect(&self.card).map_err(GuestError::io("connecting to the card"))?;
         // A hung guest must not block a send without limit.
         let doing = "setting how long to wait for the card";
-        self.socket.set_write_timeout(Some(SEND_MAX)).map_err(GuestError::io(doing))?;
-        self.set_receive_timeout(ANSWER_MAX)
+        self.socket.set_write_timeout(Some(SEND_TIMEOUT)).map_err(GuestError::io(doing))?;
+        self.set_receive_timeout(ANSWER_TIMEOUT)
     }
 
     /// Sets the time limit of [`receive`](Self::receive).
@@ -199,7 +187,7 @@ impl DumpTransport for FrameTransport<'_> {
         let mut frame = [0; FRAME_BYTES_MAX];
         let begun = Instant::now();
         // Answers to a flood may come without end.
-        while begun.elapsed() < ANSWER_MAX
+        while begun.elapsed() < ANSWER_TIMEOUT
             && let Some(len) = self.link.receive(&mut frame)?
         {
             if let Some((PORT, payload)) = udp_payload(&frame[..len]) {

@@ -6,9 +6,9 @@ use hdrhistogram::Histogram;
 use model::latency_histogram;
 use sys::rusage::ThreadUsage;
 
-use super::echo::{Echo, Kind};
+use super::echo::{Echo, EchoKind};
 use super::error::GuestError;
-use super::link::{ANSWER_MAX, Endpoint, FRAME_BYTES_MAX, Link};
+use super::link::{ANSWER_TIMEOUT, Endpoint, FRAME_BYTES_MAX, Link};
 
 /// Consecutive echoes without an answer after which the guest counts as dead.
 const LOST_MAX: u32 = 3;
@@ -41,7 +41,7 @@ pub struct Pinged {
 pub fn run(
     link: &Link,
     peer: &Endpoint,
-    kind: Kind,
+    kind: EchoKind,
     payload_bytes: usize,
     until: Until,
 ) -> Result<Pinged, GuestError> {
@@ -78,7 +78,7 @@ pub fn run(
             if !link.answer_arp(&answer[..len])? {
                 late_count += 1;
             }
-            if last - start > ANSWER_MAX {
+            if last - start > ANSWER_TIMEOUT {
                 lost_in_a_row += 1;
                 break;
             }

@@ -22,10 +22,10 @@ use model::PathSwitch;
 use super::switches::Switch;
 
 /// Time limit for the firmware to get ready, on a busy machine.
-const FIRMWARE_READY_MAX: Duration = Duration::from_secs(20);
-const LINUX_READY_MAX: Duration = Duration::from_secs(120);
+const FIRMWARE_READY_TIMEOUT: Duration = Duration::from_secs(20);
+const LINUX_READY_TIMEOUT: Duration = Duration::from_secs(120);
 /// Time limit for QEMU to connect to its monitor and console.
-const CONNECT_MAX: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Part of the console that is read.
 const CONSOLE_BYTES_MAX: u64 = 4 << 20;
 /// Console output of a guest that is ready.
@@ -111,8 +111,8 @@ impl Boot {
 
     fn ready_max(&self) -> Duration {
         match self.system {
-            System::Firmware { .. } | System::Reference(_) => FIRMWARE_READY_MAX,
-            System::Linux(_) => LINUX_READY_MAX,
+            System::Firmware { .. } | System::Reference(_) => FIRMWARE_READY_TIMEOUT,
+            System::Linux(_) => LINUX_READY_TIMEOUT,
         }
     }
 
@@ -262,7 +262,7 @@ impl Machine {
         let console = format!("unix:{}", at.display());
         let (mut machine, listener, _) =
             Machine::start(boot, folder, &wire, netns, Some(&console))?;
-        let stream = machine.qemu.accept(&console_listener, CONNECT_MAX);
+        let stream = machine.qemu.accept(&console_listener, CONNECT_TIMEOUT);
         let stream = stream.map_err(|error| machine.explained(error))?;
         machine.attach(&listener)?;
         Ok((machine, stream, link))
@@ -313,7 +313,7 @@ impl Machine {
         &mut self,
         listener: &UnixListener,
     ) -> Result<(Monitor, Threads), QemuError> {
-        let monitor = Monitor::open(self.qemu.accept(listener, CONNECT_MAX)?)?;
+        let monitor = Monitor::open(self.qemu.accept(listener, CONNECT_TIMEOUT)?)?;
         let vcpu = self.qemu.vcpu_thread()?;
         let main_clock = self.qemu.thread_clock(self.qemu.pid())?;
         let vcpu_clock = self.qemu.thread_clock(vcpu)?;
@@ -342,10 +342,10 @@ impl Machine {
 
     /// Reports the end of QEMU in place of an error that it caused.
     fn explained(&mut self, error: QemuError) -> GuestError {
-        match self.is_running() {
-            true => error.into(),
-            false => GuestError::Boot { what: "ended at once", said: self.last_words() },
+        if self.is_running() {
+            return error.into();
         }
+        GuestError::Boot { what: "ended at once", said: self.last_words() }
     }
 
     pub fn is_running(&mut self) -> bool {
@@ -409,20 +409,11 @@ impl Machine {
     pub(super) fn placement_in_effect(&self) -> Result<PlacementInEffect, GuestError> {
         let Some(threads) = &self.threads else { return Ok(PlacementInEffect::default()) };
         let pid = self.pid();
-        let read = |thread: u32, file: &str| {
-            std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/{file}"))
-                .map_err(GuestError::io("reading the placement of QEMU's threads"))
-        };
-        let cpus = |thread: u32| -> Result<String, GuestError> {
-            let status = read(thread, "status")?;
-            let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-            Ok(line.map_or_else(String::new, |list| list.trim().to_owned()))
-        };
-        let stat = read(threads.vcpu, "stat")?;
+        let stat = thread_file(pid, threads.vcpu, "stat")?;
         let policy = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(38));
         Ok(PlacementInEffect {
-            main_cpus: cpus(pid)?,
-            vcpu_cpus: cpus(threads.vcpu)?,
+            main_cpus: allowed_cpus(pid, pid)?,
+            vcpu_cpus: allowed_cpus(pid, threads.vcpu)?,
             vcpu_policy: policy.unwrap_or_default().to_owned(),
         })
     }
@@ -445,6 +436,18 @@ impl Machine {
     pub fn pid(&self) -> u32 {
         self.qemu.pid()
     }
+}
+
+/// A file of a thread in /proc.
+fn thread_file(pid: u32, thread: u32, file: &str) -> Result<String, GuestError> {
+    std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/{file}"))
+        .map_err(GuestError::io("reading the placement of QEMU's threads"))
+}
+
+fn allowed_cpus(pid: u32, thread: u32) -> Result<String, GuestError> {
+    let status = thread_file(pid, thread, "status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    Ok(line.map_or_else(String::new, |list| list.trim().to_owned()))
 }
 
 fn folder() -> Result<Scratch, GuestError> {
@@ -470,20 +473,19 @@ fn tap() -> String {
 /// QEMU's version, such as `7.2.22`; `None` if it is not installed.
 pub fn version() -> Option<&'static str> {
     static VERSION: OnceLock<Option<String>> = OnceLock::new();
-    let read = || {
+    let version = VERSION.get_or_init(|| {
         let output = Command::new(QEMU).arg("--version").output().ok()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         Some(text.split_whitespace().nth(3).unwrap_or("of unknown version").to_owned())
-    };
-    VERSION.get_or_init(read).as_deref()
+    });
+    version.as_deref()
 }
 
 /// True if this QEMU's card can offer packed rings.
 pub(super) fn offers_packed_rings() -> bool {
     static OFFERS: OnceLock<bool> = OnceLock::new();
-    let query = || {
+    *OFFERS.get_or_init(|| {
         let output = Command::new(QEMU).args(["-device", "virtio-net-device,help"]).output();
         output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("packed="))
-    };
-    *OFFERS.get_or_init(query)
+    })
 }

@@ -8,21 +8,21 @@ use super::qemu::{Boot, Machine};
 
 /// One line `selftest NAME ok|FAILED key=value…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct TestLine {
     pub name: String,
     pub passed: bool,
     /// Measured values by name.
     pub figures: Vec<(String, u64)>,
 }
 
-impl Line {
+impl TestLine {
     pub fn figure(&self, name: &str) -> Option<u64> {
         self.figures.iter().find(|(key, _)| key == name).map(|(_, value)| *value)
     }
 }
 
 /// Parses all lines of a run. Errors: malformed line, or incomplete run.
-pub fn parse(text: &str) -> Result<Vec<Line>, GuestError> {
+pub fn parse(text: &str) -> Result<Vec<TestLine>, GuestError> {
     let mut lines = Vec::new();
     for line in text.lines().filter_map(|line| line.strip_prefix("selftest ")) {
         let malformed = || none(format!("valid line of a test, but {line:?}"));
@@ -43,7 +43,7 @@ pub fn parse(text: &str) -> Result<Vec<Line>, GuestError> {
             })
             .collect::<Option<_>>()
             .ok_or_else(malformed)?;
-        lines.push(Line { name, passed: verdict == "ok", figures });
+        lines.push(TestLine { name, passed: verdict == "ok", figures });
     }
     Err(none(format!("end of its selftest:\n{text}")))
 }
@@ -53,7 +53,7 @@ fn none(wanted: String) -> GuestError {
 }
 
 /// Boots the image for its self-tests.
-pub fn run(image: &Path) -> Result<Vec<Line>, GuestError> {
+pub fn run(image: &Path) -> Result<Vec<TestLine>, GuestError> {
     let boot = Boot::firmware(image, "").with_words("wirepath.selftest");
     parse(&Machine::run_to_end(&boot, Duration::from_secs(60))?)
 }

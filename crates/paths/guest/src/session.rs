@@ -8,14 +8,14 @@ use host::cpu::CpuClock;
 use model::{Arm, ArmKind, Measurement};
 
 use super::accounting::{self, FirmwareCounts};
-use super::echo::Kind;
+use super::echo::EchoKind;
 use super::error::GuestError;
 use super::link::{Endpoint, Link};
-use super::path::{GuestLoad, LINUX, REFERENCE, SMOLTCP};
+use super::loads::{GuestLoad, LINUX, REFERENCE, SMOLTCP};
 use super::ping::Until;
 use super::qemu::{self, Boot, Machine, Placement};
 use super::switches::{FIFO_PRIORITY, Switch, firmware_switches};
-use super::tap::{INTERVAL, TapMachine};
+use super::tap::{ECHO_INTERVAL, TapMachine};
 use super::{files, flood, ping, start};
 use lab::Meter;
 use model::{Load, PathError, Session};
@@ -28,7 +28,7 @@ const TAP_WARM_UP_COUNT: u64 = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Traffic {
-    Echo(Kind),
+    Echo(EchoKind),
     Flood,
     Tap,
     Start,
@@ -63,11 +63,11 @@ pub(super) struct GuestSession {
 impl GuestSession {
     pub(super) fn open(load: &Load, kind: GuestLoad) -> Result<Self, PathError> {
         let traffic = match kind {
-            GuestLoad::UdpPing => Traffic::Echo(Kind::Udp),
+            GuestLoad::UdpPing => Traffic::Echo(EchoKind::Udp),
             GuestLoad::Flood => Traffic::Flood,
             GuestLoad::TapPing => Traffic::Tap,
             GuestLoad::Start => Traffic::Start,
-            GuestLoad::Ping | GuestLoad::PingUart115200 => Traffic::Echo(Kind::Icmp),
+            GuestLoad::Ping | GuestLoad::PingUart115200 => Traffic::Echo(EchoKind::Icmp),
         };
         Ok(GuestSession {
             load: load.clone(),
@@ -97,12 +97,9 @@ impl GuestSession {
 
     fn placement(&self, arm: &Arm) -> Placement {
         let split = arm.has(Switch::VcpuSplit) && self.cpus.len() > 1;
-        let only = |cpu: Option<&usize>| cpu.filter(|_| split).copied().into_iter().collect();
-        Placement {
-            main: only(self.cpus.first()),
-            vcpu: only(self.cpus.last()),
-            vcpu_fifo: arm.has(Switch::VcpuFifo).then_some(FIFO_PRIORITY),
-        }
+        let [main, vcpu] = [self.cpus.first(), self.cpus.last()]
+            .map(|cpu| cpu.filter(|_| split).copied().into_iter().collect());
+        Placement { main, vcpu, vcpu_fifo: arm.has(Switch::VcpuFifo).then_some(FIFO_PRIORITY) }
     }
 
     fn variant(&self, arm: &Arm) -> Result<(Measurement, u64), GuestError> {
@@ -147,7 +144,7 @@ impl GuestSession {
             if begun.elapsed() < self.load.trial {
                 continue;
             }
-            let mut m = accounting::of_starts(&times, begun.elapsed());
+            let mut m = accounting::starts(&times, begun.elapsed());
             let Some(arm) = arm else { return Ok((m, used_ns)) };
             let after = started.link.counters(&started.peer, 1)?;
             let before = Snapshot([0; telemetry::COUNTERS]);
@@ -186,16 +183,15 @@ impl GuestSession {
             }
             Booted::Tap(tap) => {
                 tap.ping(TAP_WARM_UP_COUNT, self.load.size_bytes)?;
-                let count = self.load.trial.as_nanos() / INTERVAL.as_nanos();
-                let snapshot = |token| arm.map(|_| tap.counters(token)).transpose();
-                let before = snapshot(1)?;
+                let count = self.load.trial.as_nanos() / ECHO_INTERVAL.as_nanos();
+                let before = arm.map(|_| tap.counters(1)).transpose()?;
                 let times = tap.machine.times()?;
                 let report = tap.ping((count as u64).max(1), self.load.size_bytes)?;
                 let times = tap.machine.times()?.since(&times);
-                let counts = before.zip(snapshot(2)?);
-                let mut m = accounting::of_report(&report);
+                let after = arm.map(|_| tap.counters(2)).transpose()?;
+                let mut m = accounting::tap_echoes(&report);
                 accounting::add_qemu(&mut m, &times);
-                let counts = counts.map(|(before, after)| FirmwareCounts { before, after });
+                let counts = FirmwareCounts::between(before, after);
                 self.with_counts(m, counts.as_ref(), arm)
             }
         }
@@ -211,7 +207,7 @@ impl GuestSession {
         let (bytes, until) = (self.load.size_bytes, Until::Time(self.load.trial));
         let kind = match self.traffic {
             Traffic::Echo(kind) => kind,
-            _ => Kind::Udp,
+            _ => EchoKind::Udp,
         };
         ping::run(link, peer, kind, bytes, Until::Time(WARM_UP))?;
         if self.traffic == Traffic::Flood {
@@ -219,18 +215,17 @@ impl GuestSession {
             let flood = flood::run(link, peer, bytes, until)?;
             let times = machine.times()?.since(&times);
             let counts = FirmwareCounts { before: flood.before, after: flood.after };
-            let mut m = accounting::of_flood(&flood, bytes);
+            let mut m = accounting::flooded(&flood, bytes);
             accounting::add_qemu(&mut m, &times);
             return self.with_counts(m, Some(&counts), arm);
         }
-        let snapshot = |token| arm.map(|_| link.counters(peer, token)).transpose();
-        let before = snapshot(1)?;
+        let before = arm.map(|_| link.counters(peer, 1)).transpose()?;
         let times = machine.times()?;
         let pinged = ping::run(link, peer, kind, bytes, until)?;
         let times = machine.times()?.since(&times);
-        let counts =
-            before.zip(snapshot(2)?).map(|(before, after)| FirmwareCounts { before, after });
-        let mut m = accounting::of_ping(&pinged, kind, counts.as_ref());
+        let after = arm.map(|_| link.counters(peer, 2)).transpose()?;
+        let counts = FirmwareCounts::between(before, after);
+        let mut m = accounting::echoes(&pinged, kind, counts.as_ref());
         accounting::add_qemu(&mut m, &times);
         self.with_counts(m, counts.as_ref(), arm)
     }

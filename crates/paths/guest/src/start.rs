@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::echo::{Echo, Kind};
+use super::echo::{Echo, EchoKind};
 use super::error::GuestError;
-use super::link::{ANSWER_MAX, Endpoint, FRAME_BYTES_MAX, GUEST_IP, Link};
+use super::link::{ANSWER_TIMEOUT, Endpoint, FRAME_BYTES_MAX, GUEST_IP, Link};
 use super::qemu::{Boot, Machine};
 
 /// Interval of the requests.
-const INTERVAL: Duration = Duration::from_millis(2);
+const REQUEST_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A guest that has answered its first echo.
 pub struct Started {
@@ -24,13 +24,12 @@ pub struct Started {
 /// Errors: no answer within the time limit of a boot.
 pub fn boot(boot: &Boot, payload_bytes: usize) -> Result<Started, GuestError> {
     let (mut machine, link, begun) = Machine::start_on_sockets(boot)?;
-    let is_over = |machine: &mut Machine| machine.check(boot, begun);
     // QEMU binds the card's socket before it starts the guest.
     while link.connect().is_err() {
-        is_over(&mut machine)?;
+        machine.check(boot, begun)?;
         std::thread::sleep(Duration::from_millis(1));
     }
-    link.set_receive_timeout(INTERVAL)?;
+    link.set_receive_timeout(REQUEST_INTERVAL)?;
     let mut frame = [0; FRAME_BYTES_MAX];
     let peer = loop {
         link.request(GUEST_IP)?;
@@ -39,9 +38,9 @@ pub fn boot(boot: &Boot, payload_bytes: usize) -> Result<Started, GuestError> {
         {
             break peer;
         }
-        is_over(&mut machine)?;
+        machine.check(boot, begun)?;
     };
-    let echo = Echo::new(Kind::Icmp, peer, payload_bytes)?;
+    let echo = Echo::new(EchoKind::Icmp, peer, payload_bytes)?;
     link.send(echo.frame())?;
     loop {
         match link.receive(&mut frame)? {
@@ -50,9 +49,9 @@ pub fn boot(boot: &Boot, payload_bytes: usize) -> Result<Started, GuestError> {
             Some(_) => {}
             None => link.send(echo.frame())?,
         }
-        is_over(&mut machine)?;
+        machine.check(boot, begun)?;
     }
     let first_answer_after = begun.elapsed();
-    link.set_receive_timeout(ANSWER_MAX)?;
+    link.set_receive_timeout(ANSWER_TIMEOUT)?;
     Ok(Started { machine, link, peer, first_answer_after })
 }

@@ -7,7 +7,7 @@ use sys::thread::start;
 
 use super::error::{INSTALL_PING, INSTALL_QEMU};
 use super::files::{self, QEMU};
-use super::path::{GuestLoad, REFERENCE, SMOLTCP};
+use super::loads::{GuestLoad, REFERENCE, SMOLTCP};
 use super::switches::{FIFO_PRIORITY, Switch, contradiction};
 use super::{error::GuestError, qemu, tap};
 
@@ -17,7 +17,7 @@ pub(super) fn support(arm: &Arm, load: GuestLoad) -> Support {
         return Support::unsupported(format!("the guest without {QEMU}"), INSTALL_QEMU);
     }
     if arm.kind == ArmKind::Peer {
-        return of_peer(arm, load);
+        return peer_support(arm, load);
     }
     if let Some(why) = contradiction(arm) {
         return Support::Refused { why };
@@ -48,7 +48,7 @@ pub(super) fn support(arm: &Arm, load: GuestLoad) -> Support {
     }
 }
 
-fn of_peer(arm: &Arm, load: GuestLoad) -> Support {
+fn peer_support(arm: &Arm, load: GuestLoad) -> Support {
     if !load.kind().peers.contains(&arm.name.as_str()) {
         let why = format!("{} does not support load {load}", arm.name);
         return Support::Refused { why };
@@ -73,8 +73,12 @@ fn unsupported(error: &GuestError) -> Support {
 fn tried_fifo() -> &'static Result<(), String> {
     static TRIED: OnceLock<Result<(), String>> = OnceLock::new();
     TRIED.get_or_init(|| {
-        let attempt = || sys::sched::set_fifo(FIFO_PRIORITY).map_err(|error| error.to_string());
-        std::thread::scope(|scope| start(scope, "attempt", attempt).end())
+        std::thread::scope(|scope| {
+            let attempt = start(scope, "attempt", || {
+                sys::sched::set_fifo(FIFO_PRIORITY).map_err(|error| error.to_string())
+            });
+            attempt.end()
+        })
     })
 }
 

@@ -119,9 +119,8 @@ model::switches! {
 
 /// Names of the firmware's switches in an arm, comma-separated, for its command line.
 pub(super) fn firmware_switches(arm: &Arm) -> String {
-    let guest_switches = |switch: &&Switch| !HOST_SWITCHES.contains(switch) && arm.has(**switch);
-    let names: Vec<&str> =
-        Switch::ALL.iter().filter(guest_switches).map(|switch| switch.id()).collect();
+    let own = Switch::ALL.iter().filter(|switch| !HOST_SWITCHES.contains(switch));
+    let names: Vec<&str> = own.filter(|it| arm.has(**it)).map(|switch| switch.id()).collect();
     names.join(",")
 }
 

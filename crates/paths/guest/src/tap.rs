@@ -15,11 +15,11 @@ use super::qemu::{Boot, Machine, TAP_IFNAME};
 
 pub(super) const PING: &str = "ping";
 /// Interval between echoes, `ping -i 0.05`.
-pub const INTERVAL: Duration = Duration::from_millis(50);
+pub const ECHO_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Summary of the round trips by ping(8).
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Summary {
+pub struct PingSummary {
     pub min_ns: f64,
     pub mean_ns: f64,
     pub max_ns: f64,
@@ -27,9 +27,9 @@ pub struct Summary {
     pub mdev_ns: f64,
 }
 
-/// Report of a run of ping(8).
+/// PingReport of a run of ping(8).
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
+pub struct PingReport {
     pub sent_count: u64,
     /// Answers, without duplicates.
     pub received_count: u64,
@@ -39,21 +39,21 @@ pub struct Report {
     pub times_ns: Vec<u64>,
     /// Sequence number of the last answer.
     pub last_answered: Option<u16>,
-    pub summary: Option<Summary>,
+    pub summary: Option<PingSummary>,
     pub wall_ns: u64,
 }
 
-impl Report {
+impl PingReport {
     pub fn lost_count(&self) -> u64 {
         self.sent_count.saturating_sub(self.received_count)
     }
 
     /// Leaves out the echoes sent after the last one that was answered: ping ends with the answer that
     /// completes its count, whether or not others are under way.
-    fn up_to_last_answer(self) -> Report {
+    fn up_to_last_answer(self) -> PingReport {
         let under_way =
             self.last_answered.map_or(0, |last| (self.sent_count as u16).wrapping_sub(last));
-        Report { sent_count: self.sent_count.saturating_sub(under_way.into()), ..self }
+        PingReport { sent_count: self.sent_count.saturating_sub(under_way.into()), ..self }
     }
 }
 
@@ -94,12 +94,12 @@ impl TapMachine {
     }
 
     fn requests(&self) -> Result<UdpTransport, GuestError> {
-        let opened = self.home.netns.run(|| UdpTransport::to(self.home.guest_ip));
+        let opened = self.home.netns.run(|| UdpTransport::connect(self.home.guest_ip));
         opened.map_err(lab::LabError::from)?
     }
 
     /// Runs ping(8) in the namespace.
-    pub fn ping(&self, count: u64, payload_bytes: usize) -> Result<Report, GuestError> {
+    pub fn ping(&self, count: u64, payload_bytes: usize) -> Result<PingReport, GuestError> {
         ping(&self.home, self.home.guest_ip, count, payload_bytes)
     }
 }
@@ -109,10 +109,11 @@ fn ping(
     to: Ipv4Addr,
     count: u64,
     payload_bytes: usize,
-) -> Result<Report, GuestError> {
-    let deadline = INTERVAL * u32::try_from(count).unwrap_or(u32::MAX) + Duration::from_secs(10);
+) -> Result<PingReport, GuestError> {
+    let deadline =
+        ECHO_INTERVAL * u32::try_from(count).unwrap_or(u32::MAX) + Duration::from_secs(10);
     let mut command = Command::new(PING);
-    command.env("LC_ALL", "C").args(["-n", "-i", &INTERVAL.as_secs_f64().to_string()]).args([
+    command.env("LC_ALL", "C").args(["-n", "-i", &ECHO_INTERVAL.as_secs_f64().to_string()]).args([
         "-c",
         &count.to_string(),
         // Without a deadline ping waits for its last answer no longer than two round trips or one interval.
@@ -125,9 +126,10 @@ fn ping(
     let begun = Instant::now();
     let mut child = Child::spawn(command, &Place { netns: Some(&home.netns), cpus: &[] })?;
     let at_most = deadline + Duration::from_secs(5);
-    let wanted = || format!("report within {} s", at_most.as_secs());
-    let finished = child.wait(at_most)?;
-    let finished = finished.ok_or_else(|| GuestError::Print { program: PING, wanted: wanted() })?;
+    let finished = child.wait(at_most)?.ok_or_else(|| GuestError::Print {
+        program: PING,
+        wanted: format!("report within {} s", at_most.as_secs()),
+    })?;
     let wall_ns = begun.elapsed().as_nanos() as u64;
     let said = [&finished.stdout[..], &finished.stderr[..]].concat();
     let report = parse(&String::from_utf8_lossy(&said), wall_ns)?;
@@ -135,36 +137,41 @@ fn ping(
 }
 
 /// Parses the output of iputils' ping.
-pub fn parse(text: &str, wall_ns: u64) -> Result<Report, GuestError> {
-    let end = text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("nothing");
-    let none = |what: &str| GuestError::Print {
-        program: PING,
-        wanted: format!("{what}; it ended with {end:?}"),
-    };
+pub fn parse(text: &str, wall_ns: u64) -> Result<PingReport, GuestError> {
     let counts = text.lines().find(|line| line.contains(" packets transmitted, "));
-    let counts = counts.ok_or_else(|| none("line \"N packets transmitted\""))?;
-    let count = |what: &str| -> Option<u64> {
-        let part = counts.split(", ").find(|part| part.ends_with(what))?;
-        part.trim_start_matches('+').split(' ').next()?.parse().ok()
-    };
+    let counts = counts.ok_or_else(|| missing(text, "line \"N packets transmitted\""))?;
     let times_ns = text.lines().filter_map(time_ns).collect();
     let last_answered = text.lines().rev().find_map(sequence);
     let summary = text.lines().find_map(|line| line.strip_prefix("rtt min/avg/max/mdev = "));
     let summary = match summary {
         Some(figures) => {
-            Some(parse_summary(figures).ok_or_else(|| none("summary that can be read"))?)
+            Some(parse_summary(figures).ok_or_else(|| missing(text, "summary that can be read"))?)
         }
         None => None,
     };
-    Ok(Report {
-        sent_count: count(" packets transmitted").ok_or_else(|| none("count of echoes"))?,
-        received_count: count(" received").ok_or_else(|| none("count of answers"))?,
-        duplicated_count: count(" duplicates").unwrap_or(0),
+    Ok(PingReport {
+        sent_count: count(counts, " packets transmitted")
+            .ok_or_else(|| missing(text, "count of echoes"))?,
+        received_count: count(counts, " received")
+            .ok_or_else(|| missing(text, "count of answers"))?,
+        duplicated_count: count(counts, " duplicates").unwrap_or(0),
         times_ns,
         last_answered,
         summary,
         wall_ns,
     })
+}
+
+/// Error of output that lacks a part.
+fn missing(text: &str, what: &str) -> GuestError {
+    let end = text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("nothing");
+    GuestError::Print { program: PING, wanted: format!("{what}; it ended with {end:?}") }
+}
+
+/// One of the counts in a line such as `3 packets transmitted, 2 received, +1 duplicates`.
+fn count(counts: &str, what: &str) -> Option<u64> {
+    let part = counts.split(", ").find(|part| part.ends_with(what))?;
+    part.trim_start_matches('+').split(' ').next()?.parse().ok()
 }
 
 /// Sequence number in the line of an answer.
@@ -180,12 +187,11 @@ fn time_ns(line: &str) -> Option<u64> {
     after.is_empty().then(|| nanoseconds(ms))?.map(|ns| ns.round() as u64)
 }
 
-fn parse_summary(figures: &str) -> Option<Summary> {
+fn parse_summary(figures: &str) -> Option<PingSummary> {
     let (figures, _) = figures.split_once(" ms")?;
-    let mut figures = figures.split('/').map(nanoseconds);
-    let mut next = || figures.next().flatten();
-    let summary = Summary { min_ns: next()?, mean_ns: next()?, max_ns: next()?, mdev_ns: next()? };
-    figures.next().is_none().then_some(summary)
+    let figures = figures.split('/').map(nanoseconds).collect::<Option<Vec<_>>>()?;
+    let [min_ns, mean_ns, max_ns, mdev_ns] = *figures else { return None };
+    Some(PingSummary { min_ns, mean_ns, max_ns, mdev_ns })
 }
 
 fn nanoseconds(ms: &str) -> Option<f64> {
@@ -224,11 +230,12 @@ rtt min/avg/max/mdev = 0.413/0.806/1.200/0.393 ms
         let report = report.up_to_last_answer();
         assert_eq!((report.sent_count, report.lost_count()), (2, 0));
         // Sequence numbers have 16 bits.
-        let wrapped = Report { sent_count: 65_537, last_answered: Some(65_535), ..report.clone() };
+        let wrapped =
+            PingReport { sent_count: 65_537, last_answered: Some(65_535), ..report.clone() };
         assert_eq!(wrapped.up_to_last_answer().sent_count, 65_535);
-        let whole = Report { sent_count: 65_537, last_answered: Some(1), ..report.clone() };
+        let whole = PingReport { sent_count: 65_537, last_answered: Some(1), ..report.clone() };
         assert_eq!(whole.up_to_last_answer().sent_count, 65_537);
-        let silent = Report { sent_count: 5, last_answered: None, ..report };
+        let silent = PingReport { sent_count: 5, last_answered: None, ..report };
         assert_eq!(silent.up_to_last_answer().sent_count, 5);
     }
 

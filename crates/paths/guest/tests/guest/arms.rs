@@ -7,7 +7,7 @@ use model::{Arm, Measurement, Support};
 use model::{Load, Path, Session};
 use testkit::arms::supported;
 use testkit::is_installed;
-use wirepath_guest::echo::{Echo, Kind};
+use wirepath_guest::echo::{Echo, EchoKind};
 use wirepath_guest::qemu::Boot;
 use wirepath_guest::telemetry::Counter;
 use wirepath_guest::{Guest, Switch};
@@ -60,13 +60,17 @@ fn every_rung_of_the_ladder_boots_and_loses_nothing() {
         let idle: Vec<&str> = m.not_effective.iter().map(|found| &found.switch[..]).collect();
         let is_polled = arm.has(Switch::PollMode);
         let is_counted = !arm.has(Switch::NoCounters);
-        let expected: &[&str] = match arm.has(Switch::Batching) {
+        let expected: &[&str] = if !arm.has(Switch::Batching) {
+            &[]
+        } else if !is_counted {
             // The others would show in counts of packets.
-            true if !is_counted => &["rx-budget"],
-            true if arm.has(Switch::RxBudget) => &["rx-task", "batching", "rx-budget"],
-            true if is_polled => &["rx-task", "batching"],
-            true => &["batching"],
-            false => &[],
+            &["rx-budget"]
+        } else if arm.has(Switch::RxBudget) {
+            &["rx-task", "batching", "rx-budget"]
+        } else if is_polled {
+            &["rx-task", "batching"]
+        } else {
+            &["batching"]
         };
         assert_eq!(idle, expected, "{}", arm.name);
         let answers = if is_counted { "return" } else { model::ROUND_TRIP };
@@ -124,7 +128,7 @@ fn frames_shown_at_once(image: &FilePath, switches: &str) -> f64 {
     // As many as the card's socket holds unread.
     const BURST: u32 = 8;
     let (mut machine, link, peer) = booted(&Boot::firmware(image, switches));
-    let mut echo = Echo::new(Kind::Udp, peer, 64).expect("a frame");
+    let mut echo = Echo::new(EchoKind::Udp, peer, 64).expect("a frame");
     let mut frame = [0; 2048];
     let before = link.counters(&peer, 1).expect("it answers");
     for burst in 0..50 {
@@ -139,8 +143,9 @@ fn frames_shown_at_once(image: &FilePath, switches: &str) -> f64 {
         }
     }
     let after = link.counters(&peer, 2).expect("it answers");
-    let grown = |counter| (after.get(counter) - before.get(counter)) as f64;
-    grown(Counter::TxPackets) / grown(Counter::TxShown)
+    let [sent, shown] = [Counter::TxPackets, Counter::TxShown]
+        .map(|counter| (after.get(counter) - before.get(counter)) as f64);
+    sent / shown
 }
 
 #[test]
@@ -183,13 +188,12 @@ fn ping8_gives_the_same_kind_of_measurement() {
 
 #[test]
 fn unsupported_arms_are_reported_before_any_boot() {
-    let with = |change: fn(&mut Load)| {
-        let mut load = load("ping");
-        change(&mut load);
-        Guest.open(&load).err().map(|error| error.to_string()).unwrap_or_default()
-    };
-    assert!(with(|load| load.far = Some(model::TwoHosts::default())).contains("omit --far"));
-    assert!(with(|load| load.size_bytes = 1473).contains("at most 1472"));
+    let elsewhere = Load { far: Some(model::TwoHosts::default()), ..load("ping") };
+    let large = Load { size_bytes: 1473, ..load("ping") };
+    for (load, remedy) in [(elsewhere, "omit --far"), (large, "at most 1472")] {
+        let error = Guest.open(&load).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains(remedy), "{error}");
+    }
     for id in [Switch::LazyReap, Switch::Batching] {
         let refused = Guest.support(&Arm::with([id]), &load("ping"));
         if !matches!(refused, Support::Unsupported { .. }) {

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use model::PathSwitch;
-use wirepath_guest::echo::Kind;
+use wirepath_guest::echo::EchoKind;
 use wirepath_guest::link::US;
 use wirepath_guest::ping::{self, Until};
 use wirepath_guest::qemu::{Boot, Machine};
@@ -31,7 +31,7 @@ fn every_switch_is_its_bit_and_answers_arp_icmp_and_udp_of_all_sizes() {
     for (switches, word) in alone.chain(sets) {
         let (mut machine, link, peer) = booted(&Boot::firmware(&image, switches));
         for bytes in [0, 1, 18, 56, 1471, 1472] {
-            for kind in [Kind::Icmp, Kind::Udp] {
+            for kind in [EchoKind::Icmp, EchoKind::Udp] {
                 let pinged = ping::run(&link, &peer, kind, bytes, Until::Count(5))
                     .unwrap_or_else(|error| panic!("{switches}, {bytes} bytes: {error}"));
                 assert_eq!((pinged.answered_count, pinged.late_count), (5, 0), "{switches}");
@@ -40,10 +40,12 @@ fn every_switch_is_its_bit_and_answers_arp_icmp_and_udp_of_all_sizes() {
         let counters = link.counters(&peer, 7).expect("it answers");
         assert_eq!(counters.get(Counter::Switches), word, "{switches}");
         let has = |id| switches.split(',').any(|on| on == id);
-        let counted = |count| if has("no-counters") { 0 } else { count };
-        assert_eq!(counters.get(Counter::AnsweredIcmp), counted(30), "{switches}");
-        assert_eq!(counters.get(Counter::AnsweredUdp), counted(30), "{switches}");
-        assert_eq!(counters.get(Counter::RxPackets), counted(62), "{switches}");
+        for (counter, count) in
+            [(Counter::AnsweredIcmp, 30), (Counter::AnsweredUdp, 30), (Counter::RxPackets, 62)]
+        {
+            let expected = if has("no-counters") { 0 } else { count };
+            assert_eq!(counters.get(counter), expected, "{switches}");
+        }
         let features = counters.get(Counter::Features);
         for (id, bit) in [("event-idx", 29), ("packed", 34), ("indirect", 28)] {
             assert_eq!(features >> bit & 1 == 1, has(id), "{switches}: {id}");
@@ -74,7 +76,7 @@ fn flood_neither_stalls_nor_leaks_and_all_counts_agree() {
         let flood = flood::run(&link, &peer, 18, Until::Count(20_000)).expect("it completes");
         assert_eq!(flood.sent_count, 20_000);
         assert_eq!(flood.discrepancies(), [""; 0], "{switches}");
-        ping::run(&link, &peer, Kind::Icmp, 56, Until::Count(10)).expect("it still answers");
+        ping::run(&link, &peer, EchoKind::Icmp, 56, Until::Count(10)).expect("it still answers");
     }
 }
 
@@ -84,9 +86,9 @@ fn ticks_per_frame(image: &std::path::Path, switches: &str) -> f64 {
     let boot = Boot::firmware(image, switches).with_words("wirepath.uart=115200");
     let (_machine, link, peer) = booted(&boot);
     let flood = flood::run(&link, &peer, 18, Until::Count(150)).expect("it completes");
-    let grown = |counter| flood.after.get(counter) - flood.before.get(counter);
-    assert!(grown(Counter::RxPackets) >= 150, "{switches}: {:?}", flood.after);
-    grown(Counter::Ticks) as f64 / grown(Counter::RxPackets) as f64
+    let received = flood.grown(Counter::RxPackets);
+    assert!(received >= 150, "{switches}: {:?}", flood.after);
+    flood.grown(Counter::Ticks) as f64 / received as f64
 }
 
 #[test]
@@ -113,7 +115,7 @@ fn rx_task_leaves_the_kernel_its_ticks_and_without_it_a_flood_takes_them() {
 fn trace_lists_the_latest_events_in_order() {
     let Some(image) = image() else { return };
     let (_machine, link, peer) = booted(&Boot::firmware(&image, ALL));
-    ping::run(&link, &peer, Kind::Icmp, 56, Until::Count(200)).expect("it answers");
+    ping::run(&link, &peer, EchoKind::Icmp, 56, Until::Count(200)).expect("it answers");
     let entries = link.trace(&peer, 9).expect("it answers");
     assert_eq!(entries.len(), 256);
     assert!(entries.windows(2).all(|pair| pair[0].time_ns <= pair[1].time_ns));
@@ -131,7 +133,7 @@ fn address_is_taken_from_the_command_line() {
     let (_machine, link) = Machine::boot(&boot).expect("it gets ready");
     let peer = link.resolve(ip).expect("it has the address");
     assert_eq!(peer.mac, [2, 0, 0, 0, 0, 0x99]);
-    ping::run(&link, &peer, Kind::Icmp, 56, Until::Count(1)).expect("it answers");
+    ping::run(&link, &peer, EchoKind::Icmp, 56, Until::Count(1)).expect("it answers");
     assert_ne!(peer.mac, US.mac);
 }
 

@@ -13,7 +13,7 @@ use wirepath_guest::tap::TapMachine;
 
 use super::{ALL, image};
 
-const LONG: Duration = Duration::from_secs(30);
+const END_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Child process of the next test, which kills it.
 #[test]
@@ -45,7 +45,7 @@ fn killed_process_leaves_no_qemu_and_with_it_no_tap_interface() {
     }
     let role = testkit::role("kill::holds_machines_until_killed");
     let mut child = Child::spawn(role, &Place::default()).expect("it starts");
-    let holds = child.wait_for_stdout("]\n", LONG);
+    let holds = child.wait_for_stdout("]\n", END_TIMEOUT);
     let said = String::from_utf8_lossy(&child.stdout_so_far()).into_owned();
     assert!(holds, "{said}");
     let (_, list) = said.split_once("holding [").expect("it says so");
@@ -60,8 +60,8 @@ fn killed_process_leaves_no_qemu_and_with_it_no_tap_interface() {
 
     let killed = Command::new("kill").args(["-9", &child.pid().to_string()]).status();
     assert!(killed.expect("kill is there").success());
-    child.wait(LONG).expect("it can be waited for").expect("killed");
-    let deadline = Instant::now() + LONG;
+    child.wait(END_TIMEOUT).expect("it can be waited for").expect("killed");
+    let deadline = Instant::now() + END_TIMEOUT;
     for pid in pids {
         // Only the machine and its killed owner held the namespace of the interface.
         while is_there(pid) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use testkit::series::{self, Loss};
 use wirepath_guest::GuestError;
-use wirepath_guest::echo::{Echo, Kind};
+use wirepath_guest::echo::{Echo, EchoKind};
 use wirepath_guest::link::{Endpoint, FRAME_BYTES_MAX, GUEST_IP, Link};
 use wirepath_guest::ping::{self, Until};
 use wirepath_guest::qemu::Boot;
@@ -24,9 +24,9 @@ use super::watched::Watched;
 /// Resets of each set of switches, unless the environment has another number.
 const RESETS: (&str, usize) = ("WIREPATH_TEST_RESETS", 3);
 /// Time limit of an answer.
-const ANSWER_MAX: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval at which the end of a flood is looked for.
-const DRAINED: Duration = Duration::from_millis(10);
+const DRAIN_GRACE: Duration = Duration::from_millis(10);
 /// Floods until a fault is met.
 const TURNS_MAX: u64 = 5;
 /// Size of the rings.
@@ -57,7 +57,7 @@ impl Card {
 
     fn open(folder: &Path) -> Card {
         let stream = UnixStream::connect(folder.join("second")).expect("QEMU runs");
-        stream.set_read_timeout(Some(ANSWER_MAX)).expect("a socket");
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT)).expect("a socket");
         let memory = OpenOptions::new().write(true).open(folder.join("memory"));
         let memory = memory.expect("QEMU has created it");
         let mut card = Card { monitor: BufReader::new(stream), memory };
@@ -125,7 +125,7 @@ fn every_reset_under_a_flood_is_followed_by_answers() {
             Ok(1)
         });
         // Frames in flight are answered before these.
-        let pinged = ping::run(&guest.link, &peer, Kind::Icmp, 56, Until::Count(10));
+        let pinged = ping::run(&guest.link, &peer, EchoKind::Icmp, 56, Until::Count(10));
         assert_eq!(pinged.expect("it still answers").answered_count, 10, "{switches}");
         let counters = guest.link.counters(&peer, 1).expect("it answers");
         let posted = counters.get(Counter::FramesReceive);
@@ -163,8 +163,8 @@ fn reset_under_flood(
 /// Sends as many echoes as the card takes until [`ANSWERS`] are answered.
 fn flood(link: &Link, peer: Endpoint) -> Result<(), GuestError> {
     let is_over = AtomicBool::new(false);
-    let echo = Echo::new(Kind::Udp, peer, 18)?;
-    link.set_receive_timeout(ANSWER_MAX)?;
+    let echo = Echo::new(EchoKind::Udp, peer, 18)?;
+    link.set_receive_timeout(ANSWER_TIMEOUT)?;
     std::thread::scope(|threads| {
         let sender = threads.spawn(|| -> Result<(), GuestError> {
             while !is_over.load(Ordering::Relaxed) {
@@ -175,11 +175,11 @@ fn flood(link: &Link, peer: Endpoint) -> Result<(), GuestError> {
         let answered = (0..ANSWERS).try_for_each(|_| receive(link));
         is_over.store(true, Ordering::Relaxed);
         // The guest needs room for its answers to take the last frame, whose sender has a time limit.
-        link.set_receive_timeout(DRAINED)?;
+        link.set_receive_timeout(DRAIN_GRACE)?;
         while answered.is_ok() && !sender.is_finished() {
             link.receive(&mut [0; FRAME_BYTES_MAX])?;
         }
-        link.set_receive_timeout(ANSWER_MAX)?;
+        link.set_receive_timeout(ANSWER_TIMEOUT)?;
         answered
     })
 }

@@ -1,6 +1,6 @@
 //! Images with a protocol stack on the driver, through its adapters.
 
-use wirepath_guest::echo::Kind;
+use wirepath_guest::echo::EchoKind;
 use wirepath_guest::ping::{self, Until};
 use wirepath_guest::qemu::Boot;
 
@@ -17,7 +17,7 @@ fn answers_everything(file: &str) {
     }
     let (_machine, link, peer) = booted(&Boot::reference(image));
     for bytes in [0, 1, 18, 56, 1471, 1472] {
-        for kind in [Kind::Icmp, Kind::Udp] {
+        for kind in [EchoKind::Icmp, EchoKind::Udp] {
             // More than both rings hold.
             let count = if bytes == 56 { 600 } else { 5 };
             let pinged = ping::run(&link, &peer, kind, bytes, Until::Count(count))

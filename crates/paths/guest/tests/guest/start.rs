@@ -7,7 +7,7 @@ use model::{Arm, Path};
 use testkit::arms::supported;
 use testkit::series::{self, Loss};
 use testkit::skip;
-use wirepath_guest::echo::Kind;
+use wirepath_guest::echo::EchoKind;
 use wirepath_guest::link::GUEST_IP;
 use wirepath_guest::ping::{self, Until};
 use wirepath_guest::qemu::Boot;
@@ -66,7 +66,7 @@ fn answers_after_a_start(boot: &Boot) -> Result<u64, Loss> {
     })?;
     // The address may come from an answer to a frame of the start; the echo does not.
     let peer = guest.link.resolve(GUEST_IP).map_err(|error| guest.lost(error))?;
-    let pinged = ping::run(&guest.link, &peer, Kind::Icmp, 56, Until::Count(1));
+    let pinged = ping::run(&guest.link, &peer, EchoKind::Icmp, 56, Until::Count(1));
     match pinged.map_err(|error| guest.lost(error))?.answered_count {
         1 => Ok(1),
         _ => Err(guest.lost("an echo was not answered within two seconds")),

@@ -11,9 +11,9 @@ use testkit::series::Loss;
 use wirepath_guest::link::Link;
 use wirepath_guest::qemu::{Boot, Machine};
 
-const READY_MAX: Duration = Duration::from_secs(30);
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit of a dump on the console.
-const DUMP_MAX: Duration = Duration::from_secs(5);
+const DUMP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Latest part of the log that is kept. A dump is a tenth of it.
 const LOG_BYTES_MAX: usize = 256 << 10;
 
@@ -52,7 +52,8 @@ impl Watched {
 
     /// Waits until the guest prints that it is ready.
     pub(crate) fn await_ready(&mut self) -> Result<(), Loss> {
-        let is_ready = testkit::until(READY_MAX, || self.log().contains("wirepath-guest ready"));
+        let is_ready =
+            testkit::until(READY_TIMEOUT, || self.log().contains("wirepath-guest ready"));
         if is_ready { Ok(()) } else { Err(self.lost("the guest did not get ready")) }
     }
 
@@ -62,7 +63,7 @@ impl Watched {
         let _ = self.console.write_all(b"d");
         let mut before = usize::MAX;
         // A dump is over when nothing more is printed.
-        testkit::until(DUMP_MAX, || {
+        testkit::until(DUMP_TIMEOUT, || {
             std::thread::sleep(Duration::from_millis(200));
             let now = self.log().len();
             std::mem::replace(&mut before, now) == now
