@@ -25,8 +25,8 @@ const DOCUMENTS: &[NamedSchema] = &[
     ("fleet prove", written::<model::pool::PooledOutcome>),
     ("fleet rollout", written::<fleet::rollout::Document>),
     ("fleet status", written::<fleet::status::Document>),
-    ("guest run", written::<guest::run::Document<'_>>),
-    ("guest selftest", written::<guest::selftest::Document>),
+    ("guest run", written::<guest::run::GuestRunDocument<'_>>),
+    ("guest selftest", written::<guest::selftest::SelftestDocument>),
     ("history check", written::<history::check::CheckDocument<'_>>),
     ("history compare", written::<model::RunComparison>),
     ("history export", written::<Vec<model::Outcome>>),
@@ -57,7 +57,7 @@ const DOCUMENTS: &[NamedSchema] = &[
     ("tune verify", written::<tune::verify::VerifyDocument>),
     ("tunnel check", written::<doctor::DoctorDocument<'_>>),
     ("vmnic bench streams", written::<vmnic::StreamsDocument>),
-    ("vmnic run", written::<vmnic::Document>),
+    ("vmnic run", written::<vmnic::VmnicRunDocument>),
 ];
 
 /// Files that commands read, and documents of `--runs`: a command's name and `file` or `runs`, and the schema.

@@ -39,15 +39,12 @@ impl ImageArgs {
     /// A boot with these switches; `baseline` and the empty string mean none.
     fn boot(&self, switches: &str) -> Result<Boot, Failure> {
         let switches = if switches == "baseline" { "" } else { switches };
-        let guest_switches = || Switch::SPECS.iter().filter(|switch| switch.scope == Scope::Guest);
-        for id in switches.split(',').filter(|id| !id.is_empty()) {
-            if !guest_switches().any(|switch| switch.id == id) {
-                let known: Vec<&str> = guest_switches().map(|switch| switch.id).collect();
-                let known = known.join(", ");
-                return Err(Failure::Usage(format!(
-                    "the firmware has no switch {id}; it has {known}"
-                )));
-            }
+        let known = Switch::SPECS.iter().filter(|switch| switch.scope == Scope::Guest);
+        let known: Vec<&str> = known.map(|switch| switch.id).collect();
+        let mut ids = switches.split(',').filter(|id| !id.is_empty());
+        if let Some(id) = ids.find(|id| !known.contains(id)) {
+            let known = known.join(", ");
+            return Err(Failure::Usage(format!("the firmware has no switch {id}; it has {known}")));
         }
         let image = match &self.image {
             Some(image) => files::checked_version(image.clone()).map_err(PathError::from)?,

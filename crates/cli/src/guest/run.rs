@@ -46,7 +46,7 @@ pub(crate) struct RunArgs {
 }
 
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Document<'a> {
+pub(crate) struct GuestRunDocument<'a> {
     schema: u32,
     command: &'static str,
     switches: &'a str,
@@ -70,30 +70,30 @@ impl From<&Entry> for TraceEntry {
     }
 }
 
-enum Wire {
+enum GuestWire {
     Sockets(Machine, Option<Link>),
     Tap(TapMachine),
 }
 
-impl Wire {
+impl GuestWire {
     fn machine(&mut self) -> &mut Machine {
         match self {
-            Wire::Sockets(machine, _) => machine,
-            Wire::Tap(tap) => &mut tap.machine,
+            GuestWire::Sockets(machine, _) => machine,
+            GuestWire::Tap(tap) => &mut tap.machine,
         }
     }
 
     fn dump(&self) -> Result<(Snapshot, Vec<Entry>), GuestError> {
         match self {
-            Wire::Sockets(_, None) => {
+            GuestWire::Sockets(_, None) => {
                 Err(GuestError::Silent { what: "because it has no wire".into() })
             }
-            Wire::Sockets(_, Some(link)) => {
+            GuestWire::Sockets(_, Some(link)) => {
                 link.connect()?;
                 let peer = link.resolve(GUEST_IP)?;
                 Ok((link.counters(&peer, 1)?, link.trace(&peer, 2)?))
             }
-            Wire::Tap(tap) => Ok((tap.counters(1)?, tap.trace(2)?)),
+            GuestWire::Tap(tap) => Ok((tap.counters(1)?, tap.trace(2)?)),
         }
     }
 }
@@ -105,20 +105,16 @@ pub(super) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
     let printer = pump_out(stream.try_clone()?, Arc::clone(&output), !context.json)?;
     pump_in(stream)?;
     let begun = Instant::now();
-    let over =
-        || signals::stop_requested() || args.duration.is_some_and(|most| begun.elapsed() >= most);
-    while !over() && wire.machine().is_running() {
+    while !signals::stop_requested()
+        && args.duration.is_none_or(|most| begun.elapsed() < most)
+        && wire.machine().is_running()
+    {
         thread::sleep(POLL_INTERVAL);
     }
-    let dump = match args.trace {
-        true if !wire.machine().is_running() => {
-            return Err(Failure::failed(
-                "the guest powered off, so its counters and trace are lost",
-            ));
-        }
-        true => Some(wire.dump().map_err(PathError::from)?),
-        false => None,
-    };
+    if args.trace && !wire.machine().is_running() {
+        return Err(Failure::failed("the guest powered off, so its counters and trace are lost"));
+    }
+    let dump = args.trace.then(|| wire.dump()).transpose().map_err(PathError::from)?;
     drop(wire);
     // The console closes with the machine.
     let _ = printer.join();
@@ -132,7 +128,7 @@ pub(super) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
             })
             .unzip();
         let command = "guest run";
-        let document = Document {
+        let document = GuestRunDocument {
             schema: model::SCHEMA,
             command,
             switches: &args.switches,
@@ -146,20 +142,20 @@ pub(super) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
     console::text(&dump_text(&counters, &entries))
 }
 
-fn start(args: &RunArgs, boot: &Boot) -> Result<(Wire, UnixStream), Failure> {
+fn start(args: &RunArgs, boot: &Boot) -> Result<(GuestWire, UnixStream), Failure> {
     let keys = "Keys (Enter after each): d dumps counters and trace, q switches off; Ctrl-C ends.";
     if !args.tap {
         let (machine, stream, link) =
             Machine::start_with_console(boot, None).map_err(PathError::from)?;
         console::say(&format!("QEMU is process {}. {keys}", machine.pid()));
-        return Ok((Wire::Sockets(machine, link), stream));
+        return Ok((GuestWire::Sockets(machine, link), stream));
     }
     let (tap, stream) = TapMachine::start_with_console(boot).map_err(PathError::from)?;
     let (pid, ip) = (tap.machine.pid(), tap.home.guest_ip);
     console::say(&format!(
         "QEMU is process {pid}; next to it: nsenter --net --target {pid} ping {ip}\n{keys}"
     ));
-    Ok((Wire::Tap(tap), stream))
+    Ok((GuestWire::Tap(tap), stream))
 }
 
 /// Copies the console to the terminal, or collects it for the JSON document.
@@ -168,7 +164,7 @@ fn pump_out(
     output: Arc<Mutex<String>>,
     echo: bool,
 ) -> Result<thread::JoinHandle<()>, Failure> {
-    let pump = move || {
+    let started = start_free("printer", move || {
         let mut piece = [0; 4096];
         loop {
             match from.read(&mut piece) {
@@ -185,14 +181,14 @@ fn pump_out(
                 Ok(0) | Err(_) => break,
             }
         }
-    };
-    start_free("printer", pump).map_err(Failure::failed)
+    });
+    started.map_err(Failure::failed)
 }
 
 /// Forwards keys from standard input, without the Enter that submits them. The thread is not joined,
 /// because its read may never return.
 fn pump_in(mut to: UnixStream) -> Result<(), Failure> {
-    let pump = move || {
+    let started = start_free("keys", move || {
         let mut piece = [0; 256];
         while let Ok(len @ 1..) = std::io::stdin().read(&mut piece) {
             let keys: Vec<u8> = piece[..len].iter().copied().filter(|key| *key != b'\n').collect();
@@ -200,8 +196,8 @@ fn pump_in(mut to: UnixStream) -> Result<(), Failure> {
                 break;
             }
         }
-    };
-    start_free("keys", pump).map(drop).map_err(Failure::failed)
+    });
+    started.map(drop).map_err(Failure::failed)
 }
 
 fn event(entry: &Entry) -> &'static str {

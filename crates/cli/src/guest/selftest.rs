@@ -19,14 +19,14 @@ pub(crate) struct SelftestArgs {
 }
 
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Document {
+pub(crate) struct SelftestDocument {
     schema: u32,
     command: &'static str,
-    rows: Vec<Row>,
+    rows: Vec<SelftestRow>,
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Row {
+struct SelftestRow {
     test: String,
     passed: bool,
     figures: String,
@@ -36,33 +36,31 @@ pub(super) fn run(context: &Context, args: &SelftestArgs) -> Result<(), Failure>
     let System::Firmware { image, .. } = args.image.boot("")?.system else {
         return Err(Failure::failed("only the firmware has self-tests"));
     };
-    let figures = |line: &selftest::TestLine| -> String {
-        let named: Vec<_> =
-            line.figures.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        named.join(" ")
-    };
-    let mut rows: Vec<Row> = selftest::run(&image)
-        .map_err(PathError::from)?
-        .into_iter()
-        .map(|line| Row { figures: figures(&line), test: line.name, passed: line.passed })
+    let lines = selftest::run(&image).map_err(PathError::from)?.into_iter();
+    let mut rows: Vec<SelftestRow> = lines
+        .map(|line| {
+            let figures = line.figures.iter().map(|(name, value)| format!("{name}={value}"));
+            let figures = figures.collect::<Vec<_>>().join(" ");
+            SelftestRow { figures, test: line.name, passed: line.passed }
+        })
         .collect();
     let overflow = selftest::overflow(&image).map_err(PathError::from)?;
     let passed = overflow.contains("stack overflow: ") && !overflow.contains("FAILED");
-    rows.push(Row { test: "stack-overflow".into(), passed, figures: String::new() });
+    rows.push(SelftestRow { test: "stack-overflow".into(), passed, figures: String::new() });
     let failed: Vec<String> =
         rows.iter().filter(|row| !row.passed).map(|row| row.test.clone()).collect();
     if context.json {
-        let document = Document { schema: model::SCHEMA, command: "guest selftest", rows };
+        let document = SelftestDocument { schema: model::SCHEMA, command: "guest selftest", rows };
         console::json(&document)?;
     } else {
-        let line = |row: &Row| {
+        let lines = rows.iter().map(|row| {
             let verdict = if row.passed { "ok" } else { "FAILED" };
             format!("{:26} {verdict:6} {}", row.test, row.figures).trim_end().to_owned() + "\n"
-        };
-        console::text(&rows.iter().map(line).collect::<String>())?;
+        });
+        console::text(&lines.collect::<String>())?;
     }
-    match failed.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::failed(format!("the kernel failed: {}", failed.join(", ")))),
+    if failed.is_empty() {
+        return Ok(());
     }
+    Err(Failure::failed(format!("the kernel failed: {}", failed.join(", "))))
 }

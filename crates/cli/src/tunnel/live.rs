@@ -54,12 +54,12 @@ impl Picture {
 
     fn workers(&self, live: &Live, elapsed: Duration) -> Vec<(String, String)> {
         let seconds = elapsed.as_secs_f64().max(1e-3);
-        let rate = |(n, frames): (usize, &u64)| {
+        let rates = live.worker_frames.iter().enumerate().map(|(n, frames)| {
             let before = self.worker_frames.get(n).copied().unwrap_or(0);
             let change = frames.saturating_sub(before) as f64 / seconds;
             (format!("worker {n}"), format!("{change:.0}"))
-        };
-        live.worker_frames.iter().enumerate().map(rate).collect()
+        });
+        rates.collect()
     }
 }
 
@@ -71,16 +71,14 @@ fn dropped(live: &Live) -> Vec<(String, String)> {
 
 fn state(live: &Live) -> Vec<(String, String)> {
     let free = format!("{}/{}", live.pool.free_count, live.pool.frame_count);
-    let row = |name: &str, figure: String| (name.to_owned(), figure);
     let mut rows = vec![
-        row("tunnels", live.tunnels.len().to_string()),
-        row("addresses", live.address_count.to_string()),
-        row("free frames", free),
+        ("tunnels".to_owned(), live.tunnels.len().to_string()),
+        ("addresses".to_owned(), live.address_count.to_string()),
+        ("free frames".to_owned(), free),
     ];
-    rows.extend(live.keepalives.iter().map(|(name, live)| row(name, keepalive_text(live))));
-    let sum = |of: fn(&forward::order::OrderCounters) -> u64| live.books.iter().map(of).sum();
-    push(&mut rows, "holes", sum(|books| books.hole_count));
-    push(&mut rows, "not waited for", sum(|books| books.timed_out_count));
+    rows.extend(live.keepalives.iter().map(|(name, live)| (name.clone(), keepalive_text(live))));
+    push(&mut rows, "holes", live.books.iter().map(|books| books.hole_count).sum());
+    push(&mut rows, "not waited for", live.books.iter().map(|books| books.timed_out_count).sum());
     push(&mut rows, "dead workers", live.dead_workers as u64);
     push(&mut rows, "errors", live.error_count);
     rows
@@ -100,6 +98,10 @@ mod tests {
     use io::forward::{PoolBalance, XskStatistics};
 
     use super::*;
+
+    fn row(name: &str, figure: &str) -> (String, String) {
+        (name.to_owned(), figure.to_owned())
+    }
 
     #[test]
     fn scene_has_the_rates_of_the_last_second_and_every_drop_once() {
@@ -126,7 +128,6 @@ mod tests {
         let scene = picture.scene(&live(12, 5000, 400));
         assert!(scene.title.contains("b.toml"));
         assert_eq!(scene.rates[0].count, 5000);
-        let row = |name: &str, figure: &str| (name.to_owned(), figure.to_owned());
         assert_eq!(
             scene.tables[0].rows,
             [row("looped", "5"), row("port_ring_full", "4"), row("runt", "1")]

@@ -7,7 +7,7 @@ use model::{Arm, PathSwitch};
 use remote::Failure;
 use tunnel::Switch;
 use tunnel::measure::search::SearchSpec;
-use tunnel::measure::{self, MeasureSpec, SIZES_BYTES, SizeReport};
+use tunnel::measure::{self, MeasureSpec, SIZES_BYTES};
 
 use crate::context::Context;
 use crate::shared_args::parse_duration;
@@ -50,21 +50,25 @@ fn parse_forwarder(text: &str) -> Result<Arm, String> {
         "baseline" => return Ok(Arm::baseline()),
         _ => {}
     }
-    let find = |id: &str| {
+    let switches = text.split('+').map(|id| {
         let found = Switch::ALL.iter().copied().find(|switch| switch.id() == id);
         found.ok_or_else(|| format!("tunnel has no switch {id:?}; see wirepath paths"))
-    };
-    Ok(Arm::with(text.split('+').map(find).collect::<Result<Vec<_>, _>>()?))
+    });
+    Ok(Arm::with(switches.collect::<Result<Vec<_>, _>>()?))
+}
+
+fn not_a_number(text: &str) -> String {
+    format!("{text:?} is not a valid number; give one such as 3")
 }
 
 fn parse_percent(text: &str) -> Result<f64, String> {
-    let percent: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    let percent: f64 = text.parse().map_err(|_| not_a_number(text))?;
     let fits = percent > 0.0 && percent <= 100.0;
     fits.then_some(percent).ok_or_else(|| format!("{text} percent; give more than 0, up to 100"))
 }
 
 fn parse_odd(text: &str) -> Result<usize, String> {
-    let count: usize = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    let count: usize = text.parse().map_err(|_| not_a_number(text))?;
     let fits = count % 2 == 1;
     fits.then_some(count).ok_or_else(|| format!("{count} has no majority; give an odd number"))
 }
@@ -83,20 +87,19 @@ pub(crate) fn run(context: &Context, args: &MeasureArgs) -> Result<(), Failure> 
             ..SearchSpec::default()
         },
     };
-    let mut told = |size: &SizeReport| {
+    let sizes = measure::measure(&spec, &signals::stop_requested, &mut |size| {
         if console::is_watched() {
             console::say(&format!(
                 "{} bytes: done in {} trials",
                 size.size_bytes, size.books.trial_count
             ));
         }
-    };
-    let sizes = measure::measure(&spec, &signals::stop_requested, &mut told)?;
+    })?;
     if sizes.is_empty() && signals::stop_requested() {
         return Err(Failure::failed("ended before the first size was done"));
     }
-    match context.json {
-        true => console::text(&measure::json(&spec, &sizes).to_string()),
-        false => console::text(&measure::text(&spec, &sizes)),
+    if context.json {
+        return console::text(&measure::json(&spec, &sizes).to_string());
     }
+    console::text(&measure::text(&spec, &sizes))
 }

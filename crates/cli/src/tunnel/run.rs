@@ -78,10 +78,9 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
     let ran = thread::scope(|scope| {
         let serve = metrics.as_ref().map(|metrics| {
             let (done, shown) = (&done, shown.clone());
-            let serve = move || {
-                privileges::drop_all().map(|()| metrics.serve(done, move || text_of(&shown)))
-            };
-            start(scope, "metrics", serve)
+            start(scope, "metrics", move || {
+                privileges::drop_all().map(|()| metrics.serve(done, move || metrics_text(&shown)))
+            })
         });
         if let Some(why) = serve.as_ref().and_then(Started::refused) {
             return Err(why.to_string());
@@ -97,10 +96,10 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
     failed.map_or(Ok(()), Err)?;
     let last = shown.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(last) = last else { return Ok(()) };
-    match context.json {
-        true => console::text(&last.json().to_string()),
-        false => console::text(&summary(&last)),
+    if context.json {
+        return console::text(&last.json().to_string());
     }
+    console::text(&summary(&last))
 }
 
 fn refused(error: RunError) -> Failure {
@@ -119,7 +118,7 @@ fn read(file: &Path) -> Result<Config, String> {
     Config::parse(&text).map_err(|errors| format!("{}:\n{errors}", file.display()))
 }
 
-fn text_of(shown: &Mutex<Option<Live>>) -> String {
+fn metrics_text(shown: &Mutex<Option<Live>>) -> String {
     let live = shown.lock().unwrap_or_else(PoisonError::into_inner);
     live.as_ref().map(Live::prometheus).unwrap_or_default()
 }

@@ -16,7 +16,7 @@ use vmnic::{Switch, Vmnic};
 use crate::context::Context;
 
 use streams::BenchCommand;
-pub(crate) use streams::Document as StreamsDocument;
+pub(crate) use streams::StreamsDocument;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum VmnicCommand {
@@ -45,7 +45,7 @@ pub(crate) struct RunArgs {
 
 /// The document of `vmnic run --json`.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Document {
+pub(crate) struct VmnicRunDocument {
     schema: u32,
     command: &'static str,
     switches: Vec<String>,
@@ -113,8 +113,9 @@ fn serve(context: &Context, arm: &Arm, command: &[OsString]) -> Result<(), Failu
             let mut child = Command::new(program);
             child.args(arguments).env("WIREPATH_GUEST_IP", ip.to_string());
             let ran = served.netns().run(|| child.status())?;
-            let why = |e| Failure::failed(format!("cannot run {}: {e}", program.display()));
-            Some(ran.map_err(why)?)
+            Some(
+                ran.map_err(|e| Failure::failed(format!("cannot run {}: {e}", program.display())))?,
+            )
         }
         None => {
             let fd = served.netns().as_fd().as_raw_fd();
@@ -131,7 +132,7 @@ fn serve(context: &Context, arm: &Arm, command: &[OsString]) -> Result<(), Failu
     };
     let seen = served.stop()?;
     if context.json {
-        console::json(&Document {
+        console::json(&VmnicRunDocument {
             schema: model::SCHEMA,
             command: "vmnic run",
             switches: arm.switches.names(),

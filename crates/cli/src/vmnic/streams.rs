@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use model::{Arm, ArmKind, ArmPlan, Path, PathSwitch, Support};
+use model::{Arm, ArmKind, ArmPlan, Path, PathSwitch};
 use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -35,16 +35,16 @@ pub(crate) struct StreamsArgs {
 
 /// The document of `--json`.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Document {
+pub(crate) struct StreamsDocument {
     schema: u32,
     command: &'static str,
     nic: &'static str,
     /// One entry per arm and direction.
-    arms: Vec<Row>,
+    arms: Vec<StreamRow>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct Row {
+struct StreamRow {
     arm: String,
     switches: Vec<String>,
     /// `from guest` or `to guest`.
@@ -74,15 +74,15 @@ fn arms(text: &str) -> Result<Vec<Arm>, Failure> {
     let load = load("tcp", Duration::ZERO);
     let arms =
         model::arms(&plan, &model::ids(Switch::SPECS), &[], &mut |arm| Vmnic.support(arm, &load));
-    let runs = |(arm, support): (Arm, Support)| {
-        let wanted = match arm.kind {
+    let arms = arms.into_iter().filter(|(arm, support)| {
+        let is_wanted = match arm.kind {
             ArmKind::Baseline => named,
             ArmKind::Control => false,
             _ => true,
         };
-        (support.is_yes() && wanted).then_some(arm)
-    };
-    Ok(arms.into_iter().filter_map(runs).collect())
+        support.is_yes() && is_wanted
+    });
+    Ok(arms.map(|(arm, _)| arm).collect())
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -91,7 +91,6 @@ fn streams(context: &Context, args: &StreamsArgs) -> Result<(), Failure> {
 
     use crate::console;
 
-    let hex = |digest: &[u8; 32]| digest.iter().map(|b| format!("{b:02x}")).collect::<String>();
     if args.size == 0 {
         return Err(Failure::Usage("--size must be more than 0".into()));
     }
@@ -110,7 +109,7 @@ fn streams(context: &Context, args: &StreamsArgs) -> Result<(), Failure> {
                 break;
             }
             let streamed = run(&arm, direction, args.size as u64)?;
-            let row = Row {
+            let row = StreamRow {
                 arm: arm.name.clone(),
                 switches: arm.switches.names(),
                 direction: name,
@@ -139,7 +138,7 @@ fn streams(context: &Context, args: &StreamsArgs) -> Result<(), Failure> {
         }
     }
     if context.json {
-        console::json(&Document {
+        console::json(&StreamsDocument {
             schema: model::SCHEMA,
             command: "vmnic bench streams",
             nic: "Lance or virtio-net over a TAP or a veth, MTU 1500",
@@ -152,6 +151,11 @@ fn streams(context: &Context, args: &StreamsArgs) -> Result<(), Failure> {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+fn hex(digest: &[u8; 32]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 #[cfg(not(target_arch = "x86_64"))]
 fn streams(_: &Context, _: &StreamsArgs) -> Result<(), Failure> {
     Err(Failure::Unsupported("a virtual PC needs x86-64".into()))
@@ -161,12 +165,13 @@ fn streams(_: &Context, _: &StreamsArgs) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
+    fn names(text: &str) -> Vec<String> {
+        arms(text).unwrap().into_iter().map(|arm| arm.name).collect()
+    }
+
     #[test]
     fn baseline_of_a_list_runs_only_if_it_is_named() {
-        let names = |text: &str| -> Vec<String> {
-            arms(text).unwrap().into_iter().map(|arm| arm.name).collect()
-        };
-        // Without KVM there are no arms.
+        // Without KVM no arm is supported.
         if Vmnic.support(&Arm::baseline(), &load("tcp", Duration::ZERO)).is_yes() {
             assert_eq!(names("irq-fd"), ["irq-fd"]);
             assert_eq!(names("baseline,irq-fd").len(), 2);
