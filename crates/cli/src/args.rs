@@ -56,7 +56,7 @@ Example:
     #[command(
         subcommand,
         after_help = "Example:\n  wirepath peer --listen 192.0.2.7:7117     (at the far end)\n  \
-                      wirepath probe ping 192.0.2.7 --engine xdp --spin"
+                      wirepath probe ping 192.0.2.7 --arm spin+bypass"
     )]
     Probe(crate::probe::args::ProbeCommand),
     /// Receive, replay, record and decode market data

@@ -330,7 +330,7 @@ fn a_seed_repeats_the_order_of_trials_and_another_changes_it() {
 #[test]
 fn invalid_arguments_exit_with_2_and_name_the_remedy() {
     let data = Data::new();
-    let cases: [(&[&str], &[&str]); 17] = [
+    let cases: [(&[&str], &[&str]); 23] = [
         (&["prove", "nosuch"], &["nosuch", "probe"]),
         (&["prove", "fake", "--load", "heavy"], &["heavy", "simulated"]),
         (&["prove", "fake", "--arms", "warp"], &["warp", "harmful"]),
@@ -351,9 +351,18 @@ fn invalid_arguments_exit_with_2_and_name_the_remedy() {
         (&["prove", "probe", "--size", "23"], &["23 bytes", "--size between 24"]),
         (&["prove", "probe", "--size", "9000"], &["9000 bytes", "8972"]),
         (&["probe", "send", "127.0.0.1", "--size", "5"], &["--size 5", "24 bytes"]),
-        (&["probe", "send", "127.0.0.1", "-N"], &["native", "--engine xdp"]),
+        (&["probe", "send", "127.0.0.1", "-N"], &["--native is now --arm bypass+native"]),
+        (
+            &["probe", "echo", "--engine", "xdp"],
+            &["--engine is now --arm bypass for xdp, --packet"],
+        ),
+        (&["probe", "ping", "127.0.0.1", "--spin"], &["--spin is now --arm spin"]),
+        (&["probe", "ping", "127.0.0.1", "--arm", "spin,batch"], &["joined by +", "spin+batch"]),
+        (&["probe", "ping", "127.0.0.1", "--arm", "rps"], &["rps", "wirepath tune"]),
+        (&["probe", "echo", "--packet", "--arm", "gso"], &["gso is not a switch of AF_PACKET"]),
+        (&["probe", "echo", "--batch-size", "8"], &["--batch-size", "batch in --arm"]),
         (&["probe", "ping", "127.0.0.1", "--flows", "2"], &["one flow"]),
-        (&["probe", "echo", "--engine", "xdp"], &["-i"]),
+        (&["probe", "echo", "--arm", "bypass"], &["-i"]),
     ];
     for (args, wanted) in cases {
         let said = fail(data.wirepath(args), 2);

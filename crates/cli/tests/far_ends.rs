@@ -13,7 +13,7 @@ use sys::bpf::{DropCounter, DropSpec};
 
 /// Pings by an engine, and the options that it needs.
 const ENGINES: [&[&str]; 3] =
-    [&["--engine", "udp"], &["--engine", "packet", "-i", "va"], &["--engine", "xdp", "-i", "va"]];
+    [&["--arm", "baseline"], &["--packet", "-i", "va"], &["--arm", "bypass", "-i", "va"]];
 
 /// A socket in the far namespace that takes datagrams and never answers.
 fn deaf(spaces: &Spaces) -> UdpSocket {

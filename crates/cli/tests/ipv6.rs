@@ -36,7 +36,7 @@ fn listening(spaces: &Spaces, args: &[&str]) -> Running {
 #[test]
 fn echoes_and_peers_answer_over_ipv6_by_sockets_and_by_af_xdp() {
     let spaces = spaces();
-    for engine in [&["--engine", "udp"][..], &["--engine", "xdp", "-i", "vb", "--native"]] {
+    for engine in [&["--arm", "baseline"][..], &["--arm", "bypass+native", "-i", "vb"]] {
         let echo = listening(&spaces, &[&["probe", "echo", "--ip", "6"], engine].concat());
         let own: Vec<&str> = engine.iter().map(|a| if *a == "vb" { "va" } else { *a }).collect();
         let ping = ["probe", "ping", FAR_IPV6, "--no-peer", "-c", "50", "--json"];
@@ -48,7 +48,7 @@ fn echoes_and_peers_answer_over_ipv6_by_sockets_and_by_af_xdp() {
         assert!(until(LONG, || !spaces.far_link().contains("xdp")), "{}", spaces.far_link());
     }
     let peer = listening(&spaces, &["peer", "--listen", "[::]:7117"]);
-    let send = ["probe", "send", FAR_IPV6, "--engine", "xdp", "-i", "va", "--rate", "2000"];
+    let send = ["probe", "send", FAR_IPV6, "--arm", "bypass", "-i", "va", "--rate", "2000"];
     let sent = [&send[..], &["-c", "200", "--size", "1452", "--json"]].concat();
     let document = json(spaces.near(&sent));
     assert_eq!(document["deliveries"]["forward"]["received_count"], 200, "{document:#}");
@@ -59,7 +59,7 @@ fn echoes_and_peers_answer_over_ipv6_by_sockets_and_by_af_xdp() {
     let v4 = ["probe", "ping", common::FAR_IP, "-c", "20", "--json"];
     assert_eq!(json(spaces.near(&v4))["deliveries"]["forward"]["received_count"], 20);
     let long =
-        ["probe", "send", FAR_IPV6, "--engine", "xdp", "-i", "va", "--size", "1453", "-c", "1"];
+        ["probe", "send", FAR_IPV6, "--arm", "bypass", "-i", "va", "--size", "1453", "-c", "1"];
     let told = fail(spaces.near(&long), 1);
     assert!(told.contains("makes packets of 1501 bytes; va has an MTU of 1500"), "{told}");
     drop(peer);

@@ -253,10 +253,10 @@ fn a_killed_generator_leaves_nothing() {
 fn killed_near_and_far_ends_leave_no_program() {
     let spaces = Spaces::new();
     for (role, engine) in [
-        ("echo", &["--engine", "xdp"][..]),
-        ("echo", &["--engine", "xdp", "--native", "--spin"]),
-        ("receive", &["--engine", "xdp"]),
-        ("echo", &["--engine", "packet"]),
+        ("echo", &["--arm", "bypass"][..]),
+        ("echo", &["--arm", "spin+bypass+native"]),
+        ("receive", &["--arm", "bypass"]),
+        ("echo", &["--packet"]),
         ("echo", &[]),
     ] {
         let xdp = engine.contains(&"xdp");
@@ -304,7 +304,13 @@ fn a_killed_peer_leaves_no_program() {
     for signal in ["KILL", "TERM"] {
         let peer = spaces.peer(&[]);
         let near = Running::start(spaces.near(&[
-            "probe", "ping", FAR_IP, "--engine", "xdp", "--native", "--spin", "-d", "300s",
+            "probe",
+            "ping",
+            FAR_IP,
+            "--arm",
+            "spin+bypass+native",
+            "-d",
+            "300s",
         ]));
         let both = || spaces.far_link().contains("xdp") && spaces.near_link().contains("xdp");
         assert!(until(LONG, both), "{}", near.stderr());

@@ -64,7 +64,7 @@ const ROWS: &[Row] = &[
         says: "listening on ",
     },
     Row {
-        command: "probe send, receive, echo, ping --engine udp",
+        command: "probe send, receive, echo, ping",
         needs: &[],
         more: "CAP_NET_ADMIN: receive buffers beyond net.core.rmem_max",
         keeps: Some(&[]),
@@ -72,19 +72,19 @@ const ROWS: &[Row] = &[
         says: "listening on ",
     },
     Row {
-        command: "probe send, receive, echo, ping --engine packet",
+        command: "probe send, receive, echo, ping --packet",
         needs: &["net_raw"],
         more: "",
         keeps: Some(&[]),
-        args: &["probe", "echo", "-i", "vb", "--engine", "packet"],
+        args: &["probe", "echo", "-i", "vb", "--packet"],
         says: "listening on ",
     },
     Row {
-        command: "probe send, receive, echo, ping --engine xdp",
+        command: "probe send, receive, echo, ping --arm bypass",
         needs: &["net_admin", "net_raw", "perfmon", "bpf"],
         more: "CAP_IPC_LOCK: rings beyond `ulimit -l`",
         keeps: Some(&[]),
-        args: &["probe", "echo", "-i", "vb", "--engine", "xdp"],
+        args: &["probe", "echo", "-i", "vb", "--arm", "bypass"],
         says: "listening on ",
     },
     Row {

@@ -15,12 +15,12 @@ use serde_json::Value;
 /// Every engine in the ways that it is used most.
 const ENGINES: [&[&str]; 7] = [
     &[],
-    &["--spin"],
-    &["--batch", "64", "--gso"],
-    &["--engine", "packet"],
-    &["--engine", "xdp"],
-    &["--engine", "xdp", "--native", "--spin"],
-    &["--engine", "xdp", "-z"],
+    &["--arm", "spin"],
+    &["--arm", "batch+gso"],
+    &["--packet"],
+    &["--arm", "bypass"],
+    &["--arm", "spin+bypass+native"],
+    &["--arm", "bypass+native+zero-copy"],
 ];
 
 fn count(doc: &Value, direction: &str, what: &str) -> u64 {
@@ -75,7 +75,11 @@ fn every_engine_pings_without_loss_and_both_ends_books_agree() {
             assert!(doc["costs"][end]["user_ns"].is_u64(), "{doc}");
         }
         let refused = doc["not_effective"].as_array().unwrap();
-        assert_eq!(refused.len(), usize::from(engine.contains(&"-z")), "{engine:?}: {doc}");
+        assert_eq!(
+            refused.len(),
+            usize::from(engine.concat().contains("zero-copy")),
+            "{engine:?}: {doc}"
+        );
         no_frame_is_missing(&doc);
     }
 }
@@ -122,12 +126,8 @@ fn a_secret_is_shared_by_file() {
 #[test]
 fn every_engine_is_echoed_by_every_engine() {
     let spaces = Spaces::new();
-    let ways: [&[&str]; 4] = [
-        &[],
-        &["--engine", "packet"],
-        &["--engine", "xdp"],
-        &["--engine", "xdp", "--native", "--spin"],
-    ];
+    let ways: [&[&str]; 4] =
+        [&[], &["--packet"], &["--arm", "bypass"], &["--arm", "spin+bypass+native"]];
     for far in ways {
         let echo = spaces.echo(&[&["-i", "vb", "--json"], far].concat());
         for near in ways {
@@ -148,13 +148,13 @@ fn every_engine_is_echoed_by_every_engine() {
 #[test]
 fn datagrams_in_a_vlan_are_echoed_with_its_tag_and_sockets_need_its_device() {
     let spaces = Spaces::new();
-    let echo = spaces.echo(&["-i", "vb", "--json", "--engine", "xdp", "--vlan", "7"]);
+    let echo = spaces.echo(&["-i", "vb", "--json", "--arm", "bypass", "--vlan", "7"]);
     let ping = ["probe", "ping", FAR_IP, "--no-peer", "-c", "50", "--json"];
-    let tagged = [&ping[..], &["--engine", "xdp", "--native", "--vlan", "7:3"]].concat();
+    let tagged = [&ping[..], &["--arm", "bypass+native", "--vlan", "7:3"]].concat();
     let document = json(spaces.near(&tagged));
     assert_eq!(balance(&document, "round-trip"), (50, 0), "{document}");
     // Datagrams without a tag are answered in the VLAN.
-    let untagged = json(spaces.near(&[&ping[..], &["--engine", "xdp"]].concat()));
+    let untagged = json(spaces.near(&[&ping[..], &["--arm", "bypass"]].concat()));
     assert_eq!(balance(&untagged, "round-trip"), (50, 0), "{untagged}");
     let output = echo.end_by("INT", LONG);
     let document: Value = serde_json::from_slice(&output.stdout).expect("a document");
@@ -162,7 +162,7 @@ fn datagrams_in_a_vlan_are_echoed_with_its_tag_and_sockets_need_its_device() {
     let sockets = fail(spaces.near(&[&ping[..], &["--vlan", "7"]].concat()), 3);
     assert!(sockets.contains("ip link add link va name va.7 type vlan id 7"), "{sockets}");
     let peer = spaces.peer(&[]);
-    let by_peer = ["probe", "ping", FAR_IP, "-c", "5", "--engine", "xdp", "--vlan", "7"];
+    let by_peer = ["probe", "ping", FAR_IP, "-c", "5", "--arm", "bypass", "--vlan", "7"];
     let refused = fail(spaces.near(&by_peer), 1);
     assert!(refused.contains("a peer whose address is not on the VLAN's device"), "{refused}");
     drop(peer);
@@ -228,8 +228,7 @@ fn echoes_and_pings_of_our_own_making_carry_right_checksums() {
     }
     let spaces = Spaces::new();
     let data = Data::new();
-    let own: [&[&str]; 3] =
-        [&["--engine", "packet"], &["--engine", "xdp"], &["--engine", "xdp", "--native"]];
+    let own: [&[&str]; 3] = [&["--packet"], &["--arm", "bypass"], &["--arm", "bypass+native"]];
     let ping = |engine: &[&str]| {
         let args = ["probe", "ping", FAR_IP, "--no-peer", "-c", "50", "--size", "101"];
         succeed(spaces.near(&[&args, engine].concat()));
@@ -241,7 +240,7 @@ fn echoes_and_pings_of_our_own_making_carry_right_checksums() {
         let echo = spaces.echo(&[&["-i", "vb"], engine].concat());
         let capture = Capture::start(&spaces.near, "va", data.file(&format!("echo{n}.pcap")));
         ping(&[]);
-        ping(&["--engine", "packet"]);
+        ping(&["--packet"]);
         let seen = capture.checksums_from(FAR_IP, 100);
         assert!(good(&seen), "echoes by {engine:?}: {seen:?}");
         drop(echo);
@@ -259,16 +258,16 @@ fn echoes_and_pings_of_our_own_making_carry_right_checksums() {
 fn two_queues_carry_what_two_threads_send() {
     let spaces = Spaces::with_queues(2);
     let _peer = spaces.peer(&[]);
-    let args = ["probe", "send", FAR_IP, "--engine", "xdp", "--queues", "2", "--json"];
+    let args = ["probe", "send", FAR_IP, "--arm", "bypass", "--queues", "2", "--json"];
     // Everything arrives at some queue; a socket at the far end hears them all.
-    let more = ["--far-engine", "udp", "--rate", "2000", "-c", "400"];
+    let more = ["--far-arm", "baseline", "--rate", "2000", "-c", "400"];
     let doc = json(spaces.near(&[&args[..], &more].concat()));
     let (sent, lost) = balance(&doc, "forward");
     assert_eq!(lost, 0, "{doc}");
     assert_eq!(sent, 800, "400 of each thread: {doc}");
     no_frame_is_missing(&doc);
     // One queue more than there are.
-    let args = ["probe", "send", FAR_IP, "--engine", "xdp", "--queues", "3", "-c", "1"];
+    let args = ["probe", "send", FAR_IP, "--arm", "bypass", "--queues", "3", "-c", "1"];
     let said = run(spaces.near(&args));
     let text = all_text(&said);
     assert_eq!(said.status.code(), Some(1), "{text}");
@@ -286,7 +285,7 @@ fn rate_count_and_flows_are_kept() {
     // Half a second by schedule: never earlier, however late on a busy machine.
     assert!(doc["wall_ns"].as_u64() >= Some(498_000_000), "{doc}");
     assert!(begun.elapsed() >= Duration::from_millis(498));
-    for engine in [&[][..], &["--engine", "packet"], &["--engine", "xdp"]] {
+    for engine in [&[][..], &["--packet"], &["--arm", "bypass"]] {
         let args =
             ["probe", "send", FAR_IP, "--flows", "8", "--rate", "4000", "-c", "800", "--json"];
         let doc = json(spaces.near(&[&args[..], engine].concat()));
@@ -305,11 +304,11 @@ fn flows_differ_in_their_source_port() {
     }
     let (spaces, data) = (Spaces::new(), Data::new());
     let _peer = spaces.peer(&[]);
-    for (n, engine) in [&[][..], &["--engine", "xdp"]].into_iter().enumerate() {
+    for (n, engine) in [&[][..], &["--arm", "bypass"]].into_iter().enumerate() {
         let capture = Capture::start(&spaces.far, "vb", data.file(&format!("flows{n}.pcap")));
         let args = ["probe", "send", FAR_IP, "--flows", "8", "--rate", "2000", "-c", "160"];
         // A receiver with an XDP program would take them before the capture.
-        let far = ["--far-engine", "udp"];
+        let far = ["--far-arm", "baseline"];
         succeed(spaces.near(&[&args[..], engine, &far].concat()));
         let file = capture.file.clone();
         capture.checksums_from(NEAR_IP, 160);
@@ -334,7 +333,7 @@ fn what_is_wrong_with_the_way_is_named() {
         (&["probe", "send", FAR_IP, "-i", "eth77"], &["no interface eth77"]),
         (&["probe", "ping", "192.0.2.1"], &["no route to 192.0.2.1"]),
         (&["probe", "generate", "192.0.2.1"], &["no route to 192.0.2.1"]),
-        (&["probe", "send", FAR_IP, "--engine", "xdp", "-q", "7"], &["queue 7"]),
+        (&["probe", "send", FAR_IP, "--arm", "bypass", "-q", "7"], &["queue 7"]),
         (&["prove", "probe", "--peer", FAR_IP, "--data-dir", dir], &["wirepath peer --listen"]),
     ];
     for (args, wanted) in cases {
@@ -344,7 +343,7 @@ fn what_is_wrong_with_the_way_is_named() {
         }
     }
     // One second is what a neighbour gets; a search for a peer must not come on top.
-    for args in [&["probe", "ping", unused][..], &["probe", "send", unused, "--engine", "xdp"]] {
+    for args in [&["probe", "ping", unused][..], &["probe", "send", unused, "--arm", "bypass"]] {
         let near = Running::start(spaces.near(args));
         let output = near.finish(Duration::from_secs(3)).expect("gives up soon");
         assert_eq!(output.status.code(), Some(1), "{}", all_text(&output));

@@ -16,14 +16,13 @@ use crate::{EpollEngine, IoError, PacketEngine, UdpEngine, UringEngine, XdpEngin
 
 /// Kernel interface that moves the packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum EngineKind {
-    /// UDP sockets
+    /// UDP sockets.
     Udp,
-    /// AF_PACKET with TPACKET_V3 rings
+    /// AF_PACKET with TPACKET_V3 rings.
     Packet,
-    /// AF_XDP
+    /// AF_XDP.
     Xdp,
 }
 
@@ -37,7 +36,6 @@ pub enum Wait {
 
 /// Calls by which a UDP socket receives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum Receiving {
     /// recv(2) or recvmmsg(2), which wait themselves

@@ -36,6 +36,8 @@ pub enum ArmPlanError {
     },
     #[error("`{text}` lists ladders and single arms together; list one kind")]
     Mixed { text: String },
+    #[error("`{text}` is not one arm; give its switches joined by +, such as {joined}")]
+    NotOne { text: String, joined: String },
     #[error(
         "empty arm in `{text}`; write ladder, A+ladder, all, alone, leave-one-out, \
          or a list such as A,B+C (commas separate arms, + joins switches)"
@@ -82,6 +84,20 @@ impl ArmPlan {
         }
         let arms = text.split(',').map(str::trim).filter(|&arm| arm != "baseline");
         Ok(ArmPlan::List(distinct(arms.map(|arm| parse_set(arm, text, switches)))?))
+    }
+
+    /// Reads one arm, such as `A+B`; `baseline` is the empty set.
+    pub fn parse_one(text: &str, switches: &[SwitchId]) -> Result<Arm, ArmPlanError> {
+        let parts: Vec<&str> = text.split([',', '+']).map(str::trim).collect();
+        if text.contains(',') || parts.contains(&"") {
+            let named: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+            let joined = if named.is_empty() { "A+B".into() } else { named.join("+") };
+            return Err(ArmPlanError::NotOne { text: text.into(), joined });
+        }
+        if text.trim() == "baseline" {
+            return Ok(Arm::baseline());
+        }
+        Ok(Arm::with(parse_set(text, text, switches)?.iter().cloned()))
     }
 }
 
@@ -277,6 +293,19 @@ mod tests {
 
     fn switches() -> Vec<SwitchId> {
         ids(Switch::SPECS)
+    }
+
+    #[test]
+    fn one_arm_is_read_in_the_order_of_the_path_and_a_list_is_refused_with_the_way_to_join() {
+        let switches = ids();
+        let one = |text: &str| ArmPlan::parse_one(text, &switches);
+        assert_eq!(one("baseline"), Ok(Arm::baseline()));
+        assert_eq!(one(" c + a ").unwrap().name, "a+c");
+        for (text, joined) in [("a,b", "a+b"), ("a,b+c", "a+b+c"), ("a+", "a"), ("", "A+B")] {
+            let why = one(text).unwrap_err().to_string();
+            assert!(why.ends_with(&format!("such as {joined}")), "{why}");
+        }
+        assert!(one("ladder").unwrap_err().to_string().contains("unknown switch"));
     }
 
     #[test]

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use io::{EngineKind, Receiving, Stamps, XdpMode};
+use io::Stamps;
+use model::Arm;
 use probe::peer::DEFAULT_PORT;
 
 use super::measure::MeasureArgs;
+use super::renamed::RenamedArgs;
 use crate::shared_args::{
     IpVersion, SecretArgs, parse_bytes, parse_duration, parse_ip, parse_ipv4, parse_vlan,
 };
@@ -18,21 +20,21 @@ pub(crate) enum ProbeCommand {
     /// Send datagrams one way
     #[command(after_help = "\
 Example:
-  wirepath probe send 192.0.2.7 --engine xdp --mode native --size 1460 -d 10s")]
+  wirepath probe send 192.0.2.7 --arm bypass+native --size 1460 -d 10s")]
     Send(NearArgs),
     /// Receive datagrams and count losses and reordering
     #[command(after_help = "\
 Example:
-  wirepath probe receive -i eth1 --engine packet
+  wirepath probe receive -i eth1 --packet
   wirepath probe receive --from 192.0.2.7 -d 5s        (its wirepath peer sends)")]
     Receive(ReceiveArgs),
     /// Return datagrams to their sender
-    #[command(after_help = "Example:\n  wirepath probe echo -i eth1 --engine xdp --spin")]
+    #[command(after_help = "Example:\n  wirepath probe echo -i eth1 --arm spin+bypass")]
     Echo(FarArgs),
     /// Measure round trips
     #[command(after_help = "\
 Example:
-  wirepath probe ping 192.0.2.7 --engine xdp --spin -d 5s
+  wirepath probe ping 192.0.2.7 --arm spin+bypass -d 5s
   wirepath probe ping fd00::7 --rate 10000")]
     Ping(NearArgs),
     /// Send frames from the kernel's live-frame generator (veth: the peer needs GRO or XDP)
@@ -51,99 +53,58 @@ Example:
 
 #[derive(Debug, Args)]
 pub(crate) struct EngineArgs {
-    /// Engine
-    #[arg(long, value_enum, default_value = "udp")]
-    pub(crate) engine: EngineKind,
+    /// Switches of path probe that are on, joined by +, such as spin+bypass+native (list: wirepath paths probe)
+    #[arg(long, value_name = "A+B", default_value = "baseline", value_parser = probe::parse_arm)]
+    pub(crate) arm: Arm,
+    /// AF_PACKET rings in place of UDP sockets
+    #[arg(long)]
+    pub(crate) packet: bool,
     /// Interface; default: by the route
     #[arg(short = 'i', long, value_name = "IF")]
     pub(crate) interface: Option<String>,
-    /// First receive queue; default: for a receiver all of them, a socket each (AF_XDP)
+    /// First receive queue; default: for a receiver all of them, a socket each (bypass)
     #[arg(short = 'q', long)]
     pub(crate) queue: Option<u32>,
-    /// Queues to use, one thread each (AF_XDP, send and receive)
+    /// Queues to use, one thread each (bypass, send and receive)
     #[arg(long, default_value_t = 1)]
     pub(crate) queues: u32,
-    /// Native XDP mode (the same as --mode native)
-    #[arg(short = 'N', long)]
-    pub(crate) native: bool,
-    /// SKB XDP mode (the same as --mode skb)
-    #[arg(short = 'S', long, conflicts_with = "native")]
-    pub(crate) skb: bool,
-    /// Where the XDP program runs
-    #[arg(long, value_enum)]
-    pub(crate) mode: Option<XdpMode>,
-    /// Receive through the XDP program that is attached already: its map of AF_XDP sockets, pinned in a bpffs
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["native", "skb", "mode"])]
+    /// Receive through the XDP program that is attached already: its map of AF_XDP sockets, pinned in a bpffs (bypass)
+    #[arg(long, value_name = "PATH")]
     pub(crate) xsk_map: Option<PathBuf>,
-    /// Zero-copy if the driver supports it, else copy
-    #[arg(short = 'z', long)]
-    pub(crate) zero_copy: bool,
-    /// Zero-copy or fail
+    /// Fail where zero-copy is not possible, in place of copying
     #[arg(long)]
     pub(crate) require_zero_copy: bool,
-    /// Sleep in poll() while nothing arrives (default; --spin is the alternative)
-    #[arg(short = 'p', long, conflicts_with = "spin")]
-    pub(crate) poll: bool,
-    /// Poll without sleeping
-    #[arg(long)]
-    pub(crate) spin: bool,
-    /// Poll the device queue from the socket (SO_BUSY_POLL)
-    #[arg(long)]
-    pub(crate) busy_poll: bool,
-    /// Let the kernel sleep until woken (XDP_USE_NEED_WAKEUP)
-    #[arg(long)]
-    pub(crate) need_wakeup: bool,
-    /// Datagrams per call or per poll of a ring
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) batch: u16,
-    /// Segmentation offload when sending, coalescing when receiving (udp)
-    #[arg(long)]
-    pub(crate) gso: bool,
-    /// Calls that receive (udp); a peer does not use io-uring
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) receiving: Receiving,
-    /// Suspend the interface's interrupts while epoll finds datagrams (with --receiving epoll-busy-poll;
-    /// Linux 6.13); restored at the end of the run
-    #[arg(long)]
-    pub(crate) irq_suspend: bool,
-    /// Send by MSG_ZEROCOPY; answers are copied (udp)
-    #[arg(long)]
-    pub(crate) zero_copy_send: bool,
-    /// Number of frames in the UMEM
-    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=262144))]
-    pub(crate) frames: u32,
-    /// Size of a UMEM frame in bytes: 2048 or 4096; with --unaligned-chunks 2048 to 4096, a multiple of 64.
-    /// Default: 2048, or 2112 with --unaligned-chunks
-    #[arg(long)]
+    /// Datagrams of a batch; default: 64 (batch)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) batch_size: Option<u16>,
+    /// Number of frames in the UMEM; default: 4096, or 16384 with big-rings (bypass)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=262144))]
+    pub(crate) frames: Option<u32>,
+    /// Size of a UMEM frame in bytes: 2048 or 4096; with unaligned-chunks 2048 to 4096, a multiple of 64.
+    /// Default: 2048, or 2112 with unaligned-chunks (bypass)
+    #[arg(long, value_name = "BYTES")]
     pub(crate) frame_bytes: Option<u32>,
-    /// UMEM in huge pages of 2 MiB, which the machine must have reserved (AF_XDP)
-    #[arg(long)]
-    pub(crate) huge_pages: bool,
-    /// Entries of the RX and TX rings, a power of two; default: 2048 (AF_XDP)
+    /// Entries of the RX and TX rings, a power of two; default: 2048, or 8192 with big-rings (bypass)
     #[arg(long, value_name = "N")]
     pub(crate) ring_entries: Option<u32>,
-    /// UMEM frames side by side, across pages too; without zero-copy (AF_XDP)
-    #[arg(long, conflicts_with_all = ["zero_copy", "require_zero_copy"])]
-    pub(crate) unaligned_chunks: bool,
-    /// Packets may span frames (jumbo)
+    /// Packets may span frames (jumbo; bypass)
     #[arg(long)]
     pub(crate) multi_buffer: bool,
-    /// VLAN of the datagrams and its priority: xdp writes and takes tags of its own, udp needs a VLAN device. A
+    /// VLAN of the datagrams and its priority: bypass writes and takes tags of its own, sockets need a VLAN device. A
     /// peer sends and receives in the same VLAN
     #[arg(long, value_name = "ID[:PRIORITY]", value_parser = parse_vlan)]
     pub(crate) vlan: Option<u16>,
     /// Receive buffer of a UDP socket in bytes
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub(crate) rcvbuf: Option<usize>,
-    /// Receive time stamps: add the segment kernel→app (udp; packet: software only)
+    /// Receive time stamps of sockets: add the segment kernel→app (--packet: software only)
     #[arg(long, value_enum)]
     pub(crate) stamps: Option<Stamps>,
-    /// Keep CPUs out of deep idle states during the run
-    #[arg(long)]
-    pub(crate) no_idle_states: bool,
     /// CPU to run on
     #[arg(long, value_name = "CPU")]
     pub(crate) pin: Option<usize>,
+    #[command(flatten)]
+    _renamed: RenamedArgs,
 }
 
 #[derive(Debug, Args)]
@@ -177,9 +138,9 @@ pub(crate) struct NearArgs {
     /// TCP port of the far end's `wirepath peer`
     #[arg(long, default_value_t = DEFAULT_PORT)]
     pub(crate) peer_port: u16,
-    /// Engine of the far end's peer; default: that of the near end
-    #[arg(long, value_enum)]
-    pub(crate) far_engine: Option<EngineKind>,
+    /// Switches of the far end's peer; default: those of the near end
+    #[arg(long, value_name = "A+B", value_parser = probe::parse_arm)]
+    pub(crate) far_arm: Option<Arm>,
     /// Do not look for a `wirepath peer` at the far end
     #[arg(long)]
     pub(crate) no_peer: bool,

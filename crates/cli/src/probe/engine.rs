@@ -1,47 +1,58 @@
 //! Engine settings of a command line.
 
-use io::{
-    Copying, EngineKind, EngineSpec, Receiving, Stamps, UNALIGNED_FRAME_BYTES, Wait, XdpMode,
-};
-use probe::role;
+use io::{Copying, EngineKind, EngineSpec, Stamps};
+use model::{Arm, SwitchId};
+use probe::{Switch, engine_spec, role};
 use remote::Failure;
 
 use super::args::EngineArgs;
 
+/// Switches that act on AF_PACKET.
+const PACKET_SWITCHES: [Switch; 3] = [Switch::Spin, Switch::Batch, Switch::NoIdleStates];
+
 /// Engine by the options. Errors: an option that the engine does not have.
 pub(super) fn spec(args: &EngineArgs, payload_bytes: usize) -> Result<EngineSpec, Failure> {
-    let (xdp, udp) = (args.engine == EngineKind::Xdp, args.engine == EngineKind::Udp);
-    let native = args.native || args.mode == Some(XdpMode::Native);
-    let of_xdp = [
-        (native, "native mode"),
-        (args.zero_copy || args.require_zero_copy, "zero-copy"),
-        (args.xsk_map.is_some(), "--xsk-map"),
-        (args.need_wakeup, "--need-wakeup"),
-        (args.multi_buffer, "--multi-buffer"),
-        (args.huge_pages, "--huge-pages"),
-        (args.ring_entries.is_some(), "--ring-entries"),
-        (args.unaligned_chunks, "--unaligned-chunks"),
-        (args.queues > 1, "--queues"),
-    ];
-    let of_udp = [
-        (args.gso, "--gso"),
-        (args.receiving != Receiving::Direct, "--receiving"),
-        (args.zero_copy_send, "--zero-copy-send"),
-        (args.rcvbuf.is_some(), "--rcvbuf"),
-        (args.stamps == Some(Stamps::Hardware), "--stamps hardware"),
-    ];
-    let of_both = [(args.stamps.is_some(), "--stamps")];
-    for (options, engines, is_theirs) in [
-        (&of_xdp[..], "xdp", xdp),
-        (&of_udp[..], "udp", udp),
-        (&of_both[..], "udp or packet", !xdp),
-    ] {
-        if let Some((_, option)) = options.iter().find(|(is_given, _)| *is_given && !is_theirs) {
-            return Err(Failure::Usage(format!("{option} goes with --engine {engines}")));
-        }
+    if args.packet
+        && let Some(other) = beyond_packet(&args.arm)
+    {
+        return Err(Failure::Usage(format!(
+            "{other} is not a switch of AF_PACKET; leave it or --packet out"
+        )));
     }
-    if args.irq_suspend && args.receiving != Receiving::EpollBusyPoll {
-        return Err(Failure::Usage("--irq-suspend goes with --receiving epoll-busy-poll".into()));
+    let mut spec = engine_spec(&args.arm);
+    if args.packet {
+        spec.kind = EngineKind::Packet;
+    }
+    let (is_xdp, is_udp) = (spec.kind == EngineKind::Xdp, spec.kind == EngineKind::Udp);
+    let needs_bypass = "needs bypass in --arm";
+    let needs_sockets = "needs UDP sockets: no --packet, and no bypass in --arm";
+    for (is_misplaced, option, needs) in [
+        (!is_xdp && args.xsk_map.is_some(), "--xsk-map", needs_bypass),
+        (!is_xdp && args.multi_buffer, "--multi-buffer", needs_bypass),
+        (!is_xdp && args.ring_entries.is_some(), "--ring-entries", needs_bypass),
+        (!is_xdp && args.queues > 1, "--queues", needs_bypass),
+        (!is_udp && args.rcvbuf.is_some(), "--rcvbuf", needs_sockets),
+        (!is_udp && args.stamps == Some(Stamps::Hardware), "--stamps hardware", needs_sockets),
+        (is_xdp && args.stamps.is_some(), "--stamps", "needs an --arm without bypass"),
+        (
+            args.require_zero_copy && !args.arm.has(Switch::ZeroCopy),
+            "--require-zero-copy",
+            "needs zero-copy in --arm: bypass+native+zero-copy",
+        ),
+        (
+            args.batch_size.is_some() && !args.arm.has(Switch::Batch),
+            "--batch-size",
+            "needs batch in --arm",
+        ),
+        (
+            args.xsk_map.is_some() && args.arm.has(Switch::Native),
+            "--xsk-map",
+            "has the mode of the program that is attached: leave native out of --arm",
+        ),
+    ] {
+        if is_misplaced {
+            return Err(Failure::Usage(format!("{option} {needs}")));
+        }
     }
     if payload_bytes < role::PAYLOAD_BYTES_MIN {
         return Err(Failure::Usage(format!(
@@ -49,31 +60,31 @@ pub(super) fn spec(args: &EngineArgs, payload_bytes: usize) -> Result<EngineSpec
             role::PAYLOAD_BYTES_MIN
         )));
     }
-    let mut spec = EngineSpec::plain(args.engine);
-    spec.wait = if args.spin { Wait::Spin } else { Wait::Block };
-    spec.batch = usize::from(args.batch);
-    spec.gso = args.gso;
-    spec.xdp_mode = if native { XdpMode::Native } else { XdpMode::Skb };
-    spec.copying = match (args.require_zero_copy, args.zero_copy) {
-        (true, _) => Copying::RequireZeroCopy,
-        (_, true) => Copying::PreferZeroCopy,
-        _ => Copying::Copy,
-    };
-    spec.need_wakeup = args.need_wakeup;
-    spec.busy_poll = args.busy_poll;
-    spec.receiving = args.receiving;
-    spec.zero_copy_send = args.zero_copy_send;
-    spec.receive_buffer_bytes = args.rcvbuf;
-    spec.frames = args.frames;
-    let frame_bytes = if args.unaligned_chunks { UNALIGNED_FRAME_BYTES } else { spec.frame_bytes };
-    spec.frame_bytes = args.frame_bytes.unwrap_or(frame_bytes);
-    spec.huge_pages = args.huge_pages;
-    spec.ring_entries = args.ring_entries;
-    spec.unaligned_chunks = args.unaligned_chunks;
-    spec.multi_buffer = args.multi_buffer;
-    spec.all_queues = args.queue.is_none() && args.queues == 1;
-    spec.vlan_tag = args.vlan;
-    spec.stamps = args.stamps.unwrap_or(Stamps::Off);
+    if args.require_zero_copy {
+        spec.copying = Copying::RequireZeroCopy;
+    }
     spec.xsk_map = args.xsk_map.clone();
-    Ok(spec)
+    Ok(with_sizes(spec, args))
+}
+
+/// The engine of an arm with the sizes and the place of the options.
+pub(super) fn with_sizes(arm: EngineSpec, args: &EngineArgs) -> EngineSpec {
+    EngineSpec {
+        batch: args.batch_size.filter(|_| arm.batch > 1).map_or(arm.batch, usize::from),
+        receive_buffer_bytes: args.rcvbuf,
+        frames: args.frames.unwrap_or(arm.frames),
+        frame_bytes: args.frame_bytes.unwrap_or(arm.frame_bytes),
+        ring_entries: args.ring_entries.or(arm.ring_entries),
+        multi_buffer: args.multi_buffer,
+        all_queues: args.queue.is_none() && args.queues == 1,
+        vlan_tag: args.vlan,
+        stamps: args.stamps.unwrap_or(Stamps::Off),
+        ..arm
+    }
+}
+
+/// A switch that AF_PACKET does not have.
+fn beyond_packet(arm: &Arm) -> Option<&SwitchId> {
+    let own = PACKET_SWITCHES.map(SwitchId::from);
+    arm.switches.iter().find(|switch| !own.contains(switch))
 }

@@ -3,9 +3,9 @@
 use host::irq_suspend::{IrqSuspend, IrqSuspendError};
 use host::net::NetError;
 use host::text::chain;
-use io::{EngineKind, Local};
+use io::Local;
 use model::Measurement;
-use probe::not_suspended;
+use probe::{not_suspended, Switch};
 use remote::Failure;
 
 use super::args::EngineArgs;
@@ -20,8 +20,8 @@ pub(super) struct HeldIrqs {
 impl HeldIrqs {
     /// Does what the options of a run ask for, and says so.
     pub(super) fn of(args: &EngineArgs, local: &Local) -> Result<Self, Failure> {
-        let suspension = args.irq_suspend.then(|| suspend(local)).transpose()?;
-        let polls = args.busy_poll && args.engine == EngineKind::Xdp;
+        let suspension = args.arm.has(Switch::IrqSuspend).then(|| suspend(local)).transpose()?;
+        let polls = args.arm.has(Switch::BusyPoll) && args.arm.has(Switch::Bypass);
         Ok(HeldIrqs { suspension, _deferral: polls.then(|| defer(local)).flatten() })
     }
 
@@ -58,9 +58,7 @@ fn defer(local: &Local) -> Option<IrqSuspend> {
         Err(IrqSuspendError::NoNapi { .. }) => None,
         Err(error) => {
             let why = chain(&error);
-            console::say(&format!(
-                "interrupts of {ifname} are not deferred for --busy-poll: {why}"
-            ));
+            console::say(&format!("interrupts of {ifname} are not deferred for busy-poll: {why}"));
             None
         }
     }

@@ -5,6 +5,7 @@ mod engine;
 mod generate;
 mod irqs;
 mod measure;
+mod renamed;
 mod summary;
 
 use std::fmt::Write;
@@ -16,11 +17,11 @@ use std::time::{Duration, Instant};
 use host::idle::NoIdle;
 use host::text::chain;
 use io::{AnyEngine, EngineKind, EngineSpec, Local, Receiving, Remote, Role, XdpEngine};
-use model::Measurement;
+use model::{Arm, Measurement};
 use probe::endpoint::{self, Choice};
 use probe::peer::{Far, PeerError, Settings};
 use probe::role::{self, Live, Pace, RoleReport, Steering, Task};
-use probe::{Mtus, Watch, in_vlan, measurement_of, random_session, received_from};
+use probe::{Mtus, Watch, in_vlan, measurement_of, random_session, received_from, Switch, engine_spec};
 use remote::Failure;
 use sys::hardware_stamps::HardwareStamps;
 use sys::thread::start;
@@ -30,7 +31,7 @@ use crate::shared_args::IpVersion;
 
 use crate::{console, privileges, receive_stamps, signals};
 use args::{EngineArgs, FarArgs, NearArgs, ProbeCommand, ReceiveArgs};
-use engine::spec;
+use engine::{spec, with_sizes};
 use irqs::HeldIrqs;
 use summary::{Headers, si, summary};
 
@@ -123,7 +124,7 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
                 role::run(&mut engine, &task, steering).map_err(|e| chain(&e))
             });
             let sent = sender
-                .prepare(&sending, &settings_of(&options.engine), options.port, SENDER_PORT)
+                .prepare(&sending, &far_settings(&options.engine.arm), options.port, SENDER_PORT)
                 .and_then(|_| {
                     let until = Instant::now() + duration;
                     let over = AtomicBool::new(false);
@@ -157,9 +158,6 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
 const SENDER_PORT: u16 = 9001;
 
 fn echo(context: &Context, args: &FarArgs) -> Result<(), Failure> {
-    if args.engine.queues > 1 && args.engine.engine != EngineKind::Xdp {
-        return Err(Failure::Usage("--queues goes with --engine xdp".into()));
-    }
     far(context, args, Role::Echo)
 }
 
@@ -175,12 +173,13 @@ fn settle(args: &EngineArgs) -> Result<Option<NoIdle>, Failure> {
         sys::affinity::pin_to(&[cpu])
             .map_err(|e| Failure::Usage(format!("cannot pin to CPU {cpu}: {e}")))?;
     }
-    args.no_idle_states.then(NoIdle::hold).transpose().map_err(|e| Failure::from_chain(&e))
+    let stays_awake = args.arm.has(Switch::NoIdleStates);
+    stays_awake.then(NoIdle::hold).transpose().map_err(|e| Failure::from_chain(&e))
 }
 
 /// Settings of the far end's host. Its CPUs have other numbers, so `--pin` is not one of them.
-fn settings_of(args: &EngineArgs) -> Settings {
-    Settings { stays_awake: args.no_idle_states, ..Settings::default() }
+fn far_settings(arm: &Arm) -> Settings {
+    Settings { stays_awake: arm.has(Switch::NoIdleStates), ..Settings::default() }
 }
 
 fn hold_stamps(spec: &EngineSpec, local: &Local) -> Result<Option<HardwareStamps>, Failure> {
@@ -206,11 +205,12 @@ fn near(
     let (local, _) = endpoint::towards(args.to, args.port, &choice)?;
     in_vlan(local, &spec)?;
     let mut far = find_far(args)?;
+    let far_arm = args.far_arm.as_ref().unwrap_or(&args.engine.arm);
     let mut far_spec = spec.clone();
-    if let Some(kind) = args.far_engine {
-        far_spec.kind = kind;
+    if args.far_arm.is_some() {
+        far_spec = with_sizes(engine_spec(far_arm), &args.engine);
     }
-    far_spec.receiving = far_receiving(&spec);
+    far_spec.receiving = far_receiving(&far_spec);
     let mut task = Task {
         role: far_role,
         engine: far_spec,
@@ -225,7 +225,7 @@ fn near(
     };
     let (mut to, mut port) = (args.to, args.port);
     if let Some(far) = far.as_mut() {
-        let ready = far.prepare(&task, &settings_of(&args.engine), args.source_port, args.port)?;
+        let ready = far.prepare(&task, &far_settings(far_arm), args.source_port, args.port)?;
         (to, port) = (ready.ip, ready.port);
         console::say(&format!("peer at {}: {} on {}", far.address(), ready.mode, ready.ifname));
     }

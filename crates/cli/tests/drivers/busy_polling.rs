@@ -7,20 +7,21 @@ use crate::machine::{ONE_IP, far_namespace};
 use crate::suspension::{OFF, held_settings_are_restored_after_a_kill, napi};
 use crate::{ONE_QUEUE, Pair};
 
-const ENGINE: &str = "--engine xdp --native --require-zero-copy --spin";
+const ENGINE: &str = "--require-zero-copy --arm spin+bypass+native+zero-copy";
+/// The same with busy polling.
+const POLLING: &str = "--require-zero-copy --arm spin+bypass+native+zero-copy+busy-poll";
 const DEFERRED: &str = "defer-hard-irqs=2147483647 gro-flush-timeout=200000 irq-suspend-timeout=0";
 const PINGS: u64 = 300;
 
-/// Interrupts of the receive queues of both cards while both ends run zero-copy with these options, and the
-/// document.
-fn irqs_of_pings(rig: &Rig, more: &str) -> (u64, Value) {
-    far_namespace(rig).start(&format!("probe echo -i oneb {ENGINE} {more}"));
+/// Interrupts of the receive queues of both cards while both ends run with this engine, and the document.
+fn irqs_of_pings(rig: &Rig, engine: &str) -> (u64, Value) {
+    far_namespace(rig).start(&format!("probe echo -i oneb {engine}"));
     let irqs = rig.json(&format!(
         "irqs() {{
              awk '/virtio[0-9]+-input/ {{ for (n = 2; n <= 3; n++) sum += $n }} END {{ print sum + 0 }}' /proc/interrupts
          }}
          before=$(irqs)
-         wirepath probe ping {ONE_IP} --no-peer -c {PINGS} {ENGINE} {more} --json >/tmp/near.out
+         wirepath probe ping {ONE_IP} --no-peer -c {PINGS} {engine} --json >/tmp/near.out
          echo $(($(irqs) - before))"
     ));
     rig.succeed(
@@ -32,8 +33,8 @@ fn irqs_of_pings(rig: &Rig, more: &str) -> (u64, Value) {
 }
 
 fn a_polled_queue_interrupts_less_than_once_an_arrival(rig: &Rig) {
-    let (plain, _) = irqs_of_pings(rig, "");
-    let (polled, document) = irqs_of_pings(rig, "--busy-poll");
+    let (plain, _) = irqs_of_pings(rig, ENGINE);
+    let (polled, document) = irqs_of_pings(rig, POLLING);
     let said = format!("{plain} interrupts without, {polled} with busy polling: {document}");
     let books = &document["deliveries"]["round-trip"];
     assert_eq!(books["received_count"], PINGS, "{said}");
@@ -46,7 +47,7 @@ fn a_polled_queue_interrupts_less_than_once_an_arrival(rig: &Rig) {
 
 /// Of the far card, which the near end's pings reach meanwhile.
 pub(crate) fn settings_are_restored_after_a_kill(rig: &Rig, Pair { far_card, far_ip }: Pair) {
-    far_namespace(rig).start(&format!("probe echo -i {far_card} {ENGINE} --busy-poll"));
+    far_namespace(rig).start(&format!("probe echo -i {far_card} {POLLING}"));
     rig.succeed(&format!("wirepath probe ping {far_ip} --no-peer -c 10"));
     held_settings_are_restored_after_a_kill(rig, far_card, DEFERRED);
 }

@@ -46,8 +46,8 @@ fn mode(document: &Value, name: &str) -> String {
 
 /// The driver refuses with EINVAL what others refuse with EOPNOTSUPP.
 fn zero_copy_falls_back_without_an_iommu(rig: &Rig) {
-    let ping = format!("probe ping {PLAIN_IP} --no-peer -c 50 --engine xdp --native");
-    let document = with_far(rig, "probe echo -i plainb", &format!("{ping} --zero-copy"));
+    let ping = format!("probe ping {PLAIN_IP} --no-peer -c 50 --arm bypass+native+zero-copy");
+    let document = with_far(rig, "probe echo -i plainb", &ping);
     assert_eq!(round_trips(&document), [50, 50, 0], "{document}");
     assert_eq!(mode(&document, "near xdp"), "native, copy", "{document}");
     let notes = document["not_effective"].to_string();
@@ -60,10 +60,10 @@ fn zero_copy_falls_back_without_an_iommu(rig: &Rig) {
 /// Both ends in zero-copy mode, by every way of waiting; the frames are in the fill ring before the
 /// device looks for them.
 fn pings_are_answered_in_zero_copy_mode(rig: &Rig, Pair { far_card, far_ip }: Pair) {
-    let engine = "--engine xdp --native --require-zero-copy";
-    for more in ["", "--need-wakeup", "--spin", "--busy-poll", "--spin --busy-poll"] {
-        let far = format!("probe echo -i {far_card} {engine} {more}");
-        let near = format!("probe ping {far_ip} --no-peer -c 100 {engine} {more}");
+    let engine = "--require-zero-copy --arm bypass+native+zero-copy";
+    for more in ["", "+need-wakeup", "+spin", "+busy-poll", "+spin+busy-poll"] {
+        let far = format!("probe echo -i {far_card} {engine}{more}");
+        let near = format!("probe ping {far_ip} --no-peer -c 100 {engine}{more}");
         let document = with_far(rig, &far, &near);
         let far_out = rig.succeed("cat /tmp/far.out");
         assert_eq!(round_trips(&document), [100, 100, 0], "{more}: {document}\n{far_out}");
@@ -81,14 +81,14 @@ fn pings_are_answered_in_zero_copy_mode(rig: &Rig, Pair { far_card, far_ip }: Pa
 /// Sockets know the NAPI instance of their queue, which a veth does not name, and the device reads the
 /// pages of the process, which a veth does not.
 fn sockets_use_the_napi_instance_and_the_pages_that_a_veth_has_not(rig: &Rig) {
-    let polls = "--receiving epoll-busy-poll";
+    let polls = "--arm epoll+epoll-busy-poll";
     let near = format!("probe ping {FAR_IP} --no-peer -c 50 {polls}");
     let document = with_far(rig, &format!("probe echo -i vib {polls}"), &near);
     assert_eq!(round_trips(&document)[1], 50, "{document}");
     assert_ne!(mode(&document, "near napi id"), "0", "{document}");
     assert!(!document["not_effective"].to_string().contains("epoll"), "{document}");
     let near =
-        format!("probe send {FAR_IP} --no-peer -c 500 --rate 500 --size 1400 --zero-copy-send");
+        format!("probe send {FAR_IP} --no-peer -c 500 --rate 500 --size 1400 --arm zero-copy-send");
     let document = with_far(rig, "probe receive -i vib", &near);
     let counted = |name: &str| count(&document, &format!("/counters/near_zero_copy_send_{name}"));
     assert_eq!((counted("count"), counted("copied_count")), (500, 0), "{document}");
@@ -101,7 +101,7 @@ fn the_host_receives_while_a_zero_copy_socket_sends(rig: &Rig, Pair { far_card, 
     let told = rig.succeed(&format!(
         "arrived() {{ ip netns exec far cat /sys/class/net/{far_card}/statistics/rx_packets; }}
          before=$(arrived)
-         wirepath probe send {far_ip} --no-peer -d 6s --rate 1000 --json --engine xdp --native \
+         wirepath probe send {far_ip} --no-peer -d 6s --rate 1000 --json --arm bypass+native \
              --require-zero-copy >/tmp/send.json &
          n=0
          until [ $(arrived) -gt $((before + 100)) ]; do n=$((n + 1)); [ $n -lt 300 ] || exit 9; sleep 0.1; done
@@ -161,7 +161,7 @@ const ARMS: &str = "--arms spin,spin+bypass+native,spin+bypass+native+zero-copy,
 
 /// The kernel's own VLAN device at the other end takes the tags of AF_XDP, and tags its answers.
 fn af_xdp_and_vlan_devices_exchange_tagged_datagrams(rig: &Rig) {
-    let xdp = "--engine xdp --native --require-zero-copy --vlan 7:3";
+    let xdp = "--arm bypass+native+zero-copy --require-zero-copy --vlan 7:3";
     let echo = |engine: &str| format!("probe echo -i oneb.7 {engine}");
     let ping = |engine: &str| format!("probe ping {VLAN_IP} --no-peer -c 50 {engine}");
     for (near, far) in [(xdp, "--vlan 7"), ("--vlan 7", xdp), (xdp, xdp), (xdp, "")] {
@@ -170,7 +170,7 @@ fn af_xdp_and_vlan_devices_exchange_tagged_datagrams(rig: &Rig) {
         let untagged = document["counters"].get("near_xdp_untagged_count");
         assert_eq!(untagged, None, "{near} to {far}: {document}");
     }
-    let other = rig.run(&format!("wirepath {}", ping("--engine xdp --vlan 8")));
+    let other = rig.run(&format!("wirepath {}", ping("--arm bypass --vlan 8")));
     assert_eq!(other.code, 2, "{}", other.stderr);
     assert!(other.stderr.contains("onea.7 is the device of VLAN 7, not of 8"), "{}", other.stderr);
     const SHORT: &str =

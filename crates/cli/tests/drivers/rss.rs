@@ -15,7 +15,7 @@ const PINGS: u64 = 20;
 /// Source ports whose flows hash to every queue.
 const PORTS: Range<u16> = 9100..9106;
 const ECHO_PORT: u16 = 9000;
-const XDP: &str = "--engine xdp --native --require-zero-copy";
+const XDP: &str = "--arm bypass+native+zero-copy --require-zero-copy";
 
 /// Frames that the XDP program saw on each receive queue.
 type Seen = [u64; QUEUES];

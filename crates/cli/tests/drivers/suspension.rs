@@ -7,7 +7,7 @@ use crate::common::until;
 use crate::machine::{FAR_IP, far_namespace, plan_of_one_step};
 use std::time::Duration;
 
-const RECEIVE: &str = "probe receive -i vib --receiving epoll-busy-poll";
+const RECEIVE: &str = "probe receive -i vib --arm epoll+epoll-busy-poll";
 pub(crate) const OFF: &str = "defer-hard-irqs=0 gro-flush-timeout=0 irq-suspend-timeout=0";
 const SUSPENDED: &str = "defer-hard-irqs=2 gro-flush-timeout=200000 irq-suspend-timeout=20000000";
 
@@ -22,7 +22,7 @@ pub(crate) fn napi(rig: &Rig, inside: &str, card: &str) -> Vec<String> {
 
 /// Interrupts of all receive queues during a flood, and the datagrams that were received.
 fn flood(rig: &Rig, more: &str) -> (u64, u64) {
-    let irqs = far_namespace(rig).serve(&format!("{RECEIVE} {more} --json"), || {
+    let irqs = far_namespace(rig).serve(&format!("{RECEIVE}{more} --json"), || {
         rig.json(&format!(
             "irqs() {{
                  awk '/virtio[0-9]+-input/ {{ for (n = 2; n <= 3; n++) sum += $n }} END {{ print sum + 0 }}' \
@@ -44,7 +44,7 @@ fn flood(rig: &Rig, more: &str) -> (u64, u64) {
 /// A suspended queue interrupts when its traffic pauses, not for each datagram.
 fn interrupts_are_fewer_while_datagrams_keep_arriving(rig: &Rig) {
     let (plain_irqs, plain_count) = flood(rig, "");
-    let (irqs, count) = flood(rig, "--irq-suspend");
+    let (irqs, count) = flood(rig, "+irq-suspend");
     let said = format!("{plain_irqs} for {plain_count} without, {irqs} for {count} with");
     assert!(plain_count > 100 && count > 100, "{said}");
     assert!(2 * irqs * plain_count < plain_irqs * count, "{said}");
@@ -79,7 +79,7 @@ pub(crate) fn check(rig: &Rig) {
     assert_eq!(napi(rig, "ip netns exec far", "vib"), [OFF; 4]);
     interrupts_are_fewer_while_datagrams_keep_arriving(rig);
     assert_eq!(napi(rig, "ip netns exec far", "vib"), [OFF; 4], "after a clean end");
-    far_namespace(rig).start(&format!("{RECEIVE} --irq-suspend"));
+    far_namespace(rig).start(&format!("{RECEIVE}+irq-suspend"));
     held_settings_are_restored_after_a_kill(rig, "vib", SUSPENDED);
     the_knob_sets_one_queue_and_rolls_back(rig);
 }

@@ -356,7 +356,7 @@ fn drops_are_counted_exactly_by_kernel_reason() {
     send(&spaces, "9999", "50", &[]);
     send(&spaces, "9998", "60", &[]);
     // The checksum is in the packet, not left to the hardware.
-    send(&spaces, "9997", "40", &["--engine", "packet"]);
+    send(&spaces, "9997", "40", &["--packet"]);
     send(&spaces, "9996", "500", &[]);
     let doc = ended(explain);
     full.signal("CONT");

@@ -113,12 +113,12 @@ macro_rules! rows {
 
 rows! {
     peer_under_faults: Subject::Peer;
-    echo_under_faults: Subject::Echo("udp");
-    xdp_echo_under_faults: Subject::Echo("xdp");
-    packet_echo_under_faults: Subject::Echo("packet");
+    echo_under_faults: Subject::Echo(&[]);
+    xdp_echo_under_faults: Subject::Echo(&["--arm", "bypass"]);
+    packet_echo_under_faults: Subject::Echo(&["--packet"]);
     receive_under_faults: Subject::Receive;
-    ping_under_faults: Subject::Ping("udp");
-    xdp_ping_under_faults: Subject::Ping("xdp");
+    ping_under_faults: Subject::Ping(&[]);
+    xdp_ping_under_faults: Subject::Ping(&["--arm", "bypass"]);
     send_under_faults: Subject::Send;
     listen_under_faults: Subject::Listen;
     record_under_faults: Subject::Record;

@@ -18,9 +18,9 @@ pub(crate) const GROUP: &str = "239.77.1.9:10000";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
     Peer,
-    Echo(&'static str),
+    Echo(&'static [&'static str]),
     Receive,
-    Ping(&'static str),
+    Ping(&'static [&'static str]),
     Send,
     Listen,
     Record,
@@ -42,9 +42,9 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Subject::Peer => f.write_str("peer"),
-            Subject::Echo(engine) => write!(f, "probe echo --engine {engine}"),
+            Subject::Echo(engine) => write!(f, "{}", [&["probe echo"], *engine].concat().join(" ")),
             Subject::Receive => f.write_str("probe receive"),
-            Subject::Ping(engine) => write!(f, "probe ping --engine {engine}"),
+            Subject::Ping(engine) => write!(f, "{}", [&["probe ping"], *engine].concat().join(" ")),
             Subject::Send => f.write_str("probe send"),
             Subject::Listen => f.write_str("feed listen"),
             Subject::Record => f.write_str("feed record"),
@@ -66,12 +66,12 @@ impl fmt::Display for Subject {
 impl Subject {
     pub(crate) const ALL: [Subject; 26] = [
         Subject::Peer,
-        Subject::Echo("udp"),
-        Subject::Echo("xdp"),
-        Subject::Echo("packet"),
+        Subject::Echo(&[]),
+        Subject::Echo(&["--arm", "bypass"]),
+        Subject::Echo(&["--packet"]),
         Subject::Receive,
-        Subject::Ping("udp"),
-        Subject::Ping("xdp"),
+        Subject::Ping(&[]),
+        Subject::Ping(&["--arm", "bypass"]),
         Subject::Send,
         Subject::Listen,
         Subject::Record,
@@ -247,7 +247,7 @@ impl Stage {
             }
             Subject::Echo(engine) => {
                 let clock = |command: &mut Command| self.clock.show_to(command);
-                spaces.listening("echo", &["-i", "vb", "--json", "--engine", engine], clock)
+                spaces.listening("echo", &[&["-i", "vb", "--json"], engine].concat(), clock)
             }
             Subject::Receive => {
                 let clock = |command: &mut Command| self.clock.show_to(command);
@@ -255,7 +255,7 @@ impl Stage {
             }
             Subject::Ping(engine) => {
                 let args = ["probe", "ping", FAR_IP, "--json", "--rate", "1000", "-d", "300s"];
-                self.near(&[&args[..], &["--engine", engine]].concat())
+                self.near(&[&args[..], engine].concat())
             }
             Subject::Send => {
                 self.near(&["probe", "send", FAR_IP, "--json", "--rate", "1000", "-d", "300s"])

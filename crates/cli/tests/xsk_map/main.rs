@@ -99,7 +99,7 @@ fn an_attached_program_is_used_and_its_map_is_empty_after_every_end() {
     let pins = Pins::new();
     pins.attach(&spaces.far, "vb");
     let map = pins.at("maps/others");
-    let echo = ["probe", "echo", "--engine", "xdp", "-i", "vb"];
+    let echo = ["probe", "echo", "--arm", "bypass", "-i", "vb"];
 
     let told = fail(pins.seen_by(&spaces.far(&echo)), 1);
     for part in ["already has an XDP program `other` (id ", "map pin id ", "--xsk-map"] {
@@ -156,7 +156,7 @@ fn a_map_that_cannot_be_used_is_refused_with_the_reason() {
     pins.bpftool(&[&make[..], &["name", "h"]].concat());
     let map = pins.at("maps/others");
     let refused = |path: &str, more: &[&str]| {
-        let echo = ["probe", "echo", "--engine", "xdp", "-i", "vb", "--xsk-map", path];
+        let echo = ["probe", "echo", "--arm", "bypass", "-i", "vb", "--xsk-map", path];
         fail(pins.seen_by(&spaces.far(&[&echo[..], more].concat())), 1)
     };
     let none = refused(&map, &[]);
@@ -178,14 +178,14 @@ fn a_map_that_cannot_be_used_is_refused_with_the_reason() {
 
     // A socket of another interface has the entry.
     pins.attach(&spaces.near, "va");
-    let holder = ["probe", "echo", "--engine", "xdp", "-i", "va", "--xsk-map", &map, "-q", "1"];
+    let holder = ["probe", "echo", "--arm", "bypass", "-i", "va", "--xsk-map", &map, "-q", "1"];
     let mut holder = Running::start(pins.seen_by(&spaces.near(&holder)));
     holder.await_stderr("listening on ");
     let told = refused(&map, &["-q", "1"]);
     assert!(told.contains("has a socket of another process for queue 1"), "{told}");
     drop(holder);
 
-    for args in [&["--xsk-map", "/x"][..], &["--engine", "xdp", "--native", "--xsk-map", "/x"]] {
+    for args in [&["--xsk-map", "/x"][..], &["--arm", "bypass+native", "--xsk-map", "/x"]] {
         let output = run(spaces.far(&[&["probe", "echo", "-i", "vb"], args].concat()));
         assert_eq!(output.status.code(), Some(2), "{}", all_text(&output));
     }

@@ -24,6 +24,6 @@ pub use measure::RateSession;
 pub use mtu::Mtus;
 pub use path::{Probe, ProbeLoad, between};
 pub use session::random_session;
-pub use switches::{Switch, engine_of};
+pub use switches::{Switch, engine_spec, parse_arm};
 pub use vlan::in_vlan;
 pub use watch::Watch;

@@ -15,7 +15,7 @@ use sys::uring::DatagramRing;
 use sys::xsk::Frames;
 
 use super::far_end::ends;
-use super::switches::{Switch, engine_of};
+use super::switches::{Switch, engine_spec};
 use host::text::chain;
 use lab::settle;
 
@@ -95,7 +95,7 @@ pub(super) fn irq_suspend() -> Option<Support> {
 
 /// The reason why the UMEMs of this many ends cannot lie in huge pages; their memory is taken and freed.
 pub(super) fn huge_pages(arm: &Arm, end_count: u32) -> Option<Support> {
-    let spec = engine_of(arm);
+    let spec = engine_spec(arm);
     if !spec.huge_pages {
         return None;
     }

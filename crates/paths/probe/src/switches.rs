@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use host::idle::NoIdle;
 use io::{Copying, EngineKind, EngineSpec, Receiving, UNALIGNED_FRAME_BYTES, Wait, XdpMode};
-use model::{Arm, Load, NotEffective, PathError};
+use model::{Arm, ArmPlan, Load, NotEffective, PathError, PathSwitch};
 
 use crate::path::ProbeLoad;
 use crate::peer::Settings;
@@ -156,8 +156,28 @@ model::switches! {
     }
 }
 
+/// Reads the arm of an engine that is used by hand, outside of experiments.
+///
+/// Errors: not one arm; a contradiction; a switch that acts in a lab only.
+pub fn parse_arm(text: &str) -> Result<Arm, String> {
+    use Switch::{DeferHardIrqs, Nodelay, Pin, Quickack, Rps};
+    let arm =
+        ArmPlan::parse_one(text, &model::ids(Switch::SPECS)).map_err(|why| why.to_string())?;
+    let elsewhere = [
+        (Pin, "give the CPU: --pin CPU"),
+        (Rps, "set it by a plan: wirepath tune"),
+        (DeferHardIrqs, "set it by a plan: wirepath tune"),
+        (Nodelay, "TCP is measured by wirepath prove probe --load tcp-ping"),
+        (Quickack, "TCP is measured by wirepath prove probe --load tcp-ping"),
+    ];
+    if let Some((switch, remedy)) = elsewhere.into_iter().find(|(switch, _)| arm.has(*switch)) {
+        return Err(format!("{switch} is a switch of experiments; {remedy}"));
+    }
+    contradiction(&arm, ProbeLoad::Flood).map_or(Ok(arm), Err)
+}
+
 /// Engine configuration of an arm, computed once per trial.
-pub fn engine_of(arm: &Arm) -> EngineSpec {
+pub fn engine_spec(arm: &Arm) -> EngineSpec {
     let bypass = arm.has(Switch::Bypass);
     let kind = if bypass { EngineKind::Xdp } else { EngineKind::Udp };
     let mut spec = EngineSpec::plain(kind);
@@ -177,13 +197,16 @@ pub fn engine_of(arm: &Arm) -> EngineSpec {
     spec.zero_copy_send = arm.has(Switch::ZeroCopySend) && !bypass;
     spec.huge_pages = arm.has(Switch::HugePages);
     spec.unaligned_chunks = arm.has(Switch::UnalignedChunks);
+    if spec.unaligned_chunks {
+        spec.frame_bytes = UNALIGNED_FRAME_BYTES;
+    }
     if arm.has(Switch::BigRings) {
         (spec.ring_entries, spec.frames) = (Some(BIG_RING_ENTRIES), 4 * spec.frames);
     }
     spec
 }
 
-/// Configuration of a trial. Every switch is read here or in [`engine_of`], and its requirements are
+/// Configuration of a trial. Every switch is read here or in [`engine_spec`], and its requirements are
 /// checked in `support`.
 #[derive(Debug)]
 pub(super) struct Config {
@@ -203,7 +226,7 @@ pub(super) struct Config {
 
 impl Config {
     pub(super) fn new(arm: &Arm, load: &Load, kind: ProbeLoad) -> Config {
-        let mut engine = EngineSpec { vlan_tag: load.vlan_tag, ..engine_of(arm) };
+        let mut engine = EngineSpec { vlan_tag: load.vlan_tag, ..engine_spec(arm) };
         fit(&mut engine, load.size_bytes, load.ipv6);
         if kind == ProbeLoad::EchoFlood {
             // Holds the whole window: a datagram of the kernel occupies more than its payload.
@@ -393,24 +416,44 @@ mod tests {
     }
 
     #[test]
+    fn an_arm_by_hand_is_read_and_what_cannot_act_there_is_refused_with_the_remedy() {
+        let spec = |text: &str| parse_arm(text).map(|arm| engine_spec(&arm));
+        assert_eq!(spec("baseline"), Ok(EngineSpec::plain(EngineKind::Udp)));
+        let xdp = spec("spin+bypass+batch").unwrap();
+        assert_eq!((xdp.kind, xdp.wait, xdp.batch), (EngineKind::Xdp, Wait::Spin, BATCH));
+        for (text, remedy) in [
+            ("pin", "--pin CPU"),
+            ("spin+rps", "wirepath tune"),
+            ("defer-hard-irqs", "wirepath tune"),
+            ("nodelay", "--load tcp-ping"),
+            ("native", "bypass+native"),
+            ("spin,batch", "such as spin+batch"),
+            ("warp", "this path has: spin, batch"),
+        ] {
+            let why = spec(text).unwrap_err();
+            assert!(why.contains(remedy), "{text}: {why}");
+        }
+    }
+
+    #[test]
     fn the_baseline_is_a_blocking_socket_one_datagram_a_call() {
-        let spec = engine_of(&Arm::baseline());
+        let spec = engine_spec(&Arm::baseline());
         assert_eq!(spec, EngineSpec::plain(EngineKind::Udp));
         assert_eq!((spec.wait, spec.batch), (Wait::Block, 1));
     }
 
     #[test]
     fn each_engine_switch_changes_the_engine() {
-        let base = engine_of(&Arm::with([Switch::Bypass, Switch::Native]));
+        let base = engine_spec(&Arm::with([Switch::Bypass, Switch::Native]));
         for id in
             [Switch::Spin, Switch::Batch, Switch::ZeroCopy, Switch::BusyPoll, Switch::NeedWakeup]
                 .into_iter()
                 .chain([Switch::HugePages, Switch::BigRings, Switch::UnalignedChunks])
         {
-            assert_ne!(engine_of(&Arm::with([Switch::Bypass, Switch::Native, id])), base, "{id}");
+            assert_ne!(engine_spec(&Arm::with([Switch::Bypass, Switch::Native, id])), base, "{id}");
         }
-        assert_ne!(engine_of(&Arm::with([Switch::Gso])), engine_of(&Arm::baseline()));
-        assert_eq!(engine_of(&Arm::with([Switch::Bypass])).xdp_mode, XdpMode::Skb);
+        assert_ne!(engine_spec(&Arm::with([Switch::Gso])), engine_spec(&Arm::baseline()));
+        assert_eq!(engine_spec(&Arm::with([Switch::Bypass])).xdp_mode, XdpMode::Skb);
     }
 
     #[test]
@@ -441,7 +484,7 @@ mod tests {
             for (more_bytes, ipv6, vlan_tag) in
                 [(0, false, None), (20, true, None), (24, true, Some(7))]
             {
-                let mut spec = EngineSpec { vlan_tag, ..engine_of(&arm) };
+                let mut spec = EngineSpec { vlan_tag, ..engine_spec(&arm) };
                 fit(&mut spec, payload_bytes - more_bytes, ipv6);
                 let fitted = (spec.frame_bytes, spec.multi_buffer);
                 assert_eq!(fitted, (frame_bytes, multi_buffer), "{payload_bytes} {more_bytes}");
@@ -459,7 +502,7 @@ mod tests {
         use Switch::{Bypass, Epoll, EpollBusyPoll, IoUring, ZeroCopySend};
         for set in [&[Epoll][..], &[Epoll, EpollBusyPoll], &[IoUring], &[ZeroCopySend]] {
             let arm = Arm::with(set.iter().copied());
-            assert_ne!(engine_of(&arm), engine_of(&Arm::baseline()), "{set:?}");
+            assert_ne!(engine_spec(&arm), engine_spec(&Arm::baseline()), "{set:?}");
             assert_eq!(contradiction(&arm, ProbeLoad::Flood), None, "{set:?}");
             let both = Arm::with(set.iter().copied().chain([Bypass]));
             assert!(

@@ -26,10 +26,10 @@ pub fn in_vlan(local: Local, spec: &EngineSpec) -> Result<Local, PathError> {
         None if !is_xdp => {
             let on = if link.is_some() { &local.ifname } else { "IF" };
             Err(PathError::Unsupported {
-                what: format!("VLAN {vlan} for sockets on an interface that is no VLAN device"),
+                what: format!("VLAN {vlan} for sockets on an interface that is not a VLAN device"),
                 needs: format!(
                     "give the address to such a device (ip link add link {on} name {on}.{vlan} type vlan id \
-                     {vlan}), or use --engine xdp"
+                     {vlan}), or use switch bypass"
                 ),
             })
         }

@@ -56,7 +56,9 @@ pub enum XskError {
         #[source]
         source: io::Error,
     },
-    #[error("this kernel has no AF_XDP sockets (CONFIG_XDP_SOCKETS); use --engine packet or udp")]
+    #[error(
+        "this kernel has no AF_XDP sockets (CONFIG_XDP_SOCKETS); use UDP sockets: no switch bypass"
+    )]
     NoAfXdp,
     #[error(
         "no memory for a UMEM of {umem_bytes} bytes: raise the locked-memory limit \

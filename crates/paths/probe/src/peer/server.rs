@@ -460,7 +460,7 @@ fn open(
         // The filter would end the process.
         return Err(
             "the far end does not receive by io_uring: its system-call filter cannot check the \
-                    requests; use another --receiving"
+                    requests; leave io-uring out of --arm"
                 .into(),
         );
     }
