@@ -91,3 +91,18 @@ pub enum IoError {
         source: io::Error,
     },
 }
+
+impl IoError {
+    /// Failure of an AF_PACKET socket.
+    pub(crate) fn packet(source: io::Error, what: &'static str, ifname: &str) -> Self {
+        let ifname = ifname.to_owned();
+        match (source.kind(), source.raw_os_error()) {
+            (io::ErrorKind::PermissionDenied, _) => {
+                IoError::Permission { what, capability: "CAP_NET_RAW", source }
+            }
+            (io::ErrorKind::NetworkDown, _) => IoError::LinkDown { ifname },
+            (_, Some(sys::socket::ENXIO | sys::socket::ENODEV)) => IoError::Gone { ifname },
+            _ => IoError::System { what, ifname, source },
+        }
+    }
+}

@@ -28,19 +28,15 @@ impl Template {
         payload_bytes: usize,
     ) -> Result<Self, IoError> {
         let packet_bytes = frame::headers_bytes(remote.ip) + payload_bytes - ethernet::HEADER_BYTES;
-        let refused = |why: String| IoError::PayloadSize {
-            payload_bytes,
-            why,
-            remedy: "choose another --size, or raise the MTU of both ends".into(),
-        };
         if packet_bytes > local.mtu_bytes as usize {
             let (ifname, mtu) = (&local.ifname, local.mtu_bytes);
-            return Err(refused(format!(
-                "makes packets of {packet_bytes} bytes; {ifname} has an MTU of {mtu}"
-            )));
+            let why =
+                format!("makes packets of {packet_bytes} bytes; {ifname} has an MTU of {mtu}");
+            return Err(size_error(payload_bytes, why));
         }
         if payload_bytes < probe::HEADER_BYTES {
-            return Err(refused(format!("is below the probe's header of {}", probe::HEADER_BYTES)));
+            let why = format!("is below the probe's header of {}", probe::HEADER_BYTES);
+            return Err(size_error(payload_bytes, why));
         }
         let meta = UdpMeta {
             src_mac: local.mac,
@@ -50,7 +46,8 @@ impl Template {
             src_port: local.port.wrapping_add(flow),
             dst_port: remote.port,
         };
-        let headers = UdpTemplate::new(meta, payload_bytes).map_err(|e| refused(e.to_string()))?;
+        let headers = UdpTemplate::new(meta, payload_bytes)
+            .map_err(|e| size_error(payload_bytes, e.to_string()))?;
         // All bytes behind the header are zero, and so is their sum.
         Ok(Template { headers, rest: RestSum::of(&[]), wipe: false })
     }
@@ -59,14 +56,15 @@ impl Template {
     pub(crate) fn for_flows(setup: &Setup<'_>, wipe: bool) -> Result<Vec<Self>, IoError> {
         let Setup { spec, local, remote, flows, payload_bytes, .. } = *setup;
         let Some(remote) = remote else { return Ok(Vec::new()) };
-        let of_flow = |flow| -> Result<Self, IoError> {
+        let mut templates = Vec::with_capacity(flows);
+        for flow in 0..flows.max(1) as u16 {
             let mut template = Template { wipe, ..Self::new(local, remote, flow, payload_bytes)? };
             if let Some(tag) = spec.frame_tag() {
                 template.headers = template.headers.tagged(tag);
             }
-            Ok(template)
-        };
-        (0..flows.max(1) as u16).map(of_flow).collect()
+            templates.push(template);
+        }
+        Ok(templates)
     }
 
     /// Length of a frame in bytes.
@@ -101,6 +99,11 @@ impl Template {
         fill(&mut frame[at..]);
         at..frame.len()
     }
+}
+
+fn size_error(payload_bytes: usize, why: String) -> IoError {
+    let remedy = "choose another --size, or raise the MTU of both ends".into();
+    IoError::PayloadSize { payload_bytes, why, remedy }
 }
 
 /// The payload of a received datagram.

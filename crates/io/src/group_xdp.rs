@@ -66,14 +66,17 @@ impl XdpGroups {
             let ifname = ifname.clone();
             return Err(IoError::TooManyQueues { ifname, queues, most: poll::FDS_MAX });
         }
-        let named = |group: &Group| FeedGroup {
-            address: *group.address.ip(),
-            port: group.address.port(),
-            source: group.source,
-        };
-        let named: Vec<_> = groups.iter().map(named).collect();
-        let load = || Ok(SocketFilter::for_feed(&named, queues)?);
-        let mut filter = Redirect::open(port.xsk_map.as_deref(), load)?;
+        let named: Vec<_> = groups
+            .iter()
+            .map(|group| FeedGroup {
+                address: *group.address.ip(),
+                port: group.address.port(),
+                source: group.source,
+            })
+            .collect();
+        let mut filter = Redirect::open(port.xsk_map.as_deref(), || {
+            Ok(SocketFilter::for_feed(&named, queues)?)
+        })?;
         let sockets = open_sockets(*ifindex, ifname, port, queues)?;
         filter.start(*ifindex, port.mode, (0..).zip(sockets.iter().map(AsFd::as_fd)))?;
         // Last: what arrives from here on finds the program.
@@ -128,10 +131,8 @@ impl XdpGroups {
     /// The rings count for all groups together. While they count none, what is redirected and not taken is
     /// still in them.
     pub fn dropped_count(&self, group: usize) -> u64 {
-        let counted = |socket: &Socket| {
-            socket.statistics().map_or(0, |s| s.rx_dropped_count + s.rx_ring_full_count)
-        };
-        let most: u64 = self.sockets.iter().map(counted).sum();
+        let counted = self.sockets.iter().filter_map(|socket| socket.statistics().ok());
+        let most: u64 = counted.map(|s| s.rx_dropped_count + s.rx_ring_full_count).sum();
         let redirected = match most {
             0 => 0,
             _ => match (&self.filter, self.filter.redirected_by_group()) {

@@ -9,7 +9,7 @@ use wire::frame::Received;
 use crate::engine::{Arrival, Echoed, Engine, EngineReport, Role, Setup, Stamps, Wait};
 use crate::error::IoError;
 use crate::frames::{self, Template};
-use crate::udp::{NAP, hold_port};
+use crate::udp::{POLL_TIMEOUT, hold_port};
 
 /// Memory of the receive ring.
 const RX_RING_BYTES: usize = 4 << 20;
@@ -56,28 +56,17 @@ impl PacketEngine {
         let Setup { spec, role, local, payload_bytes, .. } = *setup;
         let templates = Template::for_flows(setup, false)?;
         let frame_bytes = spec.packet_frame_bytes(local.ip, payload_bytes);
-        let failed = |what: &'static str| {
-            move |source: std::io::Error| match source.kind() {
-                std::io::ErrorKind::PermissionDenied => {
-                    IoError::Permission { what, capability: "CAP_NET_RAW", source }
-                }
-                std::io::ErrorKind::NetworkDown => {
-                    IoError::LinkDown { ifname: local.ifname.clone() }
-                }
-                _ => IoError::System { what, ifname: local.ifname.clone(), source },
-            }
-        };
         let open_rx = if local.ip.is_ipv6() { PacketRx::open_v6 } else { PacketRx::open };
         let rx = role
             .receives()
             .then(|| open_rx(local.ifindex, local.port, RX_RING_BYTES))
             .transpose()
-            .map_err(failed("a packet receive ring"))?;
+            .map_err(|e| IoError::packet(e, "a packet receive ring", &local.ifname))?;
         let tx = role
             .sends()
             .then(|| PacketTx::open(local.ifindex, frame_bytes.max(60), TX_SLOTS))
             .transpose()
-            .map_err(failed("a packet send ring"))?;
+            .map_err(|e| IoError::packet(e, "a packet send ring", &local.ifname))?;
         let batch = spec.batch.max(1);
         Ok(PacketEngine {
             rx,
@@ -97,15 +86,7 @@ impl PacketEngine {
     }
 
     fn system(&self, what: &'static str, source: std::io::Error) -> IoError {
-        const ENXIO: i32 = 6;
-        const ENODEV: i32 = 19;
-        match (source.kind(), source.raw_os_error()) {
-            (std::io::ErrorKind::NetworkDown, _) => {
-                IoError::LinkDown { ifname: self.ifname.clone() }
-            }
-            (_, Some(ENXIO | ENODEV)) => IoError::Gone { ifname: self.ifname.clone() },
-            _ => IoError::System { what, ifname: self.ifname.clone(), source },
-        }
+        IoError::packet(source, what, &self.ifname)
     }
 
     /// Waits for a block; returns true if one may be ready.
@@ -118,7 +99,7 @@ impl PacketEngine {
             self.spin_count += 1;
             return Ok(false);
         }
-        let waited = rx.wait(NAP);
+        let waited = rx.wait(POLL_TIMEOUT);
         waited.map_err(|e| self.system("poll", e))?;
         Ok(true)
     }

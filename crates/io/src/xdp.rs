@@ -18,11 +18,11 @@ use crate::engine::{
 use crate::error::IoError;
 use crate::frames::{self, Template};
 use crate::redirect::Redirect;
-use crate::udp::{NAP, hold_port};
+use crate::udp::{POLL_TIMEOUT, hold_port};
 use crate::xdp_memory::{self, Memory};
 
 /// Longest wait for a link that the driver resets.
-const CARRIER_WAIT: Duration = Duration::from_secs(10);
+const CARRIER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Notifications after which unsent frames are given up.
 const FINISH_KICKS: usize = 2000;
 
@@ -113,8 +113,11 @@ impl XdpEngine {
         let mut shares =
             xdp_memory::allocate(spec, local, queues.len() as u32 + spare_count)?.into_iter();
         let had_carrier = sys::ethtool::has_carrier(local.ifindex) == Some(true);
-        let open_filter = || Redirect::open(spec.xsk_map.as_deref(), || load_filter(spec, local));
-        let mut filter = role.receives().then(open_filter).transpose()?;
+        let mut filter = if role.receives() {
+            Some(Redirect::open(spec.xsk_map.as_deref(), || load_filter(spec, local))?)
+        } else {
+            None
+        };
         let first_queue = queues.start;
         let mut sockets: Vec<Socket> = Vec::with_capacity(queues.len());
         for queue in queues {
@@ -161,9 +164,9 @@ impl XdpEngine {
         let only_sends = !has_program && sockets.iter().any(Socket::is_zero_copy);
         let passing = only_sends.then(|| attach_passing(spec, local)).transpose()?.map(Arc::new);
         if had_carrier {
-            wait_for_carrier(local, CARRIER_WAIT)?;
+            wait_for_carrier(local, CARRIER_TIMEOUT)?;
         }
-        let memory = Memory::of(spec, sockets.first());
+        let memory = Memory::new(spec, sockets.first());
         let mut engines = Vec::with_capacity(sockets.len());
         for socket in sockets {
             engines.push(XdpEngine {
@@ -206,7 +209,7 @@ impl XdpEngine {
         if self.is_ready() || self.prompt() || self.wait == Wait::Spin {
             return Ok(());
         }
-        Ok(self.socket.wait(NAP)?)
+        Ok(self.socket.wait(POLL_TIMEOUT)?)
     }
 
     /// Reads the NAPI instance, which the kernel stores in the socket with the first arrival.
@@ -287,19 +290,19 @@ pub(crate) fn take_stamp(front: &mut [u8], tai_offset_ns: i64) -> Option<u64> {
 fn wait_for_carrier(local: &Local, most: Duration) -> Result<(), IoError> {
     let begun = Instant::now();
     let mut was_reset = false;
-    let mut is_down = || {
+    loop {
         let has_link = sys::ethtool::has_carrier(local.ifindex) != Some(false);
         was_reset |= !has_link;
-        !has_link || was_reset && sys::socket::is_running(local.ifindex) == Some(false)
-    };
-    while is_down() {
+        let is_silent = was_reset && sys::socket::is_running(local.ifindex) == Some(false);
+        if has_link && !is_silent {
+            return Ok(());
+        }
         if begun.elapsed() > most {
             let waited_ms = most.as_millis() as u64;
             return Err(IoError::NoCarrier { ifname: local.ifname.clone(), waited_ms });
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    Ok(())
 }
 
 impl AsFd for XdpEngine {

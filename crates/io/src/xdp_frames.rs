@@ -144,6 +144,11 @@ pub fn open_guest_frames(
     Ok((GuestFrames { _filter: filter, socket }, fd))
 }
 
+/// Copies a frame into the ring; false if there is no room.
+fn post_frame(socket: &mut Socket, frame: &[u8]) -> bool {
+    matches!(socket.tx_post(1, frame.len(), |slot| slot.copy_from_slice(frame)), Ok(1))
+}
+
 impl XdpFrameTx {
     /// Copies a frame into the ring, to be sent by [`Self::kick`]; `false` if there is no room.
     pub fn post(&mut self, frame: &[u8]) -> bool {
@@ -152,13 +157,10 @@ impl XdpFrameTx {
             return true;
         }
         let mut socket = self.queue.socket();
-        let post = |socket: &mut Socket| {
-            matches!(socket.tx_post(1, frame.len(), |slot| slot.copy_from_slice(frame)), Ok(1))
-        };
-        let mut posted = post(&mut socket);
+        let mut posted = post_frame(&mut socket, frame);
         if !posted {
             // Completed frames make room.
-            posted = socket.tx_reap() > 0 && post(&mut socket);
+            posted = socket.tx_reap() > 0 && post_frame(&mut socket, frame);
         }
         self.posted |= posted;
         posted

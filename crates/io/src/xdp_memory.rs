@@ -21,32 +21,30 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// - `socket`: one of those that share the UMEM.
-    pub(crate) fn of(spec: &EngineSpec, socket: Option<&Socket>) -> Memory {
+    pub(crate) fn new(spec: &EngineSpec, socket: Option<&Socket>) -> Memory {
         let socket = socket.filter(|_| spec.huge_pages);
         Memory { asked: spec.frame_memory(), page_bytes: socket.and_then(Socket::page_bytes) }
     }
 
     /// Reports what the options came to: pages, offsets, use of the rings.
     pub(crate) fn report(&self, socket: &Socket, receives: bool, report: &mut EngineReport) {
-        let mut none = |switch: &str, why: String| {
-            report.not_effective.push((switch.to_owned(), why));
-        };
+        let not_effective = &mut report.not_effective;
         if let Some(page_bytes) = self.page_bytes
             && page_bytes < HUGE_PAGE_BYTES
         {
-            none("huge-pages", format!("smaps has pages of {page_bytes} bytes for the UMEM"));
+            let why = format!("smaps has pages of {page_bytes} bytes for the UMEM");
+            not_effective.push(("huge-pages".into(), why));
         }
         let (most, entries) = (socket.rx_waiting_max, socket.bound_to().ring_entries);
         if self.asked.unaligned && most > 0 && socket.offset_count == 0 {
-            none("unaligned-chunks", "no received address had an offset above it".to_owned());
+            let why = "no received address had an offset above it";
+            not_effective.push(("unaligned-chunks".into(), why.into()));
         }
         // Without a copy the device takes from the TX ring at its own pace: a longer one may have helped.
         let judges_rings = receives && !socket.is_zero_copy();
         if entries > RING_ENTRIES && judges_rings && most <= RING_ENTRIES {
-            none(
-                BIG_RINGS,
-                format!("the RX ring held {most} at most, and {RING_ENTRIES} fit without it"),
-            );
+            let why = format!("the RX ring held {most} at most, and {RING_ENTRIES} fit without it");
+            not_effective.push((BIG_RINGS.into(), why));
         }
         let pages = if self.asked.huge_pages { "huge pages" } else { "pages" };
         let chunks = if self.asked.unaligned { "unaligned, " } else { "" };

@@ -10,7 +10,7 @@ use sys::poll;
 
 use crate::engine::{Arrival, Echoed, Engine, EngineReport, Setup, Wait};
 use crate::error::IoError;
-use crate::udp::NAP;
+use crate::udp::POLL_TIMEOUT;
 use crate::xdp::XdpEngine;
 use crate::xdp_memory::BIG_RINGS;
 
@@ -73,7 +73,7 @@ impl XdpQueues {
         if self.wait == Wait::Spin {
             return Ok(None);
         }
-        self.nap(NAP)?;
+        self.nap(POLL_TIMEOUT)?;
         Ok(self.find(XdpEngine::is_ready))
     }
 }

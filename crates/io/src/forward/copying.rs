@@ -4,7 +4,6 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use sys::packet::{Offload, PacketRx, PacketTx};
-use sys::socket;
 use sys::tap::Tap;
 use wire::offload::{self, Cut, Unfinished};
 
@@ -197,7 +196,7 @@ impl<'p> PacketSender<'p> {
     }
 
     pub(super) fn kick(&mut self) -> Result<bool, IoError> {
-        self.ring.kick().map_err(|source| of(source, "sendto", &self.ifname))
+        self.ring.kick().map_err(|source| IoError::packet(source, "sendto", &self.ifname))
     }
 }
 
@@ -288,9 +287,9 @@ pub fn open_packet_port<'p>(
 ) -> Result<Port<'p>, IoError> {
     let frame_bytes = pool.frame_bytes() as usize;
     let ring = PacketRx::open_offloaded(ifindex, RX_RING_BYTES)
-        .map_err(|source| of(source, "a packet receive ring", ifname))?;
+        .map_err(|source| IoError::packet(source, "a packet receive ring", ifname))?;
     let out = PacketTx::open_dropping(ifindex, frame_bytes, TX_SLOTS)
-        .map_err(|source| of(source, "a packet send ring", ifname))?;
+        .map_err(|source| IoError::packet(source, "a packet send ring", ifname))?;
     let sent = Vec::with_capacity(TX_SLOTS);
     Ok(Port {
         filter: None,
@@ -312,23 +311,12 @@ pub fn open_tap_port<'p>(pool: &'p Pool, ifname: &str) -> Result<Port<'p>, IoErr
         ErrorKind::PermissionDenied => {
             IoError::Permission { what, capability: "CAP_NET_ADMIN", source }
         }
-        _ => of(source, what, ifname),
+        _ => IoError::packet(source, what, ifname),
     })?;
-    let writer = tap.try_clone().map_err(|source| of(source, what, ifname))?;
+    let writer = tap.try_clone().map_err(|source| IoError::packet(source, what, ifname))?;
     Ok(Port {
         filter: None,
         rx: PortRx::new(vec![Receiver::Tap(TapReceiver { tap, spare: Spare::new(pool) })]),
         tx: PortTx(Sender::Tap(TapSender { tap: writer, sent: Vec::new() })),
     })
-}
-
-fn of(source: std::io::Error, what: &'static str, ifname: &str) -> IoError {
-    match (source.kind(), source.raw_os_error()) {
-        (ErrorKind::PermissionDenied, _) => {
-            IoError::Permission { what, capability: "CAP_NET_RAW", source }
-        }
-        (ErrorKind::NetworkDown, _) => IoError::LinkDown { ifname: ifname.to_owned() },
-        (_, Some(socket::ENXIO | socket::ENODEV)) => IoError::Gone { ifname: ifname.to_owned() },
-        _ => IoError::System { what, ifname: ifname.to_owned(), source },
-    }
 }

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use sys::socket;
 use wire::frame::PAYLOAD_BYTES_MAX;
 
-use super::NAP;
+use super::POLL_TIMEOUT;
 use crate::engine::{Local, Receiving, Setup, Wait};
 use crate::error::IoError;
 
@@ -40,7 +40,9 @@ pub(super) fn bind_all(setup: &Setup<'_>) -> Result<Vec<UdpSocket>, IoError> {
         let is_waited_for = spec.wait == Wait::Block
             || (spec.receiving == Receiving::IoUring && setup.role.receives());
         match if is_waited_for { Wait::Block } else { Wait::Spin } {
-            Wait::Block => bound.set_read_timeout(Some(NAP)).map_err(system("SO_RCVTIMEO"))?,
+            Wait::Block => {
+                bound.set_read_timeout(Some(POLL_TIMEOUT)).map_err(system("SO_RCVTIMEO"))?
+            }
             Wait::Spin => bound.set_nonblocking(true).map_err(system("O_NONBLOCK"))?,
         }
         sockets.push(bound);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sys::epoll::Epoll;
 use sys::socket;
 
-use super::{NAP, UdpEngine};
+use super::{POLL_TIMEOUT, UdpEngine};
 use crate::engine::{Arrival, Echoed, Engine, EngineReport, Receiving, Wait};
 use crate::error::IoError;
 
@@ -31,7 +31,7 @@ impl EpollEngine {
         if polls_queue {
             epoll.set_busy_poll().map_err(|e| udp.system("EPIOCSPARAMS (Linux 6.9)", e))?;
         }
-        let timeout = if udp.spec.wait == Wait::Spin { Duration::ZERO } else { NAP };
+        let timeout = if udp.spec.wait == Wait::Spin { Duration::ZERO } else { POLL_TIMEOUT };
         let (is_ready, wait_count, arrival_count) = (false, 0, 0);
         Ok(EpollEngine { udp, epoll, timeout, polls_queue, is_ready, wait_count, arrival_count })
     }
@@ -97,14 +97,16 @@ impl Engine for EpollEngine {
         let mut report = self.udp.finish();
         report.syscall_count += self.wait_count;
         report.counters.push(("epoll_wait_count".into(), self.wait_count));
-        if let (true, Ok(set)) = (self.polls_queue, self.epoll.busy_poll()) {
+        if self.polls_queue
+            && let Ok(set) = self.epoll.busy_poll()
+        {
             let polling = format!("{} µs, {} packets a poll", set.usecs, set.budget);
             report.mode.push(("epoll busy polling".into(), polling));
         }
-        let napi = match self.polls_queue && self.arrival_count > 0 {
-            true => socket::incoming_napi_id(self.udp.as_fd()).unwrap_or(0),
-            false => return report,
-        };
+        if !self.polls_queue || self.arrival_count == 0 {
+            return report;
+        }
+        let napi = socket::incoming_napi_id(self.udp.as_fd()).unwrap_or(0);
         report.mode.push(("napi id".into(), napi.to_string()));
         if napi == 0 {
             report.not_effective.push((

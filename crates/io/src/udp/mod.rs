@@ -30,9 +30,9 @@ pub(crate) use bind::hold_port;
 use pinned::Pinned;
 
 /// Longest sleep of a blocking receive, so that its caller can check a stop flag.
-pub(crate) const NAP: Duration = Duration::from_millis(20);
+pub(crate) const POLL_TIMEOUT: Duration = Duration::from_millis(20);
 /// Time without progress after which sending fails.
-const STALL: Duration = Duration::from_secs(2);
+const STALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// UDP sockets as an engine.
 #[derive(Debug)]
@@ -212,7 +212,7 @@ impl UdpEngine {
     }
 
     fn check_stall(&self, begun: Instant) -> Result<(), IoError> {
-        if begun.elapsed() > STALL {
+        if begun.elapsed() > STALL_TIMEOUT {
             // For a deleted interface the stack reports only that there is no route.
             if self.down && self.ifindex != 0 && socket::is_up(self.ifindex).is_none() {
                 return Err(IoError::Gone { ifname: self.ifname.clone() });
@@ -220,7 +220,7 @@ impl UdpEngine {
             if self.down {
                 return Err(IoError::LinkDown { ifname: self.ifname.clone() });
             }
-            let waited_ms = STALL.as_millis() as u64;
+            let waited_ms = STALL_TIMEOUT.as_millis() as u64;
             return Err(IoError::Stalled { ifname: self.ifname.clone(), waited_ms });
         }
         Ok(())

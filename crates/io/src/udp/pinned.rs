@@ -9,7 +9,7 @@ use sys::socket;
 use sys::udp::Batch;
 use sys::zero_copy::{self, Finished};
 
-use super::{NAP, STALL, UdpEngine};
+use super::{POLL_TIMEOUT, STALL_TIMEOUT, UdpEngine};
 use crate::engine::EngineReport;
 use crate::error::IoError;
 
@@ -115,7 +115,7 @@ impl UdpEngine {
             self.reap_pinned()?;
             if self.pinned[flow].free().is_none() {
                 // The error queue makes the socket ready, without being asked for.
-                let ready = socket::wait(self.sockets[flow].as_fd(), false, NAP);
+                let ready = socket::wait(self.sockets[flow].as_fd(), false, POLL_TIMEOUT);
                 ready.map_err(|e| self.system("poll", e))?;
                 self.check_stall(begun)?;
             }
@@ -166,22 +166,26 @@ impl UdpEngine {
         Ok(())
     }
 
+    /// Sends whose end was not reported yet.
+    fn unfinished_count(&self) -> u32 {
+        self.pinned.iter().map(Pinned::unfinished).sum()
+    }
+
     /// Waits for the last notifications, and reports.
     pub(super) fn finish_pinned(&mut self, report: &mut EngineReport) {
         let begun = Instant::now();
-        let unfinished = |pinned: &[Pinned]| pinned.iter().map(Pinned::unfinished).sum::<u32>();
-        while unfinished(&self.pinned) > 0 && begun.elapsed() < STALL {
+        while self.unfinished_count() > 0 && begun.elapsed() < STALL_TIMEOUT {
             if self.reap_pinned().is_err() {
                 break;
             }
             std::thread::sleep(Duration::from_micros(100));
         }
-        let sum = |count: fn(&Pinned) -> u64| self.pinned.iter().map(count).sum::<u64>();
-        let (used, copied) = (sum(|p| p.used_count), sum(|p| p.copied_count));
+        let used: u64 = self.pinned.iter().map(|pinned| pinned.used_count).sum();
+        let copied: u64 = self.pinned.iter().map(|pinned| pinned.copied_count).sum();
         report.counters.extend([
             ("zero_copy_send_count".into(), used),
             ("zero_copy_send_copied_count".into(), copied),
-            ("zero_copy_send_unfinished_count".into(), unfinished(&self.pinned).into()),
+            ("zero_copy_send_unfinished_count".into(), self.unfinished_count().into()),
         ]);
         if used == 0 && copied > 0 {
             report.not_effective.push((
@@ -207,6 +211,10 @@ mod tests {
 
     use super::*;
 
+    fn left(pinned: &Pinned) -> [u32; 3] {
+        [0, 1, 2].map(|n| pinned.slabs[n].unfinished)
+    }
+
     #[test]
     fn a_batch_is_free_when_all_its_sends_are_reported_in_any_order() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -216,14 +224,12 @@ mod tests {
         for (slab, first) in pinned.slabs.iter_mut().zip(firsts) {
             (slab.first, slab.sent, slab.unfinished) = (first, 4, 4);
         }
-        let end = |first, last, is_copied| Finished { first, last, is_copied };
-        pinned.finish(end(2, 3, true));
-        let left = |p: &Pinned| [0, 1, 2].map(|n| p.slabs[n].unfinished);
+        pinned.finish(Finished { first: 2, last: 3, is_copied: true });
         assert_eq!(left(&pinned), [4, 4, 2]);
-        pinned.finish(end(u32::MAX - 3, u32::MAX, false));
+        pinned.finish(Finished { first: u32::MAX - 3, last: u32::MAX, is_copied: false });
         assert_eq!(left(&pinned), [2, 2, 2]);
-        pinned.finish(end(0, 1, true));
-        pinned.finish(end(u32::MAX - 5, u32::MAX - 4, true));
+        pinned.finish(Finished { first: 0, last: 1, is_copied: true });
+        pinned.finish(Finished { first: u32::MAX - 5, last: u32::MAX - 4, is_copied: true });
         assert_eq!(left(&pinned), [0, 0, 2]);
         assert_eq!((pinned.used_count, pinned.copied_count), (4, 6));
         assert!(pinned.free().is_some());

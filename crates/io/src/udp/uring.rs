@@ -7,7 +7,7 @@ use std::time::Duration;
 use sys::udp::Batch;
 use sys::uring::{BUFFERS_MAX, DatagramRing};
 
-use super::{NAP, UdpEngine, bundle};
+use super::{POLL_TIMEOUT, UdpEngine, bundle};
 use crate::engine::{Arrival, Echoed, Engine, EngineReport, Wait};
 use crate::error::IoError;
 
@@ -38,11 +38,12 @@ impl UringEngine {
         let ring = DatagramRing::new(udp.as_fd(), buffers, slot_bytes).map_err(|e| {
             udp.system("io_uring (Linux 6.1; sysctl kernel.io_uring_disabled=0)", e)
         })?;
-        let answers = match batch > 1 || spec.gso {
-            true => Some(Batch::new(batch, slot_bytes).map_err(|e| udp.system("memory", e))?),
-            false => None,
+        let answers = if batch > 1 || spec.gso {
+            Some(Batch::new(batch, slot_bytes).map_err(|e| udp.system("memory", e))?)
+        } else {
+            None
         };
-        let timeout = if spec.wait == Wait::Spin { Duration::ZERO } else { NAP };
+        let timeout = if spec.wait == Wait::Spin { Duration::ZERO } else { POLL_TIMEOUT };
         Ok(UringEngine { ring: Some(ring), timeout, batch, answers, udp })
     }
 }
