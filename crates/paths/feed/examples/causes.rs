@@ -72,8 +72,10 @@ fn is_named(plant: &Plant, time: Duration) -> Result<bool> {
     let idle = {
         let (cpu, _, _turn) = cpus();
         let meter = Meter { cpu, over: plant.over };
-        let watch = || meter.watch(time, None, &AtomicBool::new(false), || {});
-        thread::scope(|scope| scope.spawn(watch).join().expect("no panic"))?
+        thread::scope(|scope| {
+            let watching = scope.spawn(|| meter.watch(time, None, &AtomicBool::new(false), || {}));
+            watching.join().expect("no panic")
+        })?
     };
     let noise = match plant.watch(OUTLIERS, time) {
         Ok(noise) => noise,

@@ -35,15 +35,12 @@ impl Place {
 
 impl Zero {
     /// The zero of a calibration; `None` if no quote arrived.
-    pub(super) fn of(script: &Script, sent: &Sent, arrivals: &Arrivals) -> Option<Zero> {
+    pub(super) fn calibrated(script: &Script, sent: &Sent, arrivals: &Arrivals) -> Option<Zero> {
         let arrived = (0..script.len()).filter(|&n| arrivals.app_ns[n] > 0);
-        let fastest = |n: &usize| since_match_ns(script, sent, *n, arrivals.app_ns[*n]);
-        let n = arrived.min_by_key(fastest)?;
+        let (offset_ns, n) =
+            arrived.map(|n| (since_match_ns(script, sent, n, arrivals.app_ns[n]), n)).min()?;
         let app_ns = arrivals.app_ns[n];
-        Some(Zero {
-            offset_ns: since_match_ns(script, sent, n, app_ns),
-            error_ns: app_ns.saturating_sub(sent.begin_ns + script.due_ns(n)),
-        })
+        Some(Zero { offset_ns, error_ns: app_ns.saturating_sub(sent.begin_ns + script.due_ns(n)) })
     }
 }
 
@@ -54,6 +51,9 @@ fn since_match_ns(script: &Script, sent: &Sent, n: usize, app_ns: u64) -> i64 {
     // The receiver's clock is UTC; the time zone is part of the offset.
     app_ns as i64 - matched_ns
 }
+
+/// Counters of engines whose datagrams the receiver's queue had no room for.
+const DROP_COUNTERS: [&str; 2] = ["socket_overflow_count", "xdp_rx_dropped_count"];
 
 /// Segments, counters and costs of a trial.
 ///
@@ -119,11 +119,8 @@ pub(super) fn measurement_of(
         }
     }
     m.costs.insert(end.into(), cost);
-    let dropped = |(name, count): &(String, u64)| match name.as_str() {
-        "socket_overflow_count" | "xdp_rx_dropped_count" => Some(*count),
-        _ => None,
-    };
-    let dropped_count: u64 = engine.counters.iter().filter_map(dropped).sum();
+    let drops = engine.counters.iter().filter(|(name, _)| DROP_COUNTERS.contains(&name.as_str()));
+    let dropped_count: u64 = drops.map(|(_, count)| count).sum();
     let missing_count = (sent_count - unique_count).saturating_sub(dropped_count);
     m.counters.extend([
         ("sent_count".to_owned(), sent_count),
@@ -138,12 +135,13 @@ pub(super) fn measurement_of(
     let exchange = if sent.is_undisturbed { "real-time" } else { "normal: it may send late" };
     m.mode.insert("exchange's priority".into(), exchange.into());
     if script.has_match_times() {
-        let of = "relative to the fastest quote of the calibration";
-        let bound = match has_one_clock {
-            true => format!("{of}; too low by at most {} ns", zero.error_ns),
-            false => format!("{of} before this trial, as schedule→app; the hosts' clocks differ"),
+        let bound = if has_one_clock {
+            format!("; too low by at most {} ns", zero.error_ns)
+        } else {
+            " before this trial, as schedule→app; the hosts' clocks differ".to_owned()
         };
-        m.mode.insert("match→app".into(), bound);
+        let base = "relative to the fastest quote of the calibration";
+        m.mode.insert("match→app".into(), format!("{base}{bound}"));
     }
     m.not_effective = engine
         .not_effective
@@ -188,7 +186,8 @@ mod tests {
     fn share_within_a_microsecond_does_not_depend_on_the_time_at_which_a_trial_starts() {
         for calibrated_ns in [0, 300, 900] {
             let (script, sent, received) = trial(10_000, NOW_NS + calibrated_ns);
-            let zero = Zero::of(&script, &sent, &received.arrivals).expect("quotes arrived");
+            let zero =
+                Zero::calibrated(&script, &sent, &received.arrivals).expect("quotes arrived");
             assert_eq!(zero.error_ns, 2_000);
             // 3,000 a second: the gap is not a whole number of microseconds.
             for (rate, phase_ns) in [(2_000, 0), (2_000, 300), (2_000, 900), (3_000, 500)] {
@@ -202,16 +201,18 @@ mod tests {
         }
     }
 
+    /// Arrivals by a clock that is 3 s ahead.
+    fn ahead(mut arrivals: Arrivals) -> Arrivals {
+        arrivals.app_ns.iter_mut().for_each(|at_ns| *at_ns += 3_000_000_000);
+        arrivals.kernel_ns = arrivals.app_ns.iter().map(|at_ns| at_ns - 100).collect();
+        arrivals
+    }
+
     #[test]
     fn clocks_of_two_hosts_cancel_out_and_no_segment_spans_both() {
-        // The receiver's clock is 3 s ahead.
-        let ahead = |mut arrivals: Arrivals| {
-            arrivals.app_ns.iter_mut().for_each(|at_ns| *at_ns += 3_000_000_000);
-            arrivals.kernel_ns = arrivals.app_ns.iter().map(|at_ns| at_ns - 100).collect();
-            arrivals
-        };
         let (script, sent, received) = trial(10_000, NOW_NS);
-        let zero = Zero::of(&script, &sent, &ahead(received.arrivals)).expect("quotes arrived");
+        let zero =
+            Zero::calibrated(&script, &sent, &ahead(received.arrivals)).expect("quotes arrived");
         let (script, sent, received) = trial(2_000, NOW_NS + 1_000_000_000);
         let received = Received { arrivals: ahead(received.arrivals), ..received };
         let place = Place { end: "near", has_one_clock: false };

@@ -15,7 +15,7 @@ pub(super) struct Reading(Vec<u64>);
 
 impl DeviceInterrupts {
     /// `None` for a virtual interface, or if this process cannot read its device.
-    pub(super) fn of(netns: Netns, ifname: &str) -> Option<Self> {
+    pub(super) fn open(netns: Netns, ifname: &str) -> Option<Self> {
         let system = System::from_netns(netns, Place::default()).ok()?;
         let has_any = !system.irqs(ifname).is_empty();
         has_any.then(|| DeviceInterrupts { system, ifname: ifname.to_owned() })
@@ -32,12 +32,11 @@ impl Reading {
     ///
     /// - `end`: name of the receiver's end in counters.
     pub(super) fn account(&self, before: &Reading, end: &str, m: &mut Measurement) {
-        let since = |cpu: usize, now: u64| {
-            now.saturating_sub(before.0.get(cpu).copied().unwrap_or_default())
-        };
-        let by_cpu = self.0.iter().enumerate().map(|(cpu, now)| (cpu, since(cpu, *now)));
-        for (cpu, count) in by_cpu.filter(|(_, count)| *count > 0) {
-            m.counters.insert(format!("{end}_interrupt_cpu{cpu}_count"), count);
+        for (cpu, now) in self.0.iter().enumerate() {
+            let count = now.saturating_sub(before.0.get(cpu).copied().unwrap_or_default());
+            if count > 0 {
+                m.counters.insert(format!("{end}_interrupt_cpu{cpu}_count"), count);
+            }
         }
     }
 }

@@ -35,8 +35,8 @@ impl Ahead {
 
     /// - `before_ns`, `after_ns`: the monotonic clock before and after the wall clock read `wall_ns`.
     fn between(before_ns: u64, wall_ns: u64, after_ns: u64) -> Self {
-        let since = |ns: u64| wall_ns.wrapping_sub(ns) as i64;
-        Ahead { least_ns: since(after_ns), most_ns: since(before_ns) }
+        let least_ns = wall_ns.wrapping_sub(after_ns) as i64;
+        Ahead { least_ns, most_ns: wall_ns.wrapping_sub(before_ns) as i64 }
     }
 }
 

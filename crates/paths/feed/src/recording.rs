@@ -154,13 +154,14 @@ mod tests {
         let file = std::fs::File::create(&path).expect("a file");
         let interface = Interface { name: "none", link: LinkType::RawIp };
         let mut writer = Writer::new(file, &interface, "test").expect("a capture");
-        let to = |port| SocketAddrV4::new([239, 1, 1, 1].into(), port);
+        let [from, line, other] =
+            [9, 10_000, 20_000].map(|port| SocketAddrV4::new([239, 1, 1, 1].into(), port));
         for (n, number) in numbers.iter().enumerate() {
             let payload = [&[7; 4][..], &number.to_be_bytes(), b"opaque"].concat();
             let stamp_ns = 1_000_000_000 + n as u64 * 1_000_000;
-            writer.datagram(stamp_ns, to(9), to(10_000), &payload).expect("written");
+            writer.datagram(stamp_ns, from, line, &payload).expect("written");
             // The other line is not replayed.
-            writer.datagram(stamp_ns, to(9), to(20_000), &payload).expect("written");
+            writer.datagram(stamp_ns, from, other, &payload).expect("written");
         }
         writer.flush().expect("flushed");
         path
@@ -174,9 +175,8 @@ mod tests {
         std::fs::remove_file(&path).expect("removed");
         // The fourth is due after 3 ms.
         assert_eq!(recording.due_ns, [0, 1_000_000, 2_000_000]);
-        let payload = |n: usize| &recording.bytes[n * 14..(n + 1) * 14];
-        for n in 0..3 {
-            assert_eq!(recording.place(payload(n)), Some(n));
+        for (n, payload) in recording.bytes.chunks(14).enumerate() {
+            assert_eq!(recording.place(payload), Some(n));
         }
         assert_eq!((recording.place(&[0; 14]), recording.place(&[0; 3])), (None, None));
     }

@@ -35,8 +35,8 @@ const BOOKS_MAX: u32 = 8192;
 /// Typical datagram size, for peer programs.
 pub(super) const TYPICAL_BYTES: usize = 113;
 /// Silence at the receiver that ends a trial, and the longest wait for it.
-const GRACE: Duration = Duration::from_millis(25);
-const GRACE_MAX: Duration = Duration::from_secs(2);
+const ARRIVAL_GRACE: Duration = Duration::from_millis(25);
+const ARRIVAL_GRACE_MAX: Duration = Duration::from_secs(2);
 /// Quotes of the calibration, and their rate.
 const CALIBRATION_COUNT: usize = 1000;
 const CALIBRATION_PPS: u64 = 10_000;
@@ -100,10 +100,10 @@ impl FeedSession {
     /// Measures the zero with the fastest receiver that needs no privileges.
     fn calibrate(&mut self) -> Result<(), PathError> {
         let arm = Arm::with([Switch::Quiet, Switch::Spin, Switch::Pin]);
-        let config = Config::of(&arm, self.cpus.receiver);
+        let config = Config::new(&arm, self.cpus.receiver);
         let quotes = self.quotes(FeedLoad::Paced, CALIBRATION_PPS, CALIBRATION_COUNT);
         let Run { script, sent, received, .. } = self.run_script(&config, &quotes)?;
-        let zero = Zero::of(&script, &sent, &received.arrivals);
+        let zero = Zero::calibrated(&script, &sent, &received.arrivals);
         self.zero = zero.ok_or_else(|| self.nothing_arrived())?;
         Ok(())
     }
@@ -134,7 +134,7 @@ impl FeedSession {
         let schedule = Timing::new(kind, rate_pps).schedule;
         let count = schedule.count_within(self.load.trial.as_nanos() as u64);
         let quotes = self.quotes(kind, rate_pps, count as usize);
-        let config = Config::of(arm, self.cpus.receiver);
+        let config = Config::new(arm, self.cpus.receiver);
         let settings = config.apply(self.world.receiver())?;
         let clock = self.clock.clone();
         let meter = Meter::start(&clock, &self.used_cpus(&config))?;
@@ -181,12 +181,9 @@ impl FeedSession {
         engine.all_queues = self.world.queue().is_none();
         local.queue = self.world.queue().unwrap_or(0);
         let setup = Setup::receive(&engine, &local, script.payload_bytes_max());
-        let open_terminal = || {
-            let pty = Pty::open()?;
-            Ok((pty.terminal.try_clone()?, pty))
-        };
-        let opened = config.prints.then(open_terminal).transpose();
-        let (terminal, mut pty) = opened.map_err(|e| EndError::Terminal(e).at("receiver"))?.unzip();
+        let mut pty = config.prints.then(Pty::open).transpose().map_err(terminal_error)?;
+        let terminal = pty.as_ref().map(|pty| pty.terminal.try_clone()).transpose();
+        let terminal = terminal.map_err(terminal_error)?;
         let (stop, seen) = (AtomicBool::new(false), AtomicU64::new(0));
         let (ready, is_ready) = mpsc::sync_channel::<()>(1);
         let books = &mut self.books;
@@ -237,7 +234,7 @@ impl FeedSession {
                 }
             });
             if sent.is_some() {
-                drain(seen, count as u64, GRACE, GRACE_MAX);
+                drain(seen, count as u64, ARRIVAL_GRACE, ARRIVAL_GRACE_MAX);
             }
             stop.store(true, Ordering::Relaxed);
             let received = receiver.end();
@@ -259,6 +256,10 @@ impl FeedSession {
         let traffic = Traffic::Open { rate_pps: self.load.rate_pps, burst };
         Job { traffic, size_bytes: TYPICAL_BYTES, segment: "schedule→app" }
     }
+}
+
+fn terminal_error(error: std::io::Error) -> PathError {
+    EndError::Terminal(error).at("receiver")
 }
 
 impl FeedSession {

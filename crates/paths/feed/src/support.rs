@@ -28,20 +28,19 @@ struct TriedInLab {
     bypass: Attempt,
 }
 
-static TRIED: LazyLock<Tried> = LazyLock::new(|| {
-    let on_a_thread = |attempt: fn() -> std::io::Result<()>| -> Attempt {
-        std::thread::scope(|scope| start(scope, "attempt", move || Ok(attempt()?)).end())
-    };
-    Tried {
-        cpu_count: sys::affinity::allowed_cpus().map_or(1, |cpus| cpus.len()),
-        fifo: on_a_thread(|| sys::sched::set_fifo(FIFO_PRIORITY)),
-        lock_memory: on_a_thread(|| sys::sched::LockedMemory::hold().map(drop)),
-        lab: Pair::new(&PairSpec::default()).map(|pair| TriedInLab::of(&pair)),
-    }
+static TRIED: LazyLock<Tried> = LazyLock::new(|| Tried {
+    cpu_count: sys::affinity::allowed_cpus().map_or(1, |cpus| cpus.len()),
+    fifo: attempt_on_a_thread(|| sys::sched::set_fifo(FIFO_PRIORITY)),
+    lock_memory: attempt_on_a_thread(|| sys::sched::LockedMemory::hold().map(drop)),
+    lab: Pair::new(&PairSpec::default()).map(|pair| TriedInLab::new(&pair)),
 });
 
+fn attempt_on_a_thread(attempt: fn() -> std::io::Result<()>) -> Attempt {
+    std::thread::scope(|scope| start(scope, "attempt", move || Ok(attempt()?)).end())
+}
+
 impl TriedInLab {
-    fn of(pair: &Pair) -> Self {
+    fn new(pair: &Pair) -> Self {
         let udp = EngineSpec {
             receive_buffer_bytes: Some(RECEIVE_BUFFER_BYTES),
             ..EngineSpec::plain(EngineKind::Udp)
@@ -73,20 +72,21 @@ pub(super) fn between_two_ends(arm: &Arm) -> Support {
     support(arm)
 }
 
+fn missing(what: &str, needs: &str, why: &dyn Error) -> Support {
+    Support::unsupported(format!("{what} ({})", chain(why)), needs)
+}
+
 /// Support for the switches of an arm in a lab on this host.
 pub(super) fn support(arm: &Arm) -> Support {
     if let Some(why) = contradiction(arm) {
         return Support::Refused { why };
     }
     let tried = &*TRIED;
-    let no = |what: &str, needs: &str, why: &dyn Error| {
-        Support::unsupported(format!("{what} ({})", chain(why)), needs)
-    };
     let lab = match &tried.lab {
         Ok(lab) => lab,
         Err(why) => {
             let needs = "CAP_SYS_ADMIN and CAP_NET_ADMIN: run as root";
-            return no("a lab of network namespaces", needs, why);
+            return missing("a lab of network namespaces", needs, why);
         }
     };
     let rules: [(Switch, &str, &str, &Attempt); 4] = [
@@ -112,7 +112,7 @@ pub(super) fn support(arm: &Arm) -> Support {
     ];
     let on = rules.into_iter().filter(|rule| arm.has(rule.0));
     let mut failed = on.filter_map(|(_, what, needs, tried)| {
-        tried.as_ref().err().map(|why| no(what, needs, why.as_ref()))
+        tried.as_ref().err().map(|why| missing(what, needs, why.as_ref()))
     });
     failed.next().unwrap_or_else(|| {
         let alone = [Switch::Pin, Switch::Rps]

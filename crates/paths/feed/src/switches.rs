@@ -1,6 +1,6 @@
 //! Switches of the feed, and the engine that they configure.
 
-use host::tune::{ScopedSettings, cpus_to_mask};
+use host::tune::{KnobError, ScopedSettings, cpus_to_mask};
 use io::{EngineKind, EngineSpec, Stamps, Wait};
 use lab::End;
 use marketdata::pitfalls::{self, ReceiverConfig};
@@ -110,7 +110,7 @@ pub(super) struct HostSettings {
 
 impl Config {
     /// - `receiver_cpu`: CPU to which `pin` moves the receiver.
-    pub(super) fn of(arm: &Arm, receiver_cpu: Option<usize>) -> Self {
+    pub(super) fn new(arm: &Arm, receiver_cpu: Option<usize>) -> Self {
         let bypass = arm.has(Switch::Bypass);
         let mut engine = EngineSpec::plain(if bypass { EngineKind::Xdp } else { EngineKind::Udp });
         engine.wait = if arm.has(Switch::Spin) { Wait::Spin } else { Wait::Block };
@@ -119,13 +119,12 @@ impl Config {
         engine.receive_buffer_bytes = arm.has(Switch::BigRcvbuf).then_some(RECEIVE_BUFFER_BYTES);
         // The kernel's stamp; with AF_XDP, which receives frames before it, that of the XDP program.
         engine.stamps = Stamps::Software;
-        let cpu = |switch| receiver_cpu.filter(|_| arm.has(switch));
         Config {
             engine,
             prints: !arm.has(Switch::Quiet),
-            cpu: cpu(Switch::Pin),
+            cpu: receiver_cpu.filter(|_| arm.has(Switch::Pin)),
             fifo: arm.has(Switch::Fifo).then_some(FIFO_PRIORITY),
-            steering: cpu(Switch::Rps),
+            steering: receiver_cpu.filter(|_| arm.has(Switch::Rps)),
             lock_memory: arm.has(Switch::LockMemory),
         }
     }
@@ -133,13 +132,8 @@ impl Config {
     /// Applies the switches of the interface and of memory, until the result is dropped. Each
     /// setting of the interface is read back, so one without effect is an error.
     pub(super) fn apply(&self, receiver: &End) -> Result<HostSettings, PathError> {
-        let steer = |cpu| {
-            let mut interface = ScopedSettings::new(&receiver.netns)?;
-            interface.set_all("rps-cpus", &receiver.ifname, &cpus_to_mask(&[cpu]))?;
-            Ok(interface)
-        };
-        let interface = self.steering.map(steer).transpose();
-        let interface = interface.map_err(|e: host::tune::KnobError| PathError::part(e))?;
+        let interface = self.steering.map(|cpu| steer(receiver, cpu)).transpose();
+        let interface = interface.map_err(PathError::part)?;
         let locked = self.lock_memory.then(LockedMemory::hold).transpose();
         let memory = locked.map_err(|e| EndError::LockMemory(e).at("receiver"))?;
         Ok(HostSettings { _interface: interface, _memory: memory })
@@ -158,19 +152,25 @@ impl Config {
         locked_bytes: u64,
         cpu_count: usize,
     ) {
-        let mut without_effect =
-            |switch, why: &str| m.not_effective.push(NotEffective::new(switch, why));
-        if self.cpu.is_some() && cpu_count < 2 {
-            without_effect(Switch::Pin, "the host has one CPU");
-        }
-        if self.steering.is_some() && cpu_count < 2 {
-            without_effect(Switch::Rps, "the host has one CPU");
-        }
-        if self.fifo.is_some() && !m.mode.contains_key(&format!("{end} scheduling")) {
-            without_effect(Switch::Fifo, "the receiver does not run under SCHED_FIFO");
-        }
-        if self.lock_memory && locked_bytes == 0 {
-            without_effect(Switch::LockMemory, "the kernel locked no memory");
+        let has_one_cpu = cpu_count < 2;
+        let is_fifo = m.mode.contains_key(&format!("{end} scheduling"));
+        for (is_idle, switch, why) in [
+            (self.cpu.is_some() && has_one_cpu, Switch::Pin, "the host has one CPU"),
+            (self.steering.is_some() && has_one_cpu, Switch::Rps, "the host has one CPU"),
+            (
+                self.fifo.is_some() && !is_fifo,
+                Switch::Fifo,
+                "the receiver does not run under SCHED_FIFO",
+            ),
+            (
+                self.lock_memory && locked_bytes == 0,
+                Switch::LockMemory,
+                "the kernel locked no memory",
+            ),
+        ] {
+            if is_idle {
+                m.not_effective.push(NotEffective::new(switch, why));
+            }
         }
         if self.lock_memory {
             m.counters.insert("locked_bytes".into(), locked_bytes);
@@ -192,6 +192,12 @@ impl Config {
     }
 }
 
+fn steer(receiver: &End, cpu: usize) -> Result<ScopedSettings, KnobError> {
+    let mut interface = ScopedSettings::new(&receiver.netns)?;
+    interface.set_all("rps-cpus", &receiver.ifname, &cpus_to_mask(&[cpu]))?;
+    Ok(interface)
+}
+
 /// Returns the reason if a set of switches is invalid.
 pub(super) fn contradiction(arm: &Arm) -> Option<String> {
     (arm.has(Switch::Rps) && !arm.has(Switch::Pin)).then(|| {
@@ -205,7 +211,7 @@ mod tests {
     use super::*;
 
     fn config(switches: &[Switch]) -> Config {
-        Config::of(&Arm::with(switches.iter().copied()), Some(1))
+        Config::new(&Arm::with(switches.iter().copied()), Some(1))
     }
 
     #[test]

@@ -151,7 +151,7 @@ impl TwoEnds {
         let nic = describe_nic(link.index, driver.as_deref()).map_err(PathError::part)?;
         let nic = format!("{nic} to {}", exchange.address());
         let interrupts = Netns::current().map_err(PathError::part)?;
-        let interrupts = DeviceInterrupts::of(interrupts, &link.name);
+        let interrupts = DeviceInterrupts::open(interrupts, &link.name);
         let netns = Netns::current().map_err(PathError::part)?;
         let receiver = End::existing(netns, &link.name).map_err(PathError::part)?;
         let (queue, cpu) = (two.queue, two.near_cpu);
