@@ -21,21 +21,23 @@ pub fn measurement_of(role: Role, near: RoleReport, far: Option<RoleReport>) -> 
     let mut m = Measurement { wall_ns: near.wall_ns.max(1), ..Measurement::default() };
     let pings = role == Role::Ping;
     let echoed = pings || far.as_ref().is_some_and(|f| f.sent_count > 0);
-    let of_near = |sent_count| Delivery { sent_count, ..near.arrived };
     match &far {
         Some(far) => {
-            m.deliveries
-                .insert("forward".into(), Delivery { sent_count: near.sent_count, ..far.arrived });
+            let forward = Delivery { sent_count: near.sent_count, ..far.arrived };
+            m.deliveries.insert("forward".into(), forward);
             if echoed {
-                m.deliveries.insert("return".into(), of_near(far.sent_count));
+                let back = Delivery { sent_count: far.sent_count, ..near.arrived };
+                m.deliveries.insert("return".into(), back);
             }
         }
         None if pings => {
-            m.deliveries.insert(ROUND_TRIP.into(), of_near(near.sent_count));
+            let round_trip = Delivery { sent_count: near.sent_count, ..near.arrived };
+            m.deliveries.insert(ROUND_TRIP.into(), round_trip);
         }
         None if role == Role::Send => {}
         None => {
-            m.deliveries.insert("forward".into(), of_near(near.expected_count));
+            let forward = Delivery { sent_count: near.expected_count, ..near.arrived };
+            m.deliveries.insert("forward".into(), forward);
         }
     }
     if near.sent_count > 0 {
@@ -86,11 +88,13 @@ pub fn add_rates(m: &mut Measurement, back: Throughput, forth: Option<Throughput
     let forth = forth.map(|forth| ("forward", forth));
     for (direction, arrived) in [("return", back)].into_iter().chain(forth) {
         if arrived.interval_ns > 0 {
-            let rate = |amount: u64| amount as f64 * 1e9 / arrived.interval_ns as f64;
-            let (pps, bps) =
-                (rate(arrived.received_count), rate(arrived.payload_bytes.saturating_mul(8)));
-            m.figures.insert(format!("received_pps_{direction}"), pps);
-            m.figures.insert(format!("goodput_bps_{direction}"), bps);
+            let seconds = arrived.interval_ns as f64 / 1e9;
+            let bits = arrived.payload_bytes.saturating_mul(8);
+            m.figures.insert(
+                format!("received_pps_{direction}"),
+                arrived.received_count as f64 / seconds,
+            );
+            m.figures.insert(format!("goodput_bps_{direction}"), bits as f64 / seconds);
         }
     }
 }

@@ -25,7 +25,7 @@ pub fn towards(ip: IpAddr, remote_port: u16, choice: &Choice) -> Result<(Local, 
         ifname: found.ifname,
         mtu_bytes: found.mtu_bytes,
         queue: choice.queue,
-        queues: queues_of(found.ifindex)?,
+        queues: queue_count(found.ifindex)?,
         mac: found.own_mac,
         ip: found.source_ip,
         addresses: Vec::new(),
@@ -37,10 +37,8 @@ pub fn towards(ip: IpAddr, remote_port: u16, choice: &Choice) -> Result<(Local, 
 /// This end alone, for roles that listen: the named interface, any address of the host; with AF_XDP, any of the
 /// interface. A UDP socket for IPv6 also takes datagrams of IPv4 (sysctl net.ipv6.bindv6only).
 pub fn listening(choice: &Choice, ipv6: bool) -> Result<Local, NetError> {
-    let any_ip = match ipv6 {
-        true => IpAddr::from(Ipv6Addr::UNSPECIFIED),
-        false => IpAddr::from(Ipv4Addr::UNSPECIFIED),
-    };
+    let any_ip =
+        if ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { IpAddr::from(Ipv4Addr::UNSPECIFIED) };
     let any = Local {
         ifindex: 0,
         ifname: "any".into(),
@@ -56,7 +54,7 @@ pub fn listening(choice: &Choice, ipv6: bool) -> Result<Local, NetError> {
     let link = net::link_named(name)?;
     Ok(Local {
         ifindex: link.index,
-        queues: queues_of(link.index)?,
+        queues: queue_count(link.index)?,
         mtu_bytes: link.mtu_bytes,
         mac: link.mac.unwrap_or_default(),
         ifname: link.name,
@@ -69,7 +67,7 @@ pub fn listening(choice: &Choice, ipv6: bool) -> Result<Local, NetError> {
 }
 
 /// Receive queues in use, by the driver's channels if it reports them.
-pub(crate) fn queues_of(ifindex: u32) -> Result<u32, NetError> {
+pub(crate) fn queue_count(ifindex: u32) -> Result<u32, NetError> {
     match net::ethtool::channels(ifindex) {
         Ok(channels) => Ok(channels.rx_queues().max(1)),
         Err(_) => Ok(net::link(ifindex)?.rx_queue_count.max(1)),

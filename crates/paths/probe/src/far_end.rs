@@ -14,12 +14,15 @@ pub(super) const NEAR_PORT: u16 = 9001;
 
 /// Local and remote address of each end.
 pub(super) fn ends(pair: &Pair) -> ((Local, Remote), (Local, Remote)) {
-    let local = |end: &End, port| local(end, end.load_ip(), port);
-    let remote = |end: &End, port| Remote { mac: end.mac, ip: end.load_ip(), port };
+    let (near, far) = (&pair.near, &pair.far);
     (
-        (local(&pair.near, NEAR_PORT), remote(&pair.far, FAR_PORT)),
-        (local(&pair.far, FAR_PORT), remote(&pair.near, NEAR_PORT)),
+        (local(near, near.load_ip(), NEAR_PORT), remote(far, FAR_PORT)),
+        (local(far, far.load_ip(), FAR_PORT), remote(near, NEAR_PORT)),
     )
+}
+
+fn remote(end: &End, port: u16) -> Remote {
+    Remote { mac: end.mac, ip: end.load_ip(), port }
 }
 
 /// Runs the far end and, once it is open, `near`; see [`lab::run`].
@@ -35,8 +38,8 @@ pub(super) fn with_far<R: Send>(
         receiver: "far",
         sender: "near",
         received_count: &live.received_count,
-        grace: role::GRACE,
-        grace_max: role::GRACE_MAX,
+        grace: role::ARRIVAL_GRACE,
+        grace_max: role::ARRIVAL_GRACE_MAX,
     };
     lab::run(
         &run,

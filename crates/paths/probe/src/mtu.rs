@@ -47,26 +47,26 @@ mod tests {
 
     use super::*;
 
+    /// Of 9 datagrams.
+    fn received(received_count: u64) -> Measurement {
+        let mut m = Measurement::default();
+        let delivery = Delivery { sent_count: 9, received_count, ..Delivery::default() };
+        m.deliveries.insert("forward".into(), delivery);
+        m
+    }
+
     #[test]
     fn different_mtus_are_named_when_a_larger_packet_was_lost() {
-        let with_loss = |received_count| {
-            let mut m = Measurement::default();
-            let delivery = Delivery { sent_count: 9, received_count, ..Delivery::default() };
-            m.deliveries.insert("forward".into(), delivery);
-            m
-        };
-        let trap = |near, far, payload, received| {
-            Mtus::new(near, far, payload, false).trap(&with_loss(received))
-        };
         for (near, far) in [(9000, 1500), (1500, 9000)] {
-            let what = trap(near, Some(far), 4000, 0).unwrap().what;
+            let what = Mtus::new(near, Some(far), 4000, false).trap(&received(0)).unwrap().what;
             assert!(what.contains(&format!("{near} bytes here, {far} at the far end")), "{what}");
         }
-        for (far, payload, received) in
+        for (far, payload, count) in
             [(Some(9000), 4000, 0), (Some(1500), 4000, 9), (Some(1500), 1472, 0), (None, 4000, 0)]
         {
-            assert_eq!(trap(9000, far, payload, received), None, "{far:?} {payload} {received}");
+            let trap = Mtus::new(9000, far, payload, false).trap(&received(count));
+            assert_eq!(trap, None, "{far:?} {payload} {count}");
         }
-        assert!(Mtus::new(9000, Some(1500), 1472, true).trap(&with_loss(0)).is_some());
+        assert!(Mtus::new(9000, Some(1500), 1472, true).trap(&received(0)).is_some());
     }
 }

@@ -30,9 +30,9 @@ use super::switches::{Config, Switch};
 use super::vlan::in_vlan;
 
 /// Pause between checks of an end that opens, or that sends.
-const PAUSE: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Time for a far end to end after its connection broke: the kernel closes the files of a process first.
-const ENDING: Duration = Duration::from_secs(5);
+const FAR_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct RemoteSession {
     /// Before its host: the peer ends without a broken connection.
@@ -82,9 +82,11 @@ impl RemoteSession {
         let (local, _) =
             endpoint::towards(far.address().ip(), FAR_PORT, &choice).map_err(PathError::part)?;
         // The baseline's sockets must be in the VLAN, too.
-        let in_vlan_of = |kind| EngineSpec { vlan_tag: load.vlan_tag, ..EngineSpec::plain(kind) };
-        let local = in_vlan(local, &in_vlan_of(EngineKind::Udp))?;
-        let port = in_vlan(local.clone(), &in_vlan_of(EngineKind::Xdp))?;
+        let mut spec = EngineSpec::plain(EngineKind::Udp);
+        spec.vlan_tag = load.vlan_tag;
+        let local = in_vlan(local, &spec)?;
+        spec.kind = EngineKind::Xdp;
+        let port = in_vlan(local.clone(), &spec)?;
         let driver = ethtool::driver(port.ifindex).ok().flatten();
         let nic = describe_nic(port.ifindex, driver.as_deref()).map_err(PathError::part)?;
         let nic = format!("{nic} to {}", far.address().ip());
@@ -111,11 +113,11 @@ impl RemoteSession {
         if !is_pinned {
             return Ok(self.cpus.near.clone());
         }
-        let first = || match self.cpus.near.first() {
-            Some(cpu) => Ok(vec![*cpu]),
-            None => sys::affinity::allowed_cpus().map(|cpus| cpus.into_iter().take(1).collect()),
-        };
-        self.two.near_cpu.map_or_else(first, |cpu| Ok(vec![cpu])).map_err(PathError::part)
+        if let Some(cpu) = self.two.near_cpu.or(self.cpus.near.first().copied()) {
+            return Ok(vec![cpu]);
+        }
+        let allowed = sys::affinity::allowed_cpus().map_err(PathError::part)?;
+        Ok(allowed.into_iter().take(1).collect())
     }
 
     fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
@@ -264,7 +266,7 @@ fn connect(end: &FarEnd, host: &FarHost, ipv6: bool) -> Result<Far, PathError> {
 fn with_version(far: &Far, load: &Load, kind: ProbeLoad) -> Result<Load, PathError> {
     let ip = far.address().ip();
     if load.ipv6 && ip.is_ipv4() {
-        let what = format!("{ip} is no IPv6 address, which --ip 6 asks for");
+        let what = format!("{ip} is not an IPv6 address, which --ip 6 asks for");
         let remedy = "give one with --far-address, or leave out --ip 6".to_owned();
         return Err(PathError::Invalid { what, remedy });
     }
@@ -326,7 +328,7 @@ impl Session for RemoteSession {
             Err(error) => {
                 let breaks = is_broken(&error) && !self.is_broken;
                 self.is_broken |= breaks;
-                let within = if breaks { ENDING } else { Duration::ZERO };
+                let within = if breaks { FAR_EXIT_TIMEOUT } else { Duration::ZERO };
                 Err(self.host.ended(within).map_or(error, PathError::part))
             }
             measured => measured,
@@ -382,23 +384,26 @@ impl Near<'_> {
                 self.settle()?;
                 Ok(role::open_and_run(self.task, local, None, &stop, Some(&live))?)
             });
-            let is_open = || live.is_open.load(Ordering::Acquire);
-            while !is_open() && !running.is_finished() {
-                thread::sleep(PAUSE);
+            while !live.is_open.load(Ordering::Acquire) && !running.is_finished() {
+                thread::sleep(POLL_INTERVAL);
             }
-            let sent = is_open().then(|| {
+            let sent = live.is_open.load(Ordering::Acquire).then(|| {
                 self.prepare(far)?;
                 let until = Instant::now() + self.far_task.duration.unwrap_or_default();
                 while Instant::now() < until && !running.is_finished() {
-                    thread::sleep(PAUSE.min(until.saturating_duration_since(Instant::now())));
+                    thread::sleep(
+                        POLL_INTERVAL.min(until.saturating_duration_since(Instant::now())),
+                    );
                 }
                 role::drain(&live);
                 far.stop().map_err(PathError::part)
             });
             stop.store(true, Ordering::Relaxed);
             let near = running.end().map_err(|why| PathError::at("near", why))?;
-            let ended = || PathError::Part("near: ended before the far end sent".into());
-            Ok((near, sent.unwrap_or_else(|| Err(ended()))?))
+            let Some(sent) = sent else {
+                return Err(PathError::Part("near: ended before the far end sent".into()));
+            };
+            Ok((near, sent?))
         })
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use host::cpu::CpuClock;
 use host::net::Mac;
-use host::tune::{KnobError, ScopedSettings, cpus_to_mask};
+use host::tune::{ScopedSettings, cpus_to_mask};
 use io::{EngineKind, Remote, Role};
 use lab::peers::{Job, LabStarts, Peers, Traffic};
 use lab::{End, Meter, Pair, PairSpec, Placement, settle};
@@ -87,38 +87,27 @@ impl LabSession {
     /// this placement, a trial of blocking ends is ten times faster or slower, depending on whether
     /// the scheduler puts both on one CPU. With `pin`, each end gets one CPU of its half.
     fn placement(&self, pin: bool) -> Placement {
-        let half = self.cpus.len() / 2;
-        let (near, far) = self.cpus.split_at(half);
-        let most = if pin { 1 } else { usize::MAX };
-        let first = |cpus: &[usize]| cpus.iter().copied().take(most).collect();
-        match half {
-            0 => Placement::default(),
-            _ => Placement { near: first(near), far: first(far) },
+        let (near, far) = self.cpus.split_at(self.cpus.len() / 2);
+        if near.is_empty() {
+            return Placement::default();
         }
+        if pin {
+            return Placement { near: vec![near[0]], far: vec![far[0]] };
+        }
+        Placement { near: near.to_vec(), far: far.to_vec() }
     }
 
     /// Defers the interrupts of both ends' receive queues until the guards drop.
     fn defer_hard_irqs(&self) -> Result<[ScopedSettings; 2], PathError> {
-        let defer = |end: &End| -> Result<ScopedSettings, KnobError> {
-            let mut scoped = ScopedSettings::new(&end.netns)?;
-            scoped.set_all("napi-defer-hard-irqs", &end.ifname, "2")?;
-            scoped.set_all("gro-flush-timeout", &end.ifname, "200000")?;
-            Ok(scoped)
-        };
-        let near = defer(&self.pair.near).map_err(PathError::part)?;
-        Ok([near, defer(&self.pair.far).map_err(PathError::part)?])
+        let knobs = [("napi-defer-hard-irqs", "2"), ("gro-flush-timeout", "200000")];
+        Ok([set_knobs(&self.pair.near, &knobs)?, set_knobs(&self.pair.far, &knobs)?])
     }
 
     /// Processes each end's arrivals on that end's CPUs until the guards drop.
     fn steer(&self, places: &Placement) -> Result<[ScopedSettings; 2], PathError> {
-        let steer = |end: &End, cpus: &[usize]| -> Result<ScopedSettings, KnobError> {
-            let mut scoped = ScopedSettings::new(&end.netns)?;
-            scoped.set_all("rps-cpus", &end.ifname, &cpus_to_mask(cpus))?;
-            Ok(scoped)
-        };
-        let near = steer(&self.pair.near, &places.near).map_err(PathError::part)?;
-        let far = steer(&self.pair.far, &places.far).map_err(PathError::part)?;
-        Ok([near, far])
+        let (near, far) = (cpus_to_mask(&places.near), cpus_to_mask(&places.far));
+        let near = set_knobs(&self.pair.near, &[("rps-cpus", near.as_str())])?;
+        Ok([near, set_knobs(&self.pair.far, &[("rps-cpus", far.as_str())])?])
     }
 
     fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
@@ -216,6 +205,15 @@ impl Session for LabSession {
     }
 }
 
+/// Sets knobs of all queues of an end until the guard drops.
+fn set_knobs(end: &End, knobs: &[(&str, &str)]) -> Result<ScopedSettings, PathError> {
+    let mut scoped = ScopedSettings::new(&end.netns).map_err(PathError::part)?;
+    for (knob, value) in knobs {
+        scoped.set_all(knob, &end.ifname, value).map_err(PathError::part)?;
+    }
+    Ok(scoped)
+}
+
 /// A session whose schedule may differ from trial to trial.
 pub(super) trait Scheduled: Session {
     /// Sets the rate of the trials that follow, and their number of datagrams.
@@ -281,6 +279,16 @@ mod tests {
         far.sysfs().expect("the lab").read(path).expect("a counter").parse().expect("a number")
     }
 
+    /// Of both ends.
+    fn settings(session: &LabSession) -> [[String; 2]; 2] {
+        [&session.pair.near, &session.pair.far].map(|end| {
+            ["napi_defer_hard_irqs", "gro_flush_timeout"].map(|file| {
+                let path = format!("class/net/{}/{file}", end.ifname);
+                end.sysfs().expect("the lab").read(&path).expect("a setting")
+            })
+        })
+    }
+
     #[test]
     fn headers_of_ipv6_leave_20_bytes_less_of_an_mtu() {
         for (ipv6, most) in [(false, 1472), (true, 1452)] {
@@ -293,14 +301,6 @@ mod tests {
         let _alone = alone();
         let load = testkit::arms::load(&crate::Probe, "ping", Duration::from_millis(20));
         let mut session = LabSession::open(&load, ProbeLoad::Ping).expect("a lab");
-        let settings = |session: &LabSession| {
-            [&session.pair.near, &session.pair.far].map(|end| {
-                ["napi_defer_hard_irqs", "gro_flush_timeout"].map(|file| {
-                    let path = format!("class/net/{}/{file}", end.ifname);
-                    end.sysfs().expect("the lab").read(&path).expect("a setting")
-                })
-            })
-        };
         let before = settings(&session);
         let deferring = session.defer_hard_irqs().expect("set");
         assert_eq!(settings(&session), [["2", "200000"], ["2", "200000"]]);

@@ -42,11 +42,17 @@ fn tried() -> &'static Capabilities {
         let io_uring = try_socket(|socket| DatagramRing::new(socket, 64, 64).map(drop));
         match Pair::new(&PairSpec::default()) {
             Err(error) => {
-                let why = chain(&error);
-                let no = || Err(why.clone());
-                let (skb, native, zero_copy) = (no(), no(), no());
-                let lab = no();
-                Capabilities { lab, skb, native, zero_copy, idle, epoll_busy_poll, io_uring, cpus }
+                let no = || Err(chain(&error));
+                Capabilities {
+                    lab: no(),
+                    skb: no(),
+                    native: no(),
+                    zero_copy: no(),
+                    idle,
+                    epoll_busy_poll,
+                    io_uring,
+                    cpus,
+                }
             }
             Ok(pair) => Capabilities {
                 lab: Ok(()),
@@ -134,47 +140,46 @@ pub(super) fn verbs() -> Support {
 
 /// Support for an arm in a lab on this host.
 pub(super) fn support(arm: &Arm) -> Support {
-    let t = tried();
-    let no = |what: &str, why: &Result<(), String>| match why {
-        Ok(()) => None,
-        Err(why) => Some(Support::unsupported(what, why.clone())),
+    let tried = tried();
+    if let Err(why) = &tried.lab {
+        return Support::unsupported("a lab of network namespaces", why.clone());
+    }
+    let missing = Switch::ALL.iter().filter(|switch| arm.has(**switch));
+    let mut missing = missing.filter_map(|switch| missing_for(*switch, tried));
+    missing.next().or_else(|| huge_pages(arm, 2)).unwrap_or(Support::Yes)
+}
+
+/// The reason why a switch is not possible in a lab here.
+fn missing_for(switch: Switch, tried: &Capabilities) -> Option<Support> {
+    let (what, why) = match switch {
+        Switch::Bypass => ("AF_XDP".to_owned(), tried.skb.as_ref().err()?.clone()),
+        Switch::Native => ("native XDP on veth".to_owned(), tried.native.as_ref().err()?.clone()),
+        Switch::ZeroCopy => {
+            tried.zero_copy.as_ref().err()?;
+            let what = "a veth does not support AF_XDP zero-copy (refused by the kernel)";
+            (what.to_owned(), TWO_HOSTS.to_owned())
+        }
+        Switch::NoIdleStates => ("no-idle-states".to_owned(), tried.idle.as_ref().err()?.clone()),
+        Switch::EpollBusyPoll => {
+            let why = tried.epoll_busy_poll.as_ref().err()?;
+            let what = "busy polling of an epoll instance".to_owned();
+            (what, format!("Linux 6.9 (EPIOCSPARAMS: {why})"))
+        }
+        Switch::IoUring => {
+            let why = tried.io_uring.as_ref().err()?;
+            let needs = "Linux 6.1 and sysctl kernel.io_uring_disabled=0";
+            ("io_uring".to_owned(), format!("{needs} (io_uring_setup: {why})"))
+        }
+        Switch::IrqSuspend => {
+            return irq_suspend().or_else(|| {
+                let what = "irq-suspend in a lab, whose veth names no NAPI instance to sockets";
+                Some(Support::unsupported(what, TWO_HOSTS))
+            });
+        }
+        Switch::Pin | Switch::Rps if tried.cpus < 2 => {
+            (format!("{switch} with one CPU"), "give it two CPUs".to_owned())
+        }
+        _ => return None,
     };
-    let epoll_busy_poll = || match &t.epoll_busy_poll {
-        Ok(()) => None,
-        Err(why) => Some(Support::unsupported(
-            "busy polling of an epoll instance",
-            format!("Linux 6.9 (EPIOCSPARAMS: {why})"),
-        )),
-    };
-    let io_uring = || match &t.io_uring {
-        Ok(()) => None,
-        Err(why) => Some(Support::unsupported(
-            "io_uring",
-            format!("Linux 6.1 and sysctl kernel.io_uring_disabled=0 (io_uring_setup: {why})"),
-        )),
-    };
-    let lab = no("a lab of network namespaces", &t.lab);
-    let no_zero_copy = || {
-        let why = "a veth does not support AF_XDP zero-copy (refused by the kernel)";
-        Support::unsupported(why, TWO_HOSTS)
-    };
-    let needs_two = |switch: Switch| {
-        (arm.has(switch) && t.cpus < 2)
-            .then(|| Support::unsupported(format!("{switch} with one CPU"), "give it two CPUs"))
-    };
-    let no_suspension = || {
-        let what = "irq-suspend in a lab, whose veth names no NAPI instance to sockets";
-        irq_suspend().or_else(|| Some(Support::unsupported(what, TWO_HOSTS)))
-    };
-    lab.or_else(|| arm.has(Switch::Bypass).then(|| no("AF_XDP", &t.skb)).flatten())
-        .or_else(|| arm.has(Switch::Native).then(|| no("native XDP on veth", &t.native)).flatten())
-        .or_else(|| (arm.has(Switch::ZeroCopy) && t.zero_copy.is_err()).then(no_zero_copy))
-        .or_else(|| arm.has(Switch::NoIdleStates).then(|| no("no-idle-states", &t.idle)).flatten())
-        .or_else(|| arm.has(Switch::EpollBusyPoll).then(epoll_busy_poll).flatten())
-        .or_else(|| arm.has(Switch::IoUring).then(io_uring).flatten())
-        .or_else(|| arm.has(Switch::IrqSuspend).then(no_suspension).flatten())
-        .or_else(|| huge_pages(arm, 2))
-        .or_else(|| needs_two(Switch::Pin))
-        .or_else(|| needs_two(Switch::Rps))
-        .unwrap_or(Support::Yes)
+    Some(Support::unsupported(what, why))
 }

@@ -188,11 +188,16 @@ pub fn engine_spec(arm: &Arm) -> EngineSpec {
     spec.copying = if arm.has(Switch::ZeroCopy) { Copying::PreferZeroCopy } else { Copying::Copy };
     spec.busy_poll = arm.has(Switch::BusyPoll);
     spec.need_wakeup = arm.has(Switch::NeedWakeup);
-    spec.receiving = match bypass {
-        false if arm.has(Switch::IoUring) => Receiving::IoUring,
-        false if arm.has(Switch::EpollBusyPoll) => Receiving::EpollBusyPoll,
-        false if arm.has(Switch::Epoll) => Receiving::Epoll,
-        _ => Receiving::Direct,
+    spec.receiving = if bypass {
+        Receiving::Direct
+    } else if arm.has(Switch::IoUring) {
+        Receiving::IoUring
+    } else if arm.has(Switch::EpollBusyPoll) {
+        Receiving::EpollBusyPoll
+    } else if arm.has(Switch::Epoll) {
+        Receiving::Epoll
+    } else {
+        Receiving::Direct
     };
     spec.zero_copy_send = arm.has(Switch::ZeroCopySend) && !bypass;
     spec.huge_pages = arm.has(Switch::HugePages);
@@ -323,14 +328,14 @@ pub(super) fn ladder(load: ProbeLoad, is_lab: bool, cpu_count: usize) -> Vec<Swi
             &[Spin, Batch, Gso, Bypass, Native, ZeroCopy, NeedWakeup]
         }
     };
-    let acts = |switch: &Switch| match switch {
+    let acting = rungs.iter().copied().filter(|switch| match switch {
         ZeroCopy | BusyPoll => !is_lab,
         DeferHardIrqs => is_lab,
         Pin => cpu_count >= if is_lab { 4 } else { 2 },
         Rps => cpu_count >= 2,
         _ => true,
-    };
-    rungs.iter().copied().filter(acts).take(RUNGS_MAX).collect()
+    });
+    acting.take(RUNGS_MAX).collect()
 }
 
 /// Returns the reason if a set of switches is invalid, for a load.
@@ -417,9 +422,8 @@ mod tests {
 
     #[test]
     fn an_arm_by_hand_is_read_and_what_cannot_act_there_is_refused_with_the_remedy() {
-        let spec = |text: &str| parse_arm(text).map(|arm| engine_spec(&arm));
-        assert_eq!(spec("baseline"), Ok(EngineSpec::plain(EngineKind::Udp)));
-        let xdp = spec("spin+bypass+batch").unwrap();
+        assert_eq!(parse_arm("baseline"), Ok(Arm::baseline()));
+        let xdp = engine_spec(&parse_arm("spin+bypass+batch").unwrap());
         assert_eq!((xdp.kind, xdp.wait, xdp.batch), (EngineKind::Xdp, Wait::Spin, BATCH));
         for (text, remedy) in [
             ("pin", "--pin CPU"),
@@ -430,7 +434,7 @@ mod tests {
             ("spin,batch", "such as spin+batch"),
             ("warp", "this path has: spin, batch"),
         ] {
-            let why = spec(text).unwrap_err();
+            let why = parse_arm(text).unwrap_err();
             assert!(why.contains(remedy), "{text}: {why}");
         }
     }

@@ -12,7 +12,7 @@ use model::{Load, Measurement, PathError, Support, Throughput, VERSION_MODE};
 use sys::bpf::{DropCounter, DropSpec, Verb, VerbProgram};
 use sys::thread::start;
 
-use crate::role::{GRACE, GRACE_MAX};
+use crate::role::{ARRIVAL_GRACE, ARRIVAL_GRACE_MAX};
 use crate::{storm, support, xdp_tools};
 
 /// Names of the peers.
@@ -31,7 +31,7 @@ pub(super) const NAMES: &[&str] = &[
 /// Support for a peer of load `storm`.
 pub(super) fn support(name: &str) -> Support {
     match support::verbs() {
-        Support::Yes if xdp_tools::is_of(name) => xdp_tools::support(name),
+        Support::Yes if xdp_tools::is_tool(name) => xdp_tools::support(name),
         support => support,
     }
 }
@@ -114,42 +114,46 @@ struct Attached<'a> {
 impl<'a> Attached<'a> {
     fn new(pair: &'a Pair, name: &str, places: &Placement) -> Result<Self, Cause> {
         let far = &pair.far;
-        let own = |verb| load_and_attach(far, verb).map(Program::Own);
         let returned = pair.near.run(|| {
             let mut returned = DropCounter::load(&DropSpec::default())?;
             returned.attach(pair.near.ifindex, XdpMode::Native)?;
             Ok::<_, Cause>(returned)
         })??;
-        let bench = |verb| xdp_tools::Bench::start(far, verb, &places.far).map(Program::Bench);
         let (program, counted) = match name {
-            "xdp-drop" | xdp_tools::GENERATOR => (own(Verb::Drop)?, Counted::Handled),
-            "xdp-pass" => (own(Verb::Pass)?, Counted::InStack),
-            "xdp-tx" => (own(Verb::Tx)?, Counted::Returned),
-            "xdp-devmap" => (own(Verb::Devmap { ifindex: far.ifindex })?, Counted::Returned),
-            "xdp-cpumap" => (own(Verb::Cpumap { cpu: cpu_of(places) })?, Counted::OnCpu),
-            "xdp-bench-drop" => (bench("drop")?, Counted::Dropped),
-            "xdp-bench-pass" => (bench("pass")?, Counted::InStack),
-            "xdp-bench-tx" => (bench("tx")?, Counted::Returned),
+            "xdp-drop" | xdp_tools::GENERATOR => (attach_own(far, Verb::Drop)?, Counted::Handled),
+            "xdp-pass" => (attach_own(far, Verb::Pass)?, Counted::InStack),
+            "xdp-tx" => (attach_own(far, Verb::Tx)?, Counted::Returned),
+            "xdp-devmap" => {
+                (attach_own(far, Verb::Devmap { ifindex: far.ifindex })?, Counted::Returned)
+            }
+            "xdp-cpumap" => {
+                (attach_own(far, Verb::Cpumap { cpu: map_cpu(places) })?, Counted::OnCpu)
+            }
+            "xdp-bench-drop" => (start_bench(far, "drop", places)?, Counted::Dropped),
+            "xdp-bench-pass" => (start_bench(far, "pass", places)?, Counted::InStack),
+            "xdp-bench-tx" => (start_bench(far, "tx", places)?, Counted::Returned),
             _ => return Err(format!("no XDP verb {name}; use one of {}", NAMES.join(", ")).into()),
         };
         let in_stack_before = in_stack_count(pair)?;
         Ok(Attached { pair, program, returned, in_stack_before, counted })
     }
 
+    /// Packets that IP input of the far end has seen since the start.
+    fn in_stack_count(&self) -> Result<u64, Cause> {
+        Ok(in_stack_count(self.pair)?.saturating_sub(self.in_stack_before))
+    }
+
     /// Frames handled, and frames received as the verb defines it; never more than handled.
     fn counts(&self) -> Result<(u64, u64), Cause> {
         // Before those handled, as frames may still be on their way.
-        let in_stack = || -> Result<u64, Cause> {
-            Ok(in_stack_count(self.pair)?.saturating_sub(self.in_stack_before))
-        };
         let received = match self.counted {
             Counted::Handled | Counted::Dropped => None,
-            Counted::InStack => Some(in_stack()?),
+            Counted::InStack => Some(self.in_stack_count()?),
             Counted::Returned => Some(self.returned.counts()?.frames),
             Counted::OnCpu => Some(self.program.on_cpu_count()?),
         };
         let handled = self.program.handled_count()?;
-        let passed = if self.counted == Counted::Dropped { in_stack()? } else { 0 };
+        let passed = if self.counted == Counted::Dropped { self.in_stack_count()? } else { 0 };
         Ok((handled, received.unwrap_or(handled.saturating_sub(passed))))
     }
 
@@ -157,7 +161,7 @@ impl<'a> Attached<'a> {
     fn settled(&self) -> Result<(u64, u64), Cause> {
         let begun = Instant::now();
         let (mut last, mut since) = (self.counts()?, Instant::now());
-        while since.elapsed() < GRACE && begun.elapsed() < GRACE_MAX {
+        while since.elapsed() < ARRIVAL_GRACE && begun.elapsed() < ARRIVAL_GRACE_MAX {
             thread::sleep(Duration::from_millis(1));
             let now = self.counts()?;
             if now != last {
@@ -168,12 +172,16 @@ impl<'a> Attached<'a> {
     }
 }
 
-fn load_and_attach(far: &End, verb: Verb) -> Result<VerbProgram, Cause> {
+fn attach_own<'a>(far: &End, verb: Verb) -> Result<Program<'a>, Cause> {
     far.run(|| {
         let mut program = VerbProgram::load(verb)?;
         program.attach(far.ifindex, XdpMode::Native)?;
-        Ok::<_, Cause>(program)
+        Ok(Program::Own(program))
     })?
+}
+
+fn start_bench<'a>(far: &'a End, verb: &str, places: &Placement) -> Result<Program<'a>, Cause> {
+    xdp_tools::Bench::start(far, verb, &places.far).map(Program::Bench)
 }
 
 /// Packets that IP input of the far end has seen.
@@ -245,8 +253,7 @@ fn generated(
     load: &Load,
     places: &Placement,
 ) -> Result<(Measurement, u64), Cause> {
-    let arrived = || Ok(attached.counts()?.1);
-    let sent = xdp_tools::generate(attached.pair, load.trial, places, arrived)?;
+    let sent = xdp_tools::generate(attached.pair, load.trial, places, || Ok(attached.counts()?.1))?;
     let interval_ns = (sent.interval.as_nanos() as u64).max(1);
     let mut m = Measurement { wall_ns: interval_ns, ..Measurement::default() };
     m.throughput = Some(Throughput {
@@ -259,7 +266,7 @@ fn generated(
 }
 
 /// CPU of a CPU map: the far end's, so that the near end keeps its own.
-fn cpu_of(places: &Placement) -> u32 {
+fn map_cpu(places: &Placement) -> u32 {
     places.far.first().and_then(|cpu| u32::try_from(*cpu).ok()).unwrap_or(0)
 }
 
@@ -275,7 +282,7 @@ mod tests {
         let _alone = alone();
         let load = testkit::arms::load(&crate::Probe, "storm", Duration::from_millis(20));
         let mut session = crate::Probe.open(&load).expect("a lab");
-        for name in NAMES.iter().filter(|name| !xdp_tools::is_of(name)) {
+        for name in NAMES.iter().filter(|name| !xdp_tools::is_tool(name)) {
             let arm = Arm::peer(*name);
             assert!(crate::Probe.support(&arm, &load).is_yes(), "{name}");
             // Twice: a program that stays attached would refuse the second.

@@ -4,7 +4,7 @@ use host::net;
 use io::{EngineKind, EngineSpec, Local};
 use model::PathError;
 
-use crate::endpoint::queues_of;
+use crate::endpoint::queue_count;
 
 /// The local end of an engine whose datagrams are in the VLAN of its settings; unchanged without one.
 ///
@@ -65,6 +65,6 @@ fn below(local: Local, port: Option<net::Peer>) -> Result<Local, PathError> {
         });
     };
     let port = net::link(port.index).map_err(PathError::part)?;
-    let queues = queues_of(port.index).map_err(PathError::part)?;
+    let queues = queue_count(port.index).map_err(PathError::part)?;
     Ok(Local { ifindex: port.index, ifname: port.name, queues, ..local })
 }

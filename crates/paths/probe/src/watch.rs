@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use host::net::{LinkEvent, LinkWatch};
+use host::net::{self, LinkEvent, LinkWatch};
 
 /// Time for which a link may be down before a run fails.
-const PATIENCE: Duration = Duration::from_secs(2);
+const DOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time that a link may need which its driver has reset for an XDP program: igb takes 3 s.
-const RESET_MAX: Duration = Duration::from_secs(5);
+const RESET_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Detects an interface that goes down or is removed.
 #[derive(Debug)]
@@ -23,16 +23,16 @@ impl Watch {
     /// Watches an interface in the calling thread's network namespace. Waits for its carrier: the system-call filter of a
     /// peer keeps an engine from asking the driver.
     pub fn new(ifindex: u32, ifname: &str) -> Option<Self> {
-        let now = || host::net::link(ifindex);
         let begun = Instant::now();
-        while begun.elapsed() < RESET_MAX && now().is_ok_and(|link| link.is_up && !link.has_carrier)
+        while begun.elapsed() < RESET_TIMEOUT
+            && net::link(ifindex).is_ok_and(|link| link.is_up && !link.has_carrier)
         {
             std::thread::sleep(Duration::from_millis(5));
         }
         let link = LinkWatch::new(ifindex).ok()?;
         // A link that is already down causes no event, and an AF_XDP socket opened on it would wait
         // forever.
-        let is_down = now().is_ok_and(|link| !link.is_running);
+        let is_down = net::link(ifindex).is_ok_and(|link| !link.is_running);
         let down_since = is_down.then(Instant::now);
         Some(Watch { link, ifname: ifname.to_owned(), down_since, flap_count: 0 })
     }
@@ -55,7 +55,7 @@ impl Watch {
             }
         }
         match self.down_since {
-            Some(since) if since.elapsed() > PATIENCE => {
+            Some(since) if since.elapsed() > DOWN_TIMEOUT => {
                 Err(io::IoError::LinkDown { ifname: self.ifname.clone() })
             }
             _ => Ok(()),

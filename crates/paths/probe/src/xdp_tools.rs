@@ -12,8 +12,8 @@ use model::Support;
 use sys::bpf::{AttachedProgram, detach_leftover};
 
 /// Time limit for the start of a program, which reads the kernel's types first, and for its end.
-const PATIENCE: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(1);
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Bytes of UDP payload in a frame of `xdp-trafficgen`: 64 bytes with the headers of Ethernet, IPv6 and UDP.
 pub(super) const GENERATED_PAYLOAD_BYTES: u64 = 2;
 
@@ -67,11 +67,11 @@ impl<'a> Bench<'a> {
         let mut bench = Bench { child, far: Leftover(far), before_count: 0 };
         let begun = Instant::now();
         while far.run(|| AttachedProgram::on(far.ifindex))?.is_none() {
-            if let Some(finished) = bench.child.wait(POLL)? {
+            if let Some(finished) = bench.child.wait(POLL_INTERVAL)? {
                 return Err(format!("{BENCH} {verb}: {}", said(&finished)).into());
             }
-            if begun.elapsed() > PATIENCE {
-                let seconds = PATIENCE.as_secs();
+            if begun.elapsed() > PROGRAM_TIMEOUT {
+                let seconds = PROGRAM_TIMEOUT.as_secs();
                 return Err(format!("{BENCH} {verb} attached nothing within {seconds} s").into());
             }
         }
@@ -94,18 +94,18 @@ impl<'a> Bench<'a> {
     /// Errors: it had ended before, so that its counts are of less than the trial.
     pub(super) fn stop(self) -> Result<(), Cause> {
         let finished = end(BENCH, self.child)?;
-        match finished.status.success() {
-            true => Ok(()),
-            false => Err(format!("{BENCH}: {}: {}", finished.status, said(&finished)).into()),
+        if finished.status.success() {
+            return Ok(());
         }
+        Err(format!("{BENCH}: {}: {}", finished.status, said(&finished)).into())
     }
 }
 
 /// Interrupts a program and waits for its end.
 fn end(name: &str, mut child: Child) -> Result<Finished, Cause> {
     child.interrupt();
-    let seconds = PATIENCE.as_secs();
-    let ended = child.wait(PATIENCE)?;
+    let seconds = PROGRAM_TIMEOUT.as_secs();
+    let ended = child.wait(PROGRAM_TIMEOUT)?;
     ended.ok_or_else(|| format!("{name} did not end within {seconds} s of SIGINT").into())
 }
 
@@ -140,23 +140,28 @@ pub(super) fn generate(
     let place = Place { netns: Some(&pair.near.netns), cpus: &places.near };
     let mut child = Child::spawn(command, &place)?;
     let (begun, first_count) = (Instant::now(), arrived()?);
-    let mut ended_early = |pause| match child.wait(pause) {
-        Ok(None) => Ok(()),
-        Ok(Some(finished)) => Err(Cause::from(format!("{GENERATOR}: {}", said(&finished)))),
-        Err(why) => Err(Cause::from(why)),
-    };
     while arrived()? == first_count {
-        ended_early(POLL)?;
-        if begun.elapsed() > PATIENCE {
-            return Err(format!("{GENERATOR} sent nothing within {} s", PATIENCE.as_secs()).into());
+        run_generator(&mut child, POLL_INTERVAL)?;
+        if begun.elapsed() > PROGRAM_TIMEOUT {
+            return Err(
+                format!("{GENERATOR} sent nothing within {} s", PROGRAM_TIMEOUT.as_secs()).into()
+            );
         }
     }
     let (begun, before) = (Instant::now(), arrived()?);
-    ended_early(trial)?;
+    run_generator(&mut child, trial)?;
     let received_count = arrived()?.saturating_sub(before);
     let interval = begun.elapsed();
     let usage = end(GENERATOR, child)?.usage;
     Ok(Generated { interval, received_count, cpu_ns: usage.user_ns + usage.system_ns })
+}
+
+/// Lets the generator run for a time. Errors: it ended.
+fn run_generator(child: &mut Child, time: Duration) -> Result<(), Cause> {
+    match child.wait(time)? {
+        None => Ok(()),
+        Some(finished) => Err(format!("{GENERATOR}: {}", said(&finished)).into()),
+    }
 }
 
 /// Version of the program of a peer, read once; `None` for a peer of our own.
@@ -164,14 +169,14 @@ pub(super) fn version(peer: &str) -> Option<&'static str> {
     static VERSIONS: [OnceLock<Option<String>>; 2] = [const { OnceLock::new() }; 2];
     let (place, program) = match peer {
         GENERATOR => (0, GENERATOR),
-        peer if is_of(peer) => (1, BENCH),
+        peer if is_tool(peer) => (1, BENCH),
         _ => return None,
     };
     VERSIONS[place].get_or_init(|| version_of(program, &["--version"])).as_deref()
 }
 
 /// True for a peer that is a program of xdp-tools.
-pub(super) fn is_of(peer: &str) -> bool {
+pub(super) fn is_tool(peer: &str) -> bool {
     peer == GENERATOR || peer.starts_with(BENCH)
 }
 
@@ -181,16 +186,16 @@ fn text(mac: Mac) -> String {
 
 /// Support for one of these peers, whose program is tried once in a lab.
 pub(super) fn support(peer: &str) -> Support {
-    static OF_BENCH: OnceLock<Support> = OnceLock::new();
-    static OF_GENERATOR: OnceLock<Support> = OnceLock::new();
-    match peer == GENERATOR {
-        true => OF_GENERATOR.get_or_init(|| support_of(GENERATOR, try_generator)),
-        false => OF_BENCH.get_or_init(|| support_of(BENCH, try_bench)),
+    static BENCH_SUPPORT: OnceLock<Support> = OnceLock::new();
+    static GENERATOR_SUPPORT: OnceLock<Support> = OnceLock::new();
+    if peer == GENERATOR {
+        GENERATOR_SUPPORT.get_or_init(|| tried_support(GENERATOR, try_generator)).clone()
+    } else {
+        BENCH_SUPPORT.get_or_init(|| tried_support(BENCH, try_bench)).clone()
     }
-    .clone()
 }
 
-fn support_of(program: &str, try_it: impl FnOnce() -> Result<(), Cause>) -> Support {
+fn tried_support(program: &str, try_it: impl FnOnce() -> Result<(), Cause>) -> Support {
     if let Err(why) = Command::new(program).arg("help").output() {
         let what = format!("{program} is not installed ({why})");
         return Support::unsupported(what, "apt-get install xdp-tools");
@@ -213,9 +218,9 @@ fn try_generator() -> Result<(), Cause> {
     let mut command = command(GENERATOR);
     command.arg("probe");
     let mut child = Child::spawn(command, &Place::default())?;
-    match child.wait(PATIENCE)? {
+    match child.wait(PROGRAM_TIMEOUT)? {
         Some(finished) if finished.status.success() => Ok(()),
         Some(finished) => Err(said(&finished).into()),
-        None => Err(format!("no exit within {} s", PATIENCE.as_secs()).into()),
+        None => Err(format!("no exit within {} s", PROGRAM_TIMEOUT.as_secs()).into()),
     }
 }

@@ -218,12 +218,12 @@ impl<'a> End<'a> {
     pub(super) fn into_report(self, mut engine: EngineReport) -> RoleReport {
         let (end_ns, end_usage) = self.idle.unwrap_or_else(|| (monotonic_ns(), ThreadUsage::now()));
         let used = end_usage.since(&self.begun);
-        let sum = |f: fn(&SequenceCounts) -> u64| self.books.iter().map(f).sum::<u64>();
+        let duplicated_count = self.books.iter().map(SequenceCounts::duplicated_count).sum();
         let arrived = Delivery {
             sent_count: 0,
             received_count: self.received_count,
-            duplicated_count: Some(sum(SequenceCounts::duplicated_count)),
-            reordered_count: sum(SequenceCounts::reordered_count),
+            duplicated_count: Some(duplicated_count),
+            reordered_count: self.books.iter().map(SequenceCounts::reordered_count).sum(),
         };
         let sent_count = self.sent_count.saturating_sub(engine.unsent_count);
         let mut segments = BTreeMap::new();
@@ -256,7 +256,7 @@ impl<'a> End<'a> {
         }
         RoleReport {
             sent_count,
-            too_old_count: sum(SequenceCounts::too_old_count),
+            too_old_count: self.books.iter().map(SequenceCounts::too_old_count).sum(),
             stray_count: self.stray_count,
             throughput: Throughput {
                 interval_ns: self.last_ns.saturating_sub(self.first_ns),

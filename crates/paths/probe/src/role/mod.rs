@@ -25,9 +25,9 @@ use self::end::End;
 use super::watch::Watch;
 
 /// A run is over when nothing arrives for this long.
-pub(crate) const GRACE: Duration = Duration::from_millis(5);
+pub(crate) const ARRIVAL_GRACE: Duration = Duration::from_millis(5);
 /// Maximum time of draining.
-pub(crate) const GRACE_MAX: Duration = Duration::from_millis(500);
+pub(crate) const ARRIVAL_GRACE_MAX: Duration = Duration::from_millis(500);
 
 /// Smallest payload that carries the header.
 pub const PAYLOAD_BYTES_MIN: usize = HEADER_BYTES;
@@ -100,17 +100,13 @@ impl Task {
     /// Checks sizes before anything is opened: tasks also come from near ends over the network.
     pub fn check(&self) -> Result<(), RoleError> {
         let spec = &self.engine;
-        let within = |what, value, low, high| match (low..=high).contains(&value) {
-            true => Ok(()),
-            false => Err(RoleError::OutOfRange { what, value, low, high }),
-        };
-        within("payload size", self.payload_bytes, PAYLOAD_BYTES_MIN, PAYLOAD_BYTES_MAX)?;
-        within("flow count", self.flows, 1, 256)?;
-        within("batch", spec.batch, 1, 1024)?;
-        within("frame count", spec.frames as usize, 64, 262_144)?;
-        within("frame size", spec.frame_bytes as usize, 2048, 4096)?;
+        check_range("payload size", self.payload_bytes, PAYLOAD_BYTES_MIN, PAYLOAD_BYTES_MAX)?;
+        check_range("flow count", self.flows, 1, 256)?;
+        check_range("batch", spec.batch, 1, 1024)?;
+        check_range("frame count", spec.frames as usize, 64, 262_144)?;
+        check_range("frame size", spec.frame_bytes as usize, 2048, 4096)?;
         let rings = spec.ring_entries();
-        within("ring entries", rings as usize, 64, RING_ENTRIES_MAX as usize)?;
+        check_range("ring entries", rings as usize, 64, RING_ENTRIES_MAX as usize)?;
         if !rings.is_power_of_two() {
             return Err(RoleError::RingEntries { entries: rings });
         }
@@ -120,11 +116,18 @@ impl Task {
             return Err(RoleError::Vlan { tag });
         }
         if let Pace::Window(window) = self.pace {
-            within("window", window as usize, 1, 1 << 20)?;
+            check_range("window", window as usize, 1, 1 << 20)?;
         }
         let buffer = spec.receive_buffer_bytes.unwrap_or(0);
-        within("receive buffer", buffer, 0, 1 << 30)
+        check_range("receive buffer", buffer, 0, 1 << 30)
     }
+}
+
+fn check_range(what: &'static str, value: usize, low: usize, high: usize) -> Result<(), RoleError> {
+    if (low..=high).contains(&value) {
+        return Ok(());
+    }
+    Err(RoleError::OutOfRange { what, value, low, high })
 }
 
 /// Failure of a role.
@@ -292,5 +295,5 @@ fn run_on<E: Engine>(
 
 /// Waits until the receiver of `live` has received nothing for a while.
 pub fn drain(live: &Live) {
-    lab::drain(&live.received_count, u64::MAX, GRACE, GRACE_MAX);
+    lab::drain(&live.received_count, u64::MAX, ARRIVAL_GRACE, ARRIVAL_GRACE_MAX);
 }

@@ -38,7 +38,6 @@ impl RoleReport {
     /// Adds the report of another thread of the same end.
     pub fn merge(&mut self, other: RoleReport) {
         // A far end reports its threads' counts, and may report any.
-        let add = |own: &mut u64, more: u64| *own = own.saturating_add(more);
         add(&mut self.sent_count, other.sent_count);
         self.arrived += other.arrived;
         add(&mut self.too_old_count, other.too_old_count);
@@ -69,13 +68,17 @@ impl RoleReport {
     }
 }
 
+fn add(own: &mut u64, more: u64) {
+    *own = own.saturating_add(more);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn reports_of_the_largest_counts_add_up_to_the_largest() {
-        let report = || RoleReport {
+        let report = RoleReport {
             sent_count: u64::MAX,
             arrived: Delivery { received_count: u64::MAX, ..Delivery::default() },
             too_old_count: u64::MAX,
@@ -95,10 +98,10 @@ mod tests {
             },
             ..RoleReport::default()
         };
-        let mut merged = report();
-        merged.merge(report());
+        let mut merged = report.clone();
+        merged.merge(report.clone());
         assert_eq!((merged.sent_count, merged.expected_count), (u64::MAX, u64::MAX));
-        assert_eq!((merged.arrived, merged.throughput), (report().arrived, report().throughput));
-        assert_eq!(merged.cost, report().cost);
+        assert_eq!((merged.arrived, merged.throughput), (report.arrived, report.throughput));
+        assert_eq!(merged.cost, report.cost);
     }
 }

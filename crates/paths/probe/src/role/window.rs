@@ -28,7 +28,7 @@ const SILENCE_NS: u64 = 50_000_000;
 /// Empty polls between two looks at frames that the kernel left in a ring.
 const LOOKS: u32 = 64;
 /// Sleep of a sender that does not spin, while its window is full.
-const FULL: Duration = Duration::from_micros(20);
+const FULL_INTERVAL: Duration = Duration::from_micros(20);
 
 /// Requests that may be in flight.
 struct Window {
@@ -148,7 +148,7 @@ impl End<'_> {
             if is_full {
                 engine.tx_reap();
                 if sleeps {
-                    thread::sleep(FULL);
+                    thread::sleep(FULL_INTERVAL);
                 } else {
                     std::hint::spin_loop();
                 }
@@ -207,6 +207,12 @@ fn receive_on<E: Engine>(
     Ok(end.into_report(engine))
 }
 
+fn pin_thread(cpus: &[usize]) -> Result<(), RoleError> {
+    sys::affinity::pin_to(cpus).map_err(|why| {
+        RoleError::Thread(format!("a thread cannot run on the CPUs {cpus:?}: {why}"))
+    })
+}
+
 /// Runs the halves of an end, each on a thread on its share of `cpus`.
 pub(super) fn run_halves(
     (mut tx, mut rx): (AnyEngine, AnyEngine),
@@ -218,15 +224,10 @@ pub(super) fn run_halves(
 ) -> Result<RoleReport, RoleError> {
     let (sending, receiving) = cpus.split_at(cpus.len() / 2);
     let shared = &Shared::default();
-    let pin = |cpus: &[usize]| {
-        sys::affinity::pin_to(cpus).map_err(|why| {
-            RoleError::Thread(format!("a thread cannot run on the CPUs {cpus:?}: {why}"))
-        })
-    };
     let (sent, received) = thread::scope(|scope| {
         let receiver = start(scope, "near-rx", || {
             let steering = Steering { stop, live: None, watch: None };
-            let received = pin(receiving).and_then(
+            let received = pin_thread(receiving).and_then(
                 |()| on_engine!(&mut rx, engine => receive_on(engine, task, steering, shared)),
             );
             // Without a receiver the sender would go on, from silence to silence.
@@ -234,7 +235,7 @@ pub(super) fn run_halves(
             received
         });
         let steering = Steering { stop, live: None, watch };
-        let sent = pin(sending).and_then(
+        let sent = pin_thread(sending).and_then(
             |()| on_engine!(&mut tx, engine => send_on(engine, task, steering, most, shared)),
         );
         shared.is_sent.store(true, Ordering::Release);

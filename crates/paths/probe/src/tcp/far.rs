@@ -13,7 +13,7 @@ use sys::rusage::ThreadUsage;
 use sys::tcp;
 
 use super::stream::{Stream, digest};
-use super::{DIGEST, PATIENCE, TAIL_BYTES, TIMEOUTS, Task, TcpTraffic};
+use super::{DIGEST, STALL_TIMEOUT, TAIL_BYTES, TIMEOUTS, Task, TcpTraffic};
 use crate::role::RoleReport;
 
 /// Counts of a run, added up at its end.
@@ -81,7 +81,7 @@ impl Counts<'_> {
                     if self.signals.is_stopped() {
                         return Ok(None);
                     }
-                    if begun.elapsed() > PATIENCE {
+                    if begun.elapsed() > STALL_TIMEOUT {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                 }

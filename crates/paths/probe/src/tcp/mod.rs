@@ -16,7 +16,7 @@ use model::{Arm, Load, PathError, PathSwitch};
 use sys::tcp::Timeouts;
 
 use crate::far_end::FAR_PORT;
-use crate::role::{GRACE, GRACE_MAX, RoleReport};
+use crate::role::{ARRIVAL_GRACE, ARRIVAL_GRACE_MAX, RoleReport};
 use crate::{ProbeLoad, Switch};
 
 /// Bytes at the end of `tcp-flood` whose digest both ends compare.
@@ -24,11 +24,11 @@ const TAIL_BYTES: usize = 1 << 20;
 /// Name under which both ends report that digest.
 const DIGEST: &str = "tcp_digest";
 /// Longest wait for the other end: minutes of silence are a failure.
-const PATIENCE: Duration = Duration::from_secs(2);
+const STALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest sleep of a blocking call, so that `accept` can check for the end of the run.
-const NAP: Duration = Duration::from_millis(20);
+const POLL_TIMEOUT: Duration = Duration::from_millis(20);
 /// Of the sockets of both ends.
-const TIMEOUTS: Timeouts = Timeouts { receive: NAP, send: PATIENCE };
+const TIMEOUTS: Timeouts = Timeouts { receive: POLL_TIMEOUT, send: STALL_TIMEOUT };
 
 /// Smallest and largest message of the loads, bytes: the header of a request, and a body.
 pub(super) const MESSAGE_BYTES: std::ops::RangeInclusive<usize> =
@@ -98,14 +98,13 @@ pub(super) fn contradiction(arm: &Arm, load: ProbeLoad) -> Option<String> {
     if let Some(id) = other {
         return Some(format!("{} is a setting of the UDP loads; leave it out of {load}", id.id()));
     }
-    let has = |switch| arm.has(switch);
     match traffic {
-        TcpTraffic::Connect if has(Nodelay) || has(Quickack) => Some(
+        TcpTraffic::Connect if arm.has(Nodelay) || arm.has(Quickack) => Some(
             "a connection of tcp-connect carries one byte each way, for which nothing waits: use \
              nodelay and quickack with tcp-ping"
                 .into(),
         ),
-        TcpTraffic::Flood if has(Nodelay) => Some(
+        TcpTraffic::Flood if arm.has(Nodelay) => Some(
             "tcp-flood fills its segments, and Nagle's algorithm holds back only small ones: use \
              nodelay with tcp-ping"
                 .into(),
@@ -115,7 +114,7 @@ pub(super) fn contradiction(arm: &Arm, load: ProbeLoad) -> Option<String> {
 }
 
 fn ends(received_count: &AtomicU64) -> Run<'_> {
-    let (grace, grace_max) = (GRACE, GRACE_MAX);
+    let (grace, grace_max) = (ARRIVAL_GRACE, ARRIVAL_GRACE_MAX);
     Run { receiver: "far", sender: "near", received_count, grace, grace_max }
 }
 
@@ -148,13 +147,14 @@ pub(super) fn run(
     Ok((near, far))
 }
 
+fn counter(report: &RoleReport, name: &str) -> Option<u64> {
+    report.engine.counters.iter().find(|(n, _)| n == name).map(|(_, count)| *count)
+}
+
 /// Errors: what arrived is not what was sent.
 fn check(task: &Task, near: &RoleReport, far: &RoleReport) -> Result<(), PathError> {
-    let count = |report: &RoleReport, name: &str| {
-        report.engine.counters.iter().find(|(n, _)| n == name).map(|(_, count)| *count)
-    };
     for name in ["tcp_payload_bytes", DIGEST] {
-        let (sent, arrived) = (count(near, name), count(far, name));
+        let (sent, arrived) = (counter(near, name), counter(far, name));
         if sent != arrived {
             let what = format!("{name} of the near end is {sent:?}, of the far end {arrived:?}");
             return Err(PathError::Part(what.into()));
@@ -229,21 +229,20 @@ mod tests {
             let task = Task::new(&Arm::with(arm.iter().copied()), &load, TcpTraffic::Ping, 1);
             let at = SocketAddr::from(([127, 77, 0, 2], FAR_PORT));
             let received_count = AtomicU64::new(0);
-            let late = |tcp: TcpStream| {
-                thread::sleep(Duration::from_millis(300));
-                drop(tcp);
-            };
-            let sender = || {
-                let mut tcp = TcpStream::connect(at)?;
-                let mut message = vec![1; task.message_bytes];
-                tcp.write_all(&message)?;
-                tcp.read_exact(&mut message)?;
-                Ok((thread::spawn(move || late(tcp)), 1))
-            };
             let ran = lab::run(
                 &ends(&received_count),
                 |on| far::serve(&task, at, on, &received_count),
-                sender,
+                || {
+                    let mut tcp = TcpStream::connect(at)?;
+                    let mut message = vec![1; task.message_bytes];
+                    tcp.write_all(&message)?;
+                    tcp.read_exact(&mut message)?;
+                    let closing = thread::spawn(move || {
+                        thread::sleep(Duration::from_millis(300));
+                        drop(tcp);
+                    });
+                    Ok((closing, 1))
+                },
             );
             let (closing, far) = ran.expect("an end that is late is no error");
             closing.join().expect("it closes");
@@ -251,19 +250,31 @@ mod tests {
         }
     }
 
+    fn flooded(bytes: u64, digest: u64) -> RoleReport {
+        let mut report = RoleReport::default();
+        let counters = [("tcp_payload_bytes".into(), bytes), (DIGEST.into(), digest)];
+        report.engine.counters.extend(counters);
+        report
+    }
+
+    /// Delayed acknowledgements, and requests.
+    fn delayed(arm: &[Switch]) -> (u64, u64) {
+        let m = trial(ProbeLoad::TcpPing, arm, Duration::from_millis(500));
+        assert!(m.not_effective.is_empty(), "{:?}", m.not_effective);
+        (m.counters["far_tcp_delayed_ack_count"], m.deliveries["forward"].sent_count)
+    }
+
+    fn refusal(switch: Switch, load: ProbeLoad) -> String {
+        contradiction(&Arm::with([switch]), load).expect("refused")
+    }
+
     #[test]
     fn a_flood_whose_end_differs_fails_the_trial() {
         let load = testkit::arms::load(&crate::Probe, "tcp-flood", Duration::from_millis(1));
         let task = Task::new(&Arm::baseline(), &load, TcpTraffic::Flood, 1);
-        let end = |bytes: u64, digest: u64| {
-            let mut report = RoleReport::default();
-            let counters = [("tcp_payload_bytes".into(), bytes), (DIGEST.into(), digest)];
-            report.engine.counters.extend(counters);
-            report
-        };
-        assert!(check(&task, &end(7, 1), &end(7, 1)).is_ok());
-        for far in [end(6, 1), end(7, 2)] {
-            let why = check(&task, &end(7, 1), &far).unwrap_err().to_string();
+        assert!(check(&task, &flooded(7, 1), &flooded(7, 1)).is_ok());
+        for far in [flooded(6, 1), flooded(7, 2)] {
+            let why = check(&task, &flooded(7, 1), &far).unwrap_err().to_string();
             assert!(why.contains("of the near end is Some("), "{why}");
         }
     }
@@ -271,11 +282,6 @@ mod tests {
     #[test]
     fn a_request_of_two_writes_waits_for_a_delayed_acknowledgement_unless_a_switch_acts() {
         let _alone = alone();
-        let delayed = |arm: &[Switch]| {
-            let m = trial(ProbeLoad::TcpPing, arm, Duration::from_millis(500));
-            assert!(m.not_effective.is_empty(), "{:?}", m.not_effective);
-            (m.counters["far_tcp_delayed_ack_count"], m.deliveries["forward"].sent_count)
-        };
         let (waits, requests) = delayed(&[]);
         assert!(waits * 2 > requests, "{waits} delayed of {requests}");
         for arm in [Switch::Nodelay, Switch::Quickack] {
@@ -286,7 +292,6 @@ mod tests {
 
     #[test]
     fn switches_of_the_other_protocol_are_refused_with_the_remedy() {
-        let refusal = |arm: Switch, load| contradiction(&Arm::with([arm]), load).expect("refused");
         assert!(refusal(Switch::Nodelay, ProbeLoad::Ping).contains("--load tcp-ping"));
         assert!(refusal(Switch::Bypass, ProbeLoad::TcpPing).contains("UDP loads"));
         assert!(refusal(Switch::Nodelay, ProbeLoad::TcpFlood).contains("tcp-ping"));

@@ -5,11 +5,11 @@ use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use model::NotEffective;
+use model::PathSwitch;
 use sha2::{Digest, Sha256};
 use sys::{socket, tcp};
 
-use super::{PATIENCE, Task};
+use super::{STALL_TIMEOUT, Task};
 use crate::Switch;
 use crate::role::RoleReport;
 
@@ -44,20 +44,21 @@ impl Stream {
         (&self.tcp).write_all(bytes)
     }
 
-    /// Reads what is there, at most `into`; 0 at the end of the connection. Waits at most [`PATIENCE`], also when the run
+    /// Reads what is there, at most `into`; 0 at the end of the connection. Waits at most [`STALL_TIMEOUT`], also when the run
     /// is over: the end of a connection can be late, and can be sent again.
     pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut begun = None;
         loop {
             self.syscall_count += 1;
-            let got = match self.spins {
-                true => socket::receive_now(self.tcp.as_fd(), into),
-                false => (&self.tcp).read(into),
+            let got = if self.spins {
+                socket::receive_now(self.tcp.as_fd(), into)
+            } else {
+                (&self.tcp).read(into)
             };
             match got {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     let begun = *begun.get_or_insert_with(Instant::now);
-                    if begun.elapsed() > PATIENCE {
+                    if begun.elapsed() > STALL_TIMEOUT {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                     std::hint::spin_loop();
@@ -102,20 +103,20 @@ impl Stream {
                 ("tcp_segments_with_payload_count".into(), counted.sent_with_payload_count.into()),
             ]);
         }
-        let set = |switch: Switch, asked: bool, is_set: bool| {
-            (asked && !is_set)
-                .then(|| NotEffective::new(switch, "the kernel reads the option back as off"))
-        };
-        let nodelay = set(Switch::Nodelay, task.nodelay, self.tcp.nodelay().unwrap_or(false));
-        let quickack = set(Switch::Quickack, task.quickack, self.has_quickack);
-        let napi = || socket::incoming_napi_id(self.tcp.as_fd()).map(|id| id != 0);
-        let busy = (task.busy_poll && !napi().unwrap_or(false)).then(|| {
-            let why = "the socket's SO_INCOMING_NAPI_ID is 0: this driver names no NAPI instance, so \
-                       there is nothing to poll";
-            NotEffective::new(Switch::BusyPoll, why)
-        });
-        let all = nodelay.into_iter().chain(quickack).chain(busy);
-        report.engine.not_effective.extend(all.map(|n| (n.switch, n.why)));
+        let is_off = "the kernel reads the option back as off";
+        let has_nodelay = self.tcp.nodelay().unwrap_or(false);
+        let has_napi = socket::incoming_napi_id(self.tcp.as_fd()).is_ok_and(|id| id != 0);
+        let no_napi = "the socket's SO_INCOMING_NAPI_ID is 0: this driver names no NAPI instance, so there is \
+                       nothing to poll";
+        for (switch, is_asked, is_set, why) in [
+            (Switch::Nodelay, task.nodelay, has_nodelay, is_off),
+            (Switch::Quickack, task.quickack, self.has_quickack, is_off),
+            (Switch::BusyPoll, task.busy_poll, has_napi, no_napi),
+        ] {
+            if is_asked && !is_set {
+                report.engine.not_effective.push((switch.id().to_owned(), why.to_owned()));
+            }
+        }
         report.engine.syscall_count += self.syscall_count;
     }
 }
