@@ -22,7 +22,7 @@ use crate::{console, privileges, signals};
 
 /// Duration of one run of the generator. The kernel pauses after each, so not too short, and cannot
 /// be stopped during one, so not too long.
-const RUN: Duration = Duration::from_millis(500);
+const RUN_INTERVAL: Duration = Duration::from_millis(500);
 /// Frames of the first run, which sets the length of the others, and of the longest.
 const FRAMES_MIN: u32 = 20_000;
 const FRAMES_MAX: u32 = 5_000_000;
@@ -37,7 +37,7 @@ struct Generated {
 
 /// Document of `probe generate --json`.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Document {
+pub(crate) struct GenerateDocument {
     schema: u32,
     command: &'static str,
     size_bytes: usize,
@@ -60,7 +60,7 @@ pub(crate) fn run(context: &Context, args: &GenerateArgs) -> Result<(), Failure>
     };
     let pps = made.sent as f64 / made.sending.as_secs_f64().max(1e-9);
     if context.json {
-        return console::json(&Document {
+        return console::json(&GenerateDocument {
             schema: crate::context::DOCUMENT,
             command: "probe generate",
             size_bytes: args.size,
@@ -144,7 +144,7 @@ fn generate(args: &GenerateArgs, local: &Local, remote: &Remote) -> Result<Gener
         let took = generator.run(frames, Generator::BATCH).map_err(|e| chain(&e))?;
         sending += took;
         let left = args.duration.saturating_sub(begun.elapsed());
-        frames = frames_for(RUN.min(left), frames, took);
+        frames = frames_for(RUN_INTERVAL.min(left), frames, took);
     }
     let counts = generator.counts();
     Ok(Generated { sent: counts.sent, attempted: counts.attempted, sending, counted: None })

@@ -19,7 +19,7 @@ pub(super) struct HeldIrqs {
 
 impl HeldIrqs {
     /// Does what the options of a run ask for, and says so.
-    pub(super) fn of(args: &EngineArgs, local: &Local) -> Result<Self, Failure> {
+    pub(super) fn hold(args: &EngineArgs, local: &Local) -> Result<Self, Failure> {
         let suspension = args.arm.has(Switch::IrqSuspend).then(|| suspend(local)).transpose()?;
         let polls = args.arm.has(Switch::BusyPoll) && args.arm.has(Switch::Bypass);
         Ok(HeldIrqs { suspension, _deferral: polls.then(|| defer(local)).flatten() })

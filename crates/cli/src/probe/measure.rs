@@ -58,7 +58,7 @@ pub(crate) struct MeasureArgs {
 
 /// Document of `probe measure --json`.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Document<'a> {
+pub(crate) struct MeasureDocument<'a> {
     schema: u32,
     command: &'static str,
     #[serde(flatten)]
@@ -104,7 +104,7 @@ pub(crate) fn run(context: &Context, args: &MeasureArgs) -> Result<(), Failure> 
     }
     if context.json {
         let schema = crate::context::DOCUMENT;
-        return console::json(&Document { schema, command: "probe measure", curve: &curve });
+        return console::json(&MeasureDocument { schema, command: "probe measure", curve: &curve });
     }
     console::text(&report::text::curve(&curve, console::style()))
 }

@@ -35,9 +35,9 @@ use engine::{spec, with_sizes};
 use irqs::HeldIrqs;
 use summary::{Headers, si, summary};
 
-pub(crate) use generate::Document as GenerateDocument;
-pub(crate) use measure::Document as MeasureDocument;
-pub(crate) use summary::Document;
+pub(crate) use generate::GenerateDocument;
+pub(crate) use measure::MeasureDocument;
+pub(crate) use summary::ProbeDocument;
 
 pub(crate) fn run(context: &Context, command: &ProbeCommand) -> Result<(), Failure> {
     match command {
@@ -94,7 +94,7 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
     let (local, _) = endpoint::towards(ip, SENDER_PORT, &choice)?;
     let local = in_vlan(local, &spec)?;
     let _stamping = hold_stamps(&spec, &local)?;
-    let irqs = HeldIrqs::of(&options.engine, &local)?;
+    let irqs = HeldIrqs::hold(&options.engine, &local)?;
     let duration = options.duration.unwrap_or(Duration::from_secs(10));
     let mut task = Task {
         role: Role::Receive,
@@ -232,7 +232,7 @@ fn near(
     let (local, remote) = endpoint::towards(to, port, &choice)?;
     let local = in_vlan(local, &spec)?;
     let _stamping = hold_stamps(&spec, &local)?;
-    let irqs = HeldIrqs::of(&args.engine, &local)?;
+    let irqs = HeldIrqs::hold(&args.engine, &local)?;
     task.role = role;
     task.engine = spec;
     task.count = args.count;
@@ -279,12 +279,12 @@ fn unanswered(
     if sent == 0 || arrived != Some(0) {
         return Ok(());
     }
-    let remedy = match told {
-        true => "look for a firewall or a full socket between the ends",
-        false if to.is_ipv6() => {
-            "start `wirepath probe echo --ip 6` or `wirepath peer` there, or look for a firewall"
-        }
-        false => "start `wirepath probe echo` or `wirepath peer` there, or look for a firewall",
+    let remedy = if told {
+        "look for a firewall or a full socket between the ends"
+    } else if to.is_ipv6() {
+        "start `wirepath probe echo --ip 6` or `wirepath peer` there, or look for a firewall"
+    } else {
+        "start `wirepath probe echo` or `wirepath peer` there, or look for a firewall"
     };
     let to = SocketAddr::new(to, port);
     Err(Failure::failed(format!("none of {sent} datagrams to {to} was {end}; {remedy}")))
@@ -324,7 +324,7 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
     };
     let local = in_vlan(endpoint::listening(&choice, ipv6)?, &spec)?;
     let _stamping = hold_stamps(&spec, &local)?;
-    let irqs = HeldIrqs::of(&args.engine, &local)?;
+    let irqs = HeldIrqs::hold(&args.engine, &local)?;
     let task = Task {
         role,
         engine: spec,
@@ -402,19 +402,17 @@ fn run_queues(
     let range = local.queue..local.queue + queues;
     let engines = XdpEngine::open_port(&task.setup(local, remote), range).map_err(|e| chain(&e))?;
     privileges::drop_all()?;
-    let run_one = |(n, engine): (usize, XdpEngine)| {
-        let task = Task { first_flow: (n * task.flows) as u8, ..task.clone() };
-        let watch = Watch::new(local.ifindex, &local.ifname);
-        let mut engine = AnyEngine::Xdp(Box::new(engine));
-        let steering = Steering { stop, live: Some(live), watch };
-        role::run(&mut engine, &task, steering).map_err(|e| chain(&e))
-    };
     thread::scope(|scope| {
-        let running: Vec<_> = engines
-            .into_iter()
-            .enumerate()
-            .map(|numbered| start(scope, "queue", move || run_one(numbered)))
-            .collect();
+        let mut running = Vec::new();
+        for (n, engine) in engines.into_iter().enumerate() {
+            let task = Task { first_flow: (n * task.flows) as u8, ..task.clone() };
+            running.push(start(scope, "queue", move || {
+                let watch = Watch::new(local.ifindex, &local.ifname);
+                let mut engine = AnyEngine::Xdp(Box::new(engine));
+                let steering = Steering { stop, live: Some(live), watch };
+                role::run(&mut engine, &task, steering).map_err(|e| chain(&e))
+            }));
+        }
         let mut sum: Option<RoleReport> = None;
         for thread in running {
             let report = thread.end()?;

@@ -46,7 +46,7 @@ impl Headers {
 
 /// Document of `probe send | ping | receive | echo --json`.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Document<'a> {
+pub(crate) struct ProbeDocument<'a> {
     schema: u32,
     command: String,
     size_bytes: usize,
@@ -75,6 +75,18 @@ struct DeliveryDocument {
     reordered_count: u64,
 }
 
+impl From<&Delivery> for DeliveryDocument {
+    fn from(d: &Delivery) -> Self {
+        DeliveryDocument {
+            sent_count: d.sent_count,
+            received_count: d.received_count,
+            lost_count: d.lost_count(),
+            duplicated_count: d.duplicated_count,
+            reordered_count: d.reordered_count,
+        }
+    }
+}
+
 /// A metric with either its value or the reason why there is none.
 #[derive(Serialize, JsonSchema)]
 struct MetricDocument {
@@ -85,18 +97,6 @@ struct MetricDocument {
     refused: Option<String>,
 }
 
-impl From<&Delivery> for DeliveryDocument {
-    fn from(delivery: &Delivery) -> Self {
-        DeliveryDocument {
-            sent_count: delivery.sent_count,
-            received_count: delivery.received_count,
-            lost_count: delivery.lost_count(),
-            duplicated_count: delivery.duplicated_count,
-            reordered_count: delivery.reordered_count,
-        }
-    }
-}
-
 impl MetricDocument {
     fn named(metric: Metric) -> (String, Self) {
         let refused = metric.value.as_ref().err().map(ToString::to_string);
@@ -105,9 +105,9 @@ impl MetricDocument {
     }
 }
 
-impl<'a> Document<'a> {
+impl<'a> ProbeDocument<'a> {
     fn new(command: String, m: &'a Measurement, size_bytes: usize, far_end_told: bool) -> Self {
-        Document {
+        ProbeDocument {
             schema: crate::context::DOCUMENT,
             command,
             size_bytes,
@@ -142,7 +142,7 @@ pub(crate) fn summary(
     let seconds = m.wall_ns as f64 / 1e9;
     if context.json {
         let command = format!("probe {role:?}").to_lowercase();
-        return console::json(&Document::new(command, m, size, has_far_end));
+        return console::json(&ProbeDocument::new(command, m, size, has_far_end));
     }
     let mut screen = Screen::plain();
     if m.deliveries.is_empty() {
