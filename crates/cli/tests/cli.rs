@@ -56,7 +56,7 @@ fn text_of_files_and_far_ends_cannot_drive_the_terminal() {
     // A far end that answers with text of its own.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
-    let hello = r#"{"wirepath_peer":4,"version":"x","challenge":"00","secret":false}"#;
+    let hello = r#"{"wirepath_peer":5,"version":"x","challenge":"00","secret":false}"#;
     let answer = format!("{hello}\n{{\"error\":{{\"why\":{}}}}}\n", quoted(&hostile()));
     std::thread::spawn(move || {
         for stream in listener.incoming() {

@@ -49,7 +49,7 @@ fn overheard(secret_file: &str) -> String {
     });
     let (mut stream, _) = listener.accept().unwrap();
     let hello = serde_json::json!({
-        "wirepath_peer": 4, "version": "x", "challenge": "ab".repeat(32), "secret": true,
+        "wirepath_peer": 5, "version": "x", "challenge": "ab".repeat(32), "secret": true,
     });
     stream.write_all(format!("{hello}\n").as_bytes()).unwrap();
     let mut answer = String::new();
@@ -73,7 +73,7 @@ fn knock(nth: usize, overheard: &str) {
         0 => Ok(()),
         1 => stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
         2 => stream.write_all(&[b'x'; 1 << 16]),
-        3 => stream.write_all(b"{\"wirepath_peer\":4,\"handshake\":null}\n"),
+        3 => stream.write_all(b"{\"wirepath_peer\":5,\"handshake\":null}\n"),
         4 => stream.write_all(overheard.as_bytes()),
         5 => stream.write_all(&[0xff; 100]),
         6 => stream.write_all("[".repeat(4000).as_bytes()).and_then(|()| stream.write_all(b"\n")),

@@ -1,20 +1,19 @@
 //! The calling end.
 
-use std::io::{self, PipeWriter};
+use std::io::PipeWriter;
 use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lab::SshHost;
 use sys::child::{Place, this_program};
-use sys::thread::start_free;
 
 use crate::far::{FarOptions, START_TIMEOUT, Started, netns, ssh};
-use crate::lines::{HEARTBEAT_INTERVAL, message_line, write_line};
+use crate::heartbeat::Heartbeat;
+use crate::lines::{message_line, write_line};
 use crate::{Greeting, RemoteError, Service};
 
 /// A started end that answers calls of one service.
@@ -35,8 +34,7 @@ pub struct Caller<S: Service> {
 #[derive(Debug)]
 struct Input {
     pipe: Arc<Mutex<PipeWriter>>,
-    /// Its end ends the heartbeat.
-    _heartbeat: Sender<()>,
+    _heartbeat: Heartbeat,
 }
 
 impl<S: Service> Caller<S> {
@@ -164,21 +162,10 @@ impl<S: Service> Drop for Caller<S> {
 impl Input {
     fn start(pipe: PipeWriter) -> Result<Self, RemoteError> {
         let pipe = Arc::new(Mutex::new(pipe));
-        let (heartbeat, ended) = channel::<()>();
         let beating = Arc::clone(&pipe);
-        let started = start_free("wp-heartbeat", move || {
-            while ended.recv_timeout(HEARTBEAT_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                // The end of the far end shows in its answers.
-                let _ = write_line(&*lock(&beating), b"\n", || {
-                    ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Disconnected)
-                });
-            }
-        });
-        started.map_err(|error| RemoteError::Start {
-            what: "a thread",
-            source: io::Error::other(error),
-        })?;
-        Ok(Input { pipe, _heartbeat: heartbeat })
+        let heartbeat =
+            Heartbeat::start(move |is_over| write_line(&*lock(&beating), b"\n", is_over));
+        Ok(Input { pipe, _heartbeat: heartbeat.map_err(RemoteError::thread)? })
     }
 }
 

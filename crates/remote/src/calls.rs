@@ -86,10 +86,7 @@ impl<S: Service> Calls<S> {
             // Work for a near end that is gone ends now.
             stop.store(true, Ordering::Relaxed);
         });
-        reading.map_err(|error| RemoteError::Start {
-            what: "a thread",
-            source: io::Error::other(error),
-        })?;
+        reading.map_err(RemoteError::thread)?;
         Ok(Calls { calls, output: Mutex::new(output), near, state })
     }
 

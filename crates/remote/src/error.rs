@@ -2,11 +2,13 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use host::net::NetError;
 use host::text::printable;
 use sys::child::ChildError;
 use sys::netns::NetnsError;
+use sys::thread::ThreadError;
 
 use crate::TooLong;
 
@@ -85,6 +87,26 @@ pub enum RemoteError {
         #[source]
         source: io::Error,
     },
+    /// A message that was not made with the secret and the keys of its connection.
+    #[error("a message of the control connection was not made with the shared secret")]
+    Forged,
+    /// A line of a connection that is not a valid message.
+    #[error(
+        "invalid message on the control connection: {what}; do both ends run the same wirepath version?"
+    )]
+    Invalid { what: String },
+    #[error("the control connection broke; is the peer still running?")]
+    Lost {
+        #[source]
+        source: io::Error,
+    },
+    /// The other end is connected, and sent nothing in time.
+    #[error(
+        "the peer did not answer within {} s; its host is busy, or its link stopped: try again, and lower \
+         the load there (top, dmesg)",
+        .within.as_secs_f64()
+    )]
+    Late { within: Duration },
     #[error("the connection to {end} broke")]
     Broken {
         end: String,
@@ -99,6 +121,24 @@ pub enum RemoteError {
 }
 
 impl RemoteError {
+    pub(crate) fn thread(error: ThreadError) -> Self {
+        RemoteError::Start { what: "a thread", source: io::Error::other(error) }
+    }
+
+    /// Error of a connection that the other end has closed.
+    pub fn closed() -> Self {
+        RemoteError::Lost { source: io::ErrorKind::UnexpectedEof.into() }
+    }
+
+    /// True if nothing came over a connection within the time limit.
+    pub fn is_timeout(&self) -> bool {
+        use io::ErrorKind::{TimedOut, WouldBlock};
+        // The kernel's own ETIMEDOUT is the end of the connection.
+        let is_ours = |source: &io::Error| source.raw_os_error() != Some(sys::socket::ETIMEDOUT);
+        matches!(self, RemoteError::Lost { source }
+            if matches!(source.kind(), WouldBlock | TimedOut) && is_ours(source))
+    }
+
     /// - `end`: the end that sent `line`.
     pub(crate) fn garbled(end: &str, line: &[u8]) -> Self {
         let begin = String::from_utf8_lossy(&line[..line.len().min(400)]);

@@ -8,15 +8,18 @@
 //! and the answering end ends after [`SILENCE_LIMIT`] without a line: sshd notices a connection that broke only after
 //! hours. The answering end sends none, because it may be measuring; the calling end limits its wait for an answer.
 //!
-//! [`FarHost`] is a far end with a `wirepath peer`, to which near ends connect by TCP.
+//! [`FarHost`] is a far end with a `wirepath peer`, to which near ends connect by TCP. Such a [`tcp::Connection`] has the
+//! same framing and heartbeat; it is encrypted if there is a shared secret, and trusts no end before that has greeted.
 
 mod caller;
 mod calls;
 mod error;
 mod failure;
 mod far;
+mod heartbeat;
 mod lines;
 mod service;
+pub mod tcp;
 pub mod work;
 
 pub use caller::Caller;
@@ -24,5 +27,6 @@ pub use calls::{Calls, NearEndGone};
 pub use error::RemoteError;
 pub use failure::{Failure, INTERRUPTED_EXIT_CODE};
 pub use far::{FarHost, FarJob, FarOptions, address_between};
+pub use heartbeat::Heartbeat;
 pub use lines::{HEARTBEAT_INTERVAL, LINE_BYTES_MAX, LineBuffer, SILENCE_LIMIT, TooLong};
 pub use service::{EXCHANGE, Greeting, Service};

@@ -59,6 +59,14 @@ impl LineBuffer {
         (self.line_bytes_max + 1).saturating_sub(self.rest().len()).max(1)
     }
 
+    /// Takes the bytes of which no line was taken.
+    pub(crate) fn take_rest(&mut self) -> Vec<u8> {
+        let rest = self.rest().to_vec();
+        self.taken_len = self.bytes.len();
+        self.searched_len = self.bytes.len();
+        rest
+    }
+
     /// The buffer to which received bytes are appended.
     pub fn received(&mut self) -> &mut Vec<u8> {
         self.bytes.drain(..self.taken_len);

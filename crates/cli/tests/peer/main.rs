@@ -82,8 +82,8 @@ impl Conversation {
     fn open(local: &Local) -> Self {
         let mut it = Conversation(BufReader::new(local.connect()));
         let hello = it.hear();
-        assert_eq!(hello["wirepath_peer"], 4, "{hello}");
-        it.say(&json!({ "wirepath_peer": 4, "handshake": null }));
+        assert_eq!(hello["wirepath_peer"], 5, "{hello}");
+        it.say(&json!({ "wirepath_peer": 5, "handshake": null }));
         assert!(it.hear().get("welcome").is_some());
         it
     }
@@ -140,11 +140,11 @@ fn ends_of_different_versions_say_so_at_both_ends() {
     let local = Local::new(&[]);
     let mut it = Conversation(BufReader::new(local.connect()));
     it.hear();
-    it.say(&json!({ "wirepath_peer": 5, "handshake": null }));
+    it.say(&json!({ "wirepath_peer": 6, "handshake": null }));
     let told = it.hear();
     let why = told["error"]["why"].as_str().unwrap();
-    assert!(why.contains("the peer uses protocol version 4, the near end 5"), "{told}");
-    let heard = || local.peer.stderr().contains("the other end uses protocol version 5");
+    assert!(why.contains("the peer uses protocol version 5, the near end 6"), "{told}");
+    let heard = || local.peer.stderr().contains("the other end uses protocol version 6");
     assert!(until(LONG, heard), "{}", local.peer.stderr());
     // One of the version before hangs up by itself.
     let mut it = Conversation(BufReader::new(local.connect()));
@@ -155,7 +155,7 @@ fn ends_of_different_versions_say_so_at_both_ends() {
     let heard = || local.peer.stderr().contains("does it run another wirepath version?");
     assert!(until(LONG, heard), "{}", local.peer.stderr());
     // A far end of the version before, and one of the next.
-    for version in [3, 5] {
+    for version in [4, 6] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port().to_string();
         let near = std::thread::spawn(move || fail(ping(&port, "1", None), 1));
@@ -164,7 +164,7 @@ fn ends_of_different_versions_say_so_at_both_ends() {
         far.say(&json!({
             "wirepath_peer": version, "version": "x", "challenge": "00", "secret": false,
         }));
-        assert_eq!(far.hear()["wirepath_peer"], 4, "it tells its own version");
+        assert_eq!(far.hear()["wirepath_peer"], 5, "it tells its own version");
         let said = near.join().unwrap();
         assert!(said.contains(&format!("uses protocol version {version}")), "{said}");
     }

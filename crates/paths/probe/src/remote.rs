@@ -347,7 +347,7 @@ impl Session for RemoteSession {
 /// Tells if the control connection broke.
 fn is_broken(error: &PathError) -> bool {
     let (PathError::Part(cause) | PathError::End { why: cause, .. }) = error else { return false };
-    matches!(cause.downcast_ref(), Some(PeerError::Broken { .. } | PeerError::Closed { .. }))
+    cause.downcast_ref().is_some_and(PeerError::is_broken)
 }
 
 /// One trial as the near end runs it.

@@ -1,33 +1,28 @@
 //! Near end of the control connection.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use lab::HostTime;
 use model::Machine;
-use sys::thread::start_free;
+use remote::tcp::{Connection, Handshake, LINE_TIMEOUT, message_of};
+use remote::{Heartbeat, RemoteError};
 
-use super::lines::{Lines, Writer, message_of};
-use super::noise::Handshake;
 use super::protocol::{
-    ALIVE_PAUSE, Answer, Ask, DEFAULT_PORT, Hello, HostFacts, PATIENCE, PROTOCOL, PeerError, Say,
-    Settings,
+    Answer, Ask, DEFAULT_PORT, Hello, HostFacts, PROTOCOL, PeerError, Say, Settings,
 };
 use crate::role::{RoleReport, Task};
 
 /// Time limit for the far end to open its engine, and to close it.
-const RUN_PATIENCE: Duration = Duration::from_secs(15);
+const RUN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Connected and authenticated far end.
 #[derive(Debug)]
 pub struct Far {
     /// During a run.
-    beat: Option<Beat>,
-    lines: Lines,
+    heartbeat: Option<Heartbeat>,
+    lines: Connection,
     at: SocketAddr,
     host: Option<HostFacts>,
     mtu_bytes: Option<u32>,
@@ -67,7 +62,7 @@ impl Far {
         let at = address(host, ipv6)?;
         Far::connect_to(at, secret).map_err(|error| match error {
             error if error.is_timeout() => error,
-            PeerError::Broken { source } => PeerError::Closed { at, source },
+            PeerError::Connection(RemoteError::Lost { source }) => PeerError::Closed { at, source },
             error => error,
         })
     }
@@ -75,9 +70,8 @@ impl Far {
     fn connect_to(at: SocketAddr, secret: Option<&str>) -> Result<Self, PeerError> {
         let stream = TcpStream::connect_timeout(&at, Duration::from_secs(3))
             .map_err(|source| PeerError::NotThere { at, source })?;
-        let closed = || PeerError::Broken { source: io::ErrorKind::UnexpectedEof.into() };
-        let mut lines = Lines::new(stream).map_err(|source| PeerError::Broken { source })?;
-        let greeting = lines.receive_line(PATIENCE)?.ok_or_else(closed)?;
+        let mut lines = Connection::new(stream)?;
+        let greeting = lines.receive_line(LINE_TIMEOUT)?.ok_or_else(RemoteError::closed)?;
         let hello: Hello = message_of(&greeting)?;
         if hello.wirepath_peer != PROTOCOL {
             // It says the same of this end.
@@ -96,12 +90,13 @@ impl Far {
                 lines.send(&Answer { wirepath_peer: PROTOCOL, handshake: None })?;
             }
             (true, Some(secret)) => {
-                let mut handshake = Handshake::near(secret, &greeting)?;
-                let first = Some(handshake.write()?);
+                let mut handshake =
+                    Handshake::near(secret, &greeting).map_err(RemoteError::from)?;
+                let first = Some(handshake.write().map_err(RemoteError::from)?);
                 lines.send(&Answer { wirepath_peer: PROTOCOL, handshake: first })?;
-                match lines.expect(PATIENCE)? {
+                match lines.expect(LINE_TIMEOUT)? {
                     Say::Secured { handshake: second } if handshake.read(&second).is_ok() => {
-                        lines.encrypt(handshake.finish()?)?;
+                        lines.encrypt(handshake)?;
                     }
                     Say::Secured { .. } => {
                         return refused("the peer could not prove that it knows the secret");
@@ -111,7 +106,7 @@ impl Far {
                 }
             }
         }
-        let host = match lines.expect(PATIENCE)? {
+        let host = match lines.expect(LINE_TIMEOUT)? {
             Say::Welcome { host } => host,
             Say::Error { why } => return refused(&why),
             other => return Err(unexpected(&other)),
@@ -119,7 +114,7 @@ impl Far {
         lines.trust();
         let host =
             host.map(|host| HostFacts { machine: lab::machine_of_far_end(host.machine), ..*host });
-        Ok(Far { beat: None, lines, at, host, mtu_bytes: None, version: hello.version })
+        Ok(Far { heartbeat: None, lines, at, host, mtu_bytes: None, version: hello.version })
     }
 
     /// The far machine, as it describes itself; `None` if it does not.
@@ -154,10 +149,10 @@ impl Far {
     ) -> Result<FarReady, PeerError> {
         let (task, settings) = (Box::new(task.clone()), settings.clone());
         self.lines.send(&Ask::Run { task, settings, near_port, port })?;
-        match self.lines.expect(RUN_PATIENCE)? {
+        match self.lines.expect(RUN_TIMEOUT)? {
             Say::Ready { ip, port, ifname, mode, mtu_bytes } => {
                 self.mtu_bytes = mtu_bytes;
-                self.beat = Some(Beat::start(self.lines.writer())?);
+                self.heartbeat = Some(self.lines.heartbeat()?);
                 Ok(FarReady { ip, port, ifname, mode })
             }
             Say::Error { why } => Err(PeerError::Far { why }),
@@ -179,15 +174,15 @@ impl Far {
                 set();
             }
         };
-        self.lines.watch(tick, set, body).map_err(|source| PeerError::Broken { source })
+        Ok(self.lines.watch(tick, set, body)?)
     }
 
     /// Ends the run and returns the far end's report.
     pub fn stop(&mut self) -> Result<FarReport, PeerError> {
-        self.beat = None;
+        self.heartbeat = None;
         let sent = self.lines.send(&Ask::Stop);
         // A far end that ended the session before has said why.
-        let reply = self.lines.expect(RUN_PATIENCE);
+        let reply = self.lines.expect(RUN_TIMEOUT);
         match reply.map_err(|error| sent.err().unwrap_or(error))? {
             Say::Report { report, host_time } => {
                 Ok(FarReport { role: (*report).try_into()?, host_time })
@@ -198,45 +193,8 @@ impl Far {
     }
 }
 
-/// Thread that sends signs of life until this is dropped.
-///
-/// The far end's kernel sees that a host is gone; only this shows that the program still measures.
-#[derive(Debug)]
-struct Beat {
-    stop: Option<mpsc::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Beat {
-    fn start(writer: Writer) -> Result<Self, PeerError> {
-        let (stop, stopped) = mpsc::channel::<()>();
-        let thread = start_free("alive", move || {
-            // It writes to one socket and needs no capability; a failure is reported by the engine's thread.
-            let _ = sys::capability::keep(&[]);
-            while stopped.recv_timeout(ALIVE_PAUSE) == Err(RecvTimeoutError::Timeout) {
-                // The broken connection is reported by the next reply.
-                if writer.send(&Ask::Alive).is_err() {
-                    break;
-                }
-            }
-        });
-        let thread = thread
-            .map_err(|why| PeerError::Broken { source: io::Error::other(why.to_string()) })?;
-        Ok(Beat { stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-impl Drop for Beat {
-    fn drop(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 fn unexpected(say: &Say) -> PeerError {
-    PeerError::Garbled { what: format!("unexpected reply {say:?}") }
+    PeerError::invalid(format!("unexpected reply {say:?}"))
 }
 
 fn address(host: &str, ipv6: bool) -> Result<SocketAddr, PeerError> {
@@ -248,8 +206,8 @@ fn address(host: &str, ipv6: bool) -> Result<SocketAddr, PeerError> {
         Some(_) => host.to_socket_addrs(),
         None => (host, DEFAULT_PORT).to_socket_addrs(),
     };
-    let unknown = || PeerError::Unknown { host: host.to_owned() };
-    found.map_err(|_| unknown())?.min_by_key(|at| at.is_ipv6() != ipv6).ok_or_else(unknown)
+    let nearest = found.ok().and_then(|found| found.min_by_key(|at| at.is_ipv6() != ipv6));
+    nearest.ok_or_else(|| PeerError::Unknown { host: host.to_owned() })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `wirepath peer`: server and client of the control connection between two hosts.
 //!
-//! Each message is one line of JSON over TCP, encrypted if there is a shared secret. The far end sends
+//! Each message is one line of JSON over TCP (see [`remote::tcp`]), encrypted if there is a shared secret. The far end sends
 //! datagrams only to the source address of the control connection, and no more than the run asks for.
 
 mod client;
@@ -8,8 +8,6 @@ mod desk;
 #[doc(hidden)]
 pub mod fuzzing;
 mod host_settings;
-mod lines;
-mod noise;
 mod protocol;
 mod server;
 

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
+use hdrhistogram::Histogram;
 use lab::HostTime;
 use model::{Cost, Delivery, Machine, SAMPLE_COUNT_MAX, Throughput, latency_histogram};
+use remote::RemoteError;
 use serde::{Deserialize, Serialize};
 
-use super::noise::Forged;
 use crate::role::{RoleReport, Task};
 
 /// TCP port of `wirepath peer`.
@@ -18,13 +18,9 @@ pub const DEFAULT_PORT: u16 = 7117;
 /// UDP ports of runs at the far end, unless its operator chooses others.
 pub const DEFAULT_PORTS: RangeInclusive<u16> = 9000..=9999;
 /// Protocol version; both ends must use the same one.
-pub(super) const PROTOCOL: u32 = 4;
+pub(super) const PROTOCOL: u32 = 5;
 /// Maximum number of segments in a report; roles record two.
 const SEGMENT_COUNT_MAX: usize = 8;
-/// Time limit for one line, from the start of the wait to its last byte.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// Interval of the near end's signs of life during a run.
-pub(super) const ALIVE_PAUSE: Duration = Duration::from_secs(2);
 
 /// Failure of the control connection or of the far end.
 #[derive(Debug, thiserror::Error)]
@@ -54,23 +50,12 @@ pub enum PeerError {
          wirepath version?"
     )]
     Unanswered,
-    /// A message that was not made with the secret and the keys of this connection.
-    #[error("a message of the control connection was not made with the shared secret")]
-    Forged,
     /// The other end reported a failure.
     #[error("far end: {why}")]
     Far { why: String },
-    /// A line that is not a valid message.
-    #[error(
-        "invalid message on the control connection: {what}; do both ends run the same wirepath version?"
-    )]
-    Garbled { what: String },
-    /// The connection broke.
-    #[error("the control connection broke; is the peer still running?")]
-    Broken {
-        #[source]
-        source: io::Error,
-    },
+    /// The connection broke, timed out, or carried an invalid message.
+    #[error(transparent)]
+    Connection(#[from] RemoteError),
     /// The connection ended during the handshake.
     #[error(
         "{at} closed the connection before the handshake was finished: it ended, or it has too many connections at \
@@ -87,13 +72,6 @@ pub enum PeerError {
     /// A run that the near end did not end in time.
     #[error("a run takes at most {seconds} s; the session is over")]
     TooLong { seconds: u64 },
-    /// The other end is connected, and sent nothing in time.
-    #[error(
-        "the peer did not answer within {} s; its host is busy, or its link stopped: try again, and lower \
-         the load there (top, dmesg)",
-        .within.as_secs_f64()
-    )]
-    Late { within: Duration },
     /// Capabilities or system calls could not be restricted.
     #[error("the peer could not drop privileges that it does not need")]
     Confine {
@@ -111,20 +89,19 @@ pub enum PeerError {
     },
 }
 
-impl From<Forged> for PeerError {
-    fn from(_: Forged) -> Self {
-        PeerError::Forged
-    }
-}
-
 impl PeerError {
     /// True if nothing came within the time limit.
     pub(super) fn is_timeout(&self) -> bool {
-        use io::ErrorKind::{TimedOut, WouldBlock};
-        // The kernel's own ETIMEDOUT is the end of the connection.
-        let is_ours = |source: &io::Error| source.raw_os_error() != Some(sys::socket::ETIMEDOUT);
-        matches!(self, PeerError::Broken { source }
-            if matches!(source.kind(), WouldBlock | TimedOut) && is_ours(source))
+        matches!(self, PeerError::Connection(error) if error.is_timeout())
+    }
+
+    /// True if the connection is of no use any more.
+    pub fn is_broken(&self) -> bool {
+        matches!(self, PeerError::Connection(RemoteError::Lost { .. }) | PeerError::Closed { .. })
+    }
+
+    pub(super) fn invalid(what: String) -> Self {
+        PeerError::Connection(RemoteError::Invalid { what })
     }
 }
 
@@ -181,10 +158,8 @@ pub(super) enum Ask {
         near_port: u16,
         port: u16,
     },
-    /// End the run and report.
+    /// End the run and report. Until then the near end sends signs of life.
     Stop,
-    /// The near end still measures: sent every [`ALIVE_PAUSE`] during a run.
-    Alive,
 }
 
 /// Reply of the far end.
@@ -237,11 +212,6 @@ pub(super) struct WireReport {
 
 impl From<RoleReport> for WireReport {
     fn from(r: RoleReport) -> Self {
-        let buckets = |h: hdrhistogram::Histogram<u64>| {
-            h.iter_recorded()
-                .map(|v| (v.value_iterated_to(), v.count_at_value()))
-                .collect::<Vec<_>>()
-        };
         WireReport {
             sent_count: r.sent_count,
             arrived: r.arrived,
@@ -249,7 +219,7 @@ impl From<RoleReport> for WireReport {
             stray_count: r.stray_count,
             throughput: r.throughput,
             jitter_ns: r.jitter_ns,
-            segments: r.segments.into_iter().map(|(k, h)| (k, buckets(h))).collect(),
+            segments: r.segments.into_iter().map(|(k, h)| (k, buckets(&h))).collect(),
             cost: r.cost,
             wall_ns: r.wall_ns,
             mode: r.engine.mode,
@@ -266,8 +236,7 @@ impl TryFrom<WireReport> for RoleReport {
     fn try_from(w: WireReport) -> Result<Self, PeerError> {
         // Each allocates a histogram of 200 KiB, however short its line.
         if w.segments.len() > SEGMENT_COUNT_MAX {
-            let what = format!("a report of {} segments", w.segments.len());
-            return Err(PeerError::Garbled { what });
+            return Err(PeerError::invalid(format!("a report of {} segments", w.segments.len())));
         }
         let mut report = RoleReport {
             sent_count: w.sent_count,
@@ -284,8 +253,9 @@ impl TryFrom<WireReport> for RoleReport {
             let mut histogram = latency_histogram();
             let total = buckets.iter().try_fold(0u64, |sum, (_, count)| sum.checked_add(*count));
             if total.is_none_or(|total| total > SAMPLE_COUNT_MAX) {
-                let what = format!("a report of too many samples of {segment}");
-                return Err(PeerError::Garbled { what });
+                return Err(PeerError::invalid(format!(
+                    "a report of too many samples of {segment}"
+                )));
             }
             for (value_ns, count) in buckets {
                 histogram.saturating_record_n(value_ns.max(1), count);
@@ -301,6 +271,11 @@ impl TryFrom<WireReport> for RoleReport {
         }
         Ok(report)
     }
+}
+
+/// (nanoseconds, count) of each value.
+fn buckets(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
+    histogram.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect()
 }
 
 /// A cost whose sums cannot overflow: the far end may send any number.

@@ -11,30 +11,30 @@ use std::time::{Duration, Instant};
 use host::cpu::CpuClock;
 use host::text::chain;
 use lab::Meter;
+use remote::RemoteError;
+use remote::tcp::{Connection, Handshake, LINE_TIMEOUT};
 use serde::de::DeserializeOwned;
 use sys::capability::{self, Capability};
 use sys::thread::start;
 
 use super::desk::{Desk, Place, Turn};
 use super::host_settings::{Around, Host, pin};
-use super::lines::Lines;
-use super::noise::Handshake;
-use super::protocol::{Answer, Ask, Hello, PATIENCE, PROTOCOL, PeerError, Say};
+use super::protocol::{Answer, Ask, Hello, PROTOCOL, PeerError, Say};
 use crate::endpoint::{self, Choice};
 use crate::role::{self, Live, RoleReport, Steering, Task, drain};
 use crate::vlan::in_own_vlan;
 use crate::watch::Watch;
 
 /// Poll interval of the listener for its stop flag and for new connections.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of connections accepted per poll. The kernel queues or refuses the rest, so that
 /// a connection flood hardly affects a run in progress.
-const TAKEN_PER_LOOK_MAX: usize = 32;
+const TAKEN_PER_POLL_MAX: usize = 32;
 /// Those of them that close another one: a near end has half a second for its handshake, even if its own address floods
 /// the peer.
-const DISPLACED_PER_LOOK_MAX: usize = 4;
+const DISPLACED_PER_POLL_MAX: usize = 4;
 /// Minimum interval between reports of refused connections, so that they cannot fill a log.
-const TELL_PAUSE: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Capabilities that opening an engine for a near end may need.
 const RUNS_NEED: &[Capability] = &[
@@ -104,7 +104,7 @@ pub fn serve(
     thread::scope(|scope| {
         while !stop.load(Ordering::Relaxed) {
             let (mut taken_count, mut displaced_count) = (0, 0);
-            while taken_count < TAKEN_PER_LOOK_MAX && displaced_count < DISPLACED_PER_LOOK_MAX {
+            while taken_count < TAKEN_PER_POLL_MAX && displaced_count < DISPLACED_PER_POLL_MAX {
                 let (stream, from) = match listener.accept() {
                     Ok(accepted) => accepted,
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
@@ -148,13 +148,13 @@ pub fn serve(
                     desk.turn_away(from, &why.to_string());
                 }
             }
-            if told.elapsed() >= TELL_PAUSE
+            if told.elapsed() >= REPORT_INTERVAL
                 && let Some(line) = desk.turned_away()
             {
                 tell(&line);
                 told = Instant::now();
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
     });
     Ok(())
@@ -162,7 +162,7 @@ pub fn serve(
 
 /// Authenticated near end that has the right to measure.
 struct Guest<'a> {
-    lines: Lines,
+    lines: Connection,
     near_ip: IpAddr,
     own_ip: IpAddr,
     _turn: Turn<'a>,
@@ -175,10 +175,9 @@ fn greet<'a>(
     (desk, host, place): (&'a Desk, &Host, &Place<'_>),
     stop: &AtomicBool,
 ) -> Result<Guest<'a>, PeerError> {
-    let broken = |source| PeerError::Broken { source };
-    stream.set_nonblocking(false).map_err(broken)?;
-    let own = stream.local_addr().map_err(broken)?;
-    let mut lines = Lines::new(stream).map_err(broken)?;
+    let own = stream.set_nonblocking(false).and_then(|()| stream.local_addr());
+    let own = own.map_err(|source| RemoteError::Lost { source })?;
+    let mut lines = Connection::new(stream)?;
     let welcomed = known(&mut lines, options, stop).and_then(|()| {
         place.prove();
         // A listener on [::] names IPv4 as ::ffff:a.b.c.d.
@@ -214,9 +213,9 @@ impl From<&'static str> for Unwelcome {
     }
 }
 
-impl From<PeerError> for Unwelcome {
-    fn from(error: PeerError) -> Self {
-        Unwelcome::Failed(error)
+impl<E: Into<PeerError>> From<E> for Unwelcome {
+    fn from(error: E) -> Self {
+        Unwelcome::Failed(error.into())
     }
 }
 
@@ -238,19 +237,20 @@ fn converse(
                 let (what, seconds) = ("no run was requested", limits.idle.as_secs());
                 return Err(farewell(&lines, PeerError::Silent { what, seconds }));
             }
-            Err(error @ PeerError::Garbled { .. }) => return Err(farewell(&lines, error)),
+            Err(error @ PeerError::Connection(RemoteError::Invalid { .. })) => {
+                return Err(farewell(&lines, error));
+            }
             asked => asked?,
         };
         match asked {
             None => return Ok(()),
-            Some(Ask::Alive) => {}
-            Some(Ask::Stop) => lines.send(&Say::Error { why: "no run is in progress".into() })?,
+            Some(Ask::Stop) => refuse(&lines, "no run is in progress".into())?,
             Some(Ask::Run { task, settings, near_port, port }) => {
                 let what = format!("{:?} {:?}", task.engine.kind, task.role).to_lowercase();
                 tell(&format!("{from}: {what}, {} byte payloads", task.payload_bytes));
                 let checked = task.check().map_err(|e| chain(&e));
                 if let Err(why) = checked.and_then(|()| check_ports(&options.ports, &task, port)) {
-                    lines.send(&Say::Error { why })?;
+                    refuse(&lines, why)?;
                     continue;
                 }
                 let addresses = Addresses { near_ip, near_port, own_ip, port };
@@ -278,22 +278,26 @@ fn check_ports(ports: &RangeInclusive<u16>, task: &Task, port: u16) -> Result<()
 }
 
 /// Tells the near end why the session ends; the same as an error.
-fn farewell(lines: &Lines, error: PeerError) -> PeerError {
+fn farewell(lines: &Connection, error: PeerError) -> PeerError {
     // It may be gone.
     let _ = lines.send(&Say::Error { why: error.to_string() });
     error
 }
 
 /// Authenticates a near end, and encrypts the connection, if there is a secret.
-fn known(lines: &mut Lines, options: &PeerOptions, stop: &AtomicBool) -> Result<(), Unwelcome> {
-    let challenge = host::random::random_hex().map_err(|source| PeerError::Broken { source })?;
-    let greeting = lines.greet(&Hello {
+fn known(
+    lines: &mut Connection,
+    options: &PeerOptions,
+    stop: &AtomicBool,
+) -> Result<(), Unwelcome> {
+    let challenge = host::random::random_hex().map_err(|source| RemoteError::Lost { source })?;
+    let greeting = lines.send(&Hello {
         wirepath_peer: PROTOCOL,
         version: options.version.clone(),
         challenge,
         secret: options.secret.is_some(),
     })?;
-    let answer = await_message(lines, Instant::now() + PATIENCE, stop)?;
+    let answer = await_message(lines, Instant::now() + LINE_TIMEOUT, stop)?;
     let answer: Answer = answer.ok_or(PeerError::Unanswered)?;
     if answer.wirepath_peer != PROTOCOL {
         let error = PeerError::Version { theirs: answer.wirepath_peer };
@@ -307,11 +311,11 @@ fn known(lines: &mut Lines, options: &PeerOptions, stop: &AtomicBool) -> Result<
     }
     let Some(secret) = &options.secret else { return Ok(()) };
     let first = answer.handshake.ok_or("a shared secret is required")?;
-    let mut handshake = Handshake::far(secret, &greeting).map_err(PeerError::from)?;
+    let mut handshake = Handshake::far(secret, &greeting).map_err(RemoteError::from)?;
     handshake.read(&first).map_err(|_| "the shared secret is wrong")?;
-    let second = handshake.write().map_err(PeerError::from)?;
+    let second = handshake.write().map_err(RemoteError::from)?;
     lines.send(&Say::Secured { handshake: second })?;
-    lines.encrypt(handshake.finish().map_err(PeerError::from)?)?;
+    lines.encrypt(handshake)?;
     Ok(())
 }
 
@@ -319,50 +323,55 @@ fn known(lines: &mut Lines, options: &PeerOptions, stop: &AtomicBool) -> Result<
 ///
 /// Errors: nothing came until `until`; see [`PeerError::is_timeout`].
 fn await_message<T: DeserializeOwned>(
-    lines: &mut Lines,
+    lines: &mut Connection,
     until: Instant,
     stop: &AtomicBool,
 ) -> Result<Option<T>, PeerError> {
     loop {
-        match lines.receive(LOOK) {
+        match lines.receive(POLL_INTERVAL) {
             Err(error) if error.is_timeout() => {
                 if stop.load(Ordering::Relaxed) {
                     return Ok(None);
                 }
                 if Instant::now() >= until {
-                    return Err(error);
+                    return Err(error.into());
                 }
             }
-            other => return other,
+            other => return Ok(other?),
         }
     }
 }
 
 /// Waits for the end of a run. `None` if the connection is closed or `stop` is set.
 fn await_end(
-    lines: &mut Lines,
+    lines: &mut Connection,
     limits: Limits,
     stop: &AtomicBool,
 ) -> Result<Option<Ask>, PeerError> {
-    let until = Instant::now() + limits.run;
+    let began = Instant::now();
     loop {
-        let now = Instant::now();
-        if now >= until {
-            let error = PeerError::TooLong { seconds: limits.run.as_secs() };
-            let _ = lines.send(&Say::Error { why: error.to_string() });
-            return Err(error);
-        }
-        match await_message(lines, until.min(now + limits.silence), stop) {
-            Ok(Some(Ask::Alive)) => {}
-            Err(error) if error.is_timeout() && Instant::now() < until => {
-                let what = "the near end gave no sign of life during a run";
-                let seconds = limits.silence.as_secs();
-                return Err(farewell(lines, PeerError::Silent { what, seconds }));
-            }
+        match lines.receive(POLL_INTERVAL) {
             Err(error) if error.is_timeout() => {}
-            asked => return asked,
+            asked => return Ok(asked?),
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        if began.elapsed() >= limits.run {
+            return Err(farewell(lines, PeerError::TooLong { seconds: limits.run.as_secs() }));
+        }
+        if lines.silence().min(began.elapsed()) >= limits.silence {
+            let what = "the near end gave no sign of life during a run";
+            let seconds = limits.silence.as_secs();
+            return Err(farewell(lines, PeerError::Silent { what, seconds }));
         }
     }
+}
+
+/// Tells the near end that a request failed.
+fn refuse(lines: &Connection, why: String) -> Result<(), PeerError> {
+    lines.send(&Say::Error { why })?;
+    Ok(())
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -376,7 +385,7 @@ struct Addresses {
 /// Runs one role until the near end stops it, disconnects or falls silent, its time is over, or the peer is
 /// stopped.
 fn one_run(
-    lines: &mut Lines,
+    lines: &mut Connection,
     task: &Task,
     addresses: Addresses,
     (around, limits): (&Around<'_>, Limits),
@@ -384,7 +393,7 @@ fn one_run(
 ) -> Result<(), PeerError> {
     let cpus = match around.cpus() {
         Ok(cpus) => cpus,
-        Err(why) => return lines.send(&Say::Error { why }),
+        Err(why) => return refuse(lines, why),
     };
     let (_awake, asleep) = around.stay_awake();
     let meter = around.clock.and_then(|clock| Meter::start(clock, &cpus).ok());
@@ -416,7 +425,7 @@ fn one_run(
         });
         let say = is_ready.recv().unwrap_or(Say::Error { why: "panicked".into() });
         let failed = matches!(say, Say::Error { .. });
-        let mut asked = lines.send(&say).map(|()| None);
+        let mut asked = lines.send(&say).map(|_| None).map_err(PeerError::from);
         if asked.is_ok() && !failed {
             asked = await_end(lines, limits, stop_peer);
         }
@@ -432,14 +441,15 @@ fn one_run(
         let host_time = meter.and_then(|meter| Some(meter.stop().ok()?.host_time()));
         match (asked?, report) {
             (None, _) => Ok(()),
-            (Some(Ask::Run { .. } | Ask::Alive), _) => {
-                lines.send(&Say::Error { why: "a run is in progress; stop it first".into() })
+            (Some(Ask::Run { .. }), _) => {
+                refuse(lines, "a run is in progress; stop it first".into())
             }
             (Some(Ask::Stop), Ok(mut report)) => {
                 report.engine.not_effective.extend(asleep);
-                lines.send(&Say::Report { report: Box::new(report.into()), host_time })
+                lines.send(&Say::Report { report: Box::new(report.into()), host_time })?;
+                Ok(())
             }
-            (Some(Ask::Stop), Err(why)) => lines.send(&Say::Error { why }),
+            (Some(Ask::Stop), Err(why)) => refuse(lines, why),
         }
     })
 }
@@ -546,7 +556,7 @@ mod tests {
                 // The session before is over a moment after it said so.
                 let connect = |_| {
                     let far = Far::connect(at, None).ok();
-                    thread::sleep(LOOK);
+                    thread::sleep(POLL_INTERVAL);
                     far
                 };
                 let mut far = (0..100).find_map(connect).expect("it becomes free");
@@ -563,7 +573,7 @@ mod tests {
                     || began.elapsed() > Duration::from_secs(10),
                     || {
                         while !over.load(Ordering::Relaxed) {
-                            thread::sleep(LOOK);
+                            thread::sleep(POLL_INTERVAL);
                         }
                     },
                 );

@@ -25,41 +25,41 @@ const HANDSHAKE_BYTES_MAX: usize = 128;
 
 /// A message that was not made with the same secret and keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Forged;
+pub struct Forged;
 
 /// The handshake of one end.
-pub(super) struct Handshake(Box<HandshakeState>);
+pub struct Handshake(Box<HandshakeState>);
 
 impl Handshake {
     /// - `greeting`: the far end's first line, which both ends must have seen in the same form.
-    pub(super) fn near(secret: &str, greeting: &[u8]) -> Result<Self, Forged> {
+    pub fn near(secret: &str, greeting: &[u8]) -> Result<Self, Forged> {
         let key = key_of(secret);
         let state = builder(&key, greeting)?.build_initiator();
         state.map(|state| Handshake(Box::new(state))).map_err(|_| Forged)
     }
 
     /// As [`Self::near`], for the far end.
-    pub(super) fn far(secret: &str, greeting: &[u8]) -> Result<Self, Forged> {
+    pub fn far(secret: &str, greeting: &[u8]) -> Result<Self, Forged> {
         let key = key_of(secret);
         let state = builder(&key, greeting)?.build_responder();
         state.map(|state| Handshake(Box::new(state))).map_err(|_| Forged)
     }
 
     /// This end's message, as hexadecimal digits.
-    pub(super) fn write(&mut self) -> Result<String, Forged> {
+    pub fn write(&mut self) -> Result<String, Forged> {
         let mut message = [0; HANDSHAKE_BYTES_MAX];
         let len = self.0.write_message(&[], &mut message).map_err(|_| Forged)?;
         Ok(message[..len].iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
     /// Reads the other end's message.
-    pub(super) fn read(&mut self, digits: &str) -> Result<(), Forged> {
+    pub fn read(&mut self, digits: &str) -> Result<(), Forged> {
         let message = bytes_of(digits).ok_or(Forged)?;
         self.0.read_message(&message, &mut [0; HANDSHAKE_BYTES_MAX]).map(drop).map_err(|_| Forged)
     }
 
     /// Keys of both directions, once both messages were exchanged.
-    pub(super) fn finish(self) -> Result<(Sealer, Opener), Forged> {
+    pub fn finish(self) -> Result<(Sealer, Opener), Forged> {
         let state = Arc::new(self.0.into_stateless_transport_mode().map_err(|_| Forged)?);
         Ok((
             Sealer { state: state.clone(), next: 0 },
@@ -89,7 +89,7 @@ fn bytes_of(digits: &str) -> Option<Vec<u8>> {
 }
 
 /// Encrypts what is sent.
-pub(super) struct Sealer {
+pub struct Sealer {
     state: Arc<StatelessTransportState>,
     /// Number of the next record.
     next: u64,
@@ -113,7 +113,7 @@ impl Sealer {
 }
 
 /// Decrypts what is received.
-pub(super) struct Opener {
+pub struct Opener {
     state: Arc<StatelessTransportState>,
     /// Number of the next record.
     next: u64,
