@@ -24,6 +24,7 @@ mod export;
 mod files;
 pub mod fuzzing;
 mod identity;
+mod irq_counts;
 mod journal;
 mod knob;
 pub(crate) mod knobs;
@@ -47,12 +48,12 @@ pub use confirm::{Confirmation, await_confirmation, boot_clock_ms, confirm, post
 pub use error::KnobError;
 pub use export::{ExportError, Exported, ExportedFile, Form, Omitted, export};
 pub use identity::{Device, Identity};
+pub(crate) use irq_counts::irq_counts;
 pub use journal::{
     Entry, EntryState, Header, Journal, JournalError, Phase, Record, RecordError,
     SCHEMA as JOURNAL_SCHEMA,
 };
 pub use knob::{About, Knob};
-pub(crate) use knobs::irq_counts;
 pub use plan::{
     Drift, LeftOut, Plan, PlanError, PlanFileError, Ready, SCHEMA as PLAN_SCHEMA, Step, StepError,
     StepProblem, machine_id, read as read_plan,

@@ -8,6 +8,7 @@ use sys::netns::{Netns, NetnsError};
 use sys::sysfs::{Sysfs, SysfsError};
 
 use super::error::KnobError;
+use super::irq_counts::irq_counts;
 use super::target::Target;
 use crate::net::{self, NetError};
 
@@ -197,8 +198,10 @@ impl System {
     /// Numbers of the queues of an interface: `direction` is `rx` or `tx`.
     pub fn queues(&self, interface: &str, direction: &str) -> io::Result<Vec<u32>> {
         let names = self.list_net(&format!("{interface}/queues"))?;
-        let number = |name: &String| name.strip_prefix(direction)?.strip_prefix('-')?.parse().ok();
-        let mut queues: Vec<u32> = names.iter().filter_map(number).collect();
+        let mut queues: Vec<u32> = names
+            .iter()
+            .filter_map(|name| name.strip_prefix(direction)?.strip_prefix('-')?.parse().ok())
+            .collect();
         queues.sort_unstable();
         Ok(queues)
     }
@@ -227,7 +230,7 @@ impl System {
     /// a virtual one.
     pub fn interrupt_counts(&self, interface: &str) -> Vec<u64> {
         let irqs = self.irqs(interface);
-        let all = super::irq_counts(&self.read_host("proc/interrupts").unwrap_or_default());
+        let all = irq_counts(&self.read_host("proc/interrupts").unwrap_or_default());
         let mut by_cpu = Vec::new();
         for row in irqs.iter().filter_map(|irq| all.get(irq)) {
             by_cpu.resize(row.len().max(by_cpu.len()), 0);

@@ -1,11 +1,11 @@
 //! CPU affinity of interrupts.
 
-use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
 use super::access::Access;
 use crate::tune::error::KnobError;
+use crate::tune::irq_counts::irq_counts;
 use crate::tune::knob::{About, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
@@ -22,7 +22,7 @@ pub(super) struct Affinity;
 
 /// Reads of the counts before the check gives up, and the pause between them.
 const READS_MAX: u32 = 10;
-const PAUSE: Duration = Duration::from_millis(25);
+const READ_INTERVAL: Duration = Duration::from_millis(25);
 
 static ABOUT: About = About {
     id: "irq-affinity",
@@ -73,11 +73,11 @@ impl Knob for Affinity {
         let seen = watch(&cpus, || {
             reads += 1;
             if reads > 1 {
-                thread::sleep(PAUSE);
+                thread::sleep(READ_INTERVAL);
             }
             (reads <= READS_MAX).then(|| {
                 let table = system.read_host("proc/interrupts").unwrap_or_default();
-                counts(&table).remove(&irq)
+                irq_counts(&table).remove(&irq)
             })
         });
         match seen {
@@ -131,30 +131,6 @@ fn watch(cpus: &[usize], mut read: impl FnMut() -> Option<Option<Vec<u64>>>) -> 
     verdict
 }
 
-/// Parses `/proc/interrupts`: the counts of each numbered interrupt, indexed by CPU.
-pub(crate) fn counts(table: &str) -> BTreeMap<u32, Vec<u64>> {
-    let mut lines = table.lines();
-    // Columns are the online CPUs alone.
-    let cpus: Vec<usize> = lines
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .filter_map(|word| word.strip_prefix("CPU")?.parse().ok())
-        .filter(|cpu| *cpu < 1 << 16)
-        .collect();
-    let width = cpus.iter().max().map_or(0, |last| last + 1);
-    lines
-        .filter_map(|line| {
-            let (irq, rest) = line.split_once(':')?;
-            let mut row = vec![0; width];
-            for (cpu, count) in cpus.iter().zip(rest.split_whitespace()) {
-                row[*cpu] = count.parse().ok()?;
-            }
-            Some((irq.trim().parse().ok()?, row))
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,15 +153,5 @@ mod tests {
         assert_eq!(watched(&[1], &[]), Seen::Silent);
         assert_eq!(watched(&[1], &[[5, 0], [6, 0], [6, 0]]), Seen::Silent);
         assert_eq!(watched(&[1], &[[5, 0], [6, 0], [7, 0]]), Seen::Elsewhere(0));
-    }
-
-    #[test]
-    fn interrupt_counts_are_indexed_by_cpu_number() {
-        let table = "           CPU0       CPU3\n 24:          1          7  PCI-MSI 5-edge  eth0\n\
-                     NMI:          0          0   Non-maskable interrupts\n 25: x y\n";
-        let counts = counts(table);
-        assert_eq!(counts.len(), 1);
-        assert_eq!(counts[&24], [1, 0, 0, 7]);
-        assert!(super::counts("").is_empty());
     }
 }

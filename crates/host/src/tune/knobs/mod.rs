@@ -14,8 +14,6 @@ mod rss;
 mod steering;
 mod sysctl;
 
-pub(crate) use irq::counts as irq_counts;
-
 use super::knob::Knob;
 
 /// All knobs, those that disturb others first.
