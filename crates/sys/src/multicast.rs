@@ -25,7 +25,7 @@ pub struct Membership {
 
 #[derive(Debug, thiserror::Error)]
 pub enum MulticastError {
-    #[error("{group} is no multicast group; groups are 224.0.0.0 to 239.255.255.255")]
+    #[error("{group} is not a multicast group; groups are 224.0.0.0 to 239.255.255.255")]
     NotAGroup { group: Ipv4Addr },
     #[error("{from} cannot be the sender of {group}; give the address of one host as --source")]
     NotASource { group: Ipv4Addr, from: Ipv4Addr },
@@ -281,7 +281,7 @@ mod tests {
             membership.join(socket.as_fd())
         };
         let said = |result: Result<(), MulticastError>| result.unwrap_err().to_string();
-        assert!(said(join([192, 0, 2, 1], None, LO)).contains("no multicast group"));
+        assert!(said(join([192, 0, 2, 1], None, LO)).contains("not a multicast group"));
         assert!(said(join([232, 0, 0, 1], Some([224, 0, 0, 1]), LO)).contains("--source"));
         let gone = said(join([239, 0, 0, 1], None, 999_999));
         assert!(gone.contains("if999999") && gone.contains("ip address"), "{gone}");

@@ -163,11 +163,11 @@ fn a_map_that_cannot_be_used_is_refused_with_the_reason() {
     assert!(none.contains("vb") && none.contains("has no XDP program"), "{none}");
     pins.attach(&spaces.far, "vb");
     let cases = [
-        (pins.at("prog"), "is no map: a program or a link is pinned there"),
+        (pins.at("prog"), "is not a map: a program or a link is pinned there"),
         (hash, "is a map of type Hash, not an XSKMAP"),
         (source().into(), "cannot be opened as a pinned map"),
         (pins.at("nothing"), "cannot be opened"),
-        (pins.at("maps"), "is no pinned map"),
+        (pins.at("maps"), "is not a pinned map"),
     ];
     for (path, why) in cases {
         let told = refused(&path, &[]);

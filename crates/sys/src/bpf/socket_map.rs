@@ -33,7 +33,7 @@ impl PinnedSocketMap {
             source: Some(source),
         })?;
         if !found.is_file() || path.as_os_str().as_encoded_bytes().contains(&0) {
-            return Err(wrong("is no pinned map".into()));
+            return Err(wrong("is not a pinned map".into()));
         }
         let map = MapHandle::from_pinned_path(path).map_err(|why| BpfError::PinnedMap {
             path: path.into(),
@@ -45,7 +45,7 @@ impl PinnedSocketMap {
         // A pinned program or link opens as well.
         let kind = fs::read_link(format!("/proc/self/fd/{}", map.as_fd().as_raw_fd()));
         if kind.is_ok_and(|kind| kind.as_os_str() != "anon_inode:bpf-map") {
-            return Err(wrong("is no map: a program or a link is pinned there".into()));
+            return Err(wrong("is not a map: a program or a link is pinned there".into()));
         }
         if map.map_type() != MapType::Xskmap {
             return Err(wrong(format!("is a map of type {:?}, not an XSKMAP", map.map_type())));
