@@ -34,7 +34,7 @@ pub fn hide_run(command: &mut Command) {
 
 /// Time that [`Child::stop`] waits after SIGTERM, and limit for the last output of a child to
 /// arrive after its end.
-const GRACE: Duration = Duration::from_secs(1);
+const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// Output kept of a child, of each stream; lines that were taken do not count. One that writes more is killed: it may be
 /// an ssh client that passes on the output of a far host.
@@ -275,7 +275,7 @@ impl Child {
         for (output, stream) in
             [(&self.stdout, "standard output"), (&self.stderr, "standard error")]
         {
-            if let Some(excess) = output.wait_end(GRACE) {
+            if let Some(excess) = output.wait_end(STOP_GRACE) {
                 let program = self.program.clone();
                 return Err(ChildError::TooMuchOutput { program, stream, excess });
             }
@@ -305,12 +305,12 @@ impl Child {
         self.signal_while_alive(libc::SIGTERM);
         // A paused child handles the signal when it continues.
         self.resume();
-        if let Some(finished) = self.wait(GRACE)? {
+        if let Some(finished) = self.wait(STOP_GRACE)? {
             return Ok(finished);
         }
         kill_group(self.pid, libc::SIGKILL);
         loop {
-            if let Some(finished) = self.wait(GRACE)? {
+            if let Some(finished) = self.wait(STOP_GRACE)? {
                 return Ok(finished);
             }
         }
@@ -559,7 +559,7 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    const LONG: Duration = Duration::from_secs(20);
+    const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
     #[test]
     fn files_of_a_command_with_a_run_of_its_own_are_gone_with_it() {
@@ -574,7 +574,7 @@ mod tests {
             }
             started => started.unwrap(),
         };
-        let finished = child.wait(LONG).unwrap().expect("it ends");
+        let finished = child.wait(TEST_TIMEOUT).unwrap().expect("it ends");
         let listed = String::from_utf8_lossy(&finished.stdout).into_owned();
         assert_eq!(format!("/run/{}", listed.trim()), name, "{finished:?}");
         assert!(!Path::new(&name).exists());
@@ -589,9 +589,9 @@ mod tests {
     #[test]
     fn lines_are_taken_one_by_one_and_none_after_the_end() {
         let child = Child::spawn(shell("echo one; echo; printf three"), &Place::default()).unwrap();
-        assert_eq!(child.take_line(LONG).as_deref(), Some(&b"one"[..]));
-        assert_eq!(child.take_line(LONG).as_deref(), Some(&b""[..]));
-        assert_eq!(child.take_line(LONG), None, "a line without its end");
+        assert_eq!(child.take_line(TEST_TIMEOUT).as_deref(), Some(&b"one"[..]));
+        assert_eq!(child.take_line(TEST_TIMEOUT).as_deref(), Some(&b""[..]));
+        assert_eq!(child.take_line(TEST_TIMEOUT), None, "a line without its end");
         let slow = Child::spawn(shell("sleep 20"), &Place::default()).unwrap();
         assert_eq!(slow.take_line(Duration::from_millis(10)), None);
     }
@@ -600,17 +600,17 @@ mod tests {
     fn many_lines_are_taken_in_order_and_none_is_lost() {
         let child = Child::spawn(shell("seq 300000"), &Place::default()).unwrap();
         for n in 1..=300_000 {
-            assert_eq!(child.take_line(LONG), Some(n.to_string().into_bytes()));
+            assert_eq!(child.take_line(TEST_TIMEOUT), Some(n.to_string().into_bytes()));
         }
-        assert_eq!(child.take_line(LONG), None);
+        assert_eq!(child.take_line(TEST_TIMEOUT), None);
     }
 
     #[test]
     fn text_across_pieces_is_found() {
         let child = Child::spawn(shell("printf rea; sleep 0.1; echo dy"), &Place::default());
-        assert!(child.unwrap().wait_for_stdout("ready", LONG));
+        assert!(child.unwrap().wait_for_stdout("ready", TEST_TIMEOUT));
         let child = Child::spawn(shell("echo steady"), &Place::default()).unwrap();
-        assert!(!child.wait_for_stdout("ready", LONG));
+        assert!(!child.wait_for_stdout("ready", TEST_TIMEOUT));
     }
 
     /// Peak of this process's memory, bytes.
@@ -629,14 +629,14 @@ mod tests {
             // The sleeper survives the killed `cat` until its group is killed.
             let script = format!("sleep 600 & trap '' PIPE; cat /dev/zero {redirection}; wait");
             let mut child = Child::spawn(shell(&script), &Place::default()).unwrap();
-            let error = child.wait(LONG).unwrap_err();
+            let error = child.wait(TEST_TIMEOUT).unwrap_err();
             let said = error.to_string();
             assert!(said.contains("more than 32 MiB") && said.contains(stream), "{said}");
-            assert!(child.wait(LONG).is_err(), "the same again");
+            assert!(child.wait(TEST_TIMEOUT).is_err(), "the same again");
         }
         let mut lines = Child::spawn(shell("exec cat /dev/zero"), &Place::default()).unwrap();
-        assert_eq!(lines.take_line(LONG), None);
-        assert!(matches!(lines.wait(LONG), Err(ChildError::TooMuchOutput { .. })));
+        assert_eq!(lines.take_line(TEST_TIMEOUT), None);
+        assert!(matches!(lines.wait(TEST_TIMEOUT), Err(ChildError::TooMuchOutput { .. })));
         let peak = memory_bytes_max();
         assert!(peak < 256 << 20, "{} MiB", peak >> 20);
     }
@@ -674,10 +674,10 @@ mod tests {
     fn output_and_status_come_back() {
         let command = shell("echo out; echo err >&2; exit 3");
         let mut child = Child::spawn(command, &Place::default()).unwrap();
-        let finished = child.wait(LONG).unwrap().unwrap();
+        let finished = child.wait(TEST_TIMEOUT).unwrap().unwrap();
         assert_eq!(finished.status.code(), Some(3));
         assert_eq!((&finished.stdout[..], &finished.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
-        assert_eq!(child.wait(LONG).unwrap().unwrap(), finished);
+        assert_eq!(child.wait(TEST_TIMEOUT).unwrap().unwrap(), finished);
         assert_eq!(child.cpu_ns(), None);
     }
 
@@ -688,7 +688,7 @@ mod tests {
         let place = Place { netns: Some(&netns), cpus: &[cpu] };
         let script = "stat -Lc %i /proc/self/ns/net; grep Cpus_allowed_list /proc/self/status";
         let mut child = Child::spawn(shell(script), &place).unwrap();
-        let finished = child.wait(LONG).unwrap().unwrap();
+        let finished = child.wait(TEST_TIMEOUT).unwrap().unwrap();
         let text = String::from_utf8(finished.stdout).unwrap();
         let mut words = text.split_whitespace();
         assert_eq!(words.next(), Some(&*netns.inode().unwrap().to_string()));
@@ -700,7 +700,7 @@ mod tests {
         let command =
             shell("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo done; sleep 60");
         let child = Child::spawn(command, &Place::default()).unwrap();
-        assert!(child.wait_for_stdout("done", LONG));
+        assert!(child.wait_for_stdout("done", TEST_TIMEOUT));
         let so_far_ns = child.cpu_ns().unwrap();
         assert!(so_far_ns > 0);
         let finished = child.stop().unwrap();
@@ -714,7 +714,7 @@ mod tests {
     fn a_time_limit_leaves_it_running_and_drop_kills_its_group() {
         let mut child =
             Child::spawn(shell("sleep 600 & echo $!; wait"), &Place::default()).unwrap();
-        assert!(child.wait_for_stdout("\n", LONG));
+        assert!(child.wait_for_stdout("\n", TEST_TIMEOUT));
         assert_eq!(child.wait(Duration::ZERO).unwrap(), None);
         let grandchild = String::from_utf8(child.stdout_so_far()).unwrap();
         let grandchild = format!("/proc/{}/stat", grandchild.trim());
@@ -729,7 +729,7 @@ mod tests {
     fn a_child_that_ignores_the_polite_signal_is_killed() {
         let command = shell("trap '' TERM; echo ready; while :; do sleep 1; done");
         let child = Child::spawn(command, &Place::default()).unwrap();
-        assert!(child.wait_for_stdout("ready", LONG));
+        assert!(child.wait_for_stdout("ready", TEST_TIMEOUT));
         assert_eq!(child.stop().unwrap().status.signal(), Some(libc::SIGKILL));
     }
 
@@ -737,7 +737,7 @@ mod tests {
     fn it_dies_with_the_thread_that_spawned_it() {
         let spawn = || Child::spawn(shell("exec sleep 600"), &Place::default()).unwrap();
         let mut child = thread::spawn(spawn).join().unwrap();
-        let finished = child.wait(LONG).unwrap().expect("killed by the kernel");
+        let finished = child.wait(TEST_TIMEOUT).unwrap().expect("killed by the kernel");
         assert_eq!(finished.status.signal(), Some(libc::SIGKILL));
     }
 

@@ -139,13 +139,19 @@ impl Inside {
 /// Descriptors that are open, without the standard streams and `kept`.
 fn open_descriptors(kept: &OwnedFd) -> Vec<RawFd> {
     let Ok(entries) = fs::read_dir("/proc/self/fd") else { return Vec::new() };
-    let number = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
-    let listed: Vec<RawFd> = entries.filter_map(number).collect();
+    let listed: Vec<RawFd> = entries
+        .filter_map(|entry: io::Result<fs::DirEntry>| {
+            entry.ok()?.file_name().to_str()?.parse().ok()
+        })
+        .collect();
     // The list had a descriptor of its own, whose number is free again.
     // SAFETY: no memory is involved.
     let is_open = |fd: RawFd| unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0;
-    let others = |&fd: &RawFd| fd > libc::STDERR_FILENO && fd != kept.as_raw_fd();
-    listed.into_iter().filter(others).filter(|&fd| is_open(fd)).collect()
+    listed
+        .into_iter()
+        .filter(|&fd| fd > libc::STDERR_FILENO && fd != kept.as_raw_fd())
+        .filter(|&fd| is_open(fd))
+        .collect()
 }
 
 /// Puts /dev/null in place of the standard streams, which may be a terminal.
@@ -222,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
     /// Runs `body` in a child and returns what it writes to its socket, and its end.
     fn forked(body: impl FnOnce(&Inside) -> String) -> (String, ExitStatus) {
@@ -236,7 +242,7 @@ mod tests {
         .unwrap();
         let mut said = String::new();
         child.socket().read_to_string(&mut said).unwrap();
-        (said, child.end(PATIENCE).unwrap().0)
+        (said, child.end(TEST_TIMEOUT).unwrap().0)
     }
 
     #[test]
@@ -254,11 +260,11 @@ mod tests {
             // SAFETY: no memory is involved.
             let is_closed = unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0;
             (&own).read_to_string(&mut status).unwrap();
-            let of = |name: &str| {
+            let field = |name: &str| {
                 let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
                 line.split_whitespace().next().unwrap().to_owned()
             };
-            let facts = [of("CapPrm:"), of("CapEff:"), of("NoNewPrivs:")].join(" ");
+            let facts = [field("CapPrm:"), field("CapEff:"), field("NoNewPrivs:")].join(" ");
             let opened = ["/", "/etc/passwd", "/proc"].map(|path| fs::File::open(path).is_ok());
             format!("{is_closed} {facts} {opened:?} {}", status.contains("\t65534"))
         });

@@ -19,11 +19,11 @@ use crate::socket;
 /// A driver that gives up an AF_XDP socket's memory disables its NAPI instances for a moment, and the kernel
 /// does not find them meanwhile. It does so after the owner has closed its sockets, so at the same time as the
 /// keeper works, or when the next owner begins.
-pub const REPEATED_FOR: Duration = Duration::from_secs(2);
-pub const REPEATED_EVERY: Duration = Duration::from_millis(5);
+pub const REPEAT_TIMEOUT: Duration = Duration::from_secs(2);
+pub const REPEAT_INTERVAL: Duration = Duration::from_millis(5);
 
 /// How long a new owner waits for a keeper that is undoing the change.
-const CLAIMED_FOR: Duration = Duration::from_secs(5);
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 /// Owners beside the first.
 const OWNERS_MAX: usize = 14;
 /// Sent to an owner that has ended before the last one.
@@ -74,7 +74,7 @@ pub struct Place {
 ///
 /// Errors: ResourceBusy if the change has an owner of another kind or of another user, or too many owners.
 pub fn claim(name: &str, kind: u8) -> io::Result<Claim> {
-    claim_within(CLAIMED_FOR, name, kind)
+    claim_within(CLAIM_TIMEOUT, name, kind)
 }
 
 fn claim_within(limit: Duration, name: &str, kind: u8) -> io::Result<Claim> {
@@ -93,7 +93,7 @@ fn claim_within(limit: Duration, name: &str, kind: u8) -> io::Result<Claim> {
             }
             Some(_) => return Err(io::ErrorKind::ResourceBusy.into()),
             None if left.is_zero() => return Err(io::ErrorKind::ResourceBusy.into()),
-            None => std::thread::sleep(REPEATED_EVERY),
+            None => std::thread::sleep(REPEAT_INTERVAL),
         }
     }
 }
@@ -182,10 +182,10 @@ impl Place {
         // This process's copy is closed on return; that of the keeper lives as long as it.
         let socket = socket.as_fd();
         self.keep(socket, || {
-            let end = Instant::now() + REPEATED_FOR;
+            let end = Instant::now() + REPEAT_TIMEOUT;
             for message in messages {
                 while request(socket, message) == Some(-libc::ENOENT) && Instant::now() < end {
-                    std::thread::sleep(REPEATED_EVERY);
+                    std::thread::sleep(REPEAT_INTERVAL);
                 }
             }
         })

@@ -8,7 +8,7 @@ use netlink_bindings::builtin::Nlmsghdr;
 use netlink_bindings::netdev::{OpNapiSetDo, QueueType, Request};
 use netlink_bindings::nlctrl;
 use netlink_bindings::traits::NetlinkRequest;
-use sys::keeper::{REPEATED_EVERY, REPEATED_FOR};
+use sys::keeper::{REPEAT_INTERVAL, REPEAT_TIMEOUT};
 
 use super::error::{NetError, ask};
 
@@ -79,7 +79,7 @@ pub fn napi_of_rx_queue(ifindex: u32, queue: u32) -> Result<u32, NetError> {
 
 /// Waits for an instance that is disabled for the moment.
 pub fn set_napi(id: u32, settings: &NapiSettings) -> Result<(), NetError> {
-    let end = Instant::now() + REPEATED_FOR;
+    let end = Instant::now() + REPEAT_TIMEOUT;
     loop {
         let set = ask(format!("setting NAPI instance {id}"), |socket| {
             socket.request(&set_request(id, settings))?.recv_ack()
@@ -87,7 +87,7 @@ pub fn set_napi(id: u32, settings: &NapiSettings) -> Result<(), NetError> {
         if !set.as_ref().is_err_and(NetError::is_not_found) || Instant::now() > end {
             return set;
         }
-        std::thread::sleep(REPEATED_EVERY);
+        std::thread::sleep(REPEAT_INTERVAL);
     }
 }
 

@@ -110,10 +110,10 @@ impl Marks {
 const HEADERS_BYTES: usize = ETHERNET_BYTES + 20 + 8;
 
 fn is_plain_udp(template: &[u8]) -> bool {
-    let at = |offset: usize| template.get(ETHERNET_BYTES + offset).copied();
+    let byte = |offset: usize| template.get(ETHERNET_BYTES + offset).copied();
     template.len() >= HEADERS_BYTES
         && template[ETHERNET_BYTES - 2..ETHERNET_BYTES] == [0x08, 0x00]
-        && (at(0), at(9)) == (Some(0x45), Some(17))
+        && (byte(0), byte(9)) == (Some(0x45), Some(17))
 }
 
 /// Sends copies of one frame out of an interface, from inside the kernel.

@@ -48,8 +48,10 @@ impl Tracepoints {
 
     pub(super) fn missing(&self) -> Vec<MissingTracepoint> {
         let reason = "not in this kernel";
-        let of = |(_, name): &(_, &'static str)| MissingTracepoint { name, reason: reason.into() };
-        self.absent.iter().map(of).collect()
+        self.absent
+            .iter()
+            .map(|(_, name)| MissingTracepoint { name, reason: reason.into() })
+            .collect()
     }
 
     /// Attaches all programs; returns the links, and the tracepoints that the kernel refused.

@@ -187,8 +187,10 @@ impl Confinement {
     pub fn of_peer_run() -> io::Result<Self> {
         let rules = || {
             let mut rules = free(SET_UP);
-            let is_none = |&command| SeccompCondition::new(0, Len::Dword, Op::Ne, command);
-            let conditions = RUN_BPF_COMMANDS.iter().map(is_none).collect::<Result<_, _>>()?;
+            let conditions = RUN_BPF_COMMANDS
+                .iter()
+                .map(|&command| SeccompCondition::new(0, Len::Dword, Op::Ne, command))
+                .collect::<Result<_, _>>()?;
             rules.push((libc::SYS_bpf, vec![SeccompRule::new(conditions)?]));
             Ok::<_, BackendError>(rules)
         };

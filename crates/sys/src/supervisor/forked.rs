@@ -22,13 +22,13 @@ use crate::{affinity, child, clock, poll};
 
 /// Name of the process, as tools show it: at most 15 bytes.
 const NAME: &CStr = c"wirepath-guard";
-/// Time between two rounds of killing; doubled up to [`ROUND_MAX`].
-const ROUND: Duration = Duration::from_millis(5);
-const ROUND_MAX: Duration = Duration::from_secs(1);
-/// Rounds of removing an empty group, of [`ROUND`] each: the kernel may still hold an ended process.
+/// Time between two rounds of killing; doubled up to [`KILL_INTERVAL_MAX`].
+const KILL_INTERVAL: Duration = Duration::from_millis(5);
+const KILL_INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// Rounds of removing an empty group, of [`KILL_INTERVAL`] each: the kernel may still hold an ended process.
 const REMOVE_ROUNDS: u32 = 400;
 /// Time between two reasons to wake up at all.
-const IDLE: Duration = Duration::from_secs(3600);
+const IDLE_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// A launch in the form that execve(2) takes, made before the fork.
 pub(super) struct Prepared<'a> {
@@ -286,9 +286,9 @@ fn watch(
         state.reap(Some(socket));
         if let Some(interval) = kill_after.filter(|_| !state.is_empty) {
             state.kill_all();
-            kill_after = Some((interval * 2).min(ROUND_MAX));
+            kill_after = Some((interval * 2).min(KILL_INTERVAL_MAX));
         }
-        let timeout = kill_after.filter(|_| !state.is_empty).unwrap_or(IDLE);
+        let timeout = kill_after.filter(|_| !state.is_empty).unwrap_or(IDLE_INTERVAL);
         let fds = [signals.as_fd(), socket.as_fd(), owner.as_fd()];
         let Ok(ready) = poll::readable_set(&fds, timeout) else { break };
         if ready & 1 != 0 {
@@ -303,7 +303,7 @@ fn watch(
                         break;
                     }
                 }
-                Ok(1) if command == [KILL_ALL] => kill_after = Some(ROUND),
+                Ok(1) if command == [KILL_ALL] => kill_after = Some(KILL_INTERVAL),
                 _ => break,
             }
         }
@@ -318,7 +318,7 @@ fn watch(
 ///
 /// - `signals`: descriptor of SIGCHLD, if there is one already.
 fn end_all(mut state: State<'_>, signals: Option<&File>) -> ! {
-    let mut interval = ROUND;
+    let mut interval = KILL_INTERVAL;
     state.reap(None);
     while !state.is_empty {
         state.kill_all();
@@ -329,7 +329,7 @@ fn end_all(mut state: State<'_>, signals: Option<&File>) -> ! {
         };
         signals.into_iter().for_each(drain);
         state.reap(None);
-        interval = (interval * 2).min(ROUND_MAX);
+        interval = (interval * 2).min(KILL_INTERVAL_MAX);
     }
     if let Some(group) = state.group {
         for _ in 0..REMOVE_ROUNDS {
@@ -337,7 +337,7 @@ fn end_all(mut state: State<'_>, signals: Option<&File>) -> ! {
                 break;
             }
             // An error ends the wait early.
-            let _ = poll::readable(&[], ROUND);
+            let _ = poll::readable(&[], KILL_INTERVAL);
         }
     }
     exit(0)

@@ -390,7 +390,7 @@ mod tests {
 
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(10);
+    const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
     /// A ring on a socket, and a sender to it; `None` where io_uring is forbidden or too old.
     fn ends(buffers: u16) -> Option<(DatagramRing, UdpSocket, UdpSocket)> {
@@ -427,7 +427,7 @@ mod tests {
             }
             let mut lengths = Vec::new();
             while lengths.len() < 5 {
-                let taken = ring.receive(64, LONG, &mut |received| {
+                let taken = ring.receive(64, TEST_TIMEOUT, &mut |received| {
                     assert!(received.bytes.iter().all(|b| *b == round));
                     assert_eq!(received.from, own);
                     lengths.push(received.bytes.len());
@@ -448,7 +448,8 @@ mod tests {
         }
         let mut numbers = Vec::new();
         while numbers.len() < 20 {
-            ring.receive(64, LONG, &mut |received| numbers.push(received.bytes[0])).unwrap();
+            ring.receive(64, TEST_TIMEOUT, &mut |received| numbers.push(received.bytes[0]))
+                .unwrap();
         }
         assert_eq!(numbers, (0..20).collect::<Vec<u8>>());
         assert!(ring.no_buffer_count > 0, "4 buffers held 20 datagrams");
@@ -467,7 +468,7 @@ mod tests {
         for _ in 0..20 {
             let Some((mut ring, sender, receiver)) = ends(4) else { return };
             sender.send(b"x").unwrap();
-            assert_eq!(ring.receive(1, LONG, &mut |_| {}).unwrap(), 1);
+            assert_eq!(ring.receive(1, TEST_TIMEOUT, &mut |_| {}).unwrap(), 1);
             let at = receiver.local_addr().unwrap();
             drop((ring, receiver));
             UdpSocket::bind(at).expect("the port is free at once");
@@ -479,7 +480,7 @@ mod tests {
         let Some((mut ring, sender, _receiver)) = ends(4) else { return };
         let ring = std::thread::spawn(move || {
             sender.send(b"x").unwrap();
-            assert_eq!(ring.receive(1, LONG, &mut |_| {}).unwrap(), 1);
+            assert_eq!(ring.receive(1, TEST_TIMEOUT, &mut |_| {}).unwrap(), 1);
             ring
         });
         drop(ring.join().unwrap());

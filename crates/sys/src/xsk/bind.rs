@@ -13,12 +13,12 @@ use crate::socket;
 /// XDP_USE_SG: packets may span several frames.
 const XDP_USE_SG: u16 = 1 << 4;
 /// Longest time to wait for a queue that another AF_XDP socket may have.
-const BUSY_WAIT: Duration = Duration::from_millis(1500);
+const BUSY_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Longest time to wait for a queue that none has: a busy kernel took more than 1.5 seconds to release one.
-const RELEASE_WAIT: Duration = Duration::from_secs(10);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longest time that a driver takes to reset an interface.
-const RESET_WAIT: Duration = Duration::from_secs(5);
+const RESET_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Copying between driver and UMEM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,10 +89,10 @@ pub(super) fn bind_queue(
     let queue = bind.queue;
     Err(match source.raw_os_error() {
         Some(libc::EBUSY) if is_only_socket() => {
-            XskError::NotReleased { ifname, queue, waited_ms: RELEASE_WAIT.as_millis() as u64 }
+            XskError::NotReleased { ifname, queue, waited_ms: RELEASE_TIMEOUT.as_millis() as u64 }
         }
         Some(libc::EBUSY) => {
-            XskError::QueueBusy { ifname, queue, waited_ms: BUSY_WAIT.as_millis() as u64 }
+            XskError::QueueBusy { ifname, queue, waited_ms: BUSY_TIMEOUT.as_millis() as u64 }
         }
         Some(libc::EINVAL) if queue >= bind.queues => {
             XskError::NoQueue { ifname, queue, queues: bind.queues }
@@ -171,11 +171,11 @@ fn try_bind(
         let may_pass = match error.raw_os_error() {
             Some(libc::EBUSY) => {
                 let waited = begun.elapsed();
-                waited < BUSY_WAIT || waited < RELEASE_WAIT && is_only_socket()
+                waited < BUSY_TIMEOUT || waited < RELEASE_TIMEOUT && is_only_socket()
             }
             // Of an interface that is up, whose driver resets its link: igb for 3 s.
             Some(libc::ENETDOWN) => {
-                begun.elapsed() < RESET_WAIT && socket::is_up(bind.ifindex) == Some(true)
+                begun.elapsed() < RESET_TIMEOUT && socket::is_up(bind.ifindex) == Some(true)
             }
             _ => false,
         };

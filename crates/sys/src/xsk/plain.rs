@@ -129,8 +129,11 @@ mod tests {
         let steps: u32 = if cfg!(miri) { 3 } else { 8 };
         for size in [1, 2] {
             for sequence in 0..1u32 << (2 * steps) {
-                let step = |n: u32| (sequence >> (2 * n) & 3) as u8;
-                like_a_bounded_queue(size, u32::MAX - 1, (0..steps).map(step));
+                like_a_bounded_queue(
+                    size,
+                    u32::MAX - 1,
+                    (0..steps).map(|n| (sequence >> (2 * n) & 3) as u8),
+                );
             }
         }
     }

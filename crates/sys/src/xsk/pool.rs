@@ -179,9 +179,11 @@ impl Pool {
 
     /// Receive and send claims of a new socket. `None` after [`SOCKET_COUNT_MAX`] sockets.
     pub(super) fn claims(&self) -> Option<[Claim; 2]> {
-        let another = |count: u8| (count < SOCKET_COUNT_MAX).then_some(count + 1);
         let order = Ordering::Relaxed;
-        let number = self.socket_count.fetch_update(order, order, another).ok()?;
+        let number = self
+            .socket_count
+            .fetch_update(order, order, |count: u8| (count < SOCKET_COUNT_MAX).then_some(count + 1))
+            .ok()?;
         let first = State::FIRST + 2 * number;
         Some([Claim(State(first)), Claim(State(first + 1))])
     }

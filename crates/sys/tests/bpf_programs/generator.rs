@@ -162,7 +162,7 @@ fn frame_that_differs_from_both_heads_in_one_byte_is_counted() {
         return;
     }
     let frame = udp_frame(7000, &[0; 40], Shape::default());
-    let of = |port| {
+    let udp_head = |port| {
         let mut head = [0; HEAD_BYTES_MAX];
         head.copy_from_slice(&udp_frame(port, &[0; 40], Shape::default())[..HEAD_BYTES_MAX]);
         head
@@ -170,12 +170,12 @@ fn frame_that_differs_from_both_heads_in_one_byte_is_counted() {
     // The second byte of the destination port.
     const DIFFERS_AT: usize = 37;
     for (versions, len, malformed) in [
-        ([of(7000), of(7000)], SEQUENCE_OFFSET, 0),
-        ([of(7001), of(7000)], SEQUENCE_OFFSET, 0),
-        ([of(7000), of(7001)], SEQUENCE_OFFSET, 0),
-        ([of(7001), of(7001)], SEQUENCE_OFFSET, 7),
-        ([of(7001), of(7001)], DIFFERS_AT + 1, 7),
-        ([of(7001), of(7001)], DIFFERS_AT, 0),
+        ([udp_head(7000), udp_head(7000)], SEQUENCE_OFFSET, 0),
+        ([udp_head(7001), udp_head(7000)], SEQUENCE_OFFSET, 0),
+        ([udp_head(7000), udp_head(7001)], SEQUENCE_OFFSET, 0),
+        ([udp_head(7001), udp_head(7001)], SEQUENCE_OFFSET, 7),
+        ([udp_head(7001), udp_head(7001)], DIFFERS_AT + 1, 7),
+        ([udp_head(7001), udp_head(7001)], DIFFERS_AT, 0),
     ] {
         let pair = Pair::new();
         let spec = DropSpec { heads: Some(Heads { versions, len }), ..DropSpec::default() };

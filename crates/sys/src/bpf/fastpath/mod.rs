@@ -197,14 +197,16 @@ fn load_xdp(
 
 /// Attaches the programs that count frames which a target of XDP refused.
 fn watch(loaded: &Loaded, ifindexes: [u32; 2]) -> Result<Vec<libbpf_rs::Link>, BpfError> {
-    let attach = |name: &'static str| {
-        loaded.program(name)?.attach().map_err(|why| BpfError::Attach {
-            program: name,
-            interface: Interface::read(ifindexes[1]),
-            source: io::Error::other(why),
+    ["redirect_err", "xmit"]
+        .into_iter()
+        .map(|name| {
+            loaded.program(name)?.attach().map_err(|why| BpfError::Attach {
+                program: name,
+                interface: Interface::read(ifindexes[1]),
+                source: io::Error::other(why),
+            })
         })
-    };
-    ["redirect_err", "xmit"].into_iter().map(attach).collect()
+        .collect()
 }
 
 /// The programs, attached until [`Self::detach`], drop or the end of the process.
