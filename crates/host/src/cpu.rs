@@ -326,10 +326,13 @@ impl Source {
 
     /// Reads a file that the kernel hands out in pieces.
     fn read_whole(&self) -> Result<String, CpuError> {
-        let failed = |source| CpuError::Read { path: self.path.clone(), source };
         let (mut whole, mut piece) = (Vec::new(), [0; PAGE_BYTES]);
         loop {
-            match self.file.read_at(&mut piece, whole.len() as u64).map_err(failed)? {
+            match self
+                .file
+                .read_at(&mut piece, whole.len() as u64)
+                .map_err(|source| CpuError::Read { path: self.path.clone(), source })?
+            {
                 0 => return Ok(String::from_utf8_lossy(&whole).into_owned()),
                 len => whole.extend_from_slice(&piece[..len]),
             }
@@ -369,25 +372,30 @@ pub(crate) fn parse_stat(text: &str, all_ns: u64) -> Option<CpuTimes> {
 /// Lines `cpuN` that are there whole, as [`parse_stat`] reads the first.
 fn parse_cpus(text: &str) -> BTreeMap<u32, CpuTime> {
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    let line = |line: &str| {
-        let mut words = line.strip_prefix("cpu")?.split_whitespace();
-        let cpu = words.next()?.parse().ok()?;
-        let ticks = words.map(str::parse).collect::<Result<Vec<u64>, _>>().ok()?;
-        let ns = |at: usize| u64::checked_mul(*ticks.get(at)?, TICK_NS);
-        let (unused_ns, steal_ns) = (ns(3)? + ns(4)? + ns(7)?, ns(7)?);
-        Some((cpu, CpuTime { unused_ns, steal_ns, softirq_thread_ns: 0 }))
-    };
     // The first line is that of all CPUs.
-    whole.lines().skip(1).map_while(line).collect()
+    whole
+        .lines()
+        .skip(1)
+        .map_while(|line| {
+            let mut words = line.strip_prefix("cpu")?.split_whitespace();
+            let cpu = words.next()?.parse().ok()?;
+            let ticks = words.map(str::parse).collect::<Result<Vec<u64>, _>>().ok()?;
+            let ns = |at: usize| u64::checked_mul(*ticks.get(at)?, TICK_NS);
+            let (unused_ns, steal_ns) = (ns(3)? + ns(4)? + ns(7)?, ns(7)?);
+            Some((cpu, CpuTime { unused_ns, steal_ns, softirq_thread_ns: 0 }))
+        })
+        .collect()
 }
 
 /// How many numbers a list of the kernel's names, such as `0-3,6`.
 fn parse_list_len(text: &str) -> Option<u64> {
-    let range = |range: &str| -> Option<u64> {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        (last.parse::<u64>().ok()? + 1).checked_sub(first.parse().ok()?)
-    };
-    text.trim().split(',').map(range).sum()
+    text.trim()
+        .split(',')
+        .map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            (last.parse::<u64>().ok()? + 1).checked_sub(first.parse().ok()?)
+        })
+        .sum()
 }
 
 fn parse_schedstat(text: &str) -> Option<Scheduled> {

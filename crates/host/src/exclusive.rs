@@ -141,10 +141,10 @@ pub(crate) fn lock_within(
     patience: Duration,
     try_lock: impl Fn() -> Result<(), TryLockError>,
 ) -> Result<(), TryLockError> {
-    const PAUSE: Duration = Duration::from_millis(5);
-    for _ in 0..patience.as_millis() / PAUSE.as_millis() {
+    const RETRY_INTERVAL: Duration = Duration::from_millis(5);
+    for _ in 0..patience.as_millis() / RETRY_INTERVAL.as_millis() {
         match try_lock() {
-            Err(TryLockError::WouldBlock) => thread::sleep(PAUSE),
+            Err(TryLockError::WouldBlock) => thread::sleep(RETRY_INTERVAL),
             ended => return ended,
         }
     }

@@ -114,8 +114,10 @@ impl IrqSuspend {
             set_napi(*id, settings)?;
         }
         let now = napi_instances(ifindex)?;
-        let is_set = |id: u32| now.iter().any(|napi| napi.id == id && napi.settings == *settings);
-        match ids.iter().find(|id| !is_set(**id)) {
+        match ids
+            .iter()
+            .find(|id| !now.iter().any(|napi| napi.id == (**id) && napi.settings == *settings))
+        {
             None => Ok(IrqSuspend { ids, _owner: owner }),
             Some(&id) => Err(IrqSuspendError::NotTaken { interface: interface.to_owned(), id }),
         }

@@ -319,34 +319,34 @@ mod tests {
     #[test]
     fn own_links_are_followed_and_those_of_other_users_are_not() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        write(&at("real"), b"1").unwrap();
-        symlink("real", at("link")).unwrap();
-        symlink("later", at("dangling")).unwrap();
-        symlink("loop", at("loop")).unwrap();
-        write(&at("link"), b"2").unwrap();
-        write(&at("dangling"), b"3").unwrap();
-        assert_eq!(fs::read(at("real")).unwrap(), b"2");
-        assert_eq!(fs::read(at("later")).unwrap(), b"3");
-        assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink());
-        assert!(write(&at("loop"), b"4").is_err());
+        let path = |name: &str| folder.path().join(name);
+        write(&path("real"), b"1").unwrap();
+        symlink("real", path("link")).unwrap();
+        symlink("later", path("dangling")).unwrap();
+        symlink("loop", path("loop")).unwrap();
+        write(&path("link"), b"2").unwrap();
+        write(&path("dangling"), b"3").unwrap();
+        assert_eq!(fs::read(path("real")).unwrap(), b"2");
+        assert_eq!(fs::read(path("later")).unwrap(), b"3");
+        assert!(fs::symlink_metadata(path("link")).unwrap().is_symlink());
+        assert!(write(&path("loop"), b"4").is_err());
         if sys::capability::effective_uid() != 0 {
             return testkit::skip("root", "only root gives links to other users");
         }
         for name in ["link", "dangling"] {
-            lchown(at(name), Some(65_534), None).unwrap();
-            let error = write(&at(name), b"5").unwrap_err();
+            lchown(path(name), Some(65_534), None).unwrap();
+            let error = write(&path(name), b"5").unwrap_err();
             assert!(matches!(error, OutputFileError::ForeignLink { owner: 65_534, .. }), "{error}");
-            assert!(ReservedFile::create(&at(name)).is_err());
-            assert!(create_growing(&at(name), true).is_err());
-            assert!(create_growing(&at(name), false).is_err());
+            assert!(ReservedFile::create(&path(name)).is_err());
+            assert!(create_growing(&path(name), true).is_err());
+            assert!(create_growing(&path(name), false).is_err());
         }
-        assert_eq!(fs::read(at("real")).unwrap(), b"2");
+        assert_eq!(fs::read(path("real")).unwrap(), b"2");
         // A file of another user stays that user's.
-        chown(at("real"), Some(65_534), Some(65_534)).unwrap();
-        write(&at("real"), b"6").unwrap();
-        let metadata = fs::metadata(at("real")).unwrap();
-        assert_eq!((metadata.uid(), fs::read(at("real")).unwrap()), (65_534, b"6".to_vec()));
+        chown(path("real"), Some(65_534), Some(65_534)).unwrap();
+        write(&path("real"), b"6").unwrap();
+        let metadata = fs::metadata(path("real")).unwrap();
+        assert_eq!((metadata.uid(), fs::read(path("real")).unwrap()), (65_534, b"6".to_vec()));
     }
 
     #[test]

@@ -148,20 +148,20 @@ mod tests {
     #[test]
     fn only_a_file_of_this_user_that_is_closed_to_others_is_read() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        create(&at("key"), b"x").unwrap();
-        assert_eq!(create(&at("key"), b"y").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
-        assert_eq!(fs::read(at("key")).unwrap(), b"x", "kept");
-        symlink(at("key"), at("link")).unwrap();
-        assert_eq!(read_text(&at("link"), 10).unwrap(), "x");
-        assert!(read_text(&at("none"), 10).unwrap_err().to_string().contains("cannot read"));
-        fs::set_permissions(at("key"), fs::Permissions::from_mode(0o640)).unwrap();
-        let error = read_text(&at("link"), 10).unwrap_err().to_string();
+        let path = |name: &str| folder.path().join(name);
+        create(&path("key"), b"x").unwrap();
+        assert_eq!(create(&path("key"), b"y").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(path("key")).unwrap(), b"x", "kept");
+        symlink(path("key"), path("link")).unwrap();
+        assert_eq!(read_text(&path("link"), 10).unwrap(), "x");
+        assert!(read_text(&path("none"), 10).unwrap_err().to_string().contains("cannot read"));
+        fs::set_permissions(path("key"), fs::Permissions::from_mode(0o640)).unwrap();
+        let error = read_text(&path("link"), 10).unwrap_err().to_string();
         assert!(error.contains("mode 640") && error.contains("chmod 600"), "{error}");
         if sys::capability::effective_uid() == 0 {
-            fs::set_permissions(at("key"), fs::Permissions::from_mode(0o600)).unwrap();
-            std::os::unix::fs::chown(at("key"), Some(65_534), None).unwrap();
-            let error = read_text(&at("key"), 10).unwrap_err().to_string();
+            fs::set_permissions(path("key"), fs::Permissions::from_mode(0o600)).unwrap();
+            std::os::unix::fs::chown(path("key"), Some(65_534), None).unwrap();
+            let error = read_text(&path("key"), 10).unwrap_err().to_string();
             assert!(error.contains("belongs to user 65534"), "{error}");
         }
     }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 const PREFIX: &str = "wirepath-scratch-";
 /// A folder younger than this may be one whose owner has not locked it yet.
-const SETTLED_AFTER: Duration = Duration::from_secs(10);
+const UNLOCKED_AGE: Duration = Duration::from_secs(10);
 
 /// A folder for sockets and the like, gone when this is dropped. What a killed process left is
 /// removed by the next one that makes a folder.
@@ -31,7 +31,7 @@ impl Scratch {
     pub fn new() -> io::Result<Scratch> {
         let parent = std::env::temp_dir();
         static SWEPT: Once = Once::new();
-        SWEPT.call_once(|| sweep(&parent, SETTLED_AFTER));
+        SWEPT.call_once(|| sweep(&parent, UNLOCKED_AGE));
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
         let lock = File::open(folder.path())?;
         lock.try_lock()?;

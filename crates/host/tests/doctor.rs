@@ -90,12 +90,14 @@ fn firewall(end: &End) -> bool {
 
 /// Asserts that one finding of that check says all these words, in its line or its evidence.
 fn expect(report: &Report, check: &str, words: &[&str]) {
-    let text = |found: &wirepath_host::doctor::Finding| {
-        let evidence = found.evidence.iter().map(|e| format!("{} {}", e.source, e.value));
-        format!("{} {}", found.what, evidence.collect::<Vec<_>>().join(" "))
-    };
     let own = report.findings.iter().filter(|found| found.check == check);
-    let said: Vec<String> = own.clone().map(text).collect();
+    let said: Vec<String> = own
+        .clone()
+        .map(|found| {
+            let evidence = found.evidence.iter().map(|e| format!("{} {}", e.source, e.value));
+            format!("{} {}", found.what, evidence.collect::<Vec<_>>().join(" "))
+        })
+        .collect();
     let found = said.iter().any(|said| words.iter().all(|word| said.contains(word)));
     assert!(found, "{check} {words:?} is not in {said:#?}");
     for found in own {
@@ -315,8 +317,8 @@ fn a_shaper_left_behind_is_named_with_its_rate_and_removed_by_the_command() {
         if kind == "tbf" {
             obey(near, &plain(&found.undo));
             let again = obey(near, "tc qdisc show dev wp-near");
-            let of = |text: &str| text.split_once("root").unwrap().1.to_owned();
-            assert_eq!(of(&again), of(&before), "undone as it was");
+            let queue_discipline = |text: &str| text.split_once("root").unwrap().1.to_owned();
+            assert_eq!(queue_discipline(&again), queue_discipline(&before), "undone as it was");
             obey(near, &plain(&found.change));
         }
     }

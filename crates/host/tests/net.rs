@@ -72,10 +72,11 @@ fn routes_and_neighbours_of_ipv6_are_those_of_the_kernel() {
     assert_eq!(known(), None);
     assert_eq!(resolve_at(near, second, None).unwrap().next_hop_mac, far.mac);
     assert_eq!(known(), Some(far.mac));
-    let of = |like: IpAddr| far.run(|| net::addresses_like(far.ifindex, like)).unwrap().unwrap();
-    let all = of(second);
+    let addresses =
+        |like: IpAddr| far.run(|| net::addresses_like(far.ifindex, like)).unwrap().unwrap();
+    let all = addresses(second);
     assert!(all.contains(&(second, 64)) && all.contains(&(far.load_ip(), 64)), "{all:?}");
-    assert_eq!(of(far.ip.into()), [(far.ip.into(), 24)]);
+    assert_eq!(addresses(far.ip.into()), [(far.ip.into(), 24)]);
     let silent = resolve_at(near, "fd77::9".parse::<IpAddr>().unwrap(), None).unwrap_err();
     assert!(matches!(silent, NetError::NoNeighbour { .. }), "{silent:?}");
     let no_route = resolve_at(near, "fd78::1".parse::<IpAddr>().unwrap(), None).unwrap_err();

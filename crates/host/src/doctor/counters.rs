@@ -67,10 +67,12 @@ impl Counters {
     /// Shapers at the second sample, each with its drops.
     pub(super) fn shapers(&self) -> impl Iterator<Item = (&Shaper, Losses)> {
         self.after.shapers.iter().map(|shaper| {
-            let is_same = |other: &&Shaper| {
-                other.interface == shaper.interface && other.limits == shaper.limits
-            };
-            let before = self.before.shapers.iter().find(is_same).map_or(0, |one| one.drop_count);
+            let before = self
+                .before
+                .shapers
+                .iter()
+                .find(|other| other.interface == shaper.interface && other.limits == shaper.limits)
+                .map_or(0, |one| one.drop_count);
             (shaper, Losses::between(before.into(), shaper.drop_count.into()))
         })
     }

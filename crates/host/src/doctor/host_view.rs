@@ -213,19 +213,22 @@ fn below_tunnels(
     links: &BTreeMap<u32, Link>,
     details: &BTreeMap<u32, Detail>,
 ) -> BTreeMap<u32, u32> {
-    let below = |detail: &Detail| {
-        let bound = detail.vxlan_bound_to.filter(|index| *index != 0).or_else(|| {
-            let peer = links.get(&detail.index)?.peer.filter(|peer| peer.netns_id.is_none())?;
-            detail.tunnel_remote.is_some().then_some(peer.index)
-        });
-        // A far end without a route has nothing below.
-        bound.or_else(|| Some(net::route_to(detail.tunnel_remote?).ok()?.ifindex))
-    };
-    let pair = |detail: &Detail| Some((detail.index, below(detail)?));
-    let is_lower = |(tunnel, below): &(u32, u32)| {
-        tunnel != below && links.get(below).is_some_and(|link| !link.is_loopback)
-    };
-    details.values().filter_map(pair).filter(is_lower).collect()
+    details
+        .values()
+        .filter_map(|detail| Some((detail.index, lower_device(detail, links)?)))
+        .filter(|(tunnel, below)| {
+            tunnel != below && links.get(below).is_some_and(|link| !link.is_loopback)
+        })
+        .collect()
+}
+
+fn lower_device(detail: &Detail, links: &BTreeMap<u32, Link>) -> Option<u32> {
+    let bound = detail.vxlan_bound_to.filter(|index| *index != 0).or_else(|| {
+        let peer = links.get(&detail.index)?.peer.filter(|peer| peer.netns_id.is_none())?;
+        detail.tunnel_remote.is_some().then_some(peer.index)
+    });
+    // A far end without a route has nothing below.
+    bound.or_else(|| Some(net::route_to(detail.tunnel_remote?).ok()?.ifindex))
 }
 
 /// Interfaces connected to `start`: those below and on top of it, its bridge and the bridge's other
@@ -236,7 +239,7 @@ fn connected(
     details: &BTreeMap<u32, Detail>,
     below_tunnel: &BTreeMap<u32, u32>,
 ) -> Vec<u32> {
-    let below = |index: u32| {
+    let lower_devices = |index: u32| {
         let routed = below_tunnel.get(&index).copied();
         let stacked = links.get(&index).and_then(|link| {
             // The peer of a veth is not below it, although it may be in this namespace.
@@ -250,8 +253,10 @@ fn connected(
     let mut path = Vec::new();
     while let Some(index) = to_visit.pop() {
         path.push(index);
-        let mut next: Vec<u32> = below(index).collect();
-        next.extend(links.keys().copied().filter(|other| below(*other).any(|low| low == index)));
+        let mut next: Vec<u32> = lower_devices(index).collect();
+        next.extend(
+            links.keys().copied().filter(|other| lower_devices(*other).any(|low| low == index)),
+        );
         let master = details.get(&index).and_then(|detail| detail.master);
         next.extend(master);
         let is_port = |detail: &&Detail| detail.master == Some(index);

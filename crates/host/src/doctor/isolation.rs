@@ -140,11 +140,11 @@ mod tests {
 
     #[test]
     fn callbacks_are_offloaded_from_listed_cpus() {
-        let of = |cmdline| offloaded(cmdline, &[0, 1, 2, 3]);
-        assert_eq!(of("quiet rcu_nocbs=1,2-3 ro"), [1, 2, 3]);
-        assert_eq!(of("rcu_nocbs"), [0, 1, 2, 3]);
-        assert_eq!(of("rcu_nocbs=all"), [0, 1, 2, 3]);
-        assert!(of("rcu_nocb_poll quiet").is_empty());
-        assert!(of("rcu_nocbs=x").is_empty());
+        let offloaded_of_four = |cmdline| offloaded(cmdline, &[0, 1, 2, 3]);
+        assert_eq!(offloaded_of_four("quiet rcu_nocbs=1,2-3 ro"), [1, 2, 3]);
+        assert_eq!(offloaded_of_four("rcu_nocbs"), [0, 1, 2, 3]);
+        assert_eq!(offloaded_of_four("rcu_nocbs=all"), [0, 1, 2, 3]);
+        assert!(offloaded_of_four("rcu_nocb_poll quiet").is_empty());
+        assert!(offloaded_of_four("rcu_nocbs=x").is_empty());
     }
 }

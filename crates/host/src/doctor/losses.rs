@@ -80,12 +80,12 @@ pub(super) fn reverse_path(view: &HostView, notes: &mut Notes<'_>) {
     if dropped.total == 0 {
         return;
     }
-    let of = |name: &str| view.sysctl(&format!("net/ipv4/conf/{name}/rp_filter"));
-    let all = of("all").and_then(|text| text.parse().ok()).unwrap_or(0);
+    let setting = |name: &str| view.sysctl(&format!("net/ipv4/conf/{name}/rp_filter"));
+    let all = setting("all").and_then(|text| text.parse().ok()).unwrap_or(0);
     // The larger one of both applies; 1 is strict, 2 accepts any route back.
     let filtering: Vec<(&str, u32)> = view
         .interfaces()
-        .filter_map(|link| Some((link.name.as_str(), of(&link.name)?.parse::<u32>().ok()?)))
+        .filter_map(|link| Some((link.name.as_str(), setting(&link.name)?.parse::<u32>().ok()?)))
         .filter(|(_, own)| all.max(*own) > 0)
         .collect();
     let mut found = finding(

@@ -126,8 +126,10 @@ fn run<'a>(view: &HostView, checks: impl Iterator<Item = &'a Check>) -> Report {
 /// A command without names of interfaces in which a shell would find more than a word, such as `a;reboot`: commands are
 /// copied, and the program that made the interface may be a stranger's.
 fn without_odd_names(command: &str, names: &[&str]) -> String {
-    let is_odd = |name: &&&str| Plain::word(name).is_none() && command.contains(**name);
-    let mut odd: Vec<&&str> = names.iter().filter(is_odd).collect();
+    let mut odd: Vec<&&str> = names
+        .iter()
+        .filter(|name| Plain::word(name).is_none() && command.contains(**name))
+        .collect();
     // A name may be a part of another one.
     odd.sort_by_key(|name| std::cmp::Reverse(name.len()));
     if odd.is_empty() {

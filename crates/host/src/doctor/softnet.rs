@@ -12,12 +12,14 @@ const WINDOW: Duration = Duration::from_millis(200);
 ///
 /// Source: softnet_seq_show of net/core/net-procfs.c: the second and third columns.
 fn parse(table: &str) -> Vec<[u64; 2]> {
-    let row = |line: &str| {
-        let mut words = line.split_whitespace();
-        let mut number = |skip| u64::from_str_radix(words.nth(skip)?, 16).ok();
-        Some([number(1)?, number(0)?])
-    };
-    table.lines().filter_map(row).collect()
+    table
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let mut number = |skip| u64::from_str_radix(words.nth(skip)?, 16).ok();
+            Some([number(1)?, number(0)?])
+        })
+        .collect()
 }
 
 pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {

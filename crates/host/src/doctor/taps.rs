@@ -11,15 +11,18 @@ struct Tap {
 }
 
 fn parse(table: &str) -> Vec<Tap> {
-    let tap = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        Some(Tap {
-            protocol: u16::from_str_radix(words.get(3)?, 16).ok()?,
-            interface: words.get(4)?.parse().ok()?,
-            inode: words.get(8)?.parse().ok()?,
+    table
+        .lines()
+        .skip(1)
+        .filter_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            Some(Tap {
+                protocol: u16::from_str_radix(words.get(3)?, 16).ok()?,
+                interface: words.get(4)?.parse().ok()?,
+                inode: words.get(8)?.parse().ok()?,
+            })
         })
-    };
-    table.lines().skip(1).filter_map(tap).collect()
+        .collect()
 }
 
 pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {

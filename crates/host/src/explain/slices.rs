@@ -125,7 +125,7 @@ impl Rows {
 mod tests {
     use super::*;
 
-    fn of(slices: &[(u64, u64, Point, Point)]) -> Slices {
+    fn kept_slices(slices: &[(u64, u64, Point, Point)]) -> Slices {
         let kept = slices.iter().map(|(begin_ns, end_ns, from, to)| TimedStage {
             begin_ns: *begin_ns,
             end_ns: *end_ns,
@@ -144,7 +144,7 @@ mod tests {
     fn slices_of_a_packet_share_a_row_and_packets_at_the_same_time_do_not() {
         use Point::{InBacklog, Read, Ready, Received};
         // Out of order, as two CPUs report them.
-        let slices = of(&[
+        let slices = kept_slices(&[
             (10, 20, InBacklog, Received),
             (20, 30, Received, Ready),
             (15, 20, InBacklog, Received),
@@ -169,7 +169,7 @@ mod tests {
             all.push((ready, ready + packet % 400, Ready, Read));
         }
         let mut ends = HashMap::new();
-        for slice in of(&all).in_rows() {
+        for slice in kept_slices(&all).in_rows() {
             let end = ends.insert(slice.row, slice.end_ns).unwrap_or(0);
             assert!(end <= slice.begin_ns, "{slice:?} begins before {end}");
         }
@@ -179,7 +179,8 @@ mod tests {
     #[test]
     fn wake_ups_have_rows_of_their_own() {
         let (from, to) = WAKE_UP;
-        let slices = of(&[(10, 50, Point::Ready, Point::Read), (10, 40, from, to)]).in_rows();
+        let slices =
+            kept_slices(&[(10, 50, Point::Ready, Point::Read), (10, 40, from, to)]).in_rows();
         assert_eq!((slices[0].is_wake_up, slices[0].row), (true, 0));
         assert_eq!((slices[1].is_wake_up, slices[1].row), (false, 0));
     }

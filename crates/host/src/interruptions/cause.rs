@@ -167,11 +167,13 @@ fn within_ns(delay: &Delay, one: &Interval) -> u64 {
 
 /// Time within a delay that is in at least one interval.
 fn union_ns<'a>(delay: &Delay, intervals: impl Iterator<Item = &'a Interval>) -> u64 {
-    let cut = |one: &Interval| {
-        let from = stops_ns(one).saturating_sub(MARGIN_NS).max(delay.begin_ns);
-        (from, one.end_ns.saturating_add(MARGIN_NS).min(delay.end_ns))
-    };
-    let mut spans: Vec<(u64, u64)> = intervals.map(cut).filter(|(from, to)| from < to).collect();
+    let mut spans: Vec<(u64, u64)> = intervals
+        .map(|one| {
+            let from = stops_ns(one).saturating_sub(MARGIN_NS).max(delay.begin_ns);
+            (from, one.end_ns.saturating_add(MARGIN_NS).min(delay.end_ns))
+        })
+        .filter(|(from, to)| from < to)
+        .collect();
     spans.sort_unstable();
     let (mut sum_ns, mut upto_ns) = (0, 0);
     for (from, to) in spans {
@@ -232,7 +234,7 @@ mod tests {
         Interval { begin_ns, end_ns, due_ns: None, kind, number: 3, name, lost_count: 0 }
     }
 
-    fn of(delay: Delay, intervals: &[Interval], around: Around) -> String {
+    fn named_cause(delay: Delay, intervals: &[Interval], around: Around) -> String {
         cause(&delay, &intervals.iter().collect::<Vec<_>>(), around).to_string()
     }
 
@@ -240,32 +242,32 @@ mod tests {
     fn the_innermost_interval_that_explains_half_is_the_cause() {
         let softirq = interval(Kind::Softirq, 900000, 1900000);
         let none = Around::default();
-        assert_eq!(of(DELAY, std::slice::from_ref(&softirq), none), "softirq (NET_RX)");
+        assert_eq!(named_cause(DELAY, std::slice::from_ref(&softirq), none), "softirq (NET_RX)");
         let timer = interval(Kind::LocalTimer, 1100000, 1800000);
-        assert_eq!(of(DELAY, &[softirq.clone(), timer], none), "interrupt (timer)");
+        assert_eq!(named_cause(DELAY, &[softirq.clone(), timer], none), "interrupt (timer)");
         let short = interval(Kind::LocalTimer, 1100000, 1200000);
-        assert_eq!(of(DELAY, &[softirq, short], none), "softirq (NET_RX)");
+        assert_eq!(named_cause(DELAY, &[softirq, short], none), "softirq (NET_RX)");
     }
 
     #[test]
     fn another_task_is_named_unless_the_quota_was_used_up() {
         let taken = [interval(Kind::Preempted, 1100000, 1900000)];
-        assert_eq!(of(DELAY, &taken, Around::default()), "preemption (hog)");
+        assert_eq!(named_cause(DELAY, &taken, Around::default()), "preemption (hog)");
         let around = Around { throttled_ns: 700_000, stolen_ns: 0 };
-        assert_eq!(of(DELAY, &taken, around), "throttling");
+        assert_eq!(named_cause(DELAY, &taken, around), "throttling");
         let idle = [interval(Kind::Suspended, 1100000, 1900000)];
-        assert_eq!(of(DELAY, &idle, around), "throttling");
-        assert_eq!(of(DELAY, &idle, Around::default()), "unknown");
+        assert_eq!(named_cause(DELAY, &idle, around), "throttling");
+        assert_eq!(named_cause(DELAY, &idle, Around::default()), "unknown");
     }
 
     #[test]
     fn intervals_outside_of_the_delay_explain_nothing() {
         let apart =
             [interval(Kind::PageFault, 0, 1100000), interval(Kind::Softirq, 1950000, 9000000)];
-        assert_eq!(of(DELAY, &apart, Around::default()), "unknown");
+        assert_eq!(named_cause(DELAY, &apart, Around::default()), "unknown");
         let stolen = Around { throttled_ns: 0, stolen_ns: 10_000_000 };
-        assert_eq!(of(DELAY, &apart, stolen), "steal");
-        assert_eq!(of(Delay { is_behind: true, ..DELAY }, &apart, stolen), "queue");
+        assert_eq!(named_cause(DELAY, &apart, stolen), "steal");
+        assert_eq!(named_cause(Delay { is_behind: true, ..DELAY }, &apart, stolen), "queue");
     }
 
     #[test]
@@ -274,16 +276,16 @@ mod tests {
             interval(Kind::Softirq, 1000000, 1300000),
             interval(Kind::Preempted, 1300000, 1700000),
         ];
-        assert_eq!(of(DELAY, &shared, Around::default()), "preemption (hog)");
+        assert_eq!(named_cause(DELAY, &shared, Around::default()), "preemption (hog)");
     }
 
     #[test]
     fn the_way_into_a_handler_and_out_of_it_belongs_to_it() {
         let delay = Delay { begin_ns: 10_000, end_ns: 15_000, is_behind: false };
         let tick = [interval(Kind::LocalTimer, 12, 13)];
-        assert_eq!(of(delay, &tick, Around::default()), "unknown");
+        assert_eq!(named_cause(delay, &tick, Around::default()), "unknown");
         let tick = [Interval { begin_ns: 12_000, end_ns: 13_000, ..tick[0].clone() }];
-        assert_eq!(of(delay, &tick, Around::default()), "interrupt (timer)");
+        assert_eq!(named_cause(delay, &tick, Around::default()), "interrupt (timer)");
     }
 
     /// Recorded on a KVM guest: the interrupt was due 900 ns after the thread's last clock reading, and the hypervisor
@@ -297,15 +299,15 @@ mod tests {
             ..interval(Kind::LocalTimer, begin_ns + 8_403, begin_ns + 18_237)
         };
         let softirq = interval(Kind::Softirq, begin_ns + 19_139, begin_ns + 30_205);
-        let name = |timer| of(delay, &[timer, softirq.clone()], Around::default());
+        let name = |timer| named_cause(delay, &[timer, softirq.clone()], Around::default());
         assert_eq!(name(due(None)), "softirq (NET_RX)");
         assert_eq!(name(due(Some(begin_ns + 900))), "interrupt (timer)");
         // Alone in a delay that is the way for the most part.
         let delay = Delay { end_ns: begin_ns + 97_185, ..delay };
         let handled = interval(Kind::LocalTimer, begin_ns + 58_166, begin_ns + 96_393);
         let late = Interval { due_ns: Some(begin_ns + 634), ..handled.clone() };
-        assert_eq!(of(delay, &[handled], Around::default()), "unknown");
-        assert_eq!(of(delay, &[late], Around::default()), "interrupt (timer)");
+        assert_eq!(named_cause(delay, &[handled], Around::default()), "unknown");
+        assert_eq!(named_cause(delay, &[late], Around::default()), "interrupt (timer)");
     }
 
     #[test]
@@ -314,10 +316,14 @@ mod tests {
         let softirq = interval(Kind::Softirq, 116_000, 124_000);
         let called =
             Interval { due_ns: Some(99_000), ..interval(Kind::FunctionCall, 114_000, 115_000) };
-        let of = |call: Interval| of(delay, &[call, softirq.clone()], Around::default());
-        assert_eq!(of(called.clone()), "interrupt (hog)");
-        assert_eq!(of(Interval { name: [0; 32], ..called.clone() }), "interrupt (function call)");
-        assert_eq!(of(Interval { due_ns: None, ..called }), "softirq (NET_RX)");
+        let name_around =
+            |call: Interval| named_cause(delay, &[call, softirq.clone()], Around::default());
+        assert_eq!(name_around(called.clone()), "interrupt (hog)");
+        assert_eq!(
+            name_around(Interval { name: [0; 32], ..called.clone() }),
+            "interrupt (function call)"
+        );
+        assert_eq!(name_around(Interval { due_ns: None, ..called }), "softirq (NET_RX)");
     }
 
     #[test]
@@ -328,7 +334,7 @@ mod tests {
             ..interval(Kind::LocalTimer, 1_980_000, 1_995_000)
         };
         let stolen = Around { throttled_ns: 0, stolen_ns: 10_000_000 };
-        assert_eq!(of(DELAY, std::slice::from_ref(&timer), stolen), "steal");
-        assert_eq!(of(DELAY, &[timer], Around::default()), "unknown");
+        assert_eq!(named_cause(DELAY, std::slice::from_ref(&timer), stolen), "steal");
+        assert_eq!(named_cause(DELAY, &[timer], Around::default()), "unknown");
     }
 }

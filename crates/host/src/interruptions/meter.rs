@@ -11,7 +11,7 @@ use super::{Cause, CauseKind, Delay, Tallies, Trace, TraceError};
 /// Gaps kept for an explanation at one time.
 const GAPS_MAX: usize = 4096;
 /// Time after which the gaps are explained, if there are not too many before.
-const ROUND: Duration = Duration::from_millis(500);
+const EXPLAIN_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -68,7 +68,7 @@ impl Meter {
         let mut gaps = Vec::with_capacity(GAPS_MAX);
         let time_ns = time.as_nanos() as u64;
         while noise.watched_ns < time_ns && !stop.load(Ordering::Relaxed) {
-            let round_ns = (ROUND.as_nanos() as u64).min(time_ns - noise.watched_ns);
+            let round_ns = (EXPLAIN_INTERVAL.as_nanos() as u64).min(time_ns - noise.watched_ns);
             self.round(round_ns, &mut gaps, &mut noise.watched_ns, &mut work);
             for delay in gaps.drain(..) {
                 let cause = trace.map(|trace| trace.cause(&delay));

@@ -28,7 +28,7 @@ pub use sys::bpf::interruptions::{RING_BYTES, RING_BYTES_MIN};
 pub use tally::{Tallies, Tally};
 
 /// Time between readings of the ring buffer.
-const READ_EVERY: Duration = Duration::from_millis(10);
+const READ_INTERVAL: Duration = Duration::from_millis(10);
 /// Intervals kept.
 const KEPT_MAX: usize = 1 << 17;
 /// An interrupt that began before a delay's last clock reading may end after it.
@@ -167,7 +167,7 @@ impl Trace {
             if self.shared.read_upto_ns.load(Ordering::Acquire) > delay.end_ns {
                 break;
             }
-            std::thread::sleep(READ_EVERY / 10);
+            std::thread::sleep(READ_INTERVAL / 10);
         }
         self.shared.kept().cause(delay)
     }
@@ -189,7 +189,7 @@ impl Drop for Trace {
 fn read_until_stopped(mut traced: Interruptions, shared: &Shared, asked: &Receiver<(u32, Answer)>) {
     let mut fresh = Vec::new();
     while !shared.stop.load(Ordering::Relaxed) {
-        if let Ok((thread, answer)) = asked.recv_timeout(READ_EVERY) {
+        if let Ok((thread, answer)) = asked.recv_timeout(READ_INTERVAL) {
             let followed = traced.follow(thread);
             shared.kept().host = Some(HostState::of(thread));
             // One thread is all; the rest needs no right.

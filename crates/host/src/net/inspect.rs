@@ -304,22 +304,22 @@ mod tests {
 
     #[test]
     fn a_tunnel_s_far_end_is_read_by_its_kind_and_a_group_is_none() {
-        let with = |wanted: u8, address: &[u8]| {
+        let response = |wanted: u8, address: &[u8]| {
             let header = [(4 + address.len()) as u8, 0, wanted, 0];
             let inner = [&header[..], address].concat();
             [&[(4 + inner.len()) as u8, 0, 2, 0x80][..], &inner].concat()
         };
         let v4 = [10, 0, 0, 2];
         for (kind, wanted) in [("vxlan", 2), ("geneve", 2), ("gretap", 7), ("ipip", 3)] {
-            assert_eq!(remote(&with(wanted, &v4), kind), Some(IpAddr::from(v4)), "{kind}");
-            assert_eq!(remote(&with(9, &v4), kind), None, "{kind}");
+            assert_eq!(remote(&response(wanted, &v4), kind), Some(IpAddr::from(v4)), "{kind}");
+            assert_eq!(remote(&response(9, &v4), kind), None, "{kind}");
         }
         let v6 = Ipv6Addr::LOCALHOST.octets();
-        assert_eq!(remote(&with(16, &v6), "vxlan"), Some(IpAddr::from(v6)));
-        assert_eq!(remote(&with(2, &[239, 1, 1, 1]), "vxlan"), None);
-        assert_eq!(remote(&with(7, &[0; 4]), "gretap"), None);
-        assert_eq!(remote(&with(7, &[1, 2, 3]), "gretap"), None);
-        assert_eq!(remote(&with(2, &v4), "veth"), None);
+        assert_eq!(remote(&response(16, &v6), "vxlan"), Some(IpAddr::from(v6)));
+        assert_eq!(remote(&response(2, &[239, 1, 1, 1]), "vxlan"), None);
+        assert_eq!(remote(&response(7, &[0; 4]), "gretap"), None);
+        assert_eq!(remote(&response(7, &[1, 2, 3]), "gretap"), None);
+        assert_eq!(remote(&response(2, &v4), "veth"), None);
     }
 
     #[test]

@@ -256,11 +256,13 @@ pub fn add_address(index: u32, ip: impl Into<IpAddr>, prefix: u8) -> Result<(), 
 
 /// Returns the IPv4 addresses of an interface with their prefix lengths, in the kernel's order.
 pub fn addresses(index: u32) -> Result<Vec<(Ipv4Addr, u8)>, NetError> {
-    let v4 = |(ip, prefix)| match ip {
-        IpAddr::V4(ip) => Some((ip, prefix)),
-        IpAddr::V6(_) => None,
-    };
-    Ok(addresses_like(index, Ipv4Addr::UNSPECIFIED.into())?.into_iter().filter_map(v4).collect())
+    Ok(addresses_like(index, Ipv4Addr::UNSPECIFIED.into())?
+        .into_iter()
+        .filter_map(|(ip, prefix)| match ip {
+            IpAddr::V4(ip) => Some((ip, prefix)),
+            IpAddr::V6(_) => None,
+        })
+        .collect())
 }
 
 /// As [`addresses`], of the IP version of `like`.

@@ -9,7 +9,7 @@ use netlink_bindings::{rt_neigh, rt_route};
 use super::error::{NetError, ask};
 use super::link::{Link, Mac, link};
 
-const NEIGHBOUR_PATIENCE: Duration = Duration::from_secs(1);
+const NEIGHBOUR_TIMEOUT: Duration = Duration::from_secs(1);
 /// UDP port of the discard service.
 ///
 /// Source: RFC 863.
@@ -183,7 +183,7 @@ fn make_known(
     let failed = |source| NetError::Io { what: format!("sending to {destination}"), source };
     let socket = UdpSocket::bind((route.source, 0)).map_err(failed)?;
     socket.send_to(&[0], (destination, DISCARD_PORT)).map_err(failed)?;
-    let deadline = Instant::now() + NEIGHBOUR_PATIENCE;
+    let deadline = Instant::now() + NEIGHBOUR_TIMEOUT;
     loop {
         if let Some(mac) = neighbour(route.ifindex, next_hop)? {
             return Ok(mac);

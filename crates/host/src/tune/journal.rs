@@ -454,12 +454,14 @@ mod tests {
     #[test]
     fn deadline_is_that_of_the_last_record_and_is_not_added_later() {
         let applied = |confirm_by_ms| Record::Applied { confirm_by_ms };
-        let with = |more: &[Record]| {
+        let phase_after = |more: &[Record]| {
             let all: Vec<Record> = records()[..8].iter().chain(more).cloned().collect();
             Journal::parse(text(&all).as_bytes()).map(|journal| journal.unwrap().phase)
         };
-        assert!(with(&[applied(Some(99))]).is_ok_and(|phase| phase == Phase::Applied(Some(99))));
-        assert!(with(&[Record::Confirmed, applied(Some(99)), Record::Ready]).is_err());
+        assert!(
+            phase_after(&[applied(Some(99))]).is_ok_and(|phase| phase == Phase::Applied(Some(99)))
+        );
+        assert!(phase_after(&[Record::Confirmed, applied(Some(99)), Record::Ready]).is_err());
     }
 
     #[test]

@@ -48,10 +48,13 @@ impl Kept {
             Kept::NetFile { file, value } => {
                 Kept::NetFile { file: text(file)?, value: text(value)? }
             }
-            Kept::Ethtool { what, words } => {
-                let pair = |(name, value)| Some((text(name)?, text(value)?));
-                Kept::Ethtool { what, words: words.into_iter().map(pair).collect::<Option<_>>()? }
-            }
+            Kept::Ethtool { what, words } => Kept::Ethtool {
+                what,
+                words: words
+                    .into_iter()
+                    .map(|(name, value)| Some((text(name)?, text(value)?)))
+                    .collect::<Option<_>>()?,
+            },
             Kept::Qdisc { words } => Kept::Qdisc { words: text(words)? },
         })
     }

@@ -290,9 +290,11 @@ impl Plan {
         for step in &mut self.steps {
             refuse_if_stopped(stop)?;
             let entry = applied.get(&(step.knob.as_str(), &step.target));
-            let read = || step.knob().ok().and_then(|knob| knob.read(system, &step.target).ok());
             // A setting that cannot be read is refused by the checks that follow.
-            if let Some(before) = entry.map(|entry| entry.before.clone()).or_else(read) {
+            if let Some(before) = entry
+                .map(|entry| entry.before.clone())
+                .or_else(|| step.knob().ok().and_then(|knob| knob.read(system, &step.target).ok()))
+            {
                 step.seen = before;
             }
         }
@@ -468,13 +470,15 @@ mod tests {
 
     #[test]
     fn plan_of_thousands_of_steps_is_given_up_early_and_its_checks_can_be_interrupted() {
-        let many = |knob: &str| {
-            let step = |n| Step {
-                knob: knob.into(),
-                target: Target::RxQueue("eth0".into(), n),
-                ..plan().steps[0].clone()
-            };
-            Plan { steps: (0..1000).map(step).collect(), ..plan() }
+        let many = |knob: &str| Plan {
+            steps: (0..1000)
+                .map(|n| Step {
+                    knob: knob.into(),
+                    target: Target::RxQueue("eth0".into(), n),
+                    ..plan().steps[0].clone()
+                })
+                .collect(),
+            ..plan()
         };
         let long = many("rps-cpus");
         assert_eq!(Plan::parse(&long.to_text()).unwrap(), long);

@@ -124,11 +124,13 @@ impl Planner<'_> {
             "idle-states",
             "leaving a deep idle state takes longer than a packet",
             |target, now| {
-                let shallow = |(state, disable)| {
-                    let disable = if state == "state0" { disable } else { "1" };
-                    format!("{state}={disable}")
-                };
-                let states: Vec<_> = pairs(now)?.into_iter().map(shallow).collect();
+                let states: Vec<_> = pairs(now)?
+                    .into_iter()
+                    .map(|(state, disable)| {
+                        let disable = if state == "state0" { disable } else { "1" };
+                        format!("{state}={disable}")
+                    })
+                    .collect();
                 near(target).then(|| states.join(" "))
             },
         );
@@ -216,8 +218,11 @@ impl Planner<'_> {
     fn spread(&mut self, online: &[usize]) {
         let isolated = self.system.isolated_cpus();
         let app = self.wanted.app_cpu;
-        let free = |cpu: &usize| !isolated.contains(cpu) && Some(*cpu) != app;
-        let cpus: Vec<usize> = online.iter().copied().filter(free).collect();
+        let cpus: Vec<usize> = online
+            .iter()
+            .copied()
+            .filter(|cpu| !isolated.contains(cpu) && Some(*cpu) != app)
+            .collect();
         if self.one_queue_many_cpus(online) && !cpus.is_empty() {
             let mask = cpus_to_mask(&cpus);
             let why =

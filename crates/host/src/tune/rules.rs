@@ -261,11 +261,14 @@ fn prefix(bytes: usize, len: u32) -> Option<Vec<u8>> {
     if len as usize > 8 * bytes {
         return None;
     }
-    let byte = |at: u32| {
-        let ones = len.saturating_sub(8 * at).min(8);
-        (0xff_u32 << (8 - ones)) as u8
-    };
-    Some((0..bytes as u32).map(byte).collect())
+    Some(
+        (0..bytes as u32)
+            .map(|at| {
+                let ones = len.saturating_sub(8 * at).min(8);
+                (0xff_u32 << (8 - ones)) as u8
+            })
+            .collect(),
+    )
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::exclusive;
 pub const DEFAULT_FOLDER: &str = "/var/lib/wirepath/tune";
 
 /// Longest wait for a process that has done its work, or only looks.
-const MOMENT: Duration = Duration::from_secs(2);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest failure of the guard that is read.
 const GUARD_BYTES_MAX: u64 = 64 << 10;
 
@@ -101,7 +101,7 @@ impl Store {
     /// Locks the folder against other processes that change settings. Waits a moment for one that is about
     /// to end.
     pub fn lock(&self) -> Result<Lock, StoreError> {
-        self.lock_within(MOMENT)
+        self.lock_within(LOCK_TIMEOUT)
     }
 
     /// As [`Self::lock`].

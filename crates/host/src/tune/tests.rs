@@ -54,14 +54,6 @@ impl Machine {
 
     fn plan(&self) -> Plan {
         let value = |text: &str| Value::new(text).unwrap();
-        let step = |(knob, seen, to): &(&str, &str, &str)| Step {
-            knob: (*knob).into(),
-            target: super::Target::Host,
-            seen: value(seen),
-            value: value(to),
-            // Long enough that the journal takes several pages.
-            reason: "a test".into(),
-        };
         Plan {
             schema: super::PLAN_SCHEMA,
             machine: machine_id(&self.system),
@@ -69,7 +61,17 @@ impl Machine {
             interface: None,
             driver: None,
             netns: None,
-            steps: STEPS.iter().map(step).collect(),
+            steps: STEPS
+                .iter()
+                .map(|(knob, seen, to)| Step {
+                    knob: (*knob).into(),
+                    target: super::Target::Host,
+                    seen: value(seen),
+                    value: value(to),
+                    // Long enough that the journal takes several pages.
+                    reason: "a test".into(),
+                })
+                .collect(),
             left_out: Vec::new(),
         }
     }
@@ -96,11 +98,13 @@ fn in_memory() -> TempDir {
 fn of_other_boot(bytes: &[u8]) -> Vec<u8> {
     let boot = super::rollback::boot_id();
     let text = std::str::from_utf8(bytes).unwrap();
-    let line = |line: &str| {
-        let body = line[9..].replace(&boot, OTHER_BOOT);
-        format!("{:08x} {body}\n", crc32fast::hash(body.as_bytes()))
-    };
-    text.lines().map(line).collect::<String>().into_bytes()
+    text.lines()
+        .map(|line| {
+            let body = line[9..].replace(&boot, OTHER_BOOT);
+            format!("{:08x} {body}\n", crc32fast::hash(body.as_bytes()))
+        })
+        .collect::<String>()
+        .into_bytes()
 }
 
 /// Content of one file on a disk.
@@ -204,8 +208,11 @@ fn every_power_cut_leaves_a_whole_journal_or_none() {
             other => other,
         })
         .collect();
-    let appended = |change: &&Change| matches!(change, Change::Append(..));
-    assert!(changes.iter().filter(appended).count() > 12, "{}", changes.len());
+    assert!(
+        changes.iter().filter(|change| matches!(change, Change::Append(..))).count() > 12,
+        "{}",
+        changes.len()
+    );
 
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move |below: usize| {

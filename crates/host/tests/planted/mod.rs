@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use host::interruptions::{Cause, CauseKind, Meter, Noise, RING_BYTES, Trace};
+use host::interruptions::{CauseKind, Meter, Noise, RING_BYTES, Trace};
 use lab::{Pair, PairSpec};
 use sys::sysfs::Sysfs;
 use sys::{affinity, clock, sched};
@@ -78,12 +78,14 @@ impl Plant {
     /// Delays that have the planted cause's name.
     pub(crate) fn named(&self, noise: &Noise) -> u64 {
         let rows = noise.gaps.rows();
-        let has = |cause: &Cause| {
-            self.names.iter().any(|(kind, detail)| {
-                *kind == cause.kind && (detail.is_empty() || *detail == cause.detail)
+        rows.iter()
+            .filter(|(cause, _)| {
+                self.names.iter().any(|(kind, detail)| {
+                    *kind == cause.kind && (detail.is_empty() || *detail == cause.detail)
+                })
             })
-        };
-        rows.iter().filter(|(cause, _)| has(cause)).map(|(_, tally)| tally.count).sum()
+            .map(|(_, tally)| tally.count)
+            .sum()
     }
 }
 
@@ -212,12 +214,14 @@ fn on_fresh_pages(watch: &Watch<'_>) -> io::Result<Noise> {
     // So large that its memory comes from the kernel and goes back to it.
     let new = || vec![0_u8; 128 * STEP];
     let (mut fresh, mut next) = (new(), 0);
-    let work = || {
-        if next == fresh.len() {
-            (fresh, next) = (new(), 0);
-        }
-        fresh[next..next + STEP].chunks_mut(4096).for_each(|page| page[0] = 1);
-        next += STEP;
-    };
-    Ok(watch.run(|| {}, work))
+    Ok(watch.run(
+        || {},
+        || {
+            if next == fresh.len() {
+                (fresh, next) = (new(), 0);
+            }
+            fresh[next..next + STEP].chunks_mut(4096).for_each(|page| page[0] = 1);
+            next += STEP;
+        },
+    ))
 }

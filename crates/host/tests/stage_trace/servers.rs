@@ -155,8 +155,10 @@ impl Server {
     pub(crate) fn pause(&self) {
         self.child.pause();
         let stat = format!("/proc/{}/stat", self.child.pid());
-        let is_stopped = || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T "));
-        assert!(until(LONG, is_stopped), "it runs on");
+        assert!(
+            until(LONG, || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T "))),
+            "it runs on"
+        );
     }
 
     pub(crate) fn resume(&self) {

@@ -299,23 +299,23 @@ fn a_plan_that_cannot_be_applied_changes_nothing() {
 fn missing_knobs_have_typed_errors() {
     let bench = Bench::new();
     let system = &bench.system;
-    let on = |knob: &str, target: &str| {
+    let probe_error = |knob: &str, target: &str| {
         let target = target.parse().unwrap();
         tune::find(knob).unwrap().probe(system, &target).unwrap_err()
     };
     for knob in ["rings", "coalescing"] {
-        let error = on(knob, "interface wp-near");
+        let error = probe_error(knob, "interface wp-near");
         assert!(
             matches!(&error, KnobError::NotOffered { by, .. } if by.contains("veth")),
             "{error}"
         );
     }
-    let error = on("busy-poll", "netns");
+    let error = probe_error("busy-poll", "netns");
     assert!(matches!(error, KnobError::HostOnly { .. }), "{error}");
     // Visible in the namespace, but read-only.
-    let error = on("rmem-max", "netns");
+    let error = probe_error("rmem-max", "netns");
     assert!(matches!(error, KnobError::HostOnly { .. }), "{error}");
-    let error = on("tx-queue-len", "interface eth77");
+    let error = probe_error("tx-queue-len", "interface eth77");
     assert!(matches!(error, KnobError::NoTarget { .. }), "{error}");
     bench.pair.near.set_feature(Feature::GRO, false).unwrap();
     let threaded = tune::find("threaded-napi").unwrap();

@@ -140,17 +140,17 @@ fn plans_follow_the_hints_of_drivers_where_their_cpus_are_free() {
         rows.collect::<Vec<_>>()
     };
     let row = |irq: &str, mask: &str, by_hint| (format!("irq {irq}"), mask.to_owned(), by_hint);
-    let of = |all: Vec<_>| {
+    let sorted = |all: Vec<_>| {
         let mut all: Vec<(String, String, bool)> = all;
         all.sort();
         all
     };
     assert_eq!(
-        of(planned(None)),
+        sorted(planned(None)),
         [row("24", "2", true), row("25", "2", false), row("26", "1", true)]
     );
     assert_eq!(
-        of(planned(Some(0))),
+        sorted(planned(Some(0))),
         [row("24", "2", true), row("25", "2", false), row("26", "2", false)]
     );
 }

@@ -17,7 +17,7 @@ const STATE: &str = "WIREPATH_TEST_STATE";
 const MOMENT: &str = "WIREPATH_TEST_MOMENT";
 /// How many random points the test of those tries; `WIREPATH_TEST_KILLS=200` for a long run.
 const KILLS: &str = "WIREPATH_TEST_KILLS";
-const LONG: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn kill(pid: u32) {
     assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
@@ -111,13 +111,13 @@ fn all_settings_are_restored_after_a_kill_at_every_step() {
     let moment_count = plan.steps.len() * 3 + 2;
     for moment in 0..moment_count {
         let mut child = start(&bench, &plan, moment);
-        let finished = child.wait(LONG).unwrap().expect("killed");
+        let finished = child.wait(TEST_TIMEOUT).unwrap().expect("killed");
         assert!(finished.status.code().is_none(), "{moment}: {finished:?}");
         assert!(recover(&bench), "{moment}: there is a journal from the first moment on");
         assert_eq!(bench.everything(), before, "{moment}");
     }
     let mut child = start(&bench, &plan, moment_count);
-    let finished = child.wait(LONG).unwrap().unwrap();
+    let finished = child.wait(TEST_TIMEOUT).unwrap().unwrap();
     assert!(finished.status.success(), "one more moment than there are: {finished:?}");
     assert_ne!(bench.everything(), before);
     recover(&bench);
@@ -131,15 +131,15 @@ fn all_settings_are_restored_after_a_kill_at_any_time() {
     let plan = plan(&bench);
     let begun = Instant::now();
     let mut child = start(&bench, &plan, usize::MAX);
-    assert!(child.wait_for_stdout("begin", LONG));
+    assert!(child.wait_for_stdout("begin", TEST_TIMEOUT));
     let started = begun.elapsed();
-    assert!(child.wait(LONG).unwrap().unwrap().status.success());
+    assert!(child.wait(TEST_TIMEOUT).unwrap().unwrap().status.success());
     let whole = begun.elapsed() - started;
     assert!(recover(&bench));
     let (mut journals, mut in_between) = (0, 0);
     for number in 0..kills {
         let child = start(&bench, &plan, usize::MAX);
-        assert!(child.wait_for_stdout("begin", LONG));
+        assert!(child.wait_for_stdout("begin", TEST_TIMEOUT));
         // Spread evenly over a run, in an order without meaning: the golden ratio's multiples.
         let share = (f64::from(number) * 0.618_033_988_749_895).fract();
         std::thread::sleep(whole.mul_f64(share));
@@ -169,13 +169,13 @@ fn rollback_is_completed_after_a_kill() {
         let mut command = testkit::role("kill::gives_back_until_killed");
         command.env(STATE, bench.folder.path().join("state"));
         let child = Child::spawn(command, &ChildPlace::default()).unwrap();
-        assert!(child.wait_for_stdout("begin", LONG), "{:?}", child.stdout_so_far());
+        assert!(child.wait_for_stdout("begin", TEST_TIMEOUT), "{:?}", child.stdout_so_far());
         child
     };
     bench.apply(&plan).unwrap();
     let mut child = start();
     let begun = Instant::now();
-    assert!(child.wait(LONG).unwrap().unwrap().status.success());
+    assert!(child.wait(TEST_TIMEOUT).unwrap().unwrap().status.success());
     let whole = begun.elapsed();
     assert_eq!(bench.everything(), before);
     let mut unfinished = 0;

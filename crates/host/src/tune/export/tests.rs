@@ -52,13 +52,6 @@ const STEPS: &[(&str, &str, &str)] = &[
 ];
 
 fn plan(system: &System, steps: &[(&str, &str, &str)]) -> Plan {
-    let step = |(knob, target, value): &(&str, &str, &str)| Step {
-        knob: (*knob).into(),
-        target: target.parse().unwrap(),
-        seen: Value::new("0").unwrap(),
-        value: Value::new(*value).unwrap(),
-        reason: "a test".into(),
-    };
     let plan = Plan {
         schema: PLAN_SCHEMA,
         machine: machine_id(system),
@@ -66,7 +59,16 @@ fn plan(system: &System, steps: &[(&str, &str, &str)]) -> Plan {
         interface: Some("eth1".into()),
         driver: None,
         netns: None,
-        steps: steps.iter().map(step).collect(),
+        steps: steps
+            .iter()
+            .map(|(knob, target, value)| Step {
+                knob: (*knob).into(),
+                target: target.parse().unwrap(),
+                seen: Value::new("0").unwrap(),
+                value: Value::new(*value).unwrap(),
+                reason: "a test".into(),
+            })
+            .collect(),
         left_out: Vec::new(),
     };
     Plan::parse(&plan.to_text()).expect("a valid plan")
@@ -260,8 +262,10 @@ fn assert_reads(file: &ExportedFile, plan: &Plan, about: &str) {
     let text = file.text.as_str();
     hostile::assert_shows(text, &[], about);
     hostile::assert_no_line(text, about);
-    let has_backslash_at_end = |line: &str| line.starts_with('#') && line.ends_with('\\');
-    assert!(!text.lines().any(has_backslash_at_end), "{about}: a comment that goes on\n{text}");
+    assert!(
+        !text.lines().any(|line| line.starts_with('#') && line.ends_with('\\')),
+        "{about}: a comment that goes on\n{text}"
+    );
     let lines = || text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let name = file.path.to_str().unwrap();
     match file.path.extension().unwrap().to_str().unwrap() {
@@ -270,9 +274,12 @@ fn assert_reads(file: &ExportedFile, plan: &Plan, about: &str) {
             shell.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
             assert!(shell.wait().unwrap().success(), "{about}: {text}");
             let properties = lines().skip_while(|line| !line.starts_with("exec nmcli")).skip(1);
-            let is_property =
-                |line: &str| ["    ethtool.", "    tc."].iter().any(|p| line.starts_with(p));
-            assert!(properties.into_iter().all(is_property), "{about}: {text}");
+            assert!(
+                properties
+                    .into_iter()
+                    .all(|line| ["    ethtool.", "    tc."].iter().any(|p| line.starts_with(p))),
+                "{about}: {text}"
+            );
         }
         "toml" => assert_eq!(&Plan::parse(text).unwrap(), plan, "{about}"),
         "rules" => {

@@ -109,9 +109,12 @@ impl HashFields {
     fn now(&self, system: &System, target: &Target) -> Result<(u32, Vec<Fields>), KnobError> {
         let access = Access::new(self, system, target);
         let (index, fields) = access.get(|index| {
-            let of =
-                |(name, kind)| net::hash_fields(index, kind).map(|fields| (name, kind, fields));
-            let all: Vec<_> = KINDS.into_iter().map(of).collect();
+            let all: Vec<_> = KINDS
+                .into_iter()
+                .map(|(name, kind)| {
+                    net::hash_fields(index, kind).map(|fields| (name, kind, fields))
+                })
+                .collect();
             if all.iter().any(Result::is_ok) {
                 Ok(all.into_iter().filter_map(Result::ok).collect())
             } else {
