@@ -166,8 +166,10 @@ fn candidates(
     support: &mut dyn FnMut(&Arm) -> Support,
 ) -> Vec<SwitchId> {
     let missing = plan.switches.iter().filter(|id| !set.contains(id));
-    let can_join = |id: &&SwitchId| support(&arm_beside(set, std::slice::from_ref(*id))).is_yes();
-    missing.filter(can_join).cloned().collect()
+    missing
+        .filter(|id| support(&arm_beside(set, std::slice::from_ref(*id))).is_yes())
+        .cloned()
+        .collect()
 }
 
 /// The set with more switches.
@@ -209,8 +211,11 @@ pub fn confirming_arms(
     switches: &[SwitchId],
     support: &mut dyn FnMut(&Arm) -> Support,
 ) -> Vec<(Arm, Support)> {
-    let is_member = |switch: &&SwitchId| set.iter().any(|id| id == switch.as_str());
-    let members: SwitchSet = switches.iter().filter(is_member).cloned().collect();
+    let members: SwitchSet = switches
+        .iter()
+        .filter(|switch| set.iter().any(|id| id == switch.as_str()))
+        .cloned()
+        .collect();
     let mut arms = vec![Arm::baseline(), Arm::control()];
     if !members.is_empty() {
         arms.push(Arm::with(members.iter().cloned()));
@@ -225,7 +230,7 @@ impl Outcome {
     /// Worth of each member of the set that the search found; empty without a search.
     pub fn members(&self) -> Vec<Member> {
         let Some(search) = &self.search else { return Vec::new() };
-        let of = |set: &[&String]| {
+        let arm_with = |set: &[&String]| {
             self.arms.iter().find(|arm| {
                 arm.kind != crate::ArmKind::Control
                     && arm.switches.len() == set.len()
@@ -235,8 +240,8 @@ impl Outcome {
         let all: Vec<&String> = search.set.iter().collect();
         let member = |id: &String| {
             let rest: Vec<&String> = search.set.iter().filter(|other| *other != id).collect();
-            let step = of(&rest)
-                .zip(of(&all))
+            let step = arm_with(&rest)
+                .zip(arm_with(&all))
                 .and_then(|(rest, all)| self.step(rest, all, &search.metric));
             let interval = step.as_ref().and_then(|(step, _)| step.interval);
             Member {
@@ -245,7 +250,7 @@ impl Outcome {
                 low: interval.map(|interval| interval.low),
                 high: interval.map(|interval| interval.high),
                 // A set that cannot run without this member needs it.
-                verdict: match (step, of(&rest)) {
+                verdict: match (step, arm_with(&rest)) {
                     (Some((_, verdict)), _) => verdict,
                     (None, Some(rest)) if !rest.support.is_yes() => Verdict::Unsupported,
                     (None, _) => Verdict::Inconclusive,
@@ -257,14 +262,16 @@ impl Outcome {
 
     /// The member to drop: the least useful of those that are not shown to matter; `None` if all are.
     pub fn idle_member(&self) -> Option<Member> {
-        let is_idle = |m: &Member| !matches!(m.verdict, Verdict::Better | Verdict::Unsupported);
         let metric = self.arms.first()?.metrics.get(&self.search.as_ref()?.metric)?;
         let gain = |member: &Member| match (member.ratio, metric.better) {
             (None, _) => f64::NEG_INFINITY,
             (Some(ratio), Better::Lower) => -ratio.ln(),
             (Some(ratio), Better::Higher) => ratio.ln(),
         };
-        let idle = self.members().into_iter().filter(is_idle);
+        let idle = self
+            .members()
+            .into_iter()
+            .filter(|m| !matches!(m.verdict, Verdict::Better | Verdict::Unsupported));
         idle.min_by(|a, b| gain(a).total_cmp(&gain(b)))
     }
 }
@@ -528,10 +535,12 @@ mod tests {
             let count = |time_of, is: fn(&Search) -> bool| {
                 (0..RUNS).filter(|seed| is(&paired(*seed, noise, 600, time_of))).count() as u64
             };
-            let is_exact = |found: &Search| found.set == ["a", "c"];
-            let has_pair =
-                |found: &Search| ["a", "c"].iter().all(|id| found.set.iter().any(|of| of == id));
-            let (pair, exact) = (count(together, has_pair), count(together, is_exact));
+            let (pair, exact) = (
+                count(together, |found: &Search| {
+                    ["a", "c"].iter().all(|id| found.set.iter().any(|of| of == id))
+                }),
+                count(together, |found: &Search| found.set == ["a", "c"]),
+            );
             let any = count(idle, |found| !found.set.is_empty());
             let any_pair =
                 count(idle, |found| found.steps.iter().any(|step| step.switch.contains('+')));

@@ -97,8 +97,10 @@ impl Table<'_> {
     /// Effect of the trial before on the judged metrics; none for those that the baselines did not give.
     pub(crate) fn carry_over(&self) -> Vec<CarryOver> {
         let kinds = kinds(self.experiment);
-        let telling = |cause| (cause, telling_blocks(&self.experiment.trials, &kinds, cause));
-        let causes: Vec<_> = Cause::all(&kinds).into_iter().map(telling).collect();
+        let causes: Vec<_> = Cause::all(&kinds)
+            .into_iter()
+            .map(|cause| (cause, telling_blocks(&self.experiment.trials, &kinds, cause)))
+            .collect();
         let judged = self.experiment.plan.judged.iter();
         judged.filter_map(|name| self.carry_over_of(name, &causes)).collect()
     }
@@ -191,10 +193,13 @@ mod tests {
 
     /// Blocks that tell, of blocks given as their arms; the first one is the warm-up.
     fn telling(blocks: &[&[usize]]) -> Vec<(usize, bool)> {
-        let of_block = |(block, arms): (usize, &&[usize])| -> Vec<Trial> {
-            arms.iter().map(|&arm| trial(block as u32, arm, block == 0)).collect()
-        };
-        let trials: Vec<Trial> = blocks.iter().enumerate().flat_map(of_block).collect();
+        let trials: Vec<Trial> = blocks
+            .iter()
+            .enumerate()
+            .flat_map(|(block, arms)| {
+                arms.iter().map(move |&arm| trial(block as u32, arm, block == 0))
+            })
+            .collect();
         let telling = telling_blocks(&trials, &KINDS, Cause::AnyOther);
         telling.iter().map(|telling| (telling.block, telling.is_control)).collect()
     }
@@ -224,8 +229,11 @@ mod tests {
         assert_eq!(Cause::all(&KINDS[..3]), [Cause::AnyOther]);
         let arms = [(0, 2), (1, 2), (1, 0), (1, 3), (1, 1)];
         let trials = arms.map(|(block, arm)| trial(block, arm, block == 0));
-        let telling = |cause| telling_blocks(&trials, &KINDS, cause).len();
-        assert_eq!([Cause::AnyOther, Cause::Arm(2), Cause::Arm(3)].map(telling), [0, 1, 1]);
+        assert_eq!(
+            [Cause::AnyOther, Cause::Arm(2), Cause::Arm(3)]
+                .map(|cause| telling_blocks(&trials, &KINDS, cause).len()),
+            [0, 1, 1]
+        );
     }
 
     #[test]

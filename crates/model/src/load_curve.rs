@@ -316,10 +316,13 @@ fn rate_verdict(point: &LoadPoint, lowest: &LoadPoint) -> RateVerdict {
         lowest.trials.iter().map(|trial| trial.rtt_ns_p99.unwrap_or(f64::INFINITY)).collect();
     let limit_ns = statistics::median(&first).filter(|first| first.is_finite());
     let limit_ns = limit_ns.map(|first| KNEE_P99_RATIO * first);
-    let is_fast = |trial: &&LoadTrial| {
-        trial.rtt_ns_p99.zip(limit_ns).is_some_and(|(own_ns, limit_ns)| own_ns < limit_ns)
-    };
-    let fast_count = point.trials.iter().filter(is_fast).count();
+    let fast_count = point
+        .trials
+        .iter()
+        .filter(|trial| {
+            trial.rtt_ns_p99.zip(limit_ns).is_some_and(|(own_ns, limit_ns)| own_ns < limit_ns)
+        })
+        .count();
     let loses_in_each = point.trials.iter().all(|trial| trial.unanswered_share >= KNEE_LOSS);
     let has_figure = point.rtt_ns_p99.is_some();
     if fast_count == point.trials.len() && has_figure && point.unanswered_share() < KNEE_LOSS {
@@ -435,11 +438,11 @@ mod tests {
     use super::*;
     use crate::{Cost, Delivery, Random};
 
-    const TRIAL: Duration = Duration::from_millis(100);
+    const TRIAL_TIME: Duration = Duration::from_millis(100);
 
     fn plan(names: &[&str]) -> CurvePlan {
         let arms = names.iter().map(|name| (Arm::peer(*name), Support::Yes)).collect();
-        CurvePlan { arms, start_pps: 10_000, trial: TRIAL, trials: 3, seed: 7 }
+        CurvePlan { arms, start_pps: 10_000, trial: TRIAL_TIME, trials: 3, seed: 7 }
     }
 
     /// One trial of `offered` datagrams.

@@ -16,8 +16,11 @@ const CURVE_POINTS: u32 = 60;
 
 /// Name of a segment inside a metric's name: `kernel→app` becomes `kernel_to_app`.
 pub fn segment_stem(segment: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
-    segment.replace('→', "_to_").chars().map(plain).collect()
+    segment
+        .replace('→', "_to_")
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' })
+        .collect()
 }
 
 /// True for a plain count of events. It may legitimately be zero, so it is reported, but never judged or
@@ -50,8 +53,10 @@ const UNITS: [(&str, Option<Better>); 13] = [
 pub fn stated_unit(name: &str) -> Option<(&'static str, Option<Better>)> {
     let words: Vec<&str> = name.split('_').collect();
     let is_base = |at: usize| at > 0 && words[at - 1] == "per";
-    let unit_at = |at: usize| UNITS.iter().find(|(unit, _)| *unit == words[at] && !is_base(at));
-    (0..words.len()).rev().find_map(unit_at).copied()
+    (0..words.len())
+        .rev()
+        .find_map(|at| UNITS.iter().find(|(unit, _)| *unit == words[at] && !is_base(at)))
+        .copied()
 }
 
 /// Returns unit and direction of improvement of a metric, from its name.
@@ -97,13 +102,15 @@ pub fn distribution(histogram: &Histogram<u64>, lost: f64) -> Option<Distributio
         .collect();
     quantiles.sort_by(f64::total_cmp);
     quantiles.dedup_by(|later, kept| *later - *kept < 1e-9);
-    let at = |quantile| Some((quantile, value_at(histogram, quantile, lost / all)?));
     Some(Distribution {
         count,
         min_ns: histogram.min(),
         mean_ns: Some(histogram.mean().round() as u64),
         max_ns: histogram.max(),
-        quantiles: quantiles.into_iter().filter_map(at).collect(),
+        quantiles: quantiles
+            .into_iter()
+            .filter_map(|quantile| Some((quantile, value_at(histogram, quantile, lost / all)?)))
+            .collect(),
     })
 }
 
@@ -168,8 +175,11 @@ impl Measurement {
 
     /// Share of the datagrams that did not make it through all directions, 0 to 1.
     pub fn lost_share(&self) -> f64 {
-        let arrived = |books: &Delivery| 1.0 - books.loss().unwrap_or(0.0);
-        1.0 - self.deliveries.values().map(arrived).product::<f64>()
+        1.0 - self
+            .deliveries
+            .values()
+            .map(|books| 1.0 - books.loss().unwrap_or(0.0))
+            .product::<f64>()
     }
 
     /// Datagrams lost beside `arrived` that were timed, in proportion if only some were timed.

@@ -358,18 +358,24 @@ impl Outcome {
     /// the figures.
     pub fn distrusted(&self) -> Vec<&str> {
         let (differing, moved) = (self.differing(), self.trust.carried_over());
-        let is_either = |name: &&str| differing.contains(name) || moved.contains(name);
-        self.judged.iter().map(String::as_str).filter(is_either).collect()
+        self.judged
+            .iter()
+            .map(String::as_str)
+            .filter(|name| differing.contains(name) || moved.contains(name))
+            .collect()
     }
 
     /// Judged metrics in which the baseline differs from itself.
     pub fn differing(&self) -> Vec<&str> {
         let control = self.arms.iter().find(|arm| arm.kind == ArmKind::Control);
-        let differs = |name: &&String| {
-            let verdict = control.and_then(|control| control.metrics.get(*name)?.verdict);
-            verdict.is_some_and(Verdict::differs)
-        };
-        self.judged.iter().filter(differs).map(String::as_str).collect()
+        self.judged
+            .iter()
+            .filter(|name| {
+                let verdict = control.and_then(|control| control.metrics.get(*name)?.verdict);
+                verdict.is_some_and(Verdict::differs)
+            })
+            .map(String::as_str)
+            .collect()
     }
 
     /// Compares one arm with another by one metric; `None` if an arm has no figure or never ran, or no
@@ -417,7 +423,9 @@ impl Outcome {
         if !matches!(arm.kind, ArmKind::Variant | ArmKind::Peer) {
             return 0;
         }
-        let has_p = |name: &&String| arm.metrics.get(*name).is_some_and(|m| m.p.is_some());
-        self.judged.iter().filter(has_p).count()
+        self.judged
+            .iter()
+            .filter(|name| arm.metrics.get(*name).is_some_and(|m| m.p.is_some()))
+            .count()
     }
 }

@@ -295,8 +295,11 @@ fn exact_relabelling(ranks: &[[i64; 3]], seen: i64) -> f64 {
         ranks.iter().map(|of| of.map(|rank| (rank - lowest(of)) as usize)),
     );
     let total: i64 = ranks.iter().flatten().sum();
-    let beyond = |sum: &usize| (3 * (base + *sum as i64) - total).abs() >= seen;
-    (0..shares.len()).filter(beyond).map(|sum| shares[sum]).sum::<f64>().min(1.0)
+    (0..shares.len())
+        .filter(|sum| (3 * (base + *sum as i64) - total).abs() >= seen)
+        .map(|sum| shares[sum])
+        .sum::<f64>()
+        .min(1.0)
 }
 
 #[cfg(test)]

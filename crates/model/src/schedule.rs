@@ -82,17 +82,20 @@ pub(crate) fn balanced_order(
     let is_swapped = of_cycle.below(2) == 1;
     let mut next_baseline = Random::new(seed, u64::from(block)).below(2) as usize;
     let letters = cycle[(place % cycle_blocks) as usize].chars();
-    let arm_of = |letter: char| {
-        if letter == 'P' {
-            next_baseline = 1 - next_baseline;
-            baselines[next_baseline]
-        } else if (letter == 'A') != is_swapped || arms.len() == 1 {
-            arms[0]
-        } else {
-            arms[1]
-        }
-    };
-    Some(letters.map(arm_of).collect())
+    Some(
+        letters
+            .map(|letter| {
+                if letter == 'P' {
+                    next_baseline = 1 - next_baseline;
+                    baselines[next_baseline]
+                } else if (letter == 'A') != is_swapped || arms.len() == 1 {
+                    arms[0]
+                } else {
+                    arms[1]
+                }
+            })
+            .collect(),
+    )
 }
 
 /// Returns every arm once, in random order.

@@ -301,11 +301,13 @@ mod tests {
 
     #[test]
     fn restart_is_the_rarer_the_longer_it_takes() {
-        let period = |restart_ms| {
-            blocks_per_start(Duration::from_millis(restart_ms), Duration::from_millis(100))
-        };
         let expected = [Some(1), Some(2), Some(2), Some(4), Some(4), None];
-        assert_eq!([100, 101, 300, 301, 1000, 1001].map(period), expected);
+        assert_eq!(
+            [100, 101, 300, 301, 1000, 1001].map(|restart_ms| {
+                blocks_per_start(Duration::from_millis(restart_ms), Duration::from_millis(100))
+            }),
+            expected
+        );
     }
 
     #[test]

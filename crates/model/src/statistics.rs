@@ -187,8 +187,10 @@ fn exact_tail(ranks: &[i64], seen: i64) -> f64 {
     let total: i64 = ranks.iter().sum();
     // Of the positive ranks.
     let shares = shares_by_sum(ranks.iter().map(|rank| [0, (rank / unit) as usize]));
-    let beyond = |sum: &usize| (2 * unit * *sum as i64 - total).abs() >= seen;
-    (0..shares.len()).filter(beyond).map(|sum| shares[sum]).sum()
+    (0..shares.len())
+        .filter(|sum| (2 * unit * *sum as i64 - total).abs() >= seen)
+        .map(|sum| shares[sum])
+        .sum()
 }
 
 /// For each sum, the share of the ways to choose one number of each set that have it.

@@ -93,10 +93,13 @@ pub(crate) fn tail(
                 / base_pool.as_ref()?.quantile(weights, quantile)?,
         )
     };
-    let worst = |weights: &[u32]| Some(worst_decile(arm, weights)? / worst_decile(base, weights)?);
     Some(Tail {
         pooled: estimate(&pooled, blocks, seed),
-        worst_decile: estimate(&worst, blocks, seed),
+        worst_decile: estimate(
+            &|weights: &[u32]| Some(worst_decile(arm, weights)? / worst_decile(base, weights)?),
+            blocks,
+            seed,
+        ),
     })
 }
 
@@ -111,8 +114,8 @@ fn estimate(ratio: &dyn Fn(&[u32]) -> Option<f64>, blocks: usize, seed: u64) -> 
         })
         .collect();
     resampled.sort_by(f64::total_cmp);
-    let at = |share: f64| resampled.get((share * resampled.len() as f64) as usize).copied();
-    Some(Estimate { ratio: seen, low: at(0.025)?, high: at(0.975)? })
+    let quantile = |share: f64| resampled.get((share * resampled.len() as f64) as usize).copied();
+    Some(Estimate { ratio: seen, low: quantile(0.025)?, high: quantile(0.975)? })
 }
 
 /// Samples of all trials of an arm, largest first.

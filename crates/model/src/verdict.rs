@@ -482,19 +482,22 @@ mod tests {
     fn a_look_costs_its_weight_and_what_it_showed_stays() {
         let slight = question(around(-0.03, 0.08, 12));
         assert_eq!(judged(std::slice::from_ref(&slight)), [Verdict::Better]);
-        let after = |looks: &[(&Question, f64)], is_complete| {
+        let verdict_after = |looks: &[(&Question, f64)], is_complete| {
             let mut evidence = Evidence::default();
             looks.iter().for_each(|(question, weight)| evidence.look(question, *weight, RESOLVE));
             let (last, _) = looks[looks.len() - 1];
             answers(std::slice::from_ref(last), &[evidence], &[], is_complete).0[0].verdict
         };
-        assert_eq!(after(&[(&slight, 0.05)], true), Verdict::Inconclusive);
-        assert_eq!(after(&[(&slight, 0.05)], false), Verdict::Exploratory);
-        assert_eq!(after(&[(&slight, 0.05), (&slight, 0.9)], true), Verdict::Better);
+        assert_eq!(verdict_after(&[(&slight, 0.05)], true), Verdict::Inconclusive);
+        assert_eq!(verdict_after(&[(&slight, 0.05)], false), Verdict::Exploratory);
+        assert_eq!(verdict_after(&[(&slight, 0.05), (&slight, 0.9)], true), Verdict::Better);
         let wide = question(around(-0.02, 0.3, 16));
-        assert_eq!(after(&[(&slight, 0.9), (&wide, 0.1)], true), Verdict::Better);
+        assert_eq!(verdict_after(&[(&slight, 0.9), (&wide, 0.1)], true), Verdict::Better);
         let other_side = question(around(0.05, 0.02, 16));
-        assert_eq!(after(&[(&slight, 0.9), (&other_side, 0.5)], true), Verdict::Inconclusive);
+        assert_eq!(
+            verdict_after(&[(&slight, 0.9), (&other_side, 0.5)], true),
+            Verdict::Inconclusive
+        );
     }
 
     #[test]

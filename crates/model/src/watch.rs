@@ -126,8 +126,10 @@ pub struct Watch {
 /// - `outcomes`: in any order.
 /// - `resolve`: ratio above 1 up to which a change does not matter.
 pub fn watch(outcomes: &[Outcome], unit: Unit, by: By, resolve: f64) -> Watch {
-    let is_whole = |run: &&Outcome| !matches!(run.ended, Ended::Interrupted | Ended::Unfinished);
-    let mut whole: Vec<&Outcome> = outcomes.iter().filter(is_whole).collect();
+    let mut whole: Vec<&Outcome> = outcomes
+        .iter()
+        .filter(|run| !matches!(run.ended, Ended::Interrupted | Ended::Unfinished))
+        .collect();
     whole.sort_by(|a, b| a.started.cmp(&b.started));
     let mut series = all_series(&whole, unit, by);
     let family = series.iter().filter(|one| one.points.len() >= 2 * RUNS_MIN).count();

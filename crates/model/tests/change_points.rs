@@ -53,16 +53,18 @@ fn noise(random: &mut Random, sd: f64, has_heavy_tails: bool) -> f64 {
 fn pages_of_series_without_a_change_seldom_show_one() {
     for (series, pages) in [(1u32, 200), (12, 60)] {
         for has_heavy_tails in [false, true] {
-            let has_change = |page: &u64| {
-                (0..u64::from(series)).any(|at| {
-                    let mut random = Random::new(*page, at);
-                    let sessions = 10 + random.below(31) as usize;
-                    let values: Vec<f64> =
-                        (0..sessions).map(|_| noise(&mut random, 0.03, has_heavy_tails)).collect();
-                    !change_points(&values, 5, 0.05 / f64::from(series), at).is_empty()
+            let count = (0..pages)
+                .filter(|page| {
+                    (0..u64::from(series)).any(|at| {
+                        let mut random = Random::new(*page, at);
+                        let sessions = 10 + random.below(31) as usize;
+                        let values: Vec<f64> = (0..sessions)
+                            .map(|_| noise(&mut random, 0.03, has_heavy_tails))
+                            .collect();
+                        !change_points(&values, 5, 0.05 / f64::from(series), at).is_empty()
+                    })
                 })
-            };
-            let count = (0..pages).filter(has_change).count();
+                .count();
             eprintln!(
                 "{series} series, heavy tails {has_heavy_tails}: {count} of {pages} pages with a change"
             );

@@ -252,7 +252,7 @@ fn losses_are_compared_between_runs_by_their_differences() {
     assert_eq!(answer(&with_losses(200, 0.0)).answer, GateAnswer::NoWorse);
     let lossy = answer(&with_losses(200, 8.0));
     // The baseline loses as well, so the machine may be the cause.
-    let of = |arm: &str| lossy.decisions.iter().find(|d| d.arm == arm).unwrap();
-    assert_eq!(of("fast").answer, GateAnswer::Worse);
-    assert!(of("fast").difference.unwrap().mean > 40.0);
+    let decision = |arm: &str| lossy.decisions.iter().find(|d| d.arm == arm).unwrap();
+    assert_eq!(decision("fast").answer, GateAnswer::Worse);
+    assert!(decision("fast").difference.unwrap().mean > 40.0);
 }

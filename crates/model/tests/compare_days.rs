@@ -173,12 +173,14 @@ fn change_is_found_through_days_that_differ() {
 fn change_just_beyond_the_resolution_is_seldom_called_no_difference() {
     let old = World { runs: 3, sessions: 9, ..WORLD };
     let new = World { change: 1.0501, ..old };
-    let is_equal = |seed: &u64| {
-        let comparison = compared(old, new, *seed, Unit::Session);
-        let verdicts = comparison.arms[1].metrics.values().filter_map(|of| of.change(By::Value));
-        verdicts.into_iter().any(|change| change.verdict == Verdict::NoDifferenceShown)
-    };
-    let count = (0..COMPARISONS).filter(is_equal).count();
+    let count = (0..COMPARISONS)
+        .filter(|seed| {
+            let comparison = compared(old, new, *seed, Unit::Session);
+            let verdicts =
+                comparison.arms[1].metrics.values().filter_map(|of| of.change(By::Value));
+            verdicts.into_iter().any(|change| change.verdict == Verdict::NoDifferenceShown)
+        })
+        .count();
     eprintln!("5.01 % in 3 metrics: \"no difference shown\" in {count} of {COMPARISONS}");
     assert!(count as f64 <= BOUND * COMPARISONS as f64, "{count}");
     let is_found = |seed: &u64| {
@@ -201,19 +203,19 @@ fn sessions_of_one_day_are_one_day() {
 
 #[test]
 fn runs_within_an_hour_of_one_machine_are_a_session() {
-    let at = |time: &str, machine: &str| {
+    let run_at = |time: &str, machine: &str| {
         let mut outcome = run(&format!("2026-11-21T{time}:00Z"), Vec::new(), &[]);
         (outcome.id, outcome.machine.id) = (time.into(), machine.into());
         outcome
     };
     let runs = [
-        at("08:00", "m"),
-        at("09:32", "m"),
-        at("08:30", "m"),
-        at("08:45", "n"),
+        run_at("08:00", "m"),
+        run_at("09:32", "m"),
+        run_at("08:30", "m"),
+        run_at("08:45", "n"),
         // 60 minutes after the end of the run at 09:32, which took a minute.
-        at("10:33", "m"),
-        at("23:50", "m"),
+        run_at("10:33", "m"),
+        run_at("23:50", "m"),
     ];
     let ids = |unit| -> Vec<Vec<String>> {
         let groups = sessions(&runs, unit);

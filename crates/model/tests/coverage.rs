@@ -47,8 +47,8 @@ fn resampled_medians(values: &[f64], random: &mut Random) -> Vec<f64> {
 
 fn percentile(values: &[f64], random: &mut Random) -> Option<(f64, f64)> {
     let medians = resampled_medians(values, random);
-    let at = |share: f64| medians[((medians.len() - 1) as f64 * share).round() as usize];
-    Some((at(0.025), at(0.975)))
+    let quantile = |share: f64| medians[((medians.len() - 1) as f64 * share).round() as usize];
+    Some((quantile(0.025), quantile(0.975)))
 }
 
 /// Bias-corrected and accelerated. Source: Efron 1987. The jackknife of a median is
@@ -69,12 +69,12 @@ fn bca(values: &[f64], random: &mut Random) -> Option<(f64, f64)> {
     let mean = jackknife.iter().sum::<f64>() / jackknife.len() as f64;
     let moment = |power: i32| jackknife.iter().map(|j| (mean - j).powi(power)).sum::<f64>();
     let acceleration = moment(3) / (6.0 * moment(2).powf(1.5)).max(1e-300);
-    let at = |z: f64| {
+    let corrected = |z: f64| {
         let shifted = bias + (bias + z) / (1.0 - acceleration * (bias + z));
         let place = normal_share(shifted) * (medians.len() - 1) as f64;
         medians[(place.round() as usize).min(medians.len() - 1)]
     };
-    Some((at(-1.96), at(1.96)))
+    Some((corrected(-1.96), corrected(1.96)))
 }
 
 fn normal_share(z: f64) -> f64 {

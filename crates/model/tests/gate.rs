@@ -211,11 +211,13 @@ fn ten(random: &mut Random) -> f64 {
 #[test]
 fn figure_that_was_never_read_or_refused_is_not_decided() {
     let mut random = Random::new(1, 0);
-    let never = |arm: &Arm, random: &mut Random| match arm.kind {
-        ArmKind::Variant => Ok(Measurement::default()),
-        _ => Ok(lower(ten(random))),
-    };
-    let (answer, reasons, outcome) = answer_of(|_| {}, |arm, _| never(arm, &mut random));
+    let (answer, reasons, outcome) = answer_of(
+        |_| {},
+        |arm, _| match arm.kind {
+            ArmKind::Variant => Ok(Measurement::default()),
+            _ => Ok(lower(ten(&mut random))),
+        },
+    );
     assert_eq!(answer, GateAnswer::NotDecided);
     assert_eq!(reasons, [Some(Undecided::Unread { why: "no trial gave it".into() })]);
     assert_eq!(outcome.ended, Ended::TimeUp, "it was not settled");
@@ -257,17 +259,21 @@ fn untrusted_or_missing_control_and_missing_arm_are_not_decided() {
         },
     );
     assert_eq!((answer, &reasons[0]), (GateAnswer::NotDecided, &Some(Undecided::NoControl)));
-    let absent = |plan: &mut ExperimentPlan| {
-        plan.arms[2].1 = Support::unsupported("the switch", "another host");
-    };
-    let (answer, reasons, _) = answer_of(absent, |_, _| Ok(lower(ten(&mut random))));
+    let (answer, reasons, _) = answer_of(
+        |plan: &mut ExperimentPlan| {
+            plan.arms[2].1 = Support::unsupported("the switch", "another host");
+        },
+        |_, _| Ok(lower(ten(&mut random))),
+    );
     assert_eq!(answer, GateAnswer::NotDecided);
     assert_eq!(
         reasons,
         [Some(Undecided::Missing { why: "the switch; needs another host".into() })]
     );
-    let no_arm = |plan: &mut ExperimentPlan| plan.arms.truncate(2);
-    let (answer, reasons, _) = answer_of(no_arm, |_, _| Ok(lower(ten(&mut random))));
+    let (answer, reasons, _) = answer_of(
+        |plan: &mut ExperimentPlan| plan.arms.truncate(2),
+        |_, _| Ok(lower(ten(&mut random))),
+    );
     assert_eq!((answer, reasons), (GateAnswer::NotDecided, vec![]));
 }
 
@@ -309,12 +315,14 @@ fn arm_that_fails_trials_does_not_pass_unless_the_baseline_fails_as_many() {
         GateAnswer::NoWorse,
         "one of many trials: less than the threshold"
     );
-    let rarely = |plan: &mut ExperimentPlan| plan.max_blocks = 12;
     let mut random = Random::new(1, 0);
-    let (answer, reasons, _) = answer_of(rarely, |arm, block| match block {
-        3 | 7 if arm.kind == ArmKind::Variant => Err("broken".into()),
-        _ => Ok(lower(ten(&mut random))),
-    });
+    let (answer, reasons, _) = answer_of(
+        |plan: &mut ExperimentPlan| plan.max_blocks = 12,
+        |arm, block| match block {
+            3 | 7 if arm.kind == ArmKind::Variant => Err("broken".into()),
+            _ => Ok(lower(ten(&mut random))),
+        },
+    );
     assert_eq!(answer, GateAnswer::NotDecided, "two of twelve trials");
     assert_eq!(reasons[1], Some(Undecided::Failures));
 }

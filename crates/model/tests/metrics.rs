@@ -177,9 +177,9 @@ fn a_figure_that_the_user_named_has_the_unit_and_direction_that_came_with_it() {
     own.figures.extend([("rps".to_owned(), 812.5), ("p99_us".to_owned(), 61.0)]);
     own.shapes.insert("rps".into(), Shape { unit: "req/s".into(), better: Better::Higher });
     let metrics = own.metrics();
-    let of = |name| metrics.iter().find(|metric| metric.name == name).unwrap();
-    assert_eq!((of("rps").unit.as_ref(), of("rps").better), ("req/s", Better::Higher));
-    assert_eq!((of("p99_us").unit.as_ref(), of("p99_us").better), ("us", Better::Lower));
+    let metric = |name| metrics.iter().find(|metric| metric.name == name).unwrap();
+    assert_eq!((metric("rps").unit.as_ref(), metric("rps").better), ("req/s", Better::Higher));
+    assert_eq!((metric("p99_us").unit.as_ref(), metric("p99_us").better), ("us", Better::Lower));
 }
 
 #[test]

@@ -14,11 +14,11 @@ const TAU: f64 = 0.05;
 fn host(random: &mut Random, mean: f64, tau: f64) -> (Option<Effect>, Option<Effect>) {
     let noise = 0.02 + 0.18 * random.unit();
     let own = mean + tau * random.normal();
-    let mut of = |effect_of: f64| {
+    let mut draw = |effect_of: f64| {
         let logs: Vec<f64> = (0..BLOCKS).map(|_| effect_of + noise * random.normal()).collect();
         effect(&logs)
     };
-    (of(own), of(0.0))
+    (draw(own), draw(0.0))
 }
 
 fn fleet(seed: u64, hosts: usize, mean: f64) -> Question {
@@ -98,12 +98,14 @@ fn racks(seed: u64, (racks, hosts): (usize, usize), is_grouped: bool) -> Questio
 #[expect(clippy::print_stderr, reason = "the shares are shown with --nocapture")]
 fn fooled(size: (usize, usize), figures: u64, is_grouped: bool) -> f64 {
     const FLEETS_OF_RACKS: u64 = 200;
-    let any = |seed: &u64| {
-        let questions: Vec<Question> =
-            (0..figures).map(|at| racks(seed * 100 + at, size, is_grouped)).collect();
-        answers(&questions, RESOLVE).iter().any(differs)
-    };
-    let share = (0..FLEETS_OF_RACKS).filter(any).count() as f64 / FLEETS_OF_RACKS as f64;
+    let share = (0..FLEETS_OF_RACKS)
+        .filter(|seed| {
+            let questions: Vec<Question> =
+                (0..figures).map(|at| racks(seed * 100 + at, size, is_grouped)).collect();
+            answers(&questions, RESOLVE).iter().any(differs)
+        })
+        .count() as f64
+        / FLEETS_OF_RACKS as f64;
     let unit = if is_grouped { "rack" } else { "host" };
     eprintln!("{} racks, {} hosts, {figures} figures, by {unit}: {share}", size.0, size.1);
     share

@@ -4,9 +4,7 @@ mod support;
 
 use support::{arm, metric, plan, run, strong_drift};
 use wirepath_model::statistics::{self, LEVEL, PAIRS_MIN};
-use wirepath_model::{
-    Drift, Ended, FakeSource, FakeSwitch, FakeWorld, Measurement, Random, Verdict,
-};
+use wirepath_model::{Drift, Ended, FakeSource, FakeSwitch, FakeWorld, Random, Verdict};
 
 fn world(seed: u64, noise: f64, drift: Vec<Drift>) -> FakeWorld {
     FakeWorld { seed, noise, drift, samples: 2_000, ..FakeWorld::default() }
@@ -136,13 +134,15 @@ fn looking_early_does_not_inflate_false_positives_much_even_without_correction()
 fn sequential(world: FakeWorld, trials: usize) -> (Vec<f64>, Vec<f64>) {
     let arms = support::fake_arms("nothing");
     let mut fake = FakeSource::new(world);
-    let value = |measurement: Measurement| {
-        let metrics = measurement.metrics();
-        let metric = metrics.iter().find(|metric| metric.name == "rtt_ns_p50");
-        metric.expect("the fake path has it").value.clone().expect("nothing is lost")
+    let mut take = |arm: usize| -> Vec<f64> {
+        (0..trials)
+            .map(|_| {
+                let metrics = fake.trial(&arms[arm].0).metrics();
+                let metric = metrics.iter().find(|metric| metric.name == "rtt_ns_p50");
+                metric.expect("the fake path has it").value.clone().expect("nothing is lost")
+            })
+            .collect()
     };
-    let mut take =
-        |arm: usize| -> Vec<f64> { (0..trials).map(|_| value(fake.trial(&arms[arm].0))).collect() };
     let baseline = take(0);
     (baseline, take(2))
 }

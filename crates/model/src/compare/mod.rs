@@ -245,10 +245,12 @@ impl RunComparison {
 
     /// Returns judged metrics in which the baseline itself is better or worse by at least a ratio above 1.
     pub fn moved_baselines(&self, least: f64) -> Vec<&str> {
-        let is_moved = |change: &Change| change.verdict.differs() && is_beyond(change.ratio, least);
         self.values()
             .filter(|(arm, _, metric)| {
-                arm.kind == ArmKind::Baseline && metric.value.as_ref().is_some_and(is_moved)
+                arm.kind == ArmKind::Baseline
+                    && metric.value.as_ref().is_some_and(|change| {
+                        change.verdict.differs() && is_beyond(change.ratio, least)
+                    })
             })
             .map(|(_, name, _)| name)
             .collect()

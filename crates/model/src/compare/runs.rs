@@ -94,8 +94,10 @@ pub fn compare(
         .iter()
         .filter(|arm| has(&before, arm))
         .map(|arm| {
-            let found = |name: &String| Some((name.clone(), metric(&sides, arm, name)?));
-            let metrics = judged.iter().filter_map(found).collect();
+            let metrics = judged
+                .iter()
+                .filter_map(|name| Some((name.clone(), metric(&sides, arm, name)?)))
+                .collect();
             ArmComparison { name: arm.name.clone(), kind: arm.kind, metrics }
         })
         .collect();
@@ -327,10 +329,12 @@ fn warnings(comparison: &RunComparison, olds: &[Outcome], news: &[Outcome]) -> V
         let what = format!("{} is not finished: these are its trials so far", outcome.id);
         warn(what, "let it end, or run it again");
     }
-    let is_distrusted = |outcome: &&&Outcome| {
-        outcome.distrusted().iter().any(|name| comparison.judged.iter().any(|of| of == name))
-    };
-    let distrusted = all.iter().filter(is_distrusted).count();
+    let distrusted = all
+        .iter()
+        .filter(|outcome| {
+            outcome.distrusted().iter().any(|name| comparison.judged.iter().any(|of| of == name))
+        })
+        .count();
     if distrusted > 0 {
         let what =
             format!("in {distrusted} of {} runs the baseline differs from itself", all.len());
@@ -357,9 +361,15 @@ fn in_units<'a>(
     arm: &ArmOutcome,
     name: &str,
 ) -> Vec<Vec<&'a MetricOutcome>> {
-    let found = |run: &&'a Outcome| run.arms.iter().find(|a| is_same(a, arm))?.metrics.get(name);
-    let in_unit = |unit: &Vec<&'a Outcome>| unit.iter().filter_map(found).collect::<Vec<_>>();
-    units.iter().map(in_unit).filter(|unit| !unit.is_empty()).collect()
+    units
+        .iter()
+        .map(|unit: &Vec<&'a Outcome>| {
+            unit.iter()
+                .filter_map(|run| run.arms.iter().find(|a| is_same(a, arm))?.metrics.get(name))
+                .collect::<Vec<_>>()
+        })
+        .filter(|unit| !unit.is_empty())
+        .collect()
 }
 
 /// Median of a figure over the runs of each unit that has it.
@@ -367,10 +377,12 @@ pub(crate) fn unit_figures(
     units: &[Vec<&MetricOutcome>],
     figure: fn(&MetricOutcome) -> Option<f64>,
 ) -> Vec<f64> {
-    let of_unit = |unit: &Vec<&MetricOutcome>| {
-        statistics::median(&unit.iter().filter_map(|metric| figure(metric)).collect::<Vec<_>>())
-    };
-    units.iter().filter_map(of_unit).collect()
+    units
+        .iter()
+        .filter_map(|unit: &Vec<&MetricOutcome>| {
+            statistics::median(&unit.iter().filter_map(|metric| figure(metric)).collect::<Vec<_>>())
+        })
+        .collect()
 }
 
 fn metric(sides: &Sides<'_>, arm: &ArmOutcome, name: &str) -> Option<MetricComparison> {
@@ -417,11 +429,13 @@ fn metric(sides: &Sides<'_>, arm: &ArmOutcome, name: &str) -> Option<MetricCompa
 /// Mean count per trial of all runs of each unit that has the figure. A median would overlook a count that is 0 in
 /// most runs.
 pub(crate) fn unit_means(units: &[Vec<&MetricOutcome>]) -> Vec<f64> {
-    let mean = |unit: &Vec<&MetricOutcome>| {
-        let trials = unit.iter().flat_map(|metric| metric.trials.iter().flatten().copied());
-        statistics::mean(&trials.collect::<Vec<f64>>())
-    };
-    units.iter().filter_map(mean).collect()
+    units
+        .iter()
+        .filter_map(|unit: &Vec<&MetricOutcome>| {
+            let trials = unit.iter().flat_map(|metric| metric.trials.iter().flatten().copied());
+            statistics::mean(&trials.collect::<Vec<f64>>())
+        })
+        .collect()
 }
 
 /// The change between two series of counts; of its verdicts, better and worse are still missing.

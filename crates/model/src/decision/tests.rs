@@ -129,16 +129,16 @@ fn worse_tail_of_all_trials_keeps_a_figure_open() {
 
 #[test]
 fn a_look_costs_its_weight_and_what_it_showed_stays() {
-    let after = |looks: &[(&GateQuestion, f64)]| {
+    let answer_after = |looks: &[(&GateQuestion, f64)]| {
         let (last, _) = looks[looks.len() - 1];
         decide(std::slice::from_ref(last), &[looked(looks)], &[]).remove(0).answer
     };
     let blocks = (8..40).find(|&blocks| lower(1.0, 0.05, blocks).answer == GateAnswer::NoWorse);
     let early = question(1.0, 0.05, blocks.unwrap(), Better::Lower);
-    assert_eq!(after(&[(&early, 0.05)]), GateAnswer::NotDecided);
-    assert_eq!(after(&[(&early, 0.05), (&early, 0.99)]), GateAnswer::NoWorse);
+    assert_eq!(answer_after(&[(&early, 0.05)]), GateAnswer::NotDecided);
+    assert_eq!(answer_after(&[(&early, 0.05), (&early, 0.99)]), GateAnswer::NoWorse);
     let wide = question(1.0, 0.4, 24, Better::Lower);
-    assert_eq!(after(&[(&early, 1.0), (&wide, 0.05)]), GateAnswer::NoWorse);
+    assert_eq!(answer_after(&[(&early, 1.0), (&wide, 0.05)]), GateAnswer::NoWorse);
 }
 
 #[test]
@@ -182,30 +182,30 @@ fn gate(answer: GateAnswer, p: f64) -> Gate {
 #[test]
 fn one_worse_figure_fails_a_gate_and_only_all_of_them_pass_it() {
     use GateAnswer::{NoWorse, NotDecided, Worse};
-    let of = |answers: &[GateAnswer]| {
+    let gate_answer = |answers: &[GateAnswer]| {
         let decisions = answers.iter().map(|answer| decision(*answer, 0.5)).collect();
         Gate::new(THRESHOLD, By::Value, decisions).answer
     };
-    assert_eq!(of(&[NoWorse, NoWorse]), NoWorse);
-    assert_eq!(of(&[NoWorse, NotDecided]), NotDecided);
-    assert_eq!(of(&[NotDecided, Worse, NoWorse]), Worse);
-    assert_eq!(of(&[]), NotDecided, "a gate without a figure");
+    assert_eq!(gate_answer(&[NoWorse, NoWorse]), NoWorse);
+    assert_eq!(gate_answer(&[NoWorse, NotDecided]), NotDecided);
+    assert_eq!(gate_answer(&[NotDecided, Worse, NoWorse]), Worse);
+    assert_eq!(gate_answer(&[]), NotDecided, "a gate without a figure");
 }
 
 #[test]
 fn series_of_runs_is_one_family() {
     use GateAnswer::{NoWorse, NotDecided, Worse};
-    let of = |gates: &[Gate]| Gate::of_runs(&gates.iter().collect::<Vec<_>>()).unwrap();
+    let pooled = |gates: &[Gate]| Gate::of_runs(&gates.iter().collect::<Vec<_>>()).unwrap();
     let (passed, open) = (gate(NoWorse, 1.0), gate(NotDecided, 0.5));
     assert!(Gate::of_runs(&[]).is_none());
-    assert_eq!(of(&[passed.clone(), passed.clone()]).answer, NoWorse);
-    let some = of(&[passed.clone(), open.clone()]);
+    assert_eq!(pooled(&[passed.clone(), passed.clone()]).answer, NoWorse);
+    let some = pooled(&[passed.clone(), open.clone()]);
     let reason = Some(Undecided::Runs { undecided: 1, of: 2 });
     assert_eq!((some.answer, &some.decisions[0].reason), (NotDecided, &reason));
     // One of ten runs, by chance.
     let mut ten = vec![passed; 9];
     ten.push(gate(Worse, 0.03));
-    assert_eq!(of(&ten).answer, NotDecided);
+    assert_eq!(pooled(&ten).answer, NotDecided);
     ten[9] = gate(Worse, 0.001);
-    assert_eq!(of(&ten).answer, Worse);
+    assert_eq!(pooled(&ten).answer, Worse);
 }

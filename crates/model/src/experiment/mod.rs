@@ -411,8 +411,11 @@ impl Experiment {
 
     /// True if the next trial of this arm, which has one more in this block, is a settling trial.
     fn is_settling(&self, arm: usize) -> bool {
-        let has_settled = |last: &Trial| last.block == self.block && last.arm == arm && last.warmup;
-        self.settles() && !self.trials.last().is_some_and(has_settled)
+        self.settles()
+            && !self
+                .trials
+                .last()
+                .is_some_and(|last| last.block == self.block && last.arm == arm && last.warmup)
     }
 
     fn end_block(&mut self) {
@@ -502,8 +505,10 @@ fn tails(judged: &[String], measurement: &Measurement) -> BTreeMap<String, Sampl
 impl Pool {
     fn add(&mut self, measurement: &Measurement) {
         for (segment, histogram) in &measurement.segments {
-            let new = || (crate::latency_histogram(), 0.0);
-            let (pooled, lost) = self.latency.entry(segment.clone()).or_insert_with(new);
+            let (pooled, lost) = self
+                .latency
+                .entry(segment.clone())
+                .or_insert_with(|| (crate::latency_histogram(), 0.0));
             *lost += measurement.lost_beside(histogram.len());
             // A histogram cannot hold more samples than its total counts.
             if pooled.len().checked_add(histogram.len()).is_none() {

@@ -59,10 +59,13 @@ impl ExperimentPlan {
         budget_ns: u64,
         cpus: u32,
     ) -> Self {
-        let is_judged = |(arm, support): &&(Arm, Support)| {
-            matches!(arm.kind, ArmKind::Variant | ArmKind::Peer) && support.is_yes()
-        };
-        let questions = arms.iter().filter(is_judged).count() * judged.len();
+        let questions = arms
+            .iter()
+            .filter(|(arm, support)| {
+                matches!(arm.kind, ArmKind::Variant | ArmKind::Peer) && support.is_yes()
+            })
+            .count()
+            * judged.len();
         ExperimentPlan {
             seed,
             arms,

@@ -115,7 +115,8 @@ impl<'a> Table<'a> {
     pub(crate) fn new(experiment: &'a Experiment) -> Self {
         let counted = || experiment.trials.iter().filter(|trial| !trial.warmup);
         let blocks = counted().map(|trial| trial.block).max().unwrap_or(0) as usize;
-        let until = |arm: usize| experiment.decided[arm].map_or(usize::MAX, |block| block as usize);
+        let block_count =
+            |arm: usize| experiment.decided[arm].map_or(usize::MAX, |block| block as usize);
         let mut arms: Vec<BTreeMap<&str, Series>> = Vec::new();
         arms.resize_with(experiment.plan.arms.len(), BTreeMap::new);
         let mut starts = vec![vec![None; blocks]; experiment.plan.arms.len()];
@@ -126,7 +127,7 @@ impl<'a> Table<'a> {
                     arms[trial.arm].entry(metric.name.as_str()).or_insert_with(|| Series {
                         unit: &metric.unit,
                         better: metric.better,
-                        values: vec![None; blocks.min(until(trial.arm))],
+                        values: vec![None; blocks.min(block_count(trial.arm))],
                         refused: 0,
                         reason: None,
                     });
@@ -305,8 +306,10 @@ impl<'a> Table<'a> {
             return Err(Box::default());
         };
         if base.is_refused() {
-            let why = |reason| format!("nothing to compare with: the baseline's {reason}");
-            return Err(refusal(base.reason.map(why)));
+            return Err(refusal(
+                base.reason
+                    .map(|reason| format!("nothing to compare with: the baseline's {reason}")),
+            ));
         }
         let scale = match self.scale(name) {
             Some(scale) => scale,

@@ -433,16 +433,18 @@ fn split(
 ) -> Option<String> {
     let properties: [Property; 3] =
         [("kernel", |m| &m.kernel), ("CPU", |m| &m.cpu), ("interface", |m| &m.nic)];
-    let explained = |(name, property): Property| {
-        let mut groups: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-        for ((_, outcome), effect) in hosts.iter().zip(effects) {
-            if let (Ok(outcome), Some(effect)) = (outcome, effect) {
-                groups.entry(property(&outcome.machine)).or_default().push(effect.log_ratio);
+    let best = properties
+        .into_iter()
+        .filter_map(|(name, property)| {
+            let mut groups: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+            for ((_, outcome), effect) in hosts.iter().zip(effects) {
+                if let (Ok(outcome), Some(effect)) = (outcome, effect) {
+                    groups.entry(property(&outcome.machine)).or_default().push(effect.log_ratio);
+                }
             }
-        }
-        Some((explained_share(&groups)?, name.to_owned()))
-    };
-    let best = properties.into_iter().filter_map(explained).max_by(|a, b| a.0.total_cmp(&b.0))?;
+            Some((explained_share(&groups)?, name.to_owned()))
+        })
+        .max_by(|a, b| a.0.total_cmp(&b.0))?;
     (best.0 >= SPLIT_MIN).then_some(best.1)
 }
 
@@ -476,11 +478,13 @@ fn warnings(
         let what = format!("{units} {unit} cannot decide {questions} figures; {needed} can");
         warn(what, &format!("give fewer arms, or more {unit}"));
     }
-    let is_distrusted = |(_, outcome): &&(String, Result<Outcome, String>)| {
-        outcome.as_ref().is_ok_and(|outcome| !outcome.distrusted().is_empty())
-    };
-    let names: Vec<&str> =
-        hosts.iter().filter(is_distrusted).map(|(host, _)| host.as_str()).collect();
+    let names: Vec<&str> = hosts
+        .iter()
+        .filter(|(_, outcome)| {
+            outcome.as_ref().is_ok_and(|outcome| !outcome.distrusted().is_empty())
+        })
+        .map(|(host, _)| host.as_str())
+        .collect();
     if !names.is_empty() {
         let what = format!("the baseline differs from itself on {}", names.join(", "));
         warn(what, "something else moved the figures there; run again on quiet hosts");

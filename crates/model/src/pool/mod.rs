@@ -178,16 +178,11 @@ mod tests {
     use crate::RESOLVE;
 
     fn question(effects: &[Option<f64>], control: &[Option<f64>]) -> Question {
-        let of = |values: &[Option<f64>]| {
-            let effect = |log_ratio| Effect { log_ratio, error: 0.005 };
-            values.iter().map(|value| value.map(effect)).collect()
-        };
-        Question {
-            effects: of(effects),
-            control: of(control),
-            groups: Vec::new(),
-            better: Better::Lower,
-        }
+        let [effects, control] = [effects, control].map(|values| {
+            let measured = |log_ratio| Effect { log_ratio, error: 0.005 };
+            values.iter().map(|value| value.map(measured)).collect()
+        });
+        Question { effects, control, groups: Vec::new(), better: Better::Lower }
     }
 
     const QUIET: [Option<f64>; 8] = [

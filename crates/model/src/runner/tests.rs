@@ -152,8 +152,10 @@ fn trials_hear_of_each_block_before_its_first_one() {
     let header = OutcomeHeader { id: "one".into(), ..OutcomeHeader::default() };
     let (mut sink, stop) = (Memory::default(), AtomicBool::new(false));
     run(plan(), header, &mut fake, &clock, &mut sink, &stop).unwrap();
-    let is_first = |at: &usize| *at == 0 || sink.trials[*at].block != sink.trials[at - 1].block;
-    let firsts: Vec<u32> = (0..sink.trials.len()).filter(is_first).map(|at| at as u32).collect();
+    let firsts: Vec<u32> = (0..sink.trials.len())
+        .filter(|at| *at == 0 || sink.trials[*at].block != sink.trials[at - 1].block)
+        .map(|at| at as u32)
+        .collect();
     assert_eq!(fake.begun, firsts);
 }
 
@@ -180,11 +182,14 @@ fn a_killed_run_that_is_resumed_has_the_outcome_of_an_uninterrupted_one() {
         let clock = Virtual::default();
         // The fake's time and noise go on where the killed run was.
         let mut fake = Fake::new(&Case::default(), &clock);
-        let arm_of = |name: &str| Arm { name: name.into(), ..Arm::baseline() };
         for trial in &sink.trials[..kept] {
             let arms = plan().arms;
             let arm = arms.into_iter().find(|(arm, _)| arm.name == trial.arm);
-            let _known = fake.trial(&arm.map_or_else(|| arm_of(&trial.arm), |(arm, _)| arm));
+            let arm = arm.map_or_else(
+                || Arm { name: trial.arm.as_str().into(), ..Arm::baseline() },
+                |(arm, _)| arm,
+            );
+            let _known = fake.trial(&arm);
         }
         let header = OutcomeHeader { id: "one".into(), ..OutcomeHeader::default() };
         let (mut rest, stop) = (Memory::default(), AtomicBool::new(false));
