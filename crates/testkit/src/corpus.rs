@@ -11,8 +11,11 @@ pub fn inputs(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let entries =
         fs::read_dir(&folder).unwrap_or_else(|e| panic!("cannot read {}: {e}", folder.display()));
-    let read = |entry: fs::DirEntry| fs::read(entry.path()).expect("the corpus holds files");
-    entries.map(|entry| read(entry.expect("a readable folder"))).collect()
+    entries
+        .map(|entry| {
+            fs::read((entry.expect("a readable folder")).path()).expect("the corpus holds files")
+        })
+        .collect()
 }
 
 /// CPU time for one input, clock ticks of 10 ms. Linear work takes a hundredth of it, also without optimisation.

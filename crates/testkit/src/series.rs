@@ -62,8 +62,10 @@ fn line(series: &str, starts: usize, answered: u64, lost: u64, begun: Instant) -
 
 /// Writes the evidence to a file of its own. Returns where, or why not.
 fn keep(series: &str, evidence: &str) -> String {
-    let in_target = || Some(env::current_exe().ok()?.ancestors().nth(3)?.join("evidence"));
-    let folder = env::var_os(EVIDENCE).map(PathBuf::from).or_else(in_target).unwrap_or_default();
+    let folder = env::var_os(EVIDENCE)
+        .map(PathBuf::from)
+        .or_else(|| Some(env::current_exe().ok()?.ancestors().nth(3)?.join("evidence")))
+        .unwrap_or_default();
     let name: String =
         series.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let file = folder.join(format!("{name}.{}.txt", std::process::id()));

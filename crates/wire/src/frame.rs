@@ -437,13 +437,13 @@ fn pseudo_header_sum(frame: &[u8], parts: &Parts) -> u16 {
 }
 
 fn v4_addresses(frame: &[u8], parts: &Parts) -> (Ipv4Addr, Ipv4Addr) {
-    let at = |offset| Ipv4Addr::from(array::<4>(frame, parts.ip_at + offset));
-    (at(ipv4::SRC_OFFSET), at(ipv4::DST_OFFSET))
+    let address = |offset| Ipv4Addr::from(array::<4>(frame, parts.ip_at + offset));
+    (address(ipv4::SRC_OFFSET), address(ipv4::DST_OFFSET))
 }
 
 fn v6_addresses(frame: &[u8], parts: &Parts) -> (Ipv6Addr, Ipv6Addr) {
-    let at = |offset| Ipv6Addr::from(array::<16>(frame, parts.ip_at + offset));
-    (at(ipv6::SRC_OFFSET), at(ipv6::DST_OFFSET))
+    let address = |offset| Ipv6Addr::from(array::<16>(frame, parts.ip_at + offset));
+    (address(ipv6::SRC_OFFSET), address(ipv6::DST_OFFSET))
 }
 
 /// The `N` bytes at `at`, which the caller has checked; zeros if out of range.

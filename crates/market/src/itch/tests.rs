@@ -207,19 +207,19 @@ fn known_bytes(letter: u8) -> Vec<u8> {
 fn values_that_do_not_fit_are_refused() {
     let mut buffer = [0; MAX_BYTES];
     let timestamp = Timestamp(0);
-    let with = |body| Message { locate: 0, tracking: 0, timestamp, body };
+    let message = |body| Message { locate: 0, tracking: 0, timestamp, body };
     let large = Price(1 << 32);
     let body = Body::OrderReplace(OrderReplace { original: 1, new: 2, shares: 3, price: large });
     let number = |field, value, max| Err(EncodeError::Number { field, value, max });
-    let refused = with(body).write(&mut buffer);
+    let refused = message(body).write(&mut buffer);
     assert_eq!(refused, number("price", 1 << 32, (1 << 32) - 1));
     let late = Message {
         timestamp: Timestamp(1 << 48),
-        ..with(Body::OrderDelete(OrderDelete { reference: 1 }))
+        ..message(Body::OrderDelete(OrderDelete { reference: 1 }))
     };
     assert_eq!(late.write(&mut buffer), number("timestamp", 1 << 48, (1 << 48) - 1));
     let kind = Kind::RegSho;
-    let other = with(Body::Other { kind, bytes: &[0; 8] });
+    let other = message(Body::Other { kind, bytes: &[0; 8] });
     assert_eq!(other.write(&mut buffer), Err(EncodeError::Size { kind, found_bytes: 8 }));
 }
 
