@@ -155,11 +155,13 @@ fn debian_mirror(targets: &str) -> Option<&str> {
 /// Packages in the output of `apt-cache depends` that begin so and go on with a version.
 fn dependencies(text: &str, prefixes: &[&str]) -> Vec<String> {
     let names = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
-    let is_wanted = |name: &&str| {
-        let rest = prefixes.iter().find_map(|prefix| name.strip_prefix(prefix));
-        rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
-    };
-    names.filter(is_wanted).map(str::to_owned).collect()
+    names
+        .filter(|name| {
+            let rest = prefixes.iter().find_map(|prefix| name.strip_prefix(prefix));
+            rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        })
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The oldest of the kernels in the output of `apt-cache pkgnames` from a version on; those for clouds, for

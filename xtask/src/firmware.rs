@@ -1,6 +1,5 @@
 //! Builds the guests of `guest/` and `guest-x86/` and copies the images to the CLI's search folder.
 
-use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -89,9 +88,12 @@ pub(crate) fn compile() -> Result<()> {
     let mut arguments = env::args_os().skip(1);
     let compiler = arguments.next().context("cargo names no compiler")?;
     let is_ours = env::var("CARGO_PKG_NAME").is_ok_and(|name| name.starts_with("wirepath-"));
-    let is_metadata = |argument: &OsString| argument.to_string_lossy().starts_with("metadata=");
     let arguments = arguments.map(|argument| {
-        if is_ours && is_metadata(&argument) { "metadata=wirepath".into() } else { argument }
+        if is_ours && argument.to_string_lossy().starts_with("metadata=") {
+            "metadata=wirepath".into()
+        } else {
+            argument
+        }
     });
     Err(Command::new(compiler).args(arguments).exec()).context("starting the compiler")
 }
@@ -137,7 +139,7 @@ fn sizes(elf: &[u8]) -> Result<[u64; 3]> {
     const ALLOCATE: u64 = 2;
     const NO_BITS: u32 = 8;
     if elf.get(..5) != Some(b"\x7fELF\x02") {
-        bail!("the image is no 64-bit ELF file");
+        bail!("the image is not a valid 64-bit ELF file");
     }
     let word = |at: usize, len: usize| -> Result<u64> {
         let bytes = elf.get(at..at + len).context("the ELF file ends early")?;

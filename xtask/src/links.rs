@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     /// Faults of a page `docs/page.md` beside `docs/other.md` and `crates/a/src/lib.rs`.
-    fn of(text: &str) -> Vec<String> {
+    fn found_faults(text: &str) -> Vec<String> {
         let other = "# Top\n\n## A `tool` & its use\n\n## Twice\n\n## Twice\n";
         let pages: BTreeMap<PathBuf, Page> = [("docs/page.md", text), ("docs/other.md", other)]
             .map(|(name, text)| (name.into(), Page::read(text)))
@@ -157,20 +157,20 @@ mod tests {
         let good = "# Here\n[a](other.md) [b](other.md#twice-1) [c](#here) [d](../crates/a)\n\
             [e](other.md#a-tool--its-use) ![f](../crates/a/src/lib.rs) <https://a.example/b?c#d>\n\
             [g]\n\n[g]: ./other.md#top\n";
-        assert_eq!(of(good), [""; 0]);
+        assert_eq!(found_faults(good), [""; 0]);
     }
 
     #[test]
     fn each_broken_link_is_reported_with_its_line() {
         let bad = "# Here\n\n[a](gone.md)\n[b](other.md#thrice)\n[c](#there)\n[d](../../x)\n[e](/etc)\n\
             [f](https:/a.example)\n[g](../crates/a/src/lib.rs#L3)\n\n| t |\n|---|\n| [h](other.md#twice-2) |\n";
-        let faults = of(bad);
+        let faults = found_faults(bad);
         let lines: Vec<_> = faults.iter().map(|f| f.split(':').nth(1).unwrap()).collect();
         assert_eq!(lines, ["3", "4", "5", "6", "7", "8", "9", "13"], "{faults:#?}");
     }
 
     #[test]
     fn links_in_code_are_ignored() {
-        assert_eq!(of("`[a](gone.md)`\n\n```\n[b](gone.md)\n```\n"), [""; 0]);
+        assert_eq!(found_faults("`[a](gone.md)`\n\n```\n[b](gone.md)\n```\n"), [""; 0]);
     }
 }

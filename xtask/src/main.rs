@@ -118,8 +118,11 @@ fn tracked_files(root: &Path) -> Result<BTreeSet<PathBuf>> {
         bail!("git ls-files failed:\n{}", String::from_utf8_lossy(&output.stderr));
     }
     let names = str::from_utf8(&output.stdout).context("a file name is not UTF-8")?;
-    let exists = |file: &PathBuf| root.join(file).is_file();
-    Ok(names.split_terminator('\0').map(PathBuf::from).filter(exists).collect())
+    Ok(names
+        .split_terminator('\0')
+        .map(PathBuf::from)
+        .filter(|file| root.join(file).is_file())
+        .collect())
 }
 
 /// Runs the tests with `UPDATE=1` and lists the files that changed.

@@ -28,10 +28,12 @@ impl Source {
             return 0;
         }
         let lines: Vec<&str> = self.text.lines().collect();
-        let opens_tests = |pair: &[&str]| {
-            pair[0] == "#[cfg(test)]" && pair[1].contains("mod ") && pair[1].ends_with('{')
-        };
-        lines.windows(2).position(opens_tests).unwrap_or(lines.len())
+        lines
+            .windows(2)
+            .position(|pair| {
+                pair[0] == "#[cfg(test)]" && pair[1].contains("mod ") && pair[1].ends_with('{')
+            })
+            .unwrap_or(lines.len())
     }
 }
 

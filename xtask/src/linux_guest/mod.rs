@@ -166,10 +166,13 @@ pub(crate) fn build(root: &Path) -> Result<()> {
 pub(crate) fn build_table(root: &Path) -> Result<()> {
     let out = root.join(OUT);
     let amd64 = KERNELS.iter().filter(|kernel| kernel.architecture == "amd64");
-    let is_missing = |kernel: &&Kernel| {
-        !out.join(kernel.file).exists() || !kernel.guests.iter().all(|g| out.join(g.file).exists())
-    };
-    amd64.chain(&OTHERS).filter(is_missing).try_for_each(|kernel| build_kernel(kernel, root))
+    amd64
+        .chain(&OTHERS)
+        .filter(|kernel| {
+            !out.join(kernel.file).exists()
+                || !kernel.guests.iter().all(|g| out.join(g.file).exists())
+        })
+        .try_for_each(|kernel| build_kernel(kernel, root))
 }
 
 fn build_kernel(kernel: &Kernel, root: &Path) -> Result<()> {

@@ -69,8 +69,10 @@ fn licences(folder: &Path) -> Result<Vec<String>> {
     for entry in entries {
         let entry = entry.with_context(|| format!("reading {}", folder.display()))?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let begins = |word| name.to_uppercase().starts_with(word);
-        if entry.path().is_file() && ["LICENSE", "LICENCE", "COPYING", "NOTICE"].iter().any(begins)
+        if entry.path().is_file()
+            && ["LICENSE", "LICENCE", "COPYING", "NOTICE"]
+                .iter()
+                .any(|word| name.to_uppercase().starts_with(word))
         {
             names.push(name);
         }

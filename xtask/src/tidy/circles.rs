@@ -77,9 +77,11 @@ impl<'a> Tree<'a> {
         let tokens = self.sources.get(file.as_path()).map(|(source, stream)| {
             // A file of tests alone has no product line: all of it is read, as part of a test program.
             let line_count = source.product_line_count();
-            let is_read =
-                move |token: &TokenTree| line_count == 0 || token.span().start().line <= line_count;
-            stream.clone().into_iter().take_while(is_read).collect()
+            stream
+                .clone()
+                .into_iter()
+                .take_while(move |token| line_count == 0 || token.span().start().line <= line_count)
+                .collect()
         });
         self.modules.push(Module { file, folder, parent, ..Module::default() });
         self.read_tokens(id, tokens.unwrap_or_default(), true);
@@ -261,12 +263,12 @@ impl<'a> Tree<'a> {
                 continue;
             };
             circle.remove(parent);
-            let within = |(file, imported): (&&'p Path, &BTreeMap<&'p Path, usize>)| {
+            let imports_in_circle = |(file, imported): (&&'p Path, &BTreeMap<&'p Path, usize>)| {
                 let mut imported = imported.clone();
                 imported.retain(|file, _| circle.contains(file));
                 circle.contains(file).then_some((*file, imported))
             };
-            knots.extend(self.knots(&arrows.iter().filter_map(within).collect()));
+            knots.extend(self.knots(&arrows.iter().filter_map(imports_in_circle).collect()));
         }
         knots
     }
