@@ -63,12 +63,14 @@ fn package(metadata: &Value) -> Result<&Value> {
 fn parse(metadata: &Value) -> Result<Vec<Asset>> {
     let assets = &package(metadata)?["metadata"]["deb"]["assets"];
     let assets = assets.as_array().context("crates/cli/Cargo.toml lists no assets")?;
-    let asset = |line: &Value| {
-        let word = |at: usize| line[at].as_str().map(str::to_owned);
-        let mode = u32::from_str_radix(line[2].as_str()?, 8).ok()?;
-        Some(Asset { source: word(0)?, folder: word(1)?, mode })
-    };
-    assets.iter().map(|line| asset(line).with_context(|| format!("not an asset: {line}"))).collect()
+    let parsed =
+        assets.iter().map(|line| asset(line).with_context(|| format!("not an asset: {line}")));
+    parsed.collect()
+}
+
+fn asset(line: &Value) -> Option<Asset> {
+    let mode = u32::from_str_radix(line[2].as_str()?, 8).ok()?;
+    Some(Asset { source: line[0].as_str()?.to_owned(), folder: line[1].as_str()?.to_owned(), mode })
 }
 
 /// Files of `FOLDER/*ENDING`, sorted, or the one of a name without `*`.
@@ -108,14 +110,14 @@ mod tests {
 
     #[test]
     fn asset_without_a_mode_is_refused() {
-        let package = |assets| {
-            serde_json::json!({"packages": [
-                {"name": "wirepath", "metadata": {"deb": {"assets": assets}}}
-            ]})
-        };
-        let error = parse(&package(serde_json::json!([["a", "usr/bin/", "7x5"]]))).unwrap_err();
-        assert!(error.to_string().contains("not an asset"));
-        assert!(parse(&package(Value::Null)).is_err());
+        let [wrong, none] =
+            [serde_json::json!([["a", "usr/bin/", "7x5"]]), Value::Null].map(|assets| {
+                serde_json::json!({"packages": [
+                    {"name": "wirepath", "metadata": {"deb": {"assets": assets}}}
+                ]})
+            });
+        assert!(parse(&wrong).unwrap_err().to_string().contains("not an asset"));
+        assert!(parse(&none).is_err());
     }
 
     #[test]
@@ -124,9 +126,8 @@ mod tests {
         for name in ["b.elf", "a.elf", "c.txt"] {
             fs::write(folder.path().join(name), "").unwrap();
         }
-        let names = |pattern: &str| matches(&folder.path().join(pattern));
         let elf = [folder.path().join("a.elf"), folder.path().join("b.elf")];
-        assert_eq!(names("*.elf").unwrap(), elf);
-        assert!(names("*.gz").is_err());
+        assert_eq!(matches(&folder.path().join("*.elf")).unwrap(), elf);
+        assert!(matches(&folder.path().join("*.gz")).is_err());
     }
 }

@@ -84,15 +84,15 @@ fn dynamic_section(file: &Path) -> Result<String> {
 
 /// Path of the loader, if one is named, and names of the libraries.
 fn parse(text: &str) -> (Option<String>, Vec<String>) {
-    let bracketed = |line: &str, mark: &str| {
-        let value = line.split_once(mark)?.1.split_once(']')?.0;
-        Some(value.trim_start_matches('[').trim().to_owned())
-    };
     let loader = text.lines().find_map(|line| bracketed(line, "[Requesting program interpreter:"));
-    let needed = |line: &str| {
-        line.contains("(NEEDED)").then(|| bracketed(line, "Shared library: ")).flatten()
-    };
-    (loader, text.lines().filter_map(needed).collect())
+    let needed = text.lines().filter(|line| line.contains("(NEEDED)"));
+    (loader, needed.filter_map(|line| bracketed(line, "Shared library: ")).collect())
+}
+
+/// Text between `mark` and the next bracket.
+fn bracketed(line: &str, mark: &str) -> Option<String> {
+    let value = line.split_once(mark)?.1.split_once(']')?.0;
+    Some(value.trim_start_matches('[').trim().to_owned())
 }
 
 #[cfg(test)]

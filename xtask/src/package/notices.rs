@@ -19,20 +19,21 @@ pub(super) fn text(root: &Path, target: &Target) -> Result<String> {
     let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
     let mut text = String::from("Wirepath contains code of these crates, each under its terms.\n");
     for package in packages.iter().filter(|package| !package["source"].is_null()) {
-        let field = |name: &str| package[name].as_str().unwrap_or("unknown");
-        if !linked.contains(&format!("{} {}", field("name"), field("version"))) {
+        let [name, version, licence, source, manifest] =
+            ["name", "version", "license", "repository", "manifest_path"]
+                .map(|field| package[field].as_str().unwrap_or("unknown"));
+        if !linked.contains(&format!("{name} {version}")) {
             continue;
         }
         let rule = "=".repeat(72);
-        let _ = write!(text, "\n{rule}\n{} {}\n", field("name"), field("version"));
-        let _ = writeln!(text, "Licence: {}\nSource: {}", field("license"), field("repository"));
-        let folder =
-            Path::new(field("manifest_path")).parent().context("a manifest has no folder")?;
-        let vendored = VENDORED.iter().filter(|(name, _)| *name == field("name"));
+        let _ = write!(text, "\n{rule}\n{name} {version}\n");
+        let _ = writeln!(text, "Licence: {licence}\nSource: {source}");
+        let folder = Path::new(manifest).parent().context("a manifest has no folder")?;
+        let vendored = VENDORED.iter().filter(|(owner, _)| *owner == name);
         for part in std::iter::once("").chain(vendored.map(|(_, part)| *part)) {
             for file in licences(&folder.join(part))? {
                 let words = fs::read_to_string(folder.join(part).join(&file))
-                    .with_context(|| format!("reading {file} of {}", field("name")))?;
+                    .with_context(|| format!("reading {file} of {name}"))?;
                 let _ = write!(text, "\n--- {file}\n\n{}\n", words.trim_end());
             }
         }
@@ -54,12 +55,11 @@ fn linked(root: &Path, target: &Target) -> Result<Vec<String>> {
 }
 
 fn crates(tree: &str) -> Vec<String> {
-    tree.lines()
-        .filter_map(|line| {
-            let (name, rest) = line.split_once(" v")?;
-            Some(format!("{name} {}", rest.split_whitespace().next()?))
-        })
-        .collect()
+    let crates = tree.lines().filter_map(|line| {
+        let (name, rest) = line.split_once(" v")?;
+        Some(format!("{name} {}", rest.split_whitespace().next()?))
+    });
+    crates.collect()
 }
 
 /// Names of licence files in a folder, sorted.
@@ -69,11 +69,9 @@ fn licences(folder: &Path) -> Result<Vec<String>> {
     for entry in entries {
         let entry = entry.with_context(|| format!("reading {}", folder.display()))?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if entry.path().is_file()
-            && ["LICENSE", "LICENCE", "COPYING", "NOTICE"]
-                .iter()
-                .any(|word| name.to_uppercase().starts_with(word))
-        {
+        let upper = name.to_uppercase();
+        let words = ["LICENSE", "LICENCE", "COPYING", "NOTICE"];
+        if entry.path().is_file() && words.iter().any(|word| upper.starts_with(word)) {
             names.push(name);
         }
     }

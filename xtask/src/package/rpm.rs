@@ -34,22 +34,23 @@ pub(crate) fn build(root: &Path, target: &'static Target) -> Result<()> {
 
 fn pack(root: &Path, release: &Release, work: &Path) -> Result<()> {
     let (machine, version) = (release.target.machine, files::version(root)?);
-    let define = |name: &str, value: &str| ["--define".to_owned(), format!("{name} {value}")];
-    let path = |name: &str| work.join(name).display().to_string();
+    let [stage, build, packages] =
+        ["files", "build", "packages"].map(|name| work.join(name).display().to_string());
     let definitions = [
-        define("version", &version),
-        define("stage", &path("files")),
-        define("_topdir", &path("build")),
-        define("_rpmdir", &path("packages")),
-        define("_rpmfilename", "%%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm"),
+        ("version", &version[..]),
+        ("stage", &stage),
+        ("_topdir", &build),
+        ("_rpmdir", &packages),
+        ("_rpmfilename", "%%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm"),
         // The same sources make the same package: with its own times and without the host's name.
-        define("use_source_date_epoch_as_buildtime", "1"),
-        define("clamp_mtime_to_source_date_epoch", "1"),
-        define("_buildhost", "wirepath"),
+        ("use_source_date_epoch_as_buildtime", "1"),
+        ("clamp_mtime_to_source_date_epoch", "1"),
+        ("_buildhost", "wirepath"),
         // gzip and SHA-256, which every rpm in use reads.
-        define("_binary_payload", "w9.gzdio"),
-        define("_binary_filedigest_algorithm", "8"),
-    ];
+        ("_binary_payload", "w9.gzdio"),
+        ("_binary_filedigest_algorithm", "8"),
+    ]
+    .map(|(name, value)| ["--define".to_owned(), format!("{name} {value}")]);
     empty(&work.join("packages"))?;
     run(Command::new("rpmbuild")
         .args(["-bb", "--quiet", "--target", &format!("{machine}-linux")])
