@@ -1,14 +1,13 @@
-//! The container image: the program, its images of guests, and the libraries it is loaded with.
+//! The container image: the program, its images of guests, and the libraries it is loaded with, packed by buildah.
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
-use serde_json::json;
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
-use super::oci::Image;
-use super::{copy, empty, files, libraries, oci, out, stage};
+use super::{copy, empty, files, libraries, out, stage};
 use crate::target::Target;
 use crate::{release, run};
 
@@ -17,6 +16,9 @@ const FOLDERS: [&str; 5] = ["tmp", "run/lock", "root", "var/lib/wirepath", "etc"
 
 /// Builds the image into `out/`, as an archive for `podman load`, `docker load` and skopeo.
 pub(crate) fn build(root: &Path, target: &'static Target) -> Result<()> {
+    if Command::new("buildah").arg("--version").output().is_err() {
+        bail!("buildah is missing; install Debian's packages buildah and uidmap");
+    }
     let release = release::build(root, target)?;
     stage::prepare(root, &release)?;
     let work = release.folder().join("image");
@@ -33,21 +35,48 @@ pub(crate) fn build(root: &Path, target: &'static Target) -> Result<()> {
     }
     fs::write(files.join("etc/passwd"), "root:x:0:0:root:/root:/sbin/nologin\n")
         .context("writing etc/passwd of the image")?;
+    // Modes do not depend on the umask of the build.
+    run(Command::new("chmod").args(["--recursive", "go=u-w"]).arg(&files))?;
+
     let version = files::version(root)?;
-    let image = Image {
-        root: &files,
-        architecture: target.debian,
-        name: &format!("wirepath:{version}"),
-        entrypoint: &["/usr/bin/wirepath"],
-        labels: json!({
-            "org.opencontainers.image.title": "wirepath",
-            "org.opencontainers.image.version": version,
-            "org.opencontainers.image.licenses": "Apache-2.0",
-            "org.opencontainers.image.source": "https://github.com/wirepath/wirepath",
-        }),
-        date: release.date,
-    };
+    let (name, date) = (format!("wirepath:{version}"), release.date.to_string());
+    let (parts, layout) = (work.join("parts"), work.join("parts/layout"));
+    empty(&parts)?;
+    run(buildah(&parts)
+        .args(["build", "--quiet", "--isolation", "chroot", "--format", "oci"])
+        .args(["--identity-label=false", "--platform", &format!("linux/{}", target.debian)])
+        .args(["--timestamp", &date, "--tag", &name])
+        .args(["--label", &format!("org.opencontainers.image.version={version}"), "--file"])
+        .arg(root.join("contrib/image/Containerfile"))
+        .arg(&files))?;
+    let to = format!("oci:{}:{name}", layout.display());
+    run(buildah(&parts).args(["push", "--quiet", &format!("localhost/{name}"), &to]))?;
+    name_for_docker(&layout.join("index.json"), &name)?;
     let archive = out(root)?.join(format!("wirepath_{version}_{}.oci.tar", target.debian));
-    oci::write(&image, &work.join("parts"), &archive)?;
+    // Equal files make equal archives.
+    run(Command::new("tar")
+        .args(["--create", "--sort=name", "--format=gnu", "--numeric-owner", "--mode=go=u-w"])
+        .args(["--owner=0", "--group=0", &format!("--mtime=@{date}"), "--file"])
+        .arg(&archive)
+        .arg("--directory")
+        .args([&layout, Path::new(".")]))?;
+    crate::remove(&parts)?;
     run(Command::new("sha256sum").arg(&archive))
+}
+
+/// A command with a storage of its own in `parts`.
+fn buildah(parts: &Path) -> Command {
+    let mut command = Command::new("buildah");
+    command.arg("--root").arg(parts.join("storage")).arg("--runroot").arg(parts.join("run"));
+    command.args(["--storage-driver", "vfs"]).stdout(Stdio::null());
+    command
+}
+
+/// Adds the name under which `docker load` enters the image.
+fn name_for_docker(index: &Path, name: &str) -> Result<()> {
+    let text = fs::read_to_string(index).context("reading the index of the image")?;
+    let mut json: Value = serde_json::from_str(&text).context("the index of the image")?;
+    json["manifests"][0]["annotations"]["io.containerd.image.name"] =
+        format!("docker.io/library/{name}").into();
+    fs::write(index, json.to_string()).context("writing the index of the image")
 }

@@ -7,7 +7,6 @@ mod files;
 mod image;
 mod libraries;
 mod notices;
-mod oci;
 mod rpm;
 mod stage;
 
