@@ -12,7 +12,7 @@ pub use sys::bpf::XdpMode;
 pub use sys::udp::Stamps;
 pub use sys::xsk::{Copying, FrameMemory};
 
-use crate::{EpollEngine, IoError, PacketEngine, UdpEngine, UringEngine, XdpEngine, XdpQueues};
+use crate::IoError;
 
 /// Kernel interface that moves the packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -348,18 +348,7 @@ pub trait Engine {
     fn finish(&mut self) -> EngineReport;
 }
 
-/// Engine chosen at run time, once, before the loop.
-#[derive(Debug)]
-pub enum AnyEngine {
-    Udp(Box<UdpEngine>),
-    Epoll(Box<EpollEngine>),
-    Uring(Box<UringEngine>),
-    Packet(Box<PacketEngine>),
-    Xdp(Box<XdpEngine>),
-    XdpQueues(Box<XdpQueues>),
-}
-
-/// Arguments of [`open`].
+/// Arguments of [`open`](crate::open).
 #[derive(Debug, Clone, Copy)]
 pub struct Setup<'a> {
     /// Which engine, and how it is tuned.
@@ -378,53 +367,4 @@ impl<'a> Setup<'a> {
     pub fn receive(spec: &'a EngineSpec, local: &'a Local, payload_bytes: usize) -> Self {
         Setup { spec, role: Role::Receive, local, remote: None, flows: 1, payload_bytes }
     }
-}
-
-/// Opens the two directions of an end that pings as engines of their own, so that each may run on a
-/// thread of its own; in the calling thread's network namespace.
-///
-/// Returns the sender's, then the receiver's. Both use the same port and queue.
-pub fn open_halves(setup: &Setup<'_>) -> Result<(AnyEngine, AnyEngine), IoError> {
-    Ok(match setup.spec.kind {
-        EngineKind::Udp => {
-            let (tx, rx) = UdpEngine::open_halves(setup)?;
-            (AnyEngine::Udp(Box::new(tx)), over(setup.spec, rx)?)
-        }
-        EngineKind::Packet => {
-            let (tx, rx) = PacketEngine::open_halves(setup)?;
-            (AnyEngine::Packet(Box::new(tx)), AnyEngine::Packet(Box::new(rx)))
-        }
-        EngineKind::Xdp => {
-            let (tx, rx) = XdpEngine::open_halves(setup)?;
-            (AnyEngine::Xdp(Box::new(tx)), AnyEngine::Xdp(Box::new(rx)))
-        }
-    })
-}
-
-/// A UDP engine that receives, behind the calls that it receives by.
-fn over(spec: &EngineSpec, udp: UdpEngine) -> Result<AnyEngine, IoError> {
-    Ok(match spec.receiving {
-        Receiving::Direct => AnyEngine::Udp(Box::new(udp)),
-        Receiving::Epoll | Receiving::EpollBusyPoll => {
-            AnyEngine::Epoll(Box::new(EpollEngine::over(udp)?))
-        }
-        Receiving::IoUring => AnyEngine::Uring(Box::new(UringEngine::over(udp)?)),
-    })
-}
-
-/// Opens an engine in the calling thread's network namespace.
-pub fn open(setup: &Setup<'_>) -> Result<AnyEngine, IoError> {
-    Ok(match setup.spec.kind {
-        EngineKind::Udp if setup.role.receives() => over(setup.spec, UdpEngine::open(setup)?)?,
-        EngineKind::Udp => AnyEngine::Udp(Box::new(UdpEngine::open(setup)?)),
-        EngineKind::Packet => AnyEngine::Packet(Box::new(PacketEngine::open(setup)?)),
-        EngineKind::Xdp if setup.spec.takes_queues(setup.local) && setup.role.receives() => {
-            AnyEngine::XdpQueues(Box::new(XdpQueues::open(setup)?))
-        }
-        EngineKind::Xdp => {
-            let queue = setup.local.queue;
-            let mut port = XdpEngine::open_port(setup, queue..queue + 1)?;
-            AnyEngine::Xdp(Box::new(port.remove(0)))
-        }
-    })
 }

@@ -205,9 +205,9 @@ fn parse<'a>(
     let (meta, payload) = frame::udp_payload(frame).ok()?;
     let (IpAddr::V4(src_ip), IpAddr::V4(dst_ip)) = (meta.src_ip, meta.dst_ip) else { return None };
     let to = SocketAddrV4::new(dst_ip, meta.dst_port);
-    let of =
-        |group: &Group| group.address == to && group.source.is_none_or(|source| source == src_ip);
-    let at = groups.iter().position(of)?;
+    let at = groups.iter().position(|group| {
+        group.address == to && group.source.is_none_or(|source| source == src_ip)
+    })?;
     let from = SocketAddrV4::new(src_ip, meta.src_port);
     Some((at, GroupDatagram { payload: frame.get(payload)?, from, stamp_ns }))
 }

@@ -10,9 +10,9 @@ pub mod forward;
 mod frames;
 mod group_xdp;
 pub mod multicast;
+mod open;
 mod packet;
 mod redirect;
-
 mod udp;
 mod xdp;
 mod xdp_frames;
@@ -20,13 +20,14 @@ mod xdp_memory;
 mod xdp_queues;
 
 pub use engine::{
-    AnyEngine, Arrival, Copying, Echoed, Engine, EngineKind, EngineReport, EngineSpec, FrameMemory,
-    Local, RING_ENTRIES, RING_ENTRIES_MAX, Receiving, Remote, Role, Setup, Stamps,
-    UNALIGNED_FRAME_BYTES, Wait, XdpMode, open, open_halves,
+    Arrival, Copying, Echoed, Engine, EngineKind, EngineReport, EngineSpec, FrameMemory, Local,
+    RING_ENTRIES, RING_ENTRIES_MAX, Receiving, Remote, Role, Setup, Stamps, UNALIGNED_FRAME_BYTES,
+    Wait, XdpMode,
 };
 pub use error::IoError;
 pub use frames::Template;
 pub use group_xdp::{GroupPort, XdpGroups};
+pub use open::{AnyEngine, open, open_halves};
 pub use packet::PacketEngine;
 pub use udp::{EpollEngine, UdpEngine, UringEngine};
 pub use xdp::XdpEngine;

@@ -19,7 +19,7 @@ use crate::error::IoError;
 use crate::frames::{self, Template};
 use crate::redirect::Redirect;
 use crate::udp::{POLL_TIMEOUT, hold_port};
-use crate::xdp_memory::{self, Memory};
+use crate::xdp_memory::{self, UmemReport};
 
 /// Longest wait for a link that the driver resets.
 const CARRIER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ pub struct XdpEngine {
     napi_id: Option<u32>,
     batch: usize,
     asked: Copying,
-    memory: Memory,
+    memory: UmemReport,
     mode: XdpMode,
     /// Held by the first engine of a port.
     port: Option<UdpSocket>,
@@ -166,7 +166,7 @@ impl XdpEngine {
         if had_carrier {
             wait_for_carrier(local, CARRIER_TIMEOUT)?;
         }
-        let memory = Memory::new(spec, sockets.first());
+        let memory = UmemReport::new(spec, sockets.first());
         let mut engines = Vec::with_capacity(sockets.len());
         for socket in sockets {
             engines.push(XdpEngine {

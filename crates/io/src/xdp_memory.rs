@@ -1,4 +1,4 @@
-//! Memory and rings of an AF_XDP engine: taken as asked, and judged by use.
+//! UmemReport and rings of an AF_XDP engine: taken as asked, and judged by use.
 
 use std::io;
 
@@ -11,19 +11,19 @@ use crate::error::IoError;
 /// Switch of longer rings, as reports name it.
 pub(crate) const BIG_RINGS: &str = "big-rings";
 
-/// Memory of a UMEM.
+/// UmemReport of a UMEM.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Memory {
+pub(crate) struct UmemReport {
     asked: FrameMemory,
     /// Size of the pages of a UMEM that was to lie in huge ones, read at once: later a filter may forbid it.
     page_bytes: Option<usize>,
 }
 
-impl Memory {
+impl UmemReport {
     /// - `socket`: one of those that share the UMEM.
-    pub(crate) fn new(spec: &EngineSpec, socket: Option<&Socket>) -> Memory {
+    pub(crate) fn new(spec: &EngineSpec, socket: Option<&Socket>) -> UmemReport {
         let socket = socket.filter(|_| spec.huge_pages);
-        Memory { asked: spec.frame_memory(), page_bytes: socket.and_then(Socket::page_bytes) }
+        UmemReport { asked: spec.frame_memory(), page_bytes: socket.and_then(Socket::page_bytes) }
     }
 
     /// Reports what the options came to: pages, offsets, use of the rings.

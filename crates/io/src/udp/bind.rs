@@ -11,6 +11,11 @@ use super::POLL_TIMEOUT;
 use crate::engine::{Local, Receiving, Setup, Wait};
 use crate::error::IoError;
 
+/// Failure of a call for the sockets of an end.
+pub(super) fn system_error(local: &Local, what: &'static str) -> impl Fn(io::Error) -> IoError {
+    move |source| IoError::System { what, ifname: local.ifname.clone(), source }
+}
+
 /// One socket a flow.
 pub(super) fn bind_all(setup: &Setup<'_>) -> Result<Vec<UdpSocket>, IoError> {
     let Setup { spec, local, remote, flows, payload_bytes, .. } = *setup;
@@ -21,8 +26,6 @@ pub(super) fn bind_all(setup: &Setup<'_>) -> Result<Vec<UdpSocket>, IoError> {
             remedy: "choose a smaller --size".into(),
         });
     }
-    let system =
-        |what| move |source| IoError::System { what, ifname: local.ifname.clone(), source };
     let flows = flows.max(1);
     let mut sockets = Vec::with_capacity(flows);
     for flow in 0..flows {
@@ -33,17 +36,17 @@ pub(super) fn bind_all(setup: &Setup<'_>) -> Result<Vec<UdpSocket>, IoError> {
             bound.connect(to).map_err(|source| match socket::is_up(local.ifindex) {
                 // The routes of an interface go down with it.
                 Some(false) => IoError::LinkDown { ifname: local.ifname.clone() },
-                _ => system("connect")(source),
+                _ => system_error(local, "connect")(source),
             })?;
         }
         // A request of io_uring on a socket with O_NONBLOCK fails in place of waiting.
         let is_waited_for = spec.wait == Wait::Block
             || (spec.receiving == Receiving::IoUring && setup.role.receives());
         match if is_waited_for { Wait::Block } else { Wait::Spin } {
-            Wait::Block => {
-                bound.set_read_timeout(Some(POLL_TIMEOUT)).map_err(system("SO_RCVTIMEO"))?
-            }
-            Wait::Spin => bound.set_nonblocking(true).map_err(system("O_NONBLOCK"))?,
+            Wait::Block => bound
+                .set_read_timeout(Some(POLL_TIMEOUT))
+                .map_err(system_error(local, "SO_RCVTIMEO"))?,
+            Wait::Spin => bound.set_nonblocking(true).map_err(system_error(local, "O_NONBLOCK"))?,
         }
         sockets.push(bound);
     }

@@ -25,8 +25,8 @@ use crate::frames::answer_in_place;
 pub use epoll::EpollEngine;
 pub use uring::UringEngine;
 
-use bind::bind_all;
 pub(crate) use bind::hold_port;
+use bind::{bind_all, system_error};
 use pinned::Pinned;
 
 /// Longest sleep of a blocking receive, so that its caller can check a stop flag.
@@ -91,19 +91,18 @@ impl UdpEngine {
 
     fn on(setup: &Setup<'_>, sockets: Vec<UdpSocket>) -> Result<Self, IoError> {
         let Setup { spec, role, local, remote, payload_bytes, .. } = *setup;
-        let system =
-            |what| move |source| IoError::System { what, ifname: local.ifname.clone(), source };
         let first = sockets[0].as_fd();
         if let Some(bytes) = spec.receive_buffer_bytes {
-            socket::set_receive_buffer(first, bytes).map_err(system("SO_RCVBUF"))?;
+            socket::set_receive_buffer(first, bytes).map_err(system_error(local, "SO_RCVBUF"))?;
         }
         if spec.busy_poll {
-            socket::set_busy_poll(first, true).map_err(system(socket::BUSY_POLL))?;
+            socket::set_busy_poll(first, true).map_err(system_error(local, socket::BUSY_POLL))?;
         }
         if spec.stamps != Stamps::Off {
-            udp::set_receive_stamps(first, spec.stamps).map_err(system("SO_TIMESTAMPING"))?;
+            udp::set_receive_stamps(first, spec.stamps)
+                .map_err(system_error(local, "SO_TIMESTAMPING"))?;
         }
-        udp::set_overflow_count(first).map_err(system("SO_RXQ_OVFL"))?;
+        udp::set_overflow_count(first).map_err(system_error(local, "SO_RXQ_OVFL"))?;
         let single = spec.batch <= 1 && !spec.gso && spec.stamps == Stamps::Off;
         let batch = spec.batch.max(1);
         let segments = if spec.gso {
@@ -117,14 +116,14 @@ impl UdpEngine {
         if spec.zero_copy_send && posts {
             for socket in &sockets {
                 let sends = Pinned::new(socket.as_fd(), slots, segments * payload_bytes);
-                pinned.push(sends.map_err(system("SO_ZEROCOPY"))?);
+                pinned.push(sends.map_err(system_error(local, "SO_ZEROCOPY"))?);
             }
         }
         if !single {
-            let memory = system("allocating buffers");
+            let memory = system_error(local, "allocating buffers");
             if role.receives() {
                 if spec.gso {
-                    udp::set_gro(first).map_err(system("UDP_GRO"))?;
+                    udp::set_gro(first).map_err(system_error(local, "UDP_GRO"))?;
                 }
                 let slot_bytes = if spec.gso { 65_536 } else { payload_bytes.max(64) };
                 rx = Some(Batch::new(batch, slot_bytes).map_err(&memory)?);

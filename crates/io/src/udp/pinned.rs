@@ -41,9 +41,10 @@ pub(super) struct Pinned {
 impl Pinned {
     pub(super) fn new(fd: BorrowedFd<'_>, slots: usize, slot_bytes: usize) -> io::Result<Self> {
         zero_copy::enable(fd)?;
-        let slab =
-            || Ok(Slab { batch: Batch::new(slots, slot_bytes)?, first: 0, sent: 0, unfinished: 0 });
-        let slabs = (0..BATCHES).map(|_| slab()).collect::<io::Result<Vec<_>>>()?;
+        let batches = (0..BATCHES).map(|_| Batch::new(slots, slot_bytes));
+        let slabs =
+            batches.map(|batch| Ok(Slab { batch: batch?, first: 0, sent: 0, unfinished: 0 }));
+        let slabs = slabs.collect::<io::Result<Vec<_>>>()?;
         Ok(Pinned { slabs, at: 0, next: 0, used_count: 0, copied_count: 0 })
     }
 
