@@ -21,8 +21,10 @@ use model::{Arm, Measurement};
 use probe::endpoint::{self, Choice};
 use probe::peer::{Far, PeerError, Settings};
 use probe::role::{self, Live, Pace, RoleReport, Steering, Task};
-use probe::{Mtus, Watch, in_vlan, measurement_of, random_session, received_from, Switch, engine_spec};
 use remote::Failure;
+use probe::{
+    Mtus, Switch, Watch, engine_spec, in_vlan, measurement, random_session, received_from,
+};
 use sys::hardware_stamps::HardwareStamps;
 use sys::thread::start;
 
@@ -252,7 +254,7 @@ fn near(
     let near_report = ran.map_err(|why| Failure::failed(format!("near end: {why}")))?;
     let far_report = far.as_mut().map(Far::stop).transpose()?.map(|report| report.role);
     let told = far_report.is_some();
-    let mut measurement = measurement_of(role, near_report, far_report);
+    let mut measurement = measurement(role, near_report, far_report);
     irqs.check(&mut measurement);
     let headers = Headers { ipv6: args.to.is_ipv6(), is_tagged: args.engine.vlan.is_some() };
     let far_mtu_bytes = far.as_ref().and_then(Far::mtu_bytes);
@@ -374,8 +376,7 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
         })
     });
     let report = ran.map_err(Failure::failed)?;
-    let mut measurement =
-        measurement_of(role, RoleReport { sent_count: 0, ..report.clone() }, None);
+    let mut measurement = measurement(role, RoleReport { sent_count: 0, ..report.clone() }, None);
     irqs.check(&mut measurement);
     if role == Role::Echo {
         measurement.counters.insert("near_returned_count".into(), report.sent_count);

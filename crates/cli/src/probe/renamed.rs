@@ -46,10 +46,10 @@ pub(crate) struct RenamedArgs;
 impl Args for RenamedArgs {
     fn augment_args(command: Command) -> Command {
         RENAMED.iter().fold(command, |command, renamed| {
-            let refuse =
-                |_: &str| Err::<String, _>(format!("--{} is now {}", renamed.name, renamed.now));
             let arg = Arg::new(renamed.name).long(renamed.name).short(renamed.short).hide(true);
-            let arg = arg.action(ArgAction::Set).value_parser(refuse);
+            let arg = arg.action(ArgAction::Set).value_parser(|_: &str| {
+                Err::<String, _>(format!("--{} is now {}", renamed.name, renamed.now))
+            });
             command.arg(if renamed.has_value {
                 arg
             } else {

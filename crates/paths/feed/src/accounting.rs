@@ -3,7 +3,7 @@
 use model::{Delivery, Measurement, NotEffective, latency_histogram};
 
 use super::publisher::Sent;
-use super::receiver::{Arrivals, Received};
+use super::receiver::{Arrivals, ReceivedQuotes};
 use super::script::Script;
 use marketdata::relative_latency::time_of_day_difference_ns;
 
@@ -59,14 +59,14 @@ const DROP_COUNTERS: [&str; 2] = ["socket_overflow_count", "xdp_rx_dropped_count
 ///
 /// The clocks of two hosts differ by an unknown amount. Then `schedule→app` counts from the fastest quote of
 /// the calibration, as `match→app` does, and `send→kernel` is left out.
-pub(super) fn measurement_of(
+pub(super) fn measurement(
     script: &Script,
     sent: &Sent,
-    received: Received,
+    received: ReceivedQuotes,
     zero: Zero,
     Place { end, has_one_clock }: Place,
 ) -> Measurement {
-    let Received { arrivals, engine, cost } = received;
+    let ReceivedQuotes { arrivals, engine, cost } = received;
     let names = ["schedule→send", "send→kernel", "kernel→app", "schedule→app", "match→app"];
     let mut histograms = names.map(|_| latency_histogram());
     let [lag, wire, wake, whole, matched] = &mut histograms;
@@ -167,7 +167,7 @@ mod tests {
     const NOW_NS: u64 = 1_700_000_000_000_000_000;
 
     /// Quotes at `rate` a second that arrive 2,000 ns after they were due, and 10 ns later each.
-    fn trial(rate: u64, now_ns: u64) -> (Script, Sent, Received) {
+    fn trial(rate: u64, now_ns: u64) -> (Script, Sent, ReceivedQuotes) {
         let timing = Timing { schedule: Schedule::paced(rate), gap_ns: 0 };
         let script = Script::new(7, timing, 300);
         let begin_ns = begin_after(now_ns);
@@ -178,7 +178,7 @@ mod tests {
         }
         let sent = Sent { begin_ns, at_ns: due_ns.collect(), is_undisturbed: true };
         let received =
-            Received { arrivals, engine: EngineReport::default(), cost: Cost::default() };
+            ReceivedQuotes { arrivals, engine: EngineReport::default(), cost: Cost::default() };
         (script, sent, received)
     }
 
@@ -192,7 +192,7 @@ mod tests {
             // 3,000 a second: the gap is not a whole number of microseconds.
             for (rate, phase_ns) in [(2_000, 0), (2_000, 300), (2_000, 900), (3_000, 500)] {
                 let (script, sent, received) = trial(rate, NOW_NS + 1_000_000_000 + phase_ns);
-                let metrics = measurement_of(&script, &sent, received, zero, Place::LAB).metrics();
+                let metrics = measurement(&script, &sent, received, zero, Place::LAB).metrics();
                 let share = metrics.iter().find(|m| m.name == "match_to_app_share_within_1us");
                 let share = share.expect("judged").value.clone().expect("no loss");
                 // 100 of 300 arrive within 1,000 ns of the fastest, the last at 990.
@@ -214,9 +214,9 @@ mod tests {
         let zero =
             Zero::calibrated(&script, &sent, &ahead(received.arrivals)).expect("quotes arrived");
         let (script, sent, received) = trial(2_000, NOW_NS + 1_000_000_000);
-        let received = Received { arrivals: ahead(received.arrivals), ..received };
+        let received = ReceivedQuotes { arrivals: ahead(received.arrivals), ..received };
         let place = Place { end: "near", has_one_clock: false };
-        let m = measurement_of(&script, &sent, received, zero, place);
+        let m = measurement(&script, &sent, received, zero, place);
         assert!(!m.segments.contains_key("send→kernel"));
         assert_eq!(m.segments["kernel→app"].max(), 100);
         for segment in ["schedule→app", "match→app"] {

@@ -27,7 +27,7 @@ pub use switches::Switch;
 use lab::peers;
 
 model::loads! {
-    /// Loads of the feed.
+    /// Schedules of the published quotes.
     #[derive(Serialize, Deserialize)]
     #[serde(rename_all = "kebab-case")]
     pub enum FeedLoad {

@@ -61,7 +61,7 @@ impl Arrivals {
 
 /// Result of the receiver.
 #[derive(Debug)]
-pub(super) struct Received {
+pub(super) struct ReceivedQuotes {
     pub(super) arrivals: Arrivals,
     pub(super) engine: EngineReport,
     pub(super) cost: Cost,
@@ -78,7 +78,7 @@ pub(super) fn receive(
     terminal: Option<File>,
     stop: &AtomicBool,
     seen: &AtomicU64,
-) -> Result<Received, IoError> {
+) -> Result<ReceivedQuotes, IoError> {
     let run = Run { script, books, terminal, stop, seen };
     match engine {
         AnyEngine::Udp(engine) => run.on(&mut **engine),
@@ -99,7 +99,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn on<E: Engine>(mut self, engine: &mut E) -> Result<Received, IoError> {
+    fn on<E: Engine>(mut self, engine: &mut E) -> Result<ReceivedQuotes, IoError> {
         let mut arrivals = Arrivals::new(self.script.len());
         let begun = ThreadUsage::now();
         engine.rx_post();
@@ -143,7 +143,7 @@ impl Run<'_> {
             context_switch_count: used.context_switch_count,
             syscall_count: Some(engine.syscall_count),
         };
-        Ok(Received { arrivals, engine, cost })
+        Ok(ReceivedQuotes { arrivals, engine, cost })
     }
 
     #[inline]

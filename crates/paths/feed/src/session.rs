@@ -16,11 +16,11 @@ use sys::pty::Pty;
 use sys::thread::{Started, start};
 
 use super::FeedLoad;
-use super::accounting::{Zero, measurement_of};
+use super::accounting::{Zero, measurement};
 use super::error::EndError;
 use super::interrupts::DeviceInterrupts;
 use super::publisher::{self, Sent};
-use super::receiver::{self, Received};
+use super::receiver::{self, ReceivedQuotes};
 use super::recording::Recording;
 use super::script::{Quotes, Script, Timing};
 use super::switches::{Config, Switch};
@@ -62,7 +62,7 @@ pub(super) struct FeedSession {
 struct Run {
     script: Script,
     sent: Sent,
-    received: Received,
+    received: ReceivedQuotes,
     /// CPU time of an exchange in another process of this machine.
     exchange_cpu_ns: u64,
 }
@@ -145,7 +145,7 @@ impl FeedSession {
         let locked_bytes = sys::sched::locked_bytes();
         drop(settings);
         let place = self.world.place();
-        let mut m = measurement_of(&script, &sent, received, self.zero, place);
+        let mut m = measurement(&script, &sent, received, self.zero, place);
         used.account(&mut m);
         if let Some((after, before)) = interrupts {
             after.account(&before, place.end, &mut m);
@@ -204,7 +204,7 @@ impl FeedSession {
                 })
             });
             let (stop, seen, listening) = (&stop, &seen, &listening);
-            let receiver = start(scope, "receiver", move || -> Result<Received, EndError> {
+            let receiver = start(scope, "receiver", move || -> Result<ReceivedQuotes, EndError> {
                 settle(receiver_end, &receiver_cpus)?;
                 let group = *GROUP.ip();
                 let membership = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))

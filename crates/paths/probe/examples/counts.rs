@@ -20,7 +20,7 @@ use lab::adapters::Figure;
 use lab::program::{Finished, Program, Ready, Spec};
 use sys::bpf::{FaultCounts, FaultSpec};
 
-const LIMIT: Duration = Duration::from_secs(30);
+const SERVE_LIMIT: Duration = Duration::from_secs(30);
 
 /// Counts by a program; `None` if it has no such count.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,9 +46,10 @@ impl Reported {
 
 fn row(program: &str, direction: &str, injected: &FaultCounts, reported: Reported) {
     let duplicated = reported.duplicated.map_or("–".to_owned(), |count| count.to_string());
-    let covering = match reported.of == injected.seen {
-        true => String::new(),
-        false => format!(", covering {}", reported.of),
+    let covering = if reported.of == injected.seen {
+        String::new()
+    } else {
+        format!(", covering {}", reported.of)
     };
     println!(
         "| {program} | {direction} | {} / {} / {} of {} | {} / {duplicated} / {}{covering} |",
@@ -79,13 +80,19 @@ fn ours(faults: &FaultSpec) -> Result<bool, Box<dyn Error>> {
         }
     }
     for ((direction, _), (injected, reported, names)) in rows {
-        let program = match names.len() == engines().len() {
-            true => format!("wirepath, all {} engine variants", names.len()),
-            false => format!("wirepath, {}", names.join(", ")),
+        let program = if names.len() == engines().len() {
+            format!("wirepath, all {} engine variants", names.len())
+        } else {
+            format!("wirepath, {}", names.join(", "))
         };
         row(&program, direction, &injected, reported);
     }
     Ok(is_true)
+}
+
+fn start_at(name: &str, command: &str, end: &End) -> Result<Program, Box<dyn Error>> {
+    let (netns, folder) = (Some(&end.netns), Path::new("/"));
+    Ok(Program::start(&Spec { command, env: vec![], netns, cpus: &[], folder, name })?)
 }
 
 /// Output of a client at the near end and of its server at the far end.
@@ -95,14 +102,10 @@ fn serve(
     ready: &Ready,
     client: &str,
 ) -> Result<(Finished, Finished), Box<dyn Error>> {
-    let start = |name, command, end: &End| {
-        let (netns, folder) = (Some(&end.netns), Path::new("/"));
-        Program::start(&Spec { command, env: vec![], netns, cpus: &[], folder, name })
-    };
     let never = AtomicBool::new(false);
-    let mut server = start("server", server, &lab.lab.far)?;
-    server.wait_ready(ready, LIMIT, &never)?;
-    let client = start("client", client, &lab.lab.near)?.wait(LIMIT, &never)?;
+    let mut server = start_at("server", server, &lab.lab.far)?;
+    server.wait_ready(ready, SERVE_LIMIT, &never)?;
+    let client = start_at("client", client, &lab.lab.near)?.wait(SERVE_LIMIT, &never)?;
     Ok((client, server.stop(Duration::from_secs(2))?))
 }
 
@@ -162,8 +165,5 @@ fn main() -> Result<(), Box<dyn Error>> {
         iperf3(faults)?;
         sockperf(faults)?;
     }
-    match is_true {
-        true => Ok(()),
-        false => Err("an engine's report is not what was injected".into()),
-    }
+    if is_true { Ok(()) } else { Err("an engine's report is not what was injected".into()) }
 }

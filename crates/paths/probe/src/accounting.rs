@@ -17,7 +17,7 @@ pub use model::ROUND_TRIP;
 /// Without the far end's report the arrivals there are not known. Pings are then counted as round trips;
 /// a sender alone has no delivery; for a receiver alone the highest sequence number of each flow says
 /// how many were sent at least.
-pub fn measurement_of(role: Role, near: RoleReport, far: Option<RoleReport>) -> Measurement {
+pub fn measurement(role: Role, near: RoleReport, far: Option<RoleReport>) -> Measurement {
     let mut m = Measurement { wall_ns: near.wall_ns.max(1), ..Measurement::default() };
     let pings = role == Role::Ping;
     let echoed = pings || far.as_ref().is_some_and(|f| f.sent_count > 0);
@@ -99,7 +99,7 @@ pub fn add_rates(m: &mut Measurement, back: Throughput, forth: Option<Throughput
     }
 }
 
-/// As [`measurement_of`], with the CPU time of the kernel and of other processes, and with the rates
+/// As [`measurement`], with the CPU time of the kernel and of other processes, and with the rates
 /// of both directions of a load with a window.
 pub(super) fn combine(
     (role, pace): (Role, Pace),
@@ -108,7 +108,7 @@ pub(super) fn combine(
     used: &Used,
 ) -> Measurement {
     let arrived = (near.throughput, far.throughput);
-    let mut m = measurement_of(role, near, Some(far));
+    let mut m = measurement(role, near, Some(far));
     if let Pace::Window(_) = pace {
         add_rates(&mut m, arrived.0, Some(arrived.1));
         // The buffer is the load's own, not a switch's.
@@ -122,7 +122,7 @@ pub(super) fn combine(
 ///
 /// - `sent`: report of the far end, which sends.
 pub fn received_from(near: RoleReport, sent: RoleReport) -> Measurement {
-    let mut m = measurement_of(Role::Send, sent, Some(near));
+    let mut m = measurement(Role::Send, sent, Some(near));
     m.costs = m.costs.into_iter().map(|(end, cost)| (swapped(&end), cost)).collect();
     m.counters = m.counters.into_iter().map(|(name, n)| (swapped(&name), n)).collect();
     m.mode = m.mode.into_iter().map(|(name, value)| (swapped(&name), value)).collect();

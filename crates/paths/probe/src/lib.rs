@@ -19,11 +19,11 @@ mod vlan;
 mod watch;
 mod xdp_tools;
 
-pub use accounting::{ROUND_TRIP, add_rates, measurement_of, not_suspended, received_from};
+pub use accounting::{ROUND_TRIP, add_rates, measurement, not_suspended, received_from};
 pub use measure::RateSession;
 pub use mtu::Mtus;
 pub use path::{Probe, ProbeLoad, between};
 pub use session::random_session;
-pub use switches::{Switch, engine_spec, parse_arm};
+pub use switches::{ArmError, Switch, engine_spec, parse_arm};
 pub use vlan::in_vlan;
 pub use watch::Watch;

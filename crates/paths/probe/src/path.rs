@@ -10,7 +10,7 @@ use crate::tcp::{MESSAGE_BYTES, TcpTraffic};
 use crate::{Switch, remote, role, session, support, switches, verbs};
 
 model::loads! {
-    /// Loads of the probe.
+    /// Traffic between the two ends.
     pub enum ProbeLoad {
         Ping {
             what: "one datagram at a time, the next when its echo has arrived (closed loop)",

@@ -235,18 +235,16 @@ fn all_queues_had_sockets(m: &Measurement) -> Result<(), PathError> {
 
 /// Errors: a load that is not possible between hosts.
 fn check(kind: ProbeLoad) -> Result<(), PathError> {
-    let invalid =
-        |what: String, remedy: &str| Err(PathError::Invalid { what, remedy: remedy.into() });
-    if kind.tcp().is_some() {
-        let what =
-            format!("load {kind} runs in a lab only: between hosts the peer carries datagrams");
-        return invalid(what, "run it without --far, or use ping or flood between hosts");
-    }
-    if kind == ProbeLoad::Storm {
+    let (what, remedy) = if kind.tcp().is_some() {
+        let why = "runs in a lab only: between hosts the peer carries datagrams";
+        (format!("load {kind} {why}"), "run it without --far, or use ping or flood between hosts")
+    } else if kind == ProbeLoad::Storm {
         let what = "load storm needs the veth of a lab".to_owned();
-        return invalid(what, "run it without --far, or use flood between hosts");
-    }
-    Ok(())
+        (what, "run it without --far, or use flood between hosts")
+    } else {
+        return Ok(());
+    };
+    Err(PathError::Invalid { what, remedy: remedy.to_owned() })
 }
 
 fn connect(end: &FarEnd, host: &FarHost, ipv6: bool) -> Result<Far, PathError> {

@@ -21,7 +21,7 @@ use lab::settle;
 
 /// Results of the attempts, with the reasons of failures.
 #[derive(Debug, Clone)]
-struct Capabilities {
+struct ProbeCapabilities {
     lab: Result<(), String>,
     skb: Result<(), String>,
     native: Result<(), String>,
@@ -32,9 +32,9 @@ struct Capabilities {
     cpus: usize,
 }
 
-static TRIED: OnceLock<Capabilities> = OnceLock::new();
+static TRIED: OnceLock<ProbeCapabilities> = OnceLock::new();
 
-fn tried() -> &'static Capabilities {
+fn tried() -> &'static ProbeCapabilities {
     TRIED.get_or_init(|| {
         let cpus = sys::affinity::allowed_cpus().map_or(1, |c| c.len());
         let idle = NoIdle::hold().map(drop).map_err(|e| chain(&e));
@@ -43,7 +43,7 @@ fn tried() -> &'static Capabilities {
         match Pair::new(&PairSpec::default()) {
             Err(error) => {
                 let no = || Err(chain(&error));
-                Capabilities {
+                ProbeCapabilities {
                     lab: no(),
                     skb: no(),
                     native: no(),
@@ -54,7 +54,7 @@ fn tried() -> &'static Capabilities {
                     cpus,
                 }
             }
-            Ok(pair) => Capabilities {
+            Ok(pair) => ProbeCapabilities {
                 lab: Ok(()),
                 skb: try_xdp(&pair, XdpMode::Skb, Copying::Copy),
                 native: try_xdp(&pair, XdpMode::Native, Copying::Copy),
@@ -150,7 +150,7 @@ pub(super) fn support(arm: &Arm) -> Support {
 }
 
 /// The reason why a switch is not possible in a lab here.
-fn missing_for(switch: Switch, tried: &Capabilities) -> Option<Support> {
+fn missing_for(switch: Switch, tried: &ProbeCapabilities) -> Option<Support> {
     let (what, why) = match switch {
         Switch::Bypass => ("AF_XDP".to_owned(), tried.skb.as_ref().err()?.clone()),
         Switch::Native => ("native XDP on veth".to_owned(), tried.native.as_ref().err()?.clone()),

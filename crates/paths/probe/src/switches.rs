@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use host::idle::NoIdle;
 use io::{Copying, EngineKind, EngineSpec, Receiving, UNALIGNED_FRAME_BYTES, Wait, XdpMode};
-use model::{Arm, ArmPlan, Load, NotEffective, PathError, PathSwitch};
+use model::{Arm, ArmPlan, ArmPlanError, Load, NotEffective, PathError, PathSwitch};
 
 use crate::path::ProbeLoad;
 use crate::peer::Settings;
@@ -156,13 +156,22 @@ model::switches! {
     }
 }
 
+/// Failure to read the arm of an engine that is used by hand.
+#[derive(Debug, thiserror::Error)]
+pub enum ArmError {
+    #[error(transparent)]
+    Unreadable(#[from] ArmPlanError),
+    /// Its switches exclude each other, or one needs another.
+    #[error("{0}")]
+    Contradiction(String),
+    #[error("{switch} is a switch of experiments; {remedy}")]
+    OfExperiments { switch: Switch, remedy: &'static str },
+}
+
 /// Reads the arm of an engine that is used by hand, outside of experiments.
-///
-/// Errors: not one arm; a contradiction; a switch that acts in a lab only.
-pub fn parse_arm(text: &str) -> Result<Arm, String> {
+pub fn parse_arm(text: &str) -> Result<Arm, ArmError> {
     use Switch::{DeferHardIrqs, Nodelay, Pin, Quickack, Rps};
-    let arm =
-        ArmPlan::parse_one(text, &model::ids(Switch::SPECS)).map_err(|why| why.to_string())?;
+    let arm = ArmPlan::parse_one(text, &model::ids(Switch::SPECS))?;
     let elsewhere = [
         (Pin, "give the CPU: --pin CPU"),
         (Rps, "set it by a plan: wirepath tune"),
@@ -171,9 +180,9 @@ pub fn parse_arm(text: &str) -> Result<Arm, String> {
         (Quickack, "TCP is measured by wirepath prove probe --load tcp-ping"),
     ];
     if let Some((switch, remedy)) = elsewhere.into_iter().find(|(switch, _)| arm.has(*switch)) {
-        return Err(format!("{switch} is a switch of experiments; {remedy}"));
+        return Err(ArmError::OfExperiments { switch, remedy });
     }
-    contradiction(&arm, ProbeLoad::Flood).map_or(Ok(arm), Err)
+    contradiction(&arm, ProbeLoad::Flood).map_or(Ok(arm), |why| Err(ArmError::Contradiction(why)))
 }
 
 /// Engine configuration of an arm, computed once per trial.
@@ -400,8 +409,6 @@ mod tests {
 
     use super::*;
 
-    const SECOND: Duration = Duration::from_secs(1);
-
     #[test]
     fn a_ladder_has_the_switches_that_can_act_and_all_of_its_rungs_are_valid() {
         use Switch::{Bypass, Native, NoIdleStates, Pin, Spin, ZeroCopy};
@@ -422,7 +429,7 @@ mod tests {
 
     #[test]
     fn an_arm_by_hand_is_read_and_what_cannot_act_there_is_refused_with_the_remedy() {
-        assert_eq!(parse_arm("baseline"), Ok(Arm::baseline()));
+        assert_eq!(parse_arm("baseline").unwrap(), Arm::baseline());
         let xdp = engine_spec(&parse_arm("spin+bypass+batch").unwrap());
         assert_eq!((xdp.kind, xdp.wait, xdp.batch), (EngineKind::Xdp, Wait::Spin, BATCH));
         for (text, remedy) in [
@@ -434,7 +441,7 @@ mod tests {
             ("spin,batch", "such as spin+batch"),
             ("warp", "this path has: spin, batch"),
         ] {
-            let why = parse_arm(text).unwrap_err();
+            let why = parse_arm(text).unwrap_err().to_string();
             assert!(why.contains(remedy), "{text}: {why}");
         }
     }
@@ -522,7 +529,7 @@ mod tests {
             contradiction(&Arm::with([Epoll, Switch::IrqSuspend]), ProbeLoad::Ping).unwrap();
         assert!(suspend.contains("epoll+epoll-busy-poll+irq-suspend"), "{suspend}");
         let whole = Arm::with([Epoll, EpollBusyPoll, Switch::IrqSuspend]);
-        let ping = testkit::arms::load(&crate::Probe, "ping", SECOND);
+        let ping = testkit::arms::load(&crate::Probe, "ping", Duration::from_secs(1));
         assert_eq!(contradiction(&whole, ProbeLoad::Ping), None);
         assert!(Config::new(&whole, &ping, ProbeLoad::Ping).suspends);
         assert!(

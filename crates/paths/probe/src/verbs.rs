@@ -67,7 +67,7 @@ fn definition(counted: Counted) -> &'static str {
 /// The program at the far end.
 enum Program<'a> {
     Own(VerbProgram),
-    Bench(xdp_tools::Bench<'a>),
+    Bench(xdp_tools::XdpBench<'a>),
 }
 
 impl Program<'_> {
@@ -181,7 +181,7 @@ fn attach_own<'a>(far: &End, verb: Verb) -> Result<Program<'a>, Cause> {
 }
 
 fn start_bench<'a>(far: &'a End, verb: &str, places: &Placement) -> Result<Program<'a>, Cause> {
-    xdp_tools::Bench::start(far, verb, &places.far).map(Program::Bench)
+    xdp_tools::XdpBench::start(far, verb, &places.far).map(Program::Bench)
 }
 
 /// Packets that IP input of the far end has seen.

@@ -38,7 +38,7 @@ fn said(finished: &Finished) -> String {
 }
 
 /// `xdp-bench` on the far end's interface.
-pub(super) struct Bench<'a> {
+pub(super) struct XdpBench<'a> {
     // Before the guard, so that the program has ended when its XDP program is looked for.
     child: Child,
     far: Leftover<'a>,
@@ -55,7 +55,7 @@ impl Drop for Leftover<'_> {
     }
 }
 
-impl<'a> Bench<'a> {
+impl<'a> XdpBench<'a> {
     /// Starts it; its XDP program is attached on return.
     ///
     /// - `verb`: `drop`, `pass` or `tx`.
@@ -64,7 +64,7 @@ impl<'a> Bench<'a> {
         let mut command = command(BENCH);
         command.args([verb, &far.ifname]);
         let child = Child::spawn(command, &Place { netns: Some(&far.netns), cpus })?;
-        let mut bench = Bench { child, far: Leftover(far), before_count: 0 };
+        let mut bench = XdpBench { child, far: Leftover(far), before_count: 0 };
         let begun = Instant::now();
         while far.run(|| AttachedProgram::on(far.ifindex))?.is_none() {
             if let Some(finished) = bench.child.wait(POLL_INTERVAL)? {
@@ -211,7 +211,7 @@ fn tried_support(program: &str, try_it: impl FnOnce() -> Result<(), Cause>) -> S
 
 fn try_bench() -> Result<(), Cause> {
     let pair = Pair::new(&PairSpec { gro: true, ..PairSpec::default() })?;
-    Bench::start(&pair.far, "drop", &[])?.stop()
+    XdpBench::start(&pair.far, "drop", &[])?.stop()
 }
 
 fn try_generator() -> Result<(), Cause> {

@@ -72,27 +72,38 @@ fn pings_lose_nothing(
     assert_eq!(pinged.throughput.payload_bytes, count * size as u64, "{what}");
 }
 
+/// Ways to receive on the same sockets: they run with the plain ones, and with themselves.
+fn is_way_to_receive(name: &str) -> bool {
+    name.contains("epoll") || name.contains("io_uring")
+}
+
 #[test]
 fn every_pair_of_engines_exchanges_datagrams() {
     let _alone = alone();
     // The sending host segments, as a NIC would: a veth with segmentation offload passes GSO
     // bundles whole, and an engine that bypasses the stack would receive them as one frame.
-    let lab = || Pair::new(&PairSpec { tso: false, ..PairSpec::default() }).expect("a lab");
-    // Ways to receive on the same sockets: with the plain ones, and with themselves.
-    let is_way = |name: &str| name.contains("epoll") || name.contains("io_uring");
+    fn lab() -> Pair {
+        Pair::new(&PairSpec { tso: false, ..PairSpec::default() }).expect("a lab")
+    }
     let all = engines();
     let both = all.iter().flat_map(|near| all.iter().map(move |far| [near, far]));
     let pairs: Vec<_> = both
         .filter(|ends| {
             let names = ends.map(|(name, _)| *name);
-            names[0] == names[1] || names.contains(&"udp") || !names.into_iter().any(is_way)
+            names[0] == names[1]
+                || names.contains(&"udp")
+                || !names.into_iter().any(is_way_to_receive)
         })
         .collect();
-    let both_sleep = |ends: &[&(&str, EngineSpec); 2]| ends.iter().all(|end| sleeps(end));
-    at_once(&pairs, both_sleep, lab, |pair, [(near_name, near), (far_name, far)]| {
-        let what = format!("{near_name} to {far_name}");
-        pings_lose_nothing(&what, pair, near, far, 64, 200);
-    });
+    at_once(
+        &pairs,
+        |ends| ends.iter().all(|end| sleeps(end)),
+        lab,
+        |pair, [(near_name, near), (far_name, far)]| {
+            let what = format!("{near_name} to {far_name}");
+            pings_lose_nothing(&what, pair, near, far, 64, 200);
+        },
+    );
     // Later: a flood fills the queue that a CPU has for all labs. No number of datagrams has to arrive.
     at_once(
         &pairs,
@@ -132,12 +143,13 @@ fn every_engine_carries_every_size() {
 #[test]
 fn jumbo_datagrams_arrive_whole() {
     let _alone = alone();
-    let multi = |mode| EngineSpec { multi_buffer: true, ..xdp(mode, Wait::Block, 1) };
+    let [skb, native] = [XdpMode::Skb, XdpMode::Native]
+        .map(|mode| EngineSpec { multi_buffer: true, ..xdp(mode, Wait::Block, 1) });
     let all = [
         ("udp", udp()),
         ("packet", packet()),
-        ("xdp skb, multi-buffer", multi(XdpMode::Skb)),
-        ("xdp native, multi-buffer", multi(XdpMode::Native)),
+        ("xdp skb, multi-buffer", skb),
+        ("xdp native, multi-buffer", native),
     ];
     at_once(
         &all,
@@ -221,7 +233,6 @@ fn checksums_written_by_the_engine_are_valid_on_the_wire() {
 fn datagrams_of_a_vlan_cross_with_its_tag_and_their_echoes_return_with_it() {
     let _alone = alone();
     const COUNT: u64 = 50;
-    let of = |spec: &EngineSpec, vlan_tag| EngineSpec { vlan_tag, ..spec.clone() };
     for ipv6 in [false, true] {
         let pair = Pair::new(&PairSpec { ipv6, ..PairSpec::default() }).expect("a lab");
         for mode in [XdpMode::Skb, XdpMode::Native] {
@@ -233,7 +244,8 @@ fn datagrams_of_a_vlan_cross_with_its_tag_and_their_echoes_return_with_it() {
                 (None, Some(7), [0, COUNT]),
             ] {
                 let what = format!("{mode:?}, IPv6 {ipv6}: {near:?} to {far:?}");
-                let (near, far) = (of(&spec, near), of(&spec, far));
+                let [near, far] =
+                    [near, far].map(|vlan_tag| EngineSpec { vlan_tag, ..spec.clone() });
                 let load = (Role::Ping, Pace::PingPong, COUNT);
                 let (pinged, echoed) = between(&pair, &near, &far, load, 64).expect(&what);
                 for (report, untagged) in [&pinged, &echoed].into_iter().zip(untagged) {
@@ -244,7 +256,7 @@ fn datagrams_of_a_vlan_cross_with_its_tag_and_their_echoes_return_with_it() {
                 }
             }
             let load = (Role::Send, Pace::Rate(1000), COUNT);
-            let (near, far) = (of(&spec, Some(7)), of(&spec, Some(8)));
+            let [near, far] = [7, 8].map(|tag| EngineSpec { vlan_tag: Some(tag), ..spec.clone() });
             let (sent, other) = between(&pair, &near, &far, load, 64).expect("it runs");
             let counts = (sent.sent_count, other.arrived.received_count);
             assert_eq!(counts, (COUNT, 0), "{mode:?}, IPv6 {ipv6}: another VLAN");

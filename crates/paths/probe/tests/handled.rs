@@ -91,8 +91,8 @@ fn each_way_to_receive_uses_its_own_kernel_interface() {
         for wait in [Wait::Block, Wait::Spin] {
             let spec = EngineSpec { receiving, wait, ..udp() };
             let before = descriptors(kind).len();
-            let open = || open_far(&pair, &spec);
-            let opened = once_free(open, |why| why.contains("is taken")).expect("it opens");
+            let opened = once_free(|| open_far(&pair, &spec), |why| why.contains("is taken"));
+            let opened = opened.expect("it opens");
             assert_eq!(descriptors(kind).len(), before + 1, "{receiving:?}");
             drop(opened);
             assert_eq!(descriptors(kind).len(), before, "{receiving:?}");

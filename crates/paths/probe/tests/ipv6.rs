@@ -71,8 +71,10 @@ fn send(engine: &mut AnyEngine, sent: &mut Digest, first: usize) {
 
 fn receive(engine: &mut AnyEngine, arrived: &mut Digest, until_count: usize) {
     let all = testkit::until(Duration::from_secs(60), || {
-        let mut each = |arrival: Arrival<'_>| arrived.add(arrival.payload);
-        on_engine!(engine, engine => engine.rx_take(&mut each)).expect("it receives");
+        let taken = on_engine!(engine, engine => {
+            engine.rx_take(&mut |arrival: Arrival<'_>| arrived.add(arrival.payload))
+        });
+        taken.expect("it receives");
         arrived.1 >= until_count
     });
     assert!(all, "{} of {until_count} datagrams arrived", arrived.1);
@@ -103,9 +105,11 @@ fn exchange(name: &str, spec: &EngineSpec) {
     let (near, far) = (&pair.near, &pair.far);
     let second: IpAddr = "fd77::3".parse().expect("an address");
     far.run(|| host::net::add_address(far.ifindex, second, 64)).expect("the lab").expect("added");
-    let is_own = || far.run(|| host::net::route_to(second)).expect("the lab");
-    let is_entered = || is_own().is_ok_and(|route| route.ifindex != far.ifindex);
-    assert!(testkit::until(Duration::from_secs(60), is_entered), "{second} has no route");
+    let has_route = testkit::until(Duration::from_secs(60), || {
+        let route = far.run(|| host::net::route_to(second)).expect("the lab");
+        route.is_ok_and(|route| route.ifindex != far.ifindex)
+    });
+    assert!(has_route, "{second} has no route");
     let (near_local, far_local) = (local(near, NEAR_PORT), local(far, FAR_PORT));
     let to = remote(far, FAR_PORT);
     let mut receiver = open(far, &Setup::receive(spec, &far_local, SIZE_BYTES)).expect(name);

@@ -76,8 +76,7 @@ fn reordered_datagrams_are_counted_to_the_datagram_in_each_direction() {
 fn faults_over_ipv6_are_counted_to_the_datagram_one_way_and_in_each_direction() {
     let _alone = alone();
     let names = ["udp, gso", "udp, io_uring", "packet", "xdp skb", "xdp native, spin, batch 64"];
-    let chosen = |(name, _): &(&str, EngineSpec)| names.contains(name);
-    let engines: Vec<_> = engines().into_iter().filter(chosen).collect();
+    let engines: Vec<_> = engines().into_iter().filter(|(name, _)| names.contains(name)).collect();
     assert_eq!(engines.len(), names.len());
     one_way_is_true(&LOSS, engines.clone(), true);
     echo_is_true(&LOSS, engines, true);

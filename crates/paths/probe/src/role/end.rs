@@ -85,7 +85,6 @@ impl<'a> End<'a> {
         self.steering.stop.load(Ordering::Relaxed)
     }
 
-    /// Checks the link.
     pub(super) fn check_link(&mut self) -> Result<(), io::IoError> {
         self.steering.watch.as_mut().map_or(Ok(()), Watch::check)
     }

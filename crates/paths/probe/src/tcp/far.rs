@@ -12,7 +12,7 @@ use sys::clock::monotonic_ns;
 use sys::rusage::ThreadUsage;
 use sys::tcp;
 
-use super::stream::{Stream, digest};
+use super::stream::{Connection, digest};
 use super::{DIGEST, STALL_TIMEOUT, TAIL_BYTES, TIMEOUTS, Task, TcpTraffic};
 use crate::role::RoleReport;
 
@@ -102,7 +102,7 @@ impl Counts<'_> {
 
     fn ping(&mut self, task: &Task, listener: &TcpListener) -> io::Result<()> {
         let Some(stream) = self.accept(listener)? else { return Ok(()) };
-        let mut stream = Stream::new(stream, task)?;
+        let mut stream = Connection::new(stream, task)?;
         let mut message = vec![0; task.message_bytes];
         while stream.read_whole(&mut message)? {
             stream.write_all(&message)?;
@@ -116,7 +116,7 @@ impl Counts<'_> {
 
     fn connect(&mut self, task: &Task, listener: &TcpListener) -> io::Result<()> {
         while let Some(stream) = self.accept(listener)? {
-            let mut stream = Stream::new(stream, task)?;
+            let mut stream = Connection::new(stream, task)?;
             let mut byte = [0];
             if stream.read_whole(&mut byte)? {
                 stream.write_all(&byte)?;
@@ -132,7 +132,7 @@ impl Counts<'_> {
 
     fn flood(&mut self, task: &Task, listener: &TcpListener) -> io::Result<()> {
         let Some(stream) = self.accept(listener)? else { return Ok(()) };
-        let mut stream = Stream::new(stream, task)?;
+        let mut stream = Connection::new(stream, task)?;
         // A ring, so that the end of the stream is there to be digested.
         let tail_bytes = TAIL_BYTES.next_multiple_of(task.message_bytes);
         let mut ring = vec![0; tail_bytes];

@@ -11,7 +11,7 @@ use sys::rusage::ThreadUsage;
 use sys::tcp;
 use wire::probe::HEADER_BYTES;
 
-use super::stream::{Stream, digest};
+use super::stream::{Connection, digest};
 use super::{DIGEST, TAIL_BYTES, TIMEOUTS, Task, TcpTraffic};
 use crate::role::RoleReport;
 
@@ -76,8 +76,8 @@ pub(super) fn run(task: &Task, to: SocketAddr) -> Result<RoleReport, Cause> {
     Ok(report)
 }
 
-fn open(task: &Task, to: SocketAddr) -> io::Result<Stream> {
-    Stream::new(tcp::connect(to, TIMEOUTS)?, task)
+fn open(task: &Task, to: SocketAddr) -> io::Result<Connection> {
+    Connection::new(tcp::connect(to, TIMEOUTS)?, task)
 }
 
 fn ping(task: &Task, to: SocketAddr) -> io::Result<RoleReport> {

@@ -14,7 +14,7 @@ use crate::Switch;
 use crate::role::RoleReport;
 
 /// A connection with the settings of a task, whose reads and writes have [`TIMEOUTS`](super::TIMEOUTS).
-pub(super) struct Stream {
+pub(super) struct Connection {
     tcp: TcpStream,
     spins: bool,
     quickack: bool,
@@ -23,8 +23,8 @@ pub(super) struct Stream {
     pub(super) syscall_count: u64,
 }
 
-impl Stream {
-    pub(super) fn new(tcp: TcpStream, task: &Task) -> io::Result<Stream> {
+impl Connection {
+    pub(super) fn new(tcp: TcpStream, task: &Task) -> io::Result<Connection> {
         if task.nodelay {
             tcp.set_nodelay(true)?;
         }
@@ -36,7 +36,7 @@ impl Stream {
             tcp::set_quickack(tcp.as_fd())?;
         }
         let has_quickack = quickack && tcp::is_quickack(tcp.as_fd())?;
-        Ok(Stream { tcp, spins, quickack, has_quickack, syscall_count: 0 })
+        Ok(Connection { tcp, spins, quickack, has_quickack, syscall_count: 0 })
     }
 
     pub(super) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {

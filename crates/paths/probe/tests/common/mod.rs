@@ -116,8 +116,8 @@ impl Running {
         let (stop_too, live_too) = (stop.clone(), live.clone());
         let thread = thread::spawn(move || {
             let opened = netns.enter().map_err(|e| e.to_string()).and_then(|()| {
-                let open = || role::open(&task, &local, remote.as_ref());
-                once_free(open, is_port_taken).map_err(|e| host::text::chain(&e))
+                once_free(|| role::open(&task, &local, remote.as_ref()), is_port_taken)
+                    .map_err(|e| host::text::chain(&e))
             });
             let (mut engine, watch) = match opened {
                 Ok(opened) => opened,
@@ -216,8 +216,8 @@ pub(crate) fn run_on(
         .run(|| {
             let stop = AtomicBool::new(false);
             let (from, to) = (local(near, NEAR_PORT), remote(far, FAR_PORT));
-            let ran = || role::open_and_run_on(cpus, near_task, &from, &to, &stop);
-            once_free(ran, is_port_taken).map_err(|e| host::text::chain(&e))
+            once_free(|| role::open_and_run_on(cpus, near_task, &from, &to, &stop), is_port_taken)
+                .map_err(|e| host::text::chain(&e))
         })
         .map_err(|e| e.to_string());
     let answered = answering.drained();
