@@ -8,6 +8,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -50,6 +51,9 @@ pub enum Conflict {
 /// Set in the environment of experiments that a fleet runs, which its lock lets pass.
 pub const OF_FLEET: &str = "WIREPATH_OF_FLEET";
 
+/// True while this process holds the lock of a fleet, which lets its own experiments pass.
+static IS_HELD_HERE: AtomicBool = AtomicBool::new(false);
+
 /// File that is locked by a measurement of a fleet.
 const FLEET_FILE: &str = "wirepath-fleet";
 
@@ -59,10 +63,15 @@ const FLEET_FILE: &str = "wirepath-fleet";
 pub struct ExclusiveLock {
     /// `None` if the lock file cannot be created; locking is then disabled.
     own: Option<File>,
+    /// True for the lock of a fleet that lets experiments of this process pass.
+    is_alone: bool,
 }
 
 impl Drop for ExclusiveLock {
     fn drop(&mut self) {
+        if self.is_alone {
+            IS_HELD_HERE.store(false, Ordering::Relaxed);
+        }
         // A child that was just forked has the descriptor until it executes its program.
         let _closing_unlocks_too = self.own.as_ref().map(File::unlock);
     }
@@ -75,7 +84,8 @@ impl ExclusiveLock {
     /// `WIREPATH_LOCKS` names another folder.
     pub fn acquire(activity: Activity) -> Result<ExclusiveLock, Conflict> {
         let folder = folder();
-        let is_of_fleet = std::env::var_os(OF_FLEET).is_some();
+        let is_of_fleet =
+            IS_HELD_HERE.load(Ordering::Relaxed) || std::env::var_os(OF_FLEET).is_some();
         if activity == Activity::Measuring && !is_of_fleet && is_locked(&folder.join(FLEET_FILE)) {
             return Err(Conflict::Fleet);
         }
@@ -83,9 +93,12 @@ impl ExclusiveLock {
     }
 
     /// Locks the machine for one fleet: no other experiment or tracing runs or begins meanwhile, but those
-    /// with [`OF_FLEET`] in their environment.
+    /// of this process and those with [`OF_FLEET`] in their environment.
     pub fn acquire_alone() -> Result<ExclusiveLock, Conflict> {
-        ExclusiveLock::acquire_alone_in(&folder())
+        let mut lock = ExclusiveLock::acquire_alone_in(&folder())?;
+        lock.is_alone = true;
+        IS_HELD_HERE.store(true, Ordering::Relaxed);
+        Ok(lock)
     }
 
     fn acquire_alone_in(folder: &Path) -> Result<ExclusiveLock, Conflict> {
@@ -98,7 +111,7 @@ impl ExclusiveLock {
             [("wirepath-measuring", Conflict::Proving), ("wirepath-following", Conflict::Tracing)];
         match others.into_iter().find(|(name, _)| is_locked(&folder.join(name))) {
             Some((_, conflict)) => Err(conflict),
-            None => Ok(ExclusiveLock { own }),
+            None => Ok(ExclusiveLock { own, is_alone: false }),
         }
     }
 
@@ -112,7 +125,7 @@ impl ExclusiveLock {
         if is_locked(&folder.join(other)) {
             return Err(conflict);
         }
-        Ok(ExclusiveLock { own })
+        Ok(ExclusiveLock { own, is_alone: false })
     }
 }
 

@@ -77,6 +77,9 @@ impl RebaseArgs {
         self.rebase
     }
 
+    /// A plan that was made for another host.
+    pub(super) const FOR_ANY_HOST: RebaseArgs = RebaseArgs { rebase: true };
+
     /// The plan for this host.
     pub(super) fn plan(&self, plan: Plan, system: &System, store: &Store) -> Result<Plan, Failure> {
         if !self.rebase {
@@ -175,20 +178,65 @@ fn print(context: &Context, answer: ApplyAnswer, text: &str) -> Result<(), Failu
     }
 }
 
-pub(super) fn apply(context: &Context, state: &StateArgs, args: &ApplyArgs) -> Result<(), Failure> {
-    let plan = read(&args.plan)?;
-    let system = System::open(&Place { netns: plan.netns.clone(), root: state.root.clone() })?;
-    let store = state.store();
-    let plan = args.rebase.plan(plan, &system, &store)?;
-    if args.dry_run {
-        return dry_run(context, state, &system, &plan);
+/// Plan to apply, and on which terms.
+pub(super) struct Application<'a> {
+    pub(super) plan: Plan,
+    pub(super) rebase: &'a RebaseArgs,
+    /// Time for the confirmation; `None` if none is needed.
+    pub(super) confirm_within: Option<Duration>,
+    pub(super) owner: Option<&'a str>,
+}
+
+/// Result of an application.
+pub(super) enum ApplicationResult {
+    Nothing,
+    /// Settings that were changed since.
+    Already(Vec<(String, Target, Value, String)>),
+    Changed {
+        steps: Vec<Done>,
+        /// The settings, a line each.
+        text: String,
+        waiting: Option<Unconfirmed>,
+    },
+}
+
+/// Settings that are rolled back unless they are confirmed. **Dropped without [`end`](Self::end), its guard rolls them
+/// back once this process has ended.**
+pub(crate) struct Unconfirmed {
+    store: Store,
+    root: Option<PathBuf>,
+    by_ms: u64,
+    _guard: Option<Guard>,
+}
+
+impl Unconfirmed {
+    /// Waits for the confirmation. Errors: the settings were rolled back.
+    pub(crate) fn end(self) -> Result<(), Failure> {
+        let (root, stop) = (self.root.as_deref(), signals::stop_flag());
+        match tune::await_confirmation(&self.store, root, self.by_ms, stop, &mut |_| {})? {
+            Confirmation::Confirmed => Ok(()),
+            Confirmation::Undone => {
+                Err(Failure::failed("another process rolled the settings back"))
+            }
+            Confirmation::RolledBack { cause, report } => Err(rolled_back(&cause, &report)),
+        }
     }
+}
+
+/// Applies a plan.
+pub(super) fn apply_plan(
+    state: &StateArgs,
+    wanted: Application<'_>,
+) -> Result<ApplicationResult, Failure> {
+    let place = Place { netns: wanted.plan.netns.clone(), root: state.root.clone() };
+    let (system, store) = (System::open(&place)?, state.store());
+    let plan = wanted.rebase.plan(wanted.plan, &system, &store)?;
     signals::stop_on_hangup()?;
-    let _guard = args.confirm_within.map(|_| Guard::start(&state.journal())).transpose()?;
+    let guard = wanted.confirm_within.map(|_| Guard::start(&state.journal())).transpose()?;
     let options = Options {
         stop: signals::stop_flag(),
-        confirm_within: args.confirm_within,
-        owner: args.owner.name(),
+        confirm_within: wanted.confirm_within,
+        owner: wanted.owner,
         watch: &mut |_| {},
     };
     let applied = match tune::apply(&system, &plan, &store, options) {
@@ -198,35 +246,60 @@ pub(super) fn apply(context: &Context, state: &StateArgs, args: &ApplyArgs) -> R
         applied => applied?,
     };
     let (steps, confirm_by_ms) = match applied {
-        Applied::Nothing => {
-            let text = "nothing to do: every setting has its planned value";
-            return print(context, ApplyAnswer::NothingToDo, text);
-        }
-        Applied::Already(drift) => return already(context, drift),
+        Applied::Nothing => return Ok(ApplicationResult::Nothing),
+        Applied::Already(drift) => return Ok(ApplicationResult::Already(drift)),
         Applied::Done { steps, confirm_by_ms } => (steps, confirm_by_ms),
     };
     let mut screen = Screen::plain();
     screen.line(format!("{} changed and verified", count(steps.len(), "setting")));
     screen.table(&["", "", ""], steps.iter().flat_map(done_rows));
-    let Some(by_ms) = confirm_by_ms else {
-        screen.line("`wirepath tune rollback` restores the earlier values");
-        return print(context, ApplyAnswer::Applied { steps }, &screen.finish());
-    };
-    let within = by_ms.saturating_sub(tune::boot_clock_ms()).div_ceil(1000);
-    console::say(&format!(
-        "{}rolled back in {within} s unless `wirepath tune confirm` is run from another \
-         terminal; Ctrl-C rolls back now",
-        screen.finish()
-    ));
-    let root = state.root.as_deref();
-    match tune::await_confirmation(&store, root, by_ms, signals::stop_flag(), &mut |_| {})? {
-        Confirmation::Confirmed => {
-            let text = "confirmed: `wirepath tune rollback` still restores the earlier values";
-            print(context, ApplyAnswer::Confirmed, text)
-        }
-        Confirmation::Undone => Err(Failure::failed("another process rolled the settings back")),
-        Confirmation::RolledBack { cause, report } => Err(rolled_back(&cause, &report)),
+    let text = screen.finish();
+    let waiting = confirm_by_ms.map(|by_ms| Unconfirmed {
+        store,
+        root: state.root.clone(),
+        by_ms,
+        _guard: guard,
+    });
+    Ok(ApplicationResult::Changed { steps, text, waiting })
+}
+
+/// Text of a plan whose settings the host has.
+pub(super) const NOTHING_TO_DO: &str = "nothing to do: every setting has its planned value";
+
+pub(super) fn apply(context: &Context, state: &StateArgs, args: &ApplyArgs) -> Result<(), Failure> {
+    let plan = read(&args.plan)?;
+    if args.dry_run {
+        return dry_run(context, state, plan, &args.rebase);
     }
+    let (rebase, owner) = (&args.rebase, args.owner.name());
+    let wanted = Application { plan, rebase, confirm_within: args.confirm_within, owner };
+    let (steps, mut text, waiting) = match apply_plan(state, wanted)? {
+        ApplicationResult::Nothing => return print(context, ApplyAnswer::NothingToDo, NOTHING_TO_DO),
+        ApplicationResult::Already(drift) => {
+            let text = already(&drift);
+            let changed_since = drift
+                .into_iter()
+                .map(|(knob, target, wanted, now)| Drift { knob, target, wanted, now })
+                .collect();
+            return print(context, ApplyAnswer::AlreadyApplied { changed_since }, &text);
+        }
+        ApplicationResult::Changed { steps, text, waiting } => (steps, text, waiting),
+    };
+    let Some(waiting) = waiting else {
+        text.push_str("`wirepath tune rollback` restores the earlier values");
+        return print(context, ApplyAnswer::Applied { steps }, &text);
+    };
+    let within = waiting.by_ms.saturating_sub(tune::boot_clock_ms()).div_ceil(1000);
+    console::say(&format!(
+        "{text}rolled back in {within} s unless `wirepath tune confirm` is run from another \
+         terminal; Ctrl-C rolls back now"
+    ));
+    waiting.end()?;
+    print(
+        context,
+        ApplyAnswer::Confirmed,
+        "confirmed: `wirepath tune rollback` still restores the earlier values",
+    )
 }
 
 /// A setting that was changed, and the note on it below.
@@ -249,26 +322,24 @@ fn rolled_back(cause: &dyn std::error::Error, report: &Report) -> Failure {
     Failure::Failed(text)
 }
 
-fn already(context: &Context, drift: Vec<(String, Target, Value, String)>) -> Result<(), Failure> {
+pub(super) fn already(drift: &[(String, Target, Value, String)]) -> String {
     let mut text = "nothing to do: this plan is applied".to_owned();
-    for (knob, target, wanted, found) in &drift {
+    for (knob, target, wanted, found) in drift {
         let _ = write!(text, "\n  but {knob} of {target} is now {found}, not {wanted}");
     }
-    let changed_since = drift
-        .into_iter()
-        .map(|(knob, target, wanted, now)| Drift { knob, target, wanted, now })
-        .collect();
-    print(context, ApplyAnswer::AlreadyApplied { changed_since }, &text)
+    text
 }
 
 fn dry_run(
     context: &Context,
     state: &StateArgs,
-    system: &System,
-    plan: &Plan,
+    plan: Plan,
+    rebase: &RebaseArgs,
 ) -> Result<(), Failure> {
+    let system = System::open(&Place { netns: plan.netns.clone(), root: state.root.clone() })?;
+    let plan = rebase.plan(plan, &system, &state.store())?;
     notice(state);
-    let ready = plan.check(system, signals::stop_flag())?;
+    let ready = plan.check(&system, signals::stop_flag())?;
     let steps: Vec<DryStep> = ready
         .iter()
         .map(|step| DryStep {
@@ -290,41 +361,55 @@ fn dry_run(
     print(context, ApplyAnswer::DryRun { steps }, &screen.finish())
 }
 
+/// Postpones the rollback of settings that are not confirmed. Returns true if a confirmation is pending, and a text.
+pub(super) fn postpone(
+    state: &StateArgs,
+    owner: Option<&str>,
+    within: Duration,
+) -> Result<(bool, String), Failure> {
+    let journal = tune::postpone(&state.store(), owner, within)?;
+    Ok(match journal.phase {
+        Phase::Applied(Some(_)) => {
+            let within = humantime::format_duration(within);
+            (true, format!("postponed: rolled back in {within} unless confirmed"))
+        }
+        _ => (false, "no confirmation is pending: the settings stay".to_owned()),
+    })
+}
+
+/// Confirms the settings that are applied. Returns a text.
+///
+/// - `forget`: their earlier values are forgotten.
+pub(super) fn keep_settings(
+    state: &StateArgs,
+    owner: Option<&str>,
+    forget: bool,
+) -> Result<&'static str, Failure> {
+    let store = state.store();
+    let journal = tune::confirm(&store, owner)?;
+    if forget {
+        forget_all(state, &store)?;
+        return Ok("confirmed: the settings stay, and their earlier values are forgotten");
+    }
+    Ok(match journal.phase {
+        Phase::Confirmed => "confirmed: the settings stay until `wirepath tune rollback`",
+        _ => "no confirmation is pending: the settings stay until `wirepath tune rollback`",
+    })
+}
+
 pub(super) fn confirm(
     context: &Context,
     state: &StateArgs,
     args: &ConfirmArgs,
 ) -> Result<(), Failure> {
-    let store = state.store();
-    if let Some(within) = args.extend {
-        let journal = tune::postpone(&store, args.owner.name(), within)?;
-        return match journal.phase {
-            Phase::Applied(Some(_)) => {
-                let within = humantime::format_duration(within);
-                let text = format!("postponed: rolled back in {within} unless confirmed");
-                print(context, ApplyAnswer::Postponed, &text)
-            }
-            _ => print(
-                context,
-                ApplyAnswer::Confirmed,
-                "no confirmation is pending: the settings stay",
-            ),
-        };
-    }
-    let journal = tune::confirm(&store, args.owner.name())?;
-    if args.forget {
-        forget_all(state, &store)?;
-        return print(
-            context,
-            ApplyAnswer::Confirmed,
-            "confirmed: the settings stay, and their earlier values are forgotten",
-        );
-    }
-    let text = match journal.phase {
-        Phase::Confirmed => "confirmed: the settings stay until `wirepath tune rollback`",
-        _ => "no confirmation is pending: the settings stay until `wirepath tune rollback`",
+    let owner = args.owner.name();
+    let Some(within) = args.extend else {
+        let text = keep_settings(state, owner, args.forget)?;
+        return print(context, ApplyAnswer::Confirmed, text);
     };
-    print(context, ApplyAnswer::Confirmed, text)
+    let (is_pending, text) = postpone(state, owner, within)?;
+    let answer = if is_pending { ApplyAnswer::Postponed } else { ApplyAnswer::Confirmed };
+    print(context, answer, &text)
 }
 
 /// Ends the journal without restoring anything.
@@ -345,25 +430,67 @@ fn other_owner(store: &Store, owner: Option<&str>) -> Option<String> {
     Some(format!("the settings that are applied are of {}, not of {owner}", journal.owner()))
 }
 
+/// A rollback that was tried.
+pub(super) struct RolledBack {
+    document: RollbackDocument,
+    pub(super) text: String,
+    /// Reason why it is incomplete.
+    failure: Option<String>,
+}
+
+impl RolledBack {
+    /// Errors: it is incomplete.
+    pub(super) fn verdict(&self) -> Result<(), Failure> {
+        match &self.failure {
+            None => Ok(()),
+            Some(failure) => Err(Failure::Failed(format!(
+                "rollback is incomplete: {failure}; the journal is kept: try again, or give up an entry \
+                 with `wirepath tune rollback --forget ENTRY`"
+            ))),
+        }
+    }
+}
+
 pub(super) fn rollback(
     context: &Context,
     state: &StateArgs,
     args: &RollbackArgs,
 ) -> Result<(), Failure> {
+    let tried = roll_back(state, args.owner.name(), &args.forget, args.if_applied)?;
+    let verdict = tried.verdict();
+    let answer = if verdict.is_err() {
+        ApplyAnswer::Incomplete(tried.document)
+    } else {
+        ApplyAnswer::RolledBack(tried.document)
+    };
+    print(context, answer, &tried.text)?;
+    verdict
+}
+
+/// Restores the values from before the plan.
+///
+/// - `forget`: entries of the journal that are given up.
+/// - `if_applied`: settings of another owner, and none at all, are no error.
+pub(super) fn roll_back(
+    state: &StateArgs,
+    owner: Option<&str>,
+    forget: &[usize],
+    if_applied: bool,
+) -> Result<RolledBack, Failure> {
     let store = state.store();
     let lock = store.lock()?;
-    if let Some(found) = other_owner(&store, args.owner.name()) {
-        if !args.if_applied {
+    if let Some(found) = other_owner(&store, owner) {
+        if !if_applied {
             return Err(Failure::Failed(format!("{found}; nothing was restored")));
         }
         let document = RollbackDocument { restarted_since: false, settings: Vec::new() };
-        return print(context, ApplyAnswer::RolledBack(document), &format!("{found}; left alone"));
+        return Ok(RolledBack { document, text: format!("{found}; left alone"), failure: None });
     }
-    if !args.forget.is_empty() {
-        tune::forget(&store, &lock, &args.forget)?;
+    if !forget.is_empty() {
+        tune::forget(&store, &lock, forget)?;
     }
     let report = match tune::rollback(&store, &lock, state.root.as_deref(), "the user asked") {
-        Err(RollbackError::Nothing { .. }) if args.if_applied => {
+        Err(RollbackError::Nothing { .. }) if if_applied => {
             Report { settings: Vec::new(), is_stale: false }
         }
         report => report?,
@@ -380,19 +507,7 @@ pub(super) fn rollback(
     let failure = report.failure();
     let (restarted_since, settings) = (report.is_stale, report.settings);
     let document = RollbackDocument { restarted_since, settings };
-    let answer = if failure.is_some() {
-        ApplyAnswer::Incomplete(document)
-    } else {
-        ApplyAnswer::RolledBack(document)
-    };
-    print(context, answer, &screen.finish())?;
-    match failure {
-        None => Ok(()),
-        Some(failure) => Err(Failure::Failed(format!(
-            "rollback is incomplete: {failure}; the journal is kept: try again, or give up an entry \
-             with `wirepath tune rollback --forget ENTRY`"
-        ))),
-    }
+    Ok(RolledBack { document, text: screen.finish(), failure })
 }
 
 fn restored_row(setting: &RestoredSetting) -> Vec<Cell> {

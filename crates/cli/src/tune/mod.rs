@@ -6,6 +6,7 @@ pub(crate) mod guard;
 pub(crate) mod prove;
 pub(crate) mod show;
 pub(crate) mod state;
+pub(crate) mod steps;
 pub(crate) mod verify;
 
 use clap::{Args, Subcommand};

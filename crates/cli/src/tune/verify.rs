@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use host::tune::{Drift, Place, System};
+use host::tune::{Drift, Place, Plan, System};
 use remote::Failure;
 use report::screen::Screen;
 use schemars::JsonSchema;
@@ -36,22 +36,47 @@ pub(crate) struct VerifyDocument {
 }
 
 pub(super) fn run(context: &Context, state: &StateArgs, args: &VerifyArgs) -> Result<(), Failure> {
-    let plan = apply::read(&args.plan)?;
-    let system = System::open(&Place { netns: plan.netns.clone(), root: state.root.clone() })?;
-    let plan = args.rebase.plan(plan, &system, &state.store())?;
-    let differing = plan.verify(&system, signals::stop_flag())?;
-    let settings_count = plan.steps.len();
-    let (differing_count, all) = (differing.len(), count(settings_count, "setting"));
-    let summary = match differing_count {
-        0 => format!("{all}: as planned"),
-        differing => format!("{differing} of {all} not as planned"),
-    };
+    let document = compare(state, apply::read(&args.plan)?, &args.rebase)?;
     if context.json {
-        let schema = crate::context::DOCUMENT;
-        console::json(&VerifyDocument { schema, plan: plan.digest(), settings_count, differing })?;
+        console::json(&document)?;
     } else {
+        console::text(&document.text())?;
+    }
+    if document.is_as_planned() { Ok(()) } else { Err(Failure::Threshold(document.summary())) }
+}
+
+/// Compares the host with a plan.
+pub(super) fn compare(
+    state: &StateArgs,
+    plan: Plan,
+    rebase: &apply::RebaseArgs,
+) -> Result<VerifyDocument, Failure> {
+    let system = System::open(&Place { netns: plan.netns.clone(), root: state.root.clone() })?;
+    let plan = rebase.plan(plan, &system, &state.store())?;
+    Ok(VerifyDocument {
+        schema: crate::context::DOCUMENT,
+        plan: plan.digest(),
+        settings_count: plan.steps.len(),
+        differing: plan.verify(&system, signals::stop_flag())?,
+    })
+}
+
+impl VerifyDocument {
+    pub(super) fn is_as_planned(&self) -> bool {
+        self.differing.is_empty()
+    }
+
+    fn summary(&self) -> String {
+        let all = count(self.settings_count, "setting");
+        match self.differing.len() {
+            0 => format!("{all}: as planned"),
+            differing => format!("{differing} of {all} not as planned"),
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
         let mut screen = Screen::plain();
-        let rows = differing.iter().map(|Drift { knob, target, wanted, now, unreadable }| {
+        let rows = self.differing.iter().map(|Drift { knob, target, wanted, now, unreadable }| {
             let text = match (now, unreadable) {
                 (Some(now), _) => format!("{now}, planned {wanted}"),
                 (None, why) => format!("planned {wanted}: {}", why.as_deref().unwrap_or_default()),
@@ -59,11 +84,7 @@ pub(super) fn run(context: &Context, state: &StateArgs, args: &VerifyArgs) -> Re
             super::row(knob, target, text)
         });
         screen.table(&["", "", ""], rows);
-        screen.line(&summary);
-        console::text(&screen.finish())?;
-    }
-    match differing_count {
-        0 => Ok(()),
-        _ => Err(Failure::Threshold(summary)),
+        screen.line(self.summary());
+        screen.finish()
     }
 }
