@@ -1,20 +1,17 @@
 //! `prove --against`: two builds of Wirepath as two arms of one experiment.
 
-use std::io::Write;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use model::{Arm, ArmKind, Load, Measurement, PathError, Restarts, Session};
-use remote::Failure;
-use sys::child::{Child, Place};
+use host::text::chain;
+use model::{
+    Arm, ArmKind, Load, LoadRequest, Measurement, PathError, PathRequest, Restarts, Session,
+};
+use remote::work::{Answer, Call, Host};
+use remote::{Caller, Failure, RemoteError};
 
-use crate::trials::{EXCHANGE, Hello, Reply, TrialsArgs};
-
-/// Limit for the start of a program: building its lab, and loading its programs.
-const START: Duration = Duration::from_secs(120);
+/// Time limit for the start of a program: building its lab, and loading its programs.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A process with a lab of its own for each arm, all started anew every few blocks.
 ///
@@ -22,7 +19,8 @@ const START: Duration = Duration::from_secs(120);
 /// the A/A pair contains this difference, as the pair of old and new does; and new starts turn it into noise.
 pub(crate) struct Builds {
     files: [PathBuf; 3],
-    args: Vec<String>,
+    /// Opens the lab of each.
+    open: Call,
     limit: Duration,
     /// Empty once they could not be started anew.
     programs: Vec<Program>,
@@ -38,7 +36,7 @@ impl Builds {
         let this = std::env::current_exe()?;
         let mut builds = Builds {
             files: [old.to_owned(), old.to_owned(), this],
-            args: TrialsArgs::of(path, load, arm),
+            open: Call::Open(Box::new(one_arm_request(path, load, arm))),
             limit: load.trial * 10 + Duration::from_secs(60),
             programs: Vec::new(),
             restarts: Restarts::new(1),
@@ -53,27 +51,66 @@ impl Builds {
     fn start_all(&mut self) -> Result<(), Failure> {
         let begun = Instant::now();
         self.programs.clear();
-        let starting: Vec<Starting> = (self.files.iter())
-            .map(|file| Starting::spawn(file, &self.args))
-            .collect::<Result<_, _>>()?;
-        for (starting, file) in starting.into_iter().zip(&self.files) {
-            self.programs.push(starting.finish(file, self.limit)?);
+        let mut starting = Vec::new();
+        for file in &self.files {
+            let mut caller = Caller::program(file).map_err(|error| match error {
+                RemoteError::Child(_) => error.into(),
+                other => not_of_this_exchange(file, &chain(&other)),
+            })?;
+            caller.call(&self.open)?;
+            starting.push((caller, file));
+        }
+        for (mut caller, file) in starting {
+            let nic = match caller.expect_answer(START_TIMEOUT) {
+                Ok(Answer::Opened { nic }) => nic,
+                Ok(Answer::Failed(failure)) => {
+                    return Err(not_of_this_exchange(file, failure.text()));
+                }
+                Ok(other) => return Err(caller.unexpected(&other).into()),
+                Err(error) => return Err(not_of_this_exchange(file, &chain(&error))),
+            };
+            self.programs.push(Program { caller: Some(caller), nic, limit: self.limit });
         }
         self.restarts.started(begun.elapsed() / self.files.len() as u32);
         self.start += 1;
         Ok(())
     }
 
+    /// Version of the old program.
     pub(crate) fn old_version(&self) -> &str {
-        self.programs.first().map_or("", |old| &old.hello.version)
+        let old = self.programs.first().and_then(|old| old.caller.as_ref());
+        old.map_or("", |old| &old.greeting().wirepath)
     }
+
+    /// True if one of the programs did not answer.
+    fn has_ended(&self) -> bool {
+        self.programs.iter().any(|program| program.caller.is_none())
+    }
+}
+
+fn not_of_this_exchange(file: &Path, why: &str) -> Failure {
+    Failure::Usage(format!(
+        "{} cannot run trials for this Wirepath: {why}; give a build that has `wirepath answer host`, with the same \
+         path and switches",
+        file.display()
+    ))
+}
+
+/// The request for trials of one arm.
+fn one_arm_request(path: &str, load: &Load, arm: &Arm) -> PathRequest {
+    let Load { kind, size_bytes, rate_pps, trial, ipv6, vlan_tag, far } = load.clone();
+    let arms = if arm.switches.is_empty() { "baseline".into() } else { arm.switches.joined() };
+    // A load whose messages have sizes of their own takes none.
+    let size_bytes = (size_bytes > 0).then_some(size_bytes);
+    let (kind, rate_pps, trial) = (Some(kind), Some(rate_pps), Some(trial));
+    let load = LoadRequest { kind, size_bytes, rate_pps, trial, ipv6, vlan_tag, far, replay: None };
+    PathRequest { path: path.to_owned(), load, arms, ..PathRequest::default() }
 }
 
 impl Session for Builds {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
-        let has_ended = |program: &Program| program.child.is_none();
         // Without one of them there is nothing to compare: the run is given up.
-        if self.failure.is_some() || self.programs.iter().any(has_ended) {
+        if self.failure.is_some() || self.has_ended() {
             let why = self.failure.as_deref().unwrap_or("a program of this run has ended");
             return Err(PathError::at(arm.name.as_str(), why));
         }
@@ -90,9 +127,7 @@ impl Session for Builds {
     }
 
     fn begin_block(&mut self) {
-        let has_ended = |program: &Program| program.child.is_none();
-        if self.failure.is_some() || self.programs.iter().any(has_ended) || !self.restarts.is_due()
-        {
+        if self.failure.is_some() || self.has_ended() || !self.restarts.is_due() {
             return;
         }
         self.failure =
@@ -100,79 +135,34 @@ impl Session for Builds {
     }
 
     fn nic(&self) -> String {
-        self.programs.last().map_or_else(String::new, |new| new.hello.nic.clone())
+        self.programs.last().map_or_else(String::new, |new| new.nic.clone())
     }
 }
 
-/// A program that builds its lab.
-struct Starting {
-    child: Child,
-    requests: UnixStream,
-}
-
-impl Starting {
-    fn spawn(file: &Path, args: &[String]) -> Result<Self, Failure> {
-        let (requests, stdin) = UnixStream::pair()?;
-        let mut command = Command::new(file);
-        command.args(args);
-        let child = Child::spawn_on(command, &Place::default(), OwnedFd::from(stdin).into())?;
-        Ok(Starting { child, requests })
-    }
-
-    /// Waits until the program can run trials.
-    fn finish(self, file: &Path, limit: Duration) -> Result<Program, Failure> {
-        let Starting { mut child, requests } = self;
-        let line = child.take_line(START).unwrap_or_default();
-        match serde_json::from_slice::<Hello>(&line) {
-            Ok(hello) if hello.trials == EXCHANGE => {
-                Ok(Program { child: Some(child), requests, hello, limit })
-            }
-            _ => {
-                let ended = child.wait(Duration::from_secs(1))?;
-                let said = ended.map(|ended| ended.stderr).unwrap_or_default();
-                let said = String::from_utf8_lossy(&said);
-                Err(Failure::Usage(format!(
-                    "{} cannot run trials for this Wirepath: {:?}; give a build that has \
-                     `wirepath trials`, with the same path and switches",
-                    file.display(),
-                    said.lines().next().unwrap_or("it answered nothing")
-                )))
-            }
-        }
-    }
-}
-
-/// A build of Wirepath that runs trials on request.
+/// A build of Wirepath that runs trials.
 struct Program {
     /// `None` once it did not answer.
-    child: Option<Child>,
-    requests: UnixStream,
-    hello: Hello,
+    caller: Option<Caller<Host>>,
+    /// The interface under test.
+    nic: String,
     limit: Duration,
 }
 
 impl Program {
     fn trial(&mut self) -> Result<Measurement, String> {
-        let reply = self.ask();
-        if reply.is_err() {
-            // Its next answer might belong to this request.
-            self.child = None;
-        }
-        match reply? {
-            Reply::Measured(line) => {
+        let caller = self.caller.as_mut().ok_or("the program has ended")?;
+        let asked = caller.call(&Call::Trial);
+        match asked.and_then(|()| caller.expect_answer(self.limit)) {
+            Ok(Answer::Measured(line)) => {
                 report::store::from_line(&line).map_err(|e| format!("unreadable answer: {e}"))
             }
-            Reply::Failed(why) => Err(why),
+            Ok(Answer::Failed(failure)) => Err(failure.text().to_owned()),
+            Ok(other) => Err(chain(&caller.unexpected(&other))),
+            Err(error) => {
+                // Its next answer might belong to this call.
+                self.caller = None;
+                Err(chain(&error))
+            }
         }
-    }
-
-    fn ask(&mut self) -> Result<Reply, String> {
-        let ended = || "the program has ended".to_owned();
-        let child = self.child.as_ref().ok_or_else(ended)?;
-        self.requests.write_all(b"\n").map_err(|_| ended())?;
-        let limit = self.limit.as_secs();
-        let line = child.take_line(self.limit);
-        let line = line.ok_or_else(|| format!("it ended, or did not answer within {limit} s"))?;
-        serde_json::from_slice(&line).map_err(|e| format!("unreadable answer: {e}"))
     }
 }

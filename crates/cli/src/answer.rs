@@ -2,8 +2,9 @@
 
 use clap::{Args, ValueEnum};
 use command::FarMeans;
-use remote::Failure;
+use remote::{Failure, Service};
 
+use crate::context::Context;
 use crate::signals;
 use crate::tune::{Guard, StateArgs};
 
@@ -25,23 +26,27 @@ enum AnswerService {
     /// Quotes for `prove feed --far`
     #[value(name = feed::SERVICE)]
     Feed,
+    /// Experiments, steps of roll-outs and pings for `fleet --on`, and trials for `prove --against`
+    #[value(name = remote::work::Host::NAME)]
+    Host,
 }
 
 impl AnswerArgs {
     /// True if the service starts other programs.
     pub(crate) fn starts_programs(&self) -> bool {
         match self.service {
-            AnswerService::Programs => true,
+            AnswerService::Programs | AnswerService::Host => true,
             AnswerService::Feed => false,
         }
     }
 }
 
 /// Answers the calls on standard input, until it ends.
-pub(crate) fn run(args: &AnswerArgs) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context, args: &AnswerArgs) -> Result<(), Failure> {
     match args.service {
         AnswerService::Programs => answer_programs(&args.state),
         AnswerService::Feed => Ok(feed::serve_exchange(signals::stop_flag())?),
+        AnswerService::Host => crate::fleet::host::run(context, &args.state),
     }
 }
 

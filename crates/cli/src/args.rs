@@ -40,12 +40,6 @@ Example:
   wirepath prove probe --against ./wirepath.old --arms spin+bypass --fail-on worse
   wirepath prove probe --arms spin --runs 6 --baseline '20261121-08*' --fail-on worse")]
     Prove(Box<crate::prove::ProveArgs>),
-    /// Run trials of one arm on request, for `prove --against`
-    #[command(
-        hide = true,
-        after_help = "Example:\n  wirepath prove probe --against ./wirepath.old"
-    )]
-    Trials(crate::trials::TrialsArgs),
     /// Answer calls of another process of this program, which starts it
     #[command(
         hide = true,
@@ -171,7 +165,6 @@ impl Command {
     pub(crate) fn starts_programs(&self) -> bool {
         match self {
             Command::Prove(_)
-            | Command::Trials(_)
             | Command::Paths(_)
             | Command::Guest(_)
             | Command::Vmnic(_)

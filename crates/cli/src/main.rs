@@ -37,7 +37,6 @@ mod serve;
 mod shared_args;
 mod signals;
 mod syslog;
-mod trials;
 mod tune;
 mod tunnel;
 mod vmnic;
@@ -69,7 +68,6 @@ fn run(context: &Context, command: &Command) -> Result<(), Failure> {
     match command {
         Command::Paths(args) => paths_list::run(context, args),
         Command::Prove(args) => prove::run(context, args),
-        Command::Trials(args) => trials::run(args),
         Command::Probe(command) => probe::run(context, command),
         Command::Feed(command) => feed::run(context, command),
         Command::Guest(command) => guest::run(context, command),
@@ -80,7 +78,7 @@ fn run(context: &Context, command: &Command) -> Result<(), Failure> {
         Command::Tune(args) => tune::run(context, args),
         Command::Peer(args) => peer::run(args),
         Command::Secret(args) => secret::run(args),
-        Command::Answer(args) => answer::run(args),
+        Command::Answer(args) => answer::run(context, args),
         Command::Explain(args) => explain::run(context, args),
         Command::History { command } => history::run(context, command.as_ref()),
         Command::Report(args) => report_cmd::run(context, args),

@@ -7,7 +7,9 @@ use std::fs;
 use std::process::Command;
 
 use common::star::{Star, right_meshes, seeds};
-use common::{Data, LONG, Running, all_text, enter, fail, get, json, run, succeed, until};
+use common::{
+    Data, LONG, Running, all_text, enter, fail, get, has_thread, json, run, succeed, until,
+};
 use serde_json::Value;
 
 /// The program with its results and its machine-wide lock in a folder of the test: a fleet measures alone.
@@ -97,7 +99,7 @@ fn echoes_of_a_mesh_answer_pings_of_their_run_alone() {
     let on = star.on();
     let mesh = ["fleet", "mesh", "--on", &on, "--rounds", "1", "-c", "1000000"];
     let mesh = Running::start(wirepath(&data, &mesh));
-    let pings = || mesh.descendants().iter().any(|(_, line)| line.contains("probe ping"));
+    let pings = || mesh.descendants().iter().any(|(pid, _)| has_thread(*pid, "wp-ping"));
     assert!(until(LONG, pings), "{}", mesh.stderr());
     for address in ["10.79.0.1", "10.79.0.2"] {
         let program = env!("CARGO_BIN_EXE_wirepath");
@@ -137,7 +139,7 @@ fn killed_coordinator_leaves_nothing_and_the_next_one_gives_a_line_per_host() {
     let prove = ["fleet", "prove", "--on", &on];
     let arguments = [&prove[..], &["probe", "--load", "ping", "--arms", "spin"], &endless].concat();
     let mut first = Running::start(wirepath(&data, &arguments));
-    let is_proving = |(_, line): &(u32, String)| line.starts_with("wirepath prove");
+    let is_proving = |(_, line): &(u32, String)| line.starts_with("wirepath answer host");
     let begun = until(LONG, || first.descendants().iter().any(is_proving));
     assert!(begun && !first.has_ended(), "{}", first.stderr());
     // One at a time on this machine.
@@ -175,9 +177,9 @@ fn bad_input_is_refused_before_anything_is_measured() {
     let refused = |args: &[&str], code| fail(wirepath(&data, &[&["fleet"], args].concat()), code);
     assert!(refused(&["mesh", "--on", "this"], 2).contains("two hosts"));
     assert!(refused(&["mesh", "--on", "this,this"], 2).contains("twice"));
-    assert!(refused(&["mesh", "--on", "db2,this"], 2).contains("is no host"));
+    assert!(refused(&["mesh", "--on", "db2,this"], 2).contains("is not a valid host"));
     assert!(refused(&["mesh", "--on", "this,netns:a", "--metrics", "0"], 2).contains("--watch"));
-    assert!(refused(&["mesh", "--on", "this,ssh:db2=x"], 2).contains("is no address"));
+    assert!(refused(&["mesh", "--on", "this,ssh:db2=x"], 2).contains("is not a valid address"));
     assert!(refused(&["mesh", "--on", "this,netns:no-such-namespace"], 1).contains("no-such"));
     assert!(refused(&["prove", "--on", "this", "nonsense"], 2).contains("nonsense"));
     assert!(refused(&["prove", "--on", "netns:no-such-namespace", "probe"], 1).contains("no-such"));

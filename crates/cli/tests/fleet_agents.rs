@@ -281,7 +281,7 @@ fn measurements_under_an_agent_show_no_difference_to_those_by_hand() {
         by_hand.push(newest());
         let prove = [&["fleet", "prove", "--fleet", &fleet.folder], &measure[..]].concat();
         let conducting = Running::start(wirepath(&fleet.data, &prove));
-        let is_measuring = |(_, line): &(u32, String)| line.starts_with("wirepath prove");
+        let is_measuring = |(_, line): &(u32, String)| line.starts_with("wirepath answer host");
         assert!(until(LONG, || agent.descendants().iter().any(is_measuring)), "{}", agent.stderr());
         if round == 0 {
             let (child, _) = agent.descendants().into_iter().find(is_measuring).expect("as above");

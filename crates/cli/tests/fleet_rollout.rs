@@ -6,7 +6,9 @@ use std::fs;
 use std::process::Command;
 
 use common::star::Star;
-use common::{Data, LONG, Running, all_text, enter, fail, is_installed, json, run, succeed, until};
+use common::{
+    Data, LONG, Running, all_text, enter, fail, has_thread, is_installed, json, run, succeed, until,
+};
 use fleet::rollout::{Draw, Size};
 use serde_json::Value;
 
@@ -179,7 +181,7 @@ fn bad_roll_out_is_refused_before_any_host_is_asked() {
     assert!(refused(&[&plan, "--on", "this,this"]).contains("twice"));
     assert!(refused(&[&plan, "--on", "this"]).contains("stage 2 adds no host"));
     assert!(refused(&[&plan, "--on", "this", "--stages", "2"]).contains("there are 1"));
-    assert!(refused(&[&plan, "--on", "this", "--stages", "x"]).contains("no size"));
+    assert!(refused(&[&plan, "--on", "this", "--stages", "x"]).contains("not a valid size"));
     let one = [&plan, "--on", "this", "--stages", "1"];
     let with = |more: &[&str]| refused(&[&one[..], more].concat());
     assert!(with(&["--confirm-within", "1s"]).contains("--confirm-within"));
@@ -210,7 +212,7 @@ fn demo_ends_with_a_roll_out_that_rolled_itself_back_and_leaves_nothing_when_it_
     }
     let data = Data::new();
     let killed = Running::start(demo(&data));
-    let is_measuring = |(_, line): &(u32, String)| line.starts_with("wirepath probe");
+    let is_measuring = |(pid, _): &(u32, String)| has_thread(*pid, "wp-ping");
     assert!(until(LONG, || killed.descendants().iter().any(is_measuring)), "{}", killed.stderr());
     let holdings = killed.holdings();
     drop(killed.end_by("KILL", LONG));

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use async_nats::{Client, ConnectOptions};
 use futures_util::StreamExt;
 use model::Random;
+use remote::work::Call;
 use testkit::note;
 use testkit::servers::{Broker, Database};
 use tokio::runtime::Builder;
@@ -138,8 +139,7 @@ fn give<'a>(
     archive: &mut PostgresArchive,
     hosts: impl Iterator<Item = &'a String>,
 ) -> Result<(), Failure> {
-    let args = || vec!["probe".into(), "--json".into()];
-    let job = |host: &String| Job::new("swarm", host, args(), u64::MAX >> 1);
+    let job = |host: &String| Job::new("swarm", host, Call::Trial, u64::MAX >> 1);
     archive.plan(&hosts.map(job).collect::<Vec<Job>>())?;
     let begun = Instant::now();
     let mut coordinator = Coordinator::new("swarm");

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// Another text than a key.
-    #[error("{what} is no {kind} ({why}); `wirepath fleet init` writes keys")]
+    #[error("{what} is not a valid {kind} ({why}); `wirepath fleet init` writes keys")]
     Unreadable {
         /// Its place.
         what: String,
@@ -53,15 +53,18 @@ impl Debug for Seeds {
 impl Seeds {
     /// New random seeds.
     pub fn generate() -> Result<Seeds, KeyError> {
-        let seed = || KeyPair::new_user().seed().map_err(|e| KeyError::Make(e.to_string()));
-        Ok(Seeds { login: seed()?, sign: seed()? })
+        Ok(Seeds { login: new_seed()?, sign: new_seed()? })
     }
 
     /// Their public keys.
     pub fn public(&self) -> Result<PublicKeys, KeyError> {
-        let of = |seed: &str| pair(seed).map(|pair| pair.public_key());
-        Ok(PublicKeys { login: of(&self.login)?, sign: of(&self.sign)? })
+        let [login, sign] = [&self.login, &self.sign].map(|seed| pair(seed));
+        Ok(PublicKeys { login: login?.public_key(), sign: sign?.public_key() })
     }
+}
+
+fn new_seed() -> Result<String, KeyError> {
+    KeyPair::new_user().seed().map_err(|e| KeyError::Make(e.to_string()))
 }
 
 impl PublicKeys {

@@ -84,28 +84,33 @@ pub fn open<T: Message>(keys: &Keyring, host: &str, bytes: &[u8]) -> Result<T, S
         return Err(format!("it has {} bytes; at most {MESSAGE_MAX} are read", bytes.len()));
     }
     let envelope: Envelope =
-        serde_json::from_slice(bytes).map_err(|e| format!("it is no message: {e}"))?;
+        serde_json::from_slice(bytes).map_err(|e| format!("it is not a valid message: {e}"))?;
     is_ours(envelope.v)?;
-    let decode = |text: &str| BASE64.decode(text).map_err(|e| format!("it is no message: {e}"));
-    let (body, sig) = (decode(&envelope.body)?, decode(&envelope.sig)?);
+    let (body, sig) = (decoded(&envelope.body)?, decoded(&envelope.sig)?);
     let signer = T::signer(keys, host).ok_or_else(|| format!("{host} is not enrolled"))?;
     verify(signer, &signed::<T>(&body), &sig)?;
     let text = inflate(&body, TEXT_MAX)?;
     let message: T =
         serde_json::from_slice(&text).map_err(|e| format!("it cannot be read: {e}"))?;
     is_ours(message.version())?;
-    match message.host() == host {
-        true => Ok(message),
-        false => Err(format!("it is of host {:?}, not of {host}", message.host())),
+    if message.host() == host {
+        Ok(message)
+    } else {
+        Err(format!("it is of host {:?}, not of {host}", message.host()))
     }
 }
 
+fn decoded(text: &str) -> Result<Vec<u8>, String> {
+    BASE64.decode(text).map_err(|e| format!("it is not a valid message: {e}"))
+}
+
 fn is_ours(version: u32) -> Result<(), String> {
-    match version == VERSION {
-        true => Ok(()),
-        false => Err(format!(
+    if version == VERSION {
+        Ok(())
+    } else {
+        Err(format!(
             "it has version {version}, and this Wirepath reads {VERSION}; install the same version at both ends"
-        )),
+        ))
     }
 }
 
@@ -116,6 +121,8 @@ fn signed<T: Message>(body: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+
+    use remote::work::Call;
 
     use super::*;
     use crate::book::State;
@@ -129,7 +136,7 @@ mod tests {
             host: "h1".into(),
             attempt: 1,
             fence: 7,
-            args: vec!["probe".into()],
+            call: Call::Trial,
             not_after_ms: 9,
         }
     }
@@ -198,9 +205,9 @@ mod tests {
     #[test]
     fn other_versions_and_long_messages_are_refused() {
         let [coordinator, host, _] = rings();
-        let newer = seal(&coordinator, &Job { v: 2, ..job() }).unwrap();
+        let newer = seal(&coordinator, &Job { v: 1, ..job() }).unwrap();
         let why = open::<Job>(&host, "h1", &newer).unwrap_err();
-        assert!(why.contains("version 2") && why.contains("reads 1"), "{why}");
+        assert!(why.contains("version 1") && why.contains("reads 2"), "{why}");
         let bomb = seal(&host, &report("x".repeat(TEXT_MAX as usize))).unwrap();
         assert!(open::<Report>(&coordinator, "h1", &bomb).unwrap_err().contains("inflates"));
         assert!(open::<Job>(&host, "h1", &vec![b' '; MESSAGE_MAX + 1]).is_err());

@@ -36,9 +36,10 @@ pub(crate) fn inflate(deflated: &[u8], limit: u64) -> Result<Vec<u8>, String> {
     let mut text = Vec::new();
     let read = DeflateDecoder::new(deflated).take(limit.saturating_add(1)).read_to_end(&mut text);
     read.map_err(|e| format!("it cannot be inflated: {e}"))?;
-    match text.len() as u64 > limit {
-        true => Err(format!("it inflates to more than {limit} bytes")),
-        false => Ok(text),
+    if text.len() as u64 > limit {
+        Err(format!("it inflates to more than {limit} bytes"))
+    } else {
+        Ok(text)
     }
 }
 

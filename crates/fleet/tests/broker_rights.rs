@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use remote::work::Call;
 use testkit::servers::Broker;
 use wirepath_fleet::book::{Agent, Exchange, Job, Measured, Outbox, Report, State, VERSION};
 use wirepath_fleet::enrol::{Enrolment, Fleet, configuration};
@@ -61,7 +62,7 @@ fn job(host: &str, fence: u64) -> Job {
         host: host.into(),
         attempt: 1,
         fence,
-        args: vec!["probe".into()],
+        call: Call::Trial,
         not_after_ms: 1_000,
     }
 }

@@ -46,10 +46,7 @@ impl Fleet {
         let of_host =
             |host: Option<(usize, f64)>| host.filter(|of| of.0 == a || of.0 == b).map(|of| of.1);
         let slower = of_host(self.slow_host).unwrap_or(1.0) * is(self.slow_link).unwrap_or(1.0);
-        let kind = match self.two_kinds && self.random.unit() < 0.33 {
-            true => 3f64.ln(),
-            false => 0.0,
-        };
+        let kind = if self.two_kinds && self.random.unit() < 0.33 { 3f64.ln() } else { 0.0 };
         let log = 10.0
             + kind
             + self.parts[a]

@@ -26,7 +26,7 @@ pub use caller::Caller;
 pub use calls::{Calls, NearEndGone};
 pub use error::RemoteError;
 pub use failure::{Failure, INTERRUPTED_EXIT_CODE};
-pub use far::{FarHost, FarJob, FarOptions, address_between};
+pub use far::{FarHost, FarOptions, address_between};
 pub use heartbeat::Heartbeat;
 pub use lines::{HEARTBEAT_INTERVAL, LINE_BYTES_MAX, LineBuffer, SILENCE_LIMIT, TooLong};
 pub use service::{EXCHANGE, Greeting, Service};

@@ -15,6 +15,10 @@ impl Service for Host {
     const NAME: &str = "host";
     type Call = Call;
     type Answer = Answer;
+
+    fn is_interrupt(call: &Call) -> bool {
+        matches!(call, Call::Interrupt)
+    }
 }
 
 /// Work of a host.
@@ -27,24 +31,63 @@ pub enum Call {
     Open(Box<PathRequest>),
     /// Runs one trial in the opened lab: [`Answer::Measured`].
     Trial,
-    /// Does a step of a roll-out: [`Answer::Done`] or [`Answer::Drifted`].
+    /// Does a step of a roll-out: [`Answer::Done`] or [`Answer::Drifted`]. [`Step::Apply`] answers twice.
     Step(Box<Step>),
-    /// Answers pings of one run until the exchange ends: [`Answer::Ready`].
-    Echo { ipv6: bool, session: u32 },
+    /// Starts the echo of a mesh: [`Answer::Ready`], and [`Answer::Done`] at its end.
+    Echo(Echo),
     /// Measures round trips to an echo: [`Answer::Pinged`].
-    Ping { address: IpAddr, count: u32, session: u32 },
+    Ping(Ping),
+    /// Ends pings that are under way: [`Answer::Pinged`] with those so far.
+    StopPing,
     /// Ends the work under way early, as Ctrl-C does.
     Interrupt,
 }
 
+/// An echo, which answers the pings of one run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Echo {
+    /// True if it answers IPv6 too.
+    pub ipv6: bool,
+    /// Number of the run.
+    pub session: u32,
+    /// `None` if it answers until the exchange ends.
+    pub until: Option<EchoEnd>,
+}
+
+/// End of an echo: its pings have come, or come no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EchoEnd {
+    /// Number of pings.
+    pub count: u32,
+    /// Time for the first of them, seconds.
+    pub wait_s: u32,
+}
+
+/// Pings to the echo of another host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ping {
+    pub address: IpAddr,
+    /// Round trips.
+    pub count: u32,
+    /// Number of the run: the echo answers no other.
+    pub session: u32,
+    /// Time for the echo to start, seconds; 0 if it answers already.
+    pub wait_s: u32,
+}
+
 /// A step of a roll-out.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Step {
-    /// Applies the plan, and runs until it is confirmed or rolled back.
+    /// Applies the plan: [`Answer::Done`] when the settings are changed, and again when they are confirmed. The
+    /// process rolls back if it ends before.
     Apply {
         plan: String,
         within_ms: u64,
+        /// Id of the roll-out: settings that were not applied for it are left alone.
         owner: String,
     },
     /// Postpones the rollback.
@@ -68,9 +111,29 @@ pub enum Step {
     },
 }
 
+impl Step {
+    pub fn plan(&self) -> Option<&str> {
+        match self {
+            Step::Apply { plan, .. } | Step::Verify { plan } => Some(plan),
+            _ => None,
+        }
+    }
+
+    pub fn owner(&self) -> Option<&str> {
+        match self {
+            Step::Verify { .. } => None,
+            Step::Apply { owner, .. }
+            | Step::Extend { owner, .. }
+            | Step::Confirm { owner }
+            | Step::Keep { owner }
+            | Step::RollBack { owner } => Some(owner),
+        }
+    }
+}
+
 /// Result of a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Answer {
     Ran(Box<Ran>),
     /// The interface under test.
@@ -83,6 +146,7 @@ pub enum Answer {
     Done(String),
     /// The settings differ from the plan.
     Drifted(String),
+    /// The socket of the echo is bound.
     Ready,
     Pinged(Cell),
     Failed(Failure),
@@ -90,6 +154,7 @@ pub enum Answer {
 
 /// An experiment that has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Ran {
     pub outcome: Outcome,
     pub is_stored: bool,
@@ -99,11 +164,20 @@ pub struct Ran {
 
 /// Round trips between two hosts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Cell {
     /// Median, nanoseconds; `None` without one.
     pub rtt_ns: Option<f64>,
+    /// Datagrams sent.
     pub sent: u64,
+    /// Datagrams without an answer.
     pub lost: u64,
     /// Reason why there is no figure.
     pub why: Option<String>,
+}
+
+impl Cell {
+    pub fn failed(why: impl Into<String>) -> Self {
+        Cell { why: Some(why.into()), ..Cell::default() }
+    }
 }

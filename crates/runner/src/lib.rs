@@ -22,7 +22,7 @@ pub use conduct::{Proven, Resumed};
 pub use console::Console;
 pub use database::{Database, FindPath, compare, read_documents};
 pub use header::resolve_text;
-pub use load::find_load;
+pub use load::{find_load, requested_load};
 pub use path::PathPlan;
 pub use programs::{ProgramsPlan, check_programs};
 pub use runner::{Journal, OpenPath, Planned, Runner, StartBuilds, StartGuard, lock};

@@ -14,7 +14,7 @@ pub fn find_load(path: &dyn Path, name: Option<&str>) -> Result<&'static LoadKin
 }
 
 /// The load with the values of the request. Errors: the path or its load has no such value.
-pub(crate) fn requested_load(
+pub fn requested_load(
     path: &dyn Path,
     kind: &LoadKind,
     request: &LoadRequest,

@@ -36,19 +36,19 @@ pub(crate) struct AgentArgs {
 }
 
 /// Time between two turns without news; jobs that come wake the agent at once.
-const TURN: Duration = Duration::from_secs(10);
+const TURN_INTERVAL: Duration = Duration::from_secs(10);
 /// Time between two looks for a job whose message did not come.
-const LOOK_FOR_MISSED: Duration = Duration::from_secs(60);
+const MISSED_JOB_INTERVAL: Duration = Duration::from_secs(60);
 /// Turns that follow a wake-up closely: the broker passes a job on before it has stored it, or the end of the lease of
 /// the job before. On a busy machine that takes seconds.
-const LOOKS_AGAIN: u32 = 12;
-/// First pause between them; doubles up to [`LOOK`].
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const TRIES_AFTER_WAKE_UP: u32 = 12;
+/// First pause between them; doubles up to [`POLL_INTERVAL`].
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest wait without a look at signals.
-const LOOK: Duration = Duration::from_secs(1);
-/// Pause after a failure of the broker; doubles up to [`PAUSE_MAX`].
-const PAUSE: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_secs(15);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause after a failure of the broker; doubles up to [`RECONNECT_INTERVAL_MAX`].
+const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
+const RECONNECT_INTERVAL_MAX: Duration = Duration::from_secs(15);
 
 pub(crate) fn run(context: &Context, args: &AgentArgs) -> Result<(), Failure> {
     let enrolment = read_secret(&args.enrol, Enrolment::parse)?;
@@ -90,18 +90,18 @@ struct Work {
 
 impl Work {
     fn until_stopped(mut self) -> Result<(), Failure> {
-        let mut pause = PAUSE;
+        let mut pause = RECONNECT_INTERVAL;
         let host = self.enrolment.host.clone();
         while !signals::stop_requested() {
             let ended = self.connect().and_then(|(mut exchange, offset)| {
                 console::say(&format!("{host} waits for jobs of {}", self.address.url));
-                pause = PAUSE;
+                pause = RECONNECT_INTERVAL;
                 self.serve(&mut exchange, offset)
             });
             if let Err(error) = ended {
                 console::say(&format!("{}; next try in {} s", chain(&error), pause.as_secs()));
                 sleep(pause);
-                pause = pause.saturating_mul(2).min(PAUSE_MAX);
+                pause = pause.saturating_mul(2).min(RECONNECT_INTERVAL_MAX);
             }
         }
         Ok(())
@@ -122,10 +122,10 @@ impl Work {
             let (enrolment, seeds, address) = (&self.enrolment, &self.seeds, &self.address);
             let station = &mut self.station;
             station.look_at_waiting();
-            let is_early = looked.is_some_and(|at| at.elapsed() < LOOK_FOR_MISSED);
+            let is_early = looked.is_some_and(|at| at.elapsed() < MISSED_JOB_INTERVAL);
             if is_early && looks_left == 0 {
                 self.agent.tend(exchange, clock())?;
-                looks_left = if wait(exchange) { LOOKS_AGAIN } else { 0 };
+                looks_left = if wait(exchange) { TRIES_AFTER_WAKE_UP } else { 0 };
                 continue;
             }
             let mut has_measured = false;
@@ -145,11 +145,12 @@ impl Work {
             }
             looks_left = match (has_measured, looks_left) {
                 (true, _) => 0,
-                (false, 0) if wait(exchange) => LOOKS_AGAIN,
+                (false, 0) if wait(exchange) => TRIES_AFTER_WAKE_UP,
                 (false, 0) => 0,
                 (false, left) => {
-                    let doubled = LOOK_AGAIN * 2_u32.pow(LOOKS_AGAIN.saturating_sub(left));
-                    std::thread::sleep(doubled.min(LOOK));
+                    let doubled =
+                        RETRY_INTERVAL * 2_u32.pow(TRIES_AFTER_WAKE_UP.saturating_sub(left));
+                    std::thread::sleep(doubled.min(POLL_INTERVAL));
                     left - 1
                 }
             };
@@ -174,8 +175,8 @@ fn exchange(
 
 /// Waits for a job or for the next turn; true if a job may have arrived.
 fn wait(exchange: &mut NatsExchange) -> bool {
-    let looks = 0..TURN.as_secs() / LOOK.as_secs();
-    looks.into_iter().any(|_| signals::stop_requested() || exchange.wait(LOOK))
+    let looks = 0..TURN_INTERVAL.as_secs() / POLL_INTERVAL.as_secs();
+    looks.into_iter().any(|_| signals::stop_requested() || exchange.wait(POLL_INTERVAL))
 }
 
 /// Renews the lease over a connection of its own: the other one waits for the end of the measurement.

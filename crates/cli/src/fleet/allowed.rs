@@ -1,235 +1,337 @@
-//! Work that an agent takes: `prove` of a built-in path, in a lab on its host, its part of a mesh, and with
-//! `--allow-tune` the steps of roll-outs.
+//! Work that an agent takes: a built-in path in a lab on its host, its part of a mesh, and with `--allow-tune` the
+//! steps of roll-outs.
 //!
-//! No argument names a file or a program, and `prove command` is not allowed, so that a coordinator that was taken
-//! over can start no program of its choice. A step has a plan of settings, whose knobs are those of `tune`.
+//! No job names a file or a program, so that a coordinator that was taken over can start no program of its choice. A
+//! step has a plan of settings, whose knobs are those of `tune`.
 
-use fleet::rollout::STEP;
+use std::net::IpAddr;
+
 use host::tune::Plan;
+use model::{
+    LoadRequest, PathRequest, PlanArms, PlanLoad, PlanRequest, REQUEST_VERSION, Request, Subject,
+    TwoHosts,
+};
 use remote::Failure;
+use remote::work::{Call, Echo, Ping, Step};
 
-use super::mesh::{MESH, Part};
-use super::prove::check;
-use super::work::{OWNER, Work};
+use super::rollout::OWNER;
+use crate::lookup;
 
-const PATHS: [&str; 5] = ["probe", "feed", "tunnel", "vmnic", "guest"];
+/// Round trips of one measurement of a pair.
+const PINGS_MAX: u32 = 1_000_000;
+/// Time that one end of a pair waits for the other, seconds.
+const PAIR_WAIT_S_MAX: u32 = 3600;
 
-/// Options with a value, of both kinds of work.
-const OPTIONS: [&str; 11] = [
-    "--load",
-    "--size",
-    "--rate",
-    "--trial",
-    "--ip",
-    "--vlan",
-    "--time",
-    "--seed",
-    "--min-blocks",
-    "--max-blocks",
-    "--resolve",
-];
-
-/// More options with a value and those without one, of a path's measurement.
-const OF_JOBS: ([&str; 2], [&str; 3]) =
-    (["--arms", "--peers"], ["--no-history", "--json", "--settle"]);
-
-/// The same, of a measurement in a roll-out.
-const OF_STEPS: ([&str; 2], [&str; 2]) = (["--path", "--far"], ["--no-history", "--settle"]);
-
-/// A job that an agent does.
-#[derive(Debug)]
-pub(super) enum Task {
-    /// `prove` with the arguments of the job.
-    Prove,
-    /// The echo or the pings of a pair.
-    Mesh(Part),
-    /// A step of a roll-out.
-    Step(Work),
+fn refused(why: impl Into<String>) -> Result<(), Failure> {
+    Err(Failure::Usage(why.into()))
 }
 
-/// Reads a job. Errors: it is not on the list.
+/// Errors: an agent does not do this.
 ///
 /// - `may_tune`: the agent runs with `--allow-tune`.
-pub(super) fn read(arguments: &[String], may_tune: bool) -> Result<Task, Failure> {
-    let text = match arguments {
-        [name, text] if name == STEP => text,
-        [name, text] if name == MESH => return Part::read(text).map(Task::Mesh),
-        _ => return check_job(arguments).map(|()| Task::Prove),
-    };
-    let work: Work = serde_json::from_str(text)
-        .map_err(|error| Failure::Usage(format!("cannot read the step: {error}")))?;
-    // An agent that no longer may tune still restores what it applied.
-    if !may_tune && !matches!(work, Work::RollBack { .. }) {
-        return Err(Failure::Usage(
-            "this host's agent runs without --allow-tune, so no plan is measured or applied here"
-                .into(),
+pub(super) fn check(call: &Call, may_tune: bool) -> Result<(), Failure> {
+    match call {
+        Call::Run(request) => check_request(request, may_tune),
+        // An agent that no longer may tune still restores what it applied.
+        Call::Step(step) if !may_tune && !matches!(**step, Step::RollBack { .. }) => no_tuning(),
+        Call::Step(step) => check_step(step),
+        Call::Echo(Echo { ipv6: _, session: _, until: Some(until) }) => {
+            check_pair(until.count, until.wait_s)
+        }
+        Call::Ping(ping) => check_ping(ping),
+        Call::Echo(Echo { until: None, .. })
+        | Call::Open(_)
+        | Call::Trial
+        | Call::StopPing
+        | Call::Interrupt => refused("agents take no such work"),
+    }
+}
+
+fn no_tuning() -> Result<(), Failure> {
+    refused("this host's agent runs without --allow-tune, so no plan is measured or applied here")
+}
+
+/// Errors: an agent does not measure this, with or without `--allow-tune`.
+pub(super) fn check_request(request: &Request, may_tune: bool) -> Result<(), Failure> {
+    // Every field is named: a new one is refused until it is thought about.
+    let Request { version, subject, limits, series, gate, is_stored: _, words: _ } = request;
+    if *version != REQUEST_VERSION {
+        return refused(format!(
+            "the experiment has version {version}, and this Wirepath reads {REQUEST_VERSION}; install the same version \
+             at both ends"
         ));
     }
-    check_step(&work)?;
-    Ok(Task::Step(work))
+    limits.check().map_err(Failure::usage)?;
+    if series.runs != 1 || *gate {
+        return refused("agents take one run without a gate");
+    }
+    match subject {
+        Subject::Path(path) => check_path(path),
+        Subject::Programs(_) => {
+            refused("agents start no programs; use `fleet prove --on ssh:HOST command …`")
+        }
+        Subject::Plan(_) if !may_tune => no_tuning(),
+        Subject::Plan(plan) => check_plan_request(plan),
+    }
 }
 
-/// Checks a step of a roll-out. Errors: it names a file, a program or a host beside a `wirepath peer`.
-pub(super) fn check_step(work: &Work) -> Result<(), Failure> {
-    if let Some(owner) = work.owner().filter(|owner| !owner.starts_with(OWNER)) {
-        return Err(Failure::Usage(format!(
-            "{owner:?} is no roll-out: its id begins with {OWNER}"
-        )));
+fn check_path(request: &PathRequest) -> Result<(), Failure> {
+    let PathRequest { path, load, arms, peers, against } = request;
+    check_path_name(path)?;
+    if against.is_some() {
+        return refused("agents start no other build of Wirepath");
     }
-    if let Some(text) = work.plan() {
-        let netns = Plan::parse(text).map_err(Failure::usage)?.netns;
-        if let Some(netns) = netns.filter(|netns| netns.contains('/')) {
-            return Err(Failure::Usage(format!(
-                "agents take no file as namespace of a plan: {netns:?}"
-            )));
-        }
+    if load.far.is_some() {
+        return refused("agents measure a path in a lab: leave out the far end");
     }
-    if let Work::Measure { arguments, .. } = work {
-        check_words(arguments.iter().map(String::as_str), &OF_STEPS.0, &OF_STEPS.1)?;
-    }
-    work.check()
+    check_load(load)?;
+    peers.iter().chain([arms]).try_for_each(|name| check_name(name))
 }
 
-/// Checks the arguments of a job. Errors: they are not those of a path in a lab.
-pub(super) fn check_job(arguments: &[String]) -> Result<(), Failure> {
-    let mut words = arguments.iter().map(String::as_str);
-    let path = words.next().unwrap_or_default();
-    if !PATHS.contains(&path) {
-        return Err(Failure::Usage(format!(
-            "{path:?} is no path that agents measure: use {}; for other work, `fleet prove --on ssh:HOST`",
-            PATHS.join(", ")
-        )));
+/// Errors: the path is not one of the program's own.
+fn check_path_name(name: &str) -> Result<(), Failure> {
+    let paths = lookup::all();
+    if paths.iter().any(|path| path.name() == name) {
+        return Ok(());
     }
-    check_words(words, &OF_JOBS.0, &OF_JOBS.1)?;
-    check(arguments)
+    let known: Vec<&str> = paths.iter().map(|path| path.name()).collect();
+    refused(format!(
+        "{name:?} is not a path that agents measure: use {}; for other work, `fleet prove --on ssh:HOST`",
+        known.join(", ")
+    ))
 }
 
-/// Errors: an option that is on neither list, or a path as its value.
-///
-/// - `more`: options with a value, beside [`OPTIONS`].
-fn check_words<'a>(
-    mut words: impl Iterator<Item = &'a str>,
-    more: &[&str],
-    flags: &[&str],
-) -> Result<(), Failure> {
-    while let Some(word) = words.next() {
-        let (name, value) = word.split_once('=').map_or((word, None), |(n, v)| (n, Some(v)));
-        if flags.contains(&word) {
-            continue;
+/// Errors: the name could be one of a file.
+fn check_name(name: &str) -> Result<(), Failure> {
+    if name.contains(['/', '\0']) {
+        return refused(format!("agents take no name of a file: {name:?}"));
+    }
+    Ok(())
+}
+
+fn check_load(load: &LoadRequest) -> Result<(), Failure> {
+    let LoadRequest {
+        kind,
+        size_bytes: _,
+        rate_pps: _,
+        trial: _,
+        ipv6: _,
+        vlan_tag: _,
+        far,
+        replay,
+    } = load;
+    if replay.is_some() {
+        return refused("agents replay no file");
+    }
+    kind.iter().try_for_each(|kind| check_name(kind))?;
+    far.iter().try_for_each(check_far)
+}
+
+/// Errors: the far end is not a peer that runs already, or has settings that belong to one host.
+fn check_far(far: &TwoHosts) -> Result<(), Failure> {
+    let allowed =
+        TwoHosts { end: far.end.clone(), direction: far.direction, ..TwoHosts::default() };
+    if !far.end.starts_with("peer:") || *far != allowed {
+        return refused(format!(
+            "agents take no far end {:?}: use peer:HOST[:PORT] alone, and run `wirepath peer` there",
+            far.end
+        ));
+    }
+    check_name(&far.end)
+}
+
+fn check_plan_request(request: &PlanRequest) -> Result<(), Failure> {
+    let PlanRequest { plan, file: _, rebase: _, arms, from, forward, load } = request;
+    if from.is_some() || *forward || !matches!(arms, PlanArms::Plan | PlanArms::None) {
+        return refused(
+            "agents measure a whole plan, under a load to a peer or in the plan's own lab",
+        );
+    }
+    check_plan(plan)?;
+    match load {
+        PlanLoad::Path { path, load } => {
+            check_path_name(path)?;
+            check_load(load)
         }
-        if !OPTIONS.contains(&name) && !more.contains(&name) {
-            return Err(Failure::Usage(format!(
-                "agents take no {name:?}: use {}",
-                [more, &OPTIONS].concat().join(", ")
-            )));
+        PlanLoad::Programs(_) => {
+            refused("agents start no programs: leave out --client and --server")
         }
-        let value = value.or_else(|| words.next()).unwrap_or_default();
-        if value.contains(['/', '\0']) {
-            return Err(Failure::Usage(format!("agents take no path as {name}: {value:?}")));
+    }
+}
+
+/// Errors: the text is not a plan, or its namespace is a file.
+fn check_plan(text: &str) -> Result<(), Failure> {
+    match Plan::parse(text).map_err(Failure::usage)?.netns {
+        Some(netns) if netns.contains('/') => {
+            refused(format!("agents take no file as namespace of a plan: {netns:?}"))
         }
-        if name == "--far" && !value.starts_with("peer:") {
-            return Err(Failure::Usage(format!(
-                "agents take no far end {value:?}: use peer:HOST[:PORT], and run `wirepath peer` there"
-            )));
-        }
+        _ => Ok(()),
+    }
+}
+
+fn check_step(step: &Step) -> Result<(), Failure> {
+    if let Some(owner) = step.owner().filter(|owner| !owner.starts_with(OWNER)) {
+        return refused(format!(
+            "{owner:?} is not a valid id of a roll-out: it begins with {OWNER}"
+        ));
+    }
+    step.plan().map_or(Ok(()), check_plan)
+}
+
+/// Errors: the address is not one of one host, or a limit is exceeded.
+pub(super) fn check_ping(ping: &Ping) -> Result<(), Failure> {
+    let Ping { address, count, session: _, wait_s } = ping;
+    let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    if is_broadcast || address.is_multicast() || address.is_unspecified() {
+        return refused(format!("{address} is not a valid address of one host"));
+    }
+    check_pair(*count, *wait_s)
+}
+
+fn check_pair(count: u32, wait_s: u32) -> Result<(), Failure> {
+    if !(1..=PINGS_MAX).contains(&count) || wait_s > PAIR_WAIT_S_MAX {
+        return refused(format!(
+            "agents send 1 to {PINGS_MAX} pings, and wait {PAIR_WAIT_S_MAX} s at most"
+        ));
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use model::{Limits, Programs, ReplayRequest, Series};
+    use remote::work::EchoEnd;
+
     use super::*;
+
+    const PLAN: &str = "schema = 1\nmachine = \"x\"\nprofile = \"forwarding\"\n";
+
+    fn probe() -> PathRequest {
+        PathRequest { path: "probe".into(), arms: "spin".into(), ..PathRequest::default() }
+    }
+
+    fn run(subject: Subject) -> Request {
+        Request::new(subject, Limits::default())
+    }
+
+    fn path_call(path: PathRequest) -> Call {
+        Call::Run(Box::new(run(Subject::Path(Box::new(path)))))
+    }
+
+    fn assert_refused(call: &Call, what: &str) {
+        match check(call, true) {
+            Err(failure) => assert_eq!(failure.code(), 2, "{what}"),
+            Ok(()) => panic!("{what} is allowed: {call:?}"),
+        }
+    }
 
     #[test]
     fn only_paths_in_a_lab_are_measured() {
-        let check = |text: &str| check_job(&text.split(' ').map(str::to_owned).collect::<Vec<_>>());
-        for good in [
-            "probe --load ping --arms spin --settle --json",
-            "tunnel --time=30s --seed 7 --max-blocks 9 --resolve 2% --json",
+        assert_eq!(check(&path_call(probe()), false), Ok(()));
+        let load = |load: LoadRequest| PathRequest { load, ..probe() };
+        let far = Some(TwoHosts { end: "ssh:h2".into(), ..TwoHosts::default() });
+        let replay = ReplayRequest { file: "/etc/passwd".into(), sequence: "be32@4".into() };
+        for (what, path) in [
+            ("a far end", load(LoadRequest { far, ..LoadRequest::default() })),
+            ("a file", load(LoadRequest { replay: Some(replay), ..LoadRequest::default() })),
+            (
+                "a path as load",
+                load(LoadRequest { kind: Some("/etc/passwd".into()), ..LoadRequest::default() }),
+            ),
+            ("another build", PathRequest { against: Some(PathBuf::from("./old")), ..probe() }),
+            ("a peer by its file", PathRequest { peers: vec!["/bin/sh".into()], ..probe() }),
+            ("an unknown path", PathRequest { path: "../x".into(), ..probe() }),
+            ("the hidden path", PathRequest { path: "fake".into(), ..probe() }),
         ] {
-            assert!(check(good).is_ok(), "{good}: {:?}", check(good));
+            assert_refused(&path_call(path), what);
         }
-        for bad in [
-            "",
-            "command --arm a=./x --arm b=./y --client z",
-            "--help",
-            "probe --far ssh:h2",
-            "probe --against ./old",
-            "probe -i eth0",
-            "probe --secret-file x",
-            "feed --replay /etc/passwd",
-            "probe --data-dir /tmp/x",
-            "probe --load /etc/passwd",
-            "probe x",
-            "probe --load",
-            "../x",
+        let programs = Call::Run(Box::new(run(Subject::Programs(Box::default()))));
+        assert_refused(&programs, "programs");
+        let request = run(Subject::Path(Box::new(probe())));
+        for (what, request) in [
+            ("another version", Request { version: 99, ..request.clone() }),
+            ("a series", Request { series: Series { runs: 5, every: None }, ..request.clone() }),
+            ("a gate", Request { gate: true, ..request }),
         ] {
-            assert_eq!(check(bad).unwrap_err().code(), 2, "{bad}");
+            assert_refused(&Call::Run(Box::new(request)), what);
+        }
+        for call in [Call::Trial, Call::Interrupt, Call::Open(Box::new(probe()))] {
+            assert_refused(&call, "not the work of a job");
         }
     }
 
     #[test]
     fn parts_of_a_mesh_have_an_address_of_one_host_and_limits() {
-        let read = |address: &str, count: u32, more: &str| {
-            let text = format!(
-                r#"{{"does":"ping","address":"{address}","session":7,"count":{count},"wait_s":20{more}}}"#
-            );
-            super::read(&[MESH.to_owned(), text], false)
+        let ping = |address: &str, count| {
+            let address = address.parse().unwrap();
+            Call::Ping(Ping { address, count, session: 7, wait_s: 20 })
         };
         for good in ["10.0.0.2", "fd00::7"] {
-            assert!(matches!(read(good, 20, ""), Ok(Task::Mesh(_))), "{good}");
+            assert_eq!(check(&ping(good, 20), false), Ok(()), "{good}");
         }
-        for bad in
-            ["db2", "", "10.0.0.2:9000", "--to", "255.255.255.255", "224.0.0.1", "ff02::1", "::"]
-        {
-            assert_eq!(read(bad, 20, "").unwrap_err().code(), 2, "{bad}");
+        for bad in ["255.255.255.255", "224.0.0.1", "ff02::1", "::"] {
+            assert_refused(&ping(bad, 20), bad);
         }
-        for (count, more) in [(0, ""), (1_000_001, ""), (20, r#","port":53"#)] {
-            assert_eq!(read("10.0.0.2", count, more).unwrap_err().code(), 2, "{count} {more}");
-        }
+        assert_refused(&ping("10.0.0.2", 0), "no ping");
+        assert_refused(&ping("10.0.0.2", 1_000_001), "too many pings");
+        let echo = |until| Call::Echo(Echo { ipv6: false, session: 7, until });
+        assert_eq!(check(&echo(Some(EchoEnd { count: 20, wait_s: 20 })), false), Ok(()));
+        assert_refused(&echo(Some(EchoEnd { count: 20, wait_s: 3601 })), "a long wait");
+        assert_refused(&echo(None), "an echo without an end");
     }
 
     #[test]
     fn steps_need_the_permission_of_the_host_and_name_no_file_program_or_other_owner() {
-        let read =
-            |text: &str, may_tune| super::read(&[STEP.to_owned(), text.to_owned()], may_tune);
-        let confirm = r#"{"work":"confirm","owner":"rollout-1"}"#;
-        assert!(matches!(read(confirm, true), Ok(Task::Step(Work::Confirm { .. }))));
-        assert!(read(confirm, false).unwrap_err().text().contains("--allow-tune"));
+        let step = |step: Step| Call::Step(Box::new(step));
+        let owner = || "rollout-1".to_owned();
+        let confirm = step(Step::Confirm { owner: owner() });
+        assert_eq!(check(&confirm, true), Ok(()));
+        assert!(check(&confirm, false).unwrap_err().text().contains("--allow-tune"));
         // The way back is always open.
-        assert!(read(r#"{"work":"roll-back","owner":"rollout-1"}"#, false).is_ok());
-        for bad in [
-            r#"{"work":"roll-back","owner":"ansible"}"#,
-            r#"{"work":"confirm","owner":"--root=/x"}"#,
-            r#"{"work":"shell","owner":"rollout-1"}"#,
-            "x",
-        ] {
-            assert_eq!(read(bad, true).unwrap_err().code(), 2, "{bad}");
+        assert_eq!(check(&step(Step::RollBack { owner: owner() }), false), Ok(()));
+        for bad in ["ansible", "--root=/x"] {
+            assert_refused(&step(Step::RollBack { owner: bad.into() }), bad);
         }
-        let plan = "schema = 1\nmachine = \"x\"\nprofile = \"forwarding\"\n";
-        let measure = |plan: &str, words: &str| {
-            let arguments = words.split(' ').map(str::to_owned).collect();
-            check_step(&Work::Measure { plan: plan.to_owned(), has_plan: true, arguments })
+        let file = format!("{PLAN}netns = \"/proc/1/ns/net\"\n");
+        for bad in [file.as_str(), "nonsense"] {
+            assert_refused(&step(Step::Verify { plan: bad.into() }), bad);
+        }
+        let peer = TwoHosts { end: "peer:db9:7117".into(), ..TwoHosts::default() };
+        let load = |far: TwoHosts| PlanLoad::Path {
+            path: "probe".into(),
+            load: LoadRequest { far: Some(far), ..LoadRequest::default() },
         };
-        for good in ["--load ping", "--far peer:db9:7117 --load=ping --max-blocks 9 --resolve=2%"] {
-            assert!(measure(plan, good).is_ok(), "{good}: {:?}", measure(plan, good));
-        }
-        for bad in [
-            "--client x --server y",
-            "--far ssh:db9",
-            "--far netns:red",
-            "--from red",
-            "--load /etc/passwd",
-            "--state x",
-            "-i eth0",
-            "--ssh-option ProxyCommand=x",
-            "--secret-file x",
+        let plan = |load: PlanLoad| PlanRequest {
+            plan: PLAN.into(),
+            file: "plan.toml".into(),
+            rebase: true,
+            arms: PlanArms::Plan,
+            from: None,
+            forward: false,
+            load,
+        };
+        let call = |plan: PlanRequest| Call::Run(Box::new(run(Subject::Plan(Box::new(plan)))));
+        let good = plan(load(peer.clone()));
+        assert_eq!(check(&call(good.clone()), true), Ok(()));
+        assert!(check(&call(good.clone()), false).unwrap_err().text().contains("--allow-tune"));
+        let end = |end: &str| plan(load(TwoHosts { end: end.into(), ..TwoHosts::default() }));
+        for (what, bad) in [
+            ("programs", plan(PlanLoad::Programs(Box::<Programs>::default()))),
+            ("ssh", end("ssh:db9")),
+            ("a namespace", end("netns:red")),
+            (
+                "an option of ssh",
+                plan(load(TwoHosts { ssh_options: vec!["ProxyCommand=x".into()], ..peer.clone() })),
+            ),
+            ("an interface", plan(load(TwoHosts { ifname: Some("eth0".into()), ..peer.clone() }))),
+            ("a secret", plan(load(TwoHosts { secret: Some("x".into()), ..peer }))),
+            ("a namespace of the client", PlanRequest { from: Some("red".into()), ..good.clone() }),
+            ("a file as namespace", PlanRequest { plan: file.clone(), ..good.clone() }),
+            ("parts of a plan", PlanRequest { arms: PlanArms::Ladder, ..good }),
         ] {
-            assert_eq!(measure(plan, bad).unwrap_err().code(), 2, "{bad}");
+            assert_refused(&call(bad), what);
         }
-        let file = format!("{plan}netns = \"/proc/1/ns/net\"\n");
-        assert!(measure(&file, "--load ping").unwrap_err().text().contains("no file"));
-        assert!(measure("nonsense", "--load ping").is_err());
-        assert!(matches!(super::read(&["probe".into()], true), Ok(Task::Prove)));
     }
 }

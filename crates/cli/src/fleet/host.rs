@@ -1,133 +1,141 @@
-//! `wirepath fleet host`: runs one experiment, one step of a roll-out, or a host's part of a mesh, on request, for
-//! `--on ssh:HOST`.
-//!
-//! The first line on standard input is the list of arguments of `prove`, a [`Work`], or a [`Join`], as JSON. The
-//! end of standard input ends the program that does it.
+//! `wirepath answer host`: the work of this host for a fleet, a roll-out or another build.
 
-use std::io::{BufRead, Read, Write, stdin};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use host::exclusive::ExclusiveLock;
-use remote::Failure;
-use sys::child::Place;
-use sys::thread::start_free;
+use host::exclusive::{ExclusiveLock, OF_FLEET};
+use model::{Arm, ArmPlan, PathRequest, Session, Support};
+use remote::work::{self, Answer, Call, Ping, Ran, Step};
+use remote::{Calls, Failure, NearEndGone};
+use runner::{find_load, one_arm, requested_load};
 
-use super::mesh::{Join, serve};
-use super::work::Work;
-use super::{experiment, prove};
-use crate::{console, signals};
+use super::mesh::{MeshEcho, ping};
+use crate::context::Context;
+use crate::lookup::find_path;
+use crate::running::{Terminal, runner};
+use crate::signals;
+use crate::tune::StateArgs;
+use crate::tune::steps::{self, StepDone};
 
-/// Length of the line of arguments, in bytes.
-const LINE_MAX: u64 = 4 << 20;
+/// Time between two looks at an echo.
+const ECHO_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-pub(super) fn run() -> Result<(), Failure> {
-    let mut line = String::new();
-    stdin().lock().take(LINE_MAX).read_line(&mut line)?;
-    let request = read(&line)?;
-    let _lock = request.measures().then(ExclusiveLock::acquire_alone).transpose()?;
-    let mut child = match &request {
-        Request::Join(join) => return serve(join),
-        Request::Prove(arguments) => experiment::spawn(arguments, &Place::default())?,
-        Request::Work(work) => work.spawn(None, None)?,
-    };
-    let has_gone = watch_near_end()?;
-    let ended = loop {
-        if let Some(ended) = child.wait(Duration::from_millis(100))? {
-            break ended;
-        }
-        if has_gone.load(Ordering::Relaxed) || signals::stop_requested() {
-            return Err(Failure::failed("the near end has ended"));
-        }
-    };
-    std::io::stderr().write_all(&ended.stderr)?;
-    console::bytes(&ended.stdout)?;
-    let why = String::from_utf8_lossy(&ended.stderr);
-    let why =
-        why.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or("ended").to_owned();
-    match ended.status.code() {
-        Some(0) => Ok(()),
-        Some(3) => Err(Failure::Unsupported(why)),
-        Some(4) => Err(Failure::Threshold(why)),
-        _ => Err(Failure::failed(why)),
-    }
+/// Answers calls until the near end is gone.
+pub(crate) fn run(context: &Context, state: &StateArgs) -> Result<(), Failure> {
+    let calls = Calls::<work::Host>::start(signals::stop_flag())?;
+    let mut host = Answering { context, state, calls, echo: None, lab: None };
+    host.answer_all()?;
+    host.calls.finish()?;
+    Ok(())
 }
 
-/// Work that a host does on request.
-#[derive(Debug)]
-enum Request {
-    /// `prove` with these arguments.
-    Prove(Vec<String>),
-    /// A step of a roll-out.
-    Work(Work),
-    /// A host's part of a mesh.
-    Join(Join),
+struct Answering<'a> {
+    context: &'a Context,
+    state: &'a StateArgs,
+    calls: Calls<work::Host>,
+    echo: Option<MeshEcho>,
+    lab: Option<(Box<dyn Session>, Arm)>,
 }
 
-impl Request {
-    fn measures(&self) -> bool {
-        match self {
-            Request::Prove(_) | Request::Join(_) => true,
-            Request::Work(work) => work.measures(),
+impl Answering<'_> {
+    fn answer_all(&mut self) -> Result<(), Failure> {
+        loop {
+            let call = match &self.echo {
+                None => self.calls.next_call().ok_or(NearEndGone).map(Some),
+                Some(_) => self.calls.within(ECHO_POLL_INTERVAL),
+            };
+            match call {
+                Err(NearEndGone) => return Ok(()),
+                Ok(Some(call)) => {
+                    let answer = self.answer(call).unwrap_or_else(Answer::Failed);
+                    self.calls.answer(&answer)?;
+                }
+                Ok(None) => {}
+            }
+            if let Some(end) = self.echo.as_mut().and_then(MeshEcho::ended) {
+                self.echo = None;
+                self.calls.answer(&end)?;
+            }
         }
     }
-}
 
-/// Reads a request. Errors: it is none of these, so that no other command can be asked for.
-fn read(line: &str) -> Result<Request, Failure> {
-    let unreadable = |e| Failure::Usage(format!("cannot read the request: {e}"));
-    if let Ok(join) = serde_json::from_str(line) {
-        return Ok(Request::Join(join));
+    fn answer(&mut self, call: Call) -> Result<Answer, Failure> {
+        match call {
+            Call::Run(request) => {
+                let _lock = fleet_lock()?;
+                let terminal = Terminal::open(self.context, false)?;
+                let runner = runner(self.context, self.state.journal(), &terminal);
+                let proven = runner.run(&request)?;
+                if let Some(why) = proven.broken {
+                    return Err(Failure::Failed(why));
+                }
+                let outcome = report::json::finite(&proven.outcome).into_owned();
+                let (is_stored, gave_up) = (proven.is_stored, proven.gave_up);
+                Ok(Answer::Ran(Box::new(Ran { outcome, is_stored, gave_up })))
+            }
+            Call::Open(request) => self.open(&request),
+            Call::Trial => self.trial(),
+            Call::Step(step) => self.step(&step),
+            Call::Echo(echo) => {
+                self.echo = Some(MeshEcho::start(&echo, fleet_lock()?)?);
+                Ok(Answer::Ready)
+            }
+            Call::Ping(request) => self.ping(&request),
+            Call::StopPing | Call::Interrupt => {
+                Err(Failure::failed("nothing is under way that could be ended"))
+            }
+        }
     }
-    if line.starts_with('{') {
-        let work: Work = serde_json::from_str(line).map_err(unreadable)?;
-        work.check()?;
-        return Ok(Request::Work(work));
+
+    /// Opens the lab of a path for trials of one arm.
+    fn open(&mut self, request: &PathRequest) -> Result<Answer, Failure> {
+        let path = find_path(&request.path)?;
+        let kind = find_load(path.as_ref(), request.load.kind.as_deref())?;
+        let load = requested_load(path.as_ref(), kind, &request.load)?;
+        let plan = ArmPlan::parse(&request.arms, &model::ids(path.switches()));
+        let arm = one_arm(&plan.map_err(Failure::usage)?)?;
+        if let Support::Unsupported { what, needs } = path.support(&arm, &load) {
+            return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));
+        }
+        let session = path.open(&load)?;
+        let nic = session.nic();
+        self.lab = Some((session, arm));
+        Ok(Answer::Opened { nic })
     }
-    let arguments: Vec<String> = serde_json::from_str(line).map_err(unreadable)?;
-    prove::check(&arguments)?;
-    Ok(Request::Prove(arguments))
-}
 
-/// Returns a flag that is set when standard input ends.
-fn watch_near_end() -> Result<Arc<AtomicBool>, Failure> {
-    let has_gone = Arc::new(AtomicBool::new(false));
-    let flag = has_gone.clone();
-    start_free("wp-near-end", move || {
-        let mut piece = [0; 64];
-        while let Ok(1..) = stdin().lock().read(&mut piece) {}
-        flag.store(true, Ordering::Relaxed);
-    })?;
-    Ok(has_gone)
-}
+    fn trial(&mut self) -> Result<Answer, Failure> {
+        let (session, arm) =
+            self.lab.as_mut().ok_or_else(|| Failure::failed("no lab is open for a trial"))?;
+        let measured = session.trial(arm).map_err(|error| Failure::from_chain(&error))?;
+        let line = report::store::to_line(&measured);
+        Ok(Answer::Measured(line.map_err(|error| Failure::Failed(error.to_string()))?))
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    fn step(&mut self, step: &Step) -> Result<Answer, Failure> {
+        match steps::perform(self.state, step)? {
+            StepDone::Done(text) => Ok(Answer::Done(text)),
+            StepDone::Drifted(text) => Ok(Answer::Drifted(text)),
+            StepDone::Applied(text, unconfirmed) => {
+                self.calls.answer(&Answer::Done(text))?;
+                unconfirmed.end()?;
+                Ok(Answer::Done("confirmed".to_owned()))
+            }
+        }
+    }
 
-    #[test]
-    fn only_arguments_of_prove_and_steps_of_roll_outs_are_taken() {
-        assert!(matches!(
-            read(r#"{"work":"confirm","owner":"x"}"#),
-            Ok(Request::Work(Work::Confirm { .. }))
-        ));
-        let measure = |argument: &str| {
-            let arguments = format!(r#"["--load","ping",{argument:?}]"#);
-            read(&format!(
-                r#"{{"work":"measure","plan":"","has_plan":true,"arguments":{arguments}}}"#
-            ))
+    fn ping(&mut self, request: &Ping) -> Result<Answer, Failure> {
+        let _lock = if self.echo.is_none() { fleet_lock()? } else { None };
+        let calls = &mut self.calls;
+        let is_over = || match calls.within(Duration::ZERO) {
+            Ok(None) => false,
+            // Any call but the one that ends the pings breaks the order of the exchange, and ends them, too.
+            Ok(Some(_)) | Err(NearEndGone) => true,
         };
-        assert!(measure("--time=9s").is_ok());
-        for bad in ["--state=/x", "--root=/x", "--data-dir=/x", "--nonsense", "apply"] {
-            assert_eq!(measure(bad).unwrap_err().code(), 2, "{bad}");
-        }
-        assert_eq!(read(r#"{"work":"shell"}"#).unwrap_err().code(), 2);
-        assert!(read(r#"["probe","--load","ping","--json"]"#).is_ok());
-        assert!(matches!(read(r#"{"mesh_over_ipv6":true,"session":7}"#), Ok(Request::Join(_))));
-        for bad in ["", "x", "[1]", r#"["--help"]"#, r#"["nonsense"]"#, r#"["probe","--runs","5"]"#]
-        {
-            assert_eq!(read(bad).unwrap_err().code(), 2, "{bad}");
-        }
+        Ok(Answer::Pinged(ping(request, is_over)?))
     }
+}
+
+/// Locks the machine, unless the process that started this one has done so.
+fn fleet_lock() -> Result<Option<ExclusiveLock>, Failure> {
+    let is_of_fleet = std::env::var_os(OF_FLEET).is_some();
+    Ok((!is_of_fleet).then(ExclusiveLock::acquire_alone).transpose()?)
 }

@@ -73,9 +73,9 @@ impl FromStr for Host {
         match text.parse() {
             Ok(FarEnd::Netns(name)) => Ok(Host::Netns(name)),
             Ok(FarEnd::Ssh(host)) => Ok(Host::Ssh(host)),
-            _ => {
-                Err(format!("{text:?} is no host; use netns:NAME, ssh:[USER@]HOST[:PORT] or this"))
-            }
+            _ => Err(format!(
+                "{text:?} is not a valid host; use netns:NAME, ssh:[USER@]HOST[:PORT] or this"
+            )),
         }
     }
 }

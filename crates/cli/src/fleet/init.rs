@@ -62,8 +62,8 @@ struct Authorities {
 impl Authorities {
     /// Errors: a file is no certificate, or the database is on another host and has none.
     fn read(args: &InitArgs) -> Result<Self, Failure> {
-        let read = |file: &Option<PathBuf>| file.as_ref().map(|file| read_ca(file)).transpose();
-        let (broker, database) = (read(&args.ca)?, read(&args.database_ca)?);
+        let broker = args.ca.as_deref().map(read_ca).transpose()?;
+        let database = args.database_ca.as_deref().map(read_ca).transpose()?;
         check_address(&args.database, database.as_deref()).map_err(Failure::usage)?;
         Ok(Authorities { broker, database })
     }
@@ -141,9 +141,10 @@ fn revoke(folder: &Path, fleet: &Fleet) -> Result<String, Failure> {
         }
     }
     revoked.sort();
-    Ok(match revoked.is_empty() {
-        true => String::new(),
-        false => format!("; revoked: {}", revoked.join(", ")),
+    Ok(if revoked.is_empty() {
+        String::new()
+    } else {
+        format!("; revoked: {}", revoked.join(", "))
     })
 }
 
@@ -158,9 +159,10 @@ const CERTIFICATES_BYTES_MAX: u64 = 1 << 20;
 fn read_ca(file: &Path) -> Result<String, Failure> {
     let text = host::user_file::read_text(file, CERTIFICATES_BYTES_MAX)
         .map_err(|e| Failure::Usage(format!("cannot read {}: {e}", file.display())))?;
-    match text.contains("-----BEGIN CERTIFICATE-----") {
-        true => Ok(text),
-        false => Err(Failure::Usage(format!("{} holds no certificate (PEM)", file.display()))),
+    if text.contains("-----BEGIN CERTIFICATE-----") {
+        Ok(text)
+    } else {
+        Err(Failure::Usage(format!("{} holds no certificate (PEM)", file.display())))
     }
 }
 
@@ -177,9 +179,6 @@ fn coordinator(folder: &Path) -> Result<Seeds, Failure> {
 
 /// Keys of a host that did not make its own; those of an earlier call stay.
 fn host_seeds(file: &Path) -> Result<Seeds, Failure> {
-    let earlier = match file.exists() {
-        true => read_secret(file, Enrolment::parse)?.seeds,
-        false => None,
-    };
+    let earlier = if file.exists() { read_secret(file, Enrolment::parse)?.seeds } else { None };
     Ok(earlier.map_or_else(Seeds::generate, Ok)?)
 }

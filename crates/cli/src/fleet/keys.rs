@@ -24,16 +24,15 @@ pub(crate) fn run(args: &KeysArgs) -> Result<(), Failure> {
     let name = &args.name;
     if !is_host_name(name) {
         return Err(Failure::Usage(format!(
-            "{name:?} is no name of a host: use a-z, 0-9 and -, at most 63"
+            "{name:?} is not a valid host name: use a-z, 0-9 and -, at most 63"
         )));
     }
-    let seeds = match args.out.exists() {
-        true => read_secret(&args.out, Seeds::parse)?,
-        false => {
-            let seeds = Seeds::generate()?;
-            seeds.write(&args.out)?;
-            seeds
-        }
+    let seeds = if args.out.exists() {
+        read_secret(&args.out, Seeds::parse)?
+    } else {
+        let seeds = Seeds::generate()?;
+        seeds.write(&args.out)?;
+        seeds
     };
     let keys = seeds.public()?;
     console::text(&format!("{name} {} {}", keys.login, keys.sign))

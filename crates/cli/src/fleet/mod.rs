@@ -4,10 +4,10 @@
 mod agent;
 #[cfg(feature = "fleet")]
 mod allowed;
+mod caller;
 #[cfg(feature = "fleet")]
 mod collect;
-mod experiment;
-mod host;
+pub(crate) mod host;
 mod hosts;
 #[cfg(feature = "fleet")]
 mod init;
@@ -24,7 +24,7 @@ mod site;
 #[cfg(feature = "fleet")]
 mod station;
 pub(crate) mod status;
-mod work;
+mod words;
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -85,12 +85,6 @@ Example:
     #[command(after_help = "Example:\n  wirepath fleet collect --fleet fleet/")]
     #[cfg(feature = "fleet")]
     Collect(collect::CollectArgs),
-    /// Run an experiment or a step of a roll-out on request, for `--on ssh:HOST`
-    #[command(
-        hide = true,
-        after_help = "Example:\n  wirepath fleet prove --on ssh:db1 probe --arms spin"
-    )]
-    Host,
 }
 
 pub(crate) fn run(context: &Context, command: &FleetCommand) -> Result<(), Failure> {
@@ -107,7 +101,6 @@ pub(crate) fn run(context: &Context, command: &FleetCommand) -> Result<(), Failu
         FleetCommand::Agent(args) => agent::run(context, args),
         #[cfg(feature = "fleet")]
         FleetCommand::Collect(args) => collect::run(context, args),
-        FleetCommand::Host => host::run(),
     }
 }
 

@@ -6,8 +6,10 @@ use std::time::Duration;
 use clap::Args;
 use fleet::book::{Archive, Coordinator, Job};
 use fleet::enrol::Fleet;
+use model::Request;
 use model::pool::{PooledOutcome, pool_groups};
 use remote::Failure;
+use remote::work::Call;
 
 use super::prove::outcomes;
 use super::servers::{Servers, insist};
@@ -46,20 +48,22 @@ impl AgentsArgs {
                 "{unknown} is not in the fleet; `wirepath fleet init` adds hosts"
             )));
         }
-        let is_chosen = |host: &&String| self.agents.is_empty() || self.agents.contains(host);
-        Ok(known.keys().filter(is_chosen).cloned().collect())
+        if self.agents.is_empty() {
+            return Ok(known.keys().cloned().collect());
+        }
+        Ok(known.keys().filter(|host| self.agents.contains(host)).cloned().collect())
     }
 
     /// Runs the experiment on agents, and pools their outcomes; `None` without `--fleet`.
-    pub(super) fn prove(&self, arguments: &[String]) -> Result<Option<PooledOutcome>, Failure> {
+    pub(super) fn prove(&self, request: &Request) -> Result<Option<PooledOutcome>, Failure> {
         let Some(folder) = &self.fleet else { return Ok(None) };
-        allowed::check_job(arguments)?;
+        allowed::check_request(request, false)?;
         let mut servers = Servers::open(folder)?;
         let hosts = self.hosts(&servers.fleet)?;
         servers.coordinate()?;
         let id = format!("fleet-{}", now_ms());
         let not_after_ms = servers.now_ms().saturating_add(self.taken_within.as_millis() as u64);
-        servers.archive.plan(&jobs(&id, &hosts, arguments, not_after_ms))?;
+        servers.archive.plan(&jobs(&id, &hosts, request, not_after_ms))?;
         let mut ended = 0;
         conduct(&mut servers, &id, |open| {
             let now_ended = hosts.len().saturating_sub(open);
@@ -73,11 +77,9 @@ impl AgentsArgs {
     }
 }
 
-fn jobs(id: &str, hosts: &[String], arguments: &[String], not_after_ms: u64) -> Vec<Job> {
-    let mut args = arguments.to_vec();
-    args.push("--json".into());
-    let job = |host: &String| Job::new(id, host, args.clone(), not_after_ms);
-    hosts.iter().map(job).collect()
+fn jobs(id: &str, hosts: &[String], request: &Request, not_after_ms: u64) -> Vec<Job> {
+    let call = Call::Run(Box::new(request.clone()));
+    hosts.iter().map(|host| Job::new(id, host, call.clone(), not_after_ms)).collect()
 }
 
 /// Drives the jobs of an experiment to their ends; a stop cancels those that are open.

@@ -18,9 +18,9 @@ use super::now_ms;
 use crate::{console, signals};
 
 /// Pause before a server that failed is tried again.
-const PAUSE: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Time limit for a step that must not be given up because a stop was requested.
-const PERSIST_MAX: Duration = Duration::from_secs(60);
+const PERSIST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Name under which the coordinator measures the broker's clock; no host can have it.
 const CLOCK: &str = "_coordinator";
 
@@ -84,8 +84,10 @@ pub(super) fn insist<T>(
     servers: &mut Servers,
     step: impl FnMut(&mut Servers) -> Result<T, BookError>,
 ) -> Option<T> {
-    let goes_on = || !signals::stop_requested();
-    goes_on().then(|| repeat(servers, step, goes_on).ok()).flatten()
+    if signals::stop_requested() {
+        return None;
+    }
+    repeat(servers, step, || !signals::stop_requested()).ok()
 }
 
 /// Repeats a step that failed until it succeeds, also after a stop was requested. Errors: it failed for a minute.
@@ -94,7 +96,7 @@ pub(super) fn persist<S, T>(
     step: impl FnMut(&mut S) -> Result<T, BookError>,
 ) -> Result<T, BookError> {
     let begun = Instant::now();
-    repeat(on, step, || begun.elapsed() < PERSIST_MAX)
+    repeat(on, step, || begun.elapsed() < PERSIST_TIMEOUT)
 }
 
 /// Repeats a step that failed, with pauses, for as long as `goes_on` says. Errors: that of the last time.
@@ -103,17 +105,17 @@ fn repeat<S, T>(
     mut step: impl FnMut(&mut S) -> Result<T, BookError>,
     goes_on: impl Fn() -> bool,
 ) -> Result<T, BookError> {
-    let mut is_told = false;
+    let mut is_reported = false;
     loop {
         let error = match step(on) {
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
-        if !is_told {
+        if !is_reported {
             console::say(&format!("{}; trying again", chain(&error)));
         }
-        is_told = true;
-        std::thread::sleep(PAUSE);
+        is_reported = true;
+        std::thread::sleep(RETRY_INTERVAL);
         if !goes_on() {
             return Err(error);
         }

@@ -4,19 +4,23 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use fleet::book::{Job, Measured};
-use fleet::rollout::{Answer, measured};
+use fleet::rollout;
 use host::exclusive::ExclusiveLock;
+use model::Subject;
+use remote::FarOptions;
+use remote::work::{Answer, Call, Step};
 
-use super::allowed::{self, Task};
-use super::experiment::{self, Running};
+use super::allowed;
+use super::caller::{self, Folders, HostCaller, STEP_TIMEOUT};
 use super::hosts::Host;
-use super::site::{STEP_MAX, Site, end_waiting};
-use super::work::Work;
+use super::site::{Site, end_waiting};
 use crate::{console, signals};
 
-/// Time limit for waiting on other experiments of this machine, which hold its lock.
+/// Times that the lock of this machine is tried, which other experiments hold.
 const LOCK_TRIES: u32 = 6000;
-const LOCK_LOOK: Duration = Duration::from_millis(100);
+const LOCK_INTERVAL: Duration = Duration::from_millis(100);
+/// Tries between two signs of life.
+const LOCK_TRIES_PER_BEAT: u32 = 50;
 
 /// The host of an agent.
 pub(super) struct Station {
@@ -24,7 +28,7 @@ pub(super) struct Station {
     /// Folder of results; `None` for that of the user.
     data: Option<PathBuf>,
     /// Waits for the confirmation of a plan. It ends with the agent, and the host rolls back then.
-    waiting: Option<Running>,
+    waiting: Option<HostCaller>,
 }
 
 impl Station {
@@ -36,81 +40,112 @@ impl Station {
     ///
     /// - `beat`: called every few seconds meanwhile.
     pub(super) fn work(&mut self, job: &Job, beat: &mut dyn FnMut()) -> Measured {
-        match allowed::read(&job.args, self.may_tune) {
-            Err(failure) => {
-                console::say(&format!("refused {}: {}", job.job, failure.text()));
-                Measured::Refused(failure.text().to_owned())
+        if let Err(failure) = allowed::check(&job.call, self.may_tune) {
+            console::say(&format!("refused {}: {}", job.job, failure.text()));
+            return Measured::Refused(failure.text().to_owned());
+        }
+        console::say(&format!("{}: {}", job.job, name(&job.call)));
+        let ended = match self.lock(&job.call, beat) {
+            Err(why) => Measured::Failed(why),
+            Ok(_lock) if is_of_rollout(&job.call) => rollout::measured(&self.step(&job.call, beat)),
+            Ok(_lock) => {
+                let options = FarOptions::default();
+                caller::measure(&Host::This, &options, self.folders(), &job.call, beat)
             }
-            Ok(Task::Prove) => self.prove(job, beat),
-            Ok(Task::Mesh(part)) => {
-                console::say(&format!("{}: {}", job.job, part.name()));
-                part.measure(beat)
-            }
-            Ok(Task::Step(work)) => {
-                console::say(&format!("{}: {}", job.job, work.name()));
-                measured(&self.step(&work, beat))
-            }
+        };
+        if matches!(job.call, Call::Run(_)) {
+            let result = match &ended {
+                Measured::Done(_) => "done".to_owned(),
+                Measured::Failed(why) | Measured::Refused(why) => format!("failed: {why}"),
+            };
+            console::say(&format!("{} {result}", job.job));
+        }
+        ended
+    }
+
+    /// Locks this machine for a measurement.
+    fn lock(&self, call: &Call, beat: &mut dyn FnMut()) -> Result<Option<ExclusiveLock>, String> {
+        match call {
+            Call::Run(_) => lock_machine(beat).map(Some),
+            Call::Step(_) => Ok(None),
+            // The other end of its pair does not wait for other experiments.
+            _ => ExclusiveLock::acquire_alone().map(Some).map_err(|conflict| conflict.to_string()),
         }
     }
 
     /// Reports a plan that was rolled back because its confirmation did not come.
     pub(super) fn look_at_waiting(&mut self) {
-        let Some(running) = &mut self.waiting else { return };
-        if let Ok(Some(ended)) = running.wait(Duration::ZERO) {
-            self.waiting = None;
-            if !ended.status.success() {
-                console::say(&format!("note: {}", experiment::reason(&ended)));
-            }
+        let Some(caller) = &mut self.waiting else { return };
+        let why = match caller.answer(Duration::ZERO) {
+            Ok(None) => return,
+            Ok(Some(Answer::Failed(failure))) => Some(failure.text().to_owned()),
+            Ok(Some(_)) => None,
+            Err(error) => Some(host::text::chain(&error)),
+        };
+        self.waiting = None;
+        if let Some(why) = why {
+            console::say(&format!("note: {why}"));
         }
     }
 
-    fn prove(&self, job: &Job, beat: &mut dyn FnMut()) -> Measured {
-        let lock = match lock_machine(beat) {
-            Ok(lock) => lock,
-            Err(why) => return Measured::Failed(why),
-        };
-        console::say(&format!("measures {}: {}", job.job, job.args.join(" ")));
-        let mut all = job.args.clone();
-        if let Some(folder) = &self.data {
-            all.extend(["--data-dir".into(), folder.to_string_lossy().into_owned()]);
-        }
-        let measured = experiment::measure(&Host::This, &[], &all, beat);
-        drop(lock);
-        match &measured {
-            Measured::Done(_) => console::say(&format!("{} done", job.job)),
-            Measured::Failed(why) | Measured::Refused(why) => {
-                console::say(&format!("{} failed: {why}", job.job));
-            }
-        }
-        measured
+    fn folders(&self) -> Folders<'_> {
+        Folders { state: None, data: self.data.as_deref() }
     }
 
-    fn step(&mut self, work: &Work, beat: &mut dyn FnMut()) -> Answer {
-        let lock = match work.measures().then(|| lock_machine(beat)).transpose() {
-            Ok(lock) => lock,
-            Err(why) => return Answer::Failed(why),
-        };
+    fn step(&mut self, call: &Call, beat: &mut dyn FnMut()) -> rollout::Answer {
         let site = Site {
             host: &Host::This,
             ssh_options: &[],
-            state: None,
-            data: self.data.as_deref(),
-            held_max: STEP_MAX,
+            folders: self.folders(),
+            held_timeout: STEP_TIMEOUT,
         };
-        if let Work::Apply { .. } = work {
-            let (answer, running) = site.apply(work, beat);
+        let Call::Step(step) = call else { return site.once(call, beat) };
+        if let Step::Apply { .. } = **step {
+            let (answer, caller) = site.apply(call);
             // A plan that was refused leaves an earlier one as it is.
-            self.waiting = running.or(self.waiting.take());
+            self.waiting = caller.or(self.waiting.take());
             return answer;
         }
-        let answer = site.once(work, beat);
-        drop(lock);
-        if matches!(work, Work::Confirm { .. } | Work::RollBack { .. }) {
-            let is_done = matches!(answer, Answer::Done(_));
+        let answer = site.once(call, beat);
+        if matches!(**step, Step::Confirm { .. } | Step::RollBack { .. }) {
+            let is_done = matches!(answer, rollout::Answer::Done(_));
             end_waiting(self.waiting.take_if(|_| is_done));
         }
         answer
     }
+}
+
+/// True for work whose result is an answer to a roll-out.
+fn is_of_rollout(call: &Call) -> bool {
+    match call {
+        Call::Run(request) => matches!(request.subject, Subject::Plan(_)),
+        call => matches!(call, Call::Step(_)),
+    }
+}
+
+/// Work for the log of an agent.
+fn name(call: &Call) -> String {
+    let text = match call {
+        Call::Run(request) => match &request.subject {
+            Subject::Path(path) => {
+                return format!("measures path {}, arms {}", path.path, path.arms);
+            }
+            Subject::Plan(_) => "measures for a roll-out",
+            Subject::Programs(_) => "measures programs",
+        },
+        Call::Step(step) => match **step {
+            Step::Apply { .. } => "applies the plan, unconfirmed",
+            Step::Extend { .. } => "postpones the rollback",
+            Step::Verify { .. } => "compares with the plan",
+            Step::Confirm { .. } => "confirms the plan",
+            Step::Keep { .. } => "keeps the plan",
+            Step::RollBack { .. } => "rolls back",
+        },
+        Call::Echo(_) => "echo of a mesh",
+        Call::Ping(ping) => return format!("pings {}", ping.address),
+        Call::Open(_) | Call::Trial | Call::StopPing | Call::Interrupt => "unknown",
+    };
+    text.to_owned()
 }
 
 /// Locks the machine, after experiments that run.
@@ -124,10 +159,10 @@ fn lock_machine(beat: &mut dyn FnMut()) -> Result<ExclusiveLock, String> {
         if signals::stop_requested() {
             break;
         }
-        if attempt % 50 == 0 {
+        if attempt % LOCK_TRIES_PER_BEAT == 0 {
             beat();
         }
-        std::thread::sleep(LOCK_LOOK);
+        std::thread::sleep(LOCK_INTERVAL);
     }
     Err(conflict.map_or_else(|| "interrupted".into(), |conflict| conflict.to_string()))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::Args;
-use fleet::book::{self, Archive, Entry, SqliteBook, State};
+use fleet::book::{self, Archive, BookError, Entry, SqliteBook, State};
 use fleet::rollout::{Ledger, Row, SqliteLedger};
 use remote::Failure;
 use schemars::JsonSchema;
@@ -27,20 +27,22 @@ const NEWEST: usize = 10;
 
 /// Document of `fleet status --json`.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Document {
+#[schemars(rename = "Document")]
+pub(crate) struct StatusDocument {
     schema: u32,
     /// True while a `fleet prove` or `fleet rollout` runs.
     running: bool,
     /// Newest first, at most ten.
     experiments: Vec<Experiment>,
     /// Newest first, at most ten.
-    rollouts: Vec<RolloutDocument>,
+    rollouts: Vec<RolloutStatus>,
     /// Hosts with agents; empty without `--fleet`.
     hosts: Vec<HostDocument>,
 }
 
 #[derive(Serialize, JsonSchema)]
-struct RolloutDocument {
+#[schemars(rename = "RolloutDocument")]
+struct RolloutStatus {
     id: String,
     state: fleet::rollout::State,
     /// Reason for the state.
@@ -77,23 +79,22 @@ pub(crate) fn run(context: &Context, args: &StatusArgs) -> Result<(), Failure> {
     let StatusArgs {} = args;
     #[cfg(feature = "fleet")]
     if let Some(folder) = &args.fleet {
-        return of_agents(context, folder);
+        return show_with_agents(context, folder);
     }
     let file = book_file(context)?;
-    let (running, experiments, rollouts) = match file.exists() {
-        false => (false, Vec::new(), Vec::new()),
-        true => {
-            let running = lock_book(context)?.is_none();
-            (running, read(&mut SqliteBook::open(&file)?)?, read_rollouts(&file)?)
-        }
+    let (running, experiments, rollouts) = if file.exists() {
+        let running = lock_book(context)?.is_none();
+        (running, read(&mut SqliteBook::open(&file)?)?, read_rollouts(&file)?)
+    } else {
+        (false, Vec::new(), Vec::new())
     };
     let hosts = Vec::new();
     let schema = crate::context::DOCUMENT;
-    show(context, &Document { schema, running, experiments, rollouts, hosts })
+    show(context, &StatusDocument { schema, running, experiments, rollouts, hosts })
 }
 
 #[cfg(feature = "fleet")]
-fn of_agents(context: &Context, folder: &Path) -> Result<(), Failure> {
+fn show_with_agents(context: &Context, folder: &Path) -> Result<(), Failure> {
     use fleet::book::Exchange;
 
     let mut servers = super::servers::Servers::open(folder)?;
@@ -102,33 +103,39 @@ fn of_agents(context: &Context, folder: &Path) -> Result<(), Failure> {
     let now_ms = servers.now_ms();
     let names: Vec<&str> = servers.fleet.hosts.keys().map(String::as_str).collect();
     let alive = servers.exchange.are_alive(&names, now_ms)?;
-    let document = |(host, alive): (&str, bool)| HostDocument { host: host.into(), alive };
-    let hosts: Vec<HostDocument> = names.iter().copied().zip(alive).map(document).collect();
+    let hosts: Vec<HostDocument> = names
+        .iter()
+        .zip(alive)
+        .map(|(host, alive)| HostDocument { host: (*host).to_owned(), alive })
+        .collect();
     let silent: Vec<&str> =
         hosts.iter().filter(|host| !host.alive).map(|host| host.host.as_str()).collect();
     let silent = silent.join(", ");
     let newest = servers.archive.newest_rollouts(NEWEST as u32)?;
-    let rollout = |(id, row): (String, Row)| RolloutDocument { id, state: row.state, why: row.why };
-    let rollouts = newest.into_iter().map(rollout).collect();
+    let rollouts = newest
+        .into_iter()
+        .map(|(id, row)| RolloutStatus { id, state: row.state, why: row.why })
+        .collect();
     let schema = crate::context::DOCUMENT;
-    show(context, &Document { schema, running, experiments, rollouts, hosts })?;
-    match silent.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::Threshold(format!("silent: {silent}"))),
-    }
+    show(context, &StatusDocument { schema, running, experiments, rollouts, hosts })?;
+    if silent.is_empty() { Ok(()) } else { Err(Failure::Threshold(format!("silent: {silent}"))) }
 }
 
-fn show(context: &Context, document: &Document) -> Result<(), Failure> {
-    match context.json {
-        true => console::json(document),
-        false => console::text(&text(document)),
-    }
+fn show(context: &Context, document: &StatusDocument) -> Result<(), Failure> {
+    if context.json { console::json(document) } else { console::text(&text(document)) }
 }
 
 fn read(book: &mut impl Archive) -> Result<Vec<Experiment>, Failure> {
     let mut found = Vec::new();
     for id in book.newest(NEWEST as u32)? {
-        let (entries, rows) = (book.entries(Some(&id))?, book.rows(&id)?);
+        let entries = match book.entries(Some(&id)) {
+            Err(error @ BookError::Version { .. }) => {
+                console::say(&format!("note: {id} is left out: {error}"));
+                continue;
+            }
+            entries => entries?,
+        };
+        let rows = book.rows(&id)?;
         let rows: BTreeMap<&str, &book::Row> =
             rows.iter().map(|row| (row.job.as_str(), row)).collect();
         let jobs = entries.iter().map(|entry| job(entry, rows.get(&*entry.job.job).copied()));
@@ -138,12 +145,12 @@ fn read(book: &mut impl Archive) -> Result<Vec<Experiment>, Failure> {
     Ok(found)
 }
 
-fn read_rollouts(file: &Path) -> Result<Vec<RolloutDocument>, Failure> {
+fn read_rollouts(file: &Path) -> Result<Vec<RolloutStatus>, Failure> {
     let mut found = Vec::new();
     for id in SqliteLedger::ids(file)?.into_iter().take(NEWEST) {
         let Some(mut ledger) = SqliteLedger::open(file, &id)? else { continue };
         if let Some(Row { state, why, .. }) = ledger.rows()?.pop() {
-            found.push(RolloutDocument { id, state, why });
+            found.push(RolloutStatus { id, state, why });
         }
     }
     Ok(found)
@@ -160,8 +167,8 @@ fn job(entry: &Entry, row: Option<&book::Row>) -> JobDocument {
     }
 }
 
-fn text(document: &Document) -> String {
-    let mut lines: Vec<String> = document.hosts.iter().map(host).collect();
+fn text(document: &StatusDocument) -> String {
+    let mut lines: Vec<String> = document.hosts.iter().map(host_line).collect();
     if document.experiments.is_empty() && document.rollouts.is_empty() {
         lines.push("no experiment of a fleet; `wirepath fleet prove` runs one".into());
     }
@@ -177,7 +184,7 @@ fn text(document: &Document) -> String {
             lines.push(format!("  {}  {state}{attempt}{why}", job.host));
         }
     }
-    for RolloutDocument { id, state, why } in &document.rollouts {
+    for RolloutStatus { id, state, why } in &document.rollouts {
         lines.push(format!("{id}\n  {state}: {why}"));
         if (state.is_at_work() || matches!(state, fleet::rollout::State::RollingBack { .. }))
             && !document.running
@@ -187,9 +194,8 @@ fn text(document: &Document) -> String {
             ));
         }
     }
-    let is_open = |job: &JobDocument| job.ended.is_none();
-    let open =
-        document.experiments.iter().flat_map(|of| &of.jobs).filter(|job| is_open(job)).count();
+    let jobs = document.experiments.iter().flat_map(|experiment| &experiment.jobs);
+    let open = jobs.filter(|job| job.ended.is_none()).count();
     if open > 0 && !document.running {
         let jobs = console::count(open, "job");
         lines.push(format!(
@@ -199,7 +205,7 @@ fn text(document: &Document) -> String {
     lines.join("\n")
 }
 
-fn host(of: &HostDocument) -> String {
-    let state = if of.alive { "alive" } else { "silent" };
-    format!("{}  {state}", of.host)
+fn host_line(document: &HostDocument) -> String {
+    let state = if document.alive { "alive" } else { "silent" };
+    format!("{}  {state}", document.host)
 }

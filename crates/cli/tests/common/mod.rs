@@ -360,6 +360,13 @@ impl Holdings {
 }
 
 /// True if the kernel has a BPF program with this id.
+/// True if the process has a thread of this name.
+pub(crate) fn has_thread(pid: u32, name: &str) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+    names.any(|comm| comm.trim() == name)
+}
+
 pub(crate) fn has_program(id: u32) -> bool {
     let mut bpftool = Command::new("bpftool");
     bpftool.args(["prog", "show", "id", &id.to_string()]);

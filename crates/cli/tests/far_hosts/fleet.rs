@@ -14,8 +14,7 @@ fn fleet(sshd: &Sshd, args: &[&str]) -> Command {
 }
 
 fn experiment(spaces: &Spaces) -> bool {
-    let mut lines = far_pids(spaces).into_iter().map(command_line);
-    lines.any(|line| line.starts_with("wirepath prove probe"))
+    far_pids(spaces).into_iter().any(|pid| has_thread(pid, "far"))
 }
 
 #[test]
@@ -84,11 +83,10 @@ fn mesh_leaves_nothing_on_a_host_however_either_side_ends() {
         let args = ["--rounds", "100", "-c", "1000000"];
         let near = Running::start(mesh(&sshd, std::slice::from_ref(&far), &args));
         let pings = || {
-            let far = far_pids(&sshd.spaces).into_iter().map(command_line);
-            let own = near.descendants().into_iter().map(|(_, line)| line);
-            let lines: Vec<String> = far.chain(own).collect();
-            let has = |text: &str| lines.iter().any(|line| line.starts_with(text));
-            has("wirepath probe echo") && has("wirepath probe ping")
+            let own = near.descendants().into_iter().map(|(pid, _)| pid);
+            let pids: Vec<u32> = far_pids(&sshd.spaces).into_iter().chain(own).collect();
+            let has = |name: &str| pids.iter().any(|pid| has_thread(*pid, name));
+            has("wp-echo") && has("wp-ping")
         };
         assert!(until(LONG * 2, pings), "{}", near.stderr());
         let client = near.holdings();

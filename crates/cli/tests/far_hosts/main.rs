@@ -17,8 +17,8 @@ use std::thread;
 use std::time::Duration;
 
 use common::{
-    Data, FAR_IP, LONG, NEAR_IP, PLAN_WITHOUT_EFFECT, Running, Spaces, all_text, enter, fail, ip,
-    is_installed, json, run, succeed, until,
+    Data, FAR_IP, LONG, NEAR_IP, PLAN_WITHOUT_EFFECT, Running, Spaces, all_text, enter, fail,
+    has_thread, ip, is_installed, json, run, succeed, until,
 };
 use serde_json::Value;
 

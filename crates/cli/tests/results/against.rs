@@ -53,11 +53,15 @@ fn every_arm_has_a_process_of_its_own_which_is_started_anew() {
     assert!([2 * starts, 2 * starts + 2].contains(&started), "{started} of {starts}");
 }
 
+/// A build whose baseline has a switch on.
+fn with_arms(switch: &str) -> String {
+    format!("sed -u 's/\"arms\":\"baseline\"/\"arms\":\"{switch}\"/' | $program \"$@\"")
+}
+
 #[test]
 fn a_slower_new_build_exits_with_4_and_a_faster_one_with_0() {
     let data = Data::new();
-    let trials = "exec $program $(echo \"$@\" | sed 's/--arm baseline/--arm fast/')";
-    let faster = another_build(&data, trials);
+    let faster = another_build(&data, &with_arms("fast"));
     let output = run(data.wirepath(
         &[&AGAINST[..], &[faster.to_str().unwrap(), "--fail-on", "worse", "--json"]].concat(),
     ));
@@ -67,8 +71,7 @@ fn a_slower_new_build_exits_with_4_and_a_faster_one_with_0() {
     let doc: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(doc["gate"]["answer"], "worse");
     assert_eq!(doc["arms"][2]["metrics"]["rtt_ns_p50"]["verdict"], "worse");
-    let trials = "exec $program $(echo \"$@\" | sed 's/--arm baseline/--arm harmful/')";
-    let slower = another_build(&data, trials);
+    let slower = another_build(&data, &with_arms("harmful"));
     let args = [&AGAINST[..], &[slower.to_str().unwrap(), "--fail-on", "worse", "--json"]].concat();
     let doc = json(data.wirepath(&args));
     assert_eq!(doc["arms"][2]["metrics"]["rtt_ns_p50"]["verdict"], "better");
@@ -81,11 +84,14 @@ fn programs_that_cannot_run_trials_are_refused_with_their_own_words() {
     let refused =
         |args: String, code| fail(data.wirepath(&args.split(' ').collect::<Vec<_>>()), code);
     let older =
-        another_build(&data, "echo \"error: unrecognized subcommand 'trials'\" >&2; exit 2");
+        another_build(&data, "echo \"error: unrecognized subcommand 'answer'\" >&2; exit 2");
     let said = refused(args(older.to_str().unwrap(), &[]), 2);
     assert!(said.contains("unrecognized subcommand") && said.contains("wirepath.old"), "{said}");
-    let other = another_build(&data, "echo '{\"trials\":99,\"version\":\"9\",\"nic\":\"\"}'");
-    assert!(refused(args(other.to_str().unwrap(), &[]), 2).contains("cannot run trials"));
+    assert!(said.contains("give a build that has `wirepath answer host`"), "{said}");
+    let greeting = r#"{"wirepath":"9","exchange":99,"service":"host"}"#;
+    let other = another_build(&data, &format!("echo '{greeting}'; sleep 1"));
+    let said = refused(args(other.to_str().unwrap(), &[]), 2);
+    assert!(said.contains("cannot run trials") && said.contains("version 99"), "{said}");
     assert!(refused(args("/nonexistent/wirepath", &[]), 1).contains("not installed"));
     let program = env!("CARGO_BIN_EXE_wirepath");
     let said = refused(args(program, &["--arms", "fast,harmful"]), 2);
@@ -96,8 +102,8 @@ fn programs_that_cannot_run_trials_are_refused_with_their_own_words() {
 #[test]
 fn a_build_that_dies_on_the_way_fails_its_trials_and_ends_the_run() {
     let data = Data::new();
-    // Each start answers one request.
-    let dying = another_build(&data, "sed -u 1q | $program \"$@\"");
+    // Each start reads a greeting and two calls: it opens its lab and runs one trial.
+    let dying = another_build(&data, "sed -u 3q | $program \"$@\"");
     let output = run(data.wirepath(&[&AGAINST[..], &[dying.to_str().unwrap()]].concat()));
     assert_eq!(output.status.code(), Some(1), "{}", all_text(&output));
     let said = all_text(&output);

@@ -3,7 +3,7 @@
 use super::{BookError, Exchange, Job, Outbox, Report, State, VERSION};
 
 /// Time for which a lease is taken or renewed, milliseconds.
-const LEASE_MS: u64 = 30_000;
+const LEASE_TIMEOUT_MS: u64 = 30_000;
 
 /// End of a measurement: its result, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Agent {
         if job.fence <= self.outbox.seen()? || now_ms > job.not_after_ms {
             return Ok(false);
         }
-        if !exchange.lease(&self.host, job.fence, now_ms, now_ms + LEASE_MS)? {
+        if !exchange.lease(&self.host, job.fence, now_ms, now_ms + LEASE_TIMEOUT_MS)? {
             return Ok(true);
         }
         let mut report = self.accept(&job)?;
@@ -108,7 +108,7 @@ impl Agent {
         now_ms: u64,
     ) -> Result<(), BookError> {
         exchange.beat(host, now_ms)?;
-        exchange.lease(host, fence, now_ms, now_ms + LEASE_MS).map(drop)
+        exchange.lease(host, fence, now_ms, now_ms + LEASE_TIMEOUT_MS).map(drop)
     }
 
     fn accept(&mut self, job: &Job) -> Result<Report, BookError> {

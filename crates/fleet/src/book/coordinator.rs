@@ -7,7 +7,7 @@ use super::{
 };
 
 /// Time between two looks for silent hosts, milliseconds.
-const LOOK_MS: u64 = SILENCE_MS / 6;
+const SILENCE_CHECK_INTERVAL_MS: u64 = SILENCE_MS / 6;
 /// Reports in a batch from which on more may wait.
 const MANY: usize = 100;
 /// Batches of reports between two looks at the jobs.
@@ -74,22 +74,20 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Hosts that should work and give no sign of life. None between two looks; and none that was given its job a moment
-    /// ago: it has taken it since.
+    /// Hosts that should work and give no sign of life. Hosts are checked every [`SILENCE_CHECK_INTERVAL_MS`]; one that was
+    /// given its job a moment ago has just taken it, and is not silent.
     fn silent<'a>(
         &mut self,
         entries: &'a [Entry],
         exchange: &mut impl Exchange,
         now_ms: u64,
     ) -> Result<BTreeSet<&'a str>, BookError> {
-        let is_early = |looked: u64| (looked..looked.saturating_add(LOOK_MS)).contains(&now_ms);
-        let is_new = |entry: &&Entry| {
-            let given = self.given.get(&entry.job.fence);
-            given.is_some_and(|given| (*given..given.saturating_add(SILENCE_MS)).contains(&now_ms))
-        };
-        let at_work = entries.iter().filter(|entry| is_at_work(entry) && !is_new(entry));
-        let at_work: Vec<&str> = at_work.map(|of| of.job.host.as_str()).collect();
-        if at_work.is_empty() || self.looked_ms.is_some_and(is_early) {
+        let at_work = entries.iter().filter(|entry| {
+            let given_ms = self.given.get(&entry.job.fence).copied();
+            is_at_work(entry) && !is_within(given_ms, SILENCE_MS, now_ms)
+        });
+        let at_work: Vec<&str> = at_work.map(|entry| entry.job.host.as_str()).collect();
+        if at_work.is_empty() || is_within(self.looked_ms, SILENCE_CHECK_INTERVAL_MS, now_ms) {
             return Ok(BTreeSet::new());
         }
         self.looked_ms = Some(now_ms);
@@ -130,11 +128,16 @@ impl Coordinator {
         archive: &mut impl Archive,
         now_ms: u64,
     ) -> Result<(), BookError> {
-        let of = |state: State| due.iter().filter(move |entry| entry.state == state).copied();
-        let planned: Vec<Entry> = of(State::Planned).cloned().collect();
-        let is_new = |entry: &&Entry| !self.given.contains_key(&entry.job.fence);
-        let mut jobs: Vec<_> =
-            of(State::Given).filter(is_new).map(|entry| entry.job.clone()).collect();
+        let (mut planned, mut jobs) = (Vec::new(), Vec::new());
+        for entry in due {
+            match entry.state {
+                State::Planned => planned.push(entry.clone()),
+                State::Given if !self.given.contains_key(&entry.job.fence) => {
+                    jobs.push(entry.job.clone());
+                }
+                _ => {}
+            }
+        }
         // The rows first: a report of a job that is not in the book as given would change nothing.
         jobs.extend(archive.give(&planned)?.into_iter().map(|entry| entry.job));
         exchange.send(&jobs)?;
@@ -154,11 +157,20 @@ pub fn collect(
     }
     archive.store(&reports)?;
     // One that changes nothing, too: its agent may forget it.
-    let is_end = |of: &&Report| !matches!(of.state, State::Accepted | State::Running);
-    let ends: Vec<u64> = reports.iter().filter(is_end).map(|report| report.fence).collect();
+    let mut ends = Vec::new();
+    for report in &reports {
+        if !matches!(report.state, State::Accepted | State::Running) {
+            ends.push(report.fence);
+        }
+    }
     exchange.confirm(&ends)?;
     exchange.acknowledge(&numbers)?;
     Ok(reports.len())
+}
+
+/// True if the time since `begin_ms` is shorter than `length_ms`; false if there is none.
+fn is_within(begin_ms: Option<u64>, length_ms: u64, now_ms: u64) -> bool {
+    begin_ms.is_some_and(|begin| (begin..begin.saturating_add(length_ms)).contains(&now_ms))
 }
 
 fn is_at_work(entry: &Entry) -> bool {
@@ -167,9 +179,10 @@ fn is_at_work(entry: &Entry) -> bool {
 
 /// Plans another attempt of a job whose host is silent, or ends it after the last one.
 fn lose(entry: &Entry, archive: &mut impl Archive) -> Result<(), BookError> {
-    match entry.job.attempt < ATTEMPTS_MAX {
-        true => archive.again(entry).map(drop),
-        false => archive.close(entry, &row(entry, State::Lost, "its host fell silent")).map(drop),
+    if entry.job.attempt < ATTEMPTS_MAX {
+        archive.again(entry).map(drop)
+    } else {
+        archive.close(entry, &row(entry, State::Lost, "its host fell silent")).map(drop)
     }
 }
 

@@ -12,7 +12,10 @@ mod state;
 
 use std::path::PathBuf;
 
+use remote::work::Call;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub use agent::{Agent, Measured, Moment};
 pub use coordinator::{Coordinator, collect};
@@ -20,8 +23,8 @@ pub use outbox::Outbox;
 pub use sqlite::SqliteBook;
 pub use state::{Event, State};
 
-/// Version of [`Job`] and [`Report`].
-pub const VERSION: u32 = 1;
+/// Version of [`Job`] and [`Report`], and of their rows.
+pub const VERSION: u32 = 2;
 
 /// Attempts of a job, the first included.
 pub const ATTEMPTS_MAX: u32 = 3;
@@ -92,6 +95,19 @@ pub enum BookError {
         /// Reason.
         why: String,
     },
+    /// A row or message of another version.
+    #[error(
+        "{place} holds a {what} of version {version}, and this Wirepath reads version {VERSION}; use the Wirepath that \
+         wrote it, or give the fleet a new book"
+    )]
+    Version {
+        /// File or server.
+        place: String,
+        /// Kind of row.
+        what: &'static str,
+        /// Its version.
+        version: u64,
+    },
     /// A row or message that this version did not write.
     #[error(
         "{place} holds a {what} that cannot be read ({why}); a newer Wirepath may have written it"
@@ -104,20 +120,10 @@ pub enum BookError {
         /// Detail.
         why: String,
     },
-    /// A row that this version did not write.
-    #[error("{} holds a {what} that cannot be read ({why}); a newer Wirepath may have written it", path.display())]
-    Garbled {
-        /// The file.
-        path: PathBuf,
-        /// Kind of row.
-        what: &'static str,
-        /// Detail.
-        why: String,
-    },
 }
 
 /// One unit of work of one host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// [`VERSION`].
     pub v: u32,
@@ -131,15 +137,15 @@ pub struct Job {
     pub attempt: u32,
     /// Number that grows with every job that is given, 0 before: reports of an older one change nothing.
     pub fence: u64,
-    /// Arguments of the work.
-    pub args: Vec<String>,
+    /// The work.
+    pub call: Call,
     /// Time after which it must not begin, milliseconds.
     pub not_after_ms: u64,
 }
 
 impl Job {
     /// The first attempt of the one job of a host in an experiment, which is not given yet.
-    pub fn new(experiment: &str, host: &str, args: Vec<String>, not_after_ms: u64) -> Self {
+    pub fn new(experiment: &str, host: &str, call: Call, not_after_ms: u64) -> Self {
         Job {
             v: VERSION,
             job: format!("{experiment}-{host}"),
@@ -147,10 +153,46 @@ impl Job {
             host: host.to_owned(),
             attempt: 1,
             fence: 0,
-            args,
+            call,
             not_after_ms,
         }
     }
+}
+
+/// The work of a job in its row.
+#[derive(Serialize, Deserialize)]
+struct CallRow<C> {
+    v: u32,
+    call: C,
+}
+
+/// Text of the work of a job in its row.
+pub(crate) fn call_text(job: &Job) -> String {
+    // Texts and numbers always have a JSON form.
+    serde_json::to_string(&CallRow { v: job.v, call: &job.call }).unwrap_or_default()
+}
+
+/// Reads the text of [`call_text`].
+pub(crate) fn read_call(place: &str, text: &str) -> Result<Call, BookError> {
+    Ok(read_versioned::<CallRow<Call>>(place, "job", text)?.call)
+}
+
+/// Reads a text that has its version in the field `v`. Errors: it has another version, or cannot be read.
+///
+/// - `place`: file or server that holds it.
+fn read_versioned<T: DeserializeOwned>(
+    place: &str,
+    what: &'static str,
+    text: &str,
+) -> Result<T, BookError> {
+    let strange = |why: String| BookError::Strange { place: place.to_owned(), what, why };
+    let value: Value = serde_json::from_str(text).map_err(|error| strange(error.to_string()))?;
+    // Rows of version 1 had no version.
+    let version = value.get("v").and_then(Value::as_u64).unwrap_or(1);
+    if version != u64::from(VERSION) {
+        return Err(BookError::Version { place: place.to_owned(), what, version });
+    }
+    serde_json::from_value(value).map_err(|error| strange(error.to_string()))
 }
 
 /// News of a job from its agent.
@@ -173,7 +215,7 @@ pub struct Report {
 }
 
 /// A job as the book has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     /// The job with its latest attempt and fence.
     pub job: Job,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{BookError, Report, sqlite};
+use super::{BookError, Report, read_versioned, sqlite};
 
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS outbox (
@@ -74,14 +74,8 @@ impl Outbox {
             .query_map([&self.host], |row| row.get::<_, String>(0))
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(&failed)?;
-        let read = |text: String| {
-            serde_json::from_str(&text).map_err(|e| BookError::Garbled {
-                path: self.path.clone(),
-                what: "report",
-                why: e.to_string(),
-            })
-        };
-        texts.into_iter().map(read).collect()
+        let place = self.path.display().to_string();
+        texts.iter().map(|text| read_versioned(&place, "report", text)).collect()
     }
 
     /// Largest fence of any job that was taken; 0 before the first.

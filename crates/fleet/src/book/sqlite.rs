@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, Row as SqlRow, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::{
     ATTEMPTS_MAX, Archive, BookError, Entry, Event, Exchange, Job, Report, Row, SILENCE_MS, State,
+    call_text, read_call, read_versioned,
 };
 
 /// Time limit for waiting on another writer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WRITER_TIMEOUT: Duration = Duration::from_secs(60);
 
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS fences (fence INTEGER PRIMARY KEY AUTOINCREMENT);
@@ -55,16 +56,16 @@ impl SqliteBook {
         self.connection.execute(sql, values).map_err(self.sqlite(doing))
     }
 
-    fn read<T: serde::de::DeserializeOwned>(
-        &self,
-        what: &'static str,
-        text: &str,
-    ) -> Result<T, BookError> {
-        serde_json::from_str(text).map_err(|e| self.garbled(what, e.to_string()))
+    fn place(&self) -> String {
+        self.path.display().to_string()
     }
 
-    fn garbled(&self, what: &'static str, why: String) -> BookError {
-        BookError::Garbled { path: self.path.clone(), what, why }
+    fn state(&self, name: &str) -> Result<State, BookError> {
+        State::from_name(name).ok_or_else(|| BookError::Strange {
+            place: self.place(),
+            what: "state",
+            why: name.to_owned(),
+        })
     }
 
     fn new_fence(&self) -> Result<u64, BookError> {
@@ -78,17 +79,23 @@ impl SqliteBook {
         );
         let doing = self.sqlite("reading jobs");
         let mut statement = self.connection.prepare(&sql).map_err(&doing)?;
-        let raw = statement
-            .query_map(rusqlite::params_from_iter(value), columns)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(&doing)?;
-        raw.into_iter().map(|raw| self.entry_of(raw)).collect()
-    }
-
-    fn entry_of(&self, (mut job, state, args): (Job, String, String)) -> Result<Entry, BookError> {
-        job.args = self.read("job", &args)?;
-        let state = State::of_name(&state).ok_or_else(|| self.garbled("state", state))?;
-        Ok(Entry { job, state })
+        let mut rows = statement.query(rusqlite::params_from_iter(value)).map_err(&doing)?;
+        let mut entries = Vec::new();
+        while let Some(row) = rows.next().map_err(&doing)? {
+            let text = |at| row.get::<_, String>(at).map_err(&doing);
+            let job = Job {
+                v: super::VERSION,
+                job: text(0)?,
+                experiment: text(1)?,
+                host: text(2)?,
+                attempt: row.get(4).map_err(&doing)?,
+                fence: row.get::<_, i64>(5).map_err(&doing)? as u64,
+                call: read_call(&self.place(), &text(6)?)?,
+                not_after_ms: row.get::<_, i64>(7).map_err(&doing)? as u64,
+            };
+            entries.push(Entry { job, state: self.state(&text(3)?)? });
+        }
+        Ok(entries)
     }
 }
 
@@ -101,26 +108,12 @@ pub(crate) fn open(path: &Path, synchronous: &str, schema: &str) -> Result<Conne
         let _ = std::fs::create_dir_all(folder);
     }
     let connection = Connection::open(path).map_err(failed)?;
-    connection.busy_timeout(PATIENCE).map_err(failed)?;
+    connection.busy_timeout(WRITER_TIMEOUT).map_err(failed)?;
     // Two processes may create it at once; the journal's mode is changed by one of them.
     connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
     connection.pragma_update(None, "synchronous", synchronous).map_err(failed)?;
     connection.execute_batch(&format!("BEGIN IMMEDIATE; {schema} COMMIT;")).map_err(failed)?;
     Ok(connection)
-}
-
-fn columns(row: &SqlRow<'_>) -> rusqlite::Result<(Job, String, String)> {
-    let job = Job {
-        v: super::VERSION,
-        job: row.get(0)?,
-        experiment: row.get(1)?,
-        host: row.get(2)?,
-        attempt: row.get(4)?,
-        fence: row.get::<_, i64>(5)? as u64,
-        args: Vec::new(),
-        not_after_ms: row.get::<_, i64>(7)? as u64,
-    };
-    Ok((job, row.get(3)?, row.get(6)?))
 }
 
 fn json(value: &impl serde::Serialize) -> String {
@@ -136,8 +129,10 @@ fn number(value: u64) -> i64 {
 impl Exchange for SqliteBook {
     fn send(&mut self, jobs: &[Job]) -> Result<(), BookError> {
         let sql = "INSERT INTO given VALUES (?1, ?2) ON CONFLICT (host) DO UPDATE SET job = ?2";
-        let send = |job: &Job| self.execute("giving a job", sql, params![job.host, json(job)]);
-        jobs.iter().try_for_each(|job| send(job).map(drop))
+        for job in jobs {
+            self.execute("giving a job", sql, params![job.host, json(job)])?;
+        }
+        Ok(())
     }
 
     fn next(&mut self, host: &str) -> Result<Option<Job>, BookError> {
@@ -147,7 +142,7 @@ impl Exchange for SqliteBook {
             .query_row(sql, [host], |row| row.get(0))
             .optional()
             .map_err(self.sqlite("reading a job"))?;
-        found.map(|text| self.read("job", &text)).transpose()
+        found.map(|text| read_versioned(&self.place(), "job", &text)).transpose()
     }
 
     fn report(&mut self, report: &Report) -> Result<(), BookError> {
@@ -163,19 +158,26 @@ impl Exchange for SqliteBook {
             .query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(&doing)?;
-        found.into_iter().map(|(n, text)| Ok((n, self.read("report", &text)?))).collect()
+        found
+            .into_iter()
+            .map(|(number, text)| Ok((number, read_versioned(&self.place(), "report", &text)?)))
+            .collect()
     }
 
     fn acknowledge(&mut self, numbers: &[i64]) -> Result<(), BookError> {
         let sql = "DELETE FROM reports WHERE number = ?1";
-        let drop_one = |number: &i64| self.execute("dropping a report", sql, [number]);
-        numbers.iter().try_for_each(|number| drop_one(number).map(drop))
+        for number in numbers {
+            self.execute("dropping a report", sql, [number])?;
+        }
+        Ok(())
     }
 
     fn confirm(&mut self, fences: &[u64]) -> Result<(), BookError> {
         let sql = "INSERT OR IGNORE INTO confirmed VALUES (?1)";
-        let confirm = |fence: &u64| self.execute("confirming a report", sql, [number(*fence)]);
-        fences.iter().try_for_each(|fence| confirm(fence).map(drop))
+        for fence in fences {
+            self.execute("confirming a report", sql, [number(*fence)])?;
+        }
+        Ok(())
     }
 
     fn is_confirmed(&mut self, fence: u64) -> Result<bool, BookError> {
@@ -237,10 +239,11 @@ impl SqliteBook {
 
     fn enter(&mut self, report: &Report) -> Result<(), BookError> {
         let found = self.select("WHERE job = ?1", Some(&report.job))?.pop();
-        let is_of = |of: &Entry| of.job.fence == report.fence && of.job.host == report.host;
-        let Some(entry) = found.filter(is_of).filter(|entry| !entry.state.is_final()) else {
+        let Some(entry) = found else { return Ok(()) };
+        let is_current = entry.job.fence == report.fence && entry.job.host == report.host;
+        if !is_current || entry.state.is_final() {
             return Ok(());
-        };
+        }
         let attempt = entry.job.attempt;
         match report.state {
             State::Accepted => self.step(&entry, Event::Accept).map(drop),
@@ -274,7 +277,7 @@ impl Archive for SqliteBook {
                 State::Planned.name(),
                 job.attempt,
                 0,
-                json(&job.args),
+                call_text(job),
                 number(job.not_after_ms)
             ];
             let sql = "INSERT OR IGNORE INTO jobs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
@@ -363,20 +366,54 @@ impl Archive for SqliteBook {
                    JOIN jobs j ON j.job = o.job WHERE j.experiment = ?1 ORDER BY j.rowid";
         let doing = self.sqlite("reading outcomes");
         let mut statement = self.connection.prepare(sql).map_err(&doing)?;
-        let of = |row: &SqlRow<'_>| {
-            let text = |at| row.get::<_, String>(at);
-            Ok((text(0)?, text(1)?, row.get(2)?, text(3)?, text(4)?))
+        let mut found = statement.query([experiment]).map_err(&doing)?;
+        let mut rows = Vec::new();
+        while let Some(row) = found.next().map_err(&doing)? {
+            let text = |at| row.get::<_, String>(at).map_err(&doing);
+            rows.push(Row {
+                job: text(0)?,
+                host: text(1)?,
+                attempt: row.get(2).map_err(&doing)?,
+                state: self.state(&text(3)?)?,
+                body: text(4)?,
+            });
+        }
+        Ok(rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::book::Outbox;
+
+    fn assert_names_both_versions<T: std::fmt::Debug>(read: Result<T, BookError>, what: &str) {
+        let text = read.expect_err(what).to_string();
+        assert!(text.contains(what) && text.contains("of version 1"), "{text}");
+        assert!(text.contains("reads version 2"), "{text}");
+    }
+
+    #[test]
+    fn rows_of_an_earlier_version_are_refused_with_both_versions() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, memory) = (folder.path().join("fleet.db"), folder.path().join("agents.db"));
+        let mut book = SqliteBook::open(&file).unwrap();
+        drop(Outbox::open(&memory, "h").unwrap());
+        let report =
+            r#"{"v":1,"job":"j","host":"h","attempt":1,"fence":1,"state":"done","body":""}"#;
+        let job = r#"{"v":1,"job":"j","experiment":"e","host":"h","attempt":1,"fence":1,
+                      "args":["probe"],"not_after_ms":9}"#;
+        let insert = |file: &Path, sql: &str, text: &str| {
+            Connection::open(file).unwrap().execute(sql, [text]).unwrap();
         };
-        let found = statement
-            .query_map([experiment], of)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(&doing)?;
-        found
-            .into_iter()
-            .map(|(job, host, attempt, state, body)| {
-                let state = State::of_name(&state).ok_or_else(|| self.garbled("state", state))?;
-                Ok(Row { job, host, attempt, state, body })
-            })
-            .collect()
+        let row = "INSERT INTO jobs VALUES ('j', 'e', 'h', 'planned', 1, 0, ?1, 9)";
+        insert(&file, row, r#"["probe","--json"]"#);
+        insert(&file, "INSERT INTO given VALUES ('h', ?1)", job);
+        insert(&file, "INSERT INTO reports (report) VALUES (?1)", report);
+        insert(&memory, "INSERT INTO outbox VALUES ('h', 1, ?1)", report);
+        assert_names_both_versions(book.entries(None), "job");
+        assert_names_both_versions(book.next("h"), "job");
+        assert_names_both_versions(book.reports(), "report");
+        assert_names_both_versions(Outbox::open(&memory, "h").unwrap().all(), "report");
     }
 }

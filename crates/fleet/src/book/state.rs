@@ -147,7 +147,7 @@ impl State {
     }
 
     /// State of a name.
-    pub fn of_name(name: &str) -> Option<State> {
+    pub fn from_name(name: &str) -> Option<State> {
         State::ALL.into_iter().find(|state| state.name() == name)
     }
 }
@@ -199,9 +199,9 @@ mod tests {
     #[test]
     fn names_are_read_back() {
         for state in State::ALL {
-            assert_eq!(State::of_name(state.name()), Some(state));
+            assert_eq!(State::from_name(state.name()), Some(state));
             assert_eq!(serde_json::to_string(&state).unwrap(), format!("\"{}\"", state.name()));
         }
-        assert_eq!(State::of_name("x"), None);
+        assert_eq!(State::from_name("x"), None);
     }
 }

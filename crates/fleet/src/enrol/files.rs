@@ -31,7 +31,7 @@ pub enum EnrolError {
         source: io::Error,
     },
     /// Another content than expected.
-    #[error("{} is no file of `wirepath fleet init`: {why}", path.display())]
+    #[error("{} is not a file of `wirepath fleet init`: {why}", path.display())]
     Content {
         /// The file.
         path: PathBuf,
@@ -63,7 +63,7 @@ impl Fleet {
         check_version(&path, fleet.v)?;
         match fleet.hosts.keys().find(|host| !is_host_name(host)) {
             Some(host) => {
-                Err(EnrolError::Content { path, why: format!("{host:?} is no name of a host") })
+                Err(EnrolError::Content { path, why: format!("{host:?} is not a valid host name") })
             }
             None => Ok(fleet),
         }
@@ -96,12 +96,13 @@ impl Enrolment {
     pub fn parse(path: &Path, text: &str) -> Result<Enrolment, EnrolError> {
         let enrolment: Enrolment = parse(path, text)?;
         check_version(path, enrolment.v)?;
-        match is_host_name(&enrolment.host) {
-            true => Ok(enrolment),
-            false => Err(EnrolError::Content {
+        if is_host_name(&enrolment.host) {
+            Ok(enrolment)
+        } else {
+            Err(EnrolError::Content {
                 path: path.to_owned(),
-                why: format!("{:?} is no name of a host", enrolment.host),
-            }),
+                why: format!("{:?} is not a valid host name", enrolment.host),
+            })
         }
     }
 
@@ -112,12 +113,13 @@ impl Enrolment {
 }
 
 fn check_version(path: &Path, version: u32) -> Result<(), EnrolError> {
-    match version == VERSION {
-        true => Ok(()),
-        false => Err(EnrolError::Content {
+    if version == VERSION {
+        Ok(())
+    } else {
+        Err(EnrolError::Content {
             path: path.to_owned(),
             why: format!("it has version {version}, and this Wirepath reads {VERSION}"),
-        }),
+        })
     }
 }
 
@@ -182,7 +184,8 @@ pub fn read_hosts(path: &Path) -> Result<BTreeMap<String, Listed>, EnrolError> {
                 "address" => {
                     let ip: IpAddr = value.parse().map_err(|_| {
                         refuse(
-                            "that is no address; use address=192.0.2.7 or address=fd00::7".into(),
+                            "that is not a valid address; use address=192.0.2.7 or address=fd00::7"
+                                .into(),
                         )
                     })?;
                     address.replace(ip).is_some()
@@ -211,20 +214,17 @@ pub fn read_hosts(path: &Path) -> Result<BTreeMap<String, Listed>, EnrolError> {
             _ => return Err(refuse("give a name, or a name and two public keys".into())),
         };
         if !is_host_name(host) {
-            let why = format!("{host:?} is no name of a host: use a-z, 0-9 and -, at most 63");
+            let why = format!("{host:?} is not a valid host name: use a-z, 0-9 and -, at most 63");
             return Err(refuse(why));
         }
         if hosts.insert(host.to_owned(), Listed { keys, address, group }).is_some() {
             return Err(refuse(format!("{host} is there twice; remove one of them")));
         }
     }
-    match hosts.is_empty() {
-        true => Err(EnrolError::Line {
-            path: path.to_owned(),
-            line: 1,
-            why: "no host is listed".into(),
-        }),
-        false => Ok(hosts),
+    if hosts.is_empty() {
+        Err(EnrolError::Line { path: path.to_owned(), line: 1, why: "no host is listed".into() })
+    } else {
+        Ok(hosts)
     }
 }
 

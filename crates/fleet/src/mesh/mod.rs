@@ -6,7 +6,8 @@ mod polish;
 mod rounds;
 mod suspects;
 
-pub use polish::{Cell, Fit, Table, polish};
+pub use polish::{Fit, Table, polish};
+pub use remote::work::Cell;
 pub(crate) use rounds::shuffled;
 pub use rounds::{ALL_PAIRS_MAX, DEGREE, Pair, circle, rounds};
 pub use suspects::{

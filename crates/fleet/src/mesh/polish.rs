@@ -3,20 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::statistics::median;
-use serde::{Deserialize, Serialize};
-
-/// Measurement of one pair.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Cell {
-    /// Median round trip, nanoseconds; `None` if the pair gave none.
-    pub rtt_ns: Option<f64>,
-    /// Datagrams sent.
-    pub sent: u64,
-    /// Datagrams without an answer.
-    pub lost: u64,
-    /// Reason for a measurement that failed.
-    pub why: Option<String>,
-}
+use remote::work::Cell;
 
 /// One repeat of a mesh: measurements by pair, the smaller place first.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -40,8 +27,8 @@ impl Table {
 
     /// Logarithms of the round trips that were measured.
     fn logs(&self) -> BTreeMap<(usize, usize), f64> {
-        let log = |cell: &Cell| cell.rtt_ns.filter(|rtt| *rtt > 0.0).map(f64::ln);
-        self.cells.iter().filter_map(|(pair, cell)| Some((*pair, log(cell)?))).collect()
+        let rtts = self.cells.iter().filter_map(|(pair, cell)| Some((*pair, cell.rtt_ns?)));
+        rtts.filter(|(_, rtt_ns)| *rtt_ns > 0.0).map(|(pair, rtt_ns)| (pair, rtt_ns.ln())).collect()
     }
 }
 

@@ -22,13 +22,15 @@ pub fn circle(hosts: usize) -> Vec<Vec<Pair>> {
     // A host that does not exist rests with its partner.
     let seats = hosts + hosts % 2;
     let turning = seats - 1;
-    let round = |at: usize| {
+    let mut rounds = Vec::new();
+    for at in 0..turning {
         let fixed = (at, seats - 1);
-        let others = (1..seats / 2)
-            .map(move |step| ((at + step) % turning, (at + turning - step) % turning));
-        std::iter::once(fixed).chain(others).filter(|(a, b)| *a < hosts && *b < hosts).collect()
-    };
-    (0..turning).map(round).collect()
+        let others =
+            (1..seats / 2).map(|step| ((at + step) % turning, (at + turning - step) % turning));
+        let pairs = std::iter::once(fixed).chain(others);
+        rounds.push(pairs.filter(|(a, b)| *a < hosts && *b < hosts).collect());
+    }
+    rounds
 }
 
 /// Rounds of one repeat of a mesh.
@@ -49,15 +51,16 @@ pub fn rounds(hosts: usize, degree: Option<usize>, seed: u64, repeat: u64) -> Ve
         chosen.extend(rest);
         chosen.truncate(degree.unwrap_or(default));
     }
-    let of_repeat = shuffled(chosen, &mut Random::new(seed, 1 + repeat));
-    let turn = |(at, (a, b)): (usize, &Pair)| match (at as u64 + repeat) % 2 {
-        0 => (seats[*a], seats[*b]),
-        _ => (seats[*b], seats[*a]),
-    };
-    of_repeat
-        .into_iter()
-        .map(|round| all[round].iter().map(|pair| turn((round, pair))).collect())
-        .collect()
+    let mut rounds = Vec::new();
+    for round in shuffled(chosen, &mut Random::new(seed, 1 + repeat)) {
+        let is_turned = !(round as u64 + repeat).is_multiple_of(2);
+        let pairs = all[round].iter().map(|(a, b)| {
+            let (a, b) = (seats[*a], seats[*b]);
+            if is_turned { (b, a) } else { (a, b) }
+        });
+        rounds.push(pairs.collect());
+    }
+    rounds
 }
 
 /// Shuffles by Fisher and Yates.

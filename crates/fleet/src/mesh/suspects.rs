@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::Random;
 use model::statistics::median;
+use remote::work::Cell;
 use serde::{Deserialize, Serialize};
 
-use super::polish::{Cell, Fit, Table, polish};
+use super::polish::{Fit, Table, polish};
 use super::rounds::{Pair, shuffled};
 
 /// Deviations from which on a host or link stands out.
@@ -73,31 +74,30 @@ pub fn suspects(repeats: &[Table]) -> Vec<Suspect> {
 
 /// Slow hosts, and slow links between hosts that are not.
 fn slow(fits: &[Fit], hosts: usize) -> Vec<Suspect> {
-    let part = |fit: &Fit, host: usize| fit.hosts[host];
-    let of_hosts = noise(fits, |fit| fit.hosts.iter().copied().enumerate().collect());
-    let of_links = noise(fits, |fit| fit.rests.iter().map(|(pair, rest)| (*pair, *rest)).collect());
-    let of_host = |host: usize| {
-        stands_out(fits, |fit| {
-            Some((part(fit, host), threshold(fit.hosts.iter().copied()).max(of_hosts)))
-        })
-        .map(|(excess, threshold)| suspect(Place::Host(host), excess, threshold))
-    };
-    let mut found: Vec<Suspect> = (0..hosts).filter_map(of_host).collect();
-    let is_plain = |host: usize| !found.iter().any(|suspect| suspect.place == Place::Host(host));
-    let links: BTreeSet<(usize, usize)> =
+    let host_noise = noise(fits, |fit| fit.hosts.iter().copied().enumerate().collect());
+    let link_noise =
+        noise(fits, |fit| fit.rests.iter().map(|(pair, rest)| (*pair, *rest)).collect());
+    let mut found = Vec::new();
+    let mut slow_hosts = BTreeSet::new();
+    for host in 0..hosts {
+        let excess = stands_out(fits, |fit| {
+            Some((fit.hosts[host], threshold(fit.hosts.iter().copied()).max(host_noise)))
+        });
+        if let Some((excess, threshold)) = excess {
+            slow_hosts.insert(host);
+            found.push(suspect(Place::Host(host), excess, threshold));
+        }
+    }
+    let mut links: BTreeSet<(usize, usize)> =
         fits.iter().flat_map(|fit| fit.rests.keys().copied()).collect();
-    let of_link = |(a, b): (usize, usize)| {
-        stands_out(fits, |fit| {
-            Some((*fit.rests.get(&(a, b))?, threshold(fit.rests.values().copied()).max(of_links)))
-        })
-        .map(|(excess, threshold)| suspect(Place::Link(a, b), excess, threshold))
-    };
-    let slow: Vec<Suspect> = links
-        .into_iter()
-        .filter(|(a, b)| is_plain(*a) && is_plain(*b))
-        .filter_map(of_link)
-        .collect();
-    found.extend(slow);
+    links.retain(|(a, b)| !slow_hosts.contains(a) && !slow_hosts.contains(b));
+    for (a, b) in links {
+        let excess = stands_out(fits, |fit| {
+            Some((*fit.rests.get(&(a, b))?, threshold(fit.rests.values().copied()).max(link_noise)))
+        });
+        let slow = excess.map(|(excess, threshold)| suspect(Place::Link(a, b), excess, threshold));
+        found.extend(slow);
+    }
     found
 }
 
@@ -144,58 +144,62 @@ fn losing(repeats: &[Table], hosts: usize) -> Vec<Suspect> {
         })
         .map(|(pair, shares)| (pair, shares.into_iter().fold(1.0, f64::min)))
         .collect();
-    let touches = |pair: &(usize, usize), host: usize| pair.0 == host || pair.1 == host;
-    let links_of = |host: usize| repeats[0].cells.keys().filter(|pair| touches(pair, host)).count();
-    let loses =
-        |place: Place, share: f64| Suspect { place, sign: Sign::Loses(share), threshold: 0.0 };
-    let of_host = |host: usize| {
-        let own: Vec<f64> = always
-            .iter()
-            .filter(|(pair, _)| touches(pair, host))
-            .map(|(_, share)| *share)
-            .collect();
-        let is_most = own.len() >= 2 && 2 * own.len() > links_of(host);
-        is_most.then(|| loses(Place::Host(host), own.iter().copied().fold(1.0, f64::min)))
-    };
-    let mut found: Vec<Suspect> = (0..hosts).filter_map(of_host).collect();
-    let bad: Vec<Place> = found.iter().map(|suspect| suspect.place).collect();
-    let is_explained = |host: usize| bad.contains(&Place::Host(host));
-    found.extend(
-        always
-            .iter()
-            .filter(|((a, b), _)| !is_explained(*a) && !is_explained(*b))
-            .map(|(&(a, b), share)| loses(Place::Link(a, b), *share)),
-    );
+    let mut found = Vec::new();
+    let mut losing_hosts = BTreeSet::new();
+    for host in 0..hosts {
+        let place = Place::Host(host);
+        let losses = always.iter().filter(|(pair, _)| touches_place(place, **pair));
+        let own: Vec<f64> = losses.map(|(_, share)| *share).collect();
+        let links = repeats[0].cells.keys().filter(|pair| touches_place(place, **pair)).count();
+        if own.len() >= 2 && 2 * own.len() > links {
+            losing_hosts.insert(host);
+            found.push(loser(place, own.into_iter().fold(1.0, f64::min)));
+        }
+    }
+    for ((a, b), share) in always {
+        if !losing_hosts.contains(&a) && !losing_hosts.contains(&b) {
+            found.push(loser(Place::Link(a, b), share));
+        }
+    }
     found
+}
+
+fn loser(place: Place, share: f64) -> Suspect {
+    Suspect { place, sign: Sign::Loses(share), threshold: 0.0 }
 }
 
 /// Links that failed, or lost more than links of other hosts make likely, with the share that they lost.
 fn losing_links(table: &Table) -> BTreeMap<(usize, usize), f64> {
     let cells = &table.cells;
     // Links of other hosts: what all lost without what the two hosts of a link did.
-    let add = |sum: (u64, u64), cell: &Cell| (sum.0 + cell.sent, sum.1 + cell.lost);
-    let total = cells.values().fold((0, 0), add);
-    let mut of_host = vec![(0, 0); table.hosts];
+    let mut total = (0, 0);
+    let mut hosts = vec![(0, 0); table.hosts];
     for (&(a, b), cell) in cells {
-        of_host[a] = add(of_host[a], cell);
-        of_host[b] = add(of_host[b], cell);
-    }
-    let is_losing = |&(&(a, b), cell): &(&(usize, usize), &Cell)| {
-        if cell.why.is_some() {
-            return true;
+        total = (total.0 + cell.sent, total.1 + cell.lost);
+        for host in [a, b] {
+            hosts[host] = (hosts[host].0 + cell.sent, hosts[host].1 + cell.lost);
         }
-        let sent = total.0 + cell.sent - of_host[a].0 - of_host[b].0;
-        let lost = total.1 + cell.lost - of_host[a].1 - of_host[b].1;
+    }
+    let mut losing = BTreeMap::new();
+    for (&(a, b), cell) in cells {
+        let sent = total.0 + cell.sent - hosts[a].0 - hosts[b].0;
+        let lost = total.1 + cell.lost - hosts[a].1 - hosts[b].1;
         // One more than was seen: a mesh without any loss has no rate of 0.
         let rate = (lost + 1) as f64 / sent.max(1) as f64;
         let chance = poisson_tail(cell.lost, rate * cell.sent as f64);
-        chance * (cells.len() as f64) < LOSS_CHANCE
-    };
-    let share = |cell: &Cell| match cell.why {
+        if cell.why.is_some() || chance * (cells.len() as f64) < LOSS_CHANCE {
+            losing.insert((a, b), lost_share(cell));
+        }
+    }
+    losing
+}
+
+/// Share of a pair's datagrams that was lost; all of them if its measurement failed.
+fn lost_share(cell: &Cell) -> f64 {
+    match cell.why {
         Some(_) => 1.0,
         None => cell.lost as f64 / cell.sent.max(1) as f64,
-    };
-    cells.iter().filter(is_losing).map(|(pair, cell)| (*pair, share(cell))).collect()
+    }
 }
 
 /// Probability of `count` events or more if `mean` are expected.
@@ -221,33 +225,37 @@ pub fn confirming_pairs(
     table: &Table,
     random: &mut Random,
 ) -> Vec<Vec<Pair>> {
-    let is_suspect = |(a, b): (usize, usize)| {
-        all.iter().any(|suspect| match suspect.place {
-            Place::Host(host) => host == a || host == b,
-            Place::Link(c, d) => (a, b) == (c, d),
-        })
-    };
-    let pairs: Vec<(usize, usize)> = table.cells.keys().copied().collect();
-    let plain: Vec<(usize, usize)> =
-        pairs.iter().copied().filter(|pair| !is_suspect(*pair)).collect();
-    let own: Vec<(usize, usize)> = match of.place {
-        Place::Link(a, b) => vec![(a, b)],
-        Place::Host(host) => {
-            let alone = |pair: (usize, usize)| {
-                let others = all.iter().filter(|other| other.place != of.place);
-                !others.into_iter().any(|other| touches_place(other.place, pair))
-            };
-            pairs.into_iter().filter(|p| (p.0 == host || p.1 == host) && alone(*p)).collect()
+    let (mut own, mut plain) = (Vec::new(), Vec::new());
+    if let Place::Link(a, b) = of.place {
+        own.push((a, b));
+    }
+    for pair in table.cells.keys().copied() {
+        let touching: Vec<Place> = all
+            .iter()
+            .map(|suspect| suspect.place)
+            .filter(|place| touches_place(*place, pair))
+            .collect();
+        if touching.is_empty() {
+            plain.push(pair);
+        } else if matches!(of.place, Place::Host(_)) && touching == [of.place] {
+            own.push(pair);
         }
-    };
+    }
     if own.is_empty() || plain.is_empty() {
         return Vec::new();
     }
-    let mut pick = |from: &[(usize, usize)], count: usize| -> Vec<Pair> {
-        let order = shuffled((0..from.len()).collect(), random);
-        order.into_iter().take(count).map(|at| from[at]).collect()
-    };
-    (0..CONFIRMING_BLOCKS).map(|_| [pick(&own, 1), pick(&plain, CONTROLS)].concat()).collect()
+    let mut blocks = Vec::new();
+    for _ in 0..CONFIRMING_BLOCKS {
+        let suspect = drawn(&own, 1, random);
+        blocks.push([suspect, drawn(&plain, CONTROLS, random)].concat());
+    }
+    blocks
+}
+
+/// Draws pairs at random.
+fn drawn(pairs: &[Pair], count: usize, random: &mut Random) -> Vec<Pair> {
+    let order = shuffled((0..pairs.len()).collect(), random);
+    order.into_iter().take(count).map(|at| pairs[at]).collect()
 }
 
 fn touches_place(place: Place, (a, b): (usize, usize)) -> bool {
@@ -267,22 +275,20 @@ pub fn is_confirmed(suspect: &Suspect, fit: &Fit, blocks: &[Vec<(Pair, Cell)>]) 
 
 fn stands_out_again(suspect: &Suspect, fit: &Fit, block: &[(Pair, Cell)]) -> bool {
     let Some(((pair, cell), controls)) = block.split_first() else { return false };
-    let rate = |cell: &Cell| match cell.why {
-        Some(_) => 1.0,
-        None => cell.lost as f64 / cell.sent.max(1) as f64,
-    };
     if let Sign::Loses(_) = suspect.sign {
-        let worst = controls.iter().map(|(_, cell)| rate(cell)).fold(0.0, f64::max);
-        return rate(cell) > worst;
+        let worst = controls.iter().map(|(_, cell)| lost_share(cell)).fold(0.0, f64::max);
+        return lost_share(cell) > worst;
     }
     let mut others = fit.clone();
     if let Place::Host(host) = suspect.place {
         others.hosts[host] = 0.0;
     }
-    let excess = |(pair, cell): (&Pair, &Cell)| Some(others.excess(*pair, cell.rtt_ns?));
-    let controls: Vec<f64> =
-        controls.iter().filter_map(|(pair, cell)| excess((pair, cell))).collect();
-    match (excess((pair, cell)), median(&controls)) {
+    let controls: Vec<f64> = controls
+        .iter()
+        .filter_map(|(pair, cell)| Some(others.excess(*pair, cell.rtt_ns?)))
+        .collect();
+    let own = cell.rtt_ns.map(|rtt_ns| others.excess(*pair, rtt_ns));
+    match (own, median(&controls)) {
         (Some(own), Some(level)) => own - level > suspect.threshold,
         _ => false,
     }

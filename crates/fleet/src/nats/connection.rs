@@ -22,7 +22,7 @@ pub(super) type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// Requests at the same time.
 const AT_ONCE: usize = 256;
 /// Time limit of one operation.
-const PATIENCE: Duration = Duration::from_secs(10);
+const BROKER_TIMEOUT: Duration = Duration::from_secs(10);
 /// More than the largest batch: the client drops messages silently beyond it.
 const SUBSCRIPTION_CAPACITY: usize = 4096;
 /// Error code of a broker whose latest message is not the expected one.
@@ -79,8 +79,8 @@ impl Connection {
             .custom_inbox_prefix(&address.inbox)
             .subscription_capacity(SUBSCRIPTION_CAPACITY)
             .read_buffer_capacity(4096)
-            .connection_timeout(PATIENCE)
-            .request_timeout(Some(PATIENCE));
+            .connection_timeout(BROKER_TIMEOUT)
+            .request_timeout(Some(BROKER_TIMEOUT));
         if let Some(seed) = &address.login {
             options = options.nkey(seed.clone());
         }
@@ -89,19 +89,19 @@ impl Connection {
         }
         let urls: Vec<&str> = server.split(',').collect();
         let client = runtime
-            .block_on(async { timeout(PATIENCE, options.connect(urls)).await })
+            .block_on(async { timeout(BROKER_TIMEOUT, options.connect(urls)).await })
             .map_err(|_| failed("no answer in 10 s".into()))?
             .map_err(|e| failed(e.into()))?;
         Ok(Connection { end, runtime, client, server, connects: 1 })
     }
 
-    /// Runs an operation to its end, at most for [`PATIENCE`].
+    /// Runs an operation to its end, at most for [`BROKER_TIMEOUT`].
     pub(super) fn run<T>(
         &self,
         doing: &'static str,
         operation: impl AsyncFnOnce(&Client) -> Result<T, Failure>,
     ) -> Result<T, BookError> {
-        let limited = async { timeout(PATIENCE, operation(&self.client)).await };
+        let limited = async { timeout(BROKER_TIMEOUT, operation(&self.client)).await };
         let ended = self.runtime.block_on(limited);
         let result = ended.unwrap_or_else(|_| Err("no answer in 10 s".into()));
         result.map_err(|source| BookError::Broker { server: self.server.clone(), doing, source })

@@ -6,18 +6,17 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream;
 use serde::{Deserialize, Serialize};
 
-use super::connection::Stored;
 use super::{Held, NatsExchange, Refusal, Sent, streams};
 use crate::book::{BookError, Exchange, Job, Report, SILENCE_MS};
 use crate::message::{open, seal};
 
-/// Pause before a report is sent again; doubles up to [`PAUSE_MAX`].
-const PAUSE: Duration = Duration::from_secs(20);
-const PAUSE_MAX: Duration = Duration::from_secs(600);
-/// Pause before a confirmation is asked for again; doubles up to [`PAUSE_MAX`].
-const ASK: Duration = Duration::from_secs(1);
+/// Pause before a report is sent again; doubles up to [`RESEND_INTERVAL_MAX`].
+const RESEND_INTERVAL: Duration = Duration::from_secs(20);
+const RESEND_INTERVAL_MAX: Duration = Duration::from_secs(600);
+/// Pause before a confirmation is asked for again; doubles up to [`RESEND_INTERVAL_MAX`].
+const CONFIRMATION_INTERVAL: Duration = Duration::from_secs(1);
 /// The broker forgets a lease that was not renewed for this time, whatever the clocks of its owner say.
-const LEASE_KEPT: Duration = Duration::from_secs(90);
+const LEASE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Largest time ahead of the reader's clock that is believed.
 const AHEAD_MS_MAX: u64 = 120_000;
@@ -39,7 +38,9 @@ impl Lease {
 impl Sent {
     /// True if it is not due again.
     fn is_recent(&self, pause: Duration) -> bool {
-        let pause = pause.saturating_mul(1 << self.count.saturating_sub(1).min(16)).min(PAUSE_MAX);
+        let pause = pause
+            .saturating_mul(1 << self.count.saturating_sub(1).min(16))
+            .min(RESEND_INTERVAL_MAX);
         self.at.elapsed() < pause
     }
 }
@@ -66,7 +67,7 @@ impl NatsExchange {
 
     fn write_lease(&self, host: &str, lease: &Lease, expected: u64) -> Result<bool, BookError> {
         let payload = serde_json::to_vec(lease).map_err(|e| self.strange("lease", e))?;
-        self.connection.replace(&format!("wp.lease.{host}"), payload, expected, LEASE_KEPT)
+        self.connection.replace(&format!("wp.lease.{host}"), payload, expected, LEASE_TIMEOUT)
     }
 
     /// Keeps a message until it is acknowledged, and reads its report.
@@ -97,12 +98,12 @@ impl NatsExchange {
 
 impl Exchange for NatsExchange {
     fn send(&mut self, jobs: &[Job]) -> Result<(), BookError> {
-        let message = |job: &Job| {
+        let mut messages = Vec::new();
+        for job in jobs {
             let sealed = seal(&self.keys, job).map_err(|why| self.strange("job", why))?;
-            Ok((format!("wp.job.{}", job.host), sealed))
-        };
-        let messages: Result<Vec<_>, BookError> = jobs.iter().map(message).collect();
-        self.connection.publish(&messages?)
+            messages.push((format!("wp.job.{}", job.host), sealed));
+        }
+        self.connection.publish(&messages)
     }
 
     fn next(&mut self, host: &str) -> Result<Option<Job>, BookError> {
@@ -125,7 +126,7 @@ impl Exchange for NatsExchange {
     fn report(&mut self, report: &Report) -> Result<(), BookError> {
         report.host.clone_into(&mut self.host);
         let key = (report.fence, report.state);
-        if self.sent.get(&key).is_some_and(|sent| sent.is_recent(PAUSE)) {
+        if self.sent.get(&key).is_some_and(|sent| sent.is_recent(RESEND_INTERVAL)) {
             return Ok(());
         }
         let sealed = seal(&self.keys, report).map_err(|why| self.strange("report", why))?;
@@ -157,16 +158,17 @@ impl Exchange for NatsExchange {
     fn confirm(&mut self, fences: &[u64]) -> Result<(), BookError> {
         let fences: BTreeSet<u64> = fences.iter().copied().collect();
         // Only to the host that reported it: a host could name the fence of another one.
-        let subject = |held: &Held| {
-            let fence = held.fence.filter(|fence| fences.contains(fence))?;
-            Some((format!("wp.stored.{}.{fence}", held.host), Vec::new()))
-        };
-        let messages: Vec<_> = self.held.values().filter_map(subject).collect();
+        let mut messages = Vec::new();
+        for held in self.held.values() {
+            if let Some(fence) = held.fence.filter(|fence| fences.contains(fence)) {
+                messages.push((format!("wp.stored.{}.{fence}", held.host), Vec::new()));
+            }
+        }
         self.connection.publish(&messages)
     }
 
     fn is_confirmed(&mut self, fence: u64) -> Result<bool, BookError> {
-        if self.confirmed.get(&fence).is_some_and(|asked| asked.is_recent(ASK)) {
+        if self.confirmed.get(&fence).is_some_and(|asked| asked.is_recent(CONFIRMATION_INTERVAL)) {
             return Ok(false);
         }
         let found =
@@ -214,13 +216,13 @@ impl Exchange for NatsExchange {
         // Both are the word of the host: a time far ahead counts for nothing.
         let (early, late) =
             (now_ms.saturating_sub(SILENCE_MS), now_ms.saturating_add(AHEAD_MS_MAX));
-        let is_recent = |beat: Option<Stored>| {
-            let at = beat.and_then(|beat| String::from_utf8(beat.payload).ok()?.parse().ok());
-            at.is_some_and(|at: u64| (early..=late).contains(&at))
-        };
         let subjects: Vec<String> = hosts.iter().map(|host| format!("wp.hb.{host}")).collect();
         let beats = self.connection.last_of_each("ALIVE", &subjects)?;
-        let mut alive: Vec<bool> = beats.into_iter().map(is_recent).collect();
+        let mut alive = Vec::new();
+        for beat in beats {
+            let at = beat.and_then(|beat| String::from_utf8(beat.payload).ok()?.parse().ok());
+            alive.push(at.is_some_and(|at: u64| (early..=late).contains(&at)));
+        }
         let doubtful: Vec<usize> = (0..hosts.len()).filter(|at| !alive[*at]).collect();
         let subjects: Vec<String> =
             doubtful.iter().map(|at| format!("wp.lease.{}", hosts[*at])).collect();

@@ -20,7 +20,7 @@ const RESULTS_MAX_BYTES: i64 = 1024 * 1024 * 1024;
 /// Reports in one batch.
 const BATCH: usize = 1000;
 /// Time for which a collector waits for a first report.
-const WAIT: Duration = Duration::from_millis(200);
+const FIRST_REPORT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Reads reports.
 pub(super) type Collector = PullConsumer;
@@ -78,7 +78,8 @@ pub(super) async fn batch(collector: &Collector) -> Result<Vec<Message>, Failure
     if !waiting.is_empty() {
         return Ok(waiting);
     }
-    let mut one = collector.batch().max_messages(1).expires(WAIT).messages().await?;
+    let mut one =
+        collector.batch().max_messages(1).expires(FIRST_REPORT_TIMEOUT).messages().await?;
     let mut found = Vec::new();
     while let Some(message) = one.next().await {
         found.push(message?);

@@ -6,7 +6,9 @@ use postgres::Row as SqlRow;
 use postgres::types::ToSql;
 
 use super::{BODY_MAX, PostgresArchive, batch};
-use crate::book::{Archive, BookError, Entry, Event, Job, Report, Row, State, VERSION};
+use crate::book::{
+    Archive, BookError, Entry, Event, Job, Report, Row, State, VERSION, call_text, read_call,
+};
 use crate::packed::{deflate, inflate};
 
 /// Numbers of PostgreSQL are signed.
@@ -39,18 +41,17 @@ impl PostgresArchive {
             host: text(2)?,
             attempt: attempt.unsigned_abs(),
             fence: whole(5)?.unsigned_abs(),
-            args: serde_json::from_str(&text(6)?).map_err(|e| self.strange("job", e))?,
+            call: read_call(&self.server, &text(6)?)?,
             not_after_ms: whole(7)?.unsigned_abs(),
         };
-        let state = State::of_name(&state).ok_or_else(|| self.strange("state", state))?;
+        let state = State::from_name(&state).ok_or_else(|| self.strange("state", state))?;
         Ok(Entry { job, state })
     }
 }
 
 impl Archive for PostgresArchive {
     fn plan(&mut self, jobs: &[Job]) -> Result<(), BookError> {
-        let args: Vec<String> =
-            jobs.iter().map(|job| serde_json::to_string(&job.args).unwrap_or_default()).collect();
+        let calls: Vec<String> = jobs.iter().map(call_text).collect();
         let text = |of: fn(&Job) -> &str| jobs.iter().map(of).collect::<Vec<&str>>();
         let (names, hosts) = (text(|job| &job.job), text(|job| &job.host));
         let experiments = text(|job| &job.experiment);
@@ -63,7 +64,7 @@ impl Archive for PostgresArchive {
                        WITH ORDINALITY AS new (job, experiment, host, attempt, args, not_after_ms, line)
                        ORDER BY line ON CONFLICT (job) DO NOTHING";
             let values: [&(dyn ToSql + Sync); 6] =
-                [&names, &experiments, &hosts, &attempts, &args, &limits];
+                [&names, &experiments, &hosts, &attempts, &calls, &limits];
             client.execute(sql, &values).map(drop)
         })
     }
@@ -176,7 +177,7 @@ impl PostgresArchive {
             job: row.try_get(0).map_err(strange)?,
             host: row.try_get(1).map_err(strange)?,
             attempt: row.try_get::<_, i32>(2).map_err(strange)?.unsigned_abs(),
-            state: State::of_name(&state).ok_or_else(|| self.strange("state", state))?,
+            state: State::from_name(&state).ok_or_else(|| self.strange("state", state))?,
             body: String::from_utf8(body).map_err(|e| self.strange("outcome", e))?,
         })
     }

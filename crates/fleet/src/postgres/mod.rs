@@ -21,7 +21,7 @@ pub const SCHEMA: &str = include_str!("schema.sql");
 const BODY_MAX: u64 = 64 * 1024 * 1024;
 
 /// Time after which a connection that answers no more is given up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Limits of the server; options of the address come after them.
 const LIMITS: &str =
     "-c lock_timeout=30s -c statement_timeout=60s -c idle_in_transaction_session_timeout=60s";
@@ -58,7 +58,7 @@ impl PostgresArchive {
         }
         config.connect_timeout(Duration::from_secs(10));
         // A connection that answers no more, and a lock of a process that was stopped, end in an error.
-        config.tcp_user_timeout(PATIENCE).keepalives_idle(PATIENCE);
+        config.tcp_user_timeout(SERVER_TIMEOUT).keepalives_idle(SERVER_TIMEOUT);
         let options = format!("{LIMITS} {}", config.get_options().unwrap_or_default());
         config.options(&options);
         config.application_name("wirepath");

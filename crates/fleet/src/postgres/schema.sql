@@ -62,8 +62,9 @@ BEGIN
         END IF;
     END LOOP;
     DELETE FROM keys WHERE day < first - 30;
-    DELETE FROM jobs WHERE args LIKE '["mesh",%' AND changed < first
-        AND state IN ('stored', 'expired', 'lost', 'cancelled');
+    -- Of version 1, args was an array of words.
+    DELETE FROM jobs WHERE (args::jsonb -> 'call' ?| ARRAY['echo', 'ping'] OR args::jsonb ->> 0 = 'mesh')
+        AND changed < first AND state IN ('stored', 'expired', 'lost', 'cancelled');
     RETURN dropped;
 END $$;
 

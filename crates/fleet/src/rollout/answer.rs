@@ -17,6 +17,18 @@ pub enum Answer {
     Silent(String),
 }
 
+impl Answer {
+    /// Its remark or reason.
+    pub fn into_text(self) -> String {
+        match self {
+            Answer::Done(text)
+            | Answer::Failed(text)
+            | Answer::Drifted(text)
+            | Answer::Silent(text) => text,
+        }
+    }
+}
+
 /// Answers of hosts, each with its place in the list.
 pub type Answers = Vec<(usize, Answer)>;
 
@@ -88,8 +100,8 @@ impl Watched {
 
     /// Takes an answer of each host that was asked; true if the others go on to hold the plan.
     pub fn take(&mut self, answers: Answers) -> bool {
-        let is_silent = |(_, answer): &(usize, Answer)| matches!(answer, Answer::Silent(_));
-        let (silent, others): (Answers, Answers) = answers.into_iter().partition(is_silent);
+        let (silent, others): (Answers, Answers) =
+            answers.into_iter().partition(|(_, answer)| matches!(answer, Answer::Silent(_)));
         self.silent.extend(silent);
         self.asked = others.iter().map(|(host, _)| *host).collect();
         self.answers = others;

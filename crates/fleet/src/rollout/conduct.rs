@@ -112,10 +112,8 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
     /// Performs states until one ends the roll-out, or the user has to decide.
     pub fn run(&mut self) -> Result<State, H::Error> {
         while !self.state.is_end() {
-            let outcome = match self.can_pause() && self.hosts.is_stopped() {
-                true => pause(),
-                false => self.act()?,
-            };
+            let outcome =
+                if self.can_pause() && self.hosts.is_stopped() { pause() } else { self.act()? };
             self.go(outcome)?;
             if let State::Paused { .. } = self.state {
                 self.clear(self.state)?;
@@ -131,19 +129,19 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
     /// Moves on: the row is in the ledger before anything of its state is done.
     fn go(&mut self, Outcome { event, mut row }: Outcome) -> Result<(), H::Error> {
         let Some(next) = self.state.after(event, self.draw.stages()) else { return Ok(()) };
-        let is_same_stage = |stage: &usize| match next {
-            State::Applying { stage: of }
-            | State::Holding { stage: of }
-            | State::Confirming { stage: of } => of == *stage,
-            _ => false,
-        };
         let stage = match self.state {
             State::Proving { stage } | State::Applying { stage } | State::Holding { stage } => {
                 Some(stage)
             }
             _ => None,
         };
-        if !stage.as_ref().is_some_and(is_same_stage) || event == Event::Resume {
+        let next_stage = match next {
+            State::Applying { stage } | State::Holding { stage } | State::Confirming { stage } => {
+                Some(stage)
+            }
+            _ => None,
+        };
+        if stage.is_none() || stage != next_stage || event == Event::Resume {
             self.left_out.clear();
         }
         row.state = next;
@@ -185,9 +183,10 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
                 let allowed = allowed.saturating_sub(self.left_out.len());
                 let mut watched = Watched::new(self.members(stage), allowed);
                 self.hosts.hold(&mut watched)?;
-                match self.hosts.is_stopped() {
-                    true => Ok(pause()),
-                    false => Ok(self.judged(stage, watched.answers(), "held")),
+                if self.hosts.is_stopped() {
+                    Ok(pause())
+                } else {
+                    Ok(self.judged(stage, watched.answers(), "held"))
                 }
             }
             State::Confirming { stage } => {
@@ -201,8 +200,9 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
 
     /// Hosts of a stage but those that are left out.
     fn members(&self, stage: usize) -> Vec<usize> {
-        let is_in = |host: &&usize| !self.left_out.contains(host);
-        self.draw.stage(stage).iter().filter(is_in).copied().collect()
+        let mut hosts = self.draw.stage(stage).to_vec();
+        hosts.retain(|host| !self.left_out.contains(host));
+        hosts
     }
 
     fn judged(&mut self, stage: usize, answers: Answers, done: &str) -> Outcome {
@@ -241,9 +241,9 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
         if self.hosts.is_stopped() {
             return Ok(pause());
         }
-        let is_of_stage = |(host, _): &&(usize, Answer)| hosts.contains(host);
-        let of_stage: Answers = answers.iter().filter(is_of_stage).cloned().collect();
-        let mut outcome = match judge(self.names, hosts.len(), 0, &of_stage) {
+        let mut own = answers.clone();
+        own.retain(|(host, _)| hosts.contains(host));
+        let mut outcome = match judge(self.names, hosts.len(), 0, &own) {
             Err(why) => Outcome::new(Event::Trigger, why, answers),
             Ok(silent) => {
                 self.left_out.extend(silent);
@@ -270,9 +270,8 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
     fn roll_back(&mut self) -> Result<Outcome, H::Error> {
         let stages = self.state.stages_touched(self.draw.stages());
         let answers = self.hosts.roll_back(&self.draw.newest_first(stages))?;
-        let is_open = |(_, answer): &&(usize, Answer)| !matches!(answer, Answer::Done(_));
-        let open: Vec<&str> =
-            answers.iter().filter(is_open).map(|(host, _)| self.names[*host].as_str()).collect();
+        let open = answers.iter().filter(|(_, answer)| !matches!(answer, Answer::Done(_)));
+        let open: Vec<&str> = open.map(|(host, _)| self.names[*host].as_str()).collect();
         Ok(match (open.is_empty(), answers.len()) {
             (true, 0) => Outcome::new(Event::Pass, "no host had the plan", answers),
             (true, hosts) => Outcome::new(

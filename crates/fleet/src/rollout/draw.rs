@@ -20,7 +20,9 @@ pub enum Size {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SizeError {
     /// Neither a number nor a percentage.
-    #[error("{0:?} is no size of a stage; use a number of hosts such as 1, or a share such as 10%")]
+    #[error(
+        "{0:?} is not a valid size of a stage; use a number of hosts such as 1, or a share such as 10%"
+    )]
     Unreadable(String),
     /// A stage that adds no host.
     #[error(
@@ -55,9 +57,10 @@ impl FromStr for Size {
         match text.strip_suffix('%') {
             Some(number) => {
                 let percent: f64 = number.parse().map_err(|_| unreadable())?;
-                match percent > 0.0 && percent <= 100.0 {
-                    true => Ok(Size::Share(percent / 100.0)),
-                    false => Err(unreadable()),
+                if percent > 0.0 && percent <= 100.0 {
+                    Ok(Size::Share(percent / 100.0))
+                } else {
+                    Err(unreadable())
                 }
             }
             None => match text.parse() {

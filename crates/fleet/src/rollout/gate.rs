@@ -74,9 +74,10 @@ pub fn gate(
         ));
     }
     let Some(plan) = plan else { return Gate::Shut("no host has a figure of this metric".into()) };
-    let gate = match (plan.hosts as usize) < HOSTS_MIN {
-        true => each_host(plan, resolve),
-        false => pooled(plan, wants.gain, resolve),
+    let gate = if (plan.hosts as usize) < HOSTS_MIN {
+        each_host(plan, resolve)
+    } else {
+        pooled(plan, wants.gain, resolve)
     };
     match gate {
         Gate::Unclear(why) if wants.accepts_inconclusive => {
@@ -92,13 +93,13 @@ pub fn gate(
 ///
 /// One proof is enough unless another one found harm: then it takes a second one to decide.
 pub(super) fn decide(gates: &[Gate]) -> (Event, String) {
-    let count = |is: fn(&Gate) -> bool| gates.iter().filter(|gate| is(gate)).count();
-    let suspect = count(|gate| matches!(gate, Gate::Suspect(_)));
-    let open = count(|gate| matches!(gate, Gate::Open(_)));
+    let suspect = gates.iter().filter(|gate| matches!(gate, Gate::Suspect(_))).count();
+    let open = gates.iter().filter(|gate| matches!(gate, Gate::Open(_))).count();
     let proofs = gates.len();
-    let again = || match proofs < PROOFS_MAX {
-        true => (Event::Again, ", measured again".to_owned()),
-        false => (Event::Pause, format!(" after {proofs} measurements: the user has to decide")),
+    let again = if proofs < PROOFS_MAX {
+        (Event::Again, ", measured again".to_owned())
+    } else {
+        (Event::Pause, format!(" after {proofs} measurements: the user has to decide"))
     };
     let ((event, more), why) = match gates.last() {
         None => return (Event::Again, "not measured yet".into()),
@@ -108,10 +109,10 @@ pub(super) fn decide(gates: &[Gate]) -> (Event, String) {
         }
         Some(Gate::Open(why)) if open > suspect => ((Event::Pass, String::new()), why),
         Some(Gate::Open(why)) => {
-            let (event, more) = again();
+            let (event, more) = again;
             ((event, format!(" now, and worse before{more}")), why)
         }
-        Some(Gate::Suspect(why) | Gate::Unclear(why) | Gate::Void(why)) => (again(), why),
+        Some(Gate::Suspect(why) | Gate::Unclear(why) | Gate::Void(why)) => (again, why),
     };
     (event, format!("{why}{more}"))
 }

@@ -20,4 +20,4 @@ pub use gate::{Gate, HURT_SHARE_MAX, Proof, Wants, gate};
 pub use ledger::{Header, Ledger, Row};
 pub use sqlite::SqliteLedger;
 pub use state::{Event, State};
-pub use steps::{Limits, STEP, Step, Steps, measured};
+pub use steps::{HostStep, Limits, Steps, measured};

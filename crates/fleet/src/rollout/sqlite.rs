@@ -87,8 +87,8 @@ fn json(value: &impl serde::Serialize) -> String {
 }
 
 fn read<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, BookError> {
-    serde_json::from_str(text).map_err(|error| BookError::Garbled {
-        path: path.to_path_buf(),
+    serde_json::from_str(text).map_err(|error| BookError::Strange {
+        place: path.display().to_string(),
         what: "roll-out",
         why: error.to_string(),
     })

@@ -1,26 +1,25 @@
 //! Steps of a roll-out on hosts with agents: a job for each host.
 
+use remote::work::Call;
+
 use super::{Answer, Answers};
 use crate::book::{
     ATTEMPTS_MAX, Archive, BookError, Coordinator, Exchange, Job, Measured, Row, State,
 };
 
-/// First argument of a job that is a step; the second one is the step.
-pub const STEP: &str = "rollout-step";
-
 /// Separates the id of a roll-out from the number of the step in the name of an experiment. No other experiment has it
 /// in its name ([`Archive::newest`]).
-const OF: char = '.';
+const SEPARATOR: char = '.';
 
-/// A step of one host.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+/// The work of one host in a step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HostStep {
     /// Place of the host in the list of the roll-out.
     pub at: usize,
     /// Name of the host.
     pub host: String,
-    /// The step, as its agent reads it.
-    pub text: String,
+    /// Work for its agent.
+    pub call: Call,
     /// True if an agent that was killed in it may do it again.
     pub is_repeatable: bool,
 }
@@ -54,20 +53,18 @@ impl Steps {
         archive: &mut impl Archive,
         id: &str,
         number: u64,
-        steps: &[Step],
+        steps: &[HostStep],
         limits: Limits,
     ) -> Result<Self, BookError> {
-        let experiment = format!("{id}{OF}{number}");
-        let job = |step: &Step| Job {
-            attempt: if step.is_repeatable { 1 } else { ATTEMPTS_MAX },
-            ..Job::new(
-                &experiment,
-                &step.host,
-                vec![STEP.to_owned(), step.text.clone()],
-                limits.not_after_ms,
-            )
-        };
-        archive.plan(&steps.iter().map(job).collect::<Vec<_>>())?;
+        let experiment = format!("{id}{SEPARATOR}{number}");
+        let jobs: Vec<Job> = steps
+            .iter()
+            .map(|step| Job {
+                attempt: if step.is_repeatable { 1 } else { ATTEMPTS_MAX },
+                ..Job::new(&experiment, &step.host, step.call.clone(), limits.not_after_ms)
+            })
+            .collect();
+        archive.plan(&jobs)?;
         let coordinator = Coordinator::new(experiment.clone());
         let hosts = steps.iter().map(|step| (step.at, step.host.clone())).collect();
         Ok(Steps { coordinator, experiment, hosts, until_ms: limits.until_ms })
@@ -98,9 +95,11 @@ impl Steps {
     /// Answer of each host, in the order of the steps.
     pub fn answers(&self, archive: &mut impl Archive) -> Result<Answers, BookError> {
         let rows = archive.rows(&self.experiment)?;
-        let of =
-            |(at, host): &(usize, String)| (*at, answer(rows.iter().find(|row| row.host == *host)));
-        Ok(self.hosts.iter().map(of).collect())
+        let answers = self
+            .hosts
+            .iter()
+            .map(|(at, host)| (*at, answer(rows.iter().find(|row| row.host == *host))));
+        Ok(answers.collect())
     }
 }
 
@@ -129,14 +128,16 @@ mod tests {
 
     const LIMITS: Limits = Limits { not_after_ms: 1_000, until_ms: Some(2_000) };
 
-    fn steps(hosts: &[&str], is_repeatable: bool) -> Vec<Step> {
-        let step = |(at, host): (usize, &&str)| Step {
-            at,
-            host: (*host).to_owned(),
-            text: "{}".into(),
-            is_repeatable,
-        };
-        hosts.iter().enumerate().map(step).collect()
+    fn steps(hosts: &[&str], is_repeatable: bool) -> Vec<HostStep> {
+        let numbered = hosts.iter().enumerate();
+        numbered
+            .map(|(at, host)| HostStep {
+                at,
+                host: (*host).to_owned(),
+                call: Call::Trial,
+                is_repeatable,
+            })
+            .collect()
     }
 
     #[test]
@@ -158,7 +159,7 @@ mod tests {
                     &mut book,
                     20,
                     |job| {
-                        assert_eq!(job.args, [STEP, "{}"]);
+                        assert_eq!(job.call, Call::Trial);
                         said
                     },
                     |_| true,

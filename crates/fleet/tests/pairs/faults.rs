@@ -56,7 +56,8 @@ struct Fused<B> {
 
 impl<B> Fused<B> {
     fn burn(&mut self) -> Result<&mut B, BookError> {
-        let killed = || BookError::Garbled { path: "".into(), what: "kill", why: String::new() };
+        let killed =
+            || BookError::Strange { place: String::new(), what: "kill", why: String::new() };
         self.calls = self.calls.checked_sub(1).ok_or_else(killed)?;
         Ok(&mut self.book)
     }

@@ -1,7 +1,8 @@
 //! Rows that a database drops by age.
 
 use testkit::servers::Database;
-use wirepath_fleet::postgres::SCHEMA;
+use wirepath_fleet::book::Archive;
+use wirepath_fleet::postgres::{PostgresArchive, SCHEMA};
 
 #[test]
 fn ended_jobs_of_meshes_are_dropped_by_age_and_no_others() {
@@ -9,10 +10,12 @@ fn ended_jobs_of_meshes_are_dropped_by_age_and_no_others() {
     let sql = |sql: &str| database.sql("postgres", sql);
     sql(SCHEMA);
     for (job, state, args, age) in [
-        ("old-mesh", "stored", r#"["mesh","{}"]"#, "2 days"),
-        ("new-mesh", "stored", r#"["mesh","{}"]"#, "0 days"),
-        ("open-mesh", "running", r#"["mesh","{}"]"#, "2 days"),
-        ("old-prove", "stored", r#"["probe","--json"]"#, "2 days"),
+        ("first-version", "stored", r#"["mesh","{}"]"#, "2 days"),
+        ("old-mesh", "stored", r#"{"v":2,"call":{"echo":{}}}"#, "2 days"),
+        ("old-pings", "stored", r#"{"v":2,"call":{"ping":{}}}"#, "2 days"),
+        ("new-mesh", "stored", r#"{"v":2,"call":{"echo":{}}}"#, "0 days"),
+        ("open-mesh", "running", r#"{"v":2,"call":{"echo":{}}}"#, "2 days"),
+        ("old-prove", "stored", r#"{"v":2,"call":{"run":{}}}"#, "2 days"),
     ] {
         sql(&format!(
             "INSERT INTO jobs (job, experiment, host, state, attempt, fence, args, not_after_ms, changed)
@@ -22,4 +25,11 @@ fn ended_jobs_of_meshes_are_dropped_by_age_and_no_others() {
     sql("SELECT wirepath_drop_before(current_date)");
     let left = sql("SELECT string_agg(job, ',' ORDER BY job) FROM jobs");
     assert_eq!(left, "new-mesh,old-prove,open-mesh");
+    // Of the first version.
+    sql(r#"INSERT INTO jobs (job, experiment, host, state, attempt, fence, args, not_after_ms)
+           VALUES ('first-prove', 'y', 'h', 'planned', 1, 0, '["probe","--json"]', 1)"#);
+    let mut archive =
+        PostgresArchive::open(&database.address("postgres"), None).expect("a database");
+    let refused = archive.entries(Some("y")).expect_err("another version").to_string();
+    assert!(refused.contains("version 1") && refused.contains("version 2"), "{refused}");
 }

@@ -1,5 +1,7 @@
 //! Tests of any pair of exchange and archive.
 
+use model::{Limits, PathRequest, Request, Subject};
+use remote::work::Call;
 use testkit::{LONG, until};
 use wirepath_fleet::book::{
     ATTEMPTS_MAX, Agent, Archive, Coordinator, Entry, Exchange, Job, Measured, Moment, Report, Row,
@@ -7,6 +9,12 @@ use wirepath_fleet::book::{
 };
 
 use super::Pair;
+
+/// An experiment with every kind of value: texts, times and numbers.
+fn probe_request() -> Request {
+    let path = PathRequest { path: "probe".into(), arms: "spin".into(), ..PathRequest::default() };
+    Request::new(Subject::Path(Box::new(path)), Limits { seed: Some(7), ..Limits::default() })
+}
 
 pub(crate) fn job(name: &str, host: &str) -> Job {
     Job {
@@ -16,7 +24,7 @@ pub(crate) fn job(name: &str, host: &str) -> Job {
         host: host.into(),
         attempt: 1,
         fence: 0,
-        args: vec!["probe".into(), "--load".into(), "ping".into()],
+        call: Call::Run(Box::new(probe_request())),
         not_after_ms: 1_000_000,
     }
 }
@@ -50,7 +58,7 @@ pub(crate) fn job_passes_all_its_states_once(pair: &impl Pair) {
     let mut other = Agent::start("h2", pair.outbox("h2")).unwrap();
     agent.turn(&mut pair.open(), 2, measured, |_| true).unwrap();
     let given = exchange.next("h1").unwrap().unwrap();
-    assert_eq!((given.args.len(), given.attempt), (3, 1));
+    assert_eq!((given.call, given.attempt), (job("a", "h1").call, 1));
     agent.turn(&mut pair.open(), 3, |_| panic!("measured twice"), |_| true).unwrap();
     other.turn(&mut pair.open(), 3, |_| Measured::Failed("no".into()), |_| true).unwrap();
     coordinator.turn(&mut exchange, &mut book, 4).unwrap();

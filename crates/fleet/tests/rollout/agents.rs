@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
+use remote::work::{Call, Step};
 use tempfile::TempDir;
 use wirepath_fleet::book::{Agent, Archive, Coordinator, Outbox, SqliteBook};
-use wirepath_fleet::rollout::{Answers, Limits, Size, State, Step, Steps, measured};
+use wirepath_fleet::rollout::{Answers, HostStep, Limits, Size, State, Steps, measured};
 
 use super::{
     Event, Fault, Killed, Setting, Way, World, check_end, ends_by, let_switches_act, perform,
@@ -48,7 +49,8 @@ impl Fleet {
         let mut left = if is_killed { now % 4 } else { u64::MAX };
         let work = |job: &wirepath_fleet::book::Job| {
             let mut world = world.borrow_mut();
-            let answer = perform(&job.args[1], &mut world.hosts[at], now);
+            let Call::Step(step) = &job.call else { panic!("not a step: {:?}", job.call) };
+            let answer = perform(step.owner().unwrap_or_default(), &mut world.hosts[at], now);
             world.check();
             measured(&answer)
         };
@@ -107,13 +109,14 @@ impl Way for ByJobs<'_> {
             "roll back" => Limits { not_after_ms: after(1000), until_ms: Some(after(ANSWER)) },
             _ => Limits { not_after_ms: after(ANSWER), until_ms: Some(after(ANSWER)) },
         };
-        let one = |at: &usize| Step {
+        let one = |at: &usize| HostStep {
             at: *at,
             host: format!("h{at}"),
-            text: step.to_owned(),
+            // The world of this test knows steps by name.
+            call: Call::Step(Box::new(Step::Confirm { owner: step.to_owned() })),
             is_repeatable: step != "apply",
         };
-        let steps: Vec<Step> = hosts.iter().map(one).collect();
+        let steps: Vec<HostStep> = hosts.iter().map(one).collect();
         self.fleet.steps += 1;
         let mut steps =
             Steps::plan(&mut self.archive, "rollout", self.fleet.steps, &steps, limits)?;

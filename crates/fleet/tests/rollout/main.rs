@@ -303,7 +303,8 @@ struct Memory<'a>(&'a RefCell<World>);
 
 impl Ledger for Memory<'_> {
     fn record(&mut self, row: &Row) -> Result<(), BookError> {
-        let killed = |_| BookError::Garbled { path: "".into(), what: "row", why: "killed".into() };
+        let killed =
+            |_| BookError::Strange { place: String::new(), what: "row", why: "killed".into() };
         self.0.borrow_mut().tick().map_err(killed)?;
         self.0.borrow_mut().rows.push(row.clone());
         self.0.borrow_mut().tick().map_err(killed)

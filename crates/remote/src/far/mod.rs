@@ -2,7 +2,6 @@
 //!
 //! A started program ends when its standard input does, so it ends with the near end for any reason, SIGKILL included.
 
-mod job;
 pub(crate) mod netns;
 pub(crate) mod ssh;
 
@@ -15,7 +14,6 @@ use host::text::printable;
 use lab::FarEnd;
 use sys::child::{Child, Place};
 
-pub use self::job::FarJob;
 pub use self::netns::address_between;
 use crate::RemoteError;
 

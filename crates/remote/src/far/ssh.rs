@@ -55,7 +55,6 @@ const SCRIPT: &str = concat!(
     "wirepath --version 2>/dev/null || echo none; ",
     "read -r how size what address || exit 1; ",
     "if [ \"$what\" = peer ]; then set -- peer --secret-stdin --listen \"$address:0\"; ",
-    "elif [ \"$what\" = job ]; then set -- fleet host; ",
     "else set -- answer \"$what\"; fi; ",
     "if [ \"$how\" = own ]; then exec wirepath \"$@\"; fi; ",
     "f=$(mktemp) || exit 1; chmod 700 \"$f\"; exec 3>\"$f\" 4<\"$f\"; rm -f \"$f\"; echo send; ",
@@ -83,7 +82,7 @@ pub(crate) struct Opened {
 
 /// Connects to `host` and starts this program there, a copy of it if need be.
 ///
-/// - `what`: `peer`, `job` for `wirepath fleet host`, or the name of a service.
+/// - `what`: `peer`, or the name of a service.
 pub(crate) fn open(
     host: &SshHost,
     options: &FarOptions<'_>,

@@ -10,16 +10,15 @@ use fleet::enrol::Fleet;
 use fleet::mesh::{Cell, Pair};
 use probe::random_session;
 use remote::Failure;
+use remote::work::{Call, Echo, EchoEnd, Ping};
 
-use super::super::now_ms;
 use super::super::over_agents::conduct;
 use super::super::servers::{Servers, insist};
-use super::local::failed;
-use super::part::{Does, Part};
+use super::super::{allowed, now_ms};
 use super::{At, Measure};
 
 /// Time that one end of a pair waits for the other, beside that in which an agent must take its job.
-const SPARE: Duration = Duration::from_secs(5);
+const PAIR_GRACE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 pub(super) struct MeshAgentsArgs {
@@ -43,10 +42,10 @@ impl MeshAgentsArgs {
         let Some(folder) = &self.fleet else { return Ok(None) };
         let fleet = Fleet::read(folder).map_err(Failure::usage)?;
         let hosts = self.members(&fleet).map_err(Failure::Usage)?;
-        let wait = self.taken_within.saturating_add(SPARE);
+        let wait = self.taken_within.saturating_add(PAIR_GRACE);
         let wait_s = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX);
         for host in &hosts {
-            host.part(0, count, wait_s).check().map_err(Failure::Usage)?;
+            allowed::check_ping(&Ping { address: host.address, count, session: 0, wait_s })?;
         }
         let (folder, taken_within) = (folder.clone(), self.taken_within);
         Ok(Some(Agents { folder, hosts, count, taken_within, wait_s }))
@@ -54,9 +53,10 @@ impl MeshAgentsArgs {
 
     /// The hosts. Errors: one is unknown, named twice or without an address, or there are less than two.
     fn members(&self, fleet: &Fleet) -> Result<Vec<Member>, String> {
-        let all = fleet.hosts.keys().map(|name| At { host: name.clone(), address: None });
-        let chosen: Vec<At<String>> =
-            if self.agents.is_empty() { all.collect() } else { self.agents.clone() };
+        let mut chosen = self.agents.clone();
+        if chosen.is_empty() {
+            chosen.extend(fleet.hosts.keys().map(|host| At { host: host.clone(), address: None }));
+        }
         let mut hosts: Vec<Member> = Vec::new();
         for At { host: name, address } in chosen {
             if !fleet.hosts.contains_key(&name) {
@@ -115,11 +115,6 @@ struct Member {
 }
 
 impl Member {
-    /// Its part as the echo of a pair.
-    fn part(&self, session: u32, count: u32, wait_s: u32) -> Part {
-        Part { does: Does::Echo, address: self.address, session, count, wait_s }
-    }
-
     /// Result of its job, or the reason for its absence. A host that did not take it, or fell silent, is lost.
     fn ended(&mut self, rows: &[Row]) -> Result<String, String> {
         let (is_lost, why) = match rows.iter().find(|row| row.host == self.name) {
@@ -157,9 +152,13 @@ impl ByAgents {
         let not_after_ms = self.servers.now_ms().saturating_add(within_ms);
         let mut jobs = Vec::new();
         for &(near, far) in pairs {
-            let echo = hosts[far].part(random_session()?, *count, *wait_s);
-            for (at, part) in [(far, echo), (near, Part { does: Does::Ping, ..echo })] {
-                jobs.push(Job::new(id, &hosts[at].name, part.arguments()?, not_after_ms));
+            let (address, session) = (hosts[far].address, random_session()?);
+            let (count, wait_s) = (*count, *wait_s);
+            let until = Some(EchoEnd { count, wait_s });
+            let echo = Call::Echo(Echo { ipv6: address.is_ipv6(), session, until });
+            let ping = Call::Ping(Ping { address, count, session, wait_s });
+            for (at, call) in [(far, echo), (near, ping)] {
+                jobs.push(Job::new(id, &hosts[at].name, call, not_after_ms));
             }
         }
         Ok(jobs)
@@ -170,9 +169,9 @@ impl ByAgents {
         let host = &mut self.agents.hosts[near];
         let mut cell: Cell = match host.ended(rows) {
             Ok(body) => serde_json::from_str(&body).unwrap_or_else(|error| {
-                failed(format!("{}: its answer cannot be read: {error}", host.name))
+                Cell::failed(format!("{}: its answer cannot be read: {error}", host.name))
             }),
-            Err(why) => failed(why),
+            Err(why) => Cell::failed(why),
         };
         // Its reason says more than the silence that the pings met.
         if cell.rtt_ns.is_none()
@@ -198,13 +197,12 @@ impl Measure for ByAgents {
 
     /// All at the same time.
     fn round(&mut self, pairs: &[Pair]) -> Result<Vec<(Pair, Cell)>, Failure> {
-        let interrupted = || Failure::Interrupted("interrupted".into());
         let (mut cells, mut asked) = (Vec::new(), Vec::new());
         let hosts = &self.agents.hosts;
         for &(near, far) in pairs {
             let lost = hosts[near].lost.as_ref().or(hosts[far].lost.as_ref());
             match lost {
-                Some(why) => cells.push(((near, far), failed(why.clone()))),
+                Some(why) => cells.push(((near, far), Cell::failed(why.clone()))),
                 None => asked.push((near, far)),
             }
         }
@@ -216,10 +214,12 @@ impl Measure for ByAgents {
         let id = format!("{}.{}", self.id, self.round);
         let jobs = self.jobs(&id, &asked)?;
         let planned = insist(&mut self.servers, |servers| servers.archive.plan(&jobs));
-        planned.ok_or_else(interrupted)?;
+        if planned.is_none() {
+            return Err(Failure::Interrupted("interrupted".into()));
+        }
         conduct(&mut self.servers, &id, |_| {})?;
         let rows = insist(&mut self.servers, |servers| servers.archive.rows(&id));
-        let rows = rows.ok_or_else(interrupted)?;
+        let rows = rows.ok_or_else(|| Failure::Interrupted("interrupted".into()))?;
         for pair in asked {
             cells.push((pair, self.cell(pair, &rows)));
         }
@@ -258,7 +258,7 @@ mod tests {
             ("h1", "two hosts"),
             ("h1 h4", "h4 is not in the fleet"),
             ("h1 h2 h1", "h1 twice"),
-            ("h1 h2=db2", "\"db2\" is no address"),
+            ("h1 h2=db2", "\"db2\" is not a valid address"),
         ] {
             let why = hosts(chosen).unwrap_err();
             assert!(why.contains(named), "{chosen}: {why}");

@@ -15,7 +15,8 @@ use crate::context::DOCUMENT;
 
 /// Document of `fleet mesh --json`.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Document {
+#[schemars(rename = "Document")]
+pub(crate) struct MeshDocument {
     schema: u32,
     load: String,
     /// Round trips of one measurement.
@@ -61,19 +62,16 @@ pub(super) struct SuspectDocument {
     pub(super) named: bool,
 }
 
-impl Document {
+impl MeshDocument {
     pub(super) fn new(mesh: &Measured) -> Self {
         let fits: Vec<_> = mesh.repeats.iter().map(polish).collect();
-        let of_host = |at: usize| fits.iter().map(|fit| fit.hosts[at]).collect::<Vec<f64>>();
-        let middle = |logs: &[f64]| median(logs).unwrap_or(0.0).exp();
-        let hosts = mesh
-            .hosts
-            .iter()
-            .enumerate()
-            .map(|(at, host)| HostDocument { host: host.clone(), ratio: middle(&of_host(at)) });
+        let hosts = mesh.hosts.iter().enumerate().map(|(at, host)| {
+            let logs: Vec<f64> = fits.iter().map(|fit| fit.hosts[at]).collect();
+            HostDocument { host: host.clone(), ratio: median(&logs).unwrap_or(0.0).exp() }
+        });
         let levels: Vec<f64> =
             fits.iter().filter(|fit| !fit.rests.is_empty()).map(|fit| fit.level).collect();
-        Document {
+        MeshDocument {
             schema: DOCUMENT,
             load: mesh.load.clone(),
             count: mesh.count,
@@ -110,9 +108,8 @@ impl Document {
     pub(super) fn page(&self) -> MeshPage {
         let count = self.hosts.len();
         let mut cells = vec![vec![None; count]; count];
-        let place = |name: &str| self.hosts.iter().position(|host| host.host == name);
         for pair in &self.pairs {
-            if let (Some(a), Some(b)) = (place(&pair.one), place(&pair.other)) {
+            if let (Some(a), Some(b)) = (self.place(&pair.one), self.place(&pair.other)) {
                 cells[a][b] = Some(self.cell(pair));
                 cells[b][a] = Some(self.cell(pair));
             }
@@ -134,12 +131,17 @@ impl Document {
         }
     }
 
+    /// Place of a host in the table.
+    fn place(&self, name: &str) -> Option<usize> {
+        self.hosts.iter().position(|host| host.host == name)
+    }
+
     fn remarks(&self) -> Vec<String> {
         let rule = "A host or link is named if it stands out of the rest in every repeat, by five deviations, 10 % and its change between repeats, \
                     and does so again between other pairs.";
         let shared = "Pairs with a host of this machine share its CPUs and memory: they are measured one after the other.";
-        let is_local = |of: &HostDocument| of.host == "this" || of.host.starts_with("netns:");
-        let has_local = self.hosts.iter().any(is_local);
+        let mut names = self.hosts.iter().map(|host| host.host.as_str());
+        let has_local = names.any(|name| name == "this" || name.starts_with("netns:"));
         [Some(rule), has_local.then_some(shared)].into_iter().flatten().map(str::to_owned).collect()
     }
 
@@ -162,13 +164,14 @@ impl Document {
     fn cell(&self, pair: &PairDocument) -> MeshCell {
         let measured: Vec<f64> = pair.rtt_ns.iter().flatten().copied().collect();
         let figure = median(&measured).map(|ns| units::digits(ns / 1000.0));
-        let is_named = |suspect: &&SuspectDocument| suspect.named && suspect.touches(pair);
         let lost = (pair.lost_count > 0).then(|| format!(" −{}", pair.lost_count));
         let text = figure.unwrap_or_else(|| "failed".into()) + &lost.unwrap_or_default();
-        let tone = match self.suspects.iter().find(is_named) {
-            Some(_) => Tone::Bad,
-            None if pair.lost_count > 0 || !pair.failures.is_empty() => Tone::Doubt,
-            None => Tone::Plain,
+        let tone = if self.suspects.iter().any(|suspect| suspect.named && suspect.touches(pair)) {
+            Tone::Bad
+        } else if pair.lost_count > 0 || !pair.failures.is_empty() {
+            Tone::Doubt
+        } else {
+            Tone::Plain
         };
         MeshCell { text, tone }
     }
@@ -195,17 +198,17 @@ impl SuspectDocument {
     }
 
     fn touches(&self, pair: &PairDocument) -> bool {
-        let has = |name: &String| pair.one == *name || pair.other == *name;
-        has(&self.host) && self.other.as_ref().is_none_or(has)
+        let ends = [&pair.one, &pair.other];
+        ends.contains(&&self.host) && self.other.as_ref().is_none_or(|other| ends.contains(&other))
     }
 }
 
 fn suspect(mesh: &Measured, place: Place, sign: Sign, named: bool) -> SuspectDocument {
-    let name = |at: usize| mesh.hosts[at].clone();
     let (host, other) = match place {
-        Place::Host(host) => (name(host), None),
-        Place::Link(a, b) => (name(a), Some(name(b))),
+        Place::Host(host) => (host, None),
+        Place::Link(a, b) => (a, Some(b)),
     };
+    let (host, other) = (mesh.hosts[host].clone(), other.map(|other| mesh.hosts[other].clone()));
     SuspectDocument { host, other, sign, named }
 }
 
@@ -252,7 +255,7 @@ mod tests {
 
     #[test]
     fn page_has_every_pair_and_its_failures() {
-        let document = Document::new(&measured());
+        let document = MeshDocument::new(&measured());
         let page = document.page();
         assert_eq!(page.cells[0][0], None);
         assert_eq!(
@@ -265,7 +268,7 @@ mod tests {
         assert_eq!(document.pairs.len(), 6);
         assert!(page.remarks.iter().any(|text| text.contains("one after the other")), "{page:?}");
         let hosts = ["a", "b", "c", "d"].map(str::to_owned).to_vec();
-        let over_agents = Document::new(&Measured { hosts, ..measured() }).page();
+        let over_agents = MeshDocument::new(&Measured { hosts, ..measured() }).page();
         assert!(!over_agents.remarks.iter().any(|text| text.contains("one after the other")));
     }
 
@@ -292,7 +295,7 @@ mod tests {
         mesh.suspects =
             fleet::mesh::suspects(&tables).into_iter().map(|suspect| (suspect, true)).collect();
         mesh.repeats = tables;
-        let document = Document::new(&mesh);
+        let document = MeshDocument::new(&mesh);
         assert_eq!(document.named().len(), 1, "{:?}", document.named());
         assert!(
             document.named()[0].starts_with("host netns:e is slow: "),

@@ -12,8 +12,7 @@ use remote::address_between;
 use sys::netns::Netns;
 
 use super::super::hosts::Host;
-use super::far::Far;
-use super::local::{LOOK, Local, failed, ping};
+use super::end::MeshEnd;
 use super::{At, Measure};
 use crate::signals;
 
@@ -32,13 +31,9 @@ struct Member {
     name: String,
     /// Address at which others ping it, as the user gave it.
     address: Option<IpAddr>,
+    is_local: bool,
     /// Or the reason why it is lost.
-    end: Result<End, String>,
-}
-
-enum End {
-    Local(Local),
-    Far(Far),
+    end: Result<MeshEnd, String>,
 }
 
 impl Mesh {
@@ -54,22 +49,15 @@ impl Mesh {
         let session = random_session()?;
         let mut members = Vec::new();
         for at in hosts {
-            let end = match &at.host {
-                Host::Ssh(host) => Far::open(host, ssh_options, at.address, session).map(End::Far),
-                _ => Err(Failure::failed("not started")),
-            };
-            members.push(Member::new(at, end)?);
+            members.push(Member::open(at, ssh_options)?);
         }
-        let is_ipv6 = |member: &Member| match &member.end {
-            Ok(End::Far(far)) => far.address().is_ipv6(),
-            _ => member.address.is_some_and(|address| address.is_ipv6()),
-        };
-        let ipv6 = members.iter().any(is_ipv6);
-        for (member, at) in members.iter_mut().zip(hosts).filter(|(_, at)| at.host.is_local()) {
-            *member = Member::new(at, local(&at.host, ipv6, session).map(End::Local))?;
+        let ipv6 = members.iter().any(Member::is_pinged_over_ipv6);
+        for member in &mut members {
+            let answers_ipv6 = if member.is_local { ipv6 } else { member.is_pinged_over_ipv6() };
+            member.try_on(|end| Ok(end.start_echo(answers_ipv6, session).map_err(one_line)))?;
         }
         for member in &mut members {
-            member.await_echo()?;
+            member.try_on(MeshEnd::await_echo)?;
         }
         Ok(Mesh { members, count, session, _lock: lock })
     }
@@ -79,47 +67,33 @@ impl Mesh {
         if signals::stop_requested() {
             return Err(Failure::Interrupted("interrupted".into()));
         }
-        if self.is_far(pair.0) {
-            return match self.ask(pair)? {
-                Ok(()) => self.answer(pair),
-                Err(why) => Ok(failed(why)),
-            };
-        }
-        let address = match self.address(pair) {
-            Ok(address) => address,
-            Err(why) => return Ok(failed(why)),
-        };
-        let (count, session) = (self.count, self.session);
-        let Some((near, far)) = self.both(pair) else { return Ok(failed("no such pair")) };
-        match &near.end {
-            Ok(End::Local(local)) => {
-                ping(&local.netns, address, count, session, LOOK, || far.lost())
-            }
-            _ => Ok(failed(format!("{} is lost", near.name))),
+        match self.ask(pair)? {
+            Ok(()) => self.answer(pair),
+            Err(why) => Ok(Cell::failed(why)),
         }
     }
 
     fn is_far(&self, at: usize) -> bool {
-        matches!(self.members[at].end, Ok(End::Far(_)))
+        self.members[at].end.is_ok() && !self.members[at].is_local
     }
 
-    /// Starts the pings of a host on another machine. Returns the reason if it cannot.
+    /// Starts the pings of a host. Returns the reason if it cannot.
     fn ask(&mut self, pair: Pair) -> Result<Result<(), String>, Failure> {
         let address = match self.address(pair) {
             Ok(address) => address,
             Err(why) => return Ok(Err(why)),
         };
         match &mut self.members[pair.0].end {
-            Ok(End::Far(far)) => far.ask(address, self.count).map(Ok),
-            _ => Ok(Err("its host is lost".into())),
+            Ok(end) => end.ask(address, self.count, self.session).map(Ok),
+            Err(why) => Ok(Err(why.clone())),
         }
     }
 
-    /// Waits for the pings of a host on another machine.
+    /// Waits for the pings of a host.
     fn answer(&mut self, pair: Pair) -> Result<Cell, Failure> {
-        let Some((near, far)) = self.both(pair) else { return Ok(failed("no such pair")) };
-        let Ok(End::Far(end)) = &mut near.end else { return Ok(failed("its host is lost")) };
-        match end.answer()? {
+        let Some((near, far)) = self.both(pair) else { return Ok(Cell::failed("no such pair")) };
+        let Ok(end) = &mut near.end else { return Ok(Cell::failed("its host is lost")) };
+        match end.answer(|| far.lost())? {
             Ok(mut cell) => {
                 if cell.rtt_ns.is_none()
                     && let Some(why) = far.lost()
@@ -131,7 +105,7 @@ impl Mesh {
             Err(why) => {
                 // With a question open, its next answer would be that of another pair.
                 near.end = Err(why.clone());
-                Ok(failed(near.reason(&why)))
+                Ok(Cell::failed(near.reason(&why)))
             }
         }
     }
@@ -147,14 +121,17 @@ impl Mesh {
         if let Some(why) = near.lost().or_else(|| far.lost()) {
             return Err(why);
         }
-        match (&near.end, &far.end) {
-            (_, Ok(End::Far(end))) => Ok(end.address()),
-            (_, Ok(_)) if far.address.is_some() => far.address.ok_or_else(String::new),
-            (Ok(End::Local(one)), Ok(End::Local(other))) => {
-                address_between(&one.netns, &other.netns, &far.name).map_err(|error| chain(&error))
+        let (one, other) = (near.end.as_ref()?, far.end.as_ref()?);
+        if let Some(address) = other.address().or(far.address) {
+            return Ok(address);
+        }
+        let netns = other.netns.as_ref().ok_or("it has no address")?;
+        match (&one.netns, one.address()) {
+            (Some(near), _) => {
+                address_between(near, netns, &far.name).map_err(|error| chain(&error))
             }
-            (Ok(End::Far(one)), Ok(End::Local(other))) => source(&other.netns, one.address()),
-            (Err(why), _) | (_, Err(why)) => Err(why.clone()),
+            (None, Some(address)) => source(netns, address),
+            (None, None) => Err(format!("{} has no address", near.name)),
         }
     }
 }
@@ -174,7 +151,7 @@ impl Measure for Mesh {
         for pair in others {
             match self.ask(pair)? {
                 Ok(()) => asked.push(pair),
-                Err(why) => cells.push((pair, failed(why))),
+                Err(why) => cells.push((pair, Cell::failed(why))),
             }
         }
         for pair in own {
@@ -193,41 +170,50 @@ fn source(netns: &Netns, to: IpAddr) -> Result<IpAddr, String> {
     route.map(|route| route.source).map_err(|error| chain(&error))
 }
 
-fn local(host: &Host, ipv6: bool, session: u32) -> Result<Local, Failure> {
-    Local::start(host.netns()?.map_or_else(Netns::current, Ok)?, ipv6, session)
+fn one_line(failure: Failure) -> String {
+    failure.text().to_owned()
 }
 
 impl Member {
     /// Errors: interrupted.
-    fn new(at: &At<Host>, end: Result<End, Failure>) -> Result<Self, Failure> {
+    fn open(at: &At<Host>, ssh_options: &[String]) -> Result<Self, Failure> {
         if signals::stop_requested() {
             return Err(Failure::Interrupted("interrupted".into()));
         }
-        let end = end.map_err(|failure| failure.text().to_owned());
-        Ok(Member { name: at.host.to_string(), address: at.address, end })
+        Ok(Member {
+            name: at.host.to_string(),
+            address: at.address,
+            is_local: at.host.is_local(),
+            end: MeshEnd::open(&at.host, ssh_options, at.address).map_err(one_line),
+        })
     }
 
-    fn await_echo(&mut self) -> Result<(), Failure> {
-        if let Ok(End::Local(local)) = &self.end
-            && let Err(failure) = local.await_echo(signals::stop_requested)
+    fn is_pinged_over_ipv6(&self) -> bool {
+        let reached = self.end.as_ref().ok().and_then(MeshEnd::address);
+        reached.or(self.address).is_some_and(|address| address.is_ipv6())
+    }
+
+    /// Does something that a host that is present can do; it is lost if it cannot. Errors: interrupted.
+    fn try_on(
+        &mut self,
+        work: impl FnOnce(&mut MeshEnd) -> Result<Result<(), String>, Failure>,
+    ) -> Result<(), Failure> {
+        if let Ok(end) = &mut self.end
+            && let Err(why) = work(end)?
         {
-            if signals::stop_requested() {
-                return Err(Failure::Interrupted("interrupted".into()));
-            }
-            self.end = Err(failure.text().to_owned());
+            self.end = Err(why);
         }
         Ok(())
     }
 
     /// The reason if the host is lost, now or before.
     fn lost(&mut self) -> Option<String> {
-        let ended = match &mut self.end {
-            Ok(End::Local(local)) => local.ended(),
-            Ok(End::Far(far)) => far.ended(),
-            Err(why) => Some(why.clone()),
-        }?;
-        let text = self.reason(&ended);
-        self.end = Err(ended);
+        let why = match &mut self.end {
+            Ok(end) => end.ended()?,
+            Err(why) => why.clone(),
+        };
+        let text = self.reason(&why);
+        self.end = Err(why);
         Some(text)
     }
 

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use fleet::mesh::{Sign, Table};
 use report::metrics::Metrics;
 
-use super::document::{Document, PairDocument};
+use super::document::{MeshDocument, PairDocument};
 
 const NS_PER_S: f64 = 1e9;
 
@@ -42,7 +42,7 @@ impl Totals {
     }
 }
 
-pub(super) fn text(document: &Document, totals: &Totals) -> String {
+pub(super) fn text(document: &MeshDocument, totals: &Totals) -> String {
     let mut text = Metrics::new("wirepath_mesh");
     text.counter("repeats_total", "Times that all pairs were measured.")
         .sample(&[], totals.repeats);
@@ -77,18 +77,18 @@ pub(super) fn text(document: &Document, totals: &Totals) -> String {
     text.finish()
 }
 
-fn counts(text: &mut Metrics, document: &Document, totals: &Totals) {
+fn counts(text: &mut Metrics, document: &MeshDocument, totals: &Totals) {
     type Count = fn(&PairTotals) -> u64;
     let families: [(&str, &str, Count); 3] = [
         ("sent_datagrams_total", "Datagrams sent by a pair.", |of| of.sent),
         ("lost_datagrams_total", "Datagrams without an answer.", |of| of.lost),
         ("failures_total", "Measurements of a pair that failed.", |of| of.failed),
     ];
-    let name = |at: usize| document.hosts[at].host.as_str();
     for (family, help, count) in families {
         let mut samples = text.counter(family, help);
         for (&(one, other), of) in &totals.pairs {
-            samples.sample(&[("one", name(one)), ("other", name(other))], count(of));
+            let [one, other] = [one, other].map(|at| document.hosts[at].host.as_str());
+            samples.sample(&[("one", one), ("other", other)], count(of));
         }
     }
 }

@@ -3,12 +3,10 @@
 #[cfg(feature = "fleet")]
 mod agents;
 mod document;
-mod far;
-mod local;
+mod end;
 mod measure;
 mod metrics;
-#[cfg(feature = "fleet")]
-mod part;
+mod serve;
 mod watch;
 
 use std::fmt::Display;
@@ -24,11 +22,9 @@ use fleet::mesh::{
 use model::Random;
 use remote::Failure;
 
-pub(crate) use self::document::Document;
-pub(super) use self::far::{Join, serve};
+pub(crate) use self::document::MeshDocument;
 use self::measure::Mesh;
-#[cfg(feature = "fleet")]
-pub(super) use self::part::{MESH, Part};
+pub(super) use self::serve::{MeshEcho, ping};
 use super::hosts::{Host, check_named_once};
 use crate::console;
 use crate::context::Context;
@@ -93,7 +89,7 @@ impl<H: FromStr<Err: Display>> FromStr for At<H> {
             return Ok(At { host: parse(text)?, address: None });
         };
         let address = address.parse().map_err(|_| {
-            format!("{address:?} is no address; use HOST=192.0.2.7 or HOST=fd00::7")
+            format!("{address:?} is not a valid address; use HOST=192.0.2.7 or HOST=fd00::7")
         })?;
         Ok(At { host: parse(host)?, address: Some(address) })
     }
@@ -123,7 +119,7 @@ pub(super) struct Measured {
 pub(crate) fn run(context: &Context, args: &MeshArgs) -> Result<(), Failure> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seed = args.seed.unwrap_or(since.as_nanos() as u64);
-    let document = Document::new(&measured(args, seed)?);
+    let document = MeshDocument::new(&measured(args, seed)?);
     if let Some(why) = document.failure() {
         return Err(Failure::failed(format!("no pair of hosts could be measured: {why}")));
     }
@@ -131,9 +127,10 @@ pub(crate) fn run(context: &Context, args: &MeshArgs) -> Result<(), Failure> {
     if let Some(file) = &args.html {
         console::write_file(file, report::html::mesh_page(&page))?;
     }
-    match context.json {
-        true => console::json(&document)?,
-        false => console::text(&report::text::mesh(&page, console::style()))?,
+    if context.json {
+        console::json(&document)?
+    } else {
+        console::text(&report::text::mesh(&page, console::style()))?
     }
     match document.named().as_slice() {
         [] => Ok(()),
@@ -297,7 +294,7 @@ mod tests {
         assert_eq!(at.address, Some("10.0.0.2".parse().unwrap()));
         assert_eq!(read("this=fd00::7").unwrap().address, Some("fd00::7".parse().unwrap()));
         assert_eq!(read("netns:a").unwrap().address, None);
-        assert!(read("ssh:db2=db3").unwrap_err().contains("\"db3\" is no address"));
-        assert!(read("db2=10.0.0.2").unwrap_err().contains("is no host"));
+        assert!(read("ssh:db2=db3").unwrap_err().contains("\"db3\" is not a valid address"));
+        assert!(read("db2=10.0.0.2").unwrap_err().contains("is not a valid host"));
     }
 }

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use remote::Failure;
 
 use super::metrics::{Totals, text};
-use super::{Document, Measure, Measured, MeshArgs, repeat};
+use super::{Measure, Measured, MeshArgs, MeshDocument, repeat};
 use crate::metrics::{self, Shown};
 use crate::{console, signals};
 
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Measures until a stop is requested. Returns the latest repeats. Errors: there is none.
 ///
@@ -30,12 +30,13 @@ pub(super) fn run<M: Measure>(
         totals: Totals::default(),
         named: BTreeSet::new(),
     };
-    shown.replace(text(&Document::new(&watch.measured), &watch.totals));
+    shown.replace(text(&MeshDocument::new(&watch.measured), &watch.totals));
     // On this thread: with it the echoes would end.
     metrics::serving(server.as_ref(), &shown, || watch.until_stopped(open))?;
-    match watch.measured.repeats.is_empty() {
-        true => Err(Failure::Interrupted("interrupted before all pairs were measured once".into())),
-        false => Ok(watch.measured),
+    if watch.measured.repeats.is_empty() {
+        Err(Failure::Interrupted("interrupted before all pairs were measured once".into()))
+    } else {
+        Ok(watch.measured)
     }
 }
 
@@ -80,7 +81,9 @@ impl Watch<'_> {
             self.show()?;
             let until = begun + self.args.every;
             while Instant::now() < until && !signals::stop_requested() {
-                std::thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
+                std::thread::sleep(
+                    POLL_INTERVAL.min(until.saturating_duration_since(Instant::now())),
+                );
             }
         }
         Ok(())
@@ -96,15 +99,12 @@ impl Watch<'_> {
         if repeats.len() > self.args.rounds as usize {
             repeats.remove(0);
         }
-        match repeats.len() < self.args.rounds as usize {
-            true => Ok(()),
-            false => self.measured.judge(mesh),
-        }
+        if repeats.len() < self.args.rounds as usize { Ok(()) } else { self.measured.judge(mesh) }
     }
 
     /// Reports what is named now and was not before, and what no longer is.
     fn show(&mut self) -> Result<(), Failure> {
-        let document = Document::new(&self.measured);
+        let document = MeshDocument::new(&self.measured);
         self.shown.replace(text(&document, &self.totals));
         // Before the messages, so that their reader finds the page that they are about.
         if let Some(file) = &self.args.html {

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use fleet::book::BookError;
 use fleet::postgres::{PostgresArchive, PostgresLedger};
-use fleet::rollout::{Answers, Ledger, Limits, Row, Step, Steps};
+use fleet::rollout::{Answers, HostStep, Ledger, Limits, Row, Steps};
 use host::tune::Plan;
 use remote::Failure;
+use remote::work::{Call, Step};
 
+use super::super::caller::STEP_TIMEOUT;
 use super::super::servers::{Servers, persist};
-use super::super::site::{STEP_MAX, held_max};
-use super::super::work::Work;
+use super::super::site::held_timeout;
 use super::super::{allowed, now_ms};
 use super::members::Reach;
 use super::request::RolloutArgs;
@@ -19,16 +20,17 @@ use super::{go_on, unknown};
 use crate::context::Context;
 use crate::signals;
 
-const LOOK: Duration = Duration::from_millis(50);
+/// Time between two turns.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// A host that comes back later rolls back all the same.
-const ROLL_BACK_WITHIN: Duration = Duration::from_secs(24 * 3600);
+const ROLL_BACK_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 pub(super) fn run(context: &Context, args: &RolloutArgs, folder: &Path) -> Result<(), Failure> {
     let mut servers = Servers::open(folder)?;
     let begun = match args.existing() {
         None => {
             let hosts = args.agents.hosts(&servers.fleet)?;
-            Some(args.header(hosts, allowed::check_step)?)
+            Some(args.header(hosts, |request| allowed::check_request(request, true))?)
         }
         Some(_) => None,
     };
@@ -54,7 +56,7 @@ pub(super) fn run(context: &Context, args: &RolloutArgs, folder: &Path) -> Resul
     let (names, id) = (header.hosts.clone(), header.id.clone());
     let taken_within = args.agents.taken_within();
     go_on(context, args, &header, &mut Persistent(ledger), |request| {
-        let answer_within = held_max(request.within());
+        let answer_within = held_timeout(request.within());
         Ok(ByAgents { servers, names, id, number: 0, taken_within, answer_within })
     })
 }
@@ -86,40 +88,33 @@ struct ByAgents {
 }
 
 impl ByAgents {
-    fn limits(&self, work: &Work) -> Limits {
+    fn limits(&self, call: &Call) -> Limits {
         let now_ms = self.servers.now_ms();
         let after = |time: Duration| now_ms.saturating_add(time.as_millis() as u64);
-        match work {
-            // Its own limit is among its arguments.
-            Work::Measure { .. } => {
-                Limits { not_after_ms: after(self.taken_within), until_ms: None }
-            }
+        let within = self.answer_within;
+        let (taken_within, answered_within) = match call {
+            // Its agent knows its time limit.
+            Call::Run(_) => (self.taken_within, None),
             // Slow devices; it is taken as soon as any other step.
-            Work::Apply { .. } => Limits {
-                not_after_ms: after(self.answer_within),
-                until_ms: Some(after(self.answer_within + STEP_MAX)),
-            },
-            Work::RollBack { .. } => Limits {
-                not_after_ms: after(ROLL_BACK_WITHIN),
-                until_ms: Some(after(self.answer_within)),
-            },
-            _ => Limits {
-                not_after_ms: after(self.answer_within),
-                until_ms: Some(after(self.answer_within)),
-            },
-        }
+            call if is_application(call) => (within, Some(within + STEP_TIMEOUT)),
+            Call::Step(step) if matches!(**step, Step::RollBack { .. }) => {
+                (ROLL_BACK_TIMEOUT, Some(within))
+            }
+            _ => (within, Some(within)),
+        };
+        Limits { not_after_ms: after(taken_within), until_ms: answered_within.map(after) }
     }
 
-    fn plan(&mut self, steps: &[(usize, Work)], limits: Limits) -> Result<Steps, Failure> {
-        let step = |(at, work): &(usize, Work)| -> Result<Step, Failure> {
-            Ok(Step {
+    fn plan(&mut self, calls: &[(usize, Call)], limits: Limits) -> Result<Steps, Failure> {
+        let steps: Vec<HostStep> = calls
+            .iter()
+            .map(|(at, call)| HostStep {
                 at: *at,
                 host: self.names[*at].clone(),
-                text: serde_json::to_string(work)?,
-                is_repeatable: !matches!(work, Work::Apply { .. }),
+                call: call.clone(),
+                is_repeatable: !is_application(call),
             })
-        };
-        let steps: Vec<Step> = steps.iter().map(step).collect::<Result<_, _>>()?;
+            .collect();
         // Also larger than those of an earlier process.
         self.number = now_ms().max(self.number + 1);
         let (id, number) = (&self.id, self.number);
@@ -145,9 +140,13 @@ impl ByAgents {
                 let archive = &mut self.servers.archive;
                 return Ok(persist(archive, |archive| steps.cancel(archive, "interrupted"))?);
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
+}
+
+fn is_application(call: &Call) -> bool {
+    matches!(call, Call::Step(step) if matches!(**step, Step::Apply { .. }))
 }
 
 impl Reach for ByAgents {
@@ -160,16 +159,16 @@ impl Reach for ByAgents {
     }
 
     /// All at the same time.
-    fn each(&mut self, steps: &[(usize, Work)]) -> Result<Answers, Failure> {
-        let Some((_, first)) = steps.first() else { return Ok(Vec::new()) };
-        let mut planned = self.plan(steps, self.limits(first))?;
-        self.drive(&mut planned, first.measures())?;
+    fn each(&mut self, calls: &[(usize, Call)]) -> Result<Answers, Failure> {
+        let Some((_, first)) = calls.first() else { return Ok(Vec::new()) };
+        let mut planned = self.plan(calls, self.limits(first))?;
+        self.drive(&mut planned, matches!(first, Call::Run(_)))?;
         let archive = &mut self.servers.archive;
         Ok(persist(archive, |archive| planned.answers(archive))?)
     }
 
-    fn apply(&mut self, steps: &[(usize, Work)]) -> Result<Answers, Failure> {
-        self.each(steps)
+    fn apply(&mut self, calls: &[(usize, Call)]) -> Result<Answers, Failure> {
+        self.each(calls)
     }
 
     /// Agents end it themselves.

@@ -12,7 +12,8 @@ use crate::context::DOCUMENT;
 
 /// Document of `fleet rollout --json`.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Document {
+#[schemars(rename = "Document")]
+pub(crate) struct RolloutDocument {
     schema: u32,
     id: String,
     metric: String,
@@ -55,7 +56,7 @@ struct HostAnswer {
     answer: Answer,
 }
 
-impl Document {
+impl RolloutDocument {
     pub(super) fn new(header: &Header, draw: &Draw, metric: &str, rows: &[Row]) -> Self {
         let name = |at: &usize| header.hosts.get(*at).cloned().unwrap_or_default();
         let names = |hosts: &[usize]| hosts.iter().map(name).collect::<Vec<String>>();
@@ -66,14 +67,16 @@ impl Document {
             proof: latest_proof(rows, stage),
             has_plan: confirmed_stages(state, draw.stages()) > stage,
         });
-        let answer =
-            |(at, answer): &(usize, Answer)| HostAnswer { host: name(at), answer: answer.clone() };
-        let transition = |row: &Row| Transition {
+        let transitions = rows.iter().map(|row| Transition {
             state: row.state,
             why: row.why.clone(),
-            answers: row.answers.iter().map(answer).collect(),
-        };
-        Document {
+            answers: row
+                .answers
+                .iter()
+                .map(|(at, answer)| HostAnswer { host: name(at), answer: answer.clone() })
+                .collect(),
+        });
+        RolloutDocument {
             schema: DOCUMENT,
             id: header.id.clone(),
             metric: metric.to_owned(),
@@ -82,7 +85,7 @@ impl Document {
             why: rows.last().map(|row| row.why.clone()).unwrap_or_default(),
             trigger: trigger(rows),
             stages: stages.collect(),
-            transitions: rows.iter().map(transition).collect(),
+            transitions: transitions.collect(),
         }
     }
 
@@ -92,8 +95,9 @@ impl Document {
 
     /// False if it ended in the baseline for a reason of its hosts: the plan was on none of them.
     pub(super) fn was_begun(&self) -> bool {
-        let is_proving = |of: &Transition| matches!(of.state, State::Proving { .. });
-        self.state != State::RolledBack || self.transitions.iter().any(is_proving)
+        let mut states = self.transitions.iter().map(|transition| transition.state);
+        self.state != State::RolledBack
+            || states.any(|state| matches!(state, State::Proving { .. }))
     }
 
     /// Reason for the end, in a sentence.
@@ -151,15 +155,15 @@ fn confirmed_stages(state: State, stages: usize) -> usize {
 }
 
 fn latest_proof(rows: &[Row], stage: usize) -> Option<Proof> {
-    let is_after = |pair: &&[Row]| pair[0].state == State::Proving { stage };
-    let mut proofs = rows.windows(2).filter(is_after).filter_map(|pair| pair[1].proof.as_ref());
+    let after = rows.windows(2).filter(|pair| pair[0].state == State::Proving { stage });
+    let mut proofs = after.filter_map(|pair| pair[1].proof.as_ref());
     proofs.next_back().map(|proof| (**proof).clone())
 }
 
 /// Reason of the latest transition that ended the work of the roll-out.
 fn trigger(rows: &[Row]) -> Option<String> {
-    let is_trigger = |pair: &&[Row]| pair[0].state.is_at_work() && !pair[1].state.is_at_work();
-    let ended = rows.windows(2).rfind(is_trigger)?;
+    let mut pairs = rows.windows(2);
+    let ended = pairs.rfind(|pair| pair[0].state.is_at_work() && !pair[1].state.is_at_work())?;
     (!matches!(ended[1].state, State::Done)).then(|| ended[1].why.clone())
 }
 
@@ -190,24 +194,25 @@ fn stage_row((at, stage): (usize, &StageDocument)) -> RolloutStage {
 
 /// Pooled ratio of a stage, or that of its only host.
 fn figure(plan: &PooledMetric) -> Option<String> {
-    let of_line = || match plan.lines.as_slice() {
-        [line] => line.ratio,
-        _ => None,
+    let ratio = match plan.lines.as_slice() {
+        [line] => plan.ratio.or(line.ratio),
+        _ => plan.ratio,
     };
-    plan.ratio.or_else(of_line).map(units::ratio)
+    ratio.map(units::ratio)
 }
 
 fn host_rows((at, stage): (usize, &StageDocument)) -> Vec<RolloutHost> {
     let plan = stage.proof.as_ref().and_then(|proof| proof.plan.as_ref());
-    let row = |host: &String| {
+    let mut rows = Vec::new();
+    for host in &stage.hosts {
         let line = plan.and_then(|plan| plan.lines.iter().find(|line| line.host == *host));
-        RolloutHost {
+        rows.push(RolloutHost {
             host: host.clone(),
             stage: (at + 1).to_string(),
             ratio: line.and_then(|line| line.ratio),
             verdict: line.and_then(|line| line.verdict),
             why: line.and_then(|line| line.why.clone()),
-        }
-    };
-    stage.hosts.iter().map(row).collect()
+        });
+    }
+    rows
 }

@@ -4,28 +4,29 @@ use std::time::{Duration, Instant};
 
 use fleet::rollout::{Answer, Answers, Hosts, Proof, Watched};
 use host::tune::Plan;
+use model::PlanArms;
 use remote::Failure;
+use remote::work::{Call, Step};
 
-use super::super::experiment;
-use super::super::work::Work;
 use super::proof::{self, Figure};
-use super::request::Request;
+use super::request::RolloutRequest;
 use crate::{console, signals};
 
-const LOOK: Duration = Duration::from_millis(50);
+/// Time between two looks at signals.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A way to reach the hosts of a roll-out, by their places in its list.
 pub(super) trait Reach {
-    /// Replaces `{host}` in arguments.
+    /// Replaces `{host}` in the load.
     fn word(&self, at: usize) -> String;
     /// Text of the plan for a host.
     fn plan_of(&self, at: usize, plan: &Plan) -> String;
-    /// Does one step on each host. Returns an answer of each, in the order of the steps; that of a measurement is
-    /// its document.
-    fn each(&mut self, steps: &[(usize, Work)]) -> Result<Answers, Failure>;
+    /// Has each host answer one call. Returns the answers in the order of the calls; that of a measurement is its
+    /// outcome.
+    fn each(&mut self, calls: &[(usize, Call)]) -> Result<Answers, Failure>;
     /// Applies the plan; hosts that have done so wait for a confirmation. Hosts after one that failed may be left
     /// out.
-    fn apply(&mut self, steps: &[(usize, Work)]) -> Result<Answers, Failure>;
+    fn apply(&mut self, calls: &[(usize, Call)]) -> Result<Answers, Failure>;
     /// Ends the wait of hosts that were confirmed or rolled back.
     fn end_waiting(&mut self, hosts: &[usize]);
 }
@@ -36,7 +37,7 @@ pub(super) struct Members<'a, R> {
     /// Of all hosts, for messages.
     pub(super) names: &'a [String],
     pub(super) plan: &'a Plan,
-    pub(super) request: &'a Request,
+    pub(super) request: &'a RolloutRequest,
     /// Id of the roll-out, the owner of the settings on every host.
     pub(super) id: &'a str,
 }
@@ -46,34 +47,26 @@ impl<R: Reach> Members<'_, R> {
         self.reach.plan_of(at, self.plan)
     }
 
-    fn measurements(&self, hosts: &[usize], has_plan: bool) -> Vec<(usize, Work)> {
-        let work = |at: &usize| {
-            let words = self.request.arguments.iter();
-            let arguments = words.map(|word| word.replace("{host}", &self.reach.word(*at)));
-            let plan = self.plan_of(*at);
-            (*at, Work::Measure { plan, has_plan, arguments: arguments.collect() })
+    fn measurements(&self, hosts: &[usize], arms: PlanArms) -> Result<Vec<(usize, Call)>, Failure> {
+        let measurement = |at: usize| {
+            let plan = self.plan_of(at);
+            let request = self.request.measurement(&self.reach.word(at), plan, arms)?;
+            Ok((at, Call::Run(Box::new(request))))
         };
-        hosts.iter().map(work).collect()
+        hosts.iter().copied().map(measurement).collect()
     }
 
-    fn same(&mut self, hosts: &[usize], work: &Work) -> Result<Answers, Failure> {
-        let steps: Vec<(usize, Work)> = hosts.iter().map(|at| (*at, work.clone())).collect();
-        self.reach.each(&steps)
+    fn same(&mut self, hosts: &[usize], step: &Step) -> Result<Answers, Failure> {
+        let call = Call::Step(Box::new(step.clone()));
+        let calls: Vec<(usize, Call)> = hosts.iter().map(|at| (*at, call.clone())).collect();
+        self.reach.each(&calls)
     }
 
     /// Figures of hosts in the metric of the roll-out.
-    fn figures(&mut self, steps: &[(usize, Work)]) -> Result<Vec<(usize, Figure)>, Failure> {
+    fn figures(&mut self, calls: &[(usize, Call)]) -> Result<Vec<(usize, Figure)>, Failure> {
+        let answers = self.reach.each(calls)?;
         let metric = &self.request.metric;
-        let read = |(at, answer): (usize, Answer)| {
-            let figure = match answer {
-                Answer::Done(document) => experiment::outcome(document.as_bytes())
-                    .and_then(|(_, outcome)| proof::judged(outcome, metric))
-                    .map_err(Answer::Failed),
-                other => Err(other),
-            };
-            (at, figure)
-        };
-        Ok(self.reach.each(steps)?.into_iter().map(read).collect())
+        Ok(answers.into_iter().map(|(at, answer)| (at, proof::figure(answer, metric))).collect())
     }
 
     fn owner(&self) -> String {
@@ -82,14 +75,15 @@ impl<R: Reach> Members<'_, R> {
 
     /// Postpones the rollback, and compares the settings with the plan.
     fn watch(&mut self, hosts: &[usize]) -> Result<Answers, Failure> {
-        let extend = Work::Extend { within_ms: self.request.within_ms, owner: self.owner() };
+        let extend = Step::Extend { within_ms: self.request.within_ms, owner: self.owner() };
         let mut answers = self.same(hosts, &extend)?;
-        let is_answering = |(_, answer): &&(usize, Answer)| matches!(answer, Answer::Done(_));
-        let verify = |(at, _): &(usize, Answer)| (*at, Work::Verify { plan: self.plan_of(*at) });
-        let steps: Vec<(usize, Work)> = answers.iter().filter(is_answering).map(verify).collect();
-        for (at, answer) in self.reach.each(&steps)? {
-            if let Some(of) = answers.iter_mut().find(|(of, _)| *of == at) {
-                of.1 = answer;
+        let answering = answers.iter().filter(|(_, answer)| matches!(answer, Answer::Done(_)));
+        let calls: Vec<(usize, Call)> = answering
+            .map(|(at, _)| (*at, Call::Step(Box::new(Step::Verify { plan: self.plan_of(*at) }))))
+            .collect();
+        for (at, verified) in self.reach.each(&calls)? {
+            if let Some((_, answer)) = answers.iter_mut().find(|(host, _)| *host == at) {
+                *answer = verified;
             }
         }
         Ok(answers)
@@ -97,7 +91,7 @@ impl<R: Reach> Members<'_, R> {
 
     /// Keeps the settings for good.
     pub(super) fn keep(&mut self, hosts: &[usize]) -> Result<Answers, Failure> {
-        self.same(hosts, &Work::Keep { owner: self.owner() })
+        self.same(hosts, &Step::Keep { owner: self.owner() })
     }
 
     fn say(&self, what: &str, hosts: &[usize]) {
@@ -107,14 +101,14 @@ impl<R: Reach> Members<'_, R> {
 
 /// Answers of a measurement.
 fn answers(figures: &[(usize, Figure)]) -> Answers {
-    let answer = |(at, figure): &(usize, Figure)| {
-        let answer = match figure {
-            Ok(outcome) => Answer::Done(format!("run {}", outcome.id)),
-            Err(answer) => answer.clone(),
-        };
-        (*at, answer)
-    };
-    figures.iter().map(answer).collect()
+    let mut answers = Vec::new();
+    for (at, figure) in figures {
+        answers.push(match figure {
+            Ok(outcome) => (*at, Answer::Done(format!("run {}", outcome.id))),
+            Err(answer) => (*at, answer.clone()),
+        });
+    }
+    answers
 }
 
 impl<R: Reach> Hosts for Members<'_, R> {
@@ -122,8 +116,8 @@ impl<R: Reach> Hosts for Members<'_, R> {
 
     fn baseline(&mut self, hosts: &[usize]) -> Result<(Answers, Vec<Option<f64>>), Failure> {
         self.say("baseline", hosts);
-        let steps = self.measurements(hosts, false);
-        let figures = self.figures(&steps)?;
+        let calls = self.measurements(hosts, PlanArms::None)?;
+        let figures = self.figures(&calls)?;
         let mut levels = vec![None; self.names.len()];
         for (at, figure) in &figures {
             levels[*at] = figure.as_ref().ok().and_then(proof::level);
@@ -138,27 +132,31 @@ impl<R: Reach> Hosts for Members<'_, R> {
         levels: &[Option<f64>],
     ) -> Result<(Answers, Proof), Failure> {
         self.say("proving, beside a control group of the same size if there is one", stage);
-        let (with, without) = (self.measurements(stage, true), self.measurements(control, false));
+        let with = self.measurements(stage, PlanArms::Plan)?;
+        let without = self.measurements(control, PlanArms::None)?;
         // In turn, so that hosts of this machine measure at similar times.
         let figures = self.figures(&interleaved(with, without))?;
-        let (of_stage, of_control): (Vec<_>, Vec<_>) =
+        let (stage_figures, control_figures): (Vec<_>, Vec<_>) =
             figures.into_iter().partition(|(at, _)| stage.contains(at));
-        let mut all = answers(&of_stage);
-        all.extend(answers(&of_control));
-        let named: Vec<(String, Figure)> =
-            of_stage.into_iter().map(|(at, figure)| (self.names[at].clone(), figure)).collect();
-        let proof = proof::proof(named, &of_control, levels, self.request.wants());
+        let mut all = answers(&stage_figures);
+        all.extend(answers(&control_figures));
+        let named: Vec<(String, Figure)> = stage_figures
+            .into_iter()
+            .map(|(at, figure)| (self.names[at].clone(), figure))
+            .collect();
+        let proof = proof::proof(named, &control_figures, levels, self.request.wants());
         Ok((all, proof))
     }
 
     fn apply(&mut self, hosts: &[usize]) -> Result<Answers, Failure> {
         self.say("applying", hosts);
         let (within_ms, owner) = (self.request.within_ms, self.owner());
-        let work = |at: &usize| {
-            (*at, Work::Apply { plan: self.plan_of(*at), within_ms, owner: owner.clone() })
-        };
-        let steps: Vec<(usize, Work)> = hosts.iter().map(work).collect();
-        self.reach.apply(&steps)
+        let mut calls = Vec::new();
+        for at in hosts {
+            let apply = Step::Apply { plan: self.plan_of(*at), within_ms, owner: owner.clone() };
+            calls.push((*at, Call::Step(Box::new(apply))));
+        }
+        self.reach.apply(&calls)
     }
 
     fn hold(&mut self, watched: &mut Watched) -> Result<(), Failure> {
@@ -173,7 +171,9 @@ impl<R: Reach> Hosts for Members<'_, R> {
                 return Ok(());
             }
             while Instant::now() < next && !signals::stop_requested() {
-                std::thread::sleep(LOOK.min(next.saturating_duration_since(Instant::now())));
+                std::thread::sleep(
+                    POLL_INTERVAL.min(next.saturating_duration_since(Instant::now())),
+                );
             }
             if signals::stop_requested() {
                 return Ok(());
@@ -183,7 +183,7 @@ impl<R: Reach> Hosts for Members<'_, R> {
 
     fn confirm(&mut self, hosts: &[usize]) -> Result<Answers, Failure> {
         self.say("confirming", hosts);
-        let answers = self.same(hosts, &Work::Confirm { owner: self.owner() })?;
+        let answers = self.same(hosts, &Step::Confirm { owner: self.owner() })?;
         self.reach.end_waiting(hosts);
         Ok(answers)
     }
@@ -193,7 +193,7 @@ impl<R: Reach> Hosts for Members<'_, R> {
             return Ok(Vec::new());
         }
         self.say("rolling back", hosts);
-        let answers = self.same(hosts, &Work::RollBack { owner: self.owner() })?;
+        let answers = self.same(hosts, &Step::RollBack { owner: self.owner() })?;
         self.reach.end_waiting(hosts);
         Ok(answers)
     }

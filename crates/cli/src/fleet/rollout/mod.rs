@@ -12,11 +12,13 @@ use fleet::rollout::{Answer, Conductor, Draw, Event, Header, Ledger, SqliteLedge
 use host::exclusive::ExclusiveLock;
 use remote::Failure;
 
-pub(crate) use self::document::Document;
+pub(crate) use self::document::RolloutDocument;
 use self::members::{Members, Reach};
 use self::near::Near;
-use self::request::Request;
+#[cfg(feature = "fleet")]
+pub(super) use self::request::OWNER;
 pub(crate) use self::request::RolloutArgs;
+use self::request::RolloutRequest;
 use super::hosts::Host;
 use super::{book_file, lock_book};
 use crate::context::Context;
@@ -44,10 +46,8 @@ pub(crate) fn run(context: &Context, args: &RolloutArgs) -> Result<(), Failure> 
     let header = ledger.header().clone();
     let hosts: Result<Vec<Host>, String> = header.hosts.iter().map(|text| text.parse()).collect();
     let hosts = hosts.map_err(Failure::failed)?;
-    let _lock = match hosts.iter().any(Host::is_local) {
-        true => Some(ExclusiveLock::acquire_alone()?),
-        false => None,
-    };
+    let has_local = hosts.iter().any(Host::is_local);
+    let _lock = has_local.then(ExclusiveLock::acquire_alone).transpose()?;
     let data = context.data_dir.clone();
     go_on(context, args, &header, &mut ledger, |request| Ok(Near::new(hosts, request, data)))
 }
@@ -58,7 +58,7 @@ fn new_header(args: &RolloutArgs) -> Result<Header, Failure> {
     for host in hosts {
         host.netns()?;
     }
-    args.header(hosts.iter().map(Host::to_string).collect(), |work| work.check())
+    args.header(hosts.iter().map(Host::to_string).collect(), |_| Ok(()))
 }
 
 fn unknown(id: &str) -> Failure {
@@ -84,7 +84,7 @@ fn go_on<L: Ledger, R: Reach>(
     args: &RolloutArgs,
     header: &Header,
     ledger: &mut L,
-    reach: impl FnOnce(&Request) -> Result<R, Failure>,
+    reach: impl FnOnce(&RolloutRequest) -> Result<R, Failure>,
 ) -> Result<(), Failure> {
     let (plan, mut request) = request::read(header)?;
     // Also given to one that has paused.
@@ -99,7 +99,7 @@ fn go_on<L: Ledger, R: Reach>(
         id: &header.id,
     };
     let ended = conduct(args, &draw, &header.hosts, &mut members, ledger)?;
-    let document = Document::new(header, &draw, &request.metric, &ledger.rows()?);
+    let document = RolloutDocument::new(header, &draw, &request.metric, &ledger.rows()?);
     if document.was_begun() {
         show(context, args, &document)?;
     }
@@ -140,18 +140,18 @@ fn conduct<L: Ledger, R: Reach>(
     Ok(State::Kept)
 }
 
-fn show(context: &Context, args: &RolloutArgs, document: &Document) -> Result<(), Failure> {
+fn show(context: &Context, args: &RolloutArgs, document: &RolloutDocument) -> Result<(), Failure> {
     let page = document.page();
     if let Some(file) = &args.html {
         console::write_file(file, report::html::rollout_page(&page))?;
     }
-    match context.json {
-        true => console::json(document),
-        false => console::text(&report::text::rollout(&page, console::style())),
+    if context.json {
+        return console::json(document);
     }
+    console::text(&report::text::rollout(&page, console::style()))
 }
 
-fn verdict(args: &RolloutArgs, ended: State, document: &Document) -> Result<(), Failure> {
+fn verdict(args: &RolloutArgs, ended: State, document: &RolloutDocument) -> Result<(), Failure> {
     let id = document.id();
     match ended {
         State::RolledBack if args.abort.is_some() => Ok(()),
@@ -168,10 +168,10 @@ fn verdict(args: &RolloutArgs, ended: State, document: &Document) -> Result<(), 
                 "paused: {}; go on with `wirepath fleet rollout --resume {id}`, or end it with --abort {id}",
                 document.why()
             );
-            match signals::stop_requested() {
-                true => Err(Failure::Interrupted(text)),
-                false => Err(Failure::Undecided(text)),
+            if signals::stop_requested() {
+                return Err(Failure::Interrupted(text));
             }
+            Err(Failure::Undecided(text))
         }
         _ => Ok(()),
     }

@@ -1,20 +1,20 @@
 //! Hosts of a roll-out that are reached by ssh, or are namespaces of this machine.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use fleet::rollout::{Answer, Answers};
 use host::tune::Plan;
 use remote::Failure;
+use remote::work::{Call, Step};
 use sys::thread::start;
 
-use super::super::experiment::Running;
+use super::super::caller::{Folders, HostCaller};
 use super::super::hosts::Host;
 use super::super::site::{self, Site};
-use super::super::work::Work;
 use super::members::Reach;
-use super::request::Request;
+use super::request::RolloutRequest;
 use crate::signals;
 
 /// Connections by ssh at a time.
@@ -30,18 +30,17 @@ pub(super) struct Near {
     /// Folder of results on this machine.
     data: Option<PathBuf>,
     /// Each ends with this, and its host rolls back then unless it was confirmed.
-    waiting: Vec<(usize, Running)>,
+    waiting: Vec<(usize, HostCaller)>,
 }
 
 impl Near {
-    pub(super) fn new(hosts: Vec<Host>, request: &Request, data: Option<PathBuf>) -> Self {
-        let folder = Path::new(&request.state);
-        let state = |host: &Host| match host {
-            Host::Netns(name) => folder.join("fleet").join(name),
-            _ => folder.to_owned(),
-        };
+    pub(super) fn new(hosts: Vec<Host>, request: &RolloutRequest, data: Option<PathBuf>) -> Self {
+        let states = hosts.iter().map(|host| match host {
+            Host::Netns(name) => request.state.join("fleet").join(name),
+            _ => request.state.clone(),
+        });
         Near {
-            states: hosts.iter().map(state).collect(),
+            states: states.collect(),
             hosts,
             ssh_options: request.ssh_options.clone(),
             within: request.within(),
@@ -52,11 +51,10 @@ impl Near {
 
     fn site(&self, at: usize) -> Site<'_> {
         Site {
-            host: &self.hosts[at],
+            host: if self.hosts[at].is_local() { &Host::This } else { &self.hosts[at] },
             ssh_options: &self.ssh_options,
-            state: Some(&self.states[at]),
-            data: self.data.as_deref(),
-            held_max: site::held_max(self.within),
+            folders: Folders { state: Some(&self.states[at]), data: self.data.as_deref() },
+            held_timeout: site::held_timeout(self.within),
         }
     }
 }
@@ -79,21 +77,21 @@ impl Reach for Near {
     }
 
     /// One after the other on this machine, others at the same time.
-    fn each(&mut self, steps: &[(usize, Work)]) -> Result<Answers, Failure> {
+    fn each(&mut self, calls: &[(usize, Call)]) -> Result<Answers, Failure> {
         let (local, remote): (Vec<_>, Vec<_>) =
-            steps.iter().partition(|(at, _)| self.hosts[*at].is_local());
+            calls.iter().partition(|(at, _)| self.hosts[*at].is_local());
         let share = remote.len().div_ceil(REMOTE_MAX).max(1);
         let groups = std::iter::once(local)
             .chain(remote.chunks(share).map(<[_]>::to_vec))
             .filter(|group| !group.is_empty());
         let found = Mutex::new(Vec::new());
         let this = &*self;
-        let work = |group: Vec<&(usize, Work)>| {
-            for (at, work) in group {
-                let is_over = work.measures() && signals::stop_requested();
-                let answer = match is_over {
-                    true => Answer::Silent("interrupted".into()),
-                    false => this.site(*at).once(work, &mut || {}),
+        let work = |group: Vec<&(usize, Call)>| {
+            for (at, call) in group {
+                let answer = if matches!(call, Call::Run(_)) && signals::stop_requested() {
+                    Answer::Silent("interrupted".into())
+                } else {
+                    this.site(*at).once(call, &mut || {})
                 };
                 found.lock().map_err(|_| "a thread panicked".to_owned())?.push((*at, answer));
             }
@@ -108,23 +106,25 @@ impl Reach for Near {
         done.map_err(Failure::Failed)?;
         let mut found = found.into_inner().map_err(|_| Failure::failed("a thread panicked"))?;
         // In the order that was asked for.
-        found.sort_by_key(|(at, _)| steps.iter().position(|(of, _)| of == at));
+        found.sort_by_key(|(at, _)| calls.iter().position(|(asked, _)| asked == at));
         Ok(found)
     }
 
     /// One after the other, from this thread, with which the programs that wait would end.
-    fn apply(&mut self, steps: &[(usize, Work)]) -> Result<Answers, Failure> {
+    fn apply(&mut self, calls: &[(usize, Call)]) -> Result<Answers, Failure> {
         let mut answers = Vec::new();
         let mut extended = Instant::now();
-        for (at, work) in steps {
-            let (answer, running) = self.site(*at).apply(work, &mut || {});
-            self.waiting.extend(running.map(|running| (*at, running)));
+        for (at, call) in calls {
+            let (answer, caller) = self.site(*at).apply(call);
+            self.waiting.extend(caller.map(|caller| (*at, caller)));
             let has_failed = matches!(answer, Answer::Failed(_));
             answers.push((*at, answer));
             if has_failed {
                 break;
             }
-            if let (true, Some(extend)) = (extended.elapsed() > self.within / 3, work.extension()) {
+            if extended.elapsed() > self.within / 3
+                && let Some(extend) = extension(call)
+            {
                 extended = Instant::now();
                 let again = self.waiting.iter().map(|(at, _)| (*at, extend.clone()));
                 // A host that has rolled back shows while it holds.
@@ -138,6 +138,14 @@ impl Reach for Near {
         let (ending, others): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.waiting).into_iter().partition(|(at, _)| hosts.contains(at));
         self.waiting = others;
-        site::end_waiting(ending.into_iter().map(|(_, running)| running));
+        site::end_waiting(ending.into_iter().map(|(_, caller)| caller));
     }
+}
+
+/// The call that postpones the rollback of one that applies a plan.
+fn extension(call: &Call) -> Option<Call> {
+    let Call::Step(step) = call else { return None };
+    let Step::Apply { within_ms, owner, .. } = &**step else { return None };
+    let extend = Step::Extend { within_ms: *within_ms, owner: owner.clone() };
+    Some(Call::Step(Box::new(extend)))
 }

@@ -9,10 +9,18 @@ use runner::WHOLE_PLAN;
 /// Outcome of a host, judged by the metric of the roll-out alone.
 pub(super) type Figure = Result<Outcome, Answer>;
 
+/// Reads the answer to a measurement.
+pub(super) fn figure(answer: Answer, metric: &str) -> Figure {
+    let Answer::Done(text) = answer else { return Err(answer) };
+    let outcome =
+        serde_json::from_str(&text).map_err(|error| format!("its outcome cannot be read: {error}"));
+    outcome.and_then(|outcome| judged(outcome, metric)).map_err(Answer::Failed)
+}
+
 /// The outcome with one judged metric, and without arms of parts of the plan. Errors: it has no such metric.
 ///
 /// - `metric`: a name such as `rtt_ns_p99`, or words of it such as `rtt p99`.
-pub(super) fn judged(mut outcome: Outcome, metric: &str) -> Result<Outcome, String> {
+fn judged(mut outcome: Outcome, metric: &str) -> Result<Outcome, String> {
     let has_words = |name: &&String| {
         let parts: Vec<&str> = name.split('_').collect();
         metric.split_whitespace().all(|word| parts.contains(&word))
@@ -60,11 +68,8 @@ pub(super) fn proof(
         Some(level(outcome)? / then)
     });
     let control_drift = median(&moved.collect::<Vec<f64>>());
-    let why = |answer: Answer| match answer {
-        Answer::Done(why) | Answer::Failed(why) | Answer::Drifted(why) | Answer::Silent(why) => why,
-    };
     let outcomes: Vec<(String, Result<Outcome, String>)> =
-        stage.into_iter().map(|(host, figure)| (host, figure.map_err(why))).collect();
+        stage.into_iter().map(|(host, figure)| (host, figure.map_err(Answer::into_text))).collect();
     let mut pooled = pool(&outcomes);
     let metric = pooled.judged.first().cloned().unwrap_or_default();
     let plan = pooled.arms.first_mut().and_then(|arm| arm.metrics.remove(&metric));

@@ -6,14 +6,17 @@ use std::time::Duration;
 use clap::Args;
 use fleet::rollout::{Draw, Header, Size, Wants};
 use host::tune::Plan;
+use model::{PlanArms, Request, Subject};
 use remote::Failure;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::super::hosts::HostsArgs;
 use super::super::now_ms;
-use super::super::work::{OWNER, Work};
+use super::super::words::Words;
 use crate::shared_args::parse_duration;
 use crate::tune::StateArgs;
+use crate::tune::prove::PlanLoadArgs;
 
 #[derive(Debug, Args)]
 pub(crate) struct RolloutArgs {
@@ -60,27 +63,52 @@ pub(crate) struct RolloutArgs {
     pub(super) html: Option<PathBuf>,
     #[command(flatten)]
     state: StateArgs,
-    /// Load and limits, as of `tune prove`; `{host}` is replaced by the name of the host
-    #[arg(last = true, value_name = "ARGUMENTS")]
-    arguments: Vec<String>,
+    #[command(flatten)]
+    load: Words<PlanLoadArgs>,
 }
+
+/// Beginning of every roll-out's id, under which hosts keep its settings.
+pub(in crate::fleet) const OWNER: &str = "rollout-";
+/// Version of [`RolloutRequest`].
+const VERSION: u32 = 2;
 
 /// Everything but hosts, stages and plan, as the ledger has it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Request {
+#[serde(deny_unknown_fields)]
+pub(super) struct RolloutRequest {
+    /// [`VERSION`].
+    version: u32,
     pub(super) metric: String,
     pub(super) wants_gain: bool,
-    #[serde(default)]
     pub(super) accepts_inconclusive: bool,
     pub(super) hold_ms: u64,
     pub(super) within_ms: u64,
     pub(super) ssh_options: Vec<String>,
     /// Folder of journals on this machine.
     pub(super) state: PathBuf,
-    pub(super) arguments: Vec<String>,
+    /// Measurement of a host, in whose load `{host}` stands for its name. Its plan is that of the roll-out.
+    measurement: Request,
 }
 
-impl Request {
+impl RolloutRequest {
+    /// Measurement of a host.
+    ///
+    /// - `word`: replaces `{host}`.
+    pub(super) fn measurement(
+        &self,
+        word: &str,
+        plan: String,
+        arms: PlanArms,
+    ) -> Result<Request, Failure> {
+        let mut value = serde_json::to_value(&self.measurement)?;
+        replace_host(&mut value, word);
+        let mut request: Request = serde_json::from_value(value)?;
+        if let Subject::Plan(subject) = &mut request.subject {
+            (subject.plan, subject.arms) = (plan, arms);
+        }
+        Ok(request)
+    }
+
     pub(super) fn wants(&self) -> Wants {
         let accepts_inconclusive = self.accepts_inconclusive;
         Wants { gain: self.wants_gain, accepts_inconclusive }
@@ -107,7 +135,7 @@ impl RolloutArgs {
     pub(super) fn header(
         &self,
         hosts: Vec<String>,
-        check: impl Fn(&Work) -> Result<(), Failure>,
+        check: impl Fn(&Request) -> Result<(), Failure>,
     ) -> Result<Header, Failure> {
         let Some(path) = &self.plan else {
             return Err(Failure::Usage("name the plan to roll out".into()));
@@ -119,19 +147,23 @@ impl RolloutArgs {
                 WITHIN_MIN.as_secs()
             )));
         }
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let request = Request {
+        let mut measurement = self.load.0.request(&plan, path, PlanArms::Plan, true)?;
+        check(&measurement)?;
+        // The header has it.
+        if let Subject::Plan(subject) = &mut measurement.subject {
+            subject.plan.clear();
+        }
+        let request = RolloutRequest {
+            version: VERSION,
             metric: self.metric.clone(),
             wants_gain: self.wants_gain,
             accepts_inconclusive: self.accept_inconclusive,
-            hold_ms: millis(self.hold),
-            within_ms: millis(self.confirm_within),
+            hold_ms: whole_ms(self.hold),
+            within_ms: whole_ms(self.confirm_within),
             ssh_options: self.hosts.ssh_option.clone(),
             state: std::path::absolute(&self.state.journal().folder)?,
-            arguments: self.arguments.clone(),
+            measurement,
         };
-        let arguments = request.arguments.clone();
-        check(&Work::Measure { plan: plan.to_text(), has_plan: true, arguments })?;
         let header = Header {
             id: format!("{OWNER}{}", now_ms()),
             hosts,
@@ -145,6 +177,10 @@ impl RolloutArgs {
     }
 }
 
+fn whole_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Stages of a roll-out.
 pub(super) fn draw(header: &Header) -> Result<Draw, Failure> {
     let sizes: Result<Vec<Size>, _> = header.stages.iter().map(|text| text.parse()).collect();
@@ -152,7 +188,26 @@ pub(super) fn draw(header: &Header) -> Result<Draw, Failure> {
     draw.map_err(|error| Failure::Usage(format!("--stages: {error}")))
 }
 
-/// Plan and request of a roll-out, as the ledger has them.
-pub(super) fn read(header: &Header) -> Result<(Plan, Request), Failure> {
-    Ok((Plan::parse(&header.plan)?, serde_json::from_str(&header.request)?))
+/// Replaces `{host}` in every text.
+fn replace_host(value: &mut Value, word: &str) {
+    match value {
+        Value::String(text) => *text = text.replace("{host}", word),
+        Value::Array(values) => values.iter_mut().for_each(|value| replace_host(value, word)),
+        Value::Object(fields) => fields.values_mut().for_each(|value| replace_host(value, word)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Plan and request of a roll-out, as the ledger has them. Errors: another version wrote them.
+pub(super) fn read(header: &Header) -> Result<(Plan, RolloutRequest), Failure> {
+    let value: Value = serde_json::from_str(&header.request)?;
+    // That of version 1 had no version.
+    let version = value.get("version").and_then(Value::as_u64).unwrap_or(1);
+    if version != u64::from(VERSION) {
+        return Err(Failure::failed(format!(
+            "roll-out {} has version {version}, and this Wirepath reads {VERSION}; end it with the Wirepath that began it",
+            header.id
+        )));
+    }
+    Ok((Plan::parse(&header.plan)?, serde_json::from_value(value)?))
 }
