@@ -5,7 +5,7 @@ use host::net::NetError;
 use host::text::chain;
 use io::Local;
 use model::Measurement;
-use probe::{not_suspended, Switch};
+use probe::{Switch, not_suspended};
 use remote::Failure;
 
 use super::args::EngineArgs;

@@ -21,10 +21,10 @@ use model::{Arm, Measurement};
 use probe::endpoint::{self, Choice};
 use probe::peer::{Far, PeerError, Settings};
 use probe::role::{self, Live, Pace, RoleReport, Steering, Task};
-use remote::Failure;
 use probe::{
     Mtus, Switch, Watch, engine_spec, in_vlan, measurement, random_session, received_from,
 };
+use remote::Failure;
 use sys::hardware_stamps::HardwareStamps;
 use sys::thread::start;
 

@@ -274,7 +274,9 @@ pub(super) fn apply(context: &Context, state: &StateArgs, args: &ApplyArgs) -> R
     let (rebase, owner) = (&args.rebase, args.owner.name());
     let wanted = Application { plan, rebase, confirm_within: args.confirm_within, owner };
     let (steps, mut text, waiting) = match apply_plan(state, wanted)? {
-        ApplicationResult::Nothing => return print(context, ApplyAnswer::NothingToDo, NOTHING_TO_DO),
+        ApplicationResult::Nothing => {
+            return print(context, ApplyAnswer::NothingToDo, NOTHING_TO_DO);
+        }
         ApplicationResult::Already(drift) => {
             let text = already(&drift);
             let changed_since = drift
