@@ -11,7 +11,7 @@ use io::{EngineKind, EngineSpec, Role};
 use model::Measurement;
 use probe::endpoint::{self, Choice};
 use probe::role::{self, Live, Pace, Steering, Task};
-use probe::{ROUND_TRIP, measurement_of};
+use probe::{ROUND_TRIP, measurement};
 use remote::Failure;
 use remote::work::{Answer, Cell, Echo, EchoEnd, Ping};
 use sys::thread::start_free;
@@ -57,7 +57,7 @@ impl RoleThread {
                 let steering = Steering { stop: &own_stop, live: Some(&own_live), watch };
                 let report = role::run(&mut engine, &task, steering);
                 let report = report.map_err(|error| chain(&error))?;
-                Ok(measurement_of(task.role, report, None))
+                Ok(measurement(task.role, report, None))
             };
             // Its owner may have given it up.
             let _ = sender.send(run());
