@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn one_arm_is_read_in_the_order_of_the_path_and_a_list_is_refused_with_the_way_to_join() {
-        let switches = ids();
+        let switches = switches();
         let one = |text: &str| ArmPlan::parse_one(text, &switches);
         assert_eq!(one("baseline"), Ok(Arm::baseline()));
         assert_eq!(one(" c + a ").unwrap().name, "a+c");

@@ -2,24 +2,12 @@
 
 use host::tune::Ready;
 use model::{Arm, ArmKind, ArmPlan, PlanArms, Support, SwitchId, SwitchSet};
-use remote::Failure;
 
 /// Arm of a whole plan.
 pub const WHOLE_PLAN: &str = "plan";
 
 const OLD: &str = "old";
 const NEW: &str = "new";
-
-/// The only set of switches of a plan. Errors: it has several arms.
-pub fn one_arm(plan: &ArmPlan) -> Result<Arm, Failure> {
-    match plan {
-        ArmPlan::List(sets) if sets.is_empty() => Ok(Arm::baseline()),
-        ArmPlan::List(sets) if sets.len() == 1 => Ok(Arm::with(sets[0].iter().cloned())),
-        _ => Err(Failure::Usage(
-            "give one arm: `baseline`, or switches joined by + such as spin+batch".into(),
-        )),
-    }
-}
 
 /// The old program twice, for the A/A pair, and the new one, with the same switches.
 pub(crate) fn arms_of_builds(switches: &SwitchSet) -> Vec<(Arm, Support)> {
@@ -94,6 +82,5 @@ mod tests {
     fn builds_have_the_switches_of_one_arm() {
         let arms = arms_of_builds(&["spin"].map(SwitchId::named).into_iter().collect());
         assert!(arms.iter().all(|(arm, _)| arm.switches.joined() == "spin"));
-        assert!(one_arm(&ArmPlan::Alone).is_err());
     }
 }

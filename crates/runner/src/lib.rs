@@ -16,7 +16,7 @@ mod programs;
 mod runner;
 mod series;
 
-pub use arms::{WHOLE_PLAN, one_arm};
+pub use arms::WHOLE_PLAN;
 pub use best::BEST;
 pub use conduct::{Proven, Resumed};
 pub use console::Console;

@@ -7,7 +7,7 @@ use model::{Arm, ArmPlan, Load, LoadRequest, Path, PathRequest, Request, Support
 use remote::Failure;
 
 use crate::Runner;
-use crate::arms::{arms_of_builds, one_arm};
+use crate::arms::arms_of_builds;
 use crate::best::{BEST, Space};
 use crate::conduct::Proof;
 use crate::header::load_parameters;
@@ -62,15 +62,14 @@ pub(crate) fn plan(
     let switches = model::ids(path.switches());
     let arms = if is_search {
         Vec::new()
+    } else if wanted.against.is_some() {
+        let arm = ArmPlan::parse_one(&wanted.arms, &switches).map_err(Failure::usage)?;
+        arms_of_builds(&arm.switches)
     } else {
         let plan = ArmPlan::parse(&wanted.arms, &switches).map_err(Failure::usage)?;
-        if wanted.against.is_some() {
-            arms_of_builds(&one_arm(&plan)?.switches)
-        } else {
-            let rungs = path.ladder(&load);
-            let listed = plan.switches(&switches, &rungs);
-            model::arms(&plan, listed, &wanted.peers, &mut |arm| path.support(arm, &load))
-        }
+        let rungs = path.ladder(&load);
+        let listed = plan.switches(&switches, &rungs);
+        model::arms(&plan, listed, &wanted.peers, &mut |arm| path.support(arm, &load))
     };
     if let Some((_, Support::Unsupported { what, needs })) = arms.first() {
         return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));

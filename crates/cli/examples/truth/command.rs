@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use ::host::tune::Store;
-use command::{CommandSession, Experiment, Journals};
+use command::{CommandSession, Journals};
 use model::statistics::median;
 use model::{Session, Verdict, latency_histogram};
 
@@ -172,7 +172,7 @@ fn usual(trials: &Trials, arms: &[&str]) -> Option<f64> {
 }
 
 pub(crate) fn study(count: u64) -> Result {
-    let spec = Experiment::parse(&text()?)?.resolve()?;
+    let spec = command::resolve(&model::Programs::parse(&text()?)?)?;
     let folder = std::env::temp_dir().join(format!("truth-{}", std::process::id()));
     let journals =
         Journals { far: Store::new(folder.join("far")), near: Store::new(folder.join("near")) };

@@ -6,7 +6,7 @@ use host::exclusive::{ExclusiveLock, OF_FLEET};
 use model::{Arm, ArmPlan, PathRequest, Session, Support};
 use remote::work::{self, Answer, Call, Ping, Ran, Step};
 use remote::{Calls, Failure, NearEndGone};
-use runner::{find_load, one_arm, requested_load};
+use runner::{find_load, requested_load};
 
 use super::mesh::{MeshEcho, ping};
 use crate::context::Context;
@@ -91,8 +91,8 @@ impl Answering<'_> {
         let path = find_path(&request.path)?;
         let kind = find_load(path.as_ref(), request.load.kind.as_deref())?;
         let load = requested_load(path.as_ref(), kind, &request.load)?;
-        let plan = ArmPlan::parse(&request.arms, &model::ids(path.switches()));
-        let arm = one_arm(&plan.map_err(Failure::usage)?)?;
+        let arm = ArmPlan::parse_one(&request.arms, &model::ids(path.switches()));
+        let arm = arm.map_err(Failure::usage)?;
         if let Support::Unsupported { what, needs } = path.support(&arm, &load) {
             return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));
         }
