@@ -3,8 +3,9 @@
 use libbpf_rs::MapHandle;
 
 use super::error::BpfError;
-use super::link::{XdpMode, XdpProgram};
+use super::link::XdpProgram;
 use super::object::{Opened, embedded, per_cpu, shared_types};
+use super::xdp_mode::XdpMode;
 
 mod types {
     super::shared_types!("drop");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::attached::AttachedProgram;
 use super::interface::Interface;
-use super::link::XdpMode;
+use super::xdp_mode::XdpMode;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BpfError {

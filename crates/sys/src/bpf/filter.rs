@@ -9,8 +9,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use super::error::BpfError;
-use super::link::{XdpMode, XdpProgram};
+use super::link::XdpProgram;
 use super::object::{Opened, embedded, map_error, per_cpu, shared_types};
+use super::xdp_mode::XdpMode;
 
 pub use feed::{FEED_GROUPS_MAX, FEED_STAMP_BYTES, FeedGroup};
 

@@ -1,36 +1,14 @@
 //! BPF links: attachments that end with the process.
 
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-
-use serde::{Deserialize, Serialize};
 
 use super::attached::AttachedProgram;
 use super::error::BpfError;
 use super::interface::Interface;
 use super::object::Loaded;
+use super::xdp_mode::XdpMode;
 use crate::capability::{Capability, missing};
-
-/// Where an XDP program runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
-#[serde(rename_all = "lowercase")]
-pub enum XdpMode {
-    /// In the stack (generic XDP)
-    Skb,
-    /// In the driver
-    Native,
-}
-
-impl fmt::Display for XdpMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            XdpMode::Skb => "SKB",
-            XdpMode::Native => "native",
-        })
-    }
-}
 
 /// Side of an interface that a traffic-control program sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

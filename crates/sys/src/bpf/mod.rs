@@ -27,6 +27,7 @@ mod socket_map;
 pub mod stages;
 mod tracing;
 mod verbs;
+mod xdp_mode;
 
 pub use attached::AttachedProgram;
 pub use drop::{DelayCounts, DropCounter, DropCounts, DropSpec, HEAD_BYTES_MAX, Heads};
@@ -45,8 +46,9 @@ pub use generator::{Flows, Generator, GeneratorCounts, LENGTHS_MAX, Marks};
 pub use headrooms::headrooms;
 pub use hooks::{HookFunction, hook_functions};
 pub use interface::Interface;
-pub use link::{XdpMode, detach_leftover};
+pub use link::detach_leftover;
 pub use pass::PassProgram;
 pub use socket_map::PinnedSocketMap;
 pub use tracing::{EmptyRuns, MissingTracepoint, RunTime, RunTimeCounting, Runs};
 pub use verbs::{Verb, VerbCounts, VerbProgram};
+pub use xdp_mode::XdpMode;

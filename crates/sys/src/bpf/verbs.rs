@@ -8,8 +8,9 @@ use zerocopy::{Immutable, IntoBytes};
 
 use super::error::BpfError;
 use super::interface::Interface;
-use super::link::{XdpMode, XdpProgram};
+use super::link::XdpProgram;
 use super::object::{Loaded, Opened, embedded, map_error, per_cpu, shared_types};
+use super::xdp_mode::XdpMode;
 
 mod types {
     super::shared_types!("verbs");

@@ -14,8 +14,9 @@ use zerocopy::FromZeros;
 
 use super::error::BpfError;
 use super::interface::Interface;
-use super::link::{Link, Tcx, XdpMode};
+use super::link::{Link, Tcx};
 use super::object::{Loaded, Opened, embedded, map_error, shared_types};
+use super::xdp_mode::XdpMode;
 use crate::mmap::Mapping;
 
 pub use keys::{fast_station_key, fast_station_of};
