@@ -14,7 +14,9 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use sys::affinity::{allowed_cpus, pin_to};
 use sys::clock::{monotonic_ns, thread_cpu_ns};
 use wirepath_forward::forwarder::Work;
-use wirepath_forward::order::{BatchTicket, Frame, Order, OrderSpec, Recycled, Sink, Verdict};
+use wirepath_forward::order::{
+    BatchTicket, Frame, FrameSink, FrameVerdict, Order, OrderSpec, Recycled,
+};
 
 const SPEC: OrderSpec = OrderSpec { lanes: 1, window_tickets: 64, stuck_after_ns: u64::MAX };
 
@@ -26,7 +28,7 @@ struct Counter {
     disorder: u64,
 }
 
-impl Sink for Counter {
+impl FrameSink for Counter {
     fn forward(&mut self, frame: Frame) {
         self.forwarded += 1;
         self.disorder += u64::from(frame.index().wrapping_sub(self.last) > 1 << 20);
@@ -59,7 +61,7 @@ fn turn<'a>(
         more = *left > 0;
     });
     for mut token in tokens.drain(..) {
-        token.judge(|frame| Verdict::Forward(work(frame)));
+        token.judge(|frame| FrameVerdict::Forward(work(frame)));
         token.publish();
     }
     order.drain(0);

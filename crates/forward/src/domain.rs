@@ -113,7 +113,7 @@ impl Domains {
         }
     }
 
-    /// Network of a tunnel.
+    /// Network whose frames a tunnel carries; 0 for the untagged ones.
     #[inline]
     pub(crate) fn tunnel_network(&self, tunnel: usize) -> u16 {
         self.networks.get(tunnel).copied().unwrap_or(0)

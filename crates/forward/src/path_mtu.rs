@@ -62,7 +62,7 @@ pub(crate) struct MtuReport {
 
 /// Result of [`judge`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Judgement {
+pub(crate) enum MtuJudgement {
     /// The path carries less than was known.
     Lowered(u16),
     /// The MTU in force, reported again.
@@ -80,20 +80,20 @@ pub(crate) enum Judgement {
 ///
 /// - `known_bytes`: MTU in force.
 /// - `sent_bytes_max`: largest packet that was sent recently, see [`RecentSizes`].
-pub(crate) fn judge(report: &MtuReport, known_bytes: u16, sent_bytes_max: u32) -> Judgement {
+pub(crate) fn judge(report: &MtuReport, known_bytes: u16, sent_bytes_max: u32) -> MtuJudgement {
     let MtuReport { remote, mtu_bytes, packet_bytes } = *report;
     let floor = mtu_bytes_min(remote);
     if remote.is_ipv6() && mtu_bytes < floor.into() {
-        return Judgement::Refused;
+        return MtuJudgement::Refused;
     }
     let mtu_bytes = u16::try_from(mtu_bytes).unwrap_or(u16::MAX).max(floor);
     if packet_bytes > sent_bytes_max || packet_bytes <= mtu_bytes.into() {
-        return Judgement::Refused;
+        return MtuJudgement::Refused;
     }
     match mtu_bytes.cmp(&known_bytes) {
-        std::cmp::Ordering::Less => Judgement::Lowered(mtu_bytes),
-        std::cmp::Ordering::Equal => Judgement::Renewed,
-        std::cmp::Ordering::Greater => Judgement::Late,
+        std::cmp::Ordering::Less => MtuJudgement::Lowered(mtu_bytes),
+        std::cmp::Ordering::Equal => MtuJudgement::Renewed,
+        std::cmp::Ordering::Greater => MtuJudgement::Late,
     }
 }
 
@@ -112,37 +112,37 @@ mod tests {
     const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
     const V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2));
 
-    fn judgement(remote: IpAddr, mtu_bytes: u32, packet_bytes: u32) -> Judgement {
+    fn judgement(remote: IpAddr, mtu_bytes: u32, packet_bytes: u32) -> MtuJudgement {
         judge(&MtuReport { remote, mtu_bytes, packet_bytes }, 1500, 1500)
     }
 
     #[test]
     fn report_lowers_the_mtu_but_not_below_the_minimum_of_the_ip_version() {
-        assert_eq!(judgement(V4, 1300, 1500), Judgement::Lowered(1300));
+        assert_eq!(judgement(V4, 1300, 1500), MtuJudgement::Lowered(1300));
         for below in [0, 1, 68, 625, 626] {
-            assert_eq!(judgement(V4, below, 1500), Judgement::Lowered(626), "{below}");
+            assert_eq!(judgement(V4, below, 1500), MtuJudgement::Lowered(626), "{below}");
         }
-        assert_eq!(judgement(V6, 1280, 1500), Judgement::Lowered(1280));
-        assert_eq!(judgement(V6, 1279, 1500), Judgement::Refused);
-        assert_eq!(judgement(V6, 0, 1500), Judgement::Refused);
+        assert_eq!(judgement(V6, 1280, 1500), MtuJudgement::Lowered(1280));
+        assert_eq!(judgement(V6, 1279, 1500), MtuJudgement::Refused);
+        assert_eq!(judgement(V6, 0, 1500), MtuJudgement::Refused);
     }
 
     #[test]
     fn report_about_a_packet_that_was_not_sent_or_that_would_fit_is_refused() {
-        assert_eq!(judgement(V4, 1300, 1501), Judgement::Refused, "none was that large");
-        assert_eq!(judgement(V4, 1300, 1300), Judgement::Refused, "it fits");
-        assert_eq!(judgement(V4, 1500, 1500), Judgement::Refused, "it fits");
-        assert_eq!(judgement(V4, 0, 500), Judgement::Refused, "it fits into the minimum");
-        assert_eq!(judgement(V4, u32::MAX, 1500), Judgement::Refused);
+        assert_eq!(judgement(V4, 1300, 1501), MtuJudgement::Refused, "none was that large");
+        assert_eq!(judgement(V4, 1300, 1300), MtuJudgement::Refused, "it fits");
+        assert_eq!(judgement(V4, 1500, 1500), MtuJudgement::Refused, "it fits");
+        assert_eq!(judgement(V4, 0, 500), MtuJudgement::Refused, "it fits into the minimum");
+        assert_eq!(judgement(V4, u32::MAX, 1500), MtuJudgement::Refused);
         let report = MtuReport { remote: V4, mtu_bytes: 1300, packet_bytes: 1500 };
-        assert_eq!(judge(&report, 1500, 0), Judgement::Refused, "nothing was sent");
+        assert_eq!(judge(&report, 1500, 0), MtuJudgement::Refused, "nothing was sent");
     }
 
     #[test]
     fn report_about_a_packet_of_before_raises_nothing() {
         let report = MtuReport { remote: V4, mtu_bytes: 1300, packet_bytes: 1500 };
-        assert_eq!(judge(&report, 1300, 1500), Judgement::Renewed);
-        assert_eq!(judge(&report, 1200, 1500), Judgement::Late);
+        assert_eq!(judge(&report, 1300, 1500), MtuJudgement::Renewed);
+        assert_eq!(judge(&report, 1200, 1500), MtuJudgement::Late);
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
         ) {
             let remote = if is_v6 { V6 } else { V4 };
             let report = MtuReport { remote, mtu_bytes, packet_bytes };
-            if let Judgement::Lowered(lower) = judge(&report, known_bytes, sent.into()) {
+            if let MtuJudgement::Lowered(lower) = judge(&report, known_bytes, sent.into()) {
                 prop_assert!(lower >= mtu_bytes_min(remote) && lower < known_bytes);
                 prop_assert!(u32::from(lower) < packet_bytes && packet_bytes <= sent.into());
             }

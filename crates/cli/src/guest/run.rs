@@ -70,30 +70,30 @@ impl From<&Entry> for TraceEntry {
     }
 }
 
-enum GuestWire {
+enum RunningGuest {
     Sockets(Machine, Option<Link>),
     Tap(TapMachine),
 }
 
-impl GuestWire {
+impl RunningGuest {
     fn machine(&mut self) -> &mut Machine {
         match self {
-            GuestWire::Sockets(machine, _) => machine,
-            GuestWire::Tap(tap) => &mut tap.machine,
+            RunningGuest::Sockets(machine, _) => machine,
+            RunningGuest::Tap(tap) => &mut tap.machine,
         }
     }
 
     fn dump(&self) -> Result<(Snapshot, Vec<Entry>), GuestError> {
         match self {
-            GuestWire::Sockets(_, None) => {
+            RunningGuest::Sockets(_, None) => {
                 Err(GuestError::Silent { what: "because it has no wire".into() })
             }
-            GuestWire::Sockets(_, Some(link)) => {
+            RunningGuest::Sockets(_, Some(link)) => {
                 link.connect()?;
                 let peer = link.resolve(GUEST_IP)?;
                 Ok((link.counters(&peer, 1)?, link.trace(&peer, 2)?))
             }
-            GuestWire::Tap(tap) => Ok((tap.counters(1)?, tap.trace(2)?)),
+            RunningGuest::Tap(tap) => Ok((tap.counters(1)?, tap.trace(2)?)),
         }
     }
 }
@@ -142,20 +142,20 @@ pub(super) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
     console::text(&dump_text(&counters, &entries))
 }
 
-fn start(args: &RunArgs, boot: &Boot) -> Result<(GuestWire, UnixStream), Failure> {
+fn start(args: &RunArgs, boot: &Boot) -> Result<(RunningGuest, UnixStream), Failure> {
     let keys = "Keys (Enter after each): d dumps counters and trace, q switches off; Ctrl-C ends.";
     if !args.tap {
         let (machine, stream, link) =
             Machine::start_with_console(boot, None).map_err(PathError::from)?;
         console::say(&format!("QEMU is process {}. {keys}", machine.pid()));
-        return Ok((GuestWire::Sockets(machine, link), stream));
+        return Ok((RunningGuest::Sockets(machine, link), stream));
     }
     let (tap, stream) = TapMachine::start_with_console(boot).map_err(PathError::from)?;
     let (pid, ip) = (tap.machine.pid(), tap.home.guest_ip);
     console::say(&format!(
         "QEMU is process {pid}; next to it: nsenter --net --target {pid} ping {ip}\n{keys}"
     ));
-    Ok((GuestWire::Tap(tap), stream))
+    Ok((RunningGuest::Tap(tap), stream))
 }
 
 /// Copies the console to the terminal, or collects it for the JSON document.

@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::qos::{QosTable, codes, qos};
 use super::tunnels::{StaticTable, TunnelTable, statics, tunnels};
-use super::value::{Check, line_number};
+use super::value::{ConfigCheck, line_number};
 use super::{Config, ConfigError, ConfigErrors, Domain, Engine, FdbSpec, Interface, OrderSpec};
 use crate::order::{LANE_COUNT_MAX, WINDOW_TICKETS_MAX};
 
@@ -20,7 +20,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ConfigFile {
     workers: Option<Spanned<i64>>,
     #[serde(default)]
     cpus: Vec<Spanned<i64>>,
@@ -68,8 +68,8 @@ struct OrderTable {
 }
 
 pub(super) fn parse(text: &str) -> Result<Config, ConfigErrors> {
-    let file: File = toml::from_str(text).map_err(|error| toml_errors(text, &error))?;
-    let mut check = Check::new(text);
+    let file: ConfigFile = toml::from_str(text).map_err(|error| toml_errors(text, &error))?;
+    let mut check = ConfigCheck::new(text);
     let config = checked(&file, &mut check);
     check.finish(config)
 }
@@ -130,7 +130,7 @@ fn without_comment(line: &str) -> &str {
     line
 }
 
-fn checked(file: &File, check: &mut Check<'_>) -> Option<Config> {
+fn checked(file: &ConfigFile, check: &mut ConfigCheck<'_>) -> Option<Config> {
     let port = interface("port", &file.port, check);
     let underlay_table = file.underlay.get_ref();
     let underlay = interface("underlay", underlay_table, check);
@@ -222,7 +222,7 @@ fn checked(file: &File, check: &mut Check<'_>) -> Option<Config> {
     })
 }
 
-fn interface(table: &str, found: &InterfaceTable, check: &mut Check<'_>) -> Interface {
+fn interface(table: &str, found: &InterfaceTable, check: &mut ConfigCheck<'_>) -> Interface {
     let name = check.interface(&format!("{table}.interface"), &found.interface);
     let address = found.address.as_ref().and_then(|address| {
         check.parsed::<IpAddr>(&format!("{table}.address"), address, "IP address", "10.0.0.1")

@@ -193,7 +193,7 @@ pub struct ConfigError {
     pub key: String,
     /// Message, without the key.
     pub problem: String,
-    /// Remedy.
+    /// Change of the file that removes it.
     pub remedy: String,
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::value::Check;
+use super::value::ConfigCheck;
 use super::{ClassConfig, PolicerSpec, QosConfig, QueueSpec};
 use crate::qos::{BURST_BYTES_MAX, CLASS_COUNT_MAX, RATE_BITS_PER_S_MAX};
 
@@ -33,7 +33,7 @@ struct ClassTable {
 fn bucket(
     names: [&str; 2],
     found: [&Option<Spanned<i64>>; 2],
-    check: &mut Check<'_>,
+    check: &mut ConfigCheck<'_>,
 ) -> Option<(u64, u64)> {
     let keys = names.map(|name| format!("qos.{name}"));
     let rate_max = (RATE_BITS_PER_S_MAX / 1000) as i64;
@@ -50,7 +50,7 @@ fn bucket(
 }
 
 /// Checks policer, shaper, queues and classes.
-pub(super) fn qos(found: &QosTable, check: &mut Check<'_>) -> QosConfig {
+pub(super) fn qos(found: &QosTable, check: &mut ConfigCheck<'_>) -> QosConfig {
     let shaper =
         bucket(["rate_kbps", "burst_bytes"], [&found.rate_kbps, &found.burst_bytes], check);
     let policer = bucket(
@@ -110,7 +110,7 @@ pub(super) fn codes<T: Copy + PartialEq + Display + TryFrom<i64> + Into<i64> + D
     found: &[Spanned<i64>],
     max: T,
     seen: &mut Vec<T>,
-    check: &mut Check<'_>,
+    check: &mut ConfigCheck<'_>,
 ) -> Vec<T> {
     let mut codes = Vec::new();
     for found in found {

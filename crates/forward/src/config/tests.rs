@@ -217,12 +217,14 @@ fn unknown_keys_wrong_types_and_bad_syntax_report_their_line() {
     assert!(error.starts_with("line 1: the file: missing field"), "{error}");
 }
 
+/// Asserts that the good configuration with `from` replaced by `to` has an error that begins with `place`.
+fn has(from: &str, to: &str, place: &str) {
+    let errors = errors_after(from, to);
+    assert!(errors.iter().any(|error| error.starts_with(place)), "{errors:?}");
+}
+
 #[test]
 fn contradictions_are_reported() {
-    let has = |from, to, place: &str| {
-        let errors = errors_after(from, to);
-        assert!(errors.iter().any(|error| error.starts_with(place)), "{errors:?}");
-    };
     has("interface = \"wan0\"", "interface = \"lan0\"", "line 11: underlay.interface: ");
     has("interface = \"lan0\"", "interface = \"a name too long\"", "line 7: port.interface: ");
     has("address = \"10.0.0.1\"", "", "line 10: underlay.address: the tunnels need");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::value::{Check, FlagOrWord, NumberOrWord};
+use super::value::{ConfigCheck, FlagOrWord, NumberOrWord};
 use super::{Carrier, Interface, KeepaliveConfig, Outer, StaticConfig, Tunnel, TunnelConfig};
 use crate::domain::VLAN_MAX;
 use crate::spec::{self, TunnelError};
@@ -66,7 +66,7 @@ pub(super) fn tunnels(
     local: IpAddr,
     underlay: &Interface,
     vxlan_port: u16,
-    check: &mut Check<'_>,
+    check: &mut ConfigCheck<'_>,
 ) -> Vec<TunnelConfig> {
     let mut tunnels: Vec<TunnelConfig> = Vec::new();
     if tables.is_empty() || tables.len() > TUNNEL_COUNT_MAX {
@@ -98,7 +98,7 @@ fn separate(
     others: &[TunnelConfig],
     tunnel: &TunnelConfig,
     found: &TunnelTable,
-    check: &mut Check<'_>,
+    check: &mut ConfigCheck<'_>,
 ) {
     let carrier = tunnel.tunnel.carrier;
     let span = found.vlan.as_ref().map_or(found.name.span(), Spanned::span);
@@ -137,7 +137,7 @@ fn tunnel(
     local: IpAddr,
     underlay: &Interface,
     vxlan_port: u16,
-    check: &mut Check<'_>,
+    check: &mut ConfigCheck<'_>,
 ) -> Option<TunnelConfig> {
     let name = found.name.get_ref();
     let is_fine = !name.is_empty()
@@ -209,7 +209,7 @@ fn tunnel(
 }
 
 /// Reports a key that only tunnels of another carrier have.
-fn refuse<T>(found: &Option<Spanned<T>>, key: &str, carrier: &str, check: &mut Check<'_>) {
+fn refuse<T>(found: &Option<Spanned<T>>, key: &str, carrier: &str, check: &mut ConfigCheck<'_>) {
     if let Some(found) = found {
         let problem = format!("only {carrier} tunnels have this key");
         check.wrong(found.span(), key, problem, "remove the key, or change the carrier");
@@ -217,7 +217,11 @@ fn refuse<T>(found: &Option<Spanned<T>>, key: &str, carrier: &str, check: &mut C
 }
 
 /// Carrier of a tunnel. Reports keys that belong to the other carrier.
-fn carrier(found: &TunnelTable, span: Range<usize>, check: &mut Check<'_>) -> Option<Carrier> {
+fn carrier(
+    found: &TunnelTable,
+    span: Range<usize>,
+    check: &mut ConfigCheck<'_>,
+) -> Option<Carrier> {
     match found.carrier {
         CarrierWord::Vxlan => {
             refuse(&found.key, "tunnel.key", "gretap", check);
@@ -249,7 +253,7 @@ pub(super) fn statics(
     tables: &[StaticTable],
     tunnels: &[TunnelConfig],
     are_whole: bool,
-    check: &mut Check<'_>,
+    check: &mut ConfigCheck<'_>,
 ) -> Vec<StaticConfig> {
     let mut statics: Vec<StaticConfig> = Vec::new();
     for found in tables {

@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::{ConfigError, ConfigErrors, Field};
 
-/// A number or a word.
+/// Value of a field that may be copied from the inner packet: a number, or `inherit`.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum NumberOrWord {
@@ -24,14 +24,14 @@ pub(super) enum FlagOrWord {
 }
 
 /// Collects errors with their lines.
-pub(super) struct Check<'a> {
+pub(super) struct ConfigCheck<'a> {
     text: &'a str,
     errors: Vec<ConfigError>,
 }
 
-impl<'a> Check<'a> {
-    pub(super) fn new(text: &'a str) -> Check<'a> {
-        Check { text, errors: Vec::new() }
+impl<'a> ConfigCheck<'a> {
+    pub(super) fn new(text: &'a str) -> ConfigCheck<'a> {
+        ConfigCheck { text, errors: Vec::new() }
     }
 
     /// Adds an error at `span`.

@@ -57,7 +57,7 @@ pub struct Encap {
     /// Sum of the pseudo header without the length, and of the UDP header in `headers`.
     udp_sum: u16,
     sequence_at: Option<usize>,
-    shape: Shape,
+    shape: HeaderShape,
     /// Of the outer IP header.
     protocol: u8,
     /// Longest inner frame that fits into the MTU of the first link.
@@ -74,7 +74,7 @@ pub struct Encap {
 
 /// Combination of headers, selected once, so that header offsets are compile-time constants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shape {
+enum HeaderShape {
     VxlanV4,
     VxlanV6,
     GretapV4,
@@ -153,10 +153,10 @@ impl Encap {
             udp_sum,
             sequence_at,
             shape: match (tunnel.carrier, tunnel.remote) {
-                (Carrier::Vxlan { .. }, IpAddr::V4(_)) => Shape::VxlanV4,
-                (Carrier::Vxlan { .. }, IpAddr::V6(_)) => Shape::VxlanV6,
-                (Carrier::Gretap { .. }, IpAddr::V4(_)) => Shape::GretapV4,
-                (Carrier::Gretap { .. }, IpAddr::V6(_)) => Shape::GretapV6,
+                (Carrier::Vxlan { .. }, IpAddr::V4(_)) => HeaderShape::VxlanV4,
+                (Carrier::Vxlan { .. }, IpAddr::V6(_)) => HeaderShape::VxlanV6,
+                (Carrier::Gretap { .. }, IpAddr::V4(_)) => HeaderShape::GretapV4,
+                (Carrier::Gretap { .. }, IpAddr::V6(_)) => HeaderShape::GretapV6,
             },
             protocol,
             inner_bytes_max: usize::from(outer.mtu_bytes) + IP_AT - headers_bytes,
@@ -367,25 +367,25 @@ impl Encap {
             self.sent_bytes_max.fetch_max(sent_bytes, Ordering::Relaxed);
         }
         match self.shape {
-            Shape::VxlanV4 => {
+            HeaderShape::VxlanV4 => {
                 let Some(headers) = whole.first_chunk_mut() else { return NO_ROOM };
                 *headers = *first::<VXLAN_V4_BYTES>(&self.headers);
                 self.finish_v4(headers, len, bits, mark);
                 self.finish_udp(headers, UDP_V4_AT, len, mark);
             }
-            Shape::VxlanV6 => {
+            HeaderShape::VxlanV6 => {
                 let Some(headers) = whole.first_chunk_mut() else { return NO_ROOM };
                 *headers = *first::<VXLAN_V6_BYTES>(&self.headers);
                 finish_v6(headers, len, bits, mark);
                 self.finish_udp(headers, UDP_V6_AT, len, mark);
             }
-            Shape::GretapV4 => {
+            HeaderShape::GretapV4 => {
                 let Some(headers) = whole.first_chunk_mut() else { return NO_ROOM };
                 *headers = *first::<GRETAP_V4_BYTES_MIN>(&self.headers);
                 self.finish_v4(headers, len, bits, mark);
                 self.finish_gre(whole, UDP_V4_AT, mark);
             }
-            Shape::GretapV6 => {
+            HeaderShape::GretapV6 => {
                 let Some(headers) = whole.first_chunk_mut() else { return NO_ROOM };
                 *headers = *first::<GRETAP_V6_BYTES_MIN>(&self.headers);
                 finish_v6(headers, len, bits, mark);

@@ -25,20 +25,20 @@ struct Neighbours {
 
 /// Addresses of one sender and standing.
 #[derive(Debug, Clone, Copy)]
-struct List {
+struct AddressList {
     oldest: u32,
     newest: u32,
     count: u32,
 }
 
-const EMPTY: List = List { oldest: NONE, newest: NONE, count: 0 };
+const EMPTY: AddressList = AddressList { oldest: NONE, newest: NONE, count: 0 };
 
 /// Lists of all senders, linked through one array: no operation allocates, apart from a sender's first.
 #[derive(Debug, Clone)]
 pub(super) struct Shares {
     neighbours: Box<[Neighbours]>,
     /// By sender.
-    lists: Vec<[List; STANDINGS]>,
+    lists: Vec<[AddressList; STANDINGS]>,
 }
 
 impl Shares {
@@ -112,6 +112,6 @@ impl Shares {
     }
 }
 
-fn list_len(lists: &[List; STANDINGS]) -> usize {
+fn list_len(lists: &[AddressList; STANDINGS]) -> usize {
     lists.iter().map(|list| list.count as usize).sum()
 }

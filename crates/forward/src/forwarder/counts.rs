@@ -10,7 +10,7 @@ pub type NamedCounts = Vec<(&'static str, u64)>;
 
 /// Counters, in frames.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct ForwarderCounts {
     pub(super) encap_drops: [AtomicU64; EncapDrop::ALL.len()],
     pub(super) decap_drops: [AtomicU64; DropReason::ALL.len()],
     pub(super) local_count: AtomicU64,
@@ -48,7 +48,7 @@ pub(super) struct OutCounts {
     pub(super) copy_failed_count: AtomicU64,
 }
 
-impl Counts {
+impl ForwarderCounts {
     /// All counters by name.
     pub(super) fn named(&self) -> NamedCounts {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);

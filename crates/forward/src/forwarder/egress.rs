@@ -7,11 +7,11 @@ use io::IoError;
 use io::forward::{Pool, PortTx, Taken};
 use wire::flow;
 
-use super::counts::{Counts, OutCounts, add, add_many};
+use super::counts::{ForwarderCounts, OutCounts, add, add_many};
 use super::{FLOOD, Rules, frame_place};
 use crate::domain::{Tag, untag};
 use crate::encap::{Mark, PacketPlace};
-use crate::order::{BATCH_FRAMES_MAX, Frame, Recycled, Sink};
+use crate::order::{BATCH_FRAMES_MAX, Frame, FrameSink, Recycled};
 use crate::pmtu::clamp_mss;
 use crate::qos::Shaper;
 use crate::spec::Tunnel;
@@ -23,7 +23,7 @@ pub(super) struct Egress<'p> {
     pool: &'p Pool,
     shaper: Option<Shaper>,
     rules: Arc<Rules>,
-    counts: Arc<Counts>,
+    counts: Arc<ForwarderCounts>,
     /// Index in `counts.out`.
     side: usize,
     now_ns: u64,
@@ -46,7 +46,7 @@ impl<'p> Egress<'p> {
         pool: &'p Pool,
         shaper: Option<Shaper>,
         rules: Arc<Rules>,
-        counts: Arc<Counts>,
+        counts: Arc<ForwarderCounts>,
         side: usize,
     ) -> Self {
         Egress {
@@ -243,7 +243,7 @@ impl<'p> Egress<'p> {
     }
 }
 
-impl Sink for Egress<'_> {
+impl FrameSink for Egress<'_> {
     fn room_frames(&mut self) -> usize {
         match self.shaper {
             // Full queues drop their tail instead of blocking the order.

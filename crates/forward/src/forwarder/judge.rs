@@ -15,7 +15,7 @@ use crate::domain::{self, Domains, Members, Tag};
 use crate::encap::{EncapDrop, Mark, PacketPlace};
 use crate::fdb::{Fdb, Learned, Port};
 use crate::keepalive::Message;
-use crate::order::{BATCH_FRAMES_MAX, BatchTicket, Frame, Verdict};
+use crate::order::{BATCH_FRAMES_MAX, BatchTicket, Frame, FrameVerdict};
 
 /// Sides of the forwarder, by which frames come in.
 const PORT: usize = 0;
@@ -23,7 +23,7 @@ const UNDERLAY: usize = 1;
 
 /// Destination of a frame from the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Target {
+enum FrameTarget {
     Drop,
     Tunnel(u16),
     /// A copy into each tunnel of its network.
@@ -32,13 +32,13 @@ enum Target {
     },
 }
 
-impl Target {
+impl FrameTarget {
     /// Frames that are sent.
     fn copies(self) -> u16 {
         match self {
-            Target::Drop => 0,
-            Target::Tunnel(_) => 1,
-            Target::Flood { copies } => copies,
+            FrameTarget::Drop => 0,
+            FrameTarget::Tunnel(_) => 1,
+            FrameTarget::Flood { copies } => copies,
         }
     }
 }
@@ -55,7 +55,7 @@ struct Ends {
 
 /// Result of the table's look-up for a frame.
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct FrameLookup {
     ends: Ends,
     /// `None` if no tunnel carries its VLAN.
     network: Option<u16>,
@@ -104,7 +104,7 @@ impl Forwarder<'_> {
             let place = token.frame(at).map(frame_place);
             *ends = taken.as_mut().zip(place).and_then(|(taken, at)| frame_ends(taken.bytes(), at));
         }
-        let mut targets = [Target::Drop; BATCH_FRAMES_MAX];
+        let mut targets = [FrameTarget::Drop; BATCH_FRAMES_MAX];
         {
             // The lock is never held while frames are read or headers are written.
             let mut table = self.table();
@@ -117,7 +117,9 @@ impl Forwarder<'_> {
                 let Some(taken) = &mut held.0[at] else { continue };
                 if frame.class() == OWN {
                     let bytes = taken.bytes().get(frame_place(frame).at..);
-                    *target = bytes.and_then(target_tunnel).map_or(Target::Drop, Target::Tunnel);
+                    *target = bytes
+                        .and_then(target_tunnel)
+                        .map_or(FrameTarget::Drop, FrameTarget::Tunnel);
                     continue;
                 }
                 *target = self.target(fdb, fast.as_mut(), rules, ends[at], &mut last, now_ns);
@@ -125,7 +127,7 @@ impl Forwarder<'_> {
                 if let Some(policer) = &mut *policer {
                     if copies > 0 && !policer.take_copies(bytes, copies, now_ns) {
                         add(&self.counts.policed_count);
-                        *target = Target::Drop;
+                        *target = FrameTarget::Drop;
                     }
                 } else if let Some(fast) = fast
                     && copies > 1
@@ -139,34 +141,34 @@ impl Forwarder<'_> {
         let first_sequence = (token.ticket() as u32).wrapping_mul(BATCH_FRAMES_MAX as u32);
         let mut held_at = held.0.iter_mut().zip(targets).enumerate();
         token.judge(|frame| {
-            let Some((at, (taken, target))) = held_at.next() else { return Verdict::Drop };
+            let Some((at, (taken, target))) = held_at.next() else { return FrameVerdict::Drop };
             let sequence = first_sequence.wrapping_add(at as u32);
             if !self.tuning.work.is_none() {
                 *worked = self.tuning.work.spin(*worked);
             }
             let tunnel = match target {
-                Target::Drop => return Verdict::Drop,
-                Target::Flood { .. } => {
-                    let Some(taken) = taken else { return Verdict::Drop };
+                FrameTarget::Drop => return FrameVerdict::Drop,
+                FrameTarget::Flood { .. } => {
+                    let Some(taken) = taken else { return FrameVerdict::Drop };
                     let (bytes, place) = (taken.bytes(), frame_place(frame));
                     self.finish_left(PORT, rules, bytes, place);
-                    return Verdict::Forward(
+                    return FrameVerdict::Forward(
                         frame.in_class(FLOOD | frame_class(rules, bytes, place)),
                     );
                 }
-                Target::Tunnel(tunnel) => tunnel,
+                FrameTarget::Tunnel(tunnel) => tunnel,
             };
             let Some(encap) = rules.encaps.get(usize::from(tunnel)) else {
                 add(&self.counts.removed_count);
-                return Verdict::Drop;
+                return FrameVerdict::Drop;
             };
-            let Some(taken) = taken else { return Verdict::Drop };
+            let Some(taken) = taken else { return FrameVerdict::Drop };
             self.finish_left(PORT, rules, taken.bytes(), frame_place(frame));
             let (mut place, mut original) = (frame_place(frame), None);
             if !self.tuning.prepends {
                 let Some((copy, copied_to)) = self.copied(spare, taken, place) else {
                     add(&self.counts.uncopied_count);
-                    return Verdict::Drop;
+                    return FrameVerdict::Drop;
                 };
                 place = copied_to;
                 original = Some(std::mem::replace(taken, copy));
@@ -190,9 +192,12 @@ impl Forwarder<'_> {
             }
             match encap.prepend(bytes, place, mark) {
                 // Dropping `original` frees the buffer of a copied frame.
-                Ok(whole) => {
-                    Verdict::Forward(Frame::new(index, whole.at as u16, whole.len as u16, class))
-                }
+                Ok(whole) => FrameVerdict::Forward(Frame::new(
+                    index,
+                    whole.at as u16,
+                    whole.len as u16,
+                    class,
+                )),
                 Err(reason) => {
                     add(&self.counts.encap_drops[reason.index()]);
                     if reason == EncapDrop::TooBig {
@@ -202,7 +207,7 @@ impl Forwarder<'_> {
                     if let Some(original) = original {
                         *taken = original;
                     }
-                    Verdict::Drop
+                    FrameVerdict::Drop
                 }
             }
         });
@@ -244,16 +249,16 @@ impl Forwarder<'_> {
         fast: Option<&mut FastTable>,
         rules: &Rules,
         ends: Option<Ends>,
-        last: &mut Option<Found>,
+        last: &mut Option<FrameLookup>,
         now_ns: u64,
-    ) -> Target {
+    ) -> FrameTarget {
         let Some(ends) = ends else {
             add(&self.counts.runt_count);
-            return Target::Drop;
+            return FrameTarget::Drop;
         };
         if is_reserved(ends.macs.0) {
             add(&self.counts.reserved_count);
-            return Target::Drop;
+            return FrameTarget::Drop;
         }
         let found = match *last {
             Some(found) if found.ends == ends => found,
@@ -262,21 +267,21 @@ impl Forwarder<'_> {
         *last = Some(found);
         let Some(network) = found.network else {
             add(&self.counts.vlan_count);
-            return Target::Drop;
+            return FrameTarget::Drop;
         };
         if found.is_unlearnt {
             add(&self.counts.unlearnt_count);
         }
         match found.port {
-            Some(Port::Tunnel(tunnel)) => Target::Tunnel(tunnel),
+            Some(Port::Tunnel(tunnel)) => FrameTarget::Tunnel(tunnel),
             Some(Port::Local(_)) => {
                 add(&self.counts.local_count);
-                Target::Drop
+                FrameTarget::Drop
             }
             None => match rules.domains.members(network) {
-                Members::One(tunnel) => Target::Tunnel(tunnel),
+                Members::One(tunnel) => FrameTarget::Tunnel(tunnel),
                 Members::None | Members::Several => {
-                    Target::Flood { copies: rules.domains.tunnel_count(network) }
+                    FrameTarget::Flood { copies: rules.domains.tunnel_count(network) }
                 }
             },
         }
@@ -299,7 +304,7 @@ impl Forwarder<'_> {
         let mut sources = [([0; 6], 0); BATCH_FRAMES_MAX];
         let mut source_count = 0;
         token.judge(|frame| {
-            let Some(mut taken) = self.pool.claim(frame.index()) else { return Verdict::Drop };
+            let Some(mut taken) = self.pool.claim(frame.index()) else { return FrameVerdict::Drop };
             let bytes = taken.bytes();
             self.finish_left(UNDERLAY, &rules, bytes, frame_place(frame));
             let verdict = match rules.decap.open(bytes, frame_place(frame)) {
@@ -312,7 +317,7 @@ impl Forwarder<'_> {
                         Some(message) => self.keepalive(&rules, inner.tunnel, message, now_ns),
                         None => add(&self.counts.reserved_count),
                     }
-                    Verdict::Drop
+                    FrameVerdict::Drop
                 }
                 Ok(inner) => {
                     if inner.has_odd_ecn {
@@ -328,17 +333,17 @@ impl Forwarder<'_> {
                                 sources[source_count] = (src, inner.tunnel as u16);
                                 source_count += 1;
                             }
-                            Verdict::Forward(moved(frame, place))
+                            FrameVerdict::Forward(moved(frame, place))
                         }
                         None => {
                             add(&self.counts.vlan_count);
-                            Verdict::Drop
+                            FrameVerdict::Drop
                         }
                     }
                 }
                 Err(reason) => {
                     add(&self.counts.decap_drops[reason.index()]);
-                    Verdict::Drop
+                    FrameVerdict::Drop
                 }
             };
             taken.park();
@@ -402,7 +407,7 @@ fn find(
     rules: &Rules,
     ends: Ends,
     now_ns: u64,
-) -> Found {
+) -> FrameLookup {
     let (dst, src) = ends.macs;
     let network = rules.domains.network(ends.tag);
     let (is_unlearnt, port) = network.map_or((false, None), |network| {
@@ -410,7 +415,7 @@ fn find(
             rules.learns && learn(fdb, fast, network, src, Port::Local(0), now_ns) == Learned::Full;
         (is_unlearnt, fdb.lookup(network, dst, now_ns))
     });
-    Found { ends, network, is_unlearnt, port }
+    FrameLookup { ends, network, is_unlearnt, port }
 }
 
 /// Gives a frame out of a tunnel the tag of its VLAN. `None` if it is tagged itself and its tunnel

@@ -27,7 +27,7 @@ pub(super) struct OwnFrames<'p> {
     waiting: Mutex<VecDeque<Taken<'p>>>,
     /// Length of `waiting`, read without the lock.
     waiting_count: AtomicU64,
-    /// Admitted.
+    /// Frames that the order has taken in so far.
     admitted_count: AtomicU64,
 }
 

@@ -40,7 +40,7 @@ pub use fast::ecn_table;
 pub use spec::{ForwarderError, ForwarderSpec, PolicerSpec, RulesSpec, Tuning};
 pub use work::Work;
 
-use counts::Counts;
+use counts::ForwarderCounts;
 use egress::Egress;
 use fast::{FastTable, Missing};
 use keepalive::OwnFrames;
@@ -74,7 +74,7 @@ pub struct Forwarder<'p> {
     sockets: [Vec<OwnedFd>; 2],
     /// Frames received by queue: port, underlay.
     queue_counts: [Arc<[AtomicU64]>; 2],
-    counts: Arc<Counts>,
+    counts: Arc<ForwarderCounts>,
     /// Of answers to senders.
     limiter: Limiter,
     /// Into the tunnels.
@@ -138,7 +138,7 @@ impl<'p> Forwarder<'p> {
         underlay: IoPort<'p>,
         spec: ForwarderSpec,
     ) -> Result<Forwarder<'p>, ForwarderError> {
-        let counts = Arc::new(Counts::default());
+        let counts = Arc::new(ForwarderCounts::default());
         let rules = Arc::new(Rules::from(spec.rules));
         let sockets = [owned_sockets(&port.rx)?, owned_sockets(&underlay.rx)?];
         let queue_counts = [port.rx.queue_counts(), underlay.rx.queue_counts()];

@@ -60,7 +60,7 @@ pub struct RulesSpec {
 pub struct PolicerSpec {
     /// Rate in bits per second, counted over whole inner frames.
     pub rate_bits_per_s: u64,
-    /// Burst, in bytes.
+    /// Credit that it can collect, in bytes.
     pub burst_bytes: u64,
 }
 

@@ -76,7 +76,7 @@ impl Message {
         })
     }
 
-    /// The frame.
+    /// A frame with it, from the Ethernet header on.
     pub fn frame(&self) -> [u8; FRAME_BYTES] {
         let mut frame = [0; FRAME_BYTES];
         frame[..6].copy_from_slice(&DESTINATION);

@@ -5,7 +5,7 @@ use super::lane::Lane;
 
 /// Decision of a worker about a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum FrameVerdict {
     /// Forwarded, possibly moved in its buffer.
     Forward(Frame),
     /// Dropped; the buffer is recycled in its turn.
@@ -51,7 +51,7 @@ impl<'a> BatchTicket<'a> {
     }
 
     /// Calls `judge` for every frame in order of arrival, except those dropped by an earlier call.
-    pub fn judge(&mut self, mut judge: impl FnMut(Frame) -> Verdict) {
+    pub fn judge(&mut self, mut judge: impl FnMut(Frame) -> FrameVerdict) {
         let slot = self.lane.slot(self.ticket);
         for (at, place) in slot.places(self.len).enumerate() {
             if self.dropped & 1 << at != 0 {
@@ -59,8 +59,8 @@ impl<'a> BatchTicket<'a> {
             }
             match judge(place.frame()) {
                 // Written even if unchanged: a store is cheaper than a comparison.
-                Verdict::Forward(judged) => place.set(judged),
-                Verdict::Drop => self.dropped |= 1 << at,
+                FrameVerdict::Forward(judged) => place.set(judged),
+                FrameVerdict::Drop => self.dropped |= 1 << at,
             }
         }
     }

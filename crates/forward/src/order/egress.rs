@@ -1,8 +1,8 @@
 //! Egress: the worker that holds the egress lock empties the ready slots in order.
 
 use super::frame::Frame;
-use super::lane::{Lane, Look};
-use super::slot::Slot;
+use super::lane::{HeadState, Lane};
+use super::slot::TicketSlot;
 
 /// Reason why a frame is recycled instead of forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -14,7 +14,7 @@ pub enum Recycled {
 }
 
 /// Receives the frames in order. Its methods are called only while the egress lock is held.
-pub trait Sink {
+pub trait FrameSink {
     /// Number of frames that can be taken now. Tickets are delivered whole, so an empty sink must
     /// report room for [`super::BATCH_FRAMES_MAX`] frames or the order stalls.
     fn room_frames(&mut self) -> usize {
@@ -53,9 +53,9 @@ pub(super) enum DrainEnd {
 
 /// Counts the frames of a slot and frees the slot on drop: a sink that panics neither stops the
 /// order nor receives a frame twice.
-struct Delivery<'a> {
+struct SlotDelivery<'a> {
     lane: &'a Lane,
-    slot: &'a Slot,
+    slot: &'a TicketSlot,
     /// Ticket of the slot; `None` if its frames are late.
     ticket: Option<u64>,
     frames: u64,
@@ -63,13 +63,13 @@ struct Delivery<'a> {
     recycled_frames: u64,
 }
 
-impl<'a> Delivery<'a> {
-    fn new(lane: &'a Lane, slot: &'a Slot, ticket: Option<u64>) -> Delivery<'a> {
+impl<'a> SlotDelivery<'a> {
+    fn new(lane: &'a Lane, slot: &'a TicketSlot, ticket: Option<u64>) -> SlotDelivery<'a> {
         let frames = slot.contents().0 as u64;
-        Delivery { lane, slot, ticket, frames, forwarded_frames: 0, recycled_frames: 0 }
+        SlotDelivery { lane, slot, ticket, frames, forwarded_frames: 0, recycled_frames: 0 }
     }
 
-    fn run<S: Sink>(mut self, sink: &mut S, drained: &mut Drained) {
+    fn run<S: FrameSink>(mut self, sink: &mut S, drained: &mut Drained) {
         let (len, dropped) = match self.ticket {
             Some(_) => self.slot.contents(),
             None => (self.slot.contents().0, u64::MAX),
@@ -99,7 +99,7 @@ impl<'a> Delivery<'a> {
     }
 }
 
-impl Drop for Delivery<'_> {
+impl Drop for SlotDelivery<'_> {
     fn drop(&mut self) {
         let books = &self.lane.head.0;
         let undelivered = self.frames - self.forwarded_frames - self.recycled_frames;
@@ -126,7 +126,7 @@ impl Drop for Delivery<'_> {
 
 impl Lane {
     /// Delivers everything that is ready, in order.
-    pub(super) fn drain<S: Sink>(
+    pub(super) fn drain<S: FrameSink>(
         &self,
         sink: &mut S,
         now_ns: u64,
@@ -138,20 +138,20 @@ impl Lane {
                 if sink.room_frames() < slot.contents().0 {
                     return DrainEnd::NoRoom;
                 }
-                Delivery::new(self, slot, None).run(sink, drained);
+                SlotDelivery::new(self, slot, None).run(sink, drained);
             }
         }
         loop {
             let head = self.head_ticket();
             let slot = self.slot(head);
             match self.look(head) {
-                Look::Ready => {
+                HeadState::Ready => {
                     if sink.room_frames() < slot.contents().0 {
                         return DrainEnd::NoRoom;
                     }
-                    Delivery::new(self, slot, Some(head)).run(sink, drained);
+                    SlotDelivery::new(self, slot, Some(head)).run(sink, drained);
                 }
-                Look::Waiting if self.is_stuck(head, now_ns, stuck_after_ns) => {
+                HeadState::Waiting if self.is_stuck(head, now_ns, stuck_after_ns) => {
                     // On failure it has just been published, and the next round finds it ready.
                     if slot.time_out(head) {
                         self.head.0.timed_out_count.add(1);
@@ -159,8 +159,8 @@ impl Lane {
                         self.set_head(head + 1);
                     }
                 }
-                Look::Skipped => self.set_head(head + 1),
-                Look::Waiting | Look::Idle => return DrainEnd::Empty,
+                HeadState::Skipped => self.set_head(head + 1),
+                HeadState::Waiting | HeadState::Idle => return DrainEnd::Empty,
             }
         }
     }
@@ -182,6 +182,6 @@ impl Lane {
 
     /// True if `drain` would find something to deliver.
     pub(super) fn has_work(&self) -> bool {
-        matches!(self.look(self.head_ticket()), Look::Ready | Look::Skipped)
+        matches!(self.look(self.head_ticket()), HeadState::Ready | HeadState::Skipped)
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::atomic;
 
-use super::slot::{Mark, Phase, Slot};
+use super::slot::{Mark, SlotPhase, TicketSlot};
 use super::sync::{AtomicU64, Ordering};
 
 /// Padded to cache lines of its own, so that writes of one side do not slow the other.
@@ -36,7 +36,7 @@ impl Count {
 
 /// State protected by the ingress lock.
 #[derive(Debug)]
-pub(super) struct Tail {
+pub(super) struct LaneTail {
     /// Next ticket to issue.
     pub(super) ticket: AtomicU64,
     /// Head as last read; read again only when the window appears full.
@@ -65,8 +65,8 @@ pub(super) struct Head {
 
 #[derive(Debug)]
 pub(super) struct Lane {
-    slots: Box<[Slot]>,
-    pub(super) tail: Apart<Tail>,
+    slots: Box<[TicketSlot]>,
+    pub(super) tail: Apart<LaneTail>,
     pub(super) head: Apart<Head>,
     /// Slots with late frames that have not been collected yet.
     late_count: AtomicU64,
@@ -74,7 +74,7 @@ pub(super) struct Lane {
 
 /// State of the ticket at the head of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum HeadState {
     /// Published: its frames can be delivered.
     Ready,
     /// Issued, not published yet.
@@ -89,8 +89,8 @@ impl Lane {
     /// - `window_tickets`: a power of two.
     pub(super) fn new(window_tickets: usize) -> Lane {
         Lane {
-            slots: (0..window_tickets).map(|_| Slot::new()).collect(),
-            tail: Apart(Tail {
+            slots: (0..window_tickets).map(|_| TicketSlot::new()).collect(),
+            tail: Apart(LaneTail {
                 ticket: AtomicU64::new(0),
                 head_seen: Count::new(),
                 admitted_frames: Count::new(),
@@ -113,11 +113,11 @@ impl Lane {
         }
     }
 
-    pub(super) fn slots(&self) -> &[Slot] {
+    pub(super) fn slots(&self) -> &[TicketSlot] {
         &self.slots
     }
 
-    pub(super) fn slot(&self, ticket: u64) -> &Slot {
+    pub(super) fn slot(&self, ticket: u64) -> &TicketSlot {
         // The length is a power of two.
         &self.slots[ticket as usize & (self.slots.len() - 1)]
     }
@@ -160,24 +160,24 @@ impl Lane {
     }
 
     /// State of the ticket at `head`.
-    pub(super) fn look(&self, head: u64) -> Look {
+    pub(super) fn look(&self, head: u64) -> HeadState {
         let slot = self.slot(head);
         if let Some(look) = marked(slot.mark(), head) {
             return look;
         }
         if head >= self.tail_ticket() {
-            return Look::Idle;
+            return HeadState::Idle;
         }
         // The ticket has been issued, so by now its slot is marked, unless the number was skipped.
-        marked(slot.mark(), head).unwrap_or(Look::Skipped)
+        marked(slot.mark(), head).unwrap_or(HeadState::Skipped)
     }
 }
 
 /// State of a ticket by the mark of its slot; `None` if the mark is another ticket's.
-fn marked(mark: Mark, ticket: u64) -> Option<Look> {
-    if mark.is(ticket, Phase::Ready) {
-        Some(Look::Ready)
+fn marked(mark: Mark, ticket: u64) -> Option<HeadState> {
+    if mark.is(ticket, SlotPhase::Ready) {
+        Some(HeadState::Ready)
     } else {
-        mark.is(ticket, Phase::Taken).then_some(Look::Waiting)
+        mark.is(ticket, SlotPhase::Taken).then_some(HeadState::Waiting)
     }
 }

@@ -32,10 +32,10 @@ mod try_lock;
 
 use super::sync;
 
-pub use batch_ticket::{BatchTicket, Verdict};
-pub use egress::{Drained, Recycled, Sink};
+pub use batch_ticket::{BatchTicket, FrameVerdict};
+pub use egress::{Drained, FrameSink, Recycled};
 pub use frame::{FRAME_COUNT_MAX, Frame};
-pub use ticket::{Filler, Intake};
+pub use ticket::{Filler, FrameIntake};
 
 use egress::DrainEnd;
 use lane::Lane;
@@ -135,7 +135,7 @@ pub struct Order<R, X> {
     stuck_after_ns: u64,
 }
 
-impl<R, X: Sink> Order<R, X> {
+impl<R, X: FrameSink> Order<R, X> {
     /// An empty order. All its memory is allocated here: about 600 bytes a ticket.
     pub fn new(spec: OrderSpec, source: R, sink: X) -> Result<Order<R, X>, OrderError> {
         let OrderSpec { lanes, window_tickets, stuck_after_ns } = spec;
@@ -162,12 +162,12 @@ impl<R, X: Sink> Order<R, X> {
     pub fn admit<'a>(
         &'a self,
         tokens: &mut Vec<BatchTicket<'a>>,
-        fill: impl FnOnce(&mut R, &mut Intake<'a>),
+        fill: impl FnOnce(&mut R, &mut FrameIntake<'a>),
     ) -> Admission {
         let Some(mut guard) = self.ingress.try_lock() else { return Admission::Busy };
         let Some(source) = guard.get() else { return Admission::Busy };
         // Dropped before the lock is released, even if `fill` panics.
-        let mut intake = Intake::new(&self.lanes);
+        let mut intake = FrameIntake::new(&self.lanes);
         fill(source, &mut intake);
         let before = tokens.len();
         intake.issue(|token| tokens.push(token));

@@ -20,7 +20,7 @@ use super::sync::{AtomicU64, BATCH_FRAMES_MAX, Ordering, PUBLISH};
 /// Phase of a ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
-pub(super) enum Phase {
+pub(super) enum SlotPhase {
     Free = 0,
     /// A worker holds the batch ticket.
     Taken = 1,
@@ -38,7 +38,7 @@ const NEVER: u64 = u64::MAX >> PHASE_BITS;
 
 #[derive(Debug)]
 #[repr(align(64))]
-pub(super) struct Slot {
+pub(super) struct TicketSlot {
     word: AtomicU64,
     len: AtomicU64,
     dropped: AtomicU64,
@@ -53,28 +53,28 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    pub(super) fn is(self, ticket: u64, phase: Phase) -> bool {
+    pub(super) fn is(self, ticket: u64, phase: SlotPhase) -> bool {
         self.ticket == ticket && self.phase == phase as u64
     }
 
     /// True if the slot's ticket timed out and its frames have not been collected yet.
     pub(super) fn is_lost(self) -> bool {
-        self.phase == Phase::TimedOut as u64 || self.is_late()
+        self.phase == SlotPhase::TimedOut as u64 || self.is_late()
     }
 
     pub(super) fn is_late(self) -> bool {
-        self.phase == Phase::Late as u64
+        self.phase == SlotPhase::Late as u64
     }
 }
 
-fn word(ticket: u64, phase: Phase) -> u64 {
+fn word(ticket: u64, phase: SlotPhase) -> u64 {
     ticket << PHASE_BITS | phase as u64
 }
 
-impl Slot {
-    pub(super) fn new() -> Slot {
-        Slot {
-            word: AtomicU64::new(word(NEVER, Phase::Free)),
+impl TicketSlot {
+    pub(super) fn new() -> TicketSlot {
+        TicketSlot {
+            word: AtomicU64::new(word(NEVER, SlotPhase::Free)),
             len: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             frames: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -89,30 +89,31 @@ impl Slot {
 
     /// Ingress: assigns the slot to `ticket`. Made visible by the store to the lane's tail.
     pub(super) fn take(&self, ticket: u64) {
-        self.word.store(word(ticket, Phase::Taken), Ordering::Relaxed);
+        self.word.store(word(ticket, SlotPhase::Taken), Ordering::Relaxed);
     }
 
     /// Worker: ready, or late after a time-out. Returns true if it was in time.
     pub(super) fn publish(&self, ticket: u64, len: usize, dropped: u64) -> bool {
         self.len.store(len as u64, Ordering::Relaxed);
         self.dropped.store(dropped, Ordering::Relaxed);
-        let (taken, ready) = (word(ticket, Phase::Taken), word(ticket, Phase::Ready));
+        let (taken, ready) = (word(ticket, SlotPhase::Taken), word(ticket, SlotPhase::Ready));
         let in_time = self.word.compare_exchange(taken, ready, PUBLISH, Ordering::Relaxed).is_ok();
         if !in_time {
-            self.word.store(word(ticket, Phase::Late), Ordering::Release);
+            self.word.store(word(ticket, SlotPhase::Late), Ordering::Release);
         }
         in_time
     }
 
     /// Egress: times the ticket out. Returns false if it has just been published.
     pub(super) fn time_out(&self, ticket: u64) -> bool {
-        let (taken, timed_out) = (word(ticket, Phase::Taken), word(ticket, Phase::TimedOut));
+        let (taken, timed_out) =
+            (word(ticket, SlotPhase::Taken), word(ticket, SlotPhase::TimedOut));
         self.word.compare_exchange(taken, timed_out, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Egress: late frames have been collected.
     pub(super) fn free(&self) {
-        self.word.store(word(NEVER, Phase::Free), Ordering::Release);
+        self.word.store(word(NEVER, SlotPhase::Free), Ordering::Release);
     }
 
     /// Number of frames, and a mask of the dropped ones.

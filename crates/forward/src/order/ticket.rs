@@ -4,7 +4,7 @@ use super::LANE_COUNT_MAX;
 use super::batch_ticket::BatchTicket;
 use super::frame::Frame;
 use super::lane::Lane;
-use super::slot::Slot;
+use super::slot::TicketSlot;
 use super::sync::{AtomicU64, BATCH_FRAMES_MAX, Ordering};
 
 /// Collects the frames admitted by the holder of the ingress lock.
@@ -12,7 +12,7 @@ use super::sync::{AtomicU64, BATCH_FRAMES_MAX, Ordering};
 /// Lives as long as the lock is held. If the caller panics, the frames pushed so far count as
 /// dropped, so that no buffer is lost.
 #[derive(Debug)]
-pub struct Intake<'a> {
+pub struct FrameIntake<'a> {
     lanes: &'a [Lane],
     open: [Open<'a>; LANE_COUNT_MAX],
 }
@@ -20,7 +20,7 @@ pub struct Intake<'a> {
 /// Slot of a lane that is being filled; empty beyond the last lane.
 #[derive(Debug, Clone, Copy)]
 struct Open<'a> {
-    slot: Option<&'a Slot>,
+    slot: Option<&'a TicketSlot>,
     ticket: u64,
     len: u8,
     /// Capacity in frames; 0 while the window is full.
@@ -29,11 +29,11 @@ struct Open<'a> {
 
 const CLOSED: Open<'static> = Open { slot: None, ticket: 0, len: 0, room: 0 };
 
-impl<'a> Intake<'a> {
+impl<'a> FrameIntake<'a> {
     #[inline]
-    pub(super) fn new(lanes: &'a [Lane]) -> Intake<'a> {
+    pub(super) fn new(lanes: &'a [Lane]) -> FrameIntake<'a> {
         // Filled in place: built elsewhere, it was copied by a call in each round.
-        let mut intake = Intake { lanes, open: [CLOSED; LANE_COUNT_MAX] };
+        let mut intake = FrameIntake { lanes, open: [CLOSED; LANE_COUNT_MAX] };
         for (open, lane) in intake.open.iter_mut().zip(lanes) {
             *open = reserve(lane);
         }
@@ -85,7 +85,7 @@ impl<'a> Intake<'a> {
     }
 }
 
-/// Adds frames to one lane of an [`Intake`]. See [`Intake::lane`].
+/// Adds frames to one lane of an [`FrameIntake`]. See [`Intake::lane`].
 #[derive(Debug)]
 pub struct Filler<'i, 'a> {
     open: Option<&'i mut Open<'a>>,
@@ -111,7 +111,7 @@ impl Drop for Filler<'_, '_> {
     }
 }
 
-impl Drop for Intake<'_> {
+impl Drop for FrameIntake<'_> {
     fn drop(&mut self) {
         self.issue(drop);
     }

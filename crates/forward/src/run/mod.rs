@@ -34,7 +34,7 @@ pub use path::PathLive;
 
 use drops::KernelDrops;
 use keepalive::Prober;
-use monitor::Monitor;
+use monitor::RunMonitor;
 use next_hop::{Follower, Links};
 use path::PathWatch;
 use ports::Opened;
@@ -66,7 +66,7 @@ pub enum RunError {
         key: String,
         /// Message, without the key.
         problem: String,
-        /// Remedy.
+        /// Change of the file or the host that removes it.
         remedy: String,
     },
     /// A tunnel is invalid.
@@ -115,7 +115,7 @@ pub trait Operator {
 
 /// State shared by the workers and the monitoring thread.
 #[derive(Default)]
-struct Shared {
+struct RunState {
     stop: AtomicBool,
     error_count: AtomicU64,
     last_error: Mutex<Option<String>>,
@@ -123,7 +123,7 @@ struct Shared {
     gone: OnceLock<String>,
 }
 
-impl Shared {
+impl RunState {
     fn failed(&self, error: &IoError) {
         self.error_count.fetch_add(1, Ordering::Relaxed);
         if let IoError::Gone { ifname } | IoError::Xsk(XskError::Gone { ifname }) = error {
@@ -180,7 +180,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
     operator
         .opened()
         .map_err(|source| RunError::System { what: "cannot drop capabilities".into(), source })?;
-    let shared = Shared::default();
+    let shared = RunState::default();
     // Waiting on a socket does not report a removed interface.
     let mut interfaces = [&config.port.name, &config.underlay.name]
         .map(|name| LinkWatch::new(net::link_named(name).ok()?.index).ok());
@@ -204,7 +204,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
                 }
             }
         }
-        let mut monitor = Monitor {
+        let mut monitor = RunMonitor {
             config,
             seed,
             prober,
@@ -296,7 +296,7 @@ fn own_address(mut fdb: Fdb, config: &Config) -> Result<Fdb, RunError> {
 }
 
 /// Loop of a worker until the stop flag is set.
-fn work(forwarder: &Forwarder<'_>, shared: &Shared, frames: &AtomicU64, cpu: Option<usize>) {
+fn work(forwarder: &Forwarder<'_>, shared: &RunState, frames: &AtomicU64, cpu: Option<usize>) {
     if let Some(cpu) = cpu {
         // A failure costs speed only.
         let _ = sys::affinity::pin_to(&[cpu]);

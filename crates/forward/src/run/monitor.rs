@@ -12,7 +12,7 @@ use super::keepalive::Prober;
 use super::next_hop::{Follower, Links};
 use super::path::PathWatch;
 use super::rules::rules;
-use super::{Live, Operator, RunError, Shared, own_address, ports};
+use super::{Live, Operator, RunError, RunState, own_address, ports};
 use crate::config::{Config, TunnelConfig};
 use crate::fdb::{Fdb, FdbSpec, Port};
 use crate::forwarder::Forwarder;
@@ -21,7 +21,7 @@ use crate::forwarder::Forwarder;
 const MAINTENANCE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// State of the monitoring thread.
-pub(super) struct Monitor {
+pub(super) struct RunMonitor {
     pub(super) config: Config,
     pub(super) seed: u64,
     pub(super) prober: Prober,
@@ -36,7 +36,7 @@ pub(super) struct Monitor {
     pub(super) maintained: Instant,
 }
 
-impl Monitor {
+impl RunMonitor {
     /// Regular work, and a message for an interface that takes no frames from the fast path.
     pub(super) fn maintain(&mut self, forwarder: &Forwarder<'_>, operator: &mut impl Operator) {
         if self.maintained.elapsed() < MAINTENANCE_INTERVAL {
@@ -71,7 +71,7 @@ impl Monitor {
 
     /// Writes new outer headers after a change of a path's MTU.
     pub(super) fn follow_paths(&mut self, forwarder: &Forwarder<'_>, operator: &mut impl Operator) {
-        let Monitor { config, follower, paths, prober, .. } = self;
+        let RunMonitor { config, follower, paths, prober, .. } = self;
         if !paths.follow(config, &mut follower.links, forwarder, operator) {
             return;
         }
@@ -150,7 +150,7 @@ impl Monitor {
         &mut self,
         forwarder: &Forwarder<'_>,
         pool: &Pool,
-        shared: &Shared,
+        shared: &RunState,
         frames: &[AtomicU64],
     ) -> Live {
         let addresses = forwarder.addresses(monotonic_ns());

@@ -12,7 +12,7 @@ use super::Operator;
 use super::next_hop::Links;
 use crate::config::Config;
 use crate::forwarder::Forwarder;
-use crate::path_mtu::{self, Judgement, Learnt, MtuReport, RecentSizes};
+use crate::path_mtu::{self, Learnt, MtuJudgement, MtuReport, RecentSizes};
 
 /// Time from one change to the next: each writes the headers of all tunnels.
 const CHANGE_INTERVAL_NS: u64 = 100_000_000;
@@ -139,10 +139,10 @@ impl PathWatch {
         let known_bytes = hop.mtu_bytes(config);
         let report = MtuReport { remote, mtu_bytes: too_big.mtu_bytes, packet_bytes };
         let mtu_bytes = match path_mtu::judge(&report, known_bytes, sent_bytes_max) {
-            Judgement::Lowered(mtu_bytes) => mtu_bytes,
-            Judgement::Renewed => known_bytes,
-            Judgement::Late => return false,
-            Judgement::Refused => {
+            MtuJudgement::Lowered(mtu_bytes) => mtu_bytes,
+            MtuJudgement::Renewed => known_bytes,
+            MtuJudgement::Late => return false,
+            MtuJudgement::Refused => {
                 self.refused_count += 1;
                 return false;
             }

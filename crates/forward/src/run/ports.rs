@@ -57,7 +57,7 @@ pub(super) struct Opened<'p> {
 }
 
 /// Interfaces of a configuration, as they are now.
-pub(super) struct Found {
+pub(super) struct FoundLinks {
     /// `None` for engine `tap`, which makes it.
     plain: Option<Link>,
     under: Link,
@@ -65,7 +65,7 @@ pub(super) struct Found {
 
 /// Finds the interfaces of a configuration. Errors: one does not exist, carries too little, or the underlay's
 /// address is on none of this namespace.
-pub(super) fn find(config: &Config) -> Result<Found, RunError> {
+pub(super) fn find(config: &Config) -> Result<FoundLinks, RunError> {
     let under = net::link_named(&config.underlay.name)?;
     carries(&under, "underlay", config.underlay.mtu_bytes)?;
     if let Some(address) = config.underlay.address {
@@ -79,13 +79,13 @@ pub(super) fn find(config: &Config) -> Result<Found, RunError> {
             Some(plain)
         }
     };
-    Ok(Found { plain, under })
+    Ok(FoundLinks { plain, under })
 }
 
 /// Checks what else of the interfaces prevents a start, without opening them.
 pub(super) fn check(config: &Config) -> Result<(), RunError> {
     frames(config)?;
-    let Found { plain, under } = find(config)?;
+    let FoundLinks { plain, under } = find(config)?;
     keeps_tags(config)?;
     let Some(plain) = plain else { return Ok(()) };
     let links = [(&plain, &config.port), (&under, &config.underlay)];
@@ -156,7 +156,7 @@ pub(super) fn open<'p>(
     config: &Config,
     operator: &mut impl Operator,
 ) -> Result<Opened<'p>, RunError> {
-    let Found { plain, under } = find(config)?;
+    let FoundLinks { plain, under } = find(config)?;
     let ids = tunnel_ids(config);
     let tunnels = TunnelFrames::Tunnels { vxlan_port: config.vxlan_port, ids };
     let (mut fast, mut xdp_sockets) = (None, true);
@@ -355,9 +355,8 @@ fn open_in_kernel<'p>(
 /// the machine that a virtual card is in.
 fn may_be_unfinished(link: &Link) -> bool {
     // One that cannot be read may be one of these.
-    let is_virtio =
-        || ethtool::driver(link.index).map_or(true, |it| it.as_deref() == Some("virtio_net"));
-    link.kind.is_some() || is_virtio()
+    link.kind.is_some()
+        || ethtool::driver(link.index).map_or(true, |it| it.as_deref() == Some("virtio_net"))
 }
 
 /// Refuses an interface out of which super-frames come, for XDP, which takes none.

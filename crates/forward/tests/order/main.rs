@@ -4,7 +4,7 @@ mod oracle;
 mod rules;
 mod threads;
 
-use wirepath_forward::order::{BatchTicket, Frame, Order, OrderSpec, Recycled, Sink};
+use wirepath_forward::order::{BatchTicket, Frame, FrameSink, Order, OrderSpec, Recycled};
 
 const SPEC: OrderSpec = OrderSpec { lanes: 1, window_tickets: 4, stuck_after_ns: 100 };
 
@@ -23,7 +23,7 @@ struct Record {
     room: Option<usize>,
 }
 
-impl Sink for Record {
+impl FrameSink for Record {
     fn room_frames(&mut self) -> usize {
         self.room.unwrap_or(usize::MAX)
     }
@@ -49,7 +49,7 @@ fn frame(index: u32) -> Frame {
 }
 
 /// A batch ticket with these frames in lane 0.
-fn token<'a, X: Sink>(order: &'a Order<(), X>, indexes: &[u32]) -> Option<BatchTicket<'a>> {
+fn token<'a, X: FrameSink>(order: &'a Order<(), X>, indexes: &[u32]) -> Option<BatchTicket<'a>> {
     let mut tokens = Vec::new();
     order.admit(&mut tokens, |(), intake| {
         for index in indexes {

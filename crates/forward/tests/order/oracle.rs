@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
-use wirepath_forward::order::{BatchTicket, Frame, Order, OrderSpec, Verdict};
+use wirepath_forward::order::{BatchTicket, Frame, FrameVerdict, Order, OrderSpec};
 
 use super::{Fate, Record, SPEC, frame};
 
@@ -150,7 +150,7 @@ proptest! {
                     let mut at = 0;
                     token.judge(|frame| {
                         at += 1;
-                        if dropped & 1 << (at - 1) == 0 { Verdict::Forward(frame) } else { Verdict::Drop }
+                        if dropped & 1 << (at - 1) == 0 { FrameVerdict::Forward(frame) } else { FrameVerdict::Drop }
                     });
                     let in_time = ticket >= lane.head;
                     if in_time {

@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use wirepath_forward::order::{
-    Admission, BATCH_FRAMES_MAX, BatchTicket, Frame, LANE_COUNT_MAX, Order, OrderError, OrderSpec,
-    Recycled, Sink, Verdict, WINDOW_TICKETS_MAX, lane_index,
+    Admission, BATCH_FRAMES_MAX, BatchTicket, Frame, FrameSink, FrameVerdict, LANE_COUNT_MAX,
+    Order, OrderError, OrderSpec, Recycled, WINDOW_TICKETS_MAX, lane_index,
 };
 
 use super::{Fate, Record, SPEC, forwarded, frame, token};
@@ -169,10 +169,12 @@ fn dropped_ticket_is_a_hole_and_its_frames_are_recycled_in_turn() {
     let second = token(&order, &[2, 3]).expect("there is room");
     let mut third = token(&order, &[4, 5]).expect("there is room");
     drop(second);
-    third.judge(|f| if f.index() == 4 { Verdict::Drop } else { Verdict::Forward(f.moved(8, 9)) });
+    third.judge(|f| {
+        if f.index() == 4 { FrameVerdict::Drop } else { FrameVerdict::Forward(f.moved(8, 9)) }
+    });
     third.judge(|f| {
         assert_eq!((f.index(), f.offset()), (5, 8), "a dropped frame is not judged again");
-        Verdict::Forward(f)
+        FrameVerdict::Forward(f)
     });
     third.publish();
     first.publish();
@@ -285,7 +287,7 @@ fn panic_during_admission_recycles_the_admitted_frames() {
 /// Panics at one frame.
 struct Fragile(Record);
 
-impl Sink for Fragile {
+impl FrameSink for Fragile {
     fn forward(&mut self, frame: Frame) {
         assert_ne!(frame.index(), 13, "on purpose");
         self.0.forward(frame);

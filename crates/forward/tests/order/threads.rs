@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use wirepath_forward::order::{
-    Admission, BATCH_FRAMES_MAX, BatchTicket, Frame, Order, OrderCounters, OrderSpec, Recycled,
-    Sink, Verdict,
+    Admission, BATCH_FRAMES_MAX, BatchTicket, Frame, FrameSink, FrameVerdict, Order, OrderCounters,
+    OrderSpec, Recycled,
 };
 
 use super::frame;
@@ -43,7 +43,7 @@ impl Check {
     }
 }
 
-impl Sink for Check {
+impl FrameSink for Check {
     fn forward(&mut self, frame: Frame) {
         let index = frame.index();
         let last = &mut self.last[(index % self.lanes) as usize];
@@ -112,9 +112,9 @@ fn stress(lanes: u32, frames: u32, drop_percent: u32, act: impl Fn(Frame) + Sync
                             token.judge(|frame| {
                                 act(frame);
                                 if spread_percent(frame.index()) < drop_percent {
-                                    Verdict::Drop
+                                    FrameVerdict::Drop
                                 } else {
-                                    Verdict::Forward(frame)
+                                    FrameVerdict::Forward(frame)
                                 }
                             });
                             token.publish();

@@ -39,12 +39,12 @@ const WORKED: u16 = 7;
 macro_rules! scenarios {
     () => {
         use self::order::{
-            Admission, BatchTicket, Frame, Order, OrderSpec, Recycled, Sink, Verdict,
+            Admission, BatchTicket, Frame, FrameSink, FrameVerdict, Order, OrderSpec, Recycled,
         };
 
         struct Record($crate::Out);
 
-        impl Sink for Record {
+        impl FrameSink for Record {
             fn forward(&mut self, frame: Frame) {
                 let out = (frame.index(), frame.offset(), "forwarded");
                 self.0.lock().expect("not poisoned").push(out);
@@ -80,7 +80,7 @@ macro_rules! scenarios {
         }
 
         fn work(token: &mut BatchTicket<'_>) {
-            token.judge(|frame| Verdict::Forward(frame.moved($crate::WORKED, 60)));
+            token.judge(|frame| FrameVerdict::Forward(frame.moved($crate::WORKED, 60)));
         }
 
         /// Two workers with a batch ticket each publish in any order and drain.

@@ -17,7 +17,7 @@ use super::ping::Until;
 const SILENCE_GRACE: Duration = Duration::from_millis(200);
 /// Time without a frame, while some are still sent and after that, until the firmware counts as stalled.
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);
-const STALL_TIMEOUT_AFTER: Duration = Duration::from_secs(10);
+const AFTER_STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Tokens of the requests for the counters.
 const BEFORE: u16 = 1;
 const AFTER: u16 = 2;
@@ -95,7 +95,7 @@ pub fn run(
                     link.request_counters(peer, AFTER)?;
                     (is_asked, heard) = (true, Instant::now());
                 }
-                if heard.elapsed() > if is_asked { STALL_TIMEOUT_AFTER } else { STALL_TIMEOUT } {
+                if heard.elapsed() > if is_asked { AFTER_STALL_TIMEOUT } else { STALL_TIMEOUT } {
                     let what = format!("a flood after {answered} answers");
                     break Err(GuestError::Silent { what });
                 }

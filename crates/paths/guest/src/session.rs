@@ -23,7 +23,7 @@ use telemetry::Snapshot;
 
 /// Duration of the echoes before the measured part, so that code is translated, addresses are
 /// resolved and caches are warm.
-const WARM_UP: Duration = Duration::from_millis(40);
+const WARM_UP_DURATION: Duration = Duration::from_millis(40);
 const TAP_WARM_UP_COUNT: u64 = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,7 +209,7 @@ impl GuestSession {
             Traffic::Echo(kind) => kind,
             _ => EchoKind::Udp,
         };
-        ping::run(link, peer, kind, bytes, Until::Time(WARM_UP))?;
+        ping::run(link, peer, kind, bytes, Until::Time(WARM_UP_DURATION))?;
         if self.traffic == Traffic::Flood {
             let times = machine.times()?;
             let flood = flood::run(link, peer, bytes, until)?;

@@ -220,8 +220,8 @@ impl TunnelSession {
         leaving: Leaving,
         forward: impl FnOnce(
             &Triple,
-            &mut dyn FnMut() -> Result<Ran, PathError>,
-        ) -> Result<(Ran, Option<user::UserReport>), PathError>,
+            &mut dyn FnMut() -> Result<SentRun, PathError>,
+        ) -> Result<(SentRun, Option<user::UserReport>), PathError>,
     ) -> Result<Measurement, PathError> {
         let Leaving { headers_bytes, by_xdp } = leaving;
         let intake = if self.ends_in_skbs { Intake::Skb { polls: by_xdp } } else { Intake::Xdp };
@@ -231,7 +231,7 @@ impl TunnelSession {
         let (ran, user) =
             forward(&self.lab, &mut || self.send(&sinks, headers_bytes, &places.source, &hints))?;
         let used = meter.stop()?;
-        let Ran { sent, looks, lost } = ran;
+        let SentRun { sent, looks, lost } = ran;
         self.rates_pps.insert(arm.to_owned(), sent.iter().map(|sent| sent.rate_pps).collect());
         let wall_ns = sent.iter().map(|sent| sent.sending_ns).max().unwrap_or(0).max(1);
         let mut m = Measurement { wall_ns, ..Measurement::default() };
@@ -318,7 +318,7 @@ impl TunnelSession {
         headers_bytes: usize,
         cpus: &[usize],
         hints: &[f64],
-    ) -> Result<Ran, PathError> {
+    ) -> Result<SentRun, PathError> {
         let before = self.losses.now(&self.lab);
         let received_count = &AtomicU64::new(0);
         let (grace, grace_max) = (SILENCE_GRACE, SILENCE_TIMEOUT);
@@ -347,7 +347,7 @@ impl TunnelSession {
             },
         )?;
         let lost = accounting::since(&before, &self.losses.now(&self.lab));
-        Ok(Ran { sent, looks, lost })
+        Ok(SentRun { sent, looks, lost })
     }
 }
 
@@ -364,7 +364,7 @@ pub(super) fn thread_places(cpus: &[usize], workers: usize) -> Places {
 }
 
 /// Counts between set-up and removal.
-struct Ran {
+struct SentRun {
     /// By direction.
     sent: Vec<Sent>,
     looks: Vec<SinkSample>,

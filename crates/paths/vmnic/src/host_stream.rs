@@ -43,7 +43,7 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Operation of the host's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(super) enum StreamOperation {
     Accepting,
     Reading,
     Writing,
@@ -51,13 +51,13 @@ pub(super) enum Operation {
     Closing,
 }
 
-impl fmt::Display for Operation {
+impl fmt::Display for StreamOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Operation::Accepting => "accepting",
-            Operation::Reading => "reading",
-            Operation::Writing => "writing",
-            Operation::Closing => "waiting for the other end to close",
+            StreamOperation::Accepting => "accepting",
+            StreamOperation::Reading => "reading",
+            StreamOperation::Writing => "writing",
+            StreamOperation::Closing => "waiting for the other end to close",
         })
     }
 }
@@ -66,7 +66,7 @@ impl fmt::Display for Operation {
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} failed after {bytes} bytes and {calls} calls, the last one {lasted:.1?} long")]
 pub(super) struct StreamError {
-    doing: Operation,
+    doing: StreamOperation,
     bytes: u64,
     calls: u64,
     /// Duration of the failed call: [`SILENCE_TIMEOUT`] if the other end was silent.
@@ -93,7 +93,7 @@ impl Totals {
     /// (signal(7)).
     fn call<R>(
         &mut self,
-        doing: Operation,
+        doing: StreamOperation,
         mut call: impl FnMut() -> io::Result<R>,
     ) -> Result<R, StreamError> {
         loop {
@@ -126,7 +126,7 @@ pub(super) fn serve(
 ) -> Result<Passed, StreamError> {
     let digest = is_digested.then(Sha256::new);
     let mut totals = Totals { digest, bytes: 0, calls: 0 };
-    let stream = totals.call(Operation::Accepting, || {
+    let stream = totals.call(StreamOperation::Accepting, || {
         let (stream, _) = listener.accept()?;
         stream.set_read_timeout(Some(SILENCE_TIMEOUT))?;
         stream.set_write_timeout(Some(SILENCE_TIMEOUT))?;
@@ -137,9 +137,9 @@ pub(super) fn serve(
         Direction::ToHost => receive(&mut &stream, &mut totals)?,
         Direction::ToGuest => {
             send(&mut &stream, size_bytes, length, &mut totals)?;
-            totals.call(Operation::Closing, || stream.shutdown(Shutdown::Write))?;
+            totals.call(StreamOperation::Closing, || stream.shutdown(Shutdown::Write))?;
             // The other end closes when it has received all.
-            while totals.call(Operation::Closing, || (&stream).read(&mut [0; 64]))? > 0 {}
+            while totals.call(StreamOperation::Closing, || (&stream).read(&mut [0; 64]))? > 0 {}
         }
     }
     Ok(Passed {
@@ -154,7 +154,7 @@ pub(super) fn serve(
 fn receive(stream: &mut impl Read, totals: &mut Totals) -> Result<(), StreamError> {
     let mut chunk = vec![0; 65_536];
     loop {
-        let len = totals.call(Operation::Reading, || stream.read(&mut chunk))?;
+        let len = totals.call(StreamOperation::Reading, || stream.read(&mut chunk))?;
         totals.calls += 1;
         if len == 0 {
             return Ok(());
@@ -176,7 +176,7 @@ fn send(
         Length::For(time) => begun.elapsed() < time,
     } {
         // Resumes by itself after an interruption.
-        totals.call(Operation::Writing, || stream.write_all(&chunk))?;
+        totals.call(StreamOperation::Writing, || stream.write_all(&chunk))?;
         totals.add(&chunk);
         totals.calls += 1;
     }

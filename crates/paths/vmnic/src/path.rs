@@ -93,7 +93,7 @@ impl TypedPath for Vmnic {
                 );
                 return Support::Refused { why };
             }
-            return match crate::qemu::Card::named(name) {
+            return match crate::qemu::QemuCard::named(name) {
                 Some(card) => crate::qemu::support(card),
                 None if name == FOREIGN => crate::support::support(arm),
                 None => crate::support::native(name),

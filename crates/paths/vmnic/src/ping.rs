@@ -64,7 +64,7 @@ impl Ping {
     /// Echoes of the guest on QEMU's device.
     pub(super) fn through_qemu(
         &self,
-        card: qemu::Card,
+        card: qemu::QemuCard,
         ends: &Topology,
         image: &[u8],
     ) -> Result<(qemu::Ran, Pinged), PathError> {

@@ -31,7 +31,7 @@ use vmm::{Switches, Task};
 
 /// The device of a peer arm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Card {
+pub(super) enum QemuCard {
     /// The successor of the Lance.
     Pcnet,
     /// virtio over memory-mapped registers, the modern interface.
@@ -40,13 +40,13 @@ pub(super) enum Card {
     VirtioNetKvm,
 }
 
-impl Card {
+impl QemuCard {
     /// `None` if the arm `name` is not one of QEMU's.
     pub(super) fn named(name: &str) -> Option<Self> {
         match name {
-            "qemu-pcnet" => Some(Card::Pcnet),
-            "qemu-virtio-net" => Some(Card::VirtioNet),
-            "qemu-virtio-net-kvm" => Some(Card::VirtioNetKvm),
+            "qemu-pcnet" => Some(QemuCard::Pcnet),
+            "qemu-virtio-net" => Some(QemuCard::VirtioNet),
+            "qemu-virtio-net-kvm" => Some(QemuCard::VirtioNetKvm),
             _ => None,
         }
     }
@@ -54,16 +54,16 @@ impl Card {
     /// Description for the record.
     fn what(self) -> &'static str {
         match self {
-            Card::Pcnet => "QEMU pcnet, TCG",
-            Card::VirtioNet => "QEMU virtio-net, TCG",
-            Card::VirtioNetKvm => "QEMU virtio-net, KVM",
+            QemuCard::Pcnet => "QEMU pcnet, TCG",
+            QemuCard::VirtioNet => "QEMU virtio-net, TCG",
+            QemuCard::VirtioNetKvm => "QEMU virtio-net, KVM",
         }
     }
 
     fn accelerator(self) -> &'static str {
         match self {
-            Card::Pcnet | Card::VirtioNet => "tcg",
-            Card::VirtioNetKvm => "kvm",
+            QemuCard::Pcnet | QemuCard::VirtioNet => "tcg",
+            QemuCard::VirtioNetKvm => "kvm",
         }
     }
 }
@@ -99,7 +99,7 @@ pub(super) struct Ran {
 }
 
 /// Support for QEMU and the guest's image on this host.
-pub(super) fn support(card: Card) -> Support {
+pub(super) fn support(card: QemuCard) -> Support {
     static TRIED: OnceLock<Support> = OnceLock::new();
     let support = TRIED.get_or_init(|| {
         if !Command::new(PROGRAM).arg("--version").output().is_ok_and(|o| o.status.success()) {
@@ -115,25 +115,25 @@ pub(super) fn support(card: Card) -> Support {
         support::lab()
     });
     match (support, card) {
-        (Support::Yes, Card::VirtioNetKvm) => support::support(&model::Arm::baseline()),
+        (Support::Yes, QemuCard::VirtioNetKvm) => support::support(&model::Arm::baseline()),
         _ => support.clone(),
     }
 }
 
 /// Command line of QEMU; the TAP is its descriptor 0.
-fn command(folder: &std::path::Path, card: Card) -> Command {
+fn command(folder: &std::path::Path, card: QemuCard) -> Command {
     let [image, boot, console] =
         ["image", "boot", "console"].map(|name| folder.join(name).display().to_string());
     let mac: Vec<String> = MAC.iter().map(|byte| format!("{byte:02x}")).collect();
     let mac = mac.join(":");
     let mut command = Command::new(PROGRAM);
     match card {
-        Card::Pcnet => {
+        QemuCard::Pcnet => {
             command
                 .args(["-M", "pc", "-cpu", "max", "-device"])
                 .arg(format!("pcnet,netdev=n,mac={mac}"));
         }
-        Card::VirtioNet | Card::VirtioNetKvm => {
+        QemuCard::VirtioNet | QemuCard::VirtioNetKvm => {
             command
                 // The old controller and timer, which the guest knows; its firmware would not let
                 // that controller through a local APIC.
@@ -157,14 +157,14 @@ fn command(folder: &std::path::Path, card: Card) -> Command {
     command
 }
 
-fn boot_bytes(task: &Task, card: Card) -> Vec<u8> {
+fn boot_bytes(task: &Task, card: QemuCard) -> Vec<u8> {
     // Drivers of virtio-net want no interrupt for frames sent.
-    let switches = Switches { tx_int_mask: card != Card::Pcnet, ..Switches::default() };
+    let switches = Switches { tx_int_mask: card != QemuCard::Pcnet, ..Switches::default() };
     let mut words = task.words(&switches);
     words[boot_page::DRIVER] |= driver::PLAIN_PC;
     words[boot_page::IDT] = PLAIN_IDT_AT;
     words[boot_page::REPORT] = PLAIN_REPORT_AT;
-    if card != Card::Pcnet {
+    if card != QemuCard::Pcnet {
         words[boot_page::VIRTIO_AT] = VIRTIO_AT;
         words[boot_page::VIRTIO_LINE] = VIRTIO_LINE;
     }
@@ -175,7 +175,7 @@ fn boot_bytes(task: &Task, card: Card) -> Vec<u8> {
 ///
 /// Errors: QEMU does not start; the guest fails or is not done in time.
 pub(super) fn run(
-    card: Card,
+    card: QemuCard,
     image: &[u8],
     task: &Task,
     tap: &Tap,

@@ -155,7 +155,7 @@ impl VmnicSession {
         Ok(m)
     }
 
-    fn qemu_echoes(&self, card: qemu::Card) -> Result<Measurement, PathError> {
+    fn qemu_echoes(&self, card: qemu::QemuCard) -> Result<Measurement, PathError> {
         let meter = Meter::start(&self.clock, &[])?;
         let (ran, pinged) = self.ping().through_qemu(card, &self.ends, &self.image)?;
         let used = meter.stop()?;
@@ -186,7 +186,7 @@ impl VmnicSession {
     }
 
     /// The guest on QEMU's device, frames to the same TAP.
-    fn qemu(&self, card: qemu::Card) -> Result<Measurement, PathError> {
+    fn qemu(&self, card: qemu::QemuCard) -> Result<Measurement, PathError> {
         let (tap, _) = self.ends.tap();
         let far = self.ends.far(BackEnd::Tap);
         let task = self.task(far);
@@ -205,7 +205,7 @@ impl VmnicSession {
     fn qemu_stream(
         &mut self,
         arm: &str,
-        card: qemu::Card,
+        card: qemu::QemuCard,
         direction: Direction,
     ) -> Result<Measurement, PathError> {
         let compared_bytes = self.compare_digests(arm, direction, |session, stream| {
@@ -278,7 +278,7 @@ impl Session for VmnicSession {
             VmnicLoad::TcpReceive => Some(Direction::ToGuest),
             _ => None,
         };
-        let card = qemu::Card::named(&arm.name).filter(|_| arm.kind == ArmKind::Peer);
+        let card = qemu::QemuCard::named(&arm.name).filter(|_| arm.kind == ArmKind::Peer);
         if self.kind == VmnicLoad::Ping {
             return card.map_or_else(|| self.echoes(arm), |card| self.qemu_echoes(card));
         }

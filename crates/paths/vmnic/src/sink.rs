@@ -42,7 +42,7 @@ pub(super) struct SinkReceived {
     pub(super) call_count: u64,
 }
 
-/// Error of the sink.
+/// Reason why the sink received nothing.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SinkError {
     #[error("cannot enter the network namespace of the lab")]

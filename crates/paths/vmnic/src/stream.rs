@@ -117,7 +117,7 @@ impl Stream {
     /// Runs the stream with the guest on QEMU's device. Errors: the ends differ.
     pub(super) fn through_qemu(
         &self,
-        card: qemu::Card,
+        card: qemu::QemuCard,
         ends: &Topology,
         image: &[u8],
     ) -> Result<(qemu::Ran, Passed), PathError> {

@@ -77,7 +77,7 @@ pub struct Found {
 /// The books of a search, over all goals.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SearchBooks {
-    /// Trials.
+    /// Trials run, repetitions included.
     pub trial_count: usize,
     /// Trials that did not count because something else had the CPU.
     pub disturbed_count: usize,
