@@ -485,19 +485,22 @@ mod tests {
     #[test]
     fn interrupts_and_polling_show_switches_without_effect() {
         use Counter::{Interrupts, RxPackets, TxPackets, TxPollTurns};
-        let idle = |switch: Switch, counters: &[(Counter, u64)]| {
-            !counts(counters).not_effective(&Arm::with([switch]), GuestLoad::Ping).is_empty()
-        };
-        let frames = |interrupts| [(RxPackets, 100), (TxPackets, 100), (Interrupts, interrupts)];
-        assert!(idle(Switch::NoTxInterrupt, &frames(151)));
-        assert!(!idle(Switch::NoTxInterrupt, &frames(150)));
-        assert!(idle(Switch::PollMode, &frames(200)));
-        assert!(!idle(Switch::PollMode, &frames(100)));
-        assert!(idle(Switch::AsyncTx, &[(TxPackets, 100), (TxPollTurns, 1)]));
-        assert!(idle(Switch::AsyncTx, &[]));
-        assert!(!idle(Switch::AsyncTx, &[(Counter::TxShown, 100)]));
-        assert!(idle(Switch::LazyReap, &[]));
-        assert!(!idle(Switch::LazyReap, &[(Counter::TxReaped, 1)]));
+        let [many, few, most, half] = [151, 150, 200, 100]
+            .map(|count| [(RxPackets, 100), (TxPackets, 100), (Interrupts, count)]);
+        for (switch, counters, is_idle) in [
+            (Switch::NoTxInterrupt, &many[..], true),
+            (Switch::NoTxInterrupt, &few, false),
+            (Switch::PollMode, &most, true),
+            (Switch::PollMode, &half, false),
+            (Switch::AsyncTx, &[(TxPackets, 100), (TxPollTurns, 1)], true),
+            (Switch::AsyncTx, &[], true),
+            (Switch::AsyncTx, &[(Counter::TxShown, 100)], false),
+            (Switch::LazyReap, &[], true),
+            (Switch::LazyReap, &[(Counter::TxReaped, 1)], false),
+        ] {
+            let found = counts(counters).not_effective(&Arm::with([switch]), GuestLoad::Ping);
+            assert_eq!(!found.is_empty(), is_idle, "{switch}: {counters:?}");
+        }
     }
 
     #[test]
@@ -539,15 +542,14 @@ mod tests {
     #[test]
     fn console_and_placement_show_switches_without_effect() {
         let arm = Arm::with([Switch::Quiet, Switch::VcpuSplit, Switch::VcpuFifo]);
-        let placed = |main: &str, vcpu: &str, policy: &str| PlacementInEffect {
-            main_cpus: main.into(),
-            vcpu_cpus: vcpu.into(),
-            vcpu_policy: policy.into(),
-        };
-        let reasons = |placed: &PlacementInEffect, console: &str| -> Vec<String> {
-            placement_and_console(&arm, placed, console).into_iter().map(|one| one.why).collect()
-        };
-        let idle = reasons(&placed("0-1", "0-1", "0"), "virtio-net: rx packet 1, 98 bytes");
+        let [idle, busy] =
+            [(["0-1", "0-1", "0"], "virtio-net: rx packet 1, 98 bytes"), (["0", "1", "1"], "")]
+                .map(|(placed, console)| {
+                    let [main_cpus, vcpu_cpus, vcpu_policy] = placed.map(str::to_owned);
+                    let placed = PlacementInEffect { main_cpus, vcpu_cpus, vcpu_policy };
+                    let found = placement_and_console(&arm, &placed, console);
+                    found.into_iter().map(|one| one.why).collect::<Vec<_>>()
+                });
         assert_eq!(
             idle,
             [
@@ -556,7 +558,7 @@ mod tests {
                 "the vCPU's thread has scheduling policy 0, not 1 (SCHED_FIFO)",
             ]
         );
-        assert_eq!(reasons(&placed("0", "1", "1"), ""), [""; 0]);
+        assert_eq!(busy, [""; 0]);
     }
 
     #[test]

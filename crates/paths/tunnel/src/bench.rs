@@ -32,6 +32,16 @@ pub(crate) struct Bench {
     clock: CpuClock,
 }
 
+/// Frames of one size, from a source to the sink that counts them.
+struct BenchSource<'a> {
+    flow: SmallFlow,
+    sink: Sink,
+    /// Of the source.
+    cpus: &'a [usize],
+    /// Of a trial.
+    duration: Duration,
+}
+
 /// A trial at a rate (0 for the maximum), of single frames or small batches.
 type RunTrial<'a> = dyn FnMut(f64, bool) -> Result<Observed, Cause> + 'a;
 
@@ -75,25 +85,12 @@ impl Bench {
         let workers =
             if self.arm.has(Switch::Bypass) { worker_count(&self.arm, self.cpus.len()) } else { 0 };
         let places = thread_places(&self.cpus, workers);
-        // One thread is the source from the first trial to the last.
-        let run = || {
-            let ran = thread::scope(|scope| {
-                let source = start(scope, "source", || {
-                    settle(&self.lab.near, &places.source)?;
-                    let mut generator = flow.generator(self.lab.near.ifindex)?;
-                    body(&mut |rate_pps, is_alone| {
-                        let batch = batch_frames(rate_pps, is_alone);
-                        self.trial(&mut generator, &sink, rate_pps, batch, duration)
-                    })
-                });
-                source.end()
-            });
-            ran.map_err(|why| PathError::at("source", why))
-        };
+        let source = BenchSource { flow, sink, cpus: &places.source, duration };
         if self.arm.has(Switch::Bypass) {
             let front = Front::new(&self.arm);
             let spec = UserSpec::new(tuning(&self.arm), places.workers.clone(), front);
-            return user::run(&self.lab, &spec, run).map(|(ran, _)| ran);
+            let ran = user::run(&self.lab, &spec, || self.with_source(&source, body));
+            return ran.map(|(ran, _)| ran);
         }
         let spec = match self.arm.kind {
             ArmKind::Peer => KernelSpec::BEST,
@@ -101,9 +98,30 @@ impl Bench {
         };
         let steer_to = self.arm.has(Switch::Rps).then_some(places.others.as_slice());
         let forwarder = KernelForwarder::new(&self.lab, &spec, steer_to)?;
-        let ran = run();
+        let ran = self.with_source(&source, body);
         drop(forwarder);
         ran
+    }
+
+    /// Runs `body` on one thread, which is the source from the first trial to the last.
+    fn with_source<T: Send>(
+        &self,
+        source: &BenchSource<'_>,
+        body: impl FnOnce(&mut RunTrial<'_>) -> Result<T, Cause> + Send,
+    ) -> Result<T, PathError> {
+        let &BenchSource { ref flow, ref sink, cpus, duration } = source;
+        let ran = thread::scope(|scope| {
+            let source = start(scope, "source", || {
+                settle(&self.lab.near, cpus)?;
+                let mut generator = flow.generator(self.lab.near.ifindex)?;
+                body(&mut |rate_pps, is_alone| {
+                    let batch = batch_frames(rate_pps, is_alone);
+                    self.trial(&mut generator, sink, rate_pps, batch, duration)
+                })
+            });
+            source.end()
+        });
+        ran.map_err(|why| PathError::at("source", why))
     }
 
     /// On the source's thread.

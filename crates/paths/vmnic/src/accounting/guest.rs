@@ -65,7 +65,14 @@ fn guest_figures(m: &mut Measurement, seen: &Snapshot, packet_count: u64, call_c
     let calls = total([exits.count(), work.call_count(), call_count]);
     // Both clocks span the measured part.
     let scale = seen.at_ns as f64 / counted[report::TOTAL_TICKS].max(1) as f64;
-    let guest_ns = |ticks: usize| (counted[ticks] as f64 * scale) as u64;
+    let [copy_ns, port_ns, pic_ns, idle_ns, full_ns] = [
+        report::COPY_TICKS,
+        report::PORT_TICKS,
+        report::PIC_TICKS,
+        report::IDLE_TICKS,
+        report::FULL_TICKS,
+    ]
+    .map(|ticks| (counted[ticks] as f64 * scale) as u64);
     let each = [
         ("wall_ns_per_packet", seen.at_ns),
         ("vcpu_ns_per_packet", vcpu_ns),
@@ -82,11 +89,11 @@ fn guest_figures(m: &mut Measurement, seen: &Snapshot, packet_count: u64, call_c
         ("transmit_ns_per_packet", work.transmit_ns),
         ("notification_ns_per_packet", work.notify_ns),
         ("receive_ns_per_packet", work.receive_ns),
-        ("guest_copy_ns_per_packet", guest_ns(report::COPY_TICKS)),
-        ("guest_port_ns_per_packet", guest_ns(report::PORT_TICKS)),
-        ("guest_pic_ns_per_packet", guest_ns(report::PIC_TICKS)),
-        ("guest_idle_ns_per_packet", guest_ns(report::IDLE_TICKS)),
-        ("guest_full_ns_per_packet", guest_ns(report::FULL_TICKS)),
+        ("guest_copy_ns_per_packet", copy_ns),
+        ("guest_port_ns_per_packet", port_ns),
+        ("guest_pic_ns_per_packet", pic_ns),
+        ("guest_idle_ns_per_packet", idle_ns),
+        ("guest_full_ns_per_packet", full_ns),
     ];
     // The kernel's own counts, where it has them: `exits` are all, whether the kernel or the process
     // handled them.

@@ -26,9 +26,9 @@ pub(crate) const GUEST_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) fn image() -> Option<&'static [u8]> {
     static IMAGE: OnceLock<Result<Vec<u8>, String>> = OnceLock::new();
     let image = IMAGE.get_or_init(|| {
-        let load =
-            |why| wirepath_vmnic::image::load().map_err(|error| format!("{why}, and {error}"));
-        build().or_else(load)
+        build().or_else(|why| {
+            wirepath_vmnic::image::load().map_err(|error| format!("{why}, and {error}"))
+        })
     });
     image.as_deref().inspect_err(|why| skip("nettest", why)).ok()
 }
