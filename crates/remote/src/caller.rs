@@ -61,8 +61,8 @@ impl<S: Service> Caller<S> {
 
     /// Starts this program in the namespace `name` of this host, which stays as it is.
     pub fn netns(name: &str, options: &FarOptions<'_>) -> Result<Self, RemoteError> {
-        let args = |_| ["answer", S::NAME].map(str::to_owned).to_vec();
-        let (started, address) = netns::open(name, options, args)?;
+        let (started, address) =
+            netns::open(name, options, |_| vec!["answer".into(), S::NAME.into()])?;
         Self::greet(started, Some(address))
     }
 

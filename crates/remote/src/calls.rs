@@ -50,11 +50,10 @@ impl<S: Service> Calls<S> {
     ///
     /// Errors: it does not greet in time, or has another version or service.
     pub fn start(stop: &'static AtomicBool) -> Result<Self, RemoteError> {
-        let duplicate = |fd: io::Result<OwnedFd>| {
-            fd.map_err(|source| RemoteError::Start { what: "standard input and output", source })
-        };
-        let input = duplicate(io::stdin().as_fd().try_clone_to_owned())?;
-        let output = duplicate(io::stdout().as_fd().try_clone_to_owned())?;
+        let input = io::stdin().as_fd().try_clone_to_owned();
+        let both = input.and_then(|input| Ok((input, io::stdout().as_fd().try_clone_to_owned()?)));
+        let (input, output) = both
+            .map_err(|source| RemoteError::Start { what: "standard input and output", source })?;
         Self::over(input, output, stop)
     }
 
@@ -65,9 +64,8 @@ impl<S: Service> Calls<S> {
         stop: &'static AtomicBool,
     ) -> Result<Self, RemoteError> {
         let output = File::from(output);
-        let broken = |source| RemoteError::Broken { end: NEAR_END.into(), source };
-        let line = message_line(&Greeting::own::<S>()).map_err(broken)?;
-        write_line(&output, &line, || false).map_err(broken)?;
+        let greeting = message_line(&Greeting::own::<S>());
+        greeting.and_then(|line| write_line(&output, &line, || false)).map_err(broken)?;
         let mut input = Input { file: input.into(), lines: LineBuffer::new(GREETING_BYTES_MAX) };
         let line = input.next_line()?.ok_or_else(|| RemoteError::Ended {
             end: NEAR_END.into(),
@@ -113,12 +111,10 @@ impl<S: Service> Calls<S> {
     ///
     /// Errors: the near end is gone or does not read.
     pub fn answer(&self, answer: &S::Answer) -> Result<(), RemoteError> {
-        let broken = |source| RemoteError::Broken { end: NEAR_END.into(), source };
         let mut line = serde_json::to_vec(answer).map_err(|error| broken(error.into()))?;
         line.push(b'\n');
         let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_gone = || self.state.is_gone.load(Ordering::Acquire);
-        write_line(&*output, &line, is_gone).map_err(broken)
+        write_line(&*output, &line, || self.state.is_gone.load(Ordering::Acquire)).map_err(broken)
     }
 
     /// Ends the exchange.
@@ -151,6 +147,10 @@ fn pass_calls<S: Service>(
         }
     }
     Ok(())
+}
+
+fn broken(source: io::Error) -> RemoteError {
+    RemoteError::Broken { end: NEAR_END.into(), source }
 }
 
 fn garbled(line: &[u8]) -> RemoteError {

@@ -133,10 +133,10 @@ impl RemoteError {
     /// True if nothing came over a connection within the time limit.
     pub fn is_timeout(&self) -> bool {
         use io::ErrorKind::{TimedOut, WouldBlock};
+        let RemoteError::Lost { source } = self else { return false };
         // The kernel's own ETIMEDOUT is the end of the connection.
-        let is_ours = |source: &io::Error| source.raw_os_error() != Some(sys::socket::ETIMEDOUT);
-        matches!(self, RemoteError::Lost { source }
-            if matches!(source.kind(), WouldBlock | TimedOut) && is_ours(source))
+        matches!(source.kind(), WouldBlock | TimedOut)
+            && source.raw_os_error() != Some(sys::socket::ETIMEDOUT)
     }
 
     /// - `end`: the end that sent `line`.

@@ -26,10 +26,9 @@ impl Heartbeat {
         let thread = start_free("wp-heartbeat", move || {
             // It writes to one descriptor; a failure is reported by the thread that waits for answers.
             let _ = sys::capability::keep(&[]);
-            let is_over = || is_over(&ended);
             while ended.recv_timeout(HEARTBEAT_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 // A broken connection is reported by the next answer.
-                if send(&is_over).is_err() {
+                if send(&|| is_over(&ended)).is_err() {
                     break;
                 }
             }

@@ -16,6 +16,8 @@ mod calls;
 mod error;
 mod failure;
 mod far;
+#[doc(hidden)]
+pub mod fuzzing;
 mod heartbeat;
 mod lines;
 mod service;

@@ -21,7 +21,8 @@ use crate::RemoteError;
 pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time that a far end has to end by itself, unless it gets more.
 const STOP_GRACE: Duration = Duration::from_secs(2);
-/// Wait for the end of a program whose output has ended.
+/// Time between the end of a program's output and its own, as a limit.
+const END_TIMEOUT: Duration = Duration::from_millis(500);
 const END_INTERVAL: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -122,10 +123,14 @@ impl Started {
 
     /// Takes the next line of its standard output; `None` if there is none within a time. Errors: it ended.
     pub(crate) fn next_line(&mut self, within: Duration) -> Result<Option<Vec<u8>>, RemoteError> {
+        let until = Instant::now() + within;
         if let Some(line) = self.child.take_line(within) {
             return Ok(Some(line));
         }
-        let Some(ended) = self.child.wait(END_INTERVAL)? else { return Ok(None) };
+        // Output that ended before its time is followed by the end of the program.
+        let left = until.saturating_duration_since(Instant::now());
+        let limit = left.min(END_TIMEOUT).max(END_INTERVAL);
+        let Some(ended) = self.child.wait(limit)? else { return Ok(None) };
         // Its last line may have come in between.
         if let Some(line) = self.child.take_line(Duration::ZERO) {
             return Ok(Some(line));
@@ -148,7 +153,7 @@ impl Started {
     fn failure(&mut self, within: Duration) -> RemoteError {
         let end = self.name.clone();
         // Its output ended just before itself.
-        match self.child.wait(Duration::from_millis(500)) {
+        match self.child.wait(END_TIMEOUT) {
             Ok(Some(ended)) => RemoteError::Ended { end, said: one_line(&ended.stderr) },
             Ok(None) => RemoteError::Silent { end, seconds: within.as_secs() },
             Err(error) => error.into(),

@@ -93,12 +93,13 @@ fn address_in(netns: &Netns, name: &str, options: &FarOptions<'_>) -> Result<IpA
 /// Addresses of the calling thread's namespace, each with its interface; none of loopback.
 fn own_addresses(ipv6: bool) -> Result<Vec<(IpAddr, String)>, net::NetError> {
     let like = if ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-    // An address of the link alone needs an interface beside it.
-    let is_usable = |ip: &IpAddr| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
     let mut found = Vec::new();
     for link in net::links()?.into_iter().filter(|link| link.is_up && !link.is_loopback) {
         let addresses = net::addresses_like(link.index, like)?.into_iter().map(|(ip, _)| ip);
-        found.extend(addresses.filter(is_usable).map(|ip| (ip, link.name.clone())));
+        // An address of the link alone needs an interface beside it.
+        let usable =
+            addresses.filter(|ip| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()));
+        found.extend(usable.map(|ip| (ip, link.name.clone())));
     }
     Ok(found)
 }

@@ -91,7 +91,7 @@ pub(crate) fn open(
     let name = FarEnd::Ssh(host.clone()).to_string();
     let client = client(host, options.ssh_options);
     let mut started = Started::spawn(name, client, &Place::default())?;
-    let about = About::read(&mut started, host)?;
+    let about = FarFacts::read(&mut started, host)?;
     let address = about.address(host, options.address)?;
     let is_copied = about.version != format!("wirepath {VERSION}");
     if is_copied {
@@ -127,7 +127,7 @@ fn client(host: &SshHost, options: &[String]) -> Command {
 }
 
 /// The far host as the script reports it.
-struct About {
+struct FarFacts {
     /// `uname -sm`.
     platform: String,
     /// Addresses and ports of both ends.
@@ -136,15 +136,18 @@ struct About {
     version: String,
 }
 
-impl About {
+impl FarFacts {
     fn read(started: &mut Started, host: &SshHost) -> Result<Self, RemoteError> {
         let until = Instant::now() + CONNECT_TIMEOUT;
         for _ in 0..BANNER_LINES_MAX {
             let left = until.saturating_duration_since(Instant::now());
             let Some(line) = started.child.take_line(left) else { break };
             if line == MARK.as_bytes() {
-                let mut next = || started.line(START_TIMEOUT).map(|line| clean(&line));
-                return Ok(About { platform: next()?, connection: next()?, version: next()? });
+                return Ok(FarFacts {
+                    platform: clean(&started.line(START_TIMEOUT)?),
+                    connection: clean(&started.line(START_TIMEOUT)?),
+                    version: clean(&started.line(START_TIMEOUT)?),
+                });
             }
         }
         Err(match started.failure(CONNECT_TIMEOUT) {
@@ -187,9 +190,10 @@ fn in_url(address: IpAddr) -> String {
 
 /// Copies this program to the far end, where the shell becomes it.
 fn copy(started: &mut Started, what: &str, address: IpAddr) -> Result<(), RemoteError> {
-    let unreadable = |source| RemoteError::Start { what: "a copy of this program", source };
-    let file = File::open("/proc/self/exe").map_err(unreadable)?;
-    let size = file.metadata().map_err(unreadable)?.len();
+    let file = File::open("/proc/self/exe");
+    let opened = file.and_then(|file| Ok((file.metadata()?.len(), file)));
+    let (size, file) =
+        opened.map_err(|source| RemoteError::Start { what: "a copy of this program", source })?;
     let _ = started.send(format!("copy {size} {what} {}\n", in_url(address)).as_bytes());
     started.expect("send")?;
     let Some(mut stdin) = started.stdin.take() else { return Err(started.failure(START_TIMEOUT)) };
@@ -266,9 +270,11 @@ mod tests {
         let host = SshHost { destination: "root@db2".into(), port: Some(22) };
         let command = client(&host, &["IdentityFile=/tmp/a key; rm".into()]);
         let args: Vec<_> = command.get_args().map(|arg| arg.to_str().unwrap()).collect();
-        let at = |text: &str| args.iter().position(|arg| *arg == text).unwrap();
-        assert!(at("BatchMode=yes") < at("IdentityFile=/tmp/a key; rm"), "{args:?}");
-        assert!(at("--") + 1 == at("root@db2") && args.len() == at("root@db2") + 2, "{args:?}");
+        let [ours, theirs, end, host] =
+            ["BatchMode=yes", "IdentityFile=/tmp/a key; rm", "--", "root@db2"]
+                .map(|text| args.iter().position(|arg| *arg == text).unwrap());
+        assert!(ours < theirs, "{args:?}");
+        assert!(end + 1 == host && args.len() == host + 2, "{args:?}");
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Writer {
 }
 
 /// The message of a line.
-pub fn message_of<T: DeserializeOwned>(line: &[u8]) -> Result<T, RemoteError> {
+pub fn parse_message<T: DeserializeOwned>(line: &[u8]) -> Result<T, RemoteError> {
     serde_json::from_slice(line).map_err(|e| RemoteError::Invalid { what: e.to_string() })
 }
 
@@ -78,10 +78,10 @@ pub struct Connection {
 
 impl Connection {
     pub fn new(stream: TcpStream) -> Result<Self, RemoteError> {
-        Self::of_stream(stream).map_err(|source| RemoteError::Lost { source })
+        Self::open(stream).map_err(|source| RemoteError::Lost { source })
     }
 
-    fn of_stream(stream: TcpStream) -> io::Result<Self> {
+    fn open(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(LINE_TIMEOUT))?;
         socket::end_when_silent(stream.as_fd(), KEEPALIVE_TIMEOUT)?;
@@ -141,7 +141,7 @@ impl Connection {
         &mut self,
         within: Duration,
     ) -> Result<Option<T>, RemoteError> {
-        self.receive_line(within)?.map(|line| message_of(&line)).transpose()
+        self.receive_line(within)?.map(|line| parse_message(&line)).transpose()
     }
 
     /// As [`Self::receive`], the line as it came.

@@ -33,14 +33,14 @@ pub struct Handshake(Box<HandshakeState>);
 impl Handshake {
     /// - `greeting`: the far end's first line, which both ends must have seen in the same form.
     pub fn near(secret: &str, greeting: &[u8]) -> Result<Self, Forged> {
-        let key = key_of(secret);
+        let key = shared_key(secret);
         let state = builder(&key, greeting)?.build_initiator();
         state.map(|state| Handshake(Box::new(state))).map_err(|_| Forged)
     }
 
     /// As [`Self::near`], for the far end.
     pub fn far(secret: &str, greeting: &[u8]) -> Result<Self, Forged> {
-        let key = key_of(secret);
+        let key = shared_key(secret);
         let state = builder(&key, greeting)?.build_responder();
         state.map(|state| Handshake(Box::new(state))).map_err(|_| Forged)
     }
@@ -54,7 +54,7 @@ impl Handshake {
 
     /// Reads the other end's message.
     pub fn read(&mut self, digits: &str) -> Result<(), Forged> {
-        let message = bytes_of(digits).ok_or(Forged)?;
+        let message = parse_digits(digits).ok_or(Forged)?;
         self.0.read_message(&message, &mut [0; HANDSHAKE_BYTES_MAX]).map(drop).map_err(|_| Forged)
     }
 
@@ -73,11 +73,11 @@ fn builder<'a>(key: &'a [u8; 32], greeting: &'a [u8]) -> Result<Builder<'a>, For
     Builder::new(pattern).psk(0, key).and_then(|b| b.prologue(greeting)).map_err(|_| Forged)
 }
 
-fn key_of(secret: &str) -> [u8; 32] {
+fn shared_key(secret: &str) -> [u8; 32] {
     Sha256::new().chain_update(b"wirepath peer\0").chain_update(secret).finalize().into()
 }
 
-fn bytes_of(digits: &str) -> Option<Vec<u8>> {
+fn parse_digits(digits: &str) -> Option<Vec<u8>> {
     let fits = digits.is_ascii() && digits.len().is_multiple_of(2);
     if !fits || digits.len() > 2 * HANDSHAKE_BYTES_MAX {
         return None;
@@ -170,6 +170,7 @@ impl Debug for Opener {
 mod tests {
     use super::*;
 
+    const MESSAGE: &[u8] = b"\"stop\"\n";
     const SECRET: &str = "correct horse battery";
 
     /// Both ends after a handshake: near, far.
@@ -181,12 +182,13 @@ mod tests {
         (near.finish().unwrap(), far.finish().unwrap())
     }
 
+    fn read(secret: &str, greeting: &[u8], message: &str) -> Result<(), Forged> {
+        Handshake::far(secret, greeting).unwrap().read(message)
+    }
+
     #[test]
     fn first_message_is_valid_only_for_its_secret_and_greeting() {
         let first = Handshake::near(SECRET, b"hello").unwrap().write().unwrap();
-        let read = |secret, greeting: &[u8], message: &str| {
-            Handshake::far(secret, greeting).unwrap().read(message)
-        };
         assert_eq!(read(SECRET, b"hello", &first), Ok(()));
         assert_eq!(read("another horse battery", b"hello", &first), Err(Forged));
         assert_eq!(read(SECRET, b"hullo", &first), Err(Forged), "replayed to another greeting");
@@ -222,21 +224,20 @@ mod tests {
 
     #[test]
     fn changed_repeated_reordered_and_reflected_records_are_refused() {
-        let sealed = |seal: &mut Sealer| seal.seal(b"\"stop\"\n").unwrap();
         for at in 0..25 {
             let ((mut seal, _), (_, mut open)) = joined();
-            let mut record = sealed(&mut seal);
+            let mut record = seal.seal(MESSAGE).unwrap();
             record[at] ^= 1;
             let opened = open.open(&record, &mut Vec::new());
             // A longer record is waited for.
             assert!(opened.is_err() || open.is_within_record(), "byte {at}");
         }
         let ((mut seal, mut own), (_, mut open)) = joined();
-        let (one, two) = (sealed(&mut seal), sealed(&mut seal));
+        let (one, two) = (seal.seal(MESSAGE).unwrap(), seal.seal(MESSAGE).unwrap());
         assert_eq!(own.open(&one, &mut Vec::new()), Err(Forged), "reflected");
         assert_eq!(open.open(&two, &mut Vec::new()), Err(Forged), "reordered");
         let ((mut seal, _), (_, mut open)) = joined();
-        let one = sealed(&mut seal);
+        let one = seal.seal(MESSAGE).unwrap();
         open.open(&one, &mut Vec::new()).unwrap();
         assert_eq!(open.open(&one, &mut Vec::new()), Err(Forged), "repeated");
         assert_eq!(open.open(&[0, 3, 1, 2, 3], &mut Vec::new()), Err(Forged), "shorter than a tag");
