@@ -65,13 +65,12 @@ impl Softirqs {
 
     /// True if any were steered, or more than a hundredth ran on other CPUs than `cpus`.
     fn ran_elsewhere(&self, before: &Softirqs, cpus: &[usize]) -> bool {
-        let count = |(cpu, now): (&u32, &u64)| {
-            now.saturating_sub(before.by_cpu.get(cpu).copied().unwrap_or(*now))
-        };
-        let all: u64 = self.by_cpu.iter().map(count).sum();
-        let is_elsewhere = |cpu: &&u32| !cpus.contains(&(**cpu as usize));
-        let elsewhere: u64 =
-            self.by_cpu.iter().filter(|(cpu, _)| is_elsewhere(cpu)).map(count).sum();
+        let (mut all, mut elsewhere) = (0, 0);
+        for (cpu, now) in &self.by_cpu {
+            let count = now.saturating_sub(before.by_cpu.get(cpu).copied().unwrap_or(*now));
+            all += count;
+            elsewhere += if cpus.contains(&(*cpu as usize)) { 0 } else { count };
+        }
         self.steered > before.steered || elsewhere * 100 > all
     }
 }
@@ -120,12 +119,14 @@ impl<'a> Meter<'a> {
         let wall_ns = self.begun.elapsed().as_nanos() as u64;
         let (now, by_cpu) = self.clock.now_by_cpu().map_err(PathError::part)?;
         // A CPU that came online during the trial has no share.
-        let since =
-            |(cpu, now): (u32, CpuTime)| Some((cpu, now.since(self.before_by_cpu.get(&cpu)?)));
+        let by_cpu = by_cpu
+            .into_iter()
+            .filter_map(|(cpu, now)| Some((cpu, now.since(self.before_by_cpu.get(&cpu)?))))
+            .collect();
         let softirqs = Softirqs::now(self.clock)?;
         Ok(Used {
             machine: now.since(&self.before),
-            by_cpu: by_cpu.into_iter().filter_map(since).collect(),
+            by_cpu,
             cores: self.cores,
             softirqs_elsewhere: softirqs.ran_elsewhere(&self.softirqs_before, &self.cpus),
             wall_ns,
@@ -164,13 +165,13 @@ impl Used {
         for (cpu, time) in &self.by_cpu {
             m.counters.insert(format!("machine_cpu{cpu}_unused_ns"), time.unused_ns);
         }
-        let used = || self.by_cpu.iter().filter(|(cpu, _)| self.cores.cpus.contains(cpu));
-        let sum = |of: fn(&CpuTime) -> u64| used().map(|(_, time)| of(time)).sum::<u64>();
+        let used = self.by_cpu.iter().filter(|(cpu, _)| self.cores.cpus.contains(cpu));
+        let used: Vec<&CpuTime> = used.map(|(_, time)| time).collect();
         m.cores_ns = self.cores.count * self.wall_ns;
-        m.steal_ns = sum(|time| time.steal_ns);
-        let known_ns =
-            sum(|time| time.unused_ns + time.softirq_thread_ns).saturating_add(self.own_ns);
-        m.others_cpu_ns = (used().count() as u64 * self.wall_ns).saturating_sub(known_ns);
+        m.steal_ns = used.iter().map(|time| time.steal_ns).sum();
+        let known_ns: u64 = used.iter().map(|time| time.unused_ns + time.softirq_thread_ns).sum();
+        m.others_cpu_ns =
+            (used.len() as u64 * self.wall_ns).saturating_sub(known_ns.saturating_add(self.own_ns));
         if self.softirqs_elsewhere && !m.costs.is_empty() {
             m.traps.push(softirqs_missing());
         }
@@ -199,9 +200,10 @@ pub struct Placement {
 impl Placement {
     /// CPUs of both ends; empty for any.
     pub fn both(&self) -> Vec<usize> {
-        match self.near.is_empty() || self.far.is_empty() {
-            true => Vec::new(),
-            false => [&self.near[..], &self.far].concat(),
+        if self.near.is_empty() || self.far.is_empty() {
+            Vec::new()
+        } else {
+            [&self.near[..], &self.far].concat()
         }
     }
 }
@@ -253,14 +255,15 @@ mod tests {
 
     /// 64 CPUs, of which `hogs` work for others; the ends keep CPUs 0 and 1 busy for half of the time.
     fn measured(hogs: std::ops::Range<u32>) -> Measurement {
-        let time = |cpu: u32| {
-            let own_ns = if cpu < 2 { WALL_NS / 2 } else { 0 };
-            let unused_ns = if hogs.contains(&cpu) { 0 } else { WALL_NS - own_ns };
-            (cpu, CpuTime { unused_ns, ..CpuTime::default() })
-        };
         let used = Used {
             machine: CpuTimes::default(),
-            by_cpu: (0..64).map(time).collect(),
+            by_cpu: (0..64)
+                .map(|cpu| {
+                    let own_ns = if cpu < 2 { WALL_NS / 2 } else { 0 };
+                    let unused_ns = if hogs.contains(&cpu) { 0 } else { WALL_NS - own_ns };
+                    (cpu, CpuTime { unused_ns, ..CpuTime::default() })
+                })
+                .collect(),
             // Cores of two CPUs: 0 and 32, 1 and 33.
             cores: Cores { cpus: [0, 1, 32, 33].into(), count: 2 },
             softirqs_elsewhere: false,
@@ -274,17 +277,18 @@ mod tests {
 
     #[test]
     fn others_count_on_the_cores_in_use_and_nowhere_else() {
-        let others_ns = |hogs| measured(hogs).others_cpu_ns;
         assert_eq!(measured(0..0).cores_ns, 2 * WALL_NS);
-        assert_eq!(others_ns(0..16), WALL_NS, "what the ends left of their CPUs");
-        assert_eq!(others_ns(32..48), 2 * WALL_NS, "both siblings");
-        assert_eq!(others_ns(2..18), 0, "other cores");
+        assert_eq!(measured(0..16).others_cpu_ns, WALL_NS, "what the ends left of their CPUs");
+        assert_eq!(measured(32..48).others_cpu_ns, 2 * WALL_NS, "both siblings");
+        assert_eq!(measured(2..18).others_cpu_ns, 0, "other cores");
+    }
+
+    fn softirqs(counts: [u64; 3], steered: u64) -> Softirqs {
+        Softirqs { by_cpu: (0..).zip(counts).collect(), steered }
     }
 
     #[test]
     fn softirqs_of_other_cpus_and_of_steering_are_noticed() {
-        let softirqs =
-            |counts: [u64; 3], steered| Softirqs { by_cpu: (0..).zip(counts).collect(), steered };
         let before = softirqs([100, 100, 100], 5);
         let elsewhere = |counts, steered| softirqs(counts, steered).ran_elsewhere(&before, &[0, 1]);
         assert!(!elsewhere([1100, 600, 105], 5), "a few of other work");

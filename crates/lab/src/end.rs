@@ -121,20 +121,23 @@ pub(super) fn join(
     one: (&Netns, &EndSpec),
     other: (&Netns, &EndSpec),
 ) -> Result<[End; 2], LabError> {
-    let veth = |(netns, spec): (_, &EndSpec)| VethEnd {
-        netns,
-        name: spec.ifname,
-        mac: spec.mac,
-        queues: spec.queues,
-        mtu_bytes: spec.mtu_bytes,
-    };
     // Created from inside, so that the caller's namespace is not involved.
-    one.0.run(|| net::create_veth(&veth(one), &veth(other)))??;
+    one.0.run(|| net::create_veth(&veth_end(one), &veth_end(other)))??;
     let ends = [configure(one)?, configure(other)?];
     for end in &ends {
         wait_until_running(end)?;
     }
     Ok(ends)
+}
+
+fn veth_end<'a>((netns, spec): (&'a Netns, &'a EndSpec)) -> VethEnd<'a> {
+    VethEnd {
+        netns,
+        name: spec.ifname,
+        mac: spec.mac,
+        queues: spec.queues,
+        mtu_bytes: spec.mtu_bytes,
+    }
 }
 
 fn configure((netns, spec): (&Netns, &EndSpec)) -> Result<End, LabError> {

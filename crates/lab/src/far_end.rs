@@ -30,19 +30,19 @@ impl FromStr for FarEnd {
     type Err = FarEndError;
 
     fn from_str(text: &str) -> Result<Self, FarEndError> {
-        let refused = || FarEndError(text.to_owned());
-        let (kind, name) = text.split_once(':').ok_or_else(refused)?;
+        let (kind, name) = text.split_once(':').unwrap_or_default();
         // A leading dash would be an option of ssh.
         let is_plain = !name.is_empty()
             && !name.starts_with('-')
             && !name.chars().any(|letter| letter.is_whitespace() || letter.is_control());
-        match kind {
-            _ if !is_plain => Err(refused()),
-            "netns" => Ok(FarEnd::Netns(name.to_owned())),
-            "peer" => Ok(FarEnd::Peer(name.to_owned())),
-            "ssh" => SshHost::parse(name).map(FarEnd::Ssh).ok_or_else(refused),
-            _ => Err(refused()),
-        }
+        let end = match kind {
+            _ if !is_plain => None,
+            "netns" => Some(FarEnd::Netns(name.to_owned())),
+            "peer" => Some(FarEnd::Peer(name.to_owned())),
+            "ssh" => SshHost::parse(name).map(FarEnd::Ssh),
+            _ => None,
+        };
+        end.ok_or_else(|| FarEndError(text.to_owned()))
     }
 }
 

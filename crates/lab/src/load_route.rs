@@ -50,7 +50,8 @@ impl LoadTopology<'_> {
     /// The route on which the load meets the plan's settings. Errors: [`PathError::Invalid`] if
     /// there is none.
     pub fn route(&self, plan: &Plan, ready: &[Ready]) -> Result<LoadRoute, PathError> {
-        let is_machines = |step: &Ready| matches!(step.target, Target::Host | Target::Cpu(_));
+        let is_of_machine =
+            ready.iter().all(|step| matches!(step.target, Target::Host | Target::Cpu(_)));
         let interface = plan.interface.as_deref();
         if self.from.is_some() && interface.is_none() {
             return Err(invalid(
@@ -59,7 +60,7 @@ impl LoadTopology<'_> {
             ));
         }
         let is_through = self.from.is_some() || self.forward;
-        if !is_through && (self.far.is_some() || ready.iter().all(is_machines)) {
+        if !is_through && (self.far.is_some() || is_of_machine) {
             if let (Some(far), Some(interface)) = (self.far, interface) {
                 check_route(far, plan, interface)?;
             }

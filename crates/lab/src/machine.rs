@@ -14,9 +14,9 @@ pub fn describe_machine(nic: String) -> Machine {
     if found.allowed_cpus.len() < 2 {
         notes.insert("cpus".to_owned(), "only one CPU: both ends share it".to_owned());
     }
-    let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
-    let enabled = read("/proc/sys/kernel/sched_autogroup_enabled");
-    if let Some(note) = idle_nice(&enabled, &read("/proc/self/stat")) {
+    let [enabled, stat] = ["/proc/sys/kernel/sched_autogroup_enabled", "/proc/self/stat"]
+        .map(|file| fs::read_to_string(file).unwrap_or_default());
+    if let Some(note) = idle_nice(&enabled, &stat) {
         notes.insert("nice".to_owned(), note);
     }
     Machine {
@@ -76,18 +76,21 @@ pub fn boot_id() -> Option<String> {
 const FACT_LEN_MAX: usize = 200;
 const NOTE_COUNT_MAX: usize = 20;
 
+fn fact(text: String) -> String {
+    printable(&text, FACT_LEN_MAX)
+}
+
 /// A machine as a far end describes it, with short and printable texts: the far end may send any.
 pub fn machine_of_far_end(machine: Machine) -> Machine {
-    let text = |text: String| printable(&text, FACT_LEN_MAX);
     let notes = machine.notes.into_iter().take(NOTE_COUNT_MAX);
     Machine {
-        id: text(machine.id),
-        kernel: text(machine.kernel),
-        cpu: text(machine.cpu),
-        hypervisor: machine.hypervisor.map(text),
-        governor: machine.governor.map(text),
-        nic: text(machine.nic),
-        notes: notes.map(|(name, value)| (text(name), text(value))).collect(),
+        id: fact(machine.id),
+        kernel: fact(machine.kernel),
+        cpu: fact(machine.cpu),
+        hypervisor: machine.hypervisor.map(fact),
+        governor: machine.governor.map(fact),
+        nic: fact(machine.nic),
+        notes: notes.map(|(name, value)| (fact(name), fact(value))).collect(),
         far: None,
         ..machine
     }
@@ -112,11 +115,12 @@ mod tests {
         assert_eq!((machine.notes.len(), machine.far), (NOTE_COUNT_MAX, None));
     }
 
+    fn stat(nice: i8) -> String {
+        format!("7 (a b) c) S 1 7 7 0 -1 4194304 9 0 0 0 1 2 0 0 20 {nice} 1 0 99 1000 20")
+    }
+
     #[test]
     fn nice_that_autogroup_makes_useless_is_said() {
-        let stat = |nice: i8| {
-            format!("7 (a b) c) S 1 7 7 0 -1 4194304 9 0 0 0 1 2 0 0 20 {nice} 1 0 99 1000 20")
-        };
         assert!(idle_nice("1\n", &stat(-20)).is_some_and(|note| note.starts_with("-20 has no")));
         assert!(idle_nice("1\n", &stat(19)).is_some());
         for (enabled, stat) in [("1\n", stat(0)), ("0\n", stat(-20)), ("", stat(-20))] {

@@ -130,6 +130,14 @@ mod tests {
         assert_eq!(ran.unwrap(), ("sent", 5));
     }
 
+    fn receive(signals: &Signals<'_>) -> Result<(), Cause> {
+        signals.ready();
+        while !signals.is_stopped() {
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+
     #[test]
     fn error_of_either_end_stops_the_run_and_names_the_end() {
         let count = AtomicU64::new(0);
@@ -140,14 +148,7 @@ mod tests {
             never_ready.unwrap_err().to_string(),
             "source: the receiver (sink) was not ready"
         );
-        let receiver = |signals: &Signals<'_>| {
-            signals.ready();
-            while !signals.is_stopped() {
-                std::hint::spin_loop();
-            }
-            Ok(())
-        };
-        let failed = run(&spec(&count), receiver, || Err::<((), u64), _>("no route".into()));
+        let failed = run(&spec(&count), receive, || Err::<((), u64), _>("no route".into()));
         assert_eq!(failed.unwrap_err().to_string(), "source: no route");
     }
 }

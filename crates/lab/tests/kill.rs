@@ -24,13 +24,18 @@ fn holds_a_lab_until_killed() {
     thread::sleep(Duration::from_secs(600));
 }
 
+fn own_interfaces() -> Vec<String> {
+    let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+    text.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect()
+}
+
+fn interfaces(view: &Sysfs) -> Vec<String> {
+    view.list("class/net").unwrap_or_default()
+}
+
 #[test]
 fn a_killed_process_leaves_no_interface_and_no_namespace() {
-    let own_interfaces = || std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
-    let names = |text: String| -> Vec<String> {
-        text.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect()
-    };
-    let before = names(own_interfaces());
+    let before = own_interfaces();
     let role = testkit::role("holds_a_lab_until_killed");
     let mut child = Child::spawn(role, &Place::default()).unwrap();
     assert!(child.wait_for_stdout("]\n", LONG), "{:?}", child.wait(Duration::ZERO));
@@ -47,8 +52,7 @@ fn a_killed_process_leaves_no_interface_and_no_namespace() {
             Sysfs::of(&netns).unwrap()
         })
         .collect();
-    let interfaces = |view: &Sysfs| view.list("class/net").unwrap_or_default().len();
-    assert_eq!(views.iter().map(interfaces).collect::<Vec<_>>(), [2, 3, 2]);
+    assert_eq!(views.iter().map(|view| interfaces(view).len()).collect::<Vec<_>>(), [2, 3, 2]);
     assert!(
         inodes.iter().all(|inode| testkit::is_netns_held(*inode)),
         "the check must detect a held namespace"
@@ -57,14 +61,13 @@ fn a_killed_process_leaves_no_interface_and_no_namespace() {
     let killed = Command::new("kill").args(["-9", &child.pid().to_string()]).status().unwrap();
     assert!(killed.success());
     child.wait(LONG).unwrap().expect("killed");
-    let all_gone = || views.iter().all(|view| interfaces(view) == 0);
     let gone = (0..2000).any(|_| {
         thread::sleep(Duration::from_millis(5));
-        all_gone()
+        views.iter().all(|view| interfaces(view).is_empty())
     });
     assert!(gone, "{:?}", views.iter().map(|view| view.list("class/net")).collect::<Vec<_>>());
     assert!(!inodes.iter().any(|inode| testkit::is_netns_held(*inode)));
-    assert_eq!(names(own_interfaces()), before);
+    assert_eq!(own_interfaces(), before);
 }
 
 /// As in a kill of both ends at once on a busy machine: the far end's namespace goes, and with it the wire, before the
@@ -76,11 +79,10 @@ fn a_connection_without_a_far_end_does_not_keep_its_namespace() {
     let listener = far.run(move || TcpListener::bind((far_ip, 9000)).unwrap()).unwrap();
     let mut client = near.run(move || TcpStream::connect((far_ip, 9000)).unwrap()).unwrap();
     let view = Sysfs::of(&near.netns).unwrap();
-    let interfaces = || view.list("class/net").unwrap_or_default();
-    assert_eq!(interfaces().len(), 2, "the check must see the namespace");
+    assert_eq!(interfaces(&view).len(), 2, "the check must see the namespace");
     far.set_up(false).unwrap();
     client.write_all(b"never acknowledged").unwrap();
     near.delete_link().unwrap();
     drop((client, listener, near, far));
-    assert!(testkit::until(LONG, || interfaces().is_empty()), "{:?}", interfaces());
+    assert!(testkit::until(LONG, || interfaces(&view).is_empty()), "{:?}", interfaces(&view));
 }

@@ -49,14 +49,20 @@ fn a_pair_has_the_requested_configuration() {
     }
 }
 
+/// Packets that arrived at an end.
+fn arrived(end: &End) -> u64 {
+    let path = format!("class/net/{}/statistics/rx_packets", end.ifname);
+    end.sysfs().unwrap().read(path).unwrap().parse().unwrap()
+}
+
+fn own_interface_count() -> usize {
+    std::fs::read_to_string("/proc/thread-self/net/dev").unwrap().lines().count()
+}
+
 #[test]
 fn the_middle_forwards_nothing_by_itself() {
     let triple = Triple::new(&PairSpec::default()).unwrap();
     let (near, far) = (udp_at(&triple.near), udp_at(&triple.far));
-    let arrived = |end: &End| -> u64 {
-        let path = format!("class/net/{}/statistics/rx_packets", end.ifname);
-        end.sysfs().unwrap().read(path).unwrap().parse().unwrap()
-    };
     near.send_to(b"x", far.local_addr().unwrap()).unwrap();
     while arrived(&triple.middle.near_if) == 0 {
         std::thread::yield_now();
@@ -69,10 +75,9 @@ fn the_middle_forwards_nothing_by_itself() {
 
 #[test]
 fn a_lab_changes_nothing_in_the_callers_namespace() {
-    let own = || std::fs::read_to_string("/proc/thread-self/net/dev").unwrap().lines().count();
-    let before = own();
+    let before = own_interface_count();
     let pair = Pair::new(&PairSpec::default()).unwrap();
-    assert_eq!(own(), before);
+    assert_eq!(own_interface_count(), before);
     assert!(net::link_named(&pair.near.ifname).is_err());
     assert_eq!(pair.near.ip, Ipv4Addr::new(10, 77, 0, 1));
 }

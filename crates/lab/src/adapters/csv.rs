@@ -8,7 +8,6 @@ use super::error::{Reason, quoted};
 pub(super) fn last(output: &[u8], column: &str) -> Result<Vec<u8>, Reason> {
     let mut reader =
         ReaderBuilder::new().has_headers(false).flexible(true).trim(Trim::All).from_reader(output);
-    let is_column = |field: &&[u8]| *field == column.as_bytes();
     let mut header: Option<(usize, usize)> = None;
     let mut record = ByteRecord::new();
     let mut last = ByteRecord::new();
@@ -20,8 +19,8 @@ pub(super) fn last(output: &[u8], column: &str) -> Result<Vec<u8>, Reason> {
         }
         if header.is_some() {
             std::mem::swap(&mut record, &mut last);
-        } else if let Some(at) = record.iter().position(|field| is_column(&field)) {
-            if record.iter().filter(is_column).count() > 1 {
+        } else if let Some(at) = record.iter().position(|field| field == column.as_bytes()) {
+            if record.iter().filter(|field| *field == column.as_bytes()).count() > 1 {
                 return Err(Reason::ColumnTwice { column: column.into() });
             }
             header = Some((at, record.len()));
@@ -58,9 +57,12 @@ test,rps,\"p99, ms\"
         assert_eq!(last(TABLE.replace('\n', "\r\n").as_bytes(), "rps").unwrap(), b"46620.05");
     }
 
+    fn error(text: &str, column: &str) -> Reason {
+        last(text.as_bytes(), column).unwrap_err()
+    }
+
     #[test]
     fn a_table_without_the_field_is_an_error() {
-        let error = |text: &str, column: &str| last(text.as_bytes(), column).unwrap_err();
         assert!(
             matches!(error(TABLE, "p50"), Reason::NoColumn { first, .. } if first.contains("Bench"))
         );

@@ -1,6 +1,5 @@
 //! One figure: its text on the command line, and its value in an output.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -91,7 +90,6 @@ impl Figure {
             return Err(Reason::Empty);
         }
         let unit = Unit::of(&self.name);
-        let parse = |text: Cow<'_, str>| unit.parse(&text);
         let value = match &self.from {
             Source::Json(pointer) => match json::scalar(output, pointer)? {
                 Scalar::Number(number) => number,
@@ -99,7 +97,7 @@ impl Figure {
             },
             Source::Regex(regex) => {
                 let found = pattern::last(output, regex)?;
-                let value = parse(String::from_utf8_lossy(found.as_bytes()))?;
+                let value = unit.parse(&String::from_utf8_lossy(found.as_bytes()))?;
                 let beside = unit.beside(output, found.range())?;
                 match (beside, unit_beside.as_deref()) {
                     (Some(now), Some(before)) if now != before => {
@@ -110,7 +108,9 @@ impl Figure {
                 }
                 value
             }
-            Source::Csv(column) => parse(String::from_utf8_lossy(&csv::last(output, column)?))?,
+            Source::Csv(column) => {
+                unit.parse(&String::from_utf8_lossy(&csv::last(output, column)?))?
+            }
             Source::Hdr { tag, percent } => hdr::quantile(output, tag.as_deref(), percent / 100.0)?,
         };
         unit.checked(value)
@@ -153,9 +153,9 @@ impl FromStr for Figure {
 type Fault = (String, String);
 
 fn check_name(name: &str) -> Result<(), Fault> {
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let starts_well = name.starts_with(|c: char| c.is_ascii_lowercase());
-    if starts_well && name.chars().all(is_plain) && name.len() <= NAME_BYTES_MAX {
+    let is_plain = name.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '_'));
+    if starts_well && is_plain && name.len() <= NAME_BYTES_MAX {
         return Ok(());
     }
     let remedy = format!(
@@ -182,9 +182,12 @@ fn direction(text: &str) -> Result<(&str, Option<Better>), Fault> {
     }
 }
 
+fn fault<T>(part: String, remedy: &str) -> Result<T, Fault> {
+    Err((part, remedy.to_owned()))
+}
+
 impl Source {
     fn parse(text: &str) -> Result<Source, Fault> {
-        let fault = |part: String, remedy: &str| Err((part, remedy.to_owned()));
         let Some((kind, place)) = text.split_once(':') else {
             return fault(format!("{text:?} is not a source"), SOURCES);
         };
@@ -288,15 +291,16 @@ mod tests {
         assert_eq!(figure("score=csv:rps lower").unit(), "");
     }
 
+    fn both(text: &str) -> (Result<f64, Reason>, Result<f64, Reason>) {
+        let (us, ms) = (b"99% 980.00us\n", b"99% 1.02ms\n");
+        let (figure, mut beside) = (figure(text), None);
+        let first = figure.take_beside(us, &mut beside).map_err(|error| error.reason);
+        let second = figure.take_beside(ms, &mut beside).map_err(|error| error.reason);
+        (first, second)
+    }
+
     #[test]
     fn a_unit_that_changes_between_outputs_is_refused_unless_it_is_captured() {
-        let (us, ms) = (b"99% 980.00us\n", b"99% 1.02ms\n");
-        let both = |text: &str| {
-            let (figure, mut beside) = (figure(text), None);
-            let first = figure.take_beside(us, &mut beside).map_err(|error| error.reason);
-            let second = figure.take_beside(ms, &mut beside).map_err(|error| error.reason);
-            (first, second)
-        };
         assert_eq!(both(r"p99_us=re:99% +(\S+)"), (Ok(980.0), Ok(1020.0)));
         let (first, second) = both("p99_us=re:99% +([0-9.]+)");
         assert!(first == Ok(980.0) && matches!(second, Err(Reason::OtherUnitBeside { .. })));
@@ -357,9 +361,12 @@ mod tests {
         assert_eq!(figure("p99_us=re:p99 = (?-u:.) (\\S+)").take(invalid).unwrap(), 12.0);
     }
 
+    fn reason(text: &str, output: &[u8]) -> Reason {
+        figure(text).take(output).unwrap_err().reason
+    }
+
     #[test]
     fn an_output_without_the_figure_is_an_error_and_never_zero() {
-        let reason = |text: &str, output: &[u8]| figure(text).take(output).unwrap_err().reason;
         for text in ["p99_us=json:/a", "p99_us=re:(a)", "p99_us=csv:a", "p99_us=hdr:@99"] {
             assert_eq!(reason(text, b" \n\t\n"), Reason::Empty, "{text}");
             let long = vec![b'{'; OUTPUT_BYTES_MAX + 1];

@@ -154,14 +154,17 @@ mod tests {
         format!("ready\n{}done\n", String::from_utf8(log).unwrap())
     }
 
+    fn quantile_in(log: &str, tag: Option<&str>, share: f64) -> f64 {
+        quantile(log.as_bytes(), tag, share).unwrap()
+    }
+
     #[test]
     fn intervals_of_a_tag_are_added() {
         let log = log();
-        let at = |tag, share| quantile(log.as_bytes(), tag, share).unwrap();
-        assert_eq!(at(None, 0.5), 50.0);
-        assert_eq!(at(None, 0.25), 25.0);
-        assert!((at(None, 0.99) / 1_000_099.0 - 1.0).abs() < 0.001);
-        assert_eq!(at(Some("GET"), 0.99), 7.0);
+        assert_eq!(quantile_in(&log, None, 0.5), 50.0);
+        assert_eq!(quantile_in(&log, None, 0.25), 25.0);
+        assert!((quantile_in(&log, None, 0.99) / 1_000_099.0 - 1.0).abs() < 0.001);
+        assert_eq!(quantile_in(&log, Some("GET"), 0.99), 7.0);
     }
 
     #[test]
@@ -192,10 +195,17 @@ mod tests {
         assert_eq!(quantile(half.as_bytes(), None, 0.5), Ok(1.0));
     }
 
+    fn error(log: &str, tag: Option<&str>) -> Reason {
+        quantile(log.as_bytes(), tag, 0.5).unwrap_err()
+    }
+
+    fn log_line(bytes: &[u8]) -> String {
+        format!("0,1,2,{}", STANDARD.encode(bytes))
+    }
+
     #[test]
     fn a_damaged_or_empty_log_is_an_error() {
         let log = log();
-        let error = |log: &str, tag| quantile(log.as_bytes(), tag, 0.5).unwrap_err();
         let missing = error(&log, Some("SET")).to_string();
         assert!(missing.contains("\"SET\"") && missing.contains("(no tag), GET"), "{missing}");
         assert!(matches!(error("no log\n", None), Reason::NoInterval { .. }));
@@ -203,13 +213,12 @@ mod tests {
         assert!(matches!(error(cut, None), Reason::DamagedHistogram { line: 5, .. }), "{cut}");
         let mut plain = Vec::new();
         V2Serializer::new().serialize(&histogram([]), &mut plain).unwrap();
-        let line = |bytes: &[u8]| format!("0,1,2,{}", STANDARD.encode(bytes));
-        assert_eq!(error(&line(&plain), None), Reason::NoSample);
+        assert_eq!(error(&log_line(&plain), None), Reason::NoSample);
         // A length of 4 GiB, and a count that overflows as it is negated.
         let claims = [&plain[..4], &[0xff; 4], &plain[8..]].concat();
         let overflows = [&plain[..4], &[0, 0, 0, 9], &plain[8..40], &[0xff; 9]].concat();
         for damaged in [claims, overflows, plain[..30].to_vec(), b"\x1c\x84\x93\x01".to_vec()] {
-            assert!(matches!(error(&line(&damaged), None), Reason::DamagedHistogram { .. }));
+            assert!(matches!(error(&log_line(&damaged), None), Reason::DamagedHistogram { .. }));
         }
     }
 }

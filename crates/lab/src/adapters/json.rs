@@ -18,12 +18,12 @@ pub(crate) enum Scalar {
 
 /// Splits a pointer (RFC 6901) into its tokens. `None` if it is none, or if it points to a whole document.
 pub(super) fn tokens(pointer: &str) -> Option<Vec<String>> {
-    let decoded = |token: &str| {
-        let escapes = token.split('~').skip(1);
-        let valid = escapes.into_iter().all(|rest| rest.starts_with(['0', '1']));
-        valid.then(|| token.replace("~1", "/").replace("~0", "~"))
-    };
-    pointer.strip_prefix('/')?.split('/').map(decoded).collect()
+    pointer.strip_prefix('/')?.split('/').map(unescaped).collect()
+}
+
+fn unescaped(token: &str) -> Option<String> {
+    let is_valid = token.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
+    is_valid.then(|| token.replace("~1", "/").replace("~0", "~"))
 }
 
 /// Returns the value at a pointer in the document of an output.

@@ -33,9 +33,10 @@ impl Adapter {
                 reason: Reason::Refused { text: quoted(refusal.as_bytes()) },
             });
         }
-        let value =
-            |figure| Figure::take(figure, output).map(|value| (figure.name.as_str(), value));
-        self.figures.iter().map(value).collect()
+        self.figures
+            .iter()
+            .map(|figure| Figure::take(figure, output).map(|value| (figure.name.as_str(), value)))
+            .collect()
     }
 }
 
@@ -216,16 +217,17 @@ const KNOWN: &[Known] = &[
 /// Report of an error; with it, the exit status is 0 before iperf3 3.14 all the same.
 const IPERF3_ERROR: &str = "^\\s\"error\":\\s*\".*";
 
+fn refusal(text: &str) -> regex::bytes::Regex {
+    regex::bytes::RegexBuilder::new(text).multi_line(true).build().expect("a test parses all")
+}
+
 /// Returns the figures of a program; `None` if it is not one of [`PROGRAMS`].
 pub fn ready_made(program: &str) -> Option<Adapter> {
     let known = KNOWN.iter().find(|known| known.program == program)?;
-    let refusal = |text: &&str| {
-        regex::bytes::RegexBuilder::new(text).multi_line(true).build().expect("a test parses all")
-    };
     Some(Adapter {
         program: known.program,
         figures: known.figures.iter().map(|text| Figure::fixed(text)).collect(),
         arguments: known.arguments,
-        refusals: known.refusals.iter().map(refusal).collect(),
+        refusals: known.refusals.iter().map(|text| refusal(text)).collect(),
     })
 }

@@ -94,42 +94,39 @@ const PREFIXES: &[(&str, f64)] = &[
 
 impl Unit {
     pub(super) fn of(name: &str) -> Unit {
-        let unit = |dimension, scale, name| Unit { dimension, scale, name };
-        let Some((name, _)) = stated_unit(name) else {
-            return unit(Dimension::Plain, 1.0, "");
+        let name = stated_unit(name).map_or("", |(unit, _)| unit);
+        let (dimension, scale) = match name {
+            "ns" => (Dimension::Time, 1.0),
+            "us" => (Dimension::Time, 1e3),
+            "ms" => (Dimension::Time, 1e6),
+            "s" => (Dimension::Time, 1e9),
+            "bps" => (Dimension::BitRate, 1.0),
+            "pps" | "rps" | "qps" | "tps" => (Dimension::Rate, 1.0),
+            "bytes" => (Dimension::Bytes, 1.0),
+            "percent" => (Dimension::Percent, 1.0),
+            "share" => (Dimension::Percent, 100.0),
+            _ => (Dimension::Plain, 1.0),
         };
-        match name {
-            "ns" => unit(Dimension::Time, 1.0, name),
-            "us" => unit(Dimension::Time, 1e3, name),
-            "ms" => unit(Dimension::Time, 1e6, name),
-            "s" => unit(Dimension::Time, 1e9, name),
-            "bps" => unit(Dimension::BitRate, 1.0, name),
-            "pps" | "rps" | "qps" | "tps" => unit(Dimension::Rate, 1.0, name),
-            "bytes" => unit(Dimension::Bytes, 1.0, name),
-            "percent" => unit(Dimension::Percent, 1.0, name),
-            "share" => unit(Dimension::Percent, 100.0, name),
-            _ => unit(Dimension::Plain, 1.0, name),
-        }
+        Unit { dimension, scale, name }
     }
 
     /// Converts a number with or without a unit.
     pub(super) fn parse(self, text: &str) -> Result<f64, Reason> {
         let text = text.trim();
-        let not_a_number = || Reason::NotANumber { text: quoted(text.as_bytes()) };
         if text.len() > NUMBER_BYTES_MAX {
-            return Err(not_a_number());
+            return Err(not_a_number(text));
         }
         let (digits, suffix) = text.split_at(number_len(text));
         let number: f64 = without_separators(digits)
             .ok_or_else(|| Reason::Comma { text: text.into() })?
             .parse()
-            .map_err(|_| not_a_number())?;
+            .map_err(|_| not_a_number(text))?;
         let suffix = suffix.trim_start();
         if suffix.is_empty() {
             return Ok(number);
         }
         if !suffix.starts_with(|c: char| c.is_alphabetic() || matches!(c, '/' | '%')) {
-            return Err(not_a_number());
+            return Err(not_a_number(text));
         }
         match self.base_units_in(suffix) {
             Some(units) => Ok(number * (units / self.scale)),
@@ -157,12 +154,14 @@ impl Unit {
         let after = String::from_utf8_lossy(after);
         let after = after.lines().next().unwrap_or_default();
         // The group may have taken a part of the number.
-        let is_of_number = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',');
-        let rest_len = after.find(|c| !is_of_number(c)).unwrap_or(after.len());
+        let rest_len = after
+            .find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | ','))
+            .unwrap_or(after.len());
         let (rest, after) = after.split_at(rest_len);
         let word = after.strip_prefix(' ').unwrap_or(after);
-        let is_of_unit = |c: char| c.is_alphabetic() || matches!(c, '/' | '%');
-        let word_len = word.find(|c| !is_of_unit(c)).unwrap_or(word.len());
+        let word_len = word
+            .find(|c: char| !c.is_alphabetic() && !matches!(c, '/' | '%'))
+            .unwrap_or(word.len());
         let (word, next) = word.split_at(word_len);
         if word.is_empty() || next.starts_with(|c: char| c.is_ascii_digit() || c == '_') {
             return Ok(None);
@@ -200,45 +199,41 @@ impl Unit {
 
     /// Base units in one of the unit that a number in the output has.
     fn base_units_in(self, suffix: &str) -> Option<f64> {
-        let prefixed = |units: &[&str]| {
-            PREFIXES.iter().find_map(|(prefix, factor)| {
-                let unit = suffix.strip_prefix(prefix)?;
-                units.contains(&unit).then_some(*factor)
-            })
-        };
         match self.dimension {
             Dimension::Time => {
                 TIMES.iter().find(|(names, _)| names.contains(&suffix)).map(|(_, ns)| *ns)
             }
-            Dimension::BitRate => {
-                prefixed(BITS).or_else(|| prefixed(BYTE_RATES).map(|bytes| 8.0 * bytes))
-            }
-            Dimension::Rate => prefixed(EVENTS),
-            Dimension::Bytes => prefixed(BYTES),
+            Dimension::BitRate => prefixed(suffix, BITS)
+                .or_else(|| prefixed(suffix, BYTE_RATES).map(|bytes| 8.0 * bytes)),
+            Dimension::Rate => prefixed(suffix, EVENTS),
+            Dimension::Bytes => prefixed(suffix, BYTES),
             Dimension::Percent => (suffix == "%").then_some(1.0),
-            Dimension::Plain => prefixed(&[""]),
+            Dimension::Plain => prefixed(suffix, &[""]),
         }
     }
 }
 
+fn not_a_number(text: &str) -> Reason {
+    Reason::NotANumber { text: quoted(text.as_bytes()) }
+}
+
+/// Factor of the prefix in front of one of the units; `None` if the suffix is none of them.
+fn prefixed(suffix: &str, units: &[&str]) -> Option<f64> {
+    PREFIXES.iter().find_map(|(prefix, factor)| {
+        let unit = suffix.strip_prefix(prefix)?;
+        units.contains(&unit).then_some(*factor)
+    })
+}
+
 /// Length of the number at the start of a text, with separators and exponent, bytes.
 fn number_len(text: &str) -> usize {
-    let bytes = text.as_bytes();
-    let digits_from = |at: usize, more: &[u8]| {
-        let part = &bytes[at..];
-        at + part
-            .iter()
-            .position(|byte| !byte.is_ascii_digit() && !more.contains(byte))
-            .unwrap_or(part.len())
-    };
-    let sign_len = |at: usize| usize::from(bytes.get(at).is_some_and(|b| matches!(b, b'+' | b'-')));
-    let mantissa = digits_from(sign_len(0), b".,");
-    if !bytes.get(mantissa).is_some_and(|byte| matches!(byte, b'e' | b'E')) {
-        return mantissa;
-    }
-    let exponent = mantissa + 1 + sign_len(mantissa + 1);
-    let end = digits_from(exponent, b"");
-    if end > exponent { end } else { mantissa }
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let after = unsigned.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | ','));
+    let mantissa_len = text.len() - after.len();
+    let Some(exponent) = after.strip_prefix(['e', 'E']) else { return mantissa_len };
+    let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+    let end = digits.trim_start_matches(|c: char| c.is_ascii_digit());
+    if end.len() < digits.len() { text.len() - end.len() } else { mantissa_len }
 }
 
 /// Removes commas between groups of three digits; `None` if there is another comma, or a single one that may as well
@@ -326,12 +321,13 @@ mod tests {
         }
     }
 
+    fn unit_beside(name: &str, number: &str, after: &str) -> Result<Option<String>, Reason> {
+        let output = format!("99% {number}{after}\nms");
+        Unit::of(name).beside(output.as_bytes(), 4..4 + number.len())
+    }
+
     #[test]
     fn a_unit_beside_a_bare_number_is_that_of_the_name_or_refused() {
-        let beside = |name: &str, number: &str, after: &str| {
-            let output = format!("99% {number}{after}\nms");
-            Unit::of(name).beside(output.as_bytes(), 4..4 + number.len())
-        };
         for (name, number, after) in [
             ("p99_us", "980.00", "us"),
             ("p99_us", "980", ".00us"),
@@ -344,7 +340,7 @@ mod tests {
             ("loss_percent", "1", "%"),
             ("a_us", "12", ",13,14"),
         ] {
-            assert_eq!(beside(name, number, after), Ok(None), "{name} {number}{after}");
+            assert_eq!(unit_beside(name, number, after), Ok(None), "{name} {number}{after}");
         }
         for (name, number, after) in [
             ("p99_us", "1.02", "ms"),
@@ -352,12 +348,12 @@ mod tests {
             ("loss_share", "1", " %"),
             ("p99_us", "1", ".02 s"),
         ] {
-            let refused = beside(name, number, after);
+            let refused = unit_beside(name, number, after);
             assert!(matches!(refused, Err(Reason::OtherUnitBeside { .. })), "{number}{after}");
         }
-        assert!(matches!(beside("p99_ms", "12", ",564 ms"), Err(Reason::Comma { .. })));
-        assert_eq!(beside("p99", "980", "us"), Ok(Some("us".into())));
-        assert_eq!(beside("p99", "980", " points"), Ok(None));
+        assert!(matches!(unit_beside("p99_ms", "12", ",564 ms"), Err(Reason::Comma { .. })));
+        assert_eq!(unit_beside("p99", "980", "us"), Ok(Some("us".into())));
+        assert_eq!(unit_beside("p99", "980", " points"), Ok(None));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use model::PathError;
 const TRANSIENT: [&str; 3] =
     ["Connection refused", "Connection reset by peer", "the server is busy"];
 /// Time limit for the start of the server, and for its end after the client's; a busy machine needs seconds.
-const PATIENCE: Duration = Duration::from_secs(20);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time limit for a client, whose load takes one second.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
@@ -72,6 +72,12 @@ fn load_args(traffic: Traffic) -> &'static [&'static str] {
     }
 }
 
+fn start_server(pair: &Pair, places: &Placement) -> Result<sys::child::Child, PathError> {
+    let mut server = Command::new("iperf3");
+    server.args(["-s", "-1", "-J", "--forceflush", "-p", &PORT.to_string()]);
+    serve(pair, places, server)
+}
+
 /// Runs both ends. Returns the ended client and the ended server.
 ///
 /// - `option`: of the client, which passes it on to the server; empty for none.
@@ -82,12 +88,7 @@ fn run(
     option: &str,
 ) -> Result<(Finished, Finished), PathError> {
     let port = PORT.to_string();
-    let start_server = || {
-        let mut server = Command::new("iperf3");
-        server.args(["-s", "-1", "-J", "--forceflush", "-p", &port]);
-        serve(pair, places, server)
-    };
-    let mut server = start_server()?;
+    let mut server = start_server(pair, places)?;
     // With -J the server prints no line when it listens, so the client's connection is retried.
     let begun = Instant::now();
     let client = loop {
@@ -102,12 +103,12 @@ fn run(
         let client = wait_client("iperf3", client, CLIENT_TIMEOUT)?;
         match error_of(&client) {
             None => break client,
-            Some(why) if is_transient(&why) && begun.elapsed() < PATIENCE => {
+            Some(why) if is_transient(&why) && begun.elapsed() < SERVER_TIMEOUT => {
                 let ended = server.wait(RETRY_INTERVAL).map_err(PathError::part)?;
                 match ended.as_ref().map(error_of) {
                     None => {}
                     // Its only connection failed.
-                    Some(Some(why)) if is_transient(&why) => server = start_server()?,
+                    Some(Some(why)) if is_transient(&why) => server = start_server(pair, places)?,
                     Some(why) => {
                         let why = why.unwrap_or_else(|| "no error".into());
                         let text = format!("the server ended during the trial: {why}");
@@ -118,7 +119,7 @@ fn run(
             Some(why) => return Err(failed("iperf3", format!("the client reports: {why}"))),
         }
     };
-    let served = server.wait(PATIENCE).map_err(PathError::part)?;
+    let served = server.wait(SERVER_TIMEOUT).map_err(PathError::part)?;
     let served = served.ok_or_else(|| failed("iperf3", "the server did not exit"))?;
     match error_of(&served) {
         Some(why) => Err(failed("iperf3", format!("the server reports: {why}"))),
@@ -162,9 +163,9 @@ impl Report<'_> {
         sent_count: u64,
         size_bytes: usize,
     ) -> Result<(Delivery, Throughput), PathError> {
-        let number = |name| self.number(&format!("/end/{sum}/{name}"));
-        let seen = number("packets")?;
-        let received_count = (seen - number("lost_packets")?).max(0.0) as u64;
+        let seen = self.number(&format!("/end/{sum}/packets"))?;
+        let lost = self.number(&format!("/end/{sum}/lost_packets"))?;
+        let received_count = (seen - lost).max(0.0) as u64;
         let reordered_count =
             self.number(&format!("/end/streams/{stream}/udp/out_of_order"))? as u64;
         if received_count > sent_count {
@@ -173,7 +174,7 @@ impl Report<'_> {
                 format!("the {end} counted {received_count} arrivals of {sent_count} datagrams");
             return Err(failed("iperf3", why));
         }
-        let interval_ns = (number("seconds")? * 1e9) as u64;
+        let interval_ns = (self.number(&format!("/end/{sum}/seconds"))? * 1e9) as u64;
         // iperf3 subtracts duplicates from losses, so its report determines neither.
         let delivery =
             Delivery { sent_count, received_count, duplicated_count: None, reordered_count };
@@ -265,12 +266,13 @@ mod tests {
         let client = include_bytes!("../../tests/adapters/iperf3-3.12-udp-bidir.json");
         let server = include_bytes!("../../tests/adapters/iperf3-3.12-udp-bidir-server.json");
         let m = parse_both_ways(client, server, 64).unwrap();
-        let counts = |direction| {
+        for (direction, expected) in
+            [("forward", (40_580, 3500, None)), ("return", (36_350, 4058, None))]
+        {
             let books: Delivery = m.deliveries[direction];
-            (books.sent_count, books.received_count, books.duplicated_count)
-        };
-        assert_eq!(counts("forward"), (40_580, 3500, None));
-        assert_eq!(counts("return"), (36_350, 4058, None));
+            let counts = (books.sent_count, books.received_count, books.duplicated_count);
+            assert_eq!(counts, expected, "{direction}");
+        }
         assert_eq!(m.throughput.unwrap().received_count, 4058);
         assert!(m.segments.is_empty(), "it measures no round trip");
     }
@@ -310,14 +312,17 @@ mod tests {
         assert!(error.contains("out_of_order"), "{error}");
     }
 
-    #[test]
-    fn error_of_a_report_is_found_whatever_the_exit_status() {
-        let ended = |report: &[u8], status: i32| Finished {
+    fn ended(report: &[u8], status: i32) -> Finished {
+        Finished {
             status: ExitStatus::from_raw(status << 8),
             stdout: report.to_vec(),
             stderr: Vec::new(),
             usage: ChildUsage::default(),
-        };
+        }
+    }
+
+    #[test]
+    fn error_of_a_report_is_found_whatever_the_exit_status() {
         let closed = br#"{"end":{},"error":"control socket has closed unexpectedly"}"#;
         let refused = [
             include_bytes!("../../tests/adapters/iperf3-3.12-refused.json").as_slice(),

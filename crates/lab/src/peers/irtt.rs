@@ -10,7 +10,7 @@ use super::{Job, PORT, Peer, Traffic, cost, failed, finish_client, serve, start_
 use crate::{Pair, Placement};
 
 /// Sending part of a run: as long as a trial of the load, and enough for a 99th percentile at its rate.
-const SENDING: Duration = Duration::from_millis(250);
+const SEND_TIME: Duration = Duration::from_millis(250);
 /// Share of the due datagrams below which a report is of another load.
 const SENT_SHARE_MIN: f64 = 0.98;
 
@@ -35,7 +35,7 @@ impl Peer for Irtt {
         server.wait_for_stdout("[ListenerStart]", Duration::from_secs(20));
         let mut client = Command::new("irtt");
         let interval = format!("{}ns", 1_000_000_000 / rate_pps.max(1));
-        let (sending, size) = (format!("{}ms", SENDING.as_millis()), job.size_bytes.to_string());
+        let (sending, size) = (format!("{}ms", SEND_TIME.as_millis()), job.size_bytes.to_string());
         client.args(["client", "-i", &interval, "-d", &sending, "-l", &size, "-q", "-o", "-"]);
         // The server's stamps would make datagrams of 60 bytes at least.
         client.args(["--stats=none", "--tstamp=none", &to]);
@@ -109,7 +109,7 @@ fn parse(report: &[u8]) -> Result<Measurement, PathError> {
 
 /// Errors: the client skipped datagrams that were due, so that its round trips are those of a lower rate.
 fn check_rate(m: &Measurement, rate_pps: u64) -> Result<(), PathError> {
-    let due = rate_pps as f64 * SENDING.as_secs_f64();
+    let due = rate_pps as f64 * SEND_TIME.as_secs_f64();
     let sent_count: u64 = m.deliveries.values().map(|books| books.sent_count).sum();
     if sent_count as f64 >= (due * SENT_SHARE_MIN).floor() {
         return Ok(());
@@ -157,16 +157,26 @@ mod tests {
         for len in 0..whole.len() {
             assert!(parse(&whole.as_bytes()[..len]).is_err(), "{}", &whole[..len]);
         }
-        let error = |report: &str| parse(report.as_bytes()).unwrap_err().to_string();
-        assert!(error(&report(1, 5)).contains("5 answers to 1 datagrams"));
-        assert!(error(&report(2, 0).replace(r#""rtt":5000"#, "")).contains("no datagram"));
+        for (report, expected) in [
+            (report(1, 5), "5 answers to 1 datagrams"),
+            (report(2, 0).replace(r#""rtt":5000"#, ""), "no datagram"),
+        ] {
+            let error = parse(report.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    fn measured(sent: u64) -> Measurement {
+        parse(report(sent, 1).as_bytes()).unwrap()
     }
 
     #[test]
     fn schedule_that_was_not_kept_is_refused_with_the_remedy() {
-        let m = |sent| parse(report(sent, 1).as_bytes()).unwrap();
-        assert!(check_rate(&m(2500), 10_000).is_ok() && check_rate(&m(2450), 10_000).is_ok());
-        let error = check_rate(&m(169), 10_000).unwrap_err().to_string();
+        assert!(
+            check_rate(&measured(2500), 10_000).is_ok()
+                && check_rate(&measured(2450), 10_000).is_ok()
+        );
+        let error = check_rate(&measured(169), 10_000).unwrap_err().to_string();
         assert!(error.contains("169 of 2500") && error.contains("--rate"), "{error}");
     }
 }

@@ -36,13 +36,15 @@ impl Peer for Qperf {
     }
 }
 
+fn figure(report: &[u8], figure: &'static str) -> Result<f64, PathError> {
+    Figure::fixed(figure).take(report).map_err(|why| failed("qperf", why.to_string()))
+}
+
 /// Converts a report with `-uu -vvs`. It has arrivals, but neither losses nor order.
 fn parse(report: &[u8]) -> Result<Measurement, PathError> {
-    let need =
-        |figure| Figure::fixed(figure).take(report).map_err(|why| failed("qperf", why.to_string()));
-    let goodput_bps = need(r"goodput_bps=re:^ +(?:recv_)?bw += +(\S+ \S+)$")?;
-    let received_count = need(r"received_count=re:^ +recv_msgs += +(\d+) *$")? as u64;
-    let payload_bytes = need(r"payload_bytes=re:^ +recv_bytes += +(\S+ \S+)$ higher")?;
+    let goodput_bps = figure(report, r"goodput_bps=re:^ +(?:recv_)?bw += +(\S+ \S+)$")?;
+    let received_count = figure(report, r"received_count=re:^ +recv_msgs += +(\d+) *$")? as u64;
+    let payload_bytes = figure(report, r"payload_bytes=re:^ +recv_bytes += +(\S+ \S+)$ higher")?;
     // Neither is 0, which would be no figure.
     let interval_ns = (payload_bytes * 8e9 / goodput_bps) as u64;
     let payload_bytes = payload_bytes as u64;
@@ -71,9 +73,10 @@ mod tests {
 
     #[test]
     fn report_without_arrivals_or_without_a_figure_is_an_error() {
-        let error = |text: &str| parse(text.as_bytes()).unwrap_err().to_string();
         let nothing = "udp_bw:\n    recv_bw  =  0 bytes/sec\n    recv_bytes  =  0 bytes\n    recv_msgs  =  0 \n";
-        assert!(error(nothing).contains("measured nothing"), "{}", error(nothing));
-        assert!(error("").contains("goodput_bps"), "{}", error(""));
+        for (report, expected) in [(nothing, "measured nothing"), ("", "goodput_bps")] {
+            let error = parse(report.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 }

@@ -151,6 +151,11 @@ const PERCENTILES: [(f64, &str); 4] = [
     (0.999, r"p999_us=re:percentile 99\.900 = +(\S+)"),
 ];
 
+fn count(report: &str, figure: &'static str) -> Result<f64, PathError> {
+    let taken = Figure::fixed(figure).take(report.as_bytes());
+    taken.map_err(|why| failed("sockperf", why.to_string()))
+}
+
 /// Converts sockperf's report. Its percentiles cover messages sent in the "valid" part of the run,
 /// in microseconds: whole round trips with `--full-rtt`, otherwise half of one.
 fn parse(text: &str, segment: &str) -> Result<Measurement, PathError> {
@@ -160,14 +165,12 @@ fn parse(text: &str, segment: &str) -> Result<Measurement, PathError> {
     let (_, valid) = text
         .split_once("[Valid Duration]")
         .ok_or_else(|| failed("sockperf", "the report has no [Valid Duration]"))?;
-    let take = |figure| Figure::fixed(figure).take(valid.as_bytes());
-    let need = |figure| take(figure).map_err(|why| failed("sockperf", why.to_string()));
-    let sent = need(r"sent_count=re:SentMessages=(\d+)")?;
-    let received = need(r"received_count=re:ReceivedMessages=(\d+)")?;
-    let dropped = need(r"dropped_count=re:# dropped messages = (\d+)")?;
-    let duplicated = need(r"duplicated_count=re:# duplicated messages = (\d+)")?;
-    let reordered = need(r"reordered_count=re:# out-of-order messages = (\d+)")?;
-    let wall_ns = need(r"run_ns=re:RunTime=(\S+ sec)")? as u64;
+    let sent = count(valid, r"sent_count=re:SentMessages=(\d+)")?;
+    let received = count(valid, r"received_count=re:ReceivedMessages=(\d+)")?;
+    let dropped = count(valid, r"dropped_count=re:# dropped messages = (\d+)")?;
+    let duplicated = count(valid, r"duplicated_count=re:# duplicated messages = (\d+)")?;
+    let reordered = count(valid, r"reordered_count=re:# out-of-order messages = (\d+)")?;
+    let wall_ns = count(valid, r"run_ns=re:RunTime=(\S+ sec)")? as u64;
     let mut measurement = Measurement { wall_ns, ..Measurement::default() };
     // sockperf counts messages in flight at the end neither as sent nor as lost.
     measurement.deliveries.insert(
@@ -181,7 +184,7 @@ fn parse(text: &str, segment: &str) -> Result<Measurement, PathError> {
     );
     let mut quantiles = Vec::new();
     for (quantile, figure) in PERCENTILES {
-        match take(figure) {
+        match Figure::fixed(figure).take(valid.as_bytes()) {
             Ok(us) => quantiles.push((quantile, us * 1000.0)),
             Err(FigureError { reason: Reason::NoMatch { .. }, .. }) => {}
             Err(why) => return Err(failed("sockperf", why.to_string())),
@@ -229,10 +232,13 @@ sockperf: ---> percentile 50.000 =    3.900
         assert_eq!(m.reported["rtt"][1], (0.9, 7325.0));
     }
 
+    fn error(text: &str) -> String {
+        parse(text, "rtt").unwrap_err().to_string()
+    }
+
     #[test]
     fn an_invalid_report_is_an_error() {
         assert!(parse("sockperf: ERROR: no messages", "rtt").is_err());
-        let error = |text: &str| parse(text, "rtt").unwrap_err().to_string();
         let silent = format!("sockperf: Test ended\nsockperf: {SILENT}. Is the server down?\n");
         assert!(error(&silent).contains("No messages were received"));
         let uncounted = REPORT.replace("# dropped messages = 2; ", "");

@@ -14,14 +14,12 @@ pub fn version_of(program: &str, arguments: &[&str]) -> Option<String> {
 /// The first version in a text: a word of digits and at least one dot.
 pub fn version_in(text: &str) -> Option<String> {
     let words = text.split(|c: char| c.is_whitespace() || "'\"(),:;".contains(c));
-    let is_version = |word: &&str| {
+    let word = words.map(|word| word.trim_start_matches('v')).find(|word| {
         let mut parts = word.split('.');
-        let is_number = |part: Option<&str>| {
-            part.is_some_and(|part| part.starts_with(|c: char| c.is_ascii_digit()))
-        };
-        is_number(parts.next()) && is_number(parts.next())
-    };
-    let word = words.map(|word| word.trim_start_matches('v')).find(is_version)?;
+        [parts.next(), parts.next()]
+            .iter()
+            .all(|part| part.is_some_and(|part| part.starts_with(|c: char| c.is_ascii_digit())))
+    })?;
     // sockperf names its build so where it was not built from a repository.
     let word = word.trim_end_matches("-no.git");
     Some(word.chars().filter(char::is_ascii_graphic).take(VERSION_LEN_MAX).collect())

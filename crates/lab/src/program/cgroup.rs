@@ -146,16 +146,19 @@ fn add_processes(group: &Path, pids: &mut Vec<u32>) {
 }
 
 fn parse_cpu_stat(text: &str) -> Option<(u64, u64)> {
-    let field = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line?.trim().parse::<u64>().ok()?.checked_mul(1000)
-    };
-    Some((field("user_usec")?, field("system_usec")?))
+    Some((time_ns(text, "user_usec")?, time_ns(text, "system_usec")?))
+}
+
+fn time_ns(cpu_stat: &str, name: &str) -> Option<u64> {
+    let line = cpu_stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line?.trim().parse::<u64>().ok()?.checked_mul(1000)
+}
+
+fn read(file: &str) -> Result<String, String> {
+    fs::read_to_string(file).map_err(|error| format!("cannot read {file}: {error}"))
 }
 
 fn find() -> Result<PathBuf, String> {
-    let read =
-        |file| fs::read_to_string(file).map_err(|error| format!("cannot read {file}: {error}"));
     let mounts = read("/proc/self/mountinfo")?;
     let own = read("/proc/self/cgroup")?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::"));
@@ -172,17 +175,18 @@ fn find() -> Result<PathBuf, String> {
 ///
 /// Source: proc(5), /proc/PID/mountinfo: `36 35 98:0 ROOT MOUNT OPTIONS … - TYPE SOURCE OPTIONS`.
 fn folders(mountinfo: &str, group: &str) -> Vec<PathBuf> {
-    let folder = |line: &str| {
-        let (mount, kind) = line.split_once(" - ")?;
-        if kind.split(' ').next() != Some("cgroup2") {
-            return None;
-        }
-        let mut fields = mount.split(' ').skip(3);
-        let (root, point) = (fields.next()?, fields.next()?);
-        let inner = Path::new(group).strip_prefix(root).ok()?;
-        Some(Path::new(point).join(inner))
-    };
-    mountinfo.lines().filter_map(folder).collect()
+    mountinfo.lines().filter_map(|line| folder(line, group)).collect()
+}
+
+fn folder(line: &str, group: &str) -> Option<PathBuf> {
+    let (mount, kind) = line.split_once(" - ")?;
+    if kind.split(' ').next() != Some("cgroup2") {
+        return None;
+    }
+    let mut fields = mount.split(' ').skip(3);
+    let (root, point) = (fields.next()?, fields.next()?);
+    let inner = Path::new(group).strip_prefix(root).ok()?;
+    Some(Path::new(point).join(inner))
 }
 
 /// Identity of a process: its namespace of process ids, its id and its start.
@@ -204,10 +208,10 @@ impl Owner {
 
     /// Parses the name of a group, without its prefix.
     fn parse(name: &str) -> Option<Self> {
-        let mut parts = name.split('-').map(str::parse::<u64>);
-        let mut next = || parts.next()?.ok();
-        let owner = Owner { pid_namespace: next()?, pid: next()?.try_into().ok()?, start: next()? };
-        (next().is_some() && next().is_none()).then_some(owner)
+        let parts: Result<Vec<u64>, _> = name.split('-').map(str::parse).collect();
+        // The last one counts the groups of an owner.
+        let [pid_namespace, pid, start, _] = parts.ok()?[..] else { return None };
+        Some(Owner { pid_namespace, pid: pid.try_into().ok()?, start })
     }
 }
 

@@ -41,10 +41,10 @@ const SIGTERM: i32 = 15;
 const SIGCONT: i32 = 18;
 
 /// Time between two looks for readiness: first, and at most.
-const LOOK_FIRST: Duration = Duration::from_millis(1);
-const LOOK_MAX: Duration = Duration::from_millis(20);
+const READY_INTERVAL_MIN: Duration = Duration::from_millis(1);
+const READY_INTERVAL_MAX: Duration = Duration::from_millis(20);
 /// Time between two looks at the stop flag.
-const WAKE: Duration = Duration::from_millis(20);
+const EVENT_INTERVAL: Duration = Duration::from_millis(20);
 /// Time between two looks at the memory of a client, if its group does not count it.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(250);
 /// Limit for processes to end after SIGKILL.
@@ -264,7 +264,7 @@ impl Program {
             self.stderr.watch(line);
         }
         let begun = Instant::now();
-        let mut look = LOOK_FIRST;
+        let mut look = READY_INTERVAL_MIN;
         loop {
             self.take_events(Duration::ZERO)?;
             // Before its end: a line may be its last.
@@ -289,7 +289,7 @@ impl Program {
                 });
             };
             self.take_events(look.min(left))?;
-            look = (look * 2).min(LOOK_MAX);
+            look = (look * 2).min(READY_INTERVAL_MAX);
         }
     }
 
@@ -364,8 +364,19 @@ impl Program {
                 self.look_at_memory();
                 memory_due = passed + MEMORY_INTERVAL;
             }
-            self.take_events(left.min(WAKE))?;
+            self.take_events(left.min(EVENT_INTERVAL))?;
         }
+    }
+
+    /// Its processes, and those that have left its group.
+    fn members(&self) -> Vec<u32> {
+        let mut members = self.processes();
+        if self.cgroup.is_some() {
+            members.extend(processes::descendants(self.supervisor.pid()));
+            members.sort_unstable();
+            members.dedup();
+        }
+        members
     }
 
     /// Ends a program: SIGTERM to all of its processes, `grace` to comply, then SIGKILL.
@@ -375,18 +386,8 @@ impl Program {
             return self.finish(End::ByItself);
         }
         self.look_at_memory();
-        let members = || {
-            let mut members = self.processes();
-            if self.cgroup.is_some() {
-                // Those that have left the group.
-                members.extend(processes::descendants(self.supervisor.pid()));
-                members.sort_unstable();
-                members.dedup();
-            }
-            members
-        };
         // A paused process handles the signal when it continues.
-        processes::signal(&members(), &[SIGTERM, SIGCONT], members);
+        processes::signal(&self.members(), &[SIGTERM, SIGCONT], || self.members());
         let deadline = Instant::now() + grace;
         loop {
             if self.state().empty.is_some() {
@@ -488,14 +489,13 @@ impl Program {
                 break;
             }
         }
-        match self.state().is_lost {
-            true => {
-                self.cgroup.iter().for_each(Cgroup::kill);
-                // Without a group, a daemon that has left the session is not found.
-                processes::kill_session(self.supervisor.pid());
-                Err(ProgramError::Lost { name: self.name.clone() })
-            }
-            false => Ok(()),
+        if self.state().is_lost {
+            self.cgroup.iter().for_each(Cgroup::kill);
+            // Without a group, a daemon that has left the session is not found.
+            processes::kill_session(self.supervisor.pid());
+            Err(ProgramError::Lost { name: self.name.clone() })
+        } else {
+            Ok(())
         }
     }
 

@@ -114,7 +114,7 @@ impl Capture {
         let (theirs, mut buffer) = (Arc::clone(&shared), vec![0; 64 << 10]);
         let body = move || {
             loop {
-                match sys::poll::readable_set(&[stream.as_fd(), stopped.as_fd()], LONG) {
+                match sys::poll::readable_set(&[stream.as_fd(), stopped.as_fd()], TEST_TIMEOUT) {
                     Ok(0) => continue,
                     Ok(ready) if ready & 2 == 0 => {}
                     _ => break,
@@ -183,7 +183,7 @@ impl Capture {
 }
 
 /// Time between two looks at nothing.
-const LONG: Duration = Duration::from_secs(3600);
+const TEST_TIMEOUT: Duration = Duration::from_secs(3600);
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Kept> {

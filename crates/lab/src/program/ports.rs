@@ -70,12 +70,12 @@ pub fn port_holder(
     transport: Transport,
     port: u16,
 ) -> Result<Option<PortHolder>, ProgramError> {
-    let read = || table("/proc/thread-self/net", transport);
+    const OWN: &str = "/proc/thread-self/net";
     let rows = match netns {
-        Some(netns) => {
-            netns.run(read).map_err(|source| ProgramError::Sockets { source: Box::new(source) })?
-        }
-        None => read(),
+        Some(netns) => netns
+            .run(|| table(OWN, transport))
+            .map_err(|source| ProgramError::Sockets { source: Box::new(source) })?,
+        None => table(OWN, transport),
     };
     let rows = rows.map_err(|source| ProgramError::Sockets { source: Box::new(source) })?;
     let Some(row) = rows.iter().filter(|row| row.port == port).max_by_key(|row| row.use_) else {
@@ -113,7 +113,6 @@ fn table(folder: &str, transport: Transport) -> std::io::Result<Vec<Row>> {
 ///
 /// Sockets of a process whose descriptors cannot be read count as its own.
 pub(super) fn bound_by(pids: &[u32], transport: Transport, port: u16) -> Vec<Row> {
-    let is_it = |row: &Row| row.port == port && row.use_ == PortUse::Bound;
     let mut namespaces = BTreeSet::new();
     let mut found = Vec::new();
     for pid in pids {
@@ -122,7 +121,7 @@ pub(super) fn bound_by(pids: &[u32], transport: Transport, port: u16) -> Vec<Row
             continue;
         }
         let rows = table(&format!("/proc/{pid}/net"), transport).unwrap_or_default();
-        found.extend(rows.into_iter().filter(is_it));
+        found.extend(rows.into_iter().filter(|row| row.port == port && row.use_ == PortUse::Bound));
     }
     if found.is_empty() {
         return found;
@@ -144,10 +143,10 @@ fn holder_of(row: &Row) -> Option<(u32, String)> {
     if row.inode == 0 {
         return None;
     }
-    let has_it =
-        |pid: &u32| processes::sockets_of(*pid).is_some_and(|own| own.contains(&row.inode));
     // A process that another one begins shares its sockets for a moment: the oldest has made it.
-    let holders = processes::all().into_iter().filter(has_it);
+    let holders = processes::all()
+        .into_iter()
+        .filter(|pid| processes::sockets_of(*pid).is_some_and(|own| own.contains(&row.inode)));
     let (_, pid) = holders.filter_map(|pid| Some((processes::start_of(pid)?, pid))).min()?;
     Some((pid, processes::name_of(pid)?))
 }
@@ -205,12 +204,15 @@ mod tests {
         assert_eq!(parse("", Transport::Udp), None);
     }
 
+    fn holder(transport: Transport, port: u16) -> Option<PortHolder> {
+        port_holder(None, transport, port).unwrap()
+    }
+
     #[test]
     fn holders_are_found_with_their_process() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let own = std::process::id();
-        let holder = |transport, port| port_holder(None, transport, port).unwrap();
         let held = holder(Transport::Tcp, port).unwrap();
         assert_eq!((held.use_, held.process.as_ref().unwrap().0), (PortUse::Bound, own));
         let text = held.to_string();

@@ -105,14 +105,17 @@ pub(super) fn kill(pid: u32) {
 
 /// Kills the processes of a session, whose leader is not reaped: its id is no other's.
 pub(super) fn kill_session(leader: u32) {
-    let is_member = |pid: &u32| Stat::of(*pid).is_some_and(|stat| stat.session == leader);
-    all().into_iter().filter(|pid| *pid != leader).filter(is_member).for_each(kill);
+    for pid in all().into_iter().filter(|pid| *pid != leader) {
+        if Stat::of(pid).is_some_and(|stat| stat.session == leader) {
+            kill(pid);
+        }
+    }
 }
 
 /// "12 (redis-server), 13 (sh)".
 pub(super) fn named(pids: &[u32]) -> String {
-    let name = |pid: &u32| format!("{pid} ({})", name_of(*pid).unwrap_or_else(|| "ended".into()));
-    pids.iter().map(name).collect::<Vec<_>>().join(", ")
+    let named = pids.iter().map(|pid| (pid, name_of(*pid).unwrap_or_else(|| "ended".into())));
+    named.map(|(pid, name)| format!("{pid} ({name})")).collect::<Vec<_>>().join(", ")
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -150,8 +153,8 @@ pub(super) fn living(pids: &[u32]) -> Living {
 
 /// Largest resident size that any one of the processes has had.
 pub(super) fn resident_bytes_max(pids: &[u32]) -> u64 {
-    let resident = |pid: &u32| status_field(&format!("/proc/{pid}/status"), "VmHWM:");
-    pids.iter().filter_map(resident).max().unwrap_or(0) * 1024
+    let files = pids.iter().map(|pid| format!("/proc/{pid}/status"));
+    files.filter_map(|file| status_field(&file, "VmHWM:")).max().unwrap_or(0) * 1024
 }
 
 /// Present resident size of this process.
@@ -161,14 +164,15 @@ pub(super) fn own_resident_bytes() -> u64 {
 
 fn context_switches(pid: u32) -> u64 {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let count = |thread: fs::DirEntry| {
-        let text = fs::read_to_string(thread.path().join("status")).ok()?;
-        Some(
-            field(&text, "voluntary_ctxt_switches:")?
-                + field(&text, "nonvoluntary_ctxt_switches:")?,
-        )
-    };
-    threads.filter_map(count).sum()
+    threads
+        .filter_map(|thread| {
+            let text = fs::read_to_string(thread.path().join("status")).ok()?;
+            Some(
+                field(&text, "voluntary_ctxt_switches:")?
+                    + field(&text, "nonvoluntary_ctxt_switches:")?,
+            )
+        })
+        .sum()
 }
 
 fn status_field(path: &str, name: &str) -> Option<u64> {
@@ -182,12 +186,14 @@ fn field(text: &str, name: &str) -> Option<u64> {
 
 /// Inodes of the sockets that a process has open; `None` if they cannot be read.
 pub(super) fn sockets_of(pid: u32) -> Option<Vec<u64>> {
-    let inode = |entry: fs::DirEntry| {
-        let target = fs::read_link(entry.path()).ok()?;
-        let target = target.as_os_str().as_bytes().strip_prefix(b"socket:[")?.strip_suffix(b"]")?;
-        std::str::from_utf8(target).ok()?.parse().ok()
-    };
-    Some(fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten().filter_map(inode).collect())
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+    Some(entries.filter_map(|entry| socket_inode(&entry)).collect())
+}
+
+fn socket_inode(entry: &fs::DirEntry) -> Option<u64> {
+    let target = fs::read_link(entry.path()).ok()?;
+    let target = target.as_os_str().as_bytes().strip_prefix(b"socket:[")?.strip_suffix(b"]")?;
+    std::str::from_utf8(target).ok()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -66,13 +66,12 @@ impl Program {
         }
         let of_processes = living.resident_bytes_max.max(self.state().resident_bytes_max);
         self.state().resident_bytes_max = of_processes;
-        let failed = |source| {
-            let name = self.name.clone();
-            ProgramError::Io { name, what: "read the CPU time", source }
-        };
         let (user_ns, system_ns, counted_by) = match &self.cgroup {
             Some(cgroup) => {
-                let (user_ns, system_ns) = cgroup.cpu_ns().map_err(failed)?;
+                let (user_ns, system_ns) = cgroup.cpu_ns().map_err(|source| {
+                    let name = self.name.clone();
+                    ProgramError::Io { name, what: "read the CPU time", source }
+                })?;
                 (user_ns, system_ns, CountedBy::Cgroup)
             }
             None => (

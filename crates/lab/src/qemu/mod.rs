@@ -123,12 +123,13 @@ impl Qemu {
         let folder = format!("/proc/{}/task", self.pid());
         let threads =
             std::fs::read_dir(&folder).map_err(QemuError::io("listing QEMU's threads"))?;
-        let is_vcpu = |thread: &u32| {
-            let name = std::fs::read_to_string(format!("{folder}/{thread}/comm"));
-            name.is_ok_and(|name| name.starts_with("CPU 0"))
-        };
         let ids = threads.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        ids.into_iter().find(is_vcpu).ok_or(QemuError::NoVcpu)
+        ids.into_iter()
+            .find(|thread| {
+                let name = std::fs::read_to_string(format!("{folder}/{thread}/comm"));
+                name.is_ok_and(|name| name.starts_with("CPU 0"))
+            })
+            .ok_or(QemuError::NoVcpu)
     }
 
     /// CPU clock of one of its threads; the main thread's id is the process id.

@@ -98,10 +98,13 @@ mod tests {
         assert_eq!(requests, "{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"stop\"}\n");
     }
 
+    fn reported(lines: &[&str]) -> String {
+        pause(lines).0.unwrap_err().to_string()
+    }
+
     #[test]
     fn errors_and_invalid_replies_are_reported() {
         let error = r#"{"error": {"class": "GenericError", "desc": "no such command"}}"#;
-        let reported = |lines: &[&str]| pause(lines).0.unwrap_err().to_string();
         assert!(reported(&["{}", r#"{"return": {}}"#, error]).contains("no such command"));
         assert!(reported(&["{}", r#"{"return": {}}"#]).contains("the connection ended"));
         assert!(reported(&["hello"]).contains("\"hello"));

@@ -40,9 +40,10 @@ impl Home {
     pub(crate) fn new(has_groups: bool) -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let mark = format!("{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
-        let parent = match has_groups {
-            true => CgroupParent::find(),
-            false => CgroupParent::none("a test without control groups"),
+        let parent = if has_groups {
+            CgroupParent::find()
+        } else {
+            CgroupParent::none("a test without control groups")
         };
         Home { parent, has_groups, mark, groups: RefCell::default() }
     }
@@ -58,12 +59,11 @@ impl Home {
 
     pub(crate) fn start_as(&self, spec: &Spec<'_>) -> Program {
         let program = Program::start_in(spec, &self.parent).unwrap();
-        match self.has_groups {
-            true => {
-                let group = program.cgroup().expect("a probe had one").path().to_owned();
-                self.groups.borrow_mut().push(group);
-            }
-            false => assert_eq!(program.why_no_cgroup(), Some("a test without control groups")),
+        if self.has_groups {
+            let group = program.cgroup().expect("a probe had one").path().to_owned();
+            self.groups.borrow_mut().push(group);
+        } else {
+            assert_eq!(program.why_no_cgroup(), Some("a test without control groups"))
         }
         program
     }
@@ -122,15 +122,15 @@ pub(crate) fn marked(mark: &str) -> Vec<(u32, String)> {
     let variable = format!("{MARK}={mark}\0");
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let has_it = |pid: &u32| {
+    pids.filter(|pid| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environment.windows(variable.len()).any(|window| window == variable.as_bytes())
-    };
-    let line = |pid| {
+    })
+    .map(|pid| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         (pid, String::from_utf8_lossy(&line).replace('\0', " "))
-    };
-    pids.filter(has_it).map(line).collect()
+    })
+    .collect()
 }
 
 /// Control groups that a process made for its programs.

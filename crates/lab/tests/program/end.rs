@@ -49,13 +49,12 @@ fn daemon_is_alive_after_its_parent_and_ends_with_a_stop_or_a_drop() {
             let session = session.split(' ').nth(5).unwrap().to_owned();
             let own = fs::read_to_string("/proc/self/stat").unwrap();
             assert_ne!(session, own.split(' ').nth(5).unwrap(), "it left the session");
-            match is_stopped {
-                true => {
-                    let finished = server.stop(GRACE).unwrap();
-                    assert_eq!(finished.end, End::Terminated);
-                    assert!(finished.status.success(), "of its parent");
-                }
-                false => drop(server),
+            if is_stopped {
+                let finished = server.stop(GRACE).unwrap();
+                assert_eq!(finished.end, End::Terminated);
+                assert!(finished.status.success(), "of its parent");
+            } else {
+                drop(server)
             }
             assert_eq!(count(home), 0);
         }

@@ -54,15 +54,14 @@ fn udp_socket_of_the_server_is_a_sign_and_that_of_another_process_is_not() {
             let mut server = home.spec("server", &command);
             server.netns = Some(&pair.far.netns);
             let mut server = home.start_as(&server);
-            match is_ready {
-                true => drop(server.wait_ready(&ready("udp:54"), LONG, &GO_ON).unwrap()),
-                false => {
-                    let error = server.wait_ready(&ready("udp:53"), SHORT, &GO_ON).unwrap_err();
-                    let own = std::process::id();
-                    let text = error.to_string();
-                    let held = format!("UDP port 53 is held by PID {own} (");
-                    assert!(text.contains(&held) && text.contains("after 300 ms"), "{text}");
-                }
+            if is_ready {
+                server.wait_ready(&ready("udp:54"), LONG, &GO_ON).unwrap();
+            } else {
+                let error = server.wait_ready(&ready("udp:53"), SHORT, &GO_ON).unwrap_err();
+                let own = std::process::id();
+                let text = error.to_string();
+                let held = format!("UDP port 53 is held by PID {own} (");
+                assert!(text.contains(&held) && text.contains("after 300 ms"), "{text}");
             }
         }
         drop(other);
