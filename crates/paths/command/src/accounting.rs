@@ -33,11 +33,12 @@ impl SocketCounts {
     }
 
     fn each(&self, other: &Self, of: impl Fn(u64, u64) -> u64) -> Self {
-        let both = |one: Option<u64>, other: Option<u64>| Some(of(one?, other?));
-        SocketCounts {
-            udp_buffer_errors: both(self.udp_buffer_errors, other.udp_buffer_errors),
-            tcp_retransmits: both(self.tcp_retransmits, other.tcp_retransmits),
-        }
+        let [udp_buffer_errors, tcp_retransmits] = [
+            (self.udp_buffer_errors, other.udp_buffer_errors),
+            (self.tcp_retransmits, other.tcp_retransmits),
+        ]
+        .map(|(one, other)| one.zip(other).map(|(one, other)| of(one, other)));
+        SocketCounts { udp_buffer_errors, tcp_retransmits }
     }
 
     pub(crate) fn since(&self, earlier: &Self) -> Self {
@@ -63,12 +64,10 @@ pub(crate) struct FarCounters {
 
 impl FarCounters {
     pub(crate) fn now(side: &Side) -> Result<Self, PathError> {
-        let of_interface =
-            |names: &[&str]| names.iter().map(|name| statistic(side, name)).sum::<Result<u64, _>>();
         Ok(FarCounters {
-            packets: of_interface(&["rx_packets", "tx_packets"])?,
-            bytes: of_interface(&["rx_bytes", "tx_bytes"])?,
-            drops: of_interface(&["rx_dropped", "tx_dropped"])?,
+            packets: statistic(side, "rx_packets")? + statistic(side, "tx_packets")?,
+            bytes: statistic(side, "rx_bytes")? + statistic(side, "tx_bytes")?,
+            drops: statistic(side, "rx_dropped")? + statistic(side, "tx_dropped")?,
             sockets: SocketCounts::of(&side.netns)?,
         })
     }
@@ -96,12 +95,8 @@ pub(crate) struct Stages {
 
 impl From<StageLatencies> for Stages {
     fn from(seen: StageLatencies) -> Self {
-        let buckets = |of: &Histogram<u64>| {
-            let recorded = of.iter_recorded();
-            recorded.map(|at| (at.value_iterated_to(), at.count_at_value())).collect()
-        };
         Stages {
-            segments: seen.segments.iter().map(|(&n, of)| (n.to_owned(), buckets(of))).collect(),
+            segments: seen.segments.iter().map(|(&n, h)| (n.to_owned(), buckets(h))).collect(),
             packets_count: seen.packets_count,
             dropped_count: seen.dropped_count,
             cost_ns_per_packet: seen.cost_ns_per_packet,
@@ -110,21 +105,23 @@ impl From<StageLatencies> for Stages {
     }
 }
 
+/// (nanoseconds, count) of each value.
+fn buckets(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
+    histogram.iter_recorded().map(|at| (at.value_iterated_to(), at.count_at_value())).collect()
+}
+
 fn statistic(side: &Side, name: &str) -> Result<u64, PathError> {
     let path = format!("class/net/{}/statistics/{name}", side.ifname);
     let text = side.sysfs.read(&path).map_err(PathError::part)?;
     text.trim()
         .parse()
-        .map_err(|_| PathError::Part(format!("{path} is no number: {text:?}").into()))
+        .map_err(|_| PathError::Part(format!("{path} is not a number: {text:?}").into()))
 }
 
 /// The table of the namespace's counters, and the datagrams of IPv6 that full buffers lost, which it lacks.
 fn snmp(netns: &Netns) -> Result<(String, u64), PathError> {
-    let read = || {
-        let of_ipv6 = snmp6_counter("Udp6RcvbufErrors").unwrap_or(0);
-        snmp_table().map(|table| (table, of_ipv6))
-    };
-    netns.run(read).map_err(PathError::part)?.map_err(PathError::part)
+    let read = netns.run(|| Ok((snmp_table()?, snmp6_counter("Udp6RcvbufErrors").unwrap_or(0))));
+    read.map_err(PathError::part)?.map_err(|error: std::io::Error| PathError::part(error))
 }
 
 /// CPU time and context switches of a program as the cost of an end.
@@ -161,21 +158,22 @@ pub(crate) fn measurement(seen: &Observed<'_>) -> Measurement {
     m.packet_count = Some(seen.counters.packets);
     m.costs.insert("client".into(), cost(seen.client));
     m.costs.extend(seen.server.map(|server| ("server".to_owned(), cost(server))));
-    let mut add = |name: &str, value: Option<f64>| {
-        m.figures.extend(value.map(|value| (name.to_owned(), value)));
-    };
-    add("client_wall_ns", Some(seen.client_wall_ns as f64));
-    add("client_cpu_ns", Some(seen.client.cpu_ns() as f64));
-    add("client_memory_bytes_max", seen.client.memory_bytes_max.map(|bytes| bytes as f64));
-    add("server_cpu_ns", seen.server.map(|server| server.cpu_ns() as f64));
-    let memory = seen.server.and_then(|server| server.memory_bytes_max);
-    add("server_memory_bytes_max", memory.map(|bytes| bytes as f64));
-    add("server_ready_ns", seen.ready_ns.map(|ns| ns as f64));
-    add("interface_bytes", Some(seen.counters.bytes as f64));
-    add("interface_packet_count", Some(seen.counters.packets as f64));
-    add("interface_drop_count", Some(seen.counters.drops as f64));
-    add("udp_buffer_error_count", seen.sockets.udp_buffer_errors.map(|count| count as f64));
-    add("tcp_retransmit_count", seen.sockets.tcp_retransmits.map(|count| count as f64));
+    let server_memory = seen.server.and_then(|server| server.memory_bytes_max);
+    let figures = [
+        ("client_wall_ns", Some(seen.client_wall_ns as f64)),
+        ("client_cpu_ns", Some(seen.client.cpu_ns() as f64)),
+        ("client_memory_bytes_max", seen.client.memory_bytes_max.map(|bytes| bytes as f64)),
+        ("server_cpu_ns", seen.server.map(|server| server.cpu_ns() as f64)),
+        ("server_memory_bytes_max", server_memory.map(|bytes| bytes as f64)),
+        ("server_ready_ns", seen.ready_ns.map(|ns| ns as f64)),
+        ("interface_bytes", Some(seen.counters.bytes as f64)),
+        ("interface_packet_count", Some(seen.counters.packets as f64)),
+        ("interface_drop_count", Some(seen.counters.drops as f64)),
+        ("udp_buffer_error_count", seen.sockets.udp_buffer_errors.map(|count| count as f64)),
+        ("tcp_retransmit_count", seen.sockets.tcp_retransmits.map(|count| count as f64)),
+    ];
+    let measured = figures.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    m.figures.extend(measured);
     for name in ["client_memory_bytes_max", "server_memory_bytes_max", "interface_bytes"] {
         let shape = Shape { unit: "bytes".into(), better: model::Better::Lower };
         m.shapes.insert(name.to_owned(), shape);

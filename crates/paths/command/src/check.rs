@@ -78,7 +78,9 @@ pub(crate) fn commands(spec: &Spec, end: End) -> Vec<Problem> {
         End::Far => [("setup", spec.setup.as_ref()), ("cleanup", spec.cleanup.as_ref())],
     };
     let others = others.into_iter().filter_map(|(part, of)| Some((part.to_owned(), of?)));
-    arms.chain(others).filter_map(|(part, command)| problem(&part, of_command(command))).collect()
+    arms.chain(others)
+        .filter_map(|(part, command)| problem(&part, command_mistake(command)))
+        .collect()
 }
 
 /// Mistakes about ports and knobs at an end.
@@ -91,14 +93,14 @@ pub(crate) fn side(spec: &Spec, end: End, side: &Side, is_lab: bool) -> Vec<Prob
 }
 
 /// Mistake in a command: the shell cannot parse it, or its program is not installed.
-fn of_command(command: &str) -> Option<String> {
+fn command_mistake(command: &str) -> Option<String> {
     let parsed =
         Command::new("/bin/sh").args(["-n", "-c", command]).stdin(Stdio::null()).output().ok()?;
     if !parsed.status.success() {
         let said = String::from_utf8_lossy(&parsed.stderr);
         return Some(format!("the shell cannot read it: {}", said.trim()));
     }
-    let program = program_of(command)?;
+    let program = started_program(command)?;
     let is_there = if program.contains('/') {
         Path::new(program).exists()
     } else {
@@ -108,18 +110,22 @@ fn of_command(command: &str) -> Option<String> {
     (!is_there).then(|| format!("{program} is not installed (not found in PATH)"))
 }
 
+/// True of a word that sets a variable for the command behind it.
+fn is_setting(word: &str) -> bool {
+    word.split_once('=').is_some_and(|(name, _)| crate::switches::is_variable(name))
+}
+
 /// Program that a command starts; `None` if that takes a shell to know.
-fn program_of(command: &str) -> Option<&str> {
+fn started_program(command: &str) -> Option<&str> {
     let words = command.split_whitespace();
-    let is_setting =
-        |word: &&str| word.split_once('=').is_some_and(|(n, _)| crate::switches::is_variable(n));
-    let first = words.skip_while(is_setting).find(|word| *word != "exec")?;
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._+-".contains(c);
+    let first = words.skip_while(|word| is_setting(word)).find(|word| *word != "exec")?;
     const BUILT_IN: [&str; 16] = [
         "cd", "set", "export", "if", "for", "while", "case", "true", "false", "trap", "ulimit",
         "umask", "read", "test", "echo", "printf",
     ];
-    (first.chars().all(is_plain) && !BUILT_IN.contains(&first)).then_some(first)
+    (first.chars().all(|c| c.is_ascii_alphanumeric() || "/._+-".contains(c))
+        && !BUILT_IN.contains(&first))
+    .then_some(first)
 }
 
 /// Program that has the server's port already.
@@ -143,14 +149,14 @@ mod tests {
     #[test]
     fn a_command_that_cannot_start_is_found_and_others_pass() {
         for good in ["sh -c true", "A=1 exec sh", "cd /tmp && ./later", "$HOME/x", "true; false"] {
-            assert_eq!(of_command(good), None, "{good}");
+            assert_eq!(command_mistake(good), None, "{good}");
         }
-        let missing = of_command("wirepath-no-such-program -p 1").unwrap();
+        let missing = command_mistake("wirepath-no-such-program -p 1").unwrap();
         assert!(
             missing.contains("wirepath-no-such-program") && missing.contains("PATH"),
             "{missing}"
         );
-        assert!(of_command("/nonexistent/x").unwrap().contains("/nonexistent/x"));
-        assert!(of_command("echo 'open").unwrap().contains("shell"));
+        assert!(command_mistake("/nonexistent/x").unwrap().contains("/nonexistent/x"));
+        assert!(command_mistake("echo 'open").unwrap().contains("shell"));
     }
 }

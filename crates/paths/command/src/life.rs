@@ -160,21 +160,25 @@ fn figures<'a>(
     client: &Finished,
     units_beside: &mut BTreeMap<String, Option<String>>,
 ) -> Result<Vec<(&'a Figure, f64)>, PathError> {
-    let output = client.stdout.bytes();
-    let mut take = || {
-        let mut taken = Vec::new();
-        if let Some(adapter) = &spec.adapter {
-            let values = adapter.take(output)?.into_iter().map(|(_, value)| value);
-            taken.extend(adapter.figures.iter().zip(values));
-        }
-        for figure in &spec.figures {
-            let beside = units_beside.entry(figure.name.clone()).or_default();
-            taken.push((figure, figure.take_beside(output, beside)?));
-        }
-        Ok::<_, FigureError>(taken)
-    };
-    take().map_err(|error| {
+    take_figures(spec, client.stdout.bytes(), units_beside).map_err(|error| {
         let why = host::text::chain(&error);
         PathError::at("client", format!("{why}; {}", last_lines(client)))
     })
+}
+
+fn take_figures<'a>(
+    spec: &'a Spec,
+    output: &[u8],
+    units_beside: &mut BTreeMap<String, Option<String>>,
+) -> Result<Vec<(&'a Figure, f64)>, FigureError> {
+    let mut taken = Vec::new();
+    if let Some(adapter) = &spec.adapter {
+        let values = adapter.take(output)?.into_iter().map(|(_, value)| value);
+        taken.extend(adapter.figures.iter().zip(values));
+    }
+    for figure in &spec.figures {
+        let beside = units_beside.entry(figure.name.clone()).or_default();
+        taken.push((figure, figure.take_beside(output, beside)?));
+    }
+    Ok(taken)
 }

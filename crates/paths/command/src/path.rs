@@ -5,22 +5,17 @@ use model::{Arm, ArmKind, ArmPlan, Support, SwitchId};
 use crate::{ArmSpec, Spec, SpecError, Switch};
 
 /// Suffix of the name of the arm that runs the baseline a second time.
-const AGAIN: &str = " again";
+const CONTROL_SUFFIX: &str = " again";
 
 /// The arms of the user, the first of them twice, and those of the switches, which run the baseline's
 /// command. With the plan `best` those of the switches are missing: a search finds them.
 pub fn arms(spec: &Spec) -> Result<Vec<(Arm, Support)>, SpecError> {
-    let of = |arm: &ArmSpec, name: String, kind| Arm {
-        name,
-        kind,
-        switches: arm.switches.iter().map(Switch::id).collect(),
-    };
     let base = &spec.arms[0];
     let mut arms = vec![
-        of(base, base.name.clone(), ArmKind::Baseline),
-        of(base, format!("{}{AGAIN}", base.name), ArmKind::Control),
+        arm_with(base, base.name.clone(), ArmKind::Baseline),
+        arm_with(base, format!("{}{CONTROL_SUFFIX}", base.name), ArmKind::Control),
     ];
-    arms.extend(spec.arms[1..].iter().map(|arm| of(arm, arm.name.clone(), ArmKind::Variant)));
+    arms.extend(spec.arms[1..].iter().map(|arm| arm_with(arm, arm.name.clone(), ArmKind::Variant)));
     let mut arms: Vec<_> = arms.into_iter().map(|arm| (support(spec, &arm), arm)).collect();
     if !spec.switches.is_empty() && spec.plan != "best" {
         let ids: Vec<SwitchId> = spec.switches.iter().map(Switch::id).collect();
@@ -29,6 +24,10 @@ pub fn arms(spec: &Spec) -> Result<Vec<(Arm, Support)>, SpecError> {
         arms.extend(combined.into_iter().skip(2).map(|(arm, support)| (support, arm)));
     }
     Ok(arms.into_iter().map(|(support, arm)| (arm, support)).collect())
+}
+
+fn arm_with(spec: &ArmSpec, name: String, kind: ArmKind) -> Arm {
+    Arm { name, kind, switches: spec.switches.iter().map(Switch::id).collect() }
 }
 
 /// Refuses an arm that sets one knob or variable twice.
@@ -45,16 +44,16 @@ pub fn support(spec: &Spec, arm: &Arm) -> Support {
 
 /// The user's arm whose command an arm runs.
 pub(crate) fn spec_of<'a>(spec: &'a Spec, arm: &Arm) -> &'a ArmSpec {
-    let is_it = |of: &&ArmSpec| of.name == arm.name && arm.kind != ArmKind::Control;
-    spec.arms.iter().find(is_it).unwrap_or(&spec.arms[0])
+    let named = spec.arms.iter().find(|of| of.name == arm.name && arm.kind != ArmKind::Control);
+    named.unwrap_or(&spec.arms[0])
 }
 
 /// Switches that are on in an arm.
 pub(crate) fn switches_of<'a>(spec: &'a Spec, arm: &Arm) -> Vec<&'a Switch> {
     let of_arms = spec.arms.iter().flat_map(|of| &of.switches);
     let known: Vec<&Switch> = spec.switches.iter().chain(of_arms).collect();
-    let find = |id: &SwitchId| known.iter().find(|switch| switch.id() == *id).copied();
-    arm.switches.iter().filter_map(find).collect()
+    let ids = arm.switches.iter();
+    ids.filter_map(|id| known.iter().find(|switch| switch.id() == *id).copied()).collect()
 }
 
 #[cfg(test)]

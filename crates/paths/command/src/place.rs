@@ -1,6 +1,5 @@
 //! Places of client and server: a lab, two existing namespaces, or this host and another.
 
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use model::PathError;
 
 use crate::Spec;
 use crate::remote::Remote;
-use crate::side::{Address, Side, addresses};
+use crate::side::{Address, Addresses, Side, addresses};
 
 /// Place of the server.
 pub(crate) enum FarPlace {
@@ -75,15 +74,10 @@ impl Place {
     fn lab(queues: u32) -> Result<Self, PathError> {
         let pair =
             Pair::new(&PairSpec { queues, ..PairSpec::default() }).map_err(PathError::part)?;
-        let side = |end: lab::End| -> Result<Side, PathError> {
-            forget_closed_connections(&end.netns)?;
-            let sysfs = end.sysfs().map_err(PathError::part)?;
-            Ok(Side { netns: end.netns, name: None, ifname: end.ifname, ip: end.ip.into(), sysfs })
-        };
         let plural = if queues == 1 { "queue" } else { "queues" };
         let nic = format!("veth pair, {queues} {plural}, MTU 1500");
-        let far = FarPlace::Here(side(pair.far)?);
-        Ok(Place { near: side(pair.near)?, far, is_lab: true, nic })
+        let far = FarPlace::Here(lab_side(pair.far)?);
+        Ok(Place { near: lab_side(pair.near)?, far, is_lab: true, nic })
     }
 
     /// Namespaces of the user; one that is not named is that of the caller.
@@ -107,17 +101,33 @@ impl Place {
                      link alone (fe80::): `ip -n NAME address`"
                 .into(),
         })?;
-        let side = |netns: Netns, name: Option<&str>, (ifname, ip): (String, IpAddr)| {
-            let sysfs = Sysfs::of(&netns).map_err(PathError::part)?;
-            Ok::<_, PathError>(Side { netns, name: name.map(str::to_owned), ifname, ip, sysfs })
-        };
-        let (near, far) = (side(near_netns, near, wire.0)?, side(far_netns, far, wire.1)?);
-        let of = |side: &Side| match &side.name {
-            Some(name) => format!("{} of namespace {name}", side.ifname),
-            None => side.ifname.clone(),
-        };
-        let nic = format!("{} to {}", of(&near), of(&far));
+        let near = existing_side(near_netns, near, wire.0)?;
+        let far = existing_side(far_netns, far, wire.1)?;
+        let nic = format!("{} to {}", interface(&near), interface(&far));
         Ok(Place { near, far: FarPlace::Here(far), is_lab: false, nic })
+    }
+}
+
+fn lab_side(end: lab::End) -> Result<Side, PathError> {
+    forget_closed_connections(&end.netns)?;
+    let sysfs = end.sysfs().map_err(PathError::part)?;
+    Ok(Side { netns: end.netns, name: None, ifname: end.ifname, ip: end.ip.into(), sysfs })
+}
+
+fn existing_side(
+    netns: Netns,
+    name: Option<&str>,
+    (ifname, ip): Address,
+) -> Result<Side, PathError> {
+    let sysfs = Sysfs::of(&netns).map_err(PathError::part)?;
+    Ok(Side { netns, name: name.map(str::to_owned), ifname, ip, sysfs })
+}
+
+/// The interface of a side with its namespace.
+fn interface(side: &Side) -> String {
+    match &side.name {
+        Some(name) => format!("{} of namespace {name}", side.ifname),
+        None => side.ifname.clone(),
     }
 }
 
@@ -138,13 +148,9 @@ fn wire(
     far: &Netns,
     stop: &AtomicBool,
 ) -> Result<Option<(Address, Address)>, PathError> {
-    let ask = |netns: &Netns| {
-        let asked = netns.run(addresses).map_err(PathError::part)?;
-        asked.map_err(PathError::part)
-    };
     let until = Instant::now() + ADDRESS_TIMEOUT;
     loop {
-        let (own, candidates) = (ask(near)?, ask(far)?);
+        let (own, candidates) = (addresses_in(near)?, addresses_in(far)?);
         let is_complete = !own.is_incomplete && !candidates.is_incomplete;
         let found = wire_between(near, &own.found, candidates.found)?;
         let is_over = is_complete || Instant::now() > until || stop.load(Ordering::Relaxed);
@@ -153,6 +159,10 @@ fn wire(
         }
         std::thread::sleep(ADDRESS_INTERVAL);
     }
+}
+
+fn addresses_in(netns: &Netns) -> Result<Addresses, PathError> {
+    netns.run(addresses).map_err(PathError::part)?.map_err(PathError::part)
 }
 
 fn wire_between(
@@ -167,9 +177,9 @@ fn wire_between(
         });
         // No route leads there: the next address may have one.
         let Ok((None, ifname)) = route.map_err(PathError::part)? else { continue };
-        let is_near =
-            |(name, ip): &&Address| *name == ifname && ip.is_ipv4() == candidate.1.is_ipv4();
-        if let Some((_, ip)) = own.iter().find(is_near) {
+        if let Some((_, ip)) =
+            own.iter().find(|(name, ip)| *name == ifname && ip.is_ipv4() == candidate.1.is_ipv4())
+        {
             return Ok(Some(((ifname, *ip), candidate)));
         }
     }
@@ -181,8 +191,8 @@ fn wire_between(
 ///
 /// Source: Documentation/networking/ip-sysctl.rst, tcp_max_tw_buckets.
 fn forget_closed_connections(netns: &Netns) -> Result<(), PathError> {
-    let write = || std::fs::write("/proc/sys/net/ipv4/tcp_max_tw_buckets", "0");
-    match netns.run(write).map_err(PathError::part)? {
+    const LIMIT_FILE: &str = "/proc/sys/net/ipv4/tcp_max_tw_buckets";
+    match netns.run(|| std::fs::write(LIMIT_FILE, "0")).map_err(PathError::part)? {
         // Where the limit is the host's alone, a server has to set SO_REUSEADDR.
         Ok(()) | Err(_) => Ok(()),
     }

@@ -14,7 +14,7 @@ use remote::{Caller, FarOptions, RemoteError};
 use crate::Spec;
 use crate::exchange::{FarPrograms, Opening, Reply, Request};
 use crate::problem::Problem;
-use crate::serve::{CLOSED_FOR, FarSeen, Turn, Watch};
+use crate::serve::{CLOSED_TIMEOUT, FarSeen, Turn, Watch};
 
 /// Time that an answer may take beyond that of the commands which it waits for.
 const ANSWER_GRACE: Duration = Duration::from_secs(30);
@@ -59,7 +59,7 @@ impl Remote {
             caller,
             address,
             machine: None,
-            limit: spec.limit() + CLOSED_FOR + ANSWER_GRACE,
+            limit: spec.limit() + CLOSED_TIMEOUT + ANSWER_GRACE,
             stop,
             is_interrupted: false,
             broken: None,

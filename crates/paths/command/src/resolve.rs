@@ -137,25 +137,27 @@ pub fn resolve_programs(programs: &Programs) -> Result<Spec, SpecError> {
     Ok(spec)
 }
 
+fn arm_named(name: &str) -> ArmEntry {
+    ArmEntry { name: name.into(), ..ArmEntry::default() }
+}
+
 /// The arms as they are written, the baseline first.
 fn entries(programs: &Programs) -> Result<Vec<ArmEntry>, SpecError> {
-    let named = |name: &str| ArmEntry { name: name.into(), ..ArmEntry::default() };
     let mut entries = programs.arm.clone();
     if let Some(old) = &programs.against {
         check_against(programs, old)?;
         if entries.is_empty() {
-            entries.push(named(NEW));
+            entries.push(arm_named(NEW));
         }
-        entries.insert(0, ArmEntry { command: Some(old.clone()), ..named(OLD) });
+        entries.insert(0, ArmEntry { command: Some(old.clone()), ..arm_named(OLD) });
     } else if programs.server.is_some() && entries.len() < 2 {
         // With a common server, one arm alone is a variant of it.
-        entries.insert(0, named("baseline"));
+        entries.insert(0, arm_named("baseline"));
     }
     if entries.is_empty() { Err(SpecError::NoArm) } else { Ok(entries) }
 }
 
 fn check_against(programs: &Programs, old: &str) -> Result<(), SpecError> {
-    let is_taken = |arm: &ArmEntry| arm.name == OLD;
     let why = if old.trim().is_empty() {
         "is empty: give the command of the old server"
     } else if programs.server.is_none() && programs.arm.is_empty() {
@@ -163,7 +165,7 @@ fn check_against(programs: &Programs, old: &str) -> Result<(), SpecError> {
     } else if !programs.switches.is_empty() {
         "compares commands, and --switch compares settings of one command: give one of them alone, or \
          `switches` to an arm of the experiment file"
-    } else if programs.arm.iter().any(is_taken) {
+    } else if programs.arm.iter().any(|arm| arm.name == OLD) {
         "makes an arm named old: give the other arm of this name another"
     } else {
         return Ok(());
@@ -206,12 +208,13 @@ fn resolve_far(programs: &Programs) -> Result<Option<FarEnd>, SpecError> {
 
 fn resolve_far_address(programs: &Programs) -> Result<Option<IpAddr>, SpecError> {
     let Some(text) = &programs.far_address else { return Ok(None) };
-    // An address of the link alone needs an interface beside it.
-    let is_usable = |ip: &IpAddr| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
-    match text.parse().ok().filter(is_usable) {
-        Some(ip) => Ok(Some(ip)),
-        None => Err(SpecError::FarAddress { text: text.clone() }),
+    match text.parse() {
+        // An address of the link alone needs an interface beside it.
+        Ok(IpAddr::V6(ip)) if ip.is_unicast_link_local() => {}
+        Ok(ip) => return Ok(Some(ip)),
+        Err(_) => {}
     }
+    Err(SpecError::FarAddress { text: text.clone() })
 }
 
 fn resolve_adapter(programs: &Programs) -> Result<Option<Adapter>, SpecError> {
@@ -341,13 +344,17 @@ mod tests {
         assert_eq!(spec.arms[1].env, [("F".to_owned(), "1".to_owned())]);
     }
 
+    fn arms(text: &str) -> Vec<(String, String)> {
+        let spec = resolve(&experiment(text)).unwrap();
+        spec.arms.into_iter().map(|arm| (arm.name, arm.command)).collect()
+    }
+
+    fn row(name: &str, command: &str) -> (String, String) {
+        (name.to_owned(), command.to_owned())
+    }
+
     #[test]
     fn the_old_command_is_the_baseline_of_the_server_or_of_all_arms() {
-        let arms = |text: &str| -> Vec<(String, String)> {
-            let spec = resolve(&experiment(text)).unwrap();
-            spec.arms.into_iter().map(|arm| (arm.name, arm.command)).collect()
-        };
-        let row = |name: &str, command: &str| (name.to_owned(), command.to_owned());
         let server = "against='o'\nserver='n'\nclient='c'\n";
         assert_eq!(arms(server), [row("old", "o"), row("new", "n")]);
         let by_env = format!("{server}[[arm]]\nname='gso'\nenv={{G='1'}}\n");
@@ -356,9 +363,12 @@ mod tests {
         assert_eq!(arms(&two), [row("old", "o"), row("a", "x"), row("b", "y")]);
     }
 
+    fn judged(text: &str) -> Vec<String> {
+        resolve(&experiment(&format!("{text}\n{TWO}"))).unwrap().judged
+    }
+
     #[test]
     fn figures_of_an_adapter_decide_unless_some_are_named() {
-        let judged = |text: &str| resolve(&experiment(&format!("{text}\n{TWO}"))).unwrap().judged;
         assert_eq!(
             judged("adapter='redis-benchmark'"),
             ["rps", "p50_ms", "p99_ms", "cpu_ns_per_packet"]

@@ -85,7 +85,7 @@ pub(crate) type Kept = BTreeMap<String, Program>;
 /// Longest time that a closed connection holds a port, and margin.
 ///
 /// Source: TCP_TIMEWAIT_LEN of include/net/tcp.h.
-pub(crate) const CLOSED_FOR: Duration = Duration::from_secs(65);
+pub(crate) const CLOSED_TIMEOUT: Duration = Duration::from_secs(65);
 
 impl Serving {
     /// Runs the far end's part of one trial around `measure`. The cleanup runs after a failed trial, too.
@@ -161,7 +161,7 @@ impl Serving {
     fn serve(&self, turn: &Turn) -> Result<(Program, Duration), PathError> {
         match self.try_serve(turn) {
             Err(ProgramError::EndedEarly { .. }) if self.is_in_time_wait(turn) => {
-                wait_until(CLOSED_FOR, self.stop, || !self.is_in_time_wait(turn))?;
+                wait_until(CLOSED_TIMEOUT, self.stop, || !self.is_in_time_wait(turn))?;
                 self.try_serve(turn).map_err(PathError::part)
             }
             served => served.map_err(PathError::part),
@@ -328,9 +328,10 @@ pub(crate) fn wait_until(
 }
 
 pub(crate) fn check_status(name: &str, finished: &Finished) -> Result<(), PathError> {
-    match finished.status.success() {
-        true => Ok(()),
-        false => Err(PathError::at(name, format!("{}; {}", finished.status, last_lines(finished)))),
+    if finished.status.success() {
+        Ok(())
+    } else {
+        Err(PathError::at(name, format!("{}; {}", finished.status, last_lines(finished))))
     }
 }
 

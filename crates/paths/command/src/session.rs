@@ -228,10 +228,11 @@ impl CommandSession {
         let start = *self.starts.entry(arm.name.clone()).or_insert(turn.number);
         let begun = Instant::now();
         let measured = self.run(arm, turn);
-        match is_first {
+        if is_first {
             // It includes the start of the server, as a restart with its first trial does.
-            true => self.restarts.started(begun.elapsed()),
-            false => self.restarts.ran(begun.elapsed()),
+            self.restarts.started(begun.elapsed());
+        } else {
+            self.restarts.ran(begun.elapsed());
         }
         if measured.is_err() {
             // Its server may have ended; the next trial then has another one.

@@ -100,10 +100,9 @@ impl Settings {
                         .into(),
                 });
             }
-            let open = || system(side);
             // A plan of its own comes with each trial.
-            let settings = TrialSettings::new(open()?, store, spec.limit(), stop);
-            journaled.insert(end, Journaled { system: open()?, settings });
+            let settings = TrialSettings::new(system(side)?, store, spec.limit(), stop);
+            journaled.insert(end, Journaled { system: system(side)?, settings });
         }
         Ok(Settings::Journaled(journaled))
     }
@@ -249,24 +248,26 @@ pub(crate) fn unusable_knobs(
     let mut unusable = Vec::new();
     for switch in spec.switches.iter().chain(of_arms) {
         let is_here = matches!(switch, Switch::Knob { end: of, .. } if *of == end);
-        let tried = || {
-            let system = system(side)?;
-            for wanted in wanted(&[switch], end, &system, &side.ifname)? {
-                for target in &wanted.targets {
-                    if is_lab {
-                        refuse_host(&wanted, target)?;
-                    }
-                    wanted.knob.read(&system, target).map_err(PathError::part)?;
-                    wanted.knob.probe(&system, target).map_err(PathError::part)?;
-                }
-            }
-            Ok::<_, PathError>(())
-        };
-        if is_here && let Err(error) = tried() {
+        if is_here && let Err(error) = probe(switch, end, side, is_lab) {
             unusable.push((switch.to_string(), host::text::chain(&error)));
         }
     }
     unusable
+}
+
+/// Tries the knob of a switch. Errors: it cannot be set.
+fn probe(switch: &Switch, end: End, side: &Side, is_lab: bool) -> Result<(), PathError> {
+    let system = system(side)?;
+    for wanted in wanted(&[switch], end, &system, &side.ifname)? {
+        for target in &wanted.targets {
+            if is_lab {
+                refuse_host(&wanted, target)?;
+            }
+            wanted.knob.read(&system, target).map_err(PathError::part)?;
+            wanted.knob.probe(&system, target).map_err(PathError::part)?;
+        }
+    }
+    Ok(())
 }
 
 /// Errors: a lab's arm would change the host.

@@ -40,12 +40,12 @@ impl Side {
 
     /// The interface in words.
     pub(crate) fn describe(&self) -> Result<String, PathError> {
-        let describe = || {
+        let described = self.netns.run(|| {
             let index = net::link_named(&self.ifname)?.index;
             let driver = net::ethtool::driver(index).ok().flatten();
             describe_nic(index, driver.as_deref())
-        };
-        self.netns.run(describe).map_err(PathError::part)?.map_err(PathError::part)
+        });
+        described.map_err(PathError::part)?.map_err(PathError::part)
     }
 }
 

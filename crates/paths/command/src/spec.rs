@@ -27,10 +27,12 @@ pub enum SpecError {
     #[error("arm {name} has no command: give it one, or --server for all arms")]
     NoCommand { name: String },
     #[error(
-        "{name:?} is no name for an arm: it is empty, or has a comma, a plus sign or a control character"
+        "{name:?} is not a valid name of an arm: it is empty, or has a comma, a plus sign or a control character"
     )]
     ArmName { name: String },
-    #[error("arm {name}: {variable:?} is no name of a variable")]
+    #[error(
+        "arm {name}: {variable:?} is not a valid name of a variable; use letters, digits and _"
+    )]
     Variable { name: String, variable: String },
     #[error("two arms are named {name}")]
     SameName { name: String },
@@ -68,11 +70,11 @@ pub enum SpecError {
     Ready(#[from] ReadyError),
     #[error("--keep has ports {first} to {last}, which do not exist; give a lower --port")]
     Ports { first: u16, last: u32 },
-    #[error("{key}: {text:?} is no time; write 500ms, 2s or 1m30s")]
+    #[error("{key}: {text:?} is not a valid time; write 500ms, 2s or 1m30s")]
     Time { key: &'static str, text: String },
-    #[error("{key}: {text:?} is no list of CPUs; write 0-3,8")]
+    #[error("{key}: {text:?} is not a valid list of CPUs; write 0-3,8")]
     Cpus { key: &'static str, text: String },
-    #[error("{text:?} is no place: write netns:NAME, netns:PID or netns:FILE")]
+    #[error("{text:?} is not a valid place; write netns:NAME, netns:PID or netns:FILE")]
     Place { text: String },
     #[error(transparent)]
     Far(#[from] FarEndError),

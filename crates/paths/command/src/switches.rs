@@ -64,7 +64,9 @@ impl FromStr for Switch {
         })?;
         if let Some(name) = name.strip_prefix("env:") {
             if !is_variable(name) {
-                return Err(invalid(format!("{name:?} is no name of a variable")));
+                return Err(invalid(format!(
+                    "{name:?} is not a valid name of a variable; use letters, digits and _"
+                )));
             }
             return Ok(Switch::Env { name: name.to_owned(), value: value.to_owned() });
         }
@@ -77,9 +79,9 @@ impl FromStr for Switch {
             invalid(format!("there is no knob {id:?}; `wirepath tune knobs` lists them"))
         })?;
         let format = knob.format();
-        let expected = || invalid(format!("{id} takes {}", format.describe()));
         let value = Value::new(value).filter(|value| format.canonical(value.as_str()).is_some());
-        Ok(Switch::Knob { end, knob: knob.id(), value: value.ok_or_else(expected)? })
+        let value = value.ok_or_else(|| invalid(format!("{id} takes {}", format.describe())))?;
+        Ok(Switch::Knob { end, knob: knob.id(), value })
     }
 }
 
@@ -114,9 +116,12 @@ mod tests {
         }
     }
 
+    fn switch(text: &str) -> Switch {
+        text.parse().unwrap()
+    }
+
     #[test]
     fn two_values_of_one_knob_contradict_each_other() {
-        let switch = |text: &str| text.parse::<Switch>().unwrap();
         assert!(switch("gso=on").contradicts(&switch("gso=off")));
         assert!(!switch("gso=on").contradicts(&switch("near:gso=off")));
         assert!(!switch("gso=on").contradicts(&switch("gro=off")));
