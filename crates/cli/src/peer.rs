@@ -36,13 +36,10 @@ pub(crate) struct PeerArgs {
 }
 
 /// Time to end after standard input has; then the process is ended.
-const GRACE: Duration = Duration::from_secs(5);
+const STOP_GRACE: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &PeerArgs) -> Result<(), Failure> {
-    let secret = match args.secret_stdin {
-        true => Some(secret_of_owner()?),
-        false => args.secret.read()?,
-    };
+    let secret = if args.secret_stdin { Some(secret_of_owner()?) } else { args.secret.read()? };
     if secret.is_none() && !args.listen.ip().is_loopback() {
         console::say(
             "warning: any host that reaches this address can make this one send and receive probe \
@@ -91,7 +88,7 @@ fn secret_of_owner() -> Result<String, Failure> {
         let mut rest = [0; 256];
         while matches!(input.read(&mut rest), Ok(1..)) {}
         signals::request_stop();
-        thread::sleep(GRACE);
+        thread::sleep(STOP_GRACE);
         std::process::exit(1);
     });
     watched.map_err(|e| Failure::failed(e.to_string()))?;

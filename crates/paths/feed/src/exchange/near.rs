@@ -101,8 +101,9 @@ impl FarExchange {
                 }
                 Reply::Sent { begin_ns, is_undisturbed, cpu_ns } if is_time(begin_ns) => {
                     script.stamp(begin_ns);
-                    let due_ns = |n: usize| begin_ns + script.due_ns(n);
-                    let at_ns = |(n, lag_ns): (usize, &u64)| due_ns(n).saturating_add(*lag_ns);
+                    let at_ns = |(n, lag_ns): (usize, &u64)| {
+                        (begin_ns + script.due_ns(n)).saturating_add(*lag_ns)
+                    };
                     let at_ns = lags_ns.iter().enumerate().map(at_ns).collect();
                     return Ok((Sent { begin_ns, at_ns, is_undisturbed }, cpu_ns.min(CPU_NS_MAX)));
                 }

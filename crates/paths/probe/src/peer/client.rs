@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lab::HostTime;
 use model::Machine;
-use remote::tcp::{Connection, Handshake, LINE_TIMEOUT, message_of};
+use remote::tcp::{Connection, Handshake, LINE_TIMEOUT, parse_message};
 use remote::{Heartbeat, RemoteError};
 
 use super::protocol::{
@@ -72,7 +72,7 @@ impl Far {
             .map_err(|source| PeerError::NotThere { at, source })?;
         let mut lines = Connection::new(stream)?;
         let greeting = lines.receive_line(LINE_TIMEOUT)?.ok_or_else(RemoteError::closed)?;
-        let hello: Hello = message_of(&greeting)?;
+        let hello: Hello = parse_message(&greeting)?;
         if hello.wirepath_peer != PROTOCOL {
             // It says the same of this end.
             let _ = lines.send(&Answer { wirepath_peer: PROTOCOL, handshake: None });
@@ -168,13 +168,16 @@ impl Far {
         asked: impl Fn() -> bool + Sync,
         body: impl FnOnce() -> R,
     ) -> Result<R, PeerError> {
-        let set = || stop.store(true, Ordering::Relaxed);
-        let tick = || {
-            if asked() {
-                set();
-            }
-        };
-        Ok(self.lines.watch(tick, set, body)?)
+        let end = || stop.store(true, Ordering::Relaxed);
+        Ok(self.lines.watch(
+            || {
+                if asked() {
+                    end()
+                }
+            },
+            end,
+            body,
+        )?)
     }
 
     /// Ends the run and returns the far end's report.
@@ -216,13 +219,18 @@ mod tests {
 
     #[test]
     fn peers_are_named_by_addresses_of_both_ip_versions_with_and_without_a_port() {
-        let at = |host: &str| address(host, false).map(|at| at.to_string()).ok();
-        let named = |host: &str, text: &str| assert_eq!(at(host).as_deref(), Some(text));
-        named("192.0.2.7", "192.0.2.7:7117");
-        named("192.0.2.7:80", "192.0.2.7:80");
-        named("fd00::2", "[fd00::2]:7117");
-        named("[fd00::2]", "[fd00::2]:7117");
-        named("[fd00::2]:80", "[fd00::2]:80");
-        assert_eq!((at("[fd00::2"), at("fd00::2]:80"), at("192.0.2.7:x")), (None, None, None));
+        for (host, expected) in [
+            ("192.0.2.7", Some("192.0.2.7:7117")),
+            ("192.0.2.7:80", Some("192.0.2.7:80")),
+            ("fd00::2", Some("[fd00::2]:7117")),
+            ("[fd00::2]", Some("[fd00::2]:7117")),
+            ("[fd00::2]:80", Some("[fd00::2]:80")),
+            ("[fd00::2", None),
+            ("fd00::2]:80", None),
+            ("192.0.2.7:x", None),
+        ] {
+            let found = address(host, false).map(|at| at.to_string()).ok();
+            assert_eq!(found.as_deref(), expected, "{host}");
+        }
     }
 }

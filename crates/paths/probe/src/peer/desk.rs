@@ -130,12 +130,13 @@ mod tests {
     fn connections(count: usize) -> (Vec<TcpStream>, Vec<TcpStream>) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
-        let connect = |_| {
-            let near = TcpStream::connect(address).expect("it listens");
-            near.set_read_timeout(Some(Duration::from_secs(10))).expect("a socket");
-            (near, listener.accept().expect("it connected").0)
-        };
-        (0..count).map(connect).unzip()
+        (0..count)
+            .map(|_| {
+                let near = TcpStream::connect(address).expect("it listens");
+                near.set_read_timeout(Some(Duration::from_secs(10))).expect("a socket");
+                (near, listener.accept().expect("it connected").0)
+            })
+            .unzip()
     }
 
     #[test]

@@ -70,10 +70,12 @@ pub(super) struct Host {
 
 impl Host {
     pub(super) fn open() -> Self {
-        let driver = |link: net::Link| Some((link.index, net::ethtool::driver(link.index).ok()??));
+        let links = net::links().unwrap_or_default().into_iter();
+        let drivers =
+            links.filter_map(|link| Some((link.index, net::ethtool::driver(link.index).ok()??)));
         Host {
             idle: IdleRequest::open().map_err(|e| chain(&e)),
-            drivers: net::links().unwrap_or_default().into_iter().filter_map(driver).collect(),
+            drivers: drivers.collect(),
             boot_id: lab::boot_id(),
         }
     }

@@ -547,8 +547,9 @@ mod tests {
             let _ended = Ended(&stop);
             // The thread is confined, the test's own is not.
             scope.spawn(|| {
-                let tell = |line: &str| drop(tell.lock().expect("no panic").send(line.to_owned()));
-                serve(&options, &stop, &tell)
+                serve(&options, &stop, &|line: &str| {
+                    drop(tell.lock().expect("no panic").send(line.to_owned()))
+                })
             });
             let line = told.recv_timeout(Duration::from_secs(10)).expect("it listens");
             let at = line.strip_prefix("listening on ").expect("its first line");
