@@ -6,6 +6,7 @@ mod command;
 mod common;
 mod feed;
 mod fleet;
+mod random;
 mod verdicts;
 
 use std::collections::BTreeSet;

@@ -8,7 +8,7 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use super::error::{FigureError, FigureSyntaxError, Reason};
 use super::json::{self, Scalar};
-use super::unit::Unit;
+use super::unit::FigureUnit;
 use super::{OUTPUT_BYTES_MAX, csv, hdr, pattern};
 
 const NAME_BYTES_MAX: usize = 64;
@@ -89,7 +89,7 @@ impl Figure {
         if output.trim_ascii().is_empty() {
             return Err(Reason::Empty);
         }
-        let unit = Unit::of(&self.name);
+        let unit = FigureUnit::stated_in(&self.name);
         let value = match &self.from {
             Source::Json(pointer) => match json::scalar(output, pointer)? {
                 Scalar::Number(number) => number,
@@ -150,9 +150,9 @@ impl FromStr for Figure {
 }
 
 /// A part that is wrong and why, and its remedy.
-type Fault = (String, String);
+type FigureFault = (String, String);
 
-fn check_name(name: &str) -> Result<(), Fault> {
+fn check_name(name: &str) -> Result<(), FigureFault> {
     let starts_well = name.starts_with(|c: char| c.is_ascii_lowercase());
     let is_plain = name.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '_'));
     if starts_well && is_plain && name.len() <= NAME_BYTES_MAX {
@@ -166,7 +166,7 @@ fn check_name(name: &str) -> Result<(), Fault> {
 }
 
 /// Splits a direction off the end of a source.
-fn direction(text: &str) -> Result<(&str, Option<Better>), Fault> {
+fn direction(text: &str) -> Result<(&str, Option<Better>), FigureFault> {
     let Some((source, last)) = text.rsplit_once(char::is_whitespace) else {
         return Ok((text, None));
     };
@@ -182,12 +182,12 @@ fn direction(text: &str) -> Result<(&str, Option<Better>), Fault> {
     }
 }
 
-fn fault<T>(part: String, remedy: &str) -> Result<T, Fault> {
+fn fault<T>(part: String, remedy: &str) -> Result<T, FigureFault> {
     Err((part, remedy.to_owned()))
 }
 
 impl Source {
-    fn parse(text: &str) -> Result<Source, Fault> {
+    fn parse(text: &str) -> Result<Source, FigureFault> {
         let Some((kind, place)) = text.split_once(':') else {
             return fault(format!("{text:?} is not a source"), SOURCES);
         };

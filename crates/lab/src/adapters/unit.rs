@@ -10,7 +10,7 @@ use super::error::{Reason, quoted};
 const NUMBER_BYTES_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Unit {
+pub(super) struct FigureUnit {
     dimension: Dimension,
     /// Base units in one of this unit.
     scale: f64,
@@ -92,8 +92,8 @@ const PREFIXES: &[(&str, f64)] = &[
     ("", 1.0),
 ];
 
-impl Unit {
-    pub(super) fn of(name: &str) -> Unit {
+impl FigureUnit {
+    pub(super) fn stated_in(name: &str) -> FigureUnit {
         let name = stated_unit(name).map_or("", |(unit, _)| unit);
         let (dimension, scale) = match name {
             "ns" => (Dimension::Time, 1.0),
@@ -107,7 +107,7 @@ impl Unit {
             "share" => (Dimension::Percent, 100.0),
             _ => (Dimension::Plain, 1.0),
         };
-        Unit { dimension, scale, name }
+        FigureUnit { dimension, scale, name }
     }
 
     /// Converts a number with or without a unit.
@@ -135,7 +135,7 @@ impl Unit {
         }
     }
 
-    /// Unit that follows a bare number in an output, if the figure's name states none.
+    /// FigureUnit that follows a bare number in an output, if the figure's name states none.
     ///
     /// - `number`: place of the captured number.
     ///
@@ -169,7 +169,7 @@ impl Unit {
         let text = || quoted(format!("{}{rest} {word}", captured.trim()).as_bytes());
         if self.name.is_empty() {
             let is_unit = DIMENSIONS.iter().any(|dimension| {
-                Unit { dimension: *dimension, ..self }.base_units_in(word).is_some()
+                FigureUnit { dimension: *dimension, ..self }.base_units_in(word).is_some()
             });
             return Ok(is_unit.then(|| word.to_owned()));
         }
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     fn parsed(name: &str, text: &str) -> Result<f64, Reason> {
-        Unit::of(name).parse(text)
+        FigureUnit::stated_in(name).parse(text)
     }
 
     #[test]
@@ -323,7 +323,7 @@ mod tests {
 
     fn unit_beside(name: &str, number: &str, after: &str) -> Result<Option<String>, Reason> {
         let output = format!("99% {number}{after}\nms");
-        Unit::of(name).beside(output.as_bytes(), 4..4 + number.len())
+        FigureUnit::stated_in(name).beside(output.as_bytes(), 4..4 + number.len())
     }
 
     #[test]
@@ -370,7 +370,11 @@ mod tests {
             ("score", f64::NAN, false),
             ("score", f64::INFINITY, false),
         ] {
-            assert_eq!(Unit::of(name).checked(value).is_ok(), is_value, "{name} {value}");
+            assert_eq!(
+                FigureUnit::stated_in(name).checked(value).is_ok(),
+                is_value,
+                "{name} {value}"
+            );
         }
     }
 }

@@ -101,11 +101,11 @@ fn run(
             .args(["-t", "1", "-l", &job.size_bytes.to_string()]);
         let client = start_client(pair, places, client)?;
         let client = wait_client("iperf3", client, CLIENT_TIMEOUT)?;
-        match error_of(&client) {
+        match reported_error(&client) {
             None => break client,
             Some(why) if is_transient(&why) && begun.elapsed() < SERVER_TIMEOUT => {
                 let ended = server.wait(RETRY_INTERVAL).map_err(PathError::part)?;
-                match ended.as_ref().map(error_of) {
+                match ended.as_ref().map(reported_error) {
                     None => {}
                     // Its only connection failed.
                     Some(Some(why)) if is_transient(&why) => server = start_server(pair, places)?,
@@ -121,7 +121,7 @@ fn run(
     };
     let served = server.wait(SERVER_TIMEOUT).map_err(PathError::part)?;
     let served = served.ok_or_else(|| failed("iperf3", "the server did not exit"))?;
-    match error_of(&served) {
+    match reported_error(&served) {
         Some(why) => Err(failed("iperf3", format!("the server reports: {why}"))),
         None => Ok((client, served)),
     }
@@ -133,7 +133,7 @@ fn is_transient(why: &str) -> bool {
 
 /// Error of an ended program: that of its JSON report, with which versions before 3.14 exit with status 0 and later
 /// ones with 1, or else its exit status.
-fn error_of(finished: &Finished) -> Option<String> {
+fn reported_error(finished: &Finished) -> Option<String> {
     match json::scalar(&finished.stdout, "/error") {
         Ok(Scalar::Text(error)) => Some(error),
         _ => why_failed(finished),
@@ -330,18 +330,18 @@ mod tests {
             include_bytes!("../../tests/adapters/iperf3-3.21-busy.json"),
         ];
         for status in [0, 1] {
-            let why = error_of(&ended(closed, status)).unwrap();
+            let why = reported_error(&ended(closed, status)).unwrap();
             assert!(
                 why == "control socket has closed unexpectedly" && !is_transient(&why),
                 "{why}"
             );
             for report in refused {
-                let why = error_of(&ended(report, status)).unwrap();
+                let why = reported_error(&ended(report, status)).unwrap();
                 assert!(is_transient(&why), "{why}");
             }
         }
-        assert_eq!(error_of(&ended(br#"{"end":{}}"#, 0)), None);
-        let silent = error_of(&ended(b"", 1)).unwrap();
+        assert_eq!(reported_error(&ended(br#"{"end":{}}"#, 0)), None);
+        let silent = reported_error(&ended(b"", 1)).unwrap();
         assert!(silent.contains("exit status: 1"), "{silent}");
     }
 

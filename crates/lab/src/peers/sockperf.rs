@@ -16,9 +16,9 @@ use model::PathError;
 /// Number of trials whose programs are started in advance.
 const AHEAD: usize = 2;
 /// Part of a run that its client excludes from the report, before and after the reported part.
-const UNREPORTED: Duration = Duration::from_millis(450);
+const EXCLUDED_TIME: Duration = Duration::from_millis(450);
 /// Reported part of a ping-pong run: as long as the other trials, and enough for a 99th percentile.
-const REPORTED: Duration = Duration::from_millis(250);
+const REPORTED_TIME: Duration = Duration::from_millis(250);
 
 /// Message of a client that got no answer; its exit status is 0.
 const SILENT: &str = "No messages were received from the server";
@@ -29,17 +29,17 @@ const SILENT: &str = "No messages were received from the server";
 /// more blocks.
 #[derive(Default)]
 pub(super) struct Sockperf {
-    next: VecDeque<Started>,
+    next: VecDeque<PausedPair>,
     started_count: usize,
 }
 
 /// A server and a client that have not started to measure.
-struct Started {
+struct PausedPair {
     server: Child,
     client: Child,
 }
 
-impl Started {
+impl PausedPair {
     fn new(pair: &Pair, job: &Job, places: &Placement, port: u16) -> Result<Self, PathError> {
         let (ip, port) = (pair.far.ip.to_string(), port.to_string());
         let size = job.size_bytes.to_string();
@@ -74,7 +74,7 @@ impl Started {
             client.arg("--nonblocked");
         }
         let client = start_client(pair, places, client)?;
-        Ok(Started { server, client })
+        Ok(PausedPair { server, client })
     }
 
     /// Pauses both programs once the client's sleep has started.
@@ -93,11 +93,16 @@ impl Started {
 }
 
 impl Sockperf {
-    fn start(&mut self, pair: &Pair, job: &Job, places: &Placement) -> Result<Started, PathError> {
+    fn start(
+        &mut self,
+        pair: &Pair,
+        job: &Job,
+        places: &Placement,
+    ) -> Result<PausedPair, PathError> {
         // Paused servers listen already, so each needs its own port.
         self.started_count += 1;
         let port = PORT + (self.started_count % (AHEAD + 1)) as u16;
-        Ok(Started::new(pair, job, places, port)?.park())
+        Ok(PausedPair::new(pair, job, places, port)?.park())
     }
 }
 
@@ -113,14 +118,14 @@ impl Peer for Sockperf {
             None => self.start(pair, job, places)?,
         };
         let before_ns = started.cpu_ns();
-        let Started { mut server, mut client } = started;
+        let PausedPair { mut server, mut client } = started;
         server.resume();
         client.resume();
         if job.traffic == Traffic::PingPong
             && client.wait_for_stdout("Starting test", Duration::from_secs(5))
         {
             // One second, the minimum, is longer than a ping-pong needs.
-            thread::sleep(UNREPORTED + REPORTED);
+            thread::sleep(EXCLUDED_TIME + REPORTED_TIME);
             client.interrupt();
         }
         let client = finish_client("sockperf", client, Duration::from_secs(20))?;

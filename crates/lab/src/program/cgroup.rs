@@ -46,7 +46,7 @@ impl CgroupParent {
         static SWEPT: Once = Once::new();
         SWEPT.call_once(|| sweep(parent));
         static MADE: AtomicU32 = AtomicU32::new(0);
-        let own = Owner::this().map_err(|error| format!("cannot read /proc/self: {error}"))?;
+        let own = GroupOwner::this().map_err(|error| format!("cannot read /proc/self: {error}"))?;
         let name = format!("{PREFIX}{own}-{}", MADE.fetch_add(1, Ordering::Relaxed));
         let failed = |error: io::Error| format!("cannot open {}: {error}", parent.display());
         let group = Group {
@@ -191,19 +191,19 @@ fn folder(line: &str, group: &str) -> Option<PathBuf> {
 
 /// Identity of a process: its namespace of process ids, its id and its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Owner {
+struct GroupOwner {
     pid_namespace: u64,
     pid: u32,
     /// Ticks since boot.
     start: u64,
 }
 
-impl Owner {
+impl GroupOwner {
     fn this() -> io::Result<Self> {
         let pid_namespace = fs::metadata("/proc/self/ns/pid")?.ino();
         let pid = std::process::id();
-        let start = processes::start_of(pid).ok_or(io::ErrorKind::NotFound)?;
-        Ok(Owner { pid_namespace, pid, start })
+        let start = processes::start_ticks(pid).ok_or(io::ErrorKind::NotFound)?;
+        Ok(GroupOwner { pid_namespace, pid, start })
     }
 
     /// Parses the name of a group, without its prefix.
@@ -211,11 +211,11 @@ impl Owner {
         let parts: Result<Vec<u64>, _> = name.split('-').map(str::parse).collect();
         // The last one counts the groups of an owner.
         let [pid_namespace, pid, start, _] = parts.ok()?[..] else { return None };
-        Some(Owner { pid_namespace, pid: pid.try_into().ok()?, start })
+        Some(GroupOwner { pid_namespace, pid: pid.try_into().ok()?, start })
     }
 }
 
-impl std::fmt::Display for Owner {
+impl std::fmt::Display for GroupOwner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}-{}-{}", self.pid_namespace, self.pid, self.start)
     }
@@ -223,14 +223,14 @@ impl std::fmt::Display for Owner {
 
 /// Removes groups whose owner was killed together with its supervisor.
 fn sweep(parent: &Path) {
-    let Ok(own) = Owner::this() else { return };
+    let Ok(own) = GroupOwner::this() else { return };
     for group in subgroups(parent) {
         let name = group.file_name().and_then(|name| name.to_str());
-        let owner = name.and_then(|name| name.strip_prefix(PREFIX)).and_then(Owner::parse);
+        let owner = name.and_then(|name| name.strip_prefix(PREFIX)).and_then(GroupOwner::parse);
         // Ids of another namespace mean nothing here.
         let is_left = owner.is_some_and(|owner| {
             owner.pid_namespace == own.pid_namespace
-                && processes::start_of(owner.pid) != Some(owner.start)
+                && processes::start_ticks(owner.pid) != Some(owner.start)
         });
         if is_left {
             remove(&group);
@@ -260,10 +260,10 @@ mod tests {
 
     #[test]
     fn names_of_groups_name_their_owner() {
-        let own = Owner::this().unwrap();
-        assert_eq!(Owner::parse(&format!("{own}-7")), Some(own));
+        let own = GroupOwner::this().unwrap();
+        assert_eq!(GroupOwner::parse(&format!("{own}-7")), Some(own));
         for name in ["", "1-2-3", "1-2-3-4-5", "a-2-3-4", "1-99999999999-3-4", "test-1-2-3"] {
-            assert_eq!(Owner::parse(name), None, "{name}");
+            assert_eq!(GroupOwner::parse(name), None, "{name}");
         }
     }
 
@@ -275,10 +275,10 @@ mod tests {
         };
         let mut ended = Command::new("true").spawn().unwrap();
         ended.wait().unwrap();
-        let own = Owner::this().unwrap();
-        let dead = Owner { pid: ended.id(), ..own };
-        let reused = Owner { start: own.start + 1, ..own };
-        let elsewhere = Owner { pid_namespace: 1, ..dead };
+        let own = GroupOwner::this().unwrap();
+        let dead = GroupOwner { pid: ended.id(), ..own };
+        let reused = GroupOwner { start: own.start + 1, ..own };
+        let elsewhere = GroupOwner { pid_namespace: 1, ..dead };
         let names = [dead, reused, own, elsewhere].map(|owner| format!("{PREFIX}{owner}-99999"));
         let groups = names.map(|name| parent.join(name));
         for group in &groups {

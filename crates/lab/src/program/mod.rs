@@ -48,11 +48,11 @@ const EVENT_INTERVAL: Duration = Duration::from_millis(20);
 /// Time between two looks at the memory of a client, if its group does not count it.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(250);
 /// Limit for processes to end after SIGKILL.
-const KILL_MAX: Duration = Duration::from_secs(10);
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Limit for output to arrive after the last process: a descriptor may have left the group.
-const OUTPUT_MAX: Duration = Duration::from_secs(1);
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A file system's time may be this much behind the clock: one tick, and margin.
-const FILE_TIME_LAG: Duration = Duration::from_millis(20);
+const FILE_TIME_LAG_LIMIT: Duration = Duration::from_millis(20);
 
 /// Program to start, and its place.
 #[derive(Debug, Clone)]
@@ -307,7 +307,7 @@ impl Program {
     fn is_new(&self, path: &Path) -> bool {
         let Ok(file) = fs::metadata(self.folder.join(path)) else { return false };
         let changed = Duration::new(file.ctime().max(0) as u64, file.ctime_nsec().max(0) as u32);
-        SystemTime::UNIX_EPOCH + changed + FILE_TIME_LAG >= self.started_at
+        SystemTime::UNIX_EPOCH + changed + FILE_TIME_LAG_LIMIT >= self.started_at
     }
 
     fn why_not_ready(&self, ready: &Ready) -> String {
@@ -406,7 +406,7 @@ impl Program {
         if self.state().empty.is_none() {
             self.supervisor.kill_all();
         }
-        let deadline = Instant::now() + KILL_MAX;
+        let deadline = Instant::now() + KILL_TIMEOUT;
         while self.state().empty.is_none() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -429,8 +429,8 @@ impl Program {
         Ok(Finished {
             status,
             end,
-            stdout: stdout.finish(OUTPUT_MAX),
-            stderr: stderr.finish(OUTPUT_MAX),
+            stdout: stdout.finish(OUTPUT_TIMEOUT),
+            stderr: stderr.finish(OUTPUT_TIMEOUT),
             usage,
             wall: Duration::from_nanos(wall_ns),
         })
@@ -454,8 +454,8 @@ impl Program {
         if self.state().empty.is_none() {
             self.supervisor.kill_all();
         }
-        self.stdout.wait_end(OUTPUT_MAX);
-        self.stderr.wait_end(OUTPUT_MAX);
+        self.stdout.wait_end(OUTPUT_TIMEOUT);
+        self.stderr.wait_end(OUTPUT_TIMEOUT);
         self.last_lines()
     }
 

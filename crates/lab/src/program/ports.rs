@@ -81,7 +81,7 @@ pub fn port_holder(
     let Some(row) = rows.iter().filter(|row| row.port == port).max_by_key(|row| row.use_) else {
         return Ok(None);
     };
-    Ok(Some(PortHolder { transport, port, use_: row.use_, process: holder_of(row) }))
+    Ok(Some(PortHolder { transport, port, use_: row.use_, process: socket_holder(row) }))
 }
 
 /// Line of a table of sockets.
@@ -128,10 +128,10 @@ pub(super) fn bound_by(pids: &[u32], transport: Transport, port: u16) -> Vec<Row
     }
     let mut own = BTreeSet::new();
     for pid in pids {
-        match processes::sockets_of(*pid) {
+        match processes::socket_inodes(*pid) {
             Some(inodes) => own.extend(inodes),
             // Ended, or of another user.
-            None if processes::name_of(*pid).is_some() => return found,
+            None if processes::process_name(*pid).is_some() => return found,
             None => {}
         }
     }
@@ -139,16 +139,16 @@ pub(super) fn bound_by(pids: &[u32], transport: Transport, port: u16) -> Vec<Row
     found
 }
 
-fn holder_of(row: &Row) -> Option<(u32, String)> {
+fn socket_holder(row: &Row) -> Option<(u32, String)> {
     if row.inode == 0 {
         return None;
     }
     // A process that another one begins shares its sockets for a moment: the oldest has made it.
     let holders = processes::all()
         .into_iter()
-        .filter(|pid| processes::sockets_of(*pid).is_some_and(|own| own.contains(&row.inode)));
-    let (_, pid) = holders.filter_map(|pid| Some((processes::start_of(pid)?, pid))).min()?;
-    Some((pid, processes::name_of(pid)?))
+        .filter(|pid| processes::socket_inodes(*pid).is_some_and(|own| own.contains(&row.inode)));
+    let (_, pid) = holders.filter_map(|pid| Some((processes::start_ticks(pid)?, pid))).min()?;
+    Some((pid, processes::process_name(pid)?))
 }
 
 /// Source: proc_pid_net(5): `sl local_address rem_address st queues timer retransmits uid timeout inode`;

@@ -22,7 +22,7 @@ struct Stat {
 }
 
 impl Stat {
-    fn of(pid: u32) -> Option<Self> {
+    fn read(pid: u32) -> Option<Self> {
         // The name may hold any byte.
         let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
         Self::parse(&String::from_utf8_lossy(&text))
@@ -49,12 +49,12 @@ impl Stat {
 const TICK_NS: u64 = 10_000_000;
 
 /// Start of a process in ticks since boot; `None` if there is no such process.
-pub(super) fn start_of(pid: u32) -> Option<u64> {
-    Stat::of(pid).map(|stat| stat.start_ticks)
+pub(super) fn start_ticks(pid: u32) -> Option<u64> {
+    Stat::read(pid).map(|stat| stat.start_ticks)
 }
 
 /// Name of a process as tools show it; `None` if there is no such process.
-pub(super) fn name_of(pid: u32) -> Option<String> {
+pub(super) fn process_name(pid: u32) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
     Some(String::from_utf8_lossy(&name).trim_end().to_owned())
 }
@@ -68,7 +68,7 @@ pub(super) fn all() -> Vec<u32> {
 pub(super) fn descendants(of: u32) -> Vec<u32> {
     let mut children = BTreeMap::<u32, Vec<u32>>::new();
     for pid in all() {
-        if let Some(stat) = Stat::of(pid) {
+        if let Some(stat) = Stat::read(pid) {
             children.entry(stat.parent).or_default().push(pid);
         }
     }
@@ -78,7 +78,7 @@ pub(super) fn descendants(of: u32) -> Vec<u32> {
         next.extend(children.remove(&pid).unwrap_or_default());
         found.push(pid);
     }
-    found.retain(|pid| Stat::of(*pid).is_some_and(|stat| !stat.is_zombie));
+    found.retain(|pid| Stat::read(*pid).is_some_and(|stat| !stat.is_zombie));
     found
 }
 
@@ -106,7 +106,7 @@ pub(super) fn kill(pid: u32) {
 /// Kills the processes of a session, whose leader is not reaped: its id is no other's.
 pub(super) fn kill_session(leader: u32) {
     for pid in all().into_iter().filter(|pid| *pid != leader) {
-        if Stat::of(pid).is_some_and(|stat| stat.session == leader) {
+        if Stat::read(pid).is_some_and(|stat| stat.session == leader) {
             kill(pid);
         }
     }
@@ -114,7 +114,7 @@ pub(super) fn kill_session(leader: u32) {
 
 /// "12 (redis-server), 13 (sh)".
 pub(super) fn named(pids: &[u32]) -> String {
-    let named = pids.iter().map(|pid| (pid, name_of(*pid).unwrap_or_else(|| "ended".into())));
+    let named = pids.iter().map(|pid| (pid, process_name(*pid).unwrap_or_else(|| "ended".into())));
     named.map(|(pid, name)| format!("{pid} ({name})")).collect::<Vec<_>>().join(", ")
 }
 
@@ -133,7 +133,7 @@ pub(super) struct Living {
 pub(super) fn living(pids: &[u32]) -> Living {
     let mut sum = Living::default();
     for pid in pids {
-        let Some(stat) = Stat::of(*pid).filter(|stat| !stat.is_zombie) else { continue };
+        let Some(stat) = Stat::read(*pid).filter(|stat| !stat.is_zombie) else { continue };
         // The clock has the exact sum, the ticks its shares.
         let ticks = stat.user_ticks + stat.system_ticks;
         let cpu_ns = sys::clock::cpu_ns_of(*pid).unwrap_or(ticks * TICK_NS);
@@ -185,7 +185,7 @@ fn field(text: &str, name: &str) -> Option<u64> {
 }
 
 /// Inodes of the sockets that a process has open; `None` if they cannot be read.
-pub(super) fn sockets_of(pid: u32) -> Option<Vec<u64>> {
+pub(super) fn socket_inodes(pid: u32) -> Option<Vec<u64>> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
     Some(entries.filter_map(|entry| socket_inode(&entry)).collect())
 }
@@ -216,13 +216,13 @@ mod tests {
     #[test]
     fn this_process_has_a_start_a_name_a_size_and_its_sockets() {
         let own = std::process::id();
-        assert!(start_of(own).unwrap() > 0 && all().contains(&own));
-        assert!(!name_of(own).unwrap().is_empty());
+        assert!(start_ticks(own).unwrap() > 0 && all().contains(&own));
+        assert!(!process_name(own).unwrap().is_empty());
         assert!(own_resident_bytes() > 0 && resident_bytes_max(&[own]) >= own_resident_bytes() / 2);
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&socket));
         let inode = fs::metadata(link).unwrap().ino();
-        assert!(sockets_of(own).unwrap().contains(&inode));
+        assert!(socket_inodes(own).unwrap().contains(&inode));
         let used = living(&[own]);
         assert!(used.user_ns + used.system_ns > 0 && used.context_switch_count > 0, "{used:?}");
     }

@@ -29,7 +29,7 @@ pub enum Ready {
 #[derive(Debug, Error)]
 pub enum ReadyError {
     #[error(
-        "{text:?} is no sign of readiness; use tcp:PORT, udp:PORT, line:REGEX, file:PATH or sleep:MS"
+        "{text:?} is not a valid sign of readiness; use tcp:PORT, udp:PORT, line:REGEX, file:PATH or sleep:MS"
     )]
     Unknown { text: String },
     #[error("{text:?}: the port must be a number from 1 to 65535")]

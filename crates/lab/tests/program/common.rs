@@ -134,7 +134,7 @@ pub(crate) fn marked(mark: &str) -> Vec<(u32, String)> {
 }
 
 /// Control groups that a process made for its programs.
-pub(crate) fn groups_of(pid: u32) -> Vec<String> {
+pub(crate) fn own_groups(pid: u32) -> Vec<String> {
     fn collect(folder: &Path, part: &str, found: &mut Vec<String>) {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {

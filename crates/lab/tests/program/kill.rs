@@ -9,7 +9,7 @@ use sys::child::{Child, Place};
 use testkit::LONG;
 use wirepath_lab::{Pair, PairSpec};
 
-use crate::common::{GO_ON, Home, MARK, groups_of, marked, ready};
+use crate::common::{GO_ON, Home, MARK, marked, own_groups, ready};
 
 const HAS_GROUPS: &str = "WIREPATH_PROGRAM_TEST_GROUPS";
 
@@ -97,17 +97,17 @@ fn killed_owner_leaves_no_process_group_or_namespace_at_ten_moments() {
             if i > 0 {
                 assert!(marked(&mark).len() > 2, "the search must see a program in use");
                 assert!(testkit::is_netns_held(namespace));
-                assert_eq!(has_groups, !groups_of(role.pid()).is_empty());
+                assert_eq!(has_groups, !own_groups(role.pid()).is_empty());
             }
             let pid = role.pid().to_string();
             assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
             role.wait(LONG).unwrap().expect("killed");
             let gone = testkit::until(LONG, || {
                 marked(&mark).is_empty()
-                    && groups_of(role.pid()).is_empty()
+                    && own_groups(role.pid()).is_empty()
                     && !testkit::is_netns_held(namespace)
             });
-            let left = (marked(&mark), groups_of(role.pid()));
+            let left = (marked(&mark), own_groups(role.pid()));
             assert!(gone, "at {moment:?}, with groups {has_groups}: {left:?}");
         }
     }

@@ -23,7 +23,7 @@ pub(crate) struct SocketCounts {
 }
 
 impl SocketCounts {
-    pub(crate) fn of(netns: &Netns) -> Result<Self, PathError> {
+    pub(crate) fn read(netns: &Netns) -> Result<Self, PathError> {
         let (text, of_ipv6) = snmp(netns)?;
         let udp = snmp_counter(&text, "Udp", "RcvbufErrors");
         Ok(SocketCounts {
@@ -68,7 +68,7 @@ impl FarCounters {
             packets: statistic(side, "rx_packets")? + statistic(side, "tx_packets")?,
             bytes: statistic(side, "rx_bytes")? + statistic(side, "tx_bytes")?,
             drops: statistic(side, "rx_dropped")? + statistic(side, "tx_dropped")?,
-            sockets: SocketCounts::of(&side.netns)?,
+            sockets: SocketCounts::read(&side.netns)?,
         })
     }
 
@@ -138,7 +138,7 @@ pub(crate) fn cost(usage: &Usage) -> Cost {
 const NS_MAX: u64 = 1 << 40;
 
 /// Raw material of a measurement.
-pub(crate) struct Observed<'a> {
+pub(crate) struct ObservedTrial<'a> {
     pub(crate) client: &'a Usage,
     pub(crate) client_wall_ns: u64,
     /// During the client; `None` without a server.
@@ -153,7 +153,7 @@ pub(crate) struct Observed<'a> {
 }
 
 /// The measurement of a trial, without the machine's CPU time.
-pub(crate) fn measurement(seen: &Observed<'_>) -> Measurement {
+pub(crate) fn measurement(seen: &ObservedTrial<'_>) -> Measurement {
     let mut m = Measurement { wall_ns: seen.client_wall_ns.max(1), ..Measurement::default() };
     m.packet_count = Some(seen.counters.packets);
     m.costs.insert("client".into(), cost(seen.client));

@@ -18,8 +18,8 @@ use remote::{Calls, NearEndGone};
 use crate::check;
 use crate::exchange::{FarPrograms, Opening, Reply, Request};
 use crate::problem::Problem;
-use crate::serve::{FarSeen, Kept, LocalWatch, Serving, Turn, Watch, one_line};
-use crate::settings::Settings;
+use crate::serve::{FarSeen, Kept, LocalWatch, Serving, TrialTurn, Watch, one_line};
+use crate::settings::ArmSettings;
 use crate::side::Side;
 use crate::switches::{End, Switch};
 
@@ -80,7 +80,7 @@ fn answer(calls: &Calls<FarPrograms>, reply: &Reply) -> Result<(), PathError> {
 struct Agent {
     serving: Serving,
     kept: Kept,
-    settings: Settings,
+    settings: ArmSettings,
     clock: CpuClock,
     nic: String,
 }
@@ -97,7 +97,7 @@ impl Agent {
             (means.start_guard)().map_err(|why| PathError::Part(why.into()))?;
         }
         let journals = [(End::Far, &side, means.journal.clone())];
-        let settings = Settings::journaled(&spec, journals, means.stop)?;
+        let settings = ArmSettings::journaled(&spec, journals, means.stop)?;
         // The login folder of the user.
         let folder = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
         let clock = CpuClock::open().map_err(PathError::part)?;
@@ -116,7 +116,7 @@ impl Agent {
     /// One trial, whose moments the near end decides.
     fn trial(
         &mut self,
-        turn: &Turn,
+        turn: &TrialTurn,
         calls: &mut Calls<FarPrograms>,
     ) -> Result<Vec<model::NotEffective>, PathError> {
         let Agent { serving, kept, settings, clock, .. } = self;

@@ -19,7 +19,7 @@ use remote::Service;
 use serde::{Deserialize, Serialize};
 
 use crate::problem::Problem;
-use crate::serve::{FarSeen, Turn};
+use crate::serve::{FarSeen, TrialTurn};
 
 /// The user's programs on another host.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(crate) enum Request {
     Open(Box<Opening>),
     /// Looks for mistakes that would fail trials.
     Check,
-    Trial(Turn),
+    Trial(TrialTurn),
     Begin,
     End,
     Stop,

@@ -13,8 +13,8 @@ use lab::program::{self, Finished, Program, ProgramError, Usage};
 use model::{Measurement, PathError, Trap};
 
 use crate::Spec;
-use crate::accounting::{Observed, SocketCounts, add_stages, measurement};
-use crate::serve::{FarSeen, Turn, Watch, check_status, last_lines, variables, wait_until};
+use crate::accounting::{ObservedTrial, SocketCounts, add_stages, measurement};
+use crate::serve::{FarSeen, TrialTurn, Watch, check_status, last_lines, variables, wait_until};
 use crate::side::Side;
 use crate::spec::Warmup;
 
@@ -40,7 +40,7 @@ impl Life {
     pub(crate) fn measure(
         &self,
         spec: &Spec,
-        turn: &Turn,
+        turn: &TrialTurn,
         far: &mut dyn Watch,
     ) -> Result<Measurement, PathError> {
         self.warm_up(spec, turn)?;
@@ -49,7 +49,7 @@ impl Life {
             env.extend(turn.env.iter().cloned());
         }
         far.begin()?;
-        let near = SocketCounts::of(&self.side.netns)?;
+        let near = SocketCounts::read(&self.side.netns)?;
         let meter = Meter::start(&self.clock, &self.metered_cpus)?;
         let client = self.start("client", spec.client().unwrap_or(&turn.command), env);
         let client = client.map_err(PathError::part)?;
@@ -62,7 +62,7 @@ impl Life {
             client => client.map_err(PathError::part)?,
         };
         let used = meter.stop()?;
-        let near = SocketCounts::of(&self.side.netns)?.since(&near);
+        let near = SocketCounts::read(&self.side.netns)?.since(&near);
         let far_seen = far.end()?;
         check_status("client", &client).map_err(|error| self.beside_far(spec, error, &far_seen))?;
         let figures = figures(spec, &client, &mut self.units_beside.borrow_mut())?;
@@ -70,7 +70,7 @@ impl Life {
             let why = "it ended with success, but no packet crossed the interface of the server";
             return Err(PathError::at("client", format!("{why}; {}", last_lines(&client))));
         }
-        let seen = Observed {
+        let seen = ObservedTrial {
             client: &client.usage,
             client_wall_ns: client.wall.as_nanos() as u64,
             server: far_seen.server.as_ref(),
@@ -130,7 +130,7 @@ impl Life {
         })
     }
 
-    fn warm_up(&self, spec: &Spec, turn: &Turn) -> Result<(), PathError> {
+    fn warm_up(&self, spec: &Spec, turn: &TrialTurn) -> Result<(), PathError> {
         match &spec.warmup {
             None => Ok(()),
             Some(Warmup::Wait(time)) => wait_until(*time, self.stop, || false),

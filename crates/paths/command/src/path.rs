@@ -32,7 +32,7 @@ fn arm_with(spec: &ArmSpec, name: String, kind: ArmKind) -> Arm {
 
 /// Refuses an arm that sets one knob or variable twice.
 pub fn support(spec: &Spec, arm: &Arm) -> Support {
-    let set = switches_of(spec, arm);
+    let set = arm_switches(spec, arm);
     let twice = set.iter().enumerate().find_map(|(at, switch)| {
         set[..at].iter().find(|earlier| earlier.contradicts(switch)).map(|first| (first, switch))
     });
@@ -43,13 +43,13 @@ pub fn support(spec: &Spec, arm: &Arm) -> Support {
 }
 
 /// The user's arm whose command an arm runs.
-pub(crate) fn spec_of<'a>(spec: &'a Spec, arm: &Arm) -> &'a ArmSpec {
+pub(crate) fn arm_spec<'a>(spec: &'a Spec, arm: &Arm) -> &'a ArmSpec {
     let named = spec.arms.iter().find(|of| of.name == arm.name && arm.kind != ArmKind::Control);
     named.unwrap_or(&spec.arms[0])
 }
 
 /// Switches that are on in an arm.
-pub(crate) fn switches_of<'a>(spec: &'a Spec, arm: &Arm) -> Vec<&'a Switch> {
+pub(crate) fn arm_switches<'a>(spec: &'a Spec, arm: &Arm) -> Vec<&'a Switch> {
     let of_arms = spec.arms.iter().flat_map(|of| &of.switches);
     let known: Vec<&Switch> = spec.switches.iter().chain(of_arms).collect();
     let ids = arm.switches.iter();

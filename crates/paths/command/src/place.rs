@@ -12,7 +12,7 @@ use model::PathError;
 
 use crate::Spec;
 use crate::remote::Remote;
-use crate::side::{Address, Addresses, Side, addresses};
+use crate::side::{Address, Side, SideAddresses, addresses};
 
 /// Place of the server.
 pub(crate) enum FarPlace {
@@ -161,7 +161,7 @@ fn wire(
     }
 }
 
-fn addresses_in(netns: &Netns) -> Result<Addresses, PathError> {
+fn addresses_in(netns: &Netns) -> Result<SideAddresses, PathError> {
     netns.run(addresses).map_err(PathError::part)?.map_err(PathError::part)
 }
 

@@ -14,7 +14,7 @@ use remote::{Caller, FarOptions, RemoteError};
 use crate::Spec;
 use crate::exchange::{FarPrograms, Opening, Reply, Request};
 use crate::problem::Problem;
-use crate::serve::{CLOSED_TIMEOUT, FarSeen, Turn, Watch};
+use crate::serve::{CLOSED_TIMEOUT, FarSeen, TrialTurn, Watch};
 
 /// Time that an answer may take beyond that of the commands which it waits for.
 const ANSWER_GRACE: Duration = Duration::from_secs(30);
@@ -106,7 +106,7 @@ impl Remote {
     /// Runs the far end's part of one trial around `measure`.
     pub(crate) fn trial<R>(
         &mut self,
-        turn: &Turn,
+        turn: &TrialTurn,
         measure: impl FnOnce(&mut dyn Watch) -> Result<R, PathError>,
     ) -> Result<(R, Vec<NotEffective>), PathError> {
         if let Some(why) = &self.broken {

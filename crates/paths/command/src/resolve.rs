@@ -408,7 +408,7 @@ mod tests {
             ("client='c'\nserver='s'\nagainst='o'\narms='best'", "--arms needs switches"),
             (&format!("against='o'\n{}", TWO.replace("'b'", "'old'")), "named old"),
             (&TWO.replace("'b'", "'a'"), "two arms"),
-            (&TWO.replace("'b'", "'b+c'"), "no name"),
+            (&TWO.replace("'b'", "'b+c'"), "not a valid name"),
         ] {
             let error = refused(text);
             assert!(error.contains(says), "{text}: {error}");

@@ -18,7 +18,7 @@ use crate::side::Side;
 
 /// One trial of an arm.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Turn {
+pub(crate) struct TrialTurn {
     /// Name of the arm in the result.
     pub(crate) name: String,
     /// $WIREPATH_ARM: of the control, the name of the baseline, so that both run the same command.
@@ -91,7 +91,7 @@ impl Serving {
     /// Runs the far end's part of one trial around `measure`. The cleanup runs after a failed trial, too.
     pub(crate) fn trial<R>(
         &self,
-        turn: &Turn,
+        turn: &TrialTurn,
         kept: &mut Kept,
         measure: impl FnOnce(&mut LocalWatch<'_>) -> Result<R, PathError>,
     ) -> Result<R, PathError> {
@@ -107,7 +107,7 @@ impl Serving {
 
     fn with_setup<R>(
         &self,
-        turn: &Turn,
+        turn: &TrialTurn,
         kept: &mut Kept,
         measure: impl FnOnce(&mut LocalWatch<'_>) -> Result<R, PathError>,
     ) -> Result<R, PathError> {
@@ -145,7 +145,7 @@ impl Serving {
 
     /// The running server of an arm, started if there is none or if it ended with success after the last trial, as a
     /// server of one client does.
-    fn kept_server(&self, turn: &Turn, kept: &mut Kept) -> Result<Program, PathError> {
+    fn kept_server(&self, turn: &TrialTurn, kept: &mut Kept) -> Result<Program, PathError> {
         if let Some(server) = kept.remove(&turn.name)
             && server.is_running().map_err(PathError::part)?
         {
@@ -158,7 +158,7 @@ impl Serving {
     ///
     /// A server that cannot bind its port because closed connections hold it is started again once they
     /// are gone; labs have none.
-    fn serve(&self, turn: &Turn) -> Result<(Program, Duration), PathError> {
+    fn serve(&self, turn: &TrialTurn) -> Result<(Program, Duration), PathError> {
         match self.try_serve(turn) {
             Err(ProgramError::EndedEarly { .. }) if self.is_in_time_wait(turn) => {
                 wait_until(CLOSED_TIMEOUT, self.stop, || !self.is_in_time_wait(turn))?;
@@ -168,7 +168,7 @@ impl Serving {
         }
     }
 
-    fn try_serve(&self, turn: &Turn) -> Result<(Program, Duration), ProgramError> {
+    fn try_serve(&self, turn: &TrialTurn) -> Result<(Program, Duration), ProgramError> {
         let mut env = self.env(turn);
         env.extend(turn.env.iter().cloned());
         let mut server = self.start("server", &turn.command, env)?;
@@ -179,7 +179,7 @@ impl Serving {
     }
 
     /// True if closed connections hold the server's port.
-    fn is_in_time_wait(&self, turn: &Turn) -> bool {
+    fn is_in_time_wait(&self, turn: &TrialTurn) -> bool {
         let holder = port_holder(Some(&self.side.netns), Transport::Tcp, turn.port);
         matches!(holder, Ok(Some(holder)) if holder.use_ == PortUse::TimeWait)
     }
@@ -189,7 +189,7 @@ impl Serving {
         &self,
         name: &str,
         command: &str,
-        turn: &Turn,
+        turn: &TrialTurn,
         stop: &AtomicBool,
     ) -> Result<(), PathError> {
         let program = self.start(name, command, self.env(turn)).map_err(PathError::part)?;
@@ -207,7 +207,7 @@ impl Serving {
         Program::start(&program::Spec { command, env, netns, cpus, folder, name })
     }
 
-    fn env(&self, turn: &Turn) -> Vec<(String, String)> {
+    fn env(&self, turn: &TrialTurn) -> Vec<(String, String)> {
         variables(self.near_ip, self.side.ip, turn)
     }
 
@@ -296,7 +296,7 @@ impl Watch for LocalWatch<'_> {
 }
 
 /// Variables that all commands get.
-pub(crate) fn variables(near: IpAddr, far: IpAddr, turn: &Turn) -> Vec<(String, String)> {
+pub(crate) fn variables(near: IpAddr, far: IpAddr, turn: &TrialTurn) -> Vec<(String, String)> {
     [
         ("WIREPATH_NEAR", near.to_string()),
         ("WIREPATH_FAR", far.to_string()),

@@ -10,11 +10,11 @@ use lab::Placement;
 use model::{Arm, ArmKind, Machine, Measurement, PathError, Restarts, Session};
 
 use crate::life::Life;
-use crate::path::{spec_of, switches_of};
+use crate::path::{arm_spec, arm_switches};
 use crate::place::{FarPlace, Place};
 use crate::remote::Remote;
-use crate::serve::{Kept, Serving, Turn, one_line};
-use crate::settings::Settings;
+use crate::serve::{Kept, Serving, TrialTurn, one_line};
+use crate::settings::ArmSettings;
 use crate::{End, Spec, Switch};
 
 pub use crate::settings::Journals;
@@ -34,7 +34,7 @@ pub struct CommandSession {
     near: Life,
     far: Far,
     /// Of the ends on this host.
-    settings: Settings,
+    settings: ArmSettings,
     nic: String,
     /// Port of each arm, with `--keep`.
     ports: BTreeMap<String, u16>,
@@ -65,11 +65,11 @@ impl CommandSession {
         let folder = std::env::current_dir().map_err(PathError::part)?;
         let of_near = (End::Near, &near, journals.near);
         let settings = match &far {
-            _ if is_lab => Settings::Lab,
+            _ if is_lab => ArmSettings::Lab,
             FarPlace::Here(far) => {
-                Settings::journaled(&spec, [of_near, (End::Far, far, journals.far)], stop)?
+                ArmSettings::journaled(&spec, [of_near, (End::Far, far, journals.far)], stop)?
             }
-            FarPlace::There(_) => Settings::journaled(&spec, [of_near], stop)?,
+            FarPlace::There(_) => ArmSettings::journaled(&spec, [of_near], stop)?,
         };
         let near_ip = near.ip;
         let (far_ip, metered_cpus) = match &far {
@@ -160,18 +160,18 @@ impl CommandSession {
         self.spec.keep && self.spec.has_server()
     }
 
-    fn turn(&mut self, arm: &Arm) -> Turn {
+    fn turn(&mut self, arm: &Arm) -> TrialTurn {
         let keeps = self.keeps();
         let CommandSession { spec, ports, trials, .. } = self;
-        let switches = switches_of(spec, arm);
-        let of_arm = spec_of(spec, arm);
+        let switches = arm_switches(spec, arm);
+        let of_arm = arm_spec(spec, arm);
         let mut env: BTreeMap<String, String> = of_arm.env.iter().cloned().collect();
         env.extend(switches.iter().filter_map(|switch| match switch {
             Switch::Env { name, value } => Some((name.clone(), value.clone())),
             Switch::Knob { .. } => None,
         }));
         let next = spec.port + ports.len() as u16;
-        Turn {
+        TrialTurn {
             name: arm.name.clone(),
             variable: match arm.kind {
                 ArmKind::Control => of_arm.name.clone(),
@@ -186,9 +186,9 @@ impl CommandSession {
         }
     }
 
-    fn run(&mut self, arm: &Arm, turn: &Turn) -> Result<Measurement, PathError> {
+    fn run(&mut self, arm: &Arm, turn: &TrialTurn) -> Result<Measurement, PathError> {
         let CommandSession { spec, near, far, settings, .. } = self;
-        let switches = switches_of(spec, arm);
+        let switches = arm_switches(spec, arm);
         let measured = match far {
             Far::Here { serving, kept } => {
                 let sides = [(End::Near, &near.side), (End::Far, &serving.side)];
@@ -216,11 +216,11 @@ impl CommandSession {
     }
 
     /// A trial of a server that was started in an earlier trial, or is started anew now.
-    fn run_kept(&mut self, arm: &Arm, turn: &Turn) -> Result<Measurement, PathError> {
+    fn run_kept(&mut self, arm: &Arm, turn: &TrialTurn) -> Result<Measurement, PathError> {
         let begun = Instant::now();
         if self.stale.remove(&arm.name) {
             // The first trial of a start does not count: its server is cold. If it fails, so does the next one.
-            let _cold = self.run(arm, &Turn { is_fresh: true, ..turn.clone() });
+            let _cold = self.run(arm, &TrialTurn { is_fresh: true, ..turn.clone() });
             self.restarts.started(begun.elapsed());
             self.starts.insert(arm.name.clone(), turn.number);
         }

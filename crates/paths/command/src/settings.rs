@@ -19,15 +19,15 @@ pub struct Journals {
     pub near: Store,
 }
 
-/// Settings of both ends.
-pub(crate) enum Settings {
+/// ArmSettings of both ends.
+pub(crate) enum ArmSettings {
     /// Of a lab, which disappears with this process.
     Lab,
     /// Of existing namespaces, through journals.
     Journaled(BTreeMap<End, Journaled>),
 }
 
-/// Settings of one existing namespace.
+/// ArmSettings of one existing namespace.
 pub(crate) struct Journaled {
     /// For reading values; the other one belongs to `settings`.
     system: System,
@@ -76,8 +76,8 @@ fn is_set(wanted: &Wanted<'_>, system: &System) -> Result<bool, PathError> {
     Ok(true)
 }
 
-impl Settings {
-    /// Settings of existing namespaces.
+impl ArmSettings {
+    /// ArmSettings of existing namespaces.
     ///
     /// - `ends`: those of this host, each with its journal.
     ///
@@ -104,14 +104,14 @@ impl Settings {
             let settings = TrialSettings::new(system(side)?, store, spec.limit(), stop);
             journaled.insert(end, Journaled { system: system(side)?, settings });
         }
-        Ok(Settings::Journaled(journaled))
+        Ok(ArmSettings::Journaled(journaled))
     }
 
     /// Reason why trials are no longer valid, if a rollback failed or another process interfered.
     pub(crate) fn broken(&self) -> Option<&str> {
         match self {
-            Settings::Lab => None,
-            Settings::Journaled(ends) => ends.values().find_map(|end| end.settings.broken()),
+            ArmSettings::Lab => None,
+            ArmSettings::Journaled(ends) => ends.values().find_map(|end| end.settings.broken()),
         }
     }
 
@@ -129,8 +129,8 @@ impl Settings {
             return Ok((trial()?, Vec::new()));
         }
         match self {
-            Settings::Lab => in_lab(sides, switches, trial),
-            Settings::Journaled(ends) => {
+            ArmSettings::Lab => in_lab(sides, switches, trial),
+            ArmSettings::Journaled(ends) => {
                 let mut ends: Vec<_> = ends.iter_mut().collect();
                 journaled(sides, switches, &mut ends, Box::new(trial))
             }

@@ -52,18 +52,18 @@ impl Side {
 /// Interface and address.
 pub(crate) type Address = (String, IpAddr);
 
-/// Addresses of a namespace.
+/// SideAddresses of a namespace.
 #[derive(Debug, Default)]
-pub(crate) struct Addresses {
+pub(crate) struct SideAddresses {
     /// Usable now; those of IPv4 first.
     pub(crate) found: Vec<Address>,
     /// True if an interface that is up has no carrier yet, or no usable address yet.
     pub(crate) is_incomplete: bool,
 }
 
-/// Addresses of all interfaces but the loopback that are up, in the calling thread's namespace.
-pub(crate) fn addresses() -> Result<Addresses, net::NetError> {
-    let mut all = Addresses::default();
+/// SideAddresses of all interfaces but the loopback that are up, in the calling thread's namespace.
+pub(crate) fn addresses() -> Result<SideAddresses, net::NetError> {
+    let mut all = SideAddresses::default();
     for link in net::links()?.into_iter().filter(|link| !link.is_loopback && link.is_up) {
         if !link.is_running {
             all.is_incomplete = true;
