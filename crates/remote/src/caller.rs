@@ -107,8 +107,11 @@ impl<S: Service> Caller<S> {
     pub fn call(&mut self, call: &S::Call) -> Result<(), RemoteError> {
         let line = message_line(call)
             .map_err(|source| RemoteError::Unsendable { end: self.started.name.clone(), source })?;
-        if let Some(input) = &self.input {
-            let _ = write_line(&*lock(&input.pipe), &line, || false);
+        let written =
+            self.input.as_ref().map(|input| write_line(&*lock(&input.pipe), &line, || false));
+        if written.is_some_and(|written| written.is_err()) {
+            // After a part of a line no other can follow.
+            self.input = None;
         }
         Ok(())
     }

@@ -3,12 +3,14 @@
 mod common;
 
 use std::fs;
+use std::io::{Write, stdout};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use common::{Echo, EchoAnswer, EchoCall};
+use sys::child::{Child, Place};
 use tempfile::TempDir;
 use wirepath_remote::{Caller, Greeting, RemoteError};
 
@@ -140,6 +142,31 @@ fn is_gone(pid: &str) -> bool {
 fn is_running(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim().starts_with('Z'))
+}
+
+/// Child process of the next test, which kills it.
+#[test]
+#[ignore = "role of a child process"]
+fn holds_a_far_end_until_killed() {
+    let far = FarEnd::greeting("echo \"{\\\"said\\\":\\\"$$\\\"}\"; exec sleep 1000");
+    let mut caller = far.caller().expect("it greets");
+    let EchoAnswer::Said(pid) = caller.expect_answer(LIMIT).expect("its process");
+    writeln!(stdout(), "far end {pid}.").expect("written");
+    thread::sleep(Duration::from_secs(600));
+}
+
+#[test]
+fn far_end_ends_with_a_near_end_that_is_killed() {
+    let role = testkit::role("holds_a_far_end_until_killed");
+    let child = Child::spawn(role, &Place::default()).expect("it starts");
+    assert!(child.wait_for_stdout(".\n", LIMIT), "it prints the process");
+    let said = String::from_utf8(child.stdout_so_far()).expect("text");
+    let (_, rest) = said.split_once("far end ").expect("its line");
+    let (pid, _) = rest.split_once('.').expect("a full stop");
+    assert!(is_running(pid), "the check must see it");
+    // Dropping a child kills it.
+    drop(child);
+    assert!(is_gone(pid), "{pid}");
 }
 
 #[test]

@@ -82,11 +82,10 @@ impl RemoteSession {
         let (local, _) =
             endpoint::towards(far.address().ip(), FAR_PORT, &choice).map_err(PathError::part)?;
         // The baseline's sockets must be in the VLAN, too.
-        let mut spec = EngineSpec::plain(EngineKind::Udp);
-        spec.vlan_tag = load.vlan_tag;
-        let local = in_vlan(local, &spec)?;
-        spec.kind = EngineKind::Xdp;
-        let port = in_vlan(local.clone(), &spec)?;
+        let [udp, xdp] = [EngineKind::Udp, EngineKind::Xdp]
+            .map(|kind| EngineSpec { vlan_tag: load.vlan_tag, ..EngineSpec::plain(kind) });
+        let local = in_vlan(local, &udp)?;
+        let port = in_vlan(local.clone(), &xdp)?;
         let driver = ethtool::driver(port.ifindex).ok().flatten();
         let nic = describe_nic(port.ifindex, driver.as_deref()).map_err(PathError::part)?;
         let nic = format!("{nic} to {}", far.address().ip());
@@ -124,14 +123,13 @@ impl RemoteSession {
         let session = random_session().map_err(PathError::part)?;
         let (near_role, far_role, pace) = self.roles();
         let config = Config::new(arm, &self.load, self.kind);
-        let task = |role| Task {
+        let [mut near_task, mut far_task] = [near_role, far_role].map(|role| Task {
             session: Some(session),
             duration: (role != Role::Receive && role != Role::Echo).then_some(self.load.trial),
             count: self.count.filter(|_| role == near_role),
             ..Task::new(role, config.engine.clone(), pace, self.load.size_bytes)
-        };
+        });
         // Each end's NIC chooses the queue of a flow.
-        let (mut near_task, mut far_task) = (task(near_role), task(far_role));
         near_task.engine.all_queues = self.two.queue.is_none();
         far_task.engine.all_queues = true;
         let _awake = config.stay_awake()?;

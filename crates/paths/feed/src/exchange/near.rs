@@ -101,11 +101,11 @@ impl FarExchange {
                 }
                 Reply::Sent { begin_ns, is_undisturbed, cpu_ns } if is_time(begin_ns) => {
                     script.stamp(begin_ns);
-                    let at_ns = |(n, lag_ns): (usize, &u64)| {
-                        (begin_ns + script.due_ns(n)).saturating_add(*lag_ns)
-                    };
-                    let at_ns = lags_ns.iter().enumerate().map(at_ns).collect();
-                    return Ok((Sent { begin_ns, at_ns, is_undisturbed }, cpu_ns.min(CPU_NS_MAX)));
+                    for (n, ns) in lags_ns.iter_mut().enumerate() {
+                        *ns = ns.saturating_add(begin_ns + script.due_ns(n));
+                    }
+                    let sent = Sent { begin_ns, at_ns: lags_ns, is_undisturbed };
+                    return Ok((sent, cpu_ns.min(CPU_NS_MAX)));
                 }
                 other => return Err(PathError::part(self.caller.unexpected(&other))),
             }

@@ -78,13 +78,15 @@ impl Far {
             let _ = lines.send(&Answer { wirepath_peer: PROTOCOL, handshake: None });
             return Err(PeerError::Version { theirs: hello.wirepath_peer });
         }
-        let refused = |why: &str| Err(PeerError::Refused { at, why: why.to_owned() });
         match (hello.secret, secret) {
             (true, None) => {
-                return refused("a shared secret is required; give it with --secret-file");
+                return refused(at, "a shared secret is required; give it with --secret-file");
             }
             (false, Some(_)) => {
-                return refused("the peer could not prove that it knows the secret: it has none");
+                return refused(
+                    at,
+                    "the peer could not prove that it knows the secret: it has none",
+                );
             }
             (false, None) => {
                 lines.send(&Answer { wirepath_peer: PROTOCOL, handshake: None })?;
@@ -99,16 +101,16 @@ impl Far {
                         lines.encrypt(handshake)?;
                     }
                     Say::Secured { .. } => {
-                        return refused("the peer could not prove that it knows the secret");
+                        return refused(at, "the peer could not prove that it knows the secret");
                     }
-                    Say::Error { why } => return refused(&why),
+                    Say::Error { why } => return refused(at, &why),
                     other => return Err(unexpected(&other)),
                 }
             }
         }
         let host = match lines.expect(LINE_TIMEOUT)? {
             Say::Welcome { host } => host,
-            Say::Error { why } => return refused(&why),
+            Say::Error { why } => return refused(at, &why),
             other => return Err(unexpected(&other)),
         };
         lines.trust();
@@ -194,6 +196,10 @@ impl Far {
             other => Err(unexpected(&other)),
         }
     }
+}
+
+fn refused<T>(at: SocketAddr, why: &str) -> Result<T, PeerError> {
+    Err(PeerError::Refused { at, why: why.to_owned() })
 }
 
 fn unexpected(say: &Say) -> PeerError {
