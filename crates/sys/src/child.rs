@@ -39,7 +39,7 @@ const STOP_GRACE: Duration = Duration::from_secs(1);
 /// Output kept of a child, of each stream; lines that were taken do not count. One that writes more is killed: it may be
 /// an ssh client that passes on the output of a far host.
 pub const OUTPUT_BYTES_MAX: usize = 32 << 20;
-/// Longest line that [`Child::take_line`] waits for. A measurement of `wirepath trials` takes some MiB at most.
+/// Longest line that [`Child::take_line`] waits for. A measurement or an outcome that `wirepath answer` sends takes some MiB at most.
 pub const LINE_BYTES_MAX: usize = 8 << 20;
 
 #[derive(Debug, Error)]
