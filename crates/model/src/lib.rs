@@ -82,8 +82,8 @@ pub use outcome::{
 pub use path::{Direction, Load, Path, PathError, Session, TwoHosts, TypedPath};
 pub use random::Random;
 pub use request::{
-    ArmEntry, Limits, LimitsError, LoadRequest, PathRequest, PlanArms, PlanLoad, PlanRequest,
-    Programs, ProgramsError, REQUEST_VERSION, ReplayRequest, Request, Series, Subject,
+    ArmEntry, Limits, LoadRequest, PathRequest, PlanArms, PlanLoad, PlanRequest, Programs,
+    ProgramsError, REQUEST_VERSION, ReplayRequest, Request, RequestError, Series, Subject,
 };
 pub use runner::{Clock, Finished, Sink, TrialRecord, Trials, resume, run};
 pub use schedule::{Order, Schedule, order};

@@ -19,6 +19,7 @@ pub fn requested_load(
     kind: &LoadKind,
     request: &LoadRequest,
 ) -> Result<Load, Failure> {
+    request.check().map_err(Failure::usage)?;
     if kind.size_bytes == 0 && request.size_bytes.is_some() {
         return Err(Failure::Usage(format!(
             "load {} defines its own message sizes; remove --size",

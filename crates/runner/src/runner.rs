@@ -88,7 +88,7 @@ pub(crate) struct Opened<'a> {
 impl Runner<'_> {
     /// Errors: the request makes no sense here, which shows before anything is locked or measured.
     pub fn plan(&self, request: &Request) -> Result<Planned, Failure> {
-        request.limits.check().map_err(Failure::usage)?;
+        request.check().map_err(Failure::usage)?;
         Ok(match &request.subject {
             Subject::Path(wanted) => Planned::Path(Box::new(path::plan(self, request, wanted)?)),
             Subject::Programs(wanted) => {

@@ -8,8 +8,7 @@ use std::net::IpAddr;
 
 use host::tune::Plan;
 use model::{
-    LoadRequest, PathRequest, PlanArms, PlanLoad, PlanRequest, REQUEST_VERSION, Request, Subject,
-    TwoHosts,
+    LoadRequest, PathRequest, PlanArms, PlanLoad, PlanRequest, Request, Subject, TwoHosts,
 };
 use remote::Failure;
 use remote::work::{Call, Echo, Ping, Step};
@@ -54,14 +53,8 @@ fn no_tuning() -> Result<(), Failure> {
 /// Errors: an agent does not measure this, with or without `--allow-tune`.
 pub(super) fn check_request(request: &Request, may_tune: bool) -> Result<(), Failure> {
     // Every field is named: a new one is refused until it is thought about.
-    let Request { version, subject, limits, series, gate, is_stored: _, words: _ } = request;
-    if *version != REQUEST_VERSION {
-        return refused(format!(
-            "the experiment has version {version}, and this Wirepath reads {REQUEST_VERSION}; install the same version \
-             at both ends"
-        ));
-    }
-    limits.check().map_err(Failure::usage)?;
+    let Request { version: _, subject, limits: _, series, gate, is_stored: _, words: _ } = request;
+    request.check().map_err(Failure::usage)?;
     if series.runs != 1 || *gate {
         return refused("agents take one run without a gate");
     }
@@ -123,6 +116,7 @@ fn check_load(load: &LoadRequest) -> Result<(), Failure> {
     if replay.is_some() {
         return refused("agents replay no file");
     }
+    load.check().map_err(Failure::usage)?;
     kind.iter().try_for_each(|kind| check_name(kind))?;
     far.iter().try_for_each(check_far)
 }

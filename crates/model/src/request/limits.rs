@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::REQUEST_VERSION;
 use crate::RESOLVE;
 use crate::statistics::PAIRS_MIN;
 
@@ -13,7 +14,7 @@ const BLOCKS_MIN: u32 = PAIRS_MIN as u32;
 /// Time to spend unless another is given.
 const TIME: Duration = Duration::from_secs(60);
 /// Longest time of an experiment.
-const TIME_MAX: Duration = Duration::from_secs(7 * 86_400);
+pub(super) const TIME_MAX: Duration = Duration::from_secs(7 * 86_400);
 /// Largest resolution, as a ratio.
 const RESOLVE_MAX: f64 = 1.5;
 
@@ -54,9 +55,14 @@ impl Default for Limits {
     }
 }
 
-/// Limits under which no verdict is possible.
+/// A request of another version, limits under which no verdict is possible, or a load beyond its own.
 #[derive(Debug, Clone, PartialEq, Error)]
-pub enum LimitsError {
+pub enum RequestError {
+    #[error(
+        "the experiment has version {theirs}, and this Wirepath reads {REQUEST_VERSION}; install the same version at \
+         both ends"
+    )]
+    Version { theirs: u32 },
     #[error("{option} {blocks}: no verdict is possible with fewer than {BLOCKS_MIN} blocks")]
     FewBlocks { option: &'static str, blocks: u32 },
     #[error("--min-blocks {min} is more than --max-blocks {max}")]
@@ -65,27 +71,33 @@ pub enum LimitsError {
     Time,
     #[error("--resolve: give a percentage above 0 and up to 50, such as 2% or 0.5%")]
     Resolve,
+    #[error("--rate: give 1 to 10000000 datagrams per second")]
+    Rate,
+    #[error("--trial: give more than 0 and at most 7 days")]
+    Trial,
+    #[error("--vlan: give a VLAN of 1 to 4094")]
+    Vlan,
 }
 
 impl Limits {
     /// Errors: no verdict is possible under them.
-    pub fn check(&self) -> Result<(), LimitsError> {
+    pub fn check(&self) -> Result<(), RequestError> {
         let given = [("--min-blocks", self.min_blocks), ("--max-blocks", self.max_blocks)];
         for (option, blocks) in given {
             if let Some(blocks) = blocks.filter(|&blocks| blocks < BLOCKS_MIN) {
-                return Err(LimitsError::FewBlocks { option, blocks });
+                return Err(RequestError::FewBlocks { option, blocks });
             }
         }
         if let (Some(min), Some(max)) = (self.min_blocks, self.max_blocks)
             && min > max
         {
-            return Err(LimitsError::Reversed { min, max });
+            return Err(RequestError::Reversed { min, max });
         }
         if self.time.is_zero() || self.time > TIME_MAX {
-            return Err(LimitsError::Time);
+            return Err(RequestError::Time);
         }
         if !(self.resolve > 1.0 && self.resolve <= RESOLVE_MAX) {
-            return Err(LimitsError::Resolve);
+            return Err(RequestError::Resolve);
         }
         Ok(())
     }

@@ -1,12 +1,20 @@
 //! The load that a request names.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::limits::nanoseconds_if_given;
+use super::limits::{RequestError, TIME_MAX, nanoseconds_if_given};
 use crate::TwoHosts;
+
+/// Largest rate, datagrams per second.
+const RATE_PPS_MAX: u64 = 10_000_000;
+/// VLAN of a tag.
+const VLAN_MASK: u16 = 0x0fff;
+/// VLANs that a tag may name.
+const VLANS: RangeInclusive<u16> = 1..=4094;
 
 /// A load of a path; values that are not given are the load's own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +53,22 @@ pub struct LoadRequest {
     pub replay: Option<ReplayRequest>,
 }
 
+impl LoadRequest {
+    /// Errors: a value that no command line has, as of a request that another host sent.
+    pub fn check(&self) -> Result<(), RequestError> {
+        if self.rate_pps.is_some_and(|rate| !(1..=RATE_PPS_MAX).contains(&rate)) {
+            return Err(RequestError::Rate);
+        }
+        if self.trial.is_some_and(|trial| trial.is_zero() || trial > TIME_MAX) {
+            return Err(RequestError::Trial);
+        }
+        if self.vlan_tag.is_some_and(|tag| !VLANS.contains(&(tag & VLAN_MASK))) {
+            return Err(RequestError::Vlan);
+        }
+        Ok(())
+    }
+}
+
 /// A capture that is sent with its own timing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -53,4 +77,24 @@ pub struct ReplayRequest {
     pub file: PathBuf,
     /// Place of the sequence number in each payload: byte order, bits, offset in bytes, as in `be32@4`.
     pub sequence: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_no_command_line_has_are_refused() {
+        let load = LoadRequest { kind: Some("flood".into()), ..LoadRequest::default() };
+        assert_eq!(load.check(), Ok(()));
+        for (bad, error) in [
+            (LoadRequest { rate_pps: Some(0), ..load.clone() }, RequestError::Rate),
+            (LoadRequest { rate_pps: Some(u64::MAX), ..load.clone() }, RequestError::Rate),
+            (LoadRequest { trial: Some(Duration::ZERO), ..load.clone() }, RequestError::Trial),
+            (LoadRequest { trial: Some(Duration::MAX), ..load.clone() }, RequestError::Trial),
+            (LoadRequest { vlan_tag: Some(0x6000), ..load.clone() }, RequestError::Vlan),
+        ] {
+            assert_eq!(bad.check(), Err(error), "{bad:?}");
+        }
+    }
 }

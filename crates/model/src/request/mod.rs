@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use limits::{Limits, LimitsError, Series};
+pub use limits::{Limits, RequestError, Series};
 pub use load::{LoadRequest, ReplayRequest};
 pub use plan::{PlanArms, PlanLoad, PlanRequest};
 pub use programs::{ArmEntry, Programs, ProgramsError};
@@ -93,6 +93,14 @@ impl Request {
             is_stored: true,
             words: None,
         }
+    }
+
+    /// Errors: another version, or limits under which no verdict is possible.
+    pub fn check(&self) -> Result<(), RequestError> {
+        if self.version != REQUEST_VERSION {
+            return Err(RequestError::Version { theirs: self.version });
+        }
+        self.limits.check()
     }
 
     /// Name under which its results are stored.
