@@ -41,7 +41,7 @@ pub(crate) fn build(root: &Path, target: &'static Target) -> Result<()> {
     let version = files::version(root)?;
     let (name, date) = (format!("wirepath:{version}"), release.date.to_string());
     let (parts, layout) = (work.join("parts"), work.join("parts/layout"));
-    empty(&parts)?;
+    remove_parts(&parts)?;
     run(buildah(&parts)
         .args(["build", "--quiet", "--isolation", "chroot", "--format", "oci"])
         .args(["--identity-label=false", "--platform", &format!("linux/{}", target.debian)])
@@ -60,7 +60,7 @@ pub(crate) fn build(root: &Path, target: &'static Target) -> Result<()> {
         .arg(&archive)
         .arg("--directory")
         .args([&layout, Path::new(".")]))?;
-    crate::remove(&parts)?;
+    remove_parts(&parts)?;
     run(Command::new("sha256sum").arg(&archive))
 }
 
@@ -70,6 +70,14 @@ fn buildah(parts: &Path) -> Command {
     command.arg("--root").arg(parts.join("storage")).arg("--runroot").arg(parts.join("run"));
     command.args(["--storage-driver", "vfs"]).stdout(Stdio::null());
     command
+}
+
+/// Removes buildah's storage first, as buildah: without root some of its files belong to other numbers of users.
+fn remove_parts(parts: &Path) -> Result<()> {
+    if parts.join("storage").exists() {
+        run(buildah(parts).args(["rmi", "--all", "--force"]))?;
+    }
+    crate::remove(parts)
 }
 
 /// Adds the name under which `docker load` enters the image.
