@@ -1,0 +1,45 @@
+//! The machine: its processor, its device and their threads, with the back ends of the device.
+
+mod backend;
+mod boot;
+mod condition;
+mod cost;
+mod counters;
+mod device;
+mod elf;
+mod error;
+mod guest_umem;
+mod jail;
+mod moderation;
+mod monitor;
+mod nic;
+mod paced;
+mod pci;
+mod processor;
+mod ring;
+mod shared;
+mod shortcuts;
+mod spec;
+mod switches;
+mod tap;
+mod worker;
+mod xdp;
+
+pub use backend::{Halves, Receiver, Sender, Silence, Sink};
+pub use condition::Condition;
+pub use condition::FailureReport;
+pub use cost::exit_cost_ns;
+pub use counters::{Exits, Snapshot, Work};
+pub use elf::ImageError;
+pub use error::MonitorError;
+pub use guest_umem::{GuestUmem, GuestUmemWait, guest_umem_backend};
+pub use jail::{Running, start};
+pub use moderation::{MODERATE_FRAMES, MODERATE_TICK_US};
+pub use monitor::{IO_BASE, IRQ_LINE};
+pub use nic::{NicState, VIRTIO_AT};
+pub use paced::PacedSender;
+pub use ring::{RingReceiver, RingSender, ring_backend};
+pub use spec::{GuestEnd, Outcome, Spec, Task};
+pub use switches::{COMBINE_FRAMES, COMBINE_MORE_FRAMES, COMBINE_TICK_US, Switches};
+pub use tap::{TapReceiver, TapSender, tap_backend};
+pub use xdp::{XdpReceiver, XdpSender, xdp_backend};
