@@ -67,9 +67,9 @@ impl<S: Service> Calls<S> {
         let greeting = message_line(&Greeting::own::<S>());
         greeting.and_then(|line| write_line(&output, &line, || false)).map_err(broken)?;
         let mut input = Input { file: input.into(), lines: LineBuffer::new(GREETING_BYTES_MAX) };
-        let line = input.next_line()?.ok_or_else(|| RemoteError::Ended {
-            end: NEAR_END.into(),
-            said: "it closed the exchange before it greeted".into(),
+        let line = input.next_line()?.ok_or_else(|| {
+            let why = "it closed the exchange before it greeted";
+            broken(io::Error::new(ErrorKind::UnexpectedEof, why))
         })?;
         let near: Greeting = serde_json::from_slice(&line).map_err(|_| garbled(&line))?;
         near.check::<S>(NEAR_END)?;

@@ -76,7 +76,7 @@ fn a_near_end_that_is_stopped_in_mid_run_leaves_the_peer_free() {
         near.signal("STOP");
         let said = "no sign of life during a run for 10 s";
         // Its XDP program stays on its interface, so it has to go before the next run.
-        assert_freed(&spaces, &mut peer, told, said, || near.signal("KILL"));
+        assert_freed(&spaces, &mut peer, told, said, || drop(near.end_by("KILL", LONG)));
     }
 }
 
