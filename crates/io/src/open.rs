@@ -14,6 +14,22 @@ pub enum AnyEngine {
     XdpQueues(Box<XdpQueues>),
 }
 
+/// Evaluates an expression with the engine inside an [`AnyEngine`].
+#[macro_export]
+macro_rules! on_engine {
+    ($any:expr, $engine:ident => $body:expr) => {
+        $crate::on_engine!($any, $engine => $body, Udp Epoll Uring Packet Xdp XdpQueues)
+    };
+    ($any:expr, $engine:ident => $body:expr, $($kind:ident)+) => {
+        match $any {
+            $($crate::AnyEngine::$kind($engine) => {
+                let $engine = &mut **$engine;
+                $body
+            })+
+        }
+    };
+}
+
 /// Opens the two directions of an end that pings as engines of their own, so that each may run on a
 /// thread of its own; in the calling thread's network namespace.
 ///

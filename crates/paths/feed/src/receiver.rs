@@ -80,14 +80,7 @@ pub(super) fn receive(
     seen: &AtomicU64,
 ) -> Result<ReceivedQuotes, IoError> {
     let run = Run { script, books, terminal, stop, seen };
-    match engine {
-        AnyEngine::Udp(engine) => run.on(&mut **engine),
-        AnyEngine::Epoll(engine) => run.on(&mut **engine),
-        AnyEngine::Uring(engine) => run.on(&mut **engine),
-        AnyEngine::Packet(engine) => run.on(&mut **engine),
-        AnyEngine::Xdp(engine) => run.on(&mut **engine),
-        AnyEngine::XdpQueues(engine) => run.on(&mut **engine),
-    }
+    io::on_engine!(engine, engine => run.on(engine))
 }
 
 struct Run<'a> {

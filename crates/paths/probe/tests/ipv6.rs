@@ -21,20 +21,6 @@ const ROUNDS: usize = 8;
 /// UDP port of DNS.
 const DNS_PORT: u16 = 53;
 
-/// Evaluates an expression with the engine inside an [`AnyEngine`].
-macro_rules! on_engine {
-    ($any:expr, $engine:ident => $body:expr) => {
-        match $any {
-            AnyEngine::Udp($engine) => $body,
-            AnyEngine::Epoll($engine) => $body,
-            AnyEngine::Uring($engine) => $body,
-            AnyEngine::Packet($engine) => $body,
-            AnyEngine::Xdp($engine) => $body,
-            AnyEngine::XdpQueues($engine) => $body,
-        }
-    };
-}
-
 /// Order and bytes of payloads.
 #[derive(Default)]
 struct Digest(DefaultHasher, usize);
@@ -62,8 +48,9 @@ fn send(engine: &mut AnyEngine, sent: &mut Digest, first: usize) {
     };
     let mut left = ROUND;
     let posted = testkit::until(Duration::from_secs(60), || {
-        left -= on_engine!(engine, engine => engine.tx_post(0, left, &mut fill)).expect("it sends");
-        on_engine!(engine, engine => engine.tx_reap());
+        left -=
+            io::on_engine!(engine, engine => engine.tx_post(0, left, &mut fill)).expect("it sends");
+        io::on_engine!(engine, engine => engine.tx_reap());
         left == 0
     });
     assert!(posted, "{left} datagrams were not sent");
@@ -71,7 +58,7 @@ fn send(engine: &mut AnyEngine, sent: &mut Digest, first: usize) {
 
 fn receive(engine: &mut AnyEngine, arrived: &mut Digest, until_count: usize) {
     let all = testkit::until(Duration::from_secs(60), || {
-        let taken = on_engine!(engine, engine => {
+        let taken = io::on_engine!(engine, engine => {
             engine.rx_take(&mut |arrival: Arrival<'_>| arrived.add(arrival.payload))
         });
         taken.expect("it receives");
@@ -130,7 +117,7 @@ fn exchange(name: &str, spec: &EngineSpec) {
         receive(&mut receiver, &mut arrived, (round + 1) * ROUND);
     }
     assert_eq!(arrived.value(), sent.value(), "{name}");
-    let report = on_engine!(&mut receiver, engine => engine.finish());
+    let report = io::on_engine!(&mut receiver, engine => engine.finish());
     let counter = |name: &str| report.counters.iter().find(|(n, _)| n == name).map(|(_, n)| *n);
     if let Some(redirected) = counter("xdp_redirected_count") {
         assert_eq!(redirected, (ROUND * ROUNDS) as u64, "{name}: {:?}", report.counters);

@@ -175,39 +175,6 @@ pub struct Steering<'a> {
     pub watch: Option<Watch>,
 }
 
-/// Evaluates an expression with the engine inside an [`AnyEngine`].
-macro_rules! on_engine {
-    ($any:expr, $engine:ident => $body:expr) => {
-        match $any {
-            io::AnyEngine::Udp(engine) => {
-                let $engine = &mut **engine;
-                $body
-            }
-            io::AnyEngine::Epoll(engine) => {
-                let $engine = &mut **engine;
-                $body
-            }
-            io::AnyEngine::Uring(engine) => {
-                let $engine = &mut **engine;
-                $body
-            }
-            io::AnyEngine::Packet(engine) => {
-                let $engine = &mut **engine;
-                $body
-            }
-            io::AnyEngine::Xdp(engine) => {
-                let $engine = &mut **engine;
-                $body
-            }
-            io::AnyEngine::XdpQueues(engine) => {
-                let $engine = &mut **engine;
-                $body
-            }
-        }
-    };
-}
-use on_engine;
-
 /// Runs a role on an open engine.
 pub fn run(
     engine: &mut AnyEngine,
@@ -217,7 +184,7 @@ pub fn run(
     if let Some(live) = steering.live {
         live.is_open.store(true, Ordering::Release);
     }
-    on_engine!(engine, engine => run_on(engine, task, steering))
+    io::on_engine!(engine, engine => run_on(engine, task, steering))
 }
 
 /// Opens the engine of a task and runs the task, in the calling thread's network namespace.

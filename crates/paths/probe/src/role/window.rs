@@ -15,7 +15,7 @@ use wire::probe::Kind;
 
 use super::end::{End, write};
 use super::ping::later;
-use super::{RoleError, RoleReport, Steering, Task, on_engine};
+use super::{RoleError, RoleReport, Steering, Task};
 use crate::watch::Watch;
 
 /// Requests in flight of load `echo-flood`: three batches of 64, one each being sent, echoed and
@@ -228,7 +228,7 @@ pub(super) fn run_halves(
         let receiver = start(scope, "near-rx", || {
             let steering = Steering { stop, live: None, watch: None };
             let received = pin_thread(receiving).and_then(
-                |()| on_engine!(&mut rx, engine => receive_on(engine, task, steering, shared)),
+                |()| io::on_engine!(&mut rx, engine => receive_on(engine, task, steering, shared)),
             );
             // Without a receiver the sender would go on, from silence to silence.
             stop.fetch_or(received.is_err(), Ordering::Relaxed);
@@ -236,7 +236,7 @@ pub(super) fn run_halves(
         });
         let steering = Steering { stop, live: None, watch };
         let sent = pin_thread(sending).and_then(
-            |()| on_engine!(&mut tx, engine => send_on(engine, task, steering, most, shared)),
+            |()| io::on_engine!(&mut tx, engine => send_on(engine, task, steering, most, shared)),
         );
         shared.is_sent.store(true, Ordering::Release);
         (sent, receiver.end())
