@@ -276,31 +276,30 @@ pub(super) fn support(arm: &Arm) -> Support {
     if arm.kind == ArmKind::Peer {
         return Support::Refused { why: "peer programs run only in the lab".into() };
     }
-    if arm.has(Switch::Rps) {
-        return Support::unsupported(
+    for (switch, what, needs) in [
+        (
+            Switch::Rps,
             "rps between two hosts (settings of real interfaces are not changed)",
             "the mask set by hand on both hosts: /sys/class/net/IF/queues/rx-0/rps_cpus",
-        );
-    }
-    if arm.has(Switch::DeferHardIrqs) {
-        return Support::unsupported(
+        ),
+        (
+            Switch::DeferHardIrqs,
             "defer-hard-irqs between two hosts (settings of real interfaces are not changed)",
             "a plan with napi-defer-hard-irqs and gro-flush-timeout: wirepath tune prove PLAN --far HOST",
-        );
-    }
-    if arm.has(Switch::IrqSuspend)
-        && let Some(missing) = irq_suspend()
-    {
-        return missing;
-    }
-    if let Some(missing) = huge_pages(arm, 1) {
-        return missing;
-    }
-    if arm.has(Switch::IoUring) {
-        return Support::unsupported(
+        ),
+        (
+            Switch::IoUring,
             "io-uring between two hosts (the far end's system-call filter cannot check its requests)",
             "a lab: leave out --far",
-        );
+        ),
+    ] {
+        if arm.has(switch) {
+            return Support::unsupported(what, needs);
+        }
+    }
+    let no_suspension = if arm.has(Switch::IrqSuspend) { irq_suspend() } else { None };
+    if let Some(missing) = no_suspension.or_else(|| huge_pages(arm, 1)) {
+        return missing;
     }
     if arm.has(Switch::NoIdleStates)
         && let Err(error) = NoIdle::hold()

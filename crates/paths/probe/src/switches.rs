@@ -352,53 +352,42 @@ pub(super) fn contradiction(arm: &Arm, load: ProbeLoad) -> Option<String> {
     if let Some(why) = tcp::contradiction(arm, load) {
         return Some(why);
     }
-    let of_af_xdp = [
-        Switch::Native,
-        Switch::ZeroCopy,
-        Switch::NeedWakeup,
-        Switch::HugePages,
-        Switch::BigRings,
-        Switch::UnalignedChunks,
-    ];
-    let alone = of_af_xdp.into_iter().find(|switch| arm.has(*switch) && !arm.has(Switch::Bypass));
-    if let Some(id) = alone {
+    use Switch::{
+        BigRings, Bypass, Epoll, EpollBusyPoll, HugePages, IoUring, IrqSuspend, Native, NeedWakeup,
+        UnalignedChunks, ZeroCopy, ZeroCopySend,
+    };
+    let has = |switch: Switch| arm.has(switch);
+    let af_xdp = [Native, ZeroCopy, NeedWakeup, HugePages, BigRings, UnalignedChunks];
+    let sockets = [Epoll, EpollBusyPoll, IoUring, ZeroCopySend];
+    if let Some(id) = af_xdp.into_iter().find(|switch| has(*switch) && !has(Bypass)) {
         return Some(format!("{id} is an AF_XDP setting and needs bypass; use bypass+{id}"));
     }
-    if arm.has(Switch::ZeroCopy) && !arm.has(Switch::Native) {
-        return Some("zero-copy needs native mode; use bypass+native+zero-copy".into());
-    }
-    if arm.has(Switch::UnalignedChunks) && arm.has(Switch::ZeroCopy) {
-        return Some(
-            "unaligned-chunks crosses pages, and a zero-copy device drops a frame whose pages are not side by \
-             side for it; use unaligned-chunks without zero-copy"
-                .into(),
-        );
-    }
-    let of_sockets = [Switch::Epoll, Switch::EpollBusyPoll, Switch::IoUring, Switch::ZeroCopySend];
-    if let Some(id) = of_sockets.into_iter().find(|switch| arm.has(*switch))
-        && arm.has(Switch::Bypass)
-    {
+    if let Some(id) = sockets.into_iter().find(|switch| has(*switch) && has(Bypass)) {
         return Some(format!("{id} is a setting of UDP sockets; use it without bypass"));
     }
-    if arm.has(Switch::EpollBusyPoll) && !arm.has(Switch::Epoll) {
-        return Some("epoll-busy-poll needs epoll; use epoll+epoll-busy-poll".into());
-    }
-    if arm.has(Switch::IrqSuspend) && !arm.has(Switch::EpollBusyPoll) {
-        return Some(
+    let rules = [
+        (has(ZeroCopy) && !has(Native), "zero-copy needs native mode; use bypass+native+zero-copy"),
+        (
+            has(UnalignedChunks) && has(ZeroCopy),
+            "unaligned-chunks crosses pages, and a zero-copy device drops a frame whose pages are not side by \
+             side for it; use unaligned-chunks without zero-copy",
+        ),
+        (
+            has(EpollBusyPoll) && !has(Epoll),
+            "epoll-busy-poll needs epoll; use epoll+epoll-busy-poll",
+        ),
+        (
+            has(IrqSuspend) && !has(EpollBusyPoll),
             "irq-suspend acts while epoll polls the device queue; use \
-             epoll+epoll-busy-poll+irq-suspend"
-                .into(),
-        );
-    }
-    if arm.has(Switch::Epoll) && arm.has(Switch::IoUring) {
-        return Some("epoll and io-uring are two ways to receive; use one of them".into());
-    }
-    if arm.has(Switch::ZeroCopySend) && load == ProbeLoad::Storm {
-        return Some(
-            "the datagrams of storm come from the kernel; use zero-copy-send with flood".into(),
-        );
-    }
-    None
+             epoll+epoll-busy-poll+irq-suspend",
+        ),
+        (has(Epoll) && has(IoUring), "epoll and io-uring are two ways to receive; use one of them"),
+        (
+            has(ZeroCopySend) && load == ProbeLoad::Storm,
+            "the datagrams of storm come from the kernel; use zero-copy-send with flood",
+        ),
+    ];
+    rules.into_iter().find(|(is_broken, _)| *is_broken).map(|(_, why)| why.to_owned())
 }
 
 #[cfg(test)]
