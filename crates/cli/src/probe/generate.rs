@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use host::text::chain;
-use io::{Local, Remote, Template};
+use io::{Local, Remote};
 use lab::{Pair, PairSpec};
 use probe::endpoint::{self, Choice};
 use probe::random_session;
@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sys::bpf::{DropCounter, DropSpec, Generator};
 use sys::capability::Capability;
-use wire::probe::{Header, Kind, SEQUENCE_OFFSET};
+use wire::probe::SEQUENCE_OFFSET;
 
 use super::args::GenerateArgs;
 use super::summary::si;
@@ -127,15 +127,9 @@ fn frames_for(time: Duration, frames: u32, took: Duration) -> u32 {
 }
 
 fn generate(args: &GenerateArgs, local: &Local, remote: &Remote) -> Result<Generated, String> {
-    let template = Template::new(local, remote, 0, args.size).map_err(|e| chain(&e))?;
-    let mut frame = vec![0; template.frame_bytes()];
     let session = random_session().map_err(|e| e.to_string())?;
-    let header = Header { kind: Kind::Data, flow: 0, session, sequence: 0, reply: 0, time_ns: 0 };
-    let mut written = Ok(());
-    let payload = template.build_unchecked(&mut frame, &mut |p| written = header.write(p));
-    written.map_err(|e| e.to_string())?;
-    let mut generator = Generator::new(&frame, local.ifindex, payload.start + SEQUENCE_OFFSET)
-        .map_err(|e| chain(&e))?;
+    let mut generator =
+        probe::live_frames(local, remote, session, args.size).map_err(|e| chain(&*e))?;
     privileges::keep_only(&[Capability::Bpf, Capability::NetAdmin])?;
     let begun = Instant::now();
     let mut sending = Duration::ZERO;

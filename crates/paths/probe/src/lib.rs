@@ -24,6 +24,7 @@ pub use measure::RateSession;
 pub use mtu::Mtus;
 pub use path::{Probe, ProbeLoad, between};
 pub use session::random_session;
+pub use storm::live_frames;
 pub use switches::{ArmError, Switch, engine_spec, parse_arm};
 pub use vlan::in_vlan;
 pub use watch::Watch;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use io::Template;
+use io::{Local, Remote, Template};
 use lab::Pair;
 use sys::bpf::Generator;
 use sys::clock::monotonic_ns;
@@ -31,6 +31,24 @@ pub(super) fn run(
     })
 }
 
+/// The kernel's live-frame generator for datagrams of a run; each has its sequence number.
+pub fn live_frames(
+    local: &Local,
+    remote: &Remote,
+    session: u32,
+    payload_bytes: usize,
+) -> Result<Generator, Cause> {
+    let template = Template::new(local, remote, 0, payload_bytes)?;
+    let mut frame = vec![0; template.frame_bytes()];
+    let header = Header { kind: Kind::Data, flow: 0, session, sequence: 0, reply: 0, time_ns: 0 };
+    // No checksum: IPv4 allows it, and the sequence number changes in every frame.
+    let payload = template.build_unchecked(&mut frame, &mut |p| {
+        let written = header.write(p);
+        debug_assert!(written.is_ok());
+    });
+    Ok(Generator::new(&frame, local.ifindex, payload.start + SEQUENCE_OFFSET)?)
+}
+
 /// Sends generated frames for about `trial` from a thread in the near end's namespace. Returns the time
 /// during which frames were sent, too.
 pub(super) fn send(
@@ -40,15 +58,7 @@ pub(super) fn send(
     trial: Duration,
 ) -> Result<(RoleReport, Duration), Cause> {
     let ((local, remote), _) = ends(pair);
-    let template = Template::new(&local, &remote, 0, payload_bytes)?;
-    let mut frame = vec![0; template.frame_bytes()];
-    let header = Header { kind: Kind::Data, flow: 0, session, sequence: 0, reply: 0, time_ns: 0 };
-    // No checksum: IPv4 allows it, and the sequence number changes in every frame.
-    let payload = template.build_unchecked(&mut frame, &mut |p| {
-        let written = header.write(p);
-        debug_assert!(written.is_ok());
-    });
-    let mut generator = Generator::new(&frame, local.ifindex, payload.start + SEQUENCE_OFFSET)?;
+    let mut generator = live_frames(&local, &remote, session, payload_bytes)?;
     let (begun_ns, begun) = (monotonic_ns(), ThreadUsage::now());
     let until_ns = begun_ns + trial.as_nanos() as u64;
     let mut sending = Duration::ZERO;
