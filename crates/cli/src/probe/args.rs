@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use io::Stamps;
 use model::Arm;
+use probe::endpoint::Choice;
 use probe::peer::DEFAULT_PORT;
 
 use super::measure::MeasureArgs;
@@ -105,6 +106,13 @@ pub(crate) struct EngineArgs {
     pub(crate) pin: Option<usize>,
     #[command(flatten)]
     _renamed: RenamedArgs,
+}
+
+impl EngineArgs {
+    /// Local end of the run.
+    pub(crate) fn choice(&self, port: u16) -> Choice {
+        Choice { ifname: self.interface.clone(), queue: self.queue.unwrap_or(0), port }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 pub(crate) mod args;
 mod engine;
 mod generate;
-mod irqs;
+mod held;
 mod measure;
 mod renamed;
 mod summary;
@@ -18,23 +18,22 @@ use host::idle::NoIdle;
 use host::text::chain;
 use io::{AnyEngine, EngineKind, EngineSpec, Local, Receiving, Remote, Role, XdpEngine};
 use model::{Arm, Measurement};
-use probe::endpoint::{self, Choice};
+use probe::endpoint;
 use probe::peer::{Far, PeerError, Settings};
 use probe::role::{self, Live, Pace, RoleReport, Steering, Task};
 use probe::{
     Mtus, Switch, Watch, engine_spec, in_vlan, measurement, random_session, received_from,
 };
 use remote::Failure;
-use sys::hardware_stamps::HardwareStamps;
 use sys::thread::start;
 
 use crate::context::Context;
 use crate::shared_args::IpVersion;
 
-use crate::{console, privileges, receive_stamps, signals};
+use crate::{console, privileges, signals};
 use args::{EngineArgs, FarArgs, NearArgs, ProbeCommand, ReceiveArgs};
 use engine::{spec, with_sizes};
-use irqs::HeldIrqs;
+use held::HeldInterface;
 use summary::{Headers, si, summary};
 
 pub(crate) use generate::GenerateDocument;
@@ -88,35 +87,20 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
         return Err(Failure::Usage(format!("{host} is {ip}, which is not of the version of --ip")));
     }
     let size = options.size(ip.is_ipv6());
-    let choice = Choice {
-        ifname: options.engine.interface.clone(),
-        queue: options.engine.queue.unwrap_or(0),
-        port: options.port,
-    };
+    let choice = options.engine.choice(options.port);
     let (local, _) = endpoint::towards(ip, SENDER_PORT, &choice)?;
     let local = in_vlan(local, &spec)?;
-    let _stamping = hold_stamps(&spec, &local)?;
-    let irqs = HeldIrqs::hold(&options.engine, &local)?;
+    let held = HeldInterface::hold(&options.engine, &local)?;
     let duration = options.duration.unwrap_or(Duration::from_secs(10));
-    let mut task = Task {
-        role: Role::Receive,
-        engine: spec,
-        pace: args.rate.map_or(Pace::Flood, Pace::Rate),
-        payload_bytes: size,
-        flows: 1,
-        first_flow: 0,
-        session: Some(random_session()?),
-        count: None,
-        duration: None,
-        one_clock: false,
-    };
+    let pace = args.rate.map_or(Pace::Flood, Pace::Rate);
+    let session = Some(random_session()?);
+    let task = Task { session, ..Task::new(Role::Receive, spec, pace, size) };
     task.check().map_err(|e| Failure::Usage(e.to_string()))?;
     // Before the peer's: its first datagram needs an open engine.
     let mut engine = io::open(&task.setup(&local, None))?;
     privileges::drop_all().map_err(Failure::failed)?;
     let mut sending = Task { role: Role::Send, duration: Some(duration), ..task.clone() };
     sending.engine.receiving = far_receiving(&task.engine);
-    task.duration = None;
     let stop = AtomicBool::new(false);
     let (own, sent) = with_live_line(context, |live| {
         thread::scope(|scope| {
@@ -151,7 +135,7 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
         return own.and(Err(Failure::failed("near end: ended before it was told to")));
     };
     let mut measurement = received_from(own?, sent.role);
-    irqs.check(&mut measurement);
+    held.check(&mut measurement);
     let headers = Headers { ipv6: ip.is_ipv6(), is_tagged: task.engine.vlan_tag.is_some() };
     summary(context, Role::Receive, &measurement, (size, headers), true)
 }
@@ -184,10 +168,6 @@ fn far_settings(arm: &Arm) -> Settings {
     Settings { stays_awake: arm.has(Switch::NoIdleStates), ..Settings::default() }
 }
 
-fn hold_stamps(spec: &EngineSpec, local: &Local) -> Result<Option<HardwareStamps>, Failure> {
-    receive_stamps::hold(spec.stamps, local.ifindex, &local.ifname)
-}
-
 fn near(
     context: &Context,
     args: &NearArgs,
@@ -198,11 +178,7 @@ fn near(
     let spec = spec(&args.engine, args.size)?;
     let _awake = settle(&args.engine)?;
     let session = args.session.map_or_else(random_session, Ok)?;
-    let choice = Choice {
-        ifname: args.engine.interface.clone(),
-        queue: args.engine.queue.unwrap_or(0),
-        port: args.source_port,
-    };
+    let choice = args.engine.choice(args.source_port);
     // First: for an unused address the search for a peer would have to time out.
     let (local, _) = endpoint::towards(args.to, args.port, &choice)?;
     in_vlan(local, &spec)?;
@@ -214,16 +190,9 @@ fn near(
     }
     far_spec.receiving = far_receiving(&far_spec);
     let mut task = Task {
-        role: far_role,
-        engine: far_spec,
-        pace,
-        payload_bytes: args.size,
         flows: usize::from(args.flows),
-        first_flow: 0,
         session: Some(session),
-        count: None,
-        duration: None,
-        one_clock: false,
+        ..Task::new(far_role, far_spec, pace, args.size)
     };
     let (mut to, mut port) = (args.to, args.port);
     if let Some(far) = far.as_mut() {
@@ -233,8 +202,7 @@ fn near(
     }
     let (local, remote) = endpoint::towards(to, port, &choice)?;
     let local = in_vlan(local, &spec)?;
-    let _stamping = hold_stamps(&spec, &local)?;
-    let irqs = HeldIrqs::hold(&args.engine, &local)?;
+    let held = HeldInterface::hold(&args.engine, &local)?;
     task.role = role;
     task.engine = spec;
     task.count = args.count;
@@ -255,7 +223,7 @@ fn near(
     let far_report = far.as_mut().map(Far::stop).transpose()?.map(|report| report.role);
     let told = far_report.is_some();
     let mut measurement = measurement(role, near_report, far_report);
-    irqs.check(&mut measurement);
+    held.check(&mut measurement);
     let headers = Headers { ipv6: args.to.is_ipv6(), is_tagged: args.engine.vlan.is_some() };
     let far_mtu_bytes = far.as_ref().and_then(Far::mtu_bytes);
     let mtus = Mtus::new(local.mtu_bytes, far_mtu_bytes, args.size, headers.ipv6);
@@ -319,26 +287,10 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
     if spec.kind != EngineKind::Udp && args.engine.interface.is_none() {
         return Err(Failure::Usage("this engine needs an interface: give one with -i".into()));
     }
-    let choice = Choice {
-        ifname: args.engine.interface.clone(),
-        queue: args.engine.queue.unwrap_or(0),
-        port: args.port,
-    };
+    let choice = args.engine.choice(args.port);
     let local = in_vlan(endpoint::listening(&choice, ipv6)?, &spec)?;
-    let _stamping = hold_stamps(&spec, &local)?;
-    let irqs = HeldIrqs::hold(&args.engine, &local)?;
-    let task = Task {
-        role,
-        engine: spec,
-        pace: Pace::Flood,
-        payload_bytes: size,
-        flows: 1,
-        first_flow: 0,
-        session: args.served.session,
-        count: None,
-        duration: None,
-        one_clock: false,
-    };
+    let held = HeldInterface::hold(&args.engine, &local)?;
+    let task = Task { session: args.served.session, ..Task::new(role, spec, Pace::Flood, size) };
     let stop = AtomicBool::new(false);
     let until = args.duration.map(|d| Instant::now() + d);
     let mut heard = (0, Instant::now());
@@ -377,7 +329,7 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
     });
     let report = ran.map_err(Failure::failed)?;
     let mut measurement = measurement(role, RoleReport { sent_count: 0, ..report.clone() }, None);
-    irqs.check(&mut measurement);
+    held.check(&mut measurement);
     if role == Role::Echo {
         measurement.counters.insert("near_returned_count".into(), report.sent_count);
     }

@@ -1,28 +1,36 @@
-//! Interrupts of a run's interface.
+//! Settings of a run's interface: its interrupts and its receive stamps.
 
 use host::irq_suspend::{IrqSuspend, IrqSuspendError};
 use host::net::NetError;
 use host::text::chain;
-use io::Local;
+use io::{Local, Stamps};
 use model::Measurement;
 use probe::{Switch, not_suspended};
 use remote::Failure;
+use sys::hardware_stamps::HardwareStamps;
 
 use super::args::EngineArgs;
-use crate::console;
+use crate::{console, receive_stamps};
 
-/// Interrupts that are suspended or deferred until it is dropped.
-pub(super) struct HeldIrqs {
+/// Interrupts that are suspended or deferred, and hardware stamps that are on, until it is dropped.
+pub(super) struct HeldInterface {
     suspension: Option<IrqSuspend>,
     _deferral: Option<IrqSuspend>,
+    _stamping: Option<HardwareStamps>,
 }
 
-impl HeldIrqs {
+impl HeldInterface {
     /// Does what the options of a run ask for, and says so.
     pub(super) fn hold(args: &EngineArgs, local: &Local) -> Result<Self, Failure> {
+        let stamps = args.stamps.unwrap_or(Stamps::Off);
+        let stamping = receive_stamps::hold(stamps, local.ifindex, &local.ifname)?;
         let suspension = args.arm.has(Switch::IrqSuspend).then(|| suspend(local)).transpose()?;
         let polls = args.arm.has(Switch::BusyPoll) && args.arm.has(Switch::Bypass);
-        Ok(HeldIrqs { suspension, _deferral: polls.then(|| defer(local)).flatten() })
+        Ok(HeldInterface {
+            suspension,
+            _deferral: polls.then(|| defer(local)).flatten(),
+            _stamping: stamping,
+        })
     }
 
     /// Adds `irq-suspend` to the switches without effect if it had none.
