@@ -35,7 +35,9 @@ pub fn to_csv(outcome: &Outcome) -> String {
             out.push_str(&row(&[&head[..], &rest[..]].concat()));
         }
         for (name, metric) in &arm.metrics {
-            let figure = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
+            let [median, ratio, low, high, p] =
+                [metric.median, metric.ratio, metric.low, metric.high, metric.p]
+                    .map(|value| value.map(|v| v.to_string()).unwrap_or_default());
             let better = match metric.better {
                 model::Better::Lower => "lower",
                 model::Better::Higher => "higher",
@@ -44,11 +46,11 @@ pub fn to_csv(outcome: &Outcome) -> String {
                 name.as_str(),
                 &metric.unit,
                 better,
-                &figure(metric.median),
-                &figure(metric.ratio),
-                &figure(metric.low),
-                &figure(metric.high),
-                &figure(metric.p),
+                &median,
+                &ratio,
+                &low,
+                &high,
+                &p,
                 metric.verdict.map_or("", wording::verdict),
                 metric.why.as_deref().unwrap_or(&why),
             ];

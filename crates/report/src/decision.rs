@@ -29,12 +29,12 @@ pub fn summary(gate: &Gate) -> String {
 pub fn sentence(gate: &Gate, decision: &Decision) -> String {
     let Some(name) = &decision.metric else {
         return match &decision.failures {
-            Some(failures) => of_failures(decision, failures),
+            Some(failures) => failures_sentence(decision, failures),
             None => format!("{}: not decided: {}", decision.arm, reason(gate, decision)),
         };
     };
     let Decision { unit, better, difference, .. } = decision;
-    let words = Words::of(name, unit, *better, difference.is_some());
+    let words = Words::new(name, unit, *better, difference.is_some());
     let text = match decision.answer {
         GateAnswer::Worse => worse(gate, decision, &words),
         GateAnswer::NoWorse => no_worse(gate, decision, &words),
@@ -52,34 +52,29 @@ pub(crate) struct Words {
 
 impl Words {
     /// - `is_count`: judged by differences.
-    pub(crate) fn of(name: &str, unit: &str, better: Better, is_count: bool) -> Self {
-        let words = |verb, worse, better| Words { verb, worse, better };
+    pub(crate) fn new(name: &str, unit: &str, better: Better, is_count: bool) -> Self {
         let is_time = matches!(unit, "ns" | "us" | "ms" | "s");
         let is_rate = matches!(unit, "bps" | "pps" | "rps" | "qps" | "tps");
-        let is_lower = better == Better::Lower;
-        if is_count {
-            return if is_lower {
-                words("has", "more", "fewer")
-            } else {
-                words("has", "fewer", "more")
-            };
-        }
-        match is_lower {
-            true if name.contains("cpu") || unit == "bytes" => words("takes", "more", "less"),
-            true if is_time => words("is", "slower", "faster"),
-            true => words("is", "higher", "lower"),
-            false if is_rate => words("is", "slower", "faster"),
-            false => words("is", "lower", "higher"),
-        }
+        let (verb, worse, better) = match better {
+            Better::Lower if is_count => ("has", "more", "fewer"),
+            Better::Higher if is_count => ("has", "fewer", "more"),
+            Better::Lower if name.contains("cpu") || unit == "bytes" => ("takes", "more", "less"),
+            Better::Lower if is_time => ("is", "slower", "faster"),
+            Better::Lower => ("is", "higher", "lower"),
+            Better::Higher if is_rate => ("is", "slower", "faster"),
+            Better::Higher => ("is", "lower", "higher"),
+        };
+        Words { verb, worse, better }
     }
 }
 
 /// `20 %`, `1.4 %`: three digits without zeros at the end.
 pub(crate) fn percent(share: f64) -> String {
     let digits = units::digits(share * 100.0);
-    match digits.contains('.') {
-        true => format!("{} %", digits.trim_end_matches('0').trim_end_matches('.')),
-        false => format!("{digits} %"),
+    if digits.contains('.') {
+        format!("{} %", digits.trim_end_matches('0').trim_end_matches('.'))
+    } else {
+        format!("{digits} %")
     }
 }
 
@@ -90,10 +85,7 @@ fn resolution(gate: &Gate) -> String {
 /// `20 %`, or `5.3 times` of a large change.
 fn share(ratio: f64) -> String {
     let ratio = ratio.max(1.0 / ratio);
-    match ratio >= MULTIPLE {
-        true => format!("{} times", units::digits(ratio)),
-        false => percent(ratio - 1.0),
-    }
+    if ratio >= MULTIPLE { format!("{} times", units::digits(ratio)) } else { percent(ratio - 1.0) }
 }
 
 /// Change for the worse as people say it, of a ratio on the bad side: 0.8 of a rate is 20 % less.
@@ -108,16 +100,17 @@ pub(crate) fn spoken(ratio: f64, better: Better) -> String {
 /// An end of an interval of ratios with its word: `9 % slower`, `equal`.
 pub(crate) fn side(ratio: f64, better: Better, words: &Words) -> String {
     let is_worse = (ratio > 1.0) == (better == Better::Lower);
-    match ratio == 1.0 {
-        true => "equal".into(),
-        false if is_worse => format!("{} {}", spoken(ratio, better), words.worse),
-        false => format!("{} {}", spoken(ratio, better), words.better),
+    if ratio == 1.0 {
+        return "equal".into();
     }
+    let word = if is_worse { words.worse } else { words.better };
+    format!("{} {word}", spoken(ratio, better))
 }
 
 fn values(decision: &Decision) -> Option<String> {
-    let value = |value: Option<f64>| value.map(|value| units::value(value, &decision.unit));
-    Some(format!("{} in place of {}", value(decision.value)?, value(decision.base_value)?))
+    let unit = &decision.unit;
+    let (value, base) = (decision.value?, decision.base_value?);
+    Some(format!("{} in place of {}", units::value(value, unit), units::value(base, unit)))
 }
 
 fn worse(gate: &Gate, decision: &Decision, words: &Words) -> String {
@@ -203,12 +196,12 @@ fn open(gate: &Gate, decision: &Decision, words: &Words) -> String {
         _ if !is_wide => None,
         (Some(difference), ..) => difference.low.zip(difference.high).map(|(low, high)| {
             let (low, high) = if low <= high { (low, high) } else { (high, low) };
-            let signed = |value: f64| {
+            let [low, high] = [low, high].map(|value| {
                 let is_worse = (value > 0.0) == (*better == Better::Lower);
                 let word = if is_worse { words.worse } else { words.better };
                 format!("{} {word}", units::digits(value.abs()))
-            };
-            format!("{arm} has between {} and {} a trial than {base}", signed(low), signed(high))
+            });
+            format!("{arm} has between {low} and {high} a trial than {base}")
         }),
         (None, Some(low), Some(high)) => {
             let ends = [low, high].map(|end| side(end, *better, words));
@@ -239,7 +232,7 @@ fn more(decision: &Decision) -> Option<String> {
     Some(format!("about {}{time} more", units::plural(blocks, "block")))
 }
 
-fn of_failures(decision: &Decision, failures: &Reliability) -> String {
+fn failures_sentence(decision: &Decision, failures: &Reliability) -> String {
     let counts = format!(
         "{} of {} trials against {} of {} of {}",
         failures.failed,

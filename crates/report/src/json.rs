@@ -92,11 +92,12 @@ pub fn all_from_json(text: &str) -> Result<Vec<Outcome>, JsonError> {
     };
     let Value::Array(list) = listed else { return Ok(vec![from_value(listed)?]) };
     let numbered = list.into_iter().enumerate();
-    let read = |(place, document)| {
-        from_value(document)
-            .map_err(|source| JsonError::Listed { number: place + 1, source: Box::new(source) })
-    };
-    numbered.map(read).collect()
+    numbered
+        .map(|(place, document)| {
+            from_value(document)
+                .map_err(|source| JsonError::Listed { number: place + 1, source: Box::new(source) })
+        })
+        .collect()
 }
 
 fn from_value(document: Value) -> Result<Outcome, JsonError> {

@@ -115,11 +115,10 @@ impl Family<'_> {
         sum: f64,
         count: u64,
     ) -> &mut Self {
-        let mut bucket = |end: &str, count: u64| {
-            self.line("_bucket", &[labels, &[("le", end)]].concat(), count);
-        };
-        buckets.into_iter().for_each(|(end, count)| bucket(&end.to_string(), count));
-        bucket("+Inf", count);
+        let buckets = buckets.into_iter().map(|(end, count)| (end.to_string(), count));
+        for (end, count) in buckets.chain([("+Inf".to_owned(), count)]) {
+            self.line("_bucket", &[labels, &[("le", &end)]].concat(), count);
+        }
         self.line("_sum", labels, sum).line("_count", labels, count)
     }
 
@@ -131,10 +130,8 @@ impl Family<'_> {
     ) -> &mut Self {
         let labels: Vec<String> =
             labels.iter().map(|(k, v)| format!("{k}=\"{}\"", escape(v))).collect();
-        let labels = match labels.is_empty() {
-            true => String::new(),
-            false => format!("{{{}}}", labels.join(",")),
-        };
+        let labels =
+            if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
         let value = value.text();
         let _ = writeln!(self.text, "{}{suffix}{labels} {value}", self.name);
         self

@@ -46,11 +46,14 @@ fn piped(program: &str, arguments: &[&str], input: &str) -> String {
 
 /// Judged verdicts of an outcome that satisfy a condition, the baseline's left out.
 fn verdicts(outcome: &Outcome, wanted: impl Fn(Verdict) -> bool) -> usize {
-    let of = |name: &String| {
-        let of_arms = outcome.arms.iter().filter_map(|arm| arm.metrics.get(name)?.verdict);
-        of_arms.filter(|verdict| wanted(*verdict)).count()
-    };
-    outcome.judged.iter().map(of).sum()
+    outcome
+        .judged
+        .iter()
+        .map(|name: &String| {
+            let of_arms = outcome.arms.iter().filter_map(|arm| arm.metrics.get(name)?.verdict);
+            of_arms.filter(|verdict| wanted(*verdict)).count()
+        })
+        .sum()
 }
 
 #[test]

@@ -140,9 +140,10 @@ fn listed(outcome: &Outcome) -> String {
 
 fn exported(outcome: &Outcome, is_csv: bool) -> String {
     let mut out = Vec::new();
-    let mut table: Box<dyn Table + '_> = match is_csv {
-        true => Box::new(TrialsCsv::new(&mut out).unwrap()),
-        false => Box::new(TrialsJson::new(&mut out).unwrap()),
+    let mut table: Box<dyn Table + '_> = if is_csv {
+        Box::new(TrialsCsv::new(&mut out).unwrap())
+    } else {
+        Box::new(TrialsJson::new(&mut out).unwrap())
     };
     table.add(outcome).unwrap();
     table.finish().unwrap();

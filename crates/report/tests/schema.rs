@@ -51,8 +51,11 @@ impl Check<'_> {
                     self.want(fits, at, name);
                 }
                 "minimum" => {
-                    let above = |n: f64| n >= rule.as_f64().unwrap();
-                    self.want(value.as_f64().is_none_or(above), at, name);
+                    self.want(
+                        value.as_f64().is_none_or(|n: f64| n >= rule.as_f64().unwrap()),
+                        at,
+                        name,
+                    );
                 }
                 "const" => self.want(value == rule, at, name),
                 "enum" => self.want(rule.as_array().unwrap().contains(value), at, name),
@@ -96,8 +99,13 @@ impl Check<'_> {
                 "minItems" | "maxItems" => {
                     let (count, bound) =
                         (value.as_array().map(Vec::len), rule.as_u64().unwrap() as usize);
-                    let within = |n| if name == "minItems" { n >= bound } else { n <= bound };
-                    self.want(count.is_none_or(within), at, name);
+                    self.want(
+                        count.is_none_or(
+                            |n| if name == "minItems" { n >= bound } else { n <= bound },
+                        ),
+                        at,
+                        name,
+                    );
                 }
                 unknown => panic!("{at}: this check does not know `{unknown}`"),
             }

@@ -54,9 +54,10 @@ pub fn to_hlog(trials: &[TrialRecord], started: SystemTime) -> Result<String, Hl
             is_empty = false;
         }
     }
-    match is_empty {
-        true => Err(HlogError::NoHistogram),
-        false => Ok(String::from_utf8(out).expect("base64, numbers and tags")),
+    if is_empty {
+        Err(HlogError::NoHistogram)
+    } else {
+        Ok(String::from_utf8(out).expect("base64, numbers and tags"))
     }
 }
 
@@ -64,12 +65,11 @@ pub fn to_hlog(trials: &[TrialRecord], started: SystemTime) -> Result<String, Hl
 fn tag_text(arm: &str, segment: &str) -> String {
     let mut tag = String::new();
     for c in format!("{arm}/{segment}").chars() {
-        match c.is_whitespace() || c.is_control() || matches!(c, ',' | '%') {
-            true => {
-                let mut bytes = [0; 4];
-                c.encode_utf8(&mut bytes).bytes().for_each(|byte| tag += &format!("%{byte:02X}"));
-            }
-            false => tag.push(c),
+        if c.is_whitespace() || c.is_control() || matches!(c, ',' | '%') {
+            let mut bytes = [0; 4];
+            c.encode_utf8(&mut bytes).bytes().for_each(|byte| tag += &format!("%{byte:02X}"));
+        } else {
+            tag.push(c)
         }
     }
     crate::text::visible(&tag).into_owned()

@@ -15,7 +15,7 @@ pub fn to_junit(page: &Page) -> String {
     let document = html! {
         testsuites name=(one_line(&page.subject)) {
             @for metric in suites { (suite(page, metric)) }
-            @if page.gate.iter().any(|line| line.metric.is_none()) { (of_trials(page)) }
+            @if page.gate.iter().any(|line| line.metric.is_none()) { (trials_suite(page)) }
         }
     };
     // Markup escapes what has a meaning in XML; characters that XML does not allow are replaced here, on the only way out.
@@ -53,13 +53,13 @@ fn suite(page: &Page, metric: &Metric) -> Markup {
 
 /// Answer of the gate on a row.
 fn gate_line<'a>(page: &'a Page, metric: &Metric, row: &Row) -> Option<&'a GateLine> {
-    let is_of =
-        |line: &&GateLine| line.metric.as_deref() == Some(&metric.name) && line.arm == row.arm;
-    page.gate.iter().find(is_of)
+    page.gate.iter().find(|line: &&GateLine| {
+        line.metric.as_deref() == Some(&metric.name) && line.arm == row.arm
+    })
 }
 
 /// Answers of the gate on failed trials and on arms that did not run.
-fn of_trials(page: &Page) -> Markup {
+fn trials_suite(page: &Page) -> Markup {
     let lines: Vec<&GateLine> = page.gate.iter().filter(|line| line.metric.is_none()).collect();
     let count = |answer| lines.iter().filter(|line| line.answer == answer).count();
     html! {
@@ -72,7 +72,7 @@ fn of_trials(page: &Page) -> Markup {
         {
             @for line in lines {
                 testcase classname="wirepath.trials" name=(one_line(&line.arm)) {
-                    (finding(of_answer(line.answer), &line.sentence))
+                    (finding(answer_result(line.answer), &line.sentence))
                 }
             }
         }
@@ -113,7 +113,7 @@ enum Result {
     Skipped,
 }
 
-fn of_answer(answer: GateAnswer) -> Result {
+fn answer_result(answer: GateAnswer) -> Result {
     match answer {
         GateAnswer::NoWorse => Result::Passed,
         GateAnswer::Worse => Result::Failed,
@@ -123,7 +123,7 @@ fn of_answer(answer: GateAnswer) -> Result {
 
 fn result(row: &Row, gate: Option<&GateLine>) -> Result {
     match (gate, row.figures.verdict) {
-        (Some(line), _) => of_answer(line.answer),
+        (Some(line), _) => answer_result(line.answer),
         (None, Some(Verdict::Worse)) => Result::Failed,
         (None, Some(Verdict::Better | Verdict::NoDifferenceShown)) => Result::Passed,
         // The reference has no verdict; any other figure without one was not judged.

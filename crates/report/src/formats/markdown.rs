@@ -50,19 +50,16 @@ fn table(out: &mut String, metric: &Metric) {
 }
 
 fn line(out: &mut String, row: &Row) {
-    let cell = |text: &Option<String>| text.as_deref().map_or("–".to_owned(), escape);
+    let [median, ratio, interval, p] = [&row.median, &row.ratio, &row.interval, &row.p]
+        .map(|text| text.as_deref().map_or("–".to_owned(), escape));
     let verdict = match row.verdict {
         verdict @ ("better" | "worse") => format!("**{verdict}**"),
         verdict => verdict.to_owned(),
     };
     let _ = writeln!(
         out,
-        "| {} | {} | {} | {} | {} | {verdict} |",
+        "| {} | {median} | {ratio} | {interval} | {p} | {verdict} |",
         escape(&row.label),
-        cell(&row.median),
-        cell(&row.ratio),
-        cell(&row.interval),
-        cell(&row.p)
     );
 }
 

@@ -33,13 +33,13 @@ pub fn feed_page(page: &FeedPage) -> String {
 }
 
 fn bars(chart: &BarChart, at: usize) -> Markup {
-    let height = |_| 2.0 * MARGIN + ROW * chart.bars.len() as f64;
+    let height = 2.0 * MARGIN + ROW * chart.bars.len() as f64;
     let most = chart.bars.iter().map(|bar| bar.value).max().unwrap_or(0).max(1) as f64;
     let longest = chart.bars.iter().map(|bar| bar.text.chars().count()).max().unwrap_or(0) as f64;
     let paint = |canvas: &mut Canvas, page: Page| {
         let (left, size) = if page == Page::Wide { (190.0, 12.5) } else { (110.0, 11.0) };
         let width = page.width() - left - FIGURE.max(2.0 * MARGIN + CHARACTER * size * longest);
-        canvas.line(&[(left, 0.0), (left, height(page))], GRID, 1.0);
+        canvas.line(&[(left, 0.0), (left, height)], GRID, 1.0);
         for (row, bar) in chart.bars.iter().enumerate() {
             let y = MARGIN + ROW * (row as f64 + 0.5);
             canvas.text(&bar.label, (left - 10.0, y), size, INK, At::End);
@@ -52,16 +52,16 @@ fn bars(chart: &BarChart, at: usize) -> Markup {
         }
     };
     let drawing =
-        svg::figure(&format!("bars{at}"), &chart.title, &chart.description, height, paint);
+        svg::figure(&format!("bars{at}"), &chart.title, &chart.description, [height; 2], paint);
     figure("", &html! { (chart.caption) }, &drawing)
 }
 
 fn figures(part: &FeedTable) -> Markup {
-    let title = |(name, is_figure): &(String, bool)| match is_figure {
-        true => format!(">{name}"),
-        false => name.clone(),
-    };
-    let titles: Vec<String> = part.columns.iter().map(title).collect();
+    let titles: Vec<String> = part
+        .columns
+        .iter()
+        .map(|(name, is_figure)| if *is_figure { format!(">{name}") } else { name.clone() })
+        .collect();
     let columns: Vec<&str> = titles.iter().map(String::as_str).collect();
     let rows = html! {
         @for row in &part.rows {

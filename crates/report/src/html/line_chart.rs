@@ -25,9 +25,9 @@ fn points(chart: &LineChart) -> impl Iterator<Item = &(f64, f64)> {
 /// Draws shares over latencies, both logarithmic.
 pub(super) fn tail(chart: &LineChart, id: &str) -> Markup {
     let rarest = points(chart).map(|(_, beyond)| *beyond).fold(f64::INFINITY, f64::min);
-    let height = |page| if page == Page::Wide { 430.0 } else { 340.0 };
-    let paint = |canvas: &mut Canvas, page: Page| {
-        let frame = Frame::of(page, height(page));
+    let heights = [430.0, 340.0];
+    with_legend(chart, id, heights, |canvas: &mut Canvas, page: Page| {
+        let frame = Frame::new(page, page.pick(heights));
         let latencies = points(chart).map(|(ns, _)| *ns);
         let Some(x) = Scale::over(latencies, (frame.left, frame.right), 1.0001) else { return };
         let y = Scale::log(rarest.min(0.1), 1.0, (frame.bottom, frame.top));
@@ -36,40 +36,40 @@ pub(super) fn tail(chart: &LineChart, id: &str) -> Markup {
         let across = format!("{} latency ({unit}, log)", chart.label);
         frame.titles(canvas, &across, "samples slower than that (%, log)");
         draw(canvas, &chart.lines, &x, &y);
-    };
-    with_legend(chart, id, height, paint)
+    })
 }
 
 /// Draws each trial's value over its block.
 pub(super) fn series(chart: &LineChart, id: &str) -> Markup {
     let last = points(chart).map(|(block, _)| *block).fold(0.0, f64::max);
-    let height = |page| if page == Page::Wide { 360.0 } else { 320.0 };
-    let paint = |canvas: &mut Canvas, page: Page| {
-        let frame = Frame::of(page, height(page));
+    let heights = [360.0, 320.0];
+    with_legend(chart, id, heights, |canvas: &mut Canvas, page: Page| {
+        let frame = Frame::new(page, page.pick(heights));
         let blocks = [1.0, last].into_iter();
         let Some(x) = Scale::over(blocks, (frame.left, frame.right), f64::INFINITY) else { return };
         let values = points(chart).map(|(_, value)| *value);
         let Some(y) = Scale::over(values, (frame.bottom, frame.top), 6.0) else { return };
-        let whole = |block: f64| match block.fract().abs() < 1e-9 && block >= 1.0 {
-            true => format!("{block:.0}"),
-            false => String::new(),
-        };
         let (step, unit) = units::step(y.middle(), &chart.unit);
-        frame.grid(canvas, (&x, &whole), (&y, &|v| plain(v / step)));
+        frame.grid(canvas, (&x, &whole_block), (&y, &|v| plain(v / step)));
         let log = if y.is_log() { ", log" } else { "" };
         let upright = format!("{} ({unit}{log})", chart.label);
         frame.titles(canvas, "block (count, in order of time)", &upright);
         draw(canvas, &chart.lines, &x, &y);
-    };
-    with_legend(chart, id, height, paint)
+    })
+}
+
+/// Number of a block; empty between two of them.
+fn whole_block(block: f64) -> String {
+    let is_whole = block.fract().abs() < 1e-9 && block >= 1.0;
+    if is_whole { format!("{block:.0}") } else { String::new() }
 }
 
 /// Draws latencies over offered rates, both logarithmic where they span enough, with a dot at each knee.
 pub(super) fn curve(curve: &CurveChart, id: &str) -> Markup {
     let chart = &curve.chart;
-    let height = |page| if page == Page::Wide { 400.0 } else { 330.0 };
-    let paint = |canvas: &mut Canvas, page: Page| {
-        let frame = Frame::of(page, height(page));
+    let heights = [400.0, 330.0];
+    with_legend(chart, id, heights, |canvas: &mut Canvas, page: Page| {
+        let frame = Frame::new(page, page.pick(heights));
         let rates = points(chart).map(|(pps, _)| *pps);
         let Some(x) = Scale::over(rates, (frame.left, frame.right), 1.0001) else { return };
         let latencies = points(chart).map(|(_, ns)| *ns);
@@ -85,18 +85,17 @@ pub(super) fn curve(curve: &CurveChart, id: &str) -> Markup {
             canvas.dot((x.at(*pps), y.at(*ns)), 9.0, color(&chart.lines[*line]));
         }
         draw(canvas, &chart.lines, &x, &y);
-    };
-    with_legend(chart, id, height, paint)
+    })
 }
 
 fn with_legend(
     chart: &LineChart,
     id: &str,
-    height: impl Fn(Page) -> f64,
+    heights: [f64; 2],
     paint: impl Fn(&mut Canvas, Page),
 ) -> Markup {
     html! {
-        (svg::figure(id, &chart.title, &chart.description, height, paint))
+        (svg::figure(id, &chart.title, &chart.description, heights, paint))
         (legend(&chart.lines))
     }
 }
@@ -144,10 +143,7 @@ fn legend(lines: &[Line]) -> Markup {
 fn plain(value: f64) -> String {
     let places = (3.0 - value.abs().max(1e-9).log10()).clamp(0.0, 9.0) as usize;
     let text = format!("{value:.places$}");
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').into(),
-        false => text,
-    }
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
 }
 
 struct Frame {
@@ -162,7 +158,7 @@ struct Frame {
 type Axis<'a> = (&'a Scale, &'a dyn Fn(f64) -> String);
 
 impl Frame {
-    fn of(page: Page, height: f64) -> Self {
+    fn new(page: Page, height: f64) -> Self {
         let wide = page == Page::Wide;
         let (left, right) = if wide { (96.0, 844.0) } else { (76.0, 332.0) };
         Frame { left, right, top: TOP, bottom: height - BOTTOM, wide }

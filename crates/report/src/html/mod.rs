@@ -73,14 +73,16 @@ pub fn escape(text: &str) -> String {
 
 /// Replaces characters that are invisible or change the direction of the text around them.
 fn visible(document: &str) -> String {
-    let replaced = |c: char| match c {
-        '\n' | ' '..='~' => c,
-        '\t' => ' ',
-        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
-        c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => '\u{fffd}',
-        c => c,
-    };
-    document.chars().map(replaced).collect()
+    document
+        .chars()
+        .map(|c: char| match c {
+            '\n' | ' '..='~' => c,
+            '\t' => ' ',
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => '\u{fffd}',
+            c => c,
+        })
+        .collect()
 }
 
 /// At most `chars_max` characters, for the margin of a chart.
@@ -287,22 +289,6 @@ fn caption(metric: &str, name: &str) -> Markup {
 fn tables(page: &Page) -> Markup {
     const COLUMNS: [&str; 7] =
         ["arm", ">median", ">ratio", "verdict", ">95 % interval", ">p", ">trials"];
-    let figure = |text: &Option<String>| html! { td.n { (text_or_dash(text.as_deref())) } };
-    let rows = |metric: &Metric| {
-        html! {
-            @for row in metric.rows.iter().filter(|row| row.runs_here) {
-                tr {
-                    th scope="row" { (row.label) }
-                    (figure(&row.median))
-                    (figure(&row.ratio))
-                    td class=(class(row.tone)) { (row.verdict) }
-                    (figure(&row.interval))
-                    (figure(&row.p))
-                    td.n { (row.trials) }
-                }
-            }
-        }
-    };
     html! {
         @for metric in &page.metrics {
             @if let Some(better) = metric.better {
@@ -310,7 +296,7 @@ fn tables(page: &Page) -> Markup {
                     None,
                     &html! { (caption(&metric.label, &metric.name)) ", " (better) },
                     &COLUMNS,
-                    &rows(metric),
+                    &arm_rows(metric),
                 ))
             }
         }
@@ -319,8 +305,24 @@ fn tables(page: &Page) -> Markup {
     }
 }
 
+fn arm_rows(metric: &Metric) -> Markup {
+    html! {
+        @for row in metric.rows.iter().filter(|row| row.runs_here) {
+            tr {
+                th scope="row" { (row.label) }
+                td.n { (text_or_dash(row.median.as_deref())) }
+                td.n { (text_or_dash(row.ratio.as_deref())) }
+                td class=(class(row.tone)) { (row.verdict) }
+                td.n { (text_or_dash(row.interval.as_deref())) }
+                td.n { (text_or_dash(row.p.as_deref())) }
+                td.n { (row.trials) }
+            }
+        }
+    }
+}
+
 /// A table of arms with a column of figures for each label.
-fn of_arms(caption: &Markup, labels: &[String], rows: &Markup) -> Markup {
+fn arm_table(caption: &Markup, labels: &[String], rows: &Markup) -> Markup {
     let labels: Vec<String> = labels.iter().map(|label| format!(">{label}")).collect();
     let columns: Vec<&str> = iter::once("arm").chain(labels.iter().map(String::as_str)).collect();
     table(None, caption, &columns, rows)
@@ -338,7 +340,7 @@ fn beside(figures: &page::Beside) -> Markup {
         }
     };
     let caption = html! { "Gain beside price: " (figures.note) };
-    of_arms(&caption, &figures.labels, &rows)
+    arm_table(&caption, &figures.labels, &rows)
 }
 
 fn reported(reported: &page::Reported) -> Markup {
@@ -350,19 +352,19 @@ fn reported(reported: &page::Reported) -> Markup {
             }
         }
     };
-    of_arms(&html! { "Also measured, not judged: medians" }, &reported.labels, &rows)
+    arm_table(&html! { "Also measured, not judged: medians" }, &reported.labels, &rows)
 }
 
 fn doubts(page: &Page) -> Markup {
-    let with =
-        |prefix: &str, subject: &str, text: &str| (subject.to_owned(), format!("{prefix}{text}"));
-    let mut items: Vec<(String, String)> = Vec::new();
-    items.extend(page.reasons.iter().map(|r| with("", &r.subject, &r.text)));
-    items.extend(page.delivery.iter().map(|r| with("Delivery: ", &r.subject, &r.text)));
+    let mut items: Vec<(&str, String)> = Vec::new();
+    items.extend(page.reasons.iter().map(|r| (r.subject.as_str(), r.text.clone())));
+    let delivery = page.delivery.iter();
+    items.extend(delivery.map(|r| (r.subject.as_str(), format!("Delivery: {}", r.text))));
     for failed in &page.failures {
-        items.extend(failed.errors.iter().map(|e| with("A trial failed: ", &failed.arm, e)));
+        let errors = failed.errors.iter().map(|error| format!("A trial failed: {error}"));
+        items.extend(errors.map(|text| (failed.arm.as_str(), text)));
     }
-    terms(items.iter().map(|(term, text)| (term.as_str(), text.as_str())))
+    terms(items.iter().map(|(term, text)| (*term, text.as_str())))
 }
 
 fn warnings(page: &Page) -> Markup {

@@ -150,13 +150,16 @@ impl PathPage<'_> {
 
     fn over_time(&self, load: &LoadText<'_>) -> Markup {
         let chart = load.judged.first().and_then(|name| {
-            let best = |outcome| Some((outcome, page::best(outcome, name)?));
-            best_over_time(name, self.under(load).filter_map(best).take(RUNS_MAX))
+            best_over_time(
+                name,
+                self.under(load)
+                    .filter_map(|outcome| Some((outcome, page::best(outcome, name)?)))
+                    .take(RUNS_MAX),
+            )
         });
-        let title = |name: &str| format!("Load {}: {}", load.name, wording::metric(name));
         html! {
             @if let (Some(chart), Some(name)) = (chart, load.judged.first()) {
-                (figure(&title(name), &html! {
+                (figure(&format!("Load {}: {}", load.name, wording::metric(name)), &html! {
                     "One line per experiment, newest first: its best arm against the baseline of the \
                      same run."
                 }, &ratio_chart::draw(&chart, &format!("time-{}", load.name))))
@@ -165,12 +168,6 @@ impl PathPage<'_> {
     }
 
     fn meanings(&self) -> Markup {
-        let scope = |switch: &SwitchSpec| match switch.scope {
-            Scope::Process => "the process",
-            Scope::Interface => "the interface",
-            Scope::Host => "the host",
-            Scope::Guest => "the guest",
-        };
         html! {
             p.muted { "In the order of the ladder." }
             dl.switches {
@@ -180,7 +177,7 @@ impl PathPage<'_> {
                         dd {
                             (switch.effect)
                             p {
-                                "Changes " (scope(switch))
+                                "Changes " (scope_word(switch.scope))
                                 @if !switch.needs.is_empty() { "; needs " (switch.needs) }
                                 ". Described in " (switch.source) "."
                             }
@@ -192,13 +189,26 @@ impl PathPage<'_> {
     }
 
     fn load_table(&self) -> Markup {
-        let judged = |load: &LoadText<'_>| {
-            let labels: Vec<String> =
-                load.judged.iter().map(|name| wording::metric(name)).collect();
-            format!("{}; judged by {}", load.what, wording::listed(&labels))
-        };
-        let texts: Vec<_> = self.loads.iter().map(|load| (load.name, judged(load))).collect();
+        let texts: Vec<_> = self
+            .loads
+            .iter()
+            .map(|load| {
+                let labels: Vec<String> =
+                    load.judged.iter().map(|name| wording::metric(name)).collect();
+                let judged = wording::listed(&labels);
+                (load.name, format!("{}; judged by {judged}", load.what))
+            })
+            .collect();
         terms(texts.iter().map(|(name, text)| (*name, text.as_str())))
+    }
+}
+
+fn scope_word(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Process => "the process",
+        Scope::Interface => "the interface",
+        Scope::Host => "the host",
+        Scope::Guest => "the guest",
     }
 }
 
@@ -245,10 +255,7 @@ fn row(switch: &SwitchSpec, outcome: &Outcome, worth: &Worth, linked: bool) -> M
         Some(step) => (
             units::ratio(step.ratio),
             units::interval(step.interval.low, step.interval.high),
-            match worth.beside.is_empty() {
-                true => "nothing".to_owned(),
-                false => worth.beside.join(" "),
-            },
+            if worth.beside.is_empty() { "nothing".to_owned() } else { worth.beside.join(" ") },
         ),
     };
     let when = wording::minute(&outcome.started);

@@ -39,34 +39,35 @@ pub fn list(list: &List<'_>) -> String {
 }
 
 fn filter_form(list: &List<'_>) -> Markup {
-    let choice = |name: &str, label: &str, all: &[String], chosen: &Option<String>| {
-        html! {
-            label {
-                (label)
-                select name=(name) {
-                    option value="" { "any" }
-                    @for value in all {
-                        option value=(value) selected[chosen.as_ref() == Some(value)] { (value) }
-                    }
-                }
-            }
-        }
-    };
-    let date = |name: &str, label: &str, value: &Option<String>| {
-        let value = value.as_deref().unwrap_or_default();
-        html! { label { (label) input type="date" name=(name) value=(value); } }
-    };
     html! {
         form.filter method="get" action="/" {
-            (choice("path", "Path", list.paths, &list.filter.path))
-            (choice("machine", "Machine", list.machines, &list.filter.machine))
-            (date("since", "From (UTC)", &list.filter.since))
-            (date("until", "To (UTC)", &list.filter.until))
+            (choice("path", "Path", list.paths, list.filter.path.as_ref()))
+            (choice("machine", "Machine", list.machines, list.filter.machine.as_ref()))
+            (date("since", "From (UTC)", list.filter.since.as_deref()))
+            (date("until", "To (UTC)", list.filter.until.as_deref()))
             button type="submit" { "Show" }
             " "
             a href="/" { "All" }
         }
     }
+}
+
+fn choice(name: &str, label: &str, all: &[String], chosen: Option<&String>) -> Markup {
+    html! {
+        label {
+            (label)
+            select name=(name) {
+                option value="" { "any" }
+                @for value in all {
+                    option value=(value) selected[chosen == Some(value)] { (value) }
+                }
+            }
+        }
+    }
+}
+
+fn date(name: &str, label: &str, value: Option<&str>) -> Markup {
+    html! { label { (label) input type="date" name=(name) value=(value.unwrap_or_default()); } }
 }
 
 fn results(list: &List<'_>) -> Markup {
@@ -120,39 +121,41 @@ fn list_row(row: &Summary, place: usize) -> Markup {
 fn pages(list: &List<'_>) -> Markup {
     let per_page = u64::from(list.per_page.max(1));
     let (here, all) = (u64::from(list.filter.offset) / per_page, list.total.div_ceil(per_page));
-    let link = |page: u64, text: &str| {
-        let mut query = format!("/?page={page}");
-        let filter = list.filter;
-        for (name, value) in [
-            ("path", &filter.path),
-            ("machine", &filter.machine),
-            ("since", &filter.since),
-            ("until", &filter.until),
-        ] {
-            if let Some(value) = value {
-                query.push_str(&format!("&{name}={}", url(value)));
-            }
-        }
-        html! { a href=(query) { (text) } }
-    };
     html! {
         p.pages {
             "Page " (here + 1) " of " (all) ", " (units::grouped(list.total as i64)) " experiments. "
-            @if here > 0 { (link(here - 1, "Newer")) }
-            @if here + 1 < all { " " (link(here + 1, "Older")) }
+            @if here > 0 { (page_link(list, here - 1, "Newer")) }
+            @if here + 1 < all { " " (page_link(list, here + 1, "Older")) }
         }
     }
 }
 
+fn page_link(list: &List<'_>, page: u64, text: &str) -> Markup {
+    let filter = list.filter;
+    let mut query = format!("/?page={page}");
+    for (name, value) in [
+        ("path", &filter.path),
+        ("machine", &filter.machine),
+        ("since", &filter.since),
+        ("until", &filter.until),
+    ] {
+        if let Some(value) = value {
+            query.push_str(&format!("&{name}={}", url(value)));
+        }
+    }
+    html! { a href=(query) { (text) } }
+}
+
 /// Text as a part of a URL's path or query.
 pub(super) fn url(text: &str) -> String {
-    let escaped = |byte: u8| match byte {
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
-            char::from(byte).to_string()
-        }
-        byte => format!("%{byte:02X}"),
-    };
-    text.bytes().map(escaped).collect()
+    text.bytes()
+        .map(|byte: u8| match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
+                char::from(byte).to_string()
+            }
+            byte => format!("%{byte:02X}"),
+        })
+        .collect()
 }
 
 pub(super) fn experiment_url(id: &str) -> String {
@@ -225,7 +228,6 @@ pub fn progress_words(progress: &Progress, quiet_ms: u64) -> String {
 pub fn comparison(comparison: &RunComparison) -> String {
     let page = ComparisonPage::from_comparison(comparison);
     let (old, new) = (&page.old.ids.join(","), &page.new.ids.join(","));
-    let query = |old: &str, new: &str| format!("old={}&new={}", url(old), url(new));
     let body = html! {
         ul.actions aria-label="runs and downloads" {
             @for (ids, label) in [(&page.old.ids, "Before"), (&page.new.ids, "Now")] {
@@ -237,41 +239,47 @@ pub fn comparison(comparison: &RunComparison) -> String {
                     }
                 }
             }
-            li { a href={ "/compare?" (query(new, old)) } { "The other way round" } }
-            li { a href={ "/compare.json?" (query(old, new)) } download { "JSON" } }
+            li { a href={ "/compare?" (compared(new, old)) } { "The other way round" } }
+            li { a href={ "/compare.json?" (compared(old, new)) } download { "JSON" } }
         }
         (comparison_body(&page))
     };
     Shell::Served { here: "/compare", live: false }.page("Before and now", &body)
 }
 
+/// Query that names two series.
+fn compared(old: &str, new: &str) -> String {
+    format!("old={}&new={}", url(old), url(new))
+}
+
 /// Form for choosing two experiments.
 pub fn comparison_form(rows: &[Summary]) -> String {
-    let choice = |label: &str, name: &str, chosen: usize| {
-        html! {
-            label {
-                (label)
-                select name=(name) {
-                    @for (place, row) in rows.iter().enumerate() {
-                        option value=(row.id) selected[place == chosen] {
-                            (row.id) " · " (wording::subject(&row.path, &row.load))
-                        }
-                    }
-                }
-            }
-        }
-    };
     let body = html! {
         (heading("Compare", "Are the newer runs different? Verdicts need five a side."))
         (section("Two experiments", &html! {
             form.filter method="get" action="/compare" {
-                (choice("Before", "old", 1))
-                (choice("Now", "new", 0))
+                (experiment_choice(rows, "Before", "old", 1))
+                (experiment_choice(rows, "Now", "new", 0))
                 button type="submit" { "Compare" }
             }
         }))
     };
     Shell::Served { here: "/compare", live: false }.page("Compare", &body)
+}
+
+fn experiment_choice(rows: &[Summary], label: &str, name: &str, chosen: usize) -> Markup {
+    html! {
+        label {
+            (label)
+            select name=(name) {
+                @for (place, row) in rows.iter().enumerate() {
+                    option value=(row.id) selected[place == chosen] {
+                        (row.id) " · " (wording::subject(&row.path, &row.load))
+                    }
+                }
+            }
+        }
+    }
 }
 
 pub fn failure(title: &str, text: &str) -> String {

@@ -60,16 +60,18 @@ pub(super) enum Page {
 
 impl Page {
     pub(super) fn width(self) -> f64 {
-        match self {
-            Page::Wide => 860.0,
-            Page::Narrow => 340.0,
-        }
+        self.pick([860.0, 340.0])
     }
 
     fn class(self) -> &'static str {
+        self.pick(["wide", "narrow"])
+    }
+
+    /// One of two values: that of a wide page, and that of a narrow one.
+    pub(super) fn pick<T>(self, [wide, narrow]: [T; 2]) -> T {
         match self {
-            Page::Wide => "wide",
-            Page::Narrow => "narrow",
+            Page::Wide => wide,
+            Page::Narrow => narrow,
         }
     }
 }
@@ -155,14 +157,14 @@ pub(super) fn figure(
     id: &str,
     title: &str,
     description: &str,
-    height: impl Fn(Page) -> f64,
+    heights: [f64; 2],
     paint: impl Fn(&mut Canvas, Page),
 ) -> Markup {
-    let drawing = |page: Page| {
+    let drawings = [Page::Wide, Page::Narrow].map(|page| {
         let mut canvas = Canvas(String::new());
         paint(&mut canvas, page);
         let (class, id) = (page.class(), format!("{id}-{}", page.class()));
-        let size = format!("0 0 {} {}", page.width(), height(page));
+        let size = format!("0 0 {} {}", page.width(), page.pick(heights));
         html! {
             svg class=(class) viewBox=(size) role="img" aria-labelledby={ (id) "-t " (id) "-d" }
                 xmlns="http://www.w3.org/2000/svg" {
@@ -171,17 +173,18 @@ pub(super) fn figure(
                 (PreEscaped(canvas.0))
             }
         }
-    };
-    html! { (drawing(Page::Wide)) (drawing(Page::Narrow)) }
+    });
+    html! { @for drawing in drawings { (drawing) } }
 }
 
 /// Text of a tick without trailing zeros: `0.0500×` → `0.05×`, `10.0 µs` → `10 µs`.
 pub(super) fn trimmed(text: &str) -> String {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
-    match number.contains('.') {
-        true => format!("{}{unit}", number.trim_end_matches('0').trim_end_matches('.')),
-        false => text.into(),
+    if number.contains('.') {
+        format!("{}{unit}", number.trim_end_matches('0').trim_end_matches('.'))
+    } else {
+        text.into()
     }
 }
 

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use model::Watch;
 
 use super::{Shell, class, gate_lines, heading, remarks, section, table};
-use crate::page::{WatchPage, WatchRow};
+use crate::page::WatchPage;
 
 /// A watched history as one self-contained HTML file.
 pub fn watch_page(watch: &Watch) -> String {
@@ -33,8 +33,8 @@ fn changes(page: &WatchPage) -> Markup {
 fn all(page: &WatchPage) -> Markup {
     const COLUMNS: [&str; 7] =
         ["path and load", "arm", "metric", "machine", ">length", ">latest", "latest change"];
-    let cells = |row: &WatchRow| {
-        html! {
+    let rows = html! {
+        @for row in &page.series {
             tr {
                 th scope="row" { (row.subject) }
                 td { (row.arm) }
@@ -46,6 +46,5 @@ fn all(page: &WatchPage) -> Markup {
             }
         }
     };
-    let rows = html! { @for row in &page.series { (cells(row)) } };
     table(Some("runs"), &html! { (page.subject) }, &COLUMNS, &rows)
 }

@@ -27,27 +27,35 @@ const FEW: usize = 3;
 
 /// Returns the figures of an outcome side by side; `None` if they are few.
 pub(super) fn beside(outcome: &Outcome) -> Option<Beside> {
-    let has = |name: &&str| outcome.arms.iter().any(|arm| arm.metrics.contains_key(*name));
-    let counts: Vec<&str> = COUNTS.into_iter().filter(has).collect();
+    let counts: Vec<&str> = COUNTS
+        .into_iter()
+        .filter(|name: &&str| outcome.arms.iter().any(|arm| arm.metrics.contains_key(*name)))
+        .collect();
     let judged = outcome.judged.iter().map(String::as_str);
     let names: Vec<&str> = judged.chain(counts.iter().copied()).collect();
     if names.len() <= FEW {
         return None;
     }
-    let cell = |arm: &ArmOutcome, name: &str| -> BesideCell {
-        let Some(metric) = arm.metrics.get(name) else { return (None, Tone::Dim) };
-        let is_ratio = arm.kind != ArmKind::Baseline && !counts.contains(&name);
-        let text = if is_ratio { metric.ratio.map(units::ratio) } else { median(metric) };
-        (text, wording::tone(metric.verdict))
-    };
-    let row = |arm: &ArmOutcome| (arm.label(), names.iter().map(|name| cell(arm, name)).collect());
-    let label = |name: &&str| wording::metric(name).replace(" per packet", "");
     Some(Beside {
         note: match counts.as_slice() {
             [] => "ratios to the baseline, whose row has medians",
             _ => "ratios to the baseline, whose row has medians; exits are medians per packet",
         },
-        labels: names.iter().map(label).collect(),
-        rows: outcome.arms.iter().map(row).collect(),
+        labels: names
+            .iter()
+            .map(|name: &&str| wording::metric(name).replace(" per packet", ""))
+            .collect(),
+        rows: outcome
+            .arms
+            .iter()
+            .map(|arm| (arm.label(), names.iter().map(|name| cell(arm, name)).collect()))
+            .collect(),
     })
+}
+
+fn cell(arm: &ArmOutcome, name: &str) -> BesideCell {
+    let Some(metric) = arm.metrics.get(name) else { return (None, Tone::Dim) };
+    let is_ratio = arm.kind != ArmKind::Baseline && !COUNTS.contains(&name);
+    let text = if is_ratio { metric.ratio.map(units::ratio) } else { median(metric) };
+    (text, wording::tone(metric.verdict))
 }

@@ -13,12 +13,12 @@ use crate::{units, wording};
 pub(super) fn members(outcome: &Outcome) -> Vec<Remark> {
     let Some(search) = &outcome.search else { return Vec::new() };
     let baseline = outcome.arms.first().and_then(|arm| arm.metrics.get(&search.metric));
-    let found = match search.set.is_empty() {
-        true if baseline.is_none_or(|metric| metric.median.is_none()) => {
-            "not known, as the baseline has no figure".to_owned()
-        }
-        true => "no switch is shown to help".to_owned(),
-        false => format!("{}, measured here", wording::listed(&search.set)),
+    let found = if !search.set.is_empty() {
+        format!("{}, measured here", wording::listed(&search.set))
+    } else if baseline.is_none_or(|metric| metric.median.is_none()) {
+        "not known, as the baseline has no figure".to_owned()
+    } else {
+        "no switch is shown to help".to_owned()
     };
     let time = if search.out_of_time { "; the time was over before it ended" } else { "" };
     let text = format!(

@@ -37,7 +37,7 @@ pub struct RatioRow {
 
 impl RatioChart {
     /// `None` if no row has a ratio. The description lists every row.
-    pub(crate) fn of_rows(mut self) -> Option<RatioChart> {
+    pub(crate) fn unless_empty(mut self) -> Option<RatioChart> {
         self.rows.iter().find_map(|row| row.ratio)?;
         for row in &self.rows {
             self.description.push_str(&format!("{}: {}. ", row.name, row.note));
@@ -69,12 +69,14 @@ pub struct Line {
 }
 
 fn lines(outcome: &Outcome, points: impl Fn(&ArmOutcome) -> Vec<Vec<(f64, f64)>>) -> Vec<Line> {
-    let has_colour = |arm: &&ArmOutcome| matches!(arm.kind, ArmKind::Variant | ArmKind::Peer);
     let lines = outcome.arms.iter().enumerate().map(|(place, arm)| Line {
         arm: arm.name.clone(),
         number: place + 1,
         kind: arm.kind,
-        variant: outcome.arms[..place].iter().filter(has_colour).count(),
+        variant: outcome.arms[..place]
+            .iter()
+            .filter(|arm: &&ArmOutcome| matches!(arm.kind, ArmKind::Variant | ArmKind::Peer))
+            .count(),
         stretches: points(arm),
     });
     lines.filter(|line| line.stretches.iter().any(|stretch| !stretch.is_empty())).collect()
@@ -145,19 +147,22 @@ pub(crate) fn series(outcome: &Outcome, name: &str, unit: &str) -> Option<LineCh
         }
         stretches
     });
-    let points = || lines.iter().flat_map(|line| line.stretches.iter().flatten());
-    if points().all(|(block, _)| *block < 2.0) {
+    let mut points = lines.iter().flat_map(|line| line.stretches.iter().flatten());
+    if points.all(|(block, _)| *block < 2.0) {
         return None;
     }
     let label = wording::metric(name);
     let mut description = String::from("Lowest and highest trial by arm: ");
     for line in &lines {
-        let values = || line.stretches.iter().flatten().map(|(_, v)| *v);
+        let values = line.stretches.iter().flatten().map(|(_, value)| *value);
+        let (least, most) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), v| {
+            (least.min(v), most.max(v))
+        });
         description.push_str(&format!(
             "{}: {} to {}. ",
             line.arm,
-            units::value(values().fold(f64::INFINITY, f64::min), unit),
-            units::value(values().fold(f64::NEG_INFINITY, f64::max), unit)
+            units::value(least, unit),
+            units::value(most, unit)
         ));
     }
     let title = format!("{label} of each trial, in the order of blocks");
@@ -182,13 +187,27 @@ pub struct Cpu {
     pub busy: Vec<f64>,
 }
 
+/// Share of its time in which a CPU was busy, by arm.
+fn busy_shares(arms: &[(&ArmOutcome, f64)], number: u32) -> Vec<f64> {
+    let name = format!("machine_cpu{number}_unused_ns");
+    arms.iter()
+        .map(|(arm, wall_ns)| {
+            let unused_ns = arm.counters.get(&name).copied().unwrap_or(0);
+            (1.0 - unused_ns as f64 / wall_ns).clamp(0.0, 1.0)
+        })
+        .collect()
+}
+
 /// `None` if no trial recorded CPU time, as in results of older versions.
 pub(crate) fn cpus(outcome: &Outcome) -> Option<CpuChart> {
-    let wall_ns = |arm: &ArmOutcome| {
-        arm.counters.get("machine_wall_ns").copied().filter(|ns| *ns > 0).map(|ns| ns as f64)
-    };
-    let arms: Vec<(&ArmOutcome, f64)> =
-        outcome.arms.iter().filter_map(|arm| Some((arm, wall_ns(arm)?))).collect();
+    let arms: Vec<(&ArmOutcome, f64)> = outcome
+        .arms
+        .iter()
+        .filter_map(|arm| {
+            let wall_ns = arm.counters.get("machine_wall_ns").filter(|ns| **ns > 0)?;
+            Some((arm, *wall_ns as f64))
+        })
+        .collect();
     let mut numbers: Vec<u32> = arms
         .iter()
         .flat_map(|(arm, _)| arm.counters.keys())
@@ -201,16 +220,10 @@ pub(crate) fn cpus(outcome: &Outcome) -> Option<CpuChart> {
     if numbers.is_empty() {
         return None;
     }
-    let busy = |number: u32| {
-        let name = format!("machine_cpu{number}_unused_ns");
-        let share = |(arm, wall_ns): &(&ArmOutcome, f64)| {
-            let unused_ns = arm.counters.get(&name).copied().unwrap_or(0);
-            (1.0 - unused_ns as f64 / wall_ns).clamp(0.0, 1.0)
-        };
-        arms.iter().map(share).collect()
-    };
-    let mut cpus: Vec<Cpu> =
-        numbers.into_iter().map(|number| Cpu { number, busy: busy(number) }).collect();
+    let mut cpus: Vec<Cpu> = numbers
+        .into_iter()
+        .map(|number| Cpu { number, busy: busy_shares(&arms, number) })
+        .collect();
     cpus.sort_by(|a, b| b.busy.iter().sum::<f64>().total_cmp(&a.busy.iter().sum()));
     let is_part = cpus.len() > CPUS_MAX;
     cpus.truncate(CPUS_MAX);
@@ -218,8 +231,10 @@ pub(crate) fn cpus(outcome: &Outcome) -> Option<CpuChart> {
     ordered.sort_by_key(|cpu| cpu.number);
     let mut description = String::new();
     for (place, (arm, _)) in arms.iter().enumerate() {
-        let of_cpu = |cpu: &&Cpu| format!("CPU {} {}", cpu.number, whole_percent(cpu.busy[place]));
-        let shares: Vec<_> = ordered.iter().map(of_cpu).collect();
+        let shares: Vec<_> = ordered
+            .iter()
+            .map(|cpu: &&Cpu| format!("CPU {} {}", cpu.number, whole_percent(cpu.busy[place])))
+            .collect();
         description.push_str(&format!("{}: {}. ", arm.name, shares.join(", ")));
     }
     let arms = arms.iter().map(|(arm, _)| arm.name.clone()).collect();

@@ -5,9 +5,10 @@ use model::{ArmKind, Outcome};
 /// Returns the command, as far as the outcome records its arguments.
 pub(crate) fn command(outcome: &Outcome) -> String {
     if let Some(args) = outcome.load.get("args") {
-        let seed = match args.contains("--seed") {
-            true => String::new(),
-            false => format!(" --seed {}", outcome.seed),
+        let seed = if args.contains("--seed") {
+            String::new()
+        } else {
+            format!(" --seed {}", outcome.seed)
         };
         return format!("wirepath {args}{seed}");
     }
@@ -19,11 +20,15 @@ pub(crate) fn command(outcome: &Outcome) -> String {
     }
     words.push(quoted(&outcome.path));
     words.extend(outcome.load.iter().filter_map(|(name, value)| option(name, value)));
-    let variants = || outcome.arms.iter().filter(|arm| arm.kind == ArmKind::Variant);
+    let variants: Vec<_> = outcome.arms.iter().filter(|arm| arm.kind == ArmKind::Variant).collect();
     // An arm that cannot run is part of no later rung.
-    let ran: Vec<_> =
-        variants().filter(|arm| arm.support.is_yes()).map(|arm| arm.switches.as_slice()).collect();
-    let sets: Vec<_> = variants()
+    let ran: Vec<_> = variants
+        .iter()
+        .filter(|arm| arm.support.is_yes())
+        .map(|arm| arm.switches.as_slice())
+        .collect();
+    let sets: Vec<_> = variants
+        .iter()
         .filter(|arm| !arm.switches.is_empty())
         .map(|arm| arm.switches.join("+"))
         .collect();
@@ -84,8 +89,9 @@ fn is_ladder(variants: &[&[String]]) -> bool {
 
 /// Quotes a word for a POSIX shell where necessary.
 pub fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "+-_.,:/@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
+    if !word.is_empty()
+        && word.chars().all(|c: char| c.is_ascii_alphanumeric() || "+-_.,:/@%".contains(c))
+    {
         word.into()
     } else {
         format!("'{}'", word.replace('\'', r"'\''"))

@@ -218,7 +218,6 @@ fn answer(comparison: &RunComparison, by: By) -> Remark {
         .map(|(verdict, count)| format!("{count} {}", wording::verdict(*verdict)))
         .collect();
     let mut text = format!("of {} figures, {}", changes.len(), parts.join(", "));
-    let distance = |change: &Change| change.ratio.ln().abs();
     let most = changes
         .iter()
         .filter(|(.., change)| change.verdict.differs())
@@ -231,27 +230,34 @@ fn answer(comparison: &RunComparison, by: By) -> Remark {
     Remark::new(word, text, tone)
 }
 
+fn distance(change: &Change) -> f64 {
+    change.ratio.ln().abs()
+}
+
 fn metric(comparison: &RunComparison, name: &str) -> ComparedMetric {
-    let arms = || comparison.arms.iter().filter_map(|arm| Some((arm, arm.metrics.get(name)?)));
-    let better = arms().next().map(|(_, metric)| metric.better);
-    let chart = |by| better.and_then(|better| ratio_chart(comparison, name, better, by));
+    let arms: Vec<_> =
+        comparison.arms.iter().filter_map(|arm| Some((arm, arm.metrics.get(name)?))).collect();
+    let better = arms.first().map(|(_, metric)| metric.better);
+    let [values, worth] = [By::Value, By::Worth]
+        .map(|by| better.and_then(|better| ratio_chart(comparison, name, better, by)));
     ComparedMetric {
         name: name.to_owned(),
         label: wording::metric(name),
         better: better.map(wording::better),
-        rows: arms().map(|(arm, metric)| row(arm, metric)).collect(),
-        values: chart(By::Value),
-        worth: chart(By::Worth),
+        rows: arms.into_iter().map(|(arm, metric)| row(arm, metric)).collect(),
+        values,
+        worth,
     }
 }
 
 fn row(arm: &ArmComparison, metric: &MetricComparison) -> ComparedRow {
     let verdict = metric.value.as_ref().map_or(Verdict::Refused, |change| change.verdict);
-    let figure = |value: Option<f64>| value.map(|value| units::value(value, &metric.unit));
+    let [old, new] =
+        [metric.old, metric.new].map(|value| value.map(|value| units::value(value, &metric.unit)));
     ComparedRow {
         arm: arm.name.clone(),
-        old: figure(metric.old),
-        new: figure(metric.new),
+        old,
+        new,
         value: metric.value.as_ref().map(ChangeText::new),
         worth: metric.worth.as_ref().map(ChangeText::new),
         sentence: sentence(arm, metric),
@@ -263,10 +269,9 @@ fn sentence(arm: &ArmComparison, metric: &MetricComparison) -> String {
     if let Some(why) = &metric.why {
         return format!("No verdict: {why}.");
     }
-    let figure = |value: Option<f64>| {
-        value.map_or("no figure".into(), |value| units::value(value, &metric.unit))
-    };
-    let mut text = format!("{} before, {} now", figure(metric.old), figure(metric.new));
+    let [old, new] = [metric.old, metric.new]
+        .map(|value| value.map_or("no figure".into(), |value| units::value(value, &metric.unit)));
+    let mut text = format!("{old} before, {new} now");
     if let Some(value) = &metric.value {
         text.push_str(&format!(": {}", ChangeText::new(value).text()));
     }
@@ -285,22 +290,9 @@ fn ratio_chart(
     better: Better,
     by: By,
 ) -> Option<RatioChart> {
-    let change = |arm: &ArmComparison| arm.metrics.get(name)?.change(by).cloned();
     // Every worth of the baseline is 1.
     let arms =
-        || comparison.arms.iter().filter(|arm| by == By::Value || arm.kind != ArmKind::Baseline);
-    let row = |arm: &ArmComparison| {
-        let change = change(arm);
-        let text = change.as_ref().map(ChangeText::new);
-        RatioRow {
-            name: arm.name.clone(),
-            ratio: change.as_ref().map(|change| change.ratio),
-            interval: change.as_ref().and_then(|change| change.low.zip(change.high)),
-            tone: text.as_ref().map_or(Tone::Dim, |text| text.tone),
-            note: text.as_ref().map_or("no figure".into(), ChangeText::text),
-            missing: change.is_none().then_some("no figure"),
-        }
-    };
+        comparison.arms.iter().filter(|arm| by == By::Value || arm.kind != ArmKind::Baseline);
     let what = if by == By::Worth { "worth" } else { "value" };
     let chart = RatioChart {
         title: format!("{}: {what} of each arm, newer runs over older", wording::metric(name)),
@@ -309,9 +301,22 @@ fn ratio_chart(
         axis: format!("{what}, newer over older (×), {}, 95 % interval", wording::better(better)),
         notes: "ratio, 95 % interval, verdict",
         floor: None,
-        rows: arms().map(row).collect(),
+        rows: arms
+            .map(|arm: &ArmComparison| {
+                let change = arm.metrics.get(name).and_then(|metric| metric.change(by));
+                let text = change.map(ChangeText::new);
+                RatioRow {
+                    name: arm.name.clone(),
+                    ratio: change.map(|change| change.ratio),
+                    interval: change.and_then(|change| change.low.zip(change.high)),
+                    tone: text.as_ref().map_or(Tone::Dim, |text| text.tone),
+                    note: text.as_ref().map_or("no figure".into(), ChangeText::text),
+                    missing: change.is_none().then_some("no figure"),
+                }
+            })
+            .collect(),
     };
-    chart.of_rows()
+    chart.unless_empty()
 }
 
 fn remarks(comparison: &RunComparison) -> Vec<Remark> {

@@ -94,8 +94,9 @@ fn rate(pps: u64) -> String {
 /// `; higher than that of baseline`; empty for the baseline itself, and if one of the two has no bounds.
 fn beside_baseline(arm: &ArmCurve, curve: &LoadCurve) -> String {
     let base = curve.arms.iter().find(|other| other.kind == ArmKind::Baseline);
-    let has_bounds = |arm: &ArmCurve| arm.knee.rate_pps.or(arm.knee.beyond_pps).is_some();
-    let Some(base) = base.filter(|base| base.name != arm.name && has_bounds(base)) else {
+    let Some(base) = base.filter(|base| {
+        base.name != arm.name && base.knee.rate_pps.or(base.knee.beyond_pps).is_some()
+    }) else {
         return String::new();
     };
     let word = match arm.knee.beside(&base.knee) {
@@ -108,7 +109,7 @@ fn beside_baseline(arm: &ArmCurve, curve: &LoadCurve) -> String {
 
 fn knee(arm: &ArmCurve, curve: &LoadCurve) -> Remark {
     let remark = |text: String, tone| Remark::new(&arm.name, text, tone);
-    let at = |pps| arm.points.iter().find(|point| point.offered_pps == pps);
+    let point = |pps| arm.points.iter().find(|point| point.offered_pps == pps);
     match arm.knee.unbounded {
         Some(KneeDoubt::FewTrials { needed }) => {
             let text = format!("no knee: it needs {needed} trials a rate; give --trials {needed}");
@@ -131,7 +132,7 @@ fn knee(arm: &ArmCurve, curve: &LoadCurve) -> Remark {
         }
         (Support::Refused { why }, ..) => remark(format!("not run: {why}"), Tone::Dim),
         (_, Some(pps), beyond) => {
-            let p99 = at(pps).and_then(|point| point.rtt_ns_p99);
+            let p99 = point(pps).and_then(|point| point.rtt_ns_p99);
             let p99 = p99.map_or("–".into(), |ns| units::value(ns, "ns"));
             match beyond {
                 Some(beyond) => remark(
@@ -148,7 +149,7 @@ fn knee(arm: &ArmCurve, curve: &LoadCurve) -> Remark {
             }
         }
         (_, None, Some(start))
-            if at(start).is_some_and(|p| p.is_carried() && p.rtt_ns_p99.is_none()) =>
+            if point(start).is_some_and(|p| p.is_carried() && p.rtt_ns_p99.is_none()) =>
         {
             let text = format!(
                 "no knee: p99 at {} is not known; give more --trials or a longer --trial",
@@ -171,12 +172,12 @@ fn knee(arm: &ArmCurve, curve: &LoadCurve) -> Remark {
 }
 
 fn table(arm: &ArmCurve) -> CurveArm {
-    let count = |n: u64| units::grouped(n.try_into().unwrap_or(i64::MAX));
-    let figure = |ns: Option<f64>| ns.map(|ns| units::value(ns, "ns"));
     let row = |p: &LoadPoint| CurveRow {
         offered: rate(p.offered_pps),
-        counts: [p.sent_count, p.received_count, p.lost_count, p.unsent_count].map(count),
-        figures: [p.rtt_ns_p50, p.rtt_ns_p99, p.rtt_ns_max, p.cpu_ns_per_packet].map(figure),
+        counts: [p.sent_count, p.received_count, p.lost_count, p.unsent_count]
+            .map(|n: u64| units::grouped(n.try_into().unwrap_or(i64::MAX))),
+        figures: [p.rtt_ns_p50, p.rtt_ns_p99, p.rtt_ns_max, p.cpu_ns_per_packet]
+            .map(|ns: Option<f64>| ns.map(|ns| units::value(ns, "ns"))),
         is_knee: arm.knee.rate_pps == Some(p.offered_pps),
         tone: if p.is_carried() { Tone::Plain } else { Tone::Bad },
     };

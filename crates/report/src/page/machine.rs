@@ -11,15 +11,14 @@ fn load_average(machine: &Machine) -> String {
 }
 
 pub(super) fn machine(m: &Machine) -> Vec<(String, String)> {
-    let or_none = |text: &Option<String>, none: &str| text.clone().unwrap_or_else(|| none.into());
     let mut items = vec![
         ("Kernel".to_string(), m.kernel.clone()),
         ("CPU".into(), m.cpu.clone()),
         ("CPUs used".into(), m.cpus.to_string()),
         ("Memory".into(), units::bytes(m.memory_bytes)),
         ("Interface".into(), m.nic.clone()),
-        ("Hypervisor".into(), or_none(&m.hypervisor, "none seen")),
-        ("Governor".into(), or_none(&m.governor, "none")),
+        ("Hypervisor".into(), m.hypervisor.clone().unwrap_or_else(|| "none seen".into())),
+        ("Governor".into(), m.governor.clone().unwrap_or_else(|| "none".into())),
         ("Load at the start".into(), format!("{} over one minute", load_average(m))),
         ("Machine id".into(), m.id.clone()),
     ];

@@ -11,18 +11,20 @@ use crate::{units, wording};
 
 /// Differences that such a run finds in 19 of 20 cases.
 fn finds(outcome: &Outcome, name: &str) -> Option<String> {
-    let judged = |arm: &&ArmOutcome| matches!(arm.kind, ArmKind::Variant | ArmKind::Peer);
-    let ratios = outcome.arms.iter().filter(judged).filter_map(|arm| arm.metrics.get(name)?.finds);
+    let ratios = outcome
+        .arms
+        .iter()
+        .filter(|arm: &&ArmOutcome| matches!(arm.kind, ArmKind::Variant | ArmKind::Peer))
+        .filter_map(|arm| arm.metrics.get(name)?.finds);
     // A difference within a step of the figures cannot be shown, also where they do not vary.
     let step = outcome.trust.ticks_of(name).map_or(1.0, |ticks| 1.0 + ticks.share);
     let ratios = ratios.map(|ratio| ratio.max(step)).filter(|ratio| *ratio > 1.0);
     let (least, most) = ratios.fold((f64::INFINITY, 1.0), |(l, m), r| (r.min(l), r.max(m)));
-    let percent = |ratio: f64| units::digits((ratio - 1.0) * 100.0);
-    match least.is_finite() {
-        false => None,
-        true if percent(least) == percent(most) => Some(format!("{} %", percent(most))),
-        true => Some(format!("{} % to {} % by arm", percent(least), percent(most))),
+    if !least.is_finite() {
+        return None;
     }
+    let [least, most] = [least, most].map(|ratio| units::digits((ratio - 1.0) * 100.0));
+    Some(if least == most { format!("{most} %") } else { format!("{least} % to {most} % by arm") })
 }
 
 pub(super) fn metric(outcome: &Outcome, name: &str) -> Metric {
@@ -72,34 +74,37 @@ fn missing(arm: &ArmOutcome, metric: Option<&MetricOutcome>) -> Option<&'static 
 fn rows(outcome: &Outcome, name: &str) -> Vec<Row> {
     let finite = |arm: &ArmOutcome| arm.metrics.get(name)?.median.filter(|m| m.is_finite());
     let largest = outcome.arms.iter().filter_map(finite).fold(0.0, f64::max);
-    let row = |arm: &ArmOutcome| {
-        let metric = arm.metrics.get(name);
-        let verdict = metric.and_then(|metric| metric.verdict);
-        let missing = missing(arm, metric);
-        Row {
-            arm: arm.name.clone(),
-            runs_here: arm.support.is_yes(),
-            label: arm.label(),
-            is_baseline: arm.kind == ArmKind::Baseline,
-            why: metric.and_then(|metric| metric.why.clone()),
-            median: metric.and_then(median),
-            ratio: metric.and_then(change),
-            step: step_below(outcome, arm, name),
-            interval: metric.and_then(interval),
-            p: metric.and_then(|metric| metric.p_adjusted.or(metric.p)).map(units::p),
-            verdict: match (missing, verdict) {
-                (Some(word), _) => word,
-                (None, Some(verdict)) => wording::verdict(verdict),
-                (None, None) if arm.kind == ArmKind::Baseline => "baseline",
-                (None, None) => "not judged",
-            },
-            tone: if missing.is_some() { Tone::Dim } else { wording::tone(verdict) },
-            trials: arm.trials,
-            bar: finite(arm).filter(|_| largest > 0.0).map_or(0.0, |median| median / largest),
-            figures: metric.map(Figures::of).unwrap_or_default(),
-        }
-    };
-    outcome.arms.iter().map(row).collect()
+    outcome
+        .arms
+        .iter()
+        .map(|arm: &ArmOutcome| {
+            let metric = arm.metrics.get(name);
+            let verdict = metric.and_then(|metric| metric.verdict);
+            let missing = missing(arm, metric);
+            Row {
+                arm: arm.name.clone(),
+                runs_here: arm.support.is_yes(),
+                label: arm.label(),
+                is_baseline: arm.kind == ArmKind::Baseline,
+                why: metric.and_then(|metric| metric.why.clone()),
+                median: metric.and_then(median),
+                ratio: metric.and_then(change),
+                step: step_below(outcome, arm, name),
+                interval: metric.and_then(interval),
+                p: metric.and_then(|metric| metric.p_adjusted.or(metric.p)).map(units::p),
+                verdict: match (missing, verdict) {
+                    (Some(word), _) => word,
+                    (None, Some(verdict)) => wording::verdict(verdict),
+                    (None, None) if arm.kind == ArmKind::Baseline => "baseline",
+                    (None, None) => "not judged",
+                },
+                tone: if missing.is_some() { Tone::Dim } else { wording::tone(verdict) },
+                trials: arm.trials,
+                bar: finite(arm).filter(|_| largest > 0.0).map_or(0.0, |median| median / largest),
+                figures: metric.map(Figures::new).unwrap_or_default(),
+            }
+        })
+        .collect()
 }
 
 /// Arms that can run here; the others have no figure to draw.
@@ -115,31 +120,6 @@ fn step_below(outcome: &Outcome, arm: &ArmOutcome, name: &str) -> Option<(String
 
 fn ratio_chart(outcome: &Outcome, name: &str, better: Better) -> Option<RatioChart> {
     outcome.arms.iter().find_map(|arm| arm.metrics.get(name)?.ratio)?;
-    let row = |arm: &ArmOutcome| {
-        let metric = arm.metrics.get(name);
-        let is_baseline = arm.kind == ArmKind::Baseline;
-        let ratio = metric.and_then(|metric| metric.ratio);
-        let verdict = metric.and_then(|metric| metric.verdict);
-        let missing = missing(arm, metric).or_else(|| {
-            let unjudged = verdict.map_or("no figure", wording::verdict);
-            (ratio.is_none() && !is_baseline).then_some(unjudged)
-        });
-        let interval_text = metric.and_then(interval);
-        let verdict_text = verdict.map(|verdict| wording::verdict(verdict).to_owned());
-        let parts = [ratio.map(units::ratio), interval_text, verdict_text];
-        RatioRow {
-            name: arm.name.clone(),
-            ratio: if is_baseline { Some(1.0) } else { ratio },
-            interval: metric.and_then(|metric| metric.low.zip(metric.high)),
-            tone: metric.map_or(Tone::Dim, |_| wording::tone(verdict)),
-            note: match missing {
-                Some(word) => word.to_owned(),
-                None if is_baseline => "the base".into(),
-                None => parts.into_iter().flatten().collect::<Vec<_>>().join(" "),
-            },
-            missing,
-        }
-    };
     let floor = outcome.floor.get(name).copied();
     let description =
         floor.map(|f| format!("A/A floor {} to {}. ", units::ratio(f.low), units::ratio(f.high)));
@@ -150,24 +130,54 @@ fn ratio_chart(outcome: &Outcome, name: &str, better: Better) -> Option<RatioCha
         axis: format!("ratio to baseline (×), {}, 95 % interval", wording::better(better)),
         notes: "ratio, 95 % interval, verdict",
         floor,
-        rows: able_arms(outcome).map(row).collect(),
+        rows: able_arms(outcome)
+            .map(|arm: &ArmOutcome| {
+                let metric = arm.metrics.get(name);
+                let is_baseline = arm.kind == ArmKind::Baseline;
+                let ratio = metric.and_then(|metric| metric.ratio);
+                let verdict = metric.and_then(|metric| metric.verdict);
+                let missing = missing(arm, metric).or_else(|| {
+                    let unjudged = verdict.map_or("no figure", wording::verdict);
+                    (ratio.is_none() && !is_baseline).then_some(unjudged)
+                });
+                let interval_text = metric.and_then(interval);
+                let verdict_text = verdict.map(|verdict| wording::verdict(verdict).to_owned());
+                let parts = [ratio.map(units::ratio), interval_text, verdict_text];
+                RatioRow {
+                    name: arm.name.clone(),
+                    ratio: if is_baseline { Some(1.0) } else { ratio },
+                    interval: metric.and_then(|metric| metric.low.zip(metric.high)),
+                    tone: metric.map_or(Tone::Dim, |_| wording::tone(verdict)),
+                    note: match missing {
+                        Some(word) => word.to_owned(),
+                        None if is_baseline => "the base".into(),
+                        None => parts.into_iter().flatten().collect::<Vec<_>>().join(" "),
+                    },
+                    missing,
+                }
+            })
+            .collect(),
     };
-    chart.of_rows()
+    chart.unless_empty()
 }
 
 fn trials(outcome: &Outcome, name: &str, unit: &str) -> Option<Trials> {
-    let arms = || outcome.arms.iter().filter_map(|arm| Some((arm, arm.metrics.get(name)?)));
-    let values = || arms().flat_map(|(_, metric)| metric.trials.iter().flatten());
-    let (least, most) = values().fold((f64::INFINITY, 0.0_f64), |(least, most), value| {
+    let arms: Vec<_> =
+        outcome.arms.iter().filter_map(|arm| Some((arm, arm.metrics.get(name)?))).collect();
+    let values = arms.iter().flat_map(|(_, metric)| metric.trials.iter().flatten());
+    let (least, most) = values.fold((f64::INFINITY, 0.0_f64), |(least, most), value| {
         (least.min(value.abs()), most.max(value.abs()))
     });
     if !least.is_finite() {
         return None;
     }
     let (step, unit) = units::step((least.max(most / 1e3) * most).sqrt(), unit);
-    let text = |value: &Option<f64>| value.map_or("–".into(), |v| units::digits(v / step));
-    let rows = arms().map(|(arm, metric)| {
-        let values: Vec<String> = metric.trials.iter().map(text).collect();
+    let rows = arms.iter().map(|(arm, metric)| {
+        let values: Vec<String> = metric
+            .trials
+            .iter()
+            .map(|value: &Option<f64>| value.map_or("–".into(), |v| units::digits(v / step)))
+            .collect();
         (arm.name.clone(), values.join(" "))
     });
     Some(Trials { unit, rows: rows.collect() })

@@ -133,10 +133,8 @@ pub struct GateLine {
 }
 
 impl GateLine {
-    /// Lines of a gate: those that fail it first, then those that are open.
-    pub(crate) fn all(gate: Option<&Gate>) -> Vec<GateLine> {
-        let Some(gate) = gate else { return Vec::new() };
-        let line = |decision: &Decision| GateLine {
+    fn new(gate: &Gate, decision: &Decision) -> Self {
+        GateLine {
             arm: decision.arm.clone(),
             metric: decision.metric.clone(),
             answer: decision.answer,
@@ -146,8 +144,14 @@ impl GateLine {
                 GateAnswer::Worse => Tone::Bad,
                 GateAnswer::NotDecided => Tone::Doubt,
             },
-        };
-        let mut lines: Vec<GateLine> = gate.decisions.iter().map(line).collect();
+        }
+    }
+
+    /// Lines of a gate: those that fail it first, then those that are open.
+    pub(crate) fn all(gate: Option<&Gate>) -> Vec<GateLine> {
+        let Some(gate) = gate else { return Vec::new() };
+        let mut lines: Vec<GateLine> =
+            gate.decisions.iter().map(|decision| GateLine::new(gate, decision)).collect();
         if lines.is_empty() {
             let (arm, metric) = (String::new(), None);
             let (answer, sentence) = (gate.answer, decision::summary(gate));
@@ -201,15 +205,10 @@ pub struct Figures {
 }
 
 impl Figures {
-    fn of(metric: &MetricOutcome) -> Figures {
-        let finite = |figure: Option<f64>| figure.filter(|figure| figure.is_finite());
-        Figures {
-            median: finite(metric.median),
-            ratio: finite(metric.ratio),
-            low: finite(metric.low),
-            high: finite(metric.high),
-            verdict: metric.verdict,
-        }
+    fn new(metric: &MetricOutcome) -> Figures {
+        let [median, ratio, low, high] = [metric.median, metric.ratio, metric.low, metric.high]
+            .map(|figure| figure.filter(|figure| figure.is_finite()));
+        Figures { median, ratio, low, high, verdict: metric.verdict }
     }
 }
 
@@ -311,9 +310,8 @@ fn median(metric: &MetricOutcome) -> Option<String> {
 
 /// `0.146×`; of counts the difference per trial: `+44.5`.
 pub(crate) fn change(metric: &MetricOutcome) -> Option<String> {
-    let signed = |mean: f64| match mean > 0.0 {
-        true => format!("+{}", units::digits(mean)),
-        false => units::digits(mean),
+    let signed = |mean: f64| {
+        if mean > 0.0 { format!("+{}", units::digits(mean)) } else { units::digits(mean) }
     };
     let ratio = metric.ratio.map(units::ratio);
     ratio.or_else(|| metric.difference.map(|difference| signed(difference.mean)))

@@ -20,11 +20,12 @@ pub(super) fn notices(outcome: &Outcome) -> Vec<String> {
     if outcome.ended == Ended::Unfinished {
         notices.push("Not finished: these are the trials so far.".to_owned());
     }
-    let explored = |name: &String| {
-        let verdicts = outcome.arms.iter().filter_map(|arm| arm.metrics.get(name)?.verdict);
-        verdicts.into_iter().any(|verdict| verdict == Verdict::Exploratory)
-    };
-    if outcome.ended == Ended::Interrupted && outcome.judged.iter().any(explored) {
+    if outcome.ended == Ended::Interrupted
+        && outcome.judged.iter().any(|name: &String| {
+            let verdicts = outcome.arms.iter().filter_map(|arm| arm.metrics.get(name)?.verdict);
+            verdicts.into_iter().any(|verdict| verdict == Verdict::Exploratory)
+        })
+    {
         notices.push(
             "The run was interrupted before everything was decided; what it had decided holds."
                 .to_owned(),
@@ -110,8 +111,10 @@ fn answer(outcome: &Outcome, arm: &ArmOutcome, name: &str) -> (Tone, String) {
 pub(super) fn reasons(outcome: &Outcome) -> Vec<Remark> {
     let mut remarks = Vec::new();
     // The errors of an arm all of whose trials failed are below "failed trials".
-    let has_failed = |arm: &&ArmOutcome| arm.trials == 0 && !arm.failures.is_empty();
-    let asked = outcome.arms.iter().filter(|arm| arm.support.is_yes() && !has_failed(arm));
+    let asked = outcome
+        .arms
+        .iter()
+        .filter(|arm| arm.support.is_yes() && (arm.trials > 0 || arm.failures.is_empty()));
     for arm in asked {
         let mut reasons: Vec<(&String, Vec<String>)> = Vec::new();
         for name in &outcome.judged {
@@ -131,10 +134,27 @@ pub(super) fn reasons(outcome: &Outcome) -> Vec<Remark> {
 }
 
 pub(super) fn delivery(outcome: &Outcome) -> Vec<Remark> {
-    let remark = |arm: &ArmOutcome| {
-        Some(Remark::new(&arm.name, Delivered::by_arm(arm).text()?, Tone::Doubt))
-    };
-    outcome.arms.iter().filter_map(remark).collect()
+    outcome
+        .arms
+        .iter()
+        .filter_map(|arm: &ArmOutcome| {
+            Some(Remark::new(&arm.name, Delivered::by_arm(arm).text()?, Tone::Doubt))
+        })
+        .collect()
+}
+
+/// A count over all trials of an arm.
+fn total(arm: &ArmOutcome, name: &str) -> u64 {
+    if let Some(whole) = arm.counters.get(name) {
+        return *whole;
+    }
+    let suffix = format!("_{name}");
+    let mut directions = arm.counters.iter().filter(|(key, _)| key.ends_with(&suffix)).peekable();
+    if directions.peek().is_some() {
+        return model::total(directions.map(|(_, count)| *count));
+    }
+    let trials = arm.metrics.get(name).map(|metric| &metric.trials);
+    trials.map_or(0, |t| t.iter().flatten().sum::<f64>().round() as u64)
 }
 
 /// Packets of all trials of one arm.
@@ -150,23 +170,11 @@ impl Delivered {
     /// From the counters if they have it (`lost_count`, or by direction `forward_lost_count`), else
     /// from the metric of that name.
     fn by_arm(arm: &ArmOutcome) -> Self {
-        let total = |name: &str| {
-            if let Some(whole) = arm.counters.get(name) {
-                return *whole;
-            }
-            let suffix = format!("_{name}");
-            let directions = || arm.counters.iter().filter(|(key, _)| key.ends_with(&suffix));
-            if directions().next().is_some() {
-                return model::total(directions().map(|(_, count)| *count));
-            }
-            let trials = arm.metrics.get(name).map(|metric| &metric.trials);
-            trials.map_or(0, |t| t.iter().flatten().sum::<f64>().round() as u64)
-        };
         Delivered {
-            sent_count: total("sent_count"),
-            lost_count: total("lost_count"),
-            duplicated_count: total("duplicated_count"),
-            reordered_count: total("reordered_count"),
+            sent_count: total(arm, "sent_count"),
+            lost_count: total(arm, "lost_count"),
+            duplicated_count: total(arm, "duplicated_count"),
+            reordered_count: total(arm, "reordered_count"),
         }
     }
 
@@ -205,22 +213,24 @@ pub(super) fn failures(outcome: &Outcome) -> Vec<Failures> {
             None => by_last.push((last, vec![arm])),
         }
     }
-    let alike = |(last, arms): (&String, Vec<&ArmOutcome>)| {
-        let failed: usize = arms.iter().map(|arm| failed_count(arm)).sum();
-        let names: Vec<&str> = arms.iter().map(|arm| arm.name.as_str()).collect();
-        let mut errors: Vec<String> = Vec::new();
-        for error in arms.iter().flat_map(|arm| &arm.failures) {
-            if !errors.contains(error) {
-                errors.push(error.clone());
+    by_last
+        .into_iter()
+        .map(|(last, arms): (&String, Vec<&ArmOutcome>)| {
+            let failed: usize = arms.iter().map(|arm| failed_count(arm)).sum();
+            let names: Vec<&str> = arms.iter().map(|arm| arm.name.as_str()).collect();
+            let mut errors: Vec<String> = Vec::new();
+            for error in arms.iter().flat_map(|arm| &arm.failures) {
+                if !errors.contains(error) {
+                    errors.push(error.clone());
+                }
             }
-        }
-        let summary = match errors.len() {
-            1 if failed > 1 => format!("{failed} failed alike: {last}"),
-            _ => format!("{failed} failed, the last: {last}"),
-        };
-        Failures { arm: names.join(", "), summary, errors }
-    };
-    by_last.into_iter().map(alike).collect()
+            let summary = match errors.len() {
+                1 if failed > 1 => format!("{failed} failed alike: {last}"),
+                _ => format!("{failed} failed, the last: {last}"),
+            };
+            Failures { arm: names.join(", "), summary, errors }
+        })
+        .collect()
 }
 
 /// Failed trials of an arm, whose list of errors may be shortened.
@@ -262,9 +272,12 @@ pub(super) fn not_run(outcome: &Outcome) -> Vec<Remark> {
             None => arms_by_reason.push((reason, vec![arm.name.clone()])),
         }
     }
-    let remark =
-        |(reason, arms): (String, Vec<String>)| Remark::new(arms.join(", "), reason, Tone::Doubt);
-    arms_by_reason.into_iter().map(remark).collect()
+    arms_by_reason
+        .into_iter()
+        .map(|(reason, arms): (String, Vec<String>)| {
+            Remark::new(arms.join(", "), reason, Tone::Doubt)
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ pub fn starts(spreads: &[StartSpread], blocks: u32) -> Option<String> {
         }
         starts => format!("starts: {starts} of each arm"),
     };
-    let share = |spread: &&StartSpread| spread.share.unwrap_or(-1.0);
-    let most = spreads.iter().max_by(|a, b| share(a).total_cmp(&share(b)));
+    let most =
+        spreads.iter().max_by(|a, b| a.share.unwrap_or(-1.0).total_cmp(&b.share.unwrap_or(-1.0)));
     Some(match most.and_then(|spread| Some((&spread.metric, spread.share?))) {
         None => count,
         Some((_, share)) if share < SHARE_MIN => {

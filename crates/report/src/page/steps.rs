@@ -41,14 +41,17 @@ pub(crate) fn step(
 
 /// Returns the arm that ran with the most of this arm's switches and no others; never the baseline.
 pub(crate) fn rung_below<'a>(outcome: &'a Outcome, arm: &ArmOutcome) -> Option<&'a ArmOutcome> {
-    let below = |other: &&ArmOutcome| {
-        other.kind == ArmKind::Variant
-            && other.trials > 0
-            && !other.switches.is_empty()
-            && other.switches.len() < arm.switches.len()
-            && other.switches.iter().all(|switch| arm.switches.contains(switch))
-    };
-    outcome.arms.iter().filter(below).max_by_key(|other| other.switches.len())
+    outcome
+        .arms
+        .iter()
+        .filter(|other: &&ArmOutcome| {
+            other.kind == ArmKind::Variant
+                && other.trials > 0
+                && !other.switches.is_empty()
+                && other.switches.len() < arm.switches.len()
+                && other.switches.iter().all(|switch| arm.switches.contains(switch))
+        })
+        .max_by_key(|other| other.switches.len())
 }
 
 /// Returns the switches of an arm that improved a metric when they were added, as far as the rungs
@@ -82,35 +85,39 @@ pub(crate) struct Worth {
 /// Returns the worth of a switch by one metric, from two arms (the baseline included) that differ in
 /// this switch alone; of several such pairs, from the one with the fewest other switches.
 pub(crate) fn worth(outcome: &Outcome, switch: &str, name: &str) -> Option<Worth> {
-    let is_candidate = |arm: &&ArmOutcome| matches!(arm.kind, ArmKind::Variant | ArmKind::Baseline);
-    let pair = |with: &&ArmOutcome| {
-        let beside: Vec<String> =
-            with.switches.iter().filter(|other| *other != switch).cloned().collect();
-        let without = outcome
-            .arms
-            .iter()
-            .filter(is_candidate)
-            .find(|arm| arm.trials > 0 && arm.switches == beside)?;
-        let step = step(outcome, without, with, name)?;
-        // "Not effective" is reported for the arm's last switch.
-        let own = with.switches.last().is_some_and(|last| last == switch);
-        let idle = with.metrics.get(name).and_then(|m| m.verdict) == Some(Verdict::NotEffective);
-        let verdict = if own && idle { Verdict::NotEffective } else { step.verdict };
-        Some(Worth { beside, step: Some(step), verdict })
-    };
-    let with = || {
-        outcome.arms.iter().filter(|arm| {
+    let variants: Vec<&ArmOutcome> = outcome
+        .arms
+        .iter()
+        .filter(|arm| {
             arm.kind == ArmKind::Variant && arm.switches.iter().any(|other| other == switch)
         })
-    };
-    let judged = with().filter(|arm| arm.trials > 0).filter_map(|arm| pair(&arm));
+        .collect();
+    let judged = variants.iter().filter(|arm| arm.trials > 0);
+    let judged = judged.filter_map(|arm| pair_worth(outcome, arm, switch, name));
     judged.min_by_key(|worth| worth.beside.len()).or_else(|| {
-        let unsupported = with().find(|arm| {
+        let unsupported = variants.iter().find(|arm| {
             arm.switches.last().is_some_and(|last| last == switch)
                 && matches!(arm.support, Support::Unsupported { .. })
         });
         unsupported.map(|_| Worth { beside: Vec::new(), step: None, verdict: Verdict::Unsupported })
     })
+}
+
+/// Worth of a switch by an arm that has it, and the one with its other switches.
+fn pair_worth(outcome: &Outcome, with: &ArmOutcome, switch: &str, name: &str) -> Option<Worth> {
+    let beside: Vec<String> =
+        with.switches.iter().filter(|other| *other != switch).cloned().collect();
+    let without = outcome
+        .arms
+        .iter()
+        .filter(|arm| matches!(arm.kind, ArmKind::Variant | ArmKind::Baseline))
+        .find(|arm| arm.trials > 0 && arm.switches == beside)?;
+    let step = step(outcome, without, with, name)?;
+    // "Not effective" is reported for the arm's last switch.
+    let is_own = with.switches.last().is_some_and(|last| last == switch);
+    let is_idle = with.metrics.get(name).and_then(|m| m.verdict) == Some(Verdict::NotEffective);
+    let verdict = if is_own && is_idle { Verdict::NotEffective } else { step.verdict };
+    Some(Worth { beside, step: Some(step), verdict })
 }
 
 #[cfg(test)]

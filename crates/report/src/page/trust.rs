@@ -59,12 +59,15 @@ pub(super) fn smallest_p(outcome: &Outcome) -> Option<String> {
     // Of the signed-rank test; with more blocks it is approximated, and too small to be shown.
     let blocks = outcome.blocks;
     let smallest = 2f64.powi(1 - i32::try_from(blocks).ok()?);
-    let has_it = |arm: &ArmOutcome| {
-        let metrics = outcome.judged.iter().filter_map(|name| arm.metrics.get(name)).cloned();
-        let least = metrics.filter(|metric| metric.p.is_some_and(|p| p <= smallest * 1.001));
-        least.filter_map(|metric| metric.p_adjusted).reduce(f64::min)
-    };
-    let shown = outcome.arms.iter().filter_map(has_it).reduce(f64::min)?;
+    let shown = outcome
+        .arms
+        .iter()
+        .filter_map(|arm: &ArmOutcome| {
+            let metrics = outcome.judged.iter().filter_map(|name| arm.metrics.get(name)).cloned();
+            let least = metrics.filter(|metric| metric.p.is_some_and(|p| p <= smallest * 1.001));
+            least.filter_map(|metric| metric.p_adjusted).reduce(f64::min)
+        })
+        .reduce(f64::min)?;
     // A smaller one is shown as `<0.001` alike.
     (shown >= 0.001).then(|| {
         format!(

@@ -181,10 +181,10 @@ impl Screen {
 
 /// Columns that a text takes: two per wide East Asian character, else one.
 pub fn width(text: &str) -> usize {
-    text.chars().map(columns_of).sum()
+    text.chars().map(char_columns).sum()
 }
 
-fn columns_of(c: char) -> usize {
+fn char_columns(c: char) -> usize {
     let wide = matches!(c as u32,
         0x1100..=0x115f | 0x2e80..=0xa4cf | 0xac00..=0xd7a3 | 0xf900..=0xfaff
         | 0xfe30..=0xfe6f | 0xff00..=0xff60 | 0xffe0..=0xffe6 | 0x1f000..=0x1faff
@@ -199,10 +199,10 @@ fn clip(text: &str, room: usize, ascii: bool) -> String {
     let mut out = String::new();
     let mut used = 0;
     for c in text.chars() {
-        if used + columns_of(c) + 1 > room {
+        if used + char_columns(c) + 1 > room {
             break;
         }
-        used += columns_of(c);
+        used += char_columns(c);
         out.push(c);
     }
     if room > 0 {
@@ -229,7 +229,7 @@ pub fn wrap(text: &str, columns: usize) -> Vec<String> {
             line.push(' ');
         }
         for c in word.chars() {
-            if width(&line) + columns_of(c) > columns {
+            if width(&line) + char_columns(c) > columns {
                 lines.push(std::mem::take(&mut line));
             }
             line.push(c);

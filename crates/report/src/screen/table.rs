@@ -48,6 +48,11 @@ impl Cell {
         Cell::toned(text, Tone::Plain)
     }
 
+    /// The text, or a dash for none.
+    pub fn or_dash(text: Option<&str>) -> Self {
+        Cell::plain(text.unwrap_or("–"))
+    }
+
     pub fn toned(text: impl Into<String>, tone: Tone) -> Self {
         Cell { text: text.into(), bar: 0.0, tone }
     }
@@ -111,15 +116,14 @@ impl Screen {
 
 /// Indexes of the columns that are shown in `room`, and the width of each column.
 fn fitting(columns: &[Column<'_>], rows: &[Vec<Cell>], room: usize) -> (Vec<usize>, Vec<usize>) {
-    let whole = || rows.iter().filter(|row| row.len() == columns.len());
     let mut widths: Vec<usize> = columns
         .iter()
         .enumerate()
         .map(|(i, column)| match column.align {
             Align::Bar => BAR_MIN.max(width(column.title)),
             _ => {
-                let cells = whole().map(|row| width(&row[i].text)).max().unwrap_or(0);
-                cells.max(width(column.title))
+                let whole = rows.iter().filter(|row| row.len() == columns.len());
+                whole.map(|row| width(&row[i].text)).fold(width(column.title), usize::max)
             }
         })
         .collect();

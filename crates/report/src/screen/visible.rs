@@ -55,8 +55,7 @@ pub fn visible_colored(text: &str) -> String {
     while let Some((before, after)) = rest.split_once("\x1b[") {
         out.push_str(&visible(before));
         let code = after.split_once('m').map(|(code, _)| code);
-        let is_own = |code: &&str| ["0", "1", "2", "31", "32", "33"].contains(code);
-        match code.filter(is_own) {
+        match code.filter(|code: &&str| ["0", "1", "2", "31", "32", "33"].contains(code)) {
             Some(code) => {
                 let _ = write!(out, "\x1b[{code}m");
                 rest = &after[code.len() + 1..];

@@ -127,6 +127,14 @@ fn shown(candidates: &[String], count: usize) -> String {
 }
 
 impl StoreError {
+    /// Maps an error of SQLite to one that names the file and what was being done.
+    pub(crate) fn sqlite(
+        path: &Path,
+        doing: &'static str,
+    ) -> impl Fn(rusqlite::Error) -> StoreError + Copy {
+        move |source| StoreError::from_sqlite(path, doing, source)
+    }
+
     pub(crate) fn from_sqlite(path: &Path, doing: &'static str, source: rusqlite::Error) -> Self {
         let path = path.to_path_buf();
         match source.sqlite_error_code() {

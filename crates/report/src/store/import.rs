@@ -21,7 +21,7 @@ impl SqliteStore {
     pub fn import(&mut self, outcomes: &[Outcome]) -> Result<Vec<String>, StoreError> {
         outcomes.iter().try_for_each(check)?;
         let path = &self.path;
-        let fault = |source| StoreError::from_sqlite(path, "importing experiments", source);
+        let fault = StoreError::sqlite(path, "importing experiments");
         let change = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
@@ -44,34 +44,28 @@ impl SqliteStore {
 
 /// Ids are separated by commas and spaces, and end in `*`, on the command line.
 fn check(outcome: &Outcome) -> Result<(), StoreError> {
-    let refused = |why| {
-        let id = crate::text::visible(&outcome.id).chars().take(ID_BYTES_MAX).collect();
-        Err(StoreError::NotImportable { id, why })
-    };
     let id = &outcome.id;
-    let is_of_ids = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
-    if id.is_empty() || id == "last" || id.len() > ID_BYTES_MAX || !id.chars().all(is_of_ids) {
-        return refused(
-            "its id may have letters, digits, `-`, `_`, `.` and `:` only, and is not `last`",
-        );
-    }
-    match is_time(&outcome.started) {
-        true => Ok(()),
-        false => refused("its start is not a UTC time such as 2026-11-21T08:30:00Z"),
-    }
+    let is_plain = id.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c));
+    let why = if id.is_empty() || id == "last" || id.len() > ID_BYTES_MAX || !is_plain {
+        "its id may have letters, digits, `-`, `_`, `.` and `:` only, and is not `last`"
+    } else if !is_time(&outcome.started) {
+        "its start is not a UTC time such as 2026-11-21T08:30:00Z"
+    } else {
+        return Ok(());
+    };
+    let id = crate::text::visible(id).chars().take(ID_BYTES_MAX).collect();
+    Err(StoreError::NotImportable { id, why })
 }
 
 /// True for an RFC 3339 time in UTC, by which experiments are sorted as text.
 fn is_time(text: &str) -> bool {
     const SHAPE: &[u8] = b"dddd-dd-ddTdd:dd:dd";
     let Some((whole, rest)) = text.split_at_checked(SHAPE.len()) else { return false };
-    let fits = |(byte, shape): (u8, &u8)| match shape {
+    let fraction = rest.strip_suffix('Z').map(|rest| rest.strip_prefix('.').unwrap_or(rest));
+    whole.bytes().zip(SHAPE).all(|(byte, shape): (u8, &u8)| match shape {
         b'd' => byte.is_ascii_digit(),
         shape => byte == *shape,
-    };
-    let fraction = rest.strip_suffix('Z').map(|rest| rest.strip_prefix('.').unwrap_or(rest));
-    whole.bytes().zip(SHAPE).all(fits)
-        && fraction.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
+    }) && fraction.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The stored outcome of an id; `Some(None)` if the experiment has none.
@@ -112,11 +106,6 @@ fn insert(
 }
 
 fn header(outcome: &Outcome) -> ExperimentHeader {
-    let arm = |arm: &model::ArmOutcome| Arm {
-        name: arm.name.clone(),
-        kind: arm.kind,
-        switches: arm.switches.iter().map(model::SwitchId::named).collect(),
-    };
     ExperimentHeader {
         id: outcome.id.clone(),
         started: outcome.started.clone(),
@@ -125,9 +114,17 @@ fn header(outcome: &Outcome) -> ExperimentHeader {
         machine: outcome.machine.clone(),
         seed: outcome.seed,
         schedule: outcome.schedule,
-        arms: outcome.arms.iter().map(arm).collect(),
+        arms: outcome.arms.iter().map(plan_arm).collect(),
         version: outcome.version.clone(),
         search: outcome.search.clone(),
+    }
+}
+
+fn plan_arm(arm: &model::ArmOutcome) -> Arm {
+    Arm {
+        name: arm.name.clone(),
+        kind: arm.kind,
+        switches: arm.switches.iter().map(model::SwitchId::named).collect(),
     }
 }
 

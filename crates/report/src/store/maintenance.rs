@@ -42,7 +42,7 @@ impl SqliteStore {
     /// Removes experiments and their trials in one transaction.
     pub fn remove(&mut self, ids: &[String]) -> Result<(), StoreError> {
         let path = &self.path;
-        let fault = |source| StoreError::from_sqlite(path, "removing experiments", source);
+        let fault = StoreError::sqlite(path, "removing experiments");
         let change = self
             .connection
             .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
@@ -68,11 +68,13 @@ impl SqliteStore {
 
     /// Size of the database file, without the log beside it.
     pub fn size_bytes(&self) -> Result<u64, StoreError> {
-        let fault = self.sqlite("measuring the file");
-        let number = |name| self.connection.pragma_query_value(None, name, |row| row.get(0));
-        let pages: i64 = number("page_count").map_err(&fault)?;
-        let page_bytes: i64 = number("page_size").map_err(&fault)?;
-        Ok(pages.unsigned_abs() * page_bytes.unsigned_abs())
+        Ok(self.pragma("page_count")?.unsigned_abs() * self.pragma("page_size")?.unsigned_abs())
+    }
+
+    fn pragma(&self, name: &str) -> Result<i64, StoreError> {
+        self.connection
+            .pragma_query_value(None, name, |row| row.get(0))
+            .map_err(self.sqlite("measuring the file"))
     }
 
     /// Returns all defects: runs SQLite's own check, checks references between tables, and reads every
@@ -107,8 +109,8 @@ impl SqliteStore {
             "SELECT started, path, machine, header FROM experiments WHERE id = :id",
             named_params! {":id": id},
             |row| {
-                let text = |place| row.get::<_, String>(place);
-                Ok([text(0)?, text(1)?, text(2)?, text(3)?])
+                let columns: [String; 4] = [row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?];
+                Ok(columns)
             },
         );
         let [started, path, machine, header] = match row {
@@ -162,7 +164,10 @@ impl SqliteStore {
             }
             block = trial.block;
             if !stored.header.arms.iter().any(|arm| arm.name == trial.arm) {
-                found.push(format!("trial {place} is of {}, which is no arm of it", trial.arm));
+                found.push(format!(
+                    "trial {place} is of {}, which is not an arm of its experiment",
+                    trial.arm
+                ));
             }
         }
         Ok(found)

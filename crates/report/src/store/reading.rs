@@ -104,8 +104,8 @@ impl SqliteStore {
                     limit_bytes: bytes_max,
                 })
             };
-            let text_len = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-            count(body.as_ref().map_or(0, |Document(text)| text.len()) + text_len(&failure))?;
+            let texts = [body.as_ref().map(|Document(text)| text), failure.as_ref()];
+            count(texts.into_iter().flatten().map(String::len).sum())?;
             let unreadable = |source| StoreError::Unreadable {
                 id: id.into(),
                 what: format!("trial {}", trial.ordinal),
@@ -229,14 +229,16 @@ impl SqliteStore {
             let what = "the outcomes".to_owned();
             return Err(StoreError::TooMuch { what, limit_bytes: bytes_max });
         }
-        let outcome = |(id, read): (String, Result<Outcome, json::JsonError>)| {
-            read.map_err(|source| StoreError::Unreadable {
-                id,
-                what: "the outcome".into(),
-                source: source.into(),
+        rows?
+            .into_iter()
+            .map(|(id, read): (String, Result<Outcome, json::JsonError>)| {
+                read.map_err(|source| StoreError::Unreadable {
+                    id,
+                    what: "the outcome".into(),
+                    source: source.into(),
+                })
             })
-        };
-        rows?.into_iter().map(outcome).collect()
+            .collect()
     }
 
     fn unread(&self, id: &str, what: &str, source: rusqlite::Error) -> StoreError {

@@ -62,7 +62,7 @@ pub(crate) fn migrate(
     path: &Path,
     steps: &[&str],
 ) -> Result<(), StoreError> {
-    let sqlite = |source| StoreError::from_sqlite(path, "bringing it up to date", source);
+    let sqlite = StoreError::sqlite(path, "bringing it up to date");
     let known = steps.len() as u32;
     if version(connection).map_err(sqlite)? == known && is_ours(connection).map_err(sqlite)? {
         return Ok(());
@@ -97,7 +97,7 @@ pub(crate) fn is_current(connection: &Connection) -> rusqlite::Result<bool> {
 
 /// Checks that a read-only file can be read without a migration.
 pub(crate) fn readable(connection: &Connection, path: &Path) -> Result<(), StoreError> {
-    let sqlite = |source| StoreError::from_sqlite(path, "opening it", source);
+    let sqlite = StoreError::sqlite(path, "opening it");
     let (found, known) = (version(connection).map_err(sqlite)?, MIGRATIONS.len() as u32);
     if !is_ours(connection).map_err(sqlite)? {
         let why = "it is another program's SQLite database".into();

@@ -18,7 +18,7 @@ use crate::{json, page};
 const ROW_BYTES_MAX: i32 = 32 << 20;
 
 /// Time limit for waiting on another writer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Experiments in one SQLite file.
 ///
@@ -35,17 +35,17 @@ impl SqliteStore {
     /// Opens the file, creates it and its directory (mode 0700) if missing, and migrates an older
     /// file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
-        Self::open_waiting(path, PATIENCE)
+        Self::open_waiting(path, BUSY_TIMEOUT)
     }
 
     /// [`open`](Self::open) with another time limit for other writers.
-    pub fn open_waiting(path: impl AsRef<Path>, patience: Duration) -> Result<Self, StoreError> {
+    pub fn open_waiting(path: impl AsRef<Path>, timeout: Duration) -> Result<Self, StoreError> {
         let path = path.as_ref().to_path_buf();
         make_directory(&path)?;
-        let sqlite = |source| StoreError::from_sqlite(&path, "opening it", source);
+        let sqlite = StoreError::sqlite(&path, "opening it");
         let mut connection = Connection::open(&path).map_err(sqlite)?;
         distrust(&connection).map_err(sqlite)?;
-        connection.busy_timeout(patience).map_err(sqlite)?;
+        connection.busy_timeout(timeout).map_err(sqlite)?;
         connection.pragma_update(None, "foreign_keys", true).map_err(sqlite)?;
         if let Some(uid) = other_owner(&path)
             && !schema::is_current(&connection).map_err(sqlite)?
@@ -54,7 +54,7 @@ impl SqliteStore {
         }
         schema::migrate(&mut connection, &path, schema::MIGRATIONS)?;
         // After the migration, which refuses a foreign file before changing anything.
-        write_ahead(&connection, patience).map_err(sqlite)?;
+        write_ahead(&connection, timeout).map_err(sqlite)?;
         connection.pragma_update(None, "synchronous", "NORMAL").map_err(sqlite)?;
         Ok(SqliteStore { connection, path })
     }
@@ -105,10 +105,10 @@ impl SqliteStore {
         flags: OpenFlags,
         pragmas: &[(&str, &str)],
     ) -> Result<Self, StoreError> {
-        let sqlite = |source| StoreError::from_sqlite(path, "opening it", source);
+        let sqlite = StoreError::sqlite(path, "opening it");
         let connection = Connection::open_with_flags(name, flags).map_err(sqlite)?;
         distrust(&connection).map_err(sqlite)?;
-        connection.busy_timeout(PATIENCE).map_err(sqlite)?;
+        connection.busy_timeout(BUSY_TIMEOUT).map_err(sqlite)?;
         connection
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
             .map_err(sqlite)?;
@@ -130,19 +130,19 @@ impl SqliteStore {
         &self.path
     }
 
-    pub(super) fn sqlite(
-        &self,
-        doing: &'static str,
-    ) -> impl Fn(rusqlite::Error) -> StoreError + '_ {
-        move |source| StoreError::from_sqlite(&self.path, doing, source)
+    pub(super) fn sqlite(&self, doing: &'static str) -> impl Fn(rusqlite::Error) -> StoreError {
+        StoreError::sqlite(&self.path, doing)
     }
+}
+
+fn bad_id(header: &ExperimentHeader, why: &str) -> StoreError {
+    StoreError::BadId { id: header.id.clone(), why: why.into() }
 }
 
 impl Store for SqliteStore {
     fn begin(&mut self, header: &ExperimentHeader) -> Result<(), StoreError> {
-        let bad = |why: &str| StoreError::BadId { id: header.id.clone(), why: why.into() };
         if header.id.is_empty() || header.id == "last" {
-            return Err(bad("it is not a valid id"));
+            return Err(bad_id(header, "it is not a valid id"));
         }
         let body = serde_json::to_string(header)
             .map_err(|source| unwritable(&header.id, "the header", source))?;
@@ -152,7 +152,7 @@ impl Store for SqliteStore {
             params![header.id, header.started, header.path, header.machine.id, body],
         );
         match made {
-            Err(error) if is_constraint(&error) => Err(bad("the id is taken")),
+            Err(error) if is_constraint(&error) => Err(bad_id(header, "the id is taken")),
             made => made.map(drop).map_err(self.sqlite("beginning an experiment")),
         }
     }
@@ -176,7 +176,7 @@ impl Store for SqliteStore {
             Err(failure) => (None, Some(failure)),
         };
         let path = &self.path;
-        let fault = |source| StoreError::from_sqlite(path, "saving a trial", source);
+        let fault = StoreError::sqlite(path, "saving a trial");
         let change = self
             .connection
             .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
@@ -323,13 +323,17 @@ fn other_owner(path: &Path) -> Option<u32> {
 /// The file as an SQLite URI that declares it immutable.
 fn immutable_uri(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
-    let escaped = |byte: &u8| match byte {
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => {
-            char::from(*byte).to_string()
-        }
-        byte => format!("%{byte:02x}"),
-    };
-    let path: String = path.as_os_str().as_bytes().iter().map(escaped).collect();
+    let path: String = path
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .map(|byte: &u8| match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => {
+                char::from(*byte).to_string()
+            }
+            byte => format!("%{byte:02x}"),
+        })
+        .collect();
     format!("file:{path}?immutable=1")
 }
 
@@ -350,8 +354,8 @@ fn make_directory(path: &Path) -> Result<(), StoreError> {
 
 /// Switches the file to write-ahead mode. SQLite's busy handler does not cover this statement, so two
 /// processes that open a new file at once need the loop.
-fn write_ahead(connection: &Connection, patience: Duration) -> rusqlite::Result<()> {
-    let deadline = Instant::now() + patience;
+fn write_ahead(connection: &Connection, timeout: Duration) -> rusqlite::Result<()> {
+    let deadline = Instant::now() + timeout;
     loop {
         let switched = connection
             .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0));

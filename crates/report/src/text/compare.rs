@@ -20,9 +20,10 @@ pub fn compare(comparison: &RunComparison, style: Style) -> String {
     }
     let unit = format!("{}: {}", page.unit_line.subject, page.unit_line.text);
     screen.paragraph("unit    ", &unit, page.unit_line.tone);
-    match page.same_machine {
-        true => screen.paragraph("machine ", "the same by its description", Tone::Dim),
-        false => screen.paragraph("machine ", "NOT the same", Tone::Bad),
+    if page.same_machine {
+        screen.paragraph("machine ", "the same by its description", Tone::Dim)
+    } else {
+        screen.paragraph("machine ", "NOT the same", Tone::Bad)
     }
     for difference in &page.differences {
         let text = format!("{} before, {} now", difference.old, difference.new);
@@ -59,24 +60,21 @@ pub fn compare(comparison: &RunComparison, style: Style) -> String {
 fn table(screen: &mut Screen, metric: &ComparedMetric) {
     let better = metric.better.map_or(String::new(), |better| format!(" ({better})"));
     screen.heading(&format!("{}{better}", metric.label));
-    let figure = |text: &Option<String>| Cell::plain(text.as_deref().unwrap_or("–"));
-    let change = |change: &Option<ChangeText>| match change {
-        None => [Cell::plain("–"), Cell::plain("–")],
-        Some(change) => {
-            let verdict = change.verdict.replace("no difference shown", "no diff.");
-            [Cell::plain(&change.ratio), Cell::toned(verdict, change.tone)]
-        }
-    };
-    let row = |row: &ComparedRow| {
-        let [value, value_verdict] = change(&row.value);
-        let [worth, worth_verdict] = change(&row.worth);
-        let (old, new) = (figure(&row.old), figure(&row.new));
-        vec![Cell::plain(&row.arm), old, new, value, value_verdict, worth, worth_verdict]
-    };
     screen.table(
         &["arm", ">before", ">now", ">value", "verdict", ">worth?", "verdict?"],
-        metric.rows.iter().map(row),
+        metric.rows.iter().map(|row: &ComparedRow| {
+            let [value, value_verdict] = change_cells(row.value.as_ref());
+            let [worth, worth_verdict] = change_cells(row.worth.as_ref());
+            let [old, new] = [&row.old, &row.new].map(|text| Cell::or_dash(text.as_deref()));
+            vec![Cell::plain(&row.arm), old, new, value, value_verdict, worth, worth_verdict]
+        }),
     );
+}
+
+fn change_cells(change: Option<&ChangeText>) -> [Cell; 2] {
+    let Some(change) = change else { return [Cell::or_dash(None), Cell::or_dash(None)] };
+    let verdict = change.verdict.replace("no difference shown", "no diff.");
+    [Cell::plain(&change.ratio), Cell::toned(verdict, change.tone)]
 }
 
 /// Formats a series of runs of one experiment: for each arm and judged metric, its ratio to the baseline
@@ -91,8 +89,8 @@ pub fn repeated(outcomes: &[Outcome], style: Style) -> String {
         let runs = units::plural(outcomes.len() as u32, "run");
         screen.heading(&format!("{}{better}, ratio over {runs}", wording::metric(name)));
         let variants =
-            || last.arms.iter().filter(|a| matches!(a.kind, ArmKind::Variant | ArmKind::Peer));
-        let rows = variants().filter_map(|arm| repeated_row(outcomes, &arm.name, name));
+            last.arms.iter().filter(|a| matches!(a.kind, ArmKind::Variant | ArmKind::Peer));
+        let rows = variants.filter_map(|arm| repeated_row(outcomes, &arm.name, name));
         screen.table(&["arm", ">median", ">least", ">greatest", "runs by verdict?"], rows);
     }
     screen.finish()

@@ -16,15 +16,17 @@ pub fn mesh(page: &MeshPage, style: Style) -> String {
     let mut columns = vec![">".to_owned(), "host".to_owned()];
     columns.extend((1..=page.hosts.len()).map(|at| format!(">{at}")));
     columns.push(">part".to_owned());
-    let row = |at: usize| {
-        let cells = page.cells[at].iter().map(|cell| shown(cell.as_ref()));
-        [Cell::plain((at + 1).to_string()), Cell::plain(&page.hosts[at])]
-            .into_iter()
-            .chain(cells)
-            .chain([Cell::plain(&page.parts[at])])
-            .collect()
-    };
-    screen.table(&columns, (0..page.hosts.len()).map(row));
+    screen.table(
+        &columns,
+        (0..page.hosts.len()).map(|at: usize| {
+            let cells = page.cells[at].iter().map(|cell| shown(cell.as_ref()));
+            [Cell::plain((at + 1).to_string()), Cell::plain(&page.hosts[at])]
+                .into_iter()
+                .chain(cells)
+                .chain([Cell::plain(&page.parts[at])])
+                .collect()
+        }),
+    );
     for remark in &page.remarks {
         screen.paragraph("", remark, Tone::Dim);
     }

@@ -99,27 +99,25 @@ fn table(screen: &mut Screen, metric: &Metric) {
         screen.paragraph("", reason, Tone::Bad);
     }
     let narrow = screen.width() < ROOMY;
-    let figure = |text: &Option<String>| Cell::plain(text.as_deref().unwrap_or("–"));
-    let row = |row: &Row| {
-        vec![
-            Cell::plain(&row.label),
-            figure(&row.median),
-            figure(&row.ratio),
-            match &row.step {
-                Some((step, tone)) => Cell::toned(step, *tone),
-                None => Cell::plain("–"),
-            },
-            figure(&row.interval.as_deref().map(range)),
-            figure(&row.p),
-            Cell::toned(brief(row.verdict, narrow), row.tone),
-            Cell::bar(row.bar, row.tone),
-        ]
-    };
     screen.table(
         // The bar is that of the median; a second heading of that name would promise another column.
         &["arm", ">median", ">ratio", ">step", "interval?", ">p?", "verdict", "|?"],
-        metric.rows.iter().filter(|row| row.runs_here).map(row),
+        metric.rows.iter().filter(|row| row.runs_here).map(|row| arm_row(row, narrow)),
     );
+}
+
+fn arm_row(row: &Row, is_narrow: bool) -> Vec<Cell> {
+    let step = row.step.as_ref().map(|(step, tone)| Cell::toned(step, *tone));
+    vec![
+        Cell::plain(&row.label),
+        Cell::or_dash(row.median.as_deref()),
+        Cell::or_dash(row.ratio.as_deref()),
+        step.unwrap_or_else(|| Cell::or_dash(None)),
+        Cell::or_dash(row.interval.as_deref().map(range).as_deref()),
+        Cell::or_dash(row.p.as_deref()),
+        Cell::toned(brief(row.verdict, is_narrow), row.tone),
+        Cell::bar(row.bar, row.tone),
+    ]
 }
 
 /// A table of what an arm gains beside what it pays.
@@ -128,11 +126,17 @@ fn beside(screen: &mut Screen, figures: &Beside) {
     screen.paragraph("", figures.note, Tone::Dim);
     let labels = figures.labels.iter().map(|label| format!(">{label}"));
     let columns: Vec<String> = std::iter::once("arm".to_owned()).chain(labels).collect();
-    let row = |(arm, cells): &(String, Vec<BesideCell>)| {
-        let figure = |(text, tone): &BesideCell| Cell::toned(text.as_deref().unwrap_or("–"), *tone);
-        [Cell::plain(arm)].into_iter().chain(cells.iter().map(figure)).collect()
-    };
-    screen.table(&columns, figures.rows.iter().map(row));
+    screen.table(
+        &columns,
+        figures.rows.iter().map(|(arm, cells): &(String, Vec<BesideCell>)| {
+            [Cell::plain(arm)]
+                .into_iter()
+                .chain(cells.iter().map(|(text, tone): &BesideCell| {
+                    Cell::toned(text.as_deref().unwrap_or("–"), *tone)
+                }))
+                .collect()
+        }),
+    );
 }
 
 /// `[0.988, 1.01]` → `0.988–1.01`, so that the bar fits into 80 columns.

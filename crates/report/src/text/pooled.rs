@@ -52,19 +52,8 @@ pub fn pooled(outcome: &PooledOutcome, style: Style) -> String {
 }
 
 fn over_all(screen: &mut Screen, outcome: &PooledOutcome, name: &str) {
-    let row = |arm: &str, metric: &PooledMetric| {
-        let interval = |low: Option<f64>, high: Option<f64>| {
-            low.zip(high).map_or("–".into(), |(low, high)| units::interval(low, high))
-        };
-        vec![
-            Cell::plain(arm),
-            Cell::plain(metric.ratio.map_or("–".into(), units::ratio)),
-            Cell::plain(interval(metric.low, metric.high)),
-            Cell::plain(interval(metric.next_low, metric.next_high)),
-            Cell::toned(in_words(metric), wording::tone(metric.verdict)),
-        ]
-    };
-    let rows = outcome.arms.iter().filter_map(|arm| Some(row(&arm.name, arm.metrics.get(name)?)));
+    let rows =
+        outcome.arms.iter().filter_map(|arm| Some(pooled_row(&arm.name, arm.metrics.get(name)?)));
     screen.table(&["arm", ">ratio", ">95 % interval", ">next host?", "all hosts"], rows);
     for (arm, metric) in outcome.arms.iter().filter_map(|arm| Some((arm, arm.metrics.get(name)?))) {
         let counts = format!(
@@ -81,6 +70,20 @@ fn over_all(screen: &mut Screen, outcome: &PooledOutcome, name: &str) {
     }
 }
 
+fn pooled_row(arm: &str, metric: &PooledMetric) -> Vec<Cell> {
+    let interval = metric.low.zip(metric.high);
+    let next = metric.next_low.zip(metric.next_high);
+    let [interval, next] = [interval, next]
+        .map(|ends| Cell::or_dash(ends.map(|(low, high)| units::interval(low, high)).as_deref()));
+    vec![
+        Cell::plain(arm),
+        Cell::or_dash(metric.ratio.map(units::ratio).as_deref()),
+        interval,
+        next,
+        Cell::toned(in_words(metric), wording::tone(metric.verdict)),
+    ]
+}
+
 fn in_words(metric: &PooledMetric) -> String {
     match (metric.verdict, metric.everywhere) {
         (None, _) => "no pooled verdict".into(),
@@ -93,25 +96,24 @@ fn in_words(metric: &PooledMetric) -> String {
 
 fn each_host(screen: &mut Screen, outcome: &PooledOutcome, name: &str) {
     let has_groups = outcome.hosts.iter().any(|run| run.group.is_some());
-    let group_of = |line: &HostLine| {
-        let run = outcome.hosts.iter().find(|run| run.host == line.host)?;
-        run.group.as_deref()
-    };
     let rows = outcome.arms.iter().flat_map(|arm| {
         let lines = arm.metrics.get(name).into_iter().flat_map(|metric| &metric.lines);
-        lines.map(|line| host_row(&arm.name, line, has_groups.then(|| group_of(line))))
+        lines.map(|line| host_row(&arm.name, line, has_groups.then(|| group(outcome, line))))
     });
-    let columns: &[&str] = match has_groups {
-        true => &["host", "group", "arm", ">ratio", ">95 % interval?", "verdict"],
-        false => &["host", "arm", ">ratio", ">95 % interval?", "verdict"],
-    };
-    screen.table(columns, rows);
+    let columns = ["host", "group", "arm", ">ratio", ">95 % interval?", "verdict"];
+    let columns: Vec<&str> =
+        columns.into_iter().filter(|name| has_groups || *name != "group").collect();
+    screen.table(&columns, rows);
     for arm in &outcome.arms {
         let lines = arm.metrics.get(name).into_iter().flat_map(|metric| &metric.lines);
         for (line, why) in lines.filter_map(|line| Some((line, line.why.as_ref()?))) {
             screen.item(&format!("{} on {}", arm.name, line.host), why, Tone::Doubt);
         }
     }
+}
+
+fn group<'a>(outcome: &'a PooledOutcome, line: &HostLine) -> Option<&'a str> {
+    outcome.hosts.iter().find(|run| run.host == line.host)?.group.as_deref()
 }
 
 /// - `group`: of the host, in a table that has that column.

@@ -31,19 +31,21 @@ pub fn watch(watch: &Watch, style: Style) -> String {
             screen.blank();
         }
         screen.heading(&part[0].subject);
-        let cells = |row: &&WatchRow| {
-            let change = Cell::toned(row.change.clone(), row.tone);
-            vec![
-                Cell::plain(&row.arm),
-                Cell::plain(&row.metric),
-                Cell::plain(&row.machine),
-                Cell::plain(&row.sessions),
-                Cell::plain(&row.latest),
-                change,
-            ]
-        };
         let columns = ["arm", "metric", "machine?", ">length", ">latest", "latest change"];
-        screen.table(&columns, part.iter().map(cells));
+        screen.table(
+            &columns,
+            part.iter().map(|row: &&WatchRow| {
+                let change = Cell::toned(row.change.clone(), row.tone);
+                vec![
+                    Cell::plain(&row.arm),
+                    Cell::plain(&row.metric),
+                    Cell::plain(&row.machine),
+                    Cell::plain(&row.sessions),
+                    Cell::plain(&row.latest),
+                    change,
+                ]
+            }),
+        );
     }
     section(&mut screen, "what qualifies this", &page.remarks);
     screen.blank();
