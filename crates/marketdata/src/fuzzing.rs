@@ -125,7 +125,7 @@ pub fn feed_report(bytes: &[u8]) {
         ..Limits::default()
     };
     let plan = RecordedPlan { from: Vec::new(), limits, books_max: 4 };
-    let mut report = Report::of_recording(&plan.from);
+    let mut report = Report::recording(&plan.from);
     let stop = AtomicBool::new(false);
     match read(&mut reader, &plan, &stop, |interval| report.end(interval)) {
         Err(error) => assert!(!error.to_string().is_empty()),

@@ -24,7 +24,7 @@ pub fn each(protocol: Protocol, payload: &[u8], mut each: impl FnMut(Numbered<'_
             for telegram in Telegrams::new(payload) {
                 match telegram {
                     Ok(telegram) => each(Numbered {
-                        domain: domain_of(&telegram),
+                        domain: telegram_domain(&telegram),
                         sequence: telegram.sequence().into(),
                         bytes: telegram.bytes(),
                     }),
@@ -52,7 +52,7 @@ pub fn each(protocol: Protocol, payload: &[u8], mut each: impl FnMut(Numbered<'_
 
 /// Domain of a telegram.
 #[inline]
-pub fn domain_of(telegram: &twse::Telegram<'_>) -> Domain {
+pub fn telegram_domain(telegram: &twse::Telegram<'_>) -> Domain {
     Domain::twse(telegram.business().to_wire(), telegram.format())
 }
 

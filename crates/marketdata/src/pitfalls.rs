@@ -12,16 +12,17 @@ pub struct ReceiverConfig {
     pub fed_on_its_cpu: bool,
 }
 
+fn trap(what: String, advice: &str) -> Trap {
+    Trap { what, advice: advice.to_owned() }
+}
+
 /// Pitfalls of a receiver on this host with `cpus` CPUs.
-pub fn of(running: ReceiverConfig, cpus: usize) -> Vec<Trap> {
+pub fn find(running: ReceiverConfig, cpus: usize) -> Vec<Trap> {
     let ReceiverConfig { spin, pin, fifo, fed_on_its_cpu } = running;
     let mut traps = Vec::new();
-    let mut found = |what: String, advice: &str| {
-        traps.push(Trap { what, advice: advice.to_owned() });
-    };
     let real_time = spin && fifo;
     if let Some((runtime_us, period_us)) = sys::sched::real_time_share_us().filter(|_| real_time) {
-        found(
+        traps.push(trap(
             format!(
                 "a spinner under SCHED_FIFO loses its CPU for {} ms in each {} ms \
                  (sched_rt_runtime_us is {runtime_us}), or to the fair server if another task \
@@ -31,19 +32,19 @@ pub fn of(running: ReceiverConfig, cpus: usize) -> Vec<Trap> {
             ),
             "use fifo without spin, or spin without fifo on an isolated CPU; on a dedicated host, \
              sysctl kernel.sched_rt_runtime_us=-1",
-        );
+        ));
     }
     if spin && !pin && cpus > 1 {
-        found(
+        traps.push(trap(
             "the speed of a spinner that is not pinned depends on its CPU".into(),
             "combine spin with pin",
-        );
+        ));
     }
     if spin && pin && fed_on_its_cpu {
-        found(
+        traps.push(trap(
             "the receiver spins on the CPU of the kernel's receive work; the two alternate".into(),
             "leave rps off, or sleep instead of spinning",
-        );
+        ));
     }
     traps
 }
@@ -57,17 +58,17 @@ mod tests {
 
     #[test]
     fn spinner_without_a_dedicated_cpu_is_a_pitfall() {
-        assert!(of(SPINNER, 2)[0].what.contains("not pinned"));
+        assert!(find(SPINNER, 2)[0].what.contains("not pinned"));
         let pinned = ReceiverConfig { pin: true, ..SPINNER };
-        assert!(of(pinned, 2).is_empty());
-        assert!(of(ReceiverConfig { spin: false, ..pinned }, 2).is_empty());
+        assert!(find(pinned, 2).is_empty());
+        assert!(find(ReceiverConfig { spin: false, ..pinned }, 2).is_empty());
         let fed = ReceiverConfig { fed_on_its_cpu: true, ..pinned };
-        assert!(of(fed, 2)[0].what.contains("alternate"));
+        assert!(find(fed, 2)[0].what.contains("alternate"));
     }
 
     #[test]
     fn real_time_spinner_is_a_pitfall_if_throttled() {
-        let traps = of(ReceiverConfig { pin: true, fifo: true, ..SPINNER }, 2);
+        let traps = find(ReceiverConfig { pin: true, fifo: true, ..SPINNER }, 2);
         // Without throttling of real-time tasks there is no pitfall.
         assert_eq!(traps.is_empty(), sys::sched::real_time_share_us().is_none());
     }

@@ -255,8 +255,12 @@ impl Recovery {
 
     /// Index of the piece for the next action.
     fn next(&self, now_ns: u64) -> Option<usize> {
-        let waiting = |piece: &&Piece| piece.attempts > 0 && piece.due_ns > now_ns;
-        let has_room = self.pieces.iter().filter(waiting).count() < self.limits.outstanding;
+        let has_room = self
+            .pieces
+            .iter()
+            .filter(|piece: &&Piece| piece.attempts > 0 && piece.due_ns > now_ns)
+            .count()
+            < self.limits.outstanding;
         self.pieces.iter().position(|piece| {
             piece.due_ns <= now_ns && (has_room || piece.attempts >= self.limits.attempts)
         })

@@ -11,7 +11,7 @@ const SECOND_NS: u128 = 1_000_000_000;
 /// Time before a due time during which the wait spins instead of sleeping.
 const SPIN_NS: u64 = 80_000;
 /// Longest sleep between checks for a stop.
-const NAP_NS: u64 = 20_000_000;
+const STOP_CHECK_INTERVAL_NS: u64 = 20_000_000;
 
 /// Sleeps, then spins, until the clock reaches `due_ns`. Returns the time, or `None` if stopped,
 /// which is checked between sleeps.
@@ -30,7 +30,7 @@ pub fn wait_until(
             if is_stopped() {
                 return None;
             }
-            thread::sleep(Duration::from_nanos((left_ns - SPIN_NS).min(NAP_NS)));
+            thread::sleep(Duration::from_nanos((left_ns - SPIN_NS).min(STOP_CHECK_INTERVAL_NS)));
         } else {
             hint::spin_loop();
         }

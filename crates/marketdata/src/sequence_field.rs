@@ -41,26 +41,28 @@ impl FromStr for SequenceField {
     type Err = SequenceFieldError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let parsed = || {
-            let (kind, offset) = text.split_once('@')?;
-            let (order, bits) = kind.split_at_checked(2)?;
-            let bytes = match bits {
-                "8" => 1,
-                "16" => 2,
-                "32" => 4,
-                "64" => 8,
-                _ => return None,
-            };
-            let offset: u16 = offset.parse().ok()?;
-            let is_big_endian = match order {
-                "be" => true,
-                "le" => false,
-                _ => return None,
-            };
-            Some(SequenceField { bytes, is_big_endian, offset_bytes: offset.into() })
-        };
-        parsed().ok_or_else(|| SequenceFieldError { text: text.to_owned() })
+        parse(text).ok_or_else(|| SequenceFieldError { text: text.to_owned() })
     }
+}
+
+/// `None` for text of another form.
+fn parse(text: &str) -> Option<SequenceField> {
+    let (kind, offset) = text.split_once('@')?;
+    let (order, bits) = kind.split_at_checked(2)?;
+    let bytes = match bits {
+        "8" => 1,
+        "16" => 2,
+        "32" => 4,
+        "64" => 8,
+        _ => return None,
+    };
+    let offset: u16 = offset.parse().ok()?;
+    let is_big_endian = match order {
+        "be" => true,
+        "le" => false,
+        _ => return None,
+    };
+    Some(SequenceField { bytes, is_big_endian, offset_bytes: offset.into() })
 }
 
 impl fmt::Display for SequenceField {

@@ -42,7 +42,7 @@ fn capture(count: u64) -> Vec<u8> {
 fn report_of(capture: &[u8], from: Vec<SocketAddrV4>) -> Result<Report, RecordedError> {
     let mut reader = Reader::new("memory", capture).expect("a capture");
     let plan = RecordedPlan { from, limits: Limits::default(), books_max: 1000 };
-    let mut report = Report::of_recording(&plan.from);
+    let mut report = Report::recording(&plan.from);
     let stop = AtomicBool::new(false);
     let recording = read(&mut reader, &plan, &stop, |interval| report.end(interval))?;
     report.set_lines(&recording.lines);

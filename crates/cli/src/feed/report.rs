@@ -53,7 +53,7 @@ pub(crate) fn run(context: &Context, args: &ReportArgs) -> Result<(), Failure> {
         },
         books_max: args.symbols.max(1),
     };
-    let mut report = Report::of_recording(&plan.from);
+    let mut report = Report::recording(&plan.from);
     let recording = read(&mut reader, &plan, signals::stop_flag(), |interval| {
         super::listen::tell(interval);
         report.end(interval);

@@ -33,18 +33,19 @@ pub(super) struct ReorderBuffer {
 impl ReorderBuffer {
     pub(super) fn new(slots: u32, slot_bytes: u32) -> Self {
         let slots = slots.min(1 << 24);
-        let empty = |n: u32| Held {
-            domain: 0,
-            side: 0,
-            line: Line::A,
-            bytes: 0,
-            sequence: 0,
-            arrived_ns: 0,
-            older: NONE,
-            newer: if n + 1 == slots { NONE } else { n + 1 },
-        };
         ReorderBuffer {
-            slots: (0..slots).map(empty).collect(),
+            slots: (0..slots)
+                .map(|n: u32| Held {
+                    domain: 0,
+                    side: 0,
+                    line: Line::A,
+                    bytes: 0,
+                    sequence: 0,
+                    arrived_ns: 0,
+                    older: NONE,
+                    newer: if n + 1 == slots { NONE } else { n + 1 },
+                })
+                .collect(),
             bytes: vec![0; slots as usize * slot_bytes as usize].into_boxed_slice(),
             slot_bytes: slot_bytes as usize,
             free: 0,

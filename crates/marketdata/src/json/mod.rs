@@ -100,7 +100,7 @@ impl<W: Write> Decoder<W> {
     fn foreign(&mut self, datagram: &Datagram<'_>) -> io::Result<()> {
         const BEGIN_BYTES: usize = 16;
         let begin = &datagram.payload[..datagram.payload.len().min(BEGIN_BYTES)];
-        let context = Context::of(datagram, 0);
+        let context = Context::new(datagram, 0);
         self.object(|map| {
             map.serialize_entry("error", "protocol")?;
             let message = "neither telegrams of the Taiwan exchanges nor MoldUDP64; further such datagrams \
@@ -130,7 +130,7 @@ impl<W: Write> Decoder<W> {
             match telegram {
                 Ok(telegram) => {
                     self.counts.messages += 1;
-                    let context = Context::of(datagram, telegram.offset());
+                    let context = Context::new(datagram, telegram.offset());
                     self.object(|map| {
                         twse::telegram(map, &telegram)?;
                         context.entries(map)
@@ -138,7 +138,7 @@ impl<W: Write> Decoder<W> {
                 }
                 Err(error) => {
                     self.counts.errors += 1;
-                    let context = Context::of(datagram, error.offset);
+                    let context = Context::new(datagram, error.offset);
                     self.object(|map| {
                         map.serialize_entry("error", error.fault.name())?;
                         map.serialize_entry("message", &error.to_string())?;
@@ -162,7 +162,7 @@ impl<W: Write> Decoder<W> {
         let session = session_name(&header.session);
         if header.message_count() == 0 {
             self.counts.events += 1;
-            let context = Context::of(datagram, 0);
+            let context = Context::new(datagram, 0);
             let event = if header.is_heartbeat() { "heartbeat" } else { "end_of_session" };
             self.object(|map| {
                 map.serialize_entry("session", &session)?;
@@ -182,7 +182,7 @@ impl<W: Write> Decoder<W> {
             match messages::Message::parse(message.bytes) {
                 Ok(parsed) => {
                     self.counts.messages += 1;
-                    let context = Context::of(datagram, message.offset);
+                    let context = Context::new(datagram, message.offset);
                     self.object(|map| {
                         map.serialize_entry("session", &session)?;
                         map.serialize_entry("sequence", &message.sequence)?;
@@ -191,7 +191,7 @@ impl<W: Write> Decoder<W> {
                     })?;
                 }
                 Err(error) => {
-                    let context = Context::of(datagram, message.offset);
+                    let context = Context::new(datagram, message.offset);
                     let is_malformed =
                         matches!(error, ItchError::Side { .. } | ItchError::Stock { .. });
                     let count = if is_malformed {
@@ -226,7 +226,7 @@ impl<W: Write> Decoder<W> {
         offset: usize,
     ) -> io::Result<()> {
         self.counts.errors += 1;
-        let context = Context::of(datagram, offset);
+        let context = Context::new(datagram, offset);
         self.object(|map| {
             map.serialize_entry("error", kind)?;
             map.serialize_entry("message", &error.to_string())?;
@@ -262,7 +262,7 @@ struct Context {
 }
 
 impl Context {
-    fn of(datagram: &Datagram<'_>, offset: usize) -> Self {
+    fn new(datagram: &Datagram<'_>, offset: usize) -> Self {
         Context {
             packet: datagram.number,
             offset: datagram.offset + offset as u64,

@@ -43,8 +43,8 @@ fn book<L: Lot>(map: &mut Map<'_>, book: &Book<'_, L>, lot: &str) -> Done {
     map.serialize_entry("asks", &Side(book.asks()))?;
     map.serialize_entry("trade_only", &book.is_trade_only())?;
     map.serialize_entry("cumulative_volume", &book.cumulative_volume())?;
-    map.serialize_entry("limit", &LimitEntry::of(book.limits()))?;
-    map.serialize_entry("status", &StatusEntry::of(book.status()))
+    map.serialize_entry("limit", &LimitEntry::new(book.limits()))?;
+    map.serialize_entry("status", &StatusEntry::new(book.status()))
 }
 
 fn instrument(map: &mut Map<'_>, instrument: &Instrument<'_>) -> Done {
@@ -143,19 +143,22 @@ struct LimitEntry {
 }
 
 impl LimitEntry {
-    fn of(limits: Limits) -> Self {
-        let word = |limit| match limit {
-            Limit::None => None,
-            Limit::Down => Some("down"),
-            Limit::Up => Some("up"),
-            Limit::Reserved => Some("reserved"),
-        };
+    fn new(limits: Limits) -> Self {
         LimitEntry {
-            trade: word(limits.trade()),
-            bid: word(limits.bid()),
-            ask: word(limits.ask()),
-            halt: word(limits.halt()),
+            trade: limit_word(limits.trade()),
+            bid: limit_word(limits.bid()),
+            ask: limit_word(limits.ask()),
+            halt: limit_word(limits.halt()),
         }
+    }
+}
+
+fn limit_word(limit: Limit) -> Option<&'static str> {
+    match limit {
+        Limit::None => None,
+        Limit::Down => Some("down"),
+        Limit::Up => Some("up"),
+        Limit::Reserved => Some("reserved"),
     }
 }
 
@@ -170,7 +173,7 @@ struct StatusEntry {
 }
 
 impl StatusEntry {
-    fn of(status: Status) -> Self {
+    fn new(status: Status) -> Self {
         StatusEntry {
             trial: status.is_trial(),
             open_delayed: status.is_open_delayed(),

@@ -190,11 +190,6 @@ macro_rules! delivering {
 
 impl Core {
     pub(super) fn new(plan: &CorePlan) -> Self {
-        let line = |_| LineState {
-            track: LineTrack::with_room(plan.limits.domains),
-            book: LineStats::default(),
-            heard_ns: None,
-        };
         let instruments_max = match plan.protocol {
             Some(Protocol::Twse) => plan.books_max,
             Some(Protocol::Mold) => LOCATES,
@@ -209,7 +204,13 @@ impl Core {
             // A quarter is left to newcomers.
             domains: Slots::new(domain_count, domain_count - domain_count / 4),
             sink: Sink::new(plan.protocol.unwrap_or(Protocol::Twse), books, plan.digests),
-            lines: (0..plan.line_count).map(line).collect(),
+            lines: (0..plan.line_count)
+                .map(|_| LineState {
+                    track: LineTrack::with_room(plan.limits.domains),
+                    book: LineStats::default(),
+                    heard_ns: None,
+                })
+                .collect(),
             interval: Box::default(),
             sessions: Vec::new(),
             brought: Vec::with_capacity(1024),
@@ -324,7 +325,7 @@ impl Core {
                         continue;
                     };
                     count += 1;
-                    let domain = messages::domain_of(&telegram);
+                    let domain = messages::telegram_domain(&telegram);
                     let sequence = telegram.sequence().into();
                     let content = Some(Content::Twse(telegram));
                     let present = Present { bytes: telegram.bytes(), content, arrived_ns };
@@ -505,39 +506,45 @@ impl Core {
 
     /// Messages announced by packet headers above the highest of each session.
     pub(super) fn missing_at_end(&self) -> u64 {
-        let behind = |state: &SessionState| {
-            let book = self.arbiter.books().find(|book| book.domain == state.domain);
-            let highest = book.and_then(|book| book.highest);
-            highest.map_or(0, |highest| state.next_sequence.saturating_sub(highest + 1))
-        };
-        self.sessions.iter().map(behind).sum()
+        self.sessions
+            .iter()
+            .map(|state: &SessionState| {
+                let book = self.arbiter.books().find(|book| book.domain == state.domain);
+                let highest = book.and_then(|book| book.highest);
+                highest.map_or(0, |highest| state.next_sequence.saturating_sub(highest + 1))
+            })
+            .sum()
     }
 
     /// Names and counts of delivered message types.
     pub(super) fn kinds(&self) -> Vec<(String, u64)> {
-        let name = |at: usize| match self.sink.protocol {
-            Protocol::Twse => format!("{at:02}"),
-            Protocol::Mold => char::from(at as u8).to_string(),
-        };
-        let counts = self.sink.kinds.iter().enumerate();
-        counts.filter(|(_, count)| **count > 0).map(|(at, count)| (name(at), *count)).collect()
+        let counts = self.sink.kinds.iter().enumerate().filter(|(_, count)| **count > 0);
+        let named = counts.map(|(at, count)| match self.sink.protocol {
+            Protocol::Twse => (format!("{at:02}"), *count),
+            Protocol::Mold => (char::from(at as u8).to_string(), *count),
+        });
+        named.collect()
     }
 
     pub(super) fn top(&self, count: usize) -> Vec<TopRow> {
-        let of = |level: Option<market::twse::Level>| level.map(|l| (l.price, l.quantity));
-        let row = |book: &&SymbolBook| TopRow {
-            symbol: book.symbol.as_str().trim_end().to_owned(),
-            business: book.business,
-            quotes: book.quotes,
-            trades: book.trades,
-            last: (book.trade.price, book.trade.quantity),
-            best: [of(book.depth.bids().next()), of(book.depth.asks().next())],
-            cumulative_volume: book.cumulative_volume,
-        };
         if count == 0 {
             Vec::new()
         } else {
-            self.sink.symbols.busiest(count).iter().map(row).collect()
+            self.sink
+                .symbols
+                .busiest(count)
+                .iter()
+                .map(|book: &&SymbolBook| TopRow {
+                    symbol: book.symbol.as_str().trim_end().to_owned(),
+                    business: book.business,
+                    quotes: book.quotes,
+                    trades: book.trades,
+                    last: (book.trade.price, book.trade.quantity),
+                    best: [book.depth.bids().next(), book.depth.asks().next()]
+                        .map(|level| level.map(|level| (level.price, level.quantity))),
+                    cumulative_volume: book.cumulative_volume,
+                })
+                .collect()
         }
     }
 }

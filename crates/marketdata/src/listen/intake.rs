@@ -22,10 +22,12 @@ impl Intake {
     /// Joins the groups of a plan, in the calling thread's network namespace.
     pub(super) fn open(plan: &Plan) -> Result<Self, ListenError> {
         Ok(match &plan.receive_by {
-            ReceiveBy::Sockets => {
-                let open = |group| GroupReceiver::open(group, &plan.tuning);
-                Intake::Sockets(plan.groups.iter().map(open).collect::<Result<_, _>>()?)
-            }
+            ReceiveBy::Sockets => Intake::Sockets(
+                plan.groups
+                    .iter()
+                    .map(|group| GroupReceiver::open(group, &plan.tuning))
+                    .collect::<Result<_, _>>()?,
+            ),
             ReceiveBy::Xdp { mode, xsk_map } => {
                 Intake::Xdp(open_xdp(plan, *mode, xsk_map.as_deref())?)
             }
@@ -107,12 +109,11 @@ fn open_xdp(
 ) -> Result<Vec<(XdpGroups, Vec<usize>)>, ListenError> {
     let mut ports = Vec::new();
     for (line, group) in plan.groups.iter().enumerate() {
-        let is_first = |other: &Group| other.ifindex == group.ifindex;
-        if plan.groups.iter().position(is_first) != Some(line) {
+        let lines: Vec<usize> =
+            (0..plan.groups.len()).filter(|at| plan.groups[*at].ifindex == group.ifindex).collect();
+        if lines[0] != line {
             continue;
         }
-        let lines: Vec<usize> =
-            (line..plan.groups.len()).filter(|at| is_first(&plan.groups[*at])).collect();
         let groups: Vec<Group> = lines.iter().map(|at| plan.groups[*at].clone()).collect();
         let link = link(group.ifindex)?;
         let channels = ethtool::channels(group.ifindex).map(|channels| channels.rx_queues());

@@ -41,10 +41,10 @@ pub use self::report::{LineReport, ListenDocument, LiveDocument, Percentiles, Re
 pub(crate) use self::report::{count, table, time};
 
 /// Longest sleep between checks of the stop flag.
-const NAP: Duration = Duration::from_millis(20);
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const SECOND_NS: u64 = 1_000_000_000;
 /// Interval between checks that the interfaces still exist, and between looks at a silent one.
-const LOOK_NS: u64 = SECOND_NS / 10;
+const LINK_CHECK_INTERVAL_NS: u64 = SECOND_NS / 10;
 /// Largest number of batches received after the end of the run.
 const LAST_BATCHES: usize = 256;
 
@@ -141,9 +141,12 @@ impl Listener {
         let silence = SilenceWatch::open(&plan.groups, limit_ns, has_taps);
         // Opened last, because their buffers fill from here on.
         let intake = Intake::open(&plan)?;
-        let watch = |group: &Group| LinkWatch::new(group.ifindex).ok();
         Ok(Listener {
-            links: plan.groups.iter().filter_map(watch).collect(),
+            links: plan
+                .groups
+                .iter()
+                .filter_map(|group: &Group| LinkWatch::new(group.ifindex).ok())
+                .collect(),
             plan,
             intake,
             core,
@@ -184,7 +187,7 @@ impl Listener {
             if now_ns >= look_ns {
                 self.core.interval.gone = self.gone();
                 self.watch_silence(begun_ns, now_ns);
-                look_ns = now_ns + LOOK_NS;
+                look_ns = now_ns + LINK_CHECK_INTERVAL_NS;
             }
             if now_ns >= next_ns {
                 self.close_interval(begun_ns, now_ns);
@@ -223,7 +226,7 @@ impl Listener {
             // Unknown here, because it depends on interrupt affinities; `prove feed` shows it.
             fed_on_its_cpu: false,
         };
-        for trap in pitfalls::of(running, cpus) {
+        for trap in pitfalls::find(running, cpus) {
             self.core.interval.notes.push(format!("{}: {}", trap.what, trap.advice));
         }
         Ok(())
@@ -254,7 +257,7 @@ impl Listener {
             self.retransmit.as_ref().and_then(|retransmit| retransmit.due_ns(now_ns)),
         ];
         let wake_ns = due.into_iter().flatten().min().unwrap_or(next_ns);
-        let timeout = Duration::from_nanos(wake_ns.saturating_sub(now_ns)).min(NAP);
+        let timeout = Duration::from_nanos(wake_ns.saturating_sub(now_ns)).min(STOP_CHECK_INTERVAL);
         let mut fds = self.intake.fds(poll::FDS_MAX - 1);
         fds.extend(self.retransmit.iter().map(|retransmit| retransmit.socket.as_fd()));
         poll::readable(&fds, timeout).map(drop).map_err(ListenError::Wait)
@@ -281,13 +284,15 @@ impl Listener {
     }
 
     fn counts(&self) -> Counts {
-        let of_line = |at, line| LineStats {
-            dropped_datagrams: self.intake.dropped_count(at),
-            receive_buffer_bytes: self.intake.receive_buffer_bytes(at),
-            syscalls: self.intake.syscall_count(at),
-            ..line
-        };
-        self.core.counts(of_line, self.retransmit.as_ref().map(Retransmit::counts))
+        self.core.counts(
+            |at, line| LineStats {
+                dropped_datagrams: self.intake.dropped_count(at),
+                receive_buffer_bytes: self.intake.receive_buffer_bytes(at),
+                syscalls: self.intake.syscall_count(at),
+                ..line
+            },
+            self.retransmit.as_ref().map(Retransmit::counts),
+        )
     }
 
     fn watch_silence(&mut self, begun_ns: u64, now_ns: u64) {

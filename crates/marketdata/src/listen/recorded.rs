@@ -86,7 +86,11 @@ impl Lines {
 
     /// Line of a datagram of this protocol; the first two destinations become lines A and B. `None` if it is
     /// of none.
-    fn of(&mut self, to: SocketAddrV4, protocol: Protocol) -> Result<Option<Line>, RecordedError> {
+    fn find(
+        &mut self,
+        to: SocketAddrV4,
+        protocol: Protocol,
+    ) -> Result<Option<Line>, RecordedError> {
         if !self.are_fixed && self.place(to).is_none() {
             self.known.push(to);
             if self.known.len() > 2 {
@@ -143,7 +147,7 @@ pub fn read(
             None => {
                 flows.recognise(Some(to), datagram.payload);
                 let Some(protocol) = flows.proved(Some(to)) else { continue };
-                let Some(line) = lines.of(to, protocol)? else { continue };
+                let Some(line) = lines.find(to, protocol)? else { continue };
                 line
             }
         };

@@ -23,19 +23,21 @@ pub(super) struct Retransmit {
     given_up_to: u64,
 }
 
+/// A socket that talks to `server` alone and never blocks.
+fn connected(server: SocketAddr) -> std::io::Result<UdpSocket> {
+    let any: SocketAddr = match server {
+        SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+        SocketAddr::V6(_) => ([0_u16; 8], 0).into(),
+    };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(server)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
 impl Retransmit {
     pub(super) fn open(server: SocketAddr) -> Result<Self, ListenError> {
-        let any: SocketAddr = match server {
-            SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
-            SocketAddr::V6(_) => ([0_u16; 8], 0).into(),
-        };
-        let open = || {
-            let socket = UdpSocket::bind(any)?;
-            socket.connect(server)?;
-            socket.set_nonblocking(true)?;
-            Ok(socket)
-        };
-        let socket = open().map_err(|source| ListenError::Recover { server, source })?;
+        let socket = connected(server).map_err(|source| ListenError::Recover { server, source })?;
         let (present, before) = (None, recovery::Counts::default());
         Ok(Retransmit {
             socket,

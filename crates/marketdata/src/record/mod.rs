@@ -27,11 +27,11 @@ use super::capture::{CaptureError, Interface, LinkType, Writer};
 use super::late::Now;
 
 /// Longest sleep between checks of the stop flag.
-const NAP: Duration = Duration::from_millis(20);
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Flush interval, for readers that follow the file.
-const FLUSH_NS: u64 = 1_000_000_000;
+const FLUSH_INTERVAL_NS: u64 = 1_000_000_000;
 /// Interval between checks that the interface still exists.
-const LOOK_NS: u64 = 100_000_000;
+const LINK_CHECK_INTERVAL_NS: u64 = 100_000_000;
 /// Frames per poll of the ring.
 const FRAMES: usize = 256;
 /// Receive buffer of a recording socket.
@@ -115,28 +115,16 @@ impl Recorder {
     /// Joins the groups in the calling thread's network namespace and creates the file.
     pub fn open(plan: Plan) -> Result<Self, RecordError> {
         let Some(first) = plan.groups.first() else { return Err(RecordError::Groups) };
-        let elsewhere = |group: &Group| group.ifindex != first.ifindex;
-        if plan.groups.len() > poll::FDS_MAX || plan.groups.iter().any(elsewhere) {
+        if plan.groups.len() > poll::FDS_MAX
+            || plan.groups.iter().any(|group: &Group| group.ifindex != first.ifindex)
+        {
             return Err(RecordError::Groups);
         }
         let name = first.ifname.clone();
-        let sockets = || -> Result<Origin, IoError> {
-            let tuning = GroupTuning {
-                receive_buffer_bytes: Some(BUFFER_BYTES),
-                stamps: plan.stamps,
-                ..Default::default()
-            };
-            let open = |group: &Group| GroupReceiver::open(group, &tuning);
-            Ok(Origin::Sockets(plan.groups.iter().map(open).collect::<Result<_, _>>()?))
-        };
-        let from = if plan.sockets {
-            sockets()?
-        } else {
-            match FrameTap::open(&plan.groups, plan.stamps) {
-                Ok(tap) => Origin::Frames(Box::new(tap)),
-                Err(IoError::Permission { .. }) => sockets()?,
-                Err(error) => return Err(error.into()),
-            }
+        let taps = if plan.sockets { None } else { frame_tap(&plan)? };
+        let from = match taps {
+            Some(tap) => Origin::Frames(Box::new(tap)),
+            None => Origin::Sockets(receivers(&plan)?),
         };
         let (link, from_name) = match &from {
             Origin::Frames(_) => (LinkType::Ethernet, "frames"),
@@ -171,11 +159,10 @@ impl Recorder {
             if let Some((trace, late)) = trace.zip(self.plan.late) {
                 let (causes, asked, explained) = Causes::new(late, &mut self.writer)?;
                 self.causes = Some(causes);
-                let body = move || -> Result<(), ThreadError> {
+                let started = start(scope, "explain", move || -> Result<(), ThreadError> {
                     explain(trace, &asked, &explained);
                     Ok(())
-                };
-                let started = start(scope, "explain", body);
+                });
                 if started.refused().is_some() {
                     started.end()?;
                 }
@@ -193,7 +180,7 @@ impl Recorder {
     fn record(mut self, stop: &AtomicBool) -> Result<RecordReport, RecordError> {
         let begun_ns = clock::monotonic_ns();
         let until_ns = self.plan.duration.map(|d| begun_ns + d.as_nanos() as u64);
-        let (mut flush_ns, mut look_ns) = (begun_ns + FLUSH_NS, begun_ns);
+        let (mut flush_ns, mut look_ns) = (begun_ns + FLUSH_INTERVAL_NS, begun_ns);
         loop {
             let is_over = stop.load(Ordering::Relaxed)
                 || until_ns.is_some_and(|until| clock::monotonic_ns() >= until);
@@ -207,11 +194,11 @@ impl Recorder {
                     causes.step(&mut self.writer)?;
                 }
                 self.writer.flush()?;
-                flush_ns = now_ns + FLUSH_NS;
+                flush_ns = now_ns + FLUSH_INTERVAL_NS;
             }
             if now_ns >= look_ns {
                 self.report.gone = self.link.as_mut().and_then(LinkWatch::gone).map(str::to_owned);
-                look_ns = now_ns + LOOK_NS;
+                look_ns = now_ns + LINK_CHECK_INTERVAL_NS;
             }
             if self.report.gone.is_some() {
                 break;
@@ -268,10 +255,10 @@ impl Recorder {
 
     fn wait(&mut self) -> Result<(), RecordError> {
         match &mut self.from {
-            Origin::Frames(tap) => Ok(tap.wait(NAP)?),
+            Origin::Frames(tap) => Ok(tap.wait(STOP_CHECK_INTERVAL)?),
             Origin::Sockets(receivers) => {
                 let fds: Vec<_> = receivers.iter().map(GroupReceiver::as_fd).collect();
-                poll::readable(&fds, NAP).map(drop).map_err(RecordError::Wait)
+                poll::readable(&fds, STOP_CHECK_INTERVAL).map(drop).map_err(RecordError::Wait)
             }
         }
     }
@@ -289,6 +276,24 @@ impl Recorder {
         self.writer.flush()?;
         Ok(self.report)
     }
+}
+
+/// `None` without the right to open one.
+fn frame_tap(plan: &Plan) -> Result<Option<FrameTap>, IoError> {
+    match FrameTap::open(&plan.groups, plan.stamps) {
+        Ok(tap) => Ok(Some(tap)),
+        Err(IoError::Permission { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn receivers(plan: &Plan) -> Result<Vec<GroupReceiver>, IoError> {
+    let tuning = GroupTuning {
+        receive_buffer_bytes: Some(BUFFER_BYTES),
+        stamps: plan.stamps,
+        ..Default::default()
+    };
+    plan.groups.iter().map(|group| GroupReceiver::open(group, &tuning)).collect()
 }
 
 fn create(path: &Path, overwrite: bool) -> Result<File, RecordError> {

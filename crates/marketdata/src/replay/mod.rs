@@ -78,19 +78,23 @@ impl Replay {
         if is_bare && matches!(plan.pace, Pace::Own(_)) {
             return Err(ReplayError::NoTimes);
         }
-        let line = |(to, name): (&SocketAddrV4, &'static str)| {
-            check_destination(*to, plan.ifindex, &plan.ifname)?;
-            Ok(Line {
-                name,
-                to: *to,
-                socket: io::multicast::sender(*to, plan.ifindex, &plan.ifname, plan.ttl)?,
-                ledger: LineLedger::default(),
-                held: None,
-                held_payload: Vec::new(),
-                held_messages: Vec::new(),
+        let lines = plan
+            .to
+            .iter()
+            .zip(LINES)
+            .map(|(to, name): (&SocketAddrV4, &'static str)| {
+                check_destination(*to, plan.ifindex, &plan.ifname)?;
+                Ok(Line {
+                    name,
+                    to: *to,
+                    socket: io::multicast::sender(*to, plan.ifindex, &plan.ifname, plan.ttl)?,
+                    ledger: LineLedger::default(),
+                    held: None,
+                    held_payload: Vec::new(),
+                    held_messages: Vec::new(),
+                })
             })
-        };
-        let lines = plan.to.iter().zip(LINES).map(line).collect::<Result<Vec<_>, ReplayError>>()?;
+            .collect::<Result<Vec<_>, ReplayError>>()?;
         let stamps = match &plan.stamps {
             None => None,
             Some(path) => Some(
@@ -98,11 +102,14 @@ impl Replay {
                     .map_err(|source| ReplayError::Stamps { path: path.clone(), source })?,
             ),
         };
-        let bind = |address: &SocketAddrV4| {
-            UdpSocket::bind(address)
-                .map_err(|source| ReplayError::Serve { address: *address, source })
-        };
-        let server = plan.serve.as_ref().map(bind).transpose()?;
+        let server = plan
+            .serve
+            .as_ref()
+            .map(|address: &SocketAddrV4| {
+                UdpSocket::bind(address)
+                    .map_err(|source| ReplayError::Serve { address: *address, source })
+            })
+            .transpose()?;
         Ok(Replay {
             history: server.is_some().then(Mutex::default),
             server,
@@ -219,8 +226,7 @@ impl Replay {
             // A receiver may miss the end, too: it is repeated as long as requests are answered.
             while history.is_some() && !stop.load(Ordering::Relaxed) {
                 let at_ns = clock::monotonic_ns() + END_GAP_NS;
-                let is_stopped = || stop.load(Ordering::Relaxed);
-                wait_until(at_ns, clock::monotonic_ns, is_stopped);
+                wait_until(at_ns, clock::monotonic_ns, || stop.load(Ordering::Relaxed));
                 self.end_session(&mut buffer)?;
             }
         }

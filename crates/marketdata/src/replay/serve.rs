@@ -14,7 +14,7 @@ const KEPT_MAX: usize = 1 << 20;
 /// UDP payload of an Ethernet frame of 1,500 bytes.
 const ANSWER_BYTES: usize = 1472;
 /// Longest sleep between checks of the stop flag.
-const NAP: Duration = Duration::from_millis(20);
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The latest messages of one session.
 #[derive(Debug, Default)]
@@ -90,7 +90,7 @@ pub(super) fn serve(socket: &UdpSocket, history: &Mutex<History>, done: &AtomicB
     let mut served = Served::default();
     let (mut request, mut answer) = ([0; 64], [0; ANSWER_BYTES]);
     // Cannot fail: the time is not zero.
-    let _ = socket.set_read_timeout(Some(NAP));
+    let _ = socket.set_read_timeout(Some(STOP_CHECK_INTERVAL));
     while !done.load(Ordering::Relaxed) {
         // Errors of a receive are timeouts, or of earlier answers (port closed).
         let Ok((len, from)) = socket.recv_from(&mut request) else { continue };

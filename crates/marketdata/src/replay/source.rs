@@ -42,6 +42,12 @@ impl Next {
     }
 }
 
+impl Next {
+    fn synthetic(bytes: usize, protocol: Protocol) -> Self {
+        Next { bytes, stamp_ns: None, protocol: Some(protocol), from: None }
+    }
+}
+
 impl Source {
     pub(super) fn next(
         &mut self,
@@ -49,21 +55,19 @@ impl Source {
         from: &[SocketAddrV4],
         flows: &mut Flows,
     ) -> Result<Option<Next>, ReplayError> {
-        let made =
-            |bytes, protocol| Next { bytes, stamp_ns: None, protocol: Some(protocol), from: None };
         let reader = match self {
             Source::Twse(session, telegrams) => {
                 // Limited to one frame.
                 let room = buffer.len().min(FRAME_PAYLOAD_BYTES);
                 return Ok(session
                     .datagram(&mut buffer[..room], *telegrams)
-                    .map(|written| made(written.bytes, Protocol::Twse)));
+                    .map(|written| Next::synthetic(written.bytes, Protocol::Twse)));
             }
             Source::Mold(session, messages) => {
                 let room = buffer.len().min(FRAME_PAYLOAD_BYTES);
                 return Ok(session
                     .datagram(&mut buffer[..room], *messages)
-                    .map(|written| made(written.bytes, Protocol::Mold)));
+                    .map(|written| Next::synthetic(written.bytes, Protocol::Mold)));
             }
             Source::File(reader) => reader,
         };

@@ -188,7 +188,7 @@ impl Config {
             fifo: self.fifo.is_some(),
             fed_on_its_cpu: self.steering.is_some(),
         };
-        m.traps.extend(pitfalls::of(receiver, cpu_count));
+        m.traps.extend(pitfalls::find(receiver, cpu_count));
     }
 }
 

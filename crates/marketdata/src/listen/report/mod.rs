@@ -98,20 +98,22 @@ impl Report {
     /// An empty report of a recording.
     ///
     /// - `lines`: destinations of its lines.
-    pub fn of_recording(lines: &[SocketAddrV4]) -> Self {
-        let group = |address: &SocketAddrV4| Group {
-            address: *address,
-            source: None,
-            ifindex: 0,
-            ifname: "a recording".into(),
-        };
-        let groups: Vec<Group> = lines.iter().map(group).collect();
+    pub fn recording(lines: &[SocketAddrV4]) -> Self {
+        let groups: Vec<Group> = lines
+            .iter()
+            .map(|address: &SocketAddrV4| Group {
+                address: *address,
+                source: None,
+                ifindex: 0,
+                ifname: "a recording".into(),
+            })
+            .collect();
         Report { command: "feed report", is_recording: true, ..Report::new(&groups) }
     }
 
     /// Sets the destinations of a recording, which may be known only at its end.
     pub fn set_lines(&mut self, lines: &[SocketAddrV4]) {
-        self.groups = Report::of_recording(lines).groups;
+        self.groups = Report::recording(lines).groups;
     }
 
     /// Adds the last interval, with the quality of the run.
@@ -190,18 +192,22 @@ impl Report {
 
     /// Lines with their percentiles, which are refused for a line with loss.
     pub fn lines(&self) -> Vec<LineReport> {
-        let line = |(at, book): (usize, &LineStats)| {
-            let lost = (book.missing(), book.expected);
-            LineReport {
-                name: LINES[at],
-                book: *book,
-                kernel_to_app: percentiles(self.kernel_to_app[at].len(), lost, |q| {
-                    self.kernel_to_app[at].value_at_quantile(q)
-                }),
-                match_to_app: self.matched(at, lost),
-            }
-        };
-        self.counts.lines.iter().enumerate().map(line).collect()
+        self.counts
+            .lines
+            .iter()
+            .enumerate()
+            .map(|(at, book): (usize, &LineStats)| {
+                let lost = (book.missing(), book.expected);
+                LineReport {
+                    name: LINES[at],
+                    book: *book,
+                    kernel_to_app: percentiles(self.kernel_to_app[at].len(), lost, |q| {
+                        self.kernel_to_app[at].value_at_quantile(q)
+                    }),
+                    match_to_app: self.matched(at, lost),
+                }
+            })
+            .collect()
     }
 
     /// Match to application of delivered messages; refused if any are missing.
@@ -239,8 +245,9 @@ fn percentiles(count: u64, lost: (u64, u64), value: impl Fn(f64) -> u64) -> Perc
     }
     let lost_share = missing as f64 / expected.max(1) as f64;
     let all = count as f64 / (1.0 - lost_share);
-    let enough = |quantile: f64| all * (1.0 - quantile) + 1e-6 >= SAMPLES_BEYOND_QUANTILE;
-    let known = QUANTILES.iter().filter(|(quantile, _)| enough(*quantile));
+    let known = QUANTILES
+        .iter()
+        .filter(|(quantile, _)| all * (1.0 - quantile) + 1e-6 >= SAMPLES_BEYOND_QUANTILE);
     let known = known.chain([&(1.0, "max")]).filter_map(|(quantile, suffix)| {
         Some((*suffix, value(quantile_of_arrived(*quantile, lost_share)?)))
     });

@@ -10,6 +10,7 @@ use report::units;
 
 use super::{LINES, LineReport, Percentiles, Refused, Report};
 use crate::late::LateReport;
+use crate::listen::interval::LineStats;
 use crate::quality::{Latency, Quality, WINDOWS_NS};
 
 /// Upper ends of the bars of a lead, nanoseconds; the last bar is open.
@@ -61,13 +62,14 @@ impl Report {
             self.missing(),
         )];
         for line in lines {
-            let text = match line.book.is_silent() {
-                true => "nothing arrived".to_owned(),
-                false => format!(
+            let text = if line.book.is_silent() {
+                "nothing arrived".to_owned()
+            } else {
+                format!(
                     "{}; {} dropped by the receiver",
                     missing(line.book.missing(), line.book.expected),
                     count(line.book.dropped_datagrams)
-                ),
+                )
             };
             answers.push(answer(&format!("Line {}", line.name), text, line.book.missing()));
         }
@@ -84,38 +86,24 @@ impl Report {
 
     /// A column for each line: a row for each would be wider than the page.
     fn line_table(&self, lines: &[LineReport]) -> FeedTable {
-        const ROWS: [&str; 10] = [
-            "group",
-            "messages",
-            "missing",
-            "first",
-            "copies",
-            "repeats",
-            "reordered",
-            "late",
-            "dropped",
-            "malformed",
+        type Figure = fn(&LineStats) -> u64;
+        let figures: [(&str, Figure); 9] = [
+            ("messages", |book| book.counts.received),
+            ("missing", LineStats::missing),
+            ("first", |book| book.counts.first),
+            ("copies", |book| book.counts.copies),
+            ("repeats", |book| book.counts.repeats),
+            ("reordered", |book| book.counts.reordered),
+            ("late", |book| book.counts.late),
+            ("dropped", |book| book.dropped_datagrams),
+            ("malformed", |book| book.malformed),
         ];
-        let of_line = |(line, group): (&LineReport, &io::multicast::Group)| {
-            let (book, counts) = (&line.book, &line.book.counts);
-            let figures = [
-                counts.received,
-                book.missing(),
-                counts.first,
-                counts.copies,
-                counts.repeats,
-                counts.reordered,
-                counts.late,
-                book.dropped_datagrams,
-                book.malformed,
-            ];
-            [group.address.to_string()].into_iter().chain(figures.map(count)).collect()
-        };
-        let by_line: Vec<Vec<String>> = lines.iter().zip(&self.groups).map(of_line).collect();
-        let row = |(at, name): (usize, &&str)| {
-            let cells = by_line.iter().map(|cells| cells[at].clone());
-            [name.to_string()].into_iter().chain(cells).collect()
-        };
+        let groups = self.groups.iter().take(lines.len()).map(|group| group.address.to_string());
+        let mut rows: Vec<Vec<String>> = vec![["group".into()].into_iter().chain(groups).collect()];
+        rows.extend(figures.iter().map(|(name, figure)| {
+            let counts = lines.iter().map(|line| count(figure(&line.book)));
+            [(*name).to_owned()].into_iter().chain(counts).collect()
+        }));
         let names: Vec<String> = lines.iter().map(|line| format!("line {}", line.name)).collect();
         let columns: Vec<&str> = [""].into_iter().chain(names.iter().map(String::as_str)).collect();
         let caption = format!(
@@ -123,16 +111,19 @@ impl Report {
             count(self.missing()),
             units::plural(self.counts.totals.gaps, "gap")
         );
-        table("Lines", &caption, &columns, 1, ROWS.iter().enumerate().map(row).collect())
+        table("Lines", &caption, &columns, 1, rows)
     }
 
     fn percentile_table(&self, lines: &[LineReport]) -> FeedTable {
         let mut rows = Vec::new();
         for line in lines {
             let lost = (line.book.missing(), line.book.expected);
-            let name = |segment: &str| format!("{segment}, line {}", line.name);
-            rows.extend(percentile_row(name("kernel→app"), &line.kernel_to_app, lost));
-            rows.extend(percentile_row(name("match→app"), &line.match_to_app, lost));
+            for (segment, percentiles) in
+                [("kernel→app", &line.kernel_to_app), ("match→app", &line.match_to_app)]
+            {
+                let name = format!("{segment}, line {}", line.name);
+                rows.extend(percentile_row(name, percentiles, lost));
+            }
         }
         let all = self.delivered_latency();
         rows.extend(percentile_row(
@@ -164,7 +155,7 @@ impl Report {
             (std::cmp::Reverse(latency.mean_ns(offset_ns)), *number)
         });
         known.truncate(INSTRUMENTS_SHOWN);
-        let row = |(number, name, latency): &(u32, &str, &Latency)| {
+        let rows = known.iter().map(|(number, name, latency)| {
             let name =
                 if name.is_empty() { format!("number {number}") } else { (*name).to_owned() };
             let times = [
@@ -173,7 +164,7 @@ impl Report {
                 latency.largest_ns(offset_ns),
             ];
             [name, count(latency.count)].into_iter().chain(times.map(time)).collect()
-        };
+        });
         let caption = format!(
             "match→app of delivered messages: the slowest {} of {} with {INSTRUMENT_MESSAGES_MIN} messages \
              or more, by their mean",
@@ -181,7 +172,7 @@ impl Report {
             units::plural(found as u64, "instrument"),
         );
         let columns = ["instrument", "messages", "fastest", "mean", "slowest"];
-        table("Instruments", &caption, &columns, 1, known.iter().map(row).collect())
+        table("Instruments", &caption, &columns, 1, rows.collect())
     }
 }
 
@@ -249,33 +240,30 @@ fn percentile_row(
         Ok(known) => known,
     };
     let lost_share = lost.0 as f64 / lost.1.max(1) as f64;
-    let text = |(quantile, suffix): &(f64, &str)| {
-        let found = known.iter().find(|(known, _)| known == suffix);
-        match (found, quantile_of_arrived(*quantile, lost_share)) {
-            (Some((_, ns)), _) => time(*ns),
-            (None, None) => "∞".into(),
-            // Too few samples beyond it.
-            (None, Some(_)) => "–".into(),
-        }
-    };
-    let figures = QUANTILES.iter().chain([&(1.0, "max")]).map(text);
+    let figures =
+        QUANTILES.iter().chain([&(1.0, "max")]).map(|(quantile, suffix): &(f64, &str)| {
+            let found = known.iter().find(|(known, _)| known == suffix);
+            match (found, quantile_of_arrived(*quantile, lost_share)) {
+                (Some((_, ns)), _) => time(*ns),
+                (None, None) => "∞".into(),
+                // Too few samples beyond it.
+                (None, Some(_)) => "–".into(),
+            }
+        });
     Some([name].into_iter().chain(figures).collect())
 }
 
 fn lead_text(quality: &Quality) -> String {
     let pairs = quality.lead.pair_count();
-    let part = |line: usize| {
-        let ahead = quality.lead.ahead(line);
-        let share = ahead.len() as f64 / pairs as f64 * 100.0;
-        let median = time(ahead.value_at_quantile(0.5));
-        match ahead.len() {
-            0 => format!("{} never", LINES[line]),
-            _ => {
-                format!("{} in {} %, by {median} in the median", LINES[line], units::digits(share))
-            }
+    let [a, b] = [0, 1].map(|line| {
+        let (name, ahead) = (LINES[line], quality.lead.ahead(line));
+        if ahead.is_empty() {
+            return format!("{name} never");
         }
-    };
-    format!("of {} on both lines: {}; {}", messages(pairs), part(0), part(1))
+        let share = units::digits(ahead.len() as f64 / pairs as f64 * 100.0);
+        format!("{name} in {share} %, by {} in the median", time(ahead.value_at_quantile(0.5)))
+    });
+    format!("of {} on both lines: {a}; {b}", messages(pairs))
 }
 
 /// Samples above `above` and up to `most`.
@@ -289,21 +277,9 @@ fn between(histogram: &Histogram<u64>, above: Option<u64>, most: u64) -> u64 {
 /// From the largest lead of A to the largest of B.
 fn lead_bars(quality: &Quality) -> BarChart {
     let pairs = quality.lead.pair_count();
-    let bar = |line: usize, step: usize| {
-        let above = step.checked_sub(1).map(|below| LEAD_STEPS_NS[below]);
-        let most = LEAD_STEPS_NS.get(step).copied();
-        let value = between(quality.lead.ahead(line), above, most.unwrap_or(u64::MAX));
-        let range = match (above, most) {
-            (None, Some(most)) => format!("up to {}", time(most)),
-            (Some(above), Some(most)) => format!("{} to {}", time(above), time(most)),
-            (above, None) => format!("over {}", time(above.unwrap_or(0))),
-        };
-        let share = units::digits(value as f64 / pairs as f64 * 100.0);
-        let text = if value == 0 { "0".into() } else { format!("{} ({share} %)", count(value)) };
-        Bar { label: format!("{} by {range}", LINES[line]), value, text, line }
-    };
     let steps = 0..=LEAD_STEPS_NS.len();
-    let all = steps.clone().rev().map(|step| bar(0, step)).chain(steps.map(|step| bar(1, step)));
+    let places = steps.clone().rev().map(|step| (0, step)).chain(steps.map(|step| (1, step)));
+    let bars = places.map(|(line, step)| lead_bar(quality, line, step)).collect();
     let unpaired = match quality.lead.unpaired_count() {
         0 => String::new(),
         late => format!(" {} came too late for a comparison.", messages(late)),
@@ -315,8 +291,22 @@ fn lead_bars(quality: &Quality) -> BarChart {
             messages(pairs)
         ),
         description: lead_text(quality),
-        bars: trimmed(all.collect()),
+        bars: trimmed(bars),
     }
+}
+
+fn lead_bar(quality: &Quality, line: usize, step: usize) -> Bar {
+    let above = step.checked_sub(1).map(|below| LEAD_STEPS_NS[below]);
+    let most = LEAD_STEPS_NS.get(step).copied();
+    let value = between(quality.lead.ahead(line), above, most.unwrap_or(u64::MAX));
+    let range = match (above, most) {
+        (None, Some(most)) => format!("up to {}", time(most)),
+        (Some(above), Some(most)) => format!("{} to {}", time(above), time(most)),
+        (above, None) => format!("over {}", time(above.unwrap_or(0))),
+    };
+    let share = units::digits(value as f64 / quality.lead.pair_count() as f64 * 100.0);
+    let text = if value == 0 { "0".into() } else { format!("{} ({share} %)", count(value)) };
+    Bar { label: format!("{} by {range}", LINES[line]), value, text, line }
 }
 
 /// Without empty bars at both ends.
@@ -339,15 +329,14 @@ fn burst_bars(quality: &Quality, window: usize, line_count: usize) -> BarChart {
             let range = if low == high { low.to_string() } else { format!("{low} to {high}") };
             Bar { label: format!("{} {range}", LINES[line]), value, text: count(value), line }
         });
-    let densest = |line: usize| format!("{} at most {}", LINES[line], messages(counts(line).max()));
-    let densest: Vec<String> = (0..line_count).map(densest).collect();
+    let densest: Vec<String> = (0..line_count)
+        .map(|line| format!("{} at most {}", LINES[line], messages(counts(line).max())))
+        .collect();
+    let densest = densest.join(", ");
     BarChart {
         title: format!("Bursts: messages in {len}"),
-        caption: format!(
-            "Windows of {len} by the number of messages in them: {}.",
-            densest.join(", ")
-        ),
-        description: densest.join(", "),
+        caption: format!("Windows of {len} by the number of messages in them: {densest}."),
+        description: densest,
         bars: trimmed(bars.collect()),
     }
 }

@@ -11,8 +11,8 @@ impl Report {
     pub fn prometheus(&self) -> String {
         let mut out = Metrics::new("wirepath_feed");
         let counts = &self.counts;
-        type Of = fn(&LineStats) -> u64;
-        let per_line: [(&'static str, &'static str, Of); 9] = [
+        type Count = fn(&LineStats) -> u64;
+        let per_line: [(&'static str, &'static str, Count); 9] = [
             ("datagrams_total", "Datagrams received.", |l| l.datagrams),
             ("payload_bytes_total", "Bytes of UDP payload received.", |l| l.payload_bytes),
             ("messages_total", "Messages received, duplicates included.", |l| l.counts.received),
@@ -27,11 +27,12 @@ impl Report {
             ("malformed_total", "Malformed messages.", |l| l.malformed),
             ("dropped_datagrams_total", "Dropped by the socket.", |l| l.dropped_datagrams),
         ];
-        for (name, help, of) in per_line {
+        for (name, help, count) in per_line {
             let mut family = out.counter(name, help);
-            let known = |line: &LineStats| name != "line_missing_total" || !line.is_silent();
-            for (line, name) in counts.lines.iter().zip(LINES).filter(|(line, _)| known(line)) {
-                family.sample(&[("line", name)], of(line));
+            let lines = counts.lines.iter().zip(LINES);
+            let known = lines.filter(|(line, _)| name != "line_missing_total" || !line.is_silent());
+            for (line, name) in known {
+                family.sample(&[("line", name)], count(line));
             }
         }
         let totals = &counts.totals;
@@ -71,10 +72,10 @@ fn latency(
     percentiles: &Percentiles,
     count: u64,
 ) {
-    let quantile = |name: &str| {
-        QUANTILES.iter().find(|(_, known)| *known == name).map_or(1.0, |(quantile, _)| *quantile)
-    };
     let known = percentiles.iter().flatten();
-    let values = known.map(|(name, ns)| (quantile(name), *ns as f64 / 1e9));
+    let values = known.map(|(name, ns)| {
+        let quantile = QUANTILES.iter().find(|(_, known)| known == name);
+        (quantile.map_or(1.0, |(quantile, _)| *quantile), *ns as f64 / 1e9)
+    });
     family.quantiles(&[("segment", segment), ("line", line)], values, count);
 }

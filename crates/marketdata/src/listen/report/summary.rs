@@ -79,22 +79,23 @@ struct LineQuality {
 }
 
 impl QualityDocument {
-    fn of(quality: &Quality, line_count: usize) -> Self {
-        let line = |at: usize| {
-            let (ahead, bursts) = (quality.lead.ahead(at), &quality.bursts[at]);
-            LineQuality {
-                line: LINES[at],
-                ahead_count: ahead.len(),
-                ahead_ns_p50: (!ahead.is_empty()).then(|| ahead.value_at_quantile(0.5)),
-                ahead_ns_max: (!ahead.is_empty()).then(|| ahead.max()),
-                burst_100us_count_max: bursts.counts(0).max(),
-                burst_1ms_count_max: bursts.counts(1).max(),
-            }
-        };
+    fn new(quality: &Quality, line_count: usize) -> Self {
         QualityDocument {
             pair_count: quality.lead.pair_count(),
             unpaired_count: quality.lead.unpaired_count(),
-            lines: (0..line_count).map(line).collect(),
+            lines: (0..line_count)
+                .map(|at: usize| {
+                    let (ahead, bursts) = (quality.lead.ahead(at), &quality.bursts[at]);
+                    LineQuality {
+                        line: LINES[at],
+                        ahead_count: ahead.len(),
+                        ahead_ns_p50: (!ahead.is_empty()).then(|| ahead.value_at_quantile(0.5)),
+                        ahead_ns_max: (!ahead.is_empty()).then(|| ahead.max()),
+                        burst_100us_count_max: bursts.counts(0).max(),
+                        burst_1ms_count_max: bursts.counts(1).max(),
+                    }
+                })
+                .collect(),
         }
     }
 }
@@ -241,7 +242,7 @@ impl Report {
             balanced: self.balances(),
             notes: &self.notes,
             quality: (self.quality.as_deref())
-                .map(|quality| QualityDocument::of(quality, counts.lines.len())),
+                .map(|quality| QualityDocument::new(quality, counts.lines.len())),
             late: self.late.as_ref().map(LateReport::document),
         }
     }

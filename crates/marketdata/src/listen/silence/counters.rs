@@ -27,18 +27,17 @@ impl HostCounters {
     pub(super) fn now() -> Self {
         let netstat = fs::read_to_string("/proc/thread-self/net/netstat").unwrap_or_default();
         let dev = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
-        HostCounters::of(&snmp_table().unwrap_or_default(), &netstat, &dev)
+        HostCounters::parse(&snmp_table().unwrap_or_default(), &netstat, &dev)
     }
 
-    fn of(snmp: &str, netstat: &str, dev: &str) -> Self {
-        let counter = |table, protocol, name| snmp_counter(table, protocol, name).unwrap_or(0);
+    fn parse(snmp: &str, netstat: &str, dev: &str) -> Self {
         HostCounters {
-            reverse_path: counter(netstat, "TcpExt", "IPReversePathFilter"),
-            routed_multicast: counter(netstat, "IpExt", "InMcastPkts"),
-            bad_header: counter(snmp, "Ip", "InHdrErrors"),
-            bad_checksum: counter(snmp, "Udp", "InCsumErrors"),
-            full_buffer: counter(snmp, "Udp", "RcvbufErrors"),
-            not_reassembled: counter(snmp, "Ip", "ReasmFails"),
+            reverse_path: known_counter(netstat, "TcpExt", "IPReversePathFilter"),
+            routed_multicast: known_counter(netstat, "IpExt", "InMcastPkts"),
+            bad_header: known_counter(snmp, "Ip", "InHdrErrors"),
+            bad_checksum: known_counter(snmp, "Udp", "InCsumErrors"),
+            full_buffer: known_counter(snmp, "Udp", "RcvbufErrors"),
+            not_reassembled: known_counter(snmp, "Ip", "ReasmFails"),
             interfaces: interfaces(dev),
         }
     }
@@ -46,16 +45,6 @@ impl HostCounters {
     /// Growth since an earlier snapshot.
     pub(super) fn since(&self, earlier: &HostCounters) -> HostCounters {
         let grown = |count: fn(&HostCounters) -> u64| count(self).saturating_sub(count(earlier));
-        let interface = |(name, packets, multicast): &(String, u64, u64)| {
-            let before = earlier.interfaces.iter().find(|(known, ..)| known == name);
-            let (_, packets_before, multicast_before) =
-                before.cloned().unwrap_or_else(|| (name.clone(), 0, 0));
-            (
-                name.clone(),
-                packets.saturating_sub(packets_before),
-                multicast.saturating_sub(multicast_before),
-            )
-        };
         HostCounters {
             reverse_path: grown(|counters| counters.reverse_path),
             routed_multicast: grown(|counters| counters.routed_multicast),
@@ -63,7 +52,20 @@ impl HostCounters {
             bad_checksum: grown(|counters| counters.bad_checksum),
             full_buffer: grown(|counters| counters.full_buffer),
             not_reassembled: grown(|counters| counters.not_reassembled),
-            interfaces: self.interfaces.iter().map(interface).collect(),
+            interfaces: self
+                .interfaces
+                .iter()
+                .map(|(name, packets, multicast): &(String, u64, u64)| {
+                    let before = earlier.interfaces.iter().find(|(known, ..)| known == name);
+                    let (_, packets_before, multicast_before) =
+                        before.cloned().unwrap_or_else(|| (name.clone(), 0, 0));
+                    (
+                        name.clone(),
+                        packets.saturating_sub(packets_before),
+                        multicast.saturating_sub(multicast_before),
+                    )
+                })
+                .collect(),
         }
     }
 
@@ -81,24 +83,30 @@ impl HostCounters {
     }
 }
 
+/// A counter of a table; 0 if the kernel does not have it.
+fn known_counter(table: &str, protocol: &str, name: &str) -> u64 {
+    snmp_counter(table, protocol, name).unwrap_or(0)
+}
+
 /// Effective setting: the stricter of the interface's and `all`.
 pub(super) fn rp_filter(ifname: &str) -> u8 {
-    let read = |name: &str| {
+    let settings = ["all", ifname].map(|name| {
         let path = format!("/proc/sys/net/ipv4/conf/{name}/rp_filter");
         fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
-    };
-    read("all").max(read(ifname))
+    });
+    settings[0].max(settings[1])
 }
 
 /// Name, packets and multicast frames received, from the table of interfaces.
 fn interfaces(dev: &str) -> Vec<(String, u64, u64)> {
-    let row = |line: &str| {
-        let (name, counters) = line.split_once(':')?;
-        let counters: Vec<u64> =
-            counters.split_whitespace().map_while(|field| field.parse().ok()).collect();
-        Some((name.trim().to_owned(), *counters.get(1)?, *counters.get(7)?))
-    };
-    dev.lines().filter_map(row).collect()
+    dev.lines()
+        .filter_map(|line: &str| {
+            let (name, counters) = line.split_once(':')?;
+            let counters: Vec<u64> =
+                counters.split_whitespace().map_while(|field| field.parse().ok()).collect();
+            Some((name.trim().to_owned(), *counters.get(1)?, *counters.get(7)?))
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -115,11 +123,11 @@ mod tests {
                    face |bytes    packets errs drop fifo frame compressed multicast|bytes\n\
                    eth1: 1000 17 0 0 0 0 0 9 500 5 0 0 0 0 0 0\n\
                    eth2: 1000 20 0 0 0 0 0 4 500 5 0 0 0 0 0 0\n";
-        let counters = HostCounters::of(snmp, netstat, dev);
+        let counters = HostCounters::parse(snmp, netstat, dev);
         assert_eq!((counters.bad_header, counters.not_reassembled), (3, 4));
         assert_eq!((counters.bad_checksum, counters.full_buffer), (5, 6));
         assert_eq!((counters.reverse_path, counters.routed_multicast), (42, 70));
-        let earlier = HostCounters { reverse_path: 40, ..HostCounters::of("", "", "") };
+        let earlier = HostCounters { reverse_path: 40, ..HostCounters::parse("", "", "") };
         let grown = counters.since(&earlier);
         assert_eq!((grown.reverse_path, grown.packets("eth1")), (2, 17));
         assert_eq!(grown.busiest_other("eth1"), Some(("eth2", 4)));

@@ -56,7 +56,7 @@ impl SilenceWatch {
     /// - `has_taps`: the groups are received by sockets.
     pub(super) fn open(groups: &[Group], limit_ns: u64, has_taps: bool) -> Self {
         let opened = HostCounters::now();
-        let line = |group: &Group| {
+        let lines = groups.iter().map(|group| {
             let own = *group.address.ip();
             let other = groups.iter().map(|other| *other.address.ip()).find(|other| *other != own);
             let tap = if has_taps { MulticastTap::open(other).ok() } else { None };
@@ -69,8 +69,8 @@ impl SilenceWatch {
                 seen: Sightings::default(),
                 before: opened.clone(),
             }
-        };
-        SilenceWatch { lines: groups.iter().map(line).collect(), limit_ns, opened }
+        });
+        SilenceWatch { lines: lines.collect(), limit_ns, opened }
     }
 
     /// Looks at what arrives for a line while it is silent. Call it several times a second.
@@ -166,8 +166,8 @@ impl LineWatch {
             return;
         }
         let (Some(tap), ifindex) = (self.tap.clone(), self.group.ifindex) else { return };
-        let rest = move || drop(tap.rest(ifindex));
-        if thread::Builder::new().name("tap".into()).spawn(rest).is_err() {
+        if thread::Builder::new().name("tap".into()).spawn(move || drop(tap.rest(ifindex))).is_err()
+        {
             // No thread to be had: the tap is closed.
             self.tap = None;
         }
@@ -212,7 +212,7 @@ impl Evidence<'_> {
         if self.heard > 0 {
             begin = format!("{begin}, after {} datagrams", self.heard);
         }
-        let cause = self.of_own_datagrams().or_else(|| self.of_counters());
+        let cause = self.own_datagrams_text().or_else(|| self.counters_text());
         if let Some(cause) = cause {
             return format!("{begin}{cause}");
         }
@@ -222,11 +222,11 @@ impl Evidence<'_> {
                  without a querier)"
             );
         }
-        format!("{begin}{}", self.of_other_packets())
+        format!("{begin}{}", self.other_packets_text())
     }
 
     /// Cause of the loss of datagrams of the group that reached the interface.
-    fn of_own_datagrams(&self) -> Option<String> {
+    fn own_datagrams_text(&self) -> Option<String> {
         let (seen, group) = (self.seen?, self.group);
         let own = seen.own_count(group);
         let torn = seen.torn_count(group);
@@ -239,7 +239,7 @@ impl Evidence<'_> {
             ));
         }
         let at_least = if own == 0 { return None } else { own };
-        let cause = self.of_drop(seen, own);
+        let cause = self.drop_cause(seen, own);
         Some(format!(
             ", although {at_least} of its datagrams or more reached {}: {cause}",
             group.ifname
@@ -247,7 +247,7 @@ impl Evidence<'_> {
     }
 
     /// Most likely cause for which this host drops datagrams of the group.
-    fn of_drop(&self, seen: &Sightings, own: u64) -> String {
+    fn drop_cause(&self, seen: &Sightings, own: u64) -> String {
         let Group { address, ifname, .. } = self.group;
         let explains = |count: u64| count.saturating_mul(2) >= own;
         let grown = &self.grown;
@@ -299,7 +299,7 @@ impl Evidence<'_> {
     }
 
     /// Drops that the kernel has counted, of this group or another.
-    fn of_counters(&self) -> Option<String> {
+    fn counters_text(&self) -> Option<String> {
         let Group { ifname, .. } = self.group;
         if self.grown.reverse_path > 0 && rp_filter(ifname) > 0 {
             return Some(format!(": {}", reverse_path(ifname, self.grown.reverse_path)));
@@ -310,7 +310,7 @@ impl Evidence<'_> {
     }
 
     /// Explanation by the other arrivals.
-    fn of_other_packets(&self) -> String {
+    fn other_packets_text(&self) -> String {
         const SNOOPING: &str =
             "that the switch forwards the group (IGMP snooping without a querier)";
         let Group { address, ifname, source, .. } = self.group;
@@ -318,7 +318,7 @@ impl Evidence<'_> {
         let from = source.map_or(String::new(), |source| format!(", the --source {source}"));
         let Some(seen) = self.seen else {
             return match packets {
-                0 => self.of_no_packet(),
+                0 => self.no_packet_text(),
                 packets => format!(
                     ", but {packets} packets arrived, of which nothing is known without CAP_NET_RAW: check group \
                      and port{from}, the rules of this host (nft list ruleset), and {SNOOPING}"
@@ -340,7 +340,7 @@ impl Evidence<'_> {
         }
         let others = seen.other_groups.iter().max_by_key(|(_, count)| count);
         match (packets, others) {
-            (0, None) => self.of_no_packet(),
+            (0, None) => self.no_packet_text(),
             (packets, None) => {
                 format!(", but {packets} other packets: check group and port{from}, and {SNOOPING}")
             }
@@ -351,7 +351,7 @@ impl Evidence<'_> {
         }
     }
 
-    fn of_no_packet(&self) -> String {
+    fn no_packet_text(&self) -> String {
         match self.grown.busiest_other(&self.group.ifname) {
             Some((other, multicast)) => format!(
                 ", and no other packets; {other} received {multicast} multicast frames in that time: check \
@@ -399,7 +399,7 @@ mod tests {
             ifname: "eth1".into(),
         };
         let evidence = Evidence { group: &group, seen: Some(&seen), grown, heard: 0 };
-        evidence.of_own_datagrams().unwrap_or_else(|| evidence.of_other_packets())
+        evidence.own_datagrams_text().unwrap_or_else(|| evidence.other_packets_text())
     }
 
     fn own(count: u64) -> Sightings {

@@ -84,9 +84,9 @@ impl Sightings {
         (bytes, all_bytes, port): (usize, Option<usize>, Option<u16>),
         group: &Group,
     ) {
-        let of_this =
-            |known: &Fragmented| known.sender == sender && known.identification == identification;
-        let at = match self.fragmented.iter().position(of_this) {
+        let at = match self.fragmented.iter().position(|known: &Fragmented| {
+            known.sender == sender && known.identification == identification
+        }) {
             Some(at) => at,
             None if self.fragmented.len() < FRAGMENTED_MAX => {
                 let (seen_bytes, all_bytes, port) = (0, None, None);
@@ -125,8 +125,10 @@ impl Sightings {
 
     /// Datagrams of the group and port from senders that its membership admits.
     pub(super) fn own_count(&self, group: &Group) -> u64 {
-        let admits = |sender| group.source.is_none_or(|source| source == sender);
-        let own = self.senders.iter().filter(|(sender, _)| admits(*sender));
+        let own = self
+            .senders
+            .iter()
+            .filter(|(sender, _)| group.source.is_none_or(|source| source == *sender));
         own.map(|(_, count)| *count).sum()
     }
 
