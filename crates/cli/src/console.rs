@@ -33,9 +33,10 @@ pub(crate) fn text(out: &str) -> Result<(), Failure> {
 /// Text for standard output, ended by a line break.
 fn for_stdout(out: &str) -> String {
     let line_break = if out.ends_with('\n') { "" } else { "\n" };
-    let safe = match out.starts_with(['{', '[']) {
-        true => visible_json(out),
-        false => shown(&visible_colored(out), std::io::stdout().is_terminal()).into_owned().into(),
+    let safe = if out.starts_with(['{', '[']) {
+        visible_json(out)
+    } else {
+        shown(&visible_colored(out), std::io::stdout().is_terminal()).into_owned().into()
     };
     format!("{safe}{line_break}")
 }
@@ -51,9 +52,10 @@ pub(crate) fn count(n: usize, noun: &str) -> String {
 
 /// Text with only ASCII characters if the terminal cannot show others.
 fn shown(text: &str, is_terminal: bool) -> Cow<'_, str> {
-    match is_terminal && !is_utf8() && !text.is_ascii() {
-        true => text.chars().map(report::text::ascii).collect(),
-        false => text.into(),
+    if is_terminal && !is_utf8() && !text.is_ascii() {
+        text.chars().map(report::text::ascii).collect()
+    } else {
+        text.into()
     }
 }
 

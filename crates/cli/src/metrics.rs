@@ -46,7 +46,7 @@ impl Metrics {
             || done.load(Ordering::Relaxed),
             privileges::confine_pages,
             move |request| match request.path.as_str() {
-                "/metrics" => Answer::of(report::metrics::CONTENT_TYPE, text().into_bytes()),
+                "/metrics" => Answer::new(report::metrics::CONTENT_TYPE, text().into_bytes()),
                 _ => Answer::not_found("only /metrics\n"),
             },
         );
@@ -86,9 +86,9 @@ pub(crate) fn serving<T>(
     thread::scope(|scope| {
         let serve = metrics.map(|metrics| {
             let (done, shown) = (&done, shown.clone());
-            let serve =
-                move || privileges::drop_all().map(|()| metrics.serve(done, move || shown.text()));
-            start(scope, "metrics", serve)
+            start(scope, "metrics", move || {
+                privileges::drop_all().map(|()| metrics.serve(done, move || shown.text()))
+            })
         });
         if let Some(why) = serve.as_ref().and_then(Started::refused) {
             return Err(Failure::failed(why.to_string()));

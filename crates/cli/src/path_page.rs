@@ -6,7 +6,7 @@ use report::store::{Filter, SqliteStore, Store, StoreError};
 
 /// Number of newest experiments that are read: enough for a result of each switch, and few enough to
 /// render the page without delay.
-const NEWEST: u32 = 40;
+const EXPERIMENTS_MAX: u32 = 40;
 
 /// Stored experiments of one path on one machine.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(crate) struct Known {
 
 impl Known {
     /// - `machine`: id of the machine; `None` for that of the path's newest experiment.
-    pub(crate) fn of(
+    pub(crate) fn read(
         store: Option<&SqliteStore>,
         path: &str,
         machine: Option<&str>,
@@ -30,7 +30,7 @@ impl Known {
             Some(id) => Some(id.to_owned()),
             None => store.list(&filter)?.pop().map(|newest| newest.machine),
         };
-        filter.limit = Some(NEWEST);
+        filter.limit = Some(EXPERIMENTS_MAX);
         Ok(Known {
             outcomes: store.outcomes(&filter)?,
             total: store.count(&filter)?,
@@ -45,12 +45,15 @@ impl Known {
         path: &dyn Path,
         render: impl FnOnce(&PathPage<'_>) -> String,
     ) -> String {
-        let text = |load: &'static model::LoadKind| LoadText {
-            name: load.name,
-            what: load.what,
-            judged: load.judged,
-        };
-        let loads: Vec<LoadText<'_>> = path.loads().iter().map(text).collect();
+        let loads: Vec<LoadText<'_>> = path
+            .loads()
+            .iter()
+            .map(|load: &'static model::LoadKind| LoadText {
+                name: load.name,
+                what: load.what,
+                judged: load.judged,
+            })
+            .collect();
         render(&PathPage {
             name: path.name(),
             what: path.what(),

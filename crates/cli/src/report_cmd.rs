@@ -100,6 +100,6 @@ fn path(context: &Context, name: &str, file: &Path) -> Result<(), Failure> {
         Err(StoreError::Empty) => None,
         store => Some(store?),
     };
-    let known = Known::of(store.as_ref(), path.name(), None)?;
+    let known = Known::read(store.as_ref(), path.name(), None)?;
     console::write_file(file, known.page(path.as_ref(), |page| page.file()))
 }

@@ -28,14 +28,7 @@ impl Log {
     /// - `path`: `/dev/log`.
     /// - `name`: program that the log shows.
     pub(crate) fn open(path: &Path, name: &'static str) -> Self {
-        let connect = || {
-            let socket = UnixDatagram::unbound()?;
-            socket.connect(path)?;
-            // A log that does not read must not hold up a rollback.
-            socket.set_nonblocking(true)?;
-            std::io::Result::Ok(socket)
-        };
-        Log { socket: connect().ok(), name }
+        Log { socket: connected(path).ok(), name }
     }
 
     pub(crate) fn error(&self, text: &str) {
@@ -58,6 +51,14 @@ impl Log {
         // There is no other place to report it.
         let _lost = socket.send(line.as_bytes());
     }
+}
+
+/// A socket that never blocks: a log that does not read must not hold up a rollback.
+fn connected(path: &Path) -> std::io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.connect(path)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
 #[cfg(test)]

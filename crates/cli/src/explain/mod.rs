@@ -14,7 +14,7 @@ use host::exclusive::{Activity, ExclusiveLock};
 use host::explain::{
     DropRow, FunctionRow, Observer, PlaceRow, Scope, Service, Spec, StageRow, Summary,
 };
-use host::net::LinkWatch;
+use host::net::{Link, LinkWatch, NetError};
 use host::netns::Netns;
 use host::tune::Place;
 use remote::Failure;
@@ -69,12 +69,12 @@ pub(crate) struct ExplainArgs {
     perfetto: Option<PathBuf>,
 }
 
-const DURATION: Duration = Duration::from_secs(5);
+const DEFAULT_DURATION: Duration = Duration::from_secs(5);
 
 impl ExplainArgs {
     /// `None` until it is interrupted.
     fn duration(&self) -> Option<Duration> {
-        self.duration.or(self.metrics.is_none().then_some(DURATION))
+        self.duration.or(self.metrics.is_none().then_some(DEFAULT_DURATION))
     }
 }
 
@@ -239,17 +239,14 @@ fn scopes(
             scopes.push(Scope { netns, ifindex: 0 });
         }
         for interface in &args.interface {
-            let open = || {
-                let link = host::net::link_named(interface)?;
-                Ok((LinkWatch::new(link.index)?, link))
-            };
             // The current namespace is not entered: that would require CAP_SYS_ADMIN.
-            let opened = match names.is_empty() {
-                true => open(),
-                false => space.run(open)?,
+            let opened = if names.is_empty() {
+                watched_link(interface)
+            } else {
+                space.run(|| watched_link(interface))?
             };
             let (watch, link) = opened.map_err(|e| match e {
-                host::net::NetError::NoInterface { .. } => Failure::Usage(format!(
+                NetError::NoInterface { .. } => Failure::Usage(format!(
                     "no interface {interface} in {name}; `ip link` lists its interfaces"
                 )),
                 other => Failure::from_chain(&other),
@@ -259,6 +256,11 @@ fn scopes(
         }
     }
     Ok((scopes, links))
+}
+
+fn watched_link(interface: &str) -> Result<(LinkWatch, Link), NetError> {
+    let link = host::net::link_named(interface)?;
+    Ok((LinkWatch::new(link.index)?, link))
 }
 
 fn open_netns(name: &str) -> Result<Netns, Failure> {

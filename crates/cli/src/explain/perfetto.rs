@@ -148,12 +148,13 @@ fn write(slices: &[Slice], out: &mut impl Write) -> io::Result<()> {
 
 /// The same moment on the clock of the slices, that of other traces, and that of the calendar.
 fn clocks() -> TracePacket {
-    let clock = |id, now| Clock { clock_id: Some(id), timestamp: Some(now) };
-    let clocks = vec![
-        clock(MONOTONIC, clock::monotonic_ns()),
-        clock(BOOTTIME, clock::boottime_ns()),
-        clock(REALTIME, clock::realtime_ns()),
-    ];
+    let clocks = [
+        (MONOTONIC, clock::monotonic_ns()),
+        (BOOTTIME, clock::boottime_ns()),
+        (REALTIME, clock::realtime_ns()),
+    ]
+    .map(|(id, now)| Clock { clock_id: Some(id), timestamp: Some(now) })
+    .into();
     TracePacket { clock_snapshot: Some(ClockSnapshot { clocks }), ..TracePacket::default() }
 }
 

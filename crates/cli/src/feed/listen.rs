@@ -29,8 +29,8 @@ use crate::shared_args::parse_duration;
 use crate::{console, privileges, receive_stamps, signals};
 
 /// Default of `--hold`, without and with recovery.
-const HOLD: Duration = Duration::from_millis(5);
-const HOLD_WITH_RECOVERY: Duration = Duration::from_millis(500);
+const HOLD_LIMIT: Duration = Duration::from_millis(5);
+const RECOVERY_HOLD_LIMIT: Duration = Duration::from_millis(500);
 /// Intervals in circulation between receiver and display.
 const INTERVALS: usize = 2;
 
@@ -159,13 +159,12 @@ pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
         let given_up = privileges::drop_all().map_err(Failure::failed);
         let serve = metrics.as_ref().map(|metrics| {
             let (done, report) = (&done, report.clone());
-            let serve = move || {
+            start(scope, "metrics", move || {
                 metrics.serve(done, move || {
                     report.lock().unwrap_or_else(PoisonError::into_inner).prometheus()
                 });
                 Ok::<_, String>(())
-            };
-            start(scope, "metrics", serve)
+            })
         });
         let refused = serve.as_ref().and_then(Started::refused);
         let served = refused.map_or(Ok(()), |why| Err(Failure::failed(why.to_string())));
@@ -215,8 +214,8 @@ fn plan(args: &ListenArgs) -> Result<Plan, Failure> {
     let recover = args.recover.as_deref().map(resolve).transpose()?;
     let hold = match (args.hold, recover) {
         (Some(hold), _) => hold,
-        (None, Some(_)) => HOLD_WITH_RECOVERY,
-        (None, None) => HOLD,
+        (None, Some(_)) => RECOVERY_HOLD_LIMIT,
+        (None, None) => HOLD_LIMIT,
     };
     let limits =
         Limits { hold_ns: hold.as_nanos() as u64, from_one: args.from_start, ..Limits::default() };

@@ -57,11 +57,6 @@ pub(crate) fn run(context: &Context, args: &RecordArgs) -> Result<(), Failure> {
         duration: args.duration,
         count: args.count,
     };
-    let failed = |error: RecordError| match error {
-        RecordError::Exists { .. } | RecordError::Groups => Failure::Usage(error.to_string()),
-        RecordError::Pin { .. } => Failure::usage(error),
-        error => Failure::from_chain(&error),
-    };
     let _stamping = hold_stamps(plan.stamps, &plan.groups)?;
     let trace = args.late.map(|_| open_trace()).transpose()?;
     let needs_sockets = plan.sockets;
@@ -89,5 +84,13 @@ pub(crate) fn run(context: &Context, args: &RecordArgs) -> Result<(), Failure> {
             "nothing arrived to record; check the interface, the group and its port, and --source",
         )),
         None => Ok(()),
+    }
+}
+
+fn failed(error: RecordError) -> Failure {
+    match error {
+        RecordError::Exists { .. } | RecordError::Groups => Failure::Usage(error.to_string()),
+        RecordError::Pin { .. } => Failure::usage(error),
+        error => Failure::from_chain(&error),
     }
 }

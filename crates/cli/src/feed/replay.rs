@@ -17,7 +17,7 @@ use crate::shared_args::parse_duration;
 use crate::{console, privileges, signals};
 
 /// Default messages per second of a synthetic session.
-const RATE: u64 = 10_000;
+const DEFAULT_RATE: u64 = 10_000;
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArgs {
@@ -165,13 +165,6 @@ pub(crate) fn run(context: &Context, args: &ReplayArgs) -> Result<(), Failure> {
         stamps: args.stamps.clone(),
         serve: args.serve,
     };
-    let failed = |error: ReplayError| match error {
-        ReplayError::Serve { .. } => Failure::usage(error),
-        ReplayError::Destination { .. } | ReplayError::NoTimes | ReplayError::Lines { .. } => {
-            Failure::Usage(error.to_string())
-        }
-        error => Failure::from_chain(&error),
-    };
     let replay = Replay::open(plan, source).map_err(failed)?;
     privileges::drop_all().map_err(Failure::failed)?;
     let report = replay.run(signals::stop_flag()).map_err(failed)?;
@@ -181,10 +174,20 @@ pub(crate) fn run(context: &Context, args: &ReplayArgs) -> Result<(), Failure> {
     console::text(&report.text())
 }
 
+fn failed(error: ReplayError) -> Failure {
+    match error {
+        ReplayError::Serve { .. } => Failure::usage(error),
+        ReplayError::Destination { .. } | ReplayError::NoTimes | ReplayError::Lines { .. } => {
+            Failure::Usage(error.to_string())
+        }
+        error => Failure::from_chain(&error),
+    }
+}
+
 /// Due times of messages, also the match times of a synthetic session: a receiver that compares both measures
 /// its own delay.
 fn schedule(args: &ReplayArgs) -> Schedule {
-    let rate = args.rate.unwrap_or(RATE);
+    let rate = args.rate.unwrap_or(DEFAULT_RATE);
     let rate = match args.speed {
         Some(Speed::Times(times)) => ((rate as f64 * times) as u64).max(1),
         Some(Speed::Max) | None => rate,

@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::{console, results};
 
 /// An unfinished experiment younger than this may still be running; no `prove` runs longer.
-const MAY_RUN: Duration = Duration::from_secs(7 * 86_400 + 3_600);
+const RUN_TIME_LIMIT: Duration = Duration::from_secs(7 * 86_400 + 3_600);
 
 /// Document of `history prune --json`.
 #[derive(Serialize, JsonSchema)]
@@ -31,7 +31,7 @@ pub(crate) fn run(context: &Context, args: &PruneArgs) -> Result<(), Failure> {
         before: args.older_than.map(ago).transpose()?,
         keep: args.keep.map_or(0, |keep| u32::try_from(keep).unwrap_or(u32::MAX)),
         path: args.path.clone(),
-        running_since: ago(MAY_RUN)?,
+        running_since: ago(RUN_TIME_LIMIT)?,
     };
     let rows = store.prunable(&what)?;
     let ids: Vec<String> = rows.iter().map(|row| row.id.clone()).collect();
@@ -55,9 +55,10 @@ pub(crate) fn run(context: &Context, args: &PruneArgs) -> Result<(), Failure> {
         console::text("nothing to remove")?;
     } else {
         let count = console::count(ids.len(), "experiment");
-        let first = match args.yes {
-            true => format!("removed {count}:"),
-            false => format!("would remove {count} (do it with --yes):"),
+        let first = if args.yes {
+            format!("removed {count}:")
+        } else {
+            format!("would remove {count} (do it with --yes):")
         };
         console::text(&format!("{first}\n  {}", ids.join("\n  ")))?;
     }

@@ -10,10 +10,10 @@ const HEAD_BYTES_MAX: usize = 8 * 1024;
 const HEADERS_MAX: usize = 64;
 
 /// Time limit for a whole head; a browser sends it at once.
-const HEAD_TIME_MAX: Duration = Duration::from_secs(5);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time limit for a whole answer: a client that reads a byte now and then holds a connection no longer.
-const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
@@ -77,12 +77,12 @@ impl Answer {
         Answer { status, kind, body: body.into_bytes(), save_as: None }
     }
 
-    pub(crate) fn of(kind: &'static str, body: impl Into<Vec<u8>>) -> Self {
+    pub(crate) fn new(kind: &'static str, body: impl Into<Vec<u8>>) -> Self {
         Answer { status: 200, kind, body: body.into(), save_as: None }
     }
 
     pub(crate) fn not_found(text: &str) -> Self {
-        Answer { status: 404, ..Answer::of(TEXT, text) }
+        Answer { status: 404, ..Answer::new(TEXT, text) }
     }
 
     pub(crate) fn saved_as(mut self, name: String) -> Self {
@@ -94,7 +94,7 @@ impl Answer {
 /// Reads the head of a request within the limits of size and time. `Ok(None)` if the client sent
 /// nothing or disconnected.
 pub(crate) fn read_head(stream: &mut TcpStream) -> Result<Option<Vec<u8>>, Refusal> {
-    let deadline = Instant::now() + HEAD_TIME_MAX;
+    let deadline = Instant::now() + HEAD_TIMEOUT;
     let mut head = Vec::new();
     let mut piece = [0; 1024];
     loop {
@@ -141,8 +141,11 @@ pub(crate) fn parse(head: &[u8], here: SocketAddr) -> Result<Request, Refusal> {
         Ok(httparse::Status::Partial) | Err(_) => return Err(Refusal::BadRequest),
     }
     let values = |name: &'static str| {
-        let of_name = |line: &&httparse::Header<'_>| line.name.eq_ignore_ascii_case(name);
-        parsed.headers.iter().filter(of_name).map(|line| line.value)
+        parsed
+            .headers
+            .iter()
+            .filter(|line: &&httparse::Header<'_>| line.name.eq_ignore_ascii_case(name))
+            .map(|line| line.value)
     };
     // A name that resolves to loopback is not accepted: DNS rebinding works that way.
     let mut hosts = values("host");
@@ -160,8 +163,7 @@ pub(crate) fn parse(head: &[u8], here: SocketAddr) -> Result<Request, Refusal> {
     if !is_ours(host) {
         return Err(Refusal::Misdirected);
     }
-    let foreign = |origin: &[u8]| !origin.strip_prefix(b"http://").is_some_and(is_ours);
-    if values("origin").any(foreign) {
+    if values("origin").any(|origin: &[u8]| !origin.strip_prefix(b"http://").is_some_and(is_ours)) {
         return Err(Refusal::Forbidden);
     }
     // Other sites may link to a page; they may not load one into theirs.
@@ -187,7 +189,7 @@ pub(crate) fn parse(head: &[u8], here: SocketAddr) -> Result<Request, Refusal> {
 }
 
 pub(crate) fn send(stream: TcpStream, answer: &Answer, head_only: bool) -> io::Result<()> {
-    send_within(WRITE_TIME_MAX, stream, answer, head_only)
+    send_within(WRITE_TIMEOUT, stream, answer, head_only)
 }
 
 fn send_within(
@@ -272,7 +274,7 @@ pub(crate) fn refusal(refusal: Refusal) -> Answer {
         Refusal::NotAllowed => "only GET",
         _ => reason,
     };
-    Answer { status, ..Answer::of(TEXT, format!("{text}\n")) }
+    Answer { status, ..Answer::new(TEXT, format!("{text}\n")) }
 }
 
 /// Property of the fuzz target: an accepted request names this server and is a GET or HEAD.
@@ -307,7 +309,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
-        let answer = Answer::of(TEXT, vec![b'x'; 64 << 20]);
+        let answer = Answer::new(TEXT, vec![b'x'; 64 << 20]);
         let ended = send_within(Duration::from_millis(400), stream, &answer, false);
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(reader);

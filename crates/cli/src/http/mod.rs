@@ -26,10 +26,10 @@ const REQUESTS_MAX: usize = 24;
 const DISPLACED_PER_POLL_MAX: usize = 4;
 
 /// Interval at which the server polls for connections and for its end.
-const POLL: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Time limit for answers that are under way when the server ends.
-const DRAIN: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) struct Server {
     listener: TcpListener,
@@ -71,7 +71,7 @@ impl Server {
             });
             let Ok((place, stream)) = accepted else {
                 displaced_count = 0;
-                thread::sleep(POLL);
+                thread::sleep(POLL_INTERVAL);
                 continue;
             };
             displaced_count += usize::from(place.displaced_another);
@@ -88,12 +88,12 @@ impl Server {
             }
             if displaced_count >= DISPLACED_PER_POLL_MAX {
                 displaced_count = 0;
-                thread::sleep(POLL);
+                thread::sleep(POLL_INTERVAL);
             }
         }
-        let deadline = Instant::now() + DRAIN;
+        let deadline = Instant::now() + DRAIN_TIMEOUT;
         while !connections.lock().is_empty() && Instant::now() < deadline {
-            thread::sleep(POLL);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 }

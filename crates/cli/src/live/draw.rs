@@ -104,12 +104,14 @@ fn draw_table(frame: &mut Frame<'_>, table: &Table, area: Rect, looks: Looks) {
     let inner = block.inner(area);
     let room = usize::from(inner.height);
     let style = if table.warns { looks.color(Color::Red) } else { Style::new() };
-    let row = |(name, figure): &(String, String)| {
-        ends(&looks.text(name), &looks.text(figure), inner, Modifier::empty()).style(style)
-    };
     // What does not fit is not passed over in silence.
     let shown = if table.rows.len() > room { room.saturating_sub(1) } else { table.rows.len() };
-    let mut lines: Vec<Line<'_>> = table.rows[..shown].iter().map(row).collect();
+    let mut lines: Vec<Line<'_>> = table.rows[..shown]
+        .iter()
+        .map(|(name, figure): &(String, String)| {
+            ends(&looks.text(name), &looks.text(figure), inner, Modifier::empty()).style(style)
+        })
+        .collect();
     if shown < table.rows.len() {
         lines.push(format!("and {} more", table.rows.len() - shown).into());
     }

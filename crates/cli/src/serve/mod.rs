@@ -32,10 +32,9 @@ pub(crate) struct ServeDocument {
 
 pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, args.port));
-    let cannot = |e: std::io::Error| {
+    let server = Server::bind(address).map_err(|e: std::io::Error| {
         Failure::failed(format!("cannot serve on {address}: {e}; choose another --port"))
-    };
-    let server = Server::bind(address).map_err(cannot)?;
+    })?;
     let database = results::database(context)?;
     // An unreadable file is an error now, not on every page.
     match report::store::SqliteStore::open_reading(&database) {
@@ -45,21 +44,24 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     signals::stop_on_hangup()?;
     privileges::keep_only(kept_to_read(&database)).map_err(Failure::failed)?;
     let url = format!("http://{}/", server.address());
-    match context.json {
-        true => console::text(&serde_json::to_string(&ServeDocument { url })?)?,
-        false => console::text(&format!("{url}\nuntil Ctrl-C"))?,
+    if context.json {
+        console::text(&serde_json::to_string(&ServeDocument { url })?)?
+    } else {
+        console::text(&format!("{url}\nuntil Ctrl-C"))?
     }
     let confine = privileges::confine_stored_pages;
-    let respond = move |request: &Request| routes::answer(request, &database);
-    server.serve(signals::stop_requested, confine, respond);
+    server.serve(signals::stop_requested, confine, move |request: &Request| {
+        routes::answer(request, &database)
+    });
     Ok(())
 }
 
 /// Capabilities kept to read the database: one of another user needs `CAP_DAC_OVERRIDE`, because
 /// SQLite writes files beside it.
 fn kept_to_read(database: &Path) -> &'static [Capability] {
-    let owner = |path: &Path| std::fs::metadata(path).map(|of| of.uid()).ok();
     // A process belongs to its effective user.
-    let is_own = owner(database).is_none_or(|uid| Some(uid) == owner(Path::new("/proc/self")));
+    let [owner, user] = [database, Path::new("/proc/self")]
+        .map(|path| std::fs::metadata(path).map(|metadata| metadata.uid()).ok());
+    let is_own = owner.is_none() || owner == user;
     if is_own { &[] } else { &[Capability::DacOverride] }
 }

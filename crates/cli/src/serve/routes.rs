@@ -40,20 +40,20 @@ impl From<StoreError> for Missing {
 }
 
 pub(crate) fn answer(request: &Request, database: &Path) -> Answer {
-    let page = |status, title: &str, text: &str| Answer::page(status, served::failure(title, text));
-    match route(request, database) {
-        Ok(answer) => answer,
-        Err(Missing::NotFound(text)) => page(404, "Not there", &text),
-        Err(Missing::Unfit(text)) => page(422, "Not comparable", &text),
-        Err(Missing::Failed(text)) => page(500, "That did not work", &text),
-    }
+    let (status, title, text) = match route(request, database) {
+        Ok(answer) => return answer,
+        Err(Missing::NotFound(text)) => (404, "Not there", text),
+        Err(Missing::Unfit(text)) => (422, "Not comparable", text),
+        Err(Missing::Failed(text)) => (500, "That did not work", text),
+    };
+    Answer::page(status, served::failure(title, &text))
 }
 
 fn route(request: &Request, database: &Path) -> Result<Answer, Missing> {
     match request.path.as_str() {
-        "/style.css" => return Ok(Answer::of("text/css; charset=utf-8", report::html::STYLE)),
-        "/live.js" => return Ok(Answer::of("text/javascript; charset=utf-8", served::LIVE)),
-        "/icon.svg" => return Ok(Answer::of("image/svg+xml", served::ICON)),
+        "/style.css" => return Ok(Answer::new("text/css; charset=utf-8", report::html::STYLE)),
+        "/live.js" => return Ok(Answer::new("text/javascript; charset=utf-8", served::LIVE)),
+        "/icon.svg" => return Ok(Answer::new("image/svg+xml", served::ICON)),
         _ => {}
     }
     let store = match SqliteStore::open_reading(database) {
@@ -73,7 +73,7 @@ fn route(request: &Request, database: &Path) -> Result<Answer, Missing> {
             if let Some(name) = path.strip_prefix("/path/") {
                 let path = lookup::find_path(&decoded(name)).map_err(|_| nothing())?;
                 let machine = request.field("machine");
-                let known = Known::of(store.as_ref(), path.name(), machine)?;
+                let known = Known::read(store.as_ref(), path.name(), machine)?;
                 return Ok(Answer::page(200, known.page(path.as_ref(), |page| page.served())));
             }
             let rest = path.strip_prefix("/experiment/");
@@ -87,13 +87,13 @@ fn route(request: &Request, database: &Path) -> Result<Answer, Missing> {
                 "outcome.json" => {
                     let outcome = outcome(&store, &id)?;
                     let body = report::json::to_json(&outcome);
-                    Ok(Answer::of("application/json", body)
+                    Ok(Answer::new("application/json", body)
                         .saved_as(format!("{}.json", outcome.id)))
                 }
                 "outcome.csv" => {
                     let outcome = outcome(&store, &id)?;
                     let body = report::csv::to_csv(&outcome);
-                    Ok(Answer::of("text/csv; charset=utf-8", body)
+                    Ok(Answer::new("text/csv; charset=utf-8", body)
                         .saved_as(format!("{}.csv", outcome.id)))
                 }
                 "trials.csv" => trials(&outcome(&store, &id)?),
@@ -163,7 +163,7 @@ fn progress(store: &SqliteStore, id: &str) -> Result<Answer, Missing> {
         "elapsed_ms": progress.elapsed_ms,
         "budget_ms": progress.budget_ms,
     });
-    Ok(Answer::of("application/json", body.to_string()))
+    Ok(Answer::new("application/json", body.to_string()))
 }
 
 /// Time since the last progress of a run.
@@ -178,7 +178,7 @@ fn trials(outcome: &model::Outcome) -> Result<Answer, Missing> {
         .and_then(|mut table| table.add(outcome).and_then(|()| table.finish()))
         .map_err(|e| Missing::Failed(e.to_string()))?;
     let name = format!("{}-trials.csv", outcome.id);
-    Ok(Answer::of("text/csv; charset=utf-8", body).saved_as(name))
+    Ok(Answer::new("text/csv; charset=utf-8", body).saved_as(name))
 }
 
 fn compare(request: &Request, store: Option<&SqliteStore>) -> Result<Answer, Missing> {
@@ -200,5 +200,5 @@ fn compare(request: &Request, store: Option<&SqliteStore>) -> Result<Answer, Mis
         (Some(old), Some(new)) => format!("{}-{}.json", old.id, new.id),
         _ => "comparison.json".into(),
     };
-    Ok(Answer::of("application/json", body).saved_as(name))
+    Ok(Answer::new("application/json", body).saved_as(name))
 }

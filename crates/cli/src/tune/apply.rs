@@ -55,8 +55,9 @@ impl OwnerArgs {
 }
 
 fn parse_owner(text: &str) -> Result<String, String> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._:@".contains(c);
-    if (1..=64).contains(&text.len()) && text.chars().all(is_plain) {
+    if (1..=64).contains(&text.len())
+        && text.chars().all(|c: char| c.is_ascii_alphanumeric() || "-._:@".contains(c))
+    {
         Ok(text.to_owned())
     } else {
         Err("a name has 1 to 64 letters, digits and -._:@".into())

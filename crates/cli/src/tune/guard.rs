@@ -22,13 +22,13 @@ use super::state::StateArgs;
 use crate::{console, signals, syslog};
 
 /// Pause after the first rollback that failed; it doubles with each one.
-const PAUSE_MIN: Duration = Duration::from_millis(500);
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL_MIN: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// Time after which it gives up.
-const TRIES_MAX: Duration = Duration::from_secs(3600);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Time limit for another process that holds the lock, for one attempt.
-const LOCK_MAX: Duration = Duration::from_secs(30);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Line by which the guard says that it waits; what it could not do follows.
 const READY: &str = "ready";
@@ -42,9 +42,6 @@ pub(crate) struct Guard {
 impl Guard {
     /// Starts the guard, and waits until neither Ctrl-C nor the end of this session reaches it.
     pub(crate) fn start(journal: &Journal) -> Result<Self, Failure> {
-        let failed = |error: io::Error| {
-            Failure::failed(format!("cannot start the guard process, nothing was changed: {error}"))
-        };
         let mut command = this_program();
         command.arg("tune").arg("guard").arg(std::process::id().to_string());
         command.arg("--state").arg(&journal.folder);
@@ -56,21 +53,25 @@ impl Guard {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .map_err(failed)?;
+            .map_err(not_started)?;
         let mut guard = Guard { child };
         let mut line = String::new();
         // The pipe closes if it ends.
         if let Some(out) = guard.child.stdout.take() {
-            BufReader::new(out).read_line(&mut line).map_err(failed)?;
+            BufReader::new(out).read_line(&mut line).map_err(not_started)?;
         }
         let left_undone = line.trim_end().strip_prefix(READY);
         let left_undone =
-            left_undone.ok_or_else(|| failed(io::Error::other("it ended at once")))?;
+            left_undone.ok_or_else(|| not_started(io::Error::other("it ended at once")))?;
         if !left_undone.is_empty() {
             console::say(&format!("note: the guard process{left_undone}"));
         }
         Ok(guard)
     }
+}
+
+fn not_started(error: io::Error) -> Failure {
+    Failure::failed(format!("cannot start the guard process, nothing was changed: {error}"))
 }
 
 impl Drop for Guard {
@@ -96,7 +97,7 @@ pub(super) fn run(state: &StateArgs, pid: u32) -> Result<(), Failure> {
 
     let store = state.store();
     let log = syslog::Log::open(&state.host_path("dev/log"), "wirepath-tune-guard");
-    let (begun, mut pause) = (Instant::now(), PAUSE_MIN);
+    let (begun, mut pause) = (Instant::now(), RETRY_INTERVAL_MIN);
     for attempt in 1.. {
         let why = match attempt_rollback(state, &store, pid) {
             Ok(None) => return Ok(()),
@@ -106,10 +107,11 @@ pub(super) fn run(state: &StateArgs, pid: u32) -> Result<(), Failure> {
             }
             Err(why) => why,
         };
-        let is_last = signals::stop_requested() || begun.elapsed() > TRIES_MAX;
-        let next = match is_last {
-            true => "run `wirepath tune rollback`".to_owned(),
-            false => format!("tried again in {} s", pause.as_secs_f32()),
+        let is_last = signals::stop_requested() || begun.elapsed() > RETRY_TIMEOUT;
+        let next = if is_last {
+            "run `wirepath tune rollback`".to_owned()
+        } else {
+            format!("tried again in {} s", pause.as_secs_f32())
         };
         let text =
             format!("attempt {attempt} to roll back unconfirmed settings failed: {why}; {next}");
@@ -120,7 +122,7 @@ pub(super) fn run(state: &StateArgs, pid: u32) -> Result<(), Failure> {
             return Err(Failure::Failed(text));
         }
         thread::sleep(pause);
-        pause = (pause * 2).min(PAUSE_MAX);
+        pause = (pause * 2).min(RETRY_INTERVAL_MAX);
     }
     Ok(())
 }
@@ -128,7 +130,7 @@ pub(super) fn run(state: &StateArgs, pid: u32) -> Result<(), Failure> {
 /// Returns what was done, or `None` if there was nothing to do.
 fn attempt_rollback(state: &StateArgs, store: &Store, pid: u32) -> Result<Option<String>, String> {
     // Another process may be rolling back or confirming.
-    let lock = store.lock_within(LOCK_MAX).map_err(|error| chain(&error))?;
+    let lock = store.lock_within(LOCK_TIMEOUT).map_err(|error| chain(&error))?;
     match store.read().map_err(|error| chain(&error))? {
         Some(journal) if journal.header.pid == pid && journal.phase != Phase::Confirmed => {}
         _ => return Ok(None),
@@ -188,12 +190,14 @@ fn leave_control_groups() -> Result<(), String> {
 ///
 /// Source: proc(5), /proc/PID/mountinfo: `36 35 98:0 ROOT MOUNT OPTIONS … - TYPE SOURCE OPTIONS`.
 fn cgroup_mounts(mountinfo: &str) -> Vec<PathBuf> {
-    let mount = |line: &str| {
-        let (mount, kind) = line.split_once(" - ")?;
-        let is_cgroup = matches!(kind.split(' ').next(), Some("cgroup" | "cgroup2"));
-        is_cgroup.then(|| mount.split(' ').nth(4).map(|point| Path::new(point).to_owned()))?
-    };
-    mountinfo.lines().filter_map(mount).collect()
+    mountinfo
+        .lines()
+        .filter_map(|line: &str| {
+            let (mount, kind) = line.split_once(" - ")?;
+            let is_cgroup = matches!(kind.split(' ').next(), Some("cgroup" | "cgroup2"));
+            is_cgroup.then(|| mount.split(' ').nth(4).map(|point| Path::new(point).to_owned()))?
+        })
+        .collect()
 }
 
 #[cfg(test)]

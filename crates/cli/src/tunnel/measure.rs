@@ -73,6 +73,13 @@ fn parse_odd(text: &str) -> Result<usize, String> {
     fits.then_some(count).ok_or_else(|| format!("{count} has no majority; give an odd number"))
 }
 
+fn report_progress(size: &SizeReport) {
+    if console::is_watched() {
+        let (bytes, trials) = (size.size_bytes, size.books.trial_count);
+        console::say(&format!("{bytes} bytes: done in {trials} trials"));
+    }
+}
+
 pub(crate) fn run(context: &Context, args: &MeasureArgs) -> Result<(), Failure> {
     let spec = MeasureSpec {
         arm: args.forwarder.clone(),
@@ -87,19 +94,13 @@ pub(crate) fn run(context: &Context, args: &MeasureArgs) -> Result<(), Failure> 
             ..SearchSpec::default()
         },
     };
-    let sizes = measure::measure(&spec, &signals::stop_requested, &mut |size| {
-        if console::is_watched() {
-            console::say(&format!(
-                "{} bytes: done in {} trials",
-                size.size_bytes, size.books.trial_count
-            ));
-        }
-    })?;
+    let sizes = measure::measure(&spec, &signals::stop_requested, &mut report_progress)?;
     if sizes.is_empty() && signals::stop_requested() {
         return Err(Failure::failed("ended before the first size was done"));
     }
     if context.json {
-        return console::text(&measure::json(&spec, &sizes).to_string());
+        console::text(&measure::json(&spec, &sizes).to_string())
+    } else {
+        console::text(&measure::text(&spec, &sizes))
     }
-    console::text(&measure::text(&spec, &sizes))
 }
