@@ -135,16 +135,6 @@ impl PlanArmsName {
     }
 }
 
-impl Arms {
-    /// Worth of each setting on top of those before it; empty unless they are a ladder.
-    fn gains(self, proven: &Proven) -> Vec<Gain> {
-        match self {
-            Arms::Ladder => proven.outcome.gains(WHOLE_PLAN),
-            Arms::Alone | Arms::Plan | Arms::None => Vec::new(),
-        }
-    }
-}
-
 pub(super) fn run(
     context: &Context,
     state: &StateArgs,

@@ -7,7 +7,7 @@ use model::{Arm, PathSwitch};
 use remote::Failure;
 use tunnel::Switch;
 use tunnel::measure::search::SearchSpec;
-use tunnel::measure::{self, MeasureSpec, SIZES_BYTES};
+use tunnel::measure::{self, MeasureSpec, SIZES_BYTES, SizeReport};
 
 use crate::context::Context;
 use crate::shared_args::parse_duration;
