@@ -8,7 +8,7 @@ use model::{
     LoadRequest, Outcome, PathRequest, ReplayRequest, Request, RunComparison, Subject, TwoHosts,
 };
 use remote::Failure;
-use runner::{Earlier, Journal, Planned, Proven};
+use runner::{Earlier, JournalFolder, Planned, Proven};
 
 use crate::context::Context;
 use crate::far_args::FarEndArgs;
@@ -125,7 +125,7 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
     }
     let request = args.request()?;
     let terminal = Terminal::open(context, args.live.live)?;
-    let runner = runner(context, Journal::default(), &terminal);
+    let runner = runner(context, JournalFolder::default(), &terminal);
     let Planned::Path(plan) = runner.plan(&request)? else {
         return Err(Failure::failed("the request is not of a path"));
     };

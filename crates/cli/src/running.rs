@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::{Arm, Load, LoadRequest, Outcome, Request, Session};
 use remote::work::{Answer, Call, Host, Ran};
 use remote::{Caller, Failure};
-use runner::{Console, Journal, Runner};
+use runner::{Console, JournalFolder, Runner};
 use sys::child::{Place, this_program};
 
 use crate::against::Builds;
@@ -69,7 +69,7 @@ impl Console for Terminal {
 /// Runs requests for this command line.
 pub(crate) fn runner<'a>(
     context: &Context,
-    journal: Journal,
+    journal: JournalFolder,
     console: &'a dyn Console,
 ) -> Runner<'a> {
     Runner {
@@ -95,7 +95,7 @@ fn find_path(name: &str, load: &LoadRequest) -> Result<Box<dyn model::Path>, Fai
     Ok(Box::new(feed::ReplayedFeed { file: replay.file.clone(), sequence }))
 }
 
-fn start_guard(journal: &Journal) -> Result<Box<dyn Any>, Failure> {
+fn start_guard(journal: &JournalFolder) -> Result<Box<dyn Any>, Failure> {
     Ok(Box::new(Guard::start(journal)?))
 }
 

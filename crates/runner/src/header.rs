@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 
-use crate::conduct::Proof;
+use crate::proof::Proof;
 
 /// Name of the resolution among the parameters that are stored with the result.
 pub(crate) const RESOLVE_KEY: &str = "resolve";

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use model::{Arm, ArmPlan, Load, LoadRequest, Path, PathRequest, Request, Support};
 use remote::Failure;
 
-use crate::Runner;
 use crate::arms::arms_of_builds;
 use crate::best::{BEST, Space};
-use crate::conduct::Proof;
 use crate::header::load_parameters;
 use crate::load::{find_load, requested_load};
-use crate::runner::Opened;
+use crate::opened::Opened;
+use crate::proof::Proof;
+use crate::runner::Runner;
 
 /// Arms of a path under a load.
 pub struct PathPlan {

@@ -9,11 +9,12 @@ use model::{LoadRequest, PlanArms, PlanLoad, PlanRequest, Programs, Request, Ses
 use remote::Failure;
 
 use crate::arms::{changed_knobs, plan_arms};
-use crate::conduct::Proof;
 use crate::header::load_parameters;
 use crate::load::{find_load, requested_load};
-use crate::runner::Opened;
-use crate::{Runner, programs};
+use crate::opened::Opened;
+use crate::programs;
+use crate::proof::Proof;
+use crate::runner::Runner;
 
 /// Session whose trials run under parts of the plan.
 struct Loaded {

@@ -7,11 +7,11 @@ use command::{CommandSession, End, Journals, Problem, Spec};
 use model::{Programs, Request};
 use remote::Failure;
 
-use crate::Runner;
 use crate::best::{BEST, Space};
-use crate::conduct::{Proof, Resumed};
 use crate::header::limit_parameters;
-use crate::runner::Opened;
+use crate::opened::Opened;
+use crate::proof::{Proof, Resumed};
+use crate::runner::Runner;
 
 /// Arms of the user's own programs.
 pub struct ProgramsPlan {

@@ -6,8 +6,9 @@ use model::{Arm, ArmKind, By, Ended, Outcome, Request, Series, Support, Unit};
 use remote::Failure;
 use remote::work::Ran;
 
-use crate::conduct::Proven;
-use crate::{PathPlan, Runner};
+use crate::path::PathPlan;
+use crate::proof::Proven;
+use crate::runner::Runner;
 
 /// Time between two looks at the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

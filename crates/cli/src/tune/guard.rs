@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use host::text::chain;
 use host::tune::{self, Phase, RollbackError, Store};
 use remote::Failure;
-use runner::Journal;
+use runner::JournalFolder;
 use sys::child::this_program;
 
 use super::state::StateArgs;
@@ -41,7 +41,7 @@ pub(crate) struct Guard {
 
 impl Guard {
     /// Starts the guard, and waits until neither Ctrl-C nor the end of this session reaches it.
-    pub(crate) fn start(journal: &Journal) -> Result<Self, Failure> {
+    pub(crate) fn start(journal: &JournalFolder) -> Result<Self, Failure> {
         let mut command = this_program();
         command.arg("tune").arg("guard").arg(std::process::id().to_string());
         command.arg("--state").arg(&journal.folder);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use host::tune::{self, Phase, Place, Store, System};
 use remote::Failure;
-use runner::Journal;
+use runner::JournalFolder;
 
 use crate::console;
 
@@ -33,8 +33,8 @@ impl StateArgs {
     }
 
     /// Its folders as a run needs them.
-    pub(crate) fn journal(&self) -> Journal {
-        Journal { folder: self.state.clone(), root: self.root.clone() }
+    pub(crate) fn journal(&self) -> JournalFolder {
+        JournalFolder { folder: self.state.clone(), root: self.root.clone() }
     }
 
     /// A path of the host, such as `dev/log`.

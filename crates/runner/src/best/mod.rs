@@ -10,8 +10,9 @@ use model::{
 };
 use remote::Failure;
 
-use crate::Runner;
-use crate::conduct::{Proof, Proven, conduct};
+use crate::conduct::conduct;
+use crate::proof::{Proof, Proven};
+use crate::runner::Runner;
 pub(crate) use recorded::Record;
 use recorded::Recorded;
 

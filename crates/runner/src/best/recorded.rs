@@ -12,9 +12,10 @@ use remote::Failure;
 use report::store::{ExperimentHeader, SqliteStore, Store};
 
 use super::BEST;
-use crate::Runner;
-use crate::conduct::{Continued, Proof, Resumed, SessionTrials};
+use crate::conduct::{Continued, SessionTrials};
 use crate::header::{header, session_machine};
+use crate::proof::{Proof, Resumed};
+use crate::runner::Runner;
 
 /// Record of a search, stored while it runs. It is removed when the search is over: the experiments that
 /// measure its result have the set that it found.
