@@ -40,6 +40,10 @@ pub struct Repr<L: Lot> {
     pub lot: PhantomData<L>,
 }
 
+fn digits(bytes: usize) -> u64 {
+    100u64.pow(bytes as u32) - 1
+}
+
 impl<L: Lot> Repr<L> {
     /// Decodes all fields of the telegram.
     pub fn of(book: &Book<'_, L>) -> Repr<L> {
@@ -124,7 +128,6 @@ impl<L: Lot> Repr<L> {
     /// Error for the number that has more digits than its field.
     #[cold]
     fn too_large(&self) -> EncodeError {
-        let digits = |bytes: usize| 100u64.pow(bytes as u32) - 1;
         let (price_max, max) = (digits(PRICE_BYTES), digits(L::QUANTITY_BYTES));
         let all = || self.trade.iter().chain(self.bids.iter()).chain(self.asks.iter());
         if let Some(level) = all().find(|level| level.price.0 > price_max) {
