@@ -102,30 +102,39 @@ fn ports(packet: &[u8], at: usize, protocol: u8) -> Ports {
     if WITH_PORTS.contains(&protocol) { (word(packet, at), word(packet, at + 2)) } else { (0, 0) }
 }
 
+#[inline]
+fn address_part(address: u128, at: u32) -> u32 {
+    (address >> (96 - 32 * at)) as u32
+}
+
+#[inline]
+fn address_word(mac: [u8; 6], rest: u16) -> u64 {
+    let [a, b, c, d, e, f] = mac;
+    let [high, low] = rest.to_be_bytes();
+    u64::from_be_bytes([a, b, c, d, e, f, high, low])
+}
+
+#[inline]
+fn ports_and_protocol(protocol: u8, (src, dst): Ports) -> u64 {
+    u64::from(src) << 48 | u64::from(dst) << 32 | u64::from(protocol)
+}
+
 impl Tuple {
     /// CRC-32C of the tuple: addresses, ports, protocol.
     #[inline]
     pub fn crc32c(&self) -> u32 {
-        let tail = |protocol: u8, (src, dst): Ports| {
-            u64::from(src) << 48 | u64::from(dst) << 32 | u64::from(protocol)
-        };
         match *self {
             Tuple::V4 { src, dst, protocol, ports } => {
                 let addresses = u64::from(src.to_bits()) << 32 | u64::from(dst.to_bits());
-                !crc_word(crc_word(!0, addresses), tail(protocol, ports))
+                !crc_word(crc_word(!0, addresses), ports_and_protocol(protocol, ports))
             }
             Tuple::V6 { src, dst, protocol, ports } => {
                 let (src, dst) = (src.to_bits(), dst.to_bits());
                 let words = [(src >> 64) as u64, src as u64, (dst >> 64) as u64, dst as u64];
-                !crc_word(words.into_iter().fold(!0, crc_word), tail(protocol, ports))
+                !crc_word(words.into_iter().fold(!0, crc_word), ports_and_protocol(protocol, ports))
             }
             Tuple::Ethernet { src, dst, ethertype } => {
-                let address = |mac: [u8; 6], rest: u16| {
-                    let [a, b, c, d, e, f] = mac;
-                    let [high, low] = rest.to_be_bytes();
-                    u64::from_be_bytes([a, b, c, d, e, f, high, low])
-                };
-                !crc_word(crc_word(!0, address(src, ethertype)), address(dst, 0))
+                !crc_word(crc_word(!0, address_word(src, ethertype)), address_word(dst, 0))
             }
         }
     }
@@ -143,10 +152,9 @@ impl Tuple {
             }
             Tuple::V6 { src, dst, ports, .. } => {
                 let (src, dst) = (src.to_bits(), dst.to_bits());
-                let part = |address: u128, at: u32| (address >> (96 - 32 * at)) as u32;
                 let words: [u32; 8] = core::array::from_fn(|at| match at {
-                    0..4 => part(src, at as u32),
-                    _ => part(dst, at as u32 - 4),
+                    0..4 => address_part(src, at as u32),
+                    _ => address_part(dst, at as u32 - 4),
                 });
                 (toeplitz.words(0, &words), 8, ports)
             }

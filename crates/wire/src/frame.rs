@@ -616,13 +616,14 @@ mod tests {
         assert_eq!(UdpTemplate::new(META, 64).expect("small").headers[42..], [0; 24]);
     }
 
+    fn broken(at: usize, byte: u8) -> FrameError {
+        let mut frame = HELLO_V6;
+        frame[at] = byte;
+        udp_payload(&frame).expect_err("it is broken")
+    }
+
     #[test]
     fn ipv6_without_a_checksum_with_an_extension_or_mixed_with_ipv4_is_refused() {
-        let broken = |at: usize, byte: u8| {
-            let mut frame = HELLO_V6;
-            frame[at] = byte;
-            udp_payload(&frame).expect_err("it is broken")
-        };
         let other = |field, at, expected, found| FrameError::Other { field, at, expected, found };
         assert_eq!(broken(14, 0x45), other("IP version", 14, 6, 4));
         assert_eq!(broken(20, 44), other("IPv6 next header", 20, 17, 44));

@@ -40,6 +40,10 @@ pub struct Repr {
     pub ethertype: u16,
 }
 
+fn flag_bit(on: bool, flag: u16) -> u16 {
+    if on { flag } else { 0 }
+}
+
 impl Repr {
     /// Reads the header that `bytes` start with. The checksum is for [`verify_checksum`].
     ///
@@ -94,10 +98,9 @@ impl Repr {
     pub fn write(&self, bytes: &mut [u8]) -> Result<(), FrameError> {
         let bytes = front_mut(bytes, self.header_bytes(), "the GRE header")?;
         bytes.fill(0);
-        let flag = |on: bool, flag: u16| if on { flag } else { 0 };
-        let flags = flag(self.has_checksum, CHECKSUM_PRESENT)
-            | flag(self.key.is_some(), KEY_PRESENT)
-            | flag(self.sequence.is_some(), SEQUENCE_PRESENT);
+        let flags = flag_bit(self.has_checksum, CHECKSUM_PRESENT)
+            | flag_bit(self.key.is_some(), KEY_PRESENT)
+            | flag_bit(self.sequence.is_some(), SEQUENCE_PRESENT);
         bytes[..2].copy_from_slice(&flags.to_be_bytes());
         bytes[TYPE_OFFSET..TYPE_OFFSET + 2].copy_from_slice(&self.ethertype.to_be_bytes());
         let options = [(self.key_offset(), self.key), (self.sequence_offset(), self.sequence)];

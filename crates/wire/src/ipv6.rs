@@ -318,15 +318,16 @@ mod tests {
         assert!(REPR.write(&mut [0; 39]).is_err());
     }
 
+    fn words(bytes: &[u8]) -> u64 {
+        bytes.chunks(2).fold(0u64, |sum, pair| {
+            sum + u64::from(pair[0]) * 256 + u64::from(*pair.get(1).unwrap_or(&0))
+        })
+    }
+
     #[test]
     fn known_udp_checksum_is_right() {
         // fd00::1:8080 to fd00::2:53, "hello"; checksum computed by another program.
         let mut datagram = [0x1f, 0x90, 0, 0x35, 0, 13, 0, 0, b'h', b'e', b'l', b'l', b'o'];
-        let words = |bytes: &[u8]| {
-            bytes.chunks(2).fold(0u64, |sum, pair| {
-                sum + u64::from(pair[0]) * 256 + u64::from(*pair.get(1).unwrap_or(&0))
-            })
-        };
         let total =
             words(&REPR.src.octets()) + words(&REPR.dst.octets()) + 17 + 13 + words(&datagram);
         let checksum = !(total % 0xffff) as u16;
@@ -338,16 +339,17 @@ mod tests {
         assert!(verify_udp_checksum(&datagram[..7], REPR.src, REPR.dst).is_err());
     }
 
+    fn walk(next: u8, rest: &[u8]) -> Upper {
+        let mut bytes = [0; HEADER_BYTES].to_vec();
+        let repr = Repr { next, payload_bytes: rest.len(), ..REPR };
+        repr.write(&mut bytes).expect("it fits");
+        bytes.extend(rest);
+        let header = Header::parse(&bytes, bytes.len()).expect("it is whole");
+        upper(&bytes, &header)
+    }
+
     #[test]
     fn upper_layer_is_found_after_extension_headers() {
-        let walk = |next: u8, rest: &[u8]| {
-            let mut bytes = [0; HEADER_BYTES].to_vec();
-            let repr = Repr { next, payload_bytes: rest.len(), ..REPR };
-            repr.write(&mut bytes).expect("it fits");
-            bytes.extend(rest);
-            let header = Header::parse(&bytes, bytes.len()).expect("it is whole");
-            upper(&bytes, &header)
-        };
         assert_eq!(walk(6, &[0; 20]), Upper { protocol: 6, at: 40, is_opaque: false });
         let mut rest = [0; 40];
         (rest[0], rest[1]) = (DESTINATION, 1); // hop-by-hop, 16 bytes
