@@ -97,6 +97,10 @@ mod tests {
 
     use super::*;
 
+    fn refused(result: io::Result<()>) {
+        assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EACCES));
+    }
+
     #[test]
     fn only_files_beneath_the_folders_are_read_and_no_tcp_socket_connects() {
         let Some(version) = version() else {
@@ -111,9 +115,6 @@ mod tests {
         let file = path.clone();
         thread::spawn(move || {
             assert!(read_only(&[c"/proc"]).unwrap());
-            let refused = |result: io::Result<()>| {
-                assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EACCES));
-            };
             assert!(fs::read_to_string("/proc/self/status").is_ok());
             assert!(File::open("/proc/thread-self/ns/net").is_ok());
             refused(File::open(&file).map(drop));

@@ -54,15 +54,16 @@ pub fn locked_bytes() -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
+fn read(name: &str) -> Option<i64> {
+    let text = fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?;
+    text.trim().parse::<i64>().ok()
+}
+
 /// Time that real-time threads may run in each period, as (microseconds, period in microseconds);
 /// `None` if it is unlimited or unknown.
 ///
 /// Source: the kernel's Documentation/scheduler/sched-rt-group.rst.
 pub fn real_time_share_us() -> Option<(u64, u64)> {
-    let read = |name: &str| {
-        let text = fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?;
-        text.trim().parse::<i64>().ok()
-    };
     let runtime_us = u64::try_from(read("sched_rt_runtime_us")?).ok()?;
     let period_us = u64::try_from(read("sched_rt_period_us")?).ok()?;
     (runtime_us < period_us).then_some((runtime_us, period_us))

@@ -70,12 +70,15 @@ pub struct Timeouts {
     pub send: Duration,
 }
 
-/// Limits the waits of a socket, and of the connections that it accepts (SO_RCVTIMEO, SO_SNDTIMEO).
-pub fn set_timeouts(fd: BorrowedFd<'_>, timeouts: Timeouts) -> io::Result<()> {
-    let timeval = |timeout: Duration| libc::timeval {
+fn timeval(timeout: Duration) -> libc::timeval {
+    libc::timeval {
         tv_sec: timeout.as_secs() as libc::time_t,
         tv_usec: timeout.subsec_micros().into(),
-    };
+    }
+}
+
+/// Limits the waits of a socket, and of the connections that it accepts (SO_RCVTIMEO, SO_SNDTIMEO).
+pub fn set_timeouts(fd: BorrowedFd<'_>, timeouts: Timeouts) -> io::Result<()> {
     socket::set(fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, timeval(timeouts.receive))?;
     socket::set(fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO, timeval(timeouts.send))
 }

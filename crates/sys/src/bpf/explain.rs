@@ -209,6 +209,11 @@ pub struct Explain {
     loaded: Loaded,
 }
 
+fn set_key(map: &MapHandle, key: &[u8]) -> Result<(), BpfError> {
+    map.update(key, &1u32.to_ne_bytes(), MapFlags::ANY)
+        .map_err(|why| map_error(&map.name().to_string_lossy(), "written", why))
+}
+
 impl Explain {
     /// Loads the programs.
     ///
@@ -331,16 +336,12 @@ impl Explain {
         inodes: impl IntoIterator<Item = u64>,
         ports: impl IntoIterator<Item = (u8, u16)>,
     ) -> Result<(), BpfError> {
-        let set = |map: &MapHandle, key: &[u8]| {
-            map.update(key, &1u32.to_ne_bytes(), MapFlags::ANY)
-                .map_err(|why| map_error(&map.name().to_string_lossy(), "written", why))
-        };
         let map = self.loaded.map("inodes")?;
-        inodes.into_iter().try_for_each(|inode| set(&map, &inode.to_ne_bytes()))?;
+        inodes.into_iter().try_for_each(|inode| set_key(&map, &inode.to_ne_bytes()))?;
         let map = self.loaded.map("ports")?;
         let keys =
             ports.into_iter().map(|(protocol, port)| u32::from(protocol) << 16 | u32::from(port));
-        keys.map(u32::to_ne_bytes).try_for_each(|key| set(&map, &key))
+        keys.map(u32::to_ne_bytes).try_for_each(|key| set_key(&map, &key))
     }
 
     /// Closes the window and detaches the programs.

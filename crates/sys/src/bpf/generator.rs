@@ -58,25 +58,28 @@ pub struct Flows {
 /// Most lengths of [`Marks`].
 pub const LENGTHS_MAX: usize = 16;
 
+fn invalid_frame(what: String) -> BpfError {
+    BpfError::Invalid { what }
+}
+
 impl Marks {
     /// Checks them against a template. The result lacks the sequence number and the target.
     fn config(&self, template: &[u8], number_at: usize) -> Result<types::config, BpfError> {
-        let invalid = |what: String| BpfError::Invalid { what };
         let len = template.len();
         if self.stamp_offset.is_some_and(|at| at.saturating_add(size_of::<u64>()) > len) {
-            return Err(invalid(format!("no room for a time in a frame of {len} bytes")));
+            return Err(invalid_frame(format!("no room for a time in a frame of {len} bytes")));
         }
         if (self.flows.is_some() || !self.lengths.is_empty()) && !is_plain_udp(template) {
             let what =
                 "flows and lengths need a template of Ethernet, IPv4 without options, and UDP";
-            return Err(invalid(what.into()));
+            return Err(invalid_frame(what.into()));
         }
         if let Some(Flows { count, offset, port }) = self.flows
             && (!(1..=256).contains(&count)
                 || port.checked_add(count - 1).is_none()
                 || offset >= len)
         {
-            return Err(invalid(format!(
+            return Err(invalid_frame(format!(
                 "{count} flows from port {port}, numbered at offset {offset}, do not fit; give 1 to 256, \
                  ports up to 65535, and an offset within the {len} bytes of the frame"
             )));
@@ -85,7 +88,7 @@ impl Marks {
         if self.lengths.len() > LENGTHS_MAX
             || !self.lengths.iter().all(|length| (marks_end..=len).contains(&usize::from(*length)))
         {
-            return Err(invalid(format!(
+            return Err(invalid_frame(format!(
                 "lengths {:?}: give at most {LENGTHS_MAX} between {marks_end} and {len}",
                 self.lengths
             )));

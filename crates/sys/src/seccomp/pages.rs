@@ -43,6 +43,10 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_openat2,
 ];
 
+fn errno(number: i32) -> SeccompAction {
+    SeccompAction::Errno(number as u32)
+}
+
 impl Confinement {
     /// Filter of a thread that answers from stored results: it connects to nothing, starts no program and cuts no
     /// file. It may open one for writing, as SQLite does beside results in write-ahead mode.
@@ -59,7 +63,6 @@ impl Confinement {
     fn without(more: Result<Rules, BackendError>) -> io::Result<Self> {
         let mut rules = free(REFUSED);
         rules.extend(more.map_err(io::Error::other)?);
-        let errno = |number: i32| SeccompAction::Errno(number as u32);
         // Threads, no processes: clone3's flags are in memory, too.
         let clone3 = free(&[libc::SYS_clone3]);
         let process = masked(libc::SYS_clone, 0, libc::CLONE_THREAD as u64, 0);

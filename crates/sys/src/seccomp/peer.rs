@@ -164,12 +164,15 @@ const BPF_COMMANDS: &[u64] = &[
     35, // BPF_PROG_BIND_MAP
 ];
 
+fn errno(number: i32) -> SeccompAction {
+    SeccompAction::Errno(number as u32)
+}
+
 impl Confinement {
     /// Filter of a listening peer. Calls that only an intruder makes end the process; all others fail
     /// with EPERM.
     pub fn of_peer() -> io::Result<Self> {
         let rules = rules().map_err(io::Error::other)?;
-        let errno = |number: i32| SeccompAction::Errno(number as u32);
         Ok(Confinement {
             programs: vec![
                 program(free(HOSTILE), SeccompAction::Allow, SeccompAction::KillProcess)?,
@@ -252,6 +255,10 @@ mod tests {
 
     use super::*;
 
+    fn refused(result: io::Result<()>) {
+        assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EPERM));
+    }
+
     #[test]
     fn files_to_write_and_connections_are_refused_and_its_work_goes_on() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -259,9 +266,6 @@ mod tests {
         let file = std::env::temp_dir().join(format!("wirepath-seccomp-{}", std::process::id()));
         thread::spawn(move || {
             Confinement::of_peer().unwrap().enter().unwrap();
-            let refused = |result: io::Result<()>| {
-                assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EPERM));
-            };
             refused(File::create(&file).map(drop));
             refused(fs::remove_file("/proc/self/status"));
             refused(TcpStream::connect(at).map(drop));

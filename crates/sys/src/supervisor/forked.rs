@@ -133,6 +133,10 @@ impl<'a> Created<'a> {
 
 type Step = (u64, io::Error);
 
+fn raw_fd(file: &dyn AsFd) -> i32 {
+    file.as_fd().as_raw_fd()
+}
+
 /// Starts the program. Returns its process id and a descriptor of SIGCHLD.
 ///
 /// - `created`: set to the control group as soon as there is one.
@@ -172,14 +176,13 @@ fn begin<'a>(
     // Closed by their owners; the next step closes the rest, whose owners are never dropped here.
     drop((errors_of_program, processes));
     let group = created.as_ref();
-    let fd_of = |file: &dyn AsFd| file.as_fd().as_raw_fd();
     close_all_but([
-        fd_of(socket),
-        fd_of(owner),
-        fd_of(&signals),
-        fd_of(&errors),
+        raw_fd(socket),
+        raw_fd(owner),
+        raw_fd(&signals),
+        raw_fd(&errors),
         group.map_or(-1, |group| group.parent.as_raw_fd()),
-        group.and_then(|group| group.kill.as_ref()).map_or(-1, |kill| fd_of(kill)),
+        group.and_then(|group| group.kill.as_ref()).map_or(-1, |kill| raw_fd(kill)),
     ]);
     // Ends with the program's execution, which closes its end.
     let mut failure = [0; 8];

@@ -145,16 +145,19 @@ pub(super) struct Unused {
     pub(super) tx: Producer<xdp_desc>,
 }
 
+fn empty_mapping() -> Result<Arc<Mapping>, std::io::Error> {
+    Mapping::anonymous(256).map(Arc::new)
+}
+
 impl Unused {
     pub(super) fn new() -> std::io::Result<Self> {
         // One slot of either type behind the indexes.
         let layout = Layout { producer: 0, consumer: 64, flags: 128, slots: 192 };
-        let memory = || Mapping::anonymous(256).map(Arc::new);
         Ok(Unused {
-            fill: Producer::new(memory()?, layout, 1),
-            completion: Consumer::new(memory()?, layout, 1),
-            rx: Consumer::new(memory()?, layout, 1),
-            tx: Producer::new(memory()?, layout, 1),
+            fill: Producer::new(empty_mapping()?, layout, 1),
+            completion: Consumer::new(empty_mapping()?, layout, 1),
+            rx: Consumer::new(empty_mapping()?, layout, 1),
+            tx: Producer::new(empty_mapping()?, layout, 1),
         })
     }
 }

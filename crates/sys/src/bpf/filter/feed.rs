@@ -24,6 +24,10 @@ pub struct FeedGroup {
     pub source: Option<Ipv4Addr>,
 }
 
+fn address_word(ip: Ipv4Addr) -> u32 {
+    u32::from_ne_bytes(ip.octets())
+}
+
 impl SocketFilter {
     /// Loads the program that takes and stamps the datagrams of `groups`, 1 to [`FEED_GROUPS_MAX`]: IPv4,
     /// whole, at most one VLAN tag. Nothing is attached yet.
@@ -38,12 +42,11 @@ impl SocketFilter {
                 format!("a filter takes 1 to {FEED_GROUPS_MAX} groups, not {}", groups.len());
             return Err(BpfError::Invalid { what });
         }
-        let raw = |ip: Ipv4Addr| u32::from_ne_bytes(ip.octets());
         let mut config =
             config { addresses: [0; 2], sources: [0; 2], ports: [0; 2], group_count: 0 };
         for (at, group) in groups.iter().enumerate() {
-            config.addresses[at] = raw(group.address);
-            config.sources[at] = group.source.map_or(0, raw);
+            config.addresses[at] = address_word(group.address);
+            config.sources[at] = group.source.map_or(0, address_word);
             config.ports[at] = group.port;
             config.group_count += 1;
         }
