@@ -100,6 +100,10 @@ pub fn assert_no_line(text: &str, about: &str) {
     assert!(line.is_none(), "{about}: the line {line:?}");
 }
 
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-:".contains(c))
+}
+
 /// Elements of an XML or HTML document in order, each with the names of its attributes.
 ///
 /// - `void`: elements without an end.
@@ -128,9 +132,6 @@ pub fn elements(document: &str, void: &[&str], about: &str) -> Vec<String> {
         }
         let end_of_name = rest.find(|c: char| " />\n".contains(c)).expect("an end");
         let name = rest[..end_of_name].to_owned();
-        let is_name = |text: &str| {
-            !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-:".contains(c))
-        };
         assert!(is_name(&name), "{about}: an element {name:?}");
         let mut element = name.clone();
         rest = &rest[end_of_name..];
