@@ -246,11 +246,14 @@ impl Place {
     }
 }
 
+fn device_number(path: &Path) -> Option<u64> {
+    fs::metadata(path).map(|metadata| metadata.dev()).ok()
+}
+
 /// True for a link of `/proc/PID/fd`: behind it is an open file, whatever its text.
 fn is_in_procfs(link: &Path) -> bool {
-    let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
-    let proc = device(Path::new("/proc/self"));
-    proc.is_some() && device(folder_of(link)) == proc
+    let proc = device_number(Path::new("/proc/self"));
+    proc.is_some() && device_number(folder_of(link)) == proc
 }
 
 fn folder_of(path: &Path) -> &Path {

@@ -91,6 +91,10 @@ fn places(since_start: &[u64], moment: &[u64], may: &[usize], is_moved_about: bo
     }
 }
 
+fn counts_text(row: &[u64]) -> String {
+    row.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")
+}
+
 fn spread(
     view: &HostView,
     notes: &mut Notes<'_>,
@@ -109,7 +113,6 @@ fn spread(
         later.iter().zip(row).map(|(now, before)| now.saturating_sub(*before)).collect();
     let may = mask_to_cpus(&mask).unwrap_or_default();
     let cpus = places(row, &moment, &may, balancer.is_some());
-    let shown = |row: &[u64]| row.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
     let on_app = view.app_cpu.filter(|app| cpus.contains(app));
     let what = match (cpus.len(), on_app) {
         (2.., _) => format!("interrupt {irq} of {interface} moves between {} CPUs", cpus.len()),
@@ -121,8 +124,11 @@ fn spread(
     let online = view.system.online_cpus();
     let beside = online.iter().find(|cpu| Some(**cpu) != view.app_cpu).copied().unwrap_or(0);
     let mut found = finding(Severity::Medium, what)
-        .read("/proc/interrupts", format!("{irq}: {}", shown(row)))
-        .read(format!("/proc/interrupts, growth within {} ms", WINDOW.as_millis()), shown(&moment))
+        .read("/proc/interrupts", format!("{irq}: {}", counts_text(row)))
+        .read(
+            format!("/proc/interrupts, growth within {} ms", WINDOW.as_millis()),
+            counts_text(&moment),
+        )
         .read(&file, &mask);
     if let Some(process) = balancer {
         found = found.read("/proc/PID/comm", format!("irqbalance runs (process {process})"));

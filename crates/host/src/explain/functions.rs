@@ -60,6 +60,10 @@ fn place(chain: &[String]) -> &'static str {
         .map_or("other kernel work", |(name, _)| *name)
 }
 
+fn share(count: u64, of: u64) -> f64 {
+    count as f64 / of.max(1) as f64
+}
+
 pub(super) fn rows(
     samples: &[(Vec<u64>, u64)],
     symbols: &Symbols,
@@ -80,7 +84,6 @@ pub(super) fn rows(
         }
     }
     let idle = places.iter().find(|row| row.name == IDLE).map_or(0, |row| row.count);
-    let share = |count: u64, of: u64| count as f64 / of.max(1) as f64;
     places.iter_mut().for_each(|row| row.share = share(row.count, total));
     functions.iter_mut().for_each(|row| row.share = share(row.count, total - idle));
     places.sort_by_key(|row| std::cmp::Reverse(row.count));

@@ -352,16 +352,13 @@ mod tests {
         }
     }
 
+    fn line(text: &str) -> String {
+        let words = ethtool_words(&rules(text).unwrap()[0]).unwrap();
+        words.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(" ")
+    }
+
     #[test]
     fn ethtool_has_the_same_rule_in_its_own_words() {
-        let line = |text: &str| -> String {
-            let words = ethtool_words(&rules(text).unwrap()[0]).unwrap();
-            words
-                .iter()
-                .map(|(name, value)| format!("{name} {value}"))
-                .collect::<Vec<_>>()
-                .join(" ")
-        };
         assert_eq!(
             line(VXLAN),
             "flow-type udp4 dst-ip 10.1.0.0 m 0.0.255.255 dst-port 4789 action 1 loc 7"

@@ -163,13 +163,14 @@ pub(super) fn pairs(text: &str) -> Option<Vec<(&str, &str)>> {
         .collect()
 }
 
+fn number(text: &str) -> Option<u32> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse::<u32>().ok().filter(|_| is_plain)
+}
+
 /// Queues of a pattern, one an entry; `None` if it is empty, longer than any table, or invalid.
 pub(super) fn queues(text: &str) -> Option<Vec<u32>> {
     const ENTRIES_MAX: usize = 1 << 16;
-    let number = |text: &str| {
-        let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
-        text.parse::<u32>().ok().filter(|_| is_plain)
-    };
     let mut pattern = Vec::new();
     for part in text.split(',') {
         let (queue, count) = part.split_once('x').unwrap_or((part, "1"));

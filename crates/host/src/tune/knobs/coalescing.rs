@@ -75,6 +75,10 @@ fn difference(wanted: &Coalesce, now: &Coalesce) -> Coalesce {
     }
 }
 
+fn on_or_off(on: bool) -> String {
+    if on { "on" } else { "off" }.to_owned()
+}
+
 impl Knob for Coalescing {
     fn about(&self) -> &About {
         &ABOUT
@@ -82,10 +86,9 @@ impl Knob for Coalescing {
 
     fn read_at(&self, system: &System, target: &Target) -> Result<Value, KnobError> {
         let (_, now) = self.now(system, target)?;
-        let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
         let all = [
-            ("adaptive-rx", now.is_adaptive_rx.map(switch)),
-            ("adaptive-tx", now.is_adaptive_tx.map(switch)),
+            ("adaptive-rx", now.is_adaptive_rx.map(on_or_off)),
+            ("adaptive-tx", now.is_adaptive_tx.map(on_or_off)),
             ("rx-usecs", now.rx_us.map(|us| us.to_string())),
             ("rx-frames", now.rx_frames.map(|count| count.to_string())),
             ("tx-usecs", now.tx_us.map(|us| us.to_string())),

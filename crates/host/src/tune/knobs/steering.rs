@@ -32,6 +32,11 @@ impl Rules {
     }
 }
 
+fn has(rules: &[FlowRule], rule: &FlowRule) -> bool {
+    let text = rules_text(std::slice::from_ref(rule));
+    rules.iter().any(|other| rules_text(std::slice::from_ref(other)) == text)
+}
+
 impl Knob for Rules {
     fn about(&self) -> &About {
         &ABOUT
@@ -53,10 +58,6 @@ impl Knob for Rules {
     fn set_at(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
         let (index, now) = self.now(system, target)?;
         let wanted = rules(value.as_str()).unwrap_or_default();
-        let has = |rules: &[FlowRule], rule: &FlowRule| {
-            let text = rules_text(std::slice::from_ref(rule));
-            rules.iter().any(|other| rules_text(std::slice::from_ref(other)) == text)
-        };
         // Removed first: drivers take a second rule of one location for its replacement, or refuse it.
         let gone = now.iter().filter(|rule| !has(&wanted, rule));
         let new = wanted.iter().filter(|rule| !has(&now, rule));
