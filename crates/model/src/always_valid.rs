@@ -23,12 +23,14 @@ pub fn interval(values: &[f64], alpha: f64) -> Option<(f64, f64)> {
     Some((sorted[rank - 1], sorted[n - rank]))
 }
 
+/// Gamma(k + 1/2) / Gamma(1/2) is the product of (i - 1/2) for i up to k.
+fn ln_product(count: usize, less: f64) -> f64 {
+    (1..=count).map(|i| (i as f64 - less).ln()).sum()
+}
+
 /// Logarithm of the mixture's likelihood over that of one half, for `above` of `n`:
 /// B(above + 1/2, n - above + 1/2) / B(1/2, 1/2) * 2^n.
 fn ln_ratio(n: usize, above: usize) -> f64 {
-    // Gamma(k + 1/2) / Gamma(1/2) is the product of (i - 1/2) for i up to k.
-    let ln_product =
-        |count: usize, less: f64| -> f64 { (1..=count).map(|i| (i as f64 - less).ln()).sum() };
     ln_product(above, 0.5) + ln_product(n - above, 0.5) - ln_product(n, 0.0)
         + n as f64 * std::f64::consts::LN_2
 }

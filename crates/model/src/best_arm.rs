@@ -40,6 +40,10 @@ pub struct BestArm {
     pub high: Option<f64>,
 }
 
+fn finite(end: f64) -> Option<f64> {
+    Some(end).filter(|end| end.is_finite())
+}
+
 impl Outcome {
     /// The best arm of each judged metric that has one.
     pub fn best_arms(&self) -> Vec<BestArm> {
@@ -61,7 +65,6 @@ impl Outcome {
             0 | 1 => of.low.map(|low| Floor { low, high: of.high.unwrap_or(f64::INFINITY) }),
             several => self.interval_of_one(arm, metric, several),
         };
-        let finite = |end: f64| Some(end).filter(|end| end.is_finite());
         Some(BestArm {
             arm: arm.name.clone(),
             metric: metric.to_owned(),

@@ -35,6 +35,10 @@ pub struct ChangePoint {
     pub p: f64,
 }
 
+fn distances(from: &[f64], value: f64) -> f64 {
+    from.iter().map(|v| (v - value).abs()).sum::<f64>()
+}
+
 /// The split with the largest statistic; `None` if the series is shorter than two parts.
 ///
 /// - `values`: finite, in order of time.
@@ -44,7 +48,6 @@ pub fn best_split(values: &[f64], part_min: usize) -> Option<Split> {
     if count < 2 * part_min.max(1) {
         return None;
     }
-    let distances = |from: &[f64], value: f64| from.iter().map(|v| (v - value).abs()).sum::<f64>();
     let mut before = 0.0;
     let mut after: f64 =
         values.iter().enumerate().map(|(at, value)| distances(&values[at + 1..], *value)).sum();

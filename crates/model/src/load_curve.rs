@@ -145,12 +145,13 @@ pub enum KneeDoubt {
     },
 }
 
+fn is_below(one: &Knee, other: &Knee) -> bool {
+    one.beyond_pps.zip(other.rate_pps).is_some_and(|(beyond, rate)| beyond <= rate)
+}
+
 impl Knee {
     /// Order of this knee beside another one: less or greater only if their bounds do not overlap.
     pub fn beside(&self, other: &Knee) -> Ordering {
-        let is_below = |one: &Knee, other: &Knee| {
-            one.beyond_pps.zip(other.rate_pps).is_some_and(|(beyond, rate)| beyond <= rate)
-        };
         match (is_below(self, other), is_below(other, self)) {
             (true, _) => Ordering::Less,
             (_, true) => Ordering::Greater,
@@ -472,6 +473,10 @@ mod tests {
         }
     }
 
+    fn rates(curve: &ArmCurve) -> Vec<u64> {
+        curve.points.iter().map(|point| point.offered_pps).collect()
+    }
+
     #[test]
     fn rates_double_until_an_arm_no_longer_carries_them_and_the_knee_comes_before() {
         let plan = plan(&["slow", "fast"]);
@@ -485,9 +490,6 @@ mod tests {
             &|| false,
             &mut |name, point| said.push((name.to_owned(), point.offered_pps)),
         );
-        let rates = |curve: &ArmCurve| -> Vec<u64> {
-            curve.points.iter().map(|point| point.offered_pps).collect()
-        };
         assert_eq!(rates(&curves[0]), [10_000, 20_000, 40_000, 80_000]);
         assert_eq!(rates(&curves[1]), [10_000, 20_000, 40_000, 80_000, 160_000, 320_000]);
         assert_eq!(said.len(), 10);

@@ -129,6 +129,20 @@ pub fn quantile_of_arrived(quantile: f64, lost_share: f64) -> Option<f64> {
     (of_arrived <= 1.0 + 1e-12).then(|| of_arrived.min(1.0))
 }
 
+fn count_value(count: Option<u64>) -> Result<f64, String> {
+    match count {
+        Some(count) => Ok(count as f64),
+        None => Err("duplicates were not counted".to_owned()),
+    }
+}
+
+fn rate(amount: f64, interval_ns: u64) -> Result<f64, String> {
+    match interval_ns {
+        0 => Err("no rate: fewer than two datagrams arrived".to_owned()),
+        _ => Ok(amount * 1e9 / interval_ns as f64),
+    }
+}
+
 impl Measurement {
     /// Returns all metrics, each with its value or the reason for its absence.
     ///
@@ -242,10 +256,6 @@ impl Measurement {
 
     fn throughput_metrics(&self, metrics: &mut Vec<Metric>) {
         let Some(throughput) = &self.throughput else { return };
-        let rate = |amount: f64, interval_ns: u64| match interval_ns {
-            0 => Err("no rate: fewer than two datagrams arrived".to_owned()),
-            _ => Ok(amount * 1e9 / interval_ns as f64),
-        };
         let interval_ns = throughput.interval_ns;
         push(metrics, "received_pps", rate(throughput.received_count as f64, interval_ns));
         push(metrics, "goodput_bps", rate(throughput.payload_bytes as f64 * 8.0, interval_ns));
@@ -295,16 +305,12 @@ impl Measurement {
             ("reordered_count", |books| Some(books.reordered_count)),
         ];
         for (name, count) in counts {
-            let value = |count: Option<u64>| match count {
-                Some(count) => Ok(count as f64),
-                None => Err("duplicates were not counted".to_owned()),
-            };
             let counts: Option<Vec<u64>> = self.deliveries.values().map(count).collect();
-            push(metrics, name, value(counts.map(total)));
+            push(metrics, name, count_value(counts.map(total)));
             if self.deliveries.len() > 1 {
                 for (direction, books) in &self.deliveries {
                     let name = format!("{name}_{}", segment_stem(direction));
-                    push(metrics, &name, value(count(books)));
+                    push(metrics, &name, count_value(count(books)));
                 }
             }
         }

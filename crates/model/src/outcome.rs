@@ -128,9 +128,12 @@ pub struct CountDifference {
     pub high: Option<f64>,
 }
 
+fn finite(value: f64) -> Option<f64> {
+    Some(value).filter(|value| value.is_finite())
+}
+
 impl CountDifference {
     pub(crate) fn new(shift: &Shift) -> Self {
-        let finite = |value: f64| Some(value).filter(|value| value.is_finite());
         CountDifference {
             mean: shift.center,
             low: shift.interval.and_then(|(low, _)| finite(low)),

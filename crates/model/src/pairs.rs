@@ -92,6 +92,10 @@ pub(crate) struct Shift {
 /// not complete.
 pub type Values<'a> = &'a [Option<f64>];
 
+fn spread(values: &[f64]) -> Option<f64> {
+    statistics::median(values).filter(|spread| spread.is_finite())
+}
+
 impl Pairs {
     /// Pairs an arm with one or two baselines, by ratios.
     ///
@@ -198,8 +202,6 @@ impl Pairs {
             self.differences.iter().map(|ratio| difference(*ratio, middle).abs()).collect();
         // Of [arm, baseline, control], each over the mean of the others: the last two differ by 3/2 of it.
         let base = self.relabelled.iter().map(|of| difference(of[1], of[2]).abs() / 1.5);
-        let spread =
-            |values: &[f64]| statistics::median(values).filter(|spread| spread.is_finite());
         match (spread(&own), spread(&base.collect::<Vec<f64>>())) {
             (Some(own), Some(base)) => own > NOISIER * base,
             _ => false,
@@ -247,6 +249,11 @@ fn difference(one: f64, other: f64) -> f64 {
     if one == other { 0.0 } else { one - other }
 }
 
+/// Three times the distance of the arm's rank sum from its mean, which is a whole number.
+fn rank_distance(of: &[i64; 3], arm: usize) -> i64 {
+    3 * of[arm] - of.iter().sum::<i64>()
+}
+
 /// Two-sided p-value of "each of the three trials of a block is as likely to be the arm's"; 0 if there
 /// is no block with two baselines, so that it never decides then.
 fn relabelling_p(blocks: &[[f64; 3]]) -> f64 {
@@ -254,12 +261,10 @@ fn relabelling_p(blocks: &[[f64; 3]]) -> f64 {
         return 0.0;
     }
     let ranks = double_ranks(blocks);
-    // Three times the distance of the arm's rank sum from its mean, which is a whole number.
-    let distance = |of: &[i64; 3], arm: usize| 3 * of[arm] - of.iter().sum::<i64>();
-    let seen: i64 = ranks.iter().map(|of| distance(of, 0)).sum::<i64>().abs();
+    let seen: i64 = ranks.iter().map(|of| rank_distance(of, 0)).sum::<i64>().abs();
     let variance: f64 = ranks
         .iter()
-        .flat_map(|of| (0..3).map(|arm| (distance(of, arm) as f64).powi(2) / 3.0))
+        .flat_map(|of| (0..3).map(|arm| (rank_distance(of, arm) as f64).powi(2) / 3.0))
         .sum();
     if seen == 0 || variance == 0.0 {
         return 1.0;
@@ -286,13 +291,16 @@ fn double_ranks(blocks: &[[f64; 3]]) -> Vec<[i64; 3]> {
     ranks
 }
 
+fn lowest_rank(of: &[i64; 3]) -> i64 {
+    of.iter().copied().min().unwrap_or_default()
+}
+
 /// Share of relabellings whose rank sum is at least `seen` thirds from its mean.
 fn exact_relabelling(ranks: &[[i64; 3]], seen: i64) -> f64 {
-    let lowest = |of: &[i64; 3]| of.iter().copied().min().unwrap_or_default();
-    let base: i64 = ranks.iter().map(lowest).sum();
+    let base: i64 = ranks.iter().map(lowest_rank).sum();
     // Above the sum of each block's lowest rank.
     let shares = statistics::shares_by_sum(
-        ranks.iter().map(|of| of.map(|rank| (rank - lowest(of)) as usize)),
+        ranks.iter().map(|of| of.map(|rank| (rank - lowest_rank(of)) as usize)),
     );
     let total: i64 = ranks.iter().flatten().sum();
     (0..shares.len())
@@ -380,22 +388,23 @@ mod tests {
         }
     }
 
+    /// R: binom.test(2, 12)$p.value, binom.test(0, 12)$p.value, binom.test(6, 12)$p.value
+    fn signs(below: usize) -> Vec<f64> {
+        (0..14)
+            .map(|at| {
+                if at < 2 {
+                    0.0
+                } else if at < 2 + below {
+                    -1.0
+                } else {
+                    2.0
+                }
+            })
+            .collect()
+    }
+
     #[test]
     fn sign_test_is_the_binomial_sum_without_zeros() {
-        // R: binom.test(2, 12)$p.value, binom.test(0, 12)$p.value, binom.test(6, 12)$p.value
-        let signs = |below: usize| -> Vec<f64> {
-            (0..14)
-                .map(|at| {
-                    if at < 2 {
-                        0.0
-                    } else if at < 2 + below {
-                        -1.0
-                    } else {
-                        2.0
-                    }
-                })
-                .collect()
-        };
         for (below, expected) in [(2, 0.03857421875), (0, 0.00048828125), (6, 1.0)] {
             assert!((sign_p(&signs(below)) - expected).abs() < 1e-12, "{below}");
             assert!((sign_p(&signs(12 - below)) - expected).abs() < 1e-12, "{below}");
@@ -403,16 +412,17 @@ mod tests {
         assert_eq!(sign_p(&[0.0; 9]), 1.0);
     }
 
+    fn pairs(spread: f64) -> Pairs {
+        let mut random = Random::new(7, 0);
+        let mut values = |scale: f64| -> Vec<Option<f64>> {
+            (0..24).map(|_| Some((scale * random.normal()).exp())).collect()
+        };
+        let (arm, base, again) = (values(0.03 * spread), values(0.03), values(0.03));
+        Pairs::new(&arm, &base, Some(&again), 24, Better::Lower)
+    }
+
     #[test]
     fn only_an_arm_that_spreads_further_than_the_control_is_noisier() {
-        let pairs = |spread: f64| {
-            let mut random = Random::new(7, 0);
-            let mut values = |scale: f64| -> Vec<Option<f64>> {
-                (0..24).map(|_| Some((scale * random.normal()).exp())).collect()
-            };
-            let (arm, base, again) = (values(0.03 * spread), values(0.03), values(0.03));
-            Pairs::new(&arm, &base, Some(&again), 24, Better::Lower)
-        };
         assert_eq!(
             [1.0, 2.0, 5.0, 10.0].map(|of| pairs(of).is_noisier()),
             [false, false, true, true]

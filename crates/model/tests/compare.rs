@@ -233,20 +233,20 @@ fn gate_between_runs_has_three_answers() {
     assert_eq!(answer(&partial, By::Value, 1.1), GateAnswer::NotDecided);
 }
 
+fn with_losses(seed: u64, lost: f64) -> Vec<Outcome> {
+    let mut runs = series(seed, 5, 0.0, 0.0, 1.0);
+    for (at, outcome) in runs.iter_mut().enumerate() {
+        outcome.judged = vec!["lost_count".into()];
+        for arm in &mut outcome.arms {
+            let metric = arm.metrics.get_mut("lost_count").expect("the fake path counts losses");
+            metric.trials.iter_mut().for_each(|value| *value = Some(lost * (5 + at) as f64));
+        }
+    }
+    runs
+}
+
 #[test]
 fn losses_are_compared_between_runs_by_their_differences() {
-    let with_losses = |seed: u64, lost: f64| {
-        let mut runs = series(seed, 5, 0.0, 0.0, 1.0);
-        for (at, outcome) in runs.iter_mut().enumerate() {
-            outcome.judged = vec!["lost_count".into()];
-            for arm in &mut outcome.arms {
-                let metric =
-                    arm.metrics.get_mut("lost_count").expect("the fake path counts losses");
-                metric.trials.iter_mut().for_each(|value| *value = Some(lost * (5 + at) as f64));
-            }
-        }
-        runs
-    };
     let old = with_losses(100, 0.0);
     let answer = |new: &[Outcome]| compared(&old, new).unwrap().decide(By::Value, 1.05);
     assert_eq!(answer(&with_losses(200, 0.0)).answer, GateAnswer::NoWorse);

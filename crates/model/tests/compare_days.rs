@@ -201,13 +201,14 @@ fn sessions_of_one_day_are_one_day() {
     assert_eq!((by_day.old_units, by_day.new_units), (1, 1));
 }
 
+fn run_at(time: &str, machine: &str) -> Outcome {
+    let mut outcome = run(&format!("2026-11-21T{time}:00Z"), Vec::new(), &[]);
+    (outcome.id, outcome.machine.id) = (time.into(), machine.into());
+    outcome
+}
+
 #[test]
 fn runs_within_an_hour_of_one_machine_are_a_session() {
-    let run_at = |time: &str, machine: &str| {
-        let mut outcome = run(&format!("2026-11-21T{time}:00Z"), Vec::new(), &[]);
-        (outcome.id, outcome.machine.id) = (time.into(), machine.into());
-        outcome
-    };
     let runs = [
         run_at("08:00", "m"),
         run_at("09:32", "m"),

@@ -44,16 +44,17 @@ fn same_seed_runs_arms_in_the_same_order_and_another_seed_in_another() {
     assert_ne!(order(7), order(8));
 }
 
+fn order(broken: bool) -> Vec<(u32, usize)> {
+    let mut plan = plan(3, "alone");
+    (plan.stop_early, plan.max_blocks) = (false, 10);
+    let experiment = run_with(plan, world(), |arm: &Arm, _| {
+        (broken && arm.name == "fast").then(|| "broken".to_owned())
+    });
+    experiment.trials().filter(|t| t.arm != 2).map(|t| (t.block, t.arm)).collect()
+}
+
 #[test]
 fn order_of_the_others_does_not_depend_on_an_arm_that_fails() {
-    let order = |broken: bool| -> Vec<(u32, usize)> {
-        let mut plan = plan(3, "alone");
-        (plan.stop_early, plan.max_blocks) = (false, 10);
-        let experiment = run_with(plan, world(), |arm: &Arm, _| {
-            (broken && arm.name == "fast").then(|| "broken".to_owned())
-        });
-        experiment.trials().filter(|t| t.arm != 2).map(|t| (t.block, t.arm)).collect()
-    };
     assert_eq!(order(false), order(true));
 }
 
@@ -250,18 +251,21 @@ fn run_noisily(share: f64, from: u32, until: u32) -> Experiment {
     })
 }
 
+/// A trial on two cores; 16 hogs over the machine's 64 CPUs.
+fn trial(cores: u64, others: u64) -> Measurement {
+    Measurement {
+        wall_ns: 1_000_000,
+        cores_ns: cores * 1_000_000,
+        others_cpu_ns: others * 1_000_000,
+        ..Measurement::default()
+    }
+}
+
 #[test]
 fn sixteen_hogs_of_64_cpus_are_noise_where_the_trial_runs_and_nowhere_else() {
     let mut plan = plan(1, "fast");
     (plan.cpus, plan.noise_gate) = (64, 0.25);
     let experiment = Experiment::new(plan);
-    // A trial on two cores; 16 hogs over the machine's 64 CPUs.
-    let trial = |cores: u64, others: u64| Measurement {
-        wall_ns: 1_000_000,
-        cores_ns: cores * 1_000_000,
-        others_cpu_ns: others * 1_000_000,
-        ..Measurement::default()
-    };
     assert!(experiment.is_noisy(&trial(2, 2)), "two of them share the cores");
     assert!(experiment.is_noisy(&trial(2, 1)), "one of them does");
     assert!(!experiment.is_noisy(&trial(2, 0)), "they run elsewhere");

@@ -72,15 +72,16 @@ fn refused_baseline_is_compared_with_nothing() {
     );
 }
 
+/// Whole milliseconds of about 7.
+fn of_step(step: f64) -> Outcome {
+    of_figures("ms", Better::Lower, |_, block| {
+        let exact = 7.0 + 0.3 * f64::from(block * 7 % 5) / 5.0;
+        Ok((exact / step).round() * step)
+    })
+}
+
 #[test]
 fn figures_in_coarse_steps_say_so() {
-    // Whole milliseconds of about 7.
-    let of_step = |step: f64| {
-        of_figures("ms", Better::Lower, |_, block| {
-            let exact = 7.0 + 0.3 * f64::from(block * 7 % 5) / 5.0;
-            Ok((exact / step).round() * step)
-        })
-    };
     let coarse = of_step(1.0);
     let ticks = coarse.trust.ticks_of(FIGURE).expect("the steps are coarse");
     assert_eq!((ticks.step, ticks.share), (1.0, 1.0 / 7.0));

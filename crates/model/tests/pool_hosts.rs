@@ -75,12 +75,13 @@ fn host_that_is_hurt_is_named_among_many_figures() {
     assert_eq!((lines[3].side, named(&pooled)), (Side::Hurt, 3));
 }
 
+fn groups(count: usize) -> BTreeMap<String, String> {
+    (0..11).map(|at| (format!("h{at}"), format!("rack{}", at % count))).collect()
+}
+
 #[test]
 fn groups_are_counted_and_few_of_them_decide_nothing() {
     let hosts = fleet(1, 12, 1, |_, _| -0.3);
-    let groups = |count: usize| -> BTreeMap<String, String> {
-        (0..11).map(|at| (format!("h{at}"), format!("rack{}", at % count))).collect()
-    };
     let metric = |pooled: &PooledOutcome| pooled.arms[0].metrics["rtt_ns_p50"].clone();
     assert_eq!(
         (metric(&pool(&hosts)).groups, metric(&pool(&hosts)).verdict),

@@ -147,14 +147,15 @@ fn sequential(world: FakeWorld, trials: usize) -> (Vec<f64>, Vec<f64>) {
     (baseline, take(2))
 }
 
+fn log_ratios(arm: &[f64], base: &[f64]) -> Vec<f64> {
+    arm.iter().zip(base).map(|(arm, base)| (arm / base).ln()).collect()
+}
+
 #[test]
 fn drift_biases_sequential_order_but_not_interleaving() {
     let experiments = 60;
     let (mut sequential_fooled, mut interleaved_fooled) = (0, 0);
     for seed in 0..experiments {
-        let log_ratios = |arm: &[f64], base: &[f64]| -> Vec<f64> {
-            arm.iter().zip(base).map(|(arm, base)| (arm / base).ln()).collect()
-        };
         let (base, nothing) = sequential(world(seed, 0.01, strong_drift()), 20);
         sequential_fooled += u32::from(differs(&log_ratios(&nothing, &base), LEVEL));
 

@@ -18,6 +18,10 @@ use crate::{
 /// Parameters of a load that may differ: duration and choice of arms.
 pub(crate) const ASIDE: [&str; 4] = ["arms", "resolve", "time_ms", "trial_ms"];
 
+fn value_text(value: Option<String>) -> String {
+    value.unwrap_or_else(|| "not given".into())
+}
+
 /// Checks before a run that its path and load can be compared with `old`.
 pub fn comparable(
     old: &Outcome,
@@ -47,11 +51,14 @@ pub fn comparable(
                 "rate_pps" => "the rate in packets a second".into(),
                 other => format!("the load's {other}"),
             };
-            let said = |value: Option<String>| value.unwrap_or_else(|| "not given".into());
-            return Err(different(&what, &said(old_value), &said(new_value)));
+            return Err(different(&what, &value_text(old_value), &value_text(new_value)));
         }
     }
     Ok(())
+}
+
+fn has_arm(arms: &[&ArmOutcome], arm: &ArmOutcome) -> bool {
+    arms.iter().any(|a| is_same(a, arm))
 }
 
 /// Compares newer experiments with older ones.
@@ -86,13 +93,12 @@ pub fn compare(
     let (before, now) = (arms_of(olds.iter()), arms_of(news.iter()));
     let equal = Equal { resolve, level: 1.0 - (1.0 - LEVEL) / (now.len() * judged.len()) as f64 };
     let sides = Sides { old: sessions(olds, unit), new: sessions(news, unit), equal };
-    let has = |arms: &[&ArmOutcome], arm: &ArmOutcome| arms.iter().any(|a| is_same(a, arm));
     let only = |arms: &[&ArmOutcome], others: &[&ArmOutcome]| {
-        arms.iter().filter(|arm| !has(others, arm)).map(|arm| arm.name.clone()).collect()
+        arms.iter().filter(|arm| !has_arm(others, arm)).map(|arm| arm.name.clone()).collect()
     };
     let mut arms: Vec<ArmComparison> = now
         .iter()
-        .filter(|arm| has(&before, arm))
+        .filter(|arm| has_arm(&before, arm))
         .map(|arm| {
             let metrics = judged
                 .iter()
@@ -195,57 +201,70 @@ pub(crate) fn arms_of<'a>(
     found
 }
 
+fn sorted_switches(arm: &ArmOutcome) -> Vec<String> {
+    let mut switches = arm.switches.clone();
+    switches.sort();
+    switches
+}
+
 /// True if two arms have the same switches, for example a rung of a ladder and the same set given by
 /// hand.
 pub(crate) fn is_same(a: &ArmOutcome, b: &ArmOutcome) -> bool {
-    let sorted = |arm: &ArmOutcome| {
-        let mut switches = arm.switches.clone();
-        switches.sort();
-        switches
-    };
     a.kind == b.kind
         && match a.kind {
             ArmKind::Baseline | ArmKind::Control => true,
             ArmKind::Peer => a.name == b.name,
-            ArmKind::Variant => sorted(a) == sorted(b),
+            ArmKind::Variant => sorted_switches(a) == sorted_switches(b),
         }
 }
 
 type Property = (String, Box<dyn Fn(&Outcome) -> String>);
+
+fn given_text(text: Option<&String>) -> String {
+    text.cloned().unwrap_or_else(|| "not given".into())
+}
+
+fn text_or_none(text: &Option<String>) -> String {
+    text.clone().unwrap_or_else(|| "none".into())
+}
 
 /// Properties in which runs may differ besides what they measured.
 fn properties(notes: &BTreeSet<&String>) -> Vec<Property> {
     fn of(what: &str, value: impl Fn(&Machine) -> String + 'static) -> Property {
         (what.to_owned(), Box::new(move |outcome| value(&outcome.machine)))
     }
-    let none = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".into());
     let mut all = vec![
         of("machine", |m| m.id.clone()),
         of("kernel", |m| m.kernel.clone()),
         of("CPU", |m| m.cpu.clone()),
         of("CPUs used", |m| m.cpus.to_string()),
         of("memory", |m| format!("{} GiB", m.memory_bytes.div_ceil(1 << 30))),
-        of("hypervisor", move |m| none(&m.hypervisor)),
-        of("governor", move |m| none(&m.governor)),
+        of("hypervisor", move |m| text_or_none(&m.hypervisor)),
+        of("governor", move |m| text_or_none(&m.governor)),
         of("interface", |m| m.nic.clone()),
     ];
     let facts: [fn(&Machine) -> &String; 4] = [|m| &m.id, |m| &m.kernel, |m| &m.cpu, |m| &m.nic];
     let names = ["machine", "kernel", "CPU", "interface"];
     for (name, fact) in names.into_iter().zip(facts) {
         let far = move |m: &Machine| m.far.as_deref().map(fact).cloned();
-        all.push(of(&format!("far end's {name}"), move |m| none(&far(m))));
+        all.push(of(&format!("far end's {name}"), move |m| text_or_none(&far(m))));
     }
     all.push(("wirepath".into(), Box::new(|outcome| outcome.version.clone())));
-    let given = |text: Option<&String>| text.cloned().unwrap_or_else(|| "not given".into());
     for name in notes {
         let name = (*name).clone();
-        all.push(of(&name.clone(), move |m| given(m.notes.get(&name))));
+        all.push(of(&name.clone(), move |m| given_text(m.notes.get(&name))));
     }
     for name in ASIDE.iter().rev() {
         let what = (*name).replace("_ms", " (ms)");
-        all.push((what, Box::new(move |outcome| given(outcome.load.get(*name)))));
+        all.push((what, Box::new(move |outcome| given_text(outcome.load.get(*name)))));
     }
     all
+}
+
+/// Load averages are never equal; only half a CPU or more is reported.
+fn load(series: &[Outcome]) -> f64 {
+    let loads = series.iter().map(|outcome| f64::from(outcome.machine.load_x100) / 100.0);
+    statistics::median(&loads.collect::<Vec<_>>()).unwrap_or(0.0)
 }
 
 fn differences(olds: &[Outcome], news: &[Outcome]) -> Vec<Difference> {
@@ -259,11 +278,6 @@ fn differences(olds: &[Outcome], news: &[Outcome]) -> Vec<Difference> {
             found.push(Difference { what, old: said(old), new: said(new) });
         }
     }
-    // Load averages are never equal; only half a CPU or more is reported.
-    let load = |series: &[Outcome]| {
-        let loads = series.iter().map(|outcome| f64::from(outcome.machine.load_x100) / 100.0);
-        statistics::median(&loads.collect::<Vec<_>>()).unwrap_or(0.0)
-    };
     let (old, new) = (load(olds), load(news));
     if (old - new).abs() > 0.5 {
         let what = "load at the start".to_owned();
@@ -385,10 +399,17 @@ pub(crate) fn unit_figures(
         .collect()
 }
 
+fn ratios(units: &[Vec<&MetricOutcome>]) -> Vec<f64> {
+    unit_figures(units, |metric| metric.ratio)
+}
+
+fn medians(units: &[Vec<&MetricOutcome>]) -> Vec<f64> {
+    unit_figures(units, |metric| metric.median)
+}
+
 fn metric(sides: &Sides<'_>, arm: &ArmOutcome, name: &str) -> Option<MetricComparison> {
     let (before, now) = (in_units(&sides.old, arm, name), in_units(&sides.new, arm, name));
     let shape = *now.iter().chain(&before).flatten().next()?;
-    let medians = |units: &[Vec<&MetricOutcome>]| unit_figures(units, |metric| metric.median);
     let (old_medians, new_medians) = (medians(&before), medians(&now));
     let mut result = MetricComparison {
         unit: shape.unit.clone(),
@@ -419,7 +440,6 @@ fn metric(sides: &Sides<'_>, arm: &ArmOutcome, name: &str) -> Option<MetricCompa
     if result.why.is_none() {
         result.value = change(&old_medians, &new_medians, sides.equal);
         if arm.kind != ArmKind::Baseline {
-            let ratios = |units: &[Vec<&MetricOutcome>]| unit_figures(units, |metric| metric.ratio);
             result.worth = change(&ratios(&before), &ratios(&now), sides.equal);
         }
     }
@@ -457,11 +477,12 @@ fn count_change(olds: &[f64], news: &[f64], equal: Equal) -> Option<CountChange>
     })
 }
 
+fn logs(of: &[f64]) -> Vec<f64> {
+    of.iter().map(|value| value.ln()).filter(|log| log.is_finite()).collect()
+}
+
 /// The change between two series of figures; of its verdicts, better and worse are still missing.
 fn change(olds: &[f64], news: &[f64], equal: Equal) -> Option<Change> {
-    let logs = |of: &[f64]| -> Vec<f64> {
-        of.iter().map(|value| value.ln()).filter(|log| log.is_finite()).collect()
-    };
     let (old, new) = (logs(olds), logs(news));
     let shift = two_samples::compare(&new, &old, LEVEL)?;
     let is_enough = shift.pairs >= RUNS_MIN;

@@ -74,18 +74,19 @@ fn fewer_blocks_than_the_control_needs_decide_nothing() {
     assert_eq!(lower(1.5, 0.001, 6).answer, GateAnswer::Worse);
 }
 
+fn without_events(blocks: usize) -> GateVerdict {
+    let zeros = vec![Some(0.0); blocks];
+    let pairs = Pairs::on(Scale::Count, &zeros, &zeros, Some(&zeros), blocks, Better::Lower);
+    let found = question(1.0, 0.01, blocks, Better::Lower);
+    let (at_worst, at_best) = (pairs.clone(), pairs.clone());
+    answer(GateQuestion { pairs, at_worst, at_best, ..found })
+}
+
 #[test]
 fn counts_pass_only_if_rare_events_would_have_been_seen() {
-    let none = |blocks: usize| {
-        let zeros = vec![Some(0.0); blocks];
-        let pairs = Pairs::on(Scale::Count, &zeros, &zeros, Some(&zeros), blocks, Better::Lower);
-        let found = question(1.0, 0.01, blocks, Better::Lower);
-        let (at_worst, at_best) = (pairs.clone(), pairs.clone());
-        answer(GateQuestion { pairs, at_worst, at_best, ..found })
-    };
     // 0.8 to the 14th is 4.4 %.
-    assert_eq!(none(13).reason, Some(Undecided::FewBlocks { blocks: 13, needed: 14 }));
-    assert_eq!(none(14).answer, GateAnswer::NoWorse);
+    assert_eq!(without_events(13).reason, Some(Undecided::FewBlocks { blocks: 13, needed: 14 }));
+    assert_eq!(without_events(14).answer, GateAnswer::NoWorse);
 }
 
 #[test]
@@ -179,13 +180,14 @@ fn gate(answer: GateAnswer, p: f64) -> Gate {
     Gate::new(THRESHOLD, By::Value, vec![decision(answer, p)])
 }
 
+fn gate_answer(answers: &[GateAnswer]) -> GateAnswer {
+    let decisions = answers.iter().map(|answer| decision(*answer, 0.5)).collect();
+    Gate::new(THRESHOLD, By::Value, decisions).answer
+}
+
 #[test]
 fn one_worse_figure_fails_a_gate_and_only_all_of_them_pass_it() {
     use GateAnswer::{NoWorse, NotDecided, Worse};
-    let gate_answer = |answers: &[GateAnswer]| {
-        let decisions = answers.iter().map(|answer| decision(*answer, 0.5)).collect();
-        Gate::new(THRESHOLD, By::Value, decisions).answer
-    };
     assert_eq!(gate_answer(&[NoWorse, NoWorse]), NoWorse);
     assert_eq!(gate_answer(&[NoWorse, NotDecided]), NotDecided);
     assert_eq!(gate_answer(&[NotDecided, Worse, NoWorse]), Worse);

@@ -6,6 +6,14 @@ use crate::evidence::RunEvidence;
 use crate::pairs::{Pairs, Scale};
 use crate::{Better, By, Decision, Ended, Gate, GateAnswer, Support, Undecided, Verdict};
 
+fn moved(values: &[Option<f64>], step: f64, factor: f64) -> Vec<Option<f64>> {
+    values.iter().map(|value| value.map(|value| (value + step) * factor)).collect()
+}
+
+fn unread_figures(why: &str) -> Undecided {
+    Undecided::Unread { why: why.to_owned() }
+}
+
 impl Table<'_> {
     /// Answer of the gate that the plan asks for; `None` if it asks for none.
     pub(crate) fn gate(&self, judged: &Judged, seen: &RunEvidence) -> Option<Gate> {
@@ -116,7 +124,6 @@ impl Table<'_> {
     /// Question of a gate. Errors: the reason why a figure cannot be decided.
     pub(super) fn gate_question(&self, arm: usize, name: &str) -> Result<GateQuestion, Undecided> {
         let threshold = self.experiment.plan.resolve;
-        let unread = |why: &str| Undecided::Unread { why: why.to_owned() };
         match &self.experiment.plan.arms[arm].1 {
             Support::Yes => {}
             Support::Refused { why } => return Err(Undecided::Missing { why: why.clone() }),
@@ -129,10 +136,10 @@ impl Table<'_> {
         let Some(series) = self.arms[arm].get(name) else {
             let trials = self.experiment.trials.iter().rev().filter(|trial| trial.arm == arm);
             let failure = trials.filter_map(|trial| trial.result.as_ref().err()).next();
-            return Err(unread(failure.map_or("no trial gave it", String::as_str)));
+            return Err(unread_figures(failure.map_or("no trial gave it", String::as_str)));
         };
         self.pairs(arm, name, series).map_err(|judgement| {
-            unread(judgement.why.as_deref().unwrap_or("the baseline gave none"))
+            unread_figures(judgement.why.as_deref().unwrap_or("the baseline gave none"))
         })?;
         let Some(control) = self.control_beside(arm, name) else {
             return Err(Undecided::NoControl);
@@ -151,9 +158,6 @@ impl Table<'_> {
             Better::Higher => threshold,
         };
         let pairs = |arm_step: f64, base_step: f64| {
-            let moved = |values: &[Option<f64>], step: f64, factor: f64| -> Vec<Option<f64>> {
-                values.iter().map(|value| value.map(|value| (value + step) * factor)).collect()
-            };
             let pairs = Pairs::on(
                 scale,
                 &moved(&series.values, arm_step, factor),
@@ -178,9 +182,8 @@ impl Table<'_> {
     fn failures_decision(&self, judged: &Judged, arm: usize) -> Option<Decision> {
         let threshold = self.experiment.plan.resolve;
         let failures = judged.failures[arm].clone()?;
-        let share = |failed: u32, of: u32| f64::from(failed) / f64::from(of.max(1));
-        let own = share(failures.failed, failures.trials);
-        let base = share(failures.baseline_failed, failures.baseline_trials);
+        let own = super::failed_share(failures.failed, failures.trials);
+        let base = super::failed_share(failures.baseline_failed, failures.baseline_trials);
         let (answer, reason) = if failures.fails_more {
             (GateAnswer::Worse, None)
         } else if own - base > threshold - 1.0 + 1e-9 {

@@ -111,6 +111,14 @@ pub(crate) struct Table<'a> {
     pub(crate) spreads: BTreeMap<&'a str, Components>,
 }
 
+fn refusal(why: Option<String>) -> Box<Judgement> {
+    Box::new(Judgement { verdict: Some(Verdict::Refused), why, ..Judgement::default() })
+}
+
+fn failed_share(failed: u32, of: u32) -> f64 {
+    f64::from(failed) / f64::from(of.max(1))
+}
+
 impl<'a> Table<'a> {
     pub(crate) fn new(experiment: &'a Experiment) -> Self {
         let counted = || experiment.trials.iter().filter(|trial| !trial.warmup);
@@ -198,10 +206,9 @@ impl<'a> Table<'a> {
         }
         for ((arm, mut failing), p_adjusted) in failing.into_iter().zip(failing_p) {
             failing.p_adjusted = p_adjusted;
-            let more = |failed: u32, of: u32| f64::from(failed) / f64::from(of.max(1));
             failing.fails_more = p_adjusted < 1.0 - LEVEL
-                && more(failing.failed, failing.trials)
-                    > more(failing.baseline_failed, failing.baseline_trials);
+                && failed_share(failing.failed, failing.trials)
+                    > failed_share(failing.baseline_failed, failing.baseline_trials);
             judged.failures[arm] = Some(failing);
         }
         judged
@@ -289,9 +296,6 @@ impl<'a> Table<'a> {
         name: &str,
         series: &Series,
     ) -> Result<Pairs, Box<Judgement>> {
-        let refusal = |why: Option<String>| {
-            Box::new(Judgement { verdict: Some(Verdict::Refused), why, ..Judgement::default() })
-        };
         if self.arm(arm).kind == ArmKind::Baseline {
             let why = series.reason.filter(|_| series.is_refused()).map(str::to_owned);
             return Err(Box::new(Judgement { why, ..Judgement::default() }));

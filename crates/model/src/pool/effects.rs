@@ -50,12 +50,15 @@ pub fn random_effects(effects: &[Effect]) -> Option<Pooled> {
     })
 }
 
+fn weight(effect: &Effect) -> f64 {
+    effect.error.powi(-2)
+}
+
 /// Variance of the hosts' true effects, by the method of moments.
 fn between_hosts(effects: &[Effect]) -> f64 {
-    let weigh = |effect: &Effect| effect.error.powi(-2);
-    let (mean, total) = weighted_mean(effects, weigh);
-    let squares: f64 = effects.iter().map(|effect| weigh(effect).powi(2)).sum();
-    let excess = weighted_squares(effects, weigh, mean) - (effects.len() - 1) as f64;
+    let (mean, total) = weighted_mean(effects, weight);
+    let squares: f64 = effects.iter().map(|effect| weight(effect).powi(2)).sum();
+    let excess = weighted_squares(effects, weight, mean) - (effects.len() - 1) as f64;
     (excess / (total - squares / total)).max(0.0)
 }
 

@@ -448,13 +448,19 @@ fn split(
     (best.0 >= SPLIT_MIN).then_some(best.1)
 }
 
+fn squares(of: &[f64], around: f64) -> f64 {
+    of.iter().map(|v| (v - around).powi(2)).sum::<f64>()
+}
+
+fn mean(of: &[f64]) -> f64 {
+    of.iter().sum::<f64>() / of.len() as f64
+}
+
 /// Share of the variance between groups; `None` unless there are two groups of two hosts and more.
 fn explained_share(groups: &BTreeMap<&str, Vec<f64>>) -> Option<f64> {
     if groups.len() < 2 || groups.values().any(|group| group.len() < 2) {
         return None;
     }
-    let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
-    let squares = |of: &[f64], around: f64| of.iter().map(|v| (v - around).powi(2)).sum::<f64>();
     let all: Vec<f64> = groups.values().flatten().copied().collect();
     let within: f64 = groups.values().map(|group| squares(group, mean(group))).sum();
     let total = squares(&all, mean(&all));

@@ -107,11 +107,14 @@ fn unjudged(question: &Question) -> Answer {
     answer
 }
 
+fn missing_count(of: &[Option<Effect>]) -> usize {
+    of.iter().filter(|effect| effect.is_none()).count()
+}
+
 /// Reason to pool nothing: hosts that are missing may be those on which the arm does worst.
 fn refusal(question: &Question) -> Option<String> {
-    let missing = |of: &[Option<Effect>]| of.iter().filter(|effect| effect.is_none()).count();
     let hosts = question.effects.len();
-    let (own, of_control) = (missing(&question.effects), missing(&question.control));
+    let (own, of_control) = (missing_count(&question.effects), missing_count(&question.control));
     if own > of_control {
         return Some(format!(
             "{own} of {hosts} hosts have no figure of this arm, and {of_control} none of the control: those that are \
@@ -246,13 +249,14 @@ mod tests {
         assert!(found.why.unwrap().contains("control arms"));
     }
 
+    fn grouped(hosts: usize, groups: usize) -> Answer {
+        let control: Vec<Option<f64>> = QUIET.iter().copied().cycle().take(hosts).collect();
+        let groups = (0..hosts).map(|host| host % groups).collect();
+        answers(&[Question { groups, ..question(&fast(hosts), &control) }], RESOLVE).remove(0)
+    }
+
     #[test]
     fn hosts_of_one_group_count_once() {
-        let grouped = |hosts: usize, groups: usize| {
-            let control: Vec<Option<f64>> = QUIET.iter().copied().cycle().take(hosts).collect();
-            let groups = (0..hosts).map(|host| host % groups).collect();
-            answers(&[Question { groups, ..question(&fast(hosts), &control) }], RESOLVE).remove(0)
-        };
         let found = grouped(20, 4);
         assert_eq!((found.verdict, found.p), (Some(Verdict::Inconclusive), None));
         assert!(found.pooled.is_some(), "the ratio is known all the same");

@@ -227,16 +227,17 @@ fn a_run_whose_trials_all_fail_from_some_point_on_is_given_up() {
     assert_eq!(failed, FAILED_BLOCKS_MAX * finished.outcome.arms.len());
 }
 
+fn verdicts(look: &Outcome) -> Vec<Verdict> {
+    let arms = look.arms.iter().filter(|arm| arm.kind == ArmKind::Variant);
+    arms.filter_map(|arm| arm.metrics.get(&look.judged[0])?.verdict).collect()
+}
+
 #[test]
 fn looks_during_a_run_have_verdicts_that_hold_at_every_look_or_none() {
     let (finished, seen) = ran(Case::default());
     let outcome = finished.expect("a result").outcome;
     let blocks: Vec<u32> = seen.looks.iter().map(|look| look.blocks).collect();
     assert_eq!(blocks, (1..outcome.blocks).collect::<Vec<_>>(), "after each but the last");
-    let verdicts = |look: &Outcome| -> Vec<Verdict> {
-        let arms = look.arms.iter().filter(|arm| arm.kind == ArmKind::Variant);
-        arms.filter_map(|arm| arm.metrics.get(&look.judged[0])?.verdict).collect()
-    };
     for look in &seen.looks {
         assert_eq!(look.ended, Ended::Unfinished);
         // Below 7 values no interval holds at every look.
