@@ -82,6 +82,11 @@ fn dynamic_section(file: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+fn bracketed(line: &str, mark: &str) -> Option<String> {
+    let value = line.split_once(mark)?.1.split_once(']')?.0;
+    Some(value.trim_start_matches('[').trim().to_owned())
+}
+
 /// Path of the loader, if one is named, and names of the libraries.
 fn parse(text: &str) -> (Option<String>, Vec<String>) {
     let loader = text.lines().find_map(|line| bracketed(line, "[Requesting program interpreter:"));
