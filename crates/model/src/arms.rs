@@ -300,11 +300,14 @@ mod tests {
         let switches = switches();
         let one = |text: &str| ArmPlan::parse_one(text, &switches);
         assert_eq!(one("baseline"), Ok(Arm::baseline()));
-        assert_eq!(one(" c + a ").unwrap().name, "a+c");
-        for (text, joined) in [("a,b", "a+b"), ("a,b+c", "a+b+c"), ("a+", "a"), ("", "A+B")] {
+        assert_eq!(one(" batch + spin ").unwrap().name, "spin+batch");
+        for (text, joined) in
+            [("spin,batch", "spin+batch"), ("spin,batch+pin", "spin+batch+pin"), ("spin+", "spin")]
+        {
             let why = one(text).unwrap_err().to_string();
             assert!(why.ends_with(&format!("such as {joined}")), "{why}");
         }
+        assert!(one("").unwrap_err().to_string().contains("such as A+B"));
         assert!(one("ladder").unwrap_err().to_string().contains("unknown switch"));
     }
 
