@@ -23,7 +23,7 @@ pub(crate) struct Builds {
     open: Call,
     limit: Duration,
     /// Empty once they could not be started anew.
-    programs: Vec<Program>,
+    programs: Vec<RunningBuild>,
     restarts: Restarts,
     /// Number of the present start, from 1.
     start: u32,
@@ -69,7 +69,7 @@ impl Builds {
                 Ok(other) => return Err(caller.unexpected(&other).into()),
                 Err(error) => return Err(not_of_this_exchange(file, &chain(&error))),
             };
-            self.programs.push(Program { caller: Some(caller), nic, limit: self.limit });
+            self.programs.push(RunningBuild { caller: Some(caller), nic, limit: self.limit });
         }
         self.restarts.started(begun.elapsed() / self.files.len() as u32);
         self.start += 1;
@@ -140,7 +140,7 @@ impl Session for Builds {
 }
 
 /// A build of Wirepath that runs trials.
-struct Program {
+struct RunningBuild {
     /// `None` once it did not answer.
     caller: Option<Caller<Host>>,
     /// The interface under test.
@@ -148,7 +148,7 @@ struct Program {
     limit: Duration,
 }
 
-impl Program {
+impl RunningBuild {
     fn trial(&mut self) -> Result<Measurement, String> {
         let caller = self.caller.as_mut().ok_or("the program has ended")?;
         let asked = caller.call(&Call::Trial);

@@ -77,11 +77,10 @@ fn watched_mesh_serves_what_it_names_and_ends_at_a_signal() {
     let metrics = get(&watching.stderr(), "/metrics");
     let named = format!("named{{host=\"netns:{}\",other=\"\",sign=\"slow\"}} 1", star.names[1]);
     assert!(metrics.contains(&named), "{metrics}");
-    let of_pairs = |name: &str| {
-        let of = |line: &&str| line.starts_with(&format!("wirepath_mesh_{name}{{"));
-        metrics.lines().filter(of).count()
-    };
-    let counts = ["rtt_seconds", "sent_datagrams_total", "host_ratio"].map(of_pairs);
+    let counts = ["rtt_seconds", "sent_datagrams_total", "host_ratio"].map(|name| {
+        let begin = format!("wirepath_mesh_{name}{{");
+        metrics.lines().filter(|line| line.starts_with(&begin)).count()
+    });
     assert_eq!(counts, [10, 10, 5], "{metrics}");
     assert!(fs::read_to_string(&html).is_ok_and(|page| page.contains("is slow")));
     let holdings = watching.holdings();
@@ -126,7 +125,7 @@ const SHORT: [&str; 10] = [
     "--time=60s",
 ];
 
-fn state_of(status: &Value, at: usize) -> Vec<&str> {
+fn job_states(status: &Value, at: usize) -> Vec<&str> {
     let jobs = status["experiments"][at]["jobs"].as_array().expect("jobs");
     jobs.iter().map(|job| job["ended"].as_str().unwrap_or("open")).collect()
 }
@@ -149,7 +148,7 @@ fn killed_coordinator_leaves_nothing_and_the_next_one_gives_a_line_per_host() {
     drop(first.end_by("KILL", LONG));
     holdings.assert_gone();
     let status = json(wirepath(&data, &["fleet", "status", "--json"]));
-    assert_eq!((&status["running"], state_of(&status, 0)), (&false.into(), vec!["open"; 2]));
+    assert_eq!((&status["running"], job_states(&status, 0)), (&false.into(), vec!["open"; 2]));
     let arguments = [&["fleet", "prove", "--json", "--on", &on], &SHORT[..]].concat();
     // Two hosts one after the other, each within its own `--time`: more than the limit of `run`.
     let ended = Running::start(wirepath(&data, &arguments)).finish(LONG * 5).expect("it ends");
@@ -167,8 +166,8 @@ fn killed_coordinator_leaves_nothing_and_the_next_one_gives_a_line_per_host() {
     assert!(ids.iter().all(|host| host["id"].is_string()), "{document:#}");
     assert_eq!((&metric["verdict"], &metric["hosts"]), (&Value::Null, &2.into()));
     let status = json(wirepath(&data, &["fleet", "status", "--json"]));
-    assert_eq!(state_of(&status, 0), ["done"; 2]);
-    assert_eq!(state_of(&status, 1), ["cancelled"; 2]);
+    assert_eq!(job_states(&status, 0), ["done"; 2]);
+    assert_eq!(job_states(&status, 1), ["cancelled"; 2]);
 }
 
 #[test]

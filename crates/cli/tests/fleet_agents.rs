@@ -192,10 +192,10 @@ impl Tuned {
 
     /// Agent of the first host, which may tune.
     fn agent(&self) -> Running {
-        self.agent_of(0, &["--allow-tune"])
+        self.agent_at(0, &["--allow-tune"])
     }
 
-    fn agent_of(&self, at: usize, options: &[&str]) -> Running {
+    fn agent_at(&self, at: usize, options: &[&str]) -> Running {
         let host = format!("h{}", at + 1);
         let enrol = format!("{}/enrol/{host}.wp", self.folder);
         let words = [env!("CARGO_BIN_EXE_wirepath"), "fleet", "agent", "--enrol", &enrol];
@@ -359,7 +359,7 @@ fn plan_goes_out_over_agents_and_a_host_rolls_back_by_itself_unless_it_was_confi
 #[test]
 fn mesh_goes_over_agents_and_one_that_is_silent_is_a_failure_of_its_pairs() {
     let Some(fleet) = Tuned::start(3) else { return };
-    let agents = [0, 1].map(|at| fleet.agent_of(at, &[]));
+    let agents = [0, 1].map(|at| fleet.agent_at(at, &[]));
     let few = ["--rounds", "1", "-c", "20", "--taken-within", "10s", "--json"];
     let mesh = ["fleet", "mesh", "--fleet", &fleet.folder];
     let document = json(wirepath(&fleet.data, &[&mesh[..], &few].concat()));
@@ -406,7 +406,7 @@ fn mesh_of_eight_agents_names_the_slow_host_and_the_lossy_link_and_nothing_witho
             star
         };
         let Some(fleet) = Tuned::start_in(star, 8) else { return };
-        let _agents: Vec<Running> = (0..8).map(|at| fleet.agent_of(at, &[])).collect();
+        let _agents: Vec<Running> = (0..8).map(|at| fleet.agent_at(at, &[])).collect();
         right[usize::from(is_faulty)] = right_meshes(&expected, |seed| {
             let mesh = ["fleet", "mesh", "--fleet", &fleet.folder, "-c", "100", "--json", "--seed"];
             wirepath(&fleet.data, &[&mesh[..], &[seed]].concat())
@@ -418,7 +418,7 @@ fn mesh_of_eight_agents_names_the_slow_host_and_the_lossy_link_and_nothing_witho
 #[test]
 fn watched_mesh_over_agents_goes_on_after_a_silent_agent_and_without_its_database() {
     let Some(mut fleet) = Tuned::start(2) else { return };
-    let agents = [0, 1].map(|at| fleet.agent_of(at, &[]));
+    let agents = [0, 1].map(|at| fleet.agent_at(at, &[]));
     let few = ["--rounds", "1", "-c", "20", "--taken-within", "5s", "--json"];
     let mesh = ["fleet", "mesh", "--fleet", &fleet.folder];
     let mesh = [&mesh[..], &few].concat();

@@ -183,10 +183,10 @@ fn bad_roll_out_is_refused_before_any_host_is_asked() {
     assert!(refused(&[&plan, "--on", "this", "--stages", "2"]).contains("there are 1"));
     assert!(refused(&[&plan, "--on", "this", "--stages", "x"]).contains("not a valid size"));
     let one = [&plan, "--on", "this", "--stages", "1"];
-    let with = |more: &[&str]| refused(&[&one[..], more].concat());
-    assert!(with(&["--confirm-within", "1s"]).contains("--confirm-within"));
-    assert!(with(&["--", "--state", "/x"]).contains("--state"));
-    assert!(with(&["--", "--load=storm", "--nonsense"]).contains("--nonsense"));
+    let refused_load = |more: &[&str]| refused(&[&one[..], more].concat());
+    assert!(refused_load(&["--confirm-within", "1s"]).contains("--confirm-within"));
+    assert!(refused_load(&["--", "--state", "/x"]).contains("--state"));
+    assert!(refused_load(&["--", "--load=storm", "--nonsense"]).contains("--nonsense"));
     assert!(refused(&["--resume", "x"]).contains("no roll-out"));
     assert!(refused(&["--resume", "x", "--abort", "x"]).contains("--abort"));
     assert!(!data.path().join("fleet.db").exists());

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use model::Random;
 use wirepath_fleet::mesh::{
-    Cell, Pair, Place, Table, confirming_pairs, is_confirmed, polish, rounds, suspects,
+    Pair, PairCell, Place, Table, confirming_pairs, is_confirmed, polish, rounds, suspects,
 };
 
 const SENT: u64 = 2_000;
@@ -40,7 +40,7 @@ impl Fleet {
         }
     }
 
-    fn measure(&mut self, (a, b): Pair) -> Cell {
+    fn measure(&mut self, (a, b): Pair) -> PairCell {
         let (low, high) = (a.min(b), a.max(b));
         let is = |pair: Option<(Pair, f64)>| pair.filter(|of| of.0 == (low, high)).map(|of| of.1);
         let of_host =
@@ -56,7 +56,7 @@ impl Fleet {
             + slower.ln();
         let loss = is(self.lossy_link).or(of_host(self.lossy_host)).unwrap_or(0.001);
         let lost = self.lost(loss);
-        Cell { rtt_ns: Some(log.exp()), sent: SENT, lost, why: None }
+        PairCell { rtt_ns: Some(log.exp()), sent: SENT, lost, why: None }
     }
 
     /// Number of lost datagrams, by the distances between them.
@@ -88,7 +88,7 @@ impl Fleet {
         for suspect in &found {
             let fit = polish(&repeats[repeats.len() - 1]);
             let pairs = confirming_pairs(suspect, &found, &repeats[0], &mut random);
-            let blocks: Vec<Vec<(Pair, Cell)>> = pairs
+            let blocks: Vec<Vec<(Pair, PairCell)>> = pairs
                 .into_iter()
                 .map(|block| block.into_iter().map(|pair| (pair, self.measure(pair))).collect())
                 .collect();
@@ -182,7 +182,7 @@ fn suspect_that_is_fast_again_is_not_named() {
     fleet.slow_host = None;
     let pairs = confirming_pairs(suspect, &found, &table, &mut Random::new(1, 1));
     assert!(pairs.iter().all(|block| block.len() == 4), "the suspect and three controls");
-    let blocks: Vec<Vec<(Pair, Cell)>> = pairs
+    let blocks: Vec<Vec<(Pair, PairCell)>> = pairs
         .into_iter()
         .map(|block| block.into_iter().map(|pair| (pair, fleet.measure(pair))).collect())
         .collect();
@@ -198,7 +198,7 @@ fn pair_that_fails_in_every_repeat_is_a_suspect() {
         for pair in rounds(6, None, 3, repeat).into_iter().flatten() {
             let mut cell = fleet.measure(pair);
             if pair == (2, 5) || pair == (5, 2) {
-                cell = Cell { why: Some("no answer".into()), ..Cell::default() };
+                cell = PairCell { why: Some("no answer".into()), ..PairCell::default() };
             }
             table.record(pair, cell);
         }

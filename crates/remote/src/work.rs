@@ -148,7 +148,7 @@ pub enum Answer {
     Drifted(String),
     /// The socket of the echo is bound.
     Ready,
-    Pinged(Cell),
+    Pinged(PairCell),
     Failed(Failure),
 }
 
@@ -165,7 +165,7 @@ pub struct Ran {
 /// Round trips between two hosts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Cell {
+pub struct PairCell {
     /// Median, nanoseconds; `None` without one.
     pub rtt_ns: Option<f64>,
     /// Datagrams sent.
@@ -176,8 +176,8 @@ pub struct Cell {
     pub why: Option<String>,
 }
 
-impl Cell {
+impl PairCell {
     pub fn failed(why: impl Into<String>) -> Self {
-        Cell { why: Some(why.into()), ..Cell::default() }
+        PairCell { why: Some(why.into()), ..PairCell::default() }
     }
 }

@@ -67,7 +67,7 @@ pub(crate) fn run(context: &Context, args: &AgentArgs) -> Result<(), Failure> {
     }
     let _one = lock(context, &enrolment.host)?;
     let ca = ca_file(context, &enrolment)?;
-    let work = Work {
+    let work = AgentWork {
         address: enrolment.address(&seeds, ca),
         seeds,
         agent: Agent::start(
@@ -80,7 +80,7 @@ pub(crate) fn run(context: &Context, args: &AgentArgs) -> Result<(), Failure> {
     work.until_stopped()
 }
 
-struct Work {
+struct AgentWork {
     enrolment: Enrolment,
     seeds: Seeds,
     address: BrokerAddress,
@@ -88,7 +88,7 @@ struct Work {
     station: Station,
 }
 
-impl Work {
+impl AgentWork {
     fn until_stopped(mut self) -> Result<(), Failure> {
         let mut pause = RECONNECT_INTERVAL;
         let host = self.enrolment.host.clone();
@@ -132,11 +132,10 @@ impl Work {
             let measure = |job: &Job| {
                 has_measured = true;
                 let mut beats = None;
-                let mut beat = || {
+                station.work(job, &mut || {
                     // A beat that fails is made up for by the next one.
                     let _ = beat(&mut beats, enrolment, seeds, address, job, clock());
-                };
-                station.work(job, &mut beat)
+                })
             };
             let is_waiting = self.agent.turn(exchange, clock(), measure, |_| true)?;
             looked = (!is_waiting).then(Instant::now);

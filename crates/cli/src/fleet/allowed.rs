@@ -6,6 +6,7 @@
 
 use std::net::IpAddr;
 
+use fleet::rollout::ID_PREFIX;
 use host::tune::Plan;
 use model::{
     LoadRequest, PathRequest, PlanArms, PlanLoad, PlanRequest, Request, Subject, TwoHosts,
@@ -13,7 +14,6 @@ use model::{
 use remote::Failure;
 use remote::work::{Call, Echo, Ping, Step};
 
-use super::rollout::OWNER;
 use crate::lookup;
 
 /// Round trips of one measurement of a pair.
@@ -164,9 +164,9 @@ fn check_plan(text: &str) -> Result<(), Failure> {
 }
 
 fn check_step(step: &Step) -> Result<(), Failure> {
-    if let Some(owner) = step.owner().filter(|owner| !owner.starts_with(OWNER)) {
+    if let Some(owner) = step.owner().filter(|owner| !owner.starts_with(ID_PREFIX)) {
         return refused(format!(
-            "{owner:?} is not a valid id of a roll-out: it begins with {OWNER}"
+            "{owner:?} is not a valid id of a roll-out: it begins with {ID_PREFIX}"
         ));
     }
     step.plan().map_or(Ok(()), check_plan)

@@ -14,6 +14,7 @@ mod init;
 #[cfg(feature = "fleet")]
 mod keys;
 pub(crate) mod mesh;
+mod outcomes;
 #[cfg(feature = "fleet")]
 mod over_agents;
 pub(crate) mod prove;

@@ -11,7 +11,7 @@ use model::pool::{PooledOutcome, pool_groups};
 use remote::Failure;
 use remote::work::Call;
 
-use super::prove::outcomes;
+use super::outcomes::outcomes;
 use super::servers::{Servers, insist};
 use super::{allowed, now_ms};
 use crate::{console, signals};

@@ -5,16 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
-use fleet::book::{Agent, Archive, Coordinator, Job, Outbox, Row, SqliteBook, State};
+use fleet::book::{Agent, Archive, Coordinator, Job, Outbox, SqliteBook};
 use host::exclusive::ExclusiveLock;
+use model::Request;
 use model::pool::{PooledOutcome, pool_groups};
-use model::{Outcome, Request};
 use remote::work::Call;
 use remote::{Failure, FarOptions};
 use sys::thread::start;
 
 use super::caller::{self, Folders};
 use super::hosts::{Host, HostsArgs};
+use super::outcomes::outcomes;
 use super::words::{HostProveArgs, Words};
 use super::{agents_file, book_file, end_leftovers, lock_book, now_ms};
 use crate::context::Context;
@@ -200,11 +201,10 @@ fn work(
         for (host, agent) in &mut agents {
             let measured = |job: &Job| {
                 console::say(&format!("{host} measures"));
-                let mut beat = || {
+                caller::measure(host, &options, folders, &job.call, &mut || {
                     // A beat that fails is made up for by the next one, or shows in the next turn.
                     let _ = Agent::beat(&job.host, job.fence, &mut beats, now_ms());
-                };
-                caller::measure(host, &options, folders, &job.call, &mut beat)
+                })
             };
             agent.turn(&mut exchange, now_ms(), measured, |_| true)?;
             if signals::stop_requested() {
@@ -214,24 +214,6 @@ fn work(
         std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
-}
-
-/// Outcome of each host, or the reason for its absence.
-pub(super) fn outcomes(hosts: &[String], rows: &[Row]) -> Vec<(String, Result<Outcome, String>)> {
-    hosts
-        .iter()
-        .map(|name| (name.clone(), outcome(rows.iter().find(|row| row.host == *name))))
-        .collect()
-}
-
-fn outcome(row: Option<&Row>) -> Result<Outcome, String> {
-    match row {
-        Some(row) if row.state == State::Done => {
-            serde_json::from_str(&row.body).map_err(|error| error.to_string())
-        }
-        Some(row) => Err(format!("{}: {}", row.state.name(), row.body)),
-        None => Err("its job has not ended".to_owned()),
-    }
 }
 
 fn show(context: &Context, pooled: &PooledOutcome) -> Result<(), Failure> {

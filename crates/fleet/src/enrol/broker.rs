@@ -27,7 +27,7 @@ pub fn configuration(fleet: &Fleet, certificate: Option<(&str, &str)>) -> String
     let imports: String = opened.iter().map(import).collect();
     let mut users = String::new();
     for (host, keys) in &fleet.hosts {
-        let publish = subjects::of_host(host);
+        let publish = subjects::host_subjects(host);
         users.push_str(&format!(
             "      # {host}\n      {{ nkey: {}, permissions: {{ publish: \"{publish}\", subscribe: [\"wp.job.{host}\", \"_INBOX_{host}.>\"] }} }}\n",
             keys.login

@@ -7,7 +7,7 @@ mod rounds;
 mod suspects;
 
 pub use polish::{Fit, Table, polish};
-pub use remote::work::Cell;
+pub use remote::work::PairCell;
 pub(crate) use rounds::shuffled;
 pub use rounds::{ALL_PAIRS_MAX, DEGREE, Pair, circle, rounds};
 pub use suspects::{

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::statistics::median;
-use remote::work::Cell;
+use remote::work::PairCell;
 
 /// One repeat of a mesh: measurements by pair, the smaller place first.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -11,7 +11,7 @@ pub struct Table {
     /// Number of hosts.
     pub hosts: usize,
     /// Measured pairs, failed ones included.
-    pub cells: BTreeMap<(usize, usize), Cell>,
+    pub cells: BTreeMap<(usize, usize), PairCell>,
 }
 
 impl Table {
@@ -21,7 +21,7 @@ impl Table {
     }
 
     /// Records a pair in any order.
-    pub fn record(&mut self, (a, b): (usize, usize), cell: Cell) {
+    pub fn record(&mut self, (a, b): (usize, usize), cell: PairCell) {
         self.cells.insert((a.min(b), a.max(b)), cell);
     }
 
@@ -98,7 +98,8 @@ mod tests {
         let mut table = Table::new(hosts);
         for a in 0..hosts {
             for b in a + 1..hosts {
-                let cell = Cell { rtt_ns: Some(log(a, b).exp()), sent: 100, ..Cell::default() };
+                let cell =
+                    PairCell { rtt_ns: Some(log(a, b).exp()), sent: 100, ..PairCell::default() };
                 table.record((b, a), cell);
             }
         }
@@ -127,7 +128,7 @@ mod tests {
     #[test]
     fn empty_table_has_a_fit() {
         let mut failed = Table::new(3);
-        failed.record((0, 1), Cell { sent: 10, lost: 10, ..Cell::default() });
+        failed.record((0, 1), PairCell { sent: 10, lost: 10, ..PairCell::default() });
         assert_eq!(polish(&failed).hosts, [0.0; 3]);
         assert!(polish(&Table::new(0)).hosts.is_empty());
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::Random;
 use model::statistics::median;
-use remote::work::Cell;
+use remote::work::PairCell;
 use serde::{Deserialize, Serialize};
 
 use super::polish::{Fit, Table, polish};
@@ -195,7 +195,7 @@ fn losing_links(table: &Table) -> BTreeMap<(usize, usize), f64> {
 }
 
 /// Share of a pair's datagrams that was lost; all of them if its measurement failed.
-fn lost_share(cell: &Cell) -> f64 {
+fn lost_share(cell: &PairCell) -> f64 {
     match cell.why {
         Some(_) => 1.0,
         None => cell.lost as f64 / cell.sent.max(1) as f64,
@@ -269,11 +269,11 @@ fn touches_place(place: Place, (a, b): (usize, usize)) -> bool {
 ///
 /// - `blocks`: the cells of [`confirming_pairs`], the suspect's first.
 /// - `fit`: that of the last repeat; of it only the parts of hosts that are not the suspect are used.
-pub fn is_confirmed(suspect: &Suspect, fit: &Fit, blocks: &[Vec<(Pair, Cell)>]) -> bool {
+pub fn is_confirmed(suspect: &Suspect, fit: &Fit, blocks: &[Vec<(Pair, PairCell)>]) -> bool {
     !blocks.is_empty() && blocks.iter().all(|block| stands_out_again(suspect, fit, block))
 }
 
-fn stands_out_again(suspect: &Suspect, fit: &Fit, block: &[(Pair, Cell)]) -> bool {
+fn stands_out_again(suspect: &Suspect, fit: &Fit, block: &[(Pair, PairCell)]) -> bool {
     let Some(((pair, cell), controls)) = block.split_first() else { return false };
     if let Sign::Loses(_) = suspect.sign {
         let worst = controls.iter().map(|(_, cell)| lost_share(cell)).fold(0.0, f64::max);
@@ -313,7 +313,7 @@ mod tests {
     fn three_hosts_have_no_suspects() {
         let mut table = Table::new(3);
         for (pair, rtt) in [((0, 1), 1e3), ((0, 2), 1e6), ((1, 2), 1e6)] {
-            table.record(pair, Cell { rtt_ns: Some(rtt), sent: 10, ..Cell::default() });
+            table.record(pair, PairCell { rtt_ns: Some(rtt), sent: 10, ..PairCell::default() });
         }
         assert!(suspects(&[table.clone(), table]).is_empty());
     }

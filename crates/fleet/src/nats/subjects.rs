@@ -31,7 +31,7 @@ pub(crate) fn opened() -> Vec<Opened> {
 }
 
 /// Subjects to which the agent of a host may publish.
-pub(crate) fn of_host(host: &str) -> String {
+pub(crate) fn host_subjects(host: &str) -> String {
     format!("wp.up.{host}.>")
 }
 

@@ -26,10 +26,10 @@ impl PostgresArchive {
             Some(value) => client.query(&sql, &[&value]),
             None => client.query(&sql, &[]),
         })?;
-        rows.iter().map(|row| self.entry_of(row)).collect()
+        rows.iter().map(|row| self.read_entry(row)).collect()
     }
 
-    fn entry_of(&self, row: &SqlRow) -> Result<Entry, BookError> {
+    fn read_entry(&self, row: &SqlRow) -> Result<Entry, BookError> {
         let text = |at: usize| row.try_get::<_, String>(at).map_err(|e| self.strange("job", e));
         let whole = |at: usize| row.try_get::<_, i64>(at).map_err(|e| self.strange("job", e));
         let attempt: i32 = row.try_get(4).map_err(|e| self.strange("job", e))?;
@@ -163,12 +163,12 @@ impl Archive for PostgresArchive {
                        WHERE j.experiment = $1 ORDER BY j.place";
             client.query(sql, &[&experiment])
         })?;
-        rows.iter().map(|row| self.row_of(row)).collect()
+        rows.iter().map(|row| self.read_end(row)).collect()
     }
 }
 
 impl PostgresArchive {
-    fn row_of(&self, row: &SqlRow) -> Result<Row, BookError> {
+    fn read_end(&self, row: &SqlRow) -> Result<Row, BookError> {
         let strange = |e: postgres::Error| self.strange("outcome", e);
         let state: String = row.try_get(3).map_err(strange)?;
         let body: Vec<u8> = row.try_get(4).map_err(strange)?;

@@ -43,19 +43,19 @@ pub(super) fn encryption(
 
 /// True if one of the addresses is neither a socket of this machine nor a loopback address.
 fn is_remote(config: &Config) -> bool {
-    let is_loopback = |name: &str| {
-        name == "localhost" || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
-    };
-    let named = |host: &Host| match host {
+    let addresses = config.get_hostaddrs();
+    if !addresses.is_empty() {
+        // These are connected to; the names are then only checked.
+        return addresses.iter().any(|address| !address.is_loopback());
+    }
+    config.get_hosts().iter().any(|host| match host {
         Host::Tcp(name) => !is_loopback(name),
         Host::Unix(_) => false,
-    };
-    let addresses = config.get_hostaddrs();
-    match addresses.is_empty() {
-        true => config.get_hosts().iter().any(named),
-        // These are connected to; the names are then only checked.
-        false => addresses.iter().any(|address| !address.is_loopback()),
-    }
+    })
+}
+
+fn is_loopback(name: &str) -> bool {
+    name == "localhost" || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 /// Errors: the text holds no certificate of an authority.

@@ -132,10 +132,10 @@ mod tests {
     #[test]
     fn one_failure_or_drift_is_enough() {
         let names = ["a".to_owned()];
-        let of = |answer| judge(&names, 100, 0, &[(0, answer)]);
-        assert_eq!(of(Answer::Failed("no such knob".into())).unwrap_err(), "a: no such knob");
-        assert!(of(Answer::Drifted("x is 3".into())).unwrap_err().contains("another process"));
-        assert_eq!(of(Answer::Done(String::new())), Ok(vec![]));
+        let judged = |answer| judge(&names, 100, 0, &[(0, answer)]);
+        assert_eq!(judged(Answer::Failed("no such knob".into())).unwrap_err(), "a: no such knob");
+        assert!(judged(Answer::Drifted("x is 3".into())).unwrap_err().contains("another process"));
+        assert_eq!(judged(Answer::Done(String::new())), Ok(vec![]));
     }
 
     #[test]

@@ -148,9 +148,9 @@ mod tests {
         for bad in ["", "0", "0%", "101%", "-1", "x", "1,,2", "NaN%"] {
             assert!(matches!(sizes(bad), Err(SizeError::Unreadable(_))), "{bad}");
         }
-        let of = |text: &str| Draw::new(4, &sizes(text).unwrap(), 7).unwrap_err();
-        assert!(matches!(of("1,10%"), SizeError::NotGrowing { stage: 2, size: 1, .. }));
-        assert!(matches!(of("5"), SizeError::TooLarge { .. }));
+        let refused = |text: &str| Draw::new(4, &sizes(text).unwrap(), 7).unwrap_err();
+        assert!(matches!(refused("1,10%"), SizeError::NotGrowing { stage: 2, size: 1, .. }));
+        assert!(matches!(refused("5"), SizeError::TooLarge { .. }));
     }
 
     proptest! {

@@ -20,4 +20,7 @@ pub use gate::{Gate, HURT_SHARE_MAX, Proof, Wants, gate};
 pub use ledger::{Header, Ledger, Row};
 pub use sqlite::SqliteLedger;
 pub use state::{Event, State};
-pub use steps::{HostStep, Limits, Steps, measured};
+pub use steps::{HostStep, StepLimits, Steps, measured};
+
+/// Beginning of every roll-out's id, under which hosts keep its settings.
+pub const ID_PREFIX: &str = "rollout-";

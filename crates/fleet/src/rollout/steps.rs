@@ -26,7 +26,7 @@ pub struct HostStep {
 
 /// Time limits of steps, milliseconds of the broker's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct StepLimits {
     /// Agents must not begin after it.
     pub not_after_ms: u64,
     /// Hosts without an answer count as silent after it; `None` while their agents give signs of life.
@@ -54,7 +54,7 @@ impl Steps {
         id: &str,
         number: u64,
         steps: &[HostStep],
-        limits: Limits,
+        limits: StepLimits,
     ) -> Result<Self, BookError> {
         let experiment = format!("{id}{SEPARATOR}{number}");
         let jobs: Vec<Job> = steps
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::book::{Agent, Outbox, SqliteBook};
 
-    const LIMITS: Limits = Limits { not_after_ms: 1_000, until_ms: Some(2_000) };
+    const LIMITS: StepLimits = StepLimits { not_after_ms: 1_000, until_ms: Some(2_000) };
 
     fn steps(hosts: &[&str], is_repeatable: bool) -> Vec<HostStep> {
         let numbered = hosts.iter().enumerate();

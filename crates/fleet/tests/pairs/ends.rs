@@ -34,7 +34,7 @@ fn processes_in(folder: &Path) -> Vec<u32> {
 /// Segments of shared memory that these processes made, as lines of the kernel's table.
 ///
 /// Source: sysvipc_shm_proc_show of ipc/shm.c; the fifth column is the process.
-fn segments_of(processes: &[u32]) -> Vec<String> {
+fn memory_segments(processes: &[u32]) -> Vec<String> {
     let table = fs::read_to_string("/proc/sysvipc/shm").expect("it is mounted");
     let maker = |line: &str| line.split_whitespace().nth(4)?.parse().ok();
     let is_theirs = |line: &&str| maker(line).is_some_and(|of| processes.contains(&of));
@@ -60,7 +60,7 @@ fn database_ends_with_its_test_program_that_is_killed() {
     assert!(processes.len() > 1, "the server and its processes");
     let left = || processes_in(&folder);
     assert!(until(LONG, || left().is_empty()), "{:?}", left());
-    let segments = segments_of(&processes);
+    let segments = memory_segments(&processes);
     assert!(segments.is_empty(), "shared memory is left: {segments:?}");
     fs::remove_dir_all(&folder).expect("no process uses it");
 }

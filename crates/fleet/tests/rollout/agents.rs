@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use remote::work::{Call, Step};
 use tempfile::TempDir;
 use wirepath_fleet::book::{Agent, Archive, Coordinator, Outbox, SqliteBook};
-use wirepath_fleet::rollout::{Answers, HostStep, Limits, Size, State, Steps, measured};
+use wirepath_fleet::rollout::{Answers, HostStep, Size, State, StepLimits, Steps, measured};
 
 use super::{
     Event, Fault, Killed, Setting, Way, World, check_end, ends_by, let_switches_act, perform,
@@ -103,11 +103,16 @@ impl Way for ByJobs<'_> {
 
     fn each(&mut self, hosts: &[usize], step: &str) -> Result<Answers, Killed> {
         let now = self.world.borrow().now;
-        let after = |ticks: u64| (now + ticks) * TICK_MS;
+        let deadline_ms = |ticks: u64| (now + ticks) * TICK_MS;
         let limits = match step {
-            "measure" => Limits { not_after_ms: after(30), until_ms: None },
-            "roll back" => Limits { not_after_ms: after(1000), until_ms: Some(after(ANSWER)) },
-            _ => Limits { not_after_ms: after(ANSWER), until_ms: Some(after(ANSWER)) },
+            "measure" => StepLimits { not_after_ms: deadline_ms(30), until_ms: None },
+            "roll back" => {
+                StepLimits { not_after_ms: deadline_ms(1000), until_ms: Some(deadline_ms(ANSWER)) }
+            }
+            _ => StepLimits {
+                not_after_ms: deadline_ms(ANSWER),
+                until_ms: Some(deadline_ms(ANSWER)),
+            },
         };
         let one = |at: &usize| HostStep {
             at: *at,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use fleet::book::{Archive, Job, Row, State};
 use fleet::enrol::Fleet;
-use fleet::mesh::{Cell, Pair};
+use fleet::mesh::{Pair, PairCell};
 use probe::random_session;
 use remote::Failure;
 use remote::work::{Call, Echo, EchoEnd, Ping};
@@ -164,14 +164,14 @@ impl ByAgents {
         Ok(jobs)
     }
 
-    fn cell(&mut self, (near, far): Pair, rows: &[Row]) -> Cell {
+    fn cell(&mut self, (near, far): Pair, rows: &[Row]) -> PairCell {
         let echo = self.agents.hosts[far].ended(rows);
         let host = &mut self.agents.hosts[near];
-        let mut cell: Cell = match host.ended(rows) {
+        let mut cell: PairCell = match host.ended(rows) {
             Ok(body) => serde_json::from_str(&body).unwrap_or_else(|error| {
-                Cell::failed(format!("{}: its answer cannot be read: {error}", host.name))
+                PairCell::failed(format!("{}: its answer cannot be read: {error}", host.name))
             }),
-            Err(why) => Cell::failed(why),
+            Err(why) => PairCell::failed(why),
         };
         // Its reason says more than the silence that the pings met.
         if cell.rtt_ns.is_none()
@@ -196,13 +196,13 @@ impl Measure for ByAgents {
     }
 
     /// All at the same time.
-    fn round(&mut self, pairs: &[Pair]) -> Result<Vec<(Pair, Cell)>, Failure> {
+    fn round(&mut self, pairs: &[Pair]) -> Result<Vec<(Pair, PairCell)>, Failure> {
         let (mut cells, mut asked) = (Vec::new(), Vec::new());
         let hosts = &self.agents.hosts;
         for &(near, far) in pairs {
             let lost = hosts[near].lost.as_ref().or(hosts[far].lost.as_ref());
             match lost {
-                Some(why) => cells.push(((near, far), Cell::failed(why.clone()))),
+                Some(why) => cells.push(((near, far), PairCell::failed(why.clone()))),
                 None => asked.push((near, far)),
             }
         }

@@ -233,7 +233,7 @@ fn pairs(hosts: &[String], repeats: &[Table]) -> Vec<PairDocument> {
 
 #[cfg(test)]
 mod tests {
-    use fleet::mesh::Cell;
+    use fleet::mesh::PairCell;
 
     use super::*;
 
@@ -242,11 +242,11 @@ mod tests {
         for a in 0..4 {
             for b in a + 1..4 {
                 let rtt_ns = Some(if a == 0 { 50_000.0 } else { 10_000.0 });
-                table.record((a, b), Cell { rtt_ns, sent: 100, ..Cell::default() });
+                table.record((a, b), PairCell { rtt_ns, sent: 100, ..PairCell::default() });
             }
         }
         let failed =
-            Cell { why: Some("no answer".into()), sent: 100, lost: 100, ..Cell::default() };
+            PairCell { why: Some("no answer".into()), sent: 100, lost: 100, ..PairCell::default() };
         table.record((2, 3), failed);
         let hosts = ["a", "b", "c", "d"].map(|name| format!("netns:{name}")).to_vec();
         let repeats = vec![table.clone(), table];
@@ -284,7 +284,7 @@ mod tests {
                             if b == 4 || a == 4 { 90_000.0 } else { 10_000.0 + (a * b) as f64 };
                         table.record(
                             (a, b),
-                            Cell { rtt_ns: Some(rtt), sent: 100, ..Cell::default() },
+                            PairCell { rtt_ns: Some(rtt), sent: 100, ..PairCell::default() },
                         );
                     }
                 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use host::text::chain;
-use remote::work::{Answer, Call, Cell, Echo, Ping};
+use remote::work::{Answer, Call, Echo, PairCell, Ping};
 use remote::{Failure, FarOptions};
 use sys::netns::Netns;
 
@@ -77,7 +77,7 @@ impl MeshEnd {
     pub(super) fn answer(
         &mut self,
         mut is_over: impl FnMut() -> Option<String>,
-    ) -> Result<Answered<Cell>, Failure> {
+    ) -> Result<Answered<PairCell>, Failure> {
         let mut given_up = None;
         let mut answered = self.wait(ANSWER_TIMEOUT, || {
             given_up = is_over();
@@ -88,7 +88,7 @@ impl MeshEnd {
             answered = self.wait(STOP_TIMEOUT, || None)?;
         }
         Ok(match answered {
-            Ok(Answer::Pinged(cell)) => Ok(given_up.map_or(cell, Cell::failed)),
+            Ok(Answer::Pinged(cell)) => Ok(given_up.map_or(cell, PairCell::failed)),
             Ok(other) => Err(self.reason(&other)),
             Err(why) => Err(why),
         })

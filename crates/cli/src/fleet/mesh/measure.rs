@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use fleet::mesh::{Cell, Pair};
+use fleet::mesh::{Pair, PairCell};
 use host::exclusive::ExclusiveLock;
 use host::net;
 use host::text::chain;
@@ -63,13 +63,13 @@ impl Mesh {
     }
 
     /// Measures a pair, the first one pings.
-    fn measure(&mut self, pair: Pair) -> Result<Cell, Failure> {
+    fn measure(&mut self, pair: Pair) -> Result<PairCell, Failure> {
         if signals::stop_requested() {
             return Err(Failure::Interrupted("interrupted".into()));
         }
         match self.ask(pair)? {
             Ok(()) => self.answer(pair),
-            Err(why) => Ok(Cell::failed(why)),
+            Err(why) => Ok(PairCell::failed(why)),
         }
     }
 
@@ -90,9 +90,11 @@ impl Mesh {
     }
 
     /// Waits for the pings of a host.
-    fn answer(&mut self, pair: Pair) -> Result<Cell, Failure> {
-        let Some((near, far)) = self.both(pair) else { return Ok(Cell::failed("no such pair")) };
-        let Ok(end) = &mut near.end else { return Ok(Cell::failed("its host is lost")) };
+    fn answer(&mut self, pair: Pair) -> Result<PairCell, Failure> {
+        let Some((near, far)) = self.both(pair) else {
+            return Ok(PairCell::failed("no such pair"));
+        };
+        let Ok(end) = &mut near.end else { return Ok(PairCell::failed("its host is lost")) };
         match end.answer(|| far.lost())? {
             Ok(mut cell) => {
                 if cell.rtt_ns.is_none()
@@ -105,7 +107,7 @@ impl Mesh {
             Err(why) => {
                 // With a question open, its next answer would be that of another pair.
                 near.end = Err(why.clone());
-                Ok(Cell::failed(near.reason(&why)))
+                Ok(PairCell::failed(near.reason(&why)))
             }
         }
     }
@@ -143,7 +145,7 @@ impl Measure for Mesh {
 
     /// Measures the pairs of a round: those between other machines at the same time, the others one after the
     /// other, because they share the CPUs of this one.
-    fn round(&mut self, pairs: &[Pair]) -> Result<Vec<(Pair, Cell)>, Failure> {
+    fn round(&mut self, pairs: &[Pair]) -> Result<Vec<(Pair, PairCell)>, Failure> {
         let mut cells = Vec::new();
         let mut asked = Vec::new();
         let (others, own): (Vec<Pair>, Vec<Pair>) =
@@ -151,7 +153,7 @@ impl Measure for Mesh {
         for pair in others {
             match self.ask(pair)? {
                 Ok(()) => asked.push(pair),
-                Err(why) => cells.push((pair, Cell::failed(why))),
+                Err(why) => cells.push((pair, PairCell::failed(why))),
             }
         }
         for pair in own {

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use fleet::mesh::{
-    Cell, Pair, Sign, Suspect, Table, confirming_pairs, is_confirmed, polish, rounds, suspects,
+    Pair, PairCell, Sign, Suspect, Table, confirming_pairs, is_confirmed, polish, rounds, suspects,
 };
 use model::Random;
 use remote::Failure;
@@ -84,14 +84,19 @@ impl<H: FromStr<Err: Display>> FromStr for At<H> {
 
     /// Reads `HOST=ADDRESS`, whose second half may be missing.
     fn from_str(text: &str) -> Result<Self, String> {
-        let parse = |host: &str| host.parse().map_err(|error: H::Err| error.to_string());
-        let Some((host, address)) = text.rsplit_once('=') else {
-            return Ok(At { host: parse(text)?, address: None });
+        let (host, address) = match text.rsplit_once('=') {
+            None => (text, None),
+            Some((host, address)) => match address.parse() {
+                Ok(address) => (host, Some(address)),
+                Err(_) => {
+                    return Err(format!(
+                        "{address:?} is not a valid address; use HOST=192.0.2.7 or HOST=fd00::7"
+                    ));
+                }
+            },
         };
-        let address = address.parse().map_err(|_| {
-            format!("{address:?} is not a valid address; use HOST=192.0.2.7 or HOST=fd00::7")
-        })?;
-        Ok(At { host: parse(host)?, address: Some(address) })
+        let host = host.parse().map_err(|error: H::Err| error.to_string())?;
+        Ok(At { host, address })
     }
 }
 
@@ -102,7 +107,7 @@ trait Measure {
     /// Takes hosts that were lost for present.
     fn try_lost_again(&mut self) {}
     /// Measures pairs of which no two share a host; the first host of each pings.
-    fn round(&mut self, pairs: &[Pair]) -> Result<Vec<(Pair, Cell)>, Failure>;
+    fn round(&mut self, pairs: &[Pair]) -> Result<Vec<(Pair, PairCell)>, Failure>;
 }
 
 /// A mesh that was measured.
@@ -229,7 +234,7 @@ fn again(
     let Some(last) = repeats.last() else { return Ok(false) };
     // A host that was lost in the last repeat may be here again.
     mesh.try_lost_again();
-    let mut blocks: Vec<Vec<(Pair, Cell)>> = Vec::new();
+    let mut blocks: Vec<Vec<(Pair, PairCell)>> = Vec::new();
     for pairs in confirming_pairs(suspect, all, last, random) {
         let mut block = Vec::new();
         // One after the other: they may share hosts.
@@ -249,7 +254,7 @@ fn measured_again(
     mesh: &mut dyn Measure,
     pair: Pair,
     twice: bool,
-) -> Result<Vec<(Pair, Cell)>, Failure> {
+) -> Result<Vec<(Pair, PairCell)>, Failure> {
     let cells = mesh.round(&[pair])?;
     if !twice || cells.iter().all(|(_, cell)| cell.why.is_none()) {
         return Ok(cells);
@@ -270,10 +275,10 @@ mod tests {
             2
         }
 
-        fn round(&mut self, pairs: &[Pair]) -> Result<Vec<(Pair, Cell)>, Failure> {
+        fn round(&mut self, pairs: &[Pair]) -> Result<Vec<(Pair, PairCell)>, Failure> {
             self.0 += 1;
             let why = (self.0 == 1).then(|| "busy".to_owned());
-            Ok(vec![(pairs[0], Cell { why, sent: self.0, ..Cell::default() })])
+            Ok(vec![(pairs[0], PairCell { why, sent: self.0, ..PairCell::default() })])
         }
     }
 

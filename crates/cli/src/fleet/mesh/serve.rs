@@ -13,7 +13,7 @@ use probe::endpoint::{self, Choice};
 use probe::role::{self, Live, Pace, Steering, Task};
 use probe::{ROUND_TRIP, measurement};
 use remote::Failure;
-use remote::work::{Answer, Cell, Echo, EchoEnd, Ping};
+use remote::work::{Answer, Echo, EchoEnd, PairCell, Ping};
 use sys::thread::start_free;
 
 use crate::{privileges, signals};
@@ -42,7 +42,6 @@ struct RoleThread {
 }
 
 impl RoleThread {
-    /// Opens the engine of a task, and runs it without capabilities.
     fn start(task: Task, local: io::Local, remote: Option<io::Remote>) -> Result<Self, Failure> {
         let (live, stop): (Arc<Live>, Arc<AtomicBool>) = Default::default();
         let (sender, ended) = sync_channel(1);
@@ -50,17 +49,8 @@ impl RoleThread {
         // Tests look for these names.
         let name = if task.role == Role::Ping { "wp-ping" } else { "wp-echo" };
         start_free(name, move || {
-            let run = || {
-                let opened = role::open(&task, &local, remote.as_ref());
-                let (mut engine, watch) = opened.map_err(|error| chain(&error))?;
-                privileges::drop_all()?;
-                let steering = Steering { stop: &own_stop, live: Some(&own_live), watch };
-                let report = role::run(&mut engine, &task, steering);
-                let report = report.map_err(|error| chain(&error))?;
-                Ok(measurement(task.role, report, None))
-            };
             // Its owner may have given it up.
-            let _ = sender.send(run());
+            let _ = sender.send(run_role(&task, &local, remote.as_ref(), &own_live, &own_stop));
         })?;
         Ok(RoleThread { live, stop, ended })
     }
@@ -68,6 +58,21 @@ impl RoleThread {
     fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
+}
+
+/// Opens the engine of a task, and runs it without capabilities in this thread.
+fn run_role(
+    task: &Task,
+    local: &io::Local,
+    remote: Option<&io::Remote>,
+    live: &Live,
+    stop: &AtomicBool,
+) -> Result<Measurement, String> {
+    let opened = role::open(task, local, remote);
+    let (mut engine, watch) = opened.map_err(|error| chain(&error))?;
+    privileges::drop_all()?;
+    let report = role::run(&mut engine, task, Steering { stop, live: Some(live), watch });
+    Ok(measurement(task.role, report.map_err(|error| chain(&error))?, None))
 }
 
 /// The echo of this host.
@@ -146,7 +151,7 @@ fn end_text(ended: Result<Measurement, String>) -> String {
 pub(in crate::fleet) fn ping(
     ping: &Ping,
     mut is_over: impl FnMut() -> bool,
-) -> Result<Cell, Failure> {
+) -> Result<PairCell, Failure> {
     let until = Instant::now() + Duration::from_secs(ping.wait_s.into());
     if ping.wait_s == 0 {
         return send(ping, ping.count, &mut is_over);
@@ -158,17 +163,17 @@ pub(in crate::fleet) fn ping(
         }
         if Instant::now() >= until || is_over() {
             let why = found.why.unwrap_or_default();
-            return Ok(Cell::failed(format!("no echo within {} s: {why}", ping.wait_s)));
+            return Ok(PairCell::failed(format!("no echo within {} s: {why}", ping.wait_s)));
         }
         std::thread::sleep(RETRY_INTERVAL);
     }
 }
 
-fn send(ping: &Ping, count: u32, is_over: &mut dyn FnMut() -> bool) -> Result<Cell, Failure> {
+fn send(ping: &Ping, count: u32, is_over: &mut dyn FnMut() -> bool) -> Result<PairCell, Failure> {
     let choice = Choice { ifname: None, queue: 0, port: PING_PORT };
     let (local, remote) = match endpoint::towards(ping.address, ECHO_PORT, &choice) {
         Ok(ends) => ends,
-        Err(error) => return Ok(Cell::failed(chain(&error))),
+        Err(error) => return Ok(PairCell::failed(chain(&error))),
     };
     let spec = EngineSpec::plain(EngineKind::Udp);
     let task = Task {
@@ -181,9 +186,9 @@ fn send(ping: &Ping, count: u32, is_over: &mut dyn FnMut() -> bool) -> Result<Ce
     loop {
         match role.ended.recv_timeout(POLL_INTERVAL) {
             Ok(Ok(measured)) => return Ok(cell(&measured, count)),
-            Ok(Err(why)) => return Ok(Cell::failed(why)),
+            Ok(Err(why)) => return Ok(PairCell::failed(why)),
             Err(RecvTimeoutError::Disconnected) => {
-                return Ok(Cell::failed("the thread of its pings ended"));
+                return Ok(PairCell::failed("the thread of its pings ended"));
             }
             Err(RecvTimeoutError::Timeout) if signals::stop_requested() || is_over() => role.stop(),
             Err(RecvTimeoutError::Timeout) => {}
@@ -191,26 +196,28 @@ fn send(ping: &Ping, count: u32, is_over: &mut dyn FnMut() -> bool) -> Result<Ce
     }
 }
 
-fn cell(measured: &Measurement, count: u32) -> Cell {
+fn cell(measured: &Measurement, count: u32) -> PairCell {
     let Some(delivery) = measured.deliveries.get(ROUND_TRIP) else {
-        return Cell::failed("its pings were not counted");
+        return PairCell::failed("its pings were not counted");
     };
     let (sent, lost) = (delivery.sent_count, delivery.lost_count());
     if sent > 0 && lost >= sent {
-        return Cell { sent, lost, ..Cell::failed("no answer") };
+        return PairCell { sent, lost, ..PairCell::failed("no answer") };
     }
     if sent < count.into() {
         let seconds = PING_TIMEOUT.as_secs();
-        return Cell::failed(format!("no end within {seconds} s, after {sent} of {count} pings"));
+        return PairCell::failed(format!(
+            "no end within {seconds} s, after {sent} of {count} pings"
+        ));
     }
     let metrics = measured.metrics();
     let median = metrics.into_iter().find(|metric| metric.name == "rtt_ns_p50");
     match median.map(|metric| metric.value) {
-        Some(Ok(rtt_ns)) => Cell { rtt_ns: Some(rtt_ns), sent, lost, why: None },
+        Some(Ok(rtt_ns)) => PairCell { rtt_ns: Some(rtt_ns), sent, lost, why: None },
         Some(Err(refused)) => {
-            Cell { rtt_ns: None, sent, lost, why: (lost == 0).then(|| refused.to_string()) }
+            PairCell { rtt_ns: None, sent, lost, why: (lost == 0).then(|| refused.to_string()) }
         }
-        None => Cell { sent, lost, ..Cell::failed("its pings have no median") },
+        None => PairCell { sent, lost, ..PairCell::failed("its pings have no median") },
     }
 }
 
@@ -220,7 +227,7 @@ mod tests {
 
     use super::*;
 
-    fn measured(sent_count: u64, received_count: u64) -> Cell {
+    fn measured(sent_count: u64, received_count: u64) -> PairCell {
         let mut measured = Measurement::default();
         let delivery = Delivery { sent_count, received_count, ..Delivery::default() };
         measured.deliveries.insert(ROUND_TRIP.into(), delivery);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fleet::book::BookError;
 use fleet::postgres::{PostgresArchive, PostgresLedger};
-use fleet::rollout::{Answers, HostStep, Ledger, Limits, Row, Steps};
+use fleet::rollout::{Answers, HostStep, Ledger, Row, StepLimits, Steps};
 use host::tune::Plan;
 use remote::Failure;
 use remote::work::{Call, Step};
@@ -88,9 +88,9 @@ struct ByAgents {
 }
 
 impl ByAgents {
-    fn limits(&self, call: &Call) -> Limits {
+    fn limits(&self, call: &Call) -> StepLimits {
         let now_ms = self.servers.now_ms();
-        let after = |time: Duration| now_ms.saturating_add(time.as_millis() as u64);
+        let deadline_ms = |time: Duration| now_ms.saturating_add(time.as_millis() as u64);
         let within = self.answer_within;
         let (taken_within, answered_within) = match call {
             // Its agent knows its time limit.
@@ -102,10 +102,13 @@ impl ByAgents {
             }
             _ => (within, Some(within)),
         };
-        Limits { not_after_ms: after(taken_within), until_ms: answered_within.map(after) }
+        StepLimits {
+            not_after_ms: deadline_ms(taken_within),
+            until_ms: answered_within.map(deadline_ms),
+        }
     }
 
-    fn plan(&mut self, calls: &[(usize, Call)], limits: Limits) -> Result<Steps, Failure> {
+    fn plan(&mut self, calls: &[(usize, Call)], limits: StepLimits) -> Result<Steps, Failure> {
         let steps: Vec<HostStep> = calls
             .iter()
             .map(|(at, call)| HostStep {
@@ -154,7 +157,7 @@ impl Reach for ByAgents {
         self.names[at].clone()
     }
 
-    fn plan_of(&self, _at: usize, plan: &Plan) -> String {
+    fn plan_text(&self, _at: usize, plan: &Plan) -> String {
         plan.to_text()
     }
 

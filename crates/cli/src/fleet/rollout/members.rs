@@ -20,7 +20,7 @@ pub(super) trait Reach {
     /// Replaces `{host}` in the load.
     fn word(&self, at: usize) -> String;
     /// Text of the plan for a host.
-    fn plan_of(&self, at: usize, plan: &Plan) -> String;
+    fn plan_text(&self, at: usize, plan: &Plan) -> String;
     /// Has each host answer one call. Returns the answers in the order of the calls; that of a measurement is its
     /// outcome.
     fn each(&mut self, calls: &[(usize, Call)]) -> Result<Answers, Failure>;
@@ -43,13 +43,13 @@ pub(super) struct Members<'a, R> {
 }
 
 impl<R: Reach> Members<'_, R> {
-    fn plan_of(&self, at: usize) -> String {
-        self.reach.plan_of(at, self.plan)
+    fn plan_text(&self, at: usize) -> String {
+        self.reach.plan_text(at, self.plan)
     }
 
     fn measurements(&self, hosts: &[usize], arms: PlanArms) -> Result<Vec<(usize, Call)>, Failure> {
         let measurement = |at: usize| {
-            let plan = self.plan_of(at);
+            let plan = self.plan_text(at);
             let request = self.request.measurement(&self.reach.word(at), plan, arms)?;
             Ok((at, Call::Run(Box::new(request))))
         };
@@ -79,7 +79,7 @@ impl<R: Reach> Members<'_, R> {
         let mut answers = self.same(hosts, &extend)?;
         let answering = answers.iter().filter(|(_, answer)| matches!(answer, Answer::Done(_)));
         let calls: Vec<(usize, Call)> = answering
-            .map(|(at, _)| (*at, Call::Step(Box::new(Step::Verify { plan: self.plan_of(*at) }))))
+            .map(|(at, _)| (*at, Call::Step(Box::new(Step::Verify { plan: self.plan_text(*at) }))))
             .collect();
         for (at, verified) in self.reach.each(&calls)? {
             if let Some((_, answer)) = answers.iter_mut().find(|(host, _)| *host == at) {
@@ -153,7 +153,7 @@ impl<R: Reach> Hosts for Members<'_, R> {
         let (within_ms, owner) = (self.request.within_ms, self.owner());
         let mut calls = Vec::new();
         for at in hosts {
-            let apply = Step::Apply { plan: self.plan_of(*at), within_ms, owner: owner.clone() };
+            let apply = Step::Apply { plan: self.plan_text(*at), within_ms, owner: owner.clone() };
             calls.push((*at, Call::Step(Box::new(apply))));
         }
         self.reach.apply(&calls)

@@ -15,8 +15,6 @@ use remote::Failure;
 pub(crate) use self::document::RolloutDocument;
 use self::members::{Members, Reach};
 use self::near::Near;
-#[cfg(feature = "fleet")]
-pub(super) use self::request::OWNER;
 pub(crate) use self::request::RolloutArgs;
 use self::request::RolloutRequest;
 use super::hosts::Host;

@@ -59,6 +59,21 @@ impl Near {
     }
 }
 
+impl Near {
+    /// Has hosts answer, one after the other.
+    fn ask_each(&self, calls: Vec<&(usize, Call)>, found: &Mutex<Answers>) -> Result<(), String> {
+        for (at, call) in calls {
+            let answer = if matches!(call, Call::Run(_)) && signals::stop_requested() {
+                Answer::Silent("interrupted".into())
+            } else {
+                self.site(*at).once(call, &mut || {})
+            };
+            found.lock().map_err(|_| "a thread panicked".to_owned())?.push((*at, answer));
+        }
+        Ok(())
+    }
+}
+
 impl Reach for Near {
     fn word(&self, at: usize) -> String {
         match &self.hosts[at] {
@@ -68,7 +83,7 @@ impl Reach for Near {
         }
     }
 
-    fn plan_of(&self, at: usize, plan: &Plan) -> String {
+    fn plan_text(&self, at: usize, plan: &Plan) -> String {
         let mut plan = plan.clone();
         if let Host::Netns(name) = &self.hosts[at] {
             plan.netns = Some(name.clone());
@@ -86,21 +101,11 @@ impl Reach for Near {
             .filter(|group| !group.is_empty());
         let found = Mutex::new(Vec::new());
         let this = &*self;
-        let work = |group: Vec<&(usize, Call)>| {
-            for (at, call) in group {
-                let answer = if matches!(call, Call::Run(_)) && signals::stop_requested() {
-                    Answer::Silent("interrupted".into())
-                } else {
-                    this.site(*at).once(call, &mut || {})
-                };
-                found.lock().map_err(|_| "a thread panicked".to_owned())?.push((*at, answer));
-            }
-            Ok(())
-        };
         let done: Result<(), String> = std::thread::scope(|scope| {
-            let work = &work;
-            let threads: Vec<_> =
-                groups.map(|group| start(scope, "wp-rollout", move || work(group))).collect();
+            let found = &found;
+            let threads: Vec<_> = groups
+                .map(|group| start(scope, "wp-rollout", move || this.ask_each(group, found)))
+                .collect();
             threads.into_iter().try_for_each(|thread| thread.end())
         });
         done.map_err(Failure::Failed)?;

@@ -21,14 +21,10 @@ pub(super) fn figure(answer: Answer, metric: &str) -> Figure {
 ///
 /// - `metric`: a name such as `rtt_ns_p99`, or words of it such as `rtt p99`.
 fn judged(mut outcome: Outcome, metric: &str) -> Result<Outcome, String> {
-    let has_words = |name: &&String| {
-        let parts: Vec<&str> = name.split('_').collect();
-        metric.split_whitespace().all(|word| parts.contains(&word))
-    };
     let exact = outcome.judged.iter().find(|name| *name == metric);
     let found: Vec<&String> = match exact {
         Some(name) => vec![name],
-        None => outcome.judged.iter().filter(has_words).collect(),
+        None => outcome.judged.iter().filter(|name| has_words(name, metric)).collect(),
     };
     let [name] = found.as_slice() else {
         let all = outcome.judged.join(", ");
@@ -43,6 +39,12 @@ fn judged(mut outcome: Outcome, metric: &str) -> Result<Outcome, String> {
         matches!(arm.kind, ArmKind::Baseline | ArmKind::Control) || arm.name == WHOLE_PLAN
     });
     Ok(outcome)
+}
+
+/// True if all words of `metric` are among those of the name.
+fn has_words(name: &str, metric: &str) -> bool {
+    let parts: Vec<&str> = name.split('_').collect();
+    metric.split_whitespace().all(|word| parts.contains(&word))
 }
 
 /// Figure of a host without the plan.

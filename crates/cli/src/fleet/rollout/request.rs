@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use fleet::rollout::{Draw, Header, Size, Wants};
+use fleet::rollout::{Draw, Header, ID_PREFIX, Size, Wants};
 use host::tune::Plan;
 use model::{PlanArms, Request, Subject};
 use remote::Failure;
@@ -67,8 +67,6 @@ pub(crate) struct RolloutArgs {
     load: Words<PlanLoadArgs>,
 }
 
-/// Beginning of every roll-out's id, under which hosts keep its settings.
-pub(in crate::fleet) const OWNER: &str = "rollout-";
 /// Version of [`RolloutRequest`].
 const VERSION: u32 = 2;
 
@@ -165,7 +163,7 @@ impl RolloutArgs {
             measurement,
         };
         let header = Header {
-            id: format!("{OWNER}{}", now_ms()),
+            id: format!("{ID_PREFIX}{}", now_ms()),
             hosts,
             stages: self.stages.clone(),
             seed: self.seed.unwrap_or_else(now_ms),
