@@ -27,6 +27,8 @@ impl Service for Host {
 pub enum Call {
     /// Runs an experiment to its end: [`Answer::Ran`].
     Run(Box<Request>),
+    /// The same for a fleet: nothing else may be measured on the machine meanwhile.
+    RunAlone(Box<Request>),
     /// Opens the lab of a path for trials of its only arm: [`Answer::Opened`].
     Open(Box<PathRequest>),
     /// Runs one trial in the opened lab: [`Answer::Measured`].

@@ -30,7 +30,7 @@ fn refused(why: impl Into<String>) -> Result<(), Failure> {
 /// - `may_tune`: the agent runs with `--allow-tune`.
 pub(super) fn check(call: &Call, may_tune: bool) -> Result<(), Failure> {
     match call {
-        Call::Run(request) => check_request(request, may_tune),
+        Call::RunAlone(request) => check_request(request, may_tune),
         // An agent that no longer may tune still restores what it applied.
         Call::Step(step) if !may_tune && !matches!(**step, Step::RollBack { .. }) => no_tuning(),
         Call::Step(step) => check_step(step),
@@ -39,6 +39,7 @@ pub(super) fn check(call: &Call, may_tune: bool) -> Result<(), Failure> {
         }
         Call::Ping(ping) => check_ping(ping),
         Call::Echo(Echo { until: None, .. })
+        | Call::Run(_)
         | Call::Open(_)
         | Call::Trial
         | Call::StopPing
@@ -211,7 +212,7 @@ mod tests {
     }
 
     fn path_call(path: PathRequest) -> Call {
-        Call::Run(Box::new(run(Subject::Path(Box::new(path)))))
+        Call::RunAlone(Box::new(run(Subject::Path(Box::new(path)))))
     }
 
     fn assert_refused(call: &Call, what: &str) {
@@ -241,7 +242,7 @@ mod tests {
         ] {
             assert_refused(&path_call(path), what);
         }
-        let programs = Call::Run(Box::new(run(Subject::Programs(Box::default()))));
+        let programs = Call::RunAlone(Box::new(run(Subject::Programs(Box::default()))));
         assert_refused(&programs, "programs");
         let request = run(Subject::Path(Box::new(probe())));
         for (what, request) in [
@@ -249,7 +250,7 @@ mod tests {
             ("a series", Request { series: Series { runs: 5, every: None }, ..request.clone() }),
             ("a gate", Request { gate: true, ..request }),
         ] {
-            assert_refused(&Call::Run(Box::new(request)), what);
+            assert_refused(&Call::RunAlone(Box::new(request)), what);
         }
         for call in [Call::Trial, Call::Interrupt, Call::Open(Box::new(probe()))] {
             assert_refused(&call, "not the work of a job");
@@ -306,7 +307,7 @@ mod tests {
             forward: false,
             load,
         };
-        let call = |plan: PlanRequest| Call::Run(Box::new(run(Subject::Plan(Box::new(plan)))));
+        let call = |plan: PlanRequest| Call::RunAlone(Box::new(run(Subject::Plan(Box::new(plan)))));
         let good = plan(load(peer.clone()));
         assert_eq!(check(&call(good.clone()), true), Ok(()));
         assert!(check(&call(good.clone()), false).unwrap_err().text().contains("--allow-tune"));

@@ -67,7 +67,7 @@ pub(super) fn start(
 pub(super) fn time_limit(call: &Call) -> Duration {
     let seconds = |count: u32| Duration::from_secs(count.into());
     match call {
-        Call::Run(request) => request.time_limit(),
+        Call::RunAlone(request) => request.time_limit(),
         Call::Echo(echo) => PAIR_TIMEOUT + seconds(echo.until.map_or(0, |until| until.wait_s)),
         Call::Ping(ping) => PAIR_TIMEOUT + seconds(ping.wait_s),
         _ => STEP_TIMEOUT,

@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use host::exclusive::{ExclusiveLock, OF_FLEET};
-use model::{Arm, ArmPlan, PathRequest, Session, Support};
+use model::{Arm, ArmPlan, PathRequest, Request, Session, Support};
 use remote::work::{self, Answer, Call, Ping, Ran, Step};
 use remote::{Calls, Failure, NearEndGone};
+<<<<<<< HEAD
 use runner::{find_load, requested_load};
+=======
+use runner::{Proven, find_load, one_arm, requested_load};
+>>>>>>> 3915a490 (fleet: a run of a series is no measurement of a fleet)
 
 use super::mesh::{MeshEcho, ping};
 use crate::context::Context;
@@ -60,17 +64,10 @@ impl Answering<'_> {
 
     fn answer(&mut self, call: Call) -> Result<Answer, Failure> {
         match call {
-            Call::Run(request) => {
+            Call::Run(request) => self.run(&request),
+            Call::RunAlone(request) => {
                 let _lock = fleet_lock()?;
-                let terminal = Terminal::open(self.context, false)?;
-                let runner = runner(self.context, self.state.journal(), &terminal);
-                let proven = runner.run(&request)?;
-                if let Some(why) = proven.broken {
-                    return Err(Failure::Failed(why));
-                }
-                let outcome = report::json::finite(&proven.outcome).into_owned();
-                let (is_stored, gave_up) = (proven.is_stored, proven.gave_up);
-                Ok(Answer::Ran(Box::new(Ran { outcome, is_stored, gave_up })))
+                self.run(&request)
             }
             Call::Open(request) => self.open(&request),
             Call::Trial => self.trial(),
@@ -84,6 +81,17 @@ impl Answering<'_> {
                 Err(Failure::failed("nothing is under way that could be ended"))
             }
         }
+    }
+
+    fn run(&self, request: &Request) -> Result<Answer, Failure> {
+        let terminal = Terminal::open(self.context, false)?;
+        let runner = runner(self.context, self.state.journal(), &terminal);
+        let Proven { outcome, is_stored, gave_up, broken } = runner.run(request)?;
+        if let Some(why) = broken {
+            return Err(Failure::Failed(why));
+        }
+        let outcome = report::json::finite(&outcome).into_owned();
+        Ok(Answer::Ran(Box::new(Ran { outcome, is_stored, gave_up })))
     }
 
     /// Opens the lab of a path for trials of one arm.

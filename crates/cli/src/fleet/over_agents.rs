@@ -78,7 +78,7 @@ impl AgentsArgs {
 }
 
 fn jobs(id: &str, hosts: &[String], request: &Request, not_after_ms: u64) -> Vec<Job> {
-    let call = Call::Run(Box::new(request.clone()));
+    let call = Call::RunAlone(Box::new(request.clone()));
     hosts.iter().map(|host| Job::new(id, host, call.clone(), not_after_ms)).collect()
 }
 

@@ -125,7 +125,7 @@ fn finish(context: &Context, pooled: &PooledOutcome) -> Result<(), Failure> {
 }
 
 fn jobs(id: &str, hosts: &[Host], request: &Request) -> Vec<Job> {
-    let call = Call::Run(Box::new(request.clone()));
+    let call = Call::RunAlone(Box::new(request.clone()));
     let numbered = hosts.iter().enumerate();
     numbered
         .map(|(at, host)| Job {

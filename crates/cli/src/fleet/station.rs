@@ -53,7 +53,7 @@ impl Station {
                 caller::measure(&Host::This, &options, self.folders(), &job.call, beat)
             }
         };
-        if matches!(job.call, Call::Run(_)) {
+        if matches!(job.call, Call::RunAlone(_)) {
             let result = match &ended {
                 Measured::Done(_) => "done".to_owned(),
                 Measured::Failed(why) | Measured::Refused(why) => format!("failed: {why}"),
@@ -66,7 +66,7 @@ impl Station {
     /// Locks this machine for a measurement.
     fn lock(&self, call: &Call, beat: &mut dyn FnMut()) -> Result<Option<ExclusiveLock>, String> {
         match call {
-            Call::Run(_) => lock_machine(beat).map(Some),
+            Call::RunAlone(_) => lock_machine(beat).map(Some),
             Call::Step(_) => Ok(None),
             // The other end of its pair does not wait for other experiments.
             _ => ExclusiveLock::acquire_alone().map(Some).map_err(|conflict| conflict.to_string()),
@@ -118,7 +118,7 @@ impl Station {
 /// True for work whose result is an answer to a roll-out.
 fn is_of_rollout(call: &Call) -> bool {
     match call {
-        Call::Run(request) => matches!(request.subject, Subject::Plan(_)),
+        Call::RunAlone(request) => matches!(request.subject, Subject::Plan(_)),
         call => matches!(call, Call::Step(_)),
     }
 }
@@ -126,7 +126,7 @@ fn is_of_rollout(call: &Call) -> bool {
 /// Work for the log of an agent.
 fn name(call: &Call) -> String {
     let text = match call {
-        Call::Run(request) => match &request.subject {
+        Call::RunAlone(request) => match &request.subject {
             Subject::Path(path) => {
                 return format!("measures path {}, arms {}", path.path, path.arms);
             }
@@ -143,7 +143,7 @@ fn name(call: &Call) -> String {
         },
         Call::Echo(_) => "echo of a mesh",
         Call::Ping(ping) => return format!("pings {}", ping.address),
-        Call::Open(_) | Call::Trial | Call::StopPing | Call::Interrupt => "unknown",
+        Call::Run(_) | Call::Open(_) | Call::Trial | Call::StopPing | Call::Interrupt => "unknown",
     };
     text.to_owned()
 }

@@ -140,10 +140,10 @@ mod tests {
                     [[arm]]\nname = \"a\"\ncommand = \"x\"\n[[arm]]\nname = \"b\"\ncommand = \"y\"\n";
         std::fs::write(&file, text).unwrap();
         let request = read(&format!("x command {}", file.display())).unwrap();
-        let limit = time_limit(&Call::Run(Box::new(request)));
+        let limit = time_limit(&Call::RunAlone(Box::new(request)));
         assert!(limit > Duration::from_secs(20 * 60), "{limit:?}");
         let request = read("x probe --load ping").unwrap();
-        assert_eq!(time_limit(&Call::Run(Box::new(request))).as_secs(), 720);
+        assert_eq!(time_limit(&Call::RunAlone(Box::new(request))).as_secs(), 720);
     }
 
     #[test]

@@ -15,7 +15,7 @@ fn ended_jobs_of_meshes_are_dropped_by_age_and_no_others() {
         ("old-pings", "stored", r#"{"v":2,"call":{"ping":{}}}"#, "2 days"),
         ("new-mesh", "stored", r#"{"v":2,"call":{"echo":{}}}"#, "0 days"),
         ("open-mesh", "running", r#"{"v":2,"call":{"echo":{}}}"#, "2 days"),
-        ("old-prove", "stored", r#"{"v":2,"call":{"run":{}}}"#, "2 days"),
+        ("old-prove", "stored", r#"{"v":2,"call":{"run-alone":{}}}"#, "2 days"),
     ] {
         sql(&format!(
             "INSERT INTO jobs (job, experiment, host, state, attempt, fence, args, not_after_ms, changed)

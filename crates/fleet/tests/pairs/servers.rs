@@ -1,6 +1,6 @@
 //! The pair of NATS JetStream and PostgreSQL, on real servers.
 
-use std::cell::{PairCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use tempfile::TempDir;
@@ -19,7 +19,7 @@ pub(crate) struct Servers {
     memory: TempDir,
     pub(crate) broker: RefCell<Broker>,
     pub(crate) database: RefCell<Database>,
-    cases: PairCell<u32>,
+    cases: Cell<u32>,
 }
 
 impl Servers {
@@ -31,7 +31,7 @@ impl Servers {
             memory: TempDir::new().unwrap(),
             broker: RefCell::new(broker),
             database: RefCell::new(Database::start()?),
-            cases: PairCell::new(0),
+            cases: Cell::new(0),
         })
     }
 

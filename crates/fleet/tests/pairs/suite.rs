@@ -24,7 +24,7 @@ pub(crate) fn job(name: &str, host: &str) -> Job {
         host: host.into(),
         attempt: 1,
         fence: 0,
-        call: Call::Run(Box::new(probe_request())),
+        call: Call::RunAlone(Box::new(probe_request())),
         not_after_ms: 1_000_000,
     }
 }

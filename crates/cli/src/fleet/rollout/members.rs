@@ -51,7 +51,7 @@ impl<R: Reach> Members<'_, R> {
         let measurement = |at: usize| {
             let plan = self.plan_text(at);
             let request = self.request.measurement(&self.reach.word(at), plan, arms)?;
-            Ok((at, Call::Run(Box::new(request))))
+            Ok((at, Call::RunAlone(Box::new(request))))
         };
         hosts.iter().copied().map(measurement).collect()
     }

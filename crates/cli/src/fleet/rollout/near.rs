@@ -63,7 +63,7 @@ impl Near {
     /// Has hosts answer, one after the other.
     fn ask_each(&self, calls: Vec<&(usize, Call)>, found: &Mutex<Answers>) -> Result<(), String> {
         for (at, call) in calls {
-            let answer = if matches!(call, Call::Run(_)) && signals::stop_requested() {
+            let answer = if matches!(call, Call::RunAlone(_)) && signals::stop_requested() {
                 Answer::Silent("interrupted".into())
             } else {
                 self.site(*at).once(call, &mut || {})
