@@ -94,12 +94,6 @@ fn parse(text: &str) -> (Option<String>, Vec<String>) {
     (loader, needed.filter_map(|line| bracketed(line, "Shared library: ")).collect())
 }
 
-/// Text between `mark` and the next bracket.
-fn bracketed(line: &str, mark: &str) -> Option<String> {
-    let value = line.split_once(mark)?.1.split_once(']')?.0;
-    Some(value.trim_start_matches('[').trim().to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -32,10 +32,6 @@ pub(crate) fn build(root: &Path, target: &'static Target) -> Result<()> {
     pack(root, &release, &work)
 }
 
-fn define(name: &str, value: &str) -> [String; 2] {
-    ["--define".to_owned(), format!("{name} {value}")]
-}
-
 fn pack(root: &Path, release: &Release, work: &Path) -> Result<()> {
     let (machine, version) = (release.target.machine, files::version(root)?);
     let [stage, build, packages] =

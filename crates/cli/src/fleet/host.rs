@@ -6,11 +6,7 @@ use host::exclusive::{ExclusiveLock, OF_FLEET};
 use model::{Arm, ArmPlan, PathRequest, Request, Session, Support};
 use remote::work::{self, Answer, Call, Ping, Ran, Step};
 use remote::{Calls, Failure, NearEndGone};
-<<<<<<< HEAD
-use runner::{find_load, requested_load};
-=======
-use runner::{Proven, find_load, one_arm, requested_load};
->>>>>>> 3915a490 (fleet: a run of a series is no measurement of a fleet)
+use runner::{Proven, find_load, requested_load};
 
 use super::mesh::{MeshEcho, ping};
 use crate::context::Context;
