@@ -227,9 +227,10 @@ impl Lance {
         for spin in 0.. {
             // A device that polls is at work: while it lingers, polling is cheaper than an interrupt.
             // Otherwise sleep soon.
-            let enough = match self.device_polls {
-                true => ticks() - begin >= self.linger_ticks,
-                false => spin >= FULL_SPINS,
+            let enough = if self.device_polls {
+                ticks() - begin >= self.linger_ticks
+            } else {
+                spin >= FULL_SPINS
             };
             if enough || self.tx_ready() {
                 break;

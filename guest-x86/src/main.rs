@@ -67,9 +67,10 @@ extern "C" fn main(page: *const u64) -> ! {
 
 /// Signals the monitor.
 fn signal(signal: Signal) {
-    match interrupts::is_plain() {
-        true => pc::signal(signal.to_byte()),
-        false => cpu::out8(PORT, signal.to_byte()),
+    if interrupts::is_plain() {
+        pc::signal(signal.to_byte());
+    } else {
+        cpu::out8(PORT, signal.to_byte());
     }
 }
 

@@ -128,9 +128,10 @@ impl<'a> Stack<'a> {
             let delay = self.interface.poll_delay(now, sockets);
             if delay.is_none_or(|delay| delay.total_micros() > 0) {
                 // Without room nothing is received, and the device reports room only if asked.
-                match self.port.nic.tx_ready() {
-                    true => self.sleep(interrupts_before),
-                    false => self.port.nic.tx_wait(),
+                if self.port.nic.tx_ready() {
+                    self.sleep(interrupts_before);
+                } else {
+                    self.port.nic.tx_wait();
                 }
             }
         }

@@ -13,10 +13,10 @@ use sys::seccomp::Confinement;
 /// Sets `no_new_privs`, so that no child gains privileges from its file or its owner. Skipped for
 /// commands that start other programs, some of them chosen by the user.
 pub(crate) fn restrict(starts_programs: bool) -> Result<(), Failure> {
-    match starts_programs {
-        true => Ok(()),
-        false => capability::no_new_privileges().map_err(|e| Failure::failed(refused(&e))),
+    if starts_programs {
+        return Ok(());
     }
+    capability::no_new_privileges().map_err(|e| Failure::failed(refused(&e)))
 }
 
 pub(crate) fn drop_all() -> Result<(), String> {

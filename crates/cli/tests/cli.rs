@@ -197,7 +197,7 @@ fn no_text_of_a_capture_a_list_of_hosts_a_result_or_a_far_end_drives_the_termina
     let data = Data::new();
     succeed(data.wirepath(&QUICK));
     let result = json(data.wirepath(&["report", "last", "--json"]));
-    let at = |name: &str| data.file(name);
+    let file_path = |name: &str| data.file(name);
     let mut runs = 0;
     for (name, text) in hostile::texts() {
         let mut contained = |args: &[&str]| {
@@ -205,24 +205,38 @@ fn no_text_of_a_capture_a_list_of_hosts_a_result_or_a_far_end_drives_the_termina
             runs += 1;
         };
         let own = data.path().to_str().unwrap();
-        fs::write(at("a.pcapng"), capture(&text)).unwrap();
+        fs::write(file_path("a.pcapng"), capture(&text)).unwrap();
         for command in ["decode", "report"] {
-            contained(&["feed", command, &at("a.pcapng")]);
+            contained(&["feed", command, &file_path("a.pcapng")]);
         }
         for line in
             [text.clone(), format!("host-a {text} {text}"), format!("host-a address={text}")]
         {
-            fs::write(at("hosts"), line).unwrap();
-            contained(&["fleet", "init", "--dir", &at("fleet"), "--hosts", &at("hosts")]);
+            fs::write(file_path("hosts"), line).unwrap();
+            contained(&[
+                "fleet",
+                "init",
+                "--dir",
+                &file_path("fleet"),
+                "--hosts",
+                &file_path("hosts"),
+            ]);
         }
         let arm = result["arms"][2]["name"].as_str().unwrap();
         for field in ["fake", "id", arm, result["version"].as_str().unwrap(), "rtt_ns_p50"] {
             let field = if field == "id" { result["id"].as_str().unwrap() } else { field };
             let changed = hostile::replaced(&result, field, &text);
-            fs::write(at("result.json"), changed.to_string()).unwrap();
-            contained(&["history", "compare", &at("result.json"), "last", "--data-dir", own]);
-            let store = at(&format!("store-{name}"));
-            contained(&["history", "import", &at("result.json"), "--data-dir", &store]);
+            fs::write(file_path("result.json"), changed.to_string()).unwrap();
+            contained(&[
+                "history",
+                "compare",
+                &file_path("result.json"),
+                "last",
+                "--data-dir",
+                own,
+            ]);
+            let store = file_path(&format!("store-{name}"));
+            contained(&["history", "import", &file_path("result.json"), "--data-dir", &store]);
             for shown in [
                 &["history", "list"][..],
                 &["history", "show", "last"],

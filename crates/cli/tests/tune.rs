@@ -104,12 +104,12 @@ fn a_plan_is_applied_shown_and_rolled_back() {
     assert!(succeed(desk.tune(&["status"])).contains("changed since"));
     let back = json(desk.tune(&["rollback", "--json"]));
     assert_eq!(back["outcome"], "rolled-back");
-    let of = |outcome: &str| -> Vec<&str> {
+    let restored_as = |outcome: &str| -> Vec<&str> {
         let settings = back["settings"].as_array().unwrap().iter();
         settings.filter(|s| s["outcome"] == outcome).map(|s| s["knob"].as_str().unwrap()).collect()
     };
-    assert_eq!(of("foreign"), ["tx-queue-len"], "{back}");
-    assert!(of("failed").is_empty() && of("restored").len() >= 5, "{back}");
+    assert_eq!(restored_as("foreign"), ["tx-queue-len"], "{back}");
+    assert!(restored_as("failed").is_empty() && restored_as("restored").len() >= 5, "{back}");
     succeed(enter(&desk.spaces.near, &["sh", "-c", &format!("echo 1000 > {length}")]));
     assert_eq!(desk.knobs(), before);
     assert!(fail(desk.tune(&["rollback"]), 1).contains("nothing is applied"));
@@ -381,9 +381,9 @@ fn bad_input_is_refused_before_anything_is_changed() {
         assert_eq!(desk.knobs(), before, "{to}");
         assert!(!Path::new(&desk.file("state/journal")).exists(), "{to}");
     }
-    let at =
+    let shown =
         |interface| ["plan", "--profile", "latency", "--interface", interface, "--netns", &near];
-    assert!(fail(desk.tune(&at("eth77")), 1).contains("eth77"));
+    assert!(fail(desk.tune(&shown("eth77")), 1).contains("eth77"));
     assert!(fail(desk.tune(&["apply", &desk.file("none.toml")]), 2).contains("none.toml"));
     fail(desk.tune(&["confirm"]), 1);
     fail(desk.tune(&["rollback"]), 1);

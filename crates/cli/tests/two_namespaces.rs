@@ -31,10 +31,10 @@ fn count(doc: &Value, direction: &str, what: &str) -> u64 {
 
 /// Asserts that a direction's books add up; returns (sent, lost).
 fn balance(doc: &Value, direction: &str) -> (u64, u64) {
-    let of = |what| count(doc, direction, what);
-    let first_arrivals = of("received_count") - of("duplicated_count");
-    assert_eq!(of("sent_count"), first_arrivals + of("lost_count"), "{doc}");
-    (of("sent_count"), of("lost_count"))
+    let counted = |what| count(doc, direction, what);
+    let first_arrivals = counted("received_count") - counted("duplicated_count");
+    assert_eq!(counted("sent_count"), first_arrivals + counted("lost_count"), "{doc}");
+    (counted("sent_count"), counted("lost_count"))
 }
 
 #[test]

@@ -134,15 +134,15 @@ mod tests {
 
     #[test]
     fn a_digest_depends_on_order_and_content() {
-        let of = |messages: &[(u64, &[u8])]| {
+        let statistics = |messages: &[(u64, &[u8])]| {
             let mut digest = Digest::default();
             messages.iter().for_each(|(sequence, bytes)| digest.add(*sequence, bytes));
             digest
         };
-        let right = of(&[(1, b"a"), (2, b"b")]);
-        assert_eq!(right, of(&[(1, b"a"), (2, b"b")]));
-        assert_ne!(right, of(&[(2, b"b"), (1, b"a")]));
-        assert_ne!(right, of(&[(1, b"a"), (2, b"c")]));
-        assert_ne!(right, of(&[(1, b"a")]));
+        let right = statistics(&[(1, b"a"), (2, b"b")]);
+        assert_eq!(right, statistics(&[(1, b"a"), (2, b"b")]));
+        assert_ne!(right, statistics(&[(2, b"b"), (1, b"a")]));
+        assert_ne!(right, statistics(&[(1, b"a"), (2, b"c")]));
+        assert_ne!(right, statistics(&[(1, b"a")]));
     }
 }

@@ -59,10 +59,10 @@ fn text_is_that_of_the_golden_and_fits_the_terminal() {
 #[test]
 fn page_starts_with_the_differences_and_describes_every_chart() {
     let page = html::comparison_page(&comparison());
-    let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("no {text}"));
-    assert!(at("What differs between the runs") < at("<h2>Answer"));
-    assert!(at("The machines differ") < at("<h2>Answer"));
-    assert!(at("6.18.6") < at("<h2>Answer"));
+    let position = |text: &str| page.find(text).unwrap_or_else(|| panic!("no {text}"));
+    assert!(position("What differs between the runs") < position("<h2>Answer"));
+    assert!(position("The machines differ") < position("<h2>Answer"));
+    assert!(position("6.18.6") < position("<h2>Answer"));
     assert!(page.contains("+gso: 1.2"), "in the chart's description");
     assert_eq!(page.matches("<svg").count(), page.matches("<title id").count());
     assert!(

@@ -134,7 +134,7 @@ fn outcomes_are_filtered_by_path_and_machine_newest_first() {
     save("c", 3, "probe", "m-2", true);
     save("d", 4, "feed", "m-1", true);
     save("e", 5, "probe", "m-1", false);
-    let of = |limit| {
+    let page = |limit| {
         let filter = Filter {
             path: Some("probe".into()),
             machine: Some("m-1".into()),
@@ -144,8 +144,8 @@ fn outcomes_are_filtered_by_path_and_machine_newest_first() {
         let outcomes = store.outcomes(&filter).unwrap();
         outcomes.into_iter().map(|outcome| outcome.id).collect::<Vec<_>>()
     };
-    assert_eq!(of(None), ["b", "a"]);
-    assert_eq!(of(Some(1)), ["b"]);
+    assert_eq!(page(None), ["b", "a"]);
+    assert_eq!(page(Some(1)), ["b"]);
     let all = store.outcomes(&Filter::default()).unwrap();
     assert_eq!(all.len(), 4);
     assert_eq!(all[0].arms[2].metrics["rtt_ns_p50"].verdict, Some(Verdict::Better));

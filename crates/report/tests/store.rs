@@ -221,30 +221,36 @@ fn new_directory_is_private() {
 #[test]
 fn each_defect_of_the_file_has_its_own_error() {
     let directory = tempfile::tempdir().unwrap();
-    let at = |name: &str| directory.path().join(name);
+    let file_path = |name: &str| directory.path().join(name);
 
-    std::fs::write(at("plain"), "not a directory").unwrap();
-    let error = SqliteStore::open(at("plain/results.db")).unwrap_err();
+    std::fs::write(file_path("plain"), "not a directory").unwrap();
+    let error = SqliteStore::open(file_path("plain/results.db")).unwrap_err();
     assert!(matches!(error, StoreError::Directory { .. }), "{error}");
 
-    std::fs::create_dir(at("a-directory")).unwrap();
-    let error = SqliteStore::open(at("a-directory")).unwrap_err();
+    std::fs::create_dir(file_path("a-directory")).unwrap();
+    let error = SqliteStore::open(file_path("a-directory")).unwrap_err();
     assert!(matches!(error, StoreError::NotWritable { .. }), "{error}");
 
-    std::fs::write(at("letter"), "Dear Sir or Madam, ".repeat(100)).unwrap();
-    let error = SqliteStore::open(at("letter")).unwrap_err();
+    std::fs::write(file_path("letter"), "Dear Sir or Madam, ".repeat(100)).unwrap();
+    let error = SqliteStore::open(file_path("letter")).unwrap_err();
     assert!(matches!(error, StoreError::NotOurs { .. }), "{error}");
-    assert!(std::fs::read_to_string(at("letter")).unwrap().starts_with("Dear Sir"));
+    assert!(std::fs::read_to_string(file_path("letter")).unwrap().starts_with("Dear Sir"));
 
-    Connection::open(at("other.db")).unwrap().execute_batch("CREATE TABLE urls (url)").unwrap();
-    let before = std::fs::read(at("other.db")).unwrap();
-    let error = SqliteStore::open(at("other.db")).unwrap_err();
+    Connection::open(file_path("other.db"))
+        .unwrap()
+        .execute_batch("CREATE TABLE urls (url)")
+        .unwrap();
+    let before = std::fs::read(file_path("other.db")).unwrap();
+    let error = SqliteStore::open(file_path("other.db")).unwrap_err();
     assert!(matches!(error, StoreError::NotOurs { .. }), "{error}");
-    assert_eq!(std::fs::read(at("other.db")).unwrap(), before, "left as it was");
+    assert_eq!(std::fs::read(file_path("other.db")).unwrap(), before, "left as it was");
 
-    drop(SqliteStore::open(at("newer.db")).unwrap());
-    Connection::open(at("newer.db")).unwrap().pragma_update(None, "user_version", 1_000).unwrap();
-    let error = SqliteStore::open(at("newer.db")).unwrap_err();
+    drop(SqliteStore::open(file_path("newer.db")).unwrap());
+    Connection::open(file_path("newer.db"))
+        .unwrap()
+        .pragma_update(None, "user_version", 1_000)
+        .unwrap();
+    let error = SqliteStore::open(file_path("newer.db")).unwrap_err();
     assert!(matches!(error, StoreError::Newer { found: 1_000, .. }), "{error}");
 }
 
@@ -351,7 +357,7 @@ fn power_cuts_keep_a_prefix_of_the_trials_each_whole() {
         std::fs::read(name).unwrap()
     };
     let copy = directory.path().join("cut.db");
-    let beside = |suffix: &str| format!("{}{suffix}", copy.display());
+    let sibling = |suffix: &str| format!("{}{suffix}", copy.display());
     let (mut state, mut seen) = (0x9e37_79b9_7f4a_7c15, std::collections::BTreeSet::new());
     for cut in 0..300 {
         let mut left = log[..random(&mut state, log.len() as u64 + 1) as usize].to_vec();
@@ -360,9 +366,9 @@ fn power_cuts_keep_a_prefix_of_the_trials_each_whole() {
             let at = random(&mut state, (left.len() - PAGE) as u64) as usize;
             left[at..at + PAGE].fill(0);
         }
-        let _absent = std::fs::remove_file(beside("-shm"));
+        let _absent = std::fs::remove_file(sibling("-shm"));
         std::fs::write(&copy, &file).unwrap();
-        std::fs::write(beside("-wal"), &left).unwrap();
+        std::fs::write(sibling("-wal"), &left).unwrap();
         let after = SqliteStore::open(&copy).unwrap();
         let stored = after.load("a").unwrap();
         for (ordinal, trial) in stored.trials.iter().enumerate() {

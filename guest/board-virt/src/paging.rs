@@ -96,15 +96,15 @@ pub(crate) fn protect(machine: &Machine) {
     };
     map(DEVICES.start().0, DEVICES.end().0, DEVICE);
     map(machine.tree.start, machine.tree.end, CONSTANTS);
-    let at = |symbol: *const u8| symbol as usize;
-    map(at(&raw const text_begin), at(&raw const text_end), CODE);
-    map(at(&raw const rodata_begin), at(&raw const rodata_end), CONSTANTS);
-    let mut start = at(&raw const data_begin);
+    let address = |symbol: *const u8| symbol as usize;
+    map(address(&raw const text_begin), address(&raw const text_end), CODE);
+    map(address(&raw const rodata_begin), address(&raw const rodata_end), CONSTANTS);
+    let mut start = address(&raw const data_begin);
     for guard in stacks::guards() {
         map(start, guard.start, DATA);
         start = guard.end;
     }
-    map(start, at(&raw const dma_region), DATA);
+    map(start, address(&raw const dma_region), DATA);
     // SAFETY: everything that the image uses keeps its mapping.
     unsafe { mapping.activate() };
     // SAFETY: flushes the old, coarse and writable entries, which must not be used any more.

@@ -76,9 +76,10 @@ impl Position {
     /// The next position, in a ring of any size.
     #[must_use]
     pub const fn next(self, size: u16) -> Position {
-        match self.slot + 1 == size {
-            true => Position { slot: 0, wrap: !self.wrap },
-            false => Position { slot: self.slot + 1, wrap: self.wrap },
+        if self.slot + 1 == size {
+            Position { slot: 0, wrap: !self.wrap }
+        } else {
+            Position { slot: self.slot + 1, wrap: self.wrap }
         }
     }
 
@@ -277,9 +278,10 @@ impl<const N: usize> PackedQueue<N> {
     /// raise no interrupt: take it, then request again.
     #[must_use = "an earlier completion raises no interrupt"]
     pub fn enable_interrupts(&self, memory: &impl Memory) -> bool {
-        let wish = match self.event_idx {
-            true => u32::from(EVENT_DESC) << 16 | u32::from(self.used.word()),
-            false => u32::from(EVENT_ENABLE) << 16,
+        let wish = if self.event_idx {
+            u32::from(EVENT_DESC) << 16 | u32::from(self.used.word())
+        } else {
+            u32::from(EVENT_ENABLE) << 16
         };
         // One write, so that position and flags are consistent.
         memory.write32(self.layout.driver, wish);

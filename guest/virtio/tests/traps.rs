@@ -126,19 +126,20 @@ fn trap_3_write_barrier_before_the_index_and_full_barrier_before_the_devices_req
         device.start_log();
         assert!(send(&mut driver, &[0; 60]));
         let log = device.take_log();
-        let at = |access| log.iter().position(|one| *one == access).expect("it happened");
-        let index = at(Access::Write(layout.avail_index()));
-        let slot = at(Access::Write(layout.avail_slot(0)));
-        let barrier = at(Access::WriteBarrier);
-        let full = at(Access::FullBarrier);
-        let wish = at(Access::Read(if settings.event_idx {
+        let position_text =
+            |access| log.iter().position(|one| *one == access).expect("it happened");
+        let index = position_text(Access::Write(layout.avail_index()));
+        let slot = position_text(Access::Write(layout.avail_slot(0)));
+        let barrier = position_text(Access::WriteBarrier);
+        let full = position_text(Access::FullBarrier);
+        let wish = position_text(Access::Read(if settings.event_idx {
             layout.avail_event(size)
         } else {
             layout.used_flags()
         }));
         assert!(slot < barrier && barrier < index, "{log:?}");
         assert!(index < full && full < wish, "{log:?}");
-        assert!(wish < at(Access::Doorbell(1)), "{log:?}");
+        assert!(wish < position_text(Access::Doorbell(1)), "{log:?}");
     }
 }
 
@@ -433,9 +434,9 @@ fn trap_8_only_used_and_offered_features_are_chosen() {
     assert!(!driver.has_event_idx());
     for settings in both_rings(PLAIN) {
         let (device, driver) = started(Behaviour::default(), settings);
-        let of = |on: bool, feature: u64| if on { feature } else { 0 };
-        let more =
-            of(settings.packed, FEATURE_RING_PACKED) | of(settings.indirect, FEATURE_INDIRECT_DESC);
+        let feature_if = |on: bool, feature: u64| if on { feature } else { 0 };
+        let more = feature_if(settings.packed, FEATURE_RING_PACKED)
+            | feature_if(settings.indirect, FEATURE_INDIRECT_DESC);
         assert_eq!(device.chosen(), FEATURE_VERSION_1 | 1 << 5 | more);
         assert_eq!(driver.has_packed_rings(), settings.packed);
         assert_eq!(driver.has_indirect(), settings.indirect);

@@ -223,7 +223,7 @@ pub(crate) fn study(count: u64) -> Result {
         println!("{line}; p99: {}; false: {false_claims:?}", is_worse("hundredth", "p99_ns"));
     }
     for ((us, held), found) in EXTRA_US.into_iter().zip(&held).zip(found) {
-        let of = |truth: &dyn Fn(usize, &Held) -> f64| {
+        let held_figure = |truth: &dyn Fn(usize, &Held) -> f64| {
             let holds = |(at, one): &(usize, &Held)| one.holds(truth(*at, one));
             let times = held.iter().enumerate().filter(holds).count() as u64;
             let (low, high) = wilson(times, count);
@@ -232,9 +232,9 @@ pub(crate) fn study(count: u64) -> Result {
         println!(
             "+{us} µs: found worse in {found} of {count}; the interval holds the wait alone in {}, the \
              server's own time in {}, the round trips of the run's other arms in {}",
-            of(&|_, one| one.nominal),
-            of(&|_, one| one.served),
-            of(&|at, _| within(&runs, at, &format!("{us}us")).unwrap_or(f64::NAN)),
+            held_figure(&|_, one| one.nominal),
+            held_figure(&|_, one| one.served),
+            held_figure(&|at, _| within(&runs, at, &format!("{us}us")).unwrap_or(f64::NAN)),
         );
     }
     let (low, high) = wilson(fooled, count);

@@ -362,29 +362,30 @@ mod tests {
     #[test]
     fn an_address_on_the_network_is_served_by_any_name() {
         let here = SocketAddr::from(([192, 0, 2, 1], 9100));
-        let with = |lines: &str| {
+        let asked_with_lines = |lines: &str| {
             parse(format!("GET /metrics HTTP/1.1\r\n{lines}\r\n\r\n").as_bytes(), here)
         };
-        assert!(with("Host: 192.0.2.1:9100").is_ok());
-        assert!(with("Host: gateway.example:9100").is_ok());
-        let foreign = with("Host: gateway.example:9100\r\nOrigin: http://evil.example");
+        assert!(asked_with_lines("Host: 192.0.2.1:9100").is_ok());
+        assert!(asked_with_lines("Host: gateway.example:9100").is_ok());
+        let foreign = asked_with_lines("Host: gateway.example:9100\r\nOrigin: http://evil.example");
         assert_eq!(foreign, Err(Refusal::Forbidden));
-        assert_eq!(with("Accept: text/plain"), Err(Refusal::BadRequest));
+        assert_eq!(asked_with_lines("Accept: text/plain"), Err(Refusal::BadRequest));
     }
 
     #[test]
     fn other_sites_may_link_here_and_nothing_else() {
-        let with = |lines: &str| asked(&format!("GET / HTTP/1.1\nHost: localhost:7118\n{lines}"));
-        assert!(with("Sec-Fetch-Site: none\nSec-Fetch-Mode: navigate").is_ok());
-        assert!(with("Sec-Fetch-Site: same-origin\nSec-Fetch-Mode: cors").is_ok());
+        let asked_locally =
+            |lines: &str| asked(&format!("GET / HTTP/1.1\nHost: localhost:7118\n{lines}"));
+        assert!(asked_locally("Sec-Fetch-Site: none\nSec-Fetch-Mode: navigate").is_ok());
+        assert!(asked_locally("Sec-Fetch-Site: same-origin\nSec-Fetch-Mode: cors").is_ok());
         let link = "Sec-Fetch-Site: cross-site\nSec-Fetch-Mode: navigate\nSec-Fetch-Dest: ";
-        assert!(with(&format!("{link}document")).is_ok());
-        assert_eq!(with(&format!("{link}iframe")), Err(Refusal::Forbidden));
+        assert!(asked_locally(&format!("{link}document")).is_ok());
+        assert_eq!(asked_locally(&format!("{link}iframe")), Err(Refusal::Forbidden));
         let script = "Sec-Fetch-Site: cross-site\nSec-Fetch-Mode: no-cors\nSec-Fetch-Dest: script";
-        assert_eq!(with(script), Err(Refusal::Forbidden));
-        assert_eq!(with("Origin: https://evil.example"), Err(Refusal::Forbidden));
-        assert_eq!(with("Origin: null"), Err(Refusal::Forbidden));
-        assert!(with("Origin: http://localhost:7118").is_ok());
+        assert_eq!(asked_locally(script), Err(Refusal::Forbidden));
+        assert_eq!(asked_locally("Origin: https://evil.example"), Err(Refusal::Forbidden));
+        assert_eq!(asked_locally("Origin: null"), Err(Refusal::Forbidden));
+        assert!(asked_locally("Origin: http://localhost:7118").is_ok());
     }
 
     #[test]

@@ -76,8 +76,8 @@ fn knobs_of_existing_namespaces_are_set_through_the_journal_and_restored() {
 }
 
 fn features(spaces: &Spaces) -> String {
-    let of = |name: &str, link: &str| succeed(enter(name, &["ethtool", "-k", link]));
-    of(&spaces.near, "va") + &of(&spaces.far, "vb")
+    let features = |name: &str, link: &str| succeed(enter(name, &["ethtool", "-k", link]));
+    features(&spaces.near, "va") + &features(&spaces.far, "vb")
 }
 
 #[test]

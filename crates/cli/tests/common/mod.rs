@@ -337,12 +337,12 @@ impl Holdings {
 
     /// Frames received by all interfaces of its namespaces.
     pub(crate) fn received_count(&self) -> u64 {
-        let of = |view: &sys::sysfs::Sysfs, name: &String| {
+        let setting = |view: &sys::sysfs::Sysfs, name: &String| {
             let path = format!("class/net/{name}/statistics/rx_packets");
             view.read(path).ok().and_then(|text| text.trim().parse::<u64>().ok())
         };
         let names = |view: &sys::sysfs::Sysfs| view.list("class/net").unwrap_or_default();
-        let counts = |view| names(view).iter().filter_map(|name| of(view, name)).sum::<u64>();
+        let counts = |view| names(view).iter().filter_map(|name| setting(view, name)).sum::<u64>();
         self.namespaces.iter().map(counts).sum()
     }
 

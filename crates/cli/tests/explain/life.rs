@@ -143,8 +143,8 @@ fn packets_of(host: &str, link: &str) -> (u64, u64) {
 /// A counter of `/proc/net/snmp` or `netstat`.
 fn counter(host: &str, protocol: &str, name: &str) -> u64 {
     let read = || {
-        let of = |file: &str| fs::read_to_string(format!("/proc/thread-self/net/{file}"));
-        of("snmp").and_then(|snmp| Ok(snmp + &of("netstat")?)).expect("its counters")
+        let table = |file: &str| fs::read_to_string(format!("/proc/thread-self/net/{file}"));
+        table("snmp").and_then(|snmp| Ok(snmp + &table("netstat")?)).expect("its counters")
     };
     let table = netns(host).run(read).expect("a namespace");
     host::net::snmp_counter(&table, protocol, name).unwrap_or_else(|| panic!("no {name}: {table}"))
@@ -266,11 +266,11 @@ fn hosts_with_one_interface_neither_forward_nor_have_tunnels() {
     let data = Data::new();
     let (near, far) = (spaces.near.as_str(), spaces.far.as_str());
     for (names, sent_and_received) in [(&[near, far][..], false), (&[near], true), (&[far], true)] {
-        let of = |name: &str| {
+        let found = |name: &str| {
             let (received, sent) = packets_of(name, if name == near { "va" } else { "vb" });
             sent + if sent_and_received { received } else { 0 }
         };
-        let sum = || names.iter().map(|name| of(name)).sum::<u64>();
+        let sum = || names.iter().map(|name| found(name)).sum::<u64>();
         let before = (sum(), merged(&[near, far]));
         let mut metrics = String::new();
         let more = ["--metrics", "0", "--perfetto", &data.file("trace")];

@@ -411,25 +411,25 @@ fn killed_explain_leaves_no_program() {
 #[test]
 fn untraceable_interfaces_and_namespaces_are_named_in_the_error() {
     let spaces = Spaces::new();
-    let of = |args: &[&str]| wirepath(&[&["explain"], args].concat());
-    let text = fail(of(&["--netns", &spaces.far, "-i", "nosuch"]), 2);
+    let explained = |args: &[&str]| wirepath(&[&["explain"], args].concat());
+    let text = fail(explained(&["--netns", &spaces.far, "-i", "nosuch"]), 2);
     assert!(text.contains("no interface nosuch") && text.contains(&spaces.far), "{text}");
-    let text = fail(of(&["--netns", "nosuch"]), 2);
+    let text = fail(explained(&["--netns", "nosuch"]), 2);
     assert!(text.contains("no network namespace nosuch"), "{text}");
     for (by, value, part) in [
         ("--pid", "4294967295", "no process 4294967295"),
         ("--cgroup", "/no/such.slice", "/no/such.slice"),
         ("--container", "0123456789ab", "no running container"),
     ] {
-        let text = fail(of(&[by, value]), 2);
+        let text = fail(explained(&[by, value]), 2);
         assert!(text.contains(part), "{text}");
     }
-    assert_eq!(run(of(&["--port", "9", "--pid", "1"])).status.code(), Some(2));
-    let text = fail(of(&["--perfetto", "/no/such/trace", "-d", "1s"]), 1);
+    assert_eq!(run(explained(&["--port", "9", "--pid", "1"])).status.code(), Some(2));
+    let text = fail(explained(&["--perfetto", "/no/such/trace", "-d", "1s"]), 1);
     assert!(text.contains("cannot write /no/such/trace"), "{text}");
-    let text = fail(of(&["--live", "--json"]), 2);
+    let text = fail(explained(&["--live", "--json"]), 2);
     assert!(text.contains("--live"), "{text}");
-    assert_eq!(run(of(&["--duty", "0"])).status.code(), Some(2));
+    assert_eq!(run(explained(&["--duty", "0"])).status.code(), Some(2));
 }
 
 #[test]

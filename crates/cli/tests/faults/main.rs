@@ -92,10 +92,12 @@ fn row_holds(subject: Subject) {
         if fault.is_chance(subject) || !fault.can_strike(subject) {
             return "–".to_owned();
         }
-        let patience = match table::ends(subject, fault) {
-            _ if table::is_written() => 4 * WHILE,
-            true => SOON,
-            false => WHILE,
+        let patience = if table::is_written() {
+            4 * WHILE
+        } else if table::ends(subject, fault) {
+            SOON
+        } else {
+            WHILE
         };
         outcome(subject, &[(Duration::from_millis(200), fault)], patience)
     };

@@ -64,12 +64,20 @@ fn curve_of_a_far_end_in_another_namespace_has_both_machines() {
 
 /// Counts of a point balance, and a maximum is of all datagrams or absent.
 fn is_whole(point: &Value) {
-    let of = |name| count(point, name);
-    assert_eq!(of("trial_count"), 2, "{point}");
-    assert_eq!(of("offered_count"), of("sent_count") + of("unsent_count"), "{point}");
-    assert_eq!(of("sent_count"), of("received_count") + of("lost_count"), "{point}");
-    let missing = of("lost_count") + of("unsent_count");
-    assert_eq!(point["rtt_ns_max"].is_null(), missing > 0 || of("received_count") == 0, "{point}");
+    let counted = |name| count(point, name);
+    assert_eq!(counted("trial_count"), 2, "{point}");
+    assert_eq!(
+        counted("offered_count"),
+        counted("sent_count") + counted("unsent_count"),
+        "{point}"
+    );
+    assert_eq!(counted("sent_count"), counted("received_count") + counted("lost_count"), "{point}");
+    let missing = counted("lost_count") + counted("unsent_count");
+    assert_eq!(
+        point["rtt_ns_max"].is_null(),
+        missing > 0 || counted("received_count") == 0,
+        "{point}"
+    );
 }
 
 #[test]

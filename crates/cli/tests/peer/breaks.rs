@@ -46,10 +46,7 @@ fn a_near_end_that_is_cut_off_in_mid_run_leaves_the_peer_free_and_ends() {
         nft("table ip cut { chain in { type filter hook input priority 0; policy drop; }; \
              chain out { type filter hook output priority 0; policy drop; }; }");
         // Nothing of the near end comes any more, no close of its connection either.
-        let near = match is_killed {
-            true => Err(near.end_by("KILL", LONG)),
-            false => Ok(near),
-        };
+        let near = if is_killed { Err(near.end_by("KILL", LONG)) } else { Ok(near) };
         assert_freed(&spaces, &mut peer, told, ": ", || {
             if let Ok(near) = near {
                 // It notices by itself.

@@ -179,10 +179,12 @@ fn runs_use_ports_of_the_operator_s_range_alone() {
         let args = ["probe", "ping", FAR_IP, "-c", "5", "--port", port];
         let output = run(spaces.near(&args));
         let said = all_text(&output);
-        match is_refused {
-            true => assert!(said.contains("outside of the peer's range, 9000-9999"), "{said}"),
-            false => assert!(said.contains("received 5, lost 0"), "{said}"),
-        }
+        let expected = if is_refused {
+            "outside of the peer's range, 9000-9999"
+        } else {
+            "received 5, lost 0"
+        };
+        assert!(said.contains(expected), "{said}");
     }
     for bad in ["53", "80-9999", "9999-9000"] {
         let said = fail(wirepath(&["peer", "--ports", bad]), 2);

@@ -75,7 +75,7 @@ fn between_ends_with_a_secret_nothing_can_be_read_changed_or_used_again() {
     let local = Local::new(&["--secret-file", &file]);
     let between = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = between.local_addr().unwrap().port().to_string();
-    let through = |flip_at| {
+    let relayed = |flip_at| {
         let near = std::thread::spawn({
             let command = ping(&port, "10", Some(&file));
             move || run(command)
@@ -90,7 +90,7 @@ fn between_ends_with_a_secret_nothing_can_be_read_changed_or_used_again() {
         let forth = relay(near_side, far_side, flip_at);
         (near.join().unwrap(), forth, back.join().unwrap())
     };
-    let (output, forth, back) = through(None);
+    let (output, forth, back) = relayed(None);
     assert!(all_text(&output).contains("received 10, lost 0"), "{}", all_text(&output));
     let handshake = forth.iter().position(|byte| *byte == b'\n').unwrap() + 1;
     for (bytes, words) in
@@ -101,7 +101,7 @@ fn between_ends_with_a_secret_nothing_can_be_read_changed_or_used_again() {
         words.iter().for_each(|word| assert!(!text.contains(word), "{word} in {text}"));
     }
     // A request that was changed on its way starts no run.
-    let (output, ..) = through(Some(handshake + 40));
+    let (output, ..) = relayed(Some(handshake + 40));
     assert_eq!(output.status.code(), Some(1), "{}", all_text(&output));
     assert!(until(LONG, || local.peer.stderr().contains("not made with the shared secret")));
     assert_eq!(local.peer.stderr().matches("payloads").count(), 1, "{}", local.peer.stderr());

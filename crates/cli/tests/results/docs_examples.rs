@@ -52,8 +52,8 @@ fn follows(outcome: &Outcome) {
     let median = |trials: &[Option<f64>]| {
         let mut values: Vec<f64> = trials.iter().flatten().copied().collect();
         values.sort_by(f64::total_cmp);
-        let at = |index: usize| values.get(index).copied();
-        Some((at((values.len().max(1) - 1) / 2)? + at(values.len() / 2)?) / 2.0)
+        let nth_value = |index: usize| values.get(index).copied();
+        Some((nth_value((values.len().max(1) - 1) / 2)? + nth_value(values.len() / 2)?) / 2.0)
     };
     for arm in &outcome.arms {
         for (name, metric) in &arm.metrics {

@@ -330,8 +330,13 @@ fn exports_contain_every_trial_in_every_format() {
     let csv = succeed(data.wirepath(&["history", "export", &old, "last"]));
     let mut lines = csv.lines();
     assert!(lines.next().unwrap().starts_with("experiment,started,path,load,"));
-    let of = |id: &str| csv.lines().filter(|line| line.starts_with(id)).count();
-    assert!(of(&old) > 8 * 4 && of(&old) == of(&new), "{} and {}", of(&old), of(&new));
+    let line_count = |id: &str| csv.lines().filter(|line| line.starts_with(id)).count();
+    assert!(
+        line_count(&old) > 8 * 4 && line_count(&old) == line_count(&new),
+        "{} and {}",
+        line_count(&old),
+        line_count(&new)
+    );
     let doc = json(data.wirepath(&["report", "last", "--json"]));
     let first = doc["arms"][0]["metrics"]["rtt_ns_p50"]["trials"][0].as_f64().unwrap();
     let cell = format!(",baseline,baseline,,rtt_ns_p50,ns,lower,1,{first}");

@@ -73,15 +73,17 @@ while :; do for cpu in 1 2; do echo $cpu >/proc/irq/$1/smp_affinity; usleep 3000
     assert_eq!(found.len(), 1, "{found:#?}");
     assert!(text(&found[0], "what").contains("of intel moves between 2 CPUs"), "{found:#?}");
     assert!(found[0]["evidence"].to_string().contains("irqbalance runs"), "{found:#?}");
-    let beside = |card: &str, app: u32| {
+    let found_beside = |card: &str, app: u32| {
         let more = format!("--interface {card} --profile latency --app-cpu {app}");
         findings(&examine(rig, &more), "interrupts")
     };
-    assert_eq!(beside("vmx", 1), [Value::Null; 0]);
-    assert!(text(&beside("vmx", 0)[0], "what").contains("arrives on the application's CPU 0"));
+    assert_eq!(found_beside("vmx", 1), [Value::Null; 0]);
+    assert!(
+        text(&found_beside("vmx", 0)[0], "what").contains("arrives on the application's CPU 0")
+    );
     // It no longer moves: an earlier move is not a finding.
     rig.succeed(&format!("kill -9 $(cat /tmp/balancer)\n{PIN}\npin '^intel'\nsleep 0.2"));
-    assert_eq!(beside("intel", 1), [Value::Null; 0]);
+    assert_eq!(found_beside("intel", 1), [Value::Null; 0]);
 
     // After the plan for the same purpose, nothing is found.
     rig.succeed(

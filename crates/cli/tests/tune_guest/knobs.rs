@@ -120,8 +120,8 @@ pub(crate) fn every_knob_of_real_cards_is_set_and_restored_exactly(rig: &Rig) {
     let mut exercised = std::collections::BTreeSet::new();
     for card in CARDS {
         let rows = rows(rig, card);
-        let of = |knob: &str| rows.iter().find(|row| row.knob == knob).expect(knob);
-        let refusal = |knob| of(knob).cannot.clone().unwrap_or_default();
+        let row_of_knob = |knob: &str| rows.iter().find(|row| row.knob == knob).expect(knob);
+        let refusal = |knob| row_of_knob(knob).cannot.clone().unwrap_or_default();
         match card {
             "intel" => assert!(refusal("channels").contains("not offered by driver e1000e")),
             "vmx" => assert!(refusal("coalescing").contains("not offered by driver vmxnet3")),

@@ -51,21 +51,21 @@ impl Lab {
                 succeed(crate::common::enter(name, &["sysctl", "-qw", setting]));
             }
         }
-        let on = |name: &str, line: &str| {
+        let run_in = |name: &str, line: &str| {
             let words: Vec<_> = ["-n", name].into_iter().chain(line.split_whitespace()).collect();
             succeed(ip(&words));
         };
-        on(plain, &format!("link add hp type veth peer name pa netns {ours}"));
+        run_in(plain, &format!("link add hp type veth peer name pa netns {ours}"));
         for line in ["address add 10.88.0.1/24 dev hp", "address add 10.89.0.1/24 dev hp"] {
-            on(plain, line);
+            run_in(plain, line);
         }
-        on(plain, "link set hp up");
+        run_in(plain, "link set hp up");
         let (address, mac) = NOT_THERE;
-        on(plain, &format!("neighbour add {address} lladdr {mac} dev hp"));
-        on(ours, "link set pa up");
-        on(ours, "tuntap add ua mode tap");
-        on(ours, "link set ua mtu 1600 up");
-        on(ours, "address add 10.99.0.1/24 dev ua");
+        run_in(plain, &format!("neighbour add {address} lladdr {mac} dev hp"));
+        run_in(ours, "link set pa up");
+        run_in(ours, "tuntap add ua mode tap");
+        run_in(ours, "link set ua mtu 1600 up");
+        run_in(ours, "address add 10.99.0.1/24 dev ua");
         lab.space(plain)
             .run(|| {
                 let index = host::net::link_named("hp").expect("it was made").index;

@@ -110,11 +110,11 @@ mod tests {
 
     #[test]
     fn options_of_two_hosts_are_repeated() {
-        let of = |name: &str, value: &str| option(name, value).unwrap_or_default();
-        assert_eq!(of("far", "ssh:root@db2:22"), "--far ssh:root@db2:22");
-        assert_eq!(of("peer", "192.0.2.7"), "--far peer:192.0.2.7");
-        assert_eq!(of("far_address", "10.1.0.2"), "--far-address 10.1.0.2");
-        let options = of("ssh_options", "Port=22\nIdentityFile=a key");
+        let option_text = |name: &str, value: &str| option(name, value).unwrap_or_default();
+        assert_eq!(option_text("far", "ssh:root@db2:22"), "--far ssh:root@db2:22");
+        assert_eq!(option_text("peer", "192.0.2.7"), "--far peer:192.0.2.7");
+        assert_eq!(option_text("far_address", "10.1.0.2"), "--far-address 10.1.0.2");
+        let options = option_text("ssh_options", "Port=22\nIdentityFile=a key");
         assert_eq!(options, "--ssh-option 'Port=22' --ssh-option 'IdentityFile=a key'");
         assert_eq!(option("plan_digest", "x"), None);
     }

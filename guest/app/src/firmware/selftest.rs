@@ -61,9 +61,13 @@ struct Spread {
 impl Spread {
     fn of(times_ns: &mut [u64]) -> Spread {
         times_ns.sort_unstable();
-        let at = |index: usize| times_ns.get(index).copied().unwrap_or(0);
+        let nth_ns = |index: usize| times_ns.get(index).copied().unwrap_or(0);
         let len = times_ns.len();
-        Spread { min_ns: at(0), median_ns: at(len / 2), max_ns: at(len.saturating_sub(1)) }
+        Spread {
+            min_ns: nth_ns(0),
+            median_ns: nth_ns(len / 2),
+            max_ns: nth_ns(len.saturating_sub(1)),
+        }
     }
 }
 

@@ -74,16 +74,18 @@ impl Device for SplitDevice {
         self.used = self.used.wrapping_add(1);
         memory.set(SPLIT.used_index(), self.used.into());
         fence(Ordering::SeqCst);
-        match self.event_idx {
-            true => need_event(memory.get(SPLIT.used_event(SIZE)) as u16, self.used, old),
-            false => memory.get(SPLIT.avail_flags()) as u16 & AVAIL_NO_INTERRUPT == 0,
+        if self.event_idx {
+            need_event(memory.get(SPLIT.used_event(SIZE)) as u16, self.used, old)
+        } else {
+            memory.get(SPLIT.avail_flags()) as u16 & AVAIL_NO_INTERRUPT == 0
         }
     }
 
     fn arm(&mut self, memory: &Shared) -> bool {
-        match self.event_idx {
-            true => memory.set(SPLIT.avail_event(SIZE), self.taken.into()),
-            false => memory.set(SPLIT.used_flags(), 0),
+        if self.event_idx {
+            memory.set(SPLIT.avail_event(SIZE), self.taken.into());
+        } else {
+            memory.set(SPLIT.used_flags(), 0);
         }
         fence(Ordering::SeqCst);
         memory.get(SPLIT.avail_index()) as u16 != self.taken
@@ -146,9 +148,10 @@ impl Device for PackedDevice {
     }
 
     fn arm(&mut self, memory: &Shared) -> bool {
-        match self.event_idx {
-            true => self.wish(memory, EVENT_DESC, self.next.word()),
-            false => self.wish(memory, EVENT_ENABLE, 0),
+        if self.event_idx {
+            self.wish(memory, EVENT_DESC, self.next.word());
+        } else {
+            self.wish(memory, EVENT_ENABLE, 0);
         }
         fence(Ordering::SeqCst);
         self.has_next(memory)
