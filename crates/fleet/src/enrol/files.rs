@@ -261,7 +261,7 @@ mod tests {
             ("h1\nH2\n", "line 2"),
             ("h1\nh1\n", "twice"),
             ("h1 U1\n", "two public keys"),
-            ("h1 address=db1\n", "no address"),
+            ("h1 address=db1\n", "not a valid address"),
             ("address=10.0.0.1\n", "a name"),
             ("group=r1\n", "a name"),
             ("h1 group=\n", "not a valid group"),
@@ -269,7 +269,7 @@ mod tests {
             ("h1 rack=r1\n", "use address= or group="),
             ("h1 UX UY\n", "public key"),
             ("a.b\n", "a.b"),
-            ("h*\n", "no name"),
+            ("h*\n", "not a valid host name"),
         ] {
             let why = read(text).unwrap_err().to_string();
             assert!(why.contains(named), "{text}: {why}");
