@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use model::{Arm, Load, LoadKind, Path, Support, SwitchSpec};
 use remote::Failure;
-use report::screen::{Screen, Style};
+use report::screen::{Screen, Style, Tone};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -135,9 +135,9 @@ const COLUMN: usize = 18;
 
 fn text(docs: Vec<PathDoc>) -> String {
     // No colour: it would mark the whole second column.
-    let mut screen = Screen::new(Style { color: false, ..console::style() });
+    let mut screen = Screen::new(Style { color: false, ..console::style() }).with_column(COLUMN);
     for doc in docs {
-        screen.entry(&format!("{}:", doc.name), doc.what, 0);
+        screen.paragraph(&format!("{}: ", doc.name), doc.what, Tone::Plain);
         screen.blank();
         screen.line("loads");
         for load in doc.loads {
@@ -145,24 +145,24 @@ fn text(docs: Vec<PathDoc>) -> String {
                 [] => String::new(),
                 peers => format!("; peers: {}", peers.join(", ")),
             };
-            screen.entry(&format!("  {}", load.name), load.what, COLUMN);
+            screen.entry(&format!("  {}", load.name), load.what);
             let judged = load.judged.join(", ");
-            screen.entry("", &format!("judged by {judged}{peers}"), COLUMN);
+            screen.entry("", format!("judged by {judged}{peers}"));
         }
         if !doc.support.is_yes() {
             screen.blank();
-            screen.entry("not possible here:", &answer(&doc.support), 0);
+            screen.paragraph("not possible here: ", &answer(&doc.support), Tone::Plain);
         }
         screen.blank();
         screen.line("switches, in the order of the ladder");
         for SwitchDoc { switch, support } in doc.switches {
-            screen.entry(&format!("  {}", switch.id), switch.effect, COLUMN);
+            screen.entry(&format!("  {}", switch.id), switch.effect);
             if !switch.needs.is_empty() {
-                screen.entry("", &format!("needs {}", switch.needs), COLUMN);
+                screen.entry("", format!("needs {}", switch.needs));
             }
             // If the path cannot run at all, the reason was printed above.
             if doc.support.is_yes() {
-                screen.entry("", &format!("here: {}", answer(&support)), COLUMN);
+                screen.entry("", format!("here: {}", answer(&support)));
             }
         }
     }

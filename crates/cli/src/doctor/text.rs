@@ -9,7 +9,7 @@ use crate::console::count;
 const COLUMN: usize = 12;
 
 pub(super) fn render(report: &Report, title: &str, style: Style) -> String {
-    let mut screen = Screen::new(style);
+    let mut screen = Screen::new(style).with_column(COLUMN);
     screen.heading(title);
     for finding in &report.findings {
         write_finding(&mut screen, finding);
@@ -36,13 +36,12 @@ fn write_finding(screen: &mut Screen, finding: &Finding) {
     let severity = format!("{:<COLUMN$}", word(finding.severity));
     screen.paragraph(&severity, &finding.what, Tone::Strong);
     for evidence in &finding.evidence {
-        let text = format!("{} = {}", evidence.source, evidence.value);
-        screen.entry("  evidence", &text, COLUMN);
+        screen.entry("  evidence", format!("{} = {}", evidence.source, evidence.value));
     }
     for (label, text) in
         [("  why", finding.why), ("  effect", finding.effect), ("  risk", finding.risk)]
     {
-        screen.entry(label, text, COLUMN);
+        screen.entry(label, text);
     }
     // Commands are copied, so they are never wrapped.
     screen.line(format!("  change    {}", finding.change));
@@ -53,7 +52,7 @@ fn write_list(screen: &mut Screen, title: &str, rows: impl ExactSizeIterator<Ite
     if rows.len() > 0 {
         screen.blank();
         screen.heading(title);
-        rows.for_each(|row| screen.entry("", &row, COLUMN));
+        rows.for_each(|row| screen.entry("", row));
     }
 }
 

@@ -144,52 +144,50 @@ pub(crate) fn summary(
         let command = format!("probe {role:?}").to_lowercase();
         return console::json(&ProbeDocument::new(command, m, size, has_far_end));
     }
-    let mut screen = Screen::plain();
+    let mut screen = Screen::plain().with_column(COLUMN);
     if m.deliveries.is_empty() {
         let text = format!("sent {sent}, arrivals not known: the far end did not report");
-        screen.entry("forward", &text, COLUMN);
+        screen.entry("forward", text);
     }
     // A receiver alone knows the sequence numbers only: what follows the last arrival is unseen. It also
     // misses datagrams that another queue or XDP program took, which are not lost.
     let knows_sent = has_far_end || role == Role::Ping;
     for (direction, delivery) in &m.deliveries {
-        screen.entry(direction, &delivery_text(delivery, knows_sent), COLUMN);
+        screen.entry(direction, delivery_text(delivery, knows_sent));
     }
     if let Some(t) = m.throughput.filter(|t| t.interval_ns > 0) {
         let pps = t.received_count as f64 * 1e9 / t.interval_ns as f64;
         let mean_bytes = t.payload_bytes as f64 / t.received_count.max(1) as f64;
-        screen.entry("received", &rates(pps, mean_bytes, headers), COLUMN);
+        screen.entry("received", rates(pps, mean_bytes, headers));
     } else if role == Role::Send && seconds > 0.0 {
-        screen.entry("sent", &rates(sent as f64 / seconds, size as f64, headers), COLUMN);
+        screen.entry("sent", rates(sent as f64 / seconds, size as f64, headers));
     }
     for (segment, histogram) in &m.segments {
         let (times, refused) = segment_times(segment, &metrics);
-        screen.entry(segment, &format!("{} samples{times}", histogram.len()), COLUMN);
+        screen.entry(segment, format!("{} samples{times}", histogram.len()));
         if let Some(why) = refused {
-            screen.entry("", why, COLUMN);
+            screen.entry("", why);
         }
     }
     if let Some(jitter_ns) = m.jitter_ns {
-        let text = format!("{:.3} µs (RFC 3550)", jitter_ns as f64 / 1000.0);
-        screen.entry("jitter", &text, COLUMN);
+        screen.entry("jitter", format!("{:.3} µs (RFC 3550)", jitter_ns as f64 / 1000.0));
     }
     let packets = m.deliveries.values().map(|d| d.received_count.max(d.sent_count)).max();
     for (end, cost) in &m.costs {
-        screen.entry("cost", &cost_text(end, cost, packets.unwrap_or(sent)), COLUMN);
+        screen.entry("cost", cost_text(end, cost, packets.unwrap_or(sent)));
     }
     for (name, value) in &m.mode {
-        screen.entry("mode", &format!("{name}: {value}"), COLUMN);
+        screen.entry("mode", format!("{name}: {value}"));
     }
     // Sent counts are in the first lines already.
     let other = m.counters.iter().filter(|(name, count)| {
         **count > 0 && !name.starts_with("forward_") && !name.starts_with("return_")
     });
     for (name, count) in other {
-        screen.entry("count", &format!("{name}: {count}"), COLUMN);
+        screen.entry("count", format!("{name}: {count}"));
     }
     for idle in &m.not_effective {
-        let text = format!("{} had no effect: {}", idle.switch, idle.why);
-        screen.entry("note", &text, COLUMN);
+        screen.entry("note", format!("{} had no effect: {}", idle.switch, idle.why));
     }
     console::text(&screen.finish())
 }

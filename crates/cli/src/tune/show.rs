@@ -130,10 +130,10 @@ pub(super) fn knobs(
     place: &PlaceArgs,
 ) -> Result<(), Failure> {
     let system = place.open(state)?;
-    let mut screen = Screen::plain();
+    let mut screen = Screen::plain().with_column(KNOB_COLUMN);
     let mut docs = Vec::new();
     for knob in tune::all() {
-        screen.entry(knob.id(), knob.about().what, KNOB_COLUMN);
+        screen.entry(knob.id(), knob.about().what);
         let mut rows = Vec::new();
         let targets = tune::targets(knob, &system, place.interface.as_deref()).unwrap_or_default();
         for target in targets {
@@ -146,7 +146,7 @@ pub(super) fn knobs(
             let value = now.ok();
             let shown = value.as_ref().map_or("-", |value| value.as_str());
             let note = why.as_ref().map_or(String::new(), |why| format!("  ({why})"));
-            screen.entry("", &format!("  {target}: {shown}{note}"), KNOB_COLUMN);
+            screen.entry("", format!("  {target}: {shown}{note}"));
             rows.push(TargetDocument { target, value, cannot_set: why });
         }
         docs.push(KnobDocument {

@@ -96,7 +96,7 @@ impl RecordReport {
 
     /// Report as text.
     pub fn text(&self) -> String {
-        let mut screen = Screen::plain();
+        let mut screen = Screen::plain().with_column(TEXT_COLUMN);
         let text = format!(
             "{} packets, {} bytes, from {} in {:.3} s into {}",
             self.packets,
@@ -105,18 +105,18 @@ impl RecordReport {
             self.elapsed_ns as f64 / 1e9,
             self.file.display(),
         );
-        screen.entry("recorded", &text, TEXT_COLUMN);
+        screen.entry("recorded", text);
         for (count, what) in [
             (self.dropped, "packets were dropped for lack of buffer space"),
             (self.cut, "packets were truncated"),
             (self.unstamped, "packets had no kernel time stamp and carry the time of reading"),
         ] {
             if count > 0 {
-                screen.entry("note", &format!("{count} {what}"), TEXT_COLUMN);
+                screen.entry("note", format!("{count} {what}"));
             }
         }
         if let Some(late) = &self.late {
-            screen.entry("late", &late.text(), TEXT_COLUMN);
+            screen.entry("late", late.text());
         }
         screen.finish()
     }

@@ -151,7 +151,7 @@ impl ReplayReport {
 
     /// Report as text.
     pub fn text(&self) -> String {
-        let mut screen = Screen::plain();
+        let mut screen = Screen::plain().with_column(TEXT_COLUMN);
         let seconds = self.elapsed_ns as f64 / 1e9;
         let mut source =
             format!("{} datagrams, {} messages in {seconds:.3} s", self.datagrams, self.messages);
@@ -162,7 +162,7 @@ impl ReplayReport {
             (self.malformed, "malformed"),
             (self.foreign, "datagrams of another protocol"),
         ]);
-        screen.entry("source", &source, TEXT_COLUMN);
+        screen.entry("source", source);
         for ((to, counts), name) in self.lines.iter().zip(LINES) {
             let faults = counted(&[
                 (counts.dropped, "dropped"),
@@ -173,28 +173,28 @@ impl ReplayReport {
             ]);
             let (datagrams, messages) = (counts.datagrams, counts.messages);
             let text = format!("to {to}: {datagrams} datagrams, {messages} messages{faults}");
-            screen.entry(&format!("line {name}"), &text, TEXT_COLUMN);
+            screen.entry(&format!("line {name}"), text);
         }
         if let Some(union) = self.union.as_ref().filter(|union| union.lost > 0) {
             let text = format!(
                 "{} messages on at least one line, {} on none ({} of them at the end of their domain); fault seed {}",
                 union.carried, union.lost, union.lost_at_end, self.fault_seed
             );
-            screen.entry("union", &text, TEXT_COLUMN);
+            screen.entry("union", text);
         }
-        screen.entry("lag", &self.lag_text(), TEXT_COLUMN);
+        screen.entry("lag", self.lag_text());
         if self.backwards > 0 {
             let count = self.backwards;
             let text =
                 format!("{count} datagrams have earlier time stamps than their predecessors");
-            screen.entry("note", &text, TEXT_COLUMN);
+            screen.entry("note", text);
         }
         if let Some(Served { requests, messages, refused }) = self.served {
             let text = format!("{requests} requests with {messages} messages; {refused} refused");
-            screen.entry("served", &text, TEXT_COLUMN);
+            screen.entry("served", text);
         }
         if let Some(failure) = &self.failure {
-            screen.entry("note", failure, TEXT_COLUMN);
+            screen.entry("note", failure);
         }
         screen.finish()
     }

@@ -55,17 +55,25 @@ impl Tone {
 #[derive(Debug)]
 pub struct Screen {
     style: Style,
+    /// Column where the text of entries begins.
+    column: usize,
     out: String,
 }
 
 impl Screen {
     pub fn new(style: Style) -> Self {
-        Screen { style: Style { width: style.width.max(WIDTH_MIN), ..style }, out: String::new() }
+        let style = Style { width: style.width.max(WIDTH_MIN), ..style };
+        Screen { style, column: 0, out: String::new() }
     }
 
     /// A screen for figures of a command: plain, and each line as long as its text.
     pub fn plain() -> Self {
         Screen::new(Style { width: usize::MAX, ..Style::default() })
+    }
+
+    /// The same with the column where the text of entries begins.
+    pub fn with_column(self, column: usize) -> Self {
+        Screen { column, ..self }
     }
 
     /// Returns the text; every line ends with a line break.
@@ -94,11 +102,11 @@ impl Screen {
         self.out.push('\n');
     }
 
-    /// Writes a label, and its text in the column that begins at `column`, wrapped to the width. A label
-    /// that reaches into the column stays whole.
-    pub fn entry(&mut self, label: &str, text: &str, column: usize) {
-        let label = format!("{label:<fill$} ", fill = column.saturating_sub(1));
-        self.paragraph(&label, text, Tone::Plain);
+    /// Writes a label, and its text in the column of entries, wrapped to the width. A label that reaches
+    /// into the column stays whole.
+    pub fn entry(&mut self, label: &str, text: impl AsRef<str>) {
+        let label = format!("{label:<fill$} ", fill = self.column.saturating_sub(1));
+        self.paragraph(&label, text.as_ref(), Tone::Plain);
     }
 
     /// Writes the label once, and the text wrapped to its right.
@@ -256,9 +264,10 @@ mod tests {
 
     #[test]
     fn entries_keep_to_their_column_and_the_width() {
-        let mut screen = Screen::new(Style { width: 40, ..Style::default() });
-        screen.entry("  spin", "the receiver polls again at once instead of sleeping", 10);
-        screen.entry("  a-name-that-is-long", "x", 10);
+        let style = Style { width: 40, ..Style::default() };
+        let mut screen = Screen::new(style).with_column(10);
+        screen.entry("  spin", "the receiver polls again at once instead of sleeping");
+        screen.entry("  a-name-that-is-long", "x");
         assert_eq!(
             screen.finish(),
             "  spin    the receiver polls again at\n          once instead of sleeping\n  \
@@ -270,7 +279,7 @@ mod tests {
     fn plain_lines_are_as_long_as_their_text() {
         let mut screen = Screen::plain();
         let long = "word ".repeat(200);
-        screen.entry("label", &long, 10);
+        screen.entry("label", &long);
         screen.table(&["name", ">n"], [vec![Cell::plain(&long), "1".into()]]);
         let out = screen.finish();
         assert_eq!(out.lines().count(), 3, "{out}");

@@ -250,21 +250,21 @@ impl Report {
     /// Summary as text.
     pub fn summary_text(&self) -> String {
         let counts = &self.counts;
-        let mut screen = Screen::plain();
+        let mut screen = Screen::plain().with_column(TEXT_COLUMN);
         for (line, group) in self.lines().iter().zip(&self.groups) {
             write_line(&mut screen, line, group);
         }
         if self.is_silent() {
-            screen.entry("delivered", "nothing", TEXT_COLUMN);
+            screen.entry("delivered", "nothing");
             return screen.finish();
         }
-        screen.entry("delivered", &self.delivered_text(), TEXT_COLUMN);
+        screen.entry("delivered", self.delivered_text());
         write_latency(&mut screen, "match→app", &self.delivered_latency(), self.missing());
         if let Some(late) = &self.late {
-            screen.entry("late", &late.text(), TEXT_COLUMN);
+            screen.entry("late", late.text());
         }
         if self.offset_ns().is_some() {
-            screen.entry("clock", &self.clock_text(), TEXT_COLUMN);
+            screen.entry("clock", self.clock_text());
         }
         if let Some(recovery) = &counts.recovery {
             let text = format!(
@@ -276,7 +276,7 @@ impl Report {
                 recovery.requests,
                 recovery.retries,
             );
-            screen.entry("recovery", &text, TEXT_COLUMN);
+            screen.entry("recovery", text);
         }
         for book in &counts.domains {
             let text = format!(
@@ -287,10 +287,10 @@ impl Report {
                 book.delivered,
                 book.missing,
             );
-            screen.entry("domain", &text, TEXT_COLUMN);
+            screen.entry("domain", text);
         }
         for (domain, digest) in &counts.digests {
-            screen.entry("digest", &format!("{}: {digest}", self.name(*domain)), TEXT_COLUMN);
+            screen.entry("digest", format!("{}: {digest}", self.name(*domain)));
         }
         for (label, count, what) in [
             ("books", u64::from(counts.books), "instruments"),
@@ -302,11 +302,11 @@ impl Report {
             ("undecoded", counts.undecoded, "delivered messages"),
         ] {
             if count > 0 {
-                screen.entry(label, &format!("{count} {what}"), TEXT_COLUMN);
+                screen.entry(label, format!("{count} {what}"));
             }
         }
         if !self.balances() {
-            screen.entry("counts", "DO NOT ADD UP; this is a bug in wirepath", TEXT_COLUMN);
+            screen.entry("counts", "DO NOT ADD UP; this is a bug in wirepath");
         }
         screen.finish()
     }
@@ -362,15 +362,14 @@ fn write_line(screen: &mut Screen, line: &LineReport, group: &Group) {
     let origin = format!("{} on {}", group.address, group.ifname);
     let dropped = book.dropped_datagrams;
     if book.is_silent() {
-        let text = format!("{origin}: nothing arrived; messages missing are not known");
-        screen.entry(&label, &text, TEXT_COLUMN);
+        screen.entry(&label, format!("{origin}: nothing arrived; messages missing are not known"));
         if dropped > 0 {
-            screen.entry("", &format!("the socket dropped {dropped} datagrams"), TEXT_COLUMN);
+            screen.entry("", format!("the socket dropped {dropped} datagrams"));
         }
         return;
     }
     let text = format!("{origin}: {} datagrams, {} messages", book.datagrams, counts.received);
-    screen.entry(&label, &text, TEXT_COLUMN);
+    screen.entry(&label, text);
     let missing = book.missing();
     let dropped = match book.dropped_messages() {
         _ if dropped == 0 => "none dropped by the socket".to_owned(),
@@ -386,7 +385,7 @@ fn write_line(screen: &mut Screen, line: &LineReport, group: &Group) {
     let text = format!(
         "brought {brought} + missing {missing} = {expected} expected by sequence; {dropped}"
     );
-    screen.entry("", &text, TEXT_COLUMN);
+    screen.entry("", text);
     let others = counted(&[
         (counts.late, "too late"),
         (counts.forgotten, "too far back"),
@@ -397,7 +396,7 @@ fn write_line(screen: &mut Screen, line: &LineReport, group: &Group) {
         "{} of them first, {} had come before, {} came twice, {} reordered{others}",
         counts.first, counts.copies, counts.repeats, counts.reordered
     );
-    screen.entry("", &text, TEXT_COLUMN);
+    screen.entry("", text);
     write_latency(screen, "kernel→app", &line.kernel_to_app, missing);
     write_latency(screen, "match→app", &line.match_to_app, missing);
 }
@@ -417,5 +416,5 @@ fn write_latency(screen: &mut Screen, segment: &str, percentiles: &Percentiles, 
             format!("{}{lost}", known.join(", "))
         }
     };
-    screen.entry(segment, &text, TEXT_COLUMN);
+    screen.entry(segment, text);
 }
