@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use probe::peer::{DEFAULT_PORT, DEFAULT_PORTS, Limits, PeerOptions, serve};
+use probe::peer::{DEFAULT_PORT, DEFAULT_PORTS, PeerOptions, SessionLimits, serve};
 use remote::Failure;
 use sys::thread::start_free;
 
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &PeerArgs) -> Result<(), Failure> {
         secret,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ports: args.ports.clone(),
-        limits: Limits::default(),
+        limits: SessionLimits::default(),
     };
     let tell = |line: &str| match (args.secret_stdin, line.starts_with("listening on ")) {
         (false, _) => console::say(line),

@@ -10,7 +10,7 @@ use model::{Arm, Load, LoadRequest, Outcome, Request, Session};
 use remote::work::{Answer, Call, Host, Ran};
 use remote::{Caller, Failure};
 use runner::{Console, JournalFolder, Runner};
-use sys::child::{Place, this_program};
+use sys::child::{ChildPlace, this_program};
 
 use crate::against::Builds;
 use crate::context::{Context, DATA_VARIABLE};
@@ -131,7 +131,7 @@ pub(crate) fn run_in_child(runner: &Runner<'_>, request: &Request) -> Result<Ran
     if let Some(root) = &runner.journal.root {
         command.env(ROOT_VARIABLE, root);
     }
-    let mut child = Caller::<Host>::command(command, &Place::default())?;
+    let mut child = Caller::<Host>::command(command, &ChildPlace::default())?;
     child.set_grace(CHILD_GRACE);
     child.call(&Call::Run(Box::new(request.clone())))?;
     let mut is_interrupted = false;

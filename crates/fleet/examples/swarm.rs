@@ -24,7 +24,7 @@ use testkit::note;
 use testkit::servers::{Broker, Database};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
-use wirepath_fleet::book::{self, Archive, Coordinator, Job, Report, State, VERSION};
+use wirepath_fleet::book::{self, Archive, Coordinator, Job, JobState, Report, VERSION};
 use wirepath_fleet::enrol::{Fleet, configuration};
 use wirepath_fleet::keys::{Keyring, PublicKeys, Seeds};
 use wirepath_fleet::message::{open, seal};
@@ -223,8 +223,9 @@ async fn serve(
         let Ok(message) = timeout(BEAT, jobs.next()).await else { continue };
         let Some(message) = message else { break };
         let job: Job = open(&keys, host, &message.payload)?;
-        for state in [State::Running, State::Done] {
-            let body = if state == State::Done { body(digits, job.fence) } else { String::new() };
+        for state in [JobState::Running, JobState::Done] {
+            let body =
+                if state == JobState::Done { body(digits, job.fence) } else { String::new() };
             let report = Report {
                 v: VERSION,
                 job: job.job.clone(),

@@ -24,7 +24,7 @@ struct Envelope {
 }
 
 /// A message of one kind.
-pub trait Message: Serialize + DeserializeOwned {
+pub trait EnvelopeMessage: Serialize + DeserializeOwned {
     /// Signed before the text.
     const KIND: &'static str;
     /// Version in the text.
@@ -35,7 +35,7 @@ pub trait Message: Serialize + DeserializeOwned {
     fn signer<'a>(keys: &'a Keyring, host: &str) -> Option<&'a str>;
 }
 
-impl Message for Job {
+impl EnvelopeMessage for Job {
     const KIND: &'static str = "wirepath job\n";
     fn version(&self) -> u32 {
         self.v
@@ -48,7 +48,7 @@ impl Message for Job {
     }
 }
 
-impl Message for Report {
+impl EnvelopeMessage for Report {
     const KIND: &'static str = "wirepath report\n";
     fn version(&self) -> u32 {
         self.v
@@ -62,7 +62,7 @@ impl Message for Report {
 }
 
 /// Signs a message. Errors: it is too long, or the key cannot sign.
-pub fn seal<T: Message>(keys: &Keyring, message: &T) -> Result<Vec<u8>, String> {
+pub fn seal<T: EnvelopeMessage>(keys: &Keyring, message: &T) -> Result<Vec<u8>, String> {
     let text = serde_json::to_vec(message).map_err(|e| e.to_string())?;
     let body = deflate(&text);
     let sig = keys.sign(&signed::<T>(&body))?;
@@ -79,7 +79,7 @@ pub fn seal<T: Message>(keys: &Keyring, message: &T) -> Result<Vec<u8>, String> 
 /// - `host`: of its subject; the message must be of that host.
 ///
 /// Errors: the reason why it is refused.
-pub fn open<T: Message>(keys: &Keyring, host: &str, bytes: &[u8]) -> Result<T, String> {
+pub fn open<T: EnvelopeMessage>(keys: &Keyring, host: &str, bytes: &[u8]) -> Result<T, String> {
     if bytes.len() > MESSAGE_MAX {
         return Err(format!("it has {} bytes; at most {MESSAGE_MAX} are read", bytes.len()));
     }
@@ -114,7 +114,7 @@ fn is_ours(version: u32) -> Result<(), String> {
     }
 }
 
-fn signed<T: Message>(body: &[u8]) -> Vec<u8> {
+fn signed<T: EnvelopeMessage>(body: &[u8]) -> Vec<u8> {
     [T::KIND.as_bytes(), body].concat()
 }
 
@@ -125,7 +125,7 @@ mod tests {
     use remote::work::Call;
 
     use super::*;
-    use crate::book::State;
+    use crate::book::JobState;
     use crate::keys::Seeds;
 
     fn job() -> Job {
@@ -148,7 +148,7 @@ mod tests {
             host: "h1".into(),
             attempt: 1,
             fence: 7,
-            state: State::Done,
+            state: JobState::Done,
             body,
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use remote::work::Call;
 use testkit::servers::Broker;
-use wirepath_fleet::book::{Agent, Exchange, Job, Measured, Outbox, Report, State, VERSION};
+use wirepath_fleet::book::{Agent, Exchange, Job, JobState, Measured, Outbox, Report, VERSION};
 use wirepath_fleet::enrol::{Enrolment, Fleet, configuration};
 use wirepath_fleet::keys::{Keyring, Seeds};
 use wirepath_fleet::message::seal;
@@ -74,7 +74,7 @@ fn report(host: &str) -> Report {
         host: host.into(),
         attempt: 1,
         fence: 1,
-        state: State::Done,
+        state: JobState::Done,
         body: "forged".into(),
     }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use model::Random;
 use wirepath_fleet::mesh::{
-    Pair, PairCell, Place, Table, confirming_pairs, is_confirmed, polish, rounds, suspects,
+    HostPair, MeshTable, PairCell, SuspectPlace, confirming_pairs, is_confirmed, polish, rounds,
+    suspects,
 };
 
 const SENT: u64 = 2_000;
@@ -16,8 +17,8 @@ struct Fleet {
     parts: Vec<f64>,
     links: Vec<f64>,
     slow_host: Option<(usize, f64)>,
-    slow_link: Option<(Pair, f64)>,
-    lossy_link: Option<(Pair, f64)>,
+    slow_link: Option<(HostPair, f64)>,
+    lossy_link: Option<(HostPair, f64)>,
     lossy_host: Option<(usize, f64)>,
     two_kinds: bool,
     random: Random,
@@ -40,9 +41,10 @@ impl Fleet {
         }
     }
 
-    fn measure(&mut self, (a, b): Pair) -> PairCell {
+    fn measure(&mut self, (a, b): HostPair) -> PairCell {
         let (low, high) = (a.min(b), a.max(b));
-        let is = |pair: Option<(Pair, f64)>| pair.filter(|of| of.0 == (low, high)).map(|of| of.1);
+        let is =
+            |pair: Option<(HostPair, f64)>| pair.filter(|of| of.0 == (low, high)).map(|of| of.1);
         let of_host =
             |host: Option<(usize, f64)>| host.filter(|of| of.0 == a || of.0 == b).map(|of| of.1);
         let slower = of_host(self.slow_host).unwrap_or(1.0) * is(self.slow_link).unwrap_or(1.0);
@@ -72,10 +74,10 @@ impl Fleet {
     }
 
     /// Measures as a mesh does, suspects again included; returns what is named.
-    fn named(&mut self, seed: u64) -> BTreeSet<Place> {
+    fn named(&mut self, seed: u64) -> BTreeSet<SuspectPlace> {
         let mut repeats = Vec::new();
         for repeat in 0..REPEATS {
-            let mut table = Table::new(self.hosts);
+            let mut table = MeshTable::new(self.hosts);
             for pair in rounds(self.hosts, None, seed, repeat).into_iter().flatten() {
                 let cell = self.measure(pair);
                 table.record(pair, cell);
@@ -88,7 +90,7 @@ impl Fleet {
         for suspect in &found {
             let fit = polish(&repeats[repeats.len() - 1]);
             let pairs = confirming_pairs(suspect, &found, &repeats[0], &mut random);
-            let blocks: Vec<Vec<(Pair, PairCell)>> = pairs
+            let blocks: Vec<Vec<(HostPair, PairCell)>> = pairs
                 .into_iter()
                 .map(|block| block.into_iter().map(|pair| (pair, self.measure(pair))).collect())
                 .collect();
@@ -131,7 +133,7 @@ fn slow_host_is_named_alone() {
         let mut fleet = Fleet::new(hosts, seed);
         let host = seed as usize % hosts;
         fleet.slow_host = Some((host, 2.0));
-        fleet.named(seed) == BTreeSet::from([Place::Host(host)])
+        fleet.named(seed) == BTreeSet::from([SuspectPlace::Host(host)])
     });
     assert!(right >= 195, "{right} of 200");
 }
@@ -141,7 +143,7 @@ fn slow_link_is_named_alone() {
     let right = count(50, |hosts, seed| {
         let mut fleet = Fleet::new(hosts, seed);
         fleet.slow_link = Some(((1, 4), 2.0));
-        fleet.named(seed) == BTreeSet::from([Place::Link(1, 4)])
+        fleet.named(seed) == BTreeSet::from([SuspectPlace::Link(1, 4)])
     });
     assert!(right >= 195, "{right} of 200");
 }
@@ -151,7 +153,7 @@ fn lossy_link_is_named_alone() {
     let right = count(50, |hosts, seed| {
         let mut fleet = Fleet::new(hosts, seed);
         fleet.lossy_link = Some(((0, 3), 0.02));
-        fleet.named(seed) == BTreeSet::from([Place::Link(0, 3)])
+        fleet.named(seed) == BTreeSet::from([SuspectPlace::Link(0, 3)])
     });
     assert!(right >= 195, "{right} of 200");
 }
@@ -161,7 +163,7 @@ fn lossy_host_is_named_in_place_of_its_links() {
     let right = count(50, |hosts, seed| {
         let mut fleet = Fleet::new(hosts, seed);
         fleet.lossy_host = Some((2, 0.02));
-        fleet.named(seed) == BTreeSet::from([Place::Host(2)])
+        fleet.named(seed) == BTreeSet::from([SuspectPlace::Host(2)])
     });
     assert!(right >= 195, "{right} of 200");
 }
@@ -172,17 +174,17 @@ fn suspect_that_is_fast_again_is_not_named() {
     let hosts = 8;
     let mut fleet = Fleet::new(hosts, 1);
     fleet.slow_host = Some((3, 1.5));
-    let mut table = Table::new(hosts);
+    let mut table = MeshTable::new(hosts);
     for pair in rounds(hosts, None, 1, 0).into_iter().flatten() {
         let cell = fleet.measure(pair);
         table.record(pair, cell);
     }
     let found = suspects(std::slice::from_ref(&table));
-    let suspect = found.iter().find(|of| of.place == Place::Host(3)).expect("a suspect");
+    let suspect = found.iter().find(|of| of.place == SuspectPlace::Host(3)).expect("a suspect");
     fleet.slow_host = None;
     let pairs = confirming_pairs(suspect, &found, &table, &mut Random::new(1, 1));
     assert!(pairs.iter().all(|block| block.len() == 4), "the suspect and three controls");
-    let blocks: Vec<Vec<(Pair, PairCell)>> = pairs
+    let blocks: Vec<Vec<(HostPair, PairCell)>> = pairs
         .into_iter()
         .map(|block| block.into_iter().map(|pair| (pair, fleet.measure(pair))).collect())
         .collect();
@@ -194,7 +196,7 @@ fn pair_that_fails_in_every_repeat_is_a_suspect() {
     let mut fleet = Fleet::new(6, 2);
     let mut repeats = Vec::new();
     for repeat in 0..REPEATS {
-        let mut table = Table::new(6);
+        let mut table = MeshTable::new(6);
         for pair in rounds(6, None, 3, repeat).into_iter().flatten() {
             let mut cell = fleet.measure(pair);
             if pair == (2, 5) || pair == (5, 2) {
@@ -204,6 +206,7 @@ fn pair_that_fails_in_every_repeat_is_a_suspect() {
         }
         repeats.push(table);
     }
-    let places: Vec<Place> = suspects(&repeats).iter().map(|suspect| suspect.place).collect();
-    assert_eq!(places, [Place::Link(2, 5)]);
+    let places: Vec<SuspectPlace> =
+        suspects(&repeats).iter().map(|suspect| suspect.place).collect();
+    assert_eq!(places, [SuspectPlace::Link(2, 5)]);
 }

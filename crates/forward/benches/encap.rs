@@ -8,7 +8,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use wire::flow;
 use wirepath_forward::decap::{Decap, DecapSpec};
 use wirepath_forward::encap::{Encap, HEADERS_BYTES_MAX, Mark, PacketPlace};
-use wirepath_forward::fdb::{Fdb, FdbSpec, Port};
+use wirepath_forward::fdb::{Fdb, FdbPort, FdbSpec};
 use wirepath_forward::spec::{Carrier, Outer, Tunnel};
 
 const SIZES: [usize; 4] = [64, 512, 1024, 1518];
@@ -107,7 +107,7 @@ fn mac(n: u32) -> [u8; 6] {
 fn fdb(c: &mut Criterion) {
     let mut fdb = Fdb::new(FdbSpec { entry_count_max: 4096, ageing_ns: u64::MAX, seed: 1 });
     (0..1000).for_each(|n| {
-        fdb.learn(0, mac(n), Port::Local(0), 0);
+        fdb.learn(0, mac(n), FdbPort::Local(0), 0);
     });
     let mut group = c.benchmark_group("fdb");
     let mut n = 0;
@@ -120,7 +120,7 @@ fn fdb(c: &mut Criterion) {
     group.bench_function("learn_of_1000", |b| {
         b.iter(|| {
             n = (n + 7) % 1000;
-            fdb.learn(0, black_box(mac(n)), Port::Local(0), 1)
+            fdb.learn(0, black_box(mac(n)), FdbPort::Local(0), 1)
         });
     });
     group.finish();

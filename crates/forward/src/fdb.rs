@@ -14,7 +14,7 @@ use shares::{Shares, sender_index};
 
 /// Destination of frames to an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Port {
+pub enum FdbPort {
     /// Local interface, by number.
     Local(u16),
     /// A tunnel, by its index.
@@ -60,13 +60,13 @@ pub enum Learned {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FdbError {
     /// Group or zero address.
-    #[error("{} is not a unicast MAC address", Mac(*mac))]
+    #[error("{} is not a unicast MAC address", MacDisplay(*mac))]
     NoStation {
         /// The address.
         mac: [u8; 6],
     },
     /// The table is full of other static addresses.
-    #[error("no room for {}; make the table larger", Mac(*mac))]
+    #[error("no room for {}; make the table larger", MacDisplay(*mac))]
     Full {
         /// The address.
         mac: [u8; 6],
@@ -75,9 +75,9 @@ pub enum FdbError {
 
 /// Displays a MAC address in the usual notation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mac(pub [u8; 6]);
+pub struct MacDisplay(pub [u8; 6]);
 
-impl std::fmt::Display for Mac {
+impl std::fmt::Display for MacDisplay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [a, b, c, d, e, g] = self.0;
         write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
@@ -116,14 +116,14 @@ struct Entry {
     /// Address and network; 0 if empty.
     key: u64,
     seen_ns: u64,
-    port: Port,
+    port: FdbPort,
     /// Next entry of its chain, or of the empty ones.
     next: u32,
     standing: Standing,
 }
 
 const EMPTY: Entry =
-    Entry { key: 0, seen_ns: 0, port: Port::Local(0), next: NONE, standing: Standing::Unproven };
+    Entry { key: 0, seen_ns: 0, port: FdbPort::Local(0), next: NONE, standing: Standing::Unproven };
 
 /// The table: entries in chains by hash.
 #[derive(Debug, Clone)]
@@ -177,7 +177,7 @@ impl Fdb {
     ///
     /// - `network`: network number; the same address may be in several.
     #[inline]
-    pub fn learn(&mut self, network: u16, mac: [u8; 6], port: Port, now_ns: u64) -> Learned {
+    pub fn learn(&mut self, network: u16, mac: [u8; 6], port: FdbPort, now_ns: u64) -> Learned {
         let Some(key) = key(network, mac) else { return Learned::NoSender };
         let Some(at) = self.find(key) else { return self.learn_new(key, port, now_ns) };
         let proof_ns = self.proof_ns();
@@ -203,7 +203,7 @@ impl Fdb {
     }
 
     #[cold]
-    fn learn_new(&mut self, key: u64, port: Port, now_ns: u64) -> Learned {
+    fn learn_new(&mut self, key: u64, port: FdbPort, now_ns: u64) -> Learned {
         let (network, _) = station(key);
         let sender = sender_index(port, network);
         let gone = match self.empty {
@@ -224,13 +224,18 @@ impl Fdb {
 
     /// Destination of frames to `mac`; `None` to flood (an unknown or group address).
     #[inline]
-    pub fn lookup(&self, network: u16, mac: [u8; 6], now_ns: u64) -> Option<Port> {
+    pub fn lookup(&self, network: u16, mac: [u8; 6], now_ns: u64) -> Option<FdbPort> {
         let entry = &self.entries[self.find(key(network, mac)?)?];
         entry.is_current(now_ns, self.ageing_ns).then_some(entry.port)
     }
 
     /// Adds a static address, replacing a learnt one.
-    pub fn add_static(&mut self, network: u16, mac: [u8; 6], port: Port) -> Result<(), FdbError> {
+    pub fn add_static(
+        &mut self,
+        network: u16,
+        mac: [u8; 6],
+        port: FdbPort,
+    ) -> Result<(), FdbError> {
         let key = key(network, mac).ok_or(FdbError::NoStation { mac })?;
         match self.find(key) {
             Some(at) => {
@@ -287,7 +292,7 @@ impl Fdb {
         let mut learnt = Vec::new();
         for (at, entry) in self.entries.iter().enumerate().filter(|(_, entry)| entry.is_learnt()) {
             let port = match entry.port {
-                Port::Tunnel(tunnel) => moved(tunnel).map(Port::Tunnel),
+                FdbPort::Tunnel(tunnel) => moved(tunnel).map(FdbPort::Tunnel),
                 local => Some(local),
             };
             if let Some(port) = port {
@@ -308,7 +313,7 @@ impl Fdb {
     }
 
     /// Known addresses: network, address, port, and true if static.
-    pub fn iter(&self, now_ns: u64) -> impl Iterator<Item = (u16, [u8; 6], Port, bool)> + '_ {
+    pub fn iter(&self, now_ns: u64) -> impl Iterator<Item = (u16, [u8; 6], FdbPort, bool)> + '_ {
         self.entries.iter().filter(move |e| e.is_current(now_ns, self.ageing_ns)).map(|e| {
             let (network, mac) = station(e.key);
             (network, mac, e.port, e.standing == Standing::Static)
@@ -390,7 +395,7 @@ impl Fdb {
     }
 
     /// Takes the first empty entry, which there is, and puts it at the head of its chain.
-    fn insert(&mut self, key: u64, port: Port, seen_ns: u64, standing: Standing) {
+    fn insert(&mut self, key: u64, port: FdbPort, seen_ns: u64, standing: Standing) {
         let place = self.place(key);
         let at = self.empty;
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
@@ -468,8 +473,8 @@ mod tests {
 
     const SPEC: FdbSpec = FdbSpec { entry_count_max: 64, ageing_ns: 100, seed: 0x1234 };
     const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
-    const HERE: Port = Port::Local(0);
-    const THERE: Port = Port::Tunnel(3);
+    const HERE: FdbPort = FdbPort::Local(0);
+    const THERE: FdbPort = FdbPort::Tunnel(3);
 
     #[test]
     fn lookup_returns_the_port_that_was_last_learnt() {
@@ -487,14 +492,14 @@ mod tests {
         let mut fdb = Fdb::new(SPEC);
         let mac = |last| [2, 0, 0, 0, 0, last];
         fdb.learn(0, mac(1), HERE, 5);
-        fdb.learn(0, mac(2), Port::Tunnel(0), 6);
-        fdb.learn(0, mac(3), Port::Tunnel(1), 7);
-        fdb.add_static(0, mac(4), Port::Tunnel(1)).expect("there is room");
+        fdb.learn(0, mac(2), FdbPort::Tunnel(0), 6);
+        fdb.learn(0, mac(3), FdbPort::Tunnel(1), 7);
+        fdb.add_static(0, mac(4), FdbPort::Tunnel(1)).expect("there is room");
         let spec = FdbSpec { entry_count_max: 16, seed: 9, ..SPEC };
         let fdb = fdb.rebuilt(spec, |tunnel| (tunnel == 1).then_some(0));
         assert_eq!(fdb.lookup(0, mac(1), 10), Some(HERE));
         assert_eq!(fdb.lookup(0, mac(2), 10), None, "its tunnel was removed");
-        assert_eq!(fdb.lookup(0, mac(3), 10), Some(Port::Tunnel(0)));
+        assert_eq!(fdb.lookup(0, mac(3), 10), Some(FdbPort::Tunnel(0)));
         assert_eq!(fdb.lookup(0, mac(4), 10), None, "static addresses come from the new list");
         assert_eq!(fdb.lookup(0, mac(3), 108), None, "ageing continues");
     }
@@ -568,11 +573,16 @@ mod tests {
     }
 
     /// Learns addresses by number at a port. Returns the number of those that were not learnt.
-    fn learn_all(fdb: &mut Fdb, numbers: std::ops::Range<u32>, port: Port, now_ns: u64) -> usize {
+    fn learn_all(
+        fdb: &mut Fdb,
+        numbers: std::ops::Range<u32>,
+        port: FdbPort,
+        now_ns: u64,
+    ) -> usize {
         numbers.filter(|n| fdb.learn(0, mac(*n), port, now_ns) == Learned::Full).count()
     }
 
-    fn known(fdb: &Fdb, numbers: std::ops::Range<u32>, port: Port, now_ns: u64) -> usize {
+    fn known(fdb: &Fdb, numbers: std::ops::Range<u32>, port: FdbPort, now_ns: u64) -> usize {
         numbers.filter(|n| fdb.lookup(0, mac(*n), now_ns) == Some(port)).count()
     }
 
@@ -590,7 +600,7 @@ mod tests {
         assert_eq!(known(&fdb, 0..32, HERE, 80), 32);
         assert_eq!(known(&fdb, FORGED, THERE, 80), 32);
         // A third site too: its share is a third of 64.
-        let third = Port::Tunnel(4);
+        let third = FdbPort::Tunnel(4);
         assert_eq!(learn_all(&mut fdb, 40..61, third, 81), 0);
         assert_eq!(known(&fdb, 40..61, third, 81), 21);
         assert!(known(&fdb, 0..32, HERE, 81) >= 21);
@@ -678,7 +688,7 @@ mod tests {
                 now_ns += later_ns;
                 let mac = [2, 0, 0, 0, 0, n];
                 if learn {
-                    let port = Port::Tunnel((now_ns % 3) as u16);
+                    let port = FdbPort::Tunnel((now_ns % 3) as u16);
                     prop_assert_ne!(fdb.learn(network, mac, port, now_ns), Learned::Full);
                     map.insert((network, mac), (port, now_ns));
                 }
@@ -699,14 +709,14 @@ mod tests {
             let mut now_ns = 0;
             for (sender, n, later_ns) in steps {
                 now_ns += later_ns;
-                let port = if sender == 0 { HERE } else { Port::Tunnel(sender as u16) };
+                let port = if sender == 0 { HERE } else { FdbPort::Tunnel(sender as u16) };
                 // No address is at two ports.
                 let station = mac(sender * 100 + n);
                 let before: Vec<_> = fdb.iter(now_ns).collect();
                 let share = 16 / fdb.shares.sender_count(sender_index(port, 0));
-                let counts: HashMap<Port, usize> = [HERE]
+                let counts: HashMap<FdbPort, usize> = [HERE]
                     .into_iter()
-                    .chain((1..4).map(Port::Tunnel))
+                    .chain((1..4).map(FdbPort::Tunnel))
                     .map(|port| (port, fdb.shares.count(sender_index(port, 0))))
                     .collect();
                 let learned = fdb.learn(0, station, port, now_ns);

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 /// Facts about the machine, as far as they can be read without privileges.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Machine {
+pub struct MachineFacts {
     /// Release of the kernel, such as `6.18.4`.
     pub kernel_release: String,
     /// Build of the kernel, such as `#1 SMP PREEMPT_DYNAMIC`.
@@ -23,13 +23,13 @@ pub struct Machine {
     pub load_average: [f64; 3],
 }
 
-impl Machine {
+impl MachineFacts {
     pub fn read() -> Self {
         let allowed_cpus = sys::affinity::allowed_cpus().unwrap_or_default();
         let first = allowed_cpus.first().copied().unwrap_or(0);
         let cpuinfo = text("/proc/cpuinfo").unwrap_or_default();
         let governor = format!("/sys/devices/system/cpu/cpu{first}/cpufreq/scaling_governor");
-        Machine {
+        MachineFacts {
             kernel_release: text("/proc/sys/kernel/osrelease").unwrap_or_default(),
             kernel_version: text("/proc/sys/kernel/version").unwrap_or_default(),
             cpu_model: cpu_model(&cpuinfo),
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_the_facts_that_every_machine_has() {
-        let machine = Machine::read();
+        let machine = MachineFacts::read();
         assert!(!machine.kernel_release.is_empty() && !machine.kernel_version.is_empty());
         assert!(!machine.cpu_model.is_empty() && !machine.allowed_cpus.is_empty());
         assert!(machine.memory_bytes > 1 << 20);
@@ -159,16 +159,16 @@ mod tests {
 
     #[test]
     fn the_id_follows_the_facts_but_not_the_load() {
-        let machine = Machine::read();
+        let machine = MachineFacts::read();
         let id = machine.id();
         assert_eq!(id.len(), 12);
-        let busier = Machine { load_average: [99.0; 3], ..machine.clone() };
+        let busier = MachineFacts { load_average: [99.0; 3], ..machine.clone() };
         assert_eq!(busier.id(), id);
-        let rebooted = Machine { memory_bytes: machine.memory_bytes - 1, ..machine.clone() };
+        let rebooted = MachineFacts { memory_bytes: machine.memory_bytes - 1, ..machine.clone() };
         assert_eq!(rebooted.id(), id);
-        let slower = Machine { governor: Some("powersave".into()), ..machine.clone() };
+        let slower = MachineFacts { governor: Some("powersave".into()), ..machine.clone() };
         assert_ne!(slower.id(), id);
-        let other = Machine { kernel_release: "0".into(), ..machine };
+        let other = MachineFacts { kernel_release: "0".into(), ..machine };
         assert_ne!(other.id(), id);
     }
 

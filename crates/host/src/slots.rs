@@ -28,23 +28,23 @@ pub const REMEMBERED_PER_PLACE: usize = 8;
 
 /// Origin of an entry on two levels: many hosts of one network are one crowd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Sender<S> {
+pub struct SlotOrigin<S> {
     pub network: S,
     pub host: S,
 }
 
 /// IPv4: the address and its /24. IPv6: the /64, all of which one host has, and its /48, which a site has.
-impl From<IpAddr> for Sender<IpAddr> {
+impl From<IpAddr> for SlotOrigin<IpAddr> {
     fn from(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(host) => {
                 let network = Ipv4Addr::from_bits(host.to_bits() & !0xff);
-                Sender { network: network.into(), host: host.into() }
+                SlotOrigin { network: network.into(), host: host.into() }
             }
             IpAddr::V6(host) => {
                 let prefix =
                     |bits: u32| Ipv6Addr::from_bits(host.to_bits() & (u128::MAX << (128 - bits)));
-                Sender { network: prefix(48).into(), host: prefix(64).into() }
+                SlotOrigin { network: prefix(48).into(), host: prefix(64).into() }
             }
         }
     }
@@ -52,7 +52,7 @@ impl From<IpAddr> for Sender<IpAddr> {
 
 /// Result of [`Slots::insert`].
 #[derive(Debug, PartialEq, Eq)]
-pub enum Admission<K, T> {
+pub enum SlotAdmission<K, T> {
     /// There was room.
     Free,
     /// This entry lost its place to the newcomer.
@@ -69,7 +69,7 @@ pub struct Slots<K, S, T> {
     entries: BTreeMap<K, Entry<S, T>>,
     unproven: Ranked<S, Ranked<S, Queue<K>>>,
     protected: Ranked<S, Ranked<S, Queue<K>>>,
-    host_strikes: Strikes<Sender<S>>,
+    host_strikes: Strikes<SlotOrigin<S>>,
     network_strikes: Strikes<S>,
     /// Order of the next entry or proof.
     next: u64,
@@ -77,7 +77,7 @@ pub struct Slots<K, S, T> {
 
 #[derive(Debug)]
 struct Entry<S, T> {
-    sender: Sender<S>,
+    sender: SlotOrigin<S>,
     /// Ascending with the time of the entry, or of its last change of standing or proof.
     order: u64,
     standing: Standing,
@@ -113,20 +113,20 @@ impl<K: Ord + Clone, S: Ord + Clone, T> Slots<K, S, T> {
     }
 
     /// Adds an entry that has proved nothing.
-    pub fn insert(&mut self, key: K, sender: Sender<S>, value: T) -> Admission<K, T> {
+    pub fn insert(&mut self, key: K, sender: SlotOrigin<S>, value: T) -> SlotAdmission<K, T> {
         if self.entries.contains_key(&key) {
-            return Admission::Refused(value);
+            return SlotAdmission::Refused(value);
         }
         let order = self.next_order();
         self.queue_up(&sender, |queue| queue.add(order, key.clone()));
-        let mut displaced = Admission::Free;
+        let mut displaced = SlotAdmission::Free;
         if self.entries.len() >= self.place_count_max {
             let Some(loser) = self.unproven.first_to_go(order).cloned() else {
                 self.queue_up(&sender, |queue| queue.remove(order));
-                return Admission::Refused(value);
+                return SlotAdmission::Refused(value);
             };
             if let Some(value) = self.remove(&loser) {
-                displaced = Admission::Displaced(loser, value);
+                displaced = SlotAdmission::Displaced(loser, value);
             }
         }
         self.entries.insert(key, Entry { sender, order, standing: Standing::Unproven, value });
@@ -226,7 +226,7 @@ impl<K: Ord + Clone, S: Ord + Clone, T> Slots<K, S, T> {
     }
 
     /// Changes the unprotected entries of a sender, and ranks it by its strikes.
-    fn queue_up(&mut self, sender: &Sender<S>, change: impl FnOnce(&mut Queue<K>)) {
+    fn queue_up(&mut self, sender: &SlotOrigin<S>, change: impl FnOnce(&mut Queue<K>)) {
         let strikes = self.host_strikes.count(sender);
         self.unproven.change(
             &sender.network,
@@ -238,7 +238,7 @@ impl<K: Ord + Clone, S: Ord + Clone, T> Slots<K, S, T> {
     }
 
     /// Changes the protected entries of a sender. They rank by number and age alone.
-    fn protect(&mut self, sender: &Sender<S>, change: impl FnOnce(&mut Queue<K>)) {
+    fn protect(&mut self, sender: &SlotOrigin<S>, change: impl FnOnce(&mut Queue<K>)) {
         self.protected.change(&sender.network, 0, |hosts| hosts.change(&sender.host, 0, change));
     }
 }

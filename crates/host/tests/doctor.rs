@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use lab::{End, Pair, PairSpec};
 use sys::bpf::{PassProgram, XdpMode, hook_functions};
-use sys::child::{Child, ChildError, Place as ChildPlace};
+use sys::child::{Child, ChildError, ChildPlace};
 use sys::socket;
-use wirepath_host::doctor::{Finding, HostView, Report, Severity, examine};
+use wirepath_host::doctor::{DoctorReport, Finding, HostView, Severity, examine};
 use wirepath_host::net::ethtool::{self, Feature};
 use wirepath_host::net::{self, Channels, VxlanSpec};
 use wirepath_host::tune::{Place, Profile, System};
@@ -22,7 +22,7 @@ fn system(end: &End) -> System {
     System::open(&Place { netns: Some(file), root: None }).unwrap()
 }
 
-fn look(end: &End, profile: Option<Profile>) -> Report {
+fn look(end: &End, profile: Option<Profile>) -> DoctorReport {
     examine(&HostView::new(system(end), None, profile, None).unwrap())
 }
 
@@ -89,7 +89,7 @@ fn firewall(end: &End) -> bool {
 }
 
 /// Asserts that one finding of that check says all these words, in its line or its evidence.
-fn expect(report: &Report, check: &str, words: &[&str]) {
+fn expect(report: &DoctorReport, check: &str, words: &[&str]) {
     let own = report.findings.iter().filter(|found| found.check == check);
     let said: Vec<String> = own
         .clone()
@@ -196,7 +196,7 @@ fn a_namespace_without_faults_raises_no_alarm() {
 }
 
 /// Calls `act` again and again on a thread of its own while a namespace is examined.
-fn look_during(end: &End, act: impl Fn() + Send + Sync) -> Report {
+fn look_during(end: &End, act: impl Fn() + Send + Sync) -> DoctorReport {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -210,7 +210,7 @@ fn look_during(end: &End, act: impl Fn() + Send + Sync) -> Report {
     })
 }
 
-fn of_check<'a>(report: &'a Report, check: &str) -> &'a Finding {
+fn of_check<'a>(report: &'a DoctorReport, check: &str) -> &'a Finding {
     let mut own = report.findings.iter().filter(|found| found.check == check);
     let found = own.next().unwrap_or_else(|| panic!("no {check} in {:#?}", report.findings));
     assert!(own.next().is_none(), "{:#?}", report.findings);
@@ -406,7 +406,7 @@ fn interrupts_and_coalescing_are_judged_by_what_a_machine_shows() {
 }
 
 /// Examines a machine with these files for an application on CPU 1.
-fn on_machine(files: &[(&str, &str)]) -> Report {
+fn on_machine(files: &[(&str, &str)]) -> DoctorReport {
     let pair = Pair::new(&PairSpec::default()).unwrap();
     let root = tempfile::tempdir().unwrap();
     let usual = [("sys/devices/system/cpu/online", "0-3\n"), ("proc/1/comm", "init\n")];
@@ -420,7 +420,7 @@ fn on_machine(files: &[(&str, &str)]) -> Report {
     examine(&HostView::new(system, Some("wp-near"), Some(Profile::Latency), Some(1)).unwrap())
 }
 
-fn has(report: &Report, check: &str) -> bool {
+fn has(report: &DoctorReport, check: &str) -> bool {
     report.findings.iter().any(|found| found.check == check)
 }
 

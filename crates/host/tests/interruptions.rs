@@ -11,7 +11,7 @@ use std::time::Duration;
 use host::interruptions::{CauseKind, RING_BYTES_MIN};
 use planted::{PLANTS, cpus};
 use sys::affinity;
-use sys::bpf::interruptions::{Interruptions, Kind};
+use sys::bpf::interruptions::{InterruptionKind, Interruptions};
 
 /// Planted gaps must be found, and those without a known cause be fewer: on a busy machine other causes are
 /// true as well.
@@ -90,7 +90,7 @@ fn each_interrupt_of_the_timer_was_due_after_the_one_before_it() {
         testkit::until(testkit::LONG, || {
             thread::sleep(Duration::from_millis(1));
             traced.drain(&mut read);
-            timers.extend(read.drain(..).filter(|one| one.kind == Kind::LocalTimer));
+            timers.extend(read.drain(..).filter(|one| one.kind == InterruptionKind::LocalTimer));
             timers.len() >= ENOUGH
         });
         timers

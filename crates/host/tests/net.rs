@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lab::{End, Pair, PairSpec};
 use sys::bpf::{PassProgram, XdpMode};
-use sys::child::{Child, ChildError, Place};
+use sys::child::{Child, ChildError, ChildPlace};
 use wirepath_host::irq_suspend::{DEFERRED, IrqSuspend, IrqSuspendError};
 use wirepath_host::net::{
     self, AttachedMode, Channels, LinkEvent, LinkWatch, NetError, Resolved, ethtool, neighbour,
@@ -88,7 +88,8 @@ fn a_router_on_the_way_is_the_next_hop() {
     let Pair { near, far } = &pair();
     let mut command = Command::new("ip");
     command.args(["route", "add", "192.0.2.0/24", "via", "10.77.0.2"]);
-    let mut child = match Child::spawn(command, &Place { netns: Some(&near.netns), cpus: &[] }) {
+    let mut child = match Child::spawn(command, &ChildPlace { netns: Some(&near.netns), cpus: &[] })
+    {
         Err(error @ ChildError::NotFound { .. }) => {
             testkit::skip("ip", format!("{error}; package iproute2"));
             return;

@@ -40,7 +40,7 @@ pub use guest_wire::GuestWire;
 pub use load_route::{LoadRoute, LoadTopology, NamespaceEnds};
 pub use machine::{boot_id, describe_machine, describe_nic, machine_of_far_end};
 pub use pair::{Pair, PairSpec};
-pub use run::{Cause, Run, Signals, drain, run};
+pub use run::{Run, RunCause, Signals, drain, run};
 pub use tap::{TapEnd, TapHome};
 pub use triple::{Middle, Triple};
 pub use tuned::{TrialSettings, TunedSession};

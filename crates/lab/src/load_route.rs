@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use host::net::{self, Mac};
 use host::netns::Netns;
-use host::tune::{Place, Plan, Ready, Target};
+use host::tune::{Place, Plan, ReadyStep, Target};
 use model::PathError;
 
 use crate::{AttachedNamespace, End, FarEnd, Pair, Side, Wire};
@@ -49,7 +49,7 @@ fn invalid(what: impl Into<String>, remedy: impl Into<String>) -> PathError {
 impl LoadTopology<'_> {
     /// The route on which the load meets the plan's settings. Errors: [`PathError::Invalid`] if
     /// there is none.
-    pub fn route(&self, plan: &Plan, ready: &[Ready]) -> Result<LoadRoute, PathError> {
+    pub fn route(&self, plan: &Plan, ready: &[ReadyStep]) -> Result<LoadRoute, PathError> {
         let is_of_machine =
             ready.iter().all(|step| matches!(step.target, Target::Host | Target::Cpu(_)));
         let interface = plan.interface.as_deref();

@@ -9,7 +9,7 @@ use model::Machine;
 
 /// Describes this machine, with the interface under test.
 pub fn describe_machine(nic: String) -> Machine {
-    let found = host::machine::Machine::read();
+    let found = host::machine::MachineFacts::read();
     let mut notes = BTreeMap::new();
     if found.allowed_cpus.len() < 2 {
         notes.insert("cpus".to_owned(), "only one CPU: both ends share it".to_owned());

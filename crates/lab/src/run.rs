@@ -10,7 +10,7 @@ use model::PathError;
 use sys::thread::start;
 
 /// Error of one end of a run, of any type.
-pub type Cause = Box<dyn Error + Send + Sync>;
+pub type RunCause = Box<dyn Error + Send + Sync>;
 
 /// The ends of a run, and the silence that ends it.
 #[derive(Debug)]
@@ -62,8 +62,8 @@ impl Signals<'_> {
 /// error that is a [`PathError`] already is returned unchanged.
 pub fn run<S: Send, R: Send>(
     run: &Run<'_>,
-    receiver: impl FnOnce(&Signals<'_>) -> Result<R, Cause> + Send,
-    sender: impl FnOnce() -> Result<(S, u64), Cause> + Send,
+    receiver: impl FnOnce(&Signals<'_>) -> Result<R, RunCause> + Send,
+    sender: impl FnOnce() -> Result<(S, u64), RunCause> + Send,
 ) -> Result<(S, R), PathError> {
     let stop = &AtomicBool::new(false);
     let (ready, is_ready) = sync_channel(1);
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(ran.unwrap(), ("sent", 5));
     }
 
-    fn receive(signals: &Signals<'_>) -> Result<(), Cause> {
+    fn receive(signals: &Signals<'_>) -> Result<(), RunCause> {
         signals.ready();
         while !signals.is_stopped() {
             std::hint::spin_loop();

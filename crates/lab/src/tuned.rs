@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use host::text::chain;
-use host::tune::{self, Applied, Done, Options, Plan, Store, System};
+use host::tune::{self, Applied, Done, JournalStore, Options, Plan, System};
 use model::{Arm, Machine, Measurement, NotEffective, PathError, Session, SwitchId};
 
 use crate::Wire;
@@ -14,7 +14,7 @@ use crate::Wire;
 /// back at its end.
 pub struct TrialSettings {
     system: System,
-    store: Store,
+    store: JournalStore,
     /// Confirmation timeout: settings of a killed trial are rolled back after this time, if its
     /// process cannot be distinguished from one that waits.
     within: Duration,
@@ -25,7 +25,12 @@ pub struct TrialSettings {
 impl TrialSettings {
     /// - `trial`: measured part of one trial.
     /// - `stop`: interrupts the application of settings.
-    pub fn new(system: System, store: Store, trial: Duration, stop: &'static AtomicBool) -> Self {
+    pub fn new(
+        system: System,
+        store: JournalStore,
+        trial: Duration,
+        stop: &'static AtomicBool,
+    ) -> Self {
         let within = Duration::from_secs(60) + trial * 4;
         TrialSettings { system, store, within, stop, broken: None }
     }

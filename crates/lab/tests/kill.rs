@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use sys::child::{Child, Place};
+use sys::child::{Child, ChildPlace};
 use sys::netns::Netns;
 use sys::sysfs::Sysfs;
 use wirepath_lab::{Pair, PairSpec, Triple};
@@ -37,7 +37,7 @@ fn interfaces(view: &Sysfs) -> Vec<String> {
 fn a_killed_process_leaves_no_interface_and_no_namespace() {
     let before = own_interfaces();
     let role = testkit::role("holds_a_lab_until_killed");
-    let mut child = Child::spawn(role, &Place::default()).unwrap();
+    let mut child = Child::spawn(role, &ChildPlace::default()).unwrap();
     assert!(child.wait_for_stdout("]\n", LONG), "{:?}", child.wait(Duration::ZERO));
 
     let said = String::from_utf8(child.stdout_so_far()).unwrap();

@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use wirepath_market::itch::{self, MAX_BYTES, Message};
-use wirepath_market::mold::{Packet, PacketWriter, Session};
+use wirepath_market::mold::{MoldPacket, MoldSession, PacketWriter};
 use wirepath_market::twse::{Body, Quote, QuoteRepr, Telegrams};
 
 /// 2330, a trade, five bids and three asks: 113 bytes.
@@ -74,7 +74,7 @@ fn packet() -> Vec<u8> {
     let mut buffer = vec![0; 1472];
     let order = include_bytes!("../../../fuzz/corpus/mold_itch/add_order");
     let mut writer =
-        PacketWriter::new(&mut buffer, Session(*b"000000000A"), 1).expect("the header fits");
+        PacketWriter::new(&mut buffer, MoldSession(*b"000000000A"), 1).expect("the header fits");
     while writer.push(order).is_ok() {}
     let len = writer.finish();
     buffer.truncate(len);
@@ -85,7 +85,7 @@ fn mold_itch(c: &mut Criterion) {
     let order = include_bytes!("../../../fuzz/corpus/mold_itch/add_order");
     let message = Message::parse(order).expect("it is an order");
     let packet = packet();
-    let count = Packet::parse(&packet).expect("it is whole").messages().count() as u64;
+    let count = MoldPacket::parse(&packet).expect("it is whole").messages().count() as u64;
     let mut buffer = [0; MAX_BYTES];
 
     let mut group = c.benchmark_group("itch_add_order");
@@ -97,7 +97,7 @@ fn mold_itch(c: &mut Criterion) {
     group.throughput(Throughput::Elements(count));
     group.bench_function("whole_packet", |b| {
         b.iter(|| {
-            let packet = Packet::parse(black_box(&packet)).expect("it is whole");
+            let packet = MoldPacket::parse(black_box(&packet)).expect("it is whole");
             packet.messages().flatten().fold(0, |sum, message| {
                 match Message::parse(message.bytes).map(|message| message.body) {
                     Ok(itch::Body::AddOrder(order)) => {

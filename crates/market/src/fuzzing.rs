@@ -135,12 +135,12 @@ fn trailing_spaces(bytes: &[u8]) -> usize {
 /// A MoldUDP64 packet of ITCH messages; a request; and a message that is alone.
 pub fn mold_itch(datagram: &[u8]) {
     itch_message(datagram);
-    if let Ok(request) = mold::Header::parse_request(datagram) {
+    if let Ok(request) = mold::MoldHeader::parse_request(datagram) {
         let mut again = [0; mold::HEADER_BYTES];
         assert_eq!(request.write(&mut again), Ok(()));
         assert_eq!(again, *datagram);
     }
-    let Ok(packet) = mold::Packet::parse(datagram) else {
+    let Ok(packet) = mold::MoldPacket::parse(datagram) else {
         assert!(datagram.len() < mold::HEADER_BYTES);
         return;
     };

@@ -31,9 +31,9 @@ const COUNT_OFFSET: usize = 18;
 
 /// Name of a session: ten bytes, usually text padded with spaces; zeros in historical feeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Session(pub [u8; 10]);
+pub struct MoldSession(pub [u8; 10]);
 
-impl fmt::Display for Session {
+impl fmt::Display for MoldSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == [0; 10] {
             return f.write_str("zeros");
@@ -44,16 +44,16 @@ impl fmt::Display for Session {
 
 /// The header of a packet, or a whole request, by value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Header {
+pub struct MoldHeader {
     /// Session that the sequence counts in.
-    pub session: Session,
+    pub session: MoldSession,
     /// Number of the first message, from 1.
     pub sequence: u64,
     /// Messages in the packet, or wanted.
     pub count: u16,
 }
 
-impl Header {
+impl MoldHeader {
     /// True for a heartbeat: no messages, only the next sequence number.
     #[inline]
     pub const fn is_heartbeat(&self) -> bool {
@@ -80,21 +80,21 @@ impl Header {
 
     /// Reads the header; bytes after it are ignored.
     #[inline]
-    pub fn parse(datagram: &[u8]) -> Result<Header, MoldError> {
+    pub fn parse(datagram: &[u8]) -> Result<MoldHeader, MoldError> {
         let (raw, _) = Raw::ref_from_prefix(datagram)
             .map_err(|_| MoldError::Short { had_bytes: datagram.len() })?;
-        Ok(Header {
-            session: Session(raw.session),
+        Ok(MoldHeader {
+            session: MoldSession(raw.session),
             sequence: raw.sequence.get(),
             count: raw.count.get(),
         })
     }
 
     /// Reads a request, which is nothing but a header.
-    pub fn parse_request(datagram: &[u8]) -> Result<Header, MoldError> {
+    pub fn parse_request(datagram: &[u8]) -> Result<MoldHeader, MoldError> {
         match datagram.len().checked_sub(HEADER_BYTES) {
             Some(left_bytes @ 1..) => Err(MoldError::Trailing { at: HEADER_BYTES, left_bytes }),
-            _ => Header::parse(datagram),
+            _ => MoldHeader::parse(datagram),
         }
     }
 
@@ -196,21 +196,21 @@ impl core::error::Error for MoldError {}
 
 /// A packet with a decoded header; [`Packet::messages`] iterates over its messages.
 #[derive(Debug, Clone, Copy)]
-pub struct Packet<'a> {
-    header: Header,
+pub struct MoldPacket<'a> {
+    header: MoldHeader,
     datagram: &'a [u8],
 }
 
-impl<'a> Packet<'a> {
+impl<'a> MoldPacket<'a> {
     /// The packet in a UDP payload.
     #[inline]
-    pub fn parse(datagram: &'a [u8]) -> Result<Packet<'a>, MoldError> {
-        Ok(Packet { header: Header::parse(datagram)?, datagram })
+    pub fn parse(datagram: &'a [u8]) -> Result<MoldPacket<'a>, MoldError> {
+        Ok(MoldPacket { header: MoldHeader::parse(datagram)?, datagram })
     }
 
     /// The header.
     #[inline]
-    pub fn header(&self) -> Header {
+    pub fn header(&self) -> MoldHeader {
         self.header
     }
 
@@ -290,7 +290,7 @@ impl FusedIterator for Messages<'_> {}
 #[derive(Debug)]
 pub struct PacketWriter<'a> {
     buffer: &'a mut [u8],
-    header: Header,
+    header: MoldHeader,
     len_bytes: usize,
 }
 
@@ -301,10 +301,10 @@ impl<'a> PacketWriter<'a> {
     /// - Errors: the header does not fit.
     pub fn new(
         buffer: &'a mut [u8],
-        session: Session,
+        session: MoldSession,
         sequence: u64,
     ) -> Result<PacketWriter<'a>, MoldError> {
-        let header = Header { session, sequence, count: 0 };
+        let header = MoldHeader { session, sequence, count: 0 };
         header.write(buffer)?;
         Ok(PacketWriter { buffer, header, len_bytes: HEADER_BYTES })
     }
@@ -360,13 +360,13 @@ mod tests {
 
     use super::*;
 
-    const SESSION: Session = Session(*b"000012345A");
+    const SESSION: MoldSession = MoldSession(*b"000012345A");
     const PACKET: [u8; 29] = *b"000012345A\0\0\0\0\0\0\x01\x02\0\x03\0\x01S\0\0\0\x02DE";
 
     #[test]
     fn known_bytes_decode_to_the_known_packet() {
-        let packet = Packet::parse(&PACKET).expect("it is whole");
-        assert_eq!(packet.header(), Header { session: SESSION, sequence: 0x102, count: 3 });
+        let packet = MoldPacket::parse(&PACKET).expect("it is whole");
+        assert_eq!(packet.header(), MoldHeader { session: SESSION, sequence: 0x102, count: 3 });
         assert_eq!(packet.header().next_sequence(), 0x105);
         assert_eq!(packet.header().session.to_string(), "000012345A");
         let messages: Vec<_> = packet.messages().map(|message| message.expect("whole")).collect();
@@ -396,33 +396,33 @@ mod tests {
     #[test]
     fn heartbeat_and_end_carry_no_message() {
         let mut bytes = [0; HEADER_BYTES];
-        let heartbeat = Header { session: SESSION, sequence: 9, count: 0 };
-        let end = Header { count: END_OF_SESSION, ..heartbeat };
+        let heartbeat = MoldHeader { session: SESSION, sequence: 9, count: 0 };
+        let end = MoldHeader { count: END_OF_SESSION, ..heartbeat };
         assert!(heartbeat.is_heartbeat() && !heartbeat.is_end_of_session());
         assert!(end.is_end_of_session() && !end.is_heartbeat());
         for header in [heartbeat, end] {
             header.write(&mut bytes).expect("it fits");
-            let packet = Packet::parse(&bytes).expect("it is whole");
+            let packet = MoldPacket::parse(&bytes).expect("it is whole");
             assert_eq!((packet.header(), packet.messages().count()), (header, 0));
             assert_eq!(header.next_sequence(), 9);
         }
         let mut buffer = [0; 64];
         let writer = PacketWriter::new(&mut buffer, SESSION, 9).expect("it fits");
         assert_eq!(writer.finish(), HEADER_BYTES);
-        assert_eq!(Header::parse(&buffer), Ok(heartbeat));
+        assert_eq!(MoldHeader::parse(&buffer), Ok(heartbeat));
     }
 
     #[test]
     fn request_is_a_bare_header() {
-        let request = Header { session: SESSION, sequence: 77, count: 12 };
+        let request = MoldHeader { session: SESSION, sequence: 77, count: 12 };
         let mut bytes = [0; 21];
         request.write(&mut bytes).expect("it fits");
-        assert_eq!(Header::parse_request(&bytes[..20]), Ok(request));
+        assert_eq!(MoldHeader::parse_request(&bytes[..20]), Ok(request));
         let trailing = MoldError::Trailing { at: 20, left_bytes: 1 };
-        assert_eq!(Header::parse_request(&bytes), Err(trailing));
+        assert_eq!(MoldHeader::parse_request(&bytes), Err(trailing));
         let short = MoldError::Short { had_bytes: 19 };
-        assert_eq!(Header::parse_request(&bytes[..19]), Err(short));
-        assert_eq!(Packet::parse(&bytes[..19]).map(|_| ()), Err(short));
+        assert_eq!(MoldHeader::parse_request(&bytes[..19]), Err(short));
+        assert_eq!(MoldPacket::parse(&bytes[..19]).map(|_| ()), Err(short));
         assert_eq!(request.write(&mut bytes[..19]), Err(short));
     }
 
@@ -431,7 +431,7 @@ mod tests {
         for (cut, at, needed_bytes, lost_count) in
             [(28, 25, 4, 1), (26, 25, 2, 1), (25, 25, 2, 1), (22, 20, 3, 3), (20, 20, 2, 3)]
         {
-            let packet = Packet::parse(&PACKET[..cut]).expect("the header is there");
+            let packet = MoldPacket::parse(&PACKET[..cut]).expect("the header is there");
             let error = MoldError::Block { at, needed_bytes, had_bytes: cut - at, lost_count };
             let all: Vec<_> = packet.messages().collect();
             assert_eq!(all.len(), 4 - usize::from(lost_count));
@@ -444,7 +444,7 @@ mod tests {
     fn bytes_after_the_last_message_are_one_error() {
         let mut bytes = PACKET;
         bytes[19] = 1;
-        let all: Vec<_> = Packet::parse(&bytes).expect("the header").messages().collect();
+        let all: Vec<_> = MoldPacket::parse(&bytes).expect("the header").messages().collect();
         assert_eq!(all.len(), 2);
         assert_eq!(all[1], Err(MoldError::Trailing { at: 23, left_bytes: 6 }));
     }
@@ -475,7 +475,7 @@ mod tests {
         }
         assert!(writer.push(b"").is_err());
         let len = writer.finish();
-        let packet = Packet::parse(&buffer[..len]).expect("it is whole");
+        let packet = MoldPacket::parse(&buffer[..len]).expect("it is whole");
         assert_eq!(packet.messages().count(), usize::from(MAX_COUNT));
     }
 
@@ -489,13 +489,13 @@ mod tests {
             messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..20),
         ) {
             let mut buffer = [0; 1000];
-            let mut writer = PacketWriter::new(&mut buffer, Session(session), sequence)
+            let mut writer = PacketWriter::new(&mut buffer, MoldSession(session), sequence)
                 .expect("it fits");
             for message in &messages {
                 writer.push(message).expect("it fits");
             }
             let len = writer.finish();
-            let packet = Packet::parse(&buffer[..len]).expect("it is whole");
+            let packet = MoldPacket::parse(&buffer[..len]).expect("it is whole");
             let found: Vec<Vec<u8>> = packet
                 .messages()
                 .map(|message| message.expect("it is whole").bytes.to_vec())

@@ -2,17 +2,20 @@
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use market::twse::Telegrams;
-use wirepath_marketdata::arbiter::{Arbiter, Domain, Limits, Line};
-use wirepath_marketdata::schedule::Schedule;
+use wirepath_marketdata::arbiter::{Arbiter, ArbiterLimits, FeedLine, SequenceDomain};
+use wirepath_marketdata::schedule::SendSchedule;
 use wirepath_marketdata::symbols::Symbols;
-use wirepath_marketdata::synthetic::{Session, Spec};
+use wirepath_marketdata::synthetic::{SyntheticSession, SyntheticSpec};
 
 /// Telegrams a round: more than fit into any cache.
 const TELEGRAMS: usize = 200_000;
 
 fn datagrams(symbols: u32) -> Vec<Vec<u8>> {
-    let mut session =
-        Session::new(&Spec { symbols, schedule: Schedule::paced(1_000_000), ..Spec::new(1) });
+    let mut session = SyntheticSession::new(&SyntheticSpec {
+        symbols,
+        schedule: SendSchedule::paced(1_000_000),
+        ..SyntheticSpec::new(1)
+    });
     let mut buffer = [0; 1472];
     let mut all = Vec::new();
     while session.sent() < TELEGRAMS as u64 {
@@ -46,16 +49,16 @@ fn decode(criterion: &mut Criterion) {
 
     group.bench_function("arbitrate_two_lines", |bencher| {
         bencher.iter_batched_ref(
-            || Arbiter::new(Limits { from_one: true, ..Limits::default() }),
+            || Arbiter::new(ArbiterLimits { from_one: true, ..ArbiterLimits::default() }),
             |arbiter| {
                 let mut delivered = 0u64;
                 for (now_ns, datagram) in sent.iter().enumerate() {
-                    for line in [Line::A, Line::B] {
+                    for line in [FeedLine::A, FeedLine::B] {
                         for telegram in Telegrams::new(datagram).flatten() {
                             let business = telegram.business().to_wire();
                             arbiter.offer(
                                 line,
-                                Domain::twse(business, telegram.format()),
+                                SequenceDomain::twse(business, telegram.format()),
                                 telegram.sequence().into(),
                                 now_ns as u64 * 1000,
                                 telegram.bytes(),
@@ -71,7 +74,8 @@ fn decode(criterion: &mut Criterion) {
     });
 
     group.bench_function("generate", |bencher| {
-        let mut session = Session::new(&Spec { symbols: 30_000, ..Spec::new(1) });
+        let mut session =
+            SyntheticSession::new(&SyntheticSpec { symbols: 30_000, ..SyntheticSpec::new(1) });
         let mut buffer = [0; 1472];
         bencher.iter(|| {
             let end = session.sent() + TELEGRAMS as u64;

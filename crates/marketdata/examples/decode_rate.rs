@@ -9,10 +9,12 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use market::twse::Telegrams;
-use wirepath_marketdata::arbiter::{Arbiter, Delivery, Domain, Limits, Line};
-use wirepath_marketdata::schedule::Schedule;
+use wirepath_marketdata::arbiter::{
+    Arbiter, ArbiterDelivery, ArbiterLimits, FeedLine, SequenceDomain,
+};
+use wirepath_marketdata::schedule::SendSchedule;
 use wirepath_marketdata::symbols::{Symbols, Update};
-use wirepath_marketdata::synthetic::{Session, Spec};
+use wirepath_marketdata::synthetic::{SyntheticSession, SyntheticSpec};
 
 /// Datagrams per slice.
 const SLICE: usize = 64;
@@ -53,12 +55,12 @@ impl Whole {
                 continue;
             };
             self.decoded += 1;
-            let domain = Domain::twse(telegram.business().to_wire(), telegram.format());
+            let domain = SequenceDomain::twse(telegram.business().to_wire(), telegram.format());
             let (books, applied, two_sided) =
                 (&mut self.books, &mut self.applied, &mut self.two_sided);
             // In order, every offered telegram is delivered.
-            let mut deliver = |delivery: Delivery<'_>| {
-                let Delivery::Message { .. } = delivery else { return };
+            let mut deliver = |delivery: ArbiterDelivery<'_>| {
+                let ArbiterDelivery::Message { .. } = delivery else { return };
                 let Update::Applied(place) = books.update(&telegram) else { return };
                 *applied += 1;
                 let depth = books.book(place).map(|book| &book.depth);
@@ -66,7 +68,7 @@ impl Whole {
                 *two_sided += u64::from(best.is_some_and(|(bid, ask)| bid.price < ask.price));
             };
             self.arbiter.offer(
-                Line::A,
+                FeedLine::A,
                 domain,
                 telegram.sequence().into(),
                 self.now_ns,
@@ -80,11 +82,11 @@ impl Whole {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (wanted, symbols, seed) = (argument(1, 10_000_000)?, argument(2, 30_000)?, argument(3, 1)?);
     // One hour of session: the last telegram's match time is an hour after the first's.
-    let schedule = Schedule::paced(wanted / 3600);
-    let spec = Spec { symbols: symbols as u32, schedule, ..Spec::new(seed) };
-    let mut session = Session::new(&spec);
+    let schedule = SendSchedule::paced(wanted / 3600);
+    let spec = SyntheticSpec { symbols: symbols as u32, schedule, ..SyntheticSpec::new(seed) };
+    let mut session = SyntheticSession::new(&spec);
     let mut whole = Whole {
-        arbiter: Arbiter::new(Limits { from_one: true, ..Limits::default() }),
+        arbiter: Arbiter::new(ArbiterLimits { from_one: true, ..ArbiterLimits::default() }),
         books: Symbols::new(65_536),
         decoded: 0,
         applied: 0,

@@ -7,11 +7,11 @@ use std::sync::atomic::AtomicBool;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::arbiter::Limits;
+use crate::arbiter::ArbiterLimits;
 use crate::capture::{CaptureError, Counts, Datagram, Reader};
 use crate::json::{Decoder, Format};
-use crate::listen::{RecordedPlan, Report, read};
-use crate::protocol::{Evidence, Flows, Recognised, evidence};
+use crate::listen::{ListenReport, RecordedPlan, read};
+use crate::protocol::{CaptureFlows, ProtocolEvidence, Recognised, evidence};
 
 /// A capture is read to its end or to one error; payloads are at the offsets that are reported.
 pub fn capture(bytes: &[u8]) {
@@ -63,7 +63,7 @@ fn drain_any(bytes: &[u8]) -> Counts {
 /// Payloads of one flow, each behind its length: what is proved stays proved, and each datagram has an object or is
 /// counted.
 pub fn protocol(bytes: &[u8]) {
-    let mut flows = Flows::default();
+    let mut flows = CaptureFlows::default();
     let (mut rest, mut proved, mut foreign) = (bytes, None, 0);
     let mut decoder = Decoder::new(Vec::new(), Format::Auto);
     while let Some((len, more)) = rest.split_first() {
@@ -72,12 +72,12 @@ pub fn protocol(bytes: &[u8]) {
         let found = evidence(payload);
         let recognised = flows.recognise(None, payload);
         match found {
-            Evidence::Proof(protocol) => {
+            ProtocolEvidence::Proof(protocol) => {
                 assert_eq!(recognised, Recognised::As(protocol));
                 proved.get_or_insert(protocol);
             }
-            Evidence::Hint(_) => assert!(matches!(recognised, Recognised::As(_))),
-            Evidence::None => {
+            ProtocolEvidence::Hint(_) => assert!(matches!(recognised, Recognised::As(_))),
+            ProtocolEvidence::None => {
                 assert_eq!(matches!(recognised, Recognised::Foreign { .. }), proved.is_none())
             }
         }
@@ -116,16 +116,16 @@ fn drain(mut reader: Reader<&[u8]>, bytes: &[u8]) {
 /// A recorded feed is read to its end or to one error; its counts add up, and it has a page.
 pub fn feed_report(bytes: &[u8]) {
     let Ok(mut reader) = Reader::new("input", bytes) else { return };
-    let limits = Limits {
+    let limits = ArbiterLimits {
         held_messages: 16,
         message_bytes: 64,
         reach: 64,
         memory: 256,
         domains: 4,
-        ..Limits::default()
+        ..ArbiterLimits::default()
     };
     let plan = RecordedPlan { from: Vec::new(), limits, books_max: 4 };
-    let mut report = Report::recording(&plan.from);
+    let mut report = ListenReport::recording(&plan.from);
     let stop = AtomicBool::new(false);
     match read(&mut reader, &plan, &stop, |interval| report.end(interval)) {
         Err(error) => assert!(!error.to_string().is_empty()),

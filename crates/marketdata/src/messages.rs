@@ -3,14 +3,14 @@
 use market::twse::Telegrams;
 use market::{mold, twse};
 
-use super::arbiter::Domain;
+use super::arbiter::SequenceDomain;
 use super::protocol::Protocol;
 
 /// A message with its sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbered<'a> {
     /// Domain of the sequence.
-    pub domain: Domain,
+    pub domain: SequenceDomain,
     /// Sequence number in the domain.
     pub sequence: u64,
     pub bytes: &'a [u8],
@@ -32,9 +32,9 @@ pub fn each(protocol: Protocol, payload: &[u8], mut each: impl FnMut(Numbered<'_
                 }
             }
         }
-        Protocol::Mold => match mold::Packet::parse(payload) {
+        Protocol::Mold => match mold::MoldPacket::parse(payload) {
             Ok(packet) => {
-                let domain = Domain::mold(&packet.header().session.0);
+                let domain = SequenceDomain::mold(&packet.header().session.0);
                 for message in packet.messages() {
                     match message {
                         Ok(mold::Message { sequence, bytes, .. }) => {
@@ -52,14 +52,14 @@ pub fn each(protocol: Protocol, payload: &[u8], mut each: impl FnMut(Numbered<'_
 
 /// Domain of a telegram.
 #[inline]
-pub fn telegram_domain(telegram: &twse::Telegram<'_>) -> Domain {
-    Domain::twse(telegram.business().to_wire(), telegram.format())
+pub fn telegram_domain(telegram: &twse::Telegram<'_>) -> SequenceDomain {
+    SequenceDomain::twse(telegram.business().to_wire(), telegram.format())
 }
 
 /// Display name of a domain: market and format of telegrams, or the hash of a MoldUDP64 session in
 /// hexadecimal, because the name cannot be recovered from it.
-pub fn domain_name(domain: Domain) -> String {
-    let Domain(number) = domain;
+pub fn domain_name(domain: SequenceDomain) -> String {
+    let SequenceDomain(number) = domain;
     if number >> 16 != 0 {
         return format!("{number:016x}");
     }
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn messages_of_both_protocols_are_numbered() {
         let mut buffer = [0; 200];
-        let session = mold::Session(*b"SESSION  1");
+        let session = mold::MoldSession(*b"SESSION  1");
         let mut writer = mold::PacketWriter::new(&mut buffer, session, 7).expect("it fits");
         for message in [&b"one"[..], b"two"] {
             writer.push(message).expect("it fits");
@@ -128,8 +128,8 @@ mod tests {
         let payload = &buffer[..=len];
         let mut seen = Vec::new();
         let malformed = each(Protocol::Twse, payload, |m| seen.push((m.domain, m.sequence)));
-        assert_eq!((malformed, &seen[..]), (1, &[(Domain::twse(2, 20), 9)][..]));
-        assert_eq!(domain_name(Domain::twse(2, 20)), "TPEx 20");
+        assert_eq!((malformed, &seen[..]), (1, &[(SequenceDomain::twse(2, 20), 9)][..]));
+        assert_eq!(domain_name(SequenceDomain::twse(2, 20)), "TPEx 20");
     }
 
     #[test]

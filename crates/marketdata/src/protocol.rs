@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::net::SocketAddrV4;
 
 use market::mold;
-use market::twse::{self, Fault, Telegrams};
+use market::twse::{self, TelegramFault, Telegrams};
 
 use crate::arbiter::SEQUENCE_MAX;
 
@@ -22,7 +22,7 @@ pub enum Protocol {
 
 /// Evidence in one datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Evidence {
+pub enum ProtocolEvidence {
     /// Whole structure, which other protocols do not have by chance.
     Proof(Protocol),
     /// Part of the structure: torn, or too short to be sure.
@@ -34,62 +34,62 @@ pub enum Evidence {
 const FLOWS_MAX: usize = 4096;
 
 /// The evidence in a UDP payload.
-pub fn evidence(payload: &[u8]) -> Evidence {
+pub fn evidence(payload: &[u8]) -> ProtocolEvidence {
     match (twse_evidence(payload), mold_evidence(payload)) {
         // A telegram has a checksum.
-        (proof @ Evidence::Proof(_), _) | (_, proof @ Evidence::Proof(_)) => proof,
-        (hint @ Evidence::Hint(_), _) => hint,
-        (Evidence::None, other) => other,
+        (proof @ ProtocolEvidence::Proof(_), _) | (_, proof @ ProtocolEvidence::Proof(_)) => proof,
+        (hint @ ProtocolEvidence::Hint(_), _) => hint,
+        (ProtocolEvidence::None, other) => other,
     }
 }
 
-fn twse_evidence(payload: &[u8]) -> Evidence {
+fn twse_evidence(payload: &[u8]) -> ProtocolEvidence {
     let has_frame = Telegrams::new(payload).any(|telegram| match telegram {
         Ok(_) => true,
         // The length of these ends in the terminator.
         Err(error) => matches!(
             error.fault,
-            Fault::Checksum { .. }
-                | Fault::Size { .. }
-                | Fault::Levels { .. }
-                | Fault::TradeOnly { .. }
-                | Fault::Symbol { .. }
-                | Fault::Time { .. }
+            TelegramFault::Checksum { .. }
+                | TelegramFault::Size { .. }
+                | TelegramFault::Levels { .. }
+                | TelegramFault::TradeOnly { .. }
+                | TelegramFault::Symbol { .. }
+                | TelegramFault::Time { .. }
         ),
     });
     if has_frame {
-        Evidence::Proof(Protocol::Twse)
+        ProtocolEvidence::Proof(Protocol::Twse)
     } else if twse::has_header(payload) {
-        Evidence::Hint(Protocol::Twse)
+        ProtocolEvidence::Hint(Protocol::Twse)
     } else {
-        Evidence::None
+        ProtocolEvidence::None
     }
 }
 
-fn mold_evidence(payload: &[u8]) -> Evidence {
-    let Ok(packet) = mold::Packet::parse(payload) else { return Evidence::None };
+fn mold_evidence(payload: &[u8]) -> ProtocolEvidence {
+    let Ok(packet) = mold::MoldPacket::parse(payload) else { return ProtocolEvidence::None };
     let header = packet.header();
     let session = header.session.0;
     // Historical feeds have a session of zeros.
     let (is_text, is_zero) =
         (session.iter().all(|byte| matches!(byte, b' '..=b'~')), session == [0; 10]);
     if header.sequence > SEQUENCE_MAX {
-        return Evidence::None;
+        return ProtocolEvidence::None;
     }
     let is_whole = packet.messages().all(|message| message.is_ok());
     if header.message_count() == 0 {
         return match (is_whole, is_text, is_zero) {
-            (true, true, _) => Evidence::Proof(Protocol::Mold),
-            (true, _, true) => Evidence::Hint(Protocol::Mold),
-            _ => Evidence::None,
+            (true, true, _) => ProtocolEvidence::Proof(Protocol::Mold),
+            (true, _, true) => ProtocolEvidence::Hint(Protocol::Mold),
+            _ => ProtocolEvidence::None,
         };
     }
     let has_message = packet.messages().next().is_some_and(|first| first.is_ok());
     match (is_whole, is_text || is_zero) {
-        (true, true) => Evidence::Proof(Protocol::Mold),
-        (true, false) => Evidence::Hint(Protocol::Mold),
-        (false, true) if has_message => Evidence::Hint(Protocol::Mold),
-        (false, _) => Evidence::None,
+        (true, true) => ProtocolEvidence::Proof(Protocol::Mold),
+        (true, false) => ProtocolEvidence::Hint(Protocol::Mold),
+        (false, true) if has_message => ProtocolEvidence::Hint(Protocol::Mold),
+        (false, _) => ProtocolEvidence::None,
     }
 }
 
@@ -115,7 +115,7 @@ struct Flow {
 
 /// Protocols of the flows of a capture: all datagrams to one destination.
 #[derive(Debug, Default)]
-pub struct Flows {
+pub struct CaptureFlows {
     known: HashMap<Option<SocketAddrV4>, Flow>,
     /// Destinations with datagrams of another protocol, in order of arrival.
     foreign: Vec<Option<SocketAddrV4>>,
@@ -123,7 +123,7 @@ pub struct Flows {
     has_more: bool,
 }
 
-impl Flows {
+impl CaptureFlows {
     /// The protocol of a datagram.
     ///
     /// - `to`: its destination; `None` in a file of telegrams.
@@ -132,7 +132,7 @@ impl Flows {
         let is_full = self.known.len() >= FLOWS_MAX && !self.known.contains_key(&to);
         let mut beyond = Flow::default();
         let flow = if is_full { &mut beyond } else { self.known.entry(to).or_default() };
-        if let Evidence::Proof(protocol) = found {
+        if let ProtocolEvidence::Proof(protocol) = found {
             flow.proved.get_or_insert(protocol);
             return Recognised::As(protocol);
         }
@@ -140,7 +140,7 @@ impl Flows {
             return Recognised::As(protocol);
         }
         flow.unproved_count += 1;
-        if let Evidence::Hint(protocol) = found {
+        if let ProtocolEvidence::Hint(protocol) = found {
             return Recognised::As(protocol);
         }
         self.foreign_count += 1;
@@ -215,8 +215,9 @@ mod tests {
 
     fn mold_packet(session: &[u8; 10], sequence: u64, messages: &[&[u8]]) -> Vec<u8> {
         let mut buffer = [0; 400];
-        let mut writer = mold::PacketWriter::new(&mut buffer, mold::Session(*session), sequence)
-            .expect("it fits");
+        let mut writer =
+            mold::PacketWriter::new(&mut buffer, mold::MoldSession(*session), sequence)
+                .expect("it fits");
         messages.iter().for_each(|message| writer.push(message).expect("it fits"));
         let len = writer.finish();
         buffer[..len].to_vec()
@@ -230,8 +231,8 @@ mod tests {
 
     #[test]
     fn whole_structure_proves_a_protocol_and_a_first_byte_does_not() {
-        use Evidence::{Hint, None, Proof};
         use Protocol::{Mold, Twse};
+        use ProtocolEvidence::{Hint, None, Proof};
         let whole = telegram();
         assert_eq!(evidence(&whole), Proof(Twse));
         assert_eq!(evidence(&[b"rubbish", &whole[..]].concat()), Proof(Twse));
@@ -253,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_torn_datagram_has_the_protocol_of_its_flow() {
-        let mut flows = Flows::default();
+        let mut flows = CaptureFlows::default();
         let torn = [0x1b; 3];
         assert_eq!(flows.recognise(to(1), &torn), Recognised::Foreign { is_first: true });
         assert_eq!(flows.recognise(to(1), &telegram()), Recognised::As(Protocol::Twse));
@@ -271,7 +272,7 @@ mod tests {
 
     #[test]
     fn flows_beyond_the_limit_take_no_memory() {
-        let mut flows = Flows::default();
+        let mut flows = CaptureFlows::default();
         for port in 0..=u16::MAX {
             flows.recognise(to(port), FOREIGN);
         }

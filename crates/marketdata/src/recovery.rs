@@ -14,7 +14,7 @@ use market::mold;
 
 /// Limits of requests and retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct RecoveryLimits {
     /// Largest number of messages per request.
     pub request_messages: u16,
     /// Largest number of outstanding requests.
@@ -29,10 +29,10 @@ pub struct Limits {
     pub pieces: usize,
 }
 
-impl Default for Limits {
+impl Default for RecoveryLimits {
     /// 256 messages per request, 4 outstanding, 6 attempts 10, 20, 40 … 200 ms apart.
     fn default() -> Self {
-        Limits {
+        RecoveryLimits {
             request_messages: 256,
             outstanding: 4,
             retry_ns: 10_000_000,
@@ -47,7 +47,7 @@ impl Default for Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Send a request.
-    Request(Request),
+    Request(RecoveryRequest),
     /// These messages are abandoned.
     GaveUp {
         /// First missing sequence.
@@ -58,19 +58,19 @@ pub enum Action {
 
 /// A request packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Request {
+pub struct RecoveryRequest {
     /// Session of the messages.
-    pub session: mold::Session,
+    pub session: mold::MoldSession,
     pub first: u64,
     pub count: u16,
 }
 
-impl Request {
+impl RecoveryRequest {
     /// Bytes of the packet.
     pub fn to_bytes(&self) -> [u8; mold::HEADER_BYTES] {
         let mut bytes = [0; mold::HEADER_BYTES];
         let header =
-            mold::Header { session: self.session, sequence: self.first, count: self.count };
+            mold::MoldHeader { session: self.session, sequence: self.first, count: self.count };
         let written = header.write(&mut bytes);
         debug_assert!(written.is_ok(), "as long as a header");
         bytes
@@ -146,8 +146,8 @@ struct Piece {
 /// Nothing is allocated after [`Recovery::new`].
 #[derive(Debug)]
 pub struct Recovery {
-    session: mold::Session,
-    limits: Limits,
+    session: mold::MoldSession,
+    limits: RecoveryLimits,
     /// Ascending, disjoint, none longer than a request.
     pieces: Vec<Piece>,
     counts: Counts,
@@ -155,8 +155,8 @@ pub struct Recovery {
 
 impl Recovery {
     /// Starts with no missing messages.
-    pub fn new(session: mold::Session, limits: Limits) -> Self {
-        let limits = Limits {
+    pub fn new(session: mold::MoldSession, limits: RecoveryLimits) -> Self {
+        let limits = RecoveryLimits {
             request_messages: limits.request_messages.clamp(1, mold::MAX_COUNT),
             outstanding: limits.outstanding.max(1),
             retry_ns: limits.retry_ns.max(1),
@@ -207,7 +207,7 @@ impl Recovery {
     /// number of its messages that were missing.
     ///
     /// Heartbeats and the end of the session are not replies: they contain no messages.
-    pub fn reply(&mut self, header: &mold::Header, now_ns: u64) -> u64 {
+    pub fn reply(&mut self, header: &mold::MoldHeader, now_ns: u64) -> u64 {
         if header.session != self.session {
             add(&mut self.counts.foreign, 1);
             return 0;
@@ -240,7 +240,7 @@ impl Recovery {
         piece.attempts += 1;
         piece.due_ns = now_ns.saturating_add(doubled.min(self.limits.retry_max_ns));
         // A piece is never longer than a request.
-        Some(Action::Request(Request { session: self.session, first, count: count as u16 }))
+        Some(Action::Request(RecoveryRequest { session: self.session, first, count: count as u16 }))
     }
 
     /// Time of the next action if no reply arrives: `now_ns` if one is due. `None` while nothing is

@@ -39,21 +39,21 @@ pub fn wait_until(
 
 /// Intended send times, relative to the start of the load. Deterministic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Schedule {
+pub struct SendSchedule {
     rate: u64,
     burst: u64,
 }
 
-impl Schedule {
+impl SendSchedule {
     /// Evenly spaced messages, `rate` per second, at least 1.
     pub fn paced(rate: u64) -> Self {
-        Schedule::burst(1, rate)
+        SendSchedule::burst(1, rate)
     }
 
     /// Evenly spaced bursts of `burst` simultaneous messages, on average `rate` messages per second;
     /// both at least 1.
     pub fn burst(burst: u64, rate: u64) -> Self {
-        Schedule { rate: rate.max(1), burst: burst.max(1) }
+        SendSchedule { rate: rate.max(1), burst: burst.max(1) }
     }
 
     /// Messages per burst.
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn paced_messages_are_evenly_spaced() {
-        let schedule = Schedule::paced(4);
+        let schedule = SendSchedule::paced(4);
         assert_eq!(
             [0, 1, 2, 3, 4].map(|n| schedule.due_ns(n)),
             [0, 250_000_000, 500_000_000, 750_000_000, 1_000_000_000]
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_burst_is_due_at_once_and_the_mean_rate_holds() {
-        let schedule = Schedule::burst(100, 2000);
+        let schedule = SendSchedule::burst(100, 2000);
         assert_eq!(schedule.due_ns(0), schedule.due_ns(99));
         assert_eq!(schedule.due_ns(100), 50_000_000);
         assert_eq!(schedule.due_ns(1999), 950_000_000);
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn zero_arguments_are_taken_as_one() {
-        let schedule = Schedule::burst(0, 0);
+        let schedule = SendSchedule::burst(0, 0);
         assert_eq!((schedule.burst_messages(), schedule.rate()), (1, 1));
         assert_eq!(schedule.due_ns(u64::MAX), u64::MAX);
         assert_eq!(schedule.count_within(0), 0);
@@ -134,7 +134,7 @@ mod tests {
         fn due_counts_match_due_times(
             burst in 1..2000u64, rate in 1..20_000_000u64, n in 0..1_000_000_000u64,
         ) {
-            let schedule = Schedule::burst(burst, rate);
+            let schedule = SendSchedule::burst(burst, rate);
             let at = schedule.due_ns(n);
             prop_assert!(schedule.due_count(at) > n);
             if at > 0 {

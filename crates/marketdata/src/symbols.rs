@@ -2,7 +2,9 @@
 
 use std::mem::size_of;
 
-use market::twse::{self, Ahead, Body, Book, Depth, Level, Limits, Lot, Status, Symbol, Telegram};
+use market::twse::{
+    self, Ahead, Body, Book, Depth, Level, Lot, PriceLimits, Status, Symbol, Telegram,
+};
 
 /// Type of book of an instrument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,7 +32,7 @@ pub struct SymbolBook {
     /// Bids and asks.
     pub depth: Depth,
     /// At the day's limits; halted.
-    pub limits: Limits,
+    pub limits: PriceLimits,
     /// Trial, opening, close.
     pub status: Status,
     /// Traded today, in the units of the quantities.
@@ -54,7 +56,7 @@ impl SymbolBook {
             trade: Level::default(),
             trial: Level::default(),
             depth: Depth::default(),
-            limits: Limits(0),
+            limits: PriceLimits(0),
             status: Status(0),
             cumulative_volume: 0,
             sequence: 0,

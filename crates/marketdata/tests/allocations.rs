@@ -1,14 +1,16 @@
 //! No allocations after set-up, as counted by the allocator.
 use market::twse::Telegrams;
-use wirepath_marketdata::arbiter::{Arbiter, Delivery, Domain, Limits, Line};
-use wirepath_marketdata::capture::{Interface, LinkType, Writer};
-use wirepath_marketdata::schedule::Schedule;
+use wirepath_marketdata::arbiter::{
+    Arbiter, ArbiterDelivery, ArbiterLimits, FeedLine, SequenceDomain,
+};
+use wirepath_marketdata::capture::{CapturedInterface, LinkType, Writer};
+use wirepath_marketdata::schedule::SendSchedule;
 use wirepath_marketdata::symbols::{Symbols, Update};
-use wirepath_marketdata::synthetic::{Session, Spec};
+use wirepath_marketdata::synthetic::{SyntheticSession, SyntheticSpec};
 
 /// Generates, drops, repeats, arbitrates and decodes `datagrams` datagrams and updates the order books.
 struct Whole {
-    session: Session,
+    session: SyntheticSession,
     arbiter: Arbiter,
     symbols: Symbols,
     datagram: Vec<u8>,
@@ -22,8 +24,8 @@ impl Whole {
             let written = self.session.datagram(&mut self.datagram, 4).expect("room for four");
             self.now_ns += 1000;
             let (symbols, applied) = (&mut self.symbols, &mut self.applied);
-            let mut deliver = |delivery: Delivery<'_>| {
-                let Delivery::Message { message, .. } = delivery else { return };
+            let mut deliver = |delivery: ArbiterDelivery<'_>| {
+                let ArbiterDelivery::Message { message, .. } = delivery else { return };
                 for telegram in Telegrams::new(message) {
                     let telegram = telegram.expect("a synthetic telegram is right");
                     if let Update::Applied(_) = symbols.update(&telegram) {
@@ -31,13 +33,14 @@ impl Whole {
                     }
                 }
             };
-            for (line, lost) in [(Line::A, n % 7 == 0), (Line::B, n % 5 == 0)] {
+            for (line, lost) in [(FeedLine::A, n % 7 == 0), (FeedLine::B, n % 5 == 0)] {
                 if lost {
                     continue;
                 }
                 for telegram in Telegrams::new(&self.datagram[..written.bytes]) {
                     let telegram = telegram.expect("a synthetic telegram is right");
-                    let domain = Domain::twse(telegram.business().to_wire(), telegram.format());
+                    let domain =
+                        SequenceDomain::twse(telegram.business().to_wire(), telegram.format());
                     self.arbiter.offer(
                         line,
                         domain,
@@ -55,12 +58,12 @@ impl Whole {
 #[test]
 fn nothing_is_allocated_in_steady_state() {
     let mut whole = Whole {
-        session: Session::new(&Spec {
+        session: SyntheticSession::new(&SyntheticSpec {
             symbols: 500,
-            schedule: Schedule::paced(1_000_000),
-            ..Spec::new(1)
+            schedule: SendSchedule::paced(1_000_000),
+            ..SyntheticSpec::new(1)
         }),
-        arbiter: Arbiter::new(Limits { from_one: true, ..Limits::default() }),
+        arbiter: Arbiter::new(ArbiterLimits { from_one: true, ..ArbiterLimits::default() }),
         symbols: Symbols::new(2000),
         datagram: vec![0; 1472],
         applied: 0,
@@ -68,9 +71,12 @@ fn nothing_is_allocated_in_steady_state() {
     };
     // Every domain is known.
     whole.run(2000);
-    let mut writer =
-        Writer::new(std::io::sink(), &Interface { name: "lab0", link: LinkType::RawIp }, "a test")
-            .expect("a sink takes all");
+    let mut writer = Writer::new(
+        std::io::sink(),
+        &CapturedInterface { name: "lab0", link: LinkType::RawIp },
+        "a test",
+    )
+    .expect("a sink takes all");
     let (source, destination) = ("192.0.2.1:1".parse(), "224.0.100.100:10000".parse());
     let (source, destination) = (source.expect("fine"), destination.expect("fine"));
 

@@ -4,28 +4,29 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use wirepath_marketdata::arbiter::{
-    Arbiter, Arrival, Delivery, Domain, GapCause, Limits, Line, SEQUENCE_MAX,
+    Arbiter, ArbiterDelivery, ArbiterLimits, FeedLine, GapCause, MessageArrival, SEQUENCE_MAX,
+    SequenceDomain,
 };
 
 /// All deliveries, in order.
 #[derive(Debug, Default)]
 struct Heard {
-    messages: Vec<(Domain, u32, u64)>,
-    gaps: Vec<(Domain, u32, u64, u64, GapCause)>,
+    messages: Vec<(SequenceDomain, u32, u64)>,
+    gaps: Vec<(SequenceDomain, u32, u64, u64, GapCause)>,
     /// Messages with other bytes than the offered ones.
     garbled: u64,
 }
 
 impl Heard {
-    fn take(&mut self, delivery: Delivery<'_>) {
+    fn take(&mut self, delivery: ArbiterDelivery<'_>) {
         match delivery {
-            Delivery::Message { domain, epoch, sequence, message, .. } => {
+            ArbiterDelivery::Message { domain, epoch, sequence, message, .. } => {
                 if message != content(domain, sequence) {
                     self.garbled += 1;
                 }
                 self.messages.push((domain, epoch, sequence));
             }
-            Delivery::Gap { domain, epoch, first, count, cause } => {
+            ArbiterDelivery::Gap { domain, epoch, first, count, cause } => {
                 self.gaps.push((domain, epoch, first, count, cause));
             }
         }
@@ -37,7 +38,7 @@ impl Heard {
 }
 
 /// Unique bytes of a message, of varying length.
-fn content(domain: Domain, sequence: u64) -> Vec<u8> {
+fn content(domain: SequenceDomain, sequence: u64) -> Vec<u8> {
     let mut bytes = domain.0.to_le_bytes().to_vec();
     bytes.extend(sequence.to_le_bytes());
     bytes.resize(16 + (sequence % 40) as usize, sequence as u8);
@@ -50,11 +51,17 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(limits: Limits) -> Self {
+    fn new(limits: ArbiterLimits) -> Self {
         Bench { arbiter: Arbiter::new(limits), heard: Heard::default() }
     }
 
-    fn offer(&mut self, line: Line, domain: Domain, sequence: u64, now_ns: u64) -> Arrival {
+    fn offer(
+        &mut self,
+        line: FeedLine,
+        domain: SequenceDomain,
+        sequence: u64,
+        now_ns: u64,
+    ) -> MessageArrival {
         let message = content(domain, sequence);
         let heard = &mut self.heard;
         self.arbiter.offer(line, domain, sequence, now_ns, &message, &mut |d| heard.take(d))
@@ -74,18 +81,18 @@ impl Bench {
     }
 }
 
-const D: Domain = Domain::twse(1, 6);
+const D: SequenceDomain = SequenceDomain::twse(1, 6);
 const MS: u64 = 1_000_000;
 
-fn from_one() -> Limits {
-    Limits { from_one: true, ..Limits::default() }
+fn from_one() -> ArbiterLimits {
+    ArbiterLimits { from_one: true, ..ArbiterLimits::default() }
 }
 
 #[test]
 fn one_line_in_order_is_delivered_at_once() {
-    let mut bench = Bench::new(Limits::default());
+    let mut bench = Bench::new(ArbiterLimits::default());
     for sequence in 1..=100 {
-        assert_eq!(bench.offer(Line::A, D, sequence, sequence), Arrival::Delivered);
+        assert_eq!(bench.offer(FeedLine::A, D, sequence, sequence), MessageArrival::Delivered);
     }
     assert_eq!(bench.arbiter.totals().held, 0);
     bench.finish();
@@ -96,56 +103,56 @@ fn one_line_in_order_is_delivered_at_once() {
 #[test]
 fn the_other_line_fills_gaps() {
     let mut bench = Bench::new(from_one());
-    bench.offer(Line::A, D, 1, 0);
-    assert_eq!(bench.offer(Line::A, D, 3, 10), Arrival::Held);
-    assert_eq!(bench.offer(Line::B, D, 1, 20), Arrival::Copy);
+    bench.offer(FeedLine::A, D, 1, 0);
+    assert_eq!(bench.offer(FeedLine::A, D, 3, 10), MessageArrival::Held);
+    assert_eq!(bench.offer(FeedLine::B, D, 1, 20), MessageArrival::Copy);
     let mut open = Vec::new();
     bench.arbiter.open_gaps(|gap| open.push((gap.first, gap.count)));
     assert_eq!(open, [(2, 1)]);
-    assert_eq!(bench.offer(Line::B, D, 2, 30), Arrival::Delivered);
+    assert_eq!(bench.offer(FeedLine::B, D, 2, 30), MessageArrival::Delivered);
     assert_eq!(bench.heard.sequences(), [1, 2, 3]);
     assert_eq!(bench.arbiter.deadline_ns(), None);
     bench.finish();
-    assert_eq!(bench.arbiter.filled_by_others(Line::A), 1);
-    assert_eq!(bench.arbiter.filled_by_others(Line::B), 1);
+    assert_eq!(bench.arbiter.filled_by_others(FeedLine::A), 1);
+    assert_eq!(bench.arbiter.filled_by_others(FeedLine::B), 1);
     assert_eq!(bench.arbiter.totals().missing, 0);
 }
 
 #[test]
 fn gaps_time_out_after_the_hold_and_their_messages_are_late() {
     let mut bench = Bench::new(from_one());
-    bench.offer(Line::A, D, 1, 0);
-    bench.offer(Line::A, D, 4, 1000);
+    bench.offer(FeedLine::A, D, 1, 0);
+    bench.offer(FeedLine::A, D, 4, 1000);
     assert_eq!(bench.arbiter.deadline_ns(), Some(1000 + 5 * MS));
     bench.tick(999 + 5 * MS);
     assert_eq!(bench.heard.sequences(), [1]);
     bench.tick(1000 + 5 * MS);
     assert_eq!(bench.heard.sequences(), [1, 4]);
     assert_eq!(bench.heard.gaps, [(D, 0, 2, 2, GapCause::Expired)]);
-    assert_eq!(bench.offer(Line::B, D, 2, 6 * MS), Arrival::Late);
-    assert_eq!(bench.offer(Line::B, D, 2, 6 * MS), Arrival::Repeat);
+    assert_eq!(bench.offer(FeedLine::B, D, 2, 6 * MS), MessageArrival::Late);
+    assert_eq!(bench.offer(FeedLine::B, D, 2, 6 * MS), MessageArrival::Repeat);
     bench.finish();
     let totals = bench.arbiter.totals();
     assert_eq!((totals.gaps, totals.missing, totals.delivered), (1, 2, 2));
-    assert_eq!(bench.arbiter.line(Line::B).late, 1);
+    assert_eq!(bench.arbiter.line(FeedLine::B).late, 1);
 }
 
 #[test]
 fn a_message_at_the_deadline_is_late() {
     let mut bench = Bench::new(from_one());
-    bench.offer(Line::A, D, 2, 0);
-    assert_eq!(bench.offer(Line::B, D, 1, 5 * MS), Arrival::Late);
+    bench.offer(FeedLine::A, D, 2, 0);
+    assert_eq!(bench.offer(FeedLine::B, D, 1, 5 * MS), MessageArrival::Late);
     assert_eq!(bench.heard.sequences(), [2]);
 }
 
 #[test]
 fn every_gap_has_its_own_timeout() {
     let mut bench = Bench::new(from_one());
-    bench.offer(Line::A, D, 2, 0);
-    bench.offer(Line::A, D, 4, 2 * MS);
+    bench.offer(FeedLine::A, D, 2, 0);
+    bench.offer(FeedLine::A, D, 4, 2 * MS);
     bench.tick(5 * MS);
     assert_eq!(bench.heard.sequences(), [2]);
-    assert_eq!(bench.offer(Line::B, D, 3, 6 * MS), Arrival::Delivered);
+    assert_eq!(bench.offer(FeedLine::B, D, 3, 6 * MS), MessageArrival::Delivered);
     assert_eq!(bench.heard.sequences(), [2, 3, 4]);
     bench.finish();
     assert_eq!(bench.heard.gaps, [(D, 0, 1, 1, GapCause::Expired)]);
@@ -153,14 +160,14 @@ fn every_gap_has_its_own_timeout() {
 
 #[test]
 fn joining_a_running_feed_starts_at_the_lowest_of_the_first_hold() {
-    let mut bench = Bench::new(Limits::default());
-    assert_eq!(bench.offer(Line::A, D, 1000, 0), Arrival::Held);
-    assert_eq!(bench.offer(Line::B, D, 998, MS), Arrival::Held);
-    assert_eq!(bench.offer(Line::B, D, 1001, 2 * MS), Arrival::Held);
+    let mut bench = Bench::new(ArbiterLimits::default());
+    assert_eq!(bench.offer(FeedLine::A, D, 1000, 0), MessageArrival::Held);
+    assert_eq!(bench.offer(FeedLine::B, D, 998, MS), MessageArrival::Held);
+    assert_eq!(bench.offer(FeedLine::B, D, 1001, 2 * MS), MessageArrival::Held);
     bench.tick(5 * MS);
     assert_eq!(bench.heard.sequences(), [998, 1000, 1001]);
     assert_eq!(bench.heard.gaps, [(D, 0, 999, 1, GapCause::Expired)]);
-    assert_eq!(bench.offer(Line::B, D, 997, 6 * MS), Arrival::Late);
+    assert_eq!(bench.offer(FeedLine::B, D, 997, 6 * MS), MessageArrival::Late);
     bench.finish();
     let book = bench.arbiter.books().next().expect("one domain");
     assert_eq!((book.first, book.highest, book.span), (Some(998), Some(1001), 4));
@@ -168,9 +175,9 @@ fn joining_a_running_feed_starts_at_the_lowest_of_the_first_hold() {
 
 #[test]
 fn a_domain_that_starts_at_one_does_not_wait() {
-    let mut bench = Bench::new(Limits::default());
-    assert_eq!(bench.offer(Line::A, D, 2, 0), Arrival::Held);
-    assert_eq!(bench.offer(Line::B, D, 1, 10), Arrival::Delivered);
+    let mut bench = Bench::new(ArbiterLimits::default());
+    assert_eq!(bench.offer(FeedLine::A, D, 2, 0), MessageArrival::Held);
+    assert_eq!(bench.offer(FeedLine::B, D, 1, 10), MessageArrival::Delivered);
     assert_eq!(bench.heard.sequences(), [1, 2]);
 }
 
@@ -180,37 +187,37 @@ fn a_new_cycle_is_a_restart_and_the_other_line_may_lag() {
     let mut now = 0;
     for sequence in 1..=1000 {
         now += 10_000;
-        bench.offer(Line::A, D, sequence, now);
+        bench.offer(FeedLine::A, D, sequence, now);
         if sequence <= 998 {
-            bench.offer(Line::B, D, sequence, now + 1);
+            bench.offer(FeedLine::B, D, sequence, now + 1);
         }
     }
     // A restarts while B still sends the tail; 1000 of A's first cycle is repeated by B.
-    assert_eq!(bench.offer(Line::A, D, 1, now + 10), Arrival::Delivered);
-    assert_eq!(bench.offer(Line::B, D, 999, now + 20), Arrival::Copy);
-    assert_eq!(bench.offer(Line::A, D, 2, now + 30), Arrival::Delivered);
-    assert_eq!(bench.offer(Line::B, D, 1000, now + 40), Arrival::Copy);
-    assert_eq!(bench.offer(Line::B, D, 1, now + 50), Arrival::Copy);
-    assert_eq!(bench.offer(Line::B, D, 2, now + 60), Arrival::Copy);
+    assert_eq!(bench.offer(FeedLine::A, D, 1, now + 10), MessageArrival::Delivered);
+    assert_eq!(bench.offer(FeedLine::B, D, 999, now + 20), MessageArrival::Copy);
+    assert_eq!(bench.offer(FeedLine::A, D, 2, now + 30), MessageArrival::Delivered);
+    assert_eq!(bench.offer(FeedLine::B, D, 1000, now + 40), MessageArrival::Copy);
+    assert_eq!(bench.offer(FeedLine::B, D, 1, now + 50), MessageArrival::Copy);
+    assert_eq!(bench.offer(FeedLine::B, D, 2, now + 60), MessageArrival::Copy);
     bench.finish();
     assert_eq!(bench.arbiter.totals().restarts, 1);
     assert_eq!(bench.arbiter.totals().delivered, 1002);
     assert_eq!(bench.arbiter.totals().missing, 0);
-    assert_eq!(bench.arbiter.line(Line::A).reordered, 0);
-    assert_eq!(bench.arbiter.line(Line::B).reordered, 0);
+    assert_eq!(bench.arbiter.line(FeedLine::A).reordered, 0);
+    assert_eq!(bench.arbiter.line(FeedLine::B).reordered, 0);
 }
 
 #[test]
 fn the_tail_of_the_lagging_line_is_delivered() {
     let mut bench = Bench::new(from_one());
     for sequence in 1..=999 {
-        bench.offer(Line::A, D, sequence, sequence * 10_000);
-        bench.offer(Line::B, D, sequence, sequence * 10_000);
+        bench.offer(FeedLine::A, D, sequence, sequence * 10_000);
+        bench.offer(FeedLine::B, D, sequence, sequence * 10_000);
     }
     let now = 10 * MS;
-    assert_eq!(bench.offer(Line::A, D, 1, now), Arrival::Delivered);
-    assert_eq!(bench.offer(Line::B, D, 1000, now + 1), Arrival::Delivered);
-    assert_eq!(bench.offer(Line::A, D, 2, now + 2), Arrival::Delivered);
+    assert_eq!(bench.offer(FeedLine::A, D, 1, now), MessageArrival::Delivered);
+    assert_eq!(bench.offer(FeedLine::B, D, 1000, now + 1), MessageArrival::Delivered);
+    assert_eq!(bench.offer(FeedLine::A, D, 2, now + 2), MessageArrival::Delivered);
     bench.finish();
     let tail = &bench.heard.messages[999..];
     assert_eq!(tail, [(D, 1, 1), (D, 0, 1000), (D, 1, 2)]);
@@ -218,11 +225,11 @@ fn the_tail_of_the_lagging_line_is_delivered() {
 
 #[test]
 fn a_lost_start_of_a_new_cycle_is_a_gap() {
-    let mut bench = Bench::new(Limits::default());
+    let mut bench = Bench::new(ArbiterLimits::default());
     for sequence in 1..=600 {
-        bench.offer(Line::A, D, sequence, sequence * 10_000);
+        bench.offer(FeedLine::A, D, sequence, sequence * 10_000);
     }
-    assert_eq!(bench.offer(Line::A, D, 4, 7 * MS), Arrival::Held);
+    assert_eq!(bench.offer(FeedLine::A, D, 4, 7 * MS), MessageArrival::Held);
     bench.finish();
     assert_eq!(bench.heard.gaps, [(D, 1, 1, 3, GapCause::Closed)]);
     assert_eq!(bench.arbiter.totals().restarts, 1);
@@ -232,52 +239,56 @@ fn a_lost_start_of_a_new_cycle_is_a_gap() {
 fn a_tail_overtaken_by_the_restart_belongs_to_the_old_epoch() {
     let mut bench = Bench::new(from_one());
     for sequence in 1..=999 {
-        bench.offer(Line::A, D, sequence, sequence * 10_000);
+        bench.offer(FeedLine::A, D, sequence, sequence * 10_000);
     }
-    bench.offer(Line::A, D, 1, 10 * MS);
-    assert_eq!(bench.offer(Line::A, D, 1000, 10 * MS + 5), Arrival::Delivered);
-    assert_eq!(bench.offer(Line::A, D, 2, 10 * MS + 9), Arrival::Delivered);
+    bench.offer(FeedLine::A, D, 1, 10 * MS);
+    assert_eq!(bench.offer(FeedLine::A, D, 1000, 10 * MS + 5), MessageArrival::Delivered);
+    assert_eq!(bench.offer(FeedLine::A, D, 2, 10 * MS + 9), MessageArrival::Delivered);
     bench.finish();
     assert_eq!(bench.arbiter.totals().missing, 0);
-    assert_eq!(bench.arbiter.line(Line::A).reordered, 1);
+    assert_eq!(bench.arbiter.line(FeedLine::A).reordered, 1);
 }
 
 #[test]
 fn a_straggler_from_the_start_is_not_a_restart() {
     let mut bench = Bench::new(from_one());
     for sequence in 1..=600 {
-        bench.offer(Line::A, D, sequence, sequence);
+        bench.offer(FeedLine::A, D, sequence, sequence);
     }
-    assert_eq!(bench.offer(Line::A, D, 3, 700), Arrival::Repeat);
+    assert_eq!(bench.offer(FeedLine::A, D, 3, 700), MessageArrival::Repeat);
     assert_eq!(bench.arbiter.totals().restarts, 0);
 }
 
 #[test]
 fn after_silence_any_lower_sequence_is_a_restart_and_so_is_a_far_one() {
     let second = 1_000_000_000;
-    let mut bench = Bench::new(Limits::default());
-    bench.offer(Line::A, D, 1, 0);
+    let mut bench = Bench::new(ArbiterLimits::default());
+    bench.offer(FeedLine::A, D, 1, 0);
     for sequence in 2..=700 {
-        bench.offer(Line::A, D, sequence, 1);
+        bench.offer(FeedLine::A, D, sequence, 1);
     }
-    assert_eq!(bench.offer(Line::A, D, 500, second), Arrival::Repeat, "a nanosecond too early");
-    let mut bench = Bench::new(Limits::default());
+    assert_eq!(
+        bench.offer(FeedLine::A, D, 500, second),
+        MessageArrival::Repeat,
+        "a nanosecond too early"
+    );
+    let mut bench = Bench::new(ArbiterLimits::default());
     for sequence in 1..=700 {
-        bench.offer(Line::A, D, sequence, 1);
+        bench.offer(FeedLine::A, D, sequence, 1);
     }
-    assert_eq!(bench.offer(Line::A, D, 500, second + 1), Arrival::Held);
+    assert_eq!(bench.offer(FeedLine::A, D, 500, second + 1), MessageArrival::Held);
     assert_eq!(bench.arbiter.totals().restarts, 1);
-    bench.offer(Line::A, D, 501, second + 2);
+    bench.offer(FeedLine::A, D, 501, second + 2);
     bench.finish();
     assert_eq!(bench.heard.messages[700..], [(D, 1, 500), (D, 1, 501)]);
     assert!(bench.heard.gaps.is_empty());
 
-    let memory = u64::from(Limits::default().memory);
-    let mut bench = Bench::new(Limits::default());
-    bench.offer(Line::A, D, memory + 100, 0);
-    bench.offer(Line::A, D, 101, 1);
+    let memory = u64::from(ArbiterLimits::default().memory);
+    let mut bench = Bench::new(ArbiterLimits::default());
+    bench.offer(FeedLine::A, D, memory + 100, 0);
+    bench.offer(FeedLine::A, D, 101, 1);
     assert_eq!(bench.arbiter.totals().restarts, 0);
-    bench.offer(Line::A, D, 100, 2);
+    bench.offer(FeedLine::A, D, 100, 2);
     assert_eq!(bench.arbiter.totals().restarts, 1);
     bench.finish();
 }
@@ -286,26 +297,26 @@ fn after_silence_any_lower_sequence_is_a_restart_and_so_is_a_far_one() {
 fn recovery_fills_gaps_and_never_restarts() {
     let mut bench = Bench::new(from_one());
     for sequence in (1..=600).filter(|s| !(10..15).contains(s)) {
-        bench.offer(Line::A, D, sequence, sequence);
+        bench.offer(FeedLine::A, D, sequence, sequence);
     }
-    bench.offer(Line::Recovery, D, 599, 4 * MS);
+    bench.offer(FeedLine::Recovery, D, 599, 4 * MS);
     for sequence in 10..15 {
-        assert_eq!(bench.offer(Line::Recovery, D, sequence, 4 * MS), Arrival::Delivered);
+        assert_eq!(bench.offer(FeedLine::Recovery, D, sequence, 4 * MS), MessageArrival::Delivered);
     }
-    assert_eq!(bench.offer(Line::Recovery, D, 1, 10_000 * MS), Arrival::Copy);
+    assert_eq!(bench.offer(FeedLine::Recovery, D, 1, 10_000 * MS), MessageArrival::Copy);
     bench.finish();
     assert_eq!(bench.heard.sequences(), (1..=600).collect::<Vec<_>>());
     assert_eq!(bench.arbiter.totals().restarts, 0);
-    assert_eq!(bench.arbiter.filled_by_others(Line::A), 5);
+    assert_eq!(bench.arbiter.filled_by_others(FeedLine::A), 5);
 }
 
 #[test]
 fn a_full_buffer_closes_the_oldest_gap() {
-    let mut bench = Bench::new(Limits { held_messages: 3, ..from_one() });
+    let mut bench = Bench::new(ArbiterLimits { held_messages: 3, ..from_one() });
     for sequence in [2, 3, 5] {
-        assert_eq!(bench.offer(Line::A, D, sequence, 0), Arrival::Held);
+        assert_eq!(bench.offer(FeedLine::A, D, sequence, 0), MessageArrival::Held);
     }
-    assert_eq!(bench.offer(Line::A, D, 7, 0), Arrival::Held);
+    assert_eq!(bench.offer(FeedLine::A, D, 7, 0), MessageArrival::Held);
     assert_eq!(bench.heard.gaps, [(D, 0, 1, 1, GapCause::Overflow)]);
     assert_eq!(bench.heard.sequences(), [2, 3]);
     assert_eq!(bench.arbiter.totals().overflows, 1);
@@ -316,19 +327,19 @@ fn a_full_buffer_closes_the_oldest_gap() {
 
 #[test]
 fn a_full_buffer_does_not_skip_the_message_that_fills_the_gap() {
-    let mut bench = Bench::new(Limits { held_messages: 2, ..from_one() });
-    bench.offer(Line::A, D, 8, 0);
-    bench.offer(Line::A, D, 9, 0);
-    assert_eq!(bench.offer(Line::A, D, 4, 0), Arrival::Delivered);
+    let mut bench = Bench::new(ArbiterLimits { held_messages: 2, ..from_one() });
+    bench.offer(FeedLine::A, D, 8, 0);
+    bench.offer(FeedLine::A, D, 9, 0);
+    assert_eq!(bench.offer(FeedLine::A, D, 4, 0), MessageArrival::Delivered);
     bench.finish();
     assert_eq!(bench.heard.sequences(), [4, 8, 9]);
 }
 
 #[test]
 fn a_message_too_long_to_hold_is_delivered_at_once() {
-    let mut bench = Bench::new(Limits { message_bytes: 20, ..from_one() });
-    assert_eq!(bench.offer(Line::A, D, 2, 0), Arrival::Held);
-    assert_eq!(bench.offer(Line::A, D, 39, 0), Arrival::Delivered);
+    let mut bench = Bench::new(ArbiterLimits { message_bytes: 20, ..from_one() });
+    assert_eq!(bench.offer(FeedLine::A, D, 2, 0), MessageArrival::Held);
+    assert_eq!(bench.offer(FeedLine::A, D, 39, 0), MessageArrival::Delivered);
     bench.finish();
     assert_eq!(bench.heard.sequences(), [2, 39]);
     assert_eq!(bench.arbiter.totals().missing, 37);
@@ -336,52 +347,72 @@ fn a_message_too_long_to_hold_is_delivered_at_once() {
 
 #[test]
 fn a_jump_past_the_reach_closes_the_gap() {
-    let mut bench = Bench::new(Limits { reach: 8, ..from_one() });
-    bench.offer(Line::A, D, 1, 0);
-    bench.offer(Line::A, D, 5, 0);
-    assert_eq!(bench.offer(Line::A, D, 10, 0), Arrival::Held);
+    let mut bench = Bench::new(ArbiterLimits { reach: 8, ..from_one() });
+    bench.offer(FeedLine::A, D, 1, 0);
+    bench.offer(FeedLine::A, D, 5, 0);
+    assert_eq!(bench.offer(FeedLine::A, D, 10, 0), MessageArrival::Held);
     assert_eq!(bench.heard.sequences(), [1, 5]);
-    assert_eq!(bench.offer(Line::A, D, SEQUENCE_MAX, 0), Arrival::Delivered);
-    assert_eq!(bench.offer(Line::A, D, SEQUENCE_MAX + 1, 0), Arrival::Refused);
+    assert_eq!(bench.offer(FeedLine::A, D, SEQUENCE_MAX, 0), MessageArrival::Delivered);
+    assert_eq!(bench.offer(FeedLine::A, D, SEQUENCE_MAX + 1, 0), MessageArrival::Refused);
     bench.finish();
     assert_eq!(bench.heard.sequences(), [1, 5, 10, SEQUENCE_MAX]);
 }
 
 #[test]
 fn domains_are_independent_and_limited() {
-    let mut bench = Bench::new(Limits { domains: 2, ..from_one() });
-    let (one, two, three) = (Domain::twse(1, 6), Domain::twse(2, 6), Domain::mold(b"SESSION001"));
-    bench.offer(Line::A, one, 1, 0);
-    bench.offer(Line::A, two, 1, 0);
-    assert_eq!(bench.offer(Line::A, three, 1, 0), Arrival::Refused);
-    bench.offer(Line::A, one, 2, 0);
+    let mut bench = Bench::new(ArbiterLimits { domains: 2, ..from_one() });
+    let (one, two, three) = (
+        SequenceDomain::twse(1, 6),
+        SequenceDomain::twse(2, 6),
+        SequenceDomain::mold(b"SESSION001"),
+    );
+    bench.offer(FeedLine::A, one, 1, 0);
+    bench.offer(FeedLine::A, two, 1, 0);
+    assert_eq!(bench.offer(FeedLine::A, three, 1, 0), MessageArrival::Refused);
+    bench.offer(FeedLine::A, one, 2, 0);
     bench.finish();
     assert_eq!(bench.heard.messages, [(one, 0, 1), (two, 0, 1), (one, 0, 2)]);
-    assert_eq!(bench.arbiter.line(Line::A).refused, 1);
+    assert_eq!(bench.arbiter.line(FeedLine::A).refused, 1);
 }
 
 #[test]
 fn a_message_in_a_jump_is_fresh_although_its_mark_was_used_before() {
     // Sequences a memory apart share a mark. The jump leaves marks between that were used a memory ago.
-    for memory in [64, Limits::default().memory] {
-        let limits = Limits { memory, reach: 32, ..from_one() };
+    for memory in [64, ArbiterLimits::default().memory] {
+        let limits = ArbiterLimits { memory, reach: 32, ..from_one() };
         let mut bench = Bench::new(limits);
         let memory = u64::from(memory);
         for sequence in 1..=memory {
-            bench.offer(Line::A, D, sequence, 0);
-            bench.offer(Line::B, D, sequence, 0);
+            bench.offer(FeedLine::A, D, sequence, 0);
+            bench.offer(FeedLine::B, D, sequence, 0);
         }
-        assert_eq!(bench.offer(Line::A, D, memory + 11, 0), Arrival::Held);
+        assert_eq!(bench.offer(FeedLine::A, D, memory + 11, 0), MessageArrival::Held);
         for sequence in memory + 1..=memory + 10 {
-            assert_eq!(bench.offer(Line::B, D, sequence, 0), Arrival::Delivered, "{sequence}");
-            assert_eq!(bench.offer(Line::A, D, sequence, 0), Arrival::Copy, "{sequence}");
+            assert_eq!(
+                bench.offer(FeedLine::B, D, sequence, 0),
+                MessageArrival::Delivered,
+                "{sequence}"
+            );
+            assert_eq!(
+                bench.offer(FeedLine::A, D, sequence, 0),
+                MessageArrival::Copy,
+                "{sequence}"
+            );
         }
         // A jump of a whole memory and more: late messages are late, not copies.
         let far = 3 * memory + 5;
-        bench.offer(Line::A, D, far, 0);
+        bench.offer(FeedLine::A, D, far, 0);
         for sequence in [far - 1, far - memory + 1, far - memory / 2] {
-            assert_eq!(bench.offer(Line::B, D, sequence, 6 * MS), Arrival::Late, "{sequence}");
-            assert_eq!(bench.offer(Line::B, D, sequence, 6 * MS), Arrival::Repeat, "{sequence}");
+            assert_eq!(
+                bench.offer(FeedLine::B, D, sequence, 6 * MS),
+                MessageArrival::Late,
+                "{sequence}"
+            );
+            assert_eq!(
+                bench.offer(FeedLine::B, D, sequence, 6 * MS),
+                MessageArrival::Repeat,
+                "{sequence}"
+            );
         }
         bench.finish();
         let expected: Vec<u64> = (1..=memory + 11).chain([far]).collect();
@@ -391,18 +422,22 @@ fn a_message_in_a_jump_is_fresh_although_its_mark_was_used_before() {
 
 #[test]
 fn a_removed_domain_leaves_its_place_and_its_counts() {
-    let mut bench = Bench::new(Limits { domains: 2, ..Limits::default() });
-    let (one, two, three) = (Domain::twse(1, 6), Domain::twse(2, 6), Domain::mold(b"SESSION001"));
-    bench.offer(Line::A, one, 1, 0);
-    bench.offer(Line::A, two, 7, 0);
-    assert_eq!(bench.offer(Line::A, three, 1, 0), Arrival::Refused);
+    let mut bench = Bench::new(ArbiterLimits { domains: 2, ..ArbiterLimits::default() });
+    let (one, two, three) = (
+        SequenceDomain::twse(1, 6),
+        SequenceDomain::twse(2, 6),
+        SequenceDomain::mold(b"SESSION001"),
+    );
+    bench.offer(FeedLine::A, one, 1, 0);
+    bench.offer(FeedLine::A, two, 7, 0);
+    assert_eq!(bench.offer(FeedLine::A, three, 1, 0), MessageArrival::Refused);
     let heard = &mut bench.heard;
     bench.arbiter.remove(two, &mut |delivery| heard.take(delivery));
     assert!(!bench.arbiter.has(two) && bench.arbiter.has(one));
     // Held messages are delivered, and none is left to the next domain.
     assert_eq!(bench.heard.messages, [(one, 0, 1), (two, 0, 7)]);
-    assert_eq!(bench.offer(Line::A, three, 7, 0), Arrival::Held);
-    assert_eq!(bench.offer(Line::B, three, 7, 0), Arrival::Copy);
+    assert_eq!(bench.offer(FeedLine::A, three, 7, 0), MessageArrival::Held);
+    assert_eq!(bench.offer(FeedLine::B, three, 7, 0), MessageArrival::Copy);
     bench.finish();
     assert_eq!(bench.arbiter.books().count(), 2);
     assert_eq!((bench.arbiter.totals().removed_domains, bench.arbiter.totals().delivered), (1, 3));
@@ -412,12 +447,12 @@ fn a_removed_domain_leaves_its_place_and_its_counts() {
 fn messages_in_sequence_prove_a_domain_and_others_do_not() {
     let mut bench = Bench::new(from_one());
     for sequence in [1, 3, 5, 7, 9, 11, 13] {
-        bench.offer(Line::A, D, sequence, 0);
+        bench.offer(FeedLine::A, D, sequence, 0);
     }
     assert_eq!(bench.arbiter.take_proved(), None);
     let proofs: Vec<u64> = (14..6000)
         .filter(|sequence| {
-            bench.offer(Line::A, D, *sequence, 0);
+            bench.offer(FeedLine::A, D, *sequence, 0);
             bench.arbiter.take_proved() == Some(D)
         })
         .collect();
@@ -485,7 +520,7 @@ proptest! {
             reordered[line] += u64::from(new && sequence < *top);
             *top = sequence.max(*top);
             first[line] += u64::from(brought.insert((domain, sequence)));
-            bench.offer([Line::A, Line::B][line], Domain(domain), sequence, at);
+            bench.offer([FeedLine::A, FeedLine::B][line], SequenceDomain(domain), sequence, at);
         }
         bench.finish();
 
@@ -493,7 +528,7 @@ proptest! {
         let mut gaps = 0;
         for (&domain, expected) in &union {
             let delivered: Vec<_> = bench.heard.messages.iter()
-                .filter(|m| m.0 == Domain(domain)).map(|m| m.2).collect();
+                .filter(|m| m.0 == SequenceDomain(domain)).map(|m| m.2).collect();
             prop_assert_eq!(&delivered, &expected.iter().copied().collect::<Vec<_>>());
             let mut before = 0;
             for &sequence in expected {
@@ -509,14 +544,14 @@ proptest! {
         prop_assert_eq!(totals.gaps, gaps);
         prop_assert_eq!((totals.overflows, totals.restarts), (0, 0));
         for line in 0..2 {
-            let counts = bench.arbiter.line([Line::A, Line::B][line]);
+            let counts = bench.arbiter.line([FeedLine::A, FeedLine::B][line]);
             prop_assert_eq!(counts.received, received[line]);
             prop_assert_eq!(counts.repeats, repeats[line]);
             prop_assert_eq!(counts.copies, distinct[line] - first[line]);
             prop_assert_eq!(counts.first, first[line]);
             prop_assert_eq!(counts.reordered, reordered[line]);
             prop_assert_eq!((counts.late, counts.forgotten, counts.refused), (0, 0, 0));
-            let filled = bench.arbiter.filled_by_others([Line::A, Line::B][line]);
+            let filled = bench.arbiter.filled_by_others([FeedLine::A, FeedLine::B][line]);
             prop_assert_eq!(filled, all - distinct[line]);
         }
     }
@@ -549,13 +584,13 @@ proptest! {
             }
         }
         arrivals.sort_unstable();
-        let limits = Limits { memory: 256, reach: 64, ..Limits::default() };
+        let limits = ArbiterLimits { memory: 256, reach: 64, ..ArbiterLimits::default() };
         let mut bench = Bench::new(limits);
         let (mut late, mut counted) = (BTreeSet::new(), 0);
         for &(at, _, line, sequence) in &arrivals {
-            let arrival = bench.offer([Line::A, Line::B][line], D, sequence, at);
-            counted += u64::from(matches!(arrival, Arrival::Delivered | Arrival::Held));
-            if matches!(arrival, Arrival::Late | Arrival::Forgotten) {
+            let arrival = bench.offer([FeedLine::A, FeedLine::B][line], D, sequence, at);
+            counted += u64::from(matches!(arrival, MessageArrival::Delivered | MessageArrival::Held));
+            if matches!(arrival, MessageArrival::Late | MessageArrival::Forgotten) {
                 late.insert(sequence);
             }
         }
@@ -592,7 +627,7 @@ proptest! {
         arrivals.sort_unstable();
         let mut bench = Bench::new(from_one());
         for &(at, _, line, sequence) in &arrivals {
-            bench.offer([Line::A, Line::B][line], D, sequence, at);
+            bench.offer([FeedLine::A, FeedLine::B][line], D, sequence, at);
         }
         bench.finish();
         let mut delivered: Vec<_> =
@@ -620,9 +655,9 @@ proptest! {
         message_bytes in 20..60u32,
         from_one: bool,
     ) {
-        let limits = Limits {
+        let limits = ArbiterLimits {
             held_messages, reach, message_bytes, from_one,
-            memory: 64, domains: 4, restart_back: 20, ..Limits::default()
+            memory: 64, domains: 4, restart_back: 20, ..ArbiterLimits::default()
         };
         let mut bench = Bench::new(limits);
         let mut now = 0;
@@ -630,18 +665,18 @@ proptest! {
             now += later;
             if later % 16 == 1 {
                 // Its numbers are new to the next domain of its name.
-                let removed = Domain(domain + 1);
+                let removed = SequenceDomain(domain + 1);
                 let heard = &mut bench.heard;
                 bench.arbiter.remove(removed, &mut |delivery| heard.take(delivery));
                 bench.heard.messages.retain(|(domain, ..)| *domain != removed);
             }
-            bench.offer(Line::ALL[line], Domain(domain), sequence, now);
+            bench.offer(FeedLine::ALL[line], SequenceDomain(domain), sequence, now);
             prop_assert!(bench.arbiter.held() <= u64::from(held_messages));
             prop_assert!(bench.arbiter.deadline_ns().is_none_or(|d| d > now));
             prop_assert!(bench.arbiter.balances());
         }
         bench.finish();
-        let mut last: BTreeMap<(Domain, u32), u64> = BTreeMap::new();
+        let mut last: BTreeMap<(SequenceDomain, u32), u64> = BTreeMap::new();
         for &(domain, epoch, sequence) in &bench.heard.messages {
             if let Some(before) = last.insert((domain, epoch), sequence) {
                 prop_assert!(sequence > before, "{domain:?} {epoch}: {sequence} after {before}");

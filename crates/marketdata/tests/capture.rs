@@ -7,9 +7,9 @@ use std::process::Command;
 use market::twse::Telegrams;
 use proptest::prelude::*;
 use wirepath_marketdata::capture::{
-    CaptureError, Counts, Interface, Kind, LinkType, Reader, Writer,
+    CaptureError, CaptureKind, CapturedInterface, Counts, LinkType, Reader, Writer,
 };
-use wirepath_marketdata::synthetic::{Session, Spec};
+use wirepath_marketdata::synthetic::{SyntheticSession, SyntheticSpec};
 
 const STAMP_NS: u64 = 1_790_000_000_123_456_789;
 
@@ -23,7 +23,7 @@ fn to() -> SocketAddrV4 {
 
 /// A pcapng file with these payloads, one nanosecond apart.
 fn pcapng(payloads: &[&[u8]]) -> Vec<u8> {
-    let interface = Interface { name: "lab0", link: LinkType::RawIp };
+    let interface = CapturedInterface { name: "lab0", link: LinkType::RawIp };
     let mut writer = Writer::new(Vec::new(), &interface, "wirepath test").expect("memory");
     for (n, payload) in payloads.iter().enumerate() {
         writer.datagram(STAMP_NS + n as u64, from(), to(), payload).expect("it fits");
@@ -102,7 +102,7 @@ fn all(bytes: &[u8]) -> (Vec<Found>, Option<CaptureError>, Counts) {
 fn recordings_are_read_back_to_the_nanosecond() {
     let file = pcapng(&[b"one", b"", b"three!!"]);
     let mut reader = reader(&file).expect("our own");
-    assert_eq!(reader.kind(), Kind::PcapNg);
+    assert_eq!(reader.kind(), CaptureKind::PcapNg);
     let first = reader.next_datagram().expect("whole").expect("three");
     assert_eq!((first.source, first.destination), (Some(from()), Some(to())));
     assert_eq!((first.number, first.stamp_ns), (1, Some(STAMP_NS)));
@@ -229,7 +229,7 @@ fn a_huge_block_is_an_error_at_once() {
 
 #[test]
 fn a_file_of_telegrams_is_cut_between_them() {
-    let mut session = Session::new(&Spec::new(5));
+    let mut session = SyntheticSession::new(&SyntheticSpec::new(5));
     let mut file = Vec::new();
     let mut buffer = [0; 200];
     for n in 0..4000 {
@@ -240,7 +240,7 @@ fn a_file_of_telegrams_is_cut_between_them() {
         }
     }
     let mut reader = reader(&file).expect("telegrams");
-    assert_eq!(reader.kind(), Kind::Telegrams);
+    assert_eq!(reader.kind(), CaptureKind::Telegrams);
     let (mut telegrams, mut errors, mut next) = (0, 0, 0);
     while let Some(run) = reader.next_datagram().expect("memory") {
         assert_eq!(run.offset, next);
@@ -261,7 +261,7 @@ fn a_file_of_telegrams_is_cut_between_them() {
 
 #[test]
 fn telegrams_after_long_garbage_are_not_split() {
-    let mut session = Session::new(&Spec::new(6));
+    let mut session = SyntheticSession::new(&SyntheticSpec::new(6));
     let mut buffer = [0; 200];
     for rubbish_bytes in [75_400, 75_480, 75_530, 150_000] {
         let mut file = vec![0xee; rubbish_bytes];

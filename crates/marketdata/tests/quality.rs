@@ -3,10 +3,10 @@
 use std::net::SocketAddrV4;
 use std::sync::atomic::AtomicBool;
 
-use wirepath_marketdata::arbiter::Limits;
-use wirepath_marketdata::capture::{Interface, LinkType, Reader, Writer};
-use wirepath_marketdata::listen::{RecordedError, RecordedPlan, Report, read};
-use wirepath_marketdata::synthetic::{Mix, Session, Spec, TELEGRAM_BYTES_MAX};
+use wirepath_marketdata::arbiter::ArbiterLimits;
+use wirepath_marketdata::capture::{CapturedInterface, LinkType, Reader, Writer};
+use wirepath_marketdata::listen::{ListenReport, RecordedError, RecordedPlan, read};
+use wirepath_marketdata::synthetic::{Mix, SyntheticSession, SyntheticSpec, TELEGRAM_BYTES_MAX};
 
 const BEGIN_NS: u64 = 1_790_000_000_000_000_000;
 /// Time between telegrams.
@@ -19,10 +19,11 @@ fn line(n: u8) -> SocketAddrV4 {
 /// A capture of `count` telegrams on two lines: every tenth is missing on A, every fifteenth on B, and A is
 /// 20 µs ahead of B, but behind by 7 µs at every fourth.
 fn capture(count: u64) -> Vec<u8> {
-    let interface = Interface { name: "none", link: LinkType::RawIp };
+    let interface = CapturedInterface { name: "none", link: LinkType::RawIp };
     let mut writer = Writer::new(Vec::new(), &interface, "test").expect("a capture");
     let mix = Mix { warrant: 0, odd_lot: 0, instrument: 0, ..Mix::default() };
-    let mut session = Session::new(&Spec { symbols: 5, mix, ..Spec::new(3) });
+    let mut session =
+        SyntheticSession::new(&SyntheticSpec { symbols: 5, mix, ..SyntheticSpec::new(3) });
     let mut buffer = [0; TELEGRAM_BYTES_MAX];
     for n in 1..=count {
         let len = session.telegram(&mut buffer).expect("it fits");
@@ -39,10 +40,10 @@ fn capture(count: u64) -> Vec<u8> {
     writer.into_inner().expect("flushed")
 }
 
-fn report_of(capture: &[u8], from: Vec<SocketAddrV4>) -> Result<Report, RecordedError> {
+fn report_of(capture: &[u8], from: Vec<SocketAddrV4>) -> Result<ListenReport, RecordedError> {
     let mut reader = Reader::new("memory", capture).expect("a capture");
-    let plan = RecordedPlan { from, limits: Limits::default(), books_max: 1000 };
-    let mut report = Report::recording(&plan.from);
+    let plan = RecordedPlan { from, limits: ArbiterLimits::default(), books_max: 1000 };
+    let mut report = ListenReport::recording(&plan.from);
     let stop = AtomicBool::new(false);
     let recording = read(&mut reader, &plan, &stop, |interval| report.end(interval))?;
     report.set_lines(&recording.lines);

@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use market::mold::{Header, Session};
+use market::mold::{MoldHeader, MoldSession};
 use proptest::prelude::*;
-use wirepath_marketdata::recovery::{Action, Limits, Recovery, Request};
+use wirepath_marketdata::recovery::{Action, Recovery, RecoveryLimits, RecoveryRequest};
 
-const SESSION: Session = Session(*b"SESSION001");
+const SESSION: MoldSession = MoldSession(*b"SESSION001");
 const MS: u64 = 1_000_000;
 
-fn reply(first: u64, count: u16) -> Header {
-    Header { session: SESSION, sequence: first, count }
+fn reply(first: u64, count: u16) -> MoldHeader {
+    MoldHeader { session: SESSION, sequence: first, count }
 }
 
-fn request(action: Option<Action>) -> Request {
+fn request(action: Option<Action>) -> RecoveryRequest {
     match action {
         Some(Action::Request(request)) => request,
         other => panic!("{other:?}"),
@@ -22,21 +22,23 @@ fn request(action: Option<Action>) -> Request {
 
 #[test]
 fn a_gap_is_requested_at_once_and_in_pieces() {
-    let limits = Limits { request_messages: 100, outstanding: 8, ..Limits::default() };
+    let limits =
+        RecoveryLimits { request_messages: 100, outstanding: 8, ..RecoveryLimits::default() };
     let mut recovery = Recovery::new(SESSION, limits);
     recovery.gap(11, 250, 0);
     let asked: Vec<_> = std::iter::from_fn(|| recovery.poll(0)).map(|a| request(Some(a))).collect();
     let shapes: Vec<_> = asked.iter().map(|r| (r.first, r.count)).collect();
     assert_eq!(shapes, [(11, 100), (111, 100), (211, 50)]);
     let bytes = asked[0].to_bytes();
-    assert_eq!(Header::parse_request(&bytes), Ok(reply(11, 100)));
+    assert_eq!(MoldHeader::parse_request(&bytes), Ok(reply(11, 100)));
     assert_eq!(recovery.due_ns(0), Some(10 * MS));
     assert!(recovery.balances());
 }
 
 #[test]
 fn forged_gaps_saturate_the_counters() {
-    let mut recovery = Recovery::new(SESSION, Limits { pieces: 1, ..Limits::default() });
+    let mut recovery =
+        Recovery::new(SESSION, RecoveryLimits { pieces: 1, ..RecoveryLimits::default() });
     recovery.gap(1, 10, 0);
     // Sequence numbers that claim more missing messages than can be counted.
     for _ in 0..4 {
@@ -52,7 +54,7 @@ fn forged_gaps_saturate_the_counters() {
 
 #[test]
 fn messages_omitted_by_a_reply_are_requested_at_once() {
-    let mut recovery = Recovery::new(SESSION, Limits::default());
+    let mut recovery = Recovery::new(SESSION, RecoveryLimits::default());
     recovery.gap(1, 100, 0);
     request(recovery.poll(0));
     assert_eq!(recovery.poll(MS), None);
@@ -67,7 +69,7 @@ fn messages_omitted_by_a_reply_are_requested_at_once() {
 
 #[test]
 fn unanswered_requests_are_retried_with_backoff_and_abandoned() {
-    let limits = Limits { attempts: 5, retry_max_ns: 50 * MS, ..Limits::default() };
+    let limits = RecoveryLimits { attempts: 5, retry_max_ns: 50 * MS, ..RecoveryLimits::default() };
     let mut recovery = Recovery::new(SESSION, limits);
     recovery.gap(5, 2, 0);
     let mut times = Vec::new();
@@ -89,7 +91,7 @@ fn unanswered_requests_are_retried_with_backoff_and_abandoned() {
 
 #[test]
 fn messages_that_arrive_on_a_line_are_no_longer_missing() {
-    let mut recovery = Recovery::new(SESSION, Limits::default());
+    let mut recovery = Recovery::new(SESSION, RecoveryLimits::default());
     recovery.gap(10, 5, 0);
     recovery.received(12);
     recovery.received(12);
@@ -105,7 +107,7 @@ fn messages_that_arrive_on_a_line_are_no_longer_missing() {
 
 #[test]
 fn a_gap_reported_twice_counts_once() {
-    let mut recovery = Recovery::new(SESSION, Limits::default());
+    let mut recovery = Recovery::new(SESSION, RecoveryLimits::default());
     recovery.gap(10, 10, 0);
     recovery.gap(10, 10, 1);
     recovery.gap(5, 20, 2);
@@ -115,14 +117,15 @@ fn a_gap_reported_twice_counts_once() {
 
 #[test]
 fn requests_are_limited_and_foreign_replies_do_not_count() {
-    let limits = Limits { request_messages: 10, outstanding: 2, ..Limits::default() };
+    let limits =
+        RecoveryLimits { request_messages: 10, outstanding: 2, ..RecoveryLimits::default() };
     let mut recovery = Recovery::new(SESSION, limits);
     recovery.gap(1, 40, 0);
     request(recovery.poll(0));
     request(recovery.poll(0));
     assert_eq!(recovery.poll(0), None);
     assert_eq!(recovery.due_ns(0), Some(10 * MS), "what waits for others is due with them");
-    let foreign = Header { session: Session(*b"SESSION002"), ..reply(1, 10) };
+    let foreign = MoldHeader { session: MoldSession(*b"SESSION002"), ..reply(1, 10) };
     assert_eq!(recovery.reply(&foreign, 1), 0);
     assert_eq!(recovery.reply(&reply(1, 0), 1), 0);
     assert_eq!(recovery.reply(&reply(1, 0xffff), 1), 0);
@@ -134,7 +137,7 @@ fn requests_are_limited_and_foreign_replies_do_not_count() {
 
 #[test]
 fn too_many_pieces_are_refused_and_counted() {
-    let limits = Limits { request_messages: 10, pieces: 2, ..Limits::default() };
+    let limits = RecoveryLimits { request_messages: 10, pieces: 2, ..RecoveryLimits::default() };
     let mut recovery = Recovery::new(SESSION, limits);
     recovery.gap(1, 35, 0);
     assert_eq!((recovery.open(), recovery.counts().refused), (20, 15));
@@ -154,7 +157,7 @@ proptest! {
         packet_messages in 1..60u16,
         loss in 0..6u8,
     ) {
-        let limits = Limits { request_messages: 128, ..Limits::default() };
+        let limits = RecoveryLimits { request_messages: 128, ..RecoveryLimits::default() };
         let mut recovery = Recovery::new(SESSION, limits);
         let mut wanted = BTreeSet::new();
         for &(first, count) in &gaps {
@@ -163,7 +166,7 @@ proptest! {
         }
         let mut given_up = BTreeSet::new();
         let mut came = BTreeSet::new();
-        let mut answers: BTreeMap<(u64, u64), Header> = BTreeMap::new();
+        let mut answers: BTreeMap<(u64, u64), MoldHeader> = BTreeMap::new();
         let (mut now, mut step) = (0, 0usize);
         let mut is_lost = || { step += 1; losses[step * 7 % 64] < loss };
         for turn in 0.. {

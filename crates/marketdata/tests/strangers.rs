@@ -5,8 +5,8 @@ use std::io::BufWriter;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::Command;
 
-use market::mold::Packet;
-use wirepath_marketdata::capture::{Interface, LinkType, Writer};
+use market::mold::MoldPacket;
+use wirepath_marketdata::capture::{CapturedInterface, LinkType, Writer};
 use wirepath_marketdata::synthetic::{MoldSession, MoldSpec};
 
 const PORT: u16 = 26_400;
@@ -29,7 +29,7 @@ fn packets() -> Vec<Vec<u8>> {
 /// Session, sequence and count of a packet, and length and sequence of each of its messages, as
 /// tshark prints them.
 fn ours(packet: &[u8]) -> String {
-    let parsed = Packet::parse(packet).expect("ours");
+    let parsed = MoldPacket::parse(packet).expect("ours");
     let header = parsed.header();
     let messages: Vec<_> = parsed.messages().map(|m| m.expect("whole")).collect();
     let list = |each: &dyn Fn(&market::mold::Message<'_>) -> String| {
@@ -54,7 +54,7 @@ fn tshark_finds_the_same_messages_in_generated_packets() {
     let directory = tempfile::tempdir().expect("a folder");
     let path = directory.path().join("mold.pcapng");
     let file = BufWriter::new(File::create(&path).expect("a file"));
-    let interface = Interface { name: "made-up", link: LinkType::RawIp };
+    let interface = CapturedInterface { name: "made-up", link: LinkType::RawIp };
     let mut writer = Writer::new(file, &interface, "test").expect("begun");
     let from = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 9), 40_000);
     let to = SocketAddrV4::new(Ipv4Addr::new(233, 54, 12, 111), PORT);
@@ -132,7 +132,7 @@ fn itchy_decodes_generated_messages_to_the_same_fields() {
     let packets = packets();
     let messages: Vec<&[u8]> = packets
         .iter()
-        .flat_map(|packet| Packet::parse(packet).expect("ours").messages())
+        .flat_map(|packet| MoldPacket::parse(packet).expect("ours").messages())
         .map(|message| message.expect("whole").bytes)
         .collect();
     // It reads files, in which each message follows its length.

@@ -4,19 +4,20 @@
 use std::collections::BTreeMap;
 
 use market::twse::{
-    Body, Business, Level, Levels, Limits, MatchTime, Price, QuoteRepr, Repr, Status, Symbol,
-    Telegrams,
+    Body, Business, Level, Levels, MatchTime, Price, PriceLimits, QuoteRepr, Status, Symbol,
+    TelegramRepr, Telegrams,
 };
 use market::{itch, mold};
-use wirepath_marketdata::schedule::Schedule;
+use wirepath_marketdata::schedule::SendSchedule;
 use wirepath_marketdata::symbols::{LotKind, Symbols, Update};
 use wirepath_marketdata::synthetic::{
-    DATAGRAM_BYTES_MIN, Mix, MoldSession, MoldSpec, Session, Spec, TELEGRAM_BYTES_MAX,
+    DATAGRAM_BYTES_MIN, Mix, MoldSession, MoldSpec, SyntheticSession, SyntheticSpec,
+    TELEGRAM_BYTES_MAX,
 };
 
 /// The first `count` telegrams, each by itself.
-fn telegrams(spec: &Spec, count: usize) -> Vec<Vec<u8>> {
-    let mut session = Session::new(spec);
+fn telegrams(spec: &SyntheticSpec, count: usize) -> Vec<Vec<u8>> {
+    let mut session = SyntheticSession::new(spec);
     let mut buffer = [0; TELEGRAM_BYTES_MAX];
     (0..count)
         .map(|_| {
@@ -28,9 +29,9 @@ fn telegrams(spec: &Spec, count: usize) -> Vec<Vec<u8>> {
 
 #[test]
 fn the_seed_determines_the_bytes() {
-    let spec = Spec::new(42);
+    let spec = SyntheticSpec::new(42);
     assert_eq!(telegrams(&spec, 5000), telegrams(&spec, 5000));
-    assert_ne!(telegrams(&spec, 50), telegrams(&Spec::new(43), 50));
+    assert_ne!(telegrams(&spec, 50), telegrams(&SyntheticSpec::new(43), 50));
     // Stable across versions and machines: recorded when the generator was written.
     let sum = telegrams(&spec, 1000)
         .concat()
@@ -40,7 +41,7 @@ fn the_seed_determines_the_bytes() {
 }
 
 /// Match time of a quote or odd lot, in nanoseconds since the start of its session.
-fn matched_ns(telegram: &market::twse::Telegram<'_>, spec: &Spec) -> Option<u64> {
+fn matched_ns(telegram: &market::twse::Telegram<'_>, spec: &SyntheticSpec) -> Option<u64> {
     let time = match telegram.body() {
         Body::Quote(quote) => quote.time(),
         Body::OddLot(odd) => odd.time(),
@@ -52,8 +53,9 @@ fn matched_ns(telegram: &market::twse::Telegram<'_>, spec: &Spec) -> Option<u64>
 #[test]
 fn match_times_are_the_due_times_of_the_datagrams() {
     for (burst, per_datagram) in [(1, 1), (20, 1), (20, 3), (1, 3)] {
-        let spec = Spec { schedule: Schedule::burst(burst, 3000), ..Spec::new(1) };
-        let mut session = Session::new(&spec);
+        let spec =
+            SyntheticSpec { schedule: SendSchedule::burst(burst, 3000), ..SyntheticSpec::new(1) };
+        let mut session = SyntheticSession::new(&spec);
         let mut buffer = [0; 1400];
         let mut timed = 0;
         for _ in 0..200 {
@@ -73,7 +75,7 @@ fn match_times_are_the_due_times_of_the_datagrams() {
         for _ in 0..200 {
             let due_ns = spec.schedule.due_ns(session.sent());
             let written = session.datagram(&mut buffer, per_datagram).expect("room");
-            let packet = mold::Packet::parse(&buffer[..written.bytes]).expect("valid");
+            let packet = mold::MoldPacket::parse(&buffer[..written.bytes]).expect("valid");
             for message in packet.messages() {
                 let message = message.expect("whole").bytes;
                 let message = itch::Message::parse(message).expect("valid");
@@ -86,9 +88,9 @@ fn match_times_are_the_due_times_of_the_datagrams() {
 #[test]
 fn a_datagram_holds_the_requested_telegrams_if_they_fit() {
     // Five telegrams are due at the same time, as all telegrams of a datagram are.
-    let spec = Spec { schedule: Schedule::burst(5, 10_000), ..Spec::new(1) };
-    let mut session = Session::new(&spec);
-    let mut alone = Session::new(&spec);
+    let spec = SyntheticSpec { schedule: SendSchedule::burst(5, 10_000), ..SyntheticSpec::new(1) };
+    let mut session = SyntheticSession::new(&spec);
+    let mut alone = SyntheticSession::new(&spec);
     let mut buffer = [0; 1472];
     let written = session.datagram(&mut buffer, 5).expect("room");
     assert_eq!(written.telegrams, 5);
@@ -108,7 +110,11 @@ fn a_datagram_holds_the_requested_telegrams_if_they_fit() {
 
 #[test]
 fn every_telegram_is_valid_and_sequences_and_times_rise() {
-    let spec = Spec { symbols: 400, schedule: Schedule::paced(1_000_000), ..Spec::new(7) };
+    let spec = SyntheticSpec {
+        symbols: 400,
+        schedule: SendSchedule::paced(1_000_000),
+        ..SyntheticSpec::new(7)
+    };
     let mut sequences: BTreeMap<(u8, u8), u32> = BTreeMap::new();
     let mut formats: BTreeMap<u8, u32> = BTreeMap::new();
     let mut cycles = 0;
@@ -133,7 +139,7 @@ fn every_telegram_is_valid_and_sequences_and_times_rise() {
                 trade_only += u32::from(quote.is_trade_only());
                 at_limit += u32::from(quote.limits().0 & 0b0011_1100 != 0);
                 let mut again = [0; 200];
-                let len = Repr::of(&quote).write(&mut again).expect("it came from one");
+                let len = TelegramRepr::of(&quote).write(&mut again).expect("it came from one");
                 assert_eq!(again[..len], bytes, "re-encodes to the same bytes");
                 (quote.time(), levels(quote.bids()), levels(quote.asks()))
             }
@@ -166,11 +172,18 @@ fn levels(levels: impl Iterator<Item = Level>) -> Vec<Level> {
 #[test]
 fn small_and_odd_sessions_work() {
     for symbols in [1, 2, 4, 5, 9, 10, 60_000] {
-        assert_eq!(telegrams(&Spec { symbols, ..Spec::new(3) }, 1000).len(), 1000);
+        assert_eq!(
+            telegrams(&SyntheticSpec { symbols, ..SyntheticSpec::new(3) }, 1000).len(),
+            1000
+        );
     }
     let none = Mix { quote: 0, warrant: 0, odd_lot: 0, instrument: 0 };
     let only_warrants = Mix { warrant: 1, ..none };
-    assert_eq!(telegrams(&Spec { symbols: 1, mix: only_warrants, ..Spec::new(3) }, 10).len(), 10);
+    assert_eq!(
+        telegrams(&SyntheticSpec { symbols: 1, mix: only_warrants, ..SyntheticSpec::new(3) }, 10)
+            .len(),
+        10
+    );
 }
 
 #[test]
@@ -183,7 +196,7 @@ fn symbols_agree_with_a_plain_map() {
         quotes: u64,
         trade: Level,
     }
-    let spec = Spec { symbols: 1000, ..Spec::new(11) };
+    let spec = SyntheticSpec { symbols: 1000, ..SyntheticSpec::new(11) };
     let mut symbols = Symbols::new(4000);
     let mut plain: BTreeMap<(u8, LotKind, Symbol), Plain> = BTreeMap::new();
     fn enter<L: market::twse::Lot>(
@@ -238,7 +251,7 @@ fn thirty_thousand_symbols_fit_into_64_mib_and_one_too_many_is_refused() {
     assert!(symbols.memory_bytes() < 64 << 20, "{} bytes", symbols.memory_bytes());
 
     let mut symbols = Symbols::new(10);
-    let sent = telegrams(&Spec { symbols: 100, ..Spec::new(2) }, 2000);
+    let sent = telegrams(&SyntheticSpec { symbols: 100, ..SyntheticSpec::new(2) }, 2000);
     let full = sent
         .iter()
         .filter(|bytes| {
@@ -281,7 +294,7 @@ fn itch_sessions_are_valid_and_refer_to_live_orders() {
         let written = session.datagram(&mut buffer, 15).expect("room");
         assert_eq!(again.datagram(&mut same, 15), Some(written));
         assert_eq!(buffer[..written.bytes], same[..written.bytes]);
-        let packet = mold::Packet::parse(&buffer[..written.bytes]).expect("right");
+        let packet = mold::MoldPacket::parse(&buffer[..written.bytes]).expect("right");
         assert_eq!((packet.header().session, packet.header().sequence), (spec.session, next));
         next = packet.header().next_sequence();
         for message in packet.messages() {
@@ -331,7 +344,7 @@ fn a_trial_is_not_a_trade_and_a_trade_only_telegram_keeps_the_book() {
             symbol: Symbol::new("2330").expect("a code"),
             time: MatchTime::from_micros(1),
             trade_only,
-            limits: Limits(0),
+            limits: PriceLimits(0),
             status: Status(status),
             cumulative_volume: 7,
             trade: Some(trade),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lab::SshHost;
-use sys::child::{Place, this_program};
+use sys::child::{ChildPlace, this_program};
 
 use crate::far::{FarOptions, START_TIMEOUT, Started, netns, ssh};
 use crate::heartbeat::Heartbeat;
@@ -39,19 +39,19 @@ struct Input {
 
 impl<S: Service> Caller<S> {
     /// Starts this program as a child.
-    pub fn child(place: &Place<'_>) -> Result<Self, RemoteError> {
+    pub fn child(place: &ChildPlace<'_>) -> Result<Self, RemoteError> {
         Self::command(this_program(), place)
     }
 
     /// Starts another build of this program as a child.
     pub fn program(file: &Path) -> Result<Self, RemoteError> {
-        Self::command(Command::new(file), &Place::default())
+        Self::command(Command::new(file), &ChildPlace::default())
     }
 
     /// Starts a child.
     ///
     /// - `command`: a build of this program, with options that every command takes; `answer NAME` follows.
-    pub fn command(mut command: Command, place: &Place<'_>) -> Result<Self, RemoteError> {
+    pub fn command(mut command: Command, place: &ChildPlace<'_>) -> Result<Self, RemoteError> {
         let program = command.get_program().to_string_lossy();
         let program = if program == "/proc/self/exe" { "wirepath".into() } else { program };
         let name = format!("`{program} answer {}`", S::NAME);

@@ -34,7 +34,7 @@ pub enum Call {
     /// Runs one trial in the opened lab: [`Answer::Measured`].
     Trial,
     /// Does a step of a roll-out: [`Answer::Done`] or [`Answer::Drifted`]. [`Step::Apply`] answers twice.
-    Step(Box<Step>),
+    Step(Box<RolloutStep>),
     /// Starts the echo of a mesh: [`Answer::Ready`], and [`Answer::Done`] at its end.
     Echo(Echo),
     /// Measures round trips to an echo: [`Answer::Pinged`].
@@ -83,7 +83,7 @@ pub struct Ping {
 /// A step of a roll-out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Step {
+pub enum RolloutStep {
     /// Applies the plan: [`Answer::Done`] when the settings are changed, and again when they are confirmed. The
     /// process rolls back if it ends before.
     Apply {
@@ -113,22 +113,22 @@ pub enum Step {
     },
 }
 
-impl Step {
+impl RolloutStep {
     pub fn plan(&self) -> Option<&str> {
         match self {
-            Step::Apply { plan, .. } | Step::Verify { plan } => Some(plan),
+            RolloutStep::Apply { plan, .. } | RolloutStep::Verify { plan } => Some(plan),
             _ => None,
         }
     }
 
     pub fn owner(&self) -> Option<&str> {
         match self {
-            Step::Verify { .. } => None,
-            Step::Apply { owner, .. }
-            | Step::Extend { owner, .. }
-            | Step::Confirm { owner }
-            | Step::Keep { owner }
-            | Step::RollBack { owner } => Some(owner),
+            RolloutStep::Verify { .. } => None,
+            RolloutStep::Apply { owner, .. }
+            | RolloutStep::Extend { owner, .. }
+            | RolloutStep::Confirm { owner }
+            | RolloutStep::Keep { owner }
+            | RolloutStep::RollBack { owner } => Some(owner),
         }
     }
 }

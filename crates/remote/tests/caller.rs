@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Echo, EchoAnswer, EchoCall};
-use sys::child::{Child, Place};
+use sys::child::{Child, ChildPlace};
 use tempfile::TempDir;
 use wirepath_remote::{Caller, Greeting, RemoteError};
 
@@ -158,7 +158,7 @@ fn holds_a_far_end_until_killed() {
 #[test]
 fn far_end_ends_with_a_near_end_that_is_killed() {
     let role = testkit::role("holds_a_far_end_until_killed");
-    let child = Child::spawn(role, &Place::default()).expect("it starts");
+    let child = Child::spawn(role, &ChildPlace::default()).expect("it starts");
     assert!(child.wait_for_stdout(".\n", LIMIT), "it prints the process");
     let said = String::from_utf8(child.stdout_so_far()).expect("text");
     let (_, rest) = said.split_once("far end ").expect("its line");

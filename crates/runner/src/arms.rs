@@ -1,6 +1,6 @@
 //! Arms of a request. All sets of switches are made by [`model::arms`]; the rest of an arm is its name.
 
-use host::tune::Ready;
+use host::tune::ReadyStep;
 use model::{Arm, ArmKind, ArmPlan, PlanArms, Support, SwitchId, SwitchSet};
 
 /// Arm of a whole plan.
@@ -19,7 +19,7 @@ pub(crate) fn arms_of_builds(switches: &SwitchSet) -> Vec<(Arm, Support)> {
 }
 
 /// Knobs that a plan changes, in its order. The settings of one knob on several queues count once.
-pub(crate) fn changed_knobs(ready: &[Ready]) -> Vec<&'static str> {
+pub(crate) fn changed_knobs(ready: &[ReadyStep]) -> Vec<&'static str> {
     let mut knobs = Vec::new();
     for step in ready.iter().filter(|step| !step.is_done()) {
         if !knobs.contains(&step.knob.id()) {

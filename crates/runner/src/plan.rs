@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use command::{CommandSession, Journals};
-use host::tune::{Place, Plan, Ready, Store, System};
+use host::tune::{JournalStore, Place, Plan, ReadyStep, System};
 use lab::{LoadRoute, LoadTopology, NamespaceEnds, TrialSettings, TunedSession, Wire};
 use model::{LoadRequest, PlanArms, PlanLoad, PlanRequest, Programs, Request, Session};
 use remote::Failure;
@@ -89,7 +89,7 @@ fn load_by_path(
     path: &str,
     load: &LoadRequest,
     plan: &Plan,
-    ready: &[Ready],
+    ready: &[ReadyStep],
 ) -> Result<Loaded, Failure> {
     let found = (runner.find_path)(path, load)?;
     let kind = find_load(found.as_ref(), load.kind.as_deref())?;
@@ -154,7 +154,7 @@ fn load_by_programs(
     };
     let trial = spec.limit();
     // Its own arms have no switches, so it has no journal.
-    let none = || Store::new("/nonexistent");
+    let none = || JournalStore::new("/nonexistent");
     let journals = Journals { far: none(), near: none() };
     let inner = CommandSession::open(spec, journals, 0, runner.stop)?;
     Ok(Loaded { inner: Box::new(inner), wires: Vec::new(), proof, trial })

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 
-use command::{CommandSession, End, Journals, Problem, Spec};
+use command::{CheckedPrograms, CommandSession, Journals, KnobEnd, Problem};
 use model::{Programs, Request};
 use remote::Failure;
 
@@ -15,7 +15,7 @@ use crate::runner::Runner;
 
 /// Arms of the user's own programs.
 pub struct ProgramsPlan {
-    pub spec: Spec,
+    pub spec: CheckedPrograms,
     is_search: bool,
     proof: Proof,
 }
@@ -75,16 +75,16 @@ pub(crate) fn open<'a>(
 }
 
 /// Processes that roll back the settings of existing namespaces if this one is killed.
-fn guards(runner: &Runner<'_>, spec: &Spec) -> Result<Vec<Box<dyn Any>>, Failure> {
+fn guards(runner: &Runner<'_>, spec: &CheckedPrograms) -> Result<Vec<Box<dyn Any>>, Failure> {
     let mut guards = Vec::new();
     if spec.near.is_none() && spec.far.is_none() {
         return Ok(guards);
     }
     // Another host has a guard of its own.
-    if spec.sets_knobs_at(End::Far) && !spec.is_far_elsewhere() {
+    if spec.sets_knobs_at(KnobEnd::Far) && !spec.is_far_elsewhere() {
         guards.push((runner.start_guard)(&runner.journal)?);
     }
-    if spec.sets_knobs_at(End::Near) {
+    if spec.sets_knobs_at(KnobEnd::Near) {
         guards.push((runner.start_guard)(&runner.journal.near())?);
     }
     Ok(guards)
@@ -94,7 +94,7 @@ fn guards(runner: &Runner<'_>, spec: &Spec) -> Result<Vec<Box<dyn Any>>, Failure
 pub(crate) fn parameters(
     request: &Request,
     programs: &Programs,
-    spec: &Spec,
+    spec: &CheckedPrograms,
 ) -> BTreeMap<String, String> {
     let mut load = limit_parameters(&request.limits);
     load.extend([
@@ -111,7 +111,7 @@ pub(crate) fn parameters(
 }
 
 /// Errors: every mistake that would fail the experiment, in one message.
-pub fn check_programs(runner: &Runner<'_>, spec: &Spec) -> Result<(), Failure> {
+pub fn check_programs(runner: &Runner<'_>, spec: &CheckedPrograms) -> Result<(), Failure> {
     refuse_problems(&command::check(spec, runner.stop))
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use host::exclusive::{Activity, ExclusiveLock};
-use host::tune::Store;
+use host::tune::JournalStore;
 use model::{Arm, Load, LoadRequest, Path, Session};
 use remote::Failure;
 
@@ -26,8 +26,8 @@ impl Default for JournalFolder {
 }
 
 impl JournalFolder {
-    pub fn store(&self) -> Store {
-        Store::new(&self.folder)
+    pub fn store(&self) -> JournalStore {
+        JournalStore::new(&self.folder)
     }
 
     /// That of the near end of programs.

@@ -91,7 +91,7 @@ impl fmt::Display for Excess {
 
 /// Namespace and CPUs of a child; by default those of the caller.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Place<'a> {
+pub struct ChildPlace<'a> {
     /// Network namespace; `None` for the caller's.
     pub netns: Option<&'a Netns>,
     /// Allowed CPUs; empty for the caller's.
@@ -143,14 +143,14 @@ impl Child {
     /// as the child should, and never inside [`Netns::run`].
     ///
     /// Source: prctl(2), PR_SET_PDEATHSIG.
-    pub fn spawn(command: Command, place: &Place<'_>) -> Result<Self, ChildError> {
+    pub fn spawn(command: Command, place: &ChildPlace<'_>) -> Result<Self, ChildError> {
         Self::spawn_on(command, place, Stdio::null())
     }
 
     /// As [`Self::spawn`], with `stdin` as standard input.
     pub fn spawn_on(
         mut command: Command,
-        place: &Place<'_>,
+        place: &ChildPlace<'_>,
         stdin: Stdio,
     ) -> Result<Self, ChildError> {
         let program = command.get_program().to_owned();
@@ -566,7 +566,7 @@ mod tests {
         let name = format!("/run/wirepath-test-{}", std::process::id());
         let mut command = shell(&format!("touch {name} && ls /run"));
         hide_run(&mut command);
-        let mut child = match Child::spawn(command, &Place::default()) {
+        let mut child = match Child::spawn(command, &ChildPlace::default()) {
             Err(ChildError::Start { source, .. })
                 if source.kind() == io::ErrorKind::PermissionDenied =>
             {
@@ -588,17 +588,18 @@ mod tests {
 
     #[test]
     fn lines_are_taken_one_by_one_and_none_after_the_end() {
-        let child = Child::spawn(shell("echo one; echo; printf three"), &Place::default()).unwrap();
+        let child =
+            Child::spawn(shell("echo one; echo; printf three"), &ChildPlace::default()).unwrap();
         assert_eq!(child.take_line(TEST_TIMEOUT).as_deref(), Some(&b"one"[..]));
         assert_eq!(child.take_line(TEST_TIMEOUT).as_deref(), Some(&b""[..]));
         assert_eq!(child.take_line(TEST_TIMEOUT), None, "a line without its end");
-        let slow = Child::spawn(shell("sleep 20"), &Place::default()).unwrap();
+        let slow = Child::spawn(shell("sleep 20"), &ChildPlace::default()).unwrap();
         assert_eq!(slow.take_line(Duration::from_millis(10)), None);
     }
 
     #[test]
     fn many_lines_are_taken_in_order_and_none_is_lost() {
-        let child = Child::spawn(shell("seq 300000"), &Place::default()).unwrap();
+        let child = Child::spawn(shell("seq 300000"), &ChildPlace::default()).unwrap();
         for n in 1..=300_000 {
             assert_eq!(child.take_line(TEST_TIMEOUT), Some(n.to_string().into_bytes()));
         }
@@ -607,9 +608,9 @@ mod tests {
 
     #[test]
     fn text_across_pieces_is_found() {
-        let child = Child::spawn(shell("printf rea; sleep 0.1; echo dy"), &Place::default());
+        let child = Child::spawn(shell("printf rea; sleep 0.1; echo dy"), &ChildPlace::default());
         assert!(child.unwrap().wait_for_stdout("ready", TEST_TIMEOUT));
-        let child = Child::spawn(shell("echo steady"), &Place::default()).unwrap();
+        let child = Child::spawn(shell("echo steady"), &ChildPlace::default()).unwrap();
         assert!(!child.wait_for_stdout("ready", TEST_TIMEOUT));
     }
 
@@ -628,13 +629,13 @@ mod tests {
             let (redirection, stream) = [("", "standard output"), (">&2", "standard error")][n % 2];
             // The sleeper survives the killed `cat` until its group is killed.
             let script = format!("sleep 600 & trap '' PIPE; cat /dev/zero {redirection}; wait");
-            let mut child = Child::spawn(shell(&script), &Place::default()).unwrap();
+            let mut child = Child::spawn(shell(&script), &ChildPlace::default()).unwrap();
             let error = child.wait(TEST_TIMEOUT).unwrap_err();
             let said = error.to_string();
             assert!(said.contains("more than 32 MiB") && said.contains(stream), "{said}");
             assert!(child.wait(TEST_TIMEOUT).is_err(), "the same again");
         }
-        let mut lines = Child::spawn(shell("exec cat /dev/zero"), &Place::default()).unwrap();
+        let mut lines = Child::spawn(shell("exec cat /dev/zero"), &ChildPlace::default()).unwrap();
         assert_eq!(lines.take_line(TEST_TIMEOUT), None);
         assert!(matches!(lines.wait(TEST_TIMEOUT), Err(ChildError::TooMuchOutput { .. })));
         let peak = memory_bytes_max();
@@ -673,7 +674,7 @@ mod tests {
     #[test]
     fn output_and_status_come_back() {
         let command = shell("echo out; echo err >&2; exit 3");
-        let mut child = Child::spawn(command, &Place::default()).unwrap();
+        let mut child = Child::spawn(command, &ChildPlace::default()).unwrap();
         let finished = child.wait(TEST_TIMEOUT).unwrap().unwrap();
         assert_eq!(finished.status.code(), Some(3));
         assert_eq!((&finished.stdout[..], &finished.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
@@ -685,7 +686,7 @@ mod tests {
     fn it_runs_in_the_namespace_and_on_the_cpu_asked_for() {
         let netns = Netns::new().unwrap();
         let cpu = *affinity::allowed_cpus().unwrap().last().unwrap();
-        let place = Place { netns: Some(&netns), cpus: &[cpu] };
+        let place = ChildPlace { netns: Some(&netns), cpus: &[cpu] };
         let script = "stat -Lc %i /proc/self/ns/net; grep Cpus_allowed_list /proc/self/status";
         let mut child = Child::spawn(shell(script), &place).unwrap();
         let finished = child.wait(TEST_TIMEOUT).unwrap().unwrap();
@@ -699,7 +700,7 @@ mod tests {
     fn usage_counts_the_work_done() {
         let command =
             shell("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo done; sleep 60");
-        let child = Child::spawn(command, &Place::default()).unwrap();
+        let child = Child::spawn(command, &ChildPlace::default()).unwrap();
         assert!(child.wait_for_stdout("done", TEST_TIMEOUT));
         let so_far_ns = child.cpu_ns().unwrap();
         assert!(so_far_ns > 0);
@@ -713,7 +714,7 @@ mod tests {
     #[test]
     fn a_time_limit_leaves_it_running_and_drop_kills_its_group() {
         let mut child =
-            Child::spawn(shell("sleep 600 & echo $!; wait"), &Place::default()).unwrap();
+            Child::spawn(shell("sleep 600 & echo $!; wait"), &ChildPlace::default()).unwrap();
         assert!(child.wait_for_stdout("\n", TEST_TIMEOUT));
         assert_eq!(child.wait(Duration::ZERO).unwrap(), None);
         let grandchild = String::from_utf8(child.stdout_so_far()).unwrap();
@@ -728,14 +729,14 @@ mod tests {
     #[test]
     fn a_child_that_ignores_the_polite_signal_is_killed() {
         let command = shell("trap '' TERM; echo ready; while :; do sleep 1; done");
-        let child = Child::spawn(command, &Place::default()).unwrap();
+        let child = Child::spawn(command, &ChildPlace::default()).unwrap();
         assert!(child.wait_for_stdout("ready", TEST_TIMEOUT));
         assert_eq!(child.stop().unwrap().status.signal(), Some(libc::SIGKILL));
     }
 
     #[test]
     fn it_dies_with_the_thread_that_spawned_it() {
-        let spawn = || Child::spawn(shell("exec sleep 600"), &Place::default()).unwrap();
+        let spawn = || Child::spawn(shell("exec sleep 600"), &ChildPlace::default()).unwrap();
         let mut child = thread::spawn(spawn).join().unwrap();
         let finished = child.wait(TEST_TIMEOUT).unwrap().expect("killed by the kernel");
         assert_eq!(finished.status.signal(), Some(libc::SIGKILL));
@@ -743,10 +744,10 @@ mod tests {
 
     #[test]
     fn a_missing_program_and_an_absent_cpu_are_told_apart() {
-        let missing = Child::spawn(Command::new("no-such-program"), &Place::default());
+        let missing = Child::spawn(Command::new("no-such-program"), &ChildPlace::default());
         assert!(matches!(missing.unwrap_err(), ChildError::NotFound { .. }));
         for cpu in [1023, 1_000_000] {
-            let place = Place { netns: None, cpus: &[cpu] };
+            let place = ChildPlace { netns: None, cpus: &[cpu] };
             let error = Child::spawn(shell("true"), &place).unwrap_err();
             assert!(matches!(error, ChildError::Start { .. }), "{error}");
         }

@@ -24,9 +24,9 @@ pub fn thread_cpu_ns() -> u64 {
 
 /// CPU clock of a thread, readable from other threads.
 #[derive(Debug, Clone, Copy)]
-pub struct ThreadClock(libc::clockid_t);
+pub struct ThreadCpuClock(libc::clockid_t);
 
-impl ThreadClock {
+impl ThreadCpuClock {
     /// Of the calling thread.
     pub fn of_this_thread() -> Self {
         // SAFETY: no argument; always the calling thread.
@@ -34,7 +34,7 @@ impl ThreadClock {
         let mut id = libc::CLOCK_THREAD_CPUTIME_ID;
         // SAFETY: `this` is the running thread and `id` may be written, so the call cannot fail.
         unsafe { libc::pthread_getcpuclockid(this, &mut id) };
-        ThreadClock(id)
+        ThreadCpuClock(id)
     }
 
     /// Nanoseconds; 0 once the thread has ended.

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-use crate::socket::Ready;
+use crate::socket::Readiness;
 
 /// An epoll instance that watches one descriptor, level-triggered.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Epoll {
 
     /// Waits at most `timeout`, rounded up to milliseconds. A signal ends the wait early with nothing
     /// ready.
-    pub fn wait(&self, timeout: Duration) -> io::Result<Ready> {
+    pub fn wait(&self, timeout: Duration) -> io::Result<Readiness> {
         let timeout_ms = timeout.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         // SAFETY: there is room for one event, and it outlives the call.
@@ -45,7 +45,7 @@ impl Epoll {
             event.events = 0;
         }
         let events = event.events as i32;
-        Ok(Ready {
+        Ok(Readiness {
             readable: events & libc::EPOLLIN != 0,
             writable: events & libc::EPOLLOUT != 0,
             failed: events & (libc::EPOLLERR | libc::EPOLLHUP) != 0,

@@ -55,14 +55,14 @@ impl Drop for Owner {
 #[derive(Debug)]
 pub enum Claim {
     /// The caller: it reads the former state, has it kept, and makes the change.
-    New(Place),
+    New(KeeperPlace),
     /// Another owner did, or is doing so now.
     Joined(Owner),
 }
 
 /// The right to a change.
 #[derive(Debug)]
-pub struct Place {
+pub struct KeeperPlace {
     listener: UnixListener,
     kind: u8,
 }
@@ -82,7 +82,7 @@ fn claim_within(limit: Duration, name: &str, kind: u8) -> io::Result<Claim> {
     let end = Instant::now() + limit;
     loop {
         match UnixListener::bind_addr(&address) {
-            Ok(listener) => return Ok(Claim::New(Place { listener, kind })),
+            Ok(listener) => return Ok(Claim::New(KeeperPlace { listener, kind })),
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => return Err(error),
             Err(_) => {}
         }
@@ -145,7 +145,7 @@ fn is_trusted(connection: BorrowedFd<'_>) -> bool {
     peer.is_ok_and(|peer| peer.uid == 0 || peer.uid == own)
 }
 
-impl Place {
+impl KeeperPlace {
     /// Forks the process that undoes the change.
     ///
     /// - `needed`: descriptor that `undo` works with.

@@ -63,7 +63,7 @@ const GSO_ECN: u8 = 0x80;
 
 /// Work on a received frame that its sender, or GRO, left to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Offload {
+pub struct FrameOffload {
     /// Place of the unfinished checksum: first byte covered, and its field behind that. A super-frame has
     /// it too.
     pub checksum: (usize, usize),
@@ -74,10 +74,10 @@ pub struct Offload {
 }
 
 impl OffloadHeader {
-    fn offload(self) -> Option<Offload> {
+    fn offload(self) -> Option<FrameOffload> {
         let kind = self.gso_type & !GSO_ECN;
         let is_super = kind != GSO_NONE;
-        (is_super || self.flags & FLAG_NEEDS_CSUM != 0).then_some(Offload {
+        (is_super || self.flags & FLAG_NEEDS_CSUM != 0).then_some(FrameOffload {
             checksum: (self.csum_start.into(), self.csum_offset.into()),
             segment_bytes: if is_super { self.gso_size } else { 0 },
             is_unknown: !matches!(kind, GSO_NONE | GSO_TCP_V4 | GSO_TCP_V6 | GSO_UDP_L4),
@@ -370,7 +370,7 @@ impl PacketRx {
     pub fn take_offloaded(
         &mut self,
         max: usize,
-        mut each: impl FnMut(&mut [u8], usize, Option<Offload>),
+        mut each: impl FnMut(&mut [u8], usize, Option<FrameOffload>),
     ) -> usize {
         self.take_any(max, |bytes, header, offload| each(bytes, header.tp_len as usize, offload))
     }
@@ -378,7 +378,7 @@ impl PacketRx {
     fn take_any(
         &mut self,
         max: usize,
-        mut each: impl FnMut(&mut [u8], &tpacket3_hdr, Option<Offload>),
+        mut each: impl FnMut(&mut [u8], &tpacket3_hdr, Option<FrameOffload>),
     ) -> usize {
         let mut taken = 0;
         while taken < max && self.ready() {
@@ -418,7 +418,7 @@ impl PacketRx {
     }
 
     /// Work of the packet whose header is at `start` that was left to a device.
-    fn offload(&self, start: usize, mac: usize) -> Option<Offload> {
+    fn offload(&self, start: usize, mac: usize) -> Option<FrameOffload> {
         const BYTES: usize = size_of::<OffloadHeader>();
         if !self.has_offloads || mac < size_of::<tpacket3_hdr>() + BYTES {
             return None;

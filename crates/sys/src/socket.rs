@@ -158,7 +158,7 @@ pub(crate) fn interface_request(ifindex: u32) -> Option<(OwnedFd, libc::ifreq)> 
 
 /// Interest or result of [`wait`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ready {
+pub struct Readiness {
     pub readable: bool,
     pub writable: bool,
     /// The socket or its device failed.
@@ -167,7 +167,7 @@ pub struct Ready {
 
 /// Waits at most `timeout` until the socket is readable (or writable, if `writable`). A signal ends
 /// the wait early with nothing ready.
-pub fn wait(fd: BorrowedFd<'_>, writable: bool, timeout: Duration) -> io::Result<Ready> {
+pub fn wait(fd: BorrowedFd<'_>, writable: bool, timeout: Duration) -> io::Result<Readiness> {
     let events = libc::POLLIN | if writable { libc::POLLOUT } else { 0 };
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
     let timeout = libc::timespec {
@@ -183,7 +183,7 @@ pub fn wait(fd: BorrowedFd<'_>, writable: bool, timeout: Duration) -> io::Result
         }
         poll.revents = 0;
     }
-    Ok(Ready {
+    Ok(Readiness {
         readable: poll.revents & libc::POLLIN != 0,
         writable: poll.revents & libc::POLLOUT != 0,
         failed: poll.revents & (libc::POLLERR | libc::POLLNVAL) != 0,

@@ -61,7 +61,7 @@ pub fn set_overflow_count(fd: BorrowedFd<'_>) -> io::Result<()> {
 
 /// One received datagram, or several of equal size when the kernel coalesced them.
 #[derive(Debug)]
-pub struct Received<'a> {
+pub struct ReceivedDatagram<'a> {
     pub bytes: &'a mut [u8],
     pub from: SocketAddr,
     /// Size of each datagram in `bytes` but the last; the whole length when not coalesced.
@@ -279,13 +279,13 @@ impl Batch {
     }
 
     /// A slot that the last [`receive`](Self::receive) filled.
-    pub fn received(&mut self, slot: usize) -> Received<'_> {
+    pub fn received(&mut self, slot: usize) -> ReceivedDatagram<'_> {
         // SAFETY: the slot's header lies in the mapping and was written by the kernel or `new`.
         let header = unsafe { self.header(slot).as_ref() };
         let len_bytes = (header.msg_len as usize).min(self.slot_bytes);
         // SAFETY: the address lies in the mapping; every bit pattern is a valid array of bytes.
         let address = unsafe { self.address(slot).read() };
-        let mut received = Received {
+        let mut received = ReceivedDatagram {
             bytes: &mut [],
             from: address.written(header.msg_hdr.msg_namelen as usize),
             segment_bytes: len_bytes,
@@ -306,7 +306,7 @@ impl Batch {
 ///
 /// # Safety
 /// `msg_control` and `msg_controllen` describe memory that the kernel wrote control messages to.
-pub(crate) unsafe fn read_control(header: &libc::msghdr, received: &mut Received<'_>) {
+pub(crate) unsafe fn read_control(header: &libc::msghdr, received: &mut ReceivedDatagram<'_>) {
     // SAFETY: msg_control and msg_controllen describe one control area, which the caller promises.
     let mut control = unsafe { libc::CMSG_FIRSTHDR(header) };
     while let Some(at) = NonNull::new(control) {

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sys::child::{Child, Place};
+use sys::child::{Child, ChildPlace};
 use tempfile::TempDir;
 
 pub use self::authority::Authority;
@@ -88,7 +88,7 @@ impl Broker {
         command.arg(if self.port == 0 { "-1".to_owned() } else { self.port.to_string() });
         command.args(["-js", "-sd"]).arg(path.join("store")).arg("--ports_file_dir").arg(path);
         as_user(&mut command);
-        let child = Child::spawn(command, &Place::default()).expect("nats-server starts");
+        let child = Child::spawn(command, &ChildPlace::default()).expect("nats-server starts");
         let ports = path.join(format!("nats-server_{}.ports", child.pid()));
         let port = || -> Option<u16> {
             let text = fs::read_to_string(&ports).ok()?;
@@ -197,7 +197,7 @@ impl Database {
                 command.args(["-c", setting]);
             }
             command.current_dir("/");
-            let mut child = Child::spawn(command, &Place::default()).expect("postgres starts");
+            let mut child = Child::spawn(command, &ChildPlace::default()).expect("postgres starts");
             let is_ready = until(LONG, || {
                 let ended = child.wait(std::time::Duration::ZERO).ok().flatten().is_some();
                 ended || self.answers()

@@ -110,7 +110,7 @@ pub trait InPlace {
 }
 
 /// The network side.
-pub trait Wire {
+pub trait NetworkSide {
     /// Sends one frame, from the destination address to the last byte before the check sequence.
     fn send(&mut self, frame: &[u8]) -> Sent;
 
@@ -120,7 +120,7 @@ pub trait Wire {
     }
 }
 
-impl<W: Wire + ?Sized> Wire for &mut W {
+impl<W: NetworkSide + ?Sized> NetworkSide for &mut W {
     fn send(&mut self, frame: &[u8]) -> Sent {
         (**self).send(frame)
     }

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use ::host::tune::Store;
+use ::host::tune::JournalStore;
 use command::{CommandSession, Journals};
 use model::statistics::median;
 use model::{Session, Verdict, latency_histogram};
@@ -174,8 +174,10 @@ fn usual(trials: &Trials, arms: &[&str]) -> Option<f64> {
 pub(crate) fn study(count: u64) -> Result {
     let spec = command::resolve(&model::Programs::parse(&text()?)?)?;
     let folder = std::env::temp_dir().join(format!("truth-{}", std::process::id()));
-    let journals =
-        Journals { far: Store::new(folder.join("far")), near: Store::new(folder.join("near")) };
+    let journals = Journals {
+        far: JournalStore::new(folder.join("far")),
+        near: JournalStore::new(folder.join("near")),
+    };
     let mut session = CommandSession::open(spec.clone(), journals, 0, &STOP)?;
     let judged: Vec<&str> =
         spec.judged.iter().map(String::as_str).filter(|&name| name != SERVED).collect();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use host::doctor::Report;
+use host::doctor::DoctorReport;
 // Names of processes and interfaces are untrusted.
 use report::html::escape;
 
@@ -14,7 +14,7 @@ const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:60em;margin:2em aut
     dt{font-weight:bold;float:left;width:5.5em}dd{margin-left:6em}code{background:#eee}\
     @media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}code{background:#333}}";
 
-pub(super) fn page(report: &Report, title: &str) -> String {
+pub(super) fn page(report: &DoctorReport, title: &str) -> String {
     let title = escape(title);
     let mut out = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -71,10 +71,10 @@ mod tests {
 
     #[test]
     fn a_page_is_whole_and_what_others_named_is_escaped() {
-        let report = Report {
+        let report = DoctorReport {
             facts: vec![Fact { check: "memory", text: "<script>".into() }],
             unseen: vec![Unseen { check: "taps", why: "a & b".into() }],
-            ..Report::default()
+            ..DoctorReport::default()
         };
         let page = page(&report, "eth0 \"x\"");
         assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));

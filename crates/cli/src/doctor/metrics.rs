@@ -1,6 +1,6 @@
 //! Findings as metrics, for the textfile collector of node_exporter.
 
-use host::doctor::{Report, Severity};
+use host::doctor::{DoctorReport, Severity};
 use report::metrics::Metrics;
 use time::OffsetDateTime;
 
@@ -12,7 +12,7 @@ const SEVERITIES: [(Severity, &str); 4] = [
 ];
 
 /// - `about`: the examined host, namespace or interface.
-pub(super) fn text(report: &Report, about: &str) -> String {
+pub(super) fn text(report: &DoctorReport, about: &str) -> String {
     let mut metrics = Metrics::new("wirepath_doctor");
     let mut findings = metrics.gauge("findings", "Settings and conditions that slow packets.");
     for (severity, name) in SEVERITIES {
@@ -62,10 +62,10 @@ mod tests {
             change: String::new(),
             undo: String::new(),
         };
-        let report = Report {
+        let report = DoctorReport {
             findings: vec![finding("eth0: \"small\""), finding("eth1: small")],
             passed: vec!["irq"],
-            ..Report::default()
+            ..DoctorReport::default()
         };
         let text = text(&report, "this host");
         for line in [

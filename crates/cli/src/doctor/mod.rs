@@ -7,7 +7,7 @@ mod text;
 use std::path::PathBuf;
 
 use clap::Args;
-use host::doctor::{self, Fact, Finding, HostView, Report, Severity, Unseen};
+use host::doctor::{self, DoctorReport, Fact, Finding, HostView, Severity, Unseen};
 use host::tune::Profile;
 use remote::Failure;
 use schemars::JsonSchema;
@@ -59,7 +59,7 @@ pub(crate) fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
 /// Prints a report as requested. Errors: a finding at or above the requested severity.
 pub(crate) fn show(
     context: &Context,
-    report: &Report,
+    report: &DoctorReport,
     title: &str,
     output: &OutputArgs,
 ) -> Result<(), Failure> {
@@ -95,7 +95,7 @@ pub(crate) struct DoctorDocument<'a> {
     passed: &'a [&'static str],
 }
 
-fn above(report: &Report, threshold: Option<Severity>) -> Result<(), Failure> {
+fn above(report: &DoctorReport, threshold: Option<Severity>) -> Result<(), Failure> {
     let Some(threshold) = threshold else {
         return Ok(());
     };
@@ -115,21 +115,21 @@ fn title(args: &DoctorArgs) -> String {
 
 #[cfg(test)]
 mod tests {
-    use host::doctor::Evidence;
+    use host::doctor::FindingEvidence;
     use report::screen::Style;
     use testkit::hostile;
 
     use super::*;
 
     /// A report with a text in each place that may have the name of an interface, a process or a file.
-    fn report(text: &str) -> Report {
+    fn report(text: &str) -> DoctorReport {
         let own = || text.to_owned();
-        Report {
+        DoctorReport {
             findings: vec![Finding {
                 check: "taps",
                 severity: Severity::High,
                 what: own(),
-                evidence: vec![Evidence { source: own(), value: own() }],
+                evidence: vec![FindingEvidence { source: own(), value: own() }],
                 why: "a reason",
                 effect: "an effect",
                 risk: "a risk",

@@ -1,6 +1,6 @@
 //! A report as text.
 
-use host::doctor::{Finding, Report, Severity};
+use host::doctor::{DoctorReport, Finding, Severity};
 use report::screen::{Screen, Style, Tone};
 
 use crate::console::count;
@@ -8,7 +8,7 @@ use crate::console::count;
 /// Column where the text of a finding begins.
 const COLUMN: usize = 12;
 
-pub(super) fn render(report: &Report, title: &str, style: Style) -> String {
+pub(super) fn render(report: &DoctorReport, title: &str, style: Style) -> String {
     let mut screen = Screen::new(style).with_column(COLUMN);
     screen.heading(title);
     for finding in &report.findings {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use host::explain::Summary;
+use host::explain::ExplainSummary;
 use remote::Failure;
 use report::screen::{Cell, Screen};
 use schemars::JsonSchema;
@@ -104,7 +104,7 @@ impl Observation {
         }
     }
 
-    fn from_summary(summary: &Summary) -> Self {
+    fn from_summary(summary: &ExplainSummary) -> Self {
         let stages = summary.stages.iter().map(|row| Stage {
             name: row.name.to_owned(),
             from: row.from.to_owned(),
@@ -184,7 +184,7 @@ impl DropChange {
 }
 
 impl Changes {
-    pub(super) fn since(before: &Observation, summary: &Summary) -> Self {
+    pub(super) fn since(before: &Observation, summary: &ExplainSummary) -> Self {
         Changes::between(before, &Observation::from_summary(summary))
     }
 

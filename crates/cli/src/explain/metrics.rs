@@ -1,12 +1,12 @@
 //! `explain --metrics`: the observation so far, for Prometheus.
 
-use host::explain::Summary;
+use host::explain::ExplainSummary;
 use report::metrics::Metrics as Text;
 
 const NS_PER_S: f64 = 1e9;
 
 /// The text that is served, replaced after each period.
-pub(super) fn text(summary: &Summary) -> String {
+pub(super) fn text(summary: &ExplainSummary) -> String {
     let mut text = Text::new("wirepath_explain");
     let seconds = summary.followed.as_secs_f64();
     text.counter(

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use host::exclusive::{Activity, ExclusiveLock};
 use host::explain::{
-    DropRow, FunctionRow, Observer, PlaceRow, Scope, Service, Spec, StageRow, Summary,
+    DropRow, ExplainSpec, ExplainSummary, FunctionRow, Observer, PlaceRow, StageRow, TraceScope,
+    TracedService,
 };
 use host::net::{Link, LinkWatch, NetError};
 use host::netns::Netns;
@@ -102,12 +103,12 @@ impl ServiceArgs {
         by_process || self.cgroup.is_some() || self.container.is_some()
     }
 
-    fn service(&self) -> Result<Option<Service>, Failure> {
+    fn service(&self) -> Result<Option<TracedService>, Failure> {
         let service = match (self.port, self.pid, &self.cgroup, &self.container) {
-            (Some(port), ..) => Ok(Service::Port(port)),
-            (_, Some(pid), ..) => Service::process(pid),
-            (_, _, Some(path), _) => Service::cgroup(path),
-            (.., Some(id)) => Service::container(id),
+            (Some(port), ..) => Ok(TracedService::Port(port)),
+            (_, Some(pid), ..) => TracedService::process(pid),
+            (_, _, Some(path), _) => TracedService::cgroup(path),
+            (.., Some(id)) => TracedService::container(id),
             _ => return Ok(None),
         };
         service.map(Some).map_err(Failure::usage)
@@ -121,11 +122,11 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
     let service = args.service.service()?;
     let (scopes, mut links) = scopes(args, service.as_ref())?;
     let mut kept = vec![Capability::Bpf, Capability::Perfmon, Capability::SysAdmin];
-    if matches!(service, Some(Service::Process(_))) {
+    if matches!(service, Some(TracedService::Process(_))) {
         // Its new sockets are looked up in each period.
         kept.extend([Capability::SysPtrace, Capability::DacReadSearch]);
     }
-    let spec = Spec {
+    let spec = ExplainSpec {
         scopes,
         service,
         duty: f64::from(args.duty) / 100.0,
@@ -213,8 +214,8 @@ fn observe(
 /// A service is in the namespaces that are named, else in that of its process.
 fn scopes(
     args: &ExplainArgs,
-    service: Option<&Service>,
-) -> Result<(Vec<Scope>, Vec<LinkWatch>), Failure> {
+    service: Option<&TracedService>,
+) -> Result<(Vec<TraceScope>, Vec<LinkWatch>), Failure> {
     let mut names = args.netns.clone();
     if let (true, Some(service)) = (names.is_empty(), service) {
         names.extend(service.member().map_err(Failure::usage)?.map(|pid| pid.to_string()));
@@ -236,7 +237,7 @@ fn scopes(
             Failure::failed(format!("{name}: inode number {inode} is too large for a namespace"))
         })?;
         if args.interface.is_empty() {
-            scopes.push(Scope { netns, ifindex: 0 });
+            scopes.push(TraceScope { netns, ifindex: 0 });
         }
         for interface in &args.interface {
             // The current namespace is not entered: that would require CAP_SYS_ADMIN.
@@ -251,7 +252,7 @@ fn scopes(
                 )),
                 other => Failure::from_chain(&other),
             })?;
-            scopes.push(Scope { netns, ifindex: link.index });
+            scopes.push(TraceScope { netns, ifindex: link.index });
             links.push(watch);
         }
     }
@@ -303,7 +304,7 @@ struct CostDocument {
 }
 
 impl ExplainDocument {
-    fn new(summary: Summary, changes: Option<Changes>) -> ExplainDocument {
+    fn new(summary: ExplainSummary, changes: Option<Changes>) -> ExplainDocument {
         let cost = summary.cost;
         ExplainDocument {
             schema: crate::context::DOCUMENT,

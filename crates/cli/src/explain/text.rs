@@ -1,6 +1,6 @@
 //! Tables of `explain`.
 
-use host::explain::{DropRow, StageRow, Summary};
+use host::explain::{DropRow, ExplainSummary, StageRow};
 use report::screen::{Cell, Screen};
 
 use super::ExplainArgs;
@@ -15,7 +15,7 @@ pub(super) fn time(ns: f64) -> String {
     }
 }
 
-pub(super) fn text(summary: &Summary, args: &ExplainArgs) -> String {
+pub(super) fn text(summary: &ExplainSummary, args: &ExplainArgs) -> String {
     let mut screen = Screen::plain();
     let seconds = summary.followed.as_secs_f64();
     let is_service = args.service.is_given();
@@ -72,7 +72,7 @@ fn share_row(name: &str, share: f64) -> Vec<Cell> {
 }
 
 /// The cost of the observation, and all that it did not see.
-fn remarks(screen: &mut Screen, summary: &Summary, is_service: bool) {
+fn remarks(screen: &mut Screen, summary: &ExplainSummary, is_service: bool) {
     match summary.cost.ns_per_packet() {
         Some(ns) => screen.line(format!(
             "Tracing took {ns:.0} ns of CPU time per packet ({:.1} program runs, without their entry and exit; \

@@ -13,9 +13,11 @@ use host::exclusive::{Activity, ExclusiveLock};
 use host::interruptions::{RING_BYTES, Trace};
 use io::multicast::{Group, GroupTuning};
 use io::{IoError, Stamps, XdpMode};
-use marketdata::arbiter::Limits;
+use marketdata::arbiter::ArbiterLimits;
 use marketdata::late::LateReport;
-use marketdata::listen::{Interval, ListenError, Listener, Plan, ReceiveBy, Report};
+use marketdata::listen::{
+    FeedListener, ListenError, ListenInterval, ListenPlan, ListenReport, ReceiveBy,
+};
 use marketdata::protocol::Protocol;
 use remote::Failure;
 use sys::hardware_stamps::HardwareStamps;
@@ -128,7 +130,7 @@ pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
     let metrics = args.metrics.map(Metrics::open).transpose()?;
     let trace = args.late.map(|_| open_trace()).transpose()?;
     let trace = trace.as_ref().map(|(trace, _)| trace);
-    let listener = Listener::open(plan).map_err(failed)?;
+    let listener = FeedListener::open(plan).map_err(failed)?;
     for group in &groups {
         let from = group.source.map_or(String::new(), |source| format!(" from {source}"));
         console::say(&format!("listening to {}{from} on {}", group.address, group.ifname));
@@ -137,7 +139,7 @@ pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
         console::say(&format!("metrics at http://{}/metrics", metrics.address()));
     }
     console::say("Ctrl-C ends with the summary");
-    let mut report = Report::new(&groups);
+    let mut report = ListenReport::new(&groups);
     report.late = args.late.map(|late| LateReport::new(late.as_nanos() as u64));
     let report = Arc::new(Mutex::new(report));
     let lock = || report.lock().unwrap_or_else(PoisonError::into_inner);
@@ -146,7 +148,7 @@ pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
     let (empty_in, empty_out) = sync_channel(INTERVALS);
     for _ in 0..INTERVALS {
         // Cannot fail: the channel has this capacity.
-        let _ = empty_in.try_send(Box::<Interval>::default());
+        let _ = empty_in.try_send(Box::<ListenInterval>::default());
     }
     let ran = thread::scope(|scope| {
         // The receiver drops its privileges itself, after setting its priority.
@@ -210,21 +212,24 @@ fn listed(groups: &[Group]) -> String {
     named.collect::<Vec<_>>().join(" or ")
 }
 
-fn plan(args: &ListenArgs) -> Result<Plan, Failure> {
+fn plan(args: &ListenArgs) -> Result<ListenPlan, Failure> {
     let recover = args.recover.as_deref().map(resolve).transpose()?;
     let hold = match (args.hold, recover) {
         (Some(hold), _) => hold,
         (None, Some(_)) => RECOVERY_HOLD_LIMIT,
         (None, None) => HOLD_LIMIT,
     };
-    let limits =
-        Limits { hold_ns: hold.as_nanos() as u64, from_one: args.from_start, ..Limits::default() };
+    let limits = ArbiterLimits {
+        hold_ns: hold.as_nanos() as u64,
+        from_one: args.from_start,
+        ..ArbiterLimits::default()
+    };
     let groups = args.groups.groups()?;
     if args.xsk_map.is_some() && groups.iter().any(|group| group.ifindex != groups[0].ifindex) {
         let why = "--xsk-map is the map of one interface; give both groups the same -i";
         return Err(Failure::Usage(why.into()));
     }
-    Ok(Plan {
+    Ok(ListenPlan {
         groups,
         receive_by: receive_by(args)?,
         tuning: GroupTuning {
@@ -306,9 +311,9 @@ fn failed(error: ListenError) -> Failure {
 
 /// Exchanges the interval for an empty one; keeps it if none is available or the channel is full.
 fn hand_over(
-    interval: &mut Box<Interval>,
-    full: &SyncSender<Box<Interval>>,
-    empty: &Receiver<Box<Interval>>,
+    interval: &mut Box<ListenInterval>,
+    full: &SyncSender<Box<ListenInterval>>,
+    empty: &Receiver<Box<ListenInterval>>,
 ) {
     if let Ok(fresh) = empty.try_recv() {
         let filled = std::mem::replace(interval, fresh);
@@ -320,9 +325,9 @@ fn hand_over(
 /// Adds up and shows the intervals until the receiver ends.
 fn watch<'a>(
     context: &Context,
-    full: &Receiver<Box<Interval>>,
-    empty: &SyncSender<Box<Interval>>,
-    lock: &impl Fn() -> std::sync::MutexGuard<'a, Report>,
+    full: &Receiver<Box<ListenInterval>>,
+    empty: &SyncSender<Box<ListenInterval>>,
+    lock: &impl Fn() -> std::sync::MutexGuard<'a, ListenReport>,
     trace: Option<&Trace>,
 ) -> Result<(), Failure> {
     let mut shown = Ok(());
@@ -361,7 +366,7 @@ pub(super) fn open_trace() -> Result<(Trace, ExclusiveLock), Failure> {
 }
 
 /// Adds the late datagrams of an interval with their causes.
-fn explain_late(report: &mut Report, interval: &Interval, trace: Option<&Trace>) {
+fn explain_late(report: &mut ListenReport, interval: &ListenInterval, trace: Option<&Trace>) {
     if let (Some(late), Some(trace)) = (&mut report.late, trace) {
         late.add(&interval.late, trace.lost_count(), |late| trace.cause(&late.delay));
     }
@@ -386,7 +391,7 @@ impl Screen {
     }
 }
 
-pub(super) fn tell(interval: &Interval) {
+pub(super) fn tell(interval: &ListenInterval) {
     for note in &interval.notes {
         console::say(&format!("note: {note}"));
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use host::exclusive::{Activity, ExclusiveLock};
 use host::interruptions::{
-    Cause, CauseKind, Meter, MeterError, Noise, RING_BYTES, Tally, Trace, TraceError,
+    Cause, CauseKind, InterruptionMeter, MeterError, Noise, RING_BYTES, Tally, Trace, TraceError,
 };
 use remote::Failure;
 use report::screen::{Cell, Screen};
@@ -74,7 +74,7 @@ pub(crate) fn run(context: &Context, args: &NoiseArgs) -> Result<(), Failure> {
         console::say(&format!("not traced: {missing}"));
     }
     privileges::drop_all().map_err(Failure::failed)?;
-    let meter = Meter { cpu: args.cpu, over: args.over };
+    let meter = InterruptionMeter { cpu: args.cpu, over: args.over };
     let noise = meter.watch(args.duration, trace.as_ref(), signals::stop_flag(), || {});
     let noise = noise.map_err(|why| match why {
         MeterError::Pin { .. } => Failure::usage(why),

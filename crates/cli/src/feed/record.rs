@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use io::{IoError, Stamps};
-use marketdata::record::{Plan, RecordError, Recorder};
+use marketdata::record::{RecordError, RecordPlan, Recorder};
 use remote::Failure;
 
 use super::groups::GroupArgs;
@@ -46,7 +46,7 @@ pub(crate) struct RecordArgs {
 }
 
 pub(crate) fn run(context: &Context, args: &RecordArgs) -> Result<(), Failure> {
-    let plan = Plan {
+    let plan = RecordPlan {
         groups: args.groups.groups()?,
         file: args.file.clone(),
         overwrite: args.overwrite,

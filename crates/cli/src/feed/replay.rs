@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::Args;
 use marketdata::capture::Reader;
-use marketdata::replay::{Faults, Pace, Plan, Replay, ReplayError, Source};
-use marketdata::schedule::Schedule;
-use marketdata::synthetic::{MoldSession, MoldSpec, Session, Spec};
+use marketdata::replay::{Faults, Replay, ReplayError, ReplayPace, ReplayPlan, ReplaySource};
+use marketdata::schedule::SendSchedule;
+use marketdata::synthetic::{MoldSession, MoldSpec, SyntheticSession, SyntheticSpec};
 use remote::Failure;
 
 use super::groups::interface_named;
@@ -137,16 +137,16 @@ pub(crate) fn run(context: &Context, args: &ReplayArgs) -> Result<(), Failure> {
     let link = interface_named(&args.interface)?;
     let schedule = schedule(args);
     let source = match &args.file {
-        Some(file) => Source::File(Box::new(Reader::open(file)?)),
+        Some(file) => ReplaySource::File(Box::new(Reader::open(file)?)),
         None => made_up(args, schedule),
     };
     let pace = match (args.speed, args.rate, &args.file) {
-        (Some(Speed::Max), ..) => Pace::Max,
-        (Some(Speed::Times(times)), _, Some(_)) => Pace::Own(times),
-        (None, None, Some(_)) => Pace::Own(1.0),
-        _ => Pace::Rate(schedule),
+        (Some(Speed::Max), ..) => ReplayPace::Max,
+        (Some(Speed::Times(times)), _, Some(_)) => ReplayPace::Own(times),
+        (None, None, Some(_)) => ReplayPace::Own(1.0),
+        _ => ReplayPace::Rate(schedule),
     };
-    let plan = Plan {
+    let plan = ReplayPlan {
         to: [Some(args.to), args.to_b].into_iter().flatten().collect(),
         from: [args.from, args.from_b].into_iter().flatten().collect(),
         ifindex: link.index,
@@ -186,24 +186,24 @@ fn failed(error: ReplayError) -> Failure {
 
 /// Due times of messages, also the match times of a synthetic session: a receiver that compares both measures
 /// its own delay.
-fn schedule(args: &ReplayArgs) -> Schedule {
+fn schedule(args: &ReplayArgs) -> SendSchedule {
     let rate = args.rate.unwrap_or(DEFAULT_RATE);
     let rate = match args.speed {
         Some(Speed::Times(times)) => ((rate as f64 * times) as u64).max(1),
         Some(Speed::Max) | None => rate,
     };
-    Schedule::burst(args.burst, rate)
+    SendSchedule::burst(args.burst, rate)
 }
 
-fn made_up(args: &ReplayArgs, schedule: Schedule) -> Source {
+fn made_up(args: &ReplayArgs, schedule: SendSchedule) -> ReplaySource {
     let per_datagram = usize::from(args.per_datagram);
     if args.mold {
         let stocks = u16::try_from(args.symbols).unwrap_or(u16::MAX);
         let spec = MoldSpec { stocks, schedule, ..MoldSpec::new(args.seed) };
-        return Source::Mold(Box::new(MoldSession::new(&spec)), per_datagram);
+        return ReplaySource::Mold(Box::new(MoldSession::new(&spec)), per_datagram);
     }
-    let spec = Spec { symbols: args.symbols, schedule, ..Spec::new(args.seed) };
-    Source::Twse(Box::new(Session::new(&spec)), per_datagram)
+    let spec = SyntheticSpec { symbols: args.symbols, schedule, ..SyntheticSpec::new(args.seed) };
+    ReplaySource::Twse(Box::new(SyntheticSession::new(&spec)), per_datagram)
 }
 
 #[cfg(test)]

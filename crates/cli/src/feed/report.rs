@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use host::output_file::ReservedFile;
 use host::text::chain;
-use marketdata::arbiter::Limits;
+use marketdata::arbiter::ArbiterLimits;
 use marketdata::capture::Reader;
-use marketdata::listen::{RecordedError, RecordedPlan, Recording, Report, read};
+use marketdata::listen::{ListenReport, RecordedError, RecordedPlan, Recording, read};
 use remote::Failure;
 
 use crate::context::Context;
@@ -46,14 +46,14 @@ pub(crate) fn run(context: &Context, args: &ReportArgs) -> Result<(), Failure> {
     privileges::drop_all().map_err(Failure::failed)?;
     let plan = RecordedPlan {
         from: [args.from, args.from_b].into_iter().flatten().collect(),
-        limits: Limits {
+        limits: ArbiterLimits {
             hold_ns: args.hold.as_nanos() as u64,
             from_one: args.from_start,
-            ..Limits::default()
+            ..ArbiterLimits::default()
         },
         books_max: args.symbols.max(1),
     };
-    let mut report = Report::recording(&plan.from);
+    let mut report = ListenReport::recording(&plan.from);
     let recording = read(&mut reader, &plan, signals::stop_flag(), |interval| {
         super::listen::tell(interval);
         report.end(interval);
@@ -100,7 +100,7 @@ impl PageFile {
     }
 
     /// - `origin`: recording, or groups.
-    pub(super) fn write(self, report: &Report, origin: &str) -> Result<(), Failure> {
+    pub(super) fn write(self, report: &ListenReport, origin: &str) -> Result<(), Failure> {
         let about = format!("{origin} · {}", concat!("wirepath ", env!("CARGO_PKG_VERSION")));
         let Some(page) = report.page("Quality of the feed", &about) else { return Ok(()) };
         let html = report::html::feed_page(&page);

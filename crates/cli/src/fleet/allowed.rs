@@ -12,7 +12,7 @@ use model::{
     LoadRequest, PathRequest, PlanArms, PlanLoad, PlanRequest, Request, Subject, TwoHosts,
 };
 use remote::Failure;
-use remote::work::{Call, Echo, Ping, Step};
+use remote::work::{Call, Echo, Ping, RolloutStep};
 
 use crate::lookup;
 
@@ -32,7 +32,9 @@ pub(super) fn check(call: &Call, may_tune: bool) -> Result<(), Failure> {
     match call {
         Call::RunAlone(request) => check_request(request, may_tune),
         // An agent that no longer may tune still restores what it applied.
-        Call::Step(step) if !may_tune && !matches!(**step, Step::RollBack { .. }) => no_tuning(),
+        Call::Step(step) if !may_tune && !matches!(**step, RolloutStep::RollBack { .. }) => {
+            no_tuning()
+        }
         Call::Step(step) => check_step(step),
         Call::Echo(Echo { ipv6: _, session: _, until: Some(until) }) => {
             check_pair(until.count, until.wait_s)
@@ -164,7 +166,7 @@ fn check_plan(text: &str) -> Result<(), Failure> {
     }
 }
 
-fn check_step(step: &Step) -> Result<(), Failure> {
+fn check_step(step: &RolloutStep) -> Result<(), Failure> {
     if let Some(owner) = step.owner().filter(|owner| !owner.starts_with(ID_PREFIX)) {
         return refused(format!(
             "{owner:?} is not a valid id of a roll-out: it begins with {ID_PREFIX}"
@@ -279,19 +281,19 @@ mod tests {
 
     #[test]
     fn steps_need_the_permission_of_the_host_and_name_no_file_program_or_other_owner() {
-        let step = |step: Step| Call::Step(Box::new(step));
+        let step = |step: RolloutStep| Call::Step(Box::new(step));
         let owner = || "rollout-1".to_owned();
-        let confirm = step(Step::Confirm { owner: owner() });
+        let confirm = step(RolloutStep::Confirm { owner: owner() });
         assert_eq!(check(&confirm, true), Ok(()));
         assert!(check(&confirm, false).unwrap_err().text().contains("--allow-tune"));
         // The way back is always open.
-        assert_eq!(check(&step(Step::RollBack { owner: owner() }), false), Ok(()));
+        assert_eq!(check(&step(RolloutStep::RollBack { owner: owner() }), false), Ok(()));
         for bad in ["ansible", "--root=/x"] {
-            assert_refused(&step(Step::RollBack { owner: bad.into() }), bad);
+            assert_refused(&step(RolloutStep::RollBack { owner: bad.into() }), bad);
         }
         let file = format!("{PLAN}netns = \"/proc/1/ns/net\"\n");
         for bad in [file.as_str(), "nonsense"] {
-            assert_refused(&step(Step::Verify { plan: bad.into() }), bad);
+            assert_refused(&step(RolloutStep::Verify { plan: bad.into() }), bad);
         }
         let peer = TwoHosts { end: "peer:db9:7117".into(), ..TwoHosts::default() };
         let load = |far: TwoHosts| PlanLoad::Path {

@@ -8,7 +8,7 @@ use host::exclusive::OF_FLEET;
 use remote::work::{self, Answer, Call, Ran};
 use remote::{Caller, Failure, FarOptions};
 use runner::Proven;
-use sys::child::{Place, this_program};
+use sys::child::{ChildPlace, this_program};
 
 use super::hosts::Host;
 use crate::context::DATA_VARIABLE;
@@ -58,7 +58,7 @@ pub(super) fn start(
         }
     }
     let netns = host.netns()?;
-    let mut caller = Caller::command(command, &Place { netns: netns.as_ref(), cpus: &[] })?;
+    let mut caller = Caller::command(command, &ChildPlace { netns: netns.as_ref(), cpus: &[] })?;
     caller.set_grace(STOP_GRACE);
     Ok(caller)
 }

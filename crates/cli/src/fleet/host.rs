@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use host::exclusive::{ExclusiveLock, OF_FLEET};
 use model::{Arm, ArmPlan, PathRequest, Request, Session, Support};
-use remote::work::{self, Answer, Call, Ping, Ran, Step};
+use remote::work::{self, Answer, Call, Ping, Ran, RolloutStep};
 use remote::{Calls, Failure, NearEndGone};
 use runner::{Proven, find_load, requested_load};
 
@@ -114,7 +114,7 @@ impl Answering<'_> {
         Ok(Answer::Measured(line.map_err(|error| Failure::Failed(error.to_string()))?))
     }
 
-    fn step(&mut self, step: &Step) -> Result<Answer, Failure> {
+    fn step(&mut self, step: &RolloutStep) -> Result<Answer, Failure> {
         match steps::perform(self.state, step)? {
             StepDone::Done(text) => Ok(Answer::Done(text)),
             StepDone::Drifted(text) => Ok(Answer::Drifted(text)),

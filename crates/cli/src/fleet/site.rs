@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use fleet::rollout::Answer;
-use remote::work::{self, Call, Step};
+use fleet::rollout::StepAnswer;
+use remote::work::{self, Call, RolloutStep};
 use remote::{Failure, FarOptions};
 
 use super::caller::{self, Folders, HostCaller, STEP_TIMEOUT};
@@ -40,9 +40,11 @@ impl Site<'_> {
     /// Has a call answered. The answer to an experiment is its outcome.
     ///
     /// - `beat`: called every few seconds meanwhile.
-    pub(super) fn once(&self, call: &Call, beat: &mut dyn FnMut()) -> Answer {
+    pub(super) fn once(&self, call: &Call, beat: &mut dyn FnMut()) -> StepAnswer {
         let limit = match call {
-            Call::Step(step) if matches!(**step, Step::Extend { .. } | Step::Verify { .. }) => {
+            Call::Step(step)
+                if matches!(**step, RolloutStep::Extend { .. } | RolloutStep::Verify { .. }) =>
+            {
                 self.held_timeout
             }
             _ => caller::time_limit(call),
@@ -55,25 +57,25 @@ impl Site<'_> {
     /// with it, or with the thread that calls this, the host rolls back.
     ///
     /// - `call`: [`Step::Apply`].
-    pub(super) fn apply(&self, call: &Call) -> (Answer, Option<HostCaller>) {
+    pub(super) fn apply(&self, call: &Call) -> (StepAnswer, Option<HostCaller>) {
         let mut caller = match self.start() {
             Ok(caller) => caller,
             Err(failure) => return (answer(Err(failure)), None),
         };
         let applied = answer(caller::ask(&mut caller, call, STEP_TIMEOUT, &mut || {}));
-        let is_waiting = matches!(applied, Answer::Done(_));
+        let is_waiting = matches!(applied, StepAnswer::Done(_));
         (applied, is_waiting.then_some(caller))
     }
 }
 
 /// - `asked`: an error if the host could not be reached, or broke off: its state is unknown.
-fn answer(asked: Result<work::Answer, Failure>) -> Answer {
+fn answer(asked: Result<work::Answer, Failure>) -> StepAnswer {
     match asked {
-        Err(failure) => Answer::Silent(failure.text().to_owned()),
-        Ok(work::Answer::Drifted(text)) => Answer::Drifted(text),
+        Err(failure) => StepAnswer::Silent(failure.text().to_owned()),
+        Ok(work::Answer::Drifted(text)) => StepAnswer::Drifted(text),
         Ok(answered) => match caller::result_text(answered) {
-            Ok(text) => Answer::Done(text),
-            Err(failure) => Answer::Failed(failure.text().to_owned()),
+            Ok(text) => StepAnswer::Done(text),
+            Err(failure) => StepAnswer::Failed(failure.text().to_owned()),
         },
     }
 }

@@ -8,7 +8,7 @@ use fleet::rollout;
 use host::exclusive::ExclusiveLock;
 use model::Subject;
 use remote::FarOptions;
-use remote::work::{Answer, Call, Step};
+use remote::work::{Answer, Call, RolloutStep};
 
 use super::allowed;
 use super::caller::{self, Folders, HostCaller, STEP_TIMEOUT};
@@ -92,7 +92,7 @@ impl Station {
         Folders { state: None, data: self.data.as_deref() }
     }
 
-    fn step(&mut self, call: &Call, beat: &mut dyn FnMut()) -> rollout::Answer {
+    fn step(&mut self, call: &Call, beat: &mut dyn FnMut()) -> rollout::StepAnswer {
         let site = Site {
             host: &Host::This,
             ssh_options: &[],
@@ -100,15 +100,15 @@ impl Station {
             held_timeout: STEP_TIMEOUT,
         };
         let Call::Step(step) = call else { return site.once(call, beat) };
-        if let Step::Apply { .. } = **step {
+        if let RolloutStep::Apply { .. } = **step {
             let (answer, caller) = site.apply(call);
             // A plan that was refused leaves an earlier one as it is.
             self.waiting = caller.or(self.waiting.take());
             return answer;
         }
         let answer = site.once(call, beat);
-        if matches!(**step, Step::Confirm { .. } | Step::RollBack { .. }) {
-            let is_done = matches!(answer, rollout::Answer::Done(_));
+        if matches!(**step, RolloutStep::Confirm { .. } | RolloutStep::RollBack { .. }) {
+            let is_done = matches!(answer, rollout::StepAnswer::Done(_));
             end_waiting(self.waiting.take_if(|_| is_done));
         }
         answer
@@ -134,12 +134,12 @@ fn name(call: &Call) -> String {
             Subject::Programs(_) => "measures programs",
         },
         Call::Step(step) => match **step {
-            Step::Apply { .. } => "applies the plan, unconfirmed",
-            Step::Extend { .. } => "postpones the rollback",
-            Step::Verify { .. } => "compares with the plan",
-            Step::Confirm { .. } => "confirms the plan",
-            Step::Keep { .. } => "keeps the plan",
-            Step::RollBack { .. } => "rolls back",
+            RolloutStep::Apply { .. } => "applies the plan, unconfirmed",
+            RolloutStep::Extend { .. } => "postpones the rollback",
+            RolloutStep::Verify { .. } => "compares with the plan",
+            RolloutStep::Confirm { .. } => "confirms the plan",
+            RolloutStep::Keep { .. } => "keeps the plan",
+            RolloutStep::RollBack { .. } => "rolls back",
         },
         Call::Echo(_) => "echo of a mesh",
         Call::Ping(ping) => return format!("pings {}", ping.address),

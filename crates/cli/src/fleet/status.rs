@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::Args;
-use fleet::book::{self, Archive, BookError, Entry, SqliteBook, State};
-use fleet::rollout::{Ledger, Row, SqliteLedger};
+use fleet::book::{self, Archive, BookEntry, BookError, JobState, SqliteBook};
+use fleet::rollout::{Ledger, LedgerRow, SqliteLedger};
 use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -44,7 +44,7 @@ pub(crate) struct StatusDocument {
 #[schemars(rename = "RolloutDocument")]
 struct RolloutStatus {
     id: String,
-    state: fleet::rollout::State,
+    state: fleet::rollout::RolloutState,
     /// Reason for the state.
     why: String,
 }
@@ -65,10 +65,10 @@ struct Experiment {
 #[derive(Serialize, JsonSchema)]
 struct JobDocument {
     host: String,
-    state: State,
+    state: JobState,
     attempt: u32,
     /// State in which it ended; `None` before.
-    ended: Option<State>,
+    ended: Option<JobState>,
     /// Reason for a missing outcome.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
@@ -136,7 +136,7 @@ fn read(book: &mut impl Archive) -> Result<Vec<Experiment>, Failure> {
             entries => entries?,
         };
         let rows = book.rows(&id)?;
-        let rows: BTreeMap<&str, &book::Row> =
+        let rows: BTreeMap<&str, &book::JobRow> =
             rows.iter().map(|row| (row.job.as_str(), row)).collect();
         let jobs = entries.iter().map(|entry| job(entry, rows.get(&*entry.job.job).copied()));
         let jobs = jobs.collect();
@@ -149,15 +149,15 @@ fn read_rollouts(file: &Path) -> Result<Vec<RolloutStatus>, Failure> {
     let mut found = Vec::new();
     for id in SqliteLedger::ids(file)?.into_iter().take(NEWEST) {
         let Some(mut ledger) = SqliteLedger::open(file, &id)? else { continue };
-        if let Some(Row { state, why, .. }) = ledger.rows()?.pop() {
+        if let Some(LedgerRow { state, why, .. }) = ledger.rows()?.pop() {
             found.push(RolloutStatus { id, state, why });
         }
     }
     Ok(found)
 }
 
-fn job(entry: &Entry, row: Option<&book::Row>) -> JobDocument {
-    let why = row.filter(|row| row.state != State::Done).map(|row| row.body.clone());
+fn job(entry: &BookEntry, row: Option<&book::JobRow>) -> JobDocument {
+    let why = row.filter(|row| row.state != JobState::Done).map(|row| row.body.clone());
     JobDocument {
         host: entry.job.host.clone(),
         state: entry.state,
@@ -186,7 +186,7 @@ fn text(document: &StatusDocument) -> String {
     }
     for RolloutStatus { id, state, why } in &document.rollouts {
         lines.push(format!("{id}\n  {state}: {why}"));
-        if (state.is_at_work() || matches!(state, fleet::rollout::State::RollingBack { .. }))
+        if (state.is_at_work() || matches!(state, fleet::rollout::RolloutState::RollingBack { .. }))
             && !document.running
         {
             lines.push(format!(

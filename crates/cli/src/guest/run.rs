@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use guest::GuestError;
-use guest::link::{GUEST_IP, Link};
-use guest::qemu::{Boot, Machine};
+use guest::link::{GUEST_IP, GuestLink};
+use guest::qemu::{Boot, GuestMachine};
 use guest::tap::TapMachine;
 use guest::telemetry::{Counter, Entry, Event, Snapshot};
 use model::PathError;
@@ -71,12 +71,12 @@ impl From<&Entry> for TraceEntry {
 }
 
 enum RunningGuest {
-    Sockets(Machine, Option<Link>),
+    Sockets(GuestMachine, Option<GuestLink>),
     Tap(TapMachine),
 }
 
 impl RunningGuest {
-    fn machine(&mut self) -> &mut Machine {
+    fn machine(&mut self) -> &mut GuestMachine {
         match self {
             RunningGuest::Sockets(machine, _) => machine,
             RunningGuest::Tap(tap) => &mut tap.machine,
@@ -146,7 +146,7 @@ fn start(args: &RunArgs, boot: &Boot) -> Result<(RunningGuest, UnixStream), Fail
     let keys = "Keys (Enter after each): d dumps counters and trace, q switches off; Ctrl-C ends.";
     if !args.tap {
         let (machine, stream, link) =
-            Machine::start_with_console(boot, None).map_err(PathError::from)?;
+            GuestMachine::start_with_console(boot, None).map_err(PathError::from)?;
         console::say(&format!("QEMU is process {}. {keys}", machine.pid()));
         return Ok((RunningGuest::Sockets(machine, link), stream));
     }

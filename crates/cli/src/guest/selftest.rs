@@ -1,7 +1,7 @@
 //! `wirepath guest selftest`: tests of the firmware's kernel on the machine.
 
 use clap::Args;
-use guest::qemu::System;
+use guest::qemu::GuestSystem;
 use guest::selftest;
 use model::PathError;
 use remote::Failure;
@@ -33,7 +33,7 @@ struct SelftestRow {
 }
 
 pub(super) fn run(context: &Context, args: &SelftestArgs) -> Result<(), Failure> {
-    let System::Firmware { image, .. } = args.image.boot("")?.system else {
+    let GuestSystem::Firmware { image, .. } = args.image.boot("")?.system else {
         return Err(Failure::failed("only the firmware has self-tests"));
     };
     let lines = selftest::run(&image).map_err(PathError::from)?.into_iter();

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use host::slots::{Admission, Sender, Slots};
+use host::slots::{SlotAdmission, SlotOrigin, Slots};
 
 pub(crate) use message::{Answer, Request};
 use message::{Refusal, parse, read_head, refusal, send};
@@ -125,14 +125,14 @@ impl Connections {
     /// Errors: no descriptor is left.
     fn place_for(&self, number: u64, from: IpAddr, stream: &TcpStream) -> io::Result<Place> {
         let connection = Connection { stream: stream.try_clone()?, has_request: false };
-        let admitted = self.lock().insert(number, Sender::from(from), connection);
+        let admitted = self.lock().insert(number, SlotOrigin::from(from), connection);
         let displaced_another = match admitted {
-            Admission::Free => false,
-            Admission::Displaced(_, lost) => {
+            SlotAdmission::Free => false,
+            SlotAdmission::Displaced(_, lost) => {
                 lost.close();
                 true
             }
-            Admission::Refused(newcomer) => {
+            SlotAdmission::Refused(newcomer) => {
                 newcomer.close();
                 return Err(io::Error::other("too many connections"));
             }

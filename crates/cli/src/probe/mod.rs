@@ -20,9 +20,9 @@ use io::{AnyEngine, EngineKind, EngineSpec, Local, Receiving, Remote, Role, XdpE
 use model::{Arm, Measurement};
 use probe::endpoint;
 use probe::peer::{Far, PeerError, Settings};
-use probe::role::{self, Live, Pace, RoleReport, Steering, Task};
+use probe::role::{self, LiveCounts, Pace, RoleReport, Steering, Task};
 use probe::{
-    Mtus, Switch, Watch, engine_spec, in_vlan, measurement, random_session, received_from,
+    InterfaceWatch, Mtus, Switch, engine_spec, in_vlan, measurement, random_session, received_from,
 };
 use remote::Failure;
 use sys::thread::start;
@@ -105,7 +105,7 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
     let (own, sent) = with_live_line(context, |live| {
         thread::scope(|scope| {
             let running = start(scope, "receive", || {
-                let watch = Watch::new(local.ifindex, &local.ifname);
+                let watch = InterfaceWatch::new(local.ifindex, &local.ifname);
                 let steering = Steering { stop: &stop, live: Some(live), watch };
                 role::run(&mut engine, &task, steering).map_err(|e| chain(&e))
             });
@@ -344,7 +344,7 @@ fn run_queues(
     remote: Option<&Remote>,
     queues: u32,
     stop: &AtomicBool,
-    live: &Live,
+    live: &LiveCounts,
 ) -> Result<RoleReport, String> {
     if queues <= 1 {
         let (mut engine, watch) = role::open(task, local, remote).map_err(|e| chain(&e))?;
@@ -360,7 +360,7 @@ fn run_queues(
         for (n, engine) in engines.into_iter().enumerate() {
             let task = Task { first_flow: (n * task.flows) as u8, ..task.clone() };
             running.push(start(scope, "queue", move || {
-                let watch = Watch::new(local.ifindex, &local.ifname);
+                let watch = InterfaceWatch::new(local.ifindex, &local.ifname);
                 let mut engine = AnyEngine::Xdp(Box::new(engine));
                 let steering = Steering { stop, live: Some(live), watch };
                 role::run(&mut engine, &task, steering).map_err(|e| chain(&e))
@@ -379,8 +379,8 @@ fn run_queues(
 }
 
 /// Runs `body`; on a terminal, prints a progress line per second.
-fn with_live_line<R: Send>(context: &Context, body: impl FnOnce(&Live) -> R + Send) -> R {
-    let live = Live::default();
+fn with_live_line<R: Send>(context: &Context, body: impl FnOnce(&LiveCounts) -> R + Send) -> R {
+    let live = LiveCounts::default();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         if console::is_watched() && !context.json {
@@ -393,7 +393,7 @@ fn with_live_line<R: Send>(context: &Context, body: impl FnOnce(&Live) -> R + Se
     })
 }
 
-fn live_lines(live: &Live, done: &AtomicBool) {
+fn live_lines(live: &LiveCounts, done: &AtomicBool) {
     let begun = Instant::now();
     let mut last = (0, 0);
     let mut next = Duration::from_secs(1);

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use clap::Args;
 use host::tune::{
-    self, Applied, Confirmation, Done, Options, Phase, Place, Plan, PlanError, PlanFileError,
-    Report, RestoreOutcome, RestoredSetting, RollbackError, Store, System, Target, Value,
+    self, Applied, Confirmation, Done, JournalStore, Options, Phase, Place, Plan, PlanError,
+    PlanFileError, RestoreOutcome, RestoredSetting, RollbackError, RollbackReport, System, Target,
+    Value,
 };
 use remote::Failure;
 use report::screen::{Cell, Screen};
@@ -82,7 +83,12 @@ impl RebaseArgs {
     pub(super) const FOR_ANY_HOST: RebaseArgs = RebaseArgs { rebase: true };
 
     /// The plan for this host.
-    pub(super) fn plan(&self, plan: Plan, system: &System, store: &Store) -> Result<Plan, Failure> {
+    pub(super) fn plan(
+        &self,
+        plan: Plan,
+        system: &System,
+        store: &JournalStore,
+    ) -> Result<Plan, Failure> {
         if !self.rebase {
             return Ok(plan);
         }
@@ -204,7 +210,7 @@ pub(super) enum ApplicationResult {
 /// Settings that are rolled back unless they are confirmed. **Dropped without [`end`](Self::end), its guard rolls them
 /// back once this process has ended.**
 pub(crate) struct Unconfirmed {
-    store: Store,
+    store: JournalStore,
     root: Option<PathBuf>,
     by_ms: u64,
     _guard: Option<Guard>,
@@ -312,7 +318,7 @@ fn done_rows(step: &Done) -> impl Iterator<Item = Vec<Cell>> {
     [row].into_iter().chain(note)
 }
 
-fn rolled_back(cause: &dyn std::error::Error, report: &Report) -> Failure {
+fn rolled_back(cause: &dyn std::error::Error, report: &RollbackReport) -> Failure {
     let mut text = format!("{}; all changes were rolled back", host::text::chain(cause));
     for setting in report.foreign() {
         let RestoreOutcome::Foreign { found } = &setting.outcome else { continue };
@@ -416,7 +422,7 @@ pub(super) fn confirm(
 }
 
 /// Ends the journal without restoring anything.
-fn forget_all(state: &StateArgs, store: &Store) -> Result<(), Failure> {
+fn forget_all(state: &StateArgs, store: &JournalStore) -> Result<(), Failure> {
     let lock = store.lock()?;
     let entries = store.read()?.map_or(0, |journal| journal.entries.len());
     tune::forget(store, &lock, &(0..entries).collect::<Vec<_>>())?;
@@ -426,7 +432,7 @@ fn forget_all(state: &StateArgs, store: &Store) -> Result<(), Failure> {
 }
 
 /// Text about settings that were applied under another name than `owner`; `None` if there are none.
-fn other_owner(store: &Store, owner: Option<&str>) -> Option<String> {
+fn other_owner(store: &JournalStore, owner: Option<&str>) -> Option<String> {
     let owner = owner?;
     // A journal that cannot be read is an error of the rollback.
     let journal = store.read().ok().flatten().filter(|journal| !journal.is_of(Some(owner)))?;
@@ -494,7 +500,7 @@ pub(super) fn roll_back(
     }
     let report = match tune::rollback(&store, &lock, state.root.as_deref(), "the user asked") {
         Err(RollbackError::Nothing { .. }) if if_applied => {
-            Report { settings: Vec::new(), is_stale: false }
+            RollbackReport { settings: Vec::new(), is_stale: false }
         }
         report => report?,
     };

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use host::text::chain;
-use host::tune::{self, Phase, RollbackError, Store};
+use host::tune::{self, JournalStore, Phase, RollbackError};
 use remote::Failure;
 use runner::JournalFolder;
 use sys::child::this_program;
@@ -128,7 +128,11 @@ pub(super) fn run(state: &StateArgs, pid: u32) -> Result<(), Failure> {
 }
 
 /// Returns what was done, or `None` if there was nothing to do.
-fn attempt_rollback(state: &StateArgs, store: &Store, pid: u32) -> Result<Option<String>, String> {
+fn attempt_rollback(
+    state: &StateArgs,
+    store: &JournalStore,
+    pid: u32,
+) -> Result<Option<String>, String> {
     // Another process may be rolling back or confirming.
     let lock = store.lock_within(LOCK_TIMEOUT).map_err(|error| chain(&error))?;
     match store.read().map_err(|error| chain(&error))? {
@@ -154,7 +158,7 @@ fn attempt_rollback(state: &StateArgs, store: &Store, pid: u32) -> Result<Option
 }
 
 /// Writes the last failure where `tune status` finds it; the end of the journal removes it.
-fn keep(store: &Store, text: &str) -> io::Result<()> {
+fn keep(store: &JournalStore, text: &str) -> io::Result<()> {
     let path = store.guard_file();
     // A link is not followed, and never cut.
     match fs::remove_file(&path) {

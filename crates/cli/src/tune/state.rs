@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use host::tune::{self, Phase, Place, Store, System};
+use host::tune::{self, JournalStore, Phase, Place, System};
 use remote::Failure;
 use runner::JournalFolder;
 
@@ -28,8 +28,8 @@ pub(crate) struct StateArgs {
 }
 
 impl StateArgs {
-    pub(crate) fn store(&self) -> Store {
-        Store::new(&self.state)
+    pub(crate) fn store(&self) -> JournalStore {
+        JournalStore::new(&self.state)
     }
 
     /// Its folders as a run needs them.

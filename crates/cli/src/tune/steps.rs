@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use host::tune::Plan;
 use remote::Failure;
-use remote::work::Step;
+use remote::work::RolloutStep;
 
 use super::apply::{self, Application, ApplicationResult, NOTHING_TO_DO, RebaseArgs, Unconfirmed};
 use super::state::StateArgs;
@@ -20,18 +20,18 @@ pub(crate) enum StepDone {
 }
 
 /// Does a step. A plan of another host is taken with the values of this one.
-pub(crate) fn perform(state: &StateArgs, step: &Step) -> Result<StepDone, Failure> {
+pub(crate) fn perform(state: &StateArgs, step: &RolloutStep) -> Result<StepDone, Failure> {
     let rebase = &RebaseArgs::FOR_ANY_HOST;
     Ok(StepDone::Done(match step {
-        Step::Apply { plan, within_ms, owner } => {
+        RolloutStep::Apply { plan, within_ms, owner } => {
             let confirm_within = Some(Duration::from_millis(*within_ms));
             let (plan, owner) = (Plan::parse(plan)?, Some(owner.as_str()));
             return applied(state, Application { plan, rebase, confirm_within, owner });
         }
-        Step::Extend { within_ms, owner } => {
+        RolloutStep::Extend { within_ms, owner } => {
             apply::postpone(state, Some(owner), Duration::from_millis(*within_ms))?.1
         }
-        Step::Verify { plan } => {
+        RolloutStep::Verify { plan } => {
             let document = verify::compare(state, Plan::parse(plan)?, rebase)?;
             let text = one_line(&document.text());
             if !document.is_as_planned() {
@@ -39,9 +39,11 @@ pub(crate) fn perform(state: &StateArgs, step: &Step) -> Result<StepDone, Failur
             }
             text
         }
-        Step::Confirm { owner } => apply::keep_settings(state, Some(owner), false)?.to_owned(),
-        Step::Keep { owner } => apply::keep_settings(state, Some(owner), true)?.to_owned(),
-        Step::RollBack { owner } => {
+        RolloutStep::Confirm { owner } => {
+            apply::keep_settings(state, Some(owner), false)?.to_owned()
+        }
+        RolloutStep::Keep { owner } => apply::keep_settings(state, Some(owner), true)?.to_owned(),
+        RolloutStep::RollBack { owner } => {
             let tried = apply::roll_back(state, Some(owner), &[], true)?;
             tried.verdict()?;
             one_line(&tried.text)

@@ -106,7 +106,7 @@ fn serve(context: &Context, arm: &Arm, command: &[OsString]) -> Result<(), Failu
     {
         return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));
     }
-    let served = vmnic::serve::Served::start(arm)?;
+    let served = vmnic::serve::ServedGuest::start(arm)?;
     let ip = served.guest_ip();
     let status = match command.split_first() {
         Some((program, arguments)) => {

@@ -87,7 +87,7 @@ fn arms(text: &str) -> Result<Vec<Arm>, Failure> {
 
 #[cfg(target_arch = "x86_64")]
 fn streams(context: &Context, args: &StreamsArgs) -> Result<(), Failure> {
-    use vmnic::stream::{Direction, run};
+    use vmnic::stream::{StreamDirection, run};
 
     use crate::console;
 
@@ -103,7 +103,7 @@ fn streams(context: &Context, args: &StreamsArgs) -> Result<(), Failure> {
     }
     for arm in arms(&args.arms)? {
         for (name, direction) in
-            [("from guest", Direction::ToHost), ("to guest", Direction::ToGuest)]
+            [("from guest", StreamDirection::ToHost), ("to guest", StreamDirection::ToGuest)]
         {
             if crate::signals::stop_requested() {
                 break;

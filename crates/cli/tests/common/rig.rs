@@ -8,7 +8,7 @@ use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 
-use host::child::{Child, Place};
+use host::child::{Child, ChildPlace};
 use host::scratch::Scratch;
 use lab::TapHome;
 use serde_json::Value;
@@ -157,7 +157,7 @@ impl Rig {
         for Card { mac, device, .. } in machine.cards {
             command.args(["-device", &format!("{device},mac={mac}")]);
         }
-        let place = Place { netns: Some(&wire.netns), cpus: &[] };
+        let place = ChildPlace { netns: Some(&wire.netns), cpus: &[] };
         let qemu = Child::spawn(command, &place).expect("QEMU starts");
         Rig { qemu, folder, _wire: wire, next: Cell::new(0) }
     }

@@ -5,8 +5,8 @@ use std::net::SocketAddrV4;
 use std::process::{Command, Stdio};
 
 use crate::common::{Data, fail, run, succeed, wirepath};
-use marketdata::capture::{Interface, LinkType, Writer};
-use marketdata::synthetic::{MoldSession, MoldSpec, Session, Spec};
+use marketdata::capture::{CapturedInterface, LinkType, Writer};
+use marketdata::synthetic::{MoldSession, MoldSpec, SyntheticSession, SyntheticSpec};
 use serde_json::{Value, json};
 
 const QUOTE: &str = "1b011301060400004567323333302020090415061278d600000001642300009950000000\
@@ -42,7 +42,7 @@ fn to() -> SocketAddrV4 {
 }
 
 fn pcapng(payloads: &[Vec<u8>]) -> Vec<u8> {
-    let interface = Interface { name: "lab0", link: LinkType::RawIp };
+    let interface = CapturedInterface { name: "lab0", link: LinkType::RawIp };
     let mut writer = Writer::new(Vec::new(), &interface, "test").unwrap();
     for (n, payload) in payloads.iter().enumerate() {
         writer.datagram(1_000_000_007 + n as u64, from(), to(), payload).unwrap();
@@ -223,7 +223,7 @@ fn itch_in_mold_is_distinguished_from_telegrams_and_decoded() {
 #[test]
 fn a_closed_pipe_is_a_clean_end() {
     let scratch = Data::new();
-    let mut session = Session::new(&Spec::new(1));
+    let mut session = SyntheticSession::new(&SyntheticSpec::new(1));
     let mut buffer = [0; 1400];
     let payloads: Vec<Vec<u8>> = (0..5000)
         .map(|_| {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::common::{Data, LONG, is_installed, succeed, succeed_within, wirepath};
 use market::twse::{Business, OtherRepr};
-use marketdata::capture::{Interface, LinkType, Writer};
-use marketdata::synthetic::{Mix, Session, Spec, TELEGRAM_BYTES_MAX};
+use marketdata::capture::{CapturedInterface, LinkType, Writer};
+use marketdata::synthetic::{Mix, SyntheticSession, SyntheticSpec, TELEGRAM_BYTES_MAX};
 use serde_json::Value;
 
 const TELEGRAMS: usize = 300;
@@ -71,7 +71,7 @@ const FIELDS: [(&str, &str); 50] = [
 /// Writes a telegram a packet, of all formats; returns their number.
 fn write_capture(file: &str, each: usize) -> usize {
     let output = File::create(file).expect("a file");
-    let interface = Interface { name: "none", link: LinkType::RawIp };
+    let interface = CapturedInterface { name: "none", link: LinkType::RawIp };
     let mut writer = Writer::new(output, &interface, "test").expect("a capture");
     let from: SocketAddrV4 = "192.0.2.9:40000".parse().expect("an address");
     let to: SocketAddrV4 = "224.0.100.100:10000".parse().expect("an address");
@@ -81,7 +81,8 @@ fn write_capture(file: &str, each: usize) -> usize {
         writer.datagram(stamp_ns, from, to, telegram).expect("written");
     };
     let mix = Mix { quote: 1, warrant: 1, odd_lot: 1, instrument: 1 };
-    let mut session = Session::new(&Spec { symbols: 40, mix, ..Spec::new(11) });
+    let mut session =
+        SyntheticSession::new(&SyntheticSpec { symbols: 40, mix, ..SyntheticSpec::new(11) });
     let mut buffer = [0; TELEGRAM_BYTES_MAX];
     for _ in 0..4 * each {
         let bytes = session.telegram(&mut buffer).expect("it fits");

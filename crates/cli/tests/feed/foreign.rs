@@ -8,8 +8,8 @@ use crate::common::{Data, all_text, run, succeed, wirepath};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use market::mold;
-use marketdata::capture::{Interface, LinkType, Writer};
-use marketdata::synthetic::{MoldSession, MoldSpec, Session, Spec};
+use marketdata::capture::{CapturedInterface, LinkType, Writer};
+use marketdata::synthetic::{MoldSession, MoldSpec, SyntheticSession, SyntheticSpec};
 use serde_json::{Value, json};
 
 const TELEGRAMS: &str = "224.0.100.100:10000";
@@ -21,7 +21,7 @@ const FIX: &[u8] = b"8=FIX.4.2\x019=65\x0135=A\x0149=SERVER\x0156=CLIENT\x01";
 /// A pcapng file of payloads, a millisecond apart.
 fn pcapng(payloads: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let from: SocketAddrV4 = "192.0.2.9:40000".parse().unwrap();
-    let interface = Interface { name: "lab0", link: LinkType::RawIp };
+    let interface = CapturedInterface { name: "lab0", link: LinkType::RawIp };
     let mut writer = Writer::new(Vec::new(), &interface, "test").unwrap();
     for (n, (to, payload)) in (0..).zip(payloads) {
         let stamp_ns = 1_790_000_000_000_000_000 + n * 1_000_000;
@@ -31,7 +31,8 @@ fn pcapng(payloads: &[(&str, Vec<u8>)]) -> Vec<u8> {
 }
 
 fn telegrams(count: usize) -> Vec<(&'static str, Vec<u8>)> {
-    let mut session = Session::new(&Spec { symbols: 20, ..Spec::new(1) });
+    let mut session =
+        SyntheticSession::new(&SyntheticSpec { symbols: 20, ..SyntheticSpec::new(1) });
     let mut buffer = [0; 1400];
     let datagram = |_| {
         let written = session.datagram(&mut buffer, 1).unwrap();
@@ -42,7 +43,7 @@ fn telegrams(count: usize) -> Vec<(&'static str, Vec<u8>)> {
 
 /// Packets of a session with this name.
 fn mold_packets(session: &[u8; 10], count: usize) -> Vec<(&'static str, Vec<u8>)> {
-    let spec = MoldSpec { stocks: 5, session: mold::Session(*session), ..MoldSpec::new(1) };
+    let spec = MoldSpec { stocks: 5, session: mold::MoldSession(*session), ..MoldSpec::new(1) };
     let mut session = MoldSession::new(&spec);
     let mut buffer = [0; 1400];
     let datagram = |_| {
@@ -180,7 +181,7 @@ fn messages_that_are_not_itch_have_their_sequence_and_body() {
     let scratch = Data::new();
     let mut buffer = [0; 200];
     let mut writer =
-        mold::PacketWriter::new(&mut buffer, mold::Session(*b"OTHER     "), 7).unwrap();
+        mold::PacketWriter::new(&mut buffer, mold::MoldSession(*b"OTHER     "), 7).unwrap();
     writer.push(b"\x01binary").unwrap();
     writer.push(b"zz").unwrap();
     let len = writer.finish();

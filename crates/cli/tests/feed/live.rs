@@ -15,7 +15,7 @@ use crate::common::{
 };
 use market::mold;
 use marketdata::messages::Digest;
-use marketdata::schedule::Schedule;
+use marketdata::schedule::SendSchedule;
 use marketdata::synthetic::{MoldSession, MoldSpec};
 use serde_json::Value;
 use sys::netns::Netns;
@@ -179,7 +179,7 @@ fn socket_drops_are_counted_in_messages_with_a_remedy() {
 /// A MoldUDP64 retransmission server with all messages of a session.
 fn serve(
     socket: &UdpSocket,
-    session: mold::Session,
+    session: mold::MoldSession,
     messages: &BTreeMap<u64, Vec<u8>>,
     done: &AtomicBool,
 ) -> u64 {
@@ -188,7 +188,7 @@ fn serve(
     let mut served = 0;
     while !done.load(Ordering::Relaxed) {
         let Ok((len, from)) = socket.recv_from(&mut request) else { continue };
-        let wanted = mold::Header::parse_request(&request[..len]).expect("a request");
+        let wanted = mold::MoldHeader::parse_request(&request[..len]).expect("a request");
         assert_eq!(wanted.session, session);
         let mut writer =
             mold::PacketWriter::new(&mut answer, session, wanted.sequence).expect("it fits");
@@ -210,12 +210,12 @@ fn lost_mold_messages_are_recovered_in_order_up_to_the_heartbeat() {
     const MESSAGES: u64 = 6000;
     let spaces = Spaces::new();
     // The session of the replay: the same seed gives the same bytes.
-    let spec = MoldSpec { stocks: 100, schedule: Schedule::paced(3000), ..MoldSpec::new(9) };
+    let spec = MoldSpec { stocks: 100, schedule: SendSchedule::paced(3000), ..MoldSpec::new(9) };
     let mut session = MoldSession::new(&spec);
     let (mut messages, mut buffer) = (BTreeMap::new(), [0; 1472]);
     while session.sent() < MESSAGES {
         let written = session.datagram(&mut buffer, 3).expect("it fits");
-        let packet = mold::Packet::parse(&buffer[..written.bytes]).expect("whole");
+        let packet = mold::MoldPacket::parse(&buffer[..written.bytes]).expect("whole");
         for message in packet.messages().map(|message| message.expect("whole")) {
             messages.insert(message.sequence, message.bytes.to_vec());
         }
@@ -239,7 +239,7 @@ fn lost_mold_messages_are_recovered_in_order_up_to_the_heartbeat() {
     // The last message and the end of the session may be lost; heartbeats repeat them.
     let heartbeat = sender(&spaces);
     let mut bytes = [0; mold::HEADER_BYTES];
-    let header = mold::Header { session: spec.session, sequence: MESSAGES + 1, count: 0 };
+    let header = mold::MoldHeader { session: spec.session, sequence: MESSAGES + 1, count: 0 };
     header.write(&mut bytes).expect("it fits");
     for _ in 0..5 {
         heartbeat.send(&bytes).expect("sent");
@@ -496,8 +496,9 @@ fn invented_sessions_do_not_silence_the_real_one_and_are_noted() {
     let socket = sender(&spaces);
     let mut buffer = [0; 1472];
     let mut send = |session: &[u8; 10], sequence: u64| {
-        let mut writer = mold::PacketWriter::new(&mut buffer, mold::Session(*session), sequence)
-            .expect("it fits");
+        let mut writer =
+            mold::PacketWriter::new(&mut buffer, mold::MoldSession(*session), sequence)
+                .expect("it fits");
         // A system event.
         writer.push(b"S\0\0\0\0\0\0\0\0\0\0O").expect("it fits");
         let len = writer.finish();

@@ -1,6 +1,6 @@
 //! An agent: takes the jobs of one host, measures, and reports until the report is in the archive.
 
-use super::{BookError, Exchange, Job, Outbox, Report, State, VERSION};
+use super::{BookError, Exchange, Job, JobState, Outbox, Report, VERSION};
 
 /// Time for which a lease is taken or renewed, milliseconds.
 const LEASE_TIMEOUT_MS: u64 = 30_000;
@@ -18,7 +18,7 @@ pub enum Measured {
 
 /// Step of [`Agent::turn`] after which the agent may be killed in a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moment {
+pub enum AgentMoment {
     /// The job is on disk.
     Accepted,
     /// The measurement is about to begin, and the disk says so.
@@ -41,8 +41,8 @@ impl Agent {
     /// interrupted, and never begun again without being asked for.
     pub fn start(host: impl Into<String>, mut outbox: Outbox) -> Result<Self, BookError> {
         for mut report in outbox.all()? {
-            if matches!(report.state, State::Accepted | State::Running) {
-                report.state = State::Interrupted;
+            if matches!(report.state, JobState::Accepted | JobState::Running) {
+                report.state = JobState::Interrupted;
                 report.body = "the agent ended before the measurement did".into();
                 outbox.put(&report)?;
             }
@@ -66,7 +66,7 @@ impl Agent {
         exchange: &mut impl Exchange,
         now_ms: u64,
         measure: impl FnOnce(&Job) -> Measured,
-        mut goes_on: impl FnMut(Moment) -> bool,
+        mut goes_on: impl FnMut(AgentMoment) -> bool,
     ) -> Result<bool, BookError> {
         self.tend(exchange, now_ms)?;
         let Some(job) = exchange.next(&self.host)? else { return Ok(false) };
@@ -77,25 +77,25 @@ impl Agent {
             return Ok(true);
         }
         let mut report = self.accept(&job)?;
-        if !goes_on(Moment::Accepted) {
+        if !goes_on(AgentMoment::Accepted) {
             return Ok(false);
         }
-        report.state = State::Running;
+        report.state = JobState::Running;
         self.outbox.put(&report)?;
         exchange.report(&report)?;
-        if !goes_on(Moment::Begun) {
+        if !goes_on(AgentMoment::Begun) {
             return Ok(false);
         }
         (report.state, report.body) = match measure(&job) {
-            Measured::Done(body) => (State::Done, body),
-            Measured::Failed(why) => (State::Failed, why),
-            Measured::Refused(why) => (State::Refused, why),
+            Measured::Done(body) => (JobState::Done, body),
+            Measured::Failed(why) => (JobState::Failed, why),
+            Measured::Refused(why) => (JobState::Refused, why),
         };
         self.outbox.put(&report)?;
         exchange.release(&self.host, job.fence)?;
-        if goes_on(Moment::Kept) {
+        if goes_on(AgentMoment::Kept) {
             exchange.report(&report)?;
-            goes_on(Moment::Sent);
+            goes_on(AgentMoment::Sent);
         }
         Ok(false)
     }
@@ -118,7 +118,7 @@ impl Agent {
             host: self.host.clone(),
             attempt: job.attempt,
             fence: job.fence,
-            state: State::Accepted,
+            state: JobState::Accepted,
             body: String::new(),
         };
         self.outbox.put(&report)?;
@@ -128,7 +128,7 @@ impl Agent {
     /// Forgets what is in the archive, and sends the rest again.
     fn send(&mut self, exchange: &mut impl Exchange) -> Result<(), BookError> {
         for report in self.outbox.all()? {
-            if report.state == State::Interrupted {
+            if report.state == JobState::Interrupted {
                 // The lease of an agent that was killed; this one is the only agent of the host.
                 exchange.release(&self.host, report.fence)?;
             }

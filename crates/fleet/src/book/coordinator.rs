@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    ATTEMPTS_MAX, Archive, BookError, Entry, Event, Exchange, Report, Row, SILENCE_MS, State,
+    ATTEMPTS_MAX, Archive, BookEntry, BookError, Exchange, JobEvent, JobRow, JobState, Report,
+    SILENCE_MS,
 };
 
 /// Time between two looks for silent hosts, milliseconds.
@@ -67,8 +68,8 @@ impl Coordinator {
     /// Ends every open job as cancelled.
     pub fn cancel(&self, archive: &mut impl Archive, why: &str) -> Result<(), BookError> {
         for entry in archive.open_entries(&self.experiment)? {
-            if entry.state.after(Event::Cancel).is_some() {
-                archive.close(&entry, &row(&entry, State::Cancelled, why))?;
+            if entry.state.after(JobEvent::Cancel).is_some() {
+                archive.close(&entry, &row(&entry, JobState::Cancelled, why))?;
             }
         }
         Ok(())
@@ -78,7 +79,7 @@ impl Coordinator {
     /// given its job a moment ago has just taken it, and is not silent.
     fn silent<'a>(
         &mut self,
-        entries: &'a [Entry],
+        entries: &'a [BookEntry],
         exchange: &mut impl Exchange,
         now_ms: u64,
     ) -> Result<BTreeSet<&'a str>, BookError> {
@@ -98,17 +99,17 @@ impl Coordinator {
     /// Jobs to give: the first one of each host. Those that expired or are lost are closed.
     fn due<'a>(
         &self,
-        entries: &'a [Entry],
+        entries: &'a [BookEntry],
         silent: &BTreeSet<&str>,
         archive: &mut impl Archive,
         now_ms: u64,
-    ) -> Result<Vec<&'a Entry>, BookError> {
+    ) -> Result<Vec<&'a BookEntry>, BookError> {
         let mut busy = BTreeSet::new();
         let mut due = Vec::new();
         for entry in entries {
             let host = entry.job.host.as_str();
-            if entry.state.after(Event::Expire).is_some() && now_ms > entry.job.not_after_ms {
-                let row = row(entry, State::Expired, "its time passed before a host took it");
+            if entry.state.after(JobEvent::Expire).is_some() && now_ms > entry.job.not_after_ms {
+                let row = row(entry, JobState::Expired, "its time passed before a host took it");
                 archive.close(entry, &row)?;
             } else if is_at_work(entry) && silent.contains(host) {
                 // The next attempt comes before later jobs of the host, whose fences would be larger.
@@ -123,7 +124,7 @@ impl Coordinator {
 
     fn give(
         &mut self,
-        due: Vec<&Entry>,
+        due: Vec<&BookEntry>,
         exchange: &mut impl Exchange,
         archive: &mut impl Archive,
         now_ms: u64,
@@ -131,8 +132,8 @@ impl Coordinator {
         let (mut planned, mut jobs) = (Vec::new(), Vec::new());
         for entry in due {
             match entry.state {
-                State::Planned => planned.push(entry.clone()),
-                State::Given if !self.given.contains_key(&entry.job.fence) => {
+                JobState::Planned => planned.push(entry.clone()),
+                JobState::Given if !self.given.contains_key(&entry.job.fence) => {
                     jobs.push(entry.job.clone());
                 }
                 _ => {}
@@ -159,7 +160,7 @@ pub fn collect(
     // One that changes nothing, too: its agent may forget it.
     let mut ends = Vec::new();
     for report in &reports {
-        if !matches!(report.state, State::Accepted | State::Running) {
+        if !matches!(report.state, JobState::Accepted | JobState::Running) {
             ends.push(report.fence);
         }
     }
@@ -173,21 +174,21 @@ fn is_within(begin_ms: Option<u64>, length_ms: u64, now_ms: u64) -> bool {
     begin_ms.is_some_and(|begin| (begin..begin.saturating_add(length_ms)).contains(&now_ms))
 }
 
-fn is_at_work(entry: &Entry) -> bool {
-    matches!(entry.state, State::Accepted | State::Running)
+fn is_at_work(entry: &BookEntry) -> bool {
+    matches!(entry.state, JobState::Accepted | JobState::Running)
 }
 
 /// Plans another attempt of a job whose host is silent, or ends it after the last one.
-fn lose(entry: &Entry, archive: &mut impl Archive) -> Result<(), BookError> {
+fn lose(entry: &BookEntry, archive: &mut impl Archive) -> Result<(), BookError> {
     if entry.job.attempt < ATTEMPTS_MAX {
         archive.again(entry).map(drop)
     } else {
-        archive.close(entry, &row(entry, State::Lost, "its host fell silent")).map(drop)
+        archive.close(entry, &row(entry, JobState::Lost, "its host fell silent")).map(drop)
     }
 }
 
-fn row(entry: &Entry, state: State, body: &str) -> Row {
-    Row {
+fn row(entry: &BookEntry, state: JobState, body: &str) -> JobRow {
+    JobRow {
         job: entry.job.job.clone(),
         host: entry.job.host.clone(),
         attempt: entry.job.attempt,

@@ -17,11 +17,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use agent::{Agent, Measured, Moment};
+pub use agent::{Agent, AgentMoment, Measured};
 pub use coordinator::{Coordinator, collect};
 pub use outbox::Outbox;
 pub use sqlite::SqliteBook;
-pub use state::{Event, State};
+pub use state::{JobEvent, JobState};
 
 /// Version of [`Job`] and [`Report`], and of their rows.
 pub const VERSION: u32 = 2;
@@ -209,23 +209,23 @@ pub struct Report {
     /// Fence of the job.
     pub fence: u64,
     /// Accepted, running, done, failed, refused or interrupted.
-    pub state: State,
+    pub state: JobState,
     /// Result, or the reason for its absence; empty while it runs.
     pub body: String,
 }
 
 /// A job as the book has it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct BookEntry {
     /// The job with its latest attempt and fence.
     pub job: Job,
     /// Its state.
-    pub state: State,
+    pub state: JobState,
 }
 
 /// The end of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct JobRow {
     /// Job.
     pub job: String,
     /// Host.
@@ -233,7 +233,7 @@ pub struct Row {
     /// Attempt that ended.
     pub attempt: u32,
     /// Done, failed, refused, interrupted, expired, lost or cancelled.
-    pub state: State,
+    pub state: JobState,
     /// Result, or the reason for its absence.
     pub body: String,
 }
@@ -278,21 +278,21 @@ pub trait Archive {
     /// Moves planned jobs on to given, each with a new fence; returns those whose state and fence were as expected.
     ///
     /// A host takes only jobs with a larger fence than any before, so a fence begins when its job is given.
-    fn give(&mut self, planned: &[Entry]) -> Result<Vec<Entry>, BookError>;
+    fn give(&mut self, planned: &[BookEntry]) -> Result<Vec<BookEntry>, BookError>;
     /// Enters reports. One of an older fence, or of a job that has ended, changes nothing; one that is entered again
     /// neither. All are on disk when this returns.
     fn store(&mut self, reports: &[Report]) -> Result<(), BookError>;
     /// Plans the next attempt, whose earlier fence is void; false if state or fence differ.
-    fn again(&mut self, entry: &Entry) -> Result<bool, BookError>;
+    fn again(&mut self, entry: &BookEntry) -> Result<bool, BookError>;
     /// Ends a job: writes its row and its last state together; false if state or fence differ, so that a job
     /// has one row.
-    fn close(&mut self, entry: &Entry, row: &Row) -> Result<bool, BookError>;
+    fn close(&mut self, entry: &BookEntry, row: &JobRow) -> Result<bool, BookError>;
     /// All jobs of an experiment, or the open ones of all experiments, in the order of their plan.
-    fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<Entry>, BookError>;
+    fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<BookEntry>, BookError>;
     /// The open jobs of an experiment, in the order of their plan.
-    fn open_entries(&mut self, experiment: &str) -> Result<Vec<Entry>, BookError>;
+    fn open_entries(&mut self, experiment: &str) -> Result<Vec<BookEntry>, BookError>;
     /// Names of experiments that are no steps of roll-outs, the last ones by name first.
     fn newest(&mut self, count: u32) -> Result<Vec<String>, BookError>;
     /// Ends of an experiment's jobs.
-    fn rows(&mut self, experiment: &str) -> Result<Vec<Row>, BookError>;
+    fn rows(&mut self, experiment: &str) -> Result<Vec<JobRow>, BookError>;
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::{
-    ATTEMPTS_MAX, Archive, BookError, Entry, Event, Exchange, Job, Report, Row, SILENCE_MS, State,
-    call_text, read_call, read_versioned,
+    ATTEMPTS_MAX, Archive, BookEntry, BookError, Exchange, Job, JobEvent, JobRow, JobState, Report,
+    SILENCE_MS, call_text, read_call, read_versioned,
 };
 
 /// Time limit for waiting on another writer.
@@ -60,8 +60,8 @@ impl SqliteBook {
         self.path.display().to_string()
     }
 
-    fn state(&self, name: &str) -> Result<State, BookError> {
-        State::from_name(name).ok_or_else(|| BookError::Strange {
+    fn state(&self, name: &str) -> Result<JobState, BookError> {
+        JobState::from_name(name).ok_or_else(|| BookError::Strange {
             place: self.place(),
             what: "state",
             why: name.to_owned(),
@@ -73,7 +73,7 @@ impl SqliteBook {
         Ok(self.connection.last_insert_rowid() as u64)
     }
 
-    fn select(&self, filter: &str, value: Option<&str>) -> Result<Vec<Entry>, BookError> {
+    fn select(&self, filter: &str, value: Option<&str>) -> Result<Vec<BookEntry>, BookError> {
         let sql = format!(
             "SELECT job, experiment, host, state, attempt, fence, args, not_after_ms FROM jobs {filter} ORDER BY rowid"
         );
@@ -93,7 +93,7 @@ impl SqliteBook {
                 call: read_call(&self.place(), &text(6)?)?,
                 not_after_ms: row.get::<_, i64>(7).map_err(&doing)? as u64,
             };
-            entries.push(Entry { job, state: self.state(&text(3)?)? });
+            entries.push(BookEntry { job, state: self.state(&text(3)?)? });
         }
         Ok(entries)
     }
@@ -226,15 +226,15 @@ impl SqliteBook {
 }
 
 impl SqliteBook {
-    fn give_one(&self, entry: &Entry) -> Result<Option<Entry>, BookError> {
+    fn give_one(&self, entry: &BookEntry) -> Result<Option<BookEntry>, BookError> {
         let fence = self.new_fence()?;
-        let Some(next) = entry.state.after(Event::Give) else { return Ok(None) };
+        let Some(next) = entry.state.after(JobEvent::Give) else { return Ok(None) };
         let sql =
             "UPDATE jobs SET state = ?1, fence = ?2 WHERE job = ?3 AND state = ?4 AND fence = ?5";
         let old = number(entry.job.fence);
         let values = params![next.name(), number(fence), entry.job.job, entry.state.name(), old];
         let moved = self.execute("giving a job", sql, values)? == 1;
-        Ok(moved.then(|| Entry { job: Job { fence, ..entry.job.clone() }, state: next }))
+        Ok(moved.then(|| BookEntry { job: Job { fence, ..entry.job.clone() }, state: next }))
     }
 
     fn enter(&mut self, report: &Report) -> Result<(), BookError> {
@@ -246,19 +246,19 @@ impl SqliteBook {
         }
         let attempt = entry.job.attempt;
         match report.state {
-            State::Accepted => self.step(&entry, Event::Accept).map(drop),
-            State::Running => self.step(&entry, Event::Begin).map(drop),
-            State::Interrupted if attempt < ATTEMPTS_MAX => self.again(&entry).map(drop),
+            JobState::Accepted => self.step(&entry, JobEvent::Accept).map(drop),
+            JobState::Running => self.step(&entry, JobEvent::Begin).map(drop),
+            JobState::Interrupted if attempt < ATTEMPTS_MAX => self.again(&entry).map(drop),
             state => {
                 let (job, host) = (report.job.clone(), report.host.clone());
-                let row = Row { job, host, attempt, state, body: report.body.clone() };
+                let row = JobRow { job, host, attempt, state, body: report.body.clone() };
                 self.close(&entry, &row).map(drop)
             }
         }
     }
 
     /// Moves a job on by an event that [`State::after`] allows; false if state or fence differ.
-    fn step(&self, entry: &Entry, event: Event) -> Result<bool, BookError> {
+    fn step(&self, entry: &BookEntry, event: JobEvent) -> Result<bool, BookError> {
         let Some(next) = entry.state.after(event) else { return Ok(false) };
         let sql = "UPDATE jobs SET state = ?1 WHERE job = ?2 AND state = ?3 AND fence = ?4";
         let fence = number(entry.job.fence);
@@ -274,7 +274,7 @@ impl Archive for SqliteBook {
                 job.job,
                 job.experiment,
                 job.host,
-                State::Planned.name(),
+                JobState::Planned.name(),
                 job.attempt,
                 0,
                 call_text(job),
@@ -286,7 +286,7 @@ impl Archive for SqliteBook {
         Ok(())
     }
 
-    fn give(&mut self, planned: &[Entry]) -> Result<Vec<Entry>, BookError> {
+    fn give(&mut self, planned: &[BookEntry]) -> Result<Vec<BookEntry>, BookError> {
         let mut given = Vec::new();
         for entry in planned {
             given.extend(self.give_one(entry)?);
@@ -298,8 +298,8 @@ impl Archive for SqliteBook {
         reports.iter().try_for_each(|report| self.enter(report))
     }
 
-    fn again(&mut self, entry: &Entry) -> Result<bool, BookError> {
-        let Some(next) = entry.state.after(Event::Again) else { return Ok(false) };
+    fn again(&mut self, entry: &BookEntry) -> Result<bool, BookError> {
+        let Some(next) = entry.state.after(JobEvent::Again) else { return Ok(false) };
         let fence = number(self.new_fence()?);
         let sql = "UPDATE jobs SET state = ?1, attempt = attempt + 1, fence = ?2
                    WHERE job = ?3 AND state = ?4 AND fence = ?5";
@@ -308,11 +308,11 @@ impl Archive for SqliteBook {
         Ok(self.execute("planning another attempt", sql, values)? == 1)
     }
 
-    fn close(&mut self, entry: &Entry, row: &Row) -> Result<bool, BookError> {
+    fn close(&mut self, entry: &BookEntry, row: &JobRow) -> Result<bool, BookError> {
         if !entry.state.can_end_as(row.state) {
             return Ok(false);
         }
-        let last = if row.state.is_final() { row.state } else { State::Stored };
+        let last = if row.state.is_final() { row.state } else { JobState::Stored };
         let path = self.path.clone();
         let failed =
             |source| BookError::Sqlite { path: path.clone(), doing: "ending a job", source };
@@ -337,7 +337,7 @@ impl Archive for SqliteBook {
         Ok(true)
     }
 
-    fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<Entry>, BookError> {
+    fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<BookEntry>, BookError> {
         match experiment {
             Some(_) => self.select("WHERE experiment = ?1", experiment),
             None => {
@@ -346,7 +346,7 @@ impl Archive for SqliteBook {
         }
     }
 
-    fn open_entries(&mut self, experiment: &str) -> Result<Vec<Entry>, BookError> {
+    fn open_entries(&mut self, experiment: &str) -> Result<Vec<BookEntry>, BookError> {
         let filter =
             "WHERE experiment = ?1 AND state NOT IN ('stored', 'expired', 'lost', 'cancelled')";
         self.select(filter, Some(experiment))
@@ -361,7 +361,7 @@ impl Archive for SqliteBook {
         found.collect::<Result<_, _>>().map_err(&doing)
     }
 
-    fn rows(&mut self, experiment: &str) -> Result<Vec<Row>, BookError> {
+    fn rows(&mut self, experiment: &str) -> Result<Vec<JobRow>, BookError> {
         let sql = "SELECT o.job, o.host, o.attempt, o.state, o.body FROM outcomes o
                    JOIN jobs j ON j.job = o.job WHERE j.experiment = ?1 ORDER BY j.rowid";
         let doing = self.sqlite("reading outcomes");
@@ -370,7 +370,7 @@ impl Archive for SqliteBook {
         let mut rows = Vec::new();
         while let Some(row) = found.next().map_err(&doing)? {
             let text = |at| row.get::<_, String>(at).map_err(&doing);
-            rows.push(Row {
+            rows.push(JobRow {
                 job: text(0)?,
                 host: text(1)?,
                 attempt: row.get(2).map_err(&doing)?,

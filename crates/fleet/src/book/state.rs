@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum JobState {
     /// In the book only.
     Planned,
     /// Handed to the exchange.
@@ -35,7 +35,7 @@ pub enum State {
 
 /// Cause of a change of state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum JobEvent {
     /// The coordinator hands it to the exchange.
     Give,
     /// The agent has it on its disk.
@@ -62,62 +62,63 @@ pub enum Event {
     Again,
 }
 
-impl State {
+impl JobState {
     /// Every state.
-    pub const ALL: [State; 12] = [
-        State::Planned,
-        State::Given,
-        State::Accepted,
-        State::Running,
-        State::Done,
-        State::Failed,
-        State::Refused,
-        State::Interrupted,
-        State::Stored,
-        State::Expired,
-        State::Lost,
-        State::Cancelled,
+    pub const ALL: [JobState; 12] = [
+        JobState::Planned,
+        JobState::Given,
+        JobState::Accepted,
+        JobState::Running,
+        JobState::Done,
+        JobState::Failed,
+        JobState::Refused,
+        JobState::Interrupted,
+        JobState::Stored,
+        JobState::Expired,
+        JobState::Lost,
+        JobState::Cancelled,
     ];
 
     /// State after an event; `None` if the event cannot happen in this state.
     ///
     /// Reports may be skipped: a coordinator that was away learns of a result without having seen the job
     /// accepted or running.
-    pub fn after(self, event: Event) -> Option<State> {
-        use Event::{Accept, Again, Begin, Cancel, Expire, Fail, Finish, Give, Interrupt, Lose};
-        use Event::{Refuse, Store};
-        use State::{Accepted, Given, Planned, Running};
+    pub fn after(self, event: JobEvent) -> Option<JobState> {
+        use JobEvent::{Accept, Again, Begin, Cancel, Expire, Fail, Finish, Give, Interrupt, Lose};
+        use JobEvent::{Refuse, Store};
+        use JobState::{Accepted, Given, Planned, Running};
         let is_with_agent = matches!(self, Given | Accepted | Running);
         Some(match (self, event) {
             (Planned, Give) => Given,
             (Given, Accept) => Accepted,
             (Given | Accepted, Begin) => Running,
-            (_, Finish) if is_with_agent => State::Done,
-            (_, Fail) if is_with_agent => State::Failed,
-            (_, Refuse) if is_with_agent => State::Refused,
-            (_, Interrupt) if is_with_agent => State::Interrupted,
-            (State::Done | State::Failed | State::Refused | State::Interrupted, Store) => {
-                State::Stored
-            }
-            (Planned | Given, Expire) => State::Expired,
-            (_, Lose) if is_with_agent => State::Lost,
-            (_, Cancel) if is_with_agent || self == Planned => State::Cancelled,
-            (State::Interrupted, Again) => Planned,
+            (_, Finish) if is_with_agent => JobState::Done,
+            (_, Fail) if is_with_agent => JobState::Failed,
+            (_, Refuse) if is_with_agent => JobState::Refused,
+            (_, Interrupt) if is_with_agent => JobState::Interrupted,
+            (
+                JobState::Done | JobState::Failed | JobState::Refused | JobState::Interrupted,
+                Store,
+            ) => JobState::Stored,
+            (Planned | Given, Expire) => JobState::Expired,
+            (_, Lose) if is_with_agent => JobState::Lost,
+            (_, Cancel) if is_with_agent || self == Planned => JobState::Cancelled,
+            (JobState::Interrupted, Again) => Planned,
             (_, Again) if is_with_agent => Planned,
             _ => return None,
         })
     }
 
     /// True if a job in this state can end as `end`, with or without the report between.
-    pub fn can_end_as(self, end: State) -> bool {
+    pub fn can_end_as(self, end: JobState) -> bool {
         let event = match end {
-            State::Done => Event::Finish,
-            State::Failed => Event::Fail,
-            State::Refused => Event::Refuse,
-            State::Interrupted => Event::Interrupt,
-            State::Expired => Event::Expire,
-            State::Lost => Event::Lose,
-            State::Cancelled => Event::Cancel,
+            JobState::Done => JobEvent::Finish,
+            JobState::Failed => JobEvent::Fail,
+            JobState::Refused => JobEvent::Refuse,
+            JobState::Interrupted => JobEvent::Interrupt,
+            JobState::Expired => JobEvent::Expire,
+            JobState::Lost => JobEvent::Lose,
+            JobState::Cancelled => JobEvent::Cancel,
             _ => return false,
         };
         self.after(event) == Some(end)
@@ -125,30 +126,30 @@ impl State {
 
     /// True if nothing changes it any more.
     pub fn is_final(self) -> bool {
-        matches!(self, State::Stored | State::Expired | State::Lost | State::Cancelled)
+        matches!(self, JobState::Stored | JobState::Expired | JobState::Lost | JobState::Cancelled)
     }
 
     /// Name in the book.
     pub fn name(self) -> &'static str {
         match self {
-            State::Planned => "planned",
-            State::Given => "given",
-            State::Accepted => "accepted",
-            State::Running => "running",
-            State::Done => "done",
-            State::Failed => "failed",
-            State::Refused => "refused",
-            State::Interrupted => "interrupted",
-            State::Stored => "stored",
-            State::Expired => "expired",
-            State::Lost => "lost",
-            State::Cancelled => "cancelled",
+            JobState::Planned => "planned",
+            JobState::Given => "given",
+            JobState::Accepted => "accepted",
+            JobState::Running => "running",
+            JobState::Done => "done",
+            JobState::Failed => "failed",
+            JobState::Refused => "refused",
+            JobState::Interrupted => "interrupted",
+            JobState::Stored => "stored",
+            JobState::Expired => "expired",
+            JobState::Lost => "lost",
+            JobState::Cancelled => "cancelled",
         }
     }
 
     /// State of a name.
-    pub fn from_name(name: &str) -> Option<State> {
-        State::ALL.into_iter().find(|state| state.name() == name)
+    pub fn from_name(name: &str) -> Option<JobState> {
+        JobState::ALL.into_iter().find(|state| state.name() == name)
     }
 }
 
@@ -158,31 +159,31 @@ mod tests {
 
     use super::*;
 
-    const EVENTS: [Event; 12] = [
-        Event::Give,
-        Event::Accept,
-        Event::Begin,
-        Event::Finish,
-        Event::Fail,
-        Event::Refuse,
-        Event::Interrupt,
-        Event::Store,
-        Event::Expire,
-        Event::Lose,
-        Event::Cancel,
-        Event::Again,
+    const EVENTS: [JobEvent; 12] = [
+        JobEvent::Give,
+        JobEvent::Accept,
+        JobEvent::Begin,
+        JobEvent::Finish,
+        JobEvent::Fail,
+        JobEvent::Refuse,
+        JobEvent::Interrupt,
+        JobEvent::Store,
+        JobEvent::Expire,
+        JobEvent::Lose,
+        JobEvent::Cancel,
+        JobEvent::Again,
     ];
 
     #[test]
     fn every_state_is_reached_and_leads_to_an_end() {
-        let mut reached = BTreeSet::from([State::Planned]);
-        for _ in 0..State::ALL.len() {
+        let mut reached = BTreeSet::from([JobState::Planned]);
+        for _ in 0..JobState::ALL.len() {
             let next = reached.iter().flat_map(|s| EVENTS.iter().filter_map(|e| s.after(*e)));
-            let next: Vec<State> = next.collect();
+            let next: Vec<JobState> = next.collect();
             reached.extend(next);
         }
-        assert_eq!(reached.len(), State::ALL.len());
-        for state in State::ALL {
+        assert_eq!(reached.len(), JobState::ALL.len());
+        for state in JobState::ALL {
             let leads_on = EVENTS.iter().any(|event| state.after(*event).is_some());
             assert_eq!(state.is_final(), !leads_on, "{state:?}");
         }
@@ -190,18 +191,22 @@ mod tests {
 
     #[test]
     fn running_job_neither_expires_nor_is_given_again() {
-        for event in [Event::Expire, Event::Give, Event::Accept, Event::Begin] {
-            assert_eq!(State::Running.after(event), None, "{event:?}");
+        for event in [JobEvent::Expire, JobEvent::Give, JobEvent::Accept, JobEvent::Begin] {
+            assert_eq!(JobState::Running.after(event), None, "{event:?}");
         }
-        assert_eq!(State::Interrupted.after(Event::Begin), None, "never measured silently again");
+        assert_eq!(
+            JobState::Interrupted.after(JobEvent::Begin),
+            None,
+            "never measured silently again"
+        );
     }
 
     #[test]
     fn names_are_read_back() {
-        for state in State::ALL {
-            assert_eq!(State::from_name(state.name()), Some(state));
+        for state in JobState::ALL {
+            assert_eq!(JobState::from_name(state.name()), Some(state));
             assert_eq!(serde_json::to_string(&state).unwrap(), format!("\"{}\"", state.name()));
         }
-        assert_eq!(State::from_name("x"), None);
+        assert_eq!(JobState::from_name("x"), None);
     }
 }

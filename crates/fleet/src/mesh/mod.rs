@@ -6,10 +6,10 @@ mod polish;
 mod rounds;
 mod suspects;
 
-pub use polish::{Fit, Table, polish};
+pub use polish::{Fit, MeshTable, polish};
 pub use remote::work::PairCell;
 pub(crate) use rounds::shuffled;
-pub use rounds::{ALL_PAIRS_MAX, DEGREE, Pair, circle, rounds};
+pub use rounds::{ALL_PAIRS_MAX, DEGREE, HostPair, circle, rounds};
 pub use suspects::{
-    CONFIRMING_BLOCKS, Place, Sign, Suspect, confirming_pairs, is_confirmed, suspects,
+    CONFIRMING_BLOCKS, Sign, Suspect, SuspectPlace, confirming_pairs, is_confirmed, suspects,
 };

@@ -7,17 +7,17 @@ use remote::work::PairCell;
 
 /// One repeat of a mesh: measurements by pair, the smaller place first.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Table {
+pub struct MeshTable {
     /// Number of hosts.
     pub hosts: usize,
     /// Measured pairs, failed ones included.
     pub cells: BTreeMap<(usize, usize), PairCell>,
 }
 
-impl Table {
+impl MeshTable {
     /// A table without measurements.
     pub fn new(hosts: usize) -> Self {
-        Table { hosts, cells: BTreeMap::new() }
+        MeshTable { hosts, cells: BTreeMap::new() }
     }
 
     /// Records a pair in any order.
@@ -49,7 +49,7 @@ const SWEEPS: usize = 60;
 /// Fits a table by median polish, so that one bad host or link moves no other's part.
 ///
 /// Source: Tukey 1977, Exploratory Data Analysis, chapter 11.
-pub fn polish(table: &Table) -> Fit {
+pub fn polish(table: &MeshTable) -> Fit {
     let (pairs, mut rests): (Vec<(usize, usize)>, Vec<f64>) = table.logs().into_iter().unzip();
     let mut of_host = vec![Vec::new(); table.hosts];
     for (at, &(a, b)) in pairs.iter().enumerate() {
@@ -94,8 +94,8 @@ impl Fit {
 mod tests {
     use super::*;
 
-    fn table(hosts: usize, log: impl Fn(usize, usize) -> f64) -> Table {
-        let mut table = Table::new(hosts);
+    fn table(hosts: usize, log: impl Fn(usize, usize) -> f64) -> MeshTable {
+        let mut table = MeshTable::new(hosts);
         for a in 0..hosts {
             for b in a + 1..hosts {
                 let cell =
@@ -127,9 +127,9 @@ mod tests {
 
     #[test]
     fn empty_table_has_a_fit() {
-        let mut failed = Table::new(3);
+        let mut failed = MeshTable::new(3);
         failed.record((0, 1), PairCell { sent: 10, lost: 10, ..PairCell::default() });
         assert_eq!(polish(&failed).hosts, [0.0; 3]);
-        assert!(polish(&Table::new(0)).hosts.is_empty());
+        assert!(polish(&MeshTable::new(0)).hosts.is_empty());
     }
 }

@@ -3,7 +3,7 @@
 use model::Random;
 
 /// Two hosts by their places in the list; the first one sends.
-pub type Pair = (usize, usize);
+pub type HostPair = (usize, usize);
 
 /// Hosts above which a plan measures a part of the pairs, unless asked for all.
 pub const ALL_PAIRS_MAX: usize = 200;
@@ -15,7 +15,7 @@ pub const DEGREE: usize = 12;
 /// number of hosts one rests in each round.
 ///
 /// Source: Kirkman 1847, Cambridge and Dublin Mathematical Journal 2, 191-204.
-pub fn circle(hosts: usize) -> Vec<Vec<Pair>> {
+pub fn circle(hosts: usize) -> Vec<Vec<HostPair>> {
     if hosts < 2 {
         return Vec::new();
     }
@@ -39,7 +39,7 @@ pub fn circle(hosts: usize) -> Vec<Vec<Pair>> {
 ///   and for [`DEGREE`] above. With an odd number of hosts, those that rest in a round have one less.
 /// - `seed`: shuffles the hosts and chooses the rounds.
 /// - `repeat`: number of the repeat; the direction of a pair alternates.
-pub fn rounds(hosts: usize, degree: Option<usize>, seed: u64, repeat: u64) -> Vec<Vec<Pair>> {
+pub fn rounds(hosts: usize, degree: Option<usize>, seed: u64, repeat: u64) -> Vec<Vec<HostPair>> {
     let mut random = Random::new(seed, 0);
     let seats = shuffled((0..hosts).collect(), &mut random);
     let all = circle(hosts);
@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    fn check_rounds(rounds: &[Vec<Pair>]) -> BTreeMap<Pair, usize> {
+    fn check_rounds(rounds: &[Vec<HostPair>]) -> BTreeMap<HostPair, usize> {
         let mut seen = BTreeMap::new();
         for round in rounds {
             let mut busy = BTreeSet::new();
@@ -106,16 +106,16 @@ mod tests {
 
     #[test]
     fn direction_of_a_pair_alternates_from_repeat_to_repeat() {
-        let directions = |repeat| -> BTreeSet<Pair> {
+        let directions = |repeat| -> BTreeSet<HostPair> {
             rounds(9, None, 7, repeat).into_iter().flatten().collect()
         };
-        let turned = directions(0).into_iter().map(|(a, b)| (b, a)).collect::<BTreeSet<Pair>>();
+        let turned = directions(0).into_iter().map(|(a, b)| (b, a)).collect::<BTreeSet<HostPair>>();
         assert_eq!(turned, directions(1));
         assert_eq!(directions(0), directions(2));
     }
 
     /// Number of hosts that are reached from the first.
-    fn reached(hosts: usize, rounds: &[Vec<Pair>]) -> usize {
+    fn reached(hosts: usize, rounds: &[Vec<HostPair>]) -> usize {
         let mut found = BTreeSet::from([0]);
         for _ in 0..hosts {
             for &(a, b) in rounds.iter().flatten() {

@@ -7,8 +7,8 @@ use model::statistics::median;
 use remote::work::PairCell;
 use serde::{Deserialize, Serialize};
 
-use super::polish::{Fit, Table, polish};
-use super::rounds::{Pair, shuffled};
+use super::polish::{Fit, MeshTable, polish};
+use super::rounds::{HostPair, shuffled};
 
 /// Deviations from which on a host or link stands out.
 const DEVIATIONS: f64 = 5.0;
@@ -29,7 +29,7 @@ pub const CONFIRMING_BLOCKS: usize = 3;
 
 /// A host or the link between two of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum SuspectPlace {
     /// A host by its place in the list.
     Host(usize),
     /// A link, the smaller place first.
@@ -51,7 +51,7 @@ pub enum Sign {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Suspect {
     /// The host or link.
-    pub place: Place,
+    pub place: SuspectPlace,
     /// Its difference, the least of all repeats.
     pub sign: Sign,
     /// Logarithm of the ratio from which on it stands out.
@@ -60,13 +60,13 @@ pub struct Suspect {
 
 /// Finds what stands out in every repeat. Nothing does with fewer than four hosts, where a host and its
 /// links cannot be told apart.
-pub fn suspects(repeats: &[Table]) -> Vec<Suspect> {
+pub fn suspects(repeats: &[MeshTable]) -> Vec<Suspect> {
     let hosts = repeats.first().map_or(0, |table| table.hosts);
     if hosts < 4 {
         return Vec::new();
     }
     let mut found = losing(repeats, hosts);
-    let losing: BTreeSet<Place> = found.iter().map(|suspect| suspect.place).collect();
+    let losing: BTreeSet<SuspectPlace> = found.iter().map(|suspect| suspect.place).collect();
     let fits: Vec<Fit> = repeats.iter().map(polish).collect();
     found.extend(slow(&fits, hosts).into_iter().filter(|slow| !losing.contains(&slow.place)));
     found
@@ -85,7 +85,7 @@ fn slow(fits: &[Fit], hosts: usize) -> Vec<Suspect> {
         });
         if let Some((excess, threshold)) = excess {
             slow_hosts.insert(host);
-            found.push(suspect(Place::Host(host), excess, threshold));
+            found.push(suspect(SuspectPlace::Host(host), excess, threshold));
         }
     }
     let mut links: BTreeSet<(usize, usize)> =
@@ -95,13 +95,14 @@ fn slow(fits: &[Fit], hosts: usize) -> Vec<Suspect> {
         let excess = stands_out(fits, |fit| {
             Some((*fit.rests.get(&(a, b))?, threshold(fit.rests.values().copied()).max(link_noise)))
         });
-        let slow = excess.map(|(excess, threshold)| suspect(Place::Link(a, b), excess, threshold));
+        let slow =
+            excess.map(|(excess, threshold)| suspect(SuspectPlace::Link(a, b), excess, threshold));
         found.extend(slow);
     }
     found
 }
 
-fn suspect(place: Place, excess: f64, threshold: f64) -> Suspect {
+fn suspect(place: SuspectPlace, excess: f64, threshold: f64) -> Suspect {
     Suspect { place, sign: Sign::Slow(excess.exp()), threshold }
 }
 
@@ -133,7 +134,7 @@ fn threshold(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Links that lose or fail in every repeat; a host in their place if most of its links do.
-fn losing(repeats: &[Table], hosts: usize) -> Vec<Suspect> {
+fn losing(repeats: &[MeshTable], hosts: usize) -> Vec<Suspect> {
     let each: Vec<BTreeMap<(usize, usize), f64>> = repeats.iter().map(losing_links).collect();
     let Some((first, others)) = each.split_first() else { return Vec::new() };
     let always: BTreeMap<(usize, usize), f64> = first
@@ -147,7 +148,7 @@ fn losing(repeats: &[Table], hosts: usize) -> Vec<Suspect> {
     let mut found = Vec::new();
     let mut losing_hosts = BTreeSet::new();
     for host in 0..hosts {
-        let place = Place::Host(host);
+        let place = SuspectPlace::Host(host);
         let losses = always.iter().filter(|(pair, _)| touches_place(place, **pair));
         let own: Vec<f64> = losses.map(|(_, share)| *share).collect();
         let links = repeats[0].cells.keys().filter(|pair| touches_place(place, **pair)).count();
@@ -158,18 +159,18 @@ fn losing(repeats: &[Table], hosts: usize) -> Vec<Suspect> {
     }
     for ((a, b), share) in always {
         if !losing_hosts.contains(&a) && !losing_hosts.contains(&b) {
-            found.push(loser(Place::Link(a, b), share));
+            found.push(loser(SuspectPlace::Link(a, b), share));
         }
     }
     found
 }
 
-fn loser(place: Place, share: f64) -> Suspect {
+fn loser(place: SuspectPlace, share: f64) -> Suspect {
     Suspect { place, sign: Sign::Loses(share), threshold: 0.0 }
 }
 
 /// Links that failed, or lost more than links of other hosts make likely, with the share that they lost.
-fn losing_links(table: &Table) -> BTreeMap<(usize, usize), f64> {
+fn losing_links(table: &MeshTable) -> BTreeMap<(usize, usize), f64> {
     let cells = &table.cells;
     // Links of other hosts: what all lost without what the two hosts of a link did.
     let mut total = (0, 0);
@@ -222,22 +223,22 @@ fn poisson_tail(count: u64, mean: f64) -> f64 {
 pub fn confirming_pairs(
     of: &Suspect,
     all: &[Suspect],
-    table: &Table,
+    table: &MeshTable,
     random: &mut Random,
-) -> Vec<Vec<Pair>> {
+) -> Vec<Vec<HostPair>> {
     let (mut own, mut plain) = (Vec::new(), Vec::new());
-    if let Place::Link(a, b) = of.place {
+    if let SuspectPlace::Link(a, b) = of.place {
         own.push((a, b));
     }
     for pair in table.cells.keys().copied() {
-        let touching: Vec<Place> = all
+        let touching: Vec<SuspectPlace> = all
             .iter()
             .map(|suspect| suspect.place)
             .filter(|place| touches_place(*place, pair))
             .collect();
         if touching.is_empty() {
             plain.push(pair);
-        } else if matches!(of.place, Place::Host(_)) && touching == [of.place] {
+        } else if matches!(of.place, SuspectPlace::Host(_)) && touching == [of.place] {
             own.push(pair);
         }
     }
@@ -253,15 +254,15 @@ pub fn confirming_pairs(
 }
 
 /// Draws pairs at random.
-fn drawn(pairs: &[Pair], count: usize, random: &mut Random) -> Vec<Pair> {
+fn drawn(pairs: &[HostPair], count: usize, random: &mut Random) -> Vec<HostPair> {
     let order = shuffled((0..pairs.len()).collect(), random);
     order.into_iter().take(count).map(|at| pairs[at]).collect()
 }
 
-fn touches_place(place: Place, (a, b): (usize, usize)) -> bool {
+fn touches_place(place: SuspectPlace, (a, b): (usize, usize)) -> bool {
     match place {
-        Place::Host(host) => host == a || host == b,
-        Place::Link(c, d) => (a, b) == (c, d),
+        SuspectPlace::Host(host) => host == a || host == b,
+        SuspectPlace::Link(c, d) => (a, b) == (c, d),
     }
 }
 
@@ -269,18 +270,18 @@ fn touches_place(place: Place, (a, b): (usize, usize)) -> bool {
 ///
 /// - `blocks`: the cells of [`confirming_pairs`], the suspect's first.
 /// - `fit`: that of the last repeat; of it only the parts of hosts that are not the suspect are used.
-pub fn is_confirmed(suspect: &Suspect, fit: &Fit, blocks: &[Vec<(Pair, PairCell)>]) -> bool {
+pub fn is_confirmed(suspect: &Suspect, fit: &Fit, blocks: &[Vec<(HostPair, PairCell)>]) -> bool {
     !blocks.is_empty() && blocks.iter().all(|block| stands_out_again(suspect, fit, block))
 }
 
-fn stands_out_again(suspect: &Suspect, fit: &Fit, block: &[(Pair, PairCell)]) -> bool {
+fn stands_out_again(suspect: &Suspect, fit: &Fit, block: &[(HostPair, PairCell)]) -> bool {
     let Some(((pair, cell), controls)) = block.split_first() else { return false };
     if let Sign::Loses(_) = suspect.sign {
         let worst = controls.iter().map(|(_, cell)| lost_share(cell)).fold(0.0, f64::max);
         return lost_share(cell) > worst;
     }
     let mut others = fit.clone();
-    if let Place::Host(host) = suspect.place {
+    if let SuspectPlace::Host(host) = suspect.place {
         others.hosts[host] = 0.0;
     }
     let controls: Vec<f64> = controls
@@ -311,7 +312,7 @@ mod tests {
 
     #[test]
     fn three_hosts_have_no_suspects() {
-        let mut table = Table::new(3);
+        let mut table = MeshTable::new(3);
         for (pair, rtt) in [((0, 1), 1e3), ((0, 2), 1e6), ((1, 2), 1e6)] {
             table.record(pair, PairCell { rtt_ns: Some(rtt), sent: 10, ..PairCell::default() });
         }

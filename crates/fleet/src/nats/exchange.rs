@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream;
 use serde::{Deserialize, Serialize};
 
-use super::{Held, NatsExchange, Refusal, Sent, streams};
+use super::{Held, MessageRefusal, NatsExchange, Sent, streams};
 use crate::book::{BookError, Exchange, Job, Report, SILENCE_MS};
 use crate::message::{open, seal};
 
@@ -83,7 +83,7 @@ impl NatsExchange {
             Ok(report) => Some((number, report)),
             Err(why) => {
                 self.refused_numbers.push(number);
-                self.refusals.push(Refusal { host, why, payload });
+                self.refusals.push(MessageRefusal { host, why, payload });
                 None
             }
         }
@@ -116,7 +116,7 @@ impl Exchange for NatsExchange {
                 if self.refused_job != stored.sequence {
                     self.refused_job = stored.sequence;
                     let payload = stored.payload;
-                    self.refusals.push(Refusal { host: host.to_owned(), why, payload });
+                    self.refusals.push(MessageRefusal { host: host.to_owned(), why, payload });
                 }
                 Ok(None)
             }

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use async_nats::Subscriber;
 use async_nats::jetstream::{self, AckKind};
 
-use crate::book::{BookError, State};
+use crate::book::{BookError, JobState};
 use crate::keys::Keyring;
 use connection::{Connection, End};
 pub use streams::NAMES as STREAM_NAMES;
@@ -43,7 +43,7 @@ pub struct BrokerAddress {
 
 /// A message that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct MessageRefusal {
     /// Host of its subject.
     pub host: String,
     /// Reason.
@@ -77,10 +77,10 @@ pub struct NatsExchange {
     /// Consumer of reports; `None` at an agent.
     collector: Option<streams::Collector>,
     held: BTreeMap<i64, Held>,
-    sent: BTreeMap<(u64, State), Sent>,
+    sent: BTreeMap<(u64, JobState), Sent>,
     /// Confirmations seen.
     confirmed: BTreeMap<u64, Sent>,
-    refusals: Vec<Refusal>,
+    refusals: Vec<MessageRefusal>,
     /// Numbers of the refused reports.
     refused_numbers: Vec<i64>,
     /// Sequence of the latest job that was refused, to report it once.
@@ -140,7 +140,7 @@ impl NatsExchange {
 
     /// Messages that were refused since the last call. Those of `RESULTS` are acknowledged by
     /// [`drop_refused`](Self::drop_refused).
-    pub fn take_refusals(&mut self) -> Vec<Refusal> {
+    pub fn take_refusals(&mut self) -> Vec<MessageRefusal> {
         std::mem::take(&mut self.refusals)
     }
 

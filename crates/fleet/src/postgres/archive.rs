@@ -7,7 +7,8 @@ use postgres::types::ToSql;
 
 use super::{BODY_MAX, PostgresArchive, batch};
 use crate::book::{
-    Archive, BookError, Entry, Event, Job, Report, Row, State, VERSION, call_text, read_call,
+    Archive, BookEntry, BookError, Job, JobEvent, JobRow, JobState, Report, VERSION, call_text,
+    read_call,
 };
 use crate::packed::{deflate, inflate};
 
@@ -20,7 +21,7 @@ const COLUMNS: &str =
     "SELECT job, experiment, host, state, attempt, fence, args, not_after_ms FROM jobs";
 
 impl PostgresArchive {
-    fn select(&mut self, filter: &str, value: Option<&str>) -> Result<Vec<Entry>, BookError> {
+    fn select(&mut self, filter: &str, value: Option<&str>) -> Result<Vec<BookEntry>, BookError> {
         let sql = format!("{COLUMNS} {filter} ORDER BY place");
         let rows = self.run("reading jobs", |client| match value {
             Some(value) => client.query(&sql, &[&value]),
@@ -29,7 +30,7 @@ impl PostgresArchive {
         rows.iter().map(|row| self.read_entry(row)).collect()
     }
 
-    fn read_entry(&self, row: &SqlRow) -> Result<Entry, BookError> {
+    fn read_entry(&self, row: &SqlRow) -> Result<BookEntry, BookError> {
         let text = |at: usize| row.try_get::<_, String>(at).map_err(|e| self.strange("job", e));
         let whole = |at: usize| row.try_get::<_, i64>(at).map_err(|e| self.strange("job", e));
         let attempt: i32 = row.try_get(4).map_err(|e| self.strange("job", e))?;
@@ -44,8 +45,8 @@ impl PostgresArchive {
             call: read_call(&self.server, &text(6)?)?,
             not_after_ms: whole(7)?.unsigned_abs(),
         };
-        let state = State::from_name(&state).ok_or_else(|| self.strange("state", state))?;
-        Ok(Entry { job, state })
+        let state = JobState::from_name(&state).ok_or_else(|| self.strange("state", state))?;
+        Ok(BookEntry { job, state })
     }
 }
 
@@ -69,7 +70,7 @@ impl Archive for PostgresArchive {
         })
     }
 
-    fn give(&mut self, planned: &[Entry]) -> Result<Vec<Entry>, BookError> {
+    fn give(&mut self, planned: &[BookEntry]) -> Result<Vec<BookEntry>, BookError> {
         if planned.is_empty() {
             return Ok(Vec::new());
         }
@@ -85,7 +86,7 @@ impl Archive for PostgresArchive {
         })?;
         let given = planned.iter().filter_map(|entry| {
             let fence = fences.get(&entry.job.job)?.unsigned_abs();
-            Some(Entry { job: Job { fence, ..entry.job.clone() }, state: State::Given })
+            Some(BookEntry { job: Job { fence, ..entry.job.clone() }, state: JobState::Given })
         });
         Ok(given.collect())
     }
@@ -94,8 +95,8 @@ impl Archive for PostgresArchive {
         batch::store(self, reports)
     }
 
-    fn again(&mut self, entry: &Entry) -> Result<bool, BookError> {
-        let Some(next) = entry.state.after(Event::Again) else { return Ok(false) };
+    fn again(&mut self, entry: &BookEntry) -> Result<bool, BookError> {
+        let Some(next) = entry.state.after(JobEvent::Again) else { return Ok(false) };
         let old = number(entry.job.fence);
         let moved = self.run("planning another attempt", |client| {
             let sql = "UPDATE jobs SET state = $1, attempt = attempt + 1, fence = nextval('fences'), changed = now()
@@ -105,11 +106,11 @@ impl Archive for PostgresArchive {
         Ok(moved == 1)
     }
 
-    fn close(&mut self, entry: &Entry, row: &Row) -> Result<bool, BookError> {
+    fn close(&mut self, entry: &BookEntry, row: &JobRow) -> Result<bool, BookError> {
         if !entry.state.can_end_as(row.state) {
             return Ok(false);
         }
-        let last = if row.state.is_final() { row.state } else { State::Stored };
+        let last = if row.state.is_final() { row.state } else { JobState::Stored };
         let (fence, attempt) = (number(entry.job.fence), row.attempt as i32);
         let body = deflate(row.body.as_bytes());
         self.run("ending a job", |client| {
@@ -132,7 +133,7 @@ impl Archive for PostgresArchive {
         })
     }
 
-    fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<Entry>, BookError> {
+    fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<BookEntry>, BookError> {
         match experiment {
             Some(_) => self.select("WHERE experiment = $1", experiment),
             None => {
@@ -141,7 +142,7 @@ impl Archive for PostgresArchive {
         }
     }
 
-    fn open_entries(&mut self, experiment: &str) -> Result<Vec<Entry>, BookError> {
+    fn open_entries(&mut self, experiment: &str) -> Result<Vec<BookEntry>, BookError> {
         let filter =
             "WHERE experiment = $1 AND state NOT IN ('stored', 'expired', 'lost', 'cancelled')";
         self.select(filter, Some(experiment))
@@ -156,7 +157,7 @@ impl Archive for PostgresArchive {
         })
     }
 
-    fn rows(&mut self, experiment: &str) -> Result<Vec<Row>, BookError> {
+    fn rows(&mut self, experiment: &str) -> Result<Vec<JobRow>, BookError> {
         let rows = self.run("reading outcomes", |client| {
             let sql = "SELECT o.job, o.host, o.attempt, o.state, o.body FROM jobs j
                        JOIN keys k ON k.job = j.job JOIN outcomes o ON o.day = k.day AND o.job = k.job
@@ -168,16 +169,16 @@ impl Archive for PostgresArchive {
 }
 
 impl PostgresArchive {
-    fn read_end(&self, row: &SqlRow) -> Result<Row, BookError> {
+    fn read_end(&self, row: &SqlRow) -> Result<JobRow, BookError> {
         let strange = |e: postgres::Error| self.strange("outcome", e);
         let state: String = row.try_get(3).map_err(strange)?;
         let body: Vec<u8> = row.try_get(4).map_err(strange)?;
         let body = inflate(&body, BODY_MAX).map_err(|why| self.strange("outcome", why))?;
-        Ok(Row {
+        Ok(JobRow {
             job: row.try_get(0).map_err(strange)?,
             host: row.try_get(1).map_err(strange)?,
             attempt: row.try_get::<_, i32>(2).map_err(strange)?.unsigned_abs(),
-            state: State::from_name(&state).ok_or_else(|| self.strange("state", state))?,
+            state: JobState::from_name(&state).ok_or_else(|| self.strange("state", state))?,
             body: String::from_utf8(body).map_err(|e| self.strange("outcome", e))?,
         })
     }

@@ -7,7 +7,7 @@ use postgres::types::Type;
 use postgres::{Error, Transaction};
 
 use super::PostgresArchive;
-use crate::book::{ATTEMPTS_MAX, BookError, Report, State};
+use crate::book::{ATTEMPTS_MAX, BookError, JobState, Report};
 use crate::packed::deflate;
 
 const INCOMING: &str = "
@@ -76,7 +76,7 @@ fn copy(transaction: &mut Transaction<'_>, reports: &[Report]) -> Result<(), Err
     let mut rows = BinaryCopyInWriter::new(writer, &columns);
     for (line, report) in reports.iter().enumerate() {
         let body = match report.state {
-            State::Accepted | State::Running => Vec::new(),
+            JobState::Accepted | JobState::Running => Vec::new(),
             _ => deflate(report.body.as_bytes()),
         };
         // No text of PostgreSQL has a zero byte.

@@ -2,7 +2,7 @@
 
 use super::PostgresArchive;
 use crate::book::BookError;
-use crate::rollout::{Header, Ledger, Row};
+use crate::rollout::{Ledger, LedgerRow, RolloutHeader};
 
 /// Ledger of one roll-out.
 ///
@@ -12,7 +12,7 @@ use crate::rollout::{Header, Ledger, Row};
 #[derive(Debug)]
 pub struct PostgresLedger {
     archive: PostgresArchive,
-    header: Header,
+    header: RolloutHeader,
     /// Rows that this process has read or written.
     rows: i32,
 }
@@ -21,7 +21,7 @@ impl PostgresLedger {
     /// Begins a roll-out.
     ///
     /// - `archive`: a connection of its own.
-    pub fn begin(mut archive: PostgresArchive, header: Header) -> Result<Self, BookError> {
+    pub fn begin(mut archive: PostgresArchive, header: RolloutHeader) -> Result<Self, BookError> {
         let text = json(&header);
         archive.run("beginning a roll-out", |client| {
             let sql = "INSERT INTO rollouts (id, header) VALUES ($1, $2)";
@@ -47,14 +47,14 @@ impl PostgresLedger {
     }
 
     /// The roll-out as it was asked for.
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &RolloutHeader {
         &self.header
     }
 }
 
 impl PostgresArchive {
     /// Ids of the newest roll-outs with their last transitions, newest first.
-    pub fn newest_rollouts(&mut self, count: u32) -> Result<Vec<(String, Row)>, BookError> {
+    pub fn newest_rollouts(&mut self, count: u32) -> Result<Vec<(String, LedgerRow)>, BookError> {
         let rows = self.run("reading roll-outs", |client| {
             let sql = "SELECT r.id, t.line FROM rollouts r JOIN LATERAL
                        (SELECT line FROM transitions WHERE rollout = r.id ORDER BY number DESC LIMIT 1) t ON true
@@ -69,7 +69,7 @@ impl PostgresArchive {
         rows.iter().map(read).collect()
     }
 
-    fn transition(&self, line: &str) -> Result<Row, BookError> {
+    fn transition(&self, line: &str) -> Result<LedgerRow, BookError> {
         serde_json::from_str(line).map_err(|error| self.strange("roll-out", error))
     }
 }
@@ -80,7 +80,7 @@ fn json(value: &impl serde::Serialize) -> String {
 }
 
 impl Ledger for PostgresLedger {
-    fn record(&mut self, row: &Row) -> Result<(), BookError> {
+    fn record(&mut self, row: &LedgerRow) -> Result<(), BookError> {
         let (number, line) = (self.rows.saturating_add(1), json(row));
         let id = self.header.id.clone();
         let found: String = self.archive.run("recording a transition", |client| {
@@ -100,7 +100,7 @@ impl Ledger for PostgresLedger {
         Ok(())
     }
 
-    fn rows(&mut self) -> Result<Vec<Row>, BookError> {
+    fn rows(&mut self) -> Result<Vec<LedgerRow>, BookError> {
         let id = self.header.id.clone();
         let found = self.archive.run("reading transitions", |client| {
             let sql = "SELECT line FROM transitions WHERE rollout = $1 ORDER BY number";

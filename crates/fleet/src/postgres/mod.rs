@@ -11,7 +11,7 @@ use postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::book::BookError;
-use crate::nats::Refusal;
+use crate::nats::MessageRefusal;
 pub use ledger::PostgresLedger;
 
 /// Tables, as `fleet init` writes them.
@@ -89,7 +89,7 @@ impl PostgresArchive {
     }
 
     /// Keeps messages that were refused.
-    pub fn keep_refused(&mut self, refusals: &[Refusal]) -> Result<(), BookError> {
+    pub fn keep_refused(&mut self, refusals: &[MessageRefusal]) -> Result<(), BookError> {
         self.run("keeping what was refused", |client| {
             let mut transaction = client.transaction()?;
             for of in refusals {

@@ -2,7 +2,9 @@
 
 use super::answer::{Watched, judge, silent_max};
 use super::gate::decide;
-use super::{Answer, Answers, Draw, Event, Gate, Ledger, Proof, Row, State};
+use super::{
+    Answers, Draw, Ledger, LedgerRow, Proof, RolloutEvent, RolloutGate, RolloutState, StepAnswer,
+};
 use crate::book::BookError;
 
 /// The hosts of a roll-out, by their places in the list. Every request goes to all hosts named, also if some
@@ -41,21 +43,21 @@ pub struct Conductor<'a, H, L> {
     names: &'a [String],
     hosts: &'a mut H,
     ledger: &'a mut L,
-    state: State,
+    state: RolloutState,
     left_out: Vec<usize>,
     levels: Vec<Option<f64>>,
 }
 
 /// Outcome of a state.
 struct Outcome {
-    event: Event,
-    row: Row,
+    event: RolloutEvent,
+    row: LedgerRow,
 }
 
 impl Outcome {
-    fn new(event: Event, why: impl Into<String>, answers: Answers) -> Self {
+    fn new(event: RolloutEvent, why: impl Into<String>, answers: Answers) -> Self {
         // The state of the row is that after the event.
-        let row = Row { answers, ..Row::new(State::Planned, why) };
+        let row = LedgerRow { answers, ..LedgerRow::new(RolloutState::Planned, why) };
         Outcome { event, row }
     }
 }
@@ -65,7 +67,7 @@ fn count(hosts: usize) -> String {
 }
 
 fn pause() -> Outcome {
-    Outcome::new(Event::Pause, "interrupted", Vec::new())
+    Outcome::new(RolloutEvent::Pause, "interrupted", Vec::new())
 }
 
 impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
@@ -84,25 +86,25 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
         let (state, left_out) = match rows.last() {
             Some(row) => (row.state, row.left_out.clone()),
             None => {
-                ledger.record(&Row::new(State::Planned, "asked for"))?;
-                (State::Planned, Vec::new())
+                ledger.record(&LedgerRow::new(RolloutState::Planned, "asked for"))?;
+                (RolloutState::Planned, Vec::new())
             }
         };
         Ok(Conductor { draw, names, hosts, ledger, state, left_out, levels })
     }
 
     /// State of its last row.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> RolloutState {
         self.state
     }
 
     /// An event of the user; false if the state does not allow it.
-    pub fn take(&mut self, event: Event, why: &str) -> Result<bool, H::Error> {
+    pub fn take(&mut self, event: RolloutEvent, why: &str) -> Result<bool, H::Error> {
         let before = self.state;
         if before.after(event, self.draw.stages()).is_none() {
             return Ok(false);
         }
-        if event == Event::Resume {
+        if event == RolloutEvent::Resume {
             self.clear(before)?;
         }
         self.go(Outcome::new(event, why, Vec::new()))?;
@@ -110,12 +112,12 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
     }
 
     /// Performs states until one ends the roll-out, or the user has to decide.
-    pub fn run(&mut self) -> Result<State, H::Error> {
+    pub fn run(&mut self) -> Result<RolloutState, H::Error> {
         while !self.state.is_end() {
             let outcome =
                 if self.can_pause() && self.hosts.is_stopped() { pause() } else { self.act()? };
             self.go(outcome)?;
-            if let State::Paused { .. } = self.state {
+            if let RolloutState::Paused { .. } = self.state {
                 self.clear(self.state)?;
             }
         }
@@ -123,25 +125,25 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
     }
 
     fn can_pause(&self) -> bool {
-        self.state.after(Event::Pause, self.draw.stages()).is_some()
+        self.state.after(RolloutEvent::Pause, self.draw.stages()).is_some()
     }
 
     /// Moves on: the row is in the ledger before anything of its state is done.
     fn go(&mut self, Outcome { event, mut row }: Outcome) -> Result<(), H::Error> {
         let Some(next) = self.state.after(event, self.draw.stages()) else { return Ok(()) };
         let stage = match self.state {
-            State::Proving { stage } | State::Applying { stage } | State::Holding { stage } => {
-                Some(stage)
-            }
+            RolloutState::Proving { stage }
+            | RolloutState::Applying { stage }
+            | RolloutState::Holding { stage } => Some(stage),
             _ => None,
         };
         let next_stage = match next {
-            State::Applying { stage } | State::Holding { stage } | State::Confirming { stage } => {
-                Some(stage)
-            }
+            RolloutState::Applying { stage }
+            | RolloutState::Holding { stage }
+            | RolloutState::Confirming { stage } => Some(stage),
             _ => None,
         };
-        if stage.is_none() || stage != next_stage || event == Event::Resume {
+        if stage.is_none() || stage != next_stage || event == RolloutEvent::Resume {
             self.left_out.clear();
         }
         row.state = next;
@@ -153,11 +155,11 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
 
     /// Rolls back hosts of an unconfirmed stage whose process has ended or pauses: they do so by themselves,
     /// but later.
-    fn clear(&mut self, state: State) -> Result<(), H::Error> {
-        if let State::Applying { stage }
-        | State::Holding { stage }
-        | State::Confirming { stage }
-        | State::Paused { stage, proven: true } = state
+    fn clear(&mut self, state: RolloutState) -> Result<(), H::Error> {
+        if let RolloutState::Applying { stage }
+        | RolloutState::Holding { stage }
+        | RolloutState::Confirming { stage }
+        | RolloutState::Paused { stage, proven: true } = state
         {
             // A host that is silent now fails to apply later.
             self.hosts.roll_back(self.draw.stage(stage))?;
@@ -167,18 +169,18 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
 
     fn act(&mut self) -> Result<Outcome, H::Error> {
         match self.state {
-            State::Planned => {
+            RolloutState::Planned => {
                 let why = format!("{} drawn", count(self.names.len()));
-                Ok(Outcome::new(Event::Pass, why, Vec::new()))
+                Ok(Outcome::new(RolloutEvent::Pass, why, Vec::new()))
             }
-            State::Baseline => self.baseline(),
-            State::Proving { stage } => self.prove(stage),
-            State::Applying { stage } => {
+            RolloutState::Baseline => self.baseline(),
+            RolloutState::Proving { stage } => self.prove(stage),
+            RolloutState::Applying { stage } => {
                 let hosts = self.members(stage);
                 let answers = self.hosts.apply(&hosts)?;
                 Ok(self.judged(stage, answers, "applied"))
             }
-            State::Holding { stage } => {
+            RolloutState::Holding { stage } => {
                 let allowed = silent_max(self.draw.stage(stage).len());
                 let allowed = allowed.saturating_sub(self.left_out.len());
                 let mut watched = Watched::new(self.members(stage), allowed);
@@ -189,7 +191,7 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
                     Ok(self.judged(stage, watched.answers(), "held"))
                 }
             }
-            State::Confirming { stage } => {
+            RolloutState::Confirming { stage } => {
                 let hosts = self.members(stage);
                 let answers = self.hosts.confirm(&hosts)?;
                 Ok(self.judged(stage, answers, "confirmed"))
@@ -208,11 +210,11 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
     fn judged(&mut self, stage: usize, answers: Answers, done: &str) -> Outcome {
         let hosts = self.draw.stage(stage).len();
         match judge(self.names, hosts, self.left_out.len(), &answers) {
-            Err(why) => Outcome::new(Event::Trigger, why, answers),
+            Err(why) => Outcome::new(RolloutEvent::Trigger, why, answers),
             Ok(silent) => {
                 self.left_out.extend(silent);
                 let why = format!("{done} on {}", count(hosts - self.left_out.len()));
-                Outcome::new(Event::Pass, why, answers)
+                Outcome::new(RolloutEvent::Pass, why, answers)
             }
         }
     }
@@ -224,10 +226,10 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
             return Ok(pause());
         }
         let mut outcome = match judge(self.names, all.len(), 0, &answers) {
-            Err(why) => Outcome::new(Event::Trigger, why, answers),
+            Err(why) => Outcome::new(RolloutEvent::Trigger, why, answers),
             Ok(_) => {
                 let why = format!("{} can apply the plan", count(all.len()));
-                Outcome::new(Event::Pass, why, answers)
+                Outcome::new(RolloutEvent::Pass, why, answers)
             }
         };
         self.levels.clone_from(&levels);
@@ -244,7 +246,7 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
         let mut own = answers.clone();
         own.retain(|(host, _)| hosts.contains(host));
         let mut outcome = match judge(self.names, hosts.len(), 0, &own) {
-            Err(why) => Outcome::new(Event::Trigger, why, answers),
+            Err(why) => Outcome::new(RolloutEvent::Trigger, why, answers),
             Ok(silent) => {
                 self.left_out.extend(silent);
                 let mut gates = self.gates_before(stage)?;
@@ -258,10 +260,11 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
     }
 
     /// Judgements on earlier proofs of a stage that are repeated now, oldest first; a pause forgets them.
-    fn gates_before(&mut self, stage: usize) -> Result<Vec<Gate>, H::Error> {
+    fn gates_before(&mut self, stage: usize) -> Result<Vec<RolloutGate>, H::Error> {
         let rows = self.ledger.rows()?;
-        let repeated = rows.iter().rev().take_while(|row| row.state == State::Proving { stage });
-        let mut gates: Vec<Gate> =
+        let repeated =
+            rows.iter().rev().take_while(|row| row.state == RolloutState::Proving { stage });
+        let mut gates: Vec<RolloutGate> =
             repeated.filter_map(|row| Some(row.proof.as_ref()?.gate.clone())).collect();
         gates.reverse();
         Ok(gates)
@@ -270,18 +273,18 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
     fn roll_back(&mut self) -> Result<Outcome, H::Error> {
         let stages = self.state.stages_touched(self.draw.stages());
         let answers = self.hosts.roll_back(&self.draw.newest_first(stages))?;
-        let open = answers.iter().filter(|(_, answer)| !matches!(answer, Answer::Done(_)));
+        let open = answers.iter().filter(|(_, answer)| !matches!(answer, StepAnswer::Done(_)));
         let open: Vec<&str> = open.map(|(host, _)| self.names[*host].as_str()).collect();
         Ok(match (open.is_empty(), answers.len()) {
-            (true, 0) => Outcome::new(Event::Pass, "no host had the plan", answers),
+            (true, 0) => Outcome::new(RolloutEvent::Pass, "no host had the plan", answers),
             (true, hosts) => Outcome::new(
-                Event::Pass,
+                RolloutEvent::Pass,
                 format!("{} with the earlier values", count(hosts)),
                 answers,
             ),
             (false, _) => {
                 let why = format!("no word of a rollback from {}", open.join(", "));
-                Outcome::new(Event::Silence, why, answers)
+                Outcome::new(RolloutEvent::Silence, why, answers)
             }
         })
     }

@@ -4,7 +4,7 @@ use model::pool::{HOSTS_MIN, HostLine, PooledMetric};
 use model::{Better, Verdict};
 use serde::{Deserialize, Serialize};
 
-use super::Event;
+use super::RolloutEvent;
 
 /// Share of hosts that may be hurt; one host may in any case.
 pub const HURT_SHARE_MAX: f64 = 0.05;
@@ -17,7 +17,7 @@ const PROOFS_MAX: usize = 3;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "gate", content = "why", rename_all = "kebab-case")]
-pub enum Gate {
+pub enum RolloutGate {
     /// The plan may be applied.
     Open(String),
     /// Neither harm nor its absence is shown.
@@ -46,7 +46,7 @@ pub struct Wants {
 pub struct Proof {
     /// Judgement.
     #[serde(flatten)]
-    pub gate: Gate,
+    pub gate: RolloutGate,
     /// The plan on hosts of the stage; `None` without any figure.
     pub plan: Option<PooledMetric>,
     /// Number of hosts in the control group.
@@ -65,23 +65,25 @@ pub fn gate(
     wants: Wants,
     control: (usize, usize),
     resolve: f64,
-) -> Gate {
+) -> RolloutGate {
     let (control_hosts, odd_hosts) = control;
     if odd_hosts * 2 > control_hosts {
-        return Gate::Void(format!(
+        return RolloutGate::Void(format!(
             "{odd_hosts} of {control_hosts} hosts of the control group, which the plan does not touch, differ from \
              themselves"
         ));
     }
-    let Some(plan) = plan else { return Gate::Shut("no host has a figure of this metric".into()) };
+    let Some(plan) = plan else {
+        return RolloutGate::Shut("no host has a figure of this metric".into());
+    };
     let gate = if (plan.hosts as usize) < HOSTS_MIN {
         each_host(plan, resolve)
     } else {
         pooled(plan, wants.gain, resolve)
     };
     match gate {
-        Gate::Unclear(why) if wants.accepts_inconclusive => {
-            Gate::Open(format!("{why}, which the user accepts"))
+        RolloutGate::Unclear(why) if wants.accepts_inconclusive => {
+            RolloutGate::Open(format!("{why}, which the user accepts"))
         }
         gate => gate,
     }
@@ -92,27 +94,31 @@ pub fn gate(
 /// - `gates`: of all proofs of the stage in a row, oldest first.
 ///
 /// One proof is enough unless another one found harm: then it takes a second one to decide.
-pub(super) fn decide(gates: &[Gate]) -> (Event, String) {
-    let suspect = gates.iter().filter(|gate| matches!(gate, Gate::Suspect(_))).count();
-    let open = gates.iter().filter(|gate| matches!(gate, Gate::Open(_))).count();
+pub(super) fn decide(gates: &[RolloutGate]) -> (RolloutEvent, String) {
+    let suspect = gates.iter().filter(|gate| matches!(gate, RolloutGate::Suspect(_))).count();
+    let open = gates.iter().filter(|gate| matches!(gate, RolloutGate::Open(_))).count();
     let proofs = gates.len();
     let again = if proofs < PROOFS_MAX {
-        (Event::Again, ", measured again".to_owned())
+        (RolloutEvent::Again, ", measured again".to_owned())
     } else {
-        (Event::Pause, format!(" after {proofs} measurements: the user has to decide"))
+        (RolloutEvent::Pause, format!(" after {proofs} measurements: the user has to decide"))
     };
     let ((event, more), why) = match gates.last() {
-        None => return (Event::Again, "not measured yet".into()),
-        Some(Gate::Shut(why)) => ((Event::Trigger, String::new()), why),
-        Some(Gate::Suspect(why)) if suspect > 1 => {
-            ((Event::Trigger, format!(", in {suspect} of {proofs} measurements")), why)
+        None => return (RolloutEvent::Again, "not measured yet".into()),
+        Some(RolloutGate::Shut(why)) => ((RolloutEvent::Trigger, String::new()), why),
+        Some(RolloutGate::Suspect(why)) if suspect > 1 => {
+            ((RolloutEvent::Trigger, format!(", in {suspect} of {proofs} measurements")), why)
         }
-        Some(Gate::Open(why)) if open > suspect => ((Event::Pass, String::new()), why),
-        Some(Gate::Open(why)) => {
+        Some(RolloutGate::Open(why)) if open > suspect => {
+            ((RolloutEvent::Pass, String::new()), why)
+        }
+        Some(RolloutGate::Open(why)) => {
             let (event, more) = again;
             ((event, format!(" now, and worse before{more}")), why)
         }
-        Some(Gate::Suspect(why) | Gate::Unclear(why) | Gate::Void(why)) => (again, why),
+        Some(RolloutGate::Suspect(why) | RolloutGate::Unclear(why) | RolloutGate::Void(why)) => {
+            (again, why)
+        }
     };
     (event, format!("{why}{more}"))
 }
@@ -147,25 +153,25 @@ fn times(ratio: Option<f64>) -> String {
 }
 
 /// A canary: every host is shown to be no worse.
-fn each_host(plan: &PooledMetric, resolve: f64) -> Gate {
+fn each_host(plan: &PooledMetric, resolve: f64) -> RolloutGate {
     if let Some((line, why)) = plan.lines.iter().find_map(|line| Some((line, line.why.as_ref()?))) {
-        return Gate::Shut(format!("no figure of {}: {why}", line.host));
+        return RolloutGate::Shut(format!("no figure of {}: {why}", line.host));
     }
     let mut worse = plan.lines.iter().filter(|line| line.verdict == Some(Verdict::Worse));
     if let Some(line) = worse.clone().find(|line| is_large_harm(plan.better, line)) {
-        return Gate::Shut(format!("worse on {}{}", line.host, times(line.ratio)));
+        return RolloutGate::Shut(format!("worse on {}{}", line.host, times(line.ratio)));
     }
     if let Some(line) = worse.next() {
-        return Gate::Suspect(format!("worse on {}{}", line.host, times(line.ratio)));
+        return RolloutGate::Suspect(format!("worse on {}{}", line.host, times(line.ratio)));
     }
     match plan.lines.iter().find(|line| !is_proven(plan.better, line, resolve)) {
-        Some(line) => Gate::Unclear(format!(
+        Some(line) => RolloutGate::Unclear(format!(
             "not shown to be within {} on {}{}",
             percent(resolve),
             line.host,
             times(line.ratio)
         )),
-        None => Gate::Open(match plan.hosts {
+        None => RolloutGate::Open(match plan.hosts {
             1 => format!("no worse than by {} on the host", percent(resolve)),
             hosts => format!("no worse than by {} on each of {hosts} hosts", percent(resolve)),
         }),
@@ -182,32 +188,36 @@ fn is_proven(better: Better, line: &HostLine, resolve: f64) -> bool {
     }
 }
 
-fn pooled(plan: &PooledMetric, wants_gain: bool, resolve: f64) -> Gate {
+fn pooled(plan: &PooledMetric, wants_gain: bool, resolve: f64) -> RolloutGate {
     let on = format!("on {} hosts{}", plan.hosts, times(plan.ratio));
     let hurt_max = ((f64::from(plan.hosts) * HURT_SHARE_MAX) as u32).max(1);
     if plan.hurt > hurt_max {
-        return Gate::Shut(format!(
+        return RolloutGate::Shut(format!(
             "hurts {} of {} hosts, and {hurt_max} may be",
             plan.hurt, plan.hosts
         ));
     }
     let is_no_worse = is_no_worse(plan.better, plan.low, plan.high, resolve);
     match plan.verdict {
-        Some(Verdict::Worse) => Gate::Shut(format!("worse {on}")),
-        Some(Verdict::Better) => Gate::Open(format!("better {on}")),
+        Some(Verdict::Worse) => RolloutGate::Shut(format!("worse {on}")),
+        Some(Verdict::Better) => RolloutGate::Open(format!("better {on}")),
         Some(Verdict::Refused) | None => {
             let why = plan.why.as_deref().unwrap_or("no pooled verdict");
-            Gate::Shut(format!("no verdict: {why}"))
+            RolloutGate::Shut(format!("no verdict: {why}"))
         }
         Some(Verdict::NoDifferenceShown) if wants_gain => {
-            Gate::Shut(format!("no gain is shown {on}"))
+            RolloutGate::Shut(format!("no gain is shown {on}"))
         }
         Some(Verdict::NoDifferenceShown) => {
-            Gate::Open(format!("no difference beyond {} {on}", percent(resolve)))
+            RolloutGate::Open(format!("no difference beyond {} {on}", percent(resolve)))
         }
-        Some(_) if wants_gain => Gate::Unclear(format!("no gain is shown {on}")),
-        Some(_) if is_no_worse => Gate::Open(format!("no worse than by {} {on}", percent(resolve))),
-        Some(_) => Gate::Unclear(format!("not shown to be within {} {on}", percent(resolve))),
+        Some(_) if wants_gain => RolloutGate::Unclear(format!("no gain is shown {on}")),
+        Some(_) if is_no_worse => {
+            RolloutGate::Open(format!("no worse than by {} {on}", percent(resolve)))
+        }
+        Some(_) => {
+            RolloutGate::Unclear(format!("not shown to be within {} {on}", percent(resolve)))
+        }
     }
 }
 
@@ -267,11 +277,11 @@ mod tests {
 
     fn judged(plan: &PooledMetric, wants: Wants) -> &'static str {
         match gate(Some(plan), wants, (1, 0), RESOLVE) {
-            Gate::Open(_) => "open",
-            Gate::Unclear(_) => "unclear",
-            Gate::Suspect(_) => "suspect",
-            Gate::Shut(_) => "shut",
-            Gate::Void(_) => "void",
+            RolloutGate::Open(_) => "open",
+            RolloutGate::Unclear(_) => "unclear",
+            RolloutGate::Suspect(_) => "suspect",
+            RolloutGate::Shut(_) => "shut",
+            RolloutGate::Void(_) => "void",
         }
     }
 
@@ -289,7 +299,7 @@ mod tests {
         assert_eq!(judged(&one, Wants::default()), "unclear");
         one.lines[1].why = Some("its run was interrupted".into());
         assert_eq!(judged(&one, ALWAYS), "shut");
-        assert!(matches!(gate(None, ALWAYS, (0, 0), RESOLVE), Gate::Shut(_)));
+        assert!(matches!(gate(None, ALWAYS, (0, 0), RESOLVE), RolloutGate::Shut(_)));
     }
 
     #[test]
@@ -340,32 +350,33 @@ mod tests {
     #[test]
     fn control_group_that_differs_from_itself_voids_the_proof() {
         let plan = plan(6, (1.1, 1.2), Some(Verdict::Worse), Verdict::Worse);
-        assert!(matches!(gate(Some(&plan), ALWAYS, (3, 2), RESOLVE), Gate::Void(_)));
-        assert!(matches!(gate(Some(&plan), ALWAYS, (4, 2), RESOLVE), Gate::Shut(_)));
+        assert!(matches!(gate(Some(&plan), ALWAYS, (3, 2), RESOLVE), RolloutGate::Void(_)));
+        assert!(matches!(gate(Some(&plan), ALWAYS, (4, 2), RESOLVE), RolloutGate::Shut(_)));
     }
 
     #[test]
     fn one_suspicion_is_measured_again_and_a_second_one_rolls_back() {
         let [open, unclear, suspect, void] =
-            [Gate::Open, Gate::Unclear, Gate::Suspect, Gate::Void].map(|gate| gate(String::new()));
+            [RolloutGate::Open, RolloutGate::Unclear, RolloutGate::Suspect, RolloutGate::Void]
+                .map(|gate| gate(String::new()));
         for (gates, expected) in [
-            (vec![&open], Event::Pass),
-            (vec![&unclear], Event::Again),
-            (vec![&unclear, &open], Event::Pass),
-            (vec![&unclear, &unclear, &unclear], Event::Pause),
-            (vec![&void], Event::Again),
-            (vec![&void, &open], Event::Pass),
-            (vec![&void, &unclear, &void], Event::Pause),
-            (vec![&suspect], Event::Again),
-            (vec![&suspect, &suspect], Event::Trigger),
-            (vec![&suspect, &open], Event::Again),
-            (vec![&suspect, &open, &open], Event::Pass),
-            (vec![&suspect, &open, &suspect], Event::Trigger),
-            (vec![&suspect, &open, &unclear], Event::Pause),
-            (vec![&unclear, &suspect, &open], Event::Pause),
-            (vec![&open, &Gate::Shut(String::new())], Event::Trigger),
+            (vec![&open], RolloutEvent::Pass),
+            (vec![&unclear], RolloutEvent::Again),
+            (vec![&unclear, &open], RolloutEvent::Pass),
+            (vec![&unclear, &unclear, &unclear], RolloutEvent::Pause),
+            (vec![&void], RolloutEvent::Again),
+            (vec![&void, &open], RolloutEvent::Pass),
+            (vec![&void, &unclear, &void], RolloutEvent::Pause),
+            (vec![&suspect], RolloutEvent::Again),
+            (vec![&suspect, &suspect], RolloutEvent::Trigger),
+            (vec![&suspect, &open], RolloutEvent::Again),
+            (vec![&suspect, &open, &open], RolloutEvent::Pass),
+            (vec![&suspect, &open, &suspect], RolloutEvent::Trigger),
+            (vec![&suspect, &open, &unclear], RolloutEvent::Pause),
+            (vec![&unclear, &suspect, &open], RolloutEvent::Pause),
+            (vec![&open, &RolloutGate::Shut(String::new())], RolloutEvent::Trigger),
         ] {
-            let gates: Vec<Gate> = gates.into_iter().cloned().collect();
+            let gates: Vec<RolloutGate> = gates.into_iter().cloned().collect();
             assert_eq!(decide(&gates).0, expected, "{gates:?}");
         }
     }

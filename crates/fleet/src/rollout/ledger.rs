@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Answers, Proof, State};
+use super::{Answers, Proof, RolloutState};
 use crate::book::BookError;
 
 /// A roll-out as it was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Header {
+pub struct RolloutHeader {
     /// Unique.
     pub id: String,
     /// Hosts, as the command line names them.
@@ -25,9 +25,9 @@ pub struct Header {
 /// A transition: the state that begins, and the outcome of the one before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Row {
+pub struct LedgerRow {
     /// State that begins with this row.
-    pub state: State,
+    pub state: RolloutState,
     /// Reason for it.
     pub why: String,
     /// Answers of hosts in the state before, by their places in the list.
@@ -42,10 +42,10 @@ pub struct Row {
     pub proof: Option<Box<Proof>>,
 }
 
-impl Row {
+impl LedgerRow {
     /// A transition without answers.
-    pub fn new(state: State, why: impl Into<String>) -> Self {
-        Row {
+    pub fn new(state: RolloutState, why: impl Into<String>) -> Self {
+        LedgerRow {
             state,
             why: why.into(),
             answers: Vec::new(),
@@ -59,7 +59,7 @@ impl Row {
 /// The record of one roll-out. A row that was recorded survives the end of the process and of the machine.
 pub trait Ledger {
     /// Appends a row.
-    fn record(&mut self, row: &Row) -> Result<(), BookError>;
+    fn record(&mut self, row: &LedgerRow) -> Result<(), BookError>;
     /// All rows, oldest first.
-    fn rows(&mut self) -> Result<Vec<Row>, BookError>;
+    fn rows(&mut self) -> Result<Vec<LedgerRow>, BookError>;
 }

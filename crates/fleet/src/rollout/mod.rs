@@ -13,13 +13,13 @@ mod sqlite;
 mod state;
 mod steps;
 
-pub use answer::{Answer, Answers, Watched};
+pub use answer::{Answers, StepAnswer, Watched};
 pub use conduct::{Conductor, Hosts};
 pub use draw::{Draw, Size, SizeError};
-pub use gate::{Gate, HURT_SHARE_MAX, Proof, Wants, gate};
-pub use ledger::{Header, Ledger, Row};
+pub use gate::{HURT_SHARE_MAX, Proof, RolloutGate, Wants, gate};
+pub use ledger::{Ledger, LedgerRow, RolloutHeader};
 pub use sqlite::SqliteLedger;
-pub use state::{Event, State};
+pub use state::{RolloutEvent, RolloutState};
 pub use steps::{HostStep, StepLimits, Steps, measured};
 
 /// Beginning of every roll-out's id, under which hosts keep its settings.

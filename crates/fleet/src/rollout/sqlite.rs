@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{Header, Ledger, Row};
+use super::{Ledger, LedgerRow, RolloutHeader};
 use crate::book::{BookError, sqlite};
 
 const SCHEMA: &str = "
@@ -20,12 +20,12 @@ const SCHEMA: &str = "
 pub struct SqliteLedger {
     connection: Connection,
     path: PathBuf,
-    header: Header,
+    header: RolloutHeader,
 }
 
 impl SqliteLedger {
     /// Begins a roll-out. Creates the file if it is missing.
-    pub fn begin(path: impl AsRef<Path>, header: Header) -> Result<Self, BookError> {
+    pub fn begin(path: impl AsRef<Path>, header: RolloutHeader) -> Result<Self, BookError> {
         let path = path.as_ref().to_path_buf();
         let connection = sqlite::open(&path, "FULL", SCHEMA)?;
         let ledger = SqliteLedger { connection, path, header };
@@ -62,7 +62,7 @@ impl SqliteLedger {
     }
 
     /// The roll-out as it was asked for.
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &RolloutHeader {
         &self.header
     }
 
@@ -95,12 +95,12 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, Bo
 }
 
 impl Ledger for SqliteLedger {
-    fn record(&mut self, row: &Row) -> Result<(), BookError> {
+    fn record(&mut self, row: &LedgerRow) -> Result<(), BookError> {
         let sql = "INSERT INTO transitions (rollout, row) VALUES (?1, ?2)";
         self.execute("recording a transition", sql, params![self.header.id, json(row)])
     }
 
-    fn rows(&mut self) -> Result<Vec<Row>, BookError> {
+    fn rows(&mut self) -> Result<Vec<LedgerRow>, BookError> {
         let doing = |source| failed(&self.path, "reading transitions", source);
         let sql = "SELECT row FROM transitions WHERE rollout = ?1 ORDER BY number";
         let mut statement = self.connection.prepare(sql).map_err(doing)?;
@@ -115,13 +115,13 @@ impl Ledger for SqliteLedger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rollout::{Answer, State};
+    use crate::rollout::{RolloutState, StepAnswer};
 
     #[test]
     fn rows_are_read_back_by_another_process_in_their_order() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("fleet.db");
-        let header = |id: &str| Header {
+        let header = |id: &str| RolloutHeader {
             id: id.into(),
             hosts: vec!["this".into()],
             stages: vec!["1".into()],
@@ -129,12 +129,15 @@ mod tests {
             plan: "plan".into(),
             request: "{}".into(),
         };
-        let mut rows = vec![Row::new(State::Planned, "asked"), Row::new(State::Baseline, "drawn")];
-        rows[1].answers.push((0, Answer::Silent("no route".into())));
+        let mut rows = vec![
+            LedgerRow::new(RolloutState::Planned, "asked"),
+            LedgerRow::new(RolloutState::Baseline, "drawn"),
+        ];
+        rows[1].answers.push((0, StepAnswer::Silent("no route".into())));
         rows[1].levels = vec![Some(1.5), None];
         let mut ledger = SqliteLedger::begin(&file, header("a")).unwrap();
         let mut other = SqliteLedger::begin(&file, header("b")).unwrap();
-        other.record(&Row::new(State::Kept, "other")).unwrap();
+        other.record(&LedgerRow::new(RolloutState::Kept, "other")).unwrap();
         rows.iter().for_each(|row| ledger.record(row).unwrap());
         assert!(SqliteLedger::begin(&file, header("a")).is_err(), "an id is used once");
         let mut again = SqliteLedger::open(&file, "a").unwrap().expect("it is there");

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "name", rename_all = "kebab-case")]
-pub enum State {
+pub enum RolloutState {
     /// Hosts and stages are drawn.
     Planned,
     /// Every host checks the plan and measures itself without it.
@@ -60,7 +60,7 @@ pub enum State {
 
 /// Cause of a change of state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum RolloutEvent {
     /// The state's work is done, and nothing speaks against the next one.
     Pass,
     /// The proof of the stage is repeated.
@@ -79,40 +79,40 @@ pub enum Event {
     Keep,
 }
 
-impl State {
+impl RolloutState {
     /// State after an event; `None` if the event cannot happen in this state.
     ///
     /// - `stages`: number of stages of the roll-out.
-    pub fn after(self, event: Event, stages: usize) -> Option<State> {
-        use State::{Applying, Baseline, Confirming, Done, Holding, Kept, Paused, Planned};
-        use State::{Proving, RolledBack, RollingBack, Stuck};
+    pub fn after(self, event: RolloutEvent, stages: usize) -> Option<RolloutState> {
+        use RolloutState::{Applying, Baseline, Confirming, Done, Holding, Kept, Paused, Planned};
+        use RolloutState::{Proving, RolledBack, RollingBack, Stuck};
         Some(match (self, event) {
-            (Planned, Event::Pass) => Baseline,
-            (Baseline, Event::Pass) => Proving { stage: 0 },
-            (Proving { stage }, Event::Again) => Proving { stage },
-            (Proving { stage }, Event::Pass) => Applying { stage },
-            (Applying { stage }, Event::Pass) => Holding { stage },
-            (Holding { stage }, Event::Pass) => Confirming { stage },
-            (Confirming { stage }, Event::Pass) if stage + 1 < stages => {
+            (Planned, RolloutEvent::Pass) => Baseline,
+            (Baseline, RolloutEvent::Pass) => Proving { stage: 0 },
+            (Proving { stage }, RolloutEvent::Again) => Proving { stage },
+            (Proving { stage }, RolloutEvent::Pass) => Applying { stage },
+            (Applying { stage }, RolloutEvent::Pass) => Holding { stage },
+            (Holding { stage }, RolloutEvent::Pass) => Confirming { stage },
+            (Confirming { stage }, RolloutEvent::Pass) if stage + 1 < stages => {
                 Proving { stage: stage + 1 }
             }
-            (Confirming { .. }, Event::Pass) => Done,
-            (RollingBack { .. }, Event::Pass) => RolledBack,
-            (RollingBack { stages }, Event::Silence) => Stuck { stages },
-            (RolledBack | Kept, Event::Abort) => return None,
-            (Done, Event::Trigger) => return None,
-            (_, Event::Trigger) if self.is_at_work() => {
+            (Confirming { .. }, RolloutEvent::Pass) => Done,
+            (RollingBack { .. }, RolloutEvent::Pass) => RolledBack,
+            (RollingBack { stages }, RolloutEvent::Silence) => Stuck { stages },
+            (RolledBack | Kept, RolloutEvent::Abort) => return None,
+            (Done, RolloutEvent::Trigger) => return None,
+            (_, RolloutEvent::Trigger) if self.is_at_work() => {
                 RollingBack { stages: self.stages_touched(stages) }
             }
-            (_, Event::Abort) => RollingBack { stages: self.stages_touched(stages) },
-            (Planned | Baseline, Event::Pause) => Paused { stage: 0, proven: false },
-            (Proving { stage }, Event::Pause) => Paused { stage, proven: false },
-            (Applying { stage } | Holding { stage }, Event::Pause) => {
+            (_, RolloutEvent::Abort) => RollingBack { stages: self.stages_touched(stages) },
+            (Planned | Baseline, RolloutEvent::Pause) => Paused { stage: 0, proven: false },
+            (Proving { stage }, RolloutEvent::Pause) => Paused { stage, proven: false },
+            (Applying { stage } | Holding { stage }, RolloutEvent::Pause) => {
                 Paused { stage, proven: true }
             }
-            (Planned | Baseline, Event::Resume)
-            | (Paused { stage: 0, proven: false }, Event::Resume) => Baseline,
-            (Proving { stage } | Paused { stage, proven: false }, Event::Resume) => {
+            (Planned | Baseline, RolloutEvent::Resume)
+            | (Paused { stage: 0, proven: false }, RolloutEvent::Resume) => Baseline,
+            (Proving { stage } | Paused { stage, proven: false }, RolloutEvent::Resume) => {
                 Proving { stage }
             }
             (
@@ -120,10 +120,12 @@ impl State {
                 | Holding { stage }
                 | Confirming { stage }
                 | Paused { stage, proven: true },
-                Event::Resume,
+                RolloutEvent::Resume,
             ) => Applying { stage },
-            (RollingBack { stages } | Stuck { stages }, Event::Resume) => RollingBack { stages },
-            (Done, Event::Keep) => Kept,
+            (RollingBack { stages } | Stuck { stages }, RolloutEvent::Resume) => {
+                RollingBack { stages }
+            }
+            (Done, RolloutEvent::Keep) => Kept,
             _ => return None,
         })
     }
@@ -131,15 +133,15 @@ impl State {
     /// Number of stages whose hosts may have the plan, or had it and did not say that it is gone.
     pub fn stages_touched(self, stages: usize) -> usize {
         match self {
-            State::Planned | State::Baseline | State::RolledBack => 0,
-            State::Proving { stage } => stage,
+            RolloutState::Planned | RolloutState::Baseline | RolloutState::RolledBack => 0,
+            RolloutState::Proving { stage } => stage,
             // Hosts of a proven stage may be in the middle of applying, or of rolling back by themselves.
-            State::Applying { stage } | State::Holding { stage } | State::Confirming { stage } => {
-                stage + 1
-            }
-            State::Paused { stage, proven } => stage + usize::from(proven),
-            State::Done | State::Kept => stages,
-            State::RollingBack { stages } | State::Stuck { stages } => stages,
+            RolloutState::Applying { stage }
+            | RolloutState::Holding { stage }
+            | RolloutState::Confirming { stage } => stage + 1,
+            RolloutState::Paused { stage, proven } => stage + usize::from(proven),
+            RolloutState::Done | RolloutState::Kept => stages,
+            RolloutState::RollingBack { stages } | RolloutState::Stuck { stages } => stages,
         }
     }
 
@@ -147,40 +149,42 @@ impl State {
     pub fn is_at_work(self) -> bool {
         !matches!(
             self,
-            State::Done
-                | State::Kept
-                | State::Paused { .. }
-                | State::RolledBack
-                | State::RollingBack { .. }
-                | State::Stuck { .. }
+            RolloutState::Done
+                | RolloutState::Kept
+                | RolloutState::Paused { .. }
+                | RolloutState::RolledBack
+                | RolloutState::RollingBack { .. }
+                | RolloutState::Stuck { .. }
         )
     }
 
     /// True if the process that conducts it ends here.
     pub fn is_end(self) -> bool {
-        !self.is_at_work() && !matches!(self, State::RollingBack { .. })
+        !self.is_at_work() && !matches!(self, RolloutState::RollingBack { .. })
     }
 }
 
-impl Display for State {
+impl Display for RolloutState {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let (name, stage) = match self {
-            State::Planned => ("planned", None),
-            State::Baseline => ("baseline", None),
-            State::Proving { stage } => ("proving", Some(stage)),
-            State::Applying { stage } => ("applying", Some(stage)),
-            State::Holding { stage } => ("holding", Some(stage)),
-            State::Confirming { stage } => ("confirming", Some(stage)),
-            State::Done => ("done", None),
-            State::Kept => ("kept", None),
-            State::Paused { stage, .. } => ("paused", Some(stage)),
-            State::RollingBack { .. } => ("rolling back", None),
-            State::RolledBack => ("rolled back", None),
-            State::Stuck { .. } => ("stuck", None),
+            RolloutState::Planned => ("planned", None),
+            RolloutState::Baseline => ("baseline", None),
+            RolloutState::Proving { stage } => ("proving", Some(stage)),
+            RolloutState::Applying { stage } => ("applying", Some(stage)),
+            RolloutState::Holding { stage } => ("holding", Some(stage)),
+            RolloutState::Confirming { stage } => ("confirming", Some(stage)),
+            RolloutState::Done => ("done", None),
+            RolloutState::Kept => ("kept", None),
+            RolloutState::Paused { stage, .. } => ("paused", Some(stage)),
+            RolloutState::RollingBack { .. } => ("rolling back", None),
+            RolloutState::RolledBack => ("rolled back", None),
+            RolloutState::Stuck { .. } => ("stuck", None),
         };
         match (stage, self) {
             (None, _) => f.write_str(name),
-            (Some(stage), State::Paused { .. }) => write!(f, "{name} before stage {}", stage + 1),
+            (Some(stage), RolloutState::Paused { .. }) => {
+                write!(f, "{name} before stage {}", stage + 1)
+            }
             (Some(stage), _) => write!(f, "stage {}: {name}", stage + 1),
         }
     }
@@ -192,23 +196,23 @@ mod tests {
 
     use super::*;
 
-    const EVENTS: [Event; 8] = [
-        Event::Pass,
-        Event::Again,
-        Event::Trigger,
-        Event::Pause,
-        Event::Resume,
-        Event::Abort,
-        Event::Silence,
-        Event::Keep,
+    const EVENTS: [RolloutEvent; 8] = [
+        RolloutEvent::Pass,
+        RolloutEvent::Again,
+        RolloutEvent::Trigger,
+        RolloutEvent::Pause,
+        RolloutEvent::Resume,
+        RolloutEvent::Abort,
+        RolloutEvent::Silence,
+        RolloutEvent::Keep,
     ];
 
     const STAGES: usize = 3;
 
-    fn reached() -> BTreeSet<State> {
-        let mut reached = BTreeSet::from([State::Planned]);
+    fn reached() -> BTreeSet<RolloutState> {
+        let mut reached = BTreeSet::from([RolloutState::Planned]);
         loop {
-            let next: Vec<State> = reached
+            let next: Vec<RolloutState> = reached
                 .iter()
                 .flat_map(|state| EVENTS.iter().filter_map(|event| state.after(*event, STAGES)))
                 .collect();
@@ -224,12 +228,16 @@ mod tests {
     fn every_state_at_work_can_roll_back_and_go_on_after_a_kill() {
         for state in reached() {
             if state.is_at_work() {
-                let back = state.after(Event::Trigger, STAGES);
-                assert!(matches!(back, Some(State::RollingBack { .. })), "{state}");
-                assert!(state.after(Event::Resume, STAGES).is_some(), "{state}");
+                let back = state.after(RolloutEvent::Trigger, STAGES);
+                assert!(matches!(back, Some(RolloutState::RollingBack { .. })), "{state}");
+                assert!(state.after(RolloutEvent::Resume, STAGES).is_some(), "{state}");
             }
-            let can_abort = state.after(Event::Abort, STAGES).is_some();
-            assert_eq!(can_abort, !matches!(state, State::RolledBack | State::Kept), "{state}");
+            let can_abort = state.after(RolloutEvent::Abort, STAGES).is_some();
+            assert_eq!(
+                can_abort,
+                !matches!(state, RolloutState::RolledBack | RolloutState::Kept),
+                "{state}"
+            );
         }
     }
 
@@ -237,13 +245,13 @@ mod tests {
     fn a_plan_is_confirmed_only_after_proving_applying_and_holding_in_the_same_stage() {
         for state in reached() {
             for event in EVENTS {
-                let Some(State::Confirming { stage }) = state.after(event, STAGES) else {
+                let Some(RolloutState::Confirming { stage }) = state.after(event, STAGES) else {
                     continue;
                 };
-                assert_eq!((state, event), (State::Holding { stage }, Event::Pass));
+                assert_eq!((state, event), (RolloutState::Holding { stage }, RolloutEvent::Pass));
             }
-            if let Some(State::Holding { stage }) = state.after(Event::Pass, STAGES) {
-                assert_eq!(state, State::Applying { stage });
+            if let Some(RolloutState::Holding { stage }) = state.after(RolloutEvent::Pass, STAGES) {
+                assert_eq!(state, RolloutState::Applying { stage });
             }
         }
     }
@@ -253,7 +261,7 @@ mod tests {
         for state in reached() {
             for event in EVENTS {
                 let Some(next) = state.after(event, STAGES) else { continue };
-                let is_rollback_done = next == State::RolledBack;
+                let is_rollback_done = next == RolloutState::RolledBack;
                 assert!(
                     is_rollback_done || next.stages_touched(STAGES) >= state.stages_touched(STAGES),
                     "{state} {event:?} {next}"
@@ -266,7 +274,7 @@ mod tests {
     fn states_are_read_back() {
         for state in reached() {
             let text = serde_json::to_string(&state).unwrap();
-            assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state, "{text}");
+            assert_eq!(serde_json::from_str::<RolloutState>(&text).unwrap(), state, "{text}");
         }
     }
 }

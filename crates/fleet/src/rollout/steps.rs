@@ -2,9 +2,9 @@
 
 use remote::work::Call;
 
-use super::{Answer, Answers};
+use super::{Answers, StepAnswer};
 use crate::book::{
-    ATTEMPTS_MAX, Archive, BookError, Coordinator, Exchange, Job, Measured, Row, State,
+    ATTEMPTS_MAX, Archive, BookError, Coordinator, Exchange, Job, JobRow, JobState, Measured,
 };
 
 /// Separates the id of a roll-out from the number of the step in the name of an experiment. No other experiment has it
@@ -104,20 +104,21 @@ impl Steps {
 }
 
 /// An answer as the agent reports it.
-pub fn measured(answer: &Answer) -> Measured {
+pub fn measured(answer: &StepAnswer) -> Measured {
     match serde_json::to_string(answer) {
         Ok(body) => Measured::Done(body),
         Err(error) => Measured::Failed(error.to_string()),
     }
 }
 
-fn answer(row: Option<&Row>) -> Answer {
-    let Some(row) = row else { return Answer::Silent("its job has not ended".into()) };
+fn answer(row: Option<&JobRow>) -> StepAnswer {
+    let Some(row) = row else { return StepAnswer::Silent("its job has not ended".into()) };
     match row.state {
-        State::Done => serde_json::from_str(&row.body)
-            .unwrap_or_else(|error| Answer::Failed(format!("its answer cannot be read: {error}"))),
-        State::Failed | State::Refused => Answer::Failed(row.body.clone()),
-        state => Answer::Silent(format!("{}: {}", state.name(), row.body)),
+        JobState::Done => serde_json::from_str(&row.body).unwrap_or_else(|error| {
+            StepAnswer::Failed(format!("its answer cannot be read: {error}"))
+        }),
+        JobState::Failed | JobState::Refused => StepAnswer::Failed(row.body.clone()),
+        state => StepAnswer::Silent(format!("{}: {}", state.name(), row.body)),
     }
 }
 
@@ -149,7 +150,7 @@ mod tests {
         let mut steps = Steps::plan(&mut archive, "r", 1, &steps(&hosts, true), LIMITS).unwrap();
         assert!(!steps.turn(&mut book, &mut archive, 10).unwrap());
         for (host, said) in [
-            ("a", measured(&Answer::Drifted("x is 3".into()))),
+            ("a", measured(&StepAnswer::Drifted("x is 3".into()))),
             ("b", Measured::Refused("no --allow-tune".into())),
         ] {
             let outbox = Outbox::open(folder.path().join("agents.db"), host).unwrap();
@@ -169,9 +170,11 @@ mod tests {
         assert!(!steps.turn(&mut book, &mut archive, 30).unwrap());
         assert!(steps.turn(&mut book, &mut archive, 2_001).unwrap());
         let answers = steps.answers(&mut archive).unwrap();
-        assert_eq!(answers[0], (0, Answer::Drifted("x is 3".into())));
-        assert_eq!(answers[1], (1, Answer::Failed("no --allow-tune".into())));
-        assert!(matches!(&answers[2], (2, Answer::Silent(why)) if why.contains("its time passed")));
+        assert_eq!(answers[0], (0, StepAnswer::Drifted("x is 3".into())));
+        assert_eq!(answers[1], (1, StepAnswer::Failed("no --allow-tune".into())));
+        assert!(
+            matches!(&answers[2], (2, StepAnswer::Silent(why)) if why.contains("its time passed"))
+        );
     }
 
     #[test]
@@ -192,7 +195,7 @@ mod tests {
             agent().turn(&mut book, 30, |_| panic!("never without being asked"), |_| true).unwrap();
             assert_eq!(steps.turn(&mut book, &mut archive, 40).unwrap(), ends);
             let answers = steps.answers(&mut archive).unwrap();
-            assert!(matches!(&answers[0].1, Answer::Silent(_)), "{answers:?}");
+            assert!(matches!(&answers[0].1, StepAnswer::Silent(_)), "{answers:?}");
         }
     }
 }

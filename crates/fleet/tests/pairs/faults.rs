@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use model::Random;
 use wirepath_fleet::book::{
-    Agent, Archive, BookError, Coordinator, Entry, Exchange, Job, Measured, Report, Row, State,
+    Agent, Archive, BookEntry, BookError, Coordinator, Exchange, Job, JobRow, JobState, Measured,
+    Report,
 };
 
 use super::Pair;
@@ -113,7 +114,7 @@ impl<B: Archive> Archive for Fused<B> {
     fn plan(&mut self, jobs: &[Job]) -> Result<(), BookError> {
         self.burn()?.plan(jobs)
     }
-    fn give(&mut self, planned: &[Entry]) -> Result<Vec<Entry>, BookError> {
+    fn give(&mut self, planned: &[BookEntry]) -> Result<Vec<BookEntry>, BookError> {
         self.burn()?.give(planned)
     }
     fn store(&mut self, reports: &[Report]) -> Result<(), BookError> {
@@ -122,22 +123,22 @@ impl<B: Archive> Archive for Fused<B> {
         }
         Ok(())
     }
-    fn again(&mut self, entry: &Entry) -> Result<bool, BookError> {
+    fn again(&mut self, entry: &BookEntry) -> Result<bool, BookError> {
         self.burn()?.again(entry)
     }
-    fn close(&mut self, entry: &Entry, row: &Row) -> Result<bool, BookError> {
+    fn close(&mut self, entry: &BookEntry, row: &JobRow) -> Result<bool, BookError> {
         self.burn()?.close(entry, row)
     }
-    fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<Entry>, BookError> {
+    fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<BookEntry>, BookError> {
         self.burn()?.entries(experiment)
     }
-    fn open_entries(&mut self, experiment: &str) -> Result<Vec<Entry>, BookError> {
+    fn open_entries(&mut self, experiment: &str) -> Result<Vec<BookEntry>, BookError> {
         self.burn()?.open_entries(experiment)
     }
     fn newest(&mut self, count: u32) -> Result<Vec<String>, BookError> {
         self.burn()?.newest(count)
     }
-    fn rows(&mut self, experiment: &str) -> Result<Vec<Row>, BookError> {
+    fn rows(&mut self, experiment: &str) -> Result<Vec<JobRow>, BookError> {
         self.burn()?.rows(experiment)
     }
 }
@@ -201,7 +202,8 @@ impl<P: Pair> World<'_, P> {
             Fault::JobAgain => {
                 let entries = book.entries(None).unwrap();
                 let at = self.random.below(entries.len().max(1) as u64) as usize;
-                let is_given = |of: &&Entry| matches!(of.state, State::Given | State::Running);
+                let is_given =
+                    |of: &&BookEntry| matches!(of.state, JobState::Given | JobState::Running);
                 if let Some(entry) = entries.get(at).filter(is_given) {
                     book.send(std::slice::from_ref(&entry.job)).unwrap();
                 }
@@ -267,7 +269,7 @@ pub(crate) fn run(pair: &impl Pair, seed: u64, only: Option<Fault>) -> (usize, u
     let rows = book.rows("e").unwrap();
     let named: BTreeSet<&str> = rows.iter().map(|row| row.job.as_str()).collect();
     assert_eq!((rows.len(), named.len()), (jobs.len(), jobs.len()), "seed {seed}: {rows:?}");
-    for row in rows.iter().filter(|row| row.state == State::Done) {
+    for row in rows.iter().filter(|row| row.state == JobState::Done) {
         assert_eq!(row.body, format!("{} {}", row.job, row.attempt), "seed {seed}");
     }
     let once: BTreeSet<u64> = world.begun.iter().copied().collect();

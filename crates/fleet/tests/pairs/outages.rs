@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use wirepath_fleet::book::{
-    Agent, Archive, Coordinator, Exchange, Job, Measured, Moment, Report, State,
+    Agent, AgentMoment, Archive, Coordinator, Exchange, Job, JobState, Measured, Report,
 };
 use wirepath_fleet::nats::NatsExchange;
 use wirepath_fleet::postgres::PostgresArchive;
@@ -24,7 +24,7 @@ struct Fleet {
 
 impl Fleet {
     /// One turn of each agent; those of `killed` end at a moment, and start anew.
-    fn turn(&mut self, case: &super::servers::Case<'_>, killed: Option<Moment>) {
+    fn turn(&mut self, case: &super::servers::Case<'_>, killed: Option<AgentMoment>) {
         self.now_ms += 1_000;
         for (at, host) in HOSTS.iter().enumerate() {
             let begun = &mut self.begun;
@@ -90,9 +90,9 @@ pub(crate) fn run(servers: &mut Servers) {
         }
         let case = servers.again(&name);
         let killed = match round {
-            1 => Some(Moment::Begun),
-            3 => Some(Moment::Kept),
-            7 => Some(Moment::Accepted),
+            1 => Some(AgentMoment::Begun),
+            3 => Some(AgentMoment::Kept),
+            7 => Some(AgentMoment::Accepted),
             _ => None,
         };
         kills += if killed.is_some() { HOSTS.len() } else { 0 };
@@ -128,7 +128,7 @@ pub(crate) fn run(servers: &mut Servers) {
     let rows = archive.rows("e").unwrap();
     let named: BTreeSet<&str> = rows.iter().map(|row| row.job.as_str()).collect();
     assert_eq!((rows.len(), named.len()), (9, 9), "{rows:?}");
-    for row in rows.iter().filter(|row| row.state == State::Done) {
+    for row in rows.iter().filter(|row| row.state == JobState::Done) {
         assert_eq!(row.body, format!("{} {}", row.job, row.attempt));
     }
     let once: BTreeSet<u64> = fleet.begun.iter().copied().collect();

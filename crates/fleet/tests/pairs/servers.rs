@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use tempfile::TempDir;
 use testkit::servers::{Broker, Database};
-use wirepath_fleet::book::{Archive, BookError, Entry, Exchange, Job, Outbox, Report, Row};
+use wirepath_fleet::book::{Archive, BookEntry, BookError, Exchange, Job, JobRow, Outbox, Report};
 use wirepath_fleet::keys::{Keyring, Seeds};
 use wirepath_fleet::nats::{BrokerAddress, NatsExchange, STREAM_NAMES};
 use wirepath_fleet::postgres::PostgresArchive;
@@ -161,29 +161,29 @@ impl Archive for Both {
     fn plan(&mut self, jobs: &[Job]) -> Result<(), BookError> {
         self.archive.plan(jobs)
     }
-    fn give(&mut self, planned: &[Entry]) -> Result<Vec<Entry>, BookError> {
+    fn give(&mut self, planned: &[BookEntry]) -> Result<Vec<BookEntry>, BookError> {
         self.archive.give(planned)
     }
     fn store(&mut self, reports: &[Report]) -> Result<(), BookError> {
         self.archive.store(reports)
     }
-    fn again(&mut self, entry: &Entry) -> Result<bool, BookError> {
+    fn again(&mut self, entry: &BookEntry) -> Result<bool, BookError> {
         self.archive.again(entry)
     }
-    fn close(&mut self, entry: &Entry, row: &Row) -> Result<bool, BookError> {
+    fn close(&mut self, entry: &BookEntry, row: &JobRow) -> Result<bool, BookError> {
         self.archive.close(entry, row)
     }
-    fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<Entry>, BookError> {
+    fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<BookEntry>, BookError> {
         self.archive.entries(experiment)
     }
 
-    fn open_entries(&mut self, experiment: &str) -> Result<Vec<Entry>, BookError> {
+    fn open_entries(&mut self, experiment: &str) -> Result<Vec<BookEntry>, BookError> {
         self.archive.open_entries(experiment)
     }
     fn newest(&mut self, count: u32) -> Result<Vec<String>, BookError> {
         self.archive.newest(count)
     }
-    fn rows(&mut self, experiment: &str) -> Result<Vec<Row>, BookError> {
+    fn rows(&mut self, experiment: &str) -> Result<Vec<JobRow>, BookError> {
         self.archive.rows(experiment)
     }
 }

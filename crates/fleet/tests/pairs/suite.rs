@@ -4,8 +4,8 @@ use model::{Limits, PathRequest, Request, Subject};
 use remote::work::Call;
 use testkit::{LONG, until};
 use wirepath_fleet::book::{
-    ATTEMPTS_MAX, Agent, Archive, Coordinator, Entry, Exchange, Job, Measured, Moment, Report, Row,
-    SILENCE_MS, State, VERSION,
+    ATTEMPTS_MAX, Agent, AgentMoment, Archive, BookEntry, Coordinator, Exchange, Job, JobRow,
+    JobState, Measured, Report, SILENCE_MS, VERSION,
 };
 
 use super::Pair;
@@ -34,15 +34,15 @@ fn measured(job: &Job) -> Measured {
 }
 
 /// The only job.
-fn entry(book: &mut impl Archive) -> Entry {
+fn entry(book: &mut impl Archive) -> BookEntry {
     book.entries(Some("e")).unwrap().remove(0)
 }
 
-fn states(book: &mut impl Archive) -> Vec<State> {
+fn states(book: &mut impl Archive) -> Vec<JobState> {
     book.entries(Some("e")).unwrap().iter().map(|entry| entry.state).collect()
 }
 
-fn ends(book: &mut impl Archive) -> Vec<(String, u32, State)> {
+fn ends(book: &mut impl Archive) -> Vec<(String, u32, JobState)> {
     book.rows("e").unwrap().into_iter().map(|row| (row.job, row.attempt, row.state)).collect()
 }
 
@@ -50,10 +50,14 @@ pub(crate) fn job_passes_all_its_states_once(pair: &impl Pair) {
     let (mut book, mut exchange) = (pair.open(), pair.open());
     book.plan(&[job("a", "h1"), job("b", "h1"), job("c", "h2")]).unwrap();
     book.plan(&[job("a", "h9")]).unwrap();
-    assert_eq!(states(&mut book), [State::Planned; 3], "planned once");
+    assert_eq!(states(&mut book), [JobState::Planned; 3], "planned once");
     let mut coordinator = Coordinator::new("e");
     assert!(!coordinator.turn(&mut exchange, &mut book, 1).unwrap());
-    assert_eq!(states(&mut book), [State::Given, State::Planned, State::Given], "one a host");
+    assert_eq!(
+        states(&mut book),
+        [JobState::Given, JobState::Planned, JobState::Given],
+        "one a host"
+    );
     let mut agent = Agent::start("h1", pair.outbox("h1")).unwrap();
     let mut other = Agent::start("h2", pair.outbox("h2")).unwrap();
     agent.turn(&mut pair.open(), 2, measured, |_| true).unwrap();
@@ -62,10 +66,10 @@ pub(crate) fn job_passes_all_its_states_once(pair: &impl Pair) {
     agent.turn(&mut pair.open(), 3, |_| panic!("measured twice"), |_| true).unwrap();
     other.turn(&mut pair.open(), 3, |_| Measured::Failed("no".into()), |_| true).unwrap();
     coordinator.turn(&mut exchange, &mut book, 4).unwrap();
-    assert_eq!(states(&mut book), [State::Stored, State::Given, State::Stored]);
+    assert_eq!(states(&mut book), [JobState::Stored, JobState::Given, JobState::Stored]);
     agent.turn(&mut pair.open(), 5, |_| Measured::Refused("not here".into()), |_| true).unwrap();
     assert!(coordinator.turn(&mut exchange, &mut book, 6).unwrap());
-    let expected = [("a", State::Done), ("b", State::Refused), ("c", State::Failed)]
+    let expected = [("a", JobState::Done), ("b", JobState::Refused), ("c", JobState::Failed)]
         .map(|(n, s)| (n.into(), 1, s));
     assert_eq!(ends(&mut book), expected);
     assert_eq!(book.rows("e").unwrap()[0].body, "a 1");
@@ -92,30 +96,35 @@ pub(crate) fn steps_need_the_expected_state_and_fence(pair: &impl Pair) {
         state,
         body: String::new(),
     };
-    book.store(&[report(0, State::Running)]).unwrap();
+    book.store(&[report(0, JobState::Running)]).unwrap();
     assert_eq!(entry(&mut book), planned, "not a step of this state");
     let given = book.give(std::slice::from_ref(&planned)).unwrap().remove(0);
     assert!(given.job.fence > planned.job.fence);
     assert!(book.give(&[planned]).unwrap().is_empty(), "a coordinator that was replaced");
     let fence = given.job.fence;
-    book.store(&[report(fence, State::Accepted), report(fence, State::Accepted)]).unwrap();
+    book.store(&[report(fence, JobState::Accepted), report(fence, JobState::Accepted)]).unwrap();
     let accepted = entry(&mut book);
-    assert_eq!(accepted.state, State::Accepted);
-    book.store(&[report(fence, State::Running), report(fence, State::Accepted)]).unwrap();
+    assert_eq!(accepted.state, JobState::Accepted);
+    book.store(&[report(fence, JobState::Running), report(fence, JobState::Accepted)]).unwrap();
     let running = entry(&mut book);
-    assert_eq!(running.state, State::Running);
+    assert_eq!(running.state, JobState::Running);
     assert!(!book.again(&accepted).unwrap(), "not a step of this state");
     assert!(book.again(&running).unwrap());
     assert!(!book.again(&running).unwrap());
     let again = entry(&mut book);
-    assert_eq!((again.state, again.job.attempt), (State::Planned, 2));
+    assert_eq!((again.state, again.job.attempt), (JobState::Planned, 2));
     assert_ne!(again.job.fence, fence);
-    let row =
-        |state| Row { job: "a".into(), host: "h1".into(), attempt: 2, state, body: String::new() };
-    assert!(!book.close(&running, &row(State::Done)).unwrap(), "an older fence");
-    assert!(!book.close(&again, &row(State::Done)).unwrap(), "never measured");
-    assert!(book.close(&again, &row(State::Cancelled)).unwrap());
-    assert!(!book.close(&again, &row(State::Cancelled)).unwrap());
+    let row = |state| JobRow {
+        job: "a".into(),
+        host: "h1".into(),
+        attempt: 2,
+        state,
+        body: String::new(),
+    };
+    assert!(!book.close(&running, &row(JobState::Done)).unwrap(), "an older fence");
+    assert!(!book.close(&again, &row(JobState::Done)).unwrap(), "never measured");
+    assert!(book.close(&again, &row(JobState::Cancelled)).unwrap());
+    assert!(!book.close(&again, &row(JobState::Cancelled)).unwrap());
     assert_eq!(ends(&mut book).len(), 1);
 }
 
@@ -129,13 +138,13 @@ pub(crate) fn agent_restarted_in_a_measurement_reports_it_as_interrupted(pair: &
         now += 40_000;
         coordinator.turn(&mut pair.open(), &mut book, now).unwrap();
         let mut agent = Agent::start("h1", pair.outbox("h1")).unwrap();
-        agent.turn(&mut pair.open(), now, measured, |at| at != Moment::Begun).unwrap();
+        agent.turn(&mut pair.open(), now, measured, |at| at != AgentMoment::Begun).unwrap();
         let mut agent = Agent::start("h1", pair.outbox("h1")).unwrap();
         agent.turn(&mut pair.open(), now, |_| panic!("begun again"), |_| true).unwrap();
         assert_eq!(entry(&mut book).job.attempt, attempt);
         coordinator.turn(&mut pair.open(), &mut book, now).unwrap();
     }
-    assert_eq!(ends(&mut book), [("a".into(), ATTEMPTS_MAX, State::Interrupted)]);
+    assert_eq!(ends(&mut book), [("a".into(), ATTEMPTS_MAX, JobState::Interrupted)]);
 }
 
 fn is_alive(exchange: &mut impl Exchange, now_ms: u64) -> bool {
@@ -179,15 +188,15 @@ pub(crate) fn late_report_of_a_lost_job_changes_nothing(pair: &impl Pair) {
         body: body.into(),
     };
     let mut exchange = pair.open();
-    exchange.report(&report(State::Running, "")).unwrap();
+    exchange.report(&report(JobState::Running, "")).unwrap();
     coordinator.turn(&mut exchange, &mut book, 100_000).unwrap();
     let again = entry(&mut book);
-    assert_eq!((again.state, again.job.attempt), (State::Planned, 2), "silent: another attempt");
+    assert_eq!((again.state, again.job.attempt), (JobState::Planned, 2), "silent: another attempt");
     // The host was stopped, and wakes with its old result.
-    exchange.report(&report(State::Done, "late")).unwrap();
-    exchange.report(&report(State::Done, "late")).unwrap();
+    exchange.report(&report(JobState::Done, "late")).unwrap();
+    exchange.report(&report(JobState::Done, "late")).unwrap();
     coordinator.turn(&mut exchange, &mut book, 100_001).unwrap();
-    assert_eq!(states(&mut book), [State::Given]);
+    assert_eq!(states(&mut book), [JobState::Given]);
     assert!(exchange.is_confirmed(given.fence).unwrap(), "the agent may forget it");
     assert!(exchange.reports().unwrap().is_empty());
     let mut agent = Agent::start("h1", pair.outbox("h1")).unwrap();
@@ -207,6 +216,6 @@ pub(crate) fn expired_and_cancelled_jobs_have_a_row(pair: &impl Pair) {
     coordinator.turn(&mut pair.open(), &mut book, 11).unwrap();
     coordinator.cancel(&mut book, "stopped").unwrap();
     assert!(coordinator.turn(&mut pair.open(), &mut book, 12).unwrap());
-    let expected = [("a".into(), 1, State::Expired), ("b".into(), 1, State::Cancelled)];
+    let expected = [("a".into(), 1, JobState::Expired), ("b".into(), 1, JobState::Cancelled)];
     assert_eq!(ends(&mut book), expected);
 }

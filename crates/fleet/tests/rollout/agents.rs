@@ -3,14 +3,14 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use remote::work::{Call, Step};
+use remote::work::{Call, RolloutStep};
 use tempfile::TempDir;
 use wirepath_fleet::book::{Agent, Archive, Coordinator, Outbox, SqliteBook};
-use wirepath_fleet::rollout::{Answers, HostStep, Size, State, StepLimits, Steps, measured};
+use wirepath_fleet::rollout::{Answers, HostStep, RolloutState, Size, StepLimits, Steps, measured};
 
 use super::{
-    Event, Fault, Killed, Setting, Way, World, check_end, ends_by, let_switches_act, perform,
-    process_over, with_plan,
+    Fault, Killed, RolloutEvent, Setting, Way, World, check_end, ends_by, let_switches_act,
+    perform, process_over, with_plan,
 };
 
 /// Milliseconds of a tick.
@@ -118,7 +118,7 @@ impl Way for ByJobs<'_> {
             at: *at,
             host: format!("h{at}"),
             // The world of this test knows steps by name.
-            call: Call::Step(Box::new(Step::Confirm { owner: step.to_owned() })),
+            call: Call::Step(Box::new(RolloutStep::Confirm { owner: step.to_owned() })),
             is_repeatable: step != "apply",
         };
         let steps: Vec<HostStep> = hosts.iter().map(one).collect();
@@ -139,22 +139,23 @@ impl Way for ByJobs<'_> {
 }
 
 /// End of a roll-out under faults, and its length in ticks.
-fn roll_out(faults: &[(u64, Fault, usize)]) -> (State, u64) {
+fn roll_out(faults: &[(u64, Fault, usize)]) -> (RolloutState, u64) {
     let world = World::new(HOSTS, &[Size::Hosts(1), Size::Share(1.0)], faults);
     let mut fleet = Fleet::new();
-    let mut process = |event: Event| process_over(&world, event, ByJobs::new(&world, &mut fleet));
+    let mut process =
+        |event: RolloutEvent| process_over(&world, event, ByJobs::new(&world, &mut fleet));
     let end = ends_by(&world, false, &mut process);
     let length = world.borrow().now;
     check_end(&world, end);
-    if end == State::Done {
+    if end == RolloutState::Done {
         // A host that was confirmed and restarts has the values of its boot.
         let has_restarted = faults.iter().any(|(_, fault, _)| *fault == Fault::Restart);
         assert!(has_restarted || with_plan(&world).len() == HOSTS, "{faults:?}");
         let aborted = ends_by(&world, false, |event| match event {
-            Event::Resume => process(Event::Abort),
+            RolloutEvent::Resume => process(RolloutEvent::Abort),
             other => process(other),
         });
-        assert_eq!(aborted, State::RolledBack);
+        assert_eq!(aborted, RolloutState::RolledBack);
         let_switches_act(&world);
         assert_eq!(with_plan(&world), [0; 0]);
     }
@@ -165,7 +166,7 @@ fn roll_out(faults: &[(u64, Fault, usize)]) -> (State, u64) {
 #[test]
 fn over_agents_no_host_keeps_a_plan_that_was_not_confirmed_for_it() {
     let (end, moments) = roll_out(&[]);
-    assert_eq!(end, State::Done);
+    assert_eq!(end, RolloutState::Done);
     for fault in [Fault::Kill, Fault::AgentKill, Fault::Lose, Fault::Restart, Fault::Worse] {
         let mut ends = Vec::new();
         for moment in 1..=moments {
@@ -173,8 +174,8 @@ fn over_agents_no_host_keeps_a_plan_that_was_not_confirmed_for_it() {
         }
         let count = |end| ends.iter().filter(|of| **of == end).count();
         match fault {
-            Fault::Kill => assert_eq!(count(State::Done), ends.len(), "a kill alone delays"),
-            _ => assert!(count(State::RolledBack) > 0, "{fault:?}: {ends:?}"),
+            Fault::Kill => assert_eq!(count(RolloutState::Done), ends.len(), "a kill alone delays"),
+            _ => assert!(count(RolloutState::RolledBack) > 0, "{fault:?}: {ends:?}"),
         }
     }
 }

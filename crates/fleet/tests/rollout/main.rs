@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use wirepath_fleet::book::BookError;
 use wirepath_fleet::rollout::{
-    Answer, Answers, Conductor, Draw, Event, Gate, Hosts, Ledger, Proof, Row, Size, State, Watched,
+    Answers, Conductor, Draw, Hosts, Ledger, LedgerRow, Proof, RolloutEvent, RolloutGate,
+    RolloutState, Size, StepAnswer, Watched,
 };
 
 /// Time after which a host rolls back by itself, in requests of all hosts together.
@@ -79,7 +80,7 @@ struct Host {
 struct World {
     draw: Draw,
     hosts: Vec<Host>,
-    rows: Vec<Row>,
+    rows: Vec<LedgerRow>,
     now: u64,
     /// Faults by time, each with its host.
     faults: BTreeMap<u64, (Fault, usize)>,
@@ -147,8 +148,8 @@ impl World {
             let stage = (0..self.draw.stages()).find(|s| self.draw.stage(*s).contains(&at));
             let is_allowed = match (host.setting, stage) {
                 (Setting::Before, _) => true,
-                (Setting::Unconfirmed(_), Some(stage)) => reached(State::Applying { stage }),
-                (Setting::Confirmed, Some(stage)) => reached(State::Confirming { stage }),
+                (Setting::Unconfirmed(_), Some(stage)) => reached(RolloutState::Applying { stage }),
+                (Setting::Confirmed, Some(stage)) => reached(RolloutState::Confirming { stage }),
                 (_, None) => false,
             };
             assert!(is_allowed, "host {at}: {:?} with {:#?}", host.setting, self.rows);
@@ -161,28 +162,28 @@ impl World {
     }
 
     /// Judgement on the next proof.
-    fn gate(&mut self) -> Gate {
-        type Ending = fn(String) -> Gate;
+    fn gate(&mut self) -> RolloutGate {
+        type Ending = fn(String) -> RolloutGate;
         let gates: [(Fault, Ending); 4] = [
-            (Fault::Worse, Gate::Shut),
-            (Fault::Void, Gate::Void),
-            (Fault::Suspect, Gate::Suspect),
-            (Fault::Unclear, Gate::Unclear),
+            (Fault::Worse, RolloutGate::Shut),
+            (Fault::Void, RolloutGate::Void),
+            (Fault::Suspect, RolloutGate::Suspect),
+            (Fault::Unclear, RolloutGate::Unclear),
         ];
         let met = gates.into_iter().find(|(fault, _)| self.meets(*fault));
-        met.map_or(Gate::Open as Ending, |(_, gate)| gate)("shown".into())
+        met.map_or(RolloutGate::Open as Ending, |(_, gate)| gate)("shown".into())
     }
 
     /// Has a host do something, if the request arrives; its answer may not.
     fn ask(
         &mut self,
         at: usize,
-        work: impl FnOnce(&mut Host, u64) -> Answer,
-    ) -> Result<(usize, Answer), Killed> {
+        work: impl FnOnce(&mut Host, u64) -> StepAnswer,
+    ) -> Result<(usize, StepAnswer), Killed> {
         self.tick()?;
         let now = self.now;
         let host = &mut self.hosts[at];
-        let silent = || Answer::Silent("no answer".into());
+        let silent = || StepAnswer::Silent("no answer".into());
         if host.lost_until > now {
             return Ok((at, silent()));
         }
@@ -194,27 +195,27 @@ impl World {
     }
 }
 
-fn done() -> Answer {
-    Answer::Done(String::new())
+fn done() -> StepAnswer {
+    StepAnswer::Done(String::new())
 }
 
 /// A step on a host.
-fn perform(step: &str, host: &mut Host, now: u64) -> Answer {
+fn perform(step: &str, host: &mut Host, now: u64) -> StepAnswer {
     match (step, host.setting) {
         ("apply", Setting::Before) => {
             host.setting = Setting::Unconfirmed(now + SWITCH);
             done()
         }
         // Of a process that was killed: it is not watched any longer.
-        ("apply", _) => Answer::Failed("settings are already applied".into()),
-        ("refuse", _) => Answer::Failed("no such queue".into()),
-        ("watch", _) if host.has_drifted => Answer::Drifted("x is 3".into()),
+        ("apply", _) => StepAnswer::Failed("settings are already applied".into()),
+        ("refuse", _) => StepAnswer::Failed("no such queue".into()),
+        ("watch", _) if host.has_drifted => StepAnswer::Drifted("x is 3".into()),
         ("watch", Setting::Unconfirmed(_)) => {
             host.setting = Setting::Unconfirmed(now + SWITCH);
             done()
         }
-        ("watch", _) => Answer::Failed("rolled back by itself".into()),
-        ("confirm", Setting::Before) => Answer::Failed("nothing to confirm".into()),
+        ("watch", _) => StepAnswer::Failed("rolled back by itself".into()),
+        ("confirm", Setting::Before) => StepAnswer::Failed("nothing to confirm".into()),
         ("confirm", _) => {
             host.setting = Setting::Confirmed;
             done()
@@ -302,7 +303,7 @@ impl<W: Way> Hosts for Reached<W> {
 struct Memory<'a>(&'a RefCell<World>);
 
 impl Ledger for Memory<'_> {
-    fn record(&mut self, row: &Row) -> Result<(), BookError> {
+    fn record(&mut self, row: &LedgerRow) -> Result<(), BookError> {
         let killed =
             |_| BookError::Strange { place: String::new(), what: "row", why: "killed".into() };
         self.0.borrow_mut().tick().map_err(killed)?;
@@ -310,17 +311,21 @@ impl Ledger for Memory<'_> {
         self.0.borrow_mut().tick().map_err(killed)
     }
 
-    fn rows(&mut self) -> Result<Vec<Row>, BookError> {
+    fn rows(&mut self) -> Result<Vec<LedgerRow>, BookError> {
         Ok(self.0.borrow().rows.clone())
     }
 }
 
 /// Begins or goes on with the roll-out as a new process, to its end or to its own.
-fn process(world: &RefCell<World>, event: Event) -> Result<State, Killed> {
+fn process(world: &RefCell<World>, event: RolloutEvent) -> Result<RolloutState, Killed> {
     process_over(world, event, Simulated(world))
 }
 
-fn process_over(world: &RefCell<World>, event: Event, way: impl Way) -> Result<State, Killed> {
+fn process_over(
+    world: &RefCell<World>,
+    event: RolloutEvent,
+    way: impl Way,
+) -> Result<RolloutState, Killed> {
     let mut hosts = Reached(way);
     let draw = world.borrow().draw.clone();
     let names: Vec<String> = (0..world.borrow().hosts.len()).map(|at| format!("h{at}")).collect();
@@ -336,21 +341,21 @@ fn process_over(world: &RefCell<World>, event: Event, way: impl Way) -> Result<S
 }
 
 /// Starts processes until the roll-out has ended; `gives_up` aborts what pauses.
-fn to_its_end(world: &RefCell<World>, gives_up: bool) -> State {
+fn to_its_end(world: &RefCell<World>, gives_up: bool) -> RolloutState {
     ends_by(world, gives_up, |event| process(world, event))
 }
 
 fn ends_by(
     world: &RefCell<World>,
     gives_up: bool,
-    mut process: impl FnMut(Event) -> Result<State, Killed>,
-) -> State {
+    mut process: impl FnMut(RolloutEvent) -> Result<RolloutState, Killed>,
+) -> RolloutState {
     for _ in 0..200 {
-        match process(Event::Resume) {
-            Ok(State::Paused { .. }) if gives_up => {
-                let _may_be_killed = process(Event::Abort);
+        match process(RolloutEvent::Resume) {
+            Ok(RolloutState::Paused { .. }) if gives_up => {
+                let _may_be_killed = process(RolloutEvent::Abort);
             }
-            Ok(State::Paused { .. } | State::Stuck { .. }) | Err(Killed) => {}
+            Ok(RolloutState::Paused { .. } | RolloutState::Stuck { .. }) | Err(Killed) => {}
             Ok(state) => return state,
         }
         // Time until the next process; faults in it are met by the hosts alone.
@@ -368,16 +373,16 @@ fn with_plan(world: &RefCell<World>) -> Vec<usize> {
     (0..world.hosts.len()).filter(|at| world.hosts[*at].setting != Setting::Before).collect()
 }
 
-fn check_end(world: &RefCell<World>, end: State) {
+fn check_end(world: &RefCell<World>, end: RolloutState) {
     let_switches_act(world);
-    let was_worse = world
-        .borrow()
-        .rows
-        .iter()
-        .any(|row| row.proof.as_ref().is_some_and(|proof| matches!(proof.gate, Gate::Shut(_))));
+    let was_worse = world.borrow().rows.iter().any(|row| {
+        row.proof.as_ref().is_some_and(|proof| matches!(proof.gate, RolloutGate::Shut(_)))
+    });
     match end {
-        State::RolledBack => assert_eq!(with_plan(world), [0; 0], "{:#?}", world.borrow().rows),
-        State::Done => assert!(!was_worse, "{:#?}", world.borrow().rows),
+        RolloutState::RolledBack => {
+            assert_eq!(with_plan(world), [0; 0], "{:#?}", world.borrow().rows)
+        }
+        RolloutState::Done => assert!(!was_worse, "{:#?}", world.borrow().rows),
         other => panic!("{other} is no end"),
     }
 }
@@ -389,10 +394,10 @@ fn sizes() -> Vec<Size> {
 #[test]
 fn without_faults_every_host_has_the_plan() {
     let world = World::new(8, &sizes(), &[]);
-    assert_eq!(to_its_end(&world, false), State::Done);
+    assert_eq!(to_its_end(&world, false), RolloutState::Done);
     let_switches_act(&world);
     assert_eq!(with_plan(&world).len(), 8);
-    assert_eq!(process(&world, Event::Abort).unwrap(), State::RolledBack);
+    assert_eq!(process(&world, RolloutEvent::Abort).unwrap(), RolloutState::RolledBack);
     assert_eq!(with_plan(&world), [0; 0]);
     assert!(world.borrow().rows.last().unwrap().answers.len() == 8);
 }
@@ -426,34 +431,34 @@ fn each_fault_at_each_moment_alone() {
 #[test]
 fn host_that_is_silent_while_the_plan_is_rolled_back_is_named() {
     let world = World::new(8, &sizes(), &[]);
-    assert_eq!(to_its_end(&world, false), State::Done);
+    assert_eq!(to_its_end(&world, false), RolloutState::Done);
     world.borrow_mut().hosts[3].lost_until = u64::MAX;
-    assert_eq!(process(&world, Event::Abort).unwrap(), State::Stuck { stages: 3 });
+    assert_eq!(process(&world, RolloutEvent::Abort).unwrap(), RolloutState::Stuck { stages: 3 });
     assert!(world.borrow().rows.last().unwrap().why.contains("h3"));
     assert_eq!(with_plan(&world), [3]);
     world.borrow_mut().hosts[3].lost_until = 0;
-    assert_eq!(process(&world, Event::Resume).unwrap(), State::RolledBack);
+    assert_eq!(process(&world, RolloutEvent::Resume).unwrap(), RolloutState::RolledBack);
     assert_eq!(with_plan(&world), [0; 0]);
 }
 
 /// The first proof of the roll-out meets these, one after the other.
-fn after_proofs(met: &[Fault]) -> (State, RefCell<World>) {
+fn after_proofs(met: &[Fault]) -> (RolloutState, RefCell<World>) {
     let world = World::new(3, &sizes(), &[]);
     world.borrow_mut().pending.extend(met);
-    let end = process(&world, Event::Resume).expect("no fault of the process");
+    let end = process(&world, RolloutEvent::Resume).expect("no fault of the process");
     (end, world)
 }
 
 #[test]
 fn plan_that_seems_worse_twice_is_rolled_back_and_one_that_shows_nothing_waits_for_the_user() {
     let (end, world) = after_proofs(&[Fault::Suspect, Fault::Suspect]);
-    assert_eq!(end, State::RolledBack, "{:#?}", world.borrow().rows);
+    assert_eq!(end, RolloutState::RolledBack, "{:#?}", world.borrow().rows);
     let (end, world) = after_proofs(&[Fault::Unclear; 3]);
-    assert_eq!(end, State::Paused { stage: 0, proven: false });
-    assert!(world.borrow().rows.iter().all(|row| row.state != State::Applying { stage: 0 }));
+    assert_eq!(end, RolloutState::Paused { stage: 0, proven: false });
+    assert!(world.borrow().rows.iter().all(|row| row.state != RolloutState::Applying { stage: 0 }));
     // A new series: two that show nothing and one that passes.
     world.borrow_mut().pending.extend([Fault::Unclear; 2]);
-    assert_eq!(process(&world, Event::Resume).unwrap(), State::Done);
+    assert_eq!(process(&world, RolloutEvent::Resume).unwrap(), RolloutState::Done);
     let proofs = world.borrow().rows.iter().filter(|row| row.proof.is_some()).count();
     assert_eq!(proofs, 3 + 3 + 2);
 }
@@ -462,8 +467,8 @@ fn plan_that_seems_worse_twice_is_rolled_back_and_one_that_shows_nothing_waits_f
 fn what_is_kept_can_no_longer_be_aborted() {
     let world = World::new(3, &sizes(), &[]);
     to_its_end(&world, false);
-    assert_eq!(process(&world, Event::Keep).unwrap(), State::Kept);
-    assert_eq!(process(&world, Event::Abort).unwrap(), State::Kept);
+    assert_eq!(process(&world, RolloutEvent::Keep).unwrap(), RolloutState::Kept);
+    assert_eq!(process(&world, RolloutEvent::Abort).unwrap(), RolloutState::Kept);
     assert_eq!(with_plan(&world).len(), 3);
 }
 

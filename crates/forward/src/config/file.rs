@@ -8,7 +8,9 @@ use toml::Spanned;
 use super::qos::{QosTable, codes, qos};
 use super::tunnels::{StaticTable, TunnelTable, statics, tunnels};
 use super::value::{ConfigCheck, line_number};
-use super::{Config, ConfigError, ConfigErrors, Domain, Engine, FdbSpec, Interface, OrderSpec};
+use super::{
+    Config, ConfigError, ConfigErrors, Domain, FdbSpec, ForwardEngine, InterfaceConfig, OrderSpec,
+};
 use crate::order::{LANE_COUNT_MAX, WINDOW_TICKETS_MAX};
 
 /// Highest number of a CPU.
@@ -24,7 +26,7 @@ struct ConfigFile {
     workers: Option<Spanned<i64>>,
     #[serde(default)]
     cpus: Vec<Spanned<i64>>,
-    engine: Option<Engine>,
+    engine: Option<ForwardEngine>,
     vxlan_port: Option<Spanned<i64>>,
     accept_no_checksum_v6: Option<bool>,
     nested_max: Option<Spanned<i64>>,
@@ -158,7 +160,7 @@ fn checked(file: &ConfigFile, check: &mut ConfigCheck<'_>) -> Option<Config> {
         }
     };
     let has_vlans = tunnels.iter().any(|tunnel| tunnel.vlan.is_some());
-    if has_vlans && file.engine == Some(Engine::Packet) {
+    if has_vlans && file.engine == Some(ForwardEngine::Packet) {
         let remedy = "give another engine, or remove vlan of the tunnels";
         check.wrong(0..0, "engine", "\"packet\" receives frames without their VLAN tags", remedy);
     }
@@ -197,7 +199,7 @@ fn checked(file: &ConfigFile, check: &mut ConfigCheck<'_>) -> Option<Config> {
     Some(Config {
         workers: check.number("workers", file.workers.as_ref(), 1..=64, cpus.len().clamp(1, 64)),
         cpus,
-        engine: file.engine.unwrap_or(Engine::Auto),
+        engine: file.engine.unwrap_or(ForwardEngine::Auto),
         vxlan_port,
         accepts_no_checksum_v6: file.accept_no_checksum_v6.unwrap_or(false),
         nested_max: check.number("nested_max", file.nested_max.as_ref(), 0..=8, 1),
@@ -222,12 +224,12 @@ fn checked(file: &ConfigFile, check: &mut ConfigCheck<'_>) -> Option<Config> {
     })
 }
 
-fn interface(table: &str, found: &InterfaceTable, check: &mut ConfigCheck<'_>) -> Interface {
+fn interface(table: &str, found: &InterfaceTable, check: &mut ConfigCheck<'_>) -> InterfaceConfig {
     let name = check.interface(&format!("{table}.interface"), &found.interface);
     let address = found.address.as_ref().and_then(|address| {
         check.parsed::<IpAddr>(&format!("{table}.address"), address, "IP address", "10.0.0.1")
     });
-    Interface {
+    InterfaceConfig {
         name,
         address,
         mtu_bytes: check.number(&format!("{table}.mtu"), found.mtu.as_ref(), 576..=65535, 1500),

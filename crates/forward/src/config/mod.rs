@@ -30,7 +30,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::decap::DecapSpec;
-use super::fdb::{Fdb, FdbError, FdbSpec, Port};
+use super::fdb::{Fdb, FdbError, FdbPort, FdbSpec};
 use super::order::OrderSpec;
 use super::qos::{Classifier, QueueSpec, Shaper, TokenBucket};
 use super::spec::{Carrier, Field, Outer, Tunnel};
@@ -44,11 +44,11 @@ pub struct Config {
     /// CPUs of the workers in turn; empty for any.
     pub cpus: Vec<usize>,
     /// I/O engine.
-    pub engine: Engine,
+    pub engine: ForwardEngine,
     /// Interface of the plain frames.
-    pub port: Interface,
+    pub port: InterfaceConfig,
     /// Interface of the tunnels.
-    pub underlay: Interface,
+    pub underlay: InterfaceConfig,
     /// Local UDP port of VXLAN.
     pub vxlan_port: u16,
     /// True to accept VXLAN over IPv6 without UDP checksum.
@@ -74,7 +74,7 @@ pub struct Config {
 /// I/O engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Engine {
+pub enum ForwardEngine {
     /// `in-kernel` if the host supports it, else `xdp`.
     Auto,
     /// Programs that forward known stations by themselves: at tcx if the port's frames come from sockets
@@ -92,7 +92,7 @@ pub enum Engine {
 
 /// Configuration of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interface {
+pub struct InterfaceConfig {
     /// Its name.
     pub name: String,
     /// IP address; underlay only.
@@ -237,7 +237,7 @@ impl Config {
         for entry in &self.statics {
             let network = self.tunnels.get(entry.tunnel).map_or(0, TunnelConfig::network);
             // At most 4096 tunnels.
-            fdb.add_static(network, entry.mac, Port::Tunnel(entry.tunnel as u16))?;
+            fdb.add_static(network, entry.mac, FdbPort::Tunnel(entry.tunnel as u16))?;
         }
         Ok(fdb)
     }

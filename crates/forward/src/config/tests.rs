@@ -81,7 +81,7 @@ fn first_error(from: &str, to: &str) -> String {
 #[test]
 fn every_key_sets_its_field() {
     let config = Config::parse(GOOD).expect("valid configuration");
-    assert_eq!((config.workers, config.engine), (2, Engine::Tap));
+    assert_eq!((config.workers, config.engine), (2, ForwardEngine::Tap));
     assert!(config.accepts_no_checksum_v6);
     assert_eq!(
         (&config.port.name[..], config.port.mtu_bytes, config.port.queues),
@@ -126,7 +126,7 @@ fn every_key_sets_its_field() {
 #[test]
 fn minimal_configuration_uses_defaults() {
     let config = Config::parse(SMALL).expect("valid configuration");
-    assert_eq!((config.workers, config.engine, config.learns), (1, Engine::Auto, true));
+    assert_eq!((config.workers, config.engine, config.learns), (1, ForwardEngine::Auto, true));
     assert_eq!((config.order.lanes, config.domain, config.qos.shaper), (1, Domain::Port, None));
     assert_eq!(config.qos.classes.len(), 1);
     let outer = config.tunnels[0].outer([0; 6], [0; 6]);
@@ -353,7 +353,7 @@ fn forwarder_parts_follow_the_configuration() {
     let config = Config::parse(GOOD).expect("valid configuration");
     let fdb = config.table(1).expect("there is room");
     assert_eq!(fdb.entry_count_max(), 1024);
-    assert_eq!(fdb.lookup(20, [2, 0, 0, 0, 0, 0xc], 0), Some(Port::Tunnel(1)));
+    assert_eq!(fdb.lookup(20, [2, 0, 0, 0, 0, 0xc], 0), Some(FdbPort::Tunnel(1)));
     assert_eq!(fdb.lookup(0, [2, 0, 0, 0, 0, 0xc], 0), None, "of another VLAN");
     let mut packet = [0; 34];
     (packet[12], packet[14], packet[15]) = (0x08, 0x45, 48 << 2);

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::value::{ConfigCheck, FlagOrWord, NumberOrWord};
-use super::{Carrier, Interface, KeepaliveConfig, Outer, StaticConfig, Tunnel, TunnelConfig};
+use super::{Carrier, InterfaceConfig, KeepaliveConfig, Outer, StaticConfig, Tunnel, TunnelConfig};
 use crate::domain::VLAN_MAX;
 use crate::spec::{self, TunnelError};
 
@@ -64,7 +64,7 @@ pub(super) struct StaticTable {
 pub(super) fn tunnels(
     tables: &[Spanned<TunnelTable>],
     local: IpAddr,
-    underlay: &Interface,
+    underlay: &InterfaceConfig,
     vxlan_port: u16,
     check: &mut ConfigCheck<'_>,
 ) -> Vec<TunnelConfig> {
@@ -135,7 +135,7 @@ fn tunnel(
     found: &TunnelTable,
     span: Range<usize>,
     local: IpAddr,
-    underlay: &Interface,
+    underlay: &InterfaceConfig,
     vxlan_port: u16,
     check: &mut ConfigCheck<'_>,
 ) -> Option<TunnelConfig> {

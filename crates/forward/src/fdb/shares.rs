@@ -1,13 +1,13 @@
 //! Shares of the table: the addresses of each sender, oldest first.
 
-use super::{NONE, Port};
+use super::{FdbPort, NONE};
 
 /// Number of a sender: a tunnel, or the port in one network.
 #[inline]
-pub(super) fn sender_index(port: Port, network: u16) -> usize {
+pub(super) fn sender_index(port: FdbPort, network: u16) -> usize {
     match port {
-        Port::Local(_) => 2 * usize::from(network),
-        Port::Tunnel(tunnel) => 2 * usize::from(tunnel) + 1,
+        FdbPort::Local(_) => 2 * usize::from(network),
+        FdbPort::Tunnel(tunnel) => 2 * usize::from(tunnel) + 1,
     }
 }
 

@@ -13,7 +13,7 @@ use wire::ecn::{self, Ecn};
 
 use super::Rules;
 use crate::domain::{Domains, Members};
-use crate::fdb::{Fdb, Port};
+use crate::fdb::{Fdb, FdbPort};
 use crate::spec::Tunnel;
 
 /// State of the fast path that the table's lock protects.
@@ -130,7 +130,7 @@ impl FastTable {
     }
 
     /// Enters a station that was learnt or has moved.
-    pub(super) fn learnt(&mut self, network: u16, mac: [u8; 6], port: Port, now_ns: u64) {
+    pub(super) fn learnt(&mut self, network: u16, mac: [u8; 6], port: FdbPort, now_ns: u64) {
         self.enter(fast_station_key(network, mac), port, false, now_ns);
     }
 
@@ -139,7 +139,7 @@ impl FastTable {
         self.path.remove_station(fast_station_key(network, mac));
     }
 
-    fn enter(&mut self, key: u64, port: Port, is_static: bool, now_ns: u64) {
+    fn enter(&mut self, key: u64, port: FdbPort, is_static: bool, now_ns: u64) {
         match self.station_tunnel(port) {
             Some(tunnel) => {
                 let station = FastStation { seen_ns: now_ns, tunnel, is_static };
@@ -151,10 +151,10 @@ impl FastTable {
     }
 
     /// `Some(None)` for the port, `None` for a tunnel that the fast path does not serve.
-    fn station_tunnel(&self, port: Port) -> Option<Option<u32>> {
+    fn station_tunnel(&self, port: FdbPort) -> Option<Option<u32>> {
         match port {
-            Port::Local(_) => Some(None),
-            Port::Tunnel(index) => self.by_index.get(usize::from(index)).copied()?.map(Some),
+            FdbPort::Local(_) => Some(None),
+            FdbPort::Tunnel(index) => self.by_index.get(usize::from(index)).copied()?.map(Some),
         }
     }
 

@@ -13,8 +13,8 @@ use super::keepalive::{OWN, stamp, target_tunnel};
 use super::{FLOOD, Forwarder, Rules, Table, Worker, frame_place, keep};
 use crate::domain::{self, Domains, Members, Tag};
 use crate::encap::{EncapDrop, Mark, PacketPlace};
-use crate::fdb::{Fdb, Learned, Port};
-use crate::keepalive::Message;
+use crate::fdb::{Fdb, FdbPort, Learned};
+use crate::keepalive::KeepaliveMessage;
 use crate::order::{BATCH_FRAMES_MAX, BatchTicket, Frame, FrameVerdict};
 
 /// Sides of the forwarder, by which frames come in.
@@ -61,7 +61,7 @@ struct FrameLookup {
     network: Option<u16>,
     /// The source could not be learnt: its share of the table was full.
     is_unlearnt: bool,
-    port: Option<Port>,
+    port: Option<FdbPort>,
 }
 
 /// Frames of a batch ticket while they are processed. Parks them in the pool on drop, also on a
@@ -273,8 +273,8 @@ impl Forwarder<'_> {
             add(&self.counts.unlearnt_count);
         }
         match found.port {
-            Some(Port::Tunnel(tunnel)) => FrameTarget::Tunnel(tunnel),
-            Some(Port::Local(_)) => {
+            Some(FdbPort::Tunnel(tunnel)) => FrameTarget::Tunnel(tunnel),
+            Some(FdbPort::Local(_)) => {
                 add(&self.counts.local_count);
                 FrameTarget::Drop
             }
@@ -313,7 +313,7 @@ impl Forwarder<'_> {
                         .is_some_and(|(dst, _)| is_reserved(dst)) =>
                 {
                     let PacketPlace { at, len } = inner.place;
-                    match bytes.get(at..at + len).and_then(Message::read) {
+                    match bytes.get(at..at + len).and_then(KeepaliveMessage::read) {
                         Some(message) => self.keepalive(&rules, inner.tunnel, message, now_ns),
                         None => add(&self.counts.reserved_count),
                     }
@@ -354,7 +354,7 @@ impl Forwarder<'_> {
         // Not learnt after a reload, which may have renumbered the tunnels.
         if rules.learns && Arc::ptr_eq(&rules, current) {
             for (src, tunnel) in sources.iter().take(source_count) {
-                let port = Port::Tunnel(*tunnel);
+                let port = FdbPort::Tunnel(*tunnel);
                 let network = rules.domains.tunnel_network((*tunnel).into());
                 if learn(fdb, fast.as_mut(), network, *src, port, now_ns) == Learned::Full {
                     add(&self.counts.unlearnt_count);
@@ -385,7 +385,7 @@ fn learn(
     fast: Option<&mut FastTable>,
     network: u16,
     mac: [u8; 6],
-    port: Port,
+    port: FdbPort,
     now_ns: u64,
 ) -> Learned {
     let learned = fdb.learn(network, mac, port, now_ns);
@@ -411,8 +411,8 @@ fn find(
     let (dst, src) = ends.macs;
     let network = rules.domains.network(ends.tag);
     let (is_unlearnt, port) = network.map_or((false, None), |network| {
-        let is_unlearnt =
-            rules.learns && learn(fdb, fast, network, src, Port::Local(0), now_ns) == Learned::Full;
+        let is_unlearnt = rules.learns
+            && learn(fdb, fast, network, src, FdbPort::Local(0), now_ns) == Learned::Full;
         (is_unlearnt, fdb.lookup(network, dst, now_ns))
     });
     FrameLookup { ends, network, is_unlearnt, port }

@@ -9,7 +9,7 @@ use io::forward::{HEADROOM_BYTES, Taken};
 
 use super::{Forwarder, Rules};
 use crate::encap::PacketPlace;
-use crate::keepalive::{FRAME_BYTES, KeepaliveKind, Message};
+use crate::keepalive::{FRAME_BYTES, KeepaliveKind, KeepaliveMessage};
 use crate::order::Frame;
 
 /// Class of a frame of the forwarder's own, until it has its outer headers. No frame of the port has it.
@@ -73,16 +73,17 @@ pub(super) fn target_tunnel(frame: &[u8]) -> Option<u16> {
 /// Sets the time of a request.
 pub(super) fn stamp(bytes: &mut [u8], place: PacketPlace, now_ns: u64) {
     let Some(frame) = bytes.get_mut(place.at..place.at + place.len) else { return };
-    if let Some(request) = Message::read(frame).filter(|it| it.kind == KeepaliveKind::Request)
+    if let Some(request) =
+        KeepaliveMessage::read(frame).filter(|it| it.kind == KeepaliveKind::Request)
         && let Some(to) = frame.first_chunk_mut::<FRAME_BYTES>()
     {
-        *to = Message { time_ns: now_ns, ..request }.frame();
+        *to = KeepaliveMessage { time_ns: now_ns, ..request }.frame();
     }
 }
 
 impl Forwarder<'_> {
     /// Sends a message into a tunnel with the next batch. Returns false if no frame is free or too many wait.
-    pub fn send_keepalive(&self, tunnel: u16, message: &Message) -> bool {
+    pub fn send_keepalive(&self, tunnel: u16, message: &KeepaliveMessage) -> bool {
         let mut taken = Vec::with_capacity(1);
         self.pool.take(&mut taken, 1);
         let Some(mut taken) = taken.pop() else { return false };
@@ -99,7 +100,13 @@ impl Forwarder<'_> {
     }
 
     /// Answers a request out of a tunnel, or counts an answer.
-    pub(super) fn keepalive(&self, rules: &Rules, tunnel: usize, message: Message, now_ns: u64) {
+    pub(super) fn keepalive(
+        &self,
+        rules: &Rules,
+        tunnel: usize,
+        message: KeepaliveMessage,
+        now_ns: u64,
+    ) {
         match (message.answer(), rules.keepalives.get(tunnel)) {
             // One that cannot be sent is one that the far end counts as lost.
             (Some(answer), _) => drop(self.send_keepalive(tunnel as u16, &answer)),

@@ -28,7 +28,7 @@ use sys::poll::FDS_MAX;
 use wire::flow;
 
 use super::encap::PacketPlace;
-use super::fdb::{Fdb, Port};
+use super::fdb::{Fdb, FdbPort};
 use super::order::{
     BatchTicket, Frame, LANE_COUNT_MAX, Order, OrderCounters, OrderSpec, lane_index,
 };
@@ -330,7 +330,7 @@ impl<'p> Forwarder<'p> {
     }
 
     /// Known addresses: address, port, and true if static.
-    pub fn addresses(&self, now_ns: u64) -> Vec<([u8; 6], Port, bool)> {
+    pub fn addresses(&self, now_ns: u64) -> Vec<([u8; 6], FdbPort, bool)> {
         self.table().fdb.iter(now_ns).map(|(_, mac, port, fixed)| (mac, port, fixed)).collect()
     }
 

@@ -45,7 +45,7 @@ pub enum KeepaliveKind {
 
 /// Contents of a keepalive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Message {
+pub struct KeepaliveMessage {
     /// Its purpose.
     pub kind: KeepaliveKind,
     /// Number of the sender.
@@ -56,9 +56,9 @@ pub struct Message {
     pub time_ns: u64,
 }
 
-impl Message {
+impl KeepaliveMessage {
     /// Reads a frame from its Ethernet header on; `None` if it is not a keepalive.
-    pub fn read(frame: &[u8]) -> Option<Message> {
+    pub fn read(frame: &[u8]) -> Option<KeepaliveMessage> {
         let frame: &[u8; FRAME_BYTES] = frame.first_chunk()?;
         let is_ours = frame[..6] == DESTINATION
             && frame[12..MAGIC_AT] == ETHERTYPE
@@ -68,7 +68,7 @@ impl Message {
             .into_iter()
             .find(|it| *it as u8 == frame[KIND_AT]);
         let kind = kind.filter(|_| is_ours)?;
-        Some(Message {
+        Some(KeepaliveMessage {
             kind,
             session: number_at(frame, SESSION_AT)?,
             number: number_at(frame, NUMBER_AT)?,
@@ -94,9 +94,9 @@ impl Message {
     }
 
     /// The answer to a request; `None` for an answer.
-    pub fn answer(self) -> Option<Message> {
+    pub fn answer(self) -> Option<KeepaliveMessage> {
         (self.kind == KeepaliveKind::Request)
-            .then_some(Message { kind: KeepaliveKind::Answer, ..self })
+            .then_some(KeepaliveMessage { kind: KeepaliveKind::Answer, ..self })
     }
 }
 
@@ -145,15 +145,15 @@ impl Keepalive {
     }
 
     /// The next request, which counts as sent. Its time is set when it is sent.
-    pub fn request(&self) -> Message {
+    pub fn request(&self) -> KeepaliveMessage {
         let number = self.sent_count.fetch_add(1, Ordering::Relaxed);
-        Message { kind: KeepaliveKind::Request, session: self.session, number, time_ns: 0 }
+        KeepaliveMessage { kind: KeepaliveKind::Request, session: self.session, number, time_ns: 0 }
     }
 
     /// Counts an answer. One to another sender, a second one, one that a later answer has overtaken, and
     /// one to a request that was not sent are ignored.
-    pub fn answered(&self, message: &Message, now_ns: u64) {
-        let Message { kind, session, number, time_ns } = *message;
+    pub fn answered(&self, message: &KeepaliveMessage, now_ns: u64) {
+        let KeepaliveMessage { kind, session, number, time_ns } = *message;
         let is_due = kind == KeepaliveKind::Answer
             && session == self.session
             && number < self.sent_count.load(Ordering::Relaxed);
@@ -188,13 +188,13 @@ impl Keepalive {
 pub mod fuzzing {
     //! Body of a part of the fuzz target `decap`.
 
-    use super::{FRAME_BYTES, Message};
+    use super::{FRAME_BYTES, KeepaliveMessage};
 
     /// Any frame is either not a keepalive, or is the same after reading and writing, its source and padding apart.
     pub fn keepalive(frame: &[u8]) {
-        let Some(message) = Message::read(frame) else { return };
+        let Some(message) = KeepaliveMessage::read(frame) else { return };
         let written = message.frame();
-        assert_eq!(Message::read(&written), Some(message));
+        assert_eq!(KeepaliveMessage::read(&written), Some(message));
         assert_eq!(written[12..44], frame[12..44]);
         assert!(frame.len() >= FRAME_BYTES);
     }

@@ -2,27 +2,27 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn message() -> Message {
-    Message { kind: KeepaliveKind::Request, session: 7, number: 3, time_ns: 99 }
+fn message() -> KeepaliveMessage {
+    KeepaliveMessage { kind: KeepaliveKind::Request, session: 7, number: 3, time_ns: 99 }
 }
 
 #[test]
 fn frame_is_read_as_it_was_written_and_shorter_or_other_ones_are_not() {
     let frame = message().frame();
-    assert_eq!(Message::read(&frame), Some(message()));
+    assert_eq!(KeepaliveMessage::read(&frame), Some(message()));
     let answer = message().answer().expect("a request is answered");
-    assert_eq!(Message::read(&answer.frame()), Some(answer));
+    assert_eq!(KeepaliveMessage::read(&answer.frame()), Some(answer));
     assert_eq!(answer.answer(), None, "an answer is not answered: no loop");
-    assert_eq!(Message::read(&frame[..FRAME_BYTES - 1]), None);
+    assert_eq!(KeepaliveMessage::read(&frame[..FRAME_BYTES - 1]), None);
     for at in [0, 5, 12, MAGIC_AT, VERSION_AT, KIND_AT] {
         let mut other = frame;
         other[at] ^= 0x40;
-        assert_eq!(Message::read(&other), None, "byte {at}");
+        assert_eq!(KeepaliveMessage::read(&other), None, "byte {at}");
     }
 }
 
-fn answer(request: Message, time_ns: u64) -> Message {
-    Message { time_ns, ..request.answer().expect("a request") }
+fn answer(request: KeepaliveMessage, time_ns: u64) -> KeepaliveMessage {
+    KeepaliveMessage { time_ns, ..request.answer().expect("a request") }
 }
 
 #[test]
@@ -36,9 +36,9 @@ fn answers_are_counted_once_and_only_those_to_requests_that_were_sent() {
     for ignored in [
         answer(first, 10),
         second,
-        Message { session: 8, ..answer(second, 10) },
-        Message { number: 2, ..answer(second, 10) },
-        Message { number: u64::MAX, ..answer(second, 10) },
+        KeepaliveMessage { session: 8, ..answer(second, 10) },
+        KeepaliveMessage { number: 2, ..answer(second, 10) },
+        KeepaliveMessage { number: u64::MAX, ..answer(second, 10) },
     ] {
         keepalive.answered(&ignored, 25);
         assert_eq!(keepalive.counts(), counts, "{ignored:?}");

@@ -22,8 +22,8 @@ use ::io::forward::XskError;
 use host::net::{self, ChangeWatch, LinkWatch, NetError};
 use sys::clock::monotonic_ns;
 
-use super::config::{Config, Engine, TunnelConfig};
-use super::fdb::{Fdb, FdbError, Port};
+use super::config::{Config, ForwardEngine, TunnelConfig};
+use super::fdb::{Fdb, FdbError, FdbPort};
 use super::spec::TunnelError;
 use crate::forwarder::{Forwarder, ForwarderError, ForwarderSpec, Tuning, Worker};
 use host::text::chain;
@@ -265,7 +265,7 @@ pub fn check(config: &Config) -> Result<(), RunError> {
     allowed_cpus(config)?;
     ports::check(config)?;
     next_hop::check_routes(config)?;
-    if config.engine != Engine::Tap {
+    if config.engine != ForwardEngine::Tap {
         own_address(config.table(0)?, config)?;
     }
     Ok(())
@@ -289,7 +289,7 @@ fn own_address(mut fdb: Fdb, config: &Config) -> Result<Fdb, RunError> {
     if let Some(mac) = net::link_named(&config.port.name)?.mac {
         let networks: BTreeSet<u16> = config.tunnels.iter().map(TunnelConfig::network).collect();
         for network in networks {
-            fdb.add_static(network, mac, Port::Local(0))?;
+            fdb.add_static(network, mac, FdbPort::Local(0))?;
         }
     }
     Ok(fdb)

@@ -14,7 +14,7 @@ use super::path::PathWatch;
 use super::rules::rules;
 use super::{Live, Operator, RunError, RunState, own_address, ports};
 use crate::config::{Config, TunnelConfig};
-use crate::fdb::{Fdb, FdbSpec, Port};
+use crate::fdb::{Fdb, FdbPort, FdbSpec};
 use crate::forwarder::Forwarder;
 
 /// Interval of the fast path's regular work, well below the shortest ageing time.
@@ -127,7 +127,7 @@ impl RunMonitor {
             for entry in &new.statics {
                 // They fit an empty table (checked above), and replace learnt addresses.
                 let network = new.tunnels.get(entry.tunnel).map_or(0, TunnelConfig::network);
-                let _ = table.add_static(network, entry.mac, Port::Tunnel(entry.tunnel as u16));
+                let _ = table.add_static(network, entry.mac, FdbPort::Tunnel(entry.tunnel as u16));
             }
             own_address(table.clone(), &new).unwrap_or(table)
         });

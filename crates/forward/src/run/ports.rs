@@ -11,7 +11,7 @@ use io::{Copying, IoError, XdpMode};
 use sys::packet::Promiscuous;
 
 use super::{Operator, RunError};
-use crate::config::{Config, Engine, Interface};
+use crate::config::{Config, ForwardEngine, InterfaceConfig};
 use crate::encap::HEADERS_BYTES_MAX;
 use crate::forwarder::ecn_table;
 use crate::tcx::{open_tcx_ports, tap_name};
@@ -72,7 +72,7 @@ pub(super) fn find(config: &Config) -> Result<FoundLinks, RunError> {
         has_address(&under, address)?;
     }
     let plain = match config.engine {
-        Engine::Tap => None,
+        ForwardEngine::Tap => None,
         _ => {
             let plain = net::link_named(&config.port.name)?;
             carries(&plain, "port", config.port.mtu_bytes)?;
@@ -89,16 +89,17 @@ pub(super) fn check(config: &Config) -> Result<(), RunError> {
     keeps_tags(config)?;
     let Some(plain) = plain else { return Ok(()) };
     let links = [(&plain, &config.port), (&under, &config.underlay)];
-    let is_tcx = config.engine != Engine::InKernelXdp && is_of_local_senders(&plain);
+    let is_tcx = config.engine != ForwardEngine::InKernelXdp && is_of_local_senders(&plain);
     match config.engine {
-        Engine::Packet | Engine::Tap => Ok(()),
-        Engine::Auto | Engine::InKernel if is_tcx => Ok(()),
-        Engine::Auto | Engine::InKernel | Engine::InKernelXdp | Engine::Xdp => {
-            links.into_iter().try_for_each(|(link, config)| {
-                has_no_super_frames(link)?;
-                queues(link, config).map(drop)
-            })
-        }
+        ForwardEngine::Packet | ForwardEngine::Tap => Ok(()),
+        ForwardEngine::Auto | ForwardEngine::InKernel if is_tcx => Ok(()),
+        ForwardEngine::Auto
+        | ForwardEngine::InKernel
+        | ForwardEngine::InKernelXdp
+        | ForwardEngine::Xdp => links.into_iter().try_for_each(|(link, config)| {
+            has_no_super_frames(link)?;
+            queues(link, config).map(drop)
+        }),
     }
 }
 
@@ -162,23 +163,29 @@ pub(super) fn open<'p>(
     let (mut fast, mut xdp_sockets) = (None, true);
     let mut is_unfinished = [false; 2];
     let (port, underlay, _silencer) = match (config.engine, &plain) {
-        (Engine::Auto | Engine::InKernel, Some(plain))
+        (ForwardEngine::Auto | ForwardEngine::InKernel, Some(plain))
             if let Some((ports, path)) = open_tcx(pool, config, [plain, &under], operator)? =>
         {
             (fast, xdp_sockets) = (Some(path), false);
             let [port, underlay] = ports;
             (port, underlay, None)
         }
-        (Engine::Auto | Engine::InKernel | Engine::InKernelXdp, Some(plain))
-            if let Some((ports, path)) =
-                open_in_kernel(pool, config, [plain, &under], operator)? =>
-        {
+        (
+            ForwardEngine::Auto | ForwardEngine::InKernel | ForwardEngine::InKernelXdp,
+            Some(plain),
+        ) if let Some((ports, path)) = open_in_kernel(pool, config, [plain, &under], operator)? => {
             fast = Some(path);
             is_unfinished = [plain, &under].map(may_be_unfinished);
             let [port, underlay] = ports;
             (port, underlay, None)
         }
-        (Engine::Auto | Engine::InKernel | Engine::InKernelXdp | Engine::Xdp, Some(plain)) => {
+        (
+            ForwardEngine::Auto
+            | ForwardEngine::InKernel
+            | ForwardEngine::InKernelXdp
+            | ForwardEngine::Xdp,
+            Some(plain),
+        ) => {
             [plain, &under].into_iter().try_for_each(has_no_super_frames)?;
             is_unfinished = [plain, &under].map(may_be_unfinished);
             let port = open_xdp(pool, plain, &config.port, TunnelFrames::All, None, operator)?;
@@ -186,7 +193,7 @@ pub(super) fn open<'p>(
                 open_xdp(pool, &under, &config.underlay, tunnels, Some(&port.rx), operator)?;
             (port, underlay, None)
         }
-        (Engine::Packet, Some(plain)) => {
+        (ForwardEngine::Packet, Some(plain)) => {
             let port = open_packet(pool, plain, config)?;
             (port, open_packet(pool, &under, config)?, silencer(config))
         }
@@ -199,7 +206,7 @@ pub(super) fn open<'p>(
             (port, open_packet(pool, &under, config)?, silencer(config))
         }
     };
-    xdp_sockets &= !matches!(config.engine, Engine::Packet | Engine::Tap);
+    xdp_sockets &= !matches!(config.engine, ForwardEngine::Packet | ForwardEngine::Tap);
     let _promiscuous = plain.as_ref().map(promiscuous).transpose()?;
     let slow_paths = if fast.is_some() && !xdp_sockets { tcx_taps() } else { Vec::new() };
     Ok(Opened {
@@ -336,7 +343,7 @@ fn open_in_kernel<'p>(
             }
             Ok(Some(opened))
         }
-        Err(error) if config.engine != Engine::Auto => Err(RunError::Unsupported {
+        Err(error) if config.engine != ForwardEngine::Auto => Err(RunError::Unsupported {
             key: "engine".into(),
             problem: format!("in-kernel is not possible here: {}", host::text::chain(&error)),
             remedy: "remove the key, or give \"xdp\" or \"packet\"".into(),
@@ -399,12 +406,12 @@ fn carries(link: &Link, section: &str, mtu_bytes: u16) -> Result<(), RunError> {
 /// Refuses a port whose NIC removes the tags that decide on the broadcast domain. Returns a warning.
 pub(super) fn keeps_tags(config: &Config) -> Result<Option<String>, RunError> {
     let has_vlans = config.tunnels.iter().any(|tunnel| tunnel.vlan.is_some());
-    if !has_vlans || config.engine == Engine::Tap {
+    if !has_vlans || config.engine == ForwardEngine::Tap {
         return Ok(None);
     }
     let link = net::link_named(&config.port.name)?;
     if link.kind.as_deref() == Some("veth") {
-        if matches!(config.engine, Engine::Auto | Engine::InKernel) {
+        if matches!(config.engine, ForwardEngine::Auto | ForwardEngine::InKernel) {
             return Ok(None);
         }
         return Ok(Some(format!(
@@ -428,7 +435,7 @@ pub(super) fn keeps_tags(config: &Config) -> Result<Option<String>, RunError> {
 fn open_xdp<'p>(
     pool: &'p Pool,
     link: &Link,
-    config: &Interface,
+    config: &InterfaceConfig,
     frames: TunnelFrames,
     first: Option<&PortRx<'p>>,
     operator: &mut impl Operator,
@@ -463,7 +470,7 @@ fn open_xdp<'p>(
 }
 
 /// Receive queues of an interface. Errors: they are more than are supported, or not as many as the file says.
-fn queues(link: &Link, config: &Interface) -> Result<u32, RunError> {
+fn queues(link: &Link, config: &InterfaceConfig) -> Result<u32, RunError> {
     // A driver without channels has one queue.
     let queues = ethtool::channels(link.index).map_or(1, |channels| channels.rx_queues().max(1));
     let wanted = config.queues.unwrap_or(queues.min(QUEUES_MAX));
@@ -482,7 +489,7 @@ fn queues(link: &Link, config: &Interface) -> Result<u32, RunError> {
 fn port_spec(
     pool: &Pool,
     link: &Link,
-    config: &Interface,
+    config: &InterfaceConfig,
     frames: TunnelFrames,
 ) -> Result<PortSpec, RunError> {
     Ok(PortSpec {

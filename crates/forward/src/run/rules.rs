@@ -5,7 +5,7 @@ use super::next_hop::Links;
 use super::{Operator, RunError, ports};
 use crate::config::Config;
 use crate::encap::Encap;
-use crate::fdb::Mac;
+use crate::fdb::MacDisplay;
 use crate::forwarder::RulesSpec;
 use crate::spec::{Outer, mtu_bytes_min};
 
@@ -42,7 +42,7 @@ pub(super) fn rules(
             tunnel.name,
             tunnel.tunnel.local,
             tunnel.tunnel.remote,
-            Mac(next_hop),
+            MacDisplay(next_hop),
             encap.inner_bytes_max()
         ));
         encaps.push(encap);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use sys::packet::{PacketRx, PacketTx};
-use wirepath_forward::fdb::Port;
+use wirepath_forward::fdb::FdbPort;
 
 use super::*;
 
@@ -42,7 +42,7 @@ fn sequence_numbers_of_a_tunnel_ascend_whatever_is_flooded_and_reserved_addresse
                     Encap::new(*tunnel, outer).expect("valid tunnel")
                 };
                 spec.rules.encaps = spec.rules.decap.tunnels.iter().map(numbered).collect();
-                spec.fdb.add_static(0, KNOWN, Port::Tunnel(1)).expect("there is room");
+                spec.fdb.add_static(0, KNOWN, FdbPort::Tunnel(1)).expect("there is room");
             },
             |_| {
                 let rx = lab.far.run(|| PacketRx::open_all(lab.far.ifindex, 4 << 20).expect("it"));

@@ -85,7 +85,7 @@ pub(super) fn lab_with_queues(queues: u32) -> Triple {
 }
 
 pub(super) fn mac(end: &End) -> String {
-    wirepath_forward::fdb::Mac(end.mac).to_string()
+    wirepath_forward::fdb::MacDisplay(end.mac).to_string()
 }
 
 pub(super) fn port(end: &End, frames: TunnelFrames, mode: XdpMode) -> PortSpec {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::finding::Severity;
 use super::host_view::HostView;
-use crate::net::{self, Shaper, snmp_counter};
+use crate::net::{self, ShaperQdisc, snmp_counter};
 use crate::text::chain;
 use crate::tune::KnobError;
 
@@ -24,7 +24,7 @@ struct Sample {
     tables: String,
     /// `/proc/net/snmp6`: a name and a number in each line; empty without IPv6.
     table6: String,
-    shapers: Vec<Shaper>,
+    shapers: Vec<ShaperQdisc>,
 }
 
 impl Sample {
@@ -65,7 +65,7 @@ impl Counters {
     }
 
     /// Shapers at the second sample, each with its drops.
-    pub(super) fn shapers(&self) -> impl Iterator<Item = (&Shaper, Losses)> {
+    pub(super) fn shapers(&self) -> impl Iterator<Item = (&ShaperQdisc, Losses)> {
         self.after.shapers.iter().map(|shaper| {
             let before = self
                 .before

@@ -23,7 +23,7 @@ pub enum Severity {
 /// A value and where it was read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Evidence {
+pub struct FindingEvidence {
     /// File, netlink attribute or counter.
     pub source: String,
     pub value: String,
@@ -37,7 +37,7 @@ pub struct Finding {
     pub severity: Severity,
     /// Summary in one line.
     pub what: String,
-    pub evidence: Vec<Evidence>,
+    pub evidence: Vec<FindingEvidence>,
     /// Reason, with its source.
     pub why: &'static str,
     /// Expected effect of the change.
@@ -68,7 +68,7 @@ pub struct Unseen {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct DoctorReport {
     /// Sorted by severity, highest first.
     pub findings: Vec<Finding>,
     pub facts: Vec<Fact>,
@@ -77,7 +77,7 @@ pub struct Report {
     pub passed: Vec<&'static str>,
 }
 
-impl Report {
+impl DoctorReport {
     /// Highest severity of all findings.
     pub fn worst(&self) -> Option<Severity> {
         self.findings.iter().map(|finding| finding.severity).max()
@@ -88,7 +88,7 @@ impl Report {
 #[derive(Debug)]
 pub struct Notes<'a> {
     pub(super) check: &'static str,
-    pub(super) report: &'a mut Report,
+    pub(super) report: &'a mut DoctorReport,
 }
 
 impl Notes<'_> {
@@ -138,7 +138,7 @@ pub(super) fn finding(severity: Severity, what: impl Into<String>) -> Finding {
 
 impl Finding {
     pub(super) fn read(mut self, source: impl Into<String>, value: impl Into<String>) -> Self {
-        self.evidence.push(Evidence { source: source.into(), value: value.into() });
+        self.evidence.push(FindingEvidence { source: source.into(), value: value.into() });
         self
     }
 

@@ -25,7 +25,7 @@ mod taps;
 mod tunnel;
 
 use crate::generated::Plain;
-pub use finding::{Evidence, Fact, Finding, Notes, Report, Severity, Unseen};
+pub use finding::{DoctorReport, Fact, Finding, FindingEvidence, Notes, Severity, Unseen};
 pub use host_view::HostView;
 
 /// A check.
@@ -96,17 +96,17 @@ const OF_FORWARDING: [&str; 18] = [
     "softnet",
 ];
 
-pub fn examine(view: &HostView) -> Report {
+pub fn examine(view: &HostView) -> DoctorReport {
     run(view, CHECKS.iter())
 }
 
 /// Runs the checks that apply to forwarded packets.
-pub fn examine_forwarding(view: &HostView) -> Report {
+pub fn examine_forwarding(view: &HostView) -> DoctorReport {
     run(view, CHECKS.iter().filter(|check| OF_FORWARDING.contains(&check.name)))
 }
 
-fn run<'a>(view: &HostView, checks: impl Iterator<Item = &'a Check>) -> Report {
-    let mut report = Report::default();
+fn run<'a>(view: &HostView, checks: impl Iterator<Item = &'a Check>) -> DoctorReport {
+    let mut report = DoctorReport::default();
     for check in checks {
         let before = (report.findings.len(), report.unseen.len());
         (check.run)(view, &mut Notes { check: check.name, report: &mut report });

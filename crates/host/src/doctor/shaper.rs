@@ -3,7 +3,7 @@
 use super::counters::Losses;
 use super::finding::{Finding, Notes, Severity, finding};
 use super::host_view::HostView;
-use crate::net::{Limits, Shaper};
+use crate::net::{QdiscLimits, ShaperQdisc};
 
 /// Rate from which a shaper of a link of unknown speed is not reported, bits per second.
 const UNKNOWN_LINK: u64 = 100_000_000;
@@ -29,7 +29,7 @@ pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {
 ///
 /// - `link_bits_per_s`: speed of the interface, if it has one.
 fn judge(
-    shaper: &Shaper,
+    shaper: &ShaperQdisc,
     drops: Losses,
     link_bits_per_s: Option<u64>,
     name: &str,
@@ -37,7 +37,7 @@ fn judge(
 ) -> Option<Finding> {
     let kind = &shaper.kind;
     let (severity, what, value) = match shaper.limits {
-        Limits::Bucket { bits_per_s, .. } | Limits::Rate { bits_per_s } => {
+        QdiscLimits::Bucket { bits_per_s, .. } | QdiscLimits::Rate { bits_per_s } => {
             let most = link_bits_per_s.map_or(UNKNOWN_LINK, |speed| speed / 2);
             if bits_per_s >= most {
                 return None;
@@ -47,7 +47,7 @@ fn judge(
             let rate = rate_text(bits_per_s);
             (severity, format!("{name} sends at most {rate}: it has a shaper ({kind})"), rate)
         }
-        Limits::Impaired { delay_ns, loss_ppm } => {
+        QdiscLimits::Impaired { delay_ns, loss_ppm } => {
             let value =
                 format!("delay {:.1} ms, loss {} %", delay_ns as f64 / 1e6, loss_ppm as f64 / 1e4);
             (Severity::Medium, format!("{name} delays or loses what it sends ({kind})"), value)
@@ -57,7 +57,7 @@ fn judge(
     let (change, undo) = if shaper.is_root {
         let change = format!("{prefix}tc qdisc del dev {name} root");
         let undo = match shaper.limits {
-            Limits::Bucket { bits_per_s, burst_bytes, queue_bytes } => format!(
+            QdiscLimits::Bucket { bits_per_s, burst_bytes, queue_bytes } => format!(
                 "{prefix}tc qdisc add dev {name} root {kind} rate {bits_per_s}bit burst {burst_bytes} \
                  limit {queue_bytes}"
             ),
@@ -106,15 +106,15 @@ mod tests {
 
     const NONE: Losses = Losses { now: 0, total: 0 };
 
-    fn judged(limits: Limits, drops: Losses, link: Option<u64>) -> Option<(Severity, String)> {
+    fn judged(limits: QdiscLimits, drops: Losses, link: Option<u64>) -> Option<(Severity, String)> {
         let shaper =
-            Shaper { interface: 2, kind: "tbf".into(), is_root: true, limits, drop_count: 0 };
+            ShaperQdisc { interface: 2, kind: "tbf".into(), is_root: true, limits, drop_count: 0 };
         judge(&shaper, drops, link, "eth0", "").map(|found| (found.severity, found.what))
     }
 
     #[test]
     fn a_rate_is_judged_by_the_link_and_by_its_drops() {
-        let rate = |bits_per_s| Limits::Rate { bits_per_s };
+        let rate = |bits_per_s| QdiscLimits::Rate { bits_per_s };
         let (mbit, link) = (1_000_000, Some(1_000_000_000));
         assert_eq!(judged(rate(500 * mbit), NONE, link), None, "half of the link is left");
         let (severity, what) = judged(rate(mbit), NONE, link).unwrap();
@@ -129,9 +129,14 @@ mod tests {
 
     #[test]
     fn delay_and_loss_are_named_at_any_rate() {
-        let limits = Limits::Impaired { delay_ns: 20_000_000, loss_ppm: 10_000 };
-        let shaper =
-            Shaper { interface: 2, kind: "netem".into(), is_root: true, limits, drop_count: 0 };
+        let limits = QdiscLimits::Impaired { delay_ns: 20_000_000, loss_ppm: 10_000 };
+        let shaper = ShaperQdisc {
+            interface: 2,
+            kind: "netem".into(),
+            is_root: true,
+            limits,
+            drop_count: 0,
+        };
         let found = judge(&shaper, NONE, None, "eth0", "").unwrap();
         assert_eq!(found.evidence[0].value, "delay 20.0 ms, loss 1 %");
         assert_eq!(found.change, "tc qdisc del dev eth0 root");

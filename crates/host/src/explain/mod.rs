@@ -18,14 +18,14 @@ mod symbols;
 use std::time::{Duration, Instant};
 
 pub use functions::{FunctionRow, PlaceRow};
-pub use service::{Service, ServiceError};
+pub use service::{ServiceError, TracedService};
 pub use slices::{SLICES_MAX, Slice, Slices};
 pub use stage_trace::{
     DRIVER_TO_SOCKET, SOCKET_TO_READ, StageLatencies, StageTrace, StageTraceError,
 };
 pub use stages::{DropRow, StageRow};
 pub use sys::bpf::BpfError;
-pub use sys::bpf::explain::Scope;
+pub use sys::bpf::explain::TraceScope;
 pub use sys::bpf::stages::Narrow;
 
 use sys::bpf::explain::{Explain, Point, Seen};
@@ -34,11 +34,11 @@ use sys::bpf::{RunTimeCounting, Runs};
 use symbols::Symbols;
 
 #[derive(Debug, Clone)]
-pub struct Spec {
+pub struct ExplainSpec {
     /// Interfaces and namespaces; all if empty.
-    pub scopes: Vec<Scope>,
+    pub scopes: Vec<TraceScope>,
     /// Only packets of this service, from the driver to the read; its namespaces must be in `scopes`.
-    pub service: Option<Service>,
+    pub service: Option<TracedService>,
     /// Share of the time in which packets are traced, above 0 and up to 1.
     pub duty: f64,
     /// One packet in this many is timed; all are counted.
@@ -58,7 +58,7 @@ const COUNTED_SHARE: f64 = 0.1;
 /// Cost of the observation while the kernel counted it: the programs without their entry and exit,
 /// and without the cost of counting, which an empty program measures.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Cost {
+pub struct ObservationCost {
     /// CPU time, nanoseconds.
     pub ns: u64,
     pub runs_count: u64,
@@ -66,7 +66,7 @@ pub struct Cost {
     pub packets_count: u64,
 }
 
-impl Cost {
+impl ObservationCost {
     /// CPU time per packet in nanoseconds; `None` before the first.
     pub fn ns_per_packet(&self) -> Option<f64> {
         (self.packets_count > 0).then(|| self.ns as f64 / self.packets_count as f64)
@@ -74,7 +74,7 @@ impl Cost {
 }
 
 #[derive(Debug, Clone)]
-pub struct Summary {
+pub struct ExplainSummary {
     /// Time in which packets were traced.
     pub followed: Duration,
     /// Packets whose trace began.
@@ -95,7 +95,7 @@ pub struct Summary {
     /// Samples by the function that ran, idle CPUs left out, most frequent first.
     pub functions: Vec<FunctionRow>,
     /// Cost of the observation; zero without CAP_SYS_ADMIN, which counting requires.
-    pub cost: Cost,
+    pub cost: ObservationCost,
     /// Features that the kernel does not offer.
     pub missing: Vec<String>,
 }
@@ -104,11 +104,11 @@ pub struct Summary {
 #[derive(Debug)]
 pub struct Observer {
     explain: Explain,
-    service: Option<Service>,
+    service: Option<TracedService>,
     duty: f64,
     symbols: Symbols,
     followed: Duration,
-    counted: Cost,
+    counted: ObservationCost,
     slices: Slices,
     /// In addition to those of `explain`.
     missing: Vec<String>,
@@ -121,13 +121,13 @@ impl Observer {
     /// [`BpfError::Permission`] without CAP_BPF and CAP_PERFMON; [`BpfError::Invalid`] for a share
     /// out of range or too many scopes; [`BpfError::Unsupported`] for a service before Linux 6.3;
     /// [`BpfError::Load`] if the kernel refuses.
-    pub fn new(spec: &Spec) -> Result<Observer, BpfError> {
+    pub fn new(spec: &ExplainSpec) -> Result<Observer, BpfError> {
         if !(spec.duty > 0.0 && spec.duty <= 1.0) {
             let what = format!("packets traced {} % of the time", spec.duty * 100.0);
             return Err(BpfError::Invalid { what: format!("{what}; give 1 to 100") });
         }
         let service = spec.service.clone();
-        let by = service.as_ref().map(Service::by);
+        let by = service.as_ref().map(TracedService::by);
         let explain = Explain::load(
             &spec.scopes,
             by,
@@ -150,7 +150,7 @@ impl Observer {
             duty,
             symbols,
             followed,
-            counted: Cost::default(),
+            counted: ObservationCost::default(),
             slices: Slices::default(),
             missing,
         })
@@ -234,7 +234,7 @@ impl Observer {
     ///
     /// # Errors
     /// [`BpfError::Map`].
-    pub fn finish(mut self) -> Result<(Summary, Slices), BpfError> {
+    pub fn finish(mut self) -> Result<(ExplainSummary, Slices), BpfError> {
         self.explain.stop();
         self.slices.take_from(&mut self.explain);
         self.slices.lost_count += self.explain.seen()?.slices_lost_count;
@@ -245,10 +245,10 @@ impl Observer {
     ///
     /// # Errors
     /// [`BpfError::Map`].
-    pub fn summary(&self) -> Result<Summary, BpfError> {
+    pub fn summary(&self) -> Result<ExplainSummary, BpfError> {
         let seen = self.explain.seen()?;
         let (places, functions) = functions::rows(&seen.samples, &self.symbols);
-        Ok(Summary {
+        Ok(ExplainSummary {
             followed: self.followed,
             packets_count: packets_of(&seen),
             read_unseen_count: seen.read_unseen_count,

@@ -51,7 +51,7 @@ pub enum ServiceError {
 
 /// Sockets whose packets are traced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Service {
+pub enum TracedService {
     /// All with this local port, UDP and TCP.
     Port(u16),
     /// Those that a process has open; ids are those of this process namespace.
@@ -60,11 +60,11 @@ pub enum Service {
     Cgroup { path: PathBuf, id: u64 },
 }
 
-impl Service {
+impl TracedService {
     /// A process. Errors: [`ServiceError::NoProcess`], [`ServiceError::Unlisted`].
-    pub fn process(pid: u32) -> Result<Service, ServiceError> {
+    pub fn process(pid: u32) -> Result<TracedService, ServiceError> {
         match sockets_of(pid) {
-            Ok(_) => Ok(Service::Process(pid)),
+            Ok(_) => Ok(TracedService::Process(pid)),
             Err(source) if source.kind() == io::ErrorKind::NotFound => {
                 Err(ServiceError::NoProcess { pid, source })
             }
@@ -75,25 +75,25 @@ impl Service {
     /// A control group, by its folder or its path in the hierarchy.
     ///
     /// Errors: [`ServiceError::NoCgroup`].
-    pub fn cgroup(path: &Path) -> Result<Service, ServiceError> {
+    pub fn cgroup(path: &Path) -> Result<TracedService, ServiceError> {
         let below = path.strip_prefix("/").unwrap_or(path);
         let folders = hierarchies().into_iter().map(|hierarchy| hierarchy.join(below));
         let mut all = std::iter::once(path.to_owned()).chain(folders);
-        all.find_map(|folder| Service::of_folder(folder).ok())
+        all.find_map(|folder| TracedService::of_folder(folder).ok())
             .ok_or_else(|| ServiceError::NoCgroup { path: path.to_owned() })
     }
 
-    fn of_folder(path: PathBuf) -> io::Result<Service> {
+    fn of_folder(path: PathBuf) -> io::Result<TracedService> {
         fs::metadata(path.join("cgroup.procs"))?;
         let id = fs::metadata(&path)?.ino();
-        Ok(Service::Cgroup { path, id })
+        Ok(TracedService::Cgroup { path, id })
     }
 
     /// A container, by its id or a prefix of it of at least 12 digits: the control group that is named
     /// after it, as Docker, Podman, containerd and CRI-O do.
     ///
     /// Errors: [`ServiceError::NoContainer`], [`ServiceError::Ambiguous`].
-    pub fn container(id: &str) -> Result<Service, ServiceError> {
+    pub fn container(id: &str) -> Result<TracedService, ServiceError> {
         let none = || ServiceError::NoContainer { id: id.to_owned() };
         if id.len() < ID_CHARS_MIN || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(none());
@@ -105,7 +105,7 @@ impl Service {
         }
         match found.as_slice() {
             [] => Err(none()),
-            [one] => Service::cgroup(one),
+            [one] => TracedService::cgroup(one),
             several => Err(ServiceError::Ambiguous { id: id.to_owned(), count: several.len() }),
         }
     }
@@ -115,9 +115,9 @@ impl Service {
     /// Errors: [`ServiceError::NoMember`].
     pub fn member(&self) -> Result<Option<u32>, ServiceError> {
         match self {
-            Service::Port(_) => Ok(None),
-            Service::Process(pid) => Ok(Some(*pid)),
-            Service::Cgroup { path, .. } => match members(path).first() {
+            TracedService::Port(_) => Ok(None),
+            TracedService::Process(pid) => Ok(Some(*pid)),
+            TracedService::Cgroup { path, .. } => match members(path).first() {
                 Some(pid) => Ok(Some(*pid)),
                 None => Err(ServiceError::NoMember { path: path.clone() }),
             },
@@ -126,16 +126,16 @@ impl Service {
 
     pub(super) fn by(&self) -> ServiceBy {
         match self {
-            Service::Port(port) => ServiceBy::Port(*port),
-            Service::Process(_) => ServiceBy::Inode,
-            Service::Cgroup { id, .. } => ServiceBy::Cgroup(*id),
+            TracedService::Port(port) => ServiceBy::Port(*port),
+            TracedService::Process(_) => ServiceBy::Inode,
+            TracedService::Cgroup { id, .. } => ServiceBy::Cgroup(*id),
         }
     }
 
     /// Inodes of the sockets that a process has open now; none of one that has ended, and otherwise.
     pub(super) fn inodes(&self) -> Vec<u64> {
         match self {
-            Service::Process(pid) => sockets_of(*pid).unwrap_or_default(),
+            TracedService::Process(pid) => sockets_of(*pid).unwrap_or_default(),
             _ => Vec::new(),
         }
     }
@@ -143,9 +143,9 @@ impl Service {
     /// Local ports of the sockets that the service has open now, with their IP protocols.
     pub(super) fn ports(&self) -> BTreeSet<(u8, u16)> {
         let pids = match self {
-            Service::Port(port) => return BTreeSet::from([(TCP, *port), (UDP, *port)]),
-            Service::Process(pid) => vec![*pid],
-            Service::Cgroup { path, .. } => members(path),
+            TracedService::Port(port) => return BTreeSet::from([(TCP, *port), (UDP, *port)]),
+            TracedService::Process(pid) => vec![*pid],
+            TracedService::Cgroup { path, .. } => members(path),
         };
         let sockets = pids.iter().filter_map(|pid| sockets_of(*pid).ok()).flatten();
         let sockets: BTreeSet<u64> = sockets.collect();
@@ -235,13 +235,13 @@ mod tests {
     fn own_sockets_are_found_with_their_ports() {
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-        let service = Service::process(std::process::id()).unwrap();
+        let service = TracedService::process(std::process::id()).unwrap();
         let ports = service.ports();
         assert!(ports.contains(&(UDP, udp.local_addr().unwrap().port())), "{ports:?}");
         assert!(ports.contains(&(TCP, tcp.local_addr().unwrap().port())), "{ports:?}");
         assert!(service.inodes().len() >= 2);
         assert_eq!(service.member().unwrap(), Some(std::process::id()));
-        assert_eq!(Service::Port(53).ports(), BTreeSet::from([(6, 53), (17, 53)]));
+        assert_eq!(TracedService::Port(53).ports(), BTreeSet::from([(6, 53), (17, 53)]));
     }
 
     #[test]
@@ -267,12 +267,12 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_named() {
-        let error = Service::process(u32::MAX).unwrap_err().to_string();
+        let error = TracedService::process(u32::MAX).unwrap_err().to_string();
         assert!(error.contains("4294967295"), "{error}");
-        let error = Service::cgroup(Path::new("/no/such.slice")).unwrap_err().to_string();
+        let error = TracedService::cgroup(Path::new("/no/such.slice")).unwrap_err().to_string();
         assert!(error.contains("/no/such.slice"), "{error}");
         for id in ["0123", "not-a-container", &"f".repeat(64)] {
-            let error = Service::container(id).unwrap_err().to_string();
+            let error = TracedService::container(id).unwrap_err().to_string();
             assert!(error.contains(id), "{error}");
         }
     }

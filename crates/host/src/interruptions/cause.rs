@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use sys::bpf::interruptions::{Interval, Kind};
+use sys::bpf::interruptions::{InterruptionKind, Interval};
 
 /// Reason for a delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -111,11 +111,17 @@ const MARGIN_NS: u64 = 2_000;
 const WAY_NS_MAX: u64 = 30_000;
 
 /// Outer intervals include inner ones, so the innermost kinds count first.
-const ORDER: [&[Kind]; 4] = [
-    &[Kind::Interrupt, Kind::LocalTimer, Kind::FunctionCall, Kind::Reschedule, Kind::IrqWork],
-    &[Kind::Softirq],
-    &[Kind::Preempted, Kind::Suspended, Kind::WakeUp],
-    &[Kind::PageFault],
+const ORDER: [&[InterruptionKind]; 4] = [
+    &[
+        InterruptionKind::Interrupt,
+        InterruptionKind::LocalTimer,
+        InterruptionKind::FunctionCall,
+        InterruptionKind::Reschedule,
+        InterruptionKind::IrqWork,
+    ],
+    &[InterruptionKind::Softirq],
+    &[InterruptionKind::Preempted, InterruptionKind::Suspended, InterruptionKind::WakeUp],
+    &[InterruptionKind::PageFault],
 ];
 
 /// The cause that explains at least half of a delay. The rest of it is the thread's own time, the
@@ -149,7 +155,11 @@ pub(super) fn cause(delay: &Delay, intervals: &[&Interval], around: Around) -> C
     })
 }
 
-fn longest<'a>(delay: &Delay, intervals: &[&'a Interval], kinds: &[Kind]) -> Option<&'a Interval> {
+fn longest<'a>(
+    delay: &Delay,
+    intervals: &[&'a Interval],
+    kinds: &[InterruptionKind],
+) -> Option<&'a Interval> {
     let of = intervals.iter().filter(|one| kinds.contains(&one.kind));
     of.max_by_key(|one| within_ns(delay, one)).copied()
 }
@@ -185,8 +195,8 @@ fn union_ns<'a>(delay: &Delay, intervals: impl Iterator<Item = &'a Interval>) ->
 
 /// True for page faults between which there is no time but the ways into and out of their handlers.
 pub(super) fn are_one_fault(one: &Interval, next: &Interval) -> bool {
-    one.kind == Kind::PageFault
-        && next.kind == Kind::PageFault
+    one.kind == InterruptionKind::PageFault
+        && next.kind == InterruptionKind::PageFault
         && next.begin_ns.saturating_sub(one.end_ns) <= 2 * MARGIN_NS
 }
 
@@ -196,19 +206,25 @@ fn named(one: &Interval, around: Around) -> Cause {
     let name = String::from_utf8_lossy(name).into_owned();
     let is_throttled = around.throttled_ns >= one.end_ns.saturating_sub(one.begin_ns) / 2;
     let (kind, detail) = match one.kind {
-        Kind::Interrupt if name.is_empty() => (CauseKind::Interrupt, one.number.to_string()),
-        Kind::Interrupt => (CauseKind::Interrupt, name),
-        Kind::LocalTimer => (CauseKind::Interrupt, "timer".into()),
-        Kind::FunctionCall if name.is_empty() => (CauseKind::Interrupt, "function call".into()),
-        Kind::FunctionCall => (CauseKind::Interrupt, name),
-        Kind::Reschedule => (CauseKind::Interrupt, "reschedule".into()),
-        Kind::IrqWork => (CauseKind::Interrupt, "irq work".into()),
-        Kind::Softirq => (CauseKind::Softirq, softirq(one.number)),
-        Kind::Preempted | Kind::Suspended if is_throttled => (CauseKind::Throttling, String::new()),
-        Kind::Preempted => (CauseKind::Preemption, name),
-        Kind::Suspended => (CauseKind::Unknown, String::new()),
-        Kind::WakeUp => (CauseKind::WakeUp, String::new()),
-        Kind::PageFault => (CauseKind::PageFault, String::new()),
+        InterruptionKind::Interrupt if name.is_empty() => {
+            (CauseKind::Interrupt, one.number.to_string())
+        }
+        InterruptionKind::Interrupt => (CauseKind::Interrupt, name),
+        InterruptionKind::LocalTimer => (CauseKind::Interrupt, "timer".into()),
+        InterruptionKind::FunctionCall if name.is_empty() => {
+            (CauseKind::Interrupt, "function call".into())
+        }
+        InterruptionKind::FunctionCall => (CauseKind::Interrupt, name),
+        InterruptionKind::Reschedule => (CauseKind::Interrupt, "reschedule".into()),
+        InterruptionKind::IrqWork => (CauseKind::Interrupt, "irq work".into()),
+        InterruptionKind::Softirq => (CauseKind::Softirq, softirq(one.number)),
+        InterruptionKind::Preempted | InterruptionKind::Suspended if is_throttled => {
+            (CauseKind::Throttling, String::new())
+        }
+        InterruptionKind::Preempted => (CauseKind::Preemption, name),
+        InterruptionKind::Suspended => (CauseKind::Unknown, String::new()),
+        InterruptionKind::WakeUp => (CauseKind::WakeUp, String::new()),
+        InterruptionKind::PageFault => (CauseKind::PageFault, String::new()),
     };
     Cause { kind, detail }
 }
@@ -228,7 +244,7 @@ mod tests {
 
     const DELAY: Delay = Delay { begin_ns: 1_000_000, end_ns: 2_000_000, is_behind: false };
 
-    fn interval(kind: Kind, begin_ns: u64, end_ns: u64) -> Interval {
+    fn interval(kind: InterruptionKind, begin_ns: u64, end_ns: u64) -> Interval {
         let mut name = [0; 32];
         name[..9].copy_from_slice(b"hog\0older");
         Interval { begin_ns, end_ns, due_ns: None, kind, number: 3, name, lost_count: 0 }
@@ -240,30 +256,32 @@ mod tests {
 
     #[test]
     fn the_innermost_interval_that_explains_half_is_the_cause() {
-        let softirq = interval(Kind::Softirq, 900000, 1900000);
+        let softirq = interval(InterruptionKind::Softirq, 900000, 1900000);
         let none = Around::default();
         assert_eq!(named_cause(DELAY, std::slice::from_ref(&softirq), none), "softirq (NET_RX)");
-        let timer = interval(Kind::LocalTimer, 1100000, 1800000);
+        let timer = interval(InterruptionKind::LocalTimer, 1100000, 1800000);
         assert_eq!(named_cause(DELAY, &[softirq.clone(), timer], none), "interrupt (timer)");
-        let short = interval(Kind::LocalTimer, 1100000, 1200000);
+        let short = interval(InterruptionKind::LocalTimer, 1100000, 1200000);
         assert_eq!(named_cause(DELAY, &[softirq, short], none), "softirq (NET_RX)");
     }
 
     #[test]
     fn another_task_is_named_unless_the_quota_was_used_up() {
-        let taken = [interval(Kind::Preempted, 1100000, 1900000)];
+        let taken = [interval(InterruptionKind::Preempted, 1100000, 1900000)];
         assert_eq!(named_cause(DELAY, &taken, Around::default()), "preemption (hog)");
         let around = Around { throttled_ns: 700_000, stolen_ns: 0 };
         assert_eq!(named_cause(DELAY, &taken, around), "throttling");
-        let idle = [interval(Kind::Suspended, 1100000, 1900000)];
+        let idle = [interval(InterruptionKind::Suspended, 1100000, 1900000)];
         assert_eq!(named_cause(DELAY, &idle, around), "throttling");
         assert_eq!(named_cause(DELAY, &idle, Around::default()), "unknown");
     }
 
     #[test]
     fn intervals_outside_of_the_delay_explain_nothing() {
-        let apart =
-            [interval(Kind::PageFault, 0, 1100000), interval(Kind::Softirq, 1950000, 9000000)];
+        let apart = [
+            interval(InterruptionKind::PageFault, 0, 1100000),
+            interval(InterruptionKind::Softirq, 1950000, 9000000),
+        ];
         assert_eq!(named_cause(DELAY, &apart, Around::default()), "unknown");
         let stolen = Around { throttled_ns: 0, stolen_ns: 10_000_000 };
         assert_eq!(named_cause(DELAY, &apart, stolen), "steal");
@@ -273,8 +291,8 @@ mod tests {
     #[test]
     fn of_several_that_share_the_delay_the_longest_is_named() {
         let shared = [
-            interval(Kind::Softirq, 1000000, 1300000),
-            interval(Kind::Preempted, 1300000, 1700000),
+            interval(InterruptionKind::Softirq, 1000000, 1300000),
+            interval(InterruptionKind::Preempted, 1300000, 1700000),
         ];
         assert_eq!(named_cause(DELAY, &shared, Around::default()), "preemption (hog)");
     }
@@ -282,7 +300,7 @@ mod tests {
     #[test]
     fn the_way_into_a_handler_and_out_of_it_belongs_to_it() {
         let delay = Delay { begin_ns: 10_000, end_ns: 15_000, is_behind: false };
-        let tick = [interval(Kind::LocalTimer, 12, 13)];
+        let tick = [interval(InterruptionKind::LocalTimer, 12, 13)];
         assert_eq!(named_cause(delay, &tick, Around::default()), "unknown");
         let tick = [Interval { begin_ns: 12_000, end_ns: 13_000, ..tick[0].clone() }];
         assert_eq!(named_cause(delay, &tick, Around::default()), "interrupt (timer)");
@@ -296,15 +314,15 @@ mod tests {
         let delay = Delay { begin_ns, end_ns: begin_ns + 30_816, is_behind: false };
         let due = |due_ns| Interval {
             due_ns,
-            ..interval(Kind::LocalTimer, begin_ns + 8_403, begin_ns + 18_237)
+            ..interval(InterruptionKind::LocalTimer, begin_ns + 8_403, begin_ns + 18_237)
         };
-        let softirq = interval(Kind::Softirq, begin_ns + 19_139, begin_ns + 30_205);
+        let softirq = interval(InterruptionKind::Softirq, begin_ns + 19_139, begin_ns + 30_205);
         let name = |timer| named_cause(delay, &[timer, softirq.clone()], Around::default());
         assert_eq!(name(due(None)), "softirq (NET_RX)");
         assert_eq!(name(due(Some(begin_ns + 900))), "interrupt (timer)");
         // Alone in a delay that is the way for the most part.
         let delay = Delay { end_ns: begin_ns + 97_185, ..delay };
-        let handled = interval(Kind::LocalTimer, begin_ns + 58_166, begin_ns + 96_393);
+        let handled = interval(InterruptionKind::LocalTimer, begin_ns + 58_166, begin_ns + 96_393);
         let late = Interval { due_ns: Some(begin_ns + 634), ..handled.clone() };
         assert_eq!(named_cause(delay, &[handled], Around::default()), "unknown");
         assert_eq!(named_cause(delay, &[late], Around::default()), "interrupt (timer)");
@@ -313,9 +331,11 @@ mod tests {
     #[test]
     fn a_call_of_another_cpu_counts_from_when_it_was_made_and_has_the_name_of_its_function() {
         let delay = Delay { begin_ns: 100_000, end_ns: 125_000, is_behind: false };
-        let softirq = interval(Kind::Softirq, 116_000, 124_000);
-        let called =
-            Interval { due_ns: Some(99_000), ..interval(Kind::FunctionCall, 114_000, 115_000) };
+        let softirq = interval(InterruptionKind::Softirq, 116_000, 124_000);
+        let called = Interval {
+            due_ns: Some(99_000),
+            ..interval(InterruptionKind::FunctionCall, 114_000, 115_000)
+        };
         let name_around =
             |call: Interval| named_cause(delay, &[call, softirq.clone()], Around::default());
         assert_eq!(name_around(called.clone()), "interrupt (hog)");
@@ -331,7 +351,7 @@ mod tests {
         // Each pause of 10 ms ends with the interrupt of a timer that was due in it.
         let timer = Interval {
             due_ns: Some(1_000_100),
-            ..interval(Kind::LocalTimer, 1_980_000, 1_995_000)
+            ..interval(InterruptionKind::LocalTimer, 1_980_000, 1_995_000)
         };
         let stolen = Around { throttled_ns: 0, stolen_ns: 10_000_000 };
         assert_eq!(named_cause(DELAY, std::slice::from_ref(&timer), stolen), "steal");

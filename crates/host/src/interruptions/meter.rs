@@ -38,13 +38,13 @@ pub struct Noise {
 
 /// Watches the clock of a CPU.
 #[derive(Debug, Clone, Copy)]
-pub struct Meter {
+pub struct InterruptionMeter {
     pub cpu: usize,
     /// Shortest gap that counts.
     pub over: Duration,
 }
 
-impl Meter {
+impl InterruptionMeter {
     /// Pins the calling thread, and watches for a time or until `stop` is set.
     ///
     /// - `trace`: not following any thread yet; `None`: causes are unknown.

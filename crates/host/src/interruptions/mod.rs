@@ -22,7 +22,7 @@ use sys::{capability, clock};
 
 pub use cause::{Cause, CauseKind, Delay};
 use host_state::HostState;
-pub use meter::{Meter, MeterError, Noise};
+pub use meter::{InterruptionMeter, MeterError, Noise};
 pub use sys::bpf::BpfError;
 pub use sys::bpf::interruptions::{RING_BYTES, RING_BYTES_MIN};
 pub use tally::{Tallies, Tally};
@@ -216,11 +216,11 @@ fn read_until_stopped(mut traced: Interruptions, shared: &Shared, asked: &Receiv
 
 #[cfg(test)]
 mod tests {
-    use sys::bpf::interruptions::Kind;
+    use sys::bpf::interruptions::InterruptionKind;
 
     use super::*;
 
-    fn interval(kind: Kind, begin_ns: u64, end_ns: u64) -> Interval {
+    fn interval(kind: InterruptionKind, begin_ns: u64, end_ns: u64) -> Interval {
         Interval { begin_ns, end_ns, due_ns: None, kind, number: 0, name: [0; 32], lost_count: 0 }
     }
 
@@ -231,9 +231,9 @@ mod tests {
         let mut kept = Kept::default();
         for begin_ns in (0..ALL_NS).step_by(FAULT_NS as usize) {
             if begin_ns % 4_000_000 == 0 {
-                kept.keep(interval(Kind::LocalTimer, begin_ns + 100, begin_ns + 900));
+                kept.keep(interval(InterruptionKind::LocalTimer, begin_ns + 100, begin_ns + 900));
             }
-            kept.keep(interval(Kind::PageFault, begin_ns, begin_ns + FAULT_NS - 500));
+            kept.keep(interval(InterruptionKind::PageFault, begin_ns, begin_ns + FAULT_NS - 500));
         }
         let cause = |kept: &Kept, begin_ns, end_ns| {
             kept.cause(&Delay { begin_ns, end_ns, is_behind: false }).to_string()
@@ -243,8 +243,12 @@ mod tests {
         }
         assert_eq!(cause(&kept, ALL_NS + 2_000, ALL_NS + 300_000), "unknown");
         // Not those between which the thread ran.
-        kept.keep(interval(Kind::PageFault, 2 * ALL_NS, 2 * ALL_NS + 1_000));
-        kept.keep(interval(Kind::PageFault, 2 * ALL_NS + 100_000, 2 * ALL_NS + 101_000));
+        kept.keep(interval(InterruptionKind::PageFault, 2 * ALL_NS, 2 * ALL_NS + 1_000));
+        kept.keep(interval(
+            InterruptionKind::PageFault,
+            2 * ALL_NS + 100_000,
+            2 * ALL_NS + 101_000,
+        ));
         assert_eq!(cause(&kept, 2 * ALL_NS - 1_000, 2 * ALL_NS + 102_000), "unknown");
     }
 }

@@ -44,20 +44,20 @@ pub fn root_qdisc(index: u32) -> Result<Option<Qdisc>, NetError> {
 
 /// A queueing discipline that slows an interface on purpose.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shaper {
+pub struct ShaperQdisc {
     /// Index of the interface.
     pub interface: u32,
     /// `tbf`, `htb`, `cake` or `netem`.
     pub kind: String,
     /// True at the root of the interface, false below another discipline.
     pub is_root: bool,
-    pub limits: Limits,
+    pub limits: QdiscLimits,
     /// Packets that it dropped since it was made.
     pub drop_count: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limits {
+pub enum QdiscLimits {
     /// Token bucket: rate, size of a burst, and length of the queue.
     Bucket { bits_per_s: u64, burst_bytes: u64, queue_bytes: u32 },
     /// Largest rate of any class, or of all.
@@ -77,7 +77,7 @@ fn bits_per_s(short: u32, long: Option<u64>) -> u64 {
 }
 
 /// Shapers of all interfaces of the namespace.
-pub fn shapers() -> Result<Vec<Shaper>, NetError> {
+pub fn shapers() -> Result<Vec<ShaperQdisc>, NetError> {
     let mut shapers = ask("listing queueing disciplines", |socket| {
         let request = tc::Request::new().op_getqdisc_dump(&Tcmsg::new());
         let mut replies = socket.request(&request)?;
@@ -89,25 +89,25 @@ pub fn shapers() -> Result<Vec<Shaper>, NetError> {
                     let bits_per_s = bits_per_s(parms.rate.rate, options.get_rate64().ok());
                     let burst_ns = u128::from(parms.buffer) * u128::from(TICK_NS);
                     let burst = burst_ns * u128::from(bits_per_s / 8) / 1_000_000_000;
-                    Limits::Bucket {
+                    QdiscLimits::Bucket {
                         bits_per_s,
                         burst_bytes: burst as u64,
                         queue_bytes: parms.limit,
                     }
                 }
                 // Its classes have the rates.
-                Ok(OptionsMsg::Htb(_)) => Limits::Rate { bits_per_s: 0 },
+                Ok(OptionsMsg::Htb(_)) => QdiscLimits::Rate { bits_per_s: 0 },
                 Ok(OptionsMsg::Cake(options)) => {
-                    Limits::Rate { bits_per_s: bits_per_s(0, options.get_base_rate64().ok()) }
+                    QdiscLimits::Rate { bits_per_s: bits_per_s(0, options.get_base_rate64().ok()) }
                 }
-                Ok(OptionsMsg::Netem(parms, _)) => Limits::Impaired {
+                Ok(OptionsMsg::Netem(parms, _)) => QdiscLimits::Impaired {
                     delay_ns: u64::from(parms.latency) * TICK_NS,
                     loss_ppm: u64::from(parms.loss) * 1_000_000 / u64::from(u32::MAX),
                 },
                 _ => continue,
             };
             let queue = attributes.get_stats2().and_then(|stats| stats.get_queue());
-            shapers.push(Shaper {
+            shapers.push(ShaperQdisc {
                 interface: header.ifindex as u32,
                 kind: attributes.get_kind()?.to_string_lossy().into_owned(),
                 is_root: header.parent == ROOT,
@@ -118,10 +118,10 @@ pub fn shapers() -> Result<Vec<Shaper>, NetError> {
         Ok(shapers)
     })?;
     for shaper in shapers.iter_mut().filter(|shaper| shaper.kind == "htb") {
-        shaper.limits = Limits::Rate { bits_per_s: largest_class(shaper.interface)? };
+        shaper.limits = QdiscLimits::Rate { bits_per_s: largest_class(shaper.interface)? };
     }
     // One without a rate limits nothing.
-    shapers.retain(|shaper| shaper.limits != Limits::Rate { bits_per_s: 0 });
+    shapers.retain(|shaper| shaper.limits != QdiscLimits::Rate { bits_per_s: 0 });
     Ok(shapers)
 }
 

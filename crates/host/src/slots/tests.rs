@@ -11,9 +11,9 @@ type Key = u16;
 struct Oracle {
     place_count_max: usize,
     protected_count_max: usize,
-    entries: Vec<(Key, Sender<u8>, u64, Standing)>,
+    entries: Vec<(Key, SlotOrigin<u8>, u64, Standing)>,
     /// Last strike last.
-    host_strikes: Vec<(Sender<u8>, u32)>,
+    host_strikes: Vec<(SlotOrigin<u8>, u32)>,
     network_strikes: Vec<(u8, u32)>,
     next: u64,
 }
@@ -52,7 +52,7 @@ impl Oracle {
             .iter()
             .filter(|(.., standing)| (*standing == Standing::Protected) == protected)
             .collect();
-        let rank = |sender: &Sender<u8>, order: u64| {
+        let rank = |sender: &SlotOrigin<u8>, order: u64| {
             let network = among.iter().filter(|(_, other, ..)| other.network == sender.network);
             let host = among.iter().filter(|(_, other, ..)| other == sender);
             let strikes = if protected {
@@ -73,24 +73,24 @@ impl Oracle {
         others.max_by_key(|(_, sender, order, _)| rank(sender, *order)).map(|(key, ..)| *key)
     }
 
-    fn insert(&mut self, key: Key, sender: Sender<u8>) -> Admission<Key, ()> {
+    fn insert(&mut self, key: Key, sender: SlotOrigin<u8>) -> SlotAdmission<Key, ()> {
         if self.entries.iter().any(|(known, ..)| *known == key) {
-            return Admission::Refused(());
+            return SlotAdmission::Refused(());
         }
         let is_full = self.entries.len() >= self.place_count_max;
         self.next += 1;
         self.entries.push((key, sender, self.next, Standing::Unproven));
         if !is_full {
-            return Admission::Free;
+            return SlotAdmission::Free;
         }
         match self.first_to_go(false, self.next) {
             None => {
                 self.entries.pop();
-                Admission::Refused(())
+                SlotAdmission::Refused(())
             }
             Some(loser) => {
                 self.remove(loser);
-                Admission::Displaced(loser, ())
+                SlotAdmission::Displaced(loser, ())
             }
         }
     }
@@ -134,14 +134,14 @@ impl Oracle {
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    Insert(Key, Sender<u8>),
+    Insert(Key, SlotOrigin<u8>),
     Prove(Key),
     Remove(Key),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let key = || 0..24u16;
-    let sender = (0..12u8, 0..3u8).prop_map(|(network, host)| Sender { network, host });
+    let sender = (0..12u8, 0..3u8).prop_map(|(network, host)| SlotOrigin { network, host });
     prop_oneof![
         6 => (key(), sender).prop_map(|(key, sender)| Step::Insert(key, sender)),
         2 => key().prop_map(Step::Prove),
@@ -192,12 +192,12 @@ proptest! {
             match step {
                 Step::Insert(key, _) if slots.get(&key).is_some() => {}
                 Step::Insert(key, sender) => match slots.insert(key, sender, ()) {
-                    Admission::Free => prop_assert!(slots.get(&key).is_some()),
-                    Admission::Displaced(loser, ()) => {
+                    SlotAdmission::Free => prop_assert!(slots.get(&key).is_some()),
+                    SlotAdmission::Displaced(loser, ()) => {
                         prop_assert!(slots.get(&key).is_some() && slots.get(&loser).is_none());
                         prop_assert!(!protected.contains(&loser));
                     }
-                    Admission::Refused(()) => prop_assert_eq!(protected.len(), places),
+                    SlotAdmission::Refused(()) => prop_assert_eq!(protected.len(), places),
                 },
                 Step::Prove(key) => {
                     slots.prove(&key);
@@ -215,8 +215,8 @@ proptest! {
 /// Strangers that prove nothing and return when they lose their place, and one honest client that needs `steps` rounds
 /// for its proof. Returns the number of its `tries` that succeeded.
 fn tries_served(
-    strangers: &[Sender<IpAddr>],
-    honest: Sender<IpAddr>,
+    strangers: &[SlotOrigin<IpAddr>],
+    honest: SlotOrigin<IpAddr>,
     (steps, tries): (u32, u32),
 ) -> u32 {
     const HONEST: usize = usize::MAX;
@@ -229,16 +229,16 @@ fn tries_served(
         for _ in 0..=steps {
             for stranger in std::mem::take(&mut outside) {
                 match slots.insert(stranger, strangers[stranger], ()) {
-                    Admission::Free => {}
-                    Admission::Displaced(HONEST, ()) => is_inside = false,
-                    Admission::Displaced(loser, ()) => outside.push(loser),
-                    Admission::Refused(()) => outside.push(stranger),
+                    SlotAdmission::Free => {}
+                    SlotAdmission::Displaced(HONEST, ()) => is_inside = false,
+                    SlotAdmission::Displaced(loser, ()) => outside.push(loser),
+                    SlotAdmission::Refused(()) => outside.push(stranger),
                 }
             }
             if is_inside {
                 left -= 1;
             } else if left == steps
-                && let Admission::Displaced(loser, ()) = slots.insert(HONEST, honest, ())
+                && let SlotAdmission::Displaced(loser, ()) = slots.insert(HONEST, honest, ())
             {
                 is_inside = true;
                 outside.push(loser);
@@ -253,7 +253,7 @@ fn tries_served(
     served
 }
 
-fn sender(address: [u8; 4]) -> Sender<IpAddr> {
+fn sender(address: [u8; 4]) -> SlotOrigin<IpAddr> {
     IpAddr::from(address).into()
 }
 
@@ -277,31 +277,31 @@ fn returning_strangers_do_not_keep_an_honest_client_out() {
 #[test]
 fn crowd_loses_its_oldest_and_the_newcomer_counts_as_one_of_it() {
     let mut slots = Slots::new(4, 4);
-    let (crowd, other) = (Sender { network: 1, host: 1 }, Sender { network: 2, host: 1 });
+    let (crowd, other) = (SlotOrigin { network: 1, host: 1 }, SlotOrigin { network: 2, host: 1 });
     for key in [1, 2] {
-        assert_eq!(slots.insert(key, crowd, key), Admission::Free);
+        assert_eq!(slots.insert(key, crowd, key), SlotAdmission::Free);
     }
     for key in [3, 4] {
-        assert_eq!(slots.insert(key, other, key), Admission::Free);
+        assert_eq!(slots.insert(key, other, key), SlotAdmission::Free);
     }
-    assert_eq!(slots.insert(5, other, 5), Admission::Displaced(3, 3), "its own crowd has more");
-    assert_eq!(slots.insert(5, crowd, 50), Admission::Refused(50), "a key that is there");
+    assert_eq!(slots.insert(5, other, 5), SlotAdmission::Displaced(3, 3), "its own crowd has more");
+    assert_eq!(slots.insert(5, crowd, 50), SlotAdmission::Refused(50), "a key that is there");
     assert!(slots.prove(&4) && slots.prove(&5) && !slots.prove(&3));
-    assert_eq!(slots.insert(6, other, 6), Admission::Displaced(1, 1));
+    assert_eq!(slots.insert(6, other, 6), SlotAdmission::Displaced(1, 1));
     assert!(slots.prove(&2) && slots.prove(&6));
-    assert_eq!(slots.insert(7, crowd, 7), Admission::Refused(7), "all are protected");
+    assert_eq!(slots.insert(7, crowd, 7), SlotAdmission::Refused(7), "all are protected");
     assert_eq!(slots.remove(&2), Some(2));
-    assert_eq!(slots.insert(7, crowd, 7), Admission::Free);
+    assert_eq!(slots.insert(7, crowd, 7), SlotAdmission::Free);
 }
 
 #[test]
 fn cheap_proofs_of_one_crowd_do_not_hold_the_table() {
     let mut slots = Slots::new(8, 4);
-    let (crowd, honest) = (Sender { network: 1, host: 1 }, Sender { network: 2, host: 1 });
+    let (crowd, honest) = (SlotOrigin { network: 1, host: 1 }, SlotOrigin { network: 2, host: 1 });
     slots.insert(0, honest, ());
     assert!(slots.prove(&0));
     for key in 1..1000 {
-        assert_ne!(slots.insert(key, crowd, ()), Admission::Refused(()));
+        assert_ne!(slots.insert(key, crowd, ()), SlotAdmission::Refused(()));
         assert!(slots.prove(&key));
     }
     assert!(slots.is_protected(&0), "kept");
@@ -313,14 +313,14 @@ fn cheap_proofs_of_one_crowd_do_not_hold_the_table() {
         slots.prove(&key);
     }
     assert!(slots.is_protected(&999));
-    assert!(matches!(slots.insert(5000, honest, ()), Admission::Displaced(..)));
+    assert!(matches!(slots.insert(5000, honest, ()), SlotAdmission::Displaced(..)));
 }
 
 #[test]
 fn memory_is_bounded_by_the_number_of_places() {
     let mut slots = Slots::new(16, 8);
     for n in 0..20_000u32 {
-        slots.insert(n, Sender { network: n / 3, host: n }, ());
+        slots.insert(n, SlotOrigin { network: n / 3, host: n }, ());
         if n % 5 == 0 {
             slots.prove(&n);
         }
@@ -339,7 +339,8 @@ fn memory_is_bounded_by_the_number_of_places() {
 #[test]
 fn addresses_are_grouped_by_host_and_network() {
     let same = |a: &str, b: &str| {
-        let [a, b] = [a, b].map(|text| Sender::from(text.parse::<IpAddr>().expect("an address")));
+        let [a, b] =
+            [a, b].map(|text| SlotOrigin::from(text.parse::<IpAddr>().expect("an address")));
         (a.network == b.network, a.host == b.host)
     };
     assert_eq!(same("192.0.2.1", "192.0.2.254"), (true, false));

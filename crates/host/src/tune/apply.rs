@@ -12,12 +12,12 @@ use thiserror::Error;
 use super::confirm::deadline_ms;
 use super::error::KnobError;
 use super::identity::{Identity, Whereabouts, locate};
-use super::journal::{Entry, EntryState, Header, Journal, Phase, Record, SCHEMA, Writer};
+use super::journal::{Entry, EntryState, Journal, JournalHeader, Phase, Record, SCHEMA, Writer};
 use super::knob::Knob;
-use super::plan::{Plan, PlanError, Ready};
+use super::plan::{Plan, PlanError, ReadyStep};
 use super::registry;
 use super::rollback::{self, boot_id, rollback};
-use super::store::{Lock, Store, StoreError};
+use super::store::{JournalStore, JournalStoreError, Lock};
 use super::system::System;
 use super::target::Target;
 use super::value::Value;
@@ -28,7 +28,7 @@ pub enum ApplyError {
     #[error("the plan cannot be applied; nothing was changed")]
     Plan(#[from] PlanError),
     #[error("nothing was changed")]
-    Store(#[from] StoreError),
+    Store(#[from] JournalStoreError),
     #[error(
         "another plan ({profile} for {interface}) is applied: undo it with `wirepath tune \
          rollback`; nothing was changed now"
@@ -40,7 +40,7 @@ pub enum ApplyError {
     )]
     Unfinished,
     #[error("{}; all changes were rolled back", chain(.cause))]
-    RolledBack { cause: Box<Interruption>, report: rollback::Report },
+    RolledBack { cause: Box<Interruption>, report: rollback::RollbackReport },
     #[error(
         "{}; rollback also failed: {failure}. `wirepath tune rollback` tries again", chain(.cause)
     )]
@@ -142,7 +142,7 @@ pub struct Options<'a> {
 pub fn apply(
     system: &System,
     plan: &Plan,
-    store: &Store,
+    store: &JournalStore,
     options: Options<'_>,
 ) -> Result<Applied, ApplyError> {
     let lock = store.lock()?;
@@ -156,7 +156,7 @@ pub fn apply(
         _ => store.close(&lock)?,
     }
     let ready = plan.check(system, options.stop)?;
-    let ready: Vec<Ready> = ready.into_iter().filter(|step| !step.is_done()).collect();
+    let ready: Vec<ReadyStep> = ready.into_iter().filter(|step| !step.is_done()).collect();
     if ready.is_empty() {
         return Ok(Applied::Nothing);
     }
@@ -184,7 +184,7 @@ struct Running<'a> {
 impl Running<'_> {
     fn run(
         &mut self,
-        ready: &[Ready],
+        ready: &[ReadyStep],
         stop: &AtomicBool,
         confirm_by_ms: Option<u64>,
     ) -> Result<Vec<Done>, Interruption> {
@@ -204,7 +204,7 @@ impl Running<'_> {
     }
 
     /// - `entry`: number of the step; the first entries are the steps, in their order.
-    fn step(&mut self, entry: usize, step: &Ready) -> Result<Done, Interruption> {
+    fn step(&mut self, entry: usize, step: &ReadyStep) -> Result<Done, Interruption> {
         self.record(&[Record::Started { entry }])?;
         (self.watch)(Moment::Announced(entry));
         let failed = |source| Interruption::Step {
@@ -250,7 +250,7 @@ impl Running<'_> {
 }
 
 /// Entries of the journal: the steps in order, then all settings that they may disturb.
-fn entries(system: &System, plan: &Plan, ready: &[Ready]) -> Vec<Entry> {
+fn entries(system: &System, plan: &Plan, ready: &[ReadyStep]) -> Vec<Entry> {
     let interface = plan.interface.clone().map(Target::Interface);
     let interface = interface.and_then(|target| Identity::of(system, &target));
     let entry = |knob: &str, target: Target, before: Value, wanted: Option<Value>| {
@@ -261,7 +261,7 @@ fn entries(system: &System, plan: &Plan, ready: &[Ready]) -> Vec<Entry> {
         };
         Entry { knob: knob.to_owned(), target, before, wanted, identity }
     };
-    let step = |step: &Ready| {
+    let step = |step: &ReadyStep| {
         entry(step.knob.id(), step.target.clone(), step.before.clone(), Some(step.value.clone()))
     };
     let mut entries: Vec<Entry> = ready.iter().map(step).collect();
@@ -288,10 +288,10 @@ fn entries(system: &System, plan: &Plan, ready: &[Ready]) -> Vec<Entry> {
     entries
 }
 
-fn header(system: &System, plan: &Plan, owner: Option<&str>) -> Result<Header, PlanError> {
+fn header(system: &System, plan: &Plan, owner: Option<&str>) -> Result<JournalHeader, PlanError> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let netns = system.netns().id().map_err(KnobError::from)?;
-    Ok(Header {
+    Ok(JournalHeader {
         schema: SCHEMA,
         plan: plan.digest(),
         profile: plan.profile.clone(),
@@ -338,7 +338,12 @@ fn read(system: &System, knob: &dyn Knob, entry: &Entry) -> Result<Value, KnobEr
     }
 }
 
-fn roll_back(system: &System, store: &Store, lock: &Lock, cause: Interruption) -> ApplyError {
+fn roll_back(
+    system: &System,
+    store: &JournalStore,
+    lock: &Lock,
+    cause: Interruption,
+) -> ApplyError {
     let root = system.place().root.as_deref();
     let rolled_back = rollback(store, lock, root, &chain(&cause));
     let cause = Box::new(cause);

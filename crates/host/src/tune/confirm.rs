@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::apply::{ApplyError, Unconfirmed};
 use super::journal::{Journal, Phase, Record};
-use super::rollback::{Report, boot_id, rollback};
-use super::store::{Store, StoreError};
+use super::rollback::{RollbackReport, boot_id, rollback};
+use super::store::{JournalStore, JournalStoreError};
 use crate::text::chain;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum Confirmation {
     Undone,
     RolledBack {
         cause: Unconfirmed,
-        report: Report,
+        report: RollbackReport,
     },
 }
 
@@ -27,7 +27,7 @@ pub enum Confirmation {
 ///
 /// - `tick`: called every 100 ms with the remaining milliseconds.
 pub fn await_confirmation(
-    store: &Store,
+    store: &JournalStore,
     root: Option<&Path>,
     mut confirm_by_ms: u64,
     stop: &AtomicBool,
@@ -40,7 +40,7 @@ pub fn await_confirmation(
         let stuck = |failure: String| ApplyError::Stuck { cause: Box::new(cause.into()), failure };
         // A process that confirms or rolls back at this moment holds the lock, and decides.
         let lock = match is_over.then(|| store.lock_within(Duration::ZERO)) {
-            None | Some(Err(StoreError::Busy { .. })) => None,
+            None | Some(Err(JournalStoreError::Busy { .. })) => None,
             Some(Ok(lock)) => Some(lock),
             Some(Err(error)) => return Err(stuck(chain(&error))),
         };
@@ -54,7 +54,7 @@ pub fn await_confirmation(
             }
             Ok(Some(_)) => {}
             // A file that cannot be opened now is retried until the deadline.
-            Err(StoreError::File { .. }) if !is_over => {}
+            Err(JournalStoreError::File { .. }) if !is_over => {}
             Err(error) => return Err(stuck(chain(&error))),
         }
         if let Some(lock) = lock {
@@ -73,7 +73,7 @@ pub fn await_confirmation(
 /// Confirms the applied settings.
 ///
 /// - `owner`: refuse settings that were not applied under this name.
-pub fn confirm(store: &Store, owner: Option<&str>) -> Result<Journal, ApplyError> {
+pub fn confirm(store: &JournalStore, owner: Option<&str>) -> Result<Journal, ApplyError> {
     answer(store, owner, &Record::Confirmed, Phase::Confirmed)
 }
 
@@ -82,7 +82,7 @@ pub fn confirm(store: &Store, owner: Option<&str>) -> Result<Journal, ApplyError
 ///
 /// - `owner`: refuse settings that were not applied under this name.
 pub fn postpone(
-    store: &Store,
+    store: &JournalStore,
     owner: Option<&str>,
     within: Duration,
 ) -> Result<Journal, ApplyError> {
@@ -92,7 +92,7 @@ pub fn postpone(
 
 /// Records the answer to settings that wait for one.
 fn answer(
-    store: &Store,
+    store: &JournalStore,
     owner: Option<&str>,
     record: &Record,
     phase: Phase,
@@ -111,13 +111,13 @@ fn answer(
     let mut writer = store.resume(&lock, &journal)?;
     writer.append(std::slice::from_ref(record)).map_err(|source: io::Error| {
         let path = store.journal_file();
-        StoreError::File { what: "write", path, source }
+        JournalStoreError::File { what: "write", path, source }
     })?;
     Ok(Journal { phase, ..journal })
 }
 
 /// Reads the journal of settings that were applied under `owner`. Those of an earlier boot are gone.
-fn current(store: &Store, owner: Option<&str>) -> Result<Journal, ApplyError> {
+fn current(store: &JournalStore, owner: Option<&str>) -> Result<Journal, ApplyError> {
     let journal = store.read()?.filter(|journal| journal.header.boot == boot_id());
     let journal = journal.ok_or(ApplyError::NothingToConfirm)?;
     match owner.filter(|owner| !journal.is_of(Some(owner))) {

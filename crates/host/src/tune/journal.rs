@@ -27,7 +27,7 @@ pub enum JournalError {
         /// Boot of the machine that the lines before are of; `None` if there are none.
         boot: Option<String>,
         #[source]
-        source: RecordError,
+        source: JournalRecordError,
     },
     #[error("the journal has {bytes} bytes, and {BYTES_MAX} are the maximum")]
     TooLong { bytes: usize },
@@ -39,7 +39,7 @@ pub enum JournalError {
 }
 
 #[derive(Debug, Error)]
-pub enum RecordError {
+pub enum JournalRecordError {
     #[error("not text")]
     NotText,
     #[error("no checksum")]
@@ -60,7 +60,7 @@ pub enum RecordError {
 
 /// First record: context of the changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Header {
+pub struct JournalHeader {
     pub schema: u32,
     pub plan: String,
     pub profile: String,
@@ -107,7 +107,7 @@ pub struct Entry {
 #[serde(tag = "record", rename_all = "kebab-case")]
 pub enum Record {
     /// Always the first line.
-    Begin(Header),
+    Begin(JournalHeader),
     /// A setting that will be changed or may be disturbed; numbered from 0 in this order.
     #[serde(rename = "cell")]
     Entry(Entry),
@@ -170,7 +170,7 @@ pub enum Phase {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journal {
-    pub header: Header,
+    pub header: JournalHeader,
     pub entries: Vec<Entry>,
     pub states: Vec<EntryState>,
     pub phase: Phase,
@@ -233,7 +233,7 @@ impl Journal {
                 (None, Record::Begin(header)) => {
                     return Err(JournalError::Schema { found: header.schema });
                 }
-                (None, _) => return Err(corrupt(RecordError::Misplaced)),
+                (None, _) => return Err(corrupt(JournalRecordError::Misplaced)),
                 (Some(journal), record) => journal.add(record).map_err(corrupt)?,
             }
             if let Some(journal) = &mut journal {
@@ -247,7 +247,7 @@ impl Journal {
         Ok(journal)
     }
 
-    fn begun(header: Header) -> Self {
+    fn begun(header: JournalHeader) -> Self {
         Journal {
             header,
             entries: Vec::new(),
@@ -261,9 +261,9 @@ impl Journal {
         }
     }
 
-    fn add(&mut self, record: Record) -> Result<(), RecordError> {
+    fn add(&mut self, record: Record) -> Result<(), JournalRecordError> {
         let state = |states: &mut Vec<EntryState>, entry: usize, state: EntryState| {
-            *states.get_mut(entry).ok_or(RecordError::NoEntry { entry })? = state;
+            *states.get_mut(entry).ok_or(JournalRecordError::NoEntry { entry })? = state;
             Ok(())
         };
         match (&self.phase, record) {
@@ -296,24 +296,24 @@ impl Journal {
                 self.phase = Phase::Confirmed;
                 Ok(())
             }
-            (Phase::Unchanged, Record::Forgotten { .. }) => Err(RecordError::Misplaced),
+            (Phase::Unchanged, Record::Forgotten { .. }) => Err(JournalRecordError::Misplaced),
             (_, Record::Forgotten { entry }) if entry < self.entries.len() => {
                 self.forgotten.insert(entry);
                 Ok(())
             }
-            (_, Record::Forgotten { entry }) => Err(RecordError::NoEntry { entry }),
+            (_, Record::Forgotten { entry }) => Err(JournalRecordError::NoEntry { entry }),
             (Phase::Unchanged | Phase::RollingBack, Record::RollingBack { .. }) => {
-                Err(RecordError::Misplaced)
+                Err(JournalRecordError::Misplaced)
             }
             (_, Record::RollingBack { foreign, .. }) => {
                 if let Some((entry, _)) = foreign.iter().find(|(e, _)| *e >= self.entries.len()) {
-                    return Err(RecordError::NoEntry { entry: *entry });
+                    return Err(JournalRecordError::NoEntry { entry: *entry });
                 }
                 self.phase = Phase::RollingBack;
                 self.foreign = Some(foreign);
                 Ok(())
             }
-            _ => Err(RecordError::Misplaced),
+            _ => Err(JournalRecordError::Misplaced),
         }
     }
 
@@ -333,17 +333,17 @@ impl Journal {
     }
 }
 
-fn decode(line: &[u8], expected: usize) -> Result<Record, RecordError> {
-    let text = std::str::from_utf8(line).map_err(|_| RecordError::NotText)?;
-    let (crc, rest) = text.split_once(' ').ok_or(RecordError::NoChecksum)?;
+fn decode(line: &[u8], expected: usize) -> Result<Record, JournalRecordError> {
+    let text = std::str::from_utf8(line).map_err(|_| JournalRecordError::NotText)?;
+    let (crc, rest) = text.split_once(' ').ok_or(JournalRecordError::NoChecksum)?;
     let is_hex = crc.len() == 8 && crc.bytes().all(|byte| byte.is_ascii_hexdigit());
     let crc = u32::from_str_radix(crc, 16).ok().filter(|_| is_hex);
-    if crc32fast::hash(rest.as_bytes()) != crc.ok_or(RecordError::NoChecksum)? {
-        return Err(RecordError::Checksum);
+    if crc32fast::hash(rest.as_bytes()) != crc.ok_or(JournalRecordError::NoChecksum)? {
+        return Err(JournalRecordError::Checksum);
     }
-    let (found, json) = rest.split_once(' ').ok_or(RecordError::NoNumber)?;
+    let (found, json) = rest.split_once(' ').ok_or(JournalRecordError::NoNumber)?;
     if found.parse() != Ok(expected) {
-        return Err(RecordError::Number { found: found.to_owned(), expected });
+        return Err(JournalRecordError::Number { found: found.to_owned(), expected });
     }
     Ok(serde_json::from_str(json)?)
 }
@@ -390,7 +390,7 @@ mod tests {
     }
 
     fn records() -> Vec<Record> {
-        let header = Header {
+        let header = JournalHeader {
             schema: SCHEMA,
             plan: "0123456789abcdef".into(),
             profile: "latency".into(),
@@ -539,7 +539,7 @@ mod tests {
     #[test]
     fn unknown_schema_is_refused() {
         let Record::Begin(header) = records().remove(0) else { unreachable!() };
-        let other = Record::Begin(Header { schema: 9, ..header });
+        let other = Record::Begin(JournalHeader { schema: 9, ..header });
         let error = Journal::parse(text(&[other]).as_bytes()).unwrap_err();
         assert!(matches!(error, JournalError::Schema { found: 9 }), "{error}");
     }

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use super::error::KnobError;
 use super::system::System;
 use super::target::{Scope, Target};
-use super::value::{Format, Value, pairs};
+use super::value::{Value, ValueFormat, pairs};
 
 #[derive(Debug, Clone, Copy)]
 pub struct About {
@@ -13,7 +13,7 @@ pub struct About {
     pub id: &'static str,
     pub what: &'static str,
     pub scope: Scope,
-    pub format: Format,
+    pub format: ValueFormat,
 }
 
 /// Place of a setting in the configuration that other programs apply when the host starts.
@@ -144,7 +144,7 @@ impl dyn Knob + '_ {
         self.about().id
     }
 
-    pub fn format(&self) -> Format {
+    pub fn format(&self) -> ValueFormat {
         self.about().format
     }
 

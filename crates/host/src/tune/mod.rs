@@ -50,19 +50,21 @@ pub use export::{ExportError, Exported, ExportedFile, Form, Omitted, export};
 pub use identity::{Device, Identity};
 pub(crate) use irq_counts::irq_counts;
 pub use journal::{
-    Entry, EntryState, Header, Journal, JournalError, Phase, Record, RecordError,
+    Entry, EntryState, Journal, JournalError, JournalHeader, JournalRecordError, Phase, Record,
     SCHEMA as JOURNAL_SCHEMA,
 };
 pub use knob::{About, Knob};
 pub use plan::{
-    Drift, LeftOut, Plan, PlanError, PlanFileError, Ready, SCHEMA as PLAN_SCHEMA, Step, StepError,
-    StepProblem, machine_id, read as read_plan,
+    Drift, LeftOut, Plan, PlanError, PlanFileError, ReadyStep, SCHEMA as PLAN_SCHEMA, Step,
+    StepError, StepProblem, machine_id, read as read_plan,
 };
 pub use profile::{Profile, Wanted, plan};
 pub use registry::{all, find, targets};
-pub use rollback::{Report, RestoreOutcome, RestoredSetting, RollbackError, forget, rollback};
+pub use rollback::{
+    RestoreOutcome, RestoredSetting, RollbackError, RollbackReport, forget, rollback,
+};
 pub use scoped::ScopedSettings;
-pub use store::{DEFAULT_FOLDER, Lock, Store, StoreError};
+pub use store::{DEFAULT_FOLDER, JournalStore, JournalStoreError, Lock};
 pub use system::{Place, System};
 pub use target::{InvalidTarget, Scope, Target, is_interface_name};
-pub use value::{Format, InvalidValue, Value, cpus_to_mask, list_to_cpus, mask_to_cpus};
+pub use value::{InvalidValue, Value, ValueFormat, cpus_to_mask, list_to_cpus, mask_to_cpus};

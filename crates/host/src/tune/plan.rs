@@ -175,14 +175,14 @@ pub struct Drift {
 
 /// A step that was checked on the machine and can be applied.
 #[derive(Debug)]
-pub struct Ready {
+pub struct ReadyStep {
     pub knob: &'static dyn Knob,
     pub target: Target,
     pub before: Value,
     pub value: Value,
 }
 
-impl Ready {
+impl ReadyStep {
     /// True if the value is already set.
     pub fn is_done(&self) -> bool {
         self.knob.format().agrees(self.value.as_str(), self.before.as_str())
@@ -318,7 +318,7 @@ impl Plan {
     /// current value must be the one that was seen at the time of planning.
     ///
     /// Returns the steps in the order in which they are to be applied. Errors: one cannot be, or `stop` is set.
-    pub fn check(&self, system: &System, stop: &AtomicBool) -> Result<Vec<Ready>, PlanError> {
+    pub fn check(&self, system: &System, stop: &AtomicBool) -> Result<Vec<ReadyStep>, PlanError> {
         let irqs = self.check_place(system)?;
         let mut problems = Vec::new();
         let mut ready = Vec::new();
@@ -380,7 +380,7 @@ impl Step {
         StepProblem { number: index + 1, knob: self.knob.clone(), source }
     }
 
-    fn look(&self, system: &System, irqs: &BTreeSet<u32>) -> Result<Ready, StepError> {
+    fn look(&self, system: &System, irqs: &BTreeSet<u32>) -> Result<ReadyStep, StepError> {
         let knob = self.knob()?;
         if let Target::Irq(irq) = self.target
             && !irqs.contains(&irq)
@@ -389,7 +389,7 @@ impl Step {
         }
         let target = self.target.clone();
         let before = knob.read(system, &target)?;
-        Ok(Ready { knob, target, before, value: self.value.clone() })
+        Ok(ReadyStep { knob, target, before, value: self.value.clone() })
     }
 
     /// Returns `None` if the value is set.
@@ -403,7 +403,7 @@ impl Step {
         Some(Drift { knob, target, wanted, now, unreadable })
     }
 
-    fn check(&self, system: &System, irqs: &BTreeSet<u32>) -> Result<Ready, StepError> {
+    fn check(&self, system: &System, irqs: &BTreeSet<u32>) -> Result<ReadyStep, StepError> {
         let ready = self.look(system, irqs)?;
         let knob = ready.knob;
         if ready.is_done() {

@@ -12,7 +12,7 @@ use super::identity::{Identity, Whereabouts, locate};
 use super::journal::{Entry, EntryState, Journal, Phase, Record, Writer};
 use super::knob::Knob;
 use super::registry;
-use super::store::{Lock, Store, StoreError};
+use super::store::{JournalStore, JournalStoreError, Lock};
 use super::system::{Place, System};
 use super::target::Target;
 use super::value::Value;
@@ -28,7 +28,7 @@ pub enum RollbackError {
     #[error("no setting was changed yet: undo the plan with `wirepath tune rollback`")]
     TooEarly,
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] JournalStoreError),
     /// The namespace or the host could not be opened.
     #[error(transparent)]
     Knob(#[from] KnobError),
@@ -77,14 +77,14 @@ pub enum RestoreOutcome {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct RollbackReport {
     /// Settings that were changed or disturbed, by the plan or by another process.
     pub settings: Vec<RestoredSetting>,
     /// The machine was rebooted since, so that there was nothing to restore.
     pub is_stale: bool,
 }
 
-impl Report {
+impl RollbackReport {
     /// Settings that could not be restored; the journal is kept while there are any.
     pub fn failures(&self) -> impl Iterator<Item = &RestoredSetting> {
         self.settings
@@ -116,16 +116,16 @@ impl Report {
 ///
 /// It may be interrupted and repeated at any point.
 pub fn rollback(
-    store: &Store,
+    store: &JournalStore,
     lock: &Lock,
     root: Option<&Path>,
     why: &str,
-) -> Result<Report, RollbackError> {
+) -> Result<RollbackReport, RollbackError> {
     let journal = match store.read() {
         // Damage by a power cut: nothing that it records has survived.
         Err(error) if error.boot().is_some_and(|boot| boot != boot_id()) => {
             store.close(lock)?;
-            return Ok(Report { settings: Vec::new(), is_stale: true });
+            return Ok(RollbackReport { settings: Vec::new(), is_stale: true });
         }
         journal => journal?,
     };
@@ -133,14 +133,14 @@ pub fn rollback(
         // A journal without a complete first line was begun, and no setting changed yet.
         if store.journal_file().exists() {
             store.close(lock)?;
-            return Ok(Report { settings: Vec::new(), is_stale: false });
+            return Ok(RollbackReport { settings: Vec::new(), is_stale: false });
         }
         let path = store.journal_file().display().to_string();
         return Err(RollbackError::Nothing { path });
     };
     if boot_id() != journal.header.boot {
         store.close(lock)?;
-        return Ok(Report { settings: Vec::new(), is_stale: true });
+        return Ok(RollbackReport { settings: Vec::new(), is_stale: true });
     }
     let place = Place { netns: journal.header.netns.clone(), root: root.map(Into::into) };
     let host = System::from_netns(
@@ -158,7 +158,7 @@ pub fn rollback(
 }
 
 /// Gives up entries of the journal: later rollbacks leave them alone.
-pub fn forget(store: &Store, lock: &Lock, entries: &[usize]) -> Result<(), RollbackError> {
+pub fn forget(store: &JournalStore, lock: &Lock, entries: &[usize]) -> Result<(), RollbackError> {
     let path = || store.journal_file();
     let journal = store.read()?;
     let journal =
@@ -171,7 +171,7 @@ pub fn forget(store: &Store, lock: &Lock, entries: &[usize]) -> Result<(), Rollb
     }
     let records: Vec<_> = entries.iter().map(|&entry| Record::Forgotten { entry }).collect();
     let written = store.resume(lock, &journal)?.append(&records);
-    Ok(written.map_err(|source| StoreError::File { what: "write", path: path(), source })?)
+    Ok(written.map_err(|source| JournalStoreError::File { what: "write", path: path(), source })?)
 }
 
 /// Finds the namespace of a journal; `None` if it no longer exists, nor do its settings.
@@ -254,7 +254,7 @@ fn undo(
     host: &System,
     writer: Option<&mut Writer>,
     why: &str,
-) -> Report {
+) -> RollbackReport {
     let mut entries: Vec<Restored<'_>> = Vec::new();
     // Most entries are of one interface, which needs to be found once: its old name and identity, and its name now.
     let mut interfaces: Vec<(&str, Option<&Identity>, String)> = Vec::new();
@@ -323,7 +323,7 @@ fn undo(
         }
     }
     let settings = entries.into_iter().filter_map(|restored| restored.report(journal)).collect();
-    Report { settings, is_stale: false }
+    RollbackReport { settings, is_stale: false }
 }
 
 impl Restored<'_> {

@@ -21,7 +21,7 @@ const GUARD_BYTES_MAX: u64 = 64 << 10;
 
 /// The journal could not be locked, read or written.
 #[derive(Debug, Error)]
-pub enum StoreError {
+pub enum JournalStoreError {
     #[error("another wirepath (process {pid}) is changing settings: wait for it, or stop it")]
     Busy {
         /// Process number, read from the lock file.
@@ -48,11 +48,11 @@ pub enum StoreError {
     },
 }
 
-impl StoreError {
+impl JournalStoreError {
     /// Boot of the machine that a damaged journal is of, if its first line can be read.
     pub(super) fn boot(&self) -> Option<&str> {
         match self {
-            StoreError::Journal { source: JournalError::Corrupt { boot, .. }, .. } => {
+            JournalStoreError::Journal { source: JournalError::Corrupt { boot, .. }, .. } => {
                 boot.as_deref()
             }
             _ => None,
@@ -61,7 +61,7 @@ impl StoreError {
 }
 
 #[derive(Debug, Clone)]
-pub struct Store {
+pub struct JournalStore {
     folder: PathBuf,
 }
 
@@ -78,10 +78,10 @@ impl Drop for Lock {
     }
 }
 
-impl Store {
+impl JournalStore {
     /// - `folder`: created by the first lock.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Store { folder: folder.into() }
+        JournalStore { folder: folder.into() }
     }
 
     pub fn journal_file(&self) -> PathBuf {
@@ -100,14 +100,14 @@ impl Store {
 
     /// Locks the folder against other processes that change settings. Waits a moment for one that is about
     /// to end.
-    pub fn lock(&self) -> Result<Lock, StoreError> {
+    pub fn lock(&self) -> Result<Lock, JournalStoreError> {
         self.lock_within(LOCK_TIMEOUT)
     }
 
     /// As [`Self::lock`].
     ///
     /// - `patience`: longest wait for another process.
-    pub fn lock_within(&self, patience: Duration) -> Result<Lock, StoreError> {
+    pub fn lock_within(&self, patience: Duration) -> Result<Lock, JournalStoreError> {
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -117,7 +117,7 @@ impl Store {
             .map_err(|source| failed("read the owner of", &self.folder, source))?;
         if !folder.is_dir() {
             let why = "is a symbolic link".to_owned();
-            return Err(StoreError::Untrusted { path: self.folder.clone(), why });
+            return Err(JournalStoreError::Untrusted { path: self.folder.clone(), why });
         }
         trusted(&self.folder, &folder)?;
         let path = self.folder.join("lock");
@@ -130,7 +130,7 @@ impl Store {
             Err(TryLockError::WouldBlock) => {
                 let mut pid = String::new();
                 let _unknown_stays_empty = file.take(16).read_to_string(&mut pid);
-                return Err(StoreError::Busy { pid: pid.trim().to_owned() });
+                return Err(JournalStoreError::Busy { pid: pid.trim().to_owned() });
             }
             Err(TryLockError::Error(source)) => return Err(failed("lock", &path, source)),
         }
@@ -141,23 +141,25 @@ impl Store {
     }
 
     /// Reads the journal of the applied plan; `None` if no plan is applied.
-    pub fn read(&self) -> Result<Option<Journal>, StoreError> {
+    pub fn read(&self) -> Result<Option<Journal>, JournalStoreError> {
         self.read_file(&self.journal_file())
     }
 
     /// Reads the journal of the last plan that was rolled back.
-    pub fn read_last(&self) -> Result<Option<Journal>, StoreError> {
+    pub fn read_last(&self) -> Result<Option<Journal>, JournalStoreError> {
         self.read_file(&self.last_file())
     }
 
-    fn read_file(&self, path: &Path) -> Result<Option<Journal>, StoreError> {
+    fn read_file(&self, path: &Path) -> Result<Option<Journal>, JournalStoreError> {
         let file = match open(path, OpenOptions::new().read(true)) {
-            Err(StoreError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Err(JournalStoreError::File { source, .. })
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
                 return Ok(None);
             }
             file => file?,
         };
-        let damaged = |source| StoreError::Journal { path: path.to_owned(), source };
+        let damaged = |source| JournalStoreError::Journal { path: path.to_owned(), source };
         let len = file.metadata().map_err(|source| failed("read", path, source))?.len();
         if len > BYTES_MAX as u64 {
             return Err(damaged(JournalError::TooLong { bytes: len as usize }));
@@ -170,10 +172,12 @@ impl Store {
     }
 
     /// Reads the last failure of the guard; `None` if there was none since the plan was applied.
-    pub fn read_guard_failure(&self) -> Result<Option<String>, StoreError> {
+    pub fn read_guard_failure(&self) -> Result<Option<String>, JournalStoreError> {
         let path = self.guard_file();
         let file = match open(&path, OpenOptions::new().read(true)) {
-            Err(StoreError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Err(JournalStoreError::File { source, .. })
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
                 return Ok(None);
             }
             file => file?,
@@ -188,7 +192,11 @@ impl Store {
     /// and one that was there stays.
     ///
     /// It gets its name when it is whole: a power cut leaves all of it or nothing.
-    pub(super) fn begin(&self, _lock: &Lock, records: &[Record]) -> Result<Writer, StoreError> {
+    pub(super) fn begin(
+        &self,
+        _lock: &Lock,
+        records: &[Record],
+    ) -> Result<Writer, JournalStoreError> {
         let (path, draft) = (self.journal_file(), self.folder.join("draft"));
         let write = || {
             files::remove(&draft)?;
@@ -207,7 +215,11 @@ impl Store {
     }
 
     /// Opens a journal that was read for appending; a truncated last line is removed.
-    pub(super) fn resume(&self, _lock: &Lock, journal: &Journal) -> Result<Writer, StoreError> {
+    pub(super) fn resume(
+        &self,
+        _lock: &Lock,
+        journal: &Journal,
+    ) -> Result<Writer, JournalStoreError> {
         let path = self.journal_file();
         let file = Appended::resume(&path, journal.whole_bytes as u64);
         let file = file.map_err(|source| failed("append to", &path, source))?;
@@ -215,7 +227,7 @@ impl Store {
     }
 
     /// Renames the journal to [`Self::last_file`]: no plan is applied.
-    pub(super) fn close(&self, _lock: &Lock) -> Result<(), StoreError> {
+    pub(super) fn close(&self, _lock: &Lock) -> Result<(), JournalStoreError> {
         let path = self.journal_file();
         let close = || {
             files::rename(&path, &self.last_file())?;
@@ -230,9 +242,9 @@ impl Store {
 }
 
 /// Opens a file of the folder; a link or one of another user is refused, and a pipe does not block.
-fn open(path: &Path, options: &mut OpenOptions) -> Result<File, StoreError> {
+fn open(path: &Path, options: &mut OpenOptions) -> Result<File, JournalStoreError> {
     let untrusted =
-        |why: &str| StoreError::Untrusted { path: path.to_owned(), why: why.to_owned() };
+        |why: &str| JournalStoreError::Untrusted { path: path.to_owned(), why: why.to_owned() };
     let opened = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
     let file = opened.map_err(|source| match source.raw_os_error() {
         Some(libc::ELOOP) => untrusted("is a symbolic link"),
@@ -247,18 +259,18 @@ fn open(path: &Path, options: &mut OpenOptions) -> Result<File, StoreError> {
 }
 
 /// Refuses what another user owns or may write.
-fn trusted(path: &Path, metadata: &fs::Metadata) -> Result<(), StoreError> {
+fn trusted(path: &Path, metadata: &fs::Metadata) -> Result<(), JournalStoreError> {
     let why = match (metadata.uid(), metadata.mode() & 0o022) {
         (0, 0) => return Ok(()),
         (owner, 0) if owner == sys::capability::effective_uid() => return Ok(()),
         (_, 1..) => "may be written by other users".to_owned(),
         (owner, _) => format!("belongs to user {owner}"),
     };
-    Err(StoreError::Untrusted { path: path.to_owned(), why })
+    Err(JournalStoreError::Untrusted { path: path.to_owned(), why })
 }
 
-fn failed(what: &'static str, path: &Path, source: io::Error) -> StoreError {
-    StoreError::File { what, path: path.to_owned(), source }
+fn failed(what: &'static str, path: &Path, source: io::Error) -> JournalStoreError {
+    JournalStoreError::File { what, path: path.to_owned(), source }
 }
 
 #[cfg(test)]
@@ -270,7 +282,7 @@ mod tests {
     #[test]
     fn a_lock_ends_although_a_forked_child_has_its_descriptor() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(folder.path());
+        let store = JournalStore::new(folder.path());
         let lock = store.lock().unwrap();
         let _of_the_child = lock.file.try_clone().unwrap();
         drop(lock);
@@ -280,7 +292,7 @@ mod tests {
     #[test]
     fn busy_error_names_the_process_that_holds_the_lock() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(folder.path().join("new"));
+        let store = JournalStore::new(folder.path().join("new"));
         let first = store.lock().unwrap();
         let error = store.lock_within(Duration::ZERO).unwrap_err().to_string();
         assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
@@ -291,7 +303,7 @@ mod tests {
     #[test]
     fn process_that_is_about_to_end_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(folder.path());
+        let store = JournalStore::new(folder.path());
         let first = store.lock().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -302,9 +314,9 @@ mod tests {
         });
     }
 
-    fn why(outcome: Result<impl std::fmt::Debug, StoreError>) -> String {
+    fn why(outcome: Result<impl std::fmt::Debug, JournalStoreError>) -> String {
         match outcome.unwrap_err() {
-            StoreError::Untrusted { why, .. } => why,
+            JournalStoreError::Untrusted { why, .. } => why,
             other => panic!("{other}"),
         }
     }
@@ -313,7 +325,7 @@ mod tests {
     fn folder_that_another_user_could_write_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
-        let store = Store::new(&state);
+        let store = JournalStore::new(&state);
         drop(store.lock().unwrap());
         for mode in [0o770, 0o707, 0o1777] {
             fs::set_permissions(&state, fs::Permissions::from_mode(mode)).unwrap();
@@ -325,13 +337,13 @@ mod tests {
         assert_eq!(why(store.lock()), "belongs to user 65534");
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(folder.path(), &link).unwrap();
-        assert_eq!(why(Store::new(&link).lock()), "is a symbolic link");
+        assert_eq!(why(JournalStore::new(&link).lock()), "is a symbolic link");
     }
 
     #[test]
     fn links_in_the_folder_are_neither_followed_nor_cut() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(folder.path().join("state"));
+        let store = JournalStore::new(folder.path().join("state"));
         drop(store.lock().unwrap());
         let victim = folder.path().join("victim");
         fs::write(&victim, "precious").unwrap();
@@ -352,18 +364,18 @@ mod tests {
     #[test]
     fn journal_that_is_there_stays_when_another_cannot_be_created() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(folder.path());
+        let store = JournalStore::new(folder.path());
         let lock = store.lock().unwrap();
         fs::write(store.journal_file(), "half a li").unwrap();
         let refused = store.begin(&lock, &[Record::Ready]).unwrap_err();
-        assert!(matches!(refused, StoreError::File { what: "create", .. }), "{refused}");
+        assert!(matches!(refused, JournalStoreError::File { what: "create", .. }), "{refused}");
         assert_eq!(fs::read_to_string(store.journal_file()).unwrap(), "half a li");
     }
 
     #[test]
     fn journal_beyond_the_limit_is_refused_before_it_is_read() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(folder.path());
+        let store = JournalStore::new(folder.path());
         // Sparse: as many bytes as memory could never hold.
         File::create(store.journal_file()).unwrap().set_len(1 << 42).unwrap();
         let error = store.read().unwrap_err();
@@ -374,7 +386,7 @@ mod tests {
     #[test]
     fn error_of_a_damaged_journal_names_its_file() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(folder.path());
+        let store = JournalStore::new(folder.path());
         assert_eq!(store.read().unwrap(), None);
         fs::write(store.journal_file(), "nonsense\nnonsense\n").unwrap();
         let error = store.read().unwrap_err();

@@ -12,8 +12,8 @@ use super::files::{self, Change};
 use super::journal::Record;
 use super::rollback;
 use super::{
-    Applied, Journal, Options, Place, Plan, RestoreOutcome, RollbackError, Step, Store, StoreError,
-    System, Value, apply, machine_id,
+    Applied, Journal, JournalStore, JournalStoreError, Options, Place, Plan, RestoreOutcome,
+    RollbackError, Step, System, Value, apply, machine_id,
 };
 
 /// Settings of a folder that stands for the machine.
@@ -76,14 +76,14 @@ impl Machine {
         }
     }
 
-    fn apply(&self, store: &Store) -> Applied {
+    fn apply(&self, store: &JournalStore) -> Applied {
         let stop = AtomicBool::new(false);
         let options =
             Options { stop: &stop, confirm_within: None, owner: None, watch: &mut |_| {} };
         apply(&self.system, &self.plan(), store, options).unwrap()
     }
 
-    fn rollback(&self, store: &Store) -> Result<super::Report, RollbackError> {
+    fn rollback(&self, store: &JournalStore) -> Result<super::RollbackReport, RollbackError> {
         let lock = store.lock().unwrap();
         rollback::rollback(store, &lock, Some(self.folder.path()), "a test")
     }
@@ -193,7 +193,7 @@ impl Disk {
 fn every_power_cut_leaves_a_whole_journal_or_none() {
     let machine = Machine::new();
     let origin = tempfile::tempdir().unwrap();
-    let store = Store::new(origin.path());
+    let store = JournalStore::new(origin.path());
     files::recorded();
     // Twice, so that there is an older journal of a rollback.
     for _ in 0..2 {
@@ -228,7 +228,7 @@ fn every_power_cut_leaves_a_whole_journal_or_none() {
         let folder = in_memory();
         disk.cut(folder.path(), &mut random);
         machine.boot();
-        let after = Store::new(folder.path());
+        let after = JournalStore::new(folder.path());
         let synced = disk.loose_names.is_empty().then(|| {
             let content = disk.synced_names.get(&store.journal_file())?;
             Journal::parse(&disk.contents[*content].synced).unwrap()
@@ -250,7 +250,7 @@ fn every_power_cut_leaves_a_whole_journal_or_none() {
                 assert!(!matches!(synced, Some(Some(_))), "{number}: a synced journal is lost");
             }
             // A hole in records that were being written: the message names the line.
-            Err(StoreError::Journal { .. }) => torn += 1,
+            Err(JournalStoreError::Journal { .. }) => torn += 1,
             Err(other) => panic!("{number}: {other}"),
         }
         // The next start finds nothing to restore, and applies the plan.
@@ -262,7 +262,7 @@ fn every_power_cut_leaves_a_whole_journal_or_none() {
         if number % 10 == 0 {
             let folder = in_memory();
             disk.cut(folder.path(), &mut random);
-            let applied = machine.apply(&Store::new(folder.path()));
+            let applied = machine.apply(&JournalStore::new(folder.path()));
             assert!(matches!(applied, Applied::Done { .. }), "{number}: {applied:?}");
         }
     }
@@ -280,7 +280,7 @@ fn set(machine: &Machine, setting: usize, value: &str) {
 }
 
 /// Number and outcome of each entry that a rollback reports.
-fn outcomes(report: &super::Report) -> Vec<(usize, &RestoreOutcome)> {
+fn outcomes(report: &super::RollbackReport) -> Vec<(usize, &RestoreOutcome)> {
     report.settings.iter().map(|setting| (setting.entry, &setting.outcome)).collect()
 }
 
@@ -291,7 +291,7 @@ fn foreign(found: &str) -> RestoreOutcome {
 /// A journal with the steps of the plan, written as far as `more`; without any, no change was allowed yet.
 ///
 /// - `witness`: this entry is not part of the plan.
-fn journaled(machine: &Machine, store: &Store, witness: Option<usize>, more: &[Record]) {
+fn journaled(machine: &Machine, store: &JournalStore, witness: Option<usize>, more: &[Record]) {
     assert!(matches!(machine.apply(store), Applied::Done { .. }));
     let mut journal = store.read().unwrap().unwrap();
     store.close(&store.lock().unwrap()).unwrap();
@@ -308,9 +308,9 @@ fn journaled(machine: &Machine, store: &Store, witness: Option<usize>, more: &[R
     drop(store.begin(&store.lock().unwrap(), &records).unwrap());
 }
 
-fn machine_and_store() -> (Machine, TempDir, Store) {
+fn machine_and_store() -> (Machine, TempDir, JournalStore) {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::new(folder.path());
+    let store = JournalStore::new(folder.path());
     (Machine::new(), folder, store)
 }
 

@@ -60,7 +60,7 @@ impl fmt::Display for Value {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum ValueFormat {
     Number {
         min: i64,
         max: i64,
@@ -83,34 +83,34 @@ pub enum Format {
     Rules,
 }
 
-impl Format {
+impl ValueFormat {
     /// Returns the canonical spelling: two values have the same one exactly if they are the same
     /// setting. `None` if the value is invalid.
     pub fn canonical(self, text: &str) -> Option<String> {
         let text = text.trim();
         match self {
-            Format::Number { min, max } => {
+            ValueFormat::Number { min, max } => {
                 let number = text.parse().ok().filter(|number| (min..=max).contains(number))?;
                 Some(number.to_string())
             }
-            Format::Numbers { count } => {
+            ValueFormat::Numbers { count } => {
                 let numbers: Option<Vec<i64>> =
                     text.split_whitespace().map(|word| word.parse().ok()).collect();
                 let numbers = numbers.filter(|numbers| numbers.len() == count)?;
                 Some(numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(" "))
             }
-            Format::Mask => mask_words(text).map(|words| {
+            ValueFormat::Mask => mask_words(text).map(|words| {
                 let words: Vec<_> = words.iter().map(|word| format!("{word:08x}")).collect();
                 words.join(",")
             }),
-            Format::Switch => matches!(text, "on" | "off").then(|| text.to_owned()),
-            Format::Word(words) => {
+            ValueFormat::Switch => matches!(text, "on" | "off").then(|| text.to_owned()),
+            ValueFormat::Word(words) => {
                 let is_one = !text.is_empty() && !text.contains(char::is_whitespace);
                 (is_one && (words.is_empty() || words.contains(&text))).then(|| text.to_owned())
             }
-            Format::Rules => rules_text(&rules(text)?).ok(),
-            Format::Queues => queues(text).map(|pattern| queues_text(&pattern)),
-            Format::Pairs(names) => {
+            ValueFormat::Rules => rules_text(&rules(text)?).ok(),
+            ValueFormat::Queues => queues(text).map(|pattern| queues_text(&pattern)),
+            ValueFormat::Pairs(names) => {
                 let mut found = pairs(text)?;
                 let is_known = found.iter().all(|(name, _)| names.contains(name));
                 found.sort();
@@ -126,7 +126,7 @@ impl Format {
     /// True if `found` satisfies `wanted`. Pairs that `wanted` does not name are ignored.
     pub fn agrees(self, wanted: &str, found: &str) -> bool {
         match self {
-            Format::Pairs(_) => match (pairs(wanted), pairs(found)) {
+            ValueFormat::Pairs(_) => match (pairs(wanted), pairs(found)) {
                 (Some(wanted), Some(found)) => wanted.iter().all(|pair| found.contains(pair)),
                 _ => false,
             },
@@ -139,17 +139,17 @@ impl Format {
 
     pub fn describe(self) -> String {
         match self {
-            Format::Number { min, max } => format!("a number from {min} to {max}"),
-            Format::Numbers { count } => format!("{count} numbers"),
-            Format::Mask => "a mask of CPUs in hexadecimal, such as 3 for CPUs 0 and 1".to_owned(),
-            Format::Switch => "on or off".to_owned(),
-            Format::Word([]) => "a word".to_owned(),
-            Format::Word(words) => format!("one of {}", words.join(", ")),
-            Format::Pairs(names) => format!("name=value of {}", names.join(", ")),
-            Format::Rules => {
+            ValueFormat::Number { min, max } => format!("a number from {min} to {max}"),
+            ValueFormat::Numbers { count } => format!("{count} numbers"),
+            ValueFormat::Mask => "a mask of CPUs in hexadecimal, such as 3 for CPUs 0 and 1".to_owned(),
+            ValueFormat::Switch => "on or off".to_owned(),
+            ValueFormat::Word([]) => "a word".to_owned(),
+            ValueFormat::Word(words) => format!("one of {}", words.join(", ")),
+            ValueFormat::Pairs(names) => format!("name=value of {}", names.join(", ")),
+            ValueFormat::Rules => {
                 "rules such as 7:udp4,dst-port=4789,queue=1 or 8:ether,ether-type=0x88f7,queue=drop, or none".to_owned()
             }
-            Format::Queues => "queues, such as 0,1,2 or 0x64,1x64".to_owned(),
+            ValueFormat::Queues => "queues, such as 0,1,2 or 0x64,1x64".to_owned(),
         }
     }
 }
@@ -263,11 +263,11 @@ mod tests {
     #[test]
     fn equal_masks_have_one_canonical_spelling() {
         for same in ["3", "03", "00000003", "00000000,00000003", "00000000,00000000,3"] {
-            assert_eq!(Format::Mask.canonical(same).as_deref(), Some("00000003"), "{same}");
+            assert_eq!(ValueFormat::Mask.canonical(same).as_deref(), Some("00000003"), "{same}");
         }
-        assert_eq!(Format::Mask.canonical("0").as_deref(), Some("00000000"));
+        assert_eq!(ValueFormat::Mask.canonical("0").as_deref(), Some("00000000"));
         for bad in ["", "g", "3,", "+3", "123456789", "-1", "0x3"] {
-            assert_eq!(Format::Mask.canonical(bad), None, "{bad}");
+            assert_eq!(ValueFormat::Mask.canonical(bad), None, "{bad}");
         }
     }
 
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(queues_text(&halves), "0x64,1x64");
         assert_eq!(queues("0x64,1x64"), Some(halves));
         assert_eq!((queues_text(&[5; 40]), queues_text(&[])), ("5".to_owned(), String::new()));
-        let format = Format::Queues;
+        let format = ValueFormat::Queues;
         for (text, canonical) in [("0,1,0,1", "0,1"), ("3x4", "3"), ("0,0,1", "0x2,1")] {
             assert_eq!(format.canonical(text).as_deref(), Some(canonical), "{text}");
         }
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn pairs_that_are_not_named_are_ignored() {
-        let format = Format::Pairs(&["rx", "tx"]);
+        let format = ValueFormat::Pairs(&["rx", "tx"]);
         assert!(format.agrees("rx=1", "tx=2 rx=1"));
         assert!(!format.agrees("rx=1", "rx=11 tx=2"));
         assert_eq!(format.canonical("tx=2  rx=1").as_deref(), Some("rx=1 tx=2"));
@@ -314,10 +314,10 @@ mod tests {
 
     #[test]
     fn numbers_are_range_checked_and_values_are_one_line() {
-        let percent = Format::Number { min: 0, max: 100 };
+        let percent = ValueFormat::Number { min: 0, max: 100 };
         assert_eq!(percent.canonical(" 007 ").as_deref(), Some("7"));
         assert!(["-1", "101", "1.0", "", "1e1"].iter().all(|t| percent.canonical(t).is_none()));
-        assert!(Format::Numbers { count: 3 }.agrees("1 2 3", "1\t2\t3"));
+        assert!(ValueFormat::Numbers { count: 3 }.agrees("1 2 3", "1\t2\t3"));
         assert!(Value::new("4096\t131072\t6291456").is_some());
         assert!(Value::new("1\n2").is_none() && Value::new("x".repeat(5000)).is_none());
     }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use host::interruptions::{CauseKind, Meter, Noise, RING_BYTES, Trace};
+use host::interruptions::{CauseKind, InterruptionMeter, Noise, RING_BYTES, Trace};
 use lab::{Pair, PairSpec};
 use sys::sysfs::Sysfs;
 use sys::{affinity, clock, sched};
@@ -112,7 +112,7 @@ impl Watch<'_> {
         /// Longest time to wait for enough.
         const TIME_MAX: Duration = Duration::from_secs(60);
         let (stop, meter) =
-            (AtomicBool::new(false), Meter { cpu: self.cpu, over: self.plant.over });
+            (AtomicBool::new(false), InterruptionMeter { cpu: self.cpu, over: self.plant.over });
         let everywhere = affinity::allowed_cpus().unwrap();
         thread::scope(|scope| {
             let watching = scope.spawn(|| {

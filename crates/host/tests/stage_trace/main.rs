@@ -10,14 +10,14 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use lab::program::{Program, Ready, Spec};
+use lab::program::{Program, ProgramSpec, Ready};
 use lab::{Pair, PairSpec};
 use servers::{
     Cgroup, FORKED_UDP, Server, TCP, UDP, WRONG_CHECKSUM, connect, exchange_datagrams,
     exchange_messages, send_datagrams,
 };
 use sys::bpf::BpfError;
-use sys::child::{Child, Place};
+use sys::child::{Child, ChildPlace};
 use sys::netns::Netns;
 use testkit::{LONG, is_installed, note, role, until};
 use wirepath_host::explain::{
@@ -94,7 +94,7 @@ fn program_of_a_trial_is_traced_by_its_control_group() {
     let pair = pair(false);
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), UDP).unwrap();
-    let spec = Spec {
+    let spec = ProgramSpec {
         command: &format!("python3 {} 9000 0", file.path().display()),
         env: Vec::new(),
         netns: Some(&pair.far.netns),
@@ -230,7 +230,7 @@ fn datagram_that_leaves_the_queue_unread_does_not_shift_the_others() {
     exchange_datagrams(&pair, server.address, 100);
     let mut sender = Command::new("python3");
     sender.args(["-c", WRONG_CHECKSUM, &pair.far.ip.to_string(), "9000"]);
-    let place = Place { netns: Some(&pair.near.netns), cpus: &[] };
+    let place = ChildPlace { netns: Some(&pair.near.netns), cpus: &[] };
     let sent = Child::spawn(sender, &place).unwrap().wait(LONG).unwrap().expect("it ends");
     assert!(sent.status.success(), "{sent:?}");
     exchange_datagrams(&pair, server.address, 100);

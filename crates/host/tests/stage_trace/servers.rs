@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lab::{End, Pair};
-use sys::child::{Child, Place};
+use sys::child::{Child, ChildPlace};
 use testkit::{LONG, until};
 
 /// Answers each datagram. Arguments: port, seconds to sleep before each read.
@@ -138,7 +138,7 @@ impl Server {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("{enter}exec python3 -c \"$0\" \"$@\""), script]);
         command.args([&port.to_string(), pause]);
-        let place = Place { netns: Some(&end.netns), cpus: &[] };
+        let place = ChildPlace { netns: Some(&end.netns), cpus: &[] };
         let child = Child::spawn(command, &place).expect("it starts");
         let address = SocketAddr::from((end.ip, port));
         let server = Server { child, address };

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use wirepath_host::net::ethtool::Feature;
 use wirepath_host::tune::{
-    self, Applied, ApplyError, Confirmation, KnobError, Moment, Options, Phase, Place, Plan,
-    PlanError, RestoreOutcome, StoreError, System, Target, await_confirmation, confirm,
+    self, Applied, ApplyError, Confirmation, JournalStoreError, KnobError, Moment, Options, Phase,
+    Place, Plan, PlanError, RestoreOutcome, System, Target, await_confirmation, confirm,
 };
 
 use crate::bench::{Bench, INTERFACE, another, netns_file};
@@ -32,7 +32,9 @@ fn every_knob_of_a_namespace_is_set_and_restored_bit_for_bit() {
             match bench.apply(&plan) {
                 Ok(Applied::Done { steps, .. }) => assert_eq!(steps.len(), 1),
                 // Some offloads cannot be switched without another; then nothing has changed.
-                Err(ApplyError::RolledBack { .. }) if knob.format() == tune::Format::Switch => {
+                Err(ApplyError::RolledBack { .. })
+                    if knob.format() == tune::ValueFormat::Switch =>
+                {
                     assert_eq!(bench.everything(), before, "{} {target}", knob.id());
                     continue;
                 }
@@ -349,7 +351,10 @@ fn a_damaged_journal_is_never_acted_upon() {
     fs::write(&path, &damaged).unwrap();
     let lock = bench.store.lock().unwrap();
     let error = tune::rollback(&bench.store, &lock, None, "a test").unwrap_err();
-    assert!(matches!(&error, tune::RollbackError::Store(StoreError::Journal { .. })), "{error}");
+    assert!(
+        matches!(&error, tune::RollbackError::Store(JournalStoreError::Journal { .. })),
+        "{error}"
+    );
     drop(lock);
     let other = bench.plan(&[("rps-cpus", "queue wp-near rx-1", "1")]);
     assert!(matches!(bench.apply(&other), Err(ApplyError::Store(_))));
@@ -376,7 +381,7 @@ fn two_processes_cannot_change_settings_at_once() {
     let options = Options { stop: &stop, confirm_within: None, owner: None, watch: &mut watch };
     tune::apply(&bench.system, &plan, &bench.store, options).unwrap();
     let second = second.unwrap();
-    assert!(matches!(second, ApplyError::Store(StoreError::Busy { .. })), "{second:?}");
+    assert!(matches!(second, ApplyError::Store(JournalStoreError::Busy { .. })), "{second:?}");
     bench.rollback();
     assert_eq!(bench.everything(), before);
 }

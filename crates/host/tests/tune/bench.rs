@@ -8,15 +8,15 @@ use lab::{Pair, PairSpec};
 use sys::netns::Netns;
 use tempfile::TempDir;
 use wirepath_host::tune::{
-    self, Applied, ApplyError, Format, Knob, Options, PLAN_SCHEMA, Place, Plan, Step, Store,
-    System, Target, Value, machine_id,
+    self, Applied, ApplyError, JournalStore, Knob, Options, PLAN_SCHEMA, Place, Plan, Step, System,
+    Target, Value, ValueFormat, machine_id,
 };
 
 /// A lab, its settings, and a folder for journals.
 pub(crate) struct Bench {
     pub(crate) pair: Pair,
     pub(crate) system: System,
-    pub(crate) store: Store,
+    pub(crate) store: JournalStore,
     pub(crate) folder: TempDir,
 }
 
@@ -37,7 +37,7 @@ impl Bench {
         let place = Place { netns: Some(netns_file(&pair.near.netns)), root: None };
         let system = System::open(&place).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(folder.path().join("state"));
+        let store = JournalStore::new(folder.path().join("state"));
         Bench { pair, system, store, folder }
     }
 
@@ -69,7 +69,7 @@ impl Bench {
         tune::apply(&self.system, plan, &self.store, options)
     }
 
-    pub(crate) fn rollback(&self) -> tune::Report {
+    pub(crate) fn rollback(&self) -> tune::RollbackReport {
         let lock = self.store.lock().unwrap();
         let root = self.system.place().root.as_deref();
         tune::rollback(&self.store, &lock, root, "a test").unwrap()
@@ -104,17 +104,17 @@ pub(crate) fn another(knob: &dyn Knob, now: &str) -> String {
         ("channels", _) => "rx=1 tx=1".into(),
         ("qdisc", _) => "pfifo:321".into(),
         ("threaded-napi", _) => if now == "0" { "1" } else { "0" }.into(),
-        (_, Format::Number { min, max }) => {
+        (_, ValueFormat::Number { min, max }) => {
             let now: i64 = now.parse().unwrap();
             if now < max { now + 1 } else { min }.to_string()
         }
-        (_, Format::Numbers { .. }) => now
+        (_, ValueFormat::Numbers { .. }) => now
             .split_whitespace()
             .map(|word| (word.parse::<i64>().unwrap() + 1).to_string())
             .collect::<Vec<_>>()
             .join(" "),
-        (_, Format::Mask) => if now.ends_with('1') { "2" } else { "1" }.into(),
-        (_, Format::Switch) => if now == "on" { "off" } else { "on" }.into(),
+        (_, ValueFormat::Mask) => if now.ends_with('1') { "2" } else { "1" }.into(),
+        (_, ValueFormat::Switch) => if now == "on" { "off" } else { "on" }.into(),
         (id, _) => unreachable!("{id} has no other value"),
     }
 }

@@ -8,8 +8,8 @@ use sys::netns::Netns;
 use tempfile::TempDir;
 use wirepath_host::net::create_bridge;
 use wirepath_host::tune::{
-    self, Applied, ApplyError, KnobError, Options, PLAN_SCHEMA, Place, Plan, Profile, Step, Store,
-    System, Value, Wanted, machine_id,
+    self, Applied, ApplyError, JournalStore, KnobError, Options, PLAN_SCHEMA, Place, Plan, Profile,
+    Step, System, Value, Wanted, machine_id,
 };
 
 use crate::bench::netns_file;
@@ -35,7 +35,7 @@ const FILES: &[(&str, &str)] = &[
 pub(crate) struct Root {
     pub(crate) folder: TempDir,
     pub(crate) system: System,
-    pub(crate) store: Store,
+    pub(crate) store: JournalStore,
 }
 
 pub(crate) fn root() -> Root {
@@ -48,7 +48,7 @@ pub(crate) fn root() -> Root {
     let netns = Netns::new().unwrap();
     let place = Place { netns: Some(netns_file(&netns)), root: Some(folder.path().into()) };
     let system = System::from_netns(netns, place).unwrap();
-    let store = Store::new(folder.path().join("state"));
+    let store = JournalStore::new(folder.path().join("state"));
     Root { folder, system, store }
 }
 

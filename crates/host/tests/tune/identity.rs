@@ -22,7 +22,7 @@ fn ip(bench: &Bench, args: &str) {
     assert!(output.status.success(), "ip {args}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn outcomes(report: &tune::Report) -> Vec<&RestoreOutcome> {
+fn outcomes(report: &tune::RollbackReport) -> Vec<&RestoreOutcome> {
     report.settings.iter().map(|setting| &setting.outcome).collect()
 }
 
@@ -38,7 +38,7 @@ fn write(root: &Root, path: &str, text: &str) {
 }
 
 /// Applies all settings of the machine, changes the machine, and rolls back.
-fn after(change: impl FnOnce(&Root)) -> (Root, tune::Report) {
+fn after(change: impl FnOnce(&Root)) -> (Root, tune::RollbackReport) {
     let root = host_wide::root();
     write(&root, "sys/kernel/irq/24/actions", "eth0-rx-0\n");
     host_wide::apply(&root, &host_wide::plan(&root.system, host_wide::STEPS)).unwrap();
@@ -49,7 +49,7 @@ fn after(change: impl FnOnce(&Root)) -> (Root, tune::Report) {
     (root, report)
 }
 
-fn of<'a>(report: &'a tune::Report, target: &str) -> Vec<&'a RestoreOutcome> {
+fn of<'a>(report: &'a tune::RollbackReport, target: &str) -> Vec<&'a RestoreOutcome> {
     let target: Target = target.parse().unwrap();
     let of_target = report.settings.iter().filter(|setting| setting.target == target);
     of_target.map(|setting| &setting.outcome).collect()

@@ -6,8 +6,10 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use sys::child::{Child, Place as ChildPlace};
-use wirepath_host::tune::{self, Options, Place, Plan, RollbackError, Store, System, read_plan};
+use sys::child::{Child, ChildPlace};
+use wirepath_host::tune::{
+    self, JournalStore, Options, Place, Plan, RollbackError, System, read_plan,
+};
 
 use crate::bench::Bench;
 
@@ -42,7 +44,7 @@ fn applies_a_plan_until_killed() {
     };
     let stop = AtomicBool::new(false);
     let options = Options { stop: &stop, confirm_within: None, owner: None, watch: &mut watch };
-    tune::apply(&system, &plan, &Store::new(state), options).unwrap();
+    tune::apply(&system, &plan, &JournalStore::new(state), options).unwrap();
     writeln!(stdout(), "applied").unwrap();
 }
 
@@ -61,7 +63,7 @@ fn start(bench: &Bench, plan: &Plan, moment: usize) -> Child {
 #[test]
 #[ignore = "role of a child process"]
 fn gives_back_until_killed() {
-    let store = Store::new(std::env::var_os(STATE).expect("set by the parent"));
+    let store = JournalStore::new(std::env::var_os(STATE).expect("set by the parent"));
     let lock = store.lock().unwrap();
     writeln!(stdout(), "begin").unwrap();
     tune::rollback(&store, &lock, None, "a test").unwrap();

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use sys::packet::{Offload, PacketRx, PacketTx};
+use sys::packet::{FrameOffload, PacketRx, PacketTx};
 use sys::tap::Tap;
 use wire::offload::{self, Cut, Unfinished};
 
@@ -89,8 +89,8 @@ impl<'p> PacketReceiver<'p> {
                     return spare.pool.count_oversized();
                 }
                 match offload {
-                    Some(Offload { is_unknown: true, .. }) => spare.pool.count_oversized(),
-                    Some(Offload { segment_bytes, checksum: (start, _), .. })
+                    Some(FrameOffload { is_unknown: true, .. }) => spare.pool.count_oversized(),
+                    Some(FrameOffload { segment_bytes, checksum: (start, _), .. })
                         if segment_bytes > 0 =>
                     {
                         super_frame.bytes.clear();
@@ -101,7 +101,7 @@ impl<'p> PacketReceiver<'p> {
                         }
                     }
                     _ => {
-                        if let Some(Offload { checksum: (start, offset), .. }) = offload {
+                        if let Some(FrameOffload { checksum: (start, offset), .. }) = offload {
                             // Beyond its end only if the kernel is wrong: its receiver drops it.
                             let _ = offload::finish(bytes, Unfinished { start, offset });
                         }

@@ -1,13 +1,13 @@
 //! Datagrams that one receive returned together (UDP_GRO).
 
-use sys::udp::Received;
+use sys::udp::ReceivedDatagram;
 
 use crate::engine::Arrival;
 use crate::frames::answer_in_place;
 
 /// Calls `each` with every datagram; returns their number.
 #[inline]
-pub(super) fn take(received: Received<'_>, each: &mut impl FnMut(Arrival<'_>)) -> usize {
+pub(super) fn take(received: ReceivedDatagram<'_>, each: &mut impl FnMut(Arrival<'_>)) -> usize {
     let (stamp_ns, mut count) = (received.stamp_ns, 0);
     for payload in received.bytes.chunks_mut(received.segment_bytes.max(1)) {
         let payload_bytes = payload.len();
@@ -20,7 +20,7 @@ pub(super) fn take(received: Received<'_>, each: &mut impl FnMut(Arrival<'_>)) -
 /// Writes the answers into the datagrams; returns their number, and whether all of them have one.
 #[inline]
 pub(super) fn answer(
-    received: &mut Received<'_>,
+    received: &mut ReceivedDatagram<'_>,
     answer: &mut impl FnMut(&mut Arrival<'_>) -> Option<u32>,
 ) -> (usize, bool) {
     let (stamp_ns, mut count, mut is_ours) = (received.stamp_ns, 0, true);

@@ -8,7 +8,8 @@ use crate::adapters::json::{self, Scalar};
 use model::{Delivery, Measurement, Throughput};
 
 use super::{
-    Finished, Job, PORT, Peer, Traffic, cost, failed, serve, start_client, wait_client, why_failed,
+    Finished, PORT, Peer, PeerJob, Traffic, cost, failed, serve, start_client, wait_client,
+    why_failed,
 };
 use crate::Placement;
 use model::PathError;
@@ -44,7 +45,7 @@ impl Peer for Iperf3 {
     fn trial(
         &mut self,
         pair: &Pair,
-        job: &Job,
+        job: &PeerJob,
         places: &Placement,
     ) -> Result<(Measurement, u64), PathError> {
         let (client, served) = run(pair, job, places, self.options(job))?;
@@ -59,7 +60,7 @@ impl Peer for Iperf3 {
         Ok((measurement, cpu_ns))
     }
 
-    fn options(&self, job: &Job) -> &'static str {
+    fn options(&self, job: &PeerJob) -> &'static str {
         if self.has_gsro && job.traffic != Traffic::TcpFlood { GSRO } else { "" }
     }
 }
@@ -83,7 +84,7 @@ fn start_server(pair: &Pair, places: &Placement) -> Result<sys::child::Child, Pa
 /// - `option`: of the client, which passes it on to the server; empty for none.
 fn run(
     pair: &Pair,
-    job: &Job,
+    job: &PeerJob,
     places: &Placement,
     option: &str,
 ) -> Result<(Finished, Finished), PathError> {

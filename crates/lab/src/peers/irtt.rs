@@ -6,7 +6,7 @@ use std::time::Duration;
 use model::{Delivery, Measurement, PathError};
 use serde::Deserialize;
 
-use super::{Job, PORT, Peer, Traffic, cost, failed, finish_client, serve, start_client};
+use super::{PORT, Peer, PeerJob, Traffic, cost, failed, finish_client, serve, start_client};
 use crate::{Pair, Placement};
 
 /// Sending part of a run: as long as a trial of the load, and enough for a 99th percentile at its rate.
@@ -20,7 +20,7 @@ impl Peer for Irtt {
     fn trial(
         &mut self,
         pair: &Pair,
-        job: &Job,
+        job: &PeerJob,
         places: &Placement,
     ) -> Result<(Measurement, u64), PathError> {
         let Traffic::Open { rate_pps, burst: 1 } = job.traffic else {

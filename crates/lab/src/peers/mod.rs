@@ -15,11 +15,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::Pair;
-use host::child::{Child, ChildUsage, Finished, Place};
+use host::child::{Child, ChildPlace, ChildUsage, Finished};
 use host::cpu::CpuClock;
 use model::{Cost, Measurement, Support};
 
-use crate::{Cause, Meter, Placement};
+use crate::{Meter, Placement, RunCause};
 use model::{LoadKind, PathError, VERSION_MODE};
 
 pub use version::{version_in, version_of};
@@ -47,7 +47,7 @@ pub enum Traffic {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Job {
+pub struct PeerJob {
     pub traffic: Traffic,
     /// UDP payload of each datagram, or length of each write to TCP, bytes.
     pub size_bytes: usize,
@@ -63,12 +63,12 @@ trait Peer {
     fn trial(
         &mut self,
         pair: &Pair,
-        job: &Job,
+        job: &PeerJob,
         places: &Placement,
     ) -> Result<(Measurement, u64), PathError>;
 
     /// Options that change what its figures compare with, for the record.
-    fn options(&self, _job: &Job) -> &'static str {
+    fn options(&self, _job: &PeerJob) -> &'static str {
         ""
     }
 }
@@ -95,7 +95,7 @@ impl Peers {
     pub fn trial(
         &mut self,
         name: &str,
-        job: &Job,
+        job: &PeerJob,
         pair: &Pair,
         places: &Placement,
         clock: &CpuClock,
@@ -118,7 +118,7 @@ impl Peers {
     }
 }
 
-fn open(name: &str, job: &Job) -> Result<Box<dyn Peer>, PathError> {
+fn open(name: &str, job: &PeerJob) -> Result<Box<dyn Peer>, PathError> {
     match name {
         "iperf3" => Ok(Box::new(iperf3::Iperf3::installed())),
         "irtt" => Ok(Box::new(irtt::Irtt)),
@@ -150,19 +150,19 @@ pub fn support(name: &str, load: &LoadKind) -> Support {
     }
 }
 
-fn failed(program: &str, why: impl Into<Cause>) -> PathError {
+fn failed(program: &str, why: impl Into<RunCause>) -> PathError {
     PathError::at(program, why)
 }
 
 /// Starts the server of a peer in the far namespace.
 fn serve(pair: &Pair, places: &Placement, command: Command) -> Result<Child, PathError> {
-    let place = Place { netns: Some(&pair.far.netns), cpus: &places.far };
+    let place = ChildPlace { netns: Some(&pair.far.netns), cpus: &places.far };
     Child::spawn(command, &place).map_err(PathError::part)
 }
 
 /// Starts the client of a peer in the near namespace.
 fn start_client(pair: &Pair, places: &Placement, command: Command) -> Result<Child, PathError> {
-    let place = Place { netns: Some(&pair.near.netns), cpus: &places.near };
+    let place = ChildPlace { netns: Some(&pair.near.netns), cpus: &places.near };
     Child::spawn(command, &place).map_err(PathError::part)
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use model::{Measurement, PathError, Throughput};
 
-use super::{Job, PORT, Peer, Traffic, cost, failed, finish_client, serve, start_client};
+use super::{PORT, Peer, PeerJob, Traffic, cost, failed, finish_client, serve, start_client};
 use crate::adapters::Figure;
 use crate::{Pair, Placement};
 
@@ -15,7 +15,7 @@ impl Peer for Qperf {
     fn trial(
         &mut self,
         pair: &Pair,
-        job: &Job,
+        job: &PeerJob,
         places: &Placement,
     ) -> Result<(Measurement, u64), PathError> {
         let (ip, port, size) =

@@ -9,7 +9,9 @@ use crate::Pair;
 use crate::adapters::{Figure, FigureError, Reason};
 use model::{Delivery, Measurement};
 
-use super::{Child, Job, PORT, Peer, Traffic, cost, failed, finish_client, serve, start_client};
+use super::{
+    Child, PORT, Peer, PeerJob, Traffic, cost, failed, finish_client, serve, start_client,
+};
 use crate::Placement;
 use model::PathError;
 
@@ -40,7 +42,7 @@ struct PausedPair {
 }
 
 impl PausedPair {
-    fn new(pair: &Pair, job: &Job, places: &Placement, port: u16) -> Result<Self, PathError> {
+    fn new(pair: &Pair, job: &PeerJob, places: &Placement, port: u16) -> Result<Self, PathError> {
         let (ip, port) = (pair.far.ip.to_string(), port.to_string());
         let size = job.size_bytes.to_string();
         let mut server = Command::new("sockperf");
@@ -96,7 +98,7 @@ impl Sockperf {
     fn start(
         &mut self,
         pair: &Pair,
-        job: &Job,
+        job: &PeerJob,
         places: &Placement,
     ) -> Result<PausedPair, PathError> {
         // Paused servers listen already, so each needs its own port.
@@ -110,7 +112,7 @@ impl Peer for Sockperf {
     fn trial(
         &mut self,
         pair: &Pair,
-        job: &Job,
+        job: &PeerJob,
         places: &Placement,
     ) -> Result<(Measurement, u64), PathError> {
         let started = match self.next.pop_front() {

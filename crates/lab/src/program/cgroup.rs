@@ -9,7 +9,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use sys::supervisor::Group;
+use sys::supervisor::SupervisorGroup;
 
 use super::processes;
 
@@ -41,7 +41,7 @@ impl CgroupParent {
     }
 
     /// A group in it that a supervisor is to create, and its folder. Errors: the reason, as text.
-    pub(super) fn reserve(&self) -> Result<(PathBuf, Group), String> {
+    pub(super) fn reserve(&self) -> Result<(PathBuf, SupervisorGroup), String> {
         let parent = self.0.as_ref().map_err(Clone::clone)?;
         static SWEPT: Once = Once::new();
         SWEPT.call_once(|| sweep(parent));
@@ -49,7 +49,7 @@ impl CgroupParent {
         let own = GroupOwner::this().map_err(|error| format!("cannot read /proc/self: {error}"))?;
         let name = format!("{PREFIX}{own}-{}", MADE.fetch_add(1, Ordering::Relaxed));
         let failed = |error: io::Error| format!("cannot open {}: {error}", parent.display());
-        let group = Group {
+        let group = SupervisorGroup {
             parent: File::open(parent).map_err(failed)?.into(),
             name: CString::new(name.as_str()).map_err(|error| failed(error.into()))?,
         };

@@ -25,7 +25,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use sys::netns::Netns;
-use sys::supervisor::{Event, Group, Launch, Reaped, Supervisor};
+use sys::supervisor::{Event, Launch, Reaped, Supervisor, SupervisorGroup};
 
 pub use cgroup::{Cgroup, CgroupParent};
 pub use error::ProgramError;
@@ -56,7 +56,7 @@ const FILE_TIME_LAG_LIMIT: Duration = Duration::from_millis(20);
 
 /// Program to start, and its place.
 #[derive(Debug, Clone)]
-pub struct Spec<'a> {
+pub struct ProgramSpec<'a> {
     /// Line for `sh -c`.
     pub command: &'a str,
     /// Variables added to the environment of this process.
@@ -71,7 +71,7 @@ pub struct Spec<'a> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum ProgramEnd {
     /// Before it was stopped.
     ByItself,
     /// Within the grace time after SIGTERM.
@@ -82,10 +82,10 @@ pub enum End {
 
 /// A program all of whose processes have ended.
 #[derive(Debug, Clone)]
-pub struct Finished {
+pub struct FinishedProgram {
     /// Of the program itself; of a daemon, that of the process that started it.
     pub status: ExitStatus,
-    pub end: End,
+    pub end: ProgramEnd,
     pub stdout: Output,
     pub stderr: Output,
     pub usage: Usage,
@@ -133,12 +133,15 @@ impl State {
 
 impl Program {
     /// Starts a program. Its output is read from now on; standard input is empty.
-    pub fn start(spec: &Spec<'_>) -> Result<Program, ProgramError> {
+    pub fn start(spec: &ProgramSpec<'_>) -> Result<Program, ProgramError> {
         Program::start_in(spec, &CgroupParent::find())
     }
 
     /// As [`start`](Self::start), with its control group in `parent`.
-    pub fn start_in(spec: &Spec<'_>, parent: &CgroupParent) -> Result<Program, ProgramError> {
+    pub fn start_in(
+        spec: &ProgramSpec<'_>,
+        parent: &CgroupParent,
+    ) -> Result<Program, ProgramError> {
         let why = match parent.reserve() {
             Ok((path, group)) => match Program::launch(spec, Some((path.clone(), group)), None) {
                 Err(ProgramError::Start { source, .. }) if source.is_of_group() => {
@@ -152,8 +155,8 @@ impl Program {
     }
 
     fn launch(
-        spec: &Spec<'_>,
-        group: Option<(PathBuf, Group)>,
+        spec: &ProgramSpec<'_>,
+        group: Option<(PathBuf, SupervisorGroup)>,
         why_no_cgroup: Option<String>,
     ) -> Result<Program, ProgramError> {
         let name = spec.name.to_owned();
@@ -333,7 +336,7 @@ impl Program {
     /// killed.
     ///
     /// Errors: `limit` passed or `stop` was set, and it was killed. An exit status other than 0 is no error.
-    pub fn wait(self, limit: Duration, stop: &AtomicBool) -> Result<Finished, ProgramError> {
+    pub fn wait(self, limit: Duration, stop: &AtomicBool) -> Result<FinishedProgram, ProgramError> {
         self.wait_beside(&mut || Ok(()), limit, stop)
     }
 
@@ -344,13 +347,13 @@ impl Program {
         check: &mut dyn FnMut() -> Result<(), ProgramError>,
         limit: Duration,
         stop: &AtomicBool,
-    ) -> Result<Finished, ProgramError> {
+    ) -> Result<FinishedProgram, ProgramError> {
         let begun = Instant::now();
         let mut memory_due = MEMORY_INTERVAL;
         loop {
             check()?;
             if self.state().ended.is_some() {
-                return self.finish(End::ByItself);
+                return self.finish(ProgramEnd::ByItself);
             }
             if stop.load(Ordering::Relaxed) {
                 return Err(ProgramError::Interrupted { name: self.name.clone() });
@@ -380,10 +383,10 @@ impl Program {
     }
 
     /// Ends a program: SIGTERM to all of its processes, `grace` to comply, then SIGKILL.
-    pub fn stop(self, grace: Duration) -> Result<Finished, ProgramError> {
+    pub fn stop(self, grace: Duration) -> Result<FinishedProgram, ProgramError> {
         self.take_events(Duration::ZERO)?;
         if self.early_end().is_some() {
-            return self.finish(End::ByItself);
+            return self.finish(ProgramEnd::ByItself);
         }
         self.look_at_memory();
         // A paused process handles the signal when it continues.
@@ -391,18 +394,18 @@ impl Program {
         let deadline = Instant::now() + grace;
         loop {
             if self.state().empty.is_some() {
-                return self.finish(End::Terminated);
+                return self.finish(ProgramEnd::Terminated);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return self.finish(End::Killed);
+                return self.finish(ProgramEnd::Killed);
             }
             self.take_events(left)?;
         }
     }
 
     /// Kills what is left, and collects the results.
-    fn finish(self, end: End) -> Result<Finished, ProgramError> {
+    fn finish(self, end: ProgramEnd) -> Result<FinishedProgram, ProgramError> {
         if self.state().empty.is_none() {
             self.supervisor.kill_all();
         }
@@ -422,11 +425,11 @@ impl Program {
             return Err(ProgramError::Lost { name: self.name.clone() });
         };
         drop(state);
-        let wall_ns = if end == End::ByItself { ended_ns } else { empty_ns } - started_ns;
+        let wall_ns = if end == ProgramEnd::ByItself { ended_ns } else { empty_ns } - started_ns;
         let Program { stdout, stderr, supervisor, cgroup, .. } = self;
         // The end of the supervisor and of the group before the output, whose descriptors may have left.
         drop((supervisor, cgroup));
-        Ok(Finished {
+        Ok(FinishedProgram {
             status,
             end,
             stdout: stdout.finish(OUTPUT_TIMEOUT),

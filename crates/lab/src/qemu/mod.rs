@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use host::cpu::{CpuError, ThreadClock};
-use sys::child::{Child, ChildError, Finished, Place};
+use sys::child::{Child, ChildError, ChildPlace, Finished};
 use thiserror::Error;
 
 pub use monitor::Monitor;
@@ -62,7 +62,11 @@ pub fn listen(path: &Path) -> Result<UnixListener, QemuError> {
 
 impl Qemu {
     /// Starts QEMU with `stdin` as its descriptor 0.
-    pub fn start(command: Command, place: &Place<'_>, stdin: Stdio) -> Result<Qemu, QemuError> {
+    pub fn start(
+        command: Command,
+        place: &ChildPlace<'_>,
+        stdin: Stdio,
+    ) -> Result<Qemu, QemuError> {
         Ok(Qemu { child: Child::spawn_on(command, place, stdin)? })
     }
 

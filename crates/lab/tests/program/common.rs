@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use testkit::LONG;
-use wirepath_lab::program::{CgroupParent, Program, Ready, Spec};
+use wirepath_lab::program::{CgroupParent, Program, ProgramSpec, Ready};
 
 /// A stop flag that is never set.
 pub(crate) static GO_ON: AtomicBool = AtomicBool::new(false);
@@ -48,16 +48,16 @@ impl Home {
         Home { parent, has_groups, mark, groups: RefCell::default() }
     }
 
-    pub(crate) fn spec<'a>(&self, name: &'a str, command: &'a str) -> Spec<'a> {
+    pub(crate) fn spec<'a>(&self, name: &'a str, command: &'a str) -> ProgramSpec<'a> {
         let env = vec![(MARK.into(), self.mark.clone())];
-        Spec { command, env, netns: None, cpus: &[], folder: Path::new("/"), name }
+        ProgramSpec { command, env, netns: None, cpus: &[], folder: Path::new("/"), name }
     }
 
     pub(crate) fn start(&self, name: &str, command: &str) -> Program {
         self.start_as(&self.spec(name, command))
     }
 
-    pub(crate) fn start_as(&self, spec: &Spec<'_>) -> Program {
+    pub(crate) fn start_as(&self, spec: &ProgramSpec<'_>) -> Program {
         let program = Program::start_in(spec, &self.parent).unwrap();
         if self.has_groups {
             let group = program.cgroup().expect("a probe had one").path().to_owned();
@@ -73,14 +73,14 @@ impl Home {
         self.start_spec_until_ready(&self.spec("server", command))
     }
 
-    pub(crate) fn start_spec_until_ready(&self, spec: &Spec<'_>) -> Program {
+    pub(crate) fn start_spec_until_ready(&self, spec: &ProgramSpec<'_>) -> Program {
         let mut server = self.start_as(spec);
         server.wait_ready(&ready("line:^ready$"), LONG, &GO_ON).unwrap();
         server
     }
 
     /// A daemon of [`DAEMON`].
-    pub(crate) fn daemon<'a>(&self, body: &str) -> Spec<'a> {
+    pub(crate) fn daemon<'a>(&self, body: &str) -> ProgramSpec<'a> {
         let mut spec = self.spec("server", DAEMON);
         spec.env.push(("BODY".into(), body.into()));
         spec

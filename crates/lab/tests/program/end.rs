@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use testkit::LONG;
-use wirepath_lab::program::{End, ProgramError};
+use wirepath_lab::program::{ProgramEnd, ProgramError};
 
 use crate::common::{GO_ON, GRACE, Home, in_both_homes, marked};
 
@@ -30,7 +30,7 @@ fn forked_processes_end_with_the_server() {
         let all = testkit::until(LONG, || server.processes().len() >= 6);
         assert!(all && count(home) >= 6, "{:?}", marked(&home.mark));
         let finished = server.stop(GRACE).unwrap();
-        assert_eq!((finished.end, finished.status.signal()), (End::Terminated, Some(15)));
+        assert_eq!((finished.end, finished.status.signal()), (ProgramEnd::Terminated, Some(15)));
         assert_eq!(count(home), 0);
     });
 }
@@ -51,7 +51,7 @@ fn daemon_is_alive_after_its_parent_and_ends_with_a_stop_or_a_drop() {
             assert_ne!(session, own.split(' ').nth(5).unwrap(), "it left the session");
             if is_stopped {
                 let finished = server.stop(GRACE).unwrap();
-                assert_eq!(finished.end, End::Terminated);
+                assert_eq!(finished.end, ProgramEnd::Terminated);
                 assert!(finished.status.success(), "of its parent");
             } else {
                 drop(server)
@@ -74,7 +74,7 @@ fn daemon_that_ends_is_noticed() {
         assert!(testkit::until(LONG, || server.is_running().is_err()));
         let text = server.is_running().unwrap_err().to_string();
         assert!(text.starts_with("the server ended in mid-trial: exit status: 3"), "{text}");
-        assert_eq!(server.stop(GRACE).unwrap().end, End::ByItself);
+        assert_eq!(server.stop(GRACE).unwrap().end, ProgramEnd::ByItself);
     });
 }
 
@@ -87,7 +87,7 @@ fn server_that_ends_with_success_has_not_failed() {
         assert!(text.contains("before it had served a client: exit status: 0"), "{text}");
         assert!(text.ends_with("\nserved"), "{text}");
         let finished = server.stop(GRACE).unwrap();
-        assert_eq!((finished.end, finished.status.code()), (End::ByItself, Some(0)));
+        assert_eq!((finished.end, finished.status.code()), (ProgramEnd::ByItself, Some(0)));
     });
 }
 
@@ -97,11 +97,11 @@ fn processes_that_ignore_sigterm_are_killed() {
         let command = "trap '' TERM; (trap '' TERM; while :; do sleep 1; done) & echo ready; \
                        while :; do sleep 1; done";
         let finished = home.start_until_ready(command).stop(SHORT).unwrap();
-        assert_eq!((finished.end, finished.status.signal()), (End::Killed, Some(9)));
+        assert_eq!((finished.end, finished.status.signal()), (ProgramEnd::Killed, Some(9)));
         assert_eq!(count(home), 0);
         let body = ["signal.signal(15, signal.SIG_IGN)\n", READY, "time.sleep(600)"].concat();
         let server = home.start_spec_until_ready(&home.daemon(&body));
-        assert_eq!(server.stop(SHORT).unwrap().end, End::Killed);
+        assert_eq!(server.stop(SHORT).unwrap().end, ProgramEnd::Killed);
         assert_eq!(count(home), 0);
     });
 }
@@ -111,7 +111,7 @@ fn paused_processes_and_those_that_clean_up_comply() {
     in_both_homes(|home| {
         let command = "trap 'echo cleaned; exit 0' TERM; echo ready; kill -STOP $$";
         let finished = home.start_until_ready(command).stop(GRACE).unwrap();
-        assert_eq!((finished.end, finished.status.code()), (End::Terminated, Some(0)));
+        assert_eq!((finished.end, finished.status.code()), (ProgramEnd::Terminated, Some(0)));
         assert!(finished.stdout.bytes().ends_with(b"cleaned\n"));
     });
 }
@@ -126,7 +126,7 @@ fn processes_that_fork_without_end_are_killed() {
             "while True:\n  if os.fork(): os._exit(0)\n  time.sleep(0.001)",
         ];
         let server = home.start_spec_until_ready(&home.daemon(&body.concat()));
-        assert_eq!(server.stop(SHORT).unwrap().end, End::Killed);
+        assert_eq!(server.stop(SHORT).unwrap().end, ProgramEnd::Killed);
         assert_eq!(count(home), 0);
     });
 }
@@ -157,7 +157,7 @@ fn stop_flag_kills_a_client() {
 fn processes_that_a_client_leaves_are_killed() {
     in_both_homes(|home| {
         let finished = home.start("client", "sleep 600 & exit 0").wait(LONG, &GO_ON).unwrap();
-        assert_eq!((finished.end, finished.status.code()), (End::ByItself, Some(0)));
+        assert_eq!((finished.end, finished.status.code()), (ProgramEnd::ByItself, Some(0)));
         assert_eq!(count(home), 0);
     });
 }
@@ -178,7 +178,7 @@ fn server_that_dies_in_mid_trial_ends_the_wait_for_its_client() {
         assert!(text.starts_with("the server ended in mid-trial: signal: 9 (SIGKILL)"), "{text}");
         assert!(text.ends_with("\nready"), "{text}");
         let finished = server.stop(GRACE).unwrap();
-        assert_eq!((finished.end, finished.status.signal()), (End::ByItself, Some(9)));
+        assert_eq!((finished.end, finished.status.signal()), (ProgramEnd::ByItself, Some(9)));
     });
 }
 
@@ -237,7 +237,7 @@ fn groups_that_the_program_made_are_removed_with_its_own() {
     let server = home.start_spec_until_ready(&server);
     let folder = server.cgroup().unwrap().path().to_owned();
     assert!(testkit::until(LONG, || folder.join("a/b").exists()), "{}", folder.display());
-    assert_eq!(server.stop(GRACE).unwrap().end, End::Terminated);
+    assert_eq!(server.stop(GRACE).unwrap().end, ProgramEnd::Terminated);
     assert!(!folder.exists());
     home.assert_gone();
 }

@@ -5,7 +5,7 @@ use std::io::{Write, stdout};
 use std::process::Command;
 use std::time::Duration;
 
-use sys::child::{Child, Place};
+use sys::child::{Child, ChildPlace};
 use testkit::LONG;
 use wirepath_lab::{Pair, PairSpec};
 
@@ -88,7 +88,7 @@ fn killed_owner_leaves_no_process_group_or_namespace_at_ten_moments() {
             let mark = format!("kill-{}-{has_groups}-{i}", std::process::id());
             let mut role = testkit::role("kill::runs_a_trial_until_killed");
             role.env(MARK, &mark).env(HAS_GROUPS, has_groups.to_string());
-            let mut role = Child::spawn(role, &Place::default()).unwrap();
+            let mut role = Child::spawn(role, &ChildPlace::default()).unwrap();
             let said = role.wait_for_stdout(&format!("moment {moment}\n"), LONG);
             let text = String::from_utf8(role.stdout_so_far()).unwrap();
             assert!(said, "{moment}: {text} {:?}", role.wait(Duration::ZERO));

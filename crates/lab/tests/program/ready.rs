@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use testkit::LONG;
-use wirepath_lab::program::{End, ProgramError, Transport};
+use wirepath_lab::program::{ProgramEnd, ProgramError, Transport};
 use wirepath_lab::{Pair, PairSpec};
 
 use crate::common::{GO_ON, GRACE, in_both_homes, ready};
@@ -133,7 +133,7 @@ fn server_that_is_never_ready_is_reported_with_its_output() {
             let head = format!("the server was not ready ({sign}) after 300 ms: {why}; last lines");
             assert!(text.starts_with(&head) && text.ends_with("\nloading"), "{text}");
         }
-        assert_eq!(server.stop(GRACE).unwrap().end, End::Terminated);
+        assert_eq!(server.stop(GRACE).unwrap().end, ProgramEnd::Terminated);
     });
 }
 

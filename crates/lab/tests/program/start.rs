@@ -5,7 +5,7 @@ use std::process::Command;
 
 use sys::netns::Netns;
 use testkit::LONG;
-use wirepath_lab::program::{End, Program};
+use wirepath_lab::program::{Program, ProgramEnd};
 
 use crate::common::{GO_ON, Home, in_both_homes};
 
@@ -14,7 +14,7 @@ fn output_and_status_come_back() {
     in_both_homes(|home| {
         let client = home.start("client", "cat; echo out; echo err >&2; exit 3");
         let finished = client.wait(LONG, &GO_ON).unwrap();
-        assert_eq!((finished.status.code(), finished.end), (Some(3), End::ByItself));
+        assert_eq!((finished.status.code(), finished.end), (Some(3), ProgramEnd::ByItself));
         let output = [finished.stdout.bytes(), finished.stderr.bytes()];
         assert_eq!(output, [b"out\n", b"err\n"]);
         assert!(finished.wall.as_nanos() > 0);
@@ -69,7 +69,7 @@ fn no_descriptor_or_blocked_signal_is_inherited() {
 #[test]
 fn a_failed_start_names_the_step_and_leaves_nothing() {
     in_both_homes(|home| {
-        let start = |change: fn(&mut wirepath_lab::program::Spec<'_>)| {
+        let start = |change: fn(&mut wirepath_lab::program::ProgramSpec<'_>)| {
             let mut spec = home.spec("server", "sleep 600");
             change(&mut spec);
             let error = Program::start_in(&spec, &home.parent).unwrap_err();

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::error::{EncodeError, ItchError};
 use super::kind::Kind;
 use super::raw::{self, HEAD_BYTES};
-use super::value::{Side, Stock, Timestamp};
+use super::value::{BookSide, Stock, Timestamp};
 use crate::price::Price;
 
 /// Bytes of the longest message.
@@ -104,7 +104,7 @@ pub struct AddOrder {
     /// Reference number of the order, unique for the day.
     pub reference: u64,
     /// Side of the book.
-    pub side: Side,
+    pub side: BookSide,
     /// Shares.
     pub shares: u32,
     /// Instrument.
@@ -172,7 +172,7 @@ pub struct Trade {
     /// The order, or 0.
     pub reference: u64,
     /// The hidden order's side.
-    pub side: Side,
+    pub side: BookSide,
     /// Shares.
     pub shares: u32,
     /// Instrument.
@@ -312,7 +312,7 @@ impl<'a> Body<'a> {
                 let raw: &raw::Trade = view(body, size)?;
                 Body::Trade(Trade {
                     reference: raw.reference.get(),
-                    side: Side::parse(raw.side, HEAD_BYTES + 8)?,
+                    side: BookSide::parse(raw.side, HEAD_BYTES + 8)?,
                     shares: raw.shares.get(),
                     stock: Stock::parse(raw.stock, HEAD_BYTES + 13)?,
                     price: price(raw.price),
@@ -450,7 +450,7 @@ fn raw_price(price: Price) -> Result<U32, EncodeError> {
 fn add(raw: &raw::AddOrder, attribution: Option<[u8; 4]>) -> Result<AddOrder, ItchError> {
     Ok(AddOrder {
         reference: raw.reference.get(),
-        side: Side::parse(raw.side, HEAD_BYTES + 8)?,
+        side: BookSide::parse(raw.side, HEAD_BYTES + 8)?,
         shares: raw.shares.get(),
         stock: Stock::parse(raw.stock, HEAD_BYTES + 13)?,
         price: price(raw.price),

@@ -28,6 +28,6 @@ pub use message::{
     AddOrder, Body, BrokenTrade, CrossTrade, ExecutionPrice, MAX_BYTES, Message, OrderCancel,
     OrderDelete, OrderExecuted, OrderReplace, StockDirectory, SystemEvent, Trade,
 };
-pub use value::{Side, Stock, Timestamp};
+pub use value::{BookSide, Stock, Timestamp};
 
 pub use crate::price::Price;

@@ -24,7 +24,7 @@ fn known() -> Vec<(Vec<u8>, Body<'static>)> {
     let executed = OrderExecuted { reference: 0x0102, shares: 100, match_number: 0x0304, at: None };
     let order = AddOrder {
         reference: 0x0102_0304_0506_0708,
-        side: Side::Sell,
+        side: BookSide::Sell,
         shares: 300,
         stock: STOCK,
         price,
@@ -82,7 +82,7 @@ fn known() -> Vec<(Vec<u8>, Body<'static>)> {
             message(b'P', b"\0\0\0\0\0\0\0\0B\0\0\0\x07AAPL    \0\x1d\x2e\xb4\0\0\0\0\0\0\x05\x06"),
             Body::Trade(Trade {
                 reference: 0,
-                side: Side::Buy,
+                side: BookSide::Buy,
                 shares: 7,
                 stock: STOCK,
                 price,

@@ -77,27 +77,27 @@ impl fmt::Display for Stock {
 
 /// Side of the book.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Side {
+pub enum BookSide {
     /// `B`.
     Buy,
     /// `S`.
     Sell,
 }
 
-impl Side {
+impl BookSide {
     #[inline]
-    pub(super) fn parse(found: u8, at: usize) -> Result<Side, ItchError> {
+    pub(super) fn parse(found: u8, at: usize) -> Result<BookSide, ItchError> {
         match found {
-            b'B' => Ok(Side::Buy),
-            b'S' => Ok(Side::Sell),
+            b'B' => Ok(BookSide::Buy),
+            b'S' => Ok(BookSide::Sell),
             _ => Err(ItchError::Side { at, found }),
         }
     }
 
     pub(super) const fn to_wire(self) -> u8 {
         match self {
-            Side::Buy => b'B',
-            Side::Sell => b'S',
+            BookSide::Buy => b'B',
+            BookSide::Sell => b'S',
         }
     }
 }

@@ -16,9 +16,9 @@ use core::fmt;
 use core::slice;
 
 use super::bcd;
-use super::error::Fault;
+use super::error::TelegramFault;
 use super::header::{self, Business, HEADER_BYTES};
-use super::value::{Level, Levels, Limits, MatchTime, Status, Symbol, is_printable};
+use super::value::{Level, Levels, MatchTime, PriceLimits, Status, Symbol, is_printable};
 
 /// Bytes before the volume.
 pub(super) const HEAD_BYTES: usize = HEADER_BYTES + 15;
@@ -87,7 +87,7 @@ impl<'a, L: Lot> Book<'a, L> {
     ///
     /// Errors: the offset of the faulty field in the telegram, and the fault.
     #[inline(always)]
-    pub(super) fn check(telegram: &'a [u8]) -> Result<Book<'a, L>, (usize, Fault)> {
+    pub(super) fn check(telegram: &'a [u8]) -> Result<Book<'a, L>, (usize, TelegramFault)> {
         let Some((head, numbers)) = split(telegram) else { return Err(size::<L>(telegram, 0)) };
         let items = Items(head[ITEMS_OFFSET]);
         items.check(L::HAS_TRADE_ONLY).map_err(|fault| (ITEMS_OFFSET, fault))?;
@@ -167,8 +167,8 @@ impl<'a, L: Lot> Book<'a, L> {
 
     /// Prices at the day's limits; a halt.
     #[inline]
-    pub fn limits(&self) -> Limits {
-        Limits(self.head[LIMITS_OFFSET])
+    pub fn limits(&self) -> PriceLimits {
+        PriceLimits(self.head[LIMITS_OFFSET])
     }
 
     /// Trial, opening, close.
@@ -284,15 +284,15 @@ impl Items {
     }
 
     #[inline]
-    fn check(self, has_trade_only: bool) -> Result<(), Fault> {
+    fn check(self, has_trade_only: bool) -> Result<(), TelegramFault> {
         for (side, found) in [("bid", self.bids()), ("ask", self.asks())] {
             if usize::from(found) > Levels::MAX {
-                return Err(Fault::Levels { side, found });
+                return Err(TelegramFault::Levels { side, found });
             }
         }
         let levels = self.bids() + self.asks();
         if has_trade_only && self.is_trade_only() && levels > 0 {
-            return Err(Fault::TradeOnly { levels });
+            return Err(TelegramFault::TradeOnly { levels });
         }
         Ok(())
     }
@@ -318,7 +318,7 @@ fn time(head: &[u8; HEAD_BYTES]) -> [u8; 6] {
 }
 
 #[inline]
-fn check_time(head: &[u8; HEAD_BYTES]) -> Result<(), (usize, Fault)> {
+fn check_time(head: &[u8; HEAD_BYTES]) -> Result<(), (usize, TelegramFault)> {
     let found = time(head);
     // Packed digits can be compared without decoding.
     let right = found[0] <= 0x23 && found[1] <= 0x59 && found[2] <= 0x59;
@@ -330,39 +330,42 @@ fn check_time(head: &[u8; HEAD_BYTES]) -> Result<(), (usize, Fault)> {
 }
 
 #[cold]
-fn bad_time(head: &[u8; HEAD_BYTES]) -> Result<(), (usize, Fault)> {
+fn bad_time(head: &[u8; HEAD_BYTES]) -> Result<(), (usize, TelegramFault)> {
     let found = time(head);
     if found == NINES && code(head) == Symbol::ZEROS.to_bytes() {
         return Ok(());
     }
     Err(match bcd::first_bad(&found) {
-        Some(at) => (TIME_OFFSET + at, Fault::Digit { field: "time", found: found[at] }),
-        None => (TIME_OFFSET, Fault::Time { found }),
+        Some(at) => (TIME_OFFSET + at, TelegramFault::Digit { field: "time", found: found[at] }),
+        None => (TIME_OFFSET, TelegramFault::Time { found }),
     })
 }
 
 #[cold]
-fn size<L: Lot>(telegram: &[u8], levels: usize) -> (usize, Fault) {
+fn size<L: Lot>(telegram: &[u8], levels: usize) -> (usize, TelegramFault) {
     let expected_bytes = telegram_bytes::<L>(levels);
-    (1, Fault::Size { expected_bytes, found_bytes: telegram.len() })
+    (1, TelegramFault::Size { expected_bytes, found_bytes: telegram.len() })
 }
 
 #[cold]
-fn bad_code(head: &[u8; HEAD_BYTES]) -> (usize, Fault) {
+fn bad_code(head: &[u8; HEAD_BYTES]) -> (usize, TelegramFault) {
     let code = code(head);
     let at = code.iter().position(|&byte| !is_printable(byte)).unwrap_or_default();
-    (HEADER_BYTES + at, Fault::Symbol { found: code[at] })
+    (HEADER_BYTES + at, TelegramFault::Symbol { found: code[at] })
 }
 
 #[cold]
-fn bad_number<L: Lot>(numbers: &[u8]) -> (usize, Fault) {
+fn bad_number<L: Lot>(numbers: &[u8]) -> (usize, TelegramFault) {
     let at = bcd::first_bad(numbers).unwrap_or_default();
     let field = match at.checked_sub(L::QUANTITY_BYTES) {
         None => "cumulative volume",
         Some(at) if at % (PRICE_BYTES + L::QUANTITY_BYTES) < PRICE_BYTES => "price",
         Some(_) => "quantity",
     };
-    (HEAD_BYTES + at, Fault::Digit { field, found: numbers.get(at).copied().unwrap_or_default() })
+    (
+        HEAD_BYTES + at,
+        TelegramFault::Digit { field, found: numbers.get(at).copied().unwrap_or_default() },
+    )
 }
 
 /// Length of a telegram with `levels` levels, including the trade.

@@ -81,18 +81,20 @@ mod tests {
     use core::marker::PhantomData;
     use std::vec::Vec;
 
-    use super::super::{Body, Business, Limits, MatchTime, Price, Repr, Status, Symbol, Telegrams};
+    use super::super::{
+        Body, Business, MatchTime, Price, PriceLimits, Status, Symbol, TelegramRepr, Telegrams,
+    };
     use super::*;
 
     fn telegram<L: Lot>(format: u8, bids: &[Level], asks: &[Level]) -> Vec<u8> {
-        let repr: Repr<L> = Repr {
+        let repr: TelegramRepr<L> = TelegramRepr {
             business: Business::Twse,
             format,
             sequence: 1,
             symbol: Symbol::new("2330").unwrap(),
             time: MatchTime::from_micros(1),
             trade_only: false,
-            limits: Limits(0),
+            limits: PriceLimits(0),
             status: Status(0),
             cumulative_volume: 0,
             trade: Some(Level { price: Price(77), quantity: 7 }),

@@ -14,12 +14,12 @@ pub struct TelegramError {
     /// Offset of the faulty field in the datagram.
     pub field_offset: usize,
     /// Fault found.
-    pub fault: Fault,
+    pub fault: TelegramFault,
 }
 
 /// Reason that bytes are not a telegram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum TelegramFault {
     /// No telegram starts here.
     Escape {
         /// Byte found instead of 0x1B.
@@ -87,21 +87,21 @@ pub enum Fault {
     },
 }
 
-impl Fault {
+impl TelegramFault {
     /// Name of the fault in counters and records.
     pub const fn name(&self) -> &'static str {
         match self {
-            Fault::Escape { .. } => "escape",
-            Fault::Short { .. } => "short",
-            Fault::Digit { .. } => "digit",
-            Fault::Length { .. } => "length",
-            Fault::Terminator { .. } => "terminator",
-            Fault::Checksum { .. } => "checksum",
-            Fault::Size { .. } => "size",
-            Fault::Levels { .. } => "levels",
-            Fault::TradeOnly { .. } => "trade_only",
-            Fault::Symbol { .. } => "symbol",
-            Fault::Time { .. } => "time",
+            TelegramFault::Escape { .. } => "escape",
+            TelegramFault::Short { .. } => "short",
+            TelegramFault::Digit { .. } => "digit",
+            TelegramFault::Length { .. } => "length",
+            TelegramFault::Terminator { .. } => "terminator",
+            TelegramFault::Checksum { .. } => "checksum",
+            TelegramFault::Size { .. } => "size",
+            TelegramFault::Levels { .. } => "levels",
+            TelegramFault::TradeOnly { .. } => "trade_only",
+            TelegramFault::Symbol { .. } => "symbol",
+            TelegramFault::Time { .. } => "time",
         }
     }
 }
@@ -110,47 +110,47 @@ impl fmt::Display for TelegramError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let TelegramError { offset, field_offset: at, .. } = *self;
         match self.fault {
-            Fault::Escape { found } => {
+            TelegramFault::Escape { found } => {
                 write!(f, "offset {offset} holds {found:#04x}, expected a telegram's 0x1b")?;
             }
-            Fault::Short { had_bytes } => write!(
+            TelegramFault::Short { had_bytes } => write!(
                 f,
                 "the telegram at offset {offset} is cut off: {had_bytes} bytes are there, the \
                  smallest takes {MIN_BYTES}"
             )?,
-            Fault::Digit { field, found } => {
+            TelegramFault::Digit { field, found } => {
                 write!(f, "{field} at offset {at} holds {found:#04x}, expected two decimal digits")?
             }
-            Fault::Length { declared_bytes, had_bytes } => write!(
+            TelegramFault::Length { declared_bytes, had_bytes } => write!(
                 f,
                 "the length at offset {at} is {declared_bytes} bytes, expected {MIN_BYTES} to the \
                  {had_bytes} that are there"
             )?,
-            Fault::Terminator { found: [a, b] } => write!(
+            TelegramFault::Terminator { found: [a, b] } => write!(
                 f,
                 "the telegram at offset {offset} ends in {a:02x} {b:02x} at offset {at}, expected \
                  {:02x} {:02x}",
                 TERMINATOR[0], TERMINATOR[1]
             )?,
-            Fault::Checksum { expected, found } => {
+            TelegramFault::Checksum { expected, found } => {
                 write!(f, "the checksum at offset {at} is {found:#04x}, expected {expected:#04x}")?
             }
-            Fault::Size { expected_bytes, found_bytes } => write!(
+            TelegramFault::Size { expected_bytes, found_bytes } => write!(
                 f,
                 "the telegram at offset {offset} has {found_bytes} bytes, its format and levels \
                  take {expected_bytes}"
             )?,
-            Fault::Levels { side, found } => {
+            TelegramFault::Levels { side, found } => {
                 write!(f, "{found} {side} levels at offset {at}, expected 0 to 5")?;
             }
-            Fault::TradeOnly { levels } => write!(
+            TelegramFault::TradeOnly { levels } => write!(
                 f,
                 "{levels} levels at offset {at} in a telegram that is marked as without a book"
             )?,
-            Fault::Symbol { found } => {
+            TelegramFault::Symbol { found } => {
                 write!(f, "the code holds {found:#04x} at offset {at}, expected printable ASCII")?
             }
-            Fault::Time { found: [a, b, c, d, e, g] } => write!(
+            TelegramFault::Time { found: [a, b, c, d, e, g] } => write!(
                 f,
                 "the time at offset {at} is {a:02x}:{b:02x}:{c:02x}.{d:02x}{e:02x}{g:02x}, \
                  expected a time of day"

@@ -13,7 +13,7 @@
 //! | -2 | 0x0D 0x0A | |
 
 use super::bcd;
-use super::error::{EncodeError, Fault};
+use super::error::{EncodeError, TelegramFault};
 
 /// First byte of a telegram. Never part of a packed number.
 pub const ESCAPE: u8 = 0x1b;
@@ -82,11 +82,11 @@ pub(super) type Frame<'a> = &'a [u8];
 ///
 /// Errors: the offset of the faulty field in `bytes`, and the fault.
 #[inline(always)]
-pub(super) fn frame(bytes: &[u8]) -> Result<Frame<'_>, (usize, Fault)> {
+pub(super) fn frame(bytes: &[u8]) -> Result<Frame<'_>, (usize, TelegramFault)> {
     let had_bytes = bytes.len();
     let Some(head) = bytes.first_chunk::<MIN_BYTES>() else { return Err(short(bytes)) };
     if head[0] != ESCAPE {
-        return Err((0, Fault::Escape { found: head[0] }));
+        return Err((0, TelegramFault::Escape { found: head[0] }));
     }
     if !bcd::are_digits(&head[LENGTH_OFFSET..HEADER_BYTES]) {
         return Err(bad_header(head));
@@ -97,29 +97,29 @@ pub(super) fn frame(bytes: &[u8]) -> Result<Frame<'_>, (usize, Fault)> {
         .and_then(|telegram| Some((telegram, telegram.last_chunk::<TRAILER_BYTES>()?)))
         .filter(|_| declared_bytes >= MIN_BYTES)
     else {
-        return Err((LENGTH_OFFSET, Fault::Length { declared_bytes, had_bytes }));
+        return Err((LENGTH_OFFSET, TelegramFault::Length { declared_bytes, had_bytes }));
     };
     let [found, cr, lf] = *trailer;
     if [cr, lf] != TERMINATOR {
-        return Err((declared_bytes - 2, Fault::Terminator { found: [cr, lf] }));
+        return Err((declared_bytes - 2, TelegramFault::Terminator { found: [cr, lf] }));
     }
     let expected = exclusive_or(&telegram[1..declared_bytes - TRAILER_BYTES]);
     if found != expected {
-        return Err((declared_bytes - TRAILER_BYTES, Fault::Checksum { expected, found }));
+        return Err((declared_bytes - TRAILER_BYTES, TelegramFault::Checksum { expected, found }));
     }
     Ok(telegram)
 }
 
 #[cold]
-fn short(bytes: &[u8]) -> (usize, Fault) {
+fn short(bytes: &[u8]) -> (usize, TelegramFault) {
     match bytes.first() {
-        Some(&found) if found != ESCAPE => (0, Fault::Escape { found }),
-        _ => (0, Fault::Short { had_bytes: bytes.len() }),
+        Some(&found) if found != ESCAPE => (0, TelegramFault::Escape { found }),
+        _ => (0, TelegramFault::Short { had_bytes: bytes.len() }),
     }
 }
 
 #[cold]
-fn bad_header(head: &[u8; MIN_BYTES]) -> (usize, Fault) {
+fn bad_header(head: &[u8; MIN_BYTES]) -> (usize, TelegramFault) {
     let at = LENGTH_OFFSET + bcd::first_bad(&head[LENGTH_OFFSET..HEADER_BYTES]).unwrap_or_default();
     let field = match at {
         1 | 2 => "length",
@@ -128,7 +128,7 @@ fn bad_header(head: &[u8; MIN_BYTES]) -> (usize, Fault) {
         5 => "version",
         _ => "sequence",
     };
-    (at, Fault::Digit { field, found: head[at] })
+    (at, TelegramFault::Digit { field, found: head[at] })
 }
 
 /// Number of bytes to skip after a malformed telegram at the start of `bytes`.
@@ -137,7 +137,7 @@ fn bad_header(head: &[u8; MIN_BYTES]) -> (usize, Fault) {
 /// wrong (the length may be wrong too), the next telegram is searched for, and the bytes up to it
 /// count as part of the malformed one.
 #[cold]
-pub(super) fn skip(bytes: &[u8], fault: &Fault) -> usize {
+pub(super) fn skip(bytes: &[u8], fault: &TelegramFault) -> usize {
     let next = |from: usize, is_next: fn(&[u8]) -> bool| {
         (from..bytes.len()).find(|&at| {
             bytes.get(at..).is_some_and(|rest| rest.first() == Some(&ESCAPE) && is_next(rest))
@@ -145,8 +145,8 @@ pub(super) fn skip(bytes: &[u8], fault: &Fault) -> usize {
     };
     let is_frame: fn(&[u8]) -> bool = |rest| frame(rest).is_ok();
     match (fault, declared(bytes)) {
-        (Fault::Escape { .. }, _) | (_, None) => next(1, is_plausible),
-        (Fault::Checksum { .. }, Some(declared)) => match next(1, is_frame) {
+        (TelegramFault::Escape { .. }, _) | (_, None) => next(1, is_plausible),
+        (TelegramFault::Checksum { .. }, Some(declared)) => match next(1, is_frame) {
             // Only a valid frame overrides a length that ends in a terminator.
             Some(at) if at < declared => Some(at),
             _ => next(declared, is_plausible),

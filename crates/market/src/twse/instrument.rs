@@ -23,7 +23,7 @@
 //! Each exchange has one of class and foreign, so a telegram of version 09 has 114 bytes for both.
 
 use super::bcd;
-use super::error::{EncodeError, Fault};
+use super::error::{EncodeError, TelegramFault};
 use super::header::{self, Business, HEADER_BYTES, Header, TRAILER_BYTES};
 use super::value::{Symbol, is_printable};
 use crate::price::Price;
@@ -140,13 +140,13 @@ impl<'a> Instrument<'a> {
     /// Checks everything after the header of a telegram with a valid frame.
     ///
     /// Errors: the offset of the faulty field in the telegram, and the fault.
-    pub(super) fn check(telegram: &'a [u8]) -> Result<Instrument<'a>, (usize, Fault)> {
+    pub(super) fn check(telegram: &'a [u8]) -> Result<Instrument<'a>, (usize, TelegramFault)> {
         let (expected_bytes, has_class, has_board, has_foreign) = layout_of(telegram);
-        let size = Fault::Size { expected_bytes, found_bytes: telegram.len() };
+        let size = TelegramFault::Size { expected_bytes, found_bytes: telegram.len() };
         let instrument = Instrument::view(telegram).ok_or((1, size))?;
         let code = instrument.code();
         if let Some(at) = code.iter().position(|&byte| !is_printable(byte)) {
-            return Err((HEADER_BYTES + at, Fault::Symbol { found: code[at] }));
+            return Err((HEADER_BYTES + at, TelegramFault::Symbol { found: code[at] }));
         }
         let middle = CLASS_OFFSET + usize::from(has_class) + usize::from(has_board);
         let tail = middle + MIDDLE_BYTES + usize::from(has_foreign);
@@ -162,7 +162,7 @@ impl<'a> Instrument<'a> {
         ] {
             let digits = telegram.get(start..start + count).unwrap_or_default();
             if let Some(at) = bcd::first_bad(digits) {
-                return Err((start + at, Fault::Digit { field, found: digits[at] }));
+                return Err((start + at, TelegramFault::Digit { field, found: digits[at] }));
             }
         }
         Ok(instrument)

@@ -28,7 +28,7 @@ mod value;
 
 pub use book::{Book, Lot, PackedLevels};
 pub use depth::Depth;
-pub use error::{EncodeError, Fault, TelegramError};
+pub use error::{EncodeError, TelegramError, TelegramFault};
 pub use header::{
     Business, ESCAPE, HEADER_BYTES, MAX_BYTES, MAX_SEQUENCE, MIN_BYTES, TERMINATOR, TRAILER_BYTES,
     has_header,
@@ -36,8 +36,8 @@ pub use header::{
 pub use instrument::{FORMAT_INSTRUMENT, Instrument, InstrumentRepr, Marker, Marks, Warrant};
 pub use odd_lot::{FORMAT_ODD_LOT, OddLot, OddLotRepr, SingleShares};
 pub use quote::{FORMAT_QUOTE, FORMAT_WARRANT, Quote, QuoteRepr, RoundLot};
-pub use repr::Repr;
+pub use repr::TelegramRepr;
 pub use telegram::{Ahead, Body, OtherRepr, Telegram, Telegrams, ahead};
-pub use value::{Level, Levels, Limit, Limits, MatchTime, Status, Symbol};
+pub use value::{Level, Levels, Limit, MatchTime, PriceLimits, Status, Symbol};
 
 pub use crate::price::Price;

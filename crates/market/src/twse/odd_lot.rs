@@ -2,7 +2,7 @@
 
 use super::bcd;
 use super::book::{Book, PRICE_BYTES, lot};
-use super::repr::Repr;
+use super::repr::TelegramRepr;
 use super::value::Level;
 use crate::price::Price;
 
@@ -27,4 +27,4 @@ lot!(
 /// An odd lot; quantities have up to twelve digits.
 pub type OddLot<'a> = Book<'a, SingleShares>;
 /// An odd lot, by value.
-pub type OddLotRepr = Repr<SingleShares>;
+pub type OddLotRepr = TelegramRepr<SingleShares>;

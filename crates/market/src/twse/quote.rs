@@ -2,7 +2,7 @@
 
 use super::bcd;
 use super::book::{Book, PRICE_BYTES, lot};
-use super::repr::Repr;
+use super::repr::TelegramRepr;
 use super::value::Level;
 use crate::price::Price;
 
@@ -30,4 +30,4 @@ lot!(
 /// A quote; quantities have up to eight digits.
 pub type Quote<'a> = Book<'a, RoundLot>;
 /// A quote, by value.
-pub type QuoteRepr = Repr<RoundLot>;
+pub type QuoteRepr = TelegramRepr<RoundLot>;

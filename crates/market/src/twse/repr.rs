@@ -6,11 +6,11 @@ use super::bcd;
 use super::book::{Book, HEAD_BYTES, Items, Lot, NINES, PRICE_BYTES, telegram_bytes};
 use super::error::EncodeError;
 use super::header::{self, Business, HEADER_BYTES, Header};
-use super::value::{Level, Levels, Limits, MatchTime, Status, Symbol};
+use super::value::{Level, Levels, MatchTime, PriceLimits, Status, Symbol};
 
 /// A telegram with a trade, a book or both, by value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Repr<L: Lot> {
+pub struct TelegramRepr<L: Lot> {
     /// Market of the telegram.
     pub business: Business,
     /// One of [`Lot::FORMATS`].
@@ -25,7 +25,7 @@ pub struct Repr<L: Lot> {
     /// Reserved in an odd lot.
     pub trade_only: bool,
     /// Prices at the day's limits; a halt.
-    pub limits: Limits,
+    pub limits: PriceLimits,
     /// Trial, opening, close.
     pub status: Status,
     /// Traded today.
@@ -44,10 +44,10 @@ fn digits(bytes: usize) -> u64 {
     100u64.pow(bytes as u32) - 1
 }
 
-impl<L: Lot> Repr<L> {
+impl<L: Lot> TelegramRepr<L> {
     /// Decodes all fields of the telegram.
-    pub fn of(book: &Book<'_, L>) -> Repr<L> {
-        Repr {
+    pub fn of(book: &Book<'_, L>) -> TelegramRepr<L> {
+        TelegramRepr {
             business: book.business(),
             format: book.format(),
             sequence: book.sequence(),

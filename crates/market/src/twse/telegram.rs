@@ -3,7 +3,7 @@
 use core::iter::{self, FusedIterator};
 
 use super::bcd;
-use super::error::{EncodeError, Fault, TelegramError};
+use super::error::{EncodeError, TelegramError, TelegramFault};
 use super::header::{self, Business, HEADER_BYTES, Header, MIN_BYTES, TRAILER_BYTES};
 use super::instrument::{FORMAT_INSTRUMENT, Instrument};
 use super::odd_lot::{FORMAT_ODD_LOT, OddLot};
@@ -102,11 +102,11 @@ type Checked<'a> = (&'a [u8], &'a [u8; HEADER_BYTES], Kind);
 ///
 /// Errors: the offset of the faulty field, and the fault.
 #[inline(always)]
-fn check(bytes: &[u8]) -> Result<Checked<'_>, (usize, Fault)> {
+fn check(bytes: &[u8]) -> Result<Checked<'_>, (usize, TelegramFault)> {
     let bytes = header::frame(bytes)?;
     let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else {
         // A frame has at least 13 bytes.
-        return Err((0, Fault::Short { had_bytes: bytes.len() }));
+        return Err((0, TelegramFault::Short { had_bytes: bytes.len() }));
     };
     // Packed digits can be compared without decoding.
     let kind = match (head[3], head[4], head[5]) {
@@ -152,7 +152,7 @@ impl<'a> Telegrams<'a> {
     fn malformed(&mut self, rest: &[u8]) -> TelegramError {
         let offset = self.offset;
         let (field, fault) =
-            check(rest).err().unwrap_or((0, Fault::Short { had_bytes: rest.len() }));
+            check(rest).err().unwrap_or((0, TelegramFault::Short { had_bytes: rest.len() }));
         let skipped_bytes = header::skip(rest, &fault);
         self.offset += skipped_bytes;
         TelegramError { offset, skipped_bytes, field_offset: offset + field, fault }

@@ -211,9 +211,9 @@ impl Limit {
 
 /// The byte of limits and of the halt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Limits(pub u8);
+pub struct PriceLimits(pub u8);
 
-impl Limits {
+impl PriceLimits {
     /// The trade.
     #[inline]
     pub const fn trade(self) -> Limit {

@@ -1,6 +1,6 @@
 //! Counters of an arbiter.
 
-use super::Domain;
+use super::SequenceDomain;
 use serde::Serialize;
 
 /// Counters of one line.
@@ -69,7 +69,7 @@ pub struct Totals {
 /// Accounting of one domain over all its epochs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DomainStats {
-    pub domain: Domain,
+    pub domain: SequenceDomain,
     /// Epochs begun after the first.
     pub restarts: u32,
     /// First sequence of the current epoch; `None` until known.

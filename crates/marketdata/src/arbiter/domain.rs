@@ -1,7 +1,7 @@
 //! One domain: its current and previous epoch, and the position of each line.
 
 use super::track::{Out, Track};
-use super::{Delivery, Domain, DomainStats, Limits, Line};
+use super::{ArbiterDelivery, ArbiterLimits, DomainStats, FeedLine, SequenceDomain};
 
 /// Position of a line in a domain.
 #[derive(Debug, Clone, Copy, Default)]
@@ -30,7 +30,7 @@ pub(super) enum Which {
 
 #[derive(Debug)]
 pub(super) struct DomainState {
-    domain: Domain,
+    domain: SequenceDomain,
     /// The current epoch is at `epoch & 1`, the previous at the other index.
     pub(super) tracks: [Track; 2],
     epoch: u32,
@@ -47,7 +47,7 @@ pub(super) struct DomainState {
 }
 
 impl DomainState {
-    pub(super) fn new(domain: Domain, at: u32, limits: &Limits) -> Self {
+    pub(super) fn new(domain: SequenceDomain, at: u32, limits: &ArbiterLimits) -> Self {
         DomainState {
             domain,
             tracks: [Track::new(domain, (at, 0), limits), Track::new(domain, (at, 1), limits)],
@@ -62,7 +62,7 @@ impl DomainState {
     }
 
     /// Makes it another domain in the same memory; no message may be held.
-    pub(super) fn begin_again(&mut self, domain: Domain) {
+    pub(super) fn begin_again(&mut self, domain: SequenceDomain) {
         for track in &mut self.tracks {
             track.reset(0);
             track.rename(domain);
@@ -72,7 +72,7 @@ impl DomainState {
         (self.streak, self.is_free) = (0, false);
     }
 
-    pub(super) fn domain(&self) -> Domain {
+    pub(super) fn domain(&self) -> SequenceDomain {
         self.domain
     }
 
@@ -98,7 +98,13 @@ impl DomainState {
 
     /// Determines the epoch of a message.
     #[inline]
-    pub(super) fn which(&self, line: Line, sequence: u64, now_ns: u64, limits: &Limits) -> Which {
+    pub(super) fn which(
+        &self,
+        line: FeedLine,
+        sequence: u64,
+        now_ns: u64,
+        limits: &ArbiterLimits,
+    ) -> Which {
         let at = &self.lines[line as usize];
         if at.heard && at.epoch == self.epoch && sequence > at.highest && self.epoch == 0 {
             return Which::Current;
@@ -106,12 +112,18 @@ impl DomainState {
         self.which_else(line, sequence, now_ns, limits)
     }
 
-    fn which_else(&self, line: Line, sequence: u64, now_ns: u64, limits: &Limits) -> Which {
+    fn which_else(
+        &self,
+        line: FeedLine,
+        sequence: u64,
+        now_ns: u64,
+        limits: &ArbiterLimits,
+    ) -> Which {
         let at = &self.lines[line as usize];
         let current = self.current().highest;
         let is_young =
             self.began_ns.is_none_or(|began| now_ns.saturating_sub(began) < self.hold_ns);
-        if line == Line::Recovery {
+        if line == FeedLine::Recovery {
             return Which::Current;
         }
         if !at.heard || at.epoch != self.epoch {
@@ -142,9 +154,9 @@ impl DomainState {
 
     /// Moves the line to the epoch of its message, starting one if needed; returns the track's index.
     #[inline]
-    pub(super) fn enter<F: FnMut(Delivery<'_>)>(
+    pub(super) fn enter<F: FnMut(ArbiterDelivery<'_>)>(
         &mut self,
-        line: Line,
+        line: FeedLine,
         sequence: u64,
         now_ns: u64,
         which: Which,
@@ -179,7 +191,12 @@ impl DomainState {
     }
 
     #[cold]
-    fn restart<F: FnMut(Delivery<'_>)>(&mut self, now_ns: u64, at_one: bool, out: &mut Out<'_, F>) {
+    fn restart<F: FnMut(ArbiterDelivery<'_>)>(
+        &mut self,
+        now_ns: u64,
+        at_one: bool,
+        out: &mut Out<'_, F>,
+    ) {
         self.epoch += 1;
         self.began_ns = Some(now_ns);
         out.totals.restarts += 1;
@@ -197,7 +214,7 @@ impl DomainState {
 
     /// Updates the position of the line; returns true if the message was below its highest.
     #[inline]
-    pub(super) fn note(&mut self, line: Line, sequence: u64, side: usize, now_ns: u64) -> bool {
+    pub(super) fn note(&mut self, line: FeedLine, sequence: u64, side: usize, now_ns: u64) -> bool {
         let epoch = self.tracks[side].epoch;
         let at = &mut self.lines[line as usize];
         at.last_ns = now_ns;
@@ -214,7 +231,7 @@ impl DomainState {
         below
     }
 
-    pub(super) fn flush<F: FnMut(Delivery<'_>)>(&mut self, out: &mut Out<'_, F>) {
+    pub(super) fn flush<F: FnMut(ArbiterDelivery<'_>)>(&mut self, out: &mut Out<'_, F>) {
         let side = self.side();
         self.tracks[1 - side].flush(out);
         self.tracks[side].flush(out);
@@ -240,7 +257,7 @@ impl DomainState {
 /// Index of domains: open addressing, at most half full.
 #[derive(Debug)]
 pub(super) struct Index {
-    places: Box<[Option<(Domain, u32)>]>,
+    places: Box<[Option<(SequenceDomain, u32)>]>,
     shift: u32,
 }
 
@@ -251,13 +268,13 @@ impl Index {
     }
 
     #[inline]
-    fn start(&self, domain: Domain) -> usize {
+    fn start(&self, domain: SequenceDomain) -> usize {
         // Fibonacci hashing: domains differ in their low bits.
         (domain.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
     }
 
     #[inline]
-    pub(super) fn get(&self, domain: Domain) -> Option<usize> {
+    pub(super) fn get(&self, domain: SequenceDomain) -> Option<usize> {
         let mask = self.places.len() - 1;
         let mut at = self.start(domain);
         while let Some((there, place)) = self.places[at] {
@@ -271,7 +288,7 @@ impl Index {
 
     /// Leaves only these domains and their places.
     #[cold]
-    pub(super) fn rebuild(&mut self, domains: impl Iterator<Item = (Domain, usize)>) {
+    pub(super) fn rebuild(&mut self, domains: impl Iterator<Item = (SequenceDomain, usize)>) {
         self.places.fill(None);
         for (domain, place) in domains {
             self.insert(domain, place);
@@ -279,7 +296,7 @@ impl Index {
     }
 
     /// Inserts a domain that is not in the table; there must be space.
-    pub(super) fn insert(&mut self, domain: Domain, place: usize) {
+    pub(super) fn insert(&mut self, domain: SequenceDomain, place: usize) {
         let mask = self.places.len() - 1;
         let mut at = self.start(domain);
         while self.places[at].is_some() {

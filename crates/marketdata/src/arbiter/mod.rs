@@ -36,12 +36,12 @@ use track::{Class, Out};
 
 /// A stream with its own sequence numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Domain(pub u64);
+pub struct SequenceDomain(pub u64);
 
-impl Domain {
+impl SequenceDomain {
     /// Domain of a TWSE or TPEx telegram: one per business and format.
     pub const fn twse(business: u8, format: u8) -> Self {
-        Domain((business as u64) << 8 | format as u64)
+        SequenceDomain((business as u64) << 8 | format as u64)
     }
 
     /// Domain of a MoldUDP64 session: FNV-1a of its 10 bytes, stable across hosts and versions.
@@ -52,7 +52,7 @@ impl Domain {
             hash = (hash ^ session[at] as u64).wrapping_mul(0x0100_0000_01b3);
             at += 1;
         }
-        Domain(hash)
+        SequenceDomain(hash)
     }
 }
 
@@ -62,7 +62,7 @@ pub const SEQUENCE_MAX: u64 = 1 << 48;
 /// Source of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Line {
+pub enum FeedLine {
     /// The first line, or the only one.
     A = 0,
     /// The second line.
@@ -71,9 +71,9 @@ pub enum Line {
     Recovery = 2,
 }
 
-impl Line {
+impl FeedLine {
     /// Every line.
-    pub const ALL: [Line; 3] = [Line::A, Line::B, Line::Recovery];
+    pub const ALL: [FeedLine; 3] = [FeedLine::A, FeedLine::B, FeedLine::Recovery];
 
     const fn bit(self) -> u8 {
         1 << self as u8
@@ -82,7 +82,7 @@ impl Line {
 
 /// Memory and time limits of an [`Arbiter`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ArbiterLimits {
     /// Longest time that a message waits for the messages missing before it.
     pub hold_ns: u64,
     /// Messages held at once, over all domains.
@@ -109,10 +109,10 @@ pub struct Limits {
     pub restart_quiet_ns: u64,
 }
 
-impl Default for Limits {
+impl Default for ArbiterLimits {
     /// 5 ms; 4,096 messages of up to 2,048 bytes; 64 domains of 65,536 remembered sequences.
     fn default() -> Self {
-        Limits {
+        ArbiterLimits {
             hold_ns: 5_000_000,
             held_messages: 4096,
             message_bytes: 2048,
@@ -140,12 +140,12 @@ pub enum GapCause {
 
 /// Output of an [`Arbiter`], in order per domain and epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delivery<'a> {
+pub enum ArbiterDelivery<'a> {
     /// The next message.
     Message {
         /// Line that carried it first.
-        line: Line,
-        domain: Domain,
+        line: FeedLine,
+        domain: SequenceDomain,
         /// Earlier restarts of the domain.
         epoch: u32,
         sequence: u64,
@@ -156,7 +156,7 @@ pub enum Delivery<'a> {
     /// The next messages are missing and will not be delivered.
     Gap {
         /// Domain of the messages.
-        domain: Domain,
+        domain: SequenceDomain,
         /// Earlier restarts of the domain.
         epoch: u32,
         /// First missing sequence.
@@ -168,7 +168,7 @@ pub enum Delivery<'a> {
 
 /// Outcome of an offered message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Arrival {
+pub enum MessageArrival {
     /// Delivered at once.
     Delivered,
     /// Held until the messages before it arrive or time out.
@@ -189,7 +189,7 @@ pub enum Arrival {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenGap {
     /// Domain that misses them.
-    pub domain: Domain,
+    pub domain: SequenceDomain,
     /// First missing sequence.
     pub first: u64,
     pub count: u64,
@@ -201,22 +201,22 @@ pub struct OpenGap {
 /// memory of a domain, when it is first received or [prepared](Arbiter::prepare).
 #[derive(Debug)]
 pub struct Arbiter {
-    limits: Limits,
+    limits: ArbiterLimits,
     hold: ReorderBuffer,
     index: Index,
     domains: Vec<DomainState>,
     lines: [LineCounts; 3],
     totals: Totals,
-    proved: Option<Domain>,
+    proved: Option<SequenceDomain>,
 }
 
 impl Arbiter {
     /// An arbiter before its first message.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: ArbiterLimits) -> Self {
         let reach = limits.reach.clamp(2, 1 << 24).next_power_of_two();
         let memory = limits.memory.clamp(reach, 1 << 26).next_power_of_two();
         let domains = limits.domains.clamp(1, 1 << 16);
-        let limits = Limits { reach, memory, domains, ..limits };
+        let limits = ArbiterLimits { reach, memory, domains, ..limits };
         Arbiter {
             hold: ReorderBuffer::new(limits.held_messages.max(1), limits.message_bytes),
             index: Index::new(domains),
@@ -229,23 +229,27 @@ impl Arbiter {
     }
 
     /// Effective limits, after rounding.
-    pub fn limits(&self) -> &Limits {
+    pub fn limits(&self) -> &ArbiterLimits {
         &self.limits
     }
 
     /// Allocates a domain before its first message; returns false at the limit of domains.
-    pub fn prepare(&mut self, domain: Domain) -> bool {
+    pub fn prepare(&mut self, domain: SequenceDomain) -> bool {
         self.domain_at(domain).is_some()
     }
 
     /// True if the domain has its memory.
     #[inline]
-    pub fn has(&self, domain: Domain) -> bool {
+    pub fn has(&self, domain: SequenceDomain) -> bool {
         self.index.get(domain).is_some()
     }
 
     /// Removes a domain after delivering what is held of it, so that another has its memory.
-    pub fn remove(&mut self, domain: Domain, deliver: &mut impl FnMut(Delivery<'_>)) {
+    pub fn remove(
+        &mut self,
+        domain: SequenceDomain,
+        deliver: &mut impl FnMut(ArbiterDelivery<'_>),
+    ) {
         let Some(at) = self.index.get(domain) else { return };
         let mut out = Out { hold: &mut self.hold, totals: &mut self.totals, deliver };
         let state = &mut self.domains[at];
@@ -265,7 +269,7 @@ impl Arbiter {
 
     /// The domain that has proved itself since the last call, by messages in sequence.
     #[inline]
-    pub fn take_proved(&mut self) -> Option<Domain> {
+    pub fn take_proved(&mut self) -> Option<SequenceDomain> {
         self.proved.take()
     }
 
@@ -275,19 +279,19 @@ impl Arbiter {
     /// `deliver` may be called any number of times.
     pub fn offer(
         &mut self,
-        line: Line,
-        domain: Domain,
+        line: FeedLine,
+        domain: SequenceDomain,
         sequence: u64,
         now_ns: u64,
         message: &[u8],
-        deliver: &mut impl FnMut(Delivery<'_>),
-    ) -> Arrival {
+        deliver: &mut impl FnMut(ArbiterDelivery<'_>),
+    ) -> MessageArrival {
         self.tick(now_ns, deliver);
         self.lines[line as usize].received += 1;
         let known = if sequence > SEQUENCE_MAX { None } else { self.domain_at(domain) };
         let Some(at) = known else {
             self.lines[line as usize].refused += 1;
-            return Arrival::Refused;
+            return MessageArrival::Refused;
         };
         let state = &mut self.domains[at];
         let which = state.which(line, sequence, now_ns, &self.limits);
@@ -295,7 +299,7 @@ impl Arbiter {
         let side = state.enter(line, sequence, now_ns, which, &mut out);
         let class = state.tracks[side].classify(line, sequence);
         let reordered = state.note(line, sequence, side, now_ns);
-        if class == Class::Fresh && line != Line::Recovery && state.proves() {
+        if class == Class::Fresh && line != FeedLine::Recovery && state.proves() {
             self.proved = Some(domain);
         }
         let counts = &mut self.lines[line as usize];
@@ -310,10 +314,10 @@ impl Arbiter {
             Class::Fresh => counts.first += 1,
         }
         match class {
-            Class::Repeat => Arrival::Repeat,
-            Class::Copy => Arrival::Copy,
-            Class::Late => Arrival::Late,
-            Class::Forgotten => Arrival::Forgotten,
+            Class::Repeat => MessageArrival::Repeat,
+            Class::Copy => MessageArrival::Copy,
+            Class::Late => MessageArrival::Late,
+            Class::Forgotten => MessageArrival::Forgotten,
             Class::Fresh => self.place(line, at, side, sequence, now_ns, message, deliver),
         }
     }
@@ -321,7 +325,7 @@ impl Arbiter {
     /// Closes gaps that have timed out by `now_ns`. Call it at [`Arbiter::deadline_ns`] if nothing
     /// arrives.
     #[inline]
-    pub fn tick(&mut self, now_ns: u64, deliver: &mut impl FnMut(Delivery<'_>)) {
+    pub fn tick(&mut self, now_ns: u64, deliver: &mut impl FnMut(ArbiterDelivery<'_>)) {
         while let Some(&oldest) = self.hold.oldest() {
             if now_ns.saturating_sub(oldest.arrived_ns) < self.limits.hold_ns {
                 break;
@@ -341,7 +345,7 @@ impl Arbiter {
     }
 
     /// Closes all gaps and delivers all held messages. The arbiter remains usable.
-    pub fn finish(&mut self, deliver: &mut impl FnMut(Delivery<'_>)) {
+    pub fn finish(&mut self, deliver: &mut impl FnMut(ArbiterDelivery<'_>)) {
         let mut out = Out { hold: &mut self.hold, totals: &mut self.totals, deliver };
         for state in &mut self.domains {
             state.flush(&mut out);
@@ -359,12 +363,12 @@ impl Arbiter {
     }
 
     /// Counters of a line.
-    pub fn line(&self, line: Line) -> &LineCounts {
+    pub fn line(&self, line: FeedLine) -> &LineCounts {
         &self.lines[line as usize]
     }
 
     /// Delivered messages that `line` did not carry.
-    pub fn filled_by_others(&self, line: Line) -> u64 {
+    pub fn filled_by_others(&self, line: FeedLine) -> u64 {
         let first: u64 = self.lines.iter().map(|counts| counts.first).sum();
         let own = self.line(line);
         first - own.first - own.copies
@@ -401,7 +405,7 @@ impl Arbiter {
     }
 
     #[inline]
-    fn domain_at(&mut self, domain: Domain) -> Option<usize> {
+    fn domain_at(&mut self, domain: SequenceDomain) -> Option<usize> {
         if let Some(at) = self.index.get(domain) {
             return Some(at);
         }
@@ -409,7 +413,7 @@ impl Arbiter {
     }
 
     #[cold]
-    fn begin_domain(&mut self, domain: Domain) -> Option<usize> {
+    fn begin_domain(&mut self, domain: SequenceDomain) -> Option<usize> {
         let free = self.domains.iter().position(|state| state.is_free);
         let at = free.unwrap_or(self.domains.len());
         if at == self.limits.domains as usize {
@@ -428,14 +432,14 @@ impl Arbiter {
     #[expect(clippy::too_many_arguments, reason = "one call, its arguments are the message's")]
     fn place(
         &mut self,
-        line: Line,
+        line: FeedLine,
         at: usize,
         side: usize,
         sequence: u64,
         now_ns: u64,
         message: &[u8],
-        deliver: &mut impl FnMut(Delivery<'_>),
-    ) -> Arrival {
+        deliver: &mut impl FnMut(ArbiterDelivery<'_>),
+    ) -> MessageArrival {
         let mut out = Out { hold: &mut self.hold, totals: &mut self.totals, deliver };
         let track = &mut self.domains[at].tracks[side];
         if !track.is_next(sequence) {
@@ -452,12 +456,12 @@ impl Arbiter {
         let track = &mut self.domains[at].tracks[side];
         if track.is_next(sequence) {
             track.deliver_next(line, now_ns, message, &mut out);
-            return Arrival::Delivered;
+            return MessageArrival::Delivered;
         }
         track.hold(line, sequence, now_ns, message, out.hold);
         self.totals.held += 1;
         self.totals.held_max = self.totals.held_max.max(self.hold.len());
-        Arrival::Held
+        MessageArrival::Held
     }
 
     /// Makes space in a full reorder buffer: closes the oldest gap, up to the arriving message.
@@ -467,7 +471,7 @@ impl Arbiter {
         at: usize,
         side: usize,
         sequence: u64,
-        deliver: &mut impl FnMut(Delivery<'_>),
+        deliver: &mut impl FnMut(ArbiterDelivery<'_>),
     ) {
         let Some(&oldest) = self.hold.oldest() else { return };
         self.totals.overflows += 1;

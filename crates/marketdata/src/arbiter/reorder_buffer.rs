@@ -1,6 +1,6 @@
 //! Reorder buffer: messages that arrived early, in a fixed number of slots.
 
-use super::Line;
+use super::FeedLine;
 
 /// No slot.
 pub(super) const NONE: u32 = u32::MAX;
@@ -10,7 +10,7 @@ pub(super) const NONE: u32 = u32::MAX;
 pub(super) struct Held {
     pub(super) domain: u32,
     pub(super) side: u8,
-    pub(super) line: Line,
+    pub(super) line: FeedLine,
     pub(super) bytes: u32,
     pub(super) sequence: u64,
     pub(super) arrived_ns: u64,
@@ -38,7 +38,7 @@ impl ReorderBuffer {
                 .map(|n: u32| Held {
                     domain: 0,
                     side: 0,
-                    line: Line::A,
+                    line: FeedLine::A,
                     bytes: 0,
                     sequence: 0,
                     arrived_ns: 0,
@@ -76,7 +76,7 @@ impl ReorderBuffer {
     pub(super) fn put(
         &mut self,
         (domain, side): (u32, u8),
-        line: Line,
+        line: FeedLine,
         sequence: u64,
         arrived_ns: u64,
         message: &[u8],

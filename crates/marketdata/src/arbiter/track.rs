@@ -1,7 +1,7 @@
 //! One epoch of one domain: received, held and next sequences.
 
 use super::reorder_buffer::{NONE, ReorderBuffer};
-use super::{Delivery, Domain, GapCause, Limits, Line, OpenGap, Totals};
+use super::{ArbiterDelivery, ArbiterLimits, FeedLine, GapCause, OpenGap, SequenceDomain, Totals};
 
 /// Delivered; the other bits are the lines that carried it.
 const DELIVERED: u8 = 1 << 6;
@@ -27,7 +27,7 @@ pub(super) struct Out<'a, F> {
 
 #[derive(Debug)]
 pub(super) struct Track {
-    domain: Domain,
+    domain: SequenceDomain,
     pub(super) epoch: u32,
     place: (u32, u8),
     from_one: bool,
@@ -49,7 +49,7 @@ pub(super) struct Track {
 }
 
 impl Track {
-    pub(super) fn new(domain: Domain, place: (u32, u8), limits: &Limits) -> Self {
+    pub(super) fn new(domain: SequenceDomain, place: (u32, u8), limits: &ArbiterLimits) -> Self {
         Track {
             domain,
             epoch: 0,
@@ -81,7 +81,7 @@ impl Track {
         (self.delivered, self.missing) = (0, 0);
     }
 
-    pub(super) fn rename(&mut self, domain: Domain) {
+    pub(super) fn rename(&mut self, domain: SequenceDomain) {
         self.domain = domain;
     }
 
@@ -94,7 +94,7 @@ impl Track {
 
     /// Records the line of a sequence; returns its class.
     #[inline]
-    pub(super) fn classify(&mut self, line: Line, sequence: u64) -> Class {
+    pub(super) fn classify(&mut self, line: FeedLine, sequence: u64) -> Class {
         if !self.begun {
             self.begin(sequence);
         }
@@ -187,7 +187,7 @@ impl Track {
     }
 
     /// Closes gaps until a message is within reach.
-    pub(super) fn bring_into_reach<F: FnMut(Delivery<'_>)>(
+    pub(super) fn bring_into_reach<F: FnMut(ArbiterDelivery<'_>)>(
         &mut self,
         sequence: u64,
         out: &mut Out<'_, F>,
@@ -212,7 +212,11 @@ impl Track {
     }
 
     /// Closes all gaps before a message.
-    pub(super) fn bring_to<F: FnMut(Delivery<'_>)>(&mut self, sequence: u64, out: &mut Out<'_, F>) {
+    pub(super) fn bring_to<F: FnMut(ArbiterDelivery<'_>)>(
+        &mut self,
+        sequence: u64,
+        out: &mut Out<'_, F>,
+    ) {
         out.totals.overflows += 1;
         while !self.is_next(sequence) {
             self.release_gap(sequence, GapCause::Overflow, out);
@@ -221,7 +225,7 @@ impl Track {
 
     /// Closes the first gap, up to the next held message or `limit`, and delivers the contiguous
     /// messages after it.
-    pub(super) fn release_gap<F: FnMut(Delivery<'_>)>(
+    pub(super) fn release_gap<F: FnMut(ArbiterDelivery<'_>)>(
         &mut self,
         limit: u64,
         cause: GapCause,
@@ -243,7 +247,7 @@ impl Track {
             self.missing = self.missing.saturating_add(count);
             out.totals.gaps += 1;
             out.totals.missing = out.totals.missing.saturating_add(count);
-            (out.deliver)(Delivery::Gap {
+            (out.deliver)(ArbiterDelivery::Gap {
                 domain: self.domain,
                 epoch: self.epoch,
                 first,
@@ -255,7 +259,7 @@ impl Track {
     }
 
     /// Closes every gap before a held message.
-    pub(super) fn release_through<F: FnMut(Delivery<'_>)>(
+    pub(super) fn release_through<F: FnMut(ArbiterDelivery<'_>)>(
         &mut self,
         sequence: u64,
         cause: GapCause,
@@ -267,15 +271,15 @@ impl Track {
     }
 
     /// Delivers all held messages.
-    pub(super) fn flush<F: FnMut(Delivery<'_>)>(&mut self, out: &mut Out<'_, F>) {
+    pub(super) fn flush<F: FnMut(ArbiterDelivery<'_>)>(&mut self, out: &mut Out<'_, F>) {
         self.release_through(u64::MAX, GapCause::Closed, out);
     }
 
     /// Delivers the next message, and the held messages after it.
     #[inline]
-    pub(super) fn deliver_next<F: FnMut(Delivery<'_>)>(
+    pub(super) fn deliver_next<F: FnMut(ArbiterDelivery<'_>)>(
         &mut self,
-        line: Line,
+        line: FeedLine,
         now_ns: u64,
         message: &[u8],
         out: &mut Out<'_, F>,
@@ -285,9 +289,9 @@ impl Track {
     }
 
     #[inline]
-    fn delivered_one<F: FnMut(Delivery<'_>)>(
+    fn delivered_one<F: FnMut(ArbiterDelivery<'_>)>(
         &mut self,
-        line: Line,
+        line: FeedLine,
         arrived_ns: u64,
         message: &[u8],
         totals: &mut Totals,
@@ -300,11 +304,11 @@ impl Track {
         self.delivered += 1;
         totals.delivered += 1;
         let (domain, epoch) = (self.domain, self.epoch);
-        deliver(Delivery::Message { line, domain, epoch, sequence, arrived_ns, message });
+        deliver(ArbiterDelivery::Message { line, domain, epoch, sequence, arrived_ns, message });
     }
 
     #[inline]
-    fn drain<F: FnMut(Delivery<'_>)>(&mut self, out: &mut Out<'_, F>) {
+    fn drain<F: FnMut(ArbiterDelivery<'_>)>(&mut self, out: &mut Out<'_, F>) {
         while self.held > 0 {
             let slot = std::mem::replace(self.slot(self.next), NONE);
             if slot == NONE {
@@ -320,7 +324,7 @@ impl Track {
     /// Holds a message that is in reach.
     pub(super) fn hold(
         &mut self,
-        line: Line,
+        line: FeedLine,
         sequence: u64,
         now_ns: u64,
         message: &[u8],

@@ -14,5 +14,5 @@ mod source;
 mod writer;
 
 pub use error::CaptureError;
-pub use reader::{Counts, Datagram, Kind, Reader};
-pub use writer::{Interface, LinkType, Writer};
+pub use reader::{CaptureKind, Counts, Datagram, Reader};
+pub use writer::{CapturedInterface, LinkType, Writer};

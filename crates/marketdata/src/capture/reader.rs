@@ -17,7 +17,7 @@ use crate::late::LateReport;
 
 /// Format of a file, from its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum CaptureKind {
     /// The format of libpcap, in any of its variants.
     Pcap,
     /// pcapng.
@@ -183,11 +183,11 @@ impl<R: Read> Reader<R> {
     }
 
     /// Format of the file.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> CaptureKind {
         match self.format {
-            Format::Pcap { .. } => Kind::Pcap,
-            Format::PcapNg(_) => Kind::PcapNg,
-            Format::Telegrams => Kind::Telegrams,
+            Format::Pcap { .. } => CaptureKind::Pcap,
+            Format::PcapNg(_) => CaptureKind::PcapNg,
+            Format::Telegrams => CaptureKind::Telegrams,
         }
     }
 

@@ -41,7 +41,7 @@ pub enum LinkType {
 
 /// Captured interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interface<'a> {
+pub struct CapturedInterface<'a> {
     pub name: &'a str,
     /// First header of its packets.
     pub link: LinkType,
@@ -62,7 +62,7 @@ impl<W: Write> Writer<W> {
     /// Writes section header and interface, with time stamps in nanoseconds.
     pub fn new(
         output: W,
-        interface: &Interface<'_>,
+        interface: &CapturedInterface<'_>,
         application: &str,
     ) -> Result<Self, CaptureError> {
         let mut writer = Writer { output, packets: 0, headers: [0; HEADERS_BYTES] };
@@ -70,7 +70,7 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    fn begin(&mut self, interface: &Interface<'_>, application: &str) -> io::Result<()> {
+    fn begin(&mut self, interface: &CapturedInterface<'_>, application: &str) -> io::Result<()> {
         let application = option(SHB_USERAPPL, application.as_bytes());
         let mut section = Vec::new();
         section.extend(0x1a2b_3c4d_u32.to_le_bytes());

@@ -1,6 +1,6 @@
 //! ITCH 5.0 messages.
 
-use market::itch::{Body, Kind, Message, Side, StockDirectory};
+use market::itch::{Body, BookSide, Kind, Message, StockDirectory};
 use serde::ser::SerializeMap;
 
 use super::{Map, Shown, hex, some, text};
@@ -81,9 +81,9 @@ fn directory(map: &mut Map<'_>, entry: &StockDirectory) -> Done {
     map.serialize_entry("inverse", &char::from(entry.inverse))
 }
 
-fn side(side: Side) -> &'static str {
+fn side(side: BookSide) -> &'static str {
     match side {
-        Side::Buy => "buy",
-        Side::Sell => "sell",
+        BookSide::Buy => "buy",
+        BookSide::Sell => "sell",
     }
 }

@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::capture::Datagram;
-use super::protocol::{Flows, Protocol, Recognised};
+use super::protocol::{CaptureFlows, Protocol, Recognised};
 
 /// Format of datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -57,7 +57,7 @@ impl Counts {
 pub struct Decoder<W> {
     output: W,
     format: Format,
-    flows: Flows,
+    flows: CaptureFlows,
     counts: Counts,
     line: Vec<u8>,
 }
@@ -65,7 +65,7 @@ pub struct Decoder<W> {
 impl<W: Write> Decoder<W> {
     /// A decoder that writes to `output`, which should be buffered.
     pub fn new(output: W, format: Format) -> Self {
-        let (flows, counts) = (Flows::default(), Counts::default());
+        let (flows, counts) = (CaptureFlows::default(), Counts::default());
         Decoder { output, format, flows, counts, line: Vec::with_capacity(4096) }
     }
 
@@ -154,7 +154,7 @@ impl<W: Write> Decoder<W> {
     }
 
     fn mold(&mut self, datagram: &Datagram<'_>) -> io::Result<()> {
-        let packet = match mold::Packet::parse(datagram.payload) {
+        let packet = match mold::MoldPacket::parse(datagram.payload) {
             Ok(packet) => packet,
             Err(error) => return self.malformed(datagram, "mold", &error, error.offset()),
         };
@@ -291,7 +291,7 @@ fn some(
 }
 
 /// Name of a session, empty if it is of zeros.
-fn session_name(session: &mold::Session) -> String {
+fn session_name(session: &mold::MoldSession) -> String {
     let end = session.0.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     text(&session.0[..end]).into_owned()
 }

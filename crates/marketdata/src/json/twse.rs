@@ -1,7 +1,7 @@
 //! TWSE and TPEx telegrams.
 
 use market::twse::{
-    Body, Book, Business, Instrument, Level, Limit, Limits, Lot, Marker, PackedLevels, Price,
+    Body, Book, Business, Instrument, Level, Limit, Lot, Marker, PackedLevels, Price, PriceLimits,
     Status, Telegram,
 };
 use serde::Serialize;
@@ -143,7 +143,7 @@ struct LimitEntry {
 }
 
 impl LimitEntry {
-    fn new(limits: Limits) -> Self {
+    fn new(limits: PriceLimits) -> Self {
         LimitEntry {
             trade: limit_word(limits.trade()),
             bid: limit_word(limits.bid()),

@@ -15,11 +15,11 @@ mod tests {
     use host::interruptions::{Cause, CauseKind};
 
     use super::*;
-    use crate::capture::{Interface, LinkType, Reader, Writer};
+    use crate::capture::{CapturedInterface, LinkType, Reader, Writer};
 
     /// A recording of `payloads`, with a note before and after each.
     fn recording(payloads: &[&[u8]], notes: &[Note]) -> Vec<u8> {
-        let interface = Interface { name: "lab0", link: LinkType::RawIp };
+        let interface = CapturedInterface { name: "lab0", link: LinkType::RawIp };
         let mut writer = Writer::new(Vec::new(), &interface, "a test").expect("memory");
         let (from, to) = ("192.0.2.1:1".parse().unwrap(), "224.0.100.100:10000".parse().unwrap());
         let mut notes = notes.iter();

@@ -2,17 +2,17 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use host::slots::{Admission, Slots};
+use host::slots::{SlotAdmission, Slots};
 use market::twse::Telegrams;
 use market::{itch, mold};
 
 use super::content::{Content, Present};
-use super::interval::{Counts, Interval, LineStats, TopRow};
+use super::interval::{Counts, LineStats, ListenInterval, TopRow};
 use super::line::LineTrack;
-use crate::arbiter::{Arbiter, Delivery, Domain, Limits, Line};
+use crate::arbiter::{Arbiter, ArbiterDelivery, ArbiterLimits, FeedLine, SequenceDomain};
 use crate::late::Now;
 use crate::messages::{self, Digest};
-use crate::protocol::{Evidence, Protocol, evidence};
+use crate::protocol::{Protocol, ProtocolEvidence, evidence};
 use crate::quality::Quality;
 use crate::relative_latency::Base;
 use crate::symbols::{SymbolBook, Symbols, Update};
@@ -28,7 +28,7 @@ const LOCATES: u32 = 1 << 16;
 pub(super) struct CorePlan {
     /// `None`: that of the first datagram that proves one.
     pub(super) protocol: Option<Protocol>,
-    pub(super) limits: Limits,
+    pub(super) limits: ArbiterLimits,
     pub(super) line_count: usize,
     pub(super) books_max: u32,
     pub(super) digests: bool,
@@ -54,7 +54,7 @@ pub(super) struct Sink {
     pub(super) symbols: Symbols,
     pub(super) kinds: Box<[u64; KINDS]>,
     pub(super) undecoded: u64,
-    pub(super) digests: Option<Vec<(Domain, Digest)>>,
+    pub(super) digests: Option<Vec<(SequenceDomain, Digest)>>,
     pub(super) has_ended: bool,
     /// CLOCK_REALTIME of the delivery in progress.
     real_ns: u64,
@@ -64,8 +64,8 @@ pub(super) struct Sink {
 /// A session of MoldUDP64.
 #[derive(Debug)]
 pub(super) struct SessionState {
-    pub(super) session: mold::Session,
-    pub(super) domain: Domain,
+    pub(super) session: mold::MoldSession,
+    pub(super) domain: SequenceDomain,
     /// One past the last message sent by the server, from any packet header.
     pub(super) next_sequence: u64,
     pub(super) has_ended: bool,
@@ -77,10 +77,10 @@ pub(super) struct Core {
     pub(super) protocol: Option<Protocol>,
     pub(super) arbiter: Arbiter,
     /// The arbiter's domains, by sender: each invented session of MoldUDP64 is one, and so is each format of telegrams.
-    domains: Slots<Domain, IpAddr, ()>,
+    domains: Slots<SequenceDomain, IpAddr, ()>,
     pub(super) sink: Sink,
     pub(super) lines: Vec<LineState>,
-    pub(super) interval: Box<Interval>,
+    pub(super) interval: Box<ListenInterval>,
     pub(super) sessions: Vec<SessionState>,
     /// Sequences received on lines while recovery is active.
     pub(super) brought: Vec<u64>,
@@ -113,12 +113,12 @@ impl Sink {
     /// decoded here.
     fn deliver(
         &mut self,
-        delivery: Delivery<'_>,
-        interval: &mut Interval,
+        delivery: ArbiterDelivery<'_>,
+        interval: &mut ListenInterval,
         quality: Option<&mut Quality>,
         present: Option<&Present<'_>>,
     ) {
-        let Delivery::Message { domain, sequence, message, .. } = delivery else { return };
+        let ArbiterDelivery::Message { domain, sequence, message, .. } = delivery else { return };
         self.digest(domain, sequence, message);
         let content = match present {
             Some(present) if std::ptr::eq(present.bytes, message) => present.content,
@@ -166,7 +166,7 @@ impl Sink {
         }
     }
 
-    fn digest(&mut self, domain: Domain, sequence: u64, message: &[u8]) {
+    fn digest(&mut self, domain: SequenceDomain, sequence: u64, message: &[u8]) {
         let Some(digests) = &mut self.digests else { return };
         let at = digests.iter().position(|(known, _)| *known == domain).unwrap_or_else(|| {
             digests.push((domain, Digest::default()));
@@ -181,7 +181,7 @@ macro_rules! delivering {
     ($core:ident, $present:expr, |$arbiter:ident, $deliver:ident| $body:expr) => {{
         let Core { arbiter: $arbiter, sink, interval, quality, .. } = &mut *$core;
         let present: Option<&Present<'_>> = $present;
-        let $deliver = &mut |delivery: Delivery<'_>| {
+        let $deliver = &mut |delivery: ArbiterDelivery<'_>| {
             sink.deliver(delivery, interval, quality.as_deref_mut(), present);
         };
         $body
@@ -230,7 +230,7 @@ impl Core {
         of_line: impl Fn(usize, LineStats) -> LineStats,
         recovery: Option<crate::recovery::Counts>,
     ) -> Counts {
-        let lines = self.lines.iter().zip([Line::A, Line::B]).enumerate();
+        let lines = self.lines.iter().zip([FeedLine::A, FeedLine::B]).enumerate();
         let lines = lines.map(|(at, (state, line))| {
             let (expected, brought) = state.track.sums();
             let counts = *self.arbiter.line(line);
@@ -239,7 +239,7 @@ impl Core {
         Counts {
             lines: lines.collect(),
             totals: *self.arbiter.totals(),
-            recovery_line: *self.arbiter.line(Line::Recovery),
+            recovery_line: *self.arbiter.line(FeedLine::Recovery),
             domains: self.arbiter.books().collect(),
             sessions: (self.sessions.iter())
                 .map(|state| (state.domain, state.session.to_string()))
@@ -280,7 +280,7 @@ impl Core {
     }
 
     /// Counts datagrams of a line that were not recognised as of the protocol.
-    pub(super) fn skip(&mut self, line: Line, count: u64) {
+    pub(super) fn skip(&mut self, line: FeedLine, count: u64) {
         let book = &mut self.lines[line as usize].book;
         book.datagrams += count;
         book.malformed += count;
@@ -291,7 +291,7 @@ impl Core {
     /// - `from`: its sender.
     pub(super) fn datagram(
         &mut self,
-        line: Line,
+        line: FeedLine,
         from: Ipv4Addr,
         payload: &[u8],
         stamp_ns: Option<u64>,
@@ -333,7 +333,7 @@ impl Core {
                     self.offer(line, domain, sequence, now_ns, &present);
                 }
             }
-            Some(Protocol::Mold) => match mold::Packet::parse(payload) {
+            Some(Protocol::Mold) => match mold::MoldPacket::parse(payload) {
                 Ok(packet) => {
                     let header = packet.header();
                     self.unnumbered +=
@@ -364,7 +364,7 @@ impl Core {
     /// The protocol that a datagram proves.
     #[cold]
     fn detect(&mut self, payload: &[u8]) -> Option<Protocol> {
-        let Evidence::Proof(protocol) = evidence(payload) else { return None };
+        let ProtocolEvidence::Proof(protocol) = evidence(payload) else { return None };
         self.protocol = Some(protocol);
         self.sink.protocol = protocol;
         Some(protocol)
@@ -372,25 +372,25 @@ impl Core {
 
     /// Gives a domain its place. A new one takes that of another which has proved nothing, if all are taken.
     #[inline]
-    fn admit(&mut self, domain: Domain, from: Ipv4Addr) {
+    fn admit(&mut self, domain: SequenceDomain, from: Ipv4Addr) {
         if !self.arbiter.has(domain) {
             self.admit_new(domain, from);
         }
     }
 
     #[cold]
-    fn admit_new(&mut self, domain: Domain, from: Ipv4Addr) {
+    fn admit_new(&mut self, domain: SequenceDomain, from: Ipv4Addr) {
         match self.domains.insert(domain, IpAddr::V4(from).into(), ()) {
-            Admission::Free => {}
-            Admission::Displaced(other, ()) => self.remove(other),
+            SlotAdmission::Free => {}
+            SlotAdmission::Displaced(other, ()) => self.remove(other),
             // The arbiter refuses its messages, and counts them.
-            Admission::Refused(()) => return,
+            SlotAdmission::Refused(()) => return,
         }
         self.arbiter.prepare(domain);
     }
 
     /// Removes a domain and all that is kept of it.
-    fn remove(&mut self, domain: Domain) {
+    fn remove(&mut self, domain: SequenceDomain) {
         delivering!(self, None, |arbiter, deliver| arbiter.remove(domain, deliver));
         for line in &mut self.lines {
             line.track.remove(domain);
@@ -413,13 +413,13 @@ impl Core {
     #[inline]
     fn offer(
         &mut self,
-        line: Line,
-        domain: Domain,
+        line: FeedLine,
+        domain: SequenceDomain,
         sequence: u64,
         now_ns: u64,
         present: &Present<'_>,
     ) {
-        use crate::arbiter::Arrival::{Delivered, Held, Late};
+        use crate::arbiter::MessageArrival::{Delivered, Held, Late};
         if let Some(matched_ns) = present.content.and_then(|content| content.matched_ns()) {
             // Before arbitration, which may deliver others first; repeats are too rare to matter.
             let difference = self.sink.base.difference_ns(self.sink.real_ns, matched_ns);
@@ -442,20 +442,20 @@ impl Core {
     }
 
     /// Processes a retransmission; `None` if it is truncated.
-    pub(super) fn answer(&mut self, payload: &[u8]) -> Option<mold::Header> {
-        let packet = mold::Packet::parse(payload).ok()?;
+    pub(super) fn answer(&mut self, payload: &[u8]) -> Option<mold::MoldHeader> {
+        let packet = mold::MoldPacket::parse(payload).ok()?;
         let header = packet.header();
         if packet.messages().any(|message| message.is_err()) {
             return None;
         }
         let Now { monotonic_ns: now_ns, real_ns } = Now::read();
         self.sink.real_ns = real_ns;
-        let domain = Domain::mold(&header.session.0);
+        let domain = SequenceDomain::mold(&header.session.0);
         // A session that no line has carried was never requested.
         if self.sessions.iter().any(|known| known.domain == domain) {
             for message in packet.messages().flatten() {
                 delivering!(self, None, |arbiter, deliver| arbiter.offer(
-                    Line::Recovery,
+                    FeedLine::Recovery,
                     domain,
                     message.sequence,
                     now_ns,
@@ -468,8 +468,8 @@ impl Core {
     }
 
     /// Updates the session from a packet header of a line.
-    fn session(&mut self, header: &mold::Header, from: Ipv4Addr) -> Domain {
-        let domain = Domain::mold(&header.session.0);
+    fn session(&mut self, header: &mold::MoldHeader, from: Ipv4Addr) -> SequenceDomain {
+        let domain = SequenceDomain::mold(&header.session.0);
         self.admit(domain, from);
         if !self.arbiter.has(domain) {
             return domain;
@@ -564,13 +564,14 @@ mod tests {
         let content = Content::decode(Protocol::Twse, &buffer[..len]);
         assert!(content.is_some());
         let mut sink = Sink::new(Protocol::Twse, Symbols::new(1), false);
-        let mut interval = Interval::default();
+        let mut interval = ListenInterval::default();
         // Bytes that cannot be decoded: only a second decoding would find out.
         let bytes = &[0_u8; 8][..];
         let mut deliver = |message: &[u8], sink: &mut Sink| {
-            let (line, domain, epoch) = (Line::A, Domain::twse(1, 20), 0);
+            let (line, domain, epoch) = (FeedLine::A, SequenceDomain::twse(1, 20), 0);
             let (sequence, arrived_ns) = (9, 0);
-            let delivery = Delivery::Message { line, domain, epoch, sequence, arrived_ns, message };
+            let delivery =
+                ArbiterDelivery::Message { line, domain, epoch, sequence, arrived_ns, message };
             let present = Present { bytes, content, arrived_ns };
             sink.deliver(delivery, &mut interval, None, Some(&present));
         };

@@ -9,7 +9,7 @@ use io::{GroupPort, XdpGroups, XdpMode};
 use sys::poll;
 
 use super::error::ListenError;
-use super::{Plan, ReceiveBy};
+use super::{ListenPlan, ReceiveBy};
 
 #[derive(Debug)]
 pub(super) enum Intake {
@@ -20,7 +20,7 @@ pub(super) enum Intake {
 
 impl Intake {
     /// Joins the groups of a plan, in the calling thread's network namespace.
-    pub(super) fn open(plan: &Plan) -> Result<Self, ListenError> {
+    pub(super) fn open(plan: &ListenPlan) -> Result<Self, ListenError> {
         Ok(match &plan.receive_by {
             ReceiveBy::Sockets => Intake::Sockets(
                 plan.groups
@@ -103,7 +103,7 @@ fn place(ports: &[(XdpGroups, Vec<usize>)], line: usize) -> Option<(&XdpGroups, 
 
 /// One receiver an interface: it has one XDP program.
 fn open_xdp(
-    plan: &Plan,
+    plan: &ListenPlan,
     mode: XdpMode,
     xsk_map: Option<&Path>,
 ) -> Result<Vec<(XdpGroups, Vec<usize>)>, ListenError> {

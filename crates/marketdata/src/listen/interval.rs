@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use market::twse::Price;
 use model::latency_histogram;
 
-use crate::arbiter::{Domain, DomainStats, LineCounts, Totals};
+use crate::arbiter::{DomainStats, LineCounts, SequenceDomain, Totals};
 use crate::late::LateList;
 use crate::quality::Quality;
 use crate::recovery;
@@ -90,7 +90,7 @@ pub struct Counts {
     pub recovery_line: LineCounts,
     pub domains: Vec<DomainStats>,
     /// Names of MoldUDP64 domains.
-    pub sessions: Vec<(Domain, String)>,
+    pub sessions: Vec<(SequenceDomain, String)>,
     /// The arbiter's counts add up.
     pub is_balanced: bool,
     /// Delivered messages by type: `06`, `17`, `A`, `other`.
@@ -107,7 +107,7 @@ pub struct Counts {
     /// Sessions that have ended.
     pub sessions_ended: u64,
     /// Digest per domain, in order of first delivery; empty unless enabled.
-    pub digests: Vec<(Domain, String)>,
+    pub digests: Vec<(SequenceDomain, String)>,
     /// The end of the feed was received (telegram 000000).
     pub has_ended: bool,
 }
@@ -122,7 +122,7 @@ impl Counts {
 
 /// Data of one second.
 #[derive(Debug)]
-pub struct Interval {
+pub struct ListenInterval {
     /// Since the start.
     pub elapsed_ns: u64,
     /// Since the start.
@@ -141,9 +141,9 @@ pub struct Interval {
     pub quality: Option<Box<Quality>>,
 }
 
-impl Default for Interval {
+impl Default for ListenInterval {
     fn default() -> Self {
-        Interval {
+        ListenInterval {
             elapsed_ns: 0,
             counts: Counts::default(),
             kernel_to_app: [latency_histogram(), latency_histogram()],
@@ -161,7 +161,7 @@ impl Default for Interval {
     }
 }
 
-impl Interval {
+impl ListenInterval {
     /// Clears it for the next second.
     pub fn clear(&mut self) {
         self.kernel_to_app.iter_mut().for_each(Histogram::reset);

@@ -1,12 +1,12 @@
 //! Accounting of one line by its own sequence: messages received and missing between its first and
 //! last.
 
-use crate::arbiter::{Arrival, Domain, Limits};
+use crate::arbiter::{ArbiterLimits, MessageArrival, SequenceDomain};
 
 /// Messages of one domain on a line.
 #[derive(Debug, Clone, Copy)]
 struct DomainTrack {
-    domain: Domain,
+    domain: SequenceDomain,
     first: u64,
     highest: u64,
     brought: u64,
@@ -32,12 +32,15 @@ impl LineTrack {
     #[inline]
     pub(super) fn note(
         &mut self,
-        domain: Domain,
+        domain: SequenceDomain,
         sequence: u64,
-        arrival: Arrival,
-        limits: &Limits,
+        arrival: MessageArrival,
+        limits: &ArbiterLimits,
     ) {
-        if matches!(arrival, Arrival::Repeat | Arrival::Forgotten | Arrival::Refused) {
+        if matches!(
+            arrival,
+            MessageArrival::Repeat | MessageArrival::Forgotten | MessageArrival::Refused
+        ) {
             return;
         }
         let seen = match self.domains.get_mut(self.last) {
@@ -59,7 +62,7 @@ impl LineTrack {
         };
         if sequence > seen.highest {
             seen.highest = sequence;
-        } else if arrival != Arrival::Late && is_restart(seen.highest, sequence, limits) {
+        } else if arrival != MessageArrival::Late && is_restart(seen.highest, sequence, limits) {
             // The arbiter started a new epoch for this line.
             seen.closed.0 += seen.highest - seen.first + 1;
             seen.closed.1 += seen.brought;
@@ -73,7 +76,7 @@ impl LineTrack {
     }
 
     /// Removes a domain, whose messages still count.
-    pub(super) fn remove(&mut self, domain: Domain) {
+    pub(super) fn remove(&mut self, domain: SequenceDomain) {
         let Some(at) = self.domains.iter().position(|seen| seen.domain == domain) else { return };
         let (expected, brought) = self.domains.swap_remove(at).sums();
         self.removed.0 = self.removed.0.saturating_add(expected);
@@ -101,7 +104,7 @@ impl DomainTrack {
 }
 
 /// The arbiter's rules 1 and 3, for a message that is not a duplicate.
-fn is_restart(highest: u64, sequence: u64, limits: &Limits) -> bool {
+fn is_restart(highest: u64, sequence: u64, limits: &ArbiterLimits) -> bool {
     let back = highest - sequence;
     let at_start = sequence <= limits.restart_first_max && back >= limits.restart_back;
     at_start || back >= u64::from(limits.memory)
@@ -111,9 +114,9 @@ fn is_restart(highest: u64, sequence: u64, limits: &Limits) -> bool {
 mod tests {
     use super::*;
 
-    const DOMAIN: Domain = Domain::twse(1, 6);
+    const DOMAIN: SequenceDomain = SequenceDomain::twse(1, 6);
 
-    fn sums(limits: &Limits, messages: &[(u64, Arrival)]) -> (u64, u64) {
+    fn sums(limits: &ArbiterLimits, messages: &[(u64, MessageArrival)]) -> (u64, u64) {
         let mut track = LineTrack::with_room(4);
         for (sequence, arrival) in messages {
             track.note(DOMAIN, *sequence, *arrival, limits);
@@ -123,32 +126,32 @@ mod tests {
 
     #[test]
     fn expected_is_first_to_last_and_the_rest_is_missing() {
-        use Arrival::{Copy, Delivered, Held, Late, Repeat};
-        let limits = Limits::default();
+        use MessageArrival::{Copy, Delivered, Held, Late, Repeat};
+        let limits = ArbiterLimits::default();
         let messages = [(10, Delivered), (12, Held), (12, Repeat), (11, Delivered), (16, Copy)];
         assert_eq!(sums(&limits, &messages), (7, 4));
-        assert_eq!(sums(&Limits { from_one: true, ..limits }, &messages), (16, 4));
+        assert_eq!(sums(&ArbiterLimits { from_one: true, ..limits }, &messages), (16, 4));
         assert_eq!(sums(&limits, &[(10, Delivered), (14, Held), (12, Late)]), (5, 3));
     }
 
     #[test]
     fn a_removed_domain_still_counts() {
-        use Arrival::Delivered;
-        let limits = Limits::default();
+        use MessageArrival::Delivered;
+        let limits = ArbiterLimits::default();
         let mut track = LineTrack::with_room(4);
         for sequence in [1, 2, 5] {
             track.note(DOMAIN, sequence, Delivered, &limits);
-            track.note(Domain::twse(2, 6), sequence, Delivered, &limits);
+            track.note(SequenceDomain::twse(2, 6), sequence, Delivered, &limits);
         }
         track.remove(DOMAIN);
-        track.note(Domain::twse(2, 6), 6, Delivered, &limits);
+        track.note(SequenceDomain::twse(2, 6), 6, Delivered, &limits);
         assert_eq!((track.sums(), track.domains.len()), ((11, 7), 1));
     }
 
     #[test]
     fn a_restarted_domain_is_counted_separately() {
-        use Arrival::Delivered;
-        let limits = Limits::default();
+        use MessageArrival::Delivered;
+        let limits = ArbiterLimits::default();
         let messages: Vec<_> = (1..=100).chain(2..=50).map(|n| (n, Delivered)).collect();
         assert_eq!(sums(&limits, &messages), (150, 149));
     }

@@ -29,15 +29,17 @@ use self::core::{Core, CorePlan};
 use self::intake::Intake;
 use self::retransmit::Retransmit;
 use self::silence::SilenceWatch;
-use super::arbiter::{self, Line};
+use super::arbiter::{self, FeedLine};
 use super::late::Now;
 use super::pitfalls::{self, ReceiverConfig};
 use super::protocol::Protocol;
 
 pub use self::error::ListenError;
-pub use self::interval::{Counts, Interval, LineStats, TopRow};
+pub use self::interval::{Counts, LineStats, ListenInterval, TopRow};
 pub use self::recorded::{RecordedError, RecordedPlan, Recording, read};
-pub use self::report::{LineReport, ListenDocument, LiveDocument, Percentiles, Refused, Report};
+pub use self::report::{
+    LineReport, ListenDocument, ListenReport, LiveDocument, Percentiles, Refused,
+};
 pub(crate) use self::report::{count, table, time};
 
 /// Longest sleep between checks of the stop flag.
@@ -64,7 +66,7 @@ pub enum ReceiveBy {
 
 /// Groups to receive, and how.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct ListenPlan {
     /// Line A, and line B if there are two.
     pub groups: Vec<Group>,
     pub receive_by: ReceiveBy,
@@ -72,7 +74,7 @@ pub struct Plan {
     pub tuning: GroupTuning,
     /// `None`: that of the first datagram that proves one.
     pub protocol: Option<Protocol>,
-    pub limits: arbiter::Limits,
+    pub limits: arbiter::ArbiterLimits,
     /// Retransmission server (MoldUDP64).
     pub recover: Option<SocketAddr>,
     pub spin: bool,
@@ -100,8 +102,8 @@ pub struct Plan {
 
 /// An open receiver.
 #[derive(Debug)]
-pub struct Listener {
-    plan: Plan,
+pub struct FeedListener {
+    plan: ListenPlan,
     intake: Intake,
     core: Core,
     retransmit: Option<Retransmit>,
@@ -113,9 +115,9 @@ pub struct Listener {
     links: Vec<LinkWatch>,
 }
 
-impl Listener {
+impl FeedListener {
     /// Joins the groups, in the calling thread's network namespace.
-    pub fn open(plan: Plan) -> Result<Self, ListenError> {
+    pub fn open(plan: ListenPlan) -> Result<Self, ListenError> {
         if !(1..=2).contains(&plan.groups.len()) {
             return Err(ListenError::Groups { groups: plan.groups.len() });
         }
@@ -141,7 +143,7 @@ impl Listener {
         let silence = SilenceWatch::open(&plan.groups, limit_ns, has_taps);
         // Opened last, because their buffers fill from here on.
         let intake = Intake::open(&plan)?;
-        Ok(Listener {
+        Ok(FeedListener {
             links: plan
                 .groups
                 .iter()
@@ -164,8 +166,8 @@ impl Listener {
     pub fn run(
         mut self,
         stop: &AtomicBool,
-        mut swap: impl FnMut(&mut Box<Interval>),
-    ) -> Result<Box<Interval>, ListenError> {
+        mut swap: impl FnMut(&mut Box<ListenInterval>),
+    ) -> Result<Box<ListenInterval>, ListenError> {
         if let Some(cpu) = self.plan.pin {
             affinity::pin_to(&[cpu]).map_err(|source| ListenError::Pin { cpu, source })?;
         }
@@ -240,7 +242,7 @@ impl Listener {
     fn take_all(&mut self) -> Result<usize, ListenError> {
         let core = &mut self.core;
         let mut taken = self.intake.take(&mut |line, datagram| {
-            let line = if line == 0 { Line::A } else { Line::B };
+            let line = if line == 0 { FeedLine::A } else { FeedLine::B };
             let from = *datagram.from.ip();
             core.datagram(line, from, datagram.payload, datagram.stamp_ns, Now::read());
         })?;

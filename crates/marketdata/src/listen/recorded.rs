@@ -5,11 +5,11 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::core::{Core, CorePlan};
-use super::interval::Interval;
-use crate::arbiter::{Limits, Line};
-use crate::capture::{CaptureError, Datagram, Kind, Reader};
+use super::interval::ListenInterval;
+use crate::arbiter::{ArbiterLimits, FeedLine};
+use crate::capture::{CaptureError, CaptureKind, Datagram, Reader};
 use crate::late::Now;
-use crate::protocol::{Flows, Protocol};
+use crate::protocol::{CaptureFlows, Protocol};
 
 /// Longest session time of an interval: the spread of their fastest messages bounds the clocks' drift.
 const INTERVAL_NS: u64 = 1_000_000_000;
@@ -23,7 +23,7 @@ const STAMP_NS_MAX: u64 = 1 << 62;
 pub struct RecordedPlan {
     /// Destinations of lines A and B; empty: the first one found is line A, the second line B.
     pub from: Vec<SocketAddrV4>,
-    pub limits: Limits,
+    pub limits: ArbiterLimits,
     /// Capacity for order books.
     pub books_max: u32,
 }
@@ -79,9 +79,9 @@ struct Lines {
 }
 
 impl Lines {
-    fn place(&self, to: SocketAddrV4) -> Option<Line> {
+    fn place(&self, to: SocketAddrV4) -> Option<FeedLine> {
         let at = self.known.iter().position(|known| *known == to)?;
-        Some(if at == 0 { Line::A } else { Line::B })
+        Some(if at == 0 { FeedLine::A } else { FeedLine::B })
     }
 
     /// Line of a datagram of this protocol; the first two destinations become lines A and B. `None` if it is
@@ -90,7 +90,7 @@ impl Lines {
         &mut self,
         to: SocketAddrV4,
         protocol: Protocol,
-    ) -> Result<Option<Line>, RecordedError> {
+    ) -> Result<Option<FeedLine>, RecordedError> {
         if !self.are_fixed && self.place(to).is_none() {
             self.known.push(to);
             if self.known.len() > 2 {
@@ -115,14 +115,14 @@ pub fn read(
     reader: &mut Reader<impl Read>,
     plan: &RecordedPlan,
     stop: &AtomicBool,
-    mut each: impl FnMut(&mut Interval),
+    mut each: impl FnMut(&mut ListenInterval),
 ) -> Result<Recording, RecordedError> {
-    if reader.kind() == Kind::Telegrams {
+    if reader.kind() == CaptureKind::Telegrams {
         return Err(RecordedError::NoTimes);
     }
     let mut lines =
         Lines { known: plan.from.clone(), are_fixed: !plan.from.is_empty(), protocol: None };
-    let mut flows = Flows::default();
+    let mut flows = CaptureFlows::default();
     let mut run: Option<Run> = None;
     let mut begun = [false; 2];
     let mut damage = None;
@@ -206,7 +206,12 @@ impl Run {
         Now { monotonic_ns: self.now_ns, real_ns: self.now_ns }
     }
 
-    fn take(&mut self, line: Line, datagram: &Datagram<'_>, each: &mut impl FnMut(&mut Interval)) {
+    fn take(
+        &mut self,
+        line: FeedLine,
+        datagram: &Datagram<'_>,
+        each: &mut impl FnMut(&mut ListenInterval),
+    ) {
         let stamp_ns = datagram.stamp_ns.unwrap_or(self.now_ns).min(STAMP_NS_MAX);
         self.now_ns = self.now_ns.max(stamp_ns);
         self.core.tick(self.now());
@@ -219,7 +224,7 @@ impl Run {
         self.core.datagram(line, from, datagram.payload, None, now);
     }
 
-    fn close_interval(&mut self, each: &mut impl FnMut(&mut Interval)) {
+    fn close_interval(&mut self, each: &mut impl FnMut(&mut ListenInterval)) {
         let counts = self.core.counts(|_, line| line, None);
         let interval = &mut self.core.interval;
         interval.elapsed_ns = self.now_ns - self.begun_ns;
@@ -228,7 +233,7 @@ impl Run {
         interval.clear();
     }
 
-    fn end(mut self, line_count: usize, each: &mut impl FnMut(&mut Interval)) {
+    fn end(mut self, line_count: usize, each: &mut impl FnMut(&mut ListenInterval)) {
         self.core.close(self.now());
         self.core.lines.truncate(line_count);
         self.close_interval(each);

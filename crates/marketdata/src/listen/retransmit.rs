@@ -15,7 +15,7 @@ const ANSWERS: usize = 64;
 #[derive(Debug)]
 pub(super) struct Retransmit {
     pub(super) socket: UdpSocket,
-    present: Option<(market::mold::Session, Recovery)>,
+    present: Option<(market::mold::MoldSession, Recovery)>,
     before: recovery::Counts,
     buffer: Vec<u8>,
     refusals: u64,
@@ -80,7 +80,7 @@ impl Retransmit {
         let Some(latest) = core.recovering_session() else { return };
         let session = latest.session;
         if self.present.as_ref().is_none_or(|(present, _)| *present != session) {
-            let next = (session, Recovery::new(session, recovery::Limits::default()));
+            let next = (session, Recovery::new(session, recovery::RecoveryLimits::default()));
             if let Some((_, old)) = self.present.replace(next) {
                 self.before += *old.counts();
             }

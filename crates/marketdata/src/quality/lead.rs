@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use model::latency_histogram;
 
-use crate::arbiter::{Domain, Line};
+use crate::arbiter::{FeedLine, SequenceDomain};
 
 /// Messages of a domain that are remembered until their copy arrives; a power of two.
 const REMEMBERED: usize = 1 << 14;
@@ -19,7 +19,7 @@ struct First {
 /// Leads of lines A and B over each other.
 #[derive(Debug)]
 pub struct Lead {
-    domains: Vec<(Domain, Box<[First]>)>,
+    domains: Vec<(SequenceDomain, Box<[First]>)>,
     last: usize,
     /// Nanoseconds by which A was first, then B.
     ahead: [Histogram<u64>; 2],
@@ -40,19 +40,31 @@ impl Default for Lead {
 
 impl Lead {
     #[inline]
-    pub(super) fn first(&mut self, line: Line, domain: Domain, sequence: u64, at_ns: u64) {
-        let is_b = line == Line::B;
-        if line != Line::Recovery {
+    pub(super) fn first(
+        &mut self,
+        line: FeedLine,
+        domain: SequenceDomain,
+        sequence: u64,
+        at_ns: u64,
+    ) {
+        let is_b = line == FeedLine::B;
+        if line != FeedLine::Recovery {
             *self.place(domain, sequence) = First { sequence, at_ns, is_b };
         }
     }
 
     #[inline]
-    pub(super) fn second(&mut self, line: Line, domain: Domain, sequence: u64, at_ns: u64) {
+    pub(super) fn second(
+        &mut self,
+        line: FeedLine,
+        domain: SequenceDomain,
+        sequence: u64,
+        at_ns: u64,
+    ) {
         let first = *self.place(domain, sequence);
-        let is_b = line == Line::B;
-        if line == Line::Recovery || first.sequence != sequence || first.is_b == is_b {
-            self.unpaired_count += u64::from(line != Line::Recovery);
+        let is_b = line == FeedLine::B;
+        if line == FeedLine::Recovery || first.sequence != sequence || first.is_b == is_b {
+            self.unpaired_count += u64::from(line != FeedLine::Recovery);
             return;
         }
         // By stamps the copy may have been the earlier one.
@@ -62,12 +74,12 @@ impl Lead {
     }
 
     /// Forgets the messages of a domain.
-    pub(super) fn remove(&mut self, domain: Domain) {
+    pub(super) fn remove(&mut self, domain: SequenceDomain) {
         self.domains.retain(|(known, _)| *known != domain);
         self.last = 0;
     }
 
-    fn place(&mut self, domain: Domain, sequence: u64) -> &mut First {
+    fn place(&mut self, domain: SequenceDomain, sequence: u64) -> &mut First {
         if self.domains.get(self.last).is_none_or(|(known, _)| *known != domain) {
             let known = self.domains.iter().position(|(known, _)| *known == domain);
             self.last = known.unwrap_or_else(|| {
@@ -99,7 +111,7 @@ impl Lead {
 mod tests {
     use super::*;
 
-    const DOMAIN: Domain = Domain::twse(1, 6);
+    const DOMAIN: SequenceDomain = SequenceDomain::twse(1, 6);
 
     #[test]
     fn the_line_with_the_earlier_stamp_leads() {
@@ -111,8 +123,8 @@ mod tests {
                 _ => (1_000_000, 1_005_000),
             };
             // The order of reading is not that of the stamps.
-            lead.first(Line::A, DOMAIN, sequence, a_ns);
-            lead.second(Line::B, DOMAIN, sequence, b_ns);
+            lead.first(FeedLine::A, DOMAIN, sequence, a_ns);
+            lead.second(FeedLine::B, DOMAIN, sequence, b_ns);
         }
         assert_eq!((lead.ahead(0).len(), lead.ahead(1).len()), (20, 10));
         assert!(
@@ -125,11 +137,11 @@ mod tests {
     fn a_copy_whose_first_arrival_was_forgotten_is_counted_and_not_compared() {
         let mut lead = Lead::default();
         let later = 1 + REMEMBERED as u64;
-        lead.first(Line::A, DOMAIN, 1, 10);
-        lead.first(Line::A, DOMAIN, later, 20);
-        lead.second(Line::B, DOMAIN, 1, 30);
+        lead.first(FeedLine::A, DOMAIN, 1, 10);
+        lead.first(FeedLine::A, DOMAIN, later, 20);
+        lead.second(FeedLine::B, DOMAIN, 1, 30);
         assert_eq!((lead.pair_count(), lead.unpaired_count()), (0, 1));
-        lead.second(Line::B, DOMAIN, later, 30);
+        lead.second(FeedLine::B, DOMAIN, later, 30);
         assert_eq!((lead.pair_count(), lead.unpaired_count()), (1, 1));
     }
 }

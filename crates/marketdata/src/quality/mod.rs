@@ -10,7 +10,7 @@ pub use bursts::{Burst, Bursts, WINDOWS_NS};
 pub use instruments::{Instruments, Latency};
 pub use lead::Lead;
 
-use crate::arbiter::{Arrival, Domain, Line};
+use crate::arbiter::{FeedLine, MessageArrival, SequenceDomain};
 
 /// Figures of a run.
 #[derive(Debug)]
@@ -37,26 +37,26 @@ impl Quality {
     #[inline]
     pub fn arrived(
         &mut self,
-        line: Line,
-        domain: Domain,
+        line: FeedLine,
+        domain: SequenceDomain,
         sequence: u64,
-        arrival: Arrival,
+        arrival: MessageArrival,
         at_ns: u64,
     ) {
         if let Some(bursts) = self.bursts.get_mut(line as usize) {
             bursts.add(at_ns);
         }
         match arrival {
-            Arrival::Delivered | Arrival::Held | Arrival::Late => {
+            MessageArrival::Delivered | MessageArrival::Held | MessageArrival::Late => {
                 self.lead.first(line, domain, sequence, at_ns);
             }
-            Arrival::Copy => self.lead.second(line, domain, sequence, at_ns),
-            Arrival::Repeat | Arrival::Forgotten | Arrival::Refused => {}
+            MessageArrival::Copy => self.lead.second(line, domain, sequence, at_ns),
+            MessageArrival::Repeat | MessageArrival::Forgotten | MessageArrival::Refused => {}
         }
     }
 
     /// Forgets the messages of a domain that was removed.
-    pub(crate) fn remove(&mut self, domain: Domain) {
+    pub(crate) fn remove(&mut self, domain: SequenceDomain) {
         self.lead.remove(domain);
     }
 

@@ -23,7 +23,7 @@ use sys::{affinity, clock, poll};
 
 use self::causes::{Causes, explain};
 pub use self::report::{RecordDocument, RecordReport};
-use super::capture::{CaptureError, Interface, LinkType, Writer};
+use super::capture::{CaptureError, CapturedInterface, LinkType, Writer};
 use super::late::Now;
 
 /// Longest sleep between checks of the stop flag.
@@ -39,7 +39,7 @@ const BUFFER_BYTES: usize = 8 << 20;
 
 /// Groups to record, and how.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct RecordPlan {
     /// Groups, all on one interface.
     pub groups: Vec<Group>,
     pub file: PathBuf,
@@ -101,7 +101,7 @@ enum Origin {
 /// An open recording.
 #[derive(Debug)]
 pub struct Recorder {
-    plan: Plan,
+    plan: RecordPlan,
     from: Origin,
     writer: Writer<BufWriter<File>>,
     report: RecordReport,
@@ -113,7 +113,7 @@ pub struct Recorder {
 
 impl Recorder {
     /// Joins the groups in the calling thread's network namespace and creates the file.
-    pub fn open(plan: Plan) -> Result<Self, RecordError> {
+    pub fn open(plan: RecordPlan) -> Result<Self, RecordError> {
         let Some(first) = plan.groups.first() else { return Err(RecordError::Groups) };
         if plan.groups.len() > poll::FDS_MAX
             || plan.groups.iter().any(|group: &Group| group.ifindex != first.ifindex)
@@ -132,7 +132,7 @@ impl Recorder {
         };
         let file = create(&plan.file, plan.overwrite)?;
         let application = concat!("wirepath ", env!("CARGO_PKG_VERSION"));
-        let interface = Interface { name: &name, link };
+        let interface = CapturedInterface { name: &name, link };
         let mut writer =
             Writer::new(BufWriter::with_capacity(1 << 20, file), &interface, application)?;
         writer.flush()?;
@@ -279,7 +279,7 @@ impl Recorder {
 }
 
 /// `None` without the right to open one.
-fn frame_tap(plan: &Plan) -> Result<Option<FrameTap>, IoError> {
+fn frame_tap(plan: &RecordPlan) -> Result<Option<FrameTap>, IoError> {
     match FrameTap::open(&plan.groups, plan.stamps) {
         Ok(tap) => Ok(Some(tap)),
         Err(IoError::Permission { .. }) => Ok(None),
@@ -287,7 +287,7 @@ fn frame_tap(plan: &Plan) -> Result<Option<FrameTap>, IoError> {
     }
 }
 
-fn receivers(plan: &Plan) -> Result<Vec<GroupReceiver>, IoError> {
+fn receivers(plan: &RecordPlan) -> Result<Vec<GroupReceiver>, IoError> {
     let tuning = GroupTuning {
         receive_buffer_bytes: Some(BUFFER_BYTES),
         stamps: plan.stamps,

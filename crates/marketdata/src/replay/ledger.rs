@@ -1,6 +1,6 @@
 //! Messages that a replay sent on each line: ground truth for the counts of a receiver.
 
-use crate::arbiter::Domain;
+use crate::arbiter::SequenceDomain;
 use crate::messages::Digest;
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ const RESTART_BACK: u64 = 64;
 const RESTART_FIRST_MAX: u64 = 32;
 
 /// Identity of a message.
-pub(super) type Number = (Domain, u64);
+pub(super) type Number = (SequenceDomain, u64);
 
 /// Messages of one kind, and per domain those without a later message of the domain.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ struct Dropped {
     count: u64,
     /// Those at the end of sequences that restarted.
     at_end: u64,
-    pending: Vec<(Domain, u64, u64)>,
+    pending: Vec<(SequenceDomain, u64, u64)>,
 }
 
 impl Dropped {
@@ -146,7 +146,7 @@ impl LineLedger {
 #[derive(Debug, Default)]
 pub(super) struct UnionLedger {
     dropped: Dropped,
-    digests: Vec<(Domain, Digest)>,
+    digests: Vec<(SequenceDomain, Digest)>,
     messages: u64,
 }
 
@@ -173,7 +173,7 @@ impl UnionLedger {
         (self.messages, self.dropped.count, self.dropped.at_end())
     }
 
-    pub(super) fn digests(&self) -> &[(Domain, Digest)] {
+    pub(super) fn digests(&self) -> &[(SequenceDomain, Digest)] {
         &self.digests
     }
 }
@@ -182,7 +182,7 @@ impl UnionLedger {
 mod tests {
     use super::*;
 
-    const D: Domain = Domain::twse(1, 6);
+    const D: SequenceDomain = SequenceDomain::twse(1, 6);
 
     #[test]
     fn drops_at_the_end_are_counted_separately() {

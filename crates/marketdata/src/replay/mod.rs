@@ -33,17 +33,17 @@ use self::stamps::StampWriter;
 use self::timing::Timing;
 use super::capture;
 use super::messages;
-use super::protocol::Flows;
+use super::protocol::CaptureFlows;
 use super::schedule::wait_until;
 
 pub use self::destination::check_destination;
 pub use self::error::ReplayError;
 pub use self::faults::Faults;
 pub use self::ledger::LineCounts;
-pub use self::plan::{Pace, Plan};
+pub use self::plan::{ReplayPace, ReplayPlan};
 pub use self::report::{ReplayDocument, ReplayReport, Union};
 pub use self::serve::Served;
-pub use self::source::Source;
+pub use self::source::ReplaySource;
 
 const LINES: [&str; 2] = ["A", "B"];
 /// Time between repetitions of the end of a session.
@@ -52,8 +52,8 @@ const END_GAP_NS: u64 = 200_000_000;
 /// An open replay.
 #[derive(Debug)]
 pub struct Replay {
-    plan: Plan,
-    source: Source,
+    plan: ReplayPlan,
+    source: ReplaySource,
     lines: Vec<Line>,
     union: UnionLedger,
     dice: Dice,
@@ -69,13 +69,13 @@ pub struct Replay {
 
 impl Replay {
     /// Checks the destinations and opens sockets in the calling thread's network namespace.
-    pub fn open(plan: Plan, source: Source) -> Result<Self, ReplayError> {
+    pub fn open(plan: ReplayPlan, source: ReplaySource) -> Result<Self, ReplayError> {
         if !(1..=2).contains(&plan.to.len()) {
             return Err(ReplayError::Lines { lines: plan.to.len() });
         }
-        let is_bare = matches!(&source, Source::File(reader)
-            if reader.kind() == capture::Kind::Telegrams);
-        if is_bare && matches!(plan.pace, Pace::Own(_)) {
+        let is_bare = matches!(&source, ReplaySource::File(reader)
+            if reader.kind() == capture::CaptureKind::Telegrams);
+        if is_bare && matches!(plan.pace, ReplayPace::Own(_)) {
             return Err(ReplayError::NoTimes);
         }
         let lines = plan
@@ -115,7 +115,7 @@ impl Replay {
             server,
             next_sequence: None,
             dice: Dice::new(plan.faults),
-            has_schedule: plan.pace != Pace::Max,
+            has_schedule: plan.pace != ReplayPace::Max,
             plan,
             source,
             lines,
@@ -155,7 +155,7 @@ impl Replay {
         let mut buffer = vec![0; 65_536];
         let mut numbers: Vec<Number> = Vec::with_capacity(1024);
         let mut timing = Timing::new(self.plan.pace);
-        let mut flows = Flows::default();
+        let mut flows = CaptureFlows::default();
         let (mut datagrams, mut messages, mut malformed) = (0_u64, 0_u64, 0_u64);
         let mut foreign = 0_u64;
         let mut begin: Option<Begin> = None;
@@ -264,8 +264,8 @@ impl Replay {
             lag: self.lag,
             backwards: ended.backwards,
             capture: match &self.source {
-                Source::File(reader) => Some(*reader.counts()),
-                Source::Twse(..) | Source::Mold(..) => None,
+                ReplaySource::File(reader) => Some(*reader.counts()),
+                ReplaySource::Twse(..) | ReplaySource::Mold(..) => None,
             },
             failure: self.failure,
             fault_seed: self.plan.faults.seed,

@@ -5,22 +5,22 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::faults::Faults;
-use crate::schedule::Schedule;
+use crate::schedule::SendSchedule;
 
 /// Pace of a replay.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Pace {
+pub enum ReplayPace {
     /// As captured, times a speed factor.
     Own(f64),
     /// As fast as possible.
     Max,
     /// Messages per second.
-    Rate(Schedule),
+    Rate(SendSchedule),
 }
 
 /// Configuration of a replay.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct ReplayPlan {
     /// Destinations of line A and, if any, line B.
     pub to: Vec<SocketAddrV4>,
     /// Filter on destinations in the capture; the second is replayed as line B. Empty: all datagrams
@@ -30,7 +30,7 @@ pub struct Plan {
     pub ifname: String,
     /// Time to live of datagrams to groups.
     pub ttl: u8,
-    pub pace: Pace,
+    pub pace: ReplayPace,
     pub faults: Faults,
     /// Session time to replay.
     pub duration: Option<Duration>,

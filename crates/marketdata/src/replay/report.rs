@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{LINES, LineCounts, Served};
 use crate::TEXT_COLUMN;
-use crate::arbiter::Domain;
+use crate::arbiter::SequenceDomain;
 use crate::capture;
 use crate::messages::{Digest, domain_name};
 
@@ -57,7 +57,7 @@ pub struct Union {
     /// Lost messages without a later message of their domain, which a receiver cannot detect.
     pub lost_at_end: u64,
     /// Digest per domain of the messages on at least one line.
-    pub digests: Vec<(Domain, Digest)>,
+    pub digests: Vec<(SequenceDomain, Digest)>,
 }
 
 /// Document of `feed replay --json`.

@@ -9,7 +9,7 @@ use super::destination::is_fatal;
 use super::faults::Fate;
 use super::ledger::{LineLedger, Number};
 use super::stamps::Stamp;
-use super::{Replay, ReplayError, Source};
+use super::{Replay, ReplayError, ReplaySource};
 
 /// One line.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Replay {
     /// Sends the end of the session on all lines, if the protocol has one. It is not a datagram of
     /// the source: no faults are injected and it is not counted.
     pub(super) fn end_session(&mut self, buffer: &mut [u8]) -> Result<(), ReplayError> {
-        let Source::Mold(session, _) = &self.source else { return Ok(()) };
+        let ReplaySource::Mold(session, _) = &self.source else { return Ok(()) };
         // The session is ahead by a packet that came after the end of the run.
         let Some(next_sequence) = self.next_sequence else { return Ok(()) };
         let Some(written) = session.end(buffer, next_sequence) else { return Ok(()) };

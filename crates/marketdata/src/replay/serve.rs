@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use market::mold::{self, Header, PacketWriter, Session};
+use market::mold::{self, MoldHeader, MoldSession, PacketWriter};
 use serde::Serialize;
 
 /// Messages that are kept: about 60 MB of ITCH.
@@ -19,7 +19,7 @@ const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// The latest messages of one session.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    session: Option<Session>,
+    session: Option<MoldSession>,
     /// Sequence of the oldest message.
     first: u64,
     messages: VecDeque<Box<[u8]>>,
@@ -28,7 +28,7 @@ pub(super) struct History {
 impl History {
     /// Keeps the messages of a packet that follow those known. Another session, or a hole, starts anew.
     pub(super) fn note(&mut self, payload: &[u8]) {
-        let Ok(packet) = mold::Packet::parse(payload) else { return };
+        let Ok(packet) = mold::MoldPacket::parse(payload) else { return };
         let session = packet.header().session;
         for message in packet.messages().flatten() {
             let next = self.first.saturating_add(self.messages.len() as u64);
@@ -54,7 +54,7 @@ impl History {
 
     /// Writes the answer to a request, as many messages as fit; returns its length and their number. `None`
     /// if the first message is not kept.
-    fn answer(&self, request: &Header, buffer: &mut [u8]) -> Option<(usize, u64)> {
+    fn answer(&self, request: &MoldHeader, buffer: &mut [u8]) -> Option<(usize, u64)> {
         if self.session != Some(request.session) {
             return None;
         }
@@ -104,7 +104,7 @@ pub(super) fn serve(socket: &UdpSocket, history: &Mutex<History>, done: &AtomicB
 }
 
 fn answer_to(request: &[u8], history: &Mutex<History>, answer: &mut [u8]) -> Option<(usize, u64)> {
-    let wanted = Header::parse_request(request).ok()?;
+    let wanted = MoldHeader::parse_request(request).ok()?;
     history.lock().unwrap_or_else(PoisonError::into_inner).answer(&wanted, answer)
 }
 
@@ -116,7 +116,7 @@ fn send(socket: &UdpSocket, answer: &[u8], to: SocketAddr) -> bool {
 mod tests {
     use super::*;
 
-    const SESSION: Session = Session(*b"SESSION  1");
+    const SESSION: MoldSession = MoldSession(*b"SESSION  1");
 
     fn packet(sequence: u64, messages: &[&[u8]]) -> Vec<u8> {
         let mut buffer = [0; 2000];
@@ -128,9 +128,9 @@ mod tests {
 
     fn ask(history: &History, sequence: u64, count: u16) -> Option<Vec<(u64, Vec<u8>)>> {
         let mut buffer = [0; ANSWER_BYTES];
-        let request = Header { session: SESSION, sequence, count };
+        let request = MoldHeader { session: SESSION, sequence, count };
         let (len, count) = history.answer(&request, &mut buffer)?;
-        let packet = mold::Packet::parse(&buffer[..len]).expect("whole");
+        let packet = mold::MoldPacket::parse(&buffer[..len]).expect("whole");
         let messages: Vec<_> =
             packet.messages().flatten().map(|m| (m.sequence, m.bytes.to_vec())).collect();
         assert_eq!(messages.len() as u64, count);
@@ -152,7 +152,7 @@ mod tests {
         for (sequence, count) in [(0, 5), (4, 1), (1, 0), (u64::MAX, 1)] {
             assert_eq!(ask(&history, sequence, count), None, "{sequence} {count}");
         }
-        let other = Header { session: Session(*b"SESSION  2"), sequence: 1, count: 1 };
+        let other = MoldHeader { session: MoldSession(*b"SESSION  2"), sequence: 1, count: 1 };
         assert_eq!(history.answer(&other, &mut [0; 100]), None);
     }
 

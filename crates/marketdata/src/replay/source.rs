@@ -5,19 +5,19 @@ use std::net::SocketAddrV4;
 
 use super::ReplayError;
 use crate::capture::{CaptureError, Reader};
-use crate::protocol::{Flows, Protocol, Recognised};
-use crate::synthetic::{MoldSession, Session};
+use crate::protocol::{CaptureFlows, Protocol, Recognised};
+use crate::synthetic::{MoldSession, SyntheticSession};
 
 /// UDP payload of an Ethernet frame of 1,500 bytes.
 const FRAME_PAYLOAD_BYTES: usize = 1472;
 
 /// Source of datagrams.
 #[derive(Debug)]
-pub enum Source {
+pub enum ReplaySource {
     /// A capture, or a file of telegrams.
     File(Box<Reader<File>>),
     /// A session of the Taiwan exchanges, and the number of telegrams per datagram.
-    Twse(Box<Session>, usize),
+    Twse(Box<SyntheticSession>, usize),
     /// A session of ITCH in MoldUDP64, and the number of messages per datagram.
     Mold(Box<MoldSession>, usize),
 }
@@ -48,28 +48,28 @@ impl Next {
     }
 }
 
-impl Source {
+impl ReplaySource {
     pub(super) fn next(
         &mut self,
         buffer: &mut [u8],
         from: &[SocketAddrV4],
-        flows: &mut Flows,
+        flows: &mut CaptureFlows,
     ) -> Result<Option<Next>, ReplayError> {
         let reader = match self {
-            Source::Twse(session, telegrams) => {
+            ReplaySource::Twse(session, telegrams) => {
                 // Limited to one frame.
                 let room = buffer.len().min(FRAME_PAYLOAD_BYTES);
                 return Ok(session
                     .datagram(&mut buffer[..room], *telegrams)
                     .map(|written| Next::synthetic(written.bytes, Protocol::Twse)));
             }
-            Source::Mold(session, messages) => {
+            ReplaySource::Mold(session, messages) => {
                 let room = buffer.len().min(FRAME_PAYLOAD_BYTES);
                 return Ok(session
                     .datagram(&mut buffer[..room], *messages)
                     .map(|written| Next::synthetic(written.bytes, Protocol::Mold)));
             }
-            Source::File(reader) => reader,
+            ReplaySource::File(reader) => reader,
         };
         loop {
             let datagram = match reader.next_datagram() {

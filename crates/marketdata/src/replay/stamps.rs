@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use host::output_file::create_growing;
 
 use super::ledger::Number;
-use crate::arbiter::Domain;
+use crate::arbiter::SequenceDomain;
 use crate::messages::domain_name;
 
 /// Records per chunk.
@@ -34,7 +34,7 @@ struct Chunk {
     /// Stamps with their slices of `ranges`.
     records: Vec<(Stamp, usize, usize)>,
     /// Domain, first and last sequence, messages.
-    ranges: Vec<(Domain, u64, u64, u64)>,
+    ranges: Vec<(SequenceDomain, u64, u64, u64)>,
 }
 
 /// Writes stamps; the file is complete after [`StampWriter::finish`].
@@ -119,7 +119,8 @@ mod tests {
             actual_ns: Some(150),
             payload_bytes: 99,
         };
-        let ranges = vec![(Domain::twse(1, 6), 5, 6, 2), (Domain::twse(2, 17), 9, 9, 1)];
+        let ranges =
+            vec![(SequenceDomain::twse(1, 6), 5, 6, 2), (SequenceDomain::twse(2, 17), 9, 9, 1)];
         let dropped = Stamp { what: "dropped", actual_ns: None, ..stamp };
         let records = vec![(stamp, 0, 2), (dropped, 2, 2)];
         sender.send(Chunk { records, ranges }).expect("there is room");

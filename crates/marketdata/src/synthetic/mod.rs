@@ -10,12 +10,12 @@ pub use mold::{DATAGRAM_BYTES_MIN, MoldSession, MoldSpec};
 
 use market::twse::{
     Business, FORMAT_INSTRUMENT, FORMAT_ODD_LOT, FORMAT_QUOTE, FORMAT_WARRANT, InstrumentRepr,
-    Level, Levels, Limits, Marker, Marks, MatchTime, OddLotRepr, Price, QuoteRepr, Status, Symbol,
-    Warrant,
+    Level, Levels, Marker, Marks, MatchTime, OddLotRepr, Price, PriceLimits, QuoteRepr, Status,
+    Symbol, Warrant,
 };
 use model::Random;
 
-use crate::schedule::Schedule;
+use crate::schedule::SendSchedule;
 
 /// Longest telegram of a session: an odd lot with all fields.
 pub const TELEGRAM_BYTES_MAX: usize = 155;
@@ -28,27 +28,27 @@ const WARRANT: usize = 2;
 
 /// Parameters of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spec {
+pub struct SyntheticSpec {
     /// Seed of the random generator.
     pub seed: u64,
     /// Traded instruments: a fifth TWSE stocks, a tenth TPEx stocks, the rest warrants of both.
     pub symbols: u32,
     /// Due times of the telegrams, which are their match times.
-    pub schedule: Schedule,
+    pub schedule: SendSchedule,
     /// Time of the first match.
     pub begin: MatchTime,
     /// Shares of the formats.
     pub mix: Mix,
 }
 
-impl Spec {
+impl SyntheticSpec {
     /// 3,000 instruments, 10,000 telegrams a second from 09:00 on, the usual mix.
     pub fn new(seed: u64) -> Self {
         let nine = 9 * 3600 * 1_000_000;
-        Spec {
+        SyntheticSpec {
             seed,
             symbols: 3000,
-            schedule: Schedule::paced(10_000),
+            schedule: SendSchedule::paced(10_000),
             begin: MatchTime::from_micros(nine).unwrap_or_else(|| unreachable!("nine is a time")),
             mix: Mix::default(),
         }
@@ -89,13 +89,13 @@ struct Traded {
 
 /// Endless generator of telegrams of one session.
 #[derive(Debug)]
-pub struct Session {
+pub struct SyntheticSession {
     random: Random,
     traded: Vec<Traded>,
     /// End indexes of the four classes in `traded`: stocks and warrants, TWSE and TPEx of each.
     ends: [u32; 4],
     weights: [u32; 4],
-    schedule: Schedule,
+    schedule: SendSchedule,
     begin_us: u64,
     sent: u64,
     /// Per business (TWSE, TPEx) and format (06, 17, 23, 01).
@@ -112,9 +112,9 @@ pub struct Written {
     pub telegrams: usize,
 }
 
-impl Session {
+impl SyntheticSession {
     /// Starts a session.
-    pub fn new(spec: &Spec) -> Self {
+    pub fn new(spec: &SyntheticSpec) -> Self {
         let symbols = spec.symbols.clamp(1, 60_000);
         // At least one TWSE stock; the other classes if there are enough.
         let twse_stocks = (symbols / 5).max(1);
@@ -129,7 +129,7 @@ impl Session {
         if weights.iter().all(|weight| *weight == 0) {
             weights[0] = 1;
         }
-        Session {
+        SyntheticSession {
             random,
             traded,
             ends,
@@ -263,7 +263,7 @@ impl Session {
         if is_halted {
             // A halt publishes the price that would have been matched, and no book.
             quote.trade = Some(Level { price: Price(traded.last), quantity: 0 });
-            quote.limits = Limits(if bits & 1 == 0 { 0b01 } else { 0b10 });
+            quote.limits = PriceLimits(if bits & 1 == 0 { 0b01 } else { 0b10 });
             quote.trade_only = false;
         } else if !is_trade_only {
             (quote.bids, quote.asks) = traded.levels(bits, 999);
@@ -405,7 +405,7 @@ impl Traded {
         }
     }
 
-    fn limits(&self, has_trade: bool) -> Limits {
+    fn limits(&self, has_trade: bool) -> PriceLimits {
         let (trade, bid, ask) = if self.last >= self.upper {
             (0b10, 0b10, 0)
         } else if self.last <= self.lower {
@@ -413,7 +413,7 @@ impl Traded {
         } else {
             (0, 0, 0)
         };
-        Limits(if has_trade { trade << 6 } else { 0 } | bid << 4 | ask << 2)
+        PriceLimits(if has_trade { trade << 6 } else { 0 } | bid << 4 | ask << 2)
     }
 
     /// Bids from the last price down and asks from the tick above it up, within the limits: no asks

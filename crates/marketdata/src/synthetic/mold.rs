@@ -2,14 +2,14 @@
 //! deleted; every reference is to a live order.
 
 use market::itch::{
-    AddOrder, Body, Kind, Message, OrderCancel, OrderDelete, OrderExecuted, OrderReplace, Price,
-    Side, Stock, StockDirectory, SystemEvent, Timestamp, Trade,
+    AddOrder, Body, BookSide, Kind, Message, OrderCancel, OrderDelete, OrderExecuted, OrderReplace,
+    Price, Stock, StockDirectory, SystemEvent, Timestamp, Trade,
 };
 use market::mold;
 use model::Random;
 
 use super::Written;
-use crate::schedule::Schedule;
+use crate::schedule::SendSchedule;
 
 /// Largest number of live orders.
 const LIVE_MAX: usize = 65_536;
@@ -24,11 +24,11 @@ pub struct MoldSpec {
     /// Seed of the random generator.
     pub seed: u64,
     /// Name of the session.
-    pub session: mold::Session,
+    pub session: mold::MoldSession,
     /// Stocks, at most 65,535, with locates from 1.
     pub stocks: u16,
     /// Due times of the messages, which are their time stamps.
-    pub schedule: Schedule,
+    pub schedule: SendSchedule,
     /// Time of the first message.
     pub begin: Timestamp,
 }
@@ -38,9 +38,9 @@ impl MoldSpec {
     pub fn new(seed: u64) -> Self {
         MoldSpec {
             seed,
-            session: mold::Session(*b"SYNTHETIC1"),
+            session: mold::MoldSession(*b"SYNTHETIC1"),
             stocks: 3000,
-            schedule: Schedule::paced(10_000),
+            schedule: SendSchedule::paced(10_000),
             begin: Timestamp((9 * 60 + 30) * 60 * 1_000_000_000),
         }
     }
@@ -50,7 +50,7 @@ impl MoldSpec {
 struct Order {
     reference: u64,
     locate: u16,
-    side: Side,
+    side: BookSide,
     shares: u32,
     price: u32,
 }
@@ -122,7 +122,7 @@ impl MoldSession {
     }
 
     fn empty(&self, buffer: &mut [u8], sequence: u64, count: u16) -> Option<Written> {
-        let header = mold::Header { session: self.spec.session, sequence, count };
+        let header = mold::MoldHeader { session: self.spec.session, sequence, count };
         header.write(buffer).ok()?;
         Some(Written { bytes: mold::HEADER_BYTES, telegrams: 0 })
     }
@@ -192,7 +192,7 @@ impl MoldSession {
                 self.match_number += 1;
                 Body::Trade(Trade {
                     reference: 0,
-                    side: Side::Buy,
+                    side: BookSide::Buy,
                     shares: part,
                     stock: name(order.locate),
                     price: Price(order.price.into()),
@@ -214,7 +214,7 @@ impl MoldSession {
         let order = Order {
             reference: self.reference,
             locate,
-            side: if bits & 1 == 0 { Side::Buy } else { Side::Sell },
+            side: if bits & 1 == 0 { BookSide::Buy } else { BookSide::Sell },
             shares: 100 * (1 + (bits >> 1 & 7) as u32),
             price: self.walk(locate),
         };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use host::cpu::CpuClock;
 use host::netns::Netns;
-use host::tune::Store;
+use host::tune::JournalStore;
 use lab::program::Usage;
 use lab::{Meter, describe_machine};
 use model::PathError;
@@ -21,7 +21,7 @@ use crate::problem::Problem;
 use crate::serve::{FarSeen, Kept, LocalWatch, Serving, TrialTurn, Watch, one_line};
 use crate::settings::ArmSettings;
 use crate::side::Side;
-use crate::switches::{End, Switch};
+use crate::switches::{KnobEnd, Switch};
 
 /// Interval of the checks on the server while a client runs.
 const SERVER_INTERVAL: Duration = Duration::from_millis(20);
@@ -29,7 +29,7 @@ const SERVER_INTERVAL: Duration = Duration::from_millis(20);
 /// Means of a far end that its process provides.
 pub struct FarMeans<'a> {
     /// Journal of the settings that arms change.
-    pub journal: Store,
+    pub journal: JournalStore,
     /// Starts a process that restores them if this one is killed.
     pub start_guard: &'a mut dyn FnMut() -> Result<(), String>,
     /// Ends whatever is under way.
@@ -93,10 +93,10 @@ impl Agent {
         let cpus = spec.far_cpus.clone().unwrap_or_default();
         crate::session::check_cpus(&cpus)?;
         let nic = side.describe()?;
-        if spec.sets_knobs_at(End::Far) {
+        if spec.sets_knobs_at(KnobEnd::Far) {
             (means.start_guard)().map_err(|why| PathError::Part(why.into()))?;
         }
-        let journals = [(End::Far, &side, means.journal.clone())];
+        let journals = [(KnobEnd::Far, &side, means.journal.clone())];
         let settings = ArmSettings::journaled(&spec, journals, means.stop)?;
         // The login folder of the user.
         let folder = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
@@ -108,8 +108,8 @@ impl Agent {
 
     fn check(&self) -> Vec<Problem> {
         let spec = &self.serving.spec;
-        let mut problems = check::commands(spec, End::Far);
-        problems.extend(check::side(spec, End::Far, &self.serving.side, false));
+        let mut problems = check::commands(spec, KnobEnd::Far);
+        problems.extend(check::side(spec, KnobEnd::Far, &self.serving.side, false));
         problems
     }
 
@@ -127,7 +127,7 @@ impl Agent {
             .collect::<Result<_, _>>()
             .map_err(|error: crate::SpecError| PathError::part(error))?;
         let switches: Vec<&Switch> = switches.iter().collect();
-        let sides = [(End::Far, &serving.side)];
+        let sides = [(KnobEnd::Far, &serving.side)];
         let ((), idle) = settings.around(&sides, &switches, || {
             serving.trial(turn, kept, |watch| watched(watch, clock, &serving.cpus, calls))
         })?;

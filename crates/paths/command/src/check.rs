@@ -12,7 +12,7 @@ use crate::problem::Problem;
 use crate::settings::unusable_knobs;
 use crate::side::Side;
 use crate::spec::Warmup;
-use crate::{ArmSpec, End, Spec};
+use crate::{ArmSpec, CheckedPrograms, KnobEnd};
 
 fn problem(part: &str, why: Option<String>) -> Option<Problem> {
     why.map(|why| Problem { part: part.to_owned(), why })
@@ -22,12 +22,12 @@ fn problem(part: &str, why: Option<String>) -> Option<Problem> {
 /// end on another host is started and ended.
 ///
 /// - `stop`: ends an exchange with another host.
-pub fn check(spec: &Spec, stop: &'static AtomicBool) -> Vec<Problem> {
-    let mut problems = commands(spec, End::Near);
+pub fn check(spec: &CheckedPrograms, stop: &'static AtomicBool) -> Vec<Problem> {
+    let mut problems = commands(spec, KnobEnd::Near);
     match Place::open(spec, stop) {
         Err(error) => problems.extend(problem("place", Some(chain(&error)))),
         Ok(Place { near, far, is_lab, .. }) => {
-            problems.extend(side(spec, End::Near, &near, is_lab));
+            problems.extend(side(spec, KnobEnd::Near, &near, is_lab));
             let far_ip = match &far {
                 FarPlace::Here(far) => far.ip,
                 FarPlace::There(far) => far.address(),
@@ -35,8 +35,8 @@ pub fn check(spec: &Spec, stop: &'static AtomicBool) -> Vec<Problem> {
             problems.extend(problem("client", spec.url_mistake(far_ip)));
             match far {
                 FarPlace::Here(far) => {
-                    problems.extend(commands(spec, End::Far));
-                    problems.extend(side(spec, End::Far, &far, is_lab));
+                    problems.extend(commands(spec, KnobEnd::Far));
+                    problems.extend(side(spec, KnobEnd::Far, &far, is_lab));
                 }
                 FarPlace::There(mut far) => match far.check() {
                     Ok(found) => problems.extend(found.into_iter().map(|found| Problem {
@@ -53,20 +53,20 @@ pub fn check(spec: &Spec, stop: &'static AtomicBool) -> Vec<Problem> {
 
 /// Commands that cannot start, found without a place: the shell cannot read them, or a program is not installed. Those
 /// of another host, and those that a setup may make, are not looked at.
-pub fn unstartable(spec: &Spec) -> Vec<Problem> {
+pub fn unstartable(spec: &CheckedPrograms) -> Vec<Problem> {
     if spec.setup.is_some() {
         return Vec::new();
     }
-    let mut problems = commands(spec, End::Near);
+    let mut problems = commands(spec, KnobEnd::Near);
     if !spec.is_far_elsewhere() {
-        problems.extend(commands(spec, End::Far));
+        problems.extend(commands(spec, KnobEnd::Far));
     }
     problems
 }
 
 /// Mistakes in the commands that run at an end.
-pub(crate) fn commands(spec: &Spec, end: End) -> Vec<Problem> {
-    let of_arms = if spec.has_server() { End::Far } else { End::Near };
+pub(crate) fn commands(spec: &CheckedPrograms, end: KnobEnd) -> Vec<Problem> {
+    let of_arms = if spec.has_server() { KnobEnd::Far } else { KnobEnd::Near };
     let arms = spec.arms.iter().filter(|_| end == of_arms);
     let arms = arms.map(|ArmSpec { name, command, .. }| (format!("arm {name}"), command));
     let warmup = match &spec.warmup {
@@ -74,8 +74,8 @@ pub(crate) fn commands(spec: &Spec, end: End) -> Vec<Problem> {
         _ => None,
     };
     let others = match end {
-        End::Near => [("client", spec.client.as_ref()), ("warmup", warmup)],
-        End::Far => [("setup", spec.setup.as_ref()), ("cleanup", spec.cleanup.as_ref())],
+        KnobEnd::Near => [("client", spec.client.as_ref()), ("warmup", warmup)],
+        KnobEnd::Far => [("setup", spec.setup.as_ref()), ("cleanup", spec.cleanup.as_ref())],
     };
     let others = others.into_iter().filter_map(|(part, of)| Some((part.to_owned(), of?)));
     arms.chain(others)
@@ -84,8 +84,13 @@ pub(crate) fn commands(spec: &Spec, end: End) -> Vec<Problem> {
 }
 
 /// Mistakes about ports and knobs at an end.
-pub(crate) fn side(spec: &Spec, end: End, side: &Side, is_lab: bool) -> Vec<Problem> {
-    let has_port = end == End::Far && spec.has_server();
+pub(crate) fn side(
+    spec: &CheckedPrograms,
+    end: KnobEnd,
+    side: &Side,
+    is_lab: bool,
+) -> Vec<Problem> {
+    let has_port = end == KnobEnd::Far && spec.has_server();
     let port = has_port.then(|| taken_port(spec, side)).flatten();
     let knobs = unusable_knobs(spec, end, side, is_lab).into_iter();
     let knobs = knobs.filter_map(|(switch, why)| problem(&format!("switch {switch}"), Some(why)));
@@ -129,7 +134,7 @@ fn started_program(command: &str) -> Option<&str> {
 }
 
 /// Program that has the server's port already.
-fn taken_port(spec: &Spec, side: &Side) -> Option<String> {
+fn taken_port(spec: &CheckedPrograms, side: &Side) -> Option<String> {
     let (transport, port) = match spec.ready(spec.port).ok()? {
         Ready::Tcp(port) => (Transport::Tcp, port),
         Ready::Udp(port) => (Transport::Udp, port),

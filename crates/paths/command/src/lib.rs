@@ -26,8 +26,8 @@ pub use path::{arms, support};
 pub use problem::Problem;
 pub use resolve::{read, resolve, resolve_programs};
 pub use session::{CommandSession, Journals};
-pub use spec::{ArmSpec, Limits, Spec, SpecError};
-pub use switches::{End, Switch};
+pub use spec::{ArmSpec, CheckedPrograms, ProgramLimits, SpecError};
+pub use switches::{KnobEnd, Switch};
 
 /// Name of the service of the far end, `wirepath answer programs`.
 pub const SERVICE: &str = "programs";

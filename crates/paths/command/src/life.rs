@@ -9,10 +9,10 @@ use std::sync::atomic::AtomicBool;
 use host::cpu::CpuClock;
 use lab::Meter;
 use lab::adapters::{Figure, FigureError};
-use lab::program::{self, Finished, Program, ProgramError, Usage};
+use lab::program::{self, FinishedProgram, Program, ProgramError, Usage};
 use model::{Measurement, PathError, Trap};
 
-use crate::Spec;
+use crate::CheckedPrograms;
 use crate::accounting::{ObservedTrial, SocketCounts, add_stages, measurement};
 use crate::serve::{FarSeen, TrialTurn, Watch, check_status, last_lines, variables, wait_until};
 use crate::side::Side;
@@ -39,7 +39,7 @@ impl Life {
     /// Runs the client of a trial.
     pub(crate) fn measure(
         &self,
-        spec: &Spec,
+        spec: &CheckedPrograms,
         turn: &TrialTurn,
         far: &mut dyn Watch,
     ) -> Result<Measurement, PathError> {
@@ -104,7 +104,7 @@ impl Life {
     }
 
     /// The failure of a client, after what was seen at the far end and may be the cause.
-    fn beside_far(&self, spec: &Spec, error: PathError, seen: &FarSeen) -> PathError {
+    fn beside_far(&self, spec: &CheckedPrograms, error: PathError, seen: &FarSeen) -> PathError {
         let ended = "the server ended with success before its client".to_owned();
         let ended = seen.has_server_ended.then_some(ended);
         let unnamed = spec.client().is_some_and(|client| !client.contains("WIREPATH_"));
@@ -130,7 +130,7 @@ impl Life {
         })
     }
 
-    fn warm_up(&self, spec: &Spec, turn: &TrialTurn) -> Result<(), PathError> {
+    fn warm_up(&self, spec: &CheckedPrograms, turn: &TrialTurn) -> Result<(), PathError> {
         match &spec.warmup {
             None => Ok(()),
             Some(Warmup::Wait(time)) => wait_until(*time, self.stop, || false),
@@ -150,14 +150,14 @@ impl Life {
         env: Vec<(String, String)>,
     ) -> Result<Program, ProgramError> {
         let (netns, cpus, folder) = (Some(&self.side.netns), &self.cpus[..], &self.folder);
-        Program::start(&program::Spec { command, env, netns, cpus, folder, name })
+        Program::start(&program::ProgramSpec { command, env, netns, cpus, folder, name })
     }
 }
 
 /// Figures of the client's output; a missing one fails the trial.
 fn figures<'a>(
-    spec: &'a Spec,
-    client: &Finished,
+    spec: &'a CheckedPrograms,
+    client: &FinishedProgram,
     units_beside: &mut BTreeMap<String, Option<String>>,
 ) -> Result<Vec<(&'a Figure, f64)>, PathError> {
     take_figures(spec, client.stdout.bytes(), units_beside).map_err(|error| {
@@ -167,7 +167,7 @@ fn figures<'a>(
 }
 
 fn take_figures<'a>(
-    spec: &'a Spec,
+    spec: &'a CheckedPrograms,
     output: &[u8],
     units_beside: &mut BTreeMap<String, Option<String>>,
 ) -> Result<Vec<(&'a Figure, f64)>, FigureError> {

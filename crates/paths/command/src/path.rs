@@ -2,14 +2,14 @@
 
 use model::{Arm, ArmKind, ArmPlan, Support, SwitchId};
 
-use crate::{ArmSpec, Spec, SpecError, Switch};
+use crate::{ArmSpec, CheckedPrograms, SpecError, Switch};
 
 /// Suffix of the name of the arm that runs the baseline a second time.
 const CONTROL_SUFFIX: &str = " again";
 
 /// The arms of the user, the first of them twice, and those of the switches, which run the baseline's
 /// command. With the plan `best` those of the switches are missing: a search finds them.
-pub fn arms(spec: &Spec) -> Result<Vec<(Arm, Support)>, SpecError> {
+pub fn arms(spec: &CheckedPrograms) -> Result<Vec<(Arm, Support)>, SpecError> {
     let base = &spec.arms[0];
     let mut arms = vec![
         arm_with(base, base.name.clone(), ArmKind::Baseline),
@@ -31,7 +31,7 @@ fn arm_with(spec: &ArmSpec, name: String, kind: ArmKind) -> Arm {
 }
 
 /// Refuses an arm that sets one knob or variable twice.
-pub fn support(spec: &Spec, arm: &Arm) -> Support {
+pub fn support(spec: &CheckedPrograms, arm: &Arm) -> Support {
     let set = arm_switches(spec, arm);
     let twice = set.iter().enumerate().find_map(|(at, switch)| {
         set[..at].iter().find(|earlier| earlier.contradicts(switch)).map(|first| (first, switch))
@@ -43,13 +43,13 @@ pub fn support(spec: &Spec, arm: &Arm) -> Support {
 }
 
 /// The user's arm whose command an arm runs.
-pub(crate) fn arm_spec<'a>(spec: &'a Spec, arm: &Arm) -> &'a ArmSpec {
+pub(crate) fn arm_spec<'a>(spec: &'a CheckedPrograms, arm: &Arm) -> &'a ArmSpec {
     let named = spec.arms.iter().find(|of| of.name == arm.name && arm.kind != ArmKind::Control);
     named.unwrap_or(&spec.arms[0])
 }
 
 /// Switches that are on in an arm.
-pub(crate) fn arm_switches<'a>(spec: &'a Spec, arm: &Arm) -> Vec<&'a Switch> {
+pub(crate) fn arm_switches<'a>(spec: &'a CheckedPrograms, arm: &Arm) -> Vec<&'a Switch> {
     let of_arms = spec.arms.iter().flat_map(|of| &of.switches);
     let known: Vec<&Switch> = spec.switches.iter().chain(of_arms).collect();
     let ids = arm.switches.iter();

@@ -10,7 +10,7 @@ use host::tune::Place as Named;
 use lab::{FarEnd, Pair, PairSpec};
 use model::PathError;
 
-use crate::Spec;
+use crate::CheckedPrograms;
 use crate::remote::Remote;
 use crate::side::{Address, Side, SideAddresses, addresses};
 
@@ -33,7 +33,10 @@ pub(crate) struct Place {
 
 impl Place {
     /// - `stop`: ends an exchange with another host.
-    pub(crate) fn open(spec: &Spec, stop: &'static AtomicBool) -> Result<Self, PathError> {
+    pub(crate) fn open(
+        spec: &CheckedPrograms,
+        stop: &'static AtomicBool,
+    ) -> Result<Self, PathError> {
         match (&spec.near, &spec.far) {
             (None, None) => Place::lab(spec.queues),
             (near, Some(FarEnd::Ssh(host))) => {
@@ -49,7 +52,11 @@ impl Place {
     }
 
     /// A namespace of this host, and a far end on another.
-    fn with_host(near: Option<&str>, mut far: Remote, spec: &Spec) -> Result<Self, PathError> {
+    fn with_host(
+        near: Option<&str>,
+        mut far: Remote,
+        spec: &CheckedPrograms,
+    ) -> Result<Self, PathError> {
         let (netns, address) = (open(near)?, far.address());
         let found = netns.run(|| {
             let route = net::route_to(address)?;

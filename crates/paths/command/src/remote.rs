@@ -11,7 +11,7 @@ use lab::program::ProgramError;
 use model::{Machine, NotEffective, PathError};
 use remote::{Caller, FarOptions, RemoteError};
 
-use crate::Spec;
+use crate::CheckedPrograms;
 use crate::exchange::{FarPrograms, Opening, Reply, Request};
 use crate::problem::Problem;
 use crate::serve::{CLOSED_TIMEOUT, FarSeen, TrialTurn, Watch};
@@ -39,7 +39,7 @@ pub(crate) struct Remote {
 impl Remote {
     /// Connects to the host and starts the far end; it knows no experiment yet.
     pub(crate) fn start(
-        spec: &Spec,
+        spec: &CheckedPrograms,
         host: &SshHost,
         stop: &'static AtomicBool,
     ) -> Result<Self, PathError> {
@@ -72,7 +72,7 @@ impl Remote {
     }
 
     /// Tells it the experiment.
-    pub(crate) fn open(&mut self, spec: &Spec, near: IpAddr) -> Result<(), PathError> {
+    pub(crate) fn open(&mut self, spec: &CheckedPrograms, near: IpAddr) -> Result<(), PathError> {
         let far = self.address();
         let opening = Opening { experiment: spec.source.clone(), far, near };
         self.ask(&Request::Open(Box::new(opening)))?;

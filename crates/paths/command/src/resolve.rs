@@ -10,7 +10,7 @@ use lab::adapters::{self, Adapter, Figure};
 use model::{ArmEntry, Programs, is_event_count};
 
 use crate::Switch;
-use crate::spec::{ArmSpec, Limits, Spec, SpecError, Warmup};
+use crate::spec::{ArmSpec, CheckedPrograms, ProgramLimits, SpecError, Warmup};
 use crate::switches::is_variable;
 
 /// Figures that need no parsing.
@@ -74,7 +74,7 @@ pub fn read(file: &Path) -> Result<Programs, SpecError> {
 }
 
 /// Checks everything that needs no machine. Errors: the first mistake, with its remedy.
-pub fn resolve(programs: &Programs) -> Result<Spec, SpecError> {
+pub fn resolve(programs: &Programs) -> Result<CheckedPrograms, SpecError> {
     let spec = resolve_programs(programs)?;
     if spec.switches.is_empty() && programs.arms.is_some() {
         return Err(SpecError::NoSwitch);
@@ -86,7 +86,7 @@ pub fn resolve(programs: &Programs) -> Result<Spec, SpecError> {
 }
 
 /// As [`resolve`], for programs whose arms are defined elsewhere.
-pub fn resolve_programs(programs: &Programs) -> Result<Spec, SpecError> {
+pub fn resolve_programs(programs: &Programs) -> Result<CheckedPrograms, SpecError> {
     let arms = resolve_arms(programs)?;
     let switches = switches(&programs.switches)?;
     let adapter = resolve_adapter(programs)?;
@@ -101,7 +101,7 @@ pub fn resolve_programs(programs: &Programs) -> Result<Spec, SpecError> {
     if port == 0 || programs.keep && last > u32::from(u16::MAX) {
         return Err(SpecError::Ports { first: port, last });
     }
-    let spec = Spec {
+    let spec = CheckedPrograms {
         plan: programs.arms.clone().unwrap_or_else(|| "ladder".into()),
         client: programs.client.clone(),
         ready,
@@ -124,7 +124,7 @@ pub fn resolve_programs(programs: &Programs) -> Result<Spec, SpecError> {
         near_cpus: cpus("near-cpus", programs.near_cpus.as_ref())?,
         far_cpus: cpus("far-cpus", programs.far_cpus.as_ref())?,
         port,
-        limits: Limits {
+        limits: ProgramLimits {
             ready: time("ready-within", programs.ready_within.as_ref(), Duration::from_secs(10))?,
             step: time("within", programs.within.as_ref(), Duration::from_secs(60))?,
             grace: time("grace", programs.grace.as_ref(), Duration::from_secs(2))?,

@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 
 use host::explain::{Narrow, StageTrace};
 use lab::HostTime;
-use lab::program::{self, Finished, PortUse, Program, ProgramError, Transport, Usage, port_holder};
+use lab::program::{
+    self, FinishedProgram, PortUse, Program, ProgramError, Transport, Usage, port_holder,
+};
 use model::PathError;
 use serde::{Deserialize, Serialize};
 
-use crate::Spec;
+use crate::CheckedPrograms;
 use crate::accounting::{FarCounters, Stages};
 use crate::side::Side;
 
@@ -68,7 +70,7 @@ pub(crate) trait Watch {
 
 /// Everything that the trials of an experiment share at the server's end.
 pub(crate) struct Serving {
-    pub(crate) spec: Spec,
+    pub(crate) spec: CheckedPrograms,
     pub(crate) side: Side,
     /// Address of the client.
     pub(crate) near_ip: IpAddr,
@@ -137,7 +139,7 @@ impl Serving {
         let measured = measure(&mut watch(Some(&server), Some(ready)));
         let stopped = server.stop(self.spec.limits.grace).map_err(PathError::part);
         let (measured, stopped) = (measured?, stopped?);
-        if stopped.end == program::End::ByItself {
+        if stopped.end == program::ProgramEnd::ByItself {
             check_status("server", &stopped)?;
         }
         Ok(measured)
@@ -204,7 +206,7 @@ impl Serving {
         env: Vec<(String, String)>,
     ) -> Result<Program, ProgramError> {
         let (netns, cpus, folder) = (Some(&self.side.netns), &self.cpus[..], &self.folder);
-        Program::start(&program::Spec { command, env, netns, cpus, folder, name })
+        Program::start(&program::ProgramSpec { command, env, netns, cpus, folder, name })
     }
 
     fn env(&self, turn: &TrialTurn) -> Vec<(String, String)> {
@@ -327,7 +329,7 @@ pub(crate) fn wait_until(
     }
 }
 
-pub(crate) fn check_status(name: &str, finished: &Finished) -> Result<(), PathError> {
+pub(crate) fn check_status(name: &str, finished: &FinishedProgram) -> Result<(), PathError> {
     if finished.status.success() {
         Ok(())
     } else {
@@ -336,7 +338,7 @@ pub(crate) fn check_status(name: &str, finished: &Finished) -> Result<(), PathEr
 }
 
 /// Last lines that a program printed, for an error.
-pub(crate) fn last_lines(finished: &Finished) -> String {
+pub(crate) fn last_lines(finished: &FinishedProgram) -> String {
     let (stdout, stderr) = (finished.stdout.last_lines(), finished.stderr.last_lines());
     match (stdout.trim(), stderr.trim()) {
         ("", "") => "it printed nothing".into(),

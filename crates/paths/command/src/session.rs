@@ -15,7 +15,7 @@ use crate::place::{FarPlace, Place};
 use crate::remote::Remote;
 use crate::serve::{Kept, Serving, TrialTurn, one_line};
 use crate::settings::ArmSettings;
-use crate::{End, Spec, Switch};
+use crate::{CheckedPrograms, KnobEnd, Switch};
 
 pub use crate::settings::Journals;
 
@@ -30,7 +30,7 @@ enum Far {
 
 /// An open place in which arms take turns.
 pub struct CommandSession {
-    spec: Spec,
+    spec: CheckedPrograms,
     near: Life,
     far: Far,
     /// Of the ends on this host.
@@ -54,7 +54,7 @@ impl CommandSession {
     /// - `trials`: those of the experiment that ran before, which $WIREPATH_TRIAL counts.
     /// - `stop`: ends a trial under way.
     pub fn open(
-        spec: Spec,
+        spec: CheckedPrograms,
         journals: Journals,
         trials: u32,
         stop: &'static AtomicBool,
@@ -63,11 +63,11 @@ impl CommandSession {
         let cpus = placement(&spec, matches!(far, FarPlace::Here(_)))?;
         let clock = CpuClock::open().map_err(PathError::part)?;
         let folder = std::env::current_dir().map_err(PathError::part)?;
-        let of_near = (End::Near, &near, journals.near);
+        let of_near = (KnobEnd::Near, &near, journals.near);
         let settings = match &far {
             _ if is_lab => ArmSettings::Lab,
             FarPlace::Here(far) => {
-                ArmSettings::journaled(&spec, [of_near, (End::Far, far, journals.far)], stop)?
+                ArmSettings::journaled(&spec, [of_near, (KnobEnd::Far, far, journals.far)], stop)?
             }
             FarPlace::There(_) => ArmSettings::journaled(&spec, [of_near], stop)?,
         };
@@ -125,7 +125,7 @@ impl CommandSession {
 /// The CPUs asked for; else half of the CPUs for each end, because the ends represent two hosts.
 ///
 /// - `is_here`: both ends are on this host.
-fn placement(spec: &Spec, is_here: bool) -> Result<Placement, PathError> {
+fn placement(spec: &CheckedPrograms, is_here: bool) -> Result<Placement, PathError> {
     let near = spec.near_cpus.clone().unwrap_or_default();
     if !is_here {
         check_cpus(&near)?;
@@ -191,13 +191,13 @@ impl CommandSession {
         let switches = arm_switches(spec, arm);
         let measured = match far {
             Far::Here { serving, kept } => {
-                let sides = [(End::Near, &near.side), (End::Far, &serving.side)];
+                let sides = [(KnobEnd::Near, &near.side), (KnobEnd::Far, &serving.side)];
                 settings.around(&sides, &switches, || {
                     serving.trial(turn, kept, |watch| near.measure(spec, turn, watch))
                 })
             }
             Far::There(far) => {
-                let around = settings.around(&[(End::Near, &near.side)], &switches, || {
+                let around = settings.around(&[(KnobEnd::Near, &near.side)], &switches, || {
                     far.trial(turn, |watch| near.measure(spec, turn, watch))
                 });
                 around.map(|((m, far_idle), idle)| (m, [idle, far_idle].concat()))

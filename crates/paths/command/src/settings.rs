@@ -3,20 +3,22 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
-use host::tune::{self, PLAN_SCHEMA, Plan, ScopedSettings, Step, Store, System, Target, Value};
+use host::tune::{
+    self, JournalStore, PLAN_SCHEMA, Plan, ScopedSettings, Step, System, Target, Value,
+};
 use lab::TrialSettings;
 use model::{NotEffective, PathError};
 
 use crate::side::Side;
-use crate::{End, Spec, Switch};
+use crate::{CheckedPrograms, KnobEnd, Switch};
 
 /// Folders of journals for the settings of the user's namespaces.
 #[derive(Debug, Clone)]
 pub struct Journals {
     /// Of the far end.
-    pub far: Store,
+    pub far: JournalStore,
     /// Of the near end.
-    pub near: Store,
+    pub near: JournalStore,
 }
 
 /// ArmSettings of both ends.
@@ -24,7 +26,7 @@ pub(crate) enum ArmSettings {
     /// Of a lab, which disappears with this process.
     Lab,
     /// Of existing namespaces, through journals.
-    Journaled(BTreeMap<End, Journaled>),
+    Journaled(BTreeMap<KnobEnd, Journaled>),
 }
 
 /// ArmSettings of one existing namespace.
@@ -45,7 +47,7 @@ struct Wanted<'a> {
 /// Knobs of an arm at one end.
 fn wanted<'a>(
     switches: &[&'a Switch],
-    end: End,
+    end: KnobEnd,
     system: &System,
     ifname: &str,
 ) -> Result<Vec<Wanted<'a>>, PathError> {
@@ -83,8 +85,8 @@ impl ArmSettings {
     ///
     /// Errors: settings are applied already.
     pub(crate) fn journaled<'a>(
-        spec: &Spec,
-        ends: impl IntoIterator<Item = (End, &'a Side, Store)>,
+        spec: &CheckedPrograms,
+        ends: impl IntoIterator<Item = (KnobEnd, &'a Side, JournalStore)>,
         stop: &'static AtomicBool,
     ) -> Result<Self, PathError> {
         let mut journaled = BTreeMap::new();
@@ -121,7 +123,7 @@ impl ArmSettings {
     /// - `sides`: the ends of this host.
     pub(crate) fn around<R>(
         &mut self,
-        sides: &[(End, &Side)],
+        sides: &[(KnobEnd, &Side)],
         switches: &[&Switch],
         trial: impl FnOnce() -> Result<R, PathError>,
     ) -> Result<(R, Vec<NotEffective>), PathError> {
@@ -149,7 +151,7 @@ fn system(side: &Side) -> Result<System, PathError> {
 }
 
 fn in_lab<R>(
-    sides: &[(End, &Side)],
+    sides: &[(KnobEnd, &Side)],
     switches: &[&Switch],
     trial: impl FnOnce() -> Result<R, PathError>,
 ) -> Result<(R, Vec<NotEffective>), PathError> {
@@ -188,9 +190,9 @@ type Trial<'a, R> = Box<dyn FnOnce() -> Result<R, PathError> + 'a>;
 
 /// Applies the knobs of the last end, and those of the others around it.
 fn journaled<R>(
-    sides: &[(End, &Side)],
+    sides: &[(KnobEnd, &Side)],
     switches: &[&Switch],
-    ends: &mut [(&End, &mut Journaled)],
+    ends: &mut [(&KnobEnd, &mut Journaled)],
     trial: Trial<'_, R>,
 ) -> Result<(R, Vec<NotEffective>), PathError> {
     let Some(((end, journaled_end), others)) = ends.split_first_mut() else {
@@ -239,8 +241,8 @@ fn journaled<R>(
 
 /// Switches of the experiment whose knob cannot be set at an end, each with the reason.
 pub(crate) fn unusable_knobs(
-    spec: &Spec,
-    end: End,
+    spec: &CheckedPrograms,
+    end: KnobEnd,
     side: &Side,
     is_lab: bool,
 ) -> Vec<(String, String)> {
@@ -256,7 +258,7 @@ pub(crate) fn unusable_knobs(
 }
 
 /// Tries the knob of a switch. Errors: it cannot be set.
-fn probe(switch: &Switch, end: End, side: &Side, is_lab: bool) -> Result<(), PathError> {
+fn probe(switch: &Switch, end: KnobEnd, side: &Side, is_lab: bool) -> Result<(), PathError> {
     let system = system(side)?;
     for wanted in wanted(&[switch], end, &system, &side.ifname)? {
         for target in &wanted.targets {

@@ -97,7 +97,7 @@ pub(crate) enum Warmup {
 
 /// Time limits of the steps of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ProgramLimits {
     /// Server to get ready.
     pub ready: Duration,
     /// Each other command.
@@ -118,7 +118,7 @@ pub struct ArmSpec {
 
 /// A checked experiment.
 #[derive(Debug, Clone)]
-pub struct Spec {
+pub struct CheckedPrograms {
     /// Arms of the user, the baseline first.
     pub arms: Vec<ArmSpec>,
     /// Switches that are combined into further arms of the baseline.
@@ -150,10 +150,10 @@ pub struct Spec {
     pub(crate) near_cpus: Option<Vec<usize>>,
     pub(crate) far_cpus: Option<Vec<usize>>,
     pub(crate) port: u16,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ProgramLimits,
     pub(crate) stages: bool,
 }
-impl Spec {
+impl CheckedPrograms {
     /// Sign that a server on a port is ready.
     pub(crate) fn ready(&self, port: u16) -> Result<Ready, SpecError> {
         let text = match self.ready.as_str() {
@@ -214,7 +214,7 @@ impl Spec {
     }
 
     /// True if any arm sets a knob at this end.
-    pub fn sets_knobs_at(&self, wanted: crate::End) -> bool {
+    pub fn sets_knobs_at(&self, wanted: crate::KnobEnd) -> bool {
         let own = self.arms.iter().flat_map(|arm| &arm.switches);
         let mut all = self.switches.iter().chain(own);
         all.any(|switch| matches!(switch, Switch::Knob { end, .. } if *end == wanted))

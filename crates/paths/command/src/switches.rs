@@ -10,7 +10,7 @@ use crate::SpecError;
 
 /// End of the wire at which a knob is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum End {
+pub enum KnobEnd {
     /// The client's.
     Near,
     /// The server's.
@@ -21,7 +21,7 @@ pub enum End {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Switch {
     /// A knob of the end's interface, of its namespace or of the host.
-    Knob { end: End, knob: &'static str, value: Value },
+    Knob { end: KnobEnd, knob: &'static str, value: Value },
     /// A variable of the server's environment; of the client's if there is no server.
     Env { name: String, value: String },
 }
@@ -47,8 +47,8 @@ impl Switch {
 impl fmt::Display for Switch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Switch::Knob { end: End::Far, knob, value } => write!(f, "{knob}={value}"),
-            Switch::Knob { end: End::Near, knob, value } => write!(f, "near:{knob}={value}"),
+            Switch::Knob { end: KnobEnd::Far, knob, value } => write!(f, "{knob}={value}"),
+            Switch::Knob { end: KnobEnd::Near, knob, value } => write!(f, "near:{knob}={value}"),
             Switch::Env { name, value } => write!(f, "env:{name}={value}"),
         }
     }
@@ -71,9 +71,9 @@ impl FromStr for Switch {
             return Ok(Switch::Env { name: name.to_owned(), value: value.to_owned() });
         }
         let (end, id) = match (name.strip_prefix("near:"), name.strip_prefix("far:")) {
-            (Some(id), _) => (End::Near, id),
-            (None, Some(id)) => (End::Far, id),
-            (None, None) => (End::Far, name),
+            (Some(id), _) => (KnobEnd::Near, id),
+            (None, Some(id)) => (KnobEnd::Far, id),
+            (None, None) => (KnobEnd::Far, name),
         };
         let knob = tune::find(id).ok_or_else(|| {
             invalid(format!("there is no knob {id:?}; `wirepath tune knobs` lists them"))

@@ -13,15 +13,15 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use host::interruptions::{Meter, RING_BYTES, Trace};
+use host::interruptions::{InterruptionMeter, RING_BYTES, Trace};
 use io::multicast::{Group, GroupTuning, sender};
 use lab::{Pair, PairSpec};
-use marketdata::arbiter::Limits;
+use marketdata::arbiter::ArbiterLimits;
 use marketdata::late::LateReport;
-use marketdata::listen::{Listener, Plan, ReceiveBy, Report};
+use marketdata::listen::{FeedListener, ListenPlan, ListenReport, ReceiveBy};
 use marketdata::protocol::Protocol;
-use marketdata::schedule::{Schedule, wait_until};
-use marketdata::synthetic::{Session, Spec, TELEGRAM_BYTES_MAX};
+use marketdata::schedule::{SendSchedule, wait_until};
+use marketdata::synthetic::{SyntheticSession, SyntheticSpec, TELEGRAM_BYTES_MAX};
 use planted::{PLANTS, Plant, cpus};
 use sys::clock;
 
@@ -71,7 +71,7 @@ fn main() -> Result {
 fn is_named(plant: &Plant, time: Duration) -> Result<bool> {
     let idle = {
         let (cpu, _, _turn) = cpus();
-        let meter = Meter { cpu, over: plant.over };
+        let meter = InterruptionMeter { cpu, over: plant.over };
         thread::scope(|scope| {
             let watching = scope.spawn(|| meter.watch(time, None, &AtomicBool::new(false), || {}));
             watching.join().expect("no panic")
@@ -120,10 +120,10 @@ fn clean(time: Duration) -> Result<(u64, serde_json::Value)> {
     };
     let plan = plan(&group, cpu, time);
     let trace = Trace::open(RING_BYTES)?;
-    let listener = far.run(|| Listener::open(plan))??;
+    let listener = far.run(|| FeedListener::open(plan))??;
     let socket = near.run(|| sender(group.address, near.ifindex, &near.ifname, 1))??;
     let stop = AtomicBool::new(false);
-    let mut report = Report::new(std::slice::from_ref(&group));
+    let mut report = ListenReport::new(std::slice::from_ref(&group));
     report.late = Some(LateReport::new(LATE.as_nanos() as u64));
     let (late_in, late_out) = std::sync::mpsc::channel();
     let (trace, stop) = (&trace, &stop);
@@ -150,13 +150,13 @@ fn clean(time: Duration) -> Result<(u64, serde_json::Value)> {
     Ok((quotes, document["late"].clone()))
 }
 
-fn plan(group: &Group, cpu: usize, time: Duration) -> Plan {
-    Plan {
+fn plan(group: &Group, cpu: usize, time: Duration) -> ListenPlan {
+    ListenPlan {
         groups: vec![group.clone()],
         receive_by: ReceiveBy::Sockets,
         tuning: GroupTuning::default(),
         protocol: Some(Protocol::Twse),
-        limits: Limits::default(),
+        limits: ArbiterLimits::default(),
         recover: None,
         spin: true,
         pin: Some(cpu),
@@ -174,9 +174,9 @@ fn plan(group: &Group, cpu: usize, time: Duration) -> Plan {
 
 fn publish(socket: &UdpSocket, cpu: usize, time: Duration) {
     sys::affinity::pin_to(&[cpu]).expect("it is allowed");
-    let mut session = Session::new(&Spec::new(1));
+    let mut session = SyntheticSession::new(&SyntheticSpec::new(1));
     let mut buffer = [0; TELEGRAM_BYTES_MAX];
-    let schedule = Schedule::burst(1, RATE);
+    let schedule = SendSchedule::burst(1, RATE);
     let begun_ns = clock::monotonic_ns();
     for n in 0..RATE * time.as_secs() {
         wait_until(begun_ns + schedule.due_ns(n), clock::monotonic_ns, || false);

@@ -157,7 +157,7 @@ pub(super) fn measurement(
 #[cfg(test)]
 mod tests {
     use io::EngineReport;
-    use marketdata::schedule::Schedule;
+    use marketdata::schedule::SendSchedule;
     use model::Cost;
 
     use super::super::publisher::begin_after;
@@ -168,7 +168,7 @@ mod tests {
 
     /// Quotes at `rate` a second that arrive 2,000 ns after they were due, and 10 ns later each.
     fn trial(rate: u64, now_ns: u64) -> (Script, Sent, ReceivedQuotes) {
-        let timing = Timing { schedule: Schedule::paced(rate), gap_ns: 0 };
+        let timing = Timing { schedule: SendSchedule::paced(rate), gap_ns: 0 };
         let script = Script::new(7, timing, 300);
         let begin_ns = begin_after(now_ns);
         let due_ns = (0..script.len()).map(|n| begin_ns + script.due_ns(n));

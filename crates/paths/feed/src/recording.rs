@@ -144,7 +144,7 @@ impl Recording {
 
 #[cfg(test)]
 mod tests {
-    use marketdata::capture::{Interface, LinkType, Writer};
+    use marketdata::capture::{CapturedInterface, LinkType, Writer};
 
     use super::*;
 
@@ -152,7 +152,7 @@ mod tests {
     fn capture(name: &str, numbers: &[u32]) -> std::path::PathBuf {
         let path = std::env::temp_dir().join(format!("wirepath-{name}-{}", std::process::id()));
         let file = std::fs::File::create(&path).expect("a file");
-        let interface = Interface { name: "none", link: LinkType::RawIp };
+        let interface = CapturedInterface { name: "none", link: LinkType::RawIp };
         let mut writer = Writer::new(file, &interface, "test").expect("a capture");
         let [from, line, other] =
             [9, 10_000, 20_000].map(|port| SocketAddrV4::new([239, 1, 1, 1].into(), port));

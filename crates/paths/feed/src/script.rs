@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::FeedLoad;
 use super::recording::Recording;
 
-use marketdata::schedule::Schedule;
-use marketdata::synthetic::{Mix, Session, Spec, TELEGRAM_BYTES_MAX};
+use marketdata::schedule::SendSchedule;
+use marketdata::synthetic::{Mix, SyntheticSession, SyntheticSpec, TELEGRAM_BYTES_MAX};
 
 /// Range of a telegram's match time: packed digits of HHMMSS, milliseconds, microseconds.
 const TIME: std::ops::Range<usize> = 16..22;
@@ -37,7 +37,7 @@ impl Quotes {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timing {
     /// Bursts and their mean rate.
-    pub(super) schedule: Schedule,
+    pub(super) schedule: SendSchedule,
     /// Gap between datagrams of a burst.
     pub(super) gap_ns: u64,
 }
@@ -49,7 +49,7 @@ impl Timing {
             FeedLoad::Surge => (1000, 0),
             FeedLoad::Paced => (1, 0),
         };
-        Timing { schedule: Schedule::burst(burst, rate_pps), gap_ns }
+        Timing { schedule: SendSchedule::burst(burst, rate_pps), gap_ns }
     }
 
     /// Due time of datagram `n`, nanoseconds from the start: whole microseconds, as match times.
@@ -75,7 +75,7 @@ impl Script {
     /// `count` quotes, warrants and odd lots of a synthetic session.
     pub(super) fn new(seed: u64, timing: Timing, count: usize) -> Self {
         let mix = Mix { instrument: 0, ..Mix::default() };
-        let mut session = Session::new(&Spec { mix, ..Spec::new(seed) });
+        let mut session = SyntheticSession::new(&SyntheticSpec { mix, ..SyntheticSpec::new(seed) });
         let (mut bytes, mut ends, mut domains) = (Vec::new(), Vec::new(), Vec::new());
         let mut buffer = [0; TELEGRAM_BYTES_MAX];
         while ends.len() < count {
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     fn timing() -> Timing {
-        Timing { schedule: Schedule::burst(10, 1000), gap_ns: 5_000 }
+        Timing { schedule: SendSchedule::burst(10, 1000), gap_ns: 5_000 }
     }
 
     #[test]

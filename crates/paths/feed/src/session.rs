@@ -25,7 +25,7 @@ use super::recording::Recording;
 use super::script::{Quotes, Script, Timing};
 use super::switches::{Config, Switch};
 use super::world::{Cpus, Exchange, GROUP, World};
-use lab::peers::{Job, LabStarts, Peers, Traffic};
+use lab::peers::{LabStarts, PeerJob, Peers, Traffic};
 use lab::{Meter, Placement, drain, local, settle};
 use marketdata::symbols::Symbols;
 use model::{Load, PathError, Session};
@@ -250,11 +250,11 @@ impl FeedSession {
         Ok(Run { script, sent, received, exchange_cpu_ns })
     }
 
-    fn job(&self) -> Job {
+    fn job(&self) -> PeerJob {
         let timing = Timing::new(self.kind, self.load.rate_pps);
         let burst = timing.schedule.burst_messages();
         let traffic = Traffic::Open { rate_pps: self.load.rate_pps, burst };
-        Job { traffic, size_bytes: TYPICAL_BYTES, segment: "schedule→app" }
+        PeerJob { traffic, size_bytes: TYPICAL_BYTES, segment: "schedule→app" }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddrV4;
 use std::time::Duration;
 
-use marketdata::capture::{Interface, LinkType, Writer};
+use marketdata::capture::{CapturedInterface, LinkType, Writer};
 use wirepath_feed::Switch;
 
 use model::{Arm, Measurement, Support};
@@ -141,7 +141,7 @@ fn effects_of_switches_are_read_back() {
 fn capture(count: u16) -> std::path::PathBuf {
     let path = std::env::temp_dir().join(format!("wirepath-prove-{}", std::process::id()));
     let file = std::fs::File::create(&path).expect("a file");
-    let interface = Interface { name: "none", link: LinkType::RawIp };
+    let interface = CapturedInterface { name: "none", link: LinkType::RawIp };
     let mut writer = Writer::new(file, &interface, "test").expect("a capture");
     let [from, to] = [9, 10_000].map(|port| SocketAddrV4::new([239, 1, 1, 1].into(), port));
     for n in 0..count {

@@ -9,7 +9,7 @@ use telemetry::{Counter, Snapshot};
 
 use super::echo::{Echo, EchoKind, udp_number};
 use super::error::GuestError;
-use super::link::{ANSWER_TIMEOUT, Endpoint, FRAME_BYTES_MAX, Link};
+use super::link::{ANSWER_TIMEOUT, Endpoint, FRAME_BYTES_MAX, GuestLink};
 use super::ping::Until;
 
 /// Time without answers after the last send, after which the counters are requested. Their answer ends the flood: a
@@ -39,7 +39,7 @@ pub struct Flood {
 
 /// Sends UDP echoes without waiting for answers, and counts the answers.
 pub fn run(
-    link: &Link,
+    link: &GuestLink,
     peer: &Endpoint,
     payload_bytes: usize,
     until: Until,
@@ -83,7 +83,7 @@ pub fn run(
                         answered += 1;
                         last = heard;
                         first.get_or_insert(last);
-                    } else if let Some(after) = Link::counters_in(&frame[..len], AFTER)? {
+                    } else if let Some(after) = GuestLink::counters_in(&frame[..len], AFTER)? {
                         break Ok(after);
                     }
                 }

@@ -23,21 +23,21 @@ const POLL_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The near end of the wire.
 #[derive(Debug)]
-pub struct Link {
+pub struct GuestLink {
     socket: UnixDatagram,
     card: PathBuf,
 }
 
-impl Link {
-    pub(super) fn new(socket: UnixDatagram, card: PathBuf) -> Result<Link, GuestError> {
-        let link = Link { socket, card };
+impl GuestLink {
+    pub(super) fn new(socket: UnixDatagram, card: PathBuf) -> Result<GuestLink, GuestError> {
+        let link = GuestLink { socket, card };
         link.set_receive_timeout(POLL_TIMEOUT)?;
         Ok(link)
     }
 
-    pub fn try_clone(&self) -> Result<Link, GuestError> {
+    pub fn try_clone(&self) -> Result<GuestLink, GuestError> {
         let socket = self.socket.try_clone().map_err(GuestError::io("cloning the wire"))?;
-        Ok(Link { socket, card: self.card.clone() })
+        Ok(GuestLink { socket, card: self.card.clone() })
     }
 
     /// Polls for the firmware's announcement.
@@ -110,7 +110,7 @@ impl Link {
         self.request(ip)?;
         let mut answer = [0; FRAME_BYTES_MAX];
         while let Some(len) = self.receive(&mut answer)? {
-            if let Some(peer) = Link::resolved(&answer[..len], ip)? {
+            if let Some(peer) = GuestLink::resolved(&answer[..len], ip)? {
                 return Ok(peer);
             }
         }
@@ -174,7 +174,7 @@ impl Link {
 
 /// Requests in frames on the wire.
 struct FrameTransport<'a> {
-    link: &'a Link,
+    link: &'a GuestLink,
     peer: &'a Endpoint,
 }
 

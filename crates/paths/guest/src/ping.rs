@@ -8,7 +8,7 @@ use sys::rusage::ThreadUsage;
 
 use super::echo::{Echo, EchoKind};
 use super::error::GuestError;
-use super::link::{ANSWER_TIMEOUT, Endpoint, FRAME_BYTES_MAX, Link};
+use super::link::{ANSWER_TIMEOUT, Endpoint, FRAME_BYTES_MAX, GuestLink};
 
 /// Consecutive echoes without an answer after which the guest counts as dead.
 const LOST_MAX: u32 = 3;
@@ -39,7 +39,7 @@ pub struct Pinged {
 ///
 /// An echo without an answer within two seconds counts as lost; three in a row are an error.
 pub fn run(
-    link: &Link,
+    link: &GuestLink,
     peer: &Endpoint,
     kind: EchoKind,
     payload_bytes: usize,

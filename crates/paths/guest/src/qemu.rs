@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use host::cpu::{ThreadClock, ThreadTimes};
 use host::scratch::Scratch;
 use lab::qemu::{Monitor, NAMED_THREADS, Qemu, QemuError, listen};
-use sys::child::{Finished, Place};
+use sys::child::{ChildPlace, Finished};
 use sys::netns::Netns;
 
 use super::error::GuestError;
 use super::files::{LinuxFiles, QEMU};
-use super::link::Link;
+use super::link::GuestLink;
 use model::PathSwitch;
 
 use super::switches::Switch;
@@ -35,7 +35,7 @@ pub const TAP_IFNAME: &str = "wp-tap";
 
 /// A guest system.
 #[derive(Debug, Clone)]
-pub enum System {
+pub enum GuestSystem {
     Firmware {
         image: PathBuf,
         /// Comma-separated names of switches; empty for the baseline.
@@ -50,7 +50,7 @@ pub enum System {
 /// Parameters of a boot.
 #[derive(Debug, Clone)]
 pub struct Boot {
-    pub system: System,
+    pub system: GuestSystem,
     pub ip: Ipv4Addr,
     /// Additional words for the guest's command line.
     pub more: String,
@@ -61,20 +61,20 @@ pub struct Boot {
 impl Boot {
     /// Boots the firmware with comma-separated switches on.
     pub fn firmware(image: &Path, switches: impl Into<String>) -> Boot {
-        let system = System::Firmware { image: image.to_owned(), switches: switches.into() };
+        let system = GuestSystem::Firmware { image: image.to_owned(), switches: switches.into() };
         Boot::new(system)
     }
 
-    fn new(system: System) -> Boot {
+    fn new(system: GuestSystem) -> Boot {
         Boot { system, ip: super::link::GUEST_IP, more: String::new(), arguments: Vec::new() }
     }
 
     pub fn reference(image: PathBuf) -> Boot {
-        Boot::new(System::Reference(image))
+        Boot::new(GuestSystem::Reference(image))
     }
 
     pub fn linux(files: LinuxFiles) -> Boot {
-        Boot::new(System::Linux(files))
+        Boot::new(GuestSystem::Linux(files))
     }
 
     /// Adds words to the guest's command line.
@@ -86,10 +86,12 @@ impl Boot {
     fn append(&self) -> String {
         let ip = self.ip;
         let own = match &self.system {
-            System::Firmware { switches, .. } => format!("wirepath.switches={switches} ip={ip}"),
-            System::Reference(_) => format!("ip={ip}"),
+            GuestSystem::Firmware { switches, .. } => {
+                format!("wirepath.switches={switches} ip={ip}")
+            }
+            GuestSystem::Reference(_) => format!("ip={ip}"),
             // Quiet, because printing takes time; without IPv6, whose traffic would interfere.
-            System::Linux(_) => format!(
+            GuestSystem::Linux(_) => format!(
                 "console=ttyAMA0 quiet loglevel=3 ipv6.disable=1 nokaslr panic=-1 wirepath.ip={ip}"
             ),
         };
@@ -100,7 +102,7 @@ impl Boot {
     /// equal.
     fn card(&self) -> &'static str {
         match &self.system {
-            System::Firmware { switches, .. }
+            GuestSystem::Firmware { switches, .. }
                 if switches.split(',').any(|id| id == Switch::Packed.id()) =>
             {
                 "virtio-net-device,netdev=n,packed=on"
@@ -111,15 +113,15 @@ impl Boot {
 
     fn ready_max(&self) -> Duration {
         match self.system {
-            System::Firmware { .. } | System::Reference(_) => FIRMWARE_READY_TIMEOUT,
-            System::Linux(_) => LINUX_READY_TIMEOUT,
+            GuestSystem::Firmware { .. } | GuestSystem::Reference(_) => FIRMWARE_READY_TIMEOUT,
+            GuestSystem::Linux(_) => LINUX_READY_TIMEOUT,
         }
     }
 
     fn command(&self, wire: &str, console: &str, monitor: &Path) -> Command {
         let (kernel, memory_mib) = match &self.system {
-            System::Firmware { image, .. } | System::Reference(image) => (image, "64"),
-            System::Linux(files) => (&files.kernel, "256"),
+            GuestSystem::Firmware { image, .. } | GuestSystem::Reference(image) => (image, "64"),
+            GuestSystem::Linux(files) => (&files.kernel, "256"),
         };
         let mut command = Command::new(QEMU);
         command
@@ -133,7 +135,7 @@ impl Boot {
             .arg(kernel)
             .args(["-append", &self.append()])
             .args(&self.arguments);
-        if let System::Linux(files) = &self.system {
+        if let GuestSystem::Linux(files) = &self.system {
             command.arg("-initrd").arg(&files.initramfs);
         }
         command
@@ -142,7 +144,7 @@ impl Boot {
 
 /// A running machine. Killed when it is dropped, and when the thread that booted it ends.
 #[derive(Debug)]
-pub struct Machine {
+pub struct GuestMachine {
     qemu: Qemu,
     folder: Scratch,
     monitor: Option<Monitor>,
@@ -196,19 +198,21 @@ pub(super) struct PlacementInEffect {
     pub(super) vcpu_policy: String,
 }
 
-impl Machine {
+impl GuestMachine {
     /// Boots with the network card on a pair of datagram sockets. Returns when the guest is ready: the
     /// firmware has announced its address, other guests have printed it.
-    pub fn boot(boot: &Boot) -> Result<(Machine, Link), GuestError> {
-        let (mut machine, link, listener, started) = Machine::start_with_link(boot)?;
+    pub fn boot(boot: &Boot) -> Result<(GuestMachine, GuestLink), GuestError> {
+        let (mut machine, link, listener, started) = GuestMachine::start_with_link(boot)?;
         match boot.system {
-            System::Firmware { .. } => {
+            GuestSystem::Firmware { .. } => {
                 while !link.is_announced()? {
                     machine.check(boot, started)?;
                 }
             }
             // These send no announcement.
-            System::Reference(_) | System::Linux(_) => machine.await_console(boot, started)?,
+            GuestSystem::Reference(_) | GuestSystem::Linux(_) => {
+                machine.await_console(boot, started)?
+            }
         }
         machine.ready_after = started.elapsed();
         link.connect()?;
@@ -217,26 +221,30 @@ impl Machine {
     }
 
     /// Starts on a pair of sockets without waiting for the guest. Returns also the time of exec.
-    pub(super) fn start_on_sockets(boot: &Boot) -> Result<(Machine, Link, Instant), GuestError> {
-        let (mut machine, link, listener, started) = Machine::start_with_link(boot)?;
+    pub(super) fn start_on_sockets(
+        boot: &Boot,
+    ) -> Result<(GuestMachine, GuestLink, Instant), GuestError> {
+        let (mut machine, link, listener, started) = GuestMachine::start_with_link(boot)?;
         machine.attach(&listener)?;
         Ok((machine, link, started))
     }
 
-    fn start_with_link(boot: &Boot) -> Result<(Machine, Link, UnixListener, Instant), GuestError> {
+    fn start_with_link(
+        boot: &Boot,
+    ) -> Result<(GuestMachine, GuestLink, UnixListener, Instant), GuestError> {
         let folder = folder()?;
         let (link, wire) = sockets(&folder)?;
-        let (machine, listener, started) = Machine::start(boot, folder, &wire, None, None)?;
+        let (machine, listener, started) = GuestMachine::start(boot, folder, &wire, None, None)?;
         Ok((machine, link, listener, started))
     }
 
     /// Boots in a namespace, in which QEMU creates the TAP interface [`TAP_IFNAME`].
     ///
     /// The guest may be ready before the interface is, so its announcement may be lost.
-    pub fn boot_on_tap(boot: &Boot, netns: &Netns) -> Result<Machine, GuestError> {
+    pub fn boot_on_tap(boot: &Boot, netns: &Netns) -> Result<GuestMachine, GuestError> {
         let wire = tap();
         let (mut machine, listener, started) =
-            Machine::start(boot, folder()?, &wire, Some(netns), None)?;
+            GuestMachine::start(boot, folder()?, &wire, Some(netns), None)?;
         machine.await_console(boot, started)?;
         machine.ready_after = started.elapsed();
         machine.attach(&listener)?;
@@ -248,7 +256,7 @@ impl Machine {
     pub fn start_with_console(
         boot: &Boot,
         netns: Option<&Netns>,
-    ) -> Result<(Machine, UnixStream, Option<Link>), GuestError> {
+    ) -> Result<(GuestMachine, UnixStream, Option<GuestLink>), GuestError> {
         let folder = folder()?;
         let at = folder.path().join("serial");
         let console_listener = listen(&at)?;
@@ -261,7 +269,7 @@ impl Machine {
         };
         let console = format!("unix:{}", at.display());
         let (mut machine, listener, _) =
-            Machine::start(boot, folder, &wire, netns, Some(&console))?;
+            GuestMachine::start(boot, folder, &wire, netns, Some(&console))?;
         let stream = machine.qemu.accept(&console_listener, CONNECT_TIMEOUT);
         let stream = stream.map_err(|error| machine.explained(error))?;
         machine.attach(&listener)?;
@@ -273,7 +281,7 @@ impl Machine {
         let folder = folder()?;
         let (_link, wire) = sockets(&folder)?;
         // The monitor's connection stays open, unused.
-        let (mut machine, _listener, _) = Machine::start(boot, folder, &wire, None, None)?;
+        let (mut machine, _listener, _) = GuestMachine::start(boot, folder, &wire, None, None)?;
         match machine.qemu.wait(at_most)? {
             Some(_) => Ok(machine.said()),
             None => {
@@ -289,15 +297,20 @@ impl Machine {
         wire: &str,
         netns: Option<&Netns>,
         console: Option<&str>,
-    ) -> Result<(Machine, UnixListener, Instant), GuestError> {
+    ) -> Result<(GuestMachine, UnixListener, Instant), GuestError> {
         let at = folder.path().join("monitor");
         let listener = listen(&at)?;
         let file = format!("file:{}", folder.path().join("console").display());
         let command = boot.command(wire, console.unwrap_or(&file), &at);
         let started = Instant::now();
-        let qemu = Qemu::start(command, &Place { netns, cpus: &[] }, Stdio::null())?;
-        let machine =
-            Machine { qemu, folder, monitor: None, threads: None, ready_after: Duration::ZERO };
+        let qemu = Qemu::start(command, &ChildPlace { netns, cpus: &[] }, Stdio::null())?;
+        let machine = GuestMachine {
+            qemu,
+            folder,
+            monitor: None,
+            threads: None,
+            ready_after: Duration::ZERO,
+        };
         Ok((machine, listener, started))
     }
 
@@ -455,7 +468,7 @@ fn folder() -> Result<Scratch, GuestError> {
 }
 
 /// A pair of datagram sockets: the near end, and QEMU's argument for the other.
-fn sockets(folder: &Scratch) -> Result<(Link, String), GuestError> {
+fn sockets(folder: &Scratch) -> Result<(GuestLink, String), GuestError> {
     let (near, card) = (folder.path().join("host"), folder.path().join("card"));
     let bound = UnixDatagram::bind(&near).map_err(GuestError::io("binding the wire's end"))?;
     let wire = format!(
@@ -463,7 +476,7 @@ fn sockets(folder: &Scratch) -> Result<(Link, String), GuestError> {
         card.display(),
         near.display()
     );
-    Ok((Link::new(bound, card)?, wire))
+    Ok((GuestLink::new(bound, card)?, wire))
 }
 
 fn tap() -> String {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::error::GuestError;
-use super::qemu::{Boot, Machine};
+use super::qemu::{Boot, GuestMachine};
 
 /// One line `selftest NAME ok|FAILED key=value…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,13 +55,13 @@ fn none(wanted: String) -> GuestError {
 /// Boots the image for its self-tests.
 pub fn run(image: &Path) -> Result<Vec<TestLine>, GuestError> {
     let boot = Boot::firmware(image, "").with_words("wirepath.selftest");
-    parse(&Machine::run_to_end(&boot, Duration::from_secs(60))?)
+    parse(&GuestMachine::run_to_end(&boot, Duration::from_secs(60))?)
 }
 
 /// Boots the image to overflow a stack on purpose. Returns its output.
 pub fn overflow(image: &Path) -> Result<String, GuestError> {
     let boot = Boot::firmware(image, "").with_words("wirepath.selftest=overflow");
-    Machine::run_to_end(&boot, Duration::from_secs(20))
+    GuestMachine::run_to_end(&boot, Duration::from_secs(20))
 }
 
 #[cfg(test)]

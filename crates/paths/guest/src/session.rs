@@ -10,10 +10,10 @@ use model::{Arm, ArmKind, Measurement};
 use super::accounting::{self, FirmwareCounts};
 use super::echo::EchoKind;
 use super::error::GuestError;
-use super::link::{Endpoint, Link};
+use super::link::{Endpoint, GuestLink};
 use super::loads::{GuestLoad, LINUX, REFERENCE, SMOLTCP};
 use super::ping::Until;
-use super::qemu::{self, Boot, Machine, Placement};
+use super::qemu::{self, Boot, GuestMachine, Placement};
 use super::switches::{FIFO_PRIORITY, Switch, firmware_switches};
 use super::tap::{ECHO_INTERVAL, TapMachine};
 use super::{files, flood, ping, start};
@@ -36,12 +36,12 @@ enum Traffic {
 
 /// A machine with one of the two kinds of wire.
 enum Booted {
-    Dgram(Machine, Link),
+    Dgram(GuestMachine, GuestLink),
     Tap(TapMachine),
 }
 
 impl Booted {
-    fn machine(&mut self) -> &mut Machine {
+    fn machine(&mut self) -> &mut GuestMachine {
         match self {
             Booted::Dgram(machine, _) => machine,
             Booted::Tap(tap) => &mut tap.machine,
@@ -83,7 +83,7 @@ impl GuestSession {
     fn boot(&self, boot: &Boot) -> Result<Booted, GuestError> {
         match self.traffic {
             Traffic::Tap => TapMachine::boot(boot).map(Booted::Tap),
-            _ => Machine::boot(boot).map(|(machine, link)| Booted::Dgram(machine, link)),
+            _ => GuestMachine::boot(boot).map(|(machine, link)| Booted::Dgram(machine, link)),
         }
     }
 
@@ -199,8 +199,8 @@ impl GuestSession {
 
     fn on_sockets(
         &self,
-        machine: &Machine,
-        link: &Link,
+        machine: &GuestMachine,
+        link: &GuestLink,
         peer: &Endpoint,
         arm: Option<&Arm>,
     ) -> Result<Measurement, GuestError> {

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use super::echo::{Echo, EchoKind};
 use super::error::GuestError;
-use super::link::{ANSWER_TIMEOUT, Endpoint, FRAME_BYTES_MAX, GUEST_IP, Link};
-use super::qemu::{Boot, Machine};
+use super::link::{ANSWER_TIMEOUT, Endpoint, FRAME_BYTES_MAX, GUEST_IP, GuestLink};
+use super::qemu::{Boot, GuestMachine};
 
 /// Interval of the requests.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A guest that has answered its first echo.
-pub struct Started {
-    pub machine: Machine,
-    pub link: Link,
+pub struct StartedGuest {
+    pub machine: GuestMachine,
+    pub link: GuestLink,
     pub peer: Endpoint,
     /// Time from exec of QEMU to the answer.
     pub first_answer_after: Duration,
@@ -22,8 +22,8 @@ pub struct Started {
 /// Boots a guest while requests arrive: for its address until it is known, then for an echo.
 ///
 /// Errors: no answer within the time limit of a boot.
-pub fn boot(boot: &Boot, payload_bytes: usize) -> Result<Started, GuestError> {
-    let (mut machine, link, begun) = Machine::start_on_sockets(boot)?;
+pub fn boot(boot: &Boot, payload_bytes: usize) -> Result<StartedGuest, GuestError> {
+    let (mut machine, link, begun) = GuestMachine::start_on_sockets(boot)?;
     // QEMU binds the card's socket before it starts the guest.
     while link.connect().is_err() {
         machine.check(boot, begun)?;
@@ -34,7 +34,7 @@ pub fn boot(boot: &Boot, payload_bytes: usize) -> Result<Started, GuestError> {
     let peer = loop {
         link.request(GUEST_IP)?;
         if let Some(len) = link.receive(&mut frame)?
-            && let Some(peer) = Link::resolved(&frame[..len], GUEST_IP)?
+            && let Some(peer) = GuestLink::resolved(&frame[..len], GUEST_IP)?
         {
             break peer;
         }
@@ -53,5 +53,5 @@ pub fn boot(boot: &Boot, payload_bytes: usize) -> Result<Started, GuestError> {
     }
     let first_answer_after = begun.elapsed();
     link.set_receive_timeout(ANSWER_TIMEOUT)?;
-    Ok(Started { machine, link, peer, first_answer_after })
+    Ok(StartedGuest { machine, link, peer, first_answer_after })
 }

@@ -6,12 +6,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use lab::TapHome;
-use sys::child::{Child, Place};
+use sys::child::{Child, ChildPlace};
 use telemetry::{Entry, Snapshot};
 
 use super::dump::{self, UdpTransport};
 use super::error::GuestError;
-use super::qemu::{Boot, Machine, TAP_IFNAME};
+use super::qemu::{Boot, GuestMachine, TAP_IFNAME};
 
 pub(super) const PING: &str = "ping";
 /// Interval between echoes, `ping -i 0.05`.
@@ -61,7 +61,7 @@ impl PingReport {
 #[derive(Debug)]
 pub struct TapMachine {
     /// Declared first, so that it is killed before its namespace is released.
-    pub machine: Machine,
+    pub machine: GuestMachine,
     pub home: TapHome,
 }
 
@@ -70,7 +70,7 @@ impl TapMachine {
     pub fn boot(boot: &Boot) -> Result<TapMachine, GuestError> {
         let home = TapHome::new()?;
         let boot = Boot { ip: home.guest_ip, ..boot.clone() };
-        let machine = Machine::boot_on_tap(&boot, &home.netns)?;
+        let machine = GuestMachine::boot_on_tap(&boot, &home.netns)?;
         home.adopt(TAP_IFNAME)?;
         Ok(TapMachine { machine, home })
     }
@@ -79,7 +79,7 @@ impl TapMachine {
     pub fn start_with_console(boot: &Boot) -> Result<(TapMachine, UnixStream), GuestError> {
         let home = TapHome::new()?;
         let boot = Boot { ip: home.guest_ip, ..boot.clone() };
-        let (machine, console, _) = Machine::start_with_console(&boot, Some(&home.netns))?;
+        let (machine, console, _) = GuestMachine::start_with_console(&boot, Some(&home.netns))?;
         home.adopt(TAP_IFNAME)?;
         Ok((TapMachine { machine, home }, console))
     }
@@ -124,7 +124,7 @@ fn ping(
         &to.to_string(),
     ]);
     let begun = Instant::now();
-    let mut child = Child::spawn(command, &Place { netns: Some(&home.netns), cpus: &[] })?;
+    let mut child = Child::spawn(command, &ChildPlace { netns: Some(&home.netns), cpus: &[] })?;
     let at_most = deadline + Duration::from_secs(5);
     let finished = child.wait(at_most)?.ok_or_else(|| GuestError::Print {
         program: PING,

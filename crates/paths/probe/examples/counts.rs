@@ -17,7 +17,7 @@ use common::engines;
 use common::truth::{self, CLEAN, COUNT, FaultyLab, Judged, LOSS, ORDER, RATE_PPS};
 use lab::End;
 use lab::adapters::Figure;
-use lab::program::{Finished, Program, Ready, Spec};
+use lab::program::{FinishedProgram, Program, ProgramSpec, Ready};
 use sys::bpf::{FaultCounts, FaultSpec};
 
 const SERVE_LIMIT: Duration = Duration::from_secs(30);
@@ -92,7 +92,7 @@ fn ours(faults: &FaultSpec) -> Result<bool, Box<dyn Error>> {
 
 fn start_at(name: &str, command: &str, end: &End) -> Result<Program, Box<dyn Error>> {
     let (netns, folder) = (Some(&end.netns), Path::new("/"));
-    Ok(Program::start(&Spec { command, env: vec![], netns, cpus: &[], folder, name })?)
+    Ok(Program::start(&ProgramSpec { command, env: vec![], netns, cpus: &[], folder, name })?)
 }
 
 /// Output of a client at the near end and of its server at the far end.
@@ -101,7 +101,7 @@ fn serve(
     server: &str,
     ready: &Ready,
     client: &str,
-) -> Result<(Finished, Finished), Box<dyn Error>> {
+) -> Result<(FinishedProgram, FinishedProgram), Box<dyn Error>> {
     let never = AtomicBool::new(false);
     let mut server = start_at("server", server, &lab.lab.far)?;
     server.wait_ready(ready, SERVE_LIMIT, &never)?;

@@ -1,11 +1,11 @@
 //! The far end of a lab: opened before the near end, and stopped once arrivals have ceased.
 
 use io::{Local, Remote};
-use lab::{Cause, End, Pair, Placement, Run, local, settle};
+use lab::{End, Pair, Placement, Run, RunCause, local, settle};
 use model::PathError;
 
-use crate::role::{self, Live, RoleReport, Steering, Task};
-use crate::watch::Watch;
+use crate::role::{self, LiveCounts, RoleReport, Steering, Task};
+use crate::watch::InterfaceWatch;
 
 /// UDP port of the far end.
 pub(super) const FAR_PORT: u16 = 9000;
@@ -30,10 +30,10 @@ pub(super) fn with_far<R: Send>(
     pair: &Pair,
     far_task: &Task,
     places: &Placement,
-    near: impl FnOnce() -> Result<R, Cause> + Send,
+    near: impl FnOnce() -> Result<R, RunCause> + Send,
 ) -> Result<(R, RoleReport), PathError> {
     let ((_, _), (far_local, _)) = ends(pair);
-    let live = Live::default();
+    let live = LiveCounts::default();
     let run = Run {
         receiver: "far",
         sender: "near",
@@ -45,7 +45,7 @@ pub(super) fn with_far<R: Send>(
         &run,
         |signals| {
             settle(&pair.far, &places.far)?;
-            let watch = Watch::new(far_local.ifindex, &far_local.ifname);
+            let watch = InterfaceWatch::new(far_local.ifindex, &far_local.ifname);
             let mut engine = io::open(&far_task.setup(&far_local, None))?;
             signals.ready();
             let steering = Steering { stop: signals.stop, live: Some(&live), watch };

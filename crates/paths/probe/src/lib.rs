@@ -27,4 +27,4 @@ pub use session::random_session;
 pub use storm::live_frames;
 pub use switches::{ArmError, Switch, engine_spec, parse_arm};
 pub use vlan::in_vlan;
-pub use watch::Watch;
+pub use watch::InterfaceWatch;

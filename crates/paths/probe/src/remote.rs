@@ -11,7 +11,7 @@ use host::irq_suspend::IrqSuspend;
 use host::net::ethtool;
 use host::text::chain;
 use io::{EngineKind, EngineSpec, Local, Remote, Role};
-use lab::{Cause, FarEnd, LabError, Meter, Placement, Used, describe_nic, softirqs_missing};
+use lab::{FarEnd, LabError, Meter, Placement, RunCause, Used, describe_nic, softirqs_missing};
 use model::{Arm, ArmKind, Machine, Measurement, Support};
 use model::{Direction, Load, PathError, Session, TwoHosts};
 use remote::{FarHost, FarOptions, RemoteError};
@@ -23,7 +23,7 @@ use super::far_end::{FAR_PORT, NEAR_PORT};
 use super::mtu::Mtus;
 use super::path::{ProbeLoad, check_size};
 use super::peer::{Far, FarReport, PeerError, Settings};
-use super::role::{self, Live, RoleReport, Task};
+use super::role::{self, LiveCounts, RoleReport, Task};
 use super::session::{Scheduled, random_session, roles};
 use super::support::{huge_pages, irq_suspend};
 use super::switches::{Config, Switch};
@@ -373,9 +373,9 @@ impl Near<'_> {
 
     /// Opens this end and then starts the far end, whose first datagram needs an open receiver.
     fn receive(&self, far: &mut Far, local: &Local) -> Result<(RoleReport, FarReport), PathError> {
-        let (stop, live) = (AtomicBool::new(false), Live::default());
+        let (stop, live) = (AtomicBool::new(false), LiveCounts::default());
         thread::scope(|scope| {
-            let running = start(scope, "near", || -> Result<_, Cause> {
+            let running = start(scope, "near", || -> Result<_, RunCause> {
                 self.settle()?;
                 Ok(role::open_and_run(self.task, local, None, &stop, Some(&live))?)
             });
@@ -408,7 +408,7 @@ impl Near<'_> {
         ready.map(|ready| (ready.ip, ready.port)).map_err(PathError::part)
     }
 
-    fn alone(&self, local: &Local, remote: &Remote) -> Result<RoleReport, Cause> {
+    fn alone(&self, local: &Local, remote: &Remote) -> Result<RoleReport, RunCause> {
         thread::scope(|scope| {
             let running = start(scope, "near", || {
                 self.settle()?;

@@ -7,7 +7,7 @@ use host::cpu::CpuClock;
 use host::net::Mac;
 use host::tune::{ScopedSettings, cpus_to_mask};
 use io::{EngineKind, Remote, Role};
-use lab::peers::{Job, LabStarts, Peers, Traffic};
+use lab::peers::{LabStarts, PeerJob, Peers, Traffic};
 use lab::{End, Meter, Pair, PairSpec, Placement, settle};
 use model::{Arm, ArmKind, Load, Measurement, NotEffective, PathError, Session};
 use wire::ethernet::VLAN_MASK;
@@ -160,7 +160,7 @@ impl Scheduled for LabSession {
 
 impl LabSession {
     /// The load as a task of a peer program.
-    fn job(&self) -> Job {
+    fn job(&self) -> PeerJob {
         let traffic = match self.kind {
             ProbeLoad::Ping => Traffic::PingPong,
             ProbeLoad::Paced => Traffic::Open { rate_pps: self.load.rate_pps, burst: 1 },
@@ -168,7 +168,7 @@ impl LabSession {
             ProbeLoad::TcpFlood => Traffic::TcpFlood,
             _ => Traffic::Flood,
         };
-        Job { traffic, size_bytes: self.load.size_bytes, segment: "rtt" }
+        PeerJob { traffic, size_bytes: self.load.size_bytes, segment: "rtt" }
     }
 
     fn run(&mut self, arm: &Arm) -> Result<Measurement, PathError> {

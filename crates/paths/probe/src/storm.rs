@@ -11,7 +11,7 @@ use wire::probe::{Header, Kind, SEQUENCE_OFFSET};
 
 use super::far_end::{ends, with_far};
 use super::role::{RoleReport, Task};
-use lab::{Cause, Placement, cost_of, settle};
+use lab::{Placement, RunCause, cost_of, settle};
 use model::PathError;
 
 /// Frames of one run of the generator. The kernel pauses after each run, so runs are long.
@@ -37,7 +37,7 @@ pub fn live_frames(
     remote: &Remote,
     session: u32,
     payload_bytes: usize,
-) -> Result<Generator, Cause> {
+) -> Result<Generator, RunCause> {
     let template = Template::new(local, remote, 0, payload_bytes)?;
     let mut frame = vec![0; template.frame_bytes()];
     let header = Header { kind: Kind::Data, flow: 0, session, sequence: 0, reply: 0, time_ns: 0 };
@@ -56,7 +56,7 @@ pub(super) fn send(
     session: u32,
     payload_bytes: usize,
     trial: Duration,
-) -> Result<(RoleReport, Duration), Cause> {
+) -> Result<(RoleReport, Duration), RunCause> {
     let ((local, remote), _) = ends(pair);
     let mut generator = live_frames(&local, &remote, session, payload_bytes)?;
     let (begun_ns, begun) = (monotonic_ns(), ThreadUsage::now());

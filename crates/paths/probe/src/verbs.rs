@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use host::cpu::CpuClock;
 use host::net::{snmp_counter, snmp_table};
 use io::XdpMode;
-use lab::{Cause, End, Meter, Pair, Placement, settle};
+use lab::{End, Meter, Pair, Placement, RunCause, settle};
 use model::{Load, Measurement, PathError, Support, Throughput, VERSION_MODE};
 use sys::bpf::{DropCounter, DropSpec, Verb, VerbProgram};
 use sys::thread::start;
@@ -71,14 +71,14 @@ enum Program<'a> {
 }
 
 impl Program<'_> {
-    fn handled_count(&self) -> Result<u64, Cause> {
+    fn handled_count(&self) -> Result<u64, RunCause> {
         match self {
             Program::Own(program) => Ok(program.counts()?.handled),
             Program::Bench(bench) => bench.handled_count(),
         }
     }
 
-    fn on_cpu_count(&self) -> Result<u64, Cause> {
+    fn on_cpu_count(&self) -> Result<u64, RunCause> {
         match self {
             Program::Own(program) => Ok(program.counts()?.on_cpu),
             Program::Bench(_) => Ok(0),
@@ -93,7 +93,7 @@ impl Program<'_> {
         }
     }
 
-    fn end(self) -> Result<(), Cause> {
+    fn end(self) -> Result<(), RunCause> {
         match self {
             Program::Own(_) => Ok(()),
             Program::Bench(bench) => bench.stop(),
@@ -112,12 +112,12 @@ struct Attached<'a> {
 }
 
 impl<'a> Attached<'a> {
-    fn new(pair: &'a Pair, name: &str, places: &Placement) -> Result<Self, Cause> {
+    fn new(pair: &'a Pair, name: &str, places: &Placement) -> Result<Self, RunCause> {
         let far = &pair.far;
         let returned = pair.near.run(|| {
             let mut returned = DropCounter::load(&DropSpec::default())?;
             returned.attach(pair.near.ifindex, XdpMode::Native)?;
-            Ok::<_, Cause>(returned)
+            Ok::<_, RunCause>(returned)
         })??;
         let (program, counted) = match name {
             "xdp-drop" | xdp_tools::GENERATOR => (attach_own(far, Verb::Drop)?, Counted::Handled),
@@ -139,12 +139,12 @@ impl<'a> Attached<'a> {
     }
 
     /// Packets that IP input of the far end has seen since the start.
-    fn in_stack_count(&self) -> Result<u64, Cause> {
+    fn in_stack_count(&self) -> Result<u64, RunCause> {
         Ok(in_stack_count(self.pair)?.saturating_sub(self.in_stack_before))
     }
 
     /// Frames handled, and frames received as the verb defines it; never more than handled.
-    fn counts(&self) -> Result<(u64, u64), Cause> {
+    fn counts(&self) -> Result<(u64, u64), RunCause> {
         // Before those handled, as frames may still be on their way.
         let received = match self.counted {
             Counted::Handled | Counted::Dropped => None,
@@ -158,7 +158,7 @@ impl<'a> Attached<'a> {
     }
 
     /// Waits until no more frames arrive. Returns the counts.
-    fn settled(&self) -> Result<(u64, u64), Cause> {
+    fn settled(&self) -> Result<(u64, u64), RunCause> {
         let begun = Instant::now();
         let (mut last, mut since) = (self.counts()?, Instant::now());
         while since.elapsed() < ARRIVAL_GRACE && begun.elapsed() < ARRIVAL_GRACE_MAX {
@@ -172,7 +172,7 @@ impl<'a> Attached<'a> {
     }
 }
 
-fn attach_own<'a>(far: &End, verb: Verb) -> Result<Program<'a>, Cause> {
+fn attach_own<'a>(far: &End, verb: Verb) -> Result<Program<'a>, RunCause> {
     far.run(|| {
         let mut program = VerbProgram::load(verb)?;
         program.attach(far.ifindex, XdpMode::Native)?;
@@ -180,12 +180,12 @@ fn attach_own<'a>(far: &End, verb: Verb) -> Result<Program<'a>, Cause> {
     })?
 }
 
-fn start_bench<'a>(far: &'a End, verb: &str, places: &Placement) -> Result<Program<'a>, Cause> {
+fn start_bench<'a>(far: &'a End, verb: &str, places: &Placement) -> Result<Program<'a>, RunCause> {
     xdp_tools::XdpBench::start(far, verb, &places.far).map(Program::Bench)
 }
 
 /// Packets that IP input of the far end has seen.
-fn in_stack_count(pair: &Pair) -> Result<u64, Cause> {
+fn in_stack_count(pair: &Pair) -> Result<u64, RunCause> {
     let table = pair.far.run(snmp_table)??;
     snmp_counter(&table, "Ip", "InReceives")
         .ok_or_else(|| "/proc/net/snmp has no counter InReceives of Ip".into())
@@ -199,7 +199,7 @@ pub(super) fn trial(
     places: &Placement,
     clock: &CpuClock,
 ) -> Result<Measurement, PathError> {
-    let at_verb = |cause: Cause| PathError::at(name, cause);
+    let at_verb = |cause: RunCause| PathError::at(name, cause);
     let attached = Attached::new(pair, name, places).map_err(at_verb)?;
     let before_ns = attached.program.cpu_ns();
     let meter = Meter::start(clock, &places.both())?;
@@ -222,7 +222,11 @@ pub(super) fn trial(
 }
 
 /// Frames of the lab's own generator.
-fn stormed(attached: &Attached<'_>, load: &Load, places: &Placement) -> Result<Measurement, Cause> {
+fn stormed(
+    attached: &Attached<'_>,
+    load: &Load,
+    places: &Placement,
+) -> Result<Measurement, RunCause> {
     let pair = attached.pair;
     let (near, sending) = thread::scope(|scope| {
         let running = start(scope, "near", || {
@@ -252,7 +256,7 @@ fn generated(
     attached: &Attached<'_>,
     load: &Load,
     places: &Placement,
-) -> Result<(Measurement, u64), Cause> {
+) -> Result<(Measurement, u64), RunCause> {
     let sent = xdp_tools::generate(attached.pair, load.trial, places, || Ok(attached.counts()?.1))?;
     let interval_ns = (sent.interval.as_nanos() as u64).max(1);
     let mut m = Measurement { wall_ns: interval_ns, ..Measurement::default() };

@@ -11,7 +11,7 @@ const RESET_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Detects an interface that goes down or is removed.
 #[derive(Debug)]
-pub struct Watch {
+pub struct InterfaceWatch {
     link: LinkWatch,
     ifname: String,
     down_since: Option<Instant>,
@@ -19,7 +19,7 @@ pub struct Watch {
     pub flap_count: u64,
 }
 
-impl Watch {
+impl InterfaceWatch {
     /// Watches an interface in the calling thread's network namespace. Waits for its carrier: the system-call filter of a
     /// peer keeps an engine from asking the driver.
     pub fn new(ifindex: u32, ifname: &str) -> Option<Self> {
@@ -34,7 +34,7 @@ impl Watch {
         // forever.
         let is_down = net::link(ifindex).is_ok_and(|link| !link.is_running);
         let down_since = is_down.then(Instant::now);
-        Some(Watch { link, ifname: ifname.to_owned(), down_since, flap_count: 0 })
+        Some(InterfaceWatch { link, ifname: ifname.to_owned(), down_since, flap_count: 0 })
     }
 
     /// Errors: the interface was removed, or has been down for two seconds. Cheap without events; a

@@ -4,10 +4,10 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use host::child::{Child, Finished, Place, hide_run};
+use host::child::{Child, ChildPlace, Finished, hide_run};
 use host::net::Mac;
 use lab::peers::version_of;
-use lab::{Cause, End, Pair, PairSpec, Placement};
+use lab::{End, Pair, PairSpec, Placement, RunCause};
 use model::Support;
 use sys::bpf::{AttachedProgram, detach_leftover};
 
@@ -60,10 +60,10 @@ impl<'a> XdpBench<'a> {
     ///
     /// - `verb`: `drop`, `pass` or `tx`.
     /// - `cpus`: of the far end.
-    pub(super) fn start(far: &'a End, verb: &str, cpus: &[usize]) -> Result<Self, Cause> {
+    pub(super) fn start(far: &'a End, verb: &str, cpus: &[usize]) -> Result<Self, RunCause> {
         let mut command = command(BENCH);
         command.args([verb, &far.ifname]);
-        let child = Child::spawn(command, &Place { netns: Some(&far.netns), cpus })?;
+        let child = Child::spawn(command, &ChildPlace { netns: Some(&far.netns), cpus })?;
         let mut bench = XdpBench { child, far: Leftover(far), before_count: 0 };
         let begun = Instant::now();
         while far.run(|| AttachedProgram::on(far.ifindex))?.is_none() {
@@ -80,7 +80,7 @@ impl<'a> XdpBench<'a> {
     }
 
     /// Frames that the interface has handed to the program.
-    pub(super) fn handled_count(&self) -> Result<u64, Cause> {
+    pub(super) fn handled_count(&self) -> Result<u64, RunCause> {
         Ok(arrived_count(self.far.0)?.saturating_sub(self.before_count))
     }
 
@@ -92,7 +92,7 @@ impl<'a> XdpBench<'a> {
     /// Ends it as Ctrl-C does.
     ///
     /// Errors: it had ended before, so that its counts are of less than the trial.
-    pub(super) fn stop(self) -> Result<(), Cause> {
+    pub(super) fn stop(self) -> Result<(), RunCause> {
         let finished = end(BENCH, self.child)?;
         if finished.status.success() {
             return Ok(());
@@ -102,7 +102,7 @@ impl<'a> XdpBench<'a> {
 }
 
 /// Interrupts a program and waits for its end.
-fn end(name: &str, mut child: Child) -> Result<Finished, Cause> {
+fn end(name: &str, mut child: Child) -> Result<Finished, RunCause> {
     child.interrupt();
     let seconds = PROGRAM_TIMEOUT.as_secs();
     let ended = child.wait(PROGRAM_TIMEOUT)?;
@@ -112,7 +112,7 @@ fn end(name: &str, mut child: Child) -> Result<Finished, Cause> {
 /// Frames that NAPI of a veth has taken; with an XDP program each is handed to it.
 ///
 /// Source: the kernel's drivers/net/veth.c, veth_xdp_rcv and veth_get_stats64.
-fn arrived_count(end: &End) -> Result<u64, Cause> {
+fn arrived_count(end: &End) -> Result<u64, RunCause> {
     let path = format!("class/net/{}/statistics/rx_packets", end.ifname);
     Ok(end.sysfs()?.read(path)?.parse()?)
 }
@@ -133,11 +133,11 @@ pub(super) fn generate(
     pair: &Pair,
     trial: Duration,
     places: &Placement,
-    arrived: impl Fn() -> Result<u64, Cause>,
-) -> Result<Generated, Cause> {
+    arrived: impl Fn() -> Result<u64, RunCause>,
+) -> Result<Generated, RunCause> {
     let mut command = command(GENERATOR);
     command.args(["udp", "-m", &text(pair.far.mac), "-M", &text(pair.near.mac), &pair.near.ifname]);
-    let place = Place { netns: Some(&pair.near.netns), cpus: &places.near };
+    let place = ChildPlace { netns: Some(&pair.near.netns), cpus: &places.near };
     let mut child = Child::spawn(command, &place)?;
     let (begun, first_count) = (Instant::now(), arrived()?);
     while arrived()? == first_count {
@@ -157,7 +157,7 @@ pub(super) fn generate(
 }
 
 /// Lets the generator run for a time. Errors: it ended.
-fn run_generator(child: &mut Child, time: Duration) -> Result<(), Cause> {
+fn run_generator(child: &mut Child, time: Duration) -> Result<(), RunCause> {
     match child.wait(time)? {
         None => Ok(()),
         Some(finished) => Err(format!("{GENERATOR}: {}", said(&finished)).into()),
@@ -195,7 +195,7 @@ pub(super) fn support(peer: &str) -> Support {
     }
 }
 
-fn tried_support(program: &str, try_it: impl FnOnce() -> Result<(), Cause>) -> Support {
+fn tried_support(program: &str, try_it: impl FnOnce() -> Result<(), RunCause>) -> Support {
     if let Err(why) = Command::new(program).arg("help").output() {
         let what = format!("{program} is not installed ({why})");
         return Support::unsupported(what, "apt-get install xdp-tools");
@@ -209,15 +209,15 @@ fn tried_support(program: &str, try_it: impl FnOnce() -> Result<(), Cause>) -> S
     }
 }
 
-fn try_bench() -> Result<(), Cause> {
+fn try_bench() -> Result<(), RunCause> {
     let pair = Pair::new(&PairSpec { gro: true, ..PairSpec::default() })?;
     XdpBench::start(&pair.far, "drop", &[])?.stop()
 }
 
-fn try_generator() -> Result<(), Cause> {
+fn try_generator() -> Result<(), RunCause> {
     let mut command = command(GENERATOR);
     command.arg("probe");
-    let mut child = Child::spawn(command, &Place::default())?;
+    let mut child = Child::spawn(command, &ChildPlace::default())?;
     match child.wait(PROGRAM_TIMEOUT)? {
         Some(finished) if finished.status.success() => Ok(()),
         Some(finished) => Err(said(&finished).into()),

@@ -15,11 +15,11 @@ use super::sink::{Intake, Sink};
 use super::source::{SmallFlow, batch_frames};
 use super::user::{self, Front, UserSpec};
 use crate::measure::Observed;
-use crate::measure::search::Trial;
+use crate::measure::search::RateTrial;
 use crate::path::TunnelLoad;
 use crate::switches::{Switch, tuning, worker_count};
 use crate::topology::{Offloads, VXLAN_HEADERS_BYTES};
-use lab::{Cause, Meter, settle};
+use lab::{Meter, RunCause, settle};
 use model::PathError;
 
 /// Maximum frames of a trial.
@@ -43,7 +43,7 @@ struct BenchSource<'a> {
 }
 
 /// A trial at a rate (0 for the maximum), of single frames or small batches.
-type RunTrial<'a> = dyn FnMut(f64, bool) -> Result<Observed, Cause> + 'a;
+type RunTrial<'a> = dyn FnMut(f64, bool) -> Result<Observed, RunCause> + 'a;
 
 impl Bench {
     /// Errors: the arm is not supported on this host, with its needs; the lab cannot be built.
@@ -77,7 +77,7 @@ impl Bench {
         &self,
         size_bytes: usize,
         duration: Duration,
-        body: impl FnOnce(&mut RunTrial<'_>) -> Result<T, Cause> + Send,
+        body: impl FnOnce(&mut RunTrial<'_>) -> Result<T, RunCause> + Send,
     ) -> Result<T, PathError> {
         let flow = SmallFlow::new(&self.lab, size_bytes)?;
         let seen = flow.seen_behind(VXLAN_HEADERS_BYTES);
@@ -107,7 +107,7 @@ impl Bench {
     fn with_source<T: Send>(
         &self,
         source: &BenchSource<'_>,
-        body: impl FnOnce(&mut RunTrial<'_>) -> Result<T, Cause> + Send,
+        body: impl FnOnce(&mut RunTrial<'_>) -> Result<T, RunCause> + Send,
     ) -> Result<T, PathError> {
         let &BenchSource { ref flow, ref sink, cpus, duration } = source;
         let ran = thread::scope(|scope| {
@@ -132,7 +132,7 @@ impl Bench {
         rate_pps: f64,
         batch: u32,
         duration: Duration,
-    ) -> Result<Observed, Cause> {
+    ) -> Result<Observed, RunCause> {
         let meter = Meter::start(&self.clock, &[])?;
         let (before, delays_before) = (sink.counts()?, sink.delays()?);
         let begun = generator.counts();
@@ -153,7 +153,7 @@ impl Bench {
         let spans = (sent_count.max(2) - 1) as f64;
         let machine_ns = (took.as_nanos() as f64).max(1.0) * self.cpus.len() as f64;
         Ok(Observed {
-            trial: Trial {
+            trial: RateTrial {
                 asked_pps: rate_pps,
                 offered_pps: spans / took.as_secs_f64().max(1e-9),
                 sent_count,

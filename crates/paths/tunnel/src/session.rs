@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use host::cpu::CpuClock;
-use lab::{Cause, End, Triple};
+use lab::{End, RunCause, Triple};
 use model::{Arm, ArmKind, Cost, Measurement, Throughput};
 use sys::clock::monotonic_ns;
 use sys::thread::start;
@@ -283,7 +283,7 @@ impl TunnelSession {
 
     /// Sends in every direction at once, each on a thread of its own. They begin when all are ready: the kernel
     /// may take longer to load a program than a short trial lasts.
-    fn send_all(&self, cpus: &[usize], hints: &[f64]) -> Result<Vec<Sent>, Cause> {
+    fn send_all(&self, cpus: &[usize], hints: &[f64]) -> Result<Vec<Sent>, RunCause> {
         let load = &self.load;
         // Nothing is sent: a dropped sender is the signal, whatever becomes of its thread.
         let (ready, all_ready) = mpsc::channel::<()>();

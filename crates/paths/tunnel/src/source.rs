@@ -5,14 +5,14 @@ use std::time::Duration;
 use io::{Remote, Template};
 use lab::{End, Triple};
 use model::Cost;
-use sys::bpf::{DropCounts, DropSpec, Flows, Generator, Marks};
+use sys::bpf::{DropCounts, DropSpec, Flows, Generator, GeneratorMarks};
 use sys::clock::monotonic_ns;
 use sys::rusage::ThreadUsage;
 use wire::frame::{HEADERS_BYTES, UdpMeta, UdpTemplate};
 use wire::probe::{FLOW_OFFSET, Header, Kind, SEQUENCE_OFFSET};
 
 use forward::encap::{Encap, Mark, PacketPlace};
-use lab::{Cause, cost_of, local, settle};
+use lab::{RunCause, cost_of, local, settle};
 use model::PathError;
 
 use crate::topology::{FORWARDER_IP, SINK_IP, VXLAN_HEADERS_BYTES, tunnel, underlay};
@@ -43,7 +43,7 @@ pub(super) struct Flow {
     sequence_at: usize,
     /// The probe's session, just before it.
     session: u32,
-    marks: Marks,
+    marks: GeneratorMarks,
     /// Of each datagram; `None` if they differ.
     payload_bytes: Option<usize>,
 }
@@ -102,7 +102,11 @@ impl Flow {
             offset: sequence_at - SEQUENCE_OFFSET + FLOW_OFFSET,
             port: PORTS.0,
         });
-        let marks = Marks { flows, lengths: traffic.lengths.to_vec(), ..Marks::default() };
+        let marks = GeneratorMarks {
+            flows,
+            lengths: traffic.lengths.to_vec(),
+            ..GeneratorMarks::default()
+        };
         let payload_bytes = traffic.lengths.is_empty().then_some(payload_bytes);
         Ok(Flow { way, frame, sequence_at, session, marks, payload_bytes })
     }
@@ -152,7 +156,7 @@ impl Flow {
     }
 
     /// Its source at an end, on the calling thread, which ends with it.
-    pub(super) fn source(&self, end: &End, cpus: &[usize]) -> Result<Source, Cause> {
+    pub(super) fn source(&self, end: &End, cpus: &[usize]) -> Result<Source, RunCause> {
         settle(end, cpus)?;
         let (frame, sequence_at) = (&self.frame, self.sequence_at);
         Ok(Source(Generator::of_marks(frame, end.ifindex, sequence_at, &self.marks)?))
@@ -172,7 +176,7 @@ impl Source {
         trial: Duration,
         rate_pps: f64,
         rate_hint_pps: Option<f64>,
-    ) -> Result<Sent, Cause> {
+    ) -> Result<Sent, RunCause> {
         let Source(mut generator) = self;
         let begun = ThreadUsage::now();
         let mut sent = Sent::default();
@@ -265,7 +269,7 @@ impl SmallFlow {
     /// Generator of its frames, for a thread in the source's namespace.
     pub(super) fn generator(&self, ifindex: u32) -> Result<Generator, sys::bpf::BpfError> {
         let (sequence_at, stamp_at) = (HEADERS_BYTES + TAG_BYTES, HEADERS_BYTES + STAMP_AT);
-        let marks = Marks { stamp_offset: Some(stamp_at), ..Marks::default() };
+        let marks = GeneratorMarks { stamp_offset: Some(stamp_at), ..GeneratorMarks::default() };
         Generator::of_marks(&self.frame, ifindex, sequence_at, &marks)
     }
 

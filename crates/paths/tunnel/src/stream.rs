@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use host::cpu::CpuClock;
 use host::net::{self, Mac, VxlanSpec, snmp_counter, snmp_table};
-use lab::{Cause, End, Meter, Run, Signals, Triple, cost_of, settle};
+use lab::{End, Meter, Run, RunCause, Signals, Triple, cost_of, settle};
 use model::{Arm, ArmKind, Cost, Load, Measurement, PathError, Random, Session};
 use sha2::{Digest, Sha256};
 use sys::clock::monotonic_ns;
@@ -105,8 +105,8 @@ impl StreamSession {
     fn connect<S: Send, R: Send>(
         &self,
         places: &Places,
-        send: impl FnOnce(&TcpStream) -> Result<S, Cause> + Send,
-        receive: impl FnOnce(&TcpStream) -> Result<R, Cause> + Send,
+        send: impl FnOnce(&TcpStream) -> Result<S, RunCause> + Send,
+        receive: impl FnOnce(&TcpStream) -> Result<R, RunCause> + Send,
     ) -> Result<(S, R), PathError> {
         let received_count = &AtomicU64::new(0);
         let (grace, grace_max) = (SILENCE_GRACE, SILENCE_TIMEOUT);
@@ -261,7 +261,7 @@ fn enter_cost(m: &mut Measurement) {
     }
 }
 
-fn accept(listener: &TcpListener, signals: &Signals<'_>) -> Result<TcpStream, Cause> {
+fn accept(listener: &TcpListener, signals: &Signals<'_>) -> Result<TcpStream, RunCause> {
     listener.set_nonblocking(true)?;
     loop {
         let is_last = signals.is_stopped();
@@ -286,7 +286,7 @@ fn patient(socket: &TcpStream) -> io::Result<&TcpStream> {
 }
 
 /// Sends for `duration`, or longer, and waits until the sink has closed: sending ends when everything has arrived.
-fn send(mut socket: &TcpStream, duration: Duration) -> Result<Sent, Cause> {
+fn send(mut socket: &TcpStream, duration: Duration) -> Result<Sent, RunCause> {
     let chunk = vec![0x57; CHUNK_BYTES];
     let (begun, used) = (Instant::now(), ThreadUsage::now());
     let mut byte_count = 0;
@@ -300,7 +300,7 @@ fn send(mut socket: &TcpStream, duration: Duration) -> Result<Sent, Cause> {
 }
 
 /// Receives until the end of the stream.
-fn receive(mut socket: &TcpStream) -> Result<StreamReceived, Cause> {
+fn receive(mut socket: &TcpStream) -> Result<StreamReceived, RunCause> {
     let mut chunk = vec![0; CHUNK_BYTES];
     let used = ThreadUsage::now();
     let mut first = None;
@@ -329,7 +329,7 @@ fn receive(mut socket: &TcpStream) -> Result<StreamReceived, Cause> {
 }
 
 /// Sends random bytes in pieces of random length, and compares the digest that comes back.
-fn send_compared(mut socket: impl Read + Write, seed: u64) -> Result<(), Cause> {
+fn send_compared(mut socket: impl Read + Write, seed: u64) -> Result<(), RunCause> {
     let mut random = Random::new(seed, 0);
     let mut piece = vec![0; CHUNK_BYTES];
     let mut digest = Sha256::new();
@@ -353,7 +353,7 @@ fn send_compared(mut socket: impl Read + Write, seed: u64) -> Result<(), Cause> 
 }
 
 /// Receives such a stream and returns its digest to the source.
-fn answer_digest(socket: impl Read + Write) -> Result<(), Cause> {
+fn answer_digest(socket: impl Read + Write) -> Result<(), RunCause> {
     let mut stream = socket.take(COMPARED_BYTES);
     let mut digest = Sha256::new();
     io::copy(&mut stream, &mut digest)?;

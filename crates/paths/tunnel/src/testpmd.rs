@@ -4,11 +4,11 @@
 use std::process::Command;
 use std::time::Duration;
 
-use host::child::{Child, Place};
+use host::child::{Child, ChildPlace};
 use host::net;
 use host::netns::Netns;
 use lab::peers::version_in;
-use lab::{Cause, Triple};
+use lab::{RunCause, Triple};
 use model::Support;
 
 use crate::path::TunnelLoad;
@@ -45,7 +45,7 @@ pub(super) fn support(name: &str, load: TunnelLoad) -> Support {
     }
 }
 
-fn failed(why: impl Into<Cause>) -> PathError {
+fn failed(why: impl Into<RunCause>) -> PathError {
     PathError::at("testpmd", why)
 }
 
@@ -69,7 +69,7 @@ impl Testpmd {
         command.args(["--", "--nb-cores=1", "--forward-mode=io", "--stats-period=1"]);
         // Its own choice, for ports with many queues, does not fit its memory.
         command.arg("--total-num-mbufs=16384");
-        let place = Place { netns: Some(&middle.netns), cpus: &[cpu] };
+        let place = ChildPlace { netns: Some(&middle.netns), cpus: &[cpu] };
         let netns = middle.netns.try_clone().map_err(PathError::part)?;
         let ifindexes = [middle.near_if.ifindex, middle.far_if.ifindex];
         let spawned = Child::spawn(command, &place).map_err(PathError::part)?;

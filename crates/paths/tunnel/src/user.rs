@@ -29,7 +29,7 @@ use forward::qos::{Classifier, QueueSpec, Shaper, TokenBucket};
 use forward::spec::{Field, Outer};
 use forward::tcx::{TcxError, open_tcx_ports};
 use host::text::chain;
-use lab::{Cause, cost_of, settle};
+use lab::{RunCause, cost_of, settle};
 use model::PathError;
 
 /// Frames of the pool, and of those the kernel has to receive into at each port.
@@ -154,7 +154,7 @@ pub(super) fn run<T>(
             .map(|cpus| {
                 let (forwarder, stop) = (&forwarder, &stop);
                 start(scope, "worker", move || {
-                    let settled = settle(&middle.near_if, cpus).map_err(Cause::from);
+                    let settled = settle(&middle.near_if, cpus).map_err(RunCause::from);
                     let worked = settled.and_then(|()| work(forwarder, stop));
                     // The others stop when one worker fails.
                     stop.store(stop.load(Ordering::Relaxed) || worked.is_err(), Ordering::Relaxed);
@@ -225,7 +225,7 @@ fn ports<'p>(
 
 /// Loop of a worker until the stop flag is set and no frame waits: a worker that had lost its CPU at the
 /// end of a trial finds the last frames in the ring. Returns its CPU time and its frames.
-fn work(forwarder: &Forwarder<'_>, stop: &AtomicBool) -> Result<(Cost, u64), Cause> {
+fn work(forwarder: &Forwarder<'_>, stop: &AtomicBool) -> Result<(Cost, u64), RunCause> {
     let begun = ThreadUsage::now();
     let mut worker = Worker::default();
     let mut idle_turns = 0;
@@ -257,7 +257,7 @@ fn reload(
     lab: &Triple,
     spec: &UserSpec,
     stop: &AtomicBool,
-) -> Result<u64, Cause> {
+) -> Result<u64, RunCause> {
     let mut count = 0;
     while !stop.load(Ordering::Relaxed) {
         count += 1;

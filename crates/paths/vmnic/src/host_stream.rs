@@ -11,7 +11,7 @@ use wire::nettest::stream_byte;
 
 /// Direction of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
+pub enum StreamDirection {
     /// From the guest to the host.
     ToHost,
     /// From the host to the guest.
@@ -119,7 +119,7 @@ impl Totals {
 /// Accepts one connection and runs the host's end of the stream.
 pub(super) fn serve(
     listener: &TcpListener,
-    direction: Direction,
+    direction: StreamDirection,
     size_bytes: usize,
     length: Length,
     is_digested: bool,
@@ -134,8 +134,8 @@ pub(super) fn serve(
     })?;
     let (begun, before) = (Instant::now(), ThreadUsage::now());
     match direction {
-        Direction::ToHost => receive(&mut &stream, &mut totals)?,
-        Direction::ToGuest => {
+        StreamDirection::ToHost => receive(&mut &stream, &mut totals)?,
+        StreamDirection::ToGuest => {
             send(&mut &stream, size_bytes, length, &mut totals)?;
             totals.call(StreamOperation::Closing, || stream.shutdown(Shutdown::Write))?;
             // The other end closes when it has received all.

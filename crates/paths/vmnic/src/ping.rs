@@ -12,7 +12,7 @@ use hdrhistogram::Histogram;
 use lab::End;
 use model::{Arm, PathError, latency_histogram};
 use sys::rusage::ThreadUsage;
-use vmm::Task;
+use vmm::GuestTask;
 use wire::nettest::Mode;
 
 use super::qemu;
@@ -79,15 +79,15 @@ impl Ping {
         &self,
         far: &End,
         guest_ip: Ipv4Addr,
-        run: impl FnOnce(Task, Duration) -> Result<G, PathError>,
+        run: impl FnOnce(GuestTask, Duration) -> Result<G, PathError>,
     ) -> Result<(G, Pinged), PathError> {
-        let task = Task {
+        let task = GuestTask {
             mode: Mode::Echo,
             tx_ring_log2: RING_LOG2,
             rx_ring_log2: RING_LOG2,
             ip: guest_ip,
             peer_ip: far.ip,
-            ..Task::send(self.size_bytes as u64, 0)
+            ..GuestTask::send(self.size_bytes as u64, 0)
         };
         let socket = far.run(|| connect(guest_ip)).map_err(PathError::part)?;
         let socket = socket.map_err(PathError::part)?;

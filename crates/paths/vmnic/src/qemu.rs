@@ -16,7 +16,7 @@ use host::cpu::{ThreadClock, ThreadTimes};
 use host::scratch::Scratch;
 use lab::qemu::{NAMED_THREADS, Qemu, QemuError, listen};
 use model::Support;
-use sys::child::Place;
+use sys::child::ChildPlace;
 use sys::clock::monotonic_ns;
 use sys::tap::Tap;
 use wire::nettest::{
@@ -27,7 +27,7 @@ use wire::nettest::{
 use super::topology::MAC;
 use super::{image, support};
 use model::PathError;
-use vmm::{Switches, Task};
+use vmm::{GuestTask, Switches};
 
 /// The device of a peer arm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,7 +157,7 @@ fn command(folder: &std::path::Path, card: QemuCard) -> Command {
     command
 }
 
-fn boot_bytes(task: &Task, card: QemuCard) -> Vec<u8> {
+fn boot_bytes(task: &GuestTask, card: QemuCard) -> Vec<u8> {
     // Drivers of virtio-net want no interrupt for frames sent.
     let switches = Switches { tx_int_mask: card != QemuCard::Pcnet, ..Switches::default() };
     let mut words = task.words(&switches);
@@ -177,7 +177,7 @@ fn boot_bytes(task: &Task, card: QemuCard) -> Vec<u8> {
 pub(super) fn run(
     card: QemuCard,
     image: &[u8],
-    task: &Task,
+    task: &GuestTask,
     tap: &Tap,
     patience: Duration,
 ) -> Result<Ran, PathError> {
@@ -187,7 +187,7 @@ pub(super) fn run(
     }
     let listener = listen(&folder.path().join("console")).map_err(PathError::part)?;
     let tap = tap.as_fd().try_clone_to_owned().map_err(PathError::part)?;
-    let qemu = Qemu::start(command(folder.path(), card), &Place::default(), Stdio::from(tap));
+    let qemu = Qemu::start(command(folder.path(), card), &ChildPlace::default(), Stdio::from(tap));
     let mut machine = Machine { qemu: qemu.map_err(PathError::part)? };
     let mut console = machine.qemu.accept(&listener, START_TIMEOUT).map_err(PathError::part)?;
     let wait = Some(Duration::from_millis(200));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use host::kvm::GuestRam;
 use host::text::chain;
 use model::{Arm, PathError};
-use vmm::{self, GuestEnd, Halves, Outcome, Snapshot, Spec, Task};
+use vmm::{self, GuestEnd, GuestOutcome, GuestTask, Halves, Snapshot, Spec};
 
 use super::switches;
 use super::topology::MAC;
@@ -23,9 +23,9 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 const STOPPED_MIN: Duration = Duration::from_secs(2);
 
 /// The guest of an arm.
-pub(super) fn spec<'a>(image: &'a [u8], arm: &Arm, task: Task) -> Spec<'a> {
+pub(super) fn spec<'a>(image: &'a [u8], arm: &Arm, task: GuestTask) -> Spec<'a> {
     let (switches, foreign_driver) = (switches::monitor_switches(arm), switches::is_foreign(arm));
-    let task = Task { foreign_driver, ..task };
+    let task = GuestTask { foreign_driver, ..task };
     Spec { image, ram_bytes: RAM_BYTES, mac: MAC, task, switches }
 }
 
@@ -66,7 +66,7 @@ pub(super) fn run_guest(
     let running = vmm::start(spec, |ram| Ok(open(ram)?)).map_err(PathError::part)?;
     let (done, still) = wait(&running, patience);
     let (outcome, total_ns) = running.stop().map_err(|e| PathError::at("guest", chain(&e)))?;
-    let Outcome { end, measured, total, condition } = outcome;
+    let GuestOutcome { end, measured, total, condition } = outcome;
     let why = match (end, measured) {
         (GuestEnd::Done, Some(measured)) => return Ok(Ran { measured, total_ns }),
         (GuestEnd::Done, None) => "no measured part".to_owned(),

@@ -11,12 +11,12 @@ use super::run_guest::{RING_LOG2, spec};
 use super::topology::{BackEnd, Topology, Wire};
 use host::text::chain;
 use model::PathError;
-use vmm::{self, Running, Task};
+use vmm::{self, GuestTask, Running};
 
 /// A running guest with echo (7), discard (9) and chargen (19) over TCP and echo over UDP.
 ///
 /// Drop ends the guest, then the lab.
-pub struct Served {
+pub struct ServedGuest {
     running: Running,
     ends: Topology,
     back_end: BackEnd,
@@ -25,7 +25,7 @@ pub struct Served {
 
 /// Counters of a guest that served.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Summary {
+pub struct ServeSummary {
     pub tx_frame_count: u64,
     pub rx_frame_count: u64,
     /// Exits to the monitor.
@@ -38,7 +38,7 @@ pub struct Summary {
     pub state: String,
 }
 
-impl Served {
+impl ServedGuest {
     /// Builds a lab and starts a guest with the switches of `arm`.
     ///
     /// Errors: missing support on this host, with its remedy.
@@ -47,19 +47,19 @@ impl Served {
         let (ends, back_end) = (Topology::new()?, BackEnd::new(arm));
         let (running, guest_ip) = {
             let Wire { far, guest_ip, .. } = ends.wire(back_end);
-            let task = Task {
+            let task = GuestTask {
                 mode: Mode::Serve,
                 tx_ring_log2: RING_LOG2,
                 rx_ring_log2: RING_LOG2,
                 ip: guest_ip,
                 peer_ip: far.ip,
-                ..Task::send(1460, 0)
+                ..GuestTask::send(1460, 0)
             };
             let spec = spec(&image, arm, task);
             let running = vmm::start(&spec, |ram| Ok(ends.open(back_end, Some(ram))?));
             (running.map_err(PathError::part)?, guest_ip)
         };
-        Ok(Served { running, ends, back_end, guest_ip })
+        Ok(ServedGuest { running, ends, back_end, guest_ip })
     }
 
     pub fn guest_ip(&self) -> Ipv4Addr {
@@ -82,14 +82,14 @@ impl Served {
     }
 
     /// Stops it.
-    pub fn stop(self) -> Result<Summary, PathError> {
+    pub fn stop(self) -> Result<ServeSummary, PathError> {
         let stopped = self.running.stop();
         let (outcome, _) = stopped.map_err(|e| PathError::at("guest", chain(&e)))?;
         if outcome.end != vmm::GuestEnd::Stopped {
             return Err(PathError::at("guest", format!("ended by {:?}", outcome.end)));
         }
         let (seen, condition) = (&outcome.total, &outcome.condition);
-        Ok(Summary {
+        Ok(ServeSummary {
             state: vmm::FailureReport { condition, total: seen }.to_string(),
             tx_frame_count: seen.nic.tx_frame_count,
             rx_frame_count: seen.nic.rx_frame_count,

@@ -11,7 +11,7 @@ use lab::End as LabEnd;
 use model::{Arm, ArmKind, Measurement};
 use wire::nettest::report;
 
-use super::host_stream::{Direction, Length, Passed};
+use super::host_stream::{Length, Passed, StreamDirection};
 use super::ping::Ping;
 use super::run_guest::{BOOT_TIMEOUT, RING_LOG2, Ran, run_guest, spec};
 use super::sink::SinkError;
@@ -22,7 +22,7 @@ use crate::path::VmnicLoad;
 use crate::switches::{self, is_foreign};
 use lab::{Meter, Run, Used};
 use model::{Load, PathError, Session};
-use vmm::{self, Halves, PacedSender, Task};
+use vmm::{self, GuestTask, Halves, PacedSender};
 
 /// Frames before the measured part: pages are faulted in, threads are awake.
 const WARM_UP: u64 = 16;
@@ -94,15 +94,15 @@ impl VmnicSession {
         Ok((ran, received, used, lost_count))
     }
 
-    fn task(&self, far: &LabEnd) -> Task {
-        Task {
+    fn task(&self, far: &LabEnd) -> GuestTask {
+        GuestTask {
             count: 0,
             warm_up: WARM_UP,
             duration_us: self.load.trial.as_micros() as u64,
             peer_mac: far.mac,
             tx_ring_log2: RING_LOG2,
             rx_ring_log2: RING_LOG2,
-            ..Task::send(self.load.size_bytes as u64, 0)
+            ..GuestTask::send(self.load.size_bytes as u64, 0)
         }
     }
 
@@ -127,7 +127,7 @@ impl VmnicSession {
     }
 
     /// A TCP stream between the guest's stack and a Linux socket.
-    fn stream(&mut self, arm: &Arm, direction: Direction) -> Result<Measurement, PathError> {
+    fn stream(&mut self, arm: &Arm, direction: StreamDirection) -> Result<Measurement, PathError> {
         let compared_bytes = self.compare_digests(&arm.name, direction, |session, stream| {
             Ok(stream.through(&session.ends, &session.image, arm)?.1)
         })?;
@@ -164,7 +164,7 @@ impl VmnicSession {
         Ok(m)
     }
 
-    fn new_stream(&self, direction: Direction, is_digested: bool) -> Stream {
+    fn new_stream(&self, direction: StreamDirection, is_digested: bool) -> Stream {
         let length = Length::For(self.load.trial);
         Stream { direction, size_bytes: self.load.size_bytes, length, is_digested }
     }
@@ -174,7 +174,7 @@ impl VmnicSession {
     fn compare_digests(
         &mut self,
         arm: &str,
-        direction: Direction,
+        direction: StreamDirection,
         run: impl FnOnce(&Self, &Stream) -> Result<Passed, PathError>,
     ) -> Result<u64, PathError> {
         if self.compared.contains(arm) {
@@ -206,7 +206,7 @@ impl VmnicSession {
         &mut self,
         arm: &str,
         card: qemu::QemuCard,
-        direction: Direction,
+        direction: StreamDirection,
     ) -> Result<Measurement, PathError> {
         let compared_bytes = self.compare_digests(arm, direction, |session, stream| {
             Ok(stream.through_qemu(card, &session.ends, &session.image)?.1)
@@ -274,8 +274,8 @@ fn open(
 impl Session for VmnicSession {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         let direction = match self.kind {
-            VmnicLoad::Tcp => Some(Direction::ToHost),
-            VmnicLoad::TcpReceive => Some(Direction::ToGuest),
+            VmnicLoad::Tcp => Some(StreamDirection::ToHost),
+            VmnicLoad::TcpReceive => Some(StreamDirection::ToGuest),
             _ => None,
         };
         let card = qemu::QemuCard::named(&arm.name).filter(|_| arm.kind == ArmKind::Peer);

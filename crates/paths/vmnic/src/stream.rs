@@ -10,13 +10,13 @@ use model::Arm;
 use wire::nettest::{Mode, STREAM_PORT, report};
 
 use super::host_stream::{self, Passed};
-pub use super::host_stream::{Direction, Length};
+pub use super::host_stream::{Length, StreamDirection};
 use super::run_guest::{BOOT_TIMEOUT, RING_LOG2, Ran, run_guest, spec};
 use super::topology::{BackEnd, Topology, Wire};
 use super::{image, qemu};
 use host::text::chain;
 use model::PathError;
-use vmm::Task;
+use vmm::GuestTask;
 
 /// Time limit of a stream of given length.
 const COUNTED_TIMEOUT: Duration = Duration::from_secs(600);
@@ -82,7 +82,7 @@ impl Streamed {
 /// switches of `arm`. The caller compares both ends.
 ///
 /// Errors: missing support on this host; an end that failed.
-pub fn run(arm: &Arm, direction: Direction, bytes: u64) -> Result<Streamed, PathError> {
+pub fn run(arm: &Arm, direction: StreamDirection, bytes: u64) -> Result<Streamed, PathError> {
     let image = image::load().map_err(PathError::part)?;
     let length = Length::Writes(bytes.div_ceil(WRITE_BYTES as u64));
     let stream = Stream { direction, size_bytes: WRITE_BYTES, length, is_digested: true };
@@ -92,7 +92,7 @@ pub fn run(arm: &Arm, direction: Direction, bytes: u64) -> Result<Streamed, Path
 
 /// Parameters of a TCP stream.
 pub(super) struct Stream {
-    pub(super) direction: Direction,
+    pub(super) direction: StreamDirection,
     /// Bytes of a write.
     pub(super) size_bytes: usize,
     pub(super) length: Length,
@@ -149,7 +149,7 @@ impl Stream {
         &self,
         far: &End,
         guest_ip: Ipv4Addr,
-        run: impl FnOnce(Task, Duration) -> Result<G, PathError>,
+        run: impl FnOnce(GuestTask, Duration) -> Result<G, PathError>,
     ) -> Result<(G, Passed), PathError> {
         let listener = far.run(|| listen(far.ip)).map_err(PathError::part)?;
         let listener = listener.map_err(PathError::part)?;
@@ -157,10 +157,10 @@ impl Stream {
             Length::Writes(count) => (count, Duration::ZERO, COUNTED_TIMEOUT),
             Length::For(time) => (0, time, time + BOOT_TIMEOUT),
         };
-        let task = Task {
+        let task = GuestTask {
             mode: match self.direction {
-                Direction::ToHost => Mode::TcpSend,
-                Direction::ToGuest => Mode::TcpReceive,
+                StreamDirection::ToHost => Mode::TcpSend,
+                StreamDirection::ToGuest => Mode::TcpReceive,
             },
             count,
             duration_us: time.as_micros() as u64,
@@ -169,7 +169,7 @@ impl Stream {
             rx_ring_log2: RING_LOG2,
             ip: guest_ip,
             peer_ip: far.ip,
-            ..Task::send(self.size_bytes as u64, 0)
+            ..GuestTask::send(self.size_bytes as u64, 0)
         };
         let (ran, passed) = thread::scope(|scope| {
             let end = scope.spawn(|| {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use host::text::printable;
 use lab::FarEnd;
-use sys::child::{Child, Place};
+use sys::child::{Child, ChildPlace};
 
 pub use self::netns::address_between;
 use crate::RemoteError;
@@ -94,7 +94,7 @@ impl Started {
     pub(crate) fn spawn(
         name: String,
         command: Command,
-        place: &Place<'_>,
+        place: &ChildPlace<'_>,
     ) -> Result<Self, RemoteError> {
         let piped = io::pipe();
         let (stdin, writer) =

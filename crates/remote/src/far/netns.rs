@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use host::net;
 use host::tune;
 use lab::FarEnd;
-use sys::child::{Place, this_program};
+use sys::child::{ChildPlace, this_program};
 use sys::netns::Netns;
 
 use super::{FarHost, FarOptions, Started, random_secret};
@@ -43,7 +43,7 @@ pub(crate) fn open(
     };
     let mut command = this_program();
     command.args(args(address));
-    let place = Place { netns: Some(&netns), cpus: &[] };
+    let place = ChildPlace { netns: Some(&netns), cpus: &[] };
     let end = FarEnd::Netns(name.to_owned()).to_string();
     Ok((Started::spawn(end, command, &place)?, address))
 }

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lab::{FarEnd, SshHost};
-use sys::child::Place;
+use sys::child::ChildPlace;
 use sys::thread::start as start_thread;
 
 use super::{FarHost, FarOptions, START_TIMEOUT, Started, clean, random_secret};
@@ -90,7 +90,7 @@ pub(crate) fn open(
 ) -> Result<Opened, RemoteError> {
     let name = FarEnd::Ssh(host.clone()).to_string();
     let client = client(host, options.ssh_options);
-    let mut started = Started::spawn(name, client, &Place::default())?;
+    let mut started = Started::spawn(name, client, &ChildPlace::default())?;
     let about = FarFacts::read(&mut started, host)?;
     let address = about.address(host, options.address)?;
     let is_copied = about.version != format!("wirepath {VERSION}");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::one_line;
-use crate::page::{Figures, Metric, Page};
+use crate::page::{Figures, Page, PageMetric};
 
 /// Longest name of a measure, characters.
 const MEASURE_CHARS_MAX: usize = 64;
@@ -45,7 +45,7 @@ pub fn to_bencher(page: &Page) -> String {
     text + "\n"
 }
 
-fn measures(metric: &Metric, figures: &Figures) -> Vec<(String, Measure)> {
+fn measures(metric: &PageMetric, figures: &Figures) -> Vec<(String, Measure)> {
     let median = figures.median.map(|value| {
         (metric.name.clone(), Measure { value, lower_value: None, upper_value: None })
     });

@@ -4,14 +4,14 @@ use maud::{Markup, PreEscaped, html};
 use model::{GateAnswer, Verdict};
 
 use super::{evidence, one_line};
-use crate::page::{GateLine, Metric, Page, Row};
+use crate::page::{GateLine, Page, PageMetric, Row};
 
 /// Returns a JUnit document: a worse arm is a failure, one that is not decided or not judged is skipped with its
 /// reason. With a gate, its answers decide; without one, the verdicts.
 ///
 /// Source: the schema of Jenkins' xUnit plugin (`junit-10.xsd`).
 pub fn to_junit(page: &Page) -> String {
-    let suites: Vec<&Metric> = page.metrics.iter().filter(|m| !m.rows.is_empty()).collect();
+    let suites: Vec<&PageMetric> = page.metrics.iter().filter(|m| !m.rows.is_empty()).collect();
     let document = html! {
         testsuites name=(one_line(&page.subject)) {
             @for metric in suites { (suite(page, metric)) }
@@ -23,7 +23,7 @@ pub fn to_junit(page: &Page) -> String {
     format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{document}\n")
 }
 
-fn suite(page: &Page, metric: &Metric) -> Markup {
+fn suite(page: &Page, metric: &PageMetric) -> Markup {
     let count = |wanted: Result| {
         metric.rows.iter().filter(|row| result(row, gate_line(page, metric, row)) == wanted).count()
     };
@@ -52,7 +52,7 @@ fn suite(page: &Page, metric: &Metric) -> Markup {
 }
 
 /// Answer of the gate on a row.
-fn gate_line<'a>(page: &'a Page, metric: &Metric, row: &Row) -> Option<&'a GateLine> {
+fn gate_line<'a>(page: &'a Page, metric: &PageMetric, row: &Row) -> Option<&'a GateLine> {
     page.gate.iter().find(|line: &&GateLine| {
         line.metric.as_deref() == Some(&metric.name) && line.arm == row.arm
     })
@@ -80,7 +80,7 @@ fn trials_suite(page: &Page) -> Markup {
     }
 }
 
-fn case(metric: &Metric, row: &Row, gate: Option<&GateLine>) -> Markup {
+fn case(metric: &PageMetric, row: &Row, gate: Option<&GateLine>) -> Markup {
     let parts = [evidence(row), row.why.clone().unwrap_or_default()];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     let message = match gate {

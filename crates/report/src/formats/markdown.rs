@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::one_line;
-use crate::page::{Failures, Metric, Page, Remark, Row};
+use crate::page::{Failures, Page, PageMetric, Remark, Row};
 
 /// Returns GitHub-flavoured Markdown with a table per judged metric.
 ///
@@ -31,7 +31,7 @@ pub fn to_markdown(page: &Page) -> String {
     out
 }
 
-fn table(out: &mut String, metric: &Metric) {
+fn table(out: &mut String, metric: &PageMetric) {
     let Some(better) = metric.better else { return };
     let _ = writeln!(
         out,

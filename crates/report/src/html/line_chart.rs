@@ -4,13 +4,13 @@ use maud::{Markup, html};
 use model::ArmKind;
 
 use super::svg::{self, At, Canvas, GRID, INK, LINES, MUTED, Page, Scale};
-use crate::page::{CurveChart, Line, LineChart};
+use crate::page::{ChartLine, CurveChart, LineChart};
 use crate::units;
 
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 46.0;
 
-fn color(line: &Line) -> &'static str {
+fn color(line: &ChartLine) -> &'static str {
     match line.kind {
         ArmKind::Baseline => INK,
         ArmKind::Control => MUTED,
@@ -100,7 +100,7 @@ fn with_legend(
     }
 }
 
-fn draw(canvas: &mut Canvas, lines: &[Line], x: &Scale, y: &Scale) {
+fn draw(canvas: &mut Canvas, lines: &[ChartLine], x: &Scale, y: &Scale) {
     for line in lines {
         let width = if line.kind == ArmKind::Baseline { 2.25 } else { 1.5 };
         for stretch in &line.stretches {
@@ -122,7 +122,7 @@ fn draw(canvas: &mut Canvas, lines: &[Line], x: &Scale, y: &Scale) {
     }
 }
 
-fn legend(lines: &[Line]) -> Markup {
+fn legend(lines: &[ChartLine]) -> Markup {
     html! {
         ul.legend aria-label="lines" {
             @for line in lines {

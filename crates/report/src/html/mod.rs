@@ -19,7 +19,7 @@ use std::iter;
 use maud::{Markup, html};
 use model::Outcome;
 
-use crate::page::{self, GateLine, Metric, Page, Remark};
+use crate::page::{self, GateLine, Page, PageMetric, Remark};
 use crate::screen::Tone;
 
 pub use compare::{comparison_body, comparison_page};
@@ -224,7 +224,7 @@ fn worth(page: &Page) -> Markup {
     }
 }
 
-fn ratios(metric: &Metric, place: usize) -> Markup {
+fn ratios(metric: &PageMetric, place: usize) -> Markup {
     html! {
         @if let Some(chart) = &metric.ratios {
             (figure(&metric.label, &html! {
@@ -305,7 +305,7 @@ fn tables(page: &Page) -> Markup {
     }
 }
 
-fn arm_rows(metric: &Metric) -> Markup {
+fn arm_rows(metric: &PageMetric) -> Markup {
     html! {
         @for row in metric.rows.iter().filter(|row| row.runs_here) {
             tr {

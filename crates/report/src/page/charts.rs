@@ -53,11 +53,11 @@ pub struct LineChart {
     pub description: String,
     pub label: String,
     pub unit: String,
-    pub lines: Vec<Line>,
+    pub lines: Vec<ChartLine>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Line {
+pub struct ChartLine {
     pub arm: String,
     /// Place among all arms, from 1.
     pub number: usize,
@@ -68,8 +68,11 @@ pub struct Line {
     pub stretches: Vec<Vec<(f64, f64)>>,
 }
 
-fn lines(outcome: &Outcome, points: impl Fn(&ArmOutcome) -> Vec<Vec<(f64, f64)>>) -> Vec<Line> {
-    let lines = outcome.arms.iter().enumerate().map(|(place, arm)| Line {
+fn lines(
+    outcome: &Outcome,
+    points: impl Fn(&ArmOutcome) -> Vec<Vec<(f64, f64)>>,
+) -> Vec<ChartLine> {
+    let lines = outcome.arms.iter().enumerate().map(|(place, arm)| ChartLine {
         arm: arm.name.clone(),
         number: place + 1,
         kind: arm.kind,
@@ -82,7 +85,7 @@ fn lines(outcome: &Outcome, points: impl Fn(&ArmOutcome) -> Vec<Vec<(f64, f64)>>
     lines.filter(|line| line.stretches.iter().any(|stretch| !stretch.is_empty())).collect()
 }
 
-fn arm<'a>(outcome: &'a Outcome, line: &Line) -> &'a ArmOutcome {
+fn arm<'a>(outcome: &'a Outcome, line: &ChartLine) -> &'a ArmOutcome {
     &outcome.arms[line.number - 1]
 }
 

@@ -7,7 +7,7 @@ use model::{
     LoadCurve, LoadPoint, Support,
 };
 
-use super::{Line, LineChart, Remark, machine, machine_line};
+use super::{ChartLine, LineChart, Remark, machine, machine_line};
 use crate::screen::Tone;
 use crate::{units, wording};
 
@@ -205,7 +205,7 @@ fn chart(curve: &LoadCurve, label: &str, value: Value) -> Option<CurveChart> {
         let said =
             said.map(|(pps, ns)| format!("{} at {}", units::value(*ns, "ns"), rate(*pps as u64)));
         description.push_str(&format!("{}: {}. ", arm.name, said.collect::<Vec<_>>().join(", ")));
-        lines.push(Line {
+        lines.push(ChartLine {
             arm: arm.name.clone(),
             number: place + 1,
             kind: arm.kind,

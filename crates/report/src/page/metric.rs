@@ -3,8 +3,8 @@
 use model::{ArmKind, ArmOutcome, Better, MetricOutcome, Outcome, Support};
 
 use super::{
-    Figures, Metric, RatioChart, RatioRow, Reported, Row, Trials, best, change, charts, interval,
-    median, shape, steps, trust,
+    Figures, PageMetric, PageTrials, RatioChart, RatioRow, Reported, Row, best, change, charts,
+    interval, median, shape, steps, trust,
 };
 use crate::screen::Tone;
 use crate::{units, wording};
@@ -27,7 +27,7 @@ fn finds(outcome: &Outcome, name: &str) -> Option<String> {
     Some(if least == most { format!("{most} %") } else { format!("{least} % to {most} % by arm") })
 }
 
-pub(super) fn metric(outcome: &Outcome, name: &str) -> Metric {
+pub(super) fn metric(outcome: &Outcome, name: &str) -> PageMetric {
     let label = wording::metric(name);
     let shape = shape(outcome, name);
     let floor = outcome.floor.get(name);
@@ -40,7 +40,7 @@ pub(super) fn metric(outcome: &Outcome, name: &str) -> Metric {
             (answer, tone, String::new())
         }
     };
-    Metric {
+    PageMetric {
         unit: shape.map_or(String::new(), |shape| shape.unit.clone()),
         better: shape.map(|shape| wording::better(shape.better)),
         floor: floor.map(|f| format!("{} to {}", units::ratio(f.low), units::ratio(f.high))),
@@ -161,7 +161,7 @@ fn ratio_chart(outcome: &Outcome, name: &str, better: Better) -> Option<RatioCha
     chart.unless_empty()
 }
 
-fn trials(outcome: &Outcome, name: &str, unit: &str) -> Option<Trials> {
+fn trials(outcome: &Outcome, name: &str, unit: &str) -> Option<PageTrials> {
     let arms: Vec<_> =
         outcome.arms.iter().filter_map(|arm| Some((arm, arm.metrics.get(name)?))).collect();
     let values = arms.iter().flat_map(|(_, metric)| metric.trials.iter().flatten());
@@ -180,7 +180,7 @@ fn trials(outcome: &Outcome, name: &str, unit: &str) -> Option<Trials> {
             .collect();
         (arm.name.clone(), values.join(" "))
     });
-    Some(Trials { unit, rows: rows.collect() })
+    Some(PageTrials { unit, rows: rows.collect() })
 }
 
 pub(super) fn reported(outcome: &Outcome) -> Reported {

@@ -33,7 +33,7 @@ use remarks::{answers, delivery, failures, modes, not_run, notices, reasons};
 pub use beside::{Beside, BesideCell};
 pub(crate) use best::best;
 pub(crate) use charts::{CPUS_MAX, whole_percent};
-pub use charts::{Cpu, CpuChart, Line, LineChart, RatioChart, RatioRow};
+pub use charts::{ChartLine, Cpu, CpuChart, LineChart, RatioChart, RatioRow};
 pub use command::quoted;
 pub use comparison::{ChangeText, ComparedMetric, ComparedRow, ComparisonPage, SeriesText};
 pub use curve::{CurveArm, CurveChart, CurvePage, CurveRow};
@@ -56,7 +56,7 @@ pub struct Page {
     /// Answers of a gate, each a sentence; empty if none was asked for.
     pub gate: Vec<GateLine>,
     /// Judged metrics, most important first.
-    pub metrics: Vec<Metric>,
+    pub metrics: Vec<PageMetric>,
     /// The same side by side; `None` with few.
     pub beside: Option<Beside>,
     /// The set that a search found and what each member is worth; empty without a search.
@@ -90,7 +90,7 @@ pub struct Page {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Metric {
+pub struct PageMetric {
     /// Name in JSON and CSV: `rtt_ns_p50`.
     pub name: String,
     /// Name for people: `rtt p50`.
@@ -118,7 +118,7 @@ pub struct Metric {
     pub rows: Vec<Row>,
     pub ratios: Option<RatioChart>,
     pub series: Option<LineChart>,
-    pub trials: Option<Trials>,
+    pub trials: Option<PageTrials>,
 }
 
 /// Answer of a gate on one figure of one arm.
@@ -220,7 +220,7 @@ pub struct Reported {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Trials {
+pub struct PageTrials {
     pub unit: String,
     /// Arm and its values in the order of blocks.
     pub rows: Vec<(String, String)>,

@@ -9,7 +9,7 @@ mod watch;
 
 use model::Outcome;
 
-use crate::page::{Beside, BesideCell, Failures, Metric, Page, Remark, Row};
+use crate::page::{Beside, BesideCell, Failures, Page, PageMetric, Remark, Row};
 use crate::screen::{Cell, Screen, Tone};
 use crate::store::Summary;
 use crate::{units, wording};
@@ -80,7 +80,7 @@ pub fn ladder(outcome: &Outcome, style: Style) -> String {
     screen.finish()
 }
 
-fn table(screen: &mut Screen, metric: &Metric) {
+fn table(screen: &mut Screen, metric: &PageMetric) {
     let is_empty = metric.rows.iter().all(|row| row.median.is_none());
     let Some(better) = metric.better.filter(|_| !is_empty) else {
         screen.paragraph("", &format!("{}: no arm gave this figure", metric.label), Tone::Dim);

@@ -77,7 +77,7 @@ impl Point {
 
 /// Traced packets: those first seen at this interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Scope {
+pub struct TraceScope {
     /// Inode number of the network namespace.
     pub netns: u32,
     /// Index of the interface; 0 for any in the namespace.
@@ -229,7 +229,7 @@ impl Explain {
     /// than [`SCOPES_MAX`] scopes; [`BpfError::Unsupported`] for a service on a kernel without its
     /// tracepoints; [`BpfError::Load`] otherwise.
     pub fn load(
-        scopes: &[Scope],
+        scopes: &[TraceScope],
         service: Option<ServiceBy>,
         timed_one_in: u32,
         samples_per_second: u32,

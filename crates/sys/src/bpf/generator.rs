@@ -34,7 +34,7 @@ impl GeneratorCounts {
 ///
 /// Flows and lengths need a template of Ethernet without tags, IPv4 without options, and UDP.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Marks {
+pub struct GeneratorMarks {
     /// Position of the send time (64 bits, big endian, CLOCK_MONOTONIC nanoseconds).
     pub stamp_offset: Option<usize>,
     /// Frames of several flows, which take turns.
@@ -62,7 +62,7 @@ fn invalid_frame(what: String) -> BpfError {
     BpfError::Invalid { what }
 }
 
-impl Marks {
+impl GeneratorMarks {
     /// Checks them against a template. The result lacks the sequence number and the target.
     fn config(&self, template: &[u8], number_at: usize) -> Result<types::config, BpfError> {
         let len = template.len();
@@ -169,7 +169,7 @@ impl Generator {
         target_ifindex: u32,
         sequence_offset_bytes: usize,
     ) -> Result<Self, BpfError> {
-        Self::of_marks(template, target_ifindex, sequence_offset_bytes, &Marks::default())
+        Self::of_marks(template, target_ifindex, sequence_offset_bytes, &GeneratorMarks::default())
     }
 
     /// As [`Self::new`], with more that changes from frame to frame.
@@ -180,7 +180,7 @@ impl Generator {
         template: &[u8],
         target_ifindex: u32,
         sequence_offset_bytes: usize,
-        marks: &Marks,
+        marks: &GeneratorMarks,
     ) -> Result<Self, BpfError> {
         let offset = sequence_offset(sequence_offset_bytes)?;
         if template.len() < ETHERNET_BYTES

@@ -57,7 +57,7 @@ const EVENTS: [(&str, ThreadEvent); 4] = [
 
 /// Reason why the thread did not run. The order is that of the C program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum InterruptionKind {
     /// Of a device.
     Interrupt,
     LocalTimer,
@@ -75,18 +75,18 @@ pub enum Kind {
     PageFault,
 }
 
-impl Kind {
-    const ALL: [Kind; 10] = [
-        Kind::Interrupt,
-        Kind::LocalTimer,
-        Kind::FunctionCall,
-        Kind::Reschedule,
-        Kind::IrqWork,
-        Kind::Softirq,
-        Kind::Preempted,
-        Kind::Suspended,
-        Kind::WakeUp,
-        Kind::PageFault,
+impl InterruptionKind {
+    const ALL: [InterruptionKind; 10] = [
+        InterruptionKind::Interrupt,
+        InterruptionKind::LocalTimer,
+        InterruptionKind::FunctionCall,
+        InterruptionKind::Reschedule,
+        InterruptionKind::IrqWork,
+        InterruptionKind::Softirq,
+        InterruptionKind::Preempted,
+        InterruptionKind::Suspended,
+        InterruptionKind::WakeUp,
+        InterruptionKind::PageFault,
     ];
 }
 
@@ -98,7 +98,7 @@ pub struct Interval {
     /// Time for which the timer was set, or at which another CPU made the call: at most `begin_ns`. `None` if
     /// unknown, and of other kinds.
     pub due_ns: Option<u64>,
-    pub kind: Kind,
+    pub kind: InterruptionKind,
     /// Of the interrupt or softirq, or the thread's id of the task.
     pub number: u32,
     /// Of the interrupt, the task, or the function that is called; may be empty.
@@ -197,7 +197,7 @@ fn interval(bytes: &[u8]) -> Option<Interval> {
         begin_ns: raw.begin_ns,
         end_ns: raw.end_ns.max(raw.begin_ns),
         due_ns: Some(raw.due_ns.min(raw.begin_ns)).filter(|due_ns| *due_ns > 0),
-        kind: *Kind::ALL.get(raw.kind as usize)?,
+        kind: *InterruptionKind::ALL.get(raw.kind as usize)?,
         number: raw.number,
         name: raw.name.map(|letter| letter as u8),
         lost_count: raw.lost_count,

@@ -42,7 +42,7 @@ pub use filter::{
     FEED_GROUPS_MAX, FEED_STAMP_BYTES, FeedGroup, FilterCounts, PROBE_ADDRESSES_MAX,
     ProbeFilterSpec, SocketFilter, TunnelCarrier, TunnelFilterSpec, TunnelFrames, TunnelId,
 };
-pub use generator::{Flows, Generator, GeneratorCounts, LENGTHS_MAX, Marks};
+pub use generator::{Flows, Generator, GeneratorCounts, GeneratorMarks, LENGTHS_MAX};
 pub use headrooms::headrooms;
 pub use hooks::{HookFunction, hook_functions};
 pub use interface::Interface;

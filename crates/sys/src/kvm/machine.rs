@@ -10,13 +10,13 @@ const TSS_ADDRESS: usize = 0xfffb_d000;
 
 /// A virtual machine with an in-kernel interrupt controller and timer.
 #[derive(Debug)]
-pub struct Machine {
+pub struct VirtualMachine {
     kvm: Kvm,
     vm: VmFd,
     ram: GuestRam,
 }
 
-impl Machine {
+impl VirtualMachine {
     /// Makes a machine with `ram_bytes` of memory from address 0.
     ///
     /// Errors: [`KvmError::Device`] without a usable /dev/kvm, [`KvmError::Missing`] if KVM lacks
@@ -52,7 +52,7 @@ impl Machine {
         // long as the machine lives; Rust code reaches it by volatile and atomic accesses only.
         unsafe { vm.set_user_memory_region(region) }
             .map_err(KvmError::of("KVM_SET_USER_MEMORY_REGION"))?;
-        Ok(Machine { kvm, vm, ram })
+        Ok(VirtualMachine { kvm, vm, ram })
     }
 
     pub fn ram(&self) -> &GuestRam {

@@ -17,7 +17,7 @@ pub use kvm_bindings as bindings;
 pub use crate::seccomp::Confinement;
 pub use error::KvmError;
 pub use event::Event;
-pub use machine::Machine;
+pub use machine::VirtualMachine;
 pub use ram::{GuestRam, OutsideRam};
 pub use stats::VcpuStatistics;
 pub use stop::{allow_kicks, kick};

@@ -14,7 +14,7 @@ use super::record::{KILL_ALL, Record, SEND_USAGE};
 use super::signals::{
     all_signals, child_signals, drain, forget_handlers, no_signals, set_signals_blocked,
 };
-use super::{Group, Launch, Reaped, STEPS, StartError, directory};
+use super::{Launch, Reaped, STEPS, StartError, SupervisorGroup, directory};
 use crate::descriptors::close_all_but;
 use crate::netns::Netns;
 use crate::pidfd::PidFd;
@@ -40,7 +40,7 @@ pub(super) struct Prepared<'a> {
     folder: CString,
     netns: Option<&'a Netns>,
     cpus: &'a [usize],
-    group: Option<&'a Group>,
+    group: Option<&'a SupervisorGroup>,
     streams: [RawFd; 3],
 }
 
@@ -120,7 +120,7 @@ struct Created<'a> {
 
 impl<'a> Created<'a> {
     /// Creates a group, which `created` holds even if a later step fails.
-    fn make(group: &'a Group, created: &mut Option<Self>) -> io::Result<()> {
+    fn make(group: &'a SupervisorGroup, created: &mut Option<Self>) -> io::Result<()> {
         let (parent, name) = (group.parent.as_fd(), group.name.as_c_str());
         directory::create(parent, name)?;
         let this = created.insert(Created { parent, name, processes: None, kill: None });

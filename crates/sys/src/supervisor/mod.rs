@@ -75,7 +75,7 @@ impl StartError {
 /// Control group of version 2 that the supervisor creates, kills and removes. The owner does not create
 /// it, because it would outlive an owner that is killed before the supervisor runs.
 #[derive(Debug)]
-pub struct Group {
+pub struct SupervisorGroup {
     /// Folder of the group's parent.
     pub parent: OwnedFd,
     /// Name of the group in it, of no other group so far.
@@ -94,7 +94,7 @@ pub struct Launch<'a> {
     pub netns: Option<&'a Netns>,
     /// Allowed CPUs; empty for the caller's.
     pub cpus: &'a [usize],
-    pub group: Option<Group>,
+    pub group: Option<SupervisorGroup>,
     pub streams: [OwnedFd; 3],
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::address::RawAddress;
 use crate::mmap::Mapping;
-use crate::udp::{CONTROL_BYTES, Received, read_control};
+use crate::udp::{CONTROL_BYTES, ReceivedDatagram, read_control};
 
 mod layout;
 
@@ -256,7 +256,7 @@ impl DatagramRing {
         &mut self,
         most: usize,
         timeout: Duration,
-        each: &mut impl FnMut(Received<'_>),
+        each: &mut impl FnMut(ReceivedDatagram<'_>),
     ) -> io::Result<usize> {
         if !self.wait(timeout)? {
             return Ok(0);
@@ -329,7 +329,7 @@ impl DatagramRing {
     }
 
     /// The datagram in a buffer. `None` if the kernel's lengths do not fit it.
-    fn received(&mut self, bid: u16, used_bytes: i32) -> Option<Received<'_>> {
+    fn received(&mut self, bid: u16, used_bytes: i32) -> Option<ReceivedDatagram<'_>> {
         let used = usize::try_from(used_bytes).ok()?;
         let len_bytes = used.checked_sub(FRONT_BYTES)?;
         if used > slot_bytes(self.payload_bytes) {
@@ -350,7 +350,7 @@ impl DatagramRing {
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_control = control.as_ptr().cast();
         header.msg_controllen = (out.control_bytes as usize).min(CONTROL_BYTES) as _;
-        let mut received = Received {
+        let mut received = ReceivedDatagram {
             // SAFETY: `len_bytes` of the slot behind its front, checked above; the kernel has no
             // access until the buffer is provided again, and `self` stays borrowed.
             bytes: unsafe { std::slice::from_raw_parts_mut(payload.as_ptr(), len_bytes) },

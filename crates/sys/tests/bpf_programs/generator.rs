@@ -4,8 +4,8 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use wirepath_sys::bpf::{
-    BpfError, DropCounter, DropCounts, DropSpec, Flows, Generator, GeneratorCounts, HEAD_BYTES_MAX,
-    Heads, Marks, PassProgram, XdpMode,
+    BpfError, DropCounter, DropCounts, DropSpec, Flows, Generator, GeneratorCounts, GeneratorMarks,
+    HEAD_BYTES_MAX, Heads, PassProgram, XdpMode,
 };
 use wirepath_sys::clock::monotonic_ns;
 
@@ -214,7 +214,7 @@ fn paced_frames_keep_their_rate_and_tell_how_long_they_were_on_their_way() {
     let frame_count = pair.near.run(move || {
         let frame = udp_frame(7000, &[0; 18], Shape::default());
         let stamped = |at| {
-            let marks = Marks { stamp_offset: Some(at), ..Marks::default() };
+            let marks = GeneratorMarks { stamp_offset: Some(at), ..GeneratorMarks::default() };
             Generator::of_marks(&frame, index, SEQUENCE_OFFSET, &marks)
         };
         let mut generator = stamped(stamp_at).expect("new");
@@ -259,7 +259,8 @@ fn flows_and_lengths_take_turns_and_the_stack_accepts_each_datagram() {
     pair.near.run(move || {
         let frame = udp_frame(7000, &[0; 1472], Shape::default());
         let flows = Some(Flows { count: 4, offset: SEQUENCE_OFFSET + 4, port: 5000 });
-        let marks = Marks { flows, lengths: LENGTHS.to_vec(), ..Marks::default() };
+        let marks =
+            GeneratorMarks { flows, lengths: LENGTHS.to_vec(), ..GeneratorMarks::default() };
         let mut generator =
             Generator::of_marks(&frame, near, SEQUENCE_OFFSET, &marks).expect("new");
         // Recycled frames too.
@@ -375,17 +376,17 @@ fn senseless_parameters_are_refused() {
         let refused = Generator::new(&frame, 4_000, 42).expect_err("nothing there");
         assert!(matches!(refused, BpfError::NoInterface { .. }), "{refused:?}");
 
-        let refused = |marks: Marks| {
+        let refused = |marks: GeneratorMarks| {
             let refused = Generator::of_marks(&frame, index, 42, &marks).expect_err("does not fit");
             assert!(matches!(refused, BpfError::Invalid { .. }), "{refused:?}");
         };
         for lengths in [vec![45], vec![61], vec![60; 17]] {
-            refused(Marks { lengths, ..Marks::default() });
+            refused(GeneratorMarks { lengths, ..GeneratorMarks::default() });
         }
         for (count, offset, port) in [(0, 46, 5000), (257, 46, 5000), (2, 60, 5000), (2, 46, 65535)]
         {
             let flows = Some(Flows { count, offset, port });
-            refused(Marks { flows, ..Marks::default() });
+            refused(GeneratorMarks { flows, ..GeneratorMarks::default() });
         }
 
         let mut generator = Generator::new(&frame, index, 42).expect("new");

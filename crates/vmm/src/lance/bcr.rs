@@ -13,7 +13,7 @@ const STYLE: usize = 20;
 
 /// Layout of rings and of the initialization block in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Style {
+pub enum RingStyle {
     /// The Lance's: 16-bit, descriptors of 8 bytes, addresses of 24 bits.
     Lance,
     /// 32-bit, descriptors of 16 bytes (software styles 1 and 2).
@@ -69,11 +69,11 @@ impl Bcr {
         self.words[STYLE]
     }
 
-    pub(super) fn style(&self) -> Style {
+    pub(super) fn style(&self) -> RingStyle {
         match self.words[STYLE] & 0xff {
-            0 => Style::Lance,
-            3 => Style::PcnetSwapped,
-            _ => Style::Pcnet,
+            0 => RingStyle::Lance,
+            3 => RingStyle::PcnetSwapped,
+            _ => RingStyle::Pcnet,
         }
     }
 

@@ -4,7 +4,8 @@
 use crate::bytes::Bytes;
 
 use super::{
-    Bus, FRAME_BYTES_MAX, GuestMemory, Lance, PlainMemory, Sent, WORK_MAX, Width, Wire, csr0, ports,
+    Bus, FRAME_BYTES_MAX, GuestMemory, Lance, NetworkSide, PlainMemory, Sent, WORK_MAX, Width,
+    csr0, ports,
 };
 
 /// Guest memory of the hostile guest.
@@ -21,7 +22,7 @@ struct CheckedWire {
     busy: bool,
 }
 
-impl Wire for CheckedWire {
+impl NetworkSide for CheckedWire {
     fn send(&mut self, frame: &[u8]) -> Sent {
         assert!(!frame.is_empty() && frame.len() <= FRAME_BYTES_MAX);
         if self.busy {

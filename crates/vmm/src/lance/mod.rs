@@ -28,14 +28,14 @@ mod state;
 mod tests;
 mod transmit;
 
-pub use crate::bus::{Bus, BusError, GuestMemory, PlainMemory, Reception, Sent, Wire};
-pub use bcr::Style;
+pub use crate::bus::{Bus, BusError, GuestMemory, NetworkSide, PlainMemory, Reception, Sent};
+pub use bcr::RingStyle;
 pub use counters::Counters;
 pub use csr::{csr0, csr3, csr4, csr5, mode};
 pub use filter::{Match, hash};
 pub use pci::{BAR_BYTES, Pci};
 pub use ports::{
-    BDP_DWORD, BDP_WORD, Port, RAP_DWORD, RAP_WORD, RDP, RESET_DWORD, RESET_WORD, Width,
+    BDP_DWORD, BDP_WORD, LancePort, RAP_DWORD, RAP_WORD, RDP, RESET_DWORD, RESET_WORD, Width,
 };
 pub use ring::{WORK_MAX, status, tx_error};
 pub use state::{RingState, State};
@@ -139,14 +139,14 @@ impl Lance {
 
     /// Looks at the transmit ring, as the chip does from time to time unless DPOLL is set, and
     /// as often as its owner likes.
-    pub fn poll<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>) {
+    pub fn poll<M: GuestMemory, W: NetworkSide>(&mut self, bus: &mut Bus<'_, M, W>) {
         if self.polls() || self.has_demand() {
             self.transmit(bus);
         }
     }
 
     /// Transmit demand that does not come through [`Lance::write`]: processes the ring.
-    pub fn demand<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>) {
+    pub fn demand<M: GuestMemory, W: NetworkSide>(&mut self, bus: &mut Bus<'_, M, W>) {
         self.csr.raise(csr::STATUS, csr0::TDMD);
         self.transmit(bus);
     }
@@ -160,7 +160,12 @@ impl Lance {
         })
     }
 
-    fn write_csr<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>, at: u8, value: u16) {
+    fn write_csr<M: GuestMemory, W: NetworkSide>(
+        &mut self,
+        bus: &mut Bus<'_, M, W>,
+        at: u8,
+        value: u16,
+    ) {
         match at {
             0 => self.write_status(bus, value),
             // BCR20 by another name.
@@ -172,7 +177,11 @@ impl Lance {
         }
     }
 
-    fn write_status<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>, value: u16) {
+    fn write_status<M: GuestMemory, W: NetworkSide>(
+        &mut self,
+        bus: &mut Bus<'_, M, W>,
+        value: u16,
+    ) {
         self.csr.clear(csr::STATUS, value & csr0::STATUS | csr0::INEA);
         self.csr.raise(csr::STATUS, value & (csr0::INEA | csr0::TDMD));
         let mut command = value & (csr0::INIT | csr0::STRT | csr0::STOP);
@@ -238,8 +247,8 @@ impl Lance {
     /// Bits 31 to 24 of every address of the 16-bit style; none for the others.
     fn high_address(&self) -> u32 {
         match self.bcr.style() {
-            Style::Lance => u32::from(self.csr.get(csr::INIT_HIGH) & 0xff00) << 16,
-            Style::Pcnet | Style::PcnetSwapped => 0,
+            RingStyle::Lance => u32::from(self.csr.get(csr::INIT_HIGH) & 0xff00) << 16,
+            RingStyle::Pcnet | RingStyle::PcnetSwapped => 0,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The 32 bytes of registers, in ports or in memory: same layout, two widths.
 
 use super::Lance;
-use crate::bus::{Bus, GuestMemory, Wire};
+use crate::bus::{Bus, GuestMemory, NetworkSide};
 
 /// Width of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub const BDP_DWORD: u8 = 0x1c;
 
 /// A register of the layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Port {
+pub enum LancePort {
     /// Byte of the address PROM.
     Aprom(u8),
     /// Data of the CSR that RAP names.
@@ -76,20 +76,20 @@ pub enum Port {
 
 impl Lance {
     /// Register that an access addresses; `None` if the chip does not respond to that width there.
-    pub fn port(&self, offset: u8, width: Width) -> Option<Port> {
+    pub fn port(&self, offset: u8, width: Width) -> Option<LancePort> {
         let dwio = self.bcr.is_dwio();
         Some(match (offset, width) {
-            (0..=0x0f, Width::Byte) if !dwio => Port::Aprom(offset),
-            (0..=0x0f, Width::Word) if !dwio && offset & 1 == 0 => Port::Aprom(offset),
-            (0..=0x0f, Width::Dword) if dwio && offset & 3 == 0 => Port::Aprom(offset),
-            (RDP, Width::Word) if !dwio => Port::Rdp,
-            (RAP_WORD, Width::Word) if !dwio => Port::Rap,
-            (RESET_WORD, Width::Word) if !dwio => Port::Reset,
-            (BDP_WORD, Width::Word) if !dwio => Port::Bdp,
-            (RDP, Width::Dword) if dwio => Port::Rdp,
-            (RAP_DWORD, Width::Dword) if dwio => Port::Rap,
-            (RESET_DWORD, Width::Dword) if dwio => Port::Reset,
-            (BDP_DWORD, Width::Dword) if dwio => Port::Bdp,
+            (0..=0x0f, Width::Byte) if !dwio => LancePort::Aprom(offset),
+            (0..=0x0f, Width::Word) if !dwio && offset & 1 == 0 => LancePort::Aprom(offset),
+            (0..=0x0f, Width::Dword) if dwio && offset & 3 == 0 => LancePort::Aprom(offset),
+            (RDP, Width::Word) if !dwio => LancePort::Rdp,
+            (RAP_WORD, Width::Word) if !dwio => LancePort::Rap,
+            (RESET_WORD, Width::Word) if !dwio => LancePort::Reset,
+            (BDP_WORD, Width::Word) if !dwio => LancePort::Bdp,
+            (RDP, Width::Dword) if dwio => LancePort::Rdp,
+            (RAP_DWORD, Width::Dword) if dwio => LancePort::Rap,
+            (RESET_DWORD, Width::Dword) if dwio => LancePort::Reset,
+            (BDP_DWORD, Width::Dword) if dwio => LancePort::Bdp,
             _ => return None,
         })
     }
@@ -97,26 +97,26 @@ impl Lance {
     /// Reads `width` at `offset` of the device's 32 bytes.
     pub fn read(&mut self, offset: u8, width: Width) -> u32 {
         match self.port(offset, width) {
-            Some(Port::Aprom(at)) => {
+            Some(LancePort::Aprom(at)) => {
                 let mut value = [0; 4];
                 for (i, byte) in value.iter_mut().take(width.bytes()).enumerate() {
                     *byte = self.aprom[(usize::from(at) + i) & 0x0f];
                 }
                 u32::from_le_bytes(value)
             }
-            Some(Port::Rdp) => u32::from(self.read_csr(self.rap)),
-            Some(Port::Rap) => u32::from(self.rap),
-            Some(Port::Reset) => {
+            Some(LancePort::Rdp) => u32::from(self.read_csr(self.rap)),
+            Some(LancePort::Rap) => u32::from(self.rap),
+            Some(LancePort::Reset) => {
                 self.soft_reset();
                 0
             }
-            Some(Port::Bdp) => u32::from(self.bcr.read(self.rap)),
+            Some(LancePort::Bdp) => u32::from(self.bcr.read(self.rap)),
             None => width.mask(),
         }
     }
 
     /// Writes `width` at `offset` of the device's 32 bytes.
-    pub fn write<M: GuestMemory, W: Wire>(
+    pub fn write<M: GuestMemory, W: NetworkSide>(
         &mut self,
         bus: &mut Bus<'_, M, W>,
         offset: u8,
@@ -124,18 +124,18 @@ impl Lance {
         value: u32,
     ) {
         match self.port(offset, width) {
-            Some(Port::Aprom(at)) if self.bcr.aprom_is_writable() => {
+            Some(LancePort::Aprom(at)) if self.bcr.aprom_is_writable() => {
                 for (i, &byte) in value.to_le_bytes().iter().take(width.bytes()).enumerate() {
                     self.aprom[(usize::from(at) + i) & 0x0f] = byte;
                 }
             }
-            Some(Port::Rdp) => self.write_csr(bus, self.rap, value as u16),
-            Some(Port::Rap) => self.rap = value as u8 & 0x7f,
-            Some(Port::Bdp) => {
+            Some(LancePort::Rdp) => self.write_csr(bus, self.rap, value as u16),
+            Some(LancePort::Rap) => self.rap = value as u8 & 0x7f,
+            Some(LancePort::Bdp) => {
                 let open = self.csr.is_open();
                 self.bcr.write(self.rap, value as u16, open);
             }
-            Some(Port::Aprom(_) | Port::Reset) => {}
+            Some(LancePort::Aprom(_) | LancePort::Reset) => {}
             // The one access that changes the layout: what it writes goes nowhere.
             None if offset == RDP && width == Width::Dword && !self.bcr.is_dwio() => {
                 self.bcr.set_dwio();

@@ -1,6 +1,6 @@
 //! Descriptors and the rings that they lie in.
 
-use super::bcr::Style;
+use super::bcr::RingStyle;
 use super::csr::{self, Csr};
 use crate::bus::{BusError, GuestMemory};
 
@@ -54,7 +54,7 @@ pub(super) enum RingKind {
 /// The counter runs from the ring's length down to 1, as software sees it in CSR72 and CSR74.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ring {
-    style: Style,
+    style: RingStyle,
     base: u32,
     len: u16,
     index: u16,
@@ -62,14 +62,14 @@ pub(super) struct Ring {
 
 impl Ring {
     /// As the registers say; software may have written anything into them.
-    pub(super) fn new(csr: &Csr, style: Style, kind: RingKind) -> Self {
+    pub(super) fn new(csr: &Csr, style: RingStyle, kind: RingKind) -> Self {
         let (base, left, length) = match kind {
             RingKind::Rx => (csr::RX_BASE, csr::RX_LEFT, csr::RX_LENGTH),
             RingKind::Tx => (csr::TX_BASE, csr::TX_LEFT, csr::TX_LENGTH),
         };
         let len = csr.get(length).max(1);
         let left = csr.get(left).clamp(1, len);
-        let align = if style == Style::Lance { 8 } else { 16 };
+        let align = if style == RingStyle::Lance { 8 } else { 16 };
         Ring { style, base: csr.pair(base) & !(align - 1), len, index: len - left }
     }
 
@@ -86,7 +86,7 @@ impl Ring {
     /// Bus address of the descriptor `ahead` of the current one.
     pub(super) fn address(&self, ahead: u32) -> u32 {
         let index = (u32::from(self.index) + ahead) % u32::from(self.len);
-        let size = if self.style == Style::Lance { 8 } else { 16 };
+        let size = if self.style == RingStyle::Lance { 8 } else { 16 };
         self.base.wrapping_add(index * size)
     }
 
@@ -113,7 +113,7 @@ impl Ring {
 /// A descriptor as read, in one form for all software styles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Descriptor {
-    style: Style,
+    style: RingStyle,
     at: u32,
     /// Bus address of the buffer; for the Lance's style without its upper byte.
     pub(super) buffer: u32,
@@ -129,17 +129,17 @@ fn word_at(at: u32, index: u32) -> u32 {
 
 impl Descriptor {
     /// Reads the word that holds OWN first, and the others only after it.
-    fn load(memory: &impl GuestMemory, style: Style, at: u32) -> Result<Self, BusError> {
+    fn load(memory: &impl GuestMemory, style: RingStyle, at: u32) -> Result<Self, BusError> {
         Ok(match style {
-            Style::Lance => {
+            RingStyle::Lance => {
                 let first = memory.load_u32(at)?;
                 let status = (first >> 16) as u16 & 0xff00;
                 let count = memory.load_u32(word_at(at, 1))? as u16;
                 Descriptor { style, at, buffer: first & 0xff_ffff, count, status }
             }
-            Style::Pcnet | Style::PcnetSwapped => {
+            RingStyle::Pcnet | RingStyle::PcnetSwapped => {
                 let second = memory.load_u32(word_at(at, 1))?;
-                let buffer_word = if style == Style::Pcnet { 0 } else { 2 };
+                let buffer_word = if style == RingStyle::Pcnet { 0 } else { 2 };
                 let buffer = memory.load_u32(word_at(at, buffer_word))?;
                 let status = (second >> 16) as u16;
                 Descriptor { style, at, buffer, count: second as u16, status }
@@ -168,16 +168,16 @@ impl Descriptor {
     ) -> Result<(), BusError> {
         let status = u32::from(status & !status::OWN) << 16;
         match self.style {
-            Style::Lance => {
+            RingStyle::Lance => {
                 if extra.is_some() {
                     let second = u32::from(self.count) | u32::from(extra_of_lance) << 16;
                     memory.store_u32(word_at(self.at, 1), second)?;
                 }
                 memory.store_u32(self.at, self.buffer | status & 0xff00_0000)
             }
-            Style::Pcnet | Style::PcnetSwapped => {
+            RingStyle::Pcnet | RingStyle::PcnetSwapped => {
                 if let Some(extra) = extra {
-                    let extra_word = if self.style == Style::Pcnet { 2 } else { 0 };
+                    let extra_word = if self.style == RingStyle::Pcnet { 2 } else { 0 };
                     memory.store_u32(word_at(self.at, extra_word), extra)?;
                 }
                 memory.store_u32(word_at(self.at, 1), status | u32::from(self.count))

@@ -4,7 +4,7 @@ use super::Lance;
 use super::csr::{self, csr0, csr3, csr4, csr5, mode};
 use super::receive::Fcs;
 use super::ring::{Ring, RingKind, WORK_MAX, status, tx_error};
-use crate::bus::{Bus, BusError, GuestMemory, Sent, Wire};
+use crate::bus::{Bus, BusError, GuestMemory, NetworkSide, Sent};
 
 /// Longest frame that is sent; the sum of a chain's buffers may ask for more.
 pub const FRAME_BYTES_MAX: usize = 4096;
@@ -28,7 +28,7 @@ enum Next {
 impl Lance {
     /// Sends what the transmit ring holds, at most [`WORK_MAX`] descriptors. TDMD stays set when
     /// there may be more, see [`Lance::has_demand`].
-    pub(super) fn transmit<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>) {
+    pub(super) fn transmit<M: GuestMemory, W: NetworkSide>(&mut self, bus: &mut Bus<'_, M, W>) {
         if !self.csr.any(csr::STATUS, csr0::TXON) {
             self.csr.clear(csr::STATUS, csr0::TDMD);
             return;
@@ -48,7 +48,7 @@ impl Lance {
         self.counters.tx_pass_frames_max = self.counters.tx_pass_frames_max.max(sent);
     }
 
-    fn drain<M: GuestMemory, W: Wire>(
+    fn drain<M: GuestMemory, W: NetworkSide>(
         &mut self,
         bus: &mut Bus<'_, M, W>,
         frame: &mut Vec<u8>,
@@ -147,7 +147,7 @@ impl Lance {
     }
 
     /// Sends one frame; returns its errors, or nothing when there is no room for it now.
-    fn send<M: GuestMemory, W: Wire>(
+    fn send<M: GuestMemory, W: NetworkSide>(
         &mut self,
         bus: &mut Bus<'_, M, W>,
         frame: &mut Vec<u8>,

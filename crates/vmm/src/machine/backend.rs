@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use sys::clock::monotonic_ns;
 
 use crate::bus::InPlace;
-use crate::lance::{Sent, Wire};
+use crate::lance::{NetworkSide, Sent};
 
 /// Transmit half of a back end.
 pub trait Sender: Send {
@@ -66,7 +66,7 @@ pub(super) struct SenderWire<'a> {
     pub(super) send_ns: Option<u64>,
 }
 
-impl Wire for SenderWire<'_> {
+impl NetworkSide for SenderWire<'_> {
     fn send(&mut self, frame: &[u8]) -> Sent {
         let Some(before_ns) = self.send_ns else { return self.sender.send(frame) };
         let begin_ns = monotonic_ns();
@@ -111,12 +111,12 @@ impl Copies {
 
 /// A back end that counts what is sent and never receives: the device without a network.
 #[derive(Debug, Default)]
-pub struct Sink {
+pub struct CountingSink {
     /// Frames sent.
     pub frame_count: u64,
 }
 
-impl Sender for Sink {
+impl Sender for CountingSink {
     fn send(&mut self, _: &[u8]) -> Sent {
         self.frame_count += 1;
         Sent::Taken

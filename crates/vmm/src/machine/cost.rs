@@ -1,7 +1,7 @@
 //! Cost of an exit on this host. Under nested virtualization it is a hundred times higher, and every
 //! figure of this path depends on it.
 
-use host::kvm::{Exit, Machine, Vcpu};
+use host::kvm::{Exit, Vcpu, VirtualMachine};
 use sys::clock::thread_cpu_ns;
 
 use super::boot;
@@ -18,7 +18,7 @@ const RAM_BYTES: usize = 4 << 20;
 pub fn exit_cost_ns() -> Result<u64, MonitorError> {
     // mov dx, 0x80; in al, dx; jmp to the in
     const CODE: [u8; 7] = [0x66, 0xba, 0x80, 0x00, 0xec, 0xeb, 0xfd];
-    let machine = Machine::new(RAM_BYTES)?;
+    let machine = VirtualMachine::new(RAM_BYTES)?;
     boot::write_tables(machine.ram())?;
     machine.ram().write(boot::IMAGE_FLOOR, &CODE)?;
     let mut vcpu = machine.vcpu()?;

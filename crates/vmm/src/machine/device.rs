@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use host::kvm::{Event, GuestRam, KvmError, Machine};
+use host::kvm::{Event, GuestRam, KvmError, VirtualMachine};
 use sys::clock::monotonic_ns;
 
 use super::backend::{Sender, SenderWire};
@@ -44,7 +44,7 @@ impl GuestMemory for GuestRam {
 /// is as good as a level.
 #[derive(Debug)]
 pub(super) struct IrqLine {
-    machine: Arc<Machine>,
+    machine: Arc<VirtualMachine>,
     line: u32,
     pulse: Option<Event>,
     level: bool,
@@ -53,7 +53,7 @@ pub(super) struct IrqLine {
 impl IrqLine {
     /// A line of the machine; by pulses of `pulse`, when there is one.
     pub(super) fn new(
-        machine: Arc<Machine>,
+        machine: Arc<VirtualMachine>,
         line: u32,
         pulse: Option<Event>,
     ) -> Result<Self, KvmError> {

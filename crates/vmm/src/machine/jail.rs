@@ -18,7 +18,7 @@ use sys::poll;
 use super::backend::Halves;
 use super::error::MonitorError;
 use super::monitor::{Prepared, Threads};
-use super::spec::{Outcome, Spec};
+use super::spec::{GuestOutcome, Spec};
 
 /// Time limits of the process: to start a guest, and to end and report once it was told to.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -33,7 +33,7 @@ const STARTED: u8 = b'\n';
 /// Report of the process.
 #[derive(Serialize, Deserialize)]
 enum JailReport {
-    Ended(Box<Outcome>),
+    Ended(Box<GuestOutcome>),
     Failed(String),
 }
 
@@ -90,7 +90,7 @@ impl Running {
     /// Ends the guest, whatever it does. Returns what happened, and the CPU time of the process, nanoseconds.
     ///
     /// Errors: the process failed, or its filter of system calls ended it.
-    pub fn stop(self) -> Result<(Outcome, u64), MonitorError> {
+    pub fn stop(self) -> Result<(GuestOutcome, u64), MonitorError> {
         // Fails if the process has ended, which the report tells.
         let _ = self.process.socket().shutdown(Shutdown::Write);
         let mut text = Vec::new();

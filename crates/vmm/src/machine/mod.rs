@@ -25,7 +25,7 @@ mod tap;
 mod worker;
 mod xdp;
 
-pub use backend::{Halves, Receiver, Sender, Silence, Sink};
+pub use backend::{CountingSink, Halves, Receiver, Sender, Silence};
 pub use condition::Condition;
 pub use condition::FailureReport;
 pub use cost::exit_cost_ns;
@@ -39,7 +39,7 @@ pub use monitor::{IO_BASE, IRQ_LINE};
 pub use nic::{NicState, VIRTIO_AT};
 pub use paced::PacedSender;
 pub use ring::{RingReceiver, RingSender, ring_backend};
-pub use spec::{GuestEnd, Outcome, Spec, Task};
+pub use spec::{GuestEnd, GuestOutcome, GuestTask, Spec};
 pub use switches::{COMBINE_FRAMES, COMBINE_MORE_FRAMES, COMBINE_TICK_US, Switches};
 pub use tap::{TapReceiver, TapSender, tap_backend};
 pub use xdp::{XdpReceiver, XdpSender, xdp_backend};

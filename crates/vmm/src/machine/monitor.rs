@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use host::kvm::{self, Confinement, Event, GuestRam, KvmError, Machine, Vcpu, VcpuStatistics};
-use sys::clock::ThreadClock;
+use host::kvm::{
+    self, Confinement, Event, GuestRam, KvmError, Vcpu, VcpuStatistics, VirtualMachine,
+};
+use sys::clock::ThreadCpuClock;
 use wire::nettest::boot as boot_page;
 
 use super::backend::{Halves, Receiver};
@@ -18,7 +20,7 @@ use super::error::MonitorError;
 use super::nic::{Nic, VIRTIO_AT};
 use super::processor::{Descriptors, Processor};
 use super::shared::Shared;
-use super::spec::{Outcome, Spec};
+use super::spec::{GuestOutcome, Spec};
 use super::worker;
 use crate::lance::{Lance, Width};
 use crate::virtio::Options;
@@ -31,7 +33,7 @@ pub const IRQ_LINE: u8 = 10;
 /// How the device's thread ended, with the receiver, and the processor's, with its descriptors: to
 /// close them takes calls that the threads may not make any more.
 type Worked = (Result<(), MonitorError>, Box<dyn Receiver>);
-type Processed = (Result<Outcome, MonitorError>, Descriptors);
+type Processed = (Result<GuestOutcome, MonitorError>, Descriptors);
 
 /// Both threads of a guest that runs.
 pub(super) struct Threads {
@@ -55,14 +57,14 @@ impl Prepared {
         spec: &Spec<'_>,
         open: impl FnOnce(&GuestRam) -> Result<Halves, Box<dyn Error>>,
     ) -> Result<Self, Box<dyn Error>> {
-        let machine = Machine::new(spec.ram_bytes).map_err(MonitorError::from)?;
+        let machine = VirtualMachine::new(spec.ram_bytes).map_err(MonitorError::from)?;
         let halves = open(machine.ram())?;
         Ok(Self::assemble(spec, Arc::new(machine), halves)?)
     }
 
     fn assemble(
         spec: &Spec<'_>,
-        machine: Arc<Machine>,
+        machine: Arc<VirtualMachine>,
         (sender, receiver): Halves,
     ) -> Result<Self, MonitorError> {
         kvm::allow_kicks()?;
@@ -103,7 +105,7 @@ impl Prepared {
             .name("device".into())
             .spawn(move || {
                 *of_worker.worker_clock.lock().unwrap_or_else(PoisonError::into_inner) =
-                    Some(ThreadClock::of_this_thread());
+                    Some(ThreadCpuClock::of_this_thread());
                 let _ = ready.send(());
                 let confined = enter(&confinement);
                 let worked = confined.and_then(|()| worker::run(&of_worker, receiver.as_mut()));
@@ -154,7 +156,11 @@ fn nic(spec: &Spec<'_>) -> Nic {
     Nic::Lance(Box::new(lance))
 }
 
-fn write_boot_page(spec: &Spec<'_>, machine: &Machine, vcpu: &Vcpu) -> Result<(), MonitorError> {
+fn write_boot_page(
+    spec: &Spec<'_>,
+    machine: &VirtualMachine,
+    vcpu: &Vcpu,
+) -> Result<(), MonitorError> {
     let mut words = spec.task.words(&spec.switches);
     words[boot_page::TSC_KHZ] = vcpu.tsc_khz()?.into();
     words[boot_page::IDT] = boot::IDT;
@@ -177,7 +183,7 @@ impl Threads {
 
     /// Ends the guest, whatever it does, and says what happened. The process ends next: nothing is released, which
     /// takes system calls that it may not make.
-    pub(super) fn leave(self) -> Result<Outcome, MonitorError> {
+    pub(super) fn leave(self) -> Result<GuestOutcome, MonitorError> {
         let Threads { shared, processor, worker, .. } = self;
         shared.stopping.store(true, Ordering::Release);
         shared.wake();

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bus::{Bus, GuestMemory, InPlace, Reception, Wire};
-use crate::lance::{self, Counters, Lance, Port, Width, csr0};
+use crate::bus::{Bus, GuestMemory, InPlace, NetworkSide, Reception};
+use crate::lance::{self, Counters, Lance, LancePort, Width, csr0};
 use crate::virtio::{self, Options, TX, VirtioNet, register};
 
 /// Guest physical address of the virtio card's registers: the last 2 MiB below 1 GiB, which are never
@@ -95,7 +95,7 @@ impl Nic {
         }
     }
 
-    pub(super) fn write<M: GuestMemory, W: Wire>(
+    pub(super) fn write<M: GuestMemory, W: NetworkSide>(
         &mut self,
         bus: &mut Bus<'_, M, W>,
         offset: u16,
@@ -167,11 +167,11 @@ impl Nic {
         self.lance().filter(|lance| lance.polls()).map(Lance::poll_interval_ns)
     }
 
-    pub(super) fn poll<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>) {
+    pub(super) fn poll<M: GuestMemory, W: NetworkSide>(&mut self, bus: &mut Bus<'_, M, W>) {
         either!(self, card => card.poll(bus))
     }
 
-    pub(super) fn demand<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>) {
+    pub(super) fn demand<M: GuestMemory, W: NetworkSide>(&mut self, bus: &mut Bus<'_, M, W>) {
         either!(self, card => card.demand(bus))
     }
 
@@ -209,5 +209,5 @@ impl Nic {
 
 /// True if an access is to CSR0.
 fn is_status(lance: &Lance, offset: u16, width: Width) -> bool {
-    lance.port(offset as u8, width) == Some(Port::Rdp) && lance.rap() == 0
+    lance.port(offset as u8, width) == Some(LancePort::Rdp) && lance.rap() == 0
 }

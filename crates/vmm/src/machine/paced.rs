@@ -113,11 +113,11 @@ impl InPlace for PacedSender {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Sink;
+    use crate::CountingSink;
 
     #[test]
     fn link_of_a_hundred_megabits_takes_8127_full_frames_a_second() {
-        let mut link = PacedSender::new(Box::new(Sink::default()), 100_000_000);
+        let mut link = PacedSender::new(Box::new(CountingSink::default()), 100_000_000);
         let mut taken = 0;
         // Asked again every microsecond, for a second.
         for now_us in 0..1_000_000_u64 {
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn idle_link_saves_nothing_up() {
-        let mut link = PacedSender::new(Box::new(Sink::default()), 100_000_000);
+        let mut link = PacedSender::new(Box::new(CountingSink::default()), 100_000_000);
         assert_eq!(link.send_at(0, &[0; 1514]), Sent::Taken);
         let later_ns = 10_000_000_000;
         let taken = (0..1000).filter(|_| link.send_at(later_ns, &[0; 1514]) == Sent::Taken).count();

@@ -13,8 +13,8 @@ use super::error::MonitorError;
 use super::pci::PciBus;
 use super::shared::Shared;
 use super::shortcuts::Shortcuts;
-use super::spec::{GuestEnd, Outcome};
-use crate::lance::{Port, RAP_WORD, Width, csr0};
+use super::spec::{GuestEnd, GuestOutcome};
+use crate::lance::{LancePort, RAP_WORD, Width, csr0};
 use crate::virtio::{TX, register};
 
 /// The kernel's processor, and its statistics where the kernel has them.
@@ -53,7 +53,7 @@ impl<'a> Processor<'a> {
         (self.vcpu, self.statistics)
     }
 
-    pub(super) fn run(&mut self) -> Result<Outcome, MonitorError> {
+    pub(super) fn run(&mut self) -> Result<GuestOutcome, MonitorError> {
         self.take_shortcuts()?;
         let end = loop {
             if self.shared.is_stopping() {
@@ -73,7 +73,7 @@ impl<'a> Processor<'a> {
             }
         };
         let condition = self.shared.device_for_guest().condition();
-        Ok(Outcome { end, measured: self.measured.take(), total: self.snapshot()?, condition })
+        Ok(GuestOutcome { end, measured: self.measured.take(), total: self.snapshot()?, condition })
     }
 
     /// Applies the writes that the kernel collected: they came before whatever is handled next.
@@ -228,15 +228,15 @@ impl<'a> Processor<'a> {
         };
         let register = lance.port(offset, width);
         match register {
-            Some(Port::Rdp) => {
+            Some(LancePort::Rdp) => {
                 self.exits.csr_read_counts[usize::from(lance.rap() & 0x7f)] += 1;
             }
-            Some(Port::Rap) => self.exits.rap_read_count += 1,
+            Some(LancePort::Rap) => self.exits.rap_read_count += 1,
             _ => self.exits.other_device_count += 1,
         }
         let value = device.read(offset.into(), width)?;
         drop(device);
-        if register == Some(Port::Reset) {
+        if register == Some(LancePort::Reset) {
             self.take_shortcuts()?;
         }
         Ok(value)
@@ -269,7 +269,7 @@ impl<'a> Processor<'a> {
         let rap = lance.rap();
         let mut changes = true;
         match lance.port(offset, width) {
-            Some(Port::Rdp) => {
+            Some(LancePort::Rdp) => {
                 self.exits.csr_write_counts[usize::from(rap & 0x7f)] += 1;
                 let status = rap == 0;
                 self.exits.demand_count += u64::from(status && value as u16 & csr0::TDMD != 0);
@@ -282,7 +282,7 @@ impl<'a> Processor<'a> {
                     device.work.event_call_count += 1;
                 }
             }
-            Some(Port::Rap) => {
+            Some(LancePort::Rap) => {
                 self.exits.rap_write_count += 1;
                 changes = false;
             }
@@ -341,7 +341,7 @@ impl<'a> Processor<'a> {
 
     fn snapshot(&self) -> Result<Snapshot, MonitorError> {
         let clock = self.shared.worker_clock.lock().unwrap_or_else(PoisonError::into_inner);
-        let device_cpu_ns = clock.as_ref().map_or(0, sys::clock::ThreadClock::read_ns);
+        let device_cpu_ns = clock.as_ref().map_or(0, sys::clock::ThreadCpuClock::read_ns);
         let device = self.shared.device_for_guest();
         Ok(Snapshot {
             at_ns: monotonic_ns(),

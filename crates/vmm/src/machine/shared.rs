@@ -3,15 +3,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use host::kvm::{Event, Machine};
-use sys::clock::ThreadClock;
+use host::kvm::{Event, VirtualMachine};
+use sys::clock::ThreadCpuClock;
 
 use super::device::Device;
 use super::switches::Switches;
 
 /// State shared by both threads.
 pub(super) struct Shared {
-    pub(super) machine: Arc<Machine>,
+    pub(super) machine: Arc<VirtualMachine>,
     pub(super) device: Mutex<Device>,
     pub(super) switches: Switches,
     pub(super) stopping: AtomicBool,
@@ -19,7 +19,7 @@ pub(super) struct Shared {
     pub(super) doorbell: Event,
     /// Rung by the processor's thread.
     pub(super) wake: Event,
-    pub(super) worker_clock: Mutex<Option<ThreadClock>>,
+    pub(super) worker_clock: Mutex<Option<ThreadCpuClock>>,
 }
 
 impl Shared {

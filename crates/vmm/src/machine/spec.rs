@@ -9,7 +9,7 @@ use super::switches::Switches;
 
 /// Task of the guest; see [`wire::nettest`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Task {
+pub struct GuestTask {
     pub mode: nettest::Mode,
     /// Bytes of a frame, or of a write.
     pub size_bytes: u64,
@@ -35,10 +35,10 @@ pub struct Task {
     pub peer_ip: std::net::Ipv4Addr,
 }
 
-impl Task {
+impl GuestTask {
     /// Raw frames of `size_bytes`: `count` of them, after a tenth as many.
     pub fn send(size_bytes: u64, count: u64) -> Self {
-        Task {
+        GuestTask {
             mode: nettest::Mode::Send,
             size_bytes,
             count,
@@ -90,7 +90,7 @@ pub struct Spec<'a> {
     pub ram_bytes: usize,
     /// MAC address of its device.
     pub mac: [u8; 6],
-    pub task: Task,
+    pub task: GuestTask,
     pub switches: Switches,
 }
 
@@ -125,7 +125,7 @@ pub enum GuestEnd {
 
 /// Result of a run.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct GuestOutcome {
     /// How it ended.
     pub end: GuestEnd,
     /// The part that the guest declared measured.

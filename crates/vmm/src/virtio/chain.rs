@@ -2,7 +2,7 @@
 //!
 //! Source: virtio 1.2, sections 2.7.5, 2.7.7, 2.8.6 and 2.8.7.
 
-use super::fault::Fault;
+use super::fault::DriverFault;
 use super::layout::TakenChain;
 use crate::bus::GuestMemory;
 
@@ -39,10 +39,10 @@ struct Descriptor {
 }
 
 impl Descriptor {
-    fn read(memory: &impl GuestMemory, table: u32, index: u32) -> Result<Self, Fault> {
+    fn read(memory: &impl GuestMemory, table: u32, index: u32) -> Result<Self, DriverFault> {
         let at = u64::from(table) + u64::from(index) * u64::from(DESCRIPTOR_BYTES);
         let mut bytes = [0; DESCRIPTOR_BYTES as usize];
-        memory.read(u32::try_from(at).map_err(|_| Fault::Address(at))?, &mut bytes)?;
+        memory.read(u32::try_from(at).map_err(|_| DriverFault::Address(at))?, &mut bytes)?;
         let [a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, f0, f1, n0, n1] = bytes;
         Ok(Descriptor {
             address: u64::from_le_bytes([a0, a1, a2, a3, a4, a5, a6, a7]),
@@ -53,24 +53,24 @@ impl Descriptor {
     }
 
     /// Reads a descriptor of a packed queue, in which `next` is the id of the chain.
-    fn read_packed(memory: &impl GuestMemory, table: u32, index: u32) -> Result<Self, Fault> {
+    fn read_packed(memory: &impl GuestMemory, table: u32, index: u32) -> Result<Self, DriverFault> {
         let split = Self::read(memory, table, index)?;
         Ok(Descriptor { flags: split.next, next: split.flags, ..split })
     }
 
     /// Address and length of the table that it points to, which ends the chain.
-    fn table(&self, rules: Rules, in_table: bool) -> Result<(u32, u32), Fault> {
+    fn table(&self, rules: Rules, in_table: bool) -> Result<(u32, u32), DriverFault> {
         let len_bytes = self.len_bytes;
         let is_whole = len_bytes > 0 && len_bytes.is_multiple_of(DESCRIPTOR_BYTES);
         // Buffers before it are allowed.
         if !rules.tables || in_table || self.flags & NEXT != 0 || !is_whole {
-            return Err(Fault::Table { len_bytes });
+            return Err(DriverFault::Table { len_bytes });
         }
         Ok((self.address()?, len_bytes / DESCRIPTOR_BYTES))
     }
 
-    fn address(&self) -> Result<u32, Fault> {
-        u32::try_from(self.address).map_err(|_| Fault::Address(self.address))
+    fn address(&self) -> Result<u32, DriverFault> {
+        u32::try_from(self.address).map_err(|_| DriverFault::Address(self.address))
     }
 }
 
@@ -94,17 +94,17 @@ impl Chain {
         table: u32,
         head: u16,
         rules: Rules,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DriverFault> {
         self.clear();
         self.head = head;
         let (mut table, mut len) = (table, u32::from(rules.size));
         let (mut index, mut in_table) = (u32::from(head), false);
         loop {
             if index >= len {
-                return Err(Fault::Descriptor(index));
+                return Err(DriverFault::Descriptor(index));
             }
             if self.segments.len() >= usize::from(rules.size) {
-                return Err(Fault::Loop(rules.size));
+                return Err(DriverFault::Loop(rules.size));
             }
             let descriptor = Descriptor::read(memory, table, index)?;
             self.descriptor_count += 1;
@@ -129,7 +129,7 @@ impl Chain {
         ring: u32,
         first: u16,
         rules: Rules,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DriverFault> {
         self.clear();
         let size = u32::from(rules.size);
         for step in 0..size {
@@ -146,7 +146,7 @@ impl Chain {
                 return Ok(());
             }
         }
-        Err(Fault::Loop(rules.size))
+        Err(DriverFault::Loop(rules.size))
     }
 
     /// Reads a table of a packed queue: all of its entries are buffers of the chain.
@@ -156,10 +156,10 @@ impl Chain {
         table: u32,
         len: u32,
         rules: Rules,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DriverFault> {
         for index in 0..len {
             if self.segments.len() >= usize::from(rules.size) {
-                return Err(Fault::Loop(rules.size));
+                return Err(DriverFault::Loop(rules.size));
             }
             let descriptor = Descriptor::read_packed(memory, table, index)?;
             self.descriptor_count += 1;
@@ -177,9 +177,9 @@ impl Chain {
     }
 
     /// Adds the buffer of a descriptor.
-    fn push(&mut self, descriptor: &Descriptor, rules: Rules) -> Result<(), Fault> {
+    fn push(&mut self, descriptor: &Descriptor, rules: Rules) -> Result<(), DriverFault> {
         if (descriptor.flags & DEVICE_WRITES != 0) != rules.device_writes {
-            return Err(Fault::Direction { queue: rules.queue });
+            return Err(DriverFault::Direction { queue: rules.queue });
         }
         self.segments.push(Segment { at: descriptor.address()?, len_bytes: descriptor.len_bytes });
         Ok(())
@@ -218,7 +218,7 @@ impl Chain {
         skip_bytes: u32,
         len_bytes: usize,
         into: &mut Vec<u8>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DriverFault> {
         let (mut skip, end) = (skip_bytes, into.len() + len_bytes);
         for segment in &self.segments {
             let skipped = skip.min(segment.len_bytes);
@@ -230,13 +230,20 @@ impl Chain {
             }
             let at = u64::from(segment.at) + u64::from(skipped);
             into.resize(begin + len, 0);
-            memory.read(u32::try_from(at).map_err(|_| Fault::Address(at))?, &mut into[begin..])?;
+            memory.read(
+                u32::try_from(at).map_err(|_| DriverFault::Address(at))?,
+                &mut into[begin..],
+            )?;
         }
         Ok(())
     }
 
     /// Writes `from` to the buffers, which must be long enough.
-    pub(super) fn scatter(&self, memory: &impl GuestMemory, from: &[u8]) -> Result<(), Fault> {
+    pub(super) fn scatter(
+        &self,
+        memory: &impl GuestMemory,
+        from: &[u8],
+    ) -> Result<(), DriverFault> {
         let mut rest = from;
         for segment in &self.segments {
             let (part, later) = rest.split_at(rest.len().min(segment.len_bytes as usize));

@@ -4,7 +4,7 @@ use crate::bus::BusError;
 
 /// A rule that a driver broke. The device stops, and says DEVICE_NEEDS_RESET.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum DriverFault {
     /// A part of a ring or a buffer is outside guest memory.
     #[error(transparent)]
     Memory(#[from] BusError),

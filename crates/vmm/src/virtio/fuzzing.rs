@@ -2,7 +2,7 @@
 //! property tests go through.
 
 use super::{Options, QUEUE_SIZE_MAX, RX, TX, VirtioNet, WORK_MAX, register, status};
-use crate::bus::{Bus, GuestMemory, PlainMemory, Reception, Sent, Wire};
+use crate::bus::{Bus, GuestMemory, NetworkSide, PlainMemory, Reception, Sent};
 use crate::bytes::Bytes;
 use crate::lance::{FRAME_BYTES_MAX, Width};
 
@@ -20,7 +20,7 @@ struct CheckedWire {
     busy: bool,
 }
 
-impl Wire for CheckedWire {
+impl NetworkSide for CheckedWire {
     fn send(&mut self, frame: &[u8]) -> Sent {
         assert!((14..=FRAME_BYTES_MAX).contains(&frame.len()));
         if self.busy { Sent::Busy } else { Sent::Taken }

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::fault::Fault;
+use super::fault::DriverFault;
 use super::layout::TakenChain;
 use super::queue::QUEUE_SIZE_MAX;
 use super::traffic::{HEADER_BYTES, RX_HEADER};
@@ -79,7 +79,11 @@ impl VirtioNet {
         self.guard(done, ());
     }
 
-    fn reclaim(&mut self, memory: &impl GuestMemory, place: &mut dyn InPlace) -> Result<(), Fault> {
+    fn reclaim(
+        &mut self,
+        memory: &impl GuestMemory,
+        place: &mut dyn InPlace,
+    ) -> Result<(), DriverFault> {
         let mut is_any = false;
         for _ in 0..STEPS_MAX {
             let Some(at) = place.take_sent() else { break };
@@ -94,7 +98,11 @@ impl VirtioNet {
         Ok(())
     }
 
-    fn arrive(&mut self, memory: &impl GuestMemory, place: &mut dyn InPlace) -> Result<(), Fault> {
+    fn arrive(
+        &mut self,
+        memory: &impl GuestMemory,
+        place: &mut dyn InPlace,
+    ) -> Result<(), DriverFault> {
         let mut is_any = false;
         for _ in 0..STEPS_MAX {
             let Some((at, len_bytes)) = place.take_received() else { break };
@@ -119,7 +127,7 @@ impl VirtioNet {
         &mut self,
         memory: &impl GuestMemory,
         place: &mut dyn InPlace,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DriverFault> {
         self.post_available(memory, place)?;
         let Some(queue) = &mut self.queues[usize::from(RX)] else { return Ok(()) };
         if self.placed.receiving.len() >= usize::from(queue.size()) / 2 {
@@ -135,7 +143,7 @@ impl VirtioNet {
         &mut self,
         memory: &impl GuestMemory,
         place: &mut dyn InPlace,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DriverFault> {
         let Some(queue) = &mut self.queues[usize::from(RX)] else { return Ok(()) };
         // A driver has no more chains than its queue.
         while self.placed.receiving.len() < usize::from(queue.size())
@@ -145,11 +153,13 @@ impl VirtioNet {
             let room = room.filter(|room| room.len_bytes >= ROOM_BYTES);
             let header = self.chain.segments.first();
             let header = header.filter(|header| header.len_bytes >= HEADER_BYTES as u32);
-            let (Some(room), Some(header)) = (room, header) else { return Err(Fault::Pieces) };
+            let (Some(room), Some(header)) = (room, header) else {
+                return Err(DriverFault::Pieces);
+            };
             match place.post_receive(room.at) {
                 Posted::Taken => {}
                 Posted::Busy => return Ok(()),
-                Posted::Refused => return Err(Fault::Address(room.at.into())),
+                Posted::Refused => return Err(DriverFault::Address(room.at.into())),
             }
             let (frame_at, header_at) = (room.at, header.at);
             let taken = queue.take(&self.chain);

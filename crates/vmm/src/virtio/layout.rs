@@ -1,6 +1,6 @@
 //! Parts of a queue, and of its state, that both kinds of queues have.
 
-use super::fault::Fault;
+use super::fault::DriverFault;
 
 /// Registers of a queue as the driver has written them.
 #[derive(Debug, Clone, Copy, Default)]
@@ -17,9 +17,9 @@ pub(super) fn needs_event(event: u16, new: u16, old: u16) -> bool {
 }
 
 /// Address of a part of a queue, the whole of which must have a 32-bit address.
-pub(super) fn part(at: u64, len_bytes: u64) -> Result<u32, Fault> {
+pub(super) fn part(at: u64, len_bytes: u64) -> Result<u32, DriverFault> {
     let end = at.checked_add(len_bytes).filter(|&end| end <= u32::MAX.into());
-    end.map(|_| at as u32).ok_or(Fault::Address(at))
+    end.map(|_| at as u32).ok_or(DriverFault::Address(at))
 }
 
 /// A chain that the device has taken and not returned yet.

@@ -26,13 +26,13 @@ mod state;
 mod tests;
 mod traffic;
 
-pub use fault::Fault;
+pub use fault::DriverFault;
 pub use queue::QUEUE_SIZE_MAX;
 pub use registers::{WINDOW_BYTES, register, status};
 pub use state::State;
 pub use traffic::{HEADER_BYTES, WORK_MAX};
 
-use crate::bus::{Bus, GuestMemory, Wire};
+use crate::bus::{Bus, GuestMemory, NetworkSide};
 use crate::lance::Counters;
 use chain::Chain;
 use in_place::Placed;
@@ -82,7 +82,7 @@ pub struct VirtioNet {
     sent_silently: bool,
     /// Frames to send are left: the wire was busy, or one call has a limit.
     has_demand: bool,
-    fault: Option<Fault>,
+    fault: Option<DriverFault>,
     pub counters: Counters,
     chain: Chain,
     frame: Vec<u8>,
@@ -150,7 +150,7 @@ impl VirtioNet {
     }
 
     /// Latest violation by the driver, until a reset.
-    pub fn fault(&self) -> Option<Fault> {
+    pub fn fault(&self) -> Option<DriverFault> {
         self.fault
     }
 
@@ -184,7 +184,7 @@ impl VirtioNet {
     }
 
     /// The driver broke a rule: nothing moves until it resets the device.
-    fn broken(&mut self, fault: Fault) {
+    fn broken(&mut self, fault: DriverFault) {
         self.counters.bus_error_count += 1;
         self.fault = Some(fault);
         self.status |= status::DEVICE_NEEDS_RESET;
@@ -195,7 +195,7 @@ impl VirtioNet {
     }
 
     /// Work of one operation: a rule that the driver broke ends in [`Self::broken`].
-    fn guard<R>(&mut self, done: Result<R, Fault>, otherwise: R) -> R {
+    fn guard<R>(&mut self, done: Result<R, DriverFault>, otherwise: R) -> R {
         done.unwrap_or_else(|fault| {
             self.broken(fault);
             otherwise
@@ -203,7 +203,7 @@ impl VirtioNet {
     }
 
     /// Notification of a queue.
-    fn notified<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>, queue: u32) {
+    fn notified<M: GuestMemory, W: NetworkSide>(&mut self, bus: &mut Bus<'_, M, W>, queue: u32) {
         if queue == u32::from(TX) {
             self.demand(bus);
         }

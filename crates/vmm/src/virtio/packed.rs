@@ -8,7 +8,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::chain::{Chain, Rules};
-use super::fault::Fault;
+use super::fault::DriverFault;
 use super::layout::{Layout, TakenChain, needs_event, part};
 use crate::bus::GuestMemory;
 
@@ -83,10 +83,10 @@ pub(super) struct PackedQueue {
 }
 
 impl PackedQueue {
-    pub(super) fn new(rules: Rules, event_idx: bool, layout: &Layout) -> Result<Self, Fault> {
+    pub(super) fn new(rules: Rules, event_idx: bool, layout: &Layout) -> Result<Self, DriverFault> {
         let Layout { size, descriptors, driver, device } = *layout;
         if driver % 4 != 0 || device % 4 != 0 {
-            return Err(Fault::Layout { queue: rules.queue, size });
+            return Err(DriverFault::Layout { queue: rules.queue, size });
         }
         Ok(PackedQueue {
             rules,
@@ -102,12 +102,12 @@ impl PackedQueue {
     }
 
     /// Flags of a slot. Acquire: the rest of the chain is read after them.
-    fn flags(&self, memory: &impl GuestMemory, slot: u16) -> Result<u16, Fault> {
+    fn flags(&self, memory: &impl GuestMemory, slot: u16) -> Result<u16, DriverFault> {
         Ok((memory.load_u32(self.ring + 16 * u32::from(slot) + 12)? >> 16) as u16)
     }
 
     /// Descriptors that the driver has made available.
-    pub(super) fn available_count(&self, memory: &impl GuestMemory) -> Result<u16, Fault> {
+    pub(super) fn available_count(&self, memory: &impl GuestMemory) -> Result<u16, DriverFault> {
         let mut position = self.next_available;
         for count in 0..self.rules.size {
             if !position.is_available(self.flags(memory, position.slot)?) {
@@ -118,12 +118,16 @@ impl PackedQueue {
         Ok(self.rules.size)
     }
 
-    fn is_available(&self, memory: &impl GuestMemory) -> Result<bool, Fault> {
+    fn is_available(&self, memory: &impl GuestMemory) -> Result<bool, DriverFault> {
         let next = self.next_available;
         Ok(next.is_available(self.flags(memory, next.slot)?))
     }
 
-    pub(super) fn peek(&self, memory: &impl GuestMemory, chain: &mut Chain) -> Result<bool, Fault> {
+    pub(super) fn peek(
+        &self,
+        memory: &impl GuestMemory,
+        chain: &mut Chain,
+    ) -> Result<bool, DriverFault> {
         if !self.is_available(memory)? {
             return Ok(false);
         }
@@ -141,7 +145,7 @@ impl PackedQueue {
         memory: &impl GuestMemory,
         taken: TakenChain,
         written_bytes: u32,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DriverFault> {
         let at = self.ring + 16 * u32::from(self.next_used.slot);
         memory.store_u32(at + 8, written_bytes)?;
         let writes = if self.rules.device_writes { DEVICE_WRITES } else { 0 };
@@ -153,7 +157,10 @@ impl PackedQueue {
         Ok(())
     }
 
-    pub(super) fn wants_interrupt(&mut self, memory: &impl GuestMemory) -> Result<bool, Fault> {
+    pub(super) fn wants_interrupt(
+        &mut self,
+        memory: &impl GuestMemory,
+    ) -> Result<bool, DriverFault> {
         let returned = std::mem::take(&mut self.returned);
         if returned == 0 {
             return Ok(false);
@@ -172,7 +179,12 @@ impl PackedQueue {
     }
 
     /// Stores the device's event suppression.
-    fn wish(&mut self, memory: &impl GuestMemory, flags: u16, position: u16) -> Result<(), Fault> {
+    fn wish(
+        &mut self,
+        memory: &impl GuestMemory,
+        flags: u16,
+        position: u16,
+    ) -> Result<(), DriverFault> {
         let wish = u32::from(flags) << 16 | u32::from(position);
         if wish != self.wish {
             self.wish = wish;
@@ -181,14 +193,17 @@ impl PackedQueue {
         Ok(())
     }
 
-    pub(super) fn disable_notifications(&mut self, memory: &impl GuestMemory) -> Result<(), Fault> {
+    pub(super) fn disable_notifications(
+        &mut self,
+        memory: &impl GuestMemory,
+    ) -> Result<(), DriverFault> {
         self.wish(memory, DISABLE, 0)
     }
 
     pub(super) fn enable_notifications(
         &mut self,
         memory: &impl GuestMemory,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, DriverFault> {
         if self.event_idx {
             self.wish(memory, AT_POSITION, self.next_available.word())?;
         } else {

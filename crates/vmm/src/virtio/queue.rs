@@ -1,7 +1,7 @@
 //! A queue that is ready, of either kind.
 
 use super::chain::{Chain, Rules};
-use super::fault::Fault;
+use super::fault::DriverFault;
 use super::layout::{Layout, TakenChain};
 use super::packed::PackedQueue;
 use super::split::SplitQueue;
@@ -41,11 +41,11 @@ impl Queue {
         device_writes: bool,
         layout: &Layout,
         negotiated: Negotiated,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, DriverFault> {
         let Layout { size, descriptors, .. } = *layout;
         let fits = (1..=u32::from(QUEUE_SIZE_MAX)).contains(&size);
         if !fits || descriptors % 16 != 0 {
-            return Err(Fault::Layout { queue, size });
+            return Err(DriverFault::Layout { queue, size });
         }
         let Negotiated { event_idx, tables, packed } = negotiated;
         let rules = Rules { queue, size: size as u16, tables, device_writes };
@@ -57,7 +57,7 @@ impl Queue {
     }
 
     /// Chains that the driver has made available.
-    pub(super) fn available_count(&self, memory: &impl GuestMemory) -> Result<u16, Fault> {
+    pub(super) fn available_count(&self, memory: &impl GuestMemory) -> Result<u16, DriverFault> {
         either!(self, queue => queue.available_count(memory))
     }
 
@@ -67,7 +67,11 @@ impl Queue {
     }
 
     /// Reads the next available chain, which stays available; false if there is none.
-    pub(super) fn peek(&self, memory: &impl GuestMemory, chain: &mut Chain) -> Result<bool, Fault> {
+    pub(super) fn peek(
+        &self,
+        memory: &impl GuestMemory,
+        chain: &mut Chain,
+    ) -> Result<bool, DriverFault> {
         either!(self, queue => queue.peek(memory, chain))
     }
 
@@ -82,17 +86,23 @@ impl Queue {
         memory: &impl GuestMemory,
         taken: TakenChain,
         written_bytes: u32,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DriverFault> {
         either!(self, queue => queue.put_used(memory, taken, written_bytes))
     }
 
     /// True if the driver wants an interrupt for what was returned since the last call.
-    pub(super) fn wants_interrupt(&mut self, memory: &impl GuestMemory) -> Result<bool, Fault> {
+    pub(super) fn wants_interrupt(
+        &mut self,
+        memory: &impl GuestMemory,
+    ) -> Result<bool, DriverFault> {
         either!(self, queue => queue.wants_interrupt(memory))
     }
 
     /// Asks the driver not to notify: the device looks by itself.
-    pub(super) fn disable_notifications(&mut self, memory: &impl GuestMemory) -> Result<(), Fault> {
+    pub(super) fn disable_notifications(
+        &mut self,
+        memory: &impl GuestMemory,
+    ) -> Result<(), DriverFault> {
         either!(self, queue => queue.disable_notifications(memory))
     }
 
@@ -101,7 +111,7 @@ impl Queue {
     pub(super) fn enable_notifications(
         &mut self,
         memory: &impl GuestMemory,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, DriverFault> {
         either!(self, queue => queue.enable_notifications(memory))
     }
 }

@@ -5,7 +5,7 @@
 use super::layout::Layout;
 use super::queue::{QUEUE_SIZE_MAX, Queue};
 use super::{FEATURE_VERSION_1, RX, TX, VirtioNet};
-use crate::bus::{Bus, GuestMemory, Wire};
+use crate::bus::{Bus, GuestMemory, NetworkSide};
 use crate::lance::Width;
 
 /// Bytes of the window.
@@ -106,7 +106,7 @@ impl VirtioNet {
     }
 
     /// A write at `offset` of the window.
-    pub fn write<M: GuestMemory, W: Wire>(
+    pub fn write<M: GuestMemory, W: NetworkSide>(
         &mut self,
         bus: &mut Bus<'_, M, W>,
         offset: u16,
@@ -151,7 +151,7 @@ impl VirtioNet {
     }
 
     /// Ends what a back end does with the buffers of a queue.
-    fn withdraw<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>, queue: u16) {
+    fn withdraw<M: GuestMemory, W: NetworkSide>(&mut self, bus: &mut Bus<'_, M, W>, queue: u16) {
         if let Some(place) = bus.wire.in_place() {
             self.placed.forget(queue, place);
         }

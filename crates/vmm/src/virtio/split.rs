@@ -5,7 +5,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::chain::{Chain, Rules};
-use super::fault::Fault;
+use super::fault::DriverFault;
 use super::layout::{Layout, TakenChain, needs_event, part};
 use crate::bus::GuestMemory;
 
@@ -31,11 +31,11 @@ pub(super) struct SplitQueue {
 }
 
 impl SplitQueue {
-    pub(super) fn new(rules: Rules, event_idx: bool, layout: &Layout) -> Result<Self, Fault> {
+    pub(super) fn new(rules: Rules, event_idx: bool, layout: &Layout) -> Result<Self, DriverFault> {
         let Layout { size, descriptors, driver, device } = *layout;
         let is_aligned = driver % 2 == 0 && device % 4 == 0;
         if !size.is_power_of_two() || !is_aligned {
-            return Err(Fault::Layout { queue: rules.queue, size });
+            return Err(DriverFault::Layout { queue: rules.queue, size });
         }
         let length = u64::from(size);
         Ok(SplitQueue {
@@ -52,18 +52,22 @@ impl SplitQueue {
     }
 
     /// Chains that the driver has made available.
-    pub(super) fn available_count(&self, memory: &impl GuestMemory) -> Result<u16, Fault> {
+    pub(super) fn available_count(&self, memory: &impl GuestMemory) -> Result<u16, DriverFault> {
         // Acquire: entries and descriptors are read after the index.
         let index = memory.load_u16(self.driver + 2)?;
         let count = index.wrapping_sub(self.next_available);
         if count > self.rules.size {
-            return Err(Fault::Index { index, next: self.next_available });
+            return Err(DriverFault::Index { index, next: self.next_available });
         }
         Ok(count)
     }
 
     /// Reads the next available chain, which stays available; false if there is none.
-    pub(super) fn peek(&self, memory: &impl GuestMemory, chain: &mut Chain) -> Result<bool, Fault> {
+    pub(super) fn peek(
+        &self,
+        memory: &impl GuestMemory,
+        chain: &mut Chain,
+    ) -> Result<bool, DriverFault> {
         if self.available_count(memory)? == 0 {
             return Ok(false);
         }
@@ -84,7 +88,7 @@ impl SplitQueue {
         memory: &impl GuestMemory,
         taken: TakenChain,
         written_bytes: u32,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DriverFault> {
         let slot = u32::from(self.next_used % self.rules.size);
         let mut element = [0; 8];
         element[..4].copy_from_slice(&u32::from(taken.head).to_le_bytes());
@@ -95,13 +99,16 @@ impl SplitQueue {
     }
 
     /// Stores flags and index of the used ring: one word, and the element before it is visible.
-    fn store_used(&self, memory: &impl GuestMemory) -> Result<(), Fault> {
+    fn store_used(&self, memory: &impl GuestMemory) -> Result<(), DriverFault> {
         let word = u32::from(self.next_used) << 16 | u32::from(self.flags);
         Ok(memory.store_u32(self.device, word)?)
     }
 
     /// True if the driver wants an interrupt for what was returned since the last call.
-    pub(super) fn wants_interrupt(&mut self, memory: &impl GuestMemory) -> Result<bool, Fault> {
+    pub(super) fn wants_interrupt(
+        &mut self,
+        memory: &impl GuestMemory,
+    ) -> Result<bool, DriverFault> {
         let old = std::mem::replace(&mut self.considered, self.next_used);
         if old == self.next_used {
             return Ok(false);
@@ -116,7 +123,10 @@ impl SplitQueue {
     }
 
     /// Asks the driver not to notify: the device looks by itself.
-    pub(super) fn disable_notifications(&mut self, memory: &impl GuestMemory) -> Result<(), Fault> {
+    pub(super) fn disable_notifications(
+        &mut self,
+        memory: &impl GuestMemory,
+    ) -> Result<(), DriverFault> {
         // With EVENT_IDX, an event that stays behind is enough.
         if self.event_idx || self.flags == NO_NOTIFY {
             return Ok(());
@@ -130,7 +140,7 @@ impl SplitQueue {
     pub(super) fn enable_notifications(
         &mut self,
         memory: &impl GuestMemory,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, DriverFault> {
         if self.event_idx {
             let at = self.device + 4 + 8 * u32::from(self.rules.size);
             memory.write(at, &self.next_available.to_le_bytes())?;

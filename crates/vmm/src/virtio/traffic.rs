@@ -3,11 +3,11 @@
 //! Source: virtio 1.2, section 5.1.6.
 
 use super::chain::Chain;
-use super::fault::Fault;
+use super::fault::DriverFault;
 use super::in_place::Placed;
 use super::queue::Queue;
 use super::{RX, TX, VirtioNet, registers};
-use crate::bus::{Bus, GuestMemory, InPlace, Posted, Reception, Sent, Wire};
+use crate::bus::{Bus, GuestMemory, InPlace, NetworkSide, Posted, Reception, Sent};
 use crate::lance::FRAME_BYTES_MAX;
 
 /// Bytes before every frame (5.1.6.1).
@@ -53,11 +53,11 @@ struct Sending<'a> {
 
 impl Sending<'_> {
     /// Sends what is available, up to [`WORK_MAX`] descriptors.
-    fn pass<M: GuestMemory, W: Wire>(
+    fn pass<M: GuestMemory, W: NetworkSide>(
         &mut self,
         bus: &mut Bus<'_, M, W>,
         pass: &mut Pass,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DriverFault> {
         let mut descriptor_count = 0;
         while self.queue.peek(bus.memory, self.chain)? {
             if descriptor_count >= WORK_MAX {
@@ -92,7 +92,10 @@ impl Sending<'_> {
         Ok(())
     }
 
-    fn copy<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>) -> Result<Fate, Fault> {
+    fn copy<M: GuestMemory, W: NetworkSide>(
+        &mut self,
+        bus: &mut Bus<'_, M, W>,
+    ) -> Result<Fate, DriverFault> {
         if !self.is_frame(bus.memory)? {
             return Ok(Fate::Dropped);
         }
@@ -102,11 +105,11 @@ impl Sending<'_> {
         })
     }
 
-    fn post(&mut self, place: &mut dyn InPlace) -> Result<Fate, Fault> {
+    fn post(&mut self, place: &mut dyn InPlace) -> Result<Fate, DriverFault> {
         if !self.has_wire_length()? {
             return Ok(Fate::Dropped);
         }
-        let frame = self.chain.piece(HEADER_BYTES as u32).ok_or(Fault::Pieces)?;
+        let frame = self.chain.piece(HEADER_BYTES as u32).ok_or(DriverFault::Pieces)?;
         Ok(match place.post_send(frame.at, frame.len_bytes) {
             Posted::Taken => Fate::InPlace { at: frame.at, bytes: frame.len_bytes.into() },
             Posted::Busy => Fate::Busy,
@@ -115,16 +118,16 @@ impl Sending<'_> {
     }
 
     /// True if a wire carries a frame of the chain's length.
-    fn has_wire_length(&self) -> Result<bool, Fault> {
+    fn has_wire_length(&self) -> Result<bool, DriverFault> {
         let len_bytes = self.chain.len_bytes();
         let Some(frame_bytes) = len_bytes.checked_sub(HEADER_BYTES as u64) else {
-            return Err(Fault::Header(len_bytes));
+            return Err(DriverFault::Header(len_bytes));
         };
         Ok((FRAME_BYTES_MIN as u64..=FRAME_BYTES_MAX as u64).contains(&frame_bytes))
     }
 
     /// Copies the chain's frame; false if no wire carries one of its length.
-    fn is_frame(&mut self, memory: &impl GuestMemory) -> Result<bool, Fault> {
+    fn is_frame(&mut self, memory: &impl GuestMemory) -> Result<bool, DriverFault> {
         if !self.has_wire_length()? {
             return Ok(false);
         }
@@ -137,7 +140,7 @@ impl Sending<'_> {
 
 impl VirtioNet {
     /// Processes the transmit queue, and asks for a notification of what comes later.
-    pub fn demand<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>) {
+    pub fn demand<M: GuestMemory, W: NetworkSide>(&mut self, bus: &mut Bus<'_, M, W>) {
         self.transmit(bus);
         // A chain that came meanwhile brings no notification.
         self.has_demand |= self.rearm(bus.memory);
@@ -145,7 +148,7 @@ impl VirtioNet {
 
     /// Processes the transmit queue, and asks for no notification: the owner calls again. Before it
     /// stops it calls [`Self::rearm`].
-    pub fn poll<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>) {
+    pub fn poll<M: GuestMemory, W: NetworkSide>(&mut self, bus: &mut Bus<'_, M, W>) {
         if !self.can_transmit() {
             return;
         }
@@ -165,7 +168,7 @@ impl VirtioNet {
         self.guard(armed, false)
     }
 
-    fn transmit<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>) {
+    fn transmit<M: GuestMemory, W: NetworkSide>(&mut self, bus: &mut Bus<'_, M, W>) {
         self.has_demand = false;
         if !self.can_transmit() {
             return;
@@ -208,7 +211,7 @@ impl VirtioNet {
         self.guard(done, Reception::Off)
     }
 
-    fn store(&mut self, memory: &impl GuestMemory, frame: &[u8]) -> Result<Reception, Fault> {
+    fn store(&mut self, memory: &impl GuestMemory, frame: &[u8]) -> Result<Reception, DriverFault> {
         let chain = &mut self.chain;
         let Some(queue) = &mut self.queues[usize::from(RX)] else { return Ok(Reception::Off) };
         // Buffers are there as a rule, and then nothing needs to tell of others.
@@ -243,7 +246,7 @@ impl VirtioNet {
         &mut self,
         queue: u16,
         memory: &impl GuestMemory,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, DriverFault> {
         let Some(returned) = &mut self.queues[usize::from(queue)] else { return Ok(false) };
         let wants = returned.wants_interrupt(memory)?;
         if wants {

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use fleet::book::{Archive, Job, Row, State};
+use fleet::book::{Archive, Job, JobRow, JobState};
 use fleet::enrol::Fleet;
-use fleet::mesh::{Pair, PairCell};
+use fleet::mesh::{HostPair, PairCell};
 use probe::random_session;
 use remote::Failure;
 use remote::work::{Call, Echo, EchoEnd, Ping};
@@ -116,11 +116,11 @@ struct Member {
 
 impl Member {
     /// Result of its job, or the reason for its absence. A host that did not take it, or fell silent, is lost.
-    fn ended(&mut self, rows: &[Row]) -> Result<String, String> {
+    fn ended(&mut self, rows: &[JobRow]) -> Result<String, String> {
         let (is_lost, why) = match rows.iter().find(|row| row.host == self.name) {
-            Some(row) if row.state == State::Done => return Ok(row.body.clone()),
+            Some(row) if row.state == JobState::Done => return Ok(row.body.clone()),
             Some(row) => (
-                matches!(row.state, State::Expired | State::Lost),
+                matches!(row.state, JobState::Expired | JobState::Lost),
                 format!("{}: {}: {}", self.name, row.state.name(), row.body),
             ),
             None => (true, format!("{}: its job has not ended", self.name)),
@@ -146,7 +146,7 @@ impl Agents {
 }
 
 impl ByAgents {
-    fn jobs(&self, id: &str, pairs: &[Pair]) -> Result<Vec<Job>, Failure> {
+    fn jobs(&self, id: &str, pairs: &[HostPair]) -> Result<Vec<Job>, Failure> {
         let Agents { hosts, count, taken_within, wait_s, .. } = &self.agents;
         let within_ms = u64::try_from(taken_within.as_millis()).unwrap_or(u64::MAX);
         let not_after_ms = self.servers.now_ms().saturating_add(within_ms);
@@ -164,7 +164,7 @@ impl ByAgents {
         Ok(jobs)
     }
 
-    fn cell(&mut self, (near, far): Pair, rows: &[Row]) -> PairCell {
+    fn cell(&mut self, (near, far): HostPair, rows: &[JobRow]) -> PairCell {
         let echo = self.agents.hosts[far].ended(rows);
         let host = &mut self.agents.hosts[near];
         let mut cell: PairCell = match host.ended(rows) {
@@ -196,7 +196,7 @@ impl Measure for ByAgents {
     }
 
     /// All at the same time.
-    fn round(&mut self, pairs: &[Pair]) -> Result<Vec<(Pair, PairCell)>, Failure> {
+    fn round(&mut self, pairs: &[HostPair]) -> Result<Vec<(HostPair, PairCell)>, Failure> {
         let (mut cells, mut asked) = (Vec::new(), Vec::new());
         let hosts = &self.agents.hosts;
         for &(near, far) in pairs {

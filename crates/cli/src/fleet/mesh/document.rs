@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fleet::mesh::{Place, Sign, Table, polish};
+use fleet::mesh::{MeshTable, Sign, SuspectPlace, polish};
 use model::statistics::median;
 use report::page::{MeshCell, MeshPage};
 use report::screen::Tone;
@@ -203,16 +203,16 @@ impl SuspectDocument {
     }
 }
 
-fn suspect(mesh: &Measured, place: Place, sign: Sign, named: bool) -> SuspectDocument {
+fn suspect(mesh: &Measured, place: SuspectPlace, sign: Sign, named: bool) -> SuspectDocument {
     let (host, other) = match place {
-        Place::Host(host) => (host, None),
-        Place::Link(a, b) => (a, Some(b)),
+        SuspectPlace::Host(host) => (host, None),
+        SuspectPlace::Link(a, b) => (a, Some(b)),
     };
     let (host, other) = (mesh.hosts[host].clone(), other.map(|other| mesh.hosts[other].clone()));
     SuspectDocument { host, other, sign, named }
 }
 
-fn pairs(hosts: &[String], repeats: &[Table]) -> Vec<PairDocument> {
+fn pairs(hosts: &[String], repeats: &[MeshTable]) -> Vec<PairDocument> {
     let mut found: BTreeMap<(usize, usize), PairDocument> = BTreeMap::new();
     for (&(a, b), cell) in repeats.iter().flat_map(|table| &table.cells) {
         let pair = found.entry((a, b)).or_insert_with(|| PairDocument {
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     fn measured() -> Measured {
-        let mut table = Table::new(4);
+        let mut table = MeshTable::new(4);
         for a in 0..4 {
             for b in a + 1..4 {
                 let rtt_ns = Some(if a == 0 { 50_000.0 } else { 10_000.0 });
@@ -275,9 +275,9 @@ mod tests {
     #[test]
     fn named_host_and_link_are_sentences() {
         let mut mesh = measured();
-        let tables: Vec<Table> = (0..2)
+        let tables: Vec<MeshTable> = (0..2)
             .map(|_| {
-                let mut table = Table::new(6);
+                let mut table = MeshTable::new(6);
                 for a in 0..6 {
                     for b in a + 1..6 {
                         let rtt =

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use fleet::mesh::{Pair, PairCell};
+use fleet::mesh::{HostPair, PairCell};
 use host::exclusive::ExclusiveLock;
 use host::net;
 use host::text::chain;
@@ -63,7 +63,7 @@ impl Mesh {
     }
 
     /// Measures a pair, the first one pings.
-    fn measure(&mut self, pair: Pair) -> Result<PairCell, Failure> {
+    fn measure(&mut self, pair: HostPair) -> Result<PairCell, Failure> {
         if signals::stop_requested() {
             return Err(Failure::Interrupted("interrupted".into()));
         }
@@ -78,7 +78,7 @@ impl Mesh {
     }
 
     /// Starts the pings of a host. Returns the reason if it cannot.
-    fn ask(&mut self, pair: Pair) -> Result<Result<(), String>, Failure> {
+    fn ask(&mut self, pair: HostPair) -> Result<Result<(), String>, Failure> {
         let address = match self.address(pair) {
             Ok(address) => address,
             Err(why) => return Ok(Err(why)),
@@ -90,7 +90,7 @@ impl Mesh {
     }
 
     /// Waits for the pings of a host.
-    fn answer(&mut self, pair: Pair) -> Result<PairCell, Failure> {
+    fn answer(&mut self, pair: HostPair) -> Result<PairCell, Failure> {
         let Some((near, far)) = self.both(pair) else {
             return Ok(PairCell::failed("no such pair"));
         };
@@ -112,13 +112,13 @@ impl Mesh {
         }
     }
 
-    fn both(&mut self, (near, far): Pair) -> Option<(&mut Member, &mut Member)> {
+    fn both(&mut self, (near, far): HostPair) -> Option<(&mut Member, &mut Member)> {
         let [near, far] = self.members.get_disjoint_mut([near, far]).ok()?;
         Some((near, far))
     }
 
     /// Address that the first host of a pair pings. Errors: one of them is lost, or there is none.
-    fn address(&mut self, pair: Pair) -> Result<IpAddr, String> {
+    fn address(&mut self, pair: HostPair) -> Result<IpAddr, String> {
         let (near, far) = self.both(pair).ok_or("no such pair")?;
         if let Some(why) = near.lost().or_else(|| far.lost()) {
             return Err(why);
@@ -145,10 +145,10 @@ impl Measure for Mesh {
 
     /// Measures the pairs of a round: those between other machines at the same time, the others one after the
     /// other, because they share the CPUs of this one.
-    fn round(&mut self, pairs: &[Pair]) -> Result<Vec<(Pair, PairCell)>, Failure> {
+    fn round(&mut self, pairs: &[HostPair]) -> Result<Vec<(HostPair, PairCell)>, Failure> {
         let mut cells = Vec::new();
         let mut asked = Vec::new();
-        let (others, own): (Vec<Pair>, Vec<Pair>) =
+        let (others, own): (Vec<HostPair>, Vec<HostPair>) =
             pairs.iter().partition(|(a, b)| self.is_far(*a) && self.is_far(*b));
         for pair in others {
             match self.ask(pair)? {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fleet::mesh::{Sign, Table};
+use fleet::mesh::{MeshTable, Sign};
 use report::metrics::Metrics;
 
 use super::document::{MeshDocument, PairDocument};
@@ -29,7 +29,7 @@ struct PairTotals {
 }
 
 impl Totals {
-    pub(super) fn add(&mut self, table: &Table) {
+    pub(super) fn add(&mut self, table: &MeshTable) {
         self.repeats = self.repeats.saturating_add(1);
         self.ended_s =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

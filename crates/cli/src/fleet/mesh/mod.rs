@@ -17,7 +17,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use fleet::mesh::{
-    Pair, PairCell, Sign, Suspect, Table, confirming_pairs, is_confirmed, polish, rounds, suspects,
+    HostPair, MeshTable, PairCell, Sign, Suspect, confirming_pairs, is_confirmed, polish, rounds,
+    suspects,
 };
 use model::Random;
 use remote::Failure;
@@ -107,7 +108,7 @@ trait Measure {
     /// Takes hosts that were lost for present.
     fn try_lost_again(&mut self) {}
     /// Measures pairs of which no two share a host; the first host of each pings.
-    fn round(&mut self, pairs: &[Pair]) -> Result<Vec<(Pair, PairCell)>, Failure>;
+    fn round(&mut self, pairs: &[HostPair]) -> Result<Vec<(HostPair, PairCell)>, Failure>;
 }
 
 /// A mesh that was measured.
@@ -116,7 +117,7 @@ pub(super) struct Measured {
     pub(super) load: String,
     pub(super) count: u32,
     pub(super) seed: u64,
-    pub(super) repeats: Vec<Table>,
+    pub(super) repeats: Vec<MeshTable>,
     /// Hosts and links that stood out, and whether they did again.
     pub(super) suspects: Vec<(Suspect, bool)>,
 }
@@ -210,10 +211,10 @@ fn repeat(
     mesh: &mut dyn Measure,
     seed: u64,
     number: u64,
-) -> Result<Table, Failure> {
+) -> Result<MeshTable, Failure> {
     mesh.try_lost_again();
     let hosts = mesh.hosts();
-    let mut table = Table::new(hosts);
+    let mut table = MeshTable::new(hosts);
     let degree = args.degree.map(|degree| degree as usize);
     for round in rounds(hosts, degree, seed, number) {
         for (pair, cell) in mesh.round(&round)? {
@@ -228,13 +229,13 @@ fn again(
     mesh: &mut dyn Measure,
     suspect: &Suspect,
     all: &[Suspect],
-    repeats: &[Table],
+    repeats: &[MeshTable],
     random: &mut Random,
 ) -> Result<bool, Failure> {
     let Some(last) = repeats.last() else { return Ok(false) };
     // A host that was lost in the last repeat may be here again.
     mesh.try_lost_again();
-    let mut blocks: Vec<Vec<(Pair, PairCell)>> = Vec::new();
+    let mut blocks: Vec<Vec<(HostPair, PairCell)>> = Vec::new();
     for pairs in confirming_pairs(suspect, all, last, random) {
         let mut block = Vec::new();
         // One after the other: they may share hosts.
@@ -252,9 +253,9 @@ fn again(
 /// - `twice`: if that fails, once more: a control that failed is none, and neither is a slow link that did.
 fn measured_again(
     mesh: &mut dyn Measure,
-    pair: Pair,
+    pair: HostPair,
     twice: bool,
-) -> Result<Vec<(Pair, PairCell)>, Failure> {
+) -> Result<Vec<(HostPair, PairCell)>, Failure> {
     let cells = mesh.round(&[pair])?;
     if !twice || cells.iter().all(|(_, cell)| cell.why.is_none()) {
         return Ok(cells);
@@ -275,7 +276,7 @@ mod tests {
             2
         }
 
-        fn round(&mut self, pairs: &[Pair]) -> Result<Vec<(Pair, PairCell)>, Failure> {
+        fn round(&mut self, pairs: &[HostPair]) -> Result<Vec<(HostPair, PairCell)>, Failure> {
             self.0 += 1;
             let why = (self.0 == 1).then(|| "busy".to_owned());
             Ok(vec![(pairs[0], PairCell { why, sent: self.0, ..PairCell::default() })])

@@ -10,7 +10,7 @@ use host::text::chain;
 use io::{EngineKind, EngineSpec, Role};
 use model::Measurement;
 use probe::endpoint::{self, Choice};
-use probe::role::{self, Live, Pace, Steering, Task};
+use probe::role::{self, LiveCounts, Pace, Steering, Task};
 use probe::{ROUND_TRIP, measurement};
 use remote::Failure;
 use remote::work::{Answer, Echo, EchoEnd, PairCell, Ping};
@@ -36,14 +36,14 @@ const NEXT_PING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A role on a thread of its own. **It ends with this process, or once it is stopped.**
 struct RoleThread {
-    live: Arc<Live>,
+    live: Arc<LiveCounts>,
     stop: Arc<AtomicBool>,
     ended: Receiver<Result<Measurement, String>>,
 }
 
 impl RoleThread {
     fn start(task: Task, local: io::Local, remote: Option<io::Remote>) -> Result<Self, Failure> {
-        let (live, stop): (Arc<Live>, Arc<AtomicBool>) = Default::default();
+        let (live, stop): (Arc<LiveCounts>, Arc<AtomicBool>) = Default::default();
         let (sender, ended) = sync_channel(1);
         let (own_live, own_stop) = (live.clone(), stop.clone());
         // Tests look for these names.
@@ -65,7 +65,7 @@ fn run_role(
     task: &Task,
     local: &io::Local,
     remote: Option<&io::Remote>,
-    live: &Live,
+    live: &LiveCounts,
     stop: &AtomicBool,
 ) -> Result<Measurement, String> {
     let opened = role::open(task, local, remote);

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use fleet::book::BookError;
 use fleet::postgres::{PostgresArchive, PostgresLedger};
-use fleet::rollout::{Answers, HostStep, Ledger, Row, StepLimits, Steps};
+use fleet::rollout::{Answers, HostStep, Ledger, LedgerRow, StepLimits, Steps};
 use host::tune::Plan;
 use remote::Failure;
-use remote::work::{Call, Step};
+use remote::work::{Call, RolloutStep};
 
 use super::super::caller::STEP_TIMEOUT;
 use super::super::servers::{Servers, persist};
@@ -65,11 +65,11 @@ pub(super) fn run(context: &Context, args: &RolloutArgs, folder: &Path) -> Resul
 struct Persistent(PostgresLedger);
 
 impl Ledger for Persistent {
-    fn record(&mut self, row: &Row) -> Result<(), BookError> {
+    fn record(&mut self, row: &LedgerRow) -> Result<(), BookError> {
         persist(&mut self.0, |ledger| ledger.record(row))
     }
 
-    fn rows(&mut self) -> Result<Vec<Row>, BookError> {
+    fn rows(&mut self) -> Result<Vec<LedgerRow>, BookError> {
         persist(&mut self.0, Ledger::rows)
     }
 }
@@ -97,7 +97,7 @@ impl ByAgents {
             Call::RunAlone(_) => (self.taken_within, None),
             // Slow devices; it is taken as soon as any other step.
             call if is_application(call) => (within, Some(within + STEP_TIMEOUT)),
-            Call::Step(step) if matches!(**step, Step::RollBack { .. }) => {
+            Call::Step(step) if matches!(**step, RolloutStep::RollBack { .. }) => {
                 (ROLL_BACK_TIMEOUT, Some(within))
             }
             _ => (within, Some(within)),
@@ -149,7 +149,7 @@ impl ByAgents {
 }
 
 fn is_application(call: &Call) -> bool {
-    matches!(call, Call::Step(step) if matches!(**step, Step::Apply { .. }))
+    matches!(call, Call::Step(step) if matches!(**step, RolloutStep::Apply { .. }))
 }
 
 impl Reach for ByAgents {

@@ -1,6 +1,8 @@
 //! Document and page of a roll-out.
 
-use fleet::rollout::{Answer, Draw, Gate, Header, Proof, Row, State};
+use fleet::rollout::{
+    Draw, LedgerRow, Proof, RolloutGate, RolloutHeader, RolloutState, StepAnswer,
+};
 use model::pool::PooledMetric;
 use report::page::{RolloutHost, RolloutPage, RolloutStage};
 use report::screen::Tone;
@@ -18,7 +20,7 @@ pub(crate) struct RolloutDocument {
     id: String,
     metric: String,
     seed: u64,
-    state: State,
+    state: RolloutState,
     /// Reason for the state.
     why: String,
     /// The first reason to roll back, or to pause.
@@ -43,7 +45,7 @@ struct StageDocument {
 #[derive(Serialize, JsonSchema)]
 struct Transition {
     /// State that began.
-    state: State,
+    state: RolloutState,
     why: String,
     /// Answers of hosts in the state before.
     answers: Vec<HostAnswer>,
@@ -53,14 +55,19 @@ struct Transition {
 struct HostAnswer {
     host: String,
     #[serde(flatten)]
-    answer: Answer,
+    answer: StepAnswer,
 }
 
 impl RolloutDocument {
-    pub(super) fn new(header: &Header, draw: &Draw, metric: &str, rows: &[Row]) -> Self {
+    pub(super) fn new(
+        header: &RolloutHeader,
+        draw: &Draw,
+        metric: &str,
+        rows: &[LedgerRow],
+    ) -> Self {
         let name = |at: &usize| header.hosts.get(*at).cloned().unwrap_or_default();
         let names = |hosts: &[usize]| hosts.iter().map(name).collect::<Vec<String>>();
-        let state = rows.last().map_or(State::Planned, |row| row.state);
+        let state = rows.last().map_or(RolloutState::Planned, |row| row.state);
         let stages = (0..draw.stages()).map(|stage| StageDocument {
             hosts: names(draw.stage(stage)),
             control: names(draw.control(stage)),
@@ -96,14 +103,14 @@ impl RolloutDocument {
     /// False if it ended in the baseline for a reason of its hosts: the plan was on none of them.
     pub(super) fn was_begun(&self) -> bool {
         let mut states = self.transitions.iter().map(|transition| transition.state);
-        self.state != State::RolledBack
-            || states.any(|state| matches!(state, State::Proving { .. }))
+        self.state != RolloutState::RolledBack
+            || states.any(|state| matches!(state, RolloutState::Proving { .. }))
     }
 
     /// Reason for the end, in a sentence.
     pub(super) fn why(&self) -> &str {
         match self.state {
-            State::RolledBack | State::Paused { .. } => {
+            RolloutState::RolledBack | RolloutState::Paused { .. } => {
                 self.trigger.as_deref().unwrap_or(&self.why)
             }
             _ => &self.why,
@@ -131,10 +138,12 @@ impl RolloutDocument {
     fn findings(&self) -> Vec<(Tone, String)> {
         let why = self.why();
         let (tone, text) = match self.state {
-            State::Done => (Tone::Good, "done: every stage has the plan".to_owned()),
-            State::Kept => (Tone::Good, "done and kept: every stage has the plan".to_owned()),
-            State::RolledBack => (Tone::Bad, format!("rolled back: {why}")),
-            State::Stuck { .. } => (Tone::Bad, format!("stuck: {why}")),
+            RolloutState::Done => (Tone::Good, "done: every stage has the plan".to_owned()),
+            RolloutState::Kept => {
+                (Tone::Good, "done and kept: every stage has the plan".to_owned())
+            }
+            RolloutState::RolledBack => (Tone::Bad, format!("rolled back: {why}")),
+            RolloutState::Stuck { .. } => (Tone::Bad, format!("stuck: {why}")),
             state => (Tone::Doubt, format!("{state}: {why}")),
         };
         vec![(tone, text)]
@@ -142,38 +151,38 @@ impl RolloutDocument {
 }
 
 /// Number of stages on whose hosts the plan was confirmed.
-fn confirmed_stages(state: State, stages: usize) -> usize {
+fn confirmed_stages(state: RolloutState, stages: usize) -> usize {
     match state {
-        State::Proving { stage }
-        | State::Applying { stage }
-        | State::Holding { stage }
-        | State::Confirming { stage }
-        | State::Paused { stage, .. } => stage,
-        State::Done | State::Kept => stages,
+        RolloutState::Proving { stage }
+        | RolloutState::Applying { stage }
+        | RolloutState::Holding { stage }
+        | RolloutState::Confirming { stage }
+        | RolloutState::Paused { stage, .. } => stage,
+        RolloutState::Done | RolloutState::Kept => stages,
         _ => 0,
     }
 }
 
-fn latest_proof(rows: &[Row], stage: usize) -> Option<Proof> {
-    let after = rows.windows(2).filter(|pair| pair[0].state == State::Proving { stage });
+fn latest_proof(rows: &[LedgerRow], stage: usize) -> Option<Proof> {
+    let after = rows.windows(2).filter(|pair| pair[0].state == RolloutState::Proving { stage });
     let mut proofs = after.filter_map(|pair| pair[1].proof.as_ref());
     proofs.next_back().map(|proof| (**proof).clone())
 }
 
 /// Reason of the latest transition that ended the work of the roll-out.
-fn trigger(rows: &[Row]) -> Option<String> {
+fn trigger(rows: &[LedgerRow]) -> Option<String> {
     let mut pairs = rows.windows(2);
     let ended = pairs.rfind(|pair| pair[0].state.is_at_work() && !pair[1].state.is_at_work())?;
-    (!matches!(ended[1].state, State::Done)).then(|| ended[1].why.clone())
+    (!matches!(ended[1].state, RolloutState::Done)).then(|| ended[1].why.clone())
 }
 
 fn stage_row((at, stage): (usize, &StageDocument)) -> RolloutStage {
     let plan = stage.proof.as_ref().and_then(|proof| proof.plan.as_ref());
     let (verdict, tone) = match stage.proof.as_ref().map(|proof| &proof.gate) {
         None => ("not proved".to_owned(), Tone::Plain),
-        Some(Gate::Open(why)) => (why.clone(), Tone::Good),
-        Some(Gate::Shut(why)) => (why.clone(), Tone::Bad),
-        Some(Gate::Void(why) | Gate::Unclear(why) | Gate::Suspect(why)) => {
+        Some(RolloutGate::Open(why)) => (why.clone(), Tone::Good),
+        Some(RolloutGate::Shut(why)) => (why.clone(), Tone::Bad),
+        Some(RolloutGate::Void(why) | RolloutGate::Unclear(why) | RolloutGate::Suspect(why)) => {
             (why.clone(), Tone::Doubt)
         }
     };

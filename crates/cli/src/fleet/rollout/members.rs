@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use fleet::rollout::{Answer, Answers, Hosts, Proof, Watched};
+use fleet::rollout::{Answers, Hosts, Proof, StepAnswer, Watched};
 use host::tune::Plan;
 use model::PlanArms;
 use remote::Failure;
-use remote::work::{Call, Step};
+use remote::work::{Call, RolloutStep};
 
 use super::proof::{self, Figure};
 use super::request::RolloutRequest;
@@ -56,7 +56,7 @@ impl<R: Reach> Members<'_, R> {
         hosts.iter().copied().map(measurement).collect()
     }
 
-    fn same(&mut self, hosts: &[usize], step: &Step) -> Result<Answers, Failure> {
+    fn same(&mut self, hosts: &[usize], step: &RolloutStep) -> Result<Answers, Failure> {
         let call = Call::Step(Box::new(step.clone()));
         let calls: Vec<(usize, Call)> = hosts.iter().map(|at| (*at, call.clone())).collect();
         self.reach.each(&calls)
@@ -75,11 +75,13 @@ impl<R: Reach> Members<'_, R> {
 
     /// Postpones the rollback, and compares the settings with the plan.
     fn watch(&mut self, hosts: &[usize]) -> Result<Answers, Failure> {
-        let extend = Step::Extend { within_ms: self.request.within_ms, owner: self.owner() };
+        let extend = RolloutStep::Extend { within_ms: self.request.within_ms, owner: self.owner() };
         let mut answers = self.same(hosts, &extend)?;
-        let answering = answers.iter().filter(|(_, answer)| matches!(answer, Answer::Done(_)));
+        let answering = answers.iter().filter(|(_, answer)| matches!(answer, StepAnswer::Done(_)));
         let calls: Vec<(usize, Call)> = answering
-            .map(|(at, _)| (*at, Call::Step(Box::new(Step::Verify { plan: self.plan_text(*at) }))))
+            .map(|(at, _)| {
+                (*at, Call::Step(Box::new(RolloutStep::Verify { plan: self.plan_text(*at) })))
+            })
             .collect();
         for (at, verified) in self.reach.each(&calls)? {
             if let Some((_, answer)) = answers.iter_mut().find(|(host, _)| *host == at) {
@@ -91,7 +93,7 @@ impl<R: Reach> Members<'_, R> {
 
     /// Keeps the settings for good.
     pub(super) fn keep(&mut self, hosts: &[usize]) -> Result<Answers, Failure> {
-        self.same(hosts, &Step::Keep { owner: self.owner() })
+        self.same(hosts, &RolloutStep::Keep { owner: self.owner() })
     }
 
     fn say(&self, what: &str, hosts: &[usize]) {
@@ -104,7 +106,7 @@ fn answers(figures: &[(usize, Figure)]) -> Answers {
     let mut answers = Vec::new();
     for (at, figure) in figures {
         answers.push(match figure {
-            Ok(outcome) => (*at, Answer::Done(format!("run {}", outcome.id))),
+            Ok(outcome) => (*at, StepAnswer::Done(format!("run {}", outcome.id))),
             Err(answer) => (*at, answer.clone()),
         });
     }
@@ -153,7 +155,8 @@ impl<R: Reach> Hosts for Members<'_, R> {
         let (within_ms, owner) = (self.request.within_ms, self.owner());
         let mut calls = Vec::new();
         for at in hosts {
-            let apply = Step::Apply { plan: self.plan_text(*at), within_ms, owner: owner.clone() };
+            let apply =
+                RolloutStep::Apply { plan: self.plan_text(*at), within_ms, owner: owner.clone() };
             calls.push((*at, Call::Step(Box::new(apply))));
         }
         self.reach.apply(&calls)
@@ -183,7 +186,7 @@ impl<R: Reach> Hosts for Members<'_, R> {
 
     fn confirm(&mut self, hosts: &[usize]) -> Result<Answers, Failure> {
         self.say("confirming", hosts);
-        let answers = self.same(hosts, &Step::Confirm { owner: self.owner() })?;
+        let answers = self.same(hosts, &RolloutStep::Confirm { owner: self.owner() })?;
         self.reach.end_waiting(hosts);
         Ok(answers)
     }
@@ -193,7 +196,7 @@ impl<R: Reach> Hosts for Members<'_, R> {
             return Ok(Vec::new());
         }
         self.say("rolling back", hosts);
-        let answers = self.same(hosts, &Step::RollBack { owner: self.owner() })?;
+        let answers = self.same(hosts, &RolloutStep::RollBack { owner: self.owner() })?;
         self.reach.end_waiting(hosts);
         Ok(answers)
     }

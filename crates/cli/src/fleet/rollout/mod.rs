@@ -8,7 +8,9 @@ mod near;
 mod proof;
 mod request;
 
-use fleet::rollout::{Answer, Conductor, Draw, Event, Header, Ledger, SqliteLedger, State};
+use fleet::rollout::{
+    Conductor, Draw, Ledger, RolloutEvent, RolloutHeader, RolloutState, SqliteLedger, StepAnswer,
+};
 use host::exclusive::ExclusiveLock;
 use remote::Failure;
 
@@ -51,7 +53,7 @@ pub(crate) fn run(context: &Context, args: &RolloutArgs) -> Result<(), Failure> 
 }
 
 /// The roll-out that the user asks for. Errors: a host is none.
-fn new_header(args: &RolloutArgs) -> Result<Header, Failure> {
+fn new_header(args: &RolloutArgs) -> Result<RolloutHeader, Failure> {
     let hosts = args.hosts.hosts()?;
     for host in hosts {
         host.netns()?;
@@ -80,7 +82,7 @@ fn existing(file: &std::path::Path, id: &str) -> Result<SqliteLedger, Failure> {
 fn go_on<L: Ledger, R: Reach>(
     context: &Context,
     args: &RolloutArgs,
-    header: &Header,
+    header: &RolloutHeader,
     ledger: &mut L,
     reach: impl FnOnce(&RolloutRequest) -> Result<R, Failure>,
 ) -> Result<(), Failure> {
@@ -111,31 +113,32 @@ fn conduct<L: Ledger, R: Reach>(
     names: &[String],
     members: &mut Members<'_, R>,
     ledger: &mut L,
-) -> Result<State, Failure> {
+) -> Result<RolloutState, Failure> {
     let mut conductor = Conductor::new(draw, names, members, ledger)?;
     let before = conductor.state();
     if args.abort.is_some() {
-        if !conductor.take(Event::Abort, "the user aborts it")? {
+        if !conductor.take(RolloutEvent::Abort, "the user aborts it")? {
             return Err(Failure::Usage(format!("it is {before}: nothing can be rolled back")));
         }
     } else if args.resume.is_some() {
         // An end stays as it is, and is shown again.
-        conductor.take(Event::Resume, "the user resumes it")?;
+        conductor.take(RolloutEvent::Resume, "the user resumes it")?;
     }
     let ended = conductor.run()?;
-    if !args.keep || !conductor.take(Event::Keep, "the user keeps it")? {
+    if !args.keep || !conductor.take(RolloutEvent::Keep, "the user keeps it")? {
         return Ok(ended);
     }
     let answers = members.keep(&draw.newest_first(draw.stages()))?;
     for (at, answer) in answers {
-        if let Answer::Failed(why) | Answer::Silent(why) | Answer::Drifted(why) = answer {
+        if let StepAnswer::Failed(why) | StepAnswer::Silent(why) | StepAnswer::Drifted(why) = answer
+        {
             console::say(&format!(
                 "note: {} keeps its earlier values, too ({why}); `wirepath tune confirm --forget` there ends that",
                 names[at]
             ));
         }
     }
-    Ok(State::Kept)
+    Ok(RolloutState::Kept)
 }
 
 fn show(context: &Context, args: &RolloutArgs, document: &RolloutDocument) -> Result<(), Failure> {
@@ -149,19 +152,25 @@ fn show(context: &Context, args: &RolloutArgs, document: &RolloutDocument) -> Re
     console::text(&report::text::rollout(&page, console::style()))
 }
 
-fn verdict(args: &RolloutArgs, ended: State, document: &RolloutDocument) -> Result<(), Failure> {
+fn verdict(
+    args: &RolloutArgs,
+    ended: RolloutState,
+    document: &RolloutDocument,
+) -> Result<(), Failure> {
     let id = document.id();
     match ended {
-        State::RolledBack if args.abort.is_some() => Ok(()),
-        State::RolledBack if !document.was_begun() => {
+        RolloutState::RolledBack if args.abort.is_some() => Ok(()),
+        RolloutState::RolledBack if !document.was_begun() => {
             Err(Failure::failed(format!("not begun: {}", document.why())))
         }
-        State::RolledBack => Err(Failure::Threshold(format!("rolled back: {}", document.why()))),
-        State::Stuck { .. } => Err(Failure::failed(format!(
+        RolloutState::RolledBack => {
+            Err(Failure::Threshold(format!("rolled back: {}", document.why())))
+        }
+        RolloutState::Stuck { .. } => Err(Failure::failed(format!(
             "{}; try again with `wirepath fleet rollout --resume {id}`",
             document.why()
         ))),
-        State::Paused { .. } => {
+        RolloutState::Paused { .. } => {
             let text = format!(
                 "paused: {}; go on with `wirepath fleet rollout --resume {id}`, or end it with --abort {id}",
                 document.why()

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use fleet::rollout::{Answer, Answers};
+use fleet::rollout::{Answers, StepAnswer};
 use host::tune::Plan;
 use remote::Failure;
-use remote::work::{Call, Step};
+use remote::work::{Call, RolloutStep};
 use sys::thread::start;
 
 use super::super::caller::{Folders, HostCaller};
@@ -64,7 +64,7 @@ impl Near {
     fn ask_each(&self, calls: Vec<&(usize, Call)>, found: &Mutex<Answers>) -> Result<(), String> {
         for (at, call) in calls {
             let answer = if matches!(call, Call::RunAlone(_)) && signals::stop_requested() {
-                Answer::Silent("interrupted".into())
+                StepAnswer::Silent("interrupted".into())
             } else {
                 self.site(*at).once(call, &mut || {})
             };
@@ -122,7 +122,7 @@ impl Reach for Near {
         for (at, call) in calls {
             let (answer, caller) = self.site(*at).apply(call);
             self.waiting.extend(caller.map(|caller| (*at, caller)));
-            let has_failed = matches!(answer, Answer::Failed(_));
+            let has_failed = matches!(answer, StepAnswer::Failed(_));
             answers.push((*at, answer));
             if has_failed {
                 break;
@@ -150,7 +150,7 @@ impl Reach for Near {
 /// The call that postpones the rollback of one that applies a plan.
 fn extension(call: &Call) -> Option<Call> {
     let Call::Step(step) = call else { return None };
-    let Step::Apply { within_ms, owner, .. } = &**step else { return None };
-    let extend = Step::Extend { within_ms: *within_ms, owner: owner.clone() };
+    let RolloutStep::Apply { within_ms, owner, .. } = &**step else { return None };
+    let extend = RolloutStep::Extend { within_ms: *within_ms, owner: owner.clone() };
     Some(Call::Step(Box::new(extend)))
 }

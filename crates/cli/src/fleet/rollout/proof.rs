@@ -1,20 +1,20 @@
 //! Proof of a stage from the outcomes of its hosts.
 
-use fleet::rollout::{Answer, Proof, Wants, gate};
+use fleet::rollout::{Proof, StepAnswer, Wants, gate};
 use model::pool::pool;
 use model::statistics::median;
 use model::{ArmKind, Outcome};
 use runner::WHOLE_PLAN;
 
 /// Outcome of a host, judged by the metric of the roll-out alone.
-pub(super) type Figure = Result<Outcome, Answer>;
+pub(super) type Figure = Result<Outcome, StepAnswer>;
 
 /// Reads the answer to a measurement.
-pub(super) fn figure(answer: Answer, metric: &str) -> Figure {
-    let Answer::Done(text) = answer else { return Err(answer) };
+pub(super) fn figure(answer: StepAnswer, metric: &str) -> Figure {
+    let StepAnswer::Done(text) = answer else { return Err(answer) };
     let outcome =
         serde_json::from_str(&text).map_err(|error| format!("its outcome cannot be read: {error}"));
-    outcome.and_then(|outcome| judged(outcome, metric)).map_err(Answer::Failed)
+    outcome.and_then(|outcome| judged(outcome, metric)).map_err(StepAnswer::Failed)
 }
 
 /// The outcome with one judged metric, and without arms of parts of the plan. Errors: it has no such metric.
@@ -70,8 +70,10 @@ pub(super) fn proof(
         Some(level(outcome)? / then)
     });
     let control_drift = median(&moved.collect::<Vec<f64>>());
-    let outcomes: Vec<(String, Result<Outcome, String>)> =
-        stage.into_iter().map(|(host, figure)| (host, figure.map_err(Answer::into_text))).collect();
+    let outcomes: Vec<(String, Result<Outcome, String>)> = stage
+        .into_iter()
+        .map(|(host, figure)| (host, figure.map_err(StepAnswer::into_text)))
+        .collect();
     let mut pooled = pool(&outcomes);
     let metric = pooled.judged.first().cloned().unwrap_or_default();
     let plan = pooled.arms.first_mut().and_then(|arm| arm.metrics.remove(&metric));

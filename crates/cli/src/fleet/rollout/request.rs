@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use fleet::rollout::{Draw, Header, ID_PREFIX, Size, Wants};
+use fleet::rollout::{Draw, ID_PREFIX, RolloutHeader, Size, Wants};
 use host::tune::Plan;
 use model::{PlanArms, Request, Subject};
 use remote::Failure;
@@ -134,7 +134,7 @@ impl RolloutArgs {
         &self,
         hosts: Vec<String>,
         check: impl Fn(&Request) -> Result<(), Failure>,
-    ) -> Result<Header, Failure> {
+    ) -> Result<RolloutHeader, Failure> {
         let Some(path) = &self.plan else {
             return Err(Failure::Usage("name the plan to roll out".into()));
         };
@@ -162,7 +162,7 @@ impl RolloutArgs {
             state: std::path::absolute(&self.state.journal().folder)?,
             measurement,
         };
-        let header = Header {
+        let header = RolloutHeader {
             id: format!("{ID_PREFIX}{}", now_ms()),
             hosts,
             stages: self.stages.clone(),
@@ -180,7 +180,7 @@ fn whole_ms(time: Duration) -> u64 {
 }
 
 /// Stages of a roll-out.
-pub(super) fn draw(header: &Header) -> Result<Draw, Failure> {
+pub(super) fn draw(header: &RolloutHeader) -> Result<Draw, Failure> {
     let sizes: Result<Vec<Size>, _> = header.stages.iter().map(|text| text.parse()).collect();
     let draw = sizes.and_then(|sizes| Draw::new(header.hosts.len(), &sizes, header.seed));
     draw.map_err(|error| Failure::Usage(format!("--stages: {error}")))
@@ -197,7 +197,7 @@ fn replace_host(value: &mut Value, word: &str) {
 }
 
 /// Plan and request of a roll-out, as the ledger has them. Errors: another version wrote them.
-pub(super) fn read(header: &Header) -> Result<(Plan, RolloutRequest), Failure> {
+pub(super) fn read(header: &RolloutHeader) -> Result<(Plan, RolloutRequest), Failure> {
     let value: Value = serde_json::from_str(&header.request)?;
     // That of version 1 had no version.
     let version = value.get("version").and_then(Value::as_u64).unwrap_or(1);

@@ -6,7 +6,7 @@ use crate::tune::error::KnobError;
 use crate::tune::knob::{About, Ethtool, Kept, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
-use crate::tune::value::{Format, Value, pairs};
+use crate::tune::value::{Value, ValueFormat, pairs};
 
 /// Receive, transmit and combined channels.
 ///
@@ -21,7 +21,7 @@ static ABOUT: About = About {
     id: "channels",
     what: "queues in use: receive, transmit and combined",
     scope: Scope::Interface,
-    format: Format::Pairs(&["rx", "tx", "combined"]),
+    format: ValueFormat::Pairs(&["rx", "tx", "combined"]),
 };
 
 impl Channels {

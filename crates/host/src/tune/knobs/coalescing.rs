@@ -6,7 +6,7 @@ use crate::tune::error::KnobError;
 use crate::tune::knob::{About, Ethtool, Kept, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
-use crate::tune::value::{Format, Value, pairs};
+use crate::tune::value::{Value, ValueFormat, pairs};
 
 /// Interrupt coalescing of both directions.
 ///
@@ -21,7 +21,7 @@ static ABOUT: About = About {
     id: "coalescing",
     what: "time and number of packets that a device collects before it interrupts",
     scope: Scope::Interface,
-    format: Format::Pairs(NAMES),
+    format: ValueFormat::Pairs(NAMES),
 };
 
 impl Coalescing {

@@ -5,7 +5,7 @@ use crate::tune::error::KnobError;
 use crate::tune::knob::{About, Kept, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
-use crate::tune::value::{Format, Value, pairs};
+use crate::tune::value::{Value, ValueFormat, pairs};
 
 fn cpu_of(target: &Target) -> u32 {
     match target {
@@ -24,7 +24,7 @@ static GOVERNOR: About = About {
     id: "governor",
     what: "frequency governor",
     scope: Scope::Cpu,
-    format: Format::Word(&[]),
+    format: ValueFormat::Word(&[]),
 };
 
 impl Governor {
@@ -73,7 +73,7 @@ static IDLE_STATES: About = About {
     id: "idle-states",
     what: "idle states that are disabled (1) or enabled (0)",
     scope: Scope::Cpu,
-    format: Format::Pairs(STATES),
+    format: ValueFormat::Pairs(STATES),
 };
 
 impl IdleStates {
@@ -145,7 +145,7 @@ pub(super) struct Choice {
 }
 
 const fn choice(id: &'static str, path: &'static str, what: &'static str) -> Choice {
-    Choice { about: About { id, what, scope: Scope::Host, format: Format::Word(&[]) }, path }
+    Choice { about: About { id, what, scope: Scope::Host, format: ValueFormat::Word(&[]) }, path }
 }
 
 pub(super) static CHOICES: &[Choice] = &[

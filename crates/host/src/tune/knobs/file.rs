@@ -5,7 +5,7 @@ use crate::tune::error::KnobError;
 use crate::tune::knob::{About, Kept, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
-use crate::tune::value::{Format, Value};
+use crate::tune::value::{Value, ValueFormat};
 
 /// One file below `/sys/class/net/IF`, or below one of its queues.
 ///
@@ -18,8 +18,8 @@ pub(super) struct File {
     needs: &'static str,
 }
 
-const fn number(max: i64) -> Format {
-    Format::Number { min: 0, max }
+const fn number(max: i64) -> ValueFormat {
+    ValueFormat::Number { min: 0, max }
 }
 
 pub(super) static FILES: &[File] = &[
@@ -68,7 +68,7 @@ pub(super) static FILES: &[File] = &[
             id: "rps-cpus",
             what: "CPUs that process a receive queue's packets, by flow",
             scope: Scope::RxQueue,
-            format: Format::Mask,
+            format: ValueFormat::Mask,
         },
         file: "rps_cpus",
         needs: "a kernel with CONFIG_RPS",
@@ -88,7 +88,7 @@ pub(super) static FILES: &[File] = &[
             id: "xps-cpus",
             what: "CPUs that use a transmit queue",
             scope: Scope::TxQueue,
-            format: Format::Mask,
+            format: ValueFormat::Mask,
         },
         file: "xps_cpus",
         needs: "at least two transmit queues",
@@ -98,7 +98,7 @@ pub(super) static FILES: &[File] = &[
             id: "xps-rxqs",
             what: "receive queues whose flows use a transmit queue",
             scope: Scope::TxQueue,
-            format: Format::Mask,
+            format: ValueFormat::Mask,
         },
         file: "xps_rxqs",
         needs: "at least two transmit queues",

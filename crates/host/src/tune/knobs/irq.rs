@@ -9,7 +9,7 @@ use crate::tune::irq_counts::irq_counts;
 use crate::tune::knob::{About, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
-use crate::tune::value::{Format, Value, mask_to_cpus};
+use crate::tune::value::{Value, ValueFormat, mask_to_cpus};
 
 /// `smp_affinity` of an interrupt.
 ///
@@ -28,7 +28,7 @@ static ABOUT: About = About {
     id: "irq-affinity",
     what: "CPUs that may handle an interrupt",
     scope: Scope::Irq,
-    format: Format::Mask,
+    format: ValueFormat::Mask,
 };
 
 impl Affinity {

@@ -6,7 +6,7 @@ use crate::tune::error::KnobError;
 use crate::tune::knob::{About, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
-use crate::tune::value::{Format, Value, pairs};
+use crate::tune::value::{Value, ValueFormat, pairs};
 
 /// Deferral and suspension of the interrupt of one receive queue.
 ///
@@ -21,7 +21,7 @@ static ABOUT: About = About {
     id: "napi",
     what: "interrupt of a receive queue: empty polls and ns until it is enabled, ns of its suspension by epoll",
     scope: Scope::RxQueue,
-    format: Format::Pairs(&["defer-hard-irqs", "gro-flush-timeout", "irq-suspend-timeout"]),
+    format: ValueFormat::Pairs(&["defer-hard-irqs", "gro-flush-timeout", "irq-suspend-timeout"]),
 };
 
 impl QueueNapi {

@@ -6,7 +6,7 @@ use crate::tune::error::KnobError;
 use crate::tune::knob::{About, Ethtool, Kept, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
-use crate::tune::value::{Format, Value};
+use crate::tune::value::{Value, ValueFormat};
 
 /// One offload. Some depend on others (segmentation on scatter-gather and checksums), so changing one
 /// may change others.
@@ -27,7 +27,7 @@ const fn offload(
     name: &'static str,
     what: &'static str,
 ) -> Offload {
-    let about = About { id, what, scope: Scope::Interface, format: Format::Switch };
+    let about = About { id, what, scope: Scope::Interface, format: ValueFormat::Switch };
     Offload { about, feature, name }
 }
 

@@ -6,7 +6,7 @@ use crate::tune::error::KnobError;
 use crate::tune::knob::{About, Kept, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
-use crate::tune::value::{Format, Value};
+use crate::tune::value::{Value, ValueFormat};
 
 /// The queueing discipline at the root of an interface.
 ///
@@ -25,7 +25,7 @@ static ABOUT: About = About {
     id: "qdisc",
     what: "queueing discipline of frames that are sent",
     scope: Scope::Interface,
-    format: Format::Word(&[]),
+    format: ValueFormat::Word(&[]),
 };
 
 impl RootQdisc {

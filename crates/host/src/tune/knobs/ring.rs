@@ -6,7 +6,7 @@ use crate::tune::error::KnobError;
 use crate::tune::knob::{About, Ethtool, Kept, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
-use crate::tune::value::{Format, Value, pairs};
+use crate::tune::value::{Value, ValueFormat, pairs};
 
 /// Receive and transmit rings.
 ///
@@ -21,7 +21,7 @@ static ABOUT: About = About {
     id: "rings",
     what: "descriptors in each receive and transmit ring",
     scope: Scope::Interface,
-    format: Format::Pairs(&["rx", "tx"]),
+    format: ValueFormat::Pairs(&["rx", "tx"]),
 };
 
 impl Rings {

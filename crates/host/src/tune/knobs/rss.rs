@@ -7,7 +7,7 @@ use crate::tune::error::KnobError;
 use crate::tune::knob::{About, Ethtool, Kept, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
-use crate::tune::value::{Format, Value, pairs, queues, queues_text};
+use crate::tune::value::{Value, ValueFormat, pairs, queues, queues_text};
 
 /// Table of receive queues that a packet's hash selects.
 ///
@@ -22,7 +22,7 @@ static TABLE: About = About {
     id: "rss-table",
     what: "receive queues that the hash of a packet selects, repeated over the device's table",
     scope: Scope::Interface,
-    format: Format::Queues,
+    format: ValueFormat::Queues,
 };
 
 impl Knob for Table {
@@ -101,7 +101,7 @@ static FIELDS_ABOUT: About = About {
     id: "rss-fields",
     what: "fields that the device hashes, by kind of packet: s and d for the addresses, f and n for the ports",
     scope: Scope::Interface,
-    format: Format::Pairs(&["tcp4", "udp4", "tcp6", "udp6"]),
+    format: ValueFormat::Pairs(&["tcp4", "udp4", "tcp6", "udp6"]),
 };
 
 impl HashFields {

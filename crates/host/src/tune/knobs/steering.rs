@@ -9,7 +9,7 @@ use crate::tune::knob::{About, Ethtool, Kept, Knob};
 use crate::tune::rules::{ethtool_words, rules, rules_text};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
-use crate::tune::value::{Format, Value};
+use crate::tune::value::{Value, ValueFormat};
 
 /// All rules of a device: those that a value does not have are removed.
 ///
@@ -23,7 +23,7 @@ static ABOUT: About = About {
     id: "ntuple-rules",
     what: "rules by which the device steers flows to a receive queue, or drops them; all of its rules",
     scope: Scope::Interface,
-    format: Format::Rules,
+    format: ValueFormat::Rules,
 };
 
 impl Rules {

@@ -7,7 +7,7 @@ use crate::tune::error::KnobError;
 use crate::tune::knob::{About, Kept, Knob};
 use crate::tune::system::{self, System};
 use crate::tune::target::{Scope, Target};
-use crate::tune::value::{Format, Value};
+use crate::tune::value::{Value, ValueFormat};
 
 /// One file in `/proc/sys`.
 ///
@@ -23,18 +23,23 @@ pub(super) struct Sysctl {
     file: &'static str,
 }
 
-const COUNT: Format = Format::Number { min: 0, max: i32::MAX as i64 };
+const COUNT: ValueFormat = ValueFormat::Number { min: 0, max: i32::MAX as i64 };
 
 const fn net(id: &'static str, file: &'static str, what: &'static str) -> Sysctl {
     Sysctl { about: About { id, what, scope: Scope::Netns, format: COUNT }, file }
 }
 
 const fn triple(id: &'static str, file: &'static str, what: &'static str) -> Sysctl {
-    let format = Format::Numbers { count: 3 };
+    let format = ValueFormat::Numbers { count: 3 };
     Sysctl { about: About { id, what, scope: Scope::Netns, format }, file }
 }
 
-const fn host(id: &'static str, file: &'static str, format: Format, what: &'static str) -> Sysctl {
+const fn host(
+    id: &'static str,
+    file: &'static str,
+    format: ValueFormat,
+    what: &'static str,
+) -> Sysctl {
     Sysctl { about: About { id, what, scope: Scope::Host, format }, file }
 }
 
@@ -99,7 +104,7 @@ pub(super) static SYSCTLS: &[Sysctl] = &[
     host(
         "sched-rt-runtime",
         "kernel/sched_rt_runtime_us",
-        Format::Number { min: -1, max: i32::MAX as i64 },
+        ValueFormat::Number { min: -1, max: i32::MAX as i64 },
         "microseconds of each second that real-time threads may run; -1 for all",
     ),
     host(

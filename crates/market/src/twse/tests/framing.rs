@@ -26,11 +26,11 @@ fn each_fault_is_named_with_its_offset() {
         bytes
     };
     let resealed = |at: usize, byte: u8| sealed(broken(at, byte));
-    let digit = |field, found| Fault::Digit { field, found };
+    let digit = |field, found| TelegramFault::Digit { field, found };
 
-    assert_eq!(only_fault(&broken(0, 0)), (0, Fault::Escape { found: 0 }));
-    assert_eq!(only_fault(&good[..12]), (0, Fault::Short { had_bytes: 12 }));
-    assert_eq!(only_fault(&[7; 12]), (0, Fault::Escape { found: 7 }));
+    assert_eq!(only_fault(&broken(0, 0)), (0, TelegramFault::Escape { found: 0 }));
+    assert_eq!(only_fault(&good[..12]), (0, TelegramFault::Short { had_bytes: 12 }));
+    assert_eq!(only_fault(&[7; 12]), (0, TelegramFault::Escape { found: 7 }));
     for (at, field) in [
         (1, "length"),
         (2, "length"),
@@ -42,36 +42,42 @@ fn each_fault_is_named_with_its_offset() {
     ] {
         assert_eq!(only_fault(&broken(at, 0x0a)), (at, digit(field, 0x0a)));
     }
-    let length = Fault::Length { declared_bytes: 113, had_bytes: 112 };
+    let length = TelegramFault::Length { declared_bytes: 113, had_bytes: 112 };
     assert_eq!(only_fault(&good[..112]), (1, length));
-    let length = Fault::Length { declared_bytes: 12, had_bytes: 113 };
+    let length = TelegramFault::Length { declared_bytes: 12, had_bytes: 113 };
     let mut bytes = good.clone();
     bytes[1..3].copy_from_slice(&[0x00, 0x12]);
     assert_eq!(only_fault(&bytes), (1, length));
-    assert_eq!(only_fault(&broken(112, 0)), (111, Fault::Terminator { found: [0x0d, 0] }));
-    let checksum = Fault::Checksum { expected: 0x7b, found: 0x7c };
+    assert_eq!(only_fault(&broken(112, 0)), (111, TelegramFault::Terminator { found: [0x0d, 0] }));
+    let checksum = TelegramFault::Checksum { expected: 0x7b, found: 0x7c };
     assert_eq!(only_fault(&broken(110, 0x7c)), (110, checksum));
 
-    let size = Fault::Size { expected_bytes: 104, found_bytes: 113 };
+    let size = TelegramFault::Size { expected_bytes: 104, found_bytes: 113 };
     assert_eq!(only_fault(&resealed(22, 0xd4)), (1, size));
     let mut bytes = good.clone();
     bytes.drain(30..110);
-    let size = Fault::Size { expected_bytes: 113, found_bytes: 33 };
+    let size = TelegramFault::Size { expected_bytes: 113, found_bytes: 33 };
     assert_eq!(only_fault(&sealed(bytes)), (1, size));
     let mut bytes = good.clone();
     bytes.drain(20..110);
-    assert!(matches!(only_fault(&sealed(bytes)), (1, Fault::Size { found_bytes: 23, .. })));
-    assert_eq!(only_fault(&resealed(22, 0xe6)), (22, Fault::Levels { side: "bid", found: 6 }));
-    assert_eq!(only_fault(&resealed(22, 0xde)), (22, Fault::Levels { side: "ask", found: 7 }));
-    assert_eq!(only_fault(&resealed(22, 0xd7)), (22, Fault::TradeOnly { levels: 8 }));
-    assert_eq!(only_fault(&resealed(12, 0x80)), (12, Fault::Symbol { found: 0x80 }));
+    assert!(matches!(only_fault(&sealed(bytes)), (1, TelegramFault::Size { found_bytes: 23, .. })));
+    assert_eq!(
+        only_fault(&resealed(22, 0xe6)),
+        (22, TelegramFault::Levels { side: "bid", found: 6 })
+    );
+    assert_eq!(
+        only_fault(&resealed(22, 0xde)),
+        (22, TelegramFault::Levels { side: "ask", found: 7 })
+    );
+    assert_eq!(only_fault(&resealed(22, 0xd7)), (22, TelegramFault::TradeOnly { levels: 8 }));
+    assert_eq!(only_fault(&resealed(12, 0x80)), (12, TelegramFault::Symbol { found: 0x80 }));
     assert_eq!(only_fault(&resealed(17, 0x60)).0, 16);
-    let time = Fault::Time { found: [0x24, 0x04, 0x15, 0x06, 0x12, 0x78] };
+    let time = TelegramFault::Time { found: [0x24, 0x04, 0x15, 0x06, 0x12, 0x78] };
     assert_eq!(only_fault(&resealed(16, 0x24)), (16, time));
     assert_eq!(only_fault(&resealed(19, 0xa0)), (19, digit("time", 0xa0)));
     let mut bytes = good.clone();
     bytes[16..22].fill(0x99);
-    assert_eq!(only_fault(&sealed(bytes)), (16, Fault::Time { found: [0x99; 6] }));
+    assert_eq!(only_fault(&sealed(bytes)), (16, TelegramFault::Time { found: [0x99; 6] }));
     for (at, field) in [
         (25, "cumulative volume"),
         (28, "cumulative volume"),
@@ -101,7 +107,7 @@ fn wrong_length_does_not_hide_the_next_telegram() {
     let all: Vec<_> = Telegrams::new(&bytes).collect();
     assert_eq!(all.len(), 4);
     let error = all[0].as_ref().expect_err("its length is wrong");
-    assert!(matches!(error.fault, Fault::Checksum { .. }));
+    assert!(matches!(error.fault, TelegramFault::Checksum { .. }));
     assert_eq!(error.skipped_bytes, 113);
     assert!(all[1..].iter().all(Result::is_ok));
 }

@@ -103,15 +103,18 @@ fn faults_of_instruments_are_named() {
         (104, "trading unit"),
         (110, "line"),
     ] {
-        assert_eq!(only_fault(&resealed(at, 0xa0)), (at, Fault::Digit { field, found: 0xa0 }));
+        assert_eq!(
+            only_fault(&resealed(at, 0xa0)),
+            (at, TelegramFault::Digit { field, found: 0xa0 })
+        );
     }
-    assert_eq!(only_fault(&resealed(10, 7)), (10, Fault::Symbol { found: 7 }));
+    assert_eq!(only_fault(&resealed(10, 7)), (10, TelegramFault::Symbol { found: 7 }));
     let mut bytes = instrument_bytes();
     bytes.push(0);
-    let size = Fault::Size { expected_bytes: 114, found_bytes: 115 };
+    let size = TelegramFault::Size { expected_bytes: 114, found_bytes: 115 };
     assert_eq!(only_fault(&sealed(bytes)), (1, size));
     assert_eq!(
         only_fault(&resealed(5, 8)),
-        (1, Fault::Size { expected_bytes: 113, found_bytes: 114 })
+        (1, TelegramFault::Size { expected_bytes: 113, found_bytes: 114 })
     );
 }

@@ -33,7 +33,7 @@ const HALTED: &str = "\
     1b00410106040000832531333031202009451903301780810000001558000033500000000000b90d\
     0a";
 
-const NONE: Limits = Limits(0);
+const NONE: PriceLimits = PriceLimits(0);
 
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> =
@@ -74,7 +74,7 @@ fn sealed(mut telegram: Vec<u8>) -> Vec<u8> {
 }
 
 /// The only error of the bytes.
-fn only_fault(datagram: &[u8]) -> (usize, Fault) {
+fn only_fault(datagram: &[u8]) -> (usize, TelegramFault) {
     let all: Vec<_> = Telegrams::new(datagram).collect();
     match all[..] {
         [Err(TelegramError { offset: 0, skipped_bytes, field_offset, fault })] => {
@@ -158,7 +158,7 @@ fn trial_at_lower_limit_decodes_to_the_known_fields() {
     let quote = quote_of(&telegram);
     assert_eq!(quote.symbol().as_str(), "1504");
     assert_eq!(quote.time().expect("the feed goes on").to_string(), "09:50:23.271534");
-    assert_eq!(quote.limits(), Limits(0x44));
+    assert_eq!(quote.limits(), PriceLimits(0x44));
     assert_eq!((quote.limits().trade(), quote.limits().ask()), (Limit::Down, Limit::Down));
     assert_eq!(quote.limits().bid(), Limit::None);
     assert_eq!(quote.cumulative_volume(), 650);
@@ -186,7 +186,7 @@ fn halt_decodes_to_the_known_fields() {
     let quote = quote_of(&telegram);
     assert_eq!(quote.symbol().as_str(), "1301");
     assert_eq!(quote.time().expect("the feed goes on").to_string(), "09:45:19.033017");
-    assert_eq!(quote.limits(), Limits(0x81));
+    assert_eq!(quote.limits(), PriceLimits(0x81));
     assert!(quote.limits().is_halted());
     assert_eq!((quote.limits().trade(), quote.limits().halt()), (Limit::Up, Limit::Down));
     assert_eq!(quote.cumulative_volume(), 1558);

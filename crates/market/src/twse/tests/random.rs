@@ -15,7 +15,7 @@ fn any_level(max: u64) -> impl Strategy<Value = Level> {
     (0..10_000_000_000u64, 0..max).prop_map(|(price, quantity)| level(price, quantity))
 }
 
-fn any_book<L: Lot>(format: impl Strategy<Value = u8>) -> impl Strategy<Value = Repr<L>> {
+fn any_book<L: Lot>(format: impl Strategy<Value = u8>) -> impl Strategy<Value = TelegramRepr<L>> {
     let max = 100u64.pow(L::QUANTITY_BYTES as u32);
     let head = (1..=2u8, format, 0..=MAX_SEQUENCE, any_symbol());
     let state = (any::<bool>(), any::<u8>(), any::<u8>(), 0..max);
@@ -23,14 +23,14 @@ fn any_book<L: Lot>(format: impl Strategy<Value = u8>) -> impl Strategy<Value = 
     let levels = (prop::option::of(any_level(max)), any_levels(max), any_levels(max));
     (head, time, state, levels).prop_map(|(head, (micros, end), state, (trade, bids, asks))| {
         let alone = state.0 && L::HAS_TRADE_ONLY;
-        Repr {
+        TelegramRepr {
             business: Business::from_wire(head.0),
             format: head.1,
             sequence: head.2,
             symbol: if end == 0 { Symbol::ZEROS } else { head.3 },
             time: MatchTime::from_micros(micros).filter(|_| end > 0),
             trade_only: state.0,
-            limits: Limits(state.1),
+            limits: PriceLimits(state.1),
             status: Status(state.2),
             cumulative_volume: state.3,
             trade,

@@ -5,9 +5,9 @@ use market::twse::Price;
 use report::screen::{Cell, Screen};
 use serde::Serialize;
 
-use super::{LINES, Report, time};
+use super::{LINES, ListenReport, time};
 use crate::listen::TopRow;
-use crate::listen::interval::{Counts, Interval};
+use crate::listen::interval::{Counts, ListenInterval};
 
 /// Figures of the last second.
 #[derive(Debug, Default)]
@@ -38,9 +38,9 @@ impl Live {
     }
 }
 
-impl Report {
+impl ListenReport {
     /// The difference between an interval and the one before it.
-    pub(super) fn live_since_last(&self, interval: &Interval) -> Live {
+    pub(super) fn live_since_last(&self, interval: &ListenInterval) -> Live {
         let (now, then) = (&interval.counts, &self.counts);
         let dropped = |counts: &Counts| counts.lines.iter().map(|l| l.dropped_datagrams).sum();
         let (before, after): (u64, u64) = (dropped(then), dropped(now));

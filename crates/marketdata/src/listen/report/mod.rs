@@ -15,8 +15,8 @@ use self::live::Live;
 pub use self::live::LiveDocument;
 pub(crate) use self::page::{count, table};
 pub use self::summary::ListenDocument;
-use super::interval::{Counts, Interval, LineStats};
-use crate::arbiter::Domain;
+use super::interval::{Counts, LineStats, ListenInterval};
+use crate::arbiter::SequenceDomain;
 use crate::late::LateReport;
 use crate::messages::domain_name;
 use crate::quality::Quality;
@@ -56,7 +56,7 @@ pub struct LineReport {
 
 /// Totals since the start.
 #[derive(Debug)]
-pub struct Report {
+pub struct ListenReport {
     groups: Vec<Group>,
     elapsed_ns: u64,
     counts: Counts,
@@ -76,10 +76,10 @@ pub struct Report {
     is_recording: bool,
 }
 
-impl Report {
+impl ListenReport {
     /// An empty report.
     pub fn new(groups: &[Group]) -> Self {
-        Report {
+        ListenReport {
             groups: groups.to_vec(),
             elapsed_ns: 0,
             counts: Counts::default(),
@@ -108,22 +108,22 @@ impl Report {
                 ifname: "a recording".into(),
             })
             .collect();
-        Report { command: "feed report", is_recording: true, ..Report::new(&groups) }
+        ListenReport { command: "feed report", is_recording: true, ..ListenReport::new(&groups) }
     }
 
     /// Sets the destinations of a recording, which may be known only at its end.
     pub fn set_lines(&mut self, lines: &[SocketAddrV4]) {
-        self.groups = Report::recording(lines).groups;
+        self.groups = ListenReport::recording(lines).groups;
     }
 
     /// Adds the last interval, with the quality of the run.
-    pub fn end(&mut self, interval: &mut Interval) {
+    pub fn end(&mut self, interval: &mut ListenInterval) {
         self.absorb(interval);
         self.quality = interval.quality.take();
     }
 
     /// Adds an interval.
-    pub fn absorb(&mut self, interval: &Interval) {
+    pub fn absorb(&mut self, interval: &ListenInterval) {
         let offset = interval.match_to_app.iter().filter_map(RelativeLatency::smallest_ns).min();
         let samples = interval.match_to_app.iter().map(RelativeLatency::count).max().unwrap_or(0);
         if let Some(fastest) = offset.filter(|_| samples >= WINDOW_SAMPLES) {
@@ -222,7 +222,7 @@ impl Report {
         percentiles(excess.count(), lost, |q| excess.quantile_ns(q, offset))
     }
 
-    fn name(&self, domain: Domain) -> String {
+    fn name(&self, domain: SequenceDomain) -> String {
         let session = self.counts.sessions.iter().find(|(known, _)| *known == domain);
         session.map_or_else(|| domain_name(domain), |(_, name)| name.clone())
     }

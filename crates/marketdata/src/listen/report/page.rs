@@ -8,7 +8,7 @@ use report::page::{Bar, BarChart, FeedAnswer, FeedPage, FeedTable, Remark};
 use report::screen::Tone;
 use report::units;
 
-use super::{LINES, LineReport, Percentiles, Refused, Report};
+use super::{LINES, LineReport, ListenReport, Percentiles, Refused};
 use crate::late::LateReport;
 use crate::listen::interval::LineStats;
 use crate::quality::{Latency, Quality, WINDOWS_NS};
@@ -28,7 +28,7 @@ const METHOD: &str = "Each message counts once per line, by its sequence number.
     arrived before the other line's, both by their time stamps. Windows are aligned to whole multiples of \
     their length; those without a message are not counted.";
 
-impl Report {
+impl ListenReport {
     /// The page of a run.
     ///
     /// - `about`: its time and origin.
@@ -384,13 +384,13 @@ mod tests {
     #[test]
     fn every_sample_is_in_one_bar() {
         let mut quality = Quality::new(1);
-        use crate::arbiter::{Arrival, Domain, Line};
-        let domain = Domain::twse(1, 6);
+        use crate::arbiter::{FeedLine, MessageArrival, SequenceDomain};
+        let domain = SequenceDomain::twse(1, 6);
         for n in 1..=2000_u64 {
             let at_ns = n * 7_919_000;
-            quality.arrived(Line::A, domain, n, Arrival::Delivered, at_ns);
+            quality.arrived(FeedLine::A, domain, n, MessageArrival::Delivered, at_ns);
             let lag_ns = n * n * 31 % 40_000_000;
-            quality.arrived(Line::B, domain, n, Arrival::Copy, at_ns + lag_ns);
+            quality.arrived(FeedLine::B, domain, n, MessageArrival::Copy, at_ns + lag_ns);
         }
         quality.finish();
         let sum = |chart: BarChart| chart.bars.iter().map(|bar| bar.value).sum::<u64>();

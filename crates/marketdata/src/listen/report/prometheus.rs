@@ -3,10 +3,10 @@
 use model::QUANTILES;
 use report::metrics::{Family, Metrics};
 
-use super::{LINES, Percentiles, Report};
+use super::{LINES, ListenReport, Percentiles};
 use crate::listen::interval::LineStats;
 
-impl Report {
+impl ListenReport {
     /// Prometheus text format 0.0.4.
     pub fn prometheus(&self) -> String {
         let mut out = Metrics::new("wirepath_feed");

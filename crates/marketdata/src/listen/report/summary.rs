@@ -8,7 +8,7 @@ use report::screen::Screen;
 use report::units::counted;
 use serde::Serialize;
 
-use super::{LINES, LineReport, Percentiles, Refused, Report, time};
+use super::{LINES, LineReport, ListenReport, Percentiles, Refused, time};
 use crate::TEXT_COLUMN;
 use crate::arbiter::{DomainStats, LineCounts};
 use crate::late::{LateDocument, LateReport};
@@ -169,7 +169,7 @@ struct RecoveryDocument {
     counts: LineCounts,
 }
 
-impl Report {
+impl ListenReport {
     /// Summary as JSON.
     pub fn summary_document(&self) -> ListenDocument<'_> {
         let counts = &self.counts;

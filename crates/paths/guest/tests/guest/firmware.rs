@@ -8,7 +8,7 @@ use model::PathSwitch;
 use wirepath_guest::echo::EchoKind;
 use wirepath_guest::link::US;
 use wirepath_guest::ping::{self, Until};
-use wirepath_guest::qemu::{Boot, Machine};
+use wirepath_guest::qemu::{Boot, GuestMachine};
 use wirepath_guest::telemetry::{Counter, Event};
 use wirepath_guest::{Switch, flood, selftest};
 
@@ -130,7 +130,7 @@ fn address_is_taken_from_the_command_line() {
     let ip = Ipv4Addr::new(10, 0, 0, 9);
     let boot = Boot { ip, ..Boot::firmware(&image, "quiet") };
     let boot = boot.with_words("mac=02:00:00:00:00:99");
-    let (_machine, link) = Machine::boot(&boot).expect("it gets ready");
+    let (_machine, link) = GuestMachine::boot(&boot).expect("it gets ready");
     let peer = link.resolve(ip).expect("it has the address");
     assert_eq!(peer.mac, [2, 0, 0, 0, 0, 0x99]);
     ping::run(&link, &peer, EchoKind::Icmp, 56, Until::Count(1)).expect("it answers");
@@ -142,7 +142,7 @@ fn keys_on_the_console_dump_and_switch_off() {
     let Some(image) = image() else { return };
     let boot = Boot::firmware(&image, "quiet");
     let (mut machine, mut console, _link) =
-        Machine::start_with_console(&boot, None).expect("it starts");
+        GuestMachine::start_with_console(&boot, None).expect("it starts");
     console.set_read_timeout(Some(Duration::from_secs(20))).expect("it is a socket");
     let (mut said, mut byte) = (String::new(), [0]);
     while !said.contains("ready ip=") {
@@ -166,9 +166,9 @@ fn keys_on_the_console_dump_and_switch_off() {
 fn unknown_switch_is_refused_with_a_message() {
     let Some(image) = image() else { return };
     let boot = Boot::firmware(&image, "quiet,warp");
-    let said = Machine::run_to_end(&boot, Duration::from_secs(20)).expect("it powers off");
+    let said = GuestMachine::run_to_end(&boot, Duration::from_secs(20)).expect("it powers off");
     assert!(said.contains("refused: unknown switch \"warp\"; there are quiet async-tx"), "{said}");
-    let error = Machine::boot(&boot).expect_err("it never gets ready").to_string();
+    let error = GuestMachine::boot(&boot).expect_err("it never gets ready").to_string();
     assert!(error.contains("did not get ready") && error.contains("warp"), "{error}");
 }
 
@@ -177,7 +177,7 @@ fn card_that_offers_no_packed_ring_is_refused_by_name() {
     let Some(image) = image() else { return };
     // The switch in a place that does not affect QEMU's command line.
     let boot = Boot::firmware(&image, "quiet").with_words("wirepath.switches=packed");
-    let said = Machine::run_to_end(&boot, Duration::from_secs(20)).expect("it powers off");
+    let said = GuestMachine::run_to_end(&boot, Duration::from_secs(20)).expect("it powers off");
     assert!(said.contains("does not offer VIRTIO_F_RING_PACKED"), "{said}");
 }
 
@@ -186,7 +186,7 @@ fn failed_start_reports_the_message_of_qemu() {
     let Some(image) = image() else { return };
     let mut boot = Boot::firmware(&image, "quiet");
     boot.arguments = ["-device", "no-such-device"].map(str::to_owned).to_vec();
-    let error = Machine::boot(&boot).expect_err("there is none").to_string();
+    let error = GuestMachine::boot(&boot).expect_err("there is none").to_string();
     assert!(error.contains("no-such-device"), "{error}");
 }
 

@@ -7,8 +7,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use host::child::{Child, Place};
-use wirepath_guest::qemu::{Boot, Machine};
+use host::child::{Child, ChildPlace};
+use wirepath_guest::qemu::{Boot, GuestMachine};
 use wirepath_guest::tap::TapMachine;
 
 use super::{ALL, image};
@@ -21,7 +21,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(30);
 fn holds_machines_until_killed() {
     let image = image().expect("checked by the killing test");
     let boot = Boot::firmware(&image, ALL);
-    let (on_sockets, _link) = Machine::boot(&boot).expect("it gets ready");
+    let (on_sockets, _link) = GuestMachine::boot(&boot).expect("it gets ready");
     writeln!(stdout(), "folder {}", on_sockets.folder().display()).expect("the pipe is open");
     let mut pids = vec![on_sockets.pid()];
     let on_tap = TapMachine::boot(&boot).map(|tap| (tap.machine.pid(), tap));
@@ -44,7 +44,7 @@ fn killed_process_leaves_no_qemu_and_with_it_no_tap_interface() {
         return;
     }
     let role = testkit::role("kill::holds_machines_until_killed");
-    let mut child = Child::spawn(role, &Place::default()).expect("it starts");
+    let mut child = Child::spawn(role, &ChildPlace::default()).expect("it starts");
     let holds = child.wait_for_stdout("]\n", END_TIMEOUT);
     let said = String::from_utf8_lossy(&child.stdout_so_far()).into_owned();
     assert!(holds, "{said}");
@@ -84,7 +84,7 @@ fn killed_process_leaves_no_qemu_and_with_it_no_tap_interface() {
 #[test]
 fn dropped_machine_is_gone_with_its_folder() {
     let Some(image) = image() else { return };
-    let (machine, link) = Machine::boot(&Boot::firmware(&image, ALL)).expect("it gets ready");
+    let (machine, link) = GuestMachine::boot(&Boot::firmware(&image, ALL)).expect("it gets ready");
     let pid = machine.pid();
     assert!(is_there(pid));
     let folder = machine.folder().to_owned();

@@ -14,8 +14,8 @@ use std::path::PathBuf;
 
 use testkit::skip;
 use wirepath_guest::files;
-use wirepath_guest::link::{Endpoint, GUEST_IP, Link};
-use wirepath_guest::qemu::{self, Boot, Machine};
+use wirepath_guest::link::{Endpoint, GUEST_IP, GuestLink};
+use wirepath_guest::qemu::{self, Boot, GuestMachine};
 
 /// The source's switches but `icmp-in-irq`, and quieter notifications.
 const ALL: &str = "quiet,async-tx,lazy-reap,rx-task,no-tx-interrupt,event-idx";
@@ -34,8 +34,8 @@ fn image() -> Option<PathBuf> {
 }
 
 /// A booted machine and the guest's addresses.
-fn booted(boot: &Boot) -> (Machine, Link, Endpoint) {
-    let (machine, link) = Machine::boot(boot).expect("it gets ready");
+fn booted(boot: &Boot) -> (GuestMachine, GuestLink, Endpoint) {
+    let (machine, link) = GuestMachine::boot(boot).expect("it gets ready");
     let peer = link.resolve(GUEST_IP).expect("it has the address");
     (machine, link, peer)
 }

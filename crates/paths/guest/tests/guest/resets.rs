@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use testkit::series::{self, Loss};
 use wirepath_guest::GuestError;
 use wirepath_guest::echo::{Echo, EchoKind};
-use wirepath_guest::link::{Endpoint, FRAME_BYTES_MAX, GUEST_IP, Link};
+use wirepath_guest::link::{Endpoint, FRAME_BYTES_MAX, GUEST_IP, GuestLink};
 use wirepath_guest::ping::{self, Until};
 use wirepath_guest::qemu::Boot;
 use wirepath_guest::telemetry::Counter;
@@ -161,7 +161,7 @@ fn reset_under_flood(
 }
 
 /// Sends as many echoes as the card takes until [`ANSWERS`] are answered.
-fn flood(link: &Link, peer: Endpoint) -> Result<(), GuestError> {
+fn flood(link: &GuestLink, peer: Endpoint) -> Result<(), GuestError> {
     let is_over = AtomicBool::new(false);
     let echo = Echo::new(EchoKind::Udp, peer, 18)?;
     link.set_receive_timeout(ANSWER_TIMEOUT)?;
@@ -184,7 +184,7 @@ fn flood(link: &Link, peer: Endpoint) -> Result<(), GuestError> {
     })
 }
 
-fn receive(link: &Link) -> Result<(), GuestError> {
+fn receive(link: &GuestLink) -> Result<(), GuestError> {
     let came = link.receive(&mut [0; FRAME_BYTES_MAX])?;
     came.map(|_| ()).ok_or_else(|| GuestError::Silent { what: "a flood".to_owned() })
 }

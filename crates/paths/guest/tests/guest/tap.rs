@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use host::child::{Child, Finished, Place};
+use host::child::{Child, ChildPlace, Finished};
 use wirepath_guest::qemu::{Boot, TAP_IFNAME};
 use wirepath_guest::tap::TapMachine;
 
@@ -24,7 +24,7 @@ fn on_tap(switches: &str) -> Option<TapMachine> {
 fn beside(tap: &TapMachine, line: &str) -> (Finished, String) {
     let mut command = Command::new("sh");
     command.args(["-c", line]);
-    let place = Place { netns: Some(&tap.home.netns), cpus: &[] };
+    let place = ChildPlace { netns: Some(&tap.home.netns), cpus: &[] };
     let mut child = Child::spawn(command, &place).expect("it starts");
     let finished = child.wait(Duration::from_secs(30)).expect("it can be waited for");
     let finished = finished.unwrap_or_else(|| panic!("{line} does not end"));

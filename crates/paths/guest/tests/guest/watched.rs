@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use testkit::series::Loss;
-use wirepath_guest::link::Link;
-use wirepath_guest::qemu::{Boot, Machine};
+use wirepath_guest::link::GuestLink;
+use wirepath_guest::qemu::{Boot, GuestMachine};
 
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit of a dump on the console.
@@ -18,8 +18,8 @@ const DUMP_TIMEOUT: Duration = Duration::from_secs(5);
 const LOG_BYTES_MAX: usize = 256 << 10;
 
 pub(crate) struct Watched {
-    pub(crate) machine: Machine,
-    pub(crate) link: Link,
+    pub(crate) machine: GuestMachine,
+    pub(crate) link: GuestLink,
     console: UnixStream,
     log: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
@@ -28,7 +28,8 @@ pub(crate) struct Watched {
 impl Watched {
     /// Starts a guest on a pair of sockets; it is not ready yet.
     pub(crate) fn start(boot: &Boot) -> Watched {
-        let (machine, console, link) = Machine::start_with_console(boot, None).expect("it starts");
+        let (machine, console, link) =
+            GuestMachine::start_with_console(boot, None).expect("it starts");
         let link = link.expect("a pair of sockets");
         link.connect().expect("QEMU runs");
         let log = Arc::new(Mutex::new(Vec::new()));

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use host::slots::{Admission, Sender, Slots};
+use host::slots::{SlotAdmission, SlotOrigin, Slots};
 
 /// Maximum number of concurrent handshakes. Each further connection closes the oldest of the largest crowd.
 const HANDSHAKES_MAX: usize = 32;
@@ -47,14 +47,14 @@ impl Desk {
     ) -> io::Result<(Place<'_>, bool)> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let stream = stream.try_clone()?;
-        match self.handshakes().insert(number, Sender::from(from), stream) {
-            Admission::Free => Ok((Place { desk: self, number }, false)),
-            Admission::Displaced(_, stream) => {
+        match self.handshakes().insert(number, SlotOrigin::from(from), stream) {
+            SlotAdmission::Free => Ok((Place { desk: self, number }, false)),
+            SlotAdmission::Displaced(_, stream) => {
                 // Its thread reads the end of the connection.
                 let _ = stream.shutdown(Shutdown::Both);
                 Ok((Place { desk: self, number }, true))
             }
-            Admission::Refused(_) => Err(io::Error::other("too many handshakes at once")),
+            SlotAdmission::Refused(_) => Err(io::Error::other("too many handshakes at once")),
         }
     }
 

@@ -13,4 +13,4 @@ mod server;
 
 pub use client::{Far, FarReady, FarReport};
 pub use protocol::{DEFAULT_PORT, DEFAULT_PORTS, PeerError, Settings};
-pub use server::{Limits, PeerOptions, serve};
+pub use server::{PeerOptions, SessionLimits, serve};

@@ -21,9 +21,9 @@ use super::desk::{Desk, Place, Turn};
 use super::host_settings::{Around, Host, pin};
 use super::protocol::{Answer, Ask, Hello, PROTOCOL, PeerError, Say};
 use crate::endpoint::{self, Choice};
-use crate::role::{self, Live, RoleReport, Steering, Task, drain};
+use crate::role::{self, LiveCounts, RoleReport, Steering, Task, drain};
 use crate::vlan::in_own_vlan;
-use crate::watch::Watch;
+use crate::watch::InterfaceWatch;
 
 /// Poll interval of the listener for its stop flag and for new connections.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -55,12 +55,12 @@ pub struct PeerOptions {
     pub version: String,
     /// UDP ports of runs at this end.
     pub ports: RangeInclusive<u16>,
-    pub limits: Limits,
+    pub limits: SessionLimits,
 }
 
 /// Time limits of a session, so that a near end that is stuck or silent does not keep others out.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct SessionLimits {
     /// Time without a run.
     pub idle: Duration,
     /// Time without a sign of life during a run.
@@ -69,9 +69,9 @@ pub struct Limits {
     pub run: Duration,
 }
 
-impl Default for Limits {
+impl Default for SessionLimits {
     fn default() -> Self {
-        Limits {
+        SessionLimits {
             idle: Duration::from_secs(20),
             silence: Duration::from_secs(10),
             run: Duration::from_secs(24 * 3600),
@@ -345,7 +345,7 @@ fn await_message<T: DeserializeOwned>(
 /// Waits for the end of a run. `None` if the connection is closed or `stop` is set.
 fn await_end(
     lines: &mut Connection,
-    limits: Limits,
+    limits: SessionLimits,
     stop: &AtomicBool,
 ) -> Result<Option<Ask>, PeerError> {
     let began = Instant::now();
@@ -388,7 +388,7 @@ fn one_run(
     lines: &mut Connection,
     task: &Task,
     addresses: Addresses,
-    (around, limits): (&Around<'_>, Limits),
+    (around, limits): (&Around<'_>, SessionLimits),
     stop_peer: &AtomicBool,
 ) -> Result<(), PeerError> {
     let cpus = match around.cpus() {
@@ -398,7 +398,7 @@ fn one_run(
     let (_awake, asleep) = around.stay_awake();
     let meter = around.clock.and_then(|clock| Meter::start(clock, &cpus).ok());
     let stop = AtomicBool::new(false);
-    let live = Live::default();
+    let live = LiveCounts::default();
     let (ready, is_ready) = mpsc::sync_channel::<Say>(1);
     thread::scope(|scope| {
         let running = start(scope, "run", || -> Result<RoleReport, String> {
@@ -465,7 +465,7 @@ fn confine_run() -> io::Result<()> {
 fn open(
     task: &Task,
     addresses: Addresses,
-) -> Result<(::io::AnyEngine, Option<Watch>, Say), String> {
+) -> Result<(::io::AnyEngine, Option<InterfaceWatch>, Say), String> {
     if task.engine.receiving == ::io::Receiving::IoUring {
         // The filter would end the process.
         return Err(
@@ -494,7 +494,7 @@ fn open(
     let sends = task.role.sends() && task.role != ::io::Role::Echo;
     let connect = (sends || has_one_sender).then_some(&remote);
     let engine = ::io::open(&task.setup(&local, connect)).map_err(|e| chain(&e))?;
-    let watch = Watch::new(local.ifindex, &local.ifname);
+    let watch = InterfaceWatch::new(local.ifindex, &local.ifname);
     let say = Say::Ready {
         ip: local.ip,
         port: local.port,
@@ -541,7 +541,7 @@ mod tests {
             secret: None,
             version: "test".into(),
             ports: 1024..=65535,
-            limits: Limits { run: Duration::from_secs(1), ..Limits::default() },
+            limits: SessionLimits { run: Duration::from_secs(1), ..SessionLimits::default() },
         };
         thread::scope(|scope| {
             let _ended = Ended(&stop);

@@ -11,7 +11,7 @@ use sys::rusage::ThreadUsage;
 use wire::probe::{Header, Kind};
 
 use super::{RoleReport, Steering, Task};
-use crate::watch::Watch;
+use crate::watch::InterfaceWatch;
 
 /// Empty polls between two checks of the clock and the link.
 const IDLE_LOOKS: u32 = 256;
@@ -86,7 +86,7 @@ impl<'a> End<'a> {
     }
 
     pub(super) fn check_link(&mut self) -> Result<(), io::IoError> {
-        self.steering.watch.as_mut().map_or(Ok(()), Watch::check)
+        self.steering.watch.as_mut().map_or(Ok(()), InterfaceWatch::check)
     }
 
     /// Adds the progress since the last call: several threads may share the counters.

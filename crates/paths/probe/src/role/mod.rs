@@ -22,7 +22,7 @@ pub use report::RoleReport;
 pub use window::WINDOW;
 
 use self::end::End;
-use super::watch::Watch;
+use super::watch::InterfaceWatch;
 
 /// A run is over when nothing arrives for this long.
 pub(crate) const ARRIVAL_GRACE: Duration = Duration::from_millis(5);
@@ -155,7 +155,7 @@ impl From<sys::thread::ThreadError> for RoleError {
 
 /// Counters that another thread may read while a role runs.
 #[derive(Debug, Default)]
-pub struct Live {
+pub struct LiveCounts {
     /// Datagrams sent.
     pub sent_count: AtomicU64,
     /// Datagrams received.
@@ -171,8 +171,8 @@ pub struct Steering<'a> {
     /// Ends the run when set.
     pub stop: &'a AtomicBool,
     /// Counters for other threads.
-    pub live: Option<&'a Live>,
-    pub watch: Option<Watch>,
+    pub live: Option<&'a LiveCounts>,
+    pub watch: Option<InterfaceWatch>,
 }
 
 /// Runs a role on an open engine.
@@ -193,7 +193,7 @@ pub fn open_and_run(
     local: &io::Local,
     remote: Option<&io::Remote>,
     stop: &AtomicBool,
-    live: Option<&Live>,
+    live: Option<&LiveCounts>,
 ) -> Result<RoleReport, RoleError> {
     let (mut engine, watch) = open(task, local, remote)?;
     run(&mut engine, task, Steering { stop, live, watch })
@@ -214,7 +214,7 @@ pub fn open_and_run_on(
         Pace::Window(window) if cpus.len() > 1 && !task.engine.takes_queues(local) => {
             task.check()?;
             let halves = io::open_halves(&task.setup(local, Some(remote)))?;
-            let watch = Watch::new(local.ifindex, &local.ifname);
+            let watch = InterfaceWatch::new(local.ifindex, &local.ifname);
             window::run_halves(halves, window, cpus, task, watch, stop)
         }
         _ => open_and_run(task, local, Some(remote), stop, None),
@@ -227,7 +227,7 @@ pub fn open(
     task: &Task,
     local: &io::Local,
     remote: Option<&io::Remote>,
-) -> Result<(AnyEngine, Option<Watch>), RoleError> {
+) -> Result<(AnyEngine, Option<InterfaceWatch>), RoleError> {
     task.check()?;
     let mut spec = task.engine.clone();
     if matches!((task.role, task.pace), (Role::Ping, Pace::Rate(_) | Pace::Window(_))) {
@@ -236,7 +236,8 @@ pub fn open(
     }
     let setup = Setup { spec: &spec, ..task.setup(local, remote) };
     let engine = io::open(&setup)?;
-    let watch = (local.ifindex != 0).then(|| Watch::new(local.ifindex, &local.ifname)).flatten();
+    let watch =
+        (local.ifindex != 0).then(|| InterfaceWatch::new(local.ifindex, &local.ifname)).flatten();
     Ok((engine, watch))
 }
 
@@ -261,6 +262,6 @@ fn run_on<E: Engine>(
 }
 
 /// Waits until the receiver of `live` has received nothing for a while.
-pub fn drain(live: &Live) {
+pub fn drain(live: &LiveCounts) {
     lab::drain(&live.received_count, u64::MAX, ARRIVAL_GRACE, ARRIVAL_GRACE_MAX);
 }

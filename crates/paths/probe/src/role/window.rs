@@ -16,7 +16,7 @@ use wire::probe::Kind;
 use super::end::{End, write};
 use super::ping::later;
 use super::{RoleError, RoleReport, Steering, Task};
-use crate::watch::Watch;
+use crate::watch::InterfaceWatch;
 
 /// Requests in flight of load `echo-flood`: three batches of 64, one each being sent, echoed and
 /// received, so that both directions are always busy. Fewer than the 256 frames that a veth queues
@@ -219,7 +219,7 @@ pub(super) fn run_halves(
     most: u32,
     cpus: &[usize],
     task: &Task,
-    watch: Option<Watch>,
+    watch: Option<InterfaceWatch>,
     stop: &AtomicBool,
 ) -> Result<RoleReport, RoleError> {
     let (sending, receiving) = cpus.split_at(cpus.len() / 2);

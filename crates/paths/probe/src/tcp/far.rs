@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use lab::{Cause, Signals, cost_of};
+use lab::{RunCause, Signals, cost_of};
 use model::{Delivery, Throughput};
 use sys::clock::monotonic_ns;
 use sys::rusage::ThreadUsage;
@@ -34,7 +34,7 @@ pub(super) fn serve(
     at: SocketAddr,
     signals: &Signals<'_>,
     received_count: &AtomicU64,
-) -> Result<RoleReport, Cause> {
+) -> Result<RoleReport, RunCause> {
     let failed = |e: io::Error| format!("TCP on {at}: {e}");
     let listener = TcpListener::bind(at).map_err(failed)?;
     if task.spins {

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use hdrhistogram::Histogram;
-use lab::{Cause, cost_of};
+use lab::{RunCause, cost_of};
 use model::{Delivery, Throughput};
 use sys::clock::monotonic_ns;
 use sys::rusage::ThreadUsage;
@@ -65,7 +65,7 @@ impl Counts {
     }
 }
 
-pub(super) fn run(task: &Task, to: SocketAddr) -> Result<RoleReport, Cause> {
+pub(super) fn run(task: &Task, to: SocketAddr) -> Result<RoleReport, RunCause> {
     let mut report = match task.traffic {
         TcpTraffic::Ping => ping(task, to),
         TcpTraffic::Connect => connect(task, to),

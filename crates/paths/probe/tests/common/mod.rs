@@ -18,7 +18,7 @@ use std::time::Duration;
 use io::{AnyEngine, EngineSpec, IoError, Local, Remote, Role, Wait, XdpEngine};
 use lab::{End, Pair};
 use sys::xsk::LedgerBalance;
-use wirepath_probe::role::{self, Live, Pace, RoleError, RoleReport, Steering, Task};
+use wirepath_probe::role::{self, LiveCounts, Pace, RoleError, RoleReport, Steering, Task};
 
 /// Labs of a test in use at the same time.
 const AT_ONCE: usize = 4;
@@ -98,7 +98,7 @@ pub(crate) struct Outcome {
 /// A running end.
 pub(crate) struct Running {
     stop: Arc<AtomicBool>,
-    pub(crate) live: Arc<Live>,
+    pub(crate) live: Arc<LiveCounts>,
     thread: JoinHandle<Outcome>,
 }
 
@@ -111,7 +111,7 @@ impl Running {
         task: Task,
     ) -> Result<Self, String> {
         let netns = end.netns.try_clone().map_err(|e| e.to_string())?;
-        let (stop, live) = (Arc::new(AtomicBool::new(false)), Arc::new(Live::default()));
+        let (stop, live) = (Arc::new(AtomicBool::new(false)), Arc::new(LiveCounts::default()));
         let (tell, told) = mpsc::channel();
         let (stop_too, live_too) = (stop.clone(), live.clone());
         let thread = thread::spawn(move || {

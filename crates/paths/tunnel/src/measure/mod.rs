@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use model::Arm;
 
-use lab::Cause;
+use lab::RunCause;
 
 use crate::bench::Bench;
 use model::PathError;
 
 pub use report::{LatencyReport, SizeReport, json, text};
 
-use search::{Found, Search, SearchSpec, Trial};
+use search::{Found, RateSearch, RateTrial, SearchSpec};
 
 /// Frame sizes of RFC 2544 section 9.1 for Ethernet, in bytes with the frame check sequence.
 pub const SIZES_BYTES: [usize; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
@@ -40,7 +40,7 @@ pub struct MeasureSpec {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observed {
     /// For the search.
-    pub trial: Trial,
+    pub trial: RateTrial,
     /// Frames that arrived, second ones included.
     pub received_count: u64,
     /// Frames that came after one with a higher number (RFC 4737 section 3.3).
@@ -104,12 +104,12 @@ fn size_report(
     spec: &MeasureSpec,
     size_bytes: usize,
     wants_end: &(dyn Fn() -> bool + Sync),
-    trial: &mut dyn FnMut(f64, bool) -> Result<Observed, Cause>,
-) -> Result<Option<SizeReport>, Cause> {
+    trial: &mut dyn FnMut(f64, bool) -> Result<Observed, RunCause>,
+) -> Result<Option<SizeReport>, RunCause> {
     /// Why a search stopped.
     enum Stop {
         Asked,
-        Failed(Cause),
+        Failed(RunCause),
     }
     let mut trial = |rate_pps, is_alone| {
         let mut invalid_count = 0;
@@ -118,7 +118,9 @@ fn size_report(
             let Some(why) = observed.invalid() else { return Ok(observed) };
             invalid_count += 1;
             if invalid_count == INVALID_TRIALS_MAX {
-                return Err(Cause::from(format!("{why}, the last of {invalid_count} such trials")));
+                return Err(RunCause::from(format!(
+                    "{why}, the last of {invalid_count} such trials"
+                )));
             }
         }
     };
@@ -128,7 +130,7 @@ fn size_report(
     let flood_pps = floods.iter().map(|o| o.trial.offered_pps).fold(0.0, f64::max);
     let guess_pps = floods.iter().map(|o| o.trial.offered_pps * (1.0 - o.trial.loss()));
     let guess_pps = guess_pps.fold(0.0, f64::max);
-    let mut search = Search::new(spec.search, |rate_pps| {
+    let mut search = RateSearch::new(spec.search, |rate_pps| {
         if wants_end() {
             return Err(Stop::Asked);
         }
@@ -193,7 +195,9 @@ mod tests {
     /// A size measured with a forwarder that takes 100,000 frames a second.
     ///
     /// - `arrivals`: arrivals that the sink counts in the nth trial, of those that passed.
-    fn measured(mut arrivals: impl FnMut(usize, u64) -> u64) -> Result<Option<SizeReport>, Cause> {
+    fn measured(
+        mut arrivals: impl FnMut(usize, u64) -> u64,
+    ) -> Result<Option<SizeReport>, RunCause> {
         let spec = MeasureSpec {
             arm: Arm::baseline(),
             sizes_bytes: vec![64],
@@ -209,7 +213,7 @@ mod tests {
             let received_count = arrivals(nth, sent_count.min(100_000));
             nth += 1;
             let lost_count = sent_count.saturating_sub(received_count);
-            let trial = Trial {
+            let trial = RateTrial {
                 asked_pps: rate_pps,
                 offered_pps,
                 sent_count,

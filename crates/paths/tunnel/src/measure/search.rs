@@ -6,7 +6,7 @@
 
 /// Result of a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Trial {
+pub struct RateTrial {
     /// Rate that was asked for, frames a second.
     pub asked_pps: f64,
     /// Rate that the source reached.
@@ -19,7 +19,7 @@ pub struct Trial {
     pub disturbed_share: f64,
 }
 
-impl Trial {
+impl RateTrial {
     /// Lost share of what was sent, 0.0 to 1.0; all of it when nothing was.
     pub fn loss(&self) -> f64 {
         match self.sent_count {
@@ -97,24 +97,24 @@ enum Verdict {
 }
 
 /// A search at one frame size; `bench` runs a trial at a rate.
-pub struct Search<F> {
+pub struct RateSearch<F> {
     spec: SearchSpec,
     bench: F,
-    seen: Vec<(f64, Vec<Trial>)>,
+    seen: Vec<(f64, Vec<RateTrial>)>,
     /// Counters so far.
     pub books: SearchBooks,
 }
 
-impl<F> std::fmt::Debug for Search<F> {
+impl<F> std::fmt::Debug for RateSearch<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Search").field("spec", &self.spec).field("books", &self.books).finish()
     }
 }
 
-impl<E, F: FnMut(f64) -> Result<Trial, E>> Search<F> {
+impl<E, F: FnMut(f64) -> Result<RateTrial, E>> RateSearch<F> {
     /// A search that has seen nothing yet.
     pub fn new(spec: SearchSpec, bench: F) -> Self {
-        Search { spec, bench, seen: Vec::new(), books: SearchBooks::default() }
+        RateSearch { spec, bench, seen: Vec::new(), books: SearchBooks::default() }
     }
 
     /// Finds the highest rate at which no more than `loss_max` (0.0 to 1.0) is lost.
@@ -196,12 +196,12 @@ mod tests {
     use super::*;
 
     /// A forwarder that takes so much and drops the rest, and a source that offers so much.
-    fn bench(capacity: f64, source: f64) -> impl FnMut(f64) -> Result<Trial, ()> {
+    fn bench(capacity: f64, source: f64) -> impl FnMut(f64) -> Result<RateTrial, ()> {
         move |asked_pps| {
             let offered_pps = asked_pps.min(source);
             let sent_count = offered_pps as u64;
             let lost_count = sent_count.saturating_sub(capacity as u64);
-            Ok(Trial { asked_pps, offered_pps, sent_count, lost_count, disturbed_share: 0.0 })
+            Ok(RateTrial { asked_pps, offered_pps, sent_count, lost_count, disturbed_share: 0.0 })
         }
     }
 
@@ -218,7 +218,7 @@ mod tests {
         let spec = SearchSpec::default();
         for capacity in [1_500.0, 77_000.0, 312_345.0, 1_900_000.0] {
             for guess in [0.0, 1_000.0, capacity * 0.9, capacity * 1.3, 9e9] {
-                let mut search = Search::new(spec, bench(capacity, 2_500_000.0));
+                let mut search = RateSearch::new(spec, bench(capacity, 2_500_000.0));
                 let found = search.find(0.0, 2_000_000.0, guess).unwrap();
                 within(found, capacity, spec.resolution);
                 assert!(search.books.trial_count < 60, "{:?}", search.books);
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn some_loss_allows_a_higher_rate_and_its_search_reuses_trials() {
         let spec = SearchSpec::default();
-        let mut search = Search::new(spec, bench(100_000.0, 1e7));
+        let mut search = RateSearch::new(spec, bench(100_000.0, 1e7));
         let none = search.find(0.0, 1e6, 100_000.0).unwrap();
         let before = search.books.trial_count;
         // At 5 % loss 105,263 a second pass 100,000.
@@ -241,11 +241,11 @@ mod tests {
 
     #[test]
     fn forwarder_faster_than_the_source_is_told_from_one_that_loses() {
-        let mut search = Search::new(SearchSpec::default(), bench(1e9, 1e6));
+        let mut search = RateSearch::new(SearchSpec::default(), bench(1e9, 1e6));
         let found = search.find(0.0, 1e6, 5e5).unwrap();
         assert_eq!((found.rate_pps, found.beyond_pps), (Some(1e6), None));
         // A source that promised more than it keeps.
-        let mut search = Search::new(SearchSpec::default(), bench(1e9, 1e6));
+        let mut search = RateSearch::new(SearchSpec::default(), bench(1e9, 1e6));
         let found = search.find(0.0, 2e6, 5e5).unwrap();
         assert!(found.beyond_pps.is_none() && search.books.unoffered_count > 0);
         assert!((0.95e6..=1.03e6).contains(&found.rate_pps.unwrap()), "{found:?}");
@@ -253,10 +253,16 @@ mod tests {
 
     #[test]
     fn forwarder_that_always_loses_has_no_rate_and_the_search_ends() {
-        let mut search = Search::new(SearchSpec::default(), |asked_pps| {
+        let mut search = RateSearch::new(SearchSpec::default(), |asked_pps| {
             let (offered_pps, sent_count, lost_count) = (asked_pps, 100, 1);
             let disturbed_share = 0.0;
-            Ok::<_, ()>(Trial { asked_pps, offered_pps, sent_count, lost_count, disturbed_share })
+            Ok::<_, ()>(RateTrial {
+                asked_pps,
+                offered_pps,
+                sent_count,
+                lost_count,
+                disturbed_share,
+            })
         });
         let found = search.find(0.0, 1e6, 1e6).unwrap();
         assert_eq!((found.rate_pps, found.beyond_pps), (None, Some(1000.0)));
@@ -266,7 +272,7 @@ mod tests {
     fn one_bad_trial_in_three_decides_nothing_and_disturbed_ones_are_repeated() {
         let mut nth = 0;
         let mut good = bench(100_000.0, 1e7);
-        let mut search = Search::new(SearchSpec::default(), |rate| {
+        let mut search = RateSearch::new(SearchSpec::default(), |rate| {
             nth += 1;
             let mut trial = good(rate)?;
             match nth % 4 {
@@ -289,9 +295,9 @@ mod tests {
     #[test]
     fn busy_machine_is_measured_and_the_counters_show_it() {
         let mut steady = bench(100_000.0, 1e7);
-        let mut search = Search::new(SearchSpec::default(), |rate| {
+        let mut search = RateSearch::new(SearchSpec::default(), |rate| {
             let trial = steady(rate)?;
-            Ok::<_, ()>(Trial { disturbed_share: 0.5, ..trial })
+            Ok::<_, ()>(RateTrial { disturbed_share: 0.5, ..trial })
         });
         within(search.find(0.0, 1e6, 9e5).unwrap(), 100_000.0, 0.02);
         assert!(search.books.accepted_disturbed_count > 0, "{:?}", search.books);
@@ -299,7 +305,7 @@ mod tests {
 
     #[test]
     fn source_that_keeps_to_no_rate_says_nothing_of_the_forwarder() {
-        let mut search = Search::new(SearchSpec::default(), bench(1e9, 100.0));
+        let mut search = RateSearch::new(SearchSpec::default(), bench(1e9, 100.0));
         let found = search.find(0.0, 1e6, 9e5).unwrap();
         assert_eq!((found.rate_pps, found.beyond_pps), (None, None));
         assert!(search.books.unoffered_count > 0);
@@ -307,7 +313,7 @@ mod tests {
 
     #[test]
     fn trial_of_nothing_is_all_loss() {
-        let trial = Trial {
+        let trial = RateTrial {
             asked_pps: 1.0,
             offered_pps: 0.0,
             sent_count: 0,

@@ -10,8 +10,8 @@ use std::time::Duration;
 use model::{Arm, Load, Path as _};
 use sys::pidfd::PidFd;
 use vmm::lance::Sent;
-use vmm::{GuestEnd, Sender, Silence, Switches, Task};
-use wirepath_vmnic::serve::Served;
+use vmm::{GuestEnd, GuestTask, Sender, Silence, Switches};
+use wirepath_vmnic::serve::ServedGuest;
 use wirepath_vmnic::{Switch, Vmnic};
 
 use crate::guest;
@@ -51,7 +51,7 @@ impl Sender for Calls {
 
 /// Runs a guest with such a back end; `None` without KVM.
 fn jailed(thread: &str, call: Option<&'static str>) -> Option<Result<GuestEnd, String>> {
-    let running = guest::start(Task::send(60, 20), switches(thread), || {
+    let running = guest::start(GuestTask::send(60, 20), switches(thread), || {
         let (socket, file) = (UdpSocket::bind("127.0.0.1:0")?, File::open("/dev/null")?);
         guest::halves(Calls { call, socket, file }, Silence)
     })?;
@@ -79,7 +79,7 @@ fn fact(status: &str, name: &str) -> String {
 }
 
 /// A served guest; `None` without KVM or image.
-fn served(arm: &Arm) -> Option<Served> {
+fn served(arm: &Arm) -> Option<ServedGuest> {
     guest::image_beside_us()?;
     let load = Load {
         kind: "stream".into(),
@@ -95,11 +95,11 @@ fn served(arm: &Arm) -> Option<Served> {
         testkit::skip("kvm", format!("{support:?}"));
         return None;
     }
-    Some(Served::start(arm).unwrap())
+    Some(ServedGuest::start(arm).unwrap())
 }
 
 /// The guest answers a datagram to its echo port.
-fn answers(served: &Served) -> bool {
+fn answers(served: &ServedGuest) -> bool {
     let asked = served.netns().run(|| -> std::io::Result<bool> {
         let socket = UdpSocket::bind("0.0.0.0:0")?;
         socket.connect((served.guest_ip(), 7))?;

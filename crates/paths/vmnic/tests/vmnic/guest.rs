@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use testkit::skip;
-use vmm::{self, Halves, Outcome, Receiver, Running, Sender, Spec, Switches, Task};
+use vmm::{self, GuestOutcome, GuestTask, Halves, Receiver, Running, Sender, Spec, Switches};
 
 pub(crate) const MAC: [u8; 6] = [0x02, b'w', b'p', 0, 0, 9];
 const RAM_BYTES: usize = 32 << 20;
@@ -80,7 +80,7 @@ pub(crate) fn halves(sender: impl Sender + 'static, receiver: impl Receiver + 's
 
 /// Starts a guest; `None`, with the reason on stderr, without KVM.
 pub(crate) fn start(
-    task: Task,
+    task: GuestTask,
     switches: Switches,
     open: impl FnOnce() -> Opened,
 ) -> Option<Running> {
@@ -90,7 +90,7 @@ pub(crate) fn start(
 /// As [`start`], of another image.
 pub(crate) fn start_image(
     image: &[u8],
-    task: Task,
+    task: GuestTask,
     switches: Switches,
     open: impl FnOnce() -> Opened,
 ) -> Option<Running> {
@@ -106,10 +106,10 @@ pub(crate) fn start_image(
 
 /// Runs a guest until it is done.
 pub(crate) fn run(
-    task: Task,
+    task: GuestTask,
     switches: Switches,
     open: impl FnOnce() -> Opened,
-) -> Option<Outcome> {
+) -> Option<GuestOutcome> {
     let running = start(task, switches, open)?;
     running.wait(GUEST_TIMEOUT);
     Some(running.stop().expect("the monitor runs to its end").0)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use vmm::{GuestEnd, Outcome, Silence, Sink, Switches, Task};
+use vmm::{CountingSink, GuestEnd, GuestOutcome, GuestTask, Silence, Switches};
 
 use crate::guest;
 
@@ -35,10 +35,10 @@ fn run(code: &[u8], switches: Switches) -> Option<GuestEnd> {
     Some(outcome(code, switches, Duration::from_millis(100))?.end)
 }
 
-fn outcome(code: &[u8], switches: Switches, patience: Duration) -> Option<Outcome> {
-    let task = Task::send(60, 0);
+fn outcome(code: &[u8], switches: Switches, patience: Duration) -> Option<GuestOutcome> {
+    let task = GuestTask::send(60, 0);
     let running = guest::start_image(&image(code), task, switches, || {
-        guest::halves(Sink::default(), Silence)
+        guest::halves(CountingSink::default(), Silence)
     })?;
     running.wait(patience);
     Some(running.stop().expect("the monitor runs to its end").0)

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use lab::{Pair, PairSpec};
 use vmm::lance::Sent;
-use vmm::{Receiver, Sender, Switches, Task};
+use vmm::{GuestTask, Receiver, Sender, Switches};
 use wire::nettest::Mode;
 
 use crate::guest;
@@ -83,7 +83,7 @@ fn question() -> Vec<u8> {
 fn what_the_kernel_left_behind_goes_out_although_nothing_is_sent_after_it() {
     for switches in [Switches::default(), Switches { tdmd_doorbell: true, ..Switches::default() }] {
         let (mut reader, handed) = std::io::pipe().unwrap();
-        let task = Task { mode: Mode::Echo, ip: GUEST, ..Task::send(1514, 0) };
+        let task = GuestTask { mode: Mode::Echo, ip: GUEST, ..GuestTask::send(1514, 0) };
         let started = guest::start(task, switches, || {
             // The monitor closes what it inherits.
             let sender = Reluctant { handed: handed.try_clone()?, left_count: 0, is_fresh: false };

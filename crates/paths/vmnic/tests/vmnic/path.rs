@@ -6,7 +6,7 @@ use model::{Arm, ArmKind, ArmPlan, Measurement, PathSwitch, Support};
 use model::{Load, Path};
 use testkit::series::{self, Loss};
 use vmm::MODERATE_FRAMES;
-use wirepath_vmnic::serve::Served;
+use wirepath_vmnic::serve::ServedGuest;
 use wirepath_vmnic::{Switch, Vmnic};
 
 use crate::guest;
@@ -259,7 +259,7 @@ fn every_ping_from_the_start_on_is_answered_on_either_card_over_every_back_end()
 fn pinged(arm: &Arm) -> Result<u64, Loss> {
     let (count, interval) = pings();
     let sent_count = count.parse().expect("a count");
-    let served = Served::start(arm).unwrap();
+    let served = ServedGuest::start(arm).unwrap();
     assert_eq!(served.guest_ip().to_string(), "10.77.0.2", "{}", arm.name);
     let mut ping = std::process::Command::new("ping");
     ping.args(["-c", &count, "-i", &interval, "-w", "10"]).arg(served.guest_ip().to_string());

@@ -3,8 +3,8 @@ use std::os::fd::BorrowedFd;
 
 use vmm::lance::Sent;
 use vmm::{
-    COMBINE_FRAMES, COMBINE_MORE_FRAMES, COMBINE_TICK_US, GuestEnd, Outcome, Receiver, Sender,
-    Silence, Snapshot, Switches, Task,
+    COMBINE_FRAMES, COMBINE_MORE_FRAMES, COMBINE_TICK_US, GuestEnd, GuestOutcome, GuestTask,
+    Receiver, Sender, Silence, Snapshot, Switches,
 };
 use wire::nettest::report;
 
@@ -69,7 +69,7 @@ fn per_frame(count: u64) -> f64 {
     count as f64 / COUNT as f64
 }
 
-fn send(switches: Switches, size_bytes: u64) -> Option<(Outcome, Snapshot)> {
+fn send(switches: Switches, size_bytes: u64) -> Option<(GuestOutcome, Snapshot)> {
     send_beside(switches, size_bytes, Silence)
 }
 
@@ -78,9 +78,9 @@ fn send_beside(
     switches: Switches,
     size_bytes: u64,
     receiver: impl Receiver + 'static,
-) -> Option<(Outcome, Snapshot)> {
+) -> Option<(GuestOutcome, Snapshot)> {
     let (mut verdicts, writer) = io::pipe().unwrap();
-    let outcome = guest::run(Task::send(size_bytes, COUNT), switches, || {
+    let outcome = guest::run(GuestTask::send(size_bytes, COUNT), switches, || {
         // The monitor closes what it inherits.
         let verdicts = writer.try_clone()?;
         let sender = CheckingSender { next: 0, size_bytes: size_bytes as usize, verdicts };

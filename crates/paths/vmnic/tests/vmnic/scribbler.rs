@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use lab::TapEnd;
-use vmm::{GuestEnd, Outcome, Receiver, Sink, Switches, Task};
+use vmm::{CountingSink, GuestEnd, GuestOutcome, GuestTask, Receiver, Switches};
 
 use crate::guest::{self, Opened};
 use crate::hostile;
@@ -171,9 +171,9 @@ pub(crate) fn scribble(
     code: &[u8],
     switches: Switches,
     open: impl FnOnce() -> Opened,
-) -> Option<Outcome> {
+) -> Option<GuestOutcome> {
     let image = hostile::image(code);
-    let running = guest::start_image(&image, Task::send(60, 0), switches, open)?;
+    let running = guest::start_image(&image, GuestTask::send(60, 0), switches, open)?;
     running.wait(guest::GUEST_TIMEOUT);
     let (outcome, _) = running.stop().expect("the monitor runs to its end");
     assert_eq!(outcome.end, GuestEnd::Done, "{switches:?}: the guest does not get on");
@@ -182,7 +182,7 @@ pub(crate) fn scribble(
 
 /// A back end that takes everything, and a flood.
 pub(crate) fn flood() -> Opened {
-    guest::halves(Sink::default(), Flood::new())
+    guest::halves(CountingSink::default(), Flood::new())
 }
 
 #[test]

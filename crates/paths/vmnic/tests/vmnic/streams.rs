@@ -5,7 +5,7 @@
 
 use model::{Arm, ArmPlan, PathSwitch, Support};
 use model::{Load, Path};
-use wirepath_vmnic::stream::{Direction, Streamed, run};
+use wirepath_vmnic::stream::{StreamDirection, Streamed, run};
 use wirepath_vmnic::{Switch, Vmnic};
 
 use crate::guest;
@@ -44,7 +44,7 @@ fn arms(plan: &ArmPlan) -> Vec<Arm> {
     arms.map(|(arm, _)| arm).collect()
 }
 
-fn both_ends_agree(arm: &Arm, direction: Direction, asked: u64) -> Streamed {
+fn both_ends_agree(arm: &Arm, direction: StreamDirection, asked: u64) -> Streamed {
     let seen = run(arm, direction, asked)
         .unwrap_or_else(|error| panic!("{} {direction:?}: {error:?}", arm.name));
     assert!(seen.is_equal(), "{} {direction:?}: {seen:?}", arm.name);
@@ -58,7 +58,7 @@ fn both_ends_agree(arm: &Arm, direction: Direction, asked: u64) -> Streamed {
 fn every_rung_of_the_ladder_streams_the_same_bytes_to_both_ends() {
     let mut digests = Vec::new();
     for arm in arms(&ArmPlan::ladder()) {
-        for direction in [Direction::ToHost, Direction::ToGuest] {
+        for direction in [StreamDirection::ToHost, StreamDirection::ToGuest] {
             digests.push(both_ends_agree(&arm, direction, bytes()).host_digest);
         }
     }
@@ -69,7 +69,7 @@ fn every_rung_of_the_ladder_streams_the_same_bytes_to_both_ends() {
 #[test]
 fn every_switch_alone_streams_the_same_bytes_to_both_ends() {
     for arm in arms(&ArmPlan::Alone) {
-        for direction in [Direction::ToHost, Direction::ToGuest] {
+        for direction in [StreamDirection::ToHost, StreamDirection::ToGuest] {
             both_ends_agree(&arm, direction, bytes());
         }
     }
@@ -90,7 +90,7 @@ fn driver_that_is_not_ours_streams_the_same_bytes_to_both_ends_over_every_back_e
         // A peer of `prove`, which has none of these switches.
         let peer = Arm::peer("virtio-drivers");
         let arm = Arm { switches: switches.iter().copied().collect(), ..peer };
-        for direction in [Direction::ToHost, Direction::ToGuest] {
+        for direction in [StreamDirection::ToHost, StreamDirection::ToGuest] {
             both_ends_agree(&arm, direction, INDEPENDENT_BYTES);
         }
     }

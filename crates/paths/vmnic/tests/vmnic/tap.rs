@@ -4,13 +4,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use lab::{GuestWire, TapEnd};
-use vmm::{Switches, Task, ring_backend, tap_backend, xdp_backend};
+use vmm::{GuestTask, Switches, ring_backend, tap_backend, xdp_backend};
 use wire::nettest::Mode;
 
 use crate::guest::{self, Opened};
 
-fn echo(guest: std::net::Ipv4Addr, host: std::net::Ipv4Addr) -> Task {
-    Task { mode: Mode::Echo, ip: guest, peer_ip: host, ..Task::send(1514, 0) }
+fn echo(guest: std::net::Ipv4Addr, host: std::net::Ipv4Addr) -> GuestTask {
+    GuestTask { mode: Mode::Echo, ip: guest, peer_ip: host, ..GuestTask::send(1514, 0) }
 }
 
 /// Asks the guest for an echo of datagrams of many sizes, and has the host's own ping ask too.

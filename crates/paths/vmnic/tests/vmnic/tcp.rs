@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lab::{End, GuestWire, TapEnd};
 use sha2::{Digest, Sha256};
-use vmm::{Snapshot, Switches, Task};
+use vmm::{GuestTask, Snapshot, Switches};
 use wire::nettest::{Mode, STREAM_PORT, report, stream_byte};
 
 use crate::guest::{self, Opened};
@@ -47,15 +47,15 @@ impl Lab {
         }
     }
 
-    fn task(&self, mode: Mode, size_bytes: u64, count: u64) -> Task {
-        Task {
+    fn task(&self, mode: Mode, size_bytes: u64, count: u64) -> GuestTask {
+        GuestTask {
             mode,
             ip: self.guest_ip(),
             peer_ip: self.host().ip,
             tx_ring_log2: 7,
             rx_ring_log2: 7,
             digest: true,
-            ..Task::send(size_bytes, count)
+            ..GuestTask::send(size_bytes, count)
         }
     }
 }

@@ -2,8 +2,8 @@
 //! ports.
 
 use crate::lance::{
-    BDP_DWORD, BDP_WORD, Bus, GuestMemory, Lance, PlainMemory, RAP_DWORD, RAP_WORD, RDP, Reception,
-    Sent, Width, Wire, csr0, status,
+    BDP_DWORD, BDP_WORD, Bus, GuestMemory, Lance, NetworkSide, PlainMemory, RAP_DWORD, RAP_WORD,
+    RDP, Reception, Sent, Width, csr0, status,
 };
 
 pub(super) const MAC: [u8; 6] = [0x02, b'w', b'p', 0, 0, 9];
@@ -22,7 +22,7 @@ pub(super) struct Recorder {
     pub(super) busy: bool,
 }
 
-impl Wire for Recorder {
+impl NetworkSide for Recorder {
     fn send(&mut self, frame: &[u8]) -> Sent {
         if self.busy {
             return Sent::Busy;

@@ -1,7 +1,7 @@
 //! A driver over plain memory: queues of eight, each buffer in its own place.
 
 use super::in_place::GuestFrames;
-use crate::bus::{Bus, GuestMemory, InPlace, PlainMemory, Reception, Sent, Wire};
+use crate::bus::{Bus, GuestMemory, InPlace, NetworkSide, PlainMemory, Reception, Sent};
 use crate::lance::Width;
 use crate::virtio::{Options, RX, TX, VirtioNet, register, status};
 
@@ -24,7 +24,7 @@ pub(super) struct Recorder {
     pub(super) place: Option<GuestFrames>,
 }
 
-impl Wire for Recorder {
+impl NetworkSide for Recorder {
     fn send(&mut self, frame: &[u8]) -> Sent {
         if self.busy {
             return Sent::Busy;

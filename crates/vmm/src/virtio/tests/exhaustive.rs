@@ -2,7 +2,7 @@
 //! of the rules.
 
 use crate::bus::{GuestMemory, PlainMemory};
-use crate::virtio::Fault;
+use crate::virtio::DriverFault;
 use crate::virtio::chain::{Chain, Rules, Segment};
 
 const SIZE: u16 = 4;
@@ -71,7 +71,7 @@ fn every_table_of_four_descriptors_is_read_by_the_rules_and_to_an_end() {
             let Some(expected) = expected(&forms, rules) else {
                 broken += 1;
                 assert!(read.is_err(), "{forms:?} {rules:?}");
-                assert!(!matches!(read, Err(Fault::Memory(_))), "{forms:?} {rules:?}");
+                assert!(!matches!(read, Err(DriverFault::Memory(_))), "{forms:?} {rules:?}");
                 continue;
             };
             whole += 1;

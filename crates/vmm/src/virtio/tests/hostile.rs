@@ -2,10 +2,10 @@
 
 use super::driver::{NEXT, Station, TABLE, WRITES, frame};
 use crate::bus::{GuestMemory, Reception};
-use crate::virtio::{Fault, Options, RX, TX, register, status};
+use crate::virtio::{DriverFault, Options, RX, TX, register, status};
 
 /// Has `attack` done to a started card, which must then need a reset; returns the fault.
-fn fault_after(attack: impl FnOnce(&mut Station)) -> Fault {
+fn fault_after(attack: impl FnOnce(&mut Station)) -> DriverFault {
     let mut station = Station::started(Options { event_idx: true, ..Options::default() });
     attack(&mut station);
     let fault = station.card.fault().expect("the device has noticed");
@@ -29,7 +29,7 @@ fn fault_after(attack: impl FnOnce(&mut Station)) -> Fault {
 }
 
 /// As [`fault_of`], of one chain in the transmit queue.
-fn fault_of_chain(describe: impl FnOnce(&Station)) -> Fault {
+fn fault_of_chain(describe: impl FnOnce(&Station)) -> DriverFault {
     fault_after(|station| {
         describe(station);
         station.offer(TX, 0);
@@ -45,7 +45,7 @@ fn index_that_jumps_needs_a_reset() {
         }
         station.kick();
     });
-    assert_eq!(fault, Fault::Index { index: 9, next: 0 });
+    assert_eq!(fault, DriverFault::Index { index: 9, next: 0 });
 }
 
 #[test]
@@ -54,10 +54,10 @@ fn descriptor_outside_the_table_needs_a_reset() {
         station.offer(TX, 8);
         station.kick();
     });
-    assert_eq!(fault, Fault::Descriptor(8));
+    assert_eq!(fault, DriverFault::Descriptor(8));
     let buffer = Station::buffer(TX, 0).into();
     let fault = fault_of_chain(|station| station.describe(TX, 0, buffer, 72, NEXT, 9));
-    assert_eq!(fault, Fault::Descriptor(9));
+    assert_eq!(fault, DriverFault::Descriptor(9));
 }
 
 #[test]
@@ -67,18 +67,18 @@ fn chain_that_loops_needs_a_reset() {
         station.describe(TX, 0, buffer, 20, NEXT, 1);
         station.describe(TX, 1, buffer, 20, NEXT, 0);
     });
-    assert_eq!(fault, Fault::Loop(8));
+    assert_eq!(fault, DriverFault::Loop(8));
 }
 
 #[test]
 fn buffers_outside_memory_need_a_reset() {
     for (address, len_bytes) in [(0xffff, 100), (0x1_0000, 100), (0xffff_fff0, 100)] {
         let fault = fault_of_chain(|station| station.describe(TX, 0, address, len_bytes, 0, 0));
-        assert!(matches!(fault, Fault::Memory(_)), "{fault}");
+        assert!(matches!(fault, DriverFault::Memory(_)), "{fault}");
     }
     for address in [1 << 32, u64::MAX] {
         let fault = fault_of_chain(|station| station.describe(TX, 0, address, 100, 0, 0));
-        assert_eq!(fault, Fault::Address(address));
+        assert_eq!(fault, DriverFault::Address(address));
     }
 }
 
@@ -88,39 +88,39 @@ fn tables_that_are_nested_chained_or_not_whole_need_a_reset() {
     for (len_bytes, flags) in [(0, TABLE), (17, TABLE), (16, TABLE | NEXT)] {
         let fault =
             fault_of_chain(|station| station.describe(TX, 0, table.into(), len_bytes, flags, 1));
-        assert_eq!(fault, Fault::Table { len_bytes });
+        assert_eq!(fault, DriverFault::Table { len_bytes });
     }
     let fault = fault_of_chain(|station| {
         station.describe(TX, 0, table.into(), 16, TABLE, 0);
         station.describe_at(table, table.into(), 16, TABLE, 0);
     });
-    assert_eq!(fault, Fault::Table { len_bytes: 16 });
+    assert_eq!(fault, DriverFault::Table { len_bytes: 16 });
     // One that loops inside.
     let fault = fault_of_chain(|station| {
         station.describe(TX, 0, table.into(), 16, TABLE, 0);
         station.describe_at(table, Station::buffer(TX, 1).into(), 16, NEXT, 0);
     });
-    assert_eq!(fault, Fault::Loop(8));
+    assert_eq!(fault, DriverFault::Loop(8));
 }
 
 #[test]
 fn buffers_of_the_wrong_direction_need_a_reset() {
     let buffer = Station::buffer(TX, 0).into();
     let fault = fault_of_chain(|station| station.describe(TX, 0, buffer, 72, WRITES, 0));
-    assert_eq!(fault, Fault::Direction { queue: TX });
+    assert_eq!(fault, DriverFault::Direction { queue: TX });
     let fault = fault_after(|station| {
         station.describe(RX, 0, buffer, 2000, 0, 0);
         station.offer(RX, 0);
         assert_eq!(station.receive(&frame(60)), Reception::Off);
     });
-    assert_eq!(fault, Fault::Direction { queue: RX });
+    assert_eq!(fault, DriverFault::Direction { queue: RX });
 }
 
 #[test]
 fn frame_shorter_than_its_header_needs_a_reset_and_one_of_no_wire_is_dropped() {
     let buffer = Station::buffer(TX, 0).into();
     let fault = fault_of_chain(|station| station.describe(TX, 0, buffer, 11, 0, 0));
-    assert_eq!(fault, Fault::Header(11));
+    assert_eq!(fault, DriverFault::Header(11));
     let mut station = Station::started(Options::default());
     for (slot, len_bytes) in [(0, 12), (1, 25), (2, 12 + 4097), (3, u32::MAX)] {
         station.describe(TX, slot, buffer, len_bytes, 0, 0);

@@ -3,7 +3,7 @@
 use super::driver::{MAC, NEXT, Recorder, TABLE, WRITES, frame};
 use crate::bus::{Bus, GuestMemory, PlainMemory, Reception};
 use crate::lance::Width;
-use crate::virtio::{Fault, Options, RX, TX, VirtioNet, register};
+use crate::virtio::{DriverFault, Options, RX, TX, VirtioNet, register};
 
 /// Descriptors of a queue; no power of two.
 const SIZE: u16 = 5;
@@ -216,7 +216,7 @@ fn interrupts_and_notifications_follow_the_wishes_of_either_side() {
 }
 
 /// The fault of a card that was offered buffers: address, length, flags.
-fn fault(offers: &[(u32, u32, u16)]) -> Fault {
+fn fault(offers: &[(u32, u32, u16)]) -> DriverFault {
     let mut station = Station::started(false);
     for &(address, len_bytes, flags) in offers {
         station.offer(TX, address, len_bytes, 0, flags);
@@ -229,11 +229,11 @@ fn fault(offers: &[(u32, u32, u16)]) -> Fault {
 #[test]
 fn chains_that_break_a_rule_need_a_reset() {
     let at = BUFFERS[usize::from(TX)];
-    assert_eq!(fault(&[(at, 20, NEXT); SIZE as usize]), Fault::Loop(SIZE));
-    assert_eq!(fault(&[(at, 72, WRITES)]), Fault::Direction { queue: TX });
-    assert_eq!(fault(&[(at, 17, TABLE)]), Fault::Table { len_bytes: 17 });
-    assert_eq!(fault(&[(at, 16, TABLE | NEXT)]), Fault::Table { len_bytes: 16 });
-    assert_eq!(fault(&[(at, 16 * 6, TABLE)]), Fault::Loop(SIZE));
-    assert_eq!(fault(&[(at, 5, 0)]), Fault::Header(5));
-    assert!(matches!(fault(&[(0xffff, 100, 0)]), Fault::Memory(_)));
+    assert_eq!(fault(&[(at, 20, NEXT); SIZE as usize]), DriverFault::Loop(SIZE));
+    assert_eq!(fault(&[(at, 72, WRITES)]), DriverFault::Direction { queue: TX });
+    assert_eq!(fault(&[(at, 17, TABLE)]), DriverFault::Table { len_bytes: 17 });
+    assert_eq!(fault(&[(at, 16, TABLE | NEXT)]), DriverFault::Table { len_bytes: 16 });
+    assert_eq!(fault(&[(at, 16 * 6, TABLE)]), DriverFault::Loop(SIZE));
+    assert_eq!(fault(&[(at, 5, 0)]), DriverFault::Header(5));
+    assert!(matches!(fault(&[(0xffff, 100, 0)]), DriverFault::Memory(_)));
 }
