@@ -95,11 +95,13 @@ fn a_person_lists_filters_compares_downloads_and_follows_a_run() {
     let downloads = browser.downloads();
     for (place, ending) in [(1, ".json"), (2, ".csv"), (3, "-trials.csv")] {
         browser.eval(&format!("document.querySelectorAll('.actions a')[{} - 1].click()", place));
-        let arrived = || {
-            let files = fs::read_dir(&downloads).into_iter().flatten().flatten();
-            files.map(|f| f.file_name().into_string().unwrap()).any(|f| f.ends_with(ending))
-        };
-        assert!(until(LONG, arrived), "no {ending}");
+        assert!(
+            until(LONG, || {
+                let files = fs::read_dir(&downloads).into_iter().flatten().flatten();
+                files.map(|f| f.file_name().into_string().unwrap()).any(|f| f.ends_with(ending))
+            }),
+            "no {ending}"
+        );
     }
 
     // The path that it is of, from its page and from the navigation; and back to the experiment.

@@ -31,8 +31,8 @@ fn hostile() -> String {
 fn assert_harmless(what: &str, output: &std::process::Output) {
     let (out, err) = (&output.stdout, &output.stderr);
     for text in [std::str::from_utf8(out).unwrap(), std::str::from_utf8(err).unwrap()] {
-        let kept = |c: char| matches!(c, '\n' | '\t');
-        let bad: Vec<char> = text.chars().filter(|c| c.is_control() && !kept(*c)).collect();
+        let bad: Vec<char> =
+            text.chars().filter(|c| c.is_control() && !matches!(*c, '\n' | '\t')).collect();
         assert!(bad.is_empty() && !text.contains('\u{202e}'), "{what}: {bad:?} in {text}");
     }
     let text = all_text(output);

@@ -74,8 +74,7 @@ fn ping_whose_far_end_dies_counts_what_was_answered() {
     let echo = spaces.echo(&[]);
     let args = ["probe", "ping", FAR_IP, "--no-peer", "--json", "--rate", "2000", "-c", "4000"];
     let ping = Running::start(spaces.near(&args));
-    let answered = || packets(&spaces, "rx") > 500;
-    assert!(until(LONG, answered), "{}", ping.stderr());
+    assert!(until(LONG, || packets(&spaces, "rx") > 500), "{}", ping.stderr());
     drop(echo);
     let output = ping.finish(LONG).expect("it ends");
     let document: Value = serde_json::from_slice(&output.stdout).expect("a document");
@@ -111,8 +110,7 @@ fn run_whose_peer_dies_fails_without_a_result() {
         let before = packets(&spaces, "tx");
         let near =
             Running::start(spaces.near(&["probe", role, FAR_IP, "-d", "60s", "--rate", "1000"]));
-        let sends = || packets(&spaces, "tx") > before + 200;
-        assert!(until(LONG, sends), "{role}: {}", near.stderr());
+        assert!(until(LONG, || packets(&spaces, "tx") > before + 200), "{role}: {}", near.stderr());
         drop(peer);
         let output = near.finish(LONG).expect("it ends");
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -129,11 +127,17 @@ fn tunnel_measurement_without_arrivals_has_no_result() {
     for (forwarder, ifname) in broken {
         let running =
             Running::start(common::wirepath(&[&measure[..], &["-f", forwarder]].concat()));
-        let forwards = || running.holdings().received_count() > 20_000;
-        assert!(until(LONG, forwards), "{ifname}: {}", running.stderr());
-        let down = || host::net::set_up(host::net::link_named(ifname)?.index, false);
+        assert!(
+            until(LONG, || running.holdings().received_count() > 20_000),
+            "{ifname}: {}",
+            running.stderr()
+        );
         let namespaces = running.namespaces();
-        let done = namespaces.iter().filter(|netns| netns.run(down).is_ok_and(|d| d.is_ok()));
+        let done = namespaces.iter().filter(|netns| {
+            netns
+                .run(|| host::net::set_up(host::net::link_named(ifname)?.index, false))
+                .is_ok_and(|d| d.is_ok())
+        });
         assert_eq!(done.count(), 1, "{ifname}");
         let output = running.finish(LONG).expect("it ends");
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -155,8 +159,11 @@ fn receiver_alone_does_not_call_lost_what_another_program_took() {
         let mut taker = DropCounter::load(&DropSpec::default()).expect("a program");
         let index = host::net::link_named("vb").expect("our link").index;
         taker.attach(index, sys::bpf::XdpMode::Native).expect("attached");
-        let took = || taker.counts().is_ok_and(|counts| counts.frames > 300);
-        assert!(until(LONG, took), "{}", sender.stderr());
+        assert!(
+            until(LONG, || taker.counts().is_ok_and(|counts| counts.frames > 300)),
+            "{}",
+            sender.stderr()
+        );
         taker.counts().expect("counts").frames
     });
     sender.finish(LONG).expect("it ends");

@@ -138,8 +138,9 @@ fn killed_coordinator_leaves_nothing_and_the_next_one_gives_a_line_per_host() {
     let prove = ["fleet", "prove", "--on", &on];
     let arguments = [&prove[..], &["probe", "--load", "ping", "--arms", "spin"], &endless].concat();
     let mut first = Running::start(wirepath(&data, &arguments));
-    let is_proving = |(_, line): &(u32, String)| line.starts_with("wirepath answer host");
-    let begun = until(LONG, || first.descendants().iter().any(is_proving));
+    let begun = until(LONG, || {
+        first.descendants().iter().any(|(_, line)| line.starts_with("wirepath answer host"))
+    });
     assert!(begun && !first.has_ended(), "{}", first.stderr());
     // One at a time on this machine.
     let alone = fail(wirepath(&data, &[&["prove"], &SHORT[..]].concat()), 1);

@@ -124,8 +124,9 @@ fn agents_measure_report_encrypted_and_are_missed_when_killed() {
 /// Makes a port of loopback in this namespace reachable in another one. Ends with the test.
 fn forward_port(netns: &str, port: u16) {
     let netns = Netns::open(format!("/run/netns/{netns}")).expect("our namespace");
-    let bind = || TcpListener::bind(("127.0.0.1", port)).expect("a free port of a new namespace");
-    let listener = netns.run(bind).expect("the namespace");
+    let listener = netns
+        .run(|| TcpListener::bind(("127.0.0.1", port)).expect("a free port of a new namespace"))
+        .expect("the namespace");
     thread::spawn(move || {
         for near in listener.incoming().flatten() {
             let Ok(far) = TcpStream::connect(("127.0.0.1", port)) else { continue };
@@ -161,8 +162,11 @@ impl Tuned {
         let (data, database) = (Data::new(), Database::start()?);
         let (folder, hosts, plan) =
             (data.file("fleet"), data.file("hosts.txt"), data.file("plan.toml"));
-        let line = |at: usize| format!("h{at} address=10.79.0.{at}\n");
-        fs::write(&hosts, (1..=count).map(line).collect::<String>()).expect("a file");
+        fs::write(
+            &hosts,
+            (1..=count).map(|at| format!("h{at} address=10.79.0.{at}\n")).collect::<String>(),
+        )
+        .expect("a file");
         fs::write(&plan, PLAN_WITHOUT_EFFECT).expect("a plan");
         let address = database.address("postgres");
         let init = |broker: &str| {
@@ -247,12 +251,14 @@ impl Tuned {
 /// Wake-ups of all threads of a process so far.
 fn wake_ups(pid: u32) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a process").flatten();
-    let count = |task: fs::DirEntry| {
-        let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        line.and_then(|count| count.trim().parse::<u64>().ok()).unwrap_or(0)
-    };
-    tasks.map(count).sum()
+    tasks
+        .map(|task| {
+            let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+            let line =
+                status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            line.and_then(|count| count.trim().parse::<u64>().ok()).unwrap_or(0)
+        })
+        .sum()
 }
 
 #[test]
@@ -345,13 +351,16 @@ fn plan_goes_out_over_agents_and_a_host_rolls_back_by_itself_unless_it_was_confi
     assert!(all_text(&stuck).contains("no word of a rollback from h1"), "{}", all_text(&stuck));
     assert_eq!(fleet.newest().1, "stuck");
     agent.signal("CONT");
-    let is_back = || {
-        let ended = run(fleet.rollout(&["--resume", &id]));
-        // Stuck again while the agent connects.
-        assert!(matches!(ended.status.code(), Some(1 | 4)), "{}", all_text(&ended));
-        ended.status.code() == Some(4)
-    };
-    assert!(until(LONG, is_back), "{}", agent.stderr());
+    assert!(
+        until(LONG, || {
+            let ended = run(fleet.rollout(&["--resume", &id]));
+            // Stuck again while the agent connects.
+            assert!(matches!(ended.status.code(), Some(1 | 4)), "{}", all_text(&ended));
+            ended.status.code() == Some(4)
+        }),
+        "{}",
+        agent.stderr()
+    );
     assert_eq!((fleet.value().as_str(), fleet.newest().1), ("1", "rolled-back".into()));
     assert!(agent.end_by("TERM", LONG).status.success());
 }
@@ -397,15 +406,19 @@ fn mesh_of_eight_agents_names_the_slow_host_and_the_lossy_link_and_nothing_witho
     let mut right = [0, 0];
     for is_faulty in [true, false] {
         let mut expected = BTreeSet::new();
-        let star = || {
-            let mut star = Star::new(8, is_faulty.then_some(3));
-            if is_faulty {
-                star.make_lossy(1, 6);
-                expected.extend(["h4,".to_owned(), "h2,h7".to_owned()]);
-            }
-            star
+        let Some(fleet) = Tuned::start_in(
+            || {
+                let mut star = Star::new(8, is_faulty.then_some(3));
+                if is_faulty {
+                    star.make_lossy(1, 6);
+                    expected.extend(["h4,".to_owned(), "h2,h7".to_owned()]);
+                }
+                star
+            },
+            8,
+        ) else {
+            return;
         };
-        let Some(fleet) = Tuned::start_in(star, 8) else { return };
         let _agents: Vec<Running> = (0..8).map(|at| fleet.agent_at(at, &[])).collect();
         right[usize::from(is_faulty)] = right_meshes(&expected, |seed| {
             let mesh = ["fleet", "mesh", "--fleet", &fleet.folder, "-c", "100", "--json", "--seed"];
@@ -448,15 +461,22 @@ fn watched_mesh_over_agents_goes_on_after_a_silent_agent_and_without_its_databas
     assert!(until(LONG, || repeats(&watching) >= 2.0), "{}", watching.stderr());
     agents[1].signal("STOP");
     let failures = r#"failures_total{one="h1",other="h2"}"#;
-    let has_failed =
-        || figure(&watching, failures) >= Some(1.0) && figure(&watching, rtt).is_none();
-    assert!(until(LONG * 4, has_failed), "{}", watching.stderr());
+    assert!(
+        until(LONG * 4, || figure(&watching, failures) >= Some(1.0)
+            && figure(&watching, rtt).is_none()),
+        "{}",
+        watching.stderr()
+    );
     agents[1].signal("CONT");
     assert!(until(LONG * 4, || figure(&watching, rtt).is_some()), "{}", watching.stderr());
     fleet.database.kill();
-    let says_so =
-        || ["skipped: ", "trying again"].iter().any(|text| watching.stderr().contains(text));
-    assert!(until(LONG, says_so), "{}", watching.stderr());
+    assert!(
+        until(LONG, || ["skipped: ", "trying again"]
+            .iter()
+            .any(|text| watching.stderr().contains(text))),
+        "{}",
+        watching.stderr()
+    );
     fleet.database.resume();
     let before = repeats(&watching);
     assert!(until(LONG * 2, || repeats(&watching) > before + 1.0), "{}", watching.stderr());

@@ -132,8 +132,7 @@ fn hosts_roll_back_by_themselves_when_the_process_is_killed_and_another_goes_on(
     assert!(until(LONG, || fleet.values() == ["1"; 2]));
     holdings.assert_gone();
     let id = fleet.id();
-    let resume = || fleet.wirepath(&["fleet", "rollout", "--resume", &id]);
-    let second = Running::start(resume());
+    let second = Running::start(fleet.wirepath(&["fleet", "rollout", "--resume", &id]));
     assert!(until(LONG * 2, has_plan), "{}", second.stderr());
     let paused = second.end_by("INT", LONG * 2);
     assert_eq!(paused.status.code(), Some(130), "{}", all_text(&paused));
@@ -212,8 +211,11 @@ fn demo_ends_with_a_roll_out_that_rolled_itself_back_and_leaves_nothing_when_it_
     }
     let data = Data::new();
     let killed = Running::start(demo(&data));
-    let is_measuring = |(pid, _): &(u32, String)| has_thread(*pid, "wp-ping");
-    assert!(until(LONG, || killed.descendants().iter().any(is_measuring)), "{}", killed.stderr());
+    assert!(
+        until(LONG, || killed.descendants().iter().any(|(pid, _)| has_thread(*pid, "wp-ping"))),
+        "{}",
+        killed.stderr()
+    );
     let holdings = killed.holdings();
     drop(killed.end_by("KILL", LONG));
     holdings.assert_gone();

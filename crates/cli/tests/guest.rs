@@ -147,12 +147,11 @@ fn no_qemu_and_no_tap_interface_remain_however_it_ends() {
     for args in [&by_hand[..], &proved] {
         for signal in ["KILL", "INT", "TERM"] {
             let mut running = Running::start(data.wirepath(args));
-            let qemu = |running: &Running| {
-                running.descendants().into_iter().find(|(_, name)| name.contains("qemu-system"))
-            };
             let mut found = None;
             let seen = until(LONG, || {
-                found = qemu(&running);
+                found = {
+                    running.descendants().into_iter().find(|(_, name)| name.contains("qemu-system"))
+                };
                 found.is_some() || running.has_ended()
             });
             if running.has_ended() && args == by_hand {

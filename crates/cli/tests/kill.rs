@@ -145,8 +145,11 @@ fn peers_die_with_the_run(args: &[&str], program: &str, started_with: &str) {
         let running = prove(&data, args);
         // Not the call that only prints its version.
         let is_it = |line: &str| line.contains(program) && line.contains(started_with);
-        let started = || running.descendants().iter().any(|(_, line)| is_it(line));
-        assert!(until(LONG * 2, started), "{program} was never run: {}", running.stderr());
+        assert!(
+            until(LONG * 2, || running.descendants().iter().any(|(_, line)| is_it(line))),
+            "{program} was never run: {}",
+            running.stderr()
+        );
         let held = running.holdings();
         assert!(held.namespaces.len() >= 2);
         let output = running.end_by(signal, SOON);
@@ -212,8 +215,10 @@ fn an_interrupted_run_reports_its_results() {
 fn a_second_signal_ends_the_process() {
     let data = Data::new();
     let mut running = prove(&data, &["fake", "--arms", "fast", "--trial", "60s"]);
-    let began = || !succeed(data.wirepath(&["history"])).contains("no experiments");
-    assert!(until(LONG, began) && !running.has_ended());
+    assert!(
+        until(LONG, || !succeed(data.wirepath(&["history"])).contains("no experiments"))
+            && !running.has_ended()
+    );
     running.signal("INT");
     // Two signals that arrive together count as one.
     thread::sleep(Duration::from_millis(300));
@@ -266,8 +271,10 @@ fn killed_near_and_far_ends_leave_no_program() {
             let mut far = Running::start(spaces.far(&args));
             far.await_stderr("listening on ");
             if xdp {
-                let attached = || spaces.far_link().contains("prog/xdp");
-                assert!(until(LONG, attached), "the check cannot see programs");
+                assert!(
+                    until(LONG, || spaces.far_link().contains("prog/xdp")),
+                    "the check cannot see programs"
+                );
             }
             let near_role = if role == "echo" { "ping" } else { "send" };
             let mut args =
@@ -275,8 +282,11 @@ fn killed_near_and_far_ends_leave_no_program() {
             args.extend(engine);
             let near = Running::start(spaces.near(&args));
             if xdp && role == "echo" {
-                let attached = || spaces.near_link().contains("prog/xdp");
-                assert!(until(LONG, attached), "{}", near.stderr());
+                assert!(
+                    until(LONG, || spaces.near_link().contains("prog/xdp")),
+                    "{}",
+                    near.stderr()
+                );
             }
             thread::sleep(Duration::from_millis(300));
             for (what, end) in [("near", near), ("far", far)] {
@@ -312,16 +322,24 @@ fn a_killed_peer_leaves_no_program() {
             "-d",
             "300s",
         ]));
-        let both = || spaces.far_link().contains("xdp") && spaces.near_link().contains("xdp");
-        assert!(until(LONG, both), "{}", near.stderr());
+        assert!(
+            until(LONG, || spaces.far_link().contains("xdp") && spaces.near_link().contains("xdp")),
+            "{}",
+            near.stderr()
+        );
         let held = peer.holdings();
         assert!(!held.programs.is_empty());
         peer.end_by(signal, SOON);
         held.assert_gone();
         let output = near.finish(SOON).expect("the near end ends with its peer");
         assert_eq!(output.status.code(), Some(1), "{}", all_text(&output));
-        let none = || !spaces.far_link().contains("xdp") && !spaces.near_link().contains("xdp");
-        assert!(until(LONG, none), "{} {}", spaces.far_link(), spaces.near_link());
+        assert!(
+            until(LONG, || !spaces.far_link().contains("xdp")
+                && !spaces.near_link().contains("xdp")),
+            "{} {}",
+            spaces.far_link(),
+            spaces.near_link()
+        );
     }
 }
 
@@ -341,8 +359,11 @@ fn killed_feed_commands_leave_nothing_and_a_recording_can_be_read() {
         let replay = ["feed", "replay", "--synthetic", "--rate", "5000", "--to", GROUP];
         let replay =
             Running::start(spaces.near(&[&replay[..], &["-i", "va", "-d", "300s"]].concat()));
-        let size = || std::fs::metadata(&file).map_or(0, |meta| meta.len());
-        assert!(until(LONG, || size() > 100_000), "{}", replay.stderr());
+        assert!(
+            until(LONG, || std::fs::metadata(&file).map_or(0, |meta| meta.len()) > 100_000),
+            "{}",
+            replay.stderr()
+        );
         for (what, running) in [("replay", replay), ("record", record), ("listen", listen)] {
             let held = running.holdings();
             let output = running.end_by(signal, SOON);

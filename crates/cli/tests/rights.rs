@@ -312,8 +312,10 @@ fn permitted(pid: u32) -> u64 {
 }
 
 fn bits(names: &[&str]) -> u64 {
-    let number = |name: &&str| NUMBERS.iter().find(|(known, _)| known == name).expect("known").1;
-    names.iter().map(|name| 1 << number(name)).sum()
+    names
+        .iter()
+        .map(|name| 1 << NUMBERS.iter().find(|(known, _)| known == name).expect("known").1)
+        .sum()
 }
 
 fn start(row: &Row, command: Command) -> Running {

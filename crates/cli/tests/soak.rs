@@ -72,8 +72,8 @@ impl Residents {
         fs::write(&config, tunnel_config("packet", "pa", ("va", NEAR_IP), FAR_IP)).unwrap();
         let begin = |command: Command, says: &str| {
             let mut running = Running::start(command);
-            let said = |r: &Running| format!("{}{}", r.stdout(), r.stderr()).contains(says);
-            let is_on = until(LONG, || said(&running));
+            let is_on =
+                until(LONG, || format!("{}{}", running.stdout(), running.stderr()).contains(says));
             assert!(is_on && !running.has_ended(), "{}", running.stderr());
             running
         };
@@ -186,11 +186,13 @@ fn round(residents: &mut Residents, number: usize) {
             let mut near = Running::start(spaces.near(&args));
             near.await_stderr("peer at ");
             near.end_by("KILL", LONG);
-            let is_free = || {
-                let output = run(spaces.near(&["probe", "ping", FAR_IP, "-c", "1"]));
-                output.status.success()
-            };
-            assert!(until(LONG, is_free), "the peer serves the next");
+            assert!(
+                until(LONG, || {
+                    let output = run(spaces.near(&["probe", "ping", FAR_IP, "-c", "1"]));
+                    output.status.success()
+                }),
+                "the peer serves the next"
+            );
         }
     }
 }

@@ -381,9 +381,13 @@ fn bad_input_is_refused_before_anything_is_changed() {
         assert_eq!(desk.knobs(), before, "{to}");
         assert!(!Path::new(&desk.file("state/journal")).exists(), "{to}");
     }
-    let shown =
-        |interface| ["plan", "--profile", "latency", "--interface", interface, "--netns", &near];
-    assert!(fail(desk.tune(&shown("eth77")), 1).contains("eth77"));
+    assert!(
+        fail(
+            desk.tune(&["plan", "--profile", "latency", "--interface", "eth77", "--netns", &near]),
+            1
+        )
+        .contains("eth77")
+    );
     assert!(fail(desk.tune(&["apply", &desk.file("none.toml")]), 2).contains("none.toml"));
     fail(desk.tune(&["confirm"]), 1);
     fail(desk.tune(&["rollback"]), 1);

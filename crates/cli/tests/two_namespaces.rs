@@ -200,11 +200,12 @@ impl Capture {
             tshark.args(["-Y", &format!("ip.src=={source} && udp.port==9000")]);
             // The last packet may be half written yet, which it says in its exit status.
             let text = String::from_utf8(run(tshark).stdout).unwrap();
-            let pair = |line: &str| {
-                let (ip, udp) = line.split_once('\t')?;
-                Some((ip.to_owned(), udp.to_owned()))
-            };
-            text.lines().filter_map(pair).collect::<Vec<_>>()
+            text.lines()
+                .filter_map(|line| {
+                    let (ip, udp) = line.split_once('\t')?;
+                    Some((ip.to_owned(), udp.to_owned()))
+                })
+                .collect::<Vec<_>>()
         };
         let mut seen = Vec::new();
         let all = until(LONG, || {

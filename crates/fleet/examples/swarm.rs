@@ -139,16 +139,18 @@ fn give<'a>(
     archive: &mut PostgresArchive,
     hosts: impl Iterator<Item = &'a String>,
 ) -> Result<(), Failure> {
-    let job = |host: &String| Job::new("swarm", host, Call::Trial, u64::MAX >> 1);
-    archive.plan(&hosts.map(job).collect::<Vec<Job>>())?;
+    archive.plan(
+        &hosts
+            .map(|host| Job::new("swarm", host, Call::Trial, u64::MAX >> 1))
+            .collect::<Vec<Job>>(),
+    )?;
     let begun = Instant::now();
     let mut coordinator = Coordinator::new("swarm");
     let mut given = None;
-    let now_ms = || {
+    while !coordinator.turn(exchange, archive, {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         now.map_or(0, |since| since.as_millis() as u64)
-    };
-    while !coordinator.turn(exchange, archive, now_ms())? {
+    })? {
         given.get_or_insert_with(|| begun.elapsed());
         if let Some(refusal) = exchange.take_refusals().first() {
             return Err(format!("a report was refused: {}", refusal.why).into());
@@ -253,8 +255,7 @@ async fn last(client: &Client, of: &str) -> Result<bool, Failure> {
 fn digits() -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut random = Random::new(1, 0);
-    let digit = |_| char::from(DIGITS[random.below(64) as usize]);
-    (0..2 * BODY_BYTES).map(digit).collect()
+    (0..2 * BODY_BYTES).map(|_| char::from(DIGITS[random.below(64) as usize])).collect()
 }
 
 /// Result of a job.

@@ -213,11 +213,17 @@ fn forged_injected_replayed_and_expired_jobs_are_not_measured() {
 
     let mut measured = Vec::new();
     let mut turn = |exchange: &mut NatsExchange, now_ms: u64| {
-        let measure = |job: &Job| {
-            measured.push(job.fence);
-            Measured::Done("x".into())
-        };
-        agent.turn(exchange, now_ms, measure, |_| true).unwrap();
+        agent
+            .turn(
+                exchange,
+                now_ms,
+                |job: &Job| {
+                    measured.push(job.fence);
+                    Measured::Done("x".into())
+                },
+                |_| true,
+            )
+            .unwrap();
         measured.clone()
     };
     assert_eq!(turn(&mut exchange, 10), [5]);

@@ -66,8 +66,12 @@ fn routes_and_neighbours_of_ipv6_are_those_of_the_kernel() {
     // One that the kernel must ask for.
     let second: IpAddr = "fd77::3".parse().unwrap();
     far.run(|| net::add_address(far.ifindex, second, 64)).unwrap().unwrap();
-    let own_route = || far.run(|| route_to(second)).unwrap().unwrap().ifindex;
-    assert!(testkit::until(Duration::from_secs(60), || own_route() != far.ifindex));
+    assert!(testkit::until(Duration::from_secs(60), || far
+        .run(|| route_to(second))
+        .unwrap()
+        .unwrap()
+        .ifindex
+        != far.ifindex));
     let known = || near.run(|| neighbour(near.ifindex, second)).unwrap().unwrap();
     assert_eq!(known(), None);
     assert_eq!(resolve_at(near, second, None).unwrap().next_hop_mac, far.mac);

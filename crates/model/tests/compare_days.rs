@@ -183,12 +183,17 @@ fn change_just_beyond_the_resolution_is_seldom_called_no_difference() {
         .count();
     eprintln!("5.01 % in 3 metrics: \"no difference shown\" in {count} of {COMPARISONS}");
     assert!(count as f64 <= BOUND * COMPARISONS as f64, "{count}");
-    let is_found = |seed: &u64| {
-        let comparison = compared(old, old, *seed, Unit::Session);
-        let equal = comparison.arms[1].metrics[METRICS[0]].change(By::Value).cloned();
-        equal.is_some_and(|change| change.verdict == Verdict::NoDifferenceShown)
-    };
-    assert!((0..100).filter(is_found).count() >= 90, "equal ones are");
+    assert!(
+        (0..100)
+            .filter(|seed| {
+                let comparison = compared(old, old, *seed, Unit::Session);
+                let equal = comparison.arms[1].metrics[METRICS[0]].change(By::Value).cloned();
+                equal.is_some_and(|change| change.verdict == Verdict::NoDifferenceShown)
+            })
+            .count()
+            >= 90,
+        "equal ones are"
+    );
 }
 
 #[test]

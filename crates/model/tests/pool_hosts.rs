@@ -69,8 +69,12 @@ fn pages_without_an_effect_seldom_name_a_host() {
 
 #[test]
 fn host_that_is_hurt_is_named_among_many_figures() {
-    let hurt = |host: usize, arm: &str| if host == 3 && arm == "b" { 0.3 } else { 0.0 };
-    let pooled = pool(&fleet(6, 20, 1, hurt));
+    let pooled = pool(&fleet(
+        6,
+        20,
+        1,
+        |host: usize, arm: &str| if host == 3 && arm == "b" { 0.3 } else { 0.0 },
+    ));
     let lines = &pooled.arms[1].metrics["rtt_ns_p50"].lines;
     assert_eq!((lines[3].side, named(&pooled)), (Side::Hurt, 3));
 }

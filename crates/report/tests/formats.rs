@@ -62,11 +62,11 @@ fn figure_that_was_not_judged_is_skipped_with_its_reason_and_never_passes() {
         |outcome: &Outcome| to_junit(&Page::from_outcome(outcome)).matches("<skipped").count();
     let mut outcome = common::ping();
     let (before, name) = (skipped(&outcome), outcome.judged[0].clone());
-    let judged = |metric: &model::MetricOutcome| {
-        matches!(metric.verdict, Some(Verdict::Better | Verdict::Worse))
-    };
     let of_arms = outcome.arms.iter_mut().filter_map(|arm| arm.metrics.get_mut(&name));
-    let metric = of_arms.into_iter().find(|metric| judged(metric)).expect("a judged arm");
+    let metric = of_arms
+        .into_iter()
+        .find(|metric| matches!(metric.verdict, Some(Verdict::Better | Verdict::Worse)))
+        .expect("a judged arm");
     (metric.verdict, metric.why) = (None, Some("values below 0 have no ratio".into()));
     assert_eq!(skipped(&outcome), before + 1);
     let text = to_junit(&Page::from_outcome(&outcome));
@@ -224,8 +224,13 @@ fn markdown_has_a_row_per_arm_and_no_markup_of_names() {
         let tables = page.metrics.iter().filter(|metric| metric.better.is_some());
         let rows: usize = tables.map(|metric| metric.rows.len() + 2).sum();
         assert_eq!(text.lines().filter(|line| line.starts_with('|')).count(), rows, "{text}");
-        let cells = |line: &str| line.replace("\\|", "").matches('|').count();
-        assert!(text.lines().filter(|line| line.starts_with('|')).all(|line| cells(line) == 7));
+        assert!(
+            text.lines().filter(|line| line.starts_with('|')).all(|line| line
+                .replace("\\|", "")
+                .matches('|')
+                .count()
+                == 7)
+        );
         let mut before = ' ';
         for c in text.chars() {
             assert!(!"<&".contains(c) || before == '\\', "{text}");

@@ -87,11 +87,12 @@ fn summary(outcome: &Outcome) -> Summary {
 }
 
 fn compared(outcome: &Outcome) -> model::RunComparison {
-    let run = |name: &str, number| Outcome {
-        id: format!("{}{name}{number}", outcome.id),
-        ..outcome.clone()
-    };
-    let [old, new] = ["-old", "-new"].map(|name| [1, 2, 3, 4].map(|number| run(name, number)));
+    let [old, new] = ["-old", "-new"].map(|name| {
+        [1, 2, 3, 4].map(|number| Outcome {
+            id: format!("{}{name}{number}", outcome.id),
+            ..outcome.clone()
+        })
+    });
     model::compare(&old, &new, model::Unit::Session, 1.05)
         .expect("runs of the same experiment are comparable")
 }
@@ -186,29 +187,34 @@ fn lines(text: &str, about: &str) -> Structure {
 /// Kind of each line, with its columns.
 fn markdown(text: &str, about: &str) -> Structure {
     lines(text, about);
-    let kind = |line: &str| {
-        let plain = line.replace("\\|", "").replace("\\\\", "");
-        let start: String = line.chars().take_while(|c| "#>*-| ".contains(*c)).take(2).collect();
-        for active in ["<", "]("] {
-            let escaped = plain.replace("\\<", "").replace("\\]", "");
-            assert!(!escaped.contains(active), "{about}: {active} in {line}");
-        }
-        format!("{start}{}", plain.matches('|').count())
-    };
-    text.lines().map(kind).collect()
+    text.lines()
+        .map(|line| {
+            let plain = line.replace("\\|", "").replace("\\\\", "");
+            let start: String =
+                line.chars().take_while(|c| "#>*-| ".contains(*c)).take(2).collect();
+            for active in ["<", "]("] {
+                let escaped = plain.replace("\\<", "").replace("\\]", "");
+                assert!(!escaped.contains(active), "{about}: {active} in {line}");
+            }
+            format!("{start}{}", plain.matches('|').count())
+        })
+        .collect()
 }
 
 fn github(text: &str, about: &str) -> Structure {
     lines(text, about);
-    let kind = |line: &str| {
-        let (kind, rest) =
-            line.strip_prefix("::").and_then(|line| line.split_once(" title=")).expect("a command");
-        let (title, _) = rest.split_once("::").expect("a message");
-        assert!(["error", "warning", "notice"].contains(&kind), "{about}: {line}");
-        assert!(!title.contains([':', ',']), "{about}: {line}");
-        kind.to_owned()
-    };
-    text.lines().map(kind).collect()
+    text.lines()
+        .map(|line| {
+            let (kind, rest) = line
+                .strip_prefix("::")
+                .and_then(|line| line.split_once(" title="))
+                .expect("a command");
+            let (title, _) = rest.split_once("::").expect("a message");
+            assert!(["error", "warning", "notice"].contains(&kind), "{about}: {line}");
+            assert!(!title.contains([':', ',']), "{about}: {line}");
+            kind.to_owned()
+        })
+        .collect()
 }
 
 fn xml(text: &str, about: &str) -> Structure {

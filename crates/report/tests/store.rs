@@ -342,12 +342,11 @@ fn power_cuts_keep_a_prefix_of_the_trials_each_whole() {
     let (directory, mut store) = fresh();
     store.begin(&header("a", "2026-11-21T08:30:00Z")).unwrap();
     store.finish("a", Ended::Unfinished).unwrap();
-    let read = |suffix: &str| {
+    let file = {
         let mut name = store.path().to_path_buf().into_os_string();
-        name.push(suffix);
+        name.push("");
         std::fs::read(name).unwrap_or_default()
     };
-    let file = read("");
     for ordinal in 0..TRIALS {
         let offset = u64::from(ordinal);
         store.save_trial("a", &trial(ordinal, Ok(measurement(offset)))).unwrap();

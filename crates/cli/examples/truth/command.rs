@@ -226,8 +226,9 @@ pub(crate) fn study(count: u64) -> Result {
     }
     for ((us, held), found) in EXTRA_US.into_iter().zip(&held).zip(found) {
         let held_figure = |truth: &dyn Fn(usize, &Held) -> f64| {
-            let holds = |(at, one): &(usize, &Held)| one.holds(truth(*at, one));
-            let times = held.iter().enumerate().filter(holds).count() as u64;
+            let times =
+                held.iter().enumerate().filter(|(at, one)| one.holds(truth(*at, one))).count()
+                    as u64;
             let (low, high) = wilson(times, count);
             format!("{times} ({:.0} to {:.0} %)", 100.0 * low, 100.0 * high)
         };

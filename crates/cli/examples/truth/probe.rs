@@ -134,9 +134,7 @@ pub(crate) fn effect(count: u64) -> Result {
                     echoed(&near, &delay, if is_slower { extra_ns } else { 0 })
                 });
                 let claims = differences(&outcome);
-                let is_found =
-                    |c: &&(String, String, f64, Verdict)| c.0 == "slower" && c.3 == Verdict::Worse;
-                found += u64::from(claims.iter().any(|c| is_found(&c)));
+                found += u64::from(claims.iter().any(|c| c.0 == "slower" && c.3 == Verdict::Worse));
                 let slower = &outcome.arms[3].metrics["rtt_ns_p50"];
                 println!(
                     "{seed}: {:?} [{:?}, {:?}], {claims:?}",

@@ -169,11 +169,14 @@ fn interrupted_run_ends_with_130_with_and_without_a_gate() {
         let args = ["prove", "command", "--arm", "a=sleep 0.02", "--arm", "b=sleep 0.02"];
         let limits = ["--time", "1h", "--min-blocks", "100", "--max-blocks", "1000"];
         let running = Running::start(data.wirepath(&[&args[..], &limits, more].concat()));
-        let has_begun = || {
-            let text = all_text(&run(data.wirepath(&["history", "list"])));
-            text.contains(" trials") && !text.contains(" 0 blocks")
-        };
-        assert!(until(LONG, has_begun), "{}", running.stderr());
+        assert!(
+            until(LONG, || {
+                let text = all_text(&run(data.wirepath(&["history", "list"])));
+                text.contains(" trials") && !text.contains(" 0 blocks")
+            }),
+            "{}",
+            running.stderr()
+        );
         let output = running.end_by("INT", LONG);
         assert_eq!(output.status.code(), Some(130), "{more:?}: {}", all_text(&output));
         assert!(all_text(&output).contains("error: interrupted"), "{}", all_text(&output));

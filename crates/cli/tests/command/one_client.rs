@@ -62,8 +62,10 @@ fn a_server_that_fails_after_its_client_fails_the_trial_with_its_last_words() {
         };
         let why = failures(&outcome, "bad");
         assert!(!why.is_empty(), "{keep:?}: {outcome:#}");
-        let is_named = |why: &String| why.contains("exit status: 3") && why.contains("served one");
-        assert!(why.iter().all(is_named), "{keep:?}: {why:?}");
+        assert!(
+            why.iter().all(|why| why.contains("exit status: 3") && why.contains("served one")),
+            "{keep:?}: {why:?}"
+        );
     }
 }
 
@@ -75,8 +77,11 @@ fn a_server_that_ends_before_its_client_starts_fails_the_trial() {
     let client = ["--client", "echo rps 5", "--metric", "rps=re:rps ([0-9]+)"];
     let outcome = proven(&data, &[&args[..], &client].concat());
     let why = failures(&outcome, "bad");
-    let is_named = |why: &String| why.contains("before it had served") && why.contains("done");
-    assert!(!why.is_empty() && why.iter().all(is_named), "{why:?}");
+    assert!(
+        !why.is_empty()
+            && why.iter().all(|why| why.contains("before it had served") && why.contains("done")),
+        "{why:?}"
+    );
     assert_eq!(failures(&outcome, "baseline"), [""; 0]);
 }
 

@@ -15,11 +15,14 @@ fn experiment<'a>(one: &'a str, two: &'a str) -> Vec<&'a str> {
 
 /// The seed, and the figures of each arm in the first six blocks: a noisy block is repeated.
 fn substance(outcome: &Value) -> Value {
-    let value = |name: &&str| {
-        let trials = arm(outcome, name)["metrics"]["p50_us"]["trials"].as_array().expect("trials");
-        serde_json::json!([name, trials[..6]])
-    };
-    let arms: Vec<Value> = names(outcome).iter().map(value).collect();
+    let arms: Vec<Value> = names(outcome)
+        .iter()
+        .map(|name| {
+            let trials =
+                arm(outcome, name)["metrics"]["p50_us"]["trials"].as_array().expect("trials");
+            serde_json::json!([name, trials[..6]])
+        })
+        .collect();
     serde_json::json!([outcome["seed"], arms])
 }
 

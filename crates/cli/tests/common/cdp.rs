@@ -193,8 +193,12 @@ impl Browser {
         self.eval(&format!("{script}; 0"));
         let found = self.eval("axe.run().then(r => JSON.stringify(r.violations))");
         let found: Value = serde_json::from_str(found.as_str().expect("text")).expect("JSON");
-        let one = |v: &Value| format!("{}: {} ({})", v["id"], v["help"], v["nodes"]);
-        found.as_array().expect("a list").iter().map(one).collect()
+        found
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|v| format!("{}: {} ({})", v["id"], v["help"], v["nodes"]))
+            .collect()
     }
 }
 

@@ -279,9 +279,11 @@ impl Drop for Running {
 
 /// Living processes with a mark in their environment.
 fn marked(mark: &str) -> Vec<(u32, String)> {
-    let has = |environ: &[u8]| environ.windows(mark.len()).any(|w| w == mark.as_bytes());
     processes()
-        .filter(|(_, dir)| fs::read(dir.join("environ")).is_ok_and(|e| has(&e)))
+        .filter(|(_, dir)| {
+            fs::read(dir.join("environ"))
+                .is_ok_and(|e| e.windows(mark.len()).any(|w| w == mark.as_bytes()))
+        })
         .map(|(pid, dir)| {
             let line = fs::read(dir.join("cmdline")).unwrap_or_default();
             (pid, String::from_utf8_lossy(&line).replace('\0', " "))
@@ -337,13 +339,19 @@ impl Holdings {
 
     /// Frames received by all interfaces of its namespaces.
     pub(crate) fn received_count(&self) -> u64 {
-        let setting = |view: &sys::sysfs::Sysfs, name: &String| {
-            let path = format!("class/net/{name}/statistics/rx_packets");
-            view.read(path).ok().and_then(|text| text.trim().parse::<u64>().ok())
-        };
-        let names = |view: &sys::sysfs::Sysfs| view.list("class/net").unwrap_or_default();
-        let counts = |view| names(view).iter().filter_map(|name| setting(view, name)).sum::<u64>();
-        self.namespaces.iter().map(counts).sum()
+        self.namespaces
+            .iter()
+            .map(|view| {
+                view.list("class/net")
+                    .unwrap_or_default()
+                    .iter()
+                    .filter_map(|name| {
+                        let path = format!("class/net/{name}/statistics/rx_packets");
+                        view.read(path).ok().and_then(|text| text.trim().parse::<u64>().ok())
+                    })
+                    .sum::<u64>()
+            })
+            .sum()
     }
 
     /// Asserts that all of it goes away by itself.
@@ -386,13 +394,12 @@ fn namespaces_of(pids: &[u32]) -> Vec<sys::netns::Netns> {
         .filter_map(|file| Some(fs::metadata(file).ok()?.ino()))
         .map(Some);
     let mut seen: BTreeSet<_> = named.chain([own]).collect();
-    let held = |pid: &u32| {
-        let dir = PathBuf::from(format!("/proc/{pid}"));
-        let tasks = entries(&dir.join("task")).map(|task| task.join("ns/net"));
-        entries(&dir.join("fd")).chain(tasks)
-    };
     pids.iter()
-        .flat_map(held)
+        .flat_map(|pid| {
+            let dir = PathBuf::from(format!("/proc/{pid}"));
+            let tasks = entries(&dir.join("task")).map(|task| task.join("ns/net"));
+            entries(&dir.join("fd")).chain(tasks)
+        })
         .filter(|file| inode(file).is_some() && seen.insert(inode(file)))
         .filter_map(|file| sys::netns::Netns::open(file).ok())
         .collect()

@@ -166,11 +166,12 @@ pub(crate) fn arrived_of_50(
 ) -> usize {
     receiver.set_read_timeout(Some(Duration::from_millis(500))).expect("a socket");
     let mut bytes = [0; 2048];
-    let mut arrives = || {
-        sender.send_to(payload, at).expect("a route");
-        receiver.recv(&mut bytes).is_ok()
-    };
-    (0..50).filter(|_| arrives()).count()
+    (0..50)
+        .filter(|_| {
+            sender.send_to(payload, at).expect("a route");
+            receiver.recv(&mut bytes).is_ok()
+        })
+        .count()
 }
 
 /// A command inside a named namespace. `ip netns exec` becomes the program, so that its process

@@ -37,17 +37,18 @@ fn named(document: &Value) -> BTreeSet<String> {
 ///
 /// - `mesh`: command of a mesh with a seed, which prints its document.
 pub(crate) fn right_meshes(expected: &BTreeSet<String>, mesh: impl Fn(&str) -> Command) -> u64 {
-    let is_right = |seed: &u64| {
-        let output = Running::start(mesh(&seed.to_string())).finish(LONG * 20).expect("an end");
-        let document: Value = serde_json::from_slice(&output.stdout).expect("a document");
-        let found = named(&document);
-        testkit::note(&format!("seed {seed}: named {found:?}, expected {expected:?}"));
-        if found != *expected {
-            testkit::note(&format!("{document:#}"));
-        }
-        found == *expected
-    };
-    (0..seeds()).filter(is_right).count() as u64
+    (0..seeds())
+        .filter(|seed| {
+            let output = Running::start(mesh(&seed.to_string())).finish(LONG * 20).expect("an end");
+            let document: Value = serde_json::from_slice(&output.stdout).expect("a document");
+            let found = named(&document);
+            testkit::note(&format!("seed {seed}: named {found:?}, expected {expected:?}"));
+            if found != *expected {
+                testkit::note(&format!("{document:#}"));
+            }
+            found == *expected
+        })
+        .count() as u64
 }
 
 /// Namespaces around a bridge, each with one interface; gone when dropped.

@@ -20,13 +20,18 @@ impl Strangers {
     /// - `servers`: address that each connects to.
     pub(crate) fn start(space: &Netns, servers: Vec<SocketAddr>) -> Self {
         let (stop, connected) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
-        let start = |server| {
-            let (stop, connected) = (stop.clone(), connected.clone());
-            thread::spawn(move || hold(server, &stop, &connected))
-        };
         // Threads are born in their parent's namespace.
-        let threads =
-            space.run(|| servers.into_iter().map(start).collect()).expect("the namespace");
+        let threads = space
+            .run(|| {
+                servers
+                    .into_iter()
+                    .map(|server| {
+                        let (stop, connected) = (stop.clone(), connected.clone());
+                        thread::spawn(move || hold(server, &stop, &connected))
+                    })
+                    .collect()
+            })
+            .expect("the namespace");
         Strangers { stop, connected, threads }
     }
 

@@ -112,16 +112,18 @@ const BESIDE: Machine = Machine {
 };
 
 fn bridge(home: &TapHome, name: &str, taps: [&str; 2]) {
-    let build = || -> Result<(), net::NetError> {
-        let bridge = net::create_bridge(name)?;
-        for tap in taps {
-            let tap = net::link_named(tap)?;
-            net::set_master(tap.index, Some(bridge))?;
-            net::set_up(tap.index, true)?;
-        }
-        net::set_up(bridge, true)
-    };
-    home.netns.run(build).expect("the namespace is entered").expect("a bridge");
+    home.netns
+        .run(|| -> Result<(), net::NetError> {
+            let bridge = net::create_bridge(name)?;
+            for tap in taps {
+                let tap = net::link_named(tap)?;
+                net::set_master(tap.index, Some(bridge))?;
+                net::set_up(tap.index, true)?;
+            }
+            net::set_up(bridge, true)
+        })
+        .expect("the namespace is entered")
+        .expect("a bridge");
 }
 
 const SETUP: &str = "

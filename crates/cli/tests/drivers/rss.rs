@@ -31,28 +31,30 @@ fn seen(rig: &Rig, card: &str) -> Seen {
 
 /// Pings from each port, all of which are answered; the frames of each port that arrived on each queue.
 fn pings(near: &Rig, beside: &Rig) -> Vec<Seen> {
-    let ping = |port| {
-        let before = seen(beside, "rsb");
-        let document = near.json(&format!(
+    PORTS
+        .map(|port| {
+            let before = seen(beside, "rsb");
+            let document = near.json(&format!(
             "wirepath probe ping {RSS_IP} --no-peer -c {PINGS} --source-port {port} {XDP} --json"
         ));
-        assert_eq!(round_trips(&document), [PINGS, PINGS, 0], "{port}: {document}");
-        let after = seen(beside, "rsb");
-        std::array::from_fn(|queue| after[queue] - before[queue])
-    };
-    PORTS.map(ping).collect()
+            assert_eq!(round_trips(&document), [PINGS, PINGS, 0], "{port}: {document}");
+            let after = seen(beside, "rsb");
+            std::array::from_fn(|queue| after[queue] - before[queue])
+        })
+        .collect()
 }
 
 /// Queue to which the table of a device with [`TOEPLITZ_KEY`] sends the flow from each port.
 fn queues_by_hash() -> Vec<usize> {
     let toeplitz = Toeplitz::new(&TOEPLITZ_KEY);
     let ip = |text: &str| text.parse().expect("an address");
-    let queue = |port| {
-        let ports = (port, ECHO_PORT);
-        let tuple = Tuple::V4 { src: ip(RSS_NEAR_IP), dst: ip(RSS_IP), protocol: 17, ports };
-        tuple.toeplitz(&toeplitz) as usize % QUEUES
-    };
-    PORTS.map(queue).collect()
+    PORTS
+        .map(|port| {
+            let ports = (port, ECHO_PORT);
+            let tuple = Tuple::V4 { src: ip(RSS_NEAR_IP), dst: ip(RSS_IP), protocol: 17, ports };
+            tuple.toeplitz(&toeplitz) as usize % QUEUES
+        })
+        .collect()
 }
 
 fn set_key(rig: &Rig, card: &str, key: [u8; 40]) {
@@ -61,8 +63,10 @@ fn set_key(rig: &Rig, card: &str, key: [u8; 40]) {
 }
 
 fn on(queues: &[usize]) -> Vec<Seen> {
-    let one = |wanted: &usize| std::array::from_fn(|at| if at == *wanted { PINGS } else { 0 });
-    queues.iter().map(one).collect()
+    queues
+        .iter()
+        .map(|wanted| std::array::from_fn(|at| if at == *wanted { PINGS } else { 0 }))
+        .collect()
 }
 
 /// No queue is named at either end. The table is changed while the program is attached, because an attach lets the

@@ -56,8 +56,9 @@ pub(crate) fn held_settings_are_restored_after_a_kill(rig: &Rig, card: &str, val
     let held = napi(rig, far, card);
     assert!(!held.is_empty() && held.iter().all(|held| held == value), "{held:?}");
     rig.succeed("kill -9 $(cat /tmp/far.pid)");
-    let is_restored = || napi(rig, far, card).iter().all(|value| value == OFF);
-    assert!(until(Duration::from_secs(60), is_restored));
+    assert!(until(Duration::from_secs(60), || napi(rig, far, card)
+        .iter()
+        .all(|value| value == OFF)));
 }
 
 /// The same settings as a knob of one queue, through the journal.

@@ -57,11 +57,14 @@ fn receiver(spaces: &Spaces, port: u16, more: &[&str]) -> Running {
     let port_text = port.to_string();
     let all = ["probe", "receive", "-i", "vb", "--json", "-d", "60s", "--port", &port_text];
     let receiver = Running::start(spaces.far(&[&all, more].concat()));
-    let bound = || {
-        let table = std::fs::read_to_string(format!("/proc/{}/net/udp", receiver.pid()));
-        table.is_ok_and(|table| table.contains(&format!(":{port:04X} ")))
-    };
-    assert!(until(LONG, bound), "{}", receiver.stderr());
+    assert!(
+        until(LONG, || {
+            let table = std::fs::read_to_string(format!("/proc/{}/net/udp", receiver.pid()));
+            table.is_ok_and(|table| table.contains(&format!(":{port:04X} ")))
+        }),
+        "{}",
+        receiver.stderr()
+    );
     receiver
 }
 
@@ -275,11 +278,14 @@ fn a_container_is_found_by_its_id_and_its_stages_are_served_and_compared() {
     inside.args(["-d", "300s", "--port", "9001"]);
     let inside = Running::start(inside);
     let outside = receiver(&spaces, 9002, &[]);
-    let bound = || {
-        let table = fs::read_to_string(format!("/proc/{}/net/udp", inside.pid()));
-        table.is_ok_and(|table| table.contains(&format!(":{:04X} ", 9001)))
-    };
-    assert!(until(LONG, bound), "{}", inside.stderr());
+    assert!(
+        until(LONG, || {
+            let table = fs::read_to_string(format!("/proc/{}/net/udp", inside.pid()));
+            table.is_ok_and(|table| table.contains(&format!(":{:04X} ", 9001)))
+        }),
+        "{}",
+        inside.stderr()
+    );
     let all = ["explain", "--json", "--duty", "100", "--container", &id, "--metrics", "0"];
     let mut explain = Running::start(wirepath(&all));
     explain.await_stderr("tracing packets; Ctrl-C ends");

@@ -50,10 +50,17 @@ fn nothing_of_a_far_exchange_is_left_when_the_near_end_is_killed() {
     let dir = data.path().to_str().expect("a plain path");
     let mut near =
         Running::start(prove_feed(&spaces, &[&ENDLESS[..], &["--data-dir", dir]].concat()));
-    let is_exchange = |pid: u32| command_line(pid).starts_with("wirepath answer feed");
-    let runs = || near.has_ended() || data.trial_count() >= 2;
-    assert!(until(LONG, runs) && !near.has_ended(), "{}", near.stderr());
-    assert!(far_pids(&spaces).into_iter().any(is_exchange), "the check itself must see it");
+    assert!(
+        until(LONG, || near.has_ended() || data.trial_count() >= 2) && !near.has_ended(),
+        "{}",
+        near.stderr()
+    );
+    assert!(
+        far_pids(&spaces)
+            .into_iter()
+            .any(|pid| command_line(pid).starts_with("wirepath answer feed")),
+        "the check itself must see it"
+    );
     near.end_by("KILL", LONG);
     assert_far_end_gone(&spaces, &[]);
 }

@@ -82,13 +82,16 @@ fn mesh_leaves_nothing_on_a_host_however_either_side_ends() {
     for victim in ["INT", "KILL", "session"] {
         let args = ["--rounds", "100", "-c", "1000000"];
         let near = Running::start(mesh(&sshd, std::slice::from_ref(&far), &args));
-        let pings = || {
-            let own = near.descendants().into_iter().map(|(pid, _)| pid);
-            let pids: Vec<u32> = far_pids(&sshd.spaces).into_iter().chain(own).collect();
-            let has = |name: &str| pids.iter().any(|pid| has_thread(*pid, name));
-            has("wp-echo") && has("wp-ping")
-        };
-        assert!(until(LONG * 2, pings), "{}", near.stderr());
+        assert!(
+            until(LONG * 2, || {
+                let own = near.descendants().into_iter().map(|(pid, _)| pid);
+                let pids: Vec<u32> = far_pids(&sshd.spaces).into_iter().chain(own).collect();
+                let has = |name: &str| pids.iter().any(|pid| has_thread(*pid, name));
+                has("wp-echo") && has("wp-ping")
+            }),
+            "{}",
+            near.stderr()
+        );
         let client = near.holdings();
         match victim {
             "session" => {
@@ -141,12 +144,14 @@ fn plan_of_another_host_is_applied_by_ssh_and_kept_and_a_silent_host_is_stuck_un
         succeed(enter(&sshd.spaces.far, &["cat", file])).trim().to_owned()
     };
     let near = Running::start(begin_with(&["--hold", "1h", "--confirm-within", "30s"]));
-    let has_plan = || value() == "0" && near.stderr().contains("holding");
-    assert!(until(LONG * 2, has_plan), "{}", near.stderr());
-    let is_silent = || {
+    assert!(
+        until(LONG * 2, || value() == "0" && near.stderr().contains("holding")),
+        "{}",
+        near.stderr()
+    );
+    {
         fs::rename(sshd.data.file("authorized"), sshd.data.file("withdrawn")).expect("renamed");
-        let is_connection = |pid: &u32| command_line(*pid).starts_with("sshd");
-        for pid in sshd.session().into_iter().filter(is_connection) {
+        for pid in sshd.session().into_iter().filter(|pid| command_line(*pid).starts_with("sshd")) {
             // It may have ended by itself.
             drop(run({
                 let mut kill = Command::new("kill");
@@ -155,7 +160,6 @@ fn plan_of_another_host_is_applied_by_ssh_and_kept_and_a_silent_host_is_stuck_un
             }));
         }
     };
-    is_silent();
     assert!(until(LONG, || value() == "1"), "it rolls back by itself: {}", near.stderr());
     let stuck = near.finish(LONG * 2).expect("it ends");
     assert_eq!(stuck.status.code(), Some(1), "{}", all_text(&stuck));

@@ -42,8 +42,9 @@ fn command_line(pid: u32) -> String {
 /// The peer in the far namespace: by its name, or by the descriptor of a copy.
 fn far_peer(spaces: &Spaces) -> Option<u32> {
     let names = ["wirepath", "/proc/self/fd/4"].map(|name| format!("{name} peer --secret-stdin"));
-    let is_peer = |line: String| names.iter().any(|name| line.starts_with(name));
-    far_pids(spaces).into_iter().find(|pid| is_peer(command_line(*pid)))
+    far_pids(spaces)
+        .into_iter()
+        .find(|pid| names.iter().any(|name| command_line(*pid).starts_with(name)))
 }
 
 fn has_program(spaces: &Spaces) -> bool {
@@ -348,8 +349,11 @@ impl Sshd {
         let daemon = Running::start(enter(&spaces.far, &["sh", "-c", &script]));
         let near = sys::netns::Netns::open(format!("/run/netns/{}", spaces.near)).expect("ours");
         let at = (FAR_IP.parse::<Ipv4Addr>().expect("an address"), 22);
-        let connects = || near.run(|| TcpStream::connect(at).is_ok()).expect("entered");
-        assert!(until(LONG, connects), "{}", daemon.stderr());
+        assert!(
+            until(LONG, || near.run(|| TcpStream::connect(at).is_ok()).expect("entered")),
+            "{}",
+            daemon.stderr()
+        );
         Some(Sshd { spaces, data, daemon })
     }
 
@@ -422,8 +426,12 @@ fn ssh_leaves_nothing_when_either_side_is_killed() {
     for victim in ["near", "session"] {
         let args = ["--load", "ping", "--arms", "bypass", "--no-history"];
         let mut near = Running::start(sshd.prove("user", "known", &[&args[..], &ENDLESS].concat()));
-        let in_use = || far_peer(&sshd.spaces).is_some() && has_program(&sshd.spaces);
-        assert!(until(LONG * 2, || near.has_ended() || in_use()), "{}", near.stderr());
+        assert!(
+            until(LONG * 2, || near.has_ended()
+                || far_peer(&sshd.spaces).is_some() && has_program(&sshd.spaces)),
+            "{}",
+            near.stderr()
+        );
         assert!(!near.has_ended(), "{}", near.stderr());
         let client = near.holdings();
         match victim {

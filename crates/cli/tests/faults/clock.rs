@@ -56,18 +56,19 @@ time_t time(time_t *at) {
 /// The library, built once; `None` without a compiler.
 fn library() -> Option<&'static PathBuf> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let build = || {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-        let (source, built) = (folder.join("jump.c"), folder.join("jump.so"));
-        fs::write(&source, SOURCE).expect("a file");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&built).arg(&source);
-        if !compiler.status().is_ok_and(|status| status.success()) {
-            return None;
-        }
-        Some(built)
-    };
-    BUILT.get_or_init(build).as_ref()
+    BUILT
+        .get_or_init(|| {
+            let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+            let (source, built) = (folder.join("jump.c"), folder.join("jump.so"));
+            fs::write(&source, SOURCE).expect("a file");
+            let mut compiler = Command::new("cc");
+            compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&built).arg(&source);
+            if !compiler.status().is_ok_and(|status| status.success()) {
+                return None;
+            }
+            Some(built)
+        })
+        .as_ref()
 }
 
 pub(crate) fn is_there() -> bool {

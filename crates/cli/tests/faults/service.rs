@@ -47,8 +47,12 @@ impl Stage {
             Subject::Listen => {
                 let args = ["feed", "replay", "--synthetic", "--rate", "2000", "--to", GROUP];
                 succeed(self.in_near(&[&args[..], &["-i", "va", "-d", "200ms"]].concat()));
-                let heard = || !running.stdout().is_empty() && delivered(&running.stdout()) > 0;
-                assert!(until(LONG, heard), "{}", said());
+                assert!(
+                    until(LONG, || !running.stdout().is_empty()
+                        && delivered(&running.stdout()) > 0),
+                    "{}",
+                    said()
+                );
             }
             Subject::Record => {
                 let file = format!("{}/cut.pcapng", self.folder_of(running));

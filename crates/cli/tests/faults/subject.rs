@@ -173,8 +173,10 @@ impl Stage {
         let (spaces, data) = (Spaces::new(), Data::new());
         let other_end = subject.has_other_end().then(|| spaces.peer(&[]));
         let replay = ["feed", "replay", "--synthetic", "--rate", "5000", "--to", GROUP, "-i", "va"];
-        let replay = || Running::start(spaces.near(&[&replay[..], &["-d", "300s"]].concat()));
-        let traffic = RefCell::new((subject == Subject::Record).then(replay));
+        let traffic = RefCell::new(
+            (subject == Subject::Record)
+                .then(|| Running::start(spaces.near(&[&replay[..], &["-d", "300s"]].concat()))),
+        );
         if subject == Subject::Serve {
             let quick = ["--trial", "5ms", "--max-blocks", "6"];
             let args = ["prove", "fake", "--arms", "fast"];
@@ -245,13 +247,15 @@ impl Stage {
                 peer.await_stderr("listening on ");
                 peer
             }
-            Subject::Echo(engine) => {
-                let clock = |command: &mut Command| self.clock.show_to(command);
-                spaces.listening("echo", &[&["-i", "vb", "--json"], engine].concat(), clock)
-            }
+            Subject::Echo(engine) => spaces.listening(
+                "echo",
+                &[&["-i", "vb", "--json"], engine].concat(),
+                |command: &mut Command| self.clock.show_to(command),
+            ),
             Subject::Receive => {
-                let clock = |command: &mut Command| self.clock.show_to(command);
-                spaces.listening("receive", &["-i", "vb", "--json"], clock)
+                spaces.listening("receive", &["-i", "vb", "--json"], |command: &mut Command| {
+                    self.clock.show_to(command)
+                })
             }
             Subject::Ping(engine) => {
                 let args = ["probe", "ping", FAR_IP, "--json", "--rate", "1000", "-d", "300s"];
@@ -277,14 +281,17 @@ impl Stage {
                 let args = ["feed", "replay", "--synthetic", "--rate", "5000", "--to", GROUP];
                 let args = [&args[..], &["-i", "va", "-d", "300s", "--json"]].concat();
                 let replay = self.run(spaces.near(&args));
-                let sent = || {
-                    let dir = ["-n", &spaces.far, "-s", "link", "show", "vb"];
-                    let text = succeed(ip(&dir));
-                    let counts = text.lines().skip_while(|line| !line.contains("RX:")).nth(1);
-                    let bytes = counts.and_then(|line| line.split_whitespace().next());
-                    bytes.and_then(|b| b.parse::<u64>().ok()).is_some_and(|b| b > 10_000)
-                };
-                assert!(until(LONG, sent), "{}", replay.stderr());
+                assert!(
+                    until(LONG, || {
+                        let dir = ["-n", &spaces.far, "-s", "link", "show", "vb"];
+                        let text = succeed(ip(&dir));
+                        let counts = text.lines().skip_while(|line| !line.contains("RX:")).nth(1);
+                        let bytes = counts.and_then(|line| line.split_whitespace().next());
+                        bytes.and_then(|b| b.parse::<u64>().ok()).is_some_and(|b| b > 10_000)
+                    }),
+                    "{}",
+                    replay.stderr()
+                );
                 replay
             }
             Subject::Tunnel(engine) => {
@@ -449,11 +456,13 @@ impl Stage {
         drop(self.groups.take());
         if matches!(self.subject, Subject::Apply | Subject::TuneProve) {
             let mut show = self.near_command(&["ip", "link", "show", "va"]);
-            let mut is_back = || {
-                let shown = show.output().expect("ip").stdout;
-                shown.is_empty() || String::from_utf8_lossy(&shown).contains("qlen 1000")
-            };
-            assert!(until(LONG, &mut is_back), "what was not confirmed stays");
+            assert!(
+                until(LONG, &mut || {
+                    let shown = show.output().expect("ip").stdout;
+                    shown.is_empty() || String::from_utf8_lossy(&shown).contains("qlen 1000")
+                }),
+                "what was not confirmed stays"
+            );
         }
         for (namespace, link) in [(&self.spaces.near, "va"), (&self.spaces.far, "vb")] {
             let has_program = || {

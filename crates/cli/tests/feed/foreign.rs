@@ -34,11 +34,12 @@ fn telegrams(count: usize) -> Vec<(&'static str, Vec<u8>)> {
     let mut session =
         SyntheticSession::new(&SyntheticSpec { symbols: 20, ..SyntheticSpec::new(1) });
     let mut buffer = [0; 1400];
-    let datagram = |_| {
-        let written = session.datagram(&mut buffer, 1).unwrap();
-        (TELEGRAMS, buffer[..written.bytes].to_vec())
-    };
-    (0..count).map(datagram).collect()
+    (0..count)
+        .map(|_| {
+            let written = session.datagram(&mut buffer, 1).unwrap();
+            (TELEGRAMS, buffer[..written.bytes].to_vec())
+        })
+        .collect()
 }
 
 /// Packets of a session with this name.
@@ -46,11 +47,12 @@ fn mold_packets(session: &[u8; 10], count: usize) -> Vec<(&'static str, Vec<u8>)
     let spec = MoldSpec { stocks: 5, session: mold::MoldSession(*session), ..MoldSpec::new(1) };
     let mut session = MoldSession::new(&spec);
     let mut buffer = [0; 1400];
-    let datagram = |_| {
-        let written = session.datagram(&mut buffer, 1).unwrap();
-        (MOLD, buffer[..written.bytes].to_vec())
-    };
-    (0..count).map(datagram).collect()
+    (0..count)
+        .map(|_| {
+            let written = session.datagram(&mut buffer, 1).unwrap();
+            (MOLD, buffer[..written.bytes].to_vec())
+        })
+        .collect()
 }
 
 fn foreign(count: usize) -> Vec<(&'static str, Vec<u8>)> {

@@ -134,9 +134,12 @@ fn echo_outcome(ran: &ScriptResult) -> Outcome {
 /// The error on standard error; progress comes before it.
 fn message(ran: &ScriptResult) -> String {
     let lines = ran.stderr.lines().filter(|line| !line.trim().is_empty());
-    let is_error = |line: &&str| line.contains("error") || line.contains("unsupported");
     let lines: Vec<&str> = lines.collect();
-    let found = lines.iter().copied().find(is_error).or(lines.last().copied());
+    let found = lines
+        .iter()
+        .copied()
+        .find(|line| line.contains("error") || line.contains("unsupported"))
+        .or(lines.last().copied());
     found.map_or_else(|| format!("exit code {}", ran.code), str::to_owned)
 }
 

@@ -160,8 +160,14 @@ fn traffic_to_other_addresses_and_ports_reaches_the_host_during_a_run_by_xdp() {
     assert!(spaces.far_link().contains("xdp"));
     // Attaching the program resets the link: the run begins when that is over.
     let counters = sys::sysfs::Sysfs::of(&far).expect("a view of the far end");
-    let received = || counters.read("class/net/vb/statistics/rx_packets").expect("a count");
-    let begun = until(LONG, || received().trim().parse::<u64>().is_ok_and(|n| n >= 100));
+    let begun = until(LONG, || {
+        counters
+            .read("class/net/vb/statistics/rx_packets")
+            .expect("a count")
+            .trim()
+            .parse::<u64>()
+            .is_ok_and(|n| n >= 100)
+    });
     assert!(begun && !run.has_ended(), "{}", run.stderr());
     let sender = udp_in(&near, (NEAR_IP, 0));
     // The port of the run, and one of another service.

@@ -144,16 +144,22 @@ fn ends_of_different_versions_say_so_at_both_ends() {
     let told = it.hear();
     let why = told["error"]["why"].as_str().unwrap();
     assert!(why.contains("the peer uses protocol version 5, the near end 6"), "{told}");
-    let heard = || local.peer.stderr().contains("the other end uses protocol version 6");
-    assert!(until(LONG, heard), "{}", local.peer.stderr());
+    assert!(
+        until(LONG, || local.peer.stderr().contains("the other end uses protocol version 6")),
+        "{}",
+        local.peer.stderr()
+    );
     // One of the version before hangs up by itself.
     let mut it = Conversation(BufReader::new(local.connect()));
     let hello = it.hear();
     // It reads these fields.
     assert!(hello["challenge"].is_string() && hello["secret"].is_boolean(), "{hello}");
     drop(it);
-    let heard = || local.peer.stderr().contains("does it run another wirepath version?");
-    assert!(until(LONG, heard), "{}", local.peer.stderr());
+    assert!(
+        until(LONG, || local.peer.stderr().contains("does it run another wirepath version?")),
+        "{}",
+        local.peer.stderr()
+    );
     // A far end of the version before, and one of the next.
     for version in [4, 6] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

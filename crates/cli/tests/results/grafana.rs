@@ -45,11 +45,13 @@ fn every_metric_of_dashboard_and_rules_is_one_that_the_program_writes() {
         let used = names(&text);
         assert!(used.len() > 5, "{file}: {used:?}");
         for name in used {
-            let writes = |(prefix, writer): &(&str, &str)| {
-                let name = name.strip_prefix(prefix);
-                name.is_some_and(|name| is_written(name, &self::text(writer)))
-            };
-            assert!(WRITERS.iter().any(writes), "{file}: {name} is not written");
+            assert!(
+                WRITERS.iter().any(|(prefix, writer)| {
+                    let name = name.strip_prefix(prefix);
+                    name.is_some_and(|name| is_written(name, &self::text(writer)))
+                }),
+                "{file}: {name} is not written"
+            );
         }
     }
 }

@@ -74,10 +74,11 @@ fn another(row: &Row) -> String {
         (knob, "1") if knob.ends_with("early-demux") => "0".into(),
         (_, "on") => "off".into(),
         (_, "off") => "on".into(),
-        _ => {
-            let plus_one = |word: &str| (word.parse::<i64>().expect("a number") + 1).to_string();
-            now.split_whitespace().map(plus_one).collect::<Vec<_>>().join(" ")
-        }
+        _ => now
+            .split_whitespace()
+            .map(|word| (word.parse::<i64>().expect("a number") + 1).to_string())
+            .collect::<Vec<_>>()
+            .join(" "),
     }
 }
 
@@ -120,8 +121,9 @@ pub(crate) fn every_knob_of_real_cards_is_set_and_restored_exactly(rig: &Rig) {
     let mut exercised = std::collections::BTreeSet::new();
     for card in CARDS {
         let rows = rows(rig, card);
-        let row_of_knob = |knob: &str| rows.iter().find(|row| row.knob == knob).expect(knob);
-        let refusal = |knob| row_of_knob(knob).cannot.clone().unwrap_or_default();
+        let refusal = |knob| {
+            rows.iter().find(|row| row.knob == knob).expect(knob).cannot.clone().unwrap_or_default()
+        };
         match card {
             "intel" => assert!(refusal("channels").contains("not offered by driver e1000e")),
             "vmx" => assert!(refusal("coalescing").contains("not offered by driver vmxnet3")),
@@ -130,10 +132,11 @@ pub(crate) fn every_knob_of_real_cards_is_set_and_restored_exactly(rig: &Rig) {
         }
         // e1000e switches both VLAN offloads together.
         let follows = |row: &&Row| card == "intel" && row.knob == "tx-vlan";
-        let can_be_set = |row: &&Row| row.cannot.is_none() && !follows(row);
         // A removed queue loses its settings, so channels have their own plan.
-        let (channels, others): (Vec<&Row>, Vec<&Row>) =
-            rows.iter().filter(can_be_set).partition(|row| row.knob == "channels");
+        let (channels, others): (Vec<&Row>, Vec<&Row>) = rows
+            .iter()
+            .filter(|row| row.cannot.is_none() && !follows(row))
+            .partition(|row| row.knob == "channels");
         let mut plans = vec![others];
         if card == "vio" {
             plans.push(channels);
@@ -201,8 +204,11 @@ pub(crate) fn interrupts_move_under_traffic_and_foreign_changes_and_kills_are_su
 
     // A change by another process is reported and kept.
     let wanted = ["rings", "coalescing", "rps-cpus", "tx-queue-len", "gro", "xps-rxqs", "rmem-max"];
-    let chosen = || all.iter().filter(|row| row.cannot.is_none() && wanted.contains(&&*row.knob));
-    let steps: Vec<_> = chosen().map(|row| (row, another(row))).collect();
+    let steps: Vec<_> = all
+        .iter()
+        .filter(|row| row.cannot.is_none() && wanted.contains(&&*row.knob))
+        .map(|row| (row, another(row)))
+        .collect();
     let file = plan(rig, "intel", &steps);
     rig.succeed(&format!("wirepath tune apply {file}"));
     rig.succeed("ethtool -C intel rx-usecs 77; echo 555 >/sys/class/net/intel/tx_queue_len");

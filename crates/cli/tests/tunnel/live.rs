@@ -114,14 +114,15 @@ impl Shown {
         let near = &self.spaces.near;
         succeed(ip(&["-n", near, "address", "replace", "10.88.0.1/24", "dev", "lan0"]));
         let space = Netns::open(format!("/run/netns/{near}")).expect("the namespace is there");
-        let send = || {
-            let socket = UdpSocket::bind(("10.88.0.1", 0)).expect("a socket");
-            socket.set_broadcast(true).expect("a socket");
-            for _ in 0..count {
-                socket.send_to(&[0; 64], "10.88.0.255:47011").expect("an address of our own");
-            }
-        };
-        space.run(send).expect("the namespace is there");
+        space
+            .run(|| {
+                let socket = UdpSocket::bind(("10.88.0.1", 0)).expect("a socket");
+                socket.set_broadcast(true).expect("a socket");
+                for _ in 0..count {
+                    socket.send_to(&[0; 64], "10.88.0.255:47011").expect("an address of our own");
+                }
+            })
+            .expect("the namespace is there");
     }
 
     /// Asserts that the terminal is as it was, once the program has ended; what it said.

@@ -54,8 +54,10 @@ fn frames_that_find_no_room_are_counted_with_the_place() {
         ("packet", 16_000, &["port_socket_full"]),
     ] {
         let drops = drops_of_a_stopped(engine, count);
-        let lost = |reason: &&str| drops[*reason].as_u64() > Some(0);
-        assert!(reasons.iter().any(lost), "{engine}: {drops}");
+        assert!(
+            reasons.iter().any(|reason| drops[*reason].as_u64() > Some(0)),
+            "{engine}: {drops}"
+        );
     }
 }
 

@@ -11,8 +11,12 @@ fn state_of(running: &Running) -> Value {
 }
 
 fn await_reach(running: &Running, reach: &str) {
-    let reached = || state_of(running)["keepalive"]["b"]["state"] == reach;
-    assert!(until(LONG, reached), "{reach}: {} {}", state_of(running), running.stderr());
+    assert!(
+        until(LONG, || state_of(running)["keepalive"]["b"]["state"] == reach),
+        "{reach}: {} {}",
+        state_of(running),
+        running.stderr()
+    );
 }
 
 /// A forwarder in the place of the kernel's device, whose TAP device has its address.
@@ -49,8 +53,11 @@ fn far_end_that_dies_and_comes_back_is_noticed_and_answers_whatever_its_own_file
     udp_echo(&plain, (&behind, BEHIND_IP), 50, 64);
     tcp_stream(&plain, (&behind, BEHIND_IP), 400_000);
     tcp_stream(&behind, (&plain, PLAIN_IP), 400_000);
-    let clamped = || state_of(&near)["frames"]["mss_clamped"].as_u64() > Some(0);
-    assert!(until(LONG, clamped), "{}", state_of(&near));
+    assert!(
+        until(LONG, || state_of(&near)["frames"]["mss_clamped"].as_u64() > Some(0)),
+        "{}",
+        state_of(&near)
+    );
 
     // Begun by a reload, while frames pass.
     fs::write(&file, format!("{narrow}{KEPT_ALIVE}")).expect("a file");

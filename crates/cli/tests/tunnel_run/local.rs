@@ -155,15 +155,14 @@ fn tag_that_the_kernel_took_off_decides_on_the_tunnel() {
     receiver.set_nonblocking(true).expect("a socket");
     let mut sender = plain.run(|| PacketTx::open_dropping(ifindex, 256, 64));
     let sender = sender.as_mut().expect("it exists").as_mut().expect("a socket");
-    let mut send = |tag: u8| {
-        let frame = [&to[..], &from, &[0x81, 0, 0, tag, 8, 0], &datagram(tag)].concat();
-        sender.post(1, frame.len(), |slot| slot.copy_from_slice(&frame));
-        sender.kick().expect("it sends");
-        sender.reap();
-    };
     let mut bytes = [0; 64];
     let arrived = until(LONG, || {
-        [8, 7].into_iter().for_each(&mut send);
+        [8, 7].into_iter().for_each(&mut |tag: u8| {
+            let frame = [&to[..], &from, &[0x81, 0, 0, tag, 8, 0], &datagram(tag)].concat();
+            sender.post(1, frame.len(), |slot| slot.copy_from_slice(&frame));
+            sender.kick().expect("it sends");
+            sender.reap();
+        });
         receiver.recv(&mut bytes).is_ok()
     });
     assert!(arrived, "{}", running.stderr());

@@ -24,11 +24,9 @@ fn database_of_a_program_that_is_killed() {
 /// Processes that work in a folder.
 fn processes_in(folder: &Path) -> Vec<u32> {
     let all = fs::read_dir("/proc").expect("it is mounted").flatten();
-    let works_there = |process: &Path| {
-        fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(folder))
-    };
-    let number = |of: fs::DirEntry| of.file_name().to_str()?.parse().ok();
-    all.filter(|of| works_there(&of.path())).filter_map(number).collect()
+    all.filter(|of| fs::read_link(of.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(folder)))
+        .filter_map(|of| of.file_name().to_str()?.parse().ok())
+        .collect()
 }
 
 /// Segments of shared memory that these processes made, as lines of the kernel's table.
@@ -37,8 +35,11 @@ fn processes_in(folder: &Path) -> Vec<u32> {
 fn memory_segments(processes: &[u32]) -> Vec<String> {
     let table = fs::read_to_string("/proc/sysvipc/shm").expect("it is mounted");
     let maker = |line: &str| line.split_whitespace().nth(4)?.parse().ok();
-    let is_theirs = |line: &&str| maker(line).is_some_and(|of| processes.contains(&of));
-    table.lines().filter(is_theirs).map(str::to_owned).collect()
+    table
+        .lines()
+        .filter(|line| maker(line).is_some_and(|of| processes.contains(&of)))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]

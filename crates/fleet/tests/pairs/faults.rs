@@ -57,9 +57,11 @@ struct Fused<B> {
 
 impl<B> Fused<B> {
     fn burn(&mut self) -> Result<&mut B, BookError> {
-        let killed =
-            || BookError::Strange { place: String::new(), what: "kill", why: String::new() };
-        self.calls = self.calls.checked_sub(1).ok_or_else(killed)?;
+        self.calls = self.calls.checked_sub(1).ok_or_else(|| BookError::Strange {
+            place: String::new(),
+            what: "kill",
+            why: String::new(),
+        })?;
         Ok(&mut self.book)
     }
 }
@@ -162,15 +164,18 @@ impl<P: Pair> World<'_, P> {
         // A kill between two writes to the agent's own disk.
         let kill_at = if is_killed { self.random.below(6) } else { u64::MAX };
         let (begun, mut moments) = (&mut self.begun, 0);
-        let measure = |job: &Job| {
-            begun.push(job.fence);
-            Measured::Done(format!("{} {}", job.job, job.attempt))
-        };
-        let goes_on = |_| {
-            moments += 1;
-            moments <= kill_at
-        };
-        let ended = self.agents[at].turn(&mut book, self.now_ms, measure, goes_on);
+        let ended = self.agents[at].turn(
+            &mut book,
+            self.now_ms,
+            |job: &Job| {
+                begun.push(job.fence);
+                Measured::Done(format!("{} {}", job.job, job.attempt))
+            },
+            |_| {
+                moments += 1;
+                moments <= kill_at
+            },
+        );
         assert!(is_killed || ended.is_ok(), "{ended:?}");
         if is_killed {
             self.kills += 1;
@@ -202,9 +207,10 @@ impl<P: Pair> World<'_, P> {
             Fault::JobAgain => {
                 let entries = book.entries(None).unwrap();
                 let at = self.random.below(entries.len().max(1) as u64) as usize;
-                let is_given =
-                    |of: &&BookEntry| matches!(of.state, JobState::Given | JobState::Running);
-                if let Some(entry) = entries.get(at).filter(is_given) {
+                if let Some(entry) = entries
+                    .get(at)
+                    .filter(|of| matches!(of.state, JobState::Given | JobState::Running))
+                {
                     book.send(std::slice::from_ref(&entry.job)).unwrap();
                 }
             }
@@ -240,8 +246,7 @@ pub(crate) fn run(pair: &impl Pair, seed: u64, only: Option<Fault>) -> (usize, u
         }
     }
     pair.open().plan(&jobs).unwrap();
-    let start = |host: &&str| Agent::start(*host, pair.outbox(host)).unwrap();
-    let agents = HOSTS.iter().map(start).collect();
+    let agents = HOSTS.iter().map(|host| Agent::start(*host, pair.outbox(host)).unwrap()).collect();
     let coordinator = Coordinator::new("e");
     let mut world =
         World { pair, random, now_ms: 0, agents, coordinator, begun: Vec::new(), kills: 0 };

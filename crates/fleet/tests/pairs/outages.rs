@@ -28,13 +28,18 @@ impl Fleet {
         self.now_ms += 1_000;
         for (at, host) in HOSTS.iter().enumerate() {
             let begun = &mut self.begun;
-            let measure = |job: &Job| {
-                begun.push(job.fence);
-                Measured::Done(format!("{} {}", job.job, job.attempt))
-            };
-            let goes_on = |moment| Some(moment) != killed;
             let mut exchange = case.exchange();
-            self.agents[at].turn(&mut exchange, self.now_ms, measure, goes_on).unwrap();
+            self.agents[at]
+                .turn(
+                    &mut exchange,
+                    self.now_ms,
+                    |job: &Job| {
+                        begun.push(job.fence);
+                        Measured::Done(format!("{} {}", job.job, job.attempt))
+                    },
+                    |moment| Some(moment) != killed,
+                )
+                .unwrap();
             if killed.is_some() {
                 self.agents[at] = Agent::start(*host, case.outbox(host)).unwrap();
             }

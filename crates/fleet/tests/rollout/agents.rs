@@ -47,19 +47,25 @@ impl Fleet {
         let is_killed = world.borrow().agent_kills.contains(&at);
         // Before, at or after the work, by the time of the fault.
         let mut left = if is_killed { now % 4 } else { u64::MAX };
-        let work = |job: &wirepath_fleet::book::Job| {
-            let mut world = world.borrow_mut();
-            let Call::Step(step) = &job.call else { panic!("not a step: {:?}", job.call) };
-            let answer = perform(step.owner().unwrap_or_default(), &mut world.hosts[at], now);
-            world.check();
-            measured(&answer)
-        };
-        let goes_on = |_| {
-            let goes_on = left > 0;
-            left = left.saturating_sub(1);
-            goes_on
-        };
-        self.agents[at].turn(&mut self.book, now * TICK_MS, work, goes_on).expect("books");
+        self.agents[at]
+            .turn(
+                &mut self.book,
+                now * TICK_MS,
+                |job: &wirepath_fleet::book::Job| {
+                    let mut world = world.borrow_mut();
+                    let Call::Step(step) = &job.call else { panic!("not a step: {:?}", job.call) };
+                    let answer =
+                        perform(step.owner().unwrap_or_default(), &mut world.hosts[at], now);
+                    world.check();
+                    measured(&answer)
+                },
+                |_| {
+                    let goes_on = left > 0;
+                    left = left.saturating_sub(1);
+                    goes_on
+                },
+            )
+            .expect("books");
         if is_killed {
             let mut world = world.borrow_mut();
             world.agent_kills.retain(|killed| *killed != at);
@@ -114,14 +120,16 @@ impl Way for ByJobs<'_> {
                 until_ms: Some(deadline_ms(ANSWER)),
             },
         };
-        let one = |at: &usize| HostStep {
-            at: *at,
-            host: format!("h{at}"),
-            // The world of this test knows steps by name.
-            call: Call::Step(Box::new(RolloutStep::Confirm { owner: step.to_owned() })),
-            is_repeatable: step != "apply",
-        };
-        let steps: Vec<HostStep> = hosts.iter().map(one).collect();
+        let steps: Vec<HostStep> = hosts
+            .iter()
+            .map(|at| HostStep {
+                at: *at,
+                host: format!("h{at}"),
+                // The world of this test knows steps by name.
+                call: Call::Step(Box::new(RolloutStep::Confirm { owner: step.to_owned() })),
+                is_repeatable: step != "apply",
+            })
+            .collect();
         self.fleet.steps += 1;
         let mut steps =
             Steps::plan(&mut self.archive, "rollout", self.fleet.steps, &steps, limits)?;

@@ -245,8 +245,10 @@ impl Way for Simulated<'_> {
     }
 
     fn each(&mut self, hosts: &[usize], step: &str) -> Result<Answers, Killed> {
-        let ask = |at: &usize| self.0.borrow_mut().ask(*at, |host, now| perform(step, host, now));
-        hosts.iter().map(ask).collect()
+        hosts
+            .iter()
+            .map(|at| self.0.borrow_mut().ask(*at, |host, now| perform(step, host, now)))
+            .collect()
     }
 }
 

@@ -248,9 +248,13 @@ fn confirmation_that_comes_too_early_leaves_the_lock_to_the_process_that_applies
         watch: &mut |_| seen.push(confirm(&bench.store, None).unwrap_err()),
     };
     tune::apply(&bench.system, &plan, &bench.store, options).unwrap();
-    let is_busy =
-        |error: &ApplyError| wirepath_host::text::chain(error).contains("is changing settings");
-    assert!(!seen.is_empty() && seen.iter().all(is_busy), "{seen:?}");
+    assert!(
+        !seen.is_empty()
+            && seen
+                .iter()
+                .all(|error| wirepath_host::text::chain(error).contains("is changing settings")),
+        "{seen:?}"
+    );
     bench.rollback();
 }
 
