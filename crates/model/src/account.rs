@@ -13,54 +13,56 @@ use crate::{
 /// Maximum number of failures listed per arm; the rest are counted.
 const FAILURES_MAX: usize = 10;
 
-pub(crate) fn outcome(experiment: &Experiment, header: OutcomeHeader) -> Outcome {
-    let table = Table::new(experiment);
-    let seen = experiment.evidence(&table);
-    let judged = table.judge(&seen);
-    let trust = table.trust();
-    let mut warnings = experiment.warnings.clone();
-    noise_warning(experiment, &mut warnings);
-    one_start_warning(experiment, &table, &mut warnings);
-    carry_over_warnings(&trust, &mut warnings);
-    shared_start_warnings(&table, &mut warnings);
-    let arms: Vec<ArmOutcome> = (0..experiment.plan.arms.len())
-        .map(|arm| arm_outcome(&table, &judged, experiment, arm))
-        .collect();
-    for (index, arm) in arms.iter().enumerate() {
-        arm_warnings(experiment, &table, index, arm, &mut warnings);
+impl Experiment {
+    /// Returns the outcome so far; may be called at any time.
+    pub fn outcome(&self, header: OutcomeHeader) -> Outcome {
+        let table = Table::new(self);
+        let seen = self.evidence(&table);
+        let judged = table.judge(&seen);
+        let trust = table.trust();
+        let mut warnings = self.warnings.clone();
+        noise_warning(self, &mut warnings);
+        one_start_warning(self, &table, &mut warnings);
+        carry_over_warnings(&trust, &mut warnings);
+        shared_start_warnings(&table, &mut warnings);
+        let arms: Vec<ArmOutcome> =
+            (0..self.plan.arms.len()).map(|arm| arm_outcome(&table, &judged, self, arm)).collect();
+        for (index, arm) in arms.iter().enumerate() {
+            arm_warnings(self, &table, index, arm, &mut warnings);
+        }
+        let forecast = self.forecast_of(&table, &|arm: usize, name: &str| {
+            let verdict = arms[arm].metrics.get(name).and_then(|metric| metric.verdict);
+            matches!(verdict, Some(Verdict::Inconclusive | Verdict::Exploratory))
+        });
+        let mut outcome = Outcome {
+            schema: SCHEMA,
+            id: header.id,
+            started: header.started,
+            version: header.version,
+            machine: header.machine,
+            path: header.path,
+            load: header.load,
+            seed: self.plan.seed,
+            schedule: self.plan.schedule,
+            blocks: self.blocks(),
+            wall_ms: self.elapsed_ns / 1_000_000,
+            ended: self.ended.unwrap_or(Ended::Unfinished),
+            judged: self.plan.judged.clone(),
+            looks: self.seen.looks.len() as u32,
+            resolve: self.plan.resolve,
+            floor: judged.floors(&table),
+            trust,
+            gate: table.gate(&judged, &seen),
+            looked: seen.looks,
+            forecast,
+            arms,
+            warnings: deduplicated(warnings),
+            search: header.search,
+            best: Vec::new(),
+        };
+        outcome.best = outcome.best_arms();
+        outcome
     }
-    let forecast = experiment.forecast_of(&table, &|arm: usize, name: &str| {
-        let verdict = arms[arm].metrics.get(name).and_then(|metric| metric.verdict);
-        matches!(verdict, Some(Verdict::Inconclusive | Verdict::Exploratory))
-    });
-    let mut outcome = Outcome {
-        schema: SCHEMA,
-        id: header.id,
-        started: header.started,
-        version: header.version,
-        machine: header.machine,
-        path: header.path,
-        load: header.load,
-        seed: experiment.plan.seed,
-        schedule: experiment.plan.schedule,
-        blocks: experiment.blocks(),
-        wall_ms: experiment.elapsed_ns / 1_000_000,
-        ended: experiment.ended.unwrap_or(Ended::Unfinished),
-        judged: experiment.plan.judged.clone(),
-        looks: experiment.seen.looks.len() as u32,
-        resolve: experiment.plan.resolve,
-        floor: judged.floors(&table),
-        trust,
-        gate: table.gate(&judged, &seen),
-        looked: seen.looks,
-        forecast,
-        arms,
-        warnings: deduplicated(warnings),
-        search: header.search,
-        best: Vec::new(),
-    };
-    outcome.best = outcome.best_arms();
-    outcome
 }
 
 fn arm_outcome(

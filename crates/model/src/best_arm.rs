@@ -16,29 +16,9 @@
 //! | N(-5 %, 3 %), 3 % | 12 | 94.3 % | 99.8 % |
 //! | 0.95, 10 % | 24 | 80.2 % | 98.2 % |
 
-use serde::{Deserialize, Serialize};
-
 use crate::pairs::Pairs;
 use crate::verdict::{Evidence, Question};
-use crate::{ArmKind, ArmOutcome, Better, Floor, Look, MetricOutcome, Outcome, Verdict};
-
-/// The arm with the best value among those shown to be better.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct BestArm {
-    /// Its name.
-    pub arm: String,
-    /// The metric.
-    pub metric: String,
-    /// Judged arms that it was chosen from; 1 for the set of a search, which was measured anew.
-    pub of: u32,
-    /// Its ratio to the baselines, as measured: of several arms, too good on average; `None` of counts.
-    pub ratio: Option<f64>,
-    /// Lower end of the 95 % interval of the ratio, which holds for all arms of the choice at once.
-    pub low: Option<f64>,
-    /// Upper end.
-    pub high: Option<f64>,
-}
+use crate::{ArmKind, ArmOutcome, BestArm, Better, Floor, Look, MetricOutcome, Outcome, Verdict};
 
 fn finite(end: f64) -> Option<f64> {
     Some(end).filter(|end| end.is_finite())

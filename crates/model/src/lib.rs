@@ -17,7 +17,9 @@ mod evidence;
 mod experiment;
 mod failures;
 mod fake;
+mod figure;
 mod gain;
+mod gate;
 mod holm;
 mod judge;
 mod load;
@@ -29,14 +31,17 @@ mod outcome;
 pub mod pairs;
 mod path;
 pub mod pool;
+mod questions;
 mod random;
 mod request;
 mod runner;
 mod schedule;
+mod search;
 mod sequence;
 mod sessions;
 mod starts;
 pub mod statistics;
+mod steps;
 mod switch;
 mod tail;
 mod trust;
@@ -46,21 +51,19 @@ mod watch;
 
 pub use arm::{Arm, ArmKind};
 pub use arms::{ArmPlan, ArmPlanError, arms};
-pub use best::{
-    Member, Search, SearchPlan, SearchStep, confirming_arms, first_stage_trials, search,
-};
-pub use best_arm::BestArm;
+pub use best::{SearchPlan, confirming_arms, first_stage_trials, search};
 pub use compare::{
-    ArmComparison, By, COMPARISON_SCHEMA, Change, CompareError, CountChange, Difference,
+    ArmComparison, COMPARISON_SCHEMA, Change, CompareError, CountChange, Difference,
     MetricComparison, RUNS_MIN, Run, RunComparison, comparable, compare, is_beyond, runs_needed,
 };
-pub use decision::{Decision, Gate, GateAnswer, Undecided};
 pub use experiment::{
     Experiment, ExperimentPlan, FORECAST_AFTER, Forecast, Members, OutcomeHeader, RESOLVE,
-    Replayed, Step, TimeNeeded, Trial,
+    Replayed, Step, TimeNeeded, Trial, TrialRecord,
 };
 pub use fake::{Drift, FakeSource, FakeSwitch, FakeWorld};
+pub use figure::{CountDifference, Distribution, Floor, Reliability, Verdict};
 pub use gain::Gain;
+pub use gate::{Decision, Gate, GateAnswer, Undecided};
 pub use load::{LoadKind, PathLoad};
 pub use load_curve::{
     ArmCurve, CARRIED_SHARE_MIN, CurveEnd, CurvePlan, KNEE_LOSS, KNEE_P99_RATIO, KNEE_TRIALS_MIN,
@@ -76,19 +79,21 @@ pub use metrics::{
     describe, distribution, is_event_count, quantile_of_arrived, segment_stem, stated_unit,
 };
 pub use outcome::{
-    ArmOutcome, CountDifference, Distribution, Ended, Floor, Machine, MetricOutcome, Outcome,
-    RESOLVE_UNRECORDED, Reliability, SCHEMA, Verdict, Warning,
+    ArmOutcome, BestArm, Ended, Machine, MetricOutcome, Outcome, RESOLVE_UNRECORDED, SCHEMA,
+    Warning,
 };
 pub use path::{Direction, Load, Path, PathError, Session, TwoHosts, TypedPath};
+pub use questions::{By, Unit};
 pub use random::Random;
 pub use request::{
     ArmEntry, Limits, LoadRequest, PathRequest, PlanArms, PlanLoad, PlanRequest, Programs,
     ProgramsError, REQUEST_VERSION, ReplayRequest, Request, RequestError, Series, Subject,
 };
-pub use runner::{Clock, Finished, Sink, TrialRecord, Trials, resume, run};
+pub use runner::{Clock, Finished, Sink, Trials, resume, run};
 pub use schedule::{Order, Schedule, order};
+pub use search::{Member, Search, SearchStep};
 pub use sequence::{Arrival, Jitter, SequenceCounts};
-pub use sessions::{SESSION_GAP_MS, Unit, sessions};
+pub use sessions::{SESSION_GAP_MS, sessions};
 pub use starts::Restarts;
 pub use switch::{
     PathSwitch, Scope, Support, SwitchId, SwitchSet, SwitchSpec, ids, kebab, kebab_len,

@@ -23,6 +23,13 @@ pub fn segment_stem(segment: &str) -> String {
         .collect()
 }
 
+/// Stem and quantile of a metric that is a tail: `rtt_ns_p99` is (`rtt`, 0.99).
+pub(crate) fn tail_of(name: &str) -> Option<(&str, f64)> {
+    let (stem, suffix) = name.rsplit_once("_ns_")?;
+    let (quantile, _) = QUANTILES.iter().find(|(q, known)| *q >= 0.99 && *known == suffix)?;
+    Some((stem, *quantile))
+}
+
 /// True for a plain count of events. It may legitimately be zero, so it is reported, but never judged or
 /// divided by the baseline's.
 pub fn is_event_count(name: &str) -> bool {

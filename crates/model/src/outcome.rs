@@ -6,13 +6,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::decision::step_of;
-use crate::looks::Look;
-use crate::pairs::{Pairs, Shift};
-use crate::statistics::{self, Comparison};
-use crate::verdict::{self, Evidence, Question};
 use crate::{
-    ArmKind, BestArm, Better, Forecast, Gate, Schedule, Search, Support, Tail, Trust, VERSION_MODE,
+    ArmKind, Better, CountDifference, Distribution, Floor, Forecast, Gate, Look, Reliability,
+    Schedule, Search, Support, Tail, Trust, VERSION_MODE, Verdict,
 };
 
 /// Resolution of results of versions that recorded none.
@@ -20,37 +16,6 @@ pub const RESOLVE_UNRECORDED: f64 = 1.10;
 
 /// Version of the results schema; raised when a field changes its meaning.
 pub const SCHEMA: u32 = 2;
-
-/// Verdict on one metric of one arm against the baseline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// The interval is clear of 1 on the good side, and the p-value, corrected for the number of
-    /// verdicts of the run, is below 0.05.
-    Better,
-    /// The same on the bad side.
-    Worse,
-    /// The interval lies within the run's resolution.
-    NoDifferenceShown,
-    /// The interval is too wide for a verdict.
-    Inconclusive,
-    /// The run did not reach its planned end, and the figures do not hold at every look.
-    Exploratory,
-    /// A switch of the arm had no effect here, regardless of the figures.
-    NotEffective,
-    /// The arm cannot run here.
-    Unsupported,
-    /// The figure would be misleading (loss, too few samples) and is left out.
-    Refused,
-}
-
-impl Verdict {
-    /// True for better and worse.
-    pub fn differs(self) -> bool {
-        matches!(self, Verdict::Better | Verdict::Worse)
-    }
-}
 
 /// One metric of one arm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -116,69 +81,6 @@ impl MetricOutcome {
     }
 }
 
-/// Counts of an arm less those of its reference, in events per trial.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct CountDifference {
-    /// Mean of the differences.
-    pub mean: f64,
-    /// Lower end of its 95 % interval; `None` with too few blocks.
-    pub low: Option<f64>,
-    /// Upper end.
-    pub high: Option<f64>,
-}
-
-fn finite(value: f64) -> Option<f64> {
-    Some(value).filter(|value| value.is_finite())
-}
-
-impl CountDifference {
-    pub(crate) fn new(shift: &Shift) -> Self {
-        CountDifference {
-            mean: shift.center,
-            low: shift.interval.and_then(|(low, _)| finite(low)),
-            high: shift.interval.and_then(|(_, high)| finite(high)),
-        }
-    }
-}
-
-/// A latency distribution, pooled over an arm's trials.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Distribution {
-    /// Samples.
-    pub count: u64,
-    /// Smallest, nanoseconds.
-    pub min_ns: u64,
-    /// Mean of the samples, nanoseconds; absent in results of versions that did not record it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mean_ns: Option<u64>,
-    /// Largest, nanoseconds.
-    pub max_ns: u64,
-    /// (quantile, nanoseconds), ascending; only quantiles with enough samples beyond them.
-    pub quantiles: Vec<(f64, u64)>,
-}
-
-/// Failed trials of an arm beside those of both baselines.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Reliability {
-    /// Failed trials of the arm.
-    pub failed: u32,
-    /// All its trials.
-    pub trials: u32,
-    /// Failed trials of both baselines.
-    pub baseline_failed: u32,
-    /// All their trials.
-    pub baseline_trials: u32,
-    /// Two-sided p-value of equal rates (Fisher's exact test).
-    pub p: f64,
-    /// `p` corrected for all verdicts of the run (Holm).
-    pub p_adjusted: f64,
-    /// True if the arm is shown to fail more often than the baseline.
-    pub fails_more: bool,
-}
-
 /// One arm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -220,16 +122,6 @@ impl ArmOutcome {
             None => self.name.clone(),
         }
     }
-}
-
-/// Noise floor of one metric: the A/A pair's interval, as ratios.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Floor {
-    /// Lower end.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
 }
 
 /// The machine an experiment ran on.
@@ -287,6 +179,24 @@ pub enum Ended {
     Interrupted,
     /// Still running, or killed.
     Unfinished,
+}
+
+/// The arm with the best value among those shown to be better.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct BestArm {
+    /// Its name.
+    pub arm: String,
+    /// The metric.
+    pub metric: String,
+    /// Judged arms that it was chosen from; 1 for the set of a search, which was measured anew.
+    pub of: u32,
+    /// Its ratio to the baselines, as measured: of several arms, too good on average; `None` of counts.
+    pub ratio: Option<f64>,
+    /// Lower end of the 95 % interval of the ratio, which holds for all arms of the choice at once.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
 }
 
 /// Outcome of an experiment.
@@ -379,56 +289,5 @@ impl Outcome {
             })
             .map(String::as_str)
             .collect()
-    }
-
-    /// Compares one arm with another by one metric; `None` if an arm has no figure or never ran, or no
-    /// block has both. The verdict is corrected for as many comparisons as the run has judged verdicts.
-    pub fn step(
-        &self,
-        from: &ArmOutcome,
-        to: &ArmOutcome,
-        metric: &str,
-    ) -> Option<(Comparison, Verdict)> {
-        if from.trials == 0 || to.trials == 0 {
-            return None;
-        }
-        let (from, to) = (from.metrics.get(metric)?, to.metrics.get(metric)?);
-        let is_count = from.difference.or(to.difference).is_some();
-        if is_count || from.median.is_none() || to.median.is_none() {
-            return None;
-        }
-        let blocks = (self.blocks as usize).min(from.trials.len()).min(to.trials.len());
-        let values = || from.trials.iter().chain(&to.trials).flatten().copied();
-        let level = statistics::mean(&values().collect::<Vec<f64>>()).filter(|mean| *mean > 0.0);
-        let step = level.map_or(0.0, |level| step_of(values()) / level);
-        let question = |blocks: usize| {
-            let (to_first, from_first) = (&to.trials[..blocks], &from.trials[..blocks]);
-            let pairs = Pairs::new(to_first, from_first, None, blocks, to.better);
-            Question { pairs, better: to.better, level: 0.0, tail_high: None, step }
-        };
-        let mut evidence = Evidence::default();
-        let mut looks = self.looked.clone();
-        // No step decides when a run ends, so the end is a look of its own.
-        if looks.is_empty() || self.ended == Ended::Settled {
-            looks.push(Look::at_end(self.blocks, looks.len()));
-        }
-        for look in looks {
-            evidence.look(&question(blocks.min(look.blocks as usize)), look.weight, self.resolve);
-        }
-        let family = self.arms.iter().map(|arm| self.judged_count(arm)).sum();
-        let is_complete = !matches!(self.ended, Ended::Interrupted | Ended::Unfinished);
-        let answer = verdict::answer_one_of(&question(blocks), &evidence, family, is_complete);
-        Some((answer.comparison?, answer.verdict))
-    }
-
-    /// Number of verdicts on an arm.
-    fn judged_count(&self, arm: &ArmOutcome) -> usize {
-        if !matches!(arm.kind, ArmKind::Variant | ArmKind::Peer) {
-            return 0;
-        }
-        self.judged
-            .iter()
-            .filter(|name| arm.metrics.get(*name).is_some_and(|m| m.p.is_some()))
-            .count()
     }
 }

@@ -34,7 +34,7 @@
 //! differences, and their interval is that of the mean (Student 1908): the median of 40 losses in every fifth trial is 0.
 
 use crate::statistics::{self, Comparison};
-use crate::{Better, Floor, starts};
+use crate::{Better, CountDifference, Floor, starts};
 
 /// Number of blocks up to which the relabelling test is exact.
 const EXACT_BLOCKS: usize = 20;
@@ -214,6 +214,18 @@ impl Shift {
         let interval = self.interval.map(|(low, high)| Floor { low: low.exp(), high: high.exp() });
         Comparison { ratio: self.center.exp(), interval, p: self.p, pairs: self.pairs }
     }
+
+    pub(crate) fn as_count(self) -> CountDifference {
+        CountDifference {
+            mean: self.center,
+            low: self.interval.and_then(|(low, _)| finite(low)),
+            high: self.interval.and_then(|(_, high)| finite(high)),
+        }
+    }
+}
+
+fn finite(value: f64) -> Option<f64> {
+    Some(value).filter(|value| value.is_finite())
 }
 
 /// Two-sided p-value of the sign test; values of 0 are left out.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{
     Arm, Experiment, ExperimentPlan, FORECAST_AFTER, Forecast, Measurement, Outcome, OutcomeHeader,
-    Step, TimeNeeded,
+    Step, TimeNeeded, TrialRecord,
 };
 
 /// Blocks' worth of consecutive failed trials after which a run is given up: an error that all
@@ -54,25 +54,6 @@ pub trait Sink {
 
     /// Called once, after the last trial.
     fn finish(&mut self, outcome: &Outcome) -> Result<(), Self::Error>;
-}
-
-/// One trial, as it is stored when it ends.
-#[derive(Debug, Clone)]
-pub struct TrialRecord {
-    /// Place in the order of execution, from 0; unique in the experiment.
-    pub ordinal: u32,
-    /// Block it belongs to; 0 is the warm-up.
-    pub block: u32,
-    pub arm: String,
-    /// True if it belongs to the warm-up, which no figure counts.
-    pub warmup: bool,
-    /// True if other load on the machine was above the noise gate.
-    pub noisy: bool,
-    /// Milliseconds from the experiment's start to the trial's.
-    pub started_ms: u64,
-    /// Wall time of the whole trial, set-up included, nanoseconds.
-    pub wall_ns: u64,
-    pub result: Result<Measurement, String>,
 }
 
 #[derive(Debug)]

@@ -1,43 +1,13 @@
 //! Sessions and days: runs that are neighbours in time, and share what a day does to a machine.
 
-use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::{Machine, Outcome};
+use crate::{Machine, Outcome, Unit};
 
 /// Time between the end of a run and the start of the next one of its machine from which on they are two sessions,
 /// in milliseconds.
 pub const SESSION_GAP_MS: i64 = 3_600_000;
-
-/// Unit that contributes one figure to a question between runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Unit {
-    /// Each run: whatever a day shifts counts as a change.
-    Run,
-    /// Runs of one machine with less than an hour between the end of one and the start of the next.
-    Session,
-    /// Runs of one machine and one day (UTC).
-    Day,
-}
-
-impl Unit {
-    /// Name of one, `run`, `session` or `day`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Unit::Run => "run",
-            Unit::Session => "session",
-            Unit::Day => "day",
-        }
-    }
-
-    /// Unit of documents that do not state one.
-    pub(crate) fn of_older_documents() -> Self {
-        Unit::Run
-    }
-}
 
 /// Groups runs by their unit, oldest first; the runs of a group, too. Runs of different machines never share one.
 ///

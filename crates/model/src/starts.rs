@@ -3,12 +3,10 @@
 //! Two starts of one program differ, by memory layout, hash seeds and the placement of buffers, although nothing was
 //! changed. Trials of one start share that difference, so they are not independent of each other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::judge::Table;
-use crate::pairs::Pairs;
-use crate::{StartSpread, statistics};
+use crate::statistics;
 
 /// Longest restart of all programs of a block, in trials, after which they are started anew in every block.
 const EVERY_BLOCK_TRIALS: u32 = 1;
@@ -209,56 +207,6 @@ impl Components {
         let ratio = (between / freedom) / (within / freedom_within);
         let (a, b) = (2.0 / (9.0 * freedom), 2.0 / (9.0 * freedom_within));
         ((1.0 - b) * ratio.cbrt() - (1.0 - a)) / (b * ratio.cbrt().powi(2) + a).sqrt()
-    }
-}
-
-impl<'a> Table<'a> {
-    /// Spread of each judged metric between starts, over all arms; empty if each block has starts of its own.
-    pub(crate) fn spreads(&self) -> BTreeMap<&'a str, Components> {
-        let mut spreads = BTreeMap::new();
-        if self.starts.shared(self.complete).is_none() {
-            return spreads;
-        }
-        for name in &self.experiment.plan.judged {
-            let mut spread = Components::default();
-            for (arm, series) in self.arms.iter().enumerate() {
-                let pairs = series.get(name.as_str()).map(|series| self.pairs(arm, name, series));
-                let Some(Ok(pairs)) = pairs else { continue };
-                if let Some(epochs) = self.starts.shared(pairs.differences.len()) {
-                    spread.add(&pairs.differences, epochs);
-                }
-            }
-            spreads.insert(name.as_str(), spread);
-        }
-        spreads
-    }
-
-    /// Starts of the arm with the fewest, and the share of each judged metric's spread that is between them; none if
-    /// starts are not known.
-    pub(crate) fn start_spreads(&self) -> Vec<StartSpread> {
-        let known = self.starts.counts.iter().copied().filter(|count| *count > 0);
-        let Some(fewest) = known.min() else { return Vec::new() };
-        let spread = |name: &String| StartSpread {
-            metric: name.clone(),
-            starts: fewest as u32,
-            share: self.spreads.get(name.as_str()).and_then(Components::share),
-        };
-        self.experiment.plan.judged.iter().map(spread).collect()
-    }
-
-    /// Judged metrics of which one start counts as one block, with the share that is between starts.
-    pub(crate) fn judged_by_start(&self) -> impl Iterator<Item = (&'a str, f64)> {
-        let shared = self.spreads.iter().filter(|(_, spread)| spread.is_shared());
-        shared.filter_map(|(name, spread)| Some((*name, spread.share()?)))
-    }
-
-    /// The pairs, or one for each start if trials of one start are not independent.
-    pub(crate) fn independent(&self, name: &str, pairs: Pairs) -> Pairs {
-        let is_shared = self.spreads.get(name).is_some_and(Components::is_shared);
-        match self.starts.shared(pairs.differences.len()).filter(|_| is_shared) {
-            Some(epochs) => pairs.by_start(epochs),
-            None => pairs,
-        }
     }
 }
 

@@ -178,7 +178,7 @@ fn answer(
     let is_ratio = question.pairs.scale == Scale::Ratio;
     Answer {
         comparison: is_ratio.then(|| shown.as_ratio()),
-        difference: (!is_ratio).then(|| CountDifference::new(&shown)),
+        difference: (!is_ratio).then(|| shown.as_count()),
         p: Some(shift.p),
         p_adjusted: Some(p),
         finds: question.finds(evidence.weight, family),
@@ -344,7 +344,7 @@ pub fn control(question: &Question, resolve: f64) -> Option<Answer> {
     let is_ratio = question.pairs.scale == Scale::Ratio;
     Some(Answer {
         comparison: is_ratio.then(|| shown.as_ratio()),
-        difference: (!is_ratio).then(|| CountDifference::new(&shown)),
+        difference: (!is_ratio).then(|| shown.as_count()),
         p: Some(shown.p),
         p_adjusted: None,
         finds: None,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::change_points::change_points;
 use crate::compare::{ASIDE, arms_of, is_same, unit_figures, unit_means};
-use crate::decision::EARLIER;
+use crate::gate::EARLIER;
 use crate::sessions::{machines, sessions};
 use crate::statistics::LEVEL;
 use crate::verdict::Badness;
@@ -284,7 +284,7 @@ fn changes(series: &WatchedSeries, level: f64) -> Vec<SeriesChange> {
             ratio: ratio(shift.center),
             low: shift.interval.and_then(|interval| ratio(interval.0)),
             high: shift.interval.and_then(|interval| ratio(interval.1)),
-            difference: (!is_ratio).then(|| CountDifference::new(&shift)),
+            difference: (!is_ratio).then(|| shift.as_count()),
             p: change.p,
             verdict: match bad {
                 Some(bad) if bad.least > 0.0 => Verdict::Worse,

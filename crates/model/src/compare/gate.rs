@@ -1,10 +1,10 @@
 //! The gate of a comparison between runs.
 
-use super::{By, Change, CountChange, MetricComparison, RunComparison, runs};
-use crate::decision::EARLIER;
+use super::{Change, CountChange, MetricComparison, RunComparison, runs};
+use crate::gate::EARLIER;
 use crate::verdict::Badness;
 use crate::{
-    ArmComparison, ArmKind, Better, Decision, Ended, Gate, GateAnswer, Undecided, Unit, Verdict,
+    ArmComparison, ArmKind, Better, By, Decision, Ended, Gate, GateAnswer, Undecided, Unit, Verdict,
 };
 
 impl RunComparison {

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ArmKind, Better, CountDifference, Ended, Gate, Machine, Unit, Verdict, Warning};
+use crate::{ArmKind, Better, By, CountDifference, Ended, Gate, Machine, Unit, Verdict, Warning};
 
 pub(crate) use runs::{ASIDE, arms_of, is_same, unit_figures, unit_means};
 pub use runs::{comparable, compare, runs_needed};
@@ -211,17 +211,6 @@ pub struct RunComparison {
     /// The answer of `--fail-on`; absent if none was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<Gate>,
-}
-
-/// Quantity of a question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum By {
-    /// The figure itself.
-    Value,
-    /// The arm's ratio to its own baseline.
-    Worth,
 }
 
 impl MetricComparison {

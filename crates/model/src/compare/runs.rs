@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    ArmComparison, By, COMPARISON_SCHEMA, Change, CompareError, CountChange, Difference,
+    ArmComparison, COMPARISON_SCHEMA, Change, CompareError, CountChange, Difference,
     MetricComparison, RUNS_MIN, Run, RunComparison,
 };
 use crate::pairs::Shift;
@@ -11,8 +11,8 @@ use crate::sessions::{days, machines, sessions};
 use crate::statistics::{self, LEVEL};
 use crate::verdict::Badness;
 use crate::{
-    ArmKind, ArmOutcome, CountDifference, Ended, Machine, MetricOutcome, Outcome, Unit, Verdict,
-    Warning, is_event_count, two_samples, verdict,
+    ArmKind, ArmOutcome, By, Ended, Machine, MetricOutcome, Outcome, Unit, Verdict, Warning,
+    is_event_count, two_samples, verdict,
 };
 
 /// Parameters of a load that may differ: duration and choice of arms.
@@ -465,10 +465,7 @@ fn count_change(olds: &[f64], news: &[f64], equal: Equal) -> Option<CountChange>
     let interval = two_samples::shift(news, olds, equal.level)?.interval.filter(|_| is_enough);
     let old_mean = statistics::mean(olds)?;
     Some(CountChange {
-        difference: CountDifference::new(&Shift {
-            interval: shift.interval.filter(|_| is_enough),
-            ..shift
-        }),
+        difference: Shift { interval: shift.interval.filter(|_| is_enough), ..shift }.as_count(),
         old_mean,
         p_adjusted: is_enough.then_some(shift.p),
         old_count: olds.len(),

@@ -1,31 +1,8 @@
 //! Forecast of the blocks and of the time that a resolution needs.
 
-use serde::{Deserialize, Serialize};
-
-use super::{Experiment, seconds_with_reserve};
+use super::Experiment;
 use crate::judge::Table;
-
-/// Blocks from which on a forecast rests on enough figures.
-pub const FORECAST_AFTER: u32 = 8;
-
-/// Needs of a resolution in blocks and time, and the resolution that the given time reaches.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Forecast {
-    /// Blocks after which a difference of the resolution is found in 19 of 20 runs.
-    pub blocks: u32,
-    /// Time of a run with so many, milliseconds.
-    pub whole_ms: u64,
-    /// Difference that is found in 19 of 20 runs of the given time, as a ratio above 1.
-    pub reaches: f64,
-}
-
-impl Forecast {
-    /// Whole seconds for `--time`, with a tenth more: blocks differ.
-    pub fn whole_s(&self) -> u64 {
-        seconds_with_reserve(self.whole_ms as f64 * 1e6)
-    }
-}
+use crate::{FORECAST_AFTER, Forecast};
 
 impl Experiment {
     /// Needs of the figures that are open, from their noise so far; `None` before the eighth block, and if none is open.

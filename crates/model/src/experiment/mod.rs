@@ -3,25 +3,25 @@
 
 mod decided;
 mod forecast;
+mod needs;
 mod plan;
 mod restore;
+mod trial;
 
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
-pub use forecast::{FORECAST_AFTER, Forecast};
+pub use needs::{FORECAST_AFTER, Forecast, TimeNeeded};
 pub use plan::{ExperimentPlan, Members, RESOLVE};
+pub use trial::{Trial, TrialRecord};
 
 use crate::evidence::RunEvidence;
-use crate::judge::tail_of;
 use crate::looks::look_after;
+use crate::metrics::tail_of;
 use crate::schedule::balanced_order;
 use crate::tail::Samples;
-use crate::{
-    Arm, ArmKind, Ended, Machine, Measurement, Metric, NotEffective, Order, Outcome, Search,
-    Support, Trap, TrialRecord, Warning, order,
-};
+use crate::{Arm, ArmKind, Ended, Machine, Measurement, Order, Search, Support, Warning, order};
 
 /// Consecutive failures from the first block on after which an arm is not run again.
 const HOPELESS_AFTER: u32 = 3;
@@ -41,78 +41,13 @@ pub enum Step {
     Done(Ended),
 }
 
-#[derive(Debug, Clone)]
-pub struct Trial {
-    /// 0 is the warm-up.
-    pub block: u32,
-    /// Index into the plan's arms.
-    pub arm: usize,
-    /// True if it does not count.
-    pub warmup: bool,
-    /// Start, nanoseconds since the start of the experiment.
-    pub started_ns: u64,
-    /// Share of the machine's CPU time that other work took, 0 to about 1.
-    pub noise: f64,
-    /// True if `noise` is above the noise gate.
-    pub noisy: bool,
-    /// Start of the program that ran it; see [`Measurement::start`].
-    pub start: Option<u32>,
-    pub not_effective: Vec<NotEffective>,
-    pub traps: Vec<Trap>,
-    /// Latencies by stem of the metric, for judged tails.
-    pub(crate) samples: BTreeMap<String, Samples>,
-    pub result: Result<Vec<Metric>, String>,
-}
-
-impl Trial {
-    /// A trial without a result.
-    fn new(block: u32, arm: usize, warmup: bool, started_ns: u64) -> Self {
-        Trial {
-            block,
-            arm,
-            warmup,
-            started_ns,
-            noise: 0.0,
-            noisy: false,
-            start: None,
-            not_effective: Vec::new(),
-            traps: Vec::new(),
-            samples: BTreeMap::new(),
-            result: Err(String::new()),
-        }
-    }
-}
-
-/// Time for a verdict; see [`Experiment::lacks_time`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TimeNeeded {
-    /// Fewest blocks with a verdict.
-    pub blocks: u32,
-    /// Expected duration of one.
-    pub block_ns: u64,
-    /// Expected duration of the run, its warm-up included.
-    pub whole_ns: u64,
-}
-
-impl TimeNeeded {
-    /// Whole seconds for `--time`, with a tenth more: blocks differ.
-    pub fn whole_s(&self) -> u64 {
-        seconds_with_reserve(self.whole_ns as f64)
-    }
-}
-
-/// Whole seconds of a time in nanoseconds and a tenth more: blocks differ.
-fn seconds_with_reserve(ns: f64) -> u64 {
-    (ns * 1.1 / 1e9).ceil() as u64
-}
-
 /// Extent of [`Experiment::replay`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replayed {
     pub trials: usize,
 }
 
-/// Metadata of an outcome; see the fields of [`Outcome`].
+/// Metadata of an outcome; see the fields of [`Outcome`](crate::Outcome).
 #[derive(Debug, Clone, Default)]
 pub struct OutcomeHeader {
     pub id: String,
@@ -324,11 +259,6 @@ impl Experiment {
         let ended_ns: u64 = self.durations_ns.iter().sum();
         let whole_ns = ended_ns.saturating_add(block_ns.saturating_mul(missing));
         (whole_ns > self.plan.budget_ns).then_some(TimeNeeded { blocks, block_ns, whole_ns })
-    }
-
-    /// Returns the outcome so far; may be called at any time.
-    pub fn outcome(&self, header: OutcomeHeader) -> Outcome {
-        crate::account::outcome(self, header)
     }
 
     fn runs(&self, arm: usize) -> bool {

@@ -2,6 +2,8 @@
 
 mod gate;
 mod looks;
+mod starts;
+mod trust;
 
 use std::collections::BTreeMap;
 
@@ -9,14 +11,15 @@ use crate::decision;
 use crate::evidence::RunEvidence;
 use crate::failures::fisher;
 use crate::looks::Look;
+use crate::metrics::tail_of;
 use crate::pairs::{Pairs, Scale};
 use crate::starts::{Components, Starts};
 use crate::statistics::{self, Comparison, LEVEL};
 use crate::tail::{self, Tail};
 use crate::verdict::{self, Answer, Question};
 use crate::{
-    Arm, ArmKind, Better, CountDifference, Experiment, Floor, MetricOutcome, QUANTILES,
-    Reliability, Support, Verdict, describe, is_event_count,
+    Arm, ArmKind, Better, CountDifference, Experiment, Floor, MetricOutcome, Reliability, Support,
+    Verdict, describe, is_event_count,
 };
 
 /// One metric of one arm over all blocks that count.
@@ -457,13 +460,6 @@ impl<'a> Table<'a> {
 
 fn finite(value: Option<f64>) -> Option<f64> {
     value.filter(|value| value.is_finite())
-}
-
-/// Stem and quantile of a metric that is a tail: `rtt_ns_p99` is (`rtt`, 0.99).
-pub(crate) fn tail_of(name: &str) -> Option<(&str, f64)> {
-    let (stem, suffix) = name.rsplit_once("_ns_")?;
-    let (quantile, _) = QUANTILES.iter().find(|(q, known)| *q >= 0.99 && *known == suffix)?;
-    Some((stem, *quantile))
 }
 
 /// Entry of a judged metric for an arm that never ran.
