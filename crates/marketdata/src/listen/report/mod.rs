@@ -1,5 +1,6 @@
 //! Totals of a receiver, as text, JSON and Prometheus metrics.
 
+mod cells;
 mod live;
 mod page;
 mod prometheus;
@@ -11,9 +12,9 @@ use hdrhistogram::Histogram;
 use io::multicast::Group;
 use model::{QUANTILES, SAMPLES_BEYOND_QUANTILE, latency_histogram, quantile_of_arrived};
 
+pub(crate) use self::cells::{count, table, time};
 use self::live::Live;
 pub use self::live::LiveDocument;
-pub(crate) use self::page::{count, table};
 pub use self::summary::ListenDocument;
 use super::interval::{Counts, LineStats, ListenInterval};
 use crate::arbiter::SequenceDomain;
@@ -256,16 +257,6 @@ fn percentiles(count: u64, lost: (u64, u64), value: impl Fn(f64) -> u64) -> Perc
         Err(Refused::Loss { missing, expected })
     } else {
         Ok(known)
-    }
-}
-
-/// A time with three digits.
-pub(crate) fn time(ns: u64) -> String {
-    let ns = ns as f64;
-    match ns {
-        ns if ns >= 1e9 => format!("{:.2} s", ns / 1e9),
-        ns if ns >= 1e6 => format!("{:.2} ms", ns / 1e6),
-        ns => format!("{:.2} µs", ns / 1e3),
     }
 }
 

@@ -8,6 +8,7 @@ use report::page::{Bar, BarChart, FeedAnswer, FeedPage, FeedTable, Remark};
 use report::screen::Tone;
 use report::units;
 
+use super::cells::{count, table};
 use super::{LINES, LineReport, ListenReport, Percentiles, Refused};
 use crate::late::LateReport;
 use crate::listen::interval::LineStats;
@@ -183,26 +184,6 @@ fn answer(subject: &str, text: String, lost: u64) -> FeedAnswer {
 
 fn remark(note: &str) -> Remark {
     Remark { subject: "note".into(), text: note.into(), tone: Tone::Doubt }
-}
-
-pub(crate) fn table(
-    section: &str,
-    caption: &str,
-    columns: &[&str],
-    names: usize,
-    rows: Vec<Vec<String>>,
-) -> FeedTable {
-    let columns = columns.iter().enumerate();
-    FeedTable {
-        section: section.into(),
-        caption: caption.into(),
-        columns: columns.map(|(at, name)| ((*name).to_owned(), at >= names)).collect(),
-        rows,
-    }
-}
-
-pub(crate) fn count(count: u64) -> String {
-    units::value(count as f64, "count")
 }
 
 fn messages(number: u64) -> String {
