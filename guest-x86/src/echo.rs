@@ -9,7 +9,7 @@ use wire::{arp, ethernet, frame, icmp, ipv4};
 use crate::cpu::ticks;
 use crate::nic::Nic;
 use crate::pages::{Boot, Report};
-use crate::{idle, interrupts, signal};
+use crate::{idle, signal, wake};
 
 /// RFC 862.
 const ECHO_PORT: u16 = 7;
@@ -23,7 +23,7 @@ pub(crate) fn run(boot: &Boot, nic: &mut Nic) {
     let mut copy = [0; 1514];
     let mut begun = None;
     loop {
-        interrupts::wake_word().store(0, Ordering::Release);
+        wake::wake_word().store(0, Ordering::Release);
         let mut busy = false;
         while let Some(len) = nic.receive(|frame| {
             let len = frame.len().min(copy.len());

@@ -14,9 +14,9 @@ use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, PhysAddr};
 use wire::nettest::{boot, report};
 
 use crate::cpu::{pause, ticks};
-use crate::nic::sleep_until;
 use crate::pages::{Boot, Report};
 use crate::virtio_net;
+use crate::wake::sleep_until;
 
 /// Entries of a ring.
 const RING: usize = 64;

@@ -1,25 +1,23 @@
-//! Interrupt gates, the interrupt controller, and exceptions.
+//! Interrupt handlers, their gates, and exceptions.
 
 use core::arch::global_asm;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use wire::nettest::{PENDING_AT, Signal, WAKE_AT, boot, driver, report};
+use wire::nettest::{PENDING_AT, Signal, report};
 
+use crate::controller::{
+    DEVICE_BIT, MASTER, PIC_VECTOR, SLAVE, SLAVE_MASK, initialise, is_plain, set_gate, set_up,
+};
 use crate::cpu::{enable_interrupts, halt, halt_plain, in8, out8, ticks};
 use crate::pages::{Boot, Report};
+use crate::wake::{add_handler_ticks, wake_word};
 
-/// First vector of the sixteen lines of the interrupt controllers.
-const PIC_VECTOR: u8 = 0x20;
-/// Code segment selector at level 3.
-const CODE: u16 = 0x33;
 /// Stack segment selector at level 3.
 const DATA: u16 = 0x2b;
 /// Value for the device's line in the pending word, whichever line it is.
 const DEVICE: u64 = 0x100;
 /// The monitor's own gate, which makes `hlt` sleep.
 const GENERAL_PROTECTION: u8 = 13;
-const MASTER: u16 = 0x20;
-const SLAVE: u16 = 0xa0;
 
 global_asm!(
     r#"
@@ -143,27 +141,12 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    fn isr_device();
     fn isr_timer();
     // On a plain PC everything runs at level 0, including the return targets.
-    fn isr_device_plain();
     fn isr_timer_plain();
     fn isr_other();
     static exception_table: [u64; 32];
 }
-
-/// Ticks spent in interrupt handlers.
-static HANDLER_TICKS: AtomicU64 = AtomicU64::new(0);
-
-/// Ticks spent in interrupt handlers so far, so that callers can subtract them.
-pub(crate) fn handler_ticks() -> u64 {
-    HANDLER_TICKS.load(Ordering::Relaxed)
-}
-
-/// Mask bit of the device's line on the second controller.
-static DEVICE_BIT: AtomicU8 = AtomicU8::new(0);
-/// Current value of the second controller's mask register.
-static SLAVE_MASK: AtomicU8 = AtomicU8::new(0xff);
 
 fn pic_out(port: u16, value: u8) {
     let before = ticks();
@@ -208,7 +191,7 @@ extern "C" fn device_interrupt() {
         BUSY.store(false, Ordering::SeqCst);
     }
     wake_word().store(1, Ordering::Release);
-    HANDLER_TICKS.fetch_add(ticks() - begin, Ordering::Relaxed);
+    add_handler_ticks(ticks() - begin);
 }
 
 extern "C" fn timer_interrupt() {
@@ -216,13 +199,7 @@ extern "C" fn timer_interrupt() {
     out8(MASTER, 0x60);
     Report::get().add(report::TIMER_INTERRUPTS, 1);
     wake_word().store(1, Ordering::Release);
-    HANDLER_TICKS.fetch_add(ticks() - begin, Ordering::Relaxed);
-}
-
-/// While this word is not 0, [`sleep`] returns at once.
-pub(crate) fn wake_word() -> &'static AtomicU64 {
-    // SAFETY: the monitor reserves an aligned word there for this use only.
-    unsafe { &*(WAKE_AT as *const AtomicU64) }
+    add_handler_ticks(ticks() - begin);
 }
 
 /// Sleeps until the next interrupt unless the wake word is set, and handles its cause.
@@ -251,35 +228,10 @@ extern "C" fn exception(vector: u64, at: u64) -> ! {
     crate::end(Signal::Failed)
 }
 
-/// True on a plain PC, without the monitor.
-static PLAIN: AtomicBool = AtomicBool::new(false);
-
-/// True on a plain PC, at privilege level 0; `false` until [`install`].
-pub(crate) fn is_plain() -> bool {
-    PLAIN.load(Ordering::Relaxed)
-}
-
-/// Address of the descriptor table; 0 until [`install`].
-static TABLE_AT: AtomicU64 = AtomicU64::new(0);
-
-fn set_gate(vector: u8, handler: u64) {
-    let table = TABLE_AT.load(Ordering::Relaxed) as *mut [u64; 2];
-    assert!(!table.is_null());
-    // A trap gate, present, for any privilege: interrupts stay enabled inside, as level 3 cannot
-    // enable them again. The controller holds back a line until its end of interrupt.
-    let low =
-        handler & 0xffff | u64::from(CODE) << 16 | 0xef00 << 32 | (handler >> 16 & 0xffff) << 48;
-    // SAFETY: the monitor's table has 256 entries of two words.
-    let entry = unsafe { table.add(usize::from(vector)) };
-    // SAFETY: as above; the processor reads an entry only when its vector occurs.
-    unsafe { entry.write_volatile([low, handler >> 32]) };
-}
-
 /// Fills the gates of the monitor's table and programs the interrupt controllers, all lines
 /// masked.
 pub(crate) fn install(boot: &Boot) {
-    TABLE_AT.store(boot.get(boot::IDT), Ordering::Relaxed);
-    PLAIN.store(boot.get(boot::DRIVER) & driver::PLAIN_PC != 0, Ordering::Relaxed);
+    set_up(boot);
     // SAFETY: a constant table of this program.
     let handlers = unsafe { &exception_table };
     for (vector, &handler) in (0..).zip(handlers) {
@@ -292,37 +244,8 @@ pub(crate) fn install(boot: &Boot) {
     }
     let timer = if is_plain() { isr_timer_plain } else { isr_timer };
     set_gate(PIC_VECTOR, timer as *const () as u64);
-    // Initialisation: edge triggered, cascaded, 8086 mode; then all lines masked.
-    for (port, vector, cascade) in [(MASTER, PIC_VECTOR, 4), (SLAVE, PIC_VECTOR + 8, 2)] {
-        out8(port, 0x11);
-        for word in [vector, cascade, 1, 0xff] {
-            out8(port + 1, word);
-        }
-    }
+    initialise();
     if is_plain() {
         enable_interrupts();
     }
-}
-
-/// Unmasks the device's line, 8 to 15.
-pub(crate) fn enable_device(line: u8) {
-    assert!((8..16).contains(&line));
-    let bit = 1 << (line - 8);
-    DEVICE_BIT.store(bit, Ordering::Relaxed);
-    SLAVE_MASK.store(!bit, Ordering::Relaxed);
-    let device = if is_plain() { isr_device_plain } else { isr_device };
-    set_gate(PIC_VECTOR + line, device as *const () as u64);
-    out8(SLAVE + 1, !bit);
-    out8(MASTER + 1, !(1 << 2));
-}
-
-/// Starts a periodic tick and unmasks its line.
-pub(crate) fn enable_timer(hz: u32) {
-    let divisor = (1_193_182 / hz).min(0xffff) as u16;
-    out8(0x43, 0x34);
-    for byte in divisor.to_le_bytes() {
-        out8(0x40, byte);
-    }
-    let mask = in8(MASTER + 1);
-    out8(MASTER + 1, mask & !1);
 }

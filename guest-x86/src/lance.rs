@@ -10,11 +10,11 @@ use core::sync::atomic::{AtomicU16, AtomicU32, Ordering, compiler_fence};
 
 use wire::nettest::{POLL_LINGER_US, boot, driver, report};
 
+use crate::controller::enable_device;
 use crate::cpu::{in8, in16, out16, pause, ticks};
-use crate::interrupts::{self, handler_ticks};
-use crate::nic::sleep_until;
 use crate::pages::{Boot, Report};
 use crate::pci::Function;
+use crate::wake::{handler_ticks, sleep_until};
 
 const ID: u32 = 0x2000_1022;
 const RDP: u16 = 0x10;
@@ -174,7 +174,7 @@ impl Lance {
         }
         write_csr(base, 0, INIT);
         (0..1000).find(|_| read_csr(base, 0) & IDON != 0)?;
-        interrupts::enable_device(line);
+        enable_device(line);
         write_csr(base, 0, IDON | INEA | STRT);
         Some(lance)
     }

@@ -5,6 +5,7 @@
 #![no_std]
 #![no_main]
 
+mod controller;
 mod cpu;
 mod echo;
 mod foreign;
@@ -18,6 +19,7 @@ mod raw;
 mod stack;
 mod streams;
 mod virtio_net;
+mod wake;
 
 use core::arch::global_asm;
 
@@ -67,7 +69,11 @@ extern "C" fn main(page: *const u64) -> ! {
 
 /// Signals the monitor.
 fn signal(signal: Signal) {
+<<<<<<< HEAD
     if interrupts::is_plain() {
+=======
+    if controller::is_plain() {
+>>>>>>> 2201515d (guest-x86: drivers import the interrupt controller and the wake word, not the code that calls them)
         pc::signal(signal.to_byte());
     } else {
         cpu::out8(PORT, signal.to_byte());
@@ -77,10 +83,10 @@ fn signal(signal: Signal) {
 /// Sleeps until an interrupt unless the wake word is already set; counted and timed, without the
 /// handlers' work.
 fn idle() {
-    let (begin, handled) = (cpu::ticks(), interrupts::handler_ticks());
+    let (begin, handled) = (cpu::ticks(), wake::handler_ticks());
     interrupts::sleep();
     let report = Report::get();
-    let work = interrupts::handler_ticks() - handled;
+    let work = wake::handler_ticks() - handled;
     report.add(report::IDLE_TICKS, (cpu::ticks() - begin).saturating_sub(work));
     report.add(report::HALTS, 1);
 }

@@ -2,13 +2,11 @@
 
 use crate::cpu::ticks;
 use crate::foreign::Foreign;
-use crate::interrupts::{self, handler_ticks};
 use crate::lance::{self, Lance};
 use crate::pages::{Boot, Report};
 use crate::virtio_net::{self, Card};
+use crate::wake::handler_ticks;
 use wire::nettest::{boot, driver, report};
-
-use core::sync::atomic::Ordering;
 
 /// A started card.
 ///
@@ -117,18 +115,4 @@ pub(crate) fn on_interrupt() {
     if !virtio_net::on_interrupt() {
         lance::on_interrupt();
     }
-}
-
-/// Sleeps until `is_so`; every cause of the change must raise an interrupt.
-pub(crate) fn sleep_until(mut is_so: impl FnMut() -> bool) {
-    loop {
-        interrupts::wake_word().store(0, Ordering::Release);
-        if is_so() {
-            break;
-        }
-        crate::idle();
-    }
-    // The word was cleared here, so set it again: the caller must not sleep through an earlier
-    // event, such as a frame that arrived.
-    interrupts::wake_word().store(1, Ordering::Release);
 }

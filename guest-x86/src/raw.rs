@@ -5,7 +5,7 @@ use wire::nettest::{Signal, boot, report};
 use crate::cpu::ticks;
 use crate::nic::Nic;
 use crate::pages::{Boot, Report};
-use crate::{interrupts, signal};
+use crate::{signal, wake};
 
 use core::sync::atomic::Ordering;
 
@@ -43,7 +43,7 @@ pub(crate) fn send(boot: &Boot, nic: &mut Nic) {
             sequence += 1;
         }
         while !nic.tx_is_empty() {
-            interrupts::wake_word().store(0, Ordering::Release);
+            wake::wake_word().store(0, Ordering::Release);
             if nic.tx_is_empty() {
                 break;
             }

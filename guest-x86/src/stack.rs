@@ -12,7 +12,7 @@ use wire::nettest::{boot, report};
 use crate::cpu::ticks;
 use crate::nic::Nic;
 use crate::pages::{Boot, Report};
-use crate::{idle, interrupts};
+use crate::{controller, idle, wake};
 
 /// Longest frame without its check sequence, and shortest frame on a wire.
 const FRAME_BYTES_MAX: usize = 1514;
@@ -108,7 +108,7 @@ impl<'a> Stack<'a> {
             // The table has room for two.
             let _ = addresses.push(IpCidr::new(ip.into(), PREFIX));
         });
-        interrupts::enable_timer(TIMER_HZ);
+        controller::enable_timer(TIMER_HZ);
         Stack { port, interface, tsc_khz }
     }
 
@@ -120,7 +120,7 @@ impl<'a> Stack<'a> {
         work: impl FnOnce(&mut Interface, &mut SocketSet<'_>) -> bool,
     ) {
         let interrupts_before = Report::get().get_word(report::INTERRUPTS);
-        interrupts::wake_word().store(0, Ordering::Release);
+        wake::wake_word().store(0, Ordering::Release);
         let now = instant(self.tsc_khz);
         let polled = self.interface.poll(now, &mut self.port, sockets);
         let worked = work(&mut self.interface, sockets);

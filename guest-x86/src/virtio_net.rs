@@ -8,11 +8,11 @@ use virtio::net::{FRAME_BYTES_MAX, NetDriver, QUEUE_FRAMES, Settings};
 use virtio::{Frame, Registers};
 use wire::nettest::{boot, driver, report};
 
+use crate::controller::enable_device;
 use crate::cpu::{pause, read8, read32, ticks, write32};
-use crate::interrupts;
 use crate::lance::access;
-use crate::nic::sleep_until;
 use crate::pages::{Boot, Report};
+use crate::wake::sleep_until;
 
 /// Settings of the driver, as far as the device offers them: it is notified only if it asks for it.
 const SETTINGS: Settings = Settings {
@@ -51,7 +51,7 @@ impl Registers for Window {
 pub(crate) fn listen(boot: &Boot) -> usize {
     let at = boot.get(boot::VIRTIO_AT) as usize;
     BASE.store(at, Ordering::Relaxed);
-    interrupts::enable_device(boot.get(boot::VIRTIO_LINE) as u8);
+    enable_device(boot.get(boot::VIRTIO_LINE) as u8);
     at
 }
 
