@@ -69,11 +69,7 @@ extern "C" fn main(page: *const u64) -> ! {
 
 /// Signals the monitor.
 fn signal(signal: Signal) {
-<<<<<<< HEAD
-    if interrupts::is_plain() {
-=======
     if controller::is_plain() {
->>>>>>> 2201515d (guest-x86: drivers import the interrupt controller and the wake word, not the code that calls them)
         pc::signal(signal.to_byte());
     } else {
         cpu::out8(PORT, signal.to_byte());
