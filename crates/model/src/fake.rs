@@ -54,7 +54,7 @@ crate::switches! {
 
 /// Change of the fake machine during a measurement. Factors multiply all times.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Drift {
+pub enum FakeDrift {
     /// A multiplicative random walk: the standard deviation of its logarithm after one
     /// second.
     Walk(f64),
@@ -80,7 +80,7 @@ pub struct FakeWorld {
     /// Factor on every time, by peer.
     pub peers: BTreeMap<String, f64>,
     /// Changes over time; they multiply.
-    pub drift: Vec<Drift>,
+    pub drift: Vec<FakeDrift>,
     /// Standard deviation of the logarithm of a trial's level.
     pub noise: f64,
     /// Median round trip of the baseline, nanoseconds.
@@ -100,7 +100,7 @@ impl Default for FakeWorld {
             seed: 1,
             effects: effects.map(|(id, factor)| (id.to_owned(), factor)).into(),
             peers: BTreeMap::new(),
-            drift: vec![Drift::Walk(0.02)],
+            drift: vec![FakeDrift::Walk(0.02)],
             noise: 0.01,
             rtt_ns: 60_000.0,
             samples: 12_000,
@@ -230,14 +230,14 @@ impl FakeSource {
         let (mut factor, mut hogged_ns) = (1.0, 0);
         for (drift, hog) in self.world.drift.iter().zip(&mut self.hogs) {
             match *drift {
-                Drift::Walk(step) => {
+                FakeDrift::Walk(step) => {
                     self.walk += step * seconds.sqrt() * self.random.normal();
                     factor *= self.walk.exp();
                 }
-                Drift::Ramp(slope) => {
+                FakeDrift::Ramp(slope) => {
                     factor *= (slope * (start_ns as f64 / 1e9 + seconds / 2.0)).exp();
                 }
-                Drift::Hog { factor: slower, on_ns, off_ns } => {
+                FakeDrift::Hog { factor: slower, on_ns, off_ns } => {
                     let mut taken_ns = 0;
                     let mut at_ns = start_ns;
                     while at_ns < end_ns {

@@ -53,14 +53,14 @@ pub use arm::{Arm, ArmKind};
 pub use arms::{ArmPlan, ArmPlanError, arms};
 pub use best::{SearchPlan, confirming_arms, first_stage_trials, search};
 pub use compare::{
-    ArmComparison, COMPARISON_SCHEMA, Change, CompareError, CountChange, Difference,
-    MetricComparison, RUNS_MIN, Run, RunComparison, comparable, compare, is_beyond, runs_needed,
+    ArmComparison, COMPARISON_SCHEMA, Change, CompareError, ComparedRun, CountChange, Difference,
+    MetricComparison, RUNS_MIN, RunComparison, comparable, compare, is_beyond, runs_needed,
 };
 pub use experiment::{
-    Experiment, ExperimentPlan, FORECAST_AFTER, Forecast, Members, OutcomeHeader, RESOLVE,
-    Replayed, Step, TimeNeeded, Trial, TrialRecord,
+    Experiment, ExperimentPlan, ExperimentStep, FORECAST_AFTER, Forecast, Members, OutcomeHeader,
+    RESOLVE, Replayed, TimeNeeded, Trial, TrialRecord,
 };
-pub use fake::{Drift, FakeSource, FakeSwitch, FakeWorld};
+pub use fake::{FakeDrift, FakeSource, FakeSwitch, FakeWorld};
 pub use figure::{CountDifference, Distribution, Floor, Reliability, Verdict};
 pub use gain::Gain;
 pub use gate::{Decision, Gate, GateAnswer, Undecided};
@@ -89,14 +89,14 @@ pub use request::{
     ArmEntry, Limits, LoadRequest, PathRequest, PlanArms, PlanLoad, PlanRequest, Programs,
     ProgramsError, REQUEST_VERSION, ReplayRequest, Request, RequestError, Series, Subject,
 };
-pub use runner::{Clock, Finished, Sink, Trials, resume, run};
-pub use schedule::{Order, Schedule, order};
+pub use runner::{Clock, FinishedRun, Sink, Trials, resume, run};
+pub use schedule::{BlockOrder, Schedule, order};
 pub use search::{Member, Search, SearchStep};
-pub use sequence::{Arrival, Jitter, SequenceCounts};
+pub use sequence::{Jitter, SequenceArrival, SequenceCounts};
 pub use sessions::{SESSION_GAP_MS, sessions};
 pub use starts::Restarts;
 pub use switch::{
-    PathSwitch, Scope, Support, SwitchId, SwitchSet, SwitchSpec, ids, kebab, kebab_len,
+    PathSwitch, Support, SwitchId, SwitchScope, SwitchSet, SwitchSpec, ids, kebab, kebab_len,
 };
 pub use tail::{Estimate, Tail};
 pub use trust::{CarryOver, StartSpread, Ticks, Trust};

@@ -5,8 +5,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{
-    Arm, Experiment, ExperimentPlan, FORECAST_AFTER, Forecast, Measurement, Outcome, OutcomeHeader,
-    Step, TimeNeeded, TrialRecord,
+    Arm, Experiment, ExperimentPlan, ExperimentStep, FORECAST_AFTER, Forecast, Measurement,
+    Outcome, OutcomeHeader, TimeNeeded, TrialRecord,
 };
 
 /// Blocks' worth of consecutive failed trials after which a run is given up: an error that all
@@ -57,7 +57,7 @@ pub trait Sink {
 }
 
 #[derive(Debug)]
-pub struct Finished {
+pub struct FinishedRun {
     pub outcome: Outcome,
     /// True if the run was given up because every trial failed.
     pub gave_up: bool,
@@ -73,7 +73,7 @@ pub fn run<S: Sink>(
     clock: &dyn Clock,
     sink: &mut S,
     stop: &AtomicBool,
-) -> Result<Finished, S::Error> {
+) -> Result<FinishedRun, S::Error> {
     sink.begin(&header, &plan)?;
     resume(Experiment::new(plan), header, trials, clock, sink, stop)
 }
@@ -90,7 +90,7 @@ pub fn resume<S: Sink>(
     clock: &dyn Clock,
     sink: &mut S,
     stop: &AtomicBool,
-) -> Result<Finished, S::Error> {
+) -> Result<FinishedRun, S::Error> {
     let arms: Vec<Arm> = experiment.arms().iter().map(|(arm, _)| arm.clone()).collect();
     let mut ordinal = experiment.trials().len() as u32;
     let mut failed_in_a_row =
@@ -105,8 +105,8 @@ pub fn resume<S: Sink>(
         }
         let blocks = experiment.blocks();
         let (block, arm, warmup) = match experiment.next(clock.elapsed_ns()) {
-            Step::Trial { block, arm, warmup } => (block, &arms[arm], warmup),
-            Step::Done(why) => break why,
+            ExperimentStep::Trial { block, arm, warmup } => (block, &arms[arm], warmup),
+            ExperimentStep::Done(why) => break why,
         };
         // The warm-up takes longer than the blocks after it.
         if block == 2 && !std::mem::replace(&mut is_time_checked, true) {
@@ -147,7 +147,7 @@ pub fn resume<S: Sink>(
     outcome.ended = ended;
     outcome.wall_ms = clock.elapsed_ns() / 1_000_000;
     sink.finish(&outcome)?;
-    Ok(Finished { outcome, gave_up: is_hopeless(failed_in_a_row) })
+    Ok(FinishedRun { outcome, gave_up: is_hopeless(failed_in_a_row) })
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::Random;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
-pub enum Order {
+pub enum BlockOrder {
     /// Each block in random order.
     #[default]
     Random,
@@ -33,7 +33,7 @@ pub enum Order {
 pub struct Schedule {
     /// Order of the arms in a block; random in results of versions that knew no other.
     #[serde(default)]
-    pub order: Order,
+    pub order: BlockOrder,
     /// True if each trial that counts runs after one of the same arm that does not.
     #[serde(default)]
     pub settle: bool,

@@ -3,7 +3,7 @@
 use crate::Delivery;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arrival {
+pub enum SequenceArrival {
     /// First arrival, above all earlier ones.
     New,
     /// Repeated arrival.
@@ -68,45 +68,45 @@ impl SequenceCounts {
     }
 
     #[inline]
-    pub fn record(&mut self, seq: u32) -> Arrival {
+    pub fn record(&mut self, seq: u32) -> SequenceArrival {
         // Without a check for an overflow, which 64 bits do not reach: it took a fifth of the time.
         self.received = self.received.wrapping_add(1);
         let ahead = seq.wrapping_sub(self.highest as u32) as i32;
         if ahead == 1 && self.highest != 0 {
             self.highest = self.highest.wrapping_add(1);
             self.mark(self.highest);
-            return Arrival::New;
+            return SequenceArrival::New;
         }
         self.record_out_of_order(seq, ahead)
     }
 
     /// Cold path: the first arrival, a jump, or a late arrival.
-    fn record_out_of_order(&mut self, seq: u32, ahead: i32) -> Arrival {
+    fn record_out_of_order(&mut self, seq: u32, ahead: i32) -> SequenceArrival {
         if self.highest == 0 {
             self.highest = ORIGIN + u64::from(seq);
             self.mark(self.highest);
-            return Arrival::New;
+            return SequenceArrival::New;
         }
         if ahead > 0 {
             let highest = self.highest + ahead as u64;
             self.clear_between(self.highest + 1, highest);
             self.highest = highest;
             self.mark(highest);
-            return Arrival::New;
+            return SequenceArrival::New;
         }
         let behind = u64::from(ahead.unsigned_abs());
         if behind >= self.window() as u64 {
             self.too_old += 1;
-            return Arrival::TooOld;
+            return SequenceArrival::TooOld;
         }
         let (word, bit) = self.place(self.highest - behind);
         if self.seen[word] & bit != 0 {
             self.duplicated += 1;
-            return Arrival::Duplicate;
+            return SequenceArrival::Duplicate;
         }
         self.seen[word] |= bit;
         self.reordered += 1;
-        Arrival::Reordered
+        SequenceArrival::Reordered
     }
 
     #[inline]

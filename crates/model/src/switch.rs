@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
-pub enum Scope {
+pub enum SwitchScope {
     /// The measuring process.
     Process,
     /// A network interface.
@@ -30,7 +30,7 @@ pub struct SwitchSpec {
     /// Difference that it makes, in one sentence.
     pub effect: &'static str,
     /// Range of the effect.
-    pub scope: Scope,
+    pub scope: SwitchScope,
     /// Requirements on the host; empty if none.
     pub needs: &'static str,
     /// Documentation of the optimisation.
@@ -101,7 +101,7 @@ macro_rules! switches {
             const SPECS: &'static [$crate::SwitchSpec] = &[$($crate::SwitchSpec {
                 id: $crate::kebab_name!($variant),
                 effect: $effect,
-                scope: $crate::Scope::$scope,
+                scope: $crate::SwitchScope::$scope,
                 needs: $needs,
                 source: $source,
             }),+];

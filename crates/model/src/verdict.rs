@@ -87,7 +87,7 @@ impl Evidence {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
+pub struct QuestionAnswer {
     /// Median ratio, interval at 95 % and p-value; `None` without a pair, and of counts.
     pub comparison: Option<Comparison>,
     /// Of counts.
@@ -108,7 +108,7 @@ pub fn answers_once(
     questions: &[Question],
     others: &[f64],
     resolve: f64,
-) -> (Vec<Answer>, Vec<f64>) {
+) -> (Vec<QuestionAnswer>, Vec<f64>) {
     let evidence: Vec<Evidence> =
         questions.iter().map(|question| Evidence::once(question, resolve)).collect();
     answers(questions, &evidence, others, true)
@@ -131,7 +131,7 @@ pub fn answers(
     evidence: &[Evidence],
     others: &[f64],
     is_complete: bool,
-) -> (Vec<Answer>, Vec<f64>) {
+) -> (Vec<QuestionAnswer>, Vec<f64>) {
     let adjusted = holm(&capped(evidence.iter().map(|of| of.p).chain(others.iter().copied())));
     let equal = holm(&capped(evidence.iter().map(|of| of.p_equal)));
     let family = adjusted.len();
@@ -149,9 +149,9 @@ fn answer(
     [p, p_equal]: [f64; 2],
     family: usize,
     is_complete: bool,
-) -> Answer {
+) -> QuestionAnswer {
     let Some(shift) = question.pairs.shift(LEVEL) else {
-        return Answer {
+        return QuestionAnswer {
             comparison: None,
             difference: None,
             p: None,
@@ -176,7 +176,7 @@ fn answer(
     };
     let shown = Shift { center, interval: evidence.overlap(), ..shift };
     let is_ratio = question.pairs.scale == Scale::Ratio;
-    Answer {
+    QuestionAnswer {
         comparison: is_ratio.then(|| shown.as_ratio()),
         difference: (!is_ratio).then(|| shown.as_count()),
         p: Some(shift.p),
@@ -193,7 +193,7 @@ pub(crate) fn answer_one_of(
     evidence: &Evidence,
     family: usize,
     is_complete: bool,
-) -> Answer {
+) -> QuestionAnswer {
     let family = family.max(1) as f64;
     let p = (evidence.p * family).min(1.0);
     let p_equal = (evidence.p_equal * family).min(1.0);
@@ -320,7 +320,7 @@ impl Question {
 /// Verdict on the control arm, at 99 % and without correction: it guards all others.
 ///
 /// Returns the answer with its interval at 95 %; `None` without a pair.
-pub fn control(question: &Question, resolve: f64) -> Option<Answer> {
+pub fn control(question: &Question, resolve: f64) -> Option<QuestionAnswer> {
     let margin = question.margin(resolve) + 1e-12;
     let shown = question.pairs.shift(LEVEL)?;
     let strict = question.pairs.shift(STRICT_LEVEL)?.interval;
@@ -342,7 +342,7 @@ pub fn control(question: &Question, resolve: f64) -> Option<Answer> {
         }
     };
     let is_ratio = question.pairs.scale == Scale::Ratio;
-    Some(Answer {
+    Some(QuestionAnswer {
         comparison: is_ratio.then(|| shown.as_ratio()),
         difference: (!is_ratio).then(|| shown.as_count()),
         p: Some(shown.p),

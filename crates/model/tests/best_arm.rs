@@ -4,8 +4,8 @@
 //! more runs.
 
 use wirepath_model::{
-    Arm, ArmKind, Better, Experiment, ExperimentPlan, Floor, Measurement, Outcome, OutcomeHeader,
-    Random, Shape, Step, Support,
+    Arm, ArmKind, Better, Experiment, ExperimentPlan, ExperimentStep, Floor, Measurement, Outcome,
+    OutcomeHeader, Random, Shape, Support,
 };
 
 /// Runs of a world.
@@ -44,7 +44,7 @@ fn run(world: World, seed: u64) -> (Outcome, Vec<f64>) {
     (plan.stop_early, plan.min_blocks, plan.max_blocks) = (false, world.blocks, world.blocks);
     let mut experiment = Experiment::new(plan);
     let mut now_ns = 0;
-    while let Step::Trial { arm, .. } = experiment.next(now_ns) {
+    while let ExperimentStep::Trial { arm, .. } = experiment.next(now_ns) {
         now_ns += 1_000_000;
         let value = 1e4 * truth[arm] * (world.noise * random.normal()).exp();
         let shape = Shape { unit: "ns".into(), better: Better::Lower };

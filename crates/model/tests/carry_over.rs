@@ -6,8 +6,8 @@
 #![allow(clippy::print_stderr, reason = "tables of a test")]
 
 use wirepath_model::{
-    Arm, ArmKind, Better, Experiment, ExperimentPlan, Measurement, Order, Outcome, OutcomeHeader,
-    Random, Shape, Step, Support, Undecided, Verdict,
+    Arm, ArmKind, Better, BlockOrder, Experiment, ExperimentPlan, ExperimentStep, Measurement,
+    Outcome, OutcomeHeader, Random, Shape, Support, Undecided, Verdict,
 };
 
 const FIGURE: &str = "figure";
@@ -47,7 +47,7 @@ struct World {
     effect: Effect,
     machine: Machine,
     variants: usize,
-    order: Order,
+    order: BlockOrder,
     settle: bool,
 }
 
@@ -55,7 +55,7 @@ const CLEAN: World = World {
     effect: Effect::Nothing,
     machine: Machine::Steady,
     variants: 1,
-    order: Order::Balanced,
+    order: BlockOrder::Balanced,
     settle: false,
 };
 
@@ -104,7 +104,7 @@ fn run_gated(world: &World, seed: u64, blocks: Option<u32>, gate: bool) -> Outco
     let mut random = Random::new(seed, 77);
     let mut is_hogged = false;
     let (mut now_ns, mut before, mut heat, mut level, mut at) = (0, None, 0.0, 0.0, 0);
-    while let Step::Trial { arm, .. } = experiment.next(now_ns) {
+    while let ExperimentStep::Trial { arm, .. } = experiment.next(now_ns) {
         now_ns += TRIAL_NS;
         let after = match world.effect {
             Effect::Nothing => 0.0,
@@ -240,7 +240,7 @@ fn large_effect_of_the_trial_before_is_flagged() {
     let runs = run_count(30);
     heading();
     for (name, effect) in [EFFECTS[1], EFFECTS[2], EFFECTS[4], EFFECTS[5]] {
-        for order in [Order::Random, Order::Balanced] {
+        for order in [BlockOrder::Random, BlockOrder::Balanced] {
             let seen = seen(&World { effect, order, ..CLEAN }, runs, Some(60));
             print(&format!("{order:?}, 60 blocks, {name}"), &seen);
             assert!(seen.flagged >= 0.8, "{name}: {seen:?}");
@@ -258,7 +258,7 @@ fn balanced_order_removes_the_bias_of_an_arm_that_changes_the_next_trial() {
             print(&format!("{order:?}, 24 blocks, {name}"), &seen);
             seen
         };
-        let (random, balanced) = (of_order(Order::Random), of_order(Order::Balanced));
+        let (random, balanced) = (of_order(BlockOrder::Random), of_order(BlockOrder::Balanced));
         assert!(random.wrong >= 0.12 && random.bias < -0.01, "{name}: {random:?}");
         assert!(balanced.wrong <= most(0.05, runs), "{name}: {balanced:?}");
         assert!(balanced.bias.abs() < 0.005, "{name}: {balanced:?}");
@@ -312,10 +312,10 @@ fn clean_runs_are_seldom_flagged_or_wrong_in_any_machine() {
         ("period of a block, 10 %", Machine::Periodic(0.1)),
     ];
     // Many runs are for the table, of all orders and lengths.
-    let (orders, lengths): (&[Order], &[Option<u32>]) = if runs > 100 {
-        (&[Order::Random, Order::Balanced], &[None, Some(12), Some(24), Some(60)])
+    let (orders, lengths): (&[BlockOrder], &[Option<u32>]) = if runs > 100 {
+        (&[BlockOrder::Random, BlockOrder::Balanced], &[None, Some(12), Some(24), Some(60)])
     } else {
-        (&[Order::Balanced], &[None, Some(24)])
+        (&[BlockOrder::Balanced], &[None, Some(24)])
     };
     for variants in [1, 2] {
         for (&order, &blocks) in orders.iter().flat_map(|o| lengths.iter().map(move |l| (o, l))) {

@@ -5,7 +5,7 @@ mod support;
 
 use support::{plan, run};
 use wirepath_model::{
-    ArmKind, By, Change, CompareError, Drift, Ended, FakeWorld, GateAnswer, Machine, Outcome,
+    ArmKind, By, Change, CompareError, Ended, FakeDrift, FakeWorld, GateAnswer, Machine, Outcome,
     Random, RunComparison, Undecided, Unit, Verdict, compare,
 };
 
@@ -14,13 +14,13 @@ fn compared(old: &[Outcome], new: &[Outcome]) -> Result<RunComparison, CompareEr
     compare(old, new, Unit::Run, 1.1)
 }
 
-fn world(seed: u64, drift: Vec<Drift>) -> FakeWorld {
+fn world(seed: u64, drift: Vec<FakeDrift>) -> FakeWorld {
     FakeWorld { seed, noise: 0.02, drift, samples: 500, ..FakeWorld::default() }
 }
 
 /// A run of the fake path with this seed.
 fn measured(seed: u64) -> Outcome {
-    measured_in(seed, world(seed, vec![Drift::Walk(0.01)]))
+    measured_in(seed, world(seed, vec![FakeDrift::Walk(0.01)]))
 }
 
 fn measured_in(seed: u64, world: FakeWorld) -> Outcome {
@@ -42,7 +42,7 @@ fn series(first: u64, runs: u64, machine: f64, placement: f64, slower: f64) -> V
     (first..first + runs)
         .map(|seed| {
             let mut random = Random::new(seed, 77);
-            let mut world = world(seed, vec![Drift::Walk(0.01)]);
+            let mut world = world(seed, vec![FakeDrift::Walk(0.01)]);
             world.rtt_ns *= (machine * random.normal()).exp();
             for name in ["fast", "harmful"] {
                 *world.effects.get_mut(name).unwrap() *= (placement * random.normal()).exp();

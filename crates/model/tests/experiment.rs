@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use support::{SECOND_NS, arm, metric, plan, run, run_changed, run_with};
 use wirepath_model::{
-    Arm, ArmKind, Ended, Experiment, ExperimentPlan, FakeSource, FakeSwitch, FakeWorld,
-    Measurement, Members, NotEffective, Outcome, OutcomeHeader, Search, Step, Support, TrialRecord,
-    Verdict,
+    Arm, ArmKind, Ended, Experiment, ExperimentPlan, ExperimentStep, FakeSource, FakeSwitch,
+    FakeWorld, Measurement, Members, NotEffective, Outcome, OutcomeHeader, Search, Support,
+    TrialRecord, Verdict,
 };
 
 fn world() -> FakeWorld {
@@ -27,7 +27,7 @@ fn warned(outcome: &Outcome, of: &str) -> usize {
 fn run_silently(plan: ExperimentPlan, trial_ns: u64) -> (Experiment, u64) {
     let mut experiment = Experiment::new(plan);
     let mut now_ns = 0;
-    while let Step::Trial { .. } = experiment.next(now_ns) {
+    while let ExperimentStep::Trial { .. } = experiment.next(now_ns) {
         now_ns += trial_ns;
         experiment.record(Ok(Default::default()));
     }
@@ -202,7 +202,7 @@ fn run_that_was_interrupted_is_exploratory() {
     let (mut fake, mut plan) = (FakeSource::new(world()), plan(1, "nothing"));
     plan.stop_early = false;
     let mut experiment = Experiment::new(plan);
-    while let Step::Trial { block, arm, .. } = experiment.next(fake.now_ns()) {
+    while let ExperimentStep::Trial { block, arm, .. } = experiment.next(fake.now_ns()) {
         let measurement = fake.trial(&experiment.arms()[arm].0.clone());
         experiment.record(Ok(measurement));
         if block == 9 {
@@ -224,7 +224,7 @@ fn without_a_baseline_there_is_nothing_to_run() {
 
     let mut none = plan(1, "fast");
     none.arms.clear();
-    assert_eq!(Experiment::new(none).next(0), Step::Done(Ended::Interrupted));
+    assert_eq!(Experiment::new(none).next(0), ExperimentStep::Done(Ended::Interrupted));
 }
 
 #[test]
@@ -356,7 +356,9 @@ fn stored(plan: &ExperimentPlan, trials: u32) -> (Experiment, Vec<TrialRecord>) 
     let mut stored = Vec::new();
     for ordinal in 0..trials {
         let started_ms = fake.now_ns() / 1_000_000;
-        let Step::Trial { block, arm, warmup } = experiment.next(fake.now_ns()) else { break };
+        let ExperimentStep::Trial { block, arm, warmup } = experiment.next(fake.now_ns()) else {
+            break;
+        };
         let arm = experiment.arms()[arm].0.clone();
         let result = Ok(fake.trial(&arm));
         experiment.record(result.clone());
@@ -419,7 +421,7 @@ fn settled_run_has_an_uncounted_trial_of_the_same_arm_before_each_and_is_resumed
     let mut stored = Vec::new();
     for ordinal in 0..30 {
         let now_ns = u64::from(ordinal) * 1_000_000;
-        let Step::Trial { block, arm, warmup } = experiment.next(now_ns) else {
+        let ExperimentStep::Trial { block, arm, warmup } = experiment.next(now_ns) else {
             panic!("it ended")
         };
         let arm = experiment.arms()[arm].0.name.clone();
@@ -525,10 +527,10 @@ fn peer_is_judged_by_its_reported_percentiles() {
 #[test]
 fn interrupt_keeps_the_trial_under_way() {
     let mut experiment = Experiment::new(plan(1, "fast"));
-    assert!(matches!(experiment.next(0), Step::Trial { .. }));
+    assert!(matches!(experiment.next(0), ExperimentStep::Trial { .. }));
     experiment.interrupt();
     experiment.record(Ok(Default::default()));
-    assert_eq!(experiment.next(1), Step::Done(Ended::Interrupted));
+    assert_eq!(experiment.next(1), ExperimentStep::Done(Ended::Interrupted));
     assert_eq!(experiment.trials().len(), 1);
     assert_eq!(outcome(&experiment).ended, Ended::Interrupted);
 }
@@ -541,7 +543,7 @@ fn outcome_is_available_during_the_run() {
     for _ in 0..40 {
         let step = experiment.next(fake.now_ns());
         assert_eq!(experiment.next(fake.now_ns()), step);
-        let Step::Trial { arm, .. } = step else { break };
+        let ExperimentStep::Trial { arm, .. } = step else { break };
         let measurement = fake.trial(&experiment.arms()[arm].0.clone());
         experiment.record(Ok(measurement));
         let live = outcome(&experiment);

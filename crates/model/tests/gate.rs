@@ -3,8 +3,8 @@
 //! `cargo test -p wirepath-model --test gate -- --nocapture` prints a table of the answers by world.
 
 use wirepath_model::{
-    Arm, ArmKind, Better, Ended, Experiment, ExperimentPlan, GateAnswer, Measurement, Outcome,
-    OutcomeHeader, Random, Shape, Step, Support, Undecided,
+    Arm, ArmKind, Better, Ended, Experiment, ExperimentPlan, ExperimentStep, GateAnswer,
+    Measurement, Outcome, OutcomeHeader, Random, Shape, Support, Undecided,
 };
 
 /// Runs of a world.
@@ -71,7 +71,7 @@ fn conduct(
 ) -> Experiment {
     let mut experiment = Experiment::new(plan);
     let mut now_ns = 0;
-    while let Step::Trial { arm, block, .. } = experiment.next(now_ns) {
+    while let ExperimentStep::Trial { arm, block, .. } = experiment.next(now_ns) {
         now_ns += TRIAL_NS;
         let arm = experiment.arms()[arm].0.clone();
         experiment.record(trial(&arm, block));
@@ -282,7 +282,7 @@ fn interrupted_run_passes_nothing() {
     let mut random = Random::new(1, 0);
     let mut experiment = Experiment::new(plan(1));
     for trial in 0..90 {
-        let Step::Trial { .. } = experiment.next(trial * TRIAL_NS) else { break };
+        let ExperimentStep::Trial { .. } = experiment.next(trial * TRIAL_NS) else { break };
         experiment.record(Ok(lower(ten(&mut random))));
         if trial == 15 {
             experiment.interrupt();

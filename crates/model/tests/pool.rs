@@ -3,7 +3,7 @@
 mod support;
 
 use support::{plan, run};
-use wirepath_model::pool::{PooledMetric, PooledOutcome, Side, pool};
+use wirepath_model::pool::{FleetSide, PooledMetric, PooledOutcome, pool};
 use wirepath_model::{Ended, FakeWorld, Outcome, Verdict};
 
 type Host = (String, Result<Outcome, String>);
@@ -38,7 +38,7 @@ fn arm_that_helps_every_host_is_better_everywhere() {
     assert_eq!((of.hosts, of.missing, of.helped, of.hurt), (7, 0, 7, 0));
     assert!(of.low.unwrap() < of.ratio.unwrap() && of.ratio.unwrap() < of.high.unwrap());
     assert!(of.next_low.unwrap() <= of.low.unwrap() && of.next_high.unwrap() >= of.high.unwrap());
-    assert!(of.lines.iter().all(|line| line.side == Side::Helped && line.ratio.is_some()));
+    assert!(of.lines.iter().all(|line| line.side == FleetSide::Helped && line.ratio.is_some()));
     assert!(of.floor.is_some() && pooled.path == "fake" && pooled.hosts.len() == 7);
 }
 
@@ -76,7 +76,7 @@ fn arm_that_helps_most_hosts_names_those_that_it_hurts_and_a_guess_why() {
     assert_eq!((of.helped, of.hurt), (8, 2));
     assert_ne!(of.everywhere, Some(true), "{of:?}");
     assert_eq!(of.split.as_deref(), Some("kernel"));
-    assert_eq!(of.lines[8].side, Side::Hurt);
+    assert_eq!(of.lines[8].side, FleetSide::Hurt);
 }
 
 #[test]

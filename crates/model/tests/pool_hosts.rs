@@ -7,7 +7,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use support::documents::template;
-use wirepath_model::pool::{PooledOutcome, Side, pool, pool_groups};
+use wirepath_model::pool::{FleetSide, PooledOutcome, pool, pool_groups};
 use wirepath_model::{ArmKind, Outcome, Random, Verdict, statistics};
 
 const ARMS: [&str; 8] = ["baseline", "again", "a", "b", "c", "d", "e", "f"];
@@ -51,7 +51,10 @@ fn fleet(arms: usize, hosts: usize, seed: u64, effect: impl Fn(usize, &str) -> f
 
 fn named(pooled: &PooledOutcome) -> usize {
     let metrics = pooled.arms.iter().flat_map(|arm| arm.metrics.values());
-    metrics.flat_map(|metric| &metric.lines).filter(|line| line.side != Side::Undecided).count()
+    metrics
+        .flat_map(|metric| &metric.lines)
+        .filter(|line| line.side != FleetSide::Undecided)
+        .count()
 }
 
 #[test]
@@ -76,7 +79,7 @@ fn host_that_is_hurt_is_named_among_many_figures() {
         |host: usize, arm: &str| if host == 3 && arm == "b" { 0.3 } else { 0.0 },
     ));
     let lines = &pooled.arms[1].metrics["rtt_ns_p50"].lines;
-    assert_eq!((lines[3].side, named(&pooled)), (Side::Hurt, 3));
+    assert_eq!((lines[3].side, named(&pooled)), (FleetSide::Hurt, 3));
 }
 
 fn groups(count: usize) -> BTreeMap<String, String> {

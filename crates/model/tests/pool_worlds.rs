@@ -3,7 +3,7 @@
 //! Hosts of 14 blocks with noise of 2 to 20 %, whose true effects differ by 5 %.
 //! `cargo test -p wirepath-model --test pool_worlds -- --nocapture` prints the shares.
 
-use wirepath_model::pool::{Answer, Effect, Question, answers, effect};
+use wirepath_model::pool::{Effect, PoolAnswer, Question, answers, effect};
 use wirepath_model::{Better, RESOLVE, Random, Verdict, statistics};
 
 const FLEETS: u64 = 2_000;
@@ -49,7 +49,7 @@ fn shares(hosts: usize, mean: f64, fleets: u64) -> Shares {
     shares
 }
 
-fn differs(answer: &Answer) -> bool {
+fn differs(answer: &PoolAnswer) -> bool {
     answer.verdict.is_some_and(Verdict::differs)
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use proptest::prelude::*;
-use wirepath_model::{Arrival, Jitter, SequenceCounts};
+use wirepath_model::{Jitter, SequenceArrival, SequenceCounts};
 
 /// The same book without any cleverness: 64-bit numbers in a set.
 struct Oracle {
@@ -13,21 +13,25 @@ struct Oracle {
 }
 
 impl Oracle {
-    fn record(&mut self, sequence: u64) -> Arrival {
+    fn record(&mut self, sequence: u64) -> SequenceArrival {
         let Some(highest) = self.highest else {
             self.highest = Some(sequence);
             self.seen.insert(sequence);
-            return Arrival::New;
+            return SequenceArrival::New;
         };
         if sequence > highest {
             self.highest = Some(sequence);
             self.seen.insert(sequence);
-            return Arrival::New;
+            return SequenceArrival::New;
         }
         if highest - sequence >= self.window {
-            return Arrival::TooOld;
+            return SequenceArrival::TooOld;
         }
-        if self.seen.insert(sequence) { Arrival::Reordered } else { Arrival::Duplicate }
+        if self.seen.insert(sequence) {
+            SequenceArrival::Reordered
+        } else {
+            SequenceArrival::Duplicate
+        }
     }
 }
 
@@ -102,10 +106,10 @@ fn drops_and_duplicates_are_counted_exactly() {
         match seq % 25 {
             7 => {}
             13 => {
-                assert_eq!(book.record(seq), Arrival::New);
-                assert_eq!(book.record(seq), Arrival::Duplicate);
+                assert_eq!(book.record(seq), SequenceArrival::New);
+                assert_eq!(book.record(seq), SequenceArrival::Duplicate);
             }
-            _ => assert_eq!(book.record(seq), Arrival::New),
+            _ => assert_eq!(book.record(seq), SequenceArrival::New),
         }
     }
     let delivery = book.delivery(100_000);
@@ -117,9 +121,9 @@ fn drops_and_duplicates_are_counted_exactly() {
 fn sequence_numbers_wrap() {
     let mut book = SequenceCounts::new();
     for step in 0..1000u32 {
-        assert_eq!(book.record((u32::MAX - 499).wrapping_add(step)), Arrival::New);
+        assert_eq!(book.record((u32::MAX - 499).wrapping_add(step)), SequenceArrival::New);
     }
-    assert_eq!(book.record(u32::MAX), Arrival::Duplicate);
+    assert_eq!(book.record(u32::MAX), SequenceArrival::Duplicate);
     assert_eq!(book.highest(), Some(499));
 }
 
@@ -127,18 +131,18 @@ fn sequence_numbers_wrap() {
 fn numbers_below_the_first_are_reordered() {
     let mut book = SequenceCounts::new();
     assert_eq!(book.highest(), None);
-    assert_eq!(book.record(0), Arrival::New);
-    assert_eq!(book.record(u32::MAX), Arrival::Reordered);
-    assert_eq!(book.record(u32::MAX), Arrival::Duplicate);
+    assert_eq!(book.record(0), SequenceArrival::New);
+    assert_eq!(book.record(u32::MAX), SequenceArrival::Reordered);
+    assert_eq!(book.record(u32::MAX), SequenceArrival::Duplicate);
 }
 
 #[test]
 fn jump_over_the_whole_window_clears_it() {
     let mut book = SequenceCounts::with_window(64);
-    (0..64).for_each(|seq| assert_eq!(book.record(seq), Arrival::New));
-    assert_eq!(book.record(1_000_000), Arrival::New);
-    assert_eq!(book.record(1_000_000 - 63), Arrival::Reordered);
-    assert_eq!(book.record(1_000_000 - 64), Arrival::TooOld);
+    (0..64).for_each(|seq| assert_eq!(book.record(seq), SequenceArrival::New));
+    assert_eq!(book.record(1_000_000), SequenceArrival::New);
+    assert_eq!(book.record(1_000_000 - 63), SequenceArrival::Reordered);
+    assert_eq!(book.record(1_000_000 - 64), SequenceArrival::TooOld);
 }
 
 #[test]

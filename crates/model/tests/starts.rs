@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use wirepath_model::{
-    Arm, ArmKind, Experiment, ExperimentPlan, GateAnswer, Measurement, Outcome, OutcomeHeader,
-    Random, Step, Support, SwitchSet, Undecided, Verdict, Warning,
+    Arm, ArmKind, Experiment, ExperimentPlan, ExperimentStep, GateAnswer, Measurement, Outcome,
+    OutcomeHeader, Random, Support, SwitchSet, Undecided, Verdict, Warning,
 };
 
 /// Noise of a trial, as standard deviation of the logarithm.
@@ -40,7 +40,7 @@ fn run_gated(world: &World, seed: u64, gate: bool) -> Outcome {
     (plan.min_blocks, plan.max_blocks, plan.stop_early) = (world.blocks, world.blocks, false);
     let mut experiment = Experiment::new(plan);
     let mut starts: BTreeMap<usize, (u32, Vec<f64>)> = BTreeMap::new();
-    while let Step::Trial { block, arm, .. } = experiment.next(0) {
+    while let ExperimentStep::Trial { block, arm, .. } = experiment.next(0) {
         let start = block / world.every;
         let offsets = match starts.get(&arm) {
             Some((of, offsets)) if *of == start => offsets.clone(),

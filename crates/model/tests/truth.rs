@@ -4,9 +4,9 @@ mod support;
 
 use support::{arm, metric, plan, run, strong_drift};
 use wirepath_model::statistics::{self, LEVEL, PAIRS_MIN};
-use wirepath_model::{Drift, Ended, FakeSource, FakeSwitch, FakeWorld, Random, Verdict};
+use wirepath_model::{Ended, FakeDrift, FakeSource, FakeSwitch, FakeWorld, Random, Verdict};
 
-fn world(seed: u64, noise: f64, drift: Vec<Drift>) -> FakeWorld {
+fn world(seed: u64, noise: f64, drift: Vec<FakeDrift>) -> FakeWorld {
     FakeWorld { seed, noise, drift, samples: 2_000, ..FakeWorld::default() }
 }
 
@@ -33,7 +33,7 @@ fn three_per_cent_are_found_with_low_noise_and_a_fine_resolution() {
     for seed in 0..20 {
         let mut plan = plan(seed, "slight");
         plan.resolve = 1.01;
-        let drift = vec![Drift::Walk(0.02), Drift::Ramp(0.01)];
+        let drift = vec![FakeDrift::Walk(0.02), FakeDrift::Ramp(0.01)];
         let outcome = run(plan, world(seed, 0.005, drift));
         let slight = metric(&outcome, "slight", "rtt_ns_p50");
         assert!((0.955..0.985).contains(&slight.ratio.unwrap()), "seed {seed}: {slight:?}");
@@ -48,7 +48,7 @@ fn intervals_keep_their_coverage_after_an_early_stop() {
     let (mut held, mut settled) = (0, 0);
     let experiments = 300;
     for seed in 0..experiments {
-        let drift = vec![Drift::Walk(0.03), Drift::Ramp(-0.01)];
+        let drift = vec![FakeDrift::Walk(0.03), FakeDrift::Ramp(-0.01)];
         let outcome = run(plan(seed, "fast"), world(seed, 0.03, drift));
         let fast = metric(&outcome, "fast", "rtt_ns_p50");
         held += u32::from(fast.low.unwrap() <= 0.7 && 0.7 <= fast.high.unwrap());
@@ -69,8 +69,8 @@ fn no_effect_is_found_where_there_is_none() {
     for seed in 0..experiments {
         let drift = match seed % 4 {
             0 => vec![],
-            1 => vec![Drift::Walk(0.05)],
-            2 => vec![Drift::Ramp(0.02)],
+            1 => vec![FakeDrift::Walk(0.05)],
+            2 => vec![FakeDrift::Ramp(0.02)],
             _ => strong_drift(),
         };
         let mut plan = plan(seed, "nothing,idle");

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use model::{
-    ArmPlan, Ended, Experiment, ExperimentPlan, FakeSource, FakeSwitch, FakeWorld, Machine,
-    Measurement, OutcomeHeader, PathSwitch, Step,
+    ArmPlan, Ended, Experiment, ExperimentPlan, ExperimentStep, FakeSource, FakeSwitch, FakeWorld,
+    Machine, Measurement, OutcomeHeader, PathSwitch,
 };
 use wirepath_report::html::{LoadText, PathPage, served};
 use wirepath_report::store::{ExperimentHeader, Filter, SqliteStore, Store, TrialRecord};
@@ -149,7 +149,7 @@ fn make(seed: u64, blocks: u32) -> Made {
     (plan.max_blocks, plan.stop_early) = (blocks, false);
     let mut experiment = Experiment::new(plan);
     let mut trials = Vec::new();
-    while let Step::Trial { block, arm, warmup } = experiment.next(source.now_ns()) {
+    while let ExperimentStep::Trial { block, arm, warmup } = experiment.next(source.now_ns()) {
         let arm = experiment.arms()[arm].0.clone();
         let started_ms = source.now_ns() / 1_000_000;
         let mut seen = source.trial(&arm);

@@ -2,12 +2,18 @@
 
 mod common;
 
-use model::{Ended, Outcome, Scope, SwitchSpec, Verdict};
+use model::{Ended, Outcome, SwitchScope, SwitchSpec, Verdict};
 use wirepath_report::html::{LoadText, PathPage};
 use wirepath_report::store::{ExperimentHeader, Filter, SqliteStore, Store};
 
 const fn switch(id: &'static str) -> SwitchSpec {
-    SwitchSpec { id, effect: "Does <it>.", scope: Scope::Process, needs: "", source: "udp(7)" }
+    SwitchSpec {
+        id,
+        effect: "Does <it>.",
+        scope: SwitchScope::Process,
+        needs: "",
+        source: "udp(7)",
+    }
 }
 
 const SWITCHES: &[SwitchSpec] =

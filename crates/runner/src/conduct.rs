@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use model::{
-    Arm, ArmKind, Clock, Experiment, ExperimentPlan, Finished, Forecast, Limits, Measurement,
-    Members, Order, Outcome, OutcomeHeader, Replayed, Schedule, Search, Session, Sink, Support,
-    TimeNeeded, TrialRecord, Trials,
+    Arm, ArmKind, BlockOrder, Clock, Experiment, ExperimentPlan, FinishedRun, Forecast, Limits,
+    Measurement, Members, Outcome, OutcomeHeader, Replayed, Schedule, Search, Session, Sink,
+    Support, TimeNeeded, TrialRecord, Trials,
 };
 use remote::Failure;
 use report::store::{ExperimentHeader, SqliteStore, Store, StoreError};
@@ -54,7 +54,7 @@ pub(crate) fn conduct(
         Some(Resumed { header, seed, schedule, trials }) => (header, Some(trials), seed, schedule),
         None => {
             let (header, started_ns) = header(&proof, session_machine(session))?;
-            let schedule = Schedule { order: Order::Balanced, settle: limits.settle };
+            let schedule = Schedule { order: BlockOrder::Balanced, settle: limits.settle };
             (header, None, limits.seed.unwrap_or(started_ns), schedule)
         }
     };
@@ -68,7 +68,7 @@ pub(crate) fn conduct(
     let mut trials = SessionTrials(session);
     let clock = Continued::after(stored.as_ref().and_then(|stored| stored.last()));
     let Some(stored) = stored else {
-        let Finished { outcome, gave_up } =
+        let FinishedRun { outcome, gave_up } =
             model::run(plan, header, &mut trials, &clock, &mut recorder, runner.stop)?;
         return Ok(Proven { outcome, is_stored, gave_up, broken: None });
     };
@@ -80,7 +80,7 @@ pub(crate) fn conduct(
             header.id
         ))
     })?;
-    let Finished { outcome, gave_up } =
+    let FinishedRun { outcome, gave_up } =
         model::resume(experiment, header, &mut trials, &clock, &mut recorder, runner.stop)?;
     Ok(Proven { outcome, is_stored, gave_up, broken: None })
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use guest::qemu::Boot;
 use guest::{Switch, files};
-use model::{PathError, PathSwitch, Scope};
+use model::{PathError, PathSwitch, SwitchScope};
 use remote::Failure;
 
 use crate::context::Context;
@@ -39,7 +39,7 @@ impl ImageArgs {
     /// A boot with these switches; `baseline` and the empty string mean none.
     fn boot(&self, switches: &str) -> Result<Boot, Failure> {
         let switches = if switches == "baseline" { "" } else { switches };
-        let known = Switch::SPECS.iter().filter(|switch| switch.scope == Scope::Guest);
+        let known = Switch::SPECS.iter().filter(|switch| switch.scope == SwitchScope::Guest);
         let known: Vec<&str> = known.map(|switch| switch.id).collect();
         let mut ids = switches.split(',').filter(|id| !id.is_empty());
         if let Some(id) = ids.find(|id| !known.contains(id)) {

@@ -223,7 +223,7 @@ fn pooled(plan: &PooledMetric, wants_gain: bool, resolve: f64) -> RolloutGate {
 
 #[cfg(test)]
 mod tests {
-    use model::pool::Side;
+    use model::pool::FleetSide;
 
     use super::*;
 
@@ -244,7 +244,7 @@ mod tests {
             low: Some(low),
             high: Some(high),
             verdict: Some(of_hosts),
-            side: Side::Undecided,
+            side: FleetSide::Undecided,
             why: None,
         };
         PooledMetric {

@@ -58,7 +58,7 @@ pub enum CompareError {
 /// One of the experiments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Run {
+pub struct ComparedRun {
     /// Id in the store.
     pub id: String,
     /// RFC 3339 UTC time at which it began.
@@ -187,9 +187,9 @@ pub struct RunComparison {
     #[serde(default)]
     pub new_units: usize,
     /// The older runs.
-    pub old_runs: Vec<Run>,
+    pub old_runs: Vec<ComparedRun>,
     /// The newer runs.
-    pub new_runs: Vec<Run>,
+    pub new_runs: Vec<ComparedRun>,
     /// Path.
     pub path: String,
     /// Load and its parameters, as far as all have them in common.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    ArmComparison, COMPARISON_SCHEMA, Change, CompareError, CountChange, Difference,
-    MetricComparison, RUNS_MIN, Run, RunComparison,
+    ArmComparison, COMPARISON_SCHEMA, Change, CompareError, ComparedRun, CountChange, Difference,
+    MetricComparison, RUNS_MIN, RunComparison,
 };
 use crate::pairs::Shift;
 use crate::sessions::{days, machines, sessions};
@@ -177,8 +177,8 @@ pub(super) fn can_decide(olds: usize, news: usize, questions: usize) -> bool {
     olds.min(news) >= RUNS_MIN && smallest * questions as f64 <= 1.0 - LEVEL
 }
 
-fn run(outcome: &Outcome) -> Run {
-    Run {
+fn run(outcome: &Outcome) -> ComparedRun {
+    ComparedRun {
         id: outcome.id.clone(),
         started: outcome.started.clone(),
         version: outcome.version.clone(),

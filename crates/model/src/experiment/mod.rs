@@ -21,14 +21,16 @@ use crate::looks::look_after;
 use crate::metrics::tail_of;
 use crate::schedule::balanced_order;
 use crate::tail::Samples;
-use crate::{Arm, ArmKind, Ended, Machine, Measurement, Order, Search, Support, Warning, order};
+use crate::{
+    Arm, ArmKind, BlockOrder, Ended, Machine, Measurement, Search, Support, Warning, order,
+};
 
 /// Consecutive failures from the first block on after which an arm is not run again.
 const HOPELESS_AFTER: u32 = 3;
 
 /// Next action of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum ExperimentStep {
     /// Run this arm once and [`Experiment::record`] the result.
     Trial {
         /// 0 is the warm-up.
@@ -142,30 +144,34 @@ impl Experiment {
     /// Returns the next action; the same trial again until its result is recorded.
     ///
     /// - `elapsed_ns`: nanoseconds since the start of the experiment.
-    pub fn next(&mut self, elapsed_ns: u64) -> Step {
+    pub fn next(&mut self, elapsed_ns: u64) -> ExperimentStep {
         self.elapsed_ns = self.elapsed_ns.max(elapsed_ns);
         if let Some(ended) = self.ended {
-            return Step::Done(ended);
+            return ExperimentStep::Done(ended);
         }
         if let Some(trial) = &self.pending {
-            return Step::Trial { block: trial.block, arm: trial.arm, warmup: trial.warmup };
+            return ExperimentStep::Trial {
+                block: trial.block,
+                arm: trial.arm,
+                warmup: trial.warmup,
+            };
         }
         if self.queue.is_empty() {
             self.end_block();
             if let Some(ended) = self.why_end() {
                 self.ended = Some(ended);
-                return Step::Done(ended);
+                return ExperimentStep::Done(ended);
             }
             self.begin_block();
         }
         let Some(arm) = self.queue.pop() else {
             // Reached only if no arm can run.
             self.ended = Some(Ended::Interrupted);
-            return Step::Done(Ended::Interrupted);
+            return ExperimentStep::Done(Ended::Interrupted);
         };
         let (block, warmup) = (self.block, self.block == 0 || self.is_settling(arm));
         self.pending = Some(Trial::new(block, arm, warmup, self.elapsed_ns));
-        Step::Trial { block, arm, warmup }
+        ExperimentStep::Trial { block, arm, warmup }
     }
 
     /// Records the result of the trial that [`next`](Self::next) returned; ignored if there is none.
@@ -201,7 +207,7 @@ impl Experiment {
     pub fn replay(&mut self, stored: Vec<TrialRecord>) -> Result<Replayed, Replayed> {
         for trial in stored {
             let step = self.next(trial.started_ms * 1_000_000);
-            let is_same = matches!(step, Step::Trial { block, arm, warmup }
+            let is_same = matches!(step, ExperimentStep::Trial { block, arm, warmup }
                 if block == trial.block && warmup == trial.warmup && self.plan.arms[arm].0.name == trial.arm);
             if !is_same {
                 return Err(Replayed { trials: self.trials.len() });
@@ -318,7 +324,8 @@ impl Experiment {
         let (seed, block) = (self.plan.seed, self.block);
         let running: Vec<bool> = (0..self.plan.arms.len()).map(|arm| self.runs(arm)).collect();
         let baselines = (self.place(ArmKind::Baseline), self.place(ArmKind::Control));
-        if let (Order::Balanced, (Some(base), Some(again))) = (self.plan.schedule.order, baselines)
+        if let (BlockOrder::Balanced, (Some(base), Some(again))) =
+            (self.plan.schedule.order, baselines)
             && running[base]
             && running[again]
         {

@@ -1,7 +1,7 @@
 //! Arms, limits and rules of an experiment.
 
 use crate::looks::blocks_min;
-use crate::{Arm, ArmKind, Measurement, Order, Schedule, Support};
+use crate::{Arm, ArmKind, BlockOrder, Measurement, Schedule, Support};
 
 /// Default resolution: the ratio up to which a difference is none.
 pub const RESOLVE: f64 = 1.05;
@@ -79,7 +79,7 @@ impl ExperimentPlan {
             stop_early: true,
             gate: false,
             members: None,
-            schedule: Schedule { order: Order::Balanced, settle: false },
+            schedule: Schedule { order: BlockOrder::Balanced, settle: false },
         }
     }
 

@@ -16,7 +16,7 @@ use crate::pairs::{Pairs, Scale};
 use crate::starts::{Components, Starts};
 use crate::statistics::{self, Comparison, LEVEL};
 use crate::tail::{self, Tail};
-use crate::verdict::{self, Answer, Question};
+use crate::verdict::{self, Question, QuestionAnswer};
 use crate::{
     Arm, ArmKind, Better, CountDifference, Experiment, Floor, MetricOutcome, Reliability, Support,
     Verdict, describe, is_event_count,
@@ -58,8 +58,8 @@ pub(crate) struct Judgement {
     tail: Option<Tail>,
 }
 
-impl From<Answer> for Judgement {
-    fn from(answer: Answer) -> Self {
+impl From<QuestionAnswer> for Judgement {
+    fn from(answer: QuestionAnswer) -> Self {
         Judgement {
             comparison: answer.comparison,
             difference: answer.difference,

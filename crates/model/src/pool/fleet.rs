@@ -40,7 +40,7 @@ pub struct HostRun {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
-pub enum Side {
+pub enum FleetSide {
     /// Better, at a false-discovery rate of 5 % over all hosts, arms and metrics of the experiment.
     Helped,
     /// Worse, at the same rate.
@@ -64,7 +64,7 @@ pub struct HostLine {
     /// The host's own verdict.
     pub verdict: Option<Verdict>,
     /// Effect on this host.
-    pub side: Side,
+    pub side: FleetSide,
     /// Reason for a missing figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
@@ -324,7 +324,7 @@ fn control_effect(outcome: &Outcome, metric: &str) -> Option<Effect> {
 fn pooled_metric(
     hosts: &[(String, Result<Outcome, String>)],
     question: &Question,
-    answer: super::Answer,
+    answer: super::PoolAnswer,
     lines: Vec<HostLine>,
 ) -> PooledMetric {
     let count = |side| lines.iter().filter(|line| line.side == side).count() as u32;
@@ -351,8 +351,8 @@ fn pooled_metric(
         p: answer.p,
         p_adjusted: answer.p_adjusted,
         floor: answer.floor,
-        helped: count(Side::Helped),
-        hurt: count(Side::Hurt),
+        helped: count(FleetSide::Helped),
+        hurt: count(FleetSide::Hurt),
         verdict: answer.verdict,
         everywhere,
         split: has_split.then(|| split(hosts, &question.effects)).flatten(),
@@ -402,11 +402,11 @@ fn lines(
     (0..hosts.len()).map(line).collect()
 }
 
-fn side(effect: Option<Effect>, better: Better) -> Side {
+fn side(effect: Option<Effect>, better: Better) -> FleetSide {
     match (effect.map(|effect| effect.log_ratio < 0.0), better) {
-        (None, _) => Side::Undecided,
-        (Some(true), Better::Lower) | (Some(false), Better::Higher) => Side::Helped,
-        _ => Side::Hurt,
+        (None, _) => FleetSide::Undecided,
+        (Some(true), Better::Lower) | (Some(false), Better::Higher) => FleetSide::Helped,
+        _ => FleetSide::Hurt,
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{Better, Floor, Verdict, verdict};
 
 pub use effects::{Effect, Pooled, effect, random_effects};
 pub use fleet::{
-    HOSTS_MIN, HostLine, HostRun, POOLED_SCHEMA, PooledArm, PooledMetric, PooledOutcome, Side,
+    FleetSide, HOSTS_MIN, HostLine, HostRun, POOLED_SCHEMA, PooledArm, PooledMetric, PooledOutcome,
     pool, pool_groups,
 };
 
@@ -41,7 +41,7 @@ pub struct Question {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
+pub struct PoolAnswer {
     /// Mean effect; `None` with too few hosts, or if refused.
     pub pooled: Option<Pooled>,
     /// Interval of the hosts' control arms, as ratios.
@@ -59,8 +59,8 @@ pub struct Answer {
 /// Answers all questions of an experiment, with Holm's correction over all of them.
 ///
 /// - `resolve`: ratio up to which a difference does not matter, above 1.
-pub fn answers(questions: &[Question], resolve: f64) -> Vec<Answer> {
-    let mut answers: Vec<Answer> = questions.iter().map(unjudged).collect();
+pub fn answers(questions: &[Question], resolve: f64) -> Vec<PoolAnswer> {
+    let mut answers: Vec<PoolAnswer> = questions.iter().map(unjudged).collect();
     let p: Vec<f64> = answers.iter().map(|answer| answer.p.unwrap_or(1.0)).collect();
     for ((answer, question), adjusted) in answers.iter_mut().zip(questions).zip(holm(&p)) {
         if answer.p.is_some() {
@@ -78,10 +78,10 @@ pub fn hosts_needed(questions: usize) -> usize {
         .unwrap_or(64)
 }
 
-fn unjudged(question: &Question) -> Answer {
+fn unjudged(question: &Question) -> PoolAnswer {
     let floor = pooled(question, &question.control).map(|floor| ratios(floor.interval));
     let mut answer =
-        Answer { pooled: None, floor, p: None, p_adjusted: None, verdict: None, why: None };
+        PoolAnswer { pooled: None, floor, p: None, p_adjusted: None, verdict: None, why: None };
     let hosts = question.effects.len();
     if hosts < HOSTS_MIN {
         answer.why = Some(format!("{hosts} hosts; a pooled verdict needs {HOSTS_MIN}"));
@@ -146,7 +146,7 @@ fn units(question: &Question, effects: &[Option<Effect>]) -> Vec<Effect> {
     groups.values().filter_map(|hosts| effects::of_group(hosts)).collect()
 }
 
-fn judge(answer: &mut Answer, better: Better, p_adjusted: f64, resolve: f64) {
+fn judge(answer: &mut PoolAnswer, better: Better, p_adjusted: f64, resolve: f64) {
     let Some(pooled) = answer.pooled else { return };
     answer.p_adjusted = Some(p_adjusted);
     let Floor { low, high } = ratios(pooled.interval);
@@ -203,7 +203,7 @@ mod tests {
         (0..count).map(|at| Some(-0.2 - 0.01 * at as f64)).collect()
     }
 
-    fn answer(effects: &[Option<f64>], control: &[Option<f64>]) -> Answer {
+    fn answer(effects: &[Option<f64>], control: &[Option<f64>]) -> PoolAnswer {
         answers(&[question(effects, control)], RESOLVE).remove(0)
     }
 
@@ -249,7 +249,7 @@ mod tests {
         assert!(found.why.unwrap().contains("control arms"));
     }
 
-    fn grouped(hosts: usize, groups: usize) -> Answer {
+    fn grouped(hosts: usize, groups: usize) -> PoolAnswer {
         let control: Vec<Option<f64>> = QUIET.iter().copied().cycle().take(hosts).collect();
         let groups = (0..hosts).map(|host| host % groups).collect();
         answers(&[Question { groups, ..question(&fast(hosts), &control) }], RESOLVE).remove(0)

@@ -119,7 +119,7 @@ impl<'a> Fake<'a> {
     }
 }
 
-fn ran(case: Case) -> (Result<Finished, &'static str>, Memory) {
+fn ran(case: Case) -> (Result<FinishedRun, &'static str>, Memory) {
     let clock = Virtual::default();
     let mut fake = Fake::new(&case, &clock);
     let header = OutcomeHeader { id: "one".into(), ..OutcomeHeader::default() };

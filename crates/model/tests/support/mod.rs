@@ -5,18 +5,19 @@
 pub(crate) mod documents;
 
 use wirepath_model::{
-    Arm, ArmOutcome, ArmPlan, Drift, Experiment, ExperimentPlan, FakeSource, FakeSwitch, FakeWorld,
-    Measurement, MetricOutcome, Outcome, OutcomeHeader, PathSwitch, Step, Support, arms, ids,
+    Arm, ArmOutcome, ArmPlan, Experiment, ExperimentPlan, ExperimentStep, FakeDrift, FakeSource,
+    FakeSwitch, FakeWorld, Measurement, MetricOutcome, Outcome, OutcomeHeader, PathSwitch, Support,
+    arms, ids,
 };
 
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 
 /// The machine from hell: everything the build machine was seen to do, and a steady trend.
-pub(crate) fn strong_drift() -> Vec<Drift> {
+pub(crate) fn strong_drift() -> Vec<FakeDrift> {
     vec![
-        Drift::Walk(0.05),
-        Drift::Ramp(0.01),
-        Drift::Hog { factor: 1.5, on_ns: 2 * SECOND_NS, off_ns: 4 * SECOND_NS },
+        FakeDrift::Walk(0.05),
+        FakeDrift::Ramp(0.01),
+        FakeDrift::Hog { factor: 1.5, on_ns: 2 * SECOND_NS, off_ns: 4 * SECOND_NS },
     ]
 }
 
@@ -51,7 +52,7 @@ pub(crate) fn run_changed(
 ) -> Experiment {
     let mut fake = FakeSource::new(world);
     let mut experiment = Experiment::new(plan);
-    while let Step::Trial { block, arm, .. } = experiment.next(fake.now_ns()) {
+    while let ExperimentStep::Trial { block, arm, .. } = experiment.next(fake.now_ns()) {
         let arm = experiment.arms()[arm].0.clone();
         let mut measurement = fake.trial(&arm);
         let changed = change(&arm, block, &mut measurement);

@@ -1,8 +1,8 @@
 //! A simulated machine and program, trial by trial.
 
 use wirepath_model::{
-    Arm, ArmKind, Better, Experiment, ExperimentPlan, Measurement, Outcome, OutcomeHeader, Random,
-    Shape, Step, Support, TrialRecord,
+    Arm, ArmKind, Better, Experiment, ExperimentPlan, ExperimentStep, Measurement, Outcome,
+    OutcomeHeader, Random, Shape, Support, TrialRecord,
 };
 
 const TRIAL_NS: u64 = 250_000_000;
@@ -122,7 +122,7 @@ pub(crate) fn run(world: &World, size: Size, plan: ExperimentPlan, seed: u64) ->
     let mut simulation = Simulation::new(world, size, seed);
     let mut experiment = Experiment::new(plan);
     let mut now_ns = 0;
-    while let Step::Trial { arm, .. } = experiment.next(now_ns) {
+    while let ExperimentStep::Trial { arm, .. } = experiment.next(now_ns) {
         now_ns += TRIAL_NS;
         experiment.record(simulation.trial(arm));
     }
@@ -136,7 +136,7 @@ pub(crate) fn run_resumed(world: &World, size: Size, plan: ExperimentPlan, seed:
     let mut records: Vec<TrialRecord> = Vec::new();
     let mut now_ns = 0;
     let mut seen = 0;
-    while let Step::Trial { arm, block, warmup } = experiment.next(now_ns) {
+    while let ExperimentStep::Trial { arm, block, warmup } = experiment.next(now_ns) {
         if experiment.blocks() > seen {
             seen = experiment.blocks();
             let outcome = experiment.outcome(OutcomeHeader::default());
@@ -162,7 +162,7 @@ pub(crate) fn run_resumed(world: &World, size: Size, plan: ExperimentPlan, seed:
     let plan = ExperimentPlan { max_blocks: seen + 6, ..plan };
     let mut resumed = Experiment::new(plan);
     resumed.replay(records).expect("the same trials");
-    while let Step::Trial { arm, .. } = resumed.next(now_ns) {
+    while let ExperimentStep::Trial { arm, .. } = resumed.next(now_ns) {
         now_ns += TRIAL_NS;
         resumed.record(simulation.trial(arm));
     }

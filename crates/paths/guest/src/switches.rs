@@ -142,7 +142,7 @@ pub(super) fn contradiction(arm: &Arm) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use model::Scope;
+    use model::SwitchScope;
 
     use super::*;
 
@@ -153,7 +153,7 @@ mod tests {
             firmware_switches(&Arm::with([Switch::VcpuFifo, Switch::EventIdx, Switch::Quiet])),
             "quiet,event-idx"
         );
-        let guest_switches = Switch::SPECS.iter().filter(|spec| spec.scope == Scope::Guest);
+        let guest_switches = Switch::SPECS.iter().filter(|spec| spec.scope == SwitchScope::Guest);
         let guest_switches: Vec<&str> = guest_switches.map(|spec| spec.id).collect();
         assert_eq!(
             firmware_switches(&Arm::with(Switch::ALL.iter().copied())),

@@ -1,7 +1,7 @@
 //! The page of a path: its switches, and the worth of each on this machine.
 
 use maud::{Markup, html};
-use model::{Outcome, Scope, SwitchSpec};
+use model::{Outcome, SwitchScope, SwitchSpec};
 
 use super::{Shell, class, figure, heading, ratio_chart, section, served, table, terms};
 use crate::page::{self, RatioChart, RatioRow, Worth};
@@ -203,12 +203,12 @@ impl PathPage<'_> {
     }
 }
 
-fn scope_word(scope: Scope) -> &'static str {
+fn scope_word(scope: SwitchScope) -> &'static str {
     match scope {
-        Scope::Process => "the process",
-        Scope::Interface => "the interface",
-        Scope::Host => "the host",
-        Scope::Guest => "the guest",
+        SwitchScope::Process => "the process",
+        SwitchScope::Interface => "the interface",
+        SwitchScope::Host => "the host",
+        SwitchScope::Guest => "the guest",
     }
 }
 

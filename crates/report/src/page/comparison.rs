@@ -47,8 +47,8 @@ pub struct SeriesText {
 }
 
 impl SeriesText {
-    fn new(runs: &[model::Run], unit: Unit, unit_count: usize) -> Self {
-        let distinct = |of: &dyn Fn(&model::Run) -> String| {
+    fn new(runs: &[model::ComparedRun], unit: Unit, unit_count: usize) -> Self {
+        let distinct = |of: &dyn Fn(&model::ComparedRun) -> String| {
             let mut values: Vec<String> = runs.iter().map(of).collect();
             values.sort();
             values.dedup();

@@ -1,7 +1,7 @@
 //! One experiment on many hosts, in a terminal.
 
 use model::Verdict;
-use model::pool::{HostLine, PooledMetric, PooledOutcome, Side};
+use model::pool::{FleetSide, HostLine, PooledMetric, PooledOutcome};
 
 use super::Style;
 use crate::decision::percent;
@@ -121,8 +121,8 @@ fn host_row(arm: &str, line: &HostLine, group: Option<Option<&str>>) -> Vec<Cell
     let interval = line.low.zip(line.high).map(|(low, high)| units::interval(low, high));
     let verdict = line.verdict.map_or("no figure", wording::verdict);
     let text = match line.side {
-        Side::Helped if line.verdict != Some(Verdict::Better) => format!("{verdict}, helped"),
-        Side::Hurt if line.verdict != Some(Verdict::Worse) => format!("{verdict}, hurt"),
+        FleetSide::Helped if line.verdict != Some(Verdict::Better) => format!("{verdict}, helped"),
+        FleetSide::Hurt if line.verdict != Some(Verdict::Worse) => format!("{verdict}, hurt"),
         _ => verdict.into(),
     };
     let mut row = vec![Cell::plain(&line.host)];

@@ -17,7 +17,7 @@ use super::{ALL, ALL_AND_BEYOND, booted, image};
 #[test]
 fn every_switch_is_its_bit_and_answers_arp_icmp_and_udp_of_all_sizes() {
     let Some(image) = image() else { return };
-    let guests = Switch::SPECS.iter().filter(|switch| switch.scope == model::Scope::Guest);
+    let guests = Switch::SPECS.iter().filter(|switch| switch.scope == model::SwitchScope::Guest);
     let alone = guests.enumerate().map(|(bit, switch)| (switch.id, 1 << bit));
     let sets = [
         ("", 0),
