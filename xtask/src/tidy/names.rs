@@ -1,4 +1,4 @@
-//! Names of types that more than one package defines.
+//! Names of types that more than one package offers to others: private ones never meet in one file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -23,6 +23,10 @@ struct Definition {
 impl Types {
     /// Adds the types of a file that are no part of its tests.
     pub(super) fn add(&mut self, source: &Source, stream: &TokenStream) {
+        // The firmware's packages meet no other.
+        if !source.package.starts_with("crates/") {
+            return;
+        }
         self.add_level(source, stream, source.product_line_count());
     }
 
@@ -48,10 +52,12 @@ impl Types {
             if let (true, Some(TokenTree::Ident(name))) = (is_keyword(token), tokens.get(index + 1))
                 && line <= line_count
             {
-                let definition =
-                    Definition { package: source.package.clone(), file: source.file.clone(), line };
-                self.0.entry(name.to_string()).or_default().insert(definition);
                 is_member = is_word(token, "trait");
+                if index > 0 && is_word(&tokens[index - 1], "pub") {
+                    let (package, file) = (source.package.clone(), source.file.clone());
+                    let definition = Definition { package, file, line };
+                    self.0.entry(name.to_string()).or_default().insert(definition);
+                }
             }
         }
     }

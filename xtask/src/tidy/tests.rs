@@ -84,9 +84,9 @@ fn comments_that_repeat_the_name_are_found() {
 
 #[test]
 fn a_name_of_types_in_two_packages_counts_once() {
-    let one = "pub struct Report;\nimpl Parse for Report { type Output = u8; }\nstruct Alone;";
-    let other =
-        "enum Report {}\ntype Output = u8;\n\n#[cfg(test)]\nmod tests {\n struct Alone;\n}\n";
+    let one = "pub struct Report;\nimpl Parse for Report { type Output = u8; }\npub struct Alone;\nstruct Private;";
+    let other = "pub enum Report {}\npub type Output = u8;\npub(crate) struct Private;\n\n\
+                 #[cfg(test)]\nmod tests {\n pub struct Alone;\n}\n";
     let sources = [source("crates/a/src/x.rs", one), source("crates/b/src/y.rs", other)];
     let findings = find_in_sources(&sources).unwrap();
     let collisions: Vec<String> = findings.into_iter().map(|finding| finding.text).collect();
