@@ -298,7 +298,7 @@ mod tests {
         let peer = TwoHosts { end: "peer:db9:7117".into(), ..TwoHosts::default() };
         let load = |far: TwoHosts| PlanLoad::Path {
             path: "probe".into(),
-            load: LoadRequest { far: Some(far), ..LoadRequest::default() },
+            load: Box::new(LoadRequest { far: Some(far), ..LoadRequest::default() }),
         };
         let plan = |load: PlanLoad| PlanRequest {
             plan: PLAN.into(),

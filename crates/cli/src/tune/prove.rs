@@ -92,7 +92,7 @@ impl PlanLoadArgs {
         }
         let mut load = self.load.request(far);
         load.kind = name.map(str::to_owned);
-        Ok(PlanLoad::Path { path: self.path.clone(), load })
+        Ok(PlanLoad::Path { path: self.path.clone(), load: Box::new(load) })
     }
 }
 

@@ -36,7 +36,7 @@ pub enum PlanLoad {
     Path {
         /// Name of the path.
         path: String,
-        load: LoadRequest,
+        load: Box<LoadRequest>,
     },
     /// The user's own client and server.
     Programs(Box<Programs>),
