@@ -293,7 +293,7 @@ impl ListenReport {
             screen.entry("digest", format!("{}: {digest}", self.name(*domain)));
         }
         for (label, count, what) in [
-            ("books", u64::from(counts.books), "instruments"),
+            ("books", counts.books, "instruments"),
             (
                 "books",
                 counts.books_refused,
