@@ -24,7 +24,7 @@ impl Forecast {
     }
 }
 
-/// Time for a verdict; see [`Experiment::lacks_time`].
+/// Time for a verdict; see [`Experiment::lacks_time`](crate::Experiment::lacks_time).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeNeeded {
     /// Fewest blocks with a verdict.
