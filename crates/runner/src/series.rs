@@ -156,13 +156,13 @@ fn unit_count(request: &Request, unit: Unit) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use model::{Limits, PathRequest, Subject};
+    use model::{Limits, Subject};
 
     use super::*;
 
     #[test]
     fn runs_an_hour_apart_are_sessions_of_their_own() {
-        let path = Subject::Path(Box::new(PathRequest::default()));
+        let path = Subject::Path(Box::default());
         let mut request = Request::new(path, Limits::default());
         let mut count = |every_s: u64, unit| {
             request.series = Series { runs: 5, every: Some(Duration::from_secs(every_s)) };
