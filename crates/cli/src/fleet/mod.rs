@@ -46,7 +46,7 @@ Example:
   wirepath fleet prove --on ssh:db1,ssh:db2,this probe --load ping --arms spin --time 60s
   wirepath fleet prove --on netns:a,netns:b command --arm a=./main --arm b=./pr --client ./bench
   wirepath fleet prove --fleet fleet/ probe --load ping --arms spin --time 60s")]
-    Prove(prove::FleetProveArgs),
+    Prove(Box<prove::FleetProveArgs>),
     /// Measure all pairs of hosts, and name hosts and links that stand out
     #[command(after_help = "\
 Example:
