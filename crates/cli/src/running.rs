@@ -1,4 +1,4 @@
-//! What a run needs of this process.
+//! Terminal, guards and processes of a run on this command line.
 
 use std::any::Any;
 use std::cell::RefCell;

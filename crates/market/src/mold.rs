@@ -194,7 +194,7 @@ impl fmt::Display for MoldError {
 
 impl core::error::Error for MoldError {}
 
-/// A packet with a decoded header; [`Packet::messages`] iterates over its messages.
+/// A packet with a decoded header; [`MoldPacket::messages`] iterates over its messages.
 #[derive(Debug, Clone, Copy)]
 pub struct MoldPacket<'a> {
     header: MoldHeader,

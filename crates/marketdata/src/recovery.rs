@@ -3,7 +3,7 @@
 //! Given gaps and the time, [`Recovery::poll`] returns the next request. A request names a first
 //! sequence and a count; the server replies with as many messages as one packet holds. The rest
 //! is requested at once. Requests without a reply are retried with exponential backoff, and
-//! abandoned after [`Limits::attempts`].
+//! abandoned after [`RecoveryLimits::attempts`].
 //!
 //! Source: MoldUDP64 protocol specification 1.00, request packet.
 

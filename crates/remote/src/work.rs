@@ -33,7 +33,7 @@ pub enum Call {
     Open(Box<PathRequest>),
     /// Runs one trial in the opened lab: [`Answer::Measured`].
     Trial,
-    /// Does a step of a roll-out: [`Answer::Done`] or [`Answer::Drifted`]. [`Step::Apply`] answers twice.
+    /// Does a step of a roll-out: [`Answer::Done`] or [`Answer::Drifted`]. [`RolloutStep::Apply`] answers twice.
     Step(Box<RolloutStep>),
     /// Starts the echo of a mesh: [`Answer::Ready`], and [`Answer::Done`] at its end.
     Echo(Echo),

@@ -1,4 +1,4 @@
-//! What a run needs of its process.
+//! Needs of a run that its process provides.
 
 use std::any::Any;
 use std::path::PathBuf;

@@ -49,7 +49,7 @@ pub fn set_receive_stamps(fd: BorrowedFd<'_>, stamps: Stamps) -> io::Result<()> 
     socket::set_int(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as i32)
 }
 
-/// Makes the kernel coalesce datagrams of a flow; see [`Received::segment_bytes`].
+/// Makes the kernel coalesce datagrams of a flow; see [`ReceivedDatagram::segment_bytes`].
 pub fn set_gro(fd: BorrowedFd<'_>) -> io::Result<()> {
     socket::set_int(fd, libc::SOL_UDP, UDP_GRO, 1)
 }

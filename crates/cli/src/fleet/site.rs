@@ -56,7 +56,7 @@ impl Site<'_> {
     /// Applies a plan, and waits until the settings are changed. Returns the process that waits for the confirmation:
     /// with it, or with the thread that calls this, the host rolls back.
     ///
-    /// - `call`: [`Step::Apply`].
+    /// - `call`: [`RolloutStep::Apply`].
     pub(super) fn apply(&self, call: &Call) -> (StepAnswer, Option<HostCaller>) {
         let mut caller = match self.start() {
             Ok(caller) => caller,

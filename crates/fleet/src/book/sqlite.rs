@@ -257,7 +257,7 @@ impl SqliteBook {
         }
     }
 
-    /// Moves a job on by an event that [`State::after`] allows; false if state or fence differ.
+    /// Moves a job on by an event that [`JobState::after`] allows; false if state or fence differ.
     fn step(&self, entry: &BookEntry, event: JobEvent) -> Result<bool, BookError> {
         let Some(next) = entry.state.after(event) else { return Ok(false) };
         let sql = "UPDATE jobs SET state = ?1 WHERE job = ?2 AND state = ?3 AND fence = ?4";

@@ -1,6 +1,6 @@
 //! Staged roll-outs of a plan of settings, with the proof of each stage as the gate.
 //!
-//! [`State::after`] is the machine, [`Conductor`] performs what its states ask for through the traits
+//! [`RolloutState::after`] is the machine, [`Conductor`] performs what its states ask for through the traits
 //! [`Hosts`] and [`Ledger`]. A state is in the ledger before anything of it is done, so that a roll-out whose
 //! process was killed goes on from its last row.
 

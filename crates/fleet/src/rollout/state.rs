@@ -35,7 +35,7 @@ pub enum RolloutState {
     },
     /// Every stage has the plan.
     Done,
-    /// As [`State::Done`], and it can no longer be aborted.
+    /// As [`RolloutState::Done`], and it can no longer be aborted.
     Kept,
     /// The user interrupted it; earlier stages keep the plan.
     Paused {

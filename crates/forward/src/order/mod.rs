@@ -157,7 +157,7 @@ impl<R, X: FrameSink> Order<R, X> {
     /// Admits frames from the source, unless another worker is doing so.
     ///
     /// - `tokens`: one batch ticket is appended for each lane that received frames.
-    /// - `fill`: has exclusive access to the source; takes at most [`Intake::room`] frames from it
+    /// - `fill`: has exclusive access to the source; takes at most [`FrameIntake::room`] frames from it
     ///   and pushes them.
     pub fn admit<'a>(
         &'a self,

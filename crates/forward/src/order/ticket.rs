@@ -85,7 +85,7 @@ impl<'a> FrameIntake<'a> {
     }
 }
 
-/// Adds frames to one lane of an [`FrameIntake`]. See [`Intake::lane`].
+/// Adds frames to one lane of an [`FrameIntake`]. See [`FrameIntake::lane`].
 #[derive(Debug)]
 pub struct Filler<'i, 'a> {
     open: Option<&'i mut Open<'a>>,

@@ -230,7 +230,7 @@ impl Observer {
     }
 
     /// Ends the observation, and returns its results with the times of single packets; these are none
-    /// unless [`Spec::slices`] asked for them.
+    /// unless [`ExplainSpec::slices`] asked for them.
     ///
     /// # Errors
     /// [`BpfError::Map`].

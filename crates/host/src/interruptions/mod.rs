@@ -2,7 +2,7 @@
 //! kernel reports them while the thread runs.
 //!
 //! [`Trace`] follows one thread. It keeps the intervals of the last seconds, and names the cause of a
-//! delay afterwards. [`Meter`] is a thread that does nothing but watch the clock of a CPU.
+//! delay afterwards. [`InterruptionMeter`] is a thread that does nothing but watch the clock of a CPU.
 
 mod cause;
 mod host_state;

@@ -5,7 +5,7 @@
 //! | 10 | 6 characters code | |
 //! | 16 | 12 digits time | HHMMSS, milliseconds, microseconds |
 //! | 22 | u8 items | 7 trade, 6-4 bids, 3-1 asks, 0 trade only |
-//! | 23 | u8 limits | [`Limits`] |
+//! | 23 | u8 limits | [`PriceLimits`] |
 //! | 24 | u8 status | [`Status`] |
 //! | 25 | digits volume | 8 of a quote, 12 of an odd lot |
 //! | 29, 31 | levels | price of 10 digits, quantity as wide as the volume |

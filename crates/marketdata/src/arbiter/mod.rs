@@ -11,15 +11,15 @@
 //! its domain, and is neither duplicate nor late, if one of three rules holds. All compare with
 //! the highest sequence of *that line* in the domain, never with the other line's:
 //!
-//! 1. *start*: the sequence is at most [`Limits::restart_first_max`], at least
-//!    [`Limits::restart_back`] below the line's highest, and the epoch has lasted longer than
-//!    [`Limits::hold_ns`], so that it is not a straggler from the start of this epoch;
-//! 2. *quiet*: the line was silent in the domain for [`Limits::restart_quiet_ns`], and the
+//! 1. *start*: the sequence is at most [`ArbiterLimits::restart_first_max`], at least
+//!    [`ArbiterLimits::restart_back`] below the line's highest, and the epoch has lasted longer than
+//!    [`ArbiterLimits::hold_ns`], so that it is not a straggler from the start of this epoch;
+//! 2. *quiet*: the line was silent in the domain for [`ArbiterLimits::restart_quiet_ns`], and the
 //!    sequence is below its highest;
-//! 3. *far*: the sequence is further below the line's highest than [`Limits::memory`].
+//! 3. *far*: the sequence is further below the line's highest than [`ArbiterLimits::memory`].
 //!
 //! By rule 1 the epoch starts at 1, so a lost start is a gap; by the others it starts as the
-//! domain did: see [`Limits::from_one`]. A line that is still in the previous epoch keeps
+//! domain did: see [`ArbiterLimits::from_one`]. A line that is still in the previous epoch keeps
 //! delivering into it. A cycle shorter than `restart_back` that follows without a pause cannot be
 //! distinguished from duplicates, and counts as duplicates.
 
@@ -130,7 +130,7 @@ impl Default for ArbiterLimits {
 /// Reason that a gap was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GapCause {
-    /// The message after it was held for [`Limits::hold_ns`].
+    /// The message after it was held for [`ArbiterLimits::hold_ns`].
     Expired,
     /// The reorder buffer was full, or the next message beyond its reach.
     Overflow,
@@ -181,7 +181,7 @@ pub enum MessageArrival {
     Late,
     /// Too far back to classify.
     Forgotten,
-    /// More domains than [`Limits::domains`], or a sequence above [`SEQUENCE_MAX`].
+    /// More domains than [`ArbiterLimits::domains`], or a sequence above [`SEQUENCE_MAX`].
     Refused,
 }
 

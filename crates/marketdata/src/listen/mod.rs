@@ -1,6 +1,6 @@
 //! Receiving a feed: one group or an A/B pair, decoded, arbitrated and accounted for.
 //!
-//! One thread does all of it. Once a second it exchanges a full [`Interval`] for an empty one;
+//! One thread does all of it. Once a second it exchanges a full [`ListenInterval`] for an empty one;
 //! display, totals and metrics run on another thread.
 
 mod content;

@@ -1,6 +1,6 @@
 //! Path `command`: the user's own programs as arms of an experiment.
 //!
-//! [`model::Programs`] is an experiment as its user writes it; a [`Spec`] is the same, checked. Each trial runs a
+//! [`model::Programs`] is an experiment as its user writes it; a [`CheckedPrograms`] is the same, checked. Each trial runs a
 //! server at the far end and a client at the near end, and reads the client's figures from its output.
 
 mod accounting;

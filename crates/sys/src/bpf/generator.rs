@@ -55,7 +55,7 @@ pub struct Flows {
     pub port: u16,
 }
 
-/// Most lengths of [`Marks`].
+/// Most lengths of [`GeneratorMarks`].
 pub const LENGTHS_MAX: usize = 16;
 
 fn invalid_frame(what: String) -> BpfError {

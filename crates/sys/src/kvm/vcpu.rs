@@ -51,7 +51,7 @@ pub struct Coalesced {
     pub value: u32,
 }
 
-/// The processor of a [`super::Machine`].
+/// The processor of a [`super::VirtualMachine`].
 #[derive(Debug)]
 pub struct Vcpu {
     fd: VcpuFd,

@@ -18,7 +18,7 @@ pub enum RingStyle {
     Lance,
     /// 32-bit, descriptors of 16 bytes (software styles 1 and 2).
     Pcnet,
-    /// As [`Style::Pcnet`] with the first and the third word changed over, so that the three
+    /// As [`RingStyle::Pcnet`] with the first and the third word changed over, so that the three
     /// words that matter are written in ascending order.
     PcnetSwapped,
 }

@@ -127,7 +127,7 @@ impl Sender for CountingSink {
     }
 }
 
-/// The receiving side of a [`Sink`].
+/// The receiving side of a [`CountingSink`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silence;
 
