@@ -100,9 +100,10 @@ fn not_of_this_exchange(file: &Path, why: &str) -> Failure {
 fn one_arm_request(path: &str, load: &Load, arm: &Arm) -> PathRequest {
     let Load { kind, size_bytes, rate_pps, trial, ipv6, vlan_tag, far } = load.clone();
     let arms = if arm.switches.is_empty() { "baseline".into() } else { arm.switches.joined() };
-    // A load whose messages have sizes of their own takes none.
-    let size_bytes = (size_bytes > 0).then_some(size_bytes);
-    let (kind, rate_pps, trial) = (Some(kind), Some(rate_pps), Some(trial));
+    // A load whose messages have sizes of their own takes none, and one without a schedule no rate.
+    let (size_bytes, rate_pps) =
+        ((size_bytes > 0).then_some(size_bytes), (rate_pps > 0).then_some(rate_pps));
+    let (kind, trial) = (Some(kind), Some(trial));
     let load = LoadRequest { kind, size_bytes, rate_pps, trial, ipv6, vlan_tag, far, replay: None };
     PathRequest { path: path.to_owned(), load, arms, ..PathRequest::default() }
 }

@@ -264,7 +264,7 @@ fn killed_near_and_far_ends_leave_no_program() {
         ("echo", &["--packet"]),
         ("echo", &[]),
     ] {
-        let xdp = engine.contains(&"xdp");
+        let xdp = engine.iter().any(|word| word.contains("bypass"));
         let mut args = vec!["probe", role, "-i", "vb"];
         args.extend(engine);
         for signal in ["KILL", "INT", "TERM"] {

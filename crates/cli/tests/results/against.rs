@@ -95,7 +95,7 @@ fn programs_that_cannot_run_trials_are_refused_with_their_own_words() {
     assert!(refused(args("/nonexistent/wirepath", &[]), 1).contains("not installed"));
     let program = env!("CARGO_BIN_EXE_wirepath");
     let said = refused(args(program, &["--arms", "fast,harmful"]), 2);
-    assert!(said.contains("give one arm"), "{said}");
+    assert!(said.contains("is not one arm"), "{said}");
     refused(args(program, &["--baseline", "last"]), 2);
 }
 

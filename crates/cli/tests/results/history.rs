@@ -419,7 +419,7 @@ fn check_finds_damage_and_its_place() {
         "its path is elsewhere, and fake in its header",
         "trial 3 is missing",
         "trial 5 of experiment",
-        "no arm of it",
+        "which is not an arm of its experiment",
     ]) {
         let line = said.lines().find(|line| line.starts_with(id.as_str()) && line.contains(what));
         assert!(line.is_some(), "{what} of {id} in {said}");

@@ -163,7 +163,7 @@ fn a_capture_of_another_protocol_is_received_in_full_and_timed() {
     let mut session = path.open(&load).expect("a lab");
     for ids in [&[Switch::BigRcvbuf][..], &[Switch::BigRcvbuf, Switch::Quiet, Switch::Bypass]] {
         let arm = Arm::with(ids.iter().copied());
-        if !supported(&arm, &load) {
+        if !arms::supported(&path, &arm, &load) {
             continue;
         }
         let m = session.trial(&arm).expect("it runs");

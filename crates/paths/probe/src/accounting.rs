@@ -88,13 +88,13 @@ pub fn add_rates(m: &mut Measurement, back: Throughput, forth: Option<Throughput
     let forth = forth.map(|forth| ("forward", forth));
     for (direction, arrived) in [("return", back)].into_iter().chain(forth) {
         if arrived.interval_ns > 0 {
-            let seconds = arrived.interval_ns as f64 / 1e9;
             let bits = arrived.payload_bytes.saturating_mul(8);
-            m.figures.insert(
-                format!("received_pps_{direction}"),
-                arrived.received_count as f64 / seconds,
-            );
-            m.figures.insert(format!("goodput_bps_{direction}"), bits as f64 / seconds);
+            for (name, amount) in [("received_pps", arrived.received_count), ("goodput_bps", bits)]
+            {
+                // In this order, as the rate of the measurement, so that both are equal.
+                let rate = amount as f64 * 1e9 / arrived.interval_ns as f64;
+                m.figures.insert(format!("{name}_{direction}"), rate);
+            }
         }
     }
 }
