@@ -82,7 +82,7 @@ pub(crate) struct Pool {
 /// let mut fake = FakeSource::new(FakeWorld { seed: 1, ..FakeWorld::default() });
 /// let plan = ExperimentPlan::new(1, arms.clone(), vec!["rtt_ns_p50".into()], 60_000_000_000, 2);
 /// let mut experiment = Experiment::new(plan);
-/// while let Step::Trial { arm, .. } = experiment.next(fake.now_ns()) {
+/// while let ExperimentStep::Trial { arm, .. } = experiment.next(fake.now_ns()) {
 ///     let measurement = fake.trial(&arms[arm].0);
 ///     experiment.record(Ok(measurement));
 /// }
