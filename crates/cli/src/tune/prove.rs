@@ -107,11 +107,12 @@ pub(super) struct TuneProveArgs {
     #[command(flatten)]
     rebase: apply::RebaseArgs,
     #[command(flatten)]
-    load: PlanLoadArgs,
-    #[command(flatten)]
     live: LiveArgs,
     #[command(flatten)]
     series: SeriesArgs,
+    // Last: it ends with headings of its own.
+    #[command(flatten)]
+    load: PlanLoadArgs,
 }
 
 /// Parts of a plan that become arms.
