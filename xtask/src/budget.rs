@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::sources;
+use crate::{sources, tracked_files};
 
 /// Ceilings: package, lines, and for a raise the user that it is for.
 const LEDGER: &str = ".ci/budget.tsv";
@@ -49,17 +49,24 @@ pub(crate) fn check(root: &Path) -> Result<()> {
 /// Lowers each ceiling to the present number of lines; without a ledger, makes one.
 pub(crate) fn write(root: &Path) -> Result<()> {
     let counts = line_counts(root)?;
-    let ceilings = if root.join(LEDGER).exists() { read_ledger(root)? } else { BTreeMap::new() };
-    let text = lowered(&counts, ceilings);
-    fs::write(root.join(LEDGER), text).with_context(|| format!("writing {LEDGER}"))
+    let ceilings = if root.join(LEDGER).exists() { read_ledger(root)? } else { new(&counts) };
+    fs::write(root.join(LEDGER), lowered(&counts, &ceilings))
+        .with_context(|| format!("writing {LEDGER}"))
 }
 
-fn lowered(counts: &BTreeMap<String, usize>, ceilings: BTreeMap<String, Ceiling>) -> String {
-    let is_new = ceilings.is_empty();
+/// Ceilings at the present lines.
+fn new(counts: &BTreeMap<String, usize>) -> BTreeMap<String, Ceiling> {
+    let ceilings = counts.iter().map(|(package, &line_count)| {
+        (package.clone(), Ceiling { line_count, reason: String::new() })
+    });
+    ceilings.collect()
+}
+
+fn lowered(counts: &BTreeMap<String, usize>, ceilings: &BTreeMap<String, Ceiling>) -> String {
     let mut text = String::new();
     for (package, &count) in counts {
         let ceiling = ceilings.get(package);
-        let allowed = ceiling.map_or(if is_new { count } else { 0 }, |ceiling| ceiling.line_count);
+        let allowed = ceiling.map_or(0, |ceiling| ceiling.line_count);
         let reason = ceiling.map_or("", |ceiling| &ceiling.reason);
         let line = format!("{package}\t{}\t{reason}", count.min(allowed));
         writeln!(text, "{}", line.trim_end()).expect("a string can always grow");
@@ -70,7 +77,7 @@ fn lowered(counts: &BTreeMap<String, usize>, ceilings: BTreeMap<String, Ceiling>
 /// Product lines by package.
 fn line_counts(root: &Path) -> Result<BTreeMap<String, usize>> {
     let mut counts = BTreeMap::new();
-    for source in sources::read(root, &EXTENSIONS)? {
+    for source in sources::read(root, &tracked_files(root)?, &EXTENSIONS)? {
         *counts.entry(source.package.clone()).or_default() += source.product_line_count();
     }
     counts.retain(|_, count| *count > 0);
@@ -110,13 +117,15 @@ mod tests {
     #[test]
     fn ceilings_fall_but_never_rise_by_themselves() {
         let ledger = parse_ledger("a\t10\tfor feed users\nb\t10\ngone\t5\n").unwrap();
-        let text = lowered(&counts(&[("a", 4), ("b", 12), ("new", 3)]), ledger);
+        let text = lowered(&counts(&[("a", 4), ("b", 12), ("new", 3)]), &ledger);
         assert_eq!(text, "a\t4\tfor feed users\nb\t10\nnew\t0\n");
     }
 
     #[test]
     fn a_new_ledger_allows_the_present_lines() {
-        assert_eq!(lowered(&counts(&[("a", 4), ("b", 12)]), BTreeMap::new()), "a\t4\nb\t12\n");
+        let counts = counts(&[("a", 4), ("b", 12)]);
+        assert_eq!(lowered(&counts, &new(&counts)), "a\t4\nb\t12\n");
+        assert_eq!(lowered(&counts, &BTreeMap::new()), "a\t0\nb\t0\n", "an empty ledger");
     }
 
     #[test]

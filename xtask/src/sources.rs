@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::tracked_files;
-
 /// Folders whose code only tests, measures or demonstrates other code.
 const TEST_FOLDERS: [&str; 6] = ["tests", "benches", "examples", "testkit", "fuzz", "models"];
 
@@ -37,9 +35,14 @@ impl Source {
     }
 }
 
-/// Reads all tracked files with one of `extensions`, in the order of their names; scripts of CI apart.
-pub(crate) fn read(root: &Path, extensions: &[&str]) -> Result<Vec<Source>> {
-    let files = tracked_files(root)?;
+/// Reads the files with one of `extensions`, in the order of their names; scripts of CI apart.
+///
+/// - `files`: the tracked ones.
+pub(crate) fn read(
+    root: &Path,
+    files: &BTreeSet<PathBuf>,
+    extensions: &[&str],
+) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     for file in files.iter().filter(|file| {
         let extension = file.extension().and_then(|extension| extension.to_str());
@@ -48,7 +51,7 @@ pub(crate) fn read(root: &Path, extensions: &[&str]) -> Result<Vec<Source>> {
     }) {
         let text = fs::read_to_string(root.join(file))
             .with_context(|| format!("reading {}", file.display()))?;
-        sources.push(Source { file: file.clone(), package: package(file, &files), text });
+        sources.push(Source { file: file.clone(), package: package(file, files), text });
     }
     Ok(sources)
 }

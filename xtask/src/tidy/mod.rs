@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::sources::{self, Source};
+use crate::tracked_files;
 
 /// Allowed findings: rule, package, number. A rule and package without a line may have none.
 const LEDGER: &str = ".ci/tidy.tsv";
@@ -156,7 +157,7 @@ pub(crate) fn write(root: &Path) -> Result<()> {
 fn lowered(counts: &Counts, allowed: &Counts) -> String {
     let mut text = String::new();
     for (key, limit) in allowed {
-        let count = counts.get(key).copied().unwrap_or_default().min(*limit);
+        let count = number(counts, key).min(*limit);
         if count > 0 {
             text.push_str(&format!("{}\t{}\t{count}\n", key.0, key.1));
         }
@@ -165,9 +166,9 @@ fn lowered(counts: &Counts, allowed: &Counts) -> String {
 }
 
 fn findings(root: &Path) -> Result<Vec<Finding>> {
-    let sources = sources::read(root, &["rs"])?;
-    let mut findings = find_in_sources(&sources)?;
-    findings.extend(places::missing(root)?);
+    let files = tracked_files(root)?;
+    let mut findings = find_in_sources(&sources::read(root, &files, &["rs"])?)?;
+    findings.extend(places::missing(root, &files)?);
     findings.sort();
     Ok(findings)
 }
@@ -200,6 +201,10 @@ fn counts(findings: &[Finding]) -> Counts {
     counts
 }
 
+fn number(counts: &Counts, key: &(String, String)) -> usize {
+    counts.get(key).copied().unwrap_or_default()
+}
+
 /// Rules and packages whose number of findings `differs` from the allowed one.
 fn differing(
     counts: &Counts,
@@ -207,12 +212,10 @@ fn differing(
     differs: impl Fn(usize, usize) -> bool,
 ) -> BTreeSet<(String, String)> {
     let keys = counts.keys().chain(allowed.keys());
-    let number = |counts: &Counts, key| counts.get(key).copied().unwrap_or_default();
     keys.filter(|key| differs(number(counts, key), number(allowed, key))).cloned().collect()
 }
 
 fn list(keys: &BTreeSet<(String, String)>, counts: &Counts, allowed: &Counts) -> String {
-    let number = |counts: &Counts, key| counts.get(key).copied().unwrap_or_default();
     let entries = keys.iter().map(|key| {
         format!("{} in {}: {}, not {}", key.0, key.1, number(counts, key), number(allowed, key))
     });

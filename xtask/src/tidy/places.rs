@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::{Finding, Rule, WHOLE_TREE};
-use crate::tracked_files;
 
 const GUIDES: [&str; 2] = ["ARCHITECTURE.md", "CONTRIBUTING.md"];
 
@@ -21,13 +20,14 @@ const ENDINGS: [&str; 9] = [".rs", ".c", ".h", ".md", ".toml", ".lock", ".tsv", 
 const PLACEHOLDERS: [&str; 3] = ["PATH", "NAME", "CRATE"];
 
 /// Returns each place in a guide that is not tracked.
-pub(super) fn missing(root: &Path) -> Result<Vec<Finding>> {
-    let files = tracked_files(root)?;
+///
+/// - `files`: the tracked ones.
+pub(super) fn missing(root: &Path, files: &BTreeSet<PathBuf>) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for guide in GUIDES {
         let text =
             fs::read_to_string(root.join(guide)).with_context(|| format!("reading {guide}"))?;
-        for (line, text) in missing_in(&text, &files) {
+        for (line, text) in missing_in(&text, files) {
             let package = WHOLE_TREE.to_owned();
             findings.push(Finding {
                 rule: Rule::MissingPlace,
