@@ -54,7 +54,7 @@ fn answer_programs(state: &StateArgs) -> Result<(), Failure> {
     signals::stop_on_hangup()?;
     let mut guard = None;
     let mut start_guard = || {
-        guard = Some(Guard::start(&state.journal()).map_err(|failure| failure.text().to_owned())?);
+        guard = Some(Guard::start(&state.journal()).map_err(Failure::into_text)?);
         Ok(())
     };
     let means = FarMeans {

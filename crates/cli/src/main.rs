@@ -1,6 +1,5 @@
 //! `wirepath`: parse, wire together, print. The only crate that writes to a terminal.
 
-mod against;
 mod answer;
 mod args;
 mod command;

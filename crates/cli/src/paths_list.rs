@@ -104,11 +104,7 @@ fn first_support(path: &dyn Path, switches: &[SwitchSpec], n: usize, loads: &[Lo
 }
 
 fn answer(support: &Support) -> String {
-    match support {
-        Support::Yes => "yes".to_owned(),
-        Support::Unsupported { what, needs } => format!("no: {what}; needs {needs}"),
-        Support::Refused { why } => format!("no: {why}"),
-    }
+    support.reason().map_or("yes".to_owned(), |why| format!("no: {why}"))
 }
 
 #[derive(Debug, Args)]

@@ -183,7 +183,7 @@ fn compare(
     news: &[Outcome],
 ) -> Result<RunComparison, Failure> {
     let resolve = request.limits.resolve;
-    let mut compared = results::compare(olds, news, args.baseline.unit.unit(), resolve)?;
+    let mut compared = runner::compare(olds, news, args.baseline.unit.unit(), resolve)?;
     compared.gate = args.baseline.fail_on.map(|on| compared.decide(results::by(on), resolve));
     Ok(compared)
 }

@@ -52,7 +52,7 @@ pub(crate) fn run(context: &Context, args: &ReportArgs) -> Result<(), Failure> {
     if let (Some(name), Some(file)) = (&args.path, &args.html) {
         return path(context, name, file);
     }
-    let stored = results::open_reading(context)?.load(&args.id)?;
+    let stored = context.results().open_reading()?.load(&args.id)?;
     if let Some(format) = args.format {
         if context.json {
             return Err(Failure::Usage("--format and --json exclude each other".into()));
@@ -96,7 +96,7 @@ fn hlog(stored: &Stored) -> Result<String, Failure> {
 /// Writes the page of one path: the latest result per switch.
 fn path(context: &Context, name: &str, file: &Path) -> Result<(), Failure> {
     let path = lookup::find_path(name)?;
-    let store = match SqliteStore::open_reading(results::database(context)?) {
+    let store = match SqliteStore::open_reading(context.results().file()?) {
         Err(StoreError::Empty) => None,
         store => Some(store?),
     };

@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 
 use model::{By, Outcome};
-use remote::Failure;
 use report::store::{SqliteStore, StoreError, Stored};
 use runner::Database;
-pub(crate) use runner::{compare, read_documents};
 
 use crate::context::Context;
 use crate::lookup;
@@ -23,28 +21,9 @@ impl Context {
     }
 }
 
-/// Path of the results database: in `--data-dir`, else in the user's data folder.
-pub(crate) fn database(context: &Context) -> Result<PathBuf, Failure> {
-    context.results().file()
-}
-
-pub(crate) fn open(context: &Context) -> Result<SqliteStore, Failure> {
-    context.results().open()
-}
-
-/// Opens the database read-only, which works without write permission.
-pub(crate) fn open_reading(context: &Context) -> Result<SqliteStore, Failure> {
-    context.results().open_reading()
-}
-
 /// Outcome of a stored experiment; that of a killed one is computed from its trials.
 pub(crate) fn outcome_of(stored: Stored) -> Outcome {
     results(None).outcome(stored)
-}
-
-/// Loads experiments in the form of the command line; see [`Database::named`].
-pub(crate) fn named(context: &Context, wanted: &str) -> Result<Vec<Outcome>, Failure> {
-    context.results().named(wanted)
 }
 
 /// Loads a series of experiments, oldest first; see [`Database::series`].

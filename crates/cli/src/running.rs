@@ -3,16 +3,16 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use model::{Arm, Load, LoadRequest, Outcome, Request, Session};
-use remote::work::{Answer, Call, Host, Ran};
+use model::{LoadRequest, Outcome, Request};
+use remote::work::{Answer, Call, Host};
 use remote::{Caller, Failure};
-use runner::{Console, JournalFolder, Runner};
+use runner::{Console, JournalFolder, Proven, Runner};
 use sys::child::{ChildPlace, this_program};
 
-use crate::against::Builds;
 use crate::context::{Context, DATA_VARIABLE};
 use crate::tune::Guard;
 use crate::tune::state::{ROOT_VARIABLE, STATE_VARIABLE};
@@ -77,7 +77,6 @@ pub(crate) fn runner<'a>(
         database: context.results(),
         journal,
         start_guard: &start_guard,
-        start_builds: &start_builds,
         stop: signals::stop_flag(),
         console,
     }
@@ -99,17 +98,6 @@ fn start_guard(journal: &JournalFolder) -> Result<Box<dyn Any>, Failure> {
     Ok(Box::new(Guard::start(journal)?))
 }
 
-fn start_builds(
-    old: &Path,
-    path: &str,
-    load: &Load,
-    arm: &Arm,
-) -> Result<(Box<dyn Session>, String), Failure> {
-    let builds = Builds::start(old, path, load, arm)?;
-    let version = builds.old_version().to_owned();
-    Ok((Box::new(builds), version))
-}
-
 fn progress_bar() -> ProgressBar {
     if !console::is_watched() {
         return ProgressBar::hidden();
@@ -121,23 +109,47 @@ fn progress_bar() -> ProgressBar {
     bar
 }
 
+/// Folders of a process of this program on this machine; `None` for those of the user and of the machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Folders<'a> {
+    /// Of results.
+    pub(crate) data: Option<&'a Path>,
+    /// Of the journal of settings.
+    pub(crate) state: Option<&'a Path>,
+    /// In place of `/`, for tests.
+    pub(crate) root: Option<&'a Path>,
+}
+
+impl Folders<'_> {
+    /// This program with these folders.
+    pub(crate) fn program(self) -> Command {
+        let mut command = this_program();
+        let Folders { data, state, root } = self;
+        for (name, folder) in
+            [(DATA_VARIABLE, data), (STATE_VARIABLE, state), (ROOT_VARIABLE, root)]
+        {
+            if let Some(folder) = folder {
+                command.env(name, folder);
+            }
+        }
+        command
+    }
+}
+
 /// Runs a request in a process of its own, and passes an interruption on.
-pub(crate) fn run_in_child(runner: &Runner<'_>, request: &Request) -> Result<Ran, Failure> {
-    let mut command = this_program();
-    if let Some(folder) = &runner.database.folder {
-        command.env(DATA_VARIABLE, folder);
-    }
-    command.env(STATE_VARIABLE, &runner.journal.folder);
-    if let Some(root) = &runner.journal.root {
-        command.env(ROOT_VARIABLE, root);
-    }
-    let mut child = Caller::<Host>::command(command, &ChildPlace::default())?;
+pub(crate) fn run_in_child(runner: &Runner<'_>, request: &Request) -> Result<Proven, Failure> {
+    let folders = Folders {
+        data: runner.database.folder.as_deref(),
+        state: Some(&runner.journal.folder),
+        root: runner.journal.root.as_deref(),
+    };
+    let mut child = Caller::<Host>::command(folders.program(), &ChildPlace::default())?;
     child.set_grace(CHILD_GRACE);
     child.call(&Call::Run(Box::new(request.clone())))?;
     let mut is_interrupted = false;
     loop {
         match child.answer(POLL_INTERVAL)? {
-            Some(Answer::Ran(ran)) => return Ok(*ran),
+            Some(Answer::Ran(ran)) => return Ok(Proven::from(*ran)),
             Some(Answer::Failed(failure)) => return Err(failure),
             Some(other) => return Err(child.unexpected(&other).into()),
             None if runner.is_stopped() && !is_interrupted => {

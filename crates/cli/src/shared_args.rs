@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use host::private_file;
-use model::{Limits, LoadRequest, RESOLVE, Series, TwoHosts};
+use model::{Limits, LoadRequest, RESOLVE, Series, TwoHosts, VLANS};
 use remote::Failure;
 
 use crate::lookup;
@@ -315,7 +315,7 @@ pub(crate) fn parse_vlan(text: &str) -> Result<u16, String> {
     let number = |text: &str, numbers: RangeInclusive<u16>| {
         text.parse::<u16>().ok().filter(|number| numbers.contains(number))
     };
-    match (number(id, 1..=4094), number(priority, 0..=7)) {
+    match (number(id, VLANS), number(priority, 0..=7)) {
         (Some(id), Some(priority)) => Ok(priority << 13 | id),
         _ => {
             Err("give a VLAN of 1 to 4094, with or without a priority of 0 to 7: 7 or 7:3"

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use remote::Failure;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::unregister;
 use signal_hook::{SigId, flag};
@@ -49,6 +50,11 @@ pub(crate) fn release_second() {
     for id in ON_SECOND.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
         unregister(id);
     }
+}
+
+/// Errors: a stop was requested.
+pub(crate) fn check_stop() -> Result<(), Failure> {
+    if stop_requested() { Err(Failure::interrupted()) } else { Ok(()) }
 }
 
 /// Requests a stop, as the first signal does.

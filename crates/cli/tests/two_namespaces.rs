@@ -10,7 +10,10 @@ use common::{
     Data, FAR_IP, LONG, NEAR_IP, Running, Spaces, all_text, enter, fail, ip, is_installed, json,
     run, succeed, until,
 };
+use remote::Caller;
+use remote::work::{Answer, Call, Echo, EchoEnd, Host, Ping};
 use serde_json::Value;
+use sys::child::ChildPlace;
 
 /// Every engine in the ways that it is used most.
 const ENGINES: [&[&str]; 7] = [
@@ -37,23 +40,55 @@ fn balance(doc: &Value, direction: &str) -> (u64, u64) {
     (counted("sent_count"), counted("lost_count"))
 }
 
+/// A host of a mesh that answers calls.
+fn host(mut command: Command) -> Caller<Host> {
+    // Both are on this machine, which one of them would lock.
+    command.env("WIREPATH_OF_FLEET", "1");
+    Caller::command(command, &ChildPlace::default()).expect("a host")
+}
+
+fn asked(host: &mut Caller<Host>, call: &Call) -> Answer {
+    host.call(call).expect("a call");
+    host.expect_answer(LONG).expect("an answer")
+}
+
+fn pings(session: u32, count: u32) -> Call {
+    let address = FAR_IP.parse().expect("an address");
+    Call::Ping(Ping { address, count, session, wait_s: 0 })
+}
+
+/// Echo for 50 pings.
+fn served(wait_s: u32) -> Call {
+    Call::Echo(Echo { ipv6: false, session: 7, until: Some(EchoEnd { count: 50, wait_s }) })
+}
+
 #[test]
 fn echo_of_one_run_answers_no_other_and_ends_after_it() {
     let spaces = Spaces::new();
-    let echo = spaces.echo(&["--session", "7", "-c", "50", "--await-first", "60s", "--json"]);
-    let ping = |session, count| {
-        let run = ["--no-peer", "--json", "--session", session, "-c", count];
-        spaces.near(&[&["probe", "ping", FAR_IP], &run[..]].concat())
-    };
-    let stranger = run(ping("8", "5"));
-    assert!(all_text(&stranger).contains("none of 5 datagrams"), "{}", all_text(&stranger));
-    assert_eq!(balance(&json(ping("7", "50")), "round-trip"), (50, 0));
-    let ended = echo.finish(LONG).expect("it ends by itself");
-    let books: Value = serde_json::from_slice(&ended.stdout).expect("a document");
-    assert_eq!(count(&books, "forward", "received_count"), 50, "{books:#}");
+    let (mut near, mut far) = (host(spaces.near(&[])), host(spaces.far(&[])));
+    assert_eq!(asked(&mut far, &served(60)), Answer::Ready);
+    let stranger = asked(&mut near, &pings(8, 5));
+    let Answer::Pinged(stranger) = stranger else { panic!("{stranger:?}") };
+    assert_eq!((stranger.sent, stranger.lost), (5, 5), "{stranger:?}");
+    let own = asked(&mut near, &pings(7, 50));
+    let Answer::Pinged(own) = own else { panic!("{own:?}") };
+    assert_eq!((own.sent, own.lost), (50, 0), "{own:?}");
+    assert_eq!(far.expect_answer(LONG).expect("it ends by itself"), Answer::Done(String::new()));
     // Without a run, too.
-    let echo = spaces.echo(&["--session", "7", "-c", "50", "--await-first", "100ms"]);
-    assert!(echo.finish(LONG).expect("it ends by itself").status.success());
+    assert_eq!(asked(&mut far, &served(1)), Answer::Ready);
+    assert_eq!(far.expect_answer(LONG).expect("it ends by itself"), Answer::Done(String::new()));
+}
+
+#[test]
+fn pings_that_are_ended_too_late_leave_no_answer_behind() {
+    let spaces = Spaces::new();
+    let (mut near, mut far) = (host(spaces.near(&[])), host(spaces.far(&[])));
+    assert_eq!(asked(&mut far, &served(60)), Answer::Ready);
+    for _ in 0..2 {
+        let pinged = asked(&mut near, &pings(7, 5));
+        assert!(matches!(&pinged, Answer::Pinged(cell) if cell.lost == 0), "{pinged:?}");
+        near.call(&Call::StopPing).expect("a call");
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! UmemReport and rings of an AF_XDP engine: taken as asked, and judged by use.
+//! Memory and rings of an AF_XDP engine: taken as asked, and judged by use.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use crate::error::IoError;
 /// Switch of longer rings, as reports name it.
 pub(crate) const BIG_RINGS: &str = "big-rings";
 
-/// UmemReport of a UMEM.
+/// Memory of a UMEM.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UmemReport {
     asked: FrameMemory,

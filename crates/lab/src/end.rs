@@ -6,11 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::thread;
 use std::time::Duration;
 
+use host::net::{self, Mac, VethEnd, ethtool};
+use host::tune::ScopedSettings;
+use model::PathError;
 use sys::netns::Netns;
 use sys::sysfs::Sysfs;
 
 use super::error::LabError;
-use host::net::{self, Mac, VethEnd, ethtool};
 
 /// An interface of a lab, alone in its namespace.
 #[derive(Debug)]
@@ -53,6 +55,15 @@ impl End {
     /// Switches an offload on or off, by its ethtool name (see [`ethtool::Feature`]).
     pub fn set_feature(&self, feature: &str, on: bool) -> Result<(), LabError> {
         Ok(self.netns.run(|| ethtool::set_features(self.ifindex, &[(feature, on)]))??)
+    }
+
+    /// Sets knobs of all queues until the guard drops. Each is read back, so one without effect is an error.
+    pub fn set_knobs(&self, knobs: &[(&str, &str)]) -> Result<ScopedSettings, PathError> {
+        let mut scoped = ScopedSettings::new(&self.netns).map_err(PathError::part)?;
+        for (knob, value) in knobs {
+            scoped.set_all(knob, &self.ifname, value).map_err(PathError::part)?;
+        }
+        Ok(scoped)
     }
 
     /// Sets the interface up or down; the other end loses or gains its carrier.

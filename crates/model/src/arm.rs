@@ -19,6 +19,13 @@ pub enum ArmKind {
     Peer,
 }
 
+impl ArmKind {
+    /// True for arms that are compared with the baseline for a verdict; the control only shows the noise.
+    pub fn is_compared(self) -> bool {
+        matches!(self, ArmKind::Variant | ArmKind::Peer)
+    }
+}
+
 /// A set of switches that are on, or another program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arm {

@@ -17,12 +17,9 @@
 //! | 0.95, 10 % | 24 | 80.2 % | 98.2 % |
 
 use crate::pairs::Pairs;
+use crate::statistics::finite;
 use crate::verdict::{Evidence, Question};
 use crate::{ArmKind, ArmOutcome, BestArm, Better, Floor, Look, MetricOutcome, Outcome, Verdict};
-
-fn finite(end: f64) -> Option<f64> {
-    Some(end).filter(|end| end.is_finite())
-}
 
 impl Outcome {
     /// The best arm of each judged metric that has one.

@@ -1,5 +1,7 @@
 //! Answer of a gate on a run, with its decisions.
 
+use std::iter;
+
 use serde::{Deserialize, Serialize};
 
 use crate::statistics::LEVEL;
@@ -152,6 +154,13 @@ pub struct Decision {
     pub more_ms: Option<u64>,
 }
 
+impl Decision {
+    /// True for another decision on the same figure of the same arm.
+    fn is_on_same(&self, other: &Decision) -> bool {
+        self.arm == other.arm && self.metric == other.metric
+    }
+}
+
 /// Answer of a gate on a whole run, a series of runs, or a comparison of two series.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -184,20 +193,17 @@ impl Gate {
     pub fn of_runs(runs: &[&Gate]) -> Option<Gate> {
         let last = *runs.last()?;
         let count = runs.len();
-        let decisions = last.decisions.iter().map(|decision| {
-            let is_same =
-                |other: &&Decision| other.arm == decision.arm && other.metric == decision.metric;
-            // Failed trials have a decision only in the runs that have any.
-            let found: Vec<&Decision> =
-                runs.iter().filter_map(|run| run.decisions.iter().find(is_same)).collect();
-            of_runs(&found, count)
-        });
-        let mut decisions: Vec<Decision> = decisions.collect();
-        for other in runs.iter().flat_map(|run| &run.decisions) {
-            let is_known = decisions.iter().any(|d| d.arm == other.arm && d.metric == other.metric);
-            if !is_known {
-                decisions.push(of_runs(&[other], count));
+        let mut decisions: Vec<Decision> = Vec::new();
+        // Failed trials have a decision only in the runs that have any.
+        for wanted in iter::once(&last).chain(runs).flat_map(|run| &run.decisions) {
+            if decisions.iter().any(|known| known.is_on_same(wanted)) {
+                continue;
             }
+            let found: Vec<&Decision> = runs
+                .iter()
+                .filter_map(|run| run.decisions.iter().find(|one| one.is_on_same(wanted)))
+                .collect();
+            decisions.push(of_runs(&found, count));
         }
         Some(Gate::new(last.threshold, last.by, decisions))
     }
@@ -281,6 +287,19 @@ mod tests {
         assert_eq!(gate_answer(&[NoWorse, NotDecided]), NotDecided);
         assert_eq!(gate_answer(&[NotDecided, Worse, NoWorse]), Worse);
         assert_eq!(gate_answer(&[]), NotDecided, "a gate without a figure");
+    }
+
+    #[test]
+    fn failed_trials_of_a_run_in_the_middle_fail_a_series() {
+        let failures = [Some((GateAnswer::NoWorse, 1.0)), Some((GateAnswer::Worse, 0.001)), None];
+        let runs = failures.map(|failures| {
+            let failures =
+                failures.map(|(answer, p)| Decision { metric: None, ..decision(answer, p) });
+            let decisions = [decision(GateAnswer::NoWorse, 1.0)].into_iter().chain(failures);
+            Gate::new(1.05, By::Value, decisions.collect())
+        });
+        let pooled = Gate::of_runs(&runs.each_ref()).unwrap();
+        assert_eq!((pooled.answer, pooled.decisions.len()), (GateAnswer::Worse, 2));
     }
 
     #[test]

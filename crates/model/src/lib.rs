@@ -88,6 +88,7 @@ pub use random::Random;
 pub use request::{
     ArmEntry, Limits, LoadRequest, PathRequest, PlanArms, PlanLoad, PlanRequest, Programs,
     ProgramsError, REQUEST_VERSION, ReplayRequest, Request, RequestError, Series, Subject,
+    VLAN_MASK, VLANS,
 };
 pub use runner::{Clock, FinishedRun, Sink, Trials, resume, run};
 pub use schedule::{BlockOrder, Schedule, order};

@@ -181,6 +181,13 @@ pub enum Ended {
     Unfinished,
 }
 
+impl Ended {
+    /// False if it ended early, perhaps because it looked good, or bad.
+    pub fn is_complete(self) -> bool {
+        !matches!(self, Ended::Interrupted | Ended::Unfinished)
+    }
+}
+
 /// The arm with the best value among those shown to be better.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

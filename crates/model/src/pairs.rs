@@ -33,7 +33,7 @@
 //! Losses and errors are 0 in a healthy build, so they have no ratio. They are compared by the same tests on plain
 //! differences, and their interval is that of the mean (Student 1908): the median of 40 losses in every fifth trial is 0.
 
-use crate::statistics::{self, Comparison};
+use crate::statistics::{self, Comparison, finite};
 use crate::{Better, CountDifference, Floor, starts};
 
 /// Number of blocks up to which the relabelling test is exact.
@@ -222,10 +222,6 @@ impl Shift {
             high: self.interval.and_then(|(_, high)| finite(high)),
         }
     }
-}
-
-fn finite(value: f64) -> Option<f64> {
-    Some(value).filter(|value| value.is_finite())
 }
 
 /// Two-sided p-value of the sign test; values of 0 are left out.

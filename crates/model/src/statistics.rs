@@ -110,6 +110,11 @@ pub fn interval(values: &[f64], level: f64) -> Option<(f64, f64)> {
     }
 }
 
+/// `None` for infinity and for what is no number.
+pub(crate) fn finite(value: f64) -> Option<f64> {
+    Some(value).filter(|value| value.is_finite())
+}
+
 /// Arithmetic mean; `None` if empty.
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)

@@ -5,7 +5,7 @@ use crate::looks::Look;
 use crate::pairs::Pairs;
 use crate::statistics::{self, Comparison};
 use crate::verdict::{self, Evidence, Question};
-use crate::{ArmKind, ArmOutcome, Ended, Outcome, Verdict};
+use crate::{ArmOutcome, Ended, Outcome, Verdict};
 
 impl Outcome {
     /// Compares one arm with another by one metric; `None` if an arm has no figure or never ran, or no
@@ -43,14 +43,14 @@ impl Outcome {
             evidence.look(&question(blocks.min(look.blocks as usize)), look.weight, self.resolve);
         }
         let family = self.arms.iter().map(|arm| self.judged_count(arm)).sum();
-        let is_complete = !matches!(self.ended, Ended::Interrupted | Ended::Unfinished);
+        let is_complete = self.ended.is_complete();
         let answer = verdict::answer_one_of(&question(blocks), &evidence, family, is_complete);
         Some((answer.comparison?, answer.verdict))
     }
 
     /// Number of verdicts on an arm.
     fn judged_count(&self, arm: &ArmOutcome) -> usize {
-        if !matches!(arm.kind, ArmKind::Variant | ArmKind::Peer) {
+        if !arm.kind.is_compared() {
             return 0;
         }
         self.judged

@@ -278,6 +278,16 @@ impl Support {
         matches!(self, Support::Yes)
     }
 
+    /// Reason why the arm does not run; `None` if it can.
+    pub fn reason(&self) -> Option<String> {
+        match self {
+            Support::Yes => None,
+            Support::Unsupported { what, needs } if needs.is_empty() => Some(what.clone()),
+            Support::Unsupported { what, needs } => Some(format!("{what}; needs {needs}")),
+            Support::Refused { why } => Some(why.clone()),
+        }
+    }
+
     pub fn unsupported(what: impl Into<String>, needs: impl Into<String>) -> Self {
         Support::Unsupported { what: what.into(), needs: needs.into() }
     }

@@ -15,9 +15,9 @@ use crate::sessions::{machines, sessions};
 use crate::statistics::LEVEL;
 use crate::verdict::Badness;
 use crate::{
-    ArmKind, ArmOutcome, Better, By, CountDifference, Decision, Ended, Gate, GateAnswer,
-    MetricOutcome, Outcome, RUNS_MIN, Undecided, Unit, Verdict, Warning, is_event_count,
-    runs_needed, statistics, two_samples,
+    ArmKind, ArmOutcome, Better, By, CountDifference, Decision, Gate, GateAnswer, MetricOutcome,
+    Outcome, RUNS_MIN, Undecided, Unit, Verdict, Warning, is_event_count, runs_needed, statistics,
+    two_samples,
 };
 
 /// Version of the form of [`Watch`]; raised when a field changes its meaning.
@@ -126,10 +126,7 @@ pub struct Watch {
 /// - `outcomes`: in any order.
 /// - `resolve`: ratio above 1 up to which a change does not matter.
 pub fn watch(outcomes: &[Outcome], unit: Unit, by: By, resolve: f64) -> Watch {
-    let mut whole: Vec<&Outcome> = outcomes
-        .iter()
-        .filter(|run| !matches!(run.ended, Ended::Interrupted | Ended::Unfinished))
-        .collect();
+    let mut whole: Vec<&Outcome> = outcomes.iter().filter(|run| run.ended.is_complete()).collect();
     whole.sort_by(|a, b| a.started.cmp(&b.started));
     let mut series = all_series(&whole, unit, by);
     let family = series.iter().filter(|one| one.points.len() >= 2 * RUNS_MIN).count();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lab::SshHost;
-use sys::child::{ChildPlace, this_program};
+use sys::child::ChildPlace;
 
 use crate::far::{FarOptions, START_TIMEOUT, Started, netns, ssh};
 use crate::heartbeat::Heartbeat;
@@ -38,11 +38,6 @@ struct Input {
 }
 
 impl<S: Service> Caller<S> {
-    /// Starts this program as a child.
-    pub fn child(place: &ChildPlace<'_>) -> Result<Self, RemoteError> {
-        Self::command(this_program(), place)
-    }
-
     /// Starts another build of this program as a child.
     pub fn program(file: &Path) -> Result<Self, RemoteError> {
         Self::command(Command::new(file), &ChildPlace::default())
@@ -76,7 +71,7 @@ impl<S: Service> Caller<S> {
     fn greet(mut started: Started, address: Option<IpAddr>) -> Result<Self, RemoteError> {
         let line = started.line(START_TIMEOUT)?;
         let Ok(greeting) = serde_json::from_str::<Greeting>(&line) else {
-            return Err(RemoteError::garbled(&started.description(), line.as_bytes()));
+            return Err(started.garbled(line.as_bytes()));
         };
         let own = message_line(&Greeting::own::<S>());
         let own = own.map_err(|source| RemoteError::Start { what: "a greeting", source })?;
@@ -126,7 +121,7 @@ impl<S: Service> Caller<S> {
             let Some(line) = self.started.next_line(left)? else { return Ok(None) };
             if !line.trim_ascii().is_empty() {
                 let parsed = serde_json::from_slice(&line);
-                return parsed.map(Some).map_err(|_| self.garbled(&line));
+                return parsed.map(Some).map_err(|_| self.started.garbled(&line));
             }
             if Instant::now() >= until {
                 return Ok(None);
@@ -147,11 +142,7 @@ impl<S: Service> Caller<S> {
     /// Error of an answer that does not belong to the call.
     pub fn unexpected(&self, answer: &S::Answer) -> RemoteError {
         let line = serde_json::to_vec(answer).unwrap_or_default();
-        self.garbled(&line)
-    }
-
-    fn garbled(&self, line: &[u8]) -> RemoteError {
-        RemoteError::garbled(&self.started.description(), line)
+        self.started.garbled(&line)
     }
 }
 

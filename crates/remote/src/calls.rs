@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use sys::thread::start_free;
 
 use crate::lines::{
-    GREETING_BYTES_MAX, LINE_BYTES_MAX, LineBuffer, SILENCE_LIMIT, message_line, write_line,
+    GREETING_BYTES_MAX, LINE_BYTES_MAX, LineBuffer, SILENCE_LIMIT, json_line, message_line,
+    write_line,
 };
 use crate::{Greeting, RemoteError, Service};
 
@@ -34,7 +35,6 @@ pub struct NearEndGone;
 pub struct Calls<S: Service> {
     calls: Receiver<S::Call>,
     output: Mutex<File>,
-    near: Greeting,
     state: Arc<State>,
 }
 
@@ -85,12 +85,7 @@ impl<S: Service> Calls<S> {
             stop.store(true, Ordering::Relaxed);
         });
         reading.map_err(RemoteError::thread)?;
-        Ok(Calls { calls, output: Mutex::new(output), near, state })
-    }
-
-    /// Greeting of the near end.
-    pub fn near(&self) -> &Greeting {
-        &self.near
+        Ok(Calls { calls, output: Mutex::new(output), state })
     }
 
     /// Waits for the next call; `None` if the near end is gone.
@@ -111,8 +106,7 @@ impl<S: Service> Calls<S> {
     ///
     /// Errors: the near end is gone or does not read.
     pub fn answer(&self, answer: &S::Answer) -> Result<(), RemoteError> {
-        let mut line = serde_json::to_vec(answer).map_err(|error| broken(error.into()))?;
-        line.push(b'\n');
+        let line = json_line(answer).map_err(|error| broken(error.into()))?;
         let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         write_line(&*output, &line, || self.state.is_gone.load(Ordering::Acquire)).map_err(broken)
     }

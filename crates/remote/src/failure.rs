@@ -55,6 +55,22 @@ impl Failure {
         }
     }
 
+    pub fn into_text(self) -> String {
+        match self {
+            Failure::Failed(text)
+            | Failure::Usage(text)
+            | Failure::Unsupported(text)
+            | Failure::Threshold(text)
+            | Failure::Undecided(text)
+            | Failure::Interrupted(text) => text,
+        }
+    }
+
+    /// Work that a signal ended.
+    pub fn interrupted() -> Self {
+        Failure::Interrupted("interrupted".into())
+    }
+
     /// Exit code of a command that ends with it.
     pub fn code(&self) -> u8 {
         match self {

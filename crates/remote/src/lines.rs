@@ -92,12 +92,18 @@ impl LineBuffer {
     }
 }
 
+/// A value as one line of JSON, with its line break.
+pub(crate) fn json_line(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
 /// A message as it is sent, with its line break.
 ///
 /// Errors: it cannot be written as JSON, or is longer than [`LINE_BYTES_MAX`].
 pub(crate) fn message_line(message: &impl Serialize) -> io::Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
+    let line = json_line(message)?;
     if line.len() > LINE_BYTES_MAX {
         return Err(io::Error::other(TooLong { bytes_max: LINE_BYTES_MAX }));
     }

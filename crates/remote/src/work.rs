@@ -39,7 +39,7 @@ pub enum Call {
     Echo(Echo),
     /// Measures round trips to an echo: [`Answer::Pinged`].
     Ping(Ping),
-    /// Ends pings that are under way: [`Answer::Pinged`] with those so far.
+    /// Ends pings that are under way: [`Answer::Pinged`] with those so far. Without pings it has no answer.
     StopPing,
     /// Ends the work under way early, as Ctrl-C does.
     Interrupt,

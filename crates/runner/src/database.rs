@@ -8,7 +8,7 @@ use model::{
 use remote::Failure;
 use report::store::{Filter, SqliteStore, Store, StoreError, Stored};
 
-use crate::header::{RESOLVE_KEY, read_resolve};
+use crate::header::stored_resolve;
 
 /// Finds a path by its name.
 pub type FindPath = fn(&str) -> Option<Box<dyn model::Path>>;
@@ -72,8 +72,7 @@ impl Database {
         };
         let mut plan =
             ExperimentPlan::new(header.seed, arms, judged, u64::MAX, header.machine.cpus);
-        let resolve = header.load.get(RESOLVE_KEY).and_then(|text| read_resolve(text));
-        plan.resolve = resolve.unwrap_or(RESOLVE_UNRECORDED);
+        plan.resolve = stored_resolve(&header.load).unwrap_or(RESOLVE_UNRECORDED);
         plan.schedule = header.schedule;
         let mut experiment = Experiment::new(plan);
         experiment.restore(stored.trials);

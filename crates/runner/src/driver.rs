@@ -47,7 +47,7 @@ impl Runner<'_> {
     ) -> Result<Proven, Failure> {
         let _lock = lock()?;
         let mut opened = match planned {
-            Planned::Path(planned) => path::open(self, *planned)?,
+            Planned::Path(planned) => path::open(*planned)?,
             Planned::Programs(planned) => programs::open(self, *planned, resumed.as_ref())?,
             Planned::Settings(wanted) => plan::open(self, request, &wanted)?,
         };

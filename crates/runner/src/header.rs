@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lab::describe_machine;
-use model::{Limits, Load, Machine, OutcomeHeader, Session, TwoHosts};
+use model::{Limits, Load, Machine, OutcomeHeader, Session, TwoHosts, VLAN_MASK};
 use remote::Failure;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -12,9 +12,7 @@ use time::macros::format_description;
 use crate::proof::Proof;
 
 /// Name of the resolution among the parameters that are stored with the result.
-pub(crate) const RESOLVE_KEY: &str = "resolve";
-/// VLAN of a tag.
-const VLAN_MASK: u16 = 0x0fff;
+const RESOLVE_KEY: &str = "resolve";
 
 /// A resolution as a percentage, such as `2%`.
 ///
@@ -24,8 +22,13 @@ pub fn resolve_text(ratio: f64) -> String {
     format!("{percent}%")
 }
 
+/// Resolution among the parameters that are stored with a result, as a ratio above 1.
+pub fn stored_resolve(parameters: &BTreeMap<String, String>) -> Option<f64> {
+    parameters.get(RESOLVE_KEY).and_then(|text| read_resolve(text))
+}
+
 /// Reads a resolution that [`resolve_text`] wrote.
-pub(crate) fn read_resolve(text: &str) -> Option<f64> {
+fn read_resolve(text: &str) -> Option<f64> {
     let percent: f64 = text.strip_suffix('%')?.parse().ok()?;
     Some(1.0 + percent / 100.0).filter(|ratio| *ratio > 1.0)
 }

@@ -3,6 +3,7 @@
 //! A [`Runner`] holds what a run needs of its process: the paths that are there, the folders of results and of journals,
 //! the stop flag, and a [`Console`] that shows progress. Words of a command line and printed results are of the caller.
 
+mod against;
 mod arms;
 mod best;
 mod conduct;
@@ -19,15 +20,16 @@ mod proof;
 mod runner;
 mod series;
 
+pub use against::open_arm;
 pub use arms::WHOLE_PLAN;
 pub use best::BEST;
 pub use console::Console;
 pub use database::{Database, FindPath, compare, read_documents};
 pub use driver::Planned;
-pub use header::resolve_text;
-pub use load::{find_load, requested_load};
+pub use header::{resolve_text, stored_resolve};
+pub use load::{check_support, find_load, requested_load};
 pub use path::PathPlan;
 pub use programs::{ProgramsPlan, check_programs};
 pub use proof::{Proven, Resumed};
-pub use runner::{JournalFolder, OpenPath, Runner, StartBuilds, StartGuard, lock};
+pub use runner::{JournalFolder, OpenPath, Runner, StartGuard, lock};
 pub use series::Earlier;

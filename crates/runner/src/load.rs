@@ -1,6 +1,6 @@
 //! The load of a request.
 
-use model::{Load, LoadKind, LoadRequest, Path};
+use model::{Load, LoadKind, LoadRequest, Path, Support};
 use remote::Failure;
 
 /// Load of a path with this name; the path's first one unless named.
@@ -11,6 +11,16 @@ pub fn find_load(path: &dyn Path, name: Option<&str>) -> Result<&'static LoadKin
         let known = loads.iter().map(|load| load.name).collect::<Vec<_>>().join(", ");
         Failure::Usage(format!("path {} has no load {name}; its loads: {known}", path.name()))
     })
+}
+
+/// Errors: the host lacks something.
+pub fn check_support(support: &Support) -> Result<(), Failure> {
+    match support {
+        Support::Unsupported { what, needs } => {
+            Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The load with the values of the request. Errors: the path or its load has no such value.

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use model::{Arm, ArmPlan, Load, LoadRequest, Path, PathRequest, Request, Support};
 use remote::Failure;
 
+use crate::against::Builds;
 use crate::arms::arms_of_builds;
 use crate::best::{BEST, Space};
 use crate::header::load_parameters;
-use crate::load::{find_load, requested_load};
+use crate::load::{check_support, find_load, requested_load};
 use crate::opened::Opened;
 use crate::proof::Proof;
 use crate::runner::Runner;
@@ -71,8 +72,8 @@ pub(crate) fn plan(
         let listed = plan.switches(&switches, &rungs);
         model::arms(&plan, listed, &wanted.peers, &mut |arm| path.support(arm, &load))
     };
-    if let Some((_, Support::Unsupported { what, needs })) = arms.first() {
-        return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));
+    if let Some((_, support)) = arms.first() {
+        check_support(support)?;
     }
     check_peers(path.as_ref(), &wanted.peers)?;
     let mut parameters = load_parameters(&load, &request.limits);
@@ -94,15 +95,15 @@ pub(crate) fn plan(
 }
 
 /// Opens the path's lab, or starts both builds.
-pub(crate) fn open<'a>(runner: &Runner<'_>, plan: PathPlan) -> Result<Opened<'a>, Failure> {
+pub(crate) fn open<'a>(plan: PathPlan) -> Result<Opened<'a>, Failure> {
     let PathPlan { path, load, against, is_search, mut proof } = plan;
     let session = match against {
         None => path.open(&load)?,
         Some(old) => {
-            let (builds, version) =
-                (runner.start_builds)(&old, &proof.path, &load, &proof.arms[0].0)?;
+            let builds = Builds::start(&old, &proof.path, &load, &proof.arms[0].0)?;
+            let version = builds.old_version();
             proof.load.insert("against".to_owned(), format!("{} ({version})", old.display()));
-            builds
+            Box::new(builds)
         }
     };
     let space = is_search.then(|| Space {

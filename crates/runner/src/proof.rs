@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use model::{Arm, Ended, Outcome, OutcomeHeader, Schedule, Search, Support, TrialRecord};
 use remote::Failure;
+use remote::work::Ran;
 
 /// An experiment that can be conducted: arms under a load.
 #[derive(Clone)]
@@ -41,6 +42,13 @@ pub struct Proven {
     pub gave_up: bool,
     /// Reason why its settings could not be restored.
     pub broken: Option<String>,
+}
+
+impl From<Ran> for Proven {
+    /// That of another process, which reports settings that it could not restore as a failure.
+    fn from(Ran { outcome, is_stored, gave_up }: Ran) -> Self {
+        Proven { outcome, is_stored, gave_up, broken: None }
+    }
 }
 
 impl Proven {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use host::exclusive::{Activity, ExclusiveLock};
 use host::tune::JournalStore;
-use model::{Arm, Load, LoadRequest, Path, Session};
+use model::{LoadRequest, Path};
 use remote::Failure;
 
 use crate::Database;
@@ -47,17 +47,12 @@ pub type OpenPath<'a> = dyn Fn(&str, &LoadRequest) -> Result<Box<dyn Path>, Fail
 /// Starts a process that restores the settings of a journal if this one is killed; it ends with the value.
 pub type StartGuard<'a> = dyn Fn(&JournalFolder) -> Result<Box<dyn Any>, Failure> + 'a;
 
-/// Starts another build of the program beside this one for trials of an arm; returns its version, too.
-pub type StartBuilds<'a> =
-    dyn Fn(&std::path::Path, &str, &Load, &Arm) -> Result<(Box<dyn Session>, String), Failure> + 'a;
-
 /// Runs requests.
 pub struct Runner<'a> {
     pub find_path: &'a OpenPath<'a>,
     pub database: Database,
     pub journal: JournalFolder,
     pub start_guard: &'a StartGuard<'a>,
-    pub start_builds: &'a StartBuilds<'a>,
     /// Ends a run after the trial under way.
     pub stop: &'static AtomicBool,
     pub console: &'a dyn Console,

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use model::{Arm, ArmKind, By, Ended, Outcome, Request, Series, Support, Unit};
 use remote::Failure;
-use remote::work::Ran;
 
 use crate::path::PathPlan;
 use crate::proof::Proven;
@@ -33,7 +32,7 @@ impl Runner<'_> {
     pub fn run_series(
         &self,
         request: &Request,
-        run: &dyn Fn(&Request) -> Result<Ran, Failure>,
+        run: &dyn Fn(&Request) -> Result<Proven, Failure>,
     ) -> Result<Vec<Proven>, Failure> {
         let begun = Instant::now();
         let Series { runs, every } = request.series;
@@ -47,9 +46,9 @@ impl Runner<'_> {
                 break;
             }
             self.console.say(&format!("run {} of {runs}", number + 1));
-            let Ran { outcome, is_stored, gave_up } = run(&request.run_of_series(number))?;
-            let is_last = outcome.ended == Ended::Interrupted;
-            proven.push(Proven { outcome, is_stored, gave_up, broken: None });
+            let ended = run(&request.run_of_series(number))?;
+            let is_last = ended.outcome.ended == Ended::Interrupted;
+            proven.push(ended);
             if is_last {
                 break;
             }

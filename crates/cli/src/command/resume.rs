@@ -4,16 +4,15 @@
 //! another user's results, nor from a document that was imported. Commands that are given again are this user's.
 
 use host::private_file;
-use model::Programs;
-use model::{Ended, RESOLVE};
+use model::{Programs, RESOLVE};
 use remote::Failure;
 use report::store::{Store, Stored};
-use runner::{Resumed, resolve_text};
+use runner::{Resumed, resolve_text, stored_resolve};
 
 use super::CommandArgs;
+use crate::console;
 use crate::context::Context;
 use crate::shared_args::parse_resolve;
-use crate::{console, results};
 
 /// Loads an experiment that did not reach its end.
 ///
@@ -23,13 +22,13 @@ pub(super) fn load(
     args: &CommandArgs,
     id: &str,
 ) -> Result<(Programs, Resumed), Failure> {
-    let Stored { header, ended, outcome, trials } = results::open_reading(context)?.load(id)?;
+    let Stored { header, ended, outcome, trials } = context.results().open_reading()?.load(id)?;
     let id = header.id.clone();
     let text = match header.load.get("experiment") {
         Some(text) if header.path == command::NAME => text,
         _ => return Err(refused(&id, "it is not of `prove command`")),
     };
-    if !matches!(ended, Ended::Unfinished | Ended::Interrupted) {
+    if ended.is_complete() {
         return Err(refused(&id, "it has reached its end"));
     }
     if header.version != env!("CARGO_PKG_VERSION") {
@@ -48,8 +47,7 @@ pub(super) fn load(
     let stored = Programs::parse(text).map_err(Failure::usage)?;
     let given = args.programs()?;
     // Another one would be a choice made after the figures were seen.
-    let resolve = header.load.get("resolve").and_then(|text| parse_resolve(text).ok());
-    let resolve = resolve.unwrap_or(RESOLVE);
+    let resolve = stored_resolve(&header.load).unwrap_or(RESOLVE);
     let asked = given.resolve.as_deref().map(parse_resolve).transpose();
     let asked = asked.map_err(|why| Failure::Usage(format!("--resolve: {why}")))?;
     if asked.is_some_and(|asked| asked != resolve) {
@@ -60,7 +58,7 @@ pub(super) fn load(
         ));
     }
     let commands = if given.is_unspecified() {
-        private_file::check_written_by_this_user(&results::database(context)?).map_err(|why| {
+        private_file::check_written_by_this_user(&context.results().file()?).map_err(|why| {
             Failure::Usage(format!(
                 "{id} is not resumed with its stored commands: {why}, or give the same commands again \
                  beside --resume"

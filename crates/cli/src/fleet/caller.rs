@@ -1,42 +1,31 @@
 //! Processes of this program that do the work of a host: children of this one, and ends by ssh.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fleet::book::Measured;
 use host::exclusive::OF_FLEET;
-use remote::work::{self, Answer, Call, Ran};
+use remote::work::{self, Answer, Call};
 use remote::{Caller, Failure, FarOptions};
 use runner::Proven;
-use sys::child::{ChildPlace, this_program};
+use sys::child::ChildPlace;
 
 use super::hosts::Host;
-use crate::context::DATA_VARIABLE;
+use crate::running::Folders;
 use crate::signals;
-use crate::tune::state::STATE_VARIABLE;
 
 pub(super) type HostCaller = Caller<work::Host>;
 
 /// Time between two signs of life; a host without three of them counts as silent.
-const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
+const BEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// Time between two looks at signals: with the signs of life, an agent wakes less than once a second beside a
 /// measurement. Answers are seen at once.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Time limit for a step of a roll-out.
 pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time limit for an echo, or for pings, beside the wait for the other end.
-const PAIR_TIMEOUT: Duration = Duration::from_secs(80);
+/// Time limit for the start of an echo, and for the pings of one pair, which end by themselves after a minute.
+pub(super) const PAIR_TIMEOUT: Duration = Duration::from_secs(80);
 /// Time for an experiment to end after Ctrl-C.
 const STOP_GRACE: Duration = Duration::from_secs(30);
-
-/// Folders on this machine; `None` for that of the machine, and that of the user.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Folders<'a> {
-    /// Of the journal of settings.
-    pub(super) state: Option<&'a Path>,
-    /// Of results.
-    pub(super) data: Option<&'a Path>,
-}
 
 /// Starts the process of a host, in its namespace.
 ///
@@ -50,13 +39,8 @@ pub(super) fn start(
     if let Host::Ssh(host) = host {
         return Ok(Caller::ssh(host, options)?);
     }
-    let mut command = this_program();
+    let mut command = folders.program();
     command.env(OF_FLEET, "1");
-    for (name, folder) in [(STATE_VARIABLE, folders.state), (DATA_VARIABLE, folders.data)] {
-        if let Some(folder) = folder {
-            command.env(name, folder);
-        }
-    }
     let netns = host.netns()?;
     let mut caller = Caller::command(command, &ChildPlace { netns: netns.as_ref(), cpus: &[] })?;
     caller.set_grace(STOP_GRACE);
@@ -94,10 +78,10 @@ pub(super) fn ask(
             None | Some(Answer::Ready) => {}
             Some(answer) => return Ok(answer),
         }
-        if signals::stop_requested() && !matches!(call, Call::Step(_)) {
-            return Err(Failure::Interrupted("interrupted".into()));
+        if !matches!(call, Call::Step(_)) {
+            signals::check_stop()?;
         }
-        if beaten.elapsed() >= HEARTBEAT_INTERVAL {
+        if beaten.elapsed() >= BEAT_INTERVAL {
             beaten = Instant::now();
             beat();
         }
@@ -114,8 +98,7 @@ pub(super) fn result_text(answer: Answer) -> Result<String, Failure> {
         Answer::Pinged(cell) => Ok(serde_json::to_string(&cell)?),
         Answer::Failed(failure) => Err(failure),
         Answer::Ran(ran) => {
-            let Ran { outcome, is_stored, gave_up } = *ran;
-            let proven = Proven { outcome, is_stored, gave_up, broken: None };
+            let proven = Proven::from(*ran);
             proven.verdict(signals::stop_requested())?;
             Ok(serde_json::to_string(&proven.outcome)?)
         }
@@ -140,6 +123,6 @@ pub(super) fn measure(
     match answered.and_then(result_text) {
         Ok(body) => Measured::Done(body),
         Err(Failure::Unsupported(why)) => Measured::Refused(why),
-        Err(failure) => Measured::Failed(failure.text().to_owned()),
+        Err(failure) => Measured::Failed(failure.into_text()),
     }
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use host::exclusive::{ExclusiveLock, OF_FLEET};
-use model::{Arm, ArmPlan, PathRequest, Request, Session, Support};
+use model::{Arm, PathRequest, Request, Session};
 use remote::work::{self, Answer, Call, Ping, Ran, RolloutStep};
 use remote::{Calls, Failure, NearEndGone};
-use runner::{Proven, find_load, requested_load};
+use runner::{Proven, open_arm};
 
 use super::mesh::{MeshEcho, ping};
 use crate::context::Context;
@@ -45,6 +45,8 @@ impl Answering<'_> {
             };
             match call {
                 Err(NearEndGone) => return Ok(()),
+                // The pings that it should end have ended by themselves, and are answered.
+                Ok(Some(Call::StopPing)) => {}
                 Ok(Some(call)) => {
                     let answer = self.answer(call).unwrap_or_else(Answer::Failed);
                     self.calls.answer(&answer)?;
@@ -93,14 +95,7 @@ impl Answering<'_> {
     /// Opens the lab of a path for trials of one arm.
     fn open(&mut self, request: &PathRequest) -> Result<Answer, Failure> {
         let path = find_path(&request.path)?;
-        let kind = find_load(path.as_ref(), request.load.kind.as_deref())?;
-        let load = requested_load(path.as_ref(), kind, &request.load)?;
-        let arm = ArmPlan::parse_one(&request.arms, &model::ids(path.switches()));
-        let arm = arm.map_err(Failure::usage)?;
-        if let Support::Unsupported { what, needs } = path.support(&arm, &load) {
-            return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));
-        }
-        let session = path.open(&load)?;
+        let (session, arm) = open_arm(path.as_ref(), request)?;
         let nic = session.nic();
         self.lab = Some((session, arm));
         Ok(Answer::Opened { nic })

@@ -13,12 +13,13 @@ use remote::work::Call;
 use remote::{Failure, FarOptions};
 use sys::thread::start;
 
-use super::caller::{self, Folders};
+use super::caller;
 use super::hosts::{Host, HostsArgs};
 use super::outcomes::outcomes;
 use super::words::{HostProveArgs, Words};
 use super::{agents_file, book_file, end_leftovers, lock_book, now_ms};
 use crate::context::Context;
+use crate::running::Folders;
 use crate::{console, signals};
 
 #[derive(Debug, Args)]
@@ -111,9 +112,7 @@ pub(crate) fn run(context: &Context, args: &FleetProveArgs) -> Result<(), Failur
 /// Shows the verdicts. Errors: no host has an outcome.
 fn finish(context: &Context, pooled: &PooledOutcome) -> Result<(), Failure> {
     show(context, pooled)?;
-    if signals::stop_requested() {
-        return Err(Failure::Interrupted("interrupted".into()));
-    }
+    signals::check_stop()?;
     if pooled.hosts.iter().all(|host| host.id.is_none()) {
         let why = pooled.hosts.iter().find_map(|host| host.why.clone());
         return Err(Failure::failed(format!(
@@ -154,8 +153,7 @@ fn conduct(
             .filter(|group| !group.is_empty())
             .map(|group| {
                 start(scope, "wp-agent", || {
-                    work(context, group, options, &has_ended)
-                        .map_err(|failure| failure.text().to_owned())
+                    work(context, group, options, &has_ended).map_err(Failure::into_text)
                 })
             })
             .collect();
@@ -191,7 +189,7 @@ fn work(
     let mut exchange = SqliteBook::open(&book)?;
     let mut beats = SqliteBook::open(&book)?;
     let options = FarOptions { ssh_options, ..FarOptions::default() };
-    let folders = Folders { state: None, data: context.data_dir.as_deref() };
+    let folders = Folders { data: context.data_dir.as_deref(), ..Folders::default() };
     let mut agents = Vec::new();
     for host in hosts {
         let outbox = Outbox::open(&memory, host.to_string())?;
@@ -232,7 +230,7 @@ mod tests {
         let hosts = ["ssh:db1", "ssh:db2", "this"].map(|text| text.parse::<Host>().unwrap());
         let read = |texts: &[&str]| {
             let given: Vec<Group> = texts.iter().map(|text| parse_group(text).unwrap()).collect();
-            groups(&given, &hosts).map_err(|failure| failure.text().to_owned())
+            groups(&given, &hosts).map_err(Failure::into_text)
         };
         let found = read(&["rack1=ssh:db1,this", "rack2=ssh:db2"]).unwrap();
         assert_eq!(found["this"], "rack1");

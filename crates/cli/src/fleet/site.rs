@@ -6,8 +6,9 @@ use fleet::rollout::StepAnswer;
 use remote::work::{self, Call, RolloutStep};
 use remote::{Failure, FarOptions};
 
-use super::caller::{self, Folders, HostCaller, STEP_TIMEOUT};
+use super::caller::{self, HostCaller, STEP_TIMEOUT};
 use super::hosts::Host;
+use crate::running::Folders;
 
 /// Least time limit for a step of a plan that is held.
 const HELD_TIMEOUT_MIN: Duration = Duration::from_secs(5);
@@ -71,11 +72,11 @@ impl Site<'_> {
 /// - `asked`: an error if the host could not be reached, or broke off: its state is unknown.
 fn answer(asked: Result<work::Answer, Failure>) -> StepAnswer {
     match asked {
-        Err(failure) => StepAnswer::Silent(failure.text().to_owned()),
+        Err(failure) => StepAnswer::Silent(failure.into_text()),
         Ok(work::Answer::Drifted(text)) => StepAnswer::Drifted(text),
         Ok(answered) => match caller::result_text(answered) {
             Ok(text) => StepAnswer::Done(text),
-            Err(failure) => StepAnswer::Failed(failure.text().to_owned()),
+            Err(failure) => StepAnswer::Failed(failure.into_text()),
         },
     }
 }

@@ -11,9 +11,10 @@ use remote::FarOptions;
 use remote::work::{Answer, Call, RolloutStep};
 
 use super::allowed;
-use super::caller::{self, Folders, HostCaller, STEP_TIMEOUT};
+use super::caller::{self, HostCaller, STEP_TIMEOUT};
 use super::hosts::Host;
 use super::site::{Site, end_waiting};
+use crate::running::Folders;
 use crate::{console, signals};
 
 /// Times that the lock of this machine is tried, which other experiments hold.
@@ -42,7 +43,7 @@ impl Station {
     pub(super) fn work(&mut self, job: &Job, beat: &mut dyn FnMut()) -> Measured {
         if let Err(failure) = allowed::check(&job.call, self.may_tune) {
             console::say(&format!("refused {}: {}", job.job, failure.text()));
-            return Measured::Refused(failure.text().to_owned());
+            return Measured::Refused(failure.into_text());
         }
         console::say(&format!("{}: {}", job.job, name(&job.call)));
         let ended = match self.lock(&job.call, beat) {
@@ -78,7 +79,7 @@ impl Station {
         let Some(caller) = &mut self.waiting else { return };
         let why = match caller.answer(Duration::ZERO) {
             Ok(None) => return,
-            Ok(Some(Answer::Failed(failure))) => Some(failure.text().to_owned()),
+            Ok(Some(Answer::Failed(failure))) => Some(failure.into_text()),
             Ok(Some(_)) => None,
             Err(error) => Some(host::text::chain(&error)),
         };
@@ -89,7 +90,7 @@ impl Station {
     }
 
     fn folders(&self) -> Folders<'_> {
-        Folders { state: None, data: self.data.as_deref() }
+        Folders { data: self.data.as_deref(), ..Folders::default() }
     }
 
     fn step(&mut self, call: &Call, beat: &mut dyn FnMut()) -> rollout::StepAnswer {

@@ -118,7 +118,7 @@ mod tests {
 
     fn read(text: &str) -> Result<Request, String> {
         let line = Line::try_parse_from(text.split(' ')).map_err(|error| error.to_string())?;
-        line.words.0.request().map_err(|failure| failure.text().to_owned())
+        line.words.0.request().map_err(Failure::into_text)
     }
 
     #[test]

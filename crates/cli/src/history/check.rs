@@ -5,8 +5,8 @@ use report::store::{Damage, Filter};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::console;
 use crate::context::Context;
-use crate::{console, results};
 
 /// Document of `history check --json`.
 #[derive(Serialize, JsonSchema)]
@@ -18,7 +18,7 @@ pub(crate) struct CheckDocument<'a> {
 }
 
 pub(crate) fn run(context: &Context) -> Result<(), Failure> {
-    let store = results::open_reading(context)?;
+    let store = context.results().open_reading()?;
     let damage = store.check()?;
     let experiments = store.count(&Filter::default())?;
     let file = store.path().display();

@@ -6,12 +6,12 @@ use super::args::CompareArgs;
 use crate::console;
 use crate::context::Context;
 use crate::gate;
-use crate::results::{by, compare, named};
+use crate::results::by;
 
 pub(crate) fn run(context: &Context, args: &CompareArgs) -> Result<(), Failure> {
-    let (olds, news) = (named(context, &args.old)?, named(context, &args.new)?);
+    let (olds, news) = (context.results().named(&args.old)?, context.results().named(&args.new)?);
     let basis = &args.basis;
-    let mut comparison = compare(&olds, &news, basis.unit.unit(), basis.resolve.ratio())?;
+    let mut comparison = runner::compare(&olds, &news, basis.unit.unit(), basis.resolve.ratio())?;
     comparison.gate = args.fail_on.map(|on| comparison.decide(by(on), basis.resolve.ratio()));
     if let Some(file) = &args.html {
         console::write_file(file, report::html::comparison_page(&comparison))?;

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::{console, results};
 
 pub(crate) fn run(context: &Context, args: &ExportArgs) -> Result<(), Failure> {
-    let store = results::open_reading(context)?;
+    let store = context.results().open_reading()?;
     let mut ids = args.ids.clone();
     if args.all {
         ids = store.list(&Filter::default())?.into_iter().map(|row| row.id).collect();

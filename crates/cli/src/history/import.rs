@@ -5,8 +5,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::args::ImportArgs;
+use crate::console;
 use crate::context::Context;
-use crate::{console, results};
 
 /// Document of `history import --json`.
 #[derive(Serialize, JsonSchema)]
@@ -21,9 +21,9 @@ pub(crate) struct ImportDocument {
 pub(crate) fn run(context: &Context, args: &ImportArgs) -> Result<(), Failure> {
     let mut outcomes = Vec::new();
     for file in &args.files {
-        outcomes.extend(results::read_documents(file)?);
+        outcomes.extend(runner::read_documents(file)?);
     }
-    let imported = results::open(context)?.import(&outcomes)?;
+    let imported = context.results().open()?.import(&outcomes)?;
     let known_count = outcomes.len() - imported.len();
     if context.json {
         return console::json(&ImportDocument {

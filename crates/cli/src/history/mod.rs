@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::console;
 use crate::context::Context;
-use crate::results::{database, open_reading, outcome_of};
+use crate::results::outcome_of;
 use args::HistoryCommand;
 
 pub(crate) fn run(context: &Context, command: Option<&HistoryCommand>) -> Result<(), Failure> {
@@ -42,7 +42,7 @@ pub(crate) struct ListDocument {
 
 fn list(context: &Context, last: usize, path: Option<String>) -> Result<(), Failure> {
     let filter = Filter { limit: Some(last as u32), path, ..Filter::default() };
-    let rows = match SqliteStore::open_reading(database(context)?) {
+    let rows = match SqliteStore::open_reading(context.results().file()?) {
         Err(StoreError::Empty) => Vec::new(),
         store => store?.list(&filter)?,
     };
@@ -59,7 +59,7 @@ fn list(context: &Context, last: usize, path: Option<String>) -> Result<(), Fail
 }
 
 fn show(context: &Context, id: &str) -> Result<(), Failure> {
-    let stored = open_reading(context)?.load(id)?;
+    let stored = context.results().open_reading()?.load(id)?;
     let trials: Vec<_> = stored.trials.iter().map(trial_row).collect();
     let outcome = outcome_of(stored);
     if context.json {

@@ -6,10 +6,10 @@ use super::args::WatchArgs;
 use crate::console;
 use crate::context::Context;
 use crate::gate;
-use crate::results::{by, named};
+use crate::results::by;
 
 pub(crate) fn run(context: &Context, args: &WatchArgs) -> Result<(), Failure> {
-    let mut outcomes = named(context, &args.ids)?;
+    let mut outcomes = context.results().named(&args.ids)?;
     if let Some(path) = &args.path {
         outcomes.retain(|outcome| outcome.path == *path);
     }

@@ -152,9 +152,6 @@ pub(crate) struct NearArgs {
     /// Do not look for a `wirepath peer` at the far end
     #[arg(long)]
     pub(crate) no_peer: bool,
-    /// Number of the run; default: a random one
-    #[arg(long, hide = true)]
-    pub(crate) session: Option<u32>,
     #[command(flatten)]
     pub(crate) secret: SecretArgs,
 }
@@ -175,35 +172,6 @@ pub(crate) struct FarArgs {
     /// Duration; default: until Ctrl-C
     #[arg(short = 'd', long, value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
-    #[command(flatten)]
-    pub(crate) served: ServedArgs,
-}
-
-/// The only run that is served.
-#[derive(Debug, Args)]
-pub(crate) struct ServedArgs {
-    /// Number of the run; datagrams of others are strays
-    #[arg(long, hide = true)]
-    pub(crate) session: Option<u32>,
-    /// Its datagrams: ends once they have come, or no more come
-    #[arg(short = 'c', long, hide = true, requires = "session")]
-    count: Option<u64>,
-    /// Time for the first of them
-    #[arg(long, hide = true, value_parser = parse_duration, requires = "count")]
-    await_first: Option<Duration>,
-}
-
-impl ServedArgs {
-    /// Silence that ends the run; `None` without a limit.
-    pub(crate) fn silence_max(&self, received: u64) -> Option<Duration> {
-        let count = self.count?;
-        match received {
-            0 => self.await_first,
-            // Those that looked for this end before the run are among them.
-            received if received >= count => Some(Duration::from_secs(1)),
-            _ => Some(Duration::from_secs(5)),
-        }
-    }
 }
 
 impl FarArgs {

@@ -10,6 +10,7 @@ use model::{Arm, ArmCurve, ArmKind, ArmPlan, CurveEnd, CurvePlan, Load, LoadCurv
 use model::{Path, Support};
 use probe::{Probe, RateSession};
 use remote::Failure;
+use runner::check_support;
 use schemars::JsonSchema;
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -115,8 +116,8 @@ fn arms(text: &str, load: &Load) -> Result<Vec<(Arm, Support)>, Failure> {
     let plan = ArmPlan::parse(text, &switches).map_err(Failure::usage)?;
     let mut arms = model::arms(&plan, &switches, &[], &mut |arm| Probe.support(arm, load));
     arms.retain(|(arm, _)| arm.kind != ArmKind::Control);
-    if let Some((_, Support::Unsupported { what, needs })) = arms.first() {
-        return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));
+    if let Some((_, support)) = arms.first() {
+        check_support(support)?;
     }
     Ok(arms)
 }

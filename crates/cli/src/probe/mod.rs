@@ -177,7 +177,7 @@ fn near(
 ) -> Result<(), Failure> {
     let spec = spec(&args.engine, args.size)?;
     let _awake = settle(&args.engine)?;
-    let session = args.session.map_or_else(random_session, Ok)?;
+    let session = random_session()?;
     let choice = args.engine.choice(args.source_port);
     // First: for an unused address the search for a peer would have to time out.
     let (local, _) = endpoint::towards(args.to, args.port, &choice)?;
@@ -290,10 +290,9 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
     let choice = args.engine.choice(args.port);
     let local = in_vlan(endpoint::listening(&choice, ipv6)?, &spec)?;
     let held = HeldInterface::hold(&args.engine, &local)?;
-    let task = Task { session: args.served.session, ..Task::new(role, spec, Pace::Flood, size) };
+    let task = Task::new(role, spec, Pace::Flood, size);
     let stop = AtomicBool::new(false);
     let until = args.duration.map(|d| Instant::now() + d);
-    let mut heard = (0, Instant::now());
     let queues = args.engine.queues;
     let ran = with_live_line(context, |live| {
         thread::scope(|scope| {
@@ -306,12 +305,7 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
                 && given_up.is_ok()
                 && !signals::stop_requested()
                 && until.is_none_or(|until| Instant::now() < until)
-                && args.served.silence_max(heard.0).is_none_or(|max| heard.1.elapsed() < max)
             {
-                let received = live.received_count.load(Ordering::Relaxed);
-                if received != heard.0 {
-                    heard = (received, Instant::now());
-                }
                 // Printed once it is true: scripts wait for this line.
                 if !said && live.is_open.load(Ordering::Acquire) {
                     said = true;

@@ -15,7 +15,7 @@ use sys::capability::Capability;
 use crate::console;
 use crate::context::Context;
 use crate::http::{Request, Server};
-use crate::{privileges, results, signals};
+use crate::{privileges, signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
@@ -35,7 +35,7 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     let server = Server::bind(address).map_err(|e: std::io::Error| {
         Failure::failed(format!("cannot serve on {address}: {e}; choose another --port"))
     })?;
-    let database = results::database(context)?;
+    let database = context.results().file()?;
     // An unreadable file is an error now, not on every page.
     match report::store::SqliteStore::open_reading(&database) {
         Ok(_) | Err(report::store::StoreError::Empty) => {}

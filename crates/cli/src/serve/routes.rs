@@ -29,7 +29,7 @@ enum Missing {
 
 impl From<StoreError> for Missing {
     fn from(error: StoreError) -> Self {
-        let text = Failure::from_chain(&error).text().to_owned();
+        let text = Failure::from_chain(&error).into_text();
         match error {
             StoreError::NoSuchId { .. } | StoreError::Ambiguous { .. } | StoreError::Empty => {
                 Missing::NotFound(text)

@@ -7,8 +7,9 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use model::{Arm, ArmPlan, Load, Path, PathSwitch, Support};
+use model::{Arm, ArmPlan, Load, Path, PathSwitch};
 use remote::Failure;
+use runner::check_support;
 use schemars::JsonSchema;
 use serde::Serialize;
 use vmnic::{Switch, Vmnic};
@@ -59,11 +60,7 @@ pub(crate) struct VmnicRunDocument {
 }
 
 pub(crate) fn run(context: &Context, command: &VmnicCommand) -> Result<(), Failure> {
-    if let Support::Unsupported { what, needs } =
-        Vmnic.support(&Arm::baseline(), &load("stream", Duration::ZERO))
-    {
-        return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));
-    }
+    check_support(&Vmnic.support(&Arm::baseline(), &load("stream", Duration::ZERO)))?;
     match command {
         VmnicCommand::Run(args) => serve(context, &arm(&args.switches)?, &args.command),
         VmnicCommand::Bench(command) => streams::run(context, command),
@@ -101,11 +98,7 @@ fn serve(context: &Context, arm: &Arm, command: &[OsString]) -> Result<(), Failu
 
     use crate::console;
 
-    if let Support::Unsupported { what, needs } =
-        Vmnic.support(arm, &load("stream", Duration::ZERO))
-    {
-        return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));
-    }
+    check_support(&Vmnic.support(arm, &load("stream", Duration::ZERO)))?;
     let served = vmnic::serve::ServedGuest::start(arm)?;
     let ip = served.guest_ip();
     let status = match command.split_first() {

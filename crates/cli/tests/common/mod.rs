@@ -22,6 +22,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use host::net::ethtool::{self, Feature};
+use host::netns::Netns;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -33,6 +35,17 @@ pub(crate) use testkit::{LONG, is_installed, until};
 /// A run of the simulated path that ends by itself soon.
 pub(crate) const QUICK: [&str; 8] =
     ["prove", "fake", "--arms", "fast,harmful,absent", "--max-blocks", "8", "--trial", "5ms"];
+
+/// Lets a link send whole frames only, as a NIC does.
+pub(crate) fn finish_frames(space: &Netns, link: &str) {
+    let index = space.run(|| host::net::link_named(link).expect("it was made").index);
+    let index = index.expect("the namespace is there");
+    for feature in [Feature::TX_CHECKSUM, Feature::TSO, Feature::GSO] {
+        // Not every device has each.
+        let set = space.run(|| ethtool::set_features(index, &[(feature, false)]));
+        let _ = set.expect("the namespace is there");
+    }
+}
 
 /// Peak of a process's memory, bytes; `None` if it has ended.
 pub(crate) fn peak_memory_bytes(pid: u32) -> Option<u64> {

@@ -47,11 +47,8 @@ impl Sshd {
 
     /// `wirepath prove command` with this far end, and results in the data folder.
     fn command(&self, args: &[&str]) -> Command {
-        let far = self.far("user", "known");
-        let far: Vec<&str> = far.iter().map(String::as_str).collect();
         let data = ["--data-dir", self.data.path().to_str().expect("a plain path")];
-        let mut command =
-            self.spaces.near(&[&["prove", "command"], &far[..], args, &data].concat());
+        let mut command = self.near("command", &[args, &data].concat());
         command.env("WIREPATH_STATE", self.data.file("near-state"));
         command
     }

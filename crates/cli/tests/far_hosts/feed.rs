@@ -68,10 +68,8 @@ fn nothing_of_a_far_exchange_is_left_when_the_near_end_is_killed() {
 #[test]
 fn exchange_on_a_host_by_ssh_is_received_in_full_and_leaves_nothing() {
     let Some(sshd) = Sshd::start("BIN:/usr/bin:/bin") else { return };
-    let far = sshd.far("user", "known");
-    let far: Vec<&str> = far.iter().map(String::as_str).collect();
     let args = ["--load", "paced", "--arms", "quiet+spin+pin", "--json"];
-    let document = json(sshd.spaces.near(&[&["prove", "feed"], &far[..], &args, &SHORT].concat()));
+    let document = json(sshd.near("feed", &[&args[..], &SHORT].concat()));
     for name in ["baseline", "quiet+spin+pin"] {
         assert_balanced(&document, name);
     }

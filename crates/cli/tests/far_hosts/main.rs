@@ -371,6 +371,13 @@ impl Sshd {
         ["--far".to_owned(), format!("ssh:root@{FAR_IP}")].into_iter().chain(options).collect()
     }
 
+    /// `wirepath prove PATH` with this far end.
+    fn near(&self, path: &str, args: &[&str]) -> Command {
+        let far = self.far("user", "known");
+        let far: Vec<&str> = far.iter().map(String::as_str).collect();
+        self.spaces.near(&[&["prove", path], &far[..], args].concat())
+    }
+
     /// The command with the client's options.
     fn prove(&self, key: &str, known: &str, args: &[&str]) -> Command {
         let far = self.far(key, known);

@@ -56,15 +56,13 @@ fn nothing_of_a_namespace_is_left_whenever_either_end_is_killed() {
 #[test]
 fn nothing_of_a_host_is_left_whenever_either_end_is_killed() {
     let Some(sshd) = Sshd::start("BIN:/usr/sbin:/usr/bin:/bin") else { return };
-    let far = sshd.far("user", "known");
-    let far: Vec<&str> = far.iter().map(String::as_str).collect();
     let server = ["--server", "exec sleep 1000", "--client", "exec sleep 1000", "--ready"];
     let server = [&server[..], &["sleep:10", "--within", "900s", "--arm", "x:X=1"]].concat();
     let feed = &["--no-history"][..];
     for (path, args) in [("feed", feed), ("probe", feed), ("command", &server)] {
         for (n, moment) in moments().into_iter().enumerate() {
             let limits: &[&str] = if path == "command" { &["--no-history"] } else { &ENDLESS };
-            let near = sshd.spaces.near(&[&["prove", path], &far[..], args, limits].concat());
+            let near = sshd.near(path, &[args, limits].concat());
             eprintln!("{path} after {moment:?}");
             kill_after(moment, near, &sshd.spaces, &sshd.own(), n % 2 == 0);
             sshd.assert_nothing_left();

@@ -83,8 +83,8 @@ fn follows(outcome: &Outcome) {
         let ends = |floor: &model::Floor| (rounded(Some(floor.low)), rounded(Some(floor.high)));
         assert_eq!(floor.map(ends), interval.as_ref().map(ends), "the floor of {name}");
         for arm in &outcome.arms {
-            let is_judged = matches!(arm.kind, ArmKind::Variant | ArmKind::Peer);
-            let Some(metric) = arm.metrics.get(name).filter(|_| is_judged) else { continue };
+            let metric = arm.metrics.get(name).filter(|_| arm.kind.is_compared());
+            let Some(metric) = metric else { continue };
             let control = &again.trials;
             let question = |blocks: usize| {
                 let first = |trials: &[Option<f64>]| trials[..blocks.min(trials.len())].to_vec();

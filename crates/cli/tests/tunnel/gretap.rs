@@ -8,8 +8,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::common::{Data, LONG, Running, ip, is_installed, succeed, until};
-use host::net::ethtool::{self, Feature};
+use crate::common::{Data, LONG, Running, finish_frames, ip, is_installed, succeed, until};
 use host::netns::Netns;
 use serde_json::Value;
 
@@ -66,14 +65,7 @@ impl Lab {
         run_in(ours, "tuntap add ua mode tap");
         run_in(ours, "link set ua mtu 1600 up");
         run_in(ours, "address add 10.99.0.1/24 dev ua");
-        lab.space(plain)
-            .run(|| {
-                let index = host::net::link_named("hp").expect("it was made").index;
-                for feature in [Feature::TX_CHECKSUM, Feature::TSO, Feature::GSO] {
-                    let _ = ethtool::set_features(index, &[(feature, false)]);
-                }
-            })
-            .expect("the namespace is there");
+        finish_frames(&lab.space(plain), "hp");
         lab
     }
 

@@ -20,7 +20,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Data, LONG, Running, fail, ip, is_installed, succeed, udp_in, until, wirepath};
+use common::{
+    Data, LONG, Running, fail, finish_frames, ip, is_installed, succeed, udp_in, until, wirepath,
+};
 use host::netns::Netns;
 use row::{
     BEHIND_IP, Capture, PLAIN_IP, PORT, Row, config, config_of, ended, last_of, started,

@@ -1,6 +1,5 @@
 //! A path with a narrower link in its middle: the router's report lowers the MTU, and senders are told.
 
-use host::net::ethtool::{self, Feature};
 use wire::{checksum, ipv4, udp};
 
 use super::*;
@@ -47,15 +46,7 @@ impl Routed {
         in_space(far, &format!("address add {BEHIND_IP}/24 dev vx0"));
         in_space(ours, &format!("route add 10.98.0.0/24 via {ROUTER_IP}"));
         for (name, link) in [(far, "vx0"), (far, "fr")] {
-            row.space(name)
-                .run(|| {
-                    let index = host::net::link_named(link).expect("it was made").index;
-                    for feature in [Feature::TX_CHECKSUM, Feature::TSO, Feature::GSO] {
-                        // Not every device has each.
-                        let _ = ethtool::set_features(index, &[(feature, false)]);
-                    }
-                })
-                .expect("the namespace is there");
+            finish_frames(&row.space(name), link);
         }
         routed
     }

@@ -11,7 +11,7 @@ use host::net::ethtool::{self, Feature};
 use host::netns::Netns;
 use serde_json::Value;
 
-use crate::common::{self, Data, LONG, Running, ip, is_installed, succeed};
+use crate::common::{self, Data, LONG, Running, finish_frames, ip, is_installed, succeed};
 
 /// The plain host's address, and that behind the kernel's device.
 pub(super) const PLAIN_IP: &str = "10.88.0.1";
@@ -34,15 +34,7 @@ impl Row {
         let [plain, ours, theirs] = &row.names;
         // Frames leave a veth unfinished, for a NIC that is not there: XDP forwards them as they are.
         for (name, link) in [(plain, "hp"), (theirs, "vx0"), (theirs, "tb"), (ours, "ua")] {
-            row.space(name)
-                .run(|| {
-                    let index = host::net::link_named(link).expect("it was made").index;
-                    for feature in [Feature::TX_CHECKSUM, Feature::TSO, Feature::GSO] {
-                        // Not every device has each.
-                        let _ = ethtool::set_features(index, &[(feature, false)]);
-                    }
-                })
-                .expect("the namespace is there");
+            finish_frames(&row.space(name), link);
         }
         // A veth takes frames that XDP redirects only if its other end polls.
         for (name, link) in [(plain, "hp"), (theirs, "tb")] {

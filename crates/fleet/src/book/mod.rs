@@ -21,6 +21,7 @@ pub use agent::{Agent, AgentMoment, Measured};
 pub use coordinator::{Coordinator, collect};
 pub use outbox::Outbox;
 pub use sqlite::SqliteBook;
+pub(crate) use state::IS_OPEN;
 pub use state::{JobEvent, JobState};
 
 /// Version of [`Job`] and [`Report`], and of their rows.
@@ -168,8 +169,13 @@ struct CallRow<C> {
 
 /// Text of the work of a job in its row.
 pub(crate) fn call_text(job: &Job) -> String {
+    json(&CallRow { v: job.v, call: &job.call })
+}
+
+/// A value as its text in a file or table.
+pub(crate) fn json(value: &impl Serialize) -> String {
     // Texts and numbers always have a JSON form.
-    serde_json::to_string(&CallRow { v: job.v, call: &job.call }).unwrap_or_default()
+    serde_json::to_string(value).unwrap_or_default()
 }
 
 /// Reads the text of [`call_text`].

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{BookError, Report, read_versioned, sqlite};
+use super::{BookError, Report, json, read_versioned, sqlite};
 
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS outbox (
@@ -28,7 +28,7 @@ impl Outbox {
     /// its folder if missing.
     pub fn open(path: impl AsRef<Path>, host: impl Into<String>) -> Result<Self, BookError> {
         let path = path.as_ref().to_path_buf();
-        let connection = sqlite::open(&path, "FULL", SCHEMA)?;
+        let connection = sqlite::open(&path, SCHEMA)?;
         Ok(Outbox { connection, path, host: host.into() })
     }
 
@@ -38,7 +38,7 @@ impl Outbox {
 
     /// Writes a report in place of an earlier one of the same fence.
     pub fn put(&mut self, report: &Report) -> Result<(), BookError> {
-        let text = serde_json::to_string(report).unwrap_or_default();
+        let text = json(report);
         let fence = report.fence as i64;
         let path = self.path.clone();
         let failed =

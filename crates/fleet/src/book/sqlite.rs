@@ -6,8 +6,8 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::{
-    ATTEMPTS_MAX, Archive, BookEntry, BookError, Exchange, Job, JobEvent, JobRow, JobState, Report,
-    SILENCE_MS, call_text, read_call, read_versioned,
+    ATTEMPTS_MAX, Archive, BookEntry, BookError, Exchange, IS_OPEN, Job, JobEvent, JobRow,
+    JobState, Report, SILENCE_MS, call_text, json, read_call, read_versioned,
 };
 
 /// Time limit for waiting on another writer.
@@ -39,7 +39,7 @@ impl SqliteBook {
     /// Opens the file, and creates it and its folder if missing.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, BookError> {
         let path = path.as_ref().to_path_buf();
-        let connection = open(&path, "FULL", SCHEMA)?;
+        let connection = open(&path, SCHEMA)?;
         Ok(SqliteBook { connection, path })
     }
 
@@ -100,7 +100,7 @@ impl SqliteBook {
 }
 
 /// Opens a file of the books, and creates it and its folder if missing.
-pub(crate) fn open(path: &Path, synchronous: &str, schema: &str) -> Result<Connection, BookError> {
+pub(crate) fn open(path: &Path, schema: &str) -> Result<Connection, BookError> {
     let failed =
         |source| BookError::Sqlite { path: path.to_path_buf(), doing: "opening it", source };
     if let Some(folder) = path.parent() {
@@ -111,14 +111,9 @@ pub(crate) fn open(path: &Path, synchronous: &str, schema: &str) -> Result<Conne
     connection.busy_timeout(WRITER_TIMEOUT).map_err(failed)?;
     // Two processes may create it at once; the journal's mode is changed by one of them.
     connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
-    connection.pragma_update(None, "synchronous", synchronous).map_err(failed)?;
+    connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
     connection.execute_batch(&format!("BEGIN IMMEDIATE; {schema} COMMIT;")).map_err(failed)?;
     Ok(connection)
-}
-
-fn json(value: &impl serde::Serialize) -> String {
-    // Texts and numbers always have a JSON form.
-    serde_json::to_string(value).unwrap_or_default()
 }
 
 /// Numbers of SQLite are signed.
@@ -340,16 +335,12 @@ impl Archive for SqliteBook {
     fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<BookEntry>, BookError> {
         match experiment {
             Some(_) => self.select("WHERE experiment = ?1", experiment),
-            None => {
-                self.select("WHERE state NOT IN ('stored', 'expired', 'lost', 'cancelled')", None)
-            }
+            None => self.select(&format!("WHERE {IS_OPEN}"), None),
         }
     }
 
     fn open_entries(&mut self, experiment: &str) -> Result<Vec<BookEntry>, BookError> {
-        let filter =
-            "WHERE experiment = ?1 AND state NOT IN ('stored', 'expired', 'lost', 'cancelled')";
-        self.select(filter, Some(experiment))
+        self.select(&format!("WHERE experiment = ?1 AND {IS_OPEN}"), Some(experiment))
     }
 
     fn newest(&mut self, count: u32) -> Result<Vec<String>, BookError> {

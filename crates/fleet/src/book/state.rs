@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Condition in SQL for jobs that something may still change; [`JobState::is_final`] says the opposite.
+pub(crate) const IS_OPEN: &str = "state NOT IN ('stored', 'expired', 'lost', 'cancelled')";
+
 /// State of a job in the coordinator's book.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -208,5 +211,12 @@ mod tests {
             assert_eq!(serde_json::to_string(&state).unwrap(), format!("\"{}\"", state.name()));
         }
         assert_eq!(JobState::from_name("x"), None);
+    }
+
+    #[test]
+    fn open_jobs_are_those_whose_state_is_not_final() {
+        let names = JobState::ALL.into_iter().filter(|state| state.is_final());
+        let names: Vec<String> = names.map(|state| format!("'{}'", state.name())).collect();
+        assert_eq!(IS_OPEN, format!("state NOT IN ({})", names.join(", ")));
     }
 }

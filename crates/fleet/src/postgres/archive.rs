@@ -7,8 +7,8 @@ use postgres::types::ToSql;
 
 use super::{BODY_MAX, PostgresArchive, batch};
 use crate::book::{
-    Archive, BookEntry, BookError, Job, JobEvent, JobRow, JobState, Report, VERSION, call_text,
-    read_call,
+    Archive, BookEntry, BookError, IS_OPEN, Job, JobEvent, JobRow, JobState, Report, VERSION,
+    call_text, read_call,
 };
 use crate::packed::{deflate, inflate};
 
@@ -136,16 +136,12 @@ impl Archive for PostgresArchive {
     fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<BookEntry>, BookError> {
         match experiment {
             Some(_) => self.select("WHERE experiment = $1", experiment),
-            None => {
-                self.select("WHERE state NOT IN ('stored', 'expired', 'lost', 'cancelled')", None)
-            }
+            None => self.select(&format!("WHERE {IS_OPEN}"), None),
         }
     }
 
     fn open_entries(&mut self, experiment: &str) -> Result<Vec<BookEntry>, BookError> {
-        let filter =
-            "WHERE experiment = $1 AND state NOT IN ('stored', 'expired', 'lost', 'cancelled')";
-        self.select(filter, Some(experiment))
+        self.select(&format!("WHERE experiment = $1 AND {IS_OPEN}"), Some(experiment))
     }
 
     fn newest(&mut self, count: u32) -> Result<Vec<String>, BookError> {

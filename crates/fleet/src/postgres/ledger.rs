@@ -1,7 +1,7 @@
 //! The ledger of roll-outs in the database.
 
 use super::PostgresArchive;
-use crate::book::BookError;
+use crate::book::{BookError, json};
 use crate::rollout::{Ledger, LedgerRow, RolloutHeader};
 
 /// Ledger of one roll-out.
@@ -72,11 +72,6 @@ impl PostgresArchive {
     fn transition(&self, line: &str) -> Result<LedgerRow, BookError> {
         serde_json::from_str(line).map_err(|error| self.strange("roll-out", error))
     }
-}
-
-fn json(value: &impl serde::Serialize) -> String {
-    // Texts and numbers always have a JSON form.
-    serde_json::to_string(value).unwrap_or_default()
 }
 
 impl Ledger for PostgresLedger {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{Ledger, LedgerRow, RolloutHeader};
-use crate::book::{BookError, sqlite};
+use crate::book::{BookError, json, sqlite};
 
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS rollouts (
@@ -27,7 +27,7 @@ impl SqliteLedger {
     /// Begins a roll-out. Creates the file if it is missing.
     pub fn begin(path: impl AsRef<Path>, header: RolloutHeader) -> Result<Self, BookError> {
         let path = path.as_ref().to_path_buf();
-        let connection = sqlite::open(&path, "FULL", SCHEMA)?;
+        let connection = sqlite::open(&path, SCHEMA)?;
         let ledger = SqliteLedger { connection, path, header };
         ledger.execute(
             "beginning a roll-out",
@@ -40,7 +40,7 @@ impl SqliteLedger {
     /// Opens a roll-out; `None` if the file has no such id.
     pub fn open(path: impl AsRef<Path>, id: &str) -> Result<Option<Self>, BookError> {
         let path = path.as_ref().to_path_buf();
-        let connection = sqlite::open(&path, "FULL", SCHEMA)?;
+        let connection = sqlite::open(&path, SCHEMA)?;
         let sql = "SELECT header FROM rollouts WHERE id = ?1";
         let found: Option<String> = connection
             .query_row(sql, [id], |row| row.get(0))
@@ -53,7 +53,7 @@ impl SqliteLedger {
     /// Ids of all roll-outs, newest first.
     pub fn ids(path: impl AsRef<Path>) -> Result<Vec<String>, BookError> {
         let path = path.as_ref();
-        let connection = sqlite::open(path, "FULL", SCHEMA)?;
+        let connection = sqlite::open(path, SCHEMA)?;
         let doing = |source| failed(path, "reading roll-outs", source);
         let sql = "SELECT id FROM rollouts ORDER BY rowid DESC";
         let mut statement = connection.prepare(sql).map_err(doing)?;
@@ -79,11 +79,6 @@ impl SqliteLedger {
 
 fn failed(path: &Path, doing: &'static str, source: rusqlite::Error) -> BookError {
     BookError::Sqlite { path: path.to_path_buf(), doing, source }
-}
-
-fn json(value: &impl serde::Serialize) -> String {
-    // Texts and numbers always have a JSON form.
-    serde_json::to_string(value).unwrap_or_default()
 }
 
 fn read<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, BookError> {

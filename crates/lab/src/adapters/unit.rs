@@ -135,7 +135,7 @@ impl FigureUnit {
         }
     }
 
-    /// FigureUnit that follows a bare number in an output, if the figure's name states none.
+    /// Unit that follows a bare number in an output, if the figure's name states none.
     ///
     /// - `number`: place of the captured number.
     ///

@@ -4,7 +4,7 @@ use super::{Change, CountChange, MetricComparison, RunComparison, runs};
 use crate::gate::EARLIER;
 use crate::verdict::Badness;
 use crate::{
-    ArmComparison, ArmKind, Better, By, Decision, Ended, Gate, GateAnswer, Undecided, Unit, Verdict,
+    ArmComparison, ArmKind, Better, By, Decision, Gate, GateAnswer, Undecided, Unit, Verdict,
 };
 
 impl RunComparison {
@@ -31,7 +31,7 @@ impl RunComparison {
             })
             .collect();
         let runs = self.old_runs.iter().chain(&self.new_runs);
-        if runs.into_iter().any(|run| matches!(run.ended, Ended::Interrupted | Ended::Unfinished)) {
+        if runs.into_iter().any(|run| !run.ended.is_complete()) {
             for decision in &mut decisions {
                 decision.answer = GateAnswer::NotDecided;
                 decision.reason = Some(Undecided::Interrupted);

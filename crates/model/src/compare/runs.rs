@@ -220,10 +220,6 @@ pub(crate) fn is_same(a: &ArmOutcome, b: &ArmOutcome) -> bool {
 
 type Property = (String, Box<dyn Fn(&Outcome) -> String>);
 
-fn given_text(text: Option<&String>) -> String {
-    text.cloned().unwrap_or_else(|| "not given".into())
-}
-
 fn text_or_none(text: &Option<String>) -> String {
     text.clone().unwrap_or_else(|| "none".into())
 }
@@ -252,11 +248,11 @@ fn properties(notes: &BTreeSet<&String>) -> Vec<Property> {
     all.push(("wirepath".into(), Box::new(|outcome| outcome.version.clone())));
     for name in notes {
         let name = (*name).clone();
-        all.push(of(&name.clone(), move |m| given_text(m.notes.get(&name))));
+        all.push(of(&name.clone(), move |m| value_text(m.notes.get(&name).cloned())));
     }
     for name in ASIDE.iter().rev() {
         let what = (*name).replace("_ms", " (ms)");
-        all.push((what, Box::new(move |outcome| given_text(outcome.load.get(*name)))));
+        all.push((what, Box::new(move |outcome| value_text(outcome.load.get(*name).cloned()))));
     }
     all
 }

@@ -278,14 +278,13 @@ impl Experiment {
 
     /// True if a figure that is not decided by now stays so: at a look, and after the planned end.
     pub(crate) fn is_complete(&self) -> bool {
-        self.looking
-            || matches!(self.ended, Some(Ended::Settled | Ended::TimeUp | Ended::BlockLimit))
+        self.looking || self.ended.is_some_and(Ended::is_complete)
     }
 
-    /// True for arms that are compared with the baseline, and can run here.
+    /// True for arms that are compared, and can run here.
     pub(crate) fn can_be_judged(&self, arm: usize) -> bool {
         let (arm, support) = &self.plan.arms[arm];
-        matches!(arm.kind, ArmKind::Variant | ArmKind::Peer) && support.is_yes()
+        arm.kind.is_compared() && support.is_yes()
     }
 
     /// Blocks that count towards the limits: noisy ones are left out, up to a third of the rest. All of

@@ -1,7 +1,7 @@
 //! Arms, limits and rules of an experiment.
 
 use crate::looks::blocks_min;
-use crate::{Arm, ArmKind, BlockOrder, Measurement, Schedule, Support};
+use crate::{Arm, BlockOrder, Measurement, Schedule, Support};
 
 /// Default resolution: the ratio up to which a difference is none.
 pub const RESOLVE: f64 = 1.05;
@@ -59,13 +59,9 @@ impl ExperimentPlan {
         budget_ns: u64,
         cpus: u32,
     ) -> Self {
-        let questions = arms
-            .iter()
-            .filter(|(arm, support)| {
-                matches!(arm.kind, ArmKind::Variant | ArmKind::Peer) && support.is_yes()
-            })
-            .count()
-            * judged.len();
+        let questions =
+            arms.iter().filter(|(arm, support)| arm.kind.is_compared() && support.is_yes()).count()
+                * judged.len();
         ExperimentPlan {
             seed,
             arms,

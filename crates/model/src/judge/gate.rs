@@ -4,7 +4,7 @@ use super::{Judged, Table};
 use crate::decision::{self, GateQuestion, GateVerdict};
 use crate::evidence::RunEvidence;
 use crate::pairs::{Pairs, Scale};
-use crate::{Better, By, Decision, Ended, Gate, GateAnswer, Support, Undecided, Verdict};
+use crate::{Better, By, Decision, Gate, GateAnswer, Undecided, Verdict};
 
 fn moved(values: &[Option<f64>], step: f64, factor: f64) -> Vec<Option<f64>> {
     values.iter().map(|value| value.map(|value| (value + step) * factor)).collect()
@@ -101,9 +101,6 @@ impl Table<'_> {
         let control = self.control.and_then(|control| judged.verdict(control, name));
         let differs = control.is_some_and(Verdict::differs);
         let is_open = decision.answer != GateAnswer::Worse;
-        let ended = self.experiment.ended.filter(|_| !self.experiment.looking);
-        let broke_off = matches!(ended, Some(Ended::Interrupted | Ended::Unfinished) | None)
-            && !self.experiment.looking;
         let has_reason = matches!(
             decision.reason,
             Some(Undecided::Missing { .. } | Undecided::Unread { .. } | Undecided::NoControl)
@@ -113,7 +110,7 @@ impl Table<'_> {
             () if differs => Undecided::Distrusted,
             () if carried_over.iter().any(|moved| moved == name) => Undecided::CarryOver,
             () if self.starts.is_one() => Undecided::OneStart,
-            () if broke_off && is_open => Undecided::Interrupted,
+            () if is_open && !self.experiment.is_complete() => Undecided::Interrupted,
             () => return,
         };
         decision.answer = GateAnswer::NotDecided;
@@ -124,14 +121,8 @@ impl Table<'_> {
     /// Question of a gate. Errors: the reason why a figure cannot be decided.
     pub(super) fn gate_question(&self, arm: usize, name: &str) -> Result<GateQuestion, Undecided> {
         let threshold = self.experiment.plan.resolve;
-        match &self.experiment.plan.arms[arm].1 {
-            Support::Yes => {}
-            Support::Refused { why } => return Err(Undecided::Missing { why: why.clone() }),
-            Support::Unsupported { what, needs } => {
-                let why =
-                    if needs.is_empty() { what.clone() } else { format!("{what}; needs {needs}") };
-                return Err(Undecided::Missing { why });
-            }
+        if let Some(why) = self.experiment.plan.arms[arm].1.reason() {
+            return Err(Undecided::Missing { why });
         }
         let Some(series) = self.arms[arm].get(name) else {
             let trials = self.experiment.trials.iter().rev().filter(|trial| trial.arm == arm);

@@ -14,7 +14,7 @@ use crate::looks::Look;
 use crate::metrics::tail_of;
 use crate::pairs::{Pairs, Scale};
 use crate::starts::{Components, Starts};
-use crate::statistics::{self, Comparison, LEVEL};
+use crate::statistics::{self, Comparison, LEVEL, finite};
 use crate::tail::{self, Tail};
 use crate::verdict::{self, Question, QuestionAnswer};
 use crate::{
@@ -262,7 +262,7 @@ impl<'a> Table<'a> {
     }
 
     fn is_question(&self, arm: usize, name: &str) -> bool {
-        matches!(self.arm(arm).kind, ArmKind::Variant | ArmKind::Peer)
+        self.arm(arm).kind.is_compared()
             && self.is_judged(name)
             && self.control.is_some_and(|control| self.arms[control].contains_key(name))
     }
@@ -381,7 +381,7 @@ impl<'a> Table<'a> {
 
     /// Failed trials of an arm beside those of both baselines.
     fn failing(&self, arm: usize) -> Option<Reliability> {
-        if !matches!(self.arm(arm).kind, ArmKind::Variant | ArmKind::Peer) {
+        if !self.arm(arm).kind.is_compared() {
             return None;
         }
         let count = |is: &dyn Fn(usize) -> bool| {
@@ -443,13 +443,13 @@ impl<'a> Table<'a> {
             unit: unit.into(),
             better,
             median: statistics::median(&values),
-            ratio: finite(judged.comparison.map(|comparison| comparison.ratio)),
-            low: finite(interval.map(|interval| interval.low)),
-            high: finite(interval.map(|interval| interval.high)),
+            ratio: judged.comparison.and_then(|comparison| finite(comparison.ratio)),
+            low: interval.and_then(|interval| finite(interval.low)),
+            high: interval.and_then(|interval| finite(interval.high)),
             difference: judged.difference,
             p: judged.p,
             p_adjusted: judged.p_adjusted,
-            finds: finite(judged.finds),
+            finds: judged.finds.and_then(finite),
             tail: judged.tail,
             verdict: judged.verdict,
             why: judged.why,
@@ -458,24 +458,13 @@ impl<'a> Table<'a> {
     }
 }
 
-fn finite(value: Option<f64>) -> Option<f64> {
-    value.filter(|value| value.is_finite())
-}
-
 /// Entry of a judged metric for an arm that never ran.
 pub(crate) fn absent(name: &str, support: &Support, failure: Option<&str>) -> MetricOutcome {
-    let (verdict, why) = match (support, failure) {
-        (Support::Unsupported { what, needs }, _) if needs.is_empty() => {
-            (Verdict::Unsupported, what.clone())
-        }
-        (Support::Unsupported { what, needs }, _) => {
-            (Verdict::Unsupported, format!("{what}; needs {needs}"))
-        }
-        (Support::Refused { why }, _) => (Verdict::Refused, why.clone()),
-        (Support::Yes, Some(failure)) => {
-            (Verdict::Refused, format!("every trial failed: {failure}"))
-        }
-        (Support::Yes, None) => (Verdict::Inconclusive, "no trial yet".into()),
+    let (verdict, why) = match (support.reason(), failure) {
+        (Some(why), _) if matches!(support, Support::Refused { .. }) => (Verdict::Refused, why),
+        (Some(why), _) => (Verdict::Unsupported, why),
+        (None, Some(failure)) => (Verdict::Refused, format!("every trial failed: {failure}")),
+        (None, None) => (Verdict::Inconclusive, "no trial yet".into()),
     };
     let (unit, better) = describe(name);
     MetricOutcome {

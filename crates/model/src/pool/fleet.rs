@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::{Effect, Question, answers, discoveries, effect, hosts_needed};
 use crate::outcome::resolve_unrecorded;
 use crate::pairs::Pairs;
+use crate::statistics;
 use crate::{
-    ArmKind, ArmOutcome, Better, Ended, Floor, Machine, MetricOutcome, Outcome, RESOLVE, Verdict,
-    Warning,
+    ArmKind, ArmOutcome, Better, Floor, Machine, MetricOutcome, Outcome, RESOLVE, Verdict, Warning,
 };
 
 /// Fewest hosts that have a pooled verdict.
@@ -254,10 +254,8 @@ fn host_run(
 fn arm_names<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Vec<String> {
     let mut known = BTreeSet::new();
     outcomes
-        .flat_map(|outcome| {
-            outcome.arms.iter().filter(|arm| matches!(arm.kind, ArmKind::Variant | ArmKind::Peer))
-        })
-        .filter(|arm| known.insert(arm.name.clone()))
+        .flat_map(|outcome| &outcome.arms)
+        .filter(|arm| arm.kind.is_compared() && known.insert(arm.name.clone()))
         .map(|arm| arm.name.clone())
         .collect()
 }
@@ -294,7 +292,8 @@ fn metric_of<'a>(
 }
 
 fn arm_effect(outcome: &Outcome, arm: &str, metric: &str) -> Option<Effect> {
-    let of = metric_of(outcome, |of| of.name == arm, metric).filter(|_| is_complete(outcome))?;
+    let of =
+        metric_of(outcome, |of| of.name == arm, metric).filter(|_| outcome.ended.is_complete())?;
     // A figure that a host refuses is not used through its trials.
     of.ratio.filter(|_| is_figure(of))?;
     let base = metric_of(outcome, |of| of.kind == ArmKind::Baseline, metric)?;
@@ -304,11 +303,6 @@ fn arm_effect(outcome: &Outcome, arm: &str, metric: &str) -> Option<Effect> {
     effect(&Pairs::new(&of.trials, &base.trials, control, blocks, of.better).differences)
 }
 
-/// True unless the run ended when it looked good, or bad.
-fn is_complete(outcome: &Outcome) -> bool {
-    !matches!(outcome.ended, Ended::Interrupted | Ended::Unfinished)
-}
-
 fn is_figure(metric: &MetricOutcome) -> bool {
     !matches!(metric.verdict, Some(Verdict::Refused | Verdict::Unsupported | Verdict::NotEffective))
 }
@@ -316,7 +310,7 @@ fn is_figure(metric: &MetricOutcome) -> bool {
 fn control_effect(outcome: &Outcome, metric: &str) -> Option<Effect> {
     let base = metric_of(outcome, |of| of.kind == ArmKind::Baseline, metric)?;
     let control = metric_of(outcome, |of| of.kind == ArmKind::Control, metric)
-        .filter(|_| is_complete(outcome))?;
+        .filter(|_| outcome.ended.is_complete())?;
     let blocks = outcome.blocks as usize;
     effect(&Pairs::new(&control.trials, &base.trials, None, blocks, base.better).differences)
 }
@@ -413,7 +407,7 @@ fn side(effect: Option<Effect>, better: Better) -> FleetSide {
 fn missing_reason(outcome: &Result<Outcome, String>, metric: Option<&MetricOutcome>) -> String {
     match (outcome, metric) {
         (Err(why), _) => why.clone(),
-        (Ok(outcome), _) if !is_complete(outcome) => "its run was interrupted".into(),
+        (Ok(outcome), _) if !outcome.ended.is_complete() => "its run was interrupted".into(),
         (Ok(_), None) => "the arm did not run there".into(),
         (Ok(_), Some(metric)) => {
             metric.why.clone().unwrap_or_else(|| "too few blocks, or most trials failed".into())
@@ -448,12 +442,10 @@ fn split(
     (best.0 >= SPLIT_MIN).then_some(best.1)
 }
 
-fn squares(of: &[f64], around: f64) -> f64 {
-    of.iter().map(|v| (v - around).powi(2)).sum::<f64>()
-}
-
-fn mean(of: &[f64]) -> f64 {
-    of.iter().sum::<f64>() / of.len() as f64
+/// Sum of the squared distances from the mean.
+fn squares(values: &[f64]) -> f64 {
+    let mean = statistics::mean(values).unwrap_or_default();
+    values.iter().map(|value| (value - mean).powi(2)).sum()
 }
 
 /// Share of the variance between groups; `None` unless there are two groups of two hosts and more.
@@ -462,8 +454,8 @@ fn explained_share(groups: &BTreeMap<&str, Vec<f64>>) -> Option<f64> {
         return None;
     }
     let all: Vec<f64> = groups.values().flatten().copied().collect();
-    let within: f64 = groups.values().map(|group| squares(group, mean(group))).sum();
-    let total = squares(&all, mean(&all));
+    let within: f64 = groups.values().map(|group| squares(group)).sum();
+    let total = squares(&all);
     (total > 0.0).then(|| 1.0 - within / total)
 }
 

@@ -11,10 +11,10 @@ use crate::TwoHosts;
 
 /// Largest rate, datagrams per second.
 const RATE_PPS_MAX: u64 = 10_000_000;
-/// VLAN of a tag.
-const VLAN_MASK: u16 = 0x0fff;
+/// VLAN in a tag, beside its priority.
+pub const VLAN_MASK: u16 = 0x0fff;
 /// VLANs that a tag may name.
-const VLANS: RangeInclusive<u16> = 1..=4094;
+pub const VLANS: RangeInclusive<u16> = 1..=4094;
 
 /// A load of a path; values that are not given are the load's own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use limits::{Limits, RequestError, Series};
-pub use load::{LoadRequest, ReplayRequest};
+pub use load::{LoadRequest, ReplayRequest, VLAN_MASK, VLANS};
 pub use plan::{PlanArms, PlanLoad, PlanRequest};
 pub use programs::{ArmEntry, Programs, ProgramsError};
 

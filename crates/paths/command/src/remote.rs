@@ -158,7 +158,9 @@ impl Remote {
         match self.caller.answer(limit) {
             Ok(Some(Reply::Failed { why, is_broken })) => {
                 let why = printable(&why, 4000);
-                self.broken = is_broken.then(|| why.clone());
+                if is_broken {
+                    self.broken = Some(why.clone());
+                }
                 Err(PathError::Part(why.into()))
             }
             Ok(reply) => Ok(reply),

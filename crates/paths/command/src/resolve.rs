@@ -301,6 +301,7 @@ fn switches(texts: &[String]) -> Result<Vec<Switch>, SpecError> {
     }
     Ok(switches)
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,7 +21,7 @@ pub struct Journals {
     pub near: JournalStore,
 }
 
-/// ArmSettings of both ends.
+/// Settings of both ends.
 pub(crate) enum ArmSettings {
     /// Of a lab, which disappears with this process.
     Lab,
@@ -29,7 +29,7 @@ pub(crate) enum ArmSettings {
     Journaled(BTreeMap<KnobEnd, Journaled>),
 }
 
-/// ArmSettings of one existing namespace.
+/// Settings of one existing namespace.
 pub(crate) struct Journaled {
     /// For reading values; the other one belongs to `settings`.
     system: System,
@@ -79,7 +79,7 @@ fn is_set(wanted: &Wanted<'_>, system: &System) -> Result<bool, PathError> {
 }
 
 impl ArmSettings {
-    /// ArmSettings of existing namespaces.
+    /// Settings of existing namespaces.
     ///
     /// - `ends`: those of this host, each with its journal.
     ///

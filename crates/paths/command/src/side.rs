@@ -52,7 +52,7 @@ impl Side {
 /// Interface and address.
 pub(crate) type Address = (String, IpAddr);
 
-/// SideAddresses of a namespace.
+/// Addresses of a namespace.
 #[derive(Debug, Default)]
 pub(crate) struct SideAddresses {
     /// Usable now; those of IPv4 first.
@@ -61,7 +61,7 @@ pub(crate) struct SideAddresses {
     pub(crate) is_incomplete: bool,
 }
 
-/// SideAddresses of all interfaces but the loopback that are up, in the calling thread's namespace.
+/// Addresses of all interfaces but the loopback that are up, in the calling thread's namespace.
 pub(crate) fn addresses() -> Result<SideAddresses, net::NetError> {
     let mut all = SideAddresses::default();
     for link in net::links()?.into_iter().filter(|link| !link.is_loopback && link.is_up) {

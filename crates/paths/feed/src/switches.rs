@@ -1,6 +1,6 @@
 //! Switches of the feed, and the engine that they configure.
 
-use host::tune::{KnobError, ScopedSettings, cpus_to_mask};
+use host::tune::{ScopedSettings, cpus_to_mask};
 use io::{EngineKind, EngineSpec, Stamps, Wait};
 use lab::End;
 use marketdata::pitfalls::{self, ReceiverConfig};
@@ -132,8 +132,10 @@ impl Config {
     /// Applies the switches of the interface and of memory, until the result is dropped. Each
     /// setting of the interface is read back, so one without effect is an error.
     pub(super) fn apply(&self, receiver: &End) -> Result<HostSettings, PathError> {
-        let interface = self.steering.map(|cpu| steer(receiver, cpu)).transpose();
-        let interface = interface.map_err(PathError::part)?;
+        let interface = match self.steering {
+            Some(cpu) => Some(receiver.set_knobs(&[("rps-cpus", &cpus_to_mask(&[cpu]))])?),
+            None => None,
+        };
         let locked = self.lock_memory.then(LockedMemory::hold).transpose();
         let memory = locked.map_err(|e| EndError::LockMemory(e).at("receiver"))?;
         Ok(HostSettings { _interface: interface, _memory: memory })
@@ -190,12 +192,6 @@ impl Config {
         };
         m.traps.extend(pitfalls::find(receiver, cpu_count));
     }
-}
-
-fn steer(receiver: &End, cpu: usize) -> Result<ScopedSettings, KnobError> {
-    let mut interface = ScopedSettings::new(&receiver.netns)?;
-    interface.set_all("rps-cpus", &receiver.ifname, &cpus_to_mask(&[cpu]))?;
-    Ok(interface)
 }
 
 /// Returns the reason if a set of switches is invalid.

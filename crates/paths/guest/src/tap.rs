@@ -27,7 +27,7 @@ pub struct PingSummary {
     pub mdev_ns: f64,
 }
 
-/// PingReport of a run of ping(8).
+/// Report of a run of ping(8).
 #[derive(Debug, Clone, PartialEq)]
 pub struct PingReport {
     pub sent_count: u64,

@@ -83,7 +83,7 @@ pub fn measurement(role: Role, near: RoleReport, far: Option<RoleReport>) -> Mea
 /// Adds the rates of both directions of a run whose datagrams are echoed.
 ///
 /// - `back`: arrivals at the near end; `forth`: at the far end, `None` if it did not report.
-pub fn add_rates(m: &mut Measurement, back: Throughput, forth: Option<Throughput>) {
+fn add_rates(m: &mut Measurement, back: Throughput, forth: Option<Throughput>) {
     m.throughput = Some(back);
     let forth = forth.map(|forth| ("forward", forth));
     for (direction, arrived) in [("return", back)].into_iter().chain(forth) {

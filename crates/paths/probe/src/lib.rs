@@ -19,7 +19,7 @@ mod vlan;
 mod watch;
 mod xdp_tools;
 
-pub use accounting::{ROUND_TRIP, add_rates, measurement, not_suspended, received_from};
+pub use accounting::{ROUND_TRIP, measurement, not_suspended, received_from};
 pub use measure::RateSession;
 pub use mtu::Mtus;
 pub use path::{Probe, ProbeLoad, between};

@@ -248,8 +248,7 @@ fn check(kind: ProbeLoad) -> Result<(), PathError> {
 fn connect(end: &FarEnd, host: &FarHost, ipv6: bool) -> Result<Far, PathError> {
     match (Far::connect_by(host.peer(), ipv6, host.secret()), end) {
         (Ok(far), _) => Ok(far),
-        (Err(error), FarEnd::Peer(_)) => Err(PathError::part(error)),
-        (Err(PeerError::NotThere { at, .. }), _) => {
+        (Err(PeerError::NotThere { at, .. }), FarEnd::Netns(_) | FarEnd::Ssh(_)) => {
             Err(PathError::part(RemoteError::Unreachable { address: at.ip() }))
         }
         (Err(error), _) => Err(PathError::part(error)),

@@ -8,7 +8,7 @@ use host::net::Mac;
 use host::tune::{ScopedSettings, cpus_to_mask};
 use io::{EngineKind, Remote, Role};
 use lab::peers::{LabStarts, PeerJob, Peers, Traffic};
-use lab::{End, Meter, Pair, PairSpec, Placement, settle};
+use lab::{Meter, Pair, PairSpec, Placement, settle};
 use model::{Arm, ArmKind, Load, Measurement, NotEffective, PathError, Session};
 use wire::ethernet::VLAN_MASK;
 
@@ -100,14 +100,14 @@ impl LabSession {
     /// Defers the interrupts of both ends' receive queues until the guards drop.
     fn defer_hard_irqs(&self) -> Result<[ScopedSettings; 2], PathError> {
         let knobs = [("napi-defer-hard-irqs", "2"), ("gro-flush-timeout", "200000")];
-        Ok([set_knobs(&self.pair.near, &knobs)?, set_knobs(&self.pair.far, &knobs)?])
+        Ok([self.pair.near.set_knobs(&knobs)?, self.pair.far.set_knobs(&knobs)?])
     }
 
     /// Processes each end's arrivals on that end's CPUs until the guards drop.
     fn steer(&self, places: &Placement) -> Result<[ScopedSettings; 2], PathError> {
         let (near, far) = (cpus_to_mask(&places.near), cpus_to_mask(&places.far));
-        let near = set_knobs(&self.pair.near, &[("rps-cpus", near.as_str())])?;
-        Ok([near, set_knobs(&self.pair.far, &[("rps-cpus", far.as_str())])?])
+        let near = self.pair.near.set_knobs(&[("rps-cpus", near.as_str())])?;
+        Ok([near, self.pair.far.set_knobs(&[("rps-cpus", far.as_str())])?])
     }
 
     fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
@@ -203,15 +203,6 @@ impl Session for LabSession {
     fn nic(&self) -> String {
         self.nic.clone()
     }
-}
-
-/// Sets knobs of all queues of an end until the guard drops.
-fn set_knobs(end: &End, knobs: &[(&str, &str)]) -> Result<ScopedSettings, PathError> {
-    let mut scoped = ScopedSettings::new(&end.netns).map_err(PathError::part)?;
-    for (knob, value) in knobs {
-        scoped.set_all(knob, &end.ifname, value).map_err(PathError::part)?;
-    }
-    Ok(scoped)
 }
 
 /// A session whose schedule may differ from trial to trial.

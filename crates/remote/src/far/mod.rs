@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use host::text::printable;
 use lab::FarEnd;
-use sys::child::{Child, ChildPlace};
+use sys::child::{Child, ChildPlace, Finished};
 
 pub use self::netns::address_between;
 use crate::RemoteError;
@@ -135,27 +135,24 @@ impl Started {
         if let Some(line) = self.child.take_line(Duration::ZERO) {
             return Ok(Some(line));
         }
-        Err(RemoteError::Ended { end: self.name.clone(), said: one_line(&ended.stderr) })
+        Err(self.end_error(&ended))
     }
 
     /// Error of a program that ends within a time; `None` if it runs.
     fn ended(&mut self, within: Duration) -> Option<RemoteError> {
         match self.child.wait(within) {
             Ok(None) => None,
-            Ok(Some(ended)) => {
-                Some(RemoteError::Ended { end: self.name.clone(), said: one_line(&ended.stderr) })
-            }
+            Ok(Some(ended)) => Some(self.end_error(&ended)),
             Err(error) => Some(error.into()),
         }
     }
 
     /// Error of a program that did not say the next line.
     fn failure(&mut self, within: Duration) -> RemoteError {
-        let end = self.name.clone();
         // Its output ended just before itself.
         match self.child.wait(END_TIMEOUT) {
-            Ok(Some(ended)) => RemoteError::Ended { end, said: one_line(&ended.stderr) },
-            Ok(None) => RemoteError::Silent { end, seconds: within.as_secs() },
+            Ok(Some(ended)) => self.end_error(&ended),
+            Ok(None) => RemoteError::Silent { end: self.name.clone(), seconds: within.as_secs() },
             Err(error) => error.into(),
         }
     }
@@ -163,17 +160,22 @@ impl Started {
     /// Waits for a line with this text.
     fn expect(&mut self, text: &str) -> Result<(), RemoteError> {
         let line = self.line(START_TIMEOUT)?;
-        if line == text { Ok(()) } else { Err(self.garbled(&line)) }
+        if line == text { Ok(()) } else { Err(self.garbled(line.as_bytes())) }
     }
 
     fn listening(&mut self) -> Result<SocketAddr, RemoteError> {
         let line = self.line(START_TIMEOUT)?;
         let at = line.strip_prefix("listening on ").and_then(|at| at.parse().ok());
-        at.ok_or_else(|| self.garbled(&line))
+        at.ok_or_else(|| self.garbled(line.as_bytes()))
     }
 
-    fn garbled(&self, line: &str) -> RemoteError {
-        RemoteError::garbled(&self.description(), line.as_bytes())
+    /// Error of a line that is not of the exchange.
+    pub(crate) fn garbled(&self, line: &[u8]) -> RemoteError {
+        RemoteError::garbled(&self.description(), line)
+    }
+
+    fn end_error(&self, ended: &Finished) -> RemoteError {
+        RemoteError::Ended { end: self.name.clone(), said: one_line(&ended.stderr) }
     }
 
     fn into_host(self, at: SocketAddr, secret: String) -> FarHost {

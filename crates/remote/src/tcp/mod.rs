@@ -17,7 +17,7 @@ use sys::thread::start;
 
 use self::noise::{Opener, Sealer};
 use crate::heartbeat::Heartbeat;
-use crate::lines::{GREETING_BYTES_MAX, LineBuffer};
+use crate::lines::{GREETING_BYTES_MAX, LineBuffer, json_line};
 use crate::{RemoteError, TooLong};
 
 pub use self::noise::{Forged, Handshake};
@@ -115,9 +115,7 @@ impl Connection {
 
     /// Sends a message; returns its line.
     pub fn send(&self, message: &impl Serialize) -> Result<Vec<u8>, RemoteError> {
-        let mut line = serde_json::to_vec(message)
-            .map_err(|e| RemoteError::Invalid { what: e.to_string() })?;
-        line.push(b'\n');
+        let line = json_line(message).map_err(|e| RemoteError::Invalid { what: e.to_string() })?;
         self.writer.send_line(&line).map_err(|source| RemoteError::Lost { source })?;
         Ok(line)
     }

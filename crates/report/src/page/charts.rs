@@ -76,10 +76,7 @@ fn lines(
         arm: arm.name.clone(),
         number: place + 1,
         kind: arm.kind,
-        variant: outcome.arms[..place]
-            .iter()
-            .filter(|arm: &&ArmOutcome| matches!(arm.kind, ArmKind::Variant | ArmKind::Peer))
-            .count(),
+        variant: outcome.arms[..place].iter().filter(|arm| arm.kind.is_compared()).count(),
         stretches: points(arm),
     });
     lines.filter(|line| line.stretches.iter().any(|stretch| !stretch.is_empty())).collect()

@@ -14,7 +14,7 @@ fn finds(outcome: &Outcome, name: &str) -> Option<String> {
     let ratios = outcome
         .arms
         .iter()
-        .filter(|arm: &&ArmOutcome| matches!(arm.kind, ArmKind::Variant | ArmKind::Peer))
+        .filter(|arm| arm.kind.is_compared())
         .filter_map(|arm| arm.metrics.get(name)?.finds);
     // A difference within a step of the figures cannot be shown, also where they do not vary.
     let step = outcome.trust.ticks_of(name).map_or(1.0, |ticks| 1.0 + ticks.share);

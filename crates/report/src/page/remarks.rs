@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{ArmKind, ArmOutcome, Ended, Outcome, Support, VERSION_MODE, Verdict};
+use model::{ArmOutcome, Ended, Outcome, Support, VERSION_MODE, Verdict};
 
 use super::{Failures, Remark, change, interval, median, steps, trust};
 use crate::screen::Tone;
@@ -63,7 +63,7 @@ fn failing(arm: &ArmOutcome) -> Option<String> {
 pub(super) fn answers(outcome: &Outcome) -> Vec<Remark> {
     let Some(name) = outcome.judged.first() else { return Vec::new() };
     let arms = outcome.arms.iter();
-    arms.filter(|arm| matches!(arm.kind, ArmKind::Variant | ArmKind::Peer))
+    arms.filter(|arm| arm.kind.is_compared())
         .map(|arm| {
             let (tone, text) = answer(outcome, arm, name);
             Remark::new(&arm.name, text, tone)

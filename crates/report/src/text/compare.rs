@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{ArmKind, Outcome, RunComparison};
+use model::{Outcome, RunComparison};
 
 use super::{Style, section};
 use crate::page::{ChangeText, ComparedMetric, ComparedRow, ComparisonPage};
@@ -88,8 +88,7 @@ pub fn repeated(outcomes: &[Outcome], style: Style) -> String {
         let better = better.map_or(String::new(), |b| format!(" ({})", wording::better(b)));
         let runs = units::plural(outcomes.len() as u32, "run");
         screen.heading(&format!("{}{better}, ratio over {runs}", wording::metric(name)));
-        let variants =
-            last.arms.iter().filter(|a| matches!(a.kind, ArmKind::Variant | ArmKind::Peer));
+        let variants = last.arms.iter().filter(|arm| arm.kind.is_compared());
         let rows = variants.filter_map(|arm| repeated_row(outcomes, &arm.name, name));
         screen.table(&["arm", ">median", ">least", ">greatest", "runs by verdict?"], rows);
     }

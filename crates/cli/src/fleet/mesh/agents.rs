@@ -215,11 +215,11 @@ impl Measure for ByAgents {
         let jobs = self.jobs(&id, &asked)?;
         let planned = insist(&mut self.servers, |servers| servers.archive.plan(&jobs));
         if planned.is_none() {
-            return Err(Failure::Interrupted("interrupted".into()));
+            return Err(Failure::interrupted());
         }
         conduct(&mut self.servers, &id, |_| {})?;
         let rows = insist(&mut self.servers, |servers| servers.archive.rows(&id));
-        let rows = rows.ok_or_else(|| Failure::Interrupted("interrupted".into()))?;
+        let rows = rows.ok_or_else(|| Failure::interrupted())?;
         for pair in asked {
             cells.push((pair, self.cell(pair, &rows)));
         }

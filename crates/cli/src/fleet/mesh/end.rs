@@ -8,12 +8,11 @@ use remote::work::{Answer, Call, Echo, PairCell, Ping};
 use remote::{Failure, FarOptions};
 use sys::netns::Netns;
 
-use super::super::caller::{self, Folders, HostCaller};
+use super::super::caller::{self, HostCaller, PAIR_TIMEOUT};
 use super::super::hosts::Host;
+use crate::running::Folders;
 use crate::signals;
 
-/// Time limit for the start of an echo, and for the pings of one pair, which end by themselves after a minute.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(80);
 /// Time limit for pings that were given up.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two looks at signals and at the other host.
@@ -59,7 +58,7 @@ impl MeshEnd {
 
     /// Waits until its echo has its socket. Errors: interrupted.
     pub(super) fn await_echo(&mut self) -> Result<Answered<()>, Failure> {
-        Ok(match self.wait(ANSWER_TIMEOUT, || None)? {
+        Ok(match self.wait(PAIR_TIMEOUT, || None)? {
             Ok(Answer::Ready) => Ok(()),
             Ok(other) => Err(self.reason(&other)),
             Err(why) => Err(why),
@@ -79,7 +78,7 @@ impl MeshEnd {
         mut is_over: impl FnMut() -> Option<String>,
     ) -> Result<Answered<PairCell>, Failure> {
         let mut given_up = None;
-        let mut answered = self.wait(ANSWER_TIMEOUT, || {
+        let mut answered = self.wait(PAIR_TIMEOUT, || {
             given_up = is_over();
             given_up.clone()
         })?;
@@ -106,9 +105,7 @@ impl MeshEnd {
                 Ok(None) => {}
                 Err(error) => return Ok(Err(chain(&error))),
             }
-            if signals::stop_requested() {
-                return Err(Failure::Interrupted("interrupted".into()));
-            }
+            signals::check_stop()?;
             if let Some(why) = is_over() {
                 return Ok(Err(why));
             }

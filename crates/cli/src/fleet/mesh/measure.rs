@@ -54,7 +54,9 @@ impl Mesh {
         let ipv6 = members.iter().any(Member::is_pinged_over_ipv6);
         for member in &mut members {
             let answers_ipv6 = if member.is_local { ipv6 } else { member.is_pinged_over_ipv6() };
-            member.try_on(|end| Ok(end.start_echo(answers_ipv6, session).map_err(one_line)))?;
+            member.try_on(|end| {
+                Ok(end.start_echo(answers_ipv6, session).map_err(Failure::into_text))
+            })?;
         }
         for member in &mut members {
             member.try_on(MeshEnd::await_echo)?;
@@ -64,9 +66,7 @@ impl Mesh {
 
     /// Measures a pair, the first one pings.
     fn measure(&mut self, pair: HostPair) -> Result<PairCell, Failure> {
-        if signals::stop_requested() {
-            return Err(Failure::Interrupted("interrupted".into()));
-        }
+        signals::check_stop()?;
         match self.ask(pair)? {
             Ok(()) => self.answer(pair),
             Err(why) => Ok(PairCell::failed(why)),
@@ -172,21 +172,15 @@ fn source(netns: &Netns, to: IpAddr) -> Result<IpAddr, String> {
     route.map(|route| route.source).map_err(|error| chain(&error))
 }
 
-fn one_line(failure: Failure) -> String {
-    failure.text().to_owned()
-}
-
 impl Member {
     /// Errors: interrupted.
     fn open(at: &At<Host>, ssh_options: &[String]) -> Result<Self, Failure> {
-        if signals::stop_requested() {
-            return Err(Failure::Interrupted("interrupted".into()));
-        }
+        signals::check_stop()?;
         Ok(Member {
             name: at.host.to_string(),
             address: at.address,
             is_local: at.host.is_local(),
-            end: MeshEnd::open(&at.host, ssh_options, at.address).map_err(one_line),
+            end: MeshEnd::open(&at.host, ssh_options, at.address).map_err(Failure::into_text),
         })
     }
 

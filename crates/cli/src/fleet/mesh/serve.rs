@@ -147,11 +147,16 @@ fn end_text(ended: Result<Measurement, String>) -> String {
 
 /// Measures round trips; those that get no answer are sent again for as long as the echo may take to start.
 ///
-/// - `is_over`: called every 100 ms; true if the pings are given up.
+/// - `is_given_up`: called every 100 ms until it returns true.
 pub(in crate::fleet) fn ping(
     ping: &Ping,
-    mut is_over: impl FnMut() -> bool,
+    mut is_given_up: impl FnMut() -> bool,
 ) -> Result<PairCell, Failure> {
+    let mut is_stopped = false;
+    let mut is_over = || {
+        is_stopped = is_stopped || signals::stop_requested() || is_given_up();
+        is_stopped
+    };
     let until = Instant::now() + Duration::from_secs(ping.wait_s.into());
     if ping.wait_s == 0 {
         return send(ping, ping.count, &mut is_over);
@@ -190,7 +195,7 @@ fn send(ping: &Ping, count: u32, is_over: &mut dyn FnMut() -> bool) -> Result<Pa
             Err(RecvTimeoutError::Disconnected) => {
                 return Ok(PairCell::failed("the thread of its pings ended"));
             }
-            Err(RecvTimeoutError::Timeout) if signals::stop_requested() || is_over() => role.stop(),
+            Err(RecvTimeoutError::Timeout) if is_over() => role.stop(),
             Err(RecvTimeoutError::Timeout) => {}
         }
     }

@@ -10,11 +10,12 @@ use remote::Failure;
 use remote::work::{Call, RolloutStep};
 use sys::thread::start;
 
-use super::super::caller::{Folders, HostCaller};
+use super::super::caller::HostCaller;
 use super::super::hosts::Host;
 use super::super::site::{self, Site};
 use super::members::Reach;
 use super::request::RolloutRequest;
+use crate::running::Folders;
 use crate::signals;
 
 /// Connections by ssh at a time.
@@ -53,7 +54,11 @@ impl Near {
         Site {
             host: if self.hosts[at].is_local() { &Host::This } else { &self.hosts[at] },
             ssh_options: &self.ssh_options,
-            folders: Folders { state: Some(&self.states[at]), data: self.data.as_deref() },
+            folders: Folders {
+                data: self.data.as_deref(),
+                state: Some(&self.states[at]),
+                root: None,
+            },
             held_timeout: site::held_timeout(self.within),
         }
     }

@@ -96,7 +96,7 @@ impl PeerError {
     }
 
     /// True if the connection is of no use any more.
-    pub fn is_broken(&self) -> bool {
+    pub(crate) fn is_broken(&self) -> bool {
         matches!(self, PeerError::Connection(RemoteError::Lost { .. }) | PeerError::Closed { .. })
     }
 

@@ -9,11 +9,11 @@ mod report;
 mod schedule;
 mod window;
 
-use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use io::{AnyEngine, Engine, EngineSpec, RING_ENTRIES_MAX, Role, Setup};
+use model::VLANS;
 use serde::{Deserialize, Serialize};
 use wire::ethernet::VLAN_MASK;
 use wire::probe::HEADER_BYTES;
@@ -33,9 +33,6 @@ pub(crate) const ARRIVAL_GRACE_MAX: Duration = Duration::from_millis(500);
 pub const PAYLOAD_BYTES_MIN: usize = HEADER_BYTES;
 /// Largest payload of a UDP datagram over IPv4.
 pub const PAYLOAD_BYTES_MAX: usize = 65_507;
-
-/// VLANs that a tag may name.
-const VLANS: RangeInclusive<u16> = 1..=4094;
 
 /// When to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

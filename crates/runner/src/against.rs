@@ -1,14 +1,17 @@
-//! `prove --against`: two builds of Wirepath as two arms of one experiment.
+//! Two builds of Wirepath as two arms of one experiment.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use host::text::chain;
 use model::{
-    Arm, ArmKind, Load, LoadRequest, Measurement, PathError, PathRequest, Restarts, Session,
+    Arm, ArmKind, ArmPlan, Load, LoadRequest, Measurement, PathError, PathRequest, Restarts,
+    Session,
 };
 use remote::work::{Answer, Call, Host};
 use remote::{Caller, Failure, RemoteError};
+
+use crate::load::{check_support, find_load, requested_load};
 
 /// Time limit for the start of a program: building its lab, and loading its programs.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -108,6 +111,19 @@ fn one_arm_request(path: &str, load: &Load, arm: &Arm) -> PathRequest {
     PathRequest { path: path.to_owned(), load, arms, ..PathRequest::default() }
 }
 
+/// Opens the lab of a path in one of the builds, for trials of the only arm of the request.
+pub fn open_arm(
+    path: &dyn model::Path,
+    request: &PathRequest,
+) -> Result<(Box<dyn Session>, Arm), Failure> {
+    let kind = find_load(path, request.load.kind.as_deref())?;
+    let load = requested_load(path, kind, &request.load)?;
+    let arm = ArmPlan::parse_one(&request.arms, &model::ids(path.switches()));
+    let arm = arm.map_err(Failure::usage)?;
+    check_support(&path.support(&arm, &load))?;
+    Ok((path.open(&load)?, arm))
+}
+
 impl Session for Builds {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         // Without one of them there is nothing to compare: the run is given up.
@@ -157,7 +173,7 @@ impl RunningBuild {
             Ok(Answer::Measured(line)) => {
                 report::store::from_line(&line).map_err(|e| format!("unreadable answer: {e}"))
             }
-            Ok(Answer::Failed(failure)) => Err(failure.text().to_owned()),
+            Ok(Answer::Failed(failure)) => Err(failure.into_text()),
             Ok(other) => Err(chain(&caller.unexpected(&other))),
             Err(error) => {
                 // Its next answer might belong to this call.
