@@ -1,4 +1,4 @@
-//! Builds the guests of `guest/` and `guest-x86/` and copies the images to the CLI's search folder.
+//! Builds the guests of `vm/firmware/` and `vm/firmware-x86/` and copies the images to the CLI's search folder.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -22,35 +22,35 @@ struct Image {
 
 const IMAGES: &[Image] = &[
     Image {
-        workspace: "guest",
+        workspace: "vm/firmware",
         package: "wirepath-guest-app",
         binary: "wirepath-guest",
         target: "aarch64-unknown-none",
         file: "wirepath-guest-virt.elf",
     },
     Image {
-        workspace: "guest",
+        workspace: "vm/firmware",
         package: "wirepath-guest-reference",
         binary: "wirepath-guest-reference",
         target: "aarch64-unknown-none",
         file: "wirepath-guest-reference.elf",
     },
     Image {
-        workspace: "guest",
+        workspace: "vm/firmware",
         package: "wirepath-guest-stacks",
         binary: "wirepath-guest-smoltcp",
         target: "aarch64-unknown-none",
         file: "wirepath-guest-smoltcp.elf",
     },
     Image {
-        workspace: "guest",
+        workspace: "vm/firmware",
         package: "wirepath-guest-stacks",
         binary: "wirepath-guest-embassy",
         target: "aarch64-unknown-none",
         file: "wirepath-guest-embassy.elf",
     },
     Image {
-        workspace: "guest-x86",
+        workspace: "vm/firmware-x86",
         package: "wirepath-nettest",
         binary: "nettest",
         target: "x86_64-unknown-none",

@@ -1,14 +1,14 @@
 //! Committed inputs of the fuzz targets.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Returns every input of a fuzz target.
 ///
 /// # Panics
-/// If the target has no corpus in `fuzz/corpus`.
+/// If the target has no corpus.
 pub fn inputs(target: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let folder = folder(target);
     let entries =
         fs::read_dir(&folder).unwrap_or_else(|e| panic!("cannot read {}: {e}", folder.display()));
     entries
@@ -16,6 +16,16 @@ pub fn inputs(target: &str) -> Vec<Vec<u8>> {
             fs::read((entry.expect("a readable folder")).path()).expect("the corpus holds files")
         })
         .collect()
+}
+
+/// Folder of a target's inputs: `fuzz/corpus` at the root, or that of a house.
+fn folder(target: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let houses = fs::read_dir(&root).expect("the root of the sources");
+    let houses = houses.map(|entry| entry.expect("a readable folder").path());
+    let mut folders =
+        houses.chain([root.clone()]).map(|house| house.join("fuzz/corpus").join(target));
+    folders.find(|folder| folder.is_dir()).unwrap_or_else(|| panic!("{target} has no corpus"))
 }
 
 /// CPU time for one input, clock ticks of 10 ms. Linear work takes a hundredth of it, also without optimisation.

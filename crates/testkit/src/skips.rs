@@ -54,7 +54,7 @@ pub const NEEDS: &[&str] = &[
     "tshark",
     "unshare",
     "wrk",
-    // The firmware of `guest/`.
+    // The firmware of `vm/firmware/`.
     "aarch64",
     // axe-core, which npm installs.
     "axe",
@@ -69,7 +69,7 @@ pub const NEEDS: &[&str] = &[
     "linux-guest",
     // Python package with Perfetto's schema, which ./test installs.
     "perfetto",
-    // The firmware of `guest-x86/`.
+    // The firmware of `vm/firmware-x86/`.
     "nettest",
     "netns",
     // /dev/cpu_dma_latency.

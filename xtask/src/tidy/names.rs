@@ -23,8 +23,8 @@ struct Definition {
 impl Types {
     /// Adds the types of a file that are no part of its tests.
     pub(super) fn add(&mut self, source: &Source, stream: &TokenStream) {
-        // The firmware's packages meet no other.
-        if !source.package.starts_with("crates/") {
+        // The firmware's packages and the chores meet no other.
+        if ["vm/firmware", "xtask"].iter().any(|apart| source.package.starts_with(apart)) {
             return;
         }
         self.add_level(source, stream, source.product_line_count());

@@ -24,7 +24,7 @@ its own removes it.
 reads becomes unreadable; commands started by root read it nevertheless, unless they dropped that capability.
 **wall clock set**: a day ahead, then two days back, by a library between the command and the kernel; the
 machine's clock is not changed. **no threads left**: its control group is at its limit (pids.max). A panicking
-thread is tested in the tunnel's order (`crates/forward/src/order`); commands have no way to cause one. A CPU
+thread is tested in the tunnel's order (`tunnel/forward/src/order`); commands have no way to cause one. A CPU
 goes offline in a Debian guest (`crates/cli/tests/tune_guest/hotplug.rs`): `peer`, `probe echo`, `feed listen`,
 `feed replay`, `serve` and `tune apply` go on; `prove`, which pins its ends to CPUs, ends with 1 once its trials
 fail, with the CPU in its message.

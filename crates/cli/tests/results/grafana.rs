@@ -12,10 +12,10 @@ use serde_json::Value;
 const WRITERS: [(&str, &str); 6] = [
     ("wirepath_doctor_", "crates/cli/src/doctor/metrics.rs"),
     ("wirepath_explain_", "crates/cli/src/explain/metrics.rs"),
-    ("wirepath_feed_", "crates/marketdata/src/listen/report/prometheus.rs"),
+    ("wirepath_feed_", "feed/tools/src/listen/report/prometheus.rs"),
     ("wirepath_mesh_", "crates/cli/src/fleet/mesh/metrics.rs"),
-    ("wirepath_tunnel_", "crates/forward/src/run/live.rs"),
-    ("wirepath_tunnel_", "crates/forward/src/run/keepalive.rs"),
+    ("wirepath_tunnel_", "tunnel/forward/src/run/live.rs"),
+    ("wirepath_tunnel_", "tunnel/forward/src/run/keepalive.rs"),
 ];
 
 fn root() -> PathBuf {

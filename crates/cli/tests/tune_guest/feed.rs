@@ -1,5 +1,5 @@
 //! Settings of a card as arms of path `feed`: the interrupts of each arm, and the CPUs that handle them. With `--nocapture`
-//! it prints the table of docs/feed.md.
+//! it prints the table of feed/docs/feed.md.
 
 use serde_json::Value;
 

@@ -125,7 +125,7 @@ pub(crate) fn carries_what_hosts_behind_real_cards_send(rig: &Rig) {
     );
 }
 
-/// Namespaces of both tunnels' ends, as docs/tunnel.md makes them: `inner` and `near` here, `there` behind `far`,
+/// Namespaces of both tunnels' ends, as tunnel/docs/tunnel.md makes them: `inner` and `near` here, `there` behind `far`,
 /// whose end is the kernel's. Between the hosts are real cards.
 const NAMESPACES: &str = r#"
 printf '#!/usr/bin/sh\nexec /xdp-tools/ld-linux-x86-64.so.2 --library-path /xdp-tools /xdp-tools/wg "$@"\n' >/usr/bin/wg

@@ -1,8 +1,0 @@
-//! Frames out of a tunnel, read as keepalives.
-#![no_main]
-#![allow(dead_code, unreachable_pub, reason = "no target uses all of it")]
-
-#[path = "../../crates/forward/src/keepalive/mod.rs"]
-mod keepalive;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| keepalive::fuzzing::keepalive(bytes));

@@ -1,0 +1,9 @@
+//! The emulated network device, driven by a hostile guest.
+#![no_main]
+
+#[path = "operations.rs"]
+mod operations;
+
+use vmm::lance::fuzzing;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| operations::count(fuzzing::run(bytes)));
