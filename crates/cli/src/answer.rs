@@ -1,52 +1,62 @@
 //! `wirepath answer NAME`: the end that answers calls of another process of this program, which starts it.
 
-use clap::{Args, ValueEnum};
+use clap::builder::PossibleValue;
+use clap::Args;
 use command::FarMeans;
+use house::context::Context;
+use house::place::StateArgs;
+use house::signals;
 use remote::{Failure, Service};
 
-use crate::context::Context;
-use crate::signals;
-use crate::tune::{Guard, StateArgs};
+use crate::houses;
+use crate::tune::Guard;
 
 #[derive(Debug, Args)]
 pub(crate) struct AnswerArgs {
     /// Service
-    #[arg(value_enum, value_name = "NAME")]
-    service: AnswerService,
+    #[arg(value_name = "NAME", value_parser = services())]
+    service: String,
     #[command(flatten)]
     state: StateArgs,
 }
 
-/// Services by their [`remote::Service::NAME`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum AnswerService {
-    /// Servers for `prove command --far ssh:HOST`
-    #[value(name = command::SERVICE)]
-    Programs,
-    /// Quotes for `prove feed --far`
-    #[value(name = feed::SERVICE)]
-    Feed,
-    /// Experiments, steps of roll-outs and pings for `fleet --on`, and trials for `prove --against`
-    #[value(name = remote::work::Host::NAME)]
-    Host,
+/// Services of the core, and those of the houses.
+fn services() -> Vec<PossibleValue> {
+    let own = [
+        (command::SERVICE, "Servers for `prove command --far ssh:HOST`"),
+        (
+            remote::work::Host::NAME,
+            "Experiments, steps of roll-outs and pings for `fleet --on`, and trials for `prove --against`",
+        ),
+    ];
+    let others = services_of_houses().map(|service| (service.name, service.what));
+    own.into_iter().chain(others).map(|(name, what)| PossibleValue::new(name).help(what)).collect()
+}
+
+fn services_of_houses() -> impl Iterator<Item = &'static house::Service> {
+    houses::all().iter().flat_map(|house| house.services())
 }
 
 impl AnswerArgs {
     /// True if the service starts other programs.
     pub(crate) fn starts_programs(&self) -> bool {
-        match self.service {
-            AnswerService::Programs | AnswerService::Host => true,
-            AnswerService::Feed => false,
-        }
+        service_of_house(&self.service).is_none_or(|service| service.starts_programs)
     }
+}
+
+fn service_of_house(name: &str) -> Option<&'static house::Service> {
+    services_of_houses().find(|service| service.name == name)
 }
 
 /// Answers the calls on standard input, until it ends.
 pub(crate) fn run(context: &Context, args: &AnswerArgs) -> Result<(), Failure> {
-    match args.service {
-        AnswerService::Programs => answer_programs(&args.state),
-        AnswerService::Feed => Ok(feed::serve_exchange(signals::stop_flag())?),
-        AnswerService::Host => crate::fleet::host::run(context, &args.state),
+    match args.service.as_str() {
+        command::SERVICE => answer_programs(&args.state),
+        remote::work::Host::NAME => crate::fleet::host::run(context, &args.state),
+        name => match service_of_house(name) {
+            Some(service) => (service.answer)(),
+            None => Err(Failure::Usage(format!("no service named {name}"))),
+        },
     }
 }
 

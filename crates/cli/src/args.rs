@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use house::{House, RunCommand};
+use remote::Failure;
 
-use crate::context::Context;
-use crate::tunnel::TunnelCommand;
+use house::context::Context;
+use crate::houses;
 
 /// Measure a packet path, and prove what each optimisation is worth on this machine.
 #[derive(Debug, Parser)]
@@ -23,6 +25,51 @@ pub(crate) struct Cli {
     pub(crate) context: Context,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Every command: those of the core and of the houses.
+pub(crate) fn command_line() -> clap::Command {
+    let houses = houses::all().iter().flat_map(|house| house.commands());
+    Cli::command().subcommands(houses.map(|command| command.line))
+}
+
+/// A parsed command line.
+pub(crate) enum Line {
+    Core(Cli),
+    House(Context, Box<dyn RunCommand>),
+}
+
+impl Line {
+    /// Parses the command line of this process, which it ends if there is none to run.
+    pub(crate) fn parse() -> Line {
+        Line::read(&command_line().get_matches()).unwrap_or_else(|error| error.exit())
+    }
+
+    fn read(matches: &clap::ArgMatches) -> Result<Line, clap::Error> {
+        if let Some((name, words)) = matches.subcommand() {
+            let mut commands = houses::all().iter().flat_map(|house| house.commands());
+            if let Some(command) = commands.find(|command| command.line.get_name() == name) {
+                let context = Context::from_arg_matches(matches)?;
+                return Ok(Line::House(context, (command.read)(words)?));
+            }
+        }
+        Cli::from_arg_matches(matches).map(Line::Core)
+    }
+
+    /// True if the command starts other programs, which may need the privileges of their own files.
+    pub(crate) fn starts_programs(&self) -> bool {
+        match self {
+            Line::Core(cli) => cli.command.starts_programs(),
+            Line::House(_, command) => command.starts_programs(),
+        }
+    }
+
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        match self {
+            Line::Core(cli) => crate::run(&cli.context, &cli.command),
+            Line::House(context, command) => command.run(context),
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -53,28 +100,6 @@ Example:
                       wirepath probe ping 192.0.2.7 --arm spin+bypass"
     )]
     Probe(crate::probe::args::ProbeCommand),
-    /// Receive, replay, record and decode market data
-    #[command(
-        subcommand,
-        after_help = "Example:\n  wirepath feed decode morning.pcapng | jq -c .trade"
-    )]
-    Feed(crate::feed::FeedCommand),
-    /// Boot the firmware with the virtio-net driver by hand, or test its kernel
-    #[command(
-        subcommand,
-        after_help = "Example:\n  wirepath guest run --switches quiet --tap\n  \
-                      wirepath prove guest --arms ladder --peers linux --time 120s"
-    )]
-    Guest(crate::guest::GuestCommand),
-    /// Run a guest behind an emulated NIC
-    #[command(subcommand, after_help = "Example:\n  wirepath vmnic run -- ping -c 3 10.77.0.2")]
-    Vmnic(crate::vmnic::VmnicCommand),
-    /// Forward Ethernet frames through VXLAN and GRETAP tunnels
-    #[command(
-        subcommand,
-        after_help = "Example:\n  wirepath tunnel run --config /etc/wirepath/tunnel.toml"
-    )]
-    Tunnel(TunnelCommand),
     /// Measure on many hosts: pooled verdicts, and meshes
     #[command(
         subcommand,
@@ -161,18 +186,14 @@ Example:
 }
 
 impl Command {
-    /// True if the command starts other programs, which may need the privileges of their own files.
-    pub(crate) fn starts_programs(&self) -> bool {
+    fn starts_programs(&self) -> bool {
         match self {
             Command::Prove(_)
             | Command::Paths(_)
-            | Command::Guest(_)
-            | Command::Vmnic(_)
             | Command::Tune(_)
             | Command::Fleet(_)
             | Command::Doctor(_) => true,
             Command::Answer(args) => args.starts_programs(),
-            Command::Tunnel(command) => !matches!(command, TunnelCommand::Run(_)),
             _ => false,
         }
     }
@@ -180,13 +201,11 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command_line().debug_assert();
     }
 
     #[test]
@@ -199,14 +218,14 @@ mod tests {
                 check(sub, &path);
             }
         }
-        check(&Cli::command(), "");
+        check(&command_line(), "");
     }
 
     #[test]
     fn every_command_is_in_the_overview_of_commands() {
         let page = include_str!("../../../docs/commands.md");
         let listed = |name: &str| page.contains(&format!("`{name}`"));
-        let root = Cli::command();
+        let root = command_line();
         for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
             let name = command.get_name();
             let is_open = |sub: &&clap::Command| !sub.is_hide_set() && sub.get_name() != "help";

@@ -4,7 +4,7 @@ use model::{Gate, GateAnswer};
 use remote::Failure;
 use runner::Proven;
 
-use crate::console;
+use house::console;
 
 /// Answer of a gate on one run, or on a series as one family.
 ///

@@ -8,20 +8,15 @@ use clap::{Arg, Command};
 use model::Path;
 use remote::Failure;
 
-use crate::fake;
+use crate::{fake, houses};
 
 /// Form of a comparison of the user's programs, for those who give them as other tools want it.
 pub(crate) const OWN_PROGRAMS: &str = "wirepath prove command --arm a='./a' --arm b='./b' for programs that end, with --client './bench' for servers";
 
 /// Every path, in the order of `wirepath paths`.
 pub(crate) fn all() -> Vec<Box<dyn Path>> {
-    vec![
-        Box::new(probe::Probe),
-        Box::new(feed::Feed),
-        Box::new(tunnel::TunnelPath),
-        Box::new(vmnic::Vmnic),
-        Box::new(guest::Guest),
-    ]
+    let own: Box<dyn Path> = Box::new(probe::Probe);
+    std::iter::once(own).chain(houses::all().iter().flat_map(|house| house.paths())).collect()
 }
 
 /// Path with this name, the hidden `fake` included.

@@ -9,8 +9,9 @@ use report::screen::{Screen, Style, Tone};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::context::Context;
-use crate::{console, lookup};
+use house::context::Context;
+use house::console;
+use crate::lookup;
 
 /// Document of `paths --json`.
 #[derive(Serialize, JsonSchema)]

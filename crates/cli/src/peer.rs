@@ -12,7 +12,7 @@ use remote::Failure;
 use sys::thread::start_free;
 
 use crate::shared_args::{SECRET_BYTES_MAX, SecretArgs, check_secret};
-use crate::{console, privileges, signals};
+use house::{console, privileges, signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct PeerArgs {

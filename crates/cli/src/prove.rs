@@ -3,20 +3,20 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use marketdata::sequence_field::SequenceField;
 use model::{
     LoadRequest, Outcome, PathRequest, ReplayRequest, Request, RunComparison, Subject, TwoHosts,
 };
 use remote::Failure;
 use runner::{Earlier, JournalFolder, Planned, Proven};
 
-use crate::context::Context;
+use house::context::Context;
 use crate::far_args::FarEndArgs;
 use crate::lookup::{self, OWN_PROGRAMS};
 use crate::proven::{ProveDocument, SeriesDocument, print_ladder, say_ids, say_where, verdict};
 use crate::running::{Terminal, run_in_child, runner};
 use crate::shared_args::{BaselineArgs, LimitArgs, LiveArgs, LoadArgs, SeriesArgs};
-use crate::{console, gate, results};
+use house::console;
+use crate::{gate, results};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProveCommand {
@@ -55,7 +55,7 @@ pub(crate) struct PathArgs {
     replay: Option<PathBuf>,
     /// Sequence number in each payload of --replay: byte order, bits, offset in bytes
     #[arg(long, value_name = "be32@4", requires = "replay")]
-    sequence: Option<SequenceField>,
+    sequence: Option<String>,
     #[command(flatten)]
     load: LoadArgs,
     #[command(flatten)]
@@ -75,9 +75,8 @@ impl PathArgs {
                 "{more:?} is one argument too many: `prove` measures one path. Programs of your own: {OWN_PROGRAMS}"
             )));
         }
-        let replay = self.replay.clone().zip(self.sequence);
-        let replay =
-            replay.map(|(file, field)| ReplayRequest { file, sequence: field.to_string() });
+        let replay = self.replay.clone().zip(self.sequence.clone());
+        let replay = replay.map(|(file, sequence)| ReplayRequest { file, sequence });
         let load = LoadRequest { replay, ..self.load.request(far) };
         let default = if against.is_some() { "baseline" } else { "ladder" };
         let arms = self.arms.clone().unwrap_or_else(|| default.to_owned());

@@ -8,9 +8,9 @@ use runner::Proven;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::console;
-use crate::context::Context;
-use crate::signals;
+use house::console;
+use house::context::Context;
+use house::signals;
 
 /// Document of `prove --json` and `tune prove --json`.
 #[derive(Serialize, JsonSchema)]

@@ -8,9 +8,10 @@ use report::formats;
 use report::page::Page;
 use report::store::{SqliteStore, Store, StoreError, Stored};
 
-use crate::context::Context;
+use house::context::Context;
 use crate::path_page::Known;
-use crate::{console, lookup, results};
+use house::console;
+use crate::{lookup, results};
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
@@ -52,7 +53,7 @@ pub(crate) fn run(context: &Context, args: &ReportArgs) -> Result<(), Failure> {
     if let (Some(name), Some(file)) = (&args.path, &args.html) {
         return path(context, name, file);
     }
-    let stored = context.results().open_reading()?.load(&args.id)?;
+    let stored = results::database(context).open_reading()?.load(&args.id)?;
     if let Some(format) = args.format {
         if context.json {
             return Err(Failure::Usage("--format and --json exclude each other".into()));
@@ -96,7 +97,7 @@ fn hlog(stored: &Stored) -> Result<String, Failure> {
 /// Writes the page of one path: the latest result per switch.
 fn path(context: &Context, name: &str, file: &Path) -> Result<(), Failure> {
     let path = lookup::find_path(name)?;
-    let store = match SqliteStore::open_reading(context.results().file()?) {
+    let store = match SqliteStore::open_reading(results::database(context).file()?) {
         Err(StoreError::Empty) => None,
         store => Some(store?),
     };

@@ -6,7 +6,7 @@ use model::{By, Outcome};
 use report::store::{SqliteStore, StoreError, Stored};
 use runner::Database;
 
-use crate::context::Context;
+use house::context::Context;
 use crate::lookup;
 use crate::shared_args::FailOn;
 
@@ -14,11 +14,9 @@ fn results(folder: Option<PathBuf>) -> Database {
     Database { folder, find_path: |name| lookup::find_path(name).ok() }
 }
 
-impl Context {
-    /// Results in `--data-dir`, else in the user's data folder.
-    pub(crate) fn results(&self) -> Database {
-        results(self.data_dir.clone())
-    }
+/// Results in `--data-dir`, else in the user's data folder.
+pub(crate) fn database(context: &Context) -> Database {
+    results(context.data_dir.clone())
 }
 
 /// Outcome of a stored experiment; that of a killed one is computed from its trials.

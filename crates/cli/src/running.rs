@@ -13,10 +13,11 @@ use remote::{Caller, Failure};
 use runner::{Console, JournalFolder, Proven, Runner};
 use sys::child::{ChildPlace, this_program};
 
-use crate::context::{Context, DATA_VARIABLE};
+use house::context::{Context, DATA_VARIABLE};
 use crate::tune::Guard;
-use crate::tune::state::{ROOT_VARIABLE, STATE_VARIABLE};
-use crate::{console, lookup, signals};
+use house::place::{ROOT_VARIABLE, STATE_VARIABLE};
+use house::{console, signals};
+use crate::{lookup, results};
 
 /// Time that a child has to end its programs and to restore settings.
 const CHILD_GRACE: Duration = Duration::from_secs(20);
@@ -74,7 +75,7 @@ pub(crate) fn runner<'a>(
 ) -> Runner<'a> {
     Runner {
         find_path: &find_path,
-        database: context.results(),
+        database: results::database(context),
         journal,
         start_guard: &start_guard,
         stop: signals::stop_flag(),
@@ -85,13 +86,10 @@ pub(crate) fn runner<'a>(
 /// The path, with a capture as its load if one is given.
 fn find_path(name: &str, load: &LoadRequest) -> Result<Box<dyn model::Path>, Failure> {
     let path = lookup::find_path(name)?;
-    let Some(replay) = &load.replay else { return Ok(path) };
-    if path.name() != "feed" {
-        let name = path.name();
-        return Err(Failure::Usage(format!("--replay is a load of path feed, not of {name}")));
+    match &load.replay {
+        Some(replay) => Ok(path.replaying(replay)?),
+        None => Ok(path),
     }
-    let sequence = replay.sequence.parse().map_err(Failure::usage)?;
-    Ok(Box::new(feed::ReplayedFeed { file: replay.file.clone(), sequence }))
 }
 
 fn start_guard(journal: &JournalFolder) -> Result<Box<dyn Any>, Failure> {

@@ -7,7 +7,7 @@ use clap::Args;
 use host::private_file;
 use remote::Failure;
 
-use crate::console;
+use house::console;
 
 #[derive(Debug, Args)]
 pub(crate) struct SecretOutArgs {

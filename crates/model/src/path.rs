@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Arm, LoadKind, Machine, Measurement, PathLoad, PathSwitch, Support, SwitchId, SwitchSpec, ids,
+    Arm, LoadKind, Machine, Measurement, PathLoad, PathSwitch, ReplayRequest, Support, SwitchId,
+    SwitchSpec, ids,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,6 +121,18 @@ pub trait Path {
     fn support(&self, arm: &Arm, load: &Load) -> Support;
 
     fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError>;
+
+    /// This path with a capture as its only load. Errors: it replays none, or not this one.
+    fn replaying(&self, _replay: &ReplayRequest) -> Result<Box<dyn Path>, PathError> {
+        Err(replays_nothing(self.name()))
+    }
+}
+
+fn replays_nothing(path: &str) -> PathError {
+    PathError::Invalid {
+        what: format!("path {path} replays no captures"),
+        remedy: "leave out --replay, or name a path that replays them".to_owned(),
+    }
 }
 
 /// A path whose switches and loads are enums. As a [`Path`] it reads the kind of a load once, and refuses a load that
@@ -141,6 +154,11 @@ pub trait TypedPath {
 
     /// See [`Path::open`].
     fn open(&self, load: &Load, kind: Self::Kind) -> Result<Box<dyn Session>, PathError>;
+
+    /// See [`Path::replaying`].
+    fn replaying(&self, _replay: &ReplayRequest) -> Result<Box<dyn Path>, PathError> {
+        Err(replays_nothing(Self::NAME))
+    }
 }
 
 impl<P: TypedPath> Path for P {
@@ -176,6 +194,10 @@ impl<P: TypedPath> Path for P {
 
     fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError> {
         TypedPath::open(self, load, P::Kind::parse(load)?)
+    }
+
+    fn replaying(&self, replay: &ReplayRequest) -> Result<Box<dyn Path>, PathError> {
+        TypedPath::replaying(self, replay)
     }
 }
 

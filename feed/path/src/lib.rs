@@ -17,7 +17,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use marketdata::sequence_field::SequenceField;
-use model::{Arm, ArmKind, Load, LoadKind, PathError, PathLoad, Session, Support, TypedPath};
+use model::{
+    Arm, ArmKind, Load, LoadKind, Path, PathError, PathLoad, ReplayRequest, Session, Support,
+    TypedPath,
+};
 use serde::{Deserialize, Serialize};
 
 pub use exchange::{SERVICE, serve_exchange};
@@ -78,6 +81,14 @@ impl TypedPath for Feed {
 
     fn open(&self, load: &Load, kind: FeedLoad) -> Result<Box<dyn Session>, PathError> {
         Ok(Box::new(session::FeedSession::open(load, kind, None)?))
+    }
+
+    fn replaying(&self, replay: &ReplayRequest) -> Result<Box<dyn Path>, PathError> {
+        let sequence = replay.sequence.parse().map_err(|error| PathError::Invalid {
+            what: host::text::chain(&error),
+            remedy: "give another --sequence".into(),
+        })?;
+        Ok(Box::new(ReplayedFeed { file: replay.file.clone(), sequence }))
     }
 }
 

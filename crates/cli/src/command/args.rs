@@ -9,8 +9,9 @@ use remote::Failure;
 use runner::resolve_text;
 
 use crate::lookup;
-use crate::shared_args::{LiveArgs, ResolveArgs, SeriesArgs, parse_duration, parse_resolve};
-use crate::tune::state::StateArgs;
+use crate::shared_args::{LiveArgs, ResolveArgs, SeriesArgs, parse_resolve};
+use house::args::parse_duration;
+use house::place::StateArgs;
 
 /// The user's programs, and the figures that decide.
 #[derive(Debug, Clone, Args)]

@@ -6,8 +6,8 @@ use model::{Programs, Support};
 use remote::Failure;
 use runner::{ProgramsPlan, Runner, check_programs};
 
-use crate::console;
-use crate::context::Context;
+use house::console;
+use house::context::Context;
 
 /// Prints the arms and the figures that decide; with `--json`, the experiment as a document.
 ///

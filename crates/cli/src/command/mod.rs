@@ -10,10 +10,11 @@ use runner::Planned;
 
 pub(crate) use args::{CommandArgs, ExperimentArgs, ProgramArgs};
 
-use crate::context::Context;
+use house::context::Context;
 use crate::proven::{ProveDocument, print_ladder, say_where, show_series, verdict};
 use crate::running::{Terminal, run_in_child, runner};
-use crate::{console, gate, signals};
+use house::{console, signals};
+use crate::gate;
 
 pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> {
     let (programs, resumed) = match &args.resume {

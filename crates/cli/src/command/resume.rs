@@ -10,9 +10,11 @@ use report::store::{Store, Stored};
 use runner::{Resumed, resolve_text, stored_resolve};
 
 use super::CommandArgs;
-use crate::console;
-use crate::context::Context;
+use house::console;
+use house::context::Context;
 use crate::shared_args::parse_resolve;
+
+use crate::results;
 
 /// Loads an experiment that did not reach its end.
 ///
@@ -22,7 +24,7 @@ pub(super) fn load(
     args: &CommandArgs,
     id: &str,
 ) -> Result<(Programs, Resumed), Failure> {
-    let Stored { header, ended, outcome, trials } = context.results().open_reading()?.load(id)?;
+    let Stored { header, ended, outcome, trials } = results::database(context).open_reading()?.load(id)?;
     let id = header.id.clone();
     let text = match header.load.get("experiment") {
         Some(text) if header.path == command::NAME => text,
@@ -58,7 +60,7 @@ pub(super) fn load(
         ));
     }
     let commands = if given.is_unspecified() {
-        private_file::check_written_by_this_user(&context.results().file()?).map_err(|why| {
+        private_file::check_written_by_this_user(&results::database(context).file()?).map_err(|why| {
             Failure::Usage(format!(
                 "{id} is not resumed with its stored commands: {why}, or give the same commands again \
                  beside --resume"

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::text::time;
-use crate::context::DOCUMENT;
+use house::context::DOCUMENT;
 
 /// The compared part of a document of `explain --json`.
 #[derive(Debug, Deserialize)]

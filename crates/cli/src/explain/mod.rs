@@ -23,10 +23,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sys::capability::Capability;
 
-use crate::context::Context;
-use crate::metrics::Shown;
-use crate::shared_args::parse_duration;
-use crate::{console, privileges, signals};
+use house::context::Context;
+use house::metrics::Shown;
+use house::args::parse_duration;
+use house::{console, privileges, signals};
 use diff::{Changes, Observation};
 use perfetto::TraceFile;
 
@@ -60,7 +60,7 @@ pub(crate) struct ExplainArgs {
     #[arg(long)]
     live: bool,
     /// Serve Prometheus metrics on this PORT of loopback, or on ADDRESS:PORT
-    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = crate::metrics::parse_address)]
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = house::metrics::parse_address)]
     metrics: Option<SocketAddr>,
     /// Compare with an earlier document of `explain --json`
     #[arg(long, value_name = "FILE", conflicts_with = "live")]
@@ -137,7 +137,7 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
     let earlier = args.diff.as_deref().map(Observation::read).transpose()?;
     let _lock = ExclusiveLock::acquire(Activity::Tracing)
         .map_err(|conflict| Failure::failed(conflict.to_string()))?;
-    let server = crate::metrics::open(args.metrics)?;
+    let server = house::metrics::open(args.metrics)?;
     let trace = args.perfetto.as_deref().map(TraceFile::create).transpose()?;
     let mut observer = Observer::new(&spec)?;
     observer.start()?;
@@ -149,7 +149,7 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
     });
     let shown = Shown::default();
     shown.replace(metrics::text(&observer.summary()?));
-    let observed = crate::metrics::serving(server.as_ref(), &shown, || {
+    let observed = house::metrics::serving(server.as_ref(), &shown, || {
         observe(&mut observer, args, &mut links, &shown)
     });
     let (summary, slices) = observer.finish()?;
@@ -307,7 +307,7 @@ impl ExplainDocument {
     fn new(summary: ExplainSummary, changes: Option<Changes>) -> ExplainDocument {
         let cost = summary.cost;
         ExplainDocument {
-            schema: crate::context::DOCUMENT,
+            schema: house::context::DOCUMENT,
             command: "explain",
             followed_ns: summary.followed.as_nanos() as u64,
             packets_count: summary.packets_count,

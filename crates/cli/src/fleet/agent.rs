@@ -16,8 +16,10 @@ use remote::Failure;
 use super::keys::read_secret;
 use super::station::Station;
 use super::{agents_file, now_ms};
-use crate::context::Context;
-use crate::{console, signals};
+use house::context::Context;
+use house::{console, signals};
+
+use crate::results;
 
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
@@ -196,7 +198,7 @@ fn beat(
 
 /// One agent of a host on a folder: two would share its memory.
 fn lock(context: &Context, host: &str) -> Result<File, Failure> {
-    let file = context.results().file()?.with_file_name(format!("fleet-agent-{host}.lock"));
+    let file = results::database(context).file()?.with_file_name(format!("fleet-agent-{host}.lock"));
     if let Some(folder) = file.parent() {
         fs::create_dir_all(folder)?;
     }
@@ -219,7 +221,7 @@ fn lock(context: &Context, host: &str) -> Result<File, Failure> {
 fn ca_file(context: &Context, enrolment: &Enrolment) -> Result<Option<PathBuf>, Failure> {
     let Some(pem) = &enrolment.ca else { return Ok(None) };
     let name = format!("fleet-ca-{}.pem", enrolment.host);
-    let file = context.results().file()?.with_file_name(name);
+    let file = results::database(context).file()?.with_file_name(name);
     console::replace_file(&file, pem)?;
     Ok(Some(file))
 }

@@ -11,7 +11,7 @@ use sys::child::ChildPlace;
 
 use super::hosts::Host;
 use crate::running::Folders;
-use crate::signals;
+use house::signals;
 
 pub(super) type HostCaller = Caller<work::Host>;
 

@@ -7,8 +7,8 @@ use fleet::book;
 use remote::Failure;
 
 use super::servers::{Servers, insist};
-use crate::context::Context;
-use crate::{console, signals};
+use house::context::Context;
+use house::{console, signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct CollectArgs {

@@ -9,11 +9,11 @@ use remote::{Calls, Failure, NearEndGone};
 use runner::{Proven, open_arm};
 
 use super::mesh::{MeshEcho, ping};
-use crate::context::Context;
+use house::context::Context;
 use crate::lookup::find_path;
 use crate::running::{Terminal, runner};
-use crate::signals;
-use crate::tune::StateArgs;
+use house::signals;
+use house::place::StateArgs;
 use crate::tune::steps::{self, StepDone};
 
 /// Time between two looks at an echo.

@@ -12,8 +12,8 @@ use fleet::postgres::{SCHEMA, check_address};
 use remote::Failure;
 
 use super::keys::read_secret;
-use crate::console;
-use crate::context::Context;
+use house::console;
+use house::context::Context;
 
 /// File of the coordinator's secret.
 pub(super) const COORDINATOR: &str = "coordinator.json";

@@ -8,7 +8,7 @@ use fleet::keys::Seeds;
 use host::private_file;
 use remote::Failure;
 
-use crate::console;
+use house::console;
 
 #[derive(Debug, Args)]
 pub(crate) struct KeysArgs {

@@ -35,7 +35,9 @@ use clap::Subcommand;
 use fleet::book::{Archive, Coordinator, Exchange, SqliteBook};
 use remote::Failure;
 
-use crate::context::Context;
+use house::context::Context;
+
+use crate::results;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FleetCommand {
@@ -106,17 +108,17 @@ pub(crate) fn run(context: &Context, command: &FleetCommand) -> Result<(), Failu
 
 /// File of jobs and their outcomes, beside the results database.
 fn book_file(context: &Context) -> Result<PathBuf, Failure> {
-    Ok(context.results().file()?.with_file_name("fleet.db"))
+    Ok(results::database(context).file()?.with_file_name("fleet.db"))
 }
 
 /// File of the memory of this machine's agents.
 fn agents_file(context: &Context) -> Result<PathBuf, Failure> {
-    Ok(context.results().file()?.with_file_name("fleet-agents.db"))
+    Ok(results::database(context).file()?.with_file_name("fleet-agents.db"))
 }
 
 /// Locks the book for one coordinator; `None` if another one has it.
 fn lock_book(context: &Context) -> Result<Option<File>, Failure> {
-    let file = context.results().file()?.with_file_name("fleet.lock");
+    let file = results::database(context).file()?.with_file_name("fleet.lock");
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder)?;
     }

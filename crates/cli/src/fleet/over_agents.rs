@@ -14,7 +14,7 @@ use remote::work::Call;
 use super::outcomes::outcomes;
 use super::servers::{Servers, insist};
 use super::{allowed, now_ms};
-use crate::{console, signals};
+use house::{console, signals};
 
 #[derive(Debug, Args)]
 pub(super) struct AgentsArgs {

@@ -18,9 +18,9 @@ use super::hosts::{Host, HostsArgs};
 use super::outcomes::outcomes;
 use super::words::{HostProveArgs, Words};
 use super::{agents_file, book_file, end_leftovers, lock_book, now_ms};
-use crate::context::Context;
+use house::context::Context;
 use crate::running::Folders;
-use crate::{console, signals};
+use house::{console, signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct FleetProveArgs {

@@ -15,7 +15,7 @@ use remote::Failure;
 use super::init::COORDINATOR;
 use super::keys::read_secret;
 use super::now_ms;
-use crate::{console, signals};
+use house::{console, signals};
 
 /// Pause before a server that failed is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);

@@ -15,7 +15,7 @@ use super::caller::{self, HostCaller, STEP_TIMEOUT};
 use super::hosts::Host;
 use super::site::{Site, end_waiting};
 use crate::running::Folders;
-use crate::{console, signals};
+use house::{console, signals};
 
 /// Times that the lock of this machine is tried, which other experiments hold.
 const LOCK_TRIES: u32 = 6000;

@@ -11,8 +11,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{book_file, lock_book};
-use crate::console;
-use crate::context::Context;
+use house::console;
+use house::context::Context;
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
@@ -89,7 +89,7 @@ pub(crate) fn run(context: &Context, args: &StatusArgs) -> Result<(), Failure> {
         (false, Vec::new(), Vec::new())
     };
     let hosts = Vec::new();
-    let schema = crate::context::DOCUMENT;
+    let schema = house::context::DOCUMENT;
     show(context, &StatusDocument { schema, running, experiments, rollouts, hosts })
 }
 
@@ -116,7 +116,7 @@ fn show_with_agents(context: &Context, folder: &Path) -> Result<(), Failure> {
         .into_iter()
         .map(|(id, row)| RolloutStatus { id, state: row.state, why: row.why })
         .collect();
-    let schema = crate::context::DOCUMENT;
+    let schema = house::context::DOCUMENT;
     show(context, &StatusDocument { schema, running, experiments, rollouts, hosts })?;
     if silent.is_empty() { Ok(()) } else { Err(Failure::Threshold(format!("silent: {silent}"))) }
 }

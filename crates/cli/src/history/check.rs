@@ -5,8 +5,10 @@ use report::store::{Damage, Filter};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::console;
-use crate::context::Context;
+use house::console;
+use house::context::Context;
+
+use crate::results;
 
 /// Document of `history check --json`.
 #[derive(Serialize, JsonSchema)]
@@ -18,7 +20,7 @@ pub(crate) struct CheckDocument<'a> {
 }
 
 pub(crate) fn run(context: &Context) -> Result<(), Failure> {
-    let store = context.results().open_reading()?;
+    let store = results::database(context).open_reading()?;
     let damage = store.check()?;
     let experiments = store.count(&Filter::default())?;
     let file = store.path().display();

@@ -3,13 +3,13 @@
 use remote::Failure;
 
 use super::args::CompareArgs;
-use crate::console;
-use crate::context::Context;
-use crate::gate;
+use house::console;
+use house::context::Context;
+use crate::{gate, results};
 use crate::results::by;
 
 pub(crate) fn run(context: &Context, args: &CompareArgs) -> Result<(), Failure> {
-    let (olds, news) = (context.results().named(&args.old)?, context.results().named(&args.new)?);
+    let (olds, news) = (results::database(context).named(&args.old)?, results::database(context).named(&args.new)?);
     let basis = &args.basis;
     let mut comparison = runner::compare(&olds, &news, basis.unit.unit(), basis.resolve.ratio())?;
     comparison.gate = args.fail_on.map(|on| comparison.decide(by(on), basis.resolve.ratio()));

@@ -8,11 +8,12 @@ use report::export::{Table, TrialsCsv, TrialsJson};
 use report::store::{Filter, SqliteStore, Store};
 
 use super::args::{ExportArgs, Format};
-use crate::context::Context;
-use crate::{console, results};
+use house::context::Context;
+use house::console;
+use crate::results;
 
 pub(crate) fn run(context: &Context, args: &ExportArgs) -> Result<(), Failure> {
-    let store = context.results().open_reading()?;
+    let store = results::database(context).open_reading()?;
     let mut ids = args.ids.clone();
     if args.all {
         ids = store.list(&Filter::default())?.into_iter().map(|row| row.id).collect();

@@ -5,8 +5,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::args::ImportArgs;
-use crate::console;
-use crate::context::Context;
+use house::console;
+use house::context::Context;
+
+use crate::results;
 
 /// Document of `history import --json`.
 #[derive(Serialize, JsonSchema)]
@@ -23,11 +25,11 @@ pub(crate) fn run(context: &Context, args: &ImportArgs) -> Result<(), Failure> {
     for file in &args.files {
         outcomes.extend(runner::read_documents(file)?);
     }
-    let imported = context.results().open()?.import(&outcomes)?;
+    let imported = results::database(context).open()?.import(&outcomes)?;
     let known_count = outcomes.len() - imported.len();
     if context.json {
         return console::json(&ImportDocument {
-            schema: crate::context::DOCUMENT,
+            schema: house::context::DOCUMENT,
             imported,
             known_count,
         });

@@ -14,10 +14,12 @@ use report::store::{Filter, SqliteStore, Store, StoreError, Summary, TrialRecord
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::console;
-use crate::context::Context;
+use house::console;
+use house::context::Context;
 use crate::results::outcome_of;
 use args::HistoryCommand;
+
+use crate::results;
 
 pub(crate) fn run(context: &Context, command: Option<&HistoryCommand>) -> Result<(), Failure> {
     match command {
@@ -42,13 +44,13 @@ pub(crate) struct ListDocument {
 
 fn list(context: &Context, last: usize, path: Option<String>) -> Result<(), Failure> {
     let filter = Filter { limit: Some(last as u32), path, ..Filter::default() };
-    let rows = match SqliteStore::open_reading(context.results().file()?) {
+    let rows = match SqliteStore::open_reading(results::database(context).file()?) {
         Err(StoreError::Empty) => Vec::new(),
         store => store?.list(&filter)?,
     };
     if context.json {
         return console::json(&ListDocument {
-            schema: crate::context::DOCUMENT,
+            schema: house::context::DOCUMENT,
             experiments: rows,
         });
     }
@@ -59,7 +61,7 @@ fn list(context: &Context, last: usize, path: Option<String>) -> Result<(), Fail
 }
 
 fn show(context: &Context, id: &str) -> Result<(), Failure> {
-    let stored = context.results().open_reading()?.load(id)?;
+    let stored = results::database(context).open_reading()?.load(id)?;
     let trials: Vec<_> = stored.trials.iter().map(trial_row).collect();
     let outcome = outcome_of(stored);
     if context.json {

@@ -10,8 +10,10 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::args::PruneArgs;
-use crate::console;
-use crate::context::Context;
+use house::console;
+use house::context::Context;
+
+use crate::results;
 
 /// An unfinished experiment younger than this may still be running; no `prove` runs longer.
 const RUN_TIME_LIMIT: Duration = Duration::from_secs(7 * 86_400 + 3_600);
@@ -26,7 +28,7 @@ pub(crate) struct PruneDocument {
 }
 
 pub(crate) fn run(context: &Context, args: &PruneArgs) -> Result<(), Failure> {
-    let mut store = context.results().open()?;
+    let mut store = results::database(context).open()?;
     let what = Prune {
         before: args.older_than.map(ago).transpose()?,
         keep: args.keep.map_or(0, |keep| u32::try_from(keep).unwrap_or(u32::MAX)),

@@ -3,13 +3,13 @@
 use remote::Failure;
 
 use super::args::WatchArgs;
-use crate::console;
-use crate::context::Context;
-use crate::gate;
+use house::console;
+use house::context::Context;
+use crate::{gate, results};
 use crate::results::by;
 
 pub(crate) fn run(context: &Context, args: &WatchArgs) -> Result<(), Failure> {
-    let mut outcomes = context.results().named(&args.ids)?;
+    let mut outcomes = results::database(context).named(&args.ids)?;
     if let Some(path) = &args.path {
         outcomes.retain(|outcome| outcome.path == *path);
     }

@@ -12,9 +12,8 @@ use probe::peer::DEFAULT_PORT;
 
 use super::measure::MeasureArgs;
 use super::renamed::RenamedArgs;
-use crate::shared_args::{
-    IpVersion, SecretArgs, parse_bytes, parse_duration, parse_ip, parse_ipv4, parse_vlan,
-};
+use crate::shared_args::{IpVersion, SecretArgs, parse_ip, parse_ipv4, parse_vlan};
+use house::args::{parse_bytes, parse_duration};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProbeCommand {

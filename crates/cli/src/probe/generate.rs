@@ -17,8 +17,8 @@ use wire::probe::SEQUENCE_OFFSET;
 
 use super::args::GenerateArgs;
 use super::summary::si;
-use crate::context::Context;
-use crate::{console, privileges, signals};
+use house::context::Context;
+use house::{console, privileges, signals};
 
 /// Duration of one run of the generator. The kernel pauses after each, so not too short, and cannot
 /// be stopped during one, so not too long.
@@ -61,7 +61,7 @@ pub(crate) fn run(context: &Context, args: &GenerateArgs) -> Result<(), Failure>
     let pps = made.sent as f64 / made.sending.as_secs_f64().max(1e-9);
     if context.json {
         return console::json(&GenerateDocument {
-            schema: crate::context::DOCUMENT,
+            schema: house::context::DOCUMENT,
             command: "probe generate",
             size_bytes: args.size,
             sent_count: made.sent,

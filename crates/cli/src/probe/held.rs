@@ -10,7 +10,7 @@ use remote::Failure;
 use sys::hardware_stamps::HardwareStamps;
 
 use super::args::EngineArgs;
-use crate::{console, receive_stamps};
+use house::{console, receive_stamps};
 
 /// Interrupts that are suspended or deferred, and hardware stamps that are on, until it is dropped.
 pub(super) struct HeldInterface {

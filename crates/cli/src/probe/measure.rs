@@ -16,10 +16,12 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::context::Context;
+use house::context::Context;
 use crate::far_args::FarEndArgs;
-use crate::shared_args::{IpVersion, parse_bytes, parse_duration, parse_vlan};
-use crate::{console, lookup, signals};
+use crate::shared_args::{IpVersion, parse_vlan};
+use house::args::{parse_bytes, parse_duration};
+use house::{console, signals};
+use crate::lookup;
 
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {
@@ -104,7 +106,7 @@ pub(crate) fn run(context: &Context, args: &MeasureArgs) -> Result<(), Failure> 
         console::write_file(file, report::html::curve_page(&curve))?;
     }
     if context.json {
-        let schema = crate::context::DOCUMENT;
+        let schema = house::context::DOCUMENT;
         return console::json(&MeasureDocument { schema, command: "probe measure", curve: &curve });
     }
     console::text(&report::text::curve(&curve, console::style()))

@@ -27,10 +27,10 @@ use probe::{
 use remote::Failure;
 use sys::thread::start;
 
-use crate::context::Context;
+use house::context::Context;
 use crate::shared_args::IpVersion;
 
-use crate::{console, privileges, signals};
+use house::{console, privileges, signals};
 use args::{EngineArgs, FarArgs, NearArgs, ProbeCommand, ReceiveArgs};
 use engine::{spec, with_sizes};
 use held::HeldInterface;

@@ -9,8 +9,8 @@ use report::screen::Screen;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::console;
-use crate::context::Context;
+use house::console;
+use house::context::Context;
 
 /// A number with three decimals and an SI prefix.
 pub(crate) fn si(value: f64) -> String {
@@ -108,7 +108,7 @@ impl MetricDocument {
 impl<'a> ProbeDocument<'a> {
     fn new(command: String, m: &'a Measurement, size_bytes: usize, far_end_told: bool) -> Self {
         ProbeDocument {
-            schema: crate::context::DOCUMENT,
+            schema: house::context::DOCUMENT,
             command,
             size_bytes,
             wall_ns: m.wall_ns,

@@ -12,10 +12,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sys::capability::Capability;
 
-use crate::console;
-use crate::context::Context;
-use crate::http::{Request, Server};
-use crate::{privileges, signals};
+use house::console;
+use house::context::Context;
+use house::http::{Request, Server};
+use house::{privileges, signals};
+
+use crate::results;
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
@@ -35,7 +37,7 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     let server = Server::bind(address).map_err(|e: std::io::Error| {
         Failure::failed(format!("cannot serve on {address}: {e}; choose another --port"))
     })?;
-    let database = context.results().file()?;
+    let database = results::database(context).file()?;
     // An unreadable file is an error now, not on every page.
     match report::store::SqliteStore::open_reading(&database) {
         Ok(_) | Err(report::store::StoreError::Empty) => {}

@@ -7,7 +7,7 @@ use report::export::{Table, TrialsCsv};
 use report::html::served;
 use report::store::{Filter, SqliteStore, Store, StoreError};
 
-use crate::http::{Answer, Request};
+use house::http::{Answer, Request};
 use crate::path_page::Known;
 use crate::{lookup, results};
 

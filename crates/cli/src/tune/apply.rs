@@ -18,10 +18,11 @@ use serde::Serialize;
 
 use super::guard::Guard;
 use super::state::{StateArgs, notice};
-use crate::console::{self, count};
-use crate::context::Context;
-use crate::shared_args::parse_duration;
-use crate::signals;
+use house::console;
+use house::console::count;
+use house::context::Context;
+use house::args::parse_duration;
+use house::signals;
 
 #[derive(Debug, Args)]
 pub(super) struct ApplyArgs {

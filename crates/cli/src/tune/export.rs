@@ -13,8 +13,9 @@ use serde::Serialize;
 
 use super::apply;
 use super::state::StateArgs;
-use crate::console::{self, count};
-use crate::context::Context;
+use house::console;
+use house::console::count;
+use house::context::Context;
 
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {
@@ -59,7 +60,7 @@ pub(super) fn run(context: &Context, state: &StateArgs, args: &ExportArgs) -> Re
     }
     let files = write(&args.output, &exported.files)?;
     if context.json {
-        let (schema, plan) = (crate::context::DOCUMENT, plan.digest());
+        let (schema, plan) = (house::context::DOCUMENT, plan.digest());
         let (omitted, next) = (exported.omitted, exported.next);
         return console::json(&ExportDocument { schema, plan, files, omitted, next });
     }

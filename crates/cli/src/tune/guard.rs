@@ -19,7 +19,8 @@ use runner::JournalFolder;
 use sys::child::this_program;
 
 use super::state::StateArgs;
-use crate::{console, signals, syslog};
+use house::{console, signals};
+use crate::syslog;
 
 /// Pause after the first rollback that failed; it doubles with each one.
 const RETRY_INTERVAL_MIN: Duration = Duration::from_millis(500);

@@ -14,8 +14,8 @@ use host::tune::{self, Target};
 use remote::Failure;
 use report::screen::Cell;
 
-use crate::console;
-use crate::context::Context;
+use house::console;
+use house::context::Context;
 pub(crate) use guard::Guard;
 pub(crate) use state::{PlaceArgs, StateArgs, notice};
 

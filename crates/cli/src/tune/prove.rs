@@ -12,13 +12,13 @@ use runner::{Proven, WHOLE_PLAN, find_load};
 use super::apply;
 use super::state::StateArgs;
 use crate::command::ProgramArgs;
-use crate::context::Context;
+use house::context::Context;
 use crate::far_args::FarEndArgs;
 use crate::lookup;
 use crate::proven::{ProveDocument, print_ladder, say_where, show_series, verdict};
 use crate::running::{Terminal, run_in_child, runner};
 use crate::shared_args::{LimitArgs, LiveArgs, LoadArgs, SeriesArgs};
-use crate::{console, signals};
+use house::{console, signals};
 
 /// Load under which a plan is proved.
 #[derive(Debug, Args)]

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::state::{PlaceArgs, StateArgs, notice};
-use crate::console;
-use crate::context::Context;
+use house::console;
+use house::context::Context;
 
 /// Document of `tune status --json`.
 #[derive(Serialize, JsonSchema)]
@@ -61,7 +61,7 @@ pub(super) fn status(context: &Context, state: &StateArgs) -> Result<(), Failure
     let store = state.store();
     let Some(journal) = store.read()? else {
         if context.json {
-            let (schema, phase) = (crate::context::DOCUMENT, "nothing-applied");
+            let (schema, phase) = (house::context::DOCUMENT, "nothing-applied");
             return console::json(&StatusDocument { schema, phase, applied: None });
         }
         return console::text("nothing is applied");
@@ -92,7 +92,7 @@ pub(super) fn status(context: &Context, state: &StateArgs) -> Result<(), Failure
             guard_failure,
             settings,
         };
-        let schema = crate::context::DOCUMENT;
+        let schema = house::context::DOCUMENT;
         return console::json(&StatusDocument { schema, phase, applied: Some(applied) });
     }
     let interface = header.interface.as_deref().unwrap_or("the machine");
@@ -159,7 +159,7 @@ pub(super) fn knobs(
         });
     }
     if context.json {
-        return console::json(&KnobsDocument { schema: crate::context::DOCUMENT, knobs: docs });
+        return console::json(&KnobsDocument { schema: house::context::DOCUMENT, knobs: docs });
     }
     console::text(&screen.finish())
 }

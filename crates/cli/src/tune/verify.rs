@@ -11,9 +11,10 @@ use serde::Serialize;
 
 use super::apply;
 use super::state::StateArgs;
-use crate::console::{self, count};
-use crate::context::Context;
-use crate::signals;
+use house::console;
+use house::console::count;
+use house::context::Context;
+use house::signals;
 
 #[derive(Debug, Args)]
 pub(super) struct VerifyArgs {
@@ -54,7 +55,7 @@ pub(super) fn compare(
     let system = System::open(&Place { netns: plan.netns.clone(), root: state.root.clone() })?;
     let plan = rebase.plan(plan, &system, &state.store())?;
     Ok(VerifyDocument {
-        schema: crate::context::DOCUMENT,
+        schema: house::context::DOCUMENT,
         plan: plan.digest(),
         settings_count: plan.steps.len(),
         differing: plan.verify(&system, signals::stop_flag())?,

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Measured;
-use crate::context::DOCUMENT;
+use house::context::DOCUMENT;
 
 /// Document of `fleet mesh --json`.
 #[derive(Serialize, JsonSchema)]

@@ -11,7 +11,7 @@ use sys::netns::Netns;
 use super::super::caller::{self, HostCaller, PAIR_TIMEOUT};
 use super::super::hosts::Host;
 use crate::running::Folders;
-use crate::signals;
+use house::signals;
 
 /// Time limit for pings that were given up.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);

@@ -14,7 +14,7 @@ use sys::netns::Netns;
 use super::super::hosts::Host;
 use super::end::MeshEnd;
 use super::{At, Measure};
-use crate::signals;
+use house::signals;
 
 /// Hosts of a mesh, each with its echo.
 pub(super) struct Mesh {

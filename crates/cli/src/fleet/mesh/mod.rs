@@ -27,9 +27,9 @@ pub(crate) use self::document::MeshDocument;
 use self::measure::Mesh;
 pub(super) use self::serve::{MeshEcho, ping};
 use super::hosts::{Host, check_named_once};
-use crate::console;
-use crate::context::Context;
-use crate::shared_args::parse_duration;
+use house::console;
+use house::context::Context;
+use house::args::parse_duration;
 
 #[derive(Debug, Args)]
 pub(crate) struct MeshArgs {
@@ -68,7 +68,7 @@ pub(crate) struct MeshArgs {
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = parse_duration, requires = "watch")]
     every: Duration,
     /// Serve Prometheus metrics on this PORT of loopback, or on ADDRESS:PORT
-    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = crate::metrics::parse_address, requires = "watch")]
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = house::metrics::parse_address, requires = "watch")]
     metrics: Option<SocketAddr>,
 }
 

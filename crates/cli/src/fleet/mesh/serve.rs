@@ -16,7 +16,7 @@ use remote::Failure;
 use remote::work::{Answer, Echo, EchoEnd, PairCell, Ping};
 use sys::thread::start_free;
 
-use crate::{privileges, signals};
+use house::{privileges, signals};
 
 /// UDP port of every echo.
 const ECHO_PORT: u16 = 9000;

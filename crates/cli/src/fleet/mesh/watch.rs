@@ -7,8 +7,9 @@ use remote::Failure;
 
 use super::metrics::{Totals, text};
 use super::{Measure, Measured, MeshArgs, MeshDocument, repeat};
-use crate::metrics::{self, Shown};
-use crate::{console, signals};
+use house::metrics;
+use house::metrics::Shown;
+use house::{console, signals};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 

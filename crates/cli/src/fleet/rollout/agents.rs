@@ -17,8 +17,8 @@ use super::super::{allowed, now_ms};
 use super::members::Reach;
 use super::request::RolloutArgs;
 use super::{go_on, unknown};
-use crate::context::Context;
-use crate::signals;
+use house::context::Context;
+use house::signals;
 
 /// Time between two turns.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -10,7 +10,7 @@ use report::units;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::context::DOCUMENT;
+use house::context::DOCUMENT;
 
 /// Document of `fleet rollout --json`.
 #[derive(Serialize, JsonSchema)]

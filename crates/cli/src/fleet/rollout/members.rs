@@ -10,7 +10,7 @@ use remote::work::{Call, RolloutStep};
 
 use super::proof::{self, Figure};
 use super::request::RolloutRequest;
-use crate::{console, signals};
+use house::{console, signals};
 
 /// Time between two looks at signals.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

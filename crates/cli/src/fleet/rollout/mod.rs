@@ -21,8 +21,8 @@ pub(crate) use self::request::RolloutArgs;
 use self::request::RolloutRequest;
 use super::hosts::Host;
 use super::{book_file, lock_book};
-use crate::context::Context;
-use crate::{console, signals};
+use house::context::Context;
+use house::{console, signals};
 
 pub(crate) fn run(context: &Context, args: &RolloutArgs) -> Result<(), Failure> {
     #[cfg(feature = "fleet")]

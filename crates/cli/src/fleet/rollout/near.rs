@@ -16,7 +16,7 @@ use super::super::site::{self, Site};
 use super::members::Reach;
 use super::request::RolloutRequest;
 use crate::running::Folders;
-use crate::signals;
+use house::signals;
 
 /// Connections by ssh at a time.
 const REMOTE_MAX: usize = 16;

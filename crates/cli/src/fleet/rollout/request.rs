@@ -14,8 +14,8 @@ use serde_json::Value;
 use super::super::hosts::HostsArgs;
 use super::super::now_ms;
 use super::super::words::Words;
-use crate::shared_args::parse_duration;
-use crate::tune::StateArgs;
+use house::args::parse_duration;
+use house::place::StateArgs;
 use crate::tune::prove::PlanLoadArgs;
 
 #[derive(Debug, Args)]

@@ -1,0 +1,39 @@
+//! `wirepath doctor`: settings that slow packets, with the remedy.
+
+use clap::Args;
+use host::doctor::{self, HostView};
+use host::tune::Profile;
+use house::context::Context;
+use house::findings::{OutputArgs, show};
+use house::place::{PlaceArgs, StateArgs, notice};
+use remote::Failure;
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// Purpose of the packets; without it, settings that help one purpose and harm another pass
+    #[arg(long, value_enum)]
+    profile: Option<Profile>,
+    /// CPU of the application that receives the packets
+    #[arg(long, value_name = "CPU")]
+    app_cpu: Option<usize>,
+    #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
+    state: StateArgs,
+}
+
+pub(crate) fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
+    notice(&args.state);
+    let system = args.place.open(&args.state)?;
+    let profile = args.profile;
+    let view = HostView::new(system, args.place.interface.as_deref(), profile, args.app_cpu)?;
+    let report = doctor::examine(&view);
+    show(context, &report, &title(args), &args.output)
+}
+
+fn title(args: &DoctorArgs) -> String {
+    let purpose = args.profile.map_or(String::new(), |p| format!(", for {}", p.name()));
+    format!("{}{purpose}", args.place.title())
+}

@@ -1,0 +1,133 @@
+//! A report of the doctor's checks: text, page, metrics and document.
+
+mod html;
+mod metrics;
+mod text;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use host::doctor::{DoctorReport, Fact, Finding, Severity, Unseen};
+use remote::Failure;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::console;
+use crate::context::{Context, DOCUMENT};
+
+/// Output of a report, and its threshold.
+#[derive(Debug, Args)]
+pub struct OutputArgs {
+    /// Exit with code 4 if there is a finding of this severity or above
+    #[arg(long, value_enum)]
+    severity: Option<Severity>,
+    /// Also write a self-contained HTML page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Also write metrics for the textfile collector of node_exporter: FILE.prom
+    #[arg(long, value_name = "FILE")]
+    metrics: Option<PathBuf>,
+}
+
+/// Prints a report as requested. Errors: a finding at or above the requested severity.
+pub fn show(
+    context: &Context,
+    report: &DoctorReport,
+    title: &str,
+    output: &OutputArgs,
+) -> Result<(), Failure> {
+    if let Some(file) = &output.html {
+        console::replace_file(file, html::page(report, title))?;
+    }
+    if let Some(file) = &output.metrics {
+        console::replace_file(file, metrics::text(report, title))?;
+    }
+    if context.json {
+        console::json(&DoctorDocument {
+            schema: DOCUMENT,
+            about: title,
+            findings: &report.findings,
+            facts: &report.facts,
+            unseen: &report.unseen,
+            passed: &report.passed,
+        })?;
+    } else {
+        console::text(&text::render(report, title, console::style()))?;
+    }
+    above(report, output.severity)
+}
+
+/// Document of `doctor --json` and `tunnel check --json`.
+#[derive(Serialize, JsonSchema)]
+pub struct DoctorDocument<'a> {
+    schema: u32,
+    about: &'a str,
+    findings: &'a [Finding],
+    facts: &'a [Fact],
+    unseen: &'a [Unseen],
+    passed: &'a [&'static str],
+}
+
+fn above(report: &DoctorReport, threshold: Option<Severity>) -> Result<(), Failure> {
+    let Some(threshold) = threshold else {
+        return Ok(());
+    };
+    match report.findings.iter().filter(|finding| finding.severity >= threshold).count() {
+        0 => Ok(()),
+        count => {
+            let findings = console::count(count, "finding");
+            Err(Failure::Threshold(format!("{findings} at or above the requested severity")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use host::doctor::FindingEvidence;
+    use report::screen::Style;
+    use testkit::hostile;
+
+    use super::*;
+
+    /// A report with a text in each place that may have the name of an interface, a process or a file.
+    fn report(text: &str) -> DoctorReport {
+        let own = || text.to_owned();
+        DoctorReport {
+            findings: vec![Finding {
+                check: "taps",
+                severity: Severity::High,
+                what: own(),
+                evidence: vec![FindingEvidence { source: own(), value: own() }],
+                why: "a reason",
+                effect: "an effect",
+                risk: "a risk",
+                change: own(),
+                undo: own(),
+            }],
+            facts: vec![Fact { check: "memory", text: own() }],
+            unseen: vec![Unseen { check: "taps", why: own() }],
+            passed: vec!["clocks"],
+        }
+    }
+
+    #[test]
+    fn no_name_of_the_host_changes_the_structure_of_a_report_or_drives_the_terminal() {
+        let usual = report(hostile::HARMLESS);
+        let style = Style { width: usize::MAX, ..Style::default() };
+        let elements = |page: &str| hostile::elements(page, &["meta"], "the page");
+        let lines = |text: &str| text.lines().count();
+        for (name, text) in hostile::texts() {
+            let found = report(&text);
+            let shown = report::text::visible_colored(&text::render(&found, &text, style));
+            hostile::assert_shows(&shown, &[], name);
+            hostile::assert_no_line(&shown, name);
+            assert_eq!(lines(&shown), lines(&text::render(&usual, "x", style)), "{name}");
+            let page = html::page(&found, &text);
+            hostile::assert_shows(&page, &[], name);
+            assert_eq!(elements(&page), elements(&html::page(&usual, "x")), "{name}");
+            let metrics = metrics::text(&found, &text);
+            hostile::assert_no_line(&metrics, name);
+            assert_eq!(lines(&metrics), lines(&metrics::text(&usual, "x")), "{name}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! What a house gives the program, and what commands of all houses share: the terminal, signals, privileges, metrics,
+//! the live view, and arguments.
+//!
+//! A house is a product of its own in the tree: libraries, a path or two, commands, manual and tests. It uses the core
+//! and no other house. The program takes in a [`House`] by one line of `crates/cli/src/houses.rs`.
+
+pub mod args;
+mod command;
+pub mod console;
+pub mod context;
+pub mod document;
+pub mod findings;
+pub mod http;
+pub mod live;
+pub mod metrics;
+mod notes;
+pub mod place;
+pub mod privileges;
+pub mod receive_stamps;
+pub mod signals;
+
+pub use command::{Command, House, HouseCommand, RunCommand, Service};

@@ -1,0 +1,29 @@
+//! `wirepath tunnel check`: the doctor's checks that matter to packets on their way through.
+
+use clap::Args;
+use host::doctor::{self, HostView};
+use host::tune::Profile;
+use remote::Failure;
+
+use house::context::Context;
+use house::findings::{OutputArgs, show};
+use house::place::{PlaceArgs, StateArgs, notice};
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    place: PlaceArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
+    state: StateArgs,
+}
+
+pub(super) fn run(context: &Context, args: &CheckArgs) -> Result<(), Failure> {
+    notice(&args.state);
+    let system = args.place.open(&args.state)?;
+    let interface = args.place.interface.as_deref();
+    let view = HostView::new(system, interface, Some(Profile::Forwarding), None)?;
+    let report = doctor::examine_forwarding(&view);
+    show(context, &report, &format!("{}, on the way through", args.place.title()), &args.output)
+}

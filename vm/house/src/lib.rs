@@ -1,0 +1,38 @@
+//! The house of virtual machines: paths `vmnic` and `guest`, `wirepath vmnic` and `wirepath guest`.
+
+mod guest;
+mod vmnic;
+
+use ::guest::Guest;
+use ::vmnic::Vmnic;
+use house::document::{NamedSchema, written};
+use house::{Command, House};
+
+use crate::guest::GuestCommand;
+use crate::vmnic::VmnicCommand;
+
+/// The house of virtual machines.
+pub struct Vm;
+
+impl House for Vm {
+    fn name(&self) -> &'static str {
+        "vm"
+    }
+
+    fn paths(&self) -> Vec<Box<dyn model::Path>> {
+        vec![Box::new(Vmnic), Box::new(Guest)]
+    }
+
+    fn commands(&self) -> Vec<Command> {
+        vec![Command::new::<GuestCommand>(), Command::new::<VmnicCommand>()]
+    }
+
+    fn documents(&self) -> &'static [NamedSchema] {
+        &[
+            ("guest run", written::<guest::run::GuestRunDocument<'_>>),
+            ("guest selftest", written::<guest::selftest::SelftestDocument>),
+            ("vmnic bench streams", written::<vmnic::StreamsDocument>),
+            ("vmnic run", written::<vmnic::VmnicRunDocument>),
+        ]
+    }
+}
