@@ -52,13 +52,12 @@ impl Mesh {
             members.push(Member::open(at, ssh_options)?);
         }
         let ipv6 = members.iter().any(Member::is_pinged_over_ipv6);
+        // One after the other: of two names of one machine the first one measures, as it is in use then.
         for member in &mut members {
             let answers_ipv6 = if member.is_local { ipv6 } else { member.is_pinged_over_ipv6() };
             member.try_on(|end| {
                 Ok(end.start_echo(answers_ipv6, session).map_err(Failure::into_text))
             })?;
-        }
-        for member in &mut members {
             member.try_on(MeshEnd::await_echo)?;
         }
         Ok(Mesh { members, count, session, _lock: lock })
