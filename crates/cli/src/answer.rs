@@ -1,7 +1,7 @@
 //! `wirepath answer NAME`: the end that answers calls of another process of this program, which starts it.
 
-use clap::builder::PossibleValue;
 use clap::Args;
+use clap::builder::PossibleValue;
 use command::FarMeans;
 use house::context::Context;
 use house::place::StateArgs;

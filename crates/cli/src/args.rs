@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use house::{House, RunCommand};
+use house::RunCommand;
+use house::context::Context;
 use remote::Failure;
 
-use house::context::Context;
 use crate::houses;
 
 /// Measure a packet path, and prove what each optimisation is worth on this machine.

@@ -1,10 +1,9 @@
 //! `--fail-on`: the end of a command by the answer of its gate.
 
+use house::console;
 use model::{Gate, GateAnswer};
 use remote::Failure;
 use runner::Proven;
-
-use house::console;
 
 /// Answer of a gate on one run, or on a series as one family.
 ///

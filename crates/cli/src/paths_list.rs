@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use clap::Args;
+use house::console;
+use house::context::Context;
 use model::{Arm, Load, LoadKind, Path, Support, SwitchSpec};
 use remote::Failure;
 use report::screen::{Screen, Style, Tone};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use house::context::Context;
-use house::console;
 use crate::lookup;
 
 /// Document of `paths --json`.

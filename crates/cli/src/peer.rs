@@ -7,12 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use house::{console, privileges, signals};
 use probe::peer::{DEFAULT_PORT, DEFAULT_PORTS, PeerOptions, SessionLimits, serve};
 use remote::Failure;
 use sys::thread::start_free;
 
 use crate::shared_args::{SECRET_BYTES_MAX, SecretArgs, check_secret};
-use house::{console, privileges, signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct PeerArgs {

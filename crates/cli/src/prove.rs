@@ -3,19 +3,19 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use house::console;
+use house::context::Context;
 use model::{
     LoadRequest, Outcome, PathRequest, ReplayRequest, Request, RunComparison, Subject, TwoHosts,
 };
 use remote::Failure;
 use runner::{Earlier, JournalFolder, Planned, Proven};
 
-use house::context::Context;
 use crate::far_args::FarEndArgs;
 use crate::lookup::{self, OWN_PROGRAMS};
 use crate::proven::{ProveDocument, SeriesDocument, print_ladder, say_ids, say_where, verdict};
 use crate::running::{Terminal, run_in_child, runner};
 use crate::shared_args::{BaselineArgs, LimitArgs, LiveArgs, LoadArgs, SeriesArgs};
-use house::console;
 use crate::{gate, results};
 
 #[derive(Debug, Subcommand)]

@@ -2,15 +2,13 @@
 
 use std::borrow::Cow;
 
+use house::context::Context;
+use house::{console, signals};
 use model::{Gain, Member, Outcome, RunComparison};
 use remote::Failure;
 use runner::Proven;
 use schemars::JsonSchema;
 use serde::Serialize;
-
-use house::console;
-use house::context::Context;
-use house::signals;
 
 /// Document of `prove --json` and `tune prove --json`.
 #[derive(Serialize, JsonSchema)]

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use house::console;
+use house::context::Context;
 use remote::Failure;
 use report::formats;
 use report::page::Page;
 use report::store::{SqliteStore, Store, StoreError, Stored};
 
-use house::context::Context;
 use crate::path_page::Known;
-use house::console;
 use crate::{lookup, results};
 
 #[derive(Debug, Args)]

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use house::context::Context;
 use model::{By, Outcome};
 use report::store::{SqliteStore, StoreError, Stored};
 use runner::Database;
 
-use house::context::Context;
 use crate::lookup;
 use crate::shared_args::FailOn;
 

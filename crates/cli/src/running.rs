@@ -6,6 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use house::context::{Context, DATA_VARIABLE};
+use house::place::{ROOT_VARIABLE, STATE_VARIABLE};
+use house::{console, signals};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::{LoadRequest, Outcome, Request};
 use remote::work::{Answer, Call, Host};
@@ -13,10 +16,7 @@ use remote::{Caller, Failure};
 use runner::{Console, JournalFolder, Proven, Runner};
 use sys::child::{ChildPlace, this_program};
 
-use house::context::{Context, DATA_VARIABLE};
 use crate::tune::Guard;
-use house::place::{ROOT_VARIABLE, STATE_VARIABLE};
-use house::{console, signals};
 use crate::{lookup, results};
 
 /// Time that a child has to end its programs and to restore settings.

@@ -1,14 +1,15 @@
 //! `wirepath schema`: JSON Schema of the documents that `--json` prints.
 
-use remote::Failure;
-use house::document::{NamedSchema, read, written};
-
 use house::console;
-use crate::{doctor, explain, feed, fleet, guest, history, paths_list, probe, proven, serve, tune, vmnic};
+use house::document::{NamedSchema, read, written};
+use house::findings::DoctorDocument;
+use remote::Failure;
+
+use crate::{explain, fleet, history, houses, paths_list, probe, proven, serve, tune};
 
 /// One line a command.
 const DOCUMENTS: &[NamedSchema] = &[
-    ("doctor", written::<doctor::DoctorDocument<'_>>),
+    ("doctor", written::<DoctorDocument<'_>>),
     ("explain", written::<explain::ExplainDocument>),
     ("fleet mesh", written::<fleet::mesh::MeshDocument>),
     ("fleet prove", written::<model::pool::PooledOutcome>),

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use host::private_file;
-use remote::Failure;
-
 use house::console;
+use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct SecretOutArgs {

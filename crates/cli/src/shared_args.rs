@@ -5,9 +5,9 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use host::private_file;
+use house::args::{parse_bytes, parse_duration};
 use model::{Limits, LoadRequest, RESOLVE, Series, TwoHosts, VLANS};
 use remote::Failure;
 

@@ -37,11 +37,7 @@ impl Metrics {
     }
 
     /// Serves until `done`; `text` makes the page for each request.
-    pub fn serve(
-        &self,
-        done: &AtomicBool,
-        text: impl Fn() -> String + Send + Sync + 'static,
-    ) {
+    pub fn serve(&self, done: &AtomicBool, text: impl Fn() -> String + Send + Sync + 'static) {
         self.0.serve(
             || done.load(Ordering::Relaxed),
             privileges::confine_pages,

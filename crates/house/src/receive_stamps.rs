@@ -9,11 +9,7 @@ use crate::console;
 /// Switches the NIC's receive stamps on until the guard drops, and says so. Does nothing for other stamps.
 ///
 /// Errors: the NIC has none, or stamps PTP alone; without this check they would be missing silently.
-pub fn hold(
-    stamps: Stamps,
-    ifindex: u32,
-    ifname: &str,
-) -> Result<Option<HardwareStamps>, Failure> {
+pub fn hold(stamps: Stamps, ifindex: u32, ifname: &str) -> Result<Option<HardwareStamps>, Failure> {
     if stamps != Stamps::Hardware {
         return Ok(None);
     }

@@ -12,6 +12,9 @@ use std::io::{self, BufWriter, ErrorKind, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
+use house::context::Context;
+use house::document::{NamedSchema, written};
+use house::{Command, House, HouseCommand, Service, console, signals};
 use marketdata::capture::{CaptureError, Counts, Reader};
 use marketdata::json::{Decoder, Format};
 use marketdata::listen::ListenDocument;
@@ -19,11 +22,6 @@ use marketdata::protocol::Protocol;
 use marketdata::record::RecordDocument;
 use marketdata::replay::ReplayDocument;
 use remote::Failure;
-
-use house::context::Context;
-use house::document::{NamedSchema, written};
-use house::{Command, House, HouseCommand, Service};
-use house::{console, signals};
 
 #[derive(Debug, Subcommand)]
 enum FeedCommand {

@@ -11,6 +11,10 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use host::exclusive::{Activity, ExclusiveLock};
 use host::interruptions::{RING_BYTES, Trace};
+use house::args::parse_duration;
+use house::context::Context;
+use house::metrics::Metrics;
+use house::{console, metrics, privileges, receive_stamps, signals};
 use io::multicast::{Group, GroupTuning};
 use io::{IoError, Stamps, XdpMode};
 use marketdata::arbiter::ArbiterLimits;
@@ -25,11 +29,6 @@ use sys::thread::{Started, start};
 
 use super::groups::GroupArgs;
 use super::report::PageFile;
-use house::context::Context;
-use house::metrics;
-use house::metrics::Metrics;
-use house::args::parse_duration;
-use house::{console, privileges, receive_stamps, signals};
 
 /// Default of `--hold`, without and with recovery.
 const HOLD_LIMIT: Duration = Duration::from_millis(5);

@@ -7,14 +7,13 @@ use host::exclusive::{Activity, ExclusiveLock};
 use host::interruptions::{
     Cause, CauseKind, InterruptionMeter, MeterError, Noise, RING_BYTES, Tally, Trace, TraceError,
 };
+use house::args::parse_duration;
+use house::context::Context;
+use house::{console, privileges, signals};
 use remote::Failure;
 use report::screen::{Cell, Screen};
 use schemars::JsonSchema;
 use serde::Serialize;
-
-use house::context::Context;
-use house::args::parse_duration;
-use house::{console, privileges, signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct NoiseArgs {

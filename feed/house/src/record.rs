@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use house::args::parse_duration;
+use house::context::Context;
+use house::{console, privileges, signals};
 use io::{IoError, Stamps};
 use marketdata::record::{RecordError, RecordPlan, Recorder};
 use remote::Failure;
 
 use super::groups::GroupArgs;
 use super::listen::{hold_stamps, open_trace};
-use house::context::Context;
-use house::args::parse_duration;
-use house::{console, privileges, signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct RecordArgs {

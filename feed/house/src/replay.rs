@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use house::args::parse_duration;
+use house::context::Context;
+use house::{console, privileges, signals};
 use marketdata::capture::Reader;
 use marketdata::replay::{Faults, Replay, ReplayError, ReplayPace, ReplayPlan, ReplaySource};
 use marketdata::schedule::SendSchedule;
@@ -12,9 +15,6 @@ use marketdata::synthetic::{MoldSession, MoldSpec, SyntheticSession, SyntheticSp
 use remote::Failure;
 
 use super::groups::interface_named;
-use house::context::Context;
-use house::args::parse_duration;
-use house::{console, privileges, signals};
 
 /// Default messages per second of a synthetic session.
 const DEFAULT_RATE: u64 = 10_000;

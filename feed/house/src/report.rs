@@ -7,14 +7,13 @@ use std::time::Duration;
 use clap::Args;
 use host::output_file::ReservedFile;
 use host::text::chain;
+use house::args::parse_duration;
+use house::context::Context;
+use house::{console, privileges, signals};
 use marketdata::arbiter::ArbiterLimits;
 use marketdata::capture::Reader;
 use marketdata::listen::{ListenReport, RecordedError, RecordedPlan, Recording, read};
 use remote::Failure;
-
-use house::context::Context;
-use house::args::parse_duration;
-use house::{console, privileges, signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {

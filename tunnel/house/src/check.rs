@@ -3,11 +3,10 @@
 use clap::Args;
 use host::doctor::{self, HostView};
 use host::tune::Profile;
-use remote::Failure;
-
 use house::context::Context;
 use house::findings::{OutputArgs, show};
 use house::place::{PlaceArgs, StateArgs, notice};
+use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {

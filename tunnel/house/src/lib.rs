@@ -6,12 +6,11 @@ mod measure;
 mod run;
 
 use clap::Subcommand;
-use remote::Failure;
-
 use house::context::Context;
 use house::document::{NamedSchema, written};
 use house::findings::DoctorDocument;
 use house::{Command, House, HouseCommand};
+use remote::Failure;
 
 #[derive(Debug, Subcommand)]
 enum TunnelCommand {

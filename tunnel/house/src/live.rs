@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use forward::run::{Live, keepalive_text};
-
 use house::live::{Rate, Scene, Table};
 
 /// A forwarder's figures with their last minute.

@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use clap::Args;
+use house::args::parse_duration;
+use house::context::Context;
+use house::{console, signals};
 use model::{Arm, PathSwitch};
 use remote::Failure;
 use tunnel::Switch;
 use tunnel::measure::search::SearchSpec;
 use tunnel::measure::{self, MeasureSpec, SIZES_BYTES, SizeReport};
-
-use house::context::Context;
-use house::args::parse_duration;
-use house::{console, signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {

@@ -10,6 +10,11 @@ use std::time::Duration;
 use clap::Args;
 use forward::config::Config;
 use forward::run::{Live, Operator, RunError};
+use house::args::parse_duration;
+use house::context::Context;
+use house::live::View;
+use house::metrics::Metrics;
+use house::{console, metrics, privileges, signals};
 use remote::Failure;
 use report::units::plural;
 use signal_hook::consts::SIGHUP;
@@ -18,12 +23,6 @@ use sys::capability::{self, Capability};
 use sys::thread::{Started, start};
 
 use super::live::Picture;
-use house::context::Context;
-use house::live::View;
-use house::metrics;
-use house::metrics::Metrics;
-use house::args::parse_duration;
-use house::{console, privileges, signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {

@@ -4,14 +4,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use house::args::parse_duration;
+use house::place::StateArgs;
 use model::{ArmEntry, Limits, Programs, Request, Subject};
 use remote::Failure;
 use runner::resolve_text;
 
 use crate::lookup;
 use crate::shared_args::{LiveArgs, ResolveArgs, SeriesArgs, parse_resolve};
-use house::args::parse_duration;
-use house::place::StateArgs;
 
 /// The user's programs, and the figures that decide.
 #[derive(Debug, Clone, Args)]

@@ -2,12 +2,11 @@
 
 use std::fmt::Write;
 
+use house::console;
+use house::context::Context;
 use model::{Programs, Support};
 use remote::Failure;
 use runner::{ProgramsPlan, Runner, check_programs};
-
-use house::console;
-use house::context::Context;
 
 /// Prints the arms and the figures that decide; with `--json`, the experiment as a document.
 ///

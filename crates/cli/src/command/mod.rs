@@ -10,11 +10,11 @@ use runner::Planned;
 
 pub(crate) use args::{CommandArgs, ExperimentArgs, ProgramArgs};
 
-use house::context::Context;
+use crate::gate;
 use crate::proven::{ProveDocument, print_ladder, say_where, show_series, verdict};
 use crate::running::{Terminal, run_in_child, runner};
+use house::context::Context;
 use house::{console, signals};
-use crate::gate;
 
 pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> {
     let (programs, resumed) = match &args.resume {

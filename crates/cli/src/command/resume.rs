@@ -4,14 +4,14 @@
 //! another user's results, nor from a document that was imported. Commands that are given again are this user's.
 
 use host::private_file;
+use house::console;
+use house::context::Context;
 use model::{Programs, RESOLVE};
 use remote::Failure;
 use report::store::{Store, Stored};
 use runner::{Resumed, resolve_text, stored_resolve};
 
 use super::CommandArgs;
-use house::console;
-use house::context::Context;
 use crate::shared_args::parse_resolve;
 
 use crate::results;
@@ -24,7 +24,8 @@ pub(super) fn load(
     args: &CommandArgs,
     id: &str,
 ) -> Result<(Programs, Resumed), Failure> {
-    let Stored { header, ended, outcome, trials } = results::database(context).open_reading()?.load(id)?;
+    let Stored { header, ended, outcome, trials } =
+        results::database(context).open_reading()?.load(id)?;
     let id = header.id.clone();
     let text = match header.load.get("experiment") {
         Some(text) if header.path == command::NAME => text,

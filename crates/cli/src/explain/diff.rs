@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use host::explain::ExplainSummary;
+use house::context::DOCUMENT;
 use remote::Failure;
 use report::screen::{Cell, Screen};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::text::time;
-use house::context::DOCUMENT;
 
 /// The compared part of a document of `explain --json`.
 #[derive(Debug, Deserialize)]

@@ -23,11 +23,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sys::capability::Capability;
 
+use diff::{Changes, Observation};
+use house::args::parse_duration;
 use house::context::Context;
 use house::metrics::Shown;
-use house::args::parse_duration;
 use house::{console, privileges, signals};
-use diff::{Changes, Observation};
 use perfetto::TraceFile;
 
 #[derive(Debug, Args)]

@@ -11,13 +11,13 @@ use fleet::keys::Seeds;
 use fleet::nats::{BrokerAddress, NatsExchange};
 use host::generated::{Line, Text, UnitArgument};
 use host::text::chain;
+use house::context::Context;
+use house::{console, signals};
 use remote::Failure;
 
 use super::keys::read_secret;
 use super::station::Station;
 use super::{agents_file, now_ms};
-use house::context::Context;
-use house::{console, signals};
 
 use crate::results;
 
@@ -198,7 +198,8 @@ fn beat(
 
 /// One agent of a host on a folder: two would share its memory.
 fn lock(context: &Context, host: &str) -> Result<File, Failure> {
-    let file = results::database(context).file()?.with_file_name(format!("fleet-agent-{host}.lock"));
+    let file =
+        results::database(context).file()?.with_file_name(format!("fleet-agent-{host}.lock"));
     if let Some(folder) = file.parent() {
         fs::create_dir_all(folder)?;
     }

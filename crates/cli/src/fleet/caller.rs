@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use fleet::book::Measured;
 use host::exclusive::OF_FLEET;
+use house::signals;
 use remote::work::{self, Answer, Call};
 use remote::{Caller, Failure, FarOptions};
 use runner::Proven;
@@ -11,7 +12,6 @@ use sys::child::ChildPlace;
 
 use super::hosts::Host;
 use crate::running::Folders;
-use house::signals;
 
 pub(super) type HostCaller = Caller<work::Host>;
 

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fleet::book;
+use house::context::Context;
+use house::{console, signals};
 use remote::Failure;
 
 use super::servers::{Servers, insist};
-use house::context::Context;
-use house::{console, signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct CollectArgs {

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use host::exclusive::{ExclusiveLock, OF_FLEET};
+use house::context::Context;
+use house::place::StateArgs;
+use house::signals;
 use model::{Arm, PathRequest, Request, Session};
 use remote::work::{self, Answer, Call, Ping, Ran, RolloutStep};
 use remote::{Calls, Failure, NearEndGone};
 use runner::{Proven, open_arm};
 
 use super::mesh::{MeshEcho, ping};
-use house::context::Context;
 use crate::lookup::find_path;
 use crate::running::{Terminal, runner};
-use house::signals;
-use house::place::StateArgs;
 use crate::tune::steps::{self, StepDone};
 
 /// Time between two looks at an echo.

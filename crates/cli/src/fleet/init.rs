@@ -9,11 +9,11 @@ use clap::Args;
 use fleet::enrol::{Enrolment, Fleet, configuration, read_hosts};
 use fleet::keys::Seeds;
 use fleet::postgres::{SCHEMA, check_address};
+use house::console;
+use house::context::Context;
 use remote::Failure;
 
 use super::keys::read_secret;
-use house::console;
-use house::context::Context;
 
 /// File of the coordinator's secret.
 pub(super) const COORDINATOR: &str = "coordinator.json";

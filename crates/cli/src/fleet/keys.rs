@@ -6,9 +6,8 @@ use clap::Args;
 use fleet::enrol::{EnrolError, FILE_MAX, is_host_name};
 use fleet::keys::Seeds;
 use host::private_file;
-use remote::Failure;
-
 use house::console;
+use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct KeysArgs {

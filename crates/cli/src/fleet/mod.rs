@@ -33,9 +33,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
 use fleet::book::{Archive, Coordinator, Exchange, SqliteBook};
-use remote::Failure;
-
 use house::context::Context;
+use remote::Failure;
 
 use crate::results;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use fleet::book::{Archive, Coordinator, Job};
 use fleet::enrol::Fleet;
+use house::{console, signals};
 use model::Request;
 use model::pool::{PooledOutcome, pool_groups};
 use remote::Failure;
@@ -14,7 +15,6 @@ use remote::work::Call;
 use super::outcomes::outcomes;
 use super::servers::{Servers, insist};
 use super::{allowed, now_ms};
-use house::{console, signals};
 
 #[derive(Debug, Args)]
 pub(super) struct AgentsArgs {

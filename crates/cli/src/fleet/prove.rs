@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::Args;
 use fleet::book::{Agent, Archive, Coordinator, Job, Outbox, SqliteBook};
 use host::exclusive::ExclusiveLock;
+use house::context::Context;
+use house::{console, signals};
 use model::Request;
 use model::pool::{PooledOutcome, pool_groups};
 use remote::work::Call;
@@ -18,9 +20,7 @@ use super::hosts::{Host, HostsArgs};
 use super::outcomes::outcomes;
 use super::words::{HostProveArgs, Words};
 use super::{agents_file, book_file, end_leftovers, lock_book, now_ms};
-use house::context::Context;
 use crate::running::Folders;
-use house::{console, signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct FleetProveArgs {

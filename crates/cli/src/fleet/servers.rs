@@ -10,12 +10,12 @@ use fleet::keys::Seeds;
 use fleet::nats::NatsExchange;
 use fleet::postgres::PostgresArchive;
 use host::text::chain;
+use house::{console, signals};
 use remote::Failure;
 
 use super::init::COORDINATOR;
 use super::keys::read_secret;
 use super::now_ms;
-use house::{console, signals};
 
 /// Pause before a server that failed is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);

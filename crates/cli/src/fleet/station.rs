@@ -6,6 +6,7 @@ use std::time::Duration;
 use fleet::book::{Job, Measured};
 use fleet::rollout;
 use host::exclusive::ExclusiveLock;
+use house::{console, signals};
 use model::Subject;
 use remote::FarOptions;
 use remote::work::{Answer, Call, RolloutStep};
@@ -15,7 +16,6 @@ use super::caller::{self, HostCaller, STEP_TIMEOUT};
 use super::hosts::Host;
 use super::site::{Site, end_waiting};
 use crate::running::Folders;
-use house::{console, signals};
 
 /// Times that the lock of this machine is tried, which other experiments hold.
 const LOCK_TRIES: u32 = 6000;

@@ -6,13 +6,13 @@ use std::path::Path;
 use clap::Args;
 use fleet::book::{self, Archive, BookEntry, BookError, JobState, SqliteBook};
 use fleet::rollout::{Ledger, LedgerRow, SqliteLedger};
+use house::console;
+use house::context::Context;
 use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{book_file, lock_book};
-use house::console;
-use house::context::Context;
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use house::args::parse_age;
 
-use crate::shared_args::{FailOn, ResolveArgs, UnitName, parse_age};
+use crate::shared_args::{FailOn, ResolveArgs, UnitName};
 
 /// Number of experiments in a list by default.
 pub(crate) const ROWS: usize = 20;

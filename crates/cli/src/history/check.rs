@@ -1,12 +1,11 @@
 //! `wirepath history check`.
 
+use house::console;
+use house::context::Context;
 use remote::Failure;
 use report::store::{Damage, Filter};
 use schemars::JsonSchema;
 use serde::Serialize;
-
-use house::console;
-use house::context::Context;
 
 use crate::results;
 

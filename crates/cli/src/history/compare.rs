@@ -1,15 +1,18 @@
 //! `wirepath history compare`.
 
+use house::console;
+use house::context::Context;
 use remote::Failure;
 
 use super::args::CompareArgs;
-use house::console;
-use house::context::Context;
-use crate::{gate, results};
 use crate::results::by;
+use crate::{gate, results};
 
 pub(crate) fn run(context: &Context, args: &CompareArgs) -> Result<(), Failure> {
-    let (olds, news) = (results::database(context).named(&args.old)?, results::database(context).named(&args.new)?);
+    let (olds, news) = (
+        results::database(context).named(&args.old)?,
+        results::database(context).named(&args.new)?,
+    );
     let basis = &args.basis;
     let mut comparison = runner::compare(&olds, &news, basis.unit.unit(), basis.resolve.ratio())?;
     comparison.gate = args.fail_on.map(|on| comparison.decide(by(on), basis.resolve.ratio()));

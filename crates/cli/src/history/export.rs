@@ -3,13 +3,13 @@
 use std::io::{self, BufWriter, Write};
 
 use host::output_file::OutputFile;
+use house::console;
+use house::context::Context;
 use remote::Failure;
 use report::export::{Table, TrialsCsv, TrialsJson};
 use report::store::{Filter, SqliteStore, Store};
 
 use super::args::{ExportArgs, Format};
-use house::context::Context;
-use house::console;
 use crate::results;
 
 pub(crate) fn run(context: &Context, args: &ExportArgs) -> Result<(), Failure> {

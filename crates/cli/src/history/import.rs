@@ -1,12 +1,12 @@
 //! `wirepath history import`.
 
+use house::console;
+use house::context::Context;
 use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::args::ImportArgs;
-use house::console;
-use house::context::Context;
 
 use crate::results;
 

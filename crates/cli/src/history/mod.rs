@@ -14,10 +14,10 @@ use report::store::{Filter, SqliteStore, Store, StoreError, Summary, TrialRecord
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use house::console;
-use house::context::Context;
 use crate::results::outcome_of;
 use args::HistoryCommand;
+use house::console;
+use house::context::Context;
 
 use crate::results;
 

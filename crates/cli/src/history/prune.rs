@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use house::console;
+use house::context::Context;
 use remote::Failure;
 use report::store::{Prune, StoreError};
 use schemars::JsonSchema;
@@ -10,8 +12,6 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::args::PruneArgs;
-use house::console;
-use house::context::Context;
 
 use crate::results;
 

@@ -1,12 +1,12 @@
 //! `wirepath history watch`.
 
+use house::console;
+use house::context::Context;
 use remote::Failure;
 
 use super::args::WatchArgs;
-use house::console;
-use house::context::Context;
-use crate::{gate, results};
 use crate::results::by;
+use crate::{gate, results};
 
 pub(crate) fn run(context: &Context, args: &WatchArgs) -> Result<(), Failure> {
     let mut outcomes = results::database(context).named(&args.ids)?;

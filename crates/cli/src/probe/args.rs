@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use house::args::{parse_bytes, parse_duration};
 use io::Stamps;
 use model::Arm;
 use probe::endpoint::Choice;
@@ -13,7 +14,6 @@ use probe::peer::DEFAULT_PORT;
 use super::measure::MeasureArgs;
 use super::renamed::RenamedArgs;
 use crate::shared_args::{IpVersion, SecretArgs, parse_ip, parse_ipv4, parse_vlan};
-use house::args::{parse_bytes, parse_duration};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProbeCommand {

@@ -4,6 +4,8 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use host::text::chain;
+use house::context::Context;
+use house::{console, privileges, signals};
 use io::{Local, Remote};
 use lab::{Pair, PairSpec};
 use probe::endpoint::{self, Choice};
@@ -17,8 +19,6 @@ use wire::probe::SEQUENCE_OFFSET;
 
 use super::args::GenerateArgs;
 use super::summary::si;
-use house::context::Context;
-use house::{console, privileges, signals};
 
 /// Duration of one run of the generator. The kernel pauses after each, so not too short, and cannot
 /// be stopped during one, so not too long.

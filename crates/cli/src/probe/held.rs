@@ -3,6 +3,7 @@
 use host::irq_suspend::{IrqSuspend, IrqSuspendError};
 use host::net::NetError;
 use host::text::chain;
+use house::{console, receive_stamps};
 use io::{Local, Stamps};
 use model::Measurement;
 use probe::{Switch, not_suspended};
@@ -10,7 +11,6 @@ use remote::Failure;
 use sys::hardware_stamps::HardwareStamps;
 
 use super::args::EngineArgs;
-use house::{console, receive_stamps};
 
 /// Interrupts that are suspended or deferred, and hardware stamps that are on, until it is dropped.
 pub(super) struct HeldInterface {

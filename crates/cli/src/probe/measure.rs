@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use clap::Args;
 use host::text::chain;
+use house::args::{parse_bytes, parse_duration};
+use house::context::Context;
+use house::{console, signals};
 use lab::describe_machine;
 use model::{Arm, ArmCurve, ArmKind, ArmPlan, CurveEnd, CurvePlan, Load, LoadCurve, Machine};
 use model::{Path, Support};
@@ -16,12 +19,9 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use house::context::Context;
 use crate::far_args::FarEndArgs;
-use crate::shared_args::{IpVersion, parse_vlan};
-use house::args::{parse_bytes, parse_duration};
-use house::{console, signals};
 use crate::lookup;
+use crate::shared_args::{IpVersion, parse_vlan};
 
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {

@@ -27,13 +27,13 @@ use probe::{
 use remote::Failure;
 use sys::thread::start;
 
-use house::context::Context;
 use crate::shared_args::IpVersion;
 
-use house::{console, privileges, signals};
 use args::{EngineArgs, FarArgs, NearArgs, ProbeCommand, ReceiveArgs};
 use engine::{spec, with_sizes};
 use held::HeldInterface;
+use house::context::Context;
+use house::{console, privileges, signals};
 use summary::{Headers, si, summary};
 
 pub(crate) use generate::GenerateDocument;

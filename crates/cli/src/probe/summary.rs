@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use house::console;
+use house::context::Context;
 use io::Role;
 use model::{Cost, Delivery, Measurement, Metric, NotEffective};
 use remote::Failure;
 use report::screen::Screen;
 use schemars::JsonSchema;
 use serde::Serialize;
-
-use house::console;
-use house::context::Context;
 
 /// A number with three decimals and an SI prefix.
 pub(crate) fn si(value: f64) -> String {

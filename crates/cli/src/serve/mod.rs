@@ -7,15 +7,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use clap::Args;
+use house::context::Context;
+use house::http::{Request, Server};
+use house::{console, privileges, signals};
 use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 use sys::capability::Capability;
-
-use house::console;
-use house::context::Context;
-use house::http::{Request, Server};
-use house::{privileges, signals};
 
 use crate::results;
 

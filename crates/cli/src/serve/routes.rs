@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use house::http::{Answer, Request};
 use remote::Failure;
 use report::export::{Table, TrialsCsv};
 use report::html::served;
 use report::store::{Filter, SqliteStore, Store, StoreError};
 
-use house::http::{Answer, Request};
 use crate::path_page::Known;
 use crate::{lookup, results};
 

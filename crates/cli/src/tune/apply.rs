@@ -11,18 +11,17 @@ use host::tune::{
     PlanFileError, RestoreOutcome, RestoredSetting, RollbackError, RollbackReport, System, Target,
     Value,
 };
+use house::args::parse_duration;
+use house::console::count;
+use house::context::Context;
+use house::place::{StateArgs, notice};
+use house::{console, signals};
 use remote::Failure;
 use report::screen::{Cell, Screen};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::guard::Guard;
-use super::state::{StateArgs, notice};
-use house::console;
-use house::console::count;
-use house::context::Context;
-use house::args::parse_duration;
-use house::signals;
 
 #[derive(Debug, Args)]
 pub(super) struct ApplyArgs {

@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use host::tune::{self, ExportedFile, Form, Omitted, Place, System};
+use house::console;
+use house::console::count;
+use house::context::Context;
+use house::place::StateArgs;
 use remote::Failure;
 use report::screen::Screen;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::apply;
-use super::state::StateArgs;
-use house::console;
-use house::console::count;
-use house::context::Context;
 
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use host::text::chain;
 use host::tune::{self, JournalStore, Phase, RollbackError};
+use house::place::StateArgs;
+use house::{console, signals};
 use remote::Failure;
 use runner::JournalFolder;
 use sys::child::this_program;
 
-use super::state::StateArgs;
-use house::{console, signals};
 use crate::syslog;
 
 /// Pause after the first rollback that failed; it doubles with each one.

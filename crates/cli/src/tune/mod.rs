@@ -5,19 +5,17 @@ pub(crate) mod export;
 pub(crate) mod guard;
 pub(crate) mod prove;
 pub(crate) mod show;
-pub(crate) mod state;
 pub(crate) mod steps;
 pub(crate) mod verify;
 
 use clap::{Args, Subcommand};
+pub(crate) use guard::Guard;
 use host::tune::{self, Target};
-use remote::Failure;
-use report::screen::Cell;
-
 use house::console;
 use house::context::Context;
-pub(crate) use guard::Guard;
-pub(crate) use state::{PlaceArgs, StateArgs, notice};
+use house::place::{PlaceArgs, StateArgs, notice};
+use remote::Failure;
+use report::screen::Cell;
 
 #[derive(Debug, Args)]
 pub(crate) struct TuneArgs {

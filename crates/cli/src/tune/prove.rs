@@ -4,21 +4,21 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use host::tune::Plan;
+use house::context::Context;
+use house::place::StateArgs;
+use house::{console, signals};
 use model::{Direction, Gain, PlanArms, PlanLoad, PlanRequest, Programs, Request, Subject};
 use remote::Failure;
 use report::screen::{Cell, Screen};
 use runner::{Proven, WHOLE_PLAN, find_load};
 
 use super::apply;
-use super::state::StateArgs;
 use crate::command::ProgramArgs;
-use house::context::Context;
 use crate::far_args::FarEndArgs;
 use crate::lookup;
 use crate::proven::{ProveDocument, print_ladder, say_where, show_series, verdict};
 use crate::running::{Terminal, run_in_child, runner};
 use crate::shared_args::{LimitArgs, LiveArgs, LoadArgs, SeriesArgs};
-use house::{console, signals};
 
 /// Load under which a plan is proved.
 #[derive(Debug, Args)]

@@ -1,14 +1,13 @@
 //! `tune status | knobs`.
 
 use host::tune::{self, Phase, Scope, Setting, Target, Value};
+use house::console;
+use house::context::Context;
+use house::place::{PlaceArgs, StateArgs, notice};
 use remote::Failure;
 use report::screen::{Cell, Screen};
 use schemars::JsonSchema;
 use serde::Serialize;
-
-use super::state::{PlaceArgs, StateArgs, notice};
-use house::console;
-use house::context::Context;
 
 /// Document of `tune status --json`.
 #[derive(Serialize, JsonSchema)]

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use host::tune::Plan;
+use house::place::StateArgs;
 use remote::Failure;
 use remote::work::RolloutStep;
 
 use super::apply::{self, Application, ApplicationResult, NOTHING_TO_DO, RebaseArgs, Unconfirmed};
-use super::state::StateArgs;
 use super::verify;
 
 /// A step that was done, with its text.

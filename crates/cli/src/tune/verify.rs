@@ -4,17 +4,16 @@ use std::path::PathBuf;
 
 use clap::Args;
 use host::tune::{Drift, Place, Plan, System};
+use house::console::count;
+use house::context::Context;
+use house::place::StateArgs;
+use house::{console, signals};
 use remote::Failure;
 use report::screen::Screen;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::apply;
-use super::state::StateArgs;
-use house::console;
-use house::console::count;
-use house::context::Context;
-use house::signals;
 
 #[derive(Debug, Args)]
 pub(super) struct VerifyArgs {

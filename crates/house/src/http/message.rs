@@ -37,7 +37,7 @@ impl Request {
 
 /// Reason why a request is refused; each has its HTTP status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub(super) enum Refusal {
     BadRequest,
     Forbidden,
     NotAllowed,
@@ -93,7 +93,7 @@ impl Answer {
 
 /// Reads the head of a request within the limits of size and time. `Ok(None)` if the client sent
 /// nothing or disconnected.
-pub fn read_head(stream: &mut TcpStream) -> Result<Option<Vec<u8>>, Refusal> {
+pub(super) fn read_head(stream: &mut TcpStream) -> Result<Option<Vec<u8>>, Refusal> {
     let deadline = Instant::now() + HEAD_TIMEOUT;
     let mut head = Vec::new();
     let mut piece = [0; 1024];
@@ -129,7 +129,7 @@ fn is_time_out(error: &io::Error) -> bool {
 ///
 /// - `here`: bound address. On loopback `Host` must be `localhost` or that address, with the port,
 ///   which defeats DNS rebinding. An address that the user opened to the network may have any name.
-pub fn parse(head: &[u8], here: SocketAddr) -> Result<Request, Refusal> {
+pub(super) fn parse(head: &[u8], here: SocketAddr) -> Result<Request, Refusal> {
     if head.len() > HEAD_BYTES_MAX {
         return Err(Refusal::TooLarge);
     }
@@ -188,7 +188,7 @@ pub fn parse(head: &[u8], here: SocketAddr) -> Result<Request, Refusal> {
     Ok(Request { path: path.to_owned(), query, head_only })
 }
 
-pub fn send(stream: TcpStream, answer: &Answer, head_only: bool) -> io::Result<()> {
+pub(super) fn send(stream: TcpStream, answer: &Answer, head_only: bool) -> io::Result<()> {
     send_within(WRITE_TIMEOUT, stream, answer, head_only)
 }
 
@@ -266,7 +266,7 @@ fn write_by(deadline: Instant, stream: &mut TcpStream, mut bytes: &[u8]) -> io::
     Ok(())
 }
 
-pub fn refusal(refusal: Refusal) -> Answer {
+pub(super) fn refusal(refusal: Refusal) -> Answer {
     let (status, reason) = refusal.status();
     let text = match refusal {
         Refusal::Misdirected => "ask for http://127.0.0.1 and the port, not another name",
@@ -282,7 +282,7 @@ pub fn refusal(refusal: Refusal) -> Answer {
     not(test),
     allow(dead_code, reason = "for the fuzz target and the replay of its corpus")
 )]
-pub fn holds(bytes: &[u8]) {
+pub(super) fn holds(bytes: &[u8]) {
     let here = SocketAddr::from(([127, 0, 0, 1], 7118));
     if let Ok(request) = parse(bytes, here) {
         let head = String::from_utf8_lossy(bytes).to_ascii_lowercase();

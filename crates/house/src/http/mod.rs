@@ -52,12 +52,8 @@ impl Server {
     /// Serves until `is_done`, each connection on a thread of its own.
     ///
     /// - `confine`: takes rights from such a thread before it reads the request.
-    pub fn serve<F>(
-        &self,
-        is_done: impl Fn() -> bool,
-        confine: fn() -> io::Result<()>,
-        respond: F,
-    ) where
+    pub fn serve<F>(&self, is_done: impl Fn() -> bool, confine: fn() -> io::Result<()>, respond: F)
+    where
         F: Fn(&Request) -> Answer + Send + Sync + 'static,
     {
         let respond = Arc::new(respond);

@@ -28,7 +28,7 @@ const BARS: bar::Set<'static> = bar::Set {
 
 /// Capabilities of the terminal.
 #[derive(Debug, Clone, Copy)]
-pub struct Looks {
+pub(super) struct Looks {
     pub color: bool,
     pub ascii: bool,
 }
@@ -53,7 +53,7 @@ impl Looks {
 }
 
 /// Draws the view on the whole terminal of any size.
-pub fn draw(frame: &mut Frame<'_>, scene: &Scene, notes: &[String], looks: Looks) {
+pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene, notes: &[String], looks: Looks) {
     let [head, rates, tables, note_area, keys] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(RATE_LINES * scene.rates.len() as u16),

@@ -20,16 +20,16 @@ use crate::{console, notes, signals};
 /// Ctrl-C, which is a key in raw mode.
 const INTERRUPT: u8 = 3;
 
-pub struct Keys(File);
+pub(super) struct Keys(File);
 
 impl Keys {
     /// Does not use crossterm's events: their reader spins forever once the terminal is gone.
-    pub fn open() -> io::Result<Self> {
+    pub(super) fn open() -> io::Result<Self> {
         Ok(Keys(io::stdin().as_fd().try_clone_to_owned()?.into()))
     }
 
     /// True if q or Ctrl-C was typed since the last call.
-    pub fn ask_for_end(&mut self) -> io::Result<bool> {
+    pub(super) fn ask_for_end(&mut self) -> io::Result<bool> {
         if sys::poll::readable(&[self.0.as_fd()], Duration::ZERO)? == 0 {
             return Ok(false);
         }
@@ -44,14 +44,14 @@ impl Keys {
 }
 
 /// Raw mode and the alternate screen, until dropped.
-pub struct Taken {
+pub(super) struct Taken {
     _second: Second,
     // Last: notes are written after the terminal is restored.
     _notes: Notes,
 }
 
 impl Taken {
-    pub fn take() -> io::Result<Self> {
+    pub(super) fn take() -> io::Result<Self> {
         let second = Second::take()?;
         notes::begin();
         // Dropped on an error below, which restores the terminal.

@@ -8,11 +8,10 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use guest::qemu::Boot;
 use guest::{Switch, files};
-use model::{PathError, PathSwitch, SwitchScope};
-use remote::Failure;
-
 use house::HouseCommand;
 use house::context::Context;
+use model::{PathError, PathSwitch, SwitchScope};
+use remote::Failure;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GuestCommand {

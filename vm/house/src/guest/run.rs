@@ -13,6 +13,9 @@ use guest::link::{GUEST_IP, GuestLink};
 use guest::qemu::{Boot, GuestMachine};
 use guest::tap::TapMachine;
 use guest::telemetry::{Counter, Entry, Event, Snapshot};
+use house::args::parse_duration;
+use house::context::Context;
+use house::{console, signals};
 use model::PathError;
 use remote::Failure;
 use schemars::JsonSchema;
@@ -20,9 +23,6 @@ use serde::Serialize;
 use sys::thread::start_free;
 
 use super::ImageArgs;
-use house::context::Context;
-use house::args::parse_duration;
-use house::{console, signals};
 
 /// Interval between checks for a request to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

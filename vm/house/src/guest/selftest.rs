@@ -3,14 +3,14 @@
 use clap::Args;
 use guest::qemu::GuestSystem;
 use guest::selftest;
+use house::console;
+use house::context::Context;
 use model::PathError;
 use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::ImageArgs;
-use house::console;
-use house::context::Context;
 
 #[derive(Debug, Args)]
 pub(crate) struct SelftestArgs {

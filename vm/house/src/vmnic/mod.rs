@@ -16,7 +16,6 @@ use vmnic::{Switch, Vmnic};
 
 use house::HouseCommand;
 use house::context::Context;
-
 use streams::BenchCommand;
 pub(crate) use streams::StreamsDocument;
 

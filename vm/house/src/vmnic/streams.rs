@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use house::args::parse_bytes;
+use house::context::Context;
 use model::{Arm, ArmKind, ArmPlan, Path, PathSwitch};
 use remote::Failure;
 use schemars::JsonSchema;
@@ -10,8 +12,6 @@ use serde::Serialize;
 use vmnic::{Switch, Vmnic};
 
 use super::load;
-use house::context::Context;
-use house::args::parse_bytes;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {

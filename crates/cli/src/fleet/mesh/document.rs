@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use fleet::mesh::{MeshTable, Sign, SuspectPlace, polish};
+use house::context::DOCUMENT;
 use model::statistics::median;
 use report::page::{MeshCell, MeshPage};
 use report::screen::Tone;
@@ -11,7 +12,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Measured;
-use house::context::DOCUMENT;
 
 /// Document of `fleet mesh --json`.
 #[derive(Serialize, JsonSchema)]

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use host::text::chain;
+use house::signals;
 use remote::work::{Answer, Call, Echo, PairCell, Ping};
 use remote::{Failure, FarOptions};
 use sys::netns::Netns;
@@ -11,7 +12,6 @@ use sys::netns::Netns;
 use super::super::caller::{self, HostCaller, PAIR_TIMEOUT};
 use super::super::hosts::Host;
 use crate::running::Folders;
-use house::signals;
 
 /// Time limit for pings that were given up.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);

@@ -6,6 +6,7 @@ use fleet::mesh::{HostPair, PairCell};
 use host::exclusive::ExclusiveLock;
 use host::net;
 use host::text::chain;
+use house::signals;
 use probe::random_session;
 use remote::Failure;
 use remote::address_between;
@@ -14,7 +15,6 @@ use sys::netns::Netns;
 use super::super::hosts::Host;
 use super::end::MeshEnd;
 use super::{At, Measure};
-use house::signals;
 
 /// Hosts of a mesh, each with its echo.
 pub(super) struct Mesh {

@@ -27,9 +27,9 @@ pub(crate) use self::document::MeshDocument;
 use self::measure::Mesh;
 pub(super) use self::serve::{MeshEcho, ping};
 use super::hosts::{Host, check_named_once};
+use house::args::parse_duration;
 use house::console;
 use house::context::Context;
-use house::args::parse_duration;
 
 #[derive(Debug, Args)]
 pub(crate) struct MeshArgs {

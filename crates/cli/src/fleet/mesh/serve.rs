@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use host::exclusive::ExclusiveLock;
 use host::text::chain;
+use house::{privileges, signals};
 use io::{EngineKind, EngineSpec, Role};
 use model::Measurement;
 use probe::endpoint::{self, Choice};
@@ -15,8 +16,6 @@ use probe::{ROUND_TRIP, measurement};
 use remote::Failure;
 use remote::work::{Answer, Echo, EchoEnd, PairCell, Ping};
 use sys::thread::start_free;
-
-use house::{privileges, signals};
 
 /// UDP port of every echo.
 const ECHO_PORT: u16 = 9000;

@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use house::metrics::Shown;
+use house::{console, metrics, signals};
 use remote::Failure;
 
 use super::metrics::{Totals, text};
 use super::{Measure, Measured, MeshArgs, MeshDocument, repeat};
-use house::metrics;
-use house::metrics::Shown;
-use house::{console, signals};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 

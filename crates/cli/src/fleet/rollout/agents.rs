@@ -7,6 +7,8 @@ use fleet::book::BookError;
 use fleet::postgres::{PostgresArchive, PostgresLedger};
 use fleet::rollout::{Answers, HostStep, Ledger, LedgerRow, StepLimits, Steps};
 use host::tune::Plan;
+use house::context::Context;
+use house::signals;
 use remote::Failure;
 use remote::work::{Call, RolloutStep};
 
@@ -17,8 +19,6 @@ use super::super::{allowed, now_ms};
 use super::members::Reach;
 use super::request::RolloutArgs;
 use super::{go_on, unknown};
-use house::context::Context;
-use house::signals;
 
 /// Time between two turns.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -3,14 +3,13 @@
 use fleet::rollout::{
     Draw, LedgerRow, Proof, RolloutGate, RolloutHeader, RolloutState, StepAnswer,
 };
+use house::context::DOCUMENT;
 use model::pool::PooledMetric;
 use report::page::{RolloutHost, RolloutPage, RolloutStage};
 use report::screen::Tone;
 use report::units;
 use schemars::JsonSchema;
 use serde::Serialize;
-
-use house::context::DOCUMENT;
 
 /// Document of `fleet rollout --json`.
 #[derive(Serialize, JsonSchema)]

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use fleet::rollout::{Answers, Hosts, Proof, StepAnswer, Watched};
 use host::tune::Plan;
+use house::{console, signals};
 use model::PlanArms;
 use remote::Failure;
 use remote::work::{Call, RolloutStep};
 
 use super::proof::{self, Figure};
 use super::request::RolloutRequest;
-use house::{console, signals};
 
 /// Time between two looks at signals.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

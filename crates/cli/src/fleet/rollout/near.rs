@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use fleet::rollout::{Answers, StepAnswer};
 use host::tune::Plan;
+use house::signals;
 use remote::Failure;
 use remote::work::{Call, RolloutStep};
 use sys::thread::start;
@@ -16,7 +17,6 @@ use super::super::site::{self, Site};
 use super::members::Reach;
 use super::request::RolloutRequest;
 use crate::running::Folders;
-use house::signals;
 
 /// Connections by ssh at a time.
 const REMOTE_MAX: usize = 16;

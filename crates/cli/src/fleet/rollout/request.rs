@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use fleet::rollout::{Draw, ID_PREFIX, RolloutHeader, Size, Wants};
 use host::tune::Plan;
+use house::args::parse_duration;
+use house::place::StateArgs;
 use model::{PlanArms, Request, Subject};
 use remote::Failure;
 use serde::{Deserialize, Serialize};
@@ -14,8 +16,6 @@ use serde_json::Value;
 use super::super::hosts::HostsArgs;
 use super::super::now_ms;
 use super::super::words::Words;
-use house::args::parse_duration;
-use house::place::StateArgs;
 use crate::tune::prove::PlanLoadArgs;
 
 #[derive(Debug, Args)]
