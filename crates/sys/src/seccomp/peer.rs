@@ -4,6 +4,9 @@
 //! engines for them repeatedly, so it keeps sockets, rings and BPF. It loses calls that would widen
 //! a compromise: programs, written files, connections, other processes, namespaces, mounts,
 //! modules.
+//!
+//! After a change of libbpf or the C library, run `strace -f` on a peer through all engines: a call that ends with EPERM
+//! belongs on the list.
 
 use std::io;
 
