@@ -2,7 +2,7 @@
 #![no_main]
 #![allow(dead_code, unreachable_pub, reason = "no target uses all of it")]
 
-#[path = "../../crates/cli/src/http/message.rs"]
+#[path = "../../crates/house/src/http/message.rs"]
 mod http;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| http::holds(bytes));

@@ -12,7 +12,9 @@ use wirepath_report::export::{Table, TrialsCsv, TrialsJson};
 use wirepath_report::formats::{
     to_bencher, to_github, to_hlog, to_junit, to_markdown, to_openmetrics,
 };
-use wirepath_report::page::{Bar, BarChart, FeedAnswer, FeedPage, FeedTable, Page, Remark};
+use wirepath_report::page::{
+    Bar, BarChart, Page, Remark, SummaryAnswer, SummaryPage, SummaryTable,
+};
 use wirepath_report::screen::Tone;
 use wirepath_report::store::{SqliteStore, Store, Summary, TrialRecord};
 use wirepath_report::text::{self, Style};
@@ -415,17 +417,17 @@ fn names_of_a_feed_do_not_change_its_page() {
     let page = |text: &str| {
         let own = || text.to_owned();
         let bar = Bar { label: own(), value: 7, text: own(), line: 0 };
-        FeedPage {
+        SummaryPage {
             title: own(),
             about: own(),
-            answers: vec![FeedAnswer { subject: own(), text: own(), tone: Tone::Bad }],
+            answers: vec![SummaryAnswer { subject: own(), text: own(), tone: Tone::Bad }],
             bars: vec![BarChart {
                 title: own(),
                 caption: own(),
                 description: own(),
                 bars: vec![bar],
             }],
-            tables: vec![FeedTable {
+            tables: vec![SummaryTable {
                 section: own(),
                 caption: own(),
                 columns: vec![(own(), false), (own(), true)],
@@ -435,8 +437,8 @@ fn names_of_a_feed_do_not_change_its_page() {
             method: own(),
         }
     };
-    let usual = web(&html::feed_page(&page(hostile::HARMLESS)), "usual");
+    let usual = web(&html::summary_page(&page(hostile::HARMLESS)), "usual");
     for (name, text) in hostile::texts() {
-        assert_eq!(web(&html::feed_page(&page(&text)), name), usual, "{name}");
+        assert_eq!(web(&html::summary_page(&page(&text)), name), usual, "{name}");
     }
 }

@@ -33,7 +33,6 @@ pub mod icmp;
 pub mod image;
 pub mod ipv4;
 pub mod ipv6;
-pub mod nettest;
 pub mod offload;
 pub mod probe;
 pub mod udp;

@@ -102,7 +102,7 @@ impl PageFile {
     pub(super) fn write(self, report: &ListenReport, origin: &str) -> Result<(), Failure> {
         let about = format!("{origin} · {}", concat!("wirepath ", env!("CARGO_PKG_VERSION")));
         let Some(page) = report.page("Quality of the feed", &about) else { return Ok(()) };
-        let html = report::html::feed_page(&page);
+        let html = report::html::summary_page(&page);
         self.file.write(html.as_bytes())?;
         console::say(&format!("page in {}", self.path.display()));
         Ok(())

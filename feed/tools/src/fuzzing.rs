@@ -134,7 +134,7 @@ pub fn feed_report(bytes: &[u8]) {
             report.late = reader.late();
             assert!(report.balances(), "{}", report.summary_text());
             let page = report.page("Feed", "input").expect("a recording is measured");
-            assert!(report::html::feed_page(&page).ends_with("</html>\n"));
+            assert!(report::html::summary_page(&page).ends_with("</html>\n"));
         }
     }
 }

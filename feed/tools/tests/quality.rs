@@ -86,7 +86,7 @@ fn leads_losses_and_bursts_are_those_of_the_capture() {
     let latency = &document["lines"][0]["match_to_app"];
     assert!(latency["p50_ns"].is_u64() && latency["max_ns"].is_null(), "{latency}");
     let page = report.page("Feed", "test").expect("measured");
-    let html = report::html::feed_page(&page);
+    let html = report::html::summary_page(&page);
     for text in ["Lead of a line over the other", "∞", "Densest windows", "300 of 3,001 missing"]
     {
         assert!(html.contains(text), "{text} in {html}");

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use wire::nettest::{boot, driver};
+use guest_pages::{boot, driver};
 
 use crate::cpu::{in8, out8};
 use crate::pages::Boot;

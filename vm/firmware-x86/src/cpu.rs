@@ -89,7 +89,7 @@ pub(crate) fn halt_plain() {
             "sti",
             "hlt",
             "2: sti",
-            wake = const wire::nettest::WAKE_AT,
+            wake = const guest_pages::WAKE_AT,
         )
     };
 }

@@ -3,7 +3,7 @@
 use core::net::Ipv4Addr;
 use core::sync::atomic::Ordering;
 
-use wire::nettest::{Signal, boot, report};
+use guest_pages::{Signal, boot, report};
 use wire::{arp, ethernet, frame, icmp, ipv4};
 
 use crate::cpu::ticks;

@@ -8,10 +8,10 @@ use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use guest_pages::{boot, report};
 use virtio_drivers::device::net::VirtIONetRaw;
 use virtio_drivers::transport::mmio::MmioTransport;
 use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, PhysAddr};
-use wire::nettest::{boot, report};
 
 use crate::cpu::{pause, ticks};
 use crate::pages::{Boot, Report};

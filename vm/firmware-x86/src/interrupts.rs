@@ -3,7 +3,7 @@
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use wire::nettest::{PENDING_AT, Signal, report};
+use guest_pages::{PENDING_AT, Signal, report};
 
 use crate::controller::{
     DEVICE_BIT, MASTER, PIC_VECTOR, SLAVE, SLAVE_MASK, initialise, is_plain, set_gate, set_up,

@@ -8,7 +8,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering, compiler_fence};
 
-use wire::nettest::{POLL_LINGER_US, boot, driver, report};
+use guest_pages::{POLL_LINGER_US, boot, driver, report};
 
 use crate::controller::enable_device;
 use crate::cpu::{in8, in16, out16, pause, ticks};

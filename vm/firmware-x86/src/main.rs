@@ -23,7 +23,7 @@ mod wake;
 
 use core::arch::global_asm;
 
-use wire::nettest::{MAGIC, Mode, PORT, Signal, boot, report};
+use guest_pages::{MAGIC, Mode, PORT, Signal, boot, report};
 
 use nic::Nic;
 use pages::{Boot, Report};
@@ -43,7 +43,7 @@ global_asm!(
 );
 
 /// Version of the interface, which the program compares with its own before it starts the guest.
-static MARK: [u8; wire::image::MARK_BYTES] = wire::nettest::MARK;
+static MARK: [u8; wire::image::MARK_BYTES] = guest_pages::MARK;
 
 extern "C" fn main(page: *const u64) -> ! {
     // Keeps it in the image.

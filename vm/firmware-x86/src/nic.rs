@@ -6,7 +6,7 @@ use crate::lance::{self, Lance};
 use crate::pages::{Boot, Report};
 use crate::virtio_net::{self, Card};
 use crate::wake::handler_ticks;
-use wire::nettest::{boot, driver, report};
+use guest_pages::{boot, driver, report};
 
 /// A started card.
 ///

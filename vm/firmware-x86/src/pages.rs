@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use wire::nettest::{MAGIC, boot, report};
+use guest_pages::{MAGIC, boot, report};
 
 /// Configuration from the monitor. Copied once, as it does not change.
 #[derive(Clone, Copy)]

@@ -8,7 +8,7 @@
 
 use core::arch::global_asm;
 
-use wire::nettest::{PLAIN_BOOT_AT, PLAIN_DEVICES_AT, PLAIN_IDT_AT, boot, report};
+use guest_pages::{PLAIN_BOOT_AT, PLAIN_DEVICES_AT, PLAIN_IDT_AT, boot, report};
 
 use crate::cpu::{in8, out8, ticks};
 use crate::pages::{Boot, Report};

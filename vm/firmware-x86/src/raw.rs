@@ -1,6 +1,6 @@
 //! Raw frames, as fast as the device accepts them.
 
-use wire::nettest::{Signal, boot, report};
+use guest_pages::{Signal, boot, report};
 
 use crate::cpu::ticks;
 use crate::nic::Nic;

@@ -3,11 +3,11 @@
 use core::net::Ipv4Addr;
 use core::sync::atomic::Ordering;
 
+use guest_pages::{boot, report};
 use smoltcp::iface::{Config, Interface, PollResult, SocketSet};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, IpCidr};
-use wire::nettest::{boot, report};
 
 use crate::cpu::ticks;
 use crate::nic::Nic;

@@ -3,11 +3,11 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use guest_pages::{STREAM_PORT, Signal, boot, driver, report, stream_byte};
 use sha2::{Digest, Sha256};
 use smoltcp::iface::{SocketHandle, SocketSet, SocketStorage};
 use smoltcp::socket::{tcp, udp};
 use smoltcp::wire::{IpAddress, IpEndpoint};
-use wire::nettest::{STREAM_PORT, Signal, boot, driver, report, stream_byte};
 
 use crate::cpu::ticks;
 use crate::nic::Nic;

@@ -3,10 +3,10 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use dma::Dma;
+use guest_pages::{boot, driver, report};
 use virtio::mmio::register::{INTERRUPT_ACK, INTERRUPT_STATUS};
 use virtio::net::{FRAME_BYTES_MAX, NetDriver, QUEUE_FRAMES, Settings};
 use virtio::{Frame, Registers};
-use wire::nettest::{boot, driver, report};
 
 use crate::controller::enable_device;
 use crate::cpu::{pause, read8, read32, ticks, write32};

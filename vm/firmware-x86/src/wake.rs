@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use wire::nettest::WAKE_AT;
+use guest_pages::WAKE_AT;
 
 /// Ticks spent in interrupt handlers.
 static HANDLER_TICKS: AtomicU64 = AtomicU64::new(0);

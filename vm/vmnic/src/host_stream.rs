@@ -5,9 +5,9 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener};
 use std::time::{Duration, Instant};
 
+use guest_pages::stream_byte;
 use sha2::{Digest, Sha256};
 use sys::rusage::ThreadUsage;
-use wire::nettest::stream_byte;
 
 /// Direction of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

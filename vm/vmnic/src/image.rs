@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use guest_pages::MARK;
 use host::text::chain;
 use model::Support;
 use wire::image::is_marked;
-use wire::nettest::MARK;
 
 /// Overrides the search.
 const VARIABLE: &str = "WIREPATH_VMNIC_IMAGE";

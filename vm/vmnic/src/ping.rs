@@ -8,12 +8,12 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use guest_pages::Mode;
 use hdrhistogram::Histogram;
 use lab::End;
 use model::{Arm, PathError, latency_histogram};
 use sys::rusage::ThreadUsage;
 use vmm::GuestTask;
-use wire::nettest::Mode;
 
 use super::qemu;
 use super::run_guest::{BOOT_TIMEOUT, RING_LOG2, Ran, run_guest, spec};

@@ -12,6 +12,10 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use guest_pages::{
+    PLAIN_BOOT_AT, PLAIN_DEVICES_AT, PLAIN_IDT_AT, PLAIN_REPORT_AT, Signal, boot as boot_page,
+    driver, report,
+};
 use host::cpu::{ThreadClock, ThreadTimes};
 use host::scratch::Scratch;
 use lab::qemu::{NAMED_THREADS, Qemu, QemuError, listen};
@@ -19,10 +23,6 @@ use model::Support;
 use sys::child::ChildPlace;
 use sys::clock::monotonic_ns;
 use sys::tap::Tap;
-use wire::nettest::{
-    PLAIN_BOOT_AT, PLAIN_DEVICES_AT, PLAIN_IDT_AT, PLAIN_REPORT_AT, Signal, boot as boot_page,
-    driver, report,
-};
 
 use super::topology::MAC;
 use super::{image, support};

@@ -2,9 +2,9 @@
 
 use std::net::Ipv4Addr;
 
+use guest_pages::Mode;
 use host::netns::Netns;
 use model::Arm;
-use wire::nettest::Mode;
 
 use super::image;
 use super::run_guest::{RING_LOG2, spec};

@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use guest_pages::report;
 use host::cpu::CpuClock;
 use host::kvm::GuestRam;
 use lab::End as LabEnd;
 use model::{Arm, ArmKind, Measurement};
-use wire::nettest::report;
 
 use super::host_stream::{Length, Passed, StreamDirection};
 use super::ping::Ping;

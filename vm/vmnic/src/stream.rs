@@ -5,9 +5,9 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use guest_pages::{Mode, STREAM_PORT, report};
 use lab::End;
 use model::Arm;
-use wire::nettest::{Mode, STREAM_PORT, report};
 
 use super::host_stream::{self, Passed};
 pub use super::host_stream::{Length, StreamDirection};

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// Files that name the metrics of each prefix.
 const WRITERS: [(&str, &str); 6] = [
-    ("wirepath_doctor_", "crates/cli/src/doctor/metrics.rs"),
+    ("wirepath_doctor_", "crates/house/src/findings/metrics.rs"),
     ("wirepath_explain_", "crates/cli/src/explain/metrics.rs"),
     ("wirepath_feed_", "feed/tools/src/listen/report/prometheus.rs"),
     ("wirepath_mesh_", "crates/cli/src/fleet/mesh/metrics.rs"),

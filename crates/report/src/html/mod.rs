@@ -3,7 +3,6 @@
 mod compare;
 mod cpu_chart;
 mod curve;
-mod feed;
 mod line_chart;
 mod mesh;
 mod path;
@@ -11,6 +10,7 @@ mod ratio_chart;
 mod rollout;
 pub mod served;
 mod shell;
+mod summary;
 mod svg;
 mod watch;
 
@@ -24,11 +24,11 @@ use crate::screen::Tone;
 
 pub use compare::{comparison_body, comparison_page};
 pub use curve::curve_page;
-pub use feed::feed_page;
 pub use mesh::mesh_page;
 pub use path::{LoadText, PathPage, paths};
 pub use rollout::rollout_page;
 pub use shell::{STYLE, Shell};
+pub use summary::summary_page;
 pub use watch::watch_page;
 
 /// Judged metrics that get a chart.

@@ -9,7 +9,6 @@ mod charts;
 mod command;
 mod comparison;
 mod curve;
-mod feed;
 mod machine;
 mod mesh;
 mod metric;
@@ -18,6 +17,7 @@ mod rollout;
 mod sentence;
 mod starts;
 mod steps;
+mod summary;
 mod trust;
 mod watch;
 
@@ -37,11 +37,11 @@ pub use charts::{ChartLine, Cpu, CpuChart, LineChart, RatioChart, RatioRow};
 pub use command::quoted;
 pub use comparison::{ChangeText, ComparedMetric, ComparedRow, ComparisonPage, SeriesText};
 pub use curve::{CurveArm, CurveChart, CurvePage, CurveRow};
-pub use feed::{Bar, BarChart, FeedAnswer, FeedPage, FeedTable};
 pub use mesh::{MeshCell, MeshPage};
 pub use rollout::{RolloutHost, RolloutPage, RolloutStage};
 pub use starts::starts;
 pub(crate) use steps::{Worth, worth};
+pub use summary::{Bar, BarChart, SummaryAnswer, SummaryPage, SummaryTable};
 pub use watch::{WatchPage, WatchRow};
 
 #[derive(Debug, Clone, PartialEq)]

@@ -1,7 +1,7 @@
 //! Late datagrams by cause.
 
 use host::interruptions::{Cause, CauseKind, Tallies};
-use report::page::FeedTable;
+use report::page::SummaryTable;
 use report::units;
 use serde::Serialize;
 
@@ -103,7 +103,7 @@ impl LateReport {
     }
 
     /// Causes, the most frequent first; no rows if nothing was late.
-    pub(crate) fn page_table(&self) -> FeedTable {
+    pub(crate) fn page_table(&self) -> SummaryTable {
         let mut rows: Vec<Vec<String>> = Vec::new();
         for (cause, tally) in self.by_cause.rows() {
             rows.push(vec![cause.to_string(), count(tally.count), time(tally.max_ns)]);

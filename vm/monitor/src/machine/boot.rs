@@ -6,9 +6,9 @@
 //! its own level, and one into a few instructions at level 0 that sleep.
 
 use super::nic::VIRTIO_AT;
+use guest_pages::{PENDING_AT, PORT, Signal, WAKE_AT, report};
 use host::kvm::bindings::{kvm_dtable, kvm_regs, kvm_segment};
 use host::kvm::{GuestRam, KvmError, OutsideRam, Vcpu};
-use wire::nettest::{PENDING_AT, PORT, Signal, WAKE_AT, report};
 
 /// Guest physical addresses of what the monitor puts there.
 const GDT: u64 = 0x1000;

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use guest_pages::report;
 use serde::{Deserialize, Serialize};
-use wire::nettest::report;
 
 use super::counters::Snapshot;
 use super::nic::NicState;

@@ -196,8 +196,8 @@ pub struct Snapshot {
     pub handling_ns: u64,
     /// The kernel's counters of the processor.
     pub kernel: BTreeMap<String, u64>,
-    /// The guest's report page, by [`wire::nettest::report`].
-    pub report: [u64; wire::nettest::report::LEN],
+    /// The guest's report page, by [`guest_pages::report`].
+    pub report: [u64; guest_pages::report::LEN],
 }
 
 impl Snapshot {

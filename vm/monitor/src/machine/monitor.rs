@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use guest_pages::boot as boot_page;
 use host::kvm::{
     self, Confinement, Event, GuestRam, KvmError, Vcpu, VcpuStatistics, VirtualMachine,
 };
 use sys::clock::ThreadCpuClock;
-use wire::nettest::boot as boot_page;
 
 use super::backend::{Halves, Receiver};
 use super::boot;

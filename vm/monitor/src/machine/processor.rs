@@ -2,10 +2,10 @@
 
 use std::sync::PoisonError;
 
+use guest_pages::{Signal, report};
 use host::kvm::{Exit, Vcpu, VcpuStatistics};
 use sys::clock::monotonic_ns;
 use sys::rusage::ThreadUsage;
-use wire::nettest::{self, Signal, report};
 
 use super::boot::REPORT_PAGE;
 use super::counters::{Exits, Snapshot};
@@ -249,7 +249,7 @@ impl<'a> Processor<'a> {
         value: u32,
         now_ns: u64,
     ) -> Result<Option<GuestEnd>, MonitorError> {
-        if port == nettest::PORT {
+        if port == guest_pages::PORT {
             self.exits.signal_count += 1;
             return self.signal(value as u8);
         }

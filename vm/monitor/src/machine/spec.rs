@@ -1,16 +1,16 @@
 //! A guest to be run, and the result of its run.
 
+use guest_pages::boot as boot_page;
 use serde::{Deserialize, Serialize};
-use wire::nettest::{self, boot as boot_page};
 
 use super::condition::Condition;
 use super::counters::Snapshot;
 use super::switches::Switches;
 
-/// Task of the guest; see [`wire::nettest`].
+/// Task of the guest; see [`guest_pages`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GuestTask {
-    pub mode: nettest::Mode,
+    pub mode: guest_pages::Mode,
     /// Bytes of a frame, or of a write.
     pub size_bytes: u64,
     /// Frames of the measured part; 0 for as many as there is time for.
@@ -39,7 +39,7 @@ impl GuestTask {
     /// Raw frames of `size_bytes`: `count` of them, after a tenth as many.
     pub fn send(size_bytes: u64, count: u64) -> Self {
         GuestTask {
-            mode: nettest::Mode::Send,
+            mode: guest_pages::Mode::Send,
             size_bytes,
             count,
             duration_us: 0,
@@ -57,17 +57,17 @@ impl GuestTask {
     /// The boot page for it, but for what only a machine knows: clock and addresses.
     pub fn words(&self, switches: &Switches) -> [u64; boot_page::LEN] {
         let mut words = [0; boot_page::LEN];
-        words[boot_page::MAGIC] = nettest::MAGIC;
+        words[boot_page::MAGIC] = guest_pages::MAGIC;
         words[boot_page::MODE] = self.mode.to_word();
         words[boot_page::SIZE_BYTES] = self.size_bytes;
         words[boot_page::COUNT] = self.count;
         words[boot_page::DURATION_US] = self.duration_us;
         words[boot_page::WARM_UP] = self.warm_up;
         for (is_on, bit) in [
-            (switches.tx_int_mask, nettest::driver::MASK_TX_INTERRUPT),
-            (switches.own_polling, nettest::driver::DEVICE_POLLS),
-            (self.digest, nettest::driver::DIGEST),
-            (self.foreign_driver, nettest::driver::FOREIGN),
+            (switches.tx_int_mask, guest_pages::driver::MASK_TX_INTERRUPT),
+            (switches.own_polling, guest_pages::driver::DEVICE_POLLS),
+            (self.digest, guest_pages::driver::DIGEST),
+            (self.foreign_driver, guest_pages::driver::FOREIGN),
         ] {
             words[boot_page::DRIVER] |= if is_on { bit } else { 0 };
         }

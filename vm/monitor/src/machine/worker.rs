@@ -16,7 +16,7 @@ use crate::lance::FRAME_BYTES_MAX;
 /// Longest sleep: a guard, nothing depends on it.
 const IDLE_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long the device goes on looking after the last frame; the guest counts on half of it.
-const LINGER_NS: u64 = 2 * wire::nettest::POLL_LINGER_US * 1000;
+const LINGER_NS: u64 = 2 * guest_pages::POLL_LINGER_US * 1000;
 /// Frames received in one turn, after which doorbells, polling and timers have theirs: a flood from the
 /// wire must not stop what the guest sends.
 const RECEIVE_BUDGET: u64 = 64;

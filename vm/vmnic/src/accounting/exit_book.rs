@@ -3,9 +3,9 @@
 //! The process counts the exits that reach it. The kernel counts all of them, and handles the rest itself; the
 //! causes of those are known from what it left: recorded writes, doorbells, and the guest's own counts.
 
+use guest_pages::report;
 use model::total;
 use vmm::Snapshot;
-use wire::nettest::report;
 
 /// Exits by cause.
 type Causes = Vec<(&'static str, u64)>;

@@ -1,9 +1,9 @@
 //! Measurement of a guest in this monitor, whatever it did.
 
+use guest_pages::report;
 use lab::cost_of;
 use model::{Cost, Measurement, total};
 use vmm::Snapshot;
-use wire::nettest::report;
 
 use super::{add_digested, delivered, echoes, exit_book, stream};
 use crate::host_stream::Passed;

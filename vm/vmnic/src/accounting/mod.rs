@@ -5,9 +5,9 @@ mod exit_book;
 mod guest;
 mod qemu;
 
+use guest_pages::report;
 use lab::cost_of;
 use model::{Delivery, Measurement, Throughput, total};
-use wire::nettest::report;
 
 use super::host_stream::Passed;
 use super::native::Ran;

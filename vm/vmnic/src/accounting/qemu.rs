@@ -1,7 +1,7 @@
 //! Measurement of the guest on a device of QEMU.
 
+use guest_pages::report;
 use model::{Cost, Measurement, total};
-use wire::nettest::report;
 
 use super::{add_digested, delivered, echoes, stream};
 use crate::host_stream::Passed;

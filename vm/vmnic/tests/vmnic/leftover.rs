@@ -4,10 +4,10 @@ use std::io::{PipeWriter, Read, Write};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use guest_pages::Mode;
 use lab::{Pair, PairSpec};
 use vmm::lance::Sent;
 use vmm::{GuestTask, Receiver, Sender, Switches};
-use wire::nettest::Mode;
 
 use crate::guest;
 

@@ -1,12 +1,12 @@
 use std::io::{self, PipeWriter, Read, Write};
 use std::os::fd::BorrowedFd;
 
+use guest_pages::report;
 use vmm::lance::Sent;
 use vmm::{
     COMBINE_FRAMES, COMBINE_MORE_FRAMES, COMBINE_TICK_US, GuestEnd, GuestOutcome, GuestTask,
     Receiver, Sender, Silence, Snapshot, Switches,
 };
-use wire::nettest::report;
 
 use crate::guest;
 

@@ -3,9 +3,9 @@ use std::net::UdpSocket;
 use std::process::Command;
 use std::time::Duration;
 
+use guest_pages::Mode;
 use lab::{GuestWire, TapEnd};
 use vmm::{GuestTask, Switches, ring_backend, tap_backend, xdp_backend};
-use wire::nettest::Mode;
 
 use crate::guest::{self, Opened};
 

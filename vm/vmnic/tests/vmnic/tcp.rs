@@ -4,10 +4,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
+use guest_pages::{Mode, STREAM_PORT, report, stream_byte};
 use lab::{End, GuestWire, TapEnd};
 use sha2::{Digest, Sha256};
 use vmm::{GuestTask, Snapshot, Switches};
-use wire::nettest::{Mode, STREAM_PORT, report, stream_byte};
 
 use crate::guest::{self, Opened};
 

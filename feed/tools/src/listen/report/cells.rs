@@ -1,6 +1,6 @@
 //! Tables of a page, and the counts and times in them.
 
-use report::page::FeedTable;
+use report::page::SummaryTable;
 use report::units;
 
 /// Table of a page.
@@ -12,9 +12,9 @@ pub(crate) fn table(
     columns: &[&str],
     names: usize,
     rows: Vec<Vec<String>>,
-) -> FeedTable {
+) -> SummaryTable {
     let columns = columns.iter().enumerate();
-    FeedTable {
+    SummaryTable {
         section: section.into(),
         caption: caption.into(),
         columns: columns.map(|(at, name)| ((*name).to_owned(), at >= names)).collect(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use model::{QUANTILES, quantile_of_arrived};
-use report::page::{Bar, BarChart, FeedAnswer, FeedPage, FeedTable, Remark};
+use report::page::{Bar, BarChart, Remark, SummaryAnswer, SummaryPage, SummaryTable};
 use report::screen::Tone;
 use report::units;
 
@@ -34,7 +34,7 @@ impl ListenReport {
     ///
     /// - `about`: its time and origin.
     /// - `None` if the run did not measure its quality.
-    pub fn page(&self, title: &str, about: &str) -> Option<FeedPage> {
+    pub fn page(&self, title: &str, about: &str) -> Option<SummaryPage> {
         let quality = self.quality.as_deref()?;
         let lines = self.lines();
         let about = format!("{about} · {}", units::duration(Duration::from_nanos(self.elapsed_ns)));
@@ -45,7 +45,7 @@ impl ListenReport {
         tables.push(burst_table(quality, lines.len()));
         tables.extend(self.late.as_ref().map(LateReport::page_table));
         tables.push(self.instrument_table(quality));
-        Some(FeedPage {
+        Some(SummaryPage {
             title: title.into(),
             about,
             answers: self.answers(&lines, quality),
@@ -56,7 +56,7 @@ impl ListenReport {
         })
     }
 
-    fn answers(&self, lines: &[LineReport], quality: &Quality) -> Vec<FeedAnswer> {
+    fn answers(&self, lines: &[LineReport], quality: &Quality) -> Vec<SummaryAnswer> {
         let mut answers = vec![answer(
             "Delivered",
             format!("{}; {}", messages(self.delivered()), missing(self.missing(), self.expected())),
@@ -86,7 +86,7 @@ impl ListenReport {
     }
 
     /// A column for each line: a row for each would be wider than the page.
-    fn line_table(&self, lines: &[LineReport]) -> FeedTable {
+    fn line_table(&self, lines: &[LineReport]) -> SummaryTable {
         type Figure = fn(&LineStats) -> u64;
         let figures: [(&str, Figure); 9] = [
             ("messages", |book| book.counts.received),
@@ -115,7 +115,7 @@ impl ListenReport {
         table("Lines", &caption, &columns, 1, rows)
     }
 
-    fn percentile_table(&self, lines: &[LineReport]) -> FeedTable {
+    fn percentile_table(&self, lines: &[LineReport]) -> SummaryTable {
         let mut rows = Vec::new();
         for line in lines {
             let lost = (line.book.missing(), line.book.expected);
@@ -146,7 +146,7 @@ impl ListenReport {
         table("Latency", &caption, &columns, 1, rows)
     }
 
-    fn instrument_table(&self, quality: &Quality) -> FeedTable {
+    fn instrument_table(&self, quality: &Quality) -> SummaryTable {
         let offset_ns = self.offset_ns().unwrap_or(0);
         let all = quality.instruments.iter();
         let mut known: Vec<(u32, &str, &Latency)> =
@@ -177,9 +177,9 @@ impl ListenReport {
     }
 }
 
-fn answer(subject: &str, text: String, lost: u64) -> FeedAnswer {
+fn answer(subject: &str, text: String, lost: u64) -> SummaryAnswer {
     let tone = if lost > 0 { Tone::Bad } else { Tone::Good };
-    FeedAnswer { subject: subject.into(), text, tone }
+    SummaryAnswer { subject: subject.into(), text, tone }
 }
 
 fn remark(note: &str) -> Remark {
@@ -322,7 +322,7 @@ fn burst_bars(quality: &Quality, window: usize, line_count: usize) -> BarChart {
     }
 }
 
-fn burst_table(quality: &Quality, line_count: usize) -> FeedTable {
+fn burst_table(quality: &Quality, line_count: usize) -> SummaryTable {
     let mut rows = Vec::new();
     for (window, len_ns) in WINDOWS_NS.iter().enumerate() {
         for (bursts, line) in quality.bursts.iter().zip(LINES).take(line_count) {

@@ -1,10 +1,10 @@
-//! Page of a market-data feed.
+//! Page of a recording.
 
 use maud::{Markup, html};
 
 use super::svg::{self, At, Canvas, GRID, INK, LINES, Page};
 use super::{Shell, arms, figure, heading, remarks, section, table};
-use crate::page::{BarChart, FeedPage, FeedTable};
+use crate::page::{BarChart, SummaryPage, SummaryTable};
 
 const ROW: f64 = 20.0;
 const MARGIN: f64 = 8.0;
@@ -13,8 +13,8 @@ const FIGURE: f64 = 110.0;
 /// Width of a character of a figure, by the size of the font.
 const CHARACTER: f64 = 0.62;
 
-/// A feed's morning as one HTML file, self-contained as all of them.
-pub fn feed_page(page: &FeedPage) -> String {
+/// The page as one HTML file, self-contained as all of them.
+pub fn summary_page(page: &SummaryPage) -> String {
     let body = html! {
         (heading(&page.title, &page.about))
         (section("In short", &arms(
@@ -56,7 +56,7 @@ fn bars(chart: &BarChart, at: usize) -> Markup {
     figure("", &html! { (chart.caption) }, &drawing)
 }
 
-fn figures(part: &FeedTable) -> Markup {
+fn figures(part: &SummaryTable) -> Markup {
     let titles: Vec<String> = part
         .columns
         .iter()
@@ -79,7 +79,7 @@ fn figures(part: &FeedTable) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::{Bar, FeedAnswer};
+    use crate::page::{Bar, SummaryAnswer};
     use crate::screen::Tone;
 
     #[test]
@@ -90,9 +90,9 @@ mod tests {
             text: value.to_string(),
             line,
         };
-        let page = FeedPage {
-            title: "Feed <b>".into(),
-            answers: vec![FeedAnswer {
+        let page = SummaryPage {
+            title: "Morning <b>".into(),
+            answers: vec![SummaryAnswer {
                 subject: "lost".into(),
                 text: "<script>".into(),
                 tone: Tone::Bad,
@@ -103,28 +103,28 @@ mod tests {
                 description: "d".into(),
                 bars: vec![bar("A", 50, 0), bar("B", 100, 1), bar("none", 0, 0)],
             }],
-            tables: vec![FeedTable {
+            tables: vec![SummaryTable {
                 section: "Lines".into(),
                 caption: "by line".into(),
                 columns: vec![("line".into(), false), ("lost".into(), true)],
                 rows: vec![vec!["<i>".into(), "7".into()]],
             }],
-            ..FeedPage::default()
+            ..SummaryPage::default()
         };
-        let html = feed_page(&page);
+        let html = summary_page(&page);
         assert!(!html.contains("<script>") && !html.contains("<i>"), "{html}");
         assert!(html.contains("td class=\"n\">7"), "{html}");
         // The wide drawing: 560 px for 100, half of it for 50, no bar for 0.
         assert!(html.contains("width=\"560.0\"") && html.contains("width=\"280.0\""), "{html}");
         assert_eq!(html.matches("<rect").count(), 4);
         // Longer figures get more room.
-        let long = FeedPage {
+        let long = SummaryPage {
             bars: vec![BarChart {
                 bars: vec![Bar { text: "12,762,656 (64.0 %)".into(), ..bar("A", 100, 0) }],
                 ..page.bars[0].clone()
             }],
             ..page
         };
-        assert!(feed_page(&long).contains("width=\"506.8\""), "{}", feed_page(&long));
+        assert!(summary_page(&long).contains("width=\"506.8\""), "{}", summary_page(&long));
     }
 }

@@ -4,10 +4,12 @@
 //! The monitor writes the boot page before the guest starts. The guest writes the report page at
 //! any time, and a byte to [`PORT`] when a phase begins or ends.
 
-use crate::image::{MARK_BYTES, mark};
+#![no_std]
+
+use wire::image::{MARK_BYTES, mark};
 
 /// Mark of the guest's image: the version of this interface.
-pub const MARK: [u8; MARK_BYTES] = mark(&[include_bytes!("nettest.rs")]);
+pub const MARK: [u8; MARK_BYTES] = mark(&[include_bytes!("lib.rs")]);
 
 /// TCP port to which the guest connects for its streams.
 pub const STREAM_PORT: u16 = 5001;

@@ -1,24 +1,24 @@
-//! Page of a market-data feed: finished texts and shares.
+//! Page of a recording: answers, bars and tables, all finished texts and shares.
 
 use super::Remark;
 use crate::screen::Tone;
 
 #[derive(Debug, Clone, Default)]
-pub struct FeedPage {
+pub struct SummaryPage {
     pub title: String,
     /// Time, length and program.
     pub about: String,
     /// The figures that come first.
-    pub answers: Vec<FeedAnswer>,
+    pub answers: Vec<SummaryAnswer>,
     pub bars: Vec<BarChart>,
-    pub tables: Vec<FeedTable>,
+    pub tables: Vec<SummaryTable>,
     pub notes: Vec<Remark>,
     /// How the figures come about.
     pub method: String,
 }
 
 #[derive(Debug, Clone)]
-pub struct FeedAnswer {
+pub struct SummaryAnswer {
     pub subject: String,
     pub text: String,
     pub tone: Tone,
@@ -43,7 +43,7 @@ pub struct Bar {
 }
 
 #[derive(Debug, Clone)]
-pub struct FeedTable {
+pub struct SummaryTable {
     pub section: String,
     pub caption: String,
     /// Name, and true for a column of figures.
