@@ -3,40 +3,70 @@
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// Crates of the workspace, without the prefix `wirepath-`, each with those that it may depend on.
+/// Crates of the core, without the prefix `wirepath-`, each with those that it may depend on.
 ///
 /// Only normal dependencies are checked: tests may use any crate.
-const ALLOWED: &[(&str, &str)] = &[
+const CORE: &[(&str, &str)] = &[
     ("model", ""),
     ("wire", ""),
-    ("market", "wire"),
     ("sys", ""),
     ("io", "sys wire"),
     ("host", "sys"),
     ("lab", "model sys io host"),
     ("remote", "model sys io host lab"),
     ("testkit", "model sys io host lab"),
-    ("forward", "model sys wire io host report"),
-    ("vmm", "sys wire io host"),
-    ("marketdata", "model sys wire market io host report"),
     ("report", "model"),
     ("fleet", "model remote"),
     ("probe", PATH),
-    ("feed", "model sys wire market io host lab remote report marketdata"),
-    ("tunnel", "model sys wire market io host lab report forward"),
-    ("vmnic", "model sys wire market io host lab report vmm"),
-    ("guest", PATH),
     ("command", PATH),
     ("runner", "model sys host lab remote report command probe"),
+    ("house", "model sys io host lab remote report runner"),
     (
         "wirepath",
-        "model wire market sys io host lab remote runner forward vmm marketdata probe feed tunnel vmnic guest \
-         command report fleet",
+        "model wire sys io host lab remote runner probe command report fleet house feed-house tunnel-house vm-house",
     ),
     ("xtask", ""),
 ];
 
-const PATH: &str = "model sys wire market io host lab remote report";
+/// Crates of the core that a path may use.
+const PATH: &str = "model sys wire io host lab remote report";
+
+/// A house: its folder, crates of the core that any crate of it may use, and its crates, each with those of the house
+/// that it may depend on. No house names a crate of another.
+struct House {
+    folder: &'static str,
+    core: &'static str,
+    crates: &'static [(&'static str, &'static str)],
+}
+
+const HOUSES: &[House] = &[
+    House {
+        folder: "feed",
+        core: "model sys wire io host lab remote report house",
+        crates: &[
+            ("market", ""),
+            ("marketdata", "market"),
+            ("feed", "market marketdata"),
+            ("feed-house", "marketdata feed"),
+        ],
+    },
+    House {
+        folder: "tunnel",
+        core: "model sys wire io host lab remote report house",
+        crates: &[("forward", ""), ("tunnel", "forward"), ("tunnel-house", "forward tunnel")],
+    },
+    House {
+        folder: "vm",
+        core: "model sys wire io host lab remote report runner house",
+        crates: &[
+            ("guest-pages", ""),
+            ("vmm", "guest-pages"),
+            ("vmnic", "vmm guest-pages"),
+            ("guest", ""),
+            ("vm-house", "guest vmnic"),
+        ],
+    },
+];
 
 /// Asynchronous crates, which `fleet` alone may use: no such code runs in a measuring process.
 const ASYNCHRONOUS: &[&str] = &[
@@ -63,13 +93,16 @@ pub(crate) fn violations(metadata: &Value) -> Result<Vec<String>> {
     let ours = packages.iter().map(name).collect::<Result<Vec<_>>>()?;
     let mut violations = Vec::new();
     for (package, name_of_crate) in packages.iter().zip(&ours) {
-        let Some((_, allowed)) = ALLOWED.iter().find(|(known, _)| known == name_of_crate) else {
+        let Some(allowed) = allowed(name_of_crate) else {
             violations.push(format!(
                 "crate {name_of_crate}: not listed in xtask/src/edges.rs; add it there with the \
                  crates it may depend on"
             ));
             continue;
         };
+        if let Some(outside) = outside_of_its_house(package, name_of_crate) {
+            violations.push(outside);
+        }
         for dependency in array(package, "dependencies")? {
             let to = name(dependency)?;
             let is_normal = dependency.get("kind").is_none_or(Value::is_null);
@@ -78,16 +111,39 @@ pub(crate) fn violations(metadata: &Value) -> Result<Vec<String>> {
                     "crate {name_of_crate}: depends on {to}; asynchronous code is allowed in fleet alone"
                 ));
             }
-            let is_allowed = !ours.contains(&to) || allowed.split(' ').any(|known| known == to);
-            if is_normal && !is_allowed {
-                violations.push(format!(
-                    "crate {name_of_crate}: depends on {to}; allowed: {}",
-                    if allowed.is_empty() { "none" } else { allowed }
-                ));
+            if is_normal && ours.contains(&to) && !allowed.contains(&to) {
+                let allowed = if allowed.is_empty() { "none" } else { &allowed.join(" ") };
+                violations
+                    .push(format!("crate {name_of_crate}: depends on {to}; allowed: {allowed}"));
             }
         }
     }
     Ok(violations)
+}
+
+/// Crates that a crate may depend on; `None` for one that is not listed.
+fn allowed(name: &str) -> Option<Vec<&'static str>> {
+    if let Some((_, allowed)) = CORE.iter().find(|(known, _)| *known == name) {
+        return Some(allowed.split_whitespace().collect());
+    }
+    let (house, own) = house_of(name)?;
+    Some(house.core.split_whitespace().chain(own.split_whitespace()).collect())
+}
+
+/// The house of a crate, and the crates of the house that it may depend on.
+fn house_of(name: &str) -> Option<(&'static House, &'static str)> {
+    HOUSES.iter().find_map(|house| {
+        let (_, own) = house.crates.iter().find(|(known, _)| *known == name)?;
+        Some((house, *own))
+    })
+}
+
+/// A sentence about a crate whose folder is not that of its house; `None` for one at its place.
+fn outside_of_its_house(package: &Value, name: &str) -> Option<String> {
+    let manifest = package["manifest_path"].as_str()?;
+    let folder = house_of(name).map_or("crates", |(house, _)| house.folder);
+    let is_inside = name == "xtask" || manifest.contains(&format!("/{folder}/"));
+    (!is_inside).then(|| format!("crate {name}: {manifest} is not in {folder}/"))
 }
 
 fn array<'a>(value: &'a Value, key: &str) -> Result<&'a Vec<Value>> {
@@ -161,17 +217,59 @@ mod tests {
 
     /// Crates without code that runs for each packet: profile `quick` need not optimise them.
     const NO_PACKETS: &[&str] = &[
-        "model", "host", "lab", "remote", "testkit", "report", "fleet", "command", "wirepath",
-        "runner", "xtask",
+        "model",
+        "host",
+        "lab",
+        "remote",
+        "testkit",
+        "report",
+        "fleet",
+        "command",
+        "wirepath",
+        "runner",
+        "house",
+        "feed-house",
+        "tunnel-house",
+        "vm-house",
+        "guest-pages",
+        "xtask",
     ];
 
     #[test]
     fn profile_quick_optimises_every_crate_that_moves_packets() {
         let manifest = include_str!("../../Cargo.toml");
-        for (name, _) in super::ALLOWED {
+        let houses = super::HOUSES.iter().flat_map(|house| house.crates);
+        for (name, _) in super::CORE.iter().chain(houses) {
             let line = format!("[profile.quick.package.wirepath-{name}]\nopt-level = 3\n");
             assert_ne!(manifest.contains(&line), NO_PACKETS.contains(name), "{name}");
         }
+    }
+
+    #[test]
+    fn no_house_uses_another_and_none_is_used_by_the_core() {
+        let found = violations(&[
+            package("wirepath-forward", &[]),
+            package("wirepath-feed", &[("wirepath-forward", None)]),
+            package("wirepath-lab", &[("wirepath-forward", None)]),
+        ]);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(
+            found[0].starts_with("crate feed: depends on forward; allowed: model "),
+            "{found:?}"
+        );
+        assert_eq!(found[1], "crate lab: depends on forward; allowed: model sys io host");
+    }
+
+    #[test]
+    fn a_crate_of_a_house_is_in_its_folder() {
+        let place = |manifest: &str| {
+            let mut forward = package("wirepath-forward", &[]);
+            forward["manifest_path"] = manifest.into();
+            violations(&[forward])
+        };
+        assert_eq!(place("/src/tunnel/forward/Cargo.toml"), [""; 0]);
+        let elsewhere = "crate forward: /src/crates/forward/Cargo.toml is not in tunnel/";
+        assert_eq!(place("/src/crates/forward/Cargo.toml"), [elsewhere]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use house::RunCommand;
 use house::context::Context;
@@ -42,7 +43,8 @@ pub(crate) enum Line {
 impl Line {
     /// Parses the command line of this process, which it ends if there is none to run.
     pub(crate) fn parse() -> Line {
-        Line::read(&command_line().get_matches()).unwrap_or_else(|error| error.exit())
+        let matches = command_line().try_get_matches().map_err(with_remedy);
+        matches.and_then(|matches| Line::read(&matches)).unwrap_or_else(|error| error.exit())
     }
 
     fn read(matches: &clap::ArgMatches) -> Result<Line, clap::Error> {
@@ -72,10 +74,21 @@ impl Line {
     }
 }
 
+/// The error, which for a command of a house that was left out says how to get it.
+fn with_remedy(error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
+        return error;
+    };
+    match houses::remedy(name) {
+        Some(remedy) => command_line().error(ErrorKind::InvalidSubcommand, remedy),
+        None => error,
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// List paths with their loads and switches, and whether this host supports them
-    #[command(after_help = "Example:\n  wirepath paths\n  wirepath paths guest")]
+    #[command(after_help = "Example:\n  wirepath paths\n  wirepath paths probe")]
     Paths(crate::paths_list::PathsArgs),
     /// Measure the effect of switches by interleaved trials of all arms in one run
     #[command(after_help = "\

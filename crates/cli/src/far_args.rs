@@ -13,7 +13,7 @@ use crate::shared_args::{SecretArgs, parse_ip};
 
 /// The far end of an experiment between two hosts.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Between two hosts (paths probe and feed)")]
+#[command(next_help_heading = "Between two hosts")]
 #[group(skip)]
 pub(crate) struct FarEndArgs {
     /// Far end: `ssh:[USER@]HOST[:PORT]`, `netns:NAME` of this host, or with path probe
@@ -35,10 +35,10 @@ pub(crate) struct FarEndArgs {
     /// Receive queue of this host; default: all of them, with a socket each under bypass
     #[arg(long, value_name = "N", requires = "host")]
     pub(crate) queue: Option<u32>,
-    /// CPU to which `pin` moves this end; default: the first, of path feed the last
+    /// CPU to which `pin` moves this end; default: the path's own choice
     #[arg(long, value_name = "CPU", requires = "host")]
     pub(crate) app_cpu: Option<usize>,
-    /// CPU to which `pin` moves the far end, and that of path feed's exchange; default: its first
+    /// CPU to which `pin` moves the far end; default: its first
     #[arg(long, value_name = "CPU", requires = "host")]
     pub(crate) far_cpu: Option<usize>,
     /// Option of the ssh client as in its configuration file, e.g. IdentityFile=FILE; may be repeated

@@ -13,3 +13,21 @@ pub(crate) fn all() -> &'static [&'static dyn House] {
         &vm_house::Vm,
     ]
 }
+
+/// Commands and paths of houses that this program was built without, each with the Cargo feature that brings it.
+const LEFT_OUT: &[(&str, &str)] = &[
+    #[cfg(not(feature = "feed"))]
+    ("feed", "feed"),
+    #[cfg(not(feature = "tunnel"))]
+    ("tunnel", "tunnel"),
+    #[cfg(not(feature = "vm"))]
+    ("vmnic", "vm"),
+    #[cfg(not(feature = "vm"))]
+    ("guest", "vm"),
+];
+
+/// Remedy for a command or path that this program has only if it is built with another house; `None` for any other name.
+pub(crate) fn remedy(name: &str) -> Option<String> {
+    let (_, feature) = LEFT_OUT.iter().find(|(left_out, _)| *left_out == name)?;
+    Some(format!("this program was built without {name}; build it with `--features {feature}`"))
+}

@@ -25,6 +25,9 @@ pub(crate) fn find_path(name: &str) -> Result<Box<dyn Path>, Failure> {
         return Ok(Box::new(fake::Fake));
     }
     all().into_iter().find(|path| path.name() == name).ok_or_else(|| {
+        if let Some(remedy) = houses::remedy(name) {
+            return Failure::Usage(remedy);
+        }
         let known: Vec<_> = all().iter().map(|path| path.name()).collect();
         Failure::Usage(format!(
             "no path named {name}; paths: {}. Programs of your own are compared by `wirepath prove command`: \

@@ -50,7 +50,8 @@ pub(crate) struct PathArgs {
     /// Other programs to run as arms, e.g. iperf3,sockperf
     #[arg(long, value_delimiter = ',', value_parser = lookup::PEER)]
     peers: Vec<String>,
-    /// Load of path feed: the begin of a capture with its own timing, as long as --trial; with --sequence
+    /// Capture as the load of a path that replays them: its beginning with its own timing, as long as --trial; with
+    /// --sequence
     #[arg(long, value_name = "FILE", requires = "sequence")]
     replay: Option<PathBuf>,
     /// Sequence number in each payload of --replay: byte order, bits, offset in bytes

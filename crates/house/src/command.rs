@@ -7,7 +7,7 @@ use remote::Failure;
 use crate::context::Context;
 use crate::document::NamedSchema;
 
-/// What a house gives the program.
+/// A product of the tree that the program takes in: its paths, commands, documents and services.
 pub trait House: Sync {
     /// Name of its folder, and of its Cargo feature.
     fn name(&self) -> &'static str;

@@ -1,4 +1,4 @@
-//! What a house gives the program, and what commands of all houses share: the terminal, signals, privileges, metrics,
+//! The trait of a house, and the common ground of commands: the terminal, signals, privileges, metrics,
 //! the live view, and arguments.
 //!
 //! A house is a product of its own in the tree: libraries, a path or two, commands, manual and tests. It uses the core
