@@ -114,7 +114,7 @@ fn a_person_lists_filters_compares_downloads_and_follows_a_run() {
     assert!(browser.text("main").contains(", with fast."));
     browser.follow("nav a[href='/paths']");
     check(&mut browser, axe.as_deref(), "paths");
-    browser.follow("main a[href='/path/tunnel']");
+    browser.follow("main a[href='/path/probe']");
     assert!(browser.text("main").contains("Nothing was measured here yet"));
     check(&mut browser, axe.as_deref(), "path-without");
 

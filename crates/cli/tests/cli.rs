@@ -5,9 +5,9 @@ mod common;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
+use common::contained::{WrongSizes, assert_contained, assert_file_is_contained};
 use common::{
     Data, LONG, QUICK, Running, all_text, fail, json, run, run_measured, succeed, wirepath,
 };
@@ -91,13 +91,6 @@ fn files_of_a_stranger() -> Vec<(&'static str, Value, Vec<Vec<&'static str>>)> {
             { "name": "changed", "command": "./changed", "switches": ["gro=off"] },
         ],
     });
-    let tunnel = serde_json::json!({
-        "engine": "packet",
-        "port": { "interface": "tap7" },
-        "underlay": { "interface": "eth0", "address": "192.0.2.1" },
-        "tunnel": [{ "name": "site", "carrier": "vxlan", "remote": "192.0.2.2", "vni": 7, "next_hop": "02:00:00:00:00:01" }],
-        "static": [{ "mac": "02:00:00:00:00:02", "tunnel": "site" }],
-    });
     vec![
         (
             "plan",
@@ -108,92 +101,18 @@ fn files_of_a_stranger() -> Vec<(&'static str, Value, Vec<Vec<&'static str>>)> {
             ],
         ),
         ("experiment", experiment, vec![vec!["prove", "command", "FILE", "--check"]]),
-        ("tunnel", tunnel, vec![vec!["tunnel", "run", "--config", "FILE", "--check"]]),
     ]
-}
-
-/// Panics if a text of a stranger drives the terminal, becomes a line of its own, or makes the program panic.
-#[track_caller]
-fn assert_contained(output: &std::process::Output, about: &str) {
-    for said in [&output.stdout, &output.stderr] {
-        let said = String::from_utf8_lossy(said);
-        hostile::assert_shows(&said, &['\r'], about);
-        let line = said.lines().find(|line| line.starts_with(hostile::MARK));
-        assert_eq!(line, None, "{about}:\n{said}");
-        assert!(!said.contains("panicked"), "{about}: {said}");
-    }
 }
 
 #[test]
 fn no_text_of_a_file_drives_the_terminal_or_becomes_a_line_of_its_own() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("file.toml");
-    let (path, out) = (file.to_str().unwrap(), folder.path().join("out"));
-    let (mut runs, mut fields_count) = (0, 0);
     for (kind, document, commands) in files_of_a_stranger() {
-        let fields = hostile::fields(&document);
-        fields_count += fields.len();
-        for field in &fields {
-            for (name, text) in hostile::texts() {
-                let document = hostile::replaced(&document, field, &text);
-                fs::write(&file, toml::to_string(&document).unwrap()).unwrap();
-                for command in &commands {
-                    let words = command.iter().map(|word| match *word {
-                        "FILE" => path,
-                        "FOLDER" => out.to_str().unwrap(),
-                        word => word,
-                    });
-                    let words: Vec<&str> = words.collect();
-                    let mut command = wirepath(&words);
-                    command.env("WIREPATH_STATE", folder.path().join("state"));
-                    let about = format!("{name} in {field:?} of a {kind}, {}", words.join(" "));
-                    assert_contained(&run(command), &about);
-                    runs += 1;
-                }
-            }
-        }
+        assert_file_is_contained(kind, &document, &commands);
     }
-    let texts = hostile::texts().len();
-    testkit::note(&format!(
-        "{fields_count} fields of 3 kinds of files, {texts} texts: {runs} runs"
-    ));
-}
-
-/// A block of pcapng.
-fn block(kind: u32, body: &[u8]) -> Vec<u8> {
-    let padded = body.len().next_multiple_of(4);
-    let len = (padded as u32 + 12).to_le_bytes();
-    let padding = vec![0; padded - body.len()];
-    [&kind.to_le_bytes(), &len, body, &padding, &len].concat()
-}
-
-/// An option of a block, and the end of the options if it is the last one.
-fn option(code: u16, text: &str) -> Vec<u8> {
-    let text = text.as_bytes();
-    let padding = vec![0; text.len().next_multiple_of(4) - text.len()];
-    [&code.to_le_bytes()[..], &(text.len() as u16).to_le_bytes(), text, &padding].concat()
-}
-
-/// A capture with a text in each of its comments and names.
-fn capture(text: &str) -> Vec<u8> {
-    let end = [0; 4];
-    let options =
-        |codes: &[u16]| codes.iter().map(|&code| option(code, text)).collect::<Vec<_>>().concat();
-    // Comment, hardware, system, program.
-    let head =
-        [&[0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0][..], &[0xff; 8], &options(&[1, 2, 3, 4]), &end]
-            .concat();
-    // Ethernet; comment, name, description, filter, system.
-    let interface = [&[1, 0, 0, 0, 0, 0, 1, 0][..], &options(&[1, 2, 3, 12]), &end].concat();
-    let frame = [&[0xff; 12][..], &[0x08, 0x00], text.as_bytes()].concat();
-    let len = (frame.len() as u32).to_le_bytes();
-    let padding = vec![0; frame.len().next_multiple_of(4) - frame.len()];
-    let packet = [&[0; 12][..], &len, &len, &frame, &padding, &options(&[1]), &end].concat();
-    [block(0x0a0d_0d0a, &head), block(1, &interface), block(6, &packet)].concat()
 }
 
 #[test]
-fn no_text_of_a_capture_a_list_of_hosts_a_result_or_a_far_end_drives_the_terminal() {
+fn no_text_of_a_list_of_hosts_a_result_or_a_far_end_drives_the_terminal() {
     let data = Data::new();
     succeed(data.wirepath(&QUICK));
     let result = json(data.wirepath(&["report", "last", "--json"]));
@@ -205,10 +124,6 @@ fn no_text_of_a_capture_a_list_of_hosts_a_result_or_a_far_end_drives_the_termina
             runs += 1;
         };
         let own = data.path().to_str().unwrap();
-        fs::write(file_path("a.pcapng"), capture(&text)).unwrap();
-        for command in ["decode", "report"] {
-            contained(&["feed", command, &file_path("a.pcapng")]);
-        }
         for line in
             [text.clone(), format!("host-a {text} {text}"), format!("host-a address={text}")]
         {
@@ -635,32 +550,20 @@ fn a_real_run_uses_little_memory_beside_its_rings() {
 #[test]
 fn files_of_a_wrong_size_are_refused_before_they_are_read() {
     let data = Data::new();
-    let (huge, zeros) = (data.file("huge.json"), data.file("zeros"));
-    // Sparse: 8 GiB that take no disk.
-    fs::File::create(&huge).unwrap().set_len(8 << 30).unwrap();
-    std::os::unix::fs::symlink("/dev/zero", &zeros).unwrap();
-    for file in [&huge, &zeros] {
+    let files = WrongSizes::new(&data);
+    for file in [&files.huge, &files.zeros] {
         let mut commands = vec![
-            vec!["tunnel", "run", "--check", "--config", file],
             vec!["prove", "command", "--check", file],
             vec!["tune", "apply", "--dry-run", file],
             vec!["tune", "verify", file],
             vec!["explain", "--diff", file],
             vec!["peer", "--secret-file", file],
         ];
-        if file == &huge {
+        if file == &files.huge {
             commands.push(vec!["history", "compare", file, file]);
         }
-        fs::set_permissions(&huge, fs::Permissions::from_mode(0o600)).unwrap();
         for args in commands {
-            let mut command = data.wirepath(&args);
-            command.env("WIREPATH_STATE", data.file("state"));
-            let (output, peak_bytes) = run_measured(command);
-            let said = all_text(&output);
-            assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
-            assert!(peak_bytes < 100 * MIB, "{args:?}: {} MiB", peak_bytes / MIB);
-            let is_secret_open = args[0] == "peer" && said.contains("chmod 600");
-            assert!(said.contains("bytes") || is_secret_open, "{args:?}: {said}");
+            files.assert_refused(&data, &args);
         }
     }
 }
@@ -685,7 +588,7 @@ fn programs_in_the_form_of_other_tools_are_refused_with_the_right_form() {
 fn no_message_of_the_program_sends_its_user_to_cargo() {
     let program = std::fs::read(env!("CARGO_BIN_EXE_wirepath")).unwrap();
     let has = |text: &str| program.windows(text.len()).any(|bytes| bytes == text.as_bytes());
-    assert!(has("/usr/share/wirepath"), "the search must see the program's texts");
+    assert!(has("wirepath prove command --arm a='./a'"), "the search must see the program's texts");
     for chore in ["xtask", "build", "install", "run", "test"] {
         let text = ["cargo ", chore].concat();
         assert!(!has(&text), "{text}");

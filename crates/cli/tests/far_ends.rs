@@ -3,9 +3,9 @@
 mod common;
 
 use std::net::{Ipv4Addr, UdpSocket};
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use common::dying::assert_dead_far_end_has_no_figure;
 use common::star::Star;
 use common::{FAR_IP, LONG, Running, Spaces, clean, enter, fail, ip, json, run, succeed, until};
 use serde_json::Value;
@@ -120,34 +120,6 @@ fn run_whose_peer_dies_fails_without_a_result() {
 }
 
 #[test]
-fn tunnel_measurement_without_arrivals_has_no_result() {
-    let measure = ["tunnel", "measure", "--sizes", "64", "--trial", "500ms", "--json"];
-    // The kernel's forwarder is half dead, the sink deaf, and our forwarder loses its way out.
-    let broken = [("kernel", "wp-vx"), ("kernel", "wp-far"), ("bypass+batch+prepend", "wp-to-far")];
-    for (forwarder, ifname) in broken {
-        let running =
-            Running::start(common::wirepath(&[&measure[..], &["-f", forwarder]].concat()));
-        assert!(
-            until(LONG, || running.holdings().received_count() > 20_000),
-            "{ifname}: {}",
-            running.stderr()
-        );
-        let namespaces = running.namespaces();
-        let done = namespaces.iter().filter(|netns| {
-            netns
-                .run(|| host::net::set_up(host::net::link_named(ifname)?.index, false))
-                .is_ok_and(|d| d.is_ok())
-        });
-        assert_eq!(done.count(), 1, "{ifname}");
-        let output = running.finish(LONG).expect("it ends");
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{ifname}: {told}");
-        assert!(output.stdout.is_empty(), "{ifname}: no figure of a failure");
-        assert!(told.contains("frames arrived at the sink"), "{ifname}: {told}");
-    }
-}
-
-#[test]
 fn receiver_alone_does_not_call_lost_what_another_program_took() {
     let spaces = Spaces::new();
     let receiver = spaces.listening("receive", &[], |_| {});
@@ -176,100 +148,14 @@ fn receiver_alone_does_not_call_lost_what_another_program_took() {
 }
 
 #[test]
-fn listener_to_a_silent_line_does_not_claim_that_nothing_is_missing() {
-    let spaces = Spaces::new();
-    let groups = ["--group", "239.77.1.1:10000", "--group-b", "239.77.1.2:20000", "-i", "vb"];
-    for (sends, json_too) in [(false, false), (false, true), (true, false), (true, true)] {
-        let format: &[&str] = if json_too { &["--json"] } else { &[] };
-        let mut listener =
-            Running::start(spaces.far(&[&["feed", "listen"], &groups[..], format].concat()));
-        listener.await_stderr("Ctrl-C ends");
-        if sends {
-            let replay = ["feed", "replay", "--synthetic", "--rate", "2000", "-c", "200"];
-            json(spaces.near(
-                &[&replay[..], &["--to", "239.77.1.1:10000", "-i", "va", "--json"]].concat(),
-            ));
-        }
-        let document = |line: &str| serde_json::from_str::<Value>(line).expect("JSON");
-        if json_too && !sends {
-            assert!(until(LONG, || listener.stdout().contains('\n')), "no line of a second");
-            let stdout = listener.stdout();
-            let live = document(stdout.lines().next().expect("a line"));
-            assert!(live["live"] == true && live["missing_count"].is_null(), "{live}");
-            assert!(live["lines"][0]["missing_count"].is_null(), "{live}");
-        }
-        let output = listener.end_by("INT", LONG);
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let silent = if sends { 1 } else { 2 };
-        if !json_too {
-            let none = "nothing arrived; messages missing are not known";
-            assert_eq!(text.matches(none).count(), silent, "{text}");
-            assert!(!text.contains("= 0 expected"), "{text}");
-            continue;
-        }
-        let document = document(text.lines().last().expect("a summary"));
-        let is_known = [sends, false];
-        for (line, is_known) in is_known.into_iter().enumerate() {
-            for name in ["expected_count", "missing_count"] {
-                let count = &document["lines"][line][name];
-                assert_eq!(count.is_u64(), is_known, "{name} {document}");
-            }
-        }
-        assert_eq!(document["missing_count"].is_u64(), sends, "{document}");
-    }
-}
-
-/// Runs an experiment with one other program, and kills each of its processes of an age.
-///
-/// - `server`: part of their command line.
-/// - Returns the document.
-fn experiment_with_dying(args: &[&str], server: &str, age: Duration) -> Value {
-    let common = ["prove", "--time", "12s", "--min-blocks", "6", "--no-history", "--json"];
-    let mut running = Running::start(common::wirepath(&[&common[..], args].concat()));
-    let mut seen = std::collections::BTreeMap::new();
-    let ended = until(LONG, || {
-        for (pid, line) in running.descendants() {
-            let since = *seen.entry(pid).or_insert_with(Instant::now);
-            if line.contains(server) && since.elapsed() > age {
-                let _ = Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status();
-            }
-        }
-        running.has_ended()
-    });
-    assert!(ended, "{args:?}: {}", running.stderr());
-    let output = running.finish(LONG).expect("it ended");
-    serde_json::from_slice(&output.stdout).expect("a document")
-}
-
-#[test]
 fn program_whose_far_end_dies_has_failed_trials_and_no_figure() {
-    let cases = [
+    for (program, experiment, server, age_ms) in [
         ("sockperf", ["probe", "ping", "spin", "250ms"], "sockperf server", 2500),
         // The trial outlasts the age by far, however late the test looks on a busy machine.
         ("iperf3", ["probe", "flood", "spin", "1s"], "iperf3 -s", 500),
-        // Its start takes about a second.
-        ("testpmd", ["tunnel", "flood", "baseline", "5s"], "dpdk-testpmd", 3000),
-    ];
-    for (program, [path, load, arm, trial], server, age_ms) in cases {
-        if !common::is_installed(server.split(' ').next().expect("a word")) {
-            continue;
-        }
-        let args = [path, "--load", load, "--arms", arm, "--trial", trial, "--peers", program];
-        let document = experiment_with_dying(&args, server, Duration::from_millis(age_ms));
-        let arms = document["arms"].as_array().expect("arms");
-        let arm = arms.iter().find(|arm| arm["name"] == program).expect("the program");
-        let failures = arm["failures"].as_array().expect("failures");
-        assert!(!failures.is_empty(), "{program}: {arm}");
-        for failure in failures {
-            let why = failure.as_str().expect("a reason");
-            let is_told = ["ended during the trial", "the client reports:", "the server reports:"]
-                .iter()
-                .any(|reason| why.contains(reason));
-            assert!(why.starts_with(program) && is_told, "{why}");
-        }
-        for (name, metric) in arm["metrics"].as_object().expect("metrics") {
-            assert!(metric["median"].is_null(), "{name}: {arm}");
-        }
+    ] {
+        let age = Duration::from_millis(age_ms);
+        assert_dead_far_end_has_no_figure(program, experiment, server, age);
     }
 }
 

@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{LONG, Running, Spaces, all_text, fail, ip, json, run, succeed, until};
+use common::{
+    LONG, Running, Spaces, all_text, fail, ip, json, paths_besides_probe, run, succeed, until,
+};
 
 const NEAR_IPV6: &str = "fd77::1";
 const FAR_IPV6: &str = "fd77::2";
@@ -93,6 +95,8 @@ fn experiments_run_over_ipv6_in_a_lab_and_between_two_ends() {
     assert!(told.contains("10.77.0.2"), "{told}");
     let storm = ["prove", "probe", "--ip", "6", "--load", "storm", "--arms", "baseline"];
     assert!(!run(spaces.near(&storm)).status.success());
-    let told = fail(spaces.near(&["prove", "tunnel", "--ip", "6"]), 2);
-    assert!(told.contains("--ip is of path probe"), "{told}");
+    for path in paths_besides_probe() {
+        let told = fail(spaces.near(&["prove", &path, "--ip", "6"]), 2);
+        assert!(told.contains("--ip is of path probe"), "{path}: {told}");
+    }
 }

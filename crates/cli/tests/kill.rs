@@ -6,19 +6,10 @@ mod common;
 use std::thread;
 use std::time::Duration;
 
+use common::dying::{SOON, peers_die_with_the_run, prove};
 use common::{
-    Data, FAR_IP, LONG, Running, Spaces, all_text, ip, is_installed, json, own_links, succeed,
-    until, wirepath,
+    Data, FAR_IP, LONG, Running, Spaces, all_text, json, own_links, succeed, until, wirepath,
 };
-
-/// Time that a command may take to stop: the current trial and the outcome.
-const SOON: Duration = Duration::from_secs(15);
-
-/// A run that lasts minutes unless it is ended.
-fn prove(data: &Data, args: &[&str]) -> Running {
-    let all = [&["prove"], args, &["--time", "300s", "--min-blocks", "100"]].concat();
-    Running::start(data.wirepath(&all))
-}
 
 /// Waits for a few trials, and until the lab is in use.
 fn await_trials(running: &mut Running, data: &Data, count: u64) {
@@ -131,43 +122,6 @@ fn a_killed_simulated_run_keeps_its_trials() {
     trials_are_kept(&data);
 }
 
-/// Ends a run while another program carries the load.
-///
-/// - `args`: arguments of `prove`, with the peer.
-/// - `started_with`: part of the program's command line while it carries the load.
-fn peers_die_with_the_run(args: &[&str], program: &str, started_with: &str) {
-    if !is_installed(program) {
-        return;
-    }
-    for signal in ["KILL", "INT"] {
-        let links = own_links();
-        let data = Data::new();
-        let running = prove(&data, args);
-        // Not the call that only prints its version.
-        let is_it = |line: &str| line.contains(program) && line.contains(started_with);
-        assert!(
-            until(LONG * 2, || running.descendants().iter().any(|(_, line)| is_it(line))),
-            "{program} was never run: {}",
-            running.stderr()
-        );
-        let held = running.holdings();
-        assert!(held.namespaces.len() >= 2);
-        let output = running.end_by(signal, SOON);
-        held.assert_gone();
-        assert_eq!(own_links(), links);
-        if signal == "INT" {
-            assert_ne!(output.status.code(), None, "ended by itself: {}", all_text(&output));
-        }
-        assert!(!all_text(&output).contains("panicked"), "{}", all_text(&output));
-        assert!(!run_report(&data).is_empty());
-    }
-}
-
-fn run_report(data: &Data) -> String {
-    // The kill may come before the end of the first trial; the experiment exists in any case.
-    succeed(data.wirepath(&["history", "show", "last"]))
-}
-
 #[test]
 fn sockperf_dies_with_the_run() {
     let args = ["probe", "--load", "ping", "--arms", "spin", "--peers", "sockperf"];
@@ -178,14 +132,6 @@ fn sockperf_dies_with_the_run() {
 fn iperf3_dies_with_the_run() {
     let args = ["probe", "--load", "flood", "--arms", "spin", "--peers", "iperf3"];
     peers_die_with_the_run(&args, "iperf3", " -p ");
-}
-
-#[test]
-fn testpmd_dies_with_the_run() {
-    for (peer, driver) in [("testpmd", "net_af_xdp"), ("testpmd-packet", "net_af_packet")] {
-        let args = ["tunnel", "--arms", "rps", "--peers", peer];
-        peers_die_with_the_run(&args, "dpdk-testpmd", driver);
-    }
 }
 
 #[test]
@@ -340,41 +286,5 @@ fn a_killed_peer_leaves_no_program() {
             spaces.far_link(),
             spaces.near_link()
         );
-    }
-}
-
-#[test]
-fn killed_feed_commands_leave_nothing_and_a_recording_can_be_read() {
-    const GROUP: &str = "239.77.1.9:10000";
-    let spaces = Spaces::new();
-    for signal in ["KILL", "INT", "TERM"] {
-        let data = Data::new();
-        let file = data.file("cut.pcapng");
-        let listen = ["feed", "listen", "--group", GROUP, "-i", "vb", "--metrics", "0", "--json"];
-        let mut listen = Running::start(spaces.far(&listen));
-        listen.await_stderr("Ctrl-C ends");
-        let record = ["feed", "record", "--group", GROUP, "-i", "vb", &file];
-        let mut record = Running::start(spaces.far(&record));
-        record.await_stderr("recording to ");
-        let replay = ["feed", "replay", "--synthetic", "--rate", "5000", "--to", GROUP];
-        let replay =
-            Running::start(spaces.near(&[&replay[..], &["-i", "va", "-d", "300s"]].concat()));
-        assert!(
-            until(LONG, || std::fs::metadata(&file).map_or(0, |meta| meta.len()) > 100_000),
-            "{}",
-            replay.stderr()
-        );
-        for (what, running) in [("replay", replay), ("record", record), ("listen", listen)] {
-            let held = running.holdings();
-            let output = running.end_by(signal, SOON);
-            if signal != "KILL" {
-                assert_eq!(output.status.code(), Some(0), "{what}: {}", all_text(&output));
-            }
-            held.assert_gone();
-        }
-        let decoded = succeed(wirepath(&["feed", "decode", &file]));
-        assert!(decoded.lines().count() > 500, "{signal}: {}", decoded.len());
-        let groups = succeed(ip(&["-n", &spaces.far, "maddress", "show", "dev", "vb"]));
-        assert!(!groups.contains("239.77.1.9"), "{groups}");
     }
 }

@@ -14,8 +14,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{
-    Data, FAR_IP, LONG, NEAR_IP, Running, Spaces, all_text, books, ip, own_links, run, succeed,
-    tunnel_config, until,
+    Data, FAR_IP, LONG, NEAR_IP, Running, Spaces, all_text, books, houses, ip, own_links, run,
+    succeed, tunnel_config, until,
 };
 use serde_json::Value;
 
@@ -29,11 +29,15 @@ const GROWTH_BYTES_PER_HOUR: u64 = 256 << 10;
 const KINDS: usize = 3;
 
 /// One of each path for a moment, with the need that a machine may lack.
-const PROOFS: [(&str, &[&str]); 5] = [
+const PROOFS: &[(&str, &[&str])] = &[
     ("netns", &["probe", "--load", "ping", "--arms", "spin+bypass"]),
+    #[cfg(feature = "feed")]
     ("netns", &["feed", "--arms", "spin"]),
+    #[cfg(feature = "tunnel")]
     ("kernel", &["tunnel", "--arms", "rps"]),
+    #[cfg(feature = "vm")]
     ("kvm", &["vmnic", "--arms", "rap-in-kernel"]),
+    #[cfg(feature = "vm")]
     ("qemu-system-aarch64", &["guest", "--arms", "quiet"]),
 ];
 
@@ -51,9 +55,6 @@ fn used(running: &Running) -> Used {
     let descriptors = fs::read_dir(format!("/proc/{}/fd", running.pid())).unwrap().count();
     Used { bytes: kib * 1024, descriptors }
 }
-
-/// Place of `serve` among the residents.
-const SERVE: usize = 3;
 
 /// The commands that run all the time, by name.
 struct Residents {
@@ -77,19 +78,21 @@ impl Residents {
             assert!(is_on && !running.has_ended(), "{}", running.stderr());
             running
         };
-        let listen = ["feed", "listen", "--group", GROUP, "-i", "vb", "--json"];
-        let replay = ["feed", "replay", "--synthetic", "--rate", "2000", "--to", GROUP, "-i", "va"];
-        let replay = [&replay[..], &["-d", "30h", "--json"]].concat();
-        let all = vec![
-            ("peer", spaces.peer(&[])),
-            ("feed listen", begin(spaces.far(&listen), "Ctrl-C ends")),
-            (
-                "tunnel run",
-                begin(spaces.near(&["tunnel", "run", "--config", &config, "--json"]), "tunnel b: "),
-            ),
-            ("serve", begin(data.wirepath(&["serve", "--port", "0"]), "until Ctrl-C")),
-            ("feed replay", Running::start(spaces.near(&replay))),
-        ];
+        let mut all = vec![("peer", spaces.peer(&[]))];
+        if houses::FEED {
+            let listen = ["feed", "listen", "--group", GROUP, "-i", "vb", "--json"];
+            all.push(("feed listen", begin(spaces.far(&listen), "Ctrl-C ends")));
+        }
+        if houses::TUNNEL {
+            let run = spaces.near(&["tunnel", "run", "--config", &config, "--json"]);
+            all.push(("tunnel run", begin(run, "tunnel b: ")));
+        }
+        all.push(("serve", begin(data.wirepath(&["serve", "--port", "0"]), "until Ctrl-C")));
+        if houses::FEED {
+            let replay = ["feed", "replay", "--synthetic", "--rate", "2000", "--to", GROUP];
+            let replay = [&replay[..], &["-i", "va", "-d", "30h", "--json"]].concat();
+            all.push(("feed replay", Running::start(spaces.near(&replay))));
+        }
         Residents { spaces, data, all }
     }
 
@@ -141,7 +144,8 @@ fn round(residents: &mut Residents, number: usize) {
     }
     // The request goes into the tunnel; nothing answers.
     run(common::enter(&spaces.near, &["ping", "-c", "1", "-W", "1", "10.78.0.9"]));
-    let served = books::first_page(&all[SERVE].1.stdout());
+    let serve = all.iter().find(|(name, _)| *name == "serve").expect("it is a resident");
+    let served = books::first_page(&serve.1.stdout());
     assert!(served.starts_with("HTTP/1.1 200"), "{served}");
     let (need, proof) = PROOFS[number % PROOFS.len()];
     let proof = [&["prove"], proof].concat();
@@ -265,7 +269,7 @@ fn memory_descriptors_and_books_stay_what_they_are() {
     }
     drop(residents);
     assert_eq!(own_links(), links);
-    if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
+    if std::env::var_os("UPDATE").is_some_and(|value| value == "1") && houses::are_all_there() {
         record(&commit, begun.elapsed().as_secs(), number, &rows);
     }
 }

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use common::{
-    Data, LONG, Running, Spaces, all_text, echo, enter, fail, is_installed, json, run, succeed,
-    until,
+    Data, LONG, Running, Spaces, all_text, echo, enter, fail, is_installed, json,
+    paths_besides_probe, run, succeed, until,
 };
 use host::net::{self, ethtool::Feature};
 use host::netns::Netns;
@@ -320,7 +320,9 @@ fn loads_that_bypass_the_settings_of_the_plan_are_refused() {
         assert!(!desk.has_journal());
     };
     refused(&[], "--from NETNS");
-    refused(&["--path", "feed", "--from", &far], "its own lab");
+    for path in paths_besides_probe() {
+        refused(&["--path", &path, "--from", &far], "its own lab");
+    }
     refused(&["--from", &far, "--forward", "--load", "ping"], "use flood");
     refused(&["--from", &far, "--load", "storm"], "storm");
     refused(&["--from", &desk.spaces.near], "within itself");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{
     Data, FAR_IP, LONG, NEAR_IP, Running, Spaces, all_text, enter, fail, ip, is_installed, json,
-    run, succeed, until,
+    paths_besides_probe, run, succeed, until,
 };
 use remote::Caller;
 use remote::work::{Answer, Call, Echo, EchoEnd, Host, Ping};
@@ -205,8 +205,10 @@ fn datagrams_in_a_vlan_are_echoed_with_its_tag_and_sockets_need_its_device() {
     let prove = ["prove", "probe", "--far", &far, "--vlan", "7", "--arms", "bypass"];
     let refused = fail(spaces.near(&[&prove[..], &["--no-history"]].concat()), 3);
     assert!(refused.contains("VLAN 7 for sockets"), "{refused}");
-    let other = fail(spaces.near(&["prove", "tunnel", "--vlan", "7"]), 2);
-    assert!(other.contains("--vlan is of path probe"), "{other}");
+    for path in paths_besides_probe() {
+        let other = fail(spaces.near(&["prove", &path, "--vlan", "7"]), 2);
+        assert!(other.contains("--vlan is of path probe"), "{path}: {other}");
+    }
 }
 
 /// A capture at one interface, and what tshark makes of it with every checksum verified.

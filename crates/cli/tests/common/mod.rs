@@ -3,8 +3,13 @@
 #![allow(dead_code, reason = "every test program uses its own part of this")]
 
 pub(crate) mod books;
+pub(crate) mod contained;
+pub(crate) mod dying;
 pub(crate) mod echo;
+pub(crate) mod far_end;
 pub(crate) mod group;
+pub(crate) mod houses;
+pub(crate) mod pins;
 pub(crate) mod rig;
 mod spaces;
 pub(crate) mod star;
@@ -92,6 +97,21 @@ seen = "0"
 value = "0"
 reason = "the load is of UDP: nothing gets better or worse"
 "#;
+
+/// Names of the paths that the program has.
+pub(crate) fn path_names() -> Vec<String> {
+    let list = json(wirepath(&["paths", "--json"]));
+    let paths = list["paths"].as_array().expect("a list");
+    paths.iter().map(|path| path["name"].as_str().expect("a name").to_owned()).collect()
+}
+
+/// Names of the paths that the program has besides `probe`, the hidden `fake` included.
+pub(crate) fn paths_besides_probe() -> Vec<String> {
+    let mut names = path_names();
+    let probe = names.iter().position(|name| name == "probe").expect("every program has it");
+    names[probe] = "fake".to_owned();
+    names
+}
 
 pub(crate) fn clean(mut command: Command, args: &[&str]) -> Command {
     command
@@ -380,7 +400,6 @@ impl Holdings {
     }
 }
 
-/// True if the kernel has a BPF program with this id.
 /// True if the process has a thread of this name.
 pub(crate) fn has_thread(pid: u32, name: &str) -> bool {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -388,6 +407,7 @@ pub(crate) fn has_thread(pid: u32, name: &str) -> bool {
     names.any(|comm| comm.trim() == name)
 }
 
+/// True if the kernel has a BPF program with this id.
 pub(crate) fn has_program(id: u32) -> bool {
     let mut bpftool = Command::new("bpftool");
     bpftool.args(["prog", "show", "id", &id.to_string()]);

@@ -4,71 +4,27 @@
 mod command;
 #[path = "../common/mod.rs"]
 mod common;
-mod feed;
 mod fleet;
 mod random;
 mod verdicts;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::{Ipv4Addr, TcpStream};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use common::far_end::{
+    ENDLESS, SBIN_PATH, SHORT, SYSTEM_PATH, Sshd, arm, assert_far_end_gone,
+    assert_kills_leave_nothing_in_a_namespace, assert_kills_leave_nothing_on_a_host, command_line,
+    far_peer, far_pids, has_program, near_packets, prove,
+};
 use common::{
     Data, FAR_IP, LONG, NEAR_IP, PLAN_WITHOUT_EFFECT, Running, Spaces, all_text, enter, fail,
     has_thread, ip, is_installed, json, run, succeed, until,
 };
 use serde_json::Value;
-
-/// Few and short trials.
-const SHORT: [&str; 7] = ["--max-blocks", "6", "--trial", "50ms", "--time", "60s", "--no-history"];
-/// Trials until the command is ended.
-const ENDLESS: [&str; 6] = ["--time", "300s", "--min-blocks", "1000", "--trial", "50ms"];
-
-/// Processes in the far namespace.
-fn far_pids(spaces: &Spaces) -> Vec<u32> {
-    let pids = succeed(ip(&["netns", "pids", &spaces.far]));
-    pids.split_whitespace().map(|pid| pid.parse().expect("a number")).collect()
-}
-
-fn command_line(pid: u32) -> String {
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&line).replace('\0', " ")
-}
-
-/// The peer in the far namespace: by its name, or by the descriptor of a copy.
-fn far_peer(spaces: &Spaces) -> Option<u32> {
-    let names = ["wirepath", "/proc/self/fd/4"].map(|name| format!("{name} peer --secret-stdin"));
-    far_pids(spaces)
-        .into_iter()
-        .find(|pid| names.iter().any(|name| command_line(*pid).starts_with(name)))
-}
-
-fn has_program(spaces: &Spaces) -> bool {
-    spaces.far_link().contains("xdp")
-}
-
-/// Asserts that the far namespace has again the processes `before`, and no XDP program.
-fn assert_far_end_gone(spaces: &Spaces, before: &[u32]) {
-    let left = || {
-        let pids = far_pids(spaces).into_iter().filter(|pid| !before.contains(pid));
-        pids.map(|pid| (pid, command_line(pid))).collect::<Vec<_>>()
-    };
-    assert!(until(LONG, || left().is_empty()), "processes left: {:?}", left());
-    assert!(until(LONG, || !has_program(spaces)), "{}", spaces.far_link());
-}
-
-fn prove(spaces: &Spaces, args: &[&str], more: &[&str]) -> Command {
-    spaces.near(&[&["prove", "probe"], args, more].concat())
-}
-
-fn arm<'a>(document: &'a Value, name: &str) -> &'a Value {
-    let arms = document["arms"].as_array().expect("arms");
-    arms.iter().find(|arm| arm["name"] == name).unwrap_or_else(|| panic!("{name}: {document:#}"))
-}
 
 fn names(object: &Value) -> BTreeSet<&str> {
     object.as_object().expect("an object").keys().map(String::as_str).collect()
@@ -236,12 +192,6 @@ fn pin_moves_both_ends_to_the_cpus_that_were_named_and_is_not_effective_where_th
     assert_eq!(verdict, "not-effective", "{document:#}");
 }
 
-/// Packets that the near interface has received and sent.
-fn near_packets(spaces: &Spaces) -> [u64; 2] {
-    let link = json(ip(&["-n", &spaces.near, "-s", "-j", "link", "show", "va"]));
-    ["rx", "tx"].map(|way| link[0]["stats64"][way]["packets"].as_u64().expect("a count"))
-}
-
 #[test]
 fn one_way_load_goes_in_the_direction_that_was_asked_for() {
     let spaces = Spaces::new();
@@ -294,114 +244,6 @@ fn flood_of_tune_prove_arrives_at_the_tuned_interface() {
     assert_eq!(near(&format!("cat {FILE}")).trim(), "1", "rolled back");
     assert_far_end_gone(&spaces, &[]);
 }
-
-/// A sshd in the far namespace, with keys of its own.
-struct Sshd {
-    spaces: Spaces,
-    data: Data,
-    daemon: Running,
-}
-
-impl Sshd {
-    /// - `path`: search path of commands at the far end.
-    ///
-    /// Returns `None`, and a skip, if it is not installed.
-    fn start(path: &str) -> Option<Self> {
-        if !(is_installed("sshd") && is_installed("ssh")) {
-            return None;
-        }
-        let (spaces, data) = (Spaces::new(), Data::new());
-        for key in ["host", "user", "other"] {
-            let mut keygen = Command::new("ssh-keygen");
-            succeed({
-                keygen.args(["-q", "-t", "ed25519", "-N", "", "-f", &data.file(key)]);
-                keygen
-            });
-        }
-        let read = |name: &str| fs::read_to_string(data.file(name)).expect("a key");
-        let write = |name: &str, text: String| fs::write(data.file(name), text).expect("written");
-        write("authorized", read("user.pub"));
-        write("known", format!("{FAR_IP} {}", read("host.pub")));
-        write("empty", String::new());
-        fs::create_dir(data.file("tmp")).expect("a folder");
-        let bin = data.file("bin");
-        fs::create_dir(&bin).expect("a folder");
-        symlink(env!("CARGO_BIN_EXE_wirepath"), format!("{bin}/wirepath")).expect("a link");
-        let mode = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(data.path(), mode).expect("readable");
-        let path = path.replace("BIN", &bin);
-        let config = format!(
-            "ListenAddress {FAR_IP}:22\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\n\
-             PidFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
-             PermitRootLogin yes\nSetEnv PATH={path} TMPDIR={} WIREPATH_STATE={} WIREPATH_LOCKS={}\n",
-            data.file("host"),
-            data.file("authorized"),
-            data.file("tmp"),
-            data.file("far-state"),
-            data.path().display(),
-        );
-        write("config", config);
-        // sshd wants a folder in /run, which is here its own.
-        let script = format!(
-            "mount -t tmpfs none /run && mkdir /run/sshd && exec /usr/sbin/sshd -D -e -f {}",
-            data.file("config")
-        );
-        let daemon = Running::start(enter(&spaces.far, &["sh", "-c", &script]));
-        let near = sys::netns::Netns::open(format!("/run/netns/{}", spaces.near)).expect("ours");
-        let at = (FAR_IP.parse::<Ipv4Addr>().expect("an address"), 22);
-        assert!(
-            until(LONG, || near.run(|| TcpStream::connect(at).is_ok()).expect("entered")),
-            "{}",
-            daemon.stderr()
-        );
-        Some(Sshd { spaces, data, daemon })
-    }
-
-    /// Arguments that name this far end.
-    fn far(&self, key: &str, known: &str) -> Vec<String> {
-        let options = [
-            format!("IdentityFile={}", self.data.file(key)),
-            format!("UserKnownHostsFile={}", self.data.file(known)),
-            "IdentitiesOnly=yes".into(),
-            "IdentityAgent=none".into(),
-            "GlobalKnownHostsFile=/dev/null".into(),
-            "StrictHostKeyChecking=yes".into(),
-        ];
-        let options = options.into_iter().flat_map(|option| ["--ssh-option".to_owned(), option]);
-        ["--far".to_owned(), format!("ssh:root@{FAR_IP}")].into_iter().chain(options).collect()
-    }
-
-    /// `wirepath prove PATH` with this far end.
-    fn near(&self, path: &str, args: &[&str]) -> Command {
-        let far = self.far("user", "known");
-        let far: Vec<&str> = far.iter().map(String::as_str).collect();
-        self.spaces.near(&[&["prove", path], &far[..], args].concat())
-    }
-
-    /// The command with the client's options.
-    fn prove(&self, key: &str, known: &str, args: &[&str]) -> Command {
-        let far = self.far(key, known);
-        prove(&self.spaces, &far.iter().map(String::as_str).collect::<Vec<_>>(), args)
-    }
-
-    /// The daemon's own process.
-    fn own(&self) -> Vec<u32> {
-        vec![self.daemon.pid()]
-    }
-
-    fn assert_nothing_left(&self) {
-        assert_far_end_gone(&self.spaces, &self.own());
-        let left: Vec<_> = fs::read_dir(self.data.file("tmp")).expect("ours").collect();
-        assert!(left.is_empty(), "{left:?}");
-    }
-
-    /// The session's processes at the far end, oldest first.
-    fn session(&self) -> Vec<u32> {
-        far_pids(&self.spaces).into_iter().filter(|pid| !self.own().contains(pid)).collect()
-    }
-}
-
-const SYSTEM_PATH: &str = "/usr/bin:/bin";
 
 #[test]
 fn ssh_gives_complete_measurements_with_an_installed_and_with_a_copied_program() {

@@ -11,7 +11,9 @@ use std::sync::OnceLock;
 
 use crate::clock::Clock;
 use crate::common::group::{Group, Without};
-use crate::common::{self, Data, FAR_IP, LONG, NEAR_IP, Running, Spaces, ip, succeed, until};
+use crate::common::{
+    self, Data, FAR_IP, LONG, NEAR_IP, Running, Spaces, houses, ip, succeed, until,
+};
 
 pub(crate) const GROUP: &str = "239.77.1.9:10000";
 
@@ -120,6 +122,18 @@ impl Subject {
     /// True if it writes to disk while it runs.
     pub(crate) fn has_disk(self) -> bool {
         matches!(self, Subject::Record | Subject::Prove(..))
+    }
+
+    /// True if the program has it: a command of a house may have been left out.
+    pub(crate) fn is_there(self) -> bool {
+        match self {
+            Subject::Listen | Subject::Record | Subject::Replay | Subject::Prove("feed", _) => {
+                houses::FEED
+            }
+            Subject::Tunnel(_) | Subject::Measure | Subject::Prove("tunnel", _) => houses::TUNNEL,
+            Subject::Guest | Subject::Vmnic | Subject::Prove("guest" | "vmnic", _) => houses::VM,
+            _ => true,
+        }
     }
 
     /// True if it can be started here; prints the reason if not.

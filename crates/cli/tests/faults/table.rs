@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+use crate::common::houses;
 use crate::fault::Fault;
 use crate::subject::Subject;
 
@@ -77,6 +78,7 @@ pub(crate) fn holds(subject: Subject, outcomes: &[String]) {
     let mut sections = recorded();
     let own = Subject::ALL.iter().position(|s| *s == subject).expect("all are listed");
     if is_written() {
+        assert!(houses::are_all_there(), "the page is written by a program with every house");
         sections[own] = now;
         let sections: Vec<String> = sections.into_iter().filter(|s| !s.is_empty()).collect();
         fs::write(record_file(), sections.join("\n")).expect("tests/goldens/faults.md");
@@ -188,6 +190,9 @@ pub(crate) fn ends(subject: Subject, fault: Fault) -> bool {
 
 /// Asserts that every command has a record, and that the overview matches it.
 pub(crate) fn is_whole() {
+    if !houses::are_all_there() {
+        return;
+    }
     let sections = recorded();
     for (subject, section) in Subject::ALL.iter().zip(&sections) {
         assert!(

@@ -9,12 +9,15 @@ use crate::common::succeed;
 use serde_json::Value;
 
 /// Files that name the metrics of each prefix.
-const WRITERS: [(&str, &str); 6] = [
+const WRITERS: &[(&str, &str)] = &[
     ("wirepath_doctor_", "crates/house/src/findings/metrics.rs"),
     ("wirepath_explain_", "crates/cli/src/explain/metrics.rs"),
+    #[cfg(feature = "feed")]
     ("wirepath_feed_", "feed/tools/src/listen/report/prometheus.rs"),
     ("wirepath_mesh_", "crates/cli/src/fleet/mesh/metrics.rs"),
+    #[cfg(feature = "tunnel")]
     ("wirepath_tunnel_", "tunnel/forward/src/run/live.rs"),
+    #[cfg(feature = "tunnel")]
     ("wirepath_tunnel_", "tunnel/forward/src/run/keepalive.rs"),
 ];
 

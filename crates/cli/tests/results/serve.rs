@@ -4,7 +4,7 @@ use std::io::Read;
 
 use crate::QUICK_JSON;
 use crate::common::strangers::Strangers;
-use crate::common::{Data, LONG, Running, fail, succeed, until};
+use crate::common::{Data, LONG, Running, fail, path_names, succeed, until};
 use crate::served::Served;
 use serde_json::Value;
 use sys::netns::Netns;
@@ -130,7 +130,7 @@ fn a_path_s_page_tells_what_was_measured_and_what_was_not() {
     assert!(page.contains("The best arm over time"));
     let elsewhere = served.get("/path/fake?machine=another").body;
     assert!(elsewhere.contains("Nothing was measured here yet"), "{elsewhere}");
-    for path in ["probe", "feed", "tunnel", "vmnic", "guest"] {
+    for path in path_names() {
         assert!(served.get("/paths").body.contains(&format!("href=\"/path/{path}\"")), "{path}");
         assert_eq!(served.get(&format!("/path/{path}")).status, 200, "{path}");
     }

@@ -1,6 +1,17 @@
 //! `prove feed` whose exchange is at a far end.
 
-use super::*;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::common::far_end::{
+    ENDLESS, SBIN_PATH, SHORT, Sshd, arm, assert_far_end_gone,
+    assert_kills_leave_nothing_in_a_namespace, assert_kills_leave_nothing_on_a_host, command_line,
+    far_pids, near_packets,
+};
+use crate::common::{
+    Data, FAR_IP, LONG, Running, Spaces, enter, fail, is_installed, json, succeed, until,
+};
 
 const ARMS: [&str; 5] = ["--load", "paced", "--arms", "quiet+spin+pin,quiet+bypass", "--json"];
 
@@ -93,4 +104,15 @@ fn feed_that_does_not_arrive_is_explained() {
     let said = fail(prove_feed(&spaces, &["--direction", "receive"]), 2);
     assert!(said.contains("load burst has no direction to choose"), "{said}");
     assert_far_end_gone(&spaces, &[]);
+}
+
+#[test]
+fn nothing_of_a_namespace_is_left_whenever_either_end_is_killed() {
+    assert_kills_leave_nothing_in_a_namespace("feed");
+}
+
+#[test]
+fn nothing_of_a_host_is_left_whenever_either_end_is_killed() {
+    let Some(sshd) = Sshd::start(SBIN_PATH) else { return };
+    assert_kills_leave_nothing_on_a_host(&sshd, "feed", &ENDLESS);
 }

@@ -1,5 +1,6 @@
 //! `wirepath guest` and `prove guest`, run as commands.
 
+#[path = "../../crates/cli/tests/common/mod.rs"]
 mod common;
 
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! `wirepath tunnel run` against the kernel's VXLAN device: both directions, every engine, reload
 //! under traffic, a clean end.
 
-#[path = "../common/mod.rs"]
+#[path = "../../../crates/cli/tests/common/mod.rs"]
 mod common;
 mod drops;
 mod keepalive;

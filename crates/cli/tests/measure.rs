@@ -1,6 +1,8 @@
 //! `wirepath probe measure`: small curves in the lab.
 
-use crate::common::{LONG, Running, Spaces, fail, json, own_links, wirepath};
+mod common;
+
+use common::{LONG, Running, Spaces, fail, json, own_links, wirepath};
 use serde_json::Value;
 
 /// Few datagrams a trial; the rates end where the arm does.
@@ -47,7 +49,7 @@ fn curves_end_where_an_arm_does_not_carry_the_rate_and_their_books_balance() {
 
 #[test]
 fn curve_of_a_far_end_in_another_namespace_has_both_machines() {
-    if !crate::common::is_installed("ip") {
+    if !common::is_installed("ip") {
         return;
     }
     let spaces = Spaces::new();
@@ -114,7 +116,7 @@ fn interrupted_and_killed_runs_leave_no_namespace_and_no_program() {
         let mut held = running.holdings();
         // Of the verb: it, the counter of returned frames, the generator and its trace.
         let program_count = if args == verbs { 4 } else { 1 };
-        let in_use = crate::common::until(LONG, || {
+        let in_use = common::until(LONG, || {
             held = running.holdings();
             held.namespaces.len() >= 2 && held.programs.len() >= program_count
         });

@@ -1,4 +1,5 @@
 //! `wirepath tunnel run` with real cards as its port, and over the kernel's WireGuard and IPsec.
+//! A module of the test program `tune_guest`, which has the guest.
 
 use crate::common::rig::{FarEnd, Rig};
 

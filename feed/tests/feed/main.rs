@@ -1,10 +1,11 @@
 //! `wirepath feed`.
 
-#[path = "../common/mod.rs"]
+#[path = "../../../crates/cli/tests/common/mod.rs"]
 mod common;
 
 mod decode;
 mod dissector;
 mod foreign;
+mod hostile;
 mod live;
 mod noise;

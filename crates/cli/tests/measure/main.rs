@@ -1,7 +1,0 @@
-//! `wirepath probe measure` and `wirepath tunnel measure`.
-
-#[path = "../common/mod.rs"]
-mod common;
-
-mod probe;
-mod tunnel;
