@@ -24,7 +24,7 @@ const CORE: &[(&str, &str)] = &[
     (
         "wirepath",
         "model wire sys io host lab remote runner probe command report fleet house feed-house tunnel-house vm-house \
-         market",
+         market marketdata",
     ),
     ("xtask", ""),
 ];

@@ -50,3 +50,45 @@ pub fn parse_bytes(text: &str) -> Result<usize, String> {
         .map_err(|_| format!("{text:?} is not a size; use bytes, KiB or MB, as in 1460 or 4KiB"))?;
     size.as_u64().try_into().map_err(|_| format!("{text:?} is too large"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_and_nonsense_is_refused() {
+        let ms = |t: &str| parse_duration(t).map(|d| d.as_millis());
+        assert_eq!(ms("60s"), Ok(60_000));
+        assert_eq!(ms("250ms"), Ok(250));
+        assert_eq!(ms("1.5m"), Ok(90_000));
+        assert_eq!(ms("3"), Ok(3000));
+        assert_eq!(ms("1m30s"), Ok(90_000));
+        assert_eq!(ms("1.5min"), Ok(90_000));
+        assert_eq!(ms("0.5h"), Ok(1_800_000));
+        assert_eq!(parse_duration("100us"), Ok(Duration::from_micros(100)));
+        for bad in ["", "s", "-1s", "0s", "5 parsecs", "nan", "1e99h", "8d", "inf"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ages_are_read_in_days_and_less() {
+        let seconds = |text: &str| parse_age(text).map(|age| age.as_secs());
+        assert_eq!(seconds("90d"), Ok(7_776_000));
+        assert_eq!(seconds("12h"), Ok(43_200));
+        assert_eq!(seconds("1.5d"), Ok(129_600));
+        for bad in ["d", "-1d", "nand", "1e9d", "5 moons"] {
+            assert!(parse_age(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_read_in_bytes_and_their_multiples() {
+        assert_eq!(parse_bytes("1460"), Ok(1460));
+        assert_eq!(parse_bytes("4KiB"), Ok(4096));
+        assert_eq!(parse_bytes("1.5MB"), Ok(1_500_000));
+        for bad in ["", "-1", "many", "4 parsecs"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+        }
+    }
+}
