@@ -33,7 +33,7 @@ fn services() -> Vec<PossibleValue> {
     own.into_iter().chain(others).map(|(name, what)| PossibleValue::new(name).help(what)).collect()
 }
 
-fn services_of_houses() -> impl Iterator<Item = &'static house::Service> {
+fn services_of_houses() -> impl Iterator<Item = &'static house::HouseService> {
     houses::all().iter().flat_map(|house| house.services())
 }
 
@@ -44,7 +44,7 @@ impl AnswerArgs {
     }
 }
 
-fn service_of_house(name: &str) -> Option<&'static house::Service> {
+fn service_of_house(name: &str) -> Option<&'static house::HouseService> {
     services_of_houses().find(|service| service.name == name)
 }
 

@@ -6,11 +6,11 @@ use house::House;
 pub(crate) fn all() -> &'static [&'static dyn House] {
     &[
         #[cfg(feature = "feed")]
-        &feed_house::Feed,
+        &feed_house::FeedHouse,
         #[cfg(feature = "tunnel")]
-        &tunnel_house::Tunnel,
+        &tunnel_house::TunnelHouse,
         #[cfg(feature = "vm")]
-        &vm_house::Vm,
+        &vm_house::VmHouse,
     ]
 }
 

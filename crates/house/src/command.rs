@@ -22,13 +22,13 @@ pub trait House: Sync {
     fn documents(&self) -> &'static [NamedSchema];
 
     /// Services of its far ends, which `wirepath answer NAME` starts.
-    fn services(&self) -> &'static [Service] {
+    fn services(&self) -> &'static [HouseService] {
         &[]
     }
 }
 
 /// Calls of another process that a house answers.
-pub struct Service {
+pub struct HouseService {
     /// [`remote::Service::NAME`].
     pub name: &'static str,
     pub what: &'static str,

@@ -19,4 +19,4 @@ pub mod privileges;
 pub mod receive_stamps;
 pub mod signals;
 
-pub use command::{Command, House, HouseCommand, RunCommand, Service};
+pub use command::{Command, House, HouseCommand, HouseService, RunCommand};

@@ -8,7 +8,7 @@ use std::thread;
 use remote::Failure;
 use sys::thread::{Started, start};
 
-use crate::http::{Answer, Server};
+use crate::http::{HttpAnswer, Server};
 use crate::{console, privileges};
 
 /// Parses `PORT`, which is on loopback, or `ADDRESS:PORT`.
@@ -19,16 +19,16 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| format!("{text:?} is neither PORT nor ADDRESS:PORT"))
 }
 
-pub struct Metrics(Server);
+pub struct MetricsServer(Server);
 
-impl Metrics {
+impl MetricsServer {
     pub fn open(address: SocketAddr) -> Result<Self, Failure> {
         let server = Server::bind(address).map_err(|e| {
             Failure::failed(format!(
                 "cannot serve metrics on {address}: {e}; choose another port with --metrics"
             ))
         })?;
-        Ok(Metrics(server))
+        Ok(MetricsServer(server))
     }
 
     /// Bound address; its port is the real one even if 0 was requested.
@@ -42,8 +42,8 @@ impl Metrics {
             || done.load(Ordering::Relaxed),
             privileges::confine_pages,
             move |request| match request.path.as_str() {
-                "/metrics" => Answer::new(report::metrics::CONTENT_TYPE, text().into_bytes()),
-                _ => Answer::not_found("only /metrics\n"),
+                "/metrics" => HttpAnswer::new(report::metrics::CONTENT_TYPE, text().into_bytes()),
+                _ => HttpAnswer::not_found("only /metrics\n"),
             },
         );
     }
@@ -64,8 +64,8 @@ impl Shown {
 }
 
 /// Opens the server, and reports its address. `None` without an address.
-pub fn open(address: Option<SocketAddr>) -> Result<Option<Metrics>, Failure> {
-    let metrics = address.map(Metrics::open).transpose()?;
+pub fn open(address: Option<SocketAddr>) -> Result<Option<MetricsServer>, Failure> {
+    let metrics = address.map(MetricsServer::open).transpose()?;
     if let Some(metrics) = &metrics {
         console::say(&format!("metrics at http://{}/metrics", metrics.address()));
     }
@@ -74,7 +74,7 @@ pub fn open(address: Option<SocketAddr>) -> Result<Option<Metrics>, Failure> {
 
 /// Runs `observe` while a thread without privileges serves what is shown.
 pub fn serving<T>(
-    metrics: Option<&Metrics>,
+    metrics: Option<&MetricsServer>,
     shown: &Shown,
     observe: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<T, Failure> {

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use house::context::Context;
 use house::document::{NamedSchema, written};
-use house::{Command, House, HouseCommand, Service, console, signals};
+use house::{Command, House, HouseCommand, HouseService, console, signals};
 use marketdata::capture::{CaptureError, Counts, Reader};
 use marketdata::json::{Decoder, Format};
 use marketdata::listen::ListenDocument;
@@ -86,9 +86,9 @@ pub(crate) struct DecodeArgs {
 }
 
 /// The house of market data.
-pub struct Feed;
+pub struct FeedHouse;
 
-impl House for Feed {
+impl House for FeedHouse {
     fn name(&self) -> &'static str {
         "feed"
     }
@@ -111,8 +111,8 @@ impl House for Feed {
         ]
     }
 
-    fn services(&self) -> &'static [Service] {
-        &[Service {
+    fn services(&self) -> &'static [HouseService] {
+        &[HouseService {
             name: feed::SERVICE,
             what: "Quotes for `prove feed --far`",
             starts_programs: false,

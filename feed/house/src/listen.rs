@@ -13,7 +13,7 @@ use host::exclusive::{Activity, ExclusiveLock};
 use host::interruptions::{RING_BYTES, Trace};
 use house::args::parse_duration;
 use house::context::Context;
-use house::metrics::Metrics;
+use house::metrics::MetricsServer;
 use house::{console, metrics, privileges, receive_stamps, signals};
 use io::multicast::{Group, GroupTuning};
 use io::{IoError, Stamps, XdpMode};
@@ -127,7 +127,7 @@ pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
     let groups = plan.groups.clone();
     let _stamping = hold_stamps(plan.tuning.stamps, &groups)?;
     let page = args.report.as_deref().map(PageFile::create).transpose()?;
-    let metrics = args.metrics.map(Metrics::open).transpose()?;
+    let metrics = args.metrics.map(MetricsServer::open).transpose()?;
     let trace = args.late.map(|_| open_trace()).transpose()?;
     let trace = trace.as_ref().map(|(trace, _)| trace);
     let listener = FeedListener::open(plan).map_err(failed)?;

@@ -36,9 +36,9 @@ Example:
 }
 
 /// The house of tunnels.
-pub struct Tunnel;
+pub struct TunnelHouse;
 
-impl House for Tunnel {
+impl House for TunnelHouse {
     fn name(&self) -> &'static str {
         "tunnel"
     }

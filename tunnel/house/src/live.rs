@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forward::run::{Live, keepalive_text};
-use house::live::{Rate, Scene, Table};
+use house::live::{LiveTable, Rate, Scene};
 
 /// A forwarder's figures with their last minute.
 pub(super) struct Picture {
@@ -36,13 +36,13 @@ impl Picture {
             up: live.up,
             rates: self.rates.to_vec(),
             tables: vec![
-                Table { title: "dropped since the start", rows: dropped(live), warns: true },
-                Table {
+                LiveTable { title: "dropped since the start", rows: dropped(live), warns: true },
+                LiveTable {
                     title: "workers, frames/s",
                     rows: self.workers(live, elapsed),
                     warns: false,
                 },
-                Table { title: "state", rows: state(live), warns: false },
+                LiveTable { title: "state", rows: state(live), warns: false },
             ],
             keys: "q or Ctrl-C ends; SIGHUP reads the file again",
         };

@@ -13,7 +13,7 @@ use forward::run::{Live, Operator, RunError};
 use house::args::parse_duration;
 use house::context::Context;
 use house::live::View;
-use house::metrics::Metrics;
+use house::metrics::MetricsServer;
 use house::{console, metrics, privileges, signals};
 use remote::Failure;
 use report::units::plural;
@@ -58,7 +58,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
     let asked_to_reload = Arc::new(AtomicBool::new(false));
     flag::register(SIGHUP, asked_to_reload.clone())?;
     let view = args.live.then(|| View::open(context.json)).transpose()?;
-    let metrics = args.metrics.map(Metrics::open).transpose()?;
+    let metrics = args.metrics.map(MetricsServer::open).transpose()?;
     if let Some(metrics) = &metrics {
         console::say(&format!("metrics at http://{}/metrics", metrics.address()));
     }

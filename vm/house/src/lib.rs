@@ -12,9 +12,9 @@ use crate::guest::GuestCommand;
 use crate::vmnic::VmnicCommand;
 
 /// The house of virtual machines.
-pub struct Vm;
+pub struct VmHouse;
 
-impl House for Vm {
+impl House for VmHouse {
     fn name(&self) -> &'static str {
         "vm"
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use clap::Args;
 use house::context::Context;
-use house::http::{Request, Server};
+use house::http::{HttpRequest, Server};
 use house::{console, privileges, signals};
 use remote::Failure;
 use schemars::JsonSchema;
@@ -50,7 +50,7 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
         console::text(&format!("{url}\nuntil Ctrl-C"))?
     }
     let confine = privileges::confine_stored_pages;
-    server.serve(signals::stop_requested, confine, move |request: &Request| {
+    server.serve(signals::stop_requested, confine, move |request: &HttpRequest| {
         routes::answer(request, &database)
     });
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use house::http::{Answer, Request};
+use house::http::{HttpAnswer, HttpRequest};
 use remote::Failure;
 use report::export::{Table, TrialsCsv};
 use report::html::served;
@@ -39,21 +39,21 @@ impl From<StoreError> for Missing {
     }
 }
 
-pub(crate) fn answer(request: &Request, database: &Path) -> Answer {
+pub(crate) fn answer(request: &HttpRequest, database: &Path) -> HttpAnswer {
     let (status, title, text) = match route(request, database) {
         Ok(answer) => return answer,
         Err(Missing::NotFound(text)) => (404, "Not there", text),
         Err(Missing::Unfit(text)) => (422, "Not comparable", text),
         Err(Missing::Failed(text)) => (500, "That did not work", text),
     };
-    Answer::page(status, served::failure(title, &text))
+    HttpAnswer::page(status, served::failure(title, &text))
 }
 
-fn route(request: &Request, database: &Path) -> Result<Answer, Missing> {
+fn route(request: &HttpRequest, database: &Path) -> Result<HttpAnswer, Missing> {
     match request.path.as_str() {
-        "/style.css" => return Ok(Answer::new("text/css; charset=utf-8", report::html::STYLE)),
-        "/live.js" => return Ok(Answer::new("text/javascript; charset=utf-8", served::LIVE)),
-        "/icon.svg" => return Ok(Answer::new("image/svg+xml", served::ICON)),
+        "/style.css" => return Ok(HttpAnswer::new("text/css; charset=utf-8", report::html::STYLE)),
+        "/live.js" => return Ok(HttpAnswer::new("text/javascript; charset=utf-8", served::LIVE)),
+        "/icon.svg" => return Ok(HttpAnswer::new("image/svg+xml", served::ICON)),
         _ => {}
     }
     let store = match SqliteStore::open_reading(database) {
@@ -66,7 +66,7 @@ fn route(request: &Request, database: &Path) -> Result<Answer, Missing> {
         "/paths" => {
             let all = lookup::all();
             let all: Vec<_> = all.iter().map(|path| (path.name(), path.what())).collect();
-            Ok(Answer::page(200, report::html::paths(&all)))
+            Ok(HttpAnswer::page(200, report::html::paths(&all)))
         }
         path => {
             let nothing = || Missing::NotFound("there is no such page".into());
@@ -74,7 +74,7 @@ fn route(request: &Request, database: &Path) -> Result<Answer, Missing> {
                 let path = lookup::find_path(&decoded(name)).map_err(|_| nothing())?;
                 let machine = request.field("machine");
                 let known = Known::read(store.as_ref(), path.name(), machine)?;
-                return Ok(Answer::page(200, known.page(path.as_ref(), |page| page.served())));
+                return Ok(HttpAnswer::page(200, known.page(path.as_ref(), |page| page.served())));
             }
             let rest = path.strip_prefix("/experiment/");
             let (id, what) =
@@ -87,13 +87,13 @@ fn route(request: &Request, database: &Path) -> Result<Answer, Missing> {
                 "outcome.json" => {
                     let outcome = outcome(&store, &id)?;
                     let body = report::json::to_json(&outcome);
-                    Ok(Answer::new("application/json", body)
+                    Ok(HttpAnswer::new("application/json", body)
                         .saved_as(format!("{}.json", outcome.id)))
                 }
                 "outcome.csv" => {
                     let outcome = outcome(&store, &id)?;
                     let body = report::csv::to_csv(&outcome);
-                    Ok(Answer::new("text/csv; charset=utf-8", body)
+                    Ok(HttpAnswer::new("text/csv; charset=utf-8", body)
                         .saved_as(format!("{}.csv", outcome.id)))
                 }
                 "trials.csv" => trials(&outcome(&store, &id)?),
@@ -116,7 +116,7 @@ fn outcome(store: &SqliteStore, id: &str) -> Result<model::Outcome, Missing> {
     Ok(results::outcome_of(store.load_outcome(id)?))
 }
 
-fn list(request: &Request, store: Option<&SqliteStore>) -> Result<Answer, Missing> {
+fn list(request: &HttpRequest, store: Option<&SqliteStore>) -> Result<HttpAnswer, Missing> {
     let field = |name| request.field(name).map(str::to_owned);
     let page: u32 = request.field("page").and_then(|page| page.parse().ok()).unwrap_or(0);
     let filter = Filter {
@@ -141,17 +141,17 @@ fn list(request: &Request, store: Option<&SqliteStore>) -> Result<Answer, Missin
         paths: &paths,
         machines: &machines,
     };
-    Ok(Answer::page(200, served::list(&list)))
+    Ok(HttpAnswer::page(200, served::list(&list)))
 }
 
-fn experiment(store: &SqliteStore, id: &str) -> Result<Answer, Missing> {
+fn experiment(store: &SqliteStore, id: &str) -> Result<HttpAnswer, Missing> {
     let progress = store.progress(id)?;
     let outcome = outcome(store, &progress.id)?;
     let quiet_ms = quiet_ms(&progress);
-    Ok(Answer::page(200, served::experiment(&outcome, &progress, quiet_ms)))
+    Ok(HttpAnswer::page(200, served::experiment(&outcome, &progress, quiet_ms)))
 }
 
-fn progress(store: &SqliteStore, id: &str) -> Result<Answer, Missing> {
+fn progress(store: &SqliteStore, id: &str) -> Result<HttpAnswer, Missing> {
     let progress = store.progress(id)?;
     let quiet_ms = quiet_ms(&progress);
     let body = serde_json::json!({
@@ -163,7 +163,7 @@ fn progress(store: &SqliteStore, id: &str) -> Result<Answer, Missing> {
         "elapsed_ms": progress.elapsed_ms,
         "budget_ms": progress.budget_ms,
     });
-    Ok(Answer::new("application/json", body.to_string()))
+    Ok(HttpAnswer::new("application/json", body.to_string()))
 }
 
 /// Time since the last progress of a run.
@@ -171,34 +171,34 @@ fn quiet_ms(progress: &report::store::Progress) -> u64 {
     progress.since_start_ms.saturating_sub(progress.elapsed_ms)
 }
 
-fn trials(outcome: &model::Outcome) -> Result<Answer, Missing> {
+fn trials(outcome: &model::Outcome) -> Result<HttpAnswer, Missing> {
     let mut body = Vec::new();
     let table = TrialsCsv::new(&mut body).map(Box::new);
     table
         .and_then(|mut table| table.add(outcome).and_then(|()| table.finish()))
         .map_err(|e| Missing::Failed(e.to_string()))?;
     let name = format!("{}-trials.csv", outcome.id);
-    Ok(Answer::new("text/csv; charset=utf-8", body).saved_as(name))
+    Ok(HttpAnswer::new("text/csv; charset=utf-8", body).saved_as(name))
 }
 
-fn compare(request: &Request, store: Option<&SqliteStore>) -> Result<Answer, Missing> {
+fn compare(request: &HttpRequest, store: Option<&SqliteStore>) -> Result<HttpAnswer, Missing> {
     let (old, new) = (request.field("old"), request.field("new"));
     let (Some(old), Some(new)) = (old, new) else {
         let filter = Filter { limit: Some(CHOICES), ..Filter::default() };
         let rows = store.map_or(Ok(Vec::new()), |store| store.list(&filter))?;
-        return Ok(Answer::page(200, served::comparison_form(&rows)));
+        return Ok(HttpAnswer::page(200, served::comparison_form(&rows)));
     };
     let store = store.ok_or(StoreError::Empty)?;
     let (olds, news) = (results::series(store, old)?, results::series(store, new)?);
     let comparison = model::compare(&olds, &news, model::Unit::Session, model::RESOLVE)
         .map_err(|e| Missing::Unfit(e.to_string()))?;
     if request.path == "/compare" {
-        return Ok(Answer::page(200, served::comparison(&comparison)));
+        return Ok(HttpAnswer::page(200, served::comparison(&comparison)));
     }
     let body = report::json::comparison_to_json(&comparison);
     let name = match (olds.first(), news.last()) {
         (Some(old), Some(new)) => format!("{}-{}.json", old.id, new.id),
         _ => "comparison.json".into(),
     };
-    Ok(Answer::new("application/json", body).saved_as(name))
+    Ok(HttpAnswer::new("application/json", body).saved_as(name))
 }

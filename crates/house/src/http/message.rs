@@ -18,7 +18,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const TEXT: &str = "text/plain; charset=utf-8";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct HttpRequest {
     /// Path without the query, as sent.
     pub path: String,
     /// Name and value, decoded.
@@ -27,7 +27,7 @@ pub struct Request {
     pub head_only: bool,
 }
 
-impl Request {
+impl HttpRequest {
     /// Value of a query field; `None` if it is missing or empty.
     pub fn field(&self, name: &str) -> Option<&str> {
         let found = self.query.iter().find(|(key, _)| key == name);
@@ -51,19 +51,19 @@ pub(super) enum Refusal {
 impl Refusal {
     fn status(self) -> (u16, &'static str) {
         match self {
-            Refusal::BadRequest => (400, "Bad Request"),
+            Refusal::BadRequest => (400, "Bad HttpRequest"),
             Refusal::Forbidden => (403, "Forbidden"),
             Refusal::NotAllowed => (405, "Method Not Allowed"),
-            Refusal::TimedOut => (408, "Request Timeout"),
-            Refusal::Misdirected => (421, "Misdirected Request"),
-            Refusal::TooLarge => (431, "Request Header Fields Too Large"),
+            Refusal::TimedOut => (408, "HttpRequest Timeout"),
+            Refusal::Misdirected => (421, "Misdirected HttpRequest"),
+            Refusal::TooLarge => (431, "HttpRequest Header Fields Too Large"),
             Refusal::Busy => (503, "Service Unavailable"),
         }
     }
 }
 
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpAnswer {
     pub status: u16,
     pub kind: &'static str,
     pub body: Vec<u8>,
@@ -71,18 +71,18 @@ pub struct Answer {
     pub save_as: Option<String>,
 }
 
-impl Answer {
+impl HttpAnswer {
     pub fn page(status: u16, body: String) -> Self {
         let kind = "text/html; charset=utf-8";
-        Answer { status, kind, body: body.into_bytes(), save_as: None }
+        HttpAnswer { status, kind, body: body.into_bytes(), save_as: None }
     }
 
     pub fn new(kind: &'static str, body: impl Into<Vec<u8>>) -> Self {
-        Answer { status: 200, kind, body: body.into(), save_as: None }
+        HttpAnswer { status: 200, kind, body: body.into(), save_as: None }
     }
 
     pub fn not_found(text: &str) -> Self {
-        Answer { status: 404, ..Answer::new(TEXT, text) }
+        HttpAnswer { status: 404, ..HttpAnswer::new(TEXT, text) }
     }
 
     pub fn saved_as(mut self, name: String) -> Self {
@@ -129,7 +129,7 @@ fn is_time_out(error: &io::Error) -> bool {
 ///
 /// - `here`: bound address. On loopback `Host` must be `localhost` or that address, with the port,
 ///   which defeats DNS rebinding. An address that the user opened to the network may have any name.
-pub(super) fn parse(head: &[u8], here: SocketAddr) -> Result<Request, Refusal> {
+pub(super) fn parse(head: &[u8], here: SocketAddr) -> Result<HttpRequest, Refusal> {
     if head.len() > HEAD_BYTES_MAX {
         return Err(Refusal::TooLarge);
     }
@@ -185,17 +185,17 @@ pub(super) fn parse(head: &[u8], here: SocketAddr) -> Result<Request, Refusal> {
     let target = target.ok_or(Refusal::BadRequest)?;
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let query = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
-    Ok(Request { path: path.to_owned(), query, head_only })
+    Ok(HttpRequest { path: path.to_owned(), query, head_only })
 }
 
-pub(super) fn send(stream: TcpStream, answer: &Answer, head_only: bool) -> io::Result<()> {
+pub(super) fn send(stream: TcpStream, answer: &HttpAnswer, head_only: bool) -> io::Result<()> {
     send_within(WRITE_TIMEOUT, stream, answer, head_only)
 }
 
 fn send_within(
     limit: Duration,
     mut stream: TcpStream,
-    answer: &Answer,
+    answer: &HttpAnswer,
     head_only: bool,
 ) -> io::Result<()> {
     let deadline = Instant::now() + limit;
@@ -266,7 +266,7 @@ fn write_by(deadline: Instant, stream: &mut TcpStream, mut bytes: &[u8]) -> io::
     Ok(())
 }
 
-pub(super) fn refusal(refusal: Refusal) -> Answer {
+pub(super) fn refusal(refusal: Refusal) -> HttpAnswer {
     let (status, reason) = refusal.status();
     let text = match refusal {
         Refusal::Misdirected => "ask for http://127.0.0.1 and the port, not another name",
@@ -274,7 +274,7 @@ pub(super) fn refusal(refusal: Refusal) -> Answer {
         Refusal::NotAllowed => "only GET",
         _ => reason,
     };
-    Answer { status, ..Answer::new(TEXT, format!("{text}\n")) }
+    HttpAnswer { status, ..HttpAnswer::new(TEXT, format!("{text}\n")) }
 }
 
 /// Property of the fuzz target: an accepted request names this server and is a GET or HEAD.
@@ -309,7 +309,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
-        let answer = Answer::new(TEXT, vec![b'x'; 64 << 20]);
+        let answer = HttpAnswer::new(TEXT, vec![b'x'; 64 << 20]);
         let ended = send_within(Duration::from_millis(400), stream, &answer, false);
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(reader);
@@ -324,7 +324,7 @@ mod tests {
         SocketAddr::from(([127, 0, 0, 1], 7118))
     }
 
-    fn asked(lines: &str) -> Result<Request, Refusal> {
+    fn asked(lines: &str) -> Result<HttpRequest, Refusal> {
         parse(format!("{}\r\n\r\n", lines.replace('\n', "\r\n")).as_bytes(), here())
     }
 

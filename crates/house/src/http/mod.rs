@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use host::slots::{SlotAdmission, SlotOrigin, Slots};
 
-pub use message::{Answer, Request};
+pub use message::{HttpAnswer, HttpRequest};
 use message::{Refusal, parse, read_head, refusal, send};
 
 /// Connections at the same time; a browser opens six for a page. Each further one closes the oldest without a request of
@@ -54,7 +54,7 @@ impl Server {
     /// - `confine`: takes rights from such a thread before it reads the request.
     pub fn serve<F>(&self, is_done: impl Fn() -> bool, confine: fn() -> io::Result<()>, respond: F)
     where
-        F: Fn(&Request) -> Answer + Send + Sync + 'static,
+        F: Fn(&HttpRequest) -> HttpAnswer + Send + Sync + 'static,
     {
         let respond = Arc::new(respond);
         let connections = Connections::default();
@@ -176,7 +176,7 @@ fn handle(
     mut stream: TcpStream,
     here: SocketAddr,
     place: &Place,
-    respond: &impl Fn(&Request) -> Answer,
+    respond: &impl Fn(&HttpRequest) -> HttpAnswer,
 ) {
     if stream.set_nonblocking(false).is_err() {
         return;

@@ -7,7 +7,7 @@ use ratatui::symbols::{bar, border};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph, Sparkline};
 
-use super::{Rate, Scene, Table};
+use super::{LiveTable, Rate, Scene};
 
 /// Lines of a rate: its figures and two of bars.
 const RATE_LINES: u16 = 3;
@@ -99,7 +99,7 @@ fn draw_rate(frame: &mut Frame<'_>, rate: &Rate, area: Rect, looks: Looks) {
     );
 }
 
-fn draw_table(frame: &mut Frame<'_>, table: &Table, area: Rect, looks: Looks) {
+fn draw_table(frame: &mut Frame<'_>, table: &LiveTable, area: Rect, looks: Looks) {
     let block = looks.block(table.title);
     let inner = block.inner(area);
     let room = usize::from(inner.height);
@@ -152,9 +152,9 @@ mod tests {
             up: Duration::from_secs(754),
             rates: vec![rate("into tunnels", 2_000_000), rate("out of tunnels", 30)],
             tables: vec![
-                Table { title: "dropped", rows: rows(reasons), warns: true },
-                Table { title: "workers", rows: rows(workers), warns: false },
-                Table { title: "state", rows: rows(vec!["addresses".into()]), warns: false },
+                LiveTable { title: "dropped", rows: rows(reasons), warns: true },
+                LiveTable { title: "workers", rows: rows(workers), warns: false },
+                LiveTable { title: "state", rows: rows(vec!["addresses".into()]), warns: false },
             ],
             keys: "q ends · SIGHUP reads the file again",
         }

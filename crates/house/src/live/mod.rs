@@ -31,7 +31,7 @@ pub struct Scene {
     pub up: Duration,
     pub rates: Vec<Rate>,
     /// Side by side.
-    pub tables: Vec<Table>,
+    pub tables: Vec<LiveTable>,
     /// Help on keys and signals.
     pub keys: &'static str,
 }
@@ -64,7 +64,7 @@ impl Rate {
 
 /// Names and figures.
 #[derive(Debug, Default)]
-pub struct Table {
+pub struct LiveTable {
     pub title: &'static str,
     pub rows: Vec<(String, String)>,
     /// The rows are warnings.

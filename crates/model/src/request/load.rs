@@ -1,12 +1,12 @@
 //! The load that a request names.
 
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::limits::{RequestError, TIME_MAX, nanoseconds_if_given};
+use super::replay::ReplayRequest;
 use crate::TwoHosts;
 
 /// Largest rate, datagrams per second.
@@ -67,16 +67,6 @@ impl LoadRequest {
         }
         Ok(())
     }
-}
-
-/// A capture that is sent with its own timing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub struct ReplayRequest {
-    pub file: PathBuf,
-    /// Place of the sequence number in each payload: byte order, bits, offset in bytes, as in `be32@4`.
-    pub sequence: String,
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod limits;
 mod load;
 mod plan;
 mod programs;
+mod replay;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,9 +15,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use limits::{Limits, RequestError, Series};
-pub use load::{LoadRequest, ReplayRequest, VLAN_MASK, VLANS};
+pub use load::{LoadRequest, VLAN_MASK, VLANS};
 pub use plan::{PlanArms, PlanLoad, PlanRequest};
 pub use programs::{ArmEntry, Programs, ProgramsError};
+pub use replay::ReplayRequest;
 
 /// Version of [`Request`]; raised when a field changes its meaning.
 pub const REQUEST_VERSION: u32 = 1;
