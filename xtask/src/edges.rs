@@ -10,6 +10,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("model", ""),
     ("wire", ""),
     ("market", "wire"),
+    ("bpf-build", ""),
     ("sys", ""),
     ("io", "sys wire"),
     ("host", "sys"),
@@ -161,8 +162,18 @@ mod tests {
 
     /// Crates without code that runs for each packet: profile `quick` need not optimise them.
     const NO_PACKETS: &[&str] = &[
-        "model", "host", "lab", "remote", "testkit", "report", "fleet", "command", "wirepath",
-        "runner", "xtask",
+        "model",
+        "host",
+        "lab",
+        "remote",
+        "testkit",
+        "report",
+        "fleet",
+        "command",
+        "wirepath",
+        "runner",
+        "xtask",
+        "bpf-build",
     ];
 
     #[test]

@@ -335,7 +335,9 @@ fn encryption_of_earlier_versions_is_one_error_that_names_its_replacement() {
     let keyed = SMALL.replace("vni = 0", "vni = 0, encryption = { keys = \"b.keys\", port = 0 }");
     let error = Config::parse(&keyed).expect_err("invalid").to_string();
     assert_eq!(error.lines().count(), 1, "{error}");
-    for said in ["tunnel.encryption: ", "remove the key", "WireGuard or IPsec", "tunnel/docs/tunnel.md"] {
+    for said in
+        ["tunnel.encryption: ", "remove the key", "WireGuard or IPsec", "tunnel/docs/tunnel.md"]
+    {
         assert!(error.contains(said), "{said}: {error}");
     }
 }
