@@ -3,7 +3,7 @@
 //! AF_XDP sends frames in place; AF_PACKET and TAP copy them into the pool and out of it. Code
 //! between the ports is the same for all.
 //!
-//! A port is no [`Engine`](crate::Engine): engines move payloads of one flow, ports whole
+//! A port is no [`Engine`](io::Engine): engines move payloads of one flow, ports whole
 //! frames, and the receive and send halves may belong to two workers.
 
 mod copying;
@@ -12,11 +12,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use io::{Copying, IoError, XdpMode};
 use sys::bpf::{FastHook, FastPathSpec, SocketFilter, TunnelFilterSpec};
 use sys::xsk::{self, Bind};
-
-use crate::engine::{Copying, XdpMode};
-use crate::error::IoError;
 
 pub use copying::{open_packet_port, open_tap_port};
 pub use sys::bpf::{
@@ -42,6 +40,7 @@ pub const HEADROOM_BYTES: usize = 256;
 pub struct PortSpec {
     /// Interface index in the calling thread's network namespace.
     pub ifindex: u32,
+    /// Its name.
     pub ifname: String,
     /// Receive queues; each gets a socket. Frames are sent by that of the first.
     pub queues: u32,
@@ -55,12 +54,15 @@ pub struct PortSpec {
     pub fill_target: u32,
 }
 
+/// An open interface: both halves, and the program in front of them.
 #[derive(Debug)]
 pub struct Port<'p> {
     /// XDP program that redirects frames to the port (AF_XDP only). Drop it before the halves:
     /// frames that arrive in between are lost.
     pub filter: Option<PortFilter>,
+    /// Receiving half.
     pub rx: PortRx<'p>,
+    /// Sending half.
     pub tx: PortTx<'p>,
 }
 
@@ -258,6 +260,7 @@ pub fn take_packet_drop_count<'s>(sockets: impl IntoIterator<Item = BorrowedFd<'
 pub struct PortFilter(SocketFilter);
 
 impl PortFilter {
+    /// Counters since loading, over all CPUs.
     pub fn counts(&self) -> Result<FilterCounts, IoError> {
         Ok(self.0.counts()?)
     }
