@@ -2,8 +2,8 @@
 
 fn main() {
     let shared = [
-        "config", "fault", "scope", "counts", "delays", "run", "stage", "here", "drop", "control",
-        "header", "ends", "segment", "station", "interval", "slice",
+        "config", "fault", "scope", "counts", "delays", "run", "stage", "here", "drop", "interval",
+        "slice",
     ];
     bpf_build::Programs { folder: "bpf", header_folders: &[], shared: &shared }.build();
 }

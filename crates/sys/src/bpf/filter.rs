@@ -93,8 +93,8 @@ pub enum TunnelCarrier {
 }
 
 impl TunnelCarrier {
-    /// Fields of the programs' maps: VNI or key, and CARRIER_* of bpf/tunnel.bpf.c and bpf/fastpath.bpf.c.
-    pub(super) fn id_and_kind(self) -> (u32, u32) {
+    /// Fields of the programs' maps: VNI or key, and CARRIER_* of bpf/tunnel.bpf.c.
+    pub fn id_and_kind(self) -> (u32, u32) {
         match self {
             TunnelCarrier::Vxlan { vni } => (vni, 1),
             TunnelCarrier::Gre { key: None } => (0, 2),
@@ -212,10 +212,10 @@ impl SocketFilter {
         // libbpf keeps it: a thread that reads the counters may open no file.
         let _ = libbpf_rs::num_possible_cpus();
         Ok(SocketFilter {
-            sockets: loaded.map("sockets")?,
-            counts: loaded.map("counts")?,
-            tunnels: has_tunnels.then(|| loaded.map("tunnels")).transpose()?,
-            by_group: loaded.map("by_group").ok(),
+            sockets: loaded.handle("sockets")?,
+            counts: loaded.handle("counts")?,
+            tunnels: has_tunnels.then(|| loaded.handle("tunnels")).transpose()?,
+            by_group: loaded.handle("by_group").ok(),
             queues,
             program: XdpProgram::new(loaded),
         })

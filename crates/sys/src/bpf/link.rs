@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Mutex;
 
 use super::attached::AttachedProgram;
 use super::error::BpfError;
@@ -12,7 +13,7 @@ use crate::capability::{Capability, missing};
 
 /// Side of an interface that a traffic-control program sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tcx {
+pub enum Tcx {
     /// Frames that it receives.
     Ingress,
     /// Frames that it sends.
@@ -21,7 +22,7 @@ pub(super) enum Tcx {
 
 /// One attachment; dropping it detaches the program.
 #[derive(Debug)]
-pub(super) struct Link {
+pub struct Link {
     fd: OwnedFd,
     interface: Interface,
 }
@@ -71,6 +72,19 @@ impl Drop for Link {
         // SAFETY: `self` owns the open descriptor; a failure (the interface is gone) leaves nothing
         // attached either.
         let _ = unsafe { libbpf_sys::bpf_link_detach(self.fd.as_raw_fd()) };
+    }
+}
+
+/// Attachment to a tracepoint; dropping it detaches the program.
+#[derive(Debug)]
+pub struct TraceLink {
+    /// Used by its drop alone; the lock lets several threads hold references.
+    _link: Mutex<libbpf_rs::Link>,
+}
+
+impl TraceLink {
+    pub(super) fn new(link: libbpf_rs::Link) -> Self {
+        TraceLink { _link: Mutex::new(link) }
     }
 }
 

@@ -13,16 +13,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use io::{Copying, IoError, XdpMode};
-use sys::bpf::{FastHook, FastPathSpec, SocketFilter, TunnelFilterSpec};
+use sys::bpf::{SocketFilter, TunnelFilterSpec};
 use sys::xsk::{self, Bind};
+use tunnel_bpf::{FastHook, FastPathSpec};
 
 pub use copying::{open_packet_port, open_tap_port};
-pub use sys::bpf::{
-    FAST_COUNTS, FAST_ECN_DROP, FAST_ECN_ODD, FAST_HEADER_BYTES_MAX, FAST_TUNNELS_MAX,
-    FastDirection, FastHeader, FastPath, FastRules, FastStation, FilterCounts, TunnelCarrier,
-    TunnelFrames, TunnelId, fast_station_key, fast_station_of,
-};
+pub use sys::bpf::{FilterCounts, TunnelCarrier, TunnelFrames, TunnelId};
 pub use sys::xsk::{Pool, PoolBalance, PoolRx, PoolTx, Taken, XskError, XskStatistics};
+pub use tunnel_bpf::{
+    FAST_COUNTS, FAST_ECN_DROP, FAST_ECN_ODD, FAST_HEADER_BYTES_MAX, FAST_TUNNELS_MAX,
+    FastDirection, FastHeader, FastPath, FastRules, FastStation, fast_station_key, fast_station_of,
+};
 
 use copying::{PacketReceiver, PacketSender, TapReceiver, TapSender};
 

@@ -1,10 +1,9 @@
 //! Keys of the maps.
 
-use std::io;
-use std::net::{IpAddr, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::net::IpAddr;
 
-use super::super::filter::TunnelCarrier;
+use sys::bpf::TunnelCarrier;
+
 use super::types;
 
 /// Key of a station: its MAC address and its network.
@@ -35,24 +34,4 @@ pub(super) fn segment_of(local: IpAddr, carrier: TunnelCarrier) -> types::segmen
         IpAddr::V6(v6) => v6,
     };
     types::segment { local: local.octets(), id, kind }
-}
-
-/// Cookie of the calling thread's network namespace.
-///
-/// Source: socket(7), SO_NETNS_COOKIE (Linux 5.14).
-pub(super) fn namespace_cookie() -> io::Result<u64> {
-    let socket = UdpSocket::bind("127.0.0.1:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"))?;
-    let mut cookie = 0_u64;
-    let mut len = size_of::<u64>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes to `cookie`, which lives through the call.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
-            &raw mut len,
-        )
-    };
-    if result == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
 }
