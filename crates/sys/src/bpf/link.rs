@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use super::attached::AttachedProgram;
 use super::error::BpfError;
 use super::interface::Interface;
+use super::map::Map;
 use super::object::Loaded;
 use super::xdp_mode::XdpMode;
 use crate::capability::{Capability, missing};
@@ -115,6 +116,10 @@ impl XdpProgram {
 
     pub(super) fn named(loaded: Loaded, name: &'static str) -> Self {
         XdpProgram { link: None, loaded, name }
+    }
+
+    pub(super) fn map(&self, name: &'static str) -> Result<Map, BpfError> {
+        self.loaded.map(name)
     }
 
     pub(super) fn attach(&mut self, ifindex: u32, mode: XdpMode) -> Result<(), BpfError> {

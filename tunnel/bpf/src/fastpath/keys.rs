@@ -2,9 +2,8 @@
 
 use std::net::IpAddr;
 
-use sys::bpf::TunnelCarrier;
-
 use super::types;
+use crate::{TunnelCarrier, mapped};
 
 /// Key of a station: its MAC address and its network.
 pub fn fast_station_key(network: u16, mac: [u8; 6]) -> u64 {
@@ -29,9 +28,5 @@ pub(super) fn ends_of([remote, local]: [IpAddr; 2], carrier: TunnelCarrier) -> O
 
 pub(super) fn segment_of(local: IpAddr, carrier: TunnelCarrier) -> types::segment {
     let (id, kind) = carrier.id_and_kind();
-    let local = match local {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-        IpAddr::V6(v6) => v6,
-    };
-    types::segment { local: local.octets(), id, kind }
+    types::segment { local: mapped(local).octets(), id, kind }
 }

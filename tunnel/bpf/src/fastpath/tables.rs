@@ -4,11 +4,12 @@ use std::mem::offset_of;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
-use sys::bpf::{BpfError, TunnelCarrier, wait_for_programs};
+use sys::bpf::{BpfError, wait_for_programs};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::keys::{ends_of, segment_of};
 use super::{FAST_COUNTS, FastHeader, FastPath, FastStation, types};
+use crate::TunnelCarrier;
 
 /// `place` of a station at the port.
 const LOCAL: u32 = u32::MAX;

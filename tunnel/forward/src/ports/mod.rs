@@ -13,16 +13,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use io::{Copying, IoError, XdpMode};
-use sys::bpf::{SocketFilter, TunnelFilterSpec};
 use sys::xsk::{self, Bind};
-use tunnel_bpf::{FastHook, FastPathSpec};
+use tunnel_bpf::{FastHook, FastPathSpec, TunnelFilter, TunnelFilterSpec};
 
 pub use copying::{open_packet_port, open_tap_port};
-pub use sys::bpf::{FilterCounts, TunnelCarrier, TunnelFrames, TunnelId};
+pub use sys::bpf::FilterCounts;
 pub use sys::xsk::{Pool, PoolBalance, PoolRx, PoolTx, Taken, XskError, XskStatistics};
 pub use tunnel_bpf::{
     FAST_COUNTS, FAST_ECN_DROP, FAST_ECN_ODD, FAST_HEADER_BYTES_MAX, FAST_TUNNELS_MAX,
-    FastDirection, FastHeader, FastPath, FastRules, FastStation, fast_station_key, fast_station_of,
+    FastDirection, FastHeader, FastPath, FastRules, FastStation, TunnelCarrier, TunnelFrames,
+    TunnelId, fast_station_key, fast_station_of,
 };
 
 use copying::{PacketReceiver, PacketSender, TapReceiver, TapSender};
@@ -258,12 +258,12 @@ pub fn take_packet_drop_count<'s>(sockets: impl IntoIterator<Item = BorrowedFd<'
 
 /// XDP program on a port's interface; detached on drop.
 #[derive(Debug)]
-pub struct PortFilter(SocketFilter);
+pub struct PortFilter(TunnelFilter);
 
 impl PortFilter {
     /// Counters since loading, over all CPUs.
     pub fn counts(&self) -> Result<FilterCounts, IoError> {
-        Ok(self.0.counts()?)
+        Ok(self.0.sockets.counts()?)
     }
 
     /// Replaces the tunnels whose frames the port takes; frames of all others go to the stack.
@@ -285,12 +285,12 @@ pub fn open_port<'p>(
         frags: pool.spans_chunks(),
         queues: spec.queues.max(1),
     };
-    let mut filter = SocketFilter::for_tunnel(&filter_spec)?;
+    let mut filter = TunnelFilter::load(&filter_spec)?;
     let (rx, tx) = open_sockets(pool, spec, first)?;
     for (queue, socket) in (0..).zip(rx.sockets()) {
-        filter.insert_socket(queue, socket)?;
+        filter.sockets.insert_socket(queue, socket)?;
     }
-    filter.attach(spec.ifindex, spec.mode)?;
+    filter.sockets.attach(spec.ifindex, spec.mode)?;
     Ok(Port { filter: Some(PortFilter(filter)), rx, tx })
 }
 
