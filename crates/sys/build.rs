@@ -5,5 +5,5 @@ fn main() {
         "config", "fault", "scope", "counts", "delays", "run", "stage", "here", "drop", "interval",
         "slice",
     ];
-    bpf_build::Programs { folder: "bpf", header_folders: &[], shared: &shared }.build();
+    bpf_build::BpfSources { folder: "bpf", header_folders: &[], shared: &shared }.build();
 }

@@ -2,5 +2,6 @@
 
 fn main() {
     let shared = ["config", "counts", "control", "header", "ends", "segment", "station"];
-    bpf_build::Programs { folder: "tunnel/bpf", header_folders: &["bpf"], shared: &shared }.build();
+    bpf_build::BpfSources { folder: "tunnel/bpf", header_folders: &["bpf"], shared: &shared }
+        .build();
 }

@@ -2,13 +2,14 @@
 //! (`sys::bpf::embedded!`), and writes the structs that it shares with them as Rust, from their BTF.
 #![expect(clippy::print_stdout, reason = "a build script talks to Cargo by its output")]
 
+use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs, io};
 
 /// BPF programs of a crate two folders below the root of the workspace.
 #[derive(Debug, Clone, Copy)]
-pub struct Programs<'a> {
+pub struct BpfSources<'a> {
     /// Folder of the `*.bpf.c` files, from the root of the workspace.
     pub folder: &'a str,
     /// Folders of headers that are not beside them, from the root of the workspace.
@@ -17,7 +18,7 @@ pub struct Programs<'a> {
     pub shared: &'a [&'a str],
 }
 
-impl Programs<'_> {
+impl BpfSources<'_> {
     /// Writes `NAME.bpf.o` and `NAME.types.rs` of each `NAME.bpf.c` to `OUT_DIR`. A failure becomes an error of
     /// the build.
     pub fn build(&self) {
@@ -112,11 +113,11 @@ fn check_clang(clang: &str) -> Result<(), String> {
 
 /// Returns the C files of a folder, sorted. A change of one runs the build script again.
 fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let failed = |why| format!("cannot list {}: {why}", folder.display());
     println!("cargo::rerun-if-changed={}", folder.display());
+    let listed = fs::read_dir(folder).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
+    let entries = listed.map_err(|why| format!("cannot list {}: {why}", folder.display()))?;
     let mut files = Vec::new();
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
+    for path in entries.iter().map(DirEntry::path) {
         if path.extension().is_some_and(|extension| extension == "c" || extension == "h") {
             println!("cargo::rerun-if-changed={}", path.display());
             files.push(path);

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr};
 pub use fastpath::{
     FAST_COUNTS, FAST_ECN_DROP, FAST_ECN_ODD, FAST_HEADER_BYTES_MAX, FAST_TUNNELS_MAX,
     FastDirection, FastHeader, FastHook, FastPath, FastPathSpec, FastRules, FastStation,
-    fast_station_key, fast_station_of,
+    fast_station_fields, fast_station_key,
 };
 pub use filter::{TunnelCarrier, TunnelFilter, TunnelFilterSpec, TunnelFrames, TunnelId};
 

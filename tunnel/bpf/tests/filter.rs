@@ -10,6 +10,8 @@ use wirepath_tunnel_bpf::{TunnelCarrier, TunnelFilter, TunnelFilterSpec, TunnelF
 
 const UDP: u8 = 17;
 const GRE: u8 = 47;
+const KEY_7: [u8; 4] = [0, 0, 0, 7];
+const KEY_8: [u8; 4] = [0, 0, 0, 8];
 
 /// An IPv4 packet from near to far, in a frame.
 fn frame(pair: &Pair, fragment: u16, protocol: u8, payload: &[u8]) -> Vec<u8> {
@@ -34,13 +36,24 @@ fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
     datagram
 }
 
-fn vxlan(flags: u8, vni: u32) -> Vec<u8> {
-    udp(4789, &[&[flags, 0, 0, 0][..], &(vni << 8).to_be_bytes(), &[0; 14]].concat())
+fn vxlan_frame(pair: &Pair, flags: u8, vni: u32) -> Vec<u8> {
+    let payload = [&[flags, 0, 0, 0][..], &(vni << 8).to_be_bytes(), &[0; 14]].concat();
+    frame(pair, 0, UDP, &udp(4789, &payload))
 }
 
-/// A GRE header; `options` follow the type.
-fn gre(flags: u16, kind: u16, options: &[u8]) -> Vec<u8> {
-    [&flags.to_be_bytes()[..], &kind.to_be_bytes(), options].concat()
+/// - `options`: follow the type.
+fn gre_frame(pair: &Pair, flags: u16, kind: u16, options: &[u8]) -> Vec<u8> {
+    frame(pair, 0, GRE, &[&flags.to_be_bytes()[..], &kind.to_be_bytes(), options].concat())
+}
+
+/// The frame with another destination address.
+fn elsewhere(mut frame: Vec<u8>) -> Vec<u8> {
+    frame[33] += 1;
+    frame
+}
+
+fn id(pair: &Pair, carrier: TunnelCarrier) -> TunnelId {
+    TunnelId { local: pair.far.ip.into(), carrier }
 }
 
 fn send(from: &End, frames: &[Vec<u8>]) {
@@ -69,40 +82,34 @@ fn wait_for_counts(filter: &TunnelFilter, expected: FilterCounts) {
 fn only_frames_of_configured_tunnels_are_taken_and_the_list_can_change() {
     let _beside = beside();
     let pair = Pair::new(&PairSpec::default()).expect("a lab");
-    let id = |carrier| TunnelId { local: pair.far.ip.into(), carrier };
-    let vxlan_id = |vni| id(TunnelCarrier::Vxlan { vni });
-    let gre_id = |key| id(TunnelCarrier::Gre { key });
-    let key = |key: u32| key.to_be_bytes();
-    let after_checksum = |of: u32| [[0; 4], key(of)].concat();
-    let of_vxlan = |flags, vni| frame(&pair, 0, UDP, &vxlan(flags, vni));
-    let of_gre = |flags, kind, options: &[u8]| frame(&pair, 0, GRE, &gre(flags, kind, options));
-    let elsewhere = |mut frame: Vec<u8>| {
-        frame[33] += 1;
-        frame
-    };
     let ours = [
-        of_vxlan(8, 42),
-        of_vxlan(8, 0xff_ffff),
-        of_gre(0, 0x6558, &[]),
-        of_gre(0x2000, 0x6558, &key(7)),
-        of_gre(0xa000, 0x6558, &after_checksum(7)),
-        of_gre(0x3000, 0x6558, &[key(7), [0; 4]].concat()),
+        vxlan_frame(&pair, 8, 42),
+        vxlan_frame(&pair, 8, 0xff_ffff),
+        gre_frame(&pair, 0, 0x6558, &[]),
+        gre_frame(&pair, 0x2000, 0x6558, &KEY_7),
+        gre_frame(&pair, 0xa000, 0x6558, &[[0; 4], KEY_7].concat()),
+        gre_frame(&pair, 0x3000, 0x6558, &[KEY_7, [0; 4]].concat()),
     ];
     let others = [
-        of_vxlan(8, 43),
-        of_vxlan(0, 42),
-        elsewhere(of_vxlan(8, 42)),
-        of_vxlan(8, 42)[..48].to_vec(),
+        vxlan_frame(&pair, 8, 43),
+        vxlan_frame(&pair, 0, 42),
+        elsewhere(vxlan_frame(&pair, 8, 42)),
+        vxlan_frame(&pair, 8, 42)[..48].to_vec(),
         frame(&pair, 0, UDP, &udp(4790, &[8, 0, 0, 0, 0, 0, 42, 0])),
         frame(&pair, 0x2000, UDP, &udp(4789, &[8, 0, 0, 0, 0, 0, 42, 0])),
-        of_gre(0x2000, 0x6558, &key(8)),
-        of_gre(0xa000, 0x6558, &after_checksum(8)),
-        of_gre(0x2000, 0x6558, &key(7)[..3]),
-        of_gre(0, 0x0800, &[]),
-        of_gre(1, 0x6558, &[]),
-        elsewhere(of_gre(0, 0x6558, &[])),
+        gre_frame(&pair, 0x2000, 0x6558, &KEY_8),
+        gre_frame(&pair, 0xa000, 0x6558, &[[0; 4], KEY_8].concat()),
+        gre_frame(&pair, 0x2000, 0x6558, &KEY_7[..3]),
+        gre_frame(&pair, 0, 0x0800, &[]),
+        gre_frame(&pair, 1, 0x6558, &[]),
+        elsewhere(gre_frame(&pair, 0, 0x6558, &[])),
     ];
-    let ids = vec![vxlan_id(42), vxlan_id(0xff_ffff), gre_id(None), gre_id(Some(7))];
+    let ids = vec![
+        id(&pair, TunnelCarrier::Vxlan { vni: 42 }),
+        id(&pair, TunnelCarrier::Vxlan { vni: 0xff_ffff }),
+        id(&pair, TunnelCarrier::Gre { key: None }),
+        id(&pair, TunnelCarrier::Gre { key: Some(7) }),
+    ];
     let frames = TunnelFrames::Tunnels { vxlan_port: 4789, ids };
     let spec = TunnelFilterSpec { frames, frags: false, queues: 1 };
     let mut filter = TunnelFilter::load(&spec).expect("load");
@@ -115,8 +122,16 @@ fn only_frames_of_configured_tunnels_are_taken_and_the_list_can_change() {
     expected.passed = others.len() as u64;
     send(&pair.near, &others);
     wait_for_counts(&filter, expected);
-    filter.set_tunnels(&[vxlan_id(43), vxlan_id(42)]).expect("changed");
-    send(&pair.near, &[of_vxlan(8, 43), of_vxlan(8, 42), of_gre(0, 0x6558, &[])]);
+    filter
+        .set_tunnels(&[
+            id(&pair, TunnelCarrier::Vxlan { vni: 43 }),
+            id(&pair, TunnelCarrier::Vxlan { vni: 42 }),
+        ])
+        .expect("changed");
+    send(
+        &pair.near,
+        &[vxlan_frame(&pair, 8, 43), vxlan_frame(&pair, 8, 42), gre_frame(&pair, 0, 0x6558, &[])],
+    );
     expected.map_missed += 2;
     expected.passed += 1;
     wait_for_counts(&filter, expected);

@@ -7,7 +7,7 @@ use libbpf_rs::MapHandle;
 
 use super::error::BpfError;
 use super::interface::Interface;
-use super::link::{Link, Tcx};
+use super::link::{BpfLink, Tcx};
 use super::object::{Loaded, Opened, embedded, read_single, shared_types, write_single};
 
 mod types {
@@ -67,7 +67,7 @@ pub struct FaultCounts {
 #[derive(Debug)]
 pub struct FaultFilter {
     // Before the object, so that it is detached first.
-    link: Option<Link>,
+    link: Option<BpfLink>,
     counts: MapHandle,
     loaded: Loaded,
 }
@@ -117,7 +117,7 @@ impl FaultFilter {
         write_single(&self.loaded.handle(".bss")?, &to_ifindex)?;
         let name = self.loaded.name();
         let program = self.loaded.program(name)?;
-        self.link = Some(Link::tcx(program.as_fd(), name, from_ifindex, Tcx::Ingress)?);
+        self.link = Some(BpfLink::tcx(program.as_fd(), name, from_ifindex, Tcx::Ingress)?);
         Ok(())
     }
 

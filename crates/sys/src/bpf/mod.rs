@@ -45,7 +45,7 @@ pub use generator::{Flows, Generator, GeneratorCounts, GeneratorMarks, LENGTHS_M
 pub use headrooms::headrooms;
 pub use hooks::{HookFunction, hook_functions};
 pub use interface::Interface;
-pub use link::{Link, Tcx, TraceLink, detach_leftover};
+pub use link::{BpfLink, Tcx, TraceLink, detach_leftover};
 pub use map::{Map, wait_for_programs};
 #[doc(hidden)]
 pub use object::Aligned;

@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::error::{BpfError, kernel_for};
 use super::interface::Interface;
-use super::link::{Link, Tcx, TraceLink};
+use super::link::{BpfLink, Tcx, TraceLink};
 use super::map::Map;
 use super::xdp_mode::XdpMode;
 use crate::capability::{Capability, missing};
@@ -225,8 +225,8 @@ impl Loaded {
         program: &'static str,
         ifindex: u32,
         mode: XdpMode,
-    ) -> Result<Link, BpfError> {
-        Link::xdp(self.program(program)?.as_fd(), program, ifindex, mode)
+    ) -> Result<BpfLink, BpfError> {
+        BpfLink::xdp(self.program(program)?.as_fd(), program, ifindex, mode)
     }
 
     /// Attaches a traffic-control program (Linux 6.6), as of [`Self::attach_xdp`].
@@ -238,8 +238,8 @@ impl Loaded {
         program: &'static str,
         ifindex: u32,
         side: Tcx,
-    ) -> Result<Link, BpfError> {
-        Link::tcx(self.program(program)?.as_fd(), program, ifindex, side)
+    ) -> Result<BpfLink, BpfError> {
+        BpfLink::tcx(self.program(program)?.as_fd(), program, ifindex, side)
     }
 
     /// Attaches a program to the tracepoint that its section names.

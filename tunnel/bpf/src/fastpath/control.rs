@@ -17,10 +17,9 @@ const FAST_NETWORKS: u16 = 1 << 12;
 impl FastPath {
     /// Sets the rules. A direction whose target refused frames stays off.
     pub fn set_rules(&self, rules: &FastRules) {
-        let store64 = |at, value| self.control.word64(at).store(value, Ordering::Relaxed);
-        store64(offset_of!(types::control, ageing_ns), rules.ageing_ns);
+        self.store64(offset_of!(types::control, ageing_ns), rules.ageing_ns);
         let refresh_ns = (rules.ageing_ns / 8).min(1_000_000_000);
-        store64(offset_of!(types::control, refresh_ns), refresh_ns);
+        self.store64(offset_of!(types::control, refresh_ns), refresh_ns);
         let learns = self.control.word32(offset_of!(types::control, learns));
         learns.store(rules.learns.into(), Ordering::Relaxed);
         let has_vlans = self.control.word32(offset_of!(types::control, has_vlans));
@@ -50,14 +49,13 @@ impl FastPath {
     ///
     /// - `limit`: bits per second, 1 to 10¹²; bytes, 1 to 256 MiB. `None` for no limit.
     pub fn set_policer(&self, limit: Option<(u64, u64)>, now_ns: u64) {
-        let store = |at, value| self.control.word64(at).store(value, Ordering::Relaxed);
         let rate_at = offset_of!(types::control, rate_bits_per_s);
-        store(rate_at, 0);
+        self.store64(rate_at, 0);
         let Some((rate_bits_per_s, burst_bytes)) = limit else { return };
         let credit_max = burst_bytes.saturating_mul(8_000_000_000).min(i64::MAX as u64 / 2);
-        store(offset_of!(types::control, credit_max), credit_max);
-        store(offset_of!(types::control, full_ns), credit_max / rate_bits_per_s.max(1) + 1);
-        store(offset_of!(types::control, filled_ns), now_ns);
+        self.store64(offset_of!(types::control, credit_max), credit_max);
+        self.store64(offset_of!(types::control, full_ns), credit_max / rate_bits_per_s.max(1) + 1);
+        self.store64(offset_of!(types::control, filled_ns), now_ns);
         self.credit().store(credit_max, Ordering::Relaxed);
         self.control.word64(rate_at).store(rate_bits_per_s, Ordering::Release);
     }
@@ -116,6 +114,10 @@ impl FastPath {
             let error = word.load(Ordering::Relaxed).cast_signed();
             (error != 0).then(|| io::Error::from_raw_os_error(error))
         })
+    }
+
+    fn store64(&self, at: usize, value: u64) {
+        self.control.word64(at).store(value, Ordering::Relaxed);
     }
 
     /// Writes a word unless it has the value: a store takes the line from every CPU that reads it.

@@ -8,14 +8,14 @@ mod tables;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 
-use sys::bpf::{BpfError, Link, Loaded, Map, Opened, Tcx, TraceLink, XdpMode, embedded};
+use sys::bpf::{BpfError, BpfLink, Loaded, Map, Opened, Tcx, TraceLink, XdpMode, embedded};
 use sys::mmap::SharedWords;
 use sys::netns;
 use zerocopy::FromZeros;
 
 use control::WIDE_BYTES;
 
-pub use keys::{fast_station_key, fast_station_of};
+pub use keys::{fast_station_fields, fast_station_key};
 
 mod types {
     sys::bpf::shared_types!("fastpath");
@@ -203,7 +203,7 @@ fn watch(loaded: &Loaded, [_, underlay]: [u32; 2]) -> Result<[TraceLink; 2], Bpf
 #[derive(Debug)]
 pub struct FastPath {
     // Detached first.
-    links: Mutex<Vec<Link>>,
+    links: Mutex<Vec<BpfLink>>,
     _watched: Option<[TraceLink; 2]>,
     control: SharedWords,
     headers: Map,

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use sys::bpf::{BpfError, wait_for_programs};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::keys::{ends_of, segment_of};
+use super::keys::{ends_key, segment_key};
 use super::{FAST_COUNTS, FastHeader, FastPath, FastStation, types};
 use crate::TunnelCarrier;
 
@@ -58,7 +58,7 @@ impl FastPath {
         carrier: TunnelCarrier,
         tunnel: u32,
     ) -> Result<(), BpfError> {
-        let Some(key) = ends_of(ends, carrier) else { return Ok(()) };
+        let Some(key) = ends_key(ends, carrier) else { return Ok(()) };
         self.tunnels.set(key.as_bytes(), &tunnel.to_ne_bytes())?;
         self.count_change();
         Ok(())
@@ -66,7 +66,7 @@ impl FastPath {
 
     /// Removes a tunnel from those that the programs open.
     pub fn remove_tunnel(&self, ends: [IpAddr; 2], carrier: TunnelCarrier) {
-        if let Some(key) = ends_of(ends, carrier) {
+        if let Some(key) = ends_key(ends, carrier) {
             // It may not be there.
             let _ = self.tunnels.remove(key.as_bytes());
             self.count_change();
@@ -79,12 +79,12 @@ impl FastPath {
     /// # Errors
     /// [`BpfError::Map`].
     pub fn add_segment(&self, local: IpAddr, carrier: TunnelCarrier) -> Result<(), BpfError> {
-        self.segments.set(segment_of(local, carrier).as_bytes(), &1_u32.to_ne_bytes())
+        self.segments.set(segment_key(local, carrier).as_bytes(), &1_u32.to_ne_bytes())
     }
 
     /// Removes a local end.
     pub fn remove_segment(&self, local: IpAddr, carrier: TunnelCarrier) {
-        let _ = self.segments.remove(segment_of(local, carrier).as_bytes());
+        let _ = self.segments.remove(segment_key(local, carrier).as_bytes());
     }
 
     /// Enters or replaces a station. Its frames wait for the slow path to be empty.
@@ -109,7 +109,7 @@ impl FastPath {
         Ok(())
     }
 
-    /// Removes a station.
+    /// Removes a station, if it is there.
     pub fn remove_station(&self, key: u64) {
         let _ = self.stations.remove(&key.to_ne_bytes());
         self.count_change();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ports::{
     FAST_ECN_DROP, FAST_ECN_ODD, FAST_TUNNELS_MAX, FastHeader, FastPath, FastRules, FastStation,
-    TunnelCarrier, fast_station_key, fast_station_of,
+    TunnelCarrier, fast_station_fields, fast_station_key,
 };
 use io::IoError;
 use wire::ecn::{self, Ecn};
@@ -167,7 +167,7 @@ impl FastTable {
     /// Brings the times of the last frames into the table, and removes stations that it does not know.
     pub(super) fn refresh(&self, fdb: &mut Fdb, entered: &[(u64, FastStation)], now_ns: u64) {
         for (key, station) in entered {
-            let (network, mac) = fast_station_of(*key);
+            let (network, mac) = fast_station_fields(*key);
             if !fdb.refresh(network, mac, station.seen_ns, now_ns) {
                 self.path.remove_station(*key);
             }

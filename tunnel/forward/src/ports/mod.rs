@@ -22,7 +22,7 @@ pub use sys::xsk::{Pool, PoolBalance, PoolRx, PoolTx, Taken, XskError, XskStatis
 pub use tunnel_bpf::{
     FAST_COUNTS, FAST_ECN_DROP, FAST_ECN_ODD, FAST_HEADER_BYTES_MAX, FAST_TUNNELS_MAX,
     FastDirection, FastHeader, FastPath, FastRules, FastStation, TunnelCarrier, TunnelFrames,
-    TunnelId, fast_station_key, fast_station_of,
+    TunnelId, fast_station_fields, fast_station_key,
 };
 
 use copying::{PacketReceiver, PacketSender, TapReceiver, TapSender};
