@@ -9,6 +9,7 @@ use serde_json::Value;
 const CORE: &[(&str, &str)] = &[
     ("model", ""),
     ("wire", ""),
+    ("bpf-build", ""),
     ("sys", ""),
     ("io", "sys wire"),
     ("host", "sys"),
@@ -54,7 +55,12 @@ const HOUSES: &[House] = &[
     House {
         folder: "tunnel",
         core: "model sys wire io host lab remote report house",
-        crates: &[("forward", ""), ("tunnel", "forward"), ("tunnel-house", "forward tunnel")],
+        crates: &[
+            ("tunnel-bpf", ""),
+            ("forward", "tunnel-bpf"),
+            ("tunnel", "forward"),
+            ("tunnel-house", "forward tunnel"),
+        ],
     },
     House {
         folder: "vm",
@@ -219,6 +225,7 @@ mod tests {
     /// Crates without code that runs for each packet: profile `quick` need not optimise them.
     const NO_PACKETS: &[&str] = &[
         "model",
+        "bpf-build",
         "host",
         "lab",
         "remote",

@@ -94,7 +94,9 @@ pub enum IoError {
 
 impl IoError {
     /// Failure of an AF_PACKET socket.
-    pub(crate) fn packet(source: io::Error, what: &'static str, ifname: &str) -> Self {
+    ///
+    /// - `what`: the call or the part that failed.
+    pub fn packet(source: io::Error, what: &'static str, ifname: &str) -> Self {
         let ifname = ifname.to_owned();
         match (source.kind(), source.raw_os_error()) {
             (io::ErrorKind::PermissionDenied, _) => {

@@ -6,7 +6,6 @@
 
 mod engine;
 mod error;
-pub mod forward;
 mod frames;
 mod group_xdp;
 pub mod multicast;

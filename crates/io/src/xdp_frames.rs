@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sys::bpf::{SocketFilter, TunnelFilterSpec, TunnelFrames, XdpMode};
+use sys::bpf::{SocketFilter, XdpMode};
 use sys::xsk::{Bind, Copying, Frames, Socket, Then};
 
 use crate::error::IoError;
@@ -98,8 +98,7 @@ fn bind(ifindex: u32, ifname: &str, copying: Copying) -> Bind {
 
 /// A program that passes every frame to its socket.
 fn all_frames() -> Result<SocketFilter, IoError> {
-    let spec = TunnelFilterSpec { frames: TunnelFrames::All, queues: 1, frags: false };
-    Ok(SocketFilter::for_tunnel(&spec)?)
+    Ok(SocketFilter::for_all(1)?)
 }
 
 /// Attaches the program to the socket's interface. Also returns a duplicate of the socket's descriptor.

@@ -11,7 +11,7 @@
 //! Packets that do not fit a tunnel are answered by `pmtu`; `path_mtu` believes or refuses the reports of
 //! routers on the path.
 //!
-//! [`forwarder`] combines them between two ports of [`io::forward`], also behind XDP or [`tcx`]
+//! [`forwarder`] combines them between two [`ports`], also behind XDP or [`tcx`]
 //! programs that forward known stations by themselves; [`run`] runs it on the host's interfaces. The path `tunnel` measures the gain of each optimisation.
 #![warn(missing_docs)]
 
@@ -28,6 +28,7 @@ pub mod keepalive;
 pub mod order;
 mod path_mtu;
 mod pmtu;
+pub mod ports;
 pub mod qos;
 pub mod run;
 pub mod spec;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use io::forward::TunnelCarrier;
+use crate::ports::TunnelCarrier;
 use wire::vxlan;
 
 /// Encapsulation of the inner frames.

@@ -4,9 +4,9 @@
 //! The devices have no offloads, so the kernel segments super-frames and finishes checksums before a
 //! worker reads them. The programs keep the host's own frames away from both. They go with the ports.
 
+use crate::ports::{FastDirection, FastPath, FastSpec, Pool, Port, load_tcx, open_tap_port};
 use host::net::{self, NetError};
 use io::IoError;
-use io::forward::{FastDirection, FastPath, FastSpec, Pool, Port, load_tcx, open_tap_port};
 
 /// Failure to open the ports.
 #[derive(Debug, thiserror::Error)]

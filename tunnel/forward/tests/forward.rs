@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use host::net::{self, ethtool};
 use io::XdpMode;
-use io::forward::{FastSpec, Pool, PortSpec, TunnelFrames, TunnelId, open_fast_ports, open_port};
 use lab::{End, PairSpec, Triple};
 use testkit::alone;
 use wirepath_forward::decap::DecapSpec;
@@ -21,6 +20,9 @@ use wirepath_forward::forwarder::{
     Forwarder, ForwarderSpec, PolicerSpec, RulesSpec, Tuning, Worker, ecn_table,
 };
 use wirepath_forward::order::OrderSpec;
+use wirepath_forward::ports::{
+    FastSpec, Pool, PortSpec, TunnelFrames, TunnelId, open_fast_ports, open_port,
+};
 use wirepath_forward::qos::{Classifier, QueueSpec, RATE_BITS_PER_S_MAX, Shaper, TokenBucket};
 use wirepath_forward::spec::{Carrier, Outer, Tunnel};
 use wirepath_forward::tcx::open_tcx_ports;

@@ -93,8 +93,8 @@ fn push(rows: &mut Vec<(String, String)>, name: &str, count: u64) {
 #[cfg(test)]
 mod tests {
     use forward::keepalive::KeepaliveCounts;
+    use forward::ports::{PoolBalance, XskStatistics};
     use forward::run::{KeepaliveLive, Reach};
-    use io::forward::{PoolBalance, XskStatistics};
 
     use super::*;
 

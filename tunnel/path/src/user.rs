@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use io::forward::{
+use forward::ports::{
     FastPath, FastSpec, Pool, PoolBalance, Port, PortSpec, TunnelFrames, TunnelId, XskStatistics,
     open_fast_ports, open_port,
 };

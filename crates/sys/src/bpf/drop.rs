@@ -147,8 +147,8 @@ impl DropCounter {
         let opened = Opened::open("drop", embedded!("drop"))?.config(&config)?;
         let loaded = opened.xdp_frags(&["drop"], spec.frags).load()?;
         Ok(DropCounter {
-            counts: loaded.map("counts")?,
-            delays: loaded.map("delays")?,
+            counts: loaded.handle("counts")?,
+            delays: loaded.handle("delays")?,
             program: XdpProgram::new(loaded),
         })
     }

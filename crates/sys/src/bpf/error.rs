@@ -194,7 +194,6 @@ pub(super) fn kernel_for(program: &str, has_frags: bool) -> &'static str {
         "feed" => "Linux 6.1 or newer (a time stamp taken in XDP)",
         "generator" => "Linux 5.18 or newer (live frames of XDP)",
         "explain" => "Linux 5.18 or newer (reasons of drops)",
-        "fasttc" => "Linux 6.6 or newer (programs at tcx)",
         "stages" => "Linux 6.3 or newer (tracepoints of sockets)",
         _ if has_frags => "Linux 5.18 or newer (XDP on packets of several buffers)",
         _ => "Linux 5.9 or newer (programs attached by a link)",

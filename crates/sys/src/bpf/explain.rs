@@ -271,7 +271,7 @@ impl Explain {
             .without(&[unused, &tracepoints.absent_programs()].concat())
             .map_entries("slices", if slices { SLICES_BYTES } else { RING_BYTES_MIN })?
             .load()?;
-        let slices = if slices { Some(SliceRing::over(&loaded.map("slices")?)?) } else { None };
+        let slices = if slices { Some(SliceRing::over(&loaded.handle("slices")?)?) } else { None };
         let missing = absent.iter().map(ToString::to_string).collect();
         let links = Vec::new();
         Ok(Explain { links, window: 0, missing, tracepoints, samples_per_second, slices, loaded })
@@ -286,7 +286,7 @@ impl Explain {
             return Ok(());
         }
         self.window += 1;
-        write_single(&self.loaded.map(".bss")?, &self.window)?;
+        write_single(&self.loaded.handle(".bss")?, &self.window)?;
         let (links, refused) = self.tracepoints.attach(&self.loaded)?;
         self.links = links;
         for what in refused.iter().map(ToString::to_string) {
@@ -336,9 +336,9 @@ impl Explain {
         inodes: impl IntoIterator<Item = u64>,
         ports: impl IntoIterator<Item = (u8, u16)>,
     ) -> Result<(), BpfError> {
-        let map = self.loaded.map("inodes")?;
+        let map = self.loaded.handle("inodes")?;
         inodes.into_iter().try_for_each(|inode| set_key(&map, &inode.to_ne_bytes()))?;
-        let map = self.loaded.map("ports")?;
+        let map = self.loaded.handle("ports")?;
         let keys =
             ports.into_iter().map(|(protocol, port)| u32::from(protocol) << 16 | u32::from(port));
         keys.map(u32::to_ne_bytes).try_for_each(|key| set_key(&map, &key))
@@ -367,7 +367,7 @@ impl Explain {
     /// [`BpfError::Map`].
     pub fn seen(&self) -> Result<Seen, BpfError> {
         let mut seen = Seen { samples: self.samples()?, ..Seen::default() };
-        let stages = self.loaded.map("stages")?;
+        let stages = self.loaded.handle("stages")?;
         let points = Point::ALL.iter().enumerate();
         for (number, from) in points.clone() {
             for (to_number, to) in points.clone() {
@@ -380,7 +380,7 @@ impl Explain {
                 }
             }
         }
-        let heres: Vec<types::here> = per_cpu(&self.loaded.map("heres")?, 0)?;
+        let heres: Vec<types::here> = per_cpu(&self.loaded.handle("heres")?, 0)?;
         for (number, point) in points {
             seen.add_arrived(*point, heres.iter().map(|here| here.arrived[number]).sum());
         }
@@ -389,7 +389,7 @@ impl Explain {
         let taken_count: u64 = heres.iter().map(|here| here.taken).sum();
         seen.unread_count = put_count.saturating_sub(taken_count);
         seen.slices_lost_count = heres.iter().map(|here| here.slices_lost).sum();
-        let drops = self.loaded.map("drops")?;
+        let drops = self.loaded.handle("drops")?;
         for key in drops.keys() {
             let Some(count) = lookup(&drops, &key)? else { continue };
             let Ok(drop) = types::drop::read_from_bytes(&key) else { continue };
@@ -399,7 +399,7 @@ impl Explain {
     }
 
     fn samples(&self) -> Result<Vec<(Vec<u64>, u64)>, BpfError> {
-        let (samples, stacks) = (self.loaded.map("samples")?, self.loaded.map("stacks")?);
+        let (samples, stacks) = (self.loaded.handle("samples")?, self.loaded.handle("stacks")?);
         let mut all = Vec::new();
         for key in samples.keys() {
             let Some(count) = lookup(&samples, &key)? else { continue };

@@ -7,7 +7,7 @@ use libbpf_rs::MapHandle;
 
 use super::error::BpfError;
 use super::interface::Interface;
-use super::link::{Link, Tcx};
+use super::link::{BpfLink, Tcx};
 use super::object::{Loaded, Opened, embedded, read_single, shared_types, write_single};
 
 mod types {
@@ -67,7 +67,7 @@ pub struct FaultCounts {
 #[derive(Debug)]
 pub struct FaultFilter {
     // Before the object, so that it is detached first.
-    link: Option<Link>,
+    link: Option<BpfLink>,
     counts: MapHandle,
     loaded: Loaded,
 }
@@ -94,7 +94,7 @@ impl FaultFilter {
             udp_port: spec.udp_port.into(),
         };
         let loaded = Opened::open("faults", embedded!("faults"))?.config(&config)?.load()?;
-        Ok(FaultFilter { link: None, counts: loaded.map("counts")?, loaded })
+        Ok(FaultFilter { link: None, counts: loaded.handle("counts")?, loaded })
     }
 
     /// Forwards frames from `from` to `to` until [`Self::detach`], drop or the end of the process.
@@ -114,10 +114,10 @@ impl FaultFilter {
                 source: io::Error::from_raw_os_error(libc::ENODEV),
             });
         }
-        write_single(&self.loaded.map(".bss")?, &to_ifindex)?;
+        write_single(&self.loaded.handle(".bss")?, &to_ifindex)?;
         let name = self.loaded.name();
         let program = self.loaded.program(name)?;
-        self.link = Some(Link::tcx(program.as_fd(), name, from_ifindex, Tcx::Ingress)?);
+        self.link = Some(BpfLink::tcx(program.as_fd(), name, from_ifindex, Tcx::Ingress)?);
         Ok(())
     }
 

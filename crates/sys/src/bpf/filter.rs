@@ -2,7 +2,6 @@
 
 mod feed;
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -10,6 +9,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use super::error::BpfError;
 use super::link::XdpProgram;
+use super::map::Map;
 use super::object::{Opened, embedded, map_error, per_cpu, shared_types};
 use super::xdp_mode::XdpMode;
 
@@ -19,16 +19,10 @@ mod probe {
     super::shared_types!("probe");
 }
 
-mod tunnel {
-    super::shared_types!("tunnel");
-}
-
 /// Most destination addresses of a [`ProbeFilterSpec`].
 ///
 /// Source: ADDRESSES_MAX, bpf/probe.bpf.c.
 pub const PROBE_ADDRESSES_MAX: usize = 16;
-/// Most tunnels of a filter: those of a configuration, 4096, and those of the next one.
-const TUNNELS_MAX: u32 = 8192;
 
 /// Frames that the probe's [`SocketFilter`] redirects to the sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,72 +42,6 @@ pub struct ProbeFilterSpec<'a> {
     pub frags: bool,
     /// Receive queues of the interface, at least 1.
     pub queues: u32,
-}
-
-/// Frames that a forwarder's [`SocketFilter`] redirects to the sockets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TunnelFilterSpec {
-    pub frames: TunnelFrames,
-    /// Accept frames of more than one buffer, as of [`ProbeFilterSpec::frags`].
-    pub frags: bool,
-    /// Receive queues of the interface, at least 1.
-    pub queues: u32,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TunnelFrames {
-    /// All: the side of plain frames.
-    All,
-    /// Those of these tunnels, unfragmented, with at most one VLAN tag.
-    Tunnels {
-        /// UDP port of VXLAN.
-        vxlan_port: u16,
-        ids: Vec<TunnelId>,
-    },
-}
-
-/// Local end of a tunnel, as the frames that arrive from it name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TunnelId {
-    /// Destination of the outer packets.
-    pub local: IpAddr,
-    pub carrier: TunnelCarrier,
-}
-
-/// Network of a tunnel, as its packets carry it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum TunnelCarrier {
-    Vxlan {
-        vni: u32,
-    },
-    /// Ethernet over GRE.
-    Gre {
-        key: Option<u32>,
-    },
-}
-
-impl TunnelCarrier {
-    /// Fields of the programs' maps: VNI or key, and CARRIER_* of bpf/tunnel.bpf.c and bpf/fastpath.bpf.c.
-    pub(super) fn id_and_kind(self) -> (u32, u32) {
-        match self {
-            TunnelCarrier::Vxlan { vni } => (vni, 1),
-            TunnelCarrier::Gre { key: None } => (0, 2),
-            TunnelCarrier::Gre { key: Some(key) } => (key, 3),
-        }
-    }
-}
-
-impl TunnelId {
-    /// `struct tunnel_id` of bpf/tunnel.bpf.c.
-    fn to_bytes(self) -> [u8; 24] {
-        let local = mapped(self.local);
-        let (id, carrier) = self.carrier.id_and_kind();
-        let mut bytes = [0; 24];
-        bytes[..16].copy_from_slice(&local.octets());
-        bytes[16..20].copy_from_slice(&carrier.to_ne_bytes());
-        bytes[20..].copy_from_slice(&id.to_ne_bytes());
-        bytes
-    }
 }
 
 /// Form in which the programs compare addresses: IPv4 as ::ffff:a.b.c.d.
@@ -146,8 +74,6 @@ pub struct SocketFilter {
     program: XdpProgram,
     sockets: MapHandle,
     counts: MapHandle,
-    /// `None` in front of the probe's sockets.
-    tunnels: Option<MapHandle>,
     /// Redirected datagrams by group, of a market-data feed's filter.
     by_group: Option<MapHandle>,
     queues: u32,
@@ -184,27 +110,26 @@ impl SocketFilter {
             reserved: 0,
         };
         let opened = Opened::open("probe", embedded!("probe"))?.config(&config)?.frags(spec.frags);
-        Self::load(opened, spec.queues, false)
+        Self::load(opened, spec.queues)
     }
 
-    /// Loads the program that takes a forwarder's frames; nothing is attached yet.
+    /// Loads a program that takes all frames; nothing is attached yet.
+    ///
+    /// - `queues`: receive queues of the interface, at least 1.
     ///
     /// # Errors
     /// As of [`Self::for_probe`].
-    pub fn for_tunnel(spec: &TunnelFilterSpec) -> Result<Self, BpfError> {
-        let (vxlan_port, all, ids) = match &spec.frames {
-            TunnelFrames::All => (0, true, &[][..]),
-            TunnelFrames::Tunnels { vxlan_port, ids } => (*vxlan_port, false, &ids[..]),
-        };
-        let config = tunnel::config { vxlan_port, all: all.into(), reserved: 0 };
-        let opened = Opened::open("tunnel", embedded!("tunnel"))?.config(&config)?;
-        let opened = opened.map_entries("tunnels", if all { 1 } else { TUNNELS_MAX })?;
-        let filter = Self::load(opened.frags(spec.frags), spec.queues, true)?;
-        filter.set_tunnels(ids)?;
-        Ok(filter)
+    pub fn for_all(queues: u32) -> Result<Self, BpfError> {
+        Self::load(Opened::open("all", embedded!("all"))?, queues)
     }
 
-    fn load(opened: Opened, queues: u32, has_tunnels: bool) -> Result<Self, BpfError> {
+    /// Loads a program that has the maps of `bpf/sockets.h` and the name of its object; nothing is attached yet.
+    ///
+    /// - `queues`: receive queues of the interface, at least 1.
+    ///
+    /// # Errors
+    /// As of [`Self::for_probe`].
+    pub fn load(opened: Opened, queues: u32) -> Result<Self, BpfError> {
         if queues == 0 {
             return Err(BpfError::Invalid { what: "a filter needs at least 1 queue".into() });
         }
@@ -212,35 +137,20 @@ impl SocketFilter {
         // libbpf keeps it: a thread that reads the counters may open no file.
         let _ = libbpf_rs::num_possible_cpus();
         Ok(SocketFilter {
-            sockets: loaded.map("sockets")?,
-            counts: loaded.map("counts")?,
-            tunnels: has_tunnels.then(|| loaded.map("tunnels")).transpose()?,
-            by_group: loaded.map("by_group").ok(),
+            sockets: loaded.handle("sockets")?,
+            counts: loaded.handle("counts")?,
+            by_group: loaded.handle("by_group").ok(),
             queues,
             program: XdpProgram::new(loaded),
         })
     }
 
-    /// Replaces the tunnels whose frames are redirected; those in both lists lose none.
+    /// One of the program's maps.
     ///
     /// # Errors
-    /// [`BpfError::Map`]: more than 8192 tunnels in both lists together, or, before Linux 5.19, without
-    /// CAP_BPF where `kernel.unprivileged_bpf_disabled` is set. [`BpfError::Invalid`] for a filter of the
-    /// probe.
-    pub fn set_tunnels(&self, ids: &[TunnelId]) -> Result<(), BpfError> {
-        let Some(map) = &self.tunnels else {
-            return Err(BpfError::Invalid { what: "the probe's filter has no tunnels".into() });
-        };
-        let wanted: BTreeSet<_> = ids.iter().map(|id| id.to_bytes()).collect();
-        for key in &wanted {
-            map.update(key, &1_u32.to_ne_bytes(), MapFlags::ANY)
-                .map_err(|why| map_error("tunnels", "written", why))?;
-        }
-        let known: Vec<_> = map.keys().collect();
-        for key in known.iter().filter(|key| !wanted.iter().any(|id| id[..] == key[..])) {
-            map.delete(key).map_err(|why| map_error("tunnels", "written", why))?;
-        }
-        Ok(())
+    /// [`BpfError::Map`] if it has no such map.
+    pub fn map(&self, name: &'static str) -> Result<Map, BpfError> {
+        self.program.map(name)
     }
 
     /// Attaches the program to an interface until [`Self::detach`], drop or the end of the process.
@@ -277,7 +187,7 @@ impl SocketFilter {
     /// [`BpfError::Map`].
     pub fn counts(&self) -> Result<FilterCounts, BpfError> {
         let mut sum = FilterCounts::default();
-        // Both programs have the map of bpf/sockets.h.
+        // All programs have the map of bpf/sockets.h.
         for cpu in per_cpu::<probe::counts>(&self.counts, 0)? {
             sum.redirected += cpu.redirected;
             sum.passed += cpu.passed;

@@ -9,6 +9,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use super::drop::sequence_offset;
 use super::error::BpfError;
 use super::interface::Interface;
+use super::link::TraceLink;
 use super::object::{Loaded, Opened, embedded, map_error, read_single, shared_types, write_single};
 
 mod types {
@@ -133,7 +134,7 @@ fn is_plain_udp(template: &[u8]) -> bool {
 #[derive(Debug)]
 pub struct Generator {
     // Before the object. Traces the target's return codes.
-    _answers: libbpf_rs::Link,
+    _answers: TraceLink,
     program: OwnedFd,
     state: MapHandle,
     template: Vec<u8>,
@@ -203,22 +204,18 @@ impl Generator {
 
         let target = Interface::read(target_ifindex);
         let key = 0_u32.to_ne_bytes();
-        loaded.map("target")?.update(&key, &target_ifindex.to_ne_bytes(), MapFlags::ANY).map_err(
-            |why| match why.kind() {
+        loaded
+            .handle("target")?
+            .update(&key, &target_ifindex.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|why| match why.kind() {
                 // The map update looks the interface up: EINVAL means that there is none.
                 libbpf_rs::ErrorKind::InvalidInput => BpfError::NoInterface {
                     ifindex: target_ifindex,
                     source: io::Error::new(io::ErrorKind::NotFound, why),
                 },
                 _ => map_error("target", "written", why),
-            },
-        )?;
-        let answers =
-            loaded.program("generator_xmit")?.attach().map_err(|why| BpfError::Attach {
-                program: "generator_xmit",
-                interface: target.clone(),
-                source: io::Error::other(why),
             })?;
+        let answers = loaded.attach_trace("generator_xmit", target_ifindex)?;
         let program = loaded
             .program("generator")?
             .as_fd()
@@ -227,7 +224,7 @@ impl Generator {
         Ok(Generator {
             _answers: answers,
             program,
-            state: loaded.map(".bss")?,
+            state: loaded.handle(".bss")?,
             template: template.to_vec(),
             target,
             counts: GeneratorCounts::default(),

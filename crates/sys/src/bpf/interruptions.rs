@@ -134,7 +134,7 @@ impl Interruptions {
         let (links, refused) = tracepoints.attach(&loaded)?;
         let read = Arc::new(Mutex::new(Vec::new()));
         let into = read.clone();
-        let map = loaded.map("intervals")?;
+        let map = loaded.handle("intervals")?;
         let mut builder = RingBufferBuilder::new();
         let failed = |why| map_error("intervals", "mapped", why);
         builder

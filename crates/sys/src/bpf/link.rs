@@ -2,17 +2,19 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Mutex;
 
 use super::attached::AttachedProgram;
 use super::error::BpfError;
 use super::interface::Interface;
+use super::map::Map;
 use super::object::Loaded;
 use super::xdp_mode::XdpMode;
 use crate::capability::{Capability, missing};
 
 /// Side of an interface that a traffic-control program sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tcx {
+pub enum Tcx {
     /// Frames that it receives.
     Ingress,
     /// Frames that it sends.
@@ -21,12 +23,12 @@ pub(super) enum Tcx {
 
 /// One attachment; dropping it detaches the program.
 #[derive(Debug)]
-pub(super) struct Link {
+pub struct BpfLink {
     fd: OwnedFd,
     interface: Interface,
 }
 
-impl Link {
+impl BpfLink {
     /// Attaches an XDP program.
     ///
     /// Source: bpf(2) BPF_LINK_CREATE; the mode travels in `flags`.
@@ -65,12 +67,25 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for BpfLink {
     fn drop(&mut self) {
         // Closing is not enough while a forked child holds a copy of the descriptor.
         // SAFETY: `self` owns the open descriptor; a failure (the interface is gone) leaves nothing
         // attached either.
         let _ = unsafe { libbpf_sys::bpf_link_detach(self.fd.as_raw_fd()) };
+    }
+}
+
+/// Attachment to a tracepoint; dropping it detaches the program.
+#[derive(Debug)]
+pub struct TraceLink {
+    /// Used by its drop alone; the lock lets several threads hold references.
+    _link: Mutex<libbpf_rs::Link>,
+}
+
+impl TraceLink {
+    pub(super) fn new(link: libbpf_rs::Link) -> Self {
+        TraceLink { _link: Mutex::new(link) }
     }
 }
 
@@ -87,7 +102,7 @@ pub fn detach_leftover(ifindex: u32) -> bool {
 #[derive(Debug)]
 pub(super) struct XdpProgram {
     // Before the object, so that it is detached first.
-    link: Option<Link>,
+    link: Option<BpfLink>,
     loaded: Loaded,
     name: &'static str,
 }
@@ -103,19 +118,23 @@ impl XdpProgram {
         XdpProgram { link: None, loaded, name }
     }
 
+    pub(super) fn map(&self, name: &'static str) -> Result<Map, BpfError> {
+        self.loaded.map(name)
+    }
+
     pub(super) fn attach(&mut self, ifindex: u32, mode: XdpMode) -> Result<(), BpfError> {
-        self.attach_by(self.name, |program, name| Link::xdp(program, name, ifindex, mode))
+        self.attach_by(self.name, |program, name| BpfLink::xdp(program, name, ifindex, mode))
     }
 
     /// Attaches another program of the object, which sees the socket buffers that an interface receives.
     pub(super) fn attach_tcx(&mut self, name: &'static str, ifindex: u32) -> Result<(), BpfError> {
-        self.attach_by(name, |program, name| Link::tcx(program, name, ifindex, Tcx::Ingress))
+        self.attach_by(name, |program, name| BpfLink::tcx(program, name, ifindex, Tcx::Ingress))
     }
 
     fn attach_by(
         &mut self,
         name: &'static str,
-        link: impl FnOnce(BorrowedFd<'_>, &'static str) -> Result<Link, BpfError>,
+        link: impl FnOnce(BorrowedFd<'_>, &'static str) -> Result<BpfLink, BpfError>,
     ) -> Result<(), BpfError> {
         if let Some(link) = &self.link {
             return Err(BpfError::InUse { interface: link.interface.clone() });
@@ -134,7 +153,7 @@ fn create(
     ifindex: u32,
     kind: libbpf_sys::bpf_attach_type,
     flags: u32,
-) -> io::Result<Link> {
+) -> io::Result<BpfLink> {
     let target = i32::try_from(ifindex).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
     let options = libbpf_sys::bpf_link_create_opts {
         sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
@@ -150,7 +169,7 @@ fn create(
     }
     // SAFETY: the call returned a new descriptor without another owner.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    Ok(Link { fd, interface: Interface::read(ifindex) })
+    Ok(BpfLink { fd, interface: Interface::read(ifindex) })
 }
 
 fn xdp_error(name: &'static str, ifindex: u32, mode: XdpMode, source: io::Error) -> BpfError {

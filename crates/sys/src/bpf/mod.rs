@@ -4,6 +4,10 @@
 //! it ends. Wirepath pins nothing and needs no bpffs; it opens the pinned map of another program if asked to. libbpf raises RLIMIT_MEMLOCK on kernels that
 //! charge BPF memory to it (before 5.11).
 //!
+//! A crate may bring BPF programs of its own: its build script compiles them (`wirepath-bpf-build`),
+//! [`embedded!`] and [`shared_types!`] take the results, [`Opened`] loads them, [`Loaded`] attaches them, and a
+//! [`Map`] is how both sides talk. The structs derive traits of `zerocopy`, which the crate must name.
+//!
 //! An interface index is valid in one network namespace only: every call that takes one must be
 //! made by a thread in that namespace.
 
@@ -11,7 +15,6 @@ mod attached;
 mod drop;
 mod error;
 pub mod explain;
-mod fastpath;
 mod faults;
 mod filter;
 mod generator;
@@ -20,6 +23,7 @@ mod hooks;
 mod interface;
 pub mod interruptions;
 mod link;
+mod map;
 mod object;
 mod pass;
 pub mod slices;
@@ -32,21 +36,20 @@ mod xdp_mode;
 pub use attached::AttachedProgram;
 pub use drop::{DelayCounts, DropCounter, DropCounts, DropSpec, HEAD_BYTES_MAX, Heads};
 pub use error::BpfError;
-pub use fastpath::{
-    FAST_COUNTS, FAST_ECN_DROP, FAST_ECN_ODD, FAST_HEADER_BYTES_MAX, FAST_TUNNELS_MAX,
-    FastDirection, FastHeader, FastHook, FastPath, FastPathSpec, FastRules, FastStation,
-    fast_station_key, fast_station_of,
-};
 pub use faults::{Fault, FaultCounts, FaultFilter, FaultSpec};
 pub use filter::{
     FEED_GROUPS_MAX, FEED_STAMP_BYTES, FeedGroup, FilterCounts, PROBE_ADDRESSES_MAX,
-    ProbeFilterSpec, SocketFilter, TunnelCarrier, TunnelFilterSpec, TunnelFrames, TunnelId,
+    ProbeFilterSpec, SocketFilter,
 };
 pub use generator::{Flows, Generator, GeneratorCounts, GeneratorMarks, LENGTHS_MAX};
 pub use headrooms::headrooms;
 pub use hooks::{HookFunction, hook_functions};
 pub use interface::Interface;
-pub use link::detach_leftover;
+pub use link::{BpfLink, Tcx, TraceLink, detach_leftover};
+pub use map::{Map, wait_for_programs};
+#[doc(hidden)]
+pub use object::Aligned;
+pub use object::{Loaded, Opened, embedded, shared_types};
 pub use pass::PassProgram;
 pub use socket_map::PinnedSocketMap;
 pub use tracing::{EmptyRuns, MissingTracepoint, RunTime, RunTimeCounting, Runs};

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Once;
 
 use libbpf_rs::{
@@ -12,42 +13,61 @@ use libbpf_rs::{
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::error::{BpfError, kernel_for};
+use super::interface::Interface;
+use super::link::{BpfLink, Tcx, TraceLink};
+use super::map::Map;
+use super::xdp_mode::XdpMode;
 use crate::capability::{Capability, missing};
 
 /// Bytes of an object file, aligned for an ELF reader.
+#[doc(hidden)]
 #[repr(C, align(8))]
-pub(super) struct Aligned<T: ?Sized>(pub(super) T);
+#[derive(Debug)]
+pub struct Aligned<T: ?Sized>(pub T);
 
-/// Embeds `bpf/NAME.bpf.c`, as compiled by the build script.
-macro_rules! embedded {
+/// Bytes of the object of `NAME.bpf.c`, as the build script of the calling crate compiled it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! embedded_bpf_object {
     ($name:literal) => {{
-        static OBJECT: &$crate::bpf::object::Aligned<[u8]> = &$crate::bpf::object::Aligned(
-            *include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".bpf.o")),
-        );
+        static OBJECT: &$crate::bpf::Aligned<[u8]> =
+            &$crate::bpf::Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".bpf.o")));
         &OBJECT.0
     }};
 }
-pub(super) use embedded;
+#[doc(inline)]
+pub use embedded_bpf_object as embedded;
 
-/// Structs of `bpf/NAME.bpf.c`, generated from its BTF.
-macro_rules! shared_types {
+/// Structs of `NAME.bpf.c`, which the build script of the calling crate generated from its BTF.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! shared_bpf_types {
     ($name:literal) => {
         include!(concat!(env!("OUT_DIR"), "/", $name, ".types.rs"));
     };
 }
-pub(super) use shared_types;
+#[doc(inline)]
+pub use shared_bpf_types as shared_types;
 
 /// An open object that is not loaded yet.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub struct Opened {
     name: &'static str,
     object: OpenObject,
     needs: &'static [Capability],
+    /// Oldest kernel that loads it, with the reason; `None` for that of [`kernel_for`].
+    kernel: Option<&'static str>,
     has_frags: bool,
 }
 
 impl Opened {
-    pub(super) fn open(name: &'static str, bytes: &[u8]) -> Result<Self, BpfError> {
+    /// Opens the object `bytes` ([`embedded`]).
+    ///
+    /// - `name`: of the program, in messages.
+    ///
+    /// # Errors
+    /// [`BpfError::Load`] if it is not a BPF object.
+    pub fn open(name: &'static str, bytes: &[u8]) -> Result<Self, BpfError> {
         collect_messages();
         let object = ObjectBuilder::default().open_memory(bytes).map_err(|why| BpfError::Load {
             program: name,
@@ -57,7 +77,15 @@ impl Opened {
         })?;
         // Programs add offsets from packets to pointers, which takes CAP_PERFMON.
         let needs = &[Capability::Bpf, Capability::NetAdmin, Capability::Perfmon];
-        Ok(Opened { name, object, needs, has_frags: false })
+        Ok(Opened { name, object, needs, kernel: None, has_frags: false })
+    }
+
+    /// Sets the oldest kernel that loads it, with the reason, for the error message: `Linux 6.6 or newer
+    /// (programs at tcx)`. Without, it is the kernel that has programs attached by a link.
+    #[must_use]
+    pub fn needs_kernel(mut self, kernel: &'static str) -> Self {
+        self.kernel = Some(kernel);
+        self
     }
 
     /// Sets the capabilities that loading needs, for the error message.
@@ -67,10 +95,10 @@ impl Opened {
     }
 
     /// Writes the constants, the program's `struct config`.
-    pub(super) fn config(
-        mut self,
-        config: &(impl IntoBytes + Immutable),
-    ) -> Result<Self, BpfError> {
+    ///
+    /// # Errors
+    /// [`BpfError::Load`] if its constants have another size.
+    pub fn config(mut self, config: &(impl IntoBytes + Immutable)) -> Result<Self, BpfError> {
         let (name, bytes) = (self.name, config.as_bytes());
         let wrong = |what: String| BpfError::Load {
             program: name,
@@ -92,7 +120,10 @@ impl Opened {
     }
 
     /// Sets the size of a map before it is created.
-    pub(super) fn map_entries(mut self, map: &str, entries: u32) -> Result<Self, BpfError> {
+    ///
+    /// # Errors
+    /// [`BpfError::Map`] if it has no such map.
+    pub fn map_entries(mut self, map: &str, entries: u32) -> Result<Self, BpfError> {
         let mut found = self
             .object
             .maps_mut()
@@ -103,7 +134,8 @@ impl Opened {
     }
 
     /// Lets all programs receive frames of more than one buffer.
-    pub(super) fn frags(mut self, frags: bool) -> Self {
+    #[must_use]
+    pub fn frags(mut self, frags: bool) -> Self {
         self.has_frags |= frags;
         if frags {
             for mut program in self.object.progs_mut() {
@@ -114,7 +146,8 @@ impl Opened {
     }
 
     /// As [`Self::frags`], for some programs.
-    pub(super) fn xdp_frags(mut self, programs: &[&str], frags: bool) -> Self {
+    #[must_use]
+    pub fn xdp_frags(mut self, programs: &[&str], frags: bool) -> Self {
         self.has_frags |= frags;
         for mut program in self.object.progs_mut() {
             if frags && programs.iter().any(|name| program.name() == *name) {
@@ -135,8 +168,11 @@ impl Opened {
     }
 
     /// Loads it into the kernel.
-    pub(super) fn load(self) -> Result<Loaded, BpfError> {
-        let Opened { name, object, needs, has_frags } = self;
+    ///
+    /// # Errors
+    /// [`BpfError::Permission`] without CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON; [`BpfError::Load`] otherwise.
+    pub fn load(self) -> Result<Loaded, BpfError> {
+        let Opened { name, object, needs, kernel, has_frags } = self;
         match object.load() {
             Ok(object) => {
                 take_messages();
@@ -152,7 +188,7 @@ impl Opened {
                         Err(BpfError::Permission { what, missing, source })
                     }
                     None => {
-                        let needs = kernel_for(name, has_frags);
+                        let needs = kernel.unwrap_or_else(|| kernel_for(name, has_frags));
                         Err(BpfError::Load { program: name, needs, log, source })
                     }
                 }
@@ -163,7 +199,7 @@ impl Opened {
 
 /// A loaded object; its programs and maps are freed on drop unless something else holds them.
 #[derive(Debug)]
-pub(super) struct Loaded {
+pub struct Loaded {
     name: &'static str,
     object: Object,
 }
@@ -180,8 +216,57 @@ impl Loaded {
             .ok_or_else(|| BpfError::Invalid { what: format!("no BPF program `{name}`") })
     }
 
+    /// Attaches an XDP program to an interface. Call it on a thread in the interface's network namespace.
+    ///
+    /// # Errors
+    /// See [`BpfError`]; each names the interface and the remedy.
+    pub fn attach_xdp(
+        &self,
+        program: &'static str,
+        ifindex: u32,
+        mode: XdpMode,
+    ) -> Result<BpfLink, BpfError> {
+        BpfLink::xdp(self.program(program)?.as_fd(), program, ifindex, mode)
+    }
+
+    /// Attaches a traffic-control program (Linux 6.6), as of [`Self::attach_xdp`].
+    ///
+    /// # Errors
+    /// See [`BpfError`]; each names the interface and the remedy.
+    pub fn attach_tcx(
+        &self,
+        program: &'static str,
+        ifindex: u32,
+        side: Tcx,
+    ) -> Result<BpfLink, BpfError> {
+        BpfLink::tcx(self.program(program)?.as_fd(), program, ifindex, side)
+    }
+
+    /// Attaches a program to the tracepoint that its section names.
+    ///
+    /// - `ifindex`: interface that it watches, in messages.
+    ///
+    /// # Errors
+    /// [`BpfError::Attach`].
+    pub fn attach_trace(&self, program: &'static str, ifindex: u32) -> Result<TraceLink, BpfError> {
+        let link = self.program(program)?.attach().map_err(|why| BpfError::Attach {
+            program,
+            interface: Interface::read(ifindex),
+            source: io::Error::other(why),
+        })?;
+        Ok(TraceLink::new(link))
+    }
+
+    /// One of its maps.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`] if it has no such map.
+    pub fn map(&self, name: &'static str) -> Result<Map, BpfError> {
+        Ok(Map::new(name, self.handle(name)?))
+    }
+
     /// Handle of a map; global sections go by their suffix (`.bss`).
-    pub(super) fn map(&self, name: &str) -> Result<MapHandle, BpfError> {
+    pub(super) fn handle(&self, name: &str) -> Result<MapHandle, BpfError> {
         let map = self
             .object
             .maps()

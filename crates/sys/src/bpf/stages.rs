@@ -101,7 +101,7 @@ impl StagePrograms {
             .config(&config)?
             .without(&left_out)
             .load()?;
-        let map = loaded.map("processes")?;
+        let map = loaded.handle("processes")?;
         for id in processes {
             map.update(&id.to_ne_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY)
                 .map_err(|why| map_error("processes", "written", why))?;
@@ -133,7 +133,7 @@ impl StagePrograms {
             driver: vec![0; BUCKETS],
             socket: vec![0; BUCKETS],
         };
-        for cpu in per_cpu::<types::counts>(&self.loaded.map("counts")?, 0)? {
+        for cpu in per_cpu::<types::counts>(&self.loaded.handle("counts")?, 0)? {
             sum.packets += cpu.packets;
             sum.dropped += cpu.dropped;
             sum.processes_missed += cpu.processes_missed;

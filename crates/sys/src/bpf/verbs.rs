@@ -110,7 +110,7 @@ impl VerbProgram {
             Verb::Cpumap { cpu } => point_at_cpu(&loaded, cpu)?,
             Verb::Drop | Verb::Pass | Verb::Tx => {}
         }
-        let counts = loaded.map("counts")?;
+        let counts = loaded.handle("counts")?;
         Ok(VerbProgram { program: XdpProgram::named(loaded, own), counts })
     }
 
@@ -137,7 +137,7 @@ impl VerbProgram {
 
 fn point_at_interface(loaded: &Loaded, ifindex: u32) -> Result<(), BpfError> {
     let key = 0_u32.to_ne_bytes();
-    let written = loaded.map("target")?.update(&key, &ifindex.to_ne_bytes(), MapFlags::ANY);
+    let written = loaded.handle("target")?.update(&key, &ifindex.to_ne_bytes(), MapFlags::ANY);
     written.map_err(|why| {
         if Interface::read(ifindex).is_unknown() {
             BpfError::NoInterface { ifindex, source: io::Error::new(io::ErrorKind::NotFound, why) }
@@ -150,6 +150,7 @@ fn point_at_interface(loaded: &Loaded, ifindex: u32) -> Result<(), BpfError> {
 fn point_at_cpu(loaded: &Loaded, cpu: u32) -> Result<(), BpfError> {
     let program_fd = loaded.program(ON_CPU)?.as_fd().as_raw_fd();
     let value = CpumapValue { queue_frames: QUEUE_FRAMES, program_fd };
-    let written = loaded.map("cpus")?.update(&cpu.to_ne_bytes(), value.as_bytes(), MapFlags::ANY);
+    let written =
+        loaded.handle("cpus")?.update(&cpu.to_ne_bytes(), value.as_bytes(), MapFlags::ANY);
     written.map_err(|why| map_error("cpus", "written", why))
 }

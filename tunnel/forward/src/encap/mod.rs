@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use wire::{checksum, ethernet, flow, gre, ipv4, ipv6, udp, vxlan};
 
 use crate::inner::{self, Nesting, Service};
+use crate::ports::{FAST_HEADER_BYTES_MAX, FastHeader};
 use crate::spec::{self, Carrier, Outer, Tunnel, TunnelError};
-use io::forward::{FAST_HEADER_BYTES_MAX, FastHeader};
 
 pub use reason::EncapDrop;
 

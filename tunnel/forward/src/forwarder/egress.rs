@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::ports::{Pool, PortTx, Taken};
 use io::IoError;
-use io::forward::{Pool, PortTx, Taken};
 use wire::flow;
 
 use super::counts::{ForwarderCounts, OutCounts, add, add_many};

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use io::IoError;
-use io::forward::{
+use crate::ports::{
     FAST_ECN_DROP, FAST_ECN_ODD, FAST_TUNNELS_MAX, FastHeader, FastPath, FastRules, FastStation,
-    TunnelCarrier, fast_station_key, fast_station_of,
+    TunnelCarrier, fast_station_fields, fast_station_key,
 };
+use io::IoError;
 use wire::ecn::{self, Ecn};
 
 use super::Rules;
@@ -167,7 +167,7 @@ impl FastTable {
     /// Brings the times of the last frames into the table, and removes stations that it does not know.
     pub(super) fn refresh(&self, fdb: &mut Fdb, entered: &[(u64, FastStation)], now_ns: u64) {
         for (key, station) in entered {
-            let (network, mac) = fast_station_of(*key);
+            let (network, mac) = fast_station_fields(*key);
             if !fdb.refresh(network, mac, station.seen_ns, now_ns) {
                 self.path.remove_station(*key);
             }
@@ -296,7 +296,7 @@ pub fn ecn_table() -> [u8; 16] {
 /// Counters of the programs by name. Frames that they sent are also in the forwarder's sums.
 pub(super) fn counts(path: &FastPath) -> Result<Vec<(&'static str, u64)>, IoError> {
     let counts = path.counts()?;
-    let mut named: Vec<_> = io::forward::FAST_COUNTS.into_iter().zip(counts).collect();
+    let mut named: Vec<_> = crate::ports::FAST_COUNTS.into_iter().zip(counts).collect();
     let [into, out_of, ..] = counts;
     named.extend([("into_tunnels_sent", into), ("out_of_tunnels_sent", out_of)]);
     Ok(named)

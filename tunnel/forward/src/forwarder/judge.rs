@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use io::forward::{HEADROOM_BYTES, Pool, Taken};
+use crate::ports::{HEADROOM_BYTES, Pool, Taken};
 use wire::{ethernet, flow, offload};
 
 use super::counts::add;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use io::forward::{HEADROOM_BYTES, Taken};
+use crate::ports::{HEADROOM_BYTES, Taken};
 
 use super::{Forwarder, Rules};
 use crate::encap::PacketPlace;

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use io::forward::{
+use crate::ports::{
     FastDirection, FastPath, Pool, Port as IoPort, PortFilter, PortRx, Taken, XskStatistics,
 };
 use io::{IoError, XdpMode};
@@ -257,13 +257,14 @@ impl<'p> Forwarder<'p> {
 
     /// Kernel counters of the receive sockets of port and underlay; `None` if they are not AF_XDP.
     pub fn ring_statistics(&self) -> [Option<XskStatistics>; 2] {
-        [0, 1].map(|at| io::forward::xsk_statistics(self.sockets[at].iter().map(AsFd::as_fd)))
+        [0, 1].map(|at| crate::ports::xsk_statistics(self.sockets[at].iter().map(AsFd::as_fd)))
     }
 
     /// Frames that the packet sockets of port and underlay have dropped for lack of room since the last call.
     pub fn take_socket_drop_counts(&self) -> [u64; 2] {
-        [0, 1]
-            .map(|at| io::forward::take_packet_drop_count(self.sockets[at].iter().map(AsFd::as_fd)))
+        [0, 1].map(|at| {
+            crate::ports::take_packet_drop_count(self.sockets[at].iter().map(AsFd::as_fd))
+        })
     }
 
     /// Frames received by each queue of port and underlay.
@@ -392,7 +393,7 @@ impl<'p> Forwarder<'p> {
         let admitted = admitted.saturating_sub(own);
         let sockets = self.sockets[direction as usize].iter().map(AsFd::as_fd);
         // Frames that were given, but found no room. A TAP device does not tell its own to this socket.
-        let lost = io::forward::xsk_statistics(sockets).unwrap_or_default();
+        let lost = crate::ports::xsk_statistics(sockets).unwrap_or_default();
         if self.is_empty(order) {
             let counted = admitted + lost.rx_dropped_count + lost.rx_ring_full_count;
             let missing = &self.missing[direction as usize];

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use io::forward::Taken;
+use crate::ports::Taken;
 
 use super::counts::add;
 use super::judge::retagged;

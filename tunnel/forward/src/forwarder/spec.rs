@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use io::forward::FastPath;
+use crate::ports::FastPath;
 
 use crate::decap::DecapSpec;
 use crate::encap::Encap;
@@ -29,7 +29,7 @@ pub struct ForwarderSpec {
     /// Frames of port and underlay may have checksums that their senders left to a device, which AF_XDP does not
     /// tell ([`wire::offload::finish_left`]).
     pub is_unfinished: [bool; 2],
-    /// XDP programs of both ports that forward by themselves (`io::forward::open_fast_ports`); see
+    /// XDP programs of both ports that forward by themselves (`crate::ports::open_fast_ports`); see
     /// [`Forwarder::attach`](super::Forwarder::attach).
     pub fast: Option<FastPath>,
 }

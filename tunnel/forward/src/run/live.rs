@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
 
-use io::forward::{PoolBalance, XskStatistics};
+use crate::ports::{PoolBalance, XskStatistics};
 use report::metrics::Metrics;
 use serde_json::{Value, json};
 

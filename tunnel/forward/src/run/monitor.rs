@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::ports::Pool;
 use host::text::chain;
-use io::forward::Pool;
 use sys::clock::monotonic_ns;
 
 use super::drops::KernelDrops;

@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
-use host::net::{self, Link, ethtool};
-use io::forward::{
+use crate::ports::{
     FastDirection, FastPath, FastSpec, HEADROOM_BYTES, Pool, Port, PortRx, PortSpec, TunnelFrames,
     TunnelId, open_fast_ports, open_packet_port, open_port, open_tap_port,
 };
+use host::net::{self, Link, ethtool};
 use io::{Copying, IoError, XdpMode};
 use sys::packet::Promiscuous;
 

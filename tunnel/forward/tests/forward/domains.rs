@@ -44,7 +44,7 @@ fn note(seen: &mut [usize; ORIGINS], untagged: &[u8]) {
 
 /// Receives at the port's other end, by XDP: the kernel's own receivers see no tags.
 struct Near<'p> {
-    port: io::forward::Port<'p>,
+    port: wirepath_forward::ports::Port<'p>,
     pool: &'p Pool,
     /// By domain and origin.
     seen: [[usize; ORIGINS]; 2],

@@ -51,7 +51,7 @@ impl SocketFilter {
             config.group_count += 1;
         }
         let opened = Opened::open("feed", embedded!("feed"))?.config(&config)?;
-        Self::load(opened, queues, false)
+        Self::load(opened, queues)
     }
 
     /// Datagrams of each group that were redirected; those that a socket dropped are among them.

@@ -3,12 +3,12 @@
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use io::IoError;
 use sys::packet::{FrameOffload, PacketRx, PacketTx};
 use sys::tap::Tap;
 use wire::offload::{self, Cut, Unfinished};
 
 use super::{HEADROOM_BYTES, Pool, Port, PortRx, PortTx, Receiver, Sender, Taken};
-use crate::error::IoError;
 
 /// Memory of the receive ring.
 const RX_RING_BYTES: usize = 8 << 20;

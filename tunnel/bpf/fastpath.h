@@ -57,7 +57,7 @@
 #define WAIT_NS_MAX 200000000ULL
 
 enum direction { INTO, OUT_OF };
-/* Kept in step with FAST_COUNTS of crates/sys/src/bpf/fastpath/mod.rs. */
+/* Kept in step with FAST_COUNTS of tunnel/bpf/src/fastpath/mod.rs. */
 enum count {
 	INTO_SENT,
 	OUT_OF_SENT,

@@ -5,26 +5,20 @@ mod control;
 mod keys;
 mod tables;
 
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use sys::bpf::{BpfError, BpfLink, Loaded, Map, Opened, Tcx, TraceLink, XdpMode, embedded};
+use sys::mmap::SharedWords;
+use sys::netns;
 use zerocopy::FromZeros;
 
-use super::error::BpfError;
-use super::interface::Interface;
-use super::link::{Link, Tcx};
-use super::object::{Loaded, Opened, embedded, map_error, shared_types};
-use super::xdp_mode::XdpMode;
-use crate::mmap::Mapping;
+use control::WIDE_BYTES;
 
-pub use keys::{fast_station_key, fast_station_of};
-
-use keys::namespace_cookie;
+pub use keys::{fast_station_fields, fast_station_key};
 
 mod types {
-    super::shared_types!("fastpath");
+    sys::bpf::shared_types!("fastpath");
 }
 
 /// Maximum number of tunnels that the programs serve; others take the slow path.
@@ -189,25 +183,17 @@ fn load_xdp(
     let loaded = opened.load()?;
     let targets = loaded.map("targets")?;
     for (key, ifindex) in (0_u32..).zip(spec.ifindexes) {
-        targets
-            .update(&key.to_ne_bytes(), &ifindex.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|why| BpfError::NoInterface { ifindex, source: io::Error::other(why) })?;
+        targets.set(&key.to_ne_bytes(), &ifindex.to_ne_bytes()).map_err(|why| match why {
+            BpfError::Map { source, .. } => BpfError::NoInterface { ifindex, source },
+            other => other,
+        })?;
     }
     Ok(loaded)
 }
 
 /// Attaches the programs that count frames which a target of XDP refused.
-fn watch(loaded: &Loaded, ifindexes: [u32; 2]) -> Result<Vec<libbpf_rs::Link>, BpfError> {
-    ["redirect_err", "xmit"]
-        .into_iter()
-        .map(|name| {
-            loaded.program(name)?.attach().map_err(|why| BpfError::Attach {
-                program: name,
-                interface: Interface::read(ifindexes[1]),
-                source: io::Error::other(why),
-            })
-        })
-        .collect()
+fn watch(loaded: &Loaded, [_, underlay]: [u32; 2]) -> Result<[TraceLink; 2], BpfError> {
+    Ok([loaded.attach_trace("redirect_err", underlay)?, loaded.attach_trace("xmit", underlay)?])
 }
 
 /// The programs, attached until [`Self::detach`], drop or the end of the process.
@@ -217,26 +203,20 @@ fn watch(loaded: &Loaded, ifindexes: [u32; 2]) -> Result<Vec<libbpf_rs::Link>, B
 #[derive(Debug)]
 pub struct FastPath {
     // Detached first.
-    links: Mutex<Vec<Link>>,
-    _watched: Vec<libbpf_rs::Link>,
-    control: Mapping,
-    headers: MapHandle,
-    tunnels: MapHandle,
-    segments: MapHandle,
-    stations: MapHandle,
+    links: Mutex<Vec<BpfLink>>,
+    _watched: Option<[TraceLink; 2]>,
+    control: SharedWords,
+    headers: Map,
+    tunnels: Map,
+    segments: Map,
+    stations: Map,
     /// By direction; none at tcx.
-    sockets: Vec<MapHandle>,
-    counts: MapHandle,
+    sockets: Vec<Map>,
+    counts: Map,
     hook: FastHook,
     ifindexes: [u32; 2],
     loaded: Mutex<Loaded>,
 }
-
-// SAFETY: the pointers of libbpf's object and link are not tied to a thread; the object is used under a
-// lock, and the link only dropped.
-unsafe impl Send for FastPath {}
-// SAFETY: as above.
-unsafe impl Sync for FastPath {}
 
 impl FastPath {
     /// Loads the programs; nothing is attached yet, and both directions are off.
@@ -246,7 +226,7 @@ impl FastPath {
     /// [`BpfError::NoInterface`], [`BpfError::Invalid`] for no queues, [`BpfError::Load`] otherwise.
     pub fn load(spec: &FastPathSpec<'_>) -> Result<Self, BpfError> {
         let mut config = types::config::new_zeroed();
-        config.net_cookie = namespace_cookie().map_err(|source| BpfError::Map {
+        config.net_cookie = netns::cookie().map_err(|source| BpfError::Map {
             map: "config".into(),
             what: "made without the cookie of the namespace",
             source,
@@ -263,21 +243,19 @@ impl FastPath {
                 let sockets =
                     SOCKETS.iter().map(|map| loaded.map(map)).collect::<Result<_, _>>()?;
                 let watched = watch(&loaded, spec.ifindexes)?;
-                (loaded, sockets, watched)
+                (loaded, sockets, Some(watched))
             }
             FastHook::Tcx { taps, opens_super } => {
                 config.slow_ifindexes = taps;
                 config.opens_super = opens_super.into();
-                let opened = Opened::open("fasttc", embedded!("fasttc"))?.config(&config)?;
-                let opened = opened.map_entries("stations", spec.station_count_max.max(1))?;
-                (opened.load()?, Vec::new(), Vec::new())
+                let opened = Opened::open("fasttc", embedded!("fasttc"))?
+                    .needs_kernel("Linux 6.6 or newer (programs at tcx)")
+                    .config(&config)?
+                    .map_entries("stations", spec.station_count_max.max(1))?;
+                (opened.load()?, Vec::new(), None)
             }
         };
-        let control = loaded.map("control_map")?;
-        let control =
-            Mapping::of_fd(control.as_fd(), size_of::<types::control>(), 0).map_err(|source| {
-                BpfError::Map { map: "control_map".into(), what: "mapped", source }
-            })?;
+        let control = loaded.map("control_map")?.words(size_of::<types::control>(), WIDE_BYTES)?;
         Ok(FastPath {
             links: Mutex::default(),
             _watched: watched,
@@ -313,9 +291,7 @@ impl FastPath {
             return Err(BpfError::NoQueue { queue, queues });
         };
         let value = socket.as_raw_fd().to_ne_bytes();
-        sockets
-            .update(&queue.to_ne_bytes(), &value, MapFlags::ANY)
-            .map_err(|why| map_error(SOCKETS[at], "written", why))
+        sockets.set(&queue.to_ne_bytes(), &value)
     }
 
     /// Attaches the programs. Call it on a thread in the interfaces' network namespace.
@@ -326,22 +302,17 @@ impl FastPath {
     /// See [`BpfError`]; each names the interface and the remedy.
     pub fn attach(&self, mode: XdpMode) -> Result<(), BpfError> {
         let loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let program = |name: &'static str| loaded.program(name);
         let mut links = Vec::new();
         for (name, ifindex) in PROGRAMS.into_iter().zip(self.ifindexes) {
             links.push(match self.hook {
-                FastHook::Xdp { .. } => Link::xdp(program(name)?.as_fd(), name, ifindex, mode)?,
-                FastHook::Tcx { .. } => {
-                    Link::tcx(program(name)?.as_fd(), name, ifindex, Tcx::Ingress)?
-                }
+                FastHook::Xdp { .. } => loaded.attach_xdp(name, ifindex, mode)?,
+                FastHook::Tcx { .. } => loaded.attach_tcx(name, ifindex, Tcx::Ingress)?,
             });
         }
         if let FastHook::Tcx { taps, .. } = self.hook {
             for tap in taps {
-                let guarded = program(GUARDED)?;
-                links.push(Link::tcx(guarded.as_fd(), GUARDED, tap, Tcx::Egress)?);
-                let returned = program(RETURNED)?;
-                links.push(Link::tcx(returned.as_fd(), RETURNED, tap, Tcx::Ingress)?);
+                links.push(loaded.attach_tcx(GUARDED, tap, Tcx::Egress)?);
+                links.push(loaded.attach_tcx(RETURNED, tap, Tcx::Ingress)?);
             }
         }
         *self.links.lock().unwrap_or_else(PoisonError::into_inner) = links;

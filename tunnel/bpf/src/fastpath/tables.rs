@@ -3,21 +3,16 @@
 use std::mem::offset_of;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use libbpf_rs::{MapCore, MapFlags};
+use sys::bpf::{BpfError, wait_for_programs};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::keys::{ends_of, segment_of};
+use super::keys::{ends_key, segment_key};
 use super::{FAST_COUNTS, FastHeader, FastPath, FastStation, types};
-use crate::bpf::error::BpfError;
-use crate::bpf::filter::TunnelCarrier;
-use crate::bpf::object::{map_error, per_cpu};
+use crate::TunnelCarrier;
 
 /// `place` of a station at the port.
 const LOCAL: u32 = u32::MAX;
-/// Stations read by one call.
-const READ_BATCH: u32 = 1024;
 
 impl FastPath {
     /// Replaces the header of a tunnel: the idle one of its two slots is written, then made the active
@@ -29,7 +24,7 @@ impl FastPath {
     /// [`BpfError::Map`].
     pub fn set_header(&self, tunnel: u32, header: Option<&FastHeader>) -> Result<(), BpfError> {
         let active_at = offset_of!(types::control, active) + 4 * tunnel as usize;
-        let active = self.word32(active_at);
+        let active = self.control.word32(active_at);
         let idle = 1 - (active.load(Ordering::Relaxed) & 1);
         let mut value = types::header::new_zeroed();
         if let Some(header) = header {
@@ -43,24 +38,14 @@ impl FastPath {
             value.bytes = header.bytes;
         }
         let slot = 2 * tunnel + idle;
-        self.headers
-            .update(&slot.to_ne_bytes(), value.as_bytes(), MapFlags::ANY)
-            .map_err(|why| map_error("headers", "written", why))?;
+        self.headers.set(&slot.to_ne_bytes(), value.as_bytes())?;
         active.store(idle, Ordering::Release);
         Ok(())
     }
 
     /// Waits until no program still uses a header that was replaced before.
     pub fn wait_for_readers(&self) {
-        /// Source: membarrier(2): waits for an RCU grace period; programs run inside one.
-        const MEMBARRIER_CMD_GLOBAL: i32 = 1;
-        // SAFETY: the call takes three integers and touches no memory of this process.
-        let result =
-            unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0_i32, 0_i32) };
-        if result != 0 {
-            // Refused where CPUs run without ticks. A program runs for microseconds.
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        wait_for_programs();
     }
 
     /// Adds a tunnel: its packets are opened by the programs.
@@ -73,19 +58,17 @@ impl FastPath {
         carrier: TunnelCarrier,
         tunnel: u32,
     ) -> Result<(), BpfError> {
-        let Some(key) = ends_of(ends, carrier) else { return Ok(()) };
-        self.tunnels
-            .update(key.as_bytes(), &tunnel.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|why| map_error("tunnels", "written", why))?;
+        let Some(key) = ends_key(ends, carrier) else { return Ok(()) };
+        self.tunnels.set(key.as_bytes(), &tunnel.to_ne_bytes())?;
         self.count_change();
         Ok(())
     }
 
     /// Removes a tunnel from those that the programs open.
     pub fn remove_tunnel(&self, ends: [IpAddr; 2], carrier: TunnelCarrier) {
-        if let Some(key) = ends_of(ends, carrier) {
+        if let Some(key) = ends_key(ends, carrier) {
             // It may not be there.
-            let _ = self.tunnels.delete(key.as_bytes());
+            let _ = self.tunnels.remove(key.as_bytes());
             self.count_change();
         }
     }
@@ -96,14 +79,12 @@ impl FastPath {
     /// # Errors
     /// [`BpfError::Map`].
     pub fn add_segment(&self, local: IpAddr, carrier: TunnelCarrier) -> Result<(), BpfError> {
-        self.segments
-            .update(segment_of(local, carrier).as_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|why| map_error("segments", "written", why))
+        self.segments.set(segment_key(local, carrier).as_bytes(), &1_u32.to_ne_bytes())
     }
 
     /// Removes a local end.
     pub fn remove_segment(&self, local: IpAddr, carrier: TunnelCarrier) {
-        let _ = self.segments.delete(segment_of(local, carrier).as_bytes());
+        let _ = self.segments.remove(segment_key(local, carrier).as_bytes());
     }
 
     /// Enters or replaces a station. Its frames wait for the slow path to be empty.
@@ -123,16 +104,14 @@ impl FastPath {
         value.waits_ns = [now_ns.max(1); 2];
         value.place = station.tunnel.unwrap_or(LOCAL);
         value.is_static = station.is_static.into();
-        self.stations
-            .update(&key.to_ne_bytes(), value.as_bytes(), MapFlags::ANY)
-            .map_err(|why| map_error("stations", "written", why))?;
+        self.stations.set(&key.to_ne_bytes(), value.as_bytes())?;
         self.count_change();
         Ok(())
     }
 
-    /// Removes a station.
+    /// Removes a station, if it is there.
     pub fn remove_station(&self, key: u64) {
-        let _ = self.stations.delete(&key.to_ne_bytes());
+        let _ = self.stations.remove(&key.to_ne_bytes());
         self.count_change();
     }
 
@@ -141,10 +120,7 @@ impl FastPath {
     /// # Errors
     /// [`BpfError::Map`].
     pub fn stations(&self) -> Result<Vec<(u64, FastStation)>, BpfError> {
-        let entries = self
-            .stations
-            .lookup_batch(READ_BATCH, MapFlags::ANY, MapFlags::ANY)
-            .map_err(|why| map_error("stations", "read", why))?;
+        let entries = self.stations.entries()?;
         Ok(entries
             .filter_map(|(key, value)| {
                 let key = u64::from_ne_bytes(key.try_into().ok()?);
@@ -162,7 +138,7 @@ impl FastPath {
     /// [`BpfError::Map`].
     pub fn counts(&self) -> Result<[u64; FAST_COUNTS.len()], BpfError> {
         let mut sum = [0; FAST_COUNTS.len()];
-        for cpu in per_cpu::<types::counts>(&self.counts, 0)? {
+        for cpu in self.counts.per_cpu::<types::counts>(0)? {
             sum.iter_mut().zip(cpu.frames).for_each(|(sum, frames)| *sum += frames);
         }
         Ok(sum)

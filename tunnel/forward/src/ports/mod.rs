@@ -3,7 +3,7 @@
 //! AF_XDP sends frames in place; AF_PACKET and TAP copy them into the pool and out of it. Code
 //! between the ports is the same for all.
 //!
-//! A port is no [`Engine`](crate::Engine): engines move payloads of one flow, ports whole
+//! A port is no [`Engine`](io::Engine): engines move payloads of one flow, ports whole
 //! frames, and the receive and send halves may belong to two workers.
 
 mod copying;
@@ -12,19 +12,18 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sys::bpf::{FastHook, FastPathSpec, SocketFilter, TunnelFilterSpec};
+use io::{Copying, IoError, XdpMode};
 use sys::xsk::{self, Bind};
-
-use crate::engine::{Copying, XdpMode};
-use crate::error::IoError;
+use tunnel_bpf::{FastHook, FastPathSpec, TunnelFilter, TunnelFilterSpec};
 
 pub use copying::{open_packet_port, open_tap_port};
-pub use sys::bpf::{
-    FAST_COUNTS, FAST_ECN_DROP, FAST_ECN_ODD, FAST_HEADER_BYTES_MAX, FAST_TUNNELS_MAX,
-    FastDirection, FastHeader, FastPath, FastRules, FastStation, FilterCounts, TunnelCarrier,
-    TunnelFrames, TunnelId, fast_station_key, fast_station_of,
-};
+pub use sys::bpf::FilterCounts;
 pub use sys::xsk::{Pool, PoolBalance, PoolRx, PoolTx, Taken, XskError, XskStatistics};
+pub use tunnel_bpf::{
+    FAST_COUNTS, FAST_ECN_DROP, FAST_ECN_ODD, FAST_HEADER_BYTES_MAX, FAST_TUNNELS_MAX,
+    FastDirection, FastHeader, FastPath, FastRules, FastStation, TunnelCarrier, TunnelFrames,
+    TunnelId, fast_station_fields, fast_station_key,
+};
 
 use copying::{PacketReceiver, PacketSender, TapReceiver, TapSender};
 
@@ -42,6 +41,7 @@ pub const HEADROOM_BYTES: usize = 256;
 pub struct PortSpec {
     /// Interface index in the calling thread's network namespace.
     pub ifindex: u32,
+    /// Its name.
     pub ifname: String,
     /// Receive queues; each gets a socket. Frames are sent by that of the first.
     pub queues: u32,
@@ -55,12 +55,15 @@ pub struct PortSpec {
     pub fill_target: u32,
 }
 
+/// An open interface: both halves, and the program in front of them.
 #[derive(Debug)]
 pub struct Port<'p> {
     /// XDP program that redirects frames to the port (AF_XDP only). Drop it before the halves:
     /// frames that arrive in between are lost.
     pub filter: Option<PortFilter>,
+    /// Receiving half.
     pub rx: PortRx<'p>,
+    /// Sending half.
     pub tx: PortTx<'p>,
 }
 
@@ -255,11 +258,12 @@ pub fn take_packet_drop_count<'s>(sockets: impl IntoIterator<Item = BorrowedFd<'
 
 /// XDP program on a port's interface; detached on drop.
 #[derive(Debug)]
-pub struct PortFilter(SocketFilter);
+pub struct PortFilter(TunnelFilter);
 
 impl PortFilter {
+    /// Counters since loading, over all CPUs.
     pub fn counts(&self) -> Result<FilterCounts, IoError> {
-        Ok(self.0.counts()?)
+        Ok(self.0.sockets.counts()?)
     }
 
     /// Replaces the tunnels whose frames the port takes; frames of all others go to the stack.
@@ -281,12 +285,12 @@ pub fn open_port<'p>(
         frags: pool.spans_chunks(),
         queues: spec.queues.max(1),
     };
-    let mut filter = SocketFilter::for_tunnel(&filter_spec)?;
+    let mut filter = TunnelFilter::load(&filter_spec)?;
     let (rx, tx) = open_sockets(pool, spec, first)?;
     for (queue, socket) in (0..).zip(rx.sockets()) {
-        filter.insert_socket(queue, socket)?;
+        filter.sockets.insert_socket(queue, socket)?;
     }
-    filter.attach(spec.ifindex, spec.mode)?;
+    filter.sockets.attach(spec.ifindex, spec.mode)?;
     Ok(Port { filter: Some(PortFilter(filter)), rx, tx })
 }
 
