@@ -120,6 +120,11 @@ pub trait Path {
     fn support(&self, arm: &Arm, load: &Load) -> Support;
 
     fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError>;
+
+    /// Program that runs its trials; `None` for this one.
+    fn program(&self) -> Option<&std::path::Path> {
+        None
+    }
 }
 
 /// A path whose switches and loads are enums. As a [`Path`] it reads the kind of a load once, and refuses a load that
