@@ -7,8 +7,9 @@ use clap::error::ErrorKind;
 use clap::{Arg, Command};
 use model::Path;
 use remote::Failure;
+use runner::{ExternalPath, external_program};
 
-use crate::fake;
+use crate::{fake, signals};
 
 /// Form of a comparison of the user's programs, for those who give them as other tools want it.
 pub(crate) const OWN_PROGRAMS: &str = "wirepath prove command --arm a='./a' --arm b='./b' for programs that end, with --client './bench' for servers";
@@ -24,19 +25,40 @@ pub(crate) fn all() -> Vec<Box<dyn Path>> {
     ]
 }
 
-/// Path with this name, the hidden `fake` included.
-pub(crate) fn find_path(name: &str) -> Result<Box<dyn Path>, Failure> {
+/// Path of this program with this name, the hidden `fake` included.
+pub(crate) fn built_in(name: &str) -> Option<Box<dyn Path>> {
     if name == "fake" {
-        return Ok(Box::new(fake::Fake));
+        return Some(Box::new(fake::Fake));
     }
-    all().into_iter().find(|path| path.name() == name).ok_or_else(|| {
-        let known: Vec<_> = all().iter().map(|path| path.name()).collect();
-        Failure::Usage(format!(
-            "no path named {name}; paths: {}. Programs of your own are compared by `wirepath prove command`: \
-             {OWN_PROGRAMS}",
-            known.join(", ")
-        ))
-    })
+    all().into_iter().find(|path| path.name() == name)
+}
+
+/// Path with this name: one of this program, or that of the program `wirepath-NAME` in PATH, which is started.
+pub(crate) fn find_path(name: &str) -> Result<Box<dyn Path>, Failure> {
+    if let Some(path) = built_in(name) {
+        return Ok(path);
+    }
+    match ExternalPath::find(name, signals::stop_flag())? {
+        Some(path) => Ok(Box::new(path)),
+        None => Err(unknown_path(name)),
+    }
+}
+
+/// Errors: there is no such path. No program is started.
+fn check_path(name: &str) -> Result<(), Failure> {
+    if built_in(name).is_some() || external_program(name).is_some() {
+        return Ok(());
+    }
+    Err(unknown_path(name))
+}
+
+fn unknown_path(name: &str) -> Failure {
+    let known: Vec<_> = all().iter().map(|path| path.name()).collect();
+    Failure::Usage(format!(
+        "no path named {name}; paths: {}, and programs named wirepath-NAME in PATH. Programs of your own are compared \
+         by `wirepath prove command`: {OWN_PROGRAMS}",
+        known.join(", ")
+    ))
 }
 
 /// Value parser of a name: shells complete it, and `check` refuses unknown ones.
@@ -47,7 +69,7 @@ pub(crate) struct Name {
 }
 
 /// A path.
-pub(crate) const PATH: Name = Name { known: path_names, check: |name| find_path(name).map(drop) };
+pub(crate) const PATH: Name = Name { known: path_names, check: check_path };
 /// A load; checked later, against those of the path.
 pub(crate) const LOAD: Name = Name { known: load_names, check: |_| Ok(()) };
 /// A peer; checked later, against those of the path.
