@@ -7,6 +7,7 @@ mod common;
 mod feed;
 mod fleet;
 mod random;
+mod stranger;
 mod verdicts;
 
 use std::collections::BTreeSet;
