@@ -14,7 +14,7 @@ use serde_json::Value;
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/wirepath-echo");
 /// Few and short trials.
-const SHORT: [&str; 6] = ["--max-blocks", "16", "--trial", "20ms", "--time", "60s"];
+const SHORT: [&str; 6] = ["--max-blocks", "20", "--trial", "40ms", "--time", "60s"];
 
 /// Search path of commands that begins with a folder.
 fn path_with(folder: &Path) -> OsString {
@@ -70,20 +70,18 @@ fn arm<'a>(document: &'a Value, name: &str) -> &'a Value {
 #[test]
 fn switch_of_a_stranger_is_proven_as_one_of_our_own() {
     let stranger = Stranger::example();
-    let args = ["--arms", "batch,spin+connected", "--json"];
-    let document = json(stranger.prove("echo", &args));
+    let document = json(stranger.prove("echo", &["--arms", "batch", "--json"]));
     assert_eq!(document["path"], "echo");
     let batch = arm(&document, "batch");
     assert_eq!(batch["failures"].as_array().map(Vec::len), Some(0), "{batch:#}");
-    // Each of the eight waits for those before it.
+    // Each of the 32 waits for those before it.
     assert_eq!(batch["metrics"]["rtt_ns_p50"]["verdict"], "worse", "{batch:#}");
     assert!(batch["metrics"]["cpu_ns_per_packet"]["median"].as_f64() > Some(0.0), "{batch:#}");
     assert!(batch["latency"]["rtt"]["count"].as_u64() > Some(100), "{batch:#}");
-    assert_eq!(arm(&document, "spin+connected")["failures"], serde_json::json!([]));
     assert_eq!(document["machine"]["nic"], "route to 127.0.0.1");
     let list = succeed(stranger.wirepath(&["paths", "echo"]));
     assert!(
-        list.contains("eight datagrams are on their way") && list.contains("here: yes"),
+        list.contains("32 datagrams are on their way") && list.contains("here: yes"),
         "{list}"
     );
     let all = succeed(stranger.wirepath(&["paths"]));
@@ -98,7 +96,7 @@ fn switch_of_a_stranger_is_proven_as_one_of_our_own() {
 fn older_program_of_a_stranger_is_compared_with_the_one_in_path() {
     let stranger = Stranger::example();
     let text = fs::read_to_string(EXAMPLE).expect("the example");
-    let slow = text.replace("        echo.sendto(", "        time.sleep(0.003); echo.sendto(");
+    let slow = text.replace("        echo.sendto(", "        time.sleep(0.0005); echo.sendto(");
     assert_ne!(slow, text);
     let old = stranger.write("wirepath-echo.old", &slow);
     let document = json(stranger.prove("echo", &["--against", &old, "--json"]));
@@ -120,7 +118,6 @@ fn programs_that_break_the_contract_end_in_one_error() {
     let loads = "\"loads\":[{\"name\":\"l\",\"what\":\"\",\"judged\":[\"x_us\"]}]";
     let good = greeting(&format!("{{\"contract\":1,\"name\":\"bad\",\"what\":\"\",{loads}}}"));
     let with = |body: &str| format!("{good}; {body}");
-    let yes = "read call; echo '{\"support\":{\"status\":\"yes\"}}'";
     for (body, expected) in [
         ("echo hello".to_owned(), "unexpected line: \"hello\""),
         ("echo oops >&2; exit 3".into(), "ended: oops"),
@@ -132,12 +129,6 @@ fn programs_that_break_the_contract_end_in_one_error() {
         (with("read call; echo '{\"support\":7}'; sleep 1"), "unexpected line"),
         (with("read call; echo '{\"closed\":{}}'; sleep 1"), "unexpected line"),
         (with("exit 0"), "ended: no message"),
-        (
-            with(&format!(
-                "{yes}; read call; echo '{{\"support\":{{\"status\":\"refused\",\"why\":\"no ring\"}}}}'"
-            )),
-            "ended",
-        ),
     ] {
         stranger.write("wirepath-bad", &format!("#!/bin/sh\n{body}\n"));
         let output = run(stranger.prove("bad", &["--arms", "baseline"]));
@@ -176,8 +167,7 @@ fn nothing_of_a_stranger_outlives_the_run_however_it_ends() {
         let mut near = Running::start(stranger.wirepath(&args));
         let measuring = |near: &Running| {
             let programs = near.descendants();
-            programs.iter().filter(|(_, line)| line.contains("wirepath-echo answer path")).count()
-                >= 3
+            programs.iter().filter(|(_, line)| line.contains("wirepath-echo answer path")).count() >= 2
         };
         assert!(until(LONG, || near.has_ended() || measuring(&near)), "{}", near.stderr());
         assert!(!near.has_ended(), "{}", near.stderr());

@@ -6,7 +6,7 @@ const CONTRIB: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib");
 
 /// Enough blocks for a verdict.
 const DECIDED: [&str; 8] =
-    ["--max-blocks", "16", "--trial", "20ms", "--time", "60s", "--no-history", "--json"];
+    ["--max-blocks", "20", "--trial", "40ms", "--time", "60s", "--no-history", "--json"];
 
 /// `prove echo` at the near end.
 fn prove_echo(spaces: &Spaces, args: &[&str]) -> Command {
