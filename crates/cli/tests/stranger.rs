@@ -80,10 +80,7 @@ fn switch_of_a_stranger_is_proven_as_one_of_our_own() {
     assert!(batch["latency"]["rtt"]["count"].as_u64() > Some(100), "{batch:#}");
     assert_eq!(document["machine"]["nic"], "route to 127.0.0.1");
     let list = succeed(stranger.wirepath(&["paths", "echo"]));
-    assert!(
-        list.contains("32 datagrams are on their way") && list.contains("here: yes"),
-        "{list}"
-    );
+    assert!(list.contains("32 datagrams are on their way") && list.contains("here: yes"), "{list}");
     let all = succeed(stranger.wirepath(&["paths"]));
     assert!(all.contains("`wirepath paths NAME`: ") && all.contains("echo"), "{all}");
     let said = fail(stranger.prove("echo", &["--arms", "sprint"]), 2);
@@ -108,16 +105,23 @@ fn older_program_of_a_stranger_is_compared_with_the_one_in_path() {
     assert!(said.contains("describes path \"other\" in place of echo"), "{said}");
 }
 
+/// Shell commands of a program that greets with this description.
+fn greeting(path: &str) -> String {
+    let head = "{\"wirepath\":\"1\",\"exchange\":1,\"service\":\"path\"";
+    format!("echo '{head},\"path\":{path}}}'; read greeting")
+}
+
+/// True once the program and its echo run.
+fn is_measuring(near: &Running) -> bool {
+    let programs = near.descendants();
+    programs.iter().filter(|(_, line)| line.contains("wirepath-echo answer path")).count() >= 2
+}
+
 #[test]
 fn programs_that_break_the_contract_end_in_one_error() {
     let stranger = Stranger::new();
-    let greeting = |path: &str| {
-        let head = "{\"wirepath\":\"1\",\"exchange\":1,\"service\":\"path\"";
-        format!("echo '{head},\"path\":{path}}}'; read greeting")
-    };
     let loads = "\"loads\":[{\"name\":\"l\",\"what\":\"\",\"judged\":[\"x_us\"]}]";
     let good = greeting(&format!("{{\"contract\":1,\"name\":\"bad\",\"what\":\"\",{loads}}}"));
-    let with = |body: &str| format!("{good}; {body}");
     for (body, expected) in [
         ("echo hello".to_owned(), "unexpected line: \"hello\""),
         ("echo oops >&2; exit 3".into(), "ended: oops"),
@@ -126,9 +130,9 @@ fn programs_that_break_the_contract_end_in_one_error() {
             greeting("{\"contract\":9}"),
             "version 9 of the path contract, and this program version 1",
         ),
-        (with("read call; echo '{\"support\":7}'; sleep 1"), "unexpected line"),
-        (with("read call; echo '{\"closed\":{}}'; sleep 1"), "unexpected line"),
-        (with("exit 0"), "ended: no message"),
+        (format!("{good}; read call; echo '{{\"support\":7}}'; sleep 1"), "unexpected line"),
+        (format!("{good}; read call; echo '{{\"closed\":{{}}}}'; sleep 1"), "unexpected line"),
+        (format!("{good}; exit 0"), "ended: no message"),
     ] {
         stranger.write("wirepath-bad", &format!("#!/bin/sh\n{body}\n"));
         let output = run(stranger.prove("bad", &["--arms", "baseline"]));
@@ -165,11 +169,7 @@ fn nothing_of_a_stranger_outlives_the_run_however_it_ends() {
         let stranger = Stranger::example();
         let args = ["prove", "echo", "--arms", "batch", "--time", "300s", "--min-blocks", "1000"];
         let mut near = Running::start(stranger.wirepath(&args));
-        let measuring = |near: &Running| {
-            let programs = near.descendants();
-            programs.iter().filter(|(_, line)| line.contains("wirepath-echo answer path")).count() >= 2
-        };
-        assert!(until(LONG, || near.has_ended() || measuring(&near)), "{}", near.stderr());
+        assert!(until(LONG, || near.has_ended() || is_measuring(&near)), "{}", near.stderr());
         assert!(!near.has_ended(), "{}", near.stderr());
         std::thread::sleep(Duration::from_millis(300));
         let held = near.holdings();

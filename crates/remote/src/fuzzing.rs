@@ -73,7 +73,8 @@ mod tests {
     const REPORT: &str = r#"{"wall_ns":5,"metrics":{"x_us":1.5},"samples_ns":{"rtt":[1,2000,70]},"deliveries":{"forward":{"sent_count":5,"received_count":4}},"cost":{"user_ns":4},"throughput":{"interval_ns":1,"received_count":2,"payload_bytes":3}}"#;
 
     #[test]
-    fn unchanged_messages_of_a_path_are_read() {
+    fn corpus_of_path_messages_passes() {
+        testkit::corpus::replay("path_messages", super::path_messages);
         super::path_messages(GREETING.as_bytes());
         super::path_messages(REPORT.as_bytes());
     }

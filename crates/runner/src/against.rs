@@ -83,20 +83,15 @@ impl Builds {
             starting.push((program, file));
         }
         for (mut program, file) in starting {
-            let answered = |answer: Result<PathAnswer, RemoteError>| {
-                answer.map_err(|error| self.cannot_run(file, &chain(&error)))
-            };
-            match answered(program.expect_answer(OPEN_TIMEOUT))? {
+            match self.opening_answer(&mut program, file)? {
                 PathAnswer::Support(Support::Refused { why }) => {
                     return Err(self.cannot_run(file, &why));
                 }
                 PathAnswer::Support(support) => check_support(&support)?,
-                PathAnswer::Failed(failure) => return Err(self.cannot_run(file, failure.text())),
                 other => return Err(program.unexpected(&other).into()),
             }
-            let nic = match answered(program.expect_answer(OPEN_TIMEOUT))? {
+            let nic = match self.opening_answer(&mut program, file)? {
                 PathAnswer::Opened { nic } => nic,
-                PathAnswer::Failed(failure) => return Err(self.cannot_run(file, failure.text())),
                 other => return Err(program.unexpected(&other).into()),
             };
             self.programs.push(RunningBuild { program: Some(program), nic, limit: self.limit });
@@ -104,6 +99,19 @@ impl Builds {
         self.restarts.started(begun.elapsed() / self.files.len() as u32);
         self.start += 1;
         Ok(())
+    }
+
+    /// The next answer of a program that starts. Errors: there is none, or the program failed.
+    fn opening_answer(
+        &self,
+        program: &mut PathProgram,
+        file: &Path,
+    ) -> Result<PathAnswer, Failure> {
+        match program.expect_answer(OPEN_TIMEOUT) {
+            Ok(PathAnswer::Failed(failure)) => Err(self.cannot_run(file, failure.text())),
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.cannot_run(file, &chain(&error))),
+        }
     }
 
     /// Error of a program that does not run trials of this path.

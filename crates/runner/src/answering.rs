@@ -12,7 +12,7 @@ use crate::load::{check_support, find_load};
 ///
 /// - `stop`: set once the work under way should end.
 pub fn answer_path(path: &dyn Path, stop: &'static AtomicBool) -> Result<(), Failure> {
-    let mut calls = Calls::<PathService>::start_path(&PathDescription::of_path(path), stop)?;
+    let mut calls = Calls::<PathService>::start_path(&PathDescription::describe(path), stop)?;
     let mut session: Option<Box<dyn Session>> = None;
     while let Some(call) = calls.next_call() {
         let answer = answer(path, &mut session, call).unwrap_or_else(PathAnswer::Failed);
@@ -30,17 +30,17 @@ fn answer(
 ) -> Result<PathAnswer, Failure> {
     match call {
         PathCall::Support { arm, load } => {
-            let (arm, load) = (arm_of(path, &arm)?, load_of(path, load)?);
+            let (arm, load) = (known_arm(path, &arm)?, known_load(path, load)?);
             Ok(PathAnswer::Support(path.support(&arm, &load)))
         }
         PathCall::Open { load, far: None } => {
-            let load = load_of(path, load)?;
+            let load = known_load(path, load)?;
             check_support(&path.support(&Arm::baseline(), &load))?;
             let opened = session.insert(path.open(&load)?);
             Ok(PathAnswer::Opened { nic: opened.nic() })
         }
         PathCall::Trial { arm } => {
-            let arm = arm_of(path, &arm)?;
+            let arm = known_arm(path, &arm)?;
             let session =
                 session.as_mut().ok_or_else(|| Failure::failed("no lab is open for a trial"))?;
             let measured = session.trial(&arm).map_err(|error| Failure::from_chain(&error))?;
@@ -63,13 +63,13 @@ fn answer(
 }
 
 /// Errors: the path has no such load.
-fn load_of(path: &dyn Path, load: RequestedLoad) -> Result<Load, Failure> {
+fn known_load(path: &dyn Path, load: RequestedLoad) -> Result<Load, Failure> {
     find_load(path, Some(&load.kind))?;
     Ok(load.into())
 }
 
 /// Errors: the path has no such switch.
-fn arm_of(path: &dyn Path, names: &[String]) -> Result<Arm, Failure> {
+fn known_arm(path: &dyn Path, names: &[String]) -> Result<Arm, Failure> {
     let known = path.switches();
     let switches = names.iter().map(|name| {
         let found = known.iter().find(|switch| switch.id == name);

@@ -45,7 +45,7 @@ pub(super) enum AllowedPaths {
 
 impl Permissions {
     /// Of a coordinator, for work of agents that it cannot ask beforehand.
-    pub(super) fn of_coordinator(may_tune: bool) -> Self {
+    pub(super) fn coordinator(may_tune: bool) -> Self {
         Permissions { may_tune, paths: AllowedPaths::Any }
     }
 }
@@ -250,6 +250,10 @@ mod tests {
         Call::RunAlone(Box::new(run(Subject::Path(Box::new(path)))))
     }
 
+    fn named_path_call(path: &str) -> Call {
+        path_call(PathRequest { path: path.into(), ..probe() })
+    }
+
     fn permissions(may_tune: bool) -> Permissions {
         Permissions { may_tune, paths: AllowedPaths::Named(vec!["echo".to_owned()]) }
     }
@@ -302,14 +306,13 @@ mod tests {
 
     #[test]
     fn paths_of_strangers_need_the_permission_of_the_host() {
-        let path = |path: &str| path_call(PathRequest { path: path.into(), ..probe() });
-        assert_eq!(check(&path("echo"), false), Ok(()));
-        let refused = check(&path("other"), false).unwrap_err();
+        assert_eq!(check(&named_path_call("echo"), false), Ok(()));
+        let refused = check(&named_path_call("other"), false).unwrap_err();
         assert!(refused.text().contains("--allow-path other"), "{}", refused.text());
-        let any = Permissions::of_coordinator(false);
-        assert_eq!(super::check(&path("other"), &any), Ok(()));
+        let any = Permissions::coordinator(false);
+        assert_eq!(super::check(&named_path_call("other"), &any), Ok(()));
         for bad in ["../x", "fake", "a b"] {
-            assert!(super::check(&path(bad), &any).is_err(), "{bad}");
+            assert!(super::check(&named_path_call(bad), &any).is_err(), "{bad}");
         }
     }
 

@@ -58,7 +58,7 @@ impl AgentsArgs {
     /// Runs the experiment on agents, and pools their outcomes; `None` without `--fleet`.
     pub(super) fn prove(&self, request: &Request) -> Result<Option<PooledOutcome>, Failure> {
         let Some(folder) = &self.fleet else { return Ok(None) };
-        allowed::check_request(request, &Permissions::of_coordinator(false))?;
+        allowed::check_request(request, &Permissions::coordinator(false))?;
         let mut servers = Servers::open(folder)?;
         let hosts = self.hosts(&servers.fleet)?;
         servers.coordinate()?;

@@ -81,6 +81,6 @@ fn described(
 ) -> Result<(Caller<PathService>, PathDescription), RemoteError> {
     match PathDescription::read(caller.greeting_line(), name) {
         Ok(path) => Ok((caller, path)),
-        Err(why) => Err(caller.broke_rule(why)),
+        Err(error) => Err(caller.broke_rule(error.to_string())),
     }
 }

@@ -6,7 +6,7 @@ use host::text::printable;
 use model::{Path, Shape, SwitchScope};
 use serde::{Deserialize, Serialize};
 
-use super::PATH_CONTRACT;
+use super::{PATH_CONTRACT, RuleError};
 
 /// Longest greeting of a path, bytes.
 pub const PATH_GREETING_BYTES_MAX: usize = 64 << 10;
@@ -93,7 +93,7 @@ fn trial_ns_by_default() -> u64 {
 
 impl PathDescription {
     /// Description of a path of this program.
-    pub fn of_path(path: &dyn Path) -> Self {
+    pub fn describe(path: &dyn Path) -> Self {
         let switches = path.switches().iter().map(|switch| SwitchDescription {
             id: switch.id.to_owned(),
             effect: switch.effect.to_owned(),
@@ -126,21 +126,25 @@ impl PathDescription {
     /// print.
     ///
     /// Errors: it has another version of the contract, or breaks a rule of it.
-    pub fn read(greeting: &str, name: &str) -> Result<Self, String> {
+    pub fn read(greeting: &str, name: &str) -> Result<Self, RuleError> {
         if greeting.len() > PATH_GREETING_BYTES_MAX {
-            return Err(format!("its greeting is longer than {PATH_GREETING_BYTES_MAX} bytes"));
+            return Err(
+                format!("its greeting is longer than {PATH_GREETING_BYTES_MAX} bytes").into()
+            );
         }
         let mut greeting: serde_json::Value =
             serde_json::from_str(greeting).map_err(|error| error.to_string())?;
         let path = greeting["path"].take();
         // Another version may have other fields.
-        let contract = path["contract"].as_u64().ok_or(
-            "its greeting describes no path: `path` with `contract`, `name`, `what` and `loads` is missing",
-        )?;
+        let Some(contract) = path["contract"].as_u64() else {
+            let why = "its greeting describes no path: `path` with `contract`, `name`, `what` and `loads` is missing";
+            return Err(why.to_owned().into());
+        };
         if contract != u64::from(PATH_CONTRACT) {
-            return Err(format!(
+            let why = format!(
                 "it has version {contract} of the path contract, and this program version {PATH_CONTRACT}"
-            ));
+            );
+            return Err(why.into());
         }
         let read: PathDescription = serde_json::from_value(path)
             .map_err(|error| printable(&format!("its description: {error}"), TEXT_LEN_MAX))?;
@@ -148,11 +152,11 @@ impl PathDescription {
         Ok(read.printable())
     }
 
-    fn check(&self, name: &str) -> Result<(), String> {
+    fn check(&self, name: &str) -> Result<(), RuleError> {
         let PathDescription { contract: _, name: own, what: _, switches, loads, .. } = self;
         if own != name {
             let own = printable(own, NAME_LEN_MAX);
-            return Err(format!("it describes path {own:?} in place of {name}"));
+            return Err(format!("it describes path {own:?} in place of {name}").into());
         }
         check_count("switches", switches.len(), 0, SWITCHES_MAX)?;
         check_count("loads", loads.len(), 1, LOADS_MAX)?;
@@ -161,9 +165,8 @@ impl PathDescription {
         check_names("switch", switches.iter().map(|switch| &switch.id))?;
         check_names("load", loads.iter().map(|load| &load.name))?;
         if let Some(id) = switches.iter().map(|switch| switch.id.as_str()).find(is_reserved) {
-            return Err(format!(
-                "a switch cannot be named {id}: `--arms {id}` means something else"
-            ));
+            let why = format!("a switch cannot be named {id}: `--arms {id}` means something else");
+            return Err(why.into());
         }
         for load in loads {
             check_count("judged metrics", load.judged.len(), 1, JUDGED_MAX)?;
@@ -171,7 +174,7 @@ impl PathDescription {
             check_count("peers", load.peers.len(), 0, PEERS_MAX)?;
             check_names("peer", load.peers.iter())?;
             if !(1..=TRIAL_NS_MAX).contains(&load.trial_ns) {
-                return Err(format!("load {} has trials of {} ns", load.name, load.trial_ns));
+                return Err(format!("load {} has trials of {} ns", load.name, load.trial_ns).into());
             }
         }
         self.metrics.keys().try_for_each(|name| check_metric(name))
@@ -222,14 +225,13 @@ fn check_names<'a>(what: &str, names: impl Iterator<Item = &'a String>) -> Resul
 
 /// True for a name of a path, a switch or a load: lower-case letters, digits and dashes, a letter first.
 pub fn is_path_name(name: &str) -> bool {
-    let rest = |letter: u8| matches!(letter, b'a'..=b'z' | b'0'..=b'9' | b'-');
     name.len() <= NAME_LEN_MAX
         && name.starts_with(|letter: char| letter.is_ascii_lowercase())
-        && name.bytes().all(rest)
+        && name.bytes().all(|letter| matches!(letter, b'a'..=b'z' | b'0'..=b'9' | b'-'))
 }
 
 /// Errors: it is not a valid name of a metric, a counter or a segment.
-pub(super) fn check_metric(name: &str) -> Result<(), String> {
+pub(super) fn check_metric(name: &str) -> Result<(), RuleError> {
     let is_valid = name.len() <= METRIC_LEN_MAX
         && name.starts_with(|letter: char| letter.is_ascii_lowercase())
         && name.bytes().all(|letter| matches!(letter, b'a'..=b'z' | b'0'..=b'9' | b'_'));
@@ -237,9 +239,10 @@ pub(super) fn check_metric(name: &str) -> Result<(), String> {
         return Ok(());
     }
     let name = printable(name, METRIC_LEN_MAX);
-    Err(format!(
+    let why = format!(
         "{name:?} is not a valid name of a metric: use a-z, 0-9 and _, {METRIC_LEN_MAX} at most"
-    ))
+    );
+    Err(why.into())
 }
 
 #[cfg(test)]
@@ -251,7 +254,7 @@ mod tests {
     }
 
     fn refused(path: &str) -> String {
-        PathDescription::read(&greeting(path), "echo").expect_err(path)
+        PathDescription::read(&greeting(path), "echo").expect_err(path).to_string()
     }
 
     const LOADS: &str = r#""loads":[{"name":"ping","what":"b","judged":["rtt_ns_p50"]}]"#;
@@ -261,13 +264,17 @@ mod tests {
         format!(r#"{{"contract":1,"name":"echo","what":"a",{LOADS}{more}}}"#)
     }
 
+    fn switch(id: &str) -> String {
+        format!(r#","switches":[{{"id":"{id}","effect":""}}]"#)
+    }
+
     #[test]
     fn shortest_description_has_defaults() {
         let read = PathDescription::read(&greeting(&with("")), "echo").unwrap();
         assert_eq!((read.switches.len(), read.has_far_end), (0, false));
         assert_eq!((read.loads[0].trial_ns, read.loads[0].rate_pps), (200_000_000, 0));
-        let switch = r#","switches":[{"id":"spin","effect":"e\u001b[31m"}]"#;
-        let read = PathDescription::read(&greeting(&with(switch)), "echo").unwrap();
+        let spin = r#","switches":[{"id":"spin","effect":"e\u001b[31m"}]"#;
+        let read = PathDescription::read(&greeting(&with(spin)), "echo").unwrap();
         assert_eq!(read.switches[0].effect, "e[31m");
         assert_eq!(read.switches[0].scope, SwitchScope::Process);
     }
@@ -282,7 +289,6 @@ mod tests {
     fn hostile_descriptions_are_refused_with_the_reason() {
         let many: Vec<String> =
             (0..65).map(|n| format!(r#"{{"id":"s{n}","effect":""}}"#)).collect();
-        let switch = |id: &str| format!(r#","switches":[{{"id":"{id}","effect":""}}]"#);
         for (path, expected) in [
             ("7".to_owned(), "describes no path"),
             (r#"{"contract":1}"#.into(), "missing field"),

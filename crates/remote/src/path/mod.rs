@@ -20,6 +20,17 @@ pub use self::description::{
 pub use self::report::{CostReport, DeliveryReport, SAMPLES_MAX, TrialReport};
 use crate::{Failure, Service};
 
+/// A description or a report breaks a rule of the contract.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RuleError(String);
+
+impl From<String> for RuleError {
+    fn from(why: String) -> Self {
+        RuleError(why)
+    }
+}
+
 /// Version of the contract: of the description in the greeting, and of every call and answer.
 pub const PATH_CONTRACT: u32 = 1;
 /// Largest endpoint that a far end hands to the near end, bytes of JSON.

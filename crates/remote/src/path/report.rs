@@ -9,6 +9,7 @@ use model::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::RuleError;
 use super::description::check_metric;
 
 /// Most samples of a trial, of all segments together.
@@ -69,7 +70,7 @@ impl TrialReport {
     /// - `arm`: switches that were on.
     ///
     /// Errors: it breaks a rule of the contract.
-    pub fn measurement(self, end: &str, arm: &[String]) -> Result<Measurement, String> {
+    pub fn measurement(self, end: &str, arm: &[String]) -> Result<Measurement, RuleError> {
         let counts = [
             ("metrics", self.metrics.len()),
             ("segments", self.samples_ns.len()),
@@ -79,12 +80,12 @@ impl TrialReport {
             ("switches without effect", self.not_effective.len()),
         ];
         if let Some((what, count)) = counts.into_iter().find(|(_, count)| *count > ENTRIES_MAX) {
-            return Err(format!("it has {count} {what}; at most {ENTRIES_MAX} are allowed"));
+            return Err(format!("it has {count} {what}; at most {ENTRIES_MAX} are allowed").into());
         }
         let names = self.metrics.keys().chain(self.samples_ns.keys()).chain(self.counters.keys());
         names.chain(self.mode.keys()).try_for_each(|name| check_metric(name))?;
         if let Some((name, value)) = self.metrics.iter().find(|(_, value)| !value.is_finite()) {
-            return Err(format!("metric {name} is {value}"));
+            return Err(format!("metric {name} is {value}").into());
         }
         check_sizes([self.wall_ns])?;
         self.counters.values().try_for_each(|count| check_sizes([*count]))?;
@@ -149,13 +150,12 @@ impl TrialReport {
 impl From<CostReport> for Cost {
     fn from(cost: CostReport) -> Self {
         let CostReport { user_ns, system_ns, context_switch_count, syscall_count } = cost;
-        let most = |count: u64| count.min(SAMPLE_COUNT_MAX);
         Cost {
-            user_ns: most(user_ns),
-            system_ns: most(system_ns),
+            user_ns: user_ns.min(SAMPLE_COUNT_MAX),
+            system_ns: system_ns.min(SAMPLE_COUNT_MAX),
             softirq_ns: None,
-            context_switch_count: most(context_switch_count),
-            syscall_count: syscall_count.map(most),
+            context_switch_count: context_switch_count.min(SAMPLE_COUNT_MAX),
+            syscall_count: syscall_count.map(|count| count.min(SAMPLE_COUNT_MAX)),
         }
     }
 }
@@ -185,11 +185,18 @@ fn without_effect(
 
 #[cfg(test)]
 mod tests {
+    use model::Metric;
+
     use super::*;
 
     fn read(json: &str) -> Result<Measurement, String> {
         let report: TrialReport = serde_json::from_str(json).map_err(|error| error.to_string())?;
-        report.measurement("near", &["spin".to_owned()])
+        report.measurement("near", &["spin".to_owned()]).map_err(|error| error.to_string())
+    }
+
+    fn value(metrics: &[Metric], name: &str) -> Result<f64, String> {
+        let found = metrics.iter().find(|metric| metric.name == name);
+        found.unwrap_or_else(|| panic!("{name}: {metrics:?}")).value.clone()
     }
 
     #[test]
@@ -203,13 +210,9 @@ mod tests {
         ));
         let measured = measured.unwrap();
         let metrics = measured.metrics();
-        let value = |name: &str| {
-            let found = metrics.iter().find(|metric| metric.name == name);
-            found.unwrap_or_else(|| panic!("{name}: {metrics:?}")).value.clone()
-        };
-        assert_eq!(value("rtt_ns_p50"), Ok(1000.0));
-        assert_eq!(value("cpu_ns_per_packet"), Ok(5.0), "an echo is two packets");
-        assert_eq!(value("wait_us"), Ok(1.5));
+        assert_eq!(value(&metrics, "rtt_ns_p50"), Ok(1000.0));
+        assert_eq!(value(&metrics, "cpu_ns_per_packet"), Ok(5.0), "an echo is two packets");
+        assert_eq!(value(&metrics, "wait_us"), Ok(1.5));
         assert_eq!(measured.not_effective[0].why, "it never spun");
     }
 
@@ -237,6 +240,6 @@ mod tests {
         }
         let samples_ns = [("rtt".to_owned(), vec![1; SAMPLES_MAX + 1])].into();
         let most = TrialReport { samples_ns, ..TrialReport::default() };
-        assert!(most.measurement("near", &[]).unwrap_err().contains("500001 samples"));
+        assert!(most.measurement("near", &[]).unwrap_err().to_string().contains("500001 samples"));
     }
 }

@@ -64,7 +64,7 @@ impl FarTrials {
 /// Adds what the far end counted to the measurement of the near end.
 pub(super) fn add(near: &mut Measurement, far: Measurement) {
     for (direction, delivery) in far.deliveries {
-        *near.deliveries.entry(direction).or_insert_with(Default::default) += delivery;
+        *near.deliveries.entry(direction).or_default() += delivery;
     }
     for (name, count) in far.counters {
         let entered = near.counters.entry(name).or_insert(0);
@@ -96,22 +96,21 @@ mod tests {
 
     use super::*;
 
+    fn measured(end: &str, sent_count: u64, received_count: u64) -> Measurement {
+        let delivery = Delivery { sent_count, received_count, ..Delivery::default() };
+        Measurement {
+            deliveries: [("forward".to_owned(), delivery)].into(),
+            costs: [(end.to_owned(), model::Cost { user_ns: 7, ..Default::default() })].into(),
+            figures: [(format!("{end}_us"), 1.0), ("x_us".to_owned(), sent_count as f64)].into(),
+            ..Measurement::default()
+        }
+    }
+
     #[test]
     fn counts_of_both_ends_are_added() {
-        let end = |sent_count: u64, received_count: u64, end: &str| {
-            let delivery = Delivery { sent_count, received_count, ..Delivery::default() };
-            Measurement {
-                deliveries: [("forward".to_owned(), delivery)].into(),
-                costs: [(end.to_owned(), model::Cost { user_ns: 7, ..Default::default() })].into(),
-                figures: [(format!("{end}_us"), 1.0), ("x_us".to_owned(), sent_count as f64)]
-                    .into(),
-                ..Measurement::default()
-            }
-        };
-        let mut near = end(100, 0, "near");
-        add(&mut near, end(0, 98, "far"));
+        let mut near = measured("near", 100, 0);
+        add(&mut near, measured("far", 0, 98));
         assert_eq!((near.lost_count(), near.cpu_ns()), (2, 14));
-        assert_eq!(near.figures["x_us"], 100.0);
-        assert_eq!(near.figures.len(), 3);
+        assert_eq!((near.figures["x_us"], near.figures.len()), (100.0, 3));
     }
 }

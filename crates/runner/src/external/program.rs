@@ -107,7 +107,9 @@ impl PathProgram {
         arm: &Arm,
     ) -> Result<Result<Measurement, PathAnswer>, RemoteError> {
         let read = match answer {
-            PathAnswer::Measured(report) => report.measurement(end, &arm.switches.names()),
+            PathAnswer::Measured(report) => {
+                report.measurement(end, &arm.switches.names()).map_err(|error| error.to_string())
+            }
             PathAnswer::Recorded(line) => {
                 report::store::from_line(&line).map_err(|error| error.to_string())
             }
@@ -122,13 +124,14 @@ impl PathProgram {
     }
 }
 
+/// The answer with texts that are safe to print.
 fn printable_support(support: Support) -> Support {
-    let plain = |text: String| printable(&text, TEXT_LEN_MAX);
     match support {
         Support::Yes => Support::Yes,
-        Support::Unsupported { what, needs } => {
-            Support::Unsupported { what: plain(what), needs: plain(needs) }
-        }
-        Support::Refused { why } => Support::Refused { why: plain(why) },
+        Support::Unsupported { what, needs } => Support::Unsupported {
+            what: printable(&what, TEXT_LEN_MAX),
+            needs: printable(&needs, TEXT_LEN_MAX),
+        },
+        Support::Refused { why } => Support::Refused { why: printable(&why, TEXT_LEN_MAX) },
     }
 }

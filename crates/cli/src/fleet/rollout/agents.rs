@@ -31,7 +31,7 @@ pub(super) fn run(context: &Context, args: &RolloutArgs, folder: &Path) -> Resul
     let begun = match args.existing() {
         None => {
             let hosts = args.agents.hosts(&servers.fleet)?;
-            let permissions = Permissions::of_coordinator(true);
+            let permissions = Permissions::coordinator(true);
             Some(args.header(hosts, |request| allowed::check_request(request, &permissions))?)
         }
         Some(_) => None,
