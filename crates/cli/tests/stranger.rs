@@ -90,6 +90,19 @@ fn switch_of_a_stranger_is_proven_as_one_of_our_own() {
 }
 
 #[test]
+fn shortest_path_of_the_document_is_decided() {
+    const DOCUMENT: &str =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/internals/path-contract.md");
+    let document = fs::read_to_string(DOCUMENT).expect("the document");
+    let (_, script) = document.split_once("```sh\n").expect("a script");
+    let (script, _) = script.split_once("```").expect("its end");
+    let stranger = Stranger::new();
+    stranger.write("wirepath-nap", script);
+    let document = json(stranger.prove("nap", &["--json"]));
+    assert_eq!(arm(&document, "+short")["metrics"]["nap_ns"]["verdict"], "better", "{document:#}");
+}
+
+#[test]
 fn older_program_of_a_stranger_is_compared_with_the_one_in_path() {
     let stranger = Stranger::example();
     let text = fs::read_to_string(EXAMPLE).expect("the example");
