@@ -6,16 +6,20 @@ use command::FarMeans;
 use house::context::Context;
 use house::place::StateArgs;
 use house::signals;
+use remote::path::PathService;
 use remote::{Failure, Service};
 
-use crate::houses;
 use crate::tune::Guard;
+use crate::{houses, lookup};
 
 #[derive(Debug, Args)]
 pub(crate) struct AnswerArgs {
     /// Service
     #[arg(value_name = "NAME", value_parser = services())]
     service: String,
+    /// Path of this program, for service path
+    #[arg(value_name = "PATH", required_if_eq("service", PathService::NAME))]
+    path: Option<String>,
     #[command(flatten)]
     state: StateArgs,
 }
@@ -24,10 +28,8 @@ pub(crate) struct AnswerArgs {
 fn services() -> Vec<PossibleValue> {
     let own = [
         (command::SERVICE, "Servers for `prove command --far ssh:HOST`"),
-        (
-            remote::work::Host::NAME,
-            "Experiments, steps of roll-outs and pings for `fleet --on`, and trials for `prove --against`",
-        ),
+        (remote::work::Host::NAME, "Experiments, steps of roll-outs and pings for `fleet --on`"),
+        (PathService::NAME, "Trials of a path for `prove --against`"),
     ];
     let others = services_of_houses().map(|service| (service.name, service.what));
     own.into_iter().chain(others).map(|(name, what)| PossibleValue::new(name).help(what)).collect()
@@ -53,11 +55,18 @@ pub(crate) fn run(context: &Context, args: &AnswerArgs) -> Result<(), Failure> {
     match args.service.as_str() {
         command::SERVICE => answer_programs(&args.state),
         remote::work::Host::NAME => crate::fleet::host::run(context, &args.state),
+        PathService::NAME => answer_path(args.path.as_deref().unwrap_or_default()),
         name => match service_of_house(name) {
             Some(service) => (service.answer)(),
             None => Err(Failure::Usage(format!("no service named {name}"))),
         },
     }
+}
+
+fn answer_path(name: &str) -> Result<(), Failure> {
+    let path = lookup::built_in(name)
+        .ok_or_else(|| Failure::Usage(format!("this build has no path named {name}")))?;
+    runner::answer_path(path.as_ref(), signals::stop_flag())
 }
 
 fn answer_programs(state: &StateArgs) -> Result<(), Failure> {

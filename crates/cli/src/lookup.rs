@@ -5,8 +5,10 @@ use std::ffi::OsStr;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, Command};
+use house::signals;
 use model::Path;
 use remote::Failure;
+use runner::{ExternalPath, external_program};
 
 use crate::{fake, houses};
 
@@ -19,22 +21,43 @@ pub(crate) fn all() -> Vec<Box<dyn Path>> {
     std::iter::once(own).chain(houses::all().iter().flat_map(|house| house.paths())).collect()
 }
 
-/// Path with this name, the hidden `fake` included.
-pub(crate) fn find_path(name: &str) -> Result<Box<dyn Path>, Failure> {
+/// Path of this program with this name, the hidden `fake` included.
+pub(crate) fn built_in(name: &str) -> Option<Box<dyn Path>> {
     if name == "fake" {
-        return Ok(Box::new(fake::Fake));
+        return Some(Box::new(fake::Fake));
     }
-    all().into_iter().find(|path| path.name() == name).ok_or_else(|| {
-        if let Some(remedy) = houses::remedy(name) {
-            return Failure::Usage(remedy);
-        }
-        let known: Vec<_> = all().iter().map(|path| path.name()).collect();
-        Failure::Usage(format!(
-            "no path named {name}; paths: {}. Programs of your own are compared by `wirepath prove command`: \
-             {OWN_PROGRAMS}",
-            known.join(", ")
-        ))
-    })
+    all().into_iter().find(|path| path.name() == name)
+}
+
+/// Path with this name: one of this program, or that of the program `wirepath-NAME` in PATH, which is started.
+pub(crate) fn find_path(name: &str) -> Result<Box<dyn Path>, Failure> {
+    if let Some(path) = built_in(name) {
+        return Ok(path);
+    }
+    match ExternalPath::find(name, signals::stop_flag())? {
+        Some(path) => Ok(Box::new(path)),
+        None => Err(unknown_path(name)),
+    }
+}
+
+/// Errors: there is no such path. No program is started.
+fn check_path(name: &str) -> Result<(), Failure> {
+    if built_in(name).is_some() || external_program(name).is_some() {
+        return Ok(());
+    }
+    Err(unknown_path(name))
+}
+
+fn unknown_path(name: &str) -> Failure {
+    if let Some(remedy) = houses::remedy(name) {
+        return Failure::Usage(remedy);
+    }
+    let known: Vec<_> = all().iter().map(|path| path.name()).collect();
+    Failure::Usage(format!(
+        "no path named {name}; paths: {}, and programs named wirepath-NAME in PATH. Programs of your own are compared \
+         by `wirepath prove command`: {OWN_PROGRAMS}",
+        known.join(", ")
+    ))
 }
 
 /// Value parser of a name: shells complete it, and `check` refuses unknown ones.
@@ -45,7 +68,7 @@ pub(crate) struct Name {
 }
 
 /// A path.
-pub(crate) const PATH: Name = Name { known: path_names, check: |name| find_path(name).map(drop) };
+pub(crate) const PATH: Name = Name { known: path_names, check: check_path };
 /// A load; checked later, against those of the path.
 pub(crate) const LOAD: Name = Name { known: load_names, check: |_| Ok(()) };
 /// A peer; checked later, against those of the path.

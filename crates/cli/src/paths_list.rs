@@ -124,7 +124,15 @@ pub(crate) fn run(context: &Context, args: &PathsArgs) -> Result<(), Failure> {
     if context.json {
         return console::json(&PathsDocument { schema: model::SCHEMA, paths: docs });
     }
-    console::text(&text(docs))
+    console::text(&text(docs))?;
+    let others = runner::external_names();
+    if args.path.is_none() && !others.is_empty() {
+        console::text(&format!(
+            "\nprograms in PATH that may be paths, shown by `wirepath paths NAME`: {}",
+            others.join(", ")
+        ))?;
+    }
+    Ok(())
 }
 
 /// Column at which the description of a load or switch begins.

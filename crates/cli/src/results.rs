@@ -11,7 +11,7 @@ use crate::lookup;
 use crate::shared_args::FailOn;
 
 fn results(folder: Option<PathBuf>) -> Database {
-    Database { folder, find_path: |name| lookup::find_path(name).ok() }
+    Database { folder, find_path: lookup::built_in }
 }
 
 /// Results in `--data-dir`, else in the user's data folder.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::thread;
 
 use common::star::{Star, right_meshes, seeds};
@@ -200,6 +200,11 @@ impl Tuned {
     }
 
     fn agent_at(&self, at: usize, options: &[&str]) -> Running {
+        self.agent_with(at, options, &search_path())
+    }
+
+    /// - `path`: its PATH.
+    fn agent_with(&self, at: usize, options: &[&str], path: &str) -> Running {
         let host = format!("h{}", at + 1);
         let enrol = format!("{}/enrol/{host}.wp", self.folder);
         let words = [env!("CARGO_BIN_EXE_wirepath"), "fleet", "agent", "--enrol", &enrol];
@@ -207,9 +212,19 @@ impl Tuned {
         let own = self.data.file(&host);
         command.env("WIREPATH_DATA", &own).env("WIREPATH_LOCKS", &own);
         command.env("WIREPATH_STATE", format!("{own}/state"));
+        command.env("PATH", path);
         let mut agent = Running::start(command);
         agent.await_stderr("waits for jobs");
         agent
+    }
+
+    /// `fleet prove` of the example of a stranger's path.
+    fn prove_echo(&self, agents: &str) -> Output {
+        let own = ["fleet", "prove", "--json", "--fleet", &self.folder, "--agents", agents];
+        let short = ["echo", "--arms", "batch", "--max-blocks", "6", "--trial", "20ms"];
+        let mut command = wirepath(&self.data, &[&own[..], &short].concat());
+        command.env("PATH", example_path());
+        Running::start(command).finish(LONG * 5).expect("it ends")
     }
 
     fn rollout(&self, options: &[&str]) -> Command {
@@ -246,6 +261,37 @@ impl Tuned {
         let newest = &mut status["rollouts"][0];
         (newest["id"].as_str().expect("a roll-out").to_owned(), newest["state"]["name"].take())
     }
+}
+
+/// The example of a stranger's path.
+const CONTRIB: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib");
+
+fn search_path() -> String {
+    std::env::var("PATH").expect("a search path")
+}
+
+fn example_path() -> String {
+    format!("{CONTRIB}:{}", search_path())
+}
+
+#[test]
+fn paths_of_strangers_are_measured_by_agents_whose_administrators_named_them() {
+    let Some(fleet) = Tuned::start(2) else { return };
+    let allowed = ["--allow-path", "echo"];
+    let first = fleet.agent_with(0, &allowed, &example_path());
+    let second = fleet.agent_with(1, &allowed, &example_path());
+    let ended = fleet.prove_echo("h1,h2");
+    assert!(ended.status.success(), "{}", all_text(&ended));
+    let document: Value = serde_json::from_slice(&ended.stdout).expect("a document");
+    let hosts = document["hosts"].as_array().expect("hosts");
+    assert!(hosts.len() == 2 && hosts.iter().all(|host| host["id"].is_string()), "{document:#}");
+    assert!(second.end_by("TERM", LONG).status.success());
+    let second = fleet.agent_with(1, &["--allow-path", "other"], &example_path());
+    let refused = fleet.prove_echo("h2");
+    assert_eq!(refused.status.code(), Some(1), "{}", all_text(&refused));
+    assert!(all_text(&refused).contains("--allow-path echo"), "{}", all_text(&refused));
+    assert!(first.end_by("TERM", LONG).status.success());
+    assert!(second.end_by("TERM", LONG).status.success());
 }
 
 /// Wake-ups of all threads of a process so far.

@@ -141,7 +141,7 @@ fn give<'a>(
 ) -> Result<(), Failure> {
     archive.plan(
         &hosts
-            .map(|host| Job::new("swarm", host, Call::Trial, u64::MAX >> 1))
+            .map(|host| Job::new("swarm", host, Call::StopPing, u64::MAX >> 1))
             .collect::<Vec<Job>>(),
     )?;
     let begun = Instant::now();

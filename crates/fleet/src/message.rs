@@ -136,7 +136,7 @@ mod tests {
             host: "h1".into(),
             attempt: 1,
             fence: 7,
-            call: Call::Trial,
+            call: Call::StopPing,
             not_after_ms: 9,
         }
     }

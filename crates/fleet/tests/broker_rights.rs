@@ -62,7 +62,7 @@ fn job(host: &str, fence: u64) -> Job {
         host: host.into(),
         attempt: 1,
         fence,
-        call: Call::Trial,
+        call: Call::StopPing,
         not_after_ms: 1_000,
     }
 }

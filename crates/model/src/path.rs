@@ -126,6 +126,11 @@ pub trait Path {
     fn replaying(&self, _replay: &ReplayRequest) -> Result<Box<dyn Path>, PathError> {
         Err(replays_nothing(self.name()))
     }
+
+    /// Program that runs its trials; `None` for this one.
+    fn program(&self) -> Option<&std::path::Path> {
+        None
+    }
 }
 
 fn replays_nothing(path: &str) -> PathError {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lab::SshHost;
-use sys::child::ChildPlace;
+use sys::child::{ChildPlace, this_program};
 
 use crate::far::{FarOptions, START_TIMEOUT, Started, netns, ssh};
 use crate::heartbeat::Heartbeat;
@@ -27,6 +27,8 @@ pub struct Caller<S: Service> {
     input: Option<Input>,
     address: Option<IpAddr>,
     greeting: Greeting,
+    /// The whole of it.
+    greeting_line: String,
     service: PhantomData<fn(S)>,
 }
 
@@ -56,8 +58,11 @@ impl<S: Service> Caller<S> {
 
     /// Starts this program in the namespace `name` of this host, which stays as it is.
     pub fn netns(name: &str, options: &FarOptions<'_>) -> Result<Self, RemoteError> {
-        let (started, address) =
-            netns::open(name, options, |_| vec!["answer".into(), S::NAME.into()])?;
+        let (started, address) = netns::open(name, options, |_| {
+            let mut command = this_program();
+            command.args(["answer", S::NAME]);
+            command
+        })?;
         Self::greet(started, Some(address))
     }
 
@@ -68,7 +73,10 @@ impl<S: Service> Caller<S> {
         greeted.map_err(|error| if opened.is_copied { ssh::not_copied(error, host) } else { error })
     }
 
-    fn greet(mut started: Started, address: Option<IpAddr>) -> Result<Self, RemoteError> {
+    pub(crate) fn greet(
+        mut started: Started,
+        address: Option<IpAddr>,
+    ) -> Result<Self, RemoteError> {
         let line = started.line(START_TIMEOUT)?;
         let Ok(greeting) = serde_json::from_str::<Greeting>(&line) else {
             return Err(started.garbled(line.as_bytes()));
@@ -79,7 +87,8 @@ impl<S: Service> Caller<S> {
         let _ = started.send(&own);
         greeting.check::<S>(&started.description())?;
         let input = started.stdin.take().map(Input::start).transpose()?;
-        Ok(Caller { started, input, address, greeting, service: PhantomData })
+        let greeting_line = line;
+        Ok(Caller { started, input, address, greeting, greeting_line, service: PhantomData })
     }
 
     /// Time that it has to end its programs and to restore settings once this is dropped; 2 s by default.
@@ -92,8 +101,23 @@ impl<S: Service> Caller<S> {
         self.address
     }
 
+    /// As the user named it, for errors.
+    pub fn name(&self) -> &str {
+        &self.started.name
+    }
+
     pub fn greeting(&self) -> &Greeting {
         &self.greeting
+    }
+
+    /// The greeting as it came, with what a service adds to it.
+    pub(crate) fn greeting_line(&self) -> &str {
+        &self.greeting_line
+    }
+
+    /// Error of an end that broke a rule of its service.
+    pub fn broke_rule(&self, why: impl Into<String>) -> RemoteError {
+        RemoteError::Rule { end: self.started.name.clone(), why: why.into() }
     }
 
     /// Sends a call. An end that is gone is reported by [`answer`](Self::answer).
@@ -121,7 +145,7 @@ impl<S: Service> Caller<S> {
             let Some(line) = self.started.next_line(left)? else { return Ok(None) };
             if !line.trim_ascii().is_empty() {
                 let parsed = serde_json::from_slice(&line);
-                return parsed.map(Some).map_err(|_| self.started.garbled(&line));
+                return parsed.map(Some).map_err(|why| self.started.misread(&line, &why));
             }
             if Instant::now() >= until {
                 return Ok(None);

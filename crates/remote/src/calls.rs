@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use sys::thread::start_free;
 
 use crate::lines::{
@@ -50,11 +51,19 @@ impl<S: Service> Calls<S> {
     ///
     /// Errors: it does not greet in time, or has another version or service.
     pub fn start(stop: &'static AtomicBool) -> Result<Self, RemoteError> {
+        Self::start_with(&Greeting::own::<S>(), stop)
+    }
+
+    /// As [`start`](Self::start), with a greeting of this end that has more fields.
+    pub(crate) fn start_with(
+        greeting: &impl Serialize,
+        stop: &'static AtomicBool,
+    ) -> Result<Self, RemoteError> {
         let input = io::stdin().as_fd().try_clone_to_owned();
         let both = input.and_then(|input| Ok((input, io::stdout().as_fd().try_clone_to_owned()?)));
         let (input, output) = both
             .map_err(|source| RemoteError::Start { what: "standard input and output", source })?;
-        Self::over(input, output, stop)
+        Self::greet(greeting, input, output, stop)
     }
 
     /// As [`start`](Self::start), over other descriptors.
@@ -63,8 +72,17 @@ impl<S: Service> Calls<S> {
         output: OwnedFd,
         stop: &'static AtomicBool,
     ) -> Result<Self, RemoteError> {
+        Self::greet(&Greeting::own::<S>(), input, output, stop)
+    }
+
+    fn greet(
+        greeting: &impl Serialize,
+        input: OwnedFd,
+        output: OwnedFd,
+        stop: &'static AtomicBool,
+    ) -> Result<Self, RemoteError> {
         let output = File::from(output);
-        let greeting = message_line(&Greeting::own::<S>());
+        let greeting = message_line(greeting);
         greeting.and_then(|line| write_line(&output, &line, || false)).map_err(broken)?;
         let mut input = Input { file: input.into(), lines: LineBuffer::new(GREETING_BYTES_MAX) };
         let line = input.next_line()?.ok_or_else(|| {

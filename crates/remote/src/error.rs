@@ -69,6 +69,15 @@ pub enum RemoteError {
     Ended { end: String, said: String },
     #[error("{end} sent an unexpected line: {line:?}")]
     Garbled { end: String, line: String },
+    #[error("{end} sent an unexpected line: {line:?} ({why})")]
+    Misread { end: String, line: String, why: String },
+    /// A message that is of the service, and not allowed.
+    #[error("the far end {end} broke a rule of the exchange: {why}")]
+    Rule { end: String, why: String },
+    #[error(
+        "wirepath-{name} did not start at {host}: {said}; install it there, in the PATH of a command by ssh"
+    )]
+    NoPathProgram { host: String, name: String, said: String },
     #[error("{end} has {theirs}, this end {ours}; run the same wirepath version at both ends")]
     Version { end: String, theirs: String, ours: String },
     #[error("{end} sent a line that is too long")]

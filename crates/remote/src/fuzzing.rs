@@ -1,5 +1,6 @@
-//! Oracle of the fuzz target for the framing.
+//! Oracles of what other programs send: the framing, and the contract of a path.
 
+use crate::path::{PathDescription, TrialReport};
 use crate::{Greeting, LineBuffer};
 
 /// Longest line of the oracle, bytes.
@@ -38,6 +39,26 @@ pub fn exchange_lines(bytes: &[u8]) {
     }
 }
 
+/// The description of a path is refused, or reads the same once it was written; a report is refused, or has metrics.
+///
+/// - `bytes`: a greeting, or the measurement of an answer.
+pub fn path_messages(bytes: &[u8]) {
+    if let Ok(report) = serde_json::from_slice::<TrialReport>(bytes)
+        && let Ok(measurement) = report.measurement("near", &[])
+    {
+        let metrics = measurement.metrics();
+        assert!(
+            metrics.iter().all(|metric| metric.value.as_ref().is_ok_and(|value| value.is_finite())
+                || metric.value.is_err())
+        );
+    }
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(read) = PathDescription::read(text, "echo") else { return };
+    assert!(!read.loads.is_empty() && read.loads.iter().all(|load| !load.judged.is_empty()));
+    let written = serde_json::json!({ "path": &read }).to_string();
+    assert_eq!(PathDescription::read(&written, "echo"), Ok(read));
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::collection::vec;
@@ -48,7 +69,35 @@ mod tests {
         testkit::corpus::replay("exchange_lines", super::exchange_lines);
     }
 
+    const GREETING: &str = r#"{"path":{"contract":1,"name":"echo","what":"a","switches":[{"id":"spin","effect":"b"}],"loads":[{"name":"ping","what":"c","judged":["rtt_ns_p50"]}],"metrics":{"m":{"unit":"ns","better":"lower"}}}}"#;
+    const REPORT: &str = r#"{"wall_ns":5,"metrics":{"x_us":1.5},"samples_ns":{"rtt":[1,2000,70]},"deliveries":{"forward":{"sent_count":5,"received_count":4}},"cost":{"user_ns":4},"throughput":{"interval_ns":1,"received_count":2,"payload_bytes":3}}"#;
+
+    #[test]
+    fn corpus_of_path_messages_passes() {
+        testkit::corpus::replay("path_messages", super::path_messages);
+        super::path_messages(GREETING.as_bytes());
+        super::path_messages(REPORT.as_bytes());
+    }
+
     proptest! {
+        #[test]
+        fn changed_messages_of_a_path_are_refused_or_read(
+            changes in vec((any::<prop::sample::Index>(), prop_oneof![
+                Just("9"), Just("99999999999999999999"), Just("-1"), Just("e308"), Just("null"), Just("\""), Just("{"),
+                Just("]"), Just(","), Just("\\u001b"), Just("A"), Just(""),
+            ]), 1..4),
+            is_report in any::<bool>(),
+        ) {
+            let mut text = (if is_report { REPORT } else { GREETING }).to_owned();
+            for (place, change) in changes {
+                let at = place.index(text.len());
+                if text.is_char_boundary(at) && text.is_char_boundary(at + 1) {
+                    text.replace_range(at..=at, change);
+                }
+            }
+            super::path_messages(text.as_bytes());
+        }
+
         #[test]
         fn lines_are_the_same_however_the_bytes_are_cut(
             bytes in vec(prop_oneof![3 => Just(b'x'), 1 => Just(b'\n'), 1 => any::<u8>()], 0..400),

@@ -20,6 +20,7 @@ mod far;
 pub mod fuzzing;
 mod heartbeat;
 mod lines;
+pub mod path;
 mod service;
 pub mod tcp;
 pub mod work;

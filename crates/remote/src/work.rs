@@ -1,8 +1,8 @@
-//! The service of a host: experiments, trials for another build, steps of roll-outs, and its part of a mesh.
+//! The service of a host: experiments, steps of roll-outs, and its part of a mesh.
 
 use std::net::IpAddr;
 
-use model::{Outcome, PathRequest, Request};
+use model::{Outcome, Request};
 use serde::{Deserialize, Serialize};
 
 use crate::{Failure, Service};
@@ -29,10 +29,6 @@ pub enum Call {
     Run(Box<Request>),
     /// The same for a fleet: nothing else may be measured on the machine meanwhile.
     RunAlone(Box<Request>),
-    /// Opens the lab of a path for trials of its only arm: [`Answer::Opened`].
-    Open(Box<PathRequest>),
-    /// Runs one trial in the opened lab: [`Answer::Measured`].
-    Trial,
     /// Does a step of a roll-out: [`Answer::Done`] or [`Answer::Drifted`]. [`RolloutStep::Apply`] answers twice.
     Step(Box<RolloutStep>),
     /// Starts the echo of a mesh: [`Answer::Ready`], and [`Answer::Done`] at its end.
@@ -138,12 +134,6 @@ impl RolloutStep {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Answer {
     Ran(Box<Ran>),
-    /// The interface under test.
-    Opened {
-        nic: String,
-    },
-    /// A measurement as one line of the store.
-    Measured(String),
     /// A step was done, with the text of its result.
     Done(String),
     /// The settings differ from the plan.

@@ -1,20 +1,23 @@
-//! Two builds of Wirepath as two arms of one experiment.
+//! Two builds of one program as two arms of an experiment: of Wirepath, or of a stranger's path.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use host::text::chain;
-use model::{
-    Arm, ArmKind, ArmPlan, Load, LoadRequest, Measurement, PathError, PathRequest, Restarts,
-    Session,
-};
-use remote::work::{Answer, Call, Host};
-use remote::{Caller, Failure, RemoteError};
+use model::{Arm, ArmKind, Load, Measurement, PathError, Restarts, Session, Support};
+use remote::path::{PathAnswer, PathCall, RequestedLoad};
+use remote::{Failure, RemoteError};
 
-use crate::load::{check_support, find_load, requested_load};
+use crate::external::PathProgram;
+use crate::load::check_support;
 
 /// Time limit for the start of a program: building its lab, and loading its programs.
-const START_TIMEOUT: Duration = Duration::from_secs(120);
+pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Time limit for a trial, of which the load has a given length.
+pub(crate) fn trial_timeout(trial: Duration) -> Duration {
+    trial.saturating_mul(10).saturating_add(Duration::from_secs(60))
+}
 
 /// A process with a lab of its own for each arm, all started anew every few blocks.
 ///
@@ -22,8 +25,10 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// the A/A pair contains this difference, as the pair of old and new does; and new starts turn it into noise.
 pub(crate) struct Builds {
     files: [PathBuf; 3],
-    /// Opens the lab of each.
-    open: Call,
+    path: &'static str,
+    load: RequestedLoad,
+    /// Switches that are on in each.
+    arm: Vec<String>,
     limit: Duration,
     /// Empty once they could not be started anew.
     programs: Vec<RunningBuild>,
@@ -35,12 +40,22 @@ pub(crate) struct Builds {
 }
 
 impl Builds {
-    pub(crate) fn start(old: &Path, path: &str, load: &Load, arm: &Arm) -> Result<Self, Failure> {
-        let this = std::env::current_exe()?;
+    pub(crate) fn start(
+        old: &Path,
+        path: &dyn model::Path,
+        load: &Load,
+        arm: &Arm,
+    ) -> Result<Self, Failure> {
+        let new = match path.program() {
+            Some(program) => program.to_owned(),
+            None => std::env::current_exe()?,
+        };
         let mut builds = Builds {
-            files: [old.to_owned(), old.to_owned(), this],
-            open: Call::Open(Box::new(one_arm_request(path, load, arm))),
-            limit: load.trial * 10 + Duration::from_secs(60),
+            files: [old.to_owned(), old.to_owned(), new],
+            path: path.name(),
+            load: load.into(),
+            arm: arm.switches.names(),
+            limit: trial_timeout(load.trial),
             programs: Vec::new(),
             restarts: Restarts::new(1),
             start: 0,
@@ -54,74 +69,71 @@ impl Builds {
     fn start_all(&mut self) -> Result<(), Failure> {
         let begun = Instant::now();
         self.programs.clear();
+        let support = PathCall::Support { arm: self.arm.clone(), load: self.load.clone() };
+        let open = PathCall::Open { load: self.load.clone(), far: None };
         let mut starting = Vec::new();
         for file in &self.files {
-            let mut caller = Caller::program(file).map_err(|error| match error {
+            let started = PathProgram::start(file, self.path).map_err(|error| match error {
                 RemoteError::Child(_) => error.into(),
-                other => not_of_this_exchange(file, &chain(&other)),
-            })?;
-            caller.call(&self.open)?;
-            starting.push((caller, file));
+                other => self.cannot_run(file, &chain(&other)),
+            });
+            let (mut program, _) = started?;
+            program.call(&support)?;
+            program.call(&open)?;
+            starting.push((program, file));
         }
-        for (mut caller, file) in starting {
-            let nic = match caller.expect_answer(START_TIMEOUT) {
-                Ok(Answer::Opened { nic }) => nic,
-                Ok(Answer::Failed(failure)) => {
-                    return Err(not_of_this_exchange(file, failure.text()));
+        for (mut program, file) in starting {
+            match self.opening_answer(&mut program, file)? {
+                PathAnswer::Support(Support::Refused { why }) => {
+                    return Err(self.cannot_run(file, &why));
                 }
-                Ok(other) => return Err(caller.unexpected(&other).into()),
-                Err(error) => return Err(not_of_this_exchange(file, &chain(&error))),
+                PathAnswer::Support(support) => check_support(&support)?,
+                other => return Err(program.unexpected(&other).into()),
+            }
+            let nic = match self.opening_answer(&mut program, file)? {
+                PathAnswer::Opened { nic } => nic,
+                other => return Err(program.unexpected(&other).into()),
             };
-            self.programs.push(RunningBuild { caller: Some(caller), nic, limit: self.limit });
+            self.programs.push(RunningBuild { program: Some(program), nic, limit: self.limit });
         }
         self.restarts.started(begun.elapsed() / self.files.len() as u32);
         self.start += 1;
         Ok(())
     }
 
+    /// The next answer of a program that starts. Errors: there is none, or the program failed.
+    fn opening_answer(
+        &self,
+        program: &mut PathProgram,
+        file: &Path,
+    ) -> Result<PathAnswer, Failure> {
+        match program.expect_answer(OPEN_TIMEOUT) {
+            Ok(PathAnswer::Failed(failure)) => Err(self.cannot_run(file, failure.text())),
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.cannot_run(file, &chain(&error))),
+        }
+    }
+
+    /// Error of a program that does not run trials of this path.
+    fn cannot_run(&self, file: &Path, why: &str) -> Failure {
+        let path = self.path;
+        Failure::Usage(format!(
+            "{} cannot run trials for this Wirepath: {why}; give a build that has `answer path {path}`, with the same \
+             switches",
+            file.display()
+        ))
+    }
+
     /// Version of the old program.
     pub(crate) fn old_version(&self) -> &str {
-        let old = self.programs.first().and_then(|old| old.caller.as_ref());
-        old.map_or("", |old| &old.greeting().wirepath)
+        let old = self.programs.first().and_then(|old| old.program.as_ref());
+        old.map_or("", PathProgram::version)
     }
 
     /// True if one of the programs did not answer.
     fn has_ended(&self) -> bool {
-        self.programs.iter().any(|program| program.caller.is_none())
+        self.programs.iter().any(|program| program.program.is_none())
     }
-}
-
-fn not_of_this_exchange(file: &Path, why: &str) -> Failure {
-    Failure::Usage(format!(
-        "{} cannot run trials for this Wirepath: {why}; give a build that has `wirepath answer host`, with the same \
-         path and switches",
-        file.display()
-    ))
-}
-
-/// The request for trials of one arm.
-fn one_arm_request(path: &str, load: &Load, arm: &Arm) -> PathRequest {
-    let Load { kind, size_bytes, rate_pps, trial, ipv6, vlan_tag, far } = load.clone();
-    let arms = if arm.switches.is_empty() { "baseline".into() } else { arm.switches.joined() };
-    // A load whose messages have sizes of their own takes none, and one without a schedule no rate.
-    let (size_bytes, rate_pps) =
-        ((size_bytes > 0).then_some(size_bytes), (rate_pps > 0).then_some(rate_pps));
-    let (kind, trial) = (Some(kind), Some(trial));
-    let load = LoadRequest { kind, size_bytes, rate_pps, trial, ipv6, vlan_tag, far, replay: None };
-    PathRequest { path: path.to_owned(), load, arms, ..PathRequest::default() }
-}
-
-/// Opens the lab of a path in one of the builds, for trials of the only arm of the request.
-pub fn open_arm(
-    path: &dyn model::Path,
-    request: &PathRequest,
-) -> Result<(Box<dyn Session>, Arm), Failure> {
-    let kind = find_load(path, request.load.kind.as_deref())?;
-    let load = requested_load(path, kind, &request.load)?;
-    let arm = ArmPlan::parse_one(&request.arms, &model::ids(path.switches()));
-    let arm = arm.map_err(Failure::usage)?;
-    check_support(&path.support(&arm, &load))?;
-    Ok((path.open(&load)?, arm))
 }
 
 impl Session for Builds {
@@ -137,7 +149,7 @@ impl Session for Builds {
             ArmKind::Variant => 2,
         };
         let begun = Instant::now();
-        let measured = self.programs[place].trial();
+        let measured = self.programs[place].trial(arm);
         self.restarts.ran(begun.elapsed());
         let measured = measured.map_err(|why| PathError::at(arm.name.as_str(), why))?;
         Ok(Measurement { start: Some(self.start), ..measured })
@@ -156,28 +168,26 @@ impl Session for Builds {
     }
 }
 
-/// A build of Wirepath that runs trials.
+/// A build that runs trials.
 struct RunningBuild {
     /// `None` once it did not answer.
-    caller: Option<Caller<Host>>,
+    program: Option<PathProgram>,
     /// The interface under test.
     nic: String,
     limit: Duration,
 }
 
 impl RunningBuild {
-    fn trial(&mut self) -> Result<Measurement, String> {
-        let caller = self.caller.as_mut().ok_or("the program has ended")?;
-        let asked = caller.call(&Call::Trial);
-        match asked.and_then(|()| caller.expect_answer(self.limit)) {
-            Ok(Answer::Measured(line)) => {
-                report::store::from_line(&line).map_err(|e| format!("unreadable answer: {e}"))
-            }
-            Ok(Answer::Failed(failure)) => Err(failure.into_text()),
-            Ok(other) => Err(chain(&caller.unexpected(&other))),
+    fn trial(&mut self, arm: &Arm) -> Result<Measurement, String> {
+        let program = self.program.as_mut().ok_or("the program has ended")?;
+        let answer = program.ask(&PathCall::Trial { arm: arm.switches.names() }, self.limit);
+        match answer.and_then(|answer| program.measurement(answer, "near", arm)) {
+            Ok(Ok(measured)) => Ok(measured),
+            Ok(Err(PathAnswer::Failed(failure))) => Err(failure.into_text()),
+            Ok(Err(other)) => Err(chain(&program.unexpected(&other))),
             Err(error) => {
                 // Its next answer might belong to this call.
-                self.caller = None;
+                self.program = None;
                 Err(chain(&error))
             }
         }

@@ -4,12 +4,14 @@
 //! the stop flag, and a [`Console`] that shows progress. Words of a command line and printed results are of the caller.
 
 mod against;
+mod answering;
 mod arms;
 mod best;
 mod conduct;
 mod console;
 mod database;
 mod driver;
+mod external;
 mod header;
 mod load;
 mod opened;
@@ -20,12 +22,13 @@ mod proof;
 mod runner;
 mod series;
 
-pub use against::open_arm;
+pub use answering::answer_path;
 pub use arms::WHOLE_PLAN;
 pub use best::BEST;
 pub use console::Console;
 pub use database::{Database, FindPath, compare, read_documents};
 pub use driver::Planned;
+pub use external::{ExternalPath, external_names, external_program};
 pub use header::{resolve_text, stored_resolve};
 pub use load::{check_support, find_load, requested_load};
 pub use path::PathPlan;

@@ -81,6 +81,10 @@ pub(crate) fn plan(
         parameters.insert("arms".to_owned(), wanted.arms.clone());
         parameters.extend(replay_parameters(&wanted.load));
     }
+    if path.program().is_some() {
+        // Its program may be gone when the result of a run that was killed is read.
+        parameters.insert("judged".to_owned(), kind.judged.join(","));
+    }
     let proof = Proof {
         path: path.name().to_owned(),
         judged: kind.judged.iter().map(|&name| name.to_owned()).collect(),
@@ -100,7 +104,7 @@ pub(crate) fn open<'a>(plan: PathPlan) -> Result<Opened<'a>, Failure> {
     let session = match against {
         None => path.open(&load)?,
         Some(old) => {
-            let builds = Builds::start(&old, &proof.path, &load, &proof.arms[0].0)?;
+            let builds = Builds::start(&old, path.as_ref(), &load, &proof.arms[0].0)?;
             let version = builds.old_version();
             proof.load.insert("against".to_owned(), format!("{} ({version})", old.display()));
             Box::new(builds)

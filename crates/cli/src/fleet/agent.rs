@@ -14,7 +14,9 @@ use host::text::chain;
 use house::context::Context;
 use house::{console, signals};
 use remote::Failure;
+use remote::path::is_path_name;
 
+use super::allowed::{AllowedPaths, Permissions};
 use super::keys::read_secret;
 use super::station::Station;
 use super::{agents_file, now_ms};
@@ -32,6 +34,9 @@ pub(crate) struct AgentArgs {
     /// Also take the steps of roll-outs, which change settings of this host (`fleet rollout`)
     #[arg(long)]
     allow_tune: bool,
+    /// Also measure the path of the program `wirepath-NAME` in PATH; may be repeated
+    #[arg(long, value_name = "NAME", value_parser = path_name)]
+    allow_path: Vec<String>,
     /// Print a systemd unit for this agent, and end
     #[arg(long)]
     unit: bool,
@@ -77,7 +82,13 @@ pub(crate) fn run(context: &Context, args: &AgentArgs) -> Result<(), Failure> {
             Outbox::open(agents_file(context)?, &enrolment.host)?,
         )?,
         enrolment,
-        station: Station::new(args.allow_tune, context.data_dir.clone()),
+        station: Station::new(
+            Permissions {
+                may_tune: args.allow_tune,
+                paths: AllowedPaths::Named(args.allow_path.clone()),
+            },
+            context.data_dir.clone(),
+        ),
     };
     work.until_stopped()
 }
@@ -249,6 +260,10 @@ fn unit(args: &AgentArgs) -> Result<String, Failure> {
     if args.allow_tune {
         command = Line::new(&[&command, &" --allow-tune"]);
     }
+    for name in &args.allow_path {
+        let name = UnitArgument::new(name);
+        command = Line::new(&[&command, &" --allow-path ", &name]);
+    }
     let mut unit = Text::default();
     unit.literal(
         "[Unit]
@@ -273,6 +288,14 @@ PrivateTmp=yes
 WantedBy=multi-user.target",
     );
     Ok(unit.as_str().to_owned())
+}
+
+/// Errors: no path has such a name.
+fn path_name(name: &str) -> Result<String, String> {
+    if is_path_name(name) {
+        return Ok(name.to_owned());
+    }
+    Err("it is not a valid name of a path: use a-z, 0-9 and -".to_owned())
 }
 
 fn unit_argument(path: &Path) -> Result<UnitArgument, Failure> {

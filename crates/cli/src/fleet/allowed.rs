@@ -1,5 +1,5 @@
-//! Work that an agent takes: a built-in path in a lab on its host, its part of a mesh, and with `--allow-tune` the
-//! steps of roll-outs.
+//! Work that an agent takes: a built-in path in a lab on its host, its part of a mesh, with `--allow-path` the paths of
+//! programs that its administrator named, and with `--allow-tune` the steps of roll-outs.
 //!
 //! No job names a file or a program, so that a coordinator that was taken over can start no program of its choice. A
 //! step has a plan of settings, whose knobs are those of `tune`.
@@ -12,6 +12,7 @@ use model::{
     LoadRequest, PathRequest, PlanArms, PlanLoad, PlanRequest, Request, Subject, TwoHosts,
 };
 use remote::Failure;
+use remote::path::is_path_name;
 use remote::work::{Call, Echo, Ping, RolloutStep};
 
 use crate::lookup;
@@ -25,14 +26,38 @@ fn refused(why: impl Into<String>) -> Result<(), Failure> {
     Err(Failure::Usage(why.into()))
 }
 
+/// Work of an agent that its administrator allows.
+#[derive(Debug, Clone)]
+pub(super) struct Permissions {
+    /// It runs with `--allow-tune`.
+    pub(super) may_tune: bool,
+    pub(super) paths: AllowedPaths,
+}
+
+/// Paths of strangers that are measured.
+#[derive(Debug, Clone)]
+pub(super) enum AllowedPaths {
+    /// Those that `--allow-path` names.
+    Named(Vec<String>),
+    /// Any: each agent decides for itself.
+    Any,
+}
+
+impl Permissions {
+    /// Of a coordinator, for work of agents that it cannot ask beforehand.
+    pub(super) fn coordinator(may_tune: bool) -> Self {
+        Permissions { may_tune, paths: AllowedPaths::Any }
+    }
+}
+
 /// Errors: an agent does not do this.
-///
-/// - `may_tune`: the agent runs with `--allow-tune`.
-pub(super) fn check(call: &Call, may_tune: bool) -> Result<(), Failure> {
+pub(super) fn check(call: &Call, permissions: &Permissions) -> Result<(), Failure> {
     match call {
-        Call::RunAlone(request) => check_request(request, may_tune),
+        Call::RunAlone(request) => check_request(request, permissions),
         // An agent that no longer may tune still restores what it applied.
-        Call::Step(step) if !may_tune && !matches!(**step, RolloutStep::RollBack { .. }) => {
+        Call::Step(step)
+            if !permissions.may_tune && !matches!(**step, RolloutStep::RollBack { .. }) =>
+        {
             no_tuning()
         }
         Call::Step(step) => check_step(step),
@@ -40,12 +65,9 @@ pub(super) fn check(call: &Call, may_tune: bool) -> Result<(), Failure> {
             check_pair(until.count, until.wait_s)
         }
         Call::Ping(ping) => check_ping(ping),
-        Call::Echo(Echo { until: None, .. })
-        | Call::Run(_)
-        | Call::Open(_)
-        | Call::Trial
-        | Call::StopPing
-        | Call::Interrupt => refused("agents take no such work"),
+        Call::Echo(Echo { until: None, .. }) | Call::Run(_) | Call::StopPing | Call::Interrupt => {
+            refused("agents take no such work")
+        }
     }
 }
 
@@ -54,7 +76,7 @@ fn no_tuning() -> Result<(), Failure> {
 }
 
 /// Errors: an agent does not measure this, with or without `--allow-tune`.
-pub(super) fn check_request(request: &Request, may_tune: bool) -> Result<(), Failure> {
+pub(super) fn check_request(request: &Request, permissions: &Permissions) -> Result<(), Failure> {
     // Every field is named: a new one is refused until it is thought about.
     let Request { version: _, subject, limits: _, series, gate, is_stored: _, words: _ } = request;
     request.check().map_err(Failure::usage)?;
@@ -62,18 +84,18 @@ pub(super) fn check_request(request: &Request, may_tune: bool) -> Result<(), Fai
         return refused("agents take one run without a gate");
     }
     match subject {
-        Subject::Path(path) => check_path(path),
+        Subject::Path(path) => check_path(path, &permissions.paths),
         Subject::Programs(_) => {
             refused("agents start no programs; use `fleet prove --on ssh:HOST command …`")
         }
-        Subject::Plan(_) if !may_tune => no_tuning(),
-        Subject::Plan(plan) => check_plan_request(plan),
+        Subject::Plan(_) if !permissions.may_tune => no_tuning(),
+        Subject::Plan(plan) => check_plan_request(plan, &permissions.paths),
     }
 }
 
-fn check_path(request: &PathRequest) -> Result<(), Failure> {
+fn check_path(request: &PathRequest, allowed: &AllowedPaths) -> Result<(), Failure> {
     let PathRequest { path, load, arms, peers, against } = request;
-    check_path_name(path)?;
+    check_path_name(path, allowed)?;
     if against.is_some() {
         return refused("agents start no other build of Wirepath");
     }
@@ -84,17 +106,28 @@ fn check_path(request: &PathRequest) -> Result<(), Failure> {
     peers.iter().chain([arms]).try_for_each(|name| check_name(name))
 }
 
-/// Errors: the path is not one of the program's own.
-fn check_path_name(name: &str) -> Result<(), Failure> {
+/// Errors: the path is neither one of the program's own nor allowed.
+fn check_path_name(name: &str, allowed: &AllowedPaths) -> Result<(), Failure> {
     let paths = lookup::all();
-    if paths.iter().any(|path| path.name() == name) {
+    let is_allowed = match allowed {
+        AllowedPaths::Named(names) => names.iter().any(|allowed| allowed == name),
+        AllowedPaths::Any => true,
+    };
+    // The hidden path is a built-in one that no agent measures.
+    let is_external = is_path_name(name) && lookup::built_in(name).is_none();
+    if paths.iter().any(|path| path.name() == name) || (is_allowed && is_external) {
         return Ok(());
     }
     let known: Vec<&str> = paths.iter().map(|path| path.name()).collect();
-    refused(format!(
-        "{name:?} is not a path that agents measure: use {}; for other work, `fleet prove --on ssh:HOST`",
-        known.join(", ")
-    ))
+    let mut why =
+        format!("{name:?} is not a path that this agent measures: use {}", known.join(", "));
+    if is_external {
+        let remedy = format!(
+            "; if wirepath-{name} is installed there, start its agent with --allow-path {name}"
+        );
+        why.push_str(&remedy);
+    }
+    refused(why + "; for other work, `fleet prove --on ssh:HOST`")
 }
 
 /// Errors: the name could be one of a file.
@@ -137,7 +170,7 @@ fn check_far(far: &TwoHosts) -> Result<(), Failure> {
     check_name(&far.end)
 }
 
-fn check_plan_request(request: &PlanRequest) -> Result<(), Failure> {
+fn check_plan_request(request: &PlanRequest, allowed: &AllowedPaths) -> Result<(), Failure> {
     let PlanRequest { plan, file: _, rebase: _, arms, from, forward, load } = request;
     if from.is_some() || *forward || !matches!(arms, PlanArms::Plan | PlanArms::None) {
         return refused(
@@ -147,7 +180,7 @@ fn check_plan_request(request: &PlanRequest) -> Result<(), Failure> {
     check_plan(plan)?;
     match load {
         PlanLoad::Path { path, load } => {
-            check_path_name(path)?;
+            check_path_name(path, allowed)?;
             check_load(load)
         }
         PlanLoad::Programs(_) => {
@@ -217,6 +250,18 @@ mod tests {
         Call::RunAlone(Box::new(run(Subject::Path(Box::new(path)))))
     }
 
+    fn named_path_call(path: &str) -> Call {
+        path_call(PathRequest { path: path.into(), ..probe() })
+    }
+
+    fn permissions(may_tune: bool) -> Permissions {
+        Permissions { may_tune, paths: AllowedPaths::Named(vec!["echo".to_owned()]) }
+    }
+
+    fn check(call: &Call, may_tune: bool) -> Result<(), Failure> {
+        super::check(call, &permissions(may_tune))
+    }
+
     fn assert_refused(call: &Call, what: &str) {
         match check(call, true) {
             Err(failure) => assert_eq!(failure.code(), 2, "{what}"),
@@ -254,8 +299,20 @@ mod tests {
         ] {
             assert_refused(&Call::RunAlone(Box::new(request)), what);
         }
-        for call in [Call::Trial, Call::Interrupt, Call::Open(Box::new(probe()))] {
+        for call in [Call::StopPing, Call::Interrupt] {
             assert_refused(&call, "not the work of a job");
+        }
+    }
+
+    #[test]
+    fn paths_of_strangers_need_the_permission_of_the_host() {
+        assert_eq!(check(&named_path_call("echo"), false), Ok(()));
+        let refused = check(&named_path_call("other"), false).unwrap_err();
+        assert!(refused.text().contains("--allow-path other"), "{}", refused.text());
+        let any = Permissions::coordinator(false);
+        assert_eq!(super::check(&named_path_call("other"), &any), Ok(()));
+        for bad in ["../x", "fake", "a b"] {
+            assert!(super::check(&named_path_call(bad), &any).is_err(), "{bad}");
         }
     }
 

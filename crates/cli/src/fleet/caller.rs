@@ -102,9 +102,7 @@ pub(super) fn result_text(answer: Answer) -> Result<String, Failure> {
             proven.verdict(signals::stop_requested())?;
             Ok(serde_json::to_string(&proven.outcome)?)
         }
-        Answer::Opened { .. } | Answer::Measured(_) | Answer::Ready => {
-            Err(Failure::failed("it answered another call"))
-        }
+        Answer::Ready => Err(Failure::failed("it answered another call")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `wirepath answer host`: the work of this host for a fleet, a roll-out or another build.
+//! `wirepath answer host`: the work of this host for a fleet or a roll-out.
 
 use std::time::Duration;
 
@@ -6,13 +6,12 @@ use host::exclusive::{ExclusiveLock, OF_FLEET};
 use house::context::Context;
 use house::place::StateArgs;
 use house::signals;
-use model::{Arm, PathRequest, Request, Session};
+use model::Request;
 use remote::work::{self, Answer, Call, Ping, Ran, RolloutStep};
 use remote::{Calls, Failure, NearEndGone};
-use runner::{Proven, open_arm};
+use runner::Proven;
 
 use super::mesh::{MeshEcho, ping};
-use crate::lookup::find_path;
 use crate::running::{Terminal, runner};
 use crate::tune::steps::{self, StepDone};
 
@@ -22,7 +21,7 @@ const ECHO_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Answers calls until the near end is gone.
 pub(crate) fn run(context: &Context, state: &StateArgs) -> Result<(), Failure> {
     let calls = Calls::<work::Host>::start(signals::stop_flag())?;
-    let mut host = Answering { context, state, calls, echo: None, lab: None };
+    let mut host = Answering { context, state, calls, echo: None };
     host.answer_all()?;
     host.calls.finish()?;
     Ok(())
@@ -33,7 +32,6 @@ struct Answering<'a> {
     state: &'a StateArgs,
     calls: Calls<work::Host>,
     echo: Option<MeshEcho>,
-    lab: Option<(Box<dyn Session>, Arm)>,
 }
 
 impl Answering<'_> {
@@ -67,8 +65,6 @@ impl Answering<'_> {
                 let _lock = fleet_lock()?;
                 self.run(&request)
             }
-            Call::Open(request) => self.open(&request),
-            Call::Trial => self.trial(),
             Call::Step(step) => self.step(&step),
             Call::Echo(echo) => {
                 self.echo = Some(MeshEcho::start(&echo, fleet_lock()?)?);
@@ -90,23 +86,6 @@ impl Answering<'_> {
         }
         let outcome = report::json::finite(&outcome).into_owned();
         Ok(Answer::Ran(Box::new(Ran { outcome, is_stored, gave_up })))
-    }
-
-    /// Opens the lab of a path for trials of one arm.
-    fn open(&mut self, request: &PathRequest) -> Result<Answer, Failure> {
-        let path = find_path(&request.path)?;
-        let (session, arm) = open_arm(path.as_ref(), request)?;
-        let nic = session.nic();
-        self.lab = Some((session, arm));
-        Ok(Answer::Opened { nic })
-    }
-
-    fn trial(&mut self) -> Result<Answer, Failure> {
-        let (session, arm) =
-            self.lab.as_mut().ok_or_else(|| Failure::failed("no lab is open for a trial"))?;
-        let measured = session.trial(arm).map_err(|error| Failure::from_chain(&error))?;
-        let line = report::store::to_line(&measured);
-        Ok(Answer::Measured(line.map_err(|error| Failure::Failed(error.to_string()))?))
     }
 
     fn step(&mut self, step: &RolloutStep) -> Result<Answer, Failure> {

@@ -12,9 +12,10 @@ use model::pool::{PooledOutcome, pool_groups};
 use remote::Failure;
 use remote::work::Call;
 
+use super::allowed::{self, Permissions};
+use super::now_ms;
 use super::outcomes::outcomes;
 use super::servers::{Servers, insist};
-use super::{allowed, now_ms};
 
 #[derive(Debug, Args)]
 pub(super) struct AgentsArgs {
@@ -57,7 +58,7 @@ impl AgentsArgs {
     /// Runs the experiment on agents, and pools their outcomes; `None` without `--fleet`.
     pub(super) fn prove(&self, request: &Request) -> Result<Option<PooledOutcome>, Failure> {
         let Some(folder) = &self.fleet else { return Ok(None) };
-        allowed::check_request(request, false)?;
+        allowed::check_request(request, &Permissions::coordinator(false))?;
         let mut servers = Servers::open(folder)?;
         let hosts = self.hosts(&servers.fleet)?;
         servers.coordinate()?;

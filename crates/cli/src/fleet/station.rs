@@ -11,7 +11,7 @@ use model::Subject;
 use remote::FarOptions;
 use remote::work::{Answer, Call, RolloutStep};
 
-use super::allowed;
+use super::allowed::{self, Permissions};
 use super::caller::{self, HostCaller, STEP_TIMEOUT};
 use super::hosts::Host;
 use super::site::{Site, end_waiting};
@@ -25,7 +25,7 @@ const LOCK_TRIES_PER_BEAT: u32 = 50;
 
 /// The host of an agent.
 pub(super) struct Station {
-    may_tune: bool,
+    permissions: Permissions,
     /// Folder of results; `None` for that of the user.
     data: Option<PathBuf>,
     /// Waits for the confirmation of a plan. It ends with the agent, and the host rolls back then.
@@ -33,15 +33,15 @@ pub(super) struct Station {
 }
 
 impl Station {
-    pub(super) fn new(may_tune: bool, data: Option<PathBuf>) -> Self {
-        Station { may_tune, data, waiting: None }
+    pub(super) fn new(permissions: Permissions, data: Option<PathBuf>) -> Self {
+        Station { permissions, data, waiting: None }
     }
 
     /// Does a job, to its end.
     ///
     /// - `beat`: called every few seconds meanwhile.
     pub(super) fn work(&mut self, job: &Job, beat: &mut dyn FnMut()) -> Measured {
-        if let Err(failure) = allowed::check(&job.call, self.may_tune) {
+        if let Err(failure) = allowed::check(&job.call, &self.permissions) {
             console::say(&format!("refused {}: {}", job.job, failure.text()));
             return Measured::Refused(failure.into_text());
         }
@@ -144,7 +144,7 @@ fn name(call: &Call) -> String {
         },
         Call::Echo(_) => "echo of a mesh",
         Call::Ping(ping) => return format!("pings {}", ping.address),
-        Call::Run(_) | Call::Open(_) | Call::Trial | Call::StopPing | Call::Interrupt => "unknown",
+        Call::Run(_) | Call::StopPing | Call::Interrupt => "unknown",
     };
     text.to_owned()
 }

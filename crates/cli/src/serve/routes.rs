@@ -71,7 +71,7 @@ fn route(request: &HttpRequest, database: &Path) -> Result<HttpAnswer, Missing> 
         path => {
             let nothing = || Missing::NotFound("there is no such page".into());
             if let Some(name) = path.strip_prefix("/path/") {
-                let path = lookup::find_path(&decoded(name)).map_err(|_| nothing())?;
+                let path = lookup::built_in(&decoded(name)).ok_or_else(nothing)?;
                 let machine = request.field("machine");
                 let known = Known::read(store.as_ref(), path.name(), machine)?;
                 return Ok(HttpAnswer::page(200, known.page(path.as_ref(), |page| page.served())));

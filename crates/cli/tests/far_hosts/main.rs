@@ -6,6 +6,7 @@ mod command;
 mod common;
 mod fleet;
 mod random;
+mod stranger;
 mod verdicts;
 
 use std::collections::BTreeSet;

@@ -55,7 +55,9 @@ fn every_arm_has_a_process_of_its_own_which_is_started_anew() {
 
 /// A build whose baseline has a switch on.
 fn with_arms(switch: &str) -> String {
-    format!("sed -u 's/\"arms\":\"baseline\"/\"arms\":\"{switch}\"/' | $program \"$@\"")
+    format!(
+        "sed -u 's/\"trial\":{{\"arm\":\\[\\]/\"trial\":{{\"arm\":[\"{switch}\"]/' | $program \"$@\""
+    )
 }
 
 #[test]
@@ -87,8 +89,8 @@ fn programs_that_cannot_run_trials_are_refused_with_their_own_words() {
         another_build(&data, "echo \"error: unrecognized subcommand 'answer'\" >&2; exit 2");
     let said = refused(args(older.to_str().unwrap(), &[]), 2);
     assert!(said.contains("unrecognized subcommand") && said.contains("wirepath.old"), "{said}");
-    assert!(said.contains("give a build that has `wirepath answer host`"), "{said}");
-    let greeting = r#"{"wirepath":"9","exchange":99,"service":"host"}"#;
+    assert!(said.contains("give a build that has `answer path fake`"), "{said}");
+    let greeting = r#"{"wirepath":"9","exchange":99,"service":"path"}"#;
     let other = another_build(&data, &format!("echo '{greeting}'; sleep 1"));
     let said = refused(args(other.to_str().unwrap(), &[]), 2);
     assert!(said.contains("cannot run trials") && said.contains("version 99"), "{said}");
@@ -102,8 +104,8 @@ fn programs_that_cannot_run_trials_are_refused_with_their_own_words() {
 #[test]
 fn a_build_that_dies_on_the_way_fails_its_trials_and_ends_the_run() {
     let data = Data::new();
-    // Each start reads a greeting and two calls: it opens its lab and runs one trial.
-    let dying = another_build(&data, "sed -u 3q | $program \"$@\"");
+    // Each start reads a greeting and three calls: it opens its lab and runs one trial.
+    let dying = another_build(&data, "sed -u 4q | $program \"$@\"");
     let output = run(data.wirepath(&[&AGAINST[..], &[dying.to_str().unwrap()]].concat()));
     assert_eq!(output.status.code(), Some(1), "{}", all_text(&output));
     let said = all_text(&output);

@@ -135,7 +135,7 @@ mod tests {
             .map(|(at, host)| HostStep {
                 at,
                 host: (*host).to_owned(),
-                call: Call::Trial,
+                call: Call::StopPing,
                 is_repeatable,
             })
             .collect()
@@ -160,7 +160,7 @@ mod tests {
                     &mut book,
                     20,
                     |job| {
-                        assert_eq!(job.call, Call::Trial);
+                        assert_eq!(job.call, Call::StopPing);
                         said
                     },
                     |_| true,

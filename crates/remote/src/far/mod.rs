@@ -174,6 +174,19 @@ impl Started {
         RemoteError::garbled(&self.description(), line)
     }
 
+    /// Error of a line that is not a message of the service.
+    ///
+    /// - `why`: it may have names of the line.
+    pub(crate) fn misread(&self, line: &[u8], why: &serde_json::Error) -> RemoteError {
+        match self.garbled(line) {
+            RemoteError::Garbled { end, line } => {
+                let why = printable(&why.to_string(), 200);
+                RemoteError::Misread { end, line, why }
+            }
+            other => other,
+        }
+    }
+
     fn end_error(&self, ended: &Finished) -> RemoteError {
         RemoteError::Ended { end: self.name.clone(), said: one_line(&ended.stderr) }
     }

@@ -1,6 +1,7 @@
 //! A far end in a namespace of this host.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::Command;
 
 use host::net;
 use host::tune;
@@ -15,7 +16,9 @@ use crate::RemoteError;
 pub(super) fn start(name: &str, options: &FarOptions<'_>) -> Result<FarHost, RemoteError> {
     let (mut started, _) = open(name, options, |address| {
         let listen = SocketAddr::new(address, 0).to_string();
-        ["peer", "--secret-stdin", "--listen", &listen].map(str::to_owned).to_vec()
+        let mut command = this_program();
+        command.args(["peer", "--secret-stdin", "--listen", &listen]);
+        command
     })?;
     let secret = random_secret()?;
     // A program that ended already is reported by the next line.
@@ -24,13 +27,13 @@ pub(super) fn start(name: &str, options: &FarOptions<'_>) -> Result<FarHost, Rem
     Ok(started.into_host(at, secret))
 }
 
-/// Starts this program in the namespace `name`; returns it with its address for the load.
+/// Starts a program in the namespace `name`; returns it with its address for the load.
 ///
-/// - `args`: its arguments, given that address.
+/// - `command`: given that address.
 pub(crate) fn open(
     name: &str,
     options: &FarOptions<'_>,
-    args: impl FnOnce(IpAddr) -> Vec<String>,
+    command: impl FnOnce(IpAddr) -> Command,
 ) -> Result<(Started, IpAddr), RemoteError> {
     let place = tune::Place { netns: Some(name.to_owned()), root: None };
     let netns = Netns::open(place.netns_file())?;
@@ -41,11 +44,9 @@ pub(crate) fn open(
         Some(address) => address,
         None => address_in(&netns, name, options)?,
     };
-    let mut command = this_program();
-    command.args(args(address));
     let place = ChildPlace { netns: Some(&netns), cpus: &[] };
     let end = FarEnd::Netns(name.to_owned()).to_string();
-    Ok((Started::spawn(end, command, &place)?, address))
+    Ok((Started::spawn(end, command(address), &place)?, address))
 }
 
 /// The address of namespace `far` that is reached from namespace `near`.

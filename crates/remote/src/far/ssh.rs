@@ -54,6 +54,7 @@ const SCRIPT: &str = concat!(
     "echo wirepath-far; uname -sm; echo \"$SSH_CONNECTION\"; ",
     "wirepath --version 2>/dev/null || echo none; ",
     "read -r how size what address || exit 1; ",
+    "if [ \"$how\" = path ]; then exec \"wirepath-$what\" answer path \"$what\"; fi; ",
     "if [ \"$what\" = peer ]; then set -- peer --secret-stdin --listen \"$address:0\"; ",
     "else set -- answer \"$what\"; fi; ",
     "if [ \"$how\" = own ]; then exec wirepath \"$@\"; fi; ",
@@ -88,11 +89,7 @@ pub(crate) fn open(
     options: &FarOptions<'_>,
     what: &str,
 ) -> Result<Opened, RemoteError> {
-    let name = FarEnd::Ssh(host.clone()).to_string();
-    let client = client(host, options.ssh_options);
-    let mut started = Started::spawn(name, client, &ChildPlace::default())?;
-    let about = FarFacts::read(&mut started, host)?;
-    let address = about.address(host, options.address)?;
+    let (mut started, about, address) = connect(host, options)?;
     let is_copied = about.version != format!("wirepath {VERSION}");
     if is_copied {
         about.check_platform(host)?;
@@ -101,6 +98,32 @@ pub(crate) fn open(
         let _ = started.send(format!("own 0 {what} {}\n", in_url(address)).as_bytes());
     }
     Ok(Opened { started, address, is_copied })
+}
+
+/// Connects to `host` by ssh and starts the program of a path there; returns it with its address for the load.
+///
+/// - `path`: a valid name.
+pub(crate) fn open_path(
+    host: &SshHost,
+    options: &FarOptions<'_>,
+    path: &str,
+) -> Result<(Started, IpAddr), RemoteError> {
+    let (mut started, _, address) = connect(host, options)?;
+    let _ = started.send(format!("path 0 {path} {}\n", in_url(address)).as_bytes());
+    Ok((started, address))
+}
+
+/// A shell at `host` that waits for its work, the facts of the host, and its address for the load.
+fn connect(
+    host: &SshHost,
+    options: &FarOptions<'_>,
+) -> Result<(Started, FarFacts, IpAddr), RemoteError> {
+    let name = FarEnd::Ssh(host.clone()).to_string();
+    let client = client(host, options.ssh_options);
+    let mut started = Started::spawn(name, client, &ChildPlace::default())?;
+    let about = FarFacts::read(&mut started, host)?;
+    let address = about.address(host, options.address)?;
+    Ok((started, about, address))
 }
 
 /// The error of a copied program that did not start.

@@ -12,10 +12,11 @@ use house::signals;
 use remote::Failure;
 use remote::work::{Call, RolloutStep};
 
+use super::super::allowed::{self, Permissions};
 use super::super::caller::STEP_TIMEOUT;
+use super::super::now_ms;
 use super::super::servers::{Servers, persist};
 use super::super::site::held_timeout;
-use super::super::{allowed, now_ms};
 use super::members::Reach;
 use super::request::RolloutArgs;
 use super::{go_on, unknown};
@@ -30,7 +31,8 @@ pub(super) fn run(context: &Context, args: &RolloutArgs, folder: &Path) -> Resul
     let begun = match args.existing() {
         None => {
             let hosts = args.agents.hosts(&servers.fleet)?;
-            Some(args.header(hosts, |request| allowed::check_request(request, true))?)
+            let permissions = Permissions::coordinator(true);
+            Some(args.header(hosts, |request| allowed::check_request(request, &permissions))?)
         }
         Some(_) => None,
     };
