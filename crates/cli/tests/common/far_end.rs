@@ -227,7 +227,7 @@ pub(crate) fn assert_kills_leave_nothing_in_a_namespace(path: &str) {
     for (n, moment) in moments().into_iter().enumerate() {
         let near =
             spaces.near(&[&["prove", path, "--far", &far, "--no-history"][..], &ENDLESS].concat());
-        eprintln!("{path} after {moment:?}");
+        testkit::note(&format!("{path} after {moment:?}"));
         kill_after(moment, near, &spaces, &[], n % 2 == 0);
         assert_far_end_gone(&spaces, &[]);
     }
@@ -239,7 +239,7 @@ pub(crate) fn assert_kills_leave_nothing_in_a_namespace(path: &str) {
 pub(crate) fn assert_kills_leave_nothing_on_a_host(sshd: &Sshd, path: &str, args: &[&str]) {
     for (n, moment) in moments().into_iter().enumerate() {
         let near = sshd.near(path, &[args, &["--no-history"]].concat());
-        eprintln!("{path} after {moment:?}");
+        testkit::note(&format!("{path} after {moment:?}"));
         kill_after(moment, near, &sshd.spaces, &sshd.own(), n % 2 == 0);
         sshd.assert_nothing_left();
     }
