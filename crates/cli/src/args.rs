@@ -36,7 +36,7 @@ pub(crate) fn command_line() -> clap::Command {
 
 /// A parsed command line.
 pub(crate) enum Line {
-    Core(Cli),
+    Core(Box<Cli>),
     House(Context, Box<dyn RunCommand>),
 }
 
@@ -55,7 +55,7 @@ impl Line {
                 return Ok(Line::House(context, (command.read)(words)?));
             }
         }
-        Cli::from_arg_matches(matches).map(Line::Core)
+        Ok(Line::Core(Box::new(Cli::from_arg_matches(matches)?)))
     }
 
     /// True if the command starts other programs, which may need the privileges of their own files.

@@ -31,3 +31,15 @@ pub(crate) fn remedy(name: &str) -> Option<String> {
     let (_, feature) = LEFT_OUT.iter().find(|(left_out, _)| *left_out == name)?;
     Some(format!("this program was built without {name}; build it with `--features {feature}`"))
 }
+
+#[cfg(all(test, not(feature = "feed")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_a_house_that_was_left_out_has_its_remedy() {
+        let said = remedy("feed").expect("it was left out");
+        assert!(said.ends_with("build it with `--features feed`"), "{said}");
+        assert_eq!(remedy("probe"), None);
+    }
+}

@@ -219,7 +219,7 @@ impl Measure for ByAgents {
         }
         conduct(&mut self.servers, &id, |_| {})?;
         let rows = insist(&mut self.servers, |servers| servers.archive.rows(&id));
-        let rows = rows.ok_or_else(|| Failure::interrupted())?;
+        let rows = rows.ok_or_else(Failure::interrupted)?;
         for pair in asked {
             cells.push((pair, self.cell(pair, &rows)));
         }
