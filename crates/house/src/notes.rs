@@ -19,7 +19,7 @@ fn kept() -> MutexGuard<'static, Option<Notes>> {
 }
 
 /// Starts to keep messages, those of panics included.
-pub(crate) fn begin() {
+pub fn begin() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = std::panic::take_hook();
@@ -33,7 +33,7 @@ pub(crate) fn begin() {
 }
 
 /// Keeps a message. Returns false if no view is drawn.
-pub(crate) fn keep(text: &str) -> bool {
+pub fn keep(text: &str) -> bool {
     let mut kept = kept();
     let Some(notes) = kept.as_mut() else { return false };
     notes.lines.extend(text.lines().map(str::to_owned));
@@ -43,17 +43,17 @@ pub(crate) fn keep(text: &str) -> bool {
     true
 }
 
-pub(crate) fn count() -> usize {
+pub fn count() -> usize {
     kept().as_ref().map_or(0, |notes| notes.count)
 }
 
 /// Kept lines, oldest first.
-pub(crate) fn lines() -> Vec<String> {
+pub fn lines() -> Vec<String> {
     kept().as_ref().map_or(Vec::new(), |notes| notes.lines.iter().cloned().collect())
 }
 
 /// Stops keeping messages. Returns those to print now.
-pub(crate) fn end() -> Vec<String> {
+pub fn end() -> Vec<String> {
     let Some(notes) = kept().take() else { return Vec::new() };
     let lost = notes.count - notes.lines.len();
     let first = (lost > 0).then(|| format!("({lost} earlier lines were not kept)"));

@@ -3,6 +3,7 @@
 mod check;
 mod live;
 mod measure;
+mod picture;
 mod run;
 
 use clap::Subcommand;

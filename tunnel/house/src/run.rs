@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use crate::live::View;
 use clap::Args;
 use forward::config::Config;
 use forward::run::{Live, Operator, RunError};
 use house::args::parse_duration;
 use house::context::Context;
-use house::live::View;
 use house::metrics::MetricsServer;
 use house::{console, metrics, privileges, signals};
 use remote::Failure;
@@ -22,7 +22,7 @@ use signal_hook::flag;
 use sys::capability::{self, Capability};
 use sys::thread::{Started, start};
 
-use super::live::Picture;
+use super::picture::Picture;
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {

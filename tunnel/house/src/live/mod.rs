@@ -15,8 +15,8 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::layout::Size;
 use remote::Failure;
 
-use crate::{console, notes, signals};
 use draw::{Looks, draw};
+use house::{console, notes, signals};
 use terminal::{Keys, Taken};
 
 /// Seconds of history of the rates.
@@ -24,35 +24,35 @@ const SECONDS: usize = 60;
 
 /// Contents of the view.
 #[derive(Debug, Default)]
-pub struct Scene {
+pub(crate) struct Scene {
     /// The command and what it works on.
-    pub title: String,
+    pub(crate) title: String,
     /// Time since the start.
-    pub up: Duration,
-    pub rates: Vec<Rate>,
+    pub(crate) up: Duration,
+    pub(crate) rates: Vec<Rate>,
     /// Side by side.
-    pub tables: Vec<LiveTable>,
+    pub(crate) tables: Vec<LiveTable>,
     /// Help on keys and signals.
-    pub keys: &'static str,
+    pub(crate) keys: &'static str,
 }
 
 /// A growing count.
 #[derive(Debug, Default, Clone)]
-pub struct Rate {
-    pub name: &'static str,
+pub(crate) struct Rate {
+    pub(crate) name: &'static str,
     /// Since the start.
-    pub count: u64,
+    pub(crate) count: u64,
     /// Of the last minute, oldest first.
     per_second: VecDeque<u64>,
 }
 
 impl Rate {
-    pub fn new(name: &'static str) -> Self {
+    pub(crate) fn new(name: &'static str) -> Self {
         Rate { name, ..Rate::default() }
     }
 
     /// Adds a count, `elapsed` after the last one.
-    pub fn push(&mut self, count: u64, elapsed: Duration) {
+    pub(crate) fn push(&mut self, count: u64, elapsed: Duration) {
         let change = count.saturating_sub(self.count) as f64;
         if self.per_second.len() == SECONDS {
             self.per_second.pop_front();
@@ -64,16 +64,16 @@ impl Rate {
 
 /// Names and figures.
 #[derive(Debug, Default)]
-pub struct LiveTable {
-    pub title: &'static str,
-    pub rows: Vec<(String, String)>,
+pub(crate) struct LiveTable {
+    pub(crate) title: &'static str,
+    pub(crate) rows: Vec<(String, String)>,
     /// The rows are warnings.
-    pub warns: bool,
+    pub(crate) warns: bool,
 }
 
 /// The terminal while figures are drawn on it. Drop restores it and writes the collected notes to
 /// standard error.
-pub struct View {
+pub(crate) struct View {
     terminal: Terminal<CrosstermBackend<Stdout>>,
     keys: Keys,
     looks: Looks,
@@ -87,7 +87,7 @@ impl View {
     /// Takes the terminal.
     ///
     /// - `json`: standard output is a JSON document, which excludes `--live`.
-    pub fn open(json: bool) -> Result<Self, Failure> {
+    pub(crate) fn open(json: bool) -> Result<Self, Failure> {
         let refused = |why: &str| Err(Failure::Usage(format!("--live {why}")));
         if json {
             return refused("and --json exclude each other: give one of them");
@@ -113,7 +113,7 @@ impl View {
     }
 
     /// Reads keys, and redraws after a note or a change of size.
-    pub fn turn(&mut self) -> Result<(), Failure> {
+    pub(crate) fn turn(&mut self) -> Result<(), Failure> {
         if self.keys.ask_for_end().map_err(gone)? {
             signals::request_stop();
         }
@@ -128,7 +128,7 @@ impl View {
         Ok(())
     }
 
-    pub fn show(&mut self, scene: Scene) -> Result<(), Failure> {
+    pub(crate) fn show(&mut self, scene: Scene) -> Result<(), Failure> {
         self.scene = scene;
         self.drawn = None;
         self.turn()

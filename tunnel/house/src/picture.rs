@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::live::{LiveTable, Rate, Scene};
 use forward::run::{Live, keepalive_text};
-use house::live::{LiveTable, Rate, Scene};
 
 /// A forwarder's figures with their last minute.
 pub(super) struct Picture {

@@ -15,7 +15,7 @@ use ratatui::crossterm::terminal::{
 use signal_hook::SigId;
 use signal_hook::low_level::{exit, pipe, unregister};
 
-use crate::{console, notes, signals};
+use house::{console, notes, signals};
 
 /// Ctrl-C, which is a key in raw mode.
 const INTERRUPT: u8 = 3;
