@@ -9,7 +9,7 @@ use house::signals;
 use remote::path::PathService;
 use remote::{Failure, Service};
 
-use crate::tune::Guard;
+use crate::guard::Guard;
 use crate::{houses, lookup};
 
 #[derive(Debug, Args)]

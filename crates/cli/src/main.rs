@@ -9,6 +9,7 @@ mod fake;
 mod far_args;
 mod fleet;
 mod gate;
+mod guard;
 mod history;
 mod houses;
 mod lookup;

@@ -16,7 +16,7 @@ use remote::{Caller, Failure};
 use runner::{Console, JournalFolder, Proven, Runner};
 use sys::child::{ChildPlace, this_program};
 
-use crate::tune::Guard;
+use crate::guard::Guard;
 use crate::{lookup, results};
 
 /// Time that a child has to end its programs and to restore settings.

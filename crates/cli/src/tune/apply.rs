@@ -21,7 +21,7 @@ use report::screen::{Cell, Screen};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::guard::Guard;
+use crate::guard::Guard;
 
 #[derive(Debug, Args)]
 pub(super) struct ApplyArgs {

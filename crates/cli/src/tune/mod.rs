@@ -2,20 +2,20 @@
 
 pub(crate) mod apply;
 pub(crate) mod export;
-pub(crate) mod guard;
 pub(crate) mod prove;
 pub(crate) mod show;
 pub(crate) mod steps;
 pub(crate) mod verify;
 
 use clap::{Args, Subcommand};
-pub(crate) use guard::Guard;
 use host::tune::{self, Target};
 use house::console;
 use house::context::Context;
 use house::place::{PlaceArgs, StateArgs, notice};
 use remote::Failure;
 use report::screen::Cell;
+
+use crate::guard;
 
 #[derive(Debug, Args)]
 pub(crate) struct TuneArgs {

@@ -53,7 +53,7 @@ fn check(outcome: &Outcome) -> Result<(), StoreError> {
     } else {
         return Ok(());
     };
-    let id = crate::text::visible(id).chars().take(ID_BYTES_MAX).collect();
+    let id = crate::screen::visible(id).chars().take(ID_BYTES_MAX).collect();
     Err(StoreError::NotImportable { id, why })
 }
 

@@ -84,7 +84,7 @@ impl Drop for Guard {
 }
 
 /// Body of the guard: waits for the end of process `pid`, then rolls back its unconfirmed settings.
-pub(super) fn run(state: &StateArgs, pid: u32) -> Result<(), Failure> {
+pub(crate) fn run(state: &StateArgs, pid: u32) -> Result<(), Failure> {
     signals::stop_on_hangup()?;
     let mut left_undone = Vec::new();
     if let Err(error) = sys::session::lead_new() {
