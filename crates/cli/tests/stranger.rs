@@ -106,10 +106,13 @@ fn shortest_path_of_the_document_is_decided() {
 fn older_program_of_a_stranger_is_compared_with_the_one_in_path() {
     let stranger = Stranger::example();
     let text = fs::read_to_string(EXAMPLE).expect("the example");
-    let slow = text.replace("        echo.sendto(", "        time.sleep(0.0005); echo.sendto(");
+    let slow = text.replace("        echo.sendto(", "        time.sleep(0.001); echo.sendto(");
     assert_ne!(slow, text);
     let old = stranger.write("wirepath-echo.old", &slow);
-    let document = json(stranger.prove("echo", &["--against", &old, "--json"]));
+    // Each trial of the slow one has answers enough for a median, also beside other programs.
+    let long = ["--max-blocks", "14", "--trial", "200ms", "--time", "60s"];
+    let prove = ["prove", "echo", "--against", &old, "--json"];
+    let document = json(stranger.wirepath(&[&prove[..], &long].concat()));
     let new = arm(&document, "new");
     assert_eq!(new["metrics"]["rtt_ns_p50"]["verdict"], "better", "{new:#}");
     assert_eq!(document["load"]["against"], format!("{old} (1.0)"));

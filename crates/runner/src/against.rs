@@ -8,16 +8,8 @@ use model::{Arm, ArmKind, Load, Measurement, PathError, Restarts, Session, Suppo
 use remote::path::{PathAnswer, PathCall, RequestedLoad};
 use remote::{Failure, RemoteError};
 
-use crate::external::PathProgram;
+use crate::external::{OPEN_TIMEOUT, PathProgram, trial_timeout};
 use crate::load::check_support;
-
-/// Time limit for the start of a program: building its lab, and loading its programs.
-pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// Time limit for a trial, of which the load has a given length.
-pub(crate) fn trial_timeout(trial: Duration) -> Duration {
-    trial.saturating_mul(10).saturating_add(Duration::from_secs(60))
-}
 
 /// A process with a lab of its own for each arm, all started anew every few blocks.
 ///

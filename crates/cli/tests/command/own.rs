@@ -200,7 +200,7 @@ fn commands_know_their_place_and_run_in_order() {
         format!("echo {name} $WIREPATH_ARM $WIREPATH_TRIAL $WIREPATH_FAR $WIREPATH_PORT >>{log}")
     };
     let (setup, warmup, cleanup) = (step("setup"), step("warmup"), step("cleanup"));
-    let server = format!("{}; exec sleep 1000", step("server"));
+    let server = format!("{}; echo up; exec sleep 1000", step("server"));
     let client = format!("{}; echo rps 5", step("client"));
     let args = [
         "--server",
@@ -214,7 +214,7 @@ fn commands_know_their_place_and_run_in_order() {
         "--warmup",
         &warmup,
         "--ready",
-        "sleep:20",
+        "line:up",
         "--metric",
         "rps=re:rps ([0-9]+)",
         "--arm",

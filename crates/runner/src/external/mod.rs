@@ -23,6 +23,8 @@ pub use self::find::{external_names, external_program};
 pub(crate) use self::program::PathProgram;
 use self::session::ExternalSession;
 
+/// Time limit for the start of a program: building its lab, and loading its programs.
+pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(120);
 /// Time for an answer that takes no trial.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Longest text of a failure, characters.
@@ -143,6 +145,11 @@ impl model::Path for ExternalPath {
     fn program(&self) -> Option<&Path> {
         Some(&self.file)
     }
+}
+
+/// Time limit for a trial, of which the load has a given length.
+pub(crate) fn trial_timeout(trial: Duration) -> Duration {
+    trial.saturating_mul(10).saturating_add(Duration::from_secs(60))
 }
 
 /// Answer of another call, as an error of the program that sent it.

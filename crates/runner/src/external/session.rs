@@ -10,8 +10,7 @@ use remote::path::{PathAnswer, PathCall};
 
 use super::far::{FarTrials, add};
 use super::program::PathProgram;
-use super::{ANSWER_TIMEOUT, trial_call, unexpected};
-use crate::against::{OPEN_TIMEOUT, trial_timeout};
+use super::{ANSWER_TIMEOUT, OPEN_TIMEOUT, trial_call, trial_timeout, unexpected};
 
 /// Time between two looks at the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
