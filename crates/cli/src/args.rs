@@ -30,8 +30,7 @@ pub(crate) struct Cli {
 
 /// Every command: those of the core and of the houses.
 pub(crate) fn command_line() -> clap::Command {
-    let houses = houses::all().iter().flat_map(|house| house.commands());
-    Cli::command().subcommands(houses.map(|command| command.line))
+    Cli::command().subcommands(houses::commands().map(|command| (command.line)()))
 }
 
 /// A parsed command line.
@@ -48,12 +47,11 @@ impl Line {
     }
 
     fn read(matches: &clap::ArgMatches) -> Result<Line, clap::Error> {
-        if let Some((name, words)) = matches.subcommand() {
-            let mut commands = houses::all().iter().flat_map(|house| house.commands());
-            if let Some(command) = commands.find(|command| command.line.get_name() == name) {
-                let context = Context::from_arg_matches(matches)?;
-                return Ok(Line::House(context, (command.read)(words)?));
-            }
+        if let Some((name, words)) = matches.subcommand()
+            && let Some(command) = houses::commands().find(|command| command.name == name)
+        {
+            let context = Context::from_arg_matches(matches)?;
+            return Ok(Line::House(context, (command.read)(words)?));
         }
         Ok(Line::Core(Box::new(Cli::from_arg_matches(matches)?)))
     }

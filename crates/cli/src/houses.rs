@@ -1,6 +1,6 @@
 //! The houses that this program was built with: the one place of the core that names them.
 
-use house::House;
+use house::{Command, House};
 
 /// Every house, in the order of the help.
 pub(crate) fn all() -> &'static [&'static dyn House] {
@@ -12,6 +12,11 @@ pub(crate) fn all() -> &'static [&'static dyn House] {
         #[cfg(feature = "vm")]
         &vm_house::VmHouse,
     ]
+}
+
+/// Commands of every house.
+pub(crate) fn commands() -> impl Iterator<Item = &'static Command> {
+    all().iter().flat_map(|house| house.commands())
 }
 
 /// Commands and paths of houses that this program was built without, each with the Cargo feature that brings it.

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, Command};
 use house::signals;
-use model::Path;
+use model::{ARM_WORDS, Path};
 use remote::Failure;
 use runner::{ExternalPath, external_program};
 
@@ -40,7 +40,7 @@ pub(crate) fn find_path(name: &str) -> Result<Box<dyn Path>, Failure> {
     }
 }
 
-/// Errors: there is no such path. No program is started.
+/// Errors: the path is unknown. No program is started.
 fn check_path(name: &str) -> Result<(), Failure> {
     if built_in(name).is_some() || external_program(name).is_some() {
         return Ok(());
@@ -127,7 +127,7 @@ fn peer_names() -> Vec<PossibleValue> {
 }
 
 fn plan_names() -> Vec<PossibleValue> {
-    ["ladder", "all", "alone", "leave-one-out", "best"].map(PossibleValue::new).into()
+    ARM_WORDS.map(PossibleValue::new).into()
 }
 
 fn arm_names() -> Vec<PossibleValue> {

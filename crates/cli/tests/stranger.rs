@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use common::far_end::arm;
 use common::{Data, LONG, Running, all_text, fail, json, run, succeed, until};
-use serde_json::Value;
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/wirepath-echo");
 /// Few and short trials.
@@ -60,11 +60,6 @@ impl Stranger {
     fn prove(&self, name: &str, args: &[&str]) -> Command {
         self.wirepath(&[&["prove", name], args, &SHORT].concat())
     }
-}
-
-fn arm<'a>(document: &'a Value, name: &str) -> &'a Value {
-    let arms = document["arms"].as_array().expect("arms");
-    arms.iter().find(|arm| arm["name"] == name).unwrap_or_else(|| panic!("{name}: {document:#}"))
 }
 
 #[test]

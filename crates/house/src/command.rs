@@ -9,14 +9,11 @@ use crate::document::NamedSchema;
 
 /// A product of the tree that the program takes in: its paths, commands, documents and services.
 pub trait House: Sync {
-    /// Name of its folder, and of its Cargo feature.
-    fn name(&self) -> &'static str;
-
     /// Paths, in the order of `wirepath paths`.
     fn paths(&self) -> Vec<Box<dyn Path>>;
 
     /// Commands, in the order of the help.
-    fn commands(&self) -> Vec<Command>;
+    fn commands(&self) -> &'static [Command];
 
     /// Documents that the commands print with `--json`, each by the words of its command.
     fn documents(&self) -> &'static [NamedSchema];
@@ -72,22 +69,28 @@ impl<C: HouseCommand> RunCommand for C {
 
 /// A [`HouseCommand`] whose type the program does not know.
 pub struct Command {
-    /// Its words, options and help.
-    pub line: clap::Command,
+    pub name: &'static str,
+    /// Makes its words, options and help.
+    pub line: fn() -> clap::Command,
     /// Reads what was matched by `line`.
     pub read: fn(&ArgMatches) -> Result<Box<dyn RunCommand>, clap::Error>,
 }
 
 impl Command {
-    pub fn new<C: HouseCommand>() -> Self {
-        let line = clap::Command::new(C::NAME)
-            .about(C::ABOUT)
-            .after_help(format!("Example:\n{}", C::EXAMPLE))
-            .subcommand_required(true)
-            .arg_required_else_help(true);
-        Command {
-            line: C::augment_subcommands(line),
-            read: |matches| Ok(Box::new(C::from_arg_matches(matches)?)),
-        }
+    pub const fn new<C: HouseCommand>() -> Self {
+        Command { name: C::NAME, line: line::<C>, read: read::<C> }
     }
+}
+
+fn line<C: HouseCommand>() -> clap::Command {
+    let line = clap::Command::new(C::NAME)
+        .about(C::ABOUT)
+        .after_help(format!("Example:\n{}", C::EXAMPLE))
+        .subcommand_required(true)
+        .arg_required_else_help(true);
+    C::augment_subcommands(line)
+}
+
+fn read<C: HouseCommand>(matches: &ArgMatches) -> Result<Box<dyn RunCommand>, clap::Error> {
+    Ok(Box::new(C::from_arg_matches(matches)?))
 }

@@ -49,6 +49,12 @@ pub enum ArmPlanError {
 const LADDER: &str = "ladder";
 /// The same for a ladder of every switch.
 const WHOLE_LADDER: &str = "all";
+const ALONE: &str = "alone";
+const LEAVE_ONE_OUT: &str = "leave-one-out";
+/// Word for a search of the best set, which is not an [`ArmPlan`].
+pub const BEST: &str = "best";
+/// Words that name arms, beside the baseline and the switches.
+pub const ARM_WORDS: [&str; 5] = [LADDER, WHOLE_LADDER, ALONE, LEAVE_ONE_OUT, BEST];
 
 impl ArmPlan {
     /// The ladder from the baseline.
@@ -78,8 +84,8 @@ impl ArmPlan {
             return Ok(ArmPlan::WholeLadders(bases));
         }
         match text.trim() {
-            "alone" => return Ok(ArmPlan::Alone),
-            "leave-one-out" => return Ok(ArmPlan::LeaveOneOut),
+            ALONE => return Ok(ArmPlan::Alone),
+            LEAVE_ONE_OUT => return Ok(ArmPlan::LeaveOneOut),
             _ => {}
         }
         let arms = text.split(',').map(str::trim).filter(|&arm| arm != "baseline");

@@ -50,7 +50,7 @@ pub mod verdict;
 mod watch;
 
 pub use arm::{Arm, ArmKind};
-pub use arms::{ArmPlan, ArmPlanError, arms};
+pub use arms::{ARM_WORDS, ArmPlan, ArmPlanError, BEST, arms};
 pub use best::{SearchPlan, confirming_arms, first_stage_trials, search};
 pub use compare::{
     ArmComparison, COMPARISON_SCHEMA, Change, CompareError, ComparedRun, CountChange, Difference,

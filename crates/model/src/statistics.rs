@@ -110,7 +110,7 @@ pub fn interval(values: &[f64], level: f64) -> Option<(f64, f64)> {
     }
 }
 
-/// `None` for infinity and for what is no number.
+/// `None` for infinity and NaN.
 pub(crate) fn finite(value: f64) -> Option<f64> {
     Some(value).filter(|value| value.is_finite())
 }

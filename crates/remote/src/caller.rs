@@ -3,7 +3,6 @@
 use std::io::PipeWriter;
 use std::marker::PhantomData;
 use std::net::IpAddr;
-use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -40,11 +39,6 @@ struct Input {
 }
 
 impl<S: Service> Caller<S> {
-    /// Starts another build of this program as a child.
-    pub fn program(file: &Path) -> Result<Self, RemoteError> {
-        Self::command(Command::new(file), &ChildPlace::default())
-    }
-
     /// Starts a child.
     ///
     /// - `command`: a build of this program, with options that every command takes; `answer NAME` follows.

@@ -5,7 +5,8 @@ mod common;
 use std::fs;
 use std::io::{Write, stdout};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ impl FarEnd {
     }
 
     fn caller(&self) -> Result<Caller<Echo>, RemoteError> {
-        Caller::program(&self.file())
+        Caller::command(Command::new(self.file()), &ChildPlace::default())
     }
 
     fn refused(&self) -> String {
@@ -126,7 +127,8 @@ fn silence_is_an_error_of_its_own_and_the_end_waits_no_longer_than_the_grace() {
 #[test]
 fn absent_program_is_named() {
     let said = host::text::chain(
-        &Caller::<Echo>::program(Path::new("/nonexistent/wirepath")).expect_err("absent"),
+        &Caller::<Echo>::command(Command::new("/nonexistent/wirepath"), &ChildPlace::default())
+            .expect_err("absent"),
     );
     assert!(said.contains("/nonexistent/wirepath"), "{said}");
 }

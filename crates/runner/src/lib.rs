@@ -24,7 +24,6 @@ mod series;
 
 pub use answering::answer_path;
 pub use arms::WHOLE_PLAN;
-pub use best::BEST;
 pub use console::Console;
 pub use database::{Database, FindPath, compare, read_documents};
 pub use driver::Planned;

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use model::{Arm, ArmPlan, Load, LoadRequest, Path, PathRequest, Request, Support};
+use model::{Arm, ArmPlan, BEST, Load, LoadRequest, Path, PathRequest, Request, Support};
 use remote::Failure;
 
 use crate::against::Builds;
 use crate::arms::arms_of_builds;
-use crate::best::{BEST, Space};
+use crate::best::Space;
 use crate::header::load_parameters;
 use crate::load::{check_support, find_load, requested_load};
 use crate::opened::Opened;

@@ -4,10 +4,10 @@ use std::any::Any;
 use std::collections::BTreeMap;
 
 use command::{CheckedPrograms, CommandSession, Journals, KnobEnd, Problem};
-use model::{Programs, Request};
+use model::{BEST, Programs, Request};
 use remote::Failure;
 
-use crate::best::{BEST, Space};
+use crate::best::Space;
 use crate::header::limit_parameters;
 use crate::opened::Opened;
 use crate::proof::{Proof, Resumed};

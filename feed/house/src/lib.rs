@@ -89,16 +89,12 @@ pub(crate) struct DecodeArgs {
 pub struct FeedHouse;
 
 impl House for FeedHouse {
-    fn name(&self) -> &'static str {
-        "feed"
-    }
-
     fn paths(&self) -> Vec<Box<dyn model::Path>> {
         vec![Box::new(feed::Feed)]
     }
 
-    fn commands(&self) -> Vec<Command> {
-        vec![Command::new::<FeedCommand>()]
+    fn commands(&self) -> &'static [Command] {
+        const { &[Command::new::<FeedCommand>()] }
     }
 
     fn documents(&self) -> &'static [NamedSchema] {

@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use sys::bpf::{BpfError, Map, Opened, SocketFilter, embedded};
-
-use crate::mapped;
+use sys::bpf::{BpfError, Map, Opened, SocketFilter, embedded, mapped_address};
 
 mod types {
     sys::bpf::shared_types!("tunnel");
@@ -70,7 +68,7 @@ impl TunnelCarrier {
 impl TunnelId {
     /// `struct tunnel_id` of tunnel.bpf.c.
     fn to_bytes(self) -> [u8; 24] {
-        let local = mapped(self.local);
+        let local = mapped_address(self.local);
         let (id, carrier) = self.carrier.id_and_kind();
         let mut bytes = [0; 24];
         bytes[..16].copy_from_slice(&local.octets());

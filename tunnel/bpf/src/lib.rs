@@ -4,19 +4,9 @@
 mod fastpath;
 mod filter;
 
-use std::net::{IpAddr, Ipv6Addr};
-
 pub use fastpath::{
     FAST_COUNTS, FAST_ECN_DROP, FAST_ECN_ODD, FAST_HEADER_BYTES_MAX, FAST_TUNNELS_MAX,
     FastDirection, FastHeader, FastHook, FastPath, FastPathSpec, FastRules, FastStation,
     fast_station_fields, fast_station_key,
 };
 pub use filter::{TunnelCarrier, TunnelFilter, TunnelFilterSpec, TunnelFrames, TunnelId};
-
-/// Form in which the programs compare addresses: IPv4 as ::ffff:a.b.c.d.
-fn mapped(ip: IpAddr) -> Ipv6Addr {
-    match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    }
-}

@@ -40,16 +40,12 @@ Example:
 pub struct TunnelHouse;
 
 impl House for TunnelHouse {
-    fn name(&self) -> &'static str {
-        "tunnel"
-    }
-
     fn paths(&self) -> Vec<Box<dyn model::Path>> {
         vec![Box::new(tunnel::TunnelPath)]
     }
 
-    fn commands(&self) -> Vec<Command> {
-        vec![Command::new::<TunnelCommand>()]
+    fn commands(&self) -> &'static [Command] {
+        const { &[Command::new::<TunnelCommand>()] }
     }
 
     fn documents(&self) -> &'static [NamedSchema] {

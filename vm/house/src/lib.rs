@@ -15,16 +15,12 @@ use crate::vmnic::VmnicCommand;
 pub struct VmHouse;
 
 impl House for VmHouse {
-    fn name(&self) -> &'static str {
-        "vm"
-    }
-
     fn paths(&self) -> Vec<Box<dyn model::Path>> {
         vec![Box::new(Vmnic), Box::new(Guest)]
     }
 
-    fn commands(&self) -> Vec<Command> {
-        vec![Command::new::<GuestCommand>(), Command::new::<VmnicCommand>()]
+    fn commands(&self) -> &'static [Command] {
+        const { &[Command::new::<GuestCommand>(), Command::new::<VmnicCommand>()] }
     }
 
     fn documents(&self) -> &'static [NamedSchema] {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use host::text::printable;
-use model::{Path, Shape, SwitchScope};
+use model::{ARM_WORDS, Path, Shape, SwitchScope};
 use serde::{Deserialize, Serialize};
 
 use super::{PATH_CONTRACT, RuleError};
@@ -21,9 +21,6 @@ const METRICS_MAX: usize = 64;
 const NEEDS_MAX: usize = 16;
 const PEERS_MAX: usize = 16;
 const TRIAL_NS_MAX: u64 = 3600 * 1_000_000_000;
-/// Words that `--arms` has for other things.
-const RESERVED_SWITCHES: [&str; 6] =
-    ["baseline", "ladder", "all", "alone", "leave-one-out", "best"];
 
 /// A path as its program describes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -134,7 +131,7 @@ impl PathDescription {
         }
         let mut greeting: serde_json::Value =
             serde_json::from_str(greeting).map_err(|error| error.to_string())?;
-        let path = greeting["path"].take();
+        let path = greeting.get_mut("path").map(serde_json::Value::take).unwrap_or_default();
         // Another version may have other fields.
         let Some(contract) = path["contract"].as_u64() else {
             let why = "its greeting describes no path: `path` with `contract`, `name`, `what` and `loads` is missing";
@@ -195,8 +192,9 @@ impl PathDescription {
     }
 }
 
+/// True for a word that `--arms` has for something else.
 fn is_reserved(id: &&str) -> bool {
-    RESERVED_SWITCHES.contains(id)
+    *id == "baseline" || ARM_WORDS.contains(id)
 }
 
 fn check_count(what: &str, count: usize, least: usize, most: usize) -> Result<(), String> {
@@ -277,6 +275,14 @@ mod tests {
         let read = PathDescription::read(&greeting(&with(spin)), "echo").unwrap();
         assert_eq!(read.switches[0].effect, "e[31m");
         assert_eq!(read.switches[0].scope, SwitchScope::Process);
+    }
+
+    #[test]
+    fn a_greeting_of_another_shape_is_refused() {
+        for greeting in ["[]", "7", "null", "\"path\"", "{}", r#"{"path":[1]}"#] {
+            let said = PathDescription::read(greeting, "echo").expect_err(greeting).to_string();
+            assert!(said.contains("describes no path"), "{greeting}: {said}");
+        }
     }
 
     #[test]

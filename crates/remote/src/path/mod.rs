@@ -59,7 +59,7 @@ pub enum PathCall {
     /// Prepares trials at the near end: [`PathAnswer::Opened`].
     Open {
         load: RequestedLoad,
-        /// `None` if there is no far end.
+        /// `None` without a far end.
         far: Option<FarPoint>,
     },
     /// Runs one trial: [`PathAnswer::Measured`] or [`PathAnswer::Recorded`].

@@ -5,7 +5,7 @@ mod recorded;
 use std::time::{Duration, Instant};
 
 use model::{
-    Arm, Clock, Ended, Limits, Search, SearchPlan, SearchStep, Session, Support, SwitchId,
+    Arm, BEST, Clock, Ended, Limits, Search, SearchPlan, SearchStep, Session, Support, SwitchId,
     is_event_count,
 };
 use remote::Failure;
@@ -15,9 +15,6 @@ use crate::proof::{Proof, Proven};
 use crate::runner::Runner;
 pub(crate) use recorded::Record;
 use recorded::Recorded;
-
-/// Word for `--arms`.
-pub const BEST: &str = "best";
 
 /// Fewest blocks of the experiment that measures a set: its members may differ little.
 const BLOCKS_MIN: u32 = 16;

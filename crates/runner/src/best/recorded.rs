@@ -6,12 +6,11 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::{
-    Arm, Clock, Ended, Limits, Measurement, Schedule, Search, Session, TrialRecord, Trials,
+    Arm, BEST, Clock, Ended, Limits, Measurement, Schedule, Search, Session, TrialRecord, Trials,
 };
 use remote::Failure;
 use report::store::{ExperimentHeader, SqliteStore, Store};
 
-use super::BEST;
 use crate::conduct::{Continued, SessionTrials};
 use crate::header::{header, session_machine};
 use crate::proof::{Proof, Resumed};

@@ -7,7 +7,7 @@ use remote::RemoteError;
 use remote::path::{ENDPOINT_BYTES_MAX, FarPoint, PathAnswer, PathCall};
 
 use super::program::PathProgram;
-use super::{ANSWER_TIMEOUT, names, unexpected};
+use super::{ANSWER_TIMEOUT, unexpected};
 
 /// The program of a path at the far end, ready for trials.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl FarTrials {
 
     /// Begins a trial; the inner error is the program's own.
     pub(super) fn begin(&mut self, arm: &Arm) -> Result<Result<(), PathError>, RemoteError> {
-        match self.program.ask(&PathCall::Begin { arm: names(arm) }, ANSWER_TIMEOUT)? {
+        match self.program.ask(&PathCall::Begin { arm: arm.switches.names() }, ANSWER_TIMEOUT)? {
             PathAnswer::Ready {} => Ok(Ok(())),
             failed @ PathAnswer::Failed(_) => Ok(Err(unexpected(&self.program, &failed))),
             other => Err(self.program.unexpected(&other)),

@@ -15,7 +15,7 @@ use lab::FarEnd;
 use model::{
     Arm, Load, LoadKind, PathError, Session, Support, SwitchId, SwitchSpec, TwoHosts, ids,
 };
-use remote::path::{PathAnswer, PathCall, far_path};
+use remote::path::{PathAnswer, far_path};
 use remote::{Failure, FarOptions};
 
 use self::far::FarTrials;
@@ -160,14 +160,4 @@ fn unexpected(program: &PathProgram, answer: &PathAnswer) -> PathError {
         }
         other => PathError::part(program.unexpected(other)),
     }
-}
-
-/// Names of the switches that are on.
-fn names(arm: &Arm) -> Vec<String> {
-    arm.switches.names()
-}
-
-/// The call for one trial of an arm.
-fn trial_call(arm: &Arm) -> PathCall {
-    PathCall::Trial { arm: names(arm) }
 }

@@ -10,7 +10,7 @@ use remote::path::{PathAnswer, PathCall};
 
 use super::far::{FarTrials, add};
 use super::program::PathProgram;
-use super::{ANSWER_TIMEOUT, OPEN_TIMEOUT, trial_call, trial_timeout, unexpected};
+use super::{ANSWER_TIMEOUT, OPEN_TIMEOUT, trial_timeout, unexpected};
 
 /// Time between two looks at the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -69,7 +69,7 @@ impl ExternalSession {
         let Some(program) = self.program.as_mut() else {
             return Ok(Err(PathError::at("near", "the program has ended")));
         };
-        program.call(&trial_call(arm))?;
+        program.call(&PathCall::Trial { arm: arm.switches.names() })?;
         let mut limit = trial_timeout(self.trial);
         let mut begun = Instant::now();
         let mut is_interrupted = false;

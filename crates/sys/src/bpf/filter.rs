@@ -45,7 +45,7 @@ pub struct ProbeFilterSpec<'a> {
 }
 
 /// Form in which the programs compare addresses: IPv4 as ::ffff:a.b.c.d.
-fn mapped(ip: IpAddr) -> Ipv6Addr {
+pub fn mapped_address(ip: IpAddr) -> Ipv6Addr {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,
@@ -96,7 +96,7 @@ impl SocketFilter {
         }
         let mut addresses = [[0; 4]; PROBE_ADDRESSES_MAX];
         for (into, ip) in addresses.iter_mut().zip(spec.addresses) {
-            let words = mapped(*ip).octets();
+            let words = mapped_address(*ip).octets();
             for (word, bytes) in into.iter_mut().zip(words.as_chunks::<4>().0) {
                 *word = u32::from_ne_bytes(*bytes);
             }

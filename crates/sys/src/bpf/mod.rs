@@ -39,7 +39,7 @@ pub use error::BpfError;
 pub use faults::{Fault, FaultCounts, FaultFilter, FaultSpec};
 pub use filter::{
     FEED_GROUPS_MAX, FEED_STAMP_BYTES, FeedGroup, FilterCounts, PROBE_ADDRESSES_MAX,
-    ProbeFilterSpec, SocketFilter,
+    ProbeFilterSpec, SocketFilter, mapped_address,
 };
 pub use generator::{Flows, Generator, GeneratorCounts, GeneratorMarks, LENGTHS_MAX};
 pub use headrooms::headrooms;

@@ -2,8 +2,10 @@
 
 use std::net::IpAddr;
 
+use sys::bpf::mapped_address;
+
 use super::types;
-use crate::{TunnelCarrier, mapped};
+use crate::TunnelCarrier;
 
 /// Key of a station: its MAC address and its network.
 pub fn fast_station_key(network: u16, mac: [u8; 6]) -> u64 {
@@ -31,5 +33,5 @@ pub(super) fn ends_key(
 
 pub(super) fn segment_key(local: IpAddr, carrier: TunnelCarrier) -> types::segment {
     let (id, kind) = carrier.id_and_kind();
-    types::segment { local: mapped(local).octets(), id, kind }
+    types::segment { local: mapped_address(local).octets(), id, kind }
 }
