@@ -107,7 +107,9 @@ impl Life {
     fn beside_far(&self, spec: &CheckedPrograms, error: PathError, seen: &FarSeen) -> PathError {
         let ended = "the server ended with success before its client".to_owned();
         let ended = seen.has_server_ended.then_some(ended);
-        let unnamed = spec.client().is_some_and(|client| !client.contains("WIREPATH_"));
+        let far = self.far_ip.to_string();
+        let is_unnamed = |client: &str| !client.contains("WIREPATH_") && !client.contains(&far);
+        let unnamed = !self.side.is_shared && spec.client().is_some_and(is_unnamed);
         let unnamed = unnamed.then(|| {
             "the client's command has no $WIREPATH_FAR: quote it with ' so that your shell does not expand it"
                 .to_owned()
