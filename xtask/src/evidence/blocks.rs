@@ -29,18 +29,23 @@ impl Block {
         let mut command = String::from("wirepath");
         for word in &self.words {
             command.push(' ');
-            if word.is_empty() || word.contains(char::is_whitespace) {
-                command += &format!("'{word}'");
-            } else {
+            if !word.is_empty() && word.chars().all(is_plain) {
                 command += word;
+            } else {
+                command += &format!("'{word}'");
             }
         }
         command
     }
 }
 
+/// True for characters that a shell takes as they are.
+fn is_plain(c: char) -> bool {
+    c.is_alphanumeric() || "-_=+,./:%@".contains(c)
+}
+
 /// Returns the blocks of a page in order; `name` is that of the page in errors. Fenced code is not read.
-pub(super) fn of_page(name: &str, text: &str) -> Result<Vec<Block>> {
+pub(super) fn parse(name: &str, text: &str) -> Result<Vec<Block>> {
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;
     let (mut offset, mut is_code) = (0, false);
@@ -117,7 +122,7 @@ mod tests {
     use super::*;
 
     fn commands(text: &str) -> Vec<(usize, String)> {
-        let blocks = of_page("page.md", text).unwrap();
+        let blocks = parse("page.md", text).unwrap();
         blocks.iter().map(|block| (block.line, block.command())).collect()
     }
 
@@ -137,7 +142,7 @@ mod tests {
     fn only_the_lines_between_the_markers_are_replaced() {
         let text = "a\n<!-- evidence: prove x -->\nold\n\nold\n<!-- end -->\nb\n\
             <!-- evidence: prove y -->\n<!-- end -->";
-        let blocks = of_page("page.md", text).unwrap();
+        let blocks = parse("page.md", text).unwrap();
         let tables = ["one\n".to_string(), "two\n".to_string()];
         assert_eq!(
             replaced(text, &blocks, &tables),
@@ -156,11 +161,14 @@ mod tests {
                 "page.md:2: the block of line 1 is still open; add",
             ),
             ("\n<!-- end -->\n", "page.md:2: `<!-- end -->` without a block; a block begins"),
-            ("<!-- evidence: prove 'x -->\n<!-- end -->\n", "page.md:1: a quote is not closed; add"),
+            (
+                "<!-- evidence: prove 'x -->\n<!-- end -->\n",
+                "page.md:1: a quote is not closed; add",
+            ),
             ("<!-- evidence: history prune --yes -->\n", "page.md:1: the command is not `prove`"),
             ("<!-- evidence: -->\n<!-- end -->\n", "page.md:1: the command is not `prove`"),
         ] {
-            let error = format!("{:#}", of_page("page.md", text).unwrap_err());
+            let error = format!("{:#}", parse("page.md", text).unwrap_err());
             assert!(error.starts_with(wanted), "{error}");
         }
     }

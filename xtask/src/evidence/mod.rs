@@ -19,16 +19,22 @@ const PAGES: &str = "docs/evidence";
 ///
 /// Errors: a marker is malformed, the program is not built, or one of its runs failed; the page is then as it was.
 pub(crate) fn rewrite(root: &Path, name: &str) -> Result<()> {
+    rewrite_by(&release::target_folder(root), root, name)
+}
+
+/// As `rewrite`, by a program in a target folder of cargo.
+fn rewrite_by(target: &Path, root: &Path, name: &str) -> Result<()> {
     let page = Page::read(root, name)?;
     if page.blocks.is_empty() {
         bail!("{} has no marked table; {}", page.name, blocks::FORM);
     }
-    let program = program(root)?;
+    let program = program(target)?;
     let mut tables = Vec::new();
     for (index, block) in page.blocks.iter().enumerate() {
         println!("table {} of {}: {}", index + 1, page.blocks.len(), block.command());
-        let failed = || format!("{}:{}: {}", page.name, block.line, block.command());
-        tables.push(measured(&program, block).with_context(failed)?);
+        let table = measured(&program, block)
+            .with_context(|| format!("{}:{}: {}", page.name, block.line, block.command()))?;
+        tables.push(table);
     }
     page.replace(&tables)?;
     println!("wrote {}; look at the difference before the commit", page.name);
@@ -74,13 +80,13 @@ struct Page {
 impl Page {
     fn read(root: &Path, name: &str) -> Result<Page> {
         let names = names(root)?;
-        if !names.iter().any(|of_page| of_page == name) {
+        if !names.iter().any(|known| known == name) {
             bail!("{PAGES} has no page {name:?}; it has {}", names.join(", "));
         }
         let file = root.join(PAGES).join(format!("{name}.md"));
         let name = format!("{PAGES}/{name}.md");
         let text = fs::read_to_string(&file).with_context(|| format!("reading {name}"))?;
-        let blocks = blocks::of_page(&name, &text)?;
+        let blocks = blocks::parse(&name, &text)?;
         Ok(Page { name, file, text, blocks })
     }
 
@@ -88,25 +94,26 @@ impl Page {
     ///
     /// Errors: the page was edited since it was read.
     fn replace(&self, tables: &[String]) -> Result<()> {
-        let now = fs::read_to_string(&self.file).with_context(|| format!("reading {}", self.name))?;
+        let now =
+            fs::read_to_string(&self.file).with_context(|| format!("reading {}", self.name))?;
         if now != self.text {
             bail!("{} was edited during the runs and is left as it is; run again", self.name);
         }
         let new = self.file.with_extension("md.new");
-        let failed = || format!("writing {}", new.display());
-        fs::write(&new, blocks::replaced(&self.text, &self.blocks, tables)).with_context(failed)?;
+        fs::write(&new, blocks::replaced(&self.text, &self.blocks, tables))
+            .with_context(|| format!("writing {}", new.display()))?;
         fs::rename(&new, &self.file).with_context(|| format!("replacing {}", self.name))
     }
 }
 
 /// The program to measure with: that of a release, else that of `./run`.
-fn program(root: &Path) -> Result<PathBuf> {
-    let target = release::target_folder(root);
+fn program(target: &Path) -> Result<PathBuf> {
     let built = ["release", "quick"].map(|profile| target.join(profile).join("wirepath"));
     built.into_iter().find(|file| file.is_file()).with_context(|| {
+        let target = target.display();
         format!(
-            "no program in {0}/release or {0}/quick; build it: cargo build --release -p wirepath",
-            target.display()
+            "no program in {target}/release or {target}/quick; build it: \
+            cargo build --release -p wirepath"
         )
     })
 }
@@ -123,7 +130,7 @@ fn measured(program: &Path, block: &Block) -> Result<String> {
     if !output.status.success() {
         bail!("failed with {}; its message is above, and the page is as it was", output.status);
     }
-    table::of_result(&output.stdout)
+    table::render(&output.stdout)
 }
 
 #[cfg(test)]
@@ -132,19 +139,24 @@ mod tests {
 
     use super::*;
 
-    const PAGE: &str = "# Page\n\n<!-- evidence: prove probe --time 1s -->\nold\n<!-- end -->\n\nAfter.\n";
+    const PAGE: &str =
+        "# Page\n\n<!-- evidence: prove probe --time 1s -->\nold\n<!-- end -->\n\nAfter.\n";
 
     /// A workspace with one page, and a program that runs this shell script.
     fn workspace(script: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join(PAGES)).unwrap();
         fs::write(root.path().join(PAGES).join("probe.md"), PAGE).unwrap();
-        let folder = release::target_folder(root.path()).join("quick");
+        let folder = root.path().join("target/quick");
         fs::create_dir_all(&folder).unwrap();
         let program = folder.join("wirepath");
         fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         root
+    }
+
+    fn rewrite_page(root: &tempfile::TempDir, name: &str) -> Result<()> {
+        rewrite_by(&root.path().join("target"), root.path(), name)
     }
 
     fn page(root: &Path) -> String {
@@ -159,10 +171,13 @@ mod tests {
     fn a_table_is_measured_by_the_words_of_its_marker() {
         let arguments = "test \"$*\" = 'prove probe --time 1s --json' || exit 2";
         let root = workspace(&format!("{arguments}\ncat '{}'", sample().display()));
-        rewrite(root.path(), "probe").unwrap();
+        rewrite_page(&root, "probe").unwrap();
         let page = page(root.path());
         assert!(!page.contains("old") && page.contains("\n| +spin | 4.05 µs, "), "{page}");
-        assert!(page.starts_with("# Page\n\n<!-- evidence: prove probe --time 1s -->\n|"), "{page}");
+        assert!(
+            page.starts_with("# Page\n\n<!-- evidence: prove probe --time 1s -->\n|"),
+            "{page}"
+        );
         assert!(page.ends_with("\n<!-- end -->\n\nAfter.\n"), "{page}");
     }
 
@@ -170,7 +185,7 @@ mod tests {
     fn a_run_that_fails_leaves_the_page_as_it_was() {
         for script in ["exit 3", "echo '{\"schema\": 2}'", "kill -9 $$"] {
             let root = workspace(script);
-            let error = format!("{:#}", rewrite(root.path(), "probe").unwrap_err());
+            let error = format!("{:#}", rewrite_page(&root, "probe").unwrap_err());
             assert!(error.starts_with("docs/evidence/probe.md:3: wirepath prove probe"), "{error}");
             assert_eq!(page(root.path()), PAGE);
             assert_eq!(entries(&root.path().join(PAGES)).unwrap().len(), 1);
@@ -181,7 +196,7 @@ mod tests {
     fn an_edit_during_the_run_is_kept() {
         let root = tempfile::tempdir().unwrap();
         let file = root.path().join("page.md");
-        let blocks = blocks::of_page("page.md", PAGE).unwrap();
+        let blocks = blocks::parse("page.md", PAGE).unwrap();
         let page = Page { name: "page.md".into(), file, text: PAGE.into(), blocks };
         fs::write(&page.file, "edited").unwrap();
         let error = page.replace(&["new\n".into()]).unwrap_err().to_string();
@@ -193,11 +208,11 @@ mod tests {
     fn errors_name_what_there_is() {
         let root = workspace("exit 0");
         for name in ["tunel", "../probe", ""] {
-            let error = rewrite(root.path(), name).unwrap_err().to_string();
+            let error = rewrite_page(&root, name).unwrap_err().to_string();
             assert!(error.ends_with("it has probe"), "{error}");
         }
-        fs::remove_dir_all(release::target_folder(root.path())).unwrap();
-        let error = rewrite(root.path(), "probe").unwrap_err().to_string();
+        fs::remove_dir_all(root.path().join("target")).unwrap();
+        let error = rewrite_page(&root, "probe").unwrap_err().to_string();
         assert!(error.ends_with("cargo build --release -p wirepath"), "{error}");
     }
 }

@@ -77,14 +77,17 @@ struct Difference {
 /// Returns the table of a result, an empty line, and the line that says where and when it was measured.
 ///
 /// Errors: the text is not one result, or none of its figures is judged.
-pub(super) fn of_result(json: &[u8]) -> Result<String> {
+pub(super) fn render(json: &[u8]) -> Result<String> {
     let result: Document = serde_json::from_slice(json)
         .context("the output is not one result of `prove`; a marker has no --runs")?;
     let judged = &result.judged[..result.judged.len().min(COLUMNS)];
     if judged.is_empty() {
-        bail!("the result has no judged figure; choose a load that has, `wirepath paths` lists them");
+        bail!(
+            "the result has no judged figure; choose a load that has, `wirepath paths` lists them"
+        );
     }
-    let mut table = format!("| arm | {} |\n|---|{}\n", judged.join(" | "), "---|".repeat(judged.len()));
+    let mut table =
+        format!("| arm | {} |\n|---|{}\n", judged.join(" | "), "---|".repeat(judged.len()));
     for arm in &result.arms {
         let cells: Vec<String> = judged.iter().map(|name| cell(arm, name)).collect();
         table += &format!("| {} | {} |\n", shown_name(arm), cells.join(" | "));
@@ -138,7 +141,11 @@ fn source(result: &Document, judged: &[String]) -> String {
     parts.push(format!("Linux {}", plain(kernel)));
     parts.push(plain(&machine.nic));
     parts.push(format!("{}, wirepath {}", plain(date), plain(&result.version)));
-    parts.push(format!("{} blocks, ended: {}", result.blocks, plain(&result.ended.replace('-', " "))));
+    parts.push(format!(
+        "{} blocks, ended: {}",
+        result.blocks,
+        plain(&result.ended.replace('-', " "))
+    ));
     for name in judged {
         let Some(floor) = result.floor.get(name) else { continue };
         let (low, high) = (rounded(floor.low), rounded(floor.high));
@@ -185,11 +192,12 @@ mod tests {
     use super::*;
 
     fn sample() -> Value {
-        serde_json::from_str(include_str!("../../../crates/report/tests/goldens/ping.json")).unwrap()
+        serde_json::from_str(include_str!("../../../crates/report/tests/goldens/ping.json"))
+            .unwrap()
     }
 
     fn table(result: &Value) -> String {
-        of_result(result.to_string().as_bytes()).unwrap()
+        render(result.to_string().as_bytes()).unwrap()
     }
 
     #[test]
@@ -235,7 +243,7 @@ mod tests {
         let mut nothing = sample();
         nothing["judged"] = json!([]);
         for text in [nothing.to_string(), json!({"runs": []}).to_string(), String::new()] {
-            assert!(of_result(text.as_bytes()).is_err(), "{text}");
+            assert!(render(text.as_bytes()).is_err(), "{text}");
         }
     }
 
