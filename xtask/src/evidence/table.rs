@@ -110,7 +110,7 @@ fn cell(arm: &Arm, name: &str) -> String {
     }
     let Some(metric) = arm.metrics.get(name) else { return "–".into() };
     let Some(median) = metric.median else {
-        return metric.why.as_ref().map_or("–".into(), |why| format!("refused: {}", plain(why)));
+        return metric.why.as_ref().map_or("–".into(), |why| plain(why));
     };
     let mut parts = vec![quantity(median, &metric.unit)];
     parts.extend(change(metric));
@@ -224,7 +224,7 @@ mod tests {
         let metrics = &mut result["arms"][1]["metrics"];
         metrics["rtt_ns_p50"]["high"] = Value::Null;
         metrics["rtt_ns_p99"]["median"] = Value::Null;
-        metrics["rtt_ns_p99"]["why"] = json!("too few | samples");
+        metrics["rtt_ns_p99"]["why"] = json!("p99 refused: too few | samples");
         metrics["cpu_ns_per_packet"]["ratio"] = Value::Null;
         metrics["cpu_ns_per_packet"]["difference"] = json!({"mean": 2, "low": -1.5, "high": 10.25});
         result["arms"][1]["name"] = json!("sock|perf");
@@ -234,7 +234,7 @@ mod tests {
         let start = "| sock\\|perf 3.7 |";
         let row = table.lines().find(|line| line.starts_with(start)).unwrap();
         assert!(row.contains(", ∞], better"), "{row}");
-        assert!(row.contains("| refused: too few \\| samples |"), "{row}");
+        assert!(row.contains("| p99 refused: too few \\| samples |"), "{row}");
         assert!(row.contains("2.00 more a trial [-1.50, 10.2], better"), "{row}");
     }
 
