@@ -378,16 +378,17 @@ fn reference_has_every_key() {
 }
 
 #[test]
-fn samples_of_the_manual_are_valid() {
+fn samples_of_the_manual_and_the_reference_are_valid() {
     let interfaces = "port = { interface = \"lan0\" }\n\
         underlay = { interface = \"wan0\", address = \"10.0.0.1\" }\n";
-    let manual = include_str!("../../../docs/tunnel.md");
-    let samples: Vec<&str> = manual
-        .split("```toml\n")
-        .skip(1)
+    let pages =
+        [include_str!("../../../docs/tunnel.md"), include_str!("../../../docs/reference.md")];
+    let samples: Vec<&str> = pages
+        .iter()
+        .flat_map(|page| page.split("```toml\n").skip(1))
         .map(|rest| rest.split("```").next().unwrap_or_default())
         .collect();
-    assert_eq!(samples.len(), 3);
+    assert_eq!(samples.len(), 4);
     for sample in samples {
         let before = if sample.contains("[port]") { "" } else { interfaces };
         if let Err(errors) = Config::parse(&format!("{before}{sample}")) {
