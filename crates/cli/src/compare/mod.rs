@@ -7,6 +7,8 @@ mod builds;
 mod images;
 mod servers;
 
+use std::time::Duration;
+
 use host::text::chain;
 use house::context::Context;
 use house::{console, signals};
@@ -23,8 +25,8 @@ use crate::running::{Terminal, runner};
 /// Names of the arms.
 const OLD: &str = "old";
 const NEW: &str = "new";
-/// Time limit for a program that ends, and for a client.
-const PROGRAM_TIMEOUT: &str = "10m";
+/// Shortest time limit for a program that ends, and for a client.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 /// Figures of programs that end; the first decides.
 const ENDING_FIGURES: [&str; 2] = ["client_wall_ns", "client_cpu_ns"];
 
@@ -82,7 +84,8 @@ fn programs(args: &CompareArgs, compared: &Compared) -> Programs {
         metrics: args.metric.clone(),
         ready: args.ready.clone(),
         setup: args.setup.clone(),
-        within: Some(PROGRAM_TIMEOUT.to_owned()),
+        // One that takes longer than the whole run cannot be measured in it.
+        within: Some(format!("{}ms", args.time.max(PROGRAM_TIMEOUT).as_millis())),
         ..Programs::default()
     };
     match client_line(&args.client) {
