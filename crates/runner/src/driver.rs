@@ -1,10 +1,12 @@
 //! The one driver of experiments.
 
+use std::time::Instant;
+
 use model::{PlanRequest, Request, Subject};
 use remote::Failure;
 
 use crate::best::{self, Record};
-use crate::conduct::conduct;
+use crate::conduct::{Timing, conduct};
 use crate::path::{self, PathPlan};
 use crate::plan;
 use crate::programs::{self, ProgramsPlan};
@@ -45,6 +47,10 @@ impl Runner<'_> {
         planned: Planned,
         resumed: Option<Resumed>,
     ) -> Result<Proven, Failure> {
+        let begun = match &planned {
+            Planned::Path(plan) => plan.begun,
+            Planned::Programs(_) | Planned::Settings(_) => Instant::now(),
+        };
         let _lock = lock()?;
         let mut opened = match planned {
             Planned::Path(planned) => path::open(*planned)?,
@@ -60,9 +66,12 @@ impl Runner<'_> {
                     None if opened.records_search => Record::Begins,
                     None => Record::Nothing,
                 };
-                best::find(self, limits, &opened.proof, &mut space, session, record)
+                best::find(self, limits, begun, &opened.proof, &mut space, session, record)
             }
-            None => conduct(self, limits, opened.proof, session, resumed),
+            None => {
+                let timing = Timing::whole(begun);
+                conduct(self, limits, timing, opened.proof, session, resumed)
+            }
         };
         let broken = opened.session.broken();
         drop(opened.session);
