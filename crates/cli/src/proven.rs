@@ -97,7 +97,7 @@ pub(crate) fn print_ladder(proven: &Proven) -> Result<(), Failure> {
 
 /// Prints the id under which a run is stored.
 pub(crate) fn say_where(proven: &Proven) {
-    if proven.is_stored && !is_blank(proven) {
+    if proven.is_stored && proven.has_result() {
         console::say(&format!("stored as {}", proven.outcome.id));
     }
 }

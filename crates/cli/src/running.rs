@@ -108,7 +108,7 @@ fn progress_bar() -> ProgressBar {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(Some(1000), ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("[{bar:10}] {wide_msg}") {
+    if let Ok(style) = ProgressStyle::with_template("[{bar:6}] {wide_msg}") {
         bar.set_style(style.progress_chars("=> "));
     }
     bar

@@ -40,14 +40,14 @@ pub fn lacks(needed: &TimeNeeded) -> String {
     )
 }
 
-/// How far a run is, in few words: `12 of 60 s, block 3 of about 14`.
+/// How far a run is, in few words, as a terminal of 60 columns has room for little: `12 of 60 s, block 3 of ~14`.
 pub fn progress(progress: &Progress) -> String {
     let time =
         elapsed(Duration::from_nanos(progress.elapsed_ns), Duration::from_nanos(progress.end_ns));
     match (progress.block, progress.blocks) {
         (0, _) => format!("{time}, warm-up"),
         (block, None) => format!("{time}, block {block}"),
-        (block, Some(blocks)) => format!("{time}, block {block} of about {blocks}"),
+        (block, Some(blocks)) => format!("{time}, block {block} of ~{blocks}"),
     }
 }
 
@@ -90,7 +90,54 @@ pub fn so_far(outcome: &Outcome) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use model::{
+        ArmOutcome, Better, Experiment, ExperimentPlan, MetricOutcome, OutcomeHeader, Support,
+    };
+
     use super::*;
+
+    #[test]
+    fn progress_names_the_block_and_the_end_as_far_as_they_are_known() {
+        let (elapsed_ns, end_ns) = (12_900_000_000, 59_100_000_000);
+        let at = |block, blocks| progress(&Progress { block, blocks, elapsed_ns, end_ns });
+        assert_eq!(at(0, None), "12 of 60 s, warm-up");
+        assert_eq!(at(3, Some(14)), "12 of 60 s, block 3 of ~14");
+    }
+
+    #[test]
+    fn answer_so_far_names_the_arms_that_are_decided_the_largest_effect_first() {
+        let arm = |name: &str, kind, ratio: f64, verdict| {
+            let trials = vec![Some(ratio)];
+            let unjudged = MetricOutcome::unjudged("ns", Better::Lower, trials);
+            let (ratio, verdict) = (Some(ratio), Some(verdict));
+            let metric = MetricOutcome { ratio, verdict, ..unjudged };
+            ArmOutcome {
+                name: name.to_owned(),
+                kind,
+                switches: Vec::new(),
+                support: Support::Yes,
+                trials: 8,
+                metrics: BTreeMap::from([("wall_ns".to_owned(), metric)]),
+                latency: BTreeMap::new(),
+                mode: BTreeMap::new(),
+                counters: BTreeMap::new(),
+                reliability: None,
+                failures: Vec::new(),
+            }
+        };
+        let control = arm("old again", ArmKind::Control, 1.3, Verdict::Worse);
+        let open = arm("open", ArmKind::Variant, 0.5, Verdict::Exploratory);
+        let plan = ExperimentPlan::new(1, Vec::new(), vec!["wall_ns".to_owned()], 1, 1);
+        let mut outcome = Experiment::new(plan).outcome(OutcomeHeader::default());
+        outcome.arms = vec![control, open];
+        assert_eq!(so_far(&outcome), "not decided");
+        outcome.arms.push(arm("new", ArmKind::Variant, 1.18, Verdict::Worse));
+        assert_eq!(so_far(&outcome), "new 18 % worse");
+        outcome.arms.push(arm("best", ArmKind::Variant, 0.5, Verdict::Better));
+        assert_eq!(so_far(&outcome), "best 50 % better, new 18 % worse");
+    }
 
     #[test]
     fn run_without_the_time_for_a_verdict_says_how_long_one_takes() {

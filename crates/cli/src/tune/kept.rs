@@ -128,7 +128,9 @@ fn worths(plan: &Plan, outcome: &Outcome, arms: PlanArms) -> Vec<Worth> {
 #[cfg(test)]
 mod tests {
     use host::tune::{Step, Target, Value};
-    use model::{ArmOutcome, Better, MetricOutcome, Support};
+    use model::{
+        ArmOutcome, Better, Experiment, ExperimentPlan, MetricOutcome, OutcomeHeader, Support,
+    };
 
     use super::*;
 
@@ -171,13 +173,15 @@ mod tests {
             latency: Default::default(),
             mode: Default::default(),
             counters: Default::default(),
+            reliability: None,
             failures: Vec::new(),
         }
     }
 
     fn outcome(arms: Vec<ArmOutcome>) -> Outcome {
         let judged = vec!["rtt_ns_p50".to_owned(), "cpu_ns".to_owned()];
-        Outcome { arms, judged, ..Outcome::default() }
+        let plan = ExperimentPlan::new(1, Vec::new(), judged, 1, 1);
+        Outcome { arms, ..Experiment::new(plan).outcome(OutcomeHeader::default()) }
     }
 
     #[test]
