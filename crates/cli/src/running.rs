@@ -1,10 +1,10 @@
 //! Terminal, guards and processes of a run on this command line.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use house::context::{Context, DATA_VARIABLE};
 use house::place::{ROOT_VARIABLE, STATE_VARIABLE};
@@ -24,11 +24,16 @@ const CHILD_GRACE: Duration = Duration::from_secs(20);
 /// Time between two looks at the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Time between two answers so far, as a multiple of what one takes: that grows with the square of the blocks.
+const ANSWER_COST_FACTOR: u32 = 20;
+
 /// The terminal of a run.
 pub(crate) struct Terminal {
     bar: RefCell<ProgressBar>,
     /// The answer so far, in few words; empty before the first block has ended.
     so_far: RefCell<String>,
+    /// Earliest time of the next one.
+    due: Cell<Instant>,
     /// Prints the result so far after each block.
     live: bool,
 }
@@ -40,7 +45,12 @@ impl Terminal {
             return Err(Failure::Usage("--live prints tables; remove --json".into()));
         }
         let bar = if live { ProgressBar::hidden() } else { progress_bar() };
-        Ok(Terminal { bar: RefCell::new(bar), so_far: RefCell::default(), live })
+        Ok(Terminal {
+            bar: RefCell::new(bar),
+            so_far: RefCell::default(),
+            due: Cell::new(Instant::now()),
+            live,
+        })
     }
 }
 
@@ -68,8 +78,10 @@ impl Console for Terminal {
             let text = report::text::ladder(&outcome(), console::style());
             // The result at the end reports why nothing can be printed.
             let _shown = console::screen(&text);
-        } else if console::is_watched() {
+        } else if console::is_watched() && Instant::now() >= self.due.get() {
+            let begun = Instant::now();
             *self.so_far.borrow_mut() = report::forecast::so_far(&outcome());
+            self.due.set(begun + begun.elapsed() * ANSWER_COST_FACTOR);
         }
     }
 }

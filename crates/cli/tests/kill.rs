@@ -169,9 +169,14 @@ fn prove_programs(data: &Data, client: &str, more: &[&str]) -> Running {
 
 #[test]
 fn a_run_that_is_interrupted_before_its_first_block_has_ended_says_so_in_one_line() {
-    for more in [&[][..], &["--json"], &["--runs", "2"], &["--fail-on", "worse"]] {
+    for more in [&[][..], &["--json"], &["--runs", "2"], &["--fail-on", "worse"], &["compare"]] {
         let data = Data::new();
-        let mut running = prove_programs(&data, "sleep 100", more);
+        let mut running = if more == ["compare"] {
+            let args = ["compare", "sleep 100", "sleep 100", "--time", "300s"];
+            Running::start(data.wirepath(&args))
+        } else {
+            prove_programs(&data, "sleep 100", more)
+        };
         let is_running = |running: &Running| {
             running.descendants().iter().any(|(_, line)| line.starts_with("sleep 100"))
         };

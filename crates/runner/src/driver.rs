@@ -10,7 +10,7 @@ use crate::conduct::{Timing, conduct};
 use crate::path::{self, PathPlan};
 use crate::plan;
 use crate::programs::{self, ProgramsPlan};
-use crate::proof::{Proven, Resumed};
+use crate::proof::{NOTHING_KNOWN, Proven, Resumed};
 use crate::runner::{Runner, lock};
 
 /// A request whose arms are known, as far as they are before its session is opened.
@@ -21,6 +21,16 @@ pub enum Planned {
 }
 
 impl Runner<'_> {
+    /// The failure of a session that could not be opened: the stop, if one was requested meanwhile.
+    fn ended_by(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::Failed(why) if self.is_stopped() => {
+                Failure::Interrupted(format!("{NOTHING_KNOWN} ({why})"))
+            }
+            failure => failure,
+        }
+    }
+
     /// Errors: the request makes no sense here, which shows before anything is locked or measured.
     pub fn plan(&self, request: &Request) -> Result<Planned, Failure> {
         request.check().map_err(Failure::usage)?;
@@ -53,8 +63,9 @@ impl Runner<'_> {
         };
         let _lock = lock()?;
         let mut opened = match planned {
-            Planned::Path(planned) => path::open(*planned)?,
-            Planned::Programs(planned) => programs::open(self, *planned, resumed.as_ref())?,
+            Planned::Path(planned) => path::open(*planned).map_err(|why| self.ended_by(why))?,
+            Planned::Programs(planned) => programs::open(self, *planned, resumed.as_ref())
+                .map_err(|why| self.ended_by(why))?,
             Planned::Settings(wanted) => plan::open(self, request, &wanted)?,
         };
         let session = opened.session.as_mut();

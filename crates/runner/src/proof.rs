@@ -7,6 +7,9 @@ use model::{Arm, Ended, Outcome, OutcomeHeader, Schedule, Search, Support, Trial
 use remote::Failure;
 use remote::work::Ran;
 
+/// Text of a run that a signal ended at once.
+pub const NOTHING_KNOWN: &str = "interrupted before the first block ended; nothing is known yet";
+
 /// An experiment that can be conducted: arms under a load.
 #[derive(Clone)]
 pub(crate) struct Proof {
@@ -97,7 +100,7 @@ impl Proven {
     /// Text about a run that a signal ended.
     fn interruption(&self) -> String {
         match self.outcome.blocks {
-            0 => "interrupted before the first block ended; nothing is known yet".to_owned(),
+            0 => NOTHING_KNOWN.to_owned(),
             1 => "interrupted after 1 block; the result so far is above".to_owned(),
             blocks => format!("interrupted after {blocks} blocks; the result so far is above"),
         }
