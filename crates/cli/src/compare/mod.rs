@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use host::text::chain;
 use house::context::Context;
-use house::{console, signals};
+use house::signals;
 use model::{ArmEntry, Limits, Programs, Request, Subject};
 use remote::Failure;
-use runner::{JournalFolder, Planned, resolve_text};
+use runner::{JournalFolder, NOTHING_KNOWN, Planned, resolve_text};
 
 pub(crate) use args::CompareArgs;
 
 use crate::gate;
-use crate::proven::{ProveDocument, print_ladder, say_where, verdict};
+use crate::proven::{ProveDocument, print_document, print_ladder, say_report, say_where, verdict};
 use crate::running::{Terminal, runner};
 
 /// Names of the arms.
@@ -54,10 +54,11 @@ pub(crate) fn run(context: &Context, args: &CompareArgs) -> Result<(), Failure> 
     };
     let proven = runner.run_planned(&request, Planned::Programs(plan), None)?;
     if context.json {
-        console::json(&ProveDocument::new(&proven))?;
+        print_document(&proven, &ProveDocument::new(&proven))?;
     } else {
         print_ladder(&proven)?;
         say_where(&proven);
+        say_report(context, &proven);
     }
     verdict(&proven)?;
     gate::judge(&[proven], args.accept_undecided)
@@ -153,6 +154,8 @@ fn client_line(words: &[String]) -> Option<String> {
 /// An error of a far part as a failure of this command.
 fn failed(error: &model::PathError) -> Failure {
     match error {
+        // It may be of the program that was ended.
+        _ if signals::stop_requested() => Failure::Interrupted(NOTHING_KNOWN.to_owned()),
         model::PathError::Invalid { .. } => Failure::Usage(chain(error)),
         model::PathError::Unsupported { .. } => Failure::Unsupported(chain(error)),
         _ => Failure::Failed(chain(error)),
