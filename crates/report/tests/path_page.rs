@@ -10,6 +10,7 @@ const fn switch(id: &'static str) -> SwitchSpec {
     SwitchSpec {
         id,
         effect: "Does <it>.",
+        by: "",
         scope: SwitchScope::Process,
         needs: "",
         source: "udp(7)",

@@ -108,6 +108,9 @@ fn insert(
 fn header(outcome: &Outcome) -> ExperimentHeader {
     ExperimentHeader {
         id: outcome.id.clone(),
+        name: outcome.name.clone(),
+        note: outcome.note.clone(),
+        phrases: outcome.phrases.clone(),
         started: outcome.started.clone(),
         path: outcome.path.clone(),
         load: outcome.load.clone(),

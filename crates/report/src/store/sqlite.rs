@@ -392,6 +392,9 @@ mod tests {
             schedule: Default::default(),
             arms: Vec::new(),
             version: "0.1.0".into(),
+            name: None,
+            note: None,
+            phrases: Default::default(),
             search: None,
         };
         store.begin(&header).unwrap();
