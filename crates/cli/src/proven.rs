@@ -10,6 +10,8 @@ use runner::Proven;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::shared_args::DetailArgs;
+
 /// Document of `prove --json` and `tune prove --json`.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Document")]
@@ -62,9 +64,9 @@ pub(crate) fn verdict(proven: &Proven) -> Result<(), Failure> {
     proven.verdict(signals::stop_requested())
 }
 
-/// Prints the table of a run.
-pub(crate) fn print_ladder(proven: &Proven) -> Result<(), Failure> {
-    console::text(&report::text::ladder(&proven.outcome, console::style()))
+/// Prints the result of a run.
+pub(crate) fn print_ladder(proven: &Proven, detail: DetailArgs) -> Result<(), Failure> {
+    console::text(&report::text::ladder(&proven.outcome, console::style(), detail.detail()))
 }
 
 /// Prints the id under which a run is stored.
@@ -90,6 +92,7 @@ pub(crate) fn say_ids(proven: &[Proven]) {
 /// - `document`: that of one run.
 pub(crate) fn show_series<'a>(
     context: &Context,
+    detail: DetailArgs,
     proven: &'a [Proven],
     document: impl Fn(&'a Proven) -> ProveDocument<'a>,
 ) -> Result<(), Failure> {
@@ -97,7 +100,7 @@ pub(crate) fn show_series<'a>(
         let runs = proven.iter().map(document).collect();
         console::json(&SeriesDocument { runs, comparison: None })?;
     } else if let Some(last) = proven.last() {
-        print_ladder(last)?;
+        print_ladder(last, detail)?;
         let outcomes: Vec<Outcome> = proven.iter().map(|run| run.outcome.clone()).collect();
         console::text(&report::text::repeated(&outcomes, console::style()))?;
         say_where(last);

@@ -44,7 +44,7 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
     let is_search = plan.is_search();
     let proven = if args.series.runs > 1 {
         let proven = runner.run_series(&request, &|request| run_in_child(&runner, request))?;
-        show_series(context, &proven, |run| document(run, is_search))?;
+        show_series(context, args.live.detail, &proven, |run| document(run, is_search))?;
         proven
     } else {
         signals::stop_on_hangup()?;
@@ -52,7 +52,7 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
         if context.json {
             console::json(&document(&proven, is_search))?;
         } else {
-            print_ladder(&proven)?;
+            print_ladder(&proven, args.live.detail)?;
             say_where(&proven);
         }
         verdict(&proven)?;

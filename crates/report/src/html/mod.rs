@@ -19,6 +19,7 @@ use std::iter;
 use maud::{Markup, html};
 use model::Outcome;
 
+use crate::answer::Sentence;
 use crate::page::{self, GateLine, Page, PageMetric, Remark};
 use crate::screen::Tone;
 
@@ -188,24 +189,23 @@ fn findings(findings: &[(Tone, String)]) -> Markup {
 }
 
 /// Answers of a gate, one a line.
-fn gate_lines(lines: &[GateLine]) -> Markup {
-    html! { @for line in lines { p class=(class(line.tone)) { (line.sentence) "." } } }
+fn gate_lines<'a>(lines: impl IntoIterator<Item = &'a GateLine>) -> Markup {
+    html! { @for line in lines { p class=(class(line.tone)) { (line.sentence) } } }
 }
 
-/// The sentence of each metric, and the picture of the first.
+fn sentences(sentences: &[Sentence]) -> Markup {
+    html! {
+        ul.headlines {
+            @for sentence in sentences { li class=(class(sentence.tone)) { (sentence.text) } }
+        }
+    }
+}
+
+/// The sentences, and the picture of the first metric.
 fn answer(page: &Page) -> Markup {
     html! {
-        (gate_lines(&page.gate))
-        @for notice in &page.notices { p.notice { (notice) } }
-        ul.headlines {
-            // The answers of a gate are of the same figures.
-            @for metric in page.metrics.iter().filter(|_| page.gate.is_empty()) {
-                li class=(class(metric.tone)) {
-                    b { (metric.label) }
-                    span { (metric.answer) "." @if !metric.advice.is_empty() { " " (metric.advice) } }
-                }
-            }
-        }
+        (sentences(&page.sentences))
+        (gate_lines(page.further_answers()))
         @if let Some(metric) = page.metrics.first() { (ratios(metric, 0)) }
         @if !page.members.is_empty() { (remarks(&page.members)) }
     }

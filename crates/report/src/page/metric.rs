@@ -3,14 +3,15 @@
 use model::{ArmKind, ArmOutcome, Better, MetricOutcome, Outcome, Support};
 
 use super::{
-    Figures, PageMetric, PageTrials, RatioChart, RatioRow, Reported, Row, best, change, charts,
-    interval, median, shape, steps, trust,
+    Figures, PageMetric, PageTrials, RatioChart, RatioRow, Reported, Row, change, charts, interval,
+    median, shape, steps, trust,
 };
+use crate::answer::percent;
 use crate::screen::Tone;
 use crate::{units, wording};
 
 /// Differences that such a run finds in 19 of 20 cases.
-fn finds(outcome: &Outcome, name: &str) -> Option<String> {
+pub(super) fn finds(outcome: &Outcome, name: &str) -> Option<String> {
     let ratios = outcome
         .arms
         .iter()
@@ -23,23 +24,13 @@ fn finds(outcome: &Outcome, name: &str) -> Option<String> {
     if !least.is_finite() {
         return None;
     }
-    let [least, most] = [least, most].map(|ratio| units::digits((ratio - 1.0) * 100.0));
-    Some(if least == most { format!("{most} %") } else { format!("{least} % to {most} % by arm") })
+    let [least, most] = [least, most].map(|ratio| percent(ratio - 1.0));
+    Some(if least == most { most } else { format!("{least} to {most} by arm") })
 }
 
 pub(super) fn metric(outcome: &Outcome, name: &str) -> PageMetric {
-    let label = wording::metric(name);
     let shape = shape(outcome, name);
     let floor = outcome.floor.get(name);
-    let (answer, tone, advice) = match best::best_text(outcome, name) {
-        Some((arm, answer)) => {
-            (answer, Tone::Good, best::advice(outcome, arm, name).unwrap_or_default())
-        }
-        None => {
-            let (answer, tone) = best::none_better(outcome, name);
-            (answer, tone, String::new())
-        }
-    };
     PageMetric {
         unit: shape.map_or(String::new(), |shape| shape.unit.clone()),
         better: shape.map(|shape| wording::better(shape.better)),
@@ -47,16 +38,12 @@ pub(super) fn metric(outcome: &Outcome, name: &str) -> PageMetric {
         checks: trust::checks(outcome, name),
         distrust: trust::distrust(outcome, name),
         finds: finds(outcome, name),
-        headline: format!("{label}: {answer}"),
-        answer,
-        tone,
-        advice,
         rows: shape.map_or(Vec::new(), |_| rows(outcome, name)),
         ratios: shape.and_then(|shape| ratio_chart(outcome, name, shape.better)),
         series: shape.and_then(|shape| charts::series(outcome, name, &shape.unit)),
         trials: shape.and_then(|shape| trials(outcome, name, &shape.unit)),
         name: name.to_owned(),
-        label,
+        label: wording::metric(name),
     }
 }
 
@@ -86,6 +73,7 @@ fn rows(outcome: &Outcome, name: &str) -> Vec<Row> {
                 runs_here: arm.support.is_yes(),
                 label: arm.label(),
                 is_baseline: arm.kind == ArmKind::Baseline,
+                is_control: arm.kind == ArmKind::Control,
                 why: metric.and_then(|metric| metric.why.clone()),
                 median: metric.and_then(median),
                 ratio: metric.and_then(change),

@@ -95,6 +95,8 @@ impl From<ExperimentHeader> for OutcomeHeader {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     pub path: Option<String>,
+    /// Part of the user's name for it, in any case of ASCII letters.
+    pub name: Option<String>,
     /// [`Machine::id`].
     pub machine: Option<String>,
     /// Earliest start: a prefix of an RFC 3339 UTC time, e.g. `2026-11-21`.
@@ -136,6 +138,11 @@ pub struct Progress {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Summary {
     pub id: String,
+    /// The user's name for it, and note on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// RFC 3339 UTC time.
     pub started: String,
     pub path: String,
@@ -151,7 +158,7 @@ pub struct Summary {
     pub trials: u32,
     /// [`Ended::Unfinished`] while it runs and after a kill.
     pub ended: Ended,
-    /// First headline of the outcome, if there is an outcome.
+    /// First sentence of the outcome, if there is an outcome.
     pub headline: Option<String>,
 }
 
