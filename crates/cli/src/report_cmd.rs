@@ -74,7 +74,11 @@ pub(crate) fn run(context: &Context, args: &ReportArgs) -> Result<(), Failure> {
         return console::text(&report::json::to_json(&outcome));
     }
     if args.html.is_none() && args.csv.is_none() {
-        return console::text(&report::text::ladder(&outcome, console::style(), args.detail.detail()));
+        return console::text(&report::text::ladder(
+            &outcome,
+            console::style(),
+            args.detail.detail(),
+        ));
     }
     Ok(())
 }

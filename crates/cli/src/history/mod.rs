@@ -9,9 +9,9 @@ pub(crate) mod prune;
 mod watch;
 
 use remote::Failure;
-use report::text::Detail;
 use report::screen::{Cell, Screen};
 use report::store::{Filter, SqliteStore, Store, StoreError, Summary, TrialRecord};
+use report::text::Detail;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -25,9 +25,11 @@ use crate::results;
 pub(crate) fn run(context: &Context, command: Option<&HistoryCommand>) -> Result<(), Failure> {
     match command {
         None => list(context, args::ROWS, Filter::default()),
-        Some(HistoryCommand::List { last, path, name }) => {
-            list(context, *last, Filter { path: path.clone(), name: name.clone(), ..Filter::default() })
-        }
+        Some(HistoryCommand::List { last, path, name }) => list(
+            context,
+            *last,
+            Filter { path: path.clone(), name: name.clone(), ..Filter::default() },
+        ),
         Some(HistoryCommand::Show { id }) => show(context, id),
         Some(HistoryCommand::Compare(args)) => compare::run(context, args),
         Some(HistoryCommand::Watch(args)) => watch::run(context, args),
@@ -59,7 +61,9 @@ fn list(context: &Context, last: usize, filter: Filter) -> Result<(), Failure> {
         });
     }
     match (rows.is_empty(), is_filtered) {
-        (true, true) => return console::text("no experiment matches; all of them: wirepath history"),
+        (true, true) => {
+            return console::text("no experiment matches; all of them: wirepath history");
+        }
         (true, false) => return console::text("no experiments yet; run: wirepath prove probe"),
         (false, _) => {}
     }
@@ -77,7 +81,9 @@ fn show(context: &Context, id: &str) -> Result<(), Failure> {
     screen.blank();
     screen.line(format!("trials ({})", trials.len()));
     screen.table(&[">", "", "", ">", ""], trials);
-    console::text(&(report::text::ladder(&outcome, console::style(), Detail::Full) + &screen.finish()))
+    console::text(
+        &(report::text::ladder(&outcome, console::style(), Detail::Full) + &screen.finish()),
+    )
 }
 
 fn trial_row(trial: &TrialRecord) -> Vec<Cell> {

@@ -85,7 +85,7 @@ fn answer(page: &ComparisonPage) -> Markup {
         ul.headlines {
             @for (label, answer) in [("Values", &page.values), ("Worth", &page.worth)] {
                 li {
-                    b { (label) }
+                    b { (label) } " "
                     span { span class=(class(answer.tone)) { (answer.subject) } ": " (answer.text) }
                 }
             }
