@@ -88,6 +88,7 @@ impl PathArgs {
         let subject = PathRequest { path, load, arms, peers, against };
         let mut request = Request::new(Subject::Path(Box::new(subject)), self.limits.limits()?);
         request.is_stored = !self.limits.no_history;
+        self.limits.title.add_to(&mut request);
         Ok(request)
     }
 }
@@ -144,7 +145,7 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
         if context.json {
             print_document(&proven, &ProveDocument::searched(&proven))?;
         } else {
-            print_ladder(&proven)?;
+            print_ladder(&proven, args.live.detail)?;
             say_where(&proven);
             say_report(context, &proven);
         }
@@ -171,7 +172,7 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
         proven.iter().filter(is_measured).map(|run| run.outcome.clone()).collect();
     let compared = olds.filter(|_| !news.is_empty());
     let compared = compared.map(|olds| compare(args, &request, &olds, &news)).transpose()?;
-    show(context, &request, &proven, &news, compared.as_ref())?;
+    show(context, args, &request, &proven, &news, compared.as_ref())?;
     verdicts(&proven, args.series.runs)?;
     if request.gate {
         return gate::judge(&proven, args.baseline.accept_undecided);
@@ -198,6 +199,7 @@ fn compare(
 /// - `compared`: with earlier runs.
 fn show(
     context: &Context,
+    args: &ProveArgs,
     request: &Request,
     proven: &[Proven],
     news: &[Outcome],
@@ -212,7 +214,7 @@ fn show(
     if context.json {
         return print_document(last, &ProveDocument::new(last).compared(compared));
     }
-    print_ladder(last)?;
+    print_ladder(last, args.live.detail)?;
     if is_series && last.has_result() {
         console::text(&report::text::repeated(news, console::style()))?;
     }

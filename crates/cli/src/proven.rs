@@ -11,6 +11,8 @@ use runner::Proven;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::shared_args::DetailArgs;
+
 /// Document of `prove --json` and `tune prove --json`.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Document")]
@@ -87,12 +89,12 @@ fn is_blank(proven: &Proven) -> bool {
     !proven.has_result() && !proven.gave_up
 }
 
-/// Prints the table of a run, if anything is known.
-pub(crate) fn print_ladder(proven: &Proven) -> Result<(), Failure> {
+/// Prints the result of a run, if anything is known.
+pub(crate) fn print_ladder(proven: &Proven, detail: DetailArgs) -> Result<(), Failure> {
     if !proven.has_result() {
         return Ok(());
     }
-    console::text(&report::text::ladder(&proven.outcome, console::style()))
+    console::text(&report::text::ladder(&proven.outcome, console::style(), detail.detail()))
 }
 
 /// Prints the id under which a run is stored.
@@ -124,6 +126,7 @@ pub(crate) fn say_ids(proven: &[Proven]) {
 /// - `document`: that of one run.
 pub(crate) fn show_series<'a>(
     context: &Context,
+    detail: DetailArgs,
     proven: &'a [Proven],
     runs: u32,
     document: impl Fn(&'a Proven) -> ProveDocument<'a>,
@@ -134,7 +137,7 @@ pub(crate) fn show_series<'a>(
         let runs = proven.iter().map(document).collect();
         console::json(&SeriesDocument { runs, comparison: None })?;
     } else if let Some(last) = proven.last() {
-        print_ladder(last)?;
+        print_ladder(last, detail)?;
         let outcomes: Vec<Outcome> = proven.iter().map(|run| run.outcome.clone()).collect();
         console::text(&report::text::repeated(&outcomes, console::style()))?;
         say_where(last);

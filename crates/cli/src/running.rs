@@ -13,6 +13,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::{LoadRequest, Outcome, Request};
 use remote::work::{Answer, Call, Host};
 use remote::{Caller, Failure};
+use report::text::Detail;
 use runner::{Console, JournalFolder, Proven, Runner};
 use sys::child::{ChildPlace, this_program};
 
@@ -75,7 +76,7 @@ impl Console for Terminal {
 
     fn result_so_far(&self, outcome: &dyn Fn() -> Outcome) {
         if self.live {
-            let text = report::text::ladder(&outcome(), console::style());
+            let text = report::text::ladder(&outcome(), console::style(), Detail::Brief);
             // The result at the end reports why nothing can be printed.
             let _shown = console::screen(&text);
         } else if console::is_watched() && Instant::now() >= self.due.get() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use model::{ArmKind, Forecast, Outcome, Progress, TimeNeeded, Verdict};
 
-use crate::decision::percent;
+use crate::answer::percent;
 use crate::units;
 
 /// Time that the resolution needs, and the difference that the given time is enough for.

@@ -89,17 +89,8 @@ pub(crate) fn plan(
         // Its program may be gone when the result of a run that was killed is read.
         parameters.insert("judged".to_owned(), kind.judged.join(","));
     }
-    let proof = Proof {
-        path: path.name().to_owned(),
-        judged: kind.judged.iter().map(|&name| name.to_owned()).collect(),
-        load: parameters,
-        arms,
-        search: None,
-        trial: Some(load.trial),
-        gate: request.gate,
-        deciding: Vec::new(),
-        is_stored: request.is_stored,
-    };
+    let proof = Proof::of_path(request, path.as_ref(), kind, &load, parameters);
+    let proof = Proof { arms, ..proof };
     Ok(PathPlan { path, load, against: wanted.against.clone(), is_search, begun, proof })
 }
 

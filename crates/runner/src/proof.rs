@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use model::{Arm, Ended, Outcome, OutcomeHeader, Schedule, Search, Support, TrialRecord};
+use model::{
+    Arm, Ended, Load, LoadKind, Outcome, OutcomeHeader, Path, Phrases, Request, Schedule, Search,
+    Support, TrialRecord,
+};
 use remote::Failure;
 use remote::work::Ran;
 
@@ -28,6 +31,55 @@ pub(crate) struct Proof {
     pub(crate) deciding: Vec<String>,
     /// False if the result is not stored.
     pub(crate) is_stored: bool,
+    /// The user's name for it, and note on it.
+    pub(crate) name: Option<String>,
+    pub(crate) note: Option<String>,
+    pub(crate) phrases: Phrases,
+}
+
+impl Proof {
+    /// A proof without arms.
+    pub(crate) fn new(
+        request: &Request,
+        path: &str,
+        judged: Vec<String>,
+        load: BTreeMap<String, String>,
+    ) -> Self {
+        Proof {
+            path: path.to_owned(),
+            judged,
+            load,
+            arms: Vec::new(),
+            search: None,
+            trial: None,
+            gate: request.gate,
+            deciding: Vec::new(),
+            is_stored: request.is_stored,
+            name: request.name.clone(),
+            note: request.note.clone(),
+            phrases: Phrases::default(),
+        }
+    }
+
+    /// A proof without arms of a path under a load.
+    pub(crate) fn of_path(
+        request: &Request,
+        path: &dyn Path,
+        kind: &LoadKind,
+        load: &Load,
+        parameters: BTreeMap<String, String>,
+    ) -> Self {
+        let judged = kind.judged.iter().map(|&name| name.to_owned()).collect();
+        let words = path.load_words(load);
+        let spoken = path.switches().iter().filter(|switch| !switch.by.is_empty());
+        let phrases = Phrases {
+            noun: words.noun.to_owned(),
+            baseline: words.baseline.to_owned(),
+            by: spoken.map(|switch| (switch.id.to_owned(), switch.by.to_owned())).collect(),
+        };
+        let proof = Proof::new(request, path.name(), judged, parameters);
+        Proof { trial: Some(load.trial), phrases, ..proof }
+    }
 }
 
 /// An experiment that goes on after its last stored trial.

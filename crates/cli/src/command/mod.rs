@@ -47,8 +47,8 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
     let is_search = plan.is_search();
     let proven = if args.series.runs > 1 {
         let proven = runner.run_series(&request, &|request| run_in_child(&runner, request))?;
-        let runs = args.series.runs;
-        show_series(context, &proven, runs, |run| document(run, is_search))?;
+        let (detail, runs) = (args.live.detail, args.series.runs);
+        show_series(context, detail, &proven, runs, |run| document(run, is_search))?;
         proven
     } else {
         signals::stop_on_hangup()?;
@@ -56,7 +56,7 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
         if context.json {
             print_document(&proven, &document(&proven, is_search))?;
         } else {
-            print_ladder(&proven)?;
+            print_ladder(&proven, args.live.detail)?;
             say_where(&proven);
             say_next(context, &proven);
         }

@@ -56,7 +56,7 @@ pub(crate) fn run(context: &Context, args: &CompareArgs) -> Result<(), Failure> 
     if context.json {
         print_document(&proven, &ProveDocument::new(&proven))?;
     } else {
-        print_ladder(&proven)?;
+        print_ladder(&proven, args.live.detail)?;
         say_where(&proven);
         say_report(context, &proven);
     }

@@ -80,6 +80,7 @@ impl PlanLoadArgs {
         };
         let mut request = Request::new(Subject::Plan(Box::new(subject)), self.limits.limits()?);
         request.is_stored = !self.limits.no_history;
+        self.limits.title.add_to(&mut request);
         Ok(request)
     }
 
@@ -161,7 +162,7 @@ pub(super) fn run(
     let is_ladder = args.arms == PlanArmsName::Ladder;
     if args.series.runs > 1 {
         let proven = runner.run_series(&request, &|request| run_in_child(&runner, request))?;
-        return show_series(context, &proven, args.series.runs, |run| {
+        return show_series(context, args.live.detail, &proven, args.series.runs, |run| {
             ProveDocument::new(run).with_steps(steps(run, is_ladder))
         });
     }
@@ -170,7 +171,7 @@ pub(super) fn run(
     if context.json {
         print_document(&proven, &ProveDocument::new(&proven).with_steps(steps))?;
     } else {
-        print_ladder(&proven)?;
+        print_ladder(&proven, args.live.detail)?;
         console::text(&table(&steps))?;
         say_where(&proven);
     }

@@ -22,7 +22,7 @@ use crate::metrics::tail_of;
 use crate::schedule::balanced_order;
 use crate::tail::Samples;
 use crate::{
-    Arm, ArmKind, BlockOrder, Ended, Machine, Measurement, Search, Support, Warning, order,
+    Arm, ArmKind, BlockOrder, Ended, Machine, Measurement, Phrases, Search, Support, Warning, order,
 };
 
 /// Consecutive failures from the first block on after which an arm is not run again.
@@ -53,12 +53,15 @@ pub struct Replayed {
 #[derive(Debug, Clone, Default)]
 pub struct OutcomeHeader {
     pub id: String,
+    pub name: Option<String>,
+    pub note: Option<String>,
     /// RFC 3339 UTC time at which it began.
     pub started: String,
     pub version: String,
     pub machine: Machine,
     pub path: String,
     pub load: BTreeMap<String, String>,
+    pub phrases: Phrases,
     pub search: Option<Search>,
 }
 
