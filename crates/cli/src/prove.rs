@@ -110,6 +110,17 @@ pub(crate) struct ProveArgs {
 }
 
 impl ProveArgs {
+    /// True if its trials run in namespaces that it makes. A program of another path may need the host's.
+    pub(crate) fn makes_lab(&self) -> bool {
+        match &self.command {
+            Some(ProveCommand::Command(args)) => args.makes_lab(),
+            None => {
+                let is_own = lookup::all().iter().any(|path| path.name() == self.path.path);
+                is_own && self.far.end().is_none()
+            }
+        }
+    }
+
     fn request(&self) -> Result<Request, Failure> {
         let far = self.far.of_load(&self.path.path, self.path.load.load.as_deref())?;
         let mut request = self.path.request(far, self.against.clone())?;

@@ -25,7 +25,7 @@ use super::path::{ProbeLoad, check_size};
 use super::peer::{Far, FarReport, PeerError, Settings};
 use super::role::{self, LiveCounts, RoleReport, Task};
 use super::session::{Scheduled, random_session, roles};
-use super::support::{huge_pages, irq_suspend};
+use super::support::{huge_pages, irq_suspend, no_busy_poll};
 use super::switches::{Config, Switch};
 use super::vlan::in_vlan;
 
@@ -295,6 +295,11 @@ pub(super) fn support(arm: &Arm) -> Support {
         if arm.has(switch) {
             return Support::unsupported(what, needs);
         }
+    }
+    if arm.has(Switch::BusyPoll)
+        && let Some(denied) = no_busy_poll()
+    {
+        return denied;
     }
     let no_suspension = if arm.has(Switch::IrqSuspend) { irq_suspend() } else { None };
     if let Some(missing) = no_suspension.or_else(|| huge_pages(arm, 1)) {

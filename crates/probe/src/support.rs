@@ -7,8 +7,10 @@ use std::sync::OnceLock;
 use host::idle::NoIdle;
 use host::irq_suspend::IrqSuspend;
 use io::{Copying, EngineKind, EngineSpec, Setup, XdpMode};
+use lab::host_rights::{self, BPF};
 use lab::{Pair, PairSpec};
-use model::{Arm, Support};
+use model::{Arm, PathSwitch, Support};
+use sys::capability::Capability;
 use sys::epoll::Epoll;
 use sys::thread::start;
 use sys::uring::DatagramRing;
@@ -93,6 +95,16 @@ fn try_xdp(pair: &Pair, mode: XdpMode, copying: Copying) -> Result<(), String> {
 const TWO_HOSTS: &str =
     "a NIC whose driver supports it: prove between two hosts, with --far ssh:HOST";
 
+/// Frames of the live-frame generator, which is a BPF program; `None` if this process may load one.
+pub(super) fn no_generator() -> Option<Support> {
+    host_rights::denied("load storm", BPF)
+}
+
+/// The reason why this process may not poll the queue of a device.
+pub(super) fn no_busy_poll() -> Option<Support> {
+    host_rights::denied(Switch::BusyPoll.id(), &[Capability::NetAdmin])
+}
+
 /// The reason why this kernel or process cannot suspend interrupts.
 pub(super) fn irq_suspend() -> Option<Support> {
     let why = IrqSuspend::probe().err()?;
@@ -152,7 +164,14 @@ pub(super) fn support(arm: &Arm) -> Support {
 /// The reason why a switch is not possible in a lab here.
 fn missing_for(switch: Switch, tried: &ProbeCapabilities) -> Option<Support> {
     let (what, why) = match switch {
-        Switch::Bypass => ("AF_XDP".to_owned(), tried.skb.as_ref().err()?.clone()),
+        Switch::Bypass => {
+            let why = tried.skb.as_ref().err()?;
+            if let Some(denied) = host_rights::denied(switch.id(), BPF) {
+                return Some(denied);
+            }
+            ("AF_XDP".to_owned(), why.clone())
+        }
+        Switch::BusyPoll => return no_busy_poll(),
         Switch::Native => ("native XDP on veth".to_owned(), tried.native.as_ref().err()?.clone()),
         Switch::ZeroCopy => {
             tried.zero_copy.as_ref().err()?;
@@ -170,14 +189,16 @@ fn missing_for(switch: Switch, tried: &ProbeCapabilities) -> Option<Support> {
             let needs = "Linux 6.1 and sysctl kernel.io_uring_disabled=0";
             ("io_uring".to_owned(), format!("{needs} (io_uring_setup: {why})"))
         }
-        Switch::IrqSuspend => {
-            return irq_suspend().or_else(|| {
-                let what = "irq-suspend in a lab, whose veth names no NAPI instance to sockets";
-                Some(Support::unsupported(what, TWO_HOSTS))
-            });
-        }
+        Switch::IrqSuspend => (
+            "irq-suspend in a lab, whose veth names no NAPI instance to sockets".to_owned(),
+            TWO_HOSTS.to_owned(),
+        ),
         Switch::Pin | Switch::Rps if tried.cpus < 2 => {
             (format!("{switch} with one CPU"), "give it two CPUs".to_owned())
+        }
+        // Settings of the lab's own interfaces, but the kernel requires the right on the host.
+        Switch::Rps | Switch::DeferHardIrqs => {
+            return host_rights::denied(switch.id(), &[Capability::NetAdmin]);
         }
         _ => return None,
     };

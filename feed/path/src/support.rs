@@ -4,8 +4,10 @@ use std::error::Error;
 use std::sync::LazyLock;
 
 use io::{EngineKind, EngineSpec, Setup, Stamps};
+use lab::host_rights::{self, BPF};
 use lab::{LabError, Pair, PairSpec};
-use model::{Arm, ArmKind, Support};
+use model::{Arm, ArmKind, PathSwitch, Support};
+use sys::capability::Capability;
 use sys::thread::start;
 
 use super::switches::{FIFO_PRIORITY, RECEIVE_BUFFER_BYTES, Switch, contradiction};
@@ -72,6 +74,14 @@ pub(super) fn between_two_ends(arm: &Arm) -> Support {
     support(arm)
 }
 
+/// The first switch for which this process lacks a right on the whole host.
+fn denied(arm: &Arm) -> Option<Support> {
+    const NET_ADMIN: &[Capability] = &[Capability::NetAdmin];
+    let rules = [(Switch::BusyPoll, NET_ADMIN), (Switch::Rps, NET_ADMIN), (Switch::Bypass, BPF)];
+    let mut on = rules.into_iter().filter(|(switch, _)| arm.has(*switch));
+    on.find_map(|(switch, needed)| host_rights::denied(switch.id(), needed))
+}
+
 fn missing(what: &str, needs: &str, why: &dyn Error) -> Support {
     Support::unsupported(format!("{what} ({})", chain(why)), needs)
 }
@@ -114,7 +124,7 @@ pub(super) fn support(arm: &Arm) -> Support {
     let mut failed = on.filter_map(|(_, what, needs, tried)| {
         tried.as_ref().err().map(|why| missing(what, needs, why.as_ref()))
     });
-    failed.next().unwrap_or_else(|| {
+    denied(arm).or_else(|| failed.next()).unwrap_or_else(|| {
         let alone = [Switch::Pin, Switch::Rps]
             .into_iter()
             .find(|switch| arm.has(*switch) && tried.cpu_count < 2);
