@@ -232,17 +232,35 @@ fn ladder(
         listed.push((arm.clone(), support(&arm)));
     }
     let mut on = base.clone();
+    let mut missing = SwitchSet::default();
     for switch in switches.iter().filter(|switch| !base.contains(switch)) {
         let mut rung = on.clone();
         rung.insert(switch.clone());
         let arm = Arm::variant(format!("{place}+{switch}"), rung.clone());
-        let answer = support(&arm);
-        if answer.is_yes() {
-            on = rung;
+        let answer = match support(&arm) {
+            Support::Refused { why } => {
+                let with_missing = rung.iter().chain(missing.iter()).cloned();
+                unsupported_alike(&Arm::with(with_missing), support)
+                    .unwrap_or(Support::Refused { why })
+            }
+            answer => answer,
+        };
+        match answer {
+            Support::Yes => on = rung,
+            Support::Unsupported { .. } => missing.insert(switch.clone()),
+            Support::Refused { .. } => {}
         }
         listed.push((arm, answer));
     }
     listed
+}
+
+/// The reason for which a rung is not possible that is refused only because it needs the switch of an earlier rung, which
+/// is not possible here.
+///
+/// - `whole`: the rung with the switches that are not possible.
+fn unsupported_alike(whole: &Arm, support: &mut dyn FnMut(&Arm) -> Support) -> Option<Support> {
+    Some(support(whole)).filter(|answer| matches!(answer, Support::Unsupported { .. }))
 }
 
 /// `all`, then `all -id` for each switch; a switch that `all` cannot hold is listed

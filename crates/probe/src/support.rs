@@ -4,12 +4,12 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
 
-use host::idle::NoIdle;
+use host::idle::{IdleError, NoIdle};
 use host::irq_suspend::IrqSuspend;
 use io::{Copying, EngineKind, EngineSpec, Setup, XdpMode};
 use lab::host_rights::{self, BPF};
 use lab::{Pair, PairSpec};
-use model::{Arm, PathSwitch, Support};
+use model::{Arm, Support};
 use sys::capability::Capability;
 use sys::epoll::Epoll;
 use sys::thread::start;
@@ -28,7 +28,7 @@ struct ProbeCapabilities {
     skb: Result<(), String>,
     native: Result<(), String>,
     zero_copy: Result<(), String>,
-    idle: Result<(), String>,
+    idle: Result<(), Support>,
     epoll_busy_poll: Result<(), String>,
     io_uring: Result<(), String>,
     cpus: usize,
@@ -39,7 +39,7 @@ static TRIED: OnceLock<ProbeCapabilities> = OnceLock::new();
 fn tried() -> &'static ProbeCapabilities {
     TRIED.get_or_init(|| {
         let cpus = sys::affinity::allowed_cpus().map_or(1, |c| c.len());
-        let idle = NoIdle::hold().map(drop).map_err(|e| chain(&e));
+        let idle = sleepless();
         let epoll_busy_poll = try_socket(|socket| Epoll::of(socket)?.set_busy_poll());
         let io_uring = try_socket(|socket| DatagramRing::new(socket, 64, 64).map(drop));
         match Pair::new(&PairSpec::default()) {
@@ -70,6 +70,17 @@ fn tried() -> &'static ProbeCapabilities {
     })
 }
 
+/// Whether CPUs can be kept awake. Errors: the reason.
+pub(super) fn sleepless() -> Result<(), Support> {
+    NoIdle::hold().map(drop).map_err(|error| {
+        let needs = match error {
+            IdleError::Unsupported { needs, .. } => needs.to_owned(),
+            error @ IdleError::Write { .. } => chain(&error),
+        };
+        Support::unsupported("/dev/cpu_dma_latency not opened", needs)
+    })
+}
+
 /// Tries a setting of a UDP socket.
 fn try_socket(set: impl FnOnce(BorrowedFd<'_>) -> std::io::Result<()>) -> Result<(), String> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0));
@@ -97,12 +108,12 @@ const TWO_HOSTS: &str =
 
 /// Frames of the live-frame generator, which is a BPF program; `None` if this process may load one.
 pub(super) fn no_generator() -> Option<Support> {
-    host_rights::denied("load storm", BPF)
+    host_rights::denied_load("storm", BPF)
 }
 
 /// The reason why this process may not poll the queue of a device.
 pub(super) fn no_busy_poll() -> Option<Support> {
-    host_rights::denied(Switch::BusyPoll.id(), &[Capability::NetAdmin])
+    host_rights::denied(&[Capability::NetAdmin])
 }
 
 /// The reason why this kernel or process cannot suspend interrupts.
@@ -166,7 +177,7 @@ fn missing_for(switch: Switch, tried: &ProbeCapabilities) -> Option<Support> {
     let (what, why) = match switch {
         Switch::Bypass => {
             let why = tried.skb.as_ref().err()?;
-            if let Some(denied) = host_rights::denied(switch.id(), BPF) {
+            if let Some(denied) = host_rights::denied(BPF) {
                 return Some(denied);
             }
             ("AF_XDP".to_owned(), why.clone())
@@ -178,7 +189,7 @@ fn missing_for(switch: Switch, tried: &ProbeCapabilities) -> Option<Support> {
             let what = "a veth does not support AF_XDP zero-copy (refused by the kernel)";
             (what.to_owned(), TWO_HOSTS.to_owned())
         }
-        Switch::NoIdleStates => ("no-idle-states".to_owned(), tried.idle.as_ref().err()?.clone()),
+        Switch::NoIdleStates => return tried.idle.clone().err(),
         Switch::EpollBusyPoll => {
             let why = tried.epoll_busy_poll.as_ref().err()?;
             let what = "busy polling of an epoll instance".to_owned();
@@ -198,7 +209,7 @@ fn missing_for(switch: Switch, tried: &ProbeCapabilities) -> Option<Support> {
         }
         // Settings of the lab's own interfaces, but the kernel requires the right on the host.
         Switch::Rps | Switch::DeferHardIrqs => {
-            return host_rights::denied(switch.id(), &[Capability::NetAdmin]);
+            return host_rights::denied(&[Capability::NetAdmin]);
         }
         _ => return None,
     };

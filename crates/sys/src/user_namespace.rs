@@ -56,8 +56,8 @@ impl UserNamespaceBarrier {
     pub fn remedy(&self) -> String {
         match self {
             UserNamespaceBarrier::AppArmor => {
-                "install the package of wirepath, whose profile /etc/apparmor.d/wirepath allows it, or: \
-                 sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+                "install the package wirepath, whose profile /etc/apparmor.d/wirepath allows it to \
+                 /usr/bin/wirepath, or: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
                     .into()
             }
             UserNamespaceBarrier::CloneSysctl => {
@@ -113,7 +113,7 @@ pub struct UserNamespaceError {
 
 /// Steps into a user namespace, as errors name them.
 const STEPS: [&str; 5] = [
-    "unshare(CLONE_NEWUSER)",
+    "unshare(CLONE_NEWUSER | CLONE_NEWNS)",
     "writing /proc/self/setgroups",
     "writing /proc/self/uid_map",
     "writing /proc/self/gid_map",
@@ -125,7 +125,7 @@ const NETWORK_NAMESPACE: usize = 4;
 const NONE_FAILED: u8 = 255;
 
 /// Moves this process into a user namespace of its own, with all capabilities there, which programs that it starts keep
-/// (see [`capability::clear_ambient`]). The process keeps its network and mount namespaces.
+/// (see [`capability::clear_ambient`]). The process keeps its network namespace, and sees the same mounts.
 ///
 /// The process must have one thread: namespaces of users are those of processes.
 ///
@@ -170,8 +170,10 @@ impl Maps {
 
     /// Enters a new namespace, without its capabilities for other programs.
     fn enter(&self) -> Result<(), FailedStep> {
+        // Mounting the sysfs of a lab needs a mount namespace that the user namespace owns.
+        let flags = libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
         // SAFETY: no memory is involved.
-        checked(unsafe { libc::unshare(libc::CLONE_NEWUSER) }).map_err(|error| (0, error))?;
+        checked(unsafe { libc::unshare(flags) }).map_err(|error| (OWN_USER_NAMESPACE, error))?;
         // A program with capabilities of its file may not be read by its own user, and root owns its files in /proc. Its
         // capabilities on the host are gone by now.
         // SAFETY: no memory is involved.
@@ -298,6 +300,8 @@ fn barrier(step: usize, error: &io::Error, host: &Host) -> UserNamespaceBarrier 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netns::Netns;
+    use crate::sysfs::Sysfs;
 
     fn cause(step: usize, errno: i32, host: &Host) -> UserNamespaceBarrier {
         barrier(step, &io::Error::from_raw_os_error(errno), host)
@@ -362,8 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unprivileged_process_makes_network_namespaces_and_its_capabilities_go_to_its_own_programs()
-     {
+    fn an_unprivileged_process_makes_labs_and_its_capabilities_go_to_its_own_programs() {
         let child = Forked::start(|inside| {
             // As any user; it fails for one already.
             // SAFETY: no memory is involved.
@@ -372,7 +375,8 @@ mod tests {
             unsafe { libc::setresuid(65_534, 65_534, 65_534) };
             let said = match enter() {
                 Ok(()) => {
-                    let made = crate::netns::Netns::new().map(drop).is_ok();
+                    let made = Netns::new();
+                    let made = made.is_ok_and(|netns| Sysfs::of(&netns).is_ok());
                     format!("entered: {} {made} {}", is_initial(), own_status())
                 }
                 Err(error) => format!("refused: {error}"),

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use lab::host_rights::{self, BPF};
-use model::{Arm, ArmKind, Support};
+use model::{Arm, ArmKind, PathLoad, Support};
 
 use crate::path::TunnelLoad;
 use crate::switches::{self, Switch, effective};
@@ -62,7 +62,7 @@ pub(super) fn support(arm: &Arm, load: TunnelLoad) -> Support {
     }
     // The source, and in most loads the sink, is a BPF program.
     if Offloads::of(load) == Offloads::Off
-        && let Some(denied) = host_rights::denied(&format!("load {load} of tunnel"), BPF)
+        && let Some(denied) = host_rights::denied_load(load.kind().name, BPF)
     {
         return denied;
     }
