@@ -22,7 +22,7 @@ fn labs_are_refused_with_the_cause_and_the_remedy_and_the_rest_works() {
     if !is_installed("unshare") {
         return;
     }
-    let arms = ["--arm", "a=echo x 1", "--arm", "b=echo x 1", "--metric", "x=re:x (.+)"];
+    let arms = ["--arm", "a=echo x 1", "--arm", "b=echo x 1", "--metric", "x=re:x (.+) lower"];
     let command = [&["prove", "command"][..], &arms].concat();
     for args in [&["prove", "probe", "--arms", "spin"][..], &command] {
         let said = fail(where_forbidden(&home, args), 3);
