@@ -42,9 +42,9 @@ pub(crate) struct PathArgs {
     /// Programs in the form of other tools, which are refused with the right form.
     #[arg(hide = true)]
     more: Vec<String>,
-    /// Arms: ladder (of the switches that can act here), all (a ladder of every switch), spin+ladder (with spin in each
-    /// rung), alone, leave-one-out, a list such as spin,spin+batch, or best: search for the smallest set that does most;
-    /// default: ladder, with --against the baseline
+    /// Arms: ladder (of the switches that can act under the load on this host, by the path's own rules), all (a ladder of
+    /// every switch), spin+ladder (with spin in each rung), alone, leave-one-out, a list such as spin,spin+batch, or best:
+    /// search for the smallest set that does most; default: ladder, with --against the baseline
     #[arg(long, value_parser = lookup::ARMS, hide_possible_values = true)]
     arms: Option<String>,
     /// Other programs to run as arms, e.g. iperf3,sockperf

@@ -222,6 +222,8 @@ pub(super) fn contradiction(arm: &Arm) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use model::PathLoad;
+
     use super::*;
 
     fn config(switches: &[Switch]) -> Config {

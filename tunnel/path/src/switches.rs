@@ -166,6 +166,8 @@ pub(super) fn contradiction(arm: &Arm) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use model::PathLoad;
+
     use super::*;
 
     #[test]

@@ -158,7 +158,7 @@ pub(super) fn contradiction(arm: &Arm) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use model::SwitchScope;
+    use model::{PathLoad, SwitchScope};
 
     use super::*;
 
