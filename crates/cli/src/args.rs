@@ -219,6 +219,7 @@ impl Command {
         match self {
             Command::Paths(_) => LabUse::Tried,
             Command::Prove(args) if args.makes_lab() => LabUse::Needed,
+            Command::Compare(args) if args.makes_lab() => LabUse::Needed,
             _ => LabUse::None,
         }
     }

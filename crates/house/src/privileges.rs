@@ -31,7 +31,7 @@ pub fn for_lab(lab: LabUse) -> Result<(), Failure> {
     let Some(missing) = missing.filter(|_| lab != LabUse::None) else { return Ok(()) };
     match user_namespace::enter() {
         Err(error) if lab == LabUse::Needed => Err(Failure::Unsupported(format!(
-            "a lab needs {missing}, and {}: {}; or run as root, or grant them: sudo setcap \
+            "a lab needs {missing}, and {}; {}; or run as root, or grant them: sudo setcap \
              cap_sys_admin,cap_net_admin,cap_net_raw+ep \"$(command -v wirepath)\"",
             chain(&error),
             error.barrier.remedy(),

@@ -6,9 +6,8 @@
 //!
 //! Source: user_namespaces(7), capabilities(7).
 
-use std::ffi::CStr;
-use std::fs;
-use std::io::{self, Read};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -133,11 +132,7 @@ const NONE_FAILED: u8 = 255;
 /// capabilities. On an error this process is as it was.
 pub fn enter() -> Result<(), UserNamespaceError> {
     let maps = Maps::of_this_user();
-    match tried_in_child(&maps) {
-        Ok(()) => {}
-        Err((step, source)) => return Err(UserNamespaceError::new(step, source)),
-    }
-    maps.enter().map_err(|(step, source)| UserNamespaceError::new(step, source))?;
+    tried_in_child(&maps).and_then(|()| maps.enter()).map_err(UserNamespaceError::new)?;
     capability::raise_ambient().map_err(|source| UserNamespaceError {
         barrier: UserNamespaceBarrier::Other,
         step: "keeping the capabilities for its own programs",
@@ -146,7 +141,7 @@ pub fn enter() -> Result<(), UserNamespaceError> {
 }
 
 impl UserNamespaceError {
-    fn new(step: usize, source: io::Error) -> Self {
+    fn new((step, source): FailedStep) -> Self {
         let barrier = barrier(step, &source, &Host::read(Path::new("/proc")));
         UserNamespaceError { barrier, step: STEPS[step], source }
     }
@@ -178,10 +173,10 @@ impl Maps {
         // capabilities on the host are gone by now.
         // SAFETY: no memory is involved.
         unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
-        let files: [(&CStr, &[u8]); 3] = [
-            (c"/proc/self/setgroups", b"deny"),
-            (c"/proc/self/uid_map", self.user.as_bytes()),
-            (c"/proc/self/gid_map", self.group.as_bytes()),
+        let files = [
+            ("/proc/self/setgroups", "deny"),
+            ("/proc/self/uid_map", &self.user),
+            ("/proc/self/gid_map", &self.group),
         ];
         for (step, (file, text)) in (1..).zip(files) {
             write_at_once(file, text).map_err(|error| (step, error))?;
@@ -190,16 +185,8 @@ impl Maps {
     }
 }
 
-fn write_at_once(file: &CStr, text: &[u8]) -> io::Result<()> {
-    // SAFETY: a string with its zero byte, which outlives the call.
-    let fd = unsafe { libc::open(file.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) };
-    checked(fd)?;
-    // SAFETY: the bytes outlive the call.
-    let len = unsafe { libc::write(fd, text.as_ptr().cast(), text.len()) };
-    let written = if len < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
-    // SAFETY: this function's own descriptor.
-    unsafe { libc::close(fd) };
-    written
+fn write_at_once(file: &str, text: &str) -> io::Result<()> {
+    File::options().write(true).open(file)?.write_all(text.as_bytes())
 }
 
 fn checked(rc: libc::c_int) -> io::Result<()> {

@@ -216,7 +216,10 @@ impl ExperimentArgs {
         // A pipe can be read once.
         let file = self.file.as_deref().filter(|file| file.is_file());
         let programs = file.and_then(|file| command::read(file).ok());
-        programs.is_some_and(|programs| programs.near.is_some() || programs.far.is_some())
+        programs.is_some_and(|programs| {
+            let is_here = programs.place.as_deref() == Some("here");
+            is_here || programs.near.is_some() || programs.far.is_some()
+        })
     }
 
     /// Request for these programs, with this command line's seed and choice of storage.
