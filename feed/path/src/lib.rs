@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use marketdata::sequence_field::SequenceField;
 use model::{
-    Arm, ArmKind, Load, LoadKind, Path, PathError, PathLoad, ReplayRequest, Session, Support,
-    SwitchId, TypedPath,
+    Arm, ArmKind, Load, LoadKind, LoadWords, Path, PathError, PathLoad, ReplayRequest, Session,
+    Support, SwitchId, TypedPath,
 };
 use serde::{Deserialize, Serialize};
 
@@ -77,6 +77,10 @@ impl TypedPath for Feed {
 
     fn ladder(&self, load: &Load, kind: FeedLoad) -> Vec<SwitchId> {
         rungs(load, Some(kind))
+    }
+
+    fn load_words(&self, _kind: FeedLoad) -> LoadWords {
+        LoadWords { noun: "quote", baseline: "plain receiver" }
     }
 
     fn support(&self, arm: &Arm, load: &Load, kind: FeedLoad) -> Support {
@@ -142,6 +146,10 @@ impl TypedPath for ReplayedFeed {
 
     fn ladder(&self, load: &Load, _kind: ReplayLoad) -> Vec<SwitchId> {
         rungs(load, None)
+    }
+
+    fn load_words(&self, _kind: ReplayLoad) -> LoadWords {
+        LoadWords { noun: "packet", baseline: "plain receiver" }
     }
 
     fn support(&self, arm: &Arm, load: &Load, kind: ReplayLoad) -> Support {
