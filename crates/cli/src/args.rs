@@ -6,6 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use house::RunCommand;
 use house::context::Context;
+use house::privileges::LabUse;
 use remote::Failure;
 
 use crate::houses;
@@ -61,6 +62,14 @@ impl Line {
         match self {
             Line::Core(cli) => cli.command.starts_programs(),
             Line::House(_, command) => command.starts_programs(),
+        }
+    }
+
+    /// Commands of houses make labs for what needs rights on the host anyway.
+    pub(crate) fn lab_use(&self) -> LabUse {
+        match self {
+            Line::Core(cli) => cli.command.lab_use(),
+            Line::House(..) => LabUse::None,
         }
     }
 
@@ -206,6 +215,15 @@ Example:
 }
 
 impl Command {
+    fn lab_use(&self) -> LabUse {
+        match self {
+            Command::Paths(_) => LabUse::Tried,
+            Command::Prove(args) if args.makes_lab() => LabUse::Needed,
+            Command::Compare(args) if args.makes_lab() => LabUse::Needed,
+            _ => LabUse::None,
+        }
+    }
+
     fn starts_programs(&self) -> bool {
         match self {
             Command::Prove(_)

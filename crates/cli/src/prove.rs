@@ -45,9 +45,9 @@ pub(crate) struct PathArgs {
     /// Programs in the form of other tools, which are refused with the right form.
     #[arg(hide = true)]
     more: Vec<String>,
-    /// Arms: ladder (of the switches that can act here), all (a ladder of every switch), spin+ladder (with spin in each
-    /// rung), alone, leave-one-out, a list such as spin,spin+batch, or best: search for the smallest set that does most;
-    /// default: ladder, with --against the baseline
+    /// Arms: ladder (of the switches that can act under the load on this host, by the path's own rules), all (a ladder of
+    /// every switch), spin+ladder (with spin in each rung), alone, leave-one-out, a list such as spin,spin+batch, or best:
+    /// search for the smallest set that does most; default: ladder, with --against the baseline
     #[arg(long, value_parser = lookup::ARMS, hide_possible_values = true)]
     arms: Option<String>,
     /// Other programs to run as arms, e.g. iperf3,sockperf
@@ -114,6 +114,17 @@ pub(crate) struct ProveArgs {
 }
 
 impl ProveArgs {
+    /// True if its trials run in namespaces that it makes. A program of another path may need the host's.
+    pub(crate) fn makes_lab(&self) -> bool {
+        match &self.command {
+            Some(ProveCommand::Command(args)) => args.makes_lab(),
+            None => {
+                let is_own = lookup::all().iter().any(|path| path.name() == self.path.path);
+                is_own && self.far.end().is_none()
+            }
+        }
+    }
+
     fn request(&self) -> Result<Request, Failure> {
         let far = self.far.of_load(&self.path.path, self.path.load.load.as_deref())?;
         let mut request = self.path.request(far, self.against.clone())?;
