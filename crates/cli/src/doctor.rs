@@ -5,13 +5,16 @@ use host::doctor::{self, HostView};
 use host::tune::Profile;
 use house::context::Context;
 use house::findings::{OutputArgs, show};
-use house::place::{PlaceArgs, StateArgs, notice};
+use house::place::{NetnsArgs, PlaceArgs, StateArgs, notice};
 use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
+    /// Interface; default: all
+    #[arg(value_name = "INTERFACE")]
+    interface: Option<String>,
     #[command(flatten)]
-    place: PlaceArgs,
+    netns: NetnsArgs,
     /// Purpose of the packets; without it, settings that help one purpose and harm another pass
     #[arg(long, value_enum)]
     profile: Option<Profile>,
@@ -24,16 +27,23 @@ pub(crate) struct DoctorArgs {
     state: StateArgs,
 }
 
-pub(crate) fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
-    notice(&args.state);
-    let system = args.place.open(&args.state)?;
-    let profile = args.profile;
-    let view = HostView::new(system, args.place.interface.as_deref(), profile, args.app_cpu)?;
-    let report = doctor::examine(&view);
-    show(context, &report, &title(args), &args.output)
+impl DoctorArgs {
+    fn place(&self) -> PlaceArgs {
+        PlaceArgs { interface: self.interface.clone(), netns: self.netns.clone() }
+    }
 }
 
-fn title(args: &DoctorArgs) -> String {
-    let purpose = args.profile.map_or(String::new(), |p| format!(", for {}", p.name()));
-    format!("{}{purpose}", args.place.title())
+pub(crate) fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
+    notice(&args.state);
+    let place = args.place();
+    let system = place.open(&args.state)?;
+    let profile = args.profile;
+    let view = HostView::new(system, place.interface.as_deref(), profile, args.app_cpu)?;
+    let report = doctor::examine(&view);
+    show(context, &report, &title(&place, args.profile), &args.output)
+}
+
+fn title(place: &PlaceArgs, profile: Option<Profile>) -> String {
+    let purpose = profile.map_or(String::new(), |p| format!(", for {}", p.name()));
+    format!("{}{purpose}", place.title())
 }

@@ -43,26 +43,34 @@ impl StateArgs {
     }
 }
 
+/// Namespace to examine.
+#[derive(Debug, Clone, Args)]
+pub struct NetnsArgs {
+    /// Network namespace: a name in /run/netns, the id of a process in it, or a file
+    #[arg(long, value_name = "NAME|PID|FILE")]
+    pub netns: Option<String>,
+}
+
 /// Interface and namespace to examine.
 #[derive(Debug, Args)]
 pub struct PlaceArgs {
     /// Interface
     #[arg(short = 'i', long, value_name = "IF")]
     pub interface: Option<String>,
-    /// Network namespace: a name in /run/netns, the id of a process in it, or a file
-    #[arg(long, value_name = "NAME|PID|FILE")]
-    pub netns: Option<String>,
+    #[command(flatten)]
+    pub netns: NetnsArgs,
 }
 
 impl PlaceArgs {
     pub fn title(&self) -> String {
         let what = self.interface.as_deref().unwrap_or("all interfaces");
-        let of = self.netns.as_ref().map_or(String::new(), |name| format!(" of namespace {name}"));
+        let of =
+            self.netns.netns.as_ref().map_or(String::new(), |name| format!(" of namespace {name}"));
         format!("{what}{of}")
     }
 
     pub fn open(&self, state: &StateArgs) -> Result<System, Failure> {
-        let place = Place { netns: self.netns.clone(), root: state.root.clone() };
+        let place = Place { netns: self.netns.netns.clone(), root: state.root.clone() };
         let system = System::open(&place)?;
         if let Some(interface) = &self.interface {
             system.index(interface)?;

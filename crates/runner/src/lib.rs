@@ -25,7 +25,7 @@ mod series;
 pub use answering::answer_path;
 pub use arms::WHOLE_PLAN;
 pub use console::Console;
-pub use database::{Database, FindPath, compare, read_documents};
+pub use database::{Database, FindPath, compare, read_documents, store_failure};
 pub use driver::Planned;
 pub use external::{ExternalPath, external_names, external_program};
 pub use header::{resolve_text, stored_resolve};

@@ -75,8 +75,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "IP:PORT")]
     serve: Option<SocketAddrV4>,
     /// Session time to send
-    #[arg(short = 'd', long, value_parser = parse_duration)]
-    duration: Option<Duration>,
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    time: Option<Duration>,
     /// Datagrams to send
     #[arg(short = 'c', long)]
     count: Option<u64>,
@@ -159,7 +159,7 @@ pub(crate) fn run(context: &Context, args: &ReplayArgs) -> Result<(), Failure> {
             reorder: args.reorder,
             seed: args.fault_seed,
         },
-        duration: args.duration,
+        duration: args.time,
         count: args.count,
         pin: args.pin,
         stamps: args.stamps.clone(),

@@ -26,8 +26,8 @@ pub(super) struct ExportArgs {
     #[arg(long, value_enum)]
     to: Form,
     /// Folder that receives the files, as a tree below /
-    #[arg(short = 'o', long, value_name = "DIR")]
-    output: PathBuf,
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
 }
 
 /// Document of `tune export --json`.
@@ -58,7 +58,7 @@ pub(super) fn run(context: &Context, state: &StateArgs, args: &ExportArgs) -> Re
             args.to
         )));
     }
-    let files = write(&args.output, &exported.files)?;
+    let files = write(&args.out, &exported.files)?;
     if context.json {
         let (schema, plan) = (house::context::DOCUMENT, plan.digest());
         let (omitted, next) = (exported.omitted, exported.next);

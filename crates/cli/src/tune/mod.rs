@@ -61,8 +61,8 @@ Example:
     /// Write a plan as files of the program that keeps this host's settings across reboots
     #[command(after_help = "\
 Example:
-  wirepath tune export plan.toml --to systemd -o out && sudo cp -r out/etc /
-  wirepath tune export plan.toml --to ansible -o playbooks")]
+  wirepath tune export plan.toml --to systemd --out out && sudo cp -r out/etc /
+  wirepath tune export plan.toml --to ansible --out playbooks")]
     Export(export::ExportArgs),
     /// Compare the host with a plan; exit code 4 if a setting differs
     #[command(after_help = "\

@@ -24,9 +24,9 @@ pub struct OutputArgs {
     /// Also write a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Also write metrics for the textfile collector of node_exporter: FILE.prom
+    /// Also write metrics for the textfile collector of the node exporter: FILE.prom
     #[arg(long, value_name = "FILE")]
-    metrics: Option<PathBuf>,
+    textfile: Option<PathBuf>,
 }
 
 /// Prints a report as requested. Errors: a finding at or above the requested severity.
@@ -39,7 +39,7 @@ pub fn show(
     if let Some(file) = &output.html {
         console::replace_file(file, html::page(report, title))?;
     }
-    if let Some(file) = &output.metrics {
+    if let Some(file) = &output.textfile {
         console::replace_file(file, metrics::text(report, title))?;
     }
     if context.json {

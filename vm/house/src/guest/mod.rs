@@ -43,8 +43,11 @@ impl ImageArgs {
         let known: Vec<&str> = known.map(|switch| switch.id).collect();
         let mut ids = switches.split(',').filter(|id| !id.is_empty());
         if let Some(id) = ids.find(|id| !known.contains(id)) {
+            let hint = model::did_you_mean(id, known.iter().copied());
             let known = known.join(", ");
-            return Err(Failure::Usage(format!("the firmware has no switch {id}; it has {known}")));
+            return Err(Failure::Usage(format!(
+                "the firmware has no switch {id}{hint}; it has {known}"
+            )));
         }
         let image = match &self.image {
             Some(image) => files::checked_version(image.clone()).map_err(PathError::from)?,
