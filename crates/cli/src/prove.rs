@@ -39,9 +39,9 @@ pub(crate) struct PathArgs {
     /// Path to measure
     #[arg(default_value = "probe", value_parser = lookup::PathName)]
     pub(crate) path: String,
-    /// Arms: ladder (of the switches that can act here), all (a ladder of every switch), spin+ladder (with spin in each
-    /// rung), alone, leave-one-out, a list such as spin,spin+batch, or best: search for the smallest set that does most;
-    /// default: ladder, with --against the baseline
+    /// Arms, such as ladder, best or spin,spin+batch: ladder (of the switches that can act here), all (a ladder of every
+    /// switch), spin+ladder (with spin in each rung), alone, leave-one-out, a list such as spin,spin+batch, or best: search
+    /// for the smallest set that does most; default: ladder, with --against the baseline
     #[arg(long)]
     arms: Option<String>,
     /// Other programs to run as arms, e.g. iperf3,sockperf; `wirepath paths PATH` lists those of a path
@@ -88,8 +88,6 @@ pub(crate) struct ProveArgs {
     #[command(flatten)]
     path: PathArgs,
     #[command(flatten)]
-    far: FarEndArgs,
-    #[command(flatten)]
     series: SeriesArgs,
     #[command(flatten)]
     live: LiveArgs,
@@ -99,6 +97,9 @@ pub(crate) struct ProveArgs {
     against: Option<PathBuf>,
     #[command(flatten)]
     baseline: BaselineArgs,
+    // Last: it ends with a heading of its own.
+    #[command(flatten)]
+    far: FarEndArgs,
 }
 
 impl ProveArgs {

@@ -31,7 +31,7 @@ pub use external::{ExternalPath, external_names, external_program};
 pub use header::{resolve_text, stored_resolve};
 pub use load::{check_support, find_load, requested_load};
 pub use path::PathPlan;
-pub use programs::{ProgramsPlan, check_programs};
+pub use programs::{ProgramsPlan, check_programs, startable};
 pub use proof::{Proven, Resumed};
 pub use runner::{JournalFolder, OpenPath, Runner, StartGuard, lock};
 pub use series::Earlier;

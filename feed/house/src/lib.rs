@@ -142,9 +142,8 @@ impl HouseCommand for FeedCommand {
 fn decode(args: &DecodeArgs) -> Result<(), Failure> {
     if args.file != Path::new("-") {
         let file = args.file.display().to_string();
-        let input = File::open(&args.file).map_err(|source| {
-            Failure::from_chain(&CaptureError::Open { file: file.clone(), source })
-        })?;
+        let input = File::open(&args.file)
+            .map_err(|source| capture_failure(CaptureError::Open { file: file.clone(), source }))?;
         return decode_from(args, file, input);
     }
     if io::stdin().is_terminal() {
@@ -153,6 +152,17 @@ fn decode(args: &DecodeArgs) -> Result<(), Failure> {
         ));
     }
     decode_from(args, "standard input".to_owned(), io::stdin().lock())
+}
+
+/// Failure of a capture that cannot be begun: a file that is missing or is none is a mistake of the user.
+fn capture_failure(error: CaptureError) -> Failure {
+    match error {
+        CaptureError::Open { .. }
+        | CaptureError::Empty { .. }
+        | CaptureError::Compressed { .. }
+        | CaptureError::Unknown { .. } => Failure::usage(error),
+        error => Failure::from_chain(&error),
+    }
 }
 
 /// End of the output.
@@ -168,7 +178,7 @@ fn decode_from(args: &DecodeArgs, file: String, input: impl Read) -> Result<(), 
         FormatName::Twse => Reader::or_telegrams(file, input),
         FormatName::Auto | FormatName::Mold => Reader::new(file, input),
     };
-    let mut reader = opened?;
+    let mut reader = opened.map_err(capture_failure)?;
     let format = match args.format {
         FormatName::Auto => Format::Auto,
         FormatName::Twse => Format::Given(Protocol::Twse),

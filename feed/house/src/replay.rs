@@ -137,7 +137,10 @@ pub(crate) fn run(context: &Context, args: &ReplayArgs) -> Result<(), Failure> {
     let link = interface_named(&args.interface)?;
     let schedule = schedule(args);
     let source = match &args.file {
-        Some(file) => ReplaySource::File(Box::new(Reader::open(file)?)),
+        Some(file) => {
+            let reader = Reader::open(file).map_err(super::capture_failure)?;
+            ReplaySource::File(Box::new(reader))
+        }
         None => made_up(args, schedule),
     };
     let pace = match (args.speed, args.rate, &args.file) {

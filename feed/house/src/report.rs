@@ -40,7 +40,7 @@ pub(crate) struct ReportArgs {
 }
 
 pub(crate) fn run(context: &Context, args: &ReportArgs) -> Result<(), Failure> {
-    let mut reader = Reader::open(&args.file)?;
+    let mut reader = Reader::open(&args.file).map_err(super::capture_failure)?;
     let page = args.html.as_deref().map(PageFile::create).transpose()?;
     privileges::drop_all().map_err(Failure::failed)?;
     let plan = RecordedPlan {

@@ -35,9 +35,6 @@ pub(crate) struct ProgramArgs {
     /// Command before the server of each trial
     #[arg(long, value_name = "COMMAND")]
     setup: Option<String>,
-    /// Command before the client of each trial, or a time to wait
-    #[arg(long, value_name = "COMMAND|TIME")]
-    warmup: Option<String>,
     /// Command after the server of each trial
     #[arg(long, value_name = "COMMAND")]
     cleanup: Option<String>,
@@ -53,6 +50,9 @@ pub(crate) struct ProgramArgs {
     /// $WIREPATH_PORT; default: that of --ready, or 9000
     #[arg(long)]
     port: Option<u16>,
+    /// Command before the client of each trial, or a time to wait
+    #[arg(long, value_name = "COMMAND|TIME")]
+    warmup: Option<String>,
     /// Time limit for a server to get ready; default: 10s
     #[arg(long, value_name = "TIME")]
     ready_within: Option<String>,

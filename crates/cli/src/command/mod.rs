@@ -1,5 +1,6 @@
 //! `wirepath prove command`: the user's own programs as arms.
 
+mod all_failed;
 mod args;
 mod check;
 mod resume;
@@ -35,6 +36,7 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
         let Subject::Programs(programs) = &request.subject else { return Ok(()) };
         return check::run(context, &runner, programs, &plan);
     }
+    runner::startable(&plan.spec)?;
     if names_no_figure {
         console::say(
             "no --metric and no --adapter: arms are judged by the client's wall time and by CPU time \
@@ -52,6 +54,10 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
         if context.json {
             console::json(&document(&proven, is_search))?;
         } else {
+            if let Some(why) = all_failed::text(&proven.outcome) {
+                say_where(&proven);
+                return Err(ended(&proven, why));
+            }
             print_ladder(&proven)?;
             say_where(&proven);
         }
@@ -59,6 +65,14 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
         vec![proven]
     };
     if request.gate { gate::judge(&proven, args.accept_undecided) } else { Ok(()) }
+}
+
+/// Failure of a run without a figure: that of its end if a signal came.
+fn ended(proven: &runner::Proven, why: String) -> Failure {
+    match verdict(proven) {
+        Err(interrupted @ Failure::Interrupted(_)) => interrupted,
+        _ => Failure::Failed(why),
+    }
 }
 
 fn document(run: &runner::Proven, is_search: bool) -> ProveDocument<'_> {

@@ -35,12 +35,12 @@ pub(crate) struct ExplainArgs {
     /// Interfaces at which packets are first seen; default: any
     #[arg(value_name = "INTERFACE")]
     interfaces: Vec<String>,
+    #[command(flatten)]
+    service: ServiceArgs,
     /// Network namespace: a name of `ip netns`, a process id or a path; may be repeated. Default: that of
     /// the service's process, else the current one with an INTERFACE or --port, else all
     #[arg(long, value_name = "NETNS")]
     netns: Vec<String>,
-    #[command(flatten)]
-    service: ServiceArgs,
     /// Time to trace; default: 5s, with --listen until Ctrl-C
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     time: Option<Duration>,
@@ -84,7 +84,7 @@ impl ExplainArgs {
 #[group(multiple = false)]
 struct ServiceArgs {
     /// Only packets to sockets with this local port
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, help_heading = "What", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
     /// Only packets to the sockets of this process
     #[arg(long, value_name = "PID")]

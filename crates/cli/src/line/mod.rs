@@ -29,11 +29,17 @@ pub(crate) fn command_line() -> clap::Command {
         .action(ArgAction::Help)
         .global(true)
         .help("Print help; --help prints more of it than -h");
+    let version = Arg::new("version")
+        .short('V')
+        .long("version")
+        .action(ArgAction::Version)
+        .help("Print version");
     let line = Cli::command()
         .subcommands(houses::commands().map(|command| (command.line)()))
         .disable_help_flag(true)
         .disable_help_subcommand(true)
-        .arg(help);
+        .disable_version_flag(true)
+        .args([help, version]);
     floors::with_floors(headings::with_headings(line))
 }
 

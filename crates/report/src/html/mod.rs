@@ -409,7 +409,7 @@ fn trials(page: &Page) -> Markup {
                 summary { "Every value, block by block" }
                 p.muted {
                     "In the order of blocks; – for a trial that failed or gave no figure. "
-                    code { "wirepath history export " (page::quoted(&page.id)) " -o trials.csv" }
+                    code { "wirepath history export " (page::quoted(&page.id)) " --out trials.csv" }
                     " writes all metrics of all trials."
                 }
                 @for (metric, trials) in tables {
