@@ -13,7 +13,7 @@ use house::context::Context;
     max_term_width = 100,
     after_help = "\
 Example:
-  wirepath prove probe --load ping --arms ladder --peers sockperf --time 60s
+  wirepath compare ./server-main ./server-pr -- wrk -d1s http://localhost:8080/
   wirepath report last --html report.html"
 )]
 pub(crate) struct Cli {
@@ -26,13 +26,14 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Compare two programs of your own on this machine: is the new one better, and by how much?
+    ///
+    /// Ends with 0 if the new one is shown to be no worse, with 4 if it is worse, and with 5 if that is not decided;
+    /// --resolve says how much counts.
     #[command(after_help = "\
 Example:
   wirepath compare ./sort-old ./sort-new
   wirepath compare ./server-main ./server-pr -- wrk -d1s http://localhost:8080/
-  wirepath compare --build make --run ./server main pr -- redis-benchmark -q -p 7000
-
-Exit codes: 0 shown to be no worse, 4 worse, 5 not decided; --resolve says how much counts.")]
+  wirepath compare --build make --run ./server main pr -- redis-benchmark -q -p 7000")]
     Compare(Box<crate::compare::CompareArgs>),
     /// List paths with their loads and switches, and whether this host supports them
     #[command(after_help = "Example:\n  wirepath paths\n  wirepath paths probe")]

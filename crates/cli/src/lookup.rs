@@ -69,7 +69,7 @@ fn unknown_path(name: &str) -> Failure {
     let hint = did_you_mean(name, known.iter().copied().chain(["command"]));
     let known = known.join(", ");
     Failure::Usage(format!(
-        "'{name}' is not a path{hint}; paths: {known}, and programs named wirepath-NAME in PATH (`wirepath paths`)"
+        "'{name}' is not a path{hint}paths: {known}, and programs named wirepath-NAME in PATH (`wirepath paths`)"
     ))
 }
 

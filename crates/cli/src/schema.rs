@@ -76,7 +76,7 @@ pub(crate) fn run(command: &[String]) -> Result<(), Failure> {
             let names = documents.iter().chain(OTHERS).map(|(name, _)| *name);
             let hint = model::did_you_mean(&wanted, names);
             Err(Failure::Usage(format!(
-                "no schema for '{wanted}'{hint}; `wirepath schema` lists the commands that have one"
+                "no schema for '{wanted}'{hint}`wirepath schema` lists the commands that have one"
             )))
         }
     }

@@ -280,7 +280,7 @@ fn invalid_arguments_exit_with_2_and_name_the_remedy() {
         (&["prove", "probe", "--size", "23"], &["23 bytes", "--size between 24"]),
         (&["prove", "probe", "--size", "9000"], &["9000 bytes", "8972"]),
         (&["probe", "send", "127.0.0.1", "--size", "5"], &["--size 5", "24 bytes"]),
-        (&["probe", "send", "127.0.0.1", "-N"], &["--native is now --arm bypass+native"]),
+        (&["probe", "send", "127.0.0.1", "-N"], &["-N is now --arm bypass+native"]),
         (
             &["probe", "echo", "--engine", "xdp"],
             &["--engine is now --arm bypass for xdp, --packet"],

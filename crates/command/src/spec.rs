@@ -67,7 +67,7 @@ pub enum SpecError {
     Taken { name: String },
     #[error("two figures are named {name}")]
     SameFigure { name: String },
-    #[error("'{name}' is not an adapter{hint}; adapters: {known}")]
+    #[error("'{name}' is not an adapter{hint}adapters: {known}")]
     Adapter { name: String, hint: String, known: String },
     #[error(transparent)]
     Ready(#[from] ReadyError),

@@ -78,7 +78,7 @@ impl FromStr for Switch {
         let knob = tune::find(id).ok_or_else(|| {
             let known = tune::all();
             let hint = did_you_mean(id, known.iter().map(|knob| knob.id()));
-            invalid(format!("'{id}' is not a knob{hint}; `wirepath tune knobs` lists them"))
+            invalid(format!("'{id}' is not a knob{hint}`wirepath tune knobs` lists them"))
         })?;
         let format = knob.format();
         let value = Value::new(value).filter(|value| format.canonical(value.as_str()).is_some());

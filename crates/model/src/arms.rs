@@ -57,7 +57,7 @@ impl ArmPlanError {
 
 fn unknown_switch(switch: &str, known: &[String], path: &str) -> String {
     let hint = did_you_mean(switch, known.iter().map(String::as_str).chain(ARM_WORDS));
-    format!("'{switch}' is not a switch of {path}{hint}; it has: {}", known.join(", "))
+    format!("'{switch}' is not a switch of {path}{hint}it has: {}", known.join(", "))
 }
 
 /// Word for a ladder, by itself or behind the switches that it starts from.

@@ -11,9 +11,9 @@ pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Opti
     (edits <= edits_max(word.chars().count(), name.chars().count())).then_some(name)
 }
 
-/// `; did you mean NAME?`, or nothing.
+/// Joint between a mistake and the list of names behind it: `; did you mean NAME? `, or `; `.
 pub fn did_you_mean<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> String {
-    nearest(word, names).map_or_else(String::new, |name| format!("; did you mean {name}?"))
+    nearest(word, names).map_or_else(|| "; ".to_owned(), |name| format!("; did you mean {name}? "))
 }
 
 /// Edits that a typing mistake has: one for short words, a third of longer ones.
@@ -65,7 +65,7 @@ mod tests {
         ] {
             assert_eq!(nearest(word, NAMES), Some(name), "{word}");
         }
-        assert_eq!(did_you_mean("spinn", NAMES), "; did you mean spin?");
+        assert_eq!(did_you_mean("spinn", NAMES), "; did you mean spin? ");
     }
 
     #[test]
@@ -74,6 +74,6 @@ mod tests {
             assert_eq!(nearest(word, NAMES), None, "{word}");
         }
         assert_eq!(nearest("spin", []), None);
-        assert_eq!(did_you_mean("warp", NAMES), "");
+        assert_eq!(did_you_mean("warp", NAMES), "; ");
     }
 }

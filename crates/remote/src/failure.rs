@@ -7,8 +7,10 @@ use host::net::NetError;
 use host::netns::NetnsError;
 use host::text::chain;
 use host::tune::{KnobError, PlanError};
+use io::IoError;
 use model::{ExitCode, PathError};
 use serde::{Deserialize, Serialize};
+use sys::xsk::XskError;
 
 /// Reason for a failed command or call; each kind has its own [`ExitCode`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,6 +100,9 @@ impl<E: Error + 'static> From<E> for Failure {
             return net_failure(error)(text);
         }
         if let Some(error) = error.downcast_ref() {
+            return io_failure(error)(text);
+        }
+        if let Some(error) = error.downcast_ref() {
             return netns_failure(error)(text);
         }
         match (error.downcast_ref(), error.downcast_ref()) {
@@ -144,6 +149,15 @@ fn net_failure(error: &NetError) -> fn(String) -> Failure {
     match error {
         NetError::NoInterface { .. } => Failure::Usage,
         NetError::Denied { .. } | NetError::Unsupported { .. } => Failure::Unsupported,
+        _ => Failure::Failed,
+    }
+}
+
+fn io_failure(error: &IoError) -> fn(String) -> Failure {
+    match error {
+        IoError::Permission { .. }
+        | IoError::Xsk(XskError::Permission { .. } | XskError::NoAfXdp)
+        | IoError::Bpf(BpfError::Permission { .. }) => Failure::Unsupported,
         _ => Failure::Failed,
     }
 }

@@ -11,7 +11,7 @@ pub fn find_load(path: &dyn Path, name: Option<&str>) -> Result<&'static LoadKin
         let known = loads.iter().map(|load| load.name).collect::<Vec<_>>().join(", ");
         let hint = did_you_mean(name, loads.iter().map(|load| load.name));
         let path = path.name();
-        Failure::Usage(format!("'{name}' is not a load of {path}{hint}; it has: {known}"))
+        Failure::Usage(format!("'{name}' is not a load of {path}{hint}it has: {known}"))
     })
 }
 

@@ -142,5 +142,5 @@ fn check_peers(path: &dyn Path, peers: &[String]) -> Result<(), Failure> {
     let hint = did_you_mean(unknown, known.iter().copied());
     let known = known.into_iter().collect::<Vec<_>>().join(", ");
     let path = path.name();
-    Err(Failure::Usage(format!("'{unknown}' is not a peer of {path}{hint}; it has: {known}")))
+    Err(Failure::Usage(format!("'{unknown}' is not a peer of {path}{hint}it has: {known}")))
 }

@@ -305,6 +305,8 @@ fn failed(error: ListenError) -> Failure {
     match error {
         ListenError::Groups { .. } | ListenError::NoRecovery => Failure::Usage(error.to_string()),
         ListenError::Pin { .. } | ListenError::Fifo { .. } => Failure::usage(error),
+        ListenError::Io(error) => error.into(),
+        ListenError::Net(error) => error.into(),
         error => Failure::from_chain(&error),
     }
 }

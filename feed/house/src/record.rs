@@ -91,6 +91,7 @@ fn failed(error: RecordError) -> Failure {
     match error {
         RecordError::Exists { .. } | RecordError::Groups => Failure::Usage(error.to_string()),
         RecordError::Pin { .. } => Failure::usage(error),
+        RecordError::Io(error) => error.into(),
         error => Failure::from_chain(&error),
     }
 }

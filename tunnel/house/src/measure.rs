@@ -54,7 +54,7 @@ fn parse_forwarder(text: &str) -> Result<Arm, String> {
         let known = Switch::ALL.iter().map(|switch| switch.id());
         let hint = model::did_you_mean(id, known);
         found.ok_or_else(|| {
-            format!("'{id}' is not a switch of tunnel{hint}; `wirepath paths tunnel` lists them")
+            format!("'{id}' is not a switch of tunnel{hint}`wirepath paths tunnel` lists them")
         })
     });
     Ok(Arm::with(switches.collect::<Result<Vec<_>, _>>()?))

@@ -105,6 +105,8 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
 fn refused(error: RunError) -> Failure {
     match error {
         RunError::Unsupported { .. } => Failure::Unsupported(error.to_string()),
+        RunError::Net(error) => error.into(),
+        RunError::Io(error) => error.into(),
         error => Failure::from_chain(&error),
     }
 }

@@ -1,13 +1,15 @@
 //! `wirepath prove command`: the user's own programs as arms.
 
-mod all_failed;
 mod args;
 mod check;
+mod failure;
 mod resume;
 
 use model::Subject;
 use remote::Failure;
 use runner::Planned;
+
+pub(crate) use failure::all_failed;
 
 pub(crate) use args::{CommandArgs, ExperimentArgs, ProgramArgs, own_words};
 
@@ -54,9 +56,9 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
         if context.json {
             console::json(&document(&proven, is_search))?;
         } else {
-            if let Some(why) = all_failed::text(&proven.outcome) {
+            if let Some(failure) = all_failed(&proven) {
                 say_where(&proven);
-                return Err(ended(&proven, why));
+                return Err(failure);
             }
             print_ladder(&proven)?;
             say_where(&proven);
@@ -65,14 +67,6 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
         vec![proven]
     };
     if request.gate { gate::judge(&proven, args.accept_undecided) } else { Ok(()) }
-}
-
-/// Failure of a run without a figure: that of its end if a signal came.
-fn ended(proven: &runner::Proven, why: String) -> Failure {
-    match verdict(proven) {
-        Err(interrupted @ Failure::Interrupted(_)) => interrupted,
-        _ => Failure::Failed(why),
-    }
 }
 
 fn document(run: &runner::Proven, is_search: bool) -> ProveDocument<'_> {

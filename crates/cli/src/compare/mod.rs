@@ -16,6 +16,7 @@ use runner::{JournalFolder, Planned, resolve_text};
 
 pub(crate) use args::CompareArgs;
 
+use crate::command::all_failed;
 use crate::gate;
 use crate::proven::{ProveDocument, print_ladder, say_where, verdict};
 use crate::running::{Terminal, runner};
@@ -54,6 +55,10 @@ pub(crate) fn run(context: &Context, args: &CompareArgs) -> Result<(), Failure> 
     if context.json {
         console::json(&ProveDocument::new(&proven))?;
     } else {
+        if let Some(failure) = all_failed(&proven) {
+            say_where(&proven);
+            return Err(failure);
+        }
         print_ladder(&proven)?;
         say_where(&proven);
     }

@@ -97,8 +97,8 @@ fn unknown_topic(root: &Command, words: &[String]) -> String {
     let names = parent.get_subcommands().map(Command::get_name);
     let topic = words.join(" ");
     let hint = words.last().map(|word| did_you_mean(word, names.chain(["all", "exit-codes"])));
-    let hint = hint.unwrap_or_default();
-    format!("no help for '{topic}'{hint}; `wirepath help all` lists every command")
+    let hint = hint.unwrap_or_else(|| "; ".to_owned());
+    format!("no help for '{topic}'{hint}`wirepath help all` lists every command")
 }
 
 fn every_command(root: &Command) -> String {

@@ -106,6 +106,7 @@ const HEADINGS: &[(&str, &[&str])] = &[
 const RARE: &[&str] = &[
     "any-machine",
     "app-cpu",
+    "cleanup",
     "far-cpu",
     "far-cpus",
     "grace",
@@ -121,10 +122,12 @@ const RARE: &[&str] = &[
     "seed",
     "sequence",
     "settle",
+    "setup",
     "ssh-option",
     "stages",
     "unit",
     "vlan",
+    "warmup",
     "within",
 ];
 /// Number of options from which a command has many.

@@ -39,13 +39,32 @@ fn programs_to_compare(error: &Error, named: &Named, line: &[String]) -> Option<
     let wrong = context(error, ContextKind::InvalidArg)
         .or_else(|| context(error, ContextKind::InvalidSubcommand))
         .unwrap_or_default();
-    let words: Vec<String> = line[1..]
-        .iter()
-        .take_while(|word| *word != "--")
-        .filter(|word| lookup::is_program(word))
-        .cloned()
-        .collect();
+    let words = arguments(named.command(), line);
+    let words: Vec<String> =
+        words.into_iter().filter(|word| lookup::is_program(word)).cloned().collect();
     (!words.is_empty() && !wrong.starts_with('-')).then_some(words)
+}
+
+/// Words of the line that are neither options nor values of options.
+fn arguments<'a>(command: &Command, line: &'a [String]) -> Vec<&'a String> {
+    let takes_value = |word: &str| {
+        let name = word.trim_start_matches('-');
+        let arg = command.get_arguments().find(|arg| {
+            let is_short = arg.get_short().is_some_and(|short| name == short.to_string());
+            arg.get_long() == Some(name) || (is_short && !word.starts_with("--"))
+        });
+        arg.is_some_and(|arg| arg.get_action().takes_values())
+    };
+    // The program itself is none.
+    let mut is_value = true;
+    let mut arguments = Vec::new();
+    for word in line.iter().take_while(|word| *word != "--") {
+        if !is_value && !word.starts_with('-') {
+            arguments.push(word);
+        }
+        is_value = word.starts_with('-') && takes_value(word);
+    }
+    arguments
 }
 
 fn context(error: &Error, kind: ContextKind) -> Option<String> {
@@ -63,13 +82,13 @@ fn unknown_argument(error: &Error, named: &Named, line: &[String]) -> String {
     let options = options(command);
     let has = |name: &str| options.iter().any(|option| option == name);
     if let Some(row) = Renamed::find(&named.words.join(" "), option, has) {
-        return row.text(value_of(option, line).as_deref());
+        return row.text(option, value_of(option, line).as_deref(), &named.program());
     }
     let program = named.program();
     if option.starts_with('-') {
         let hint = did_you_mean(option, options.iter().map(String::as_str));
         return format!(
-            "'{option}' is not an option of `{program}`{hint}; `{program} --help` lists them"
+            "'{option}' is not an option of `{program}`{hint}`{program} --help` lists them"
         );
     }
     format!("'{wrong}' is one argument too many: {}", usage(command))
@@ -108,7 +127,7 @@ fn unknown_command(error: &Error, named: &Named) -> String {
     let program = named.program();
     let known = named.command().get_subcommands().filter(|sub| !sub.is_hide_set());
     let hint = did_you_mean(&wrong, known.map(Command::get_name));
-    format!("'{wrong}' is not a command of `{program}`{hint}; `{program} --help` lists them")
+    format!("'{wrong}' is not a command of `{program}`{hint}`{program} --help` lists them")
 }
 
 fn wrong_value(error: &Error) -> String {
@@ -127,11 +146,14 @@ fn wrong_value(error: &Error) -> String {
         return format!("{option} needs a value{one_of}");
     }
     let hint = did_you_mean(&value, known.iter().map(String::as_str));
-    format!("'{value}' is not a value of {option}{hint}; values: {list}")
+    format!("'{value}' is not a value of {option}{hint}values: {list}")
 }
 
 fn missing(error: &Error, named: &Named) -> String {
     let missing = context(error, ContextKind::InvalidArg).unwrap_or_default();
+    // A group lists its hidden options, too.
+    let hidden = named.command().get_arguments().filter(|arg| arg.is_hide_set());
+    let missing = hidden.fold(missing, |missing, arg| missing.replace(&format!("|{arg}"), ""));
     format!("`{}` needs {missing}: {}", named.program(), usage(named.command()))
 }
 

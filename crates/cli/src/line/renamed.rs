@@ -17,6 +17,8 @@ pub(super) enum Now {
     Positional(&'static str),
     /// Something else, in words.
     Form(&'static str),
+    /// An option of a command that follows.
+    Later(&'static str),
 }
 
 const fn renamed(
@@ -46,21 +48,9 @@ pub(super) const RENAMED: &[Renamed] = &[
     renamed(&["history export", "tune export"], &["--output", "-o"], Now::Option("--out")),
     renamed(&["prove command"], &["--keep"], Now::Option("--keep-servers")),
     renamed(&["history prune"], &["--keep"], Now::Option("--keep-last")),
-    renamed(
-        &["prove", "compare"],
-        &["--html"],
-        Now::Form("wirepath report last --html FILE, after the run"),
-    ),
-    renamed(
-        &["prove", "compare"],
-        &["--csv"],
-        Now::Form("wirepath report last --csv FILE, after the run"),
-    ),
-    renamed(
-        &["prove", "compare"],
-        &["--format"],
-        Now::Form("wirepath report last --format FORM, after the run"),
-    ),
+    renamed(&["prove", "compare"], &["--html"], Now::Later("wirepath report last --html")),
+    renamed(&["prove", "compare"], &["--csv"], Now::Later("wirepath report last --csv")),
+    renamed(&["prove", "compare"], &["--format"], Now::Later("wirepath report last --format")),
     renamed(
         ENGINE,
         &["--engine"],
@@ -119,20 +109,23 @@ impl Renamed {
 
     /// `--duration 5s is now --time 5s`.
     ///
-    /// - `value`: as it was typed.
-    pub(super) fn text(&self, value: Option<&str>) -> String {
-        let long = self.old[0];
+    /// - `typed`: the option; `value`: what follows it on the line.
+    /// - `program`: words of the command, such as `wirepath explain`.
+    pub(super) fn text(&self, typed: &str, value: Option<&str>, program: &str) -> String {
         let with_value = |name: &str| match value {
             Some(value) => format!("{name} {value}"),
             None => name.to_owned(),
         };
         match self.now {
-            Now::Option(now) => format!("{} is now {}", with_value(long), with_value(now)),
+            Now::Option(now) => format!("{} is now {}", with_value(typed), with_value(now)),
             Now::Positional(name) => {
                 let value = value.unwrap_or(name);
-                format!("{} is now {value}, without the option", with_value(long))
+                format!("{} is now an argument: {program} {value}", with_value(typed))
             }
-            Now::Form(form) => format!("{long} is now {form}"),
+            Now::Form(form) => format!("{typed} is now {form}"),
+            Now::Later(command) => {
+                format!("{typed} comes after the run: {}", with_value(command))
+            }
         }
     }
 }

@@ -15,17 +15,19 @@ const fn usage(title: &'static str, lines: &'static [&'static str]) -> Group {
 }
 
 /// Files that the lines name.
-pub(crate) const FILES: &[(&str, &str)] = &[
-    (
-        "time.toml",
-        "client = \"true\"\nserver = \"true\"\ntime = 5\n\n[[arm]]\nname = \"a\"\nenv = { A = \"1\" }\n",
-    ),
-    ("key.toml", "clients = \"true\"\n"),
-    ("garbage.pcap", "GIF89a, not a capture"),
-    ("capture.pcap.zst", "(\u{0}"),
+pub(crate) const FILES: &[(&str, &[u8])] = &[
+    ("time.toml", b"client = \"true\"\nserver = \"true\"\ntime = \"5 parsecs\"\n\n[[arm]]\nname = \"a\"\nenv = { A = \"1\" }\n"),
+    ("type.toml", b"server = \"true\"\ntime = true\n"),
+    ("key.toml", b"clients = \"true\"\n"),
+    ("garbage.pcap", b"GIF89a, not a capture"),
+    ("capture.pcap.zst", b"\x28\xb5\x2f\xfd\x00\x00\x00\x00"),
     (
         "mtu.toml",
-        "[port]\ninterface = \"lo\"\n\n[underlay]      # interface of the tunnels\nmtu = \"x\"\n",
+        b"[port]\ninterface = \"lo\"\n\n[underlay]      # interface of the tunnels\nmtu = \"x\"\n",
+    ),
+    (
+        "nosuch.toml",
+        b"[port]\ninterface = \"nosuch0\"\n\n[underlay]\ninterface = \"lo\"\naddress = \"127.0.0.1\"\n\n[[tunnel]]\nname = \"a\"\ncarrier = \"vxlan\"\nvni = 7\nremote = \"192.0.2.2\"\n",
     ),
 ];
 
@@ -137,10 +139,12 @@ pub(crate) const GROUPS: &[Group] = &[
         "A file with a mistake",
         &[
             "wirepath prove command time.toml",
+            "wirepath prove command type.toml",
             "wirepath prove command key.toml",
             "wirepath feed report garbage.pcap",
             "wirepath feed report capture.pcap.zst",
             "wirepath tunnel run mtu.toml --check",
+            "wirepath tunnel run nosuch.toml --check",
             "wirepath history import garbage.pcap",
         ],
     ),

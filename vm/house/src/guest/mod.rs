@@ -3,6 +3,7 @@
 pub(crate) mod run;
 pub(crate) mod selftest;
 
+use std::fs::File;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -46,11 +47,16 @@ impl ImageArgs {
             let hint = model::did_you_mean(id, known.iter().copied());
             let known = known.join(", ");
             return Err(Failure::Usage(format!(
-                "the firmware has no switch {id}{hint}; it has {known}"
+                "the firmware has no switch {id}{hint}it has {known}"
             )));
         }
         let image = match &self.image {
-            Some(image) => files::checked_version(image.clone()).map_err(PathError::from)?,
+            Some(image) => {
+                File::open(image).map_err(|error| {
+                    Failure::Usage(format!("cannot read the image {}: {error}", image.display()))
+                })?;
+                files::checked_version(image.clone()).map_err(PathError::from)?
+            }
             None => files::image().map_err(PathError::from)?,
         };
         let boot = Boot::firmware(&image, switches);

@@ -1,12 +1,25 @@
 //! A run in which every trial failed: its errors once, and the likely cause.
 
 use model::Outcome;
+use remote::Failure;
+use runner::Proven;
+
+use crate::proven::verdict;
 
 /// Errors that are shown.
 const ERRORS_MAX: usize = 2;
 
-/// Text for a run without a single figure; `None` if any trial gave one.
-pub(super) fn text(outcome: &Outcome) -> Option<String> {
+/// Failure of a run without a single figure, or that of the signal that ended it; `None` if any trial gave one.
+pub(crate) fn all_failed(proven: &Proven) -> Option<Failure> {
+    let why = text(&proven.outcome)?;
+    match verdict(proven) {
+        Err(interrupted @ Failure::Interrupted(_)) => Some(interrupted),
+        _ => Some(Failure::Failed(why)),
+    }
+}
+
+/// `None` if any trial gave a figure.
+fn text(outcome: &Outcome) -> Option<String> {
     let has_figures = outcome.arms.iter().any(|arm| !arm.metrics.is_empty());
     let mut errors: Vec<&str> =
         outcome.arms.iter().flat_map(|arm| &arm.failures).map(String::as_str).collect();
