@@ -373,7 +373,7 @@ fn bad_input_is_refused_before_anything_is_changed() {
         ("value = \"777\"", "value = \"many\"", 1, "a number from"),
         ("interface va\"", "interface vx\"", 1, "the plan is for va"),
         (machine.as_str(), "machine = \"000000000000\"", 1, "another machine"),
-        (near.as_str(), "no-such-namespace", 1, "no-such-namespace"),
+        (near.as_str(), "no-such-namespace", 2, "no-such-namespace"),
     ] {
         let said = fail(desk.tune(&["apply", &edited(from, to)]), code);
         let said = said.replace("for machine 000000000000", "for another machine");

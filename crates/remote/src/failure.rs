@@ -156,7 +156,7 @@ fn net_failure(error: &NetError) -> fn(String) -> Failure {
 fn io_failure(error: &IoError) -> fn(String) -> Failure {
     match error {
         IoError::Permission { .. }
-        | IoError::Xsk(XskError::Permission { .. } | XskError::NoAfXdp)
+        | IoError::Xsk(XskError::Permission { .. } | XskError::NoAfXdp | XskError::Memory { .. })
         | IoError::Bpf(BpfError::Permission { .. }) => Failure::Unsupported,
         _ => Failure::Failed,
     }

@@ -505,7 +505,7 @@ fn a_full_disk_is_reported_and_earlier_trials_are_intact() {
         code=0; \"$0\" --data-dir $D prove fake --trial 1ms --min-blocks 190 --time 60s >/dev/null || code=$?; \
         echo \"code $code\"; df $D | tail -1 >&2; \
         \"$0\" --data-dir $D history check; \"$0\" --data-dir $D history show last | tail -1; \
-        code=0; \"$0\" --data-dir $D history export last -o $D/e.csv || code=$?; echo \"export $code\"; ls $D";
+        code=0; \"$0\" --data-dir $D history export last --out $D/e.csv || code=$?; echo \"export $code\"; ls $D";
     let Some(output) = in_own_mounts(&data, script) else { return };
     let (out, err) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
