@@ -4,17 +4,15 @@ use clap::Args;
 use host::doctor::{self, HostView};
 use host::tune::Profile;
 use house::context::Context;
-use house::findings::{OutputArgs, show};
-use house::place::{NetnsArgs, PlaceArgs, StateArgs, notice};
+use house::findings::{Examined, OutputArgs, show};
+use house::next::CommandLine;
+use house::place::{ExamineArgs, StateArgs, notice};
 use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Interface; default: all
-    #[arg(value_name = "INTERFACE")]
-    interface: Option<String>,
     #[command(flatten)]
-    netns: NetnsArgs,
+    place: ExamineArgs,
     /// Purpose of the packets; without it, settings that help one purpose and harm another pass
     #[arg(long, value_enum)]
     profile: Option<Profile>,
@@ -27,23 +25,21 @@ pub(crate) struct DoctorArgs {
     state: StateArgs,
 }
 
-impl DoctorArgs {
-    fn place(&self) -> PlaceArgs {
-        PlaceArgs { interface: self.interface.clone(), netns: self.netns.clone() }
-    }
-}
-
 pub(crate) fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
     notice(&args.state);
-    let place = args.place();
+    let place = args.place.place();
     let system = place.open(&args.state)?;
     let profile = args.profile;
     let view = HostView::new(system, place.interface.as_deref(), profile, args.app_cpu)?;
     let report = doctor::examine(&view);
-    show(context, &report, &title(&place, args.profile), &args.output)
+    let purpose = profile.map_or(String::new(), |profile| format!(", for {}", profile.name()));
+    let examined = Examined { place: &place, purpose: &purpose, command: command(args) };
+    show(context, &report, &examined, &args.output)
 }
 
-fn title(place: &PlaceArgs, profile: Option<Profile>) -> String {
-    let purpose = profile.map_or(String::new(), |p| format!(", for {}", p.name()));
-    format!("{}{purpose}", place.title())
+/// This command with its options but those of the place and of the output.
+fn command(args: &DoctorArgs) -> CommandLine {
+    let cpu = args.app_cpu.map(|cpu| cpu.to_string());
+    let line = CommandLine::new("doctor").option("--profile", args.profile.map(Profile::name));
+    line.option("--app-cpu", cpu.as_deref())
 }

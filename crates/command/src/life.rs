@@ -107,12 +107,19 @@ impl Life {
     fn beside_far(&self, spec: &CheckedPrograms, error: PathError, seen: &FarSeen) -> PathError {
         let ended = "the server ended with success before its client".to_owned();
         let ended = seen.has_server_ended.then_some(ended);
-        let unnamed = spec.client().is_some_and(|client| !client.contains("WIREPATH_"));
+        let far = self.far_ip.to_string();
+        let is_unnamed = |client: &str| !client.contains("WIREPATH_") && !client.contains(&far);
+        let unnamed = !self.side.is_shared && spec.client().is_some_and(is_unnamed);
         let unnamed = unnamed.then(|| {
             "the client's command has no $WIREPATH_FAR: quote it with ' so that your shell does not expand it"
                 .to_owned()
         });
-        let causes: Vec<String> = ended.into_iter().chain(self.mtus(seen)).chain(unnamed).collect();
+        let is_unreached = seen.counters.is_some_and(|counters| counters.packets == 0);
+        let unreached = is_unreached.then(|| {
+            "no packet reached the server: check the address and the port of the client".to_owned()
+        });
+        let causes: Vec<String> =
+            ended.into_iter().chain(self.mtus(seen)).chain(unnamed).chain(unreached).collect();
         if causes.is_empty() {
             return error;
         }

@@ -123,6 +123,19 @@ impl CommandSession {
     }
 }
 
+/// Runs one trial of the baseline, to see whether its client works there.
+///
+/// Errors: those of the trial.
+pub fn rehearse(
+    spec: &CheckedPrograms,
+    journals: Journals,
+    stop: &'static AtomicBool,
+) -> Result<(), PathError> {
+    let baseline = crate::path::arms(spec).map_err(PathError::part)?.into_iter().next();
+    let Some((arm, _)) = baseline else { return Ok(()) };
+    CommandSession::open(spec.clone(), journals, 0, stop)?.trial(&arm).map(drop)
+}
+
 /// The CPUs asked for; else half of the CPUs for each end, because the ends represent two hosts. A program of this
 /// host has all of them.
 ///

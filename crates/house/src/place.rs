@@ -9,6 +9,7 @@ use remote::Failure;
 use runner::JournalFolder;
 
 use crate::console;
+use crate::next::CommandLine;
 
 /// Environment variable of `--state`.
 pub const STATE_VARIABLE: &str = "WIREPATH_STATE";
@@ -37,40 +38,58 @@ impl StateArgs {
         JournalFolder { folder: self.state.clone(), root: self.root.clone() }
     }
 
+    /// A command line for the same journal.
+    pub fn given_to(&self, line: CommandLine) -> CommandLine {
+        let state = self.state.as_path();
+        let is_implied = state == Path::new(tune::DEFAULT_FOLDER)
+            || std::env::var_os(STATE_VARIABLE).is_some_and(|given| state == Path::new(&given));
+        let given = state.to_string_lossy();
+        line.option("--state", (!is_implied).then_some(&given))
+    }
+
     /// A path of the host, such as `dev/log`.
     pub fn host_path(&self, path: &str) -> PathBuf {
         self.root.as_deref().unwrap_or(Path::new("/")).join(path)
     }
 }
 
-/// Namespace to examine.
-#[derive(Debug, Clone, Args)]
-pub struct NetnsArgs {
+/// Interface and namespace to examine, with the interface as an argument.
+#[derive(Debug, Args)]
+pub struct ExamineArgs {
+    /// Interface; default: all
+    #[arg(value_name = "INTERFACE")]
+    interface: Option<String>,
     /// Network namespace: a name in /run/netns, the id of a process in it, or a file
     #[arg(long, value_name = "NAME|PID|FILE")]
-    pub netns: Option<String>,
+    netns: Option<String>,
 }
 
-/// Interface and namespace to examine.
+impl ExamineArgs {
+    pub fn place(&self) -> PlaceArgs {
+        PlaceArgs { interface: self.interface.clone(), netns: self.netns.clone() }
+    }
+}
+
+/// Interface and namespace of a command that has other arguments.
 #[derive(Debug, Args)]
 pub struct PlaceArgs {
     /// Interface
     #[arg(short = 'i', long, value_name = "IF")]
     pub interface: Option<String>,
-    #[command(flatten)]
-    pub netns: NetnsArgs,
+    /// Network namespace: a name in /run/netns, the id of a process in it, or a file
+    #[arg(long, value_name = "NAME|PID|FILE")]
+    pub netns: Option<String>,
 }
 
 impl PlaceArgs {
     pub fn title(&self) -> String {
         let what = self.interface.as_deref().unwrap_or("all interfaces");
-        let of =
-            self.netns.netns.as_ref().map_or(String::new(), |name| format!(" of namespace {name}"));
+        let of = self.netns.as_ref().map_or(String::new(), |name| format!(" of namespace {name}"));
         format!("{what}{of}")
     }
 
     pub fn open(&self, state: &StateArgs) -> Result<System, Failure> {
-        let place = Place { netns: self.netns.netns.clone(), root: state.root.clone() };
+        let place = Place { netns: self.netns.clone(), root: state.root.clone() };
         let system = System::open(&place)?;
         if let Some(interface) = &self.interface {
             system.index(interface)?;

@@ -61,13 +61,13 @@ pub use compare::{
 pub use exit_code::ExitCode;
 pub use experiment::{
     Experiment, ExperimentPlan, ExperimentStep, FORECAST_AFTER, Forecast, Members, OutcomeHeader,
-    RESOLVE, Replayed, TimeNeeded, Trial, TrialRecord,
+    Progress, RESOLVE, Replayed, TimeNeeded, Trial, TrialRecord,
 };
 pub use fake::{FakeDrift, FakeSource, FakeSwitch, FakeWorld};
 pub use figure::{CountDifference, Distribution, Floor, Reliability, Verdict};
 pub use gain::Gain;
 pub use gate::{Decision, Gate, GateAnswer, Undecided};
-pub use load::{LoadKind, PathLoad};
+pub use load::{LoadKind, LoadWords, PathLoad};
 pub use load_curve::{
     ArmCurve, CARRIED_SHARE_MIN, CurveEnd, CurvePlan, KNEE_LOSS, KNEE_P99_RATIO, KNEE_TRIALS_MIN,
     Knee, KneeDoubt, LoadCurve, LoadPoint, LoadTrial, knee, load_curve,
@@ -83,8 +83,8 @@ pub use metrics::{
 };
 pub use nearest::{did_you_mean, nearest};
 pub use outcome::{
-    ArmOutcome, BestArm, Ended, Machine, MetricOutcome, Outcome, RESOLVE_UNRECORDED, SCHEMA,
-    Warning,
+    ArmOutcome, BestArm, Ended, Machine, MetricOutcome, Outcome, Phrases, RESOLVE_UNRECORDED,
+    SCHEMA, Warning,
 };
 pub use path::{Direction, Load, Path, PathError, Session, TwoHosts, TypedPath};
 pub use questions::{By, Unit};

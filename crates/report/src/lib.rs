@@ -3,8 +3,8 @@
 //! [`page`] computes what is shown of a [`model::Outcome`]; `text` and `html` lay it out. Nothing here
 //! writes to a terminal or file, except the store.
 
+pub mod answer;
 pub mod csv;
-pub mod decision;
 pub mod export;
 pub mod forecast;
 pub mod formats;
@@ -23,5 +23,5 @@ mod wording;
 pub use page::quoted;
 pub use units::plural;
 
-/// The reference of the JSON form, `docs/results.md`.
-pub const RESULTS_REFERENCE: &str = include_str!("../../../docs/results.md");
+/// The reference of the JSON form, `docs/reference/results.md`.
+pub const RESULTS_REFERENCE: &str = include_str!("../../../docs/reference/results.md");

@@ -4,14 +4,15 @@ use clap::Args;
 use host::doctor::{self, HostView};
 use host::tune::Profile;
 use house::context::Context;
-use house::findings::{OutputArgs, show};
-use house::place::{PlaceArgs, StateArgs, notice};
+use house::findings::{Examined, OutputArgs, show};
+use house::next::CommandLine;
+use house::place::{ExamineArgs, StateArgs, notice};
 use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
     #[command(flatten)]
-    place: PlaceArgs,
+    place: ExamineArgs,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -20,9 +21,12 @@ pub(crate) struct CheckArgs {
 
 pub(super) fn run(context: &Context, args: &CheckArgs) -> Result<(), Failure> {
     notice(&args.state);
-    let system = args.place.open(&args.state)?;
-    let interface = args.place.interface.as_deref();
+    let place = args.place.place();
+    let system = place.open(&args.state)?;
+    let interface = place.interface.as_deref();
     let view = HostView::new(system, interface, Some(Profile::Forwarding), None)?;
     let report = doctor::examine_forwarding(&view);
-    show(context, &report, &format!("{}, on the way through", args.place.title()), &args.output)
+    let (place, command) = (&place, CommandLine::new("tunnel check"));
+    let examined = Examined { place, purpose: ", on the way through", command };
+    show(context, &report, &examined, &args.output)
 }

@@ -31,8 +31,8 @@ Example:
     /// Find what slows packets that the kernel forwards: hash, queues, headroom, hooks, captures
     #[command(after_help = "\
 Example:
-  wirepath tunnel check --interface vxlan0
-  wirepath tunnel check --interface br0 --netns gateway --severity medium --json")]
+  wirepath tunnel check vxlan0
+  wirepath tunnel check br0 --netns gateway --severity medium --json")]
     Check(check::CheckArgs),
 }
 

@@ -2,22 +2,25 @@
 
 use std::time::Duration;
 
-use command::{ServerCommand, ServersSeen};
+use command::{Journals, ServerCommand, ServersSeen};
 use house::{console, signals};
 use lab::adapters::{self, Client};
 use lab::program::Transport;
 use model::Programs;
 use remote::Failure;
+use runner::JournalFolder;
 
 use super::{NEW, OLD, failed};
 
 /// Time to start from which on each trial's start is worth a remark.
 const SLOW_START: Duration = Duration::from_millis(500);
+/// Place of both ends in one namespace.
+const LOOPBACK: &str = "loopback";
 const PORT_VARIABLE: &str = "WIREPATH_PORT";
 
-/// Adds the client's adapter, and the servers' port and place.
+/// Adds the client's adapter, and the servers' port and place. The client runs once beforehand.
 ///
-/// Errors: a server cannot be measured by a client.
+/// Errors: a server cannot be measured by this client.
 pub(super) fn complete(
     programs: &mut Programs,
     old: &str,
@@ -25,29 +28,61 @@ pub(super) fn complete(
     line: &str,
 ) -> Result<(), Failure> {
     let far = lab::pair_far_ip().to_string();
-    let is_shared = !adapters::client(line, Some(&far)).names_server;
-    let is_loopback = match programs.ready {
-        Some(_) => is_shared,
-        None => {
-            let seen = look(old, new, line)?;
-            take(programs, &seen, [old, new]);
-            say_server(&seen);
-            seen.is_loopback || is_shared
+    let over_wire = adapters::client(line, Some(&far));
+    let over_loopback = adapters::client(line, None);
+    judge(programs, &over_wire);
+    let mut is_loopback = !over_wire.names_server;
+    if programs.ready.is_none() {
+        let seen = look(old, new, line)?;
+        take(programs, &seen, [old, new]);
+        say_server(&seen);
+        is_loopback |= seen.is_loopback;
+    }
+    let shared = placed(programs, &over_loopback, Some(LOOPBACK));
+    let joined = placed(programs, &over_wire, None);
+    let tried = if is_loopback { Err(None) } else { rehearse(&joined).map_err(Some) };
+    *programs = match tried {
+        Ok(()) => joined,
+        Err(None) => {
+            rehearse(&shared)?;
+            say_loopback("");
+            shared
+        }
+        // A server may serve clients of its own host alone.
+        Err(Some(refused)) => {
+            if rehearse(&shared).is_err() {
+                return Err(refused);
+            }
+            say_loopback(", because the client fails from another host");
+            shared
         }
     };
-    let client = adapters::client(line, (!is_loopback).then_some(far.as_str()));
-    if is_loopback {
-        programs.place = Some("loopback".to_owned());
-        console::say(
-            "server and client run in one namespace, over its loopback: no wire is between them",
-        );
+    if over_wire.is_changed {
+        console::say(&format!("client: {}", programs.client.as_deref().unwrap_or_default()));
     }
-    if client.is_changed {
-        console::say(&format!("client: {}", client.line));
-    }
-    judge(programs, &client);
-    programs.client = Some(client.line);
     Ok(())
+}
+
+fn say_loopback(why: &str) {
+    console::say(&format!(
+        "server and client run in one namespace{why}: over its loopback, with no wire between them"
+    ));
+}
+
+/// The experiment with a client, in a place.
+fn placed(programs: &Programs, client: &Client, place: Option<&str>) -> Programs {
+    Programs {
+        client: Some(client.line.clone()),
+        place: place.map(str::to_owned),
+        ..programs.clone()
+    }
+}
+
+fn rehearse(programs: &Programs) -> Result<(), Failure> {
+    let spec = command::resolve(programs).map_err(Failure::usage)?;
+    let journals = JournalFolder::default();
+    let journals = Journals { far: journals.store(), near: journals.store() };
+    command::rehearse(&spec, journals, signals::stop_flag()).map_err(|error| failed(&error))
 }
 
 fn look(old: &str, new: &str, client: &str) -> Result<ServersSeen, Failure> {

@@ -34,7 +34,11 @@ const ENGINE: &[&str] = &["probe send", "probe receive", "probe echo", "probe pi
 pub(super) const RENAMED: &[Renamed] = &[
     renamed(&[""], &["--duration", "-d"], Now::Option("--time")),
     renamed(&[""], &["--threshold"], Now::Option("--resolve")),
-    renamed(&["doctor", "explain"], &["--interface", "-i"], Now::Positional("INTERFACE")),
+    renamed(
+        &["doctor", "explain", "tunnel check"],
+        &["--interface", "-i"],
+        Now::Positional("INTERFACE"),
+    ),
     renamed(&["feed listen", "feed record"], &["--group"], Now::Positional("GROUP:PORT")),
     renamed(&["tunnel run"], &["--config", "-c"], Now::Positional("FILE")),
     renamed(&["doctor", "tunnel check"], &["--metrics"], Now::Option("--textfile")),
