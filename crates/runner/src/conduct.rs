@@ -29,7 +29,7 @@ fn members(search: &Search, arms: &[(Arm, Support)]) -> Option<Members> {
 fn plan(proof: Proof, limits: &Limits, seed: u64, schedule: Schedule, cpus: u32) -> ExperimentPlan {
     let budget_ns = limits.time.as_nanos() as u64;
     let mut plan = ExperimentPlan::new(seed, proof.arms, proof.judged, budget_ns, cpus);
-    (plan.gate, plan.resolve) = (proof.gate, limits.resolve);
+    (plan.gate, plan.deciding, plan.resolve) = (proof.gate, proof.deciding, limits.resolve);
     plan.members = proof.search.as_ref().and_then(|search| members(search, &plan.arms));
     plan.schedule = schedule;
     let max = limits.max_blocks.unwrap_or(plan.max_blocks);

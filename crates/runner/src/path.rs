@@ -93,6 +93,7 @@ pub(crate) fn plan(
         search: None,
         trial: Some(load.trial),
         gate: request.gate,
+        deciding: Vec::new(),
         is_stored: request.is_stored,
     };
     Ok(PathPlan { path, load, against: wanted.against.clone(), is_search, proof })

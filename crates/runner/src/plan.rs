@@ -122,6 +122,7 @@ fn load_by_path(
         search: None,
         trial: Some(load.trial),
         gate: false,
+        deciding: Vec::new(),
         is_stored: request.is_stored,
     };
     Ok(Loaded { inner, wires, proof, trial: load.trial })
@@ -150,6 +151,7 @@ fn load_by_programs(
         search: None,
         trial: None,
         gate: false,
+        deciding: Vec::new(),
         is_stored: request.is_stored,
     };
     let trial = spec.limit();

@@ -46,6 +46,7 @@ pub(crate) fn plan(request: &Request, wanted: &Programs) -> Result<ProgramsPlan,
         search: None,
         trial: None,
         gate: request.gate,
+        deciding: spec.deciding.clone(),
         is_stored: request.is_stored,
     };
     Ok(ProgramsPlan { spec, is_search, proof })

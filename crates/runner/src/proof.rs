@@ -21,6 +21,8 @@ pub(crate) struct Proof {
     pub(crate) trial: Option<Duration>,
     /// True if no arm may be worse by more than the resolution.
     pub(crate) gate: bool,
+    /// Metrics that decide the gate; empty for all.
+    pub(crate) deciding: Vec<String>,
     /// False if the result is not stored.
     pub(crate) is_stored: bool,
 }

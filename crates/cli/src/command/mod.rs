@@ -8,7 +8,7 @@ use model::Subject;
 use remote::Failure;
 use runner::Planned;
 
-pub(crate) use args::{CommandArgs, ExperimentArgs, ProgramArgs};
+pub(crate) use args::{CommandArgs, ExperimentArgs, ProgramArgs, own_words};
 
 use crate::gate;
 use crate::proven::{ProveDocument, print_ladder, say_where, show_series, verdict};

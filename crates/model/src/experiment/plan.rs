@@ -43,6 +43,9 @@ pub struct ExperimentPlan {
     pub stop_early: bool,
     /// True if a change for the worse by more than the resolution fails.
     pub gate: bool,
+    /// Judged metrics that decide the gate; empty for all. Others fail it only if they are shown to be worse, and those
+    /// of CPU time and memory never.
+    pub deciding: Vec<String>,
     /// Members that are decided in place of the arms' verdicts against the baseline.
     pub members: Option<Members>,
     /// Order of trials, and settling trials.
@@ -74,6 +77,7 @@ impl ExperimentPlan {
             cpus,
             stop_early: true,
             gate: false,
+            deciding: Vec::new(),
             members: None,
             schedule: Schedule { order: BlockOrder::Balanced, settle: false },
         }
