@@ -146,8 +146,8 @@ fn ci_jobs_compare_a_branch_with_the_old_server() {
     assert_ne!(code, 4, "{said}");
 }
 
-/// User and group `nobody` of Debian, which no test needs to make.
-const NOBODY: u32 = 65534;
+/// User and group without files or privileges that every Debian has.
+const UNPRIVILEGED: u32 = 65534;
 
 /// A folder as that of a job's user, who has no privilege: the scripts, and a release with a program.
 struct Job {
@@ -193,9 +193,9 @@ impl Job {
             let folders = ["", "contrib", "contrib/ci", "release", "temp"];
             for folder in folders.map(|folder| self.data.path().join(folder)) {
                 fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("our folder");
-                chown(&folder, Some(NOBODY), Some(NOBODY)).expect("root may");
+                chown(&folder, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).expect("root may");
             }
-            command.uid(NOBODY).gid(NOBODY);
+            command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
         }
         command
     }
