@@ -2,7 +2,7 @@
 //!
 //! Source: kernel documentation, bpf/btf.rst; System V ABI, ELF-64 object files.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// Kinds of types in BTF.
 mod kind {
@@ -28,6 +28,22 @@ const COMMON_BYTES: usize = 12;
 /// Typedefs and qualifiers around a type, at most: a chain of a broken file might not end.
 const WRAPS_MAX: usize = 32;
 
+/// Reason why types cannot be read, or written as Rust.
+#[derive(Debug, PartialEq)]
+pub(crate) struct BtfError(String);
+
+impl fmt::Display for BtfError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&str> for BtfError {
+    fn from(why: &str) -> Self {
+        BtfError(why.to_owned())
+    }
+}
+
 /// The types of one object.
 pub(crate) struct Btf<'a> {
     types: &'a [u8],
@@ -40,20 +56,15 @@ impl<'a> Btf<'a> {
     /// Reads the types of an ELF-64 object with this machine's byte order.
     ///
     /// Errors: it has none, or is cut off.
-    pub(crate) fn of_object(object: &'a [u8]) -> Result<Self, String> {
+    pub(crate) fn read(object: &'a [u8]) -> Result<Self, BtfError> {
         Btf::parse(section(object, b".BTF")?)
     }
 
-    fn parse(section: &'a [u8]) -> Result<Self, String> {
+    fn parse(section: &'a [u8]) -> Result<Self, BtfError> {
         if u16_at(section, 0)? != 0xeb9f {
             return Err("its BTF has another byte order or none".into());
         }
-        let header = u32_at(section, 4)? as usize;
-        let part = |offset: usize, len: usize| {
-            let start = header + u32_at(section, offset)? as usize;
-            bytes_at(section, start, u32_at(section, len)? as usize)
-        };
-        let (types, strings) = (part(8, 12)?, part(16, 20)?);
+        let (types, strings) = (part(section, 8)?, part(section, 16)?);
         let mut starts = Vec::new();
         let mut at = 0;
         while at < types.len() {
@@ -66,7 +77,7 @@ impl<'a> Btf<'a> {
     /// Definition of a struct with fields of this crate; `None` if the object has no such struct.
     ///
     /// Errors: a field cannot be one of Rust, or bytes between fields have no name.
-    pub(crate) fn definition(&self, name: &str) -> Result<Option<String>, String> {
+    pub(crate) fn definition(&self, name: &str) -> Result<Option<String>, BtfError> {
         let mut numbers = 1..=self.starts.len() as u32;
         let found = numbers.find_map(|number| {
             let found = self.type_at(number).ok()?;
@@ -80,19 +91,20 @@ impl<'a> Btf<'a> {
             let (field, of) = (self.name(u32_at(self.types, at)?)?, u32_at(self.types, at + 4)?);
             let (offset_bits, (rust, bytes)) = (u32_at(self.types, at + 8)?, self.rust_type(of)?);
             if offset_bits as usize != end_bytes * 8 {
-                return Err(format!("struct {name} has bytes without a name before {field}"));
+                let why = format!("struct {name} has bytes without a name before {field}");
+                return Err(BtfError(why));
             }
             end_bytes += bytes;
             let _ = writeln!(text, "    pub(crate) {field}: {rust},");
         }
         if end_bytes != found.size_or_type as usize {
-            return Err(format!("struct {name} has bytes without a name at its end"));
+            return Err(BtfError(format!("struct {name} has bytes without a name at its end")));
         }
         Ok(Some(text + "}"))
     }
 
     /// A type's name in Rust, and its size in bytes.
-    fn rust_type(&self, number: u32) -> Result<(String, usize), String> {
+    fn rust_type(&self, number: u32) -> Result<(String, usize), BtfError> {
         let mut number = number;
         for _ in 0..WRAPS_MAX {
             let found = self.type_at(number)?;
@@ -113,15 +125,19 @@ impl<'a> Btf<'a> {
                     let bytes = bytes.checked_mul(count).ok_or("an array is too long")?;
                     return Ok((format!("[{rust}; {count}]"), bytes));
                 }
-                other => return Err(format!("a field of BTF kind {other} has no type in Rust")),
+                other => {
+                    return Err(BtfError(format!(
+                        "a field of BTF kind {other} has no type in Rust"
+                    )));
+                }
             }
         }
         Err("its BTF names types in a circle".into())
     }
 
-    fn type_at(&self, number: u32) -> Result<Type, String> {
+    fn type_at(&self, number: u32) -> Result<Type, BtfError> {
         let at = number.checked_sub(1).and_then(|index| self.starts.get(index as usize));
-        let at = *at.ok_or_else(|| format!("its BTF has no type {number}"))?;
+        let at = *at.ok_or_else(|| BtfError(format!("its BTF has no type {number}")))?;
         Ok(Type {
             name: u32_at(self.types, at)?,
             information: u32_at(self.types, at + 4)?,
@@ -130,7 +146,7 @@ impl<'a> Btf<'a> {
         })
     }
 
-    fn name(&self, offset: u32) -> Result<&'a str, String> {
+    fn name(&self, offset: u32) -> Result<&'a str, BtfError> {
         text_at(self.strings, offset as usize)
     }
 }
@@ -146,27 +162,27 @@ struct Type {
 
 impl Type {
     fn kind(&self) -> u32 {
-        kind_of(self.information)
+        type_kind(self.information)
     }
 
     /// Number of fields.
     fn count(&self) -> usize {
-        count_of(self.information)
+        detail_count(self.information)
     }
 }
 
-fn kind_of(information: u32) -> u32 {
+fn type_kind(information: u32) -> u32 {
     information >> 24 & 0x1f
 }
 
-fn count_of(information: u32) -> usize {
+fn detail_count(information: u32) -> usize {
     (information & 0xffff) as usize
 }
 
 /// Bytes that follow the common fields of a type.
 fn detail_bytes(information: u32) -> usize {
-    let count = count_of(information);
-    match kind_of(information) {
+    let count = detail_count(information);
+    match type_kind(information) {
         kind::INT | kind::VAR | kind::DECL_TAG => 4,
         kind::ARRAY => 12,
         kind::STRUCT | kind::UNION | kind::DATASEC | kind::ENUM64 => count * 12,
@@ -175,54 +191,66 @@ fn detail_bytes(information: u32) -> usize {
     }
 }
 
+/// A part of BTF, whose offset behind the header and length are at `at`.
+fn part(btf: &[u8], at: usize) -> Result<&[u8], BtfError> {
+    let start = u32_at(btf, 4)? as usize + u32_at(btf, at)? as usize;
+    bytes_at(btf, start, u32_at(btf, at + 4)? as usize)
+}
+
 /// Contents of the section with this name.
-fn section<'a>(object: &'a [u8], name: &[u8]) -> Result<&'a [u8], String> {
+fn section<'a>(object: &'a [u8], name: &[u8]) -> Result<&'a [u8], BtfError> {
     if object.get(..5) != Some(b"\x7fELF\x02") {
         return Err("it is not an ELF-64 object".into());
     }
-    let (table, bytes) = (u64_at(object, 0x28)?, u16_at(object, 0x3a)? as usize);
-    let (count, names) = (u16_at(object, 0x3c)? as usize, u16_at(object, 0x3e)? as usize);
-    let contents = |number: usize| {
-        let header = table + number * bytes;
-        bytes_at(object, u64_at(object, header + 0x18)?, u64_at(object, header + 0x20)?)
-    };
-    let names = contents(names)?;
+    let (count, names) = (u16_at(object, 0x3c)?, u16_at(object, 0x3e)?);
+    let names = contents(object, section_header(object, names)?)?;
     for number in 0..count {
-        let offset = u32_at(object, table + number * bytes)? as usize;
-        if text_at(names, offset)?.as_bytes() == name {
-            return contents(number);
+        let header = section_header(object, number)?;
+        if text_at(names, u32_at(object, header)? as usize)?.as_bytes() == name {
+            return contents(object, header);
         }
     }
-    Err(format!("it has no section {}", String::from_utf8_lossy(name)))
+    Err(BtfError(format!("it has no section {}", String::from_utf8_lossy(name))))
 }
 
-fn text_at(strings: &[u8], offset: usize) -> Result<&str, String> {
+/// Where the header of a section is.
+fn section_header(object: &[u8], number: u16) -> Result<usize, BtfError> {
+    let (table, bytes) = (u64_at(object, 0x28)?, u16_at(object, 0x3a)?);
+    Ok(table.checked_add(usize::from(number) * usize::from(bytes)).ok_or(CUT_OFF)?)
+}
+
+/// Contents of the section with this header.
+fn contents(object: &[u8], header: usize) -> Result<&[u8], BtfError> {
+    bytes_at(object, u64_at(object, header + 0x18)?, u64_at(object, header + 0x20)?)
+}
+
+fn text_at(strings: &[u8], offset: usize) -> Result<&str, BtfError> {
     let rest = strings.get(offset..).ok_or(CUT_OFF)?;
     let end = rest.iter().position(|byte| *byte == 0).ok_or(CUT_OFF)?;
-    std::str::from_utf8(&rest[..end]).map_err(|_| "a name is not text".to_owned())
+    std::str::from_utf8(&rest[..end]).map_err(|_| "a name is not text".into())
 }
 
 const CUT_OFF: &str = "it is cut off";
 
-fn bytes_at(bytes: &[u8], at: usize, len: usize) -> Result<&[u8], String> {
+fn bytes_at(bytes: &[u8], at: usize, len: usize) -> Result<&[u8], BtfError> {
     let end = at.checked_add(len).ok_or(CUT_OFF)?;
     Ok(bytes.get(at..end).ok_or(CUT_OFF)?)
 }
 
-fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], String> {
-    bytes_at(bytes, at, N)?.try_into().map_err(|_| CUT_OFF.to_owned())
+fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], BtfError> {
+    bytes_at(bytes, at, N)?.try_into().map_err(|_| CUT_OFF.into())
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Result<u16, String> {
+fn u16_at(bytes: &[u8], at: usize) -> Result<u16, BtfError> {
     array_at(bytes, at).map(u16::from_ne_bytes)
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Result<u32, String> {
+fn u32_at(bytes: &[u8], at: usize) -> Result<u32, BtfError> {
     array_at(bytes, at).map(u32::from_ne_bytes)
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Result<usize, String> {
-    usize::try_from(array_at(bytes, at).map(u64::from_ne_bytes)?).map_err(|_| CUT_OFF.to_owned())
+fn u64_at(bytes: &[u8], at: usize) -> Result<usize, BtfError> {
+    usize::try_from(array_at(bytes, at).map(u64::from_ne_bytes)?).map_err(|_| CUT_OFF.into())
 }
 
 #[cfg(test)]
@@ -245,11 +273,16 @@ mod tests {
     const PORT: u32 = 8;
     const LENGTHS: u32 = 13;
 
+    fn int(bits: u32, is_signed: u32) -> [u32; 4] {
+        [0, kind::INT << 24, bits / 8, is_signed << 24 | bits]
+    }
+
+    fn array(element: u32, count: u32) -> [u32; 6] {
+        [0, kind::ARRAY << 24, 0, element, 1, count]
+    }
+
     /// `struct config { const unsigned int port; signed short lengths[2][3]; }` of a size.
     fn config(bytes: u32, lengths_at_bits: u32) -> Vec<u32> {
-        let int =
-            |bits: u32, is_signed: u32| [0, kind::INT << 24, bits / 8, is_signed << 24 | bits];
-        let array = |of: u32, count: u32| [0, kind::ARRAY << 24, 0, of, 1, count];
         let mut types = int(32, 0).to_vec();
         types.extend([0, kind::CONST << 24, 1]);
         types.extend(int(16, 1));
@@ -275,7 +308,7 @@ mod tests {
     fn bytes_without_a_name_are_refused() {
         for (bytes, at, place) in [(20, 32, "at its end"), (20, 64, "before lengths")] {
             let bytes = btf(&config(bytes, at), STRINGS);
-            let error = Btf::parse(&bytes).unwrap().definition("config").unwrap_err();
+            let error = Btf::parse(&bytes).unwrap().definition("config").unwrap_err().to_string();
             assert!(error.ends_with(place), "{error}");
         }
     }
@@ -289,8 +322,8 @@ mod tests {
         }
         let circle =
             btf(&[0, kind::CONST << 24, 1, 1, kind::STRUCT << 24 | 1, 4, PORT, 1, 0], STRINGS);
-        let error = Btf::parse(&circle).unwrap().definition("config").unwrap_err();
+        let error = Btf::parse(&circle).unwrap().definition("config").unwrap_err().to_string();
         assert!(error.contains("circle"), "{error}");
-        assert!(Btf::of_object(b"text").is_err());
+        assert!(Btf::read(b"text").is_err());
     }
 }

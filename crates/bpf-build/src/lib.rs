@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs, io};
 
-use btf::Btf;
+use btf::{Btf, BtfError};
 
 /// BPF programs of a crate two folders below the root of the workspace.
 #[derive(Debug, Clone, Copy)]
@@ -158,8 +158,8 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
 }
 
 /// Definitions of the shared structs that an object has, with conversions from and to bytes.
-fn shared_types(object: &[u8], shared: &[&str]) -> Result<String, String> {
-    let btf = Btf::of_object(object)?;
+fn shared_types(object: &[u8], shared: &[&str]) -> Result<String, BtfError> {
+    let btf = Btf::read(object)?;
     let mut types = String::new();
     for name in shared {
         let Some(definition) = btf.definition(name)? else { continue };

@@ -23,10 +23,10 @@ pub fn embedded(name: &str) -> Option<&'static [u8]> {
 ///
 /// Errors: the kernel has no memory for a file.
 pub fn path(name: &'static str) -> io::Result<Option<PathBuf>> {
-    embedded(name).map(|bytes| path_of(name, bytes)).transpose()
+    embedded(name).map(|bytes| inherited_path(name, bytes)).transpose()
 }
 
-fn path_of(name: &'static str, bytes: &[u8]) -> io::Result<PathBuf> {
+fn inherited_path(name: &'static str, bytes: &[u8]) -> io::Result<PathBuf> {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let file = match open.remove(name) {
         Some(file) => file,
@@ -45,8 +45,8 @@ mod tests {
 
     #[test]
     fn a_started_program_reads_the_image_and_asking_again_makes_no_second_file() {
-        let path = path_of("test.elf", b"an image").unwrap();
-        assert_eq!(path_of("test.elf", b"an image").unwrap(), path);
+        let path = inherited_path("test.elf", b"an image").unwrap();
+        assert_eq!(inherited_path("test.elf", b"an image").unwrap(), path);
         assert_eq!(std::fs::read(&path).unwrap(), b"an image");
         let child = Command::new("cat").arg(&path).output().unwrap();
         assert_eq!(child.stdout, b"an image");

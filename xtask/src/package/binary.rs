@@ -49,24 +49,25 @@ const SUMS: &str = "SHA256SUMS";
 /// Fills a folder with the program of one machine and what belongs to it; files of other machines remain.
 fn pack(root: &Path, release: &Release, version: &str, folder: &Path) -> Result<()> {
     let name = format!("wirepath-{version}-{}-linux", release.target.machine);
-    let file = |ending: &str| folder.join(format!("{name}{ending}"));
-    copy(&release.program, &file(""))?;
+    let [file, terms_file, parts_file] =
+        ["", ".third-party.txt", ".cdx.json"].map(|ending| folder.join(format!("{name}{ending}")));
+    copy(&release.program, &file)?;
     // In one thread the result does not depend on the machine.
-    run(Command::new("xz").args(["-9", "--threads=1", "--keep", "--force"]).arg(file("")))
+    run(Command::new("xz").args(["-9", "--threads=1", "--keep", "--force"]).arg(&file))
         .context("compressing by xz, of Debian's package xz-utils")?;
-    let crates = crates::of_all(root, release.target.triple)?;
+    let crates = crates::third_party(root, release.target.triple)?;
     let system = system::libraries(release)?;
-    fs::write(file(".third-party.txt"), terms(&notices::text(&crates)?, &system))
+    fs::write(terms_file, terms(&notices::text(&crates)?, &system))
         .context("writing the third-party notices")?;
     let program = Program {
         version,
         file: &name,
-        checksum: &checksum(&file(""))?,
+        checksum: &checksum(&file)?,
         time: &rfc3339(release.date)?,
         rust: &rust_version(root)?,
     };
     let document = sbom::document(&program, &crates, &vendored(&crates)?, &system);
-    fs::write(file(".cdx.json"), format!("{document:#}\n")).context("writing the list of parts")?;
+    fs::write(parts_file, format!("{document:#}\n")).context("writing the list of parts")?;
     copy(&root.join("LICENSE"), &folder.join("LICENSE"))?;
     sum_up(folder)
 }
@@ -169,6 +170,13 @@ mod tests {
         command.output().unwrap().status.success()
     }
 
+    /// Versions of the components of a name.
+    fn versions<'a>(parts: &'a Value, name: &str) -> Vec<&'a str> {
+        let all = parts["components"].as_array().unwrap().iter();
+        let named = all.filter(|one| one["name"] == name);
+        named.map(|one| one["version"].as_str().unwrap_or_default()).collect()
+    }
+
     #[test]
     fn a_release_has_a_program_its_parts_and_their_checksums() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -199,23 +207,14 @@ mod tests {
         let program = &parts["metadata"]["component"];
         assert_eq!(program["hashes"][0]["content"], checksum(Path::new("/bin/true")).unwrap());
         assert_eq!(parts["metadata"]["timestamp"], "2026-05-28T20:26:40Z");
-        let versions = |name: &str| {
-            let all = parts["components"].as_array().unwrap().iter();
-            all.filter(|one| one["name"] == name)
-                .map(|one| one["version"].clone())
-                .collect::<Vec<_>>()
-        };
         for linked in
             ["clap", "libbpf", "sqlite", "elfutils", "zlib", "glibc", "gcc", "std", "smoltcp"]
         {
-            let versions = versions(linked);
-            let is_known = |version: &Value| version.as_str().is_some_and(|text| !text.is_empty());
-            assert!(
-                !versions.is_empty() && versions.iter().all(is_known),
-                "{linked}: {versions:?}"
-            );
+            let versions = versions(&parts, linked);
+            let is_known = !versions.is_empty() && versions.iter().all(|one| !one.is_empty());
+            assert!(is_known, "{linked}: {versions:?}");
         }
-        assert_eq!(versions("proptest"), [Value::Null; 0], "of tests");
+        assert_eq!(versions(&parts, "proptest"), [""; 0], "of tests");
         let terms = fs::read_to_string(out.join(format!("{name}.third-party.txt"))).unwrap();
         assert!(terms.contains("elfutils of Debian's package libelf-dev "), "{terms}");
 

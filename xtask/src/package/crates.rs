@@ -33,23 +33,15 @@ impl Crate {
     }
 }
 
-/// Crates of the program, without build scripts and tests.
+/// Crates of the program and of the guests' images, without build scripts and tests, sorted.
 ///
 /// - `triple`: of the program's machine.
-pub(super) fn of_program(root: &Path, triple: &str) -> Result<Vec<Crate>> {
-    linked(root, &["wirepath"], triple)
-}
-
-/// As [`of_program`], with those of the guests' images.
-pub(super) fn of_all(root: &Path, triple: &str) -> Result<Vec<Crate>> {
-    let mut all = BTreeMap::new();
-    let mut add = |crates: Vec<Crate>| {
-        all.extend(crates.into_iter().map(|one| (one.key(), one)));
-    };
-    add(of_program(root, triple)?);
+pub(super) fn third_party(root: &Path, triple: &str) -> Result<Vec<Crate>> {
+    let mut all = linked(root, &["wirepath"], triple)?;
     for (workspace, target, packages) in firmware::workspaces() {
-        add(linked(&root.join(workspace), &packages, target)?);
+        all.extend(linked(&root.join(workspace), &packages, target)?);
     }
+    let all: BTreeMap<String, Crate> = all.into_iter().map(|one| (one.key(), one)).collect();
     Ok(all.into_values().collect())
 }
 
@@ -67,11 +59,11 @@ fn linked(workspace: &Path, packages: &[&str], triple: &str) -> Result<Vec<Crate
     let keys = keys_of_tree(&String::from_utf8_lossy(&output.stdout));
     let metadata = metadata(workspace, &["--locked", "--filter-platform", triple])?;
     let lock = fs::read_to_string(workspace.join("Cargo.lock")).context("reading Cargo.lock")?;
-    third_party(&metadata, &keys, &checksums(&lock))
+    listed(&metadata, &keys, &checksums(&lock))
 }
 
 /// Crates of cargo's metadata that are among `keys` and come from a registry.
-fn third_party(
+fn listed(
     metadata: &Value,
     keys: &BTreeSet<String>,
     checksums: &BTreeMap<String, String>,
@@ -79,20 +71,19 @@ fn third_party(
     let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
     let mut crates = BTreeMap::new();
     for package in packages.iter().filter(|package| !package["source"].is_null()) {
-        let text = |field: &str| package[field].as_str().unwrap_or("unknown").to_owned();
-        let manifest = PathBuf::from(text("manifest_path"));
-        let one = Crate {
-            name: text("name"),
-            version: text("version"),
-            licence: text("license"),
-            source: text("repository"),
-            folder: manifest.parent().context("a manifest has no folder")?.to_owned(),
-            checksum: checksums.get(&format!("{} {}", text("name"), text("version"))).cloned(),
-            uses: Vec::new(),
-        };
-        if keys.contains(&one.key()) {
-            crates.insert(text("id"), one);
+        let [name, version, licence, source, manifest, id] =
+            ["name", "version", "license", "repository", "manifest_path", "id"]
+                .map(|field| package[field].as_str().unwrap_or("unknown").to_owned());
+        let key = format!("{name} {version}");
+        if !keys.contains(&key) {
+            continue;
         }
+        let folder = Path::new(&manifest).parent().context("a manifest has no folder")?.to_owned();
+        let checksum = checksums.get(&key).cloned();
+        crates.insert(
+            id,
+            Crate { name, version, licence, source, folder, checksum, uses: Vec::new() },
+        );
     }
     let nodes = metadata["resolve"]["nodes"].as_array().context("cargo metadata resolves none")?;
     for node in nodes {
@@ -115,16 +106,18 @@ fn keys_of_tree(tree: &str) -> BTreeSet<String> {
 
 /// Checksums of Cargo.lock by the crate's key.
 fn checksums(lock: &str) -> BTreeMap<String, String> {
-    let value = |part: &str, name: &str| {
-        let line = part.lines().find_map(|line| line.strip_prefix(name));
-        line.map(|value| value.trim_matches([' ', '=', '"']).to_owned())
-    };
     let packages = lock.split("[[package]]").skip(1);
     let found = packages.filter_map(|part| {
-        let key = format!("{} {}", value(part, "name")?, value(part, "version")?);
-        Some((key, value(part, "checksum")?))
+        let key = format!("{} {}", field(part, "name")?, field(part, "version")?);
+        Some((key, field(part, "checksum")?.to_owned()))
     });
     found.collect()
+}
+
+/// Value of a line `name = "value"`.
+fn field<'a>(package: &'a str, name: &str) -> Option<&'a str> {
+    let value = package.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(value.strip_prefix(" = ")?.trim_matches('"'))
 }
 
 #[cfg(test)]
@@ -132,6 +125,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn package(name: &str, source: Value) -> Value {
+        json!({ "name": name, "version": "1.0.0", "id": format!("id-{name}"), "source": source,
+                "license": "MIT", "repository": "https://x", "manifest_path": format!("/{name}/Cargo.toml") })
+    }
 
     #[test]
     fn crates_are_parsed_from_cargo_tree() {
@@ -149,10 +147,6 @@ mod tests {
 
     #[test]
     fn only_linked_crates_of_others_are_listed_with_those_that_they_use() {
-        let package = |name: &str, source: Value| {
-            json!({ "name": name, "version": "1.0.0", "id": format!("id-{name}"), "source": source,
-                    "license": "MIT", "repository": "https://x", "manifest_path": format!("/{name}/Cargo.toml") })
-        };
         let metadata = json!({
             "packages": [package("own", Value::Null), package("a", json!("registry")), package("b", json!("registry")),
                          package("build-only", json!("registry"))],
@@ -164,7 +158,7 @@ mod tests {
         });
         let keys = ["own 1.0.0", "a 1.0.0", "b 1.0.0"].map(str::to_owned).into();
         let sums = BTreeMap::from([("a 1.0.0".to_owned(), "00ff".to_owned())]);
-        let found = third_party(&metadata, &keys, &sums).unwrap();
+        let found = listed(&metadata, &keys, &sums).unwrap();
         let [a, b] = &found[..] else { panic!("{found:?}") };
         assert_eq!((a.key().as_str(), &a.uses[..]), ("a 1.0.0", &["b 1.0.0".to_owned()][..]));
         assert_eq!((a.checksum.as_deref(), a.folder.as_path()), (Some("00ff"), Path::new("/a")));

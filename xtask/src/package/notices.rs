@@ -57,7 +57,7 @@ mod tests {
     fn licences_cover_linked_crates_only() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let triple = Target::parse(&[]).unwrap().triple;
-        let text = text(&crates::of_all(root, triple).unwrap()).unwrap();
+        let text = text(&crates::third_party(root, triple).unwrap()).unwrap();
         assert!(text.contains("\nclap 4") && text.contains("\nrusqlite 0."));
         assert!(text.contains("\nsmoltcp 0."), "of the images of guests");
         assert!(text.contains("--- LICENSE.BSD-2-Clause"), "libbpf's own");
