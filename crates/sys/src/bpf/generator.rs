@@ -367,8 +367,9 @@ const ETHERNET_BYTES: usize = 14;
 /// Device and inode of the namespace in which [`own_thread`] is numbered.
 fn own_pid_namespace() -> io::Result<(u32, u32)> {
     let namespace = std::fs::metadata("/proc/self/ns/pid")?;
-    let number = |value: u64| u32::try_from(value).map_err(io::Error::other);
-    Ok((number(namespace.dev())?, number(namespace.ino())?))
+    let device = u32::try_from(namespace.dev()).map_err(io::Error::other)?;
+    let inode = u32::try_from(namespace.ino()).map_err(io::Error::other)?;
+    Ok((device, inode))
 }
 
 fn own_thread() -> u64 {
