@@ -74,9 +74,10 @@ impl<'a> Btf<'a> {
         Ok(Btf { types, starts, strings })
     }
 
-    /// Definition of a struct with fields of this crate; `None` if the object has no such struct.
+    /// Definition of a struct with fields of this crate; `None` if the object has no such struct. Padding has fields of its
+    /// own, so that all bytes of a value are its own.
     ///
-    /// Errors: a field cannot be one of Rust, or bytes between fields have no name.
+    /// Errors: a field cannot be one of Rust.
     pub(crate) fn definition(&self, name: &str) -> Result<Option<String>, BtfError> {
         let mut numbers = 1..=self.starts.len() as u32;
         let found = numbers.find_map(|number| {
@@ -90,16 +91,14 @@ impl<'a> Btf<'a> {
             let at = found.details + number * 12;
             let (field, of) = (self.name(u32_at(self.types, at)?)?, u32_at(self.types, at + 4)?);
             let (offset_bits, (rust, bytes)) = (u32_at(self.types, at + 8)?, self.rust_type(of)?);
-            if offset_bits as usize != end_bytes * 8 {
-                let why = format!("struct {name} has bytes without a name before {field}");
-                return Err(BtfError(why));
+            if offset_bits % 8 != 0 {
+                return Err(BtfError(format!("{field} of struct {name} is a bit field")));
             }
-            end_bytes += bytes;
+            text += &padding(end_bytes, offset_bits as usize / 8)?;
+            end_bytes = offset_bits as usize / 8 + bytes;
             let _ = writeln!(text, "    pub(crate) {field}: {rust},");
         }
-        if end_bytes != found.size_or_type as usize {
-            return Err(BtfError(format!("struct {name} has bytes without a name at its end")));
-        }
+        text += &padding(end_bytes, found.size_or_type as usize)?;
         Ok(Some(text + "}"))
     }
 
@@ -188,6 +187,15 @@ fn detail_bytes(information: u32) -> usize {
         kind::STRUCT | kind::UNION | kind::DATASEC | kind::ENUM64 => count * 12,
         kind::ENUM | kind::FUNC_PROTO => count * 8,
         _ => 0,
+    }
+}
+
+/// A field for the bytes between two fields, if there are any.
+fn padding(from: usize, until: usize) -> Result<String, BtfError> {
+    match until.checked_sub(from) {
+        None => Err("fields of a struct overlap".into()),
+        Some(0) => Ok(String::new()),
+        Some(bytes) => Ok(format!("    pub(crate) __pad_{from}: [u8; {bytes}],\n")),
     }
 }
 
@@ -305,11 +313,18 @@ mod tests {
     }
 
     #[test]
-    fn bytes_without_a_name_are_refused() {
-        for (bytes, at, place) in [(20, 32, "at its end"), (20, 64, "before lengths")] {
+    fn padding_has_a_field_of_its_own() {
+        for (bytes, at, field) in
+            [(20, 32, "__pad_16: [u8; 4],\n}"), (20, 64, "__pad_4: [u8; 4],\n")]
+        {
             let bytes = btf(&config(bytes, at), STRINGS);
+            let text = Btf::parse(&bytes).unwrap().definition("config").unwrap().unwrap();
+            assert!(text.contains(field), "{text}");
+        }
+        for (at, wrong) in [(33, "lengths of struct config is a bit field"), (16, "overlap")] {
+            let bytes = btf(&config(16, at), STRINGS);
             let error = Btf::parse(&bytes).unwrap().definition("config").unwrap_err().to_string();
-            assert!(error.ends_with(place), "{error}");
+            assert!(error.contains(wrong), "{error}");
         }
     }
 
