@@ -22,7 +22,7 @@ pub(crate) fn judge(proven: &[Proven], accepts_undecided: bool) -> Result<(), Fa
 ///
 /// Errors: worse, or not decided unless that is accepted.
 pub(crate) fn end(gate: &Gate, accepts_undecided: bool) -> Result<(), Failure> {
-    let said = report::decision::summary(gate);
+    let said = report::answer::summary(gate);
     match gate.answer {
         GateAnswer::NoWorse => Ok(()),
         GateAnswer::Worse => Err(Failure::Threshold(format!("worse: {said}"))),

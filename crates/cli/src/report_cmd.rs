@@ -11,6 +11,7 @@ use report::page::Page;
 use report::store::{SqliteStore, Store, StoreError, Stored};
 
 use crate::path_page::Known;
+use crate::shared_args::DetailArgs;
 use crate::{lookup, results};
 
 #[derive(Debug, Args)]
@@ -30,6 +31,8 @@ pub(crate) struct ReportArgs {
     /// Write CSV, one row per arm and metric
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
+    #[command(flatten)]
+    detail: DetailArgs,
 }
 
 /// Forms for CI systems and other tools.
@@ -71,7 +74,11 @@ pub(crate) fn run(context: &Context, args: &ReportArgs) -> Result<(), Failure> {
         return console::text(&report::json::to_json(&outcome));
     }
     if args.html.is_none() && args.csv.is_none() {
-        return console::text(&report::text::ladder(&outcome, console::style()));
+        return console::text(&report::text::ladder(
+            &outcome,
+            console::style(),
+            args.detail.detail(),
+        ));
     }
     Ok(())
 }

@@ -8,8 +8,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use host::private_file;
 use house::args::{parse_bytes, parse_duration};
-use model::{Limits, LoadRequest, RESOLVE, Series, TwoHosts, VLANS};
+use model::{Limits, LoadRequest, RESOLVE, Request, Series, TwoHosts, VLANS};
 use remote::Failure;
+use report::text::Detail;
 
 use crate::lookup;
 
@@ -52,6 +53,24 @@ impl LoadArgs {
     }
 }
 
+/// The user's name for an experiment, and note on it.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TitleArgs {
+    /// Name of the experiment in its result and in lists
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) name: Option<String>,
+    /// Note that is kept with the result
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) note: Option<String>,
+}
+
+impl TitleArgs {
+    pub(crate) fn add_to(&self, request: &mut Request) {
+        request.name.clone_from(&self.name);
+        request.note.clone_from(&self.note);
+    }
+}
+
 /// Limits of an experiment, and its seed.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LimitArgs {
@@ -77,6 +96,8 @@ pub(crate) struct LimitArgs {
     /// Do not store the result
     #[arg(long)]
     pub(crate) no_history: bool,
+    #[command(flatten)]
+    pub(crate) title: TitleArgs,
 }
 
 impl LimitArgs {
@@ -95,12 +116,28 @@ impl LimitArgs {
     }
 }
 
+/// Extent of a printed result.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct DetailArgs {
+    /// Print all figures: a table for each metric, reasons, machine and method
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+}
+
+impl DetailArgs {
+    pub(crate) fn detail(self) -> Detail {
+        if self.verbose { Detail::Full } else { Detail::Brief }
+    }
+}
+
 /// Output of a run that goes on.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LiveArgs {
     /// Print the result so far after each block, with verdicts that hold at every look
     #[arg(long)]
     pub(crate) live: bool,
+    #[command(flatten)]
+    pub(crate) detail: DetailArgs,
 }
 
 /// Repetition of a whole experiment.

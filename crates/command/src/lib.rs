@@ -26,7 +26,7 @@ pub use check::{check, unstartable};
 pub use path::{arms, support};
 pub use problem::Problem;
 pub use resolve::{read, resolve, resolve_programs};
-pub use scout::{SCOUT_PORT, ScoutError, ServerCommand, ServersSeen, scout};
+pub use scout::{ServerCommand, ServersSeen, scout};
 pub use session::{CommandSession, Journals, rehearse};
 pub use spec::{ArmSpec, CheckedPrograms, ProgramLimits, SharedPlace, SpecError};
 pub use switches::{KnobEnd, Switch};

@@ -114,7 +114,12 @@ impl Life {
             "the client's command has no $WIREPATH_FAR: quote it with ' so that your shell does not expand it"
                 .to_owned()
         });
-        let causes: Vec<String> = ended.into_iter().chain(self.mtus(seen)).chain(unnamed).collect();
+        let is_unreached = seen.counters.is_some_and(|counters| counters.packets == 0);
+        let unreached = is_unreached.then(|| {
+            "no packet reached the server: check the address and the port of the client".to_owned()
+        });
+        let causes: Vec<String> =
+            ended.into_iter().chain(self.mtus(seen)).chain(unnamed).chain(unreached).collect();
         if causes.is_empty() {
             return error;
         }

@@ -431,7 +431,7 @@ mod tests {
             (&format!("far='netns:a'\nssh-options=['x=y']\n{TWO}"), "--far ssh:"),
             (&format!("far-cpus='all'\n{TWO}"), "0-3"),
             (&format!("metrics=['p99']\n{TWO}"), "cpu_ns_per_packet"),
-            (&format!("adapter='ab'\n{TWO}"), "wrk"),
+            (&format!("adapter='nosuch'\n{TWO}"), "wrk"),
             (&format!("ready='soon'\n{TWO}"), "tcp:PORT"),
             (&format!("metrics=['client_wall_ns=json:/x lower']\n{TWO}"), "another name"),
             ("client='c'\nagainst='o'", "--server"),

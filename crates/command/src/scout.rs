@@ -1,6 +1,5 @@
 //! Servers whose port and readiness are found by starting each once.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,7 +17,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_secs(2);
 /// $WIREPATH_PORT of servers that are told their port.
-pub const SCOUT_PORT: u16 = 9000;
+const SCOUT_PORT: u16 = 9000;
 
 /// A server to look at.
 #[derive(Debug, Clone, Copy)]
@@ -36,24 +35,6 @@ pub struct ServersSeen {
     pub is_loopback: bool,
     /// Longest time until a server listened.
     pub ready: Duration,
-}
-
-/// Servers that no client can be told of.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ScoutError {
-    /// They listen on no port in common.
-    Ports { old: String, new: String },
-}
-
-impl fmt::Display for ScoutError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ScoutError::Ports { old, new } = self;
-        write!(
-            f,
-            "the servers listen on different ports ({old}; {new}), and one client is to measure both; put $WIREPATH_PORT \
-             in the place of the port in both commands and in that of the client, in single quotes"
-        )
-    }
 }
 
 /// Starts each server once in a lab, and looks for the sockets at which it waits for clients.
@@ -86,11 +67,15 @@ pub fn scout(
     }
     let ready = seen.iter().map(|(_, ready)| *ready).max().unwrap_or_default();
     let found: Vec<Vec<Listener>> = seen.into_iter().map(|(listeners, _)| listeners).collect();
-    let (transport, port) = common_port(&found, client).ok_or_else(|| {
-        let text = |at: usize| found.get(at).map_or(String::new(), |of| ports_text(of));
-        let error = ScoutError::Ports { old: text(0), new: text(1) };
-        PathError::Invalid { what: error.to_string(), remedy: "or give --ready and --port".into() }
-    })?;
+    let (transport, port) = common_port(&found, client).ok_or_else(|| different_ports(&found))?;
+    if let Some(named) = named_port(client).filter(|named| !listen_on(&found, *named)) {
+        return Err(PathError::Invalid {
+            what: format!(
+                "the client names port {named}, and the servers listen on {transport} {port}"
+            ),
+            remedy: "correct one of them".into(),
+        });
+    }
     let is_loopback = found.iter().any(|of| is_loopback(of, transport, port));
     Ok(ServersSeen { transport, port, is_loopback, ready })
 }
@@ -155,6 +140,36 @@ fn common_port(servers: &[Vec<Listener>], client: &str) -> Option<(Transport, u1
     named.or(common.first()).copied()
 }
 
+fn listen_on(servers: &[Vec<Listener>], port: u16) -> bool {
+    servers.iter().all(|listeners| listeners.iter().any(|listener| listener.port == port))
+}
+
+fn different_ports(servers: &[Vec<Listener>]) -> PathError {
+    let ports: Vec<String> = servers.iter().map(|listeners| ports_text(listeners)).collect();
+    PathError::Invalid {
+        what: format!(
+            "the servers listen on different ports ({}), and one client is to measure both",
+            ports.join("; ")
+        ),
+        remedy: "write '$WIREPATH_PORT' in place of the port in both commands and in the client's, in single quotes"
+            .into(),
+    }
+}
+
+/// Hosts in whose words a number behind a colon is a port.
+const HOSTS: [&str; 4] = ["localhost:", "127.0.0.1:", "[::1]:", "WIREPATH_FAR:"];
+
+/// Port that a client's line names by a URL or by `-p` and `--port`.
+fn named_port(client: &str) -> Option<u16> {
+    let of_host = HOSTS.iter().find_map(|host| client.split_once(host)).map(|(_, rest)| rest);
+    let words: Vec<&str> = client.split_whitespace().collect();
+    let mut pairs = words.windows(2);
+    let of_option = pairs.find(|pair| matches!(pair[0], "-p" | "--port")).map(|pair| pair[1]);
+    let text = of_host.or(of_option)?;
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    text[..end].parse().ok()
+}
+
 /// True if the text has a number that is no part of a longer one.
 fn names_number(text: &str, number: u16) -> bool {
     let mut numbers = text.split(|c: char| !c.is_ascii_digit());
@@ -196,6 +211,19 @@ mod tests {
         assert_eq!(common_port(&both, "wrk https://x:4430/"), Some((Transport::Tcp, 80)));
         let other = vec![listener(Transport::Tcp, 8080, "0.0.0.0")];
         assert_eq!(common_port(&[web, other], "wrk"), None);
+    }
+
+    #[test]
+    fn the_port_of_a_client_is_that_of_its_url_or_option() {
+        for (client, port) in [
+            ("wrk -d1s http://localhost:8080/x", Some(8080)),
+            ("redis-benchmark -q -p 6391", Some(6391)),
+            ("./bench 'http://$WIREPATH_FAR:81/'", Some(81)),
+            ("ab -p body.txt http://localhost/", None),
+            ("./bench --at 12:30", None),
+        ] {
+            assert_eq!(named_port(client), port, "{client}");
+        }
     }
 
     #[test]

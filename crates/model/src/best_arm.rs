@@ -52,6 +52,34 @@ impl Outcome {
         })
     }
 
+    /// The arm to take: of the arms judged better that are not shown to be worse than the best one, and whose intervals
+    /// overlap, the one with the fewest switches. `None` if no arm is better.
+    pub fn simplest_best_arm(&self, metric: &str) -> Option<BestArm> {
+        let best = self.best_arm(metric)?;
+        let choice = self.choice(metric);
+        let (best_arm, best_figures) = *choice.iter().find(|(arm, _)| arm.name == best.arm)?;
+        let simplest = choice
+            .iter()
+            .filter(|(arm, of)| {
+                of.verdict == Some(Verdict::Better)
+                    && arm.switches.len() < best_arm.switches.len()
+                    && overlaps(of, best_figures)
+                    && self
+                        .step(best_arm, arm, metric)
+                        .is_some_and(|(_, verdict)| verdict != Verdict::Worse)
+            })
+            .min_by_key(|(arm, _)| arm.switches.len());
+        let Some((arm, of)) = simplest else { return Some(best) };
+        let interval = self.interval_of_one(arm, metric, choice.len());
+        Some(BestArm {
+            arm: arm.name.clone(),
+            ratio: of.ratio,
+            low: interval.and_then(|interval| finite(interval.low)),
+            high: interval.and_then(|interval| finite(interval.high)),
+            ..best
+        })
+    }
+
     /// Variants with a verdict by a metric, from which the best is chosen.
     fn choice(&self, metric: &str) -> Vec<(&ArmOutcome, &MetricOutcome)> {
         // After a search only its set is recommended.
@@ -100,6 +128,13 @@ impl Outcome {
 /// Values of the first blocks.
 fn first(trials: &[Option<f64>], blocks: usize) -> &[Option<f64>] {
     &trials[..blocks.min(trials.len())]
+}
+
+/// True if the intervals of two figures have a value in common.
+fn overlaps(a: &MetricOutcome, b: &MetricOutcome) -> bool {
+    let (Some(a_low), Some(b_low)) = (a.low, b.low) else { return false };
+    let [a_high, b_high] = [a.high, b.high].map(|high| high.unwrap_or(f64::INFINITY));
+    a_low <= b_high && b_low <= a_high
 }
 
 fn is_better(value: f64, than: f64, better: Better) -> bool {

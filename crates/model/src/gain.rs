@@ -10,6 +10,8 @@ use crate::{ArmKind, ArmOutcome, Outcome, Verdict};
 pub struct Gain {
     /// The arm.
     pub arm: String,
+    /// Id of the switch that it adds.
+    pub switch: String,
     /// The arm below it.
     pub over: String,
     /// The metric.
@@ -43,6 +45,7 @@ impl Outcome {
                 };
                 gains.push(Gain {
                     arm,
+                    switch: pair[1].switches.last().cloned().unwrap_or_default(),
                     over: pair[0].name.clone(),
                     metric: metric.clone(),
                     ratio: found.ratio,
@@ -97,6 +100,9 @@ mod tests {
             path: "probe".into(),
             load: BTreeMap::new(),
             seed: 1,
+            name: None,
+            note: None,
+            phrases: Default::default(),
             blocks: 8,
             wall_ms: 1,
             ended: crate::Ended::TimeUp,

@@ -58,13 +58,13 @@ pub use compare::{
 };
 pub use experiment::{
     Experiment, ExperimentPlan, ExperimentStep, FORECAST_AFTER, Forecast, Members, OutcomeHeader,
-    RESOLVE, Replayed, TimeNeeded, Trial, TrialRecord,
+    Progress, RESOLVE, Replayed, TimeNeeded, Trial, TrialRecord,
 };
 pub use fake::{FakeDrift, FakeSource, FakeSwitch, FakeWorld};
 pub use figure::{CountDifference, Distribution, Floor, Reliability, Verdict};
 pub use gain::Gain;
 pub use gate::{Decision, Gate, GateAnswer, Undecided};
-pub use load::{LoadKind, PathLoad};
+pub use load::{LoadKind, LoadWords, PathLoad};
 pub use load_curve::{
     ArmCurve, CARRIED_SHARE_MIN, CurveEnd, CurvePlan, KNEE_LOSS, KNEE_P99_RATIO, KNEE_TRIALS_MIN,
     Knee, KneeDoubt, LoadCurve, LoadPoint, LoadTrial, knee, load_curve,
@@ -79,7 +79,7 @@ pub use metrics::{
     describe, distribution, is_event_count, quantile_of_arrived, segment_stem, stated_unit,
 };
 pub use outcome::{
-    ArmOutcome, BestArm, Ended, Machine, MetricOutcome, Outcome, RESOLVE_UNRECORDED, SCHEMA,
+    ArmOutcome, BestArm, Ended, Machine, MetricOutcome, Outcome, Phrases, RESOLVE_UNRECORDED, SCHEMA,
     Warning,
 };
 pub use path::{Direction, Load, Path, PathError, Session, TwoHosts, TypedPath};

@@ -22,6 +22,15 @@ pub struct LoadKind {
     pub peers: &'static [&'static str],
 }
 
+/// Words for sentences about results under a load; empty if there are none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LoadWords {
+    /// Thing whose time the first judged metric is: `ping`.
+    pub noun: &'static str,
+    /// The baseline: `plain socket`.
+    pub baseline: &'static str,
+}
+
 /// The loads of one path; implemented by [`loads!`](crate::loads).
 pub trait PathLoad: Copy + 'static {
     /// Every load; the first is the default.

@@ -206,6 +206,28 @@ pub struct BestArm {
     pub high: Option<f64>,
 }
 
+/// Words of a path for sentences about its results.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Phrases {
+    /// Thing whose time the first judged metric is: `ping`; empty if there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub noun: String,
+    /// The baseline: `plain socket`; empty for its name alone.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub baseline: String,
+    /// Words behind "by", by switch: `spin` → `polling`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub by: BTreeMap<String, String>,
+}
+
+impl Phrases {
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        *self == Phrases::default()
+    }
+}
+
 /// Outcome of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -214,6 +236,12 @@ pub struct Outcome {
     pub schema: u32,
     /// Id in the store, e.g. `20261121-083000-probe-1f3a`.
     pub id: String,
+    /// The user's name for it (`--name`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The user's note on it (`--note`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// RFC 3339 UTC time at which it began.
     pub started: String,
     /// Wirepath's version.
@@ -224,6 +252,9 @@ pub struct Outcome {
     pub path: String,
     /// Load and its parameters, e.g. `kind` → `ping`, `size_bytes` → `64`.
     pub load: BTreeMap<String, String>,
+    /// Words of the path for sentences; absent in results of versions that recorded none.
+    #[serde(default, skip_serializing_if = "Phrases::is_empty")]
+    pub phrases: Phrases,
     /// Seed of the schedule.
     pub seed: u64,
     /// Order of trials, and settling trials; absent in results of versions that had random orders alone.

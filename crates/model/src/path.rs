@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Arm, LoadKind, Machine, Measurement, PathLoad, PathSwitch, ReplayRequest, Support, SwitchId,
+    Arm, LoadKind, LoadWords, Machine, Measurement, PathLoad, PathSwitch, ReplayRequest, Support, SwitchId,
     SwitchSpec, ids,
 };
 
@@ -117,6 +117,11 @@ pub trait Path {
     /// Supported loads; the first is the default.
     fn loads(&self) -> &'static [LoadKind];
 
+    /// Words for sentences about results under a load.
+    fn load_words(&self, _load: &Load) -> LoadWords {
+        LoadWords::default()
+    }
+
     /// Determines by trying whether an arm can run on this host, and if not, what is missing.
     fn support(&self, arm: &Arm, load: &Load) -> Support;
 
@@ -154,6 +159,11 @@ pub trait TypedPath {
         ids(Self::Switch::SPECS)
     }
 
+    /// See [`Path::load_words`].
+    fn load_words(&self, _kind: Self::Kind) -> LoadWords {
+        LoadWords::default()
+    }
+
     /// See [`Path::support`].
     fn support(&self, arm: &Arm, load: &Load, kind: Self::Kind) -> Support;
 
@@ -188,6 +198,10 @@ impl<P: TypedPath> Path for P {
 
     fn loads(&self) -> &'static [LoadKind] {
         P::Kind::KINDS
+    }
+
+    fn load_words(&self, load: &Load) -> LoadWords {
+        P::Kind::parse(load).map_or_else(|_| LoadWords::default(), |kind| TypedPath::load_words(self, kind))
     }
 
     fn support(&self, arm: &Arm, load: &Load) -> Support {

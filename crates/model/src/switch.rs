@@ -29,6 +29,9 @@ pub struct SwitchSpec {
     pub id: &'static str,
     /// Difference that it makes, in one sentence.
     pub effect: &'static str,
+    /// The same behind "by", for sentences about results: `polling`; empty for its id alone.
+    #[serde(skip)]
+    pub by: &'static str,
     /// Range of the effect.
     pub scope: SwitchScope,
     /// Requirements on the host; empty if none.
@@ -52,7 +55,7 @@ pub trait PathSwitch: Copy + 'static {
 
 /// Declares the switches of a path as an enum, in the order of the ladder.
 ///
-/// The id of a switch is its variant's name in kebab case: `RapInKernel` is `rap-in-kernel`.
+/// The id of a switch is its variant's name in kebab case: `RapInKernel` is `rap-in-kernel`. `by` may be left out.
 ///
 /// ```
 /// # use wirepath_model as model;
@@ -75,6 +78,7 @@ macro_rules! switches {
     ($(#[$meta:meta])* $vis:vis enum $name:ident {
         $($(#[$about:meta])* $variant:ident {
             effect: $effect:expr,
+            $(by: $by:literal,)?
             scope: $scope:ident,
             needs: $needs:expr,
             source: $source:expr $(,)?
@@ -101,6 +105,7 @@ macro_rules! switches {
             const SPECS: &'static [$crate::SwitchSpec] = &[$($crate::SwitchSpec {
                 id: $crate::kebab_name!($variant),
                 effect: $effect,
+                by: concat!($($by)?),
                 scope: $crate::SwitchScope::$scope,
                 needs: $needs,
                 source: $source,

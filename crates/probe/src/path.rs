@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use host::net::Mac;
 use lab::{Pair, peers};
-use model::{Arm, ArmKind, Load, PathError, PathLoad, Session, Support, SwitchId, TypedPath};
+use model::{
+    Arm, ArmKind, Load, LoadWords, PathError, PathLoad, Session, Support, SwitchId, TypedPath,
+};
 
 use crate::tcp::{MESSAGE_BYTES, TcpTraffic};
 use crate::{Switch, remote, role, session, support, switches, verbs};
@@ -169,6 +171,16 @@ impl TypedPath for Probe {
         let cpu_count = sys::affinity::allowed_cpus().map_or(1, |cpus| cpus.len());
         let rungs = switches::ladder(kind, load.far.is_none(), cpu_count);
         rungs.into_iter().map(SwitchId::from).collect()
+    }
+
+    fn load_words(&self, kind: ProbeLoad) -> LoadWords {
+        let noun = match kind {
+            ProbeLoad::Ping | ProbeLoad::Paced => "ping",
+            ProbeLoad::TcpPing => "request",
+            ProbeLoad::TcpConnect => "connection",
+            _ => "",
+        };
+        LoadWords { noun, baseline: "plain socket" }
     }
 
     fn support(&self, arm: &Arm, load: &Load, kind: ProbeLoad) -> Support {

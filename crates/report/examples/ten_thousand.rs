@@ -186,6 +186,9 @@ fn make(seed: u64, blocks: u32) -> Made {
         schedule: Default::default(),
         arms: experiment.arms().iter().map(|(arm, _)| arm.clone()).collect(),
         version: "0.1.0".into(),
+        name: None,
+        note: None,
+        phrases: Default::default(),
         search: None,
     };
     Made { header, outcome, trials }

@@ -1,7 +1,7 @@
 //! Fuzz oracle: properties that hold for results from untrusted sources.
 
 use crate::store::measurement;
-use crate::text::{Style, ladder};
+use crate::text::{Detail, Style, ladder};
 use crate::{csv, html, json};
 
 /// Only inputs whose length is a multiple of this get a page, which takes a hundred times as long as
@@ -23,8 +23,10 @@ pub fn result(bytes: &[u8]) {
         assert!(!page.contains("<script"));
     }
     assert!(!csv::to_csv(&outcome).is_empty());
-    let shown = ladder(&outcome, Style::default());
-    assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{shown:?}");
+    for detail in [Detail::Brief, Detail::Full] {
+        let shown = ladder(&outcome, Style::default(), detail);
+        assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{shown:?}");
+    }
 }
 
 /// A row of the store and a histogram behind its line are refused, or give figures and are written as they

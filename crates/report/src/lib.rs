@@ -3,8 +3,8 @@
 //! [`page`] computes what is shown of a [`model::Outcome`]; `text` and `html` lay it out. Nothing here
 //! writes to a terminal or file, except the store.
 
+pub mod answer;
 pub mod csv;
-pub mod decision;
 pub mod export;
 pub mod forecast;
 pub mod formats;

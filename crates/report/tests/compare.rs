@@ -74,6 +74,8 @@ fn page_starts_with_the_differences_and_describes_every_chart() {
 fn summary(id: &str) -> Summary {
     let outcome = common::hostile();
     Summary {
+        name: None,
+        note: None,
         id: id.into(),
         started: outcome.started,
         path: outcome.path,

@@ -17,7 +17,7 @@ use wirepath_report::page::{
 };
 use wirepath_report::screen::Tone;
 use wirepath_report::store::{SqliteStore, Store, Summary, TrialRecord};
-use wirepath_report::text::{self, Style};
+use wirepath_report::text::{self, Detail, Style};
 use wirepath_report::{csv, html, json};
 
 /// Structure of a document: two documents have the same one if no text of theirs changed it.
@@ -36,9 +36,9 @@ struct Form {
 fn forms() -> Vec<Form> {
     let form = |name, write, read| Form { name, write, read };
     vec![
-        form("text", |outcome| text::ladder(outcome, Style::default()), terminal),
-        form("colours", |outcome| text::ladder(outcome, colored()), terminal),
-        form("ASCII", |outcome| text::ladder(outcome, ascii()), terminal),
+        form("text", |outcome| text::ladder(outcome, Style::default(), Detail::Full), terminal),
+        form("colours", |outcome| text::ladder(outcome, colored(), Detail::Full), terminal),
+        form("ASCII", |outcome| text::ladder(outcome, ascii(), Detail::Brief), terminal),
         form("list", |outcome| text::list(&[summary(outcome)], Style::default()), terminal),
         form("comparison", |outcome| text::compare(&compared(outcome), Style::default()), terminal),
         form("watch", |outcome| text::watch(&watched(outcome), Style::default()), terminal),
@@ -74,6 +74,8 @@ fn ascii() -> Style {
 
 fn summary(outcome: &Outcome) -> Summary {
     Summary {
+        name: None,
+        note: None,
         id: outcome.id.clone(),
         started: outcome.started.clone(),
         path: outcome.path.clone(),
@@ -84,7 +86,7 @@ fn summary(outcome: &Outcome) -> Summary {
         blocks: outcome.blocks,
         trials: 7,
         ended: outcome.ended,
-        headline: Page::from_outcome(outcome).metrics.first().map(|metric| metric.headline.clone()),
+        headline: Some(wirepath_report::answer::headline(outcome)),
     }
 }
 

@@ -102,7 +102,7 @@ fn every_drawing_has_a_text_alternative_and_ids_are_unique() {
             assert!(tag.contains("role=\"img\"") && tag.contains("viewBox="), "{tag}");
         }
     }
-    assert!(page(&common::ping()).contains("+native: 0.0486× [0.0480, 0.0492] better."));
+    assert!(page(&common::ping()).contains("+native: 3.23 µs, 0.0486×, better."));
 }
 
 #[test]
@@ -148,22 +148,42 @@ fn answer_names_switches_effect_and_interval() {
     let sentences: Vec<_> = answer.split("<li").skip(1).collect();
     assert_eq!(sentences.len(), common::ping().judged.len());
     assert!(
-        sentences[0].contains(
-            "best of 10: 2.40 µs in place of 65.8 µs, 27.4 times faster (95 %: 27.0 times to 27.9 times), with spin, \
-             batch, gso and bypass. Of these, spin and bypass gave something when added"
-        ),
+        sentences[0].contains("A ping takes 2.4 µs in place of 65.8: 27.4 times faster"),
         "{}",
         sentences[0]
     );
     assert!(picture.starts_with("<figcaption><h3>rtt p50</h3>"), "{}", &picture[..80]);
-    assert!(picture.contains("0.987× to 1.01×"));
+    let (picture, trust) = picture.split_once("</figure>").unwrap();
+    assert!(picture.contains("2.40 µs, 0.0365×, better") && picture.contains("65.8 µs, baseline"));
+    for dead in ["+zero-copy", "+busy-poll", "baseline again"] {
+        assert!(!picture.contains(dead), "{dead} has nothing to draw");
+    }
+    assert!(trust.starts_with("<p class=\"muted trust\">24 blocks of 13 arms"), "{}", &trust[..80]);
     let mut outcome = common::ping();
     for metric in outcome.arms.iter_mut().flat_map(|arm| arm.metrics.values_mut()) {
         metric.verdict = metric.verdict.map(|_| Verdict::Inconclusive);
     }
     let html = page(&outcome);
-    assert!(html.contains("no arm shown to be better than baseline (10 inconclusive)."));
+    assert!(html.contains(
+        "not decided: +bypass is 27.1 to 27.7 times faster; 9 other arms are open, too."
+    ));
     assert!(!html.contains("in place of"));
+}
+
+#[test]
+fn first_screen_is_open_and_all_else_is_folded() {
+    let html = page(&common::ping());
+    let (first, rest) = html.split_once("<details>").unwrap();
+    assert!(first.contains("<h1>Which switch makes a ping faster?"), "the title is the question");
+    assert!(first.contains("<h2>Answer</h2>") && first.contains("class=\"headlines\""));
+    assert_eq!(rest.matches("<section").count(), rest.matches("<section class=\"fold\"").count());
+    assert!(!html.contains("<details open"));
+    let mut named = common::ping();
+    named.name = Some("engines <b>".into());
+    named.note = Some("after the update".into());
+    let html = page(&named);
+    assert!(html.contains("<title>engines &lt;b&gt; · Wirepath</title>"));
+    assert!(html.contains("<h1>engines &lt;b&gt;</h1>") && html.contains("after the update"));
 }
 
 #[test]

@@ -136,8 +136,8 @@ fn document_of_schema_1_is_read_and_the_page_names_its_rules() {
     outcome.schema = 1;
     let back = from_json(&to_json(&outcome)).unwrap();
     assert_eq!(back.schema, 1);
-    let notices = wirepath_report::page::Page::from_outcome(&back).notices;
-    assert!(notices.iter().any(|text| text.contains("not corrected")), "{notices:?}");
+    let warnings = wirepath_report::page::Page::from_outcome(&back).warnings;
+    assert!(warnings.iter().any(|of| of.text.contains("not corrected")), "{warnings:?}");
 }
 
 #[test]

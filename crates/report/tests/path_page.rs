@@ -10,6 +10,7 @@ const fn switch(id: &'static str) -> SwitchSpec {
     SwitchSpec {
         id,
         effect: "Does <it>.",
+        by: "",
         scope: SwitchScope::Process,
         needs: "",
         source: "udp(7)",
@@ -127,6 +128,9 @@ fn outcomes_are_filtered_by_path_and_machine_newest_first() {
             schedule: Default::default(),
             arms: Vec::new(),
             version: "0.1.0".into(),
+            name: None,
+            note: None,
+            phrases: Default::default(),
             search: None,
         };
         store.begin(&header).unwrap();

@@ -32,6 +32,9 @@ fn header(id: &str, started: &str) -> ExperimentHeader {
             Arm::variant("+spin", [model::SwitchId::named("spin")].into_iter().collect()),
         ],
         version: "0.1.0".into(),
+        name: None,
+        note: None,
+        phrases: Default::default(),
         search: None,
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use model::{Ended, Floor, Outcome, Support, Ticks, Verdict};
 use wirepath_report::store::Summary;
-use wirepath_report::text::{Style, ladder, list};
+use wirepath_report::text::{Detail, Style, ladder, list};
 
 /// The text without colours.
 fn plain(text: &str) -> String {
@@ -18,6 +18,8 @@ fn plain(text: &str) -> String {
     }
     out + rest
 }
+
+const WIDE: Style = Style { width: 400, color: false, ascii: false };
 
 /// Columns of a line; the fixtures' wide characters take two.
 fn columns(line: &str) -> usize {
@@ -36,7 +38,7 @@ fn no_line_is_wider_than_the_terminal() {
     for outcome in outcomes() {
         for width in [40, 57, 79, 80, 91, 92, 120, 200] {
             for (color, ascii) in [(false, false), (true, false), (false, true), (true, true)] {
-                let text = ladder(&outcome, Style { width, color, ascii });
+                let text = ladder(&outcome, Style { width, color, ascii }, Detail::Full);
                 for line in plain(&text).lines() {
                     assert!(columns(line) <= width, "{} > {width}: {line:?}", columns(line));
                 }
@@ -48,10 +50,10 @@ fn no_line_is_wider_than_the_terminal() {
 #[test]
 fn plain_text_has_no_control_characters_and_ascii_text_only_ascii() {
     for outcome in outcomes() {
-        let text = ladder(&outcome, Style { width: 80, color: false, ascii: true });
+        let text = ladder(&outcome, Style { width: 80, color: false, ascii: true }, Detail::Full);
         let bad = text.chars().find(|c| *c != '\n' && !(' '..='~').contains(c));
         assert_eq!(bad, None);
-        let colored = ladder(&outcome, Style { width: 80, color: true, ascii: true });
+        let colored = ladder(&outcome, Style { width: 80, color: true, ascii: true }, Detail::Full);
         assert_eq!(plain(&colored), text, "colours change nothing else");
         assert_ne!(colored, text);
     }
@@ -59,26 +61,27 @@ fn plain_text_has_no_control_characters_and_ascii_text_only_ascii() {
 
 #[test]
 fn right_to_left_mark_in_a_name_is_replaced() {
-    let text = ladder(&common::hostile(), Style::default());
+    let text = ladder(&common::hostile(), Style::default(), Detail::Full);
     assert!(!text.contains('\u{202e}') && !text.contains('\x1b'));
 }
 
 #[test]
-fn the_headline_names_the_best_value_with_its_interval() {
-    let text = ladder(&common::ping(), Style::default());
-    let answer = "rtt p50: best of 10: 2.40 µs in place of 65.8 µs, 27.4 times faster (95 %: 27.0";
+fn the_sentence_names_the_value_the_factor_and_an_interval_of_all_arms() {
+    let text = ladder(&common::ping(), WIDE, Detail::Brief);
+    let answer = "A ping takes 2.4 µs in place of 65.8: 27.4 times faster (95 %: 27 to 27.9 times) with +bypass, by \
+                  polling (spin) and by passing the stack (bypass). Slower here: +rps (31 %).";
     assert!(text.lines().any(|line| line == answer), "{text}");
-    // The interval of the arm by itself is 27.1 times to 27.7 times.
-    assert!(text.contains("\ntimes to 27.9 times), with spin, batch, gso and bypass\n"), "{text}");
-    let text = ladder(&common::flood(), Style::default());
-    assert!(text.contains(": 1.79 Mpps in place of"), "{text}");
-    assert!(text.contains("3.02 times faster"), "{text}");
+    let text = ladder(&common::flood(), WIDE, Detail::Brief);
+    assert!(
+        text.contains("received: 1.79 million packets/s in place of 600,000: 3.02 times faster"),
+        "{text}"
+    );
 }
 
 #[test]
 fn more_figures_than_tables_stand_side_by_side_with_the_exits() {
     let mut outcome = common::ping();
-    assert!(!ladder(&outcome, Style::default()).contains("gain beside price"));
+    assert!(!ladder(&outcome, Style::default(), Detail::Full).contains("gain beside price"));
     outcome.judged.push("vcpu_ns_per_packet".into());
     for (arm, value) in outcome.arms.iter_mut().zip(1..) {
         let Some(mut metric) = arm.metrics.get("cpu_ns_per_packet").cloned() else { continue };
@@ -90,7 +93,7 @@ fn more_figures_than_tables_stand_side_by_side_with_the_exits() {
     }
     let html = wirepath_report::html::page(&outcome);
     assert!(html.contains("Gain beside price"), "{html}");
-    let text = ladder(&outcome, Style::default());
+    let text = ladder(&outcome, Style::default(), Detail::Full);
     let (_, table) = text.split_once("gain beside price").expect(&text);
     let row = |arm: &str| {
         let line = table.lines().find(|line| line.starts_with(arm)).expect(&text);
@@ -109,64 +112,123 @@ fn best_arm_was_judged_better() {
             metric.verdict = Some(Verdict::Inconclusive);
         }
     }
-    let text = ladder(&outcome, Style::default());
+    let text = ladder(&outcome, WIDE, Detail::Brief);
     assert!(!text.contains("in place of"), "{text}");
-    assert!(text.contains("no arm shown to be better than baseline (10 inconclusive)"), "{text}");
+    assert!(
+        text.contains("not decided: +bypass is 27.1 to 27.7 times faster; 9 other arms are open"),
+        "{text}"
+    );
 }
 
 #[test]
-fn of_the_arms_shown_to_be_better_the_headline_names_the_best_value() {
+fn of_the_arms_shown_to_be_better_the_sentence_names_the_best_value() {
     let mut outcome = common::ping();
     // A better ratio beside a worse value: the ratio is paired, and a reader compares the values.
     outcome.arms[2].metrics.get_mut("rtt_ns_p50").unwrap().ratio = Some(0.01);
-    let text = ladder(&outcome, Style::default());
-    assert!(text.contains("rtt p50: best of 10: 2.40 µs in place of"), "{text}");
+    let text = ladder(&outcome, WIDE, Detail::Brief);
+    assert!(text.contains("A ping takes 2.4 µs in place of"), "{text}");
     // The best value counts only if it was shown to be better.
     outcome.arms[5].metrics.get_mut("rtt_ns_p50").unwrap().verdict = Some(Verdict::Inconclusive);
-    let text = ladder(&outcome, Style::default());
-    assert!(text.contains("rtt p50: best of 10: 2.98 µs in place of"), "{text}");
+    let text = ladder(&outcome, WIDE, Detail::Brief);
+    assert!(text.contains("A ping takes 3.05 µs in place of"), "{text}");
 }
 
-#[test]
-fn one_arm_that_is_not_better_has_an_answer_of_its_own() {
-    for (verdict, lead) in [
-        (Verdict::Worse, "worse with +rps: 86.8 µs in place of 65.8 µs, 31 % slower"),
-        (Verdict::Inconclusive, "not decided with +rps: "),
-        (Verdict::NoDifferenceShown, "no difference of 5 % or more with +rps: "),
-    ] {
-        let mut outcome = common::ping();
-        outcome
-            .arms
-            .retain(|arm| matches!(arm.name.as_str(), "baseline" | "baseline again" | "+rps"));
-        outcome.arms[2].metrics.get_mut("rtt_ns_p50").unwrap().verdict = Some(verdict);
-        let text = ladder(&outcome, Style { width: 200, ..Style::default() });
-        assert!(text.contains(&format!("rtt p50: {lead}")), "{text}");
-    }
-}
-
-#[test]
-fn a_ladder_of_four_rungs_and_a_peer_fits_into_sixty_lines() {
+/// The ladder with some of its rungs.
+fn with_arms(kept: &[&str]) -> Outcome {
     let mut outcome = common::ping();
-    let kept = [
+    outcome.arms.retain(|arm| kept.contains(&arm.name.as_str()));
+    outcome
+}
+
+#[test]
+fn one_screen_holds_a_ladder_of_twelve_arms() {
+    let eight = with_arms(&[
         "baseline",
         "baseline again",
         "+spin",
         "+bypass",
         "+native",
-        "+no-idle-states",
+        "+zero-copy",
+        "+busy-poll",
+        "+pin",
+        "+rps",
         "sockperf",
-    ];
-    outcome.arms.retain(|arm| kept.contains(&arm.name.as_str()));
-    outcome.warnings.clear();
-    let text = ladder(&outcome, Style::default());
-    assert!(text.lines().count() <= 60, "{} lines:\n{text}", text.lines().count());
+    ]);
+    for (outcome, widths) in
+        [(eight, &[60, 80][..]), (common::ping(), &[80]), (common::flood(), &[80])]
+    {
+        for &width in widths {
+            let text = ladder(&outcome, Style { width, ..Style::default() }, Detail::Brief);
+            assert!(text.lines().count() <= 40, "{} lines:\n{text}", text.lines().count());
+        }
+    }
+}
+
+#[test]
+fn brief_text_has_one_line_for_what_is_not_here_and_one_for_what_did_nothing() {
+    let mut outcome = common::ping();
+    outcome.arms[12].support = Support::unsupported("one CPU", "two CPUs");
+    let text = ladder(&outcome, WIDE, Detail::Brief);
+    assert!(
+        text.contains(
+            "\nnot here: zero-copy (zero-copy AF_XDP on veth), rps (one CPU); -v for reasons\n"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("\nno effect: busy-poll; -v for reasons\n"), "{text}");
+    assert!(
+        !text.lines().any(|line| line.starts_with("+busy-poll") || line.starts_with("+zero-copy")),
+        "{text}"
+    );
+    assert!(text.contains("24 blocks of 13 arms in 88.4 s; noise floor 1.3 %; finds 1.2 % in 19 of 20 runs; no effect of the trial before (p 0.61); 20261121"), "{text}");
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("baseline")).collect();
+    assert_eq!(rows.len(), 1, "the second baseline is the noise floor: {text}");
+}
+
+#[test]
+fn an_arm_that_is_worse_is_red_in_the_table() {
+    let text = ladder(&common::ping(), Style { color: true, ..WIDE }, Detail::Brief);
+    assert!(text.contains("\x1b[31m+rps"), "{text}");
+    assert!(!text.contains("\x1b[31m+bypass"), "{text}");
+}
+
+#[test]
+fn further_metrics_are_columns_where_there_is_room() {
+    let head = |width| {
+        let text = ladder(&common::ping(), Style { width, ..Style::default() }, Detail::Brief);
+        text.lines().find(|line| line.starts_with("arm ")).unwrap().to_owned()
+    };
+    assert!(head(60).contains("verdict") && !head(60).contains("interval"), "{}", head(60));
+    assert!(head(80).contains("95 % interval"), "{}", head(80));
+    assert!(head(120).contains("rtt p99") && head(120).contains("CPU per packet"), "{}", head(120));
+}
+
+#[test]
+fn full_text_begins_with_the_sentences_of_the_brief_one() {
+    let [brief, full] =
+        [Detail::Brief, Detail::Full].map(|detail| ladder(&common::ping(), WIDE, detail));
+    let sentences = |text: &str| {
+        text.lines().take_while(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(sentences(&brief), sentences(&full));
+    assert!(full.contains("A/A floor") && !brief.contains("A/A floor"), "{full}");
+}
+
+#[test]
+fn a_name_and_a_note_come_first() {
+    let mut outcome = common::ping();
+    outcome.name = Some("engines of the new host".into());
+    outcome.note = Some("after the firmware update".into());
+    let text = ladder(&outcome, WIDE, Detail::Brief);
+    let lead = "engines of the new host\nafter the firmware update\nA ping takes";
+    assert!(text.starts_with(lead), "{text}");
 }
 
 #[test]
 fn arms_that_cannot_run_share_a_line_and_have_no_rows() {
     let mut outcome = common::ping();
     outcome.arms[8].support = outcome.arms[7].support.clone();
-    let text = ladder(&outcome, Style { width: 200, ..Style::default() });
+    let text = ladder(&outcome, Style { width: 200, ..Style::default() }, Detail::Full);
     assert!(
         text.contains("+zero-copy, +busy-poll: zero-copy AF_XDP on veth. To run it:"),
         "{text}"
@@ -185,7 +247,7 @@ fn refused_figure_has_its_reason() {
     metric.p = None;
     metric.verdict = Some(Verdict::Refused);
     metric.why = Some("12 of 20000 datagrams lost".into());
-    let text = ladder(&outcome, Style::default());
+    let text = ladder(&outcome, Style::default(), Detail::Full);
     assert!(text.contains("+gso: 12 of 20000 datagrams lost (rtt p99)"), "{text}");
     let row = text.lines().filter(|l| l.starts_with("+gso")).nth(1).unwrap();
     assert!(row.contains("refused") && !row.contains("µs"), "{row}");
@@ -195,7 +257,7 @@ fn refused_figure_has_its_reason() {
 fn unsupported_arm_has_its_reason_and_remedy() {
     let mut outcome = common::ping();
     outcome.arms[6].support = Support::Refused { why: "it would cut the only link".into() };
-    let text = ladder(&outcome, Style { width: 200, ..Style::default() });
+    let text = ladder(&outcome, Style { width: 200, ..Style::default() }, Detail::Full);
     assert!(
         text.contains("+zero-copy: zero-copy AF_XDP on veth. To run it: a NIC whose"),
         "{text}"
@@ -205,31 +267,34 @@ fn unsupported_arm_has_its_reason_and_remedy() {
 
 #[test]
 fn delivery_is_shown_only_for_arms_with_loss_or_reordering() {
-    let text = ladder(&common::ping(), Style::default());
+    let text = ladder(&common::ping(), Style::default(), Detail::Full);
     assert!(!text.contains("\ndelivery\n"), "{text}");
-    let text = ladder(&common::flood(), Style::default());
+    let text = ladder(&common::flood(), Style::default(), Detail::Full);
     assert!(text.contains("\ndelivery\n") && text.contains("+pin: 96 reordered"), "{text}");
     assert!(!text.contains("+gso: 0"), "{text}");
 }
 
 #[test]
-fn control_that_differs_from_the_baseline_is_a_notice() {
+fn control_that_differs_from_the_baseline_is_said_first() {
     let mut outcome = common::ping();
-    assert!(!ladder(&outcome, Style::default()).contains("differs from itself"));
+    assert!(!ladder(&outcome, Style::default(), Detail::Full).contains("differs from itself"));
     outcome.arms[1].metrics.get_mut("rtt_ns_p99").unwrap().verdict = Some(Verdict::Worse);
-    let text = ladder(&outcome, Style { width: 200, ..Style::default() });
-    assert!(text.contains("the baseline differs from itself in rtt p99"), "{text}");
+    let text = ladder(&outcome, Style { width: 200, ..Style::default() }, Detail::Full);
+    assert!(text.contains("Not trusted: baseline differs from itself in rtt p99"), "{text}");
 }
 
 #[test]
 fn figures_that_the_trial_before_moves_are_not_to_be_trusted() {
     let mut outcome = common::ping();
-    assert!(!ladder(&outcome, Style::default()).contains("trusted"));
+    assert!(!ladder(&outcome, Style::default(), Detail::Full).contains("not to be trusted"));
     let check = &mut outcome.trust.carry_over[0];
     check.after = Some("spin".into());
     (check.p, check.flagged) = (0.0001, true);
-    let text = ladder(&outcome, Style { width: 200, ..Style::default() });
-    assert!(text.contains("moves rtt p50. Repeat it with --settle."), "{text}");
+    let text = ladder(&outcome, Style { width: 200, ..Style::default() }, Detail::Full);
+    assert!(
+        text.contains("Not trusted: the trial before moves rtt p50. Run again with --settle."),
+        "{text}"
+    );
     assert!(text.contains("after spin 1.00× (p <0.001)"), "{text}");
     assert!(text.contains("\nnot to be trusted: the trial before moves it\n"), "{text}");
     assert_eq!(outcome.distrusted(), ["rtt_ns_p50"]);
@@ -242,12 +307,15 @@ fn differences_within_a_step_of_the_figures_are_not_promised() {
         arm.metrics.values_mut().for_each(|metric| metric.finds = Some(1.0));
     }
     let wide = Style { width: 200, ..Style::default() };
-    assert!(!ladder(&outcome, wide).contains("in 19 of 20 runs"), "nothing is found from 0 % on");
+    assert!(
+        !ladder(&outcome, wide, Detail::Full).contains("in 19 of 20 runs"),
+        "nothing is found from 0 % on"
+    );
     let metric = "rtt_ns_p50".to_owned();
     outcome.trust.ticks.push(Ticks { metric, step: 1e6, share: 0.1 });
-    let text = ladder(&outcome, wide);
+    let text = ladder(&outcome, wide, Detail::Full);
     assert!(text.contains("figures in steps of 1.00 ms, 10.0 % of the baseline"), "{text}");
-    assert!(text.contains("finds 10.0 % in 19 of 20 runs"), "{text}");
+    assert!(text.contains("finds 10 % in 19 of 20 runs"), "{text}");
 }
 
 #[test]
@@ -259,7 +327,7 @@ fn smallest_possible_p_is_named_once() {
             (metric.p, metric.p_adjusted) = (Some(2f64.powi(-14)), Some(33.0 * 2f64.powi(-14)));
         }
     }
-    let text = ladder(&outcome, Style { width: 400, ..Style::default() });
+    let text = ladder(&outcome, Style { width: 400, ..Style::default() }, Detail::Full);
     assert_eq!(
         text.matches("0.002 is the smallest p that 15 blocks can give").count(),
         1,
@@ -271,17 +339,20 @@ fn smallest_possible_p_is_named_once() {
 fn unknown_floor_is_stated() {
     let mut outcome = common::ping();
     outcome.floor.clear();
-    assert!(ladder(&outcome, Style::default()).contains("A/A floor not known"));
+    assert!(ladder(&outcome, Style::default(), Detail::Full).contains("A/A floor not known"));
     outcome.floor.insert("rtt_ns_p50".into(), Floor { low: 0.9, high: 1.1 });
-    assert!(ladder(&outcome, Style::default()).contains("A/A floor 0.900× to 1.10×"));
+    assert!(ladder(&outcome, Style::default(), Detail::Full).contains("A/A floor 0.900× to 1.10×"));
 }
 
 #[test]
 fn text_is_that_of_the_goldens() {
-    common::golden("ping.txt", &ladder(&common::ping(), Style::default()));
-    common::golden("flood.txt", &ladder(&common::flood(), Style::default()));
+    let text = |outcome, detail| ladder(&outcome, Style::default(), detail);
+    common::golden("ping.txt", &text(common::ping(), Detail::Brief));
+    common::golden("flood.txt", &text(common::flood(), Detail::Brief));
+    common::golden("ping-full.txt", &text(common::ping(), Detail::Full));
+    common::golden("flood-full.txt", &text(common::flood(), Detail::Full));
     let ascii = Style { width: 110, color: false, ascii: true };
-    common::golden("ping-ascii-110.txt", &ladder(&common::ping(), ascii));
+    common::golden("ping-ascii-110.txt", &ladder(&common::ping(), ascii, Detail::Full));
     common::golden("list.txt", &list(&summaries(), Style::default()));
 }
 
@@ -297,6 +368,8 @@ fn list_fits_its_width_and_marks_unfinished_runs() {
 
 fn summaries() -> Vec<Summary> {
     let row = |id: &str, ended, headline: Option<&str>| Summary {
+        name: None,
+        note: None,
         id: id.into(),
         started: "2026-11-21T08:30:00Z".into(),
         path: "probe".into(),

@@ -101,7 +101,15 @@ pub(crate) fn header(proof: &Proof, machine: Machine) -> Result<(OutcomeHeader, 
         .map_err(unprintable_time)?;
     let started_ns = now.unix_timestamp_nanos() as u64;
     let unique = (started_ns / 1000) as u16 ^ std::process::id() as u16;
+    let mut phrases = proof.phrases.clone();
+    phrases.by.retain(|id, _| {
+        let mut switches = proof.arms.iter().flat_map(|(arm, _)| arm.switches.iter());
+        switches.any(|switch| switch.as_str() == id)
+    });
     let header = OutcomeHeader {
+        name: proof.name.clone(),
+        note: proof.note.clone(),
+        phrases,
         id: format!("{stamp}-{}-{unique:04x}", proof.path),
         started: now.format(&Rfc3339).map_err(unprintable_time)?,
         version: env!("CARGO_PKG_VERSION").to_owned(),

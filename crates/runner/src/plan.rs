@@ -114,17 +114,9 @@ fn load_by_path(
             (probe::between(pair, router, nic, &load)?, wires)
         }
     };
-    let proof = Proof {
-        path: found.name().to_owned(),
-        judged: kind.judged.iter().map(|&name| name.to_owned()).collect(),
-        load: load_parameters(&load, &request.limits),
-        arms: Vec::new(),
-        search: None,
-        trial: Some(load.trial),
-        gate: false,
-        deciding: Vec::new(),
-        is_stored: request.is_stored,
-    };
+    let parameters = load_parameters(&load, &request.limits);
+    let proof = Proof::of_path(request, found.as_ref(), kind, &load, parameters);
+    let proof = Proof { gate: false, ..proof };
     Ok(Loaded { inner, wires, proof, trial: load.trial })
 }
 
@@ -143,17 +135,9 @@ fn load_by_programs(
     let [near, far] = [near, far].map(|name| Some(format!("netns:{name}")));
     let programs = Programs { near, far, ..programs.clone() };
     let spec = command::resolve_programs(&programs).map_err(Failure::usage)?;
-    let proof = Proof {
-        path: Programs::PATH.to_owned(),
-        judged: spec.judged.clone(),
-        load: programs::parameters(request, &programs, &spec),
-        arms: Vec::new(),
-        search: None,
-        trial: None,
-        gate: false,
-        deciding: Vec::new(),
-        is_stored: request.is_stored,
-    };
+    let parameters = programs::parameters(request, &programs, &spec);
+    let proof = Proof::new(request, Programs::PATH, spec.judged.clone(), parameters);
+    let proof = Proof { gate: false, ..proof };
     let trial = spec.limit();
     // Its own arms have no switches, so it has no journal.
     let none = || JournalStore::new("/nonexistent");

@@ -38,17 +38,9 @@ pub(crate) fn plan(request: &Request, wanted: &Programs) -> Result<ProgramsPlan,
     // Mistakes in lists of arms show here, too.
     let arms = command::arms(&spec).map_err(Failure::usage)?;
     let is_search = spec.plan == BEST && !spec.switches.is_empty();
-    let proof = Proof {
-        path: Programs::PATH.to_owned(),
-        judged: spec.judged.clone(),
-        load: parameters(request, wanted, &spec),
-        arms,
-        search: None,
-        trial: None,
-        gate: request.gate,
-        deciding: spec.deciding.clone(),
-        is_stored: request.is_stored,
-    };
+    let load = parameters(request, wanted, &spec);
+    let proof = Proof::new(request, Programs::PATH, spec.judged.clone(), load);
+    let proof = Proof { arms, deciding: spec.deciding.clone(), ..proof };
     Ok(ProgramsPlan { spec, is_search, proof })
 }
 

@@ -3,9 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use model::{Arm, Ended, Outcome, OutcomeHeader, Schedule, Search, Support, TrialRecord};
+use model::{
+    Arm, Ended, Load, LoadKind, Outcome, OutcomeHeader, Path, Phrases, Request, Schedule, Search,
+    Support, TrialRecord,
+};
 use remote::Failure;
 use remote::work::Ran;
+
+/// Text of a run that a signal ended at once.
+pub const NOTHING_KNOWN: &str = "interrupted before the first block ended; nothing is known yet";
 
 /// An experiment that can be conducted: arms under a load.
 #[derive(Clone)]
@@ -25,6 +31,55 @@ pub(crate) struct Proof {
     pub(crate) deciding: Vec<String>,
     /// False if the result is not stored.
     pub(crate) is_stored: bool,
+    /// The user's name for it, and note on it.
+    pub(crate) name: Option<String>,
+    pub(crate) note: Option<String>,
+    pub(crate) phrases: Phrases,
+}
+
+impl Proof {
+    /// A proof without arms.
+    pub(crate) fn new(
+        request: &Request,
+        path: &str,
+        judged: Vec<String>,
+        load: BTreeMap<String, String>,
+    ) -> Self {
+        Proof {
+            path: path.to_owned(),
+            judged,
+            load,
+            arms: Vec::new(),
+            search: None,
+            trial: None,
+            gate: request.gate,
+            deciding: Vec::new(),
+            is_stored: request.is_stored,
+            name: request.name.clone(),
+            note: request.note.clone(),
+            phrases: Phrases::default(),
+        }
+    }
+
+    /// A proof without arms of a path under a load.
+    pub(crate) fn of_path(
+        request: &Request,
+        path: &dyn Path,
+        kind: &LoadKind,
+        load: &Load,
+        parameters: BTreeMap<String, String>,
+    ) -> Self {
+        let judged = kind.judged.iter().map(|&name| name.to_owned()).collect();
+        let words = path.load_words(load);
+        let spoken = path.switches().iter().filter(|switch| !switch.by.is_empty());
+        let phrases = Phrases {
+            noun: words.noun.to_owned(),
+            baseline: words.baseline.to_owned(),
+            by: spoken.map(|switch| (switch.id.to_owned(), switch.by.to_owned())).collect(),
+        };
+        let proof = Proof::new(request, path.name(), judged, parameters);
+        Proof { trial: Some(load.trial), phrases, ..proof }
+    }
 }
 
 /// An experiment that goes on after its last stored trial.
@@ -54,19 +109,27 @@ impl From<Ran> for Proven {
 }
 
 impl Proven {
-    /// Errors: settings that could not be restored, no measurement of the baseline, a run that was given up, or one
-    /// that a signal ended.
+    /// False if nothing is known: it was interrupted before its first block ended, or every trial failed.
+    pub fn has_result(&self) -> bool {
+        let has_figure = self.outcome.arms.iter().any(|arm| arm.trials > 0);
+        match self.outcome.ended {
+            Ended::Interrupted if !self.gave_up => self.outcome.blocks > 0,
+            _ => has_figure || !self.gave_up,
+        }
+    }
+
+    /// Errors: settings that could not be restored, one that a signal ended, no measurement of the baseline, or a run
+    /// that was given up.
     ///
     /// - `is_stopped`: a stop was requested.
     pub fn verdict(&self, is_stopped: bool) -> Result<(), Failure> {
         if let Some(why) = &self.broken {
             return Err(Failure::failed(why));
         }
-        let is_interrupted = self.outcome.ended == Ended::Interrupted && is_stopped;
+        if self.outcome.ended == Ended::Interrupted && is_stopped {
+            return Err(Failure::Interrupted(self.interruption()));
+        }
         match self.outcome.arms.first() {
-            Some(arm) if arm.trials == 0 && arm.failures.is_empty() && is_interrupted => {
-                Err(Failure::Interrupted("interrupted before the first trial that counts".into()))
-            }
             Some(arm) if arm.trials == 0 || arm.metrics.is_empty() => {
                 let why = match (arm.failures.first(), self.outcome.ended) {
                     (Some(why), _) => why,
@@ -82,14 +145,16 @@ impl Proven {
                 "the run was given up because its last trials all failed; earlier results are kept, and \
                  `wirepath history show` lists the errors",
             )),
-            _ if is_interrupted => {
-                let blocks = self.outcome.blocks;
-                let plural = if blocks == 1 { "" } else { "s" };
-                Err(Failure::Interrupted(format!(
-                    "interrupted after {blocks} block{plural}; the result so far is above"
-                )))
-            }
             _ => Ok(()),
+        }
+    }
+
+    /// Text about a run that a signal ended.
+    fn interruption(&self) -> String {
+        match self.outcome.blocks {
+            0 => NOTHING_KNOWN.to_owned(),
+            1 => "interrupted after 1 block; the result so far is above".to_owned(),
+            blocks => format!("interrupted after {blocks} blocks; the result so far is above"),
         }
     }
 }

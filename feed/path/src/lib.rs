@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use marketdata::sequence_field::SequenceField;
 use model::{
-    Arm, ArmKind, Load, LoadKind, Path, PathError, PathLoad, ReplayRequest, Session, Support,
+    Arm, ArmKind, Load, LoadKind, LoadWords, Path, PathError, PathLoad, ReplayRequest, Session, Support,
     TypedPath,
 };
 use serde::{Deserialize, Serialize};
@@ -75,6 +75,10 @@ impl TypedPath for Feed {
     const WHAT: &'static str =
         "a multicast receiver of exchange quotes: from the schedule to the application";
 
+    fn load_words(&self, _kind: FeedLoad) -> LoadWords {
+        LoadWords { noun: "quote", baseline: "plain receiver" }
+    }
+
     fn support(&self, arm: &Arm, load: &Load, kind: FeedLoad) -> Support {
         supported(arm, load, kind.kind())
     }
@@ -129,6 +133,10 @@ impl TypedPath for ReplayedFeed {
 
     const NAME: &'static str = Feed::NAME;
     const WHAT: &'static str = Feed::WHAT;
+
+    fn load_words(&self, _kind: ReplayLoad) -> LoadWords {
+        LoadWords { noun: "packet", baseline: "plain receiver" }
+    }
 
     fn support(&self, arm: &Arm, load: &Load, kind: ReplayLoad) -> Support {
         supported(arm, load, kind.kind())

@@ -11,7 +11,7 @@ use remote::Failure;
 use runner::resolve_text;
 
 use crate::lookup;
-use crate::shared_args::{LiveArgs, ResolveArgs, SeriesArgs, parse_resolve};
+use crate::shared_args::{LiveArgs, ResolveArgs, SeriesArgs, TitleArgs, parse_resolve};
 
 /// The user's programs, and the figures that decide.
 #[derive(Debug, Clone, Args)]
@@ -155,6 +155,8 @@ pub(crate) struct ExperimentArgs {
     /// Do not store the result
     #[arg(long)]
     no_history: bool,
+    #[command(flatten)]
+    title: TitleArgs,
 }
 
 #[derive(Debug, Args)]
@@ -214,8 +216,10 @@ impl ExperimentArgs {
     /// Request for these programs, with this command line's seed and choice of storage.
     pub(super) fn request_for(&self, programs: Programs) -> Result<Request, Failure> {
         let limits = Limits { seed: self.seed, ..limits_of_file(&programs)? };
+        let (name, note) = (programs.name.clone(), programs.note.clone());
         let mut request = Request::new(Subject::Programs(Box::new(programs)), limits);
         request.is_stored = !self.no_history;
+        (request.name, request.note) = (name, note);
         request.words = Some(own_words());
         Ok(request)
     }
@@ -249,6 +253,8 @@ impl ExperimentArgs {
             (&mut experiment.arms, &self.arms),
             (&mut experiment.near, &self.near),
             (&mut experiment.time, &self.time),
+            (&mut experiment.name, &self.title.name),
+            (&mut experiment.note, &self.title.note),
         ]);
         if let Some(ratio) = self.resolve.given() {
             experiment.resolve = Some(resolve_text(ratio));

@@ -7,24 +7,26 @@ mod builds;
 mod images;
 mod servers;
 
+use std::time::Duration;
+
 use host::text::chain;
 use house::context::Context;
-use house::{console, signals};
+use house::signals;
 use model::{ArmEntry, Limits, Programs, Request, Subject};
 use remote::Failure;
-use runner::{JournalFolder, Planned, resolve_text};
+use runner::{JournalFolder, NOTHING_KNOWN, Planned, resolve_text};
 
 pub(crate) use args::CompareArgs;
 
 use crate::gate;
-use crate::proven::{ProveDocument, print_ladder, say_where, verdict};
+use crate::proven::{ProveDocument, print_document, print_ladder, say_report, say_where, verdict};
 use crate::running::{Terminal, runner};
 
 /// Names of the arms.
 const OLD: &str = "old";
 const NEW: &str = "new";
-/// Time limit for a program that ends, and for a client.
-const PROGRAM_TIMEOUT: &str = "10m";
+/// Shortest time limit for a program that ends, and for a client.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 /// Figures of programs that end; the first decides.
 const ENDING_FIGURES: [&str; 2] = ["client_wall_ns", "client_cpu_ns"];
 
@@ -52,10 +54,11 @@ pub(crate) fn run(context: &Context, args: &CompareArgs) -> Result<(), Failure> 
     };
     let proven = runner.run_planned(&request, Planned::Programs(plan), None)?;
     if context.json {
-        console::json(&ProveDocument::new(&proven))?;
+        print_document(&proven, &ProveDocument::new(&proven))?;
     } else {
-        print_ladder(&proven)?;
+        print_ladder(&proven, args.live.detail)?;
         say_where(&proven);
+        say_report(context, &proven);
     }
     verdict(&proven)?;
     gate::judge(&[proven], args.accept_undecided)
@@ -82,7 +85,8 @@ fn programs(args: &CompareArgs, compared: &Compared) -> Programs {
         metrics: args.metric.clone(),
         ready: args.ready.clone(),
         setup: args.setup.clone(),
-        within: Some(PROGRAM_TIMEOUT.to_owned()),
+        // One that takes longer than the whole run cannot be measured in it.
+        within: Some(format!("{}ms", args.time.max(PROGRAM_TIMEOUT).as_millis())),
         ..Programs::default()
     };
     match client_line(&args.client) {
@@ -150,6 +154,8 @@ fn client_line(words: &[String]) -> Option<String> {
 /// An error of a far part as a failure of this command.
 fn failed(error: &model::PathError) -> Failure {
     match error {
+        // It may be of the program that was ended.
+        _ if signals::stop_requested() => Failure::Interrupted(NOTHING_KNOWN.to_owned()),
         model::PathError::Invalid { .. } => Failure::Usage(chain(error)),
         model::PathError::Unsupported { .. } => Failure::Unsupported(chain(error)),
         _ => Failure::Failed(chain(error)),

@@ -78,7 +78,17 @@ fn no_tuning() -> Result<(), Failure> {
 /// Errors: an agent does not measure this, with or without `--allow-tune`.
 pub(super) fn check_request(request: &Request, permissions: &Permissions) -> Result<(), Failure> {
     // Every field is named: a new one is refused until it is thought about.
-    let Request { version: _, subject, limits: _, series, gate, is_stored: _, words: _ } = request;
+    let Request {
+        version: _,
+        subject,
+        limits: _,
+        series,
+        gate,
+        is_stored: _,
+        name: _,
+        note: _,
+        words: _,
+    } = request;
     request.check().map_err(Failure::usage)?;
     if series.runs != 1 || *gate {
         return refused("agents take one run without a gate");

@@ -21,6 +21,9 @@ pub(crate) enum HistoryCommand {
         /// Only this path
         #[arg(long)]
         path: Option<String>,
+        /// Only experiments whose name has this part
+        #[arg(long, value_name = "TEXT")]
+        name: Option<String>,
     },
     /// Show one experiment: its arms and trials
     #[command(after_help = "Example:\n  wirepath history show last")]

@@ -11,6 +11,7 @@ mod watch;
 use remote::Failure;
 use report::screen::{Cell, Screen};
 use report::store::{Filter, SqliteStore, Store, StoreError, Summary, TrialRecord};
+use report::text::Detail;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -23,8 +24,12 @@ use crate::results;
 
 pub(crate) fn run(context: &Context, command: Option<&HistoryCommand>) -> Result<(), Failure> {
     match command {
-        None => list(context, args::ROWS, None),
-        Some(HistoryCommand::List { last, path }) => list(context, *last, path.clone()),
+        None => list(context, args::ROWS, Filter::default()),
+        Some(HistoryCommand::List { last, path, name }) => list(
+            context,
+            *last,
+            Filter { path: path.clone(), name: name.clone(), ..Filter::default() },
+        ),
         Some(HistoryCommand::Show { id }) => show(context, id),
         Some(HistoryCommand::Compare(args)) => compare::run(context, args),
         Some(HistoryCommand::Watch(args)) => watch::run(context, args),
@@ -42,8 +47,9 @@ pub(crate) struct ListDocument {
     experiments: Vec<Summary>,
 }
 
-fn list(context: &Context, last: usize, path: Option<String>) -> Result<(), Failure> {
-    let filter = Filter { limit: Some(last as u32), path, ..Filter::default() };
+fn list(context: &Context, last: usize, filter: Filter) -> Result<(), Failure> {
+    let is_filtered = filter != Filter::default();
+    let filter = Filter { limit: Some(last as u32), ..filter };
     let rows = match SqliteStore::open_reading(results::database(context).file()?) {
         Err(StoreError::Empty) => Vec::new(),
         store => store?.list(&filter)?,
@@ -54,8 +60,12 @@ fn list(context: &Context, last: usize, path: Option<String>) -> Result<(), Fail
             experiments: rows,
         });
     }
-    if rows.is_empty() {
-        return console::text("no experiments yet; run: wirepath prove probe");
+    match (rows.is_empty(), is_filtered) {
+        (true, true) => {
+            return console::text("no experiment matches; all of them: wirepath history");
+        }
+        (true, false) => return console::text("no experiments yet; run: wirepath prove probe"),
+        (false, _) => {}
     }
     console::text(&report::text::list(&rows, console::style()))
 }
@@ -71,7 +81,9 @@ fn show(context: &Context, id: &str) -> Result<(), Failure> {
     screen.blank();
     screen.line(format!("trials ({})", trials.len()));
     screen.table(&[">", "", "", ">", ""], trials);
-    console::text(&(report::text::ladder(&outcome, console::style()) + &screen.finish()))
+    console::text(
+        &(report::text::ladder(&outcome, console::style(), Detail::Full) + &screen.finish()),
+    )
 }
 
 fn trial_row(trial: &TrialRecord) -> Vec<Cell> {

@@ -121,6 +121,7 @@ fn list(request: &HttpRequest, store: Option<&SqliteStore>) -> Result<HttpAnswer
     let page: u32 = request.field("page").and_then(|page| page.parse().ok()).unwrap_or(0);
     let filter = Filter {
         path: field("path"),
+        name: field("name"),
         machine: field("machine"),
         since: field("since"),
         until: field("until"),

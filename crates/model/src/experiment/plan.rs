@@ -26,6 +26,8 @@ pub struct ExperimentPlan {
     /// Judged metrics, most important first. The experiment may stop once these are settled.
     pub judged: Vec<String>,
     pub budget_ns: u64,
+    /// Share of the user's time that the budget is, 0 to 1: 1 but for an experiment after a search.
+    pub share: f64,
     /// Fewest blocks that count; the control needs 8, and many verdicts need more
     /// ([`crate::blocks_min`]).
     pub min_blocks: u32,
@@ -70,6 +72,7 @@ impl ExperimentPlan {
             arms,
             judged,
             budget_ns,
+            share: 1.0,
             min_blocks: blocks_min(questions),
             max_blocks: BLOCKS_MAX,
             resolve: RESOLVE,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::REQUEST_VERSION;
+use super::{REQUEST_VERSION, TITLE_LEN_MAX};
 use crate::RESOLVE;
 use crate::statistics::PAIRS_MIN;
 
@@ -65,6 +65,8 @@ pub enum RequestError {
     Version { theirs: u32 },
     #[error("{option} {blocks}: no verdict is possible with fewer than {BLOCKS_MIN} blocks")]
     FewBlocks { option: &'static str, blocks: u32 },
+    #[error("{option}: give one line of 1 to {TITLE_LEN_MAX} characters, without control characters")]
+    Title { option: &'static str },
     #[error("--min-blocks {min} is more than --max-blocks {max}")]
     Reversed { min: u32, max: u32 },
     #[error("--time: give more than 0 and at most 7 days")]

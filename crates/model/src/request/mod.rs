@@ -23,6 +23,9 @@ pub use replay::ReplayRequest;
 /// Version of [`Request`]; raised when a field changes its meaning.
 pub const REQUEST_VERSION: u32 = 1;
 
+/// Longest name of an experiment, and longest note on it, characters.
+pub(crate) const TITLE_LEN_MAX: usize = 200;
+
 /// Time that an experiment may take beside its trials: labs on a busy machine, and programs that end late.
 const BESIDE_TRIALS: Duration = Duration::from_secs(600);
 
@@ -43,6 +46,11 @@ pub struct Request {
     /// False if the result is not stored.
     #[serde(default = "yes")]
     pub is_stored: bool,
+    /// The user's name for the experiment, and note on it: one line of at most 200 characters each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// Command line of the request, for the record of the user's own programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub words: Option<String>,
@@ -93,6 +101,8 @@ impl Request {
             series: Series::default(),
             gate: false,
             is_stored: true,
+            name: None,
+            note: None,
             words: None,
         }
     }
@@ -101,6 +111,11 @@ impl Request {
     pub fn check(&self) -> Result<(), RequestError> {
         if self.version != REQUEST_VERSION {
             return Err(RequestError::Version { theirs: self.version });
+        }
+        for (option, text) in [("--name", &self.name), ("--note", &self.note)] {
+            if text.as_ref().is_some_and(|text| !is_title(text)) {
+                return Err(RequestError::Title { option });
+            }
         }
         self.limits.check()
     }
@@ -129,6 +144,13 @@ impl Request {
         let every = self.series.every.unwrap_or_default();
         run.max(every).saturating_mul(self.series.runs)
     }
+}
+
+/// True for one line of text that is not too long.
+fn is_title(text: &str) -> bool {
+    !text.trim().is_empty()
+        && text.chars().count() <= TITLE_LEN_MAX
+        && !text.chars().any(|c| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'))
 }
 
 #[cfg(test)]
@@ -160,6 +182,18 @@ mod tests {
         }
         document["subject"] = serde_json::json!({ "shell": {} });
         assert!(serde_json::from_value::<Request>(document).is_err());
+    }
+
+    #[test]
+    fn names_and_notes_are_one_line_of_at_most_two_hundred_characters() {
+        let mut request = ping(Duration::from_secs(1));
+        request.name = Some("é".repeat(TITLE_LEN_MAX));
+        assert_eq!(request.check(), Ok(()));
+        for bad in ["", "  ", "a\nb", "\u{1b}[31m", &"x".repeat(TITLE_LEN_MAX + 1)] {
+            request.note = Some(bad.to_owned());
+            let refused = request.check().unwrap_err();
+            assert_eq!(refused, RequestError::Title { option: "--note" }, "{bad:?}");
+        }
     }
 
     #[test]

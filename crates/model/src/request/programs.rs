@@ -29,6 +29,12 @@ pub enum ProgramsError {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Experiment"))]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Programs {
+    /// Name of the experiment in results.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Note on it, which its results keep.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// Command of the server of every arm that has none of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
@@ -177,18 +183,19 @@ impl Programs {
         toml::to_string(self).expect("an experiment is tables of text")
     }
 
-    /// The experiment without its time, its resolution and its limits of blocks.
+    /// The experiment without its name, its time, its resolution and its limits of blocks.
     fn unlimited(&self) -> Self {
-        Programs { time: None, resolve: None, min_blocks: None, max_blocks: None, ..self.clone() }
+        let (name, note) = (None, None);
+        Programs { name, note, time: None, resolve: None, min_blocks: None, max_blocks: None, ..self.clone() }
     }
 
-    /// True if nothing is given but a time, a resolution and limits of blocks.
+    /// True if nothing is given but a name, a note, a time, a resolution and limits of blocks.
     pub fn is_unspecified(&self) -> bool {
         self.unlimited() == Programs::default()
     }
 
-    /// Hash of all that decides what is measured: 16 hexadecimal digits. Time, resolution and limits
-    /// of blocks do not count.
+    /// Hash of all that decides what is measured: 16 hexadecimal digits. Name, note, time, resolution and
+    /// limits of blocks do not count.
     pub fn digest(&self) -> String {
         let hash = Sha256::digest(self.unlimited().to_text().as_bytes());
         hash[..8].iter().map(|byte| format!("{byte:02x}")).collect()
@@ -256,6 +263,8 @@ mod tests {
         assert_eq!(longer.digest(), experiment.digest());
         let finer = Programs { resolve: Some("1%".into()), ..experiment.clone() };
         assert_eq!(finer.digest(), experiment.digest());
+        let named = Programs { name: Some("main against pr".into()), ..experiment.clone() };
+        assert_eq!(named.digest(), experiment.digest());
         let other = Programs::parse(&FILE.replace("./pr", "./pr2")).unwrap();
         assert_ne!(other.digest(), experiment.digest());
     }

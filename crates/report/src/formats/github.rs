@@ -2,45 +2,53 @@
 
 use std::fmt::Write;
 
-use model::{GateAnswer, Verdict};
+use model::Verdict;
 
 use super::{evidence, one_line};
-use crate::page::{Failures, Page, Remark};
+use crate::answer::Sentence;
+use crate::page::{Failures, Page, PageMetric, Remark};
+use crate::screen::Tone;
 
-/// Returns one `::error` per worse arm, a `::warning` per doubt, and a `::notice` per headline. With a gate, its
-/// answers decide: worse is an error, not decided a warning.
+/// Returns an annotation for each sentence of a run, by its tone `::error`, `::warning` or `::notice`, one for each
+/// further answer of a gate, an `::error` for each worse arm that no sentence is an error about, and a `::warning` per failure and warning.
 ///
 /// Source: GitHub's documentation of workflow commands.
 pub fn to_github(page: &Page) -> String {
     let mut out = String::new();
-    for metric in &page.metrics {
+    for sentence in &page.sentences {
+        command(&mut out, kind(sentence.tone), &page.subject, &sentence.text);
+    }
+    for metric in page.metrics.iter().filter(|metric| !is_error(page, metric)) {
         for row in &metric.rows {
-            // A gate says which of these matter.
-            if page.gate.is_empty() && row.figures.verdict == Some(Verdict::Worse) {
+            if row.figures.verdict == Some(Verdict::Worse) {
                 let title = format!("{} of {} is worse", metric.label, row.arm);
                 command(&mut out, "error", &title, &evidence(row));
             }
         }
     }
-    for line in &page.gate {
-        let (kind, title) = match line.answer {
-            GateAnswer::Worse => ("error", "worse"),
-            GateAnswer::NotDecided => ("warning", "not decided"),
-            GateAnswer::NoWorse => ("notice", "no worse"),
-        };
-        command(&mut out, kind, &format!("{}: {title}", page.subject), &line.sentence);
-    }
-    for notice in &page.notices {
-        command(&mut out, "warning", &page.subject, notice);
+    for line in page.further_answers() {
+        command(&mut out, kind(line.tone), &page.subject, &line.sentence);
     }
     let failures: Vec<Remark> = page.failures.iter().map(Failures::remark).collect();
     for Remark { subject, text, .. } in failures.iter().chain(&page.warnings) {
         command(&mut out, "warning", subject, text);
     }
-    for metric in &page.metrics {
-        command(&mut out, "notice", &page.subject, &metric.headline);
-    }
     out
+}
+
+/// True if the sentence of a metric is an error already, or a gate says which worse arms matter.
+fn is_error(page: &Page, metric: &PageMetric) -> bool {
+    let of_metric = |said: &&Sentence| said.metric.as_ref() == Some(&metric.name);
+    let sentence = page.sentences.iter().find(of_metric);
+    !page.gate.is_empty() || sentence.is_some_and(|said| said.tone == Tone::Bad)
+}
+
+fn kind(tone: Tone) -> &'static str {
+    match tone {
+        Tone::Bad => "error",
+        Tone::Doubt => "warning",
+        Tone::Plain | Tone::Strong | Tone::Dim | Tone::Good => "notice",
+    }
 }
 
 fn command(out: &mut String, kind: &str, title: &str, message: &str) {

@@ -4,6 +4,7 @@ use maud::{Markup, PreEscaped, html};
 use model::{GateAnswer, Verdict};
 
 use super::{evidence, one_line};
+use crate::answer::Sentence;
 use crate::page::{GateLine, Page, PageMetric, Row};
 
 /// Returns a JUnit document: a worse arm is a failure, one that is not decided or not judged is skipped with its
@@ -42,13 +43,17 @@ fn suite(page: &Page, metric: &PageMetric) -> Markup {
                 property name="machine" value=(one_line(&page.machine_line)) {}
             }
             @for row in &metric.rows { (case(metric, row, gate_line(page, metric, row))) }
-            system-out { (one_line(&metric.headline)) }
-            @if !page.notices.is_empty() {
-                system-err { (one_line(&page.notices.join(" "))) }
+            @for sentence in page.sentences.iter().filter(|said| is_of(said, metric)) {
+                system-out { (one_line(&sentence.text)) }
             }
         }
         (PreEscaped("\n"))
     }
+}
+
+/// True for the sentence of a metric, and for one about the whole run.
+fn is_of(sentence: &Sentence, metric: &PageMetric) -> bool {
+    sentence.metric.as_ref().is_none_or(|name| *name == metric.name)
 }
 
 /// Answer of the gate on a row.

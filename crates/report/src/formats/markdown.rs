@@ -9,17 +9,17 @@ use crate::page::{Failures, Page, PageMetric, Remark, Row};
 ///
 /// Source: GitHub Flavored Markdown 0.29, section 4.10.
 pub fn to_markdown(page: &Page) -> String {
-    let mut out = format!("### {}\n\n", escape(&page.subject));
-    let about = [&page.id, &page.started, &page.version].map(|text| escape(text));
+    let mut out = format!("### {}\n\n", escape(&page.title));
+    let about = [&page.subject, &page.id, &page.started, &page.version].map(|text| escape(text));
     let _ = writeln!(out, "{}", about.join(" · "));
-    for line in &page.gate {
-        let _ = writeln!(out, "\n**{}**", escape(&line.sentence));
+    for sentence in &page.sentences {
+        let _ = writeln!(out, "\n**{}**", escape(&sentence.text));
     }
-    for metric in &page.metrics {
-        let _ = writeln!(out, "\n**{}**", escape(&metric.headline));
+    for line in page.further_answers() {
+        let _ = writeln!(out, "\n{}", escape(&line.sentence));
     }
-    for notice in &page.notices {
-        let _ = writeln!(out, "\n> {}", escape(notice));
+    if let Some(note) = &page.note {
+        let _ = writeln!(out, "\n{}", escape(note));
     }
     page.metrics.iter().for_each(|metric| table(&mut out, metric));
     let failures: Vec<Remark> = page.failures.iter().map(Failures::remark).collect();

@@ -5,7 +5,7 @@ use model::RunComparison;
 
 use super::{
     CHARTS_MAX, Shell, arms, caption, class, figure, gate_lines, heading, ratio_chart, remarks,
-    section, table, text_or_dash,
+    section, sentences, table, text_or_dash,
 };
 use crate::page::{ChangeText, ComparedMetric, ComparisonPage};
 use crate::screen::Tone;
@@ -75,6 +75,7 @@ fn differences(page: &ComparisonPage) -> Markup {
 fn answer(page: &ComparisonPage) -> Markup {
     let unit = &page.unit_line;
     html! {
+        (sentences(&page.sentences))
         @if unit.tone == Tone::Bad {
             p.notice { "The unit is " (unit.subject) ": " (unit.text) "." }
         } @else {
@@ -84,7 +85,7 @@ fn answer(page: &ComparisonPage) -> Markup {
         ul.headlines {
             @for (label, answer) in [("Values", &page.values), ("Worth", &page.worth)] {
                 li {
-                    b { (label) }
+                    b { (label) } " "
                     span { span class=(class(answer.tone)) { (answer.subject) } ": " (answer.text) }
                 }
             }

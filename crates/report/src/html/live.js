@@ -14,7 +14,11 @@
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const fresh = page.getElementById("report");
     const stale = document.getElementById("report");
-    if (fresh && stale) stale.replaceWith(document.adoptNode(fresh));
+    if (!fresh || !stale) return;
+    const title = (part) => part.querySelector("summary").textContent;
+    const open = [...stale.querySelectorAll("details[open]")].map(title);
+    for (const part of fresh.querySelectorAll("details")) part.open = open.includes(title(part));
+    stale.replaceWith(document.adoptNode(fresh));
   }
 
   async function look() {

@@ -19,6 +19,7 @@ use std::iter;
 use maud::{Markup, html};
 use model::Outcome;
 
+use crate::answer::Sentence;
 use crate::page::{self, GateLine, Page, PageMetric, Remark};
 use crate::screen::Tone;
 
@@ -40,26 +41,27 @@ const CHARTS_MAX: usize = 3;
 /// telephone and paper. Every string of the outcome is escaped.
 pub fn page(outcome: &Outcome) -> String {
     let page = Page::from_outcome(outcome);
-    Shell::File.page(&page.subject, &body(&page))
+    Shell::File.page(&page.title, &body(&page))
 }
 
-/// Content of an experiment's page, for [`Shell::page`].
+/// Content of an experiment's page, for [`Shell::page`]: the answer on the first screen, all else folded.
 pub fn body(page: &Page) -> Markup {
+    let about = [&page.subject, &page.id, &page.started, &page.version].map(String::as_str);
     html! {
-        (heading(&page.subject, &[&page.id, &page.started, &page.version].map(String::as_str).join(" · ")))
+        (heading(&page.title, &about.join(" · ")))
         (section("Answer", &answer(page)))
-        (section("What each arm is worth", &worth(page)))
-        (section("Latency", &tails(page)))
-        (section("Trial by trial", &series(page)))
-        (section("Cost by CPU", &cpus(page)))
-        (section("Figures", &tables(page)))
-        (section("Doubts", &doubts(page)))
-        (section("Not run here", &remarks(&page.not_run)))
-        (section("Warnings", &warnings(page)))
-        (section("Machine", &machine(page)))
-        (section("Method", &method(page)))
-        (section("Trials", &trials(page)))
-        (section("Run it again", &html! {
+        (fold("What each arm is worth", &worth(page)))
+        (fold("Latency", &tails(page)))
+        (fold("Trial by trial", &series(page)))
+        (fold("Cost by CPU", &cpus(page)))
+        (fold("Figures", &tables(page)))
+        (fold("Doubts", &doubts(page)))
+        (fold("Not run here", &remarks(&page.not_run)))
+        (fold("Warnings", &warnings(page)))
+        (fold("Machine", &machine(page)))
+        (fold("Method", &method(page)))
+        (fold("Trials", &trials(page)))
+        (fold("Run it again", &html! {
             pre { code { (page.command) } }
             p.muted { "Load: " (page.load) }
         }))
@@ -108,6 +110,15 @@ fn section(title: &str, body: &Markup) -> Markup {
     html! {
         @if !body.0.is_empty() {
             section { h2 { (title) } (body) }
+        }
+    }
+}
+
+/// A section that is closed at first; nothing if the body is empty.
+fn fold(title: &str, body: &Markup) -> Markup {
+    html! {
+        @if !body.0.is_empty() {
+            section.fold { details { summary { h2 { (title) } } (body) } }
         }
     }
 }
@@ -188,25 +199,29 @@ fn findings(findings: &[(Tone, String)]) -> Markup {
 }
 
 /// Answers of a gate, one a line.
-fn gate_lines(lines: &[GateLine]) -> Markup {
-    html! { @for line in lines { p class=(class(line.tone)) { (line.sentence) "." } } }
+fn gate_lines<'a>(lines: impl IntoIterator<Item = &'a GateLine>) -> Markup {
+    html! { @for line in lines { p class=(class(line.tone)) { (line.sentence) } } }
 }
 
-/// The sentence of each metric, and the picture of the first.
+fn sentences(sentences: &[Sentence]) -> Markup {
+    html! {
+        ul.headlines {
+            @for sentence in sentences { li class=(class(sentence.tone)) { span { (sentence.text) } } }
+        }
+    }
+}
+
+/// The sentences, the picture of the first metric, and how far it can be trusted.
 fn answer(page: &Page) -> Markup {
     html! {
-        (gate_lines(&page.gate))
-        @for notice in &page.notices { p.notice { (notice) } }
-        ul.headlines {
-            // The answers of a gate are of the same figures.
-            @for metric in page.metrics.iter().filter(|_| page.gate.is_empty()) {
-                li class=(class(metric.tone)) {
-                    b { (metric.label) }
-                    span { (metric.answer) "." @if !metric.advice.is_empty() { " " (metric.advice) } }
-                }
-            }
+        @if let Some(note) = &page.note { p.muted { (note) } }
+        (sentences(&page.sentences))
+        (gate_lines(page.further_answers()))
+        @if let Some((label, chart)) = page.metrics.first().and_then(|m| Some((&m.label, m.ratios.as_ref()?))) {
+            (figure(label, &html! { "Each arm over the baseline; the band is the noise floor." },
+                &ratio_chart::draw(chart, "ladder0")))
         }
-        @if let Some(metric) = page.metrics.first() { (ratios(metric, 0)) }
+        p.muted.trust { (page.trust) "." }
         @if !page.members.is_empty() { (remarks(&page.members)) }
     }
 }
@@ -405,21 +420,18 @@ fn trials(page: &Page) -> Markup {
     let mut tables = tables.peekable();
     html! {
         @if tables.peek().is_some() {
-            details {
-                summary { "Every value, block by block" }
-                p.muted {
-                    "In the order of blocks; – for a trial that failed or gave no figure. "
-                    code { "wirepath history export " (page::quoted(&page.id)) " -o trials.csv" }
-                    " writes all metrics of all trials."
-                }
-                @for (metric, trials) in tables {
-                    table {
-                        caption { (caption(&metric.label, &metric.name)) " (" (trials.unit) ")" }
-                        thead { tr { th scope="col" { "arm" } th scope="col" { "value of each block" } } }
-                        tbody {
-                            @for (arm, values) in &trials.rows {
-                                tr { th scope="row" { (arm) } td.values { (values) } }
-                            }
+            p.muted {
+                "Every value, in the order of blocks; – for a trial that failed or gave no figure. "
+                code { "wirepath history export " (page::quoted(&page.id)) " -o trials.csv" }
+                " writes all metrics of all trials."
+            }
+            @for (metric, trials) in tables {
+                table {
+                    caption { (caption(&metric.label, &metric.name)) " (" (trials.unit) ")" }
+                    thead { tr { th scope="col" { "arm" } th scope="col" { "value of each block" } } }
+                    tbody {
+                        @for (arm, values) in &trials.rows {
+                            tr { th scope="row" { (arm) } td.values { (values) } }
                         }
                     }
                 }

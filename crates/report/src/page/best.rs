@@ -1,11 +1,8 @@
 //! The arm to take, and what a search says of its switches.
 
-use std::collections::BTreeMap;
+use model::{ArmOutcome, MetricOutcome, Outcome, Search, Verdict};
 
-use model::{ArmKind, ArmOutcome, MetricOutcome, Outcome, Search, Verdict};
-
-use super::{Remark, median, sentence, steps};
-use crate::decision::percent;
+use super::Remark;
 use crate::screen::Tone;
 use crate::{units, wording};
 
@@ -94,95 +91,4 @@ pub(crate) fn best<'a>(
     let best = outcome.best_arm(name)?;
     let arm = outcome.arms.iter().find(|arm| arm.name == best.arm)?;
     Some((arm, arm.metrics.get(name)?))
-}
-
-/// Switches up to which the sentence names each; an arm with more has its own name there.
-const NAMED_MAX: usize = 4;
-
-/// The answer of a metric that has a best arm, and that arm: `2.40 µs in place of 65.8 µs, 27.4 times faster (95 %: 27.1
-/// times to 27.7 times), with spin`. Of several arms, `best of 10: ` comes first, and the interval holds for all of them.
-pub(super) fn best_text<'a>(outcome: &'a Outcome, name: &str) -> Option<(&'a ArmOutcome, String)> {
-    let best = outcome.best_arm(name)?;
-    let arm = outcome.arms.iter().find(|arm| arm.name == best.arm)?;
-    let means = match arm.switches.len() {
-        1..=NAMED_MAX => wording::listed(&arm.switches),
-        _ => arm.name.clone(),
-    };
-    let lead = if best.of > 1 { format!("best of {}: ", best.of) } else { String::new() };
-    let change = change_text(outcome, arm.metrics.get(name)?, (best.low, best.high), name);
-    Some((arm, format!("{lead}{change}, with {means}")))
-}
-
-/// `2.40 µs in place of 65.8 µs, 27.4 times faster (95 %: 27.1 times to 27.7 times)`.
-///
-/// - `ends`: of the interval.
-fn change_text(
-    outcome: &Outcome,
-    metric: &MetricOutcome,
-    ends: (Option<f64>, Option<f64>),
-    name: &str,
-) -> String {
-    let baseline = outcome.arms.iter().find(|arm| arm.kind == ArmKind::Baseline);
-    let baseline = baseline.and_then(|arm| median(arm.metrics.get(name)?));
-    let values = median(metric).zip(baseline).map(|(new, old)| format!("{new} in place of {old}"));
-    let parts = [values, sentence::change(metric, ends, name)];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
-}
-
-/// Qualification of the best arm: which of its switches are needed; `None` if that is not known.
-pub(super) fn advice(outcome: &Outcome, arm: &ArmOutcome, name: &str) -> Option<String> {
-    if outcome.search.is_some() && outcome.idle_member().is_none() {
-        return Some("Switch them on: each was shown to be needed.".into());
-    }
-    let helpful = steps::helpful(outcome, arm, name);
-    let some_helped = !helpful.is_empty() && helpful.len() < arm.switches.len();
-    some_helped.then(|| {
-        format!(
-            "Of these, {} gave something when added; prove a set of them alone with --arms before you take it.",
-            wording::listed(&helpful)
-        )
-    })
-}
-
-/// `no difference of 5 % or more`.
-fn no_difference(outcome: &Outcome) -> String {
-    format!("no difference of {} or more", percent(outcome.resolve - 1.0))
-}
-
-/// The answer of a metric without an arm that was shown to be better, and its tone.
-pub(super) fn none_better(outcome: &Outcome, name: &str) -> (String, Tone) {
-    let variants = outcome.arms.iter().filter(|arm| arm.kind == ArmKind::Variant);
-    let judged: Vec<(&ArmOutcome, &MetricOutcome, Verdict)> = variants
-        .filter_map(|arm| {
-            let metric = arm.metrics.get(name)?;
-            Some((arm, metric, metric.verdict?))
-        })
-        .collect();
-    if let [(arm, metric, verdict)] = judged.as_slice()
-        && metric.ratio.is_some()
-    {
-        let change = change_text(outcome, metric, (metric.low, metric.high), name);
-        let lead = match verdict {
-            Verdict::Worse => Some(("worse".to_owned(), Tone::Bad)),
-            Verdict::NoDifferenceShown => Some((no_difference(outcome), Tone::Dim)),
-            Verdict::Inconclusive => Some(("not decided".to_owned(), Tone::Doubt)),
-            Verdict::Exploratory => Some(("exploratory".to_owned(), Tone::Doubt)),
-            _ => None,
-        };
-        if let Some((lead, tone)) = lead {
-            return (format!("{lead} with {}: {change}", arm.name), tone);
-        }
-    }
-    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
-    for (_, _, verdict) in &judged {
-        *counts.entry(wording::verdict(*verdict)).or_default() += 1;
-    }
-    let counts: Vec<_> = counts.iter().map(|(word, n)| format!("{n} {word}")).collect();
-    let any_worse = judged.iter().any(|(_, _, verdict)| *verdict == Verdict::Worse);
-    if counts.is_empty() {
-        ("no arm was judged".into(), Tone::Doubt)
-    } else {
-        let text = format!("no arm shown to be better than baseline ({})", counts.join(", "));
-        (text, if any_worse { Tone::Bad } else { Tone::Dim })
-    }
 }

@@ -6,8 +6,9 @@ use model::{
 };
 
 use super::{GateLine, RatioChart, RatioRow, Remark};
+use crate::answer::{self, Sentence};
 use crate::screen::Tone;
-use crate::{decision, units, wording};
+use crate::{units, wording};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparisonPage {
@@ -23,6 +24,8 @@ pub struct ComparisonPage {
     pub new: SeriesText,
     pub same_machine: bool,
     pub differences: Vec<Difference>,
+    /// What the series say, a sentence for each judged metric.
+    pub sentences: Vec<Sentence>,
     /// Verdict over all judged metrics by value, and by worth.
     pub values: Remark,
     pub worth: Remark,
@@ -138,11 +141,12 @@ impl ComparisonPage {
             subject: wording::subject(&comparison.path, &comparison.load),
             unit: comparison.unit.name(),
             unit_line: unit_line(comparison.unit),
-            resolve: decision::percent(comparison.resolve - 1.0),
+            resolve: answer::percent(comparison.resolve - 1.0),
             old: SeriesText::new(&comparison.old_runs, comparison.unit, comparison.old_units),
             new: SeriesText::new(&comparison.new_runs, comparison.unit, comparison.new_units),
             same_machine: comparison.same_machine,
             differences: comparison.differences.clone(),
+            sentences: answer::compared(comparison),
             values: answer(comparison, By::Value),
             worth: answer(comparison, By::Worth),
             gate: GateLine::all(comparison.gate.as_ref()),

@@ -2,7 +2,7 @@
 
 use model::{Machine, Outcome};
 
-use crate::decision::percent;
+use crate::answer::percent;
 use crate::{units, wording};
 
 fn load_average(machine: &Machine) -> String {

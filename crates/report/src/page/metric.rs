@@ -1,16 +1,17 @@
 //! A judged metric as it is shown: its table, its chart, and each trial's value.
 
-use model::{ArmKind, ArmOutcome, Better, MetricOutcome, Outcome, Support};
+use model::{ArmKind, ArmOutcome, Better, MetricOutcome, Outcome, Support, Verdict};
 
 use super::{
-    Figures, PageMetric, PageTrials, RatioChart, RatioRow, Reported, Row, best, change, charts,
-    interval, median, shape, steps, trust,
+    Figures, PageMetric, PageTrials, RatioChart, RatioRow, Reported, Row, change, charts, interval,
+    median, shape, steps, trust,
 };
+use crate::answer::percent;
 use crate::screen::Tone;
 use crate::{units, wording};
 
 /// Differences that such a run finds in 19 of 20 cases.
-fn finds(outcome: &Outcome, name: &str) -> Option<String> {
+pub(super) fn finds(outcome: &Outcome, name: &str) -> Option<String> {
     let ratios = outcome
         .arms
         .iter()
@@ -23,23 +24,13 @@ fn finds(outcome: &Outcome, name: &str) -> Option<String> {
     if !least.is_finite() {
         return None;
     }
-    let [least, most] = [least, most].map(|ratio| units::digits((ratio - 1.0) * 100.0));
-    Some(if least == most { format!("{most} %") } else { format!("{least} % to {most} % by arm") })
+    let [least, most] = [least, most].map(|ratio| percent(ratio - 1.0));
+    Some(if least == most { most } else { format!("{least} to {most} by arm") })
 }
 
 pub(super) fn metric(outcome: &Outcome, name: &str) -> PageMetric {
-    let label = wording::metric(name);
     let shape = shape(outcome, name);
     let floor = outcome.floor.get(name);
-    let (answer, tone, advice) = match best::best_text(outcome, name) {
-        Some((arm, answer)) => {
-            (answer, Tone::Good, best::advice(outcome, arm, name).unwrap_or_default())
-        }
-        None => {
-            let (answer, tone) = best::none_better(outcome, name);
-            (answer, tone, String::new())
-        }
-    };
     PageMetric {
         unit: shape.map_or(String::new(), |shape| shape.unit.clone()),
         better: shape.map(|shape| wording::better(shape.better)),
@@ -47,16 +38,12 @@ pub(super) fn metric(outcome: &Outcome, name: &str) -> PageMetric {
         checks: trust::checks(outcome, name),
         distrust: trust::distrust(outcome, name),
         finds: finds(outcome, name),
-        headline: format!("{label}: {answer}"),
-        answer,
-        tone,
-        advice,
         rows: shape.map_or(Vec::new(), |_| rows(outcome, name)),
         ratios: shape.and_then(|shape| ratio_chart(outcome, name, shape.better)),
         series: shape.and_then(|shape| charts::series(outcome, name, &shape.unit)),
         trials: shape.and_then(|shape| trials(outcome, name, &shape.unit)),
         name: name.to_owned(),
-        label,
+        label: wording::metric(name),
     }
 }
 
@@ -86,6 +73,7 @@ fn rows(outcome: &Outcome, name: &str) -> Vec<Row> {
                 runs_here: arm.support.is_yes(),
                 label: arm.label(),
                 is_baseline: arm.kind == ArmKind::Baseline,
+                is_control: arm.kind == ArmKind::Control,
                 why: metric.and_then(|metric| metric.why.clone()),
                 median: metric.and_then(median),
                 ratio: metric.and_then(change),
@@ -107,11 +95,6 @@ fn rows(outcome: &Outcome, name: &str) -> Vec<Row> {
         .collect()
 }
 
-/// Arms that can run here; the others have no figure to draw.
-fn able_arms(outcome: &Outcome) -> impl Iterator<Item = &ArmOutcome> {
-    outcome.arms.iter().filter(|arm| arm.support.is_yes())
-}
-
 /// Ratio to the rung below; the first rung is on the baseline, as its ratio says already.
 fn step_below(outcome: &Outcome, arm: &ArmOutcome, name: &str) -> Option<(String, Tone)> {
     let step = steps::step(outcome, steps::rung_below(outcome, arm)?, arm, name)?;
@@ -128,37 +111,34 @@ fn ratio_chart(outcome: &Outcome, name: &str, better: Better) -> Option<RatioCha
         description: description.unwrap_or_default(),
         one: if floor.is_some() { "baseline and A/A floor" } else { "baseline" },
         axis: format!("ratio to baseline (×), {}, 95 % interval", wording::better(better)),
-        notes: "ratio, 95 % interval, verdict",
+        notes: "value, ratio, verdict",
         floor,
-        rows: able_arms(outcome)
-            .map(|arm: &ArmOutcome| {
-                let metric = arm.metrics.get(name);
-                let is_baseline = arm.kind == ArmKind::Baseline;
-                let ratio = metric.and_then(|metric| metric.ratio);
-                let verdict = metric.and_then(|metric| metric.verdict);
-                let missing = missing(arm, metric).or_else(|| {
-                    let unjudged = verdict.map_or("no figure", wording::verdict);
-                    (ratio.is_none() && !is_baseline).then_some(unjudged)
-                });
-                let interval_text = metric.and_then(interval);
-                let verdict_text = verdict.map(|verdict| wording::verdict(verdict).to_owned());
-                let parts = [ratio.map(units::ratio), interval_text, verdict_text];
-                RatioRow {
-                    name: arm.name.clone(),
-                    ratio: if is_baseline { Some(1.0) } else { ratio },
-                    interval: metric.and_then(|metric| metric.low.zip(metric.high)),
-                    tone: metric.map_or(Tone::Dim, |_| wording::tone(verdict)),
-                    note: match missing {
-                        Some(word) => word.to_owned(),
-                        None if is_baseline => "the base".into(),
-                        None => parts.into_iter().flatten().collect::<Vec<_>>().join(" "),
-                    },
-                    missing,
-                }
-            })
-            .collect(),
+        rows: outcome.arms.iter().filter_map(|arm| ratio_row(arm, name)).collect(),
     };
     chart.unless_empty()
+}
+
+/// A line of the picture; `None` of an arm without a figure or an effect. The second baseline is the noise floor.
+fn ratio_row(arm: &ArmOutcome, name: &str) -> Option<RatioRow> {
+    let metric = arm.metrics.get(name)?;
+    let is_baseline = arm.kind == ArmKind::Baseline;
+    let is_idle = metric.verdict == Some(Verdict::NotEffective);
+    if !arm.support.is_yes() || arm.kind == ArmKind::Control || is_idle {
+        return None;
+    }
+    let ratio = if is_baseline { Some(1.0) } else { Some(metric.ratio?) };
+    let verdict = metric.verdict.map(|verdict| wording::verdict(verdict).to_owned());
+    let verdict = verdict.or_else(|| is_baseline.then(|| "baseline".to_owned()));
+    let ratio_text = metric.ratio.filter(|_| !is_baseline).map(units::ratio);
+    let parts = [median(metric), ratio_text, verdict];
+    Some(RatioRow {
+        name: arm.name.clone(),
+        ratio,
+        interval: metric.low.zip(metric.high),
+        tone: wording::tone(metric.verdict),
+        note: parts.into_iter().flatten().collect::<Vec<_>>().join(", "),
+        missing: None,
+    })
 }
 
 fn trials(outcome: &Outcome, name: &str, unit: &str) -> Option<PageTrials> {

@@ -3,6 +3,7 @@
 //! [`Page::from_outcome`] and [`ComparisonPage::from_comparison`] compute everything once; `text` and
 //! `html` only lay it out, so that they cannot disagree.
 
+mod absent;
 mod beside;
 mod best;
 mod charts;
@@ -14,22 +15,24 @@ mod mesh;
 mod metric;
 mod remarks;
 mod rollout;
-mod sentence;
 mod starts;
 mod steps;
 mod summary;
+mod title;
 mod trust;
 mod watch;
 
 use model::{Decision, Gate, GateAnswer, MetricOutcome, Outcome, Verdict};
 
+use crate::answer::{self, Sentence};
 use crate::screen::Tone;
-use crate::{decision, units, wording};
+use crate::{units, wording};
 
 use machine::{machine, machine_line, method};
 use metric::metric;
-use remarks::{answers, delivery, failures, modes, not_run, notices, reasons};
+use remarks::{answers, delivery, failures, modes, not_run, reasons};
 
+pub use absent::Absent;
 pub use beside::{Beside, BesideCell};
 pub(crate) use best::best;
 pub(crate) use charts::{CPUS_MAX, whole_percent};
@@ -40,19 +43,24 @@ pub use curve::{CurveArm, CurveChart, CurvePage, CurveRow};
 pub use mesh::{MeshCell, MeshPage};
 pub use rollout::{RolloutHost, RolloutPage, RolloutStage};
 pub use starts::starts;
-pub(crate) use steps::{Worth, worth};
+pub(crate) use steps::{Worth, helpful as helpful_switches, worth};
 pub use summary::{Bar, BarChart, SummaryAnswer, SummaryPage, SummaryTable};
+pub(crate) use title::title;
 pub use watch::{WatchPage, WatchRow};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {
+    /// The user's name for the run, or its question.
+    pub title: String,
+    /// The user's note on it.
+    pub note: Option<String>,
     /// Path and load in one line.
     pub subject: String,
     pub id: String,
     pub started: String,
     pub version: String,
-    /// Reasons to distrust the whole run, as sentences.
-    pub notices: Vec<String>,
+    /// What the run says.
+    pub sentences: Vec<Sentence>,
     /// Answers of a gate, each a sentence; empty if none was asked for.
     pub gate: Vec<GateLine>,
     /// Judged metrics, most important first.
@@ -74,6 +82,12 @@ pub struct Page {
     pub modes: Vec<Remark>,
     /// Arms that could not run, or were not run on purpose.
     pub not_run: Vec<Remark>,
+    /// The same in few words.
+    pub not_here: Vec<Absent>,
+    /// Arms whose last switch did nothing.
+    pub without_effect: Vec<Absent>,
+    /// How far the figures can be trusted, in one line.
+    pub trust: String,
     pub warnings: Vec<Remark>,
     pub machine: Vec<(String, String)>,
     /// The machine in one line.
@@ -107,13 +121,6 @@ pub struct PageMetric {
     pub distrust: Option<&'static str>,
     /// Difference that such a run finds in 19 of 20 cases: `4.1 % to 9 % by arm`.
     pub finds: Option<String>,
-    /// The answer as one sentence: the best value among the arms shown to be better, or why there is none.
-    pub headline: String,
-    /// The same without the metric's name.
-    pub answer: String,
-    pub tone: Tone,
-    /// Qualification of the best arm; empty without one.
-    pub advice: String,
     /// One row per arm.
     pub rows: Vec<Row>,
     pub ratios: Option<RatioChart>,
@@ -138,12 +145,8 @@ impl GateLine {
             arm: decision.arm.clone(),
             metric: decision.metric.clone(),
             answer: decision.answer,
-            sentence: decision::sentence(gate, decision),
-            tone: match decision.answer {
-                GateAnswer::NoWorse => Tone::Good,
-                GateAnswer::Worse => Tone::Bad,
-                GateAnswer::NotDecided => Tone::Doubt,
-            },
+            sentence: answer::decision_sentence(gate, decision, answer::has_several_figures(gate)),
+            tone: answer::gate_tone(decision.answer),
         }
     }
 
@@ -154,7 +157,7 @@ impl GateLine {
             gate.decisions.iter().map(|decision| GateLine::new(gate, decision)).collect();
         if lines.is_empty() {
             let (arm, metric) = (String::new(), None);
-            let (answer, sentence) = (gate.answer, decision::summary(gate));
+            let (answer, sentence) = (gate.answer, answer::summary(gate));
             lines.push(GateLine { arm, metric, answer, sentence, tone: Tone::Doubt });
         }
         lines.sort_by_key(|line| match line.answer {
@@ -175,6 +178,8 @@ pub struct Row {
     pub label: String,
     /// True for the reference of all others.
     pub is_baseline: bool,
+    /// True for the reference's second run.
+    pub is_control: bool,
     /// Reason for a missing figure or verdict.
     pub why: Option<String>,
     pub median: Option<String>,
@@ -255,15 +260,25 @@ impl Remark {
 }
 
 impl Page {
+    /// Answers of a gate on several arms that do not pass, each by itself; none where the sentences say all.
+    pub fn further_answers(&self) -> impl Iterator<Item = &GateLine> {
+        let first = self.gate.first().map(|line| &line.arm);
+        let has_several = self.gate.iter().any(|line| Some(&line.arm) != first);
+        let open = self.gate.iter().filter(|line| line.answer != GateAnswer::NoWorse);
+        open.filter(move |_| has_several)
+    }
+
     /// Computes everything that text and HTML show of an experiment.
     pub fn from_outcome(outcome: &Outcome) -> Page {
         let load: Vec<_> = outcome.load.iter().map(|(k, v)| format!("{k} = {v}")).collect();
         Page {
+            title: title(outcome),
+            note: outcome.note.clone(),
             subject: wording::subject(&outcome.path, &outcome.load),
             id: outcome.id.clone(),
             started: wording::time(&outcome.started),
             version: format!("wirepath {}", outcome.version),
-            notices: notices(outcome),
+            sentences: answer::sentences(outcome),
             gate: GateLine::all(outcome.gate.as_ref()),
             metrics: outcome.judged.iter().map(|name| metric(outcome, name)).collect(),
             beside: beside::beside(outcome),
@@ -275,9 +290,10 @@ impl Page {
             failures: failures(outcome),
             modes: modes(outcome),
             not_run: not_run(outcome),
-            warnings: (outcome.warnings.iter())
-                .map(|w| Remark::new(&w.what, &w.advice, Tone::Doubt))
-                .collect(),
+            not_here: absent::not_here(outcome),
+            without_effect: absent::without_effect(outcome),
+            trust: trust::line(outcome),
+            warnings: remarks::warnings(outcome),
             machine: machine(&outcome.machine),
             machine_line: machine_line(&outcome.machine),
             method: method(outcome),
@@ -288,14 +304,6 @@ impl Page {
             cpus: charts::cpus(outcome),
         }
     }
-}
-
-/// The answer of a gate; without one, the headline of the first judged metric.
-pub(crate) fn first_headline(outcome: &Outcome) -> Option<String> {
-    if let Some(gate) = &outcome.gate {
-        return Some(decision::summary(gate));
-    }
-    outcome.judged.first().map(|name| metric(outcome, name).headline)
 }
 
 /// Direction and unit of a metric, from the first arm that has it.

@@ -2,62 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use model::{ArmOutcome, Ended, Outcome, Support, VERSION_MODE, Verdict};
+use model::{ArmOutcome, Outcome, Support, VERSION_MODE, Verdict};
 
-use super::{Failures, Remark, change, interval, median, steps, trust};
+use super::{Failures, Remark, change, interval, median, steps};
 use crate::screen::Tone;
 use crate::{units, wording};
 
-pub(super) fn notices(outcome: &Outcome) -> Vec<String> {
-    let mut notices = Vec::new();
-    if outcome.schema < 2 {
-        notices.push(
-            "Judged by older rules: not corrected for the number of verdicts, and failed trials were \
-             left out."
-                .to_owned(),
-        );
-    }
-    if outcome.ended == Ended::Unfinished {
-        notices.push("Not finished: these are the trials so far.".to_owned());
-    }
-    if outcome.ended == Ended::Interrupted
-        && outcome.judged.iter().any(|name: &String| {
-            let verdicts = outcome.arms.iter().filter_map(|arm| arm.metrics.get(name)?.verdict);
-            verdicts.into_iter().any(|verdict| verdict == Verdict::Exploratory)
-        })
-    {
-        notices.push(
-            "The run was interrupted before everything was decided; what it had decided holds."
-                .to_owned(),
-        );
-    }
-    notices.extend(outcome.arms.iter().filter_map(failing));
-    let moved = outcome.trust.carried_over();
-    if !moved.is_empty() {
-        notices.push(format!(
-            "Do not trust this run: a trial changes the machine for the next one, which moves {}. Repeat it \
-             with --settle.",
-            trust::labels(&moved)
-        ));
-    }
-    let differing = outcome.differing();
-    if !differing.is_empty() {
-        notices.push(format!(
-            "Do not trust this run: the baseline differs from itself in {}: something else moved \
-             the figures. Repeat it on a quieter machine.",
-            trust::labels(&differing)
-        ));
-    }
-    notices
-}
-
-/// Headline for an arm that fails more often than the baseline.
-fn failing(arm: &ArmOutcome) -> Option<String> {
-    let seen = arm.reliability.as_ref().filter(|seen| seen.fails_more)?;
-    Some(format!(
-        "{} fails more often than the baseline: {} of {} trials against {} of {}.",
-        arm.name, seen.failed, seen.trials, seen.baseline_failed, seen.baseline_trials
-    ))
+/// Conditions that qualify the results, each once.
+pub(super) fn warnings(outcome: &Outcome) -> Vec<Remark> {
+    let older = (outcome.schema < 2).then(|| {
+        let advice = "not corrected for the number of verdicts, and failed trials were left out";
+        Remark::new("judged by older rules", advice, Tone::Doubt)
+    });
+    let others = outcome.warnings.iter().map(|w| Remark::new(&w.what, &w.advice, Tone::Doubt));
+    older.into_iter().chain(others).collect()
 }
 
 pub(super) fn answers(outcome: &Outcome) -> Vec<Remark> {

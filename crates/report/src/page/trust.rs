@@ -2,7 +2,8 @@
 
 use model::{ArmOutcome, CarryOver, Outcome, Ticks, statistics};
 
-use crate::{units, wording};
+use crate::answer::percent;
+use crate::units;
 
 /// Returns the checks of a metric beside its A/A floor: `after another arm 1.00× (p 0.60)`; `None` if none was made.
 pub(super) fn checks(outcome: &Outcome, name: &str) -> Option<String> {
@@ -14,6 +15,44 @@ pub(super) fn checks(outcome: &Outcome, name: &str) -> Option<String> {
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// Returns how far the figures can be trusted, in one line: `24 blocks of 13 arms in 88 s; noise floor 1.3 %; finds 1.2 %
+/// in 19 of 20 runs; the trial before has no effect (p 0.61)`.
+pub(super) fn line(outcome: &Outcome) -> String {
+    let arms = outcome.arms.iter().filter(|arm| arm.trials > 0).count() as u32;
+    let extent = format!(
+        "{} of {} in {}",
+        units::plural(outcome.blocks, "block"),
+        units::plural(arms, "arm"),
+        units::duration_ms(outcome.wall_ms)
+    );
+    let Some(name) = outcome.judged.first() else { return extent };
+    let floor = match outcome.floor.get(name) {
+        Some(floor) => {
+            let reach = (1.0 - floor.low).abs().max((floor.high - 1.0).abs());
+            format!("noise floor {}", percent(reach))
+        }
+        None => "noise floor not known".to_owned(),
+    };
+    let finds = super::metric::finds(outcome, name);
+    let finds = finds.map(|finds| format!("finds {finds} in 19 of 20 runs"));
+    let carry_over = outcome.trust.carry_over.iter().find(|check| check.metric == *name);
+    let carry_over = carry_over.map(|check| brief_trial_before(check, outcome.schedule.settle));
+    let ticks = outcome.trust.ticks_of(name).map(|ticks| steps(ticks, outcome, name));
+    let starts = super::starts(&outcome.trust.starts, outcome.blocks);
+    let parts = [Some(extent), Some(floor), finds, carry_over, ticks, starts];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+fn brief_trial_before(check: &CarryOver, settles: bool) -> String {
+    let is_checked = check.blocks as usize >= statistics::STRICT_PAIRS_MIN;
+    match (settles, is_checked, check.flagged) {
+        (true, ..) => "each trial after one of its own arm".to_owned(),
+        (false, false, _) => "effect of the trial before not checked".to_owned(),
+        (false, true, true) => format!("the trial before moves it (p {})", units::p(check.p)),
+        (false, true, false) => format!("no effect of the trial before (p {})", units::p(check.p)),
+    }
 }
 
 /// Reason why a metric is not to be trusted, if there is one.
@@ -76,11 +115,6 @@ pub(super) fn smallest_p(outcome: &Outcome) -> Option<String> {
             units::plural(blocks, "block")
         )
     })
-}
-
-/// Label of each metric that is not to be trusted for a reason.
-pub(super) fn labels(names: &[&str]) -> String {
-    names.iter().map(|name| wording::metric(name)).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use model::{By, SeriesChange, Unit, Verdict, Watch, WatchedSeries};
 
 use super::{GateLine, Remark};
 use crate::screen::Tone;
-use crate::{decision, units, wording};
+use crate::{answer, units, wording};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct WatchPage {
@@ -90,7 +90,7 @@ fn gate(watch: &Watch) -> Vec<GateLine> {
             answer: model::GateAnswer::NoWorse,
             sentence: format!(
                 "{count} no latest change for the worse by more than {}",
-                decision::percent(watch.resolve - 1.0)
+                answer::percent(watch.resolve - 1.0)
             ),
             tone: Tone::Good,
         });

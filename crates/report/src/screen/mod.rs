@@ -86,6 +86,11 @@ impl Screen {
         self.style.width
     }
 
+    /// Lines written so far.
+    pub fn line_count(&self) -> usize {
+        self.out.lines().count()
+    }
+
     pub fn blank(&mut self) {
         self.out.push('\n');
     }

@@ -80,8 +80,9 @@ impl Screen {
         columns: &[impl AsRef<str>],
         rows: impl IntoIterator<Item = Vec<Cell>>,
     ) {
-        let columns: Vec<Column<'_>> =
-            columns.iter().map(|text| Column::parse(text.as_ref())).collect();
+        // Names of metrics come from documents.
+        let titles: Vec<String> = columns.iter().map(|text| self.safe(text.as_ref())).collect();
+        let columns: Vec<Column<'_>> = titles.iter().map(|text| Column::parse(text)).collect();
         let rows: Vec<Vec<Cell>> = rows.into_iter().map(|row| self.safe_row(row)).collect();
         let (shown, widths) = fitting(&columns, &rows, self.style.width);
         let ascii = self.style.ascii;

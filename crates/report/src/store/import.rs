@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use super::packed::{self, Document};
 use super::sqlite::{ended_word, unwritable};
 use super::{ExperimentHeader, SqliteStore, StoreError};
-use crate::{json, page};
+use crate::{answer, json};
 
 /// Longest id, bytes; those of Wirepath have about 30.
 const ID_BYTES_MAX: usize = 128;
@@ -98,7 +98,7 @@ fn insert(
             outcome.machine.id,
             header,
             ended_word(outcome.ended),
-            page::first_headline(outcome),
+            answer::headline(outcome),
             body
         ],
     );
@@ -108,6 +108,9 @@ fn insert(
 fn header(outcome: &Outcome) -> ExperimentHeader {
     ExperimentHeader {
         id: outcome.id.clone(),
+        name: outcome.name.clone(),
+        note: outcome.note.clone(),
+        phrases: outcome.phrases.clone(),
         started: outcome.started.clone(),
         path: outcome.path.clone(),
         load: outcome.load.clone(),

@@ -15,7 +15,7 @@ mod sqlite;
 use std::collections::BTreeMap;
 
 pub use model::TrialRecord;
-use model::{Arm, Ended, Machine, Outcome, OutcomeHeader, Schedule, Search};
+use model::{Arm, Ended, Machine, Outcome, OutcomeHeader, Phrases, Schedule, Search};
 use serde::{Deserialize, Serialize};
 
 pub use error::StoreError;
@@ -28,6 +28,11 @@ pub use sqlite::SqliteStore;
 pub struct ExperimentHeader {
     /// Unique in the store, e.g. `20261121-083000-probe-1f3a`.
     pub id: String,
+    /// The user's name for it, and note on it; absent in experiments of versions that had none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// RFC 3339 UTC time at which it began; the order of [`Store::list`] and `last`.
     pub started: String,
     pub path: String,
@@ -41,6 +46,8 @@ pub struct ExperimentHeader {
     /// All arms, in the order of the command line.
     pub arms: Vec<Arm>,
     pub version: String,
+    #[serde(default, skip_serializing_if = "Phrases::is_empty")]
+    pub phrases: Phrases,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<Search>,
 }
@@ -48,15 +55,39 @@ pub struct ExperimentHeader {
 impl ExperimentHeader {
     /// The description of an outcome with its schedule.
     pub fn new(header: &OutcomeHeader, seed: u64, schedule: Schedule, arms: Vec<Arm>) -> Self {
-        let OutcomeHeader { id, started, version, machine, path, load, search } = header.clone();
-        ExperimentHeader { id, started, path, load, machine, seed, schedule, arms, version, search }
+        let header = header.clone();
+        ExperimentHeader {
+            id: header.id,
+            name: header.name,
+            note: header.note,
+            started: header.started,
+            path: header.path,
+            load: header.load,
+            machine: header.machine,
+            seed,
+            schedule,
+            arms,
+            version: header.version,
+            phrases: header.phrases,
+            search: header.search,
+        }
     }
 }
 
 impl From<ExperimentHeader> for OutcomeHeader {
     fn from(header: ExperimentHeader) -> Self {
-        let ExperimentHeader { id, started, path, load, machine, version, search, .. } = header;
-        OutcomeHeader { id, started, version, machine, path, load, search }
+        OutcomeHeader {
+            id: header.id,
+            name: header.name,
+            note: header.note,
+            started: header.started,
+            version: header.version,
+            machine: header.machine,
+            path: header.path,
+            load: header.load,
+            phrases: header.phrases,
+            search: header.search,
+        }
     }
 }
 
@@ -64,6 +95,8 @@ impl From<ExperimentHeader> for OutcomeHeader {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     pub path: Option<String>,
+    /// Part of the user's name for it, in any case of ASCII letters.
+    pub name: Option<String>,
     /// [`Machine::id`].
     pub machine: Option<String>,
     /// Earliest start: a prefix of an RFC 3339 UTC time, e.g. `2026-11-21`.
@@ -105,6 +138,11 @@ pub struct Progress {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Summary {
     pub id: String,
+    /// The user's name for it, and note on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// RFC 3339 UTC time.
     pub started: String,
     pub path: String,
@@ -120,7 +158,7 @@ pub struct Summary {
     pub trials: u32,
     /// [`Ended::Unfinished`] while it runs and after a kill.
     pub ended: Ended,
-    /// First headline of the outcome, if there is an outcome.
+    /// First sentence of the outcome, if there is an outcome.
     pub headline: Option<String>,
 }
 

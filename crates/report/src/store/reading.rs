@@ -22,6 +22,7 @@ const TRIALS_BYTES_MAX: u64 = 2 << 30;
 
 /// SQL of a [`Filter`]; `:until` is a prefix, so a day includes all its hours.
 const WHERE: &str = "WHERE (:path IS NULL OR e.path = :path)
+    AND (:name IS NULL OR instr(lower(json_extract(e.header, '$.name')), lower(:name)) > 0)
     AND (:machine IS NULL OR e.machine = :machine)
     AND (:since IS NULL OR e.started >= :since)
     AND (:until IS NULL OR substr(e.started, 1, length(:until)) <= :until)";
@@ -155,6 +156,7 @@ impl SqliteStore {
             .query_map(
                 named_params! {
                     ":path": filter.path,
+                    ":name": filter.name,
                     ":machine": filter.machine,
                     ":since": filter.since,
                     ":until": filter.until,
@@ -186,6 +188,8 @@ impl SqliteStore {
             .map(|(header, ended, headline, id, trials, blocks)| {
                 let header = read_header(&id, &header)?;
                 Ok(Summary {
+                    name: header.name,
+                    note: header.note,
                     started: header.started,
                     path: header.path,
                     load: header.load,
@@ -259,6 +263,8 @@ impl SqliteStore {
                 &format!("SELECT count(*) FROM experiments e {WHERE}"),
                 named_params! {
                     ":path": filter.path,
+                    ":name": filter.name,
+                    ":name": filter.name,
                     ":machine": filter.machine,
                     ":since": filter.since,
                     ":until": filter.until,

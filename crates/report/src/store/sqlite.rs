@@ -12,7 +12,7 @@ use super::{
     ExperimentHeader, Filter, Store, StoreError, Stored, Summary, TrialRecord, measurement, packed,
     schema,
 };
-use crate::{json, page};
+use crate::{answer, json};
 
 /// Largest row, text or blob that SQLite reads or writes; documents and histograms are smaller.
 const ROW_BYTES_MAX: i32 = 32 << 20;
@@ -225,7 +225,7 @@ impl Store for SqliteStore {
     }
 
     fn save_outcome(&mut self, outcome: &Outcome) -> Result<(), StoreError> {
-        let headline = page::first_headline(outcome);
+        let headline = answer::headline(outcome);
         let body = packed::pack(&json::to_json(outcome))
             .map_err(|source| unwritable(&outcome.id, "the outcome", source))?;
         let changed = self
@@ -392,6 +392,9 @@ mod tests {
             schedule: Default::default(),
             arms: Vec::new(),
             version: "0.1.0".into(),
+            name: None,
+            note: None,
+            phrases: Default::default(),
             search: None,
         };
         store.begin(&header).unwrap();

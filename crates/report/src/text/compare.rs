@@ -15,6 +15,9 @@ pub fn compare(comparison: &RunComparison, style: Style) -> String {
     let page = ComparisonPage::from_comparison(comparison);
     let mut screen = Screen::new(style);
     screen.heading(&page.subject);
+    for sentence in &page.sentences {
+        screen.paragraph("", &sentence.text, sentence.tone);
+    }
     for (label, run) in [("before  ", &page.old), ("now     ", &page.new)] {
         screen.paragraph(label, &format!("{} ({})", run.name, run.extent), Tone::Plain);
     }

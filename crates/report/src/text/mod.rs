@@ -1,5 +1,6 @@
 //! Results in a terminal.
 
+mod brief;
 mod compare;
 mod curve;
 mod mesh;
@@ -28,29 +29,52 @@ const TABLES_MAX: usize = 3;
 /// Columns from which a table has room for whole verdicts.
 const ROOMY: usize = 92;
 
-/// Formats an experiment: headlines, a table per judged metric, all side by side where there are more, and their
-/// qualifications.
-pub fn ladder(outcome: &Outcome, style: Style) -> String {
+/// Extent of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// Sentences, one table, and the line of trust: one screen.
+    Brief,
+    /// Every table, distribution of reasons, machine and method.
+    Full,
+}
+
+/// Formats an experiment: its sentences, then one table, or with [`Detail::Full`] all figures and their qualifications.
+pub fn ladder(outcome: &Outcome, style: Style, detail: Detail) -> String {
     let page = Page::from_outcome(outcome);
     let mut screen = Screen::new(style);
-    screen.heading(&format!("{}  {}", page.subject, page.id));
-    for line in &page.gate {
+    screen.heading(&match detail {
+        Detail::Brief => page.title.clone(),
+        Detail::Full => format!("{}  {}", page.title, page.id),
+    });
+    head(&mut screen, &page);
+    match detail {
+        Detail::Brief => brief::figures(&mut screen, &page),
+        Detail::Full => full(&mut screen, &page),
+    }
+    screen.finish()
+}
+
+/// Note and sentences.
+fn head(screen: &mut Screen, page: &Page) {
+    if let Some(note) = &page.note {
+        screen.paragraph("", note, Tone::Dim);
+    }
+    for sentence in &page.sentences {
+        screen.paragraph("", &sentence.text, sentence.tone);
+    }
+}
+
+fn full(screen: &mut Screen, page: &Page) {
+    for line in page.further_answers() {
         screen.paragraph("", &line.sentence, line.tone);
-    }
-    // The answers of a gate are of the same figures.
-    for metric in page.metrics.iter().filter(|_| page.gate.is_empty()) {
-        screen.paragraph("", &metric.headline, Tone::Strong);
-    }
-    for notice in &page.notices {
-        screen.paragraph("", notice, Tone::Bad);
     }
     for metric in page.metrics.iter().take(TABLES_MAX) {
         screen.blank();
-        table(&mut screen, metric);
+        table(screen, metric);
     }
     if let Some(figures) = &page.beside {
         screen.blank();
-        beside(&mut screen, figures);
+        beside(screen, figures);
     }
     let failures: Vec<Remark> = page.failures.iter().map(Failures::remark).collect();
     for (title, remarks) in [
@@ -62,9 +86,10 @@ pub fn ladder(outcome: &Outcome, style: Style) -> String {
         ("not run here", &page.not_run),
         ("warnings", &page.warnings),
     ] {
-        section(&mut screen, title, remarks);
+        section(screen, title, remarks);
     }
     screen.blank();
+    screen.paragraph("load     ", &page.subject, Tone::Dim);
     screen.paragraph("machine  ", &page.machine_line, Tone::Dim);
     screen.paragraph("method   ", &page.method, Tone::Dim);
     let smallest = page.smallest_p.iter().map(|note| format!("; {note}")).collect::<String>();
@@ -77,7 +102,6 @@ pub fn ladder(outcome: &Outcome, style: Style) -> String {
         ),
         Tone::Dim,
     );
-    screen.finish()
 }
 
 fn table(screen: &mut Screen, metric: &PageMetric) {
@@ -115,7 +139,7 @@ fn arm_row(row: &Row, is_narrow: bool) -> Vec<Cell> {
         step.unwrap_or_else(|| Cell::or_dash(None)),
         Cell::or_dash(row.interval.as_deref().map(range).as_deref()),
         Cell::or_dash(row.p.as_deref()),
-        Cell::toned(brief(row.verdict, is_narrow), row.tone),
+        Cell::toned(verdict(row.verdict, is_narrow), row.tone),
         Cell::bar(row.bar, row.tone),
     ]
 }
@@ -144,7 +168,7 @@ fn range(interval: &str) -> String {
     interval.trim_matches(['[', ']']).replace(", ", "–")
 }
 
-fn brief(verdict: &'static str, narrow: bool) -> &'static str {
+fn verdict(verdict: &'static str, narrow: bool) -> &'static str {
     match verdict {
         "no difference shown" if narrow => "no diff. shown",
         verdict => verdict,

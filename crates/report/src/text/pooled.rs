@@ -4,7 +4,7 @@ use model::Verdict;
 use model::pool::{FleetSide, HostLine, PooledMetric, PooledOutcome};
 
 use super::Style;
-use crate::decision::percent;
+use crate::answer::{self, percent};
 use crate::screen::{Cell, Screen, Tone};
 use crate::{units, wording};
 
@@ -16,6 +16,9 @@ pub fn pooled(outcome: &PooledOutcome, style: Style) -> String {
     let within =
         groups.map_or(String::new(), |groups| format!("{}, ", units::plural(groups, "group")));
     screen.heading(&format!("{} on {within}{hosts}", outcome.path));
+    for sentence in answer::pooled(outcome) {
+        screen.paragraph("", &sentence.text, sentence.tone);
+    }
     for host in &outcome.hosts {
         if let Some(why) = &host.why {
             screen.item(&host.host, why, Tone::Bad);

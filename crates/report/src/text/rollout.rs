@@ -8,10 +8,10 @@ use crate::screen::{Cell, Screen, Tone};
 pub fn rollout(page: &RolloutPage, style: Style) -> String {
     let mut screen = Screen::new(style);
     screen.heading(&page.subject);
-    screen.paragraph("", &page.caption, Tone::Dim);
     for (tone, finding) in &page.findings {
         screen.paragraph("", finding, *tone);
     }
+    screen.paragraph("", &page.caption, Tone::Dim);
     screen.blank();
     let stages = [">stage", ">hosts", ">ratio", "proof", "control?", "now"];
     screen.table(&stages, page.stages.iter().map(stage));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use model::{
     ArmKind, ArmOutcome, Better, CarryOver, Distribution, Ended, Floor, Machine, MetricOutcome,
-    Outcome, RESOLVE, SCHEMA, Support, Verdict, Warning,
+    Outcome, Phrases, RESOLVE, SCHEMA, Support, Verdict, Warning,
 };
 
 pub(crate) const BLOCKS: usize = 24;
@@ -238,6 +238,9 @@ fn experiment(kind: &str, plans: &[Plan]) -> Outcome {
             ("size_bytes".into(), "64".into()),
             ("trial_ms".into(), "200".into()),
         ]),
+        name: None,
+        note: None,
+        phrases: phrases(),
         seed: 7,
         blocks: BLOCKS as u32,
         wall_ms: 88_412,
@@ -268,6 +271,15 @@ fn experiment(kind: &str, plans: &[Plan]) -> Outcome {
     };
     outcome.best = outcome.best_arms();
     outcome
+}
+
+fn phrases() -> Phrases {
+    let by = [("spin", "polling"), ("bypass", "passing the stack")];
+    Phrases {
+        noun: "ping".into(),
+        baseline: "plain socket".into(),
+        by: by.map(|(id, by)| (id.to_owned(), by.to_owned())).into(),
+    }
 }
 
 fn figure(plan: &Plan, arm: usize, ratio: f64, dice: &mut Dice) -> MetricOutcome {

@@ -109,6 +109,7 @@ fn switch_spec(switch: SwitchDescription) -> SwitchSpec {
     SwitchSpec {
         id: id.leak(),
         effect: effect.leak(),
+        by: "",
         scope,
         needs: needs.leak(),
         source: source.leak(),
