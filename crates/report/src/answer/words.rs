@@ -51,6 +51,11 @@ impl Words {
     }
 }
 
+/// A change in few words: `18 % slower`.
+pub(crate) fn change(ratio: f64, better: Better, words: &Words) -> String {
+    format!("{} {}", words.amount(ratio), words.side(ratio, better))
+}
+
 /// True if a ratio other than 1 is on the bad side.
 pub(crate) fn is_worse(ratio: f64, better: Better) -> bool {
     (ratio > 1.0) == (better == Better::Lower)
@@ -171,7 +176,7 @@ fn rounded(value: f64) -> String {
 pub(crate) fn about(ms: u64) -> String {
     match ms {
         ..100_000 => units::plural(ms.div_ceil(1000), "second"),
-        ..10_000_000 => units::plural(ms.div_ceil(60_000), "minute"),
+        100_000..10_000_000 => units::plural(ms.div_ceil(60_000), "minute"),
         _ => units::plural(ms.div_ceil(3_600_000), "hour"),
     }
 }
