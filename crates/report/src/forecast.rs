@@ -129,8 +129,8 @@ mod tests {
         assert_eq!(so_far(&outcome), "not decided");
         outcome.arms.push(arm("new", ArmKind::Variant, 1.18, Verdict::Worse));
         assert_eq!(so_far(&outcome), "new 18 % slower");
-        outcome.arms.push(arm("best", ArmKind::Variant, 0.5, Verdict::Better));
-        assert_eq!(so_far(&outcome), "best 2 times faster, new 18 % slower");
+        outcome.arms.push(arm("best", ArmKind::Variant, 0.4, Verdict::Better));
+        assert_eq!(so_far(&outcome), "best 2.5 times faster, new 18 % slower");
     }
 
     #[test]

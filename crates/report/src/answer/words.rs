@@ -51,11 +51,6 @@ impl Words {
     }
 }
 
-/// A change in few words: `18 % slower`.
-pub(crate) fn change(ratio: f64, better: Better, words: &Words) -> String {
-    format!("{} {}", words.amount(ratio), words.side(ratio, better))
-}
-
 /// True if a ratio other than 1 is on the bad side.
 pub(crate) fn is_worse(ratio: f64, better: Better) -> bool {
     (ratio > 1.0) == (better == Better::Lower)
@@ -85,8 +80,8 @@ pub(crate) fn amount(ratio: f64) -> String {
     }
 }
 
-/// An end of an interval of ratios with its word: `9 % slower`, `equal`.
-fn end(ratio: f64, better: Better, words: &Words) -> String {
+/// A ratio, or an end of its interval, with its word: `9 % slower`, `equal`.
+pub(crate) fn end(ratio: f64, better: Better, words: &Words) -> String {
     if ratio == 1.0 {
         return "equal".to_owned();
     }
