@@ -24,7 +24,7 @@ pub use gate::summary;
 pub(crate) use gate::{has_several_figures, sentence as decision_sentence};
 pub(crate) use many::{compared, pooled};
 use words::about;
-pub(crate) use words::percent;
+pub(crate) use words::{Words, end as change_in_words, percent};
 
 /// A statement about a run, ending with a full stop.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -80,8 +80,8 @@ pub(crate) fn amount(ratio: f64) -> String {
     }
 }
 
-/// An end of an interval of ratios with its word: `9 % slower`, `equal`.
-fn end(ratio: f64, better: Better, words: &Words) -> String {
+/// A ratio, or an end of its interval, with its word: `9 % slower`, `equal`.
+pub(crate) fn end(ratio: f64, better: Better, words: &Words) -> String {
     if ratio == 1.0 {
         return "equal".to_owned();
     }
@@ -171,7 +171,7 @@ fn rounded(value: f64) -> String {
 pub(crate) fn about(ms: u64) -> String {
     match ms {
         ..100_000 => units::plural(ms.div_ceil(1000), "second"),
-        ..10_000_000 => units::plural(ms.div_ceil(60_000), "minute"),
+        100_000..10_000_000 => units::plural(ms.div_ceil(60_000), "minute"),
         _ => units::plural(ms.div_ceil(3_600_000), "hour"),
     }
 }
