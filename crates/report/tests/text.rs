@@ -368,7 +368,7 @@ fn list_fits_its_width_and_marks_unfinished_runs() {
 
 fn summaries() -> Vec<Summary> {
     let row = |id: &str, ended, headline: Option<&str>| Summary {
-        name: None,
+        title: "Which switch makes a ping faster?".into(),
         note: None,
         id: id.into(),
         started: "2026-11-21T08:30:00Z".into(),
