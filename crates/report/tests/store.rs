@@ -171,10 +171,16 @@ fn list_is_filtered_and_newest_first() {
     assert_eq!(ids(Filter { limit: Some(2), ..Filter::default() }), ["a", "c"]);
     assert_eq!(ids(Filter { path: Some("probe".into()), ..Filter::default() }), ["c", "b"]);
     let named = Filter { name: Some("engines".into()), ..Filter::default() };
-    assert_eq!((ids(named.clone()), store.count(&named).unwrap()), (vec!["c".into(), "b".into()], 2));
+    assert_eq!(
+        (ids(named.clone()), store.count(&named).unwrap()),
+        (vec!["c".into(), "b".into()], 2)
+    );
     assert_eq!(ids(Filter { name: Some("100%".into()), ..Filter::default() }), [""; 0]);
     let rows = store.list(&Filter::default()).unwrap();
-    assert_eq!((rows[1].title.as_str(), rows[0].title.as_str()), ("Engines c", "+spin against baseline, feed, ping, 64 bytes"));
+    assert_eq!(
+        (rows[1].title.as_str(), rows[0].title.as_str()),
+        ("Engines c", "+spin against baseline, feed, ping, 64 bytes")
+    );
     assert_eq!(rows[0].note.as_deref(), Some("after the update"));
     let machine = Some("machine of b".into());
     assert_eq!(ids(Filter { machine, ..Filter::default() }), ["b"]);

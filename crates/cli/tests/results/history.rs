@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::{QUICK, QUICK_JSON};
 use crate::common::{Data, LONG, Running, all_text, fail, is_installed, json, run, succeed, until};
+use crate::{QUICK, QUICK_JSON};
 use serde_json::Value;
 
 fn measured(data: &Data, more: &[&str]) -> String {
@@ -611,7 +611,10 @@ fn a_name_and_a_note_stay_with_the_result_and_find_it() {
     assert!(text.starts_with("engines of the new host\nafter the update\n"), "{text}");
     succeed(data.wirepath(QUICK));
     let list = succeed(data.wirepath(&["history", "list", "--name", "New Host"]));
-    assert!(list.contains("engines of the new host") && list.contains("after the update"), "{list}");
+    assert!(
+        list.contains("engines of the new host") && list.contains("after the update"),
+        "{list}"
+    );
     let named = json(data.wirepath(&["history", "list", "--name", "New Host", "--json"]));
     let rows = named["experiments"].as_array().expect("a list");
     assert_eq!((rows.len(), &rows[0]["title"]), (1, &"engines of the new host".into()));

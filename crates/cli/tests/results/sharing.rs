@@ -205,7 +205,9 @@ fn ci_jobs_compare_a_branch_with_the_old_server() {
         assert!(is_worse || verdict == "inconclusive", "{said}");
         match code {
             4 => assert!(said.contains("slower than old"), "{said}"),
-            code => assert!(code == 5 && said.to_lowercase().contains("not decided"), "{code}: {said}"),
+            code => {
+                assert!(code == 5 && said.to_lowercase().contains("not decided"), "{code}: {said}")
+            }
         }
         is_worse && code == 4
     };

@@ -171,7 +171,7 @@ fn rounded(value: f64) -> String {
 pub(crate) fn about(ms: u64) -> String {
     match ms {
         ..100_000 => units::plural(ms.div_ceil(1000), "second"),
-        ..10_000_000 => units::plural(ms.div_ceil(60_000), "minute"),
+        ..6_000_000 => units::plural(ms.div_ceil(60_000), "minute"),
         _ => units::plural(ms.div_ceil(3_600_000), "hour"),
     }
 }

@@ -90,7 +90,7 @@ fn switches(of: &Question<'_>, subject: &str) -> String {
         if is_search { ("Which switches together", "make") } else { ("Which switch", "makes") };
     match of.phrases.noun.as_str() {
         "" => format!("{which} {make} a difference? ({subject})"),
-        noun => format!("{which} {make} a {noun} faster? ({subject})"),
+        noun => format!("{which} {make} a {noun} faster?"),
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(asked(None, &pair, ""), "new against old, probe");
         assert_eq!(asked(Some("A=1"), &pair[..1], ""), "probe, client A=1");
         let ladder = [(Baseline, "baseline", false), (Variant, "+a", true), (Variant, "+b", true)];
-        assert_eq!(asked(None, &ladder, "ping"), "Which switch makes a ping faster? (probe)");
+        assert_eq!(asked(None, &ladder, "ping"), "Which switch makes a ping faster?");
         assert_eq!(asked(None, &ladder, ""), "Which switch makes a difference? (probe)");
         let four = [(Baseline, "a", false), (Variant, "b", false), (Variant, "c", false)];
         assert_eq!(asked(wrk, &four, ""), "b and c against a, wrk");
