@@ -1,5 +1,5 @@
 //! Settings of a card as arms of path `feed`: the interrupts of each arm, and the CPUs that handle them. With `--nocapture`
-//! it prints the table of feed/docs/feed.md.
+//! it prints the table of docs/evidence/feed.md.
 //! A module of the test program `tune_guest`, which has the guest.
 
 use serde_json::Value;

@@ -4,6 +4,7 @@
 mod apt;
 mod budget;
 mod edges;
+mod evidence;
 mod firmware;
 mod links;
 mod linux_guest;
@@ -34,6 +35,7 @@ usage: cargo xtask edges        check the dependencies between the crates of the
        cargo xtask man [DIR]    write the man pages to DIR (out/man if not given)
        cargo xtask firmware     build the images of both guests into target/firmware
        cargo xtask linux-guest  build the Linux guests of paths and tests from Debian packages
+       cargo xtask evidence PAGE  measure the tables of docs/evidence/PAGE.md again; --list [PAGE] prints their commands
        cargo xtask kernels      boot the program on Debian's kernels and write docs/kernels.md
        cargo xtask release      build the program reproducibly, independent of its folder
        cargo xtask deb          the same as a Debian package in out/
@@ -62,6 +64,9 @@ fn main() -> Result<()> {
         ["goldens"] => goldens(root),
         ["firmware"] => firmware::build(root),
         ["linux-guest"] => linux_guest::build(root),
+        ["evidence", "--list"] => evidence::list_all(root),
+        ["evidence", "--list", page] => evidence::list(root, page),
+        ["evidence", page] => evidence::rewrite(root, page),
         ["kernels"] => kernels(root),
         ["release", ref target @ ..] => release::build(root, Target::parse(target)?).map(drop),
         ["deb"] => package::deb(root),

@@ -103,7 +103,7 @@ pub(crate) fn add_target(root: &Path, triple: &str) -> Result<()> {
 }
 
 /// Cargo's target folder.
-fn target_folder(root: &Path) -> PathBuf {
+pub(crate) fn target_folder(root: &Path) -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     root.join(target.unwrap_or_else(|| "target".into()))
 }

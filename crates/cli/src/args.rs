@@ -85,6 +85,15 @@ fn with_remedy(error: clap::Error) -> clap::Error {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Compare two programs of your own on this machine: is the new one better, and by how much?
+    #[command(after_help = "\
+Example:
+  wirepath compare ./sort-old ./sort-new
+  wirepath compare ./server-main ./server-pr -- wrk -d1s http://localhost:8080/
+  wirepath compare --build make --run ./server main pr -- redis-benchmark -q -p 7000
+
+Exit codes: 0 shown to be no worse, 4 worse, 5 not decided; --resolve says how much counts.")]
+    Compare(Box<crate::compare::CompareArgs>),
     /// List paths with their loads and switches, and whether this host supports them
     #[command(after_help = "Example:\n  wirepath paths\n  wirepath paths probe")]
     Paths(crate::paths_list::PathsArgs),
@@ -200,6 +209,7 @@ impl Command {
     fn starts_programs(&self) -> bool {
         match self {
             Command::Prove(_)
+            | Command::Compare(_)
             | Command::Paths(_)
             | Command::Tune(_)
             | Command::Fleet(_)

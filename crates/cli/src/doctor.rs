@@ -4,7 +4,8 @@ use clap::Args;
 use host::doctor::{self, HostView};
 use host::tune::Profile;
 use house::context::Context;
-use house::findings::{OutputArgs, show};
+use house::findings::{Examined, OutputArgs, show};
+use house::next::CommandLine;
 use house::place::{PlaceArgs, StateArgs, notice};
 use remote::Failure;
 
@@ -30,10 +31,14 @@ pub(crate) fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
     let profile = args.profile;
     let view = HostView::new(system, args.place.interface.as_deref(), profile, args.app_cpu)?;
     let report = doctor::examine(&view);
-    show(context, &report, &title(args), &args.output)
+    let purpose = profile.map_or(String::new(), |profile| format!(", for {}", profile.name()));
+    let examined = Examined { place: &args.place, purpose: &purpose, command: command(args) };
+    show(context, &report, &examined, &args.output)
 }
 
-fn title(args: &DoctorArgs) -> String {
-    let purpose = args.profile.map_or(String::new(), |p| format!(", for {}", p.name()));
-    format!("{}{purpose}", args.place.title())
+/// This command with its options but those of the place and of the output.
+fn command(args: &DoctorArgs) -> CommandLine {
+    let cpu = args.app_cpu.map(|cpu| cpu.to_string());
+    let line = CommandLine::new("doctor").option("--profile", args.profile.map(Profile::name));
+    line.option("--app-cpu", cpu.as_deref())
 }

@@ -3,6 +3,7 @@
 mod answer;
 mod args;
 mod command;
+mod compare;
 mod doctor;
 mod explain;
 mod fake;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
 
 fn run(context: &Context, command: &Command) -> Result<(), Failure> {
     match command {
+        Command::Compare(args) => compare::run(context, args),
         Command::Paths(args) => paths_list::run(context, args),
         Command::Prove(args) => prove::run(context, args),
         Command::Probe(command) => probe::run(context, command),

@@ -13,7 +13,10 @@ use runner::{Earlier, JournalFolder, Planned, Proven};
 
 use crate::far_args::FarEndArgs;
 use crate::lookup::{self, OWN_PROGRAMS};
-use crate::proven::{ProveDocument, SeriesDocument, print_ladder, say_ids, say_where, verdict};
+use crate::proven::{
+    ProveDocument, SeriesDocument, print_document, print_ladder, say_ids, say_report, say_where,
+    verdict, verdicts,
+};
 use crate::running::{Terminal, run_in_child, runner};
 use crate::shared_args::{BaselineArgs, LimitArgs, LiveArgs, LoadArgs, SeriesArgs};
 use crate::{gate, results};
@@ -140,10 +143,11 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
         }
         let proven = runner.run_planned(&request, Planned::Path(plan), None)?;
         if context.json {
-            console::json(&ProveDocument::searched(&proven))?;
+            print_document(&proven, &ProveDocument::searched(&proven))?;
         } else {
             print_ladder(&proven, args.live.detail)?;
             say_where(&proven);
+            say_report(context, &proven);
         }
         return verdict(&proven);
     }
@@ -169,7 +173,7 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
     let compared = olds.filter(|_| !news.is_empty());
     let compared = compared.map(|olds| compare(args, &request, &olds, &news)).transpose()?;
     show(context, args, &request, &proven, &news, compared.as_ref())?;
-    proven.iter().try_for_each(verdict)?;
+    verdicts(&proven, args.series.runs)?;
     if request.gate {
         return gate::judge(&proven, args.baseline.accept_undecided);
     }
@@ -205,13 +209,13 @@ fn show(
     let is_series = request.series.runs > 1;
     if context.json && is_series {
         let runs = proven.iter().map(ProveDocument::new).collect();
-        return console::json(&SeriesDocument { runs, comparison: compared });
+        return print_document(last, &SeriesDocument { runs, comparison: compared });
     }
     if context.json {
-        return console::json(&ProveDocument::new(last).compared(compared));
+        return print_document(last, &ProveDocument::new(last).compared(compared));
     }
     print_ladder(last, args.live.detail)?;
-    if is_series {
+    if is_series && last.has_result() {
         console::text(&report::text::repeated(news, console::style()))?;
     }
     if let Some(compared) = compared {
@@ -220,5 +224,6 @@ fn show(
     }
     say_where(last);
     say_ids(proven);
+    say_report(context, last);
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use house::context::Context;
+use house::next::{self, CommandLine};
 use house::{console, signals};
 use model::{Gain, Member, Outcome, RunComparison};
 use remote::Failure;
@@ -64,18 +65,50 @@ pub(crate) fn verdict(proven: &Proven) -> Result<(), Failure> {
     proven.verdict(signals::stop_requested())
 }
 
-/// Prints the result of a run.
+/// Errors: those of the runs; the series was interrupted between two of them.
+///
+/// - `runs`: that were asked for.
+pub(crate) fn verdicts(proven: &[Proven], runs: u32) -> Result<(), Failure> {
+    proven.iter().try_for_each(verdict)?;
+    let ran = proven.len();
+    if signals::stop_requested() && ran < runs as usize {
+        return Err(Failure::Interrupted(format!(
+            "interrupted after {ran} of {runs} runs; the result so far is above"
+        )));
+    }
+    Ok(())
+}
+
+/// Prints the document of a run. One that was interrupted before anything is known has none.
+pub(crate) fn print_document(proven: &Proven, document: &impl Serialize) -> Result<(), Failure> {
+    if is_blank(proven) { Ok(()) } else { console::json(document) }
+}
+
+/// True if a run was interrupted before anything is known.
+fn is_blank(proven: &Proven) -> bool {
+    !proven.has_result() && !proven.gave_up
+}
+
+/// Prints the result of a run, if anything is known.
 pub(crate) fn print_ladder(proven: &Proven, detail: DetailArgs) -> Result<(), Failure> {
+    if !proven.has_result() {
+        return Ok(());
+    }
     console::text(&report::text::ladder(&proven.outcome, console::style(), detail.detail()))
 }
 
 /// Prints the id under which a run is stored.
 pub(crate) fn say_where(proven: &Proven) {
-    if proven.is_stored {
-        console::say(&format!(
-            "stored as {}; a page with plots: wirepath report {} --html report.html",
-            proven.outcome.id, proven.outcome.id
-        ));
+    if proven.is_stored && proven.has_result() {
+        console::say(&format!("stored as {}", proven.outcome.id));
+    }
+}
+
+/// Says how to make a page of a run, which is the next step where there is no better one.
+pub(crate) fn say_report(context: &Context, proven: &Proven) {
+    if proven.is_stored && proven.has_result() {
+        let line = CommandLine::new("report").value(&proven.outcome.id);
+        next::say(context, &line.words("--html report.html"));
     }
 }
 
@@ -87,16 +120,20 @@ pub(crate) fn say_ids(proven: &[Proven]) {
     }
 }
 
-/// Prints a series, and fails if one of its runs has no verdict.
+/// Prints a series, and fails if one of its runs has no verdict, or it was interrupted.
 ///
+/// - `runs`: that were asked for.
 /// - `document`: that of one run.
 pub(crate) fn show_series<'a>(
     context: &Context,
     detail: DetailArgs,
     proven: &'a [Proven],
+    runs: u32,
     document: impl Fn(&'a Proven) -> ProveDocument<'a>,
 ) -> Result<(), Failure> {
-    if context.json {
+    if proven.iter().any(is_blank) {
+        // The first run.
+    } else if context.json {
         let runs = proven.iter().map(document).collect();
         console::json(&SeriesDocument { runs, comparison: None })?;
     } else if let Some(last) = proven.last() {
@@ -105,6 +142,7 @@ pub(crate) fn show_series<'a>(
         console::text(&report::text::repeated(&outcomes, console::style()))?;
         say_where(last);
         say_ids(proven);
+        say_report(context, last);
     }
-    proven.iter().try_for_each(verdict)
+    verdicts(proven, runs)
 }

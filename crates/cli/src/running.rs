@@ -1,10 +1,10 @@
 //! Terminal, guards and processes of a run on this command line.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use house::context::{Context, DATA_VARIABLE};
 use house::place::{ROOT_VARIABLE, STATE_VARIABLE};
@@ -25,9 +25,16 @@ const CHILD_GRACE: Duration = Duration::from_secs(20);
 /// Time between two looks at the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Time between two answers so far, as a multiple of what one takes: that grows with the square of the blocks.
+const ANSWER_COST_FACTOR: u32 = 20;
+
 /// The terminal of a run.
 pub(crate) struct Terminal {
     bar: RefCell<ProgressBar>,
+    /// The answer so far, in few words; empty before the first block has ended.
+    so_far: RefCell<String>,
+    /// Earliest time of the next one.
+    due: Cell<Instant>,
     /// Prints the result so far after each block.
     live: bool,
 }
@@ -39,7 +46,12 @@ impl Terminal {
             return Err(Failure::Usage("--live prints tables; remove --json".into()));
         }
         let bar = if live { ProgressBar::hidden() } else { progress_bar() };
-        Ok(Terminal { bar: RefCell::new(bar), live })
+        Ok(Terminal {
+            bar: RefCell::new(bar),
+            so_far: RefCell::default(),
+            due: Cell::new(Instant::now()),
+            live,
+        })
     }
 }
 
@@ -48,15 +60,18 @@ impl Console for Terminal {
         self.bar.borrow().suspend(|| console::say(text));
     }
 
-    fn progress(&self, done: u64, text: &str) {
-        let bar = self.bar.borrow();
+    fn progress(&self, done: u64, text: &str, arm: &str) {
+        let (bar, so_far) = (self.bar.borrow(), self.so_far.borrow());
+        let so_far = if so_far.is_empty() { String::new() } else { format!("; so far: {so_far}") };
         bar.set_position(done);
-        bar.set_message(text.to_owned());
+        // A narrow terminal cuts off the arm first.
+        bar.set_message(format!("{text}{so_far}; {arm}"));
     }
 
     fn end_progress(&self) {
         let next = if self.live { ProgressBar::hidden() } else { progress_bar() };
         self.bar.replace(next).finish_and_clear();
+        self.so_far.borrow_mut().clear();
     }
 
     fn result_so_far(&self, outcome: &dyn Fn() -> Outcome) {
@@ -64,6 +79,10 @@ impl Console for Terminal {
             let text = report::text::ladder(&outcome(), console::style(), Detail::Brief);
             // The result at the end reports why nothing can be printed.
             let _shown = console::screen(&text);
+        } else if console::is_watched() && Instant::now() >= self.due.get() {
+            let begun = Instant::now();
+            *self.so_far.borrow_mut() = report::forecast::so_far(&outcome());
+            self.due.set(begun + begun.elapsed() * ANSWER_COST_FACTOR);
         }
     }
 }
@@ -102,7 +121,7 @@ fn progress_bar() -> ProgressBar {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(Some(1000), ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{elapsed:>4} [{bar:30}] {msg}") {
+    if let Ok(style) = ProgressStyle::with_template("[{bar:6}] {wide_msg}") {
         bar.set_style(style.progress_chars("=> "));
     }
     bar

@@ -125,6 +125,23 @@ const SHORT: [&str; 10] = [
     "--time=60s",
 ];
 
+#[test]
+fn interrupted_runs_of_several_hosts_end_with_130_and_leave_nothing() {
+    let (star, data) = (Star::new(2, None), Data::new());
+    let on = star.on();
+    let endless = ["--time", "300s", "--min-blocks", "1000", "--trial", "50ms"];
+    let prove = ["fleet", "prove", "--on", &on, "probe", "--load", "ping", "--arms", "spin"];
+    let mut running = Running::start(wirepath(&data, &[&prove[..], &endless].concat()));
+    let begun = until(LONG, || {
+        running.descendants().iter().any(|(_, line)| line.starts_with("wirepath answer host"))
+    });
+    assert!(begun && !running.has_ended(), "{}", running.stderr());
+    let holdings = running.holdings();
+    let output = running.end_by("INT", LONG);
+    assert_eq!(output.status.code(), Some(130), "{}", all_text(&output));
+    holdings.assert_gone();
+}
+
 fn job_states(status: &Value, at: usize) -> Vec<&str> {
     let jobs = status["experiments"][at]["jobs"].as_array().expect("jobs");
     jobs.iter().map(|job| job["ended"].as_str().unwrap_or("open")).collect()

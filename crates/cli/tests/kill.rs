@@ -157,6 +157,80 @@ fn an_interrupted_run_reports_its_results() {
     }
 }
 
+/// `prove command` with two programs, until it is ended.
+fn prove_programs(data: &Data, client: &str, more: &[&str]) -> Running {
+    let [a, b] = ["a", "b"].map(|name| format!("{name}={client}"));
+    let arms = ["prove", "command", "--arm", &a, "--arm", &b];
+    let limits = ["--time", "300s", "--min-blocks", "100"];
+    let mut command = data.wirepath(&[&arms[..], more, &limits].concat());
+    command.env("WIREPATH_STATE", data.file("state"));
+    Running::start(command)
+}
+
+#[test]
+fn a_run_that_is_interrupted_before_its_first_block_has_ended_says_so_in_one_line() {
+    for more in [&[][..], &["--json"], &["--runs", "2"], &["--fail-on", "worse"], &["compare"]] {
+        let data = Data::new();
+        let mut running = if more == ["compare"] {
+            let args = ["compare", "sleep 100", "sleep 100", "--time", "300s"];
+            Running::start(data.wirepath(&args))
+        } else {
+            prove_programs(&data, "sleep 100", more)
+        };
+        let is_running = |running: &Running| {
+            running.descendants().iter().any(|(_, line)| line.starts_with("sleep 100"))
+        };
+        assert!(until(LONG, || running.has_ended() || is_running(&running)), "{more:?}");
+        let held = running.holdings();
+        let output = running.end_by("INT", SOON);
+        held.assert_gone();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(130), "{more:?}: {}", all_text(&output));
+        assert!(output.stdout.is_empty(), "{more:?}: {}", all_text(&output));
+        let last = said.lines().last().unwrap_or_default();
+        let line = "error: interrupted before the first block ended; nothing is known yet";
+        assert_eq!(last, line, "{more:?}: {said}");
+        assert!(!said.contains("next:") && !said.contains("stored"), "{more:?}: {said}");
+    }
+}
+
+#[test]
+fn an_interrupted_run_of_programs_shows_its_result_and_how_to_go_on_with_it() {
+    let data = Data::new();
+    // A gate that may be decided at that moment changes nothing.
+    let mut running = prove_programs(&data, "sleep 0.01", &["--fail-on", "worse"]);
+    await_trials(&mut running, &data, 12);
+    let output = running.end_by("INT", SOON);
+    assert_eq!(output.status.code(), Some(130), "{}", all_text(&output));
+    let (result, said) = (String::from_utf8(output.stdout).unwrap(), output.stderr);
+    let said = String::from_utf8(said).unwrap();
+    assert!(result.contains("a again"), "{result}");
+    assert!(said.contains("next: wirepath prove command --resume "), "{said}");
+    assert!(said.lines().last().unwrap().contains("interrupted after "), "{said}");
+    let list = json(data.wirepath(&["history", "list", "--json"]));
+    assert_eq!(list["experiments"][0]["ended"], "interrupted");
+}
+
+#[test]
+fn a_series_that_is_interrupted_between_two_runs_shows_those_that_ended() {
+    let data = Data::new();
+    let short = ["fake", "--arms", "fast", "--trial", "5ms", "--max-blocks", "6", "--time", "60s"];
+    let args = [&["prove"], &short[..], &["--runs", "3", "--every", "1h"]].concat();
+    let running = Running::start(data.wirepath(&args));
+    let ended = || {
+        let list = succeed(data.wirepath(&["history", "list", "--json"]));
+        list.contains("\"ended\": \"block-limit\"")
+    };
+    assert!(until(LONG, ended), "{}", running.stderr());
+    // The next run begins in an hour.
+    thread::sleep(Duration::from_millis(500));
+    let output = running.end_by("INT", SOON);
+    assert_eq!(output.status.code(), Some(130), "{}", all_text(&output));
+    let result = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(result.contains("ratio over 1 run"), "{result}");
+    assert!(all_text(&output).contains("interrupted after 1 of 3 runs"), "{}", all_text(&output));
+}
+
 #[test]
 fn a_second_signal_ends_the_process() {
     let data = Data::new();

@@ -175,6 +175,98 @@ fn the_gain_of_a_plan_and_of_each_setting_is_shown_with_intervals() {
     assert!(text.contains("gro-flush-timeout") && text.contains("plan"), "{text}");
 }
 
+/// The command that a text ends with, after this prefix, with the words that only the user knows.
+fn next_line(text: &str, prefix: &str, namespace: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix(prefix)).collect();
+    let [line] = lines[..] else { panic!("one line with {prefix:?}: {text}") };
+    line.trim().replace("NETNS", namespace)
+}
+
+#[test]
+fn each_command_from_the_finding_to_the_rollback_is_the_line_that_the_one_before_it_ends_with() {
+    let desk = Desk::new();
+    let before = desk.knobs();
+    let folder = desk.data.file("chain");
+    fs::create_dir(&folder).unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_wirepath")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    let shell = |line: &str| {
+        let own = desk.command(&[]);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", line]).current_dir(&folder).env("PATH", &path);
+        shell.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        shell
+    };
+    let far = desk.spaces.far.clone();
+    let text = |command: Command| {
+        let output = Running::start(command).finish(12 * LONG).expect("it ends");
+        assert!(output.status.success(), "{}", all_text(&output));
+        all_text(&output)
+    };
+    let next = |text: &str| next_line(text, "next: ", &far);
+
+    let at = format!("--profile latency --interface va --netns {}", desk.spaces.near);
+    let found = text(shell(&format!("wirepath doctor {at}")));
+    let line = next(&found);
+    assert!(line.ends_with("| wirepath tune plan --from - > plan.toml"), "{line}");
+    let planned = text(shell(&line));
+    let plan = fs::read_to_string(Path::new(&folder).join("plan.toml")).unwrap();
+    for knob in ["rps-cpus", "gro-flush-timeout", "napi-defer-hard-irqs"] {
+        assert!(plan.contains(&format!("knob = \"{knob}\"")), "{knob}: {plan}");
+    }
+    assert!(
+        plan.contains("holds merged packets until a timer"),
+        "the finding is the reason: {plan}"
+    );
+    let limits = "--load ping --trial 100ms --time 200s --min-blocks 9 --max-blocks 9";
+    let proved = text(shell(&format!("{} {limits}", next(&planned))));
+    assert_eq!(desk.knobs(), before, "all settings were rolled back");
+    let kept = fs::read_to_string(Path::new(&folder).join("kept.toml")).expect("what helps");
+    assert!(kept.contains("#   gro-flush-timeout: rtt_ns_p50 0."), "the planted timer: {kept}");
+    let again = fail(shell(&format!("{} {limits}", next(&planned))), 2);
+    assert!(again.contains("kept.toml exists already"), "{again}");
+
+    let mut applying = Running::start(shell(&next(&proved)));
+    applying.await_stderr("next: ");
+    let confirm = next(&applying.stderr());
+    text(shell(&confirm));
+    let applied = applying.finish(LONG).expect("it was confirmed");
+    assert!(applied.status.success(), "{}", all_text(&applied));
+    // The first line is the confirmation of before.
+    let said = all_text(&applied).replacen(&format!("next: {confirm}"), "", 1);
+    assert_eq!(desk.near("cat /sys/class/net/va/gro_flush_timeout").trim(), "0");
+    assert!(text(shell(&next(&said))).contains("as planned"));
+    let exported = text(shell(&next_line(&said, "or: ", &far)));
+    let install = next(&exported);
+    assert_eq!(install, "cp -r out/etc /");
+    assert!(Path::new(&folder).join("out/etc").is_dir(), "{exported}");
+    text(shell(&next_line(&said, "undo: ", &far)));
+    assert_eq!(desk.knobs(), before);
+    assert!(!desk.has_journal());
+}
+
+#[test]
+fn an_interrupted_proof_of_a_plan_shows_its_result_and_restores_all_settings() {
+    let desk = Desk::new();
+    let before = desk.knobs();
+    let plan = desk.plan("latency");
+    let kept = desk.data.file("kept.toml");
+    let from = desk.spaces.far.clone();
+    let args = ["--from", &from, "--load", "ping", "--min-blocks", "100", "--max-blocks", "100"];
+    let limits = ["--time", "300s", "--trial", "20ms", "--keep", &kept];
+    let mut running =
+        Running::start(desk.command(&[&["tune", "prove", &plan], &args[..], &limits].concat()));
+    let count = || desk.data.trial_count();
+    assert!(until(LONG, || running.has_ended() || count() >= 12), "{}", running.stderr());
+    let output = running.end_by("INT", LONG);
+    assert_eq!(output.status.code(), Some(130), "{}", all_text(&output));
+    let result = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(result.contains("baseline"), "{result}");
+    assert!(!Path::new(&kept).exists(), "{}", all_text(&output));
+    assert_eq!(desk.knobs(), before);
+    assert!(!desk.has_journal());
+}
+
 #[test]
 fn the_gain_of_a_plan_for_the_users_own_program() {
     if !is_installed("python3") {

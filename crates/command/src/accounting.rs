@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 use host::explain::StageLatencies;
 use host::net::{snmp_counter, snmp_table, snmp6_counter};
 use host::netns::Netns;
+use host::sysfs::Sysfs;
 use lab::adapters::Figure;
 use lab::program::Usage;
 use model::{Cost, Measurement, PathError, Shape, Trap};
@@ -23,6 +24,14 @@ pub(crate) struct SocketCounts {
 }
 
 impl SocketCounts {
+    /// Counters of the near end; those of a place that both ends share are the far end's.
+    pub(crate) fn of_near(side: &Side) -> Result<Self, PathError> {
+        if side.is_shared {
+            return Ok(SocketCounts { udp_buffer_errors: Some(0), tcp_retransmits: Some(0) });
+        }
+        SocketCounts::read(&side.netns)
+    }
+
     pub(crate) fn read(netns: &Netns) -> Result<Self, PathError> {
         let (text, of_ipv6) = snmp(netns)?;
         let udp = snmp_counter(&text, "Udp", "RcvbufErrors");
@@ -63,13 +72,27 @@ pub(crate) struct FarCounters {
 }
 
 impl FarCounters {
-    pub(crate) fn now(side: &Side) -> Result<Self, PathError> {
-        Ok(FarCounters {
-            packets: statistic(side, "rx_packets")? + statistic(side, "tx_packets")?,
-            bytes: statistic(side, "rx_bytes")? + statistic(side, "tx_bytes")?,
-            drops: statistic(side, "rx_dropped")? + statistic(side, "tx_dropped")?,
+    /// `None` for this host itself.
+    pub(crate) fn now(side: &Side) -> Result<Option<Self>, PathError> {
+        let Some(sysfs) = &side.sysfs else { return Ok(None) };
+        let mut counters = FarCounters {
+            packets: statistic(sysfs, &side.ifname, "rx_packets")?,
+            bytes: statistic(sysfs, &side.ifname, "rx_bytes")?,
+            drops: statistic(sysfs, &side.ifname, "rx_dropped")?,
             sockets: SocketCounts::read(&side.netns)?,
-        })
+        };
+        // A loopback counts each packet twice, as sent and as received.
+        if !side.is_shared {
+            counters.packets += statistic(sysfs, &side.ifname, "tx_packets")?;
+            counters.bytes += statistic(sysfs, &side.ifname, "tx_bytes")?;
+            counters.drops += statistic(sysfs, &side.ifname, "tx_dropped")?;
+        }
+        Ok(Some(counters))
+    }
+
+    /// With the sockets of the near end as well.
+    pub(crate) fn with_sockets_of(self, near: &SocketCounts) -> Self {
+        FarCounters { sockets: near.plus(&self.sockets), ..self }
     }
 
     pub(crate) fn since(&self, earlier: &Self) -> Self {
@@ -110,9 +133,9 @@ fn buckets(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
     histogram.iter_recorded().map(|at| (at.value_iterated_to(), at.count_at_value())).collect()
 }
 
-fn statistic(side: &Side, name: &str) -> Result<u64, PathError> {
-    let path = format!("class/net/{}/statistics/{name}", side.ifname);
-    let text = side.sysfs.read(&path).map_err(PathError::part)?;
+fn statistic(sysfs: &Sysfs, ifname: &str, name: &str) -> Result<u64, PathError> {
+    let path = format!("class/net/{ifname}/statistics/{name}");
+    let text = sysfs.read(&path).map_err(PathError::part)?;
     text.trim()
         .parse()
         .map_err(|_| PathError::Part(format!("{path} is not a number: {text:?}").into()))
@@ -145,9 +168,8 @@ pub(crate) struct ObservedTrial<'a> {
     pub(crate) server: Option<&'a Usage>,
     /// `None` if it ran already.
     pub(crate) ready_ns: Option<u64>,
-    pub(crate) counters: &'a FarCounters,
-    /// Of both ends.
-    pub(crate) sockets: SocketCounts,
+    /// With the sockets of both ends; `None` for this host itself.
+    pub(crate) counters: Option<FarCounters>,
     /// Figures of the client's output.
     pub(crate) figures: Vec<(&'a Figure, f64)>,
 }
@@ -155,9 +177,10 @@ pub(crate) struct ObservedTrial<'a> {
 /// The measurement of a trial, without the machine's CPU time.
 pub(crate) fn measurement(seen: &ObservedTrial<'_>) -> Measurement {
     let mut m = Measurement { wall_ns: seen.client_wall_ns.max(1), ..Measurement::default() };
-    m.packet_count = Some(seen.counters.packets);
+    m.packet_count = seen.counters.map(|counters| counters.packets);
     m.costs.insert("client".into(), cost(seen.client));
     m.costs.extend(seen.server.map(|server| ("server".to_owned(), cost(server))));
+    let (counters, sockets) = (seen.counters, seen.counters.map(|counters| counters.sockets));
     let server_memory = seen.server.and_then(|server| server.memory_bytes_max);
     let figures = [
         ("client_wall_ns", Some(seen.client_wall_ns as f64)),
@@ -166,11 +189,17 @@ pub(crate) fn measurement(seen: &ObservedTrial<'_>) -> Measurement {
         ("server_cpu_ns", seen.server.map(|server| server.cpu_ns() as f64)),
         ("server_memory_bytes_max", server_memory.map(|bytes| bytes as f64)),
         ("server_ready_ns", seen.ready_ns.map(|ns| ns as f64)),
-        ("interface_bytes", Some(seen.counters.bytes as f64)),
-        ("interface_packet_count", Some(seen.counters.packets as f64)),
-        ("interface_drop_count", Some(seen.counters.drops as f64)),
-        ("udp_buffer_error_count", seen.sockets.udp_buffer_errors.map(|count| count as f64)),
-        ("tcp_retransmit_count", seen.sockets.tcp_retransmits.map(|count| count as f64)),
+        ("interface_bytes", counters.map(|seen| seen.bytes as f64)),
+        ("interface_packet_count", counters.map(|seen| seen.packets as f64)),
+        ("interface_drop_count", counters.map(|seen| seen.drops as f64)),
+        (
+            "udp_buffer_error_count",
+            sockets.and_then(|seen| seen.udp_buffer_errors).map(|count| count as f64),
+        ),
+        (
+            "tcp_retransmit_count",
+            sockets.and_then(|seen| seen.tcp_retransmits).map(|count| count as f64),
+        ),
     ];
     let measured = figures.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
     m.figures.extend(measured);

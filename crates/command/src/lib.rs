@@ -13,6 +13,7 @@ mod place;
 mod problem;
 mod remote;
 mod resolve;
+mod scout;
 mod serve;
 mod session;
 mod settings;
@@ -25,8 +26,9 @@ pub use check::{check, unstartable};
 pub use path::{arms, support};
 pub use problem::Problem;
 pub use resolve::{read, resolve, resolve_programs};
-pub use session::{CommandSession, Journals};
-pub use spec::{ArmSpec, CheckedPrograms, ProgramLimits, SpecError};
+pub use scout::{ServerCommand, ServersSeen, scout};
+pub use session::{CommandSession, Journals, rehearse};
+pub use spec::{ArmSpec, CheckedPrograms, ProgramLimits, SharedPlace, SpecError};
 pub use switches::{KnobEnd, Switch};
 
 /// Name of the service of the far end, `wirepath answer programs`.

@@ -49,7 +49,7 @@ impl Life {
             env.extend(turn.env.iter().cloned());
         }
         far.begin()?;
-        let near = SocketCounts::read(&self.side.netns)?;
+        let near = SocketCounts::of_near(&self.side)?;
         let meter = Meter::start(&self.clock, &self.metered_cpus)?;
         let client = self.start("client", spec.client().unwrap_or(&turn.command), env);
         let client = client.map_err(PathError::part)?;
@@ -62,11 +62,12 @@ impl Life {
             client => client.map_err(PathError::part)?,
         };
         let used = meter.stop()?;
-        let near = SocketCounts::read(&self.side.netns)?.since(&near);
+        let near = SocketCounts::of_near(&self.side)?.since(&near);
         let far_seen = far.end()?;
         check_status("client", &client).map_err(|error| self.beside_far(spec, error, &far_seen))?;
         let figures = figures(spec, &client, &mut self.units_beside.borrow_mut())?;
-        if spec.has_server() && figures.is_empty() && far_seen.counters.packets == 0 {
+        let is_unused = far_seen.counters.is_some_and(|counters| counters.packets == 0);
+        if spec.has_server() && figures.is_empty() && is_unused {
             let why = "it ended with success, but no packet crossed the interface of the server";
             return Err(PathError::at("client", format!("{why}; {}", last_lines(&client))));
         }
@@ -75,8 +76,7 @@ impl Life {
             client_wall_ns: client.wall.as_nanos() as u64,
             server: far_seen.server.as_ref(),
             ready_ns: far.ready_ns(),
-            counters: &far_seen.counters,
-            sockets: near.plus(&far_seen.counters.sockets),
+            counters: far_seen.counters.map(|far| far.with_sockets_of(&near)),
             figures,
         };
         let mut m = measurement(&seen);
@@ -107,12 +107,19 @@ impl Life {
     fn beside_far(&self, spec: &CheckedPrograms, error: PathError, seen: &FarSeen) -> PathError {
         let ended = "the server ended with success before its client".to_owned();
         let ended = seen.has_server_ended.then_some(ended);
-        let unnamed = spec.client().is_some_and(|client| !client.contains("WIREPATH_"));
+        let far = self.far_ip.to_string();
+        let is_unnamed = |client: &str| !client.contains("WIREPATH_") && !client.contains(&far);
+        let unnamed = !self.side.is_shared && spec.client().is_some_and(is_unnamed);
         let unnamed = unnamed.then(|| {
             "the client's command has no $WIREPATH_FAR: quote it with ' so that your shell does not expand it"
                 .to_owned()
         });
-        let causes: Vec<String> = ended.into_iter().chain(self.mtus(seen)).chain(unnamed).collect();
+        let is_unreached = seen.counters.is_some_and(|counters| counters.packets == 0);
+        let unreached = is_unreached.then(|| {
+            "no packet reached the server: check the address and the port of the client".to_owned()
+        });
+        let causes: Vec<String> =
+            ended.into_iter().chain(self.mtus(seen)).chain(unnamed).chain(unreached).collect();
         if causes.is_empty() {
             return error;
         }
@@ -149,7 +156,7 @@ impl Life {
         command: &str,
         env: Vec<(String, String)>,
     ) -> Result<Program, ProgramError> {
-        let (netns, cpus, folder) = (Some(&self.side.netns), &self.cpus[..], &self.folder);
+        let (netns, cpus, folder) = (self.side.program_netns(), &self.cpus[..], &self.folder);
         Program::start(&program::ProgramSpec { command, env, netns, cpus, folder, name })
     }
 }

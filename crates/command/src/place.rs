@@ -13,6 +13,7 @@ use model::PathError;
 use crate::CheckedPrograms;
 use crate::remote::Remote;
 use crate::side::{Address, Side, SideAddresses, addresses};
+use crate::spec::SharedPlace;
 
 /// Place of the server.
 pub(crate) enum FarPlace {
@@ -37,6 +38,17 @@ impl Place {
         spec: &CheckedPrograms,
         stop: &'static AtomicBool,
     ) -> Result<Self, PathError> {
+        match spec.place {
+            Some(SharedPlace::Here) => {
+                return Place::shared(Side::here()?, "none: programs of this host");
+            }
+            Some(SharedPlace::Loopback) => {
+                let netns = lab::loopback().map_err(PathError::part)?;
+                forget_closed_connections(&netns)?;
+                return Place::shared(Side::loopback(netns)?, "loopback of one namespace");
+            }
+            None => {}
+        }
         match (&spec.near, &spec.far) {
             (None, None) => Place::lab(spec.queues),
             (near, Some(FarEnd::Ssh(host))) => {
@@ -49,6 +61,12 @@ impl Place {
                 remedy: "use ssh:[USER@]HOST".into(),
             }),
         }
+    }
+
+    /// One place for both ends.
+    fn shared(near: Side, nic: &str) -> Result<Self, PathError> {
+        let far = FarPlace::Here(near.other_end()?);
+        Ok(Place { near, far, is_lab: true, nic: nic.into() })
     }
 
     /// A namespace of this host, and a far end on another.
@@ -71,7 +89,8 @@ impl Place {
         }
         let sysfs = Sysfs::of(&netns).map_err(PathError::part)?;
         let name = near.map(str::to_owned);
-        let near = Side { netns, name, ifname: link.name, ip, sysfs };
+        let (sysfs, is_shared) = (Some(sysfs), false);
+        let near = Side { netns, name, ifname: link.name, ip, sysfs, is_shared };
         far.open(spec, ip)?;
         let nic = format!("{} to {address}", near.describe()?);
         Ok(Place { near, far: FarPlace::There(Box::new(far)), is_lab: false, nic })
@@ -118,7 +137,8 @@ impl Place {
 fn lab_side(end: lab::End) -> Result<Side, PathError> {
     forget_closed_connections(&end.netns)?;
     let sysfs = end.sysfs().map_err(PathError::part)?;
-    Ok(Side { netns: end.netns, name: None, ifname: end.ifname, ip: end.ip.into(), sysfs })
+    let (ip, sysfs) = (end.ip.into(), Some(sysfs));
+    Ok(Side { netns: end.netns, name: None, ifname: end.ifname, ip, sysfs, is_shared: false })
 }
 
 fn existing_side(
@@ -127,7 +147,8 @@ fn existing_side(
     (ifname, ip): Address,
 ) -> Result<Side, PathError> {
     let sysfs = Sysfs::of(&netns).map_err(PathError::part)?;
-    Ok(Side { netns, name: name.map(str::to_owned), ifname, ip, sysfs })
+    let (name, sysfs) = (name.map(str::to_owned), Some(sysfs));
+    Ok(Side { netns, name, ifname, ip, sysfs, is_shared: false })
 }
 
 /// The interface of a side with its namespace.

@@ -235,12 +235,14 @@ impl Watch for RemoteWatch<'_> {
 
 /// Figures whose sums do not overflow.
 fn sane(mut seen: FarSeen) -> FarSeen {
-    let counters = &mut seen.counters;
-    let counts = [&mut counters.packets, &mut counters.bytes, &mut counters.drops];
+    let counts = seen
+        .counters
+        .iter_mut()
+        .flat_map(|counters| [&mut counters.packets, &mut counters.bytes, &mut counters.drops]);
     let of_server = seen.server.iter_mut().flat_map(|usage| {
         [&mut usage.user_ns, &mut usage.system_ns, &mut usage.context_switch_count]
     });
-    counts.into_iter().chain(of_server).for_each(|count| *count = (*count).min(COUNT_MAX));
+    counts.chain(of_server).for_each(|count| *count = (*count).min(COUNT_MAX));
     seen
 }
 
@@ -261,11 +263,12 @@ mod tests {
             server: None,
             has_server_ended: false,
             mtu_bytes: None,
-            counters,
+            counters: Some(counters),
             host: None,
             stages: None,
         });
-        assert_eq!((seen.counters.packets, seen.counters.drops), (COUNT_MAX, 0));
+        let counters = seen.counters.unwrap();
+        assert_eq!((counters.packets, counters.drops), (COUNT_MAX, 0));
         let machine = Machine { cpu: "a\x1b[31m\n".into(), ..Machine::default() };
         assert_eq!(plain(machine).cpu, "a[31m");
     }

@@ -10,7 +10,7 @@ use lab::adapters::{self, Adapter, Figure};
 use model::{ArmEntry, Programs, is_event_count};
 
 use crate::Switch;
-use crate::spec::{ArmSpec, CheckedPrograms, ProgramLimits, SpecError, Warmup};
+use crate::spec::{ArmSpec, CheckedPrograms, ProgramLimits, SharedPlace, SpecError, Warmup};
 use crate::switches::is_variable;
 
 /// Figures that need no parsing.
@@ -66,6 +66,28 @@ fn place(text: Option<&String>) -> Result<Option<String>, SpecError> {
     name.map(|name| Some(name.to_owned())).ok_or_else(|| SpecError::Place { text: text.clone() })
 }
 
+/// Place of both ends. Errors: it cannot hold this experiment.
+fn shared_place(programs: &Programs) -> Result<Option<SharedPlace>, SpecError> {
+    let Some(text) = &programs.place else { return Ok(None) };
+    let place = match text.as_str() {
+        "here" => SharedPlace::Here,
+        "loopback" => SharedPlace::Loopback,
+        _ => return Err(SpecError::SharedPlace { text: text.clone() }),
+    };
+    let mut switches =
+        programs.switches.iter().chain(programs.arm.iter().flat_map(|arm| &arm.switches));
+    let why = if programs.near.is_some() || programs.far.is_some() {
+        "it is of both ends; remove near and far"
+    } else if switches.any(|switch| !switch.starts_with("env:")) {
+        "it has no interface under test, so a switch can only be env:NAME=VALUE"
+    } else if place == SharedPlace::Here && programs.client.is_some() {
+        "a server and its client share the ports of this host; write loopback, or leave it out for a lab"
+    } else {
+        return Ok(Some(place));
+    };
+    Err(SpecError::PlaceOf { place, why })
+}
+
 /// Reads an experiment file.
 pub fn read(file: &Path) -> Result<Programs, SpecError> {
     let text = host::user_file::read_text(file, Programs::BYTES_MAX as u64)
@@ -114,7 +136,9 @@ pub fn resolve_programs(programs: &Programs) -> Result<CheckedPrograms, SpecErro
         keep: programs.keep,
         adapter,
         figures,
+        deciding: deciding(programs, &judged)?,
         judged,
+        place: shared_place(programs)?,
         near: place(programs.near.as_ref())?,
         far: resolve_far(programs)?,
         far_address: resolve_far_address(programs)?,
@@ -282,6 +306,13 @@ fn resolve_figures(
     Ok((figures, judged))
 }
 
+fn deciding(programs: &Programs, judged: &[String]) -> Result<Vec<String>, SpecError> {
+    match programs.deciding.iter().find(|name| !judged.contains(name)) {
+        None => Ok(programs.deciding.clone()),
+        Some(name) => Err(SpecError::NotJudged { name: name.clone(), judged: judged.join(", ") }),
+    }
+}
+
 fn is_measured(name: &str) -> bool {
     MEASURED.contains(&name) || is_stage(name)
 }
@@ -400,7 +431,7 @@ mod tests {
             (&format!("far='netns:a'\nssh-options=['x=y']\n{TWO}"), "--far ssh:"),
             (&format!("far-cpus='all'\n{TWO}"), "0-3"),
             (&format!("metrics=['p99']\n{TWO}"), "cpu_ns_per_packet"),
-            (&format!("adapter='ab'\n{TWO}"), "wrk"),
+            (&format!("adapter='nosuch'\n{TWO}"), "wrk"),
             (&format!("ready='soon'\n{TWO}"), "tcp:PORT"),
             (&format!("metrics=['client_wall_ns=json:/x lower']\n{TWO}"), "another name"),
             ("client='c'\nagainst='o'", "--server"),

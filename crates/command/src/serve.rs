@@ -50,7 +50,8 @@ pub(crate) struct FarSeen {
     /// MTU of the interface under test.
     #[serde(default)]
     pub(crate) mtu_bytes: Option<u64>,
-    pub(crate) counters: FarCounters,
+    /// `None` for this host itself.
+    pub(crate) counters: Option<FarCounters>,
     /// Of another host.
     pub(crate) host: Option<HostTime>,
     pub(crate) stages: Option<Stages>,
@@ -205,7 +206,7 @@ impl Serving {
         command: &str,
         env: Vec<(String, String)>,
     ) -> Result<Program, ProgramError> {
-        let (netns, cpus, folder) = (Some(&self.side.netns), &self.cpus[..], &self.folder);
+        let (netns, cpus, folder) = (self.side.program_netns(), &self.cpus[..], &self.folder);
         Program::start(&program::ProgramSpec { command, env, netns, cpus, folder, name })
     }
 
@@ -233,7 +234,7 @@ pub(crate) struct LocalWatch<'a> {
 struct Begun {
     trace: Option<StageTrace>,
     usage: Option<Usage>,
-    counters: FarCounters,
+    counters: Option<FarCounters>,
 }
 
 impl LocalWatch<'_> {
@@ -278,12 +279,13 @@ impl Watch for LocalWatch<'_> {
             return Err(PathError::Part("the trial has not begun".into()));
         };
         let stages = begun.trace.map(StageTrace::stop).transpose().map_err(PathError::part)?;
-        let counters = counters.since(&begun.counters);
+        let counters = counters.zip(begun.counters).map(|(now, before)| now.since(&before));
         let ended = match self.server {
             Some(server) => (!server.is_running().map_err(PathError::part)?).then_some(server),
             None => None,
         };
-        if let Some(server) = ended.filter(|_| counters.packets == 0) {
+        let is_unused = counters.is_some_and(|counters| counters.packets == 0);
+        if let Some(server) = ended.filter(|_| is_unused) {
             return Err(PathError::part(server.ended_unused()));
         }
         Ok(FarSeen {

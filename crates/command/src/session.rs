@@ -15,6 +15,7 @@ use crate::place::{FarPlace, Place};
 use crate::remote::Remote;
 use crate::serve::{Kept, Serving, TrialTurn, one_line};
 use crate::settings::ArmSettings;
+use crate::spec::SharedPlace;
 use crate::{CheckedPrograms, KnobEnd, Switch};
 
 pub use crate::settings::Journals;
@@ -122,7 +123,21 @@ impl CommandSession {
     }
 }
 
-/// The CPUs asked for; else half of the CPUs for each end, because the ends represent two hosts.
+/// Runs one trial of the baseline, to see whether its client works there.
+///
+/// Errors: those of the trial.
+pub fn rehearse(
+    spec: &CheckedPrograms,
+    journals: Journals,
+    stop: &'static AtomicBool,
+) -> Result<(), PathError> {
+    let baseline = crate::path::arms(spec).map_err(PathError::part)?.into_iter().next();
+    let Some((arm, _)) = baseline else { return Ok(()) };
+    CommandSession::open(spec.clone(), journals, 0, stop)?.trial(&arm).map(drop)
+}
+
+/// The CPUs asked for; else half of the CPUs for each end, because the ends represent two hosts. A program of this
+/// host has all of them.
 ///
 /// - `is_here`: both ends are on this host.
 fn placement(spec: &CheckedPrograms, is_here: bool) -> Result<Placement, PathError> {
@@ -133,7 +148,8 @@ fn placement(spec: &CheckedPrograms, is_here: bool) -> Result<Placement, PathErr
     }
     let far = spec.far_cpus.clone().unwrap_or_default();
     check_cpus(&[&near[..], &far].concat())?;
-    if !near.is_empty() || !far.is_empty() {
+    let is_alone = spec.place == Some(SharedPlace::Here);
+    if is_alone || !near.is_empty() || !far.is_empty() {
         return Ok(Placement { near, far });
     }
     let all = sys::affinity::allowed_cpus().map_err(PathError::part)?;

@@ -1,6 +1,6 @@
-//! One end of the wire, in a namespace of this host.
+//! One end of the wire on this host.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use host::net;
 use host::netns::Netns;
@@ -8,15 +8,21 @@ use host::sysfs::Sysfs;
 use lab::describe_nic;
 use model::PathError;
 
+const LOOPBACK: &str = "lo";
+
 /// One end of the wire.
 #[derive(Debug)]
 pub(crate) struct Side {
     pub(crate) netns: Netns,
     /// As the user named it; `None` for a lab's and for this namespace.
     pub(crate) name: Option<String>,
+    /// Interface under test, or the loopback.
     pub(crate) ifname: String,
     pub(crate) ip: IpAddr,
-    pub(crate) sysfs: Sysfs,
+    /// `None` for this host itself, whose counters are those of all its programs.
+    pub(crate) sysfs: Option<Sysfs>,
+    /// True if both ends are this one.
+    pub(crate) is_shared: bool,
 }
 
 impl Side {
@@ -29,12 +35,43 @@ impl Side {
             remedy: "give the address of the interface under test with --far-address".into(),
         })?;
         let sysfs = Sysfs::of(&netns).map_err(PathError::part)?;
-        Ok(Side { netns, name: None, ifname, ip, sysfs })
+        Ok(Side { netns, name: None, ifname, ip, sysfs: Some(sysfs), is_shared: false })
+    }
+
+    /// This host itself.
+    pub(crate) fn here() -> Result<Self, PathError> {
+        let netns = Netns::current().map_err(PathError::part)?;
+        Ok(Side::shared(netns, None))
+    }
+
+    /// One namespace for both ends, with its loopback up.
+    pub(crate) fn loopback(netns: Netns) -> Result<Self, PathError> {
+        let sysfs = Sysfs::of(&netns).map_err(PathError::part)?;
+        Ok(Side::shared(netns, Some(sysfs)))
+    }
+
+    fn shared(netns: Netns, sysfs: Option<Sysfs>) -> Self {
+        let (ifname, ip) = (LOOPBACK.to_owned(), IpAddr::from(Ipv4Addr::LOCALHOST));
+        Side { netns, name: None, ifname, ip, sysfs, is_shared: true }
+    }
+
+    /// A second handle of a side that both ends share.
+    pub(crate) fn other_end(&self) -> Result<Self, PathError> {
+        let netns = self.netns.try_clone().map_err(PathError::part)?;
+        match self.sysfs {
+            None => Ok(Side::shared(netns, None)),
+            Some(_) => Side::loopback(netns),
+        }
+    }
+
+    /// Namespace that programs of this end enter; `None` for this host itself.
+    pub(crate) fn program_netns(&self) -> Option<&Netns> {
+        self.sysfs.as_ref().map(|_| &self.netns)
     }
 
     /// `None` if it cannot be read.
     pub(crate) fn mtu_bytes(&self) -> Option<u64> {
-        let text = self.sysfs.read(format!("class/net/{}/mtu", self.ifname)).ok()?;
+        let text = self.sysfs.as_ref()?.read(format!("class/net/{}/mtu", self.ifname)).ok()?;
         text.trim().parse().ok()
     }
 

@@ -1,5 +1,6 @@
 //! A checked experiment.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -58,6 +59,8 @@ pub enum SpecError {
         "no figure {name:?}: write NAME='SOURCE lower|higher', or one of {}", MEASURED.join(", ")
     )]
     NoFigure { name: String },
+    #[error("deciding: {name} is not a judged figure; those are {judged}")]
+    NotJudged { name: String, judged: String },
     #[error("{name} is a figure of the stages of packets; add --stages")]
     Untraced { name: String },
     #[error("{name} is measured without parsing; give the figure another name")]
@@ -78,6 +81,12 @@ pub enum SpecError {
     Place { text: String },
     #[error(transparent)]
     Far(#[from] FarEndError),
+    #[error(
+        "place: {text:?} is not a valid place; write here or loopback, or leave it out for a lab of two namespaces"
+    )]
+    SharedPlace { text: String },
+    #[error("place {place}: {why}")]
+    PlaceOf { place: SharedPlace, why: &'static str },
     #[error("{0} runs no programs; write ssh:[USER@]HOST or netns:NAME")]
     FarPeer(FarEnd),
     #[error(
@@ -93,6 +102,24 @@ pub enum SpecError {
 pub(crate) enum Warmup {
     Command(String),
     Wait(Duration),
+}
+
+/// Place that both ends share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SharedPlace {
+    /// This host itself, without a namespace.
+    Here,
+    /// One namespace of their own.
+    Loopback,
+}
+
+impl fmt::Display for SharedPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SharedPlace::Here => "here",
+            SharedPlace::Loopback => "loopback",
+        })
+    }
 }
 
 /// Time limits of the steps of a trial.
@@ -137,6 +164,10 @@ pub struct CheckedPrograms {
     pub(crate) figures: Vec<Figure>,
     /// Figures that decide, most important first.
     pub judged: Vec<String>,
+    /// Of these, those that decide a gate; empty for all.
+    pub deciding: Vec<String>,
+    /// Place of both ends; `None` for a lab of two namespaces, or for the places below.
+    pub place: Option<SharedPlace>,
     /// Place of the client; `None` for a lab.
     pub near: Option<String>,
     /// Place of the server; `None` for a lab.
@@ -206,6 +237,11 @@ impl CheckedPrograms {
     /// Command of the client, for the record; `None` if each arm has its own.
     pub fn client(&self) -> Option<&str> {
         self.client.as_deref()
+    }
+
+    /// True if the ends are in namespaces that only this experiment has.
+    pub fn is_lab(&self) -> bool {
+        self.place != Some(SharedPlace::Here) && self.near.is_none() && self.far.is_none()
     }
 
     /// True if the server runs on another host.

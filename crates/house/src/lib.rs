@@ -11,6 +11,7 @@ pub mod document;
 pub mod findings;
 pub mod http;
 pub mod metrics;
+pub mod next;
 pub mod notes;
 pub mod place;
 pub mod privileges;

@@ -9,6 +9,7 @@ use remote::Failure;
 use runner::JournalFolder;
 
 use crate::console;
+use crate::next::CommandLine;
 
 /// Environment variable of `--state`.
 pub const STATE_VARIABLE: &str = "WIREPATH_STATE";
@@ -35,6 +36,15 @@ impl StateArgs {
     /// Its folders as a run needs them.
     pub fn journal(&self) -> JournalFolder {
         JournalFolder { folder: self.state.clone(), root: self.root.clone() }
+    }
+
+    /// A command line for the same journal.
+    pub fn given_to(&self, line: CommandLine) -> CommandLine {
+        let state = self.state.as_path();
+        let is_implied = state == Path::new(tune::DEFAULT_FOLDER)
+            || std::env::var_os(STATE_VARIABLE).is_some_and(|given| state == Path::new(&given));
+        let given = state.to_string_lossy();
+        line.option("--state", (!is_implied).then_some(&given))
     }
 
     /// A path of the host, such as `dev/log`.

@@ -52,6 +52,10 @@ impl PairSpec {
 /// Address of the near end of every lab.
 pub(super) const NEAR: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 /// Address of the far end of every lab.
+pub fn pair_far_ip() -> Ipv4Addr {
+    FAR
+}
+
 pub(super) const FAR: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 
 /// Two namespaces joined by a wire: `near` is 10.77.0.1/24 on `wp-near`, `far` is

@@ -71,6 +71,24 @@ fn every_program_has_figures_in_its_output() {
             "redis-benchmark-7.0.15-two-tests.csv",
             "rps 40733.2, p50_ms 0.127, p99_ms 0.255, mean_ms 0.128",
         ),
+        ("ab", "ab-2.3.txt", "rps 1338.09, p50_ms 0.846, p99_ms 16.176, mean_ms 1.495"),
+        ("hey", "hey-0.1.5.txt", "rps 1147.7079, p50_s 0.0012, p99_s 0.0124, mean_s 0.0017"),
+        (
+            "bombardier",
+            "bombardier-1.2.6.json",
+            "rps 1678.2866578098615, p50_us 927, p99_us 5747, mean_us 1186.71",
+        ),
+        (
+            "vegeta",
+            "vegeta-12.json",
+            "rps 179.6908546246998, p50_ns 1045245, p99_ns 33401743, mean_ns 7071405",
+        ),
+        (
+            "oha",
+            "oha-1-from-documentation.json",
+            "rps 9512.5, p50_s 0.0019, p99_s 0.0098, mean_s 0.0021",
+        ),
+        ("k6", "k6-from-documentation.json", "rps 949.52, p50_ms 0.87, p95_ms 2.6, mean_ms 1.043"),
         (
             "memtier_benchmark",
             "memtier_benchmark-2-from-source.json",
@@ -116,6 +134,11 @@ fn every_program_has_figures_in_its_output() {
 #[test]
 fn failures_are_not_taken_for_figures() {
     for (program, file, text) in [
+        ("ab", "ab-2.3-404.txt", "Non-2xx responses:      50"),
+        ("hey", "hey-0.1.5-404.txt", "[404]"),
+        ("hey", "hey-0.1.5-refused.txt", "Error distribution"),
+        ("bombardier", "bombardier-1.2.6-404.json", "req4xx"),
+        ("vegeta", "vegeta-12-404.json", "404 File not found"),
         ("wrk", "wrk-4.1.0-404.txt", "Non-2xx or 3xx responses: 25496"),
         ("h2load", "h2load-1.52.0-404.txt", "5000 failed"),
         ("h2load", "h2load-1.52.0-refused.txt", "50 failed"),

@@ -10,6 +10,8 @@ use crate::{ArmKind, ArmOutcome, Outcome, Verdict};
 pub struct Gain {
     /// The arm.
     pub arm: String,
+    /// Id of the switch that it adds.
+    pub switch: String,
     /// The arm below it.
     pub over: String,
     /// The metric.
@@ -43,6 +45,7 @@ impl Outcome {
                 };
                 gains.push(Gain {
                     arm,
+                    switch: pair[1].switches.last().cloned().unwrap_or_default(),
                     over: pair[0].name.clone(),
                     metric: metric.clone(),
                     ratio: found.ratio,

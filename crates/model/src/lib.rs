@@ -58,7 +58,7 @@ pub use compare::{
 };
 pub use experiment::{
     Experiment, ExperimentPlan, ExperimentStep, FORECAST_AFTER, Forecast, Members, OutcomeHeader,
-    RESOLVE, Replayed, TimeNeeded, Trial, TrialRecord,
+    Progress, RESOLVE, Replayed, TimeNeeded, Trial, TrialRecord,
 };
 pub use fake::{FakeDrift, FakeSource, FakeSwitch, FakeWorld};
 pub use figure::{CountDifference, Distribution, Floor, Reliability, Verdict};

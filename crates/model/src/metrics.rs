@@ -36,6 +36,11 @@ pub fn is_event_count(name: &str) -> bool {
     name.ends_with("_count") || name.contains("_count_")
 }
 
+/// True for a metric of CPU time or memory, the price of a result.
+pub(crate) fn is_cost(name: &str) -> bool {
+    name.contains("cpu") || name.contains("memory")
+}
+
 /// Units that a metric's name can state, each with the direction of improvement that it implies.
 const UNITS: [(&str, Option<Better>); 13] = [
     ("ns", Some(Better::Lower)),

@@ -1,6 +1,6 @@
 //! Outcome of an experiment: the document behind every report.
 //!
-//! The JSON form of [`Outcome`] is the public results schema (`docs/results.md`).
+//! The JSON form of [`Outcome`] is the public results schema (`docs/reference/results.md`).
 
 use std::collections::BTreeMap;
 

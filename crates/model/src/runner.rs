@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{
     Arm, Experiment, ExperimentPlan, ExperimentStep, FORECAST_AFTER, Forecast, Measurement,
-    Outcome, OutcomeHeader, TimeNeeded, TrialRecord,
+    Outcome, OutcomeHeader, Progress, TimeNeeded, TrialRecord,
 };
 
 /// Blocks' worth of consecutive failed trials after which a run is given up: an error that all
@@ -34,12 +34,9 @@ pub trait Sink {
     fn begin(&mut self, header: &OutcomeHeader, plan: &ExperimentPlan) -> Result<(), Self::Error>;
 
     /// Called before each trial.
-    ///
-    /// - `elapsed_ns`: time since the start of the experiment.
-    /// - `end_ns`: time at which it ends at the latest, as far as is known.
-    fn next(&mut self, block: u32, arm: &Arm, elapsed_ns: u64, end_ns: u64);
+    fn next(&mut self, arm: &Arm, progress: &Progress);
 
-    /// Called after the first block that counts if the time does not suffice for a verdict.
+    /// Called at most once, after the warm-up or the first block that counts, if the time does not suffice for a verdict.
     fn lacks_time(&mut self, _needed: &TimeNeeded) {}
 
     /// Called after the first [`FORECAST_AFTER`] blocks, unless the run is decided by then.
@@ -95,12 +92,11 @@ pub fn resume<S: Sink>(
     let mut ordinal = experiment.trials().len() as u32;
     let mut failed_in_a_row =
         experiment.trials().rev().take_while(|trial| trial.result.is_err()).count();
-    let is_hopeless = |failed_in_a_row| failed_in_a_row >= FAILED_BLOCKS_MAX * arms.len();
     let mut is_time_checked = experiment.blocks() > 0;
     let mut is_planned = experiment.blocks() > FORECAST_AFTER;
     let mut block_begun = None;
     let ended = loop {
-        if stop.load(Ordering::Relaxed) || is_hopeless(failed_in_a_row) {
+        if stop.load(Ordering::Relaxed) || is_hopeless(&experiment, failed_in_a_row) {
             experiment.interrupt();
         }
         let blocks = experiment.blocks();
@@ -108,9 +104,10 @@ pub fn resume<S: Sink>(
             ExperimentStep::Trial { block, arm, warmup } => (block, &arms[arm], warmup),
             ExperimentStep::Done(why) => break why,
         };
-        // The warm-up takes longer than the blocks after it.
-        if block == 2 && !std::mem::replace(&mut is_time_checked, true) {
-            experiment.lacks_time().iter().for_each(|needed| sink.lacks_time(needed));
+        if (block == 1 || block == 2) && block_begun != Some(block) && !is_time_checked {
+            let needed = experiment.lacks_time();
+            is_time_checked = needed.is_some();
+            needed.iter().for_each(|needed| sink.lacks_time(needed));
         }
         if block == FORECAST_AFTER + 1 && !std::mem::replace(&mut is_planned, true) {
             experiment.forecast().iter().for_each(|forecast| sink.plans(forecast));
@@ -122,7 +119,7 @@ pub fn resume<S: Sink>(
             trials.begin_block();
         }
         let started_ns = clock.elapsed_ns();
-        sink.next(block, arm, started_ns, experiment.end_ns(started_ns));
+        sink.next(arm, &experiment.progress(started_ns));
         let result = trials.trial(arm);
         if result.is_err() && stop.load(Ordering::Relaxed) {
             // The stop broke it off; it says nothing about the arm.
@@ -147,7 +144,12 @@ pub fn resume<S: Sink>(
     outcome.ended = ended;
     outcome.wall_ms = clock.elapsed_ns() / 1_000_000;
     sink.finish(&outcome)?;
-    Ok(FinishedRun { outcome, gave_up: is_hopeless(failed_in_a_row) })
+    Ok(FinishedRun { outcome, gave_up: is_hopeless(&experiment, failed_in_a_row) })
+}
+
+/// True if every trial so far failed, or the last ones did for several blocks.
+fn is_hopeless(experiment: &Experiment, failed_in_a_row: usize) -> bool {
+    experiment.is_futile() || failed_in_a_row >= FAILED_BLOCKS_MAX * experiment.arms().len()
 }
 
 #[cfg(test)]

@@ -144,6 +144,67 @@ fn budget_is_exceeded_by_less_than_one_block_whatever_its_length() {
 }
 
 #[test]
+fn block_that_takes_much_longer_than_those_before_it_is_broken_off_a_block_past_the_budget() {
+    let mut plan = plan(1, "fast,nothing");
+    plan.budget_ns = 30 * SECOND_NS;
+    let mut experiment = Experiment::new(plan);
+    let mut now_ns = 0;
+    while let ExperimentStep::Trial { block, .. } = experiment.next(now_ns) {
+        // A block takes 4 s, and from the fifth on 80 s: programs hang until a limit of theirs.
+        now_ns += if block < 5 { SECOND_NS } else { 20 * SECOND_NS };
+        experiment.record(Ok(Default::default()));
+    }
+    assert_eq!(now_ns, 40 * SECOND_NS, "the trial under way is completed");
+    let outcome = outcome(&experiment);
+    assert_eq!((outcome.ended, outcome.blocks), (Ended::TimeUp, 4));
+}
+
+#[test]
+fn time_before_the_first_block_counts() {
+    let mut plan = plan(1, "fast,nothing");
+    plan.budget_ns = 30 * SECOND_NS;
+    let mut experiment = Experiment::new(plan);
+    let mut now_ns = 19 * SECOND_NS;
+    while let ExperimentStep::Trial { .. } = experiment.next(now_ns) {
+        now_ns += SECOND_NS;
+        experiment.record(Ok(Default::default()));
+    }
+    assert_eq!(now_ns, 27 * SECOND_NS, "a warm-up and a block of 4 s");
+    let outcome = outcome(&experiment);
+    assert_eq!(warned(&outcome, "only 1 of 9 blocks"), 1);
+    // 19 s, the warm-up and nine blocks of 4 s, and a tenth more.
+    assert!(outcome.warnings[0].advice.contains("--time 65s"), "{:?}", outcome.warnings);
+}
+
+#[test]
+fn time_that_an_experiment_after_a_search_lacks_is_that_of_both() {
+    let mut plan = plan(1, "fast,nothing");
+    (plan.budget_ns, plan.share) = (10 * SECOND_NS, 0.25);
+    let (experiment, _) = run_silently(plan, SECOND_NS);
+    // The warm-up and nine blocks of 4 s are a quarter.
+    assert_eq!(experiment.lacks_time().unwrap().whole_ns, 160 * SECOND_NS);
+}
+
+#[test]
+fn progress_counts_blocks_to_the_end_that_the_time_leaves() {
+    let mut plan = plan(1, "fast,nothing");
+    (plan.budget_ns, plan.stop_early) = (42 * SECOND_NS, false);
+    let mut experiment = Experiment::new(plan);
+    let mut now_ns = 0;
+    let mut seen = Vec::new();
+    while let ExperimentStep::Trial { .. } = experiment.next(now_ns) {
+        seen.push(experiment.progress(now_ns));
+        now_ns += SECOND_NS;
+        experiment.record(Ok(Default::default()));
+    }
+    assert!(seen.iter().all(|at| at.end_ns == 42 * SECOND_NS && at.elapsed_ns < at.end_ns));
+    assert!(seen[..4].iter().all(|at| (at.block, at.blocks) == (0, None)), "{:?}", seen[0]);
+    // The warm-up and nine blocks of 4 s take 40 s.
+    assert!(seen[4..].iter().all(|at| at.blocks == Some(9)), "{:?}", seen[4]);
+    assert_eq!(seen.last().unwrap().block, 9);
+}
+
+#[test]
 fn block_limit_ends_the_run() {
     let mut plan = plan(1, "fast");
     (plan.max_blocks, plan.stop_early) = (9, false);
@@ -383,7 +444,7 @@ fn killed_run_keeps_all_trials_and_what_its_looks_showed() {
     plan.resolve = 1.005;
     // The next trial is the first of a block, so that the one before has ended in both.
     let (mut live, stored) = stored(&plan, 4 * 10 + 3 * 15 + 1);
-    let _ = live.next(u64::MAX / 2);
+    let _ = live.next(0);
     let mut restored = Experiment::new(plan);
     restored.restore(stored);
     assert_eq!(restored.trials().len(), live.trials().len());
@@ -548,7 +609,8 @@ fn outcome_is_available_during_the_run() {
         experiment.record(Ok(measurement));
         let live = outcome(&experiment);
         assert_eq!((live.ended, live.arms.len()), (Ended::Unfinished, 8));
-        let progress = fake.now_ns() as f64 / experiment.end_ns(fake.now_ns()) as f64;
+        let progress = experiment.progress(fake.now_ns());
+        let progress = progress.elapsed_ns as f64 / progress.end_ns as f64;
         assert!(progress >= before && progress < 1.0);
         before = progress;
     }

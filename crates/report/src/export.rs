@@ -103,7 +103,7 @@ impl<W: Write> Table for TrialsCsv<W> {
     }
 }
 
-/// JSON list of documents as in `docs/results.md`.
+/// JSON list of documents as in `docs/reference/results.md`.
 pub struct TrialsJson<W> {
     out: W,
     empty: bool,

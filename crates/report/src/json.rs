@@ -1,4 +1,4 @@
-//! The public results schema as JSON (`docs/results.md`).
+//! The public results schema as JSON (`docs/reference/results.md`).
 
 use std::borrow::Cow;
 
@@ -34,7 +34,7 @@ pub enum JsonError {
     Shape(#[source] serde_json::Error),
 }
 
-/// Returns an indented JSON document, described in `docs/results.md`.
+/// Returns an indented JSON document, described in `docs/reference/results.md`.
 pub fn to_json(outcome: &Outcome) -> String {
     serde_json::to_string_pretty(finite(outcome).as_ref())
         .expect("only string keys, and nothing that fails to serialise")
@@ -52,7 +52,7 @@ pub fn finite(outcome: &Outcome) -> Cow<'_, Outcome> {
     Cow::Owned(bounded)
 }
 
-/// Returns a comparison as an indented JSON document, described in `docs/history.md`.
+/// Returns a comparison as an indented JSON document, described in `docs/reference/results.md`.
 pub fn comparison_to_json(comparison: &model::RunComparison) -> String {
     serde_json::to_string_pretty(comparison)
         .expect("only string keys, and nothing that fails to serialise")

@@ -23,5 +23,5 @@ mod wording;
 pub use page::quoted;
 pub use units::plural;
 
-/// The reference of the JSON form, `docs/results.md`.
-pub const RESULTS_REFERENCE: &str = include_str!("../../../docs/results.md");
+/// The reference of the JSON form, `docs/reference/results.md`.
+pub const RESULTS_REFERENCE: &str = include_str!("../../../docs/reference/results.md");

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use model::{
     Arm, ArmKind, BlockOrder, Clock, Experiment, ExperimentPlan, FinishedRun, Forecast, Limits,
-    Measurement, Members, Outcome, OutcomeHeader, Replayed, Schedule, Search, Session, Sink,
-    Support, TimeNeeded, TrialRecord, Trials,
+    Measurement, Members, Outcome, OutcomeHeader, Progress, Replayed, Schedule, Search, Session,
+    Sink, Support, TimeNeeded, TrialRecord, Trials,
 };
 use remote::Failure;
 use report::store::{ExperimentHeader, SqliteStore, Store, StoreError};
@@ -29,13 +29,29 @@ fn members(search: &Search, arms: &[(Arm, Support)]) -> Option<Members> {
 fn plan(proof: Proof, limits: &Limits, seed: u64, schedule: Schedule, cpus: u32) -> ExperimentPlan {
     let budget_ns = limits.time.as_nanos() as u64;
     let mut plan = ExperimentPlan::new(seed, proof.arms, proof.judged, budget_ns, cpus);
-    (plan.gate, plan.resolve) = (proof.gate, limits.resolve);
+    (plan.gate, plan.deciding, plan.resolve) = (proof.gate, proof.deciding, limits.resolve);
     plan.members = proof.search.as_ref().and_then(|search| members(search, &plan.arms));
     plan.schedule = schedule;
     let max = limits.max_blocks.unwrap_or(plan.max_blocks);
     plan.min_blocks = limits.min_blocks.unwrap_or(plan.min_blocks.min(max));
     plan.max_blocks = max.max(plan.min_blocks);
     plan
+}
+
+/// Time of an experiment: all of the user's, or the rest after a search.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timing {
+    /// From here on its time counts: the labs and programs that it needs are part of it.
+    pub(crate) begun: Instant,
+    /// Share of the user's time that its limit is.
+    pub(crate) share: f64,
+}
+
+impl Timing {
+    /// All of the user's time.
+    pub(crate) fn whole(begun: Instant) -> Self {
+        Timing { begun, share: 1.0 }
+    }
 }
 
 /// Runs an experiment in an open session, from its first trial to its verdicts.
@@ -46,6 +62,7 @@ fn plan(proof: Proof, limits: &Limits, seed: u64, schedule: Schedule, cpus: u32)
 pub(crate) fn conduct(
     runner: &Runner<'_>,
     limits: &Limits,
+    timing: Timing,
     proof: Proof,
     session: &mut dyn Session,
     resumed: Option<Resumed>,
@@ -59,14 +76,17 @@ pub(crate) fn conduct(
         }
     };
     let (is_stored, trial) = (proof.is_stored, proof.trial);
-    let plan = plan(proof, limits, seed, schedule, header.machine.cpus);
-    let is_short =
-        stored.is_none() && trial.is_some_and(|trial| say_if_short(runner.console, &plan, trial));
+    let mut plan = plan(proof, limits, seed, schedule, header.machine.cpus);
+    plan.share = timing.share;
+    let short = trial.filter(|_| stored.is_none()).and_then(|trial| lacks_time(&plan, trial));
+    short.iter().for_each(|needed| runner.console.say(&report::forecast::lacks(needed)));
+    let is_short = short.is_some();
     let store = is_stored.then(|| runner.database.open()).transpose()?;
     let (resolve, time) = (plan.resolve, limits.time);
-    let mut recorder = Recorder { store, console: runner.console, is_short, resolve, time };
+    let mut recorder = Recorder { store, console: runner.console, is_short, resolve, time, timing };
     let mut trials = SessionTrials(session);
-    let clock = Continued::after(stored.as_ref().and_then(|stored| stored.last()));
+    let last = stored.as_ref().and_then(|stored| stored.last());
+    let clock = Continued::after(last, timing.begun);
     let Some(stored) = stored else {
         let FinishedRun { outcome, gave_up } =
             model::run(plan, header, &mut trials, &clock, &mut recorder, runner.stop)?;
@@ -85,23 +105,14 @@ pub(crate) fn conduct(
     Ok(Proven { outcome, is_stored, gave_up, broken: None })
 }
 
-/// Says before the first trial that the time cannot suffice for a verdict, if trials alone take more. Returns true if
-/// it did.
-fn say_if_short(console: &dyn Console, plan: &ExperimentPlan, trial: Duration) -> bool {
+/// Time that a verdict takes at least, if that is more than is given, by the declared length of a trial.
+fn lacks_time(plan: &ExperimentPlan, trial: Duration) -> Option<TimeNeeded> {
     let arms = plan.arms.iter().filter(|(_, support)| support.is_yes()).count() as u32;
-    let trials = if plan.schedule.settle { 2 * plan.min_blocks } else { plan.min_blocks };
-    let least = trial * arms * (trials + 1);
-    let is_short = least.as_nanos() as u64 > plan.budget_ns;
-    if is_short {
-        console.say(&format!(
-            "{arms} arms with trials of {} ms take at least {} s for the {} blocks that a verdict needs: this run ends \
-             without one; give more --time, or fewer arms",
-            trial.as_millis(),
-            least.as_secs_f64().ceil(),
-            plan.min_blocks
-        ));
-    }
-    is_short
+    let trials = if plan.schedule.settle { 2 * arms } else { arms };
+    let (blocks, block_ns) = (plan.min_blocks, (trial * trials).as_nanos() as u64);
+    let least_ns = block_ns.saturating_mul(u64::from(blocks) + 1);
+    let whole_ns = (least_ns as f64 / plan.share) as u64;
+    (least_ns > plan.budget_ns).then_some(TimeNeeded { blocks, block_ns, whole_ns })
 }
 
 /// Time of an experiment: up to the end of its last stored trial, if it is resumed, and from now on.
@@ -111,9 +122,10 @@ pub(crate) struct Continued {
 }
 
 impl Continued {
-    pub(crate) fn after(last: Option<&TrialRecord>) -> Self {
+    /// - `since`: begin of this process's part.
+    pub(crate) fn after(last: Option<&TrialRecord>, since: Instant) -> Self {
         let before_ns = last.map_or(0, |last| last.started_ms * 1_000_000 + last.wall_ns);
-        Continued { before_ns, since: Instant::now() }
+        Continued { before_ns, since }
     }
 }
 
@@ -146,6 +158,7 @@ struct Recorder<'a> {
     resolve: f64,
     /// Time given.
     time: Duration,
+    timing: Timing,
 }
 
 impl Sink for Recorder<'_> {
@@ -157,27 +170,22 @@ impl Sink for Recorder<'_> {
         store.begin(&ExperimentHeader::new(header, plan.seed, plan.schedule, arms))
     }
 
-    fn next(&mut self, block: u32, arm: &Arm, elapsed_ns: u64, end_ns: u64) {
-        let end_s = end_ns.div_ceil(1_000_000_000);
-        let done = elapsed_ns.saturating_mul(1000) / end_ns.max(1);
-        self.console.progress(done, &format!("of {end_s} s, block {block}: {}", arm.name));
+    fn next(&mut self, arm: &Arm, progress: &Progress) {
+        let done = progress.elapsed_ns.saturating_mul(1000) / progress.end_ns.max(1);
+        self.console.progress(done, &report::forecast::progress(progress), &arm.name);
     }
 
     fn lacks_time(&mut self, needed: &TimeNeeded) {
-        if std::mem::replace(&mut self.is_short, true) {
-            return;
+        if !std::mem::replace(&mut self.is_short, true) {
+            self.console.say(&report::forecast::lacks(needed));
         }
-        self.console.say(&format!(
-            "a block takes {:.1} s, and {} blocks are needed for a verdict: this run ends without one; give \
-             --time {}s",
-            needed.block_ns as f64 / 1e9,
-            needed.blocks,
-            needed.whole_s()
-        ));
     }
 
     fn plans(&mut self, forecast: &Forecast) {
-        self.console.say(&report::forecast::plan(forecast, self.resolve, self.time));
+        let Timing { share, .. } = self.timing;
+        let whole_ms = (forecast.whole_ms as f64 / share) as u64;
+        let (forecast, time) = (Forecast { whole_ms, ..*forecast }, self.time.div_f64(share));
+        self.console.say(&report::forecast::plan(&forecast, self.resolve, time));
     }
 
     fn trial(&mut self, id: &str, trial: &TrialRecord) -> Result<(), StoreError> {

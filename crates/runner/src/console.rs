@@ -9,9 +9,10 @@ pub trait Console {
     /// Shows progress.
     ///
     /// - `done`: thousandths of the time.
-    fn progress(&self, done: u64, text: &str);
+    /// - `arm`: of the trial that begins.
+    fn progress(&self, done: u64, text: &str, arm: &str);
     /// Removes the progress.
     fn end_progress(&self);
-    /// Shows the result so far, if the user asked for that.
+    /// Shows the result so far, if there is a place for it.
     fn result_so_far(&self, outcome: &dyn Fn() -> Outcome);
 }

@@ -32,6 +32,6 @@ pub use header::{resolve_text, stored_resolve};
 pub use load::{check_support, find_load, requested_load};
 pub use path::PathPlan;
 pub use programs::{ProgramsPlan, check_programs};
-pub use proof::{Proven, Resumed};
+pub use proof::{NOTHING_KNOWN, Proven, Resumed};
 pub use runner::{JournalFolder, OpenPath, Runner, StartGuard, lock};
 pub use series::Earlier;

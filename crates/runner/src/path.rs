@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::time::Instant;
 
 use model::{Arm, ArmPlan, BEST, Load, LoadRequest, Path, PathRequest, Request, Support};
 use remote::Failure;
@@ -21,6 +22,8 @@ pub struct PathPlan {
     load: Load,
     against: Option<PathBuf>,
     is_search: bool,
+    /// From here on its time counts: arms were tried in labs.
+    pub(crate) begun: Instant,
     pub(crate) proof: Proof,
 }
 
@@ -56,6 +59,7 @@ pub(crate) fn plan(
     request: &Request,
     wanted: &PathRequest,
 ) -> Result<PathPlan, Failure> {
+    let begun = Instant::now();
     let path = (runner.find_path)(&wanted.path, &wanted.load)?;
     let kind = find_load(path.as_ref(), wanted.load.kind.as_deref())?;
     let load = requested_load(path.as_ref(), kind, &wanted.load)?;
@@ -87,12 +91,12 @@ pub(crate) fn plan(
     }
     let proof = Proof::of_path(request, path.as_ref(), kind, &load, parameters);
     let proof = Proof { arms, ..proof };
-    Ok(PathPlan { path, load, against: wanted.against.clone(), is_search, proof })
+    Ok(PathPlan { path, load, against: wanted.against.clone(), is_search, begun, proof })
 }
 
 /// Opens the path's lab, or starts both builds.
 pub(crate) fn open<'a>(plan: PathPlan) -> Result<Opened<'a>, Failure> {
-    let PathPlan { path, load, against, is_search, mut proof } = plan;
+    let PathPlan { path, load, against, is_search, begun: _, mut proof } = plan;
     let session = match against {
         None => path.open(&load)?,
         Some(old) => {

@@ -40,7 +40,7 @@ pub(crate) fn plan(request: &Request, wanted: &Programs) -> Result<ProgramsPlan,
     let is_search = spec.plan == BEST && !spec.switches.is_empty();
     let load = parameters(request, wanted, &spec);
     let proof = Proof::new(request, Programs::PATH, spec.judged.clone(), load);
-    let proof = Proof { arms, ..proof };
+    let proof = Proof { arms, deciding: spec.deciding.clone(), ..proof };
     Ok(ProgramsPlan { spec, is_search, proof })
 }
 

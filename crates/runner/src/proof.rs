@@ -10,6 +10,9 @@ use model::{
 use remote::Failure;
 use remote::work::Ran;
 
+/// Text of a run that a signal ended at once.
+pub const NOTHING_KNOWN: &str = "interrupted before the first block ended; nothing is known yet";
+
 /// An experiment that can be conducted: arms under a load.
 #[derive(Clone)]
 pub(crate) struct Proof {
@@ -24,6 +27,8 @@ pub(crate) struct Proof {
     pub(crate) trial: Option<Duration>,
     /// True if no arm may be worse by more than the resolution.
     pub(crate) gate: bool,
+    /// Metrics that decide the gate; empty for all.
+    pub(crate) deciding: Vec<String>,
     /// False if the result is not stored.
     pub(crate) is_stored: bool,
     /// The user's name for it, and note on it.
@@ -48,6 +53,7 @@ impl Proof {
             search: None,
             trial: None,
             gate: request.gate,
+            deciding: Vec::new(),
             is_stored: request.is_stored,
             name: request.name.clone(),
             note: request.note.clone(),
@@ -103,19 +109,27 @@ impl From<Ran> for Proven {
 }
 
 impl Proven {
-    /// Errors: settings that could not be restored, no measurement of the baseline, a run that was given up, or one
-    /// that a signal ended.
+    /// False if nothing is known: it was interrupted before its first block ended, or every trial failed.
+    pub fn has_result(&self) -> bool {
+        let has_figure = self.outcome.arms.iter().any(|arm| arm.trials > 0);
+        match self.outcome.ended {
+            Ended::Interrupted if !self.gave_up => self.outcome.blocks > 0,
+            _ => has_figure || !self.gave_up,
+        }
+    }
+
+    /// Errors: settings that could not be restored, one that a signal ended, no measurement of the baseline, or a run
+    /// that was given up.
     ///
     /// - `is_stopped`: a stop was requested.
     pub fn verdict(&self, is_stopped: bool) -> Result<(), Failure> {
         if let Some(why) = &self.broken {
             return Err(Failure::failed(why));
         }
-        let is_interrupted = self.outcome.ended == Ended::Interrupted && is_stopped;
+        if self.outcome.ended == Ended::Interrupted && is_stopped {
+            return Err(Failure::Interrupted(self.interruption()));
+        }
         match self.outcome.arms.first() {
-            Some(arm) if arm.trials == 0 && arm.failures.is_empty() && is_interrupted => {
-                Err(Failure::Interrupted("interrupted before the first trial that counts".into()))
-            }
             Some(arm) if arm.trials == 0 || arm.metrics.is_empty() => {
                 let why = match (arm.failures.first(), self.outcome.ended) {
                     (Some(why), _) => why,
@@ -131,14 +145,16 @@ impl Proven {
                 "the run was given up because its last trials all failed; earlier results are kept, and \
                  `wirepath history show` lists the errors",
             )),
-            _ if is_interrupted => {
-                let blocks = self.outcome.blocks;
-                let plural = if blocks == 1 { "" } else { "s" };
-                Err(Failure::Interrupted(format!(
-                    "interrupted after {blocks} block{plural}; the result so far is above"
-                )))
-            }
             _ => Ok(()),
+        }
+    }
+
+    /// Text about a run that a signal ended.
+    fn interruption(&self) -> String {
+        match self.outcome.blocks {
+            0 => NOTHING_KNOWN.to_owned(),
+            1 => "interrupted after 1 block; the result so far is above".to_owned(),
+            blocks => format!("interrupted after {blocks} blocks; the result so far is above"),
         }
     }
 }

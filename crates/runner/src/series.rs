@@ -25,7 +25,8 @@ pub struct Earlier<'a> {
 }
 
 impl Runner<'_> {
-    /// Runs the request as often as its series asks, until it is interrupted.
+    /// Runs the request as often as its series asks, until it is interrupted. A run that was interrupted before its
+    /// first block ended is left out, unless it is the first one.
     ///
     /// - `run`: runs one request in a process of its own: memory layout moves figures by some per cent, and runs of one
     ///   process would share it.
@@ -46,9 +47,14 @@ impl Runner<'_> {
                 break;
             }
             self.console.say(&format!("run {} of {runs}", number + 1));
-            let ended = run(&request.run_of_series(number))?;
+            let ended = match run(&request.run_of_series(number)) {
+                Err(_) if self.is_stopped() && !proven.is_empty() => break,
+                ended => ended?,
+            };
             let is_last = ended.outcome.ended == Ended::Interrupted;
-            proven.push(ended);
+            if ended.has_result() || proven.is_empty() {
+                proven.push(ended);
+            }
             if is_last {
                 break;
             }

@@ -4,7 +4,8 @@ use clap::Args;
 use host::doctor::{self, HostView};
 use host::tune::Profile;
 use house::context::Context;
-use house::findings::{OutputArgs, show};
+use house::findings::{Examined, OutputArgs, show};
+use house::next::CommandLine;
 use house::place::{PlaceArgs, StateArgs, notice};
 use remote::Failure;
 
@@ -24,5 +25,7 @@ pub(super) fn run(context: &Context, args: &CheckArgs) -> Result<(), Failure> {
     let interface = args.place.interface.as_deref();
     let view = HostView::new(system, interface, Some(Profile::Forwarding), None)?;
     let report = doctor::examine_forwarding(&view);
-    show(context, &report, &format!("{}, on the way through", args.place.title()), &args.output)
+    let (place, command) = (&args.place, CommandLine::new("tunnel check"));
+    let examined = Examined { place, purpose: ", on the way through", command };
+    show(context, &report, &examined, &args.output)
 }

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Instant;
 
 use model::{
-    Arm, ArmKind, Clock, ExperimentPlan, Measurement, Outcome, OutcomeHeader, Sink, Support,
-    TrialRecord, Trials, Verdict,
+    Arm, ArmKind, Clock, ExperimentPlan, Measurement, Outcome, OutcomeHeader, Progress, Sink,
+    Support, TrialRecord, Trials, Verdict,
 };
 
 /// Long enough never to end a run.
@@ -30,7 +30,7 @@ impl Sink for Nowhere {
         Ok(())
     }
 
-    fn next(&mut self, _: u32, _: &Arm, _: u64, _: u64) {}
+    fn next(&mut self, _: &Arm, _: &Progress) {}
 
     fn trial(&mut self, _: &str, _: &TrialRecord) -> Result<(), Infallible> {
         Ok(())

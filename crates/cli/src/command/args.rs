@@ -307,7 +307,7 @@ fn limits_of_file(experiment: &Programs) -> Result<Limits, Failure> {
 }
 
 /// Arguments of this process, quoted for a shell, without the options of its output.
-fn own_words() -> String {
+pub(crate) fn own_words() -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     let words: Vec<String> = words.filter(|word| word != "--json").collect();
     words.iter().map(|word| report::quoted(word)).collect::<Vec<_>>().join(" ")

@@ -4,16 +4,19 @@ mod args;
 mod check;
 mod resume;
 
-use model::Subject;
+use model::{Ended, Subject};
 use remote::Failure;
-use runner::Planned;
+use runner::{Planned, Proven};
 
-pub(crate) use args::{CommandArgs, ExperimentArgs, ProgramArgs};
+pub(crate) use args::{CommandArgs, ExperimentArgs, ProgramArgs, own_words};
 
 use crate::gate;
-use crate::proven::{ProveDocument, print_ladder, say_where, show_series, verdict};
+use crate::proven::{
+    ProveDocument, print_document, print_ladder, say_report, say_where, show_series, verdict,
+};
 use crate::running::{Terminal, run_in_child, runner};
 use house::context::Context;
+use house::next::{self, CommandLine};
 use house::{console, signals};
 
 pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> {
@@ -44,16 +47,18 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
     let is_search = plan.is_search();
     let proven = if args.series.runs > 1 {
         let proven = runner.run_series(&request, &|request| run_in_child(&runner, request))?;
-        show_series(context, args.live.detail, &proven, |run| document(run, is_search))?;
+        let (detail, runs) = (args.live.detail, args.series.runs);
+        show_series(context, detail, &proven, runs, |run| document(run, is_search))?;
         proven
     } else {
         signals::stop_on_hangup()?;
         let proven = runner.run_planned(&request, Planned::Programs(plan), resumed)?;
         if context.json {
-            console::json(&document(&proven, is_search))?;
+            print_document(&proven, &document(&proven, is_search))?;
         } else {
             print_ladder(&proven, args.live.detail)?;
             say_where(&proven);
+            say_next(context, &proven);
         }
         verdict(&proven)?;
         vec![proven]
@@ -61,6 +66,16 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
     if request.gate { gate::judge(&proven, args.accept_undecided) } else { Ok(()) }
 }
 
-fn document(run: &runner::Proven, is_search: bool) -> ProveDocument<'_> {
+/// Says how to go on with a run that was interrupted, or how to make a page of one that was not.
+fn say_next(context: &Context, proven: &Proven) {
+    let is_interrupted = proven.outcome.ended == Ended::Interrupted && !proven.gave_up;
+    if is_interrupted && proven.is_stored && proven.has_result() {
+        next::say(context, &CommandLine::new("prove command --resume").value(&proven.outcome.id));
+    } else {
+        say_report(context, proven);
+    }
+}
+
+fn document(run: &Proven, is_search: bool) -> ProveDocument<'_> {
     if is_search { ProveDocument::searched(run) } else { ProveDocument::new(run) }
 }

@@ -27,6 +27,7 @@ use diff::{Changes, Observation};
 use house::args::parse_duration;
 use house::context::Context;
 use house::metrics::Shown;
+use house::next::{self, CommandLine};
 use house::{console, privileges, signals};
 use perfetto::TraceFile;
 
@@ -163,9 +164,19 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
         (false, false) => {
             let changes = changes.map_or(String::new(), |changes| changes.text());
             console::text(&(text::text(&summary, args) + &changes))?;
+            say_next(context, args);
         }
     }
     observed
+}
+
+/// Says how to look for settings that slow these packets, if they are of one place.
+fn say_next(context: &Context, args: &ExplainArgs) {
+    if let ([] | [_], [] | [_]) = (&args.interface[..], &args.netns[..]) {
+        let line = CommandLine::new("doctor");
+        let line = line.option("--interface", args.interface.first().map(String::as_str));
+        next::say(context, &line.option("--netns", args.netns.first().map(String::as_str)));
+    }
 }
 
 /// Observes until the time is over, a signal comes, or all named interfaces are gone.

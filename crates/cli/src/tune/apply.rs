@@ -14,6 +14,7 @@ use host::tune::{
 use house::args::parse_duration;
 use house::console::count;
 use house::context::Context;
+use house::next::{self, CommandLine};
 use house::place::{StateArgs, notice};
 use house::{console, signals};
 use remote::Failure;
@@ -121,15 +122,17 @@ pub(super) struct RollbackArgs {
 }
 
 pub(super) fn read(path: &Path) -> Result<Plan, PlanError> {
-    if path != Path::new("-") {
-        return tune::read_plan(path);
-    }
+    if path == Path::new("-") { Plan::parse(&read_stdin()?) } else { tune::read_plan(path) }
+}
+
+/// A document of at most 2 MiB.
+pub(super) fn read_stdin() -> Result<String, PlanFileError> {
     let mut text = String::new();
     std::io::stdin()
         .take(2 << 20)
         .read_to_string(&mut text)
         .map_err(|source| PlanFileError::Read { path: "standard input".into(), source })?;
-    Plan::parse(&text)
+    Ok(text)
 }
 
 /// Document of `tune apply | confirm | rollback --json`.
@@ -278,6 +281,7 @@ pub(super) fn apply(context: &Context, state: &StateArgs, args: &ApplyArgs) -> R
     if args.dry_run {
         return dry_run(context, state, plan, &args.rebase);
     }
+    let is_of_namespace = plan.netns.is_some();
     let (rebase, owner) = (&args.rebase, args.owner.name());
     let wanted = Application { plan, rebase, confirm_within: args.confirm_within, owner };
     let (steps, mut text, waiting) = match apply_plan(state, wanted)? {
@@ -296,19 +300,38 @@ pub(super) fn apply(context: &Context, state: &StateArgs, args: &ApplyArgs) -> R
     };
     let Some(waiting) = waiting else {
         text.push_str("`wirepath tune rollback` restores the earlier values");
-        return print(context, ApplyAnswer::Applied { steps }, &text);
+        print(context, ApplyAnswer::Applied { steps }, &text)?;
+        say_next(context, state, &args.plan, is_of_namespace);
+        return Ok(());
     };
     let within = waiting.by_ms.saturating_sub(tune::boot_clock_ms()).div_ceil(1000);
     console::say(&format!(
         "{text}rolled back in {within} s unless `wirepath tune confirm` is run from another \
          terminal; Ctrl-C rolls back now"
     ));
+    // To be typed in the other terminal: this one waits.
+    next::say(context, &state.given_to(CommandLine::as_root("tune confirm")));
     waiting.end()?;
     print(
         context,
         ApplyAnswer::Confirmed,
         "confirmed: `wirepath tune rollback` still restores the earlier values",
-    )
+    )?;
+    say_next(context, state, &args.plan, is_of_namespace);
+    Ok(())
+}
+
+/// Says how to check the settings, to keep them across reboots and to undo them.
+fn say_next(context: &Context, state: &StateArgs, plan: &Path, is_of_namespace: bool) {
+    if plan == Path::new("-") {
+        return next::say_undo(context, &state.given_to(CommandLine::as_root("tune rollback")));
+    }
+    let plan = plan.to_string_lossy();
+    next::say(context, &state.given_to(CommandLine::new("tune verify").value(&plan)));
+    // Other programs set what is of the host; a namespace is made anew at each start.
+    let form = if is_of_namespace { "--to unit -o out" } else { "--to systemd -o out" };
+    next::say_or(context, &CommandLine::new("tune export").value(&plan).words(form));
+    next::say_undo(context, &state.given_to(CommandLine::as_root("tune rollback")));
 }
 
 /// A setting that was changed, and the note on it below.

@@ -9,6 +9,7 @@ use host::tune::{self, ExportedFile, Form, Omitted, Place, System};
 use house::console;
 use house::console::count;
 use house::context::Context;
+use house::next::{self, CommandLine};
 use house::place::StateArgs;
 use remote::Failure;
 use report::screen::Screen;
@@ -79,7 +80,12 @@ pub(super) fn run(context: &Context, state: &StateArgs, args: &ExportArgs) -> Re
         screen.line(format!("  {command}"));
     }
     screen.line("`wirepath tune verify PLAN` then compares the host with the plan");
-    console::text(&screen.finish())
+    console::text(&screen.finish())?;
+    if files.iter().any(|file| file.starts_with(args.output.join("etc"))) {
+        let folder = args.output.join("etc").display().to_string();
+        next::say(context, &CommandLine::root_program("cp -r").value(&folder).words("/"));
+    }
+    Ok(())
 }
 
 /// Writes all files, or none: existing files, dangling links among them, are refused first.

@@ -2,15 +2,20 @@
 
 pub(crate) mod apply;
 pub(crate) mod export;
+mod findings;
+mod kept;
 pub(crate) mod prove;
 pub(crate) mod show;
 pub(crate) mod steps;
 pub(crate) mod verify;
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 use host::tune::{self, Target};
 use house::console;
 use house::context::Context;
+use house::next::{self, CommandLine};
 use house::place::{PlaceArgs, StateArgs, notice};
 use remote::Failure;
 use report::screen::Cell;
@@ -27,9 +32,10 @@ pub(crate) struct TuneArgs {
 
 #[derive(Debug, Subcommand)]
 enum TuneCommand {
-    /// Print a plan: the settings of a profile for this host, with reasons
+    /// Print a plan: the settings of a profile for this host, or those that `doctor` found, with reasons
     #[command(after_help = "\
 Example:
+  wirepath doctor --interface eth1 --json | wirepath tune plan --from - > plan.toml
   wirepath tune plan --profile latency --interface eth1 --app-cpu 3 > plan.toml
   wirepath tune plan --profile forwarding --interface eth0 --netns blue")]
     Plan(PlanArgs),
@@ -87,8 +93,11 @@ Example:
 #[derive(Debug, Args)]
 struct PlanArgs {
     /// Purpose of the settings
-    #[arg(long, value_enum)]
-    profile: tune::Profile,
+    #[arg(long, value_enum, required_unless_present = "from")]
+    profile: Option<tune::Profile>,
+    /// Document of `doctor --json`: the settings that its findings name are planned; `-` for standard input
+    #[arg(long, value_name = "FILE|-", conflicts_with_all = ["profile", "app_cpu"])]
+    from: Option<PathBuf>,
     #[command(flatten)]
     place: PlaceArgs,
     /// CPU of the application that receives the packets
@@ -119,18 +128,34 @@ fn row(knob: &str, target: &Target, text: impl Into<String>) -> Vec<Cell> {
 
 fn make_plan(context: &Context, state: &StateArgs, args: &PlanArgs) -> Result<(), Failure> {
     notice(state);
-    let system = args.place.open(state)?;
-    let wanted = tune::Wanted {
-        profile: args.profile,
-        interface: args.place.interface.as_deref(),
-        app_cpu: args.app_cpu,
+    let plan = match (&args.from, args.profile) {
+        (Some(file), _) => findings::plan(state, &args.place, file)?,
+        (None, Some(profile)) => {
+            let (system, interface) = (args.place.open(state)?, args.place.interface.as_deref());
+            tune::plan(&system, tune::Wanted { profile, interface, app_cpu: args.app_cpu })?
+        }
+        (None, None) => return Err(Failure::Usage("give --profile, or --from".into())),
     };
-    let plan = tune::plan(&system, wanted)?;
     if plan.interface.is_none() {
         console::say("without --interface, only machine-wide settings are planned");
     }
     if context.json {
         return console::json(&plan);
     }
-    console::text(&plan.to_text())
+    console::text(&plan.to_text())?;
+    if !plan.steps.is_empty() {
+        next::say(context, &proving(state, &plan));
+    }
+    Ok(())
+}
+
+/// The command that proves a plan, up to the source of its load where only the user knows that.
+fn proving(state: &StateArgs, plan: &tune::Plan) -> CommandLine {
+    let line = state.given_to(CommandLine::new("tune prove plan.toml"));
+    let source = match (&plan.interface, &plan.netns) {
+        (Some(_), Some(_)) => "--from NETNS --keep kept.toml",
+        (Some(_), None) => "--far ssh:HOST --keep kept.toml",
+        (None, _) => "--keep kept.toml",
+    };
+    line.words(source)
 }

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use host::tune::Plan;
+use house::console::count;
 use house::context::Context;
+use house::next::{self, CommandLine};
 use house::place::StateArgs;
 use house::{console, signals};
 use model::{Direction, Gain, PlanArms, PlanLoad, PlanRequest, Programs, Request, Subject};
@@ -13,10 +15,13 @@ use report::screen::{Cell, Screen};
 use runner::{Proven, WHOLE_PLAN, find_load};
 
 use super::apply;
+use super::kept::{self, Kept};
 use crate::command::ProgramArgs;
 use crate::far_args::FarEndArgs;
 use crate::lookup;
-use crate::proven::{ProveDocument, print_ladder, say_where, show_series, verdict};
+use crate::proven::{
+    ProveDocument, print_document, print_ladder, say_report, say_where, show_series, verdict,
+};
 use crate::running::{Terminal, run_in_child, runner};
 use crate::shared_args::{LimitArgs, LiveArgs, LoadArgs, SeriesArgs};
 
@@ -107,6 +112,10 @@ pub(super) struct TuneProveArgs {
     arms: PlanArmsName,
     #[command(flatten)]
     rebase: apply::RebaseArgs,
+    /// Write the settings that help as a plan, which must be a new file: those shown to be better by a figure that
+    /// decides, and by none worse
+    #[arg(long, value_name = "FILE", conflicts_with = "runs")]
+    keep: Option<PathBuf>,
     #[command(flatten)]
     live: LiveArgs,
     #[command(flatten)]
@@ -143,6 +152,7 @@ pub(super) fn run(
     args: &TuneProveArgs,
 ) -> Result<(), Failure> {
     signals::stop_on_hangup()?;
+    args.keep.as_deref().map_or(Ok(()), kept::check_free)?;
     let plan = apply::read(&args.plan)?;
     let mut request =
         args.load.request(&plan, &args.plan, args.arms.arms(), args.rebase.is_given())?;
@@ -152,20 +162,49 @@ pub(super) fn run(
     let is_ladder = args.arms == PlanArmsName::Ladder;
     if args.series.runs > 1 {
         let proven = runner.run_series(&request, &|request| run_in_child(&runner, request))?;
-        return show_series(context, args.live.detail, &proven, |run| {
+        return show_series(context, args.live.detail, &proven, args.series.runs, |run| {
             ProveDocument::new(run).with_steps(steps(run, is_ladder))
         });
     }
     let proven = runner.run(&request)?;
     let steps = steps(&proven, is_ladder);
     if context.json {
-        console::json(&ProveDocument::new(&proven).with_steps(steps))?;
+        print_document(&proven, &ProveDocument::new(&proven).with_steps(steps))?;
     } else {
         print_ladder(&proven, args.live.detail)?;
         console::text(&table(&steps))?;
         say_where(&proven);
     }
-    verdict(&proven)
+    verdict(&proven)?;
+    match &args.keep {
+        Some(file) => keep(context, state, args, &plan, &proven, file),
+        None => {
+            say_report(context, &proven);
+            Ok(())
+        }
+    }
+}
+
+/// Writes the settings that help, and says how to apply them.
+fn keep(
+    context: &Context,
+    state: &StateArgs,
+    args: &TuneProveArgs,
+    plan: &Plan,
+    proven: &Proven,
+    file: &Path,
+) -> Result<(), Failure> {
+    let Some(kept) = Kept::of(plan, &proven.outcome, args.arms.arms()) else {
+        console::say(&format!("no setting is shown to help: {} was not written", file.display()));
+        return Ok(());
+    };
+    kept.write(file, (&args.plan, &proven.outcome.id))?;
+    let of = count(plan.steps.len(), "setting");
+    console::say(&format!("wrote {}: {} of {of} help", file.display(), kept.settings_count()));
+    let line = CommandLine::as_root("tune apply").value(&file.to_string_lossy());
+    let line = if args.rebase.is_given() { line.words("--rebase") } else { line };
+    next::say(context, &state.given_to(line.words("--confirm-within 2m")));
+    Ok(())
 }
 
 /// Worth of each setting on top of those before it; none but for a ladder.

@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod compare;
 mod gate;
 mod ipv6;
 mod knobs;

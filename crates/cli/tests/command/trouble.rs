@@ -124,6 +124,22 @@ fn clients_that_hang_fail_or_measure_nothing_are_failed_trials() {
 }
 
 #[test]
+fn programs_that_fail_alike_in_every_arm_end_the_run_after_the_warm_up_with_one_line() {
+    let data = Data::new();
+    let args = ["prove", "command", "--arm", "a=echo no such host >&2; exit 3"];
+    let other = ["--arm", "b=echo no such host >&2; exit 3", "--time", "300s"];
+    let mut command = data.wirepath(&[&args[..], &other].concat());
+    command.env("WIREPATH_STATE", data.file("state"));
+    let output = Running::start(command).finish(LONG).expect("it does not use the time");
+    assert_eq!(output.status.code(), Some(1), "{}", all_text(&output));
+    assert!(output.stdout.is_empty(), "{}", all_text(&output));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let errors: Vec<&str> = said.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert!(errors.len() == 1 && errors[0].contains("no such host"), "{said}");
+    assert_eq!(data.trial_count(), 3);
+}
+
+#[test]
 fn a_metric_that_is_missing_once_is_one_failed_trial() {
     let data = Data::new();
     let folder = data.path().to_owned();

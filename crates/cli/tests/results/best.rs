@@ -60,7 +60,7 @@ fn a_search_is_interrupted_at_once_and_cannot_be_combined() {
     assert!(!until(std::time::Duration::from_millis(700), || running.has_ended()));
     let output = running.end_by("INT", std::time::Duration::from_secs(10));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("interrupted before the first trial"), "{said}");
+    assert!(said.contains("interrupted before the first block ended"), "{said}");
     assert_eq!(output.status.code(), Some(130));
     let said = fail(data.wirepath(&[&ARGS[..], &["1", "--runs", "5"]].concat()), 2);
     assert!(said.contains("cannot be combined"), "{said}");

@@ -133,7 +133,7 @@ fn follows(outcome: &Outcome) {
 fn every_printed_result_follows_from_its_trials() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut found = results(&root.join("docs"));
-    assert!(!found.is_empty(), "docs/results.md has one");
+    assert!(!found.is_empty(), "docs/reference/results.md has one");
     for folder in fs::read_dir(&root).expect("the sources") {
         let docs = folder.expect("a readable folder").path().join("docs");
         if docs.is_dir() {

@@ -35,7 +35,8 @@ pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {
                     .change(
                         format!("echo performance > {file}"),
                         format!("echo {governor} > {file}"),
-                    ),
+                    )
+                    .setting("governor", &target, "performance"),
             );
         }
         if is_quick
@@ -72,7 +73,8 @@ pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {
                 )
                 .effect("fewer long pauses")
                 .risk("programs that benefit from huge pages must request them")
-                .change(format!("echo madvise > {file}"), format!("echo always > {file}")),
+                .change(format!("echo madvise > {file}"), format!("echo always > {file}"))
+                .setting("huge-pages", &Target::Host, "madvise"),
         );
     }
     if let Some(runtime) = notes.ask(view.read("sched-rt-runtime", &Target::Host)) {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::text::chain;
-use crate::tune::KnobError;
+use crate::tune::{KnobError, Target, WantedSetting};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
@@ -48,6 +48,9 @@ pub struct Finding {
     pub change: String,
     /// Command that undoes it.
     pub undo: String,
+    /// The change as settings of `tune`, which a plan can take; empty if it is none of these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<WantedSetting>,
 }
 
 /// A measurement or note that is not a fault.
@@ -133,6 +136,7 @@ pub(super) fn finding(severity: Severity, what: impl Into<String>) -> Finding {
         risk: "none known",
         change: String::new(),
         undo: String::new(),
+        settings: Vec::new(),
     }
 }
 
@@ -156,5 +160,14 @@ impl Finding {
 
     pub(super) fn change(self, change: impl Into<String>, undo: impl Into<String>) -> Self {
         Finding { change: change.into(), undo: undo.into(), ..self }
+    }
+
+    /// Adds a setting of the change.
+    ///
+    /// - `knob`: id of a knob of `tune`.
+    pub(super) fn setting(mut self, knob: &str, target: &Target, value: impl Into<String>) -> Self {
+        let (knob, target) = (knob.to_owned(), target.clone());
+        self.settings.push(WantedSetting { knob, target, value: value.into() });
+        self
     }
 }

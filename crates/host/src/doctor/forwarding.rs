@@ -3,7 +3,7 @@
 use super::finding::{Notes, Severity, finding};
 use super::host_view::HostView;
 use crate::net::ethtool;
-use crate::tune::Profile;
+use crate::tune::{Profile, Target};
 
 pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {
     let mut forwards_any = false;
@@ -34,7 +34,8 @@ pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {
                     )
                     .effect("TCP, and UDP if configured, is forwarded in large pieces")
                     .risk("packets wait for the end of a poll")
-                    .change(format!("{command} gro on"), format!("{command} gro off")),
+                    .change(format!("{command} gro on"), format!("{command} gro off"))
+                    .setting("gro", &Target::Interface(link.name.clone()), "on"),
             );
         }
         if offloads.get("rx-lro").is_some_and(|lro| lro.is_on) {
@@ -47,7 +48,8 @@ pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {
                          (Documentation/networking/segmentation-offloads.rst)",
                     )
                     .effect("packets are forwarded unmodified")
-                    .change(format!("{command} lro off"), format!("{command} lro on")),
+                    .change(format!("{command} lro off"), format!("{command} lro on"))
+                    .setting("lro", &Target::Interface(link.name.clone()), "off"),
             );
         }
     }
@@ -68,7 +70,8 @@ pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {
                 .change(
                     format!("{}sysctl -w net.ipv4.ip_early_demux=0", view.prefix()),
                     format!("{}sysctl -w net.ipv4.ip_early_demux=1", view.prefix()),
-                ),
+                )
+                .setting("ip-early-demux", &Target::Netns, "0"),
         );
     }
 }

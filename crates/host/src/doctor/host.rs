@@ -38,7 +38,8 @@ pub(super) fn settings(view: &HostView, notes: &mut Notes<'_>) {
                 .change(
                     format!("sysctl -w net.core.{name}=50"),
                     format!("sysctl -w net.core.{name}=0"),
-                ),
+                )
+                .setting(knob, &Target::Netns, "50"),
         );
     }
     for (knob, least) in ROOM.iter().chain(BACKLOG) {
@@ -56,7 +57,8 @@ pub(super) fn settings(view: &HostView, notes: &mut Notes<'_>) {
                 )
                 .effect("programs may use larger buffers, and bursts are not dropped")
                 .risk("memory")
-                .change(format!("sysctl -w {name}={least}"), format!("sysctl -w {name}={now}")),
+                .change(format!("sysctl -w {name}={least}"), format!("sysctl -w {name}={now}"))
+                .setting(knob, &Target::Netns, least.to_string()),
         );
     }
     if !host_only.is_empty() {

@@ -36,7 +36,12 @@ pub(super) fn channels(view: &HostView, notes: &mut Notes<'_>) {
                 )
                 .effect("flows use more CPUs; a single flow gains nothing")
                 .risk("steering of the queues is reset")
-                .change(format!("{command} {wanted}"), format!("{command} {used}")),
+                .change(format!("{command} {wanted}"), format!("{command} {used}"))
+                .setting(
+                    "channels",
+                    &Target::Interface(link.name.clone()),
+                    format!("{kind}={wanted}"),
+                ),
             );
         }
     }
@@ -66,7 +71,8 @@ pub(super) fn offloads(view: &HostView, notes: &mut Notes<'_>) {
                          (Documentation/networking/segmentation-offloads.rst)",
                     )
                     .effect(effect)
-                    .change(format!("{command} on"), format!("{command} off")),
+                    .change(format!("{command} on"), format!("{command} off"))
+                    .setting(short, &Target::Interface(link.name.clone()), "on"),
             );
         }
     }
@@ -98,7 +104,12 @@ pub(super) fn rings(view: &HostView, notes: &mut Notes<'_>) {
                 )
                 .effect("longer bursts are received without loss")
                 .risk("the link goes down briefly; more cache is used")
-                .change(format!("{command} {}", rings.rx_max), format!("{command} {}", rings.rx)),
+                .change(format!("{command} {}", rings.rx_max), format!("{command} {}", rings.rx))
+                .setting(
+                    "rings",
+                    &Target::Interface(link.name.clone()),
+                    format!("rx={}", rings.rx_max),
+                ),
             );
         }
     }
@@ -120,6 +131,9 @@ pub(super) fn coalescing(view: &HostView, notes: &mut Notes<'_>) {
         // A driver refuses the whole command for a parameter that it does not support.
         let quick =
             [now.is_adaptive_rx.map(|_| "adaptive-rx off"), now.rx_us.map(|_| "rx-usecs 0")];
+        let planned =
+            [now.is_adaptive_rx.map(|_| "adaptive-rx=off"), now.rx_us.map(|_| "rx-usecs=0")];
+        let planned = planned.into_iter().flatten().collect::<Vec<_>>().join(" ");
         let before = [
             now.is_adaptive_rx.map(|on| format!("adaptive-rx {}", if on { "on" } else { "off" })),
             now.rx_us.map(|us| format!("rx-usecs {us}")),
@@ -134,7 +148,8 @@ pub(super) fn coalescing(view: &HostView, notes: &mut Notes<'_>) {
                 .because("a packet waits that long before the CPU is notified (ethtool(8), -C)")
                 .effect("up to that much less latency")
                 .risk("more interrupts, and more CPU time at high rates")
-                .change(format!("{command} {quick}"), format!("{command} {before}")),
+                .change(format!("{command} {quick}"), format!("{command} {before}"))
+                .setting("coalescing", &Target::Interface(link.name.clone()), planned),
         );
     }
 }
@@ -185,7 +200,8 @@ pub(super) fn napi(view: &HostView, notes: &mut Notes<'_>) {
                     .change(
                         view.in_sysfs(&format!("echo 0 > {path}")),
                         view.in_sysfs(&format!("echo {value} > {path}")),
-                    ),
+                    )
+                    .setting(knob, &target, "0"),
             );
         }
     }

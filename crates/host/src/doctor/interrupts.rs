@@ -144,7 +144,8 @@ fn spread(
             .change(
                 format!("echo {} > {file}", cpus_to_mask(&[beside])),
                 format!("echo {mask} > {file}"),
-            ),
+            )
+            .setting("irq-affinity", &Target::Irq(irq), cpus_to_mask(&[beside])),
     );
 }
 

@@ -28,7 +28,8 @@ pub(super) fn receive(view: &HostView, notes: &mut Notes<'_>) {
                     .read(&file, &mask)
                     .because(RPS)
                     .effect("saves waking another CPU for each packet")
-                    .change(&off, &undo),
+                    .change(&off, &undo)
+                    .setting("rps-cpus", &target, "0"),
                 );
             } else if cpus.len() == 1 && online.len() > 1 {
                 let all = cpus_to_mask(&online);
@@ -48,7 +49,8 @@ pub(super) fn receive(view: &HostView, notes: &mut Notes<'_>) {
                             view.in_sysfs(&format!("echo {all} > {file}"))
                         ),
                         &undo,
-                    ),
+                    )
+                    .setting("rps-cpus", &target, &all),
                 );
             }
         }
@@ -70,7 +72,8 @@ pub(super) fn receive(view: &HostView, notes: &mut Notes<'_>) {
                     .change(
                         view.in_sysfs(&format!("echo {} > {file}", cpus_to_mask(&online))),
                         view.in_sysfs(&format!("echo 0 > {file}")),
-                    ),
+                    )
+                    .setting("rps-cpus", &target, cpus_to_mask(&online)),
                 );
             }
         }
@@ -137,7 +140,8 @@ pub(super) fn flow_hash(view: &HostView, notes: &mut Notes<'_>) {
                     .change(
                         format!("{}ethtool -K {} rxhash on", view.prefix(), link.name),
                         format!("{}ethtool -K {} rxhash off", view.prefix(), link.name),
-                    ),
+                    )
+                    .setting("rx-hash", &Target::Interface(link.name.clone()), "on"),
             );
         }
     }

@@ -100,7 +100,7 @@ impl Ethtool {
 /// Implementations provide the methods below. Callers use [`read`], [`set`] and [`probe`], which
 /// check the target first.
 ///
-/// To add one: a type, or a line in a table, in `knobs`, and a row in `docs/tune.md`.
+/// To add one: a type, or a line in a table, in `knobs`, and a row in `docs/reference/tune.md`.
 ///
 /// [`read`]: trait.Knob.html#method.read
 /// [`set`]: trait.Knob.html#method.set

@@ -61,6 +61,7 @@ mod tests {
             risk: "",
             change: String::new(),
             undo: String::new(),
+            settings: Vec::new(),
         };
         let report = DoctorReport {
             findings: vec![finding("eth0: \"small\""), finding("eth1: small")],

@@ -14,6 +14,8 @@ use serde::Serialize;
 
 use crate::console;
 use crate::context::{Context, DOCUMENT};
+use crate::next::{self, CommandLine};
+use crate::place::PlaceArgs;
 
 /// Output of a report, and its threshold.
 #[derive(Debug, Args)]
@@ -29,13 +31,25 @@ pub struct OutputArgs {
     metrics: Option<PathBuf>,
 }
 
-/// Prints a report as requested. Errors: a finding at or above the requested severity.
+/// Place and purpose of an examination.
+pub struct Examined<'a> {
+    pub place: &'a PlaceArgs,
+    /// Added to the title.
+    pub purpose: &'a str,
+    /// The command that examines it, with its options but those of the place.
+    pub command: CommandLine,
+}
+
+/// Prints a report as requested, and the command that plans its settings. Errors: a finding at or above the requested
+/// severity.
 pub fn show(
     context: &Context,
     report: &DoctorReport,
-    title: &str,
+    examined: &Examined<'_>,
     output: &OutputArgs,
 ) -> Result<(), Failure> {
+    let Examined { place, purpose, .. } = examined;
+    let title = &format!("{}{purpose}", place.title());
     if let Some(file) = &output.html {
         console::replace_file(file, html::page(report, title))?;
     }
@@ -46,6 +60,7 @@ pub fn show(
         console::json(&DoctorDocument {
             schema: DOCUMENT,
             about: title,
+            netns: place.netns.as_deref(),
             findings: &report.findings,
             facts: &report.facts,
             unseen: &report.unseen,
@@ -53,6 +68,9 @@ pub fn show(
         })?;
     } else {
         console::text(&text::render(report, title, console::style()))?;
+        if let Some(line) = planning(report, examined) {
+            next::say(context, &line);
+        }
     }
     above(report, output.severity)
 }
@@ -62,10 +80,26 @@ pub fn show(
 pub struct DoctorDocument<'a> {
     schema: u32,
     about: &'a str,
+    /// Network namespace that was examined, as it was named; `None` for that of the command.
+    netns: Option<&'a str>,
     findings: &'a [Finding],
     facts: &'a [Fact],
     unseen: &'a [Unseen],
     passed: &'a [&'static str],
+}
+
+/// The command that makes a plan of the findings; `None` if none of them is a setting of `tune`.
+///
+/// A plan is for one interface: that of the first finding, which is the most severe.
+fn planning(report: &DoctorReport, examined: &Examined<'_>) -> Option<CommandLine> {
+    let Examined { place, command, .. } = examined;
+    let settings = || report.findings.iter().flat_map(|finding| &finding.settings);
+    settings().next()?;
+    let first = settings().find_map(|setting| setting.target.interface());
+    let interface = place.interface.as_deref().or(first);
+    let examine = command.clone().option("--interface", interface);
+    let examine = examine.option("--netns", place.netns.as_deref());
+    Some(examine.words("--json | wirepath tune plan --from - > plan.toml"))
 }
 
 fn above(report: &DoctorReport, threshold: Option<Severity>) -> Result<(), Failure> {
@@ -103,6 +137,7 @@ mod tests {
                 risk: "a risk",
                 change: own(),
                 undo: own(),
+                settings: Vec::new(),
             }],
             facts: vec![Fact { check: "memory", text: own() }],
             unseen: vec![Unseen { check: "taps", why: own() }],

@@ -42,6 +42,7 @@
 //!
 //! [`ready_made`] has the figures of known programs.
 
+mod client;
 mod csv;
 mod error;
 mod figure;
@@ -49,12 +50,14 @@ mod figure;
 pub mod fuzzing;
 mod hdr;
 pub(crate) mod json;
+mod known;
 mod pattern;
 mod ready_made;
 mod unit;
 
 use std::time::Duration;
 
+pub use client::{Client, client};
 pub use error::{FigureError, FigureSyntaxError, Reason};
 pub use figure::{Figure, Source};
 pub use ready_made::{Adapter, PROGRAMS, ready_made};

@@ -30,7 +30,7 @@ use sys::supervisor::{Event, Launch, Reaped, Supervisor, SupervisorGroup};
 pub use cgroup::{Cgroup, CgroupParent};
 pub use error::ProgramError;
 pub use output::Output;
-pub use ports::{PortHolder, PortUse, Transport, port_holder};
+pub use ports::{Listener, PortHolder, PortUse, Transport, port_holder};
 pub use ready::{Ready, ReadyError};
 pub use usage::{CountedBy, Usage};
 
@@ -223,6 +223,11 @@ impl Program {
             Some(cgroup) => cgroup.processes(),
             None => processes::descendants(self.supervisor.pid()),
         }
+    }
+
+    /// Sockets at which its processes take what clients send.
+    pub fn listeners(&self) -> Vec<Listener> {
+        ports::listeners(&self.processes())
     }
 
     /// Addresses at which its processes have bound a port; a wildcard address is all of them.

@@ -10,7 +10,7 @@ use sys::netns::Netns;
 use super::ProgramError;
 use super::processes;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Transport {
     Tcp,
     Udp,
@@ -107,6 +107,30 @@ fn table(folder: &str, transport: Transport) -> std::io::Result<Vec<Row>> {
     let mut text = fs::read_to_string(format!("{folder}/{name}"))?;
     text += &fs::read_to_string(format!("{folder}/{name}6")).unwrap_or_default();
     Ok(text.lines().filter_map(|line| parse(line, transport)).collect())
+}
+
+/// A socket at which a server takes what its clients send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Listener {
+    pub transport: Transport,
+    pub port: u16,
+    /// A wildcard address is all of them.
+    pub address: IpAddr,
+}
+
+/// Listening TCP sockets and bound UDP sockets of processes in one namespace, sorted, without doubles.
+pub(super) fn listeners(pids: &[u32]) -> Vec<Listener> {
+    let own: BTreeSet<u64> =
+        pids.iter().filter_map(|pid| processes::socket_inodes(*pid)).flatten().collect();
+    let Some(pid) = pids.first() else { return Vec::new() };
+    let mut found = BTreeSet::new();
+    for transport in [Transport::Tcp, Transport::Udp] {
+        let rows = table(&format!("/proc/{pid}/net"), transport).unwrap_or_default();
+        let rows = rows.into_iter().filter(|row| row.use_ == PortUse::Bound);
+        let rows = rows.filter(|row| own.contains(&row.inode));
+        found.extend(rows.map(|Row { port, address, .. }| Listener { transport, port, address }));
+    }
+    found.into_iter().collect()
 }
 
 /// Bound sockets of a port that belong to one of the processes, each namespace once.
@@ -219,6 +243,9 @@ mod tests {
         assert!(text.starts_with(&format!("TCP port {port} is held by PID {own} (")), "{text}");
         assert_eq!(bound_by(&[own], Transport::Tcp, port)[0].address, Ipv4Addr::LOCALHOST);
         assert_eq!(bound_by(&[1], Transport::Tcp, port), []);
+        let address = Ipv4Addr::LOCALHOST.into();
+        let listening = listeners(&[own]);
+        assert!(listening.contains(&Listener { transport: Transport::Tcp, port, address }));
         // The server closes first, so its end waits.
         let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
         drop(listener.accept().unwrap());

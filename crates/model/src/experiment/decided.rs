@@ -9,6 +9,11 @@ use crate::{Arm, ArmKind, Ended, Verdict, carry_over};
 /// Ratio beyond which an effect is not that of the trial before: a third of what such a trial leaves reaches the arm.
 const LARGE: f64 = 1.20;
 
+/// False of a figure that more blocks may decide, and of one without a verdict.
+fn is_answer(verdict: Option<Verdict>) -> bool {
+    !matches!(verdict, None | Some(Verdict::Inconclusive | Verdict::Exploratory))
+}
+
 impl Experiment {
     /// Looks at the figures; arms that are decided do not run again. Returns true if no arm is open.
     ///
@@ -61,7 +66,9 @@ impl Experiment {
                 return false;
             }
             if let Some(gate) = &gate {
-                return gate.is_arm_decided(&self.plan.arms[arm].0.name);
+                let deciding = &self.plan.deciding;
+                return gate.is_arm_decided(&self.plan.arms[arm].0.name)
+                    && deciding.iter().all(|name| is_answer(judged.verdict(arm, name)));
             }
             if is_rest(arm) {
                 return table.is_member_decided(seen, arm);
@@ -72,8 +79,7 @@ impl Experiment {
                     // A figure that was given and not judged is open.
                     match judged.verdict(arm, name) {
                         None => !table.arms[arm].contains_key(name.as_str()),
-                        Some(Verdict::Inconclusive | Verdict::Exploratory) => false,
-                        Some(_) => true,
+                        verdict => is_answer(verdict),
                     }
                 })
         };

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
-pub use needs::{FORECAST_AFTER, Forecast, TimeNeeded};
+pub use needs::{FORECAST_AFTER, Forecast, Progress, TimeNeeded};
 pub use plan::{ExperimentPlan, Members, RESOLVE};
 pub use trial::{Trial, TrialRecord};
 
@@ -159,6 +159,10 @@ impl Experiment {
                 warmup: trial.warmup,
             };
         }
+        if self.is_overdue() {
+            self.ended = Some(Ended::TimeUp);
+            return ExperimentStep::Done(Ended::TimeUp);
+        }
         if self.queue.is_empty() {
             self.end_block();
             if let Some(ended) = self.why_end() {
@@ -226,6 +230,16 @@ impl Experiment {
         self.plan.noise_of(measurement) > self.plan.noise_gate
     }
 
+    /// True once the warm-up has ended without a trial that succeeded: its programs cannot run here, or settings that they
+    /// share are wrong, and no later block would differ.
+    pub(crate) fn is_futile(&self) -> bool {
+        let is_warm_up_over = !self.durations_ns.is_empty()
+            || self.block_running && self.queue.is_empty() && self.pending.is_none();
+        is_warm_up_over
+            && self.trials.len() > 1
+            && self.pools.iter().all(|pool| pool.successes == 0)
+    }
+
     /// Stops at the next call of [`next`](Self::next); a trial under way may still be recorded.
     pub fn interrupt(&mut self) {
         self.ended.get_or_insert(Ended::Interrupted);
@@ -244,8 +258,10 @@ impl Experiment {
         (self.durations_ns.len() as u32).saturating_sub(1)
     }
 
-    /// Time at which the run ends at the latest, as far as its blocks so far show, nanoseconds since its start.
-    pub fn end_ns(&self, elapsed_ns: u64) -> u64 {
+    /// Extent of the run at the trial that [`next`](Self::next) returned.
+    ///
+    /// - `elapsed_ns`: nanoseconds since the start of the experiment.
+    pub fn progress(&self, elapsed_ns: u64) -> Progress {
         let block_ns = self.expected_ns();
         let most = u64::from(self.plan.max_blocks.saturating_sub(self.quiet_blocks()));
         let all_ns = match block_ns {
@@ -256,18 +272,44 @@ impl Experiment {
         let arms = self.plan.arms.len().max(1) as u64;
         let trials = if self.settles() { 2 * arms } else { arms };
         let rest_ns = block_ns / trials * (self.queue.len() as u64 + 1);
-        self.plan.budget_ns.min(all_ns).max(elapsed_ns.saturating_add(rest_ns))
+        let end_ns = self.plan.budget_ns.min(all_ns).max(elapsed_ns.saturating_add(rest_ns));
+        let left_ns = end_ns.saturating_sub(self.block_started_ns);
+        let left = left_ns.checked_div(block_ns).filter(|_| self.block > 0);
+        let blocks = left.map(|left| self.blocks().saturating_add(left.clamp(1, 1 << 20) as u32));
+        Progress { block: self.block, blocks, elapsed_ns, end_ns }
     }
 
     /// Time that the fewest blocks with a verdict take, if that is more than the budget. Known from the end of the
-    /// warm-up on, and better after a block that counts.
+    /// warm-up on, if even blocks of half its length do not fit: it has the first start of each program. Better known
+    /// after a block that counts.
     pub fn lacks_time(&self) -> Option<TimeNeeded> {
         let blocks = self.plan.min_blocks;
         let missing = u64::from(blocks.saturating_sub(self.quiet_blocks()));
         let block_ns = self.expected_ns();
-        let ended_ns: u64 = self.durations_ns.iter().sum();
-        let whole_ns = ended_ns.saturating_add(block_ns.saturating_mul(missing));
-        (whole_ns > self.plan.budget_ns).then_some(TimeNeeded { blocks, block_ns, whole_ns })
+        let rest_ns = block_ns.saturating_mul(missing);
+        let ended_ns = self.ended_ns();
+        let surely_ns = if self.durations_ns.len() == 1 { rest_ns / 2 } else { rest_ns };
+        if ended_ns.saturating_add(surely_ns) <= self.plan.budget_ns {
+            return None;
+        }
+        let whole_ns = ended_ns.saturating_add(rest_ns) as f64 / self.plan.share;
+        Some(TimeNeeded { blocks, block_ns, whole_ns: whole_ns as u64 })
+    }
+
+    /// End of the last block, nanoseconds since the start of the experiment; the set-up before the first block counts.
+    fn ended_ns(&self) -> u64 {
+        if self.block_running { self.block_started_ns } else { self.elapsed_ns }
+    }
+
+    /// True if the block under way takes so much longer than those before it that the run is past its time by more than
+    /// one block. The warm-up is completed: without it nothing is known about the length of a block.
+    fn is_overdue(&self) -> bool {
+        let longest_ns = self.durations_ns.iter().max();
+        self.block_running
+            && !self.queue.is_empty()
+            && longest_ns.is_some_and(|longest_ns| {
+                self.elapsed_ns > self.plan.budget_ns.saturating_add(*longest_ns)
+            })
     }
 
     fn runs(&self, arm: usize) -> bool {

@@ -1,4 +1,4 @@
-//! Blocks and time that a run needs.
+//! Blocks and time that a run needs, and has used.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,7 @@ pub struct TimeNeeded {
     pub blocks: u32,
     /// Expected duration of one.
     pub block_ns: u64,
-    /// Expected duration of the run, its warm-up included.
+    /// Expected duration of the run, its warm-up included; of a search and the experiment after it, of both.
     pub whole_ns: u64,
 }
 
@@ -40,6 +40,19 @@ impl TimeNeeded {
     pub fn whole_s(&self) -> u64 {
         seconds_with_reserve(self.whole_ns as f64)
     }
+}
+
+/// Extent of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Block under way; 0 is the warm-up.
+    pub block: u32,
+    /// Blocks that the time is enough for, about; `None` during the warm-up.
+    pub blocks: Option<u32>,
+    /// Time since the start of the experiment.
+    pub elapsed_ns: u64,
+    /// Time at which it ends at the latest, as far as is known.
+    pub end_ns: u64,
 }
 
 /// Whole seconds of a time in nanoseconds and a tenth more: blocks differ.

@@ -26,6 +26,8 @@ pub struct ExperimentPlan {
     /// Judged metrics, most important first. The experiment may stop once these are settled.
     pub judged: Vec<String>,
     pub budget_ns: u64,
+    /// Share of the user's time that the budget is, 0 to 1: 1 but for an experiment after a search.
+    pub share: f64,
     /// Fewest blocks that count; the control needs 8, and many verdicts need more
     /// ([`crate::blocks_min`]).
     pub min_blocks: u32,
@@ -43,6 +45,9 @@ pub struct ExperimentPlan {
     pub stop_early: bool,
     /// True if a change for the worse by more than the resolution fails.
     pub gate: bool,
+    /// Judged metrics that decide the gate; empty for all. Others fail it only if they are shown to be worse, and those
+    /// of CPU time and memory never.
+    pub deciding: Vec<String>,
     /// Members that are decided in place of the arms' verdicts against the baseline.
     pub members: Option<Members>,
     /// Order of trials, and settling trials.
@@ -67,6 +72,7 @@ impl ExperimentPlan {
             arms,
             judged,
             budget_ns,
+            share: 1.0,
             min_blocks: blocks_min(questions),
             max_blocks: BLOCKS_MAX,
             resolve: RESOLVE,
@@ -74,6 +80,7 @@ impl ExperimentPlan {
             cpus,
             stop_early: true,
             gate: false,
+            deciding: Vec::new(),
             members: None,
             schedule: Schedule { order: BlockOrder::Balanced, settle: false },
         }

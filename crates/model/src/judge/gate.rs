@@ -48,6 +48,7 @@ impl Table<'_> {
             decision.more_blocks = more_blocks;
             decision.more_ms = more_blocks.map(|more| (f64::from(more) * block_ms) as u64);
         }
+        decisions.retain(|decision| self.counts_for_gate(decision));
         let carried_over = self.carried_over();
         for decision in &mut decisions {
             self.distrust(judged, &carried_over, decision, blocks);
@@ -56,6 +57,16 @@ impl Table<'_> {
             decisions.extend(self.failures_decision(judged, arm));
         }
         Some(Gate::new(self.experiment.plan.resolve, By::Value, decisions))
+    }
+
+    /// True of an answer on a figure that decides, and of a figure beside it that is shown to be worse.
+    fn counts_for_gate(&self, decision: &Decision) -> bool {
+        let deciding = &self.experiment.plan.deciding;
+        let Some(name) = decision.metric.as_ref().filter(|_| !deciding.is_empty()) else {
+            return true;
+        };
+        deciding.contains(name)
+            || decision.answer == GateAnswer::Worse && !crate::metrics::is_cost(name)
     }
 
     /// Decision with the figures of an arm, still without an answer.

@@ -62,6 +62,10 @@ pub struct Programs {
     /// measured without parsing, such as `cpu_ns_per_packet`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<String>,
+    /// Figures that decide a gate. The other judged ones fail it only if they are shown to be worse, and CPU time and
+    /// memory never. Default: all judged figures.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deciding: Vec<String>,
     /// Well-known client whose figures are used: redis-benchmark, wrk, iperf3 and so on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
@@ -72,6 +76,10 @@ pub struct Programs {
     /// How the switches become arms: ladder, alone, leave-one-out, best, or a list such as A,B+C.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arms: Option<String>,
+    /// Place of both ends: `here`, this host itself, for programs that end; or `loopback`, one namespace of their own.
+    /// Default: a lab of two namespaces that a wire joins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
     /// Place of the client: netns:NAME. Default: a lab.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub near: Option<String>,

@@ -47,6 +47,8 @@ struct Memory {
     trials: Vec<TrialRecord>,
     progress: Vec<f64>,
     needed: Vec<TimeNeeded>,
+    /// Trials that had ended then.
+    needed_at: Option<usize>,
     looks: Vec<Outcome>,
     outcome: Option<Outcome>,
     /// Trials that fit.
@@ -61,12 +63,13 @@ impl Sink for Memory {
         Ok(())
     }
 
-    fn next(&mut self, _: u32, _: &Arm, elapsed_ns: u64, end_ns: u64) {
-        self.progress.push(elapsed_ns as f64 / end_ns as f64);
+    fn next(&mut self, _: &Arm, progress: &Progress) {
+        self.progress.push(progress.elapsed_ns as f64 / progress.end_ns as f64);
     }
 
     fn lacks_time(&mut self, needed: &TimeNeeded) {
         self.needed.push(*needed);
+        self.needed_at = Some(self.trials.len());
     }
 
     fn block(&mut self, outcome: &dyn Fn() -> Outcome) {
@@ -109,6 +112,11 @@ fn plan() -> ExperimentPlan {
     let arms =
         crate::arms(&ArmPlan::Alone, &crate::ids(FakeSwitch::SPECS), &[], &mut FakeSource::support);
     ExperimentPlan::new(1, arms, vec!["rtt_ns_p50".into()], 60_000_000_000, 2)
+}
+
+/// Arms that run: trials of a block.
+fn arms_count() -> usize {
+    plan().arms.iter().filter(|(_, support)| support.is_yes()).count()
 }
 
 impl<'a> Fake<'a> {
@@ -166,6 +174,7 @@ fn too_little_time_for_a_verdict_is_reported_once_after_the_first_block() {
     let (finished, sink) = ran(Case { budget_ns: 6_000_000_000, ..Case::default() });
     let outcome = finished.unwrap().outcome;
     let [needed] = sink.needed[..] else { panic!("{:?}", sink.needed) };
+    assert_eq!(sink.needed_at, Some(arms_count()), "after the warm-up");
     assert!(needed.blocks > outcome.blocks && needed.whole_s() > 6, "{needed:?}");
     let wall_ns = outcome.wall_ms * 1_000_000;
     assert!(wall_ns <= 6_000_000_000 + needed.block_ns, "{wall_ns}");
@@ -225,6 +234,19 @@ fn a_run_whose_trials_all_fail_from_some_point_on_is_given_up() {
     assert_eq!(finished.outcome.ended, Ended::Interrupted);
     let failed = sink.trials.iter().filter(|trial| trial.result.is_err()).count();
     assert_eq!(failed, FAILED_BLOCKS_MAX * finished.outcome.arms.len());
+}
+
+#[test]
+fn a_run_whose_warm_up_fails_in_every_arm_is_given_up_after_it() {
+    let (finished, sink) = ran(Case { fails_from: 0, ..Case::default() });
+    let finished = finished.unwrap();
+    assert!(finished.gave_up);
+    assert_eq!(finished.outcome.ended, Ended::Interrupted);
+    let arms = arms_count();
+    assert_eq!(sink.trials.len(), arms);
+    // One arm that succeeds shows that the others may.
+    let (_, sink) = ran(Case { fails_from: 1, ..Case::default() });
+    assert!(sink.trials.len() > 2 * arms, "{}", sink.trials.len());
 }
 
 fn verdicts(look: &Outcome) -> Vec<Verdict> {

@@ -5,12 +5,12 @@ mod recorded;
 use std::time::{Duration, Instant};
 
 use model::{
-    Arm, BEST, Clock, Ended, Limits, Search, SearchPlan, SearchStep, Session, Support, SwitchId,
-    is_event_count,
+    Arm, BEST, Clock, Ended, Limits, Outcome, Search, SearchPlan, SearchStep, Session, Support,
+    SwitchId, is_event_count,
 };
 use remote::Failure;
 
-use crate::conduct::conduct;
+use crate::conduct::{Timing, conduct};
 use crate::proof::{Proof, Proven};
 use crate::runner::Runner;
 pub(crate) use recorded::Record;
@@ -36,6 +36,7 @@ pub(crate) struct Space<'a> {
 /// Searches in most of the time, then measures the set and the set without each member, and drops members
 /// until each of the rest is shown to matter.
 ///
+/// - `begun`: from here on the time counts.
 /// - `proof`: without arms.
 /// - `record`: the trials of the search; see [`Record`].
 ///
@@ -43,6 +44,7 @@ pub(crate) struct Space<'a> {
 pub(crate) fn find(
     runner: &Runner<'_>,
     limits: &Limits,
+    begun: Instant,
     proof: &Proof,
     space: &mut Space<'_>,
     session: &mut dyn Session,
@@ -52,13 +54,12 @@ pub(crate) fn find(
     let metric = metric.ok_or_else(|| {
         Failure::Usage(format!("{} has no judged figure to search by", proof.path))
     })?;
-    let begun = Instant::now();
     let (seed, mut found, mut resumed) = match record {
         Record::Goes(run) if let Some(found) = run.header.search.clone() => {
             (run.seed.wrapping_sub(found.steps.len() as u64), found, Some(*run))
         }
         record => {
-            let mut trials = Recorded::open(runner, limits, proof, session, record)?;
+            let mut trials = Recorded::open(runner, limits, begun, proof, session, record)?;
             let found = look(runner, limits, metric, space, &mut trials);
             (trials.seed, trials.end(found)?, None)
         }
@@ -69,7 +70,7 @@ pub(crate) fn find(
         let least = model::blocks_min(questions).max(BLOCKS_MIN);
         let run = Limits {
             // The rest is for the set without an idle member.
-            time: time_left(limits, begun).mul_f64(RUN_SHARE).max(Duration::from_secs(1)),
+            time: time_left(limits, begun).mul_f64(RUN_SHARE).max(Duration::from_millis(1)),
             seed: Some(seed.wrapping_add(found.steps.len() as u64)),
             min_blocks: limits.min_blocks.or(limits.max_blocks).or(Some(least)),
             ..limits.clone()
@@ -77,12 +78,18 @@ pub(crate) fn find(
         let mut proof = Proof { arms, search: Some(found.clone()), ..proof.clone() };
         proof.load.insert("arms".to_owned(), BEST.to_owned());
         proof.load.insert("time_ms".to_owned(), run.time.as_millis().to_string());
-        let proven = conduct(runner, &run, proof, session, resumed.take())?;
+        let share = run.time.as_secs_f64() / limits.time.as_secs_f64();
+        let timing = Timing { begun: Instant::now(), share };
+        let proven = conduct(runner, &run, timing, proof, session, resumed.take())?;
         let is_broken_off = proven.gave_up || proven.outcome.ended == Ended::Interrupted;
         match proven.outcome.idle_member() {
-            Some(idle) if !is_broken_off && time_left(limits, begun).is_zero() => {
+            Some(idle)
+                if !is_broken_off
+                    && time_left(limits, begun).mul_f64(RUN_SHARE)
+                        < least_time(&proven.outcome, least) =>
+            {
                 runner.console.say(&format!(
-                    "{} is not shown to matter, and --time is up: the set without it was not measured",
+                    "{} is not shown to matter, and no time is left to measure the set without it",
                     idle.switch
                 ));
                 return Ok(proven);
@@ -91,6 +98,12 @@ pub(crate) fn find(
             _ => return Ok(proven),
         }
     }
+}
+
+/// Time that the warm-up and the fewest blocks of another such experiment take.
+fn least_time(outcome: &Outcome, blocks: u32) -> Duration {
+    let block = Duration::from_millis(outcome.wall_ms) / (outcome.blocks + 1);
+    block * (blocks + 1)
 }
 
 fn time_left(limits: &Limits, begun: Instant) -> Duration {
@@ -120,9 +133,10 @@ fn look(
     let until_ns = until.as_nanos() as u64;
     let plan = SearchPlan { switches: &space.switches, metric, seed, until_ns };
     let mut next = |arm: &Arm| {
-        let done = clock.elapsed_ns() as f64 / until_ns.max(1) as f64;
-        let done = (done * 1000.0).min(1000.0) as u64;
-        runner.console.progress(done, &format!("search: {}", arm.name));
+        let elapsed = Duration::from_nanos(clock.elapsed_ns());
+        let done = (elapsed.div_duration_f64(limits.time) * 1000.0).min(1000.0) as u64;
+        let time = report::forecast::elapsed(elapsed, limits.time);
+        runner.console.progress(done, &format!("{time}, search"), &arm.name);
     };
     let (support, clock) = (&mut space.support, clock.as_ref());
     let found = model::search(&plan, support, trials, clock, runner.stop, &mut next);

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use model::{
     Arm, BEST, Clock, Ended, Limits, Measurement, Schedule, Search, Session, TrialRecord, Trials,
@@ -60,6 +61,7 @@ impl<'a> Recorded<'a> {
     pub(super) fn open(
         runner: &Runner<'a>,
         limits: &Limits,
+        begun: Instant,
         proof: &Proof,
         session: &'a mut dyn Session,
         record: Record,
@@ -83,7 +85,7 @@ impl<'a> Recorded<'a> {
         };
         let clock = Rc::new(SearchClock {
             stored_ns: Cell::new(before.front().map(began_ns)),
-            now: Continued::after(before.back()),
+            now: Continued::after(before.back(), begun),
         });
         let (session, next) = (SessionTrials(session), before.len() as u32);
         let stop = runner.stop;
@@ -100,7 +102,7 @@ impl<'a> Recorded<'a> {
         let Some((mut store, id)) = self.into else { return Ok(found) };
         if self.stop.load(Ordering::Relaxed) {
             store.finish(&id, Ended::Interrupted)?;
-            return Err(Failure::failed(format!(
+            return Err(Failure::Interrupted(format!(
                 "interrupted during the search; to continue it: wirepath prove command --resume {id}"
             )));
         }

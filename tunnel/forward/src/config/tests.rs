@@ -342,6 +342,61 @@ fn encryption_of_earlier_versions_is_one_error_that_names_its_replacement() {
     }
 }
 
+/// Keys of the table of which `line` is a line in [`GOOD`], from the error of one that it does not have.
+fn keys_beside(line: &str) -> Vec<String> {
+    let error = first_error(line, &format!("{line}\nnot_a_key = 1"));
+    let (_, expected) = error.split_once("`not_a_key`, expected").expect("unknown field");
+    expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn reference_has_every_key() {
+    let reference = include_str!("../../../docs/reference.md");
+    let mut key_count = 0;
+    for line in [
+        "workers = 2",
+        "mtu = 1600",
+        "name = \"site-b\"",
+        "tunnel = \"site-c\"",
+        "entries = 1000",
+        "window = 128",
+        "rate_kbps = 100000",
+        "queue_frames = 64",
+    ] {
+        // The tables and the key of earlier versions have no row of their own.
+        let others =
+            ["port", "underlay", "tunnel", "static", "fdb", "order", "qos", "class", "encryption"];
+        for key in keys_beside(line).iter().filter(|key| !others.contains(&&key[..])) {
+            assert!(reference.contains(&format!("\n| `{key}` |")), "{key}, beside {line}");
+            key_count += 1;
+        }
+    }
+    assert!(key_count > 30, "{key_count} keys");
+    for key in ["interval_ms", "lost"] {
+        assert!(reference.contains(&format!("{key} = ")), "{key} of keepalive");
+    }
+}
+
+#[test]
+fn samples_of_the_manual_and_the_reference_are_valid() {
+    let interfaces = "port = { interface = \"lan0\" }\n\
+        underlay = { interface = \"wan0\", address = \"10.0.0.1\" }\n";
+    let pages =
+        [include_str!("../../../docs/tunnel.md"), include_str!("../../../docs/reference.md")];
+    let samples: Vec<&str> = pages
+        .iter()
+        .flat_map(|page| page.split("```toml\n").skip(1))
+        .map(|rest| rest.split("```").next().unwrap_or_default())
+        .collect();
+    assert_eq!(samples.len(), 4);
+    for sample in samples {
+        let before = if sample.contains("[port]") { "" } else { interfaces };
+        if let Err(errors) = Config::parse(&format!("{before}{sample}")) {
+            panic!("{errors}, of\n{sample}");
+        }
+    }
+}
+
 #[test]
 fn truncated_files_never_panic() {
     for cut in 0..GOOD.len() {

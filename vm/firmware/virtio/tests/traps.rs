@@ -1,6 +1,6 @@
 //! The known traps of driver design, each against a device that sets it.
 //!
-//! Numbers are those of the list in vm/firmware/README.md.
+//! Numbers are those of the list in vm/docs/internals-firmware.md.
 
 mod common;
 

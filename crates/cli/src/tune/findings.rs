@@ -1,0 +1,106 @@
+//! A plan of the findings of `doctor`.
+
+use std::path::Path;
+
+use host::tune::{self, Plan, WantedSetting};
+use host::user_file;
+use house::place::{PlaceArgs, StateArgs};
+use remote::Failure;
+use serde::Deserialize;
+
+use super::apply::read_stdin;
+
+/// Longest document.
+const BYTES_MAX: u64 = 2 << 20;
+/// Longest reason of a step, characters.
+const REASON_LEN_MAX: usize = 200;
+/// Most settings of a document.
+const SETTINGS_MAX: usize = 1_000;
+
+/// The parts of a document of `doctor --json` that a plan needs.
+#[derive(Debug, Deserialize)]
+struct Document {
+    netns: Option<String>,
+    findings: Vec<Found>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Found {
+    what: String,
+    #[serde(default)]
+    settings: Vec<WantedSetting>,
+}
+
+/// Makes a plan of the settings that the findings name.
+///
+/// Errors: the file is not such a document, it is of another namespace, or no finding is a setting of the plan's
+/// interface.
+pub(super) fn plan(state: &StateArgs, place: &PlaceArgs, file: &Path) -> Result<Plan, Failure> {
+    let Document { netns, findings } = document(file)?;
+    if let (Some(asked), Some(found)) = (&place.netns, &netns)
+        && asked != found
+    {
+        return Err(Failure::Usage(format!(
+            "{} is of namespace {found}, not of {asked}; remove --netns, or examine that one",
+            file.display()
+        )));
+    }
+    let wanted = || findings.iter().flat_map(|found| &found.settings);
+    if wanted().count() > SETTINGS_MAX {
+        return Err(Failure::Usage(format!("{} has too many settings", file.display())));
+    }
+    let interface = match &place.interface {
+        Some(interface) => Some(interface.clone()),
+        None => the_interface(&tune::interfaces(wanted()))?,
+    };
+    let place = PlaceArgs { interface, netns: place.netns.clone().or(netns) };
+    let system = place.open(state)?;
+    let wanted = findings
+        .iter()
+        .flat_map(|found| found.settings.iter().map(move |setting| (setting, found.what.as_str())));
+    let plan = tune::plan_of(&system, "doctor", place.interface.as_deref(), wanted)?;
+    if plan.steps.is_empty() && plan.left_out.is_empty() {
+        return Err(Failure::failed(
+            "nothing to plan: no finding names a setting that differs from that of this host",
+        ));
+    }
+    Ok(plan)
+}
+
+/// Errors: the findings are of several.
+fn the_interface(found: &[String]) -> Result<Option<String>, Failure> {
+    match found {
+        [] => Ok(None),
+        [one] => Ok(Some(one.clone())),
+        several => Err(Failure::Usage(format!(
+            "the findings are of {}, and a plan is for one interface: name it with --interface",
+            several.join(", ")
+        ))),
+    }
+}
+
+fn document(file: &Path) -> Result<Document, Failure> {
+    let invalid = |why: String| {
+        Failure::Usage(format!(
+            "{} is not a document of `wirepath doctor --json`: {why}",
+            if file == Path::new("-") {
+                "standard input".into()
+            } else {
+                file.display().to_string()
+            }
+        ))
+    };
+    let text = if file == Path::new("-") {
+        read_stdin().map_err(Failure::usage)?
+    } else {
+        let bytes = user_file::read(file, BYTES_MAX).map_err(|error| invalid(error.to_string()))?;
+        String::from_utf8(bytes).map_err(|error| invalid(error.to_string()))?
+    };
+    let mut document: Document =
+        serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
+    for found in &mut document.findings {
+        // Names of interfaces and processes are of strangers, and a plan has no control characters.
+        found.what = host::text::printable(&found.what, REASON_LEN_MAX);
+    }
+    Ok(document)
+}
