@@ -79,8 +79,8 @@ pub use metrics::{
     describe, distribution, is_event_count, quantile_of_arrived, segment_stem, stated_unit,
 };
 pub use outcome::{
-    ArmOutcome, BestArm, Ended, Machine, MetricOutcome, Outcome, Phrases, RESOLVE_UNRECORDED, SCHEMA,
-    Warning,
+    ArmOutcome, BestArm, Ended, Machine, MetricOutcome, Outcome, Phrases, RESOLVE_UNRECORDED,
+    SCHEMA, Warning,
 };
 pub use path::{Direction, Load, Path, PathError, Session, TwoHosts, TypedPath};
 pub use questions::{By, Unit};

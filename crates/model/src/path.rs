@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Arm, LoadKind, LoadWords, Machine, Measurement, PathLoad, PathSwitch, ReplayRequest, Support, SwitchId,
-    SwitchSpec, ids,
+    Arm, LoadKind, LoadWords, Machine, Measurement, PathLoad, PathSwitch, ReplayRequest, Support,
+    SwitchId, SwitchSpec, ids,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -201,7 +201,8 @@ impl<P: TypedPath> Path for P {
     }
 
     fn load_words(&self, load: &Load) -> LoadWords {
-        P::Kind::parse(load).map_or_else(|_| LoadWords::default(), |kind| TypedPath::load_words(self, kind))
+        P::Kind::parse(load)
+            .map_or_else(|_| LoadWords::default(), |kind| TypedPath::load_words(self, kind))
     }
 
     fn support(&self, arm: &Arm, load: &Load) -> Support {

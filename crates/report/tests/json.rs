@@ -67,7 +67,8 @@ fn every_field_is_in_the_reference() {
 /// Names of fields, without the keys of maps, which the user chooses.
 fn collect(value: &Value, fields: &mut BTreeSet<String>, parent: &str) {
     let named_by_content =
-        ["load", "by", "notes", "metrics", "latency", "mode", "counters", "floor"].contains(&parent);
+        ["load", "by", "notes", "metrics", "latency", "mode", "counters", "floor"]
+            .contains(&parent);
     match value {
         Value::Object(members) => {
             for (name, member) in members {

@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use marketdata::sequence_field::SequenceField;
 use model::{
-    Arm, ArmKind, Load, LoadKind, LoadWords, Path, PathError, PathLoad, ReplayRequest, Session, Support,
-    TypedPath,
+    Arm, ArmKind, Load, LoadKind, LoadWords, Path, PathError, PathLoad, ReplayRequest, Session,
+    Support, TypedPath,
 };
 use serde::{Deserialize, Serialize};
 

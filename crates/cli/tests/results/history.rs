@@ -636,5 +636,5 @@ fn a_result_fits_one_screen_and_v_prints_all_figures() {
     let full = succeed(data.wirepath(&["report", "last", "-v"]));
     assert!(full.contains("A/A floor") && full.contains("\nmachine  "), "{full}");
     let sentence = brief.lines().nth(1).expect("a sentence");
-    assert!(full.contains(sentence) && sentence.contains("times faster"), "{brief}");
+    assert!(full.contains(sentence) && sentence.contains("% faster"), "{brief}");
 }

@@ -65,7 +65,9 @@ pub enum RequestError {
     Version { theirs: u32 },
     #[error("{option} {blocks}: no verdict is possible with fewer than {BLOCKS_MIN} blocks")]
     FewBlocks { option: &'static str, blocks: u32 },
-    #[error("{option}: give one line of 1 to {TITLE_LEN_MAX} characters, without control characters")]
+    #[error(
+        "{option}: give one line of 1 to {TITLE_LEN_MAX} characters, without control characters"
+    )]
     Title { option: &'static str },
     #[error("--min-blocks {min} is more than --max-blocks {max}")]
     Reversed { min: u32, max: u32 },

@@ -186,7 +186,15 @@ impl Programs {
     /// The experiment without its name, its time, its resolution and its limits of blocks.
     fn unlimited(&self) -> Self {
         let (name, note) = (None, None);
-        Programs { name, note, time: None, resolve: None, min_blocks: None, max_blocks: None, ..self.clone() }
+        Programs {
+            name,
+            note,
+            time: None,
+            resolve: None,
+            min_blocks: None,
+            max_blocks: None,
+            ..self.clone()
+        }
     }
 
     /// True if nothing is given but a name, a note, a time, a resolution and limits of blocks.
