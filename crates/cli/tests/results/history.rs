@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::QUICK_JSON;
 use crate::common::{Data, LONG, Running, all_text, fail, is_installed, json, run, succeed, until};
+use crate::{QUICK, QUICK_JSON};
 use serde_json::Value;
 
 fn measured(data: &Data, more: &[&str]) -> String {
@@ -601,4 +601,40 @@ fn output_on_a_full_disk_leaves_the_earlier_file_whole() {
     assert_eq!(out.matches("earlier\n").count(), 4, "{out}{err}");
     assert!(err.contains("cannot write page.html: no space left on its disk"), "{err}");
     assert!(out.ends_with("mode 640\nall.csv\ndoctor.html\npage.html\ntable.csv\n"), "{out}{err}");
+}
+
+#[test]
+fn a_name_and_a_note_stay_with_the_result_and_find_it() {
+    let data = Data::new();
+    let titled = ["--name", "engines of the new host", "--note", "after the update"];
+    let text = succeed(data.wirepath(&[QUICK, &titled].concat()));
+    assert!(text.starts_with("engines of the new host\nafter the update\n"), "{text}");
+    succeed(data.wirepath(QUICK));
+    let list = succeed(data.wirepath(&["history", "list", "--name", "New Host"]));
+    assert!(
+        list.contains("engines of the new host") && list.contains("after the update"),
+        "{list}"
+    );
+    let named = json(data.wirepath(&["history", "list", "--name", "New Host", "--json"]));
+    let rows = named["experiments"].as_array().expect("a list");
+    assert_eq!((rows.len(), &rows[0]["title"]), (1, &"engines of the new host".into()));
+    let outcome = json(data.wirepath(&["report", rows[0]["id"].as_str().unwrap(), "--json"]));
+    assert_eq!((&outcome["name"], &outcome["note"]), (&titled[1].into(), &titled[3].into()));
+    let none = succeed(data.wirepath(&["history", "list", "--name", "100%"]));
+    assert!(none.contains("no experiment matches"), "{none}");
+    for bad in ["", "two\nlines", &"x".repeat(201)] {
+        let said = fail(data.wirepath(&[QUICK, &["--name", bad]].concat()), 2);
+        assert!(said.contains("--name: give one line of 1 to 200 characters"), "{said}");
+    }
+}
+
+#[test]
+fn a_result_fits_one_screen_and_v_prints_all_figures() {
+    let data = Data::new();
+    let brief = succeed(data.wirepath(QUICK));
+    assert!(brief.lines().count() <= 40 && !brief.contains("A/A floor"), "{brief}");
+    let full = succeed(data.wirepath(&["report", "last", "-v"]));
+    assert!(full.contains("A/A floor") && full.contains("\nmachine  "), "{full}");
+    let sentence = brief.lines().nth(1).expect("a sentence");
+    assert!(full.contains(sentence) && sentence.contains("% faster"), "{brief}");
 }

@@ -9,7 +9,7 @@ use super::{
     ExperimentHeader, Filter, Progress, SqliteStore, Store, StoreError, Stored, Summary,
     TrialRecord, measurement,
 };
-use crate::json;
+use crate::{json, page};
 
 /// Maximum number of ids in an ambiguity error.
 const CANDIDATES_SHOWN: usize = 5;
@@ -200,7 +200,7 @@ impl SqliteStore {
             .map(|(header, ended, headline, id, trials, blocks)| {
                 let header = read_header(&id, &header)?;
                 Ok(Summary {
-                    name: header.name,
+                    title: page::stored_title(&header),
                     note: header.note,
                     started: header.started,
                     path: header.path,
