@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{Arm, Support, SwitchId, SwitchSet};
+use crate::{Arm, Support, SwitchId, SwitchSet, did_you_mean};
 
 /// How the switches of a path are combined into arms.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,11 +21,11 @@ pub enum ArmPlan {
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ArmPlanError {
-    #[error("unknown switch `{switch}`; this path has: {known}")]
+    #[error("{}", unknown_switch(switch, known, "this path"))]
     UnknownSwitch {
         switch: String,
-        /// Ids of the path's switches, separated by commas.
-        known: String,
+        /// Ids of the path's switches.
+        known: Vec<String>,
     },
     #[error("switch `{switch}` is listed twice in arm `{arm}`; list it once")]
     DuplicateSwitch { switch: String, arm: String },
@@ -43,6 +43,21 @@ pub enum ArmPlanError {
          or a list such as A,B+C (commas separate arms, + joins switches)"
     )]
     Empty { text: String },
+}
+
+impl ArmPlanError {
+    /// The error, with the name of the path.
+    pub fn of_path(&self, path: &str) -> String {
+        match self {
+            ArmPlanError::UnknownSwitch { switch, known } => unknown_switch(switch, known, path),
+            error => error.to_string(),
+        }
+    }
+}
+
+fn unknown_switch(switch: &str, known: &[String], path: &str) -> String {
+    let hint = did_you_mean(switch, known.iter().map(String::as_str).chain(ARM_WORDS));
+    format!("'{switch}' is not a switch of {path}{hint}it has: {}", known.join(", "))
 }
 
 /// Word for a ladder, by itself or behind the switches that it starts from.
@@ -153,8 +168,8 @@ fn parse_set(arm: &str, text: &str, switches: &[SwitchId]) -> Result<SwitchSet, 
             return Err(ArmPlanError::Empty { text: text.into() });
         }
         let Some(place) = switches.iter().position(|switch| switch.as_str() == id) else {
-            let known: Vec<&str> = switches.iter().map(SwitchId::as_str).collect();
-            return Err(ArmPlanError::UnknownSwitch { switch: id.into(), known: known.join(", ") });
+            let known = switches.iter().map(|switch| switch.as_str().to_owned()).collect();
+            return Err(ArmPlanError::UnknownSwitch { switch: id.into(), known });
         };
         if set.contains(&place) {
             return Err(ArmPlanError::DuplicateSwitch { switch: id.into(), arm: arm.into() });
@@ -331,7 +346,7 @@ mod tests {
             assert!(why.ends_with(&format!("such as {joined}")), "{why}");
         }
         assert!(one("").unwrap_err().to_string().contains("such as A+B"));
-        assert!(one("ladder").unwrap_err().to_string().contains("unknown switch"));
+        assert!(one("ladder").unwrap_err().to_string().contains("not a switch"));
     }
 
     #[test]
@@ -453,7 +468,10 @@ mod tests {
     #[test]
     fn unknown_switch_is_named_with_the_known_ones() {
         let error = ArmPlan::parse("spin,warp", &switches()).unwrap_err();
-        assert_eq!(error.to_string(), "unknown switch `warp`; this path has: spin, batch, zc, pin");
+        assert_eq!(
+            error.to_string(),
+            "'warp' is not a switch of this path; it has: spin, batch, zc, pin"
+        );
     }
 
     #[test]

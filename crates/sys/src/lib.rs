@@ -21,6 +21,7 @@ pub mod keeper;
 #[cfg(target_arch = "x86_64")]
 pub mod kvm;
 pub mod landlock;
+pub mod memory_file;
 pub mod mmap;
 pub mod multicast;
 pub mod netns;

@@ -2,11 +2,14 @@
 
 mod args;
 mod check;
+mod failure;
 mod resume;
 
 use model::{Ended, Subject};
 use remote::Failure;
 use runner::{Planned, Proven};
+
+pub(crate) use failure::all_failed;
 
 pub(crate) use args::{CommandArgs, ExperimentArgs, ProgramArgs, own_words};
 
@@ -38,6 +41,7 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
         let Subject::Programs(programs) = &request.subject else { return Ok(()) };
         return check::run(context, &runner, programs, &plan);
     }
+    runner::startable(&plan.spec)?;
     if names_no_figure {
         console::say(
             "no --metric and no --adapter: arms are judged by the client's wall time and by CPU time \
@@ -56,6 +60,10 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
         if context.json {
             print_document(&proven, &document(&proven, is_search))?;
         } else {
+            if let Some(failure) = all_failed(&proven) {
+                say_where(&proven);
+                return Err(failure);
+            }
             print_ladder(&proven, args.live.detail)?;
             say_where(&proven);
             say_next(context, &proven);

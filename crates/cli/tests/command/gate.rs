@@ -63,7 +63,7 @@ fn the_resolution_is_checked_and_part_of_the_result_and_its_earlier_name_is_refu
     for (options, wanted) in [
         (["--resolve", "0"], "such as 2% or 0.5%"),
         (["--resolve", "60%"], "up to 50"),
-        (["--threshold", "2"], "give --resolve 2"),
+        (["--threshold", "2"], "--threshold 2 is now --resolve 2"),
     ] {
         let (code, said, _) = gate(&data, ["echo x 1", "echo x 1"], TIME, &options);
         assert!(code == 2 && said.contains(wanted), "{options:?}: {said}");

@@ -113,7 +113,7 @@ fn arms_by_environment_share_a_server_and_one_alone_is_a_variant_of_it() {
     }
     let data = Data::new();
     let (echo, ping) = (script(&data, "echo.py", ECHO), script(&data, "ping.py", PING));
-    let args = udp(&ping, &["--server", &echo, "--arm", "slow:WORK_US=400", "--keep"]);
+    let args = udp(&ping, &["--server", &echo, "--arm", "slow:WORK_US=400", "--keep-servers"]);
     let outcome = proven(&data, &args);
     assert_eq!(names(&outcome), ["baseline", "baseline again", "slow"]);
     assert_no_failure(&outcome);

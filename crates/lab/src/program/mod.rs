@@ -36,7 +36,8 @@ pub use usage::{CountedBy, Usage};
 
 use output::Capture;
 
-const SHELL: &str = "/bin/sh";
+/// Program that runs the commands.
+pub const SHELL: &str = "/bin/sh";
 const SIGTERM: i32 = 15;
 const SIGCONT: i32 = 18;
 
@@ -162,6 +163,9 @@ impl Program {
         why_no_cgroup: Option<String>,
     ) -> Result<Program, ProgramError> {
         let name = spec.name.to_owned();
+        if !Path::new(SHELL).exists() {
+            return Err(ProgramError::NoShell { name });
+        }
         let failed = |what| {
             let name = name.clone();
             move |source| ProgramError::Io { name, what, source }
