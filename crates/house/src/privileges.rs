@@ -11,7 +11,7 @@ use sys::capability::{self, Capability};
 use sys::seccomp::Confinement;
 use sys::user_namespace;
 
-/// Whether a command makes network namespaces.
+/// A command's use of network namespaces of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LabUse {
     /// It makes none, or works on interfaces and namespaces that exist.

@@ -70,7 +70,7 @@ fn tried() -> &'static ProbeCapabilities {
     })
 }
 
-/// Whether CPUs can be kept awake. Errors: the reason.
+/// Tries to keep CPUs awake. Errors: the reason that they cannot be.
 pub(super) fn sleepless() -> Result<(), Support> {
     NoIdle::hold().map(drop).map_err(|error| {
         let needs = match error {
