@@ -20,6 +20,8 @@ struct config {
 	__u32 flow_count;
 	__u32 port; /* UDP source port of flow 0, host order */
 	__u32 length_count; /* 0: all frames have the template's length */
+	__u32 pid_namespace_device; /* namespace that numbers run.thread */
+	__u32 pid_namespace_inode;
 	__u16 lengths[LENGTHS_MAX]; /* taken in turn, at most the template's */
 };
 
@@ -155,12 +157,18 @@ SEC("tp_btf/xdp_devmap_xmit")
 int BPF_PROG(generator_xmit, const struct net_device *from, const struct net_device *to, int sent,
 	     int drops, int err)
 {
+	struct bpf_pidns_info current = {};
+
 	/*
 	 * The thread too: an index repeats in every namespace. And the origin, which the kernel takes
 	 * to be loopback: on a veth the thread also runs programs that redirect frames further on.
 	 */
-	if (to->ifindex != config.target_ifindex || from->ifindex != LOOPBACK_IFINDEX ||
-	    (__u32)bpf_get_current_pid_tgid() != run.thread)
+	if (to->ifindex != config.target_ifindex || from->ifindex != LOOPBACK_IFINDEX)
+		return 0;
+	/* By its number in its own namespace: in a container the kernel's own number is another. */
+	if (bpf_get_ns_current_pid_tgid(config.pid_namespace_device, config.pid_namespace_inode, &current,
+					sizeof(current)) ||
+	    current.pid != run.thread)
 		return 0;
 	run.last_ns = bpf_ktime_get_ns();
 	if (sent > 0)

@@ -67,9 +67,10 @@ const HOUSES: &[House] = &[
         core: "model sys wire io host lab remote report runner house",
         crates: &[
             ("guest-pages", ""),
+            ("guest-images", ""),
             ("vmm", "guest-pages"),
-            ("vmnic", "vmm guest-pages"),
-            ("guest", ""),
+            ("vmnic", "vmm guest-pages guest-images"),
+            ("guest", "guest-images"),
             ("vm-house", "guest vmnic"),
         ],
     },
@@ -240,6 +241,7 @@ mod tests {
         "tunnel-house",
         "vm-house",
         "guest-pages",
+        "guest-images",
         "xtask",
     ];
 

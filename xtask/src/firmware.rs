@@ -79,6 +79,19 @@ pub(crate) fn files() -> impl Iterator<Item = &'static str> {
     IMAGES.iter().map(|image| image.file)
 }
 
+/// Folder, target and packages of each workspace with images.
+pub(crate) fn workspaces() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
+    let mut found: Vec<(&str, &str, Vec<&str>)> = Vec::new();
+    for image in IMAGES {
+        match found.iter_mut().find(|(workspace, ..)| *workspace == image.workspace) {
+            Some((_, _, packages)) if packages.contains(&image.package) => {}
+            Some((_, _, packages)) => packages.push(image.package),
+            None => found.push((image.workspace, image.target, vec![image.package])),
+        }
+    }
+    found
+}
+
 /// Set where this program is cargo's wrapper of the compiler.
 pub(crate) const AS_COMPILER: &str = "WIREPATH_XTASK_COMPILES";
 

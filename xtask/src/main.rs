@@ -37,11 +37,11 @@ usage: cargo xtask edges        check the dependencies between the crates of the
        cargo xtask linux-guest  build the Linux guests of paths and tests from Debian packages
        cargo xtask evidence PAGE  measure the tables of docs/evidence/PAGE.md again; --list [PAGE] prints their commands
        cargo xtask kernels      boot the program on Debian's kernels and write docs/kernels.md
-       cargo xtask release      build the program reproducibly, independent of its folder
-       cargo xtask deb          the same as a Debian package in out/
-       cargo xtask rpm          the same as an RPM package in out/
-       cargo xtask image        the same as a container image in out/
-release, rpm and image take --target aarch64-unknown-linux-gnu: the same for arm64, built on x86-64 Debian";
+       cargo xtask release      build the program as one static file, reproducibly, with checksums and its parts in out/
+       cargo xtask deb          build it as a Debian package in out/
+       cargo xtask rpm          build it as an RPM package in out/
+       cargo xtask image        build it as a container image in out/
+release takes --profile quick, for tests: not optimised; release, rpm and image take --target aarch64-unknown-linux-gnu: the same for arm64, built on x86-64 Debian";
 
 fn main() -> Result<()> {
     if std::env::var_os(firmware::AS_COMPILER).is_some() {
@@ -68,7 +68,7 @@ fn main() -> Result<()> {
         ["evidence", "--list", page] => evidence::list(root, page),
         ["evidence", page] => evidence::rewrite(root, page),
         ["kernels"] => kernels(root),
-        ["release", ref target @ ..] => release::build(root, Target::parse(target)?).map(drop),
+        ["release", ref rest @ ..] => package::binary(root, rest),
         ["deb"] => package::deb(root),
         ["rpm", ref target @ ..] => package::rpm(root, Target::parse(target)?),
         ["image", ref target @ ..] => package::image(root, Target::parse(target)?),

@@ -61,8 +61,31 @@ pub(crate) fn path_flags(root: &Path) -> Result<Vec<String>> {
     Ok(Folders::new(root, &target_folder(root))?.flags("--remap-path-prefix"))
 }
 
+/// How a program is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// For packages, which name the libraries that it is loaded with.
+    Shared,
+    /// One file that needs no library, without symbols, with the images of guests inside.
+    Static,
+    /// As [`Static`](Self::Static) by the profile of `./run`: tests need not wait for the optimiser.
+    StaticQuick,
+}
+
+impl Kind {
+    /// Cargo's profile, which names a folder too.
+    fn profile(self) -> &'static str {
+        match self {
+            Kind::Shared | Kind::Static => "release",
+            Kind::StaticQuick => "quick",
+        }
+    }
+}
+
 /// Builds the program and prints its SHA-256.
-pub(crate) fn build(root: &Path, target: &'static Target) -> Result<Release> {
+///
+/// Of a static one the images of guests must be in `target/firmware`.
+pub(crate) fn build(root: &Path, target: &'static Target, kind: Kind) -> Result<Release> {
     // Separate, because the flags differ from those of other builds.
     let build = target_folder(root).join("package");
     let folders = Folders::new(root, &build)?;
@@ -72,7 +95,8 @@ pub(crate) fn build(root: &Path, target: &'static Target) -> Result<Release> {
     let flags = folders.flags("-ffile-prefix-map").join(" ");
     let mut command = cargo(root);
     command
-        .args(["build", "--release", "--locked", "--package", "wirepath"])
+        .args(["rustc", "--profile", kind.profile(), "--locked", "--package", "wirepath"])
+        .args(["--bin", "wirepath"])
         .env("CARGO_TARGET_DIR", &build)
         .env("CFLAGS", &flags)
         .env("CARGO_ENCODED_RUSTFLAGS", folders.flags("--remap-path-prefix").join("\x1f"))
@@ -85,8 +109,13 @@ pub(crate) fn build(root: &Path, target: &'static Target) -> Result<Release> {
         folder.push(target.triple);
         command.args(["--target", target.triple]).envs(target.build_settings(&sysroot, &flags));
     }
+    if kind != Kind::Shared {
+        command.env("WIREPATH_EMBEDDED_IMAGES", root.join("target/firmware"));
+        // Of the last step alone: macros cannot be linked statically.
+        command.args(["--", "-C", "target-feature=+crt-static", "-C", "strip=symbols"]);
+    }
     run(&mut command)?;
-    let program = folder.join("release/wirepath");
+    let program = folder.join(kind.profile()).join("wirepath");
     run(Command::new("sha256sum").arg(&program))?;
     Ok(Release { target, program, build, sysroot, date })
 }

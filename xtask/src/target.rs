@@ -111,6 +111,11 @@ impl Target {
         Ok(sysroot)
     }
 
+    /// Folder of [`Self::sysroot`] with the libraries; there is none for a native build.
+    pub(crate) fn fetched(&self, sysroot: &Path) -> PathBuf {
+        libraries(sysroot, self)
+    }
+
     /// Moves libraries from `/lib` to `/usr/lib`, where their links, which are absolute, are made anew.
     fn merge(&self, sysroot: &Path) -> Result<()> {
         let (from, to) = (sysroot.join("lib").join(self.gnu), libraries(sysroot, self));

@@ -2,10 +2,14 @@
 //! (`sys::bpf::embedded!`), and writes the structs that it shares with them as Rust, from their BTF.
 #![expect(clippy::print_stdout, reason = "a build script talks to Cargo by its output")]
 
+mod btf;
+
 use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs, io};
+
+use btf::{Btf, BtfError};
 
 /// BPF programs of a crate two folders below the root of the workspace.
 #[derive(Debug, Clone, Copy)]
@@ -49,10 +53,18 @@ impl BpfSources<'_> {
     }
 
     fn arguments(&self, root: &Path) -> Result<Vec<String>, String> {
-        // -mcpu=v3: atomics that return the old value, and 32-bit arithmetic (kernel 5.12 and newer).
-        let mut arguments = vec!["-mcpu=v3".to_owned(), "-Wall".into(), "-Werror".into()];
+        // -g: the types of BTF. -mcpu=v3: atomics that return the old value, and 32-bit arithmetic (kernel 5.12 and
+        // newer). No stack protector: there is none in BPF, and some distributions turn it on.
+        let mut arguments: Vec<String> =
+            ["-target", "bpf", "-g", "-O2", "-mcpu=v3", "-fno-stack-protector", "-Wall", "-Werror"]
+                .map(str::to_owned)
+                .into();
         let headers = self.header_folders.iter();
         arguments.extend(headers.map(|folder| format!("-I{}", root.join(folder).display())));
+        // Of libbpf, where its crate has unpacked them: no libbpf-dev needed.
+        let libbpf = variable("DEP_BPF_INCLUDE")
+            .map_err(|_| "libbpf-sys must be a dependency of the crate that embeds BPF programs")?;
+        arguments.push(format!("-I{libbpf}"));
         // <linux/bpf.h> includes <asm/types.h>, which multi-architecture distributions keep where clang
         // does not look for the target `bpf`; the second folder is that of a cross compiler.
         let arch = variable("CARGO_CFG_TARGET_ARCH")?;
@@ -61,8 +73,10 @@ impl BpfSources<'_> {
         if let Some(folder) = folders.iter().find(|folder| Path::new(folder).is_dir()) {
             arguments.push(format!("-I{folder}"));
         }
+        arguments.push(format!("-D__TARGET_ARCH_{}", kernel_name(&arch)));
         // The same sources produce the same bytes in every folder.
         arguments.push(format!("-ffile-prefix-map={}/=", root.display()));
+        arguments.push(format!("-ffile-prefix-map={libbpf}/="));
         arguments.push("-fdebug-compilation-dir=.".into());
         Ok(arguments)
     }
@@ -70,27 +84,43 @@ impl BpfSources<'_> {
     fn compile(&self, clang: &str, arguments: &[String], source: &Path) -> Result<(), String> {
         let out = PathBuf::from(variable("OUT_DIR")?);
         let name = source.file_name().unwrap_or_default().to_string_lossy().replace(".bpf.c", "");
-        let skeleton = out.join(format!("{name}.skel.rs"));
-        libbpf_cargo::SkeletonBuilder::new()
-            .source(source)
-            .obj(out.join(format!("{name}.bpf.o")))
-            .clang(clang)
-            .clang_args(arguments)
-            .reference_obj(true)
-            // The skeleton is not read by people: a toolchain without rustfmt is enough.
-            .rustfmt("no-rustfmt")
-            .build_and_generate(&skeleton)
-            .map_err(|why| {
-                format!(
-                    "{} does not compile; if a header is missing, install the package \
-                     `linux-libc-dev`\n{why:?}",
-                    source.display()
-                )
-            })?;
-        let types = out.join(format!("{name}.types.rs"));
-        fs::read_to_string(&skeleton)
-            .and_then(|skeleton| fs::write(&types, shared_types(&skeleton, self.shared)))
-            .map_err(|why| format!("cannot write {}: {why}", types.display()))
+        let object = out.join(format!("{name}.bpf.o"));
+        let compiled = Command::new(clang)
+            .args(arguments)
+            .arg("-c")
+            .arg(source)
+            .arg("-o")
+            .arg(&object)
+            .output();
+        let compiled = compiled.map_err(|why| format!("`{clang}` cannot be run: {why}"))?;
+        if !compiled.status.success() {
+            return Err(format!(
+                "{} does not compile; if a header is missing, install the package `linux-libc-dev`\n{}",
+                source.display(),
+                String::from_utf8_lossy(&compiled.stderr)
+            ));
+        }
+        let bytes =
+            fs::read(&object).map_err(|why| format!("cannot read {}: {why}", object.display()))?;
+        let types = shared_types(&bytes, self.shared)
+            .map_err(|why| format!("types of {}: {why}", source.display()))?;
+        let file = out.join(format!("{name}.types.rs"));
+        fs::write(&file, types).map_err(|why| format!("cannot write {}: {why}", file.display()))
+    }
+}
+
+/// An architecture as the kernel's headers call it, from Rust's name.
+///
+/// Source: libbpf, bpf_tracing.h.
+fn kernel_name(arch: &str) -> &str {
+    match arch {
+        "x86_64" => "x86",
+        "aarch64" => "arm64",
+        "powerpc64" => "powerpc",
+        "s390x" => "s390",
+        "riscv64" => "riscv",
+        "loongarch64" => "loongarch",
+        other => other,
     }
 }
 
@@ -127,34 +157,17 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// Definitions of the shared structs in a skeleton, with conversions from and to bytes.
-fn shared_types(skeleton: &str, shared: &[&str]) -> String {
+/// Definitions of the shared structs that an object has, with conversions from and to bytes.
+fn shared_types(object: &[u8], shared: &[&str]) -> Result<String, BtfError> {
+    let btf = Btf::read(object)?;
     let mut types = String::new();
     for name in shared {
-        let Some(at) = skeleton.find(&format!("pub struct {name} {{")) else { continue };
-        let end = skeleton[at..].find('}').map_or(skeleton.len(), |len| at + len + 1);
+        let Some(definition) = btf.definition(name)? else { continue };
         types += "#[allow(non_camel_case_types, dead_code, reason = \"as in the BPF program\")]\n";
         types += "#[derive(Debug, Clone, Copy, zerocopy::FromBytes, zerocopy::IntoBytes, \
                   zerocopy::Immutable)]\n#[repr(C)]\n";
-        types += &skeleton[at..end].replace("pub ", "pub(crate) ");
+        types += &definition;
         types += "\n";
     }
-    types
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_shared_structs_are_written_and_they_are_private_to_the_crate() {
-        let skeleton =
-            "pub struct other {\n    pub a: u8,\n}\npub struct config {\n    pub b: u32,\n}\n";
-        let types = shared_types(skeleton, &["config", "absent"]);
-        assert!(
-            types.ends_with("pub(crate) struct config {\n    pub(crate) b: u32,\n}\n"),
-            "{types}"
-        );
-        assert!(!types.contains("other"), "{types}");
-    }
+    Ok(types)
 }

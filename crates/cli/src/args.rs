@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use house::context::Context;
+use house::privileges::LabUse;
 
 /// Measure a packet path, and prove what each optimisation is worth on this machine.
 #[derive(Debug, Parser)]
@@ -160,6 +161,15 @@ Example:
 }
 
 impl Command {
+    pub(crate) fn lab_use(&self) -> LabUse {
+        match self {
+            Command::Paths(_) => LabUse::Tried,
+            Command::Prove(args) if args.makes_lab() => LabUse::Needed,
+            Command::Compare(args) if args.makes_lab() => LabUse::Needed,
+            _ => LabUse::None,
+        }
+    }
+
     pub(crate) fn starts_programs(&self) -> bool {
         match self {
             Command::Prove(_)

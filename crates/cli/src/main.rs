@@ -42,8 +42,9 @@ use crate::line::Line;
 
 fn main() -> ExitCode {
     let line = Line::parse();
-    let ran = signals::install()
-        .map_err(Failure::from)
+    // A process with a second thread cannot enter a user namespace.
+    let ran = privileges::for_lab(line.lab_use())
+        .and_then(|()| signals::install().map_err(Failure::from))
         .and_then(|()| privileges::restrict(line.starts_programs()))
         .and_then(|()| line.run());
     match ran {

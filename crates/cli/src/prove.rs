@@ -42,9 +42,9 @@ pub(crate) struct PathArgs {
     /// Path to measure
     #[arg(default_value = "probe", value_parser = lookup::PathName)]
     pub(crate) path: String,
-    /// Arms, such as ladder, best or spin,spin+batch: ladder (of the switches that can act here), all (a ladder of every
-    /// switch), spin+ladder (with spin in each rung), alone, leave-one-out, a list such as spin,spin+batch, or best: search
-    /// for the smallest set that does most; default: ladder, with --against the baseline
+    /// Arms, such as ladder, best or spin,spin+batch: ladder (of the switches that can act under the load on this host, by
+    /// the path's own rules), all (a ladder of every switch), spin+ladder (with spin in each rung), alone, leave-one-out, a
+    /// list, or best: search for the smallest set that does most; default: ladder, with --against the baseline
     #[arg(long)]
     arms: Option<String>,
     /// Other programs to run as arms, e.g. iperf3,sockperf; `wirepath paths PATH` lists those of a path
@@ -107,6 +107,17 @@ pub(crate) struct ProveArgs {
 }
 
 impl ProveArgs {
+    /// True if its trials run in namespaces that it makes. A program of another path may need the host's.
+    pub(crate) fn makes_lab(&self) -> bool {
+        match &self.command {
+            Some(ProveCommand::Command(args)) => args.makes_lab(),
+            None => {
+                let is_own = lookup::all().iter().any(|path| path.name() == self.path.path);
+                is_own && self.far.end().is_none()
+            }
+        }
+    }
+
     fn request(&self) -> Result<Request, Failure> {
         let far = self.far.of_load(&self.path.path, self.path.load.load.as_deref())?;
         let mut request = self.path.request(far, self.against.clone())?;

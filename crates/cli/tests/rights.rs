@@ -210,9 +210,9 @@ const ROWS: &[Row] = &[
         says: "",
     },
     Row {
-        command: "prove probe, prove feed (labs of their own)",
-        needs: &["net_admin", "sys_admin"],
-        more: "CAP_NET_RAW and CAP_BPF: switches with rings and XDP, which are unsupported without",
+        command: "prove probe, prove feed, prove command (labs of their own)",
+        needs: &[],
+        more: "CAP_SYS_ADMIN and CAP_NET_ADMIN: labs in place of a user namespace, and switches that need rights on the host, unsupported without; CAP_NET_RAW, CAP_BPF and CAP_PERFMON: those with rings and XDP; CAP_SYS_NICE, CAP_IPC_LOCK: fifo, lock-memory",
         keeps: None,
         args: &[
             "prove",
@@ -408,8 +408,12 @@ records again): each command runs as an ordinary user with exactly these capabil
 ends with an error that names it and says how to grant it; and the capabilities of its threads are checked while it runs.
 
 `sudo setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon+ep $(command -v wirepath)` grants everything that commands
-on existing interfaces need. Labs (`prove`, `tunnel measure`, `vmnic`, `guest --tap`, `probe generate --lab`) create
-network namespaces, which requires CAP_SYS_ADMIN: run those as root, or as root of a virtual machine.
+on existing interfaces need. Labs create network namespaces, which requires CAP_SYS_ADMIN and CAP_NET_ADMIN. `prove`
+without them runs in a user namespace of its own, in which the user's id stays the same: programs of the user have no
+capabilities there, and switches that need a right on the host are unsupported. Checked by `cargo test -p wirepath --test
+unprivileged`. A host that forbids user namespaces is named with its setting and the remedy; Debian's package brings the
+AppArmor profile that Ubuntu 24.04 requires. `tunnel measure`, `vmnic`, `guest --tap` and `probe generate --lab` use
+rights on the host: run those as root, or as root of a virtual machine.
 
 Commands that drop capabilities also set `no_new_privs`, so that no child gains privileges from its file. `tune apply`
 writes files that root owns: run it as root. `prove`, `guest`, `vmnic`, `tune` and `tunnel measure` create labs or

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
 use host::text::chain;
-use lab::program::{PortUse, Ready, Transport, port_holder};
+use lab::program::{PortUse, Ready, SHELL, Transport, port_holder};
 
 use crate::place::{FarPlace, Place};
 use crate::problem::Problem;
@@ -114,8 +114,11 @@ fn empty_host(command: &str) -> Option<String> {
 
 /// Mistake in a command: the shell cannot parse it, or its program is not installed.
 fn command_mistake(command: &str) -> Option<String> {
+    if !Path::new(SHELL).exists() {
+        return Some(format!("{SHELL} is missing, which runs every command; install a shell"));
+    }
     let parsed =
-        Command::new("/bin/sh").args(["-n", "-c", command]).stdin(Stdio::null()).output().ok()?;
+        Command::new(SHELL).args(["-n", "-c", command]).stdin(Stdio::null()).output().ok()?;
     if !parsed.status.success() {
         let said = String::from_utf8_lossy(&parsed.stderr);
         return Some(format!("the shell cannot read it: {}", said.trim()));

@@ -121,6 +121,8 @@ pub fn notice(state: &StateArgs) {
             }
         }
         Ok(None) => {}
+        // Root's own.
+        Err(error) if error.is_denied() => {}
         Err(error) => console::say(&format!("note: {}", host::text::chain(&error))),
     }
 }

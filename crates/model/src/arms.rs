@@ -182,9 +182,8 @@ fn parse_set(arm: &str, text: &str, switches: &[SwitchId]) -> Result<SwitchSet, 
 
 /// The arms of an experiment: baseline, control, variants, peers.
 ///
-/// - `support`: asked once per arm whether it can run here. An arm that cannot is
-///   listed with the reason, and its switch is left out of later rungs of a ladder
-///   and of `all`.
+/// - `support`: asked per arm whether it can run here. An arm that cannot is listed with the reason, and its switch is
+///   left out of later rungs of a ladder and of `all`. A later rung that needs that switch has the same reason.
 pub fn arms(
     plan: &ArmPlan,
     switches: &[SwitchId],
@@ -247,17 +246,35 @@ fn ladder(
         listed.push((arm.clone(), support(&arm)));
     }
     let mut on = base.clone();
+    let mut missing = SwitchSet::default();
     for switch in switches.iter().filter(|switch| !base.contains(switch)) {
         let mut rung = on.clone();
         rung.insert(switch.clone());
         let arm = Arm::variant(format!("{place}+{switch}"), rung.clone());
-        let answer = support(&arm);
-        if answer.is_yes() {
-            on = rung;
+        let answer = match support(&arm) {
+            Support::Refused { why } => {
+                let with_missing = rung.iter().chain(missing.iter()).cloned();
+                unsupported_alike(&Arm::with(with_missing), support)
+                    .unwrap_or(Support::Refused { why })
+            }
+            answer => answer,
+        };
+        match answer {
+            Support::Yes => on = rung,
+            Support::Unsupported { .. } => missing.insert(switch.clone()),
+            Support::Refused { .. } => {}
         }
         listed.push((arm, answer));
     }
     listed
+}
+
+/// The reason for which a rung is not possible that is refused only because it needs the switch of an earlier rung, which
+/// is not possible here.
+///
+/// - `whole`: the rung with the switches that are not possible.
+fn unsupported_alike(whole: &Arm, support: &mut dyn FnMut(&Arm) -> Support) -> Option<Support> {
+    Some(support(whole)).filter(|answer| matches!(answer, Support::Unsupported { .. }))
 }
 
 /// `all`, then `all -id` for each switch; a switch that `all` cannot hold is listed
@@ -373,6 +390,25 @@ mod tests {
                 row("sockperf", "", false),
             ]
         );
+    }
+
+    #[test]
+    fn a_rung_that_needs_an_unsupported_one_has_its_reason_and_others_are_refused_for_their_own() {
+        // `pin` needs `zc`, and `batch` excludes `spin`.
+        let mut support = |arm: &Arm| match () {
+            () if arm.has(Switch::Pin) && !arm.has(Switch::Zc) => {
+                Support::Refused { why: "needs zc".into() }
+            }
+            () if arm.has(Switch::Batch) && arm.has(Switch::Spin) => {
+                Support::Refused { why: "one of two".into() }
+            }
+            () => without_zc(arm),
+        };
+        let listed = arms(&ArmPlan::ladder(), &switches(), &[], &mut support);
+        let answers: Vec<_> = listed[2..].iter().map(|(_, answer)| answer.clone()).collect();
+        let absent = Support::unsupported("zero-copy", "a driver that has it");
+        let refused = Support::Refused { why: "one of two".into() };
+        assert_eq!(answers, [Support::Yes, refused, absent.clone(), absent]);
     }
 
     #[test]

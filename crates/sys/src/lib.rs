@@ -21,6 +21,7 @@ pub mod keeper;
 #[cfg(target_arch = "x86_64")]
 pub mod kvm;
 pub mod landlock;
+pub mod memory_file;
 pub mod mmap;
 pub mod multicast;
 pub mod netns;
@@ -44,5 +45,6 @@ pub mod tcp;
 pub mod thread;
 pub mod udp;
 pub mod uring;
+pub mod user_namespace;
 pub mod xsk;
 pub mod zero_copy;

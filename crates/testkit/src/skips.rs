@@ -20,6 +20,7 @@ pub const NEEDS: &[&str] = &[
     "bpftool",
     "cc",
     "chromium",
+    "curl",
     "dnsperf",
     "dpdk-testpmd",
     "ethtool",

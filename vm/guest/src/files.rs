@@ -24,12 +24,24 @@ const SMOLTCP: &str = "wirepath-guest-smoltcp.elf";
 const SMOLTCP_VARIABLE: &str = "WIREPATH_GUEST_SMOLTCP";
 const LINUX_VARIABLE: &str = "WIREPATH_LINUX_GUEST";
 
-/// Finds the firmware: `WIREPATH_GUEST_IMAGE`, or the image next to the program, or the one built by
-/// `cargo xtask firmware`.
+/// Finds the firmware: `WIREPATH_GUEST_IMAGE`, or the image inside the program, or the one next to it, or the one
+/// built by `cargo xtask firmware`.
 pub fn image() -> Result<PathBuf, GuestError> {
-    let named = env::var_os(IMAGE_VARIABLE);
-    let found = find(named, &folders(), IMAGE);
-    checked_version(found.ok_or_else(|| missing(IMAGE, IMAGE_VARIABLE))?)
+    checked_version(find_image(IMAGE, IMAGE_VARIABLE)?)
+}
+
+/// An image that is named by a variable, or inside the program, or in one of [`folders`].
+fn find_image(file: &'static str, variable: &str) -> Result<PathBuf, GuestError> {
+    let named = env::var_os(variable);
+    if named.is_none() {
+        let inside = guest_images::path(file);
+        let doing = "opening the image inside the program";
+        let inside = inside.map_err(|source| GuestError::Io { doing, source })?;
+        if let Some(path) = inside {
+            return Ok(path);
+        }
+    }
+    find(named, &folders(), file).ok_or_else(|| missing(file, variable))
 }
 
 /// Firmware has some hundred kB.
@@ -51,15 +63,13 @@ pub fn checked_version(image: PathBuf) -> Result<PathBuf, GuestError> {
 /// Finds the reference firmware, with third-party driver and stack: `WIREPATH_GUEST_REFERENCE`, or the
 /// same places as [`image`].
 pub fn reference() -> Result<PathBuf, GuestError> {
-    let named = env::var_os(REFERENCE_VARIABLE);
-    find(named, &folders(), REFERENCE).ok_or_else(|| missing(REFERENCE, REFERENCE_VARIABLE))
+    find_image(REFERENCE, REFERENCE_VARIABLE)
 }
 
 /// Finds the firmware with `smoltcp` on the driver: `WIREPATH_GUEST_SMOLTCP`, or the same places as
 /// [`image`].
 pub fn smoltcp() -> Result<PathBuf, GuestError> {
-    let named = env::var_os(SMOLTCP_VARIABLE);
-    find(named, &folders(), SMOLTCP).ok_or_else(|| missing(SMOLTCP, SMOLTCP_VARIABLE))
+    find_image(SMOLTCP, SMOLTCP_VARIABLE)
 }
 
 /// Files of a Linux guest.

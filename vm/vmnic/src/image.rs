@@ -47,10 +47,16 @@ pub(crate) fn support() -> Support {
     }
 }
 
-/// Reads the image: the one named by `WIREPATH_VMNIC_IMAGE`, else one beside the executable, else
-/// a package's, else what `cargo xtask firmware` has built. It must be of this program's version.
+/// Reads the image: the one named by `WIREPATH_VMNIC_IMAGE`, else the one inside the program, else one beside the
+/// executable, else a package's, else what `cargo xtask firmware` has built. It must be of this program's version.
 pub fn load() -> Result<Vec<u8>, MissingImage> {
-    let path = match std::env::var_os(VARIABLE) {
+    let named = std::env::var_os(VARIABLE);
+    if named.is_none()
+        && let Some(image) = guest_images::embedded(FILE)
+    {
+        return Ok(image.to_vec());
+    }
+    let path = match named {
         Some(named) => PathBuf::from(named),
         None => find(std::env::current_exe().ok().as_deref()).ok_or(MissingImage::NotFound)?,
     };

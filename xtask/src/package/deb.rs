@@ -6,13 +6,14 @@ use std::process::{Command, Stdio};
 use anyhow::{Result, bail};
 
 use super::{out, stage};
+use crate::release::Kind;
 use crate::target::Target;
 use crate::{cargo, release, run};
 
 /// Builds the package into `out/`, for this machine: `cargo deb` looks up its libraries here.
 pub(crate) fn build(root: &Path) -> Result<()> {
     check_tools(root)?;
-    let release = release::build(root, Target::parse(&[])?)?;
+    let release = release::build(root, Target::parse(&[])?, Kind::Shared)?;
     stage::prepare(root, &release)?;
     run(cargo(root)
         .args(["deb", "--package", "wirepath", "--no-build", "--strip", "--locked", "--output"])

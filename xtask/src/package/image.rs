@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::{copy, empty, files, libraries, out, stage};
+use crate::release::Kind;
 use crate::target::Target;
 use crate::{release, run};
 
@@ -19,7 +20,7 @@ pub(crate) fn build(root: &Path, target: &'static Target) -> Result<()> {
     if Command::new("buildah").arg("--version").output().is_err() {
         bail!("buildah is missing; install Debian's packages buildah and uidmap");
     }
-    let release = release::build(root, target)?;
+    let release = release::build(root, target, Kind::Shared)?;
     stage::prepare(root, &release)?;
     let work = release.folder().join("image");
     let files = work.join("root");

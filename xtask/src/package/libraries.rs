@@ -36,6 +36,12 @@ pub(super) fn install(release: &Release, into: &Path) -> Result<()> {
     Ok(())
 }
 
+/// True if a program needs no loader and no library.
+pub(super) fn is_static(program: &Path) -> Result<bool> {
+    let (loader, needed) = parse(&dynamic_section(program)?);
+    Ok(loader.is_none() && needed.is_empty())
+}
+
 /// Name and file of every library that a program needs, and that those need.
 fn closure(program: &Path, folders: &[PathBuf]) -> Result<BTreeSet<(String, PathBuf)>> {
     let mut found = BTreeSet::new();

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::{copy, empty, files, out, stage};
-use crate::release::{self, Release};
+use crate::release::{self, Kind, Release};
 use crate::run;
 use crate::target::Target;
 
@@ -20,7 +20,7 @@ pub(crate) fn build(root: &Path, target: &'static Target) -> Result<()> {
     if Command::new("rpmbuild").arg("--version").output().is_err() {
         bail!("rpmbuild is missing; install Debian's package rpm");
     }
-    let release = release::build(root, target)?;
+    let release = release::build(root, target, Kind::Shared)?;
     stage::prepare(root, &release)?;
     let work = release.folder().join("rpm");
     let files = work.join("files");

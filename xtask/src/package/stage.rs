@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::{copy, empty, notices};
+use super::{copy, crates, empty, notices};
 use crate::release::Release;
 use crate::{firmware, run};
 
@@ -34,6 +34,6 @@ pub(super) fn prepare(root: &Path, release: &Release) -> Result<()> {
     for image in firmware::files() {
         copy(&root.join("target/firmware").join(image), &stage.join("firmware").join(image))?;
     }
-    let notices = notices::text(root, release.target)?;
+    let notices = notices::text(&crates::third_party(root, release.target.triple)?)?;
     fs::write(stage.join("THIRD-PARTY"), notices).context("writing the third-party notices")
 }

@@ -210,6 +210,17 @@ impl ExperimentArgs {
         self.request_for(self.programs()?)
     }
 
+    /// A file that cannot be read is reported by the run.
+    fn file_names_a_place(&self) -> bool {
+        // A pipe can be read once.
+        let file = self.file.as_deref().filter(|file| file.is_file());
+        let programs = file.and_then(|file| command::read(file).ok());
+        programs.is_some_and(|programs| {
+            let is_here = programs.place.as_deref() == Some("here");
+            is_here || programs.near.is_some() || programs.far.is_some()
+        })
+    }
+
     /// Request for these programs, with this command line's seed and choice of storage.
     pub(super) fn request_for(&self, programs: Programs) -> Result<Request, Failure> {
         let limits = Limits { seed: self.seed, ..limits_of_file(&programs)? };
@@ -264,6 +275,13 @@ impl ExperimentArgs {
 }
 
 impl CommandArgs {
+    /// True if its trials run in namespaces that it makes, as far as is known before the run. At other places a user
+    /// namespace grants nothing, and the process keeps the host's network.
+    pub(crate) fn makes_lab(&self) -> bool {
+        let has_place = self.far.is_some() || self.experiment.near.is_some();
+        !has_place && !self.experiment.file_names_a_place()
+    }
+
     /// The experiment, with the place of its server.
     pub(super) fn programs(&self) -> Result<Programs, Failure> {
         let mut experiment = self.experiment.programs()?;

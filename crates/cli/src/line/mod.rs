@@ -14,6 +14,7 @@ use clap::{Arg, ArgAction, CommandFactory, FromArgMatches};
 use house::RunCommand;
 use house::console;
 use house::context::Context;
+use house::privileges::LabUse;
 use remote::Failure;
 
 use crate::args::Cli;
@@ -86,6 +87,14 @@ impl Line {
         match self {
             Line::Core(cli) => cli.command.starts_programs(),
             Line::House(_, command) => command.starts_programs(),
+        }
+    }
+
+    /// Commands of houses make labs for what needs rights on the host anyway.
+    pub(crate) fn lab_use(&self) -> LabUse {
+        match self {
+            Line::Core(cli) => cli.command.lab_use(),
+            Line::House(..) => LabUse::None,
         }
     }
 

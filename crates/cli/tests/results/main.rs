@@ -7,6 +7,7 @@ mod served;
 
 mod against;
 mod best;
+mod ci;
 mod docs_examples;
 mod grafana;
 mod history;

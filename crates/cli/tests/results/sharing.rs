@@ -1,15 +1,11 @@
-//! Results that leave the database: import, documents as baselines, forms for CI systems. On the
-//! simulated path, without privileges.
+//! Results that leave the database: import, documents as baselines, every form. On the simulated path, without
+//! privileges.
 
+use std::fs;
 use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
-use std::{env, fs};
 
 use crate::QUICK;
-use crate::common::{
-    Data, LONG, all_text, echo, fail, is_installed, json, run, run_within, succeed,
-};
+use crate::common::{Data, fail, json, succeed};
 use serde_json::Value;
 
 fn export(data: &Data, ids: &[&str]) -> String {
@@ -101,125 +97,6 @@ fn a_document_in_a_file_is_a_baseline_like_stored_runs() {
     assert!(said.contains("with itself"), "{said}");
     let said = fail(elsewhere.wirepath(&[QUICK, &["--baseline", "no/such"]].concat()), 2);
     assert!(said.contains("cannot read no/such"), "{said}");
-}
-
-/// A command of `contrib/ci` as in a CI job, with results in `data`.
-fn ci(data: &Data, program: &str) -> Command {
-    let built = Path::new(env!("CARGO_BIN_EXE_wirepath")).parent().expect("a folder");
-    let mut command = Command::new(program);
-    command
-        .env("PATH", format!("{}:{}", built.display(), env::var("PATH").expect("a path")))
-        .env("WIREPATH_OUT", data.path().join("out"))
-        .env("GITHUB_STEP_SUMMARY", data.file("step"))
-        .env("WIREPATH_LOCKS", data.path());
-    command
-}
-
-const CI: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/ci");
-
-#[test]
-fn script_of_ci_jobs_ends_with_4_and_leaves_every_form() {
-    let data = Data::new();
-    let out = data.path().join("out");
-    let mut command = ci(&data, &format!("{CI}/prove.sh"));
-    command.args([
-        "command",
-        "--arm",
-        "a=echo x 100",
-        "--arm",
-        "b=echo x 200",
-        "--max-blocks",
-        "8",
-    ]);
-    command.args(["--metric", "x_us=re:x ([0-9]+)", "--seed", "1"]);
-    let output = run(command);
-    assert_eq!(output.status.code(), Some(4), "{}", all_text(&output));
-    assert!(all_text(&output).contains("::error title="), "{}", all_text(&output));
-    for file in
-        ["result.json", "report.html", "summary.md", "junit.xml", "bencher.json", "metrics.txt"]
-    {
-        assert!(fs::metadata(out.join(file)).is_ok_and(|file| file.len() > 0), "{file}");
-    }
-    let junit = fs::read_to_string(out.join("junit.xml")).unwrap();
-    assert!(
-        junit.contains("<failure type=\"worse\"") && junit.contains("slower than a"),
-        "{junit}"
-    );
-    assert_eq!(fs::read(data.file("step")).unwrap(), fs::read(out.join("summary.md")).unwrap());
-}
-
-/// The script of the action's first step: what follows `run: |`, as far as it is indented.
-fn script_of_action() -> String {
-    let text = fs::read_to_string(format!("{CI}/action.yml")).expect("the action");
-    let (_, rest) = text.split_once("      run: |\n").expect("a script");
-    let lines: Vec<&str> = rest.lines().map_while(|line| line.strip_prefix("        ")).collect();
-    assert!(lines.len() > 2, "{text}");
-    lines.join("\n")
-}
-
-/// Runs of which one must decide.
-const RUNS_MAX: usize = 5;
-/// Longest time of the experiment of a job.
-const CI_TIME: Duration = Duration::from_secs(100);
-
-/// Runs a CI job that compares two servers, which work for so many microseconds a request.
-///
-/// - Returns the exit code, all output, and the verdict on the median round trip.
-fn compared_in_ci(mut command: Command, data: &Data, [old, new]: [u32; 2]) -> (i32, String, Value) {
-    let file = |name: &str, text: &str| {
-        let file = data.file(name);
-        fs::write(&file, text).expect("a script");
-        format!("exec python3 {file}")
-    };
-    let (echo, ping) = (file("echo.py", echo::SERVER), file("ping.py", echo::PING));
-    command
-        .env("WIREPATH_AGAINST", format!("{echo} {old}"))
-        .env("WIREPATH_SERVER", format!("{echo} {new}"))
-        .env("WIREPATH_CLIENT", ping)
-        .env("WIREPATH_METRIC", format!("{}\n", echo::METRIC));
-    let output = run_within(CI_TIME + LONG, command);
-    let said = all_text(&output);
-    let text = fs::read(data.path().join("out/result.json")).expect("a result");
-    let outcome: Value = serde_json::from_slice(&text).expect("a document");
-    let arms = outcome["arms"].as_array().expect("arms");
-    let names: Vec<&Value> = arms.iter().map(|arm| &arm["name"]).collect();
-    assert_eq!(names, ["old", "old again", "new"], "{said}");
-    (output.status.code().expect("it ended"), said, arms[2]["metrics"]["p50_us"]["verdict"].clone())
-}
-
-#[test]
-fn ci_jobs_compare_a_branch_with_the_old_server() {
-    if !is_installed("python3") {
-        return;
-    }
-    let time = format!("{}s", CI_TIME.as_secs());
-    let limits = ["--ready", "udp", "--max-blocks", "8", "--time", &time];
-    // On a busy machine a run may find that the old server differs from itself, or no difference of the round
-    // trip, and then decides nothing.
-    let is_found_worse = |_| {
-        let data = Data::new();
-        let mut command = ci(&data, &format!("{CI}/prove.sh"));
-        command.arg("command").args(limits);
-        let (code, said, verdict) = compared_in_ci(command, &data, [0, 400]);
-        let is_worse = verdict == "worse";
-        assert!(is_worse || verdict == "inconclusive", "{said}");
-        match code {
-            4 => assert!(said.contains("slower than old"), "{said}"),
-            code => assert!(code == 5 && said.contains("not decided"), "{code}: {said}"),
-        }
-        is_worse && code == 4
-    };
-    assert!((0..RUNS_MAX).any(is_found_worse), "no verdict in {RUNS_MAX} runs");
-    let same = Data::new();
-    // By the action, whose words come as one text.
-    let mut command = ci(&same, "bash");
-    let experiment = format!("command {}", limits.join(" "));
-    command.args(["-euc", &script_of_action()]);
-    command.env("GITHUB_ACTION_PATH", CI).env("RUNNER_TEMP", same.path());
-    // A false alarm of a few per cent is no difference of this size.
-    command.env("EXPERIMENT", experiment).env("RESOLVE", "50").env("ACCEPT_UNDECIDED", "false");
-    let (code, said, _) = compared_in_ci(command, &same, [400, 400]);
-    assert_ne!(code, 4, "{said}");
 }
 
 #[test]

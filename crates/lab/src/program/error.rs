@@ -6,6 +6,8 @@ use std::time::Duration;
 use sys::supervisor::StartError;
 use thiserror::Error;
 
+use super::SHELL;
+
 /// Failure in the life of a foreign program. `name` is its part in the trial, such as `server`.
 #[derive(Debug, Error)]
 pub enum ProgramError {
@@ -15,6 +17,11 @@ pub enum ProgramError {
         #[source]
         source: StartError,
     },
+    /// A static program runs in places that have no shell.
+    #[error(
+        "cannot start the {name}: {SHELL} is missing, which runs every command; install a shell there"
+    )]
+    NoShell { name: String },
     #[error("cannot {what} of the {name}")]
     Io {
         name: String,

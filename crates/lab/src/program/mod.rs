@@ -36,7 +36,8 @@ pub use usage::{CountedBy, Usage};
 
 use output::Capture;
 
-const SHELL: &str = "/bin/sh";
+/// Program that runs the commands.
+pub const SHELL: &str = "/bin/sh";
 const SIGTERM: i32 = 15;
 const SIGCONT: i32 = 18;
 
@@ -145,7 +146,9 @@ impl Program {
         let why = match parent.reserve() {
             Ok((path, group)) => match Program::launch(spec, Some((path.clone(), group)), None) {
                 Err(ProgramError::Start { source, .. }) if source.is_of_group() => {
-                    format!("control group {}: {}", path.display(), host::text::chain(&source))
+                    // Without the group's name, which is another one in each trial.
+                    let parent = path.parent().unwrap_or(&path);
+                    format!("in {}: {}", parent.display(), host::text::chain(&source))
                 }
                 started => return started,
             },
@@ -160,6 +163,9 @@ impl Program {
         why_no_cgroup: Option<String>,
     ) -> Result<Program, ProgramError> {
         let name = spec.name.to_owned();
+        if !Path::new(SHELL).exists() {
+            return Err(ProgramError::NoShell { name });
+        }
         let failed = |what| {
             let name = name.clone();
             move |source| ProgramError::Io { name, what, source }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
@@ -64,7 +65,7 @@ fn invalid_frame(what: String) -> BpfError {
 }
 
 impl GeneratorMarks {
-    /// Checks them against a template. The result lacks the sequence number and the target.
+    /// Checks them against a template. The result lacks the sequence number, the target and the namespace.
     fn config(&self, template: &[u8], number_at: usize) -> Result<types::config, BpfError> {
         let len = template.len();
         if self.stamp_offset.is_some_and(|at| at.saturating_add(size_of::<u64>()) > len) {
@@ -105,6 +106,8 @@ impl GeneratorMarks {
             flow_count: flows.count.into(),
             port: flows.port.into(),
             length_count: self.lengths.len() as u32,
+            pid_namespace_device: 0,
+            pid_namespace_inode: 0,
             lengths,
         })
     }
@@ -195,14 +198,18 @@ impl Generator {
                 ),
             });
         }
+        let target = Interface::read(target_ifindex);
+        let (device, inode) = own_pid_namespace()
+            .map_err(|source| BpfError::Run { interface: target.clone(), source })?;
         let config = types::config {
             sequence_offset_bytes: offset,
             target_ifindex,
+            pid_namespace_device: device,
+            pid_namespace_inode: inode,
             ..marks.config(template, sequence_offset_bytes)?
         };
         let loaded = Opened::open("generator", embedded!("generator"))?.config(&config)?.load()?;
 
-        let target = Interface::read(target_ifindex);
         let key = 0_u32.to_ne_bytes();
         loaded
             .handle("target")?
@@ -356,6 +363,14 @@ impl Generator {
 }
 
 const ETHERNET_BYTES: usize = 14;
+
+/// Device and inode of the namespace in which [`own_thread`] is numbered.
+fn own_pid_namespace() -> io::Result<(u32, u32)> {
+    let namespace = std::fs::metadata("/proc/self/ns/pid")?;
+    let device = u32::try_from(namespace.dev()).map_err(io::Error::other)?;
+    let inode = u32::try_from(namespace.ino()).map_err(io::Error::other)?;
+    Ok((device, inode))
+}
 
 fn own_thread() -> u64 {
     // SAFETY: no argument; cannot fail.

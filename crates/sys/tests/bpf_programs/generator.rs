@@ -1,6 +1,7 @@
 //! Frames from the kernel, counted at the other end.
 
 use std::net::UdpSocket;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use wirepath_sys::bpf::{
@@ -29,9 +30,30 @@ fn counter_of(spec: DropSpec, pair: &Pair, mode: XdpMode) -> DropCounter {
 
 #[test]
 fn every_frame_sent_is_counted_in_sequence_at_the_other_end() {
-    if !can_run() {
+    if can_run() {
+        count_every_frame();
+    }
+}
+
+#[test]
+#[ignore = "role of a child process"]
+fn sends_and_counts() {
+    count_every_frame();
+}
+
+#[test]
+fn frames_are_counted_in_a_container_whose_processes_have_numbers_of_their_own() {
+    if !can_run() || !testkit::is_installed("unshare") {
         return;
     }
+    let role = testkit::role("generator::sends_and_counts");
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--pid", "--fork", "--mount-proc"]).arg(role.get_program()).args(role.get_args());
+    let output = unshare.output().expect("unshare started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+fn count_every_frame() {
     for batch in [1, Generator::BATCH, Generator::BATCH_MAX] {
         let pair = Pair::new();
         let drops = counter_on(&pair, XdpMode::Native);
