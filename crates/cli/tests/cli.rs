@@ -513,7 +513,10 @@ fn every_help_ends_with_an_example() {
         *seen += 1;
         let Some((_, commands)) = help.split_once("\nCommands:\n") else { return };
         let commands = commands.lines().take_while(|line| !line.is_empty());
-        for name in commands.filter_map(|l| l.split_whitespace().next()) {
+        // A line that goes on is further in.
+        let commands = commands.filter_map(|line| line.strip_prefix("  "));
+        let commands = commands.filter(|line| !line.starts_with(' '));
+        for name in commands.filter_map(|line| line.split_whitespace().next()) {
             check(&[path, &[name.to_owned()]].concat(), seen);
         }
     }

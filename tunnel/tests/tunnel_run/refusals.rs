@@ -54,8 +54,8 @@ fn check_finds_on_this_host_what_a_start_refuses_and_says_the_same() {
         let text = common::all_text(&output);
         assert!(output.status.success() && text.contains("1 tunnel, 2 workers, nothing"), "{text}");
         for (from, to, code, said) in [
-            ("\"pa\"", "\"wp-none0\"", 1, "wp-none0"),
-            ("\"ua\"", "\"wp-none1\"", 1, "wp-none1"),
+            ("\"pa\"", "\"wp-none0\"", 2, "wp-none0"),
+            ("\"ua\"", "\"wp-none1\"", 2, "wp-none1"),
             ("\"10.99.0.1\"", "\"10.99.0.7\"", 3, "underlay.address: no interface here has"),
             ("mtu = 1600", "mtu = 1700", 3, "underlay.mtu: ua carries 1600 bytes, not 1700"),
             ("10.99.0.2", "10.98.0.2", 1, "10.98.0.2"),

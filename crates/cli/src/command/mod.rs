@@ -2,14 +2,11 @@
 
 mod args;
 mod check;
-mod failure;
 mod resume;
 
 use model::{Ended, Subject};
 use remote::Failure;
 use runner::{Planned, Proven};
-
-pub(crate) use failure::all_failed;
 
 pub(crate) use args::{CommandArgs, ExperimentArgs, ProgramArgs, own_words};
 
@@ -60,10 +57,6 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
         if context.json {
             print_document(&proven, &document(&proven, is_search))?;
         } else {
-            if let Some(failure) = all_failed(&proven) {
-                say_where(&proven);
-                return Err(failure);
-            }
             print_ladder(&proven, args.live.detail)?;
             say_where(&proven);
             say_next(context, &proven);
