@@ -136,7 +136,7 @@ def write_plan(name, card, settings):
 def apply(form, card, number, plan):
     """Exports a plan, and applies it by the commands that the export names."""
     folder = STATE / plan.stem
-    exported = json.loads(wirepath("export", str(plan), "--to", form, "-o", str(folder), "--json"))
+    exported = json.loads(wirepath("export", str(plan), "--to", form, "--out", str(folder), "--json"))
     if exported["omitted"]:
         raise SystemExit(f"{form} leaves out {exported['omitted']}")
     if (folder / "etc").exists():

@@ -1,4 +1,4 @@
-//! The head of an HTTP request to `wirepath serve` or `--metrics`.
+//! The head of an HTTP request to `wirepath serve` or `--listen`.
 #![no_main]
 #![allow(dead_code, unreachable_pub, reason = "no target uses all of it")]
 

@@ -23,7 +23,7 @@ ip -n behind address add 10.50.0.2/24 dev vx0
 fn start(rig: &Rig, inside: &str, config: &str) {
     let file = rig.put("tunnel.toml", config);
     rig.succeed(&format!(
-        "{inside} wirepath tunnel run --config {file} >/tmp/run.out 2>/tmp/run.err &
+        "{inside} wirepath tunnel run {file} >/tmp/run.out 2>/tmp/run.err &
          echo $! >/tmp/run.pid
          n=0
          until grep -q 'tunnel b: ' /tmp/run.err; do

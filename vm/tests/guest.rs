@@ -15,7 +15,7 @@ fn can_boot() -> bool {
         return false;
     }
     // The program reports what is missing.
-    let output = wirepath(&["guest", "run", "-d", "1ms", "--json"]).output().expect("it runs");
+    let output = wirepath(&["guest", "run", "--time", "1ms", "--json"]).output().expect("it runs");
     if output.status.code() == Some(3) {
         testkit::skip("aarch64", String::from_utf8_lossy(&output.stderr));
         return false;
@@ -96,7 +96,7 @@ fn a_run_shows_the_console_and_dumps_at_its_end() {
     if !can_boot() {
         return;
     }
-    let args = ["guest", "run", "--switches", "quiet,async-tx", "--trace", "-d", "2s"];
+    let args = ["guest", "run", "--switches", "quiet,async-tx", "--trace", "--time", "2s"];
     let text = succeed(wirepath(&args));
     assert!(text.contains("wirepath-guest ready ip=10.0.0.2"), "{text}");
     assert!(text.contains("switches           3\n"), "{text}");
@@ -143,7 +143,7 @@ fn no_qemu_and_no_tap_interface_remain_however_it_ends() {
     }
     let links = own_links();
     let data = Data::new();
-    let by_hand = ["guest", "run", "--tap", "-d", "600s"];
+    let by_hand = ["guest", "run", "--tap", "--time", "600s"];
     let proved = ["prove", "guest", "--arms", "quiet", "--time", "300s", "--min-blocks", "100"];
     for args in [&by_hand[..], &proved] {
         for signal in ["KILL", "INT", "TERM"] {

@@ -2,13 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use house::RunCommand;
+use clap::{Parser, Subcommand};
 use house::context::Context;
-use remote::Failure;
-
-use crate::houses;
+use house::privileges::LabUse;
 
 /// Measure a packet path, and prove what each optimisation is worth on this machine.
 #[derive(Debug, Parser)]
@@ -18,7 +14,7 @@ use crate::houses;
     max_term_width = 100,
     after_help = "\
 Example:
-  wirepath prove probe --load ping --arms ladder --peers sockperf --time 60s
+  wirepath compare ./server-main ./server-pr -- wrk -d1s http://localhost:8080/
   wirepath report last --html report.html"
 )]
 pub(crate) struct Cli {
@@ -28,71 +24,17 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Every command: those of the core and of the houses.
-pub(crate) fn command_line() -> clap::Command {
-    Cli::command().subcommands(houses::commands().map(|command| (command.line)()))
-}
-
-/// A parsed command line.
-pub(crate) enum Line {
-    Core(Box<Cli>),
-    House(Context, Box<dyn RunCommand>),
-}
-
-impl Line {
-    /// Parses the command line of this process, which it ends if there is none to run.
-    pub(crate) fn parse() -> Line {
-        let matches = command_line().try_get_matches().map_err(with_remedy);
-        matches.and_then(|matches| Line::read(&matches)).unwrap_or_else(|error| error.exit())
-    }
-
-    fn read(matches: &clap::ArgMatches) -> Result<Line, clap::Error> {
-        if let Some((name, words)) = matches.subcommand()
-            && let Some(command) = houses::commands().find(|command| command.name == name)
-        {
-            let context = Context::from_arg_matches(matches)?;
-            return Ok(Line::House(context, (command.read)(words)?));
-        }
-        Ok(Line::Core(Box::new(Cli::from_arg_matches(matches)?)))
-    }
-
-    /// True if the command starts other programs, which may need the privileges of their own files.
-    pub(crate) fn starts_programs(&self) -> bool {
-        match self {
-            Line::Core(cli) => cli.command.starts_programs(),
-            Line::House(_, command) => command.starts_programs(),
-        }
-    }
-
-    pub(crate) fn run(&self) -> Result<(), Failure> {
-        match self {
-            Line::Core(cli) => crate::run(&cli.context, &cli.command),
-            Line::House(context, command) => command.run(context),
-        }
-    }
-}
-
-/// The error, which for a command of a house that was left out says how to get it.
-fn with_remedy(error: clap::Error) -> clap::Error {
-    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
-        return error;
-    };
-    match houses::remedy(name) {
-        Some(remedy) => command_line().error(ErrorKind::InvalidSubcommand, remedy),
-        None => error,
-    }
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Compare two programs of your own on this machine: is the new one better, and by how much?
+    ///
+    /// Ends with 0 if the new one is shown to be no worse, with 4 if it is worse, and with 5 if that is not decided;
+    /// --resolve says how much counts.
     #[command(after_help = "\
 Example:
   wirepath compare ./sort-old ./sort-new
   wirepath compare ./server-main ./server-pr -- wrk -d1s http://localhost:8080/
-  wirepath compare --build make --run ./server main pr -- redis-benchmark -q -p 7000
-
-Exit codes: 0 shown to be no worse, 4 worse, 5 not decided; --resolve says how much counts.")]
+  wirepath compare --build make --run ./server main pr -- redis-benchmark -q -p 7000")]
     Compare(Box<crate::compare::CompareArgs>),
     /// List paths with their loads and switches, and whether this host supports them
     #[command(after_help = "Example:\n  wirepath paths\n  wirepath paths probe")]
@@ -129,7 +71,7 @@ Example:
     /// Find settings that slow packets on this host, with evidence and remedy; read-only
     #[command(after_help = "\
 Example:
-  wirepath doctor --interface eth1 --profile latency --app-cpu 3
+  wirepath doctor eth1 --profile latency --app-cpu 3
   wirepath doctor --netns blue --severity medium --html findings.html")]
     Doctor(crate::doctor::DoctorArgs),
     /// Change settings of the host by a plan, with a journal for the rollback
@@ -152,10 +94,10 @@ Example:
     /// Show where packets spend time on a live path, and where they are dropped
     #[command(after_help = "\
 Example:
-  wirepath explain -i eth0 -d 10s
+  wirepath explain eth0 --time 10s
   wirepath explain --netns blue --duty 100 --json
   wirepath explain --port 443 --duty 100
-  wirepath explain --cgroup /system.slice/nginx.service --metrics 9102")]
+  wirepath explain --cgroup /system.slice/nginx.service --listen 9102")]
     Explain(crate::explain::ExplainArgs),
     /// List, show, compare, export, prune and check stored experiments
     #[command(after_help = "\
@@ -197,6 +139,19 @@ Example:
         /// Shell
         shell: clap_complete::Shell,
     },
+    /// Print the candidates for the last of some words; the scripts of `completions` call it
+    #[command(hide = true, after_help = "Example:\n  wirepath complete -- wirepath prove --ti")]
+    Complete(crate::line::complete::CompleteArgs),
+    /// Print help: of a command, of all of them, or the exit codes
+    #[command(after_help = "\
+Example:
+  wirepath help prove command
+  wirepath help all
+  wirepath help exit-codes")]
+    Help {
+        /// Words of a command, `all` or `exit-codes`
+        topic: Vec<String>,
+    },
     /// Write man pages to a folder
     #[command(after_help = "Example:\n  wirepath man /usr/local/share/man/man1")]
     Man {
@@ -206,7 +161,16 @@ Example:
 }
 
 impl Command {
-    fn starts_programs(&self) -> bool {
+    pub(crate) fn lab_use(&self) -> LabUse {
+        match self {
+            Command::Paths(_) => LabUse::Tried,
+            Command::Prove(args) if args.makes_lab() => LabUse::Needed,
+            Command::Compare(args) if args.makes_lab() => LabUse::Needed,
+            _ => LabUse::None,
+        }
+    }
+
+    pub(crate) fn starts_programs(&self) -> bool {
         match self {
             Command::Prove(_)
             | Command::Compare(_)
@@ -216,45 +180,6 @@ impl Command {
             | Command::Doctor(_) => true,
             Command::Answer(args) => args.starts_programs(),
             _ => false,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        command_line().debug_assert();
-    }
-
-    #[test]
-    fn every_help_ends_with_an_example() {
-        fn check(command: &clap::Command, path: &str) {
-            let path = format!("{path} {}", command.get_name());
-            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            assert!(help.starts_with("Example:"), "{path} has no example");
-            for sub in command.get_subcommands() {
-                check(sub, &path);
-            }
-        }
-        check(&command_line(), "");
-    }
-
-    #[test]
-    fn every_command_is_in_the_overview_of_commands() {
-        let page = include_str!("../../../docs/commands.md");
-        let listed = |name: &str| page.contains(&format!("`{name}`"));
-        let root = command_line();
-        for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
-            let name = command.get_name();
-            let is_open = |sub: &&clap::Command| !sub.is_hide_set() && sub.get_name() != "help";
-            let subs: Vec<_> = command.get_subcommands().filter(is_open).collect();
-            assert!(!subs.is_empty() || listed(name), "{name}");
-            for sub in subs {
-                assert!(listed(&format!("{name} {}", sub.get_name())), "{name} {}", sub.get_name());
-            }
         }
     }
 }

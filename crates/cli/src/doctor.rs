@@ -6,13 +6,13 @@ use host::tune::Profile;
 use house::context::Context;
 use house::findings::{Examined, OutputArgs, show};
 use house::next::CommandLine;
-use house::place::{PlaceArgs, StateArgs, notice};
+use house::place::{ExamineArgs, StateArgs, notice};
 use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
-    place: PlaceArgs,
+    place: ExamineArgs,
     /// Purpose of the packets; without it, settings that help one purpose and harm another pass
     #[arg(long, value_enum)]
     profile: Option<Profile>,
@@ -27,12 +27,13 @@ pub(crate) struct DoctorArgs {
 
 pub(crate) fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
     notice(&args.state);
-    let system = args.place.open(&args.state)?;
+    let place = args.place.place();
+    let system = place.open(&args.state)?;
     let profile = args.profile;
-    let view = HostView::new(system, args.place.interface.as_deref(), profile, args.app_cpu)?;
+    let view = HostView::new(system, place.interface.as_deref(), profile, args.app_cpu)?;
     let report = doctor::examine(&view);
     let purpose = profile.map_or(String::new(), |profile| format!(", for {}", profile.name()));
-    let examined = Examined { place: &args.place, purpose: &purpose, command: command(args) };
+    let examined = Examined { place: &place, purpose: &purpose, command: command(args) };
     show(context, &report, &examined, &args.output)
 }
 

@@ -6,14 +6,27 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, Command};
 use house::signals;
-use model::{ARM_WORDS, Path};
+use model::{Path, did_you_mean};
 use remote::Failure;
 use runner::{ExternalPath, external_program};
 
 use crate::{fake, houses};
 
-/// Form of a comparison of the user's programs, for those who give them as other tools want it.
-pub(crate) const OWN_PROGRAMS: &str = "wirepath prove command --arm a='./a' --arm b='./b' for programs that end, with --client './bench' for servers";
+/// Right form for programs that are given as other tools want them.
+pub(crate) fn compare_hint(programs: &[String]) -> String {
+    let old = report::quoted(programs.first().map_or("./old", String::as_str));
+    let new = report::quoted(programs.get(1).map_or("./new", String::as_str));
+    format!(
+        "two programs are compared by `wirepath compare {old} {new}`, and more of them by `wirepath prove command \
+         --arm NAME='COMMAND' …`"
+    )
+}
+
+/// True if a word of the command line is a program in the form of other tools.
+pub(crate) fn is_program(word: &str) -> bool {
+    let is_file = word.contains('/') && !word.starts_with('-') && !word.contains('=');
+    is_file && !word.ends_with(".toml") && !word.ends_with(".json")
+}
 
 /// Every path, in the order of `wirepath paths`.
 pub(crate) fn all() -> Vec<Box<dyn Path>> {
@@ -53,32 +66,18 @@ fn unknown_path(name: &str) -> Failure {
         return Failure::Usage(remedy);
     }
     let known: Vec<_> = all().iter().map(|path| path.name()).collect();
+    let hint = did_you_mean(name, known.iter().copied().chain(["command"]));
+    let known = known.join(", ");
     Failure::Usage(format!(
-        "no path named {name}; paths: {}, and programs named wirepath-NAME in PATH. Programs of your own are compared \
-         by `wirepath prove command`: {OWN_PROGRAMS}",
-        known.join(", ")
+        "'{name}' is not a path{hint}paths: {known}, and programs named wirepath-NAME in PATH (`wirepath paths`)"
     ))
 }
 
-/// Value parser of a name: shells complete it, and `check` refuses unknown ones.
+/// Value parser of a path: shells complete it, and unknown ones are refused.
 #[derive(Clone)]
-pub(crate) struct Name {
-    known: fn() -> Vec<PossibleValue>,
-    check: fn(&str) -> Result<(), Failure>,
-}
+pub(crate) struct PathName;
 
-/// A path.
-pub(crate) const PATH: Name = Name { known: path_names, check: check_path };
-/// A load; checked later, against those of the path.
-pub(crate) const LOAD: Name = Name { known: load_names, check: |_| Ok(()) };
-/// A peer; checked later, against those of the path.
-pub(crate) const PEER: Name = Name { known: peer_names, check: |_| Ok(()) };
-/// Arms; checked later, against the switches of the path.
-pub(crate) const ARMS: Name = Name { known: arm_names, check: |_| Ok(()) };
-/// Arms of the user's switches; checked later, against those.
-pub(crate) const SWITCH_ARMS: Name = Name { known: plan_names, check: |_| Ok(()) };
-
-impl TypedValueParser for Name {
+impl TypedValueParser for PathName {
     type Value = String;
 
     fn parse_ref(
@@ -88,7 +87,7 @@ impl TypedValueParser for Name {
         value: &OsStr,
     ) -> Result<String, clap::Error> {
         let name = StringValueParser::new().parse_ref(command, arg, value)?;
-        match (self.check)(&name) {
+        match check_path(&name) {
             Ok(()) => Ok(name),
             Err(failure) => {
                 let text = format!("{}\n", failure.text());
@@ -98,39 +97,13 @@ impl TypedValueParser for Name {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new((self.known)().into_iter()))
+        let fake = PossibleValue::new("fake").hide(true);
+        let paths = all();
+        let known: Vec<PossibleValue> = paths
+            .iter()
+            .map(|path| PossibleValue::new(path.name()).help(path.what()))
+            .chain([fake])
+            .collect();
+        Some(Box::new(known.into_iter()))
     }
-}
-
-fn path_names() -> Vec<PossibleValue> {
-    let fake = PossibleValue::new("fake").hide(true);
-    all()
-        .iter()
-        .map(|path| PossibleValue::new(path.name()).help(path.what()))
-        .chain([fake])
-        .collect()
-}
-
-fn unique(names: impl Iterator<Item = &'static str>) -> Vec<PossibleValue> {
-    let mut names: Vec<_> = names.collect();
-    names.sort_unstable();
-    names.dedup();
-    names.into_iter().map(PossibleValue::new).collect()
-}
-
-fn load_names() -> Vec<PossibleValue> {
-    unique(all().iter().flat_map(|path| path.loads()).map(|load| load.name))
-}
-
-fn peer_names() -> Vec<PossibleValue> {
-    unique(all().iter().flat_map(|path| path.loads()).flat_map(|load| load.peers).copied())
-}
-
-fn plan_names() -> Vec<PossibleValue> {
-    ARM_WORDS.map(PossibleValue::new).into()
-}
-
-fn arm_names() -> Vec<PossibleValue> {
-    let switches = unique(all().iter().flat_map(|path| path.switches()).map(|switch| switch.id));
-    plan_names().into_iter().chain(switches).collect()
 }

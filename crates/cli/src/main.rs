@@ -13,6 +13,7 @@ mod gate;
 mod guard;
 mod history;
 mod houses;
+mod line;
 mod lookup;
 mod path_page;
 mod paths_list;
@@ -36,19 +37,21 @@ use house::context::Context;
 use house::{console, privileges, signals};
 use remote::Failure;
 
-use crate::args::{Command, Line};
+use crate::args::Command;
+use crate::line::Line;
 
 fn main() -> ExitCode {
     let line = Line::parse();
-    let ran = signals::install()
-        .map_err(Failure::from)
+    // A process with a second thread cannot enter a user namespace.
+    let ran = privileges::for_lab(line.lab_use())
+        .and_then(|()| signals::install().map_err(Failure::from))
         .and_then(|()| privileges::restrict(line.starts_programs()))
         .and_then(|()| line.run());
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             console::error(&failure);
-            ExitCode::from(failure.code())
+            ExitCode::from(failure.exit_code().code())
         }
     }
 }
@@ -70,13 +73,11 @@ fn run(context: &Context, command: &Command) -> Result<(), Failure> {
         Command::Report(args) => report_cmd::run(context, args),
         Command::Serve(args) => serve::run(context, args),
         Command::Schema { command } => schema::run(command),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut args::command_line(), "wirepath", &mut script);
-            console::bytes(&script)
-        }
+        Command::Completions { shell } => console::bytes(&line::complete::script(*shell)),
+        Command::Complete(args) => line::complete::run(context, args),
+        Command::Help { topic } => line::help(topic),
         Command::Man { dir } => std::fs::create_dir_all(dir)
-            .and_then(|()| clap_mangen::generate_to(args::command_line(), dir))
+            .and_then(|()| clap_mangen::generate_to(line::command_line(), dir))
             .map_err(|e| {
                 Failure::failed(format!("cannot write man pages to {}: {e}", dir.display()))
             }),

@@ -111,7 +111,7 @@ fn answer(support: &Support) -> String {
 #[derive(Debug, Args)]
 pub(crate) struct PathsArgs {
     /// Path to show; all unless given
-    #[arg(value_parser = lookup::PATH)]
+    #[arg(value_parser = lookup::PathName)]
     path: Option<String>,
 }
 

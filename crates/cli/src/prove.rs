@@ -12,7 +12,7 @@ use remote::Failure;
 use runner::{Earlier, JournalFolder, Planned, Proven};
 
 use crate::far_args::FarEndArgs;
-use crate::lookup::{self, OWN_PROGRAMS};
+use crate::lookup;
 use crate::proven::{
     ProveDocument, SeriesDocument, print_document, print_ladder, say_ids, say_report, say_where,
     verdict, verdicts,
@@ -40,18 +40,15 @@ Example:
 #[derive(Debug, Args)]
 pub(crate) struct PathArgs {
     /// Path to measure
-    #[arg(default_value = "probe", value_parser = lookup::PATH)]
+    #[arg(default_value = "probe", value_parser = lookup::PathName)]
     pub(crate) path: String,
-    /// Programs in the form of other tools, which are refused with the right form.
-    #[arg(hide = true)]
-    more: Vec<String>,
-    /// Arms: ladder (of the switches that can act here), all (a ladder of every switch), spin+ladder (with spin in each
-    /// rung), alone, leave-one-out, a list such as spin,spin+batch, or best: search for the smallest set that does most;
-    /// default: ladder, with --against the baseline
-    #[arg(long, value_parser = lookup::ARMS, hide_possible_values = true)]
+    /// Arms, such as ladder, best or spin,spin+batch: ladder (of the switches that can act under the load on this host, by
+    /// the path's own rules), all (a ladder of every switch), spin+ladder (with spin in each rung), alone, leave-one-out, a
+    /// list, or best: search for the smallest set that does most; default: ladder, with --against the baseline
+    #[arg(long)]
     arms: Option<String>,
-    /// Other programs to run as arms, e.g. iperf3,sockperf
-    #[arg(long, value_delimiter = ',', value_parser = lookup::PEER)]
+    /// Other programs to run as arms, e.g. iperf3,sockperf; `wirepath paths PATH` lists those of a path
+    #[arg(long, value_delimiter = ',')]
     peers: Vec<String>,
     /// Capture as the load of a path that replays them: its beginning with its own timing, as long as --trial; with
     /// --sequence
@@ -74,11 +71,6 @@ impl PathArgs {
         far: Option<TwoHosts>,
         against: Option<PathBuf>,
     ) -> Result<Request, Failure> {
-        if let Some(more) = self.more.first() {
-            return Err(Failure::Usage(format!(
-                "{more:?} is one argument too many: `prove` measures one path. Programs of your own: {OWN_PROGRAMS}"
-            )));
-        }
         let replay = self.replay.clone().zip(self.sequence.clone());
         let replay = replay.map(|(file, sequence)| ReplayRequest { file, sequence });
         let load = LoadRequest { replay, ..self.load.request(far) };
@@ -100,20 +92,32 @@ pub(crate) struct ProveArgs {
     #[command(flatten)]
     path: PathArgs,
     #[command(flatten)]
-    live: LiveArgs,
-    #[command(flatten)]
-    far: FarEndArgs,
-    #[command(flatten)]
     series: SeriesArgs,
+    #[command(flatten)]
+    live: LiveArgs,
     /// Compare this program with another build of it, both in one run: the arm `old` against `new`, with
     /// the switches of --arms on in both
     #[arg(long, value_name = "PROGRAM", group = "earlier", conflicts_with_all = ["peers", "host", "baseline"])]
     against: Option<PathBuf>,
     #[command(flatten)]
     baseline: BaselineArgs,
+    // Last: it ends with a heading of its own.
+    #[command(flatten)]
+    far: FarEndArgs,
 }
 
 impl ProveArgs {
+    /// True if its trials run in namespaces that it makes. A program of another path may need the host's.
+    pub(crate) fn makes_lab(&self) -> bool {
+        match &self.command {
+            Some(ProveCommand::Command(args)) => args.makes_lab(),
+            None => {
+                let is_own = lookup::all().iter().any(|path| path.name() == self.path.path);
+                is_own && self.far.end().is_none()
+            }
+        }
+    }
+
     fn request(&self) -> Result<Request, Failure> {
         let far = self.far.of_load(&self.path.path, self.path.load.load.as_deref())?;
         let mut request = self.path.request(far, self.against.clone())?;

@@ -9,6 +9,7 @@ use remote::Failure;
 use report::formats;
 use report::page::Page;
 use report::store::{SqliteStore, Store, StoreError, Stored};
+use runner::store_failure;
 
 use crate::path_page::Known;
 use crate::shared_args::DetailArgs;
@@ -23,7 +24,7 @@ pub(crate) struct ReportArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// Latest result per switch of a path, instead of one experiment
-    #[arg(long, value_name = "PATH", value_parser = lookup::PATH, conflicts_with_all = ["id", "csv"], requires = "html")]
+    #[arg(long, value_name = "PATH", value_parser = lookup::PathName, conflicts_with_all = ["id", "csv"], requires = "html")]
     pub(crate) path: Option<String>,
     /// Print another form of the result
     #[arg(long, value_enum, conflicts_with_all = ["path", "html", "csv"])]
@@ -56,7 +57,8 @@ pub(crate) fn run(context: &Context, args: &ReportArgs) -> Result<(), Failure> {
     if let (Some(name), Some(file)) = (&args.path, &args.html) {
         return path(context, name, file);
     }
-    let stored = results::database(context).open_reading()?.load(&args.id)?;
+    let store = results::database(context).open_reading()?;
+    let stored = store.load(&args.id).map_err(store_failure)?;
     if let Some(format) = args.format {
         if context.json {
             return Err(Failure::Usage("--format and --json exclude each other".into()));

@@ -72,9 +72,13 @@ pub(crate) fn run(command: &[String]) -> Result<(), Failure> {
     }
     match all.find(|(name, _)| *name == wanted) {
         Some((_, schema)) => console::json(&schema()),
-        None => Err(Failure::Usage(format!(
-            "no schema for {wanted}; `wirepath schema` lists the commands that have one"
-        ))),
+        None => {
+            let names = documents.iter().chain(OTHERS).map(|(name, _)| *name);
+            let hint = model::did_you_mean(&wanted, names);
+            Err(Failure::Usage(format!(
+                "no schema for '{wanted}'{hint}`wirepath schema` lists the commands that have one"
+            )))
+        }
     }
 }
 
@@ -85,7 +89,7 @@ mod tests {
     #[test]
     fn every_schema_belongs_to_a_command_and_describes_an_object_or_a_list() {
         for (name, schema) in documents() {
-            let mut command = &crate::args::command_line();
+            let mut command = &crate::line::command_line();
             for word in name.split(' ') {
                 command = command.find_subcommand(word).unwrap_or_else(|| panic!("{name}"));
             }

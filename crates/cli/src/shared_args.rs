@@ -12,13 +12,11 @@ use model::{Limits, LoadRequest, RESOLVE, Request, Series, TwoHosts, VLANS};
 use remote::Failure;
 use report::text::Detail;
 
-use crate::lookup;
-
 /// Load of a path.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LoadArgs {
-    /// Load; `wirepath paths` lists those of each path
-    #[arg(long, value_parser = lookup::LOAD)]
+    /// Load; `wirepath paths PATH` lists those of a path
+    #[arg(long)]
     pub(crate) load: Option<String>,
     /// Payload of each datagram, or of each message over TCP: 1460, 4KiB; default: the load's own
     #[arg(long, value_parser = parse_bytes)]
@@ -186,9 +184,6 @@ pub(crate) struct ResolveArgs {
     /// on until larger ones are shown or excluded; default: 5%
     #[arg(long = "resolve", value_name = "PERCENT", value_parser = parse_resolve)]
     ratio: Option<f64>,
-    /// Earlier name, refused with the new one.
-    #[arg(long, hide = true, value_name = "PERCENT", value_parser = renamed_to_resolve)]
-    threshold: Option<String>,
 }
 
 impl ResolveArgs {
@@ -213,10 +208,6 @@ pub(crate) fn parse_resolve(text: &str) -> Result<f64, String> {
     ratio.ok_or_else(|| {
         format!("give a percentage above 0 and up to {RESOLVE_PERCENT_MAX}, such as 2% or 0.5%")
     })
-}
-
-fn renamed_to_resolve(text: &str) -> Result<String, String> {
-    Err(format!("--threshold is now --resolve: give --resolve {text}"))
 }
 
 #[derive(Debug, Clone, Args)]

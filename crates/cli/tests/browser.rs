@@ -88,7 +88,7 @@ fn a_person_lists_filters_compares_downloads_and_follows_a_run() {
     // An experiment and its downloads.
     browser.open(&served.url("/"));
     browser.follow("table.list tbody tr a");
-    assert!(browser.text("main").contains("fast is "));
+    assert!(browser.text("main").contains(", by fast."));
     assert_eq!(browser.eval("document.querySelectorAll('details[open]').length"), 0);
     let height = browser.eval("document.documentElement.scrollHeight").as_i64().unwrap();
     assert!(height < 4 * 800, "{height} pixels in its first state");
@@ -114,7 +114,7 @@ fn a_person_lists_filters_compares_downloads_and_follows_a_run() {
     assert!(browser.eval("document.querySelectorAll('svg[role=img]').length").as_i64() > Some(0));
     check(&mut browser, axe.as_deref(), "path");
     browser.follow("table.worth tbody a");
-    assert!(browser.text("main").contains("fast is "));
+    assert!(browser.text("main").contains(", by fast."));
     browser.follow("nav a[href='/paths']");
     check(&mut browser, axe.as_deref(), "paths");
     browser.follow("main a[href='/path/probe']");

@@ -108,8 +108,9 @@ fn run_whose_peer_dies_fails_without_a_result() {
     for role in ["ping", "send"] {
         let peer = spaces.peer(&[]);
         let before = packets(&spaces, "tx");
-        let near =
-            Running::start(spaces.near(&["probe", role, FAR_IP, "-d", "60s", "--rate", "1000"]));
+        let near = Running::start(
+            spaces.near(&["probe", role, FAR_IP, "--time", "60s", "--rate", "1000"]),
+        );
         assert!(until(LONG, || packets(&spaces, "tx") > before + 200), "{role}: {}", near.stderr());
         drop(peer);
         let output = near.finish(LONG).expect("it ends");

@@ -71,7 +71,7 @@ fn watched_mesh_serves_what_it_names_and_ends_at_a_signal() {
     let (star, data) = (Star::new(5, Some(1)), Data::new());
     let (on, html) = (star.on(), data.file("mesh.html"));
     let args = ["fleet", "mesh", "--on", &on, "-c", "20", "--rounds", "1", "--html", &html];
-    let watch = ["--watch", "--every", "10ms", "--metrics", "0", "--json"];
+    let watch = ["--watch", "--every", "10ms", "--listen", "0", "--json"];
     let mut watching = Running::start(wirepath(&data, &[&args[..], &watch].concat()));
     watching.await_stderr(&format!("host netns:{} is slow", star.names[1]));
     let metrics = get(&watching.stderr(), "/metrics");
@@ -195,7 +195,7 @@ fn bad_input_is_refused_before_anything_is_measured() {
     assert!(refused(&["mesh", "--on", "this"], 2).contains("two hosts"));
     assert!(refused(&["mesh", "--on", "this,this"], 2).contains("twice"));
     assert!(refused(&["mesh", "--on", "db2,this"], 2).contains("is not a valid host"));
-    assert!(refused(&["mesh", "--on", "this,netns:a", "--metrics", "0"], 2).contains("--watch"));
+    assert!(refused(&["mesh", "--on", "this,netns:a", "--listen", "0"], 2).contains("--watch"));
     assert!(refused(&["mesh", "--on", "this,ssh:db2=x"], 2).contains("is not a valid address"));
     assert!(refused(&["mesh", "--on", "this,netns:no-such-namespace"], 1).contains("no-such"));
     assert!(refused(&["prove", "--on", "this", "nonsense"], 2).contains("nonsense"));

@@ -482,7 +482,7 @@ fn watched_mesh_over_agents_goes_on_after_a_silent_agent_and_without_its_databas
     let mesh = ["fleet", "mesh", "--fleet", &fleet.folder];
     let mesh = [&mesh[..], &few].concat();
     let watch = |every: &str| {
-        let more = ["--watch", "--every", every, "--metrics", "0"];
+        let more = ["--watch", "--every", every, "--listen", "0"];
         let mut watching = Running::start(wirepath(&fleet.data, &[&mesh[..], &more].concat()));
         watching.await_stderr("/metrics");
         watching

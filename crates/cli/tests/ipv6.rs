@@ -54,7 +54,7 @@ fn echoes_and_peers_answer_over_ipv6_by_sockets_and_by_af_xdp() {
     let sent = [&send[..], &["-c", "200", "--size", "1452", "--json"]].concat();
     let document = json(spaces.near(&sent));
     assert_eq!(document["deliveries"]["forward"]["received_count"], 200, "{document:#}");
-    let from = ["probe", "receive", "--from", "[fd77::2]:7117", "--rate", "500", "-d", "300ms"];
+    let from = ["probe", "receive", "--from", "[fd77::2]:7117", "--rate", "500", "--time", "300ms"];
     let text = succeed(spaces.near(&from));
     assert!(text.contains("lost 0 "), "{text}");
     // The peer that listens on [::] is reached by IPv4 as well.

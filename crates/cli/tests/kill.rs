@@ -252,7 +252,7 @@ fn a_killed_generator_leaves_nothing() {
     for signal in ["KILL", "INT", "TERM"] {
         let links = own_links();
         let running =
-            Running::start(wirepath(&["probe", "generate", "--lab", "-d", "300s", "--json"]));
+            Running::start(wirepath(&["probe", "generate", "--lab", "--time", "300s", "--json"]));
         let mut held = running.holdings();
         let seen = until(LONG, || {
             held = running.holdings();
@@ -298,7 +298,7 @@ fn killed_near_and_far_ends_leave_no_program() {
             }
             let near_role = if role == "echo" { "ping" } else { "send" };
             let mut args =
-                vec!["probe", near_role, FAR_IP, "--no-peer", "-d", "300s", "--rate", "1000"];
+                vec!["probe", near_role, FAR_IP, "--no-peer", "--time", "300s", "--rate", "1000"];
             args.extend(engine);
             let near = Running::start(spaces.near(&args));
             if xdp && role == "echo" {
@@ -339,7 +339,7 @@ fn a_killed_peer_leaves_no_program() {
             FAR_IP,
             "--arm",
             "spin+bypass+native",
-            "-d",
+            "--time",
             "300s",
         ]));
         assert!(

@@ -80,17 +80,17 @@ impl Residents {
         };
         let mut all = vec![("peer", spaces.peer(&[]))];
         if houses::FEED {
-            let listen = ["feed", "listen", "--group", GROUP, "-i", "vb", "--json"];
+            let listen = ["feed", "listen", GROUP, "-i", "vb", "--json"];
             all.push(("feed listen", begin(spaces.far(&listen), "Ctrl-C ends")));
         }
         if houses::TUNNEL {
-            let run = spaces.near(&["tunnel", "run", "--config", &config, "--json"]);
+            let run = spaces.near(&["tunnel", "run", &config, "--json"]);
             all.push(("tunnel run", begin(run, "tunnel b: ")));
         }
         all.push(("serve", begin(data.wirepath(&["serve", "--port", "0"]), "until Ctrl-C")));
         if houses::FEED {
             let replay = ["feed", "replay", "--synthetic", "--rate", "2000", "--to", GROUP];
-            let replay = [&replay[..], &["-i", "va", "-d", "30h", "--json"]].concat();
+            let replay = [&replay[..], &["-i", "va", "--time", "30h", "--json"]].concat();
             all.push(("feed replay", Running::start(spaces.near(&replay))));
         }
         Residents { spaces, data, all }
@@ -186,7 +186,7 @@ fn round(residents: &mut Residents, number: usize) {
         }
         _ => {
             // A peer's near end that dies in the middle of a run.
-            let args = ["probe", "ping", FAR_IP, "-d", "300s", "--arm", "bypass"];
+            let args = ["probe", "ping", FAR_IP, "--time", "300s", "--arm", "bypass"];
             let mut near = Running::start(spaces.near(&args));
             near.await_stderr("peer at ");
             near.end_by("KILL", LONG);

@@ -81,7 +81,10 @@ fn switch_of_a_stranger_is_proven_as_one_of_our_own() {
     let said = fail(stranger.prove("echo", &["--arms", "sprint"]), 2);
     assert!(said.contains("sprint") && said.contains("connected"), "{said}");
     let said = fail(stranger.prove("eco", &[]), 2);
-    assert!(said.contains("no path named eco") && said.contains("wirepath-NAME in PATH"), "{said}");
+    assert!(
+        said.contains("'eco' is not a path") && said.contains("wirepath-NAME in PATH"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -373,7 +373,7 @@ fn bad_input_is_refused_before_anything_is_changed() {
         ("value = \"777\"", "value = \"many\"", 1, "a number from"),
         ("interface va\"", "interface vx\"", 1, "the plan is for va"),
         (machine.as_str(), "machine = \"000000000000\"", 1, "another machine"),
-        (near.as_str(), "no-such-namespace", 1, "no-such-namespace"),
+        (near.as_str(), "no-such-namespace", 2, "no-such-namespace"),
     ] {
         let said = fail(desk.tune(&["apply", &edited(from, to)]), code);
         let said = said.replace("for machine 000000000000", "for another machine");
@@ -384,7 +384,7 @@ fn bad_input_is_refused_before_anything_is_changed() {
     assert!(
         fail(
             desk.tune(&["plan", "--profile", "latency", "--interface", "eth77", "--netns", &near]),
-            1
+            2
         )
         .contains("eth77")
     );
@@ -440,7 +440,7 @@ fn doctor_findings_match_the_plan_and_set_the_exit_code() {
     succeed(enter(near, &["sh", "-c", "echo 1 > /sys/class/net/va/queues/rx-0/rps_cpus"]));
     let page = desk.file("page.html");
     let doctor = |args: &[&str]| {
-        let at = ["doctor", "--interface", "va", "--netns", near, "--profile", "latency"];
+        let at = ["doctor", "va", "--netns", near, "--profile", "latency"];
         let mut command = wirepath(&[&at[..], args].concat());
         command.env("WIREPATH_STATE", desk.file("state"));
         command
@@ -478,7 +478,7 @@ fn doctor_without_privileges_lists_the_checks_it_could_not_run() {
     let program = env!("CARGO_BIN_EXE_wirepath");
     // Root without any capability.
     let bare = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", program];
-    let args = ["doctor", "--interface", "va", "--profile", "latency", "--json"];
+    let args = ["doctor", "va", "--profile", "latency", "--json"];
     let output = enter(near, &[&bare[..], &args].concat()).output().unwrap();
     assert!(output.status.success(), "{}", all_text(&output));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -548,13 +548,13 @@ fn export_refuses_a_profile_of_several_lines_and_keeps_any_other_in_its_comment(
     for form in ["systemd", "udev", "sysctl", "networkmanager", "tuned", "ansible", "unit"] {
         let plan = plan_of_the_host(&desk, "latency\nINJECTED-LINE touch x\n#");
         let folder = desk.file(form);
-        let said = fail(desk.tune(&["export", &plan, "--to", form, "-o", &folder]), 2);
+        let said = fail(desk.tune(&["export", &plan, "--to", form, "--out", &folder]), 2);
         assert!(said.contains("`profile` of the plan") && said.contains("one line"), "{said}");
         assert!(!Path::new(&folder).exists());
     }
     let plan = plan_of_the_host(&desk, "$(touch x) `touch y` \" \\");
     let folder = desk.file("kept");
-    succeed(desk.tune(&["export", &plan, "--to", "sysctl", "-o", &folder]));
+    succeed(desk.tune(&["export", &plan, "--to", "sysctl", "--out", &folder]));
     let text = fs::read_to_string(format!("{folder}/etc/sysctl.d/60-wirepath-host.conf")).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with("# Plan of wirepath tune, profile $(touch x)"), "{text}");
@@ -565,7 +565,7 @@ fn export_refuses_a_profile_of_several_lines_and_keeps_any_other_in_its_comment(
 fn export_follows_no_link_in_its_folder() {
     let desk = Desk::new();
     let plan = plan_of_the_host(&desk, "latency");
-    let export = |folder: &str| desk.tune(&["export", &plan, "--to", "sysctl", "-o", folder]);
+    let export = |folder: &str| desk.tune(&["export", &plan, "--to", "sysctl", "--out", folder]);
     let (shared, victim) = (desk.file("shared"), desk.file("victim"));
     fs::create_dir_all(format!("{shared}/etc/sysctl.d")).unwrap();
     // A link to nothing, which another user may put into a shared folder.

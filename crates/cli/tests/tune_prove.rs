@@ -441,11 +441,11 @@ fn tracing_and_experiments_exclude_each_other() {
     };
     let mut proving = Running::start(own(&["prove", "fake", "--time", "300s"]));
     assert!(until(LONG, || data.path().join("history.db").exists() || proving.has_ended()));
-    let said = fail(own(&["explain", "-d", "1s"]), 1);
+    let said = fail(own(&["explain", "--time", "1s"]), 1);
     assert!(said.contains("a `wirepath prove` runs"), "{said}");
     proving.end_by("KILL", LONG);
 
-    let mut explaining = Running::start(own(&["explain", "-d", "300s", "--samples", "0"]));
+    let mut explaining = Running::start(own(&["explain", "--time", "300s", "--samples", "0"]));
     let traces =
         until(LONG, || explaining.stderr().contains("tracing packets") || explaining.has_ended());
     if !traces || explaining.has_ended() {

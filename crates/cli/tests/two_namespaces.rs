@@ -131,7 +131,7 @@ fn every_engine_sends_and_the_far_end_tells_what_arrived() {
     let _peer = spaces.peer(&[]);
     for engine in ENGINES {
         // As fast as it goes: some may be lost, and then it is counted.
-        let args = ["probe", "send", FAR_IP, "--json", "-d", "300ms"];
+        let args = ["probe", "send", FAR_IP, "--json", "--time", "300ms"];
         let doc = json(spaces.near(&[&args, engine].concat()));
         let (sent, _) = balance(&doc, "forward");
         assert!(sent > 1000 && count(&doc, "forward", "received_count") > 100, "{doc}");

@@ -24,6 +24,7 @@ fn problem(part: &str, why: Option<String>) -> Option<Problem> {
 /// - `stop`: ends an exchange with another host.
 pub fn check(spec: &CheckedPrograms, stop: &'static AtomicBool) -> Vec<Problem> {
     let mut problems = commands(spec, KnobEnd::Near);
+    problems.extend(problem("client", spec.client().and_then(empty_host)));
     match Place::open(spec, stop) {
         Err(error) => problems.extend(problem("place", Some(chain(&error)))),
         Ok(Place { near, far, is_lab, .. }) => {
@@ -58,6 +59,7 @@ pub fn unstartable(spec: &CheckedPrograms) -> Vec<Problem> {
         return Vec::new();
     }
     let mut problems = commands(spec, KnobEnd::Near);
+    problems.extend(problem("client", spec.client().and_then(empty_host)));
     if !spec.is_far_elsewhere() {
         problems.extend(commands(spec, KnobEnd::Far));
     }
@@ -95,6 +97,19 @@ pub(crate) fn side(
     let knobs = unusable_knobs(spec, end, side, is_lab).into_iter();
     let knobs = knobs.filter_map(|(switch, why)| problem(&format!("switch {switch}"), Some(why)));
     problem("port", port).into_iter().chain(knobs).collect()
+}
+
+/// Mistake of a URL without a host, which a variable left when the user's own shell replaced it.
+fn empty_host(command: &str) -> Option<String> {
+    let url = command.split_whitespace().find(|word| {
+        let host = word.split_once("://").map(|(_, host)| host.trim_end_matches(['"', '\'']));
+        host.is_some_and(|host| host.is_empty() || host.starts_with([':', '/']))
+    })?;
+    // A file has no host.
+    let is_file = url.trim_start_matches(['"', '\'']).starts_with("file:");
+    (!is_file).then(|| {
+        format!("{url} has no host; quote the command with ' so that your shell leaves $WIREPATH_FAR to wirepath")
+    })
 }
 
 /// Mistake in a command: the shell cannot parse it, or its program is not installed.
@@ -166,5 +181,15 @@ mod tests {
         );
         assert!(command_mistake("/nonexistent/x").unwrap().contains("/nonexistent/x"));
         assert!(command_mistake("echo 'open").unwrap().contains("shell"));
+    }
+
+    #[test]
+    fn a_url_without_a_host_is_found_and_others_pass() {
+        for bad in ["wrk http://:8080/", "curl http://", "curl -s 'http:///x'"] {
+            assert!(empty_host(bad).unwrap().contains("$WIREPATH_FAR"), "{bad}");
+        }
+        for good in ["wrk http://$WIREPATH_FAR:80/", "curl file:///x", "./bench -p :80", "a://b"] {
+            assert_eq!(empty_host(good), None, "{good}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use host::tune::list_to_cpus;
 use lab::FarEnd;
 use lab::adapters::{self, Adapter, Figure};
-use model::{ArmEntry, Programs, is_event_count};
+use model::{ArmEntry, Programs, did_you_mean, is_event_count};
 
 use crate::Switch;
 use crate::spec::{ArmSpec, CheckedPrograms, ProgramLimits, SharedPlace, SpecError, Warmup};
@@ -246,8 +246,10 @@ fn resolve_adapter(programs: &Programs) -> Result<Option<Adapter>, SpecError> {
     match adapters::ready_made(name) {
         Some(adapter) => Ok(Some(adapter)),
         None => {
-            let known = adapters::PROGRAMS.join(", ");
-            Err(SpecError::Adapter { name: name.clone(), known })
+            let mut known = adapters::PROGRAMS.to_vec();
+            known.dedup();
+            let hint = did_you_mean(name, known.iter().copied());
+            Err(SpecError::Adapter { name: name.clone(), hint, known: known.join(", ") })
         }
     }
 }

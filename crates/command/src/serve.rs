@@ -34,7 +34,7 @@ pub(crate) struct TrialTurn {
     /// Number of the trial, from 1.
     pub(crate) number: u32,
     pub(crate) port: u16,
-    /// With `--keep`: the server is started anew.
+    /// With `--keep-servers`: the server is started anew.
     #[serde(default)]
     pub(crate) is_fresh: bool,
 }
@@ -82,7 +82,7 @@ pub(crate) struct Serving {
     pub(crate) stop: &'static AtomicBool,
 }
 
-/// Running servers by arm, with `--keep`.
+/// Running servers by arm, with `--keep-servers`.
 pub(crate) type Kept = BTreeMap<String, Program>;
 
 /// Longest time that a closed connection holds a port, and margin.

@@ -37,12 +37,12 @@ pub struct CommandSession {
     /// Of the ends on this host.
     settings: ArmSettings,
     nic: String,
-    /// Port of each arm, with `--keep`.
+    /// Port of each arm, with `--keep-servers`.
     ports: BTreeMap<String, u16>,
     trials: u32,
-    /// Of the servers, with `--keep`.
+    /// Of the servers, with `--keep-servers`.
     restarts: Restarts,
-    /// Trial in which each arm's server was started, with `--keep`.
+    /// Trial in which each arm's server was started, with `--keep-servers`.
     starts: BTreeMap<String, u32>,
     /// Arms whose server is started anew before their next trial.
     stale: BTreeSet<String>,

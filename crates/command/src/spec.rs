@@ -67,11 +67,11 @@ pub enum SpecError {
     Taken { name: String },
     #[error("two figures are named {name}")]
     SameFigure { name: String },
-    #[error("no adapter named {name:?}; adapters: {known}")]
-    Adapter { name: String, known: String },
+    #[error("'{name}' is not an adapter{hint}adapters: {known}")]
+    Adapter { name: String, hint: String, known: String },
     #[error(transparent)]
     Ready(#[from] ReadyError),
-    #[error("--keep has ports {first} to {last}, which do not exist; give a lower --port")]
+    #[error("--keep-servers has ports {first} to {last}, which do not exist; give a lower --port")]
     Ports { first: u16, last: u32 },
     #[error("{key}: {text:?} is not a valid time; write 500ms, 2s or 1m30s")]
     Time { key: &'static str, text: String },

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use host::tune::{self, Value};
-use model::SwitchId;
+use model::{SwitchId, did_you_mean};
 
 use crate::SpecError;
 
@@ -76,7 +76,9 @@ impl FromStr for Switch {
             (None, None) => (KnobEnd::Far, name),
         };
         let knob = tune::find(id).ok_or_else(|| {
-            invalid(format!("there is no knob {id:?}; `wirepath tune knobs` lists them"))
+            let known = tune::all();
+            let hint = did_you_mean(id, known.iter().map(|knob| knob.id()));
+            invalid(format!("'{id}' is not a knob{hint}`wirepath tune knobs` lists them"))
         })?;
         let format = knob.format();
         let value = Value::new(value).filter(|value| format.canonical(value.as_str()).is_some());

@@ -9,8 +9,9 @@ const DEVICE: &str = "/dev/cpu_dma_latency";
 
 #[derive(Debug, Error)]
 pub enum IdleError {
-    #[error("cannot prevent idle states: {needs}")]
+    #[error("cannot prevent idle states, which needs {needs}")]
     Unsupported {
+        /// The need with its remedy.
         needs: &'static str,
         #[source]
         source: io::Error,
@@ -33,11 +34,11 @@ impl IdleRequest {
         let request = OpenOptions::new().write(true).open(DEVICE).map_err(|source| {
             let needs = match source.kind() {
                 io::ErrorKind::PermissionDenied => {
-                    "write access to /dev/cpu_dma_latency is needed; run as root, or \
+                    "write access to /dev/cpu_dma_latency: run as root, or \
                      `sudo setfacl -m u:$USER:rw /dev/cpu_dma_latency`"
                 }
                 _ => {
-                    "a kernel with CONFIG_CPU_IDLE and its /dev/cpu_dma_latency is needed; in a \
+                    "a kernel with CONFIG_CPU_IDLE and its /dev/cpu_dma_latency; in a \
                      container, pass it with `--device /dev/cpu_dma_latency`"
                 }
             };

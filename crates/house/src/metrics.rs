@@ -1,4 +1,4 @@
-//! `--metrics`: `GET /metrics` for Prometheus.
+//! `--listen`: `GET /metrics` for Prometheus.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ impl MetricsServer {
     pub fn open(address: SocketAddr) -> Result<Self, Failure> {
         let server = Server::bind(address).map_err(|e| {
             Failure::failed(format!(
-                "cannot serve metrics on {address}: {e}; choose another port with --metrics"
+                "cannot serve metrics on {address}: {e}; choose another port with --listen"
             ))
         })?;
         Ok(MetricsServer(server))

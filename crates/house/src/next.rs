@@ -29,6 +29,14 @@ impl CommandLine {
         CommandLine(format!("{} {}", self.0, report::quoted(value)))
     }
 
+    /// With another word, if there is one.
+    pub fn argument(self, value: Option<&str>) -> Self {
+        match value {
+            Some(value) => self.value(value),
+            None => self,
+        }
+    }
+
     /// With an option, if it has a value.
     pub fn option(self, name: &str, value: Option<&str>) -> Self {
         match value {

@@ -53,7 +53,24 @@ impl StateArgs {
     }
 }
 
-/// Interface and namespace to examine.
+/// Interface and namespace to examine, with the interface as an argument.
+#[derive(Debug, Args)]
+pub struct ExamineArgs {
+    /// Interface; default: all
+    #[arg(value_name = "INTERFACE")]
+    interface: Option<String>,
+    /// Network namespace: a name in /run/netns, the id of a process in it, or a file
+    #[arg(long, value_name = "NAME|PID|FILE")]
+    netns: Option<String>,
+}
+
+impl ExamineArgs {
+    pub fn place(&self) -> PlaceArgs {
+        PlaceArgs { interface: self.interface.clone(), netns: self.netns.clone() }
+    }
+}
+
+/// Interface and namespace of a command that has other arguments.
 #[derive(Debug, Args)]
 pub struct PlaceArgs {
     /// Interface
@@ -104,6 +121,8 @@ pub fn notice(state: &StateArgs) {
             }
         }
         Ok(None) => {}
+        // Root's own.
+        Err(error) if error.is_denied() => {}
         Err(error) => console::say(&format!("note: {}", host::text::chain(&error))),
     }
 }

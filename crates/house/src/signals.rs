@@ -11,7 +11,7 @@ use signal_hook::{SigId, flag};
 
 pub const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 /// Exit code of a process that a signal ended.
-pub const INTERRUPTED_EXIT_CODE: i32 = remote::INTERRUPTED_EXIT_CODE as i32;
+pub const INTERRUPTED_EXIT_CODE: i32 = model::ExitCode::Interrupted.code() as i32;
 
 static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 

@@ -20,6 +20,7 @@ mod end;
 mod error;
 mod far_end;
 mod guest_wire;
+pub mod host_rights;
 mod load_route;
 mod loopback;
 mod machine;

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{Arm, Support, SwitchId, SwitchSet};
+use crate::{Arm, Support, SwitchId, SwitchSet, did_you_mean};
 
 /// How the switches of a path are combined into arms.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,11 +21,11 @@ pub enum ArmPlan {
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ArmPlanError {
-    #[error("unknown switch `{switch}`; this path has: {known}")]
+    #[error("{}", unknown_switch(switch, known, "this path"))]
     UnknownSwitch {
         switch: String,
-        /// Ids of the path's switches, separated by commas.
-        known: String,
+        /// Ids of the path's switches.
+        known: Vec<String>,
     },
     #[error("switch `{switch}` is listed twice in arm `{arm}`; list it once")]
     DuplicateSwitch { switch: String, arm: String },
@@ -43,6 +43,21 @@ pub enum ArmPlanError {
          or a list such as A,B+C (commas separate arms, + joins switches)"
     )]
     Empty { text: String },
+}
+
+impl ArmPlanError {
+    /// The error, with the name of the path.
+    pub fn of_path(&self, path: &str) -> String {
+        match self {
+            ArmPlanError::UnknownSwitch { switch, known } => unknown_switch(switch, known, path),
+            error => error.to_string(),
+        }
+    }
+}
+
+fn unknown_switch(switch: &str, known: &[String], path: &str) -> String {
+    let hint = did_you_mean(switch, known.iter().map(String::as_str).chain(ARM_WORDS));
+    format!("'{switch}' is not a switch of {path}{hint}it has: {}", known.join(", "))
 }
 
 /// Word for a ladder, by itself or behind the switches that it starts from.
@@ -153,8 +168,8 @@ fn parse_set(arm: &str, text: &str, switches: &[SwitchId]) -> Result<SwitchSet, 
             return Err(ArmPlanError::Empty { text: text.into() });
         }
         let Some(place) = switches.iter().position(|switch| switch.as_str() == id) else {
-            let known: Vec<&str> = switches.iter().map(SwitchId::as_str).collect();
-            return Err(ArmPlanError::UnknownSwitch { switch: id.into(), known: known.join(", ") });
+            let known = switches.iter().map(|switch| switch.as_str().to_owned()).collect();
+            return Err(ArmPlanError::UnknownSwitch { switch: id.into(), known });
         };
         if set.contains(&place) {
             return Err(ArmPlanError::DuplicateSwitch { switch: id.into(), arm: arm.into() });
@@ -167,9 +182,8 @@ fn parse_set(arm: &str, text: &str, switches: &[SwitchId]) -> Result<SwitchSet, 
 
 /// The arms of an experiment: baseline, control, variants, peers.
 ///
-/// - `support`: asked once per arm whether it can run here. An arm that cannot is
-///   listed with the reason, and its switch is left out of later rungs of a ladder
-///   and of `all`.
+/// - `support`: asked per arm whether it can run here. An arm that cannot is listed with the reason, and its switch is
+///   left out of later rungs of a ladder and of `all`. A later rung that needs that switch has the same reason.
 pub fn arms(
     plan: &ArmPlan,
     switches: &[SwitchId],
@@ -232,17 +246,35 @@ fn ladder(
         listed.push((arm.clone(), support(&arm)));
     }
     let mut on = base.clone();
+    let mut missing = SwitchSet::default();
     for switch in switches.iter().filter(|switch| !base.contains(switch)) {
         let mut rung = on.clone();
         rung.insert(switch.clone());
         let arm = Arm::variant(format!("{place}+{switch}"), rung.clone());
-        let answer = support(&arm);
-        if answer.is_yes() {
-            on = rung;
+        let answer = match support(&arm) {
+            Support::Refused { why } => {
+                let with_missing = rung.iter().chain(missing.iter()).cloned();
+                unsupported_alike(&Arm::with(with_missing), support)
+                    .unwrap_or(Support::Refused { why })
+            }
+            answer => answer,
+        };
+        match answer {
+            Support::Yes => on = rung,
+            Support::Unsupported { .. } => missing.insert(switch.clone()),
+            Support::Refused { .. } => {}
         }
         listed.push((arm, answer));
     }
     listed
+}
+
+/// The reason for which a rung is not possible that is refused only because it needs the switch of an earlier rung, which
+/// is not possible here.
+///
+/// - `whole`: the rung with the switches that are not possible.
+fn unsupported_alike(whole: &Arm, support: &mut dyn FnMut(&Arm) -> Support) -> Option<Support> {
+    Some(support(whole)).filter(|answer| matches!(answer, Support::Unsupported { .. }))
 }
 
 /// `all`, then `all -id` for each switch; a switch that `all` cannot hold is listed
@@ -314,7 +346,7 @@ mod tests {
             assert!(why.ends_with(&format!("such as {joined}")), "{why}");
         }
         assert!(one("").unwrap_err().to_string().contains("such as A+B"));
-        assert!(one("ladder").unwrap_err().to_string().contains("unknown switch"));
+        assert!(one("ladder").unwrap_err().to_string().contains("not a switch"));
     }
 
     #[test]
@@ -358,6 +390,25 @@ mod tests {
                 row("sockperf", "", false),
             ]
         );
+    }
+
+    #[test]
+    fn a_rung_that_needs_an_unsupported_one_has_its_reason_and_others_are_refused_for_their_own() {
+        // `pin` needs `zc`, and `batch` excludes `spin`.
+        let mut support = |arm: &Arm| match () {
+            () if arm.has(Switch::Pin) && !arm.has(Switch::Zc) => {
+                Support::Refused { why: "needs zc".into() }
+            }
+            () if arm.has(Switch::Batch) && arm.has(Switch::Spin) => {
+                Support::Refused { why: "one of two".into() }
+            }
+            () => without_zc(arm),
+        };
+        let listed = arms(&ArmPlan::ladder(), &switches(), &[], &mut support);
+        let answers: Vec<_> = listed[2..].iter().map(|(_, answer)| answer.clone()).collect();
+        let absent = Support::unsupported("zero-copy", "a driver that has it");
+        let refused = Support::Refused { why: "one of two".into() };
+        assert_eq!(answers, [Support::Yes, refused, absent.clone(), absent]);
     }
 
     #[test]
@@ -417,7 +468,10 @@ mod tests {
     #[test]
     fn unknown_switch_is_named_with_the_known_ones() {
         let error = ArmPlan::parse("spin,warp", &switches()).unwrap_err();
-        assert_eq!(error.to_string(), "unknown switch `warp`; this path has: spin, batch, zc, pin");
+        assert_eq!(
+            error.to_string(),
+            "'warp' is not a switch of this path; it has: spin, batch, zc, pin"
+        );
     }
 
     #[test]

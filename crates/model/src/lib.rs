@@ -14,6 +14,7 @@ pub mod change_points;
 mod compare;
 mod decision;
 mod evidence;
+mod exit_code;
 mod experiment;
 mod failures;
 mod fake;
@@ -27,6 +28,7 @@ mod load_curve;
 mod looks;
 mod measurement;
 mod metrics;
+mod nearest;
 mod outcome;
 pub mod pairs;
 mod path;
@@ -56,6 +58,7 @@ pub use compare::{
     ArmComparison, COMPARISON_SCHEMA, Change, CompareError, ComparedRun, CountChange, Difference,
     MetricComparison, RUNS_MIN, RunComparison, comparable, compare, is_beyond, runs_needed,
 };
+pub use exit_code::ExitCode;
 pub use experiment::{
     Experiment, ExperimentPlan, ExperimentStep, FORECAST_AFTER, Forecast, Members, OutcomeHeader,
     Progress, RESOLVE, Replayed, TimeNeeded, Trial, TrialRecord,
@@ -78,6 +81,7 @@ pub use measurement::{
 pub use metrics::{
     describe, distribution, is_event_count, quantile_of_arrived, segment_stem, stated_unit,
 };
+pub use nearest::{did_you_mean, nearest};
 pub use outcome::{
     ArmOutcome, BestArm, Ended, Machine, MetricOutcome, Outcome, Phrases, RESOLVE_UNRECORDED,
     SCHEMA, Warning,

@@ -211,7 +211,11 @@ impl TypedPath for Probe {
         if let Some(why) = switches::contradiction(arm, kind) {
             return Support::Refused { why };
         }
-        support::support(arm)
+        let support = support::support(arm);
+        if support.is_yes() && kind == ProbeLoad::Storm {
+            return support::no_generator().unwrap_or(support);
+        }
+        support
     }
 
     fn open(&self, load: &Load, kind: ProbeLoad) -> Result<Box<dyn Session>, PathError> {

@@ -6,7 +6,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use host::cpu::CpuClock;
-use host::idle::NoIdle;
 use host::irq_suspend::IrqSuspend;
 use host::net::ethtool;
 use host::text::chain;
@@ -25,7 +24,7 @@ use super::path::{ProbeLoad, check_size};
 use super::peer::{Far, FarReport, PeerError, Settings};
 use super::role::{self, LiveCounts, RoleReport, Task};
 use super::session::{Scheduled, random_session, roles};
-use super::support::{huge_pages, irq_suspend};
+use super::support::{huge_pages, irq_suspend, no_busy_poll, sleepless};
 use super::switches::{Config, Switch};
 use super::vlan::in_vlan;
 
@@ -296,14 +295,17 @@ pub(super) fn support(arm: &Arm) -> Support {
             return Support::unsupported(what, needs);
         }
     }
+    if arm.has(Switch::BusyPoll)
+        && let Some(denied) = no_busy_poll()
+    {
+        return denied;
+    }
     let no_suspension = if arm.has(Switch::IrqSuspend) { irq_suspend() } else { None };
     if let Some(missing) = no_suspension.or_else(|| huge_pages(arm, 1)) {
         return missing;
     }
-    if arm.has(Switch::NoIdleStates)
-        && let Err(error) = NoIdle::hold()
-    {
-        return Support::unsupported("no-idle-states", chain(&error));
+    if arm.has(Switch::NoIdleStates) {
+        return sleepless().err().unwrap_or(Support::Yes);
     }
     Support::Yes
 }

@@ -4,11 +4,13 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
 
-use host::idle::NoIdle;
+use host::idle::{IdleError, NoIdle};
 use host::irq_suspend::IrqSuspend;
 use io::{Copying, EngineKind, EngineSpec, Setup, XdpMode};
+use lab::host_rights::{self, BPF};
 use lab::{Pair, PairSpec};
 use model::{Arm, Support};
+use sys::capability::Capability;
 use sys::epoll::Epoll;
 use sys::thread::start;
 use sys::uring::DatagramRing;
@@ -26,7 +28,7 @@ struct ProbeCapabilities {
     skb: Result<(), String>,
     native: Result<(), String>,
     zero_copy: Result<(), String>,
-    idle: Result<(), String>,
+    idle: Result<(), Support>,
     epoll_busy_poll: Result<(), String>,
     io_uring: Result<(), String>,
     cpus: usize,
@@ -37,7 +39,7 @@ static TRIED: OnceLock<ProbeCapabilities> = OnceLock::new();
 fn tried() -> &'static ProbeCapabilities {
     TRIED.get_or_init(|| {
         let cpus = sys::affinity::allowed_cpus().map_or(1, |c| c.len());
-        let idle = NoIdle::hold().map(drop).map_err(|e| chain(&e));
+        let idle = sleepless();
         let epoll_busy_poll = try_socket(|socket| Epoll::of(socket)?.set_busy_poll());
         let io_uring = try_socket(|socket| DatagramRing::new(socket, 64, 64).map(drop));
         match Pair::new(&PairSpec::default()) {
@@ -68,6 +70,17 @@ fn tried() -> &'static ProbeCapabilities {
     })
 }
 
+/// Tries to keep CPUs awake. Errors: the reason that they cannot be.
+pub(super) fn sleepless() -> Result<(), Support> {
+    NoIdle::hold().map(drop).map_err(|error| {
+        let needs = match error {
+            IdleError::Unsupported { needs, .. } => needs.to_owned(),
+            error @ IdleError::Write { .. } => chain(&error),
+        };
+        Support::unsupported("/dev/cpu_dma_latency not opened", needs)
+    })
+}
+
 /// Tries a setting of a UDP socket.
 fn try_socket(set: impl FnOnce(BorrowedFd<'_>) -> std::io::Result<()>) -> Result<(), String> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0));
@@ -92,6 +105,16 @@ fn try_xdp(pair: &Pair, mode: XdpMode, copying: Copying) -> Result<(), String> {
 /// Remedy where a veth cannot do it.
 const TWO_HOSTS: &str =
     "a NIC whose driver supports it: prove between two hosts, with --far ssh:HOST";
+
+/// Frames of the live-frame generator, which is a BPF program; `None` if this process may load one.
+pub(super) fn no_generator() -> Option<Support> {
+    host_rights::denied_load("storm", BPF)
+}
+
+/// The reason why this process may not poll the queue of a device.
+pub(super) fn no_busy_poll() -> Option<Support> {
+    host_rights::denied(&[Capability::NetAdmin])
+}
 
 /// The reason why this kernel or process cannot suspend interrupts.
 pub(super) fn irq_suspend() -> Option<Support> {
@@ -152,14 +175,21 @@ pub(super) fn support(arm: &Arm) -> Support {
 /// The reason why a switch is not possible in a lab here.
 fn missing_for(switch: Switch, tried: &ProbeCapabilities) -> Option<Support> {
     let (what, why) = match switch {
-        Switch::Bypass => ("AF_XDP".to_owned(), tried.skb.as_ref().err()?.clone()),
+        Switch::Bypass => {
+            let why = tried.skb.as_ref().err()?;
+            if let Some(denied) = host_rights::denied(BPF) {
+                return Some(denied);
+            }
+            ("AF_XDP".to_owned(), why.clone())
+        }
+        Switch::BusyPoll => return no_busy_poll(),
         Switch::Native => ("native XDP on veth".to_owned(), tried.native.as_ref().err()?.clone()),
         Switch::ZeroCopy => {
             tried.zero_copy.as_ref().err()?;
             let what = "a veth does not support AF_XDP zero-copy (refused by the kernel)";
             (what.to_owned(), TWO_HOSTS.to_owned())
         }
-        Switch::NoIdleStates => ("no-idle-states".to_owned(), tried.idle.as_ref().err()?.clone()),
+        Switch::NoIdleStates => return tried.idle.clone().err(),
         Switch::EpollBusyPoll => {
             let why = tried.epoll_busy_poll.as_ref().err()?;
             let what = "busy polling of an epoll instance".to_owned();
@@ -170,14 +200,16 @@ fn missing_for(switch: Switch, tried: &ProbeCapabilities) -> Option<Support> {
             let needs = "Linux 6.1 and sysctl kernel.io_uring_disabled=0";
             ("io_uring".to_owned(), format!("{needs} (io_uring_setup: {why})"))
         }
-        Switch::IrqSuspend => {
-            return irq_suspend().or_else(|| {
-                let what = "irq-suspend in a lab, whose veth names no NAPI instance to sockets";
-                Some(Support::unsupported(what, TWO_HOSTS))
-            });
-        }
+        Switch::IrqSuspend => (
+            "irq-suspend in a lab, whose veth names no NAPI instance to sockets".to_owned(),
+            TWO_HOSTS.to_owned(),
+        ),
         Switch::Pin | Switch::Rps if tried.cpus < 2 => {
             (format!("{switch} with one CPU"), "give it two CPUs".to_owned())
+        }
+        // Settings of the lab's own interfaces, but the kernel requires the right on the host.
+        Switch::Rps | Switch::DeferHardIrqs => {
+            return host_rights::denied(&[Capability::NetAdmin]);
         }
         _ => return None,
     };

@@ -3,29 +3,30 @@
 use std::error::Error;
 
 use host::explain::BpfError;
+use host::net::NetError;
+use host::netns::NetnsError;
 use host::text::chain;
 use host::tune::{KnobError, PlanError};
-use model::PathError;
+use io::IoError;
+use model::{ExitCode, PathError};
 use serde::{Deserialize, Serialize};
+use sys::xsk::XskError;
 
-/// Exit code of a process that a signal ended.
-pub const INTERRUPTED_EXIT_CODE: u8 = 130;
-
-/// Reason for a failed command or call; each kind has its own exit code.
+/// Reason for a failed command or call; each kind has its own [`ExitCode`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Failure {
-    /// The operation failed: code 1.
+    /// The operation failed.
     Failed(String),
-    /// Invalid arguments or input: code 2.
+    /// Invalid arguments or input.
     Usage(String),
-    /// This host does not support it: code 3.
+    /// This host does not support it.
     Unsupported(String),
-    /// The result is worse than the requested threshold: code 4.
+    /// The result is worse than the requested threshold.
     Threshold(String),
-    /// The question that was asked is not decided: code 5.
+    /// The question that was asked is not decided.
     Undecided(String),
-    /// A signal ended it before its planned end: code 130.
+    /// A signal ended it before its planned end.
     Interrupted(String),
 }
 
@@ -34,12 +35,12 @@ impl Failure {
         Failure::Failed(text.into())
     }
 
-    /// An error with its causes in one line, with code 2.
+    /// An error with its causes in one line, as a mistake of the user.
     pub fn usage(error: impl Error) -> Self {
         Failure::Usage(chain(&error))
     }
 
-    /// An error with its causes in one line, with code 1 whatever its type.
+    /// An error with its causes in one line, as a failure whatever its type.
     pub fn from_chain(error: &dyn Error) -> Self {
         Failure::Failed(chain(error))
     }
@@ -72,19 +73,19 @@ impl Failure {
     }
 
     /// Exit code of a command that ends with it.
-    pub fn code(&self) -> u8 {
+    pub fn exit_code(&self) -> ExitCode {
         match self {
-            Failure::Failed(_) => 1,
-            Failure::Usage(_) => 2,
-            Failure::Unsupported(_) => 3,
-            Failure::Threshold(_) => 4,
-            Failure::Undecided(_) => 5,
-            Failure::Interrupted(_) => INTERRUPTED_EXIT_CODE,
+            Failure::Failed(_) => ExitCode::Failed,
+            Failure::Usage(_) => ExitCode::Usage,
+            Failure::Unsupported(_) => ExitCode::Unsupported,
+            Failure::Threshold(_) => ExitCode::Worse,
+            Failure::Undecided(_) => ExitCode::Undecided,
+            Failure::Interrupted(_) => ExitCode::Interrupted,
         }
     }
 }
 
-/// Converts any error: its causes in one line, and code 1 unless its type is listed here.
+/// Converts any error: its causes in one line, and a failure unless its type is listed here.
 impl<E: Error + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         let error: Box<dyn Error> = Box::new(error);
@@ -94,6 +95,15 @@ impl<E: Error + 'static> From<E> for Failure {
         }
         if let Some(error) = error.downcast_ref() {
             return knob_failure(error)(text);
+        }
+        if let Some(error) = error.downcast_ref() {
+            return net_failure(error)(text);
+        }
+        if let Some(error) = error.downcast_ref() {
+            return io_failure(error)(text);
+        }
+        if let Some(error) = error.downcast_ref() {
+            return netns_failure(error)(text);
         }
         match (error.downcast_ref(), error.downcast_ref()) {
             (Some(PlanError::File(_)), _) => Failure::Usage(text),
@@ -123,8 +133,39 @@ fn path_failure(error: &PathError) -> fn(String) -> Failure {
 
 fn knob_failure(error: &KnobError) -> fn(String) -> Failure {
     match error {
-        KnobError::NotOffered { .. } | KnobError::HostOnly { .. } => Failure::Unsupported,
-        KnobError::Value { .. } | KnobError::Scope { .. } => Failure::Usage,
+        KnobError::NotOffered { .. } | KnobError::HostOnly { .. } | KnobError::Denied { .. } => {
+            Failure::Unsupported
+        }
+        KnobError::Value { .. } | KnobError::Scope { .. } | KnobError::NoTarget { .. } => {
+            Failure::Usage
+        }
+        KnobError::Net(error) => net_failure(error),
+        KnobError::Netns(error) => netns_failure(error),
+        _ => Failure::Failed,
+    }
+}
+
+fn net_failure(error: &NetError) -> fn(String) -> Failure {
+    match error {
+        NetError::NoInterface { .. } => Failure::Usage,
+        NetError::Denied { .. } | NetError::Unsupported { .. } => Failure::Unsupported,
+        _ => Failure::Failed,
+    }
+}
+
+fn io_failure(error: &IoError) -> fn(String) -> Failure {
+    match error {
+        IoError::Permission { .. }
+        | IoError::Xsk(XskError::Permission { .. } | XskError::NoAfXdp | XskError::Memory { .. })
+        | IoError::Bpf(BpfError::Permission { .. }) => Failure::Unsupported,
+        _ => Failure::Failed,
+    }
+}
+
+fn netns_failure(error: &NetnsError) -> fn(String) -> Failure {
+    match error {
+        NetnsError::Open { .. } => Failure::Usage,
+        NetnsError::Denied { .. } => Failure::Unsupported,
         _ => Failure::Failed,
     }
 }

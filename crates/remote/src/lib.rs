@@ -28,7 +28,7 @@ pub mod work;
 pub use caller::Caller;
 pub use calls::{Calls, NearEndGone};
 pub use error::RemoteError;
-pub use failure::{Failure, INTERRUPTED_EXIT_CODE};
+pub use failure::Failure;
 pub use far::{FarHost, FarOptions, address_between};
 pub use heartbeat::Heartbeat;
 pub use lines::{HEARTBEAT_INTERVAL, LINE_BYTES_MAX, LineBuffer, SILENCE_LIMIT, TooLong};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use model::{ArmKind, Forecast, Outcome, Progress, TimeNeeded, Verdict};
 
-use crate::answer::percent;
+use crate::answer::{Words, change_in_words, percent};
 use crate::units;
 
 /// Time that the resolution needs, and the difference that the given time is enough for.
@@ -68,16 +68,10 @@ pub fn so_far(outcome: &Outcome) -> String {
     let mut decided: Vec<(f64, String)> = arms
         .filter_map(|arm| {
             let judged = arm.metrics.get(metric)?;
-            let word = match judged.verdict? {
-                Verdict::Better => "better",
-                Verdict::Worse => "worse",
-                _ => return None,
-            };
-            let ratio = judged.ratio?;
-            Some((
-                ratio.ln().abs(),
-                format!("{} {} {word}", arm.name, percent((ratio - 1.0).abs())),
-            ))
+            let ratio = judged.ratio.filter(|_| judged.verdict.is_some_and(Verdict::differs))?;
+            let words = Words::new(metric, &judged.unit, judged.better, false);
+            let change = change_in_words(ratio, judged.better, &words);
+            Some((ratio.ln().abs(), format!("{} {change}", arm.name)))
         })
         .collect();
     if decided.is_empty() {
@@ -134,9 +128,9 @@ mod tests {
         outcome.arms = vec![control, open];
         assert_eq!(so_far(&outcome), "not decided");
         outcome.arms.push(arm("new", ArmKind::Variant, 1.18, Verdict::Worse));
-        assert_eq!(so_far(&outcome), "new 18 % worse");
-        outcome.arms.push(arm("best", ArmKind::Variant, 0.5, Verdict::Better));
-        assert_eq!(so_far(&outcome), "best 50 % better, new 18 % worse");
+        assert_eq!(so_far(&outcome), "new 18 % slower");
+        outcome.arms.push(arm("best", ArmKind::Variant, 0.4, Verdict::Better));
+        assert_eq!(so_far(&outcome), "best 2.5 times faster, new 18 % slower");
     }
 
     #[test]

@@ -74,7 +74,7 @@ fn page_starts_with_the_differences_and_describes_every_chart() {
 fn summary(id: &str) -> Summary {
     let outcome = common::hostile();
     Summary {
-        name: None,
+        title: "Which switch makes a ping faster?".into(),
         note: None,
         id: id.into(),
         started: outcome.started,

@@ -74,7 +74,7 @@ fn ascii() -> Style {
 
 fn summary(outcome: &Outcome) -> Summary {
     Summary {
-        name: None,
+        title: "Which switch makes a ping faster?".into(),
         note: None,
         id: outcome.id.clone(),
         started: outcome.started.clone(),

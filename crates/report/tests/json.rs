@@ -52,6 +52,7 @@ fn every_field_is_in_the_reference() {
     let mut outcome = common::ping();
     outcome.arms[3].support = Support::Refused { why: "on purpose".into() };
     outcome.schedule.settle = true;
+    (outcome.name, outcome.note) = (Some("a name".into()), Some("a note".into()));
     outcome.trust.carry_over[0].after = Some("spin".into());
     outcome.trust.ticks.push(Ticks { metric: "rtt_ns_p50".into(), step: 1e6, share: 0.1 });
     let document: Value = serde_json::from_str(&to_json(&outcome)).unwrap();
@@ -66,7 +67,8 @@ fn every_field_is_in_the_reference() {
 /// Names of fields, without the keys of maps, which the user chooses.
 fn collect(value: &Value, fields: &mut BTreeSet<String>, parent: &str) {
     let named_by_content =
-        ["load", "notes", "metrics", "latency", "mode", "counters", "floor"].contains(&parent);
+        ["load", "by", "notes", "metrics", "latency", "mode", "counters", "floor"]
+            .contains(&parent);
     match value {
         Value::Object(members) => {
             for (name, member) in members {

@@ -160,6 +160,8 @@ fn list_is_filtered_and_newest_first() {
         let mut header = header(id, started);
         header.path = path.into();
         header.machine.id = format!("machine of {id}");
+        header.name = (id != "a").then(|| format!("Engines {id}"));
+        header.note = Some("after the update".into());
         store.begin(&header).unwrap();
     }
     let ids = |filter: Filter| -> Vec<String> {
@@ -168,6 +170,18 @@ fn list_is_filtered_and_newest_first() {
     assert_eq!(ids(Filter::default()), ["a", "c", "b"]);
     assert_eq!(ids(Filter { limit: Some(2), ..Filter::default() }), ["a", "c"]);
     assert_eq!(ids(Filter { path: Some("probe".into()), ..Filter::default() }), ["c", "b"]);
+    let named = Filter { name: Some("engines".into()), ..Filter::default() };
+    assert_eq!(
+        (ids(named.clone()), store.count(&named).unwrap()),
+        (vec!["c".into(), "b".into()], 2)
+    );
+    assert_eq!(ids(Filter { name: Some("100%".into()), ..Filter::default() }), [""; 0]);
+    let rows = store.list(&Filter::default()).unwrap();
+    assert_eq!(
+        (rows[1].title.as_str(), rows[0].title.as_str()),
+        ("Engines c", "+spin against baseline, feed, ping, 64 bytes")
+    );
+    assert_eq!(rows[0].note.as_deref(), Some("after the update"));
     let machine = Some("machine of b".into());
     assert_eq!(ids(Filter { machine, ..Filter::default() }), ["b"]);
 }

@@ -180,7 +180,7 @@ fn brief_text_has_one_line_for_what_is_not_here_and_one_for_what_did_nothing() {
         !text.lines().any(|line| line.starts_with("+busy-poll") || line.starts_with("+zero-copy")),
         "{text}"
     );
-    assert!(text.contains("24 blocks of 13 arms in 88.4 s; noise floor 1.3 %; finds 1.2 % in 19 of 20 runs; no effect of the trial before (p 0.61); 20261121"), "{text}");
+    assert!(text.contains("probe, ping, 64 bytes: 24 blocks of 13 arms in 88.4 s; noise floor 1.3 %; finds 1.2 % in 19 of 20 runs; no effect of the trial before (p 0.61); 20261121"), "{text}");
     let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("baseline")).collect();
     assert_eq!(rows.len(), 1, "the second baseline is the noise floor: {text}");
 }
@@ -368,7 +368,7 @@ fn list_fits_its_width_and_marks_unfinished_runs() {
 
 fn summaries() -> Vec<Summary> {
     let row = |id: &str, ended, headline: Option<&str>| Summary {
-        name: None,
+        title: "Which switch makes a ping faster?".into(),
         note: None,
         id: id.into(),
         started: "2026-11-21T08:30:00Z".into(),

@@ -38,6 +38,10 @@ impl Builds {
         load: &Load,
         arm: &Arm,
     ) -> Result<Self, Failure> {
+        if !old.exists() && old.components().count() > 1 {
+            let old = old.display();
+            return Err(Failure::Usage(format!("there is no program {old} for --against")));
+        }
         let new = match path.program() {
             Some(program) => program.to_owned(),
             None => std::env::current_exe()?,

@@ -40,7 +40,7 @@ impl Database {
 
     /// Opens it read-only, which works without write permission.
     pub fn open_reading(&self) -> Result<SqliteStore, Failure> {
-        Ok(SqliteStore::open_reading(self.file()?)?)
+        SqliteStore::open_reading(self.file()?).map_err(store_failure)
     }
 
     /// Outcome of a stored experiment; that of a killed one is computed from its trials.
@@ -100,7 +100,8 @@ impl Database {
             if one.ends_with(".json") || one.contains('/') {
                 outcomes.extend(read_documents(Path::new(one))?);
             } else {
-                outcomes.extend(self.series(&self.open_reading()?, one)?);
+                let named = self.series(&self.open_reading()?, one);
+                outcomes.extend(named.map_err(store_failure)?);
             }
         }
         Ok(outcomes)
@@ -123,10 +124,20 @@ impl Database {
             let named = rows.into_iter().rev().map(|row| row.id);
             ids.extend(named.filter(|id| id.starts_with(prefix)));
             if ids.len() == before {
-                return Err(StoreError::NoSuchId { wanted: one.to_owned() });
+                return Err(StoreError::no_such_id(one));
             }
         }
         ids.iter().map(|id| Ok(self.outcome(store.load_outcome(id)?))).collect()
+    }
+}
+
+/// Failure of the database; an id that names no experiment, or several, is a mistake of the user.
+pub fn store_failure(error: StoreError) -> Failure {
+    match error {
+        StoreError::Empty | StoreError::NoSuchId { .. } | StoreError::Ambiguous { .. } => {
+            Failure::usage(error)
+        }
+        error => error.into(),
     }
 }
 

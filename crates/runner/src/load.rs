@@ -1,6 +1,6 @@
 //! The load of a request.
 
-use model::{Load, LoadKind, LoadRequest, Path, Support};
+use model::{Load, LoadKind, LoadRequest, Path, Support, did_you_mean};
 use remote::Failure;
 
 /// Load of a path with this name; the path's first one unless named.
@@ -9,7 +9,9 @@ pub fn find_load(path: &dyn Path, name: Option<&str>) -> Result<&'static LoadKin
     let Some(name) = name else { return Ok(&loads[0]) };
     loads.iter().find(|load| load.name == name).ok_or_else(|| {
         let known = loads.iter().map(|load| load.name).collect::<Vec<_>>().join(", ");
-        Failure::Usage(format!("path {} has no load {name}; its loads: {known}", path.name()))
+        let hint = did_you_mean(name, loads.iter().map(|load| load.name));
+        let path = path.name();
+        Failure::Usage(format!("'{name}' is not a load of {path}{hint}it has: {known}"))
     })
 }
 

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use model::{Arm, ArmPlan, BEST, Load, LoadRequest, Path, PathRequest, Request, Support};
+use model::{
+    Arm, ArmPlan, BEST, Load, LoadRequest, Path, PathRequest, Request, Support, did_you_mean,
+};
 use remote::Failure;
 
 use crate::against::Builds;
@@ -68,10 +70,12 @@ pub(crate) fn plan(
     let arms = if is_search {
         Vec::new()
     } else if wanted.against.is_some() {
-        let arm = ArmPlan::parse_one(&wanted.arms, &switches).map_err(Failure::usage)?;
+        let arm = ArmPlan::parse_one(&wanted.arms, &switches)
+            .map_err(|error| Failure::Usage(error.of_path(path.name())))?;
         arms_of_builds(&arm.switches)
     } else {
-        let plan = ArmPlan::parse(&wanted.arms, &switches).map_err(Failure::usage)?;
+        let plan = ArmPlan::parse(&wanted.arms, &switches)
+            .map_err(|error| Failure::Usage(error.of_path(path.name())))?;
         let rungs = path.ladder(&load);
         let listed = plan.switches(&switches, &rungs);
         model::arms(&plan, listed, &wanted.peers, &mut |arm| path.support(arm, &load))
@@ -130,6 +134,8 @@ fn check_peers(path: &dyn Path, peers: &[String]) -> Result<(), Failure> {
     let Some(unknown) = peers.iter().find(|peer| !known.contains(peer.as_str())) else {
         return Ok(());
     };
+    let hint = did_you_mean(unknown, known.iter().copied());
     let known = known.into_iter().collect::<Vec<_>>().join(", ");
-    Err(Failure::Usage(format!("no peer named {unknown}; peers: {known}")))
+    let path = path.name();
+    Err(Failure::Usage(format!("'{unknown}' is not a peer of {path}{hint}it has: {known}")))
 }

@@ -51,7 +51,7 @@ pub(crate) fn open<'a>(
     resumed: Option<&Resumed>,
 ) -> Result<Opened<'a>, Failure> {
     let ProgramsPlan { spec, is_search, mut proof } = plan;
-    refuse_problems(&command::unstartable(&spec))?;
+    startable(&spec)?;
     let guards = guards(runner, &spec)?;
     let ran = resumed.map_or(0, |resumed| resumed.trials.len() as u32);
     let journals = Journals { far: runner.journal.store(), near: runner.journal.near().store() };
@@ -101,6 +101,11 @@ pub(crate) fn parameters(
         load.insert("arms".to_owned(), spec.plan.clone());
     }
     load
+}
+
+/// Errors: the commands that cannot start, found without a place.
+pub fn startable(spec: &CheckedPrograms) -> Result<(), Failure> {
+    refuse_problems(&command::unstartable(spec))
 }
 
 /// Errors: every mistake that would fail the experiment, in one message.

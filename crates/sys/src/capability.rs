@@ -7,6 +7,8 @@
 
 use std::io;
 
+use crate::user_namespace;
+
 /// Capabilities that Wirepath uses, with the kernel's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capability {
@@ -65,14 +67,49 @@ impl Capability {
 /// [`no_new_privileges`], programs that it starts do not regain them.
 pub fn keep(kept: &[Capability]) -> io::Result<()> {
     let kept = kept.iter().fold(0, |all, one| all | one.mask());
-    let permitted = kept & own()?.permitted;
+    set(kept & own()?.permitted, 0)
+}
+
+/// Sets the calling thread's capabilities.
+///
+/// - `permitted`: and effective.
+fn set(permitted: u64, inheritable: u64) -> io::Result<()> {
     let header = [VERSION_3, 0];
-    let [low, high] = [permitted as u32, (permitted >> 32) as u32];
     // Effective, permitted and inheritable, the low words first.
-    let sets = [low, low, 0, high, high, 0];
+    let sets = [permitted, permitted, inheritable];
+    let low = sets.map(|set| set as u32);
+    let high = sets.map(|set| (set >> 32) as u32);
+    let sets = [low, high];
     // SAFETY: both arrays have the size that version 3 needs.
     let rc = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Lets programs that the calling thread starts keep its capabilities, which they would lose as those of a user other
+/// than root. Threads that it starts from now on do the same.
+///
+/// Source: capabilities(7), ambient set; since Linux 4.3.
+pub(crate) fn raise_ambient() -> io::Result<()> {
+    let permitted = own()?.permitted;
+    set(permitted, permitted)?;
+    for capability in (0..u64::BITS).filter(|number| permitted & 1 << number != 0) {
+        // SAFETY: no pointer is passed.
+        let rc = unsafe {
+            libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, capability, 0, 0)
+        };
+        if rc != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Takes from the program that the calling thread executes next the capabilities that it would keep as those of this
+/// program's own ends; those of root and of its file are not affected. Neither allocates nor locks.
+pub(crate) fn clear_ambient() {
+    // Fails before Linux 4.3 alone, which has no such set.
+    // SAFETY: no pointer is passed.
+    unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };
 }
 
 /// `_LINUX_CAPABILITY_VERSION_3`.
@@ -96,6 +133,13 @@ pub fn effective_uid() -> u32 {
 /// Names of the capabilities that the calling thread lacks; `None` if it has all of them.
 pub fn missing(needed: &[Capability]) -> Option<String> {
     missing_from(own().ok()?.effective, needed)
+}
+
+/// As [`missing`], of what needs a capability that holds for the whole host: in a user namespace of its own, a process
+/// lacks all of them.
+pub fn missing_on_host(needed: &[Capability]) -> Option<String> {
+    let effective = if user_namespace::is_initial() { own().ok()?.effective } else { 0 };
+    missing_from(effective, needed)
 }
 
 fn missing_from(effective: u64, needed: &[Capability]) -> Option<String> {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use crate::affinity;
+use crate::capability;
 use crate::clock;
 use crate::jail;
 use crate::netns::Netns;
@@ -30,6 +31,17 @@ pub fn hide_run(command: &mut Command) {
     // SAFETY: between fork and exec it makes system calls only; nothing in it allocates or takes a
     // lock, errors included.
     unsafe { command.pre_exec(jail::hide_run) };
+}
+
+/// Lets a command run without the capabilities that this process has for its own ends, as programs of the user do. Those
+/// of root stay.
+pub fn as_the_user(command: &mut Command) -> &mut Command {
+    let prepare = || {
+        capability::clear_ambient();
+        Ok(())
+    };
+    // SAFETY: between fork and exec it makes one system call; nothing in it allocates or takes a lock.
+    unsafe { command.pre_exec(prepare) }
 }
 
 /// Time that [`Child::stop`] waits after SIGTERM, and limit for the last output of a child to

@@ -45,5 +45,6 @@ pub mod tcp;
 pub mod thread;
 pub mod udp;
 pub mod uring;
+pub mod user_namespace;
 pub mod xsk;
 pub mod zero_copy;

@@ -10,7 +10,7 @@ use remote::Failure;
 #[derive(Debug, Args)]
 pub(crate) struct GroupArgs {
     /// Group and UDP port; line A of a pair
-    #[arg(long, value_name = "GROUP:PORT")]
+    #[arg(value_name = "GROUP:PORT")]
     group: SocketAddrV4,
     /// Group and UDP port of line B, a copy of line A
     #[arg(long, value_name = "GROUP:PORT")]
@@ -36,7 +36,7 @@ impl GroupArgs {
         if let Some(second) = self.group_b {
             if second == self.group {
                 return Err(Failure::Usage(format!(
-                    "--group-b {second} equals --group; a pair needs two groups or ports"
+                    "--group-b {second} equals the first group; a pair needs two groups or ports"
                 )));
             }
             let interface = self.interface_b.as_deref().or(self.interface.as_deref());

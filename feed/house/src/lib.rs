@@ -38,30 +38,30 @@ Example:
     /// Receive a group or an A/B pair, with full accounting
     #[command(after_help = "\
 Example:
-  wirepath feed listen --group 224.0.100.100:10000 --group-b 224.0.200.200:20000 -i eth1
-  wirepath feed listen --group 233.54.12.111:26477 --mold --recover 192.0.2.9:18000 -i eth1 --json")]
+  wirepath feed listen 224.0.100.100:10000 --group-b 224.0.200.200:20000 -i eth1
+  wirepath feed listen 233.54.12.111:26477 --mold --recover 192.0.2.9:18000 -i eth1 --json")]
     Listen(Box<listen::ListenArgs>),
     /// Show the time that a CPU takes from a receiver, by cause
     #[command(after_help = "\
 Example:
-  wirepath feed noise --cpu 3 -d 10s   (before the open, on the receiver's CPU)")]
+  wirepath feed noise --cpu 3 --time 10s   (before the open, on the receiver's CPU)")]
     Noise(noise::NoiseArgs),
     /// Send a capture with its own timing, or a synthetic session
     #[command(after_help = "\
 Example:
-  wirepath feed replay --synthetic --rate 20000 --to 239.1.1.1:10000 -i veth0 -d 30s
+  wirepath feed replay --synthetic --rate 20000 --to 239.1.1.1:10000 -i veth0 --time 30s
   wirepath feed replay morning.pcapng --to 239.1.1.1:10000 -i veth0 --speed 10")]
     Replay(Box<replay::ReplayArgs>),
     /// Show the quality of a recorded feed on one page: leads, losses, bursts, latency
     #[command(after_help = "\
 Example:
-  wirepath feed report morning.pcapng -o morning.html
+  wirepath feed report morning.pcapng --html morning.html
   wirepath feed report all.pcapng --from 224.0.100.100:10000 --from-b 224.0.200.200:20000 --json")]
     Report(report::ReportArgs),
     /// Record a group or an A/B pair to a pcapng file
     #[command(after_help = "\
 Example:
-  wirepath feed record --group 224.0.100.100:10000 -i eth1 morning.pcapng -d 10m")]
+  wirepath feed record 224.0.100.100:10000 morning.pcapng -i eth1 --time 10m")]
     Record(record::RecordArgs),
 }
 
@@ -142,9 +142,8 @@ impl HouseCommand for FeedCommand {
 fn decode(args: &DecodeArgs) -> Result<(), Failure> {
     if args.file != Path::new("-") {
         let file = args.file.display().to_string();
-        let input = File::open(&args.file).map_err(|source| {
-            Failure::from_chain(&CaptureError::Open { file: file.clone(), source })
-        })?;
+        let input = File::open(&args.file)
+            .map_err(|source| capture_failure(CaptureError::Open { file: file.clone(), source }))?;
         return decode_from(args, file, input);
     }
     if io::stdin().is_terminal() {
@@ -153,6 +152,17 @@ fn decode(args: &DecodeArgs) -> Result<(), Failure> {
         ));
     }
     decode_from(args, "standard input".to_owned(), io::stdin().lock())
+}
+
+/// Failure of a capture that cannot be begun: a file that is missing or is none is a mistake of the user.
+fn capture_failure(error: CaptureError) -> Failure {
+    match error {
+        CaptureError::Open { .. }
+        | CaptureError::Empty { .. }
+        | CaptureError::Compressed { .. }
+        | CaptureError::Unknown { .. } => Failure::usage(error),
+        error => Failure::from_chain(&error),
+    }
 }
 
 /// End of the output.
@@ -168,7 +178,7 @@ fn decode_from(args: &DecodeArgs, file: String, input: impl Read) -> Result<(), 
         FormatName::Twse => Reader::or_telegrams(file, input),
         FormatName::Auto | FormatName::Mold => Reader::new(file, input),
     };
-    let mut reader = opened?;
+    let mut reader = opened.map_err(capture_failure)?;
     let format = match args.format {
         FormatName::Auto => Format::Auto,
         FormatName::Twse => Format::Given(Protocol::Twse),

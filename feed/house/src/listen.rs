@@ -73,9 +73,9 @@ pub(crate) struct ListenArgs {
     /// Sequences start at 1: messages missing before the first one are a gap
     #[arg(long)]
     from_start: bool,
-    /// Duration (default: until Ctrl-C)
-    #[arg(short = 'd', long, value_parser = parse_duration)]
-    duration: Option<Duration>,
+    /// Time to listen (default: until Ctrl-C)
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    time: Option<Duration>,
     /// Number of messages to deliver
     #[arg(short = 'c', long)]
     count: Option<u64>,
@@ -90,15 +90,15 @@ pub(crate) struct ListenArgs {
     #[arg(long)]
     digest: bool,
     /// Write a page at the end: leads, losses, bursts, latency by instrument
-    #[arg(long, value_name = "FILE.html")]
-    report: Option<PathBuf>,
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Name the cause of each datagram that waits this long between kernel and application; needs CAP_BPF
     /// and CAP_PERFMON
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     late: Option<Duration>,
     /// Serve Prometheus metrics on this PORT of loopback, or on ADDRESS:PORT
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = metrics::parse_address)]
-    metrics: Option<SocketAddr>,
+    listen: Option<SocketAddr>,
     /// Poll without sleeping; uses a whole CPU
     #[arg(long)]
     spin: bool,
@@ -126,8 +126,8 @@ pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
     let plan = plan(args)?;
     let groups = plan.groups.clone();
     let _stamping = hold_stamps(plan.tuning.stamps, &groups)?;
-    let page = args.report.as_deref().map(PageFile::create).transpose()?;
-    let metrics = args.metrics.map(MetricsServer::open).transpose()?;
+    let page = args.html.as_deref().map(PageFile::create).transpose()?;
+    let metrics = args.listen.map(MetricsServer::open).transpose()?;
     let trace = args.late.map(|_| open_trace()).transpose()?;
     let trace = trace.as_ref().map(|(trace, _)| trace);
     let listener = FeedListener::open(plan).map_err(failed)?;
@@ -248,9 +248,9 @@ fn plan(args: &ListenArgs) -> Result<ListenPlan, Failure> {
         books_max: if args.mold { 1 } else { args.symbols.max(1) },
         top: args.top,
         digests: args.digest,
-        measures_quality: args.report.is_some(),
+        measures_quality: args.html.is_some(),
         late: args.late,
-        duration: args.duration,
+        duration: args.time,
         count: args.count,
         silence: args.silence,
     })
@@ -305,6 +305,8 @@ fn failed(error: ListenError) -> Failure {
     match error {
         ListenError::Groups { .. } | ListenError::NoRecovery => Failure::Usage(error.to_string()),
         ListenError::Pin { .. } | ListenError::Fifo { .. } => Failure::usage(error),
+        ListenError::Io(error) => error.into(),
+        ListenError::Net(error) => error.into(),
         error => Failure::from_chain(&error),
     }
 }

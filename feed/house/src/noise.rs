@@ -20,9 +20,9 @@ pub(crate) struct NoiseArgs {
     /// CPU to watch: the one that the receiver will have
     #[arg(long)]
     cpu: usize,
-    /// Duration
-    #[arg(short = 'd', long, default_value = "5s", value_parser = parse_duration)]
-    duration: Duration,
+    /// Time to watch
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    time: Duration,
     /// Shortest interruption that counts
     #[arg(long, default_value = "1us", value_parser = parse_duration)]
     over: Duration,
@@ -74,7 +74,7 @@ pub(crate) fn run(context: &Context, args: &NoiseArgs) -> Result<(), Failure> {
     }
     privileges::drop_all().map_err(Failure::failed)?;
     let meter = InterruptionMeter { cpu: args.cpu, over: args.over };
-    let noise = meter.watch(args.duration, trace.as_ref(), signals::stop_flag(), || {});
+    let noise = meter.watch(args.time, trace.as_ref(), signals::stop_flag(), || {});
     let noise = noise.map_err(|why| match why {
         MeterError::Pin { .. } => Failure::usage(why),
         why => Failure::from_chain(&why),

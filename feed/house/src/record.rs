@@ -37,9 +37,9 @@ pub(crate) struct RecordArgs {
     /// CPU to record on
     #[arg(long, value_name = "CPU")]
     pin: Option<usize>,
-    /// Duration (default: until Ctrl-C)
-    #[arg(short = 'd', long, value_parser = parse_duration)]
-    duration: Option<Duration>,
+    /// Time to record (default: until Ctrl-C)
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    time: Option<Duration>,
     /// Packets to record
     #[arg(short = 'c', long)]
     count: Option<u64>,
@@ -54,7 +54,7 @@ pub(crate) fn run(context: &Context, args: &RecordArgs) -> Result<(), Failure> {
         late: args.late,
         pin: args.pin,
         stamps: args.stamps,
-        duration: args.duration,
+        duration: args.time,
         count: args.count,
     };
     let _stamping = hold_stamps(plan.stamps, &plan.groups)?;
@@ -91,6 +91,7 @@ fn failed(error: RecordError) -> Failure {
     match error {
         RecordError::Exists { .. } | RecordError::Groups => Failure::Usage(error.to_string()),
         RecordError::Pin { .. } => Failure::usage(error),
+        RecordError::Io(error) => error.into(),
         error => Failure::from_chain(&error),
     }
 }

@@ -75,8 +75,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "IP:PORT")]
     serve: Option<SocketAddrV4>,
     /// Session time to send
-    #[arg(short = 'd', long, value_parser = parse_duration)]
-    duration: Option<Duration>,
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    time: Option<Duration>,
     /// Datagrams to send
     #[arg(short = 'c', long)]
     count: Option<u64>,
@@ -137,7 +137,10 @@ pub(crate) fn run(context: &Context, args: &ReplayArgs) -> Result<(), Failure> {
     let link = interface_named(&args.interface)?;
     let schedule = schedule(args);
     let source = match &args.file {
-        Some(file) => ReplaySource::File(Box::new(Reader::open(file)?)),
+        Some(file) => {
+            let reader = Reader::open(file).map_err(super::capture_failure)?;
+            ReplaySource::File(Box::new(reader))
+        }
         None => made_up(args, schedule),
     };
     let pace = match (args.speed, args.rate, &args.file) {
@@ -159,7 +162,7 @@ pub(crate) fn run(context: &Context, args: &ReplayArgs) -> Result<(), Failure> {
             reorder: args.reorder,
             seed: args.fault_seed,
         },
-        duration: args.duration,
+        duration: args.time,
         count: args.count,
         pin: args.pin,
         stamps: args.stamps.clone(),

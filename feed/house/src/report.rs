@@ -1,4 +1,4 @@
-//! `wirepath feed report`, and the page of `feed listen --report`.
+//! `wirepath feed report`, and the page of `feed listen --html`.
 
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use remote::Failure;
 pub(crate) struct ReportArgs {
     /// Recording of one line or both: pcap or pcapng, also compressed (gzip)
     file: PathBuf,
-    /// Page to write
-    #[arg(short = 'o', long, value_name = "FILE.html")]
-    out: Option<PathBuf>,
+    /// Write a self-contained HTML page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Destination of line A in the recording (default: the first one found, the second is line B)
     #[arg(long, value_name = "GROUP:PORT")]
     from: Option<SocketAddrV4>,
@@ -40,8 +40,8 @@ pub(crate) struct ReportArgs {
 }
 
 pub(crate) fn run(context: &Context, args: &ReportArgs) -> Result<(), Failure> {
-    let mut reader = Reader::open(&args.file)?;
-    let page = args.out.as_deref().map(PageFile::create).transpose()?;
+    let mut reader = Reader::open(&args.file).map_err(super::capture_failure)?;
+    let page = args.html.as_deref().map(PageFile::create).transpose()?;
     privileges::drop_all().map_err(Failure::failed)?;
     let plan = RecordedPlan {
         from: [args.from, args.from_b].into_iter().flatten().collect(),

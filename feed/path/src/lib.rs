@@ -19,7 +19,7 @@ use std::time::Duration;
 use marketdata::sequence_field::SequenceField;
 use model::{
     Arm, ArmKind, Load, LoadKind, LoadWords, Path, PathError, PathLoad, ReplayRequest, Session,
-    Support, TypedPath,
+    Support, SwitchId, TypedPath,
 };
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +75,10 @@ impl TypedPath for Feed {
     const WHAT: &'static str =
         "a multicast receiver of exchange quotes: from the schedule to the application";
 
+    fn ladder(&self, load: &Load, kind: FeedLoad) -> Vec<SwitchId> {
+        rungs(load, Some(kind))
+    }
+
     fn load_words(&self, _kind: FeedLoad) -> LoadWords {
         LoadWords { noun: "quote", baseline: "plain receiver" }
     }
@@ -94,6 +98,12 @@ impl TypedPath for Feed {
         })?;
         Ok(Box::new(ReplayedFeed { file: replay.file.clone(), sequence }))
     }
+}
+
+fn rungs(load: &Load, kind: Option<FeedLoad>) -> Vec<SwitchId> {
+    let cpu_count = sys::affinity::allowed_cpus().map_or(1, |cpus| cpus.len());
+    let rungs = switches::ladder(kind, load.far.is_none(), cpu_count);
+    rungs.into_iter().map(SwitchId::from).collect()
 }
 
 fn supported(arm: &Arm, load: &Load, kind: &LoadKind) -> Support {
@@ -133,6 +143,10 @@ impl TypedPath for ReplayedFeed {
 
     const NAME: &'static str = Feed::NAME;
     const WHAT: &'static str = Feed::WHAT;
+
+    fn ladder(&self, load: &Load, _kind: ReplayLoad) -> Vec<SwitchId> {
+        rungs(load, None)
+    }
 
     fn load_words(&self, _kind: ReplayLoad) -> LoadWords {
         LoadWords { noun: "packet", baseline: "plain receiver" }

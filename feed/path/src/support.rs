@@ -4,8 +4,10 @@ use std::error::Error;
 use std::sync::LazyLock;
 
 use io::{EngineKind, EngineSpec, Setup, Stamps};
+use lab::host_rights::{self, BPF, GRANT};
 use lab::{LabError, Pair, PairSpec};
 use model::{Arm, ArmKind, Support};
+use sys::capability::{self, Capability};
 use sys::thread::start;
 
 use super::switches::{FIFO_PRIORITY, RECEIVE_BUFFER_BYTES, Switch, contradiction};
@@ -72,6 +74,48 @@ pub(super) fn between_two_ends(arm: &Arm) -> Support {
     support(arm)
 }
 
+/// Reason of the first switch for which this process lacks a right on the whole host.
+fn denied(arm: &Arm, tried: &Tried) -> Option<Support> {
+    const NET_ADMIN: &[Capability] = &[Capability::NetAdmin];
+    let rules = [(Switch::BusyPoll, NET_ADMIN), (Switch::Rps, NET_ADMIN), (Switch::Bypass, BPF)];
+    let rule = rules
+        .iter()
+        .find(|(switch, needed)| arm.has(*switch) && capability::missing_on_host(needed).is_some());
+    if let Some((_, needed)) = rule {
+        return host_rights::denied(needed);
+    }
+    if arm.has(Switch::BigRcvbuf)
+        && let Some(capped) = capped_buffer()
+    {
+        return Some(capped);
+    }
+    // A limit of this user may do in place of the capability.
+    let limits = [
+        (Switch::LockMemory, &tried.lock_memory, Capability::IpcLock, "`ulimit -l unlimited`"),
+        (Switch::Fifo, &tried.fifo, Capability::SysNice, "room in RLIMIT_RTPRIO"),
+    ];
+    let mut failed = limits.iter().filter(|(switch, tried, ..)| arm.has(*switch) && tried.is_err());
+    failed.find_map(|(_, _, needed, limit)| {
+        let missing = capability::missing_on_host(&[*needed])?;
+        Some(Support::unsupported(
+            format!("no {missing} on this host"),
+            format!("{limit}, or {GRANT}"),
+        ))
+    })
+}
+
+/// The reason why the kernel would cap the receive buffer of `big-rcvbuf`.
+fn capped_buffer() -> Option<Support> {
+    capability::missing_on_host(&[Capability::NetAdmin])?;
+    let most = std::fs::read_to_string("/proc/sys/net/core/rmem_max").ok()?;
+    let most: usize = most.trim().parse().ok().filter(|most| *most < RECEIVE_BUFFER_BYTES)?;
+    let what = format!("net.core.rmem_max is {most}");
+    Some(Support::unsupported(
+        what,
+        format!("root, or: sudo sysctl net.core.rmem_max={RECEIVE_BUFFER_BYTES}"),
+    ))
+}
+
 fn missing(what: &str, needs: &str, why: &dyn Error) -> Support {
     Support::unsupported(format!("{what} ({})", chain(why)), needs)
 }
@@ -114,7 +158,7 @@ pub(super) fn support(arm: &Arm) -> Support {
     let mut failed = on.filter_map(|(_, what, needs, tried)| {
         tried.as_ref().err().map(|why| missing(what, needs, why.as_ref()))
     });
-    failed.next().unwrap_or_else(|| {
+    denied(arm, tried).or_else(|| failed.next()).unwrap_or_else(|| {
         let alone = [Switch::Pin, Switch::Rps]
             .into_iter()
             .find(|switch| arm.has(*switch) && tried.cpu_count < 2);

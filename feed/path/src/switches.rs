@@ -7,6 +7,7 @@ use marketdata::pitfalls::{self, ReceiverConfig};
 use model::{Arm, Measurement, NotEffective, PathError};
 use sys::sched::LockedMemory;
 
+use super::FeedLoad;
 use super::error::EndError;
 
 /// Datagrams per call with `batch`.
@@ -203,6 +204,23 @@ impl Config {
     }
 }
 
+/// Switches that can act under a load, in the order of the ladder's rungs.
+///
+/// - `load`: `None` for a capture, whose schedule is not known.
+/// - `is_lab`: the wire is a veth, which has no NAPI instance that sockets can name.
+pub(super) fn ladder(load: Option<FeedLoad>, is_lab: bool, cpu_count: usize) -> Vec<Switch> {
+    let acts = |switch: &Switch| match switch {
+        Switch::BusyPoll => !is_lab,
+        Switch::Pin | Switch::Rps => cpu_count >= 2,
+        // One quote at a time.
+        Switch::Batch => load != Some(FeedLoad::Paced),
+        // The host's default holds 256 quotes, and a burst has 100.
+        Switch::BigRcvbuf => !matches!(load, Some(FeedLoad::Paced | FeedLoad::Burst)),
+        _ => true,
+    };
+    Switch::ALL.iter().copied().filter(acts).collect()
+}
+
 /// Returns the reason if a set of switches is invalid.
 pub(super) fn contradiction(arm: &Arm) -> Option<String> {
     (arm.has(Switch::Rps) && !arm.has(Switch::Pin)).then(|| {
@@ -213,6 +231,8 @@ pub(super) fn contradiction(arm: &Arm) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use model::PathLoad;
+
     use super::*;
 
     fn config(switches: &[Switch]) -> Config {
@@ -227,6 +247,26 @@ mod tests {
         for switch in Switch::ALL {
             assert_ne!(config(&[*switch]), base, "{switch}");
         }
+    }
+
+    #[test]
+    fn a_ladder_leaves_out_what_cannot_act_and_each_rung_is_valid() {
+        let loads = FeedLoad::ALL.iter().copied().map(Some).chain([None]);
+        for load in loads {
+            for (is_lab, cpu_count) in [(true, 1), (true, 2), (false, 8)] {
+                let rungs = ladder(load, is_lab, cpu_count);
+                assert_eq!(rungs.contains(&Switch::BusyPoll), !is_lab, "{rungs:?}");
+                assert_eq!(rungs.contains(&Switch::Pin), cpu_count > 1, "{rungs:?}");
+                for count in 1..=rungs.len() {
+                    let arm = Arm::with(rungs[..count].iter().copied());
+                    assert_eq!(contradiction(&arm), None, "{}", arm.name);
+                }
+            }
+        }
+        let paced = ladder(Some(FeedLoad::Paced), true, 2);
+        assert!(!paced.contains(&Switch::Batch) && !paced.contains(&Switch::BigRcvbuf));
+        assert!(ladder(Some(FeedLoad::Surge), true, 2).contains(&Switch::BigRcvbuf));
+        assert!(ladder(None, true, 2).contains(&Switch::Batch));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde_json::Value;
 #[test]
 fn listener_to_a_silent_line_does_not_claim_that_nothing_is_missing() {
     let spaces = Spaces::new();
-    let groups = ["--group", "239.77.1.1:10000", "--group-b", "239.77.1.2:20000", "-i", "vb"];
+    let groups = ["239.77.1.1:10000", "--group-b", "239.77.1.2:20000", "-i", "vb"];
     for (sends, json_too) in [(false, false), (false, true), (true, false), (true, true)] {
         let format: &[&str] = if json_too { &["--json"] } else { &[] };
         let mut listener =
@@ -61,15 +61,15 @@ fn killed_feed_commands_leave_nothing_and_a_recording_can_be_read() {
     for signal in ["KILL", "INT", "TERM"] {
         let data = Data::new();
         let file = data.file("cut.pcapng");
-        let listen = ["feed", "listen", "--group", GROUP, "-i", "vb", "--metrics", "0", "--json"];
+        let listen = ["feed", "listen", GROUP, "-i", "vb", "--listen", "0", "--json"];
         let mut listen = Running::start(spaces.far(&listen));
         listen.await_stderr("Ctrl-C ends");
-        let record = ["feed", "record", "--group", GROUP, "-i", "vb", &file];
+        let record = ["feed", "record", GROUP, "-i", "vb", &file];
         let mut record = Running::start(spaces.far(&record));
         record.await_stderr("recording to ");
         let replay = ["feed", "replay", "--synthetic", "--rate", "5000", "--to", GROUP];
         let replay =
-            Running::start(spaces.near(&[&replay[..], &["-i", "va", "-d", "300s"]].concat()));
+            Running::start(spaces.near(&[&replay[..], &["-i", "va", "--time", "300s"]].concat()));
         assert!(
             until(LONG, || std::fs::metadata(&file).map_or(0, |meta| meta.len()) > 100_000),
             "{}",

@@ -13,7 +13,7 @@ fn a_listener_uses_the_map_of_an_attached_program() {
     pins.attach(&spaces.far, "vb");
     let map = pins.at("maps/others");
     let group = "239.77.1.1:10000";
-    let listen = ["feed", "listen", "--group", group, "-i", "vb", "--from-start", "--json"];
+    let listen = ["feed", "listen", group, "-i", "vb", "--from-start", "--json"];
     let listen = [&listen[..], &["--engine", "xdp", "--xsk-map", &map]].concat();
     let mut listener = Running::start(pins.seen_by(&spaces.far(&listen)));
     listener.await_stderr("listening");

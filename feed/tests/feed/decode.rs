@@ -177,10 +177,10 @@ fn standard_input_is_decoded() {
 #[test]
 fn unknown_input_is_refused_with_a_remedy_unless_declared_as_telegrams() {
     let scratch = Data::new();
-    let said = fail(decode(&scratch, "garbage", b"GIF89a, not a capture"), 1);
+    let said = fail(decode(&scratch, "garbage", b"GIF89a, not a capture"), 2);
     assert!(said.contains("starts with") && said.contains("--format twse"), "{said}");
-    assert!(fail(decode(&scratch, "empty", b""), 1).contains("is empty"));
-    let missing = fail(wirepath(&["feed", "decode", "/nonexistent/capture"]), 1);
+    assert!(fail(decode(&scratch, "empty", b""), 2).contains("is empty"));
+    let missing = fail(wirepath(&["feed", "decode", "/nonexistent/capture"]), 2);
     assert!(missing.contains("cannot open /nonexistent/capture"), "{missing}");
 
     let file = scratch.file("late");

@@ -25,7 +25,7 @@ const B: &str = "239.77.1.2:20000";
 
 /// A `feed listen` in the far namespace that has joined.
 fn listen(spaces: &Spaces, args: &[&str]) -> Running {
-    let all = [&["feed", "listen", "--group", A, "-i", "vb", "--json"], args].concat();
+    let all = [&["feed", "listen", A, "-i", "vb", "--json"], args].concat();
     let mut listener = Running::start(spaces.far(&all));
     listener.await_stderr("Ctrl-C ends");
     listener
@@ -292,7 +292,7 @@ fn a_replay_serves_the_messages_that_it_dropped() {
 fn timed_replay_is_counted_and_delivered_in_full() {
     let spaces = Spaces::new();
     let listener = listen(&spaces, &["--from-start", "--digest"]);
-    let sent = replay(&spaces, &["--synthetic", "--rate", "1000", "-d", "300ms"]);
+    let sent = replay(&spaces, &["--synthetic", "--rate", "1000", "--time", "300ms"]);
     let got = summary(listener);
     assert_eq!(count(&sent, "message_count"), 300, "{sent}");
     assert_eq!(count(&sent["union"], "carried_count"), 300, "{sent}");
@@ -321,7 +321,7 @@ fn a_recording_opens_in_tshark_and_replays_to_the_same_messages() {
     for mode in [&[][..], &["--late", "1ns"]] {
         let (spaces, data) = (Spaces::new(), Data::new());
         let file = data.file("feed.pcapng");
-        let groups = ["--group", A, "--group-b", B, "-i", "vb"];
+        let groups = [A, "--group-b", B, "-i", "vb"];
         let record = [&["feed", "record", &file, "--json"], &groups[..], mode].concat();
         let mut recorder = Running::start(spaces.far(&record));
         recorder.await_stderr("recording to ");
@@ -373,7 +373,7 @@ fn ask(namespace: &str, address: &str, request: &str) -> String {
 #[test]
 fn only_metrics_are_served_while_listening() {
     let spaces = Spaces::new();
-    let listener = listen(&spaces, &["--metrics", "0", "--top", "3"]);
+    let listener = listen(&spaces, &["--listen", "0", "--top", "3"]);
     let said = listener.stderr();
     let address = said.split("http://").nth(1).and_then(|rest| rest.split('/').next());
     let address = address.unwrap_or_else(|| panic!("{said}"));
@@ -475,7 +475,7 @@ fn datagrams_of_another_port_are_named() {
     let session = ["--synthetic", "--rate", "1000", "-c", "300"];
     let mut listener = listen(&spaces, &["--silence", "1s"]);
     succeed(spaces.near(&[&to[..], &session].concat()));
-    listener.await_stderr("--group 239.77.1.1:10001");
+    listener.await_stderr("give 239.77.1.1:10001");
     assert_eq!(count(&summary(listener), "delivered_count"), 0);
 }
 
@@ -549,7 +549,7 @@ fn match_times_of_bursts_are_the_intended_send_times() {
     let spaces = Spaces::new();
     let data = Data::new();
     let (file, stamps) = (data.file("bursts.pcapng"), data.file("stamps.csv"));
-    let record = ["feed", "record", "--group", A, "-i", "vb", "--json", "-d", "30s", &file];
+    let record = ["feed", "record", A, "-i", "vb", "--json", "--time", "30s", &file];
     let mut recorder = Running::start(spaces.far(&record));
     recorder.await_stderr("Ctrl-C ends");
     let session = ["--synthetic", "--rate", "2000", "--burst", "20", "--per-datagram", "2"];
@@ -608,27 +608,26 @@ fn invalid_arguments_are_refused_with_a_remedy() {
     let spaces = Spaces::new();
     let listen =
         |args: &[&str], code| fail(spaces.far(&[&["feed", "listen"], args].concat()), code);
-    let said = listen(&["--group", "10.77.0.1:9", "-i", "vb"], 2);
+    let said = listen(&["10.77.0.1:9", "-i", "vb"], 2);
     assert!(said.contains("10.77.0.1 is not a multicast group"), "{said}");
-    let said = listen(&["--group", A, "-i", "nowhere0"], 1);
+    let said = listen(&[A, "-i", "nowhere0"], 2);
     assert!(said.contains("nowhere0"), "{said}");
-    let said = listen(&["--group", A], 2);
+    let said = listen(&[A], 2);
     assert!(said.contains("-i"), "{said}");
-    let said = listen(&["--group", A, "--group-b", A, "-i", "vb"], 2);
-    assert!(said.contains("equals --group"), "{said}");
-    let said = listen(&["--group", A, "-i", "vb", "--recover", "10.77.0.1:1"], 2);
+    let said = listen(&[A, "--group-b", A, "-i", "vb"], 2);
+    assert!(said.contains("equals the first group"), "{said}");
+    let said = listen(&[A, "-i", "vb", "--recover", "10.77.0.1:1"], 2);
     assert!(said.contains("--mold"), "{said}");
-    let said = listen(&["--group", A, "-i", "vb", "--stamps", "hardware"], 3);
+    let said = listen(&[A, "-i", "vb", "--stamps", "hardware"], 3);
     assert!(said.contains("vb takes no hardware receive time stamps"), "{said}");
-    let recorded =
-        ["feed", "record", "--group", A, "-i", "vb", "--stamps", "hardware", "/dev/null"];
+    let recorded = ["feed", "record", A, "-i", "vb", "--stamps", "hardware", "/dev/null"];
     let said = fail(spaces.far(&recorded), 3);
     assert!(said.contains("--stamps software"), "{said}");
-    let said = listen(&["--group", A, "-i", "vb", "--engine", "xdp", "--busy-poll"], 2);
+    let said = listen(&[A, "-i", "vb", "--engine", "xdp", "--busy-poll"], 2);
     assert!(said.contains("--busy-poll is an option of UDP sockets"), "{said}");
-    let said = listen(&["--group", A, "-i", "vb", "--mode", "native"], 2);
+    let said = listen(&[A, "-i", "vb", "--mode", "native"], 2);
     assert!(said.contains("--engine xdp"), "{said}");
-    let said = listen(&["--group", A, "-i", "vb", "--source", "239.1.1.1"], 1);
+    let said = listen(&[A, "-i", "vb", "--source", "239.1.1.1"], 1);
     assert!(said.contains("--source"), "{said}");
     for to in ["192.0.2.1:9", "10.77.0.255:9", "255.255.255.255:9"] {
         let said = fail(spaces.near(&["feed", "replay", "--synthetic", "--to", to, "-i", "va"]), 2);
@@ -637,12 +636,12 @@ fn invalid_arguments_are_refused_with_a_remedy() {
     // Without an interface, nothing is sent.
     let said = fail(spaces.near(&["feed", "replay", "--synthetic", "--to", A]), 2);
     assert!(said.contains("--interface"), "{said}");
-    let silent = ["feed", "listen", "--group", A, "-i", "vb", "--duration", "1s"];
+    let silent = ["feed", "listen", A, "-i", "vb", "--time", "1s"];
     let output = run(spaces.far(&silent));
     let said = crate::common::all_text(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("nothing arrived from 239.77.1.1:10000 on vb"), "{said}");
     succeed(crate::common::ip(&["-n", &spaces.far, "link", "set", "vb", "down"]));
-    let said = listen(&["--group", A, "-i", "vb"], 1);
+    let said = listen(&[A, "-i", "vb"], 1);
     assert!(said.contains("vb is down") && said.contains("ip link set vb up"), "{said}");
 }

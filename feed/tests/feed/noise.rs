@@ -11,7 +11,7 @@ fn sum(causes: &Value) -> u64 {
 #[test]
 fn the_causes_add_up_to_the_interruptions() {
     let cpu = sys::affinity::allowed_cpus().unwrap()[0].to_string();
-    let args = ["feed", "noise", "--cpu", &cpu, "-d", "600ms", "--over", "500ns", "--json"];
+    let args = ["feed", "noise", "--cpu", &cpu, "--time", "600ms", "--over", "500ns", "--json"];
     let document = json(wirepath(&args));
     assert_eq!(document["untraced"], Value::Null);
     assert!(document["watched_ns"].as_u64().unwrap() >= 600_000_000, "{document}");
@@ -31,7 +31,7 @@ fn a_cpu_that_does_not_exist_is_named() {
 fn every_datagram_over_the_limit_is_explained_or_counted() {
     const GROUP: &str = "239.77.1.1:10000";
     let spaces = Spaces::new();
-    let listen = ["feed", "listen", "--group", GROUP, "-i", "vb", "--json", "--late", "1ns"];
+    let listen = ["feed", "listen", GROUP, "-i", "vb", "--json", "--late", "1ns"];
     let mut listener = Running::start(spaces.far(&listen));
     listener.await_stderr("Ctrl-C ends");
     // It traces the CPUs, which an experiment would count.

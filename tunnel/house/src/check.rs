@@ -6,13 +6,13 @@ use host::tune::Profile;
 use house::context::Context;
 use house::findings::{Examined, OutputArgs, show};
 use house::next::CommandLine;
-use house::place::{PlaceArgs, StateArgs, notice};
+use house::place::{ExamineArgs, StateArgs, notice};
 use remote::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
     #[command(flatten)]
-    place: PlaceArgs,
+    place: ExamineArgs,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -21,11 +21,12 @@ pub(crate) struct CheckArgs {
 
 pub(super) fn run(context: &Context, args: &CheckArgs) -> Result<(), Failure> {
     notice(&args.state);
-    let system = args.place.open(&args.state)?;
-    let interface = args.place.interface.as_deref();
+    let place = args.place.place();
+    let system = place.open(&args.state)?;
+    let interface = place.interface.as_deref();
     let view = HostView::new(system, interface, Some(Profile::Forwarding), None)?;
     let report = doctor::examine_forwarding(&view);
-    let (place, command) = (&args.place, CommandLine::new("tunnel check"));
+    let (place, command) = (&place, CommandLine::new("tunnel check"));
     let examined = Examined { place, purpose: ", on the way through", command };
     show(context, &report, &examined, &args.output)
 }

@@ -18,9 +18,9 @@ enum TunnelCommand {
     /// Forward between a port and tunnels by a configuration file; SIGHUP reloads it
     #[command(after_help = "\
 Example:
-  wirepath tunnel run --config tunnel.toml --metrics 9101
-  wirepath tunnel run --config tunnel.toml --live
-  wirepath tunnel run --config tunnel.toml --check")]
+  wirepath tunnel run tunnel.toml --listen 9101
+  wirepath tunnel run tunnel.toml --live
+  wirepath tunnel run tunnel.toml --check")]
     Run(run::RunArgs),
     /// Find the highest rate of a forwarder at each frame size, and the delay below it
     #[command(after_help = "\
@@ -31,8 +31,8 @@ Example:
     /// Find what slows packets that the kernel forwards: hash, queues, headroom, hooks, captures
     #[command(after_help = "\
 Example:
-  wirepath tunnel check --interface vxlan0
-  wirepath tunnel check --interface br0 --netns gateway --severity medium --json")]
+  wirepath tunnel check vxlan0
+  wirepath tunnel check br0 --netns gateway --severity medium --json")]
     Check(check::CheckArgs),
 }
 
@@ -56,7 +56,7 @@ impl House for TunnelHouse {
 impl HouseCommand for TunnelCommand {
     const NAME: &str = "tunnel";
     const ABOUT: &str = "Forward Ethernet frames through VXLAN and GRETAP tunnels";
-    const EXAMPLE: &str = "  wirepath tunnel run --config /etc/wirepath/tunnel.toml";
+    const EXAMPLE: &str = "  wirepath tunnel run /etc/wirepath/tunnel.toml";
 
     fn starts_programs(&self) -> bool {
         !matches!(self, TunnelCommand::Run(_))

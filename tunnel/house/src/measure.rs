@@ -51,7 +51,11 @@ fn parse_forwarder(text: &str) -> Result<Arm, String> {
     }
     let switches = text.split('+').map(|id| {
         let found = Switch::ALL.iter().copied().find(|switch| switch.id() == id);
-        found.ok_or_else(|| format!("tunnel has no switch {id:?}; see wirepath paths"))
+        let known = Switch::ALL.iter().map(|switch| switch.id());
+        let hint = model::did_you_mean(id, known);
+        found.ok_or_else(|| {
+            format!("'{id}' is not a switch of tunnel{hint}`wirepath paths tunnel` lists them")
+        })
     });
     Ok(Arm::with(switches.collect::<Result<Vec<_>, _>>()?))
 }

@@ -27,29 +27,29 @@ use super::picture::Picture;
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// Configuration file (TOML); reloaded on SIGHUP
-    #[arg(short = 'c', long, value_name = "FILE")]
-    config: PathBuf,
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
     /// Check the file, and the interfaces, addresses and routes that it names, and exit
     #[arg(long)]
     check: bool,
     /// Serve Prometheus metrics on this PORT of loopback, or on ADDRESS:PORT
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = metrics::parse_address)]
-    metrics: Option<SocketAddr>,
-    /// Duration; default: until Ctrl-C
-    #[arg(short = 'd', long, value_parser = parse_duration)]
-    duration: Option<Duration>,
+    listen: Option<SocketAddr>,
+    /// Time to run; default: until Ctrl-C
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    time: Option<Duration>,
     /// Show the figures on the whole terminal; q ends
     #[arg(long)]
     live: bool,
 }
 
 pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
-    let config = read(&args.config).map_err(Failure::Usage)?;
+    let config = read(&args.file).map_err(Failure::Usage)?;
     if args.check {
         forward::run::check(&config).map_err(refused)?;
         console::say(&format!(
             "{}: {}, {}, nothing wrong",
-            args.config.display(),
+            args.file.display(),
             plural(config.tunnels.len(), "tunnel"),
             plural(config.workers, "worker"),
         ));
@@ -58,7 +58,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
     let asked_to_reload = Arc::new(AtomicBool::new(false));
     flag::register(SIGHUP, asked_to_reload.clone())?;
     let view = args.live.then(|| View::open(context.json)).transpose()?;
-    let metrics = args.metrics.map(MetricsServer::open).transpose()?;
+    let metrics = args.listen.map(MetricsServer::open).transpose()?;
     if let Some(metrics) = &metrics {
         console::say(&format!("metrics at http://{}/metrics", metrics.address()));
     }
@@ -66,14 +66,14 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
     let done = AtomicBool::new(false);
     let mut operator = Console {
         context,
-        file: &args.config,
+        file: &args.file,
         asked_to_reload,
         shown: &shown,
         before: None,
-        until: args.duration.map(|duration| std::time::Instant::now() + duration),
+        until: args.time.map(|time| std::time::Instant::now() + time),
         failed: None,
         view,
-        picture: Picture::new(&args.config),
+        picture: Picture::new(&args.file),
     };
     let ran = thread::scope(|scope| {
         let serve = metrics.as_ref().map(|metrics| {
@@ -105,6 +105,8 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
 fn refused(error: RunError) -> Failure {
     match error {
         RunError::Unsupported { .. } => Failure::Unsupported(error.to_string()),
+        RunError::Net(error) => error.into(),
+        RunError::Io(error) => error.into(),
         error => Failure::from_chain(&error),
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use model::{Arm, Load, LoadKind, PathError, Session, Support, TypedPath};
+use model::{Arm, Load, LoadKind, PathError, Session, Support, SwitchId, TypedPath};
 
 use crate::topology::{Offloads, PAYLOAD_BYTES_MAX};
 use crate::traffic::Traffic;
-use crate::{Switch, session, stream, support, topology};
+use crate::{Switch, session, stream, support, switches, topology};
 
 model::loads! {
     /// Loads of the tunnel.
@@ -109,6 +109,11 @@ impl TypedPath for TunnelPath {
 
     const NAME: &'static str = "tunnel";
     const WHAT: &'static str = "a forwarder into VXLAN: the kernel's, and one over AF_XDP that spreads a flow over workers";
+
+    fn ladder(&self, _load: &Load, kind: TunnelLoad) -> Vec<SwitchId> {
+        let cpu_count = sys::affinity::allowed_cpus().map_or(1, |cpus| cpus.len());
+        switches::ladder(kind, cpu_count).into_iter().map(SwitchId::from).collect()
+    }
 
     fn support(&self, arm: &Arm, _load: &Load, kind: TunnelLoad) -> Support {
         support::support(arm, kind)

@@ -2,7 +2,8 @@
 
 use std::sync::OnceLock;
 
-use model::{Arm, ArmKind, Support};
+use lab::host_rights::{self, BPF};
+use model::{Arm, ArmKind, PathLoad, Support};
 
 use crate::path::TunnelLoad;
 use crate::switches::{self, Switch, effective};
@@ -58,6 +59,12 @@ pub(super) fn support(arm: &Arm, load: TunnelLoad) -> Support {
     let tried = tried();
     if let Some(missing) = missing("a lab of network namespaces", &tried.lab) {
         return missing;
+    }
+    // The source, and in most loads the sink, is a BPF program.
+    if Offloads::of(load) == Offloads::Off
+        && let Some(denied) = host_rights::denied_load(load.kind().name, BPF)
+    {
+        return denied;
     }
     if arm.kind == ArmKind::Peer {
         return match arm.name.as_str() {

@@ -6,7 +6,7 @@ use forward::forwarder::Tuning;
 use forward::order::BATCH_FRAMES_MAX;
 
 use crate::path::TunnelLoad;
-use crate::topology::{Extra, Limit};
+use crate::topology::{Extra, Limit, Offloads};
 
 /// Workers of `parallel` at most.
 const WORKERS_MAX: usize = 4;
@@ -85,6 +85,24 @@ pub(super) fn tuning(arm: &Arm) -> Tuning {
     }
 }
 
+/// Switches that can act under a load, in the order of the ladder's rungs.
+pub(super) fn ladder(load: TunnelLoad, cpu_count: usize) -> Vec<Switch> {
+    let is_own_work = !Extra::of(load).is_none();
+    let is_of_sockets = Offloads::of(load) == Offloads::Default;
+    let acts = |switch: &Switch| match switch {
+        Switch::Rps => cpu_count >= 2 && !is_own_work,
+        Switch::NoNetfilter | Switch::NoCapture => !is_own_work,
+        Switch::Parallel | Switch::Ordered => cpu_count >= 2 && !is_of_sockets,
+        // The first rung of our forwarder cannot carry what sockets leave unfinished.
+        Switch::Bypass => !is_of_sockets && !is_own_work,
+        Switch::Batch | Switch::Prepend => !is_of_sockets,
+        Switch::InKernel => {
+            !is_of_sockets && only_slow(&Arm::with([Switch::InKernel]), load).is_none()
+        }
+    };
+    Switch::ALL.iter().copied().filter(acts).collect()
+}
+
 /// The arm with the switches that its load implies.
 pub(crate) fn effective(arm: &Arm, load: TunnelLoad) -> Arm {
     let mut arm = arm.clone();
@@ -148,6 +166,8 @@ pub(super) fn contradiction(arm: &Arm) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use model::PathLoad;
+
     use super::*;
 
     #[test]
@@ -191,10 +211,22 @@ mod tests {
     }
 
     #[test]
-    fn every_prefix_of_the_ladder_makes_sense() {
-        for n in 0..=Switch::ALL.len() {
-            let rung = Arm::with(Switch::ALL[..n].iter().copied());
-            assert_eq!(contradiction(&rung), None, "{}", rung.name);
+    fn every_rung_of_the_ladders_makes_sense() {
+        for load in TunnelLoad::ALL.iter().copied() {
+            for cpu_count in [1, 2, 8] {
+                let rungs = ladder(load, cpu_count);
+                assert!(!rungs.is_empty(), "{load}");
+                for count in 1..=rungs.len() {
+                    let rung = Arm::with(rungs[..count].iter().copied());
+                    let is_misplaced =
+                        !Extra::of(load).is_none() && misplaced(&rung, load).is_some();
+                    assert!(!is_misplaced, "{load} {}", rung.name);
+                    let rung = effective(&rung, load);
+                    assert_eq!(contradiction(&rung), None, "{load} {}", rung.name);
+                    assert_eq!(only_slow(&rung, load), None, "{load} {}", rung.name);
+                }
+            }
         }
+        assert_eq!(ladder(TunnelLoad::Flood, 2), Switch::ALL);
     }
 }

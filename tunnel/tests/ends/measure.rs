@@ -89,7 +89,7 @@ fn table_names_what_was_measured() {
 #[test]
 fn what_makes_no_sense_is_refused_with_the_remedy() {
     for (args, needle) in [
-        (&["--forwarder", "warp"][..], "tunnel has no switch"),
+        (&["--forwarder", "warp"][..], "not a switch of tunnel"),
         (&["--forwarder", "batch"], "bypass+batch"),
         (&["--sizes", "60"], "62 to 1518"),
         (&["--trials", "2"], "odd"),

@@ -6,7 +6,7 @@ use crate::common::{FAR_IP, Spaces, all_text, enter, ip, json, run, succeed, wir
 use serde_json::Value;
 
 fn check(spaces: &Spaces, args: &[&str]) -> Command {
-    let at = ["tunnel", "check", "--netns", &spaces.near, "--interface"];
+    let at = ["tunnel", "check", "--netns", &spaces.near];
     wirepath(&[&at[..], args].concat())
 }
 

@@ -12,7 +12,7 @@ fn no_text_of_a_configuration_drives_the_terminal_or_becomes_a_line_of_its_own()
         "tunnel": [{ "name": "site", "carrier": "vxlan", "remote": "192.0.2.2", "vni": 7, "next_hop": "02:00:00:00:00:01" }],
         "static": [{ "mac": "02:00:00:00:00:02", "tunnel": "site" }],
     });
-    let check = vec!["tunnel", "run", "--config", "FILE", "--check"];
+    let check = vec!["tunnel", "run", "FILE", "--check"];
     assert_file_is_contained("tunnel", &tunnel, &[check]);
 }
 
@@ -21,6 +21,6 @@ fn a_configuration_of_a_wrong_size_is_refused_before_it_is_read() {
     let data = Data::new();
     let files = WrongSizes::new(&data);
     for file in [&files.huge, &files.zeros] {
-        files.assert_refused(&data, &["tunnel", "run", "--check", "--config", file]);
+        files.assert_refused(&data, &["tunnel", "run", "--check", file]);
     }
 }

@@ -195,8 +195,7 @@ fn gretap_of_a_debian_kernel_and_ours_reach_each_other() {
         let is_numbered = keys.contains("sequence");
         let config = if is_numbered { numbered(keys) } else { format!("{CONFIG}{keys}") };
         fs::write(&file, config).expect("a file");
-        let program =
-            [env!("CARGO_BIN_EXE_wirepath"), "tunnel", "run", "--config", &file, "--json"];
+        let program = [env!("CARGO_BIN_EXE_wirepath"), "tunnel", "run", &file, "--json"];
         let mut running = Running::start(crate::common::enter(ours, &program));
         running.await_stderr("tunnel b: ");
         // The guest takes a number below the last for a late frame, also behind a restart: one forwarder only.

@@ -55,7 +55,7 @@ impl Shown {
         let before = stty(&terminal, &["-g"]);
         // Standard output is the terminal, too; standard error is for us.
         let args = ["ip", "netns", "exec", &spaces.near, "sh", "-c", "exec \"$@\" >&0", "sh"];
-        let program = [env!("CARGO_BIN_EXE_wirepath"), "tunnel", "run", "--live", "-c", &file];
+        let program = [env!("CARGO_BIN_EXE_wirepath"), "tunnel", "run", "--live", &file];
         let mut command = Command::new("setsid");
         command.arg("--ctty").args(args).args(program).env_remove("NO_COLOR");
         command.env("TERM", "xterm").env("LC_ALL", "C.UTF-8").envs(env.iter().copied());
@@ -262,7 +262,7 @@ fn view_is_refused_without_a_terminal() {
          [[tunnel]]\nname = \"b\"\ncarrier = \"vxlan\"\nvni = 42\nremote = \"10.0.0.2\"\n",
     )
     .expect("a file");
-    let run = ["tunnel", "run", "--config", &file, "--live"];
+    let run = ["tunnel", "run", &file, "--live"];
     let said = fail(crate::common::wirepath(&run), 2);
     assert!(said.contains("--live needs a terminal") && said.lines().count() == 1, "{said}");
     let said = fail(crate::common::wirepath(&[&run[..], &["--json"]].concat()), 2);

@@ -26,7 +26,7 @@ fn start_far(row: &Row, data: &Data) -> Running {
     let config = config.replace("10.99.0.1", "@").replace("10.99.0.2", "10.99.0.1");
     fs::write(&file, config.replace('@', "10.99.0.2")).expect("a file");
     let space = &row.names[2];
-    let program = [env!("CARGO_BIN_EXE_wirepath"), "tunnel", "run", "--json", "-c", &file];
+    let program = [env!("CARGO_BIN_EXE_wirepath"), "tunnel", "run", "--json", &file];
     let mut far = Running::start(common::enter(space, &program));
     far.await_stderr("tunnel b: ");
     // The other host remembers it.

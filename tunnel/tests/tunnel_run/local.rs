@@ -101,7 +101,7 @@ fn virtual_machine_with_offloads_is_served_or_refused_with_the_remedy() {
             let file = data.file("tunnel.toml");
             fs::write(&file, config(engine, "pa", "")).expect("a file");
             for more in [&["--check"][..], &[]] {
-                let args = [env!("CARGO_BIN_EXE_wirepath"), "tunnel", "run", "-c", &file];
+                let args = [env!("CARGO_BIN_EXE_wirepath"), "tunnel", "run", &file];
                 let said = fail(common::enter(&row.names[1], &[&args[..], more].concat()), 3);
                 for word in ["pa is the TAP device", "\"in-kernel\"", "\"packet\"", "vnet_hdr=off"]
                 {

@@ -106,7 +106,7 @@ impl Row {
 
     /// The forwarder, up and forwarding.
     pub(super) fn start(&self, args: &[&str], file: &str) -> Running {
-        let program = [env!("CARGO_BIN_EXE_wirepath"), "tunnel", "run", "--config", file];
+        let program = [env!("CARGO_BIN_EXE_wirepath"), "tunnel", "run", file];
         let command = common::enter(&self.names[1], &[&program[..], args].concat());
         let mut running = Running::start(command);
         running.await_stderr("tunnel b: ");

@@ -1,10 +1,10 @@
 //! The path.
 
-use model::{Arm, Load, PathError, Session, Support, TypedPath};
+use model::{Arm, Load, PathError, Session, Support, SwitchId, TypedPath};
 
 use super::loads::GuestLoad;
 use super::switches::Switch;
-use super::{echo, session, support};
+use super::{echo, session, support, switches};
 
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Guest;
@@ -16,6 +16,11 @@ impl TypedPath for Guest {
     const NAME: &'static str = "guest";
     const WHAT: &'static str =
         "a virtio-net driver in bare-metal firmware, in QEMU: from an echo to its answer";
+
+    fn ladder(&self, _load: &Load, kind: GuestLoad) -> Vec<SwitchId> {
+        let cpu_count = sys::affinity::allowed_cpus().map_or(1, |cpus| cpus.len());
+        switches::ladder(kind, cpu_count).into_iter().map(SwitchId::from).collect()
+    }
 
     fn support(&self, arm: &Arm, _load: &Load, kind: GuestLoad) -> Support {
         support::support(arm, kind)

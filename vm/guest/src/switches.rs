@@ -2,6 +2,8 @@
 
 use model::{Arm, PathSwitch};
 
+use super::loads::GuestLoad;
+
 /// Priority of `vcpu-fifo`: any value precedes every normal thread.
 pub(super) const FIFO_PRIORITY: i32 = 10;
 
@@ -124,6 +126,20 @@ pub(super) fn firmware_switches(arm: &Arm) -> String {
     names.join(",")
 }
 
+/// Switches that can act under a load, in the order of the ladder's rungs.
+pub(super) fn ladder(load: GuestLoad, cpu_count: usize) -> Vec<Switch> {
+    let acts = |switch: &Switch| match switch {
+        Switch::IcmpInIrq => !matches!(load, GuestLoad::UdpPing | GuestLoad::Flood),
+        Switch::VcpuSplit => cpu_count >= 2,
+        // Several frames at once.
+        Switch::Batching => load == GuestLoad::Flood,
+        // Frames are handled in the task, by an earlier rung.
+        Switch::RxBudget => false,
+        _ => true,
+    };
+    Switch::ALL.iter().copied().filter(acts).collect()
+}
+
 /// Reason why a set of switches is contradictory; `None` if it is not.
 pub(super) fn contradiction(arm: &Arm) -> Option<String> {
     if arm.has(Switch::AsyncTx) {
@@ -142,9 +158,24 @@ pub(super) fn contradiction(arm: &Arm) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use model::SwitchScope;
+    use model::{PathLoad, SwitchScope};
 
     use super::*;
+
+    #[test]
+    fn a_ladder_leaves_out_what_cannot_act_and_each_rung_is_valid() {
+        for load in GuestLoad::ALL.iter().copied() {
+            let rungs = ladder(load, 2);
+            for count in 1..=rungs.len() {
+                let arm = Arm::with(rungs[..count].iter().copied());
+                assert_eq!(contradiction(&arm), None, "{load} {}", arm.name);
+            }
+            assert_eq!(rungs.contains(&Switch::Batching), load == GuestLoad::Flood, "{load}");
+        }
+        assert!(ladder(GuestLoad::Ping, 2).contains(&Switch::IcmpInIrq));
+        assert!(!ladder(GuestLoad::UdpPing, 2).contains(&Switch::IcmpInIrq));
+        assert!(!ladder(GuestLoad::Ping, 1).contains(&Switch::VcpuSplit));
+    }
 
     #[test]
     fn firmware_gets_only_its_own_switches_in_their_order() {

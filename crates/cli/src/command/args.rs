@@ -35,9 +35,6 @@ pub(crate) struct ProgramArgs {
     /// Command before the server of each trial
     #[arg(long, value_name = "COMMAND")]
     setup: Option<String>,
-    /// Command before the client of each trial, or a time to wait
-    #[arg(long, value_name = "COMMAND|TIME")]
-    warmup: Option<String>,
     /// Command after the server of each trial
     #[arg(long, value_name = "COMMAND")]
     cleanup: Option<String>,
@@ -53,6 +50,9 @@ pub(crate) struct ProgramArgs {
     /// $WIREPATH_PORT; default: that of --ready, or 9000
     #[arg(long)]
     port: Option<u16>,
+    /// Command before the client of each trial, or a time to wait
+    #[arg(long, value_name = "COMMAND|TIME")]
+    warmup: Option<String>,
     /// Time limit for a server to get ready; default: 10s
     #[arg(long, value_name = "TIME")]
     ready_within: Option<String>,
@@ -105,9 +105,6 @@ fn take_given<const N: usize>(texts: [(&mut Option<String>, &Option<String>); N]
 pub(crate) struct ExperimentArgs {
     /// Experiment file (TOML); the options below are added to it
     file: Option<PathBuf>,
-    /// Programs in the form of other tools, which are refused with the right form.
-    #[arg(hide = true)]
-    more: Vec<String>,
     /// Arm: NAME='COMMAND' of a server, or NAME:VAR=VALUE for another environment of --server; the first
     /// is the baseline unless --against is given
     #[arg(long, value_name = "NAME=COMMAND", value_parser = ArmEntry::parse)]
@@ -122,11 +119,11 @@ pub(crate) struct ExperimentArgs {
     #[arg(long, value_name = "KNOB=VALUE")]
     switch: Vec<String>,
     /// Arms of the switches: ladder, alone, leave-one-out, a list such as A,B+C, or best; default: ladder
-    #[arg(long, value_parser = lookup::SWITCH_ARMS, hide_possible_values = true)]
+    #[arg(long)]
     arms: Option<String>,
     /// Keep one server for each arm over all trials, on ports of their own ($WIREPATH_PORT)
     #[arg(long)]
-    keep: bool,
+    keep_servers: bool,
     /// Place of the client: netns:NAME; default: a lab of two namespaces
     #[arg(long, value_name = "netns:NAME")]
     near: Option<String>,
@@ -213,6 +210,17 @@ impl ExperimentArgs {
         self.request_for(self.programs()?)
     }
 
+    /// A file that cannot be read is reported by the run.
+    fn file_names_a_place(&self) -> bool {
+        // A pipe can be read once.
+        let file = self.file.as_deref().filter(|file| file.is_file());
+        let programs = file.and_then(|file| command::read(file).ok());
+        programs.is_some_and(|programs| {
+            let is_here = programs.place.as_deref() == Some("here");
+            is_here || programs.near.is_some() || programs.far.is_some()
+        })
+    }
+
     /// Request for these programs, with this command line's seed and choice of storage.
     pub(super) fn request_for(&self, programs: Programs) -> Result<Request, Failure> {
         let limits = Limits { seed: self.seed, ..limits_of_file(&programs)? };
@@ -228,10 +236,10 @@ impl ExperimentArgs {
     pub(super) fn programs(&self) -> Result<Programs, Failure> {
         let program = self.file.as_deref().filter(|file| is_program(file));
         let program = program.map(|file| file.display().to_string());
-        if let Some(program) = self.more.first().cloned().or(program) {
+        if let Some(program) = program {
             return Err(Failure::Usage(format!(
-                "{program:?} is not an experiment file; programs are arms: {}",
-                lookup::OWN_PROGRAMS
+                "{program:?} is not an experiment file; {}",
+                lookup::compare_hint(&[program.clone()])
             )));
         }
         let mut experiment = match &self.file {
@@ -246,7 +254,7 @@ impl ExperimentArgs {
         }
         self.program.add_to(&mut experiment);
         experiment.switches.extend(self.switch.iter().cloned());
-        experiment.keep |= self.keep;
+        experiment.keep |= self.keep_servers;
         experiment.settle |= self.settle;
         take_given([
             (&mut experiment.against, &self.against),
@@ -267,6 +275,13 @@ impl ExperimentArgs {
 }
 
 impl CommandArgs {
+    /// True if its trials run in namespaces that it makes, as far as is known before the run. At other places a user
+    /// namespace grants nothing, and the process keeps the host's network.
+    pub(crate) fn makes_lab(&self) -> bool {
+        let has_place = self.far.is_some() || self.experiment.near.is_some();
+        !has_place && !self.experiment.file_names_a_place()
+    }
+
     /// The experiment, with the place of its server.
     pub(super) fn programs(&self) -> Result<Programs, Failure> {
         let mut experiment = self.experiment.programs()?;

@@ -38,6 +38,7 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
         let Subject::Programs(programs) = &request.subject else { return Ok(()) };
         return check::run(context, &runner, programs, &plan);
     }
+    runner::startable(&plan.spec)?;
     if names_no_figure {
         console::say(
             "no --metric and no --adapter: arms are judged by the client's wall time and by CPU time \

@@ -24,8 +24,9 @@ pub(super) fn load(
     args: &CommandArgs,
     id: &str,
 ) -> Result<(Programs, Resumed), Failure> {
+    let store = results::database(context).open_reading()?;
     let Stored { header, ended, outcome, trials } =
-        results::database(context).open_reading()?.load(id)?;
+        store.load(id).map_err(runner::store_failure)?;
     let id = header.id.clone();
     let text = match header.load.get("experiment") {
         Some(text) if header.path == command::NAME => text,

@@ -53,3 +53,10 @@ pub(crate) struct CompareArgs {
     #[arg(long, help_heading = "Output")]
     pub(super) no_history: bool,
 }
+
+impl CompareArgs {
+    /// True if its trials run in namespaces that it makes: programs that end need none.
+    pub(crate) fn makes_lab(&self) -> bool {
+        !self.client.is_empty()
+    }
+}

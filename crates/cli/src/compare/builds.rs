@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use host::text::chain;
 use house::console;
 use remote::Failure;
+use sys::child::as_the_user;
 
 /// Reference that stands for the working tree with its changes to tracked files.
 const WORKING_TREE: &str = ".";
@@ -91,7 +92,7 @@ fn check_out(repository: &Path, commit: &str, clone: &Path) -> Result<(), Failur
 
 /// Runs git and returns its output without the line break at its end.
 fn git(folder: &Path, words: &[&str]) -> Result<String, Failure> {
-    let output = Command::new("git")
+    let output = as_the_user(&mut Command::new("git"))
         .arg("-C")
         .arg(folder)
         .args(words)
@@ -106,7 +107,7 @@ fn git(folder: &Path, words: &[&str]) -> Result<String, Failure> {
 }
 
 fn build_in(folder: &Path, command: &str, reference: &str) -> Result<(), Failure> {
-    let output = Command::new("/bin/sh")
+    let output = as_the_user(&mut Command::new("/bin/sh"))
         .args(["-c", command])
         .current_dir(folder)
         .stdin(Stdio::null())

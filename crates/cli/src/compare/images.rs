@@ -2,6 +2,7 @@
 
 use host::text::chain;
 use remote::Failure;
+use sys::child::as_the_user;
 
 /// Container engine without a daemon: its containers are in the namespaces of the program that starts them.
 const ENGINE: &str = "podman";
@@ -13,7 +14,7 @@ const ENGINE: &str = "podman";
 /// Errors: the engine or an image is missing.
 pub(super) fn commands(images: [&String; 2], are_servers: bool) -> Result<[String; 2], Failure> {
     for image in images {
-        let exists = std::process::Command::new(ENGINE)
+        let exists = as_the_user(&mut std::process::Command::new(ENGINE))
             .args(["image", "exists", image])
             .stdin(std::process::Stdio::null())
             .output();

@@ -1,4 +1,4 @@
-//! `explain --metrics`: the observation so far, for Prometheus.
+//! `explain --listen`: the observation so far, for Prometheus.
 
 use host::explain::ExplainSummary;
 use report::metrics::Metrics as Text;

@@ -33,18 +33,18 @@ use perfetto::TraceFile;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// Interface at which packets are first seen; may be repeated; default: any
-    #[arg(short = 'i', long, value_name = "IF")]
-    interface: Vec<String>,
-    /// Network namespace: a name of `ip netns`, a process id or a path; may be repeated. Default: that of
-    /// the service's process, else the current one with --interface or --port, else all
-    #[arg(long, value_name = "NETNS")]
-    netns: Vec<String>,
+    /// Interfaces at which packets are first seen; default: any
+    #[arg(value_name = "INTERFACE")]
+    interfaces: Vec<String>,
     #[command(flatten)]
     service: ServiceArgs,
-    /// Duration; default: 5s, with --metrics until Ctrl-C
-    #[arg(short = 'd', long, value_parser = parse_duration)]
-    duration: Option<Duration>,
+    /// Network namespace: a name of `ip netns`, a process id or a path; may be repeated. Default: that of
+    /// the service's process, else the current one with an INTERFACE or --port, else all
+    #[arg(long, value_name = "NETNS")]
+    netns: Vec<String>,
+    /// Time to trace; default: 5s, with --listen until Ctrl-C
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    time: Option<Duration>,
     /// Share of each second in which packets are traced, in per cent
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..=100))]
     duty: u8,
@@ -62,7 +62,7 @@ pub(crate) struct ExplainArgs {
     live: bool,
     /// Serve Prometheus metrics on this PORT of loopback, or on ADDRESS:PORT
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = house::metrics::parse_address)]
-    metrics: Option<SocketAddr>,
+    listen: Option<SocketAddr>,
     /// Compare with an earlier document of `explain --json`
     #[arg(long, value_name = "FILE", conflicts_with = "live")]
     diff: Option<PathBuf>,
@@ -76,7 +76,7 @@ const DEFAULT_DURATION: Duration = Duration::from_secs(5);
 impl ExplainArgs {
     /// `None` until it is interrupted.
     fn duration(&self) -> Option<Duration> {
-        self.duration.or(self.metrics.is_none().then_some(DEFAULT_DURATION))
+        self.time.or(self.listen.is_none().then_some(DEFAULT_DURATION))
     }
 }
 
@@ -85,7 +85,7 @@ impl ExplainArgs {
 #[group(multiple = false)]
 struct ServiceArgs {
     /// Only packets to sockets with this local port
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, help_heading = "What", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
     /// Only packets to the sockets of this process
     #[arg(long, value_name = "PID")]
@@ -138,7 +138,7 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
     let earlier = args.diff.as_deref().map(Observation::read).transpose()?;
     let _lock = ExclusiveLock::acquire(Activity::Tracing)
         .map_err(|conflict| Failure::failed(conflict.to_string()))?;
-    let server = house::metrics::open(args.metrics)?;
+    let server = house::metrics::open(args.listen)?;
     let trace = args.perfetto.as_deref().map(TraceFile::create).transpose()?;
     let mut observer = Observer::new(&spec)?;
     observer.start()?;
@@ -172,9 +172,9 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
 
 /// Says how to look for settings that slow these packets, if they are of one place.
 fn say_next(context: &Context, args: &ExplainArgs) {
-    if let ([] | [_], [] | [_]) = (&args.interface[..], &args.netns[..]) {
+    if let ([] | [_], [] | [_]) = (&args.interfaces[..], &args.netns[..]) {
         let line = CommandLine::new("doctor");
-        let line = line.option("--interface", args.interface.first().map(String::as_str));
+        let line = line.argument(args.interfaces.first().map(String::as_str));
         next::say(context, &line.option("--netns", args.netns.first().map(String::as_str)));
     }
 }
@@ -206,11 +206,11 @@ fn observe(
             }
             None => true,
         });
-        if links.is_empty() && !args.interface.is_empty() {
+        if links.is_empty() && !args.interfaces.is_empty() {
             return Err(Failure::failed(gone.join("; ")));
         }
         gone.iter().for_each(|what| console::say(what));
-        if args.live || args.metrics.is_some() {
+        if args.live || args.listen.is_some() {
             let summary = observer.summary()?;
             shown.replace(metrics::text(&summary));
             if args.live {
@@ -236,7 +236,7 @@ fn scopes(
         spaces.push((name.as_str(), open_netns(name)?));
     }
     if spaces.is_empty() {
-        if args.interface.is_empty() && service.is_none() {
+        if args.interfaces.is_empty() && service.is_none() {
             return Ok((Vec::new(), Vec::new()));
         }
         spaces.push(("this namespace", Netns::current()?));
@@ -247,10 +247,10 @@ fn scopes(
         let netns = u32::try_from(inode).map_err(|_| {
             Failure::failed(format!("{name}: inode number {inode} is too large for a namespace"))
         })?;
-        if args.interface.is_empty() {
+        if args.interfaces.is_empty() {
             scopes.push(TraceScope { netns, ifindex: 0 });
         }
-        for interface in &args.interface {
+        for interface in &args.interfaces {
             // The current namespace is not entered: that would require CAP_SYS_ADMIN.
             let opened = if names.is_empty() {
                 watched_link(interface)

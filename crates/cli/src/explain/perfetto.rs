@@ -118,7 +118,7 @@ impl TraceFile {
         let mut said = format!("wrote {} slices to {}", placed.len(), self.path.display());
         if slices.lost_count > 0 {
             said += &format!(
-                "; {} more are missing (it holds at most {SLICES_MAX}): lower --duty or --duration, or raise \
+                "; {} more are missing (it holds at most {SLICES_MAX}): lower --duty or --time, or raise \
                  --timed-one-in",
                 slices.lost_count
             );

@@ -274,7 +274,7 @@ mod tests {
 
     fn assert_refused(call: &Call, what: &str) {
         match check(call, true) {
-            Err(failure) => assert_eq!(failure.code(), 2, "{what}"),
+            Err(failure) => assert_eq!(failure.exit_code(), model::ExitCode::Usage, "{what}"),
             Ok(()) => panic!("{what} is allowed: {call:?}"),
         }
     }

@@ -51,7 +51,7 @@ Example:
     #[command(after_help = "\
 Example:
   wirepath fleet mesh --on ssh:db1,ssh:db2,ssh:db3=10.0.0.3,this --html mesh.html
-  wirepath fleet mesh --on netns:a,netns:b,netns:c,netns:d --watch --every 5m --metrics 9103
+  wirepath fleet mesh --on netns:a,netns:b,netns:c,netns:d --watch --every 5m --listen 9103
   wirepath fleet mesh --fleet fleet/ --agents db1,db2,db3=10.0.0.3")]
     Mesh(mesh::MeshArgs),
     /// Apply a plan in stages, each one proved first; roll back if it is worse (exit code 4)

@@ -48,20 +48,20 @@ Example:
     /// Export experiments as CSV or JSON
     #[command(after_help = "\
 Example:
-  wirepath history export last --format csv -o last.csv
-  wirepath history export --all --format json -o history.json")]
+  wirepath history export last --format csv --out last.csv
+  wirepath history export --all --format json --out history.json")]
     Export(ExportArgs),
     /// Store experiments of exported JSON documents: all of them, or none
     #[command(after_help = "\
 Example:
-  wirepath history export --all --format json -o history.json     (on the other machine)
+  wirepath history export --all --format json --out history.json     (on the other machine)
   wirepath history import history.json")]
     Import(ImportArgs),
     /// Remove old experiments; only lists them without --yes
     #[command(after_help = "\
 Example:
-  wirepath history prune --older-than 90d --keep 100
-  wirepath history prune --older-than 90d --keep 100 --yes")]
+  wirepath history prune --older-than 90d --keep-last 100
+  wirepath history prune --older-than 90d --keep-last 100 --yes")]
     Prune(PruneArgs),
     /// Check the database: SQLite's integrity check, and every record
     #[command(after_help = "Example:\n  wirepath history check")]
@@ -138,8 +138,8 @@ pub(crate) struct ExportArgs {
     #[arg(long, value_enum, default_value = "csv")]
     pub(crate) format: Format,
     /// Output file; default: standard output
-    #[arg(short = 'o', long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -157,7 +157,7 @@ pub(crate) struct PruneArgs {
     pub(crate) older_than: Option<std::time::Duration>,
     /// Keep the newest N whatever their age; alone: remove all but the newest N
     #[arg(long, value_name = "N", group = "what")]
-    pub(crate) keep: Option<usize>,
+    pub(crate) keep_last: Option<usize>,
     /// Only this path
     #[arg(long)]
     pub(crate) path: Option<String>,

@@ -20,7 +20,7 @@ pub(crate) fn run(context: &Context, args: &ExportArgs) -> Result<(), Failure> {
         // Oldest first.
         ids.reverse();
     }
-    let Some(file) = &args.output else {
+    let Some(file) = &args.out else {
         let mut out = Vec::new();
         write(&store, &ids, args.format, &mut out)?;
         return match args.format {
@@ -48,7 +48,9 @@ fn write(
         Format::Json => Box::new(TrialsJson::new(out).map_err(failed)?),
     };
     for id in ids {
-        table.add(&results::outcome_of(store.load_outcome(id)?)).map_err(failed)?;
+        table
+            .add(&results::outcome_of(store.load_outcome(id).map_err(runner::store_failure)?))
+            .map_err(failed)?;
     }
     table.finish().map_err(failed)
 }

@@ -71,7 +71,8 @@ fn list(context: &Context, last: usize, filter: Filter) -> Result<(), Failure> {
 }
 
 fn show(context: &Context, id: &str) -> Result<(), Failure> {
-    let stored = results::database(context).open_reading()?.load(id)?;
+    let store = results::database(context).open_reading()?;
+    let stored = store.load(id).map_err(runner::store_failure)?;
     let trials: Vec<_> = stored.trials.iter().map(trial_row).collect();
     let outcome = outcome_of(stored);
     if context.json {

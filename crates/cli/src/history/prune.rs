@@ -31,7 +31,7 @@ pub(crate) fn run(context: &Context, args: &PruneArgs) -> Result<(), Failure> {
     let mut store = results::database(context).open()?;
     let what = Prune {
         before: args.older_than.map(ago).transpose()?,
-        keep: args.keep.map_or(0, |keep| u32::try_from(keep).unwrap_or(u32::MAX)),
+        keep: args.keep_last.map_or(0, |keep| u32::try_from(keep).unwrap_or(u32::MAX)),
         path: args.path.clone(),
         running_since: ago(RUN_TIME_LIMIT)?,
     };

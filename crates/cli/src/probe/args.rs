@@ -12,7 +12,6 @@ use probe::endpoint::Choice;
 use probe::peer::DEFAULT_PORT;
 
 use super::measure::MeasureArgs;
-use super::renamed::RenamedArgs;
 use crate::shared_args::{IpVersion, SecretArgs, parse_ip, parse_ipv4, parse_vlan};
 
 #[derive(Debug, Subcommand)]
@@ -20,13 +19,13 @@ pub(crate) enum ProbeCommand {
     /// Send datagrams one way
     #[command(after_help = "\
 Example:
-  wirepath probe send 192.0.2.7 --arm bypass+native --size 1460 -d 10s")]
+  wirepath probe send 192.0.2.7 --arm bypass+native --size 1460 --time 10s")]
     Send(NearArgs),
     /// Receive datagrams and count losses and reordering
     #[command(after_help = "\
 Example:
   wirepath probe receive -i eth1 --packet
-  wirepath probe receive --from 192.0.2.7 -d 5s        (its wirepath peer sends)")]
+  wirepath probe receive --from 192.0.2.7 --time 5s        (its wirepath peer sends)")]
     Receive(ReceiveArgs),
     /// Return datagrams to their sender
     #[command(after_help = "Example:\n  wirepath probe echo -i eth1 --arm spin+bypass")]
@@ -34,14 +33,14 @@ Example:
     /// Measure round trips
     #[command(after_help = "\
 Example:
-  wirepath probe ping 192.0.2.7 --arm spin+bypass -d 5s
+  wirepath probe ping 192.0.2.7 --arm spin+bypass --time 5s
   wirepath probe ping fd00::7 --rate 10000")]
     Ping(NearArgs),
     /// Send frames from the kernel's live-frame generator (veth: the peer needs GRO or XDP)
     #[command(after_help = "\
 Example:
   wirepath probe generate --lab           (into a counting XDP_DROP, nothing leaves)
-  wirepath probe generate 192.0.2.7 -d 5s")]
+  wirepath probe generate 192.0.2.7 --time 5s")]
     Generate(GenerateArgs),
     /// Measure latency against load, up to the rate that each arm no longer carries
     #[command(after_help = "\
@@ -103,8 +102,6 @@ pub(crate) struct EngineArgs {
     /// CPU to run on
     #[arg(long, value_name = "CPU")]
     pub(crate) pin: Option<usize>,
-    #[command(flatten)]
-    _renamed: RenamedArgs,
 }
 
 impl EngineArgs {
@@ -136,9 +133,9 @@ pub(crate) struct NearArgs {
     /// Datagrams to send
     #[arg(short = 'c', long)]
     pub(crate) count: Option<u64>,
-    /// Duration: 10s, 500ms
-    #[arg(short = 'd', long, value_parser = parse_duration)]
-    pub(crate) duration: Option<Duration>,
+    /// Time to send or to measure: 10s, 500ms
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) time: Option<Duration>,
     /// Source ports to send from
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) flows: u16,
@@ -168,9 +165,9 @@ pub(crate) struct FarArgs {
     /// Largest UDP payload expected in bytes; default: that of a packet of 1500 bytes
     #[arg(long, value_parser = parse_bytes)]
     size: Option<usize>,
-    /// Duration; default: until Ctrl-C
-    #[arg(short = 'd', long, value_parser = parse_duration)]
-    pub(crate) duration: Option<Duration>,
+    /// Time to receive; default: until Ctrl-C
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) time: Option<Duration>,
 }
 
 impl FarArgs {
@@ -211,7 +208,7 @@ pub(crate) struct GenerateArgs {
     /// UDP payload of each datagram in bytes
     #[arg(long, default_value = "64", value_parser = parse_bytes)]
     pub(crate) size: usize,
-    /// Duration
-    #[arg(short = 'd', long, default_value = "2s", value_parser = parse_duration)]
-    pub(crate) duration: Duration,
+    /// Time to send
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
+    pub(crate) time: Duration,
 }

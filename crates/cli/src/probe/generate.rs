@@ -134,10 +134,10 @@ fn generate(args: &GenerateArgs, local: &Local, remote: &Remote) -> Result<Gener
     let begun = Instant::now();
     let mut sending = Duration::ZERO;
     let mut frames = FRAMES_MIN;
-    while begun.elapsed() < args.duration && !signals::stop_requested() {
+    while begun.elapsed() < args.time && !signals::stop_requested() {
         let took = generator.run(frames, Generator::BATCH).map_err(|e| chain(&e))?;
         sending += took;
-        let left = args.duration.saturating_sub(begun.elapsed());
+        let left = args.time.saturating_sub(begun.elapsed());
         frames = frames_for(RUN_INTERVAL.min(left), frames, took);
     }
     let counts = generator.counts();

@@ -20,14 +20,12 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::far_args::FarEndArgs;
-use crate::lookup;
 use crate::shared_args::{IpVersion, parse_vlan};
 
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {
     /// Arms beside the baseline: ladder, alone, leave-one-out, or a list such as spin,spin+batch
-    #[arg(long, default_value = "spin,spin+bypass", value_parser = lookup::ARMS,
-          hide_possible_values = true)]
+    #[arg(long, default_value = "spin,spin+bypass", hide_possible_values = true)]
     arms: String,
     /// Lowest rate, datagrams per second; it doubles from there
     #[arg(long, value_name = "PPS", default_value_t = 2000,
@@ -115,7 +113,8 @@ pub(crate) fn run(context: &Context, args: &MeasureArgs) -> Result<(), Failure> 
 /// The baseline and the arms asked for, without the A/A control: no verdict is given.
 fn arms(text: &str, load: &Load) -> Result<Vec<(Arm, Support)>, Failure> {
     let switches = model::ids(Probe.switches());
-    let plan = ArmPlan::parse(text, &switches).map_err(Failure::usage)?;
+    let plan =
+        ArmPlan::parse(text, &switches).map_err(|error| Failure::Usage(error.of_path("probe")))?;
     let mut arms = model::arms(&plan, &switches, &[], &mut |arm| Probe.support(arm, load));
     arms.retain(|(arm, _)| arm.kind != ArmKind::Control);
     if let Some((_, support)) = arms.first() {

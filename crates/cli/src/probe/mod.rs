@@ -5,7 +5,6 @@ mod engine;
 mod generate;
 mod held;
 mod measure;
-mod renamed;
 mod summary;
 
 use std::fmt::Write;
@@ -91,7 +90,7 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
     let (local, _) = endpoint::towards(ip, SENDER_PORT, &choice)?;
     let local = in_vlan(local, &spec)?;
     let held = HeldInterface::hold(&options.engine, &local)?;
-    let duration = options.duration.unwrap_or(Duration::from_secs(10));
+    let duration = options.time.unwrap_or(Duration::from_secs(10));
     let pace = args.rate.map_or(Pace::Flood, Pace::Rate);
     let session = Some(random_session()?);
     let task = Task { session, ..Task::new(Role::Receive, spec, pace, size) };
@@ -206,7 +205,7 @@ fn near(
     task.role = role;
     task.engine = spec;
     task.count = args.count;
-    task.duration = args.duration.or(args.count.is_none().then_some(Duration::from_secs(10)));
+    task.duration = args.time.or(args.count.is_none().then_some(Duration::from_secs(10)));
     let queues = args.engine.queues;
     let stop = AtomicBool::new(false);
     let ran = with_live_line(context, |live| match far.as_ref() {
@@ -292,7 +291,7 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
     let held = HeldInterface::hold(&args.engine, &local)?;
     let task = Task::new(role, spec, Pace::Flood, size);
     let stop = AtomicBool::new(false);
-    let until = args.duration.map(|d| Instant::now() + d);
+    let until = args.time.map(|d| Instant::now() + d);
     let queues = args.engine.queues;
     let ran = with_live_line(context, |live| {
         thread::scope(|scope| {

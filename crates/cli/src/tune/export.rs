@@ -27,8 +27,8 @@ pub(super) struct ExportArgs {
     #[arg(long, value_enum)]
     to: Form,
     /// Folder that receives the files, as a tree below /
-    #[arg(short = 'o', long, value_name = "DIR")]
-    output: PathBuf,
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
 }
 
 /// Document of `tune export --json`.
@@ -59,7 +59,7 @@ pub(super) fn run(context: &Context, state: &StateArgs, args: &ExportArgs) -> Re
             args.to
         )));
     }
-    let files = write(&args.output, &exported.files)?;
+    let files = write(&args.out, &exported.files)?;
     if context.json {
         let (schema, plan) = (house::context::DOCUMENT, plan.digest());
         let (omitted, next) = (exported.omitted, exported.next);
@@ -81,8 +81,8 @@ pub(super) fn run(context: &Context, state: &StateArgs, args: &ExportArgs) -> Re
     }
     screen.line("`wirepath tune verify PLAN` then compares the host with the plan");
     console::text(&screen.finish())?;
-    if files.iter().any(|file| file.starts_with(args.output.join("etc"))) {
-        let folder = args.output.join("etc").display().to_string();
+    if files.iter().any(|file| file.starts_with(args.out.join("etc"))) {
+        let folder = args.out.join("etc").display().to_string();
         next::say(context, &CommandLine::root_program("cp -r").value(&folder).words("/"));
     }
     Ok(())

@@ -35,7 +35,7 @@ enum TuneCommand {
     /// Print a plan: the settings of a profile for this host, or those that `doctor` found, with reasons
     #[command(after_help = "\
 Example:
-  wirepath doctor --interface eth1 --json | wirepath tune plan --from - > plan.toml
+  wirepath doctor eth1 --json | wirepath tune plan --from - > plan.toml
   wirepath tune plan --profile latency --interface eth1 --app-cpu 3 > plan.toml
   wirepath tune plan --profile forwarding --interface eth0 --netns blue")]
     Plan(PlanArgs),
@@ -67,8 +67,8 @@ Example:
     /// Write a plan as files of the program that keeps this host's settings across reboots
     #[command(after_help = "\
 Example:
-  wirepath tune export plan.toml --to systemd -o out && sudo cp -r out/etc /
-  wirepath tune export plan.toml --to ansible -o playbooks")]
+  wirepath tune export plan.toml --to systemd --out out && sudo cp -r out/etc /
+  wirepath tune export plan.toml --to ansible --out playbooks")]
     Export(export::ExportArgs),
     /// Compare the host with a plan; exit code 4 if a setting differs
     #[command(after_help = "\

@@ -29,7 +29,7 @@ use crate::shared_args::{LimitArgs, LiveArgs, LoadArgs, SeriesArgs};
 #[derive(Debug, Args)]
 pub(crate) struct PlanLoadArgs {
     /// Path whose load is used
-    #[arg(long, default_value = "probe", value_parser = lookup::PATH)]
+    #[arg(long, default_value = "probe", value_parser = lookup::PathName)]
     path: String,
     /// Network namespace at the other end of the wire of the plan's interface: the load is sent
     /// from there into the plan's namespace

@@ -58,12 +58,17 @@ struct TargetDocument {
 
 pub(super) fn status(context: &Context, state: &StateArgs) -> Result<(), Failure> {
     let store = state.store();
-    let Some(journal) = store.read()? else {
-        if context.json {
-            let (schema, phase) = (house::context::DOCUMENT, "nothing-applied");
-            return console::json(&StatusDocument { schema, phase, applied: None });
+    let journal = match store.read() {
+        Ok(Some(journal)) => journal,
+        Ok(None) => return without_journal(context, "nothing-applied", "nothing is applied"),
+        Err(error) if error.is_denied() => {
+            let folder = state.state.display();
+            let text = format!(
+                "nothing is applied that you may see: {folder} is closed to you; run as root to see more"
+            );
+            return without_journal(context, "not-readable", &text);
         }
-        return console::text("nothing is applied");
+        Err(error) => return Err(error.into()),
     };
     notice(state);
     let settings = tune::settings(&journal, state.root.as_deref())?;
@@ -104,6 +109,14 @@ pub(super) fn status(context: &Context, state: &StateArgs) -> Result<(), Failure
     }
     screen.line("`wirepath tune rollback` restores the earlier values");
     console::text(&screen.finish())
+}
+
+fn without_journal(context: &Context, phase: &'static str, text: &str) -> Result<(), Failure> {
+    if context.json {
+        let schema = house::context::DOCUMENT;
+        return console::json(&StatusDocument { schema, phase, applied: None });
+    }
+    console::text(text)
 }
 
 fn setting_row(setting: &Setting) -> Vec<Cell> {

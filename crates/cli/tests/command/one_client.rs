@@ -43,7 +43,7 @@ fn one_client(more: &[&str]) -> Option<Value> {
 
 #[test]
 fn a_server_that_ends_with_success_after_its_client_is_measured() {
-    for keep in [&[][..], &["--keep"]] {
+    for keep in [&[][..], &["--keep-servers"]] {
         let Some(outcome) = one_client(&[&["--arm", "b:X=1"], keep].concat()) else { return };
         assert_no_failure(&outcome);
         for name in names(&outcome) {
@@ -56,7 +56,7 @@ fn a_server_that_ends_with_success_after_its_client_is_measured() {
 
 #[test]
 fn a_server_that_fails_after_its_client_fails_the_trial_with_its_last_words() {
-    for keep in [&[][..], &["--keep"]] {
+    for keep in [&[][..], &["--keep-servers"]] {
         let Some(outcome) = one_client(&[&["--arm", "bad:STATUS=3"], keep].concat()) else {
             return;
         };

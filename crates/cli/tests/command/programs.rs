@@ -34,7 +34,7 @@ fn redis_by_knobs() {
         "tso=off",
         "--switch",
         "near:gro=on",
-        "--keep",
+        "--keep-servers",
     ];
     let outcome = proven(&data, &args);
     assert_measured(&outcome, &["rps", "p50_ms", "p99_ms", "mean_ms"]);

@@ -180,7 +180,7 @@ fn a_killed_run_leaves_no_process_namespace_or_interface() {
     let data = Data::new();
     let server = script(&data, "good.py", SERVER);
     let client = script(&data, "client.py", CLIENT);
-    let args = ["--server", &server, "--arm", "x:X=1", "--client", &client, "--keep"];
+    let args = ["--server", &server, "--arm", "x:X=1", "--client", &client, "--keep-servers"];
     let seed = std::process::id() as u64;
     let mut random = model::Random::new(seed, 0);
     for _ in 0..10 {

@@ -489,7 +489,7 @@ impl Data {
     /// The program with its results here.
     pub(crate) fn wirepath(&self, args: &[&str]) -> Command {
         let mut command = wirepath(args);
-        command.arg("--data-dir").arg(self.path());
+        command.env("WIREPATH_DATA", self.path());
         command
     }
 

@@ -101,7 +101,7 @@ fn the_host_receives_while_a_zero_copy_socket_sends(rig: &Rig, Pair { far_card, 
     let told = rig.succeed(&format!(
         "arrived() {{ ip netns exec far cat /sys/class/net/{far_card}/statistics/rx_packets; }}
          before=$(arrived)
-         wirepath probe send {far_ip} --no-peer -d 6s --rate 1000 --json --arm bypass+native+zero-copy \
+         wirepath probe send {far_ip} --no-peer --time 6s --rate 1000 --json --arm bypass+native+zero-copy \
              --require-zero-copy >/tmp/send.json &
          n=0
          until [ $(arrived) -gt $((before + 100)) ]; do n=$((n + 1)); [ $n -lt 300 ] || exit 9; sleep 0.1; done

@@ -196,7 +196,8 @@ fn swallow(stream: &mut TcpStream) {
 
 /// Traces some namespaces, each packet with its time, while `act` runs. Returns the document.
 fn traced(names: &[&str], more: &[&str], act: impl FnOnce(&Running)) -> Value {
-    let mut all = vec!["explain", "--json", "--duty", "100", "--timed-one-in", "1", "-d", "300s"];
+    let mut all =
+        vec!["explain", "--json", "--duty", "100", "--timed-one-in", "1", "--time", "300s"];
     all.extend(["--samples", "0"]);
     names.iter().for_each(|name| all.extend(["--netns", name]));
     all.extend(more);
@@ -273,7 +274,7 @@ fn hosts_with_one_interface_neither_forward_nor_have_tunnels() {
         let sum = || names.iter().map(|name| found(name)).sum::<u64>();
         let before = (sum(), merged(&[near, far]));
         let mut metrics = String::new();
-        let more = ["--metrics", "0", "--perfetto", &data.file("trace")];
+        let more = ["--listen", "0", "--perfetto", &data.file("trace")];
         let doc = traced(names, &more, |explain| {
             talk(near, far, FAR_IP);
             let all_read = |text: &str| text.contains("until it is read");

@@ -22,7 +22,8 @@ use serde_json::Value;
 /// Traces both namespaces until it is interrupted.
 fn explain(spaces: &Spaces, more: &[&str]) -> Running {
     let spaces = ["--netns", &spaces.near, "--netns", &spaces.far];
-    let all = [&["explain", "--json", "--duty", "100", "-d", "60s"], &spaces[..], more].concat();
+    let all =
+        [&["explain", "--json", "--duty", "100", "--time", "60s"], &spaces[..], more].concat();
     let mut explain = Running::start(wirepath(&all));
     explain.await_stderr("tracing packets");
     explain
@@ -55,7 +56,7 @@ fn send(spaces: &Spaces, port: &str, count: &str, more: &[&str]) {
 /// A receiver of all datagrams to a port, already listening.
 fn receiver(spaces: &Spaces, port: u16, more: &[&str]) -> Running {
     let port_text = port.to_string();
-    let all = ["probe", "receive", "-i", "vb", "--json", "-d", "60s", "--port", &port_text];
+    let all = ["probe", "receive", "-i", "vb", "--json", "--time", "60s", "--port", &port_text];
     let receiver = Running::start(spaces.far(&[&all, more].concat()));
     assert!(
         until(LONG, || {
@@ -193,7 +194,7 @@ fn only_the_packets_of_one_service_are_traced_and_a_stopped_reader_shows() {
             "100",
             "--timed-one-in",
             "1",
-            "-d",
+            "--time",
             "300s",
             "--samples",
             "0",
@@ -275,7 +276,7 @@ fn a_container_is_found_by_its_id_and_its_stages_are_served_and_compared() {
     let mut inside = Command::new("sh");
     inside.args(["-c", &script, "sh", "ip", "netns", "exec", &spaces.far]);
     inside.args([env!("CARGO_BIN_EXE_wirepath"), "probe", "receive", "-i", "vb", "--json"]);
-    inside.args(["-d", "300s", "--port", "9001"]);
+    inside.args(["--time", "300s", "--port", "9001"]);
     let inside = Running::start(inside);
     let outside = receiver(&spaces, 9002, &[]);
     assert!(
@@ -286,7 +287,7 @@ fn a_container_is_found_by_its_id_and_its_stages_are_served_and_compared() {
         "{}",
         inside.stderr()
     );
-    let all = ["explain", "--json", "--duty", "100", "--container", &id, "--metrics", "0"];
+    let all = ["explain", "--json", "--duty", "100", "--container", &id, "--listen", "0"];
     let mut explain = Running::start(wirepath(&all));
     explain.await_stderr("tracing packets; Ctrl-C ends");
     send(&spaces, "9001", "100", &[]);
@@ -324,7 +325,8 @@ fn a_container_is_found_by_its_id_and_its_stages_are_served_and_compared() {
 
     let data = Data::new();
     fs::write(data.file("before.json"), doc.to_string()).expect("a file");
-    let again = ["explain", "--container", &id, "-d", "1s", "--diff", &data.file("before.json")];
+    let again =
+        ["explain", "--container", &id, "--time", "1s", "--diff", &data.file("before.json")];
     let text = succeed(wirepath(&again));
     assert!(text.contains("before → now") && text.contains("until it is read"), "{text}");
     inside.end_by("INT", LONG);
@@ -387,11 +389,10 @@ fn only_the_named_interface_of_the_named_namespace_is_traced() {
         "--json",
         "--duty",
         "100",
-        "-d",
+        "--time",
         "60s",
         "--netns",
         &spaces.far,
-        "-i",
         "lo",
     ]));
     let mut explain = explain;
@@ -418,7 +419,7 @@ fn killed_explain_leaves_no_program() {
 fn untraceable_interfaces_and_namespaces_are_named_in_the_error() {
     let spaces = Spaces::new();
     let explained = |args: &[&str]| wirepath(&[&["explain"], args].concat());
-    let text = fail(explained(&["--netns", &spaces.far, "-i", "nosuch"]), 2);
+    let text = fail(explained(&["--netns", &spaces.far, "nosuch"]), 2);
     assert!(text.contains("no interface nosuch") && text.contains(&spaces.far), "{text}");
     let text = fail(explained(&["--netns", "nosuch"]), 2);
     assert!(text.contains("no network namespace nosuch"), "{text}");
@@ -431,7 +432,7 @@ fn untraceable_interfaces_and_namespaces_are_named_in_the_error() {
         assert!(text.contains(part), "{text}");
     }
     assert_eq!(run(explained(&["--port", "9", "--pid", "1"])).status.code(), Some(2));
-    let text = fail(explained(&["--perfetto", "/no/such/trace", "-d", "1s"]), 1);
+    let text = fail(explained(&["--perfetto", "/no/such/trace", "--time", "1s"]), 1);
     assert!(text.contains("cannot write /no/such/trace"), "{text}");
     let text = fail(explained(&["--live", "--json"]), 2);
     assert!(text.contains("--live"), "{text}");
@@ -450,7 +451,7 @@ fn missing_privileges_are_named() {
     let program = data.file("wirepath");
     fs::copy(env!("CARGO_BIN_EXE_wirepath"), &program).expect("a copy");
     fs::set_permissions(data.path(), Permissions::from_mode(0o755)).expect("our folder");
-    command.args(["--regid", "65534", "--clear-groups", &program, "explain", "-d", "1s"]);
+    command.args(["--regid", "65534", "--clear-groups", &program, "explain", "--time", "1s"]);
     let output = run(command);
     let text = common::all_text(&output);
     assert_eq!(output.status.code(), Some(3), "{text}");

@@ -46,7 +46,7 @@ impl Stage {
             Subject::Receive | Subject::Explain => self.send("9000"),
             Subject::Listen => {
                 let args = ["feed", "replay", "--synthetic", "--rate", "2000", "--to", GROUP];
-                succeed(self.in_near(&[&args[..], &["-i", "va", "-d", "200ms"]].concat()));
+                succeed(self.in_near(&[&args[..], &["-i", "va", "--time", "200ms"]].concat()));
                 assert!(
                     until(LONG, || !running.stdout().is_empty()
                         && delivered(&running.stdout()) > 0),

@@ -144,7 +144,7 @@ impl Subject {
         static VMNIC: Missing = Missing::new();
         let (need, missing, args): (_, &Missing, &[&str]) = match self {
             Subject::Guest | Subject::Prove("guest", _) => {
-                ("qemu-system-aarch64", &GUEST, &["guest", "run", "-d", "1ms"])
+                ("qemu-system-aarch64", &GUEST, &["guest", "run", "--time", "1ms"])
             }
             Subject::Vmnic | Subject::Prove("vmnic", _) => {
                 ("kvm", &VMNIC, &["vmnic", "run", "--", "true"])
@@ -187,10 +187,10 @@ impl Stage {
         let (spaces, data) = (Spaces::new(), Data::new());
         let other_end = subject.has_other_end().then(|| spaces.peer(&[]));
         let replay = ["feed", "replay", "--synthetic", "--rate", "5000", "--to", GROUP, "-i", "va"];
-        let traffic = RefCell::new(
-            (subject == Subject::Record)
-                .then(|| Running::start(spaces.near(&[&replay[..], &["-d", "300s"]].concat()))),
-        );
+        let traffic =
+            RefCell::new((subject == Subject::Record).then(|| {
+                Running::start(spaces.near(&[&replay[..], &["--time", "300s"]].concat()))
+            }));
         if subject == Subject::Serve {
             let quick = ["--trial", "5ms", "--max-blocks", "6"];
             let args = ["prove", "fake", "--arms", "fast"];
@@ -272,28 +272,28 @@ impl Stage {
                 })
             }
             Subject::Ping(engine) => {
-                let args = ["probe", "ping", FAR_IP, "--json", "--rate", "1000", "-d", "300s"];
+                let args = ["probe", "ping", FAR_IP, "--json", "--rate", "1000", "--time", "300s"];
                 self.near(&[&args[..], engine].concat())
             }
             Subject::Send => {
-                self.near(&["probe", "send", FAR_IP, "--json", "--rate", "1000", "-d", "300s"])
+                self.near(&["probe", "send", FAR_IP, "--json", "--rate", "1000", "--time", "300s"])
             }
             Subject::Listen => {
-                let args = ["feed", "listen", "--group", GROUP, "-i", "vb", "--json"];
+                let args = ["feed", "listen", GROUP, "-i", "vb", "--json"];
                 let mut listen = self.run(spaces.far(&args));
                 listen.await_stderr("Ctrl-C ends");
                 listen
             }
             Subject::Record => {
                 let file = data.file("cut.pcapng");
-                let args = ["feed", "record", "--group", GROUP, "-i", "vb", &file];
+                let args = ["feed", "record", GROUP, "-i", "vb", &file];
                 let mut record = self.run_on_disk(common::enter(&spaces.far, &[]), &args);
                 record.await_stderr("recording to ");
                 record
             }
             Subject::Replay => {
                 let args = ["feed", "replay", "--synthetic", "--rate", "5000", "--to", GROUP];
-                let args = [&args[..], &["-i", "va", "-d", "300s", "--json"]].concat();
+                let args = [&args[..], &["-i", "va", "--time", "300s", "--json"]].concat();
                 let replay = self.run(spaces.near(&args));
                 assert!(
                     until(LONG, || {
@@ -315,7 +315,7 @@ impl Stage {
                 let file = data.file("tunnel.toml");
                 let config = common::tunnel_config(engine, "pa", ("va", NEAR_IP), FAR_IP);
                 fs::write(&file, config).expect("a file");
-                let args = ["tunnel", "run", "--config", &file, "--json"];
+                let args = ["tunnel", "run", &file, "--json"];
                 let mut tunnel = self.run(spaces.near(&args));
                 tunnel.await_stderr("tunnel b: ");
                 tunnel
@@ -329,7 +329,7 @@ impl Stage {
                 measure
             }
             Subject::Generate => {
-                let args = ["probe", "generate", "--lab", "-d", "300s"];
+                let args = ["probe", "generate", "--lab", "--time", "300s"];
                 let generate = self.run(common::wirepath(&args));
                 let seen = until(LONG, || generate.holdings().programs.len() >= 3);
                 assert!(seen, "{}", generate.stderr());
@@ -347,7 +347,7 @@ impl Stage {
                 prove
             }
             Subject::Explain => {
-                let args = ["explain", "--netns", &spaces.far, "-i", "vb", "-d", "300s"];
+                let args = ["explain", "--netns", &spaces.far, "vb", "--time", "300s"];
                 let args = [&args[..], &["--duty", "100", "--json"]].concat();
                 let mut explain = self.run(common::wirepath(&args));
                 explain.await_stderr("tracing packets");
@@ -375,7 +375,7 @@ impl Stage {
                 prove
             }
             Subject::Guest => {
-                let mut guest = self.run(common::wirepath(&["guest", "run", "-d", "300s"]));
+                let mut guest = self.run(common::wirepath(&["guest", "run", "--time", "300s"]));
                 let boots = until(LONG, || !guest.stdout().is_empty() || guest.has_ended());
                 assert!(boots, "{}", guest.stderr());
                 guest

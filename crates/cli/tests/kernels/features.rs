@@ -47,7 +47,7 @@ fn ping(name: &'static str, options: &'static str) -> Feature {
 pub(crate) fn all() -> Vec<Feature> {
     vec![
         plain("list of paths", "wirepath paths"),
-        plain("checks of a host", "wirepath doctor -i via"),
+        plain("checks of a host", "wirepath doctor via"),
         ping("UDP sockets", "--arm baseline"),
         ping("AF_PACKET", "--packet"),
         ping("AF_XDP, SKB mode", "--arm bypass"),
@@ -59,7 +59,7 @@ pub(crate) fn all() -> Vec<Feature> {
         ping("interrupt suspension", "--arm epoll+epoll-busy-poll+irq-suspend"),
         ping("io_uring", "--arm io-uring"),
         ping("MSG_ZEROCOPY", "--arm zero-copy-send"),
-        plain("explain", "wirepath explain -d 1s"),
+        plain("explain", "wirepath explain --time 1s"),
         plain(
             "experiment in a lab, sockets",
             "wirepath prove probe --arms spin --trial 50ms --max-blocks 6 --time 60s --no-history",

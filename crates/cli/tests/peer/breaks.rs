@@ -26,8 +26,8 @@ fn assert_freed(spaces: &Spaces, peer: &mut Running, told: usize, said: &str, ne
 
 /// Engines and roles that a run is cut off in, with a spinning far end.
 const SPINNING: [[&str; 7]; 2] = [
-    ["probe", "ping", FAR_IP, "-d", "300s", "--arm", "spin+bypass"],
-    ["probe", "send", FAR_IP, "-d", "300s", "--arm", "spin+bypass"],
+    ["probe", "ping", FAR_IP, "--time", "300s", "--arm", "spin+bypass"],
+    ["probe", "send", FAR_IP, "--time", "300s", "--arm", "spin+bypass"],
 ];
 
 #[test]
@@ -123,7 +123,7 @@ fn a_killed_near_end_leaves_the_peer_free_for_the_next() {
     let mut peer = spaces.peer(&[]);
     for engine in [&["--arm", "spin+bypass+native"][..], &[]] {
         for role in ["ping", "send"] {
-            let mut args = vec!["probe", role, FAR_IP, "-d", "300s"];
+            let mut args = vec!["probe", role, FAR_IP, "--time", "300s"];
             args.extend(engine);
             let mut near = Running::start(spaces.near(&args));
             near.await_stderr("peer at ");
@@ -154,7 +154,7 @@ fn traffic_to_other_addresses_and_ports_reaches_the_host_during_a_run_by_xdp() {
     let open = |name: &str| Netns::open(format!("/run/netns/{name}")).unwrap();
     let (near, far) = (open(&spaces.near), open(&spaces.far));
     let _peer = spaces.peer(&[]);
-    let args = ["probe", "ping", FAR_IP, "-d", "300s", "--arm", "bypass+native"];
+    let args = ["probe", "ping", FAR_IP, "--time", "300s", "--arm", "bypass+native"];
     let mut run = Running::start(spaces.near(&args));
     run.await_stderr("peer at ");
     assert!(spaces.far_link().contains("xdp"));
@@ -186,11 +186,11 @@ fn traffic_to_other_addresses_and_ports_reaches_the_host_during_a_run_by_xdp() {
 fn a_near_end_whose_peer_is_killed_says_so_and_ends() {
     let spaces = Spaces::new();
     for args in [
-        &["probe", "ping", FAR_IP, "-d", "300s"][..],
-        &["probe", "ping", FAR_IP, "-d", "300s", "--rate", "1000", "--arm", "bypass"],
-        &["probe", "send", FAR_IP, "-d", "300s", "--rate", "1"],
-        &["probe", "send", FAR_IP, "-d", "300s", "--packet"],
-        &["probe", "receive", "--from", FAR_IP, "-d", "300s"],
+        &["probe", "ping", FAR_IP, "--time", "300s"][..],
+        &["probe", "ping", FAR_IP, "--time", "300s", "--rate", "1000", "--arm", "bypass"],
+        &["probe", "send", FAR_IP, "--time", "300s", "--rate", "1"],
+        &["probe", "send", FAR_IP, "--time", "300s", "--packet"],
+        &["probe", "receive", "--from", FAR_IP, "--time", "300s"],
     ] {
         let peer = spaces.peer(&[]);
         let mut near = Running::start(spaces.near(args));

@@ -287,7 +287,8 @@ fn owned_peer_wants_its_secret_and_ends_with_standard_input() {
     assert!(fail(ping(&port, "1", None), 1).contains("a shared secret is required"));
     assert!(succeed(ping(&port, "10", Some(&right))).contains("received 10, lost 0"));
     // In the middle of a run, too.
-    let args = ["probe", "ping", "127.0.0.1", "-d", "300s", "--peer-port", &port, "--port", "9821"];
+    let args =
+        ["probe", "ping", "127.0.0.1", "--time", "300s", "--peer-port", &port, "--port", "9821"];
     let near = Running::start(wirepath(
         &[&args[..], &["--source-port", "19322", "--secret-file", &right]].concat(),
     ));

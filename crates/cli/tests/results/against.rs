@@ -94,7 +94,7 @@ fn programs_that_cannot_run_trials_are_refused_with_their_own_words() {
     let other = another_build(&data, &format!("echo '{greeting}'; sleep 1"));
     let said = refused(args(other.to_str().unwrap(), &[]), 2);
     assert!(said.contains("cannot run trials") && said.contains("version 99"), "{said}");
-    assert!(refused(args("/nonexistent/wirepath", &[]), 1).contains("not installed"));
+    assert!(refused(args("/nonexistent/wirepath", &[]), 2).contains("there is no program"));
     let program = env!("CARGO_BIN_EXE_wirepath");
     let said = refused(args(program, &["--arms", "fast,harmful"]), 2);
     assert!(said.contains("is not one arm"), "{said}");

@@ -23,15 +23,12 @@ fn the_smallest_set_that_helps_is_found_and_each_member_is_needed() {
         let arms = doc["arms"].as_array().unwrap();
         let of_one = usize::from(set.len() == 1);
         assert_eq!(arms.len(), 3 + set.len() - of_one, "{arms:?}");
-        let text = succeed(data.wirepath(&["report", "last"]));
+        let text = succeed(data.wirepath(&["report", "last", "-v"]));
         assert!(text.contains("best set") && text.contains("worse without it"), "{text}");
         let page = data.path().join("best.html");
         succeed(data.wirepath(&["report", "last", "--html", page.to_str().unwrap()]));
         let page = std::fs::read_to_string(page).unwrap();
-        assert!(
-            page.contains("Switch them on: each was shown to be needed."),
-            "the page recommends a measured minimal set"
-        );
+        assert!(page.contains("best set") && page.contains("worse without it"), "{page}");
     }
 }
 

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::QUICK_JSON;
 use crate::common::{Data, LONG, Running, all_text, fail, is_installed, json, run, succeed, until};
+use crate::{QUICK, QUICK_JSON};
 use serde_json::Value;
 
 fn measured(data: &Data, more: &[&str]) -> String {
@@ -58,7 +58,7 @@ fn two_equal_series_are_compared_as_text_json_and_page() {
     let prefix = format!("{}*", &old[..2]);
     let said = fail(data.wirepath(&["history", "compare", &prefix, &prefix]), 2);
     assert!(said.contains("with itself"), "{said}");
-    let said = fail(data.wirepath(&["history", "compare", "19990101*", &prefix]), 1);
+    let said = fail(data.wirepath(&["history", "compare", "19990101*", &prefix]), 2);
     assert!(said.contains("no experiment id begins with `19990101*`"), "{said}");
 }
 
@@ -344,13 +344,13 @@ fn exports_contain_every_trial_in_every_format() {
 
     let all = data.path().join("all.json");
     let all_arg = all.to_str().unwrap();
-    succeed(data.wirepath(&["history", "export", "--all", "--format", "json", "-o", all_arg]));
+    succeed(data.wirepath(&["history", "export", "--all", "--format", "json", "--out", all_arg]));
     let list: Value = serde_json::from_slice(&fs::read(&all).unwrap()).unwrap();
     assert_eq!(list[0]["id"], old.as_str(), "oldest first");
     assert_eq!(list[1], doc);
 
     assert!(!all.with_extension("json.part").exists());
-    let said = fail(data.wirepath(&["history", "export", "last", "-o", "/nonexistent/x"]), 1);
+    let said = fail(data.wirepath(&["history", "export", "last", "--out", "/nonexistent/x"]), 1);
     assert!(said.contains("/nonexistent/x"), "{said}");
 }
 
@@ -363,14 +363,14 @@ fn prune_lists_experiments_first_and_removes_them_with_yes() {
         let rows = json(data.wirepath(&["history", "--json"]));
         rows["experiments"].as_array().unwrap().len()
     };
-    let text = succeed(data.wirepath(&["history", "prune", "--keep", "1"]));
+    let text = succeed(data.wirepath(&["history", "prune", "--keep-last", "1"]));
     assert!(text.contains("would remove 3") && text.contains("--yes") && text.contains(&ids[0]));
     assert!(!text.contains(&ids[3]), "the newest stays");
     assert_eq!(listed(), 4, "nothing was done");
     let none = succeed(data.wirepath(&["history", "prune", "--older-than", "1d", "--yes"]));
     assert!(none.contains("nothing to remove"));
     let before = fs::metadata(data.path().join("history.db")).unwrap().len();
-    let doc = json(data.wirepath(&["history", "prune", "--keep", "1", "--yes", "--json"]));
+    let doc = json(data.wirepath(&["history", "prune", "--keep-last", "1", "--yes", "--json"]));
     assert_eq!(doc["experiments"].as_array().unwrap().len(), 3);
     assert_eq!(listed(), 1);
     assert!(fs::metadata(data.path().join("history.db")).unwrap().len() < before, "room is back");
@@ -388,7 +388,7 @@ fn a_running_experiment_is_not_pruned() {
         rows["experiments"].as_array().map_or(0, Vec::len)
     };
     assert!(until(LONG, || rows() == 1));
-    let said = succeed(data.wirepath(&["history", "prune", "--keep", "0", "--yes"]));
+    let said = succeed(data.wirepath(&["history", "prune", "--keep-last", "0", "--yes"]));
     assert!(said.contains("nothing to remove"), "{said}");
     running.end_by("INT", LONG);
 }
@@ -505,7 +505,7 @@ fn a_full_disk_is_reported_and_earlier_trials_are_intact() {
         code=0; \"$0\" --data-dir $D prove fake --trial 1ms --min-blocks 190 --time 60s >/dev/null || code=$?; \
         echo \"code $code\"; df $D | tail -1 >&2; \
         \"$0\" --data-dir $D history check; \"$0\" --data-dir $D history show last | tail -1; \
-        code=0; \"$0\" --data-dir $D history export last -o $D/e.csv || code=$?; echo \"export $code\"; ls $D";
+        code=0; \"$0\" --data-dir $D history export last --out $D/e.csv || code=$?; echo \"export $code\"; ls $D";
     let Some(output) = in_own_mounts(&data, script) else { return };
     let (out, err) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -526,7 +526,7 @@ fn a_read_only_directory_refuses_writers_and_serves_readers() {
          code=0; \"$0\" --data-dir $D prove fake --trial 1ms --max-blocks 6 >/dev/null || code=$?; \
          echo \"code $code\"; \"$0\" --data-dir $D history; \"$0\" --data-dir $D history check; \
          \"$0\" --data-dir $D history compare {old} last; \
-         code=0; \"$0\" --data-dir $D history prune --keep 1 --yes || code=$?; echo \"prune $code\""
+         code=0; \"$0\" --data-dir $D history prune --keep-last 1 --yes || code=$?; echo \"prune $code\""
     );
     let Some(output) = in_own_mounts(&data, &script) else { return };
     let (out, err) =
@@ -589,7 +589,7 @@ fn output_on_a_full_disk_leaves_the_earlier_file_whole() {
         try() { code=0; \"$@\" >/dev/null || code=$?; echo \"code $code\"; }; \
         try \"$0\" --data-dir $D report last --html page.html; \
         try \"$0\" --data-dir $D report last --csv table.csv; \
-        try \"$0\" --data-dir $D history export --all -o all.csv; \
+        try \"$0\" --data-dir $D history export --all --out all.csv; \
         try \"$0\" doctor --html doctor.html; \
         cat page.html table.csv all.csv doctor.html; rm fill; \
         \"$0\" --data-dir $D report last --html page.html 2>/dev/null; stat -c 'mode %a' page.html; ls -A";
@@ -601,4 +601,40 @@ fn output_on_a_full_disk_leaves_the_earlier_file_whole() {
     assert_eq!(out.matches("earlier\n").count(), 4, "{out}{err}");
     assert!(err.contains("cannot write page.html: no space left on its disk"), "{err}");
     assert!(out.ends_with("mode 640\nall.csv\ndoctor.html\npage.html\ntable.csv\n"), "{out}{err}");
+}
+
+#[test]
+fn a_name_and_a_note_stay_with_the_result_and_find_it() {
+    let data = Data::new();
+    let titled = ["--name", "engines of the new host", "--note", "after the update"];
+    let text = succeed(data.wirepath(&[QUICK, &titled].concat()));
+    assert!(text.starts_with("engines of the new host\nafter the update\n"), "{text}");
+    succeed(data.wirepath(QUICK));
+    let list = succeed(data.wirepath(&["history", "list", "--name", "New Host"]));
+    assert!(
+        list.contains("engines of the new host") && list.contains("after the update"),
+        "{list}"
+    );
+    let named = json(data.wirepath(&["history", "list", "--name", "New Host", "--json"]));
+    let rows = named["experiments"].as_array().expect("a list");
+    assert_eq!((rows.len(), &rows[0]["title"]), (1, &"engines of the new host".into()));
+    let outcome = json(data.wirepath(&["report", rows[0]["id"].as_str().unwrap(), "--json"]));
+    assert_eq!((&outcome["name"], &outcome["note"]), (&titled[1].into(), &titled[3].into()));
+    let none = succeed(data.wirepath(&["history", "list", "--name", "100%"]));
+    assert!(none.contains("no experiment matches"), "{none}");
+    for bad in ["", "two\nlines", &"x".repeat(201)] {
+        let said = fail(data.wirepath(&[QUICK, &["--name", bad]].concat()), 2);
+        assert!(said.contains("--name: give one line of 1 to 200 characters"), "{said}");
+    }
+}
+
+#[test]
+fn a_result_fits_one_screen_and_v_prints_all_figures() {
+    let data = Data::new();
+    let brief = succeed(data.wirepath(QUICK));
+    assert!(brief.lines().count() <= 40 && !brief.contains("A/A floor"), "{brief}");
+    let full = succeed(data.wirepath(&["report", "last", "-v"]));
+    assert!(full.contains("A/A floor") && full.contains("\nmachine  "), "{full}");
+    let sentence = brief.lines().nth(1).expect("a sentence");
+    assert!(full.contains(sentence) && sentence.contains("% faster"), "{brief}");
 }

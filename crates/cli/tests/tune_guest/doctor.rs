@@ -24,7 +24,7 @@ pin() { for irq in $(of $1); do echo 1 >/proc/irq/$irq/smp_affinity; done; }
 ";
 
 pub(crate) fn finds_coalescing_and_wandering_interrupts_and_not_their_twins(rig: &Rig) {
-    let latency = |card: &str| examine(rig, &format!("--interface {card} --profile latency"));
+    let latency = |card: &str| examine(rig, &format!("{card} --profile latency"));
     let report = latency("intel");
     let found = findings(&report, "coalescing");
     assert_eq!(found.len(), 1, "{report:#}");
@@ -74,7 +74,7 @@ while :; do for cpu in 1 2; do echo $cpu >/proc/irq/$1/smp_affinity; usleep 3000
     assert!(text(&found[0], "what").contains("of intel moves between 2 CPUs"), "{found:#?}");
     assert!(found[0]["evidence"].to_string().contains("irqbalance runs"), "{found:#?}");
     let found_beside = |card: &str, app: u32| {
-        let more = format!("--interface {card} --profile latency --app-cpu {app}");
+        let more = format!("{card} --profile latency --app-cpu {app}");
         findings(&examine(rig, &more), "interrupts")
     };
     assert_eq!(found_beside("vmx", 1), [Value::Null; 0]);
@@ -89,10 +89,10 @@ while :; do for cpu in 1 2; do echo $cpu >/proc/irq/$1/smp_affinity; usleep 3000
     rig.succeed(
         "wirepath tune plan --profile latency --interface intel --app-cpu 1 >/tmp/plan.toml
          wirepath tune apply /tmp/plan.toml
-         wirepath doctor --interface intel --profile latency --app-cpu 1 --severity medium
+         wirepath doctor intel --profile latency --app-cpu 1 --severity medium
          wirepath tune rollback",
     );
-    let worse = "wirepath doctor --interface intel --profile latency --severity medium";
+    let worse = "wirepath doctor intel --profile latency --severity medium";
     assert_eq!(rig.run(worse).code, 4, "and everything is as before");
     rig.succeed("killall ping");
 }

@@ -72,7 +72,7 @@ fn copies_of_100(rig: &Rig, sender: &str) -> u32 {
 fn from_a_card(rig: &Rig) {
     rig.succeed(CARD);
     let found = || {
-        let report = examine(rig, "--interface gt");
+        let report = examine(rig, "gt");
         let found = findings(&report, "tunnel-headroom");
         found.iter().map(|one| one.to_string()).collect::<Vec<_>>()
     };
@@ -114,7 +114,7 @@ fn from_a_card(rig: &Rig) {
 
 pub(crate) fn headroom_copies_and_hooks_are_found_and_their_twins_are_not(rig: &Rig) {
     rig.succeed(BENCH);
-    let doctor = || examine(rig, "--interface gt");
+    let doctor = || examine(rig, "gt");
     let silent = |report: &Value| {
         for check in ["tunnel-headroom", "tunnel-queues", "tunnel-mtu", "hooks", "conntrack"] {
             assert!(findings(report, check).is_empty(), "{check}: {report:#}");
@@ -176,7 +176,7 @@ pub(crate) fn headroom_copies_and_hooks_are_found_and_their_twins_are_not(rig: &
 
     // One queue is one too few for two CPUs.
     rig.succeed("ip link add one type gretap local 10.81.0.1 remote 10.90.0.3");
-    let report = examine(rig, "--interface one");
+    let report = examine(rig, "one");
     let found = findings(&report, "tunnel-queues");
     assert_eq!(found.len(), 1, "{report:#}");
     assert!(found[0].to_string().contains("tunnel one has one transmit queue"), "{report:#}");

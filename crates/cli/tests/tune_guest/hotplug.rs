@@ -18,10 +18,10 @@ const COMMANDS: &[(&str, &str, Fate)] = &[
     ("peer --listen 10.81.0.1:7117", "says 'listening on'", GoesOn(0)),
     ("probe echo -i intel", "says 'listening on'", GoesOn(0)),
     #[cfg(feature = "feed")]
-    ("feed listen --group 239.77.1.9:10000 -i intel --json", "says 'Ctrl-C ends'", GoesOn(0)),
+    ("feed listen 239.77.1.9:10000 -i intel --json", "says 'Ctrl-C ends'", GoesOn(0)),
     #[cfg(feature = "feed")]
     (
-        "feed replay --synthetic --rate 100 --to 239.77.1.9:10000 -i intel -d 300s",
+        "feed replay --synthetic --rate 100 --to 239.77.1.9:10000 -i intel --time 300s",
         "sleep 3",
         GoesOn(0),
     ),

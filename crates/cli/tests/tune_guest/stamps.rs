@@ -16,7 +16,7 @@ pub(crate) fn are_on_for_a_run_and_off_after_it_however_it_ends(rig: &Rig) {
         assert!(notes.contains("none of the datagrams carried a stamp"), "{document}");
     }
     let killed = rig.succeed(&format!(
-        "{ping} -d 60s 2>/tmp/killed.err &
+        "{ping} --time 60s 2>/tmp/killed.err &
          n=0
          until grep -q 'are on' /tmp/killed.err; do
              n=$((n + 1)); [ $n -lt 300 ] || exit 9
@@ -29,7 +29,7 @@ pub(crate) fn are_on_for_a_run_and_off_after_it_however_it_ends(rig: &Rig) {
          kill $(cat /tmp/far.pid)"
     ));
     assert!(killed.contains(on), "{killed}");
-    let software = rig.run("wirepath probe receive -i vio --stamps hardware -d 1s");
+    let software = rig.run("wirepath probe receive -i vio --stamps hardware --time 1s");
     assert_eq!(software.code, 3, "{}", software.stderr);
     assert!(software.stderr.contains("takes no hardware receive"), "{}", software.stderr);
 }

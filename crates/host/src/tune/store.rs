@@ -49,6 +49,16 @@ pub enum JournalStoreError {
 }
 
 impl JournalStoreError {
+    /// True if this user may not read what is there.
+    pub fn is_denied(&self) -> bool {
+        match self {
+            JournalStoreError::File { source, .. } => {
+                source.kind() == io::ErrorKind::PermissionDenied
+            }
+            _ => false,
+        }
+    }
+
     /// Boot of the machine that a damaged journal is of, if its first line can be read.
     pub(super) fn boot(&self) -> Option<&str> {
         match self {

@@ -26,9 +26,9 @@ pub struct OutputArgs {
     /// Also write a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Also write metrics for the textfile collector of node_exporter: FILE.prom
+    /// Also write metrics for the textfile collector of the node exporter: FILE.prom
     #[arg(long, value_name = "FILE")]
-    metrics: Option<PathBuf>,
+    textfile: Option<PathBuf>,
 }
 
 /// Place and purpose of an examination.
@@ -53,7 +53,7 @@ pub fn show(
     if let Some(file) = &output.html {
         console::replace_file(file, html::page(report, title))?;
     }
-    if let Some(file) = &output.metrics {
+    if let Some(file) = &output.textfile {
         console::replace_file(file, metrics::text(report, title))?;
     }
     if context.json {
@@ -97,7 +97,7 @@ fn planning(report: &DoctorReport, examined: &Examined<'_>) -> Option<CommandLin
     settings().next()?;
     let first = settings().find_map(|setting| setting.target.interface());
     let interface = place.interface.as_deref().or(first);
-    let examine = command.clone().option("--interface", interface);
+    let examine = command.clone().argument(interface);
     let examine = examine.option("--netns", place.netns.as_deref());
     Some(examine.words("--json | wirepath tune plan --from - > plan.toml"))
 }

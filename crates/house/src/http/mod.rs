@@ -1,4 +1,4 @@
-//! The HTTP server of `wirepath serve` and of `--metrics`: one bounded request per connection.
+//! The HTTP server of `wirepath serve` and of `--listen`: one bounded request per connection.
 
 mod message;
 

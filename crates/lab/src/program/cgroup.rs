@@ -168,7 +168,22 @@ fn find() -> Result<PathBuf, String> {
         return Err("control groups of version 2 are not mounted".into());
     }
     let found = folders.into_iter().find(|folder| folder.join("cgroup.procs").exists());
-    found.ok_or_else(|| format!("control group {own} is outside of the mounted hierarchy"))
+    let found =
+        found.ok_or_else(|| format!("control group {own} is outside of the mounted hierarchy"))?;
+    may_divide(&found)?;
+    Ok(found)
+}
+
+/// Errors: this process may not move a program from a group into one below it. Then no group is created, which would take
+/// a second start of each program.
+///
+/// Source: the kernel's admin-guide/cgroup-v2.rst, delegation: write access to `cgroup.procs` of the common ancestor.
+fn may_divide(group: &Path) -> Result<(), String> {
+    let file = group.join("cgroup.procs");
+    match File::options().write(true).open(&file) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("cannot write {}: {error}", file.display())),
+    }
 }
 
 /// Folders of a control group, one for each mount of version 2 that shows it.
@@ -256,6 +271,15 @@ mod tests {
         assert_eq!(folders(container, "/pod/x"), [Path::new("/sys/fs/cgroup/x")]);
         assert!(folders(container, "/other").is_empty());
         assert!(folders("", "/").is_empty());
+    }
+
+    #[test]
+    fn a_group_that_may_not_be_divided_is_refused_before_a_program_is_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let why = may_divide(folder.path()).unwrap_err();
+        assert!(why.contains("cannot write") && why.contains("cgroup.procs"), "{why}");
+        fs::write(folder.path().join("cgroup.procs"), "").unwrap();
+        assert_eq!(may_divide(folder.path()), Ok(()));
     }
 
     #[test]

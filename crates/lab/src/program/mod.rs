@@ -146,7 +146,9 @@ impl Program {
         let why = match parent.reserve() {
             Ok((path, group)) => match Program::launch(spec, Some((path.clone(), group)), None) {
                 Err(ProgramError::Start { source, .. }) if source.is_of_group() => {
-                    format!("control group {}: {}", path.display(), host::text::chain(&source))
+                    // Without the group's name, which is another one in each trial.
+                    let parent = path.parent().unwrap_or(&path);
+                    format!("in {}: {}", parent.display(), host::text::chain(&source))
                 }
                 started => return started,
             },

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
@@ -11,8 +11,8 @@ use thiserror::Error;
 pub enum ProgramsError {
     #[error("the experiment has {bytes} bytes, and 1 MiB is the maximum")]
     TooLong { bytes: usize },
-    #[error("invalid experiment")]
-    Syntax(#[from] toml::de::Error),
+    #[error("line {line} of the experiment: {problem}")]
+    Syntax { line: usize, problem: String },
     #[error(
         "{text:?} is not a valid arm: write NAME='COMMAND', or NAME:VAR=VALUE for another environment of \
          the same --server"
@@ -105,19 +105,19 @@ pub struct Programs {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     /// Time limit for the server to get ready. Default: 10s.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "time_text")]
     pub ready_within: Option<String>,
     /// Time limit for each other command. Default: 60s.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "time_text")]
     pub within: Option<String>,
     /// Time that a server has to end after SIGTERM. Default: 2s.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "time_text")]
     pub grace: Option<String>,
     /// Time the packets of the server between driver, socket and program; costs about a microsecond a packet.
     #[serde(skip_serializing_if = "is_false")]
     pub stages: bool,
     /// Time to spend. Default: 60s.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "time_text")]
     pub time: Option<String>,
     /// Difference that matters, in per cent, such as 2%. Default: 5%.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -138,6 +138,25 @@ pub struct Programs {
     /// Arms; the first is the baseline unless `against` is given.
     #[serde(rename = "arm", skip_serializing_if = "Vec::is_empty")]
     pub arm: Vec<ArmEntry>,
+}
+
+/// A time as text; a bare number is seconds, as on the command line.
+fn time_text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(
+        untagged,
+        expecting = "expected a time such as 500ms, 2s or 1m30s, or a number of seconds"
+    )]
+    enum Time {
+        Text(String),
+        Seconds(u32),
+        Fraction(f64),
+    }
+    Ok(Some(match Time::deserialize(from)? {
+        Time::Text(text) => text,
+        Time::Seconds(seconds) => seconds.to_string(),
+        Time::Fraction(seconds) => seconds.to_string(),
+    }))
 }
 
 /// One arm.
@@ -175,7 +194,13 @@ impl Programs {
         if text.len() > Self::BYTES_MAX {
             return Err(ProgramsError::TooLong { bytes: text.len() });
         }
-        Ok(toml::from_str(text)?)
+        toml::from_str(text).map_err(|error| {
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            ProgramsError::Syntax {
+                line: before.matches('\n').count() + 1,
+                problem: error.message().replace('\n', " "),
+            }
+        })
     }
 
     /// The experiment as a file, without comments.
@@ -258,8 +283,19 @@ mod tests {
     #[test]
     fn an_unknown_key_is_named() {
         let error = Programs::parse(&format!("cleint = \"x\"\n{FILE}")).unwrap_err();
-        let text = std::error::Error::source(&error).expect("a cause").to_string();
+        let text = error.to_string();
+        assert!(text.starts_with("line 1 ") && text.lines().count() == 1, "{text}");
         assert!(text.contains("cleint") && text.contains("client"), "{text}");
+    }
+
+    #[test]
+    fn a_bare_number_of_a_time_is_seconds() {
+        let time = |text: &str| Programs::parse(text).map(|programs| programs.time);
+        assert_eq!(time("time = 5").unwrap().as_deref(), Some("5"));
+        assert_eq!(time("time = 0.5").unwrap().as_deref(), Some("0.5"));
+        assert_eq!(time("time = \"5s\"").unwrap().as_deref(), Some("5s"));
+        let error = time("server = \"x\"\ntime = true").unwrap_err().to_string();
+        assert!(error.starts_with("line 2 ") && error.contains("number of seconds"), "{error}");
     }
 
     #[test]

@@ -68,9 +68,12 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// True if the sentence needs no other mention of the figure.
-    pub(super) fn names_figure(&self) -> bool {
-        self.words.names_figure
+    /// True if the sentence needs the figure's name before it.
+    ///
+    /// - `is_one_of_several`: other figures are judged, too.
+    pub(super) fn needs_label(&self, is_one_of_several: bool) -> bool {
+        let is_speed = self.words.worse == "slower";
+        !self.words.names_figure && (is_one_of_several || !is_speed)
     }
 
     /// ` CPU per packet`, where the sentence names the figure.

@@ -24,7 +24,7 @@ pub use gate::summary;
 pub(crate) use gate::{has_several_figures, sentence as decision_sentence};
 pub(crate) use many::{compared, pooled};
 use words::about;
-pub(crate) use words::percent;
+pub(crate) use words::{Words, end as change_in_words, percent};
 
 /// A statement about a run, ending with a full stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,6 +159,9 @@ fn of_metric(outcome: &Outcome, base: &ArmOutcome, metric: &str) -> Sentence {
         (None, arms) => several::sentence(&subject, arms),
     };
     let peers = several::peers(&subject);
+    // What looks good when a run is broken off is not the end of it.
+    let is_early_praise = tone == Tone::Good && !outcome.ended.is_complete();
+    let tone = if is_early_praise { Tone::Doubt } else { tone };
     Sentence::new(Some(metric), format!("{}{peers}", so_far(outcome, text)), tone)
 }
 
@@ -320,8 +323,8 @@ fn remedy(subject: &Subject<'_>) -> String {
 }
 
 /// Text behind the name of its figure, where the sentence does not name it: `p99: new is …`.
-fn with_label(change: &Change<'_>, names_figure: bool, text: String) -> String {
-    if !names_figure || change.names_figure() {
+fn with_label(change: &Change<'_>, is_one_of_several: bool, text: String) -> String {
+    if !change.needs_label(is_one_of_several) {
         return text;
     }
     format!("{}: {}", change.label(), within(&text))

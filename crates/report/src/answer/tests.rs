@@ -266,7 +266,7 @@ fn figures_that_are_no_speed_have_words_of_their_own() {
             Higher,
             Verdict::Worse,
             [0.7, 0.8, 0.9],
-            "new is 20 % lower than old: 800 points in place of 1000 (95 %: 10 to 30 % lower).",
+            "score: new is 20 % lower than old: 800 points in place of 1000 (95 %: 10 to 30 % lower).",
         ),
     ] {
         let old = figures(unit, better, 1000.0);
@@ -291,7 +291,7 @@ fn counts_are_judged_by_their_difference() {
         arm(ArmKind::Variant, "new", &[("lost_count", new)]),
     ];
     let text = "new has 44.5 more a trial than old: 45 in place of 0 (95 %: 42 to 47).";
-    assert_eq!(said(&outcome(&["lost_count"], arms.clone())), text);
+    assert_eq!(said(&outcome(&["lost_count"], arms.clone())), format!("lost: {text}"));
     let several = said(&outcome(&["lost_count", "p99_ms"], arms));
     assert!(several.starts_with(&format!("lost: {text}\n")), "{several}");
 }

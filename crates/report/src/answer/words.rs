@@ -107,6 +107,9 @@ pub(crate) fn range(low: f64, high: Option<f64>, better: Better, words: &Words) 
     let (near, far) = if low < 1.0 { (high, low) } else { (low, high) };
     let (near, far) = (words.amount(near), words.amount(far));
     let side = words.side(low, better);
+    if near == far {
+        return format!("{near} {side}");
+    }
     for unit in [" %", " times"] {
         if let (Some(near), Some(_)) = (near.strip_suffix(unit), far.strip_suffix(unit)) {
             return format!("{near} to {far} {side}");
@@ -140,7 +143,10 @@ fn parts(value: f64, unit: &str) -> (String, String) {
         "qps" => "queries/s",
         "tps" => "transactions/s",
         "pps" => "packets/s",
-        "count" | "" => return (units::value(value, unit), String::new()),
+        "count" | "" if value.fract() == 0.0 => {
+            return (units::value(value, "count"), String::new());
+        }
+        "count" | "" => return (figure(value), String::new()),
         _ => {
             let (scale, name) = units::step(value, unit);
             return (figure(value / scale), name);
@@ -171,7 +177,7 @@ fn rounded(value: f64) -> String {
 pub(crate) fn about(ms: u64) -> String {
     match ms {
         ..100_000 => units::plural(ms.div_ceil(1000), "second"),
-        ..10_000_000 => units::plural(ms.div_ceil(60_000), "minute"),
+        100_000..6_000_000 => units::plural(ms.div_ceil(60_000), "minute"),
         _ => units::plural(ms.div_ceil(3_600_000), "hour"),
     }
 }
@@ -194,6 +200,8 @@ mod tests {
             (12.3e9, "bps", "12.3 Gbit/s"),
             (1900.0, "ns", "1.9 µs"),
             (45.0, "count", "45"),
+            (45.0, "", "45"),
+            (1.5, "", "1.5"),
             (0.0, "rps", "0 requests/s"),
         ] {
             assert_eq!(value(number, unit), text);
@@ -210,6 +218,7 @@ mod tests {
         assert_eq!(lower(0.36, 0.37), "2.7 to 2.78 times faster");
         assert_eq!(lower(1.8, 2.4), "80 % to 2.4 times slower");
         assert_eq!(lower(0.88, 1.09), "between 12 % faster and 9 % slower");
+        assert_eq!(lower(1.2, 1.2), "20 % slower");
         assert_eq!(lower(1.0, 1.02), "between equal and 2 % slower");
         assert_eq!(range(2.0, None, Better::Lower, &time()), "at least 2 times slower");
         let cpu = Words::new("cpu_ns", "ns", Better::Lower, false);

@@ -422,7 +422,7 @@ fn trials(page: &Page) -> Markup {
         @if tables.peek().is_some() {
             p.muted {
                 "Every value, in the order of blocks; – for a trial that failed or gave no figure. "
-                code { "wirepath history export " (page::quoted(&page.id)) " -o trials.csv" }
+                code { "wirepath history export " (page::quoted(&page.id)) " --out trials.csv" }
                 " writes all metrics of all trials."
             }
             @for (metric, trials) in tables {

@@ -42,6 +42,7 @@ fn filter_form(list: &List<'_>) -> Markup {
     html! {
         form.filter method="get" action="/" {
             (choice("path", "Path", list.paths, list.filter.path.as_ref()))
+            label { "Name" input name="name" value=(list.filter.name.as_deref().unwrap_or_default()); }
             (choice("machine", "Machine", list.machines, list.filter.machine.as_ref()))
             (date("since", "From (UTC)", list.filter.since.as_deref()))
             (date("until", "To (UTC)", list.filter.until.as_deref()))
@@ -71,8 +72,8 @@ fn date(name: &str, label: &str, value: Option<&str>) -> Markup {
 }
 
 fn results(list: &List<'_>) -> Markup {
-    const COLUMNS: [&str; 8] =
-        ["before", "now", "began (UTC)", "what", "result", "ended", ">trials", "machine"];
+    const COLUMNS: [&str; 7] =
+        ["before", "now", "what, began (UTC)", "result", "ended", ">trials", "machine"];
     if list.rows.is_empty() && list.total == 0 {
         return html! { p { "No experiment fits. " code { "wirepath prove probe" } " makes one." } };
     }
@@ -106,11 +107,15 @@ fn list_row(row: &Summary, place: usize) -> Markup {
         tr {
             (radio("old", "what to compare with", 1))
             (radio("new", "what to compare", 0))
-            td { (wording::minute(&row.started)) }
             th scope="row" {
-                a href=(experiment_url(&row.id)) { (wording::subject(&row.path, &row.load)) }
+                a href=(experiment_url(&row.id)) { (row.title) }
+                " "
+                span.when { (wording::minute(&row.started)) }
             }
-            td.wrap { (super::text_or_dash(row.headline.as_deref())) }
+            td.wrap.doubt[!row.ended.is_complete()] {
+                (super::text_or_dash(row.headline.as_deref()))
+                @if let Some(note) = &row.note { " " span.muted { (note) } }
+            }
             td class=(class(tone)) { (ended) }
             td.n { (row.trials) }
             td { code { (row.machine) } }
@@ -135,6 +140,7 @@ fn page_link(list: &List<'_>, page: u64, text: &str) -> Markup {
     let mut query = format!("/?page={page}");
     for (name, value) in [
         ("path", &filter.path),
+        ("name", &filter.name),
         ("machine", &filter.machine),
         ("since", &filter.since),
         ("until", &filter.until),
@@ -179,7 +185,7 @@ pub fn experiment(outcome: &Outcome, progress: &Progress, quiet_ms: u64) -> Stri
         @if live { (progress_section(progress, quiet_ms)) }
         div #report { (super::body(&page)) }
     };
-    Shell::Served { here: "", live }.page(&page.subject, &body)
+    Shell::Served { here: "", live }.page(&page.title, &body)
 }
 
 fn progress_section(progress: &Progress, quiet_ms: u64) -> Markup {

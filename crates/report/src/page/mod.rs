@@ -45,7 +45,7 @@ pub use rollout::{RolloutHost, RolloutPage, RolloutStage};
 pub use starts::starts;
 pub(crate) use steps::{Worth, helpful as helpful_switches, worth};
 pub use summary::{Bar, BarChart, SummaryAnswer, SummaryPage, SummaryTable};
-pub(crate) use title::title;
+pub(crate) use title::{stored_title, title};
 pub use watch::{WatchPage, WatchRow};
 
 #[derive(Debug, Clone, PartialEq)]

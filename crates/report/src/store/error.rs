@@ -66,8 +66,11 @@ pub enum StoreError {
     },
     #[error("no experiments stored; `wirepath prove` runs and stores one")]
     Empty,
-    #[error("no experiment id begins with `{wanted}`; `wirepath history` lists the ids")]
-    NoSuchId { wanted: String },
+    #[error(
+        "no experiment id begins with `{wanted}`{}; `wirepath history` lists the ids",
+        similar.as_ref().map_or(String::new(), |id| format!("; did you mean {id}?"))
+    )]
+    NoSuchId { wanted: String, similar: Option<String> },
     #[error("{count} ids begin with `{wanted}`; give more of it: {}", shown(candidates, *count))]
     Ambiguous {
         wanted: String,
@@ -127,6 +130,11 @@ fn shown(candidates: &[String], count: usize) -> String {
 }
 
 impl StoreError {
+    /// No stored experiment has this id.
+    pub fn no_such_id(wanted: &str) -> Self {
+        StoreError::NoSuchId { wanted: wanted.to_owned(), similar: None }
+    }
+
     /// Maps an error of SQLite to one that names the file and what was being done.
     pub(crate) fn sqlite(
         path: &Path,

@@ -51,7 +51,7 @@ impl SqliteStore {
             let removed =
                 change.execute("DELETE FROM experiments WHERE id = ?1", [id]).map_err(fault)?;
             if removed == 0 {
-                return Err(StoreError::NoSuchId { wanted: id.clone() });
+                return Err(StoreError::no_such_id(id));
             }
         }
         change.commit().map_err(fault)

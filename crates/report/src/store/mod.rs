@@ -138,9 +138,10 @@ pub struct Progress {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Summary {
     pub id: String,
-    /// The user's name for it, and note on it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
+    /// The user's name for it, or its question.
+    #[serde(default)]
+    pub title: String,
+    /// The user's note on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// RFC 3339 UTC time.

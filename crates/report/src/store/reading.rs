@@ -6,13 +6,15 @@ use model::{Ended, Outcome};
 
 use super::packed::Document;
 use super::{
-    ExperimentHeader, Filter, Progress, SqliteStore, StoreError, Stored, Summary, TrialRecord,
-    measurement,
+    ExperimentHeader, Filter, Progress, SqliteStore, Store, StoreError, Stored, Summary,
+    TrialRecord, measurement,
 };
-use crate::json;
+use crate::{json, page};
 
 /// Maximum number of ids in an ambiguity error.
 const CANDIDATES_SHOWN: usize = 5;
+/// Number of newest experiments among which the meant one of an unknown id is looked for.
+const SIMILAR_AMONG: u32 = 200;
 
 /// Memory that one reading of outcomes takes for their text; the page of a path reads 40, which have some hundred
 /// kilobytes each. A stranger's file may have any number of rows.
@@ -56,8 +58,11 @@ impl SqliteStore {
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(&fault)?;
         match ids.len() {
-            _ if wanted.is_empty() => Err(StoreError::NoSuchId { wanted: wanted.into() }),
-            0 => Err(StoreError::NoSuchId { wanted: wanted.into() }),
+            _ if wanted.is_empty() => Err(StoreError::no_such_id(wanted)),
+            0 => {
+                let similar = self.similar_id(wanted)?;
+                Err(StoreError::NoSuchId { wanted: wanted.into(), similar })
+            }
             1 => Ok(ids.remove(0)),
             _ if ids[0] == wanted => Ok(ids.remove(0)),
             count => {
@@ -65,6 +70,13 @@ impl SqliteStore {
                 Err(StoreError::Ambiguous { wanted: wanted.into(), candidates: ids, count })
             }
         }
+    }
+
+    /// Id of a recent experiment that `wanted` may have meant.
+    fn similar_id(&self, wanted: &str) -> Result<Option<String>, StoreError> {
+        let filter = Filter { limit: Some(SIMILAR_AMONG), ..Filter::default() };
+        let recent: Vec<String> = self.list(&filter)?.into_iter().map(|row| row.id).collect();
+        Ok(model::nearest(wanted, recent.iter().map(String::as_str)).map(str::to_owned))
     }
 
     /// - `bytes_max`: more is an error.
@@ -188,7 +200,7 @@ impl SqliteStore {
             .map(|(header, ended, headline, id, trials, blocks)| {
                 let header = read_header(&id, &header)?;
                 Ok(Summary {
-                    name: header.name,
+                    title: page::stored_title(&header),
                     note: header.note,
                     started: header.started,
                     path: header.path,

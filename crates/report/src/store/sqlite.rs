@@ -187,7 +187,7 @@ impl Store for SqliteStore {
             })
             .map_err(fault)?;
         if !known {
-            return Err(StoreError::NoSuchId { wanted: id.into() });
+            return Err(StoreError::no_such_id(id));
         }
         let saved = change.execute(
             "INSERT INTO trials (experiment, ordinal, block, arm, warmup, noisy, started_ms,
@@ -271,7 +271,7 @@ fn is_constraint(error: &rusqlite::Error) -> bool {
 }
 
 fn known(changed: usize, id: &str) -> Result<(), StoreError> {
-    if changed == 0 { Err(StoreError::NoSuchId { wanted: id.into() }) } else { Ok(()) }
+    if changed == 0 { Err(StoreError::no_such_id(id)) } else { Ok(()) }
 }
 
 pub(super) fn unwritable(

@@ -13,6 +13,9 @@ const REMARK_LINES_MAX: usize = 2;
 /// Lines of a result that the head and the table leave to warnings at the least.
 const LINES_MAX: usize = 40;
 
+/// Longest subject in the line of trust, characters: that of the user's own programs is a command line.
+const SUBJECT_LEN_MAX: usize = 48;
+
 /// Warnings that are shown; more are counted.
 const WARNINGS_MAX: usize = 3;
 
@@ -23,7 +26,13 @@ pub(super) fn figures(screen: &mut Screen, page: &Page) {
         table(screen, first, &page.metrics[1..]);
     }
     screen.blank();
-    screen.paragraph("", &format!("{}; {}", page.trust, page.id), Tone::Dim);
+    let is_told = page.title.contains(&page.subject);
+    let subject = if is_told || page.subject.chars().count() > SUBJECT_LEN_MAX {
+        String::new()
+    } else {
+        format!("{}: ", page.subject)
+    };
+    screen.paragraph("", &format!("{subject}{}; {}", page.trust, page.id), Tone::Dim);
     absent(screen, "no effect: ", &page.without_effect);
     absent(screen, "not here: ", &page.not_here);
     if let Some(set) = page.members.first() {

@@ -200,7 +200,7 @@ pub fn list(rows: &[Summary], style: Style) -> String {
     }
     for row in rows {
         let (state, tone) = wording::ended_briefly(row.ended);
-        screen.heading(&row.id);
+        screen.heading(&format!("{}  {}", row.id, row.title));
         let extent = match row.trials {
             // A document has no trials.
             0 if row.headline.is_some() => "imported".to_owned(),
@@ -210,14 +210,13 @@ pub fn list(rows: &[Summary], style: Style) -> String {
                 units::plural(trials, "trial")
             ),
         };
-        let counts = format!(
-            "{} · {} · {extent} · ",
-            wording::subject(&row.path, &row.load),
-            units::plural(row.arms, "arm"),
-        );
+        let counts = format!("{} · {} · {extent} · ", row.path, units::plural(row.arms, "arm"));
         screen.item(&counts, state, tone);
         if let Some(headline) = &row.headline {
             screen.item("", headline, Tone::Plain);
+        }
+        if let Some(note) = &row.note {
+            screen.item("", note, Tone::Dim);
         }
     }
     screen.finish()

@@ -10,7 +10,7 @@ use zerocopy::FromBytes;
 use super::error::BpfError;
 use super::object::{Loaded, Opened, embedded, map_error, shared_types};
 use super::tracing::Tracepoints;
-use crate::capability::{Capability, missing};
+use crate::capability::{Capability, missing_on_host};
 use crate::perf::{SoftwareEvent, ThreadEvent};
 
 mod types {
@@ -182,7 +182,7 @@ impl Interruptions {
 }
 
 fn event_error(program: &str, source: io::Error) -> BpfError {
-    match missing(&[Capability::Perfmon]) {
+    match missing_on_host(&[Capability::Perfmon]) {
         Some(missing) if source.kind() == io::ErrorKind::PermissionDenied => {
             BpfError::Permission { what: "events of a thread".into(), missing, source }
         }

@@ -10,7 +10,7 @@ use super::interface::Interface;
 use super::map::Map;
 use super::object::Loaded;
 use super::xdp_mode::XdpMode;
-use crate::capability::{Capability, missing};
+use crate::capability::{Capability, missing_on_host};
 
 /// Side of an interface that a traffic-control program sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,7 +194,7 @@ fn xdp_error(name: &'static str, ifindex: u32, mode: XdpMode, source: io::Error)
 fn attach_error(name: &'static str, ifindex: u32, source: io::Error) -> BpfError {
     match source.raw_os_error() {
         Some(libc::ENODEV) => BpfError::NoInterface { ifindex, source },
-        Some(libc::EPERM) => match missing(&[Capability::Bpf, Capability::NetAdmin]) {
+        Some(libc::EPERM) => match missing_on_host(&[Capability::Bpf, Capability::NetAdmin]) {
             Some(missing) => {
                 BpfError::Permission { what: format!("attaching `{name}`"), missing, source }
             }

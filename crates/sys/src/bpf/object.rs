@@ -17,7 +17,7 @@ use super::interface::Interface;
 use super::link::{BpfLink, Tcx, TraceLink};
 use super::map::Map;
 use super::xdp_mode::XdpMode;
-use crate::capability::{Capability, missing};
+use crate::capability::{Capability, missing_on_host};
 
 /// Bytes of an object file, aligned for an ELF reader.
 #[doc(hidden)]
@@ -182,7 +182,7 @@ impl Opened {
                 let log = take_messages();
                 let denied = why.kind() == ErrorKind::PermissionDenied;
                 let source = to_io(why);
-                match missing(needs).filter(|_| denied) {
+                match missing_on_host(needs).filter(|_| denied) {
                     Some(missing) => {
                         let what = format!("loading BPF program `{name}`");
                         Err(BpfError::Permission { what, missing, source })

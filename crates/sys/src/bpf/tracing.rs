@@ -9,7 +9,7 @@ use libbpf_rs::btf::types::Typedef;
 
 use super::error::BpfError;
 use super::object::{Loaded, map_error};
-use crate::capability::{Capability, missing};
+use crate::capability::{Capability, missing_on_host};
 
 /// Programs of an object, each with its tracepoint.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Tracepoints {
             None => Ok((links, refused)),
             Some(why) => Err(BpfError::Permission {
                 what: "tracing packets".into(),
-                missing: missing(&[Capability::Bpf, Capability::Perfmon])
+                missing: missing_on_host(&[Capability::Bpf, Capability::Perfmon])
                     .unwrap_or_else(|| "leave of the kernel (lockdown?)".into()),
                 source: io::Error::other(why),
             }),

@@ -18,7 +18,7 @@ use super::{Launch, Reaped, STEPS, StartError, SupervisorGroup, directory};
 use crate::descriptors::close_all_but;
 use crate::netns::Netns;
 use crate::pidfd::PidFd;
-use crate::{affinity, child, clock, poll};
+use crate::{affinity, capability, child, clock, poll};
 
 /// Name of the process, as tools show it: at most 15 bytes.
 const NAME: &CStr = c"wirepath-guard";
@@ -263,6 +263,7 @@ fn prepare_and_execute(
     if let Err(failure) = steps() {
         return failure;
     }
+    capability::clear_ambient();
     set_signals_blocked(&no_signals());
     // SAFETY: path and lists are strings and lists of strings with their ends, made by `Prepared`.
     unsafe {

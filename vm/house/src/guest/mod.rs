@@ -3,6 +3,7 @@
 pub(crate) mod run;
 pub(crate) mod selftest;
 
+use std::fs::File;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -43,11 +44,19 @@ impl ImageArgs {
         let known: Vec<&str> = known.map(|switch| switch.id).collect();
         let mut ids = switches.split(',').filter(|id| !id.is_empty());
         if let Some(id) = ids.find(|id| !known.contains(id)) {
+            let hint = model::did_you_mean(id, known.iter().copied());
             let known = known.join(", ");
-            return Err(Failure::Usage(format!("the firmware has no switch {id}; it has {known}")));
+            return Err(Failure::Usage(format!(
+                "the firmware has no switch {id}{hint}it has {known}"
+            )));
         }
         let image = match &self.image {
-            Some(image) => files::checked_version(image.clone()).map_err(PathError::from)?,
+            Some(image) => {
+                File::open(image).map_err(|error| {
+                    Failure::Usage(format!("cannot read the image {}: {error}", image.display()))
+                })?;
+                files::checked_version(image.clone()).map_err(PathError::from)?
+            }
             None => files::image().map_err(PathError::from)?,
         };
         let boot = Boot::firmware(&image, switches);

@@ -41,8 +41,8 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     trace: bool,
     /// Stop after this time: 10s
-    #[arg(short = 'd', long, value_parser = parse_duration)]
-    duration: Option<Duration>,
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    time: Option<Duration>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -106,7 +106,7 @@ pub(super) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
     pump_in(stream)?;
     let begun = Instant::now();
     while !signals::stop_requested()
-        && args.duration.is_none_or(|most| begun.elapsed() < most)
+        && args.time.is_none_or(|most| begun.elapsed() < most)
         && wire.machine().is_running()
     {
         thread::sleep(POLL_INTERVAL);

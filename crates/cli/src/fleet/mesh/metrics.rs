@@ -1,4 +1,4 @@
-//! `fleet mesh --metrics`: the latest repeats of a watched mesh, for Prometheus.
+//! `fleet mesh --listen`: the latest repeats of a watched mesh, for Prometheus.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -69,7 +69,7 @@ pub(crate) struct MeshArgs {
     every: Duration,
     /// Serve Prometheus metrics on this PORT of loopback, or on ADDRESS:PORT
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = house::metrics::parse_address, requires = "watch")]
-    metrics: Option<SocketAddr>,
+    listen: Option<SocketAddr>,
 }
 
 /// A host of a mesh.

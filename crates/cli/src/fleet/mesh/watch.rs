@@ -21,7 +21,7 @@ pub(super) fn run<M: Measure>(
     measured: Measured,
     open: impl FnMut() -> Result<M, Failure>,
 ) -> Result<Measured, Failure> {
-    let server = metrics::open(args.metrics)?;
+    let server = metrics::open(args.listen)?;
     let shown = Shown::default();
     let mut watch = Watch {
         args,

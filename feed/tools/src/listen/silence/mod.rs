@@ -334,7 +334,7 @@ impl Evidence<'_> {
         }
         if let Some((port, count)) = seen.other_ports.iter().max_by_key(|(_, count)| count) {
             return format!(
-                ", but {count} datagrams or more came to port {port} of the group: give --group {}:{port}",
+                ", but {count} datagrams or more came to port {port} of the group: give {}:{port}",
                 address.ip()
             );
         }
@@ -433,7 +433,7 @@ mod tests {
     fn other_arrivals_are_named_if_nothing_of_the_group_arrives() {
         let ports = Sightings { other_ports: vec![(7, 3), (10_001, 40)], ..Sightings::default() };
         let said = cause(ports, HostCounters::default());
-        assert!(said.contains("--group 239.1.1.1:10001"), "{said}");
+        assert!(said.contains("give 239.1.1.1:10001"), "{said}");
         let other = SocketAddrV4::new([239, 9, 9, 9].into(), 1);
         let groups = Sightings { other_groups: vec![(other, 40)], ..Sightings::default() };
         let said = cause(groups, HostCounters::default());
