@@ -80,8 +80,8 @@ pub(crate) fn amount(ratio: f64) -> String {
     }
 }
 
-/// An end of an interval of ratios with its word: `9 % slower`, `equal`.
-fn end(ratio: f64, better: Better, words: &Words) -> String {
+/// A ratio, or an end of its interval, with its word: `9 % slower`, `equal`.
+pub(crate) fn end(ratio: f64, better: Better, words: &Words) -> String {
     if ratio == 1.0 {
         return "equal".to_owned();
     }
