@@ -239,7 +239,7 @@ impl ExperimentArgs {
         if let Some(program) = program {
             return Err(Failure::Usage(format!(
                 "{program:?} is not an experiment file; {}",
-                lookup::compare_hint(&[program.clone()])
+                lookup::compare_hint(std::slice::from_ref(&program))
             )));
         }
         let mut experiment = match &self.file {

@@ -74,20 +74,19 @@ fn options(command: &Command) -> Vec<String> {
 
 /// Values of an argument, each as the whole word.
 fn values(context: &Context, named: &Named, arg: &Arg, word: &str) -> Vec<String> {
-    let names = match (named.words.join(" ").as_str(), arg.get_id().as_str()) {
+    match (named.words.join(" ").as_str(), arg.get_id().as_str()) {
         (
             "report" | "history show" | "history compare" | "history export" | "history watch",
             "id" | "ids" | "old" | "new",
         )
         | (_, "baseline" | "resume") => ids(context),
-        (_, "arms" | "arm" | "far_arm") => return behind_separators(word, &arms(named)),
-        (_, "peers") => return behind_separators(word, &possible(arg)),
+        (_, "arms" | "arm" | "far_arm") => behind_separators(word, &arms(named)),
+        (_, "peers") => behind_separators(word, &possible(arg)),
         (_, "adapter") => lab::adapters::PROGRAMS.iter().map(|&name| name.to_owned()).collect(),
         (_, "switch") => host::tune::all().iter().map(|knob| format!("{}=", knob.id())).collect(),
         (_, "interface" | "interfaces" | "interface_b") => interfaces(),
         _ => possible(arg),
-    };
-    names
+    }
 }
 
 fn possible(arg: &Arg) -> Vec<String> {
