@@ -1,5 +1,4 @@
 //! Writes the list of images to embed: all of the folder `WIREPATH_EMBEDDED_IMAGES`, none if it is not set.
-#![expect(clippy::print_stdout, reason = "a build script talks to Cargo by its output")]
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
