@@ -1,4 +1,4 @@
-//! What several runs say together: two series of runs, and one experiment on many hosts.
+//! Sentences about several runs: two series of runs, and one experiment on many hosts.
 
 use model::pool::{PooledMetric, PooledOutcome};
 use model::{ArmComparison, MetricComparison, RunComparison, Verdict};

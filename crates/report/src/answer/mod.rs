@@ -1,4 +1,4 @@
-//! What a result says: one sentence for each judged metric, in the user's words.
+//! Sentences about a result: one sentence for each judged metric, in the user's words.
 //!
 //! Every form of a result prints these sentences. They rest on verdicts and on the answers of a gate: no sentence says
 //! "slower" because an interval looks like it.
@@ -111,7 +111,7 @@ pub(crate) fn gate_tone(answer: GateAnswer) -> Tone {
     }
 }
 
-/// What is said about one metric.
+/// Sentence about one metric.
 struct Subject<'a> {
     outcome: &'a Outcome,
     base: &'a ArmOutcome,

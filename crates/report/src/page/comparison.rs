@@ -24,7 +24,7 @@ pub struct ComparisonPage {
     pub new: SeriesText,
     pub same_machine: bool,
     pub differences: Vec<Difference>,
-    /// What the series say, a sentence for each judged metric.
+    /// Answer of the series: a sentence for each judged metric.
     pub sentences: Vec<Sentence>,
     /// Verdict over all judged metrics by value, and by worth.
     pub values: Remark,

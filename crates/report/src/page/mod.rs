@@ -59,7 +59,7 @@ pub struct Page {
     pub id: String,
     pub started: String,
     pub version: String,
-    /// What the run says.
+    /// Answer of the run.
     pub sentences: Vec<Sentence>,
     /// Answers of a gate, each a sentence; empty if none was asked for.
     pub gate: Vec<GateLine>,
