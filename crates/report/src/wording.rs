@@ -9,6 +9,9 @@ use crate::screen::Tone;
 /// Returns a metric's name for people: `rtt_ns_p999` → `rtt p99.9`. The unit is left out, because
 /// every figure carries it, unless it is the whole name: `rps`.
 pub(crate) fn metric(name: &str) -> String {
+    if name == "client_wall_ns" {
+        return "wall time".to_owned();
+    }
     let unit = stated_unit(name).map(|(unit, _)| unit);
     let unit = unit.filter(|unit| *unit != name && *unit != "share");
     name.split('_')
@@ -157,6 +160,7 @@ mod tests {
         assert_eq!(metric("lost_count"), "lost");
         assert_eq!(metric("p99_us"), "p99");
         assert_eq!(metric("rps"), "rps");
+        assert_eq!(metric("client_wall_ns"), "wall time");
         assert_eq!(metric("guest_share_idle"), "guest share idle");
     }
 }

@@ -396,3 +396,28 @@ fn summaries() -> Vec<Summary> {
         ),
     ]
 }
+
+/// Lines of a fenced block of the README that a golden makes, and the text before and after it.
+fn golden_block(readme: &str) -> (String, String, String) {
+    const BEGIN: &str = "<!-- golden: crates/report/tests/goldens/run.json -->\n```\n";
+    const END: &str = "```\n<!-- end -->";
+    let (before, rest) = readme.split_once(BEGIN).expect("a marked block");
+    let (block, after) = rest.split_once(END).expect("the end of the block");
+    (format!("{before}{BEGIN}"), block.to_owned(), format!("{END}{after}"))
+}
+
+#[test]
+fn readme_shows_the_text_of_a_stored_run_as_it_is_today() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let document = std::fs::read_to_string(folder.join("tests/goldens/run.json")).expect("a run");
+    let outcome = wirepath_report::json::from_json(&document).expect("a result");
+    let text = ladder(&outcome, Style::default(), Detail::Brief);
+    let file = folder.join("../../README.md");
+    let readme = std::fs::read_to_string(&file).expect("the README");
+    let (before, block, after) = golden_block(&readme);
+    if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
+        std::fs::write(&file, format!("{before}{text}{after}")).expect("the README is written");
+        return;
+    }
+    assert_eq!(block, text, "README.md is stale: run with UPDATE=1 and read it");
+}
