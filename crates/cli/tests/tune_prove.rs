@@ -207,8 +207,8 @@ fn each_command_from_the_finding_to_the_rollback_is_the_line_that_the_one_before
     let folder = desk.data.file("chain");
     fs::create_dir(&folder).unwrap();
 
-    let at = format!("--profile latency --interface va --netns {}", desk.spaces.near);
-    let found = desk.shell_text(&folder, &format!("wirepath doctor {at}"));
+    let examine = format!("wirepath doctor va --profile latency --netns {}", desk.spaces.near);
+    let found = desk.shell_text(&folder, &examine);
     let line = desk.line_after("next: ", &found);
     assert!(line.ends_with("| wirepath tune plan --from - > plan.toml"), "{line}");
     let planned = desk.shell_text(&folder, &line);
