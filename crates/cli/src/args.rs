@@ -1,5 +1,6 @@
 //! The command line: every command with its help and an example.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
@@ -141,7 +142,11 @@ Example:
     },
     /// Print the candidates for the last of some words; the scripts of `completions` call it
     #[command(hide = true, after_help = "Example:\n  wirepath complete -- wirepath prove --ti")]
-    Complete(crate::line::complete::CompleteArgs),
+    Complete {
+        /// Words, the program first; the last one is completed, and may be empty
+        #[arg(last = true, value_name = "WORD")]
+        words: Vec<OsString>,
+    },
     /// Print help: of a command, of all of them, or the exit codes
     #[command(after_help = "\
 Example:

@@ -74,7 +74,7 @@ fn run(context: &Context, command: &Command) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(context, args),
         Command::Schema { command } => schema::run(command),
         Command::Completions { shell } => console::bytes(&line::complete::script(*shell)),
-        Command::Complete(args) => line::complete::run(context, args),
+        Command::Complete { words } => line::complete::run(context, words),
         Command::Help { topic } => line::help(topic),
         Command::Man { dir } => std::fs::create_dir_all(dir)
             .and_then(|()| clap_mangen::generate_to(line::command_line(), dir))

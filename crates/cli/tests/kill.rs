@@ -177,10 +177,11 @@ fn a_run_that_is_interrupted_before_its_first_block_has_ended_says_so_in_one_lin
         } else {
             prove_programs(&data, "sleep 100", more)
         };
-        let is_running = |running: &Running| {
-            running.descendants().iter().any(|(_, line)| line.starts_with("sleep 100"))
-        };
-        assert!(until(LONG, || running.has_ended() || is_running(&running)), "{more:?}");
+        let is_seen = until(LONG, || {
+            let descendants = running.descendants();
+            running.has_ended() || descendants.iter().any(|(_, line)| line.starts_with("sleep 100"))
+        });
+        assert!(is_seen, "{more:?}");
         let held = running.holdings();
         let output = running.end_by("INT", SOON);
         held.assert_gone();
@@ -217,11 +218,11 @@ fn a_series_that_is_interrupted_between_two_runs_shows_those_that_ended() {
     let short = ["fake", "--arms", "fast", "--trial", "5ms", "--max-blocks", "6", "--time", "60s"];
     let args = [&["prove"], &short[..], &["--runs", "3", "--every", "1h"]].concat();
     let running = Running::start(data.wirepath(&args));
-    let ended = || {
+    let has_ended = until(LONG, || {
         let list = succeed(data.wirepath(&["history", "list", "--json"]));
         list.contains("\"ended\": \"block-limit\"")
-    };
-    assert!(until(LONG, ended), "{}", running.stderr());
+    });
+    assert!(has_ended, "{}", running.stderr());
     // The next run begins in an hour.
     thread::sleep(Duration::from_millis(500));
     let output = running.end_by("INT", SOON);

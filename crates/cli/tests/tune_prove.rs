@@ -80,6 +80,31 @@ impl Desk {
         command
     }
 
+    /// A shell in a folder, in which `wirepath` is this program.
+    fn shell(&self, folder: &str, line: &str) -> Command {
+        let program = Path::new(env!("CARGO_BIN_EXE_wirepath")).parent().unwrap();
+        let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+        let own = self.command(&[]);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", line]).current_dir(folder).env("PATH", path);
+        shell.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        shell
+    }
+
+    /// All text of a line of the shell that must succeed.
+    fn shell_text(&self, folder: &str, line: &str) -> String {
+        let output = Running::start(self.shell(folder, line)).finish(12 * LONG).expect("it ends");
+        assert!(output.status.success(), "{}", all_text(&output));
+        all_text(&output)
+    }
+
+    /// The command that a text ends with, after this prefix, with the words that only the user knows.
+    fn line_after(&self, prefix: &str, text: &str) -> String {
+        let lines: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix(prefix)).collect();
+        let [line] = lines[..] else { panic!("one line with {prefix:?}: {text}") };
+        line.trim().replace("NETNS", &self.spaces.far)
+    }
+
     fn plan(&self, profile: &str) -> String {
         let at = ["--interface", "va", "--netns", &self.spaces.near];
         let args = [&["tune", "plan", "--profile", profile], &at[..]].concat();
@@ -175,41 +200,18 @@ fn the_gain_of_a_plan_and_of_each_setting_is_shown_with_intervals() {
     assert!(text.contains("gro-flush-timeout") && text.contains("plan"), "{text}");
 }
 
-/// The command that a text ends with, after this prefix, with the words that only the user knows.
-fn next_line(text: &str, prefix: &str, namespace: &str) -> String {
-    let lines: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix(prefix)).collect();
-    let [line] = lines[..] else { panic!("one line with {prefix:?}: {text}") };
-    line.trim().replace("NETNS", namespace)
-}
-
 #[test]
 fn each_command_from_the_finding_to_the_rollback_is_the_line_that_the_one_before_it_ends_with() {
     let desk = Desk::new();
     let before = desk.knobs();
     let folder = desk.data.file("chain");
     fs::create_dir(&folder).unwrap();
-    let program = Path::new(env!("CARGO_BIN_EXE_wirepath")).parent().unwrap();
-    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
-    let shell = |line: &str| {
-        let own = desk.command(&[]);
-        let mut shell = Command::new("sh");
-        shell.args(["-c", line]).current_dir(&folder).env("PATH", &path);
-        shell.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        shell
-    };
-    let far = desk.spaces.far.clone();
-    let text = |command: Command| {
-        let output = Running::start(command).finish(12 * LONG).expect("it ends");
-        assert!(output.status.success(), "{}", all_text(&output));
-        all_text(&output)
-    };
-    let next = |text: &str| next_line(text, "next: ", &far);
 
-    let at = format!("--profile latency --interface va --netns {}", desk.spaces.near);
-    let found = text(shell(&format!("wirepath doctor {at}")));
-    let line = next(&found);
+    let examine = format!("wirepath doctor va --profile latency --netns {}", desk.spaces.near);
+    let found = desk.shell_text(&folder, &examine);
+    let line = desk.line_after("next: ", &found);
     assert!(line.ends_with("| wirepath tune plan --from - > plan.toml"), "{line}");
-    let planned = text(shell(&line));
+    let planned = desk.shell_text(&folder, &line);
     let plan = fs::read_to_string(Path::new(&folder).join("plan.toml")).unwrap();
     for knob in ["rps-cpus", "gro-flush-timeout", "napi-defer-hard-irqs"] {
         assert!(plan.contains(&format!("knob = \"{knob}\"")), "{knob}: {plan}");
@@ -219,28 +221,30 @@ fn each_command_from_the_finding_to_the_rollback_is_the_line_that_the_one_before
         "the finding is the reason: {plan}"
     );
     let limits = "--load ping --trial 100ms --time 200s --min-blocks 9 --max-blocks 9";
-    let proved = text(shell(&format!("{} {limits}", next(&planned))));
+    let prove = format!("{} {limits}", desk.line_after("next: ", &planned));
+    let proved = desk.shell_text(&folder, &prove);
     assert_eq!(desk.knobs(), before, "all settings were rolled back");
     let kept = fs::read_to_string(Path::new(&folder).join("kept.toml")).expect("what helps");
     assert!(kept.contains("#   gro-flush-timeout: rtt_ns_p50 0."), "the planted timer: {kept}");
-    let again = fail(shell(&format!("{} {limits}", next(&planned))), 2);
+    let again = fail(desk.shell(&folder, &prove), 2);
     assert!(again.contains("kept.toml exists already"), "{again}");
 
-    let mut applying = Running::start(shell(&next(&proved)));
+    let mut applying = Running::start(desk.shell(&folder, &desk.line_after("next: ", &proved)));
     applying.await_stderr("next: ");
-    let confirm = next(&applying.stderr());
-    text(shell(&confirm));
+    let confirm = desk.line_after("next: ", &applying.stderr());
+    desk.shell_text(&folder, &confirm);
     let applied = applying.finish(LONG).expect("it was confirmed");
     assert!(applied.status.success(), "{}", all_text(&applied));
     // The first line is the confirmation of before.
     let said = all_text(&applied).replacen(&format!("next: {confirm}"), "", 1);
     assert_eq!(desk.near("cat /sys/class/net/va/gro_flush_timeout").trim(), "0");
-    assert!(text(shell(&next(&said))).contains("as planned"));
-    let exported = text(shell(&next_line(&said, "or: ", &far)));
-    let install = next(&exported);
+    let status = desk.shell_text(&folder, &desk.line_after("next: ", &said));
+    assert!(status.contains("as planned"), "{status}");
+    let exported = desk.shell_text(&folder, &desk.line_after("or: ", &said));
+    let install = desk.line_after("next: ", &exported);
     assert_eq!(install, "cp -r out/etc /");
     assert!(Path::new(&folder).join("out/etc").is_dir(), "{exported}");
-    text(shell(&next_line(&said, "undo: ", &far)));
+    desk.shell_text(&folder, &desk.line_after("undo: ", &said));
     assert_eq!(desk.knobs(), before);
     assert!(!desk.has_journal());
 }
@@ -256,8 +260,11 @@ fn an_interrupted_proof_of_a_plan_shows_its_result_and_restores_all_settings() {
     let limits = ["--time", "300s", "--trial", "20ms", "--keep", &kept];
     let mut running =
         Running::start(desk.command(&[&["tune", "prove", &plan], &args[..], &limits].concat()));
-    let count = || desk.data.trial_count();
-    assert!(until(LONG, || running.has_ended() || count() >= 12), "{}", running.stderr());
+    assert!(
+        until(LONG, || running.has_ended() || desk.data.trial_count() >= 12),
+        "{}",
+        running.stderr()
+    );
     let output = running.end_by("INT", LONG);
     assert_eq!(output.status.code(), Some(130), "{}", all_text(&output));
     let result = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -25,7 +25,7 @@ pub(crate) struct SocketCounts {
 
 impl SocketCounts {
     /// Counters of the near end; those of a place that both ends share are the far end's.
-    pub(crate) fn of_near(side: &Side) -> Result<Self, PathError> {
+    pub(crate) fn read_near(side: &Side) -> Result<Self, PathError> {
         if side.is_shared {
             return Ok(SocketCounts { udp_buffer_errors: Some(0), tcp_retransmits: Some(0) });
         }
@@ -91,7 +91,7 @@ impl FarCounters {
     }
 
     /// With the sockets of the near end as well.
-    pub(crate) fn with_sockets_of(self, near: &SocketCounts) -> Self {
+    pub(crate) fn with_near_sockets(self, near: &SocketCounts) -> Self {
         FarCounters { sockets: near.plus(&self.sockets), ..self }
     }
 

@@ -49,7 +49,7 @@ impl Life {
             env.extend(turn.env.iter().cloned());
         }
         far.begin()?;
-        let near = SocketCounts::of_near(&self.side)?;
+        let near = SocketCounts::read_near(&self.side)?;
         let meter = Meter::start(&self.clock, &self.metered_cpus)?;
         let client = self.start("client", spec.client().unwrap_or(&turn.command), env);
         let client = client.map_err(PathError::part)?;
@@ -62,7 +62,7 @@ impl Life {
             client => client.map_err(PathError::part)?,
         };
         let used = meter.stop()?;
-        let near = SocketCounts::of_near(&self.side)?.since(&near);
+        let near = SocketCounts::read_near(&self.side)?.since(&near);
         let far_seen = far.end()?;
         check_status("client", &client).map_err(|error| self.beside_far(spec, error, &far_seen))?;
         let figures = figures(spec, &client, &mut self.units_beside.borrow_mut())?;
@@ -76,7 +76,7 @@ impl Life {
             client_wall_ns: client.wall.as_nanos() as u64,
             server: far_seen.server.as_ref(),
             ready_ns: far.ready_ns(),
-            counters: far_seen.counters.map(|far| far.with_sockets_of(&near)),
+            counters: far_seen.counters.map(|far| far.with_near_sockets(&near)),
             figures,
         };
         let mut m = measurement(&seen);
@@ -108,8 +108,9 @@ impl Life {
         let ended = "the server ended with success before its client".to_owned();
         let ended = seen.has_server_ended.then_some(ended);
         let far = self.far_ip.to_string();
-        let is_unnamed = |client: &str| !client.contains("WIREPATH_") && !client.contains(&far);
-        let unnamed = !self.side.is_shared && spec.client().is_some_and(is_unnamed);
+        let client = spec.client().filter(|_| !self.side.is_shared);
+        let unnamed =
+            client.is_some_and(|client| !client.contains("WIREPATH_") && !client.contains(&far));
         let unnamed = unnamed.then(|| {
             "the client's command has no $WIREPATH_FAR: quote it with ' so that your shell does not expand it"
                 .to_owned()

@@ -4,18 +4,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use host::netns::Netns;
-use lab::program::{self, Listener, Program, ProgramError, Transport};
+use lab::program::{self, Program, ProgramError, ServerSocket, Transport};
 use lab::{Pair, PairSpec};
 use model::PathError;
 
 use crate::serve::{TrialTurn, variables};
 
 /// Time for which the sockets of a server must stay the same.
-const STILL: Duration = Duration::from_millis(300);
+const STILL_TIME: Duration = Duration::from_millis(300);
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// Time for a server to listen.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
-const GRACE: Duration = Duration::from_secs(2);
+const STOP_GRACE: Duration = Duration::from_secs(2);
 /// $WIREPATH_PORT of servers that are told their port.
 const SCOUT_PORT: u16 = 9000;
 
@@ -49,7 +49,7 @@ pub fn scout(
 ) -> Result<ServersSeen, PathError> {
     let pair = Pair::new(&PairSpec::default()).map_err(PathError::part)?;
     let addresses = (pair.near.ip.into(), pair.far.ip.into());
-    let mut seen: Vec<(Vec<Listener>, Duration)> = Vec::new();
+    let mut seen: Vec<(Vec<ServerSocket>, Duration)> = Vec::new();
     for server in servers {
         let turn = TrialTurn {
             name: server.name.to_owned(),
@@ -62,11 +62,12 @@ pub fn scout(
             is_fresh: false,
         };
         let env = variables(addresses.0, addresses.1, &turn);
-        let of_server = |error: ProgramError| PathError::at(server.name, host::text::chain(&error));
-        seen.push(look(server, env, &pair.far.netns, stop).map_err(of_server)?);
+        let found = look(server, env, &pair.far.netns, stop)
+            .map_err(|error| PathError::at(server.name, host::text::chain(&error)))?;
+        seen.push(found);
     }
     let ready = seen.iter().map(|(_, ready)| *ready).max().unwrap_or_default();
-    let found: Vec<Vec<Listener>> = seen.into_iter().map(|(listeners, _)| listeners).collect();
+    let found: Vec<Vec<ServerSocket>> = seen.into_iter().map(|(listeners, _)| listeners).collect();
     let (transport, port) = common_port(&found, client).ok_or_else(|| different_ports(&found))?;
     if let Some(named) = named_port(client).filter(|named| !listen_on(&found, *named)) {
         return Err(PathError::Invalid {
@@ -86,7 +87,7 @@ fn look(
     env: Vec<(String, String)>,
     netns: &Netns,
     stop: &AtomicBool,
-) -> Result<(Vec<Listener>, Duration), ProgramError> {
+) -> Result<(Vec<ServerSocket>, Duration), ProgramError> {
     let folder = std::env::current_dir().map_err(|source| ProgramError::Io {
         name: server.name.to_owned(),
         what: "find the working directory",
@@ -101,7 +102,7 @@ fn look(
         name: "server",
     })?;
     let started = Instant::now();
-    let mut last: Vec<Listener> = Vec::new();
+    let mut last: Vec<ServerSocket> = Vec::new();
     let mut changed = started;
     loop {
         if !program.is_running()? {
@@ -113,8 +114,8 @@ fn look(
         let now = program.listeners();
         if now != last {
             (last, changed) = (now, Instant::now());
-        } else if !last.is_empty() && changed.elapsed() >= STILL {
-            program.stop(GRACE)?;
+        } else if !last.is_empty() && changed.elapsed() >= STILL_TIME {
+            program.stop(STOP_GRACE)?;
             return Ok((last, changed - started));
         }
         if last.is_empty() && started.elapsed() >= LISTEN_TIMEOUT {
@@ -130,7 +131,7 @@ fn look(
 }
 
 /// Port that all servers have: the one that the client names, else the first of TCP, else of UDP.
-fn common_port(servers: &[Vec<Listener>], client: &str) -> Option<(Transport, u16)> {
+fn common_port(servers: &[Vec<ServerSocket>], client: &str) -> Option<(Transport, u16)> {
     let (first, others) = servers.split_first()?;
     let mut common: Vec<(Transport, u16)> =
         first.iter().map(|listener| (listener.transport, listener.port)).collect();
@@ -140,11 +141,11 @@ fn common_port(servers: &[Vec<Listener>], client: &str) -> Option<(Transport, u1
     named.or(common.first()).copied()
 }
 
-fn listen_on(servers: &[Vec<Listener>], port: u16) -> bool {
+fn listen_on(servers: &[Vec<ServerSocket>], port: u16) -> bool {
     servers.iter().all(|listeners| listeners.iter().any(|listener| listener.port == port))
 }
 
-fn different_ports(servers: &[Vec<Listener>]) -> PathError {
+fn different_ports(servers: &[Vec<ServerSocket>]) -> PathError {
     let ports: Vec<String> = servers.iter().map(|listeners| ports_text(listeners)).collect();
     PathError::Invalid {
         what: format!(
@@ -176,13 +177,13 @@ fn names_number(text: &str, number: u16) -> bool {
     numbers.any(|word| word.parse() == Ok(number))
 }
 
-fn is_loopback(listeners: &[Listener], transport: Transport, port: u16) -> bool {
+fn is_loopback(listeners: &[ServerSocket], transport: Transport, port: u16) -> bool {
     let of_port = listeners.iter().filter(|l| l.transport == transport && l.port == port);
     of_port.map(|listener| listener.address).all(|address| address.to_canonical().is_loopback())
 }
 
 /// `TCP 80 and 443`.
-fn ports_text(listeners: &[Listener]) -> String {
+fn ports_text(listeners: &[ServerSocket]) -> String {
     let mut ports: Vec<String> = listeners
         .iter()
         .map(|listener| format!("{} {}", listener.transport, listener.port))
@@ -195,8 +196,8 @@ fn ports_text(listeners: &[Listener]) -> String {
 mod tests {
     use super::*;
 
-    fn listener(transport: Transport, port: u16, address: &str) -> Listener {
-        Listener { transport, port, address: address.parse().unwrap() }
+    fn listener(transport: Transport, port: u16, address: &str) -> ServerSocket {
+        ServerSocket { transport, port, address: address.parse().unwrap() }
     }
 
     #[test]

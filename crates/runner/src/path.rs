@@ -93,7 +93,7 @@ pub(crate) fn plan(
         // Its program may be gone when the result of a run that was killed is read.
         parameters.insert("judged".to_owned(), kind.judged.join(","));
     }
-    let proof = Proof::of_path(request, path.as_ref(), kind, &load, parameters);
+    let proof = Proof::for_path(request, path.as_ref(), kind, &load, parameters);
     let proof = Proof { arms, ..proof };
     Ok(PathPlan { path, load, against: wanted.against.clone(), is_search, begun, proof })
 }

@@ -115,7 +115,7 @@ fn load_by_path(
         }
     };
     let parameters = load_parameters(&load, &request.limits);
-    let proof = Proof::of_path(request, found.as_ref(), kind, &load, parameters);
+    let proof = Proof::for_path(request, found.as_ref(), kind, &load, parameters);
     let proof = Proof { gate: false, ..proof };
     Ok(Loaded { inner, wires, proof, trial: load.trial })
 }

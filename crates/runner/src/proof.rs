@@ -62,7 +62,7 @@ impl Proof {
     }
 
     /// A proof without arms of a path under a load.
-    pub(crate) fn of_path(
+    pub(crate) fn for_path(
         request: &Request,
         path: &dyn Path,
         kind: &LoadKind,

@@ -209,7 +209,7 @@ impl Config {
 /// - `load`: `None` for a capture, whose schedule is not known.
 /// - `is_lab`: the wire is a veth, which has no NAPI instance that sockets can name.
 pub(super) fn ladder(load: Option<FeedLoad>, is_lab: bool, cpu_count: usize) -> Vec<Switch> {
-    let acts = |switch: &Switch| match switch {
+    let switches = Switch::ALL.iter().copied().filter(|switch| match switch {
         Switch::BusyPoll => !is_lab,
         Switch::Pin | Switch::Rps => cpu_count >= 2,
         // One quote at a time.
@@ -217,8 +217,8 @@ pub(super) fn ladder(load: Option<FeedLoad>, is_lab: bool, cpu_count: usize) -> 
         // The host's default holds 256 quotes, and a burst has 100.
         Switch::BigRcvbuf => !matches!(load, Some(FeedLoad::Paced | FeedLoad::Burst)),
         _ => true,
-    };
-    Switch::ALL.iter().copied().filter(acts).collect()
+    });
+    switches.collect()
 }
 
 /// Returns the reason if a set of switches is invalid.

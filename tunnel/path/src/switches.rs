@@ -89,7 +89,7 @@ pub(super) fn tuning(arm: &Arm) -> Tuning {
 pub(super) fn ladder(load: TunnelLoad, cpu_count: usize) -> Vec<Switch> {
     let is_own_work = !Extra::of(load).is_none();
     let is_of_sockets = Offloads::of(load) == Offloads::Default;
-    let acts = |switch: &Switch| match switch {
+    let switches = Switch::ALL.iter().copied().filter(|switch| match switch {
         Switch::Rps => cpu_count >= 2 && !is_own_work,
         Switch::NoNetfilter | Switch::NoCapture => !is_own_work,
         Switch::Parallel | Switch::Ordered => cpu_count >= 2 && !is_of_sockets,
@@ -99,8 +99,8 @@ pub(super) fn ladder(load: TunnelLoad, cpu_count: usize) -> Vec<Switch> {
         Switch::InKernel => {
             !is_of_sockets && only_slow(&Arm::with([Switch::InKernel]), load).is_none()
         }
-    };
-    Switch::ALL.iter().copied().filter(acts).collect()
+    });
+    switches.collect()
 }
 
 /// The arm with the switches that its load implies.

@@ -128,7 +128,7 @@ pub(super) fn firmware_switches(arm: &Arm) -> String {
 
 /// Switches that can act under a load, in the order of the ladder's rungs.
 pub(super) fn ladder(load: GuestLoad, cpu_count: usize) -> Vec<Switch> {
-    let acts = |switch: &Switch| match switch {
+    let switches = Switch::ALL.iter().copied().filter(|switch| match switch {
         Switch::IcmpInIrq => !matches!(load, GuestLoad::UdpPing | GuestLoad::Flood),
         Switch::VcpuSplit => cpu_count >= 2,
         // Several frames at once.
@@ -136,8 +136,8 @@ pub(super) fn ladder(load: GuestLoad, cpu_count: usize) -> Vec<Switch> {
         // Frames are handled in the task, by an earlier rung.
         Switch::RxBudget => false,
         _ => true,
-    };
-    Switch::ALL.iter().copied().filter(acts).collect()
+    });
+    switches.collect()
 }
 
 /// Reason why a set of switches is contradictory; `None` if it is not.

@@ -13,7 +13,7 @@ use runner::JournalFolder;
 use super::{NEW, OLD, failed};
 
 /// Time to start from which on each trial's start is worth a remark.
-const SLOW_START: Duration = Duration::from_millis(500);
+const SLOW_START_MIN: Duration = Duration::from_millis(500);
 /// Place of both ends in one namespace.
 const LOOPBACK: &str = "loopback";
 const PORT_VARIABLE: &str = "WIREPATH_PORT";
@@ -100,13 +100,13 @@ fn take(programs: &mut Programs, seen: &ServersSeen, commands: [&str; 2]) {
     programs.port = Some(seen.port);
     programs.ready = Some(format!("{transport}:{}", seen.port));
     let is_told = commands.iter().all(|command| command.contains(PORT_VARIABLE));
-    programs.keep = is_told && seen.ready >= SLOW_START;
+    programs.keep = is_told && seen.ready >= SLOW_START_MIN;
 }
 
 fn say_server(seen: &ServersSeen) {
     let ServersSeen { transport, port, ready, .. } = seen;
     let slow = match ready {
-        ready if *ready >= SLOW_START => {
+        ready if *ready >= SLOW_START_MIN => {
             "; it starts anew in each trial: with $WIREPATH_PORT as its port it would be kept"
         }
         _ => "",

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 
-use clap::{Arg, Args, Command};
+use clap::{Arg, Command};
 use house::console;
 use house::context::Context;
 use remote::Failure;
@@ -14,20 +14,14 @@ use report::store::{Filter, Store};
 use super::named::Named;
 use crate::{lookup, results};
 
-/// Words of a command line up to the cursor.
-#[derive(Debug, Args)]
-pub(crate) struct CompleteArgs {
-    /// Words, the program first; the last one is completed, and may be empty
-    #[arg(last = true, value_name = "WORD")]
-    words: Vec<OsString>,
-}
-
 /// Number of newest experiments whose ids are offered.
 const IDS_MAX: u32 = 50;
 
-/// Prints the candidates, one a line: none if the word is a file.
-pub(crate) fn run(context: &Context, args: &CompleteArgs) -> Result<(), Failure> {
-    let Some((last, before)) = args.words.split_last() else { return Ok(()) };
+/// Prints the candidates for the last word, one a line: none if it is a file.
+///
+/// - `words`: command line up to the cursor, the program first.
+pub(crate) fn run(context: &Context, words: &[OsString]) -> Result<(), Failure> {
+    let Some((last, before)) = words.split_last() else { return Ok(()) };
     let word = last.to_string_lossy();
     let mut found = candidates(context, &word, before);
     found.retain(|candidate| candidate.starts_with(word.as_ref()));
@@ -41,14 +35,14 @@ fn candidates(context: &Context, word: &str, before: &[OsString]) -> Vec<String>
     let command = named.command_of_path();
     let last = before.last().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     if let Some((option, value)) = word.split_once('=').filter(|_| word.starts_with("--")) {
-        let values = option_of(&command, option).map(|arg| values(context, &named, arg, value));
+        let values = named_option(&command, option).map(|arg| values(context, &named, arg, value));
         return values
             .unwrap_or_default()
             .into_iter()
             .map(|value| format!("{option}={value}"))
             .collect();
     }
-    if let Some(arg) = option_of(&command, &last).filter(|arg| arg.get_action().takes_values()) {
+    if let Some(arg) = named_option(&command, &last).filter(|arg| arg.get_action().takes_values()) {
         return values(context, &named, arg, word);
     }
     if word.starts_with('-') {
@@ -60,7 +54,7 @@ fn candidates(context: &Context, word: &str, before: &[OsString]) -> Vec<String>
     subcommands.chain(positional.flat_map(|arg| values(context, &named, arg, word))).collect()
 }
 
-fn option_of<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
+fn named_option<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
     command.get_arguments().find(|arg| {
         let is_long = arg.get_long().is_some_and(|long| word == format!("--{long}"));
         is_long || arg.get_short().is_some_and(|short| word == format!("-{short}"))

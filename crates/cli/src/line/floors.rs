@@ -7,7 +7,7 @@ use house::console;
 use model::{ExitCode, did_you_mean};
 use remote::Failure;
 
-use super::{command_line, command_of};
+use super::{command_line, named_command};
 
 /// A group of commands under one heading.
 struct Floor {
@@ -84,7 +84,7 @@ pub(crate) fn help(topic: &[String]) -> Result<(), Failure> {
         [] => console::text(&root.render_help().to_string()),
         [word] if word == "all" => console::text(&every_command(&root)),
         [word] if word == "exit-codes" => console::text(&exit_codes()),
-        words => match command_of(&root, words) {
+        words => match named_command(&root, words) {
             Some(command) => console::text(&command.clone().render_long_help().to_string()),
             None => Err(Failure::Usage(unknown_topic(&root, words))),
         },
@@ -92,7 +92,7 @@ pub(crate) fn help(topic: &[String]) -> Result<(), Failure> {
 }
 
 fn unknown_topic(root: &Command, words: &[String]) -> String {
-    let known = (1..words.len()).rev().find_map(|count| command_of(root, &words[..count]));
+    let known = (1..words.len()).rev().find_map(|count| named_command(root, &words[..count]));
     let parent = known.unwrap_or(root);
     let names = parent.get_subcommands().map(Command::get_name);
     let topic = words.join(" ");

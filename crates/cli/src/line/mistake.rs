@@ -47,14 +47,6 @@ fn programs_to_compare(error: &Error, named: &Named, line: &[String]) -> Option<
 
 /// Words of the line that are neither options nor values of options.
 fn arguments<'a>(command: &Command, line: &'a [String]) -> Vec<&'a String> {
-    let takes_value = |word: &str| {
-        let name = word.trim_start_matches('-');
-        let arg = command.get_arguments().find(|arg| {
-            let is_short = arg.get_short().is_some_and(|short| name == short.to_string());
-            arg.get_long() == Some(name) || (is_short && !word.starts_with("--"))
-        });
-        arg.is_some_and(|arg| arg.get_action().takes_values())
-    };
     // The program itself is none.
     let mut is_value = true;
     let mut arguments = Vec::new();
@@ -62,9 +54,19 @@ fn arguments<'a>(command: &Command, line: &'a [String]) -> Vec<&'a String> {
         if !is_value && !word.starts_with('-') {
             arguments.push(word);
         }
-        is_value = word.starts_with('-') && takes_value(word);
+        is_value = word.starts_with('-') && takes_value(command, word);
     }
     arguments
+}
+
+/// True if the word is an option of the command, and a value follows it.
+fn takes_value(command: &Command, word: &str) -> bool {
+    let name = word.trim_start_matches('-');
+    let arg = command.get_arguments().find(|arg| {
+        let is_short = arg.get_short().is_some_and(|short| name == short.to_string());
+        arg.get_long() == Some(name) || (is_short && !word.starts_with("--"))
+    });
+    arg.is_some_and(|arg| arg.get_action().takes_values())
 }
 
 fn context(error: &Error, kind: ContextKind) -> Option<String> {
@@ -80,9 +82,8 @@ fn unknown_argument(error: &Error, named: &Named, line: &[String]) -> String {
     let option = wrong.split_once('=').map_or(wrong.as_str(), |(option, _)| option);
     let command = named.command();
     let options = options(command);
-    let has = |name: &str| options.iter().any(|option| option == name);
-    if let Some(row) = Renamed::find(&named.words.join(" "), option, has) {
-        return row.text(option, value_of(option, line).as_deref(), &named.program());
+    if let Some(row) = Renamed::find(&named.words.join(" "), option, &options) {
+        return row.text(option, following_value(option, line).as_deref(), &named.program());
     }
     let program = named.program();
     if option.starts_with('-') {
@@ -108,7 +109,7 @@ fn options(command: &Command) -> Vec<String> {
 }
 
 /// Value that follows an option on the line.
-fn value_of(option: &str, line: &[String]) -> Option<String> {
+fn following_value(option: &str, line: &[String]) -> Option<String> {
     let glued = format!("{option}=");
     line.iter().enumerate().find_map(|(place, word)| {
         if let Some(value) = word.strip_prefix(&glued) {

@@ -6,8 +6,11 @@ use clap::builder::PossibleValuesParser;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command};
 
-use super::{command_line, command_of};
+use super::{command_line, named_command};
 use crate::lookup;
+
+/// Options that end the reading of a line before its mistakes.
+const HELP_OPTIONS: [&str; 4] = ["-h", "--help", "-V", "--version"];
 
 /// Command and path of a command line that may have mistakes, or end in the middle.
 pub(super) struct Named {
@@ -20,10 +23,7 @@ pub(super) struct Named {
 
 impl Named {
     pub(super) fn read(line: &[OsString]) -> Named {
-        let is_help = |word: &&OsString| {
-            ["-h", "--help", "-V", "--version"].map(OsString::from).contains(word)
-        };
-        let line = line.iter().filter(|word| !is_help(word));
+        let line = line.iter().filter(|word| !HELP_OPTIONS.iter().any(|option| *word == option));
         let mut root = command_line();
         root.build();
         let mut words = Vec::new();
@@ -31,7 +31,7 @@ impl Named {
         let matches = command_line().ignore_errors(true).try_get_matches_from(line);
         let mut at = matches.as_ref().ok();
         while let Some(matches) = at {
-            path = path_of(matches);
+            path = typed_path(matches);
             at = matches.subcommand().map(|(name, below)| {
                 words.push(name.to_owned());
                 below
@@ -41,7 +41,7 @@ impl Named {
     }
 
     pub(super) fn command(&self) -> &Command {
-        command_of(&self.root, &self.words).unwrap_or(&self.root)
+        named_command(&self.root, &self.words).unwrap_or(&self.root)
     }
 
     /// `wirepath tune plan`.
@@ -73,7 +73,7 @@ fn with_values(command: Command, option: &str, values: Vec<&str>) -> Command {
     })
 }
 
-fn path_of(matches: &ArgMatches) -> Option<String> {
+fn typed_path(matches: &ArgMatches) -> Option<String> {
     let path = matches.try_get_one::<String>("path").ok().flatten()?;
     let is_typed = matches.value_source("path") == Some(ValueSource::CommandLine);
     is_typed.then(|| path.clone())

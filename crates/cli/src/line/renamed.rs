@@ -91,11 +91,11 @@ impl Renamed {
     /// Finds the row of an option of a command.
     ///
     /// - `command`: its words, without `wirepath`.
-    /// - `has`: true if the command has this option.
+    /// - `options`: those of the command that are shown, such as `--time`.
     pub(super) fn find(
         command: &str,
         option: &str,
-        has: impl Fn(&str) -> bool,
+        options: &[String],
     ) -> Option<&'static Renamed> {
         RENAMED.iter().find(|row| {
             let is_of_command = row.commands.iter().any(|words| {
@@ -104,7 +104,7 @@ impl Renamed {
                     || command.strip_prefix(words).is_some_and(|rest| rest.starts_with(' '))
             });
             let is_possible = match row.now {
-                Now::Option(now) => has(now),
+                Now::Option(now) => options.iter().any(|option| option == now),
                 _ => true,
             };
             is_of_command && is_possible && row.old.contains(&option)
@@ -116,28 +116,41 @@ impl Renamed {
     /// - `typed`: the option; `value`: what follows it on the line.
     /// - `program`: words of the command, such as `wirepath explain`.
     pub(super) fn text(&self, typed: &str, value: Option<&str>, program: &str) -> String {
-        let with_value = |name: &str| match value {
-            Some(value) => format!("{name} {value}"),
-            None => name.to_owned(),
-        };
         match self.now {
-            Now::Option(now) => format!("{} is now {}", with_value(typed), with_value(now)),
+            Now::Option(now) => {
+                format!("{} is now {}", with_value(typed, value), with_value(now, value))
+            }
             Now::Positional(name) => {
-                let value = value.unwrap_or(name);
-                format!("{} is now an argument: {program} {value}", with_value(typed))
+                let argument = value.unwrap_or(name);
+                format!("{} is now an argument: {program} {argument}", with_value(typed, value))
             }
             Now::Form(form) => format!("{typed} is now {form}"),
             Now::Later(command) => {
-                format!("{typed} comes after the run: {}", with_value(command))
+                format!("{typed} comes after the run: {}", with_value(command, value))
             }
         }
     }
 }
 
+fn with_value(name: &str, value: Option<&str>) -> String {
+    value.map_or(name.to_owned(), |value| format!("{name} {value}"))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::{command_line, command_of};
+    use clap::Command;
+
+    use super::super::{command_line, named_command};
     use super::*;
+
+    /// - `option`: with its hyphens.
+    fn has_option(command: &Command, option: &str) -> bool {
+        command.get_arguments().any(|arg| {
+            let long = arg.get_long().map(|long| format!("--{long}"));
+            let short = arg.get_short().map(|short| format!("-{short}"));
+            long.as_deref() == Some(option) || short.as_deref() == Some(option)
+        })
+    }
 
     #[test]
     fn every_row_names_commands_and_an_option_that_they_lack() {
@@ -146,23 +159,17 @@ mod tests {
         for row in RENAMED {
             for words in row.commands.iter().filter(|words| !words.is_empty()) {
                 let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
-                let Some(command) = command_of(&root, &words) else {
+                let Some(command) = named_command(&root, &words) else {
                     assert!(
                         ["compare", "feed", "tunnel"].contains(&words[0].as_str()),
                         "{words:?}"
                     );
                     continue;
                 };
-                let has = |option: &str| {
-                    command.get_arguments().any(|arg| {
-                        let long = arg.get_long().map(|long| format!("--{long}"));
-                        let short = arg.get_short().map(|short| format!("-{short}"));
-                        long.as_deref() == Some(option) || short.as_deref() == Some(option)
-                    })
-                };
-                assert!(!row.old.iter().any(|old| has(old)), "{words:?} has {:?}", row.old);
+                let kept = row.old.iter().find(|old| has_option(command, old));
+                assert_eq!(kept, None, "{words:?} has it still");
                 if let Now::Option(now) = row.now {
-                    assert!(has(now), "{words:?} has no {now}");
+                    assert!(has_option(command, now), "{words:?} has no {now}");
                 }
             }
         }

@@ -329,7 +329,7 @@ fn say_next(context: &Context, state: &StateArgs, plan: &Path, is_of_namespace: 
     let plan = plan.to_string_lossy();
     next::say(context, &state.given_to(CommandLine::new("tune verify").value(&plan)));
     // Other programs set what is of the host; a namespace is made anew at each start.
-    let form = if is_of_namespace { "--to unit -o out" } else { "--to systemd -o out" };
+    let form = if is_of_namespace { "--to unit --out out" } else { "--to systemd --out out" };
     next::say_or(context, &CommandLine::new("tune export").value(&plan).words(form));
     next::say_undo(context, &state.given_to(CommandLine::as_root("tune rollback")));
 }

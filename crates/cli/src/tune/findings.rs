@@ -1,5 +1,6 @@
 //! A plan of the findings of `doctor`.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use host::tune::{self, Plan, WantedSetting};
@@ -45,13 +46,12 @@ pub(super) fn plan(state: &StateArgs, place: &PlaceArgs, file: &Path) -> Result<
             file.display()
         )));
     }
-    let wanted = || findings.iter().flat_map(|found| &found.settings);
-    if wanted().count() > SETTINGS_MAX {
+    if wanted_settings(&findings).count() > SETTINGS_MAX {
         return Err(Failure::Usage(format!("{} has too many settings", file.display())));
     }
     let interface = match &place.interface {
         Some(interface) => Some(interface.clone()),
-        None => the_interface(&tune::interfaces(wanted()))?,
+        None => the_interface(&tune::interfaces(wanted_settings(&findings)))?,
     };
     let place = PlaceArgs { interface, netns: place.netns.clone().or(netns) };
     let system = place.open(state)?;
@@ -67,6 +67,10 @@ pub(super) fn plan(state: &StateArgs, place: &PlaceArgs, file: &Path) -> Result<
     Ok(plan)
 }
 
+fn wanted_settings(findings: &[Found]) -> impl Iterator<Item = &WantedSetting> {
+    findings.iter().flat_map(|found| &found.settings)
+}
+
 /// Errors: the findings are of several.
 fn the_interface(found: &[String]) -> Result<Option<String>, Failure> {
     match found {
@@ -80,27 +84,24 @@ fn the_interface(found: &[String]) -> Result<Option<String>, Failure> {
 }
 
 fn document(file: &Path) -> Result<Document, Failure> {
-    let invalid = |why: String| {
-        Failure::Usage(format!(
-            "{} is not a document of `wirepath doctor --json`: {why}",
-            if file == Path::new("-") {
-                "standard input".into()
-            } else {
-                file.display().to_string()
-            }
-        ))
-    };
     let text = if file == Path::new("-") {
         read_stdin().map_err(Failure::usage)?
     } else {
-        let bytes = user_file::read(file, BYTES_MAX).map_err(|error| invalid(error.to_string()))?;
-        String::from_utf8(bytes).map_err(|error| invalid(error.to_string()))?
+        let bytes =
+            user_file::read(file, BYTES_MAX).map_err(|error| invalid_document(file, &error))?;
+        String::from_utf8(bytes).map_err(|error| invalid_document(file, &error))?
     };
     let mut document: Document =
-        serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
+        serde_json::from_str(&text).map_err(|error| invalid_document(file, &error))?;
     for found in &mut document.findings {
         // Names of interfaces and processes are of strangers, and a plan has no control characters.
         found.what = host::text::printable(&found.what, REASON_LEN_MAX);
     }
     Ok(document)
+}
+
+fn invalid_document(file: &Path, why: &dyn Display) -> Failure {
+    let name =
+        if file == Path::new("-") { "standard input".into() } else { file.to_string_lossy() };
+    Failure::Usage(format!("{name} is not a document of `wirepath doctor --json`: {why}"))
 }

@@ -40,14 +40,10 @@ pub(super) fn check_free(file: &Path) -> Result<(), Failure> {
 
 impl Kept {
     /// Settings that are better by a judged metric and worse by none; `None` if there are none.
-    pub(super) fn of(plan: &Plan, outcome: &Outcome, arms: PlanArms) -> Option<Kept> {
+    pub(super) fn from_outcome(plan: &Plan, outcome: &Outcome, arms: PlanArms) -> Option<Kept> {
         let mut worths = worths(plan, outcome, arms);
-        let has = |knob: &str, verdict: Verdict| {
-            worths.iter().any(|worth| worth.knob == knob && worth.verdict == verdict)
-        };
-        let helps = |knob: &str| has(knob, Verdict::Better) && !has(knob, Verdict::Worse);
         let (steps, rest): (Vec<_>, Vec<_>) =
-            plan.steps.iter().cloned().partition(|step| helps(&step.knob));
+            plan.steps.iter().cloned().partition(|step| helps(&worths, &step.knob));
         let mut left_out: Vec<String> = rest.into_iter().map(|step| step.knob).collect();
         left_out.dedup();
         worths.retain(|worth| {
@@ -93,6 +89,15 @@ impl Kept {
     }
 }
 
+/// True if the knob is better by a metric and worse by none.
+fn helps(worths: &[Worth], knob: &str) -> bool {
+    has_verdict(worths, knob, Verdict::Better) && !has_verdict(worths, knob, Verdict::Worse)
+}
+
+fn has_verdict(worths: &[Worth], knob: &str, verdict: Verdict) -> bool {
+    worths.iter().any(|worth| worth.knob == knob && worth.verdict == verdict)
+}
+
 /// Worth of the settings: of a ladder that of each on top of those before it, else that of each arm.
 fn worths(plan: &Plan, outcome: &Outcome, arms: PlanArms) -> Vec<Worth> {
     if arms == PlanArms::Ladder {
@@ -135,12 +140,11 @@ mod tests {
     use super::*;
 
     fn plan(knobs: &[&str]) -> Plan {
-        let value = |text: &str| Value::new(text).unwrap();
         let steps = knobs.iter().map(|knob| Step {
             knob: (*knob).to_owned(),
             target: Target::Interface("eth0".into()),
-            seen: value("1"),
-            value: value("0"),
+            seen: Value::new("1").unwrap(),
+            value: Value::new("0").unwrap(),
             reason: "a reason".into(),
         });
         Plan {
@@ -155,14 +159,17 @@ mod tests {
         }
     }
 
-    fn variant(knobs: &[&str], verdicts: &[(&str, Verdict)]) -> ArmOutcome {
-        let metric = |verdict| MetricOutcome {
+    fn metric(verdict: Verdict) -> MetricOutcome {
+        MetricOutcome {
             ratio: Some(0.5),
             low: Some(0.4),
             high: Some(0.6),
             verdict: Some(verdict),
             ..MetricOutcome::unjudged("ns", Better::Lower, vec![Some(1.0)])
-        };
+        }
+    }
+
+    fn variant(knobs: &[&str], verdicts: &[(&str, Verdict)]) -> ArmOutcome {
         ArmOutcome {
             name: knobs.join("+"),
             kind: ArmKind::Variant,
@@ -193,7 +200,7 @@ mod tests {
             variant(&["napi-defer-hard-irqs"], &[better, ("cpu_ns", Verdict::Worse)]),
             variant(&["threaded-napi"], &[("rtt_ns_p50", Verdict::Inconclusive)]),
         ];
-        let kept = Kept::of(&plan, &outcome(arms), PlanArms::Alone).unwrap();
+        let kept = Kept::from_outcome(&plan, &outcome(arms), PlanArms::Alone).unwrap();
         let text = kept.text((Path::new("plan.toml"), "ID"));
         let head = "# Settings of plan.toml that help, by experiment ID:\n\
                     #   gro-flush-timeout: rtt_ns_p50 0.500x [0.400, 0.600]\n\
@@ -208,8 +215,8 @@ mod tests {
         let knobs = ["gro-flush-timeout", "threaded-napi"];
         let plan = plan(&knobs);
         let better = outcome(vec![variant(&knobs, &[("rtt_ns_p50", Verdict::Better)])]);
-        assert_eq!(Kept::of(&plan, &better, PlanArms::Plan).unwrap().settings_count(), 2);
+        assert_eq!(Kept::from_outcome(&plan, &better, PlanArms::Plan).unwrap().settings_count(), 2);
         let none = outcome(vec![variant(&knobs, &[("rtt_ns_p50", Verdict::Exploratory)])]);
-        assert!(Kept::of(&plan, &none, PlanArms::Plan).is_none());
+        assert!(Kept::from_outcome(&plan, &none, PlanArms::Plan).is_none());
     }
 }

@@ -194,7 +194,7 @@ fn keep(
     proven: &Proven,
     file: &Path,
 ) -> Result<(), Failure> {
-    let Some(kept) = Kept::of(plan, &proven.outcome, args.arms.arms()) else {
+    let Some(kept) = Kept::from_outcome(plan, &proven.outcome, args.arms.arms()) else {
         console::say(&format!("no setting is shown to help: {} was not written", file.display()));
         return Ok(());
     };

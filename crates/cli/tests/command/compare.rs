@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Data, is_installed, run};
+use crate::common::{Data, is_installed, run, succeed};
 
 const TIME: &str = "x_ms=re:x ([0-9.]+)";
 
@@ -19,6 +19,11 @@ fn compare(data: &Data, folder: &Path, args: &[&str]) -> (i32, String, String) {
     (output.status.code().expect("it ended"), shown, said)
 }
 
+fn compare_servers(data: &Data, [old, new]: [&str; 2], client: &[&str]) -> (i32, String, String) {
+    let args = [&[old, new, "--metric", TIME, "--"][..], client].concat();
+    compare(data, Path::new("/"), &args)
+}
+
 /// A server that answers each connection with one line.
 fn server(port: u16, answer: &str, address: &str) -> String {
     format!("socat TCP-LISTEN:{port},fork,reuseaddr{address} SYSTEM:'echo {answer}'")
@@ -27,20 +32,20 @@ fn server(port: u16, answer: &str, address: &str) -> String {
 #[test]
 fn programs_that_end_pass_fail_or_stay_open() {
     let data = Data::new();
-    let here = Path::new("/");
-    let run = |new: &str| compare(&data, here, &["echo x 100", new, "--metric", TIME]);
-    let (code, shown, said) = run("echo x 120");
+    let [slower, same, faster] = ["echo x 120", "echo x 100", "echo x 50"]
+        .map(|new| compare(&data, Path::new("/"), &["echo x 100", new, "--metric", TIME]));
+    let (code, shown, said) = slower;
     assert!(code == 4 && shown.contains("new is 20 % slower than old"), "{code} {shown} {said}");
-    let (code, shown, said) = run("echo x 100");
+    let (code, shown, said) = same;
     assert!(code == 0 && shown.contains("new is no slower than old"), "{code} {shown} {said}");
-    let (code, shown, said) = run("echo x 50");
+    let (code, shown, said) = faster;
     assert!(code == 0 && shown.contains("faster"), "{code} {shown} {said}");
     // Whole milliseconds cannot show 5 % of one.
     let coarse = ["echo x 1", "echo x 1", "--metric", TIME, "--time", "3s"];
-    let (code, shown, said) = compare(&data, here, &coarse);
+    let (code, shown, said) = compare(&data, Path::new("/"), &coarse);
     assert_eq!(code, 5, "{shown} {said}");
     let accepted = [&coarse[..], &["--accept-undecided"]].concat();
-    assert_eq!(compare(&data, here, &accepted).0, 0);
+    assert_eq!(compare(&data, Path::new("/"), &accepted).0, 0);
 }
 
 #[test]
@@ -95,25 +100,40 @@ fn servers_and_clients_that_do_not_fit_are_refused_with_the_remedy() {
     }
     let data = Data::new();
     let (one, other) = (server(7813, "x 1", ""), server(7814, "x 1", ""));
-    let refused = |old: &str, new: &str, client: &[&str]| {
-        let args = [&[old, new, "--metric", TIME, "--"][..], client].concat();
-        compare(&data, Path::new("/"), &args)
-    };
     let client = ["socat", "-", "TCP:localhost:7813"];
-    let (code, _, said) = refused(&one, &other, &client);
+    let (code, _, said) = compare_servers(&data, [&one, &other], &client);
     assert!(
         code == 2 && said.contains("TCP 7813; TCP 7814") && said.contains("$WIREPATH_PORT"),
         "{said}"
     );
-    let (code, _, said) = refused(&one, &one, &["socat", "-", "TCP:localhost:7899"]);
+    let (code, _, said) =
+        compare_servers(&data, [&one, &one], &["socat", "-", "TCP:localhost:7899"]);
     assert!(
         code == 2 && said.contains("names port 7899, and the servers listen on TCP 7813"),
         "{said}"
     );
-    let (code, _, said) = refused(&one, "sleep 0.2; echo no room >&2; exit 3", &client);
+    let (code, _, said) =
+        compare_servers(&data, [&one, "sleep 0.2; echo no room >&2; exit 3"], &client);
     assert!(code == 1 && said.contains("new") && said.contains("no room"), "{said}");
-    let (code, shown, said) = refused(&one, &one, &["sh", "-c", "echo broken >&2; exit 7"]);
+    let (code, shown, said) =
+        compare_servers(&data, [&one, &one], &["sh", "-c", "echo broken >&2; exit 7"]);
     assert!(code == 1 && said.contains("broken") && shown.is_empty(), "{shown} {said}");
+}
+
+/// Runs git in a repository.
+///
+/// - Returns its output.
+fn git(repository: &Path, words: &[&str]) -> String {
+    let mut command = Command::new("git");
+    command.args(["-c", "user.name=a", "-c", "user.email=a@b", "-C"]).arg(repository).args(words);
+    succeed(command)
+}
+
+/// References, worktrees and changes of a repository.
+fn repository_state(repository: &Path) -> String {
+    [&["status", "--porcelain"][..], &["for-each-ref"], &["worktree", "list"]]
+        .map(|words| git(repository, words))
+        .concat()
 }
 
 #[test]
@@ -121,27 +141,16 @@ fn builds_of_two_commits_are_compared_and_the_repository_stays_as_it_is() {
     let data = Data::new();
     let repository = data.path().join("repository");
     fs::create_dir(&repository).unwrap();
-    let git = |words: &[&str]| {
-        let mut command = Command::new("git");
-        command
-            .args(["-c", "user.name=a", "-c", "user.email=a@b", "-C"])
-            .arg(&repository)
-            .args(words);
-        let output = run(command);
-        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    git(&["init", "--quiet", "--initial-branch", "main"]);
-    let write = |line: &str| fs::write(repository.join("source"), format!("{line}\n")).unwrap();
-    write("echo x 100");
-    git(&["add", "."]);
-    git(&["commit", "--quiet", "--message", "old"]);
-    git(&["checkout", "--quiet", "-b", "pr"]);
-    write("echo x 130");
-    git(&["commit", "--quiet", "--all", "--message", "new"]);
-    write("echo x 160");
-    let before =
-        git(&["status", "--porcelain"]) + &git(&["for-each-ref"]) + &git(&["worktree", "list"]);
+    git(&repository, &["init", "--quiet", "--initial-branch", "main"]);
+    let source = repository.join("source");
+    fs::write(&source, "echo x 100\n").unwrap();
+    git(&repository, &["add", "."]);
+    git(&repository, &["commit", "--quiet", "--message", "old"]);
+    git(&repository, &["checkout", "--quiet", "-b", "pr"]);
+    fs::write(&source, "echo x 130\n").unwrap();
+    git(&repository, &["commit", "--quiet", "--all", "--message", "new"]);
+    fs::write(&source, "echo x 160\n").unwrap();
+    let before = repository_state(&repository);
     let build = ["--build", "cp source program", "--run", "sh ./program", "--metric", TIME];
     let (code, shown, said) = compare(&data, &repository, &[&["main", "pr"][..], &build].concat());
     assert!(code == 4 && shown.contains("new is 30 % slower than old"), "{shown} {said}");
@@ -152,7 +161,5 @@ fn builds_of_two_commits_are_compared_and_the_repository_stays_as_it_is() {
     let failing = ["main", "pr", "--build", "echo out of memory; false", "--run", "x"];
     let (code, _, said) = compare(&data, &repository, &failing);
     assert!(code == 1 && said.contains("out of memory"), "{said}");
-    let after =
-        git(&["status", "--porcelain"]) + &git(&["for-each-ref"]) + &git(&["worktree", "list"]);
-    assert_eq!(before, after);
+    assert_eq!(repository_state(&repository), before);
 }

@@ -90,12 +90,11 @@ const CI_TIME: Duration = Duration::from_secs(100);
 ///
 /// - Returns the exit code, all output, and the verdict on the median round trip.
 fn compared_in_ci(mut command: Command, data: &Data, [old, new]: [u32; 2]) -> (i32, String, Value) {
-    let file = |name: &str, text: &str| {
+    let [echo, ping] = [("echo.py", echo::SERVER), ("ping.py", echo::PING)].map(|(name, text)| {
         let file = data.file(name);
         fs::write(&file, text).expect("a script");
         format!("exec python3 {file}")
-    };
-    let (echo, ping) = (file("echo.py", echo::SERVER), file("ping.py", echo::PING));
+    });
     command
         .env("WIREPATH_AGAINST", format!("{echo} {old}"))
         .env("WIREPATH_SERVER", format!("{echo} {new}"))
@@ -120,7 +119,7 @@ fn ci_jobs_compare_a_branch_with_the_old_server() {
     let limits = ["--ready", "udp", "--max-blocks", "8", "--time", &time];
     // On a busy machine a run may find that the old server differs from itself, or no difference of the round
     // trip, and then decides nothing.
-    let is_found_worse = |_| {
+    let is_found_worse = (0..RUNS_MAX).any(|_| {
         let data = Data::new();
         let mut command = ci(&data, &format!("{CI}/prove.sh"));
         command.arg("command").args(limits);
@@ -132,8 +131,8 @@ fn ci_jobs_compare_a_branch_with_the_old_server() {
             code => assert!(code == 5 && said.contains("not decided"), "{code}: {said}"),
         }
         is_worse && code == 4
-    };
-    assert!((0..RUNS_MAX).any(is_found_worse), "no verdict in {RUNS_MAX} runs");
+    });
+    assert!(is_found_worse, "no verdict in {RUNS_MAX} runs");
     let same = Data::new();
     // By the action, whose words come as one text.
     let mut command = ci(&same, "bash");
@@ -312,12 +311,12 @@ fn an_undecided_result_is_a_warning_and_the_input_says_whether_the_job_fails() {
     let job = Job::new(&fs::read(env!("CARGO_BIN_EXE_wirepath")).expect("the program"));
     for (undecided, wanted) in [("fail", 5), ("pass", 0)] {
         // One run in twenty finds a difference that is none.
-        let is_undecided = |_| {
+        let is_undecided = (0..RUNS_MAX).any(|_| {
             let (code, said) = run_job(&job, &script_of_action(), UNDECIDED, undecided);
             let is_warned = said.contains("::warning title=Wirepath::Not decided");
             assert!(!is_warned || code == Some(wanted), "{said}");
             is_warned
-        };
-        assert!((0..RUNS_MAX).any(is_undecided), "{undecided}: each run was decided");
+        });
+        assert!(is_undecided, "{undecided}: each run was decided");
     }
 }

@@ -93,9 +93,11 @@ pub struct DoctorDocument<'a> {
 /// A plan is for one interface: that of the first finding, which is the most severe.
 fn planning(report: &DoctorReport, examined: &Examined<'_>) -> Option<CommandLine> {
     let Examined { place, command, .. } = examined;
-    let settings = || report.findings.iter().flat_map(|finding| &finding.settings);
-    settings().next()?;
-    let first = settings().find_map(|setting| setting.target.interface());
+    let settings: Vec<_> = report.findings.iter().flat_map(|finding| &finding.settings).collect();
+    if settings.is_empty() {
+        return None;
+    }
+    let first = settings.iter().find_map(|setting| setting.target.interface());
     let interface = place.interface.as_deref().or(first);
     let examine = command.clone().argument(interface);
     let examine = examine.option("--netns", place.netns.as_deref());

@@ -86,14 +86,15 @@ fn words(line: &str) -> Vec<Word> {
 /// Entry of the table for a word that may be a program; the most specific one.
 fn known(word: &str, words: &[Word]) -> Option<&'static Known> {
     let name = word.rsplit('/').next().unwrap_or(word);
-    let is_selected = |mode: &str| {
-        words
-            .iter()
-            .any(|word| word.text == mode || mode.starts_with('_') && word.text.ends_with(mode))
-    };
     let of_name = KNOWN.iter().filter(|known| known.name() == name);
-    let selected = of_name.clone().find(|known| known.mode.is_some_and(is_selected));
+    let selected =
+        of_name.clone().find(|known| known.mode.is_some_and(|mode| is_selected(mode, words)));
     selected.or_else(|| of_name.clone().find(|known| known.mode.is_none()))
+}
+
+/// True if a word is the mode, or ends with one that begins with `_`.
+fn is_selected(mode: &str, words: &[Word]) -> bool {
+    words.iter().any(|word| word.text == mode || mode.starts_with('_') && word.text.ends_with(mode))
 }
 
 /// True of `-h`, `-h 10.0.0.1` and `-h10.0.0.1`.
@@ -166,14 +167,17 @@ fn find_host(line: &str, host: &str, from: usize) -> Option<usize> {
     let mut from = from;
     loop {
         let at = from + line[from..].find(host)?;
-        let is_part = |c: char| c.is_alphanumeric() || c == '.' || c == '-';
         let before = line[..at].chars().next_back();
         let after = line[at + host.len()..].chars().next();
-        if !before.is_some_and(is_part) && !after.is_some_and(is_part) {
+        if !before.is_some_and(is_host_character) && !after.is_some_and(is_host_character) {
             return Some(at);
         }
         from = at + host.len();
     }
+}
+
+fn is_host_character(c: char) -> bool {
+    c.is_alphanumeric() || c == '.' || c == '-'
 }
 
 fn replace_host(line: &str, host: &str, server: &str) -> String {

@@ -30,7 +30,7 @@ use sys::supervisor::{Event, Launch, Reaped, Supervisor, SupervisorGroup};
 pub use cgroup::{Cgroup, CgroupParent};
 pub use error::ProgramError;
 pub use output::Output;
-pub use ports::{Listener, PortHolder, PortUse, Transport, port_holder};
+pub use ports::{PortHolder, PortUse, ServerSocket, Transport, port_holder};
 pub use ready::{Ready, ReadyError};
 pub use usage::{CountedBy, Usage};
 
@@ -232,7 +232,7 @@ impl Program {
     }
 
     /// Sockets at which its processes take what clients send.
-    pub fn listeners(&self) -> Vec<Listener> {
+    pub fn listeners(&self) -> Vec<ServerSocket> {
         ports::listeners(&self.processes())
     }
 

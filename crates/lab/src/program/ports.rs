@@ -111,7 +111,7 @@ fn table(folder: &str, transport: Transport) -> std::io::Result<Vec<Row>> {
 
 /// A socket at which a server takes what its clients send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Listener {
+pub struct ServerSocket {
     pub transport: Transport,
     pub port: u16,
     /// A wildcard address is all of them.
@@ -119,7 +119,7 @@ pub struct Listener {
 }
 
 /// Listening TCP sockets and bound UDP sockets of processes in one namespace, sorted, without doubles.
-pub(super) fn listeners(pids: &[u32]) -> Vec<Listener> {
+pub(super) fn listeners(pids: &[u32]) -> Vec<ServerSocket> {
     let own: BTreeSet<u64> =
         pids.iter().filter_map(|pid| processes::socket_inodes(*pid)).flatten().collect();
     let Some(pid) = pids.first() else { return Vec::new() };
@@ -128,7 +128,11 @@ pub(super) fn listeners(pids: &[u32]) -> Vec<Listener> {
         let rows = table(&format!("/proc/{pid}/net"), transport).unwrap_or_default();
         let rows = rows.into_iter().filter(|row| row.use_ == PortUse::Bound);
         let rows = rows.filter(|row| own.contains(&row.inode));
-        found.extend(rows.map(|Row { port, address, .. }| Listener { transport, port, address }));
+        found.extend(rows.map(|Row { port, address, .. }| ServerSocket {
+            transport,
+            port,
+            address,
+        }));
     }
     found.into_iter().collect()
 }
@@ -245,7 +249,7 @@ mod tests {
         assert_eq!(bound_by(&[1], Transport::Tcp, port), []);
         let address = Ipv4Addr::LOCALHOST.into();
         let listening = listeners(&[own]);
-        assert!(listening.contains(&Listener { transport: Transport::Tcp, port, address }));
+        assert!(listening.contains(&ServerSocket { transport: Transport::Tcp, port, address }));
         // The server closes first, so its end waits.
         let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
         drop(listener.accept().unwrap());

@@ -123,7 +123,7 @@ fn differences(now: [u64; 128], then: [u64; 128]) -> [u64; 128] {
 
 counts! {
     /// Counters of the device's side of the monitor.
-    pub struct Work {
+    pub struct DeviceWork {
         /// Transmit demands that came as a doorbell.
         pub doorbell_count: u64,
         /// Wake-ups of the device's thread by doorbells.
@@ -165,7 +165,7 @@ counts! {
     }
 }
 
-impl Work {
+impl DeviceWork {
     /// System calls of both threads beside KVM_RUN, of which there is one an exit.
     pub fn call_count(&self) -> u64 {
         total([
@@ -185,7 +185,7 @@ pub struct Snapshot {
     /// Exits by reason.
     pub exits: Exits,
     /// The device's side.
-    pub work: Work,
+    pub work: DeviceWork,
     /// The device itself; its maxima are since the start.
     pub nic: lance::Counters,
     /// CPU time and switches of the processor's thread, inside the guest and out.
@@ -241,7 +241,8 @@ mod tests {
             stray_count: u64::MAX,
             ..Exits::default()
         };
-        let work = Work { wait_call_count: u64::MAX, event_call_count: 1, ..Work::default() };
+        let work =
+            DeviceWork { wait_call_count: u64::MAX, event_call_count: 1, ..DeviceWork::default() };
         assert_eq!((exits.count(), work.call_count()), (u64::MAX, u64::MAX));
         let late = Snapshot { exits, work, at_ns: u64::MAX, ..Snapshot::default() };
         // A snapshot before an earlier one counts nothing.

@@ -8,7 +8,7 @@ use sys::clock::monotonic_ns;
 
 use super::backend::{Sender, SenderWire};
 use super::condition::Condition;
-use super::counters::Work;
+use super::counters::DeviceWork;
 use super::moderation::Moderation;
 use super::nic::Nic;
 use super::switches::{COMBINE_TICK_US, Switches};
@@ -63,7 +63,7 @@ impl IrqLine {
         Ok(IrqLine { machine, line, pulse, level: false })
     }
 
-    fn set(&mut self, level: bool, work: &mut Work) -> Result<(), KvmError> {
+    fn set(&mut self, level: bool, work: &mut DeviceWork) -> Result<(), KvmError> {
         if level == self.level {
             return Ok(());
         }
@@ -89,7 +89,7 @@ impl IrqLine {
 pub(super) struct Device {
     pub(super) nic: Nic,
     pub(super) sender: Box<dyn Sender>,
-    pub(super) work: Work,
+    pub(super) work: DeviceWork,
     /// System calls of the receiving half, which the device's thread has.
     pub(super) receive_call_count: u64,
     /// The vCPU's thread holds the device now.
@@ -119,7 +119,7 @@ impl Device {
         Device {
             nic,
             sender,
-            work: Work::default(),
+            work: DeviceWork::default(),
             receive_call_count: 0,
             is_guest_waiting: false,
             ram,
@@ -134,8 +134,8 @@ impl Device {
     }
 
     /// All that was done so far.
-    pub(super) fn work(&self) -> Work {
-        Work {
+    pub(super) fn work(&self) -> DeviceWork {
+        DeviceWork {
             backend_call_count: self.receive_call_count + self.sender.call_count(),
             refused_count: self.sender.refused_count(),
             ..self.work

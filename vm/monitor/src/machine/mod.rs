@@ -29,7 +29,7 @@ pub use backend::{CountingSink, Halves, Receiver, Sender, Silence};
 pub use condition::Condition;
 pub use condition::FailureReport;
 pub use cost::exit_cost_ns;
-pub use counters::{Exits, Snapshot, Work};
+pub use counters::{DeviceWork, Exits, Snapshot};
 pub use elf::ImageError;
 pub use error::MonitorError;
 pub use guest_umem::{GuestUmem, GuestUmemWait, guest_umem_backend};

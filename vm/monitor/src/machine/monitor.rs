@@ -23,7 +23,7 @@ use super::shared::Shared;
 use super::spec::{GuestOutcome, Spec};
 use super::worker;
 use crate::lance::{Lance, Width};
-use crate::virtio::Options;
+use crate::virtio::NicOptions;
 
 /// First port of the device, where the monitor's firmware would have put it.
 pub const IO_BASE: u16 = 0xc000;
@@ -141,7 +141,7 @@ fn enter(confinement: &Confinement) -> Result<(), MonitorError> {
 fn nic(spec: &Spec<'_>) -> Nic {
     let &Spec { mac, switches, .. } = spec;
     if switches.virtio_net {
-        let options = Options {
+        let options = NicOptions {
             event_idx: switches.event_idx,
             packed: switches.packed_ring,
             polls: switches.own_polling,

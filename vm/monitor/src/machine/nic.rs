@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bus::{Bus, GuestMemory, InPlace, NetworkSide, Reception};
 use crate::lance::{self, Counters, Lance, LancePort, Width, csr0};
-use crate::virtio::{self, Options, TX, VirtioNet, register};
+use crate::virtio::{self, NicOptions, TX, VirtioNet, register};
 
 /// Guest physical address of the virtio card's registers: the last 2 MiB below 1 GiB, which are never
 /// memory.
@@ -50,7 +50,7 @@ macro_rules! either {
 }
 
 impl Nic {
-    pub(super) fn virtio(mac: [u8; 6], options: Options) -> Self {
+    pub(super) fn virtio(mac: [u8; 6], options: NicOptions) -> Self {
         Nic::Virtio(Box::new(VirtioNet::new(mac, options)))
     }
 

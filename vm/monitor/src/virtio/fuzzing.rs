@@ -1,7 +1,7 @@
 //! A hostile driver as a stream of bytes: what the fuzz target, the corpus replay and the
 //! property tests go through.
 
-use super::{Options, QUEUE_SIZE_MAX, RX, TX, VirtioNet, WORK_MAX, register, status};
+use super::{NicOptions, QUEUE_SIZE_MAX, RX, TX, VirtioNet, WORK_MAX, register, status};
 use crate::bus::{Bus, GuestMemory, NetworkSide, PlainMemory, Reception, Sent};
 use crate::bytes::Bytes;
 use crate::lance::{FRAME_BYTES_MAX, Width};
@@ -49,7 +49,7 @@ pub fn run(bytes: &[u8]) -> u64 {
     let mut wire = CheckedWire::default();
     let start = bytes.u8();
     let options =
-        Options { event_idx: start & 1 != 0, polls: start & 2 != 0, packed: start & 0x40 != 0 };
+        NicOptions { event_idx: start & 1 != 0, polls: start & 2 != 0, packed: start & 0x40 != 0 };
     let mut card = VirtioNet::new([0x02, b'w', b'p', 0, 0, 9], options);
     let mut bus = Bus { memory: &memory, wire: &mut wire };
     // Most inputs shall get past the first gate.

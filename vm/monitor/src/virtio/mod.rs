@@ -52,7 +52,7 @@ const FEATURE_RING_PACKED: u64 = 1 << 34;
 
 /// Choices of the device's owner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct NicOptions {
     /// Offer VIRTIO_F_EVENT_IDX.
     pub event_idx: bool,
     /// Offer VIRTIO_F_RING_PACKED.
@@ -65,7 +65,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct VirtioNet {
     mac: [u8; 6],
-    options: Options,
+    options: NicOptions,
     /// Device status.
     status: u32,
     feature_halves: [u32; 2],
@@ -91,7 +91,7 @@ pub struct VirtioNet {
 
 impl VirtioNet {
     /// A card after power-on.
-    pub fn new(mac: [u8; 6], options: Options) -> Self {
+    pub fn new(mac: [u8; 6], options: NicOptions) -> Self {
         VirtioNet {
             mac,
             options,

@@ -3,7 +3,7 @@
 use super::in_place::GuestFrames;
 use crate::bus::{Bus, GuestMemory, InPlace, NetworkSide, PlainMemory, Reception, Sent};
 use crate::lance::Width;
-use crate::virtio::{Options, RX, TX, VirtioNet, register, status};
+use crate::virtio::{NicOptions, RX, TX, VirtioNet, register, status};
 
 pub(super) const MAC: [u8; 6] = [0x02, b'w', b'p', 0, 0, 9];
 pub(super) const SIZE: u16 = 8;
@@ -49,7 +49,7 @@ pub(super) struct Station {
 
 impl Station {
     /// A card after power-on.
-    pub(super) fn new(options: Options) -> Self {
+    pub(super) fn new(options: NicOptions) -> Self {
         Station {
             card: VirtioNet::new(MAC, options),
             memory: PlainMemory::new(MEMORY_BYTES),
@@ -60,7 +60,7 @@ impl Station {
     }
 
     /// A card that its driver has started with all that it offers.
-    pub(super) fn started(options: Options) -> Self {
+    pub(super) fn started(options: NicOptions) -> Self {
         let mut station = Station::new(options);
         station.start();
         station

@@ -2,11 +2,11 @@
 
 use super::driver::{NEXT, Station, TABLE, WRITES, frame};
 use crate::bus::{GuestMemory, Reception};
-use crate::virtio::{DriverFault, Options, RX, TX, register, status};
+use crate::virtio::{DriverFault, NicOptions, RX, TX, register, status};
 
 /// Has `attack` done to a started card, which must then need a reset; returns the fault.
 fn fault_after(attack: impl FnOnce(&mut Station)) -> DriverFault {
-    let mut station = Station::started(Options { event_idx: true, ..Options::default() });
+    let mut station = Station::started(NicOptions { event_idx: true, ..NicOptions::default() });
     attack(&mut station);
     let fault = station.card.fault().expect("the device has noticed");
     assert_ne!(station.get(register::STATUS) & status::DEVICE_NEEDS_RESET, 0);
@@ -121,7 +121,7 @@ fn frame_shorter_than_its_header_needs_a_reset_and_one_of_no_wire_is_dropped() {
     let buffer = Station::buffer(TX, 0).into();
     let fault = fault_of_chain(|station| station.describe(TX, 0, buffer, 11, 0, 0));
     assert_eq!(fault, DriverFault::Header(11));
-    let mut station = Station::started(Options::default());
+    let mut station = Station::started(NicOptions::default());
     for (slot, len_bytes) in [(0, 12), (1, 25), (2, 12 + 4097), (3, u32::MAX)] {
         station.describe(TX, slot, buffer, len_bytes, 0, 0);
         station.offer(TX, slot);
@@ -156,7 +156,7 @@ fn queues_of_no_layout_need_a_reset() {
 
 #[test]
 fn queues_that_do_not_exist_are_not_there() {
-    let mut station = Station::started(Options::default());
+    let mut station = Station::started(NicOptions::default());
     for queue in [2, 0xffff, u32::MAX] {
         station.set(register::QUEUE_SEL, queue);
         station.set(register::QUEUE_READY, 1);
@@ -172,7 +172,7 @@ fn queues_that_do_not_exist_are_not_there() {
 
 #[test]
 fn buffer_too_short_for_a_frame_stays_and_the_frame_is_lost() {
-    let mut station = Station::started(Options::default());
+    let mut station = Station::started(NicOptions::default());
     station.describe(RX, 0, Station::buffer(RX, 0).into(), 60, WRITES, 0);
     station.offer(RX, 0);
     assert_eq!(station.receive(&frame(60)), Reception::Lost);

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use super::driver::{NEXT, SIZE, Station, WRITES, frame};
 use crate::bus::{GuestMemory, InPlace, Posted};
-use crate::virtio::{Options, RX, TX, register, status};
+use crate::virtio::{NicOptions, RX, TX, register, status};
 
-const PLAIN: Options = Options { event_idx: false, polls: false, packed: false };
+const PLAIN: NicOptions = NicOptions { event_idx: false, polls: false, packed: false };
 
 /// A back end that has guest memory, as lists of addresses.
 #[derive(Debug, Default)]

@@ -3,10 +3,10 @@
 use super::driver::{MAC, NEXT, SIZE, Station, TABLE, frame};
 use crate::bus::{Bus, GuestMemory, Reception};
 use crate::lance::Width;
-use crate::virtio::{Options, RX, TX, register, status};
+use crate::virtio::{NicOptions, RX, TX, register, status};
 
-const PLAIN: Options = Options { event_idx: false, polls: false, packed: false };
-const EVENTS: Options = Options { event_idx: true, polls: false, packed: false };
+const PLAIN: NicOptions = NicOptions { event_idx: false, polls: false, packed: false };
+const EVENTS: NicOptions = NicOptions { event_idx: true, polls: false, packed: false };
 
 #[test]
 fn identity_and_configuration_are_those_of_a_network_card() {
@@ -140,7 +140,7 @@ fn driver_that_wants_no_interrupt_gets_none() {
 
 #[test]
 fn device_asks_for_the_next_notification_but_not_while_it_polls() {
-    for options in [PLAIN, EVENTS].map(|options| Options { polls: true, ..options }) {
+    for options in [PLAIN, EVENTS].map(|options| NicOptions { polls: true, ..options }) {
         let mut station = Station::started(options);
         let wants = |station: &Station, next| {
             let (flags, event) = station.device_wish(TX);

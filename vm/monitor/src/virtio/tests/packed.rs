@@ -3,7 +3,7 @@
 use super::driver::{MAC, NEXT, Recorder, TABLE, WRITES, frame};
 use crate::bus::{Bus, GuestMemory, PlainMemory, Reception};
 use crate::lance::Width;
-use crate::virtio::{DriverFault, Options, RX, TX, VirtioNet, register};
+use crate::virtio::{DriverFault, NicOptions, RX, TX, VirtioNet, register};
 
 /// Descriptors of a queue; no power of two.
 const SIZE: u16 = 5;
@@ -34,7 +34,10 @@ impl Station {
     fn started(event_idx: bool) -> Self {
         use register as r;
         let mut station = Station {
-            card: VirtioNet::new(MAC, Options { event_idx, packed: true, ..Options::default() }),
+            card: VirtioNet::new(
+                MAC,
+                NicOptions { event_idx, packed: true, ..NicOptions::default() },
+            ),
             memory: PlainMemory::new(1 << 16),
             wire: Recorder::default(),
             next: [(0, true); 2],
