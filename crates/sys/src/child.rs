@@ -36,12 +36,13 @@ pub fn hide_run(command: &mut Command) {
 /// Lets a command run without the capabilities that this process has for its own ends, as programs of the user do. Those
 /// of root stay.
 pub fn as_the_user(command: &mut Command) -> &mut Command {
-    let prepare = || {
-        capability::clear_ambient();
-        Ok(())
-    };
     // SAFETY: between fork and exec it makes one system call; nothing in it allocates or takes a lock.
-    unsafe { command.pre_exec(prepare) }
+    unsafe {
+        command.pre_exec(|| {
+            capability::clear_ambient();
+            Ok(())
+        })
+    }
 }
 
 /// Time that [`Child::stop`] waits after SIGTERM, and limit for the last output of a child to
