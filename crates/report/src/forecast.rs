@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{ArmKind, Forecast, Outcome, Progress, TimeNeeded, Verdict};
+use model::{ArmKind, Forecast, Outcome, RunProgress, TimeNeeded, Verdict};
 
 use crate::answer::{Words, change_in_words, percent};
 use crate::units;
@@ -41,7 +41,7 @@ pub fn lacks(needed: &TimeNeeded) -> String {
 }
 
 /// How far a run is, in few words, as a terminal of 60 columns has room for little: `12 of 60 s, block 3 of ~14`.
-pub fn progress(progress: &Progress) -> String {
+pub fn progress(progress: &RunProgress) -> String {
     let time =
         elapsed(Duration::from_nanos(progress.elapsed_ns), Duration::from_nanos(progress.end_ns));
     match (progress.block, progress.blocks) {
@@ -98,7 +98,7 @@ mod tests {
         for (block, blocks, text) in
             [(0, None, "12 of 60 s, warm-up"), (3, Some(14), "12 of 60 s, block 3 of ~14")]
         {
-            assert_eq!(progress(&Progress { block, blocks, elapsed_ns, end_ns }), text);
+            assert_eq!(progress(&RunProgress { block, blocks, elapsed_ns, end_ns }), text);
         }
     }
 
