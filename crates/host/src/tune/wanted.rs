@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::KnobError;
 use super::plan::{LeftOut, Plan, PlanError, SCHEMA, Step, machine_id};
 use super::registry;
 use super::system::System;
