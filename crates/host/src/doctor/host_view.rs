@@ -259,8 +259,8 @@ fn connected(
         );
         let master = details.get(&index).and_then(|detail| detail.master);
         next.extend(master);
-        let is_port = |detail: &&LinkDetail| detail.master == Some(index);
-        next.extend(details.values().filter(is_port).map(|detail| detail.index));
+        let ports = details.values().filter(|detail| detail.master == Some(index));
+        next.extend(ports.map(|detail| detail.index));
         // A veth pair with both ends in this namespace.
         let peer = links.get(&index).and_then(|link| link.peer).filter(|p| p.netns_id.is_none());
         next.extend(peer.map(|peer| peer.index));
