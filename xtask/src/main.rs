@@ -36,7 +36,7 @@ usage: cargo xtask edges        check the dependencies between the crates of the
        cargo xtask firmware     build the images of both guests into target/firmware
        cargo xtask linux-guest  build the Linux guests of paths and tests from Debian packages
        cargo xtask evidence PAGE  measure the tables of docs/evidence/PAGE.md again; --list [PAGE] prints their commands
-       cargo xtask kernels      boot the program on Debian's kernels and write docs/kernels.md
+       cargo xtask kernels      boot the program on Debian's kernels and write docs/reference/kernels.md
        cargo xtask release      build the program as one static file, reproducibly, with checksums and its parts in out/
        cargo xtask deb          build it as a Debian package in out/
        cargo xtask rpm          build it as an RPM package in out/
@@ -137,7 +137,7 @@ fn goldens(root: &Path) -> Result<()> {
     run(Command::new("git").current_dir(root).args(["status", "--short", "--", "*golden*"]))
 }
 
-/// Boots each kernel of the table with the program, and writes docs/kernels.md.
+/// Boots each kernel of the table with the program, and writes docs/reference/kernels.md.
 fn kernels(root: &Path) -> Result<()> {
     linux_guest::build_table(root)?;
     run(cargo(root)

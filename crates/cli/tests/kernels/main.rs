@@ -1,7 +1,7 @@
 //! Table of kernels by feature: each kernel boots in QEMU with the program itself.
 //!
 //! `cargo xtask kernels` fetches the kernels and runs the ignored test with `UPDATE=1`, which writes
-//! docs/kernels.md.
+//! docs/reference/kernels.md.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! docs/kernels.md.
+//! docs/reference/kernels.md.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -20,14 +20,14 @@ What each kernel offers to this program, tried by `cargo xtask kernels`: Debian'
 program and a pair of virtio-net cards behind an IOMMU, and each command of the table runs there. *yes*: it did its work,
 and every datagram was answered, in one of three tries. A number is a message below: the feature is missing, each try lost
 datagrams, or it had no effect (*off*).
-`.ci/nightly` repeats it. Cards: [nics.md](nics.md).
+`.ci/nightly` repeats it. Cards: [nics.md](../nics.md).
 
 ";
 
 /// Writes the page if `UPDATE=1`.
 pub(crate) fn check(features: &[Feature], columns: &[Column]) {
     let text = page(features, columns, &date());
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/kernels.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/kernels.md");
     if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
         std::fs::write(&file, text).expect("the page is written");
         return;
