@@ -47,7 +47,7 @@ pub enum ArmPlanError {
 
 impl ArmPlanError {
     /// The error, with the name of the path.
-    pub fn of_path(&self, path: &str) -> String {
+    pub fn message_for(&self, path: &str) -> String {
         match self {
             ArmPlanError::UnknownSwitch { switch, known } => unknown_switch(switch, known, path),
             error => error.to_string(),
@@ -395,16 +395,15 @@ mod tests {
     #[test]
     fn a_rung_that_needs_an_unsupported_one_has_its_reason_and_others_are_refused_for_their_own() {
         // `pin` needs `zc`, and `batch` excludes `spin`.
-        let mut support = |arm: &Arm| match () {
-            () if arm.has(Switch::Pin) && !arm.has(Switch::Zc) => {
+        let listed = arms(&ArmPlan::ladder(), &switches(), &[], &mut |arm| {
+            if arm.has(Switch::Pin) && !arm.has(Switch::Zc) {
                 Support::Refused { why: "needs zc".into() }
-            }
-            () if arm.has(Switch::Batch) && arm.has(Switch::Spin) => {
+            } else if arm.has(Switch::Batch) && arm.has(Switch::Spin) {
                 Support::Refused { why: "one of two".into() }
+            } else {
+                without_zc(arm)
             }
-            () => without_zc(arm),
-        };
-        let listed = arms(&ArmPlan::ladder(), &switches(), &[], &mut support);
+        });
         let answers: Vec<_> = listed[2..].iter().map(|(_, answer)| answer.clone()).collect();
         let absent = Support::unsupported("zero-copy", "a driver that has it");
         let refused = Support::Refused { why: "one of two".into() };

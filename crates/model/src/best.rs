@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::statistics::{self, Comparison, LEVEL};
 use crate::{
-    Arm, Better, Clock, Member, Outcome, Search, SearchStep, Support, SwitchId, SwitchSet, Trials,
-    Verdict, always_valid, order,
+    Arm, ArmKind, ArmOutcome, Better, Clock, Member, Outcome, Search, SearchStep, Support,
+    SwitchId, SwitchSet, Trials, Verdict, always_valid, order,
 };
 
 /// Most blocks of one stage.
@@ -176,19 +176,12 @@ impl Outcome {
     /// Worth of each member of the set that the search found; empty without a search.
     pub fn members(&self) -> Vec<Member> {
         let Some(search) = &self.search else { return Vec::new() };
-        let arm_with = |set: &[&String]| {
-            self.arms.iter().find(|arm| {
-                arm.kind != crate::ArmKind::Control
-                    && arm.switches.len() == set.len()
-                    && set.iter().all(|id| arm.switches.contains(id))
-            })
-        };
         let all: Vec<&String> = search.set.iter().collect();
-        let member = |id: &String| {
+        let all = self.arm_with(&all);
+        let members = search.set.iter().map(|id| {
             let rest: Vec<&String> = search.set.iter().filter(|other| *other != id).collect();
-            let step = arm_with(&rest)
-                .zip(arm_with(&all))
-                .and_then(|(rest, all)| self.step(rest, all, &search.metric));
+            let rest = self.arm_with(&rest);
+            let step = rest.zip(all).and_then(|(rest, all)| self.step(rest, all, &search.metric));
             let interval = step.as_ref().and_then(|(step, _)| step.interval);
             Member {
                 switch: id.clone(),
@@ -196,14 +189,23 @@ impl Outcome {
                 low: interval.map(|interval| interval.low),
                 high: interval.map(|interval| interval.high),
                 // A set that cannot run without this member needs it.
-                verdict: match (step, arm_with(&rest)) {
+                verdict: match (step, rest) {
                     (Some((_, verdict)), _) => verdict,
                     (None, Some(rest)) if !rest.support.is_yes() => Verdict::Unsupported,
                     (None, _) => Verdict::Inconclusive,
                 },
             }
-        };
-        search.set.iter().map(member).collect()
+        });
+        members.collect()
+    }
+
+    /// The arm with exactly these switches.
+    fn arm_with(&self, set: &[&String]) -> Option<&ArmOutcome> {
+        self.arms.iter().find(|arm| {
+            arm.kind != ArmKind::Control
+                && arm.switches.len() == set.len()
+                && set.iter().all(|id| arm.switches.contains(id))
+        })
     }
 
     /// The member to drop: the least useful of those that are not shown to matter; `None` if all are.

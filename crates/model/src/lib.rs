@@ -61,7 +61,7 @@ pub use compare::{
 pub use exit_code::ExitCode;
 pub use experiment::{
     Experiment, ExperimentPlan, ExperimentStep, FORECAST_AFTER, Forecast, Members, OutcomeHeader,
-    Progress, RESOLVE, Replayed, TimeNeeded, Trial, TrialRecord,
+    RESOLVE, Replayed, RunProgress, TimeNeeded, Trial, TrialRecord,
 };
 pub use fake::{FakeDrift, FakeSource, FakeSwitch, FakeWorld};
 pub use figure::{CountDifference, Distribution, Floor, Reliability, Verdict};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{
     Arm, Experiment, ExperimentPlan, ExperimentStep, FORECAST_AFTER, Forecast, Measurement,
-    Outcome, OutcomeHeader, Progress, TimeNeeded, TrialRecord,
+    Outcome, OutcomeHeader, RunProgress, TimeNeeded, TrialRecord,
 };
 
 /// Blocks' worth of consecutive failed trials after which a run is given up: an error that all
@@ -34,7 +34,7 @@ pub trait Sink {
     fn begin(&mut self, header: &OutcomeHeader, plan: &ExperimentPlan) -> Result<(), Self::Error>;
 
     /// Called before each trial.
-    fn next(&mut self, arm: &Arm, progress: &Progress);
+    fn next(&mut self, arm: &Arm, progress: &RunProgress);
 
     /// Called at most once, after the warm-up or the first block that counts, if the time does not suffice for a verdict.
     fn lacks_time(&mut self, _needed: &TimeNeeded) {}

@@ -41,7 +41,6 @@ const TEXTS: [&str; 14] = [
 ];
 
 fn lines(outcome: &Outcome) -> Vec<Line> {
-    let load = |name: &str| outcome.load.get(name).cloned().unwrap_or_default();
     let mut lines = Vec::new();
     for arm in &outcome.arms {
         for (name, metric) in &arm.metrics {
@@ -55,9 +54,9 @@ fn lines(outcome: &Outcome) -> Vec<Line> {
                         outcome.id.clone(),
                         outcome.started.clone(),
                         outcome.path.clone(),
-                        load("kind"),
-                        load("size_bytes"),
-                        load("rate_pps"),
+                        load_parameter(outcome, "kind"),
+                        load_parameter(outcome, "size_bytes"),
+                        load_parameter(outcome, "rate_pps"),
                         outcome.machine.id.clone(),
                         outcome.version.clone(),
                         arm.name.clone(),
@@ -75,6 +74,10 @@ fn lines(outcome: &Outcome) -> Vec<Line> {
         }
     }
     lines
+}
+
+fn load_parameter(outcome: &Outcome, name: &str) -> String {
+    outcome.load.get(name).cloned().unwrap_or_default()
 }
 
 /// CSV (RFC 4180) with a header line; an empty cell stands for a missing value.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{ArmKind, Forecast, Outcome, Progress, TimeNeeded, Verdict};
+use model::{ArmKind, Forecast, Outcome, RunProgress, TimeNeeded, Verdict};
 
 use crate::answer::{Words, change_in_words, percent};
 use crate::units;
@@ -41,7 +41,7 @@ pub fn lacks(needed: &TimeNeeded) -> String {
 }
 
 /// How far a run is, in few words, as a terminal of 60 columns has room for little: `12 of 60 s, block 3 of ~14`.
-pub fn progress(progress: &Progress) -> String {
+pub fn progress(progress: &RunProgress) -> String {
     let time =
         elapsed(Duration::from_nanos(progress.elapsed_ns), Duration::from_nanos(progress.end_ns));
     match (progress.block, progress.blocks) {
@@ -95,32 +95,34 @@ mod tests {
     #[test]
     fn progress_names_the_block_and_the_end_as_far_as_they_are_known() {
         let (elapsed_ns, end_ns) = (12_900_000_000, 59_100_000_000);
-        let at = |block, blocks| progress(&Progress { block, blocks, elapsed_ns, end_ns });
-        assert_eq!(at(0, None), "12 of 60 s, warm-up");
-        assert_eq!(at(3, Some(14)), "12 of 60 s, block 3 of ~14");
+        for (block, blocks, text) in
+            [(0, None, "12 of 60 s, warm-up"), (3, Some(14), "12 of 60 s, block 3 of ~14")]
+        {
+            assert_eq!(progress(&RunProgress { block, blocks, elapsed_ns, end_ns }), text);
+        }
+    }
+
+    fn arm(name: &str, kind: ArmKind, ratio: f64, verdict: Verdict) -> ArmOutcome {
+        let unjudged = MetricOutcome::unjudged("ns", Better::Lower, vec![Some(ratio)]);
+        let (ratio, verdict) = (Some(ratio), Some(verdict));
+        let metric = MetricOutcome { ratio, verdict, ..unjudged };
+        ArmOutcome {
+            name: name.to_owned(),
+            kind,
+            switches: Vec::new(),
+            support: Support::Yes,
+            trials: 8,
+            metrics: BTreeMap::from([("wall_ns".to_owned(), metric)]),
+            latency: BTreeMap::new(),
+            mode: BTreeMap::new(),
+            counters: BTreeMap::new(),
+            reliability: None,
+            failures: Vec::new(),
+        }
     }
 
     #[test]
     fn answer_so_far_names_the_arms_that_are_decided_the_largest_effect_first() {
-        let arm = |name: &str, kind, ratio: f64, verdict| {
-            let trials = vec![Some(ratio)];
-            let unjudged = MetricOutcome::unjudged("ns", Better::Lower, trials);
-            let (ratio, verdict) = (Some(ratio), Some(verdict));
-            let metric = MetricOutcome { ratio, verdict, ..unjudged };
-            ArmOutcome {
-                name: name.to_owned(),
-                kind,
-                switches: Vec::new(),
-                support: Support::Yes,
-                trials: 8,
-                metrics: BTreeMap::from([("wall_ns".to_owned(), metric)]),
-                latency: BTreeMap::new(),
-                mode: BTreeMap::new(),
-                counters: BTreeMap::new(),
-                reliability: None,
-                failures: Vec::new(),
-            }
-        };
         let control = arm("old again", ArmKind::Control, 1.3, Verdict::Worse);
         let open = arm("open", ArmKind::Variant, 0.5, Verdict::Exploratory);
         let plan = ExperimentPlan::new(1, Vec::new(), vec!["wall_ns".to_owned()], 1, 1);

@@ -43,13 +43,16 @@ pub fn to_json(outcome: &Outcome) -> String {
 /// The outcome without floors that are not finite, which bound nothing. Other figures that are not
 /// finite become `null` in JSON.
 pub fn finite(outcome: &Outcome) -> Cow<'_, Outcome> {
-    let is_finite = |floor: &Floor| floor.low.is_finite() && floor.high.is_finite();
     if outcome.floor.values().all(is_finite) {
         return Cow::Borrowed(outcome);
     }
     let mut bounded = outcome.clone();
     bounded.floor.retain(|_, floor| is_finite(floor));
     Cow::Owned(bounded)
+}
+
+fn is_finite(floor: &Floor) -> bool {
+    floor.low.is_finite() && floor.high.is_finite()
 }
 
 /// Returns a comparison as an indented JSON document, described in `docs/reference/results.md`.

@@ -182,16 +182,16 @@ fn bencher_reads_its_format_by_the_published_schema() {
     }
 }
 
+fn bencher_figure_count(outcome: &Outcome) -> usize {
+    let text = to_bencher(&Page::from_outcome(outcome));
+    let document: BTreeMap<String, BTreeMap<String, Value>> = serde_json::from_str(&text).unwrap();
+    document.values().map(BTreeMap::len).sum()
+}
+
 #[test]
 fn bencher_gets_every_figure_of_metrics_with_the_longest_names() {
     let mut outcome = common::ping();
-    let count = |outcome: &Outcome| -> usize {
-        let text = to_bencher(&Page::from_outcome(outcome));
-        let document: BTreeMap<String, BTreeMap<String, Value>> =
-            serde_json::from_str(&text).unwrap();
-        document.values().map(BTreeMap::len).sum()
-    };
-    let before = count(&outcome);
+    let before = bencher_figure_count(&outcome);
     let metric = outcome.arms[2].metrics["rtt_ns_p50"].clone();
     assert!(metric.median.is_some() && metric.ratio.is_some());
     for end in ["a", "b"] {
@@ -200,7 +200,7 @@ fn bencher_gets_every_figure_of_metrics_with_the_longest_names() {
         outcome.judged.push(name);
     }
     // A median and a ratio of each.
-    assert_eq!(count(&outcome), before + 4);
+    assert_eq!(bencher_figure_count(&outcome), before + 4);
 }
 
 #[test]
@@ -247,8 +247,8 @@ fn github_gets_an_error_per_worse_arm_and_names_cannot_end_a_command() {
         assert!(text.lines().all(|line| line.starts_with("::")), "{text}");
         let errors = text.lines().filter(|line| line.starts_with("::error ")).count();
         assert_eq!(errors, verdicts(&outcome, |verdict| verdict == Verdict::Worse), "{text}");
-        let title = |line: &str| line.split("::").nth(1).unwrap_or_default().to_owned();
-        assert!(text.lines().all(|line| !title(line).contains([':', ','])), "{text}");
+        let mut titles = text.lines().map(|line| line.split("::").nth(1).unwrap_or_default());
+        assert!(titles.all(|title| !title.contains([':', ','])), "{text}");
     }
 }
 

@@ -226,18 +226,22 @@ fn empty_sections_are_left_out() {
     }
 }
 
+/// Relative luminance of a color such as `#181d24`.
+///
+/// Source: sRGB in WCAG 2.1.
+fn luminance(hex: &str) -> f64 {
+    let [red, green, blue] = [1, 3, 5].map(|at| {
+        let c = f64::from(u8::from_str_radix(&hex[at..at + 2], 16).unwrap()) / 255.0;
+        if c <= 0.03928 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) }
+    });
+    0.2126 * red + 0.7152 * green + 0.0722 * blue
+}
+
 #[test]
 fn chart_colours_are_readable_on_light_and_dark_pages() {
     let html = page(&common::ping());
     let style = html.split_once("<style>").unwrap().1.split_once("</style>").unwrap().0;
-    // Relative luminance of sRGB, WCAG 2.1; 2.8 to 1 against both grounds.
-    let luminance = |hex: &str| -> f64 {
-        let channel = |at: usize| {
-            let c = f64::from(u8::from_str_radix(&hex[at..at + 2], 16).unwrap()) / 255.0;
-            if c <= 0.03928 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) }
-        };
-        0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5)
-    };
+    // 2.8 to 1 against both grounds.
     let (light, dark) = (luminance("#ffffff"), luminance("#181d24"));
     let mut seen = BTreeSet::new();
     for attribute in ["fill=\"#", "stroke=\"#"] {

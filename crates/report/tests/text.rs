@@ -95,13 +95,14 @@ fn more_figures_than_tables_stand_side_by_side_with_the_exits() {
     assert!(html.contains("Gain beside price"), "{html}");
     let text = ladder(&outcome, Style::default(), Detail::Full);
     let (_, table) = text.split_once("gain beside price").expect(&text);
-    let row = |arm: &str| {
+    for (arm, row) in [
+        ("arm", "rtt p50 rtt p99 CPU vcpu exits kernel exits"),
+        ("baseline ", "65.8 µs 92.2 µs 5.41 µs 5.41 µs 1 0.500"),
+        ("+bypass", "0.0365× 0.0312× 0.520× 0.520× 6 0.500"),
+    ] {
         let line = table.lines().find(|line| line.starts_with(arm)).expect(&text);
-        line[arm.len()..].split_whitespace().collect::<Vec<_>>().join(" ")
-    };
-    assert_eq!(row("arm"), "rtt p50 rtt p99 CPU vcpu exits kernel exits");
-    assert_eq!(row("baseline "), "65.8 µs 92.2 µs 5.41 µs 5.41 µs 1 0.500");
-    assert_eq!(row("+bypass"), "0.0365× 0.0312× 0.520× 0.520× 6 0.500");
+        assert_eq!(line[arm.len()..].split_whitespace().collect::<Vec<_>>().join(" "), row);
+    }
 }
 
 #[test]
@@ -121,7 +122,7 @@ fn best_arm_was_judged_better() {
 }
 
 #[test]
-fn of_the_arms_shown_to_be_better_the_sentence_names_the_best_value() {
+fn the_sentence_names_the_best_value_among_the_arms_shown_to_be_better() {
     let mut outcome = common::ping();
     // A better ratio beside a worse value: the ratio is paired, and a reader compares the values.
     outcome.arms[2].metrics.get_mut("rtt_ns_p50").unwrap().ratio = Some(0.01);
@@ -192,25 +193,29 @@ fn an_arm_that_is_worse_is_red_in_the_table() {
     assert!(!text.contains("\x1b[31m+bypass"), "{text}");
 }
 
+/// Head of the table.
+fn brief_head(width: usize) -> String {
+    let text = ladder(&common::ping(), Style { width, ..Style::default() }, Detail::Brief);
+    text.lines().find(|line| line.starts_with("arm ")).unwrap().to_owned()
+}
+
 #[test]
 fn further_metrics_are_columns_where_there_is_room() {
-    let head = |width| {
-        let text = ladder(&common::ping(), Style { width, ..Style::default() }, Detail::Brief);
-        text.lines().find(|line| line.starts_with("arm ")).unwrap().to_owned()
-    };
-    assert!(head(60).contains("verdict") && !head(60).contains("interval"), "{}", head(60));
-    assert!(head(80).contains("95 % interval"), "{}", head(80));
-    assert!(head(120).contains("rtt p99") && head(120).contains("CPU per packet"), "{}", head(120));
+    let [head_60, head_80, head_120] = [60, 80, 120].map(brief_head);
+    assert!(head_60.contains("verdict") && !head_60.contains("interval"), "{}", head_60);
+    assert!(head_80.contains("95 % interval"), "{}", head_80);
+    assert!(head_120.contains("rtt p99") && head_120.contains("CPU per packet"), "{}", head_120);
+}
+
+fn first_paragraph(text: &str) -> Vec<&str> {
+    text.lines().take_while(|line| !line.is_empty()).collect()
 }
 
 #[test]
 fn full_text_begins_with_the_sentences_of_the_brief_one() {
     let [brief, full] =
         [Detail::Brief, Detail::Full].map(|detail| ladder(&common::ping(), WIDE, detail));
-    let sentences = |text: &str| {
-        text.lines().take_while(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
-    };
-    assert_eq!(sentences(&brief)[1..], sentences(&full)[1..]);
+    assert_eq!(first_paragraph(&brief)[1..], first_paragraph(&full)[1..]);
     assert!(full.contains("A/A floor") && !brief.contains("A/A floor"), "{full}");
 }
 
@@ -346,11 +351,14 @@ fn unknown_floor_is_stated() {
 
 #[test]
 fn text_is_that_of_the_goldens() {
-    let text = |outcome, detail| ladder(&outcome, Style::default(), detail);
-    common::golden("ping.txt", &text(common::ping(), Detail::Brief));
-    common::golden("flood.txt", &text(common::flood(), Detail::Brief));
-    common::golden("ping-full.txt", &text(common::ping(), Detail::Full));
-    common::golden("flood-full.txt", &text(common::flood(), Detail::Full));
+    for (golden, outcome, detail) in [
+        ("ping.txt", common::ping(), Detail::Brief),
+        ("flood.txt", common::flood(), Detail::Brief),
+        ("ping-full.txt", common::ping(), Detail::Full),
+        ("flood-full.txt", common::flood(), Detail::Full),
+    ] {
+        common::golden(golden, &ladder(&outcome, Style::default(), detail));
+    }
     let ascii = Style { width: 110, color: false, ascii: true };
     common::golden("ping-ascii-110.txt", &ladder(&common::ping(), ascii, Detail::Full));
     common::golden("list.txt", &list(&summaries(), Style::default()));
@@ -366,8 +374,8 @@ fn list_fits_its_width_and_marks_unfinished_runs() {
     assert!(list(&[], Style::default()).contains("wirepath prove"));
 }
 
-fn summaries() -> Vec<Summary> {
-    let row = |id: &str, ended, headline: Option<&str>| Summary {
+fn summary(id: &str, ended: Ended, headline: Option<&str>) -> Summary {
+    Summary {
         title: "Which switch makes a ping faster?".into(),
         note: None,
         id: id.into(),
@@ -384,10 +392,13 @@ fn summaries() -> Vec<Summary> {
         trials: 338,
         ended,
         headline: headline.map(str::to_string),
-    };
+    }
+}
+
+fn summaries() -> Vec<Summary> {
     vec![
-        row("20261121-091500-probe-77c0", Ended::Unfinished, None),
-        row(
+        summary("20261121-091500-probe-77c0", Ended::Unfinished, None),
+        summary(
             "20261121-083000-probe-1f3a",
             Ended::Settled,
             Some(

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use model::{
     Arm, ArmKind, BlockOrder, Clock, Experiment, ExperimentPlan, FinishedRun, Forecast, Limits,
-    Measurement, Members, Outcome, OutcomeHeader, Progress, Replayed, Schedule, Search, Session,
+    Measurement, Members, Outcome, OutcomeHeader, Replayed, RunProgress, Schedule, Search, Session,
     Sink, Support, TimeNeeded, TrialRecord, Trials,
 };
 use remote::Failure;
@@ -170,7 +170,7 @@ impl Sink for Recorder<'_> {
         store.begin(&ExperimentHeader::new(header, plan.seed, plan.schedule, arms))
     }
 
-    fn next(&mut self, arm: &Arm, progress: &Progress) {
+    fn next(&mut self, arm: &Arm, progress: &RunProgress) {
         let done = progress.elapsed_ns.saturating_mul(1000) / progress.end_ns.max(1);
         self.console.progress(done, &report::forecast::progress(progress), &arm.name);
     }

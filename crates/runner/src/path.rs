@@ -71,11 +71,11 @@ pub(crate) fn plan(
         Vec::new()
     } else if wanted.against.is_some() {
         let arm = ArmPlan::parse_one(&wanted.arms, &switches)
-            .map_err(|error| Failure::Usage(error.of_path(path.name())))?;
+            .map_err(|error| Failure::Usage(error.message_for(path.name())))?;
         arms_of_builds(&arm.switches)
     } else {
         let plan = ArmPlan::parse(&wanted.arms, &switches)
-            .map_err(|error| Failure::Usage(error.of_path(path.name())))?;
+            .map_err(|error| Failure::Usage(error.message_for(path.name())))?;
         let rungs = path.ladder(&load);
         let listed = plan.switches(&switches, &rungs);
         model::arms(&plan, listed, &wanted.peers, &mut |arm| path.support(arm, &load))

@@ -5,9 +5,9 @@
 //!
 //! Source: capabilities(7).
 
+use std::fs;
 use std::io;
-
-use crate::user_namespace;
+use std::os::unix::fs::MetadataExt;
 
 /// Capabilities that Wirepath uses, with the kernel's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,8 +138,20 @@ pub fn missing(needed: &[Capability]) -> Option<String> {
 /// As [`missing`], of what needs a capability that holds for the whole host: in a user namespace of its own, a process
 /// lacks all of them.
 pub fn missing_on_host(needed: &[Capability]) -> Option<String> {
-    let effective = if user_namespace::is_initial() { own().ok()?.effective } else { 0 };
+    let effective = if is_in_initial_user_namespace() { own().ok()?.effective } else { 0 };
     missing_from(effective, needed)
+}
+
+/// Inode number of the user namespace that the kernel starts with.
+///
+/// Source: PROC_USER_INIT_INO of linux/proc_ns.h.
+const INITIAL_INODE: u64 = 0xEFFF_FFFD;
+
+/// True if this process is in the user namespace that the kernel started with. Elsewhere a capability holds for what the
+/// namespace owns, not for settings of the host.
+pub(crate) fn is_in_initial_user_namespace() -> bool {
+    // Without /proc or in a kernel without user namespaces there is no other one.
+    fs::metadata("/proc/self/ns/user").map_or(true, |namespace| namespace.ino() == INITIAL_INODE)
 }
 
 fn missing_from(effective: u64, needed: &[Capability]) -> Option<String> {
@@ -165,8 +177,11 @@ fn own() -> io::Result<Own> {
     if rc != 0 {
         return Err(io::Error::last_os_error());
     }
-    let whole = |at: usize| u64::from(sets[at + 3]) << 32 | u64::from(sets[at]);
-    Ok(Own { effective: whole(0), permitted: whole(1) })
+    let [effective, permitted, _, effective_high, permitted_high, _] = sets.map(u64::from);
+    Ok(Own {
+        effective: effective_high << 32 | effective,
+        permitted: permitted_high << 32 | permitted,
+    })
 }
 
 #[cfg(test)]

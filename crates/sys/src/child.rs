@@ -17,6 +17,7 @@ use crate::clock;
 use crate::jail;
 use crate::netns::Netns;
 use crate::pidfd::PidFd;
+use crate::rusage::timeval_ns;
 
 /// A command that runs this program: the image of this process, also after its file was replaced or removed.
 pub fn this_program() -> Command {
@@ -36,12 +37,13 @@ pub fn hide_run(command: &mut Command) {
 /// Lets a command run without the capabilities that this process has for its own ends, as programs of the user do. Those
 /// of root stay.
 pub fn as_the_user(command: &mut Command) -> &mut Command {
-    let prepare = || {
-        capability::clear_ambient();
-        Ok(())
-    };
     // SAFETY: between fork and exec it makes one system call; nothing in it allocates or takes a lock.
-    unsafe { command.pre_exec(prepare) }
+    unsafe {
+        command.pre_exec(|| {
+            capability::clear_ambient();
+            Ok(())
+        })
+    }
 }
 
 /// Time that [`Child::stop`] waits after SIGTERM, and limit for the last output of a child to
@@ -385,10 +387,9 @@ pub(crate) fn reap_process(pid: libc::pid_t) -> io::Result<(i32, ChildUsage)> {
             return Err(error);
         }
     }
-    let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1_000;
     let usage = ChildUsage {
-        user_ns: ns(usage.ru_utime),
-        system_ns: ns(usage.ru_stime),
+        user_ns: timeval_ns(usage.ru_utime),
+        system_ns: timeval_ns(usage.ru_stime),
         voluntary_switch_count: usage.ru_nvcsw as u64,
         involuntary_switch_count: usage.ru_nivcsw as u64,
     };

@@ -24,9 +24,7 @@ impl ThreadUsage {
         // SAFETY: RUSAGE_THREAD is valid on Linux and `usage` may be written.
         unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
         // The scheduler counts in nanoseconds, rusage in microseconds.
-        let user = usage.ru_utime;
-        let user_ns = user.tv_sec as u64 * 1_000_000_000 + user.tv_usec as u64 * 1_000;
-        let user_ns = user_ns.min(cpu_ns);
+        let user_ns = timeval_ns(usage.ru_utime).min(cpu_ns);
         ThreadUsage {
             user_ns,
             system_ns: cpu_ns - user_ns,
@@ -47,6 +45,10 @@ impl ThreadUsage {
                 .saturating_sub(earlier.context_switch_count),
         }
     }
+}
+
+pub(crate) fn timeval_ns(time: libc::timeval) -> u64 {
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000
 }
 
 /// Largest resident size of this process so far, in bytes.

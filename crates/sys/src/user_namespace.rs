@@ -9,25 +9,12 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use thiserror::Error;
 
 use crate::capability;
 use crate::jail::Forked;
-
-/// Inode number of the user namespace that the kernel starts with.
-///
-/// Source: PROC_USER_INIT_INO of linux/proc_ns.h.
-const INITIAL_INODE: u64 = 0xEFFF_FFFD;
-
-/// True if this process is in the user namespace that the kernel started with. Elsewhere a capability holds for what the
-/// namespace owns, not for settings of the host.
-pub fn is_initial() -> bool {
-    // Without /proc or in a kernel without user namespaces there is no other one.
-    fs::metadata("/proc/self/ns/user").map_or(true, |namespace| namespace.ino() == INITIAL_INODE)
-}
 
 /// Reason why this host gives a process no user namespace of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,7 +118,7 @@ const NONE_FAILED: u8 = 255;
 /// A child tries it first and makes a network namespace there, because a host may give the user namespace and deny the
 /// capabilities. On an error this process is as it was.
 pub fn enter() -> Result<(), UserNamespaceError> {
-    let maps = Maps::of_this_user();
+    let maps = Maps::for_this_user();
     tried_in_child(&maps).and_then(|()| maps.enter()).map_err(UserNamespaceError::new)?;
     capability::raise_ambient().map_err(|source| UserNamespaceError {
         barrier: UserNamespaceBarrier::Other,
@@ -157,7 +144,7 @@ struct Maps {
 }
 
 impl Maps {
-    fn of_this_user() -> Self {
+    fn for_this_user() -> Self {
         // SAFETY: neither call takes an argument, and neither can fail.
         let (user, group) = (capability::effective_uid(), unsafe { libc::getegid() });
         Maps { user: format!("{user} {user} 1"), group: format!("{group} {group} 1") }
@@ -206,11 +193,11 @@ fn tried_in_child(maps: &Maps) -> Result<(), FailedStep> {
         // SAFETY: the bytes outlive the call.
         unsafe { libc::write(inside.socket().as_raw_fd(), answer.as_ptr().cast(), answer.len()) };
     });
-    let not_tried = |error| (OWN_USER_NAMESPACE, error);
-    let child = child.map_err(not_tried)?;
-    let mut answer = [0; 5];
-    child.socket().read_exact(&mut answer).map_err(not_tried)?;
-    let [step, errno @ ..] = answer;
+    let answer = child.and_then(|child| {
+        let mut answer = [0; 5];
+        child.socket().read_exact(&mut answer).map(|()| answer)
+    });
+    let [step, errno @ ..] = answer.map_err(|error| (OWN_USER_NAMESPACE, error))?;
     if step == NONE_FAILED {
         return Ok(());
     }
@@ -239,17 +226,23 @@ const NET_NAMESPACES_MAX: &str = "user.max_net_namespaces";
 
 impl Host {
     fn read(proc: &Path) -> Self {
-        let number =
-            |file: &str| fs::read_to_string(proc.join("sys").join(file)).ok()?.trim().parse().ok();
+        let sysctls = proc.join("sys");
         let status = fs::read_to_string(proc.join("self/status")).unwrap_or_default();
         Host {
-            restricted_by_apparmor: number("kernel/apparmor_restrict_unprivileged_userns"),
-            userns_clone: number("kernel/unprivileged_userns_clone"),
-            user_namespaces_max: number("user/max_user_namespaces"),
-            net_namespaces_max: number("user/max_net_namespaces"),
+            restricted_by_apparmor: sysctl_number(
+                &sysctls,
+                "kernel/apparmor_restrict_unprivileged_userns",
+            ),
+            userns_clone: sysctl_number(&sysctls, "kernel/unprivileged_userns_clone"),
+            user_namespaces_max: sysctl_number(&sysctls, "user/max_user_namespaces"),
+            net_namespaces_max: sysctl_number(&sysctls, "user/max_net_namespaces"),
             is_filtered: status.lines().any(|line| line == "Seccomp:\t2"),
         }
     }
+}
+
+fn sysctl_number(sysctls: &Path, file: &str) -> Option<u64> {
+    fs::read_to_string(sysctls.join(file)).ok()?.trim().parse().ok()
 }
 
 /// The cause of a refusal.
@@ -286,6 +279,8 @@ fn barrier(step: usize, error: &io::Error, host: &Host) -> UserNamespaceBarrier 
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
     use crate::netns::Netns;
     use crate::sysfs::Sysfs;
@@ -322,14 +317,15 @@ mod tests {
     #[test]
     fn settings_are_read_where_there_are_any() {
         let folder = tempfile::tempdir().unwrap();
-        let write = |file: &str, text: &str| {
+        for (file, text) in [
+            ("sys/kernel/unprivileged_userns_clone", "0\n"),
+            ("sys/user/max_user_namespaces", "12\n"),
+            ("self/status", "Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n"),
+        ] {
             let file = folder.path().join(file);
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, text).unwrap();
-        };
-        write("sys/kernel/unprivileged_userns_clone", "0\n");
-        write("sys/user/max_user_namespaces", "12\n");
-        write("self/status", "Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n");
+        }
         let host = Host::read(folder.path());
         assert_eq!((host.userns_clone, host.user_namespaces_max), (Some(0), Some(12)));
         assert_eq!((host.restricted_by_apparmor, host.is_filtered), (None, true));
@@ -338,7 +334,7 @@ mod tests {
     #[test]
     fn a_trial_in_a_child_leaves_this_process_as_it_was() {
         let before = fs::metadata("/proc/self/ns/user").unwrap().ino();
-        if let Err((step, error)) = tried_in_child(&Maps::of_this_user()) {
+        if let Err((step, error)) = tried_in_child(&Maps::for_this_user()) {
             testkit::skip("kernel", format!("{}: {error}", STEPS[step]));
         }
         assert_eq!(fs::metadata("/proc/self/ns/user").unwrap().ino(), before);
@@ -347,7 +343,7 @@ mod tests {
     #[test]
     fn a_process_with_threads_is_told_so_and_stays_where_it_is() {
         // This one has those of the tests.
-        let failed = Maps::of_this_user().enter();
+        let failed = Maps::for_this_user().enter();
         let (step, error) = failed.expect_err("it has threads");
         assert_eq!((step, error.raw_os_error()), (OWN_USER_NAMESPACE, Some(libc::EINVAL)));
     }
@@ -364,7 +360,11 @@ mod tests {
                 Ok(()) => {
                     let made = Netns::new();
                     let made = made.is_ok_and(|netns| Sysfs::of(&netns).is_ok());
-                    format!("entered: {} {made} {}", is_initial(), own_status())
+                    format!(
+                        "entered: {} {made} {}",
+                        capability::is_in_initial_user_namespace(),
+                        own_status()
+                    )
                 }
                 Err(error) => format!("refused: {error}"),
             };

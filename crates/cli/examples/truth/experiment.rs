@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Instant;
 
 use model::{
-    Arm, ArmKind, Clock, ExperimentPlan, Measurement, Outcome, OutcomeHeader, Progress, Sink,
+    Arm, ArmKind, Clock, ExperimentPlan, Measurement, Outcome, OutcomeHeader, RunProgress, Sink,
     Support, TrialRecord, Trials, Verdict,
 };
 
@@ -30,7 +30,7 @@ impl Sink for Nowhere {
         Ok(())
     }
 
-    fn next(&mut self, _: &Arm, _: &Progress) {}
+    fn next(&mut self, _: &Arm, _: &RunProgress) {}
 
     fn trial(&mut self, _: &str, _: &TrialRecord) -> Result<(), Infallible> {
         Ok(())

@@ -113,8 +113,8 @@ pub(crate) fn run(context: &Context, args: &MeasureArgs) -> Result<(), Failure> 
 /// The baseline and the arms asked for, without the A/A control: no verdict is given.
 fn arms(text: &str, load: &Load) -> Result<Vec<(Arm, Support)>, Failure> {
     let switches = model::ids(Probe.switches());
-    let plan =
-        ArmPlan::parse(text, &switches).map_err(|error| Failure::Usage(error.of_path("probe")))?;
+    let plan = ArmPlan::parse(text, &switches)
+        .map_err(|error| Failure::Usage(error.message_for("probe")))?;
     let mut arms = model::arms(&plan, &switches, &[], &mut |arm| Probe.support(arm, load));
     arms.retain(|(arm, _)| arm.kind != ArmKind::Control);
     if let Some((_, support)) = arms.first() {

@@ -58,7 +58,7 @@ pub(super) fn plan(state: &StateArgs, place: &PlaceArgs, file: &Path) -> Result<
     let wanted = findings
         .iter()
         .flat_map(|found| found.settings.iter().map(move |setting| (setting, found.what.as_str())));
-    let plan = tune::plan_of(&system, "doctor", place.interface.as_deref(), wanted)?;
+    let plan = tune::settings_plan(&system, "doctor", place.interface.as_deref(), wanted)?;
     if plan.steps.is_empty() && plan.left_out.is_empty() {
         return Err(Failure::failed(
             "nothing to plan: no finding names a setting that differs from that of this host",

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::counters::Counters;
-use crate::net::{self, Detail, Link};
+use crate::net::{self, Link, LinkDetail};
 use crate::tune::{KnobError, Profile, System, Target, Value, find};
 
 /// An interface, the interfaces that its packets cross, and the profile to judge them by.
@@ -15,7 +15,7 @@ pub struct HostView {
     pub(crate) app_cpu: Option<usize>,
     /// All interfaces of the namespace, by index.
     pub(crate) links: BTreeMap<u32, Link>,
-    pub(crate) details: BTreeMap<u32, Detail>,
+    pub(crate) details: BTreeMap<u32, LinkDetail>,
     /// Interface by which the outer packets of a tunnel leave, by the tunnel's index.
     below_tunnel: BTreeMap<u32, u32>,
     /// Interfaces that the packets cross; loopback only if it was named.
@@ -211,7 +211,7 @@ fn owners() -> Owners {
 /// The interface below each tunnel: the one that it is bound to, else that of the route to its far end.
 fn below_tunnels(
     links: &BTreeMap<u32, Link>,
-    details: &BTreeMap<u32, Detail>,
+    details: &BTreeMap<u32, LinkDetail>,
 ) -> BTreeMap<u32, u32> {
     details
         .values()
@@ -222,7 +222,7 @@ fn below_tunnels(
         .collect()
 }
 
-fn lower_device(detail: &Detail, links: &BTreeMap<u32, Link>) -> Option<u32> {
+fn lower_device(detail: &LinkDetail, links: &BTreeMap<u32, Link>) -> Option<u32> {
     let bound = detail.vxlan_bound_to.filter(|index| *index != 0).or_else(|| {
         let peer = links.get(&detail.index)?.peer.filter(|peer| peer.netns_id.is_none())?;
         detail.tunnel_remote.is_some().then_some(peer.index)
@@ -236,7 +236,7 @@ fn lower_device(detail: &Detail, links: &BTreeMap<u32, Link>) -> Option<u32> {
 fn connected(
     start: u32,
     links: &BTreeMap<u32, Link>,
-    details: &BTreeMap<u32, Detail>,
+    details: &BTreeMap<u32, LinkDetail>,
     below_tunnel: &BTreeMap<u32, u32>,
 ) -> Vec<u32> {
     let lower_devices = |index: u32| {
@@ -259,8 +259,8 @@ fn connected(
         );
         let master = details.get(&index).and_then(|detail| detail.master);
         next.extend(master);
-        let is_port = |detail: &&Detail| detail.master == Some(index);
-        next.extend(details.values().filter(is_port).map(|detail| detail.index));
+        let ports = details.values().filter(|detail| detail.master == Some(index));
+        next.extend(ports.map(|detail| detail.index));
         // A veth pair with both ends in this namespace.
         let peer = links.get(&index).and_then(|link| link.peer).filter(|p| p.netns_id.is_none());
         next.extend(peer.map(|peer| peer.index));

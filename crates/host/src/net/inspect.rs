@@ -11,7 +11,7 @@ use super::error::{NetError, ask};
 
 /// Relations of an interface to others, beyond [`super::Link`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Detail {
+pub struct LinkDetail {
     pub index: u32,
     /// Bridge or bond that it is a port of.
     pub master: Option<u32>,
@@ -25,7 +25,7 @@ pub struct Detail {
 }
 
 /// Details of all interfaces of this namespace, by index.
-pub fn details() -> Result<BTreeMap<u32, Detail>, NetError> {
+pub fn details() -> Result<BTreeMap<u32, LinkDetail>, NetError> {
     ask("listing interfaces", |socket| {
         let request = rt_link::Request::new().op_getlink_dump(&Ifinfomsg::new());
         let mut replies = socket.request(&request)?;
@@ -38,7 +38,7 @@ pub fn details() -> Result<BTreeMap<u32, Detail>, NetError> {
             let bound_to =
                 linkinfo.as_ref().filter(|_| is_vxlan).map(|info| vxlan_link(info.get_buf()));
             let index = header.ifi_index as u32;
-            let detail = Detail {
+            let detail = LinkDetail {
                 index,
                 master: attributes.get_master().ok().filter(|master| *master != 0),
                 headroom_bytes: attributes.get_headroom().ok(),

@@ -20,7 +20,9 @@ mod watch;
 
 pub use error::NetError;
 pub use ethtool::Channels;
-pub use inspect::{Chain, Detail, Listener, UdpSocket, chains, details, listeners, udp_sockets};
+pub use inspect::{
+    Chain, LinkDetail, Listener, UdpSocket, chains, details, listeners, udp_sockets,
+};
 pub use link::{
     AttachedMode, AttachedXdp, Link, LinkDrops, Mac, Peer, Reachable, add_address, addresses,
     addresses_like, delete, link, link_drops, link_named, links, reachable, set_mtu, set_neighbour,

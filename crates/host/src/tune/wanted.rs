@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::KnobError;
 use super::plan::{LeftOut, Plan, PlanError, SCHEMA, Step, machine_id};
 use super::registry;
 use super::system::System;
@@ -35,7 +34,7 @@ pub fn interfaces<'a>(wanted: impl Iterator<Item = &'a WantedSetting>) -> Vec<St
 /// - `purpose`: in place of the name of a profile.
 /// - `interface`: the only one that the plan may touch.
 /// - `wanted`: with the reason of each.
-pub fn plan_of<'a>(
+pub fn settings_plan<'a>(
     system: &System,
     purpose: &str,
     interface: Option<&str>,
@@ -46,8 +45,7 @@ pub fn plan_of<'a>(
     }
     let (mut steps, mut left_out): (Vec<Step>, Vec<LeftOut>) = (Vec::new(), Vec::new());
     for (setting, reason) in wanted {
-        let is_planned = |step: &Step| step.knob == setting.knob && step.target == setting.target;
-        if steps.iter().any(is_planned) {
+        if steps.iter().any(|step| step.knob == setting.knob && step.target == setting.target) {
             continue;
         }
         match step(system, interface, setting, reason) {
@@ -86,14 +84,13 @@ fn step(
     {
         return Err(format!("interrupt {irq} is not the interface's"));
     }
-    let text = |error: KnobError| chain(&error);
     let value = Value::new(value).ok_or_else(|| "its value is not one line".to_owned())?;
-    knob.check(target, &value).map_err(text)?;
-    let seen = knob.read(system, target).map_err(text)?;
+    knob.check(target, &value).map_err(|error| chain(&error))?;
+    let seen = knob.read(system, target).map_err(|error| chain(&error))?;
     if knob.format().agrees(value.as_str(), seen.as_str()) {
         return Ok(None);
     }
-    knob.probe(system, target).map_err(text)?;
+    knob.probe(system, target).map_err(|error| chain(&error))?;
     let (knob, target, reason) = (id.clone(), target.clone(), reason.to_owned());
     Ok(Some(Step { knob, target, seen, value, reason }))
 }

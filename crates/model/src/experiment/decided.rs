@@ -2,9 +2,9 @@
 
 use super::Experiment;
 use crate::evidence::RunEvidence;
-use crate::judge::Table;
+use crate::judge::{Judged, Table};
 use crate::looks::Look;
-use crate::{Arm, ArmKind, Ended, Verdict, carry_over};
+use crate::{Arm, ArmKind, Ended, SwitchSet, Verdict, carry_over};
 
 /// Ratio beyond which an effect is not that of the trial before: a third of what such a trial leaves reaches the arm.
 const LARGE: f64 = 1.20;
@@ -12,6 +12,12 @@ const LARGE: f64 = 1.20;
 /// False of a figure that more blocks may decide, and of one without a verdict.
 fn is_answer(verdict: Option<Verdict>) -> bool {
     !matches!(verdict, None | Some(Verdict::Inconclusive | Verdict::Exploratory))
+}
+
+fn lacks_one(arm: &Arm, members: &SwitchSet) -> bool {
+    arm.kind != ArmKind::Control
+        && arm.switches.len() + 1 == members.len()
+        && arm.switches.iter().all(|switch| members.contains(switch))
 }
 
 impl Experiment {
@@ -35,8 +41,8 @@ impl Experiment {
 
     /// Running arms that the evidence decides.
     fn decided_by(&self, table: &Table, seen: &RunEvidence) -> Vec<usize> {
-        let given = |name: &String| table.arms.iter().any(|arm| arm.contains_key(name.as_str()));
-        if !self.plan.judged.iter().any(given) {
+        let mut judged_names = self.plan.judged.iter();
+        if !judged_names.any(|name| table.arms.iter().any(|arm| arm.contains_key(name.as_str()))) {
             // A misspelt metric must not pass for a settled one.
             return Vec::new();
         }
@@ -49,7 +55,6 @@ impl Experiment {
         }
         let gate = table.gate(&judged, seen);
         let set = self.set_arm();
-        let is_rest = |arm: usize| set.is_some_and(|set| self.rests(set).any(|rest| rest == arm));
         let has_open_rest = set.is_some_and(|set| {
             let mut rests = self.rests(set).filter(|rest| self.runs(*rest));
             rests.any(|rest| !table.is_member_decided(seen, rest))
@@ -57,12 +62,7 @@ impl Experiment {
         let running = (0..self.plan.arms.len()).filter(|&arm| self.runs(arm)).count();
         let must_wait = carry_over::lacks_blocks(self, running);
         let is_decided = |arm: usize| {
-            if must_wait
-                && !self.plan.judged.iter().all(|name| {
-                    let ratio = table.outcome(&judged, arm, name).ratio;
-                    ratio.is_some_and(|ratio| ratio.ln().abs() > LARGE.ln())
-                })
-            {
+            if must_wait && !self.has_large_effects(table, &judged, arm) {
                 return false;
             }
             if let Some(gate) = &gate {
@@ -70,22 +70,32 @@ impl Experiment {
                 return gate.is_arm_decided(&self.plan.arms[arm].0.name)
                     && deciding.iter().all(|name| is_answer(judged.verdict(arm, name)));
             }
-            if is_rest(arm) {
+            if set.is_some_and(|set| self.rests(set).any(|rest| rest == arm)) {
                 return table.is_member_decided(seen, arm);
             }
             // A set is compared with each set that lacks a member.
-            (Some(arm) != set || !has_open_rest)
-                && self.plan.judged.iter().all(|name| {
-                    // A figure that was given and not judged is open.
-                    match judged.verdict(arm, name) {
-                        None => !table.arms[arm].contains_key(name.as_str()),
-                        verdict => is_answer(verdict),
-                    }
-                })
+            (Some(arm) != set || !has_open_rest) && self.has_answers(table, &judged, arm)
         };
         let running =
             (0..self.plan.arms.len()).filter(|&arm| self.can_be_judged(arm) && self.runs(arm));
         running.filter(|&arm| is_decided(arm)).collect()
+    }
+
+    /// True if every judged figure of an arm is beyond what the trial before may leave.
+    fn has_large_effects(&self, table: &Table, judged: &Judged, arm: usize) -> bool {
+        self.plan.judged.iter().all(|name| {
+            let ratio = table.outcome(judged, arm, name).ratio;
+            ratio.is_some_and(|ratio| ratio.ln().abs() > LARGE.ln())
+        })
+    }
+
+    /// True if every figure that an arm gave is answered.
+    fn has_answers(&self, table: &Table, judged: &Judged, arm: usize) -> bool {
+        // A figure that was given and not judged is open.
+        self.plan.judged.iter().all(|name| match judged.verdict(arm, name) {
+            None => !table.arms[arm].contains_key(name.as_str()),
+            verdict => is_answer(verdict),
+        })
     }
 
     /// The arm whose members are to be decided.
@@ -97,13 +107,8 @@ impl Experiment {
     /// Arms that lack one member of the set, which may be the baseline.
     pub(crate) fn rests(&self, set: usize) -> impl Iterator<Item = usize> {
         let members = &self.plan.arms[set].0.switches;
-        let is_rest = move |arm: &Arm| {
-            arm.kind != ArmKind::Control
-                && arm.switches.len() + 1 == members.len()
-                && arm.switches.iter().all(|switch| members.contains(switch))
-        };
         let arms = self.plan.arms.iter().enumerate();
-        arms.filter(move |(_, (arm, _))| is_rest(arm)).map(|(at, _)| at)
+        arms.filter(move |(_, (arm, _))| lacks_one(arm, members)).map(|(at, _)| at)
     }
 
     /// Evidence of all looks, that of the planned end included.

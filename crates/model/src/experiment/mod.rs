@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
-pub use needs::{FORECAST_AFTER, Forecast, Progress, TimeNeeded};
+pub use needs::{FORECAST_AFTER, Forecast, RunProgress, TimeNeeded};
 pub use plan::{ExperimentPlan, Members, RESOLVE};
 pub use trial::{Trial, TrialRecord};
 
@@ -261,7 +261,7 @@ impl Experiment {
     /// Extent of the run at the trial that [`next`](Self::next) returned.
     ///
     /// - `elapsed_ns`: nanoseconds since the start of the experiment.
-    pub fn progress(&self, elapsed_ns: u64) -> Progress {
+    pub fn progress(&self, elapsed_ns: u64) -> RunProgress {
         let block_ns = self.expected_ns();
         let most = u64::from(self.plan.max_blocks.saturating_sub(self.quiet_blocks()));
         let all_ns = match block_ns {
@@ -276,7 +276,7 @@ impl Experiment {
         let left_ns = end_ns.saturating_sub(self.block_started_ns);
         let left = left_ns.checked_div(block_ns).filter(|_| self.block > 0);
         let blocks = left.map(|left| self.blocks().saturating_add(left.clamp(1, 1 << 20) as u32));
-        Progress { block: self.block, blocks, elapsed_ns, end_ns }
+        RunProgress { block: self.block, blocks, elapsed_ns, end_ns }
     }
 
     /// Time that the fewest blocks with a verdict take, if that is more than the budget. Known from the end of the

@@ -44,7 +44,7 @@ impl TimeNeeded {
 
 /// Extent of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub struct RunProgress {
     /// Block under way; 0 is the warm-up.
     pub block: u32,
     /// Blocks that the time is enough for, about; `None` during the warm-up.

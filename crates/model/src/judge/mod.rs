@@ -379,20 +379,25 @@ impl<'a> Table<'a> {
         statistics::mean(&series.flat_map(Series::given).collect::<Vec<f64>>()).unwrap_or(0.0)
     }
 
+    /// Failed trials of some arms, and all, without the warm-up.
+    fn trial_counts(&self, arms: &[Option<usize>]) -> (u32, u32) {
+        let mut counts = (0, 0);
+        for trial in self.experiment.trials.iter().filter(|trial| !trial.warmup) {
+            if arms.contains(&Some(trial.arm)) {
+                counts.0 += u32::from(trial.result.is_err());
+                counts.1 += 1;
+            }
+        }
+        counts
+    }
+
     /// Failed trials of an arm beside those of both baselines.
     fn failing(&self, arm: usize) -> Option<Reliability> {
         if !self.arm(arm).kind.is_compared() {
             return None;
         }
-        let count = |is: &dyn Fn(usize) -> bool| {
-            let trials = self.experiment.trials.iter().filter(|trial| !trial.warmup);
-            trials.filter(|trial| is(trial.arm)).fold((0, 0), |(failed, all), trial| {
-                (failed + u32::from(trial.result.is_err()), all + 1)
-            })
-        };
-        let (failed, trials) = count(&|of| of == arm);
-        let (baseline_failed, baseline_trials) =
-            count(&|of| Some(of) == self.baseline || Some(of) == self.control);
+        let (failed, trials) = self.trial_counts(&[Some(arm)]);
+        let (baseline_failed, baseline_trials) = self.trial_counts(&[self.baseline, self.control]);
         (failed + baseline_failed > 0 && trials > 0).then(|| Reliability {
             failed,
             trials,

@@ -380,7 +380,7 @@ fn lines(
         .iter()
         .map(|(_, outcome)| metric_of(outcome.as_ref().ok()?, |of| of.name == arm, metric))
         .collect();
-    let line = |at: usize| {
+    let lines = (0..hosts.len()).map(|at| {
         let (host, outcome) = &hosts[at];
         let (effect, figure) = (question.effects[at], figures[at]);
         HostLine {
@@ -392,8 +392,8 @@ fn lines(
             side: side(effect.filter(|_| named[at]), question.better),
             why: effect.is_none().then(|| missing_reason(outcome, found[at])),
         }
-    };
-    (0..hosts.len()).map(line).collect()
+    });
+    lines.collect()
 }
 
 fn side(effect: Option<Effect>, better: Better) -> FleetSide {

@@ -290,11 +290,10 @@ mod tests {
 
     #[test]
     fn a_bare_number_of_a_time_is_seconds() {
-        let time = |text: &str| Programs::parse(text).map(|programs| programs.time);
-        assert_eq!(time("time = 5").unwrap().as_deref(), Some("5"));
-        assert_eq!(time("time = 0.5").unwrap().as_deref(), Some("0.5"));
-        assert_eq!(time("time = \"5s\"").unwrap().as_deref(), Some("5s"));
-        let error = time("server = \"x\"\ntime = true").unwrap_err().to_string();
+        for (text, time) in [("time = 5", "5"), ("time = 0.5", "0.5"), ("time = \"5s\"", "5s")] {
+            assert_eq!(Programs::parse(text).unwrap().time.as_deref(), Some(time));
+        }
+        let error = Programs::parse("server = \"x\"\ntime = true").unwrap_err().to_string();
         assert!(error.starts_with("line 2 ") && error.contains("number of seconds"), "{error}");
     }
 

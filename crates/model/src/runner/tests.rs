@@ -63,7 +63,7 @@ impl Sink for Memory {
         Ok(())
     }
 
-    fn next(&mut self, _: &Arm, progress: &Progress) {
+    fn next(&mut self, _: &Arm, progress: &RunProgress) {
         self.progress.push(progress.elapsed_ns as f64 / progress.end_ns as f64);
     }
 

@@ -2,7 +2,7 @@
 
 use model::{ArmOutcome, Better, By, CountDifference, Decision, MetricOutcome};
 
-use super::words::{Words, amount, figure, in_place_of, is_worse, percent, range};
+use super::words::{Words, amount, both_values, figure, is_worse, percent, range};
 use crate::wording;
 
 /// A compared figure, with its words.
@@ -24,7 +24,7 @@ pub(super) struct Change<'a> {
 
 impl<'a> Change<'a> {
     /// `None` for failed trials.
-    pub(super) fn of_decision(decision: &'a Decision, by: By) -> Option<Self> {
+    pub(super) fn from_decision(decision: &'a Decision, by: By) -> Option<Self> {
         let metric = decision.metric.as_deref()?;
         let Decision { unit, better, difference, .. } = decision;
         Some(Change {
@@ -45,7 +45,7 @@ impl<'a> Change<'a> {
         })
     }
 
-    pub(super) fn of_arm(
+    pub(super) fn from_arm(
         arm: &'a ArmOutcome,
         base: &'a ArmOutcome,
         metric: &'a str,
@@ -86,7 +86,7 @@ impl<'a> Change<'a> {
     }
 
     fn values(&self) -> String {
-        let values = self.values.map(|(new, old)| in_place_of(new, old, self.unit));
+        let values = self.values.map(|(new, old)| both_values(new, old, self.unit));
         values.map_or(String::new(), |values| format!(": {values}"))
     }
 
@@ -176,15 +176,18 @@ impl<'a> Change<'a> {
         if let Some(difference) = &self.difference {
             let (low, high) = difference.low.zip(difference.high)?;
             let (good, bad) = if self.better == Better::Lower { (low, high) } else { (high, low) };
-            let side = |count: f64| {
-                let is_worse = (count > 0.0) == (self.better == Better::Lower);
-                let word = if is_worse { self.words.worse } else { self.words.better };
-                format!("{} {word}", figure(count.abs()))
-            };
-            return Some(format!("between {} and {} a trial", side(good), side(bad)));
+            let (good, bad) = (self.count_with_side(good), self.count_with_side(bad));
+            return Some(format!("between {good} and {bad} a trial"));
         }
         let low = self.low.filter(|low| *low > 0.0)?;
         Some(range(low, self.high, self.better, &self.words))
+    }
+
+    /// `3 more`.
+    fn count_with_side(&self, count: f64) -> String {
+        let is_worse = (count > 0.0) == (self.better == Better::Lower);
+        let word = if is_worse { self.words.worse } else { self.words.better };
+        format!("{} {word}", figure(count.abs()))
     }
 
     /// `new is between 12 % faster and 9 % slower`; `None` without an interval.
@@ -221,7 +224,7 @@ impl<'a> Change<'a> {
 
     /// `1.9 µs in place of 10.4`.
     pub(super) fn in_place(&self) -> Option<String> {
-        self.values.map(|(new, old)| in_place_of(new, old, self.unit))
+        self.values.map(|(new, old)| both_values(new, old, self.unit))
     }
 
     /// `5.3 times faster (95 %: 4.9 to 5.6 times faster)`, `74 % less`.

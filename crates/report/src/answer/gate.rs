@@ -42,7 +42,7 @@ pub(crate) fn has_several_figures(gate: &Gate) -> bool {
 ///
 /// - `names_figure`: the sentence says which figure it is about.
 pub(crate) fn sentence(gate: &Gate, decision: &Decision, names_figure: bool) -> String {
-    let Some(change) = Change::of_decision(decision, gate.by) else {
+    let Some(change) = Change::from_decision(decision, gate.by) else {
         return match &decision.failures {
             Some(failures) => failures_sentence(decision, failures),
             None => {

@@ -3,7 +3,7 @@
 use model::pool::{PooledMetric, PooledOutcome};
 use model::{ArmComparison, MetricComparison, RunComparison, Verdict};
 
-use super::words::{Words, in_place_of, percent, range};
+use super::words::{Words, both_values, percent, range};
 use super::{Sentence, capital, ended, within};
 use crate::{units, wording};
 
@@ -12,21 +12,18 @@ const CHANGES_MAX: usize = 3;
 
 /// Returns a sentence for each judged metric of two series: the arms that changed, or that none did.
 pub(crate) fn compared(comparison: &RunComparison) -> Vec<Sentence> {
-    comparison.judged.iter().map(|name| of_series(comparison, name)).collect()
+    comparison.judged.iter().map(|name| series_sentence(comparison, name)).collect()
 }
 
-fn of_series(comparison: &RunComparison, name: &str) -> Sentence {
-    let arms: Vec<(&ArmComparison, &MetricComparison)> =
+/// An arm of two series, and its figures of one metric.
+type SeriesArm<'a> = (&'a ArmComparison, &'a MetricComparison);
+
+fn series_sentence(comparison: &RunComparison, name: &str) -> Sentence {
+    let arms: Vec<SeriesArm<'_>> =
         (comparison.arms.iter()).filter_map(|arm| Some((arm, arm.metrics.get(name)?))).collect();
-    let with = |verdict: Verdict| {
-        let of = arms.iter().filter(move |(_, metric)| {
-            metric.value.as_ref().is_some_and(|change| change.verdict == verdict)
-        });
-        of.collect::<Vec<_>>()
-    };
     let label = wording::metric(name);
     for verdict in [Verdict::Worse, Verdict::Better] {
-        let changed = with(verdict);
+        let changed = arms_with_verdict(&arms, verdict);
         if changed.is_empty() {
             continue;
         }
@@ -39,7 +36,7 @@ fn of_series(comparison: &RunComparison, name: &str) -> Sentence {
         let text = format!("{label}: {}", said.join(" "));
         return Sentence::new(Some(name), text, wording::tone(Some(verdict)));
     }
-    let equal = with(Verdict::NoDifferenceShown);
+    let equal = arms_with_verdict(&arms, Verdict::NoDifferenceShown);
     let judged = arms.iter().filter(|(_, metric)| metric.value.is_some()).count();
     if judged > 0 && equal.len() == judged {
         let resolution = percent(comparison.resolve - 1.0);
@@ -57,12 +54,20 @@ fn of_series(comparison: &RunComparison, name: &str) -> Sentence {
     Sentence::new(Some(name), text, wording::tone(Some(Verdict::Inconclusive)))
 }
 
+fn arms_with_verdict<'a>(arms: &[SeriesArm<'a>], verdict: Verdict) -> Vec<SeriesArm<'a>> {
+    let mut arms = arms.to_vec();
+    arms.retain(|(_, metric)| {
+        metric.value.as_ref().is_some_and(|change| change.verdict == verdict)
+    });
+    arms
+}
+
 /// `new is 5 % slower than before: 12 µs in place of 11 (95 %: 4 to 6 % slower)`.
 fn series_change(arm: &ArmComparison, metric: &MetricComparison, name: &str) -> String {
     let words = Words::new(name, &metric.unit, metric.better, false);
     let Some(change) = &metric.value else { return arm.name.clone() };
     let values = metric.new.zip(metric.old);
-    let values = values.map(|(new, old)| format!(": {}", in_place_of(new, old, &metric.unit)));
+    let values = values.map(|(new, old)| format!(": {}", both_values(new, old, &metric.unit)));
     let interval = change
         .low
         .map(|low| format!(" (95 %: {})", range(low, change.high, metric.better, &words)));

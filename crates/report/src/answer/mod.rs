@@ -52,7 +52,7 @@ pub fn sentences(outcome: &Outcome) -> Vec<Sentence> {
         said.push(Sentence::new(None, no_baseline(outcome, base), Tone::Bad));
         return said;
     }
-    said.extend(outcome.judged.iter().map(|metric| of_metric(outcome, base, metric)));
+    said.extend(outcome.judged.iter().map(|metric| metric_sentence(outcome, base, metric)));
     said
 }
 
@@ -135,7 +135,7 @@ impl<'a> Subject<'a> {
     }
 
     fn change(&self, arm: &'a ArmOutcome, figures: &'a MetricOutcome) -> Change<'a> {
-        Change::of_arm(arm, self.base, self.metric, figures)
+        Change::from_arm(arm, self.base, self.metric, figures)
     }
 
     fn figures(&self, arm: &'a ArmOutcome) -> Option<&'a MetricOutcome> {
@@ -149,7 +149,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-fn of_metric(outcome: &Outcome, base: &ArmOutcome, metric: &str) -> Sentence {
+fn metric_sentence(outcome: &Outcome, base: &ArmOutcome, metric: &str) -> Sentence {
     let is_one_of_several = outcome.judged.len() > 1;
     let subject = Subject { outcome, base, metric, is_one_of_several };
     let (text, tone) = match (distrust(&subject), subject.variants().as_slice()) {
@@ -233,27 +233,25 @@ fn pair<'a>(subject: &Subject<'a>, arm: &'a ArmOutcome) -> (String, Tone) {
                     format!("Not decided: every trial of {} failed: {}", arm.name, ended(why));
                 (text, Tone::Doubt)
             }
-            (Some(decision), None) => of_decision(subject, decision),
+            (Some(decision), None) => gate_sentence(subject, decision),
             (None, None) => (no_figure(subject), Tone::Doubt),
         };
     };
     let change = subject.change(arm, figures);
-    let labelled = |text| with_label(&change, subject.is_one_of_several, text);
-    match decision.map(|decision| decision.answer) {
+    let (text, tone) = match decision {
         // A gate that passes is told with the better news.
-        Some(GateAnswer::NoWorse) if figures.verdict == Some(Verdict::Better) => {
-            (labelled(format!("{}.", change.differs(false))), Tone::Good)
+        Some(Decision { answer: GateAnswer::NoWorse, .. })
+            if figures.verdict == Some(Verdict::Better) =>
+        {
+            (format!("{}.", change.differs(false)), Tone::Good)
         }
-        Some(_) => decision
-            .map_or((no_figure(subject), Tone::Doubt), |decision| of_decision(subject, decision)),
-        None => {
-            let (text, tone) = by_verdict(subject, &change, figures);
-            (labelled(text), tone)
-        }
-    }
+        Some(decision) => return gate_sentence(subject, decision),
+        None => by_verdict(subject, &change, figures),
+    };
+    (with_label(&change, subject.is_one_of_several, text), tone)
 }
 
-fn of_decision(subject: &Subject<'_>, decision: &Decision) -> (String, Tone) {
+fn gate_sentence(subject: &Subject<'_>, decision: &Decision) -> (String, Tone) {
     let Some(gate) = subject.gate() else { return (no_figure(subject), Tone::Doubt) };
     let text = gate::sentence(gate, decision, subject.is_one_of_several);
     (text, gate_tone(decision.answer))

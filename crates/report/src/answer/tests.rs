@@ -14,8 +14,8 @@ const BLOCKS: usize = 24;
 
 fn figures(unit: &str, better: Better, value: f64) -> MetricOutcome {
     // Each arm has noise of its own.
-    let wobble = |block: usize| value * (1.0 + 0.01 * ((block * 7 + value as usize) % 5) as f64);
-    let trials = (0..BLOCKS).map(|block| Some(wobble(block))).collect();
+    let wobbles = (0..BLOCKS).map(|block| 0.01 * ((block * 7 + value as usize) % 5) as f64);
+    let trials = wobbles.map(|wobble| Some(value * (1.0 + wobble))).collect();
     MetricOutcome { median: Some(value), ..MetricOutcome::unjudged(unit, better, trials) }
 }
 
@@ -298,20 +298,14 @@ fn counts_are_judged_by_their_difference() {
 
 #[test]
 fn several_judged_metrics_are_named_unless_the_sentence_does() {
-    let of = |unit: &str, verdict, ratios: [f64; 3]| {
-        judged(figures(unit, Better::Lower, 1000.0 * ratios[1]), verdict, ratios)
-    };
-    let base = |unit: &str| figures(unit, Better::Lower, 1000.0);
+    let base_us = figures("us", Better::Lower, 1000.0);
+    let base_ns = figures("ns", Better::Lower, 1000.0);
+    let new_us = judged(base_us.clone(), Verdict::Inconclusive, [0.88, 1.0, 1.09]);
+    let new_ns = figures("ns", Better::Lower, 750.0);
+    let new_ns = judged(new_ns, Verdict::Better, [0.7, 0.75, 0.8]);
     let arms = vec![
-        arm(ArmKind::Baseline, "old", &[("p99_us", base("us")), ("cpu_ns", base("ns"))]),
-        arm(
-            ArmKind::Variant,
-            "new",
-            &[
-                ("p99_us", of("us", Verdict::Inconclusive, [0.88, 1.0, 1.09])),
-                ("cpu_ns", of("ns", Verdict::Better, [0.7, 0.75, 0.8])),
-            ],
-        ),
+        arm(ArmKind::Baseline, "old", &[("p99_us", base_us), ("cpu_ns", base_ns)]),
+        arm(ArmKind::Variant, "new", &[("p99_us", new_us), ("cpu_ns", new_ns)]),
     ];
     assert_eq!(
         said(&outcome(&["p99_us", "cpu_ns"], arms)),
@@ -369,7 +363,7 @@ fn a_ladder_names_the_value_the_factor_the_means_and_the_worse_arms() {
 }
 
 #[test]
-fn of_arms_that_are_alike_the_one_with_the_fewest_switches_is_named() {
+fn among_alike_arms_the_one_with_the_fewest_switches_is_named() {
     use Verdict::Better;
     let run =
         ladder(&[("spin", Better, [0.19, 0.2, 0.21]), ("gro", Better, [0.189, 0.1995, 0.209])]);
@@ -428,13 +422,8 @@ fn a_peer_is_measured_by_our_baseline() {
     assert!(text.ends_with(" sockperf is 12 % faster than our plain socket (baseline)."), "{text}");
 }
 
-#[test]
-fn a_gate_on_several_arms_names_the_worse_ones_first() {
-    let mut run = ladder(&[
-        ("spin", Verdict::Better, [0.39, 0.4, 0.41]),
-        ("gro", Verdict::Worse, [1.2, 1.31, 1.4]),
-    ]);
-    let of = |arm: &str, answer, ratios| Decision {
+fn ping_decision(arm: &str, answer: GateAnswer, ratios: [f64; 3]) -> Decision {
+    Decision {
         arm: arm.into(),
         base: "baseline".into(),
         metric: Some("rtt_ns_p50".into()),
@@ -443,9 +432,17 @@ fn a_gate_on_several_arms_names_the_worse_ones_first() {
         value: Some(13_600.0),
         base_value: Some(10_400.0),
         ..decision(answer, ratios)
-    };
-    let passed = of("+spin", GateAnswer::NoWorse, [0.39, 0.4, 0.41]);
-    let worse = of("+gro", GateAnswer::Worse, [1.2, 1.31, 1.4]);
+    }
+}
+
+#[test]
+fn a_gate_on_several_arms_names_the_worse_ones_first() {
+    let mut run = ladder(&[
+        ("spin", Verdict::Better, [0.39, 0.4, 0.41]),
+        ("gro", Verdict::Worse, [1.2, 1.31, 1.4]),
+    ]);
+    let passed = ping_decision("+spin", GateAnswer::NoWorse, [0.39, 0.4, 0.41]);
+    let worse = ping_decision("+gro", GateAnswer::Worse, [1.2, 1.31, 1.4]);
     run.gate = Some(Gate {
         threshold: 1.05,
         by: By::Value,

@@ -125,7 +125,7 @@ pub(crate) fn value(value: f64, unit: &str) -> String {
 }
 
 /// `1,240 requests/s in place of 1,550`: a unit that both have is said once.
-pub(crate) fn in_place_of(new: f64, old: f64, unit: &str) -> String {
+pub(crate) fn both_values(new: f64, old: f64, unit: &str) -> String {
     let ((new, new_unit), (old, old_unit)) = (parts(new, unit), parts(old, unit));
     if new_unit.is_empty() {
         return format!("{new} in place of {old}");
@@ -190,6 +190,10 @@ mod tests {
         Words::new("p99_ms", "ms", Better::Lower, false)
     }
 
+    fn time_range(low: f64, high: f64) -> String {
+        range(low, Some(high), Better::Lower, &time())
+    }
+
     #[test]
     fn values_have_units_of_people() {
         for (number, unit, text) in [
@@ -206,20 +210,19 @@ mod tests {
         ] {
             assert_eq!(value(number, unit), text);
         }
-        assert_eq!(in_place_of(1900.0, 10_400.0, "ns"), "1.9 µs in place of 10.4");
-        assert_eq!(in_place_of(1.79e6, 600e3, "pps"), "1.79 million packets/s in place of 600,000");
-        assert_eq!(in_place_of(850.0, 10_400.0, "ns"), "850 ns in place of 10.4 µs");
+        assert_eq!(both_values(1900.0, 10_400.0, "ns"), "1.9 µs in place of 10.4");
+        assert_eq!(both_values(1.79e6, 600e3, "pps"), "1.79 million packets/s in place of 600,000");
+        assert_eq!(both_values(850.0, 10_400.0, "ns"), "850 ns in place of 10.4 µs");
     }
 
     #[test]
     fn ranges_name_their_unit_and_side_once() {
-        let lower = |low, high| range(low, Some(high), Better::Lower, &time());
-        assert_eq!(lower(1.17, 1.23), "17 to 23 % slower");
-        assert_eq!(lower(0.36, 0.37), "2.7 to 2.78 times faster");
-        assert_eq!(lower(1.8, 2.4), "80 % to 2.4 times slower");
-        assert_eq!(lower(0.88, 1.09), "between 12 % faster and 9 % slower");
-        assert_eq!(lower(1.2, 1.2), "20 % slower");
-        assert_eq!(lower(1.0, 1.02), "between equal and 2 % slower");
+        assert_eq!(time_range(1.17, 1.23), "17 to 23 % slower");
+        assert_eq!(time_range(0.36, 0.37), "2.7 to 2.78 times faster");
+        assert_eq!(time_range(1.8, 2.4), "80 % to 2.4 times slower");
+        assert_eq!(time_range(0.88, 1.09), "between 12 % faster and 9 % slower");
+        assert_eq!(time_range(1.2, 1.2), "20 % slower");
+        assert_eq!(time_range(1.0, 1.02), "between equal and 2 % slower");
         assert_eq!(range(2.0, None, Better::Lower, &time()), "at least 2 times slower");
         let cpu = Words::new("cpu_ns", "ns", Better::Lower, false);
         assert_eq!(range(0.3, Some(0.31), Better::Lower, &cpu), "69 to 70 % less");

@@ -5,7 +5,6 @@ use std::fmt::Write;
 use model::Verdict;
 
 use super::{evidence, one_line};
-use crate::answer::Sentence;
 use crate::page::{Failures, Page, PageMetric, Remark};
 use crate::screen::Tone;
 
@@ -38,8 +37,8 @@ pub fn to_github(page: &Page) -> String {
 
 /// True if the sentence of a metric is an error already, or a gate says which worse arms matter.
 fn is_error(page: &Page, metric: &PageMetric) -> bool {
-    let of_metric = |said: &&Sentence| said.metric.as_ref() == Some(&metric.name);
-    let sentence = page.sentences.iter().find(of_metric);
+    let mut sentences = page.sentences.iter();
+    let sentence = sentences.find(|said| said.metric.as_ref() == Some(&metric.name));
     !page.gate.is_empty() || sentence.is_some_and(|said| said.tone == Tone::Bad)
 }
 

@@ -36,12 +36,9 @@ pub fn to_hlog(trials: &[TrialRecord], started: SystemTime) -> Result<String, Hl
     let mut builder = IntervalLogWriterBuilder::new();
     builder.with_start_time(started).with_base_time(started);
     builder.with_max_value_divisor(MAX_VALUE_DIVISOR);
-    let failed = |tag: &str, source: Box<dyn std::error::Error + Send + Sync>| {
-        HlogError::Encoding { tag: tag.to_owned(), source }
-    };
     let mut log = builder
         .begin_log_with(&mut out, &mut encoder)
-        .map_err(|source| failed("the head", source.into()))?;
+        .map_err(|source| encoding_error("the head", source.into()))?;
     let mut is_empty = true;
     for trial in trials.iter().filter(|trial| !trial.warmup) {
         let Ok(measured) = &trial.result else { continue };
@@ -50,7 +47,7 @@ pub fn to_hlog(trials: &[TrialRecord], started: SystemTime) -> Result<String, Hl
         for (segment, histogram) in &measured.segments {
             let tag = tag_text(&trial.arm, segment);
             log.write_histogram(histogram, start, length, Tag::new(&tag))
-                .map_err(|source| failed(&tag, format!("{source:?}").into()))?;
+                .map_err(|source| encoding_error(&tag, format!("{source:?}").into()))?;
             is_empty = false;
         }
     }
@@ -59,6 +56,10 @@ pub fn to_hlog(trials: &[TrialRecord], started: SystemTime) -> Result<String, Hl
     } else {
         Ok(String::from_utf8(out).expect("base64, numbers and tags"))
     }
+}
+
+fn encoding_error(tag: &str, source: Box<dyn std::error::Error + Send + Sync>) -> HlogError {
+    HlogError::Encoding { tag: tag.to_owned(), source }
 }
 
 /// Tags end at a comma or white space; such characters are replaced as in a URL.

@@ -25,16 +25,15 @@ pub fn to_junit(page: &Page) -> String {
 }
 
 fn suite(page: &Page, metric: &PageMetric) -> Markup {
-    let count = |wanted: Result| {
-        metric.rows.iter().filter(|row| result(row, gate_line(page, metric, row)) == wanted).count()
-    };
+    let results: Vec<Result> =
+        metric.rows.iter().map(|row| result(row, gate_line(page, metric, row))).collect();
     html! {
         testsuite
             name=(one_line(&format!("{}: {}", page.subject, metric.label)))
             tests=(metric.rows.len())
-            failures=(count(Result::Failed))
+            failures=(results.iter().filter(|result| **result == Result::Failed).count())
             errors="0"
-            skipped=(count(Result::Skipped))
+            skipped=(results.iter().filter(|result| **result == Result::Skipped).count())
         {
             properties {
                 property name="id" value=(one_line(&page.id)) {}
@@ -43,7 +42,7 @@ fn suite(page: &Page, metric: &PageMetric) -> Markup {
                 property name="machine" value=(one_line(&page.machine_line)) {}
             }
             @for row in &metric.rows { (case(metric, row, gate_line(page, metric, row))) }
-            @for sentence in page.sentences.iter().filter(|said| is_of(said, metric)) {
+            @for sentence in page.sentences.iter().filter(|said| is_about(said, metric)) {
                 system-out { (one_line(&sentence.text)) }
             }
         }
@@ -52,7 +51,7 @@ fn suite(page: &Page, metric: &PageMetric) -> Markup {
 }
 
 /// True for the sentence of a metric, and for one about the whole run.
-fn is_of(sentence: &Sentence, metric: &PageMetric) -> bool {
+fn is_about(sentence: &Sentence, metric: &PageMetric) -> bool {
     sentence.metric.as_ref().is_none_or(|name| *name == metric.name)
 }
 
@@ -63,17 +62,20 @@ fn gate_line<'a>(page: &'a Page, metric: &PageMetric, row: &Row) -> Option<&'a G
     })
 }
 
+fn answer_count(lines: &[&GateLine], answer: GateAnswer) -> usize {
+    lines.iter().filter(|line| line.answer == answer).count()
+}
+
 /// Answers of the gate on failed trials and on arms that did not run.
 fn trials_suite(page: &Page) -> Markup {
     let lines: Vec<&GateLine> = page.gate.iter().filter(|line| line.metric.is_none()).collect();
-    let count = |answer| lines.iter().filter(|line| line.answer == answer).count();
     html! {
         testsuite
             name=(one_line(&format!("{}: trials", page.subject)))
             tests=(lines.len())
-            failures=(count(GateAnswer::Worse))
+            failures=(answer_count(&lines, GateAnswer::Worse))
             errors="0"
-            skipped=(count(GateAnswer::NotDecided))
+            skipped=(answer_count(&lines, GateAnswer::NotDecided))
         {
             @for line in lines {
                 testcase classname="wirepath.trials" name=(one_line(&line.arm)) {

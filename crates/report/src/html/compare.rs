@@ -54,13 +54,14 @@ fn method(page: &ComparisonPage) -> Markup {
     }
 }
 
+fn difference(what: &str, old: &str, new: &str) -> Markup {
+    html! { tr { th scope="row" { (what) } td.wrap { (old) } td.wrap { (new) } } }
+}
+
 fn differences(page: &ComparisonPage) -> Markup {
-    let row = |what: &str, old: &str, new: &str| {
-        html! { tr { th scope="row" { (what) } td.wrap { (old) } td.wrap { (new) } } }
-    };
     let rows = html! {
-        (row("runs", &page.old.course, &page.new.course))
-        @for d in &page.differences { (row(&d.what, &d.old, &d.new)) }
+        (difference("runs", &page.old.course, &page.new.course))
+        @for d in &page.differences { (difference(&d.what, &d.old, &d.new)) }
     };
     html! {
         @if page.same_machine {

@@ -82,14 +82,12 @@ mod tests {
     use crate::page::{Bar, SummaryAnswer};
     use crate::screen::Tone;
 
+    fn bar(label: &str, value: u64, line: usize) -> Bar {
+        Bar { label: label.into(), value, text: value.to_string(), line }
+    }
+
     #[test]
     fn names_of_a_feed_cannot_carry_markup_and_the_largest_bar_fills_the_chart() {
-        let bar = |label: &str, value, line| Bar {
-            label: label.into(),
-            value,
-            text: value.to_string(),
-            line,
-        };
         let page = SummaryPage {
             title: "Morning <b>".into(),
             answers: vec![SummaryAnswer {

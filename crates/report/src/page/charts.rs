@@ -114,24 +114,26 @@ fn tail(outcome: &Outcome, segment: &str) -> Option<LineChart> {
     let mut description = String::from("By arm: ");
     for line in &lines {
         let Some(d) = arm(outcome, line).latency.get(segment) else { continue };
-        let quantile = |wanted: f64| {
-            let found = d.quantiles.iter().find(|(q, _)| *q >= wanted - 1e-9);
-            found.map_or("not known".into(), |(_, ns)| units::value(*ns as f64, "ns"))
-        };
         let mean = d.mean_ns.map(|ns| format!("mean {}, ", units::value(ns as f64, "ns")));
         description.push_str(&format!(
             "{}: shortest {}, median {}, {}p99 {}, longest {}, {} samples. ",
             line.arm,
             units::value(d.min_ns as f64, "ns"),
-            quantile(0.5),
+            quantile_text(&d.quantiles, 0.5),
             mean.unwrap_or_default(),
-            quantile(0.99),
+            quantile_text(&d.quantiles, 0.99),
             units::value(d.max_ns as f64, "ns"),
             units::grouped_count(d.count)
         ));
     }
     let title = format!("{segment}: share of samples slower than a latency");
     Some(LineChart { title, description, label: segment.into(), unit: "ns".into(), lines })
+}
+
+/// - `quantiles`: ascending, each with its nanoseconds.
+fn quantile_text(quantiles: &[(f64, u64)], wanted: f64) -> String {
+    let found = quantiles.iter().find(|(quantile, _)| *quantile >= wanted - 1e-9);
+    found.map_or("not known".into(), |(_, ns)| units::value(*ns as f64, "ns"))
 }
 
 /// Value of each trial of a metric, by block; `None` for fewer than two blocks.

@@ -108,9 +108,12 @@ mod tests {
         assert_eq!(quoted("a; rm -rf '/'"), r"'a; rm -rf '\''/'\'''");
     }
 
+    fn option_text(name: &str, value: &str) -> String {
+        option(name, value).unwrap_or_default()
+    }
+
     #[test]
     fn options_of_two_hosts_are_repeated() {
-        let option_text = |name: &str, value: &str| option(name, value).unwrap_or_default();
         assert_eq!(option_text("far", "ssh:root@db2:22"), "--far ssh:root@db2:22");
         assert_eq!(option_text("peer", "192.0.2.7"), "--far peer:192.0.2.7");
         assert_eq!(option_text("far_address", "10.1.0.2"), "--far-address 10.1.0.2");
@@ -119,16 +122,18 @@ mod tests {
         assert_eq!(option("plan_digest", "x"), None);
     }
 
+    /// - `arms`: switches joined by `+`.
+    fn are_rungs(arms: &[&str]) -> bool {
+        let owned: Vec<Vec<String>> =
+            arms.iter().map(|arm| arm.split('+').map(str::to_string).collect()).collect();
+        is_ladder(&owned.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    }
+
     #[test]
     fn ladder_is_recognised_among_sets_of_arms() {
-        let ladder = |arms: &[&str]| {
-            let owned: Vec<Vec<String>> =
-                arms.iter().map(|arm| arm.split('+').map(str::to_string).collect()).collect();
-            is_ladder(&owned.iter().map(Vec::as_slice).collect::<Vec<_>>())
-        };
-        assert!(ladder(&["spin", "spin+batch", "spin+batch+gso"]));
-        assert!(!ladder(&["spin", "batch", "gso"]));
-        assert!(!ladder(&["spin", "spin+batch+gso"]));
-        assert!(!ladder(&["spin"]));
+        assert!(are_rungs(&["spin", "spin+batch", "spin+batch+gso"]));
+        assert!(!are_rungs(&["spin", "batch", "gso"]));
+        assert!(!are_rungs(&["spin", "spin+batch+gso"]));
+        assert!(!are_rungs(&["spin"]));
     }
 }

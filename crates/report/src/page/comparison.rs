@@ -1,5 +1,7 @@
 //! Two series of experiments against each other.
 
+use std::collections::BTreeSet;
+
 use model::{
     ArmComparison, ArmKind, Better, By, Change, Difference, MetricComparison, RUNS_MIN,
     RunComparison, Unit, Verdict, runs_needed,
@@ -51,19 +53,13 @@ pub struct SeriesText {
 
 impl SeriesText {
     fn new(runs: &[model::ComparedRun], unit: Unit, unit_count: usize) -> Self {
-        let distinct = |of: &dyn Fn(&model::ComparedRun) -> String| {
-            let mut values: Vec<String> = runs.iter().map(of).collect();
-            values.sort();
-            values.dedup();
-            values.join(", ")
-        };
         let mut count = units::plural(runs.len() as u32, "run");
         if unit != Unit::Run {
             count += &format!(" in {}", units::plural(unit_count as u32, unit.name()));
         }
         let blocks = units::plural(runs.iter().map(|run| run.blocks).sum::<u32>(), "block");
-        let versions = distinct(&|run| run.version.clone());
-        let ended = distinct(&|run| wording::ended(run.ended).to_owned());
+        let versions = distinct(runs.iter().map(|run| run.version.as_str()));
+        let ended = distinct(runs.iter().map(|run| wording::ended(run.ended)));
         let ids: Vec<String> = runs.iter().map(|run| run.id.clone()).collect();
         let started = runs.first().map_or(String::new(), |run| wording::time(&run.started));
         let name = match ids.as_slice() {
@@ -78,6 +74,11 @@ impl SeriesText {
             course: format!("{started}, {count}, {blocks}, {ended}"),
         }
     }
+}
+
+/// Sorted, each once.
+fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    texts.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
 }
 
 /// A judged metric of both runs.
@@ -182,7 +183,6 @@ fn answer(comparison: &RunComparison, by: By) -> Remark {
         .values()
         .filter_map(|(arm, name, metric)| Some((arm, name, metric.change(by)?)))
         .collect();
-    let count = |verdict| changes.iter().filter(|(.., change)| change.verdict == verdict).count();
     // The order in which verdicts are listed; the first one that occurs is that of the whole.
     const ORDER: [Verdict; 7] = [
         Verdict::Worse,
@@ -193,14 +193,14 @@ fn answer(comparison: &RunComparison, by: By) -> Remark {
         Verdict::Unsupported,
         Verdict::Refused,
     ];
-    let counts: Vec<_> = ORDER
-        .into_iter()
-        .map(|verdict| (verdict, count(verdict)))
-        .filter(|(_, count)| *count > 0)
-        .collect();
+    let mut counts = ORDER.map(|verdict| (verdict, 0)).to_vec();
+    for (verdict, count) in &mut counts {
+        *count = changes.iter().filter(|(.., change)| change.verdict == *verdict).count();
+    }
+    counts.retain(|(_, count)| *count > 0);
     let overall = counts.first().map_or(Verdict::Refused, |(verdict, _)| *verdict);
     let word = match overall {
-        Verdict::Worse if count(Verdict::Better) > 0 => "mixed",
+        Verdict::Worse if counts.iter().any(|(verdict, _)| *verdict == Verdict::Better) => "mixed",
         verdict => wording::verdict(verdict),
     };
     let tone = wording::tone(Some(overall));

@@ -172,7 +172,12 @@ fn knee(arm: &ArmCurve, curve: &LoadCurve) -> Remark {
 }
 
 fn table(arm: &ArmCurve) -> CurveArm {
-    let row = |p: &LoadPoint| CurveRow {
+    let rows = arm.points.iter().map(|point| table_row(arm, point)).collect();
+    CurveArm { name: arm.name.clone(), rows }
+}
+
+fn table_row(arm: &ArmCurve, p: &LoadPoint) -> CurveRow {
+    CurveRow {
         offered: rate(p.offered_pps),
         counts: [p.sent_count, p.received_count, p.lost_count, p.unsent_count]
             .map(|n: u64| units::grouped(n.try_into().unwrap_or(i64::MAX))),
@@ -180,8 +185,7 @@ fn table(arm: &ArmCurve) -> CurveArm {
             .map(|ns: Option<f64>| ns.map(|ns| units::value(ns, "ns"))),
         is_knee: arm.knee.rate_pps == Some(p.offered_pps),
         tone: if p.is_carried() { Tone::Plain } else { Tone::Bad },
-    };
-    CurveArm { name: arm.name.clone(), rows: arm.points.iter().map(row).collect() }
+    }
 }
 
 /// `None` without a point.

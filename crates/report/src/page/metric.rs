@@ -58,9 +58,13 @@ fn missing(arm: &ArmOutcome, metric: Option<&MetricOutcome>) -> Option<&'static 
     }
 }
 
+fn finite_median(arm: &ArmOutcome, name: &str) -> Option<f64> {
+    arm.metrics.get(name)?.median.filter(|median| median.is_finite())
+}
+
 fn rows(outcome: &Outcome, name: &str) -> Vec<Row> {
-    let finite = |arm: &ArmOutcome| arm.metrics.get(name)?.median.filter(|m| m.is_finite());
-    let largest = outcome.arms.iter().filter_map(finite).fold(0.0, f64::max);
+    let medians = outcome.arms.iter().filter_map(|arm| finite_median(arm, name));
+    let largest = medians.fold(0.0, f64::max);
     outcome
         .arms
         .iter()
@@ -88,7 +92,9 @@ fn rows(outcome: &Outcome, name: &str) -> Vec<Row> {
                 },
                 tone: if missing.is_some() { Tone::Dim } else { wording::tone(verdict) },
                 trials: arm.trials,
-                bar: finite(arm).filter(|_| largest > 0.0).map_or(0.0, |median| median / largest),
+                bar: finite_median(arm, name)
+                    .filter(|_| largest > 0.0)
+                    .map_or(0.0, |median| median / largest),
                 figures: metric.map(Figures::new).unwrap_or_default(),
             }
         })

@@ -318,11 +318,12 @@ fn median(metric: &MetricOutcome) -> Option<String> {
 
 /// `0.146×`; of counts the difference per trial: `+44.5`.
 pub(crate) fn change(metric: &MetricOutcome) -> Option<String> {
-    let signed = |mean: f64| {
-        if mean > 0.0 { format!("+{}", units::digits(mean)) } else { units::digits(mean) }
-    };
     let ratio = metric.ratio.map(units::ratio);
     ratio.or_else(|| metric.difference.map(|difference| signed(difference.mean)))
+}
+
+fn signed(mean: f64) -> String {
+    if mean > 0.0 { format!("+{}", units::digits(mean)) } else { units::digits(mean) }
 }
 
 pub(crate) fn interval(metric: &MetricOutcome) -> Option<String> {

@@ -36,27 +36,29 @@ pub fn starts(spreads: &[StartSpread], blocks: u32) -> Option<String> {
 mod tests {
     use super::*;
 
+    fn two_metrics(starts: u32, p50: Option<f64>, p99: Option<f64>) -> [StartSpread; 2] {
+        [("rtt_ns_p50", p50), ("rtt_ns_p99", p99)].map(|(metric, share)| StartSpread {
+            metric: metric.into(),
+            starts,
+            share,
+        })
+    }
+
     #[test]
     fn line_names_the_metric_whose_spread_is_the_most_between_starts() {
-        let spread =
-            |metric: &str, starts, share| StartSpread { metric: metric.into(), starts, share };
-        let line = |blocks, spreads: Vec<StartSpread>| starts(&spreads, blocks);
-        let two = |starts, p50, p99| {
-            vec![spread("rtt_ns_p50", starts, p50), spread("rtt_ns_p99", starts, p99)]
-        };
-        assert_eq!(line(24, Vec::new()), None);
+        assert_eq!(starts(&[], 24), None);
         assert_eq!(
-            line(24, two(6, Some(0.1), Some(0.334))).unwrap(),
+            starts(&two_metrics(6, Some(0.1), Some(0.334)), 24).unwrap(),
             "starts: 6 of each arm; 33 % of the spread of rtt p99 is between starts"
         );
         assert_eq!(
-            line(24, two(6, Some(0.0), None)).unwrap(),
+            starts(&two_metrics(6, Some(0.0), None), 24).unwrap(),
             "starts: 6 of each arm; hardly any of the spread is between starts"
         );
         assert_eq!(
-            line(24, two(24, None, None)).unwrap(),
+            starts(&two_metrics(24, None, None), 24).unwrap(),
             "starts: 24 of each arm, new in every block"
         );
-        assert_eq!(line(24, two(1, None, None)).unwrap(), "starts: 1 of each arm");
+        assert_eq!(starts(&two_metrics(1, None, None), 24).unwrap(), "starts: 1 of each arm");
     }
 }

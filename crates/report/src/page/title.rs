@@ -52,7 +52,6 @@ fn question(of: &Question<'_>) -> String {
     if let Some(name) = of.name {
         return name.clone();
     }
-    let is_compared = |kind| matches!(kind, ArmKind::Variant | ArmKind::Peer);
     let compared: Vec<&(ArmKind, &str, bool)> =
         of.arms.iter().filter(|(kind, ..)| is_compared(*kind)).collect();
     let base = of.arms.iter().find(|(kind, ..)| *kind == ArmKind::Baseline);
@@ -66,6 +65,10 @@ fn question(of: &Question<'_>) -> String {
         }
         _ => switches(of, &subject),
     }
+}
+
+fn is_compared(kind: ArmKind) -> bool {
+    matches!(kind, ArmKind::Variant | ArmKind::Peer)
 }
 
 /// Name of the client's program: `wrk`.

@@ -128,12 +128,17 @@ mod tests {
 
     #[test]
     fn effect_of_the_trial_before_is_said_with_its_cause() {
-        let text = |check| trial_before(&check, false);
-        assert_eq!(text(check(12, None, Some(1.0))), "after another arm 1.00× (p 0.60)");
-        assert_eq!(text(check(12, Some("b"), Some(1.05))), "after b 1.05× (p 0.60)");
-        assert_eq!(text(check(12, None, None)), "after another arm: p 0.60");
+        assert_eq!(
+            trial_before(&check(12, None, Some(1.0)), false),
+            "after another arm 1.00× (p 0.60)"
+        );
+        assert_eq!(
+            trial_before(&check(12, Some("b"), Some(1.05)), false),
+            "after b 1.05× (p 0.60)"
+        );
+        assert_eq!(trial_before(&check(12, None, None), false), "after another arm: p 0.60");
         let few = "trial before not checked (5 of 8 blocks)";
-        assert_eq!(text(check(5, None, Some(1.0))), few);
+        assert_eq!(trial_before(&check(5, None, Some(1.0)), false), few);
         let settled = trial_before(&check(0, None, None), true);
         assert_eq!(settled, "each trial after one of its own arm");
     }

@@ -32,8 +32,11 @@ pub fn visible_json(text: &str) -> Cow<'_, str> {
     })
 }
 
+fn is_replaced(c: char) -> bool {
+    is_invisible(c) && !matches!(c, '\n' | '\t')
+}
+
 fn replaced(text: &str, replace: impl Fn(char, &mut String)) -> Cow<'_, str> {
-    let is_replaced = |c: char| is_invisible(c) && !matches!(c, '\n' | '\t');
     if !text.contains(is_replaced) {
         return text.into();
     }

@@ -18,6 +18,7 @@ use super::{Launch, Reaped, STEPS, StartError, SupervisorGroup, directory};
 use crate::descriptors::close_all_but;
 use crate::netns::Netns;
 use crate::pidfd::PidFd;
+use crate::rusage::timeval_ns;
 use crate::{affinity, capability, child, clock, poll};
 
 /// Name of the process, as tools show it: at most 15 bytes.
@@ -392,10 +393,9 @@ impl<'a> State<'a> {
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
         // SAFETY: RUSAGE_CHILDREN is always valid and `usage` may be written.
         unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage) };
-        let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1_000;
         Reaped {
-            user_ns: ns(usage.ru_utime),
-            system_ns: ns(usage.ru_stime),
+            user_ns: timeval_ns(usage.ru_utime),
+            system_ns: timeval_ns(usage.ru_stime),
             context_switch_count: (usage.ru_nvcsw + usage.ru_nivcsw) as u64,
             resident_bytes_max: usage.ru_maxrss as u64 * 1024,
             process_count: self.reaped_count,
