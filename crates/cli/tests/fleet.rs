@@ -197,9 +197,9 @@ fn bad_input_is_refused_before_anything_is_measured() {
     assert!(refused(&["mesh", "--on", "db2,this"], 2).contains("is not a valid host"));
     assert!(refused(&["mesh", "--on", "this,netns:a", "--listen", "0"], 2).contains("--watch"));
     assert!(refused(&["mesh", "--on", "this,ssh:db2=x"], 2).contains("is not a valid address"));
-    assert!(refused(&["mesh", "--on", "this,netns:no-such-namespace"], 1).contains("no-such"));
+    assert!(refused(&["mesh", "--on", "this,netns:no-such-namespace"], 2).contains("no-such"));
     assert!(refused(&["prove", "--on", "this", "nonsense"], 2).contains("nonsense"));
-    assert!(refused(&["prove", "--on", "netns:no-such-namespace", "probe"], 1).contains("no-such"));
+    assert!(refused(&["prove", "--on", "netns:no-such-namespace", "probe"], 2).contains("no-such"));
     let status = succeed(wirepath(&data, &["fleet", "status"]));
     assert!(status.contains("no experiment of a fleet"), "{status}");
 }

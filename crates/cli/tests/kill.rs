@@ -100,7 +100,7 @@ fn an_interrupted_series_ends_with_the_run_that_it_was_in() {
     let output = running.end_by("INT", SOON);
     assert_eq!(output.status.code(), Some(130), "{}", all_text(&output));
     let said = String::from_utf8(output.stdout).unwrap();
-    assert!(said.contains("interrupted") && said.contains("ratio over 1 run"), "{said}");
+    assert!(said.contains("So far: ") && said.contains("ratio over 1 run"), "{said}");
     let list = json(data.wirepath(&["history", "list", "--json"]));
     assert_eq!(list["experiments"].as_array().unwrap().len(), 1);
 }
@@ -149,7 +149,7 @@ fn an_interrupted_run_reports_its_results() {
             let output = running.end_by(signal, SOON);
             assert_eq!(output.status.code(), Some(130), "{signal} {args:?}: {}", all_text(&output));
             let said = String::from_utf8(output.stdout).unwrap();
-            assert!(said.contains("baseline") && said.contains("interrupted"), "{said}");
+            assert!(said.contains("baseline") && said.contains("So far: "), "{said}");
             held.assert_gone();
             let list = json(data.wirepath(&["history", "list", "--json"]));
             assert_eq!(list["experiments"][0]["ended"], "interrupted");
@@ -205,7 +205,7 @@ fn an_interrupted_run_of_programs_shows_its_result_and_how_to_go_on_with_it() {
     assert_eq!(output.status.code(), Some(130), "{}", all_text(&output));
     let (result, said) = (String::from_utf8(output.stdout).unwrap(), output.stderr);
     let said = String::from_utf8(said).unwrap();
-    assert!(result.contains("a again"), "{result}");
+    assert!(result.contains("So far: "), "{result}");
     assert!(said.contains("next: wirepath prove command --resume "), "{said}");
     assert!(said.lines().last().unwrap().contains("interrupted after "), "{said}");
     let list = json(data.wirepath(&["history", "list", "--json"]));

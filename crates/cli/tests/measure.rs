@@ -85,7 +85,7 @@ fn is_whole(point: &Value) {
 #[test]
 fn bad_values_are_refused_with_the_remedy() {
     for (args, needle) in [
-        (&["--arms", "warp"][..], "this path has"),
+        (&["--arms", "warp"][..], "is not a switch of probe; it has: spin"),
         (&["--size", "10"], "use --size between"),
         (&["--start", "0"], "--start"),
         (&["--trials", "0"], "--trials"),

@@ -375,7 +375,9 @@ fn what_is_wrong_with_the_way_is_named() {
         (&["prove", "probe", "--peer", FAR_IP, "--data-dir", dir], &["wirepath peer --listen"]),
     ];
     for (args, wanted) in cases {
-        let said = fail(spaces.near(args), 1);
+        // An interface that does not exist is a mistake of the command line.
+        let code = if args.contains(&"eth77") { 2 } else { 1 };
+        let said = fail(spaces.near(args), code);
         for words in wanted {
             assert!(said.contains(words), "{args:?} should say {words:?}: {said}");
         }

@@ -129,7 +129,7 @@ fn a_capture_of_another_protocol_is_called_that_once_with_code_1() {
     assert!(said.contains("1000 datagrams (to 239.9.9.9:9999) are of another protocol"), "{said}");
     // Bytes of a terminal, which begin like a telegram, are not a file of telegrams.
     let output = feed("decode", &scratch, "typescript", b"\x1b[31mred\x1b[0m and so on");
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(all_text(&output).contains("neither pcap"), "{}", all_text(&output));
 }
 
@@ -226,7 +226,7 @@ fn a_compressed_capture_is_read_and_a_torn_one_gives_what_it_has() {
 
     let output =
         feed("decode", &scratch, "a.zst", &[0x28, 0xb5, 0x2f, 0xfd, 0, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(all_text(&output).contains("unzstd"), "{}", all_text(&output));
 }
 

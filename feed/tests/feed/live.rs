@@ -321,8 +321,8 @@ fn a_recording_opens_in_tshark_and_replays_to_the_same_messages() {
     for mode in [&[][..], &["--late", "1ns"]] {
         let (spaces, data) = (Spaces::new(), Data::new());
         let file = data.file("feed.pcapng");
-        let groups = [A, "--group-b", B, "-i", "vb"];
-        let record = [&["feed", "record", &file, "--json"], &groups[..], mode].concat();
+        let groups = ["--group-b", B, "-i", "vb"];
+        let record = [&["feed", "record", A, &file, "--json"], &groups[..], mode].concat();
         let mut recorder = Running::start(spaces.far(&record));
         recorder.await_stderr("recording to ");
         let session = ["--synthetic", "--rate", "4000", "-c", "2000", "--per-datagram", "2"];

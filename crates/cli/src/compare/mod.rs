@@ -83,6 +83,7 @@ fn compared(args: &CompareArgs) -> Result<Compared, Failure> {
 fn programs(args: &CompareArgs, compared: &Compared) -> Programs {
     let mut programs = Programs {
         metrics: args.metric.clone(),
+        deciding: args.metric.iter().map(|metric| figure_name(metric).to_owned()).collect(),
         ready: args.ready.clone(),
         setup: args.setup.clone(),
         // One that takes longer than the whole run cannot be measured in it.
@@ -107,6 +108,11 @@ fn programs(args: &CompareArgs, compared: &Compared) -> Programs {
         }
     }
     programs
+}
+
+/// Name of a figure that is given as `NAME=SOURCE`, or by its name alone.
+fn figure_name(metric: &str) -> &str {
+    metric.split_once('=').map_or(metric, |(name, _)| name).trim()
 }
 
 /// Errors: a command that cannot start, before anything is started.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Data, is_installed, run, succeed};
+use crate::common::{Data, LONG, is_installed, run_within, succeed};
 
 const TIME: &str = "x_ms=re:x ([0-9.]+)";
 
@@ -12,7 +12,7 @@ const TIME: &str = "x_ms=re:x ([0-9.]+)";
 fn compare(data: &Data, folder: &Path, args: &[&str]) -> (i32, String, String) {
     let mut command = data.wirepath(&[&["compare"], args].concat());
     command.current_dir(folder);
-    let output = run(command);
+    let output = run_within(LONG * 4, command);
     let [shown, said] = [output.stdout, output.stderr].map(|text| {
         String::from_utf8_lossy(&text).split_whitespace().collect::<Vec<_>>().join(" ")
     });

@@ -112,7 +112,7 @@ fn a_search_that_is_killed_goes_on_and_finds_the_same() {
     assert!(until(LONG, || ![&search, ""].contains(&&*last_id(&data))), "{}", running.stderr());
     // The set is stored with the experiment that measures it; the search itself is no longer stored.
     let measuring = end(running);
-    let said = fail(prove(&data, &["--resume", &search]), 1);
+    let said = fail(prove(&data, &["--resume", &search]), 2);
     assert!(said.contains(&search), "{said}");
     let resumed = json(prove(&data, &["--resume", &measuring, "--json"]));
     assert_eq!(resumed["search"], whole["search"]);

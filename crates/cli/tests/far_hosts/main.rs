@@ -74,7 +74,7 @@ fn namespace_gives_the_same_measurements_as_a_peer_and_stays_as_it_was() {
         assert_eq!(names(&own["mode"]), names(&other["mode"]), "{name}");
     }
     let text =
-        succeed(prove(&spaces, &["--far", &far, "--load", "ping", "--arms", "spin"], &SHORT));
+        succeed(prove(&spaces, &["--far", &far, "--load", "ping", "--arms", "spin", "-v"], &SHORT));
     // The line may be broken anywhere: facts before it have other lengths on a busy host.
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("far end: kernel"), "{text}");

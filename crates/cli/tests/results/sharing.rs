@@ -104,11 +104,13 @@ fn live_ladders_are_of_an_unfinished_run_and_the_result_is_not() {
     let data = Data::new();
     let text = succeed(data.wirepath(&[QUICK, &["--live"]].concat()));
     assert_eq!(
-        text.matches("Not finished").count(),
-        7,
-        "after each of 8 blocks but the last: {text}"
+        text.matches("Which switch makes a difference?").count(),
+        8,
+        "after each of 7 blocks, and at the end: {text}"
     );
-    let result = text.rsplit("Not finished").next().expect("the result");
+    let (unfinished, result) =
+        text.rsplit_once("Which switch makes a difference?").expect("the result");
+    assert!(unfinished.contains("So far: ") && !result.contains("So far: "), "{text}");
     assert!(result.contains("fast") && result.contains("better"), "{text}");
     let said = fail(data.wirepath(&[QUICK, &["--live", "--json"]].concat()), 2);
     assert!(said.contains("--live"), "{said}");

@@ -161,7 +161,7 @@ fn paths_are_shown_as_they_are_possible_in_a_namespace_of_their_own() {
 #[test]
 fn commands_that_cannot_run_name_the_right_that_is_missing() {
     let Some(home) = Home::new() else { return };
-    let explain = run(home.wirepath(&["explain", "-i", "lo", "-d", "1s"]));
+    let explain = run(home.wirepath(&["explain", "lo", "--time", "1s"]));
     let storm = run(home.wirepath(&["prove", "probe", "--load", "storm"]));
     let mut runs = vec![explain, storm];
     if cfg!(feature = "tunnel") {
@@ -170,7 +170,7 @@ fn commands_that_cannot_run_name_the_right_that_is_missing() {
     // Root of a user namespace has no more rights on the host.
     if crate::common::is_installed("unshare") {
         let program = home.file("wirepath");
-        let line = ["unshare", "-Urn", &program, "explain", "-i", "lo", "-d", "1s"];
+        let line = ["unshare", "-Urn", &program, "explain", "lo", "--time", "1s"];
         runs.push(run(home.user(&line)));
     }
     for output in runs {

@@ -96,8 +96,10 @@ impl Screen {
     }
 
     pub fn heading(&mut self, text: &str) {
-        for line in wrap(&self.safe(text), self.style.width) {
-            self.write(&[(line, Tone::Strong)]);
+        for (number, line) in wrap(&self.safe(text), self.style.width - 2).into_iter().enumerate() {
+            // A text of others must not begin a line.
+            let indent = if number == 0 { "" } else { "  " };
+            self.write(&[(indent.into(), Tone::Plain), (line, Tone::Strong)]);
         }
     }
 
