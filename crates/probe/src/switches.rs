@@ -449,7 +449,7 @@ mod tests {
             ("nodelay", "--load tcp-ping"),
             ("native", "bypass+native"),
             ("spin,batch", "such as spin+batch"),
-            ("warp", "this path has: spin, batch"),
+            ("warp", "is not a switch of this path; it has: spin, batch"),
         ] {
             let why = parse_arm(text).unwrap_err().to_string();
             assert!(why.contains(remedy), "{text}: {why}");

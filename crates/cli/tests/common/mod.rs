@@ -60,7 +60,7 @@ pub(crate) fn peak_memory_bytes(pid: u32) -> Option<u64> {
 }
 
 /// Time in which no program reads a file of gigabytes: one that ends sooner may do so before anything sees it.
-const BRIEF: Duration = Duration::from_millis(200);
+const UNSEEN_TIME: Duration = Duration::from_millis(200);
 
 /// Runs a command to its end. Returns its output, and the peak of its memory in bytes.
 pub(crate) fn run_measured(command: Command) -> (Output, u64) {
@@ -72,7 +72,7 @@ pub(crate) fn run_measured(command: Command) -> (Output, u64) {
         assert!(begun.elapsed() < LONG * 4, "{}", running.stderr());
         std::thread::sleep(Duration::from_millis(1));
     }
-    let is_seen = peak_bytes > 1 << 20 || begun.elapsed() < BRIEF;
+    let is_seen = peak_bytes > 1 << 20 || begun.elapsed() < UNSEEN_TIME;
     assert!(is_seen, "the check itself must be able to see");
     (running.finish(LONG).expect("it ended"), peak_bytes)
 }

@@ -29,7 +29,7 @@ impl Peer for Irtt {
         let to = format!("{}:{PORT}", pair.far.ip);
         let mut server = Command::new("irtt");
         // 0: no limit, in place of 100 datagrams a second and of small ones.
-        server.args(["server", "-b", &to, "-i", "0", "--time", "0", "-l", "0"]);
+        server.args(["server", "-b", &to, "-i", "0", "-d", "0", "-l", "0"]);
         let server = serve(pair, places, server)?;
         // Without the line the client repeats its first request.
         server.wait_for_stdout("[ListenerStart]", Duration::from_secs(20));
