@@ -8,6 +8,9 @@ const BAR_MAX: usize = 24;
 /// Narrowest bar, in columns.
 const BAR_MIN: usize = 4;
 
+/// Columns of a name that is shortened before a column is left out: the longest names of knobs fit.
+const NAME_MIN: usize = 22;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Align {
     Left,
@@ -131,7 +134,7 @@ fn fitting(columns: &[Column<'_>], rows: &[Vec<Cell>], room: usize) -> (Vec<usiz
     let mut shown: Vec<usize> = (0..columns.len()).collect();
     // A name of a peer with its options may be long: shorten before dropping.
     let over = needed(&shown, &widths).saturating_sub(room);
-    widths[0] = (widths[0] - over.min(widths[0])).max(widths[0].min(16));
+    widths[0] = (widths[0] - over.min(widths[0])).max(widths[0].min(NAME_MIN));
     while needed(&shown, &widths) > room {
         let Some(at) = shown.iter().rposition(|&i| !columns[i].is_kept) else { break };
         shown.remove(at);

@@ -62,6 +62,7 @@ fn table(screen: &mut Screen, first: &PageMetric, others: &[PageMetric]) {
         "95 % interval?".to_owned(),
         "verdict".to_owned(),
     ];
+    let others: Vec<&PageMetric> = others.iter().filter(|metric| has_figures(metric)).collect();
     columns.extend(others.iter().map(|metric| format!(">{}?", metric.label)));
     let shown = first.rows.iter().filter(|row| row.runs_here && !row.is_control && !is_idle(row));
     screen.table(
@@ -80,6 +81,10 @@ fn table(screen: &mut Screen, first: &PageMetric, others: &[PageMetric]) {
             cells
         }),
     );
+}
+
+fn has_figures(metric: &PageMetric) -> bool {
+    metric.rows.iter().any(|row| row.median.is_some())
 }
 
 /// `2.80 µs 0.520×`.
