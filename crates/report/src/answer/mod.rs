@@ -142,6 +142,12 @@ impl<'a> Subject<'a> {
         arm.metrics.get(self.metric)
     }
 
+    /// True of an arm whose switches a path has words for: it is spoken of like the best of several.
+    fn is_of_switches(&self, arm: &ArmOutcome) -> bool {
+        let is_worded = !self.outcome.phrases.noun.is_empty() && !arm.switches.is_empty();
+        is_worded && self.gate().is_none()
+    }
+
     /// Variants that could run here.
     fn variants(&self) -> Vec<&'a ArmOutcome> {
         let arms = self.outcome.arms.iter();
@@ -155,7 +161,7 @@ fn metric_sentence(outcome: &Outcome, base: &ArmOutcome, metric: &str) -> Senten
     let (text, tone) = match (distrust(&subject), subject.variants().as_slice()) {
         (Some(text), _) => (text, Tone::Bad),
         (None, []) => without_variant(&subject),
-        (None, [arm]) => pair(&subject, arm),
+        (None, [arm]) if !subject.is_of_switches(arm) => pair(&subject, arm),
         (None, arms) => several::sentence(&subject, arms),
     };
     let peers = several::peers(&subject);
