@@ -111,7 +111,7 @@ const NETWORK_NAMESPACE: usize = 4;
 const NONE_FAILED: u8 = 255;
 
 /// Moves this process into a user namespace of its own, with all capabilities there, which programs that it starts keep
-/// (see [`capability::clear_ambient`]). The process keeps its network namespace, and sees the same mounts.
+/// (the supervisor clears them for programs of the user). The process keeps its network namespace, and sees the same mounts.
 ///
 /// The process must have one thread: namespaces of users are those of processes.
 ///

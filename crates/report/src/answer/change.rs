@@ -85,8 +85,12 @@ impl<'a> Change<'a> {
         wording::metric(self.metric)
     }
 
+    /// `: 1,240 requests/s in place of 1,550`. Empty where the medians of all trials lie the other way round than the pairs
+    /// of each block, as they may beside work that comes and goes.
     fn values(&self) -> String {
-        let values = self.values.map(|(new, old)| both_values(new, old, self.unit));
+        let agree =
+            |(new, old): &(f64, f64)| self.ratio.is_none_or(|ratio| (new > old) == (ratio > 1.0));
+        let values = self.values.filter(agree).map(|(new, old)| both_values(new, old, self.unit));
         values.map_or(String::new(), |values| format!(": {values}"))
     }
 

@@ -169,6 +169,13 @@ fn two_programs_are_compared_in_the_words_of_their_users() {
 }
 
 #[test]
+fn medians_that_contradict_the_pairs_are_left_out() {
+    // In pairs 20 % less, and more in the median of all trials.
+    let moved = rates(1700.0, Verdict::Worse, [0.77, 0.8, 0.83]);
+    assert_eq!(said(&moved), "new is 20 % slower than old (95 %: 17 to 23 % slower).");
+}
+
+#[test]
 fn what_would_decide_is_said() {
     let mut open = rates(1550.0, Verdict::Inconclusive, [0.91, 1.0, 1.12]);
     open.forecast = Some(Forecast { blocks: 100, whole_ms: 300_000, reaches: 1.1 });

@@ -31,7 +31,7 @@ pub struct Filter {
     pub path: Option<String>,
     /// Part of the user's name for it, in any case of ASCII letters.
     pub name: Option<String>,
-    /// [`Machine::id`].
+    /// [`model::Machine::id`].
     pub machine: Option<String>,
     /// Earliest start: a prefix of an RFC 3339 UTC time, e.g. `2026-11-21`.
     pub since: Option<String>,
@@ -83,7 +83,7 @@ pub struct Summary {
     pub path: String,
     /// Load and its parameters.
     pub load: BTreeMap<String, String>,
-    /// [`Machine::id`].
+    /// [`model::Machine::id`].
     pub machine: String,
     pub version: String,
     pub arms: u32,
