@@ -22,6 +22,14 @@ pub(super) struct Change<'a> {
     words: Words,
 }
 
+/// True if two medians lie to each other as the ratio of their pairs does.
+fn agrees(new: f64, old: f64, ratio: Option<f64>) -> bool {
+    match ratio {
+        Some(ratio) => (new > old) == (ratio > 1.0),
+        None => true,
+    }
+}
+
 impl<'a> Change<'a> {
     /// `None` for failed trials.
     pub(super) fn from_decision(decision: &'a Decision, by: By) -> Option<Self> {
@@ -88,9 +96,10 @@ impl<'a> Change<'a> {
     /// `: 1,240 requests/s in place of 1,550`. Empty where the medians of all trials lie the other way round than the pairs
     /// of each block, as they may beside work that comes and goes.
     fn values(&self) -> String {
-        let agree =
-            |(new, old): &(f64, f64)| self.ratio.is_none_or(|ratio| (new > old) == (ratio > 1.0));
-        let values = self.values.filter(agree).map(|(new, old)| both_values(new, old, self.unit));
+        let (values, ratio) = (self.values, self.ratio);
+        let values = values
+            .filter(|(new, old)| agrees(*new, *old, ratio))
+            .map(|(new, old)| both_values(new, old, self.unit));
         values.map_or(String::new(), |values| format!(": {values}"))
     }
 
