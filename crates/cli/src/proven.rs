@@ -104,7 +104,7 @@ pub(crate) fn say_where(proven: &Proven) {
     }
 }
 
-/// Says how to make a page of a run, which is the next step where there is no better one.
+/// Prints the command that makes a page of a run, the next step if there is no better one.
 pub(crate) fn say_report(context: &Context, proven: &Proven) {
     if proven.is_stored && proven.has_result() {
         let line = CommandLine::new("report").value(&proven.outcome.id);

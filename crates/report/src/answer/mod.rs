@@ -165,7 +165,7 @@ fn metric_sentence(outcome: &Outcome, base: &ArmOutcome, metric: &str) -> Senten
         (None, arms) => several::sentence(&subject, arms),
     };
     let peers = several::peers(&subject);
-    // What looks good when a run is broken off is not the end of it.
+    // A good answer of a run that was broken off may change.
     let is_early_praise = tone == Tone::Good && !outcome.ended.is_complete();
     let tone = if is_early_praise { Tone::Doubt } else { tone };
     Sentence::new(Some(metric), format!("{}{peers}", so_far(outcome, text)), tone)

@@ -153,7 +153,7 @@ impl PathPage<'_> {
             best_over_time(
                 name,
                 self.under(load)
-                    // What looked best when it was broken off may not be.
+                    // The best arm so far may not be the best at the end.
                     .filter(|outcome| outcome.ended.is_complete())
                     .filter_map(|outcome| Some((outcome, page::best(outcome, name)?)))
                     .take(RUNS_MAX),
