@@ -14,7 +14,7 @@ use model::{Measurement, PathError, Trap};
 
 use crate::CheckedPrograms;
 use crate::accounting::{ObservedTrial, SocketCounts, add_stages, measurement};
-use crate::serve::{FarSeen, TrialTurn, Watch, check_status, last_lines, variables, wait_until};
+use crate::serve::{FarSeen, TrialTurn, Watch, check_status, variables, wait_until};
 use crate::side::Side;
 use crate::spec::Warmup;
 
@@ -69,7 +69,7 @@ impl Life {
         let is_unused = far_seen.counters.is_some_and(|counters| counters.packets == 0);
         if spec.has_server() && figures.is_empty() && is_unused {
             let why = "it ended with success, but no packet crossed the interface of the server";
-            return Err(PathError::at("client", format!("{why}; {}", last_lines(&client))));
+            return Err(PathError::at("client", format!("{why}; {}", client.last_lines())));
         }
         let seen = ObservedTrial {
             client: &client.usage,
@@ -170,7 +170,7 @@ fn figures<'a>(
 ) -> Result<Vec<(&'a Figure, f64)>, PathError> {
     take_figures(spec, client.stdout.bytes(), units_beside).map_err(|error| {
         let why = host::text::chain(&error);
-        PathError::at("client", format!("{why}; {}", last_lines(client)))
+        PathError::at("client", format!("{why}; {}", client.last_lines()))
     })
 }
 

@@ -335,20 +335,7 @@ pub(crate) fn check_status(name: &str, finished: &FinishedProgram) -> Result<(),
     if finished.status.success() {
         Ok(())
     } else {
-        Err(PathError::at(name, format!("{}; {}", finished.status, last_lines(finished))))
-    }
-}
-
-/// Last lines that a program printed, for an error.
-pub(crate) fn last_lines(finished: &FinishedProgram) -> String {
-    let (stdout, stderr) = (finished.stdout.last_lines(), finished.stderr.last_lines());
-    match (stdout.trim(), stderr.trim()) {
-        ("", "") => "it printed nothing".into(),
-        ("", stderr) => format!("last lines of its standard error:\n{stderr}"),
-        (stdout, "") => format!("last lines of its output:\n{stdout}"),
-        (stdout, stderr) => {
-            format!("last lines of its output:\n{stdout}\nand of its standard error:\n{stderr}")
-        }
+        Err(PathError::at(name, format!("{}; {}", finished.status, finished.last_lines())))
     }
 }
 

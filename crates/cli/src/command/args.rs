@@ -223,13 +223,7 @@ impl ExperimentArgs {
 
     /// Request for these programs, with this command line's seed and choice of storage.
     pub(super) fn request_for(&self, programs: Programs) -> Result<Request, Failure> {
-        let limits = Limits { seed: self.seed, ..limits_of_file(&programs)? };
-        let (name, note) = (programs.name.clone(), programs.note.clone());
-        let mut request = Request::new(Subject::Programs(Box::new(programs)), limits);
-        request.is_stored = !self.no_history;
-        (request.name, request.note) = (name, note);
-        request.words = Some(own_words());
-        Ok(request)
+        programs_request(programs, self.seed, !self.no_history)
     }
 
     /// The file with the options added to it.
@@ -302,6 +296,21 @@ impl CommandArgs {
     }
 }
 
+/// Request for programs, which have their own limits, name and note.
+pub(crate) fn programs_request(
+    programs: Programs,
+    seed: Option<u64>,
+    is_stored: bool,
+) -> Result<Request, Failure> {
+    let limits = Limits { seed, ..limits_of_file(&programs)? };
+    let (name, note) = (programs.name.clone(), programs.note.clone());
+    let mut request = Request::new(Subject::Programs(Box::new(programs)), limits);
+    request.is_stored = is_stored;
+    (request.name, request.note) = (name, note);
+    request.words = Some(own_words());
+    Ok(request)
+}
+
 /// Limits as an experiment has them.
 fn limits_of_file(experiment: &Programs) -> Result<Limits, Failure> {
     let default = Limits::default();
@@ -322,7 +331,7 @@ fn limits_of_file(experiment: &Programs) -> Result<Limits, Failure> {
 }
 
 /// Arguments of this process, quoted for a shell, without the options of its output.
-pub(crate) fn own_words() -> String {
+fn own_words() -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     let words: Vec<String> = words.filter(|word| word != "--json").collect();
     words.iter().map(|word| report::quoted(word)).collect::<Vec<_>>().join(" ")

@@ -8,7 +8,7 @@ use model::{Ended, Subject};
 use remote::Failure;
 use runner::{Planned, Proven};
 
-pub(crate) use args::{CommandArgs, ExperimentArgs, ProgramArgs, own_words};
+pub(crate) use args::{CommandArgs, ExperimentArgs, ProgramArgs, programs_request};
 
 use crate::gate;
 use crate::proven::{

@@ -3,54 +3,54 @@
 use clap::Args;
 use house::args::parse_duration;
 
-use crate::shared_args::{LiveArgs, ResolveArgs};
+use crate::shared_args::{LiveArgs, ResolveArgs, TitleArgs};
 
 /// Two programs, and the client of servers.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
     /// Command of the old program; a git reference with --build, an image with --image
-    #[arg(help_heading = "What")]
     pub(super) old: String,
     /// Command of the new program, or the like
-    #[arg(help_heading = "What")]
     pub(super) new: String,
     /// Client that measures them as servers: wrk, redis-benchmark, your own; without it they run to their end
-    #[arg(last = true, value_name = "CLIENT", help_heading = "What")]
+    #[arg(last = true, value_name = "CLIENT")]
     pub(super) client: Vec<String>,
     /// Build OLD and NEW, which are git references of this repository, by this command; `.` is the working tree
-    #[arg(long, value_name = "COMMAND", requires = "run", help_heading = "What")]
+    #[arg(long, value_name = "COMMAND", requires = "run")]
     pub(super) build: Option<String>,
     /// Program of each build, run in its folder
-    #[arg(long, value_name = "COMMAND", requires = "build", help_heading = "What")]
+    #[arg(long, value_name = "COMMAND", requires = "build")]
     pub(super) run: Option<String>,
     /// OLD and NEW are container images, which podman runs in the lab
-    #[arg(long, conflicts_with = "build", help_heading = "What")]
+    #[arg(long, conflicts_with = "build")]
     pub(super) image: bool,
     /// Figure that decides: NAME='SOURCE lower|higher' with json:/POINTER, re:REGEX, csv:COLUMN or hdr:TAG@Q; or the
     /// name of one that needs no parsing; default: the first of a known client, else the wall time
-    #[arg(long, value_name = "NAME=SOURCE", help_heading = "What")]
+    #[arg(long, value_name = "NAME=SOURCE")]
     pub(super) metric: Vec<String>,
     /// Servers are ready: tcp:PORT, udp:PORT, line:REGEX, file:PATH or sleep:MS; default: once they listen
-    #[arg(long, value_name = "SIGN", help_heading = "What")]
+    #[arg(long, value_name = "SIGN")]
     pub(super) ready: Option<String>,
     /// Command before each trial
-    #[arg(long, value_name = "COMMAND", help_heading = "What")]
+    #[arg(long, value_name = "COMMAND")]
     pub(super) setup: Option<String>,
     /// Time to spend; the run ends sooner once the answer is decided
-    #[arg(long, default_value = "60s", value_parser = parse_duration, help_heading = "How long")]
+    #[arg(long, default_value = "60s", value_parser = parse_duration)]
     pub(super) time: std::time::Duration,
-    #[command(flatten, next_help_heading = "How long")]
+    #[command(flatten)]
     pub(super) resolve: ResolveArgs,
     /// Seed of the order of trials; default: random
-    #[arg(long, help_heading = "How long")]
+    #[arg(long)]
     pub(super) seed: Option<u64>,
     /// End with 0 if it is not decided
-    #[arg(long, help_heading = "Output")]
+    #[arg(long)]
     pub(super) accept_undecided: bool,
-    #[command(flatten, next_help_heading = "Output")]
+    #[command(flatten)]
     pub(super) live: LiveArgs,
+    #[command(flatten)]
+    pub(super) title: TitleArgs,
     /// Do not store the result
-    #[arg(long, help_heading = "Output")]
+    #[arg(long)]
     pub(super) no_history: bool,
 }
 

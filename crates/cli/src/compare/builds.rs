@@ -2,16 +2,20 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use host::text::chain;
-use house::console;
+use house::{console, signals};
+use lab::program::{Program, ProgramSpec};
+use model::PathError;
 use remote::Failure;
 use sys::child::as_the_user;
 
+use super::failed;
+
 /// Reference that stands for the working tree with its changes to tracked files.
 const WORKING_TREE: &str = ".";
-/// Lines of a failed build that are shown.
-const LINES_SHOWN: usize = 15;
+const BUILD_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Folders of the builds, which are removed at the end.
 pub(super) struct Builds {
@@ -21,7 +25,7 @@ pub(super) struct Builds {
 
 impl Drop for Builds {
     fn drop(&mut self) {
-        // What cannot be removed is in the folder for temporary files.
+        // A rest of it stays in the folder for temporary files.
         let _removed = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -106,19 +110,15 @@ fn git(folder: &Path, words: &[&str]) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
 }
 
+/// Runs a build, which ends with this process.
 fn build_in(folder: &Path, command: &str, reference: &str) -> Result<(), Failure> {
-    let output = as_the_user(&mut Command::new("/bin/sh"))
-        .args(["-c", command])
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| Failure::failed(format!("cannot start the build: {}", chain(&error))))?;
-    if output.status.success() {
+    let (env, netns, cpus, name) = (Vec::new(), None, &[][..], "build");
+    let built = Program::start(&ProgramSpec { command, env, netns, cpus, folder, name })
+        .and_then(|build| build.wait(BUILD_TIMEOUT, signals::stop_flag()))
+        .map_err(|error| failed(&PathError::part(error)))?;
+    if built.status.success() {
         return Ok(());
     }
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    let lines: Vec<&str> = said.lines().collect();
-    let last = lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n");
-    Err(Failure::failed(format!("the build of {reference} failed ({}):\n{last}", output.status)))
+    let (status, lines) = (built.status, built.last_lines());
+    Err(Failure::failed(format!("the build of {reference} failed ({status}); {lines}")))
 }

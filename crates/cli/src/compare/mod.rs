@@ -12,12 +12,13 @@ use std::time::Duration;
 use host::text::chain;
 use house::context::Context;
 use house::signals;
-use model::{ArmEntry, Limits, Programs, Request, Subject};
+use model::{ArmEntry, Programs};
 use remote::Failure;
 use runner::{JournalFolder, NOTHING_KNOWN, Planned, resolve_text};
 
 pub(crate) use args::CompareArgs;
 
+use crate::command::programs_request;
 use crate::gate;
 use crate::proven::{ProveDocument, print_document, print_ladder, say_report, say_where, verdict};
 use crate::running::{Terminal, runner};
@@ -30,7 +31,7 @@ const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 /// Figures of programs that end; the first decides.
 const ENDING_FIGURES: [&str; 2] = ["client_wall_ns", "client_cpu_ns"];
 
-/// The commands that are compared, and all that has to live as long as they run.
+/// The commands that are compared, and the builds that live as long as they run.
 struct Compared {
     old: String,
     new: String,
@@ -41,11 +42,12 @@ pub(crate) fn run(context: &Context, args: &CompareArgs) -> Result<(), Failure> 
     let compared = compared(args)?;
     let mut programs = programs(args, &compared);
     check(&programs)?;
-    match client_line(&args.client) {
+    match programs.client.clone() {
         Some(client) => servers::complete(&mut programs, &compared.old, &compared.new, &client)?,
         None => complete_ending(&mut programs),
     }
-    let request = request(args, programs)?;
+    let mut request = programs_request(programs, args.seed, !args.no_history)?;
+    request.gate = true;
     let terminal = Terminal::open(context, args.live.live)?;
     let runner = runner(context, JournalFolder::default(), &terminal);
     signals::stop_on_hangup()?;
@@ -88,6 +90,10 @@ fn programs(args: &CompareArgs, compared: &Compared) -> Programs {
         setup: args.setup.clone(),
         // One that takes longer than the whole run cannot be measured in it.
         within: Some(format!("{}ms", args.time.max(PROGRAM_TIMEOUT).as_millis())),
+        time: Some(format!("{}ms", args.time.as_millis())),
+        resolve: Some(resolve_text(args.resolve.ratio())),
+        name: args.title.name.clone(),
+        note: args.title.note.clone(),
         ..Programs::default()
     };
     match client_line(&args.client) {
@@ -128,21 +134,6 @@ fn complete_ending(programs: &mut Programs) {
         programs.metrics = ENDING_FIGURES.map(str::to_owned).into();
         programs.deciding = vec![ENDING_FIGURES[0].to_owned()];
     }
-}
-
-fn request(args: &CompareArgs, programs: Programs) -> Result<Request, Failure> {
-    let ratio = args.resolve.ratio();
-    let limits = Limits { time: args.time, resolve: ratio, seed: args.seed, ..Limits::default() };
-    limits.check().map_err(Failure::usage)?;
-    let programs = Programs {
-        time: Some(format!("{}ms", args.time.as_millis())),
-        resolve: Some(resolve_text(ratio)),
-        ..programs
-    };
-    let mut request = Request::new(Subject::Programs(Box::new(programs)), limits);
-    (request.gate, request.is_stored) = (true, !args.no_history);
-    request.words = Some(crate::command::own_words());
-    Ok(request)
 }
 
 /// The client as a line for a shell: one word is such a line already.

@@ -40,6 +40,9 @@ fn programs_that_end_pass_fail_or_stay_open() {
     assert!(code == 0 && shown.contains("new is no slower than old"), "{code} {shown} {said}");
     let (code, shown, said) = faster;
     assert!(code == 0 && shown.contains("faster"), "{code} {shown} {said}");
+    let named = ["echo x 100", "echo x 100", "--metric", TIME, "--name", "before the fix"];
+    let (code, shown, said) = compare(&data, Path::new("/"), &named);
+    assert!(code == 0 && shown.starts_with("before the fix"), "{code} {shown} {said}");
     // Whole milliseconds cannot show 5 % of one.
     let coarse = ["echo x 1", "echo x 1", "--metric", TIME, "--time", "3s"];
     let (code, shown, said) = compare(&data, Path::new("/"), &coarse);

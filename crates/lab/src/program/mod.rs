@@ -94,6 +94,13 @@ pub struct FinishedProgram {
     pub wall: Duration,
 }
 
+impl FinishedProgram {
+    /// Last lines that it printed, for an error.
+    pub fn last_lines(&self) -> String {
+        output::last_lines_of_both(&self.stdout.last_lines(), &self.stderr.last_lines())
+    }
+}
+
 /// A running program. Dropping it kills all of its processes.
 #[derive(Debug)]
 pub struct Program {
@@ -475,15 +482,7 @@ impl Program {
 
     /// Last lines of the output so far, for an error.
     fn last_lines(&self) -> String {
-        let (stdout, stderr) = (self.stdout.last_lines(), self.stderr.last_lines());
-        match (stdout.is_empty(), stderr.is_empty()) {
-            (true, true) => "it printed nothing".into(),
-            (false, true) => format!("last lines of its output:\n{stdout}"),
-            (true, false) => format!("last lines of its standard error:\n{stderr}"),
-            (false, false) => {
-                format!("last lines of its output:\n{stdout}\nand of its standard error:\n{stderr}")
-            }
-        }
+        output::last_lines_of_both(&self.stdout.last_lines(), &self.stderr.last_lines())
     }
 
     /// Waits at most `timeout` for a change, and records all changes so far.

@@ -39,6 +39,18 @@ impl Output {
     }
 }
 
+/// Last lines of output and standard error, each with its name.
+pub(super) fn last_lines_of_both(stdout: &str, stderr: &str) -> String {
+    match (stdout.trim(), stderr.trim()) {
+        ("", "") => "it printed nothing".into(),
+        ("", stderr) => format!("last lines of its standard error:\n{stderr}"),
+        (stdout, "") => format!("last lines of its output:\n{stdout}"),
+        (stdout, stderr) => {
+            format!("last lines of its output:\n{stdout}\nand of its standard error:\n{stderr}")
+        }
+    }
+}
+
 fn last_lines(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LAST_LINES_BYTES_MAX)..]);
     let lines: Vec<&str> = text.trim_end().lines().collect();
