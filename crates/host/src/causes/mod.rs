@@ -128,7 +128,9 @@ fn run(evidence: &Evidence, causes: impl Iterator<Item = &'static Cause>) -> Doc
             report.passed.push(cause.id);
         }
     }
-    report.findings.sort_by_key(|finding| std::cmp::Reverse((finding.severity, finding.confidence)));
+    report
+        .findings
+        .sort_by_key(|finding| std::cmp::Reverse((finding.severity, finding.confidence)));
     let names: Vec<&str> = evidence.links.values().map(|link| link.name.as_str()).collect();
     for finding in &mut report.findings {
         finding.change = without_odd_names(&finding.change, &names);
