@@ -1,7 +1,7 @@
 //! TCP connections at the two moments of a window, their names, and settings that they depend on.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use netlink_bindings::inet_diag::TcpInfo;
 
@@ -134,4 +134,13 @@ pub(super) fn host_numbers(evidence: &Evidence, file: &str) -> Option<Vec<u64>> 
 
 fn parsed(text: &str) -> Option<Vec<u64>> {
     text.split_whitespace().map(|word| word.parse().ok()).collect()
+}
+
+/// An address of the same organisation: private, link-local or loopback. What one's own far ends do is a fault more
+/// often than what strangers do.
+pub(super) fn is_internal(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_private() || ip.is_loopback() || ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unique_local() || ip.is_loopback() || ip.is_unicast_link_local(),
+    }
 }

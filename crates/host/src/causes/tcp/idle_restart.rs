@@ -34,7 +34,7 @@ const INITIAL_SEGMENTS: u64 = 10;
 /// Shortest round trip at which further ones are worth a line, microseconds.
 const RTT_US_MIN: u32 = 10_000;
 /// Added time from which the cost is not small, microseconds.
-const COST_US: u64 = 100_000;
+const COST_US: u64 = 200_000;
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     let file = "net/ipv4/tcp_slow_start_after_idle";
@@ -58,8 +58,8 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     let found = finding(
         severity,
         format!(
-            "after each pause, {} begins with {INITIAL_SEGMENTS} segments again: a burst of {} takes {rounds} more round \
-             trips, {} ms",
+            "after each pause, {} begins with {INITIAL_SEGMENTS} segments again: the {} that it sent within a second \
+             took up to {rounds} more round trips, {} ms",
             name(evidence, one.after),
             size_text(sent),
             cost / 1000

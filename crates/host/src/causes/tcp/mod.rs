@@ -1,6 +1,8 @@
 //! TCP and its sockets.
 
+mod close_wait;
 mod collapse;
+mod connect_unanswered;
 mod connections;
 mod dead_peer;
 mod emfile;
@@ -13,12 +15,18 @@ mod nagle;
 mod nat_idle;
 mod orphans;
 mod port_overlap;
+mod refused_segments;
 mod reload;
+mod resets;
+mod rwnd_limited;
 mod sndbuf_fixed;
 mod stalled;
 mod syn_queue;
+mod tcp_loss;
 mod tcp_mem;
+mod tw_overflow;
 mod tw_recycle;
+mod zero_window;
 
 use super::Cause;
 
@@ -40,4 +48,14 @@ pub(super) const CAUSES: &[Cause] = &[
     orphans::CAUSE,
     collapse::CAUSE,
     locked_reader::CAUSE,
+    connect_unanswered::CAUSE,
+    tcp_loss::CAUSE,
+    zero_window::CAUSE,
+    rwnd_limited::CAUSE,
+    close_wait::CAUSE,
+    tw_overflow::CAUSE,
+    resets::REFUSED,
+    resets::RESETS,
+    refused_segments::SIGNATURE,
+    refused_segments::SEQUENCE,
 ];

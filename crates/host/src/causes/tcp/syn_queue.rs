@@ -38,8 +38,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     // Without cookies, the last quarter of tcp_max_syn_backlog is for known hosts, which only ListenDrops counts.
     let other = window.sum(&["TcpExtListenDrops"]).without(window.sum(&["TcpExtListenOverflows"]));
     let syncookies = number(evidence, "net/ipv4/tcp_syncookies").unwrap_or(1);
-    let is_dropping = dropped.total > 0;
-    if !is_dropping && cookies.total == 0 {
+    if dropped.total == 0 && cookies.total == 0 {
         return;
     }
     let backlog = number(evidence, "net/ipv4/tcp_max_syn_backlog").unwrap_or(0);
@@ -61,18 +60,18 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         }
         None => "a queue of half-open connections was full".to_owned(),
     };
-    let found = if is_dropping {
-        let what = dropped.sentence("SYNs were dropped");
-        finding(Severity::Low, format!("{what}: {named}")).counted(dropped, "SYNs")
-    } else {
-        let what = cookies.sentence("SYNs were answered with cookies");
-        let counted =
-            finding(Severity::Low, format!("{what}: {named}")).counted(cookies, "cookies");
-        let severity = if cookies.now > 0 { Severity::Medium } else { Severity::Low };
-        crate::causes::finding::Finding { severity, ..counted }
+    let (counted, noun, what) = match dropped.now > 0 || cookies.now == 0 && dropped.total > 0 {
+        true => (dropped, "SYNs", "SYNs were dropped"),
+        false => (cookies, "cookies", "SYNs were answered with cookies"),
     };
+    let found = finding(Severity::Low, format!("{}: {named}", counted.sentence(what)));
+    let mut found = found.counted(counted, noun);
+    if dropped.now == 0 {
+        // With cookies, clients connect, and the connection lacks some options.
+        found.severity = found.severity.min(Severity::Medium);
+    }
     let prefix = evidence.prefix();
-    let mut found = found
+    found = found
         .read("/proc/net/netstat: TcpExt TCPReqQFullDrop", dropped.evidence())
         .read("/proc/net/netstat: TcpExt TCPReqQFullDoCookies", cookies.evidence())
         .read("/proc/net/netstat: TcpExt ListenDrops without ListenOverflows", other.evidence())
