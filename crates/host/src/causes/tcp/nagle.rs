@@ -113,19 +113,7 @@ fn wait_us(one: &Connection<'_>) -> Option<u64> {
 fn behind(evidence: &Evidence, notes: &mut Notes<'_>, window: &Window, open: &[Connection<'_>]) {
     let delayed = delayed(window);
     let seconds = window.time().as_secs_f64().max(1e-3);
-    let is_waited_for = |one: &&Connection<'_>| {
-        let answers = one.growth(|info| info.data_segs_out.into());
-        let parts = one.growth(|info| info.data_segs_in.into());
-        let bare = one.growth(|info| info.segs_out.into()).saturating_sub(answers);
-        let is_paced = (20.0..26.0).contains(&(answers as f64 / seconds));
-        let is_pair = |count: u64, of: u64| count.abs_diff(of) * 10 <= of;
-        is_paced
-            && is_pair(parts, 2 * answers)
-            && is_pair(bare, answers)
-            && delayed.now * 10 >= answers * 9
-            && one.growth(|info| info.bytes_received) / parts.max(1) < 1000
-    };
-    let Some(one) = open.iter().find(is_waited_for) else { return };
+    let Some(one) = open.iter().find(|one| is_waited_for(one, delayed, seconds)) else { return };
     notes.find(
         finding(
             Severity::Low,
@@ -145,4 +133,18 @@ fn behind(evidence: &Evidence, notes: &mut Notes<'_>, window: &Window, open: &[C
         .effect("requests arrive at once")
         .change("TCP_NODELAY in the program at the far end", "unset TCP_NODELAY there"),
     );
+}
+
+/// Each answer follows two small segments and a delayed acknowledgement.
+///
+/// - `delayed`: acknowledgements that this host delayed.
+fn is_waited_for(one: &Connection<'_>, delayed: Losses, seconds: f64) -> bool {
+    let answers = one.growth(|info| info.data_segs_out.into());
+    let parts = one.growth(|info| info.data_segs_in.into());
+    let bare = one.growth(|info| info.segs_out.into()).saturating_sub(answers);
+    (18.0..26.0).contains(&(answers as f64 / seconds))
+        && parts.abs_diff(2 * answers) * 10 <= 2 * answers
+        && bare * 10 >= answers * 9
+        && delayed.now * 10 >= answers * 9
+        && one.growth(|info| info.bytes_received) / parts.max(1) < 1000
 }

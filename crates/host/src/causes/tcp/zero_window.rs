@@ -72,7 +72,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         let text = |one: &TcpSocket| {
             format!("{} probes, window of the far end {} bytes", one.retry_count, one.info.snd_wnd)
         };
-        notes.find(explained(listed(found, evidence, closed, "timer", text)).change(
+        notes.find(explained(listed(found, evidence, closed.clone(), "timer", text)).change(
             format!(
                 "at {}: find why the program does not read TCP port {}",
                 one.remote.ip(),
