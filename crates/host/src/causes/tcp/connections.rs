@@ -30,6 +30,10 @@ impl Connection<'_> {
     pub(super) fn acked_bytes(&self) -> u64 {
         self.growth(|info| info.bytes_acked)
     }
+
+    pub(super) fn bytes_per_s(&self, window: &Window) -> f64 {
+        self.acked_bytes() as f64 / window.time().as_secs_f64().max(1e-3)
+    }
 }
 
 /// Established connections that are there at both moments, and those that one end has closed.

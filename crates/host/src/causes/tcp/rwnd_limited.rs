@@ -60,7 +60,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         format!(
             "{} sends {:.1} Mbit/s, one window of {} in each round trip of {:.0} ms: {limit}",
             name(evidence, socket),
-            rate(one, window) * 8.0 / 1e6,
+            one.bytes_per_s(window) * 8.0 / 1e6,
             size_text(info.snd_wnd.into()),
             f64::from(info.rtt) / 1e3
         ),
@@ -78,20 +78,15 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     );
 }
 
-/// Bytes a second.
-fn rate(one: &Connection<'_>, window: &Window) -> f64 {
-    one.acked_bytes() as f64 / window.time().as_secs_f64().max(1e-3)
-}
-
 /// Part of the time in which the receive window was the limit, 0 to 1.
 fn share(one: &Connection<'_>, window: &Window) -> f64 {
     one.growth(|info| info.rwnd_limited) as f64 / window.time().as_micros().max(1) as f64
 }
 
-/// The window limits for half of the time, and makes the rate: a slow reader has a window that would allow far more.
+/// The window limits for a fifth of the time and more, and makes the rate: a slow reader has a window that would allow far more.
 fn is_limited(one: &Connection<'_>, window: &Window) -> bool {
     let info = &one.after.info;
     let allowed = f64::from(info.snd_wnd) * 1e6 / f64::from(info.rtt.max(1));
-    let made = rate(one, window) / allowed.max(1.0);
-    info.rtt >= RTT_US_MIN && share(one, window) >= 0.5 && (0.5..2.0).contains(&made)
+    let made = one.bytes_per_s(window) / allowed.max(1.0);
+    info.rtt >= RTT_US_MIN && share(one, window) >= 0.2 && (0.5..2.0).contains(&made)
 }
