@@ -31,8 +31,8 @@ pub use napi::{Napi, NapiSettings, napi_instances, napi_of_rx_queue, set_napi};
 pub(crate) use napi::{napi_message, napi_settings_are_offered};
 pub use netfilter::{Hook, create_empty_hooks, delete_table};
 pub use qdisc::{
-    Qdisc, QdiscLimits, ShaperQdisc, qdisc_drop_count, remove_root_qdisc, root_qdisc,
-    set_root_fifo, set_root_qdisc, shapers,
+    FqQdisc, Qdisc, QdiscLimits, ShaperQdisc, fq_qdiscs, qdisc_drop_count, remove_root_qdisc,
+    root_qdisc, set_root_fifo, set_root_qdisc, shapers,
 };
 pub use route::{Resolved, Route, neighbour, resolve, route_by, route_to};
 pub use rss::{FlowKind, hash_fields, rss_table, set_hash_fields, set_rss_table};

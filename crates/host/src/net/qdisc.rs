@@ -1,6 +1,6 @@
 //! Queueing disciplines.
 
-use netlink_bindings::tc::{self, OptionsMsg, TcFifoQopt, Tcmsg};
+use netlink_bindings::tc::{self, OptionsMsg, TcFifoQopt, TcaStatsAppMsg, Tcmsg};
 
 use super::error::{NetError, ask};
 
@@ -141,6 +141,37 @@ fn largest_class(index: u32) -> Result<u64, NetError> {
             }
         }
         Ok(largest)
+    })
+}
+
+/// A discipline of kind `fq`, which limits each flow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FqQdisc {
+    /// Index of the interface.
+    pub interface: u32,
+    /// Most packets of a flow in the queue.
+    pub flow_limit: u32,
+    /// Packets that were dropped for it.
+    pub flow_drop_count: u64,
+}
+
+/// All `fq` of the namespace.
+pub fn fq_qdiscs() -> Result<Vec<FqQdisc>, NetError> {
+    ask("listing queueing disciplines", |socket| {
+        let request = tc::Request::new().op_getqdisc_dump(&Tcmsg::new());
+        let mut replies = socket.request(&request)?;
+        let mut found = Vec::new();
+        while let Some((header, attributes)) = replies.recv().transpose()? {
+            let Ok(OptionsMsg::Fq(options)) = attributes.get_options() else { continue };
+            let counts = attributes.get_stats2().and_then(|stats| stats.get_app());
+            let flow_drop_count = match counts {
+                Ok(TcaStatsAppMsg::Fq(counts)) => counts.flows_plimit,
+                _ => 0,
+            };
+            let flow_limit = options.get_flow_plimit().unwrap_or(0);
+            found.push(FqQdisc { interface: header.ifindex as u32, flow_limit, flow_drop_count });
+        }
+        Ok(found)
     })
 }
 

@@ -11,4 +11,5 @@ mod filters;
 mod links;
 mod mtu;
 mod tcp;
+mod tcp_paths;
 mod udp;

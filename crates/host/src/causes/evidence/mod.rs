@@ -40,8 +40,21 @@ pub struct Evidence {
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     pub(crate) by_inode: BTreeMap<u64, String>,
+    /// Those that have sockets, by process id.
+    pub(crate) processes: BTreeMap<u32, SocketProcess>,
     /// Some processes could not be inspected.
     pub(crate) is_partial: bool,
+}
+
+/// A process that has sockets.
+#[derive(Debug, Default)]
+pub(crate) struct SocketProcess {
+    /// Program and process id.
+    pub(crate) name: String,
+    /// Open descriptors of all kinds.
+    pub(crate) descriptor_count: u64,
+    /// Inode numbers.
+    pub(crate) sockets: Vec<u64>,
 }
 
 impl Evidence {
@@ -223,16 +236,23 @@ fn owners() -> Owners {
             owners.is_partial |= process.path().exists();
             continue;
         };
+        let mut found = SocketProcess::default();
         for descriptor in descriptors.flatten() {
+            found.descriptor_count += 1;
             let Ok(to) = std::fs::read_link(descriptor.path()) else { continue };
             let inode = to
                 .to_str()
                 .and_then(|to| to.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
-            if let Some(inode) = inode {
-                let comm = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
-                owners.by_inode.insert(inode, format!("{} (process {pid})", comm.trim()));
-            }
+            found.sockets.extend::<Option<u64>>(inode);
         }
+        let Ok(number) = pid.parse() else { continue };
+        if found.sockets.is_empty() {
+            continue;
+        }
+        let comm = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+        found.name = format!("{} (process {pid})", comm.trim());
+        owners.by_inode.extend(found.sockets.iter().map(|inode| (*inode, found.name.clone())));
+        owners.processes.insert(number, found);
     }
     owners
 }

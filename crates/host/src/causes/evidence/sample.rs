@@ -16,7 +16,8 @@ pub struct Sample {
     /// - as `nstat` names them: `TcpExtListenOverflows`, `IpReasmFails`, `Udp6InErrors`, `XfrmInNoPols`;
     /// - a file, its row and the name: `sockstat TCP mem`, `nf_conntrack insert_failed`, `arp_cache table_fulls`;
     /// - `softnet dropped`, `softnet time_squeeze`, the sums of all CPUs of the machine, and `softnet cpu0 processed`;
-    /// - `link eth0 rx_dropped`, of every interface of the namespace.
+    /// - `link eth0 rx_dropped`, of every interface of the namespace;
+    /// - `fq eth0 flows_plimit`, the sum of all `fq` of an interface, and `fq eth0 flow_limit`, the smallest.
     pub counters: BTreeMap<String, u64>,
     pub shapers: Vec<ShaperQdisc>,
     pub tcp: Vec<TcpSocket>,
@@ -34,6 +35,15 @@ impl Sample {
         }
         for (link, name, count) in system.within(net::link_counters)? {
             counters.insert(format!("link {link} {name}"), count);
+        }
+        for fq in system.within(net::fq_qdiscs)? {
+            // The interface may be gone by now.
+            let Ok(link) = system.within(|| net::link(fq.interface)).map(|link| link.name) else {
+                continue;
+            };
+            *counters.entry(format!("fq {link} flows_plimit")).or_default() += fq.flow_drop_count;
+            let limit = counters.entry(format!("fq {link} flow_limit")).or_insert(u64::MAX);
+            *limit = (*limit).min(fq.flow_limit.into());
         }
         Ok(Sample {
             at: Instant::now(),
