@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::host;
 use crate::causes::finding::{Confidence, Severity};
-use crate::net::{self, QdiscLimits, QdiscState, TcpSocket, UdpSocket};
+use crate::net::{self, PacketSocket, QdiscLimits, QdiscState, TcpSocket, UdpSocket, ethtool};
 use crate::tune::{KnobError, System};
 
 /// Counters, queueing disciplines and sockets of a namespace at one moment.
@@ -16,9 +17,14 @@ pub struct Sample {
     /// - as `nstat` names them: `TcpExtListenOverflows`, `IpReasmFails`, `Udp6InErrors`, `XfrmInNoPols`;
     /// - a file, its row and the name: `sockstat TCP mem`, `nf_conntrack insert_failed`, `arp_cache table_fulls`;
     /// - `softnet dropped`, `softnet time_squeeze`, the sums of all CPUs of the machine, and `softnet cpu0 processed`;
-    /// - `link eth0 rx_dropped`, of every interface of the namespace.
+    /// - `link eth0 rx_dropped`, of every interface of the namespace;
+    /// - `ethtool eth0 rx_discards_phy`, of the drivers of real cards, with `ethtool eth0 pause rx_frames`;
+    /// - of the host: `cpu0 softirq`, ticks by `/proc/stat`; `irq 24 cpu0`, of the interrupts of devices; `vmstat
+    ///   balloon_inflate`; `idle cpu0 state2`, entries into an idle state; `group /PATH nr_throttled` of control groups
+    ///   with a quota.
     pub counters: BTreeMap<String, u64>,
     pub qdiscs: Vec<QdiscState>,
+    pub packet: Vec<PacketSocket>,
     pub tcp: Vec<TcpSocket>,
     pub udp: Vec<UdpSocket>,
 }
@@ -35,10 +41,15 @@ impl Sample {
         for (link, name, count) in system.within(net::link_counters)? {
             counters.insert(format!("link {link} {name}"), count);
         }
+        for (link, name, count) in system.within(ethtool::driver_counters)? {
+            counters.insert(format!("ethtool {link} {name}"), count);
+        }
+        host::add(system, &mut counters);
         Ok(Sample {
             at: Instant::now(),
             counters,
             qdiscs: system.within(net::qdiscs)?,
+            packet: system.within(net::packet_sockets)?,
             tcp: system.within(net::tcp_sockets)?,
             udp: system.within(net::udp_sockets)?,
         })
@@ -271,6 +282,7 @@ impl Window {
                 })
                 .collect(),
             qdiscs: Vec::new(),
+            packet: Vec::new(),
             tcp: Vec::new(),
             udp: Vec::new(),
         };

@@ -1,18 +1,31 @@
 //! Interfaces that are slowed on purpose, often by something that ended long ago.
 
-use crate::causes::evidence::Evidence;
-use crate::causes::evidence::Losses;
+use super::rate_text;
+use crate::causes::Cause;
+use crate::causes::evidence::{Evidence, Losses};
 use crate::causes::finding::{Finding, Notes, Severity, finding};
 use crate::net::{QdiscLimits, QdiscState};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "shaper",
+    title: "A shaper or an emulator slows the interface on purpose",
+    symptom: "throughput ends at a round number, or every packet is late or lost by the same share, after a \
+              test, a script or a CNI plug-in once set it",
+    evidence: "`tc -s qdisc`: tbf, htb, cake with a rate below half of the link's, netem with its delay and \
+               loss; their drops",
+    remedy: "tc qdisc del dev IF root, if its author agrees",
+    undo: "the command that makes it again, or what `tc -d qdisc show` printed before",
+    counters: &["tx_dropped"],
+    references: &["tc-tbf(8)", "tc-netem(8)", "https://github.com/RefugeeHotspot/RefugeeHotspot/issues/67"],
+    is_of_forwarding: true,
+    ..Cause::new("shaper", check)
+};
 
 /// Rate from which a shaper of a link of unknown speed is not reported, bits per second.
 const UNKNOWN_LINK: u64 = 100_000_000;
 
-pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let counters = match view.window() {
-        Ok(counters) => counters,
-        Err(why) => return notes.unseen(why),
-    };
+fn check(view: &Evidence, notes: &mut Notes<'_>) {
+    let Some(counters) = notes.window(view) else { return };
     for link in view.interfaces() {
         let speed = view.system.read_net(&format!("{}/speed", link.name)).ok();
         let link_bits_per_s =
@@ -91,14 +104,6 @@ fn judge(
             .risk("a shaper that is wanted protects a slower link behind it: ask its author")
             .change(change, undo),
     )
-}
-
-fn rate_text(bits_per_s: u64) -> String {
-    match bits_per_s {
-        bits if bits >= 1_000_000_000 => format!("{} Gbit/s", bits as f64 / 1e9),
-        bits if bits >= 1_000_000 => format!("{} Mbit/s", bits as f64 / 1e6),
-        bits => format!("{} kbit/s", bits as f64 / 1e3),
-    }
 }
 
 #[cfg(test)]

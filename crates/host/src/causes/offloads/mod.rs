@@ -1,7 +1,7 @@
 //! Work that interfaces do for the stack, and merging.
 
+mod offloads;
+
 use super::Cause;
 
-pub(super) const CAUSES: &[Cause] = &[
-    Cause { is_of_forwarding: true, ..Cause::new("offloads", super::links::offloads) },
-];
+pub(super) const CAUSES: &[Cause] = &[offloads::CAUSE];
