@@ -3,6 +3,7 @@
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Notes, Severity, finding};
+use crate::causes::links::{BUSY_PER_S, by_traffic};
 use crate::net::ethtool;
 use crate::tune::{Profile, Target, cpus_to_mask, mask_to_cpus};
 
@@ -76,9 +77,10 @@ fn receive(view: &Evidence, notes: &mut Notes<'_>) {
                 );
             } else if cpus.len() == 1 && online.len() > 1 {
                 let all = cpus_to_mask(&online);
+                let Some(window) = notes.window(view) else { return };
                 notes.find(
                     finding(
-                        Severity::Medium,
+                        by_traffic(window, &link.name, BUSY_PER_S),
                         format!("RPS of {target} passes all packets to CPU {}", cpus[0]),
                     )
                     .read(&file, &mask)

@@ -1,7 +1,7 @@
 //! Settings of an interface: queues, rings, interrupts, offloads, XDP and queueing discipline.
 
 use crate::causes::Cause;
-use crate::causes::evidence::Evidence;
+use crate::causes::evidence::{Evidence, Losses};
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
 use crate::net::{self, AttachedMode, ethtool};
 use crate::tune::{Profile, Target};
@@ -76,6 +76,12 @@ fn channels(view: &Evidence, notes: &mut Notes<'_>) {
     for link in view.interfaces() {
         let channels = view.system.within(|| ethtool::channels(link.index));
         let Some(now) = notes.ask(channels) else { continue };
+        // Nearly every veth has one queue of several: without packets it costs nothing.
+        let Some(window) = notes.window(view) else { return };
+        let is_wanted = view.is_for(Profile::Throughput) || view.is_for(Profile::Forwarding);
+        if !is_wanted && super::by_traffic(window, &link.name, super::BUSY_PER_S) == Severity::Low {
+            continue;
+        }
         for (kind, used, most) in [
             ("rx", now.rx, now.rx_max),
             ("tx", now.tx, now.tx_max),
@@ -137,8 +143,11 @@ fn coalescing(view: &Evidence, notes: &mut Notes<'_>) {
             quick.into_iter().flatten().collect::<Vec<_>>().join(" "),
             before.into_iter().flatten().collect::<Vec<_>>().join(" "),
         ];
+        let Some(window) = notes.window(view) else { return };
+        // A request and its answer each second wait as long as those of a busy host.
+        let severity = super::by_traffic(window, &link.name, 2.0);
         notes.find(
-            finding(Severity::Medium, format!("{} delays interrupts", link.name))
+            finding(severity, format!("{} delays interrupts", link.name))
                 .read(format!("ethtool coalescing of {}", link.name), before.clone())
                 .because("a packet waits that long before the CPU is notified (ethtool(8), -C)")
                 .effect("up to that much less latency")
@@ -206,9 +215,10 @@ fn xdp(view: &Evidence, notes: &mut Notes<'_>) {
     for link in view.interfaces() {
         for attached in link.xdp.iter().filter(|attached| attached.mode == AttachedMode::Skb) {
             let command = format!("{}ip link set {}", view.prefix(), link.name);
+            let Some(window) = notes.window(view) else { return };
             notes.find(
                 finding(
-                    Severity::Medium,
+                    super::by_traffic(window, &link.name, super::BUSY_PER_S),
                     format!("an XDP program runs in generic mode on {}", link.name),
                 )
                 .read(
@@ -251,12 +261,17 @@ fn qdisc(view: &Evidence, notes: &mut Notes<'_>) {
             ("pfifo_fast", _) => length,
             _ => continue,
         };
-        if limit >= BURST {
+        // The queue of a TUN or TAP device is behind this one: its reader's.
+        if limit >= BURST || link.kind.as_deref() == Some("tun") {
             continue;
         }
+        let Some(window) = notes.window(view) else { return };
+        let dropped = window.sum(&[&format!("link {name} tx_dropped")]);
         let command = format!("{}tc qdisc", view.prefix());
         notes.find(
-            finding(Severity::Medium, format!("{name} has a send queue of only {limit} packets"))
+            finding(dropped.severity(), format!("{name} has a send queue of only {limit} packets"))
+                .seen(without_losses(dropped))
+                .read(format!("/sys/class/net/{name}/statistics/tx_dropped"), dropped.evidence())
                 .read(format!("RTM_GETQDISC of {name}"), format!("{} limit {limit}", qdisc.kind))
                 .read(format!("/sys/class/net/{name}/tx_queue_len"), length.to_string())
                 .because("a burst from one interrupt does not fit and is dropped (tc-pfifo(8))")
@@ -270,18 +285,19 @@ fn qdisc(view: &Evidence, notes: &mut Notes<'_>) {
     }
 }
 
+/// Confidence in a setting that has lost as much as that, perhaps nothing.
+fn without_losses(lost: Losses) -> Confidence {
+    if lost.total == 0 { Confidence::SetUp } else { lost.confidence() }
+}
+
 /// A real card whose frames are dropped when its ring is full.
 fn without_queue(view: &Evidence, name: &str, notes: &mut Notes<'_>) {
     let Some(window) = notes.window(view) else { return };
     let dropped = window.sum(&[&format!("link {name} tx_dropped")]);
-    let confidence = match (dropped.now, dropped.total) {
-        (0, 0) => Confidence::SetUp,
-        _ => dropped.confidence(),
-    };
     let command = format!("{}tc qdisc replace dev {name} root", view.prefix());
     notes.find(
         finding(dropped.severity(), format!("the card {name} has no send queue (noqueue)"))
-            .seen(confidence)
+            .seen(without_losses(dropped))
             .read(format!("RTM_GETQDISC of {name}"), "noqueue")
             .read(format!("/sys/class/net/{name}/statistics/tx_dropped"), dropped.evidence())
             .because("a frame that finds the ring full is dropped instead of waiting (net/core/dev.c, __dev_queue_xmit)")

@@ -19,7 +19,8 @@ mod tx_hang;
 mod wire_errors;
 
 use super::Cause;
-use super::evidence::Evidence;
+use super::evidence::{Evidence, Window};
+use super::finding::Severity;
 use crate::net::Link;
 
 pub(super) const CAUSES: &[Cause] = &[
@@ -47,10 +48,20 @@ pub(super) const CAUSES: &[Cause] = &[
     taps::CAUSE,
 ];
 
-/// Real cards of the path, and those of virtual machines.
+/// Real cards of the path, and those of virtual machines: interfaces with a device.
 pub(super) fn cards(view: &Evidence) -> impl Iterator<Item = &Link> {
-    view.interfaces().filter(|link| link.kind.is_none() && !link.is_loopback)
+    view.interfaces().filter(|link| view.system.list_net(&format!("{}/device", link.name)).is_ok())
 }
+
+/// Severity of a setting that costs for each packet: medium while there are that many a second, else low.
+pub(super) fn by_traffic(window: &Window, name: &str, least_per_s: f64) -> Severity {
+    let packets =
+        window.sum(&[&format!("link {name} rx_packets"), &format!("link {name} tx_packets")]);
+    if packets.per_second() >= least_per_s { Severity::Medium } else { Severity::Low }
+}
+
+/// Packets a second from which an interface is busy.
+pub(super) const BUSY_PER_S: f64 = 1000.0;
 
 pub(super) fn rate_text(bits_per_s: u64) -> String {
     match bits_per_s {

@@ -2,7 +2,8 @@
 
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
-use crate::causes::finding::{Notes, Severity, finding};
+use crate::causes::finding::{Notes, finding};
+use crate::causes::links::{BUSY_PER_S, by_traffic};
 use crate::net::ethtool;
 use crate::tune::{Profile, Target};
 
@@ -35,8 +36,9 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
                 continue;
             }
             let command = format!("{}ethtool -K {} {short}", view.prefix(), link.name);
+            let Some(window) = notes.window(view) else { return };
             notes.find(
-                finding(Severity::Medium, format!("{short} is off on {}", link.name))
+                finding(by_traffic(window, &link.name, BUSY_PER_S), format!("{short} is off on {}", link.name))
                     .read(format!("ethtool features of {}", link.name), format!("{feature} off"))
                     .because(
                         "each packet has the same cost in the stack, whatever its size \
