@@ -169,6 +169,19 @@ fn get(header: &Ifinfomsg, name: Option<&str>) -> Result<Link, NetError> {
     })
 }
 
+/// An interface of another namespace, by this namespace's id of it.
+///
+/// Needs CAP_NET_ADMIN there.
+pub fn link_of_netns(index: u32, netns_id: i32) -> Result<Link, NetError> {
+    ask(format!("reading interface {index} of namespace {netns_id}"), |socket| {
+        let mut request = rt_link::Request::new().op_getlink_do(&header_for(index));
+        request.encode().push_target_netnsid(netns_id);
+        let mut reply = socket.request(&request)?;
+        let (header, attributes) = reply.recv_one()?;
+        Ok(Link::decode(&header, &attributes))
+    })
+}
+
 /// Maps the kernel's "no such device" to [`NetError::NoInterface`].
 fn absent(error: NetError, interface: &str) -> NetError {
     match &error {

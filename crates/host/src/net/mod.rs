@@ -9,6 +9,7 @@ mod inspect;
 mod link;
 mod napi;
 mod netfilter;
+mod packet_sockets;
 mod qdisc;
 mod route;
 mod rss;
@@ -24,15 +25,16 @@ pub use ethtool::Channels;
 pub use inspect::{Chain, LinkDetail, chains, details};
 pub use link::{
     AttachedMode, AttachedXdp, Link, LinkDrops, Mac, Peer, Reachable, add_address, addresses,
-    addresses_like, delete, link, link_counters, link_drops, link_named, links, reachable, set_mtu,
+    addresses_like, delete, link, link_counters, link_drops, link_named, link_of_netns, links, reachable, set_mtu,
     set_neighbour, set_up,
 };
 pub use napi::{Napi, NapiSettings, napi_instances, napi_of_rx_queue, set_napi};
 pub(crate) use napi::{napi_message, napi_settings_are_offered};
 pub use netfilter::{Hook, create_empty_hooks, delete_table};
+pub use packet_sockets::{PacketSocket, packet_sockets};
 pub use qdisc::{
-    FqQdisc, Qdisc, QdiscLimits, ShaperQdisc, fq_qdiscs, qdisc_drop_count, remove_root_qdisc,
-    root_qdisc, set_root_fifo, set_root_qdisc, shapers,
+    Qdisc, QdiscLimits, QdiscState, qdisc_drop_count, qdiscs, remove_root_qdisc, root_qdisc,
+    set_root_fifo, set_root_qdisc,
 };
 pub use route::{Resolved, Route, neighbour, resolve, route_by, route_to};
 pub use rss::{FlowKind, hash_fields, rss_table, set_hash_fields, set_rss_table};

@@ -73,7 +73,7 @@ pub struct SocketMemory {
 
 impl SocketMemory {
     /// Source: linux/sock_diag.h, SK_MEMINFO_*.
-    fn of_attribute(bytes: &[u8]) -> Self {
+    pub(super) fn of_attribute(bytes: &[u8]) -> Self {
         let field = |number: usize| {
             let bytes = bytes.get(number * 4..number * 4 + 4)?;
             bytes.try_into().ok().map(u32::from_ne_bytes)

@@ -3,8 +3,22 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::Notes;
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "memory",
+    title: "Memory is slow to read",
+    symptom: "every packet costs more than on a similar machine",
+    evidence: "median latency of dependent reads over 64 MiB, measured; a fact without a finding",
+    remedy: "faster memory or another NUMA node",
+    undo: "as before",
+    references: &[
+        "McVoy and Staelin, lmbench, USENIX 1996",
+    ],
+    ..Cause::new("memory", check)
+};
 
 /// Size of the walk; larger than most caches.
 const BYTES: usize = 64 << 20;
@@ -12,7 +26,7 @@ const BYTES: usize = 64 << 20;
 const STEPS: u32 = 10_000;
 const SLICES: usize = 21;
 
-pub(super) fn check(_: &Evidence, notes: &mut Notes<'_>) {
+fn check(_: &Evidence, notes: &mut Notes<'_>) {
     let mut slices_ns = latencies_ns(BYTES / LINE_BYTES);
     slices_ns.sort_by(f64::total_cmp);
     notes.fact(format!(

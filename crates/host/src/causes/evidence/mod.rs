@@ -4,6 +4,8 @@
 //! A section is read at its first use, and once. Two samples enclose a window of time; what is not a counter is
 //! read once.
 
+mod host;
+mod kernel_log;
 mod sample;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +16,7 @@ use crate::net::{self, Link, LinkDetail};
 use crate::text::chain;
 use crate::tune::{KnobError, Profile, System, Target, Value, find};
 
+pub(crate) use kernel_log::Message;
 pub use sample::{Losses, Sample, Window};
 
 /// Time between the two samples.
@@ -34,6 +37,7 @@ pub struct Evidence {
     pub(crate) path: Vec<u32>,
     owners: std::sync::OnceLock<Owners>,
     window: std::sync::OnceLock<Result<Window, String>>,
+    kernel_log: std::sync::OnceLock<Result<Vec<Message>, String>>,
 }
 
 /// Programs by the inode number of their sockets.
@@ -87,7 +91,7 @@ impl Evidence {
             }
             Some(name) => connected(system.index(name)?, &links, &details, &below_tunnel),
         };
-        let (owners, window) = Default::default();
+        let (owners, window, kernel_log) = Default::default();
         Ok(Evidence {
             system,
             profile,
@@ -98,6 +102,7 @@ impl Evidence {
             path,
             owners,
             window,
+            kernel_log,
         })
     }
 

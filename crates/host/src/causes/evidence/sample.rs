@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::host;
 use crate::causes::finding::{Confidence, Severity};
-use crate::net::{self, ShaperQdisc, TcpSocket, UdpSocket};
+use crate::net::{self, Link, PacketSocket, QdiscLimits, QdiscState, TcpSocket, UdpSocket, ethtool};
 use crate::tune::{KnobError, System};
 
 /// Counters, queueing disciplines and sockets of a namespace at one moment.
@@ -17,9 +18,14 @@ pub struct Sample {
     /// - a file, its row and the name: `sockstat TCP mem`, `nf_conntrack insert_failed`, `arp_cache table_fulls`;
     /// - `softnet dropped`, `softnet time_squeeze`, the sums of all CPUs of the machine, and `softnet cpu0 processed`;
     /// - `link eth0 rx_dropped`, of every interface of the namespace;
-    /// - `fq eth0 flows_plimit`, the sum of all `fq` of an interface, and `fq eth0 flow_limit`, the smallest.
+    /// - `fq eth0 flows_plimit`, the sum of all `fq` of an interface, and `fq eth0 flow_limit`, the smallest;
+    /// - `ethtool eth0 rx_discards_phy`, of the drivers of real cards, with `ethtool eth0 pause rx_frames`;
+    /// - of the host: `cpu0 softirq`, ticks by `/proc/stat`; `irq 24 cpu0`, of the interrupts of devices; `vmstat
+    ///   balloon_inflate`; `idle cpu0 state2`, entries into an idle state; `group /PATH nr_throttled` of control groups
+    ///   with a quota.
     pub counters: BTreeMap<String, u64>,
-    pub shapers: Vec<ShaperQdisc>,
+    pub qdiscs: Vec<QdiscState>,
+    pub packet: Vec<PacketSocket>,
     pub tcp: Vec<TcpSocket>,
     pub udp: Vec<UdpSocket>,
 }
@@ -36,19 +42,17 @@ impl Sample {
         for (link, name, count) in system.within(net::link_counters)? {
             counters.insert(format!("link {link} {name}"), count);
         }
-        for fq in system.within(net::fq_qdiscs)? {
-            // The interface may be gone by now.
-            let Ok(link) = system.within(|| net::link(fq.interface)).map(|link| link.name) else {
-                continue;
-            };
-            *counters.entry(format!("fq {link} flows_plimit")).or_default() += fq.flow_drop_count;
-            let limit = counters.entry(format!("fq {link} flow_limit")).or_insert(u64::MAX);
-            *limit = (*limit).min(fq.flow_limit.into());
+        for (link, name, count) in system.within(ethtool::driver_counters)? {
+            counters.insert(format!("ethtool {link} {name}"), count);
         }
+        host::add(system, &mut counters);
+        let qdiscs = system.within(net::qdiscs)?;
+        add_fq(&qdiscs, &system.within(net::links)?, &mut counters);
         Ok(Sample {
             at: Instant::now(),
             counters,
-            shapers: system.within(net::shapers)?,
+            qdiscs,
+            packet: system.within(net::packet_sockets)?,
             tcp: system.within(net::tcp_sockets)?,
             udp: system.within(net::udp_sockets)?,
         })
@@ -126,6 +130,18 @@ fn add_columns(file: &str, text: &str, counters: &mut BTreeMap<String, u64>) {
     }
 }
 
+/// Sums of the disciplines `fq` of each interface, and the smallest limit of a flow.
+fn add_fq(qdiscs: &[QdiscState], links: &[Link], counters: &mut BTreeMap<String, u64>) {
+    for fq in qdiscs.iter().filter(|qdisc| qdisc.kind == "fq") {
+        // The interface may be gone by now.
+        let Some(link) = links.iter().find(|link| link.index == fq.interface) else { continue };
+        *counters.entry(format!("fq {} flows_plimit", link.name)).or_default() +=
+            fq.own("flows_plimit").unwrap_or(0);
+        let limit = counters.entry(format!("fq {} flow_limit", link.name)).or_insert(u64::MAX);
+        *limit = (*limit).min(fq.own("flow_limit").unwrap_or(u64::MAX));
+    }
+}
+
 /// Columns of `softnet_stat`; the others are unused or of newer kernels.
 ///
 /// Source: net/core/net-procfs.c, softnet_seq_show.
@@ -195,14 +211,23 @@ impl Window {
         Losses { now: after.saturating_sub(before), total: after, window: self.time() }
     }
 
-    /// Shapers at the second sample, each with its drops.
-    pub(crate) fn shapers(&self) -> impl Iterator<Item = (&ShaperQdisc, Losses)> {
-        self.after.shapers.iter().map(|shaper| {
-            let mut earlier = self.before.shapers.iter();
-            let before = earlier
-                .find(|other| other.interface == shaper.interface && other.limits == shaper.limits)
-                .map_or(0, |one| one.drop_count);
-            (shaper, self.losses(before.into(), shaper.drop_count.into()))
+    /// Queueing disciplines at the second sample, each with its state at the first one, if it was there.
+    pub(crate) fn qdiscs(&self) -> impl Iterator<Item = (Option<&QdiscState>, &QdiscState)> {
+        let key = |one: &QdiscState| (one.interface, one.handle, one.parent);
+        let earlier: BTreeMap<_, _> =
+            self.before.qdiscs.iter().map(|one| (key(one), one)).collect();
+        self.after.qdiscs.iter().map(move |after| {
+            let before = earlier.get(&key(after)).copied();
+            (before.filter(|before| before.kind == after.kind), after)
+        })
+    }
+
+    /// Disciplines that slow an interface on purpose, each with its limits and drops.
+    pub(crate) fn shapers(&self) -> impl Iterator<Item = (&QdiscState, QdiscLimits, Losses)> {
+        self.qdiscs().filter_map(|(before, after)| {
+            let earlier = before.map_or(0, |before| before.drop_count);
+            let drops = self.losses(earlier.into(), after.drop_count.into());
+            Some((after, after.limits?, drops))
         })
     }
 }
@@ -271,7 +296,8 @@ impl Window {
                     ((*name).to_owned(), if is_after { *after } else { *before })
                 })
                 .collect(),
-            shapers: Vec::new(),
+            qdiscs: Vec::new(),
+            packet: Vec::new(),
             tcp: Vec::new(),
             udp: Vec::new(),
         };
