@@ -169,6 +169,20 @@ fn get(header: &Ifinfomsg, name: Option<&str>) -> Result<Link, NetError> {
     })
 }
 
+/// MTU of the other end of an interface, which may be in another namespace.
+pub fn mtu_of(peer: Peer) -> Result<u32, NetError> {
+    ask("reading the other end of an interface", |socket| {
+        let header = header_for(peer.index);
+        let mut request = rt_link::Request::new().op_getlink_do(&header);
+        if let Some(netns_id) = peer.netns_id {
+            request.encode().push_target_netnsid(netns_id);
+        }
+        let mut reply = socket.request(&request)?;
+        let (_, attributes) = reply.recv_one()?;
+        Ok(attributes.get_mtu()?)
+    })
+}
+
 /// Maps the kernel's "no such device" to [`NetError::NoInterface`].
 fn absent(error: NetError, interface: &str) -> NetError {
     match &error {

@@ -4,6 +4,7 @@
 //! A section is read at its first use, and once. Two samples enclose a window of time; what is not a counter is
 //! read once.
 
+mod groups;
 mod sample;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,7 @@ use crate::net::{self, Link, LinkDetail};
 use crate::text::chain;
 use crate::tune::{KnobError, Profile, System, Target, Value, find};
 
+pub(crate) use groups::Membership;
 pub use sample::{Losses, Sample, Window};
 
 /// Time between the two samples.
@@ -34,6 +36,7 @@ pub struct Evidence {
     pub(crate) path: Vec<u32>,
     owners: std::sync::OnceLock<Owners>,
     window: std::sync::OnceLock<Result<Window, String>>,
+    groups: std::sync::OnceLock<Vec<Membership>>,
 }
 
 /// Programs by the inode number of their sockets.
@@ -74,7 +77,7 @@ impl Evidence {
             }
             Some(name) => connected(system.index(name)?, &links, &details, &below_tunnel),
         };
-        let (owners, window) = Default::default();
+        let (owners, window, groups) = Default::default();
         Ok(Evidence {
             system,
             profile,
@@ -85,6 +88,7 @@ impl Evidence {
             path,
             owners,
             window,
+            groups,
         })
     }
 
