@@ -26,6 +26,9 @@ pub(super) const CAUSE: Cause = Cause {
 /// Bytes of outer headers that leave room for any carrier: IPv6, UDP, VXLAN and Ethernet.
 const OVERHEAD_BYTES: u32 = 80;
 
+/// Fragments within a second that are more than chance.
+const FRAGMENTS_MIN: u64 = 4;
+
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let window = match view.window() {
         Ok(window) => window,
@@ -33,22 +36,24 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     };
     let made = window.sum(&["IpFragCreates", "Ip6FragCreates"]);
     for tunnel in view.links.values().filter(|link| is_tunnel(link)) {
-        let sent = window.sum(&[&format!("link {} tx_packets", tunnel.name)]);
-        // Each frame that does not fit makes two fragments.
-        if made.now < 4 || sent.now * 2 < made.now {
+        let Some(below) = view.below_tunnel(tunnel).filter(|_| made.now >= FRAGMENTS_MIN) else { continue };
+        let sent_by = |link: &Link| window.sum(&[&format!("link {} tx_packets", link.name)]);
+        let (sent, outer) = (sent_by(tunnel), sent_by(below));
+        // A program's own fragments are cut before the tunnel, and each is one packet below.
+        if sent.now * 2 < made.now || outer.now * 2 < sent.now * 3 {
             continue;
         }
-        let fits = view.below_tunnel(tunnel).map_or(tunnel.mtu_bytes, |below| below.mtu_bytes);
         notes.find(
             with_clamp(
                 finding(
                     Severity::Medium,
-                    format!("{:.0} fragments a second leave this host: frames of tunnel {} do not fit the interface below", made.per_second(), tunnel.name),
+                    format!("{:.0} fragments a second leave this host: frames of tunnel {} do not fit {}", made.per_second(), tunnel.name, below.name),
                 )
                 .seen(made.confidence())
                 .costs(format!("{:.0} fragments a second", made.per_second()))
                 .read("/proc/net/snmp and snmp6: FragCreates", made.evidence())
                 .read(format!("tx_packets of {}", tunnel.name), sent.evidence())
+                .read(format!("tx_packets of {}", below.name), outer.evidence())
                 .read(format!("IFLA_MTU of {}", tunnel.name), tunnel.mtu_bytes.to_string())
                 .because(
                     "two packets for each frame, both of which have to arrive; many networks drop fragments (RFC 4459)",
@@ -56,7 +61,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
                 .effect("one packet for each frame"),
                 view,
                 tunnel,
-                fits.min(tunnel.mtu_bytes + OVERHEAD_BYTES),
+                below.mtu_bytes,
             ),
         );
     }

@@ -28,7 +28,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     for bridge in bridges {
         let name = &bridge.name;
         let read = |file: &str| {
-            let path = format!("class/net/{name}/bridge/multicast_{file}");
+            let path = format!("{name}/bridge/multicast_{file}");
             view.system.read_net(&path).ok().map(|text| text.trim().to_owned())
         };
         if read("snooping").as_deref() != Some("1") {
@@ -72,7 +72,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
 fn fast_leave(view: &Evidence, notes: &mut Notes<'_>, bridge: u32, name: &str) {
     let ports = view.details.values().filter(|detail| detail.master == Some(bridge));
     for port in ports.filter_map(|detail| view.links.get(&detail.index)) {
-        let path = format!("class/net/{}/brport/multicast_fast_leave", port.name);
+        let path = format!("{}/brport/multicast_fast_leave", port.name);
         if view.system.read_net(&path).map_or(true, |value| value.trim() != "1") {
             continue;
         }
