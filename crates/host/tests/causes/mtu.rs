@@ -26,7 +26,10 @@ fn narrow_path(drops: bool) -> Scene {
     let mut scene = Scene::routed();
     scene.sh("r", "ip link set right mtu 1400");
     if drops {
-        scene.sh("a", "nft add table ip f; nft add chain ip f c '{ type filter hook input priority 0; }'");
+        scene.sh(
+            "a",
+            "nft add table ip f; nft add chain ip f c '{ type filter hook input priority 0; }'",
+        );
         scene.sh("a", "nft add rule ip f c icmp type destination-unreachable drop");
     }
     transfer(&mut scene, "10.2.0.1");
@@ -36,7 +39,8 @@ fn narrow_path(drops: bool) -> Scene {
 #[test]
 fn path_that_swallows_full_segments_is_named() {
     let report = narrow_path(true).examine("a");
-    let words = ["python3", "10.2.0.1:8080", "eth0", "tcp_mtu_probing=1", "InDestUnreachs", "pmtu 1500"];
+    let words =
+        ["python3", "10.2.0.1:8080", "eth0", "tcp_mtu_probing=1", "InDestUnreachs", "pmtu 1500"];
     let found = named(&report, "pmtu-black-hole", Severity::High, &words);
     silent(&narrow_path(false).examine("a"), "pmtu-black-hole");
     row("pmtu-black-hole", "a narrow router, and a rule that drops ICMP", "doctor", found);
@@ -46,8 +50,14 @@ fn path_that_swallows_full_segments_is_named() {
 fn tunnel(scene: &Scene, far: &str, mtu: u32) {
     let ends = [("a", "10.1.0.1", far, 1), ("b", far, "10.1.0.1", 2)];
     for (netns, own, other, last) in ends {
-        scene.sh(netns, &format!("ip link add vx type vxlan id 7 local {own} remote {other} dstport 4789"));
-        scene.sh(netns, &format!("ip addr add 10.9.0.{last}/24 dev vx; ip link set vx mtu {mtu} up"));
+        scene.sh(
+            netns,
+            &format!("ip link add vx type vxlan id 7 local {own} remote {other} dstport 4789"),
+        );
+        scene.sh(
+            netns,
+            &format!("ip addr add 10.9.0.{last}/24 dev vx; ip link set vx mtu {mtu} up"),
+        );
     }
 }
 
@@ -91,7 +101,8 @@ fn frames_of_a_tunnel_that_leave_in_fragments_are_named() {
         tunnel(&scene, "10.1.0.2", mtu);
         scene.python("b", READER);
         // IP_PMTUDISC_OMIT: the sender cuts at the MTU of the tunnel alone.
-        let sender = stubborn("10.9.0.2", 1450).replace("s.setsockopt(0, 10, 3)", "s.setsockopt(0, 10, 5)");
+        let sender =
+            stubborn("10.9.0.2", 1450).replace("s.setsockopt(0, 10, 3)", "s.setsockopt(0, 10, 5)");
         scene.python("a", &sender);
         scene
     };
@@ -106,7 +117,10 @@ fn frames_of_a_tunnel_that_leave_in_fragments_are_named() {
 fn way_out(mtu: u32, bridged: bool) -> Scene {
     let mut scene = Scene::routed();
     if bridged {
-        scene.sh("r", "ip link add br0 type bridge; ip link set left master br0; ip addr flush dev left");
+        scene.sh(
+            "r",
+            "ip link add br0 type bridge; ip link set left master br0; ip addr flush dev left",
+        );
         scene.sh("r", "ip addr add 10.1.0.254/24 dev br0; ip link set br0 up");
     }
     scene.sh("r", &format!("ip link set right mtu {mtu}; ip route add default via 10.2.0.1"));
@@ -118,7 +132,13 @@ fn way_out(mtu: u32, bridged: bool) -> Scene {
 #[test]
 fn bridge_with_a_larger_mtu_than_the_way_out_is_named() {
     let report = way_out(1400, true).examine("r");
-    let words = ["br0 (MTU 1500)", "right (MTU 1400)", "FragFails", "ip link set br0 mtu 1400", "ip link set br0 mtu 1500"];
+    let words = [
+        "br0 (MTU 1500)",
+        "right (MTU 1400)",
+        "FragFails",
+        "ip link set br0 mtu 1400",
+        "ip link set br0 mtu 1500",
+    ];
     let found = named(&report, "inner-mtu", Severity::High, &words);
     silent(&way_out(1500, true).examine("r"), "inner-mtu");
     row("inner-mtu", "bridge of 1500, way out of 1400", "doctor", found);
@@ -131,9 +151,17 @@ fn packets_that_are_refused_as_too_large_are_named() {
     let found = named(&report, "frag-fails", Severity::High, &words);
     silent(&way_out(1500, false).examine("r"), "frag-fails");
     let scene = way_out(1400, false);
-    scene.sh("r", "nft add table ip f; nft add chain ip f c '{ type filter hook output priority 0; }'");
+    scene.sh(
+        "r",
+        "nft add table ip f; nft add chain ip f c '{ type filter hook output priority 0; }'",
+    );
     scene.sh("r", "nft add rule ip f c icmp type destination-unreachable drop");
-    named(&scene.examine("r"), "frag-fails", Severity::High, &["a rule of this host drops", "OutDiscards"]);
+    named(
+        &scene.examine("r"),
+        "frag-fails",
+        Severity::High,
+        &["a rule of this host drops", "OutDiscards"],
+    );
     row("frag-fails", "a sender that does not obey; a rule that drops ICMP", "doctor", found);
 }
 
@@ -149,7 +177,12 @@ fn wire_with_two_mtus_is_named_at_both_ends() {
     };
     let scene = wire(4000);
     let report = scene.examine("a");
-    let found = named(&report, "mtu-one-end", Severity::High, &["MTU of 4000", "one of 1500", "ip link set eth0 mtu 1500"]);
+    let found = named(
+        &report,
+        "mtu-one-end",
+        Severity::High,
+        &["MTU of 4000", "one of 1500", "ip link set eth0 mtu 1500"],
+    );
     let far = scene.examine("b");
     named(&far, "mtu-one-end", Severity::High, &["MTU of 1500", "one of 4000", "rx_dropped"]);
     let twin = wire(1500);
@@ -190,7 +223,12 @@ fn packets_that_no_policy_of_ipsec_fits_are_named() {
         scene
     };
     let report = sent(true).examine("b");
-    let found = named(&report, "xfrm", Severity::High, &["XfrmInTmplMismatch", "template", "ip xfrm state"]);
+    let found = named(
+        &report,
+        "xfrm",
+        Severity::High,
+        &["XfrmInTmplMismatch", "template", "ip xfrm state"],
+    );
     assert!(!report.findings.iter().any(|one| one.cause == "socket-filter"), "{report:#?}");
     silent(&sent(false).examine("b"), "xfrm");
     row("xfrm", "a policy that wants ESP, datagrams in clear", "doctor", found);

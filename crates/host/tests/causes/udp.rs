@@ -29,7 +29,9 @@ fn receiver(address: &str, port: u16, options: &str, reads: bool) -> String {
 
 /// Python that joins a group on the interface with an address.
 fn join(group: &str, address: &str) -> String {
-    format!("s.setsockopt(0, socket.IP_ADD_MEMBERSHIP, socket.inet_aton('{group}') + socket.inet_aton('{address}'))")
+    format!(
+        "s.setsockopt(0, socket.IP_ADD_MEMBERSHIP, socket.inet_aton('{group}') + socket.inet_aton('{address}'))"
+    )
 }
 
 /// Python that sends multicast by the interface with an address.
@@ -73,11 +75,13 @@ fn full_receive_buffer_is_named_with_its_program_and_the_limit_that_binds() {
 fn port_without_a_program_is_named_with_the_sender_of_this_host() {
     let mut scene = Scene::pair();
     let connected = "s.connect(('127.0.0.1', 8125))";
-    let local = sender("127.0.0.1", 8125, 10, connected).replace("s.sendto(b'x' * 10, ('127.0.0.1', 8125))", "s.send(b'x')");
+    let local = sender("127.0.0.1", 8125, 10, connected)
+        .replace("s.sendto(b'x' * 10, ('127.0.0.1', 8125))", "s.send(b'x')");
     scene.python("b", &local);
     scene.python("b", &receiver("127.0.0.1", 9000, "", true));
     let report = scene.examine("b");
-    let words = ["port 8125 of 127.0.0.1", "python3", "NoPorts", "UDP port 9000", "bound to one address"];
+    let words =
+        ["port 8125 of 127.0.0.1", "python3", "NoPorts", "UDP port 9000", "bound to one address"];
     let found = named(&report, "udp-no-port", Severity::High, &words);
     let mut twin = Scene::pair();
     twin.python("b", &receiver("127.0.0.1", 8125, "", true));
@@ -109,7 +113,10 @@ fn socket_with_as_many_groups_as_it_may_is_named() {
 fn large_answers(port: u16, drops: bool) -> Scene {
     let mut scene = Scene::routed();
     if drops {
-        scene.sh("r", "nft add table ip f; nft add chain ip f c '{ type filter hook forward priority 0; }'");
+        scene.sh(
+            "r",
+            "nft add table ip f; nft add chain ip f c '{ type filter hook forward priority 0; }'",
+        );
         scene.sh("r", "nft add rule ip f c ip frag-off '&' 0x1fff != 0 drop");
     }
     let server = receiver("0.0.0.0", port, "", false).replace(
@@ -163,7 +170,12 @@ fn multicast_route_with_a_gateway_is_named() {
         scene
     };
     let report = routed("via 10.1.0.2").examine("a");
-    let words = ["router 10.1.0.2", "OutMcastPkts", "route replace 224.0.0.0/4 dev eth0", "via 10.1.0.2 dev eth0"];
+    let words = [
+        "router 10.1.0.2",
+        "OutMcastPkts",
+        "route replace 224.0.0.0/4 dev eth0",
+        "via 10.1.0.2 dev eth0",
+    ];
     let found = named(&report, "mcast-route", Severity::High, &words);
     silent(&routed("dev eth0").examine("a"), "mcast-route");
     row("mcast-route", "route to 224.0.0.0/4 via a gateway", "doctor", found);
@@ -208,7 +220,12 @@ fn member_of_a_group_that_is_bound_to_its_own_address_is_named() {
         scene
     };
     let report = bound("10.1.0.2").examine("b");
-    let words = ["239.1.1.1 is joined on eth0", "UDP port 9000 of python3", "bound to 10.1.0.2:9000", "IgnoredMulti"];
+    let words = [
+        "239.1.1.1 is joined on eth0",
+        "UDP port 9000 of python3",
+        "bound to 10.1.0.2:9000",
+        "IgnoredMulti",
+    ];
     let found = named(&report, "group-bind", Severity::High, &words);
     silent(&bound("239.1.1.1").examine("b"), "group-bind");
     row("group-bind", "a member bound to its unicast address", "doctor", found);
@@ -239,7 +256,8 @@ fn membership_that_the_network_may_ignore_is_named() {
                     struct.pack('i', socket.if_nametoindex('eth0')))";
     scene.python("b", &receiver("0.0.0.0", 9000, by_index, true));
     let report = scene.examine("b");
-    let found = named(&report, "igmp-report", Severity::Low, &["eth0 has no IPv4 address", "239.1.1.1"]);
+    let found =
+        named(&report, "igmp-report", Severity::Low, &["eth0 has no IPv4 address", "239.1.1.1"]);
     let with_source = |version: u32| {
         let mut scene = Scene::pair();
         scene.sh("b", &format!("sysctl -qw net.ipv4.conf.eth0.force_igmp_version={version}"));
@@ -259,7 +277,10 @@ fn bridge_that_snoops_without_a_querier_and_a_fast_leave_are_named() {
         let mut scene = Scene::new(&["a", "r", "b"]);
         scene.wire(("a", "eth0", "10.1.0.1/24"), ("r", "left", ""));
         scene.wire(("b", "eth0", "10.1.0.2/24"), ("r", "right", ""));
-        scene.sh("r", &format!("ip link add br0 type bridge mcast_snooping 1 mcast_querier {querier}"));
+        scene.sh(
+            "r",
+            &format!("ip link add br0 type bridge mcast_snooping 1 mcast_querier {querier}"),
+        );
         scene.sh("r", "for i in left right br0; do test $i = br0 || ip link set $i master br0; ip link set $i up; done");
         scene.python("b", &receiver("0.0.0.0", 9000, &join("239.1.1.1", "10.1.0.2"), true));
         scene.python("a", &sender("239.1.1.1", 9000, 100, &by("10.1.0.1")));
@@ -317,7 +338,8 @@ fn two_programs_on_one_port_are_named() {
         scene
     };
     let report = shared("other").examine("b");
-    let found = named(&report, "udp-shared-port", Severity::Low, &["python3", "other", "10.1.0.2:9000"]);
+    let found =
+        named(&report, "udp-shared-port", Severity::Low, &["python3", "other", "10.1.0.2:9000"]);
     silent(&shared("python3").examine("b"), "udp-shared-port");
     row("udp-shared-port", "two programs with SO_REUSEADDR", "doctor", found);
 }
@@ -337,7 +359,8 @@ fn flow_that_falls_to_one_of_several_sockets_is_named() {
             "time.sleep(60)"
         };
         let bind = "s.bind(('0.0.0.0', 9000))\nfor o in others:\n    o.bind(('0.0.0.0', 9000))";
-        let program = program.replace("s.bind(('0.0.0.0', 9000))", bind).replace("time.sleep(60)", then);
+        let program =
+            program.replace("s.bind(('0.0.0.0', 9000))", bind).replace("time.sleep(60)", then);
         scene.python("b", &program);
         scene.python("a", &sender("10.1.0.2", 9000, 1400, "s.bind(('10.1.0.1', 5000))"));
         scene
@@ -359,7 +382,8 @@ fn full_send_buffer_is_named_with_the_shaper_behind_it() {
         if shaped {
             scene.sh("a", "tc qdisc add dev eth0 root tbf rate 200kbit burst 1600 limit 1mb");
         }
-        let options = "s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8000)\ns.setblocking(False)";
+        let options =
+            "s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8000)\ns.setblocking(False)";
         scene.python("a", &sender("10.1.0.2", 9000, 1000, options));
         scene
     };

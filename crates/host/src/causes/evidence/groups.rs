@@ -100,9 +100,17 @@ mod tests {
         let groups = igmp(&text);
         assert_eq!(groups.len(), 1);
         assert_eq!((groups[0].interface.as_str(), groups[0].user_count), ("eth0", 3));
-        assert_eq!((groups[0].group.to_string().as_str(), groups[0].version.as_str()), ("239.1.1.1", "V2"));
-        let six = igmp6("2    eth0            ff0500000000000000000000000001ff     1 00000004 0\nshort\n");
-        assert_eq!((six.len(), six[0].group.to_string().as_str(), six[0].user_count), (1, "ff05::1ff", 1));
+        assert_eq!(
+            (groups[0].group.to_string().as_str(), groups[0].version.as_str()),
+            ("239.1.1.1", "V2")
+        );
+        let six = igmp6(
+            "2    eth0            ff0500000000000000000000000001ff     1 00000004 0\nshort\n",
+        );
+        assert_eq!(
+            (six.len(), six[0].group.to_string().as_str(), six[0].user_count),
+            (1, "ff05::1ff", 1)
+        );
     }
 
     #[test]

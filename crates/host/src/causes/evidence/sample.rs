@@ -125,7 +125,8 @@ const MULTICAST_ROUTES_MAX: usize = 10_000;
 
 /// `mroute 239.1.1.1 from 10.1.0.1 packets`, and `wrong`, `outputs` and `unresolved` of the same.
 fn add_multicast_routes(_: &str, text: &str, counters: &mut BTreeMap<String, u64>) {
-    let address = |text: &str| u32::from_str_radix(text, 16).ok().map(|ip| Ipv4Addr::from(ip.to_ne_bytes()));
+    let address =
+        |text: &str| u32::from_str_radix(text, 16).ok().map(|ip| Ipv4Addr::from(ip.to_ne_bytes()));
     for line in text.lines().skip(1).take(MULTICAST_ROUTES_MAX) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [group, origin, input, packets, _, wrong, outputs @ ..] = &words[..] else { continue };
@@ -321,14 +322,24 @@ mod tests {
         add_pairs("sockstat", "sockets: used 9\nTCP: inuse 2 mem 3\n", &mut counters);
         add_columns("arp_cache", "entries table_fulls\n0000000a 1\n0000000a 2\n", &mut counters);
         add_softnet("softnet_stat", "10 1 2 0 0 0 0 0 0 0 0 0 3\n", &mut counters);
-        let entry = format!("{:08X} {:08X} 0 50 6400 2 1:1", u32::from_ne_bytes([239, 1, 1, 1]), u32::from_ne_bytes([10, 1, 0, 1]));
+        let entry = format!(
+            "{:08X} {:08X} 0 50 6400 2 1:1",
+            u32::from_ne_bytes([239, 1, 1, 1]),
+            u32::from_ne_bytes([10, 1, 0, 1])
+        );
         add_multicast_routes("ip_mr_cache", &format!("Group\n{entry}\nshort\n"), &mut counters);
         add_multicast_outputs("ip_mr_vif", "Interface\n 1 right 0 0 640 5 00000\n", &mut counters);
         let of = |name: &str| counters.get(name).copied();
         let route = |column: &str| of(&format!("mroute 239.1.1.1 from 10.1.0.1 {column}"));
-        assert_eq!((route("packets"), route("wrong"), route("unresolved")), (Some(50), Some(2), Some(0)));
+        assert_eq!(
+            (route("packets"), route("wrong"), route("unresolved")),
+            (Some(50), Some(2), Some(0))
+        );
         assert_eq!(of("mroute_out right"), Some(5));
-        assert_eq!((of("UdpInErrors"), of("TcpMaxConn"), of("Udp6InErrors")), (Some(7), None, Some(4)));
+        assert_eq!(
+            (of("UdpInErrors"), of("TcpMaxConn"), of("Udp6InErrors")),
+            (Some(7), None, Some(4))
+        );
         assert_eq!((of("sockstat TCP mem"), of("sockstat sockets used")), (Some(3), Some(9)));
         assert_eq!((of("arp_cache entries"), of("arp_cache table_fulls")), (Some(10), Some(3)));
         assert_eq!((of("softnet time_squeeze"), of("softnet cpu3 processed")), (Some(2), Some(16)));

@@ -42,7 +42,8 @@ pub(super) struct Stuck<'a> {
 pub(super) fn stuck(window: &Window) -> Vec<Stuck<'_>> {
     let is_stuck = |one: &&TcpSocket| {
         let info = &one.info;
-        let is_open = matches!(one.state, TcpState::Established | TcpState::CloseWait | TcpState::FinWait1);
+        let is_open =
+            matches!(one.state, TcpState::Established | TcpState::CloseWait | TcpState::FinWait1);
         let has_full = info.snd_mss > SMALL_BYTES && one.send_queue >= info.snd_mss;
         // Two time-outs in a row: a lost segment of an ordinary path has none or one.
         is_open && has_full && one.timer == TcpTimer::Retransmit && info.backoff >= 2
@@ -52,13 +53,8 @@ pub(super) fn stuck(window: &Window) -> Vec<Stuck<'_>> {
         return Vec::new();
     }
     let inodes: BTreeSet<u32> = stuck.iter().map(|one| one.inode).collect();
-    let earlier: BTreeMap<u32, &TcpSocket> = window
-        .before
-        .tcp
-        .iter()
-        .filter(|one| one.inode != 0)
-        .map(|one| (one.inode, one))
-        .collect();
+    let earlier: BTreeMap<u32, &TcpSocket> =
+        window.before.tcp.iter().filter(|one| one.inode != 0).map(|one| (one.inode, one)).collect();
     // Far ends that answered another socket within the window.
     let talking: BTreeSet<IpAddr> = window
         .after
@@ -76,7 +72,9 @@ pub(super) fn stuck(window: &Window) -> Vec<Stuck<'_>> {
         match () {
             () if info.sacked > 0 => Some("a smaller segment behind them was acknowledged (SACK)"),
             () if grown => Some("its far end still sends"),
-            () if talking.contains(&one.remote.ip()) => Some("its far end answers another connection"),
+            () if talking.contains(&one.remote.ip()) => {
+                Some("its far end answers another connection")
+            }
             // The handshake and a request passed, and never a full segment.
             () if info.bytes_acked <= u64::from(SMALL_BYTES) && info.bytes_received > 1 => {
                 Some("small segments passed before, and no full one ever")
@@ -96,7 +94,12 @@ pub(super) fn way(view: &Evidence, to: IpAddr) -> Option<&Link> {
 /// A finding about such sockets to one far end.
 ///
 /// - `by`: `eth0`, `tunnel wg0`.
-pub(super) fn of_far_end(view: &Evidence, window: &Window, stuck: &[&Stuck<'_>], by: &str) -> Finding {
+pub(super) fn of_far_end(
+    view: &Evidence,
+    window: &Window,
+    stuck: &[&Stuck<'_>],
+    by: &str,
+) -> Finding {
     let first = stuck[0].socket;
     let (info, remote) = (&first.info, first.remote);
     let needed = window.sum(&["IcmpInDestUnreachs", "Icmp6InPktTooBigs"]);

@@ -17,7 +17,12 @@ pub(super) const CAUSE: Cause = Cause {
     undo: "`ip link set BR mtu 1500`; `nft delete rule`",
     counters: &["IpFragFails", "Ip6FragFails", "IpOutNoRoutes"],
     reasons: &["PKT_TOO_BIG"],
-    references: &["moby/moby#20178", "moby/moby#22297", "osism/testbed#912", "linuxkit/linuxkit#2496"],
+    references: &[
+        "moby/moby#20178",
+        "moby/moby#22297",
+        "osism/testbed#912",
+        "linuxkit/linuxkit#2496",
+    ],
     is_of_forwarding: true,
     ..Cause::new("inner-mtu", check)
 };
@@ -28,7 +33,10 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         Err(why) => return notes.unseen(why),
     };
     // The default route, as for an address of the documentation (RFC 5737).
-    let Ok(route) = view.system.within(|| net::route_to(std::net::Ipv4Addr::new(192, 0, 2, 1))) else { return };
+    let Ok(route) = view.system.within(|| net::route_to(std::net::Ipv4Addr::new(192, 0, 2, 1)))
+    else {
+        return;
+    };
     let Some(out) = view.links.get(&route.ifindex).filter(|out| !is_tunnel(out)) else { return };
     let failed = refused(window);
     let is_wider = |link: &&Link| {
@@ -36,7 +44,10 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
             && view.details.values().any(|detail| detail.master == Some(link.index));
         let is_port = view.details.get(&link.index).is_some_and(|detail| detail.master.is_some());
         let is_container = link.kind.as_deref() == Some("veth") && !is_port;
-        (is_bridge || is_container) && link.index != out.index && link.is_up && link.mtu_bytes > out.mtu_bytes
+        (is_bridge || is_container)
+            && link.index != out.index
+            && link.is_up
+            && link.mtu_bytes > out.mtu_bytes
     };
     for inner in view.links.values().filter(is_wider).take(8) {
         let Some((source, value)) = view.forwards(inner) else { continue };
@@ -47,9 +58,16 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         );
         let found = match failed.now {
             // A sender that obeys the answer causes one for each far end.
-            0..=4 => finding(Severity::Low, what).seen(if failed.total > 0 { Confidence::Before } else { Confidence::SetUp }),
-            _ => finding(failed.severity(), format!("{}: {what}", failed.sentence("packets were refused as too large")))
-                .counted(failed, "packets"),
+            0..=4 => finding(Severity::Low, what).seen(if failed.total > 0 {
+                Confidence::Before
+            } else {
+                Confidence::SetUp
+            }),
+            _ => finding(
+                failed.severity(),
+                format!("{}: {what}", failed.sentence("packets were refused as too large")),
+            )
+            .counted(failed, "packets"),
         };
         let command = format!("{}ip link set {name} mtu", view.prefix());
         notes.find(

@@ -8,10 +8,5 @@ mod tunnel_mss;
 
 use super::Cause;
 
-pub(super) const CAUSES: &[Cause] = &[
-    inner_mtu::CAUSE,
-    tunnel_mss::CAUSE,
-    black_hole::CAUSE,
-    frag_fails::CAUSE,
-    one_end::CAUSE,
-];
+pub(super) const CAUSES: &[Cause] =
+    &[inner_mtu::CAUSE, tunnel_mss::CAUSE, black_hole::CAUSE, frag_fails::CAUSE, one_end::CAUSE];

@@ -28,11 +28,15 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     for link in view.links.values().filter(|link| !link.is_loopback && link.is_up) {
         let (name, mtu) = (&link.name, link.mtu_bytes);
         let counted = |counter: &str| window.sum(&[&format!("link {name} {counter}")]);
-        let too_long = window.sum(&[&format!("link {name} rx_length_errors"), &format!("link {name} rx_over_errors")]);
+        let too_long = window.sum(&[
+            &format!("link {name} rx_length_errors"),
+            &format!("link {name} rx_over_errors"),
+        ]);
         let command = format!("{}ip link set {name} mtu", view.prefix());
         let found = if link.kind.as_deref() == Some("veth") {
             // The pair drops what its other end does not take, and counts it at both.
-            let dropped = window.sum(&[&format!("link {name} tx_dropped"), &format!("link {name} rx_dropped")]);
+            let dropped = window
+                .sum(&[&format!("link {name} tx_dropped"), &format!("link {name} rx_dropped")]);
             if dropped.total == 0 {
                 continue;
             }
@@ -52,11 +56,19 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
             .read(format!("tx_dropped of {name}"), counted("tx_dropped").evidence())
             .read(format!("rx_dropped of {name}"), counted("rx_dropped").evidence())
             .read(format!("IFLA_MTU of the other end of {name}"), other.to_string())
-            .change(format!("{command} {other}, or {mtu} at the other end"), format!("{command} {mtu}"))
+            .change(
+                format!("{command} {other}, or {mtu} at the other end"),
+                format!("{command} {mtu}"),
+            )
         } else if too_long.now > 0 {
             finding(
                 too_long.severity(),
-                format!("{}: {name} takes {mtu} bytes", too_long.sentence(&format!("frames that arrived on {name} were too long or of a wrong length"))),
+                format!(
+                    "{}: {name} takes {mtu} bytes",
+                    too_long.sentence(&format!(
+                        "frames that arrived on {name} were too long or of a wrong length"
+                    ))
+                ),
             )
             .counted(too_long, "frames")
             .read(format!("rx_length_errors and rx_over_errors of {name}"), too_long.evidence())
@@ -67,7 +79,9 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         notes.find(
             found
                 .read(format!("IFLA_MTU of {name}"), mtu.to_string())
-                .because("a frame above the receiver's MTU is dropped, and no message tells the sender")
+                .because(
+                    "a frame above the receiver's MTU is dropped, and no message tells the sender",
+                )
                 .effect("large packets pass")
                 .risk("every host and switch of the network needs the same size"),
         );

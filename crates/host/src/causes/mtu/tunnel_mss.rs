@@ -18,7 +18,12 @@ pub(super) const CAUSE: Cause = Cause {
     undo: "the old MTU; `nft delete rule` with the rule's handle",
     counters: &["IpFragCreates", "Ip6FragCreates", "IpReasmFails"],
     reasons: &["PKT_TOO_BIG"],
-    references: &["RFC 4459", "cilium/cilium#23917", "pia-foss/manual-connections#24", "linuxserver/docker-wireguard#166"],
+    references: &[
+        "RFC 4459",
+        "cilium/cilium#23917",
+        "pia-foss/manual-connections#24",
+        "linuxserver/docker-wireguard#166",
+    ],
     is_of_forwarding: true,
     ..Cause::new("tunnel-mss", check)
 };
@@ -36,7 +41,9 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     };
     let made = window.sum(&["IpFragCreates", "Ip6FragCreates"]);
     for tunnel in view.links.values().filter(|link| is_tunnel(link)) {
-        let Some(below) = view.below_tunnel(tunnel).filter(|_| made.now >= FRAGMENTS_MIN) else { continue };
+        let Some(below) = view.below_tunnel(tunnel).filter(|_| made.now >= FRAGMENTS_MIN) else {
+            continue;
+        };
         let sent_by = |link: &Link| window.sum(&[&format!("link {} tx_packets", link.name)]);
         let (sent, outer) = (sent_by(tunnel), sent_by(below));
         // A program's own fragments are cut before the tunnel, and each is one packet below.
@@ -78,7 +85,12 @@ fn of_sockets(view: &Evidence, window: &Window, notes: &mut Notes<'_>) {
 }
 
 /// - `room_bytes`: largest outer packet that may fit.
-fn with_clamp(found: crate::causes::Finding, view: &Evidence, tunnel: &Link, room_bytes: u32) -> crate::causes::Finding {
+fn with_clamp(
+    found: crate::causes::Finding,
+    view: &Evidence,
+    tunnel: &Link,
+    room_bytes: u32,
+) -> crate::causes::Finding {
     let mtu = room_bytes.saturating_sub(OVERHEAD_BYTES).clamp(1280, 1420.max(tunnel.mtu_bytes));
     let command = format!("{}ip link set {} mtu", view.prefix(), tunnel.name);
     found.risk("hosts behind the tunnel have to know the smaller size: a router has to clamp the segments of TCP").change(

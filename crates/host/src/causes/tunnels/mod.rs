@@ -21,8 +21,24 @@ pub(super) fn is_tunnel(link: &Link) -> bool {
     matches!(
         link.kind.as_deref(),
         Some(
-            "vxlan" | "gretap" | "ip6gretap" | "geneve" | "gre" | "ip6gre" | "ipip" | "sit" | "ip6tnl" | "vti"
-                | "vti6" | "xfrm" | "wireguard" | "bareudp" | "erspan" | "ip6erspan" | "ovpn" | "ppp"
+            "vxlan"
+                | "gretap"
+                | "ip6gretap"
+                | "geneve"
+                | "gre"
+                | "ip6gre"
+                | "ipip"
+                | "sit"
+                | "ip6tnl"
+                | "vti"
+                | "vti6"
+                | "xfrm"
+                | "wireguard"
+                | "bareudp"
+                | "erspan"
+                | "ip6erspan"
+                | "ovpn"
+                | "ppp"
         )
     ) || link.kind.as_deref() == Some("tun") && link.mac.is_none()
 }

@@ -247,7 +247,8 @@ pub(super) const MTU: Cause = Cause {
 
 fn mtu(view: &Evidence, notes: &mut Notes<'_>) {
     // Without traffic it is a setting, and may not matter.
-    let cut = view.window().map(|window| window.sum(&["IpFragCreates", "IpFragFails", "Ip6FragCreates"]));
+    let cut =
+        view.window().map(|window| window.sum(&["IpFragCreates", "IpFragFails", "Ip6FragCreates"]));
     let severity = cut.map_or(Severity::Low, Losses::severity);
     for link in view.interfaces() {
         let bound = view.details.get(&link.index).and_then(|detail| detail.vxlan_bound_to);

@@ -23,7 +23,11 @@ pub(super) const CAUSE: Cause = Cause {
         "XfrmOutPolBlock",
     ],
     reasons: &["XFRM_POLICY", "XFRM_UDP_ENCAP"],
-    references: &["Documentation/networking/xfrm_proc.rst", "cilium/cilium#27276", "strongswan/strongswan#2647"],
+    references: &[
+        "Documentation/networking/xfrm_proc.rst",
+        "cilium/cilium#27276",
+        "strongswan/strongswan#2647",
+    ],
     is_of_forwarding: true,
     ..Cause::new("xfrm", check)
 };
@@ -43,20 +47,56 @@ const COUNTERS: [(&str, &str, &str); 12] = [
         "compare the templates of `ip xfrm policy` with `ip xfrm state`: mode, protocol, reqid and mark have to be equal; \
          or let the far end encrypt",
     ),
-    ("XfrmInNoStates", "came with an SPI that no state has", "renew the keys at both ends: the far end uses a state that is gone here; check marks"),
-    ("XfrmInPolBlock", "were blocked by a policy", "`ip xfrm policy` with `action block`: remove it, or add one with a higher priority"),
+    (
+        "XfrmInNoStates",
+        "came with an SPI that no state has",
+        "renew the keys at both ends: the far end uses a state that is gone here; check marks",
+    ),
+    (
+        "XfrmInPolBlock",
+        "were blocked by a policy",
+        "`ip xfrm policy` with `action block`: remove it, or add one with a higher priority",
+    ),
     (
         "XfrmInStateSeqError",
         "had a sequence number outside of the replay window",
         "a larger replay-window in the state (packets overtake each other), or renew the keys",
     ),
-    ("XfrmInStateProtoError", "could not be decrypted or authenticated", "renew the keys: those of the two ends differ"),
-    ("XfrmInStateModeError", "had another mode than their state", "the same mode (transport or tunnel) at both ends"),
-    ("XfrmInStateMismatch", "matched a state with another encapsulation or selector", "the same encapsulation (UDP or none) at both ends"),
-    ("XfrmInStateExpired", "came by a state that has expired", "let the daemon renew the keys earlier"),
-    ("XfrmOutNoStates", "have a policy and no state, so that they cannot be encrypted", "start the key exchange (`ipsec up`, `swanctl --initiate`), or add the state"),
-    ("XfrmOutPolBlock", "were blocked by a policy on their way out", "`ip xfrm policy` with `action block`: remove it, or add one with a higher priority"),
-    ("XfrmOutStateExpired", "had a state that has expired", "let the daemon renew the keys earlier"),
+    (
+        "XfrmInStateProtoError",
+        "could not be decrypted or authenticated",
+        "renew the keys: those of the two ends differ",
+    ),
+    (
+        "XfrmInStateModeError",
+        "had another mode than their state",
+        "the same mode (transport or tunnel) at both ends",
+    ),
+    (
+        "XfrmInStateMismatch",
+        "matched a state with another encapsulation or selector",
+        "the same encapsulation (UDP or none) at both ends",
+    ),
+    (
+        "XfrmInStateExpired",
+        "came by a state that has expired",
+        "let the daemon renew the keys earlier",
+    ),
+    (
+        "XfrmOutNoStates",
+        "have a policy and no state, so that they cannot be encrypted",
+        "start the key exchange (`ipsec up`, `swanctl --initiate`), or add the state",
+    ),
+    (
+        "XfrmOutPolBlock",
+        "were blocked by a policy on their way out",
+        "`ip xfrm policy` with `action block`: remove it, or add one with a higher priority",
+    ),
+    (
+        "XfrmOutStateExpired",
+        "had a state that has expired",
+        "let the daemon renew the keys earlier",
+    ),
 ];
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
@@ -76,9 +116,16 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         lost.total > 0 && !known.iter().any(|known| known.strip_prefix("Xfrm") == Some(*name))
     });
     // Counters of states and policies are errors, all of them.
-    let others: Vec<(String, Losses)> = others.map(|(name, lost)| (format!("Xfrm{name}"), lost)).collect();
+    let others: Vec<(String, Losses)> =
+        others.map(|(name, lost)| (format!("Xfrm{name}"), lost)).collect();
     for (name, lost) in others {
-        find(notes, lost, &name, "failed in IPsec", "see Documentation/networking/xfrm_proc.rst for the counter");
+        find(
+            notes,
+            lost,
+            &name,
+            "failed in IPsec",
+            "see Documentation/networking/xfrm_proc.rst for the counter",
+        );
     }
 }
 

@@ -84,13 +84,19 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         .counted(ignored, "datagrams"),
         _ => finding(
             Severity::Low,
-            format!("{what}: group {} is joined on {}; check the port that programs are bound to", first.group, first.interface),
+            format!(
+                "{what}: group {} is joined on {}; check the port that programs are bound to",
+                first.group, first.interface
+            ),
         )
         .costs(format!("{:.0} datagrams a second", ignored.per_second()))
         .seen(Confidence::Possible),
     };
     for one in elsewhere {
-        found = found.read(format!("sock_diag: {}", named(view, one)), format!("bound to {}", place(view, one)));
+        found = found.read(
+            format!("sock_diag: {}", named(view, one)),
+            format!("bound to {}", place(view, one)),
+        );
     }
     notes.find(
         found
@@ -154,10 +160,13 @@ fn other_interface(view: &Evidence, notes: &mut Notes<'_>) {
         };
         // A card counts multicast frames, a veth pair does not.
         let receives = |link: &&Link| {
-            let counter = if link.kind.as_deref() == Some("veth") { "rx_packets" } else { "multicast" };
+            let counter =
+                if link.kind.as_deref() == Some("veth") { "rx_packets" } else { "multicast" };
             !link.is_loopback && link.is_up && received(&link.name, counter).now >= STREAM
         };
-        let Some(other) = view.links.values().filter(receives).find(|link| !is_member(link)) else { continue };
+        let Some(other) = view.links.values().filter(receives).find(|link| !is_member(link)) else {
+            continue;
+        };
         let (name, group) = (&other.name, group.clone());
         let is_certain = other.kind.as_deref() != Some("veth");
         let severity = if is_certain { Severity::Medium } else { Severity::Low };

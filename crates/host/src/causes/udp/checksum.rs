@@ -49,14 +49,17 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     if lost.total == 0 || !receiving_tunnels(view, window).is_empty() {
         return;
     }
-    let mut found = finding(lost.severity(), lost.sentence("packets were dropped for a wrong checksum"))
-        .counted(lost, "packets")
-        .read("/proc/net/snmp and snmp6", in_text(window));
+    let mut found =
+        finding(lost.severity(), lost.sentence("packets were dropped for a wrong checksum"))
+            .counted(lost, "packets")
+            .read("/proc/net/snmp and snmp6", in_text(window));
     let is_udp = window.sum(&["UdpInCsumErrors", "Udp6InCsumErrors"]).now > 0;
     let is_full = window.sum(&["UdpRcvbufErrors", "Udp6RcvbufErrors"]).now > 0;
-    let sockets = dropping(window).into_iter().filter(|(_, drops)| is_udp && !is_full && drops.now > 0);
+    let sockets =
+        dropping(window).into_iter().filter(|(_, drops)| is_udp && !is_full && drops.now > 0);
     for (socket, drops) in sockets.take(NAMED_MAX) {
-        found = found.read(format!("sock_diag: drops at {}", named(view, socket)), drops.evidence());
+        found =
+            found.read(format!("sock_diag: drops at {}", named(view, socket)), drops.evidence());
     }
     notes.find(
         found

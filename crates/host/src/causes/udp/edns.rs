@@ -28,7 +28,9 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         Err(why) => return notes.unseen(why),
     };
     if let Some(torn) = Torn::of(window).filter(|torn| torn.lost.now > 0) {
-        let Some(asker) = sockets(window, |one| one.remote.port() == DNS || one.local.port() == DNS).next() else {
+        let Some(asker) =
+            sockets(window, |one| one.remote.port() == DNS || one.local.port() == DNS).next()
+        else {
             return;
         };
         let who = if asker.remote.port() == DNS {
@@ -47,7 +49,9 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         return;
     }
     let made = window.sum(&["IpFragCreates", "Ip6FragCreates"]);
-    let Some(server) = sockets(window, |one| one.local.port() == DNS && !one.local.ip().is_loopback()).next() else {
+    let Some(server) =
+        sockets(window, |one| one.local.port() == DNS && !one.local.ip().is_loopback()).next()
+    else {
         return;
     };
     if made.now > 0 {
@@ -72,7 +76,10 @@ fn with_texts(found: crate::causes::Finding, place: &str) -> crate::causes::Find
         .change(format!("an EDNS buffer size of 1232 {place} (edns-buffer-size, edns-udp-size)"), "the previous size")
 }
 
-fn sockets<'a>(window: &'a Window, is_wanted: impl Fn(&UdpSocket) -> bool) -> impl Iterator<Item = &'a UdpSocket> {
+fn sockets<'a>(
+    window: &'a Window,
+    is_wanted: impl Fn(&UdpSocket) -> bool,
+) -> impl Iterator<Item = &'a UdpSocket> {
     let both = window.after.udp.iter().chain(&window.before.udp);
     both.filter(move |one| is_wanted(one)).take(NAMED_MAX)
 }

@@ -14,12 +14,19 @@ pub(super) const CAUSE: Cause = Cause {
     undo: "`sysctl -w net.ipv4.igmp_max_memberships=20`",
     counters: &[],
     reasons: &[],
-    references: &["ip(7)", "pali/igmpproxy#30", "troglobit/smcroute#46", "python-zeroconf/python-zeroconf#1510"],
+    references: &[
+        "ip(7)",
+        "pali/igmpproxy#30",
+        "troglobit/smcroute#46",
+        "python-zeroconf/python-zeroconf#1510",
+    ],
     ..Cause::new("igmp-max", check)
 };
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let Some(max) = number(view, "net/ipv4/igmp_max_memberships").filter(|max| *max > 0) else { return };
+    let Some(max) = number(view, "net/ipv4/igmp_max_memberships").filter(|max| *max > 0) else {
+        return;
+    };
     // The kernel itself is a member of 224.0.0.1 everywhere.
     let is_all_hosts = |group: std::net::IpAddr| group == std::net::Ipv4Addr::new(224, 0, 0, 1);
     let joined = view.groups().iter().filter(|one| one.group.is_ipv4() && !is_all_hosts(one.group));
@@ -38,7 +45,9 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
             "sockets have joined {total} groups, {many} times the {max} that one of them may: the next to join may \
              fail (ENOBUFS)"
         ),
-        _ => format!("sockets have joined {total} groups together, and one of them may join {max} (ENOBUFS above)"),
+        _ => format!(
+            "sockets have joined {total} groups together, and one of them may join {max} (ENOBUFS above)"
+        ),
     };
     let sysctl = format!("{}sysctl -w net.ipv4.igmp_max_memberships", view.prefix());
     notes.find(

@@ -16,7 +16,12 @@ pub(super) const CAUSE: Cause = Cause {
     undo: "the previous TTL or entry",
     counters: &["IpExtInMcastPkts", "IpExtOutMcastPkts"],
     reasons: &[],
-    references: &["ip(7), IP_MULTICAST_TTL", "net/ipv4/ipmr.c", "troglobit/smcroute#150", "troglobit/mrouted#42"],
+    references: &[
+        "ip(7), IP_MULTICAST_TTL",
+        "net/ipv4/ipmr.c",
+        "troglobit/smcroute#150",
+        "troglobit/mrouted#42",
+    ],
     is_of_forwarding: true,
     ..Cause::new("mcast-forward", check)
 };
@@ -94,7 +99,8 @@ mod tests {
     use crate::causes::Severity;
 
     fn found(rows: &[(&str, u64, u64)]) -> Vec<crate::causes::Finding> {
-        let named: Vec<_> = rows.iter().map(|(row, a, b)| (format!("mroute{row}"), *a, *b)).collect();
+        let named: Vec<_> =
+            rows.iter().map(|(row, a, b)| (format!("mroute{row}"), *a, *b)).collect();
         let named: Vec<_> = named.iter().map(|(name, a, b)| (name.as_str(), *a, *b)).collect();
         super::super::report(&CAUSE, Window::with_counters(&named)).findings
     }

@@ -30,14 +30,17 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     };
     // Groups that are sent to, as far as they are known; and any.
     let connected = window.after.udp.iter().map(|one| one.remote.ip()).filter(IpAddr::is_multicast);
-    let mut groups: Vec<IpAddr> = connected.collect::<BTreeSet<_>>().into_iter().take(GROUPS_MAX).collect();
+    let mut groups: Vec<IpAddr> =
+        connected.collect::<BTreeSet<_>>().into_iter().take(GROUPS_MAX).collect();
     groups.push(Ipv4Addr::new(239, 255, 255, 1).into());
     groups.push(Ipv4Addr::new(224, 0, 1, 1).into());
     let sent = window.sum(&["IpExtOutMcastPkts"]);
     for group in groups.into_iter().filter(IpAddr::is_ipv4) {
         // Without a route a send fails, and its program knows.
         let Ok(route) = view.system.within(|| net::route_to(group)) else { continue };
-        let (Some(gateway), Some(link)) = (route.gateway, view.links.get(&route.ifindex)) else { continue };
+        let (Some(gateway), Some(link)) = (route.gateway, view.links.get(&route.ifindex)) else {
+            continue;
+        };
         let name = &link.name;
         let (severity, confidence) = match sent.now {
             0 => (Severity::Low, Confidence::SetUp),
@@ -45,7 +48,9 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         };
         let mut found = finding(
             severity,
-            format!("datagrams to {group} leave {name} in frames to the router {gateway}, which no member of the group takes"),
+            format!(
+                "datagrams to {group} leave {name} in frames to the router {gateway}, which no member of the group takes"
+            ),
         );
         if sent.now > 0 {
             found = found.costs(format!("{:.0} multicast packets a second", sent.per_second()));

@@ -19,7 +19,10 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let joined = view.groups().iter().filter(|one| one.group.is_ipv4() && one.is_of_data() && one.user_count > 0);
+    let joined = view
+        .groups()
+        .iter()
+        .filter(|one| one.group.is_ipv4() && one.is_of_data() && one.user_count > 0);
     let joined: Vec<&Membership> = joined.collect();
     if joined.is_empty() {
         return;
@@ -28,11 +31,15 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let mut seen = std::collections::BTreeSet::new();
     for one in joined {
         let name = one.interface.as_str();
-        let Some(link) = view.links.values().find(|link| link.name == name && !link.is_loopback) else { continue };
+        let Some(link) = view.links.values().find(|link| link.name == name && !link.is_loopback)
+        else {
+            continue;
+        };
         if !seen.insert(name) {
             continue;
         }
-        let has_address = view.system.within(|| net::addresses(link.index)).is_ok_and(|found| !found.is_empty());
+        let has_address =
+            view.system.within(|| net::addresses(link.index)).is_ok_and(|found| !found.is_empty());
         if !has_address {
             let address = format!("{}ip addr add ADDRESS/24 dev {name}", view.prefix());
             notes.find(
@@ -54,10 +61,15 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
             continue;
         }
         let sysctl = format!("net.ipv4.conf.{}.force_igmp_version", name.replace('.', "/"));
-        let forced = view.sysctl(&format!("net/ipv4/conf/{name}/force_igmp_version")).unwrap_or_default();
+        let forced =
+            view.sysctl(&format!("net/ipv4/conf/{name}/force_igmp_version")).unwrap_or_default();
         let (reason, change, undo) = if matches!(forced.as_str(), "1" | "2") {
             let command = format!("{}sysctl -w {sysctl}", view.prefix());
-            ("force_igmp_version says so".to_owned(), format!("{command}=0"), format!("{command}={forced}"))
+            (
+                "force_igmp_version says so".to_owned(),
+                format!("{command}=0"),
+                format!("{command}={forced}"),
+            )
         } else {
             (
                 "an older querier was heard there".to_owned(),

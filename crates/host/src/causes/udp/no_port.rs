@@ -36,10 +36,18 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let in_vain: Vec<&UdpSocket> = in_vain(window).take(NAMED_MAX).collect();
     let severity = if refused.now < STRAYS_MAX { Severity::Low } else { Severity::High };
     let named_port = in_vain.first().map(|one| {
-        format!("port {} of {}, to which {} sends", one.remote.port(), one.remote.ip(), view.owner(one.inode))
+        format!(
+            "port {} of {}, to which {} sends",
+            one.remote.port(),
+            one.remote.ip(),
+            view.owner(one.inode)
+        )
     });
     let to = named_port.as_deref().unwrap_or("a port");
-    let what = format!("{}: no program listens there", refused.sentence(&format!("datagrams arrived for {to}")));
+    let what = format!(
+        "{}: no program listens there",
+        refused.sentence(&format!("datagrams arrived for {to}"))
+    );
     let mut found = finding(severity, what)
         .counted(refused, "datagrams")
         .read("/proc/net/snmp and snmp6: NoPorts", refused.evidence());

@@ -16,7 +16,12 @@ pub(super) const CAUSE: Cause = Cause {
     undo: "the previous SO_RCVBUF; `sysctl -w net.core.rmem_max=212992`, or the number from before",
     counters: &["UdpRcvbufErrors", "Udp6RcvbufErrors"],
     reasons: &["SOCKET_RCVBUFF"],
-    references: &["socket(7)", "udp(7)", "netdata/netdata#4086", "eclipse-cyclonedds/cyclonedds#1304"],
+    references: &[
+        "socket(7)",
+        "udp(7)",
+        "netdata/netdata#4086",
+        "eclipse-cyclonedds/cyclonedds#1304",
+    ],
     ..Cause::new("udp-rcvbuf", check)
 };
 
@@ -37,7 +42,12 @@ enum Limit {
 }
 
 /// - `before`, `now`: the socket's memory at the samples; `before` is `None` if it was opened between them.
-fn limit(before: Option<SocketMemory>, now: SocketMemory, max: Option<u64>, default: Option<u64>) -> Limit {
+fn limit(
+    before: Option<SocketMemory>,
+    now: SocketMemory,
+    max: Option<u64>,
+    default: Option<u64>,
+) -> Limit {
     let size = u64::from(now.receive_buffer_bytes);
     // The kernel doubles what a program asks for; the default it takes as it is.
     match () {
@@ -132,18 +142,24 @@ fn of_socket(view: &Evidence, window: &Window, socket: &UdpSocket, lost: Losses)
         ),
     };
     let lost_text = lost.sentence("datagrams were dropped");
-    let found = finding(lost.severity(), format!("{lost_text} at the full receive buffer of {name}: {size} bytes, {binds}"))
-        .counted(lost, "datagrams")
-        .read("sock_diag: SK_MEMINFO_DROPS", lost.evidence())
-        .read(
-            "sock_diag: SK_MEMINFO_RMEM_ALLOC of SK_MEMINFO_RCVBUF",
-            format!("{} of {size} bytes are used, the kernel's overhead included", memory.received_bytes),
-        )
-        .read("/proc/sys/net/core/rmem_max", max_text)
-        .read(
-            "/proc/net/snmp and snmp6: InDatagrams, read by all programs here",
-            format!("{:.0} a second", read.per_second()),
-        );
+    let found = finding(
+        lost.severity(),
+        format!("{lost_text} at the full receive buffer of {name}: {size} bytes, {binds}"),
+    )
+    .counted(lost, "datagrams")
+    .read("sock_diag: SK_MEMINFO_DROPS", lost.evidence())
+    .read(
+        "sock_diag: SK_MEMINFO_RMEM_ALLOC of SK_MEMINFO_RCVBUF",
+        format!(
+            "{} of {size} bytes are used, the kernel's overhead included",
+            memory.received_bytes
+        ),
+    )
+    .read("/proc/sys/net/core/rmem_max", max_text)
+    .read(
+        "/proc/net/snmp and snmp6: InDatagrams, read by all programs here",
+        format!("{:.0} a second", read.per_second()),
+    );
     found
         .because(WHY)
         .effect("bursts are kept until the program reads them")

@@ -89,12 +89,18 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     notes.find(
         finding(
             torn.lost.severity(),
-            format!("{}: {binds}", torn.lost.sentence("fragmented datagrams could not be put together")),
+            format!(
+                "{}: {binds}",
+                torn.lost.sentence("fragmented datagrams could not be put together")
+            ),
         )
         .counted(torn.lost, "datagrams")
         .read("/proc/net/snmp and snmp6: ReasmFails", torn.fails.evidence())
         .read("/proc/net/snmp and snmp6: ReasmTimeout", torn.timeouts.evidence())
-        .read("/proc/net/sockstat: FRAG, at both samples", format!("{} wait, {used} bytes", torn.waiting))
+        .read(
+            "/proc/net/sockstat: FRAG, at both samples",
+            format!("{} wait, {used} bytes", torn.waiting),
+        )
         .read("/proc/sys/net/ipv4/ipfrag_high_thresh", limit.to_string())
         .because(
             "a datagram above the MTU travels in fragments, and is lost with any of them \

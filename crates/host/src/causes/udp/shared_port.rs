@@ -38,7 +38,10 @@ pub(super) const IMBALANCE: Cause = Cause {
 fn shared(window: &Window) -> BTreeMap<SocketAddr, Vec<&UdpSocket>> {
     let mut by_address: BTreeMap<SocketAddr, Vec<&UdpSocket>> = BTreeMap::new();
     for one in &window.after.udp {
-        if one.remote.ip().is_unspecified() && one.local.port() != 0 && !one.local.ip().is_multicast() {
+        if one.remote.ip().is_unspecified()
+            && one.local.port() != 0
+            && !one.local.ip().is_multicast()
+        {
             by_address.entry(one.local).or_default().push(one);
         }
     }
@@ -107,7 +110,8 @@ fn imbalance(view: &Evidence, notes: &mut Notes<'_>) {
             now.total += own.total;
             loser = loser.or((own.now > 0).then_some(*socket));
         }
-        let is_idle = |one: &&&UdpSocket| one.memory.received_bytes == 0 && one.memory.drop_count == 0;
+        let is_idle =
+            |one: &&&UdpSocket| one.memory.received_bytes == 0 && one.memory.drop_count == 0;
         let idle_count = sockets.iter().filter(is_idle).count();
         let Some(loser) = loser.filter(|_| idle_count > 0) else { continue };
         notes.find(

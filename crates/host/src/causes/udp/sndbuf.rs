@@ -45,7 +45,10 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     };
     let mut found = finding(
         refused.severity(),
-        format!("{}: {where_full}", refused.sentence("sends of datagrams were refused or had to wait")),
+        format!(
+            "{}: {where_full}",
+            refused.sentence("sends of datagrams were refused or had to wait")
+        ),
     )
     .counted(refused, "sends")
     .read("/proc/net/snmp and snmp6: SndbufErrors", refused.evidence())
@@ -53,7 +56,10 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     for one in &full {
         found = found.read(
             format!("sock_diag: {}", named(view, one)),
-            format!("{} of {} bytes wait to be sent", one.memory.sent_bytes, one.memory.send_buffer_bytes),
+            format!(
+                "{} of {} bytes wait to be sent",
+                one.memory.sent_bytes, one.memory.send_buffer_bytes
+            ),
         );
     }
     for (shaper, drops) in window.shapers() {
@@ -65,7 +71,10 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let is_cut = full.first().is_some_and(|one| u64::from(one.memory.send_buffer_bytes) >= max * 2);
     let (change, undo) = if is_cut {
         let sysctl = "sysctl -w net.core.wmem_max";
-        (format!("on the host: {sysctl}=8388608, and restart the program"), format!("{sysctl}={max}"))
+        (
+            format!("on the host: {sysctl}=8388608, and restart the program"),
+            format!("{sysctl}={max}"),
+        )
     } else {
         (
             format!(

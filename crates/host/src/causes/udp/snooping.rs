@@ -24,7 +24,8 @@ pub(super) const CAUSE: Cause = Cause {
 const STREAM: u64 = 50;
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let bridges = view.links.values().filter(|link| link.kind.as_deref() == Some("bridge") && link.is_up);
+    let bridges =
+        view.links.values().filter(|link| link.kind.as_deref() == Some("bridge") && link.is_up);
     for bridge in bridges {
         let name = &bridge.name;
         let read = |file: &str| {
@@ -38,7 +39,8 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         if read("querier").as_deref() != Some("0") {
             continue;
         }
-        let has_querier = view.system.within(|| net::bridge_has_querier(bridge.index)).unwrap_or(false);
+        let has_querier =
+            view.system.within(|| net::bridge_has_querier(bridge.index)).unwrap_or(false);
         let Ok(window) = view.window() else { continue };
         let multicast = window.sum(&[&format!("link {name} multicast")]);
         let group = view.groups().iter().find(|one| one.interface == *name && one.is_of_data());

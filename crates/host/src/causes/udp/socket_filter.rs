@@ -37,7 +37,10 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         refused.sentence("datagrams were refused by a socket's filter"),
     )
     .counted(refused, "datagrams")
-    .read("/proc/net/snmp and snmp6: InErrors without those of buffers and checksums", refused.evidence());
+    .read(
+        "/proc/net/snmp and snmp6: InErrors without those of buffers and checksums",
+        refused.evidence(),
+    );
     let is_alone = checksum_losses(window).now == 0 && window.sum(&OTHERS).now == 0;
     let sockets = dropping(window).into_iter().filter(|(_, drops)| is_alone && drops.now > 0);
     let sockets: Vec<_> = sockets.take(NAMED_MAX).collect();
@@ -49,7 +52,8 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         );
     }
     for (socket, drops) in &sockets {
-        found = found.read(format!("sock_diag: drops at {}", named(view, socket)), drops.evidence());
+        found =
+            found.read(format!("sock_diag: drops at {}", named(view, socket)), drops.evidence());
     }
     notes.find(
         found

@@ -39,7 +39,10 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let holder = window.after.udp.iter().max_by_key(|one| one.memory.received_bytes);
     if let Some(holder) = holder.filter(|one| one.memory.received_bytes > 0) {
         let bytes = holder.memory.received_bytes;
-        found = found.read(format!("sock_diag: most is held by {}", named(view, holder)), format!("{bytes} bytes"));
+        found = found.read(
+            format!("sock_diag: most is held by {}", named(view, holder)),
+            format!("{bytes} bytes"),
+        );
     }
     let twice = number(view, "net/ipv4/udp_mem").unwrap_or(1 << 20) * 2;
     let sysctl = "sysctl -w net.ipv4.udp_mem";
@@ -63,7 +66,10 @@ mod tests {
     #[test]
     fn memory_that_runs_out_is_high_now_low_later_and_silent_without() {
         let of = |before, after| {
-            let window = Window::with_counters(&[("UdpMemErrors", before, after), ("sockstat UDP mem", 900, 900)]);
+            let window = Window::with_counters(&[
+                ("UdpMemErrors", before, after),
+                ("sockstat UDP mem", 900, 900),
+            ]);
             super::super::report(&CAUSE, window)
         };
         let now = of(1, 9);
