@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
+use crate::causes::udp::GroupQuestion;
 use crate::net::{self, Link, LinkDetail};
 use crate::text::chain;
 use crate::tune::{KnobError, Profile, System, Target, Value, find};
@@ -37,6 +38,8 @@ pub struct Evidence {
     owners: std::sync::OnceLock<Owners>,
     window: std::sync::OnceLock<Result<Window, String>>,
     groups: std::sync::OnceLock<Vec<Membership>>,
+    /// The group that this is about.
+    pub(super) asked: Option<GroupQuestion>,
 }
 
 /// Programs by the inode number of their sockets.
@@ -89,6 +92,7 @@ impl Evidence {
             owners,
             window,
             groups,
+            asked: None,
         })
     }
 
@@ -200,6 +204,17 @@ impl Evidence {
     pub fn watched(mut self, before: Sample, after: Sample) -> Self {
         self.window = Ok(Window { before, after }).into();
         self
+    }
+
+    /// Evidence on why a member of a group gets nothing, for [`super::of_group`].
+    #[must_use]
+    pub fn about_group(mut self, question: GroupQuestion) -> Self {
+        self.asked = Some(question);
+        self
+    }
+
+    pub(super) fn is_question(&self) -> bool {
+        self.asked.is_some()
     }
 
     /// Program that has a socket, and its process.

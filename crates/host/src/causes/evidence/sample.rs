@@ -9,7 +9,7 @@ use crate::net::{self, ShaperQdisc, TcpSocket, UdpSocket};
 use crate::tune::{KnobError, System};
 
 /// Counters, queueing disciplines and sockets of a namespace at one moment.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Sample {
     pub at: Instant,
     /// All counters of the kernel by name:

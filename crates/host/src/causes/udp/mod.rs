@@ -3,6 +3,7 @@
 mod bind;
 mod checksum;
 mod edns;
+mod group;
 mod igmp_max;
 mod mcast_forward;
 mod mcast_route;
@@ -23,6 +24,7 @@ use super::evidence::{Evidence, Losses, Window};
 use crate::net::UdpSocket;
 
 pub(super) use checksum::{in_text as checksums_in_text, losses as checksum_losses};
+pub use group::{GroupArrivals, GroupQuestion, of_group};
 
 pub(super) const CAUSES: &[Cause] = &[
     rcvbuf::CAUSE,
@@ -42,6 +44,9 @@ pub(super) const CAUSES: &[Cause] = &[
     shared_port::IMBALANCE,
     sndbuf::CAUSE,
     udp_mem::CAUSE,
+    group::FRAMES,
+    group::FILTER,
+    group::HEADER,
 ];
 
 /// Most sockets that a cause names.
