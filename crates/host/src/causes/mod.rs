@@ -24,6 +24,8 @@ mod tcp;
 mod tunnels;
 mod udp;
 
+pub use udp::{GroupArrivals, GroupQuestion, of_group};
+
 use crate::generated::Plain;
 pub use evidence::{Evidence, Losses, Sample, Window};
 pub use finding::{
@@ -51,6 +53,8 @@ pub struct Cause {
     pub references: &'static [&'static str],
     /// It applies to packets that are forwarded by route, bridge or tunnel, and not only to those of programs.
     pub is_of_forwarding: bool,
+    /// It is looked for only where the member of a group asks, because its evidence is a tap's.
+    pub is_of_question: bool,
     pub(crate) check: fn(&Evidence, &mut Notes<'_>),
 }
 
@@ -68,6 +72,7 @@ impl Cause {
             reasons: &[],
             references: &[],
             is_of_forwarding: false,
+            is_of_question: false,
             check,
         }
     }
@@ -121,7 +126,7 @@ pub fn examine_for(evidence: &Evidence, wanted: impl Fn(&Cause) -> bool) -> Doct
 
 fn run(evidence: &Evidence, causes: impl Iterator<Item = &'static Cause>) -> DoctorReport {
     let mut report = DoctorReport::default();
-    for cause in causes {
+    for cause in causes.filter(|cause| evidence.is_question() || !cause.is_of_question) {
         let before = (report.findings.len(), report.unseen.len());
         (cause.check)(evidence, &mut Notes { cause: cause.id, report: &mut report });
         if (report.findings.len(), report.unseen.len()) == before {

@@ -3,6 +3,7 @@
 //! Each request uses a new rtnetlink or ethtool netlink socket, so that a call inside
 //! [`sys::netns::Netns::run`] applies to that namespace.
 
+mod bridge;
 mod error;
 pub mod ethtool;
 mod inspect;
@@ -20,13 +21,14 @@ mod tunnel;
 mod veth;
 mod watch;
 
+pub use bridge::{bridge_has_querier, bridge_neighbours};
 pub use error::NetError;
 pub use ethtool::Channels;
 pub use inspect::{Chain, LinkDetail, chains, details};
 pub use link::{
     AttachedMode, AttachedXdp, Link, LinkDrops, Mac, Peer, Reachable, add_address, addresses,
-    addresses_like, delete, link, link_counters, link_drops, link_named, link_of_netns, links, reachable, set_mtu,
-    set_neighbour, set_up,
+    addresses_like, delete, link, link_counters, link_drops, link_named, link_of, links, reachable,
+    set_mtu, set_neighbour, set_up,
 };
 pub use napi::{Napi, NapiSettings, napi_instances, napi_of_rx_queue, set_napi};
 pub(crate) use napi::{napi_message, napi_settings_are_offered};

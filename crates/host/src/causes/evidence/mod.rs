@@ -4,6 +4,7 @@
 //! A section is read at its first use, and once. Two samples enclose a window of time; what is not a counter is
 //! read once.
 
+mod groups;
 mod host;
 mod kernel_log;
 mod sample;
@@ -12,11 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
+use crate::causes::udp::GroupQuestion;
 use crate::net::{self, Link, LinkDetail};
 use crate::text::chain;
 use crate::tune::{KnobError, Profile, System, Target, Value, find};
 
 pub(crate) use kernel_log::Message;
+pub(crate) use groups::Membership;
 pub use sample::{Losses, Sample, Window};
 
 /// Time between the two samples.
@@ -38,6 +41,9 @@ pub struct Evidence {
     owners: std::sync::OnceLock<Owners>,
     window: std::sync::OnceLock<Result<Window, String>>,
     kernel_log: std::sync::OnceLock<Result<Vec<Message>, String>>,
+    groups: std::sync::OnceLock<Vec<Membership>>,
+    /// The group that this is about.
+    pub(super) asked: Option<GroupQuestion>,
 }
 
 /// Programs by the inode number of their sockets.
@@ -91,7 +97,7 @@ impl Evidence {
             }
             Some(name) => connected(system.index(name)?, &links, &details, &below_tunnel),
         };
-        let (owners, window, kernel_log) = Default::default();
+        let (owners, window, kernel_log, groups) = Default::default();
         Ok(Evidence {
             system,
             profile,
@@ -103,6 +109,8 @@ impl Evidence {
             owners,
             window,
             kernel_log,
+            groups,
+            asked: None,
         })
     }
 
@@ -214,6 +222,17 @@ impl Evidence {
     pub fn watched(mut self, before: Sample, after: Sample) -> Self {
         self.window = Ok(Window { before, after }).into();
         self
+    }
+
+    /// Evidence on why a member of a group gets nothing, for [`super::of_group`].
+    #[must_use]
+    pub fn about_group(mut self, question: GroupQuestion) -> Self {
+        self.asked = Some(question);
+        self
+    }
+
+    pub(super) fn is_question(&self) -> bool {
+        self.asked.is_some()
     }
 
     /// Program that has a socket, and its process.

@@ -1,6 +1,7 @@
 //! A moment's counters and sockets of a namespace.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use super::host;
@@ -9,7 +10,7 @@ use crate::net::{self, Link, PacketSocket, QdiscLimits, QdiscState, TcpSocket, U
 use crate::tune::{KnobError, System};
 
 /// Counters, queueing disciplines and sockets of a namespace at one moment.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Sample {
     pub at: Instant,
     /// All counters of the kernel by name:
@@ -22,7 +23,8 @@ pub struct Sample {
     /// - `ethtool eth0 rx_discards_phy`, of the drivers of real cards, with `ethtool eth0 pause rx_frames`;
     /// - of the host: `cpu0 softirq`, ticks by `/proc/stat`; `irq 24 cpu0`, of the interrupts of devices; `vmstat
     ///   balloon_inflate`; `idle cpu0 state2`, entries into an idle state; `group /PATH nr_throttled` of control groups
-    ///   with a quota.
+    ///   with a quota;
+    /// - `mroute 239.1.1.1 from 10.1.0.1 packets` and `mroute_out eth0` of a multicast router.
     pub counters: BTreeMap<String, u64>,
     pub qdiscs: Vec<QdiscState>,
     pub packet: Vec<PacketSocket>,
@@ -63,7 +65,7 @@ impl Sample {
 type Add = fn(&str, &str, &mut BTreeMap<String, u64>);
 
 /// Files of `/proc/net`, with their form.
-const FILES: [(&str, Add); 11] = [
+const FILES: [(&str, Add); 13] = [
     ("snmp", add_named_lines),
     ("netstat", add_named_lines),
     ("snmp6", add_names),
@@ -75,6 +77,8 @@ const FILES: [(&str, Add); 11] = [
     ("stat/arp_cache", add_columns),
     ("stat/ndisc_cache", add_columns),
     ("stat/rt_cache", add_columns),
+    ("ip_mr_cache", add_multicast_routes),
+    ("ip_mr_vif", add_multicast_outputs),
 ];
 
 /// `Tcp: RtoMin InErrs` and below it `Tcp: 200 0`.
@@ -139,6 +143,39 @@ fn add_fq(qdiscs: &[QdiscState], links: &[Link], counters: &mut BTreeMap<String,
             fq.own("flows_plimit").unwrap_or(0);
         let limit = counters.entry(format!("fq {} flow_limit", link.name)).or_insert(u64::MAX);
         *limit = (*limit).min(fq.own("flow_limit").unwrap_or(u64::MAX));
+    }
+}
+
+/// Most lines of a table of multicast routes.
+const MULTICAST_ROUTES_MAX: usize = 10_000;
+
+/// `mroute 239.1.1.1 from 10.1.0.1 packets`, and `wrong`, `outputs` and `unresolved` of the same.
+fn add_multicast_routes(_: &str, text: &str, counters: &mut BTreeMap<String, u64>) {
+    let address =
+        |text: &str| u32::from_str_radix(text, 16).ok().map(|ip| Ipv4Addr::from(ip.to_ne_bytes()));
+    for line in text.lines().skip(1).take(MULTICAST_ROUTES_MAX) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [group, origin, input, packets, _, wrong, outputs @ ..] = &words[..] else { continue };
+        let (Some(group), Some(origin)) = (address(group), address(origin)) else { continue };
+        let columns = [
+            ("packets", packets.parse().unwrap_or(0)),
+            ("wrong", wrong.parse().unwrap_or(0)),
+            ("outputs", outputs.len() as u64),
+            ("unresolved", u64::from(*input == "-1")),
+        ];
+        for (column, count) in columns {
+            counters.insert(format!("mroute {group} from {origin} {column}"), count);
+        }
+    }
+}
+
+/// `mroute_out eth0`: packets that multicast routing sent there.
+fn add_multicast_outputs(_: &str, text: &str, counters: &mut BTreeMap<String, u64>) {
+    for line in text.lines().skip(1).take(MULTICAST_ROUTES_MAX) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if let [_, name, _, _, _, packets, ..] = words[..] {
+            counters.insert(format!("mroute_out {name}"), packets.parse().unwrap_or(0));
+        }
     }
 }
 
@@ -321,7 +358,20 @@ mod tests {
         add_pairs("sockstat", "sockets: used 9\nTCP: inuse 2 mem 3\n", &mut counters);
         add_columns("arp_cache", "entries table_fulls\n0000000a 1\n0000000a 2\n", &mut counters);
         add_softnet("softnet_stat", "10 1 2 0 0 0 0 0 0 0 0 0 3\n", &mut counters);
+        let entry = format!(
+            "{:08X} {:08X} 0 50 6400 2 1:1",
+            u32::from_ne_bytes([239, 1, 1, 1]),
+            u32::from_ne_bytes([10, 1, 0, 1])
+        );
+        add_multicast_routes("ip_mr_cache", &format!("Group\n{entry}\nshort\n"), &mut counters);
+        add_multicast_outputs("ip_mr_vif", "Interface\n 1 right 0 0 640 5 00000\n", &mut counters);
         let of = |name: &str| counters.get(name).copied();
+        let route = |column: &str| of(&format!("mroute 239.1.1.1 from 10.1.0.1 {column}"));
+        assert_eq!(
+            (route("packets"), route("wrong"), route("unresolved")),
+            (Some(50), Some(2), Some(0))
+        );
+        assert_eq!(of("mroute_out right"), Some(5));
         assert_eq!(
             (of("UdpInErrors"), of("TcpMaxConn"), of("Udp6InErrors")),
             (Some(7), None, Some(4))
