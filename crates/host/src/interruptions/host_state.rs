@@ -31,7 +31,8 @@ impl HostState {
         HostState { groups: stat_files(thread), samples: VecDeque::with_capacity(SAMPLES_MAX) }
     }
 
-    pub(super) fn sample(&mut self, at_ns: u64) {
+    /// Returns the time that the hypervisor took from all CPUs since the sample before.
+    pub(super) fn sample(&mut self, at_ns: u64) -> u64 {
         let texts = self.groups.iter().filter_map(|file| fs::read_to_string(file).ok());
         let throttled_ns = texts.filter_map(|text| throttled_ns(&text)).sum();
         if self.samples.len() == SAMPLES_MAX {
@@ -39,7 +40,9 @@ impl HostState {
         }
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
         let stolen_ns = cpu::parse_stat(&stat, 0).map_or(0, |times| times.steal_ns);
+        let before_ns = self.samples.back().map_or(stolen_ns, |before| before.stolen_ns);
         self.samples.push_back(Sample { at_ns, throttled_ns, stolen_ns });
+        stolen_ns.saturating_sub(before_ns)
     }
 
     /// Increase of the counters over a delay, and over the one sample that follows it.
