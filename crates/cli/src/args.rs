@@ -98,6 +98,7 @@ Example:
   wirepath explain eth0 --time 10s
   wirepath explain --netns blue --duty 100 --json
   wirepath explain --port 443 --duty 100
+  wirepath explain --pid 4711 --late
   wirepath explain --cgroup /system.slice/nginx.service --listen 9102")]
     Explain(crate::explain::ExplainArgs),
     /// List, show, compare, export, prune and check stored experiments

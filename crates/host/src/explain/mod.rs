@@ -18,8 +18,8 @@ mod symbols;
 use std::time::{Duration, Instant};
 
 pub use functions::{FunctionRow, PlaceRow};
-pub use service::{ServiceError, TracedService};
 pub(crate) use service::find_groups;
+pub use service::{ServiceError, TracedService};
 pub use slices::{SLICES_MAX, Slice, Slices};
 pub use stage_trace::{
     DRIVER_TO_SOCKET, SOCKET_TO_READ, StageLatencies, StageTrace, StageTraceError,

@@ -10,7 +10,7 @@ use sys::clock;
 
 use super::cause::{Around, Delay, named};
 use super::host_state::HostState;
-use super::{RING_BYTES, READ_INTERVAL, Tallies, TraceError};
+use super::{READ_INTERVAL, RING_BYTES, Tallies, TraceError};
 
 /// Rounds after which the counters of the host are known around an interval: see [`HostState::around`].
 const ROUNDS_BEHIND: usize = 3;
@@ -58,9 +58,7 @@ pub fn watch_thread(
     fresh.clear();
     let mut sums = Sums { over_ns: over.as_nanos() as u64, ..Sums::new(thread) };
     let begun_ns = clock::monotonic_ns();
-    while sums.held.watched_ns < time.as_nanos() as u64
-        && !stop.load(Ordering::Relaxed)
-        && exists()
+    while sums.held.watched_ns < time.as_nanos() as u64 && !stop.load(Ordering::Relaxed) && exists()
     {
         thread::sleep(READ_INTERVAL);
         let now_ns = clock::monotonic_ns();
@@ -162,7 +160,11 @@ mod tests {
         assert_eq!(time(InterruptionKind::LocalTimer, 100, 130), 30);
         assert_eq!(time(InterruptionKind::LocalTimer, 220, 240), 20);
         assert_eq!(time(InterruptionKind::Softirq, 210, 260), 30);
-        assert_eq!(time(InterruptionKind::Preempted, 200, 300), 50, "100, without the softirq's 50");
+        assert_eq!(
+            time(InterruptionKind::Preempted, 200, 300),
+            50,
+            "100, without the softirq's 50"
+        );
         assert_eq!(time(InterruptionKind::Softirq, 400, 410), 10);
     }
 

@@ -126,7 +126,9 @@ pub(super) fn call_name(number: i64) -> String {
 
 /// True for the names of calls that end when a packet comes.
 pub(super) fn waits_for_packets(name: &str) -> bool {
-    ["recv", "read", "epoll", "poll", "select", "io_uring"].iter().any(|part| name.starts_with(part))
+    ["recv", "read", "epoll", "poll", "select", "io_uring"]
+        .iter()
+        .any(|part| name.starts_with(part))
 }
 
 #[cfg(test)]

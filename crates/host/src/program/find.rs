@@ -54,9 +54,9 @@ fn processes() -> impl Iterator<Item = u32> {
 
 fn has_socket(pid: u32, inodes: &BTreeSet<u64>) -> bool {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    descriptors.filter_map(|descriptor| fs::read_link(descriptor.path()).ok()).any(|to| {
-        to.to_str().and_then(socket_inode).is_some_and(|inode| inodes.contains(&inode))
-    })
+    descriptors
+        .filter_map(|descriptor| fs::read_link(descriptor.path()).ok())
+        .any(|to| to.to_str().and_then(socket_inode).is_some_and(|inode| inodes.contains(&inode)))
 }
 
 /// The main process of a running unit of systemd: the one in its control group whose parent is not.
@@ -91,7 +91,10 @@ fn main_process(members: &[u32]) -> Option<u32> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
     };
-    members.iter().copied().find(|pid| parent(*pid).is_some_and(|parent| !members.contains(&parent)))
+    members
+        .iter()
+        .copied()
+        .find(|pid| parent(*pid).is_some_and(|parent| !members.contains(&parent)))
 }
 
 #[cfg(test)]

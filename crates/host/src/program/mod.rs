@@ -19,9 +19,12 @@ pub use find::{process_of_port, process_of_unit};
 pub use group::GroupSample;
 pub(crate) use group::{stat_files, throttled_ns};
 pub use sample::{ProgramSample, ThreadSample};
-pub use watch::{ProgramWatch, SocketSeen, Seen};
+pub use watch::{ProgramWatch, Seen, SocketSeen};
 
 use crate::cpu::Scheduled;
+
+/// Time in which [`busiest_thread`] compares threads.
+const BUSY_WINDOW: Duration = Duration::from_millis(200);
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -36,13 +39,17 @@ pub enum ProgramError {
         #[source]
         source: io::Error,
     },
-    #[error("no program has a UDP socket or a TCP listener at port {port} there; `ss -lnup` and `ss -lntp` list them")]
+    #[error(
+        "no program has a UDP socket or a TCP listener at port {port} there; `ss -lnup` and `ss -lntp` list them"
+    )]
     NoOwner { port: u16 },
     #[error("port {port} is in use there, by a process that may not be inspected; run as root")]
     Hidden { port: u16 },
     #[error("this host was not started by systemd, so it has no unit {unit}; give --pid or --port")]
     NoSystemd { unit: String },
-    #[error("no running unit {unit}: systemd has no control group of that name with a process; `systemctl status {unit}` says why")]
+    #[error(
+        "no running unit {unit}: systemd has no control group of that name with a process; `systemctl status {unit}` says why"
+    )]
     NoUnit { unit: String },
 }
 
@@ -166,6 +173,23 @@ impl Program {
     pub fn datagram_count(&self) -> u64 {
         self.calls.as_ref().map_or(0, |calls| calls.datagram_count)
     }
+}
+
+/// The busiest thread of a process within [`BUSY_WINDOW`], with its title; the thread itself if `pid` is that of a
+/// thread that is not its process's first.
+///
+/// Errors: those of [`ProgramSample::take`]; [`ProgramError::Ended`].
+pub fn busiest_thread(pid: u32) -> Result<(u32, String), ProgramError> {
+    let before = ProgramSample::take(pid)?;
+    if before.leader != pid {
+        let name = before.threads.get(&pid).map_or("", |thread| thread.name.as_str());
+        return Ok((pid, format!("thread {pid} ({name}) of process {}", before.leader)));
+    }
+    std::thread::sleep(BUSY_WINDOW);
+    let after = ProgramSample::take(pid).map_err(|_| ProgramError::Ended { pid })?;
+    let not_counted = Err(String::new());
+    let program = Program::between(&before, after, not_counted, Seen::default())?;
+    Ok((program.main_thread().0, program.title()))
 }
 
 /// Name of a scheduling class.

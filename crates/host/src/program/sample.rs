@@ -43,6 +43,8 @@ pub struct ThreadSample {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramSample {
     pub pid: u32,
+    /// Id of the process, which is `pid` unless that is one of its threads.
+    pub leader: u32,
     /// CLOCK_MONOTONIC.
     pub at_ns: u64,
     pub name: String,
@@ -77,6 +79,7 @@ impl ProgramSample {
         let limits = fs::read_to_string(folder.join("limits")).unwrap_or_default();
         Ok(ProgramSample {
             pid,
+            leader: line_of(&status, "Tgid:").map_or(pid, |id| leading(id) as u32),
             at_ns: clock::monotonic_ns(),
             name: name_of(&stat),
             started_ticks: number(&fields, 19),

@@ -63,8 +63,8 @@ impl CallCounter {
     /// [`BpfError::Permission`] without CAP_BPF and CAP_PERFMON; [`BpfError::Load`] if the kernel refuses.
     pub fn attach(process: u32, threads: &[u32]) -> Result<CallCounter, BpfError> {
         let tracepoints = Tracepoints::of_this_kernel(&TRACEPOINTS);
-        let is_first = fs::read_link("/proc/self/ns/pid")
-            .is_ok_and(|own| own.as_os_str() == FIRST_NAMESPACE);
+        let is_first =
+            fs::read_link("/proc/self/ns/pid").is_ok_and(|own| own.as_os_str() == FIRST_NAMESPACE);
         let config = types::config { process: if is_first { process } else { 0 }, pad: 0 };
         let loaded = Opened::open("calls", embedded!("calls"))?
             .needs(&[Capability::Bpf, Capability::Perfmon])
