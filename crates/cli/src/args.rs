@@ -73,6 +73,7 @@ Example:
     #[command(after_help = "\
 Example:
   wirepath doctor eth1 --profile latency --app-cpu 3
+  wirepath doctor --port 9000
   wirepath doctor --netns blue --severity medium --html findings.html")]
     Doctor(crate::doctor::DoctorArgs),
     /// Change settings of the host by a plan, with a journal for the rollback

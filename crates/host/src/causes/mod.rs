@@ -121,14 +121,17 @@ pub fn examine_for(evidence: &Evidence, wanted: impl Fn(&Cause) -> bool) -> Doct
 
 fn run(evidence: &Evidence, causes: impl Iterator<Item = &'static Cause>) -> DoctorReport {
     let mut report = DoctorReport::default();
-    for cause in causes {
+    let is_of_program = |cause: &Cause| process::CAUSES.iter().any(|own| own.id == cause.id);
+    for cause in causes.filter(|cause| evidence.program.is_some() || !is_of_program(cause)) {
         let before = (report.findings.len(), report.unseen.len());
         (cause.check)(evidence, &mut Notes { cause: cause.id, report: &mut report });
         if (report.findings.len(), report.unseen.len()) == before {
             report.passed.push(cause.id);
         }
     }
-    report.findings.sort_by_key(|finding| std::cmp::Reverse((finding.severity, finding.confidence)));
+    report
+        .findings
+        .sort_by_key(|finding| std::cmp::Reverse((finding.severity, finding.confidence)));
     let names: Vec<&str> = evidence.links.values().map(|link| link.name.as_str()).collect();
     for finding in &mut report.findings {
         finding.change = without_odd_names(&finding.change, &names);

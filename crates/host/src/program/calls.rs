@@ -22,8 +22,6 @@ pub struct Calls {
     pub writes: BTreeMap<u32, Writes>,
     /// Connections that could not be accepted for want of a descriptor.
     pub no_descriptor_count: u64,
-    /// Group memberships that were refused for want of room.
-    pub no_membership_count: u64,
     /// All calls.
     pub count: u64,
 }
@@ -79,9 +77,6 @@ impl Calls {
                 }
                 (number, Some(libc::EMFILE | libc::ENFILE)) if ACCEPT.contains(&number) => {
                     calls.no_descriptor_count += sum.count;
-                }
-                (libc::SYS_setsockopt, Some(libc::ENOBUFS)) => {
-                    calls.no_membership_count += sum.count;
                 }
                 _ => {}
             }
@@ -158,7 +153,6 @@ mod tests {
             sum(9, libc::SYS_write, 4, None, 10, 200),
             sum(9, libc::SYS_read, 5, None, 3, 12),
             sum(9, libc::SYS_accept4, 4, Some(libc::EMFILE), 6, 0),
-            sum(9, libc::SYS_setsockopt, 3, Some(libc::ENOBUFS), 1, 0),
         ];
         let calls = Calls::new(&sums, &descriptors, &BTreeSet::from([70]));
         assert_eq!(
@@ -167,6 +161,6 @@ mod tests {
         );
         assert_eq!(calls.receiver, Some(8));
         assert_eq!(calls.writes, [(1, Writes { count: 10, bytes: 200, ns: 7 })].into());
-        assert_eq!((calls.no_descriptor_count, calls.no_membership_count), (6, 1));
+        assert_eq!(calls.no_descriptor_count, 6);
     }
 }

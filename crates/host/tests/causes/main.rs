@@ -10,5 +10,8 @@ mod cpu;
 mod filters;
 mod links;
 mod mtu;
+mod process;
+#[path = "../planted/quota.rs"]
+mod quota;
 mod tcp;
 mod udp;
