@@ -1,5 +1,6 @@
 //! `wirepath doctor`: causes that cost packets or time, with the remedy.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
@@ -15,7 +16,7 @@ use house::next::CommandLine;
 use house::place::{ExamineArgs, StateArgs, notice};
 use remote::Failure;
 
-use crate::process;
+use crate::{doctor_prove, process};
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
@@ -29,6 +30,12 @@ pub(crate) struct DoctorArgs {
     /// CPU of the application that receives the packets
     #[arg(long, value_name = "CPU")]
     app_cpu: Option<usize>,
+    /// Measure what the change of each finding is worth, one by one, and order the findings by it
+    #[arg(long)]
+    prove: bool,
+    /// Load and limits of --prove: options of `tune prove`
+    #[arg(last = true, value_name = "OPTIONS", requires = "prove")]
+    proof: Vec<OsString>,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -56,9 +63,9 @@ impl ProgramArgs {
     /// - `netns`: where the port is, as it was named.
     fn process(&self, netns: Option<&str>, root: &Path) -> Result<Option<u32>, Failure> {
         if let Some(port) = self.port {
-            let place = Place { netns: netns.map(str::to_owned), root: None };
-            let netns = Netns::open(place.netns_file())?;
-            return process::of_port(&netns, port).map(Some);
+            let named = netns.map(|name| Place { netns: Some(name.to_owned()), root: None });
+            let netns = named.map(|place| Netns::open(place.netns_file())).transpose()?;
+            return process::of_port(netns.as_ref(), port).map(Some);
         }
         match &self.unit {
             Some(unit) => process_of_unit(root, unit).map(Some).map_err(process::failure),
@@ -96,7 +103,10 @@ pub(crate) fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
     if let Some(watch) = watch {
         view = view.with_program(watch).map_err(process::failure)?;
     }
-    let report = causes::examine(&view);
+    let mut report = causes::examine(&view);
+    if args.prove {
+        doctor_prove::prove(context, &args.state, (&place, &view), &mut report, &args.proof)?;
+    }
     let purpose = profile.map_or(String::new(), |profile| format!(", for {}", profile.name()));
     let examined = Examined { place: &place, purpose: &purpose, command: command(args) };
     show(context, &report, &examined, &args.output)

@@ -14,8 +14,12 @@ pub(crate) fn failure(why: ProgramError) -> Failure {
     }
 }
 
-/// The process that has a port of a network namespace.
-pub(crate) fn of_port(netns: &Netns, port: u16) -> Result<u32, Failure> {
+/// The process that has a port of a network namespace; `None` for the current one, which needs no right.
+pub(crate) fn of_port(netns: Option<&Netns>, port: u16) -> Result<u32, Failure> {
     let find = || process_of_port(Path::new("/proc/thread-self/net"), port);
-    netns.run(find)?.map_err(failure)
+    let found = match netns {
+        Some(netns) => netns.run(find)?,
+        None => find(),
+    };
+    found.map_err(failure)
 }

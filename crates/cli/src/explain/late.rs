@@ -8,7 +8,6 @@ use host::interruptions::{
     Cause, CauseKind, InterruptionMeter, MeterError, RING_BYTES, Tallies, Tally, Trace, TraceError,
     watch_thread,
 };
-use host::netns::Netns;
 use house::args::parse_duration;
 use house::context::{Context, DOCUMENT};
 use house::{console, privileges, signals};
@@ -99,8 +98,8 @@ fn process_of(args: &ExplainArgs) -> Result<u32, Failure> {
         "--late needs a program (--pid, --port, --cgroup or --container) or a CPU (--cpu)";
     match (args.service.pid, args.service.port, args.netns.as_slice()) {
         (Some(pid), ..) => Ok(pid),
-        (_, Some(port), []) => process::of_port(&Netns::current()?, port),
-        (_, Some(port), [name]) => process::of_port(&open_netns(name)?, port),
+        (_, Some(port), []) => process::of_port(None, port),
+        (_, Some(port), [name]) => process::of_port(Some(&open_netns(name)?), port),
         (_, Some(_), _) => {
             Err(Failure::Usage("give one --netns: a port has one owner there".into()))
         }

@@ -27,7 +27,7 @@ mod udp;
 use crate::generated::Plain;
 pub use evidence::{Evidence, Losses, Sample, Window};
 pub use finding::{
-    Confidence, DoctorReport, Fact, Finding, FindingEvidence, Notes, Severity, Unseen,
+    Confidence, DoctorReport, Fact, Finding, FindingEvidence, FindingWorth, Notes, Severity, Unseen,
 };
 
 /// A known cause, with the texts of its documentation.
