@@ -10,6 +10,7 @@ use host::interruptions::{
 };
 use house::args::parse_duration;
 use house::context::{Context, DOCUMENT};
+use house::next::{self, CommandLine};
 use house::{console, privileges, signals};
 use remote::Failure;
 use report::screen::{Cell, Screen};
@@ -30,6 +31,9 @@ const OTHERS: [&str; 9] = [
     "diff",
     "perfetto",
 ];
+
+/// Causes that are printed.
+const ROWS_MAX: usize = 12;
 
 #[derive(Debug, Args)]
 pub(super) struct LateArgs {
@@ -90,7 +94,14 @@ pub(super) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
         (Some(pid), _) => of_process(args, pid)?,
         (None, cpu) => of_cpu(args, cpu.unwrap_or_default())?,
     };
-    if context.json { console::json(&document) } else { console::text(&text(&document)) }
+    if context.json {
+        return console::json(&document);
+    }
+    console::text(&text(&document))?;
+    if let Some(pid) = process {
+        next::say(context, &CommandLine::new("doctor").option("--pid", Some(&pid.to_string())));
+    }
+    Ok(())
 }
 
 fn process_of(args: &ExplainArgs) -> Result<u32, Failure> {
@@ -280,16 +291,21 @@ fn text(document: &LateDocument) -> String {
     }
     if !document.causes.is_empty() {
         screen.blank();
-        let rows = document.causes.iter().map(|row| {
+        let rows = document.causes.iter().take(ROWS_MAX).map(|row| {
             let count = format!("{:.1}", document.per_second(row.count));
             let sum = time(document.per_second(row.sum_ns));
             [row.title(), count, sum, time(row.max_ns as f64)].map(Cell::plain).into()
         });
         screen.table(&["cause", ">times a second", ">time a second", ">longest"], rows);
+        if let Some(rest @ [_, ..]) = document.causes.get(ROWS_MAX..) {
+            let sum_ns = rest.iter().map(|row| row.sum_ns).sum();
+            let sum = time(document.per_second(sum_ns));
+            screen.line(format!("{} more causes took {sum} a second (--json has all)", rest.len()));
+        }
     }
     if let Some((row, remedy)) = document.causes.first().zip(document.remedy.as_ref()) {
         screen.blank();
-        screen.entry("remedy", format!("{}: {remedy}", row.title()));
+        screen.entry("remedy for ", format!("{}: {remedy}", row.title()));
     }
     if let Some(stolen_ns) = document.stolen_ns.filter(|ns| *ns > 0) {
         screen.blank();

@@ -16,6 +16,8 @@ pub struct Calls {
     pub empty_count: u64,
     /// Calls that returned datagrams and may return several: `recvmmsg`.
     pub batch_count: u64,
+    /// Datagrams by the inode of their socket.
+    pub by_socket: BTreeMap<u64, u64>,
     /// Thread that received most datagrams.
     pub receiver: Option<u32>,
     /// To descriptors that are no sockets, by descriptor.
@@ -63,6 +65,7 @@ impl Calls {
                     calls.batch_count += if is_batch { sum.count } else { 0 };
                     calls.datagram_count += datagrams;
                     *by_thread.entry(sum.thread).or_default() += datagrams;
+                    *calls.by_socket.entry(inode.unwrap_or(0)).or_default() += datagrams;
                 }
                 (number, Some(libc::EAGAIN))
                     if is_udp && (is_batch || RECEIVE_ONE.contains(&number)) =>
@@ -159,7 +162,7 @@ mod tests {
             (calls.receive_count, calls.datagram_count, calls.empty_count, calls.batch_count),
             (12, 40, 4, 2)
         );
-        assert_eq!(calls.receiver, Some(8));
+        assert_eq!((calls.receiver, calls.by_socket), (Some(8), [(70, 40)].into()));
         assert_eq!(calls.writes, [(1, Writes { count: 10, bytes: 200, ns: 7 })].into());
         assert_eq!(calls.no_descriptor_count, 6);
     }

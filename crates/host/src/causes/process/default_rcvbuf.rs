@@ -1,6 +1,6 @@
 //! The default receive buffer under bursts.
 
-use super::receives;
+use super::FEW;
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
@@ -35,7 +35,11 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
             continue;
         };
         let buffer = u64::from(socket.memory.receive_buffer_bytes);
-        let is_default = Some(buffer) == default && receives(program);
+        let is_used = match &program.calls {
+            Ok(calls) => calls.by_socket.get(inode).is_some_and(|datagrams| *datagrams >= FEW),
+            Err(_) => seen.backlog_bytes_max > 0,
+        };
+        let is_default = Some(buffer) == default && is_used;
         let share = seen.backlog_bytes_max as f64 / buffer.max(1) as f64;
         // One that has dropped datagrams is a cause of its own.
         if seen.drops > 0 || buffer == 0 || (!is_default && share < 0.5) {

@@ -69,6 +69,9 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
             format!("nice {nice}: the program's own nice value counts within its session only (sched(7))"),
         );
     }
+    let is_real_time = thread.priority > 0;
+    let elsewhere = format!("a CPU without other work: taskset -c -p CPU {id}");
+    let back = format!("taskset -c -p {} {id}", list(&thread.allowed));
     notes.find(
         found
             .because(
@@ -78,8 +81,8 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
             .effect("the program runs as soon as it can")
             .risk("a real-time program that never sleeps takes its CPU from all others")
             .change(
-                format!("chrt -f -p 50 {id}, or a CPU without other work: taskset -c -p CPU {id}"),
-                format!("chrt -o -p 0 {id}; taskset -c -p {} {id}", list(&thread.allowed)),
+                if is_real_time { elsewhere.clone() } else { format!("chrt -f -p 50 {id}, or {elsewhere}") },
+                if is_real_time { back.clone() } else { format!("chrt -o -p 0 {id}; {back}") },
             ),
     );
 }
