@@ -32,6 +32,7 @@ pub mod machine;
 pub mod net;
 pub mod output_file;
 pub mod private_file;
+pub mod program;
 pub mod random;
 pub mod scratch;
 pub mod slots;

@@ -124,9 +124,16 @@ pub fn examine_for(evidence: &Evidence, wanted: impl Fn(&Cause) -> bool) -> Doct
     run(evidence, causes().filter(|cause| wanted(cause)))
 }
 
+/// False for a cause of a group of multicast or of a program, unless the evidence is about one.
+fn is_asked(evidence: &Evidence, cause: &Cause) -> bool {
+    let is_of_program = process::CAUSES.iter().any(|own| own.id == cause.id);
+    (evidence.is_question() || !cause.is_of_question)
+        && (evidence.program.is_some() || !is_of_program)
+}
+
 fn run(evidence: &Evidence, causes: impl Iterator<Item = &'static Cause>) -> DoctorReport {
     let mut report = DoctorReport::default();
-    for cause in causes.filter(|cause| evidence.is_question() || !cause.is_of_question) {
+    for cause in causes.filter(|cause| is_asked(evidence, cause)) {
         let before = (report.findings.len(), report.unseen.len());
         (cause.check)(evidence, &mut Notes { cause: cause.id, report: &mut report });
         if (report.findings.len(), report.unseen.len()) == before {

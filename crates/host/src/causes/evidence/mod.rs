@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crate::causes::udp::GroupQuestion;
 use crate::net::{self, Link, LinkDetail};
+use crate::program::{Program, ProgramError, ProgramWatch};
 use crate::text::chain;
 use crate::tune::{KnobError, Profile, System, Target, Value, find};
 
@@ -31,6 +32,8 @@ pub struct Evidence {
     pub(crate) system: System,
     pub(crate) profile: Option<Profile>,
     pub(crate) app_cpu: Option<usize>,
+    /// Program that is asked about.
+    pub(crate) program: Option<Program>,
     /// All interfaces of the namespace, by index.
     pub(crate) links: BTreeMap<u32, Link>,
     pub(crate) details: BTreeMap<u32, LinkDetail>,
@@ -102,6 +105,7 @@ impl Evidence {
             system,
             profile,
             app_cpu,
+            program: None,
             links,
             details,
             below_tunnel,
@@ -233,6 +237,19 @@ impl Evidence {
 
     pub(super) fn is_question(&self) -> bool {
         self.asked.is_some()
+    }
+
+    /// Evidence with a program, whose second sample is taken at the end of the window. Without a CPU of the
+    /// application, it is the one that the program is bound to.
+    ///
+    /// Errors: those of [`ProgramWatch::end`].
+    pub fn with_program(mut self, watch: ProgramWatch) -> Result<Self, ProgramError> {
+        // Causes that need the window say why there is none.
+        let _window = self.window();
+        let program = watch.end()?;
+        self.app_cpu = self.app_cpu.or(program.pinned_to());
+        self.program = Some(program);
+        Ok(self)
     }
 
     /// Program that has a socket, and its process.
