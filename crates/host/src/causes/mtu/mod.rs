@@ -8,3 +8,4 @@ mod tunnel_mss;
 use super::Cause;
 
 pub(super) const CAUSES: &[Cause] =
+    &[inner_mtu::CAUSE, tunnel_mss::CAUSE, black_hole::CAUSE, frag_fails::CAUSE];

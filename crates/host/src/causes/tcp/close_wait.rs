@@ -22,6 +22,7 @@ pub(super) const CAUSE: Cause = Cause {
     reasons: &[],
     references: &["RFC 9293 section 3.3.2", "tcp(7)"],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 

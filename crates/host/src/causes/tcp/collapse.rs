@@ -23,6 +23,7 @@ pub(super) const CAUSE: Cause = Cause {
         "blog.cloudflare.com/the-story-of-one-latency-spike",
     ],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 

@@ -26,6 +26,7 @@ pub(super) const CAUSE: Cause = Cause {
         "Documentation/networking/ip-sysctl.rst, tcp_syn_retries",
     ],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 

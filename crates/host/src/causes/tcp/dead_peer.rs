@@ -29,6 +29,7 @@ pub(super) const CAUSE: Cause = Cause {
         "redis/lettuce#2082",
     ],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 

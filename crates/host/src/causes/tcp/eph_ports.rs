@@ -29,6 +29,7 @@ pub(super) const CAUSE: Cause = Cause {
         "varnish/hitch#213",
     ],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 

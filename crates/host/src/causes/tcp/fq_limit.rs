@@ -18,6 +18,7 @@ pub(super) const CAUSE: Cause = Cause {
     reasons: &["FQ_FLOW_LIMIT"],
     references: &["tc-fq(8), flow_limit", "cilium/cilium#29083", "PhirePhly/micromirrors#11"],
     is_of_forwarding: true,
+    is_of_question: false,
     check,
 };
 

@@ -24,6 +24,7 @@ pub(super) const CAUSE: Cause = Cause {
         "redhat-performance/tuned#809",
     ],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 

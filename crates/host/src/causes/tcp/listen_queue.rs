@@ -19,6 +19,7 @@ pub(super) const CAUSE: Cause = Cause {
     reasons: &["TCP_OVERFLOW"],
     references: &["listen(2)", "Documentation/networking/ip-sysctl.rst, somaxconn"],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 

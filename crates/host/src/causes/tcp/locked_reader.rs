@@ -22,6 +22,7 @@ pub(super) const CAUSE: Cause = Cause {
         "lkml.iu.edu/hypermail/linux/kernel/0611.3/1344",
     ],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 

@@ -28,6 +28,7 @@ pub(super) const CAUSE: Cause = Cause {
         "steffengy/tiberius#46",
     ],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 

@@ -26,6 +26,7 @@ pub(super) const CAUSE: Cause = Cause {
         "kubernetes/kubernetes#111682",
     ],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 

@@ -28,6 +28,7 @@ pub(super) const SIGNATURE: Cause = Cause {
     ],
     references: &["RFC 2385", "RFC 5925", "tcp(7), TCP_MD5SIG"],
     is_of_forwarding: false,
+    is_of_question: false,
     check: signature,
 };
 
@@ -45,6 +46,7 @@ pub(super) const SEQUENCE: Cause = Cause {
     reasons: &["TCP_RFC7323_PAWS", "TCP_INVALID_SEQUENCE", "TCP_RFC7323_TSECR"],
     references: &["RFC 7323 section 5", "RFC 5961"],
     is_of_forwarding: false,
+    is_of_question: false,
     check: sequence,
 };
 

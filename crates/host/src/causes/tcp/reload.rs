@@ -27,6 +27,7 @@ pub(super) const CAUSE: Cause = Cause {
         "aws/opsworks-cookbooks#40",
     ],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 

@@ -17,6 +17,7 @@ pub(super) const REFUSED: Cause = Cause {
     reasons: &["NO_SOCKET"],
     references: &["connect(2), ECONNREFUSED", "RFC 9293 section 3.5.2"],
     is_of_forwarding: false,
+    is_of_question: false,
     check: refused,
 };
 
@@ -39,6 +40,7 @@ pub(super) const RESETS: Cause = Cause {
     reasons: &["TCP_RESET"],
     references: &["RFC 2525 section 2.17", "RFC 9293 section 3.5.2", "haproxy/haproxy#3472"],
     is_of_forwarding: false,
+    is_of_question: false,
     check: resets,
 };
 

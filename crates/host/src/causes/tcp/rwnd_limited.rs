@@ -18,6 +18,7 @@ pub(super) const CAUSE: Cause = Cause {
     reasons: &[],
     references: &["RFC 7323 section 2", "tcp(7), tcp_rmem"],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 

@@ -22,6 +22,7 @@ pub(super) const CAUSE: Cause = Cause {
     reasons: &[],
     references: &["tcp(7), tcp_wmem", "socket(7), SO_SNDBUF", "neutrinolabs/xrdp#2910"],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 

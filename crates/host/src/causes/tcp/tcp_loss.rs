@@ -21,6 +21,7 @@ pub(super) const CAUSE: Cause = Cause {
     reasons: &[],
     references: &["RFC 6675", "RFC 2883", "tcp(7)"],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 

@@ -24,6 +24,7 @@ pub(super) const CAUSE: Cause = Cause {
         "XGFan/ghproxy#2",
     ],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 

@@ -19,6 +19,7 @@ pub(super) const CAUSE: Cause = Cause {
     reasons: &[],
     references: &["Documentation/networking/ip-sysctl.rst, tcp_max_tw_buckets", "RFC 1337"],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 

@@ -21,6 +21,7 @@ pub(super) const CAUSE: Cause = Cause {
         "owncloud-archive/documentation#1343",
     ],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 

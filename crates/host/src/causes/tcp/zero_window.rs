@@ -22,6 +22,7 @@ pub(super) const CAUSE: Cause = Cause {
     reasons: &["TCP_ZEROWINDOW"],
     references: &["RFC 9293 section 3.8.6", "tcp(7)"],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 
