@@ -216,7 +216,7 @@ impl Evidence {
             let take = || Sample::take(&self.system).map_err(|error| chain(&error));
             let before = take()?;
             std::thread::sleep(SAMPLE_INTERVAL);
-            Ok(Window { before, after: take()? })
+            Ok(Window::new(before, take()?))
         });
         window.as_ref().map_err(String::as_str)
     }
@@ -224,7 +224,7 @@ impl Evidence {
     /// Evidence with samples that enclose a window of the caller's.
     #[must_use]
     pub fn watched(mut self, before: Sample, after: Sample) -> Self {
-        self.window = Ok(Window { before, after }).into();
+        self.window = Ok(Window::new(before, after)).into();
         self
     }
 

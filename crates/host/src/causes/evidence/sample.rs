@@ -1,6 +1,6 @@
 //! A moment's counters and sockets of a namespace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
@@ -212,9 +212,27 @@ fn add_softnet(_: &str, text: &str, counters: &mut BTreeMap<String, u64>) {
 pub struct Window {
     pub before: Sample,
     pub after: Sample,
+    /// Positions of the TCP sockets that are in both samples.
+    tcp_pairs: std::sync::OnceLock<Vec<(usize, usize)>>,
 }
 
 impl Window {
+    pub(crate) fn new(before: Sample, after: Sample) -> Self {
+        Window { before, after, tcp_pairs: Default::default() }
+    }
+
+    /// TCP sockets that are in both samples, listeners included.
+    pub(crate) fn tcp_pairs(&self) -> impl Iterator<Item = (&TcpSocket, &TcpSocket)> {
+        let pairs = self.tcp_pairs.get_or_init(|| {
+            let name = |one: &TcpSocket| (one.local, one.remote, one.inode);
+            let earlier: HashMap<_, _> =
+                self.before.tcp.iter().enumerate().map(|(at, one)| (name(one), at)).collect();
+            let later = self.after.tcp.iter().enumerate();
+            later.filter_map(|(at, one)| Some((*earlier.get(&name(one))?, at))).collect()
+        });
+        pairs.iter().map(|(before, after)| (&self.before.tcp[*before], &self.after.tcp[*after]))
+    }
+
     pub(crate) fn time(&self) -> Duration {
         self.after.at.saturating_duration_since(self.before.at)
     }
@@ -338,7 +356,7 @@ impl Window {
             tcp: Vec::new(),
             udp: Vec::new(),
         };
-        Window { before: sample(at, false), after: sample(at + Duration::from_secs(1), true) }
+        Window::new(sample(at, false), sample(at + Duration::from_secs(1), true))
     }
 }
 

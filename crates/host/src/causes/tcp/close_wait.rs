@@ -9,7 +9,6 @@ use crate::causes::finding::{Confidence, Notes, Severity, finding};
 use crate::net::{TcpSocket, TcpState};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "close-wait",
     title: "A program does not close connections that their far ends have closed (CLOSE-WAIT)",
     symptom: "Descriptors and memory of a program grow for days until accept or connect fails; `ss` shows many \
               sockets in CLOSE-WAIT.",
@@ -18,12 +17,8 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "The program has to close a socket when recv returns 0; its connection pool has to test idle \
              connections. A restart frees them.",
     undo: "None.",
-    counters: &[],
-    reasons: &[],
     references: &["RFC 9293 section 3.3.2", "tcp(7)"],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("close-wait", check)
 };
 
 /// Fewest sockets of a program: a pool may have some that it will test.

@@ -7,7 +7,6 @@ use crate::causes::finding::{Finding, Notes, Severity, finding};
 use crate::net::{TcpSocket, TcpState};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "collapse",
     title: "The kernel compacts large receive queues of programs that read too slowly, and drops out of them",
     symptom: "Rare stalls of the whole host of up to seconds, ping included, while one program reads slowly; or \
               retransmissions towards a slow reader that sends many small segments.",
@@ -22,9 +21,7 @@ pub(super) const CAUSE: Cause = Cause {
         "net/ipv4/tcp_input.c, tcp_prune_queue",
         "blog.cloudflare.com/the-story-of-one-latency-spike",
     ],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("collapse", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {

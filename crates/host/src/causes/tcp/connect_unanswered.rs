@@ -9,7 +9,6 @@ use crate::causes::finding::{Confidence, Notes, Severity, finding};
 use crate::net::{TcpSocket, TcpState};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "connect-unanswered",
     title: "SYNs get no answer: they are dropped on the way, or by a full queue at the far end",
     symptom: "connect takes 1, 3 or 7 s, or fails with `Connection timed out` after about 2 minutes; a refused \
               connection would fail at once.",
@@ -19,15 +18,12 @@ pub(super) const CAUSE: Cause = Cause {
              route back. In the program: a connect timeout of a few seconds.",
     undo: "The old rule or setting at the far end.",
     counters: &["TcpExtTCPSynRetrans"],
-    reasons: &[],
     references: &[
         "connect(2), ETIMEDOUT",
         "RFC 6298 section 2",
         "Documentation/networking/ip-sysctl.rst, tcp_syn_retries",
     ],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("connect-unanswered", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {

@@ -1,6 +1,6 @@
 //! TCP connections at the two moments of a window, their names, and settings that they depend on.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use netlink_bindings::inet_diag::TcpInfo;
@@ -38,16 +38,11 @@ impl Connection<'_> {
 
 /// Established connections that are there at both moments, and those that one end has closed.
 pub(super) fn connections(window: &Window) -> Vec<Connection<'_>> {
-    let earlier: HashMap<_, _> =
-        window.before.tcp.iter().map(|one| ((one.local, one.remote), one)).collect();
-    let is_open =
-        |state| !matches!(state, TcpState::Listen | TcpState::TimeWait | TcpState::SynReceived);
-    let open = window.after.tcp.iter().filter(|one| is_open(one.state));
-    open.filter_map(|after| {
-        let before = *earlier.get(&(after.local, after.remote))?;
-        (before.inode == after.inode).then_some(Connection { before, after })
-    })
-    .collect()
+    let is_open = |one: &TcpSocket| {
+        !matches!(one.state, TcpState::Listen | TcpState::TimeWait | TcpState::SynReceived)
+    };
+    let pairs = window.tcp_pairs().filter(|(_, after)| is_open(after));
+    pairs.map(|(before, after)| Connection { before, after }).collect()
 }
 
 /// The two samples; `None`, and a note, if they cannot be taken.

@@ -10,7 +10,6 @@ use crate::causes::finding::{Confidence, Notes, Severity, finding};
 use crate::net::{TcpSocket, TcpState, TcpTimer};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "dead-peer",
     title: "The far end of a connection is gone without FIN or RST, and the kernel retransmits for 15 minutes",
     symptom: "After a failover, a crash or a cut cable, requests hang for about 15 minutes until an error comes, \
               while new connections work at once. Only on Linux, or only when data was on its way.",
@@ -21,16 +20,13 @@ pub(super) const CAUSE: Cause = Cause {
              net.ipv4.tcp_retries2=5 for about 13 s.",
     undo: "net.ipv4.tcp_retries2=15.",
     counters: &["TcpExtTCPTimeouts", "TcpExtTCPAbortOnTimeout"],
-    reasons: &[],
     references: &[
         "tcp(7), TCP_USER_TIMEOUT",
         "Documentation/networking/ip-sysctl.rst, tcp_retries2",
         "StackExchange/StackExchange.Redis#1848",
         "redis/lettuce#2082",
     ],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("dead-peer", check)
 };
 
 /// First timeout with a fast network, milliseconds.

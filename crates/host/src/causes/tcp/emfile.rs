@@ -9,7 +9,6 @@ use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::net::{TcpSocket, TcpState};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "emfile",
     title: "A program has as many descriptors open as it may, so that accept and connect fail",
     symptom: "Clients connect and then hang; the program logs `Too many open files`, or uses a whole CPU and \
               answers none; new connections are refused after its queue is full. A restart helps for a while.",
@@ -19,8 +18,6 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "A higher limit: `prlimit --pid PID --nofile=N`, and LimitNOFILE= of its unit; close what leaks \
              (CLOSE-WAIT).",
     undo: "`prlimit --pid PID --nofile=OLD`.",
-    counters: &[],
-    reasons: &[],
     references: &[
         "getrlimit(2), RLIMIT_NOFILE",
         "accept(2), EMFILE",
@@ -28,9 +25,7 @@ pub(super) const CAUSE: Cause = Cause {
         "yesodweb/wai#928",
         "projecteru/redis-cerberus#29",
     ],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("emfile", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {

@@ -11,7 +11,6 @@ use crate::causes::finding::{Confidence, Notes, Severity, finding};
 use crate::net::{TcpSocket, TcpState};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "eph-ports",
     title: "No local port is left for connections to one destination",
     symptom: "A proxy or client fails at peaks with error 99, `Cannot assign requested address` (EADDRNOTAVAIL), \
               and answers 502 or 504; the destination is idle.",
@@ -20,17 +19,13 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "Connections that are used again (keep-alive to the upstream); a wider range; net.ipv4.tcp_tw_reuse=1; \
              more addresses or ports of the destination.",
     undo: "The old range, net.ipv4.tcp_tw_reuse=2.",
-    counters: &[],
-    reasons: &[],
     references: &[
         "connect(2), EADDRNOTAVAIL",
         "Documentation/networking/ip-sysctl.rst, ip_local_port_range",
         "openstreetmap/operations#335",
         "varnish/hitch#213",
     ],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("eph-ports", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {

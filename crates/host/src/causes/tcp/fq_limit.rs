@@ -6,7 +6,6 @@ use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Finding, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "fq-limit",
     title: "The queueing discipline fq drops packets of flows that have more than flow_limit in it",
     symptom: "Since pacing (BBR, fq) is on, busy hosts drop what they send: retransmissions to far ends on clean \
               paths, lost UDP datagrams of one sender, and `dropped` of `tc -s qdisc`.",
@@ -18,8 +17,7 @@ pub(super) const CAUSE: Cause = Cause {
     reasons: &["FQ_FLOW_LIMIT"],
     references: &["tc-fq(8), flow_limit", "cilium/cilium#29083", "PhirePhly/micromirrors#11"],
     is_of_forwarding: true,
-    is_of_question: false,
-    check,
+    ..Cause::new("fq-limit", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {

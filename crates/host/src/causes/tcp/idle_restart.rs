@@ -6,7 +6,6 @@ use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "idle-restart",
     title: "After a pause, the congestion window starts again at 10 segments",
     symptom: "On paths with a long round trip, the first page or message after each pause is slow, those that \
               follow at once are fast.",
@@ -15,17 +14,13 @@ pub(super) const CAUSE: Cause = Cause {
                trip.",
     remedy: "net.ipv4.tcp_slow_start_after_idle=0; BBR ignores the setting.",
     undo: "net.ipv4.tcp_slow_start_after_idle=1.",
-    counters: &[],
-    reasons: &[],
     references: &[
         "RFC 5681 section 4.1",
         "Documentation/networking/ip-sysctl.rst, tcp_slow_start_after_idle",
         "home-assistant/operating-system#4239",
         "redhat-performance/tuned#809",
     ],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("idle-restart", check)
 };
 
 /// Window of a new connection, segments.

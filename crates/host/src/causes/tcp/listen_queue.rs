@@ -6,7 +6,6 @@ use crate::causes::finding::{Notes, finding};
 use crate::net::TcpSocket;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "listen-queue",
     title: "The accept queue of a server is full, and further connections are dropped",
     symptom: "Some connections take 1, 3 or 7 s to open, or fail, while the server has time to spare; connections \
               that look open get no answer.",
@@ -18,9 +17,7 @@ pub(super) const CAUSE: Cause = Cause {
     counters: &["TcpExtListenOverflows", "TcpExtListenDrops"],
     reasons: &["TCP_OVERFLOW"],
     references: &["listen(2)", "Documentation/networking/ip-sysctl.rst, somaxconn"],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("listen-queue", check)
 };
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {

@@ -6,7 +6,6 @@ use crate::causes::evidence::{Evidence, Losses};
 use crate::causes::finding::{Finding, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "locked-reader",
     title: "A program is preempted while it holds its socket, and the backlog of the socket overflows",
     symptom: "The sender sees timeouts and retransmissions although the network is idle and the receiver's host is \
               up; the reader has little CPU time (quota, low priority, a busy CPU).",
@@ -21,9 +20,7 @@ pub(super) const CAUSE: Cause = Cause {
         "net/ipv4/tcp_ipv4.c, tcp_add_backlog",
         "lkml.iu.edu/hypermail/linux/kernel/0611.3/1344",
     ],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("locked-reader", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {

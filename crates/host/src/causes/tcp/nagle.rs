@@ -7,7 +7,6 @@ use crate::causes::finding::{Confidence, Notes, Severity, finding};
 use crate::net::{TcpSocket, TcpState};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "nagle",
     title: "A small write waits until the one before it is acknowledged, and the acknowledgement is delayed by 40 ms",
     symptom: "Most requests take less than a millisecond and some, or all of a kind, take 40 ms (200 ms at some far \
               ends), on a fast network, without loss. It often begins when a request or a response becomes longer \
@@ -19,7 +18,6 @@ pub(super) const CAUSE: Cause = Cause {
              TCP_QUICKACK at the far end helps too, but has to be set again after each receive.",
     undo: "Unset the option.",
     counters: &["TcpExtDelayedACKs"],
-    reasons: &[],
     references: &[
         "RFC 896",
         "RFC 1122 section 4.2.3.2",
@@ -27,9 +25,7 @@ pub(super) const CAUSE: Cause = Cause {
         "scylladb/scylladb#9619",
         "steffengy/tiberius#46",
     ],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("nagle", check)
 };
 
 /// Shortest wait that is reported, above the round trip, microseconds. A delayed acknowledgement takes 40 ms.

@@ -11,7 +11,6 @@ use crate::causes::finding::{Confidence, Notes, Severity, finding};
 use crate::net::{TcpSocket, TcpState, TcpTimer};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "nat-idle",
     title: "A NAT or firewall on the way forgets a connection that is idle, and drops what comes later",
     symptom: "The first request after a pause of 5, 10, 30 or 60 minutes hangs, or a query that takes longer never \
               returns; busy connections and new ones work. Idle sessions pile up on the server.",
@@ -21,16 +20,13 @@ pub(super) const CAUSE: Cause = Cause {
              net.ipv4.tcp_keepalive_time for programs that set only SO_KEEPALIVE.",
     undo: "net.ipv4.tcp_keepalive_time=7200.",
     counters: &["TcpExtTCPTimeouts", "TcpExtTCPAbortOnTimeout"],
-    reasons: &[],
     references: &[
         "RFC 5382 section 5",
         "tcp(7), TCP_KEEPIDLE",
         "pgjdbc/pgjdbc#1508",
         "npgsql/npgsql#1596",
     ],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("nat-idle", check)
 };
 
 /// Shortest idle time of devices that are known, milliseconds.

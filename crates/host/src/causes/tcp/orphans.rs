@@ -6,7 +6,6 @@ use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "orphans",
     title: "So many closed sockets still send data that the kernel resets further ones",
     symptom: "Clients get resets at the end of responses under load; the kernel's log says `TCP: too many orphaned \
               sockets`.",
@@ -16,11 +15,8 @@ pub(super) const CAUSE: Cause = Cause {
              net.ipv4.tcp_max_orphans.",
     undo: "The old values (tcp_orphan_retries 0 stands for 8).",
     counters: &["TcpExtTCPAbortOnMemory"],
-    reasons: &[],
     references: &["Documentation/networking/ip-sysctl.rst, tcp_max_orphans", "geekgao/articles#7"],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("orphans", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {

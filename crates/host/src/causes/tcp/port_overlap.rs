@@ -9,7 +9,6 @@ use crate::causes::finding::{Confidence, Notes, Severity, finding};
 use crate::net::{TcpSocket, TcpState};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "port-overlap",
     title: "The range of ports for outgoing connections contains ports of services, and they are not reserved",
     symptom: "A service does not start after a restart, at random: `Address already in use`, and no server is seen \
               on its port. Or a node port is not reachable from one host.",
@@ -17,17 +16,13 @@ pub(super) const CAUSE: Cause = Cause {
                sport = :PORT` shows an outgoing connection (TIME-WAIT too).",
     remedy: "net.ipv4.ip_local_reserved_ports with the services' ports, or a range above them (32768 60999).",
     undo: "The old list or range.",
-    counters: &[],
-    reasons: &[],
     references: &[
         "Documentation/networking/ip-sysctl.rst, ip_local_reserved_ports",
         "rancher/rancher#12510",
         "awslabs/amazon-eks-ami#1307",
         "kubernetes/kubernetes#111682",
     ],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("port-overlap", check)
 };
 
 /// First port of the kernel's default range.

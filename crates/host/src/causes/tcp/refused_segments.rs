@@ -6,7 +6,6 @@ use crate::causes::evidence::{Evidence, Losses, Window};
 use crate::causes::finding::{Finding, Notes, Severity, finding};
 
 pub(super) const SIGNATURE: Cause = Cause {
-    id: "tcp-signature",
     title: "Segments with a wrong or missing TCP signature (MD5 or AO) are dropped",
     symptom: "A BGP session does not come up or flaps, with passwords that look right; connect times out.",
     evidence: "TcpExtTCPMD5NotFound (a key is set here and the segment has none), TCPMD5Unexpected (no key here), \
@@ -27,13 +26,10 @@ pub(super) const SIGNATURE: Cause = Cause {
         "TCP_AOFAILURE",
     ],
     references: &["RFC 2385", "RFC 5925", "tcp(7), TCP_MD5SIG"],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check: signature,
+    ..Cause::new("tcp-signature", signature)
 };
 
 pub(super) const SEQUENCE: Cause = Cause {
-    id: "paws",
     title: "Segments with old time stamps or sequence numbers out of the window are dropped",
     symptom: "Connections through a NAT, balancer or failover pair hang or are slow to open; SYNs are answered with \
               an ACK (challenge).",
@@ -45,9 +41,7 @@ pub(super) const SEQUENCE: Cause = Cause {
     counters: &["TcpExtPAWSEstab", "TcpExtPAWSActive", "TcpExtTSEcrRejected", "TcpExtBeyondWindow"],
     reasons: &["TCP_RFC7323_PAWS", "TCP_INVALID_SEQUENCE", "TCP_RFC7323_TSECR"],
     references: &["RFC 7323 section 5", "RFC 5961"],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check: sequence,
+    ..Cause::new("paws", sequence)
 };
 
 /// Fewest refused segments within a window: a few come late on any path.

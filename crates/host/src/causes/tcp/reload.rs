@@ -10,7 +10,6 @@ use crate::causes::finding::{Confidence, Notes, Severity, finding};
 use crate::net::{TcpSocket, TcpState};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "reload",
     title: "A reload closes a listener, and the connections in its queue are reset",
     symptom: "Some clients get `Connection reset by peer` or `refused` at each reload or restart of a server or \
               balancer, although the new process listens before the old one ends.",
@@ -20,15 +19,12 @@ pub(super) const CAUSE: Cause = Cause {
              net.ipv4.tcp_migrate_req=1, and drain before the old process ends.",
     undo: "net.ipv4.tcp_migrate_req=0.",
     counters: &["TcpOutRsts", "TcpExtTCPMigrateReqFailure"],
-    reasons: &[],
     references: &[
         "Documentation/networking/ip-sysctl.rst, tcp_migrate_req",
         "haproxy/haproxy#3472",
         "aws/opsworks-cookbooks#40",
     ],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("reload", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {

@@ -6,7 +6,6 @@ use crate::causes::evidence::{Evidence, Losses, Window};
 use crate::causes::finding::{Finding, Notes, Severity, finding};
 
 pub(super) const REFUSED: Cause = Cause {
-    id: "refused",
     title: "Attempts to connect are refused: nothing listens on the port, or a filter rejects them",
     symptom: "connect fails at once with `Connection refused`, again and again; a service retries and fills its log.",
     evidence: "TcpAttemptFails that rises by five and more a second, without EmbryonicRsts (half-open connections \
@@ -16,13 +15,10 @@ pub(super) const REFUSED: Cause = Cause {
     counters: &["TcpAttemptFails"],
     reasons: &["NO_SOCKET"],
     references: &["connect(2), ECONNREFUSED", "RFC 9293 section 3.5.2"],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check: refused,
+    ..Cause::new("refused", refused)
 };
 
 pub(super) const RESETS: Cause = Cause {
-    id: "resets",
     title: "Open connections end with resets",
     symptom: "`Connection reset by peer` in the middle of requests, or answers that are cut off at their end.",
     evidence: "TcpEstabResets that rises by 20 and more a second, and why: TcpExtTCPAbortOnData (closed with \
@@ -39,9 +35,7 @@ pub(super) const RESETS: Cause = Cause {
     ],
     reasons: &["TCP_RESET"],
     references: &["RFC 2525 section 2.17", "RFC 9293 section 3.5.2", "haproxy/haproxy#3472"],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check: resets,
+    ..Cause::new("resets", resets)
 };
 
 /// Fewest refused attempts within a window.

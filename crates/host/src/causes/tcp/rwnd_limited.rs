@@ -6,7 +6,6 @@ use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "rwnd-limited",
     title: "The receiver's window limits a connection: one window in each round trip",
     symptom: "A download over a long path has the same low rate at any time, such as 64 KiB in each round trip.",
     evidence: "tcp_info of the sender: share of time limited by the receive window (rwnd_limited), snd_wnd over the \
@@ -14,12 +13,8 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "At the receiver: do not set SO_RCVBUF, a higher third number of net.ipv4.tcp_rmem, \
              net.ipv4.tcp_window_scaling=1; a device on the way that removes the option.",
     undo: "The old values.",
-    counters: &[],
-    reasons: &[],
     references: &["RFC 7323 section 2", "tcp(7), tcp_rmem"],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("rwnd-limited", check)
 };
 
 /// Shortest round trip: below it, windows are not what limits.

@@ -8,7 +8,6 @@ use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "sndbuf-fixed",
     title: "The send buffer limits a connection: SO_SNDBUF was set by the program, or tcp_wmem is too small",
     symptom: "An upload or replication over a long path has the same low rate at any time, one buffer per round \
               trip, while another program is fast on the same path.",
@@ -18,12 +17,8 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "Do not set SO_SNDBUF, so that the kernel tunes it; if it has to be set, to the product of rate and \
              round trip; a higher third number of net.ipv4.tcp_wmem.",
     undo: "Set it again; the old net.ipv4.tcp_wmem.",
-    counters: &[],
-    reasons: &[],
     references: &["tcp(7), tcp_wmem", "socket(7), SO_SNDBUF", "neutrinolabs/xrdp#2910"],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("sndbuf-fixed", check)
 };
 
 /// Shortest round trip: below it, a buffer that limits is refilled soon.

@@ -10,7 +10,6 @@ use crate::causes::finding::{Notes, Severity, finding};
 use crate::net::TcpState;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "syn-queue",
     title: "The queue of half-open connections of a server is full: SYNs are dropped, or answered with cookies",
     symptom: "Some connections take 1, 3 or 7 s to open or fail; the kernel's log says `possible SYN flooding on \
               port`; listen overflows stay at 0.",
@@ -21,15 +20,12 @@ pub(super) const CAUSE: Cause = Cause {
              net.ipv4.tcp_syncookies=1. Against a flood, cookies and a filter.",
     undo: "The old values.",
     counters: &["TcpExtTCPReqQFullDrop", "TcpExtTCPReqQFullDoCookies", "TcpExtSyncookiesSent"],
-    reasons: &[],
     references: &[
         "Documentation/networking/ip-sysctl.rst, tcp_max_syn_backlog",
         "netdata/netdata#6998",
         "zaphoyd/websocketpp#549",
     ],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("syn-queue", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {

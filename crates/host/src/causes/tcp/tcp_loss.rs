@@ -9,7 +9,6 @@ use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "tcp-loss",
     title: "Segments to a far end are sent again: they are lost, or late, on the way",
     symptom: "Transfers to some hosts are slow or uneven, requests take 200 ms and more at random.",
     evidence: "tcp_info of the connections with one address: segments sent again against segments sent within the \
@@ -18,11 +17,8 @@ pub(super) const CAUSE: Cause = Cause {
              policer of the provider.",
     undo: "Depends on the place.",
     counters: &["TcpRetransSegs", "TcpExtTCPFastRetrans", "TcpExtTCPTimeouts"],
-    reasons: &[],
     references: &["RFC 6675", "RFC 2883", "tcp(7)"],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("tcp-loss", check)
 };
 
 /// Fewest segments that are sent again for a finding.

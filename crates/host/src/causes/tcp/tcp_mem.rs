@@ -7,7 +7,6 @@ use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::net::TcpSocket;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "tcp-mem",
     title: "TCP sockets use all the memory that net.ipv4.tcp_mem allows the kernel, and segments are dropped",
     symptom: "All programs of the host get slow or unreachable at once, CPU and memory look healthy, and the \
               kernel's log says `TCP: out of memory -- consider tuning tcp_mem`. It ends when one program ends.",
@@ -23,9 +22,7 @@ pub(super) const CAUSE: Cause = Cause {
         "2i2c-org/infrastructure#3299",
         "XGFan/ghproxy#2",
     ],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("tcp-mem", check)
 };
 
 /// Size of a page, bytes.

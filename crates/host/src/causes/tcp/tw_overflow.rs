@@ -6,7 +6,6 @@ use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "tw-overflow",
     title: "There are more sockets in TIME-WAIT than tcp_max_tw_buckets: the kernel ends them at once",
     symptom: "The kernel's log says `TCP: time wait bucket table overflow`; rarely, a far end gets a reset for its \
               last segment.",
@@ -16,11 +15,8 @@ pub(super) const CAUSE: Cause = Cause {
              net.ipv4.tcp_max_tw_buckets.",
     undo: "The old net.ipv4.tcp_max_tw_buckets.",
     counters: &["TcpExtTCPTimeWaitOverflow"],
-    reasons: &[],
     references: &["Documentation/networking/ip-sysctl.rst, tcp_max_tw_buckets", "RFC 1337"],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("tw-overflow", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {

@@ -6,7 +6,6 @@ use crate::causes::evidence::{Evidence, Losses};
 use crate::causes::finding::{Finding, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "tw-recycle",
     title: "net.ipv4.tcp_tw_recycle drops SYNs of hosts that share an address behind NAT",
     symptom: "Some clients of one office or carrier cannot connect, others of the same address can; it changes from \
               minute to minute. Linux before 4.12 only.",
@@ -14,15 +13,12 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "net.ipv4.tcp_tw_recycle=0; net.ipv4.tcp_tw_reuse=1 spares ports of outgoing connections without harm.",
     undo: "net.ipv4.tcp_tw_recycle=1.",
     counters: &["TcpExtPAWSPassive"],
-    reasons: &[],
     references: &[
         "Linux commit 4396e46187ca",
         "cloudfoundry-attic/cf-release#758",
         "owncloud-archive/documentation#1343",
     ],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("tw-recycle", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {

@@ -9,7 +9,6 @@ use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::net::{TcpSocket, TcpState, TcpTimer};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "zero-window",
     title: "A program does not read its connection: the window is closed and the sender waits",
     symptom: "Writes hang or a transfer stands still, without loss; both hosts and the network are idle.",
     evidence: "At the sender: the timer of window probes and snd_wnd 0 in sock_diag, and unsent data. At the \
@@ -21,9 +20,7 @@ pub(super) const CAUSE: Cause = Cause {
     counters: &["TcpExtTCPToZeroWindowAdv", "TcpExtTCPWantZeroWindowAdv", "TcpExtTCPWinProbe"],
     reasons: &["TCP_ZEROWINDOW"],
     references: &["RFC 9293 section 3.8.6", "tcp(7)"],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("zero-window", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
