@@ -3,22 +3,26 @@
 //! Each request uses a new rtnetlink or ethtool netlink socket, so that a call inside
 //! [`sys::netns::Netns::run`] applies to that namespace.
 
+mod connections;
 mod error;
 pub mod ethtool;
 mod inspect;
 mod link;
 mod napi;
 mod netfilter;
+pub mod nftables;
 mod qdisc;
 mod route;
 mod rss;
 mod rules;
 mod snmp;
 mod sockets;
+mod tables;
 mod tunnel;
 mod veth;
 mod watch;
 
+pub use connections::{Connection, FlowTuple, connections, flowtable_devices};
 pub use error::NetError;
 pub use ethtool::Channels;
 pub use inspect::{Chain, LinkDetail, chains, details};
@@ -40,6 +44,10 @@ pub use rules::{FlowRule, delete_flow_rule, flow_rules, insert_flow_rule};
 pub use snmp::{snmp_counter, snmp_table, snmp6_counter};
 pub use sockets::{
     SocketMemory, TcpSocket, TcpState, TcpTimer, UdpSocket, tcp_sockets, udp_sockets,
+};
+pub use tables::{
+    InterfaceAddress, Neighbour, NeighbourState, TableRoute, all_addresses, all_routes, neighbours,
+    route_from,
 };
 pub use tunnel::{VxlanSpec, create_bridge, create_vlan, create_vxlan, set_master};
 pub use veth::{VethEnd, create_veth};

@@ -5,6 +5,8 @@
 //! read once.
 
 mod sample;
+mod tables;
+mod vanished;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,6 +17,8 @@ use crate::text::chain;
 use crate::tune::{KnobError, Profile, System, Target, Value, find};
 
 pub use sample::{Losses, Sample, Window};
+use tables::Tables;
+pub(crate) use tables::LegacyTable;
 
 /// Time between the two samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
@@ -34,6 +38,7 @@ pub struct Evidence {
     pub(crate) path: Vec<u32>,
     owners: std::sync::OnceLock<Owners>,
     window: std::sync::OnceLock<Result<Window, String>>,
+    tables: Tables,
 }
 
 /// Programs by the inode number of their sockets.
@@ -74,7 +79,7 @@ impl Evidence {
             }
             Some(name) => connected(system.index(name)?, &links, &details, &below_tunnel),
         };
-        let (owners, window) = Default::default();
+        let (owners, window, tables) = Default::default();
         Ok(Evidence {
             system,
             profile,
@@ -85,6 +90,7 @@ impl Evidence {
             path,
             owners,
             window,
+            tables,
         })
     }
 

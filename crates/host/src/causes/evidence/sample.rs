@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::causes::finding::{Confidence, Severity};
-use crate::net::{self, ShaperQdisc, TcpSocket, UdpSocket};
+use crate::net::nftables::{self, DropCount};
+use crate::net::{self, Neighbour, ShaperQdisc, TcpSocket, UdpSocket};
 use crate::tune::{KnobError, System};
 
 /// Counters, queueing disciplines and sockets of a namespace at one moment.
@@ -21,6 +22,9 @@ pub struct Sample {
     pub shapers: Vec<ShaperQdisc>,
     pub tcp: Vec<TcpSocket>,
     pub udp: Vec<UdpSocket>,
+    pub neighbours: Vec<Neighbour>,
+    /// Empty for a user who may not read the rules.
+    pub drops: Vec<DropCount>,
 }
 
 impl Sample {
@@ -40,6 +44,8 @@ impl Sample {
             shapers: system.within(net::shapers)?,
             tcp: system.within(net::tcp_sockets)?,
             udp: system.within(net::udp_sockets)?,
+            neighbours: system.within(net::neighbours)?,
+            drops: system.within(nftables::drop_counts).unwrap_or_default(),
         })
     }
 }
@@ -260,6 +266,8 @@ impl Window {
             shapers: Vec::new(),
             tcp: Vec::new(),
             udp: Vec::new(),
+            neighbours: Vec::new(),
+            drops: Vec::new(),
         };
         Window { before: sample(at, false), after: sample(at + Duration::from_secs(1), true) }
     }
