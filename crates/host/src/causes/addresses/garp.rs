@@ -38,9 +38,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     let pairs = window.after.neighbours.iter().filter_map(|after| {
         let is_same = |one: &&Neighbour| one.ip == after.ip && one.interface == after.interface;
         let before = window.before.neighbours.iter();
-        let is_of_interest = after.mac.is_some()
-            && (after.state == NeighbourState::Probe || after.confirmed_s <= 2);
-        Some((before.clone().find(is_same).filter(|_| is_of_interest)?, after))
+        Some((before.clone().find(is_same).filter(|_| after.mac.is_some())?, after))
     });
     let odd = pairs.filter(|(before, after)| {
         let is_silent = before.state == NeighbourState::Probe && after.state == NeighbourState::Probe;

@@ -226,7 +226,8 @@ fn routing_loop(evidence: &Evidence, notes: &mut Notes<'_>) {
     let answered = window.sum(&["IcmpOutTimeExcds", "Icmp6OutTimeExcds"]);
     let expired = window.sum(&["IpInHdrErrors", "Ip6InHdrErrors"]).without(window.sum(&["IpExtInCsumErrors"]));
     let own = window.sum(&["IcmpInTimeExcds", "Icmp6InTimeExcds"]);
-    let is_router = answered.now > 0 && expired.now >= LOOPED;
+    // Answers are limited to one a second for each host.
+    let is_router = answered.total > 0 && expired.now >= LOOPED;
     if !is_router && own.now < LOOPED {
         return;
     }
