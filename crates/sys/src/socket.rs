@@ -73,7 +73,13 @@ pub fn legacy_rule_count(fd: BorrowedFd<'_>, is_ipv6: bool, table: &str) -> io::
     let mut len_bytes = size_of_val(&info) as libc::socklen_t;
     // SAFETY: pointer and length describe `info`; the kernel reads and writes at most that much.
     let rc = unsafe {
-        libc::getsockopt(fd.as_raw_fd(), level, IPT_SO_GET_INFO, info.as_mut_ptr().cast(), &mut len_bytes)
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            level,
+            IPT_SO_GET_INFO,
+            info.as_mut_ptr().cast(),
+            &mut len_bytes,
+        )
     };
     if rc != 0 {
         return Err(io::Error::last_os_error());

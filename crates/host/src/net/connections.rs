@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use netlink_bindings::conntrack::{
-    self, IterableConntrackAttrs, IterableTupleAttrs, Nfgenmsg,
-};
+use netlink_bindings::conntrack::{self, IterableConntrackAttrs, IterableTupleAttrs, Nfgenmsg};
 use netlink_bindings::nftables;
 
 use super::error::{NetError, ask};

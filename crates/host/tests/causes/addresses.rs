@@ -64,11 +64,13 @@ fn address_that_moved_without_an_announcement_is_named() {
     let probes = "for i in $(seq 100); do ip neigh show to 10.1.0.9 | grep -q PROBE && exit 0; sleep 0.1; done; exit 1";
     scene.sh("a", probes);
     let report = scene.examine("a");
-    let words = ["10.1.0.9 on eth0", "does not answer", "Probe", "ip neigh flush to 10.1.0.9 dev eth0"];
+    let words =
+        ["10.1.0.9 on eth0", "does not answer", "Probe", "ip neigh flush to 10.1.0.9 dev eth0"];
     let found = named(&report, "garp", Severity::High, &words);
     // The host that had it gets the packets.
     let old = scene.examine("b");
-    let old = named(&old, "not-router", Severity::High, &["InAddrErrors", "forwarding is off on eth0"]);
+    let old =
+        named(&old, "not-router", Severity::High, &["InAddrErrors", "forwarding is off on eth0"]);
     row("garp", "an address moves to another host", "doctor", found);
     row("not-router", "an address moved away", "doctor", old);
 }
@@ -88,7 +90,12 @@ fn two_hosts_with_one_address_are_named() {
          s.send(b'\\xff' * 6 + mac + b'\\x08\\x06' + arp)\n    time.sleep(0.1)",
     );
     let report = scene.examine("a");
-    let found = named(&report, "garp", Severity::Medium, &["10.1.0.2 on eth0 changed from 02:00", "two hosts have"]);
+    let found = named(
+        &report,
+        "garp",
+        Severity::Medium,
+        &["10.1.0.2 on eth0 changed from 02:00", "two hosts have"],
+    );
     row("garp", "two hosts announce one address", "doctor", found);
 }
 
@@ -99,7 +106,12 @@ fn ipv6_address_that_another_host_has_is_named() {
     silent(&scene.examine("a"), "garp");
     scene.sh("a", "ip addr add fd00::9/64 dev eth0");
     scene.sh("a", "for i in $(seq 100); do ip addr show dev eth0 | grep -q dadfailed && exit 0; sleep 0.1; done; exit 1");
-    named(&scene.examine("a"), "garp", Severity::High, &["fd00::9 of eth0 is not used", "DADFAILED"]);
+    named(
+        &scene.examine("a"),
+        "garp",
+        Severity::High,
+        &["fd00::9 of eth0 is not used", "DADFAILED"],
+    );
 }
 
 #[test]
@@ -112,7 +124,11 @@ fn router_that_does_not_answer_is_named() {
         scene
     };
     let report = scene("10.1.0.77").examine("a");
-    let words = ["router 10.1.0.77 on eth0 does not answer", "by the default route", "arping -I eth0 10.1.0.77"];
+    let words = [
+        "router 10.1.0.77 on eth0 does not answer",
+        "by the default route",
+        "arping -I eth0 10.1.0.77",
+    ];
     let found = named(&report, "no-neighbour", Severity::High, &words);
     silent(&scene("10.1.0.2").examine("a"), "no-neighbour");
     row("no-neighbour", "default route via an absent host", "doctor", found);
@@ -131,16 +147,27 @@ fn default_route_of_ipv6_that_leads_nowhere_is_named() {
     let scene = |router: &str| {
         let mut scene = Scene::pair();
         scene.sh("a", "ip addr add fd00::1/64 dev eth0 nodad && ip route add default via 10.1.0.2");
-        scene.sh("b", "ip addr add fd00::2/64 dev eth0 nodad && ip addr add 2001:db8::1/128 dev lo nodad");
+        scene.sh(
+            "b",
+            "ip addr add fd00::2/64 dev eth0 nodad && ip addr add 2001:db8::1/128 dev lo nodad",
+        );
         scene.sh("a", &format!("ip -6 route add default via {router} dev eth0"));
         serve(&mut scene, "b");
         connect_again(&mut scene, "a", "2001:db8::1");
         scene
     };
     let report = scene("fd00::77").examine("a");
-    let words = ["default route of IPv6 via fd00::77 on eth0 leads nowhere", "IPv4 is tried", "python3", "ip -6 route del default"];
+    let words = [
+        "default route of IPv6 via fd00::77 on eth0 leads nowhere",
+        "IPv4 is tried",
+        "python3",
+        "ip -6 route del default",
+    ];
     let found = named(&report, "bad-v6", Severity::High, &words);
-    assert!(!report.findings.iter().any(|found| found.cause == "no-neighbour"), "one fault, one finding");
+    assert!(
+        !report.findings.iter().any(|found| found.cause == "no-neighbour"),
+        "one fault, one finding"
+    );
     silent(&scene("fd00::2").examine("a"), "bad-v6");
     row("bad-v6", "IPv6 default route via an absent host", "doctor", found);
 }
@@ -167,11 +194,16 @@ fn two_uplinks(rule: bool) -> Scene {
 fn replies_by_the_other_uplink_are_named() {
     let faulty = two_uplinks(false);
     let report = faulty.examine("b");
-    let words = ["replies of 10.3.0.1 to 10.1.0.1 leave by eth0", "address is of eth1", "ip rule add from 10.3.0.1"];
+    let words = [
+        "replies of 10.3.0.1 to 10.1.0.1 leave by eth0",
+        "address is of eth1",
+        "ip rule add from 10.3.0.1",
+    ];
     let found = named(&report, "asym-route", Severity::High, &words);
     // The router drops them for their source.
     let router = faulty.examine("r");
-    let dropped = named(&router, "reverse-path", Severity::High, &["rp_filter", "IPReversePathFilter"]);
+    let dropped =
+        named(&router, "reverse-path", Severity::High, &["rp_filter", "IPReversePathFilter"]);
     silent(&two_uplinks(true).examine("b"), "asym-route");
     row("asym-route", "two uplinks, one default route", "doctor", found);
     row("reverse-path", "a source that comes by another interface", "doctor", dropped);
@@ -183,10 +215,15 @@ fn sends_and_forwarded_packets_without_a_route_are_named() {
     send_datagrams(&mut scene, "a", "198.18.0.1");
     send_datagrams(&mut scene, "r", "198.18.0.2");
     let report = scene.examine("r");
-    let of = |what: &str| report.findings.iter().find(|found| found.cause == "no-route" && found.what.contains(what));
+    let of = |what: &str| {
+        report.findings.iter().find(|found| found.cause == "no-route" && found.what.contains(what))
+    };
     let sent = of("sends of programs").unwrap();
     assert_eq!(sent.severity, Severity::High, "{sent:#?}");
-    assert!(of("to be forwarded").is_some_and(|found| found.severity == Severity::High), "{report:#?}");
+    assert!(
+        of("to be forwarded").is_some_and(|found| found.severity == Severity::High),
+        "{report:#?}"
+    );
     named(&report, "no-route", Severity::High, &["no default route of IPv4", "ip route add"]);
     let mut twin = Scene::routed();
     send_datagrams(&mut twin, "a", "10.2.0.1");
@@ -201,7 +238,11 @@ fn tries_by_ipv6_on_a_host_without_it_are_no_fault() {
     send_datagrams(&mut scene, "a", "2001:db8::1");
     let report = scene.examine("a");
     silent(&report, "no-route");
-    assert!(report.facts.iter().any(|fact| fact.text.contains("tries of programs by IPv6")), "{:?}", report.facts);
+    assert!(
+        report.facts.iter().any(|fact| fact.text.contains("tries of programs by IPv6")),
+        "{:?}",
+        report.facts
+    );
 }
 
 #[test]
@@ -212,7 +253,12 @@ fn blackhole_that_forwarded_packets_meet_is_named() {
     silent(&scene.examine("r"), "dead-route");
     send_datagrams(&mut scene, "a", "10.9.0.1");
     let report = scene.examine("r");
-    let found = named(&report, "dead-route", Severity::High, &["blackhole 10.9.0.0/16", "ip route del blackhole"]);
+    let found = named(
+        &report,
+        "dead-route",
+        Severity::High,
+        &["blackhole 10.9.0.0/16", "ip route del blackhole"],
+    );
     row("dead-route", "blackhole route", "doctor", found);
 }
 
@@ -223,7 +269,12 @@ fn packets_for_others_at_a_host_that_does_not_forward_are_named() {
     silent(&scene.examine("r"), "not-router");
     scene.sh("r", "sysctl -qw net.ipv4.ip_forward=0");
     let report = scene.examine("r");
-    let found = named(&report, "not-router", Severity::High, &["forwarding is off on left", "ip_forward=1"]);
+    let found = named(
+        &report,
+        "not-router",
+        Severity::High,
+        &["forwarding is off on left", "ip_forward=1"],
+    );
     row("not-router", "ip_forward=0 on a router", "doctor", found);
 }
 
@@ -238,9 +289,11 @@ fn loop_between_two_routers_is_named() {
     send_datagrams(&mut scene, "a", "198.18.0.1");
     let reports = [scene.examine("r"), scene.examine("b")];
     // The hops are used up at one of them, always the same.
-    let report = reports.iter().find(|one| one.findings.iter().any(|found| found.cause == "routing-loop"));
+    let report =
+        reports.iter().find(|one| one.findings.iter().any(|found| found.cause == "routing-loop"));
     let report = report.unwrap_or_else(|| panic!("{reports:#?}"));
-    let found = named(report, "routing-loop", Severity::High, &["used up their hops", "OutTimeExcds"]);
+    let found =
+        named(report, "routing-loop", Severity::High, &["used up their hops", "OutTimeExcds"]);
     row("routing-loop", "two routers that point at each other", "doctor", found);
 }
 
@@ -260,7 +313,12 @@ fn packets_with_an_own_source_are_named() {
     silent(&scene.examine("b"), "martian");
     scene.python("a", &sender("10.1.0.7"));
     let report = scene.examine("b");
-    let found = named(&report, "martian", Severity::High, &["impossible source", "in_martian_src", "accept_local=1"]);
+    let found = named(
+        &report,
+        "martian",
+        Severity::High,
+        &["impossible source", "in_martian_src", "accept_local=1"],
+    );
     row("martian", "a source that is an address of the receiver", "doctor", found);
 }
 
@@ -284,7 +342,16 @@ fn plain_host_and_router_have_no_fault_of_addresses() {
     send_datagrams(&mut scene, "a", "10.2.0.1");
     for name in ["a", "r", "b"] {
         let report = scene.examine(name);
-        for cause in ["garp", "no-neighbour", "bad-v6", "asym-route", "rt6-max", "no-route", "dead-route", "martian"] {
+        for cause in [
+            "garp",
+            "no-neighbour",
+            "bad-v6",
+            "asym-route",
+            "rt6-max",
+            "no-route",
+            "dead-route",
+            "martian",
+        ] {
             silent(&report, cause);
         }
     }

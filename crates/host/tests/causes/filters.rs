@@ -68,7 +68,8 @@ fn udp_stream_to_a_target_that_no_rule_has_any_more_is_named() {
     silent(&scene.examine("r"), "udp-stale-ct");
     nft(&scene, "r", &format!("flush ruleset\n{}", DNAT.replace("10.2.0.1", "10.2.0.7")));
     let report = scene.examine("r");
-    let words = ["10.1.0.1:40000", "10.1.0.254:9000", "10.2.0.1", "conntrack -D -p udp", "UNREPLIED"];
+    let words =
+        ["10.1.0.1:40000", "10.1.0.254:9000", "10.2.0.1", "conntrack -D -p udp", "UNREPLIED"];
     let found = named(&report, "udp-stale-ct", Severity::High, &words);
     row("udp-stale-ct", "DNAT of a running stream, then another target", "doctor", found);
 }
@@ -76,11 +77,20 @@ fn udp_stream_to_a_target_that_no_rule_has_any_more_is_named() {
 #[test]
 fn udp_stream_that_began_before_its_rule_is_named() {
     let mut scene = Scene::routed();
-    nft(&scene, "r", "table ip t {\nchain pre {\ntype filter hook prerouting priority 0;\nct state new accept\n}\n}");
+    nft(
+        &scene,
+        "r",
+        "table ip t {\nchain pre {\ntype filter hook prerouting priority 0;\nct state new accept\n}\n}",
+    );
     send_datagrams(&mut scene, "a", "10.1.0.254", 9000);
     nft(&scene, "r", DNAT);
     let report = scene.examine("r");
-    let found = named(&report, "udp-stale-ct", Severity::High, &["began before the rule", "10.1.0.254:9000"]);
+    let found = named(
+        &report,
+        "udp-stale-ct",
+        Severity::High,
+        &["began before the rule", "10.1.0.254:9000"],
+    );
     row("udp-stale-ct", "a running stream, then a rule of DNAT for it", "doctor", found);
 }
 
@@ -112,8 +122,7 @@ fn masquerade(extra: &str) -> Scene {
     scene
 }
 
-const DROP_INVALID: &str =
-    "table ip f {\nchain in {\ntype filter hook input priority 0;\nct state invalid counter drop\n}\n}";
+const DROP_INVALID: &str = "table ip f {\nchain in {\ntype filter hook input priority 0;\nct state invalid counter drop\n}\n}";
 
 #[test]
 fn segments_that_are_not_translated_and_reset_are_named() {
@@ -182,7 +191,10 @@ fn hairpin(masquerade: &str) -> Scene {
     let mut scene = Scene::new(&["a", "r", "b"]);
     scene.wire(("a", "eth0", "10.1.0.1/24"), ("r", "pa", ""));
     scene.wire(("b", "eth0", "10.1.0.2/24"), ("r", "pb", ""));
-    scene.sh("r", "ip link add br0 type bridge && ip link set pa master br0 && ip link set pb master br0");
+    scene.sh(
+        "r",
+        "ip link add br0 type bridge && ip link set pa master br0 && ip link set pb master br0",
+    );
     scene.sh("r", "ip addr add 10.1.0.254/24 dev br0 && ip link set br0 up && sysctl -qw net.ipv4.ip_forward=1");
     let (_, _) = scene.try_sh("r", "sysctl -qw net.bridge.bridge-nf-call-iptables=0");
     nft(
@@ -201,15 +213,22 @@ fn hairpin(masquerade: &str) -> Scene {
 #[test]
 fn answer_that_is_bridged_around_the_translation_is_named() {
     let report = hairpin("").examine("r");
-    let words = ["10.1.0.1 gets no answer from 10.1.0.254:80", "10.1.0.2:8080", "behind br0", "masquerade"];
+    let words =
+        ["10.1.0.1 gets no answer from 10.1.0.254:80", "10.1.0.2:8080", "behind br0", "masquerade"];
     let found = named(&report, "bridge-nf-off", Severity::High, &words);
-    silent(&hairpin("ip saddr 10.1.0.0/24 ip daddr 10.1.0.2 masquerade").examine("r"), "bridge-nf-off");
+    silent(
+        &hairpin("ip saddr 10.1.0.0/24 ip daddr 10.1.0.2 masquerade").examine("r"),
+        "bridge-nf-off",
+    );
     row("bridge-nf-off", "DNAT between two ports of one bridge", "doctor", found);
 }
 
 fn rules(count: usize, first: &str) -> String {
-    let rules: String = (0..count).map(|at| format!("ip saddr 198.18.{}.{} drop\n", at / 250, at % 250)).collect();
-    format!("table ip many {{\nchain in {{\ntype filter hook input priority 0;\n{first}\n{rules}}}\n}}")
+    let rules: String =
+        (0..count).map(|at| format!("ip saddr 198.18.{}.{} drop\n", at / 250, at % 250)).collect();
+    format!(
+        "table ip many {{\nchain in {{\ntype filter hook input priority 0;\n{first}\n{rules}}}\n}}"
+    )
 }
 
 #[test]
@@ -217,14 +236,19 @@ fn thousands_of_rules_in_turn_are_named_and_those_behind_an_early_decision_are_l
     let scene = Scene::new(&["a"]);
     nft(&scene, "a", &rules(2000, ""));
     let report = scene.examine("a");
-    let words = ["2000 firewall rules in turn at the hook input", "ip many in (input)", "sets and maps"];
+    let words =
+        ["2000 firewall rules in turn at the hook input", "ip many in (input)", "sets and maps"];
     let found = named(&report, "rule-count", Severity::Medium, &words);
     let twin = Scene::new(&["a"]);
     nft(&twin, "a", &rules(2000, "ct state established accept"));
     named(&twin.examine("a"), "rule-count", Severity::Low, &["each later packet with 1"]);
     let twin = Scene::new(&["a"]);
-    nft(&twin, "a", "table ip few {\nset s {\ntype ipv4_addr\nelements = { 198.18.0.1, 198.18.0.2 }\n}\n\
-                     chain in {\ntype filter hook input priority 0;\nip saddr @s drop\n}\n}");
+    nft(
+        &twin,
+        "a",
+        "table ip few {\nset s {\ntype ipv4_addr\nelements = { 198.18.0.1, 198.18.0.2 }\n}\n\
+                     chain in {\ntype filter hook input priority 0;\nip saddr @s drop\n}\n}",
+    );
     silent(&twin.examine("a"), "rule-count");
     row("rule-count", "2,000 rules", "doctor", found);
 }
@@ -235,7 +259,9 @@ fn crowd(ports: &str) -> Scene {
     nft(
         &scene,
         "r",
-        &format!("table ip nat {{\nchain post {{\ntype nat hook postrouting priority 100;\nip protocol tcp masquerade {ports}\n}}\n}}"),
+        &format!(
+            "table ip nat {{\nchain post {{\ntype nat hook postrouting priority 100;\nip protocol tcp masquerade {ports}\n}}\n}}"
+        ),
     );
     serve(&mut scene, "b", 8080);
     connect_again(&mut scene, "a", "10.2.0.1", 8080);
@@ -245,7 +271,8 @@ fn crowd(ports: &str) -> Scene {
 #[test]
 fn more_connections_than_source_ports_are_named() {
     let report = crowd("to :5000-5003").examine("r");
-    let words = ["source port was taken", "chain post of table ip nat", "insert_failed", "fully-random"];
+    let words =
+        ["source port was taken", "chain post of table ip nat", "insert_failed", "fully-random"];
     let found = named(&report, "snat-collision", Severity::High, &words);
     silent(&crowd("").examine("r"), "snat-collision");
     row("snat-collision", "masquerade to four ports", "doctor", found);
@@ -255,14 +282,17 @@ fn more_connections_than_source_ports_are_named() {
 fn sends_that_a_rule_at_output_refuses_are_named() {
     let scene = |verdict: &str| {
         let mut scene = Scene::pair();
-        let rules = format!("table inet own {{\nchain out {{\ntype filter hook output priority 0;\nudp dport 9000 {verdict}\n}}\n}}");
+        let rules = format!(
+            "table inet own {{\nchain out {{\ntype filter hook output priority 0;\nudp dport 9000 {verdict}\n}}\n}}"
+        );
         nft(&scene, "a", &rules);
         receive_datagrams(&mut scene, "b", 9000);
         send_datagrams(&mut scene, "a", "10.1.0.2", 9000);
         scene
     };
     let report = scene("drop").examine("a");
-    let words = ["EPERM", "chain out of table inet own", "OutDiscards", "delete rule inet own out handle"];
+    let words =
+        ["EPERM", "chain out of table inet own", "OutDiscards", "delete rule inet own out handle"];
     let found = named(&report, "send-eperm", Severity::High, &words);
     silent(&scene("accept").examine("a"), "send-eperm");
     row("send-eperm", "output rule", "doctor", found);
@@ -271,23 +301,42 @@ fn sends_that_a_rule_at_output_refuses_are_named() {
 #[test]
 fn connects_that_a_rule_at_output_drops_name_the_program() {
     let mut scene = Scene::pair();
-    nft(&scene, "a", "table inet own {\nchain out {\ntype filter hook output priority 0;\ntcp dport 8080 drop\n}\n}");
+    nft(
+        &scene,
+        "a",
+        "table inet own {\nchain out {\ntype filter hook output priority 0;\ntcp dport 8080 drop\n}\n}",
+    );
     connect_again(&mut scene, "a", "10.1.0.2", 8080);
     // The first retransmission is after a second.
     std::thread::sleep(std::time::Duration::from_millis(1200));
-    named(&scene.examine("a"), "send-eperm", Severity::High, &["python3", "to port 8080", "TCPRetransFail"]);
+    named(
+        &scene.examine("a"),
+        "send-eperm",
+        Severity::High,
+        &["python3", "to port 8080", "TCPRetransFail"],
+    );
 }
 
 #[test]
 fn rule_that_drops_what_a_program_waits_for_is_named_with_and_without_a_counter() {
     let scene = |rule: &str| {
         let mut scene = Scene::pair();
-        nft(&scene, "b", &format!("table inet own {{\nchain in {{\ntype filter hook input priority 0;\n{rule}\n}}\n}}"));
+        nft(
+            &scene,
+            "b",
+            &format!(
+                "table inet own {{\nchain in {{\ntype filter hook input priority 0;\n{rule}\n}}\n}}"
+            ),
+        );
         receive_datagrams(&mut scene, "b", 9000);
         send_datagrams(&mut scene, "a", "10.1.0.2", 9000);
         scene
     };
-    let words = ["chain in of table inet own", "UDP port 9000 of python3", "nft delete rule inet own in handle"];
+    let words = [
+        "chain in of table inet own",
+        "UDP port 9000 of python3",
+        "nft delete rule inet own in handle",
+    ];
     let report = scene("udp dport 9000 counter drop").examine("b");
     let found = named(&report, "drop-rule", Severity::High, &words);
     named(&scene("udp dport 9000 drop").examine("b"), "drop-rule", Severity::High, &words);
@@ -340,7 +389,8 @@ fn rules_in_two_systems_are_named() {
     silent(&scene.examine("a"), "two-backends");
     nft(&scene, "a", rule);
     let report = scene.examine("a");
-    let words = ["1 rules of iptables-legacy", "1 of nftables", "ip_tables_names: filter", "ip own in"];
+    let words =
+        ["1 rules of iptables-legacy", "1 of nftables", "ip_tables_names: filter", "ip own in"];
     let found = named(&report, "two-backends", Severity::Low, &words);
     row("two-backends", "one rule by each", "doctor", found);
 }
@@ -348,13 +398,28 @@ fn rules_in_two_systems_are_named() {
 #[test]
 fn answered_streams_and_open_connections_of_a_router_are_no_fault() {
     let mut scene = Scene::routed();
-    nft(&scene, "r", &format!("{DNAT}\ntable ip post {{\nchain post {{\ntype nat hook postrouting priority 100;\nmasquerade\n}}\n}}\n{DROP_INVALID}"));
+    nft(
+        &scene,
+        "r",
+        &format!(
+            "{DNAT}\ntable ip post {{\nchain post {{\ntype nat hook postrouting priority 100;\nmasquerade\n}}\n}}\n{DROP_INVALID}"
+        ),
+    );
     answer_datagrams(&mut scene, "b", 9000);
     send_datagrams(&mut scene, "a", "10.1.0.254", 9000);
     serve(&mut scene, "b", 8080);
     connect_again(&mut scene, "a", "10.2.0.1", 8080);
     let report = scene.examine("r");
-    for cause in ["udp-stale-ct", "ct-invalid", "forward-policy", "ct-race", "snat-collision", "ct-full", "flowtable", "ct-drop-rule"] {
+    for cause in [
+        "udp-stale-ct",
+        "ct-invalid",
+        "forward-policy",
+        "ct-race",
+        "snat-collision",
+        "ct-full",
+        "flowtable",
+        "ct-drop-rule",
+    ] {
         silent(&report, cause);
     }
 }

@@ -40,7 +40,9 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         Some((*one, *own[at + 1..].iter().find(is_rival)?))
     });
     let Some((one, other)) = pair else { return };
-    let setting = |interface: &str| evidence.number(&format!("net/ipv4/conf/{interface}/arp_ignore")).unwrap_or(0);
+    let setting = |interface: &str| {
+        evidence.number(&format!("net/ipv4/conf/{interface}/arp_ignore")).unwrap_or(0)
+    };
     let (first, second) = (evidence.name_of(one.interface), evidence.name_of(other.interface));
     let ignored = setting("all").max(setting(&first).min(setting(&second)));
     if ignored > 0 {

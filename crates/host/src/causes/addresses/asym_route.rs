@@ -62,10 +62,12 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     }
     // Troubled pairs first: one of them is enough to name the address.
     let mut told = BTreeSet::new();
-    let mut pairs: Vec<_> = pairs.into_iter().map(|(key, sockets)| (in_trouble(&sockets), key, sockets)).collect();
+    let mut pairs: Vec<_> =
+        pairs.into_iter().map(|(key, sockets)| (in_trouble(&sockets), key, sockets)).collect();
     pairs.sort_by_key(|(troubled, ..)| std::cmp::Reverse(*troubled));
     for (troubled, (local, remote), sockets) in pairs {
-        let Ok(Some((leaves, gateway))) = evidence.system.run(|| net::route_from(local, remote)) else {
+        let Ok(Some((leaves, gateway))) = evidence.system.run(|| net::route_from(local, remote))
+        else {
             continue;
         };
         let comes = home[&local];
@@ -83,14 +85,21 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
                 evidence.owner(sockets[0].inode)
             )
         } else {
-            format!("replies of {local} to {remote} leave by {leaves} although the address is of {comes}")
+            format!(
+                "replies of {local} to {remote} leave by {leaves} although the address is of {comes}"
+            )
         };
         let severity = if troubled > 0 { Severity::High } else { Severity::Low };
         let confidence = if troubled > 0 { Confidence::Now } else { Confidence::SetUp };
-        notes.find(remedy(finding(severity, what).seen(confidence), evidence, local, &comes)
-            .read(format!("ip route get {remote} from {local}"), format!("dev {leaves}"))
-            .read(format!("RTM_GETADDR of {comes}"), local.to_string())
-            .read("sock_diag: connections of the pair that retransmit", format!("{troubled} of {}", sockets.len())));
+        notes.find(
+            remedy(finding(severity, what).seen(confidence), evidence, local, &comes)
+                .read(format!("ip route get {remote} from {local}"), format!("dev {leaves}"))
+                .read(format!("RTM_GETADDR of {comes}"), local.to_string())
+                .read(
+                    "sock_diag: connections of the pair that retransmit",
+                    format!("{troubled} of {}", sockets.len()),
+                ),
+        );
     }
 }
 

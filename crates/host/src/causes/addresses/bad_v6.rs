@@ -43,7 +43,9 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
 fn family(evidence: &Evidence, is_ipv6: bool, notes: &mut Notes<'_>) {
     let (Ok(window), Some(route)) = (evidence.window(), default(evidence, is_ipv6)) else { return };
     let silent = silent_gateway(evidence, route);
-    let of_family = |one: &&TcpSocket| one.remote.ip().is_ipv6() == is_ipv6 && is_beyond(evidence, one.remote.ip());
+    let of_family = |one: &&TcpSocket| {
+        one.remote.ip().is_ipv6() == is_ipv6 && is_beyond(evidence, one.remote.ip())
+    };
     let waiting: Vec<&TcpSocket> = [&window.before, &window.after]
         .iter()
         .flat_map(|sample| &sample.tcp)
@@ -112,7 +114,9 @@ fn family(evidence: &Evidence, is_ipv6: bool, notes: &mut Notes<'_>) {
 /// The preferred default route of a version.
 fn default(evidence: &Evidence, is_ipv6: bool) -> Option<&TableRoute> {
     let routes = evidence.routes().ok()?.iter();
-    routes.filter(|route| route.is_default() && route.is_ipv6 == is_ipv6).min_by_key(|route| route.metric)
+    routes
+        .filter(|route| route.is_default() && route.is_ipv6 == is_ipv6)
+        .min_by_key(|route| route.metric)
 }
 
 /// State of a route's router that does not answer; `None` if it does or is not known.

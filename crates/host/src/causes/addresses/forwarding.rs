@@ -16,7 +16,10 @@ pub(super) const CAUSE: Cause = Cause {
     undo: "the old features of ethtool -k",
     counters: &[],
     reasons: &[],
-    references: &["https://docs.kernel.org/networking/segmentation-offloads.html", "https://docs.kernel.org/networking/ip-sysctl.html"],
+    references: &[
+        "https://docs.kernel.org/networking/segmentation-offloads.html",
+        "https://docs.kernel.org/networking/ip-sysctl.html",
+    ],
     is_of_forwarding: true,
     check,
 };

@@ -41,7 +41,8 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         Some((before.clone().find(is_same).filter(|_| after.mac.is_some())?, after))
     });
     let odd = pairs.filter(|(before, after)| {
-        let is_silent = before.state == NeighbourState::Probe && after.state == NeighbourState::Probe;
+        let is_silent =
+            before.state == NeighbourState::Probe && after.state == NeighbourState::Probe;
         is_silent || before.mac.is_some_and(|mac| Some(mac) != after.mac)
     });
     for (before, after) in odd.take(NAMED_MAX) {
@@ -49,7 +50,8 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     }
     for own in evidence.addresses().unwrap_or_default().iter().filter(|own| own.is_duplicate) {
         let name = evidence.name_of(own.interface);
-        let again = format!("{}ip addr del {}/{} dev {name}", evidence.prefix(), own.ip, own.prefix);
+        let again =
+            format!("{}ip addr del {}/{} dev {name}", evidence.prefix(), own.ip, own.prefix);
         let add = format!("{}ip addr add {}/{} dev {name}", evidence.prefix(), own.ip, own.prefix);
         notes.find(
             finding(Severity::High, format!("{} of {name} is not used: another host has the address already", own.ip))
@@ -77,7 +79,9 @@ fn moved(evidence: &Evidence, before: &Neighbour, after: &Neighbour) -> crate::c
              ({waiting} TCP connections retransmit to it)"
         )
     } else {
-        format!("{ip} on {name} changed from {was} to {is} within a second: it moved, or two hosts have the address")
+        format!(
+            "{ip} on {name} changed from {was} to {is} within a second: it moved, or two hosts have the address"
+        )
     };
     let severity = if was == is { Severity::High } else { Severity::Medium };
     let prefix = evidence.prefix();

@@ -15,7 +15,10 @@ pub(super) const CAUSE: Cause = Cause {
     undo: "0",
     counters: &["rt_cache in_martian_src", "rt_cache in_martian_dst"],
     reasons: &["IP_INVALID_SOURCE", "IP_INVALID_DEST", "IP_LOCAL_SOURCE", "IP_LOCALNET"],
-    references: &["https://docs.kernel.org/networking/ip-sysctl.html", "https://www.rfc-editor.org/rfc/rfc1812"],
+    references: &[
+        "https://docs.kernel.org/networking/ip-sysctl.html",
+        "https://www.rfc-editor.org/rfc/rfc1812",
+    ],
     is_of_forwarding: true,
     check,
 };
@@ -26,7 +29,8 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         Err(why) => return notes.unseen(why),
     };
     let filtered = window.sum(&["TcpExtIPReversePathFilter"]);
-    let martians = window.sum(&["rt_cache in_martian_src", "rt_cache in_martian_dst"]).without(filtered);
+    let martians =
+        window.sum(&["rt_cache in_martian_src", "rt_cache in_martian_dst"]).without(filtered);
     let vanished = window.vanished_received();
     // The first are counted for all namespaces together.
     let lost = Losses { now: martians.now.min(vanished.now), ..vanished };
@@ -35,10 +39,16 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     }
     let off: Vec<&str> = evidence
         .interfaces()
-        .filter(|link| evidence.number(&format!("net/ipv4/conf/{}/accept_local", link.name)) == Some(0))
+        .filter(|link| {
+            evidence.number(&format!("net/ipv4/conf/{}/accept_local", link.name)) == Some(0)
+        })
         .map(|link| link.name.as_str())
         .collect();
-    let sysctl = format!("{}sysctl -w net.ipv4.conf.{}.accept_local", evidence.prefix(), off.first().unwrap_or(&"all"));
+    let sysctl = format!(
+        "{}sysctl -w net.ipv4.conf.{}.accept_local",
+        evidence.prefix(),
+        off.first().unwrap_or(&"all")
+    );
     notes.find(
         finding(
             Severity::High,

@@ -57,18 +57,28 @@ fn judge(window: &Window, version: &str, cache: &str, thresholds: [u64; 3]) -> O
     let name = if version == "ipv4" { "ARP" } else { "IPv6 neighbour" };
     let full = format!("the {name} table has {entries} of at most {third} entries");
     let found = if refused.now > 0 {
-        finding(Severity::High, format!("{}: {full}", refused.sentence("neighbours got no entry and could not be reached")))
-            .counted(refused, "packets")
+        finding(
+            Severity::High,
+            format!(
+                "{}: {full}",
+                refused.sentence("neighbours got no entry and could not be reached")
+            ),
+        )
+        .counted(refused, "packets")
     } else if is_nearly_full {
         finding(Severity::Medium, format!("{full}: soon, new neighbours cannot be reached"))
     } else {
-        finding(Severity::Low, format!("{}: {full} now", refused.sentence("neighbours got no entry since boot")))
-            .counted(refused, "packets")
+        finding(
+            Severity::Low,
+            format!("{}: {full} now", refused.sentence("neighbours got no entry since boot")),
+        )
+        .counted(refused, "packets")
     };
     let set = |values: [u64; 3]| {
-        let names = values.iter().enumerate().map(|(at, value)| {
-            format!("net.{version}.neigh.default.gc_thresh{}={value}", at + 1)
-        });
+        let names = values
+            .iter()
+            .enumerate()
+            .map(|(at, value)| format!("net.{version}.neigh.default.gc_thresh{}={value}", at + 1));
         format!("in the host's own namespace: sysctl -w {}", names.collect::<Vec<_>>().join(" "))
     };
     let wanted = entries.max(third).max(1024) * 2;

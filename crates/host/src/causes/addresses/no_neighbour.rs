@@ -23,7 +23,10 @@ pub(super) const CAUSE: Cause = Cause {
     undo: "the previous route",
     counters: &["arp_cache unresolved_discards", "arp_cache res_failed", "ndisc_cache res_failed"],
     reasons: &["NEIGH_FAILED", "NEIGH_QUEUEFULL"],
-    references: &["https://man7.org/linux/man-pages/man7/arp.7.html", "https://man7.org/linux/man-pages/man8/ip-neighbour.8.html"],
+    references: &[
+        "https://man7.org/linux/man-pages/man7/arp.7.html",
+        "https://man7.org/linux/man-pages/man8/ip-neighbour.8.html",
+    ],
     is_of_forwarding: true,
     check,
 };
@@ -56,10 +59,11 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     });
     let mut left = NAMED_MAX;
     for (one, route) in named {
-        let is_now = one.state == NeighbourState::Incomplete
-            || window.before.neighbours.iter().any(|before| {
-                before.ip == one.ip && before.state == NeighbourState::Incomplete
-            });
+        let is_now =
+            one.state == NeighbourState::Incomplete
+                || window.before.neighbours.iter().any(|before| {
+                    before.ip == one.ip && before.state == NeighbourState::Incomplete
+                });
         let program = program(evidence, one.ip);
         let severity = match (route, is_now) {
             (Some(_), true) => Severity::High,
@@ -75,14 +79,19 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         left -= 1;
         let name = evidence.name_of(one.interface);
         let hop = match route {
-            Some(route) => format!("the router {} on {name} does not answer: packets {} are lost", one.ip, purpose(route)),
+            Some(route) => format!(
+                "the router {} on {name} does not answer: packets {} are lost",
+                one.ip,
+                purpose(route)
+            ),
             None => format!("{} on {name} does not answer", one.ip),
         };
         let what = match &program {
             Some(program) => format!("{hop}; {program} waits for it"),
             None => hop,
         };
-        let lost = window.sum(&["arp_cache unresolved_discards", "ndisc_cache unresolved_discards"]);
+        let lost =
+            window.sum(&["arp_cache unresolved_discards", "ndisc_cache unresolved_discards"]);
         let prefix = evidence.prefix();
         notes.find(
             finding(severity, what)

@@ -38,11 +38,22 @@ fn no_route(evidence: &Evidence, notes: &mut Notes<'_>) {
         Ok(routes) => routes,
         Err(why) => return notes.unseen(why),
     };
-    let has_default = |is_ipv6| routes.iter().any(|route| route.is_default() && route.is_ipv6 == is_ipv6);
+    let has_default =
+        |is_ipv6| routes.iter().any(|route| route.is_default() && route.is_ipv6 == is_ipv6);
     let sentences = [
         (received, "packets to be forwarded had no route", "IpExt InNoRoutes", false),
-        (sent, "sends of programs had no route and failed with ENETUNREACH", "Ip OutNoRoutes", false),
-        (sent_v6, "sends of programs by IPv6 had no route and failed with ENETUNREACH", "Ip6OutNoRoutes", true),
+        (
+            sent,
+            "sends of programs had no route and failed with ENETUNREACH",
+            "Ip OutNoRoutes",
+            false,
+        ),
+        (
+            sent_v6,
+            "sends of programs by IPv6 had no route and failed with ENETUNREACH",
+            "Ip6OutNoRoutes",
+            true,
+        ),
     ];
     for (lost, what, counter, is_ipv6) in sentences {
         if lost.now == 0 {
@@ -50,14 +61,22 @@ fn no_route(evidence: &Evidence, notes: &mut Notes<'_>) {
         }
         if is_ipv6 && !has_default(true) && has_default(false) {
             // A host without IPv6: programs try it and take IPv4 at once.
-            notes.fact(lost.sentence("tries of programs by IPv6, which has no default route here, failed at once"));
+            notes.fact(lost.sentence(
+                "tries of programs by IPv6, which has no default route here, failed at once",
+            ));
             continue;
         }
         let severity = if lost.now >= PACKETS { Severity::High } else { Severity::Medium };
         let (version, prefix) = (if is_ipv6 { "IPv6" } else { "IPv4" }, evidence.prefix());
         let ip = if is_ipv6 { "ip -6" } else { "ip" };
-        let default = if has_default(is_ipv6) { "there is a default route" } else { "there is no default route" };
-        let counted = finding(severity, format!("{} ({default} of {version})", lost.sentence(what))).counted(lost, "packets");
+        let default = if has_default(is_ipv6) {
+            "there is a default route"
+        } else {
+            "there is no default route"
+        };
+        let counted =
+            finding(severity, format!("{} ({default} of {version})", lost.sentence(what)))
+                .counted(lost, "packets");
         notes.find(
             Finding { severity, ..counted }
                 .read(format!("/proc/net/snmp, netstat or snmp6: {counter}"), lost.evidence())
@@ -103,14 +122,23 @@ fn dead_route(evidence: &Evidence, notes: &mut Notes<'_>) {
         Ok(routes) => routes,
         Err(why) => return notes.unseen(why),
     };
-    let dead: Vec<&TableRoute> =
-        routes.iter().filter(|route| kind(route).is_some() && route.metric != NONE_METRIC).collect();
+    let dead: Vec<&TableRoute> = routes
+        .iter()
+        .filter(|route| kind(route).is_some() && route.metric != NONE_METRIC)
+        .collect();
     let Some(first) = dead.first() else { return };
     let lost = Losses { now: vanished.now.min(no_route.now), ..vanished };
     let words = words(first);
-    let more = if dead.len() > 1 { format!(" or one of {} others", dead.len() - 1) } else { String::new() };
+    let more = if dead.len() > 1 {
+        format!(" or one of {} others", dead.len() - 1)
+    } else {
+        String::new()
+    };
     let ip = if first.is_ipv6 { "ip -6" } else { "ip" };
-    let what = format!("{}: `{words}`{more} drops them", lost.sentence("received packets met a route that drops"));
+    let what = format!(
+        "{}: `{words}`{more} drops them",
+        lost.sentence("received packets met a route that drops")
+    );
     let mut found = finding(Severity::High, what).counted(lost, "packets");
     for route in dead.iter().take(5) {
         found = found.read("RTM_GETROUTE", self::words(route));
@@ -141,8 +169,13 @@ fn kind(route: &TableRoute) -> Option<&'static str> {
 }
 
 fn words(route: &TableRoute) -> String {
-    let to = route.destination.map_or("default".to_owned(), |(ip, prefix)| format!("{ip}/{prefix}"));
-    let table = if route.table == libc::RT_TABLE_MAIN as u32 { String::new() } else { format!(" table {}", route.table) };
+    let to =
+        route.destination.map_or("default".to_owned(), |(ip, prefix)| format!("{ip}/{prefix}"));
+    let table = if route.table == libc::RT_TABLE_MAIN as u32 {
+        String::new()
+    } else {
+        format!(" table {}", route.table)
+    };
     format!("{} {to}{table}", kind(route).unwrap_or_default())
 }
 
@@ -174,7 +207,9 @@ fn not_router(evidence: &Evidence, notes: &mut Notes<'_>) {
         .links
         .values()
         .filter(|link| !link.is_loopback && link.is_up)
-        .filter(|link| evidence.number(&format!("net/ipv4/conf/{}/forwarding", link.name)) == Some(0))
+        .filter(|link| {
+            evidence.number(&format!("net/ipv4/conf/{}/forwarding", link.name)) == Some(0)
+        })
         .map(|link| link.name.as_str())
         .collect();
     if off.is_empty() {
@@ -182,7 +217,8 @@ fn not_router(evidence: &Evidence, notes: &mut Notes<'_>) {
     }
     let severity = if dropped.now >= PACKETS { Severity::High } else { Severity::Low };
     let what = dropped.sentence("packets for addresses of other hosts came to this host and were dropped: it does not forward them");
-    let counted = finding(severity, format!("{what} (forwarding is off on {})", off.join(", "))).counted(dropped, "packets");
+    let counted = finding(severity, format!("{what} (forwarding is off on {})", off.join(", ")))
+        .counted(dropped, "packets");
     let sysctl = format!("{}sysctl -w net.ipv4.ip_forward", evidence.prefix());
     notes.find(
         Finding { severity, ..counted }
@@ -210,7 +246,10 @@ pub(super) const LOOP: Cause = Cause {
     undo: "the previous route",
     counters: &["IcmpOutTimeExcds", "Icmp6OutTimeExcds", "IcmpInTimeExcds"],
     reasons: &["IP_INHDR"],
-    references: &["https://www.rfc-editor.org/rfc/rfc1812", "https://man7.org/linux/man-pages/man8/ip-route.8.html"],
+    references: &[
+        "https://www.rfc-editor.org/rfc/rfc1812",
+        "https://man7.org/linux/man-pages/man8/ip-route.8.html",
+    ],
     is_of_forwarding: true,
     check: routing_loop,
 };
@@ -224,7 +263,9 @@ fn routing_loop(evidence: &Evidence, notes: &mut Notes<'_>) {
         Err(why) => return notes.unseen(why),
     };
     let answered = window.sum(&["IcmpOutTimeExcds", "Icmp6OutTimeExcds"]);
-    let expired = window.sum(&["IpInHdrErrors", "Ip6InHdrErrors"]).without(window.sum(&["IpExtInCsumErrors"]));
+    let expired = window
+        .sum(&["IpInHdrErrors", "Ip6InHdrErrors"])
+        .without(window.sum(&["IpExtInCsumErrors"]));
     let own = window.sum(&["IcmpInTimeExcds", "Icmp6InTimeExcds"]);
     // Answers are limited to one a second for each host.
     let is_router = answered.total > 0 && expired.now >= LOOPED;
@@ -232,7 +273,9 @@ fn routing_loop(evidence: &Evidence, notes: &mut Notes<'_>) {
         return;
     }
     let (lost, severity, what) = if is_router {
-        let what = expired.sentence("forwarded packets had used up their hops: a loop between this router and another");
+        let what = expired.sentence(
+            "forwarded packets had used up their hops: a loop between this router and another",
+        );
         (expired, Severity::High, what)
     } else {
         let what = own.sentence("packets of this host used up their hops on the way: a loop between two routers, or a trace of the route");

@@ -14,7 +14,10 @@ pub(super) const CAUSE: Cause = Cause {
     undo: "the old rp_filter",
     counters: &["TcpExtIPReversePathFilter"],
     reasons: &["IP_RPFILTER"],
-    references: &["https://docs.kernel.org/networking/ip-sysctl.html", "https://www.rfc-editor.org/rfc/rfc3704"],
+    references: &[
+        "https://docs.kernel.org/networking/ip-sysctl.html",
+        "https://www.rfc-editor.org/rfc/rfc3704",
+    ],
     is_of_forwarding: true,
     check,
 };
@@ -74,4 +77,3 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     };
     notes.find(found.change(change, undo));
 }
-

@@ -46,7 +46,11 @@ fn judge(stats: &str, limit: u64, prefix: &str) -> Option<Finding> {
     }
     let is_full = entries >= limit;
     let severity = if is_full { Severity::High } else { Severity::Medium };
-    let end = if is_full { "new destinations are unreachable" } else { "soon, new destinations are unreachable" };
+    let end = if is_full {
+        "new destinations are unreachable"
+    } else {
+        "soon, new destinations are unreachable"
+    };
     let sysctl = format!("{prefix}sysctl -w net.ipv6.route.max_size");
     Some(
         finding(severity, format!("IPv6 has {entries} of at most {limit} routes in use: {end}"))

@@ -32,7 +32,7 @@ pub(crate) struct LegacyTable {
 }
 
 impl Evidence {
-    /// Rules of nftables.
+    /// Rules of nftables; none if the kernel lacks it.
     pub(crate) fn rules(&self) -> Result<&Ruleset, &str> {
         section(&self.tables.rules, || self.system.within(nftables::ruleset))
     }
@@ -49,7 +49,8 @@ impl Evidence {
     }
 
     pub(crate) fn addresses(&self) -> Result<&[InterfaceAddress], &str> {
-        section(&self.tables.addresses, || self.system.within(net::all_addresses)).map(Vec::as_slice)
+        section(&self.tables.addresses, || self.system.within(net::all_addresses))
+            .map(Vec::as_slice)
     }
 
     pub(crate) fn routes(&self) -> Result<&[TableRoute], &str> {
@@ -73,18 +74,20 @@ impl Evidence {
     }
 }
 
-fn section<T>(
+fn section<T: Default>(
     section: &Section<T>,
     read: impl FnOnce() -> Result<T, KnobError>,
 ) -> Result<&T, &str> {
-    section.get_or_init(|| read().map_err(|error| chain(&error))).as_ref().map_err(String::as_str)
+    let read = || match read() {
+        Err(error) if error.is_absence() => Ok(T::default()),
+        answer => answer.map_err(|error| chain(&error)),
+    };
+    section.get_or_init(read).as_ref().map_err(String::as_str)
 }
 
 fn legacy_tables() -> Vec<LegacyTable> {
-    let versions = [
-        ("ip_tables_names", false, libc::AF_INET),
-        ("ip6_tables_names", true, libc::AF_INET6),
-    ];
+    let versions =
+        [("ip_tables_names", false, libc::AF_INET), ("ip6_tables_names", true, libc::AF_INET6)];
     let mut found = Vec::new();
     for (file, is_ipv6, family) in versions {
         let names = fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
@@ -95,10 +98,9 @@ fn legacy_tables() -> Vec<LegacyTable> {
         found.extend(names.lines().map(|name| LegacyTable {
             is_ipv6,
             name: name.to_owned(),
-            rule_count: socket
-                .as_ref()
-                .ok()
-                .and_then(|socket| sys::socket::legacy_rule_count(socket.as_fd(), is_ipv6, name).ok()),
+            rule_count: socket.as_ref().ok().and_then(|socket| {
+                sys::socket::legacy_rule_count(socket.as_fd(), is_ipv6, name).ok()
+            }),
         }));
     }
     found

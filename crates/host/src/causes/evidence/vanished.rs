@@ -83,7 +83,8 @@ mod tests {
     fn packets_that_leave_are_balanced_where_the_kernel_counts_them() {
         let all = [("IpForwDatagrams", 0, 50), ("IpOutRequests", 0, 50)];
         assert_eq!(Window::with_counters(&all).vanished_leaving().now, 0);
-        let counted = [all.as_slice(), &[("IpOutTransmits", 0, 80), ("Ip6OutRequests", 0, 0)]].concat();
+        let counted =
+            [all.as_slice(), &[("IpOutTransmits", 0, 80), ("Ip6OutRequests", 0, 0)]].concat();
         assert_eq!(Window::with_counters(&counted).vanished_leaving().now, 20);
         let few = [("IpOutRequests", 0, 10_000), ("IpOutTransmits", 0, 9_990)];
         assert_eq!(Window::with_counters(&few).vanished_leaving().now, 0);

@@ -73,11 +73,16 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         found.len()
     );
     let shown = setting.unwrap_or_else(|| "absent (br_netfilter is not loaded)".to_owned());
-    let masquerade =
-        format!("{prefix}nft add rule ip nat postrouting ip saddr {client} ip daddr {} masquerade", server.ip());
+    let masquerade = format!(
+        "{prefix}nft add rule ip nat postrouting ip saddr {client} ip daddr {} masquerade",
+        server.ip()
+    );
     let (change, undo) = if is_bridge {
         let sysctl = format!("{prefix}sysctl -w net.bridge.bridge-nf-call-iptables");
-        (format!("modprobe br_netfilter; {sysctl}=1; or {masquerade}"), format!("{sysctl}=0; or delete the rule"))
+        (
+            format!("modprobe br_netfilter; {sysctl}=1; or {masquerade}"),
+            format!("{sysctl}=0; or delete the rule"),
+        )
     } else {
         (masquerade, "nft delete rule with its handle".to_owned())
     };
@@ -110,11 +115,10 @@ fn common_interface(evidence: &Evidence, one: &Connection) -> Option<u32> {
         route.gateway.is_none().then_some(route.ifindex)
     };
     let server = one.reply.source.ip();
-    let interface = direct(one.original.source.ip()).filter(|index| direct(server) == Some(*index))?;
+    let interface =
+        direct(one.original.source.ip()).filter(|index| direct(server) == Some(*index))?;
     let link = evidence.links.get(&interface).filter(|link| !link.is_loopback)?;
     let neighbours = &evidence.window().ok()?.after.neighbours;
-    let is_away = neighbours.iter().any(|one| {
-        one.ip == server && one.is_silent()
-    });
+    let is_away = neighbours.iter().any(|one| one.ip == server && one.is_silent());
     (!is_away).then_some(link.index)
 }

@@ -17,7 +17,10 @@ pub(super) fn packets_of(window: &Window, chain: &NftChain, rule: &NftRule) -> O
 }
 
 /// Rules whose counter grew, with their chains, most packets first.
-pub(super) fn growing<'a>(window: &Window, rules: &'a Ruleset) -> Vec<(&'a NftChain, &'a NftRule, Losses)> {
+pub(super) fn growing<'a>(
+    window: &Window,
+    rules: &'a Ruleset,
+) -> Vec<(&'a NftChain, &'a NftRule, Losses)> {
     if window.after.drops == window.before.drops {
         return Vec::new();
     }
@@ -30,7 +33,8 @@ pub(super) fn growing<'a>(window: &Window, rules: &'a Ruleset) -> Vec<(&'a NftCh
         .map(|one| (key(one), (before.get(&key(one)).copied().unwrap_or(0), one.packets_count)))
         .filter(|(_, (before, after))| after > before)
         .collect();
-    let all = rules.chains.iter().flat_map(|chain| chain.rules.iter().map(move |rule| (chain, rule)));
+    let all =
+        rules.chains.iter().flat_map(|chain| chain.rules.iter().map(move |rule| (chain, rule)));
     let mut found: Vec<_> = all
         .filter_map(|(chain, rule)| {
             let (before, after) = grown.get(&(chain.family, chain.table.as_str(), rule.handle))?;

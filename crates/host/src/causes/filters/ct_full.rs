@@ -36,7 +36,9 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     let Some(found) = judge(window, entries, entries_max) else { return };
     let largest = evidence.connections().ok().and_then(largest_group);
     notes.find(match largest {
-        Some((group, count)) => found.read("conntrack -L: largest group", format!("{count} entries {group}")),
+        Some((group, count)) => {
+            found.read("conntrack -L: largest group", format!("{count} entries {group}"))
+        }
         None => found,
     });
 }
@@ -44,22 +46,28 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
 /// - `entries_max`: 0 for no limit.
 fn judge(window: &Window, entries: u64, entries_max: u64) -> Option<Finding> {
     // A packet whose entry could not be inserted is counted as dropped, too.
-    let dropped = window.sum(&["nf_conntrack drop"]).without(window.sum(&["nf_conntrack insert_failed"]));
+    let dropped =
+        window.sum(&["nf_conntrack drop"]).without(window.sum(&["nf_conntrack insert_failed"]));
     let evicted = window.sum(&["nf_conntrack early_drop"]);
     let share = (entries * 100).checked_div(entries_max).unwrap_or(0);
     let losses = window.losses(0, dropped.now + evicted.now);
     if losses.now == 0 && dropped.total == 0 && share < NEARLY_FULL {
         return None;
     }
-    let full = format!("the table of tracked connections has {entries} of at most {entries_max} entries");
+    let full =
+        format!("the table of tracked connections has {entries} of at most {entries_max} entries");
     let found = if losses.now > 0 {
-        let what = losses.sentence("packets of new connections were dropped or pushed out another entry");
+        let what =
+            losses.sentence("packets of new connections were dropped or pushed out another entry");
         finding(Severity::High, format!("{what}: {full}")).counted(losses, "connections")
     } else if share >= NEARLY_FULL {
         finding(Severity::Medium, format!("{full}: soon, new connections are dropped"))
     } else {
-        finding(Severity::Low, dropped.sentence("packets were dropped because no connection could be tracked"))
-            .counted(dropped, "packets")
+        finding(
+            Severity::Low,
+            dropped.sentence("packets were dropped because no connection could be tracked"),
+        )
+        .counted(dropped, "packets")
     };
     let wanted = entries.max(entries_max) * 2;
     Some(

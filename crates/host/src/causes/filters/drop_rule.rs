@@ -25,7 +25,10 @@ pub(super) const CAUSE: Cause = Cause {
     undo: "the rule again",
     counters: &[],
     reasons: &["NETFILTER_DROP"],
-    references: &["https://wiki.nftables.org/wiki-nftables/index.php/Counters", "https://man7.org/linux/man-pages/man8/nft.8.html"],
+    references: &[
+        "https://wiki.nftables.org/wiki-nftables/index.php/Counters",
+        "https://man7.org/linux/man-pages/man8/nft.8.html",
+    ],
     is_of_forwarding: true,
     check,
 };
@@ -73,7 +76,11 @@ fn counted_rule(
         // To drop strays is its purpose.
         (None, false) => Severity::Low,
     };
-    let what = format!("{}: {} drops them", dropped.sentence("packets were dropped"), place(chain, Some(rule)));
+    let what = format!(
+        "{}: {} drops them",
+        dropped.sentence("packets were dropped"),
+        place(chain, Some(rule))
+    );
     let what = match &listener {
         Some(listener) => format!("{what}, and {listener} waits for them"),
         None => what,
@@ -111,18 +118,29 @@ fn uncounted(
         }
         None => format!(
             "{received}: {} of the firewall, such as {}, drop them",
-            if suspects.len() == 1 { "a rule".to_owned() } else { format!("one or more of {} rules", suspects.len()) },
+            if suspects.len() == 1 {
+                "a rule".to_owned()
+            } else {
+                format!("one or more of {} rules", suspects.len())
+            },
             place(chain, rule)
         ),
     };
     let found = finding(severity, what).counted(vanished, "packets");
     notes.find(
-        remedy(Finding { severity, ..found }, evidence, chain, rule)
-            .read("/proc/net/snmp: Ip InReceives that no counter accounts for", vanished.evidence()),
+        remedy(Finding { severity, ..found }, evidence, chain, rule).read(
+            "/proc/net/snmp: Ip InReceives that no counter accounts for",
+            vanished.evidence(),
+        ),
     );
 }
 
-fn remedy(found: Finding, evidence: &Evidence, chain: &NftChain, rule: Option<&NftRule>) -> Finding {
+fn remedy(
+    found: Finding,
+    evidence: &Evidence,
+    chain: &NftChain,
+    rule: Option<&NftRule>,
+) -> Finding {
     let (change, undo) = removal(&evidence.prefix(), chain, rule);
     found
         .because("what a rule drops is counted by the rule's own counter alone (nft(8))")
@@ -133,7 +151,11 @@ fn remedy(found: Finding, evidence: &Evidence, chain: &NftChain, rule: Option<&N
 
 /// Program that listens at a port, in words.
 fn listener(evidence: &Evidence, window: &Window, port: u16) -> Option<String> {
-    let tcp = window.after.tcp.iter().find(|one| one.state == TcpState::Listen && one.local.port() == port);
+    let tcp = window
+        .after
+        .tcp
+        .iter()
+        .find(|one| one.state == TcpState::Listen && one.local.port() == port);
     let udp = || window.after.udp.iter().find(|one| one.local.port() == port);
     let (protocol, inode) =
         tcp.map(|one| ("TCP", one.inode)).or_else(|| udp().map(|one| ("UDP", one.inode)))?;

@@ -62,7 +62,10 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     let forwarded = window.sum(&["IpForwDatagrams", "Ip6OutForwDatagrams"]);
     let is_many = dropped.now * 100 >= forwarded.now * SHARE && !is_elsewhere;
     let severity = if is_many { Severity::High } else { Severity::Low };
-    let what = format!("{}: {by} drops them", dropped.sentence("packets were to be forwarded and did not leave"));
+    let what = format!(
+        "{}: {by} drops them",
+        dropped.sentence("packets were to be forwarded and did not leave")
+    );
     let found = finding(severity, what).counted(dropped, "packets");
     let (change, undo) = match suspects.first() {
         Some((chain, rule)) => removal(&evidence.prefix(), chain, *rule),
@@ -98,8 +101,14 @@ fn dropped(window: &Window) -> (Losses, &'static str) {
         // The kernel counts them before the hook since 6.6.
         Some(_) => {
             let gone = window.vanished_leaving().now.min(forwarded);
-            (window.losses(0, gone), "/proc/net/snmp: IpForwDatagrams and OutRequests without OutTransmits")
+            (
+                window.losses(0, gone),
+                "/proc/net/snmp: IpForwDatagrams and OutRequests without OutTransmits",
+            )
         }
-        None => (window.vanished_received(), "/proc/net/snmp: IpInReceives without InDelivers and ForwDatagrams"),
+        None => (
+            window.vanished_received(),
+            "/proc/net/snmp: IpInReceives without InDelivers and ForwDatagrams",
+        ),
     }
 }

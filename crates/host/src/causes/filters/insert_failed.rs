@@ -65,7 +65,8 @@ struct Entries {
 impl Entries {
     fn of(connections: &[Connection]) -> Self {
         let is_racing = |one: &&Connection| {
-            one.protocol == UDP && (one.has_other_destination() || one.original.destination.port() == DNS)
+            one.protocol == UDP
+                && (one.has_other_destination() || one.original.destination.port() == DNS)
         };
         let mut groups: BTreeMap<_, (usize, BTreeSet<u16>)> = BTreeMap::new();
         for one in connections.iter().filter(|one| one.has_other_source()) {
@@ -77,9 +78,12 @@ impl Entries {
         let racing = connections.iter().filter(is_racing).count();
         let largest = groups.into_iter().max_by_key(|(_, (count, _))| *count);
         match largest {
-            Some(((_, from, to), (crowded, ports))) => {
-                Entries { racing, crowded, ports: ports.len(), group: format!("from {from} to {to}") }
-            }
+            Some(((_, from, to), (crowded, ports))) => Entries {
+                racing,
+                crowded,
+                ports: ports.len(),
+                group: format!("from {from} to {to}"),
+            },
             None => Entries { racing, ..Entries::default() },
         }
     }
@@ -148,7 +152,8 @@ fn collision(evidence: &Evidence, notes: &mut Notes<'_>) {
         return;
     }
     let rules = evidence.rules().map(|rules| rules.chains.as_slice()).unwrap_or_default();
-    let is_source = |one: &Expression| matches!(one, Expression::Translate { is_destination: false, .. });
+    let is_source =
+        |one: &Expression| matches!(one, Expression::Translate { is_destination: false, .. });
     let rule = rules
         .iter()
         .flat_map(|chain| chain.rules.iter().map(move |rule| (chain, rule)))
@@ -188,7 +193,13 @@ mod tests {
             source: from.parse().unwrap(),
             destination: to.parse().unwrap(),
         };
-        Connection { protocol, original: tuple(original), reply: tuple(reply), status: 0, timeout_s: 30 }
+        Connection {
+            protocol,
+            original: tuple(original),
+            reply: tuple(reply),
+            status: 0,
+            timeout_s: 30,
+        }
     }
 
     fn dns(port: u16) -> Connection {
@@ -197,7 +208,8 @@ mod tests {
     }
 
     fn masqueraded(port: u16) -> Connection {
-        let (from, as_seen) = (format!("10.0.0.2:{port}"), format!("192.0.2.1:{}", 5000 + port % 4));
+        let (from, as_seen) =
+            (format!("10.0.0.2:{port}"), format!("192.0.2.1:{}", 5000 + port % 4));
         entry(6, (&from, "198.51.100.1:443"), ("198.51.100.1:443", &as_seen))
     }
 

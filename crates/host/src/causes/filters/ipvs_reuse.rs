@@ -27,7 +27,8 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let (Ok(services), Ok(entries)) = (evidence.proc_net("ip_vs"), evidence.proc_net("ip_vs_conn")) else {
+    let (Ok(services), Ok(entries)) = (evidence.proc_net("ip_vs"), evidence.proc_net("ip_vs_conn"))
+    else {
         return;
     };
     let set = |name: &str| evidence.number(&format!("net/ipv4/vs/{name}"));
@@ -45,7 +46,8 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
 
 /// - `release`: as `uname -r` prints it.
 fn is_before_5_9(release: &str) -> bool {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|text| text.parse::<u32>().ok());
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).map_while(|text| text.parse::<u32>().ok());
     numbers.next().zip(numbers.next()).is_some_and(|version| version < (5, 9))
 }
 
@@ -64,7 +66,8 @@ fn judge(services: &str, entries: &str, settings: Settings, prefix: &str) -> Vec
     // Protocol, client and port, service and port, server and port, state.
     let rows = entries.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
     let rows: Vec<Vec<&str>> = rows.filter(|row| row.len() > 7).collect();
-    let is_over = |row: &[&str]| matches!(row[7], "TIME_WAIT" | "CLOSE" | "CLOSE_WAIT" | "LAST_ACK");
+    let is_over =
+        |row: &[&str]| matches!(row[7], "TIME_WAIT" | "CLOSE" | "CLOSE_WAIT" | "LAST_ACK");
     let server = |row: &[&str]| format!("{}:{}", row[5], row[6]);
     let dead: Vec<String> = rows
         .iter()
@@ -135,7 +138,8 @@ mod tests {
     const SERVICES: &str = "IP Virtual Server version 1.2.1 (size=4096)\nProt LocalAddress:Port Scheduler Flags\n  \
                             -> RemoteAddress:Port Forward Weight ActiveConn InActConn\nTCP  0A600001:01BB rr\n  \
                             -> 0A010002:1F90      Masq    1      1          0\n";
-    const HEAD: &str = "Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData\n";
+    const HEAD: &str =
+        "Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData\n";
 
     fn judged(entries: &str, keeps_dead: bool, drops_first_syn: bool) -> Vec<String> {
         let settings = Settings { keeps_dead, drops_first_syn };
@@ -150,7 +154,10 @@ mod tests {
         assert!(judged(listed, true, false).is_empty());
         assert!(judged(removed, false, false).is_empty(), "they expire at once");
         let found = judged(&format!("{listed}{removed}"), true, false);
-        assert!(found[0].contains("1 connections") && found[0].contains("10.1.0.3:8080"), "{found:?}");
+        assert!(
+            found[0].contains("1 connections") && found[0].contains("10.1.0.3:8080"),
+            "{found:?}"
+        );
     }
 
     #[test]
@@ -159,6 +166,8 @@ mod tests {
         assert_eq!(judged(waiting, true, true).len(), 1);
         assert!(judged(waiting, true, false).is_empty());
         assert!(is_before_5_9("5.4.0-100-generic") && is_before_5_9("4.19.2"));
-        assert!(!is_before_5_9("5.10.0-28-amd64") && !is_before_5_9("6.12.3") && !is_before_5_9("x"));
+        assert!(
+            !is_before_5_9("5.10.0-28-amd64") && !is_before_5_9("6.12.3") && !is_before_5_9("x")
+        );
     }
 }

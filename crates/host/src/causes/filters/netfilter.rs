@@ -2,8 +2,8 @@
 
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
-use crate::causes::finding::{Finding, Notes, Severity, finding};
-use crate::net;
+use crate::causes::finding::{Notes, Severity, finding};
+use crate::net::nftables::Expression;
 use crate::text::chain;
 
 pub(super) const HOOKS: Cause = Cause {
@@ -35,10 +35,12 @@ pub(super) const CONNTRACK: Cause = Cause {
 };
 
 fn hooks(view: &Evidence, notes: &mut Notes<'_>) {
-    let Some(chains) = notes.ask(view.system.within(net::chains)) else {
-        return;
+    let chains = match view.rules() {
+        Ok(rules) => &rules.chains,
+        Err(why) => return notes.unseen(why),
     };
-    let hooked: Vec<_> = chains.iter().filter(|chain| chain.hook.is_some()).collect();
+    let hooked: Vec<_> =
+        chains.iter().filter_map(|chain| Some((chain, chain.base.as_ref()?))).collect();
     let functions = match sys::bpf::hook_functions(view.system.netns()) {
         Ok(functions) => functions,
         Err(error) => {
@@ -46,44 +48,45 @@ fn hooks(view: &Evidence, notes: &mut Notes<'_>) {
             Vec::new()
         }
     };
-    let rule_count: usize = chains.iter().map(|chain| chain.rule_count).sum();
+    let has_rules = chains.iter().any(|chain| !chain.rules.is_empty());
     let named: Vec<String> = functions.iter().map(|hook| hook.to_string()).collect();
     if hooked.is_empty() && named.is_empty() {
         return;
     }
-    if rule_count == 0 && !hooked.is_empty() {
+    if !has_rules && !hooked.is_empty() {
         let mut found = finding(Severity::Low, "packets pass firewall chains without a rule")
             .because("each packet enters them without any effect (nft(8))")
             .effect("saves some CPU time for each packet")
             .change("nft delete table FAMILY TABLE", "nft add table, and its chains");
-        for chain in hooked {
-            found = found.read(
-                format!("nftables: {} {} {}", chain.family, chain.table, chain.name),
-                format!("hook {}", chain.hook.unwrap_or_default()),
-            );
+        for (chain, base) in hooked {
+            let name = format!("nftables: {} {} {}", chain.family, chain.table, chain.name);
+            found = found.read(name, format!("hook {}", base.hook));
         }
-        notes.find(with_functions(found, &named));
+        if !named.is_empty() {
+            found = found.read("hooks of the namespace (BPF iterator)", named.join(", "));
+        }
+        notes.find(found);
     } else if !named.is_empty() {
         notes.fact(format!("hooked functions: {}", named.join(", ")));
-    }
-}
-
-fn with_functions(finding: Finding, named: &[String]) -> Finding {
-    match named {
-        [] => finding,
-        named => finding.read("hooks of the namespace (BPF iterator)", named.join(", ")),
     }
 }
 
 fn conntrack(view: &Evidence, notes: &mut Notes<'_>) {
     let count_file = "net/netfilter/nf_conntrack_count";
     let count: u64 = view.sysctl(count_file).and_then(|text| text.parse().ok()).unwrap_or(0);
-    let chains = notes.ask(view.system.within(net::chains)).unwrap_or_default();
+    let chains = match view.rules() {
+        Ok(rules) => rules.chains.as_slice(),
+        Err(why) => {
+            notes.unseen(why);
+            &[]
+        }
+    };
+    let tracks = |one: &Expression| {
+        matches!(one, Expression::ConnectionState { .. } | Expression::Translate { .. })
+    };
     let tracking: Vec<_> = chains
         .iter()
-        .filter(|chain| {
-            chain.expressions.iter().any(|e| matches!(e.as_str(), "ct" | "nat" | "masq" | "redir"))
-        })
+        .filter(|chain| chain.rules.iter().flat_map(|rule| &rule.expressions).any(tracks))
         .collect();
     let hooks = sys::bpf::hook_functions(view.system.netns()).unwrap_or_default();
     let hooked: Vec<_> = hooks.iter().filter(|hook| hook.function.contains("conntrack")).collect();

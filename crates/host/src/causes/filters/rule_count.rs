@@ -40,8 +40,12 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         Ok(rules) => rules,
         Err(why) => return notes.unseen(why),
     };
-    let legacy: usize =
-        evidence.legacy_tables().iter().filter_map(|table| table.rule_count).map(|count| count as usize).sum();
+    let legacy: usize = evidence
+        .legacy_tables()
+        .iter()
+        .filter_map(|table| table.rule_count)
+        .map(|count| count as usize)
+        .sum();
     let longest = longest(rules);
     let (hook, cost) = longest.into_iter().max_by_key(|(_, cost)| cost.first).unwrap_or_default();
     let (first, later) = (cost.first.max(legacy), cost.later.max(legacy));
@@ -70,12 +74,14 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
             "use sets and maps, put `ct state established,related accept` first and remove rules that are there twice",
             "nft -f with the previous rules (`nft list ruleset` prints them)",
         );
-    let mut chains: Vec<&NftChain> = rules.chains.iter().filter(|chain| !chain.rules.is_empty()).collect();
+    let mut chains: Vec<&NftChain> =
+        rules.chains.iter().filter(|chain| !chain.rules.is_empty()).collect();
     chains.sort_by_key(|chain| std::cmp::Reverse(chain.rules.len()));
     for chain in chains.iter().take(5) {
         let hook = chain.base.as_ref().map_or("no hook", |base| base.hook);
         let equal = equal_rules(chain);
-        let equal = if equal > 0 { format!(", {equal} of them there twice") } else { String::new() };
+        let equal =
+            if equal > 0 { format!(", {equal} of them there twice") } else { String::new() };
         found = found.read(
             format!("nftables: {} {} {} ({hook})", chain.family, chain.table, chain.name),
             format!("{} rules{equal}", chain.rules.len()),
@@ -83,7 +89,8 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     }
     for table in evidence.legacy_tables() {
         let count = table.rule_count.map_or("unknown".to_owned(), |count| count.to_string());
-        found = found.read(format!("iptables-legacy: table {}", table.name), format!("{count} rules"));
+        found =
+            found.read(format!("iptables-legacy: table {}", table.name), format!("{count} rules"));
     }
     notes.find(found);
 }
@@ -97,20 +104,15 @@ struct Cost {
     later: usize,
 }
 
-/// Rules in turn at each hook of IP; a packet meets the chains of one version.
+/// Rules in turn at each hook; a packet meets the chains of one family there, and those of `inet`.
 fn longest(rules: &Ruleset) -> BTreeMap<&'static str, Cost> {
-    let mut costs: BTreeMap<(&str, bool), Cost> = BTreeMap::new();
+    let mut costs: BTreeMap<(&str, &str), Cost> = BTreeMap::new();
     for chain in &rules.chains {
         let Some(base) = &chain.base else { continue };
-        let versions: &[bool] = match chain.family {
-            "ip" => &[false],
-            "ip6" => &[true],
-            "inet" => &[false, true],
-            _ => continue,
-        };
+        let families = if chain.family == "inet" { vec!["ip", "ip6"] } else { vec![chain.family] };
         let own = cost(rules, chain, JUMPS_MAX);
-        for is_ipv6 in versions {
-            let sum = costs.entry((base.hook, *is_ipv6)).or_default();
+        for family in families {
+            let sum = costs.entry((base.hook, family)).or_default();
             sum.first += own.first;
             // Translation is decided on once for a connection.
             sum.later += if base.kind == "nat" { 0 } else { own.later };
@@ -149,9 +151,12 @@ fn cost(rules: &Ruleset, chain: &NftChain, jumps_left: usize) -> Cost {
 /// Chain that every packet jumps to.
 fn unconditional(rule: &NftRule) -> Option<&str> {
     let (last, before) = rule.expressions.split_last()?;
-    let is_free = |one: &Expression| matches!(one, Expression::Counter { .. } | Expression::WithoutEffect);
+    let is_free =
+        |one: &Expression| matches!(one, Expression::Counter { .. } | Expression::WithoutEffect);
     match last {
-        Expression::Decide(Verdict::Jump(name) | Verdict::Goto(name)) if before.iter().all(is_free) => {
+        Expression::Decide(Verdict::Jump(name) | Verdict::Goto(name))
+            if before.iter().all(is_free) =>
+        {
             Some(name)
         }
         _ => None,
@@ -212,14 +217,17 @@ mod tests {
 
     fn drops(count: u64) -> Vec<NftRule> {
         (0..count)
-            .map(|at| rule(at, vec![Expression::Meta { to: 1, key: at as u32 }, Expression::Reject]))
+            .map(|at| {
+                rule(at, vec![Expression::Meta { to: 1, key: at as u32 }, Expression::Reject])
+            })
             .collect()
     }
 
     #[test]
     fn all_rules_up_to_the_decision_are_counted_and_those_of_a_conditional_jump_are_not() {
         let jump = Expression::Decide(Verdict::Jump("own".into()));
-        let state = vec![Expression::ConnectionState { to: 1 }, Expression::Decide(Verdict::Accept)];
+        let state =
+            vec![Expression::ConnectionState { to: 1 }, Expression::Decide(Verdict::Accept)];
         let mut base = vec![rule(1, vec![jump.clone()]), rule(2, state)];
         base.extend(drops(10));
         let conditional = rule(3, vec![Expression::Meta { to: 1, key: 1 }, jump]);

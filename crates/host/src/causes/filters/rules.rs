@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::generated::Plain;
-use crate::net::nftables::{
-    Comparison, Expression, Header, NftChain, NftRule, Ruleset, Verdict,
-};
+use crate::net::nftables::{Comparison, Expression, Header, NftChain, NftRule, Ruleset, Verdict};
 use crate::text::printable;
 
 /// Place of a rule, or of the policy of a chain, in words.
@@ -37,11 +35,17 @@ pub(super) fn removal(prefix: &str, chain: &NftChain, rule: Option<&NftRule>) ->
     match rule {
         Some(rule) => (
             format!("{prefix}nft delete rule {path} handle {}", rule.handle),
-            format!("{prefix}nft insert rule {path}, and its text as `nft -a list chain {path}` showed it"),
+            format!(
+                "{prefix}nft insert rule {path}, and its text as `nft -a list chain {path}` showed it"
+            ),
         ),
         None => (
-            format!("{prefix}nft insert rule {path} MATCH accept, with a match for the packets that are wanted"),
-            format!("{prefix}nft delete rule {path} handle N, which `nft -a list chain {path}` shows"),
+            format!(
+                "{prefix}nft insert rule {path} MATCH accept, with a match for the packets that are wanted"
+            ),
+            format!(
+                "{prefix}nft delete rule {path} handle N, which `nft -a list chain {path}` shows"
+            ),
         ),
     }
 }
@@ -124,9 +128,7 @@ pub(super) fn is_of_invalid(rule: &NftRule) -> bool {
             is_state = true;
             false
         }
-        Expression::Mask { mask, .. } => {
-            is_state && mask.as_slice() == INVALID.to_ne_bytes()
-        }
+        Expression::Mask { mask, .. } => is_state && mask.as_slice() == INVALID.to_ne_bytes(),
         Expression::Compare { comparison: Comparison::Equal, with, .. } => {
             is_state && with.as_slice() == INVALID.to_ne_bytes()
         }
@@ -148,7 +150,8 @@ mod tests {
 
     #[test]
     fn a_rule_s_port_is_that_of_the_destination() {
-        let load = |offset| Expression::Payload { to: 1, header: Header::Transport, offset, length: 2 };
+        let load =
+            |offset| Expression::Payload { to: 1, header: Header::Transport, offset, length: 2 };
         assert_eq!(port_of(&rule(vec![load(2), compare(&[0x1f, 0x90])])), Some(8080));
         assert_eq!(port_of(&rule(vec![load(0), compare(&[0x1f, 0x90])])), None);
         assert_eq!(port_of(&rule(vec![compare(&[0, 1])])), None);
@@ -157,7 +160,12 @@ mod tests {
     #[test]
     fn a_rule_about_invalid_packets_is_known_by_its_mask() {
         let state = |mask: u32| {
-            let mask = Expression::Mask { from: 1, to: 1, mask: mask.to_ne_bytes().into(), xor: vec![0; 4] };
+            let mask = Expression::Mask {
+                from: 1,
+                to: 1,
+                mask: mask.to_ne_bytes().into(),
+                xor: vec![0; 4],
+            };
             rule(vec![Expression::ConnectionState { to: 1 }, mask])
         };
         assert!(is_of_invalid(&state(1)));

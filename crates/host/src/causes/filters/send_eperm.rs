@@ -45,12 +45,16 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     };
     let mut suspects = drops_at(rules, "output");
     suspects.extend(drops_at(rules, "postrouting"));
-    let grew = |rule| move |chain| packets_of(window, chain, rule).is_some_and(|dropped| dropped.now > 0);
+    let grew =
+        |rule| move |chain| packets_of(window, chain, rule).is_some_and(|dropped| dropped.now > 0);
     let counted = suspects.iter().find(|(chain, rule)| rule.is_some_and(|rule| grew(rule)(*chain)));
     let named = suspects.iter().find(|(_, rule)| {
         rule.and_then(port_of).is_some_and(|port| sender(evidence, window, port).is_some())
     });
-    let suspect = counted.or(named).or_else(|| suspects.iter().find(|(_, rule)| rule.is_none())).or(suspects.first());
+    let suspect = counted
+        .or(named)
+        .or_else(|| suspects.iter().find(|(_, rule)| rule.is_none()))
+        .or(suspects.first());
     let collided = window.sum(&["nf_conntrack insert_failed"]);
     let legacy = evidence.legacy_tables().iter().any(|table| table.rule_count.unwrap_or(0) > 0);
     let sends = lost.sentence("sends of programs failed (EPERM for datagrams, TCP goes on trying)");
@@ -63,13 +67,17 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
             (format!("{sends}: {} drops them{by}", place(chain, *rule)), change, undo)
         }
         None if collided.now > 0 => (
-            format!("{sends}: another connection has the addresses that translation would give them"),
+            format!(
+                "{sends}: another connection has the addresses that translation would give them"
+            ),
             "bind the program's sockets to different ports, or to one address only".to_owned(),
             "the program's previous setting".to_owned(),
         ),
         None if legacy => (
             format!("{sends}: a rule of iptables-legacy may drop them"),
-            format!("{prefix}iptables-legacy -S OUTPUT -v shows the rule; accept before it with -I OUTPUT"),
+            format!(
+                "{prefix}iptables-legacy -S OUTPUT -v shows the rule; accept before it with -I OUTPUT"
+            ),
             format!("{prefix}iptables-legacy -D OUTPUT with the same words"),
         ),
         None => return,
@@ -91,7 +99,11 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
 
 /// Program that sends to a port, in words.
 fn sender(evidence: &Evidence, window: &Window, port: u16) -> Option<String> {
-    let tcp = window.after.tcp.iter().find(|one| one.remote.port() == port && one.state != TcpState::Listen);
+    let tcp = window
+        .after
+        .tcp
+        .iter()
+        .find(|one| one.remote.port() == port && one.state != TcpState::Listen);
     let udp = || window.after.udp.iter().find(|one| one.remote.port() == port);
     let inode = tcp.map(|one| one.inode).or_else(|| udp().map(|one| one.inode))?;
     Some(format!("{} to port {port}", evidence.owner(inode)))

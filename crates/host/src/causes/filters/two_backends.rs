@@ -61,7 +61,8 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     for table in &legacy {
         let version = if table.is_ipv6 { "ip6_tables_names" } else { "ip_tables_names" };
         let count = table.rule_count.unwrap_or(0);
-        found = found.read(format!("/proc/net/{version}: {}", table.name), format!("{count} rules"));
+        found =
+            found.read(format!("/proc/net/{version}: {}", table.name), format!("{count} rules"));
     }
     for chain in chains.iter().take(5) {
         let name = format!("nftables: {} {} {}", chain.family, chain.table, chain.name);

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
-use crate::net::nftables::{Expression, NftRule, Ruleset};
 use crate::net::Connection;
+use crate::net::nftables::{Expression, NftRule, Ruleset};
 
 use super::rules::{chains_at, port_of};
 
@@ -132,13 +132,15 @@ impl<'a> Translator<'a> {
         let target = one.reply.source.ip();
         if !one.has_other_destination() {
             let rule = self.rule_for(one)?;
-            return Some(format!("rule {} would translate it, and the flow began before the rule", rule.handle));
+            return Some(format!(
+                "rule {} would translate it, and the flow began before the rule",
+                rule.handle
+            ));
         }
         if self.is_partial {
             let window = evidence.window().ok()?;
-            let is_dead = window.after.neighbours.iter().any(|one| {
-                one.ip == target && one.is_silent()
-            });
+            let is_dead =
+                window.after.neighbours.iter().any(|one| one.ip == target && one.is_silent());
             return is_dead.then(|| format!("no host has the address {target} any more"));
         }
         let is_known = own.contains(&target) && self.count > 0 || self.has_address(target);
@@ -166,17 +168,20 @@ impl<'a> Translator<'a> {
     /// Rule for the port of a flow, with no other condition than its destination address.
     fn rule_for(&self, one: &Connection) -> Option<&'a NftRule> {
         let to = one.original.destination;
-        chains_at(self.rules, "prerouting").into_iter().flat_map(|chain| &chain.rules).find(|rule| {
-            translates_destination(rule)
-                && port_of(rule) == Some(to.port())
-                && is_for_udp(rule)
-                && rule.expressions.iter().all(|one| is_met(one, to.ip()))
-        })
+        chains_at(self.rules, "prerouting").into_iter().flat_map(|chain| &chain.rules).find(
+            |rule| {
+                translates_destination(rule)
+                    && port_of(rule) == Some(to.port())
+                    && is_for_udp(rule)
+                    && rule.expressions.iter().all(|one| is_met(one, to.ip()))
+            },
+        )
     }
 }
 
 fn translates_destination(rule: &NftRule) -> bool {
-    let is_one = |one: &Expression| matches!(one, Expression::Translate { is_destination: true, .. });
+    let is_one =
+        |one: &Expression| matches!(one, Expression::Translate { is_destination: true, .. });
     rule.expressions.iter().any(is_one)
 }
 
@@ -192,7 +197,9 @@ fn is_for_udp(rule: &NftRule) -> bool {
 /// An expression that does not exclude the address; false for conditions of other kinds.
 fn is_met(one: &Expression, ip: IpAddr) -> bool {
     match one {
-        Expression::Unread { .. } | Expression::Unknown { .. } | Expression::ConnectionState { .. } => false,
+        Expression::Unread { .. }
+        | Expression::Unknown { .. }
+        | Expression::ConnectionState { .. } => false,
         // Interfaces and marks; 16 is the protocol.
         Expression::Meta { key, .. } => *key == 16,
         Expression::Lookup { .. } | Expression::Range { .. } | Expression::Mask { .. } => false,
