@@ -4,6 +4,7 @@
 //! [`sys::netns::Netns::run`] applies to that namespace.
 
 mod bridge;
+mod connections;
 mod error;
 pub mod ethtool;
 mod inspect;
@@ -11,20 +12,23 @@ mod link;
 mod napi;
 mod netfilter;
 mod packet_sockets;
+pub mod nftables;
 mod qdisc;
 mod route;
 mod rss;
 mod rules;
 mod snmp;
 mod sockets;
+mod tables;
 mod tunnel;
 mod veth;
 mod watch;
 
 pub use bridge::{bridge_has_querier, bridge_neighbours};
+pub use connections::{Connection, FlowTuple, connections, flowtable_devices};
 pub use error::NetError;
 pub use ethtool::Channels;
-pub use inspect::{Chain, LinkDetail, chains, details};
+pub use inspect::{LinkDetail, details};
 pub use link::{
     AttachedMode, AttachedXdp, Link, LinkDrops, Mac, Peer, Reachable, add_address, addresses,
     addresses_like, delete, link, link_counters, link_drops, link_named, link_of, links, reachable,
@@ -44,6 +48,10 @@ pub use rules::{FlowRule, delete_flow_rule, flow_rules, insert_flow_rule};
 pub use snmp::{snmp_counter, snmp_table, snmp6_counter};
 pub use sockets::{
     SocketMemory, TcpSocket, TcpState, TcpTimer, UdpSocket, tcp_sockets, udp_sockets,
+};
+pub use tables::{
+    InterfaceAddress, Neighbour, NeighbourState, TableRoute, all_addresses, all_routes, neighbours,
+    route_from,
 };
 pub use tunnel::{VxlanSpec, create_bridge, create_vlan, create_vxlan, set_master};
 pub use veth::{VethEnd, create_veth};

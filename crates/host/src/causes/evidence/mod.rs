@@ -8,6 +8,8 @@ mod groups;
 mod host;
 mod kernel_log;
 mod sample;
+mod tables;
+mod vanished;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,6 +24,8 @@ use crate::tune::{KnobError, Profile, System, Target, Value, find};
 pub(crate) use kernel_log::Message;
 pub(crate) use groups::Membership;
 pub use sample::{Losses, Sample, Window};
+use tables::Tables;
+pub(crate) use tables::LegacyTable;
 
 /// Time between the two samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
@@ -47,6 +51,7 @@ pub struct Evidence {
     groups: std::sync::OnceLock<Vec<Membership>>,
     /// The group that this is about.
     pub(super) asked: Option<GroupQuestion>,
+    tables: Tables,
 }
 
 /// Programs by the inode number of their sockets.
@@ -101,6 +106,7 @@ impl Evidence {
             Some(name) => connected(system.index(name)?, &links, &details, &below_tunnel),
         };
         let (owners, window, kernel_log, groups) = Default::default();
+        let tables = Tables::default();
         Ok(Evidence {
             system,
             profile,
@@ -115,6 +121,7 @@ impl Evidence {
             kernel_log,
             groups,
             asked: None,
+            tables,
         })
     }
 

@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::host;
 use crate::causes::finding::{Confidence, Severity};
-use crate::net::{self, Link, PacketSocket, QdiscLimits, QdiscState, TcpSocket, UdpSocket, ethtool};
+use crate::net::nftables::{self, DropCount};
+use crate::net::{
+    self, Link, Neighbour, PacketSocket, QdiscLimits, QdiscState, TcpSocket, UdpSocket, ethtool,
+};
 use crate::tune::{KnobError, System};
 
 /// Counters, queueing disciplines and sockets of a namespace at one moment.
@@ -30,6 +33,9 @@ pub struct Sample {
     pub packet: Vec<PacketSocket>,
     pub tcp: Vec<TcpSocket>,
     pub udp: Vec<UdpSocket>,
+    pub neighbours: Vec<Neighbour>,
+    /// Empty for a user who may not read the rules.
+    pub drops: Vec<DropCount>,
 }
 
 impl Sample {
@@ -57,6 +63,8 @@ impl Sample {
             packet: system.within(net::packet_sockets)?,
             tcp: system.within(net::tcp_sockets)?,
             udp: system.within(net::udp_sockets)?,
+            neighbours: system.within(net::neighbours)?,
+            drops: system.within(nftables::drop_counts).unwrap_or_default(),
         })
     }
 }
@@ -355,6 +363,8 @@ impl Window {
             packet: Vec::new(),
             tcp: Vec::new(),
             udp: Vec::new(),
+            neighbours: Vec::new(),
+            drops: Vec::new(),
         };
         Window::new(sample(at, false), sample(at + Duration::from_secs(1), true))
     }
