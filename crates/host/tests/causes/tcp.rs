@@ -205,10 +205,7 @@ fn outgoing_connection_on_the_port_of_a_service_is_named() {
     let words =
         ["TCP port 909", "python3", "Address already in use", "ip_local_reserved_ports=909"];
     let found = named(&report, "port-overlap", Severity::Low, &words);
-    silent(
-        &connections_from("9080 9999", "9090-9100,9200,9300,9042", 3).examine("a"),
-        "port-overlap",
-    );
+    silent(&connections_from("32768 60999", "''", 3).examine("a"), "port-overlap");
     row("port-overlap", "a range that covers services", "doctor", found);
 }
 

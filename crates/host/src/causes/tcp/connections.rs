@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use netlink_bindings::inet_diag::TcpInfo;
 
 use crate::causes::evidence::{Evidence, Window};
-use crate::causes::finding::{Finding, Notes};
+use crate::causes::finding::{Finding, Notes, Severity};
 use crate::net::{TcpSocket, TcpState};
 use crate::tune::Target;
 
@@ -133,6 +133,20 @@ pub(super) fn host_numbers(evidence: &Evidence, file: &str) -> Option<Vec<u64>> 
 
 fn parsed(text: &str) -> Option<Vec<u64>> {
     text.split_whitespace().map(|word| word.parse().ok()).collect()
+}
+
+/// How bad it is that a far end does not answer: clients of a public server vanish all the time.
+pub(super) fn severity_of_silence(window: &Window, socket: &TcpSocket) -> Severity {
+    let is_accepted = window
+        .after
+        .tcp
+        .iter()
+        .any(|one| one.state == TcpState::Listen && one.local.port() == socket.local.port());
+    match is_internal(socket.remote.ip()) {
+        true => Severity::High,
+        false if is_accepted || socket.inode == 0 => Severity::Low,
+        false => Severity::Medium,
+    }
 }
 
 /// An address of the same organisation: private, link-local or loopback. What one's own far ends do is a fault more

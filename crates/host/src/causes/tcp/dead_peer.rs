@@ -1,12 +1,13 @@
 //! Connections whose far end is gone without a word.
 
 use super::connections::{
-    by_remote, connections, counted, listed, number, programs, time_text, window,
+    by_remote, connections, counted, listed, number, programs, severity_of_silence, time_text,
+    window,
 };
 use super::stalled::{stalled, waits_ms};
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
-use crate::causes::finding::{Confidence, Notes, Severity, finding};
+use crate::causes::finding::{Confidence, Notes, finding};
 use crate::net::{TcpSocket, TcpState, TcpTimer};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -61,7 +62,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
             ),
             None => format!("{count} of {program} to {remote} got no answer to keep-alive probes"),
         };
-        let mut found = finding(Severity::High, what)
+        let mut found = finding(severity_of_silence(window, sockets[0]), what)
             .costs(format!("{count} without an answer"))
             .seen(Confidence::Now)
             .read("/proc/net/netstat: TcpExt TCPTimeouts", timeouts.evidence())

@@ -49,10 +49,9 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         notes.unseen("descriptors of some processes: needs root");
     }
     let table = evidence.system.read_host("proc/sys/fs/file-nr").unwrap_or_default();
-    notes
-        .report
-        .findings
-        .extend(of_kernel(&table).map(|found| Finding { cause: CAUSE.id, ..found }));
+    if let Some(found) = of_kernel(&table) {
+        notes.find(found);
+    }
 }
 
 /// Soft and hard limit of open files.

@@ -1,6 +1,8 @@
 //! Congestion windows that shrink after a pause.
 
-use super::connections::{Connection, connections, listed, name, number, size_text, window};
+use super::connections::{
+    Connection, connections, is_internal, listed, name, number, size_text, window,
+};
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
@@ -47,7 +49,8 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     let Some(worst) = slowed.first() else { return };
     let (rounds, one) = *worst;
     let (cost, sent) = (added_us(worst), one.growth(|info| info.bytes_sent));
-    let severity = if cost >= COST_US { Severity::Medium } else { Severity::Low };
+    let is_costly = cost >= COST_US && is_internal(one.after.remote.ip());
+    let severity = if is_costly { Severity::Medium } else { Severity::Low };
     let set = |value: u8| {
         format!("{}sysctl -w net.ipv4.tcp_slow_start_after_idle={value}", evidence.prefix())
     };

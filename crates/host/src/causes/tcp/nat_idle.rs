@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::connections::{by_remote, counted, listed, number, programs, time_text, window};
+use super::connections::{
+    by_remote, counted, listed, number, programs, severity_of_silence, time_text, window,
+};
 use super::dead_peer::timer_text;
 use super::stalled::stalled;
 use crate::causes::Cause;
@@ -57,7 +59,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
             }
         };
         let found = finding(
-            Severity::High,
+            severity_of_silence(window, one.socket),
             format!(
                 "{} of {} to {remote} got no answer since a pause of {}: a NAT or firewall on the way has forgotten it",
                 counted(sockets.len(), "connection"),

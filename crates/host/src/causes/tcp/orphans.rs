@@ -24,9 +24,9 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     let Some(&[most]) = host_numbers(evidence, "net/ipv4/tcp_max_orphans").as_deref() else {
         return notes.unseen("net.ipv4.tcp_max_orphans, which only the host has");
     };
-    notes.report.findings.extend(
-        judge(window, most, &evidence.prefix()).map(|found| Finding { cause: CAUSE.id, ..found }),
-    );
+    if let Some(found) = judge(window, most, &evidence.prefix()) {
+        notes.find(found);
+    }
 }
 
 /// - `most`: value of `tcp_max_orphans`.

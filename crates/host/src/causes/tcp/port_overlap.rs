@@ -60,15 +60,11 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         .filter(|one| one.state == TcpState::Listen)
         .map(|one| (one.local.port(), one))
         .collect();
-    let is_taken = |one: &&TcpSocket| {
-        let port = one.local.port();
-        one.state != TcpState::Listen
-            && SERVICES.contains(&port)
-            && is_free(port)
-            && !listeners.contains_key(&port)
-            && is_outgoing(one, &listeners)
-    };
-    let taken: Vec<&TcpSocket> = sockets.iter().filter(is_taken).collect();
+    let mut taken: Vec<&TcpSocket> = sockets
+        .iter()
+        .filter(|one| is_free(one.local.port()) && !listeners.contains_key(&one.local.port()))
+        .collect();
+    taken.sort_by_key(|one| (!SERVICES.contains(&one.local.port()), one.local.port()));
     let exposed: Vec<&TcpSocket> =
         listeners.values().filter(|one| is_free(one.local.port())).copied().collect();
     let what = match (taken.first(), exposed.first()) {
@@ -98,9 +94,13 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         let source = format!("sock_diag: listener of TCP port {}", one.local.port());
         found = found.read(source, evidence.owner(one.inode));
     }
-    let ports: BTreeSet<u16> = taken.iter().chain(&exposed).map(|one| one.local.port()).collect();
-    let listed: Vec<String> =
-        ports.iter().map(u16::to_string).chain(Some(reserved.clone())).collect();
+    let known = taken.iter().filter(|one| SERVICES.contains(&one.local.port()));
+    let ports: BTreeSet<u16> = known.chain(&exposed).map(|one| one.local.port()).collect();
+    let mut list: Vec<String> = ports.iter().map(u16::to_string).collect();
+    if ports.is_empty() {
+        list.push("PORTS".to_owned());
+    }
+    list.extend((!reserved.is_empty()).then(|| reserved.clone()));
     let set = |value: &str| {
         format!("{}sysctl -w net.ipv4.ip_local_reserved_ports={value}", evidence.prefix())
     };
@@ -113,17 +113,12 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
             )
             .effect("the ports stay free for their services; a connection that has one keeps it until it ends")
             .risk("as many ports fewer for outgoing connections")
-            .change(set(listed.join(",").trim_end_matches(',')), set(&format!("'{reserved}'"))),
+            .change(format!(
+                    "{}, or the kernel's usual range: {}sysctl -w net.ipv4.ip_local_port_range='32768 60999'",
+                    set(&list.join(",")),
+                    evidence.prefix()
+                ), format!("{} net.ipv4.ip_local_port_range='{low} {high}'", set(&format!("'{reserved}'")))),
     );
-}
-
-/// A connection that began here: its far end is a known service, or a listener in this namespace.
-fn is_outgoing(socket: &TcpSocket, listeners: &BTreeMap<u16, &TcpSocket>) -> bool {
-    let port = socket.remote.port();
-    port < 1024
-        || SERVICES.contains(&port)
-        || listeners.contains_key(&port)
-        || socket.state == TcpState::SynSent
 }
 
 /// - `list`: ports and ranges, such as `8080,9000-9010`.

@@ -49,10 +49,9 @@ const REFUSED_MIN: u64 = 10;
 
 fn signature(evidence: &Evidence, notes: &mut Notes<'_>) {
     let Some(window) = window(evidence, notes) else { return };
-    notes
-        .report
-        .findings
-        .extend(judge_signature(window).map(|found| Finding { cause: SIGNATURE.id, ..found }));
+    if let Some(found) = judge_signature(window) {
+        notes.find(found);
+    }
 }
 
 /// Counters of wrong signatures, and what each says.
@@ -92,8 +91,9 @@ fn judge_signature(window: &Window) -> Option<Finding> {
 
 fn sequence(evidence: &Evidence, notes: &mut Notes<'_>) {
     let Some(window) = window(evidence, notes) else { return };
-    let found = judge_sequence(window, &evidence.prefix());
-    notes.report.findings.extend(found.map(|found| Finding { cause: SEQUENCE.id, ..found }));
+    if let Some(found) = judge_sequence(window, &evidence.prefix()) {
+        notes.find(found);
+    }
 }
 
 fn judge_sequence(window: &Window, prefix: &str) -> Option<Finding> {

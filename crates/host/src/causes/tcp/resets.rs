@@ -8,7 +8,7 @@ use crate::causes::finding::{Finding, Notes, Severity, finding};
 pub(super) const REFUSED: Cause = Cause {
     title: "Attempts to connect are refused: nothing listens on the port, or a filter rejects them",
     symptom: "connect fails at once with `Connection refused`, again and again; a service retries and fills its log.",
-    evidence: "TcpAttemptFails that rises by five and more a second, without EmbryonicRsts (half-open connections \
+    evidence: "TcpAttemptFails that rises by five and more a second and by a tenth of TcpActiveOpens, without EmbryonicRsts (half-open connections \
                that clients reset, as scanners do); TcpOutRsts where the refusing port is on this host.",
     remedy: "Start the service, or correct the address and port of the client; a back-off in the client.",
     undo: "None.",
@@ -21,7 +21,7 @@ pub(super) const REFUSED: Cause = Cause {
 pub(super) const RESETS: Cause = Cause {
     title: "Open connections end with resets",
     symptom: "`Connection reset by peer` in the middle of requests, or answers that are cut off at their end.",
-    evidence: "TcpEstabResets that rises by 20 and more a second, and why: TcpExtTCPAbortOnData (closed with \
+    evidence: "TcpEstabResets that rises by 20 and more a second and by a tenth of the connections opened, and why: TcpExtTCPAbortOnData (closed with \
                unread data), TCPAbortOnClose, TCPAbortOnLinger, TCPAbortOnTimeout, TCPAbortOnMemory; the rest \
                came from the far ends or their filters.",
     remedy: "Read to the end before close; no SO_LINGER of 0; idle timeouts of a client shorter than those of the \
@@ -45,16 +45,16 @@ const RESETS_MIN: u64 = 20;
 
 fn refused(evidence: &Evidence, notes: &mut Notes<'_>) {
     let Some(window) = window(evidence, notes) else { return };
-    notes
-        .report
-        .findings
-        .extend(judge_refused(window).map(|found| Finding { cause: REFUSED.id, ..found }));
+    if let Some(found) = judge_refused(window) {
+        notes.find(found);
+    }
 }
 
 fn judge_refused(window: &Window) -> Option<Finding> {
     let half_open = window.sum(&["TcpExtEmbryonicRsts"]);
     let failed = window.sum(&["TcpAttemptFails"]).without(half_open);
-    if failed.now < REFUSED_MIN {
+    let opened = window.sum(&["TcpActiveOpens"]);
+    if failed.now < REFUSED_MIN || failed.now * 10 < opened.now {
         return None;
     }
     let sent = window.sum(&["TcpOutRsts"]);
@@ -84,10 +84,9 @@ fn judge_refused(window: &Window) -> Option<Finding> {
 
 fn resets(evidence: &Evidence, notes: &mut Notes<'_>) {
     let Some(window) = window(evidence, notes) else { return };
-    notes
-        .report
-        .findings
-        .extend(judge_resets(window).map(|found| Finding { cause: RESETS.id, ..found }));
+    if let Some(found) = judge_resets(window) {
+        notes.find(found);
+    }
 }
 
 /// Counters of connections that this host ended with a reset, and why.
@@ -104,7 +103,8 @@ const OWN: [(&str, &str); 5] = [
 
 fn judge_resets(window: &Window) -> Option<Finding> {
     let reset = window.sum(&["TcpEstabResets"]);
-    if reset.now < RESETS_MIN {
+    let opened = window.sum(&["TcpActiveOpens", "TcpPassiveOpens"]);
+    if reset.now < RESETS_MIN || reset.now * 10 < opened.now {
         return None;
     }
     let own: Vec<(&str, &str, Losses)> =

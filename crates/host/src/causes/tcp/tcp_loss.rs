@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::connections::{Connection, connections, counted, listed, programs, window};
+use super::connections::{Connection, connections, counted, is_internal, listed, programs, window};
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
@@ -41,8 +41,14 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         return;
     }
     let mut is_found = false;
-    for (ip, path) in paths(window) {
-        let Some(severity) = severity(path.again, path.sent) else { continue };
+    let paths = paths(window);
+    let all_sent: u64 = paths.values().map(|path| path.sent).sum();
+    for (ip, path) in paths {
+        let Some(mut severity) = severity(path.again, path.sent) else { continue };
+        if !is_internal(ip) && path.again * 50 < all_sent {
+            // A public server has clients on bad links at any time.
+            severity = Severity::Low;
+        }
         is_found = true;
         let share = path.again as f64 * 100.0 / path.sent.max(1) as f64;
         let sockets: Vec<_> = path.connections.iter().map(|one| one.after).collect();
