@@ -209,12 +209,18 @@ fn outgoing_connection_on_the_port_of_a_service_is_named() {
     row("port-overlap", "a range that covers services", "doctor", found);
 }
 
-/// A server that never accepts, and a client that connects again and again.
-fn server_with_backlog(backlog: u32, before: &str) -> Scene {
+/// A server with some listeners of one port, and a client that connects again and again.
+///
+/// - `accept`: lines that follow.
+/// - `before`: shell command in the client's namespace.
+fn server_with_backlog(backlog: u32, accept: &str, before: &str) -> Scene {
     let mut scene = Scene::pair();
     let server = format!(
-        "import socket, time\ns = socket.socket()\ns.bind(('10.1.0.2', 8080))\ns.listen({backlog})\n\
-         print('ready')\ntime.sleep(60)"
+        "import socket, threading, time\ndef listener():\n    s = socket.socket()\n    \
+         s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)\n    s.bind(('10.1.0.2', 8080))\n    \
+         s.listen({backlog})\n    return s\ns = listener()\n\
+         def serve(s):\n    while True: open.append(s.accept()[0])\n\
+         open = []\n{accept}\nprint('ready')\ntime.sleep(60)"
     );
     scene.python("b", &server);
     scene.sh("a", before);
@@ -227,13 +233,27 @@ fn server_with_backlog(backlog: u32, before: &str) -> Scene {
     scene
 }
 
+/// Accepts all.
+const ACCEPT: &str = "threading.Thread(target=serve, args=(s,), daemon=True).start()";
+
 #[test]
 fn full_accept_queue_is_named() {
-    let report = server_with_backlog(1, "true").examine("b");
+    let report = server_with_backlog(1, "", "true").examine("b");
     let words = ["TCP port 8080 of python3", "ListenOverflows", "backlog"];
     let found = named(&report, "listen-queue", Severity::High, &words);
-    silent(&server_with_backlog(1000, "true").examine("b"), "listen-queue");
+    silent(&server_with_backlog(1000, ACCEPT, "true").examine("b"), "listen-queue");
     row("listen-queue", "listen(1), 400 connections, no accept()", "doctor", found);
+}
+
+#[test]
+fn worker_that_accepts_nothing_is_named_beside_one_that_does() {
+    let second = format!("{ACCEPT}\nother = listener()\n");
+    let report = server_with_backlog(1000, &second, "true").examine("b");
+    let words = ["TCP port 8080 of python3", "accepted none", "1 other listener"];
+    let found = named(&report, "not-accepting", Severity::Medium, &words);
+    let both = format!("{second}{}", ACCEPT.replace("(s,)", "(other,)"));
+    silent(&server_with_backlog(1000, &both, "true").examine("b"), "not-accepting");
+    row("not-accepting", "two SO_REUSEPORT listeners, one without accept()", "doctor", found);
 }
 
 #[test]
@@ -242,7 +262,7 @@ fn full_queue_of_half_open_connections_is_named() {
     let cookies = |scene: &Scene, value: u8| {
         scene.sh("b", &format!("sysctl -qw net.ipv4.tcp_syncookies={value}"))
     };
-    let scene = server_with_backlog(4, NO_HANDSHAKE);
+    let scene = server_with_backlog(4, ACCEPT, NO_HANDSHAKE);
     cookies(&scene, 0);
     let report = scene.examine("b");
     let words =
@@ -255,7 +275,7 @@ fn full_queue_of_half_open_connections_is_named() {
         Severity::Medium,
         &["answered with cookies", "TCPReqQFullDoCookies"],
     );
-    silent(&server_with_backlog(1000, NO_HANDSHAKE).examine("b"), "syn-queue");
+    silent(&server_with_backlog(1000, ACCEPT, NO_HANDSHAKE).examine("b"), "syn-queue");
     row("syn-queue", "listen(4), handshakes that never end, no cookies", "doctor", found);
 }
 

@@ -91,7 +91,12 @@ fn bursts(restarts: u8) -> Scene {
 
 #[test]
 fn window_that_shrinks_after_a_pause_is_named() {
-    let report = bursts(1).examine("a");
+    let scene = bursts(1);
+    // Two moments may both be within bursts.
+    let report = (0..5)
+        .map(|_| scene.examine("a"))
+        .find(|report| report.findings.iter().any(|found| found.cause == "idle-restart"))
+        .expect("pauses of 0.7 s are seen");
     let words =
         ["10.1.0.2:8080", "python3", "10 segments again", "tcp_slow_start_after_idle=0", "reno"];
     let found = named(&report, "idle-restart", Severity::Medium, &words);
@@ -113,18 +118,22 @@ fn buffers_that_limit_a_stream_are_named_by_their_side() {
     let words = ["10.1.0.2:8080", "python3", "SO_SNDBUF", "16 KiB"];
     let found = named(&report, "sndbuf-fixed", Severity::Medium, &words);
     row("sndbuf-fixed", "SO_SNDBUF of 16 KiB over 40 ms", "doctor", found);
-    let report =
-        streaming("", "s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)").examine("a");
+    let scene = streaming("", "s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)");
+    let report = scene.examine("a");
     let found = named(
         &report,
         "rwnd-limited",
         Severity::Medium,
         &["10.1.0.2:8080", "python3", "SO_RCVBUF"],
     );
+    let words = ["receives", "SO_RCVBUF of 16 KiB"];
+    named(&scene.examine("b"), "rwnd-limited", Severity::Medium, &words);
     row("rwnd-limited", "SO_RCVBUF of 16 KiB over 40 ms", "doctor", found);
-    let twin = streaming("", "").examine("a");
-    silent(&twin, "sndbuf-fixed");
-    silent(&twin, "rwnd-limited");
+    let twin = streaming("", "");
+    let report = twin.examine("a");
+    silent(&report, "sndbuf-fixed");
+    silent(&report, "rwnd-limited");
+    silent(&twin.examine("b"), "rwnd-limited");
 }
 
 #[test]
@@ -301,4 +310,28 @@ fn resets_are_named_by_the_side_that_sends_them() {
     named(&rude.examine("a"), "resets", Severity::Medium, &["far ends"]);
     silent(&scene("(c.recv(10), c.recv(10), c.close())").examine("b"), "resets");
     row("resets", "close with unread data, 50 times a second", "doctor", found);
+}
+
+#[test]
+fn missing_signatures_are_named() {
+    let scene = |key: &str| {
+        let mut scene = Scene::pair();
+        // struct tcp_md5sig of linux/tcp.h.
+        let set = format!(
+            "import struct\ns.setsockopt(socket.IPPROTO_TCP, 14, struct.pack('=HH4s120xBBHi80s', socket.AF_INET, 0, \
+             socket.inet_aton('{key}'), 0, 0, 6, 0, b'secret'))"
+        );
+        server(&mut scene, &set, READ);
+        scene.python(
+            "a",
+            "import socket, time\nprint('ready')\nopen = []\nfor _ in range(400):\n    s = socket.socket()\n    \
+             s.setblocking(False)\n    s.connect_ex(('10.1.0.2', 8080))\n    open.append(s)\n    time.sleep(0.05)",
+        );
+        scene
+    };
+    let report = scene("10.1.0.1").examine("b");
+    let words = ["segments were dropped", "the far end sends none", "TCPMD5NotFound"];
+    let found = named(&report, "tcp-signature", Severity::High, &words);
+    silent(&scene("10.1.0.99").examine("b"), "tcp-signature");
+    row("tcp-signature", "a key for the client, which has none", "doctor", found);
 }

@@ -4,7 +4,7 @@ use super::connections::{
     Connection, connections, is_internal, listed, name, number, size_text, window,
 };
 use crate::causes::Cause;
-use crate::causes::evidence::Evidence;
+use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -42,7 +42,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     let Some(window) = window(evidence, notes) else { return };
     let open = connections(window);
     let mut slowed: Vec<(u64, Connection<'_>)> =
-        open.iter().filter_map(|one| Some((further_round_trips(one)?, *one))).collect();
+        open.iter().filter_map(|one| Some((further_round_trips(one, window)?, *one))).collect();
     let added_us =
         |(rounds, one): &(u64, Connection<'_>)| rounds * u64::from(one.after.info.min_rtt);
     slowed.sort_by_key(|one| std::cmp::Reverse(added_us(one)));
@@ -92,10 +92,13 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
 
 /// Round trips that a burst takes more than with the window before its pause; `None` for a connection that did not
 /// pause and send more than the initial window.
-fn further_round_trips(one: &Connection<'_>) -> Option<u64> {
+fn further_round_trips(one: &Connection<'_>, window: &Window) -> Option<u64> {
     let info = &one.after.info;
-    let is_paused =
-        [one.before, one.after].iter().any(|one| one.info.last_data_sent > one.info.rto / 1000);
+    // The samples seldom meet the end of a pause.
+    let idle_us = window.time().as_micros() as u64;
+    let idle_us = idle_us.saturating_sub(one.growth(|info| info.busy_time));
+    let is_paused = idle_us > u64::from(info.rto)
+        && [one.before, one.after].iter().any(|one| one.info.last_data_sent > info.rto / 2000);
     let segments = one.growth(|info| info.bytes_sent) / u64::from(info.snd_mss.max(1));
     let is_whole = one.growth(|info| info.total_retrans.into()) == 0;
     if one.after.congestion == "bbr" || !is_paused || !is_whole || info.min_rtt < RTT_US_MIN {

@@ -31,6 +31,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     }
     let mut full: Vec<&TcpSocket> = counters.after.tcp.iter().filter(|one| one.is_full()).collect();
     full.sort_by_key(|one| one.send_queue);
+    let aborts = view.sysctl("net/ipv4/tcp_abort_on_overflow").is_some_and(|value| value == "1");
     let somaxconn = view.sysctl("net/core/somaxconn").unwrap_or_default();
     let named = match full.first() {
         Some(one) => format!(
@@ -51,6 +52,10 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         counters.sum(&["TcpExtListenDrops"]).evidence(),
     )
     .read("/proc/sys/net/core/somaxconn", &somaxconn)
+    .read(
+        "/proc/sys/net/ipv4/tcp_abort_on_overflow",
+        if aborts { "1: clients get RST and do not try again" } else { "0" },
+    )
     .because(
         "the kernel drops a connection that finds the queue full, and the client tries again after 1, 3 \
          and 7 seconds (listen(2), tcp(7))",

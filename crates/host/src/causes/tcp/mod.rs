@@ -13,6 +13,7 @@ mod listen_queue;
 mod locked_reader;
 mod nagle;
 mod nat_idle;
+mod not_accepting;
 mod orphans;
 mod port_overlap;
 mod refused_segments;
@@ -39,6 +40,7 @@ pub(super) const CAUSES: &[Cause] = &[
     eph_ports::CAUSE,
     tcp_mem::CAUSE,
     listen_queue::CAUSE,
+    not_accepting::CAUSE,
     syn_queue::CAUSE,
     tw_recycle::CAUSE,
     fq_limit::CAUSE,

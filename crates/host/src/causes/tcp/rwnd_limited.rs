@@ -1,6 +1,8 @@
 //! Connections whose rate the receiver's window limits.
 
-use super::connections::{Connection, connections, is_internal, listed, name, size_text, window};
+use super::connections::{
+    Connection, connections, is_internal, listed, name, numbers, size_text, window,
+};
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
@@ -27,6 +29,7 @@ const WINDOW_SCALING: u8 = 4;
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     let Some(window) = window(evidence, notes) else { return };
     let open = connections(window);
+    receiving(evidence, notes, window, &open);
     let mut limited: Vec<&Connection<'_>> =
         open.iter().filter(|one| is_limited(one, window)).collect();
     limited.sort_by_key(|one| std::cmp::Reverse(one.growth(|info| info.rwnd_limited)));
@@ -71,6 +74,47 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         .effect("the rate follows the path")
         .risk("up to tcp_rmem of memory for each connection there")
         .change(change, "the previous setting there"),
+    );
+}
+
+/// Connections of this host whose fixed receive buffer limits what comes: about the half that is window arrives in
+/// each round trip. A buffer that the kernel tunes is four times that.
+fn receiving(evidence: &Evidence, notes: &mut Notes<'_>, window: &Window, open: &[Connection<'_>]) {
+    let most = numbers(evidence, "net/ipv4/tcp_rmem").and_then(|list| list.get(2).copied());
+    let rate = |one: &Connection<'_>| {
+        one.growth(|info| info.bytes_received) as f64 / window.time().as_secs_f64().max(1e-3)
+    };
+    let is_fixed = |one: &&Connection<'_>| {
+        let (info, memory) = (&one.after.info, one.after.memory);
+        let buffer = f64::from(memory.receive_buffer_bytes.max(1));
+        let round_trip_us = if info.rtt > 0 { info.rcv_rtt.min(info.rtt) } else { info.rcv_rtt };
+        one.before.memory.receive_buffer_bytes == memory.receive_buffer_bytes
+            && u64::from(memory.receive_buffer_bytes) * 2 < most.unwrap_or(0)
+            && memory.received_bytes < memory.receive_buffer_bytes / 4
+            && round_trip_us >= RTT_US_MIN
+            && (0.35..2.0).contains(&(rate(one) * f64::from(round_trip_us) / 1e6 / buffer))
+    };
+    let Some(one) = open.iter().find(is_fixed) else { return };
+    let buffer = one.after.memory.receive_buffer_bytes;
+    notes.find(
+        finding(
+            Severity::Medium,
+            format!(
+                "{} receives {:.1} Mbit/s, one receive buffer in each round trip: SO_RCVBUF of {} that the program has set",
+                name(evidence, one.after),
+                rate(one) * 8.0 / 1e6,
+                size_text((buffer / 2).into())
+            ),
+        )
+        .seen(Confidence::Now)
+        .costs(format!("{:.1} Mbit/s at most", rate(one) * 8.0 / 1e6))
+        .read("sock_diag: SK_MEMINFO_RCVBUF", format!("{buffer} bytes, unchanged"))
+        .read("/proc/sys/net/ipv4/tcp_rmem, third number", most.unwrap_or(0).to_string())
+        .read("sock_diag: tcp_info rcv_rtt", format!("{:.1} ms", f64::from(one.after.info.rcv_rtt) / 1e3))
+        .because("about half of the buffer is the window, and a sender may have one window in flight; SO_RCVBUF ends the kernel's tuning (tcp(7))")
+        .effect("the rate follows the path")
+        .risk("up to tcp_rmem of memory for each connection")
+        .change("do not set SO_RCVBUF in the program: the kernel then tunes it up to tcp_rmem", "the program's previous setting"),
     );
 }
 
