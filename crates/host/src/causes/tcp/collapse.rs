@@ -70,6 +70,9 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     ));
 }
 
+/// Segments within a window from which the copies cost.
+const COLLAPSED_MIN: u64 = 100;
+
 fn judge(collapsed: Losses, dropped: Losses) -> Option<Finding> {
     let found = if dropped.total > 0 {
         let what = "segments or queues were dropped from full receive queues";
@@ -77,7 +80,8 @@ fn judge(collapsed: Losses, dropped: Losses) -> Option<Finding> {
     } else if collapsed.now > 0 {
         let what = collapsed.sentence("segments of full receive queues were compacted");
         let found = finding(Severity::Low, what).counted(collapsed, "segments");
-        Finding { severity: Severity::Medium, ..found }
+        let is_much = collapsed.now >= COLLAPSED_MIN;
+        Finding { severity: if is_much { Severity::Medium } else { Severity::Low }, ..found }
     } else {
         return None;
     };
@@ -101,7 +105,7 @@ mod tests {
     fn past_compaction_is_silent_and_past_drops_are_low() {
         let of = |now, total| Losses { now, total, window: std::time::Duration::from_secs(1) };
         assert_eq!(judge(of(0, 50), of(0, 0)), None);
-        assert_eq!(judge(of(5, 50), of(0, 0)).unwrap().severity, Severity::Medium);
+        assert_eq!(judge(of(500, 500), of(0, 0)).unwrap().severity, Severity::Medium);
         assert_eq!(judge(of(0, 50), of(0, 3)).unwrap().severity, Severity::Low);
         assert_eq!(judge(of(0, 50), of(1, 3)).unwrap().severity, Severity::High);
     }

@@ -63,13 +63,13 @@ pub(super) fn by_remote<'a>(
     groups
 }
 
-/// `python3 (process 7): 10.1.0.1:40000 to 10.1.0.2:80`.
+/// `python3 (process 7) from 10.1.0.1:40000 to 10.1.0.2:80`.
 pub(super) fn name(evidence: &Evidence, socket: &TcpSocket) -> String {
     let owner = match socket.inode {
         0 => "no process".to_owned(),
         inode => evidence.owner(inode),
     };
-    format!("{owner}: {} to {}", socket.local, socket.remote)
+    format!("{owner} from {} to {}", socket.local, socket.remote)
 }
 
 /// Program of the first socket, and how many others there are.
