@@ -9,7 +9,7 @@ use netlink_bindings::inet_diag::{self, IterableReplyAttrs, Msg, ReqV2, TcpInfo}
 use super::error::{NetError, ask};
 
 /// Most sockets that are read of one protocol and family.
-pub const SOCKETS_MAX: usize = 1 << 17;
+pub(super) const SOCKETS_MAX: usize = 1 << 17;
 
 /// Source: net/tcp_states.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -38,7 +38,11 @@ pub struct Evidence {
     owners: std::sync::OnceLock<Owners>,
     window: std::sync::OnceLock<Result<Window, String>>,
     kernel_log: std::sync::OnceLock<Result<Vec<Message>, String>>,
+    offloads: std::sync::OnceLock<BTreeMap<u32, Offloads>>,
 }
+
+/// Offloads of an interface by their names in the kernel.
+pub(crate) type Offloads = BTreeMap<String, net::ethtool::Offload>;
 
 /// Programs by the inode number of their sockets.
 #[derive(Debug, Default)]
@@ -78,7 +82,7 @@ impl Evidence {
             }
             Some(name) => connected(system.index(name)?, &links, &details, &below_tunnel),
         };
-        let (owners, window, kernel_log) = Default::default();
+        let (owners, window, kernel_log, offloads) = Default::default();
         Ok(Evidence {
             system,
             profile,
@@ -90,11 +94,17 @@ impl Evidence {
             owners,
             window,
             kernel_log,
+            offloads,
         })
     }
 
     pub(crate) fn interfaces(&self) -> impl Iterator<Item = &Link> {
         self.path.iter().filter_map(|index| self.links.get(index))
+    }
+
+    /// An interface that the packets cross, by its index.
+    pub(crate) fn on_path(&self, index: u32) -> Option<&Link> {
+        self.links.get(&index).filter(|_| self.path.contains(&index))
     }
 
     /// Interface by which the outer packets of a tunnel leave: the one that it is bound to, or that of the route to
@@ -196,6 +206,18 @@ impl Evidence {
     pub fn watched(mut self, before: Sample, after: Sample) -> Self {
         self.window = Ok(Window { before, after }).into();
         self
+    }
+
+    /// Offloads of an interface of the path; `None` if they cannot be read.
+    pub(crate) fn offloads(&self, index: u32) -> Option<&Offloads> {
+        let read = || {
+            let each = self
+                .path
+                .iter()
+                .filter_map(|index| Some((*index, net::ethtool::offloads(*index).ok()?)));
+            Ok(each.collect::<BTreeMap<_, _>>())
+        };
+        self.offloads.get_or_init(|| self.system.within(read).unwrap_or_default()).get(&index)
     }
 
     /// Program that has a socket, and its process.
