@@ -61,7 +61,8 @@ fn program_that_its_quota_stops_is_named() {
         return testkit::skip("cgroup", "no CPU controller for new control groups");
     };
     let report = planted.examine("a");
-    let words = ["python3 (process", "stopped by the CPU quota", "nr_throttled", group.0.to_str().unwrap()];
+    let words =
+        ["python3 (process", "stopped by the CPU quota", "nr_throttled", group.0.to_str().unwrap()];
     let found = named(&report, "cfs", Severity::High, &words);
     drop((planted, group));
     let (twin, _group) = scene(-1).unwrap();
@@ -149,7 +150,12 @@ fn interrupts_of_another_node_are_named() {
     let grown = [("irq 24 cpu0", 500)];
     let (_root, evidence) = counted(&scene, &files("0\n"), None, &grown);
     let report = examine(&evidence);
-    let words = ["interrupt 24 at CPU 0", "numa_node 1", "echo 2,3 > /proc/irq/24/smp_affinity_list", "echo 0 >"];
+    let words = [
+        "interrupt 24 at CPU 0",
+        "numa_node 1",
+        "echo 2,3 > /proc/irq/24/smp_affinity_list",
+        "echo 0 >",
+    ];
     let found = named(&report, "irq-place", Severity::Medium, &words);
     silent(&examine(&machine(&scene, &files("2\n"), None).1), "irq-place");
     row("irq-place", "files of a machine with two nodes", "doctor", found);
@@ -172,7 +178,10 @@ fn sleep_between_packets_is_named_with_its_exit_latency() {
         let found = named(&report, "c-states", severity, &words);
         row("c-states", "files of a CPU, 80 entries a second", "doctor", found);
         let (_root, evidence) = counted(&scene, &files, profile, &[("idle cpu1 state1", 80)]);
-        assert!(!examine(&evidence).findings.iter().any(|found| found.cause == "c-states"), "no packets");
+        assert!(
+            !examine(&evidence).findings.iter().any(|found| found.cause == "c-states"),
+            "no packets"
+        );
     }
 }
 
@@ -180,15 +189,25 @@ fn sleep_between_packets_is_named_with_its_exit_latency() {
 fn one_cpu_that_does_all_the_work_is_named() {
     let scene = Scene::pair();
     let queue = [("sys/class/net/eth0/queues/rx-0/rps_cpus", "0\n")];
-    let packets = [("softnet cpu2 processed", 300_000), ("softnet cpu0 processed", 900), ("link eth0 rx_packets", 290_000)];
+    let packets = [
+        ("softnet cpu2 processed", 300_000),
+        ("softnet cpu0 processed", 900),
+        ("link eth0 rx_packets", 290_000),
+    ];
     let time = [("cpu2 softirq", 95), ("cpu2 idle", 5)];
     let grown: Vec<(&str, u64)> = packets.iter().chain(&time).copied().collect();
     let (_root, evidence) = counted(&scene, &queue, None, &grown);
     let report = examine(&evidence);
-    let words = ["CPU 2 processes 99 % of all packets", "95 % of its time", "eth0 has 1 receive queue", "echo f >"];
+    let words = [
+        "CPU 2 processes 99 % of all packets",
+        "95 % of its time",
+        "eth0 has 1 receive queue",
+        "echo f >",
+    ];
     let found = named(&report, "one-cpu", Severity::High, &words);
     // Packets of another namespace are not this one's.
-    let others: Vec<(&str, u64)> = grown.iter().filter(|(name, _)| !name.starts_with("link")).copied().collect();
+    let others: Vec<(&str, u64)> =
+        grown.iter().filter(|(name, _)| !name.starts_with("link")).copied().collect();
     let (_root, evidence) = counted(&scene, &queue, None, &others);
     silent(&examine(&evidence), "one-cpu");
     row("one-cpu", "counters of a CPU with 99 % of the packets", "doctor", found);

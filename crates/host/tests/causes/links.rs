@@ -85,7 +85,8 @@ fn queue_that_never_drains_is_named_with_its_delay() {
     let report = scene(Some("tbf rate 1mbit burst 4kb limit 500kb")).examine("a");
     let words = ["each packet that eth0 sends waits about", "tbf", "fq_codel"];
     let found = named(&report, "standing-queue", Severity::High, &words);
-    let shaped = named(&report, "shaper", Severity::Medium, &["sends at most 1 Mbit/s", "tc qdisc del"]);
+    let shaped =
+        named(&report, "shaper", Severity::Medium, &["sends at most 1 Mbit/s", "tc qdisc del"]);
     let twin = scene(None).examine("a");
     silent(&twin, "standing-queue");
     silent(&twin, "shaper");
@@ -137,7 +138,10 @@ fn filter_at_ingress_that_drops_is_named() {
         scene
     };
     let report = scene(true).examine("b");
-    let words = ["dropped by a filter or policer of tc at eth0 (clsact)", "tc -s filter show dev eth0 ingress"];
+    let words = [
+        "dropped by a filter or policer of tc at eth0 (clsact)",
+        "tc -s filter show dev eth0 ingress",
+    ];
     let found = named(&report, "qdisc-drops", Severity::High, &words);
     silent(&scene(false).examine("b"), "qdisc-drops");
     row("qdisc-drops", "clsact with a program that drops IPv4", "doctor", found);
@@ -158,7 +162,8 @@ fn frames_that_no_protocol_takes_are_benign() {
     let report = scene("b'\\x88\\x99'").examine("b");
     let words = ["eth0 counts", "no program wants", "0800", "tcpdump -e"];
     let found = named(&report, "rx-dropped-benign", Severity::Info, &words);
-    let alarms: Vec<_> = report.findings.iter().filter(|one| one.severity > Severity::Low).collect();
+    let alarms: Vec<_> =
+        report.findings.iter().filter(|one| one.severity > Severity::Low).collect();
     assert!(alarms.iter().all(|one| one.cause == "softnet"), "{alarms:#?}");
     silent(&scene("b'\\x08\\x06'").examine("b"), "rx-dropped-benign");
     row("rx-dropped-benign", "50 frames a second of ethertype 0x8899", "doctor", found);
@@ -184,7 +189,13 @@ fn tun_whose_program_reads_slowly_is_named_with_the_program() {
         scene
     };
     let report = scene(0.05).examine("a");
-    let words = ["python3 (process", "reads tun7 too slowly", "50 may wait", "txqueuelen 2000", "txqueuelen 50"];
+    let words = [
+        "python3 (process",
+        "reads tun7 too slowly",
+        "50 may wait",
+        "txqueuelen 2000",
+        "txqueuelen 50",
+    ];
     let found = named(&report, "tun-queue", Severity::High, &words);
     silent(&scene(0.0).examine("a"), "tun-queue");
     row("tun-queue", "a program that reads 20 packets a second of 500", "doctor", found);
@@ -201,11 +212,20 @@ fn ends_of_a_veth_with_different_mtus_are_named_from_both_sides() {
     };
     let long = scene(1300);
     let report = long.examine("a");
-    let words = ["packets of eth0 (MTU 1500) were dropped at its other end, whose MTU is 1000", "mtu 1000"];
+    let words =
+        ["packets of eth0 (MTU 1500) were dropped at its other end, whose MTU is 1000", "mtu 1000"];
     let found = named(&report, "mtu-mismatch", Severity::High, &words);
     let receiver = long.examine("b");
-    named(&receiver, "mtu-mismatch", Severity::High, &["dropped at eth0, whose MTU is 1000", "mtu 1500"]);
-    assert!(!receiver.findings.iter().any(|found| found.cause == "rx-dropped-benign"), "{receiver:#?}");
+    named(
+        &receiver,
+        "mtu-mismatch",
+        Severity::High,
+        &["dropped at eth0, whose MTU is 1000", "mtu 1500"],
+    );
+    assert!(
+        !receiver.findings.iter().any(|found| found.cause == "rx-dropped-benign"),
+        "{receiver:#?}"
+    );
     let short = scene(500);
     silent(&short.examine("a"), "mtu-mismatch");
     silent(&short.examine("b"), "mtu-mismatch");
@@ -226,7 +246,12 @@ fn default_route_over_a_dead_link_is_named() {
     let words = ["sent to eth1, which has no link", "metric 10", "ignore_routes_with_linkdown=1"];
     let found = named(&report, "dead-route", Severity::Medium, &words);
     silent(&scene(100, 10).examine("a"), "dead-route");
-    row("dead-route", "default route of the smallest metric by a veth without carrier", "doctor", found);
+    row(
+        "dead-route",
+        "default route of the smallest metric by a veth without carrier",
+        "doctor",
+        found,
+    );
 }
 
 #[test]
@@ -247,7 +272,8 @@ fn virtual_path_without_segmentation_is_named_while_bulk_data_crosses() {
         scene
     };
     let report = scene("tso off gso off").examine("a");
-    let words = ["eth0 hands over packets one by one", "tx-tcp-segmentation off", "ethtool -K eth0 tso on"];
+    let words =
+        ["eth0 hands over packets one by one", "tx-tcp-segmentation off", "ethtool -K eth0 tso on"];
     let found = named(&report, "offload-missing", Severity::Medium, &words);
     silent(&scene("tso on").examine("a"), "offload-missing");
     row("offload-missing", "TSO off at a veth, bulk TCP", "doctor", found);
@@ -283,7 +309,11 @@ fn faults_of_a_real_card_are_named_by_its_files() {
     let asleep = ("sys/class/net/eth0/device/link/l1_aspm", "1\n");
     let errors = ("sys/class/net/eth0/device/aer_dev_correctable", "RxErr 3\nTOTAL_ERR_COR 7\n");
     let report = examine(&machine(&scene, &[asleep, errors], None).1);
-    let words = ["sleeps when idle (l1_aspm)", "7 errors", "echo 0 > /sys/class/net/eth0/device/link/l1_aspm"];
+    let words = [
+        "sleeps when idle (l1_aspm)",
+        "7 errors",
+        "echo 0 > /sys/class/net/eth0/device/link/l1_aspm",
+    ];
     row("aspm", "files of a card", "doctor", named(&report, "aspm", Severity::Low, &words));
     silent(&twin, "aspm");
     // A setting without a sign is a fact.
@@ -291,18 +321,33 @@ fn faults_of_a_real_card_are_named_by_its_files() {
     silent(&alone, "aspm");
     assert!(alone.facts.iter().any(|fact| fact.cause == "aspm"), "{:?}", alone.facts);
 
-    let log = "4,900,90000000,-;NETDEV WATCHDOG: eth0 (e1000e): transmit queue 0 timed out 5003 ms\n";
-    let hang = [("dev/kmsg", log), ("proc/uptime", "100.5 80.0\n"), ("sys/class/net/eth0/queues/tx-0/tx_timeout", "2\n")];
+    let log =
+        "4,900,90000000,-;NETDEV WATCHDOG: eth0 (e1000e): transmit queue 0 timed out 5003 ms\n";
+    let hang = [
+        ("dev/kmsg", log),
+        ("proc/uptime", "100.5 80.0\n"),
+        ("sys/class/net/eth0/queues/tx-0/tx_timeout", "2\n"),
+    ];
     let report = examine(&machine(&scene, &[device, hang[0], hang[1], hang[2]], None).1);
     let words = ["reset 2 times, 10 s ago", "NETDEV WATCHDOG", "ethtool -K eth0 tso off gso off"];
-    row("tx-hang", "kernel's log and tx_timeout", "doctor", named(&report, "tx-hang", Severity::High, &words));
+    row(
+        "tx-hang",
+        "kernel's log and tx_timeout",
+        "doctor",
+        named(&report, "tx-hang", Severity::High, &words),
+    );
     let quiet = [device, ("dev/kmsg", "6,1,1,-;eth0: link up\n"), ("proc/uptime", "100.5 80.0\n")];
     silent(&examine(&machine(&scene, &quiet, None).1), "tx-hang");
 
     let mode = [("sys/class/net/eth0/speed", "100\n"), ("sys/class/net/eth0/duplex", "half\n")];
     let half = counted(&scene, &[device, mode[0], mode[1]], None, &[("link eth0 collisions", 40)]);
     let words = ["100 Mbit/s in half duplex", "collisions", "autoneg on"];
-    row("link-mode", "half duplex, collisions", "doctor", named(&examine(&half.1), "link-mode", Severity::High, &words));
+    row(
+        "link-mode",
+        "half duplex, collisions",
+        "doctor",
+        named(&examine(&half.1), "link-mode", Severity::High, &words),
+    );
     silent(&twin, "link-mode");
 }
 
@@ -311,10 +356,30 @@ fn counters_of_a_real_card_are_named_while_they_grow() {
     let scene = Scene::pair();
     let device = ("sys/class/net/eth0/device/vendor", "0x8086\n");
     for (cause, counter, severity, words) in [
-        ("silent-nic-drop", "ethtool eth0 rx_discards_phy", Severity::High, ["lost as rx_discards_phy", "ethtool -G"]),
-        ("pause", "ethtool eth0 pause tx_frames", Severity::Medium, ["this host is too slow", "ethtool -A eth0"]),
-        ("wire-errors", "link eth0 rx_crc_errors", Severity::High, ["damaged on the wire of eth0", "cable"]),
-        ("carrier-flaps", "link eth0 carrier_changes", Severity::High, ["the link of eth0 went up or down", "cable"]),
+        (
+            "silent-nic-drop",
+            "ethtool eth0 rx_discards_phy",
+            Severity::High,
+            ["lost as rx_discards_phy", "ethtool -G"],
+        ),
+        (
+            "pause",
+            "ethtool eth0 pause tx_frames",
+            Severity::Medium,
+            ["this host is too slow", "ethtool -A eth0"],
+        ),
+        (
+            "wire-errors",
+            "link eth0 rx_crc_errors",
+            Severity::High,
+            ["damaged on the wire of eth0", "cable"],
+        ),
+        (
+            "carrier-flaps",
+            "link eth0 carrier_changes",
+            Severity::High,
+            ["the link of eth0 went up or down", "cable"],
+        ),
     ] {
         let (_root, evidence) = counted(&scene, &[device], None, &[(counter, 300)]);
         let report = examine(&evidence);
@@ -335,4 +400,39 @@ fn stolen_time_of_a_virtual_machine_is_named() {
     let (_root, evidence) = counted(&scene, &[vendor], None, &[("cpu idle", 100)]);
     silent(&examine(&evidence), "steal");
     row("steal", "30 of 100 ticks", "doctor", found);
+}
+
+#[test]
+fn port_of_a_bridge_that_does_not_forward_yet_is_named() {
+    let scene = |stp: u32| {
+        let scene = Scene::new(&["a", "b"]);
+        scene.sh("a", &format!("ip link add br7 type bridge stp_state {stp} forward_delay 3000 && ip link set br7 up"));
+        scene.wire(("a", "eth0", ""), ("b", "eth0", ""));
+        scene.sh("a", "ip link set eth0 master br7");
+        scene
+    };
+    let report = scene(1).examine("a");
+    let words = [
+        "port eth0 of bridge br7 is listening",
+        "for 60 s",
+        "forward_delay 200",
+        "forward_delay 3000",
+    ];
+    let found = named(&report, "bridge-port", Severity::Medium, &words);
+    silent(&scene(0).examine("a"), "bridge-port");
+    row("bridge-port", "spanning tree with a forward delay of 30 s", "doctor", found);
+}
+
+#[test]
+fn card_that_interrupts_for_each_packet_is_named() {
+    let scene = Scene::pair();
+    let irq = ("sys/class/net/eth0/device/msi_irqs/24", "msix\n");
+    let grown = |interrupts| [("irq 24 cpu0", interrupts), ("link eth0 rx_packets", 60_000)];
+    let (_root, evidence) = counted(&scene, &[irq], None, &grown(50_000));
+    let report = examine(&evidence);
+    let words = ["eth0 interrupts 50000 times a second, for 1.2 packets each", "ethtool -C eth0"];
+    let found = named(&report, "irq-rate", Severity::Medium, &words);
+    let (_root, evidence) = counted(&scene, &[irq], None, &grown(3_000));
+    silent(&examine(&evidence), "irq-rate");
+    row("irq-rate", "50,000 interrupts for 60,000 packets", "doctor", found);
 }

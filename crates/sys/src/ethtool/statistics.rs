@@ -54,7 +54,8 @@ fn name_of(words: &[u32]) -> String {
 
 /// A number of 64 bits from its words in memory.
 fn word_pair(first: u32, second: u32) -> u64 {
-    let (low, high) = if cfg!(target_endian = "little") { (first, second) } else { (second, first) };
+    let (low, high) =
+        if cfg!(target_endian = "little") { (first, second) } else { (second, first) };
     u64::from(low) | u64::from(high) << 32
 }
 

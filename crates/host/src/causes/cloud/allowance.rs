@@ -30,11 +30,27 @@ pub(super) const CAUSE: Cause = Cause {
 
 /// Limits by the beginning of their counters: what is limited, and the remedy.
 const LIMITS: [(&str, &str, &str); 5] = [
-    ("bw_in", "received bytes", "an instance type with more bandwidth, or traffic spread over time"),
-    ("bw_out", "sent bytes", "an instance type with more bandwidth, or pacing below its limit (fq, SO_MAX_PACING_RATE)"),
+    (
+        "bw_in",
+        "received bytes",
+        "an instance type with more bandwidth, or traffic spread over time",
+    ),
+    (
+        "bw_out",
+        "sent bytes",
+        "an instance type with more bandwidth, or pacing below its limit (fq, SO_MAX_PACING_RATE)",
+    ),
     ("pps", "packets a second", "fewer and larger packets, or a larger instance type"),
-    ("conntrack", "tracked connections", "security groups that need no tracking, connections that are kept, or a larger type"),
-    ("linklocal", "packets to services of the link (DNS, time, metadata)", "a cache of DNS on the host, and fewer queries"),
+    (
+        "conntrack",
+        "tracked connections",
+        "security groups that need no tracking, connections that are kept, or a larger type",
+    ),
+    (
+        "linklocal",
+        "packets to services of the link (DNS, time, metadata)",
+        "a cache of DNS on the host, and fewer queries",
+    ),
 ];
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {

@@ -24,7 +24,8 @@ pub(super) const CAUSE: Cause = Cause {
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let Some(window) = notes.window(view) else { return };
     let hears = |index: u32| index == 0 || view.path.contains(&index);
-    for socket in window.after.packet.iter().filter(|one| one.protocol != 0 && hears(one.interface)) {
+    for socket in window.after.packet.iter().filter(|one| one.protocol != 0 && hears(one.interface))
+    {
         if socket.ring_bytes > 0 {
             notes.fact(format!(
                 "{} captures with a ring of {} KiB; what it misses is counted by itself alone",

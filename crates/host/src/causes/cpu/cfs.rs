@@ -50,7 +50,12 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         let Some(program) = program(view, folder).filter(|_| left > 0) else { continue };
         left -= 1;
         let of = |counter: &str| window.sum(&[&format!("group {folder} {counter}")]);
-        notes.find(describe(folder, &program, severity, [of("nr_throttled"), of("nr_periods"), time]));
+        notes.find(describe(
+            folder,
+            &program,
+            severity,
+            [of("nr_throttled"), of("nr_periods"), time],
+        ));
     }
 }
 
@@ -61,7 +66,9 @@ fn judge(throttled: Losses, periods: Losses) -> Option<Severity> {
         LARGE_SHARE.. => Some(Severity::High),
         SHARE.. => Some(Severity::Medium),
         _ if throttled.now > 0 => Some(Severity::Low),
-        _ if periods.total >= MANY && share(throttled.total, periods.total) >= SHARE => Some(Severity::Low),
+        _ if periods.total >= MANY && share(throttled.total, periods.total) >= SHARE => {
+            Some(Severity::Low)
+        }
         _ => None,
     }
 }

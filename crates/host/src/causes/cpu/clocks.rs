@@ -13,10 +13,7 @@ pub(super) const CAUSE: Cause = Cause {
     evidence: "`current_clocksource` is hpet or acpi_pm; a PTP clock of a card without ptp4l, phc2sys or chronyd (judged for the profile latency)",
     remedy: "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource; ptp4l and phc2sys for the card",
     undo: "write the old source; stop them",
-    references: &[
-        "Documentation/timers/timekeeping.rst",
-        "Documentation/driver-api/ptp.rst",
-    ],
+    references: &["Documentation/timers/timekeeping.rst", "Documentation/driver-api/ptp.rst"],
     ..Cause::new("clocks", check)
 };
 

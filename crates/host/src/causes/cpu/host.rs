@@ -12,9 +12,7 @@ pub(super) const SETTINGS: Cause = Cause {
     evidence: "net.core: rmem_max, wmem_max, netdev_max_backlog, netdev_budget below usual values, busy_poll 0 (judged for a profile)",
     remedy: "sysctl -w with the value of the finding",
     undo: "sysctl -w with the old value",
-    references: &[
-        "Documentation/admin-guide/sysctl/net.rst",
-    ],
+    references: &["Documentation/admin-guide/sysctl/net.rst"],
     ..Cause::new("host-settings", settings)
 };
 
@@ -25,9 +23,7 @@ pub(super) const LOCALITY: Cause = Cause {
     evidence: "`/sys/class/net/IF/device/numa_node` against the CPU of --app-cpu",
     remedy: "run the application on a CPU of the card's node",
     undo: "taskset -c with the old CPU",
-    references: &[
-        "Documentation/admin-guide/mm/numaperf.rst",
-    ],
+    references: &["Documentation/admin-guide/mm/numaperf.rst"],
     ..Cause::new("locality", locality)
 };
 

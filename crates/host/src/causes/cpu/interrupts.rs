@@ -12,9 +12,7 @@ pub(super) const CAUSE: Cause = Cause {
     evidence: "`/proc/interrupts` by CPU, now and since the start; `/proc/irq/N/smp_affinity`; whether irqbalance runs (the first two judged for the profile latency)",
     remedy: "echo MASK > /proc/irq/N/smp_affinity, and ban it in irqbalance",
     undo: "write the old mask",
-    references: &[
-        "Documentation/core-api/irq/irq-affinity.rst",
-    ],
+    references: &["Documentation/core-api/irq/irq-affinity.rst"],
     ..Cause::new("interrupts", check)
 };
 
@@ -133,10 +131,7 @@ fn spread(
     let beside = online.iter().find(|cpu| Some(**cpu) != view.app_cpu).copied().unwrap_or(0);
     let mut found = finding(Severity::Medium, what)
         .read("/proc/interrupts", format!("{irq}: {}", counts_text(row)))
-        .read(
-            "/proc/interrupts, growth within the window",
-            counts_text(moment),
-        )
+        .read("/proc/interrupts, growth within the window", counts_text(moment))
         .read(&file, &mask);
     if let Some(process) = balancer {
         found = found.read("/proc/PID/comm", format!("irqbalance runs (process {process})"));

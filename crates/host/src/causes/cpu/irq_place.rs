@@ -31,7 +31,8 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         let node = view.system.read_net(&format!("{}/device/numa_node", link.name)).ok();
         let Some(node) = node.and_then(|text| text.parse::<u32>().ok()) else { continue };
         let list = format!("sys/devices/system/node/node{node}/cpulist");
-        let Some(near) = view.system.read_host(&list).ok().and_then(|text| list_to_cpus(&text)) else {
+        let Some(near) = view.system.read_host(&list).ok().and_then(|text| list_to_cpus(&text))
+        else {
             continue;
         };
         let Some(window) = notes.window(view) else { return };
@@ -46,12 +47,14 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
             .into_iter()
             .filter_map(|irq| Some((irq, place(view, irq)?)))
             .filter(|(_, cpus)| {
-                list_to_cpus(cpus)
-                    .is_some_and(|cpus| !cpus.is_empty() && !cpus.iter().any(|cpu| near.contains(cpu)))
+                list_to_cpus(cpus).is_some_and(|cpus| {
+                    !cpus.is_empty() && !cpus.iter().any(|cpu| near.contains(cpu))
+                })
             })
             .collect();
         let Some((first, cpus)) = far.first() else { continue };
-        let grown = |irq: &u32| window.of_prefix(&format!("irq {irq} ")).map(|(_, n)| n.now).sum::<u64>();
+        let grown =
+            |irq: &u32| window.of_prefix(&format!("irq {irq} ")).map(|(_, n)| n.now).sum::<u64>();
         let now: u64 = far.iter().map(|(irq, _)| grown(irq)).sum();
         let (severity, confidence) = match now {
             FEW.. => (Severity::Medium, Confidence::Now),

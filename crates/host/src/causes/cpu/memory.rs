@@ -14,9 +14,7 @@ pub(super) const CAUSE: Cause = Cause {
     evidence: "median latency of dependent reads over 64 MiB, measured; a fact without a finding",
     remedy: "faster memory or another NUMA node",
     undo: "as before",
-    references: &[
-        "McVoy and Staelin, lmbench, USENIX 1996",
-    ],
+    references: &["McVoy and Staelin, lmbench, USENIX 1996"],
     ..Cause::new("memory", check)
 };
 

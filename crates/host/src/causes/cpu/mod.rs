@@ -4,13 +4,14 @@ mod c_states;
 mod capture_ring;
 mod cfs;
 mod clocks;
-mod cpu;
 mod host;
 mod interrupts;
 mod irq_place;
+mod irq_rate;
 mod isolation;
 mod memory;
 mod one_cpu;
+mod power;
 mod reorder_cpu;
 mod softnet;
 mod steering;
@@ -23,6 +24,7 @@ pub(super) const CAUSES: &[Cause] = &[
     softnet::CAUSE,
     one_cpu::CAUSE,
     irq_place::CAUSE,
+    irq_rate::CAUSE,
     interrupts::CAUSE,
     c_states::CAUSE,
     cfs::CAUSE,
@@ -33,7 +35,7 @@ pub(super) const CAUSES: &[Cause] = &[
     steering::FLOW_HASH,
     host::SETTINGS,
     host::LOCALITY,
-    cpu::CAUSE,
+    power::CAUSE,
     isolation::CAUSE,
     clocks::CAUSE,
     memory::CAUSE,

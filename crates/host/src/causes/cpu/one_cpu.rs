@@ -17,7 +17,10 @@ pub(super) const CAUSE: Cause = Cause {
              (rps_cpus)",
     undo: "the old numbers and masks",
     counters: &["softnet processed"],
-    references: &["Documentation/networking/scaling.rst", "https://github.com/redis/redis/issues/5882"],
+    references: &[
+        "Documentation/networking/scaling.rst",
+        "https://github.com/redis/redis/issues/5882",
+    ],
     is_of_forwarding: true,
     ..Cause::new("one-cpu", check)
 };
@@ -45,12 +48,16 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     }
     let queues = view.system.queues(&link.name, "rx").unwrap_or_default().len();
     let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", link.name);
-    let mask = view.system.read_net(&format!("{}/queues/rx-0/rps_cpus", link.name)).unwrap_or_default();
+    let mask =
+        view.system.read_net(&format!("{}/queues/rx-0/rps_cpus", link.name)).unwrap_or_default();
     let set = |mask: &str| view.in_sysfs(&format!("echo {mask} > {file}"));
     let found = judge(&load, online.len(), &link.name, queues);
     notes.find(
         found
-            .read(format!("/sys/class/net/{}/queues", link.name), format!("{queues} receive queues"))
+            .read(
+                format!("/sys/class/net/{}/queues", link.name),
+                format!("{queues} receive queues"),
+            )
             .read(&file, &mask)
             .change(
                 format!(

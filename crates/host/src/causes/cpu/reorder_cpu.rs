@@ -13,7 +13,12 @@ pub(super) const CAUSE: Cause = Cause {
                processed by CPU; rps_cpus, queues and bonds of each hop",
     remedy: "steering by flow: RPS to one CPU at each hop, no round robin of bonds, no spreading by packet",
     undo: "the old masks and modes",
-    counters: &["TcpExtTCPSACKReorder", "TcpExtTCPTSReorder", "TcpExtTCPRenoReorder", "TcpExtTCPDSACKRecv"],
+    counters: &[
+        "TcpExtTCPSACKReorder",
+        "TcpExtTCPTSReorder",
+        "TcpExtTCPRenoReorder",
+        "TcpExtTCPDSACKRecv",
+    ],
     references: &[
         "Documentation/networking/scaling.rst",
         "RFC 4737",
@@ -40,14 +45,22 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         .take(4)
         .collect();
     notes.find(match bonds.first() {
-        Some(bond) => found.read(format!("/sys/class/net/{bond}/bonding/mode"), "balance-rr").change(
-            format!("{}ip link set {bond} type bond mode 802.3ad (down, and with the switch)", view.prefix()),
-            format!("{}ip link set {bond} type bond mode balance-rr", view.prefix()),
-        ),
+        Some(bond) => {
+            found.read(format!("/sys/class/net/{bond}/bonding/mode"), "balance-rr").change(
+                format!(
+                    "{}ip link set {bond} type bond mode 802.3ad (down, and with the switch)",
+                    view.prefix()
+                ),
+                format!("{}ip link set {bond} type bond mode balance-rr", view.prefix()),
+            )
+        }
         None => found.change(
             format!(
                 "at each hop that has veth, tunnels or several queues, one CPU for a flow: {}",
-                view.in_sysfs(&format!("echo 1 > {}", files.first().map_or("rps_cpus", String::as_str)))
+                view.in_sysfs(&format!(
+                    "echo 1 > {}",
+                    files.first().map_or("rps_cpus", String::as_str)
+                ))
             ),
             "write the old masks (0 is off)".to_owned(),
         ),
@@ -56,14 +69,14 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
 
 /// Reorderings a second, and their share of the segments sent, from which they are reported, and cost.
 const FEW_PER_S: f64 = 5.0;
-const SHARE: f64 = 0.001;
+const SHARE: f64 = 0.01;
 
 fn judge(window: &Window) -> Option<Finding> {
     let counters = ["TcpExtTCPSACKReorder", "TcpExtTCPTSReorder", "TcpExtTCPRenoReorder"];
     let reordered = window.sum(&counters);
     let sent = window.sum(&["TcpOutSegs"]);
     let share = reordered.now as f64 / sent.now.max(1) as f64;
-    if reordered.per_second() < FEW_PER_S || share < SHARE / 10.0 {
+    if reordered.per_second() < FEW_PER_S || share < SHARE / 100.0 {
         return None;
     }
     let spurious: Losses = window.sum(&["TcpExtTCPDSACKRecv"]);
@@ -109,11 +122,11 @@ mod tests {
                 ("softnet cpu0 processed", 0, 9),
             ]))
         };
-        let found = judged(50, 10_000).unwrap();
+        let found = judged(50, 4000).unwrap();
         assert_eq!(found.severity, Severity::Medium);
         assert!(found.what.contains("50 times a second"), "{}", found.what);
         assert_eq!(judged(50, 100_000).unwrap().severity, Severity::Low);
-        assert_eq!(judged(2, 10_000), None);
+        assert_eq!(judged(2, 20), None);
         assert_eq!(judged(50, 10_000_000), None);
     }
 }

@@ -86,19 +86,22 @@ fn backlog(window: &Window, dropped: Losses, limit: u64) -> Finding {
 }
 
 fn flow_limit(limited: Losses) -> Finding {
-    finding(limited.severity(), limited.sentence("packets of the largest flow were dropped (flow limit)"))
-        .counted(limited, "packets")
-        .read("/proc/net/softnet_stat: flow_limit_count", limited.evidence())
-        .because(
-            "while a backlog is half full, the flow with most of its packets loses them \
+    finding(
+        limited.severity(),
+        limited.sentence("packets of the largest flow were dropped (flow limit)"),
+    )
+    .counted(limited, "packets")
+    .read("/proc/net/softnet_stat: flow_limit_count", limited.evidence())
+    .because(
+        "while a backlog is half full, the flow with most of its packets loses them \
              (Documentation/networking/scaling.rst, RPS flow limit)",
-        )
-        .effect("the large flow keeps its packets")
-        .risk("small flows lose packets instead when the backlog is full")
-        .change(
-            "sysctl -w net.core.flow_limit_cpu_bitmap=0   (host-only)",
-            "sysctl -w net.core.flow_limit_cpu_bitmap with the old mask",
-        )
+    )
+    .effect("the large flow keeps its packets")
+    .risk("small flows lose packets instead when the backlog is full")
+    .change(
+        "sysctl -w net.core.flow_limit_cpu_bitmap=0   (host-only)",
+        "sysctl -w net.core.flow_limit_cpu_bitmap with the old mask",
+    )
 }
 
 /// - `limits`: packets and microseconds of a run.
@@ -110,11 +113,17 @@ fn squeezes(window: &Window, squeezed: Losses, limits: [Option<u64>; 2]) -> Find
     let is_by_time = processed.now < own.now.saturating_mul(budget);
     let each = processed.now / own.now.max(1);
     let (binding, name, now, larger) = if is_by_time {
-        ("the time limit (netdev_budget_usecs) binds", "netdev_budget_usecs", usecs, usecs.max(2000) * 4)
+        (
+            "the time limit (netdev_budget_usecs) binds",
+            "netdev_budget_usecs",
+            usecs,
+            usecs.max(2000) * 4,
+        )
     } else {
         ("the limit of packets (netdev_budget) binds", "netdev_budget", budget, budget * 2)
     };
-    let severity = if squeezed.per_second() > MANY_PER_S { Severity::Medium } else { Severity::Low };
+    let severity =
+        if squeezed.per_second() > MANY_PER_S { Severity::Medium } else { Severity::Low };
     finding(
         severity,
         format!(
@@ -172,7 +181,11 @@ mod tests {
         ]);
         let found = backlog(&window, window.sum(&["softnet dropped"]), 1000);
         assert_eq!(found.severity, Severity::High);
-        assert!(found.what.contains("50 packets") && found.what.contains("at CPU 1"), "{}", found.what);
+        assert!(
+            found.what.contains("50 packets") && found.what.contains("at CPU 1"),
+            "{}",
+            found.what
+        );
         assert!(found.change.contains("netdev_max_backlog=10000"), "{}", found.change);
     }
 }

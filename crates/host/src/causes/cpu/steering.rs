@@ -14,9 +14,7 @@ pub(super) const RECEIVE: Cause = Cause {
     evidence: "`/sys/class/net/IF/queues/rx-*/rps_cpus`",
     remedy: "write a mask of CPUs, or 0 for latency",
     undo: "write the old mask",
-    references: &[
-        "Documentation/networking/scaling.rst",
-    ],
+    references: &["Documentation/networking/scaling.rst"],
     is_of_forwarding: true,
     ..Cause::new("receive-steering", receive)
 };
@@ -28,9 +26,7 @@ pub(super) const TRANSMIT: Cause = Cause {
     evidence: "`/sys/class/net/IF/queues/tx-*/xps_cpus` leave out CPUs",
     remedy: "a queue for each CPU",
     undo: "write the old masks",
-    references: &[
-        "Documentation/networking/scaling.rst (XPS)",
-    ],
+    references: &["Documentation/networking/scaling.rst (XPS)"],
     is_of_forwarding: true,
     ..Cause::new("transmit-steering", transmit)
 };
@@ -42,9 +38,7 @@ pub(super) const FLOW_HASH: Cause = Cause {
     evidence: "`ethtool -k`: receive-hashing off and not fixed",
     remedy: "ethtool -K IF rxhash on",
     undo: "ethtool -K IF rxhash off",
-    references: &[
-        "Documentation/networking/scaling.rst",
-    ],
+    references: &["Documentation/networking/scaling.rst"],
     is_of_forwarding: true,
     ..Cause::new("flow-hash", flow_hash)
 };

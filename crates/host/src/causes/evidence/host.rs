@@ -105,12 +105,22 @@ mod tests {
     fn times_of_cpus_and_quotas_of_both_versions_are_read() {
         let mut counters = BTreeMap::new();
         add_stat("cpu 1 2 3 4 5 6 7 8 0 0\ncpu1 0 0 0 9 0 0 5 2\nintr 5\n", &mut counters);
-        add_group("/a", "usage_usec 5\nnr_periods 9\nnr_throttled 4\nthrottled_usec 70\n", &mut counters);
+        add_group(
+            "/a",
+            "usage_usec 5\nnr_periods 9\nnr_throttled 4\nthrottled_usec 70\n",
+            &mut counters,
+        );
         add_group("/b", "nr_periods 9\nnr_throttled 4\nthrottled_time 8000\n", &mut counters);
         add_group("/free", "nr_periods 0\nnr_throttled 0\n", &mut counters);
         let of = |name: &str| counters.get(name).copied();
-        assert_eq!((of("cpu steal"), of("cpu1 softirq"), of("cpu1 idle")), (Some(8), Some(5), Some(9)));
-        assert_eq!((of("group /a throttled_usec"), of("group /b throttled_usec")), (Some(70), Some(8)));
+        assert_eq!(
+            (of("cpu steal"), of("cpu1 softirq"), of("cpu1 idle")),
+            (Some(8), Some(5), Some(9))
+        );
+        assert_eq!(
+            (of("group /a throttled_usec"), of("group /b throttled_usec")),
+            (Some(70), Some(8))
+        );
         assert_eq!(of("group /free nr_periods"), None);
     }
 }

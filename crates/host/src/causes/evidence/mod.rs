@@ -52,7 +52,11 @@ pub struct Evidence {
     /// The group that this is about.
     pub(super) asked: Option<GroupQuestion>,
     tables: Tables,
+    offloads: std::sync::OnceLock<BTreeMap<u32, Offloads>>,
 }
+
+/// Offloads of an interface by their names in the kernel.
+pub(crate) type Offloads = BTreeMap<String, net::ethtool::Offload>;
 
 /// Programs by the inode number of their sockets.
 #[derive(Debug, Default)]
@@ -105,7 +109,7 @@ impl Evidence {
             }
             Some(name) => connected(system.index(name)?, &links, &details, &below_tunnel),
         };
-        let (owners, window, kernel_log, groups) = Default::default();
+        let (owners, window, kernel_log, groups, offloads) = Default::default();
         let tables = Tables::default();
         Ok(Evidence {
             system,
@@ -122,6 +126,7 @@ impl Evidence {
             groups,
             asked: None,
             tables,
+            offloads,
         })
     }
 
@@ -132,6 +137,11 @@ impl Evidence {
     /// The first of these interfaces, in the order of the path.
     pub fn first_of(&self, names: &[String]) -> Option<String> {
         self.interfaces().map(|link| link.name.clone()).find(|name| names.contains(name))
+    }
+
+    /// An interface that the packets cross, by its index.
+    pub(crate) fn on_path(&self, index: u32) -> Option<&Link> {
+        self.links.get(&index).filter(|_| self.path.contains(&index))
     }
 
     /// Interface by which the outer packets of a tunnel leave: the one that it is bound to, or that of the route to
@@ -257,6 +267,18 @@ impl Evidence {
         self.app_cpu = self.app_cpu.or(program.pinned_to());
         self.program = Some(program);
         Ok(self)
+    }
+
+    /// Offloads of an interface of the path; `None` if they cannot be read.
+    pub(crate) fn offloads(&self, index: u32) -> Option<&Offloads> {
+        let read = || {
+            let each = self
+                .path
+                .iter()
+                .filter_map(|index| Some((*index, net::ethtool::offloads(*index).ok()?)));
+            Ok(each.collect::<BTreeMap<_, _>>())
+        };
+        self.offloads.get_or_init(|| self.system.within(read).unwrap_or_default()).get(&index)
     }
 
     /// Program that has a socket, and its process.

@@ -61,7 +61,8 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
             _ => format!("its transmit queue has timed out {timeouts} times"),
         };
         let files = |value: u8| {
-            let each = |state: &&str| format!("echo {value} > /sys/class/net/{name}/device/link/{state}");
+            let each =
+                |state: &&str| format!("echo {value} > /sys/class/net/{name}/device/link/{state}");
             view.in_sysfs(&on.iter().map(each).collect::<Vec<_>>().join(" && "))
         };
         let policy = view.system.read_host("sys/module/pcie_aspm/parameters/policy");
@@ -77,7 +78,10 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         .read(format!("/sys/class/net/{name}/device/link/*_aspm"), on.join(", "))
         .read(format!("driver of {name}"), view.system.driver(name));
         for (file, count) in [
-            (format!("/sys/class/net/{name}/statistics: rx_missed_errors, rx_fifo_errors"), lost.total),
+            (
+                format!("/sys/class/net/{name}/statistics: rx_missed_errors, rx_fifo_errors"),
+                lost.total,
+            ),
             (format!("/sys/class/net/{name}/queues/tx-*/tx_timeout"), timeouts),
             (format!("/sys/class/net/{name}/device/aer_dev_correctable"), errors),
         ] {

@@ -21,6 +21,20 @@ pub(super) const CAUSE: Cause = Cause {
     ..Cause::new("bond-hash", check)
 };
 
+pub(super) const MONITOR: Cause = Cause {
+    id: "bond-monitor",
+    title: "A bond does not watch its links, or a port of it is down",
+    symptom: "every second connection hangs, or all do until a cable is plugged in, although the bond has another \
+              port",
+    evidence: "`/proc/net/bonding/BOND`: MII Polling Interval (ms): 0 without ARP polling; MII Status of ports; \
+               Link Failure Count",
+    remedy: "ip link set BOND type bond miimon 100; the cable or switch of the port that is down",
+    undo: "ip link set BOND type bond miimon 0",
+    references: &["Documentation/networking/bonding.rst (miimon)"],
+    is_of_forwarding: true,
+    ..Cause::new("bond-monitor", monitor)
+};
+
 /// `/proc/net/bonding/BOND`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Bond {
@@ -28,8 +42,11 @@ struct Bond {
     policy: String,
     /// MAC address of the switch that speaks LACP.
     partner: Option<String>,
-    /// Ports that have a link.
+    /// Ports that have a link, and those that have none.
     ports: Vec<String>,
+    down: Vec<String>,
+    /// It looks at its links, or asks a host behind them.
+    is_watched: bool,
 }
 
 fn parse(text: &str) -> Bond {
@@ -44,6 +61,10 @@ fn parse(text: &str) -> Bond {
             "Partner Mac Address" => bond.partner = Some(value.to_owned()),
             "Slave Interface" => port = Some(value.to_owned()),
             "MII Status" if value == "up" => bond.ports.extend(port.take()),
+            "MII Status" => bond.down.extend(port.take()),
+            "MII Polling Interval (ms)" | "ARP Polling Interval (ms)" => {
+                bond.is_watched |= value != "0"
+            }
             _ => {}
         }
     }
@@ -52,7 +73,9 @@ fn parse(text: &str) -> Bond {
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
     for link in view.interfaces().filter(|link| link.kind.as_deref() == Some("bond")) {
-        let Some(text) = notes.ask(view.proc_net(&format!("bonding/{}", link.name))) else { continue };
+        let Some(text) = notes.ask(view.proc_net(&format!("bonding/{}", link.name))) else {
+            continue;
+        };
         let Some(window) = notes.window(view) else { return };
         let bond = parse(&text);
         let sent = |port: &String| window.sum(&[&format!("link {port} tx_packets")]);
@@ -60,6 +83,51 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         let judged = judge(&link.name, &bond, &sent, &view.prefix());
         judged.into_iter().for_each(|found| notes.find(found));
     }
+}
+
+fn monitor(view: &Evidence, notes: &mut Notes<'_>) {
+    for link in view.interfaces().filter(|link| link.kind.as_deref() == Some("bond") && link.is_up)
+    {
+        let Some(text) = notes.ask(view.proc_net(&format!("bonding/{}", link.name))) else {
+            continue;
+        };
+        let judged = judge_monitor(&link.name, &parse(&text), &view.prefix());
+        judged.into_iter().for_each(|found| notes.find(found));
+    }
+}
+
+fn judge_monitor(name: &str, bond: &Bond, prefix: &str) -> Option<Finding> {
+    let set = |ms: u32| format!("{prefix}ip link set {name} type bond miimon {ms}");
+    let (what, change, undo) = match bond.down.first() {
+        Some(port) => (
+            format!(
+                "{name} runs without its port {port}, which has no link: it has {} left",
+                bond.ports.len()
+            ),
+            format!("the cable, transceiver or switch port of {port}"),
+            "nothing to undo".to_owned(),
+        ),
+        None if !bond.is_watched => (
+            format!(
+                "{name} does not watch its links (miimon 0): a dead port keeps getting its packets"
+            ),
+            set(100),
+            set(0),
+        ),
+        None => return None,
+    };
+    Some(
+        finding(Severity::Low, what)
+            .read(format!("/proc/net/bonding/{name}"), format!("up {:?}, down {:?}", bond.ports, bond.down))
+            .read(format!("/proc/net/bonding/{name}: polling"), if bond.is_watched { "on" } else { "off" })
+            .because(
+                "without polling a bond learns nothing of a link that fails, and without a port it has less \
+                 rate and no spare (Documentation/networking/bonding.rst)",
+            )
+            .effect("a failed port is left at once")
+            .risk("none known")
+            .change(change, undo),
+    )
 }
 
 /// Packets a second, and in all, from which the share of a port is judged.
@@ -89,9 +157,13 @@ fn judge(name: &str, bond: &Bond, sent: &[Losses], prefix: &str) -> Option<Findi
     };
     let command = format!("{prefix}ip link set {name} type bond xmit_hash_policy");
     let (change, undo) = match (lacks_partner, bond.policy.as_str()) {
-        (true, _) => ("configure the ports of the switch as one LACP group".to_owned(), "as before".to_owned()),
+        (true, _) => (
+            "configure the ports of the switch as one LACP group".to_owned(),
+            "as before".to_owned(),
+        ),
         (_, "layer3+4" | "encap3+4") => (
-            "more flows, or more of them with other ports: one flow always uses one port".to_owned(),
+            "more flows, or more of them with other ports: one flow always uses one port"
+                .to_owned(),
             "fewer flows".to_owned(),
         ),
         _ => (format!("{command} layer3+4"), format!("{command} {}", bond.policy)),
@@ -139,13 +211,27 @@ mod tests {
     #[test]
     fn bond_with_one_busy_port_is_named_with_its_hash() {
         let found = judged(TEXT, [90_000, 12]).unwrap();
-        assert!(found.what.contains("99 % of its packets through eth0 of 2 ports: its hash is layer2"));
+        assert!(
+            found.what.contains("99 % of its packets through eth0 of 2 ports: its hash is layer2")
+        );
         assert!(found.change.ends_with("xmit_hash_policy layer3+4"), "{}", found.change);
         assert!(found.undo.ends_with("xmit_hash_policy layer2"), "{}", found.undo);
         assert_eq!(judged(TEXT, [50_000, 40_000]), None);
         assert_eq!(judged(TEXT, [20, 0]), None, "too few packets");
-        let backup = TEXT.replace("IEEE 802.3ad Dynamic link aggregation", "fault-tolerance (active-backup)");
+        let backup = TEXT
+            .replace("IEEE 802.3ad Dynamic link aggregation", "fault-tolerance (active-backup)");
         assert_eq!(judged(&backup, [90_000, 0]), None, "one port is what it is for");
+        let monitored =
+            |text: &str| judge_monitor("bond0", &parse(text), "").map(|found| found.what);
+        assert!(monitored(TEXT).unwrap().contains("without its port eth2"));
+        let whole = TEXT.replace("MII Status: down", "MII Status: up");
+        assert!(monitored(&whole).unwrap().contains("does not watch its links"));
+        assert_eq!(
+            monitored(
+                &whole.replace("MII Status: up\n\n802", "MII Polling Interval (ms): 100\n\n802")
+            ),
+            None
+        );
         let alone = TEXT.replace("02:00:00:00:00:01", "00:00:00:00:00:00");
         assert!(judged(&alone, [50_000, 40_000]).unwrap().what.contains("no switch speaks LACP"));
     }

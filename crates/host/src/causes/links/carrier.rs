@@ -13,7 +13,10 @@ pub(super) const FLAPS: Cause = Cause {
              (ethtool --set-eee IF eee off)",
     undo: "ethtool --set-eee IF eee on",
     counters: &["carrier_changes"],
-    references: &["Documentation/ABI/testing/sysfs-class-net (carrier_changes)", "ethtool(8), --set-eee"],
+    references: &[
+        "Documentation/ABI/testing/sysfs-class-net (carrier_changes)",
+        "ethtool(8), --set-eee",
+    ],
     is_of_forwarding: true,
     ..Cause::new("carrier-flaps", flaps)
 };
@@ -26,6 +29,7 @@ pub(super) const DEAD_ROUTE: Cause = Cause {
     remedy: "the cable, a smaller metric at the interface that works, or \
              net.ipv4.conf.all.ignore_routes_with_linkdown=1",
     undo: "net.ipv4.conf.all.ignore_routes_with_linkdown=0, or the old metric",
+    reasons: &["DEV_READY"],
     references: &["Documentation/networking/ip-sysctl.rst (ignore_routes_with_linkdown)"],
     is_of_forwarding: true,
     ..Cause::new("dead-route", dead_route)
@@ -86,7 +90,8 @@ fn defaults(table: &str) -> Vec<(&str, u32)> {
 
 fn dead_route(view: &Evidence, notes: &mut Notes<'_>) {
     let Some(table) = notes.ask(view.proc_net("route")) else { return };
-    let Some((name, metric)) = defaults(&table).into_iter().min_by_key(|(_, metric)| *metric) else {
+    let Some((name, metric)) = defaults(&table).into_iter().min_by_key(|(_, metric)| *metric)
+    else {
         return;
     };
     let Some(link) = view.links.values().find(|link| link.name == name) else { return };
@@ -94,7 +99,8 @@ fn dead_route(view: &Evidence, notes: &mut Notes<'_>) {
     if !link.is_up || link.has_carrier || view.sysctl(file).as_deref() == Some("1") {
         return;
     }
-    let command = format!("{}sysctl -w net.ipv4.conf.all.ignore_routes_with_linkdown", view.prefix());
+    let command =
+        format!("{}sysctl -w net.ipv4.conf.all.ignore_routes_with_linkdown", view.prefix());
     notes.find(
         finding(
             Severity::Medium,

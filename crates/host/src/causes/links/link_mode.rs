@@ -59,12 +59,19 @@ fn judge(
     let both = fastest(&modes.peer).and_then(|peer| Some(peer.min(fastest(&modes.advertised)?)));
     let is_half = duplex == "half";
     let what = if is_half {
-        format!("{name} runs at {mbit_per_s} Mbit/s in half duplex: it cannot send while it receives")
+        format!(
+            "{name} runs at {mbit_per_s} Mbit/s in half duplex: it cannot send while it receives"
+        )
     } else if both.is_some_and(|both| both > mbit_per_s) {
         let both = both.unwrap_or_default();
-        format!("{name} runs at {mbit_per_s} Mbit/s although both sides offer {both}: suspect the cable")
+        format!(
+            "{name} runs at {mbit_per_s} Mbit/s although both sides offer {both}: suspect the cable"
+        )
     } else if modes.is_negotiated == Some(false) && own.is_some_and(|own| own > mbit_per_s) {
-        format!("{name} is fixed at {mbit_per_s} Mbit/s, and its card can do {}", own.unwrap_or_default())
+        format!(
+            "{name} is fixed at {mbit_per_s} Mbit/s, and its card can do {}",
+            own.unwrap_or_default()
+        )
     } else {
         return None;
     };

@@ -2,11 +2,13 @@
 
 mod aspm;
 mod bond_hash;
+mod bridge_port;
 mod carrier;
 mod interface;
 mod link_mode;
 mod oversize;
 mod pause;
+mod pcie_link;
 mod qdisc_drops;
 mod rings;
 mod rx_dropped_benign;
@@ -31,12 +33,15 @@ pub(super) const CAUSES: &[Cause] = &[
     aspm::CAUSE,
     tx_hang::CAUSE,
     bond_hash::CAUSE,
+    bond_hash::MONITOR,
+    bridge_port::CAUSE,
     rings::CAUSE,
     silent_nic_drop::CAUSE,
     rx_dropped_benign::CAUSE,
     tun_queue::CAUSE,
     pause::CAUSE,
     link_mode::CAUSE,
+    pcie_link::CAUSE,
     wire_errors::CAUSE,
     carrier::FLAPS,
     carrier::DEAD_ROUTE,

@@ -14,7 +14,6 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "the same MTU at both ends and at the ports between them: ip link set IF mtu N",
     undo: "ip link set IF mtu with the old value",
     counters: &["rx_length_errors", "tx_dropped", "rx_dropped"],
-    reasons: &["PKT_TOO_BIG"],
     references: &["drivers/net/veth.c", "include/uapi/linux/if_link.h (rx_length_errors)"],
     is_of_forwarding: true,
     ..Cause::new("mtu-mismatch", check)
@@ -62,14 +61,24 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
 }
 
 /// - `peer_bytes`: MTU of the other end of a veth pair.
-fn judge(name: &str, mtu_bytes: u32, peer_bytes: Option<u32>, lost: Losses, prefix: &str) -> Finding {
+fn judge(
+    name: &str,
+    mtu_bytes: u32,
+    peer_bytes: Option<u32>,
+    lost: Losses,
+    prefix: &str,
+) -> Finding {
     let what = match peer_bytes {
         None => format!("frames were longer than {name} takes (MTU {mtu_bytes})"),
         Some(peer) if peer < mtu_bytes => {
-            format!("packets of {name} (MTU {mtu_bytes}) were dropped at its other end, whose MTU is {peer}")
+            format!(
+                "packets of {name} (MTU {mtu_bytes}) were dropped at its other end, whose MTU is {peer}"
+            )
         }
         Some(peer) => {
-            format!("packets of the other end (MTU {peer}) were dropped at {name}, whose MTU is {mtu_bytes}")
+            format!(
+                "packets of the other end (MTU {peer}) were dropped at {name}, whose MTU is {mtu_bytes}"
+            )
         }
     };
     let smaller = peer_bytes.map_or(mtu_bytes, |peer| peer.min(mtu_bytes));

@@ -14,7 +14,10 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "a longer ring or a faster reader at the side that sends pause frames; ethtool -A IF rx off tx off",
     undo: "ethtool -A IF rx on tx on",
     counters: &["rx_pause_frames", "tx_pause_frames"],
-    references: &["ethtool(8), -A and --include-statistics", "https://github.com/NVIDIA/daqiri/issues/250"],
+    references: &[
+        "ethtool(8), -A and --include-statistics",
+        "https://github.com/NVIDIA/daqiri/issues/250",
+    ],
     is_of_forwarding: true,
     ..Cause::new("pause", check)
 };
@@ -38,14 +41,16 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
 fn frames<'a>(window: &'a Window, prefix: &'a str, direction: &str) -> Option<(&'a str, Losses)> {
     let is_pause = |name: &str| {
         let lower = name.to_lowercase();
-        let is_frames = lower.contains("pause") || lower.contains("xoff") || lower.contains("flow_control");
+        let is_frames =
+            lower.contains("pause") || lower.contains("xoff") || lower.contains("flow_control");
         is_frames && lower.contains(direction) && !is_duration(&lower) && !lower.contains("storm")
     };
     window.of_prefix(prefix).filter(|(name, _)| is_pause(name)).max_by_key(|(_, sent)| sent.now)
 }
 
 fn is_duration(name: &str) -> bool {
-    name.contains("pause") && (name.contains("duration") || name.contains("usec") || name.contains("_us"))
+    name.contains("pause")
+        && (name.contains("duration") || name.contains("usec") || name.contains("_us"))
 }
 
 /// Pause frames a second from which a finding is made.
@@ -65,12 +70,18 @@ fn judge(window: &Window, name: &str, prefix: &str) -> Option<Finding> {
         return None;
     }
     // Microseconds of pause within the window.
-    let paused = window.of_prefix(&counters).filter(|(name, _)| is_duration(name)).max_by_key(|(_, us)| us.now);
+    let paused = window
+        .of_prefix(&counters)
+        .filter(|(name, _)| is_duration(name))
+        .max_by_key(|(_, us)| us.now);
     let share = paused.map(|(_, us)| us.now as f64 / 1e6 / us.window.as_secs_f64().max(1e-3));
     let (what, side) = if is_own {
         ("this host is too slow and stops the switch", "receive rings and CPUs of this host")
     } else {
-        ("the switch or the far end is too slow and stops this host", "the other side's rings and reader")
+        (
+            "the switch or the far end is too slow and stops this host",
+            "the other side's rings and reader",
+        )
     };
     let severity = match share {
         Some(share) if share >= LARGE_SHARE => Severity::High,
@@ -111,7 +122,8 @@ mod tests {
 
     #[test]
     fn side_that_is_slow_follows_from_the_direction_of_pause_frames() {
-        let judged = |counters: &[(&str, u64, u64)]| judge(&Window::with_counters(counters), "eth0", "");
+        let judged =
+            |counters: &[(&str, u64, u64)]| judge(&Window::with_counters(counters), "eth0", "");
         let own = judged(&[("ethtool eth0 pause tx_frames", 0, 900)]).unwrap();
         assert!(own.what.contains("this host is too slow"), "{}", own.what);
         assert_eq!(own.severity, Severity::Medium);
@@ -121,7 +133,10 @@ mod tests {
         ]);
         let other = other.unwrap();
         assert!(other.what.contains("the far end is too slow"), "{}", other.what);
-        assert_eq!((other.severity, other.cost.as_deref()), (Severity::High, Some("21.7 % of the time of the link")));
+        assert_eq!(
+            (other.severity, other.cost.as_deref()),
+            (Severity::High, Some("21.7 % of the time of the link"))
+        );
         assert_eq!(judged(&[("ethtool eth0 pause tx_frames", 900, 901)]), None);
         assert_eq!(judged(&[("ethtool eth0 rx_packets", 0, 900)]), None);
     }

@@ -36,22 +36,20 @@ const MANY_PER_S: f64 = 1000.0;
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let Some(window) = notes.window(view) else { return };
-    for link in view.interfaces() {
-        for (before, now) in window.qdiscs().filter(|(_, now)| now.interface == link.index) {
-            let is_top = now.is_root() || now.kind == "ingress" || now.kind == "clsact";
-            if !is_top || now.limits.is_some() || now.drop_count == 0 {
-                continue;
-            }
-            let earlier = before.map_or(now.drop_count, |before| before.drop_count);
-            let lost = window.losses(earlier.into(), now.drop_count.into());
-            let on_purpose = window.after.qdiscs.iter().any(|one| {
-                one.interface == link.index && ON_PURPOSE.contains(&one.kind.as_str())
-            });
-            if on_purpose && lost.per_second() < MANY_PER_S {
-                continue;
-            }
-            notes.find(judge(link, now, lost, &view.prefix()));
+    for (before, now) in window.qdiscs().filter(|(_, now)| now.drop_count > 0) {
+        let is_top = now.is_root() || now.kind == "ingress" || now.kind == "clsact";
+        let Some(link) = view.on_path(now.interface) else { continue };
+        if !is_top || now.limits.is_some() {
+            continue;
         }
+        let earlier = before.map_or(now.drop_count, |before| before.drop_count);
+        let lost = window.losses(earlier.into(), now.drop_count.into());
+        let mut own = window.after.qdiscs.iter().filter(|one| one.interface == link.index);
+        let on_purpose = own.any(|one| ON_PURPOSE.contains(&one.kind.as_str()));
+        if on_purpose && lost.per_second() < MANY_PER_S {
+            continue;
+        }
+        notes.find(judge(link, now, lost, &view.prefix()));
     }
 }
 
@@ -61,7 +59,9 @@ fn judge(link: &Link, now: &QdiscState, lost: Losses, prefix: &str) -> Finding {
     let is_ingress = kind == "ingress" || kind == "clsact";
     let (what, change, undo) = if is_ingress {
         (
-            lost.sentence(&format!("packets were dropped by a filter or policer of tc at {name} ({kind})")),
+            lost.sentence(&format!(
+                "packets were dropped by a filter or policer of tc at {name} ({kind})"
+            )),
             format!(
                 "{tc} -s filter show dev {name} ingress   (names it; then {tc} filter del dev {name} ingress \
                  pref N)"

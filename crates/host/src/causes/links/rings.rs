@@ -49,7 +49,9 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         // The same frames are in several of them.
         let worst = kernel.chain(driver).max_by_key(|(lost, _)| (lost.now, lost.total));
         let Some((lost, counter)) = worst.filter(|(lost, _)| lost.total > 0) else { continue };
-        let Some(rings) = notes.ask(view.system.within(|| ethtool::rings(link.index))) else { continue };
+        let Some(rings) = notes.ask(view.system.within(|| ethtool::rings(link.index))) else {
+            continue;
+        };
         notes.find(judge(name, &rings, lost, &counter, &view.prefix()));
     }
 }
@@ -83,9 +85,11 @@ fn judge(name: &str, rings: &Rings, lost: Losses, counter: &str, prefix: &str) -
         );
     }
     let command = format!("{prefix}ethtool -G {name} rx");
-    found
-        .change(format!("{command} {}", rings.rx_max), format!("{command} {}", rings.rx))
-        .setting("rings", &Target::Interface(name.to_owned()), format!("rx={}", rings.rx_max))
+    found.change(format!("{command} {}", rings.rx_max), format!("{command} {}", rings.rx)).setting(
+        "rings",
+        &Target::Interface(name.to_owned()),
+        format!("rx={}", rings.rx_max),
+    )
 }
 
 #[cfg(test)]
@@ -98,13 +102,25 @@ mod tests {
         let window = std::time::Duration::from_secs(1);
         let judged = |rx, now| {
             let rings = Rings { rx, rx_max: 4096, ..Rings::default() };
-            judge("eth0", &rings, Losses { now, total: 90, window }, "link eth0 rx_missed_errors", "")
+            judge(
+                "eth0",
+                &rings,
+                Losses { now, total: 90, window },
+                "link eth0 rx_missed_errors",
+                "",
+            )
         };
         let short = judged(512, 40);
-        assert_eq!((short.severity, short.change.as_str()), (Severity::High, "ethtool -G eth0 rx 4096"));
+        assert_eq!(
+            (short.severity, short.change.as_str()),
+            (Severity::High, "ethtool -G eth0 rx 4096")
+        );
         assert_eq!(short.settings[0].value, "rx=4096");
         assert_eq!(judged(512, 0).severity, Severity::Low, "of the past");
         let longest = judged(4096, 40);
-        assert!(longest.change.contains("more queues") && longest.settings.is_empty(), "{longest:?}");
+        assert!(
+            longest.change.contains("more queues") && longest.settings.is_empty(),
+            "{longest:?}"
+        );
     }
 }

@@ -26,8 +26,14 @@ pub(super) const CAUSE: Cause = Cause {
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let Some(window) = notes.window(view) else { return };
     for link in view.interfaces() {
-        // Losses of the reader of a veth's other end and of size have findings of their own.
-        if super::oversize::other_end(view, link).is_some_and(|peer| peer.mtu_bytes > link.mtu_bytes) {
+        let of = |counter: &str| format!("link {} {counter}", link.name);
+        if window.sum(&[&of("rx_dropped"), &of("rx_nohandler")]).now == 0 {
+            continue;
+        }
+        // What is too long for this end of a veth has a finding of its own.
+        if super::oversize::other_end(view, link)
+            .is_some_and(|peer| peer.mtu_bytes > link.mtu_bytes)
+        {
             continue;
         }
         let handled = view.proc_net("ptype").unwrap_or_default();
@@ -54,8 +60,9 @@ fn judge(window: &Window, name: &str, handled: &str, prefix: &str) -> Option<Fin
     let lost = if dropped.now > 0 { dropped } else { passive };
     let backlog = window.sum(&["softnet dropped", "softnet flow_limit"]);
     let missed = ["rx_missed_errors", "rx_fifo_errors", "rx_errors"].map(of);
-    let by_driver = window.of_prefix(&format!("ethtool {name} "))
-        .any(|(counter, lost)| lost.now > 0 && ["drop", "OOB", "discard"].iter().any(|w| counter.contains(w)));
+    let by_driver = window.of_prefix(&format!("ethtool {name} ")).any(|(counter, lost)| {
+        lost.now > 0 && ["drop", "OOB", "discard"].iter().any(|w| counter.contains(w))
+    });
     let is_lost = backlog.now > 0 || by_driver || missed.iter().any(|missed| missed.now > 0);
     if lost.now == 0 || is_lost || lost.per_second() > SLOW_PER_S {
         return None;

@@ -16,7 +16,11 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "tc qdisc del dev IF root, if its author agrees",
     undo: "the command that makes it again, or what `tc -d qdisc show` printed before",
     counters: &["tx_dropped"],
-    references: &["tc-tbf(8)", "tc-netem(8)", "https://github.com/RefugeeHotspot/RefugeeHotspot/issues/67"],
+    references: &[
+        "tc-tbf(8)",
+        "tc-netem(8)",
+        "https://github.com/RefugeeHotspot/RefugeeHotspot/issues/67",
+    ],
     is_of_forwarding: true,
     ..Cause::new("shaper", check)
 };
@@ -26,15 +30,13 @@ const UNKNOWN_LINK: u64 = 100_000_000;
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let Some(counters) = notes.window(view) else { return };
-    for link in view.interfaces() {
+    for (shaper, limits, drops) in counters.shapers() {
+        let Some(link) = view.on_path(shaper.interface) else { continue };
         let speed = view.system.read_net(&format!("{}/speed", link.name)).ok();
         let link_bits_per_s =
             speed.and_then(|text| text.parse::<u64>().ok()).map(|mbit| mbit * 1_000_000);
-        let own = counters.shapers().filter(|(one, ..)| one.interface == link.index);
-        for (shaper, limits, drops) in own {
-            let judged = judge(shaper, limits, drops, link_bits_per_s, &link.name, &view.prefix());
-            judged.into_iter().for_each(|found| notes.find(found));
-        }
+        let judged = judge(shaper, limits, drops, link_bits_per_s, &link.name, &view.prefix());
+        judged.into_iter().for_each(|found| notes.find(found));
     }
 }
 

@@ -23,13 +23,13 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 /// Parts of names of counters of lost frames.
-const LOST: [&str; 10] = [
-    "drop", "discard", "miss", "no_buf", "nobuf", "overrun", "buf_alloc_fail", "alloc_fail", "oob", "lost",
-];
+const LOST: [&str; 8] =
+    ["drop", "discard", "miss", "no_buf", "nobuf", "overrun", "alloc_fail", "oob"];
 /// Parts of names of those that count something else: wanted drops, and frames that were no loss.
 const OTHER: [&str; 7] = ["xdp", "steer", "filter", "csum", "cache", "reuse", "tx_"];
 /// Counters of a full ring, which have a finding of their own.
-const RING: [&str; 4] = ["rx_missed_errors", "rx_out_of_buffer", "rx_no_dma_resources", "rx_nodesc"];
+const RING: [&str; 4] =
+    ["rx_missed_errors", "rx_out_of_buffer", "rx_no_dma_resources", "rx_nodesc"];
 
 /// True for the name of a counter of lost frames, in any case and with the number of a queue.
 fn is_loss(name: &str) -> bool {
@@ -48,8 +48,10 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
 
 fn judge(window: &Window, name: &str, driver: &str, prefix: &str) -> Option<Finding> {
     let of_driver = format!("ethtool {name} ");
-    let lost: Vec<(&str, Losses)> =
-        window.of_prefix(&of_driver).filter(|(name, lost)| lost.total > 0 && is_loss(name)).collect();
+    let lost: Vec<(&str, Losses)> = window
+        .of_prefix(&of_driver)
+        .filter(|(name, lost)| lost.total > 0 && is_loss(name))
+        .collect();
     let (worst, most) = lost.iter().max_by_key(|(_, lost)| (lost.now, lost.total))?;
     let of_link = |counter: &str| window.sum(&[&format!("link {name} {counter}")]);
     let (missed, dropped) = (of_link("rx_missed_errors"), of_link("rx_dropped"));
@@ -108,7 +110,9 @@ mod tests {
         assert!(found.what.contains("900 frames were lost as pkts rx OOB"), "{}", found.what);
         let past = judged(&[("ethtool eth0 rx_discards_phy", 9, 9)]).unwrap();
         assert_eq!(past.severity, Severity::Low);
-        for benign in ["rx_xdp_drop", "rx_cache_full", "rx_steer_missed_packets", "tx_drops", "rx_kicks"] {
+        for benign in
+            ["rx_xdp_drop", "rx_cache_full", "rx_steer_missed_packets", "tx_drops", "rx_kicks"]
+        {
             assert_eq!(judged(&[(&format!("ethtool eth0 {benign}"), 0, 50)]), None, "{benign}");
         }
         // The kernel has it, too: a finding of the ring.

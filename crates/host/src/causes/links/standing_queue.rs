@@ -37,16 +37,14 @@ const FAIR: [&str; 6] = ["fq", "fq_codel", "fq_pie", "cake", "sfq", "netem"];
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let Some(window) = notes.window(view) else { return };
     let before = notes.report.findings.len();
-    for link in view.interfaces() {
-        let own = |one: &&QdiscState| one.interface == link.index;
-        if window.after.qdiscs.iter().filter(own).any(|one| FAIR.contains(&one.kind.as_str())) {
+    for (earlier, now) in window.qdiscs().filter(|(_, now)| now.is_root() && now.queued_bytes > 0) {
+        let (Some(earlier), Some(link)) = (earlier, view.on_path(now.interface)) else { continue };
+        let mut own = window.after.qdiscs.iter().filter(|one| one.interface == now.interface);
+        if own.any(|one| FAIR.contains(&one.kind.as_str())) {
             continue;
         }
-        for (earlier, now) in window.qdiscs().filter(|(_, now)| own(now) && now.is_root()) {
-            let Some(earlier) = earlier else { continue };
-            let judged = judge(earlier, now, window.time().as_secs_f64(), link, &view.prefix());
-            judged.into_iter().for_each(|found| notes.find(found));
-        }
+        let judged = judge(earlier, now, window.time().as_secs_f64(), link, &view.prefix());
+        judged.into_iter().for_each(|found| notes.find(found));
     }
     if notes.report.findings.len() == before
         && let Some(found) = beyond(window)
@@ -85,7 +83,9 @@ fn judge(
             format!("{tc} del dev {name} parent {}1", now.name()),
         ),
         Some(_) => (
-            format!("{tc} add dev {name} parent CLASS fq_codel for each class (`tc class show dev {name}`)"),
+            format!(
+                "{tc} add dev {name} parent CLASS fq_codel for each class (`tc class show dev {name}`)"
+            ),
             format!("{tc} del dev {name} parent CLASS"),
         ),
         None => (
@@ -140,7 +140,8 @@ fn beyond(window: &Window) -> Option<Finding> {
     let earlier = window.before.tcp.iter().filter(|one| is_inflated(one));
     let earlier: BTreeSet<u32> = earlier.map(|one| one.inode).collect();
     let waiting = window.after.tcp.iter().filter(|one| is_inflated(one));
-    let worst = waiting.filter(|one| earlier.contains(&one.inode)).max_by_key(|one| one.info.rtt)?;
+    let worst =
+        waiting.filter(|one| earlier.contains(&one.inode)).max_by_key(|one| one.info.rtt)?;
     let (rtt_ms, least_ms) = (worst.info.rtt / 1000, f64::from(worst.info.min_rtt) / 1e3);
     let to = worst.remote;
     Some(
@@ -182,8 +183,13 @@ mod tests {
             sent_bytes,
             ..QdiscState::default()
         };
-        let found =
-            judge(&state(before, 0), &state(after, sent_bytes), 1.0, &super::super::tests::card(), "");
+        let found = judge(
+            &state(before, 0),
+            &state(after, sent_bytes),
+            1.0,
+            &super::super::tests::card(),
+            "",
+        );
         found.map(|found| (found.severity, found.what))
     }
 

@@ -136,13 +136,17 @@ mod tests {
     #[test]
     fn hang_is_named_by_log_or_counter_and_other_messages_are_not_one() {
         let hang = "NETDEV WATCHDOG: eno1 (e1000e): transmit queue 0 timed out 5003 ms";
-        let found = judged(0, &[hang, "e1000e 0000:00:1f.6 eno1: Detected Hardware Unit Hang:"], 130);
+        let found =
+            judged(0, &[hang, "e1000e 0000:00:1f.6 eno1: Detected Hardware Unit Hang:"], 130);
         let found = found.unwrap();
         assert_eq!(found.severity, Severity::High);
         assert!(found.what.contains("reset 2 times, 30 s ago"), "{}", found.what);
         assert_eq!(judged(0, &[hang], 90_000).unwrap().severity, Severity::Low);
         assert_eq!(judged(3, &[], 90_000).unwrap().severity, Severity::Low);
-        assert_eq!(judged(0, &["NETDEV WATCHDOG: eno12 (e1000e): transmit queue 0 timed out"], 130), None);
+        assert_eq!(
+            judged(0, &["NETDEV WATCHDOG: eno12 (e1000e): transmit queue 0 timed out"], 130),
+            None
+        );
         assert_eq!(judged(0, &["e1000e: eno1 NIC Link is Up 1000 Mbps Full Duplex"], 130), None);
     }
 }

@@ -1,12 +1,9 @@
 //! Virtual interfaces that hand over packets one by one.
 
-use std::collections::BTreeMap;
-
 use crate::causes::Cause;
-use crate::causes::evidence::{Evidence, Losses};
+use crate::causes::evidence::{Evidence, Losses, Offloads};
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::net::Link;
-use crate::net::ethtool::{self, Offload};
 use crate::tune::Target;
 
 pub(super) const CAUSE: Cause = Cause {
@@ -30,8 +27,7 @@ pub(super) const CAUSE: Cause = Cause {
 const BUSY_PER_S: f64 = 5000.0;
 const LARGE_BYTES: u64 = 1000;
 /// Beginnings of the names of programs that run virtual machines.
-const MONITORS: [&str; 7] =
-    ["qemu", "kvm", "cloud-hyp", "firecracker", "crosvm", "VBox", "vmware"];
+const MONITORS: [&str; 7] = ["qemu", "kvm", "cloud-hyp", "firecracker", "crosvm", "VBox", "vmware"];
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
     for link in view.interfaces() {
@@ -39,9 +35,8 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         if !matches!(kind, None | Some("veth" | "tun" | "bridge")) {
             continue;
         }
-        // Asked by other checks as well, which note an error.
-        let Ok(offloads) = view.system.within(|| ethtool::offloads(link.index)) else { continue };
-        let missing = missing(&offloads, kind.is_none());
+        let Some(offloads) = view.offloads(link.index) else { continue };
+        let missing = missing(offloads, kind.is_none());
         let owner = tap_without_header(view, link);
         if missing.is_empty() && owner.is_none() {
             continue;
@@ -60,8 +55,9 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
 }
 
 /// Offloads that are off and can be switched on, by their names in the kernel.
-fn missing(offloads: &BTreeMap<String, Offload>, is_card: bool) -> Vec<&'static str> {
-    let is_off = |name: &str| offloads.get(name).is_some_and(|state| state.is_offered && !state.is_on);
+fn missing(offloads: &Offloads, is_card: bool) -> Vec<&'static str> {
+    let is_off =
+        |name: &str| offloads.get(name).is_some_and(|state| state.is_offered && !state.is_on);
     // Without checksums there is no segmentation. A veth without GRO is how it comes.
     let wanted: &[&str] = match is_card {
         true => &["rx-gro", "tx-tcp-segmentation"],
@@ -94,8 +90,11 @@ fn judge(
     (packets, is_bulk): (Losses, bool),
     prefix: &str,
 ) -> Finding {
-    let (severity, confidence) =
-        if is_bulk { (Severity::Medium, Confidence::Now) } else { (Severity::Low, Confidence::SetUp) };
+    let (severity, confidence) = if is_bulk {
+        (Severity::Medium, Confidence::Now)
+    } else {
+        (Severity::Low, Confidence::SetUp)
+    };
     let rate = match is_bulk {
         true => format!(", {:.0} a second now", packets.per_second()),
         false => String::new(),
@@ -126,7 +125,8 @@ fn judge(
         _ => "tx",
     };
     let command = |value: &str| {
-        let words: Vec<String> = missing.iter().map(|one| format!("{} {value}", short(one))).collect();
+        let words: Vec<String> =
+            missing.iter().map(|one| format!("{} {value}", short(one))).collect();
         format!("{prefix}ethtool -K {name} {}", words.join(" "))
     };
     let target = Target::Interface(name.to_owned());
@@ -138,12 +138,14 @@ fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::ethtool::Offload;
 
     #[test]
     fn offload_that_is_off_costs_when_bulk_data_crosses() {
         let off = Offload { is_on: false, is_offered: true };
         let fixed = Offload { is_on: false, is_offered: false };
-        let table = |tso| [("tx-tcp-segmentation".to_owned(), tso), ("rx-gro".to_owned(), off)].into();
+        let table =
+            |tso| [("tx-tcp-segmentation".to_owned(), tso), ("rx-gro".to_owned(), off)].into();
         assert_eq!(missing(&table(off), false), ["tx-tcp-segmentation"]);
         assert!(missing(&table(fixed), false).is_empty());
         let window = std::time::Duration::from_secs(1);
@@ -151,7 +153,10 @@ mod tests {
         assert!(is_bulk(of(80_000), of(120_000_000)));
         assert!(!is_bulk(of(80_000), of(8_000_000)), "small packets");
         let found = judge("veth1", &["tx-tcp-segmentation"], None, (of(80_000), true), "");
-        assert_eq!((found.severity, found.change.as_str()), (Severity::Medium, "ethtool -K veth1 tso on"));
+        assert_eq!(
+            (found.severity, found.change.as_str()),
+            (Severity::Medium, "ethtool -K veth1 tso on")
+        );
         let tap = judge("tap0", &[], Some("qemu (process 5)"), (of(3), false), "");
         assert!(tap.severity == Severity::Low && tap.what.contains("IFF_VNET_HDR"), "{tap:?}");
     }

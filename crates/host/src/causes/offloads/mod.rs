@@ -1,9 +1,9 @@
 //! Work that interfaces do for the stack, and merging.
 
 mod missing;
-mod offloads;
+mod switched_off;
 mod udp_merge;
 
 use super::Cause;
 
-pub(super) const CAUSES: &[Cause] = &[udp_merge::CAUSE, missing::CAUSE, offloads::CAUSE];
+pub(super) const CAUSES: &[Cause] = &[udp_merge::CAUSE, missing::CAUSE, switched_off::CAUSE];

@@ -1,11 +1,8 @@
 //! Merged UDP datagrams that reach a receiver that cannot split them.
 
-use std::collections::BTreeMap;
-
 use crate::causes::Cause;
-use crate::causes::evidence::{Evidence, Window};
+use crate::causes::evidence::{Evidence, Offloads, Window};
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
-use crate::net::ethtool::{self, Offload};
 use crate::net::{AttachedMode, Link};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -18,6 +15,7 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "ethtool -K IF rx-udp-gro-forwarding off (or rx-gro-list, rx-gro-hw, lro); TCP keeps its merging",
     undo: "the same with on",
     counters: &["UdpInErrors"],
+    reasons: &["SKB_GSO_SEG"],
     references: &[
         "Documentation/networking/segmentation-offloads.rst",
         "https://github.com/firedancer-io/firedancer/issues/7071",
@@ -33,14 +31,21 @@ const MERGING: [(&str, &str); 2] =
 const LRO: (&str, &str) = ("rx-lro", "lro");
 const HARDWARE: (&str, &str) = ("rx-gro-hw", "rx-gro-hw");
 /// Programs that only show packets.
-const VIEWERS: [&str; 8] =
-    ["tcpdump", "dumpcap", "tshark", "wireshark", "dhclient", "dhcpcd", "systemd-network", "NetworkManager"];
+const VIEWERS: [&str; 8] = [
+    "tcpdump",
+    "dumpcap",
+    "tshark",
+    "wireshark",
+    "dhclient",
+    "dhcpcd",
+    "systemd-network",
+    "NetworkManager",
+];
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
     for link in view.interfaces() {
-        // Asked by other checks as well, which note an error.
-        let Ok(offloads) = view.system.within(|| ethtool::offloads(link.index)) else { continue };
-        let Some(feature) = merging(&offloads, view.forwards(link).is_some()) else { continue };
+        let Some(offloads) = view.offloads(link.index) else { continue };
+        let Some(feature) = merging(offloads, view.forwards(link).is_some()) else { continue };
         let Some(window) = notes.window(view) else { return };
         let Some(receiver) = receiver(view, window, link, feature.0) else { continue };
         let grown = window.sum(&[&format!("link {} rx_packets", link.name)]);
@@ -49,10 +54,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
 }
 
 /// The first offload that merges datagrams which something else may have to split.
-fn merging(
-    offloads: &BTreeMap<String, Offload>,
-    forwards: bool,
-) -> Option<(&'static str, &'static str)> {
+fn merging(offloads: &Offloads, forwards: bool) -> Option<(&'static str, &'static str)> {
     let is_on = |name: &str| offloads.get(name).is_some_and(|offload| offload.is_on);
     let own = MERGING.into_iter().find(|(name, _)| is_on(name));
     // Hardware that merges although it was switched off for software; LRO loses what forwarding needs.
@@ -73,11 +75,13 @@ fn receiver(view: &Evidence, window: &Window, link: &Link, feature: &str) -> Opt
     }
     let hears = |index: u32| index == 0 || index == link.index;
     let sockets = window.after.packet.iter().filter(|one| {
-        let is_ip = [libc::ETH_P_ALL, libc::ETH_P_IP, libc::ETH_P_IPV6].contains(&i32::from(one.protocol));
+        let is_ip =
+            [libc::ETH_P_ALL, libc::ETH_P_IP, libc::ETH_P_IPV6].contains(&i32::from(one.protocol));
         is_ip && hears(one.interface)
     });
     let owners = sockets.map(|one| view.owner(one.inode));
-    let mut programs = owners.filter(|owner| !VIEWERS.iter().any(|viewer| owner.starts_with(viewer)));
+    let mut programs =
+        owners.filter(|owner| !VIEWERS.iter().any(|viewer| owner.starts_with(viewer)));
     programs.next().map(|owner| format!("{owner}, which reads frames from a packet socket,"))
 }
 
@@ -117,15 +121,19 @@ fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::ethtool::Offload;
 
     #[test]
     fn merging_that_may_have_to_be_split_is_found() {
-        let on = |names: &[&str]| -> BTreeMap<String, Offload> {
+        let on = |names: &[&str]| -> Offloads {
             let state = Offload { is_on: true, is_offered: true };
             names.iter().map(|name| ((*name).to_owned(), state)).collect()
         };
         let found = |names: &[&str], forwards| merging(&on(names), forwards).map(|(name, _)| name);
-        assert_eq!(found(&["rx-gro", "rx-udp-gro-forwarding"], false), Some("rx-udp-gro-forwarding"));
+        assert_eq!(
+            found(&["rx-gro", "rx-udp-gro-forwarding"], false),
+            Some("rx-udp-gro-forwarding")
+        );
         assert_eq!(found(&["rx-gro"], true), None, "TCP alone");
         assert_eq!(found(&["rx-gro-hw"], false), Some("rx-gro-hw"), "on although GRO is off");
         assert_eq!(found(&["rx-gro", "rx-gro-hw"], false), None);

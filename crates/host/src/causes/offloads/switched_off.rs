@@ -38,15 +38,18 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
             let command = format!("{}ethtool -K {} {short}", view.prefix(), link.name);
             let Some(window) = notes.window(view) else { return };
             notes.find(
-                finding(by_traffic(window, &link.name, BUSY_PER_S), format!("{short} is off on {}", link.name))
-                    .read(format!("ethtool features of {}", link.name), format!("{feature} off"))
-                    .because(
-                        "each packet has the same cost in the stack, whatever its size \
+                finding(
+                    by_traffic(window, &link.name, BUSY_PER_S),
+                    format!("{short} is off on {}", link.name),
+                )
+                .read(format!("ethtool features of {}", link.name), format!("{feature} off"))
+                .because(
+                    "each packet has the same cost in the stack, whatever its size \
                          (Documentation/networking/segmentation-offloads.rst)",
-                    )
-                    .effect(effect)
-                    .change(format!("{command} on"), format!("{command} off"))
-                    .setting(short, &Target::Interface(link.name.clone()), "on"),
+                )
+                .effect(effect)
+                .change(format!("{command} on"), format!("{command} off"))
+                .setting(short, &Target::Interface(link.name.clone()), "on"),
             );
         }
     }
