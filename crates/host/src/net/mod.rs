@@ -22,7 +22,7 @@ mod tunnel;
 mod veth;
 mod watch;
 
-pub use connections::{Connection, FlowTuple, connections, flowtable_devices};
+pub use connections::{CONNECTIONS_MAX, Connection, FlowTuple, connections, flowtable_devices};
 pub use error::NetError;
 pub use ethtool::Channels;
 pub use inspect::{LinkDetail, details};

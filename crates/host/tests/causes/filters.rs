@@ -396,6 +396,34 @@ fn rules_in_two_systems_are_named() {
 }
 
 #[test]
+fn strays_that_a_container_host_drops_are_no_alarm() {
+    let mut scene = Scene::routed();
+    nft(
+        &scene,
+        "r",
+        "table ip filter {\nchain FORWARD {\ntype filter hook forward priority 0; policy drop;\nct state established,related accept\n\
+         oifname \"right\" tcp dport 8080 accept\noifname \"right\" udp dport 9000 accept\n}\nchain INPUT {\n\
+         type filter hook input priority 0;\nct state invalid counter drop\ntcp dport 22 counter drop\n}\n}\n\
+         table ip nat {\nchain PRE {\ntype nat hook prerouting priority -100;\ntcp dport 80 dnat to 10.2.0.1:8080\n}\n\
+         chain POST {\ntype nat hook postrouting priority 100;\noifname \"right\" masquerade\n}\n}",
+    );
+    scene.sh("r", "ip route add blackhole 10.244.0.0/16");
+    answer_datagrams(&mut scene, "b", 9000);
+    serve(&mut scene, "b", 8080);
+    send_datagrams(&mut scene, "a", "10.2.0.1", 9000);
+    connect_again(&mut scene, "a", "10.1.0.254", 80);
+    scene.python(
+        "a",
+        "import socket, time\nprint('ready')\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nwhile True:\n    \
+         for to in (('10.2.0.1', 5353), ('10.244.0.9', 9), ('10.1.0.254', 7)): s.sendto(b'stray', to)\n    \
+         c = socket.socket()\n    c.setblocking(False)\n    c.connect_ex(('10.1.0.254', 22))\n    time.sleep(1)",
+    );
+    let report = scene.examine("r");
+    let alarms = report.findings.iter().filter(|one| one.severity > Severity::Low && one.cause != "softnet");
+    assert_eq!(alarms.collect::<Vec<_>>(), Vec::<&wirepath_host::causes::Finding>::new());
+}
+
+#[test]
 fn answered_streams_and_open_connections_of_a_router_are_no_fault() {
     let mut scene = Scene::routed();
     nft(
