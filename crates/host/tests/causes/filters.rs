@@ -84,13 +84,21 @@ fn udp_stream_that_began_before_its_rule_is_named() {
     );
     send_datagrams(&mut scene, "a", "10.1.0.254", 9000);
     nft(&scene, "r", DNAT);
+    let words = ["began before the rule", "10.1.0.254:9000"];
     let report = scene.examine("r");
-    let found = named(
-        &report,
-        "udp-stale-ct",
-        Severity::High,
-        &["began before the rule", "10.1.0.254:9000"],
-    );
+    let found = named(&report, "udp-stale-ct", Severity::High, &words);
+    // A container engine's rule, with conditions; a map; and one for another port.
+    let instead = |rule| {
+        let rules = DNAT.replace("udp dport 9000 dnat to 10.2.0.1", rule);
+        nft(&scene, "r", &format!("flush ruleset\n{rules}"));
+        scene.examine("r")
+    };
+    let report_of_docker =
+        instead("iifname != \"docker0\" udp dport 9000 counter dnat to 10.2.0.1:9001");
+    named(&report_of_docker, "udp-stale-ct", Severity::High, &words);
+    let report_of_map = instead("dnat to udp dport map { 9000 : 10.2.0.1, 9001 : 10.2.0.1 }");
+    named(&report_of_map, "udp-stale-ct", Severity::High, &words);
+    silent(&instead("udp dport 9002 dnat to 10.2.0.1"), "udp-stale-ct");
     row("udp-stale-ct", "a running stream, then a rule of DNAT for it", "doctor", found);
 }
 
@@ -419,7 +427,8 @@ fn strays_that_a_container_host_drops_are_no_alarm() {
          c = socket.socket()\n    c.setblocking(False)\n    c.connect_ex(('10.1.0.254', 22))\n    time.sleep(1)",
     );
     let report = scene.examine("r");
-    let alarms = report.findings.iter().filter(|one| one.severity > Severity::Low && one.cause != "softnet");
+    let alarms =
+        report.findings.iter().filter(|one| one.severity > Severity::Low && one.cause != "softnet");
     assert_eq!(alarms.collect::<Vec<_>>(), Vec::<&wirepath_host::causes::Finding>::new());
 }
 
