@@ -9,7 +9,7 @@ use netlink_bindings::nftables;
 use super::error::{NetError, ask};
 
 /// Most entries that are read.
-const CONNECTIONS_MAX: usize = 100_000;
+pub const CONNECTIONS_MAX: usize = 100_000;
 
 /// Addresses and ports of one direction; ports are 0 for a protocol without them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Connection {
     }
 }
 
-/// Entries of this namespace, at most 100,000. Needs CAP_NET_ADMIN.
+/// Entries of this namespace, at most [`CONNECTIONS_MAX`]. Needs CAP_NET_ADMIN.
 pub fn connections() -> Result<Vec<Connection>, NetError> {
     ask("listing the entries of connection tracking", |socket| {
         let request = conntrack::Request::new().op_get_dump(&Nfgenmsg::new());

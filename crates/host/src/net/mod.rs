@@ -25,7 +25,7 @@ mod veth;
 mod watch;
 
 pub use bridge::{bridge_has_querier, bridge_neighbours};
-pub use connections::{Connection, FlowTuple, connections, flowtable_devices};
+pub use connections::{CONNECTIONS_MAX, Connection, FlowTuple, connections, flowtable_devices};
 pub use error::NetError;
 pub use ethtool::Channels;
 pub use inspect::{LinkDetail, details};

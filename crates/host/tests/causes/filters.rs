@@ -84,13 +84,21 @@ fn udp_stream_that_began_before_its_rule_is_named() {
     );
     send_datagrams(&mut scene, "a", "10.1.0.254", 9000);
     nft(&scene, "r", DNAT);
+    let words = ["began before the rule", "10.1.0.254:9000"];
     let report = scene.examine("r");
-    let found = named(
-        &report,
-        "udp-stale-ct",
-        Severity::High,
-        &["began before the rule", "10.1.0.254:9000"],
-    );
+    let found = named(&report, "udp-stale-ct", Severity::High, &words);
+    // A container engine's rule, with conditions; a map; and one for another port.
+    let instead = |rule| {
+        let rules = DNAT.replace("udp dport 9000 dnat to 10.2.0.1", rule);
+        nft(&scene, "r", &format!("flush ruleset\n{rules}"));
+        scene.examine("r")
+    };
+    let report_of_docker =
+        instead("iifname != \"docker0\" udp dport 9000 counter dnat to 10.2.0.1:9001");
+    named(&report_of_docker, "udp-stale-ct", Severity::High, &words);
+    let report_of_map = instead("dnat to udp dport map { 9000 : 10.2.0.1, 9001 : 10.2.0.1 }");
+    named(&report_of_map, "udp-stale-ct", Severity::High, &words);
+    silent(&instead("udp dport 9002 dnat to 10.2.0.1"), "udp-stale-ct");
     row("udp-stale-ct", "a running stream, then a rule of DNAT for it", "doctor", found);
 }
 
@@ -393,6 +401,35 @@ fn rules_in_two_systems_are_named() {
         ["1 rules of iptables-legacy", "1 of nftables", "ip_tables_names: filter", "ip own in"];
     let found = named(&report, "two-backends", Severity::Low, &words);
     row("two-backends", "one rule by each", "doctor", found);
+}
+
+#[test]
+fn strays_that_a_container_host_drops_are_no_alarm() {
+    let mut scene = Scene::routed();
+    nft(
+        &scene,
+        "r",
+        "table ip filter {\nchain FORWARD {\ntype filter hook forward priority 0; policy drop;\nct state established,related accept\n\
+         oifname \"right\" tcp dport 8080 accept\noifname \"right\" udp dport 9000 accept\n}\nchain INPUT {\n\
+         type filter hook input priority 0;\nct state invalid counter drop\ntcp dport 22 counter drop\n}\n}\n\
+         table ip nat {\nchain PRE {\ntype nat hook prerouting priority -100;\ntcp dport 80 dnat to 10.2.0.1:8080\n}\n\
+         chain POST {\ntype nat hook postrouting priority 100;\noifname \"right\" masquerade\n}\n}",
+    );
+    scene.sh("r", "ip route add blackhole 10.244.0.0/16");
+    answer_datagrams(&mut scene, "b", 9000);
+    serve(&mut scene, "b", 8080);
+    send_datagrams(&mut scene, "a", "10.2.0.1", 9000);
+    connect_again(&mut scene, "a", "10.1.0.254", 80);
+    scene.python(
+        "a",
+        "import socket, time\nprint('ready')\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nwhile True:\n    \
+         for to in (('10.2.0.1', 5353), ('10.244.0.9', 9), ('10.1.0.254', 7)): s.sendto(b'stray', to)\n    \
+         c = socket.socket()\n    c.setblocking(False)\n    c.connect_ex(('10.1.0.254', 22))\n    time.sleep(1)",
+    );
+    let report = scene.examine("r");
+    let alarms =
+        report.findings.iter().filter(|one| one.severity > Severity::Low && one.cause != "softnet");
+    assert_eq!(alarms.collect::<Vec<_>>(), Vec::<&wirepath_host::causes::Finding>::new());
 }
 
 #[test]

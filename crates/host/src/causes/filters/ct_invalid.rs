@@ -2,10 +2,13 @@
 
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
-use crate::causes::finding::{Notes, Severity, finding};
+use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::net::nftables::{Expression, Ruleset};
 
 use super::rules::{drops_at, is_of_invalid};
+
+/// Resets within the window from which they are of such packets.
+const RESETS: u64 = 3;
 
 pub(super) const CAUSE: Cause = Cause {
     id: "ct-invalid",
@@ -46,25 +49,31 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         return;
     }
     let resets = window.sum(&["TcpOutRsts"]);
-    if invalid.now == 0 || resets.now == 0 {
-        return notes.fact(format!(
-            "{} packets belonged to no tracked connection since boot, {} now: they are not translated",
-            invalid.total, invalid.now
-        ));
-    }
     let reset = window.losses(0, invalid.now.min(resets.now));
+    // Strays and scans alone are not enough.
+    let is_now = reset.now >= RESETS;
+    let severity = if is_now { Severity::High } else { Severity::Low };
+    let what = if is_now {
+        format!(
+            "{}: they are not translated, and the host answers them with a reset that ends the connection ({} resets)",
+            invalid.sentence("packets belonged to no tracked connection"),
+            resets.now
+        )
+    } else {
+        format!(
+            "{} packets since boot belonged to no tracked connection and were not translated: connections may have been reset",
+            invalid.total
+        )
+    };
+    let counted = finding(severity, what).counted(if is_now { reset } else { invalid }, "packets");
     let liberal = "net.netfilter.nf_conntrack_tcp_be_liberal";
     let prefix = evidence.prefix();
     notes.find(
-        finding(
-            Severity::High,
-            format!(
-                "{}: they are not translated, and the host answers them with a reset that ends the connection ({} resets)",
-                invalid.sentence("packets belonged to no tracked connection"),
-                resets.now
-            ),
-        )
-        .counted(reset, "connections")
+        Finding {
+            severity,
+            confidence: if is_now { Confidence::Now } else { Confidence::Before },
+            ..counted
+        }
         .read("/proc/net/stat/nf_conntrack: invalid", invalid.evidence())
         .read("/proc/net/snmp: Tcp OutRsts", resets.evidence())
         .read("nftables: rules with `ct state invalid drop`", "none")

@@ -3,6 +3,7 @@
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Notes, Severity, finding};
+use crate::net;
 use crate::net::nftables::Expression;
 use crate::text::chain;
 
@@ -92,6 +93,9 @@ fn conntrack(view: &Evidence, notes: &mut Notes<'_>) {
         .collect();
     let hooks = sys::bpf::hook_functions(view.system.netns()).unwrap_or_default();
     let hooked: Vec<_> = hooks.iter().filter(|hook| hook.function.contains("conntrack")).collect();
+    if count > net::CONNECTIONS_MAX as u64 {
+        notes.fact(format!("of {count} tracked connections, {} were examined", net::CONNECTIONS_MAX));
+    }
     if count == 0 && tracking.is_empty() && hooked.is_empty() {
         return;
     }

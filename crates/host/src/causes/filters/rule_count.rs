@@ -41,15 +41,12 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         Ok(rules) => rules,
         Err(why) => return notes.unseen(why),
     };
-    let legacy: usize = evidence
-        .legacy_tables()
-        .iter()
-        .filter_map(|table| table.rule_count)
-        .map(|count| count as usize)
-        .sum();
+    let legacy: u32 = evidence.legacy_tables().iter().filter_map(|table| table.rule_count).sum();
+    let legacy = legacy as usize;
     let longest = longest(rules);
     let (hook, cost) = longest.into_iter().max_by_key(|(_, cost)| cost.first).unwrap_or_default();
-    let (first, later) = (cost.first.max(legacy), cost.later.max(legacy));
+    // How many of the legacy ones a packet meets in turn is not known.
+    let (first, later) = (cost.first.max(legacy), cost.later);
     if first < FEW {
         return;
     }
@@ -178,11 +175,12 @@ fn accepts_established(rule: &NftRule) -> bool {
 fn equal_rules(chain: &NftChain) -> usize {
     /// A smaller chain costs little.
     const EQUAL_FROM: usize = SOME;
+    const COMPARED_MAX: usize = 20_000;
     if chain.rules.len() < EQUAL_FROM {
         return 0;
     }
     let is_counter = |one: &&Expression| matches!(one, Expression::Counter { .. });
-    let texts = chain.rules.iter().map(|rule| {
+    let texts = chain.rules.iter().take(COMPARED_MAX).map(|rule| {
         let parts: Vec<_> = rule.expressions.iter().filter(|one| !is_counter(one)).collect();
         format!("{parts:?}")
     });

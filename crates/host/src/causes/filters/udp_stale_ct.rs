@@ -1,12 +1,12 @@
 //! A stream of UDP that is still sent to where a rule of the past led it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
 use crate::net::Connection;
-use crate::net::nftables::{Expression, NftRule, Ruleset};
+use crate::net::nftables::{Comparison, Expression, Header, NftRule, Ruleset, Verdict};
 
 use super::rules::{chains_at, port_of};
 
@@ -131,12 +131,14 @@ impl<'a> Translator<'a> {
 
     fn why_stale(&self, evidence: &Evidence, one: &Connection, own: &[IpAddr]) -> Option<String> {
         let target = one.reply.source.ip();
+        let to = one.original.destination;
         if !one.has_other_destination() {
-            let rule = self.rule_for(one)?;
-            return Some(format!(
-                "rule {} would translate it, and the flow began before the rule",
-                rule.handle
-            ));
+            // A datagram to this host that no program waits for.
+            let is_lost = own.contains(&to.ip())
+                && !evidence.window().ok()?.after.udp.iter().any(|one| one.local.port() == to.port());
+            return self.is_translated(to, is_lost).then(|| {
+                format!("a rule for port {} would translate it, and the flow began before the rule", to.port())
+            });
         }
         if self.is_partial {
             let window = evidence.window().ok()?;
@@ -166,18 +168,40 @@ impl<'a> Translator<'a> {
             || elements.any(|one| one.value.as_deref().is_some_and(holds))
     }
 
-    /// Rule for the port of a flow, with no other condition than its destination address.
-    fn rule_for(&self, one: &Connection) -> Option<&'a NftRule> {
-        let to = one.original.destination;
-        chains_at(self.rules, "prerouting").into_iter().flat_map(|chain| &chain.rules).find(
-            |rule| {
-                translates_destination(rule)
-                    && port_of(rule) == Some(to.port())
-                    && is_for_udp(rule)
-                    && rule.expressions.iter().all(|one| is_met(one, to.ip()))
-            },
-        )
+    /// A rule or a map translates new flows to an address and port.
+    ///
+    /// - `is_lost`: nothing else takes such packets, so that a rule may have conditions that are not read here.
+    fn is_translated(&self, to: SocketAddr, is_lost: bool) -> bool {
+        let port = to.port().to_be_bytes();
+        // Maps of a port, and of address, protocol and port in words of four bytes, as kube-proxy has them.
+        let words = match to.ip() {
+            IpAddr::V4(ip) => [&ip.octets()[..], &[UDP, 0, 0, 0], &port, &[0, 0]].concat(),
+            IpAddr::V6(ip) => [&ip.octets()[..], &[UDP, 0, 0, 0], &port, &[0, 0]].concat(),
+        };
+        let is_own = |key: &[u8]| key == words.as_slice() || (is_lost && key == port.as_slice());
+        let mut elements = self.rules.sets.iter().flat_map(|set| &set.elements);
+        if elements.any(|one| is_own(&one.key) && (one.value.is_some() || one.verdict.is_some())) {
+            return true;
+        }
+        chains_at(self.rules, "prerouting").into_iter().flat_map(|chain| &chain.rules).any(|rule| {
+            let conditions = |one: &Expression| is_met(one, to.ip(), is_lost);
+            (translates_destination(rule) || jumps_for(rule, to.ip()))
+                && port_of(rule) == Some(to.port())
+                && is_for_udp(rule)
+                && rule.expressions.iter().all(conditions)
+        })
     }
+}
+
+/// The rule jumps for one address, as the services of kube-proxy do.
+fn jumps_for(rule: &NftRule, ip: IpAddr) -> bool {
+    let is_jump = |one: &Expression| matches!(one, Expression::Decide(Verdict::Jump(_)));
+    let is_address = |one: &Expression| match (one, ip) {
+        (Expression::Compare { with, .. }, IpAddr::V4(ip)) => with.as_slice() == ip.octets(),
+        (Expression::Compare { with, .. }, IpAddr::V6(ip)) => with.as_slice() == ip.octets(),
+        _ => false,
+    };
+    rule.expressions.iter().any(is_jump) && rule.expressions.iter().any(is_address)
 }
 
 fn translates_destination(rule: &NftRule) -> bool {
@@ -195,18 +219,29 @@ fn is_for_udp(rule: &NftRule) -> bool {
     })
 }
 
-/// An expression that does not exclude the address; false for conditions of other kinds.
-fn is_met(one: &Expression, ip: IpAddr) -> bool {
+/// An expression that does not exclude the address.
+///
+/// - `is_lost`: conditions of other kinds are taken for met.
+fn is_met(one: &Expression, ip: IpAddr, is_lost: bool) -> bool {
     match one {
         Expression::Unread { .. }
         | Expression::Unknown { .. }
-        | Expression::ConnectionState { .. } => false,
+        | Expression::ConnectionState { .. }
+        | Expression::Lookup { .. }
+        | Expression::Range { .. }
+        | Expression::Mask { .. } => is_lost,
         // Interfaces and marks; 16 is the protocol.
-        Expression::Meta { key, .. } => *key == 16,
-        Expression::Lookup { .. } | Expression::Range { .. } | Expression::Mask { .. } => false,
-        Expression::Compare { with, .. } if with.len() == 4 => {
-            matches!(ip, IpAddr::V4(ip) if ip.octets().as_slice() == with.as_slice())
+        Expression::Meta { key, .. } => *key == 16 || is_lost,
+        Expression::Payload { header: Header::Network, offset, .. } => {
+            // Addresses of the sender are not compared.
+            is_lost || matches!((offset, ip), (9 | 16, IpAddr::V4(_)) | (6 | 24, IpAddr::V6(_)))
         }
+        Expression::Compare { comparison: Comparison::Equal, with, .. } => match (with.len(), ip) {
+            (4, IpAddr::V4(ip)) => ip.octets().as_slice() == with.as_slice() || is_lost,
+            (16, IpAddr::V6(ip)) => ip.octets().as_slice() == with.as_slice() || is_lost,
+            _ => true,
+        },
+        Expression::Compare { .. } => is_lost,
         _ => true,
     }
 }
