@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use host::cpu::CpuClock;
-use lab::{LossWatch, Meter, loss_traps};
 use lab::adapters::{Figure, FigureError};
 use lab::program::{self, FinishedProgram, Program, ProgramError, Usage};
+use lab::{LossWatch, Meter, loss_traps};
 use model::{Measurement, PathError, Trap};
 
 use crate::CheckedPrograms;

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use host::explain::{Narrow, StageTrace};
-use lab::{HostTime, LossWatch};
 use lab::program::{
     self, FinishedProgram, PortUse, Program, ProgramError, Transport, Usage, port_holder,
 };
+use lab::{HostTime, LossWatch};
 use model::PathError;
 use serde::{Deserialize, Serialize};
 

@@ -68,11 +68,13 @@ impl LossWatch {
 /// - `end`: `near`, `far`.
 /// - `causes`: of [`LossWatch::end`], or of another host.
 pub fn loss_traps(end: &str, causes: &[String]) -> Vec<Trap> {
-    let trap = |cause: &String| Trap {
+    let trap = |cause: &String| {
+        Trap {
         what: format!("{end} end, in a trial: {}", printable(cause, SENTENCE_MAX)),
         advice: "compare arms at a rate without losses, or remove the cause: `wirepath doctor` at that end while it \
                  runs says how"
             .into(),
+    }
     };
     causes.iter().take(CAUSES_MAX).map(trap).collect()
 }

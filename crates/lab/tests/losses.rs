@@ -20,7 +20,12 @@ fn datagrams_lost_at_a_full_socket_in_a_trial_are_named_and_none_without_a_loss(
     assert_eq!(trial(1), Vec::<String>::new());
     let causes = trial(3000);
     let own = format!("(process {})", std::process::id());
-    assert!(causes.iter().any(|one| one.contains("full receive buffer of UDP port 9000") && one.contains(&own)), "{causes:?}");
+    assert!(
+        causes
+            .iter()
+            .any(|one| one.contains("full receive buffer of UDP port 9000") && one.contains(&own)),
+        "{causes:?}"
+    );
     let traps = loss_traps("near", &causes);
     assert!(traps[0].what.starts_with("near end, in a trial: "), "{traps:?}");
     drop(receiver);

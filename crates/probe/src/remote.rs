@@ -12,7 +12,8 @@ use host::netns::Netns;
 use host::text::chain;
 use io::{EngineKind, EngineSpec, Local, Remote, Role};
 use lab::{
-    FarEnd, LabError, LossWatch, Meter, Placement, RunCause, Used, describe_nic, loss_traps, softirqs_missing,
+    FarEnd, LabError, LossWatch, Meter, Placement, RunCause, Used, describe_nic, loss_traps,
+    softirqs_missing,
 };
 use model::{Arm, ArmKind, Machine, Measurement, Support};
 use model::{Direction, Load, PathError, Session, TwoHosts};

@@ -146,7 +146,9 @@ impl LabSession {
         drop((awake, steering, deferring));
         let mut measurement = combine((near_role, pace), near, far, &used);
         for (end, watch) in watched {
-            let causes = watch.filter(|_| measurement.lost_count() > 0).map_or_else(Vec::new, LossWatch::end);
+            let causes = watch
+                .filter(|_| measurement.lost_count() > 0)
+                .map_or_else(Vec::new, LossWatch::end);
             measurement.traps.extend(loss_traps(end, &causes));
         }
         measurement.not_effective.extend(config.not_effective(self.cpus.len()));

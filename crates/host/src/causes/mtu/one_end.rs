@@ -15,7 +15,7 @@ pub(super) const CAUSE: Cause = Cause {
     undo: "`ip link set IF mtu 1500`",
     counters: &["link IF rx_length_errors", "link IF tx_dropped"],
     reasons: &["PKT_TOO_BIG"],
-    references: &["IEEE 802.3 clause 3.2.7", "ip-link(8)"],
+    references: &["ip-link(8)", "drivers/net/veth.c"],
     is_of_forwarding: true,
     ..Cause::new("mtu-one-end", check)
 };

@@ -46,7 +46,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     };
     let lost = losses(window);
     // Behind a tunnel they have a finding of their own.
-    if lost.total == 0 || !receiving_tunnels(view, window).is_empty() {
+    if lost.total == 0 || lost.now > 0 && !receiving_tunnels(view, window).is_empty() {
         return;
     }
     let mut found =

@@ -268,7 +268,7 @@ fn header(view: &Evidence, notes: &mut Notes<'_>) {
         return;
     }
     notes.find(
-        finding(wrong.severity(), wrong.sentence("packets were dropped for a damaged or impossible IP header"))
+        finding(wrong.severity(), wrong.sentence("packets were dropped for their IP header: it is damaged, or its TTL ended here unanswered"))
             .counted(wrong, "packets")
             .read("/proc/net/snmp and snmp6: InHdrErrors without expired TTLs", wrong.evidence())
             .read("/proc/net/netstat: IpExt InCsumErrors", window.sum(&["IpExtInCsumErrors"]).evidence())
