@@ -19,7 +19,7 @@ pub(super) const CAUSE: Cause = Cause {
              MTU of the narrow link on the route: `ip route change ... mtu 1400`",
     undo: "`sysctl -w net.ipv4.tcp_mtu_probing=0`; the route without `mtu`",
     counters: &["TcpRetransSegs", "TcpExtTCPTimeouts"],
-    reasons: &["PKT_TOO_BIG"],
+    reasons: &[],
     references: &["RFC 2923", "RFC 4821", "kubernetes/minikube#9528", "linuxkit/linuxkit#2496"],
     ..Cause::new("pmtu-black-hole", check)
 };

@@ -16,7 +16,7 @@ pub(super) const CAUSE: Cause = Cause {
              or a clamp: `nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu`",
     undo: "`ip link set BR mtu 1500`; `nft delete rule`",
     counters: &["IpFragFails", "Ip6FragFails"],
-    reasons: &["PKT_TOO_BIG"],
+    reasons: &[],
     references: &[
         "moby/moby#20178",
         "moby/moby#22297",

@@ -13,7 +13,7 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "at the sender `ethtool -K IF tx off`, so that its CPU computes them; else the cable, card or switch",
     undo: "at the sender `ethtool -K IF tx on`",
     counters: &NAMES,
-    reasons: &["UDP_CSUM", "TCP_CSUM", "ICMP_CSUM", "SKB_CSUM", "IP_CSUM"],
+    reasons: &["UDP_CSUM", "TCP_CSUM", "ICMP_CSUM", "SKB_CSUM"],
     references: &["Documentation/networking/checksum-offloads.rst", "ethtool(8)"],
     ..Cause::new("checksum", check)
 };

@@ -16,7 +16,7 @@ pub(super) const FRAMES: Cause = Cause {
              for one of the two hosts",
     undo: "the previous address",
     counters: &["IpInReceives"],
-    reasons: &["OTHERHOST", "IP_LOCAL_SOURCE"],
+    reasons: &["IP_LOCAL_SOURCE"],
     references: &["RFC 1112 section 6.4", "packet(7)"],
     is_of_question: true,
     ..Cause::new("group-frames", frames)
@@ -30,7 +30,7 @@ pub(super) const FILTER: Cause = Cause {
     remedy: "a rule that accepts the group: `nft insert rule TABLE CHAIN ip daddr GROUP udp dport PORT accept`",
     undo: "`nft delete rule` with the rule's handle",
     counters: &["IpExtInMcastPkts"],
-    reasons: &["NETFILTER_DROP"],
+    reasons: &[],
     references: &["firewalld/firewalld#21", "firewalld/firewalld#497", "nft(8)"],
     is_of_question: true,
     ..Cause::new("group-filter", filter)
@@ -43,7 +43,7 @@ pub(super) const HEADER: Cause = Cause {
     remedy: "the sender, or the device that rewrites its packets",
     undo: "nothing was changed",
     counters: &["IpInHdrErrors", "IpExtInCsumErrors", "Ip6InHdrErrors"],
-    reasons: &["IP_INHDR", "IP_CSUM", "IP_NOPROTO"],
+    reasons: &["IP_INHDR", "IP_CSUM"],
     references: &["RFC 1122 section 3.2.1", "Documentation/networking/snmp_counter.rst"],
     ..Cause::new("ip-header", header)
 };
