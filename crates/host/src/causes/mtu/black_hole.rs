@@ -19,7 +19,7 @@ pub(super) const CAUSE: Cause = Cause {
              MTU of the narrow link on the route: `ip route change ... mtu 1400`",
     undo: "`sysctl -w net.ipv4.tcp_mtu_probing=0`; the route without `mtu`",
     counters: &["TcpRetransSegs", "TcpExtTCPTimeouts"],
-    reasons: &["PKT_TOO_BIG"],
+    reasons: &[],
     references: &["RFC 2923", "RFC 4821", "kubernetes/minikube#9528", "linuxkit/linuxkit#2496"],
     ..Cause::new("pmtu-black-hole", check)
 };
@@ -68,18 +68,18 @@ pub(super) fn stuck(window: &Window) -> Vec<Stuck<'_>> {
         .collect();
     let alive = |one: &TcpSocket| {
         let grown = earlier.get(&one.inode).is_some_and(|old| one.info.segs_in > old.info.segs_in);
-        let info = &one.info;
-        match () {
-            () if info.sacked > 0 => Some("a smaller segment behind them was acknowledged (SACK)"),
-            () if grown => Some("its far end still sends"),
-            () if talking.contains(&one.remote.ip()) => {
-                Some("its far end answers another connection")
-            }
-            // The handshake and a request passed, and never a full segment.
-            () if info.bytes_acked <= u64::from(SMALL_BYTES) && info.bytes_received > 1 => {
-                Some("small segments passed before, and no full one ever")
-            }
-            () => None,
+        // A connection that never had a full segment through: the path, and not the far end, is at fault.
+        let is_new = one.info.bytes_acked <= u64::from(SMALL_BYTES);
+        if one.info.sacked > 0 {
+            Some("a smaller segment behind them was acknowledged (SACK)")
+        } else if grown {
+            Some("its far end still sends")
+        } else if is_new && talking.contains(&one.remote.ip()) {
+            Some("its far end answers another connection")
+        } else if is_new && one.info.bytes_received > 1 {
+            Some("small segments passed before, and no full one ever")
+        } else {
+            None
         }
     };
     stuck.into_iter().map(|socket| Stuck { socket, alive: alive(socket) }).collect()

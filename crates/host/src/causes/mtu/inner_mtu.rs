@@ -15,8 +15,8 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "the MTU of the way out for the bridge and its ports, in the engine's settings too (dockerd --mtu, CNI mtu); \
              or a clamp: `nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu`",
     undo: "`ip link set BR mtu 1500`; `nft delete rule`",
-    counters: &["IpFragFails", "Ip6FragFails", "IpOutNoRoutes"],
-    reasons: &["PKT_TOO_BIG"],
+    counters: &["IpFragFails", "Ip6FragFails"],
+    reasons: &[],
     references: &[
         "moby/moby#20178",
         "moby/moby#22297",
@@ -49,7 +49,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
             && link.is_up
             && link.mtu_bytes > out.mtu_bytes
     };
-    for inner in view.links.values().filter(is_wider).take(8) {
+    for inner in view.links.values().filter(is_wider).take(4) {
         let Some((source, value)) = view.forwards(inner) else { continue };
         let (name, mtu) = (&inner.name, inner.mtu_bytes);
         let what = format!(

@@ -17,7 +17,7 @@ pub(super) const CAUSE: Cause = Cause {
              tcp option maxseg size set rt mtu`",
     undo: "the old MTU; `nft delete rule` with the rule's handle",
     counters: &["IpFragCreates", "Ip6FragCreates", "IpReasmFails"],
-    reasons: &["PKT_TOO_BIG"],
+    reasons: &[],
     references: &[
         "RFC 4459",
         "cilium/cilium#23917",

@@ -239,7 +239,7 @@ pub(super) const MTU: Cause = Cause {
     remedy: "`ip link set TUNNEL mtu N`, with N the lower MTU without 50 bytes for VXLAN",
     undo: "`ip link set TUNNEL mtu` with the old number",
     counters: &["IpFragCreates", "IpFragFails"],
-    reasons: &["PKT_TOO_BIG"],
+    reasons: &[],
     references: &["RFC 7348 section 4.3", "moby/moby#24906", "openvswitch/ovs-issues#9"],
     is_of_forwarding: true,
     ..Cause::new("tunnel-mtu", mtu)

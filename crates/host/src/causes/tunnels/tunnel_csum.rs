@@ -26,7 +26,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     };
     let lost = checksum_losses(window);
     let tunnels = receiving_tunnels(view, window);
-    let Some(first) = tunnels.first().filter(|_| lost.total > 0) else { return };
+    let Some(first) = tunnels.first().filter(|_| lost.now > 0) else { return };
     let names: Vec<&str> = tunnels.iter().map(|link| link.name.as_str()).take(8).collect();
     let name = &first.name;
     let mut found = finding(

@@ -22,7 +22,7 @@ pub(super) const CAUSE: Cause = Cause {
         "XfrmOutNoStates",
         "XfrmOutPolBlock",
     ],
-    reasons: &["XFRM_POLICY", "XFRM_UDP_ENCAP"],
+    reasons: &["XFRM_POLICY"],
     references: &[
         "Documentation/networking/xfrm_proc.rst",
         "cilium/cilium#27276",

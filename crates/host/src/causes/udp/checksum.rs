@@ -13,7 +13,7 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "at the sender `ethtool -K IF tx off`, so that its CPU computes them; else the cable, card or switch",
     undo: "at the sender `ethtool -K IF tx on`",
     counters: &NAMES,
-    reasons: &["UDP_CSUM", "TCP_CSUM", "ICMP_CSUM", "SKB_CSUM", "IP_CSUM"],
+    reasons: &["UDP_CSUM", "TCP_CSUM", "ICMP_CSUM", "SKB_CSUM"],
     references: &["Documentation/networking/checksum-offloads.rst", "ethtool(8)"],
     ..Cause::new("checksum", check)
 };
@@ -46,7 +46,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     };
     let lost = losses(window);
     // Behind a tunnel they have a finding of their own.
-    if lost.total == 0 || !receiving_tunnels(view, window).is_empty() {
+    if lost.total == 0 || lost.now > 0 && !receiving_tunnels(view, window).is_empty() {
         return;
     }
     let mut found =

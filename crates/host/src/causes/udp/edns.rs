@@ -15,7 +15,7 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "an EDNS buffer size of 1232 at the resolver and the server (RFC 9715, DNS flag day 2020)",
     undo: "the previous size",
     counters: &["IpReasmFails", "Ip6ReasmFails", "IpFragCreates"],
-    reasons: &["FRAG_REASM_TIMEOUT"],
+    reasons: &[],
     references: &["RFC 9715", "NLnetLabs/unbound#106", "PowerDNS/pdns#7307"],
     ..Cause::new("edns", check)
 };

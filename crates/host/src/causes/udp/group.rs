@@ -17,7 +17,7 @@ pub(super) const FRAMES: Cause = Cause {
              for one of the two hosts",
     undo: "the previous address",
     counters: &["IpInReceives"],
-    reasons: &["OTHERHOST", "IP_LOCAL_SOURCE"],
+    reasons: &["IP_LOCAL_SOURCE"],
     references: &["RFC 1112 section 6.4", "packet(7)"],
     is_of_question: true,
     ..Cause::new("group-frames", frames)
@@ -31,7 +31,7 @@ pub(super) const FILTER: Cause = Cause {
     remedy: "a rule that accepts the group: `nft insert rule TABLE CHAIN ip daddr GROUP udp dport PORT accept`",
     undo: "`nft delete rule` with the rule's handle",
     counters: &["IpExtInMcastPkts"],
-    reasons: &["NETFILTER_DROP"],
+    reasons: &[],
     references: &["firewalld/firewalld#21", "firewalld/firewalld#497", "nft(8)"],
     is_of_question: true,
     ..Cause::new("group-filter", filter)
@@ -44,7 +44,7 @@ pub(super) const HEADER: Cause = Cause {
     remedy: "the sender, or the device that rewrites its packets",
     undo: "nothing was changed",
     counters: &["IpInHdrErrors", "IpExtInCsumErrors", "Ip6InHdrErrors"],
-    reasons: &["IP_INHDR", "IP_CSUM", "IP_NOPROTO"],
+    reasons: &["IP_INHDR", "IP_CSUM"],
     references: &["RFC 1122 section 3.2.1", "Documentation/networking/snmp_counter.rst"],
     ..Cause::new("ip-header", header)
 };
@@ -297,7 +297,7 @@ fn header(view: &Evidence, notes: &mut Notes<'_>) {
         return;
     }
     notes.find(
-        finding(wrong.severity(), wrong.sentence("packets were dropped for a damaged or impossible IP header"))
+        finding(wrong.severity(), wrong.sentence("packets were dropped for their IP header: it is damaged, or its TTL ended here unanswered"))
             .counted(wrong, "packets")
             .read("/proc/net/snmp and snmp6: InHdrErrors without expired TTLs", wrong.evidence())
             .read("/proc/net/netstat: IpExt InCsumErrors", window.sum(&["IpExtInCsumErrors"]).evidence())

@@ -17,7 +17,7 @@ pub(super) const CAUSE: Cause = Cause {
     undo: "stop it, or the previous port or address",
     counters: &["UdpNoPorts", "Udp6NoPorts"],
     reasons: &["NO_SOCKET"],
-    references: &["udp(7)", "RFC 1122 section 4.1.3.1", "statsd/statsd#171"],
+    references: &["udp(7)", "RFC 1122 section 4.1.3.1"],
     ..Cause::new("udp-no-port", check)
 };
 

@@ -50,11 +50,14 @@ fn limit(
 ) -> Limit {
     let size = u64::from(now.receive_buffer_bytes);
     // The kernel doubles what a program asks for; the default it takes as it is.
-    match () {
-        () if before.is_some_and(is_full) && is_full(now) => Limit::Reader,
-        () if max.is_some_and(|max| size >= max * 2) => Limit::Host,
-        () if Some(size) == default => Limit::Default,
-        () => Limit::Program,
+    if before.is_some_and(is_full) && is_full(now) {
+        Limit::Reader
+    } else if max.is_some_and(|max| size >= max * 2) {
+        Limit::Host
+    } else if Some(size) == default {
+        Limit::Default
+    } else {
+        Limit::Program
     }
 }
 

@@ -87,9 +87,10 @@ impl Asker {
     pub(super) fn answers(&mut self, is_last: bool) -> Vec<String> {
         let mut answers = Vec::new();
         while self.pending_count > 0 {
-            let next = match is_last {
-                true => self.notes.recv_timeout(LAST_ANSWERS).ok(),
-                false => self.notes.try_recv().ok(),
+            let next = if is_last {
+                self.notes.recv_timeout(LAST_ANSWERS).ok()
+            } else {
+                self.notes.try_recv().ok()
             };
             let Some(note) = next else { break };
             self.pending_count -= 1;
