@@ -13,7 +13,7 @@ pub(super) const CAUSE: Cause = Cause {
     undo: "the earlier quota",
     references: &[
         "Documentation/scheduler/sched-bwc.rst",
-        "https://github.com/kubernetes/kubernetes/issues/67577",
+        "kubernetes/kubernetes#67577",
     ],
     ..Cause::new("cfs", check)
 };
