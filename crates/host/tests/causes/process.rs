@@ -72,6 +72,7 @@ fn lacks_calls(report: &DoctorReport) -> bool {
 
 #[test]
 fn plain_receiver_that_prints_is_named_in_each_respect_and_a_careful_one_in_none() {
+    let _alone = testkit::alone();
     let mut scene = Scene::pair();
     sender(&mut scene, 1, 0.002);
     let pid = receiver(&mut scene, "", "s.recv(2048)\nprint('quote')");
@@ -115,6 +116,7 @@ fn plain_receiver_that_prints_is_named_in_each_respect_and_a_careful_one_in_none
 
 #[test]
 fn reader_slower_than_its_datagrams_is_told_from_a_small_buffer() {
+    let _alone = testkit::alone();
     let mut scene = Scene::pair();
     sender(&mut scene, 20, 0.005);
     let work = "s.recv(2048)\nend = time.monotonic() + 0.003\nwhile time.monotonic() < end: pass";
@@ -127,6 +129,7 @@ fn reader_slower_than_its_datagrams_is_told_from_a_small_buffer() {
 
 #[test]
 fn memory_that_is_new_for_each_datagram_is_named() {
+    let _alone = testkit::alone();
     let mut scene = Scene::pair();
     sender(&mut scene, 1, 0.002);
     let work = "s.recv(2048)\nm = mmap.mmap(-1, 256 * 4096)\nfor page in range(256): m[page * 4096] = 1\nm.close()";
@@ -145,10 +148,19 @@ fn memory_that_is_new_for_each_datagram_is_named() {
 
 #[test]
 fn call_for_each_of_many_datagrams_is_named() {
+    let _alone = testkit::alone();
     let mut scene = Scene::pair();
     let work = "for _ in range(1000):\n    s.sendto(b'x', ('10.1.0.2', 9000))\n    s.recv(2048)";
     let pid = receiver(&mut scene, "", work);
-    let report = examine(&scene, pid);
+    let mut report = examine(&scene, pid);
+    // A busy machine may have less than the 10,000 a second from which it counts.
+    let has_it = |report: &DoctorReport| {
+        report.findings.iter().any(|one| one.cause == "one-datagram-a-call")
+    };
+    testkit::until(testkit::LONG, || {
+        report = examine(&scene, pid);
+        has_it(&report) || report.unseen.iter().any(|one| one.cause == "one-datagram-a-call")
+    });
     if !lacks_calls(&report) {
         let words = ["a system call for each datagram", "0 of them recvmmsg"];
         let found = named(&report, "one-datagram-a-call", Severity::Low, &words);
@@ -196,6 +208,7 @@ fn program_that_polls_where_its_packets_are_handled_is_named_and_one_that_sleeps
 
 #[test]
 fn wait_for_a_cpu_that_another_program_has_is_named() {
+    let _alone = testkit::alone();
     let mut scene = Scene::pair();
     let spin = "import os\nos.sched_setaffinity(0, {max(os.sched_getaffinity(0))})\nprint('ready')\nwhile True: pass";
     scene.python("a", spin);
@@ -208,6 +221,7 @@ fn wait_for_a_cpu_that_another_program_has_is_named() {
 
 #[test]
 fn quota_that_stops_the_program_is_named_with_its_group() {
+    let _alone = testkit::alone();
     let quota = match Quota::of_a_twentieth() {
         Ok(quota) => quota,
         Err(why) => return testkit::skip("cgroup", why.to_string()),
@@ -230,6 +244,7 @@ fn quota_that_stops_the_program_is_named_with_its_group() {
 
 #[test]
 fn limit_of_descriptors_that_is_reached_is_named() {
+    let _alone = testkit::alone();
     let mut scene = Scene::pair();
     let server = |port: u16, limit: u32| {
         format!(
@@ -255,6 +270,7 @@ fn limit_of_descriptors_that_is_reached_is_named() {
 
 #[test]
 fn program_that_ends_while_it_is_examined_is_one_error() {
+    let _alone = testkit::alone();
     let mut sleep = Command::new("sleep");
     sleep.arg("60");
     let child = Child::spawn(sleep, &ChildPlace::default()).unwrap();

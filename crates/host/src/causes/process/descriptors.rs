@@ -13,8 +13,8 @@ pub(super) const CAUSE: Cause = Cause {
     references: &[
         "accept(2)",
         "getrlimit(2), RLIMIT_NOFILE",
-        "https://github.com/esnet/iperf/pull/493",
-        "https://github.com/yesodweb/wai/issues/928",
+        "esnet/iperf#493",
+        "yesodweb/wai#928",
     ],
     ..Cause::new("emfile", check)
 };

@@ -11,10 +11,7 @@ pub(super) const CAUSE: Cause = Cause {
     evidence: "nr_throttled and throttled_usec (version 1: throttled_time) of `cpu.stat` of its control groups; `cpu.max` or `cpu.cfs_quota_us`",
     remedy: "a larger quota or none: `cpu.max`, CPUQuota= of the unit, limits.cpu of the container",
     undo: "the earlier quota",
-    references: &[
-        "Documentation/scheduler/sched-bwc.rst",
-        "https://github.com/kubernetes/kubernetes/issues/67577",
-    ],
+    references: &["Documentation/scheduler/sched-bwc.rst", "kubernetes/kubernetes#67577"],
     ..Cause::new("cfs", check)
 };
 

@@ -12,7 +12,7 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "less work for each datagram, several datagrams a call, more threads or sockets (SO_REUSEPORT)",
     undo: "the earlier program",
     reasons: &[],
-    references: &["socket(7), SO_RCVBUF", "https://github.com/netdata/netdata/issues/4086"],
+    references: &["socket(7), SO_RCVBUF", "netdata/netdata#4086"],
     ..Cause::new("slow-reader", check)
 };
 
