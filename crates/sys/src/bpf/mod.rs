@@ -15,6 +15,7 @@ mod attached;
 mod drop;
 mod error;
 pub mod explain;
+pub mod explain_drops;
 mod faults;
 mod filter;
 mod generator;
