@@ -162,7 +162,7 @@ pub fn chains() -> Result<Vec<Chain>, NetError> {
 }
 
 /// Source: linux/netfilter.h, NFPROTO_*.
-fn family(number: u8) -> &'static str {
+pub(super) fn family(number: u8) -> &'static str {
     match number {
         1 => "inet",
         2 => "ip",
@@ -175,8 +175,10 @@ fn family(number: u8) -> &'static str {
 }
 
 /// Source: linux/netfilter.h, nf_inet_hooks and nf_dev_hooks.
-fn hook_name(family: &str, number: u32) -> &'static str {
+pub(super) fn hook_name(family: &str, number: u32) -> &'static str {
     match (family, number) {
+        ("arp", 0) => "input",
+        ("arp", 1) => "output",
         ("netdev", 0) | (_, 5) => "ingress",
         ("netdev", 1) => "egress",
         (_, 0) => "prerouting",

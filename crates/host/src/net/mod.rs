@@ -9,6 +9,7 @@ mod inspect;
 mod link;
 mod napi;
 mod netfilter;
+pub mod nftables;
 mod qdisc;
 mod route;
 mod rss;
