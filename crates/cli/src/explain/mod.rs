@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use host::exclusive::{Activity, ExclusiveLock};
 use host::explain::{
-    DropRow, ExplainSpec, ExplainSummary, FunctionRow, Observer, PlaceRow, StageRow, TraceScope,
+    CounterRow, DropRow, ExplainSpec, ExplainSummary, FunctionRow, Observer, PlaceRow, StageRow, TraceScope,
     TracedService,
 };
 use host::net::{Link, LinkWatch, NetError};
@@ -122,11 +122,15 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
     }
     let service = args.service.service()?;
     let (scopes, mut links) = scopes(args, service.as_ref())?;
-    let mut kept = vec![Capability::Bpf, Capability::Perfmon, Capability::SysAdmin];
-    if matches!(service, Some(TracedService::Process(_))) {
-        // Its new sockets are looked up in each period.
-        kept.extend([Capability::SysPtrace, Capability::DacReadSearch]);
-    }
+    // Rules of the firewall are read with CAP_NET_ADMIN, and owners of sockets with the last two.
+    let kept = [
+        Capability::Bpf,
+        Capability::Perfmon,
+        Capability::SysAdmin,
+        Capability::NetAdmin,
+        Capability::SysPtrace,
+        Capability::DacReadSearch,
+    ];
     let spec = ExplainSpec {
         scopes,
         service,
@@ -211,7 +215,8 @@ fn observe(
         }
         gone.iter().for_each(|what| console::say(what));
         if args.live || args.listen.is_some() {
-            let summary = observer.summary()?;
+            let summary =
+                if args.live { observer.located_summary()? } else { observer.summary()? };
             shown.replace(metrics::text(&summary));
             if args.live {
                 console::screen(&text::text(&summary, args))?;
@@ -290,6 +295,8 @@ fn open_netns(name: &str) -> Result<Netns, Failure> {
 pub(crate) struct ExplainDocument {
     schema: u32,
     command: &'static str,
+    /// Where packets are lost or wait, in one sentence.
+    headline: String,
     followed_ns: u64,
     packets_count: u64,
     read_unseen_count: u64,
@@ -297,6 +304,8 @@ pub(crate) struct ExplainDocument {
     unread_count: u64,
     stages: Vec<StageRow>,
     drops: Vec<DropRow>,
+    /// Counters of the traced namespaces that grew by more packets than were seen to be dropped.
+    counters: Vec<CounterRow>,
     places: Vec<PlaceRow>,
     functions: Vec<FunctionRow>,
     cost: CostDocument,
@@ -320,6 +329,7 @@ impl ExplainDocument {
         ExplainDocument {
             schema: house::context::DOCUMENT,
             command: "explain",
+            headline: summary.headline,
             followed_ns: summary.followed.as_nanos() as u64,
             packets_count: summary.packets_count,
             read_unseen_count: summary.read_unseen_count,
@@ -327,6 +337,7 @@ impl ExplainDocument {
             unread_count: summary.unread_count,
             stages: summary.stages,
             drops: summary.drops,
+            counters: summary.counters,
             places: summary.places,
             functions: summary.functions,
             cost: CostDocument {

@@ -25,6 +25,7 @@ mod tunnels;
 mod udp;
 
 use crate::generated::Plain;
+pub(crate) use evidence::{Owners, counters_here};
 pub use evidence::{Evidence, Losses, Sample, Window};
 pub use finding::{
     Confidence, DoctorReport, Fact, Finding, FindingEvidence, Notes, Severity, Unseen,

@@ -1,5 +1,7 @@
 //! Queueing disciplines.
 
+use std::fmt;
+
 use netlink_bindings::tc::{self, OptionsMsg, TcFifoQopt, Tcmsg};
 
 use super::error::{NetError, ask};
@@ -64,6 +66,33 @@ pub enum QdiscLimits {
     Rate { bits_per_s: u64 },
     /// Delay of each packet, and share that is lost, in millionths.
     Impaired { delay_ns: u64, loss_ppm: u64 },
+}
+
+impl fmt::Display for ShaperQdisc {
+    /// `tbf, 10 Mbit/s`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.limits {
+            QdiscLimits::Bucket { bits_per_s, .. } | QdiscLimits::Rate { bits_per_s } => {
+                write!(f, "{}, {}", self.kind, rate_text(bits_per_s))
+            }
+            QdiscLimits::Impaired { delay_ns, loss_ppm } => write!(
+                f,
+                "{}, delay {:.1} ms, loss {} %",
+                self.kind,
+                delay_ns as f64 / 1e6,
+                loss_ppm as f64 / 1e4
+            ),
+        }
+    }
+}
+
+/// A rate with its unit.
+pub(crate) fn rate_text(bits_per_s: u64) -> String {
+    match bits_per_s {
+        bits if bits >= 1_000_000_000 => format!("{} Gbit/s", bits as f64 / 1e9),
+        bits if bits >= 1_000_000 => format!("{} Mbit/s", bits as f64 / 1e6),
+        bits => format!("{} kbit/s", bits as f64 / 1e3),
+    }
 }
 
 /// Nanoseconds of a tick in which the kernel counts the times of queueing disciplines.

@@ -14,6 +14,7 @@ use crate::net::{self, Link, LinkDetail};
 use crate::text::chain;
 use crate::tune::{KnobError, Profile, System, Target, Value, find};
 
+pub(crate) use sample::counters_here;
 pub use sample::{Losses, Sample, Window};
 
 /// Time between the two samples.
@@ -42,6 +43,36 @@ pub(crate) struct Owners {
     pub(crate) by_inode: BTreeMap<u64, String>,
     /// Some processes could not be inspected.
     pub(crate) is_partial: bool,
+}
+
+impl Owners {
+    /// Reads the descriptors of all processes.
+    pub(crate) fn read() -> Owners {
+        let mut owners = Owners::default();
+        for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let name = process.file_name();
+            let Some(pid) = name.to_str().filter(|name| name.bytes().all(|b| b.is_ascii_digit()))
+            else {
+                continue;
+            };
+            let Ok(descriptors) = std::fs::read_dir(process.path().join("fd")) else {
+                // The process has exited, or may not be inspected.
+                owners.is_partial |= process.path().exists();
+                continue;
+            };
+            for descriptor in descriptors.flatten() {
+                let Ok(to) = std::fs::read_link(descriptor.path()) else { continue };
+                let inode = to
+                    .to_str()
+                    .and_then(|to| to.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
+                if let Some(inode) = inode {
+                    let comm = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+                    owners.by_inode.insert(inode, format!("{} (process {pid})", comm.trim()));
+                }
+            }
+        }
+        owners
+    }
 }
 
 impl Evidence {
@@ -201,35 +232,8 @@ impl Evidence {
 
     /// Owners of sockets, as far as `/proc` shows them.
     pub(crate) fn owners(&self) -> &Owners {
-        self.owners.get_or_init(owners)
+        self.owners.get_or_init(Owners::read)
     }
-}
-
-fn owners() -> Owners {
-    let mut owners = Owners::default();
-    for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let name = process.file_name();
-        let Some(pid) = name.to_str().filter(|name| name.bytes().all(|b| b.is_ascii_digit()))
-        else {
-            continue;
-        };
-        let Ok(descriptors) = std::fs::read_dir(process.path().join("fd")) else {
-            // The process has exited, or may not be inspected.
-            owners.is_partial |= process.path().exists();
-            continue;
-        };
-        for descriptor in descriptors.flatten() {
-            let Ok(to) = std::fs::read_link(descriptor.path()) else { continue };
-            let inode = to
-                .to_str()
-                .and_then(|to| to.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
-            if let Some(inode) = inode {
-                let comm = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
-                owners.by_inode.insert(inode, format!("{} (process {pid})", comm.trim()));
-            }
-        }
-    }
-    owners
 }
 
 /// The interface below each tunnel: the one that it is bound to, else that of the route to its far end.

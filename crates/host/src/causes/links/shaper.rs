@@ -3,7 +3,7 @@
 use crate::causes::evidence::Losses;
 use crate::causes::finding::{Finding, Notes, Severity, finding};
 use crate::causes::evidence::Evidence;
-use crate::net::{QdiscLimits, ShaperQdisc};
+use crate::net::{QdiscLimits, ShaperQdisc, rate_text};
 
 /// Rate from which a shaper of a link of unknown speed is not reported, bits per second.
 const UNKNOWN_LINK: u64 = 100_000_000;
@@ -90,14 +90,6 @@ fn judge(
             .risk("a shaper that is wanted protects a slower link behind it: ask its author")
             .change(change, undo),
     )
-}
-
-fn rate_text(bits_per_s: u64) -> String {
-    match bits_per_s {
-        bits if bits >= 1_000_000_000 => format!("{} Gbit/s", bits as f64 / 1e9),
-        bits if bits >= 1_000_000 => format!("{} Mbit/s", bits as f64 / 1e6),
-        bits => format!("{} kbit/s", bits as f64 / 1e3),
-    }
 }
 
 #[cfg(test)]

@@ -3,35 +3,73 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use sys::netns::Netns;
 
+use crate::causes::Owners;
 use crate::net::nftables::{self, Ruleset};
-use crate::net::{self, BoundSocket, NetError, ShaperQdisc};
+use crate::net::{self, NetError, ShaperQdisc, TcpState};
+
+/// A socket with a local port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct BoundSocket {
+    /// IP protocol.
+    pub(super) protocol: u8,
+    pub(super) local: SocketAddr,
+    pub(super) inode: u64,
+    /// It takes packets of any sender: a UDP socket without a peer, or a TCP socket that listens.
+    pub(super) is_open: bool,
+    /// Connections that wait to be accepted, and that may.
+    pub(super) queue: Option<(u32, u32)>,
+    /// Twice the requested size.
+    pub(super) receive_buffer_bytes: u32,
+}
+
+fn bound_sockets() -> Result<Vec<BoundSocket>, NetError> {
+    let tcp = net::tcp_sockets()?.into_iter().filter(|one| one.inode != 0).map(|one| BoundSocket {
+        protocol: super::TCP,
+        local: one.local,
+        inode: one.inode.into(),
+        is_open: one.state == TcpState::Listen,
+        queue: (one.state == TcpState::Listen).then_some((one.receive_queue, one.send_queue)),
+        receive_buffer_bytes: one.memory.receive_buffer_bytes,
+    });
+    let udp = net::udp_sockets()?.into_iter().map(|one| BoundSocket {
+        protocol: super::UDP,
+        local: one.local,
+        inode: one.inode.into(),
+        is_open: one.remote.port() == 0,
+        queue: None,
+        receive_buffer_bytes: one.memory.receive_buffer_bytes,
+    });
+    Ok(tcp.chain(udp).collect())
+}
 
 /// Most processes among which a namespace without a name is searched.
 const PROCESSES_MAX: usize = 1 << 16;
 
 /// All namespaces that rows were asked about.
 #[derive(Debug, Default)]
-pub(super) struct Spaces {
+pub(in crate::explain) struct Spaces {
     by_inode: BTreeMap<u32, Space>,
-    owners: OnceCell<BTreeMap<u64, String>>,
+    owners: OnceCell<Owners>,
 }
 
 /// A namespace.
 #[derive(Debug, Default)]
-pub(super) struct Space {
+pub(in crate::explain) struct Space {
     /// Name of `ip netns`, or the process that it belongs to; `None` for the one of this process, and for one that is
     /// gone.
-    pub(super) name: Option<String>,
+    pub(in crate::explain) name: Option<String>,
     /// What a command in it begins with: empty, or `ip netns exec blue `.
     pub(super) prefix: String,
     /// `None` if it cannot be opened.
     netns: Option<Netns>,
+    /// It is this process's, so that entering it would need a privilege without purpose.
+    is_own: bool,
     interfaces: OnceCell<BTreeMap<u32, String>>,
     rules: OnceCell<Option<Ruleset>>,
     sockets: OnceCell<Vec<BoundSocket>>,
@@ -39,13 +77,18 @@ pub(super) struct Space {
 }
 
 impl Spaces {
-    pub(super) fn get(&mut self, inode: u32) -> &Space {
-        self.by_inode.entry(inode).or_insert_with(|| Space::open(inode))
+    /// Opens a namespace, for [`Self::opened`].
+    pub(in crate::explain) fn open(&mut self, inode: u32) {
+        self.by_inode.entry(inode).or_insert_with(|| Space::open(inode));
+    }
+
+    pub(in crate::explain) fn opened(&self, inode: u32) -> Option<&Space> {
+        self.by_inode.get(&inode)
     }
 
     /// Program and process that have a socket open.
     pub(super) fn owner(&self, socket_inode: u64) -> Option<String> {
-        self.owners.get_or_init(owners).get(&socket_inode).cloned()
+        self.owners.get_or_init(Owners::read).by_inode.get(&socket_inode).cloned()
     }
 }
 
@@ -57,7 +100,7 @@ impl Space {
     fn open(inode: u32) -> Space {
         let own = PathBuf::from("/proc/thread-self/ns/net");
         if inode_of(&own) == Some(inode) {
-            return Space { netns: Netns::open(&own).ok(), ..Space::default() };
+            return Space { netns: Netns::open(&own).ok(), is_own: true, ..Space::default() };
         }
         let (path, name, prefix) = match named(inode).or_else(|| of_process(inode)) {
             Some(found) => found,
@@ -66,21 +109,27 @@ impl Space {
         Space { name: Some(name), prefix, netns: Netns::open(path).ok(), ..Space::default() }
     }
 
-    /// The result of `body` in the namespace; `None` if it cannot be entered, or the kernel refuses.
-    pub(super) fn ask<T: Send>(
-        &self,
-        body: impl FnOnce() -> Result<T, NetError> + Send,
-    ) -> Option<T> {
-        self.netns.as_ref()?.run(body).ok()?.ok()
+    /// The result of `body` in the namespace; `None` if it cannot be entered.
+    pub(in crate::explain) fn run<T: Send>(&self, body: impl FnOnce() -> T + Send) -> Option<T> {
+        if self.is_own { Some(body()) } else { self.netns.as_ref()?.run(body).ok() }
+    }
+
+    /// As [`Self::run`]; `None` too if the kernel refuses.
+    fn ask<T: Send>(&self, body: impl FnOnce() -> Result<T, NetError> + Send) -> Option<T> {
+        self.run(body)?.ok()
+    }
+
+    /// Names of its interfaces, by index.
+    pub(super) fn interfaces(&self) -> &BTreeMap<u32, String> {
+        self.interfaces.get_or_init(|| {
+            let links = self.ask(net::links).unwrap_or_default();
+            links.into_iter().map(|link| (link.index, link.name)).collect()
+        })
     }
 
     /// Interface's name; `None` if there is none with that index.
-    pub(super) fn interface(&self, index: u32) -> Option<&str> {
-        let names = self.interfaces.get_or_init(|| {
-            let links = self.ask(net::links).unwrap_or_default();
-            links.into_iter().map(|link| (link.index, link.name)).collect()
-        });
-        names.get(&index).map(String::as_str)
+    pub(in crate::explain) fn interface(&self, index: u32) -> Option<&str> {
+        self.interfaces().get(&index).map(String::as_str)
     }
 
     /// `None` if the rules cannot be read.
@@ -90,12 +139,12 @@ impl Space {
 
     /// Sockets that are bound to a local port.
     pub(super) fn bound(&self, protocol: u8, port: u16) -> impl Iterator<Item = &BoundSocket> {
-        let sockets = self.sockets.get_or_init(|| self.ask(net::bound_sockets).unwrap_or_default());
+        let sockets = self.sockets.get_or_init(|| self.ask(bound_sockets).unwrap_or_default());
         sockets.iter().filter(move |one| one.protocol == protocol && one.local.port() == port)
     }
 
     /// Disciplines of an interface's queue: that of its root, or a shaper.
-    pub(super) fn discipline(&self, index: u32) -> Option<String> {
+    pub(in crate::explain) fn discipline(&self, index: u32) -> Option<String> {
         let shapers = self.shapers.get_or_init(|| self.ask(net::shapers).unwrap_or_default());
         if let Some(shaper) = shapers.iter().find(|shaper| shaper.interface == index) {
             return Some(shaper.to_string());
@@ -117,7 +166,7 @@ impl Space {
     pub(super) fn setting(&self, path: &str) -> Option<String> {
         let path = Path::new("/proc/sys").join(path);
         let read = || fs::read_to_string(path).ok();
-        Some(self.netns.as_ref()?.run(read).ok()??.trim().to_owned())
+        Some(self.run(read)??.trim().to_owned())
     }
 }
 
@@ -126,7 +175,7 @@ fn named(inode: u32) -> Option<(PathBuf, String, String)> {
     let entries = fs::read_dir("/run/netns").ok()?.flatten();
     let entry = entries.into_iter().find(|entry| inode_of(&entry.path()) == Some(inode))?;
     let name = entry.file_name().to_string_lossy().into_owned();
-    let prefix = format!("ip netns exec {} ", super::word(&name));
+    let prefix = format!("ip netns exec {} ", super::command_word(&name, "NETNS"));
     Some((entry.path(), name, prefix))
 }
 
@@ -148,18 +197,4 @@ pub(in crate::explain) fn process_name(pid: u32) -> String {
         "" => format!("process {pid}"),
         comm => format!("{} (process {pid})", crate::text::printable(comm, 16)),
     }
-}
-
-/// Owners of all sockets of this machine's processes, by the socket's inode.
-fn owners() -> BTreeMap<u64, String> {
-    let mut owners = BTreeMap::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten().take(PROCESSES_MAX) {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        for inode in super::super::service::sockets_of(pid).unwrap_or_default() {
-            owners.entry(inode).or_insert_with(|| process_name(pid));
-        }
-    }
-    owners
 }
