@@ -120,7 +120,9 @@ pub struct Observer {
     followed: Duration,
     counted: ObservationCost,
     slices: Slices,
-    counted_before: counters::Before,
+    /// At the first start.
+    counted_before: Option<counters::Before>,
+    scopes: Vec<TraceScope>,
     /// In addition to those of `explain`.
     missing: Vec<String>,
 }
@@ -155,7 +157,6 @@ impl Observer {
             missing.push("names of kernel functions: /proc/kallsyms hides addresses".to_owned());
         }
         let (duty, followed) = (spec.duty, Duration::ZERO);
-        let counted_before = counters::Before::read(&spec.scopes);
         Ok(Observer {
             explain,
             service,
@@ -164,7 +165,8 @@ impl Observer {
             followed,
             counted: ObservationCost::default(),
             slices: Slices::default(),
-            counted_before,
+            counted_before: None,
+            scopes: spec.scopes.clone(),
             missing,
         })
     }
@@ -174,7 +176,9 @@ impl Observer {
     /// # Errors
     /// [`BpfError`] if the programs cannot be attached.
     pub fn start(&mut self) -> Result<(), BpfError> {
-        self.explain.start()
+        self.explain.start()?;
+        self.counted_before.get_or_insert_with(|| counters::Before::read(&self.scopes));
+        Ok(())
     }
 
     /// Observes for one period; returns early if `stop` returns true.
@@ -188,7 +192,7 @@ impl Observer {
         if let Some(service) = &self.service {
             self.explain.add_sockets(service.inodes(), [])?;
         }
-        self.explain.start()?;
+        self.start()?;
         let begun = Instant::now();
         self.count_cost(window.mul_f64(COUNTED_SHARE), &stop)?;
         self.wait(window.saturating_sub(begun.elapsed()), &stop);
@@ -259,11 +263,12 @@ impl Observer {
     /// # Errors
     /// [`BpfError::Map`].
     pub fn located_summary(&self) -> Result<ExplainSummary, BpfError> {
-        let mut summary = self.summary()?;
         let mut spaces = Spaces::default();
+        let grown = self.counted_before.as_ref().map(|before| before.growth(&mut spaces));
+        let mut summary = self.summary()?;
         drops::locate(&mut summary.drops, &mut spaces, &self.symbols);
         stages::locate(&mut summary.stages, &mut spaces);
-        summary.counters = self.counted_before.grown(&mut spaces, &summary.drops);
+        summary.counters = counters::rows(&grown.unwrap_or_default(), &spaces, &summary.drops);
         summary.headline = headline::of(&summary);
         Ok(summary)
     }
