@@ -1,5 +1,7 @@
 //! `wirepath doctor`: settings that slow packets, with the remedy.
 
+use std::ffi::OsString;
+
 use clap::Args;
 use host::causes::{self, Evidence};
 use host::tune::Profile;
@@ -8,6 +10,8 @@ use house::findings::{Examined, OutputArgs, show};
 use house::next::CommandLine;
 use house::place::{ExamineArgs, StateArgs, notice};
 use remote::Failure;
+
+use crate::doctor_prove;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
@@ -19,6 +23,12 @@ pub(crate) struct DoctorArgs {
     /// CPU of the application that receives the packets
     #[arg(long, value_name = "CPU")]
     app_cpu: Option<usize>,
+    /// Measure what the change of each finding is worth, one by one, and order the findings by it
+    #[arg(long)]
+    prove: bool,
+    /// Load and limits of --prove: options of `tune prove`
+    #[arg(last = true, value_name = "OPTIONS", requires = "prove")]
+    proof: Vec<OsString>,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -31,7 +41,10 @@ pub(crate) fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
     let system = place.open(&args.state)?;
     let profile = args.profile;
     let view = Evidence::new(system, place.interface.as_deref(), profile, args.app_cpu)?;
-    let report = causes::examine(&view);
+    let mut report = causes::examine(&view);
+    if args.prove {
+        doctor_prove::prove(context, &args.state, (&place, &view), &mut report, &args.proof)?;
+    }
     let purpose = profile.map_or(String::new(), |profile| format!(", for {}", profile.name()));
     let examined = Examined { place: &place, purpose: &purpose, command: command(args) };
     show(context, &report, &examined, &args.output)

@@ -28,7 +28,7 @@ use crate::generated::Plain;
 pub(crate) use evidence::{Owners, counters_here};
 pub use evidence::{Evidence, Losses, Sample, Window};
 pub use finding::{
-    Confidence, DoctorReport, Fact, Finding, FindingEvidence, Notes, Severity, Unseen,
+    Confidence, DoctorReport, Fact, Finding, FindingEvidence, FindingWorth, Notes, Severity, Unseen,
 };
 
 /// A known cause, with the texts of its documentation.
@@ -129,7 +129,9 @@ fn run(evidence: &Evidence, causes: impl Iterator<Item = &'static Cause>) -> Doc
             report.passed.push(cause.id);
         }
     }
-    report.findings.sort_by_key(|finding| std::cmp::Reverse((finding.severity, finding.confidence)));
+    report
+        .findings
+        .sort_by_key(|finding| std::cmp::Reverse((finding.severity, finding.confidence)));
     let names: Vec<&str> = evidence.links.values().map(|link| link.name.as_str()).collect();
     for finding in &mut report.findings {
         finding.change = without_odd_names(&finding.change, &names);

@@ -15,7 +15,7 @@ use crate::causes::counters_here;
 pub struct CounterRow {
     /// Drop reason that the same packets have, or the nearest one.
     pub reason: &'static str,
-    pub sentence: &'static str,
+    pub sentence: String,
     pub remedy: &'static str,
     pub undo: &'static str,
     /// Network namespace: name of `ip netns`, or a process in it; `None` for the one of this process.
@@ -70,8 +70,22 @@ pub(super) type Growth = BTreeMap<u32, BTreeMap<String, u64>>;
 pub(super) fn rows(growth: &Growth, spaces: &Spaces, drops: &[DropRow]) -> Vec<CounterRow> {
     let mut rows = Vec::new();
     for (inode, grown) in growth {
-        let netns = spaces.opened(*inode).and_then(|space| space.name.as_ref());
-        rows.extend(rows_of(*inode, netns, grown, drops));
+        let space = spaces.opened(*inode);
+        let netns = space.and_then(|space| space.name.as_ref());
+        let mut own = rows_of(*inode, netns, grown, drops);
+        let overflows = own.iter_mut().filter(|row| row.reason == "TCP_LISTEN_OVERFLOW");
+        if let (Some(row), Some(full)) =
+            (overflows.into_iter().next(), space.and_then(|space| space.full_listeners().next()))
+        {
+            let owner = spaces.owner(full.inode);
+            let (waiting, most) = full.queue.unwrap_or_default();
+            row.sentence = format!(
+                "the accept queue of TCP port {} of {} is full ({waiting} connections wait, {most} may)",
+                full.local.port(),
+                owner.as_deref().unwrap_or("an unknown program")
+            );
+        }
+        rows.extend(own);
     }
     rows.sort_by_key(|row| std::cmp::Reverse(row.count));
     rows
@@ -94,12 +108,12 @@ fn rows_of(
             .filter_map(|name| Some((*name, *all_grown.get(*name)?)))
             .collect();
         let count: u64 = grown.values().sum();
-        let own = drops.iter().filter(|row| known.has(&row.reason)).flat_map(|row| &row.kinds);
+        let own = drops.iter().filter(|row| known.has(row.meaning())).flat_map(|row| &row.kinds);
         let seen_count: u64 = own.filter(|kind| kind.netns == inode).map(|kind| kind.count).sum();
         if count > seen_count + seen_count / TOLERANCE {
             rows.push(CounterRow {
                 reason: known.reason(),
-                sentence: known.sentence,
+                sentence: known.sentence.to_owned(),
                 remedy: known.remedy,
                 undo: known.undo,
                 netns: netns.cloned(),

@@ -40,7 +40,7 @@ fn loss(summary: &ExplainSummary) -> Option<(f64, String)> {
     let is_harmful =
         |reason: &str| drop_sentences::of(reason).is_none_or(|known| !known.is_harmless());
     let mut losses = Vec::new();
-    for row in summary.drops.iter().filter(|row| is_harmful(&row.reason)) {
+    for row in summary.drops.iter().filter(|row| is_harmful(row.meaning())) {
         let counted = counted_with(row, &summary.counters).map_or(0, |counted| counted.count);
         losses.push((row.count.max(counted), lost(row, summary)));
     }
@@ -53,7 +53,7 @@ fn loss(summary: &ExplainSummary) -> Option<(f64, String)> {
 
 /// The counters of a drop's reason.
 fn counted_with<'a>(row: &DropRow, counters: &'a [CounterRow]) -> Option<&'a CounterRow> {
-    let known = drop_sentences::of(&row.reason)?;
+    let known = drop_sentences::of(row.meaning())?;
     counters.iter().find(|counted| known.has(counted.reason))
 }
 
@@ -71,6 +71,9 @@ fn lost(row: &DropRow, summary: &ExplainSummary) -> String {
         ),
     };
     let sentence = match row.places.first() {
+        Some(DropPlace { sentence, count, .. }) if *count < row.count => {
+            format!("{sentence} ({} of them)", thousands(*count))
+        }
         Some(DropPlace { sentence, .. }) => sentence.clone(),
         None => row.sentence.map_or_else(|| row.reason.clone(), str::to_owned),
     };

@@ -17,6 +17,7 @@ mod slices;
 mod stage_trace;
 mod stages;
 mod symbols;
+mod watch;
 
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,7 @@ pub use stages::{LongestPlace, StageRow};
 pub use sys::bpf::BpfError;
 pub use sys::bpf::explain::TraceScope;
 pub use sys::bpf::stages::Narrow;
+pub use watch::{CauseEvent, CauseMoment, Watch};
 
 use sys::bpf::explain::{Explain, Point, Seen};
 use sys::bpf::{RunTimeCounting, Runs};

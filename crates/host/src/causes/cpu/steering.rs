@@ -1,7 +1,7 @@
 //! Steering of packets to CPUs and queues.
 
-use crate::causes::finding::{Notes, Severity, finding};
 use crate::causes::evidence::Evidence;
+use crate::causes::finding::{Notes, Severity, finding};
 use crate::net::ethtool;
 use crate::tune::{Profile, Target, cpus_to_mask, mask_to_cpus};
 

@@ -1,7 +1,7 @@
 //! Packet sockets that receive copies of packets.
 
-use crate::causes::finding::{Notes, Severity, finding};
 use crate::causes::evidence::Evidence;
+use crate::causes::finding::{Notes, Severity, finding};
 
 /// One line of `/proc/net/packet`.
 struct Tap {

@@ -1,7 +1,7 @@
 //! Tunnel devices: queues, headroom, MTU.
 
-use crate::causes::finding::{Finding, Notes, Severity, finding};
 use crate::causes::evidence::Evidence;
+use crate::causes::finding::{Finding, Notes, Severity, finding};
 use crate::net::Link;
 
 fn is_tunnel(link: &Link) -> bool {

@@ -82,6 +82,9 @@ pub struct DropPlace {
     pub owner: Option<String>,
     /// Rules of nftables that drop it; more than one if it may be any of them.
     pub rules: Vec<DropRule>,
+    /// The sentence without a port, if the same holds for packets to others; else the sentence.
+    #[serde(skip)]
+    of_all_ports: String,
 }
 
 /// A rule of nftables, or a chain's policy.
@@ -138,9 +141,10 @@ pub(super) fn rows(seen: &Seen, symbols: &Symbols) -> Vec<DropRow> {
 
 impl DropRow {
     fn new(reason: String, function: String, kind: &Drops) -> DropRow {
-        let known = drop_sentences::of(&reason);
+        let meaning = drop_sentences::meaning(&reason, &function);
+        let known = drop_sentences::of(meaning);
         DropRow {
-            cause: causes::of_reason(&reason).map(|cause| cause.id),
+            cause: causes::of_reason(meaning).map(|cause| cause.id),
             sentence: known.map(|known| known.sentence),
             remedy: known.map(|known| known.remedy),
             undo: known.map(|known| known.undo),
@@ -153,6 +157,11 @@ impl DropRow {
         }
     }
 
+    /// The reason, or that for which its function stands.
+    pub(super) fn meaning(&self) -> &str {
+        drop_sentences::meaning(&self.reason, &self.function)
+    }
+
     /// Finds the places of its drops. Places of which the same is to be said are one.
     pub(super) fn locate(&mut self, spaces: &mut Spaces, symbols: &Symbols) {
         self.kinds.sort_by_key(|kind| std::cmp::Reverse(kind.count));
@@ -160,12 +169,15 @@ impl DropRow {
         for kind in self.kinds.iter().take(KINDS_MAX) {
             let place = places::place(self, kind, spaces, symbols);
             let known = places.iter_mut().find(|known| {
-                known.sentence == place.sentence && known.netns == place.netns
+                known.of_all_ports == place.of_all_ports && known.netns == place.netns
             });
             match known {
                 Some(known) => {
                     known.count += place.count;
-                    known.port = known.port.filter(|port| Some(*port) == place.port);
+                    if known.port != place.port {
+                        known.port = None;
+                        known.sentence.clone_from(&known.of_all_ports);
+                    }
                 }
                 None => places.push(place),
             }
@@ -227,6 +239,7 @@ impl std::fmt::Display for Flow {
 pub(super) fn protocol_name(protocol: u8) -> String {
     match protocol {
         1 => "ICMP".to_owned(),
+        0 => "IPv6 with options".to_owned(),
         2 => "IGMP".to_owned(),
         TCP => "TCP".to_owned(),
         UDP => "UDP".to_owned(),

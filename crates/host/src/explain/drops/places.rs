@@ -44,7 +44,7 @@ pub(super) fn place(
     let owner = inode.and_then(|inode| spaces.owner(inode));
     let interface = space.interface(kind.ifindex);
     let found = Found { row, kind, space, interface, flow, owner };
-    let (advice, rules) = match row.reason.as_str() {
+    let (advice, rules) = match row.meaning() {
         "NETFILTER_DROP" => {
             let chain: Vec<String> =
                 kind.sample.chain.iter().map(|address| symbols.name(*address)).collect();
@@ -52,8 +52,14 @@ pub(super) fn place(
         }
         _ => (found.advice(socket, spaces), Vec::<DropRule>::new()),
     };
+    let to_port = format!("to port {} of ", kind.port);
     DropPlace {
         count: kind.count,
+        of_all_ports: if rules.is_empty() {
+            advice.sentence.clone()
+        } else {
+            advice.sentence.replace(&to_port, "to ")
+        },
         sentence: advice.sentence,
         remedy: advice.remedy,
         undo: advice.undo,
@@ -92,7 +98,7 @@ impl Found<'_> {
     /// `TCP to port 80`, or what else is known of the packets.
     fn packets(&self) -> String {
         match (self.kind.protocol, self.kind.port, self.flow) {
-            (0, _, _) => "packets that are not IP".to_owned(),
+            (0, _, None) => "packets that are not IP".to_owned(),
             (protocol, 0, None) => format!("{} packets", protocol_name(protocol)),
             (protocol, 0, Some(flow)) => format!("{} to {}", protocol_name(protocol), flow.to),
             (protocol, port, None) => format!("{} to port {port}", protocol_name(protocol)),
@@ -127,7 +133,7 @@ impl Found<'_> {
     }
 
     fn advice(&self, socket: Option<&BoundSocket>, spaces: &Spaces) -> Advice {
-        match self.row.reason.as_str() {
+        match self.row.meaning() {
             "NO_SOCKET" => self.no_socket(spaces),
             "SOCKET_RCVBUFF" | "SOCKET_BACKLOG" | "PROTO_MEM" | "TCP_ZEROWINDOW"
             | "TCP_OFO_QUEUE_PRUNE" => self.full_socket(socket),
@@ -156,7 +162,11 @@ impl Found<'_> {
         let remedy = self.row.remedy.unwrap_or(
             "search the function's name in the kernel's source; `wirepath doctor` looks for known causes",
         );
-        Advice::new(format!("{}{at}: {said}", self.packets()), remedy, self.row.undo.unwrap_or(NO_UNDO))
+        Advice::new(
+            format!("{}{at}: {said}", self.packets()),
+            remedy,
+            self.row.undo.unwrap_or(NO_UNDO),
+        )
     }
 
     fn no_socket(&self, spaces: &Spaces) -> Advice {
@@ -213,7 +223,7 @@ impl Found<'_> {
         let size = socket.map_or(String::new(), |socket| {
             format!(" ({} bytes as the kernel counts)", socket.receive_buffer_bytes)
         });
-        match self.row.reason.as_str() {
+        match self.row.meaning() {
             "SOCKET_BACKLOG" => Advice::new(
                 format!("{owner} holds the socket of {port}, and its backlog is full: it reads too slowly"),
                 "more readers, or fewer system calls for each packet; a larger receive buffer helps if bursts \
@@ -270,7 +280,7 @@ impl Found<'_> {
         let discipline = self.space.discipline(self.kind.ifindex);
         let discipline = discipline.map_or(String::new(), |text| format!(" ({text})"));
         Advice::new(
-            format!("the send queue of {name}{discipline} is full: packets come faster than it lets them go"),
+            format!("the queue of {name}{discipline} is full: packets come faster than it lets them go"),
             format!(
                 "{prefix}tc -s -d qdisc show dev {word}; if it is left over: {prefix}tc qdisc del dev {word} root"
             ),

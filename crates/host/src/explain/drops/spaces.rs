@@ -15,15 +15,15 @@ use crate::net::{self, NetError, ShaperQdisc, TcpState};
 
 /// A socket with a local port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct BoundSocket {
+pub(in crate::explain) struct BoundSocket {
     /// IP protocol.
     pub(super) protocol: u8,
-    pub(super) local: SocketAddr,
-    pub(super) inode: u64,
+    pub(in crate::explain) local: SocketAddr,
+    pub(in crate::explain) inode: u64,
     /// It takes packets of any sender: a UDP socket without a peer, or a TCP socket that listens.
     pub(super) is_open: bool,
     /// Connections that wait to be accepted, and that may.
-    pub(super) queue: Option<(u32, u32)>,
+    pub(in crate::explain) queue: Option<(u32, u32)>,
     /// Twice the requested size.
     pub(super) receive_buffer_bytes: u32,
 }
@@ -87,7 +87,7 @@ impl Spaces {
     }
 
     /// Program and process that have a socket open.
-    pub(super) fn owner(&self, socket_inode: u64) -> Option<String> {
+    pub(in crate::explain) fn owner(&self, socket_inode: u64) -> Option<String> {
         self.owners.get_or_init(Owners::read).by_inode.get(&socket_inode).cloned()
     }
 }
@@ -141,6 +141,12 @@ impl Space {
     pub(super) fn bound(&self, protocol: u8, port: u16) -> impl Iterator<Item = &BoundSocket> {
         let sockets = self.sockets.get_or_init(|| self.ask(bound_sockets).unwrap_or_default());
         sockets.iter().filter(move |one| one.protocol == protocol && one.local.port() == port)
+    }
+
+    /// Listening sockets whose accept queue is full.
+    pub(in crate::explain) fn full_listeners(&self) -> impl Iterator<Item = &BoundSocket> {
+        let sockets = self.sockets.get_or_init(|| self.ask(bound_sockets).unwrap_or_default());
+        sockets.iter().filter(|one| one.queue.is_some_and(|(now, most)| now > most))
     }
 
     /// Disciplines of an interface's queue: that of its root, or a shaper.
