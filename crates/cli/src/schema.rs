@@ -47,6 +47,7 @@ const DOCUMENTS: &[NamedSchema] = &[
 
 /// Files that commands read, and documents of `--runs`: a command's name and `file` or `runs`, and the schema.
 const OTHERS: &[NamedSchema] = &[
+    ("explain watch", written::<explain::WatchDocument>),
     ("prove command file", read::<model::Programs>),
     ("prove command runs", written::<proven::SeriesDocument<'_>>),
     ("prove runs", written::<proven::SeriesDocument<'_>>),

@@ -4,6 +4,7 @@ mod diff;
 mod metrics;
 mod perfetto;
 mod text;
+mod watch;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ use house::metrics::Shown;
 use house::next::{self, CommandLine};
 use house::{console, privileges, signals};
 use perfetto::TraceFile;
+pub(crate) use watch::WatchDocument;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
@@ -60,6 +62,9 @@ pub(crate) struct ExplainArgs {
     /// Print the tables after each second
     #[arg(long)]
     live: bool,
+    /// Print a line when a cause of loss or delay begins and when it ends, until Ctrl-C or --time
+    #[arg(long, conflicts_with_all = ["live", "listen", "diff", "perfetto"])]
+    watch: bool,
     /// Serve Prometheus metrics on this PORT of loopback, or on ADDRESS:PORT
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = house::metrics::parse_address)]
     listen: Option<SocketAddr>,
@@ -76,7 +81,8 @@ const DEFAULT_DURATION: Duration = Duration::from_secs(5);
 impl ExplainArgs {
     /// `None` until it is interrupted.
     fn duration(&self) -> Option<Duration> {
-        self.time.or(self.listen.is_none().then_some(DEFAULT_DURATION))
+        let is_endless = self.listen.is_some() || self.watch;
+        self.time.or((!is_endless).then_some(DEFAULT_DURATION))
     }
 }
 
@@ -152,6 +158,9 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
         Some(duration) => format!("tracing packets for {:.1} s", duration.as_secs_f64()),
         None => "tracing packets; Ctrl-C ends".to_owned(),
     });
+    if args.watch {
+        return watch::run(context, args, observer, service.as_ref());
+    }
     let shown = Shown::default();
     shown.replace(metrics::text(&observer.summary()?));
     let observed = house::metrics::serving(server.as_ref(), &shown, || {
@@ -225,6 +234,18 @@ fn observe(
     }
 }
 
+/// Namespaces that are named, else that of the service's process.
+fn namespaces(
+    args: &ExplainArgs,
+    service: Option<&TracedService>,
+) -> Result<Vec<String>, Failure> {
+    let mut names = args.netns.clone();
+    if let (true, Some(service)) = (names.is_empty(), service) {
+        names.extend(service.member().map_err(Failure::usage)?.map(|pid| pid.to_string()));
+    }
+    Ok(names)
+}
+
 /// Each named interface in each named namespace, with a watch for its removal.
 ///
 /// A service is in the namespaces that are named, else in that of its process.
@@ -232,10 +253,7 @@ fn scopes(
     args: &ExplainArgs,
     service: Option<&TracedService>,
 ) -> Result<(Vec<TraceScope>, Vec<LinkWatch>), Failure> {
-    let mut names = args.netns.clone();
-    if let (true, Some(service)) = (names.is_empty(), service) {
-        names.extend(service.member().map_err(Failure::usage)?.map(|pid| pid.to_string()));
-    }
+    let names = namespaces(args, service)?;
     let mut spaces = Vec::new();
     for name in &names {
         spaces.push((name.as_str(), open_netns(name)?));

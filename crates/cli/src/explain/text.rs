@@ -74,7 +74,7 @@ fn drops(screen: &mut Screen, summary: &ExplainSummary, duty: u8) {
         screen.line(format!("{}:", row.reason));
         explain_row(screen, row);
         let counted = summary.counters.iter().filter(|counted| {
-            counted.seen_count > 0 && (counted.reason == row.reason || counted.sentence == row.sentence.unwrap_or(""))
+            counted.seen_count > 0 && row.remedy == Some(counted.remedy)
         });
         counted.for_each(|counted| screen.line(format!("    {}", counted_text(counted, duty))));
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use sys::bpf::BpfError;
+use sys::netns::Netns;
 
 use super::drops::{DropRow, Spaces};
 use super::{Observer, counters, drop_sentences, drops};
@@ -72,19 +73,34 @@ struct UnderWay {
 #[derive(Debug)]
 pub struct Watch {
     observer: Observer,
-    /// Namespaces whose settings and counters the library examines.
-    places: Vec<Place>,
+    /// Namespaces whose settings and counters the library examines, with their names in events.
+    places: Vec<(Place, Option<String>)>,
     interface: Option<String>,
     dropped: BTreeMap<(String, String), u64>,
-    under_way: BTreeMap<Key, UnderWay>,
+    ongoing: Ongoing,
 }
+
+/// Causes that are under way.
+#[derive(Debug, Default)]
+struct Ongoing(BTreeMap<Key, UnderWay>);
 
 impl Watch {
     /// - `places`: namespaces of the observer's scopes.
     /// - `interface`: where the packets pass; `None` for all interfaces.
     pub fn new(observer: Observer, places: Vec<Place>, interface: Option<String>) -> Watch {
-        let (dropped, under_way) = (BTreeMap::new(), BTreeMap::new());
-        Watch { observer, places, interface, dropped, under_way }
+        let mut spaces = Spaces::default();
+        let named = |place: Place| {
+            let netns = Netns::open(place.netns_file()).and_then(|netns| netns.inode());
+            let inode = netns.ok().and_then(|inode| u32::try_from(inode).ok());
+            let name = inode.and_then(|inode| {
+                spaces.open(inode);
+                spaces.opened(inode)?.name.clone()
+            });
+            (place, name)
+        };
+        let places = places.into_iter().map(named).collect();
+        let (dropped, ongoing) = (BTreeMap::new(), Ongoing::default());
+        Watch { observer, places, interface, dropped, ongoing }
     }
 
     /// Observes for a period of at most a second, and returns the causes that begin or end.
@@ -96,7 +112,7 @@ impl Watch {
         at_most: Duration,
         stop: impl Fn() -> bool,
     ) -> Result<Vec<CauseEvent>, BpfError> {
-        let before: Vec<Option<Sample>> = self.places.iter().map(sample).collect();
+        let before: Vec<Option<Sample>> = self.places.iter().map(|(place, _)| sample(place)).collect();
         let mut spaces = Spaces::default();
         let counted = counters::Before::read(&self.observer.scopes);
         self.observer.period(at_most, stop)?;
@@ -104,8 +120,8 @@ impl Watch {
         let mut signs = BTreeMap::new();
         let dropped = self.dropped_now()?;
         self.signs_of_drops(&dropped, &mut spaces, &mut signs);
-        for (place, before) in self.places.iter().zip(before) {
-            self.signs_of_library(place, before, &mut signs);
+        for ((place, name), before) in self.places.iter().zip(before) {
+            self.signs_of_library(place, name.as_ref(), before, &mut signs);
         }
         for row in counters::rows(&growth, &spaces, &dropped) {
             let cause = cause_of(row.reason);
@@ -117,13 +133,12 @@ impl Watch {
             };
             merge(&mut signs, (cause, row.netns), sign);
         }
-        Ok(self.events(signs, Instant::now()))
+        Ok(self.ongoing.take(signs, Instant::now()))
     }
 
     /// The causes that are under way, as ended now.
-    pub fn finish(mut self) -> Vec<CauseEvent> {
-        let all = std::mem::take(&mut self.under_way);
-        all.into_iter().map(|(key, cause)| ended(key, cause)).collect()
+    pub fn finish(self) -> Vec<CauseEvent> {
+        self.ongoing.0.into_iter().map(|(key, cause)| ended(key, cause)).collect()
     }
 
     /// Rows of this period: their counts are those since the last one.
@@ -166,6 +181,7 @@ impl Watch {
     fn signs_of_library(
         &self,
         place: &Place,
+        name: Option<&String>,
         before: Option<Sample>,
         signs: &mut BTreeMap<Key, Sign>,
     ) {
@@ -178,16 +194,18 @@ impl Watch {
         for found in now {
             let sign =
                 Sign { sentence: found.what, remedy: found.change, undo: found.undo, count: 0 };
-            merge(signs, (found.cause.to_owned(), place.netns.clone()), sign);
+            merge(signs, (found.cause.to_owned(), name.cloned()), sign);
         }
     }
+}
 
-    /// Compares what was seen with what is under way.
-    fn events(&mut self, signs: BTreeMap<Key, Sign>, now: Instant) -> Vec<CauseEvent> {
+impl Ongoing {
+    /// Compares what was seen within a period with what is under way.
+    fn take(&mut self, signs: BTreeMap<Key, Sign>, now: Instant) -> Vec<CauseEvent> {
         let seen: BTreeSet<Key> = signs.keys().cloned().collect();
         let mut events = Vec::new();
         for (key, sign) in signs {
-            if let Some(cause) = self.under_way.get_mut(&key) {
+            if let Some(cause) = self.0.get_mut(&key) {
                 cause.count += sign.count;
                 (cause.last_seen, cause.quiet_periods) = (now, 0);
                 continue;
@@ -195,17 +213,17 @@ impl Watch {
             events.push(began(&key, &sign));
             let count = sign.count;
             let cause = UnderWay { sign, began: now, last_seen: now, count, quiet_periods: 0 };
-            self.under_way.insert(key, cause);
+            self.0.insert(key, cause);
         }
         let mut quiet = Vec::new();
-        for (key, cause) in &mut self.under_way {
+        for (key, cause) in &mut self.0 {
             cause.quiet_periods += u32::from(!seen.contains(key));
             if cause.quiet_periods >= QUIET_PERIODS {
                 quiet.push(key.clone());
             }
         }
         for key in quiet {
-            events.extend(self.under_way.remove(&key).map(|cause| ended(key, cause)));
+            events.extend(self.0.remove(&key).map(|cause| ended(key, cause)));
         }
         events
     }
@@ -255,5 +273,60 @@ fn ended((cause, netns): Key, of: UnderWay) -> CauseEvent {
         per_second: (of.count > 0).then(|| of.count as f64 / lasted.as_secs_f64()),
         count: (of.count > 0).then_some(of.count),
         lasted_ns: Some(u64::try_from(lasted.as_nanos()).unwrap_or(u64::MAX)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(causes: &[(&str, u64)]) -> BTreeMap<Key, Sign> {
+        let sign = |count| Sign {
+            sentence: "it is full".to_owned(),
+            remedy: "empty it".to_owned(),
+            undo: String::new(),
+            count,
+        };
+        causes.iter().map(|(cause, count)| (((*cause).to_owned(), None), sign(*count))).collect()
+    }
+
+    #[test]
+    fn a_cause_begins_once_and_ends_when_it_was_quiet_for_some_periods() {
+        let mut ongoing = Ongoing::default();
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let events = ongoing.take(seen(&[("full", 5)]), at(0));
+        assert_eq!(events.len(), 1, "{events:?}");
+        assert_eq!((events[0].event, events[0].per_second), (CauseMoment::Begin, Some(5.0)));
+        assert_eq!(ongoing.take(seen(&[("full", 7)]), at(1)), []);
+        // A pause shorter than the quiet time.
+        assert_eq!(ongoing.take(seen(&[]), at(2)), []);
+        assert_eq!(ongoing.take(seen(&[("full", 3)]), at(3)), []);
+        assert_eq!(ongoing.take(seen(&[]), at(4)), []);
+        assert_eq!(ongoing.take(seen(&[]), at(5)), []);
+        let events = ongoing.take(seen(&[]), at(6));
+        assert_eq!(events.len(), 1, "{events:?}");
+        assert_eq!((events[0].event, events[0].count), (CauseMoment::End, Some(15)));
+        assert_eq!(events[0].lasted_ns, Some(4_000_000_000));
+        assert!(ongoing.0.is_empty());
+    }
+
+    #[test]
+    fn causes_are_told_apart_by_name_and_namespace() {
+        let mut ongoing = Ongoing::default();
+        let mut signs = seen(&[("full", 1), ("slow", 0)]);
+        let sign = signs.values().next().cloned().expect("one");
+        signs.insert(("full".to_owned(), Some("blue".to_owned())), sign);
+        let events = ongoing.take(signs, Instant::now());
+        assert_eq!(events.len(), 3, "{events:?}");
+        assert!(events.iter().any(|one| one.cause == "slow" && one.per_second.is_none()));
+    }
+
+    #[test]
+    fn counts_of_the_same_packets_are_not_added() {
+        let mut signs = seen(&[("full", 4)]);
+        let (key, sign) = seen(&[("full", 9)]).pop_first().expect("one");
+        merge(&mut signs, key.clone(), sign);
+        assert_eq!(signs[&key].count, 9);
     }
 }
