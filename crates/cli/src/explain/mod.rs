@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use host::exclusive::{Activity, ExclusiveLock};
 use host::explain::{
-    CounterRow, DropRow, ExplainSpec, ExplainSummary, FunctionRow, Observer, PlaceRow, StageRow, TraceScope,
-    TracedService,
+    CounterRow, DropRow, ExplainSpec, ExplainSummary, FunctionRow, Observer, PlaceRow, StageRow,
+    TraceScope, TracedService,
 };
 use host::net::{Link, LinkWatch, NetError};
 use host::netns::Netns;
@@ -235,10 +235,7 @@ fn observe(
 }
 
 /// Namespaces that are named, else that of the service's process.
-fn namespaces(
-    args: &ExplainArgs,
-    service: Option<&TracedService>,
-) -> Result<Vec<String>, Failure> {
+fn namespaces(args: &ExplainArgs, service: Option<&TracedService>) -> Result<Vec<String>, Failure> {
     let mut names = args.netns.clone();
     if let (true, Some(service)) = (names.is_empty(), service) {
         names.extend(service.member().map_err(Failure::usage)?.map(|pid| pid.to_string()));

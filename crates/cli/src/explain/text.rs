@@ -73,9 +73,10 @@ fn drops(screen: &mut Screen, summary: &ExplainSummary, duty: u8) {
         screen.blank();
         screen.line(format!("{}:", row.reason));
         explain_row(screen, row);
-        let counted = summary.counters.iter().filter(|counted| {
-            counted.seen_count > 0 && row.remedy == Some(counted.remedy)
-        });
+        let counted = summary
+            .counters
+            .iter()
+            .filter(|counted| counted.seen_count > 0 && row.remedy == Some(counted.remedy));
         counted.for_each(|counted| screen.line(format!("    {}", counted_text(counted, duty))));
     }
     let unseen: Vec<&CounterRow> =
@@ -130,7 +131,11 @@ fn counted_text(row: &CounterRow, duty: u8) -> String {
     } else {
         "; the kernel refuses some before they are packets of their own".to_owned()
     };
-    format!("the kernel counted {}, {} of them seen as packets{part}", grown.join(" and "), row.seen_count)
+    format!(
+        "the kernel counted {}, {} of them seen as packets{part}",
+        grown.join(" and "),
+        row.seen_count
+    )
 }
 
 fn share_row(name: &str, share: f64) -> Vec<Cell> {

@@ -75,14 +75,16 @@ fn print(context: &Context, event: CauseEvent) -> Result<(), Failure> {
 /// - `now`: in UTC.
 fn line(event: &CauseEvent, now: OffsetDateTime) -> String {
     let (hour, minute, second) = now.to_hms();
-    let place = event.netns.as_deref().map_or(String::new(), |name| {
-        format!(" in namespace {}", printable(name, 32))
-    });
+    let place = event
+        .netns
+        .as_deref()
+        .map_or(String::new(), |name| format!(" in namespace {}", printable(name, 32)));
     let cause = &event.cause;
     let head = format!("{hour:02}:{minute:02}:{second:02}Z");
     match event.event {
         CauseMoment::Begin => {
-            let rate = event.per_second.map_or(String::new(), |rate| format!("; {rate:.0} a second"));
+            let rate =
+                event.per_second.map_or(String::new(), |rate| format!("; {rate:.0} a second"));
             format!("{head} begins {cause}{place}: {}{rate}; do: {}", event.sentence, event.remedy)
         }
         CauseMoment::End => {

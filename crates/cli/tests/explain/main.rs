@@ -4,6 +4,8 @@
 mod common;
 
 mod life;
+mod places;
+mod shaper;
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};

@@ -25,8 +25,8 @@ mod tunnels;
 mod udp;
 
 use crate::generated::Plain;
-pub(crate) use evidence::{Owners, counters_here};
 pub use evidence::{Evidence, Losses, Sample, Window};
+pub(crate) use evidence::{Owners, counters_here};
 pub use finding::{
     Confidence, DoctorReport, Fact, Finding, FindingEvidence, FindingWorth, Notes, Severity, Unseen,
 };

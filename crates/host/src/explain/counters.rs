@@ -136,7 +136,10 @@ mod tests {
         let grown = grown.map(|(name, count)| (name.to_owned(), count)).into();
         let rows = rows_of(7, None, &grown, &[]);
         assert_eq!(rows.len(), 1, "{rows:?}");
-        assert_eq!((rows[0].reason, rows[0].count, rows[0].seen_count), ("TCP_LISTEN_OVERFLOW", 3_018, 0));
+        assert_eq!(
+            (rows[0].reason, rows[0].count, rows[0].seen_count),
+            ("TCP_LISTEN_OVERFLOW", 3_018, 0)
+        );
         assert_eq!(rows[0].grown, BTreeMap::from([("TcpExtListenOverflows", 3_018)]));
     }
 }

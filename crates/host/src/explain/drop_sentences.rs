@@ -34,7 +34,9 @@ pub(super) fn meaning<'a>(reason: &'a str, function: &str) -> &'a str {
         "ip6_mc_input" | "ip6_protocol_deliver_rcu" => "OTHERHOST",
         "__dev_xmit_skb" | "__dev_queue_xmit" => "QDISC_DROP",
         "ip_rcv_finish_core" => "IP_INNOROUTES",
-        "tcp_conn_request" | "tcp_v4_syn_recv_sock" | "tcp_v6_syn_recv_sock" => "TCP_LISTEN_OVERFLOW",
+        "tcp_conn_request" | "tcp_v4_syn_recv_sock" | "tcp_v6_syn_recv_sock" => {
+            "TCP_LISTEN_OVERFLOW"
+        }
         _ => reason,
     }
 }
@@ -163,7 +165,13 @@ const KNOWN: &[Known] = &[
         "a wrong checksum: damaged, or left to a device that did not compute it",
         "ethtool -K INTERFACE tx-checksum-ip-generic off at the sender and at tunnels between",
         "ethtool -K INTERFACE tx-checksum-ip-generic on",
-        &["UdpInCsumErrors", "Udp6InCsumErrors", "TcpInCsumErrors", "IcmpInCsumErrors", "IpExtInCsumErrors"],
+        &[
+            "UdpInCsumErrors",
+            "Udp6InCsumErrors",
+            "TcpInCsumErrors",
+            "IcmpInCsumErrors",
+            "IpExtInCsumErrors",
+        ],
     ),
     known(
         &["NEIGH_FAILED", "NEIGH_QUEUEFULL", "NEIGH_DEAD", "NEIGH_HH_FILLFAIL"],
@@ -205,7 +213,13 @@ const KNOWN: &[Known] = &[
         "an IPsec policy refused it",
         "ip xfrm policy and ip xfrm state against /proc/net/xfrm_stat, which says which check failed",
         NONE,
-        &["XfrmInNoPols", "XfrmInTmplMismatch", "XfrmInNoStates", "XfrmOutNoStates", "XfrmInPolBlock"],
+        &[
+            "XfrmInNoPols",
+            "XfrmInTmplMismatch",
+            "XfrmInNoStates",
+            "XfrmOutNoStates",
+            "XfrmInPolBlock",
+        ],
     ),
     known(
         &["PKT_TOO_BIG"],
@@ -250,7 +264,13 @@ const KNOWN: &[Known] = &[
         &["IpInUnknownProtos"],
     ),
     known(
-        &["IP_INADDRERRORS", "IP_INVALID_SOURCE", "IP_LOCAL_SOURCE", "IP_LOCALNET", "IP_INVALID_DEST"],
+        &[
+            "IP_INADDRERRORS",
+            "IP_INVALID_SOURCE",
+            "IP_LOCAL_SOURCE",
+            "IP_LOCALNET",
+            "IP_INVALID_DEST",
+        ],
         "an address that may not come in there: its own, of loopback, or a broadcast",
         "ip address and ip route at both ends; net.ipv4.conf.INTERFACE.accept_local for an address of this host",
         NONE,
@@ -333,7 +353,14 @@ const KNOWN: &[Known] = &[
         &["TcpExtPAWSEstab", "TcpExtPAWSActive", "TcpExtPAWSTimewait"],
     ),
     known(
-        &["TCP_RESET", "TCP_CLOSE", "TCP_ABORT_ON_DATA", "SOCKET_CLOSE", "QUEUE_PURGE", "UNIX_DISCONNECT"],
+        &[
+            "TCP_RESET",
+            "TCP_CLOSE",
+            "TCP_ABORT_ON_DATA",
+            "SOCKET_CLOSE",
+            "QUEUE_PURGE",
+            "UNIX_DISCONNECT",
+        ],
         "the connection or socket was closed, and what it held is gone: harmless at the end of a program",
         "none, if the program was to end; else look for its log, and for RST in a capture",
         NONE,
@@ -398,7 +425,13 @@ const KNOWN: &[Known] = &[
         &[],
     ),
     known(
-        &["BRIDGE_INGRESS_STP_STATE", "ARP_PVLAN_DISABLE", "LOCAL_MAC", "MAC_INVALID_SOURCE", "MAC_IEEE_MAC_CONTROL"],
+        &[
+            "BRIDGE_INGRESS_STP_STATE",
+            "ARP_PVLAN_DISABLE",
+            "LOCAL_MAC",
+            "MAC_INVALID_SOURCE",
+            "MAC_IEEE_MAC_CONTROL",
+        ],
         "the bridge does not forward it: the port is blocked, or the address is not to be forwarded",
         "bridge -d link show; bridge fdb show",
         NONE,

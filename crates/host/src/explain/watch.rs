@@ -112,7 +112,8 @@ impl Watch {
         at_most: Duration,
         stop: impl Fn() -> bool,
     ) -> Result<Vec<CauseEvent>, BpfError> {
-        let before: Vec<Option<Sample>> = self.places.iter().map(|(place, _)| sample(place)).collect();
+        let before: Vec<Option<Sample>> =
+            self.places.iter().map(|(place, _)| sample(place)).collect();
         let mut spaces = Spaces::default();
         let counted = counters::Before::read(&self.observer.scopes);
         self.observer.period(at_most, stop)?;
@@ -159,12 +160,14 @@ impl Watch {
         spaces: &mut Spaces,
         signs: &mut BTreeMap<Key, Sign>,
     ) {
-        let is_harmless =
-            |row: &&DropRow| drop_sentences::of(row.meaning()).is_some_and(|known| known.is_harmless());
+        let is_harmless = |row: &&DropRow| {
+            drop_sentences::of(row.meaning()).is_some_and(|known| known.is_harmless())
+        };
         for row in rows.iter().filter(|row| !is_harmless(row)) {
             let mut located = vec![row.clone()];
             drops::locate(&mut located, spaces, &self.observer.symbols);
-            let Some(place) = located.first_mut().and_then(|row| row.places.first().cloned()) else {
+            let Some(place) = located.first_mut().and_then(|row| row.places.first().cloned())
+            else {
                 continue;
             };
             let sign = Sign {

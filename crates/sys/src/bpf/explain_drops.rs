@@ -72,7 +72,8 @@ pub(super) fn read(table: &MapHandle, stacks: &MapHandle) -> Result<Vec<Drops>, 
             continue;
         };
         let bytes_count = usize::from(row.bytes_count).min(row.bytes.len());
-        let chain = if row.stack < 0 { Vec::new() } else { call_chain(stacks, &row.stack.to_ne_bytes()) };
+        let chain =
+            if row.stack < 0 { Vec::new() } else { call_chain(stacks, &row.stack.to_ne_bytes()) };
         all.push(Drops {
             reason: key.reason,
             location: key.location,

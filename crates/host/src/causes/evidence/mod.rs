@@ -66,7 +66,8 @@ impl Owners {
                     .to_str()
                     .and_then(|to| to.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
                 if let Some(inode) = inode {
-                    let comm = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+                    let comm =
+                        std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
                     owners.by_inode.insert(inode, format!("{} (process {pid})", comm.trim()));
                 }
             }

@@ -229,7 +229,16 @@ mod tests {
     #[test]
     fn the_hook_is_that_of_the_first_caller_outside_netfilter() {
         for (names, hook) in [
-            (&["nft_do_chain", "nft_do_chain_inet", "nf_hook_slow", "ip_local_deliver", "ip_rcv"][..], "input"),
+            (
+                &[
+                    "nft_do_chain",
+                    "nft_do_chain_inet",
+                    "nf_hook_slow",
+                    "ip_local_deliver",
+                    "ip_rcv",
+                ][..],
+                "input",
+            ),
             (&["nf_hook_slow", "ip_forward", "ip_rcv"], "forward"),
             (&["nft_do_chain", "nf_hook_slow", "__ip_local_out", "ip_send_skb"], "output"),
             (&["nf_hook_slow", "ip_output", "ip_forward"], "postrouting"),

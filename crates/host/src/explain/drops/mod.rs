@@ -108,7 +108,11 @@ pub(super) struct Advice {
 }
 
 impl Advice {
-    fn new(sentence: impl Into<String>, remedy: impl Into<String>, undo: impl Into<String>) -> Self {
+    fn new(
+        sentence: impl Into<String>,
+        remedy: impl Into<String>,
+        undo: impl Into<String>,
+    ) -> Self {
         Advice { sentence: sentence.into(), remedy: remedy.into(), undo: undo.into() }
     }
 }
@@ -208,7 +212,8 @@ impl Flow {
     /// `None` for a packet that is not IP, and for a truncated header.
     fn of(packet: &RulePacket) -> Option<Flow> {
         let bytes = |from: usize, count: usize| packet.network.get(from..from + count);
-        let v4 = |from| Some(IpAddr::from(Ipv4Addr::from(<[u8; 4]>::try_from(bytes(from, 4)?).ok()?)));
+        let v4 =
+            |from| Some(IpAddr::from(Ipv4Addr::from(<[u8; 4]>::try_from(bytes(from, 4)?).ok()?)));
         let v6 =
             |from| Some(IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(bytes(from, 16)?).ok()?)));
         let (from, to, protocol) = match packet.ethertype {

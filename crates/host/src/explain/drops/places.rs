@@ -135,7 +135,10 @@ impl Found<'_> {
     fn advice(&self, socket: Option<&BoundSocket>, spaces: &Spaces) -> Advice {
         match self.row.meaning() {
             "NO_SOCKET" => self.no_socket(spaces),
-            "SOCKET_RCVBUFF" | "SOCKET_BACKLOG" | "PROTO_MEM" | "TCP_ZEROWINDOW"
+            "SOCKET_RCVBUFF"
+            | "SOCKET_BACKLOG"
+            | "PROTO_MEM"
+            | "TCP_ZEROWINDOW"
             | "TCP_OFO_QUEUE_PRUNE" => self.full_socket(socket),
             "TCP_LISTEN_OVERFLOW" => self.full_accept_queue(socket),
             "QDISC_DROP" | "QDISC_OVERLIMIT" | "QDISC_CONGESTED" | "FQ_BAND_LIMIT"
@@ -197,10 +200,7 @@ impl Found<'_> {
                 let owner = owner.as_deref().unwrap_or("an unknown program");
                 let is_same = self.flow.is_some_and(|flow| is_bound_to(open, flow.to));
                 let sentence = if is_same {
-                    format!(
-                        "nothing listened on {} of {address}; {owner} does now",
-                        self.port()
-                    )
+                    format!("nothing listened on {} of {address}; {owner} does now", self.port())
                 } else {
                     format!(
                         "nothing listens on {} of {address}: {owner} listens on {} only",
@@ -225,20 +225,27 @@ impl Found<'_> {
         });
         match self.row.meaning() {
             "SOCKET_BACKLOG" => Advice::new(
-                format!("{owner} holds the socket of {port}, and its backlog is full: it reads too slowly"),
+                format!(
+                    "{owner} holds the socket of {port}, and its backlog is full: it reads too slowly"
+                ),
                 "more readers, or fewer system calls for each packet; a larger receive buffer helps if bursts \
                  fill it",
                 "the program's previous setting",
             ),
             "PROTO_MEM" => Advice::new(
-                format!("the memory for all sockets of {} is used up; {port} of {owner} is refused", protocol_name(self.kind.protocol)),
+                format!(
+                    "the memory for all sockets of {} is used up; {port} of {owner} is refused",
+                    protocol_name(self.kind.protocol)
+                ),
                 format!(
                     "{prefix}ss -m finds the sockets that hold it; net.ipv4.udp_mem or tcp_mem is the limit"
                 ),
                 "the previous value",
             ),
             _ if self.kind.protocol == TCP => Advice::new(
-                format!("the receive buffer of {port} of {owner} is full{size}: it reads too slowly"),
+                format!(
+                    "the receive buffer of {port} of {owner} is full{size}: it reads too slowly"
+                ),
                 format!(
                     "a faster reader; {prefix}sysctl -w net.ipv4.tcp_rmem with a larger third value lets the \
                      buffer grow, unless the program sets SO_RCVBUF"
@@ -248,7 +255,9 @@ impl Found<'_> {
             _ => {
                 let most = self.space.setting("net/core/rmem_max").unwrap_or_default();
                 Advice::new(
-                    format!("the receive buffer of {port} of {owner} is full{size}: it reads too slowly"),
+                    format!(
+                        "the receive buffer of {port} of {owner} is full{size}: it reads too slowly"
+                    ),
                     format!(
                         "if bursts fill it: a larger SO_RCVBUF in the program, up to net.core.rmem_max \
                          (sysctl -w net.core.rmem_max=26214400); if it never keeps up: a faster reader"
@@ -271,7 +280,9 @@ impl Found<'_> {
                 "a larger backlog in the program (listen(2)), and {prefix}sysctl -w net.core.somaxconn=4096 \
                  (now {somaxconn}) before its restart; more threads that accept"
             ),
-            format!("{prefix}sysctl -w net.core.somaxconn={somaxconn}, and the program's previous backlog"),
+            format!(
+                "{prefix}sysctl -w net.core.somaxconn={somaxconn}, and the program's previous backlog"
+            ),
         )
     }
 
@@ -280,7 +291,9 @@ impl Found<'_> {
         let discipline = self.space.discipline(self.kind.ifindex);
         let discipline = discipline.map_or(String::new(), |text| format!(" ({text})"));
         Advice::new(
-            format!("the queue of {name}{discipline} is full: packets come faster than it lets them go"),
+            format!(
+                "the queue of {name}{discipline} is full: packets come faster than it lets them go"
+            ),
             format!(
                 "{prefix}tc -s -d qdisc show dev {word}; if it is left over: {prefix}tc qdisc del dev {word} root"
             ),
@@ -299,7 +312,8 @@ impl Found<'_> {
             Some(_) => format!("the route to {from} led to another interface"),
             None => format!("there is no route to {from}"),
         };
-        let was = self.space.setting(&format!("net/ipv4/conf/{word}/rp_filter")).unwrap_or_default();
+        let was =
+            self.space.setting(&format!("net/ipv4/conf/{word}/rp_filter")).unwrap_or_default();
         Advice::new(
             format!("packets from {from} come in at {name}, but {route} (rp_filter)"),
             format!(
@@ -320,7 +334,10 @@ impl Found<'_> {
             _ => flow.to,
         };
         Advice::new(
-            format!("{next} does not answer address resolution on {name}: packets to {} wait and are dropped", flow.to),
+            format!(
+                "{next} does not answer address resolution on {name}: packets to {} wait and are dropped",
+                flow.to
+            ),
             format!(
                 "{prefix}ip neigh show {next} dev {word}; is it up and in the same network, and does no firewall \
                  drop ARP or neighbour solicitations? {prefix}ip route get {}",
@@ -334,7 +351,10 @@ impl Found<'_> {
         let (prefix, name, word) = (&self.space.prefix, self.interface(), self.interface_word());
         let way = if self.row.reason == "TC_INGRESS" { "ingress" } else { "egress" };
         Advice::new(
-            format!("a filter of tc or a BPF program at the {way} of {name} drops {}", self.packets()),
+            format!(
+                "a filter of tc or a BPF program at the {way} of {name} drops {}",
+                self.packets()
+            ),
             format!("{prefix}tc -s filter show dev {word} {way}; bpftool net show dev {word}"),
             NO_UNDO,
         )
@@ -346,12 +366,13 @@ impl Found<'_> {
         let sentence = if self.kind.sample.iif == 0 {
             format!("no route to {}", flow.to)
         } else {
-            format!("no route from {}, which {} received, to {}", flow.from, self.interface(), flow.to)
+            format!(
+                "no route from {}, which {} received, to {}",
+                flow.from,
+                self.interface(),
+                flow.to
+            )
         };
-        Advice::new(
-            sentence,
-            format!("{prefix}ip route get {}; {prefix}ip rule", flow.to),
-            NO_UNDO,
-        )
+        Advice::new(sentence, format!("{prefix}ip route get {}; {prefix}ip rule", flow.to), NO_UNDO)
     }
 }

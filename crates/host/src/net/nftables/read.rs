@@ -104,7 +104,9 @@ fn expression(attributes: &IterableExprAttrs<'_>) -> Expression {
     let name = attributes.get_name().map(text).unwrap_or_default();
     let known = attributes.get_data().ok().and_then(|data| known_expression(&data));
     known.unwrap_or_else(|| match name.as_str() {
-        "log" | "counter" | "notrack" | "last" | "dup" | "flow_offload" => Expression::WithoutEffect,
+        "log" | "counter" | "notrack" | "last" | "dup" | "flow_offload" => {
+            Expression::WithoutEffect
+        }
         "reject" => Expression::Reject,
         "masq" | "redir" | "nat" | "tproxy" => Expression::Decide(Verdict::Accept),
         "queue" | "fwd" | "synproxy" => Expression::Decide(Verdict::Taken),
@@ -281,8 +283,8 @@ fn xt_target(name: &str) -> Expression {
             Expression::Decide(Verdict::Accept)
         }
         "NFQUEUE" => Expression::Decide(Verdict::Taken),
-        "LOG" | "NFLOG" | "MARK" | "CONNMARK" | "TCPMSS" | "CT" | "CLASSIFY" | "CHECKSUM" | "DSCP"
-        | "TOS" | "TTL" | "HL" | "TRACE" | "SET" => Expression::WithoutEffect,
+        "LOG" | "NFLOG" | "MARK" | "CONNMARK" | "TCPMSS" | "CT" | "CLASSIFY" | "CHECKSUM"
+        | "DSCP" | "TOS" | "TTL" | "HL" | "TRACE" | "SET" => Expression::WithoutEffect,
         _ => Expression::Unread { name: format!("target {name}") },
     }
 }
