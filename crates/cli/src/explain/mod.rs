@@ -159,7 +159,7 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
         None => "tracing packets; Ctrl-C ends".to_owned(),
     });
     if args.watch {
-        return watch::run(context, args, observer, service.as_ref());
+        return watch::run(context, args, observer, spec.service.as_ref());
     }
     let shown = Shown::default();
     shown.replace(metrics::text(&observer.summary()?));

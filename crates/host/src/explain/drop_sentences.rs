@@ -32,8 +32,7 @@ pub(super) fn meaning<'a>(reason: &'a str, function: &str) -> &'a str {
         "enqueue_to_backlog" => "CPU_BACKLOG",
         "tun_net_xmit" => "FULL_RING",
         "ip6_mc_input" | "ip6_protocol_deliver_rcu" => "OTHERHOST",
-        "__dev_xmit_skb" | "__dev_queue_xmit" => "QDISC_DROP",
-        "ip_rcv_finish_core" => "IP_INNOROUTES",
+        "__dev_xmit_skb" => "QDISC_DROP",
         "tcp_conn_request" | "tcp_v4_syn_recv_sock" | "tcp_v6_syn_recv_sock" => {
             "TCP_LISTEN_OVERFLOW"
         }
@@ -56,9 +55,10 @@ impl Known {
         self.reasons.first().copied().unwrap_or_default()
     }
 
-    /// It costs nothing that a program wants.
+    /// Nothing that a program wants is lost.
     pub(super) fn is_harmless(&self) -> bool {
-        self.sentence.contains("harmless")
+        let is_copy = self.has("TCP_OLD_DATA") || self.has("PACKET_SOCK_ERROR");
+        is_copy || self.sentence.contains("harmless")
     }
 }
 

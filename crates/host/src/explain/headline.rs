@@ -109,7 +109,7 @@ fn wait(row: &StageRow, summary: &ExplainSummary) -> String {
     let place = row.longest.as_ref();
     let flow = place.and_then(|place| {
         let protocol = place.protocol.as_ref()?;
-        Some(match place.port {
+        Some(match service_port(place.port, place.from_port) {
             Some(port) => format!("{protocol} port {port}"),
             None => protocol.clone(),
         })
@@ -146,6 +146,18 @@ fn wait(row: &StageRow, summary: &ExplainSummary) -> String {
     format!("{flow}packets spend {wait} (p99) in: {}, of {interface}", row.name)
 }
 
+/// The port by which a flow is known: the destination's, unless that one is a client's and the other is not.
+fn service_port(to: Option<u16>, from: Option<u16>) -> Option<u16> {
+    /// First port that clients get.
+    ///
+    /// Source: ip-sysctl, default of net.ipv4.ip_local_port_range.
+    const CLIENTS_FROM: u16 = 32_768;
+    match (to, from) {
+        (Some(to), Some(from)) if to >= CLIENTS_FROM && from < CLIENTS_FROM => Some(from),
+        (to, _) => to,
+    }
+}
+
 /// A time with its unit.
 fn time(ns: f64) -> String {
     match ns {
@@ -172,6 +184,14 @@ fn thousands(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_flow_is_known_by_the_port_of_its_server() {
+        assert_eq!(service_port(Some(5201), Some(40_000)), Some(5201));
+        assert_eq!(service_port(Some(40_000), Some(80)), Some(80));
+        assert_eq!(service_port(Some(40_000), Some(50_000)), Some(40_000));
+        assert_eq!(service_port(None, None), None);
+    }
 
     #[test]
     fn numbers_have_commas() {

@@ -11,7 +11,7 @@ mod registers;
 mod set;
 
 pub use evaluate::Suspect;
-pub use packet::{HookPoint, Layer, RulePacket};
+pub use packet::{HookPoint, Layer, RuleInterface, RulePacket};
 pub use read::ruleset;
 pub use set::{NftSet, SetElement};
 
