@@ -49,6 +49,7 @@ const DOCUMENTS: &[NamedSchema] = &[
 /// the schema.
 const OTHERS: &[NamedSchema] = &[
     ("explain late", written::<explain::LateDocument>),
+    ("explain watch", written::<explain::WatchDocument>),
     ("prove command file", read::<model::Programs>),
     ("prove command runs", written::<proven::SeriesDocument<'_>>),
     ("prove runs", written::<proven::SeriesDocument<'_>>),

@@ -5,6 +5,8 @@ mod common;
 
 mod late;
 mod life;
+mod places;
+mod shaper;
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};

@@ -28,6 +28,7 @@ pub use udp::{GroupArrivals, GroupQuestion, of_group};
 
 use crate::generated::Plain;
 pub use evidence::{Evidence, Losses, Sample, Window};
+pub(crate) use evidence::{Owners, counters_here};
 pub use finding::{
     Confidence, DoctorReport, Fact, Finding, FindingEvidence, FindingWorth, Notes, Severity, Unseen,
 };

@@ -38,6 +38,7 @@ pub use napi::{Napi, NapiSettings, napi_instances, napi_of_rx_queue, set_napi};
 pub(crate) use napi::{napi_message, napi_settings_are_offered};
 pub use netfilter::{Hook, create_empty_hooks, delete_table};
 pub use packet_sockets::{PacketSocket, packet_sockets};
+pub(crate) use qdisc::rate_text;
 pub use qdisc::{
     Qdisc, QdiscLimits, QdiscState, qdisc_drop_count, qdiscs, remove_root_qdisc, root_qdisc,
     set_root_fifo, set_root_qdisc,

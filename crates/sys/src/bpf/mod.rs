@@ -16,6 +16,7 @@ mod calls;
 mod drop;
 mod error;
 pub mod explain;
+pub mod explain_drops;
 mod faults;
 mod filter;
 mod generator;

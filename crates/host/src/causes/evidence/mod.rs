@@ -21,8 +21,9 @@ use crate::program::{Program, ProgramError, ProgramWatch};
 use crate::text::chain;
 use crate::tune::{KnobError, Profile, System, Target, Value, find};
 
-pub(crate) use kernel_log::Message;
 pub(crate) use groups::Membership;
+pub(crate) use kernel_log::Message;
+pub(crate) use sample::counters_here;
 pub use sample::{Losses, Sample, Window};
 use tables::Tables;
 pub(crate) use tables::LegacyTable;
@@ -77,6 +78,43 @@ pub(crate) struct SocketProcess {
     pub(crate) descriptor_count: u64,
     /// Inode numbers.
     pub(crate) sockets: Vec<u64>,
+}
+
+impl Owners {
+    /// Reads the descriptors of all processes.
+    pub(crate) fn read() -> Owners {
+        let mut owners = Owners::default();
+        for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let name = process.file_name();
+            let Some(pid) = name.to_str().filter(|name| name.bytes().all(|b| b.is_ascii_digit()))
+            else {
+                continue;
+            };
+            let Ok(descriptors) = std::fs::read_dir(process.path().join("fd")) else {
+                // The process has exited, or may not be inspected.
+                owners.is_partial |= process.path().exists();
+                continue;
+            };
+            let mut found = SocketProcess::default();
+            for descriptor in descriptors.flatten() {
+                found.descriptor_count += 1;
+                let Ok(to) = std::fs::read_link(descriptor.path()) else { continue };
+                let inode = to
+                    .to_str()
+                    .and_then(|to| to.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
+                found.sockets.extend::<Option<u64>>(inode);
+            }
+            let Ok(number) = pid.parse() else { continue };
+            if found.sockets.is_empty() {
+                continue;
+            }
+            let comm = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            found.name = format!("{} (process {pid})", comm.trim());
+            owners.by_inode.extend(found.sockets.iter().map(|inode| (*inode, found.name.clone())));
+            owners.processes.insert(number, found);
+        }
+        owners
+    }
 }
 
 impl Evidence {
@@ -289,42 +327,8 @@ impl Evidence {
 
     /// Owners of sockets, as far as `/proc` shows them.
     pub(crate) fn owners(&self) -> &Owners {
-        self.owners.get_or_init(owners)
+        self.owners.get_or_init(Owners::read)
     }
-}
-
-fn owners() -> Owners {
-    let mut owners = Owners::default();
-    for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let name = process.file_name();
-        let Some(pid) = name.to_str().filter(|name| name.bytes().all(|b| b.is_ascii_digit()))
-        else {
-            continue;
-        };
-        let Ok(descriptors) = std::fs::read_dir(process.path().join("fd")) else {
-            // The process has exited, or may not be inspected.
-            owners.is_partial |= process.path().exists();
-            continue;
-        };
-        let mut found = SocketProcess::default();
-        for descriptor in descriptors.flatten() {
-            found.descriptor_count += 1;
-            let Ok(to) = std::fs::read_link(descriptor.path()) else { continue };
-            let inode = to
-                .to_str()
-                .and_then(|to| to.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
-            found.sockets.extend::<Option<u64>>(inode);
-        }
-        let Ok(number) = pid.parse() else { continue };
-        if found.sockets.is_empty() {
-            continue;
-        }
-        let comm = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
-        found.name = format!("{} (process {pid})", comm.trim());
-        owners.by_inode.extend(found.sockets.iter().map(|inode| (*inode, found.name.clone())));
-        owners.processes.insert(number, found);
-    }
-    owners
 }
 
 /// The interface below each tunnel: the one that it is bound to, else that of the route to its far end.

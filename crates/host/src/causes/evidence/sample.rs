@@ -40,13 +40,7 @@ pub struct Sample {
 
 impl Sample {
     pub fn take(system: &System) -> Result<Self, KnobError> {
-        let mut counters = BTreeMap::new();
-        for (file, add) in FILES {
-            // Not every kernel has them all; a user without privileges may read most.
-            let text =
-                system.run(|| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")))?;
-            add(file.rsplit('/').next().unwrap_or(file), &text.unwrap_or_default(), &mut counters);
-        }
+        let mut counters = system.run(counters_here)?;
         for (link, name, count) in system.within(net::link_counters)? {
             counters.insert(format!("link {link} {name}"), count);
         }
@@ -67,6 +61,17 @@ impl Sample {
             drops: system.within(nftables::drop_counts).unwrap_or_default(),
         })
     }
+}
+
+/// Counters of the calling thread's namespace, as in [`Sample::counters`] but for those of interfaces.
+pub(crate) fn counters_here() -> BTreeMap<String, u64> {
+    let mut counters = BTreeMap::new();
+    for (file, add) in FILES {
+        // Not every kernel has them all; a user without privileges may read most.
+        let text = std::fs::read_to_string(format!("/proc/thread-self/net/{file}"));
+        add(file.rsplit('/').next().unwrap_or(file), &text.unwrap_or_default(), &mut counters);
+    }
+    counters
 }
 
 /// Adds the counters of a file, by its name and text.
