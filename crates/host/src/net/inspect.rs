@@ -83,7 +83,7 @@ fn vxlan_link(linkinfo: &[u8]) -> u32 {
 }
 
 /// Returns the payload of the first attribute of that type.
-fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
+pub(super) fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     const HEADER_BYTES: usize = 4;
     // The upper two bits are flags: nested, network byte order.
     const TYPE: u16 = 0x3fff;

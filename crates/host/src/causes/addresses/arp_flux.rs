@@ -17,6 +17,7 @@ pub(super) const CAUSE: Cause = Cause {
     reasons: &[],
     references: &["https://docs.kernel.org/networking/ip-sysctl.html"],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 

@@ -29,6 +29,7 @@ pub(super) const CAUSE: Cause = Cause {
         "https://www.rfc-editor.org/rfc/rfc3704",
     ],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 

@@ -28,6 +28,7 @@ pub(super) const CAUSE: Cause = Cause {
         "https://github.com/racket/racket/issues/3941",
     ],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 

@@ -21,6 +21,7 @@ pub(super) const CAUSE: Cause = Cause {
         "https://docs.kernel.org/networking/ip-sysctl.html",
     ],
     is_of_forwarding: true,
+    is_of_question: false,
     check,
 };
 

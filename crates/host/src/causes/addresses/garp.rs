@@ -27,6 +27,7 @@ pub(super) const CAUSE: Cause = Cause {
         "https://github.com/openshift/machine-config-operator/issues/2782",
     ],
     is_of_forwarding: true,
+    is_of_question: false,
     check,
 };
 

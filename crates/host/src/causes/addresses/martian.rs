@@ -20,6 +20,7 @@ pub(super) const CAUSE: Cause = Cause {
         "https://www.rfc-editor.org/rfc/rfc1812",
     ],
     is_of_forwarding: true,
+    is_of_question: false,
     check,
 };
 

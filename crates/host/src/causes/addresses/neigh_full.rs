@@ -24,6 +24,7 @@ pub(super) const CAUSE: Cause = Cause {
         "https://github.com/QubesOS/qubes-issues/issues/355",
     ],
     is_of_forwarding: true,
+    is_of_question: false,
     check,
 };
 

@@ -28,6 +28,7 @@ pub(super) const CAUSE: Cause = Cause {
         "https://man7.org/linux/man-pages/man8/ip-neighbour.8.html",
     ],
     is_of_forwarding: true,
+    is_of_question: false,
     check,
 };
 

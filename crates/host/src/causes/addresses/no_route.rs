@@ -21,6 +21,7 @@ pub(super) const NO_ROUTE: Cause = Cause {
     reasons: &["IP_INNOROUTES", "IP_OUTNOROUTES"],
     references: &["https://man7.org/linux/man-pages/man8/ip-route.8.html"],
     is_of_forwarding: true,
+    is_of_question: false,
     check: no_route,
 };
 
@@ -105,6 +106,7 @@ pub(super) const DEAD_ROUTE: Cause = Cause {
     reasons: &["IP_INNOROUTES"],
     references: &["https://man7.org/linux/man-pages/man8/ip-route.8.html"],
     is_of_forwarding: true,
+    is_of_question: false,
     check: dead_route,
 };
 
@@ -191,6 +193,7 @@ pub(super) const NOT_ROUTER: Cause = Cause {
     reasons: &["IP_INADDRERRORS"],
     references: &["https://docs.kernel.org/networking/ip-sysctl.html"],
     is_of_forwarding: true,
+    is_of_question: false,
     check: not_router,
 };
 
@@ -251,6 +254,7 @@ pub(super) const LOOP: Cause = Cause {
         "https://man7.org/linux/man-pages/man8/ip-route.8.html",
     ],
     is_of_forwarding: true,
+    is_of_question: false,
     check: routing_loop,
 };
 

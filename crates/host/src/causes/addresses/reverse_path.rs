@@ -19,6 +19,7 @@ pub(super) const CAUSE: Cause = Cause {
         "https://www.rfc-editor.org/rfc/rfc3704",
     ],
     is_of_forwarding: true,
+    is_of_question: false,
     check,
 };
 

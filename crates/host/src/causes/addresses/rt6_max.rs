@@ -23,6 +23,7 @@ pub(super) const CAUSE: Cause = Cause {
         "https://github.com/vyos/vyatta-cfg-system/pull/107",
     ],
     is_of_forwarding: true,
+    is_of_question: false,
     check,
 };
 

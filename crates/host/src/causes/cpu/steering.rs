@@ -1,14 +1,52 @@
 //! Steering of packets to CPUs and queues.
 
-use crate::causes::finding::{Notes, Severity, finding};
+use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
+use crate::causes::finding::{Notes, Severity, finding};
+use crate::causes::links::{BUSY_PER_S, by_traffic};
 use crate::net::ethtool;
 use crate::tune::{Profile, Target, cpus_to_mask, mask_to_cpus};
+
+pub(super) const RECEIVE: Cause = Cause {
+    id: "receive-steering",
+    title: "RPS hands packets to the wrong CPUs, to one, or to none",
+    symptom: "one CPU is busy with packets and others are idle, or each packet costs the wake-up of another CPU",
+    evidence: "`/sys/class/net/IF/queues/rx-*/rps_cpus`",
+    remedy: "write a mask of CPUs, or 0 for latency",
+    undo: "write the old mask",
+    references: &["Documentation/networking/scaling.rst"],
+    is_of_forwarding: true,
+    ..Cause::new("receive-steering", receive)
+};
+
+pub(super) const TRANSMIT: Cause = Cause {
+    id: "transmit-steering",
+    title: "Some CPUs have no transmit queue of their own",
+    symptom: "CPUs wait for the lock of a transmit queue",
+    evidence: "`/sys/class/net/IF/queues/tx-*/xps_cpus` leave out CPUs",
+    remedy: "a queue for each CPU",
+    undo: "write the old masks",
+    references: &["Documentation/networking/scaling.rst (XPS)"],
+    is_of_forwarding: true,
+    ..Cause::new("transmit-steering", transmit)
+};
+
+pub(super) const FLOW_HASH: Cause = Cause {
+    id: "flow-hash",
+    title: "The card gives no hash of flows",
+    symptom: "some CPU time for each packet with RPS or many transmit queues",
+    evidence: "`ethtool -k`: receive-hashing off and not fixed",
+    remedy: "ethtool -K IF rxhash on",
+    undo: "ethtool -K IF rxhash off",
+    references: &["Documentation/networking/scaling.rst"],
+    is_of_forwarding: true,
+    ..Cause::new("flow-hash", flow_hash)
+};
 
 const RPS: &str = "RPS hands each packet to a CPU chosen by its flow and wakes that CPU; all \
                    packets of one flow go to one CPU (Documentation/networking/scaling.rst)";
 
-pub(super) fn receive(view: &Evidence, notes: &mut Notes<'_>) {
+fn receive(view: &Evidence, notes: &mut Notes<'_>) {
     let online = view.system.online_cpus();
     for link in view.interfaces() {
         let queues = view.system.queues(&link.name, "rx").unwrap_or_default();
@@ -33,9 +71,10 @@ pub(super) fn receive(view: &Evidence, notes: &mut Notes<'_>) {
                 );
             } else if cpus.len() == 1 && online.len() > 1 {
                 let all = cpus_to_mask(&online);
+                let Some(window) = notes.window(view) else { return };
                 notes.find(
                     finding(
-                        Severity::Medium,
+                        by_traffic(window, &link.name, BUSY_PER_S),
                         format!("RPS of {target} passes all packets to CPU {}", cpus[0]),
                     )
                     .read(&file, &mask)
@@ -80,7 +119,7 @@ pub(super) fn receive(view: &Evidence, notes: &mut Notes<'_>) {
     }
 }
 
-pub(super) fn transmit(view: &Evidence, notes: &mut Notes<'_>) {
+fn transmit(view: &Evidence, notes: &mut Notes<'_>) {
     let online = view.system.online_cpus();
     for link in view.interfaces() {
         let queues = view.system.queues(&link.name, "tx").unwrap_or_default();
@@ -122,7 +161,7 @@ pub(super) fn transmit(view: &Evidence, notes: &mut Notes<'_>) {
     }
 }
 
-pub(super) fn flow_hash(view: &Evidence, notes: &mut Notes<'_>) {
+fn flow_hash(view: &Evidence, notes: &mut Notes<'_>) {
     for link in view.interfaces() {
         let offloads = view.system.within(|| ethtool::offloads(link.index));
         let Some(offloads) = notes.ask(offloads) else { continue };

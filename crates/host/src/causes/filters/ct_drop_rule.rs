@@ -27,6 +27,7 @@ pub(super) const CAUSE: Cause = Cause {
         "https://github.com/kubernetes/kubernetes/issues/120412",
     ],
     is_of_forwarding: true,
+    is_of_question: false,
     check,
 };
 

@@ -23,6 +23,7 @@ pub(super) const CAUSE: Cause = Cause {
     reasons: &[],
     references: &["https://docs.kernel.org/networking/nf_conntrack-sysctl.html"],
     is_of_forwarding: true,
+    is_of_question: false,
     check,
 };
 

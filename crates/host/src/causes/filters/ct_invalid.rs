@@ -27,6 +27,7 @@ pub(super) const CAUSE: Cause = Cause {
         "https://github.com/moby/libnetwork/issues/1090",
     ],
     is_of_forwarding: true,
+    is_of_question: false,
     check,
 };
 

@@ -30,6 +30,7 @@ pub(super) const CAUSE: Cause = Cause {
         "https://man7.org/linux/man-pages/man8/nft.8.html",
     ],
     is_of_forwarding: true,
+    is_of_question: false,
     check,
 };
 

@@ -28,6 +28,7 @@ pub(super) const CAUSE: Cause = Cause {
         "https://github.com/openwrt/openwrt/issues/13410",
     ],
     is_of_forwarding: true,
+    is_of_question: false,
     check,
 };
 

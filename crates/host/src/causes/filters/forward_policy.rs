@@ -25,6 +25,7 @@ pub(super) const CAUSE: Cause = Cause {
         "https://github.com/moby/moby/issues/39439",
     ],
     is_of_forwarding: true,
+    is_of_question: false,
     check,
 };
 

@@ -28,6 +28,7 @@ pub(super) const RACE: Cause = Cause {
         "https://github.com/kubernetes/kubernetes/issues/56903",
     ],
     is_of_forwarding: true,
+    is_of_question: false,
     check: race,
 };
 
@@ -46,6 +47,7 @@ pub(super) const COLLISION: Cause = Cause {
         "https://github.com/AndrewGuenther/fck-nat/issues/144",
     ],
     is_of_forwarding: true,
+    is_of_question: false,
     check: collision,
 };
 

@@ -23,6 +23,7 @@ pub(super) const CAUSE: Cause = Cause {
         "https://github.com/moby/moby/issues/35082",
     ],
     is_of_forwarding: true,
+    is_of_question: false,
     check,
 };
 

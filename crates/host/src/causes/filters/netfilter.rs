@@ -18,6 +18,7 @@ pub(super) const HOOKS: Cause = Cause {
     reasons: &[],
     references: &["https://man7.org/linux/man-pages/man8/nft.8.html"],
     is_of_forwarding: true,
+    is_of_question: false,
     check: hooks,
 };
 
@@ -32,6 +33,7 @@ pub(super) const CONNTRACK: Cause = Cause {
     reasons: &[],
     references: &["https://docs.kernel.org/networking/nf_conntrack-sysctl.html"],
     is_of_forwarding: true,
+    is_of_question: false,
     check: conntrack,
 };
 

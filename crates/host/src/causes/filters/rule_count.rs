@@ -32,6 +32,7 @@ pub(super) const CAUSE: Cause = Cause {
         "https://github.com/kubernetes/kubernetes/issues/14870",
     ],
     is_of_forwarding: true,
+    is_of_question: false,
     check,
 };
 

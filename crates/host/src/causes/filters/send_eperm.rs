@@ -25,6 +25,7 @@ pub(super) const CAUSE: Cause = Cause {
         "https://github.com/kronosnet/kronosnet/issues/178",
     ],
     is_of_forwarding: false,
+    is_of_question: false,
     check,
 };
 

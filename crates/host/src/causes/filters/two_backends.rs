@@ -18,6 +18,7 @@ pub(super) const CAUSE: Cause = Cause {
         "https://github.com/cloudnativelabs/kube-router/issues/1069",
     ],
     is_of_forwarding: true,
+    is_of_question: false,
     check,
 };
 

@@ -33,6 +33,7 @@ pub(super) const CAUSE: Cause = Cause {
         "https://github.com/kubernetes/kubernetes/issues/106274",
     ],
     is_of_forwarding: true,
+    is_of_question: false,
     check,
 };
 

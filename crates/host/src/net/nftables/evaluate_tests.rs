@@ -40,10 +40,7 @@ fn of_chains(chains: Vec<NftChain>) -> Ruleset {
 /// Handles of the suspects, 0 for a policy.
 fn handles(ruleset: &Ruleset, packet: &RulePacket) -> Vec<(u64, bool)> {
     let suspects = ruleset.suspects(packet, &[INPUT]);
-    suspects
-        .iter()
-        .map(|one| (one.rule.map_or(0, |rule| rule.handle), one.is_certain))
-        .collect()
+    suspects.iter().map(|one| (one.rule.map_or(0, |rule| rule.handle), one.is_certain)).collect()
 }
 
 fn port_to(register: u32) -> Expression {
@@ -68,7 +65,8 @@ fn unread() -> Expression {
 
 #[test]
 fn the_rule_of_the_port_is_named_and_not_that_of_another() {
-    let rules = vec![rule(3, to_port(9001, DROP)), rule(4, to_port(9000, DROP)), rule(5, vec![DROP])];
+    let rules =
+        vec![rule(3, to_port(9001, DROP)), rule(4, to_port(9000, DROP)), rule(5, vec![DROP])];
     let ruleset = of_chains(vec![chain("in", Some((0, false)), rules)]);
     assert_eq!(handles(&ruleset, &packet()), [(4, true)]);
 }
@@ -127,11 +125,10 @@ fn the_state_of_the_connection_decides() {
 #[test]
 fn jumps_come_back_and_gotos_do_not() {
     let jump = |verdict: fn(String) -> Verdict| {
-        let rules = vec![
-            rule(3, vec![Expression::Decide(verdict("own".to_owned()))]),
-            rule(4, vec![DROP]),
-        ];
-        let own = vec![rule(5, to_port(22, ACCEPT)), rule(6, vec![Expression::Decide(Verdict::Return)])];
+        let rules =
+            vec![rule(3, vec![Expression::Decide(verdict("own".to_owned()))]), rule(4, vec![DROP])];
+        let own =
+            vec![rule(5, to_port(22, ACCEPT)), rule(6, vec![Expression::Decide(Verdict::Return)])];
         of_chains(vec![chain("in", Some((0, true)), rules), chain("own", None, own)])
     };
     assert_eq!(handles(&jump(Verdict::Jump), &packet()), [(4, true)]);
@@ -199,7 +196,8 @@ fn a_map_of_verdicts_is_looked_up_and_all_of_it_is_possible_without_the_key() {
 
 #[test]
 fn later_fragments_have_no_ports() {
-    let ruleset = of_chains(vec![chain("in", Some((0, false)), vec![rule(3, to_port(9000, DROP))])]);
+    let ruleset =
+        of_chains(vec![chain("in", Some((0, false)), vec![rule(3, to_port(9000, DROP))])]);
     let mut fragment = packet();
     fragment.network[6..8].copy_from_slice(&[0, 100]);
     assert_eq!(handles(&ruleset, &fragment), []);

@@ -13,7 +13,7 @@ mod registers;
 mod set;
 
 pub use evaluate::Suspect;
-pub use packet::{HookPoint, Layer, RulePacket};
+pub use packet::{HookPoint, Layer, RuleInterface, RulePacket};
 pub use read::{DropCount, drop_counts, ruleset};
 pub use set::{NftSet, SetElement};
 

@@ -105,7 +105,9 @@ fn expression(attributes: &IterableExprAttrs<'_>) -> Expression {
     let name = attributes.get_name().map(text).unwrap_or_default();
     let known = attributes.get_data().ok().and_then(|data| known_expression(&data));
     known.unwrap_or_else(|| match name.as_str() {
-        "log" | "counter" | "notrack" | "last" | "dup" | "flow_offload" => Expression::WithoutEffect,
+        "log" | "counter" | "notrack" | "last" | "dup" | "flow_offload" => {
+            Expression::WithoutEffect
+        }
         "reject" => Expression::Reject,
         "masq" => Expression::Translate { is_destination: false, addresses: Vec::new() },
         "redir" => Expression::Translate { is_destination: true, addresses: Vec::new() },
@@ -279,8 +281,8 @@ fn xt_target(name: &str, info: &[u8]) -> Expression {
         },
         "NETMAP" | "TPROXY" => Expression::Decide(Verdict::Accept),
         "NFQUEUE" => Expression::Decide(Verdict::Taken),
-        "LOG" | "NFLOG" | "MARK" | "CONNMARK" | "TCPMSS" | "CT" | "CLASSIFY" | "CHECKSUM" | "DSCP"
-        | "TOS" | "TTL" | "HL" | "TRACE" | "SET" => Expression::WithoutEffect,
+        "LOG" | "NFLOG" | "MARK" | "CONNMARK" | "TCPMSS" | "CT" | "CLASSIFY" | "CHECKSUM"
+        | "DSCP" | "TOS" | "TTL" | "HL" | "TRACE" | "SET" => Expression::WithoutEffect,
         _ => Expression::Unread { name: format!("target {name}") },
     }
 }
@@ -292,7 +294,11 @@ fn xt_addresses(info: &[u8]) -> Vec<IpAddr> {
     let v6 = info.get(4..20).and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
     let v4 = info.get(4..8).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
     let old_v4 = info.get(8..12).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
-    v6.map(IpAddr::from).into_iter().chain(v4.map(IpAddr::from)).chain(old_v4.map(IpAddr::from)).collect()
+    v6.map(IpAddr::from)
+        .into_iter()
+        .chain(v4.map(IpAddr::from))
+        .chain(old_v4.map(IpAddr::from))
+        .collect()
 }
 
 /// Packets that a rule dropped or refused.

@@ -43,7 +43,9 @@ impl NftSet {
             let after = self.elements.partition_point(|element| element.key.as_slice() <= key);
             let before = after.checked_sub(1).and_then(|at| self.elements.get(at));
             before.filter(|element| {
-                !element.is_end && !element.key.is_empty() && (self.is_interval || element.key == key)
+                !element.is_end
+                    && !element.key.is_empty()
+                    && (self.is_interval || element.key == key)
             })
         };
         found.or_else(|| self.elements.first().filter(|element| element.key.is_empty()))
@@ -75,8 +77,7 @@ mod tests {
             .collect();
         let (family, table, name) = ("inet", "t".to_owned(), "s".to_owned());
         let (key_bytes, is_unknown) = (2, false);
-        let mut set =
-            NftSet { family, table, name, key_bytes, is_interval, is_unknown, elements };
+        let mut set = NftSet { family, table, name, key_bytes, is_interval, is_unknown, elements };
         set.sort();
         set
     }
@@ -93,7 +94,9 @@ mod tests {
         let borders: [(&[u8], bool); 4] =
             [(&[0, 10], false), (&[0, 20], true), (&[0, 20], false), (&[0, 30], true)];
         let set = set(true, &borders);
-        for (port, is_in) in [(9, false), (10, true), (19, true), (20, true), (29, true), (30, false)] {
+        for (port, is_in) in
+            [(9, false), (10, true), (19, true), (20, true), (29, true), (30, false)]
+        {
             assert_eq!(set.find(&[0, port]).is_some(), is_in, "{port}");
         }
     }
