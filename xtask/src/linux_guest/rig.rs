@@ -72,11 +72,14 @@ const MODULES: &[&str] = &[
     "af_packet",
     "veth",
     "bridge",
+    "br_netfilter",
     "vxlan",
     "8021q",
     "ip_gre",
     "nf_tables",
     "nf_conntrack",
+    "sch_ingress",
+    "cls_bpf",
     "udp_diag",
 ];
 

@@ -8,12 +8,12 @@
 //! points and its cost as part of the result.
 
 mod drop_sentences;
-mod functions;
+pub(crate) mod functions;
 mod service;
 mod slices;
 mod stage_trace;
 mod stages;
-mod symbols;
+pub(crate) mod symbols;
 
 use std::time::{Duration, Instant};
 
@@ -265,7 +265,7 @@ impl Observer {
 }
 
 /// Run time without the cost of counting it, which is that of an empty run.
-fn without_counting_ns(all: Runs, empty: Runs) -> u64 {
+pub(crate) fn without_counting_ns(all: Runs, empty: Runs) -> u64 {
     let floor_ns = (empty.ns * all.count).checked_div(empty.count).unwrap_or(0);
     all.ns.saturating_sub(floor_ns)
 }

@@ -1,8 +1,6 @@
 //! Traces packets through the stack of the running kernel.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::os::fd::AsRawFd;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Enum;
@@ -12,10 +10,10 @@ use zerocopy::FromBytes;
 use super::error::BpfError;
 use super::interruptions::RING_BYTES_MIN;
 use super::object::{Loaded, Opened, embedded, map_error, per_cpu, shared_types, write_single};
+use super::samples::{self, Samples, lookup, to_u64};
 use super::slices::{SliceRing, TimedStage};
 use super::tracing::{EmptyRuns, RunTime, Tracepoints};
 use crate::capability::Capability;
-use crate::perf::SoftwareEvent;
 
 pub(super) mod types {
     super::shared_types!("explain");
@@ -150,8 +148,7 @@ pub struct Seen {
     pub slices_lost_count: u64,
     /// Drops by reason and address of the dropping code.
     pub drops: BTreeMap<(u32, u64), u64>,
-    /// Samples of the CPUs by kernel call chain, innermost first; empty in user space.
-    pub samples: Vec<(Vec<u64>, u64)>,
+    pub samples: Samples,
 }
 
 impl Seen {
@@ -294,33 +291,11 @@ impl Explain {
                 self.missing.push(what);
             }
         }
-        self.start_samples()
-    }
-
-    fn start_samples(&mut self) -> Result<(), BpfError> {
-        if self.samples_per_second == 0 {
-            return Ok(());
-        }
-        let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1);
-        for cpu in 0..cpus as u32 {
-            let program = self.loaded.program("sample")?;
-            let attached = SoftwareEvent::timer(cpu, self.samples_per_second).and_then(|timer| {
-                let link = program.attach_perf_event(timer.as_raw_fd());
-                // The link owns the descriptor now.
-                link.inspect(|_| timer.give_away()).map_err(io::Error::other)
-            });
-            match attached {
-                Ok(link) => self.links.push(link),
-                // An offline CPU has no timer.
-                Err(why) if why.raw_os_error() == Some(libc::ENODEV) => {}
-                Err(why) => {
-                    let what = format!("samples of what CPUs do: {why}");
-                    if !self.missing.contains(&what) {
-                        self.missing.push(what);
-                    }
-                }
-            }
-        }
+        self.links.extend(samples::start(
+            &self.loaded,
+            self.samples_per_second,
+            &mut self.missing,
+        )?);
         Ok(())
     }
 
@@ -366,7 +341,7 @@ impl Explain {
     /// # Errors
     /// [`BpfError::Map`].
     pub fn seen(&self) -> Result<Seen, BpfError> {
-        let mut seen = Seen { samples: self.samples()?, ..Seen::default() };
+        let mut seen = Seen { samples: samples::read(&self.loaded)?, ..Seen::default() };
         let stages = self.loaded.handle("stages")?;
         let points = Point::ALL.iter().enumerate();
         for (number, from) in points.clone() {
@@ -396,23 +371,6 @@ impl Explain {
             seen.drops.insert((drop.reason, drop.location), to_u64(&count));
         }
         Ok(seen)
-    }
-
-    fn samples(&self) -> Result<Vec<(Vec<u64>, u64)>, BpfError> {
-        let (samples, stacks) = (self.loaded.handle("samples")?, self.loaded.handle("stacks")?);
-        let mut all = Vec::new();
-        for key in samples.keys() {
-            let Some(count) = lookup(&samples, &key)? else { continue };
-            let chain = match lookup(&stacks, &key) {
-                Ok(Some(chain)) => {
-                    chain.chunks_exact(8).map(to_u64).take_while(|at| *at != 0).collect()
-                }
-                // -1: no kernel stack.
-                _ => Vec::new(),
-            };
-            all.push((chain, to_u64(&count)));
-        }
-        Ok(all)
     }
 
     /// Attaches the empty program, whose runs are counted like the others: see [`RunTime::empty`].
@@ -458,16 +416,6 @@ pub fn drop_reasons() -> BTreeMap<u32, String> {
         Some((u32::try_from(member.value).ok()?, name.to_owned()))
     });
     named.collect()
-}
-
-/// Zero for anything but eight bytes.
-fn to_u64(bytes: &[u8]) -> u64 {
-    u64::read_from_bytes(bytes).unwrap_or_default()
-}
-
-fn lookup(map: &MapHandle, key: &[u8]) -> Result<Option<Vec<u8>>, BpfError> {
-    map.lookup(key, MapFlags::ANY)
-        .map_err(|why| map_error(&map.name().to_string_lossy(), "read", why))
 }
 
 /// Sums of a stage over the CPUs; `None` if no packet went through it.
