@@ -30,6 +30,7 @@ struct copier {
 struct copied {
 	__u64 count;
 	__u64 bytes;
+	__u64 shared; /* of frames whose data another buffer has too: those are copied whatever room they have */
 };
 
 /* Per CPU. */
@@ -82,7 +83,8 @@ struct {
 static __always_inline int add(void *ctx, struct sk_buff *skb, __u32 function, __u32 bytes)
 {
 	struct copier key = { .function = function };
-	struct copied first = { .count = 1, .bytes = bytes }, *found;
+	__u64 shared = BPF_CORE_READ_BITFIELD(skb, cloned);
+	struct copied first = { .count = 1, .bytes = bytes, .shared = shared }, *found;
 
 	if (!place_of(skb->dev, &key.place))
 		return 0;
@@ -93,6 +95,7 @@ static __always_inline int add(void *ctx, struct sk_buff *skb, __u32 function, _
 	if (found) {
 		__sync_fetch_and_add(&found->count, 1);
 		__sync_fetch_and_add(&found->bytes, bytes);
+		__sync_fetch_and_add(&found->shared, shared);
 	} else {
 		bpf_map_update_elem(&copies, &key, &first, BPF_NOEXIST);
 	}

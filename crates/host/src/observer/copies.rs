@@ -29,6 +29,8 @@ pub struct ObservedCopies {
     pub count: u64,
     /// Bytes copied; 0 of clones.
     pub bytes: u64,
+    /// Of frames that were clones, or had clones: those are copied whatever room they have.
+    pub shared_count: u64,
 }
 
 impl ObservedCopies {
@@ -113,11 +115,13 @@ pub(super) fn rows(
                 chain: Vec::new(),
                 count: 0,
                 bytes: 0,
+                shared_count: 0,
             };
             (row, 0)
         });
         row.count += one.count;
         row.bytes += one.bytes;
+        row.shared_count += one.shared;
         if one.count > *largest {
             (*largest, row.chain) = (one.count, chain);
         }
@@ -144,6 +148,7 @@ mod tests {
             chain: chain.to_vec(),
             count,
             bytes: count * 100,
+            shared: 0,
         }
     }
 

@@ -35,7 +35,7 @@ const COUNTED_SHARE: f64 = 0.1;
 const STOP_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Result of an observation.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Observed {
     pub window_ns: u64,
@@ -56,11 +56,11 @@ pub struct Observed {
 }
 
 /// CPU time that the observation took.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ObserverCost {
     /// Per frame that an interface received or sent, nanoseconds; `None` if it was not counted, or without frames.
-    pub ns_per_frame: Option<f64>,
+    pub ns_per_frame: Option<u64>,
     /// In the whole window, nanoseconds: frames times the cost of one.
     pub total_ns: Option<u64>,
 }
@@ -198,10 +198,10 @@ impl Observation {
     /// # Errors
     /// [`BpfError::Map`].
     pub fn finish(mut self) -> Result<(Observed, FlameStacks), BpfError> {
-        // While the programs are loaded: their own names are in the chains.
-        let symbols = Symbols::read();
         self.programs.stop();
         let window = self.begun.elapsed();
+        let softnet = softnet::read();
+        let symbols = Symbols::read();
         let counts = self.programs.counts()?;
         let names = names::interfaces(self.netns.as_ref());
         let mut unseen = self.unseen;
@@ -233,7 +233,7 @@ impl Observation {
             copies,
             clones,
             hooks: hooks::rows(&counts.hooks),
-            cpus: softnet::rows(&self.softnet, &softnet::read(), &counts.softirqs),
+            cpus: softnet::rows(&self.softnet, &softnet, &counts.softirqs),
             cost: ObserverCost::default(),
             unseen,
         };
@@ -241,8 +241,9 @@ impl Observation {
             observed.hooks = hooks::computed(&hook_functions(netns).unwrap_or_default(), &observed);
         }
         let frames = observed.frames_count() as f64;
-        observed.cost.ns_per_frame = self.cost.ns_per_packet();
-        observed.cost.total_ns = observed.cost.ns_per_frame.map(|ns| (ns * frames) as u64);
+        let ns_per_frame = self.cost.ns_per_packet();
+        observed.cost.ns_per_frame = ns_per_frame.map(|ns| ns as u64);
+        observed.cost.total_ns = ns_per_frame.map(|ns| (ns * frames) as u64);
         Ok((observed, stacks(&counts.samples, &symbols)))
     }
 }

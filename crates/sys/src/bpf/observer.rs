@@ -83,6 +83,8 @@ pub struct CopyCounts {
     pub count: u64,
     /// Copied; 0 of clones.
     pub bytes: u64,
+    /// Calls for frames that were clones, or had clones, already.
+    pub shared: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -334,6 +336,7 @@ fn copies(loaded: &Loaded) -> Result<Vec<CopyCounts>, BpfError> {
             chain: samples::chain(&chains, &raw.chain.to_ne_bytes()),
             count: copied.count,
             bytes: copied.bytes,
+            shared: copied.shared,
         });
     }
     Ok(all)
