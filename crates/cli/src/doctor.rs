@@ -1,7 +1,7 @@
 //! `wirepath doctor`: settings that slow packets, with the remedy.
 
 use clap::Args;
-use host::doctor::{self, HostView};
+use host::causes::{self, Evidence};
 use host::tune::Profile;
 use house::context::Context;
 use house::findings::{Examined, OutputArgs, show};
@@ -30,8 +30,8 @@ pub(crate) fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
     let place = args.place.place();
     let system = place.open(&args.state)?;
     let profile = args.profile;
-    let view = HostView::new(system, place.interface.as_deref(), profile, args.app_cpu)?;
-    let report = doctor::examine(&view);
+    let view = Evidence::new(system, place.interface.as_deref(), profile, args.app_cpu)?;
+    let report = causes::examine(&view);
     let purpose = profile.map_or(String::new(), |profile| format!(", for {}", profile.name()));
     let examined = Examined { place: &place, purpose: &purpose, command: command(args) };
     show(context, &report, &examined, &args.output)

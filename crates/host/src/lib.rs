@@ -21,7 +21,7 @@
 //! [`tune`]'s journal on disk, or restored by a process of their own (`sys::keeper`).
 
 pub mod cpu;
-pub mod doctor;
+pub mod causes;
 pub mod exclusive;
 pub mod explain;
 pub mod generated;

@@ -12,7 +12,7 @@ use lab::{End, Pair, PairSpec};
 use sys::bpf::{PassProgram, XdpMode, hook_functions};
 use sys::child::{Child, ChildError, ChildPlace};
 use sys::socket;
-use wirepath_host::doctor::{DoctorReport, Finding, HostView, Severity, examine};
+use wirepath_host::causes::{DoctorReport, Evidence, Finding, Severity, examine};
 use wirepath_host::net::ethtool::{self, Feature};
 use wirepath_host::net::{self, Channels, VxlanSpec};
 use wirepath_host::tune::{Place, Profile, System};
@@ -23,7 +23,7 @@ fn system(end: &End) -> System {
 }
 
 fn look(end: &End, profile: Option<Profile>) -> DoctorReport {
-    examine(&HostView::new(system(end), None, profile, None).unwrap())
+    examine(&Evidence::new(system(end), None, profile, None).unwrap())
 }
 
 fn vxlan(end: &End, name: &str, port: u16, bound_to: Option<u32>, queues: u32, mtu_bytes: u32) {
@@ -90,7 +90,7 @@ fn firewall(end: &End) -> bool {
 
 /// Asserts that one finding of that check says all these words, in its line or its evidence.
 fn expect(report: &DoctorReport, check: &str, words: &[&str]) {
-    let own = report.findings.iter().filter(|found| found.check == check);
+    let own = report.findings.iter().filter(|found| found.cause == check);
     let said: Vec<String> = own
         .clone()
         .map(|found| {
@@ -147,7 +147,7 @@ fn each_known_fault_is_named_with_its_evidence() {
         "taps",
         &["receives all packets", "all interfaces", &format!("process {}", std::process::id())],
     );
-    expect(&report, "socket-buffers", &["UDP port 9000", "dropped", "RCVBUF"]);
+    expect(&report, "udp-rcvbuf", &["UDP port 9000", "dropped", "RCVBUF"]);
     expect(&report, "forwarding", &["GRO is off on wp-near", "forwarding"]);
     expect(&report, "xdp", &["generic mode on wp-near"]);
     expect(&report, "qdisc", &["queue of only 10 packets", "pfifo limit 10"]);
@@ -186,11 +186,11 @@ fn a_namespace_without_faults_raises_no_alarm() {
     {
         let report = look(near, profile);
         // Softirqs are the machine's, and may have too much to do.
-        let own: Vec<_> = report.findings.iter().filter(|found| found.check != "softnet").collect();
+        let own: Vec<_> = report.findings.iter().filter(|found| found.cause != "softnet").collect();
         assert!(own.is_empty(), "{profile:?}: {own:#?}");
         assert!(report.unseen.is_empty(), "{profile:?}: {:?}", report.unseen);
-        assert!(report.facts.iter().any(|fact| fact.check == "memory"));
-        let host_only = report.facts.iter().find(|fact| fact.check == "host-settings").unwrap();
+        assert!(report.facts.iter().any(|fact| fact.cause == "memory"));
+        let host_only = report.facts.iter().find(|fact| fact.cause == "host-settings").unwrap();
         assert!(host_only.text.contains("busy-poll"), "{host_only:?}");
     }
 }
@@ -211,7 +211,7 @@ fn look_during(end: &End, act: impl Fn() + Send + Sync) -> DoctorReport {
 }
 
 fn of_check<'a>(report: &'a DoctorReport, check: &str) -> &'a Finding {
-    let mut own = report.findings.iter().filter(|found| found.check == check);
+    let mut own = report.findings.iter().filter(|found| found.cause == check);
     let found = own.next().unwrap_or_else(|| panic!("no {check} in {:#?}", report.findings));
     assert!(own.next().is_none(), "{:#?}", report.findings);
     found
@@ -333,8 +333,8 @@ fn datagrams_lost_by_sockets_that_are_gone_and_by_filters_are_told_apart() {
     let (near, far) = (&pair.near, &pair.far);
     drop(overwhelmed(near));
     let report = look(near, None);
-    expect(&report, "socket-buffers", &["full sockets, closed now", "RcvbufErrors"]);
-    assert_eq!(of_check(&report, "socket-buffers").severity, Severity::Low);
+    expect(&report, "udp-rcvbuf", &["full sockets, closed now", "RcvbufErrors"]);
+    assert_eq!(of_check(&report, "udp-rcvbuf").severity, Severity::Low);
     assert!(!has(&report, "protocol-errors"), "{:#?}", report.findings);
 
     let socket = far.run(|| UdpSocket::bind((far.ip, 9000))).unwrap().unwrap();
@@ -346,7 +346,7 @@ fn datagrams_lost_by_sockets_that_are_gone_and_by_filters_are_told_apart() {
     });
     expect(&report, "protocol-errors", &["refused by a socket's filter", "InErrors"]);
     assert_eq!(of_check(&report, "protocol-errors").severity, Severity::High);
-    assert!(!has(&report, "socket-buffers"), "its buffer is not the cause: {:#?}", report.findings);
+    assert!(!has(&report, "udp-rcvbuf"), "its buffer is not the cause: {:#?}", report.findings);
 }
 
 #[test]
@@ -356,12 +356,12 @@ fn one_interface_brings_along_what_its_packets_cross() {
     vxlan(near, "wp-big", 4790, Some(near.ifindex), 1, 1450);
     near.run(|| net::set_mtu(near.ifindex, 1400)).unwrap().unwrap();
     let other = near.run(|| net::create_bridge("wp-other")).unwrap().unwrap();
-    let report = examine(&HostView::new(system(near), Some("wp-near"), None, None).unwrap());
+    let report = examine(&Evidence::new(system(near), Some("wp-near"), None, None).unwrap());
     expect(&report, "tunnel-mtu", &["wp-big"]);
-    let alone = examine(&HostView::new(system(near), Some("wp-other"), None, None).unwrap());
-    assert!(!alone.findings.iter().any(|found| found.check.starts_with("tunnel")), "{alone:?}");
+    let alone = examine(&Evidence::new(system(near), Some("wp-other"), None, None).unwrap());
+    assert!(!alone.findings.iter().any(|found| found.cause.starts_with("tunnel")), "{alone:?}");
     assert_ne!(other, 0);
-    let absent = HostView::new(system(near), Some("eth77"), None, None).unwrap_err();
+    let absent = Evidence::new(system(near), Some("eth77"), None, None).unwrap_err();
     assert!(absent.to_string().contains("eth77"), "{absent}");
 }
 
@@ -391,7 +391,7 @@ fn interrupts_and_coalescing_are_judged_by_what_a_machine_shows() {
     let place = Place { netns: None, root: Some(root.path().into()) };
     let examined = |profile, app_cpu| {
         let system = System::from_netns(near.netns.try_clone().unwrap(), place.clone()).unwrap();
-        examine(&HostView::new(system, Some("wp-near"), profile, app_cpu).unwrap())
+        examine(&Evidence::new(system, Some("wp-near"), profile, app_cpu).unwrap())
     };
     let report = examined(Some(Profile::Latency), Some(0));
     expect(&report, "interrupts", &["24", "moves between 2 CPUs", "5000 4000", "smp_affinity 3"]);
@@ -401,7 +401,7 @@ fn interrupts_and_coalescing_are_judged_by_what_a_machine_shows() {
     expect(&report, "cpu", &["CPU 0 may enter deep idle states", "state1=0"]);
     expect(&report, "cpu", &["huge pages", "always"]);
     let none = examined(None, None);
-    assert!(!none.findings.iter().any(|found| found.check == "cpu"), "{:#?}", none.findings);
+    assert!(!none.findings.iter().any(|found| found.cause == "cpu"), "{:#?}", none.findings);
     expect(&none, "interrupts", &["CPU 0 gets all interrupts"]);
 }
 
@@ -417,11 +417,11 @@ fn on_machine(files: &[(&str, &str)]) -> DoctorReport {
     }
     let place = Place { netns: None, root: Some(root.path().into()) };
     let system = System::from_netns(pair.near.netns.try_clone().unwrap(), place).unwrap();
-    examine(&HostView::new(system, Some("wp-near"), Some(Profile::Latency), Some(1)).unwrap())
+    examine(&Evidence::new(system, Some("wp-near"), Some(Profile::Latency), Some(1)).unwrap())
 }
 
 fn has(report: &DoctorReport, check: &str) -> bool {
-    report.findings.iter().any(|found| found.check == check)
+    report.findings.iter().any(|found| found.cause == check)
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `wirepath tunnel check`: the doctor's checks that matter to packets on their way through.
 
 use clap::Args;
-use host::doctor::{self, HostView};
+use host::causes::{self, Evidence};
 use host::tune::Profile;
 use house::context::Context;
 use house::findings::{Examined, OutputArgs, show};
@@ -24,8 +24,8 @@ pub(super) fn run(context: &Context, args: &CheckArgs) -> Result<(), Failure> {
     let place = args.place.place();
     let system = place.open(&args.state)?;
     let interface = place.interface.as_deref();
-    let view = HostView::new(system, interface, Some(Profile::Forwarding), None)?;
-    let report = doctor::examine_forwarding(&view);
+    let view = Evidence::new(system, interface, Some(Profile::Forwarding), None)?;
+    let report = causes::examine_forwarding(&view);
     let (place, command) = (&place, CommandLine::new("tunnel check"));
     let examined = Examined { place, purpose: ", on the way through", command };
     show(context, &report, &examined, &args.output)

@@ -1,9 +1,8 @@
-//! Inspection for checks: relations of interfaces, firewall chains, socket buffers.
+//! Inspection for checks: relations of interfaces, firewall chains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netlink_bindings::inet_diag::{self, ReqV2};
 use netlink_bindings::nftables::{self, Nfgenmsg};
 use netlink_bindings::rt_link::{self, Ifinfomsg};
 
@@ -186,116 +185,6 @@ fn hook_name(family: &str, number: u32) -> &'static str {
         (_, 4) => "postrouting",
         _ => "other",
     }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UdpSocket {
-    pub port: u16,
-    /// Inode number, which identifies its owners.
-    pub inode: u32,
-    /// Receive buffer in bytes as the kernel counts: twice the requested size.
-    pub receive_buffer_bytes: u32,
-    /// Datagrams dropped since it was opened.
-    pub drop_count: u32,
-}
-
-/// UDP sockets of this namespace, of both IP versions.
-///
-/// Source: sock_diag(7); linux/sock_diag.h, SK_MEMINFO_*.
-pub fn udp_sockets() -> Result<Vec<UdpSocket>, NetError> {
-    let mut sockets = Vec::new();
-    for family in [libc::AF_INET, libc::AF_INET6] {
-        sockets.extend(udp_sockets_of(family as u8)?);
-    }
-    Ok(sockets)
-}
-
-fn udp_sockets_of(family: u8) -> Result<Vec<UdpSocket>, NetError> {
-    const INET_DIAG_SKMEMINFO: u8 = 7;
-    // Source: linux/sock_diag.h.
-    const SK_MEMINFO_RCVBUF: usize = 1;
-    const SK_MEMINFO_DROPS: usize = 8;
-    ask("listing UDP sockets", |socket| {
-        let header = ReqV2 {
-            family,
-            protocol: libc::IPPROTO_UDP as u8,
-            ext: 1 << (INET_DIAG_SKMEMINFO - 1),
-            states: u32::MAX,
-            ..ReqV2::new()
-        };
-        let request = inet_diag::Request::new().op_udp_diag_dump(&header);
-        let mut replies = socket.request(&request)?;
-        let mut sockets = Vec::new();
-        while let Some((header, attributes)) = replies.recv().transpose()? {
-            let memory = attributes.get_skmeminfo().unwrap_or_default();
-            let field = |number: usize| {
-                let bytes = memory.get(number * 4..number * 4 + 4)?;
-                bytes.try_into().ok().map(u32::from_ne_bytes)
-            };
-            sockets.push(UdpSocket {
-                port: u16::from_be(header.sockid._sport_be),
-                inode: header.inode,
-                receive_buffer_bytes: field(SK_MEMINFO_RCVBUF).unwrap_or(0),
-                drop_count: field(SK_MEMINFO_DROPS).unwrap_or(0),
-            });
-        }
-        Ok(sockets)
-    })
-}
-
-/// A TCP socket that listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listener {
-    pub port: u16,
-    /// Inode number, which identifies its owners.
-    pub inode: u32,
-    /// Connections that wait for the program to accept them.
-    pub waiting_count: u32,
-    /// Most that may wait: the smaller one of the program's backlog and net.core.somaxconn.
-    pub backlog: u32,
-}
-
-impl Listener {
-    /// True if the next connection is refused.
-    ///
-    /// Source: net/sock.h, sk_acceptq_is_full.
-    pub fn is_full(&self) -> bool {
-        self.waiting_count > self.backlog
-    }
-}
-
-/// TCP sockets of this namespace that listen, of both IP versions.
-pub fn listeners() -> Result<Vec<Listener>, NetError> {
-    let mut listeners = Vec::new();
-    for family in [libc::AF_INET, libc::AF_INET6] {
-        listeners.extend(listeners_of(family as u8)?);
-    }
-    Ok(listeners)
-}
-
-fn listeners_of(family: u8) -> Result<Vec<Listener>, NetError> {
-    // Source: net/tcp_states.h.
-    const TCP_LISTEN: u32 = 10;
-    ask("listing TCP sockets", |socket| {
-        let header = ReqV2 {
-            family,
-            protocol: libc::IPPROTO_TCP as u8,
-            states: 1 << TCP_LISTEN,
-            ..ReqV2::new()
-        };
-        let request = inet_diag::Request::new().op_tcp_diag_dump(&header);
-        let mut replies = socket.request(&request)?;
-        let mut listeners = Vec::new();
-        while let Some((header, _)) = replies.recv().transpose()? {
-            listeners.push(Listener {
-                port: u16::from_be(header.sockid._sport_be),
-                inode: header.inode,
-                waiting_count: header.rqueue,
-                backlog: header.wqueue,
-            });
-        }
-        Ok(listeners)
-    })
 }
 
 #[cfg(test)]

@@ -213,6 +213,45 @@ pub fn link_drops(index: u32) -> Result<LinkDrops, NetError> {
     })
 }
 
+/// Counters of all interfaces of this namespace: interface, name as in `/sys/class/net/IF/statistics`, count.
+pub fn link_counters() -> Result<Vec<(String, &'static str, u64)>, NetError> {
+    ask("reading the counters of interfaces", |socket| {
+        let request = rt_link::Request::new().op_getlink_dump(&Ifinfomsg::new());
+        let mut replies = socket.request(&request)?;
+        let mut counters = Vec::new();
+        while let Some((_, attributes)) = replies.recv().transpose()? {
+            let name = attributes.get_ifname()?.to_string_lossy().into_owned();
+            let Ok(counts) = attributes.get_stats64() else { continue };
+            let rows = [
+                ("rx_packets", counts.rx_packets),
+                ("tx_packets", counts.tx_packets),
+                ("rx_bytes", counts.rx_bytes),
+                ("tx_bytes", counts.tx_bytes),
+                ("rx_errors", counts.rx_errors),
+                ("tx_errors", counts.tx_errors),
+                ("rx_dropped", counts.rx_dropped),
+                ("tx_dropped", counts.tx_dropped),
+                ("multicast", counts.multicast),
+                ("collisions", counts.collisions),
+                ("rx_length_errors", counts.rx_length_errors),
+                ("rx_over_errors", counts.rx_over_errors),
+                ("rx_crc_errors", counts.rx_crc_errors),
+                ("rx_frame_errors", counts.rx_frame_errors),
+                ("rx_fifo_errors", counts.rx_fifo_errors),
+                ("rx_missed_errors", counts.rx_missed_errors),
+                ("tx_aborted_errors", counts.tx_aborted_errors),
+                ("tx_carrier_errors", counts.tx_carrier_errors),
+                ("tx_fifo_errors", counts.tx_fifo_errors),
+                ("rx_nohandler", counts.rx_nohandler),
+                ("rx_otherhost_dropped", counts.rx_otherhost_dropped),
+                ("carrier_changes", attributes.get_carrier_changes().map_or(0, u64::from)),
+            ];
+            counters.extend(rows.map(|(row, count)| (name.clone(), row, count)));
+        }
+        Ok(counters)
+    })
+}
+
 pub fn set_up(index: u32, up: bool) -> Result<(), NetError> {
     let flag = libc::IFF_UP as u32;
     let header =

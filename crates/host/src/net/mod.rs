@@ -14,18 +14,17 @@ mod route;
 mod rss;
 mod rules;
 mod snmp;
+mod sockets;
 mod tunnel;
 mod veth;
 mod watch;
 
 pub use error::NetError;
 pub use ethtool::Channels;
-pub use inspect::{
-    Chain, LinkDetail, Listener, UdpSocket, chains, details, listeners, udp_sockets,
-};
+pub use inspect::{Chain, LinkDetail, chains, details};
 pub use link::{
     AttachedMode, AttachedXdp, Link, LinkDrops, Mac, Peer, Reachable, add_address, addresses,
-    addresses_like, delete, link, link_drops, link_named, links, reachable, set_mtu, set_neighbour,
+    addresses_like, delete, link, link_counters, link_drops, link_named, links, reachable, set_mtu, set_neighbour,
     set_up,
 };
 pub use napi::{Napi, NapiSettings, napi_instances, napi_of_rx_queue, set_napi};
@@ -39,6 +38,9 @@ pub use route::{Resolved, Route, neighbour, resolve, route_by, route_to};
 pub use rss::{FlowKind, hash_fields, rss_table, set_hash_fields, set_rss_table};
 pub use rules::{FlowRule, delete_flow_rule, flow_rules, insert_flow_rule};
 pub use snmp::{snmp_counter, snmp_table, snmp6_counter};
+pub use sockets::{
+    SocketMemory, TcpSocket, TcpState, TcpTimer, UdpSocket, tcp_sockets, udp_sockets,
+};
 pub use tunnel::{VxlanSpec, create_bridge, create_vlan, create_vxlan, set_master};
 pub use veth::{VethEnd, create_veth};
 pub use watch::{ChangeWatch, LinkEvent, LinkWatch};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use host::doctor::DoctorReport;
+use host::causes::DoctorReport;
 // Names of processes and interfaces are untrusted.
 use report::html::escape;
 
@@ -27,7 +27,7 @@ pub(super) fn page(report: &DoctorReport, title: &str) -> String {
             out,
             "<article class=\"{severity}\"><h2>{} <small>({severity}, {})</small></h2><dl>",
             escape(&finding.what),
-            escape(finding.check)
+            escape(finding.cause)
         );
         for evidence in &finding.evidence {
             let (source, value) = (escape(&evidence.source), escape(&evidence.value));
@@ -49,7 +49,7 @@ pub(super) fn page(report: &DoctorReport, title: &str) -> String {
     }
     let facts = report.facts.iter().map(|fact| fact.text.clone());
     list(&mut out, "Measured", facts);
-    let unseen = report.unseen.iter().map(|unseen| format!("{}: {}", unseen.check, unseen.why));
+    let unseen = report.unseen.iter().map(|unseen| format!("{}: {}", unseen.cause, unseen.why));
     list(&mut out, "Incomplete checks", unseen);
     list(&mut out, "Passed checks", report.passed.iter().map(|name| (*name).to_owned()));
     out.push_str("</body></html>\n");
@@ -65,15 +65,15 @@ fn list(out: &mut String, title: &str, rows: impl Iterator<Item = String>) {
 
 #[cfg(test)]
 mod tests {
-    use host::doctor::{Fact, Unseen};
+    use host::causes::{Fact, Unseen};
 
     use super::*;
 
     #[test]
     fn a_page_is_whole_and_what_others_named_is_escaped() {
         let report = DoctorReport {
-            facts: vec![Fact { check: "memory", text: "<script>".into() }],
-            unseen: vec![Unseen { check: "taps", why: "a & b".into() }],
+            facts: vec![Fact { cause: "memory", text: "<script>".into() }],
+            unseen: vec![Unseen { cause: "taps", why: "a & b".into() }],
             ..DoctorReport::default()
         };
         let page = page(&report, "eth0 \"x\"");

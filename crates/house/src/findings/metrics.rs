@@ -1,6 +1,6 @@
 //! Findings as metrics, for the textfile collector of node_exporter.
 
-use host::doctor::{DoctorReport, Severity};
+use host::causes::{DoctorReport, Severity};
 use report::metrics::Metrics;
 use time::OffsetDateTime;
 
@@ -25,7 +25,7 @@ pub(super) fn text(report: &DoctorReport, about: &str) -> String {
         let severity = severity.map_or("", |(_, name)| name);
         let labels = [
             ("about", about),
-            ("check", finding.check),
+            ("check", finding.cause),
             ("severity", severity),
             ("what", finding.what.as_str()),
         ];
@@ -45,14 +45,14 @@ pub(super) fn text(report: &DoctorReport, about: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use host::doctor::Finding;
+    use host::causes::Finding;
 
     use super::*;
 
     #[test]
     fn every_severity_has_a_count_and_every_finding_a_line() {
         let finding = |what: &str| Finding {
-            check: "rings",
+            cause: "rings",
             severity: Severity::High,
             what: what.into(),
             evidence: Vec::new(),

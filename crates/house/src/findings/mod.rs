@@ -7,7 +7,7 @@ mod text;
 use std::path::PathBuf;
 
 use clap::Args;
-use host::doctor::{DoctorReport, Fact, Finding, Severity, Unseen};
+use host::causes::{DoctorReport, Fact, Finding, Severity, Unseen};
 use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -119,7 +119,7 @@ fn above(report: &DoctorReport, threshold: Option<Severity>) -> Result<(), Failu
 
 #[cfg(test)]
 mod tests {
-    use host::doctor::FindingEvidence;
+    use host::causes::{Confidence, FindingEvidence};
     use report::screen::Style;
     use testkit::hostile;
 
@@ -130,9 +130,11 @@ mod tests {
         let own = || text.to_owned();
         DoctorReport {
             findings: vec![Finding {
-                check: "taps",
+                cause: "taps",
                 severity: Severity::High,
+                confidence: Confidence::Now,
                 what: own(),
+                cost: Some(own()),
                 evidence: vec![FindingEvidence { source: own(), value: own() }],
                 why: "a reason",
                 effect: "an effect",
@@ -141,8 +143,8 @@ mod tests {
                 undo: own(),
                 settings: Vec::new(),
             }],
-            facts: vec![Fact { check: "memory", text: own() }],
-            unseen: vec![Unseen { check: "taps", why: own() }],
+            facts: vec![Fact { cause: "memory", text: own() }],
+            unseen: vec![Unseen { cause: "taps", why: own() }],
             passed: vec!["clocks"],
         }
     }

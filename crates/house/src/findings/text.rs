@@ -1,6 +1,6 @@
 //! A report as text.
 
-use host::doctor::{DoctorReport, Finding, Severity};
+use host::causes::{DoctorReport, Finding, Severity};
 use report::screen::{Screen, Style, Tone};
 
 use crate::console::count;
@@ -19,7 +19,7 @@ pub(super) fn render(report: &DoctorReport, title: &str, style: Style) -> String
         screen.line("nothing found");
     }
     write_list(&mut screen, "measured", report.facts.iter().map(|fact| fact.text.clone()));
-    let unseen = report.unseen.iter().map(|unseen| format!("{}: {}", unseen.check, unseen.why));
+    let unseen = report.unseen.iter().map(|unseen| format!("{}: {}", unseen.cause, unseen.why));
     write_list(&mut screen, "incomplete checks", unseen);
     screen.blank();
     screen.line(format!(

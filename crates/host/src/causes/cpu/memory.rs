@@ -1,0 +1,86 @@
+//! Memory latency, measured by pointer chasing.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use crate::causes::finding::Notes;
+use crate::causes::evidence::Evidence;
+
+/// Size of the walk; larger than most caches.
+const BYTES: usize = 64 << 20;
+/// Reads of one slice, and slices: preemption spoils some of them.
+const STEPS: u32 = 10_000;
+const SLICES: usize = 21;
+
+pub(super) fn check(_: &Evidence, notes: &mut Notes<'_>) {
+    let mut slices_ns = latencies_ns(BYTES / LINE_BYTES);
+    slices_ns.sort_by(f64::total_cmp);
+    notes.fact(format!(
+        "memory latency is {:.0} ns (median of {SLICES} walks of {STEPS} dependent reads over {} MiB; \
+         fastest {:.0} ns)",
+        slices_ns[SLICES / 2],
+        BYTES >> 20,
+        slices_ns[0]
+    ));
+}
+
+const LINE_BYTES: usize = 64;
+
+/// One cache line with the index of the next one.
+#[repr(align(64))]
+#[derive(Clone, Copy)]
+struct Line(u32);
+
+/// Mean latency of dependent reads in nanoseconds, for each slice.
+///
+/// Source: McVoy and Staelin, "lmbench: Portable Tools for Performance Analysis", USENIX 1996,
+/// section 6.2.
+fn latencies_ns(lines: usize) -> [f64; SLICES] {
+    let ring = ring(lines);
+    let mut at = 0;
+    std::array::from_fn(|_| {
+        let begun = Instant::now();
+        for _ in 0..STEPS {
+            at = ring[at as usize].0;
+        }
+        let elapsed = begun.elapsed();
+        black_box(at);
+        elapsed.as_nanos() as f64 / f64::from(STEPS)
+    })
+}
+
+/// One cycle through all lines, in an order that a prefetcher cannot predict.
+fn ring(lines: usize) -> Vec<Line> {
+    // Sattolo's shuffle of the identity is a single cycle.
+    let mut order: Vec<u32> = (0..lines as u32).collect();
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for place in (1..lines).rev() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        order.swap(place, (state % place as u64) as usize);
+    }
+    order.into_iter().map(Line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_walk_visits_every_line_once() {
+        for lines in [1, 2, 3, 1000] {
+            let ring = ring(lines);
+            let (mut at, mut visited) = (0, 0);
+            loop {
+                at = ring[at].0 as usize;
+                visited += 1;
+                if at == 0 {
+                    break;
+                }
+            }
+            assert_eq!(visited, lines);
+        }
+        assert_eq!(size_of::<Line>(), LINE_BYTES);
+    }
+}

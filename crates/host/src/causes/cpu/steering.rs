@@ -1,0 +1,148 @@
+//! Steering of packets to CPUs and queues.
+
+use crate::causes::finding::{Notes, Severity, finding};
+use crate::causes::evidence::Evidence;
+use crate::net::ethtool;
+use crate::tune::{Profile, Target, cpus_to_mask, mask_to_cpus};
+
+const RPS: &str = "RPS hands each packet to a CPU chosen by its flow and wakes that CPU; all \
+                   packets of one flow go to one CPU (Documentation/networking/scaling.rst)";
+
+pub(super) fn receive(view: &Evidence, notes: &mut Notes<'_>) {
+    let online = view.system.online_cpus();
+    for link in view.interfaces() {
+        let queues = view.system.queues(&link.name, "rx").unwrap_or_default();
+        for queue in &queues {
+            let target = Target::RxQueue(link.name.clone(), *queue);
+            let Some(mask) = notes.ask(view.read("rps-cpus", &target)) else { continue };
+            let cpus = mask_to_cpus(&mask).unwrap_or_default();
+            let file = format!("/sys/class/net/{}/queues/rx-{queue}/rps_cpus", link.name);
+            let off = view.in_sysfs(&format!("echo 0 > {file}"));
+            let undo = view.in_sysfs(&format!("echo {mask} > {file}"));
+            if view.is_for(Profile::Latency) && !cpus.is_empty() {
+                notes.find(
+                    finding(
+                        Severity::Medium,
+                        format!("RPS on {target} adds a wake-up to each packet"),
+                    )
+                    .read(&file, &mask)
+                    .because(RPS)
+                    .effect("saves waking another CPU for each packet")
+                    .change(&off, &undo)
+                    .setting("rps-cpus", &target, "0"),
+                );
+            } else if cpus.len() == 1 && online.len() > 1 {
+                let all = cpus_to_mask(&online);
+                notes.find(
+                    finding(
+                        Severity::Medium,
+                        format!("RPS of {target} passes all packets to CPU {}", cpus[0]),
+                    )
+                    .read(&file, &mask)
+                    .read("/sys/devices/system/cpu/online", format!("{} CPUs", online.len()))
+                    .because(RPS)
+                    .effect("flows spread over the CPUs, or one hand-over less for each packet")
+                    .risk("packets of different flows may overtake each other")
+                    .change(
+                        format!(
+                            "{}   (or 0 to switch it off)",
+                            view.in_sysfs(&format!("echo {all} > {file}"))
+                        ),
+                        &undo,
+                    )
+                    .setting("rps-cpus", &target, &all),
+                );
+            }
+        }
+        if view.is_for(Profile::Forwarding) && queues.len() == 1 && online.len() > 1 {
+            let target = Target::RxQueue(link.name.clone(), 0);
+            let mask = view.read("rps-cpus", &target).unwrap_or_default();
+            let is_nic = link.kind.is_none();
+            if is_nic && mask_to_cpus(&mask).is_some_and(|cpus| cpus.is_empty()) {
+                let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", link.name);
+                notes.find(
+                    finding(
+                        Severity::Low,
+                        format!("{} has one receive queue and no RPS", link.name),
+                    )
+                    .read(&file, mask)
+                    .because(RPS)
+                    .effect("many flows use many CPUs; a single flow gains nothing")
+                    .risk("packets of different flows may overtake each other")
+                    .change(
+                        view.in_sysfs(&format!("echo {} > {file}", cpus_to_mask(&online))),
+                        view.in_sysfs(&format!("echo 0 > {file}")),
+                    )
+                    .setting("rps-cpus", &target, cpus_to_mask(&online)),
+                );
+            }
+        }
+    }
+}
+
+pub(super) fn transmit(view: &Evidence, notes: &mut Notes<'_>) {
+    let online = view.system.online_cpus();
+    for link in view.interfaces() {
+        let queues = view.system.queues(&link.name, "tx").unwrap_or_default();
+        if queues.len() < 2 || online.len() < 2 {
+            continue;
+        }
+        let mut masks = Vec::new();
+        for queue in queues {
+            let target = Target::TxQueue(link.name.clone(), queue);
+            masks.extend(notes.ask(view.read("xps-cpus", &target)));
+        }
+        let served: Vec<Vec<usize>> =
+            masks.iter().map(|mask| mask_to_cpus(mask).unwrap_or_default()).collect();
+        let is_set = served.iter().any(|cpus| !cpus.is_empty());
+        let unserved: Vec<usize> = online
+            .iter()
+            .copied()
+            .filter(|cpu| !served.iter().any(|cpus| cpus.contains(cpu)))
+            .collect();
+        if is_set && !unserved.is_empty() {
+            let files = format!("/sys/class/net/{}/queues/tx-*/xps_cpus", link.name);
+            notes.find(
+                finding(
+                    Severity::Low,
+                    format!("no transmit queue of {} belongs to CPU {}", link.name, unserved[0]),
+                )
+                .read(&files, masks.join(" "))
+                .because(
+                    "a CPU without a queue of its own shares one with others, and waits for \
+                     its lock (Documentation/networking/scaling.rst, XPS)",
+                )
+                .effect("less waiting for the queue's lock")
+                .change(
+                    "wirepath tune plan --profile throughput plans a queue for each CPU",
+                    format!("write {} back to {files}", masks.join(" ")),
+                ),
+            );
+        }
+    }
+}
+
+pub(super) fn flow_hash(view: &Evidence, notes: &mut Notes<'_>) {
+    for link in view.interfaces() {
+        let offloads = view.system.within(|| ethtool::offloads(link.index));
+        let Some(offloads) = notes.ask(offloads) else { continue };
+        let Some(hash) = offloads.get("rx-hashing") else { continue };
+        let queues = view.system.queues(&link.name, "rx").unwrap_or_default().len();
+        if hash.is_offered && !hash.is_on && queues > 1 {
+            notes.find(
+                finding(Severity::Low, format!("{} does not provide flow hashes", link.name))
+                    .read(format!("ethtool features of {}", link.name), "rx-hashing off")
+                    .because(
+                        "without it the kernel computes a hash of each packet for RPS and for \
+                         transmit queues (Documentation/networking/scaling.rst)",
+                    )
+                    .effect("saves some CPU time for each packet")
+                    .change(
+                        format!("{}ethtool -K {} rxhash on", view.prefix(), link.name),
+                        format!("{}ethtool -K {} rxhash off", view.prefix(), link.name),
+                    )
+                    .setting("rx-hash", &Target::Interface(link.name.clone()), "on"),
+            );
+        }
+    }
+}

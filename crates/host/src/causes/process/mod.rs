@@ -1,0 +1,5 @@
+//! The program itself.
+
+use super::Cause;
+
+pub(super) const CAUSES: &[Cause] = &[];

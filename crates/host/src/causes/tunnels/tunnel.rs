@@ -1,0 +1,313 @@
+//! Tunnel devices: queues, headroom, MTU.
+
+use crate::causes::finding::{Finding, Notes, Severity, finding};
+use crate::causes::evidence::Evidence;
+use crate::net::Link;
+
+fn is_tunnel(link: &Link) -> bool {
+    matches!(
+        link.kind.as_deref(),
+        Some("vxlan" | "gretap" | "ip6gretap" | "geneve" | "gre" | "ip6gre" | "ipip" | "sit")
+    )
+}
+
+/// True if a tunnel of this kind has neither a queueing discipline nor a transmit lock, so that CPUs
+/// send through one queue in parallel.
+///
+/// Source: vxlan_setup and geneve_setup of the kernel (IFF_NO_QUEUE, lltx).
+fn is_lockless(link: &Link) -> bool {
+    matches!(link.kind.as_deref(), Some("vxlan" | "geneve"))
+}
+
+pub(super) fn queues(view: &Evidence, notes: &mut Notes<'_>) {
+    let cpus = view.system.online_cpus().len();
+    for link in view.interfaces().filter(|link| is_tunnel(link) && !is_lockless(link)) {
+        if link.tx_queue_count > 1 || cpus < 2 {
+            continue;
+        }
+        let name = &link.name;
+        notes.find(
+            finding(Severity::Medium, format!("tunnel {name} has one transmit queue"))
+                .read(format!("IFLA_NUM_TX_QUEUES of {name}"), link.tx_queue_count.to_string())
+                .read("/sys/devices/system/cpu/online", format!("{cpus} CPUs"))
+                .because(
+                    "CPUs that send through it share one queue, and the flow's own queue is not \
+                     remembered for the device below (ip-link(8), numtxqueues)",
+                )
+                .effect("CPUs send through it in parallel")
+                .risk("the tunnel has to be recreated")
+                .change(
+                    format!("recreate {name} with `numtxqueues {cpus}`"),
+                    format!("recreate {name} with `numtxqueues 1`"),
+                ),
+        );
+    }
+}
+
+/// Bytes that a card's driver leaves in front of a received frame, unless it was written for XDP.
+///
+/// Source: linux/skbuff.h, NET_SKB_PAD, where a cache line has 64 bytes.
+const LEFT_BY_CARD_BYTES: u32 = 64;
+
+/// Headroom that a GRE device asks for where it was made without a route: LL_MAX_HEADER of a kernel with wireless
+/// devices.
+///
+/// Source: ip_tunnel_bind_dev of net/ipv4/ip_tunnel.c; linux/netdevice.h.
+const LL_MAX_HEADER_BYTES: u32 = 128;
+
+const ETHERNET_BYTES: u32 = 14;
+
+/// Room that a device reserves in front of its headers, those of Ethernet included.
+///
+/// Source: linux/netdevice.h, LL_RESERVED_SPACE: in steps of 16 bytes.
+fn reserved(needed: u16) -> u32 {
+    const STEP: u32 = 16;
+    (ETHERNET_BYTES + u32::from(needed)) / STEP * STEP + STEP
+}
+
+/// Bytes in front of the Ethernet header of a frame that was made for an interface that asks for `needed`.
+fn left_by_sender(needed: u16) -> u32 {
+    reserved(needed) - ETHERNET_BYTES
+}
+
+/// Headroom without which a tunnel copies a frame, and where that number comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Need {
+    bytes: u32,
+    source: String,
+    /// The same after the tunnel is made again, with its route; `None` if that changes nothing.
+    made_again_bytes: Option<u32>,
+}
+
+/// Returns the headroom without which a tunnel copies a frame; `None` if it is not known.
+///
+/// Source: gre_tap_xmit (the device's own needed_headroom) of net/ipv4/ip_gre.c; vxlan_build_skb and geneve_build_skb
+/// (LL_RESERVED_SPACE of the interface below, and the outer headers).
+fn need(
+    tunnel: &Link,
+    own: Option<u16>,
+    lower: Option<(&Link, u16)>,
+    is_ipv6: bool,
+) -> Option<Need> {
+    let ip_bytes = if is_ipv6 { 40 } else { 20 };
+    match tunnel.kind.as_deref()? {
+        "vxlan" | "geneve" => {
+            let (lower, asked) = lower?;
+            Some(Need {
+                bytes: reserved(asked) + 16 + ip_bytes,
+                source: format!("outer headers, and needed_headroom {asked} of {}", lower.name),
+                made_again_bytes: None,
+            })
+        }
+        "gretap" | "ip6gretap" => {
+            let own = u32::from(own?);
+            let source = format!("needed_headroom of tunnel {}", tunnel.name);
+            // Made without a route it took the largest; its own headers are what remains.
+            let headers = own.checked_sub(LL_MAX_HEADER_BYTES).filter(|bytes| *bytes >= ip_bytes);
+            let made_again = headers
+                .zip(lower)
+                .map(|(headers, (_, asked))| headers + ETHERNET_BYTES + u32::from(asked));
+            Some(Need {
+                bytes: own,
+                source,
+                made_again_bytes: made_again.filter(|bytes| *bytes < own),
+            })
+        }
+        _ => None,
+    }
+}
+
+pub(super) fn headroom(view: &Evidence, notes: &mut Notes<'_>) {
+    for tunnel in view.interfaces().filter(|link| is_tunnel(link)) {
+        let Some(detail) = view.details.get(&tunnel.index) else { continue };
+        if detail.headroom_bytes.is_none() {
+            notes.unseen(
+                "the kernel does not report the headroom of interfaces (Linux 6.15 does; earlier \
+                 versions need BTF, CAP_BPF and CAP_PERFMON)",
+            );
+            continue;
+        }
+        let asked = |link: &Link| view.details.get(&link.index)?.headroom_bytes;
+        let lower = view.below_tunnel(tunnel).and_then(|link| Some((link, asked(link)?)));
+        let is_ipv6 = detail.tunnel_remote.is_some_and(|remote| remote.is_ipv6());
+        let Some(need) = need(tunnel, detail.headroom_bytes, lower, is_ipv6) else { continue };
+        behind_bridge(view, notes, tunnel, &need);
+    }
+}
+
+/// Frames that reach a tunnel by its bridge: those of local senders have the headroom that the bridge set for their
+/// port, those of a card what its driver leaves.
+fn behind_bridge(view: &Evidence, notes: &mut Notes<'_>, tunnel: &Link, need: &Need) {
+    let headroom = |index: u32| view.details.get(&index).and_then(|detail| detail.headroom_bytes);
+    let bridge = view.details.get(&tunnel.index).and_then(|detail| detail.master);
+    let bridge = bridge.and_then(|index| view.links.get(&index));
+    let Some(bridge) = bridge.filter(|bridge| bridge.kind.as_deref() == Some("bridge")) else {
+        return;
+    };
+    let ports = view.details.values().filter(|port| port.master == Some(bridge.index));
+    let ports: Vec<&Link> = ports.filter_map(|port| view.links.get(&port.index)).collect();
+    if need.bytes > LEFT_BY_CARD_BYTES
+        && let Some(card) = ports.iter().find(|port| port.kind.is_none() && port.mac.is_some())
+    {
+        notes.find(copied_from_card(tunnel, card, need));
+    }
+    // A bridge passes the headroom that its ports request to all ports once, when a port joins. GRE devices request
+    // more later, when a frame meets a changed route. Source: br_add_if of net/bridge/br_if.c and
+    // ip_tunnel_adj_headroom of net/ipv4/ip_tunnel.c. Only these kinds of ports obey it.
+    let obedient = ports.iter().find(|port| matches!(port.kind.as_deref(), Some("veth" | "tun")));
+    let Some((port, told)) = obedient.zip(headroom(bridge.index)) else { return };
+    let left = left_by_sender(told);
+    if left >= need.bytes {
+        return;
+    }
+    let (name, bridge) = (&tunnel.name, &bridge.name);
+    let command = |to: &str| format!("{}ip link set {name} {to}", view.prefix());
+    let joins_again = headroom(tunnel.index).is_some_and(|own| own > told);
+    let (change, undo, risk) = if joins_again {
+        (
+            format!("{} && {}", command("nomaster"), command(&format!("master {bridge}"))),
+            "none: it is the same tunnel in the same bridge".to_owned(),
+            "the bridge briefly stops using the tunnel",
+        )
+    } else {
+        (
+            format!("recreate {name} with `dev IF`"),
+            format!("recreate {name} without `dev`"),
+            "the tunnel is deleted with its interface, and no longer follows the route",
+        )
+    };
+    notes.find(
+        finding(
+            Severity::Medium,
+            format!("frames that bridge {bridge} passes to {name} are copied"),
+        )
+        .read(need.source.clone(), format!("{} bytes", need.bytes))
+        .read(
+            format!("needed_headroom of bridge {bridge}, as set for its port {}", port.name),
+            format!("{told} bytes, which leaves {left} in front of a frame"),
+        )
+        .because(
+            "the tunnel requested less when it joined the bridge; a frame without room for its \
+                 outer headers is copied (gre_tap_xmit or vxlan_xmit calls skb_cow_head, and that \
+                 pskb_expand_head)",
+        )
+        .effect("saves a copy of each frame")
+        .risk(risk)
+        .change(change, undo),
+    );
+}
+
+/// Frames that a card received, which the tunnel asks more room for than the driver leaves.
+fn copied_from_card(tunnel: &Link, card: &Link, need: &Need) -> Finding {
+    let (name, card) = (&tunnel.name, &card.name);
+    let helps = need.made_again_bytes.filter(|bytes| *bytes <= LEFT_BY_CARD_BYTES);
+    let found = finding(
+        if helps.is_some() { Severity::Medium } else { Severity::Low },
+        format!("frames that {card} receives are copied for tunnel {name}"),
+    )
+    .read(need.source.clone(), format!("{} bytes", need.bytes))
+    .read(
+        format!("headroom of a frame from {card}"),
+        format!("{LEFT_BY_CARD_BYTES} bytes (NET_SKB_PAD), if its driver leaves no more for XDP"),
+    )
+    .because(
+        "a frame without room for what the tunnel asks for is copied (gre_tap_xmit or vxlan_xmit calls \
+         skb_cow_head, and that pskb_expand_head), although its outer headers would fit",
+    )
+    .effect("saves a copy of each frame");
+    match helps {
+        Some(bytes) => found.risk("the tunnel has to be recreated").change(
+            format!("recreate {name} while the route to its far end exists, or with `dev IF`: it then asks for {bytes} bytes"),
+            format!("recreate {name} before its route exists"),
+        ),
+        None => found.risk("none: nothing is changed").change(
+            format!("none on {name}: the interface below asks for that much; a card whose driver leaves 192 bytes or more for XDP avoids the copy"),
+            "none: nothing is changed",
+        ),
+    }
+}
+
+/// Outer IPv4, UDP and VXLAN headers and the inner Ethernet header; the MTU excludes the outer one.
+const VXLAN_BYTES: u32 = 20 + 8 + 8 + 14;
+
+pub(super) fn mtu(view: &Evidence, notes: &mut Notes<'_>) {
+    for link in view.interfaces() {
+        let bound = view.details.get(&link.index).and_then(|detail| detail.vxlan_bound_to);
+        let Some(below) = bound.and_then(|index| view.links.get(&index)) else { continue };
+        if link.mtu_bytes + VXLAN_BYTES <= below.mtu_bytes {
+            continue;
+        }
+        let fits = below.mtu_bytes.saturating_sub(VXLAN_BYTES);
+        let command = format!("{}ip link set {} mtu", view.prefix(), link.name);
+        notes.find(
+            finding(Severity::High, format!("frames of {} do not fit {}", link.name, below.name))
+                .read(format!("IFLA_MTU of {}", link.name), link.mtu_bytes.to_string())
+                .read(format!("IFLA_MTU of {}", below.name), below.mtu_bytes.to_string())
+                .because("outer packets are fragmented or dropped (RFC 7348 section 4.3)")
+                .effect("one packet for each frame")
+                .risk("hosts behind the tunnel have to know the smaller size")
+                .change(format!("{command} {fits}"), format!("{command} {}", link.mtu_bytes)),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(name: &str, kind: Option<&str>) -> Link {
+        Link {
+            index: 1,
+            name: name.into(),
+            mac: Some([2; 6]),
+            permanent_mac: None,
+            mtu_bytes: 1500,
+            is_up: true,
+            is_running: true,
+            has_carrier: true,
+            is_loopback: false,
+            kind: kind.map(str::to_owned),
+            vlan: None,
+            has_offload_header: false,
+            rx_queue_count: 1,
+            tx_queue_count: 1,
+            xdp: Vec::new(),
+            peer: None,
+        }
+    }
+
+    #[test]
+    fn senders_leave_room_in_steps_of_sixteen_bytes() {
+        // What a gretap asks for over a card that wants none, and over a virtio one.
+        assert_eq!(left_by_sender(38), 50);
+        assert_eq!(left_by_sender(50), 66);
+        assert_eq!(left_by_sender(0), 2);
+    }
+
+    #[test]
+    fn a_gretap_made_without_its_route_asks_for_more_than_a_card_leaves() {
+        let (tunnel, card) = (link("gt", Some("gretap")), link("vio", None));
+        let bytes = |own, lower| need(&tunnel, Some(own), lower, false).unwrap();
+        // Before the route; after it, over plain Ethernet and over virtio.
+        let before = bytes(152, Some((&card, 12)));
+        assert_eq!((before.bytes, before.made_again_bytes), (152, Some(50)));
+        assert!(bytes(38, Some((&card, 0))).bytes <= LEFT_BY_CARD_BYTES);
+        assert!(bytes(50, Some((&card, 12))).bytes <= LEFT_BY_CARD_BYTES);
+        // A radio below: it asks for as much when it is made again.
+        let radio = bytes(100, Some((&card, 62)));
+        assert_eq!((radio.bytes, radio.made_again_bytes), (100, None));
+        assert_eq!(copied_from_card(&tunnel, &card, &before).severity, Severity::Medium);
+        assert_eq!(copied_from_card(&tunnel, &card, &radio).severity, Severity::Low);
+    }
+
+    #[test]
+    fn vxlan_asks_for_what_the_interface_below_needs_whatever_it_is_bound_to() {
+        let (tunnel, card) = (link("vx", Some("vxlan")), link("eth0", None));
+        let bytes = |lower, is_ipv6| need(&tunnel, Some(50), lower, is_ipv6).map(|need| need.bytes);
+        // Plain Ethernet needs none: nothing is copied there.
+        assert_eq!(bytes(Some((&card, 0)), false), Some(52));
+        assert_eq!(bytes(Some((&card, 12)), false), Some(68));
+        assert_eq!(bytes(Some((&card, 0)), true), Some(72));
+        assert_eq!(bytes(None, false), None);
+    }
+}
