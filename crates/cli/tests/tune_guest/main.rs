@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod appliance;
 mod doctor;
 #[cfg(feature = "feed")]
 #[path = "../../../../feed/tests/tune_guest.rs"]
@@ -16,6 +17,8 @@ mod stamps;
 #[path = "../../../../tunnel/tests/tune_guest.rs"]
 mod tunnel;
 mod xdp_modes;
+
+use common::rig::Rig;
 
 // A guest takes longer to boot than most of these take: each test asks one guest all that it can be asked in turn, also about
 // the houses that the program has.
@@ -32,6 +35,15 @@ fn causes_are_found_and_commands_survive() {
     #[cfg(feature = "tunnel")]
     tunnel::goes_encrypted_through_wireguard_and_ipsec_of_the_kernel(&rig);
     hotplug::commands_survive_a_cpu_going_offline(&rig);
+}
+
+#[test]
+fn faults_of_an_access_point_are_counted_and_named() {
+    let programs = ["ip", "tc", "nft", "tcpdump", "ethtool", "ping"];
+    for machine in [&machine::APPLIANCE, &machine::MACHINE] {
+        let Some(rig) = Rig::boot(machine, &programs) else { return };
+        appliance::nine_faults_are_each_named_with_their_counts_and_their_twins_are_not(&rig);
+    }
 }
 
 #[test]

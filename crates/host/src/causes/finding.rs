@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::evidence::Losses;
+use crate::observer::Observed;
 use crate::text::chain;
 use crate::tune::{KnobError, Target, WantedSetting};
 
@@ -99,6 +100,9 @@ pub struct DoctorReport {
     pub unseen: Vec<Unseen>,
     /// Causes that were looked for completely and not found.
     pub passed: Vec<&'static str>,
+    /// Counts of the observer, if it ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed: Option<Observed>,
 }
 
 impl DoctorReport {

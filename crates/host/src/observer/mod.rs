@@ -9,6 +9,7 @@ mod flame;
 mod hooks;
 mod names;
 mod softnet;
+mod text;
 
 use std::time::{Duration, Instant};
 

@@ -10,5 +10,6 @@ mod cpu;
 mod filters;
 mod links;
 mod mtu;
+mod observed;
 mod tcp;
 mod udp;

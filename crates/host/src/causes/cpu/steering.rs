@@ -1,8 +1,9 @@
 //! Steering of packets to CPUs and queues.
 
-use crate::causes::finding::{Notes, Severity, finding};
+use super::one_cpu;
+use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::causes::evidence::Evidence;
-use crate::net::ethtool;
+use crate::net::{Link, ethtool};
 use crate::tune::{Profile, Target, cpus_to_mask, mask_to_cpus};
 
 const RPS: &str = "RPS hands each packet to a CPU chosen by its flow and wakes that CPU; all \
@@ -33,11 +34,12 @@ pub(super) fn receive(view: &Evidence, notes: &mut Notes<'_>) {
                 );
             } else if cpus.len() == 1 && online.len() > 1 {
                 let all = cpus_to_mask(&online);
+                let found = finding(
+                    Severity::Medium,
+                    format!("RPS of {target} passes all packets to CPU {}", cpus[0]),
+                );
                 notes.find(
-                    finding(
-                        Severity::Medium,
-                        format!("RPS of {target} passes all packets to CPU {}", cpus[0]),
-                    )
+                    counted(view, link, found)
                     .read(&file, &mask)
                     .read("/sys/devices/system/cpu/online", format!("{} CPUs", online.len()))
                     .because(RPS)
@@ -54,17 +56,19 @@ pub(super) fn receive(view: &Evidence, notes: &mut Notes<'_>) {
                 );
             }
         }
-        if view.is_for(Profile::Forwarding) && queues.len() == 1 && online.len() > 1 {
+        let overworked = view.on_one_cpu(link.index).filter(|_| !view.is_for(Profile::Latency));
+        let is_judged = view.is_for(Profile::Forwarding) || overworked.is_some();
+        if is_judged && queues.len() == 1 && online.len() > 1 {
             let target = Target::RxQueue(link.name.clone(), 0);
             let mask = view.read("rps-cpus", &target).unwrap_or_default();
-            let is_nic = link.kind.is_none();
-            if is_nic && mask_to_cpus(&mask).is_some_and(|cpus| cpus.is_empty()) {
+            // Others hand frames over within the CPU that a wire brought them to.
+            let is_wire = link.kind.is_none() || overworked.is_some() && link.kind.as_deref() == Some("veth");
+            if is_wire && mask_to_cpus(&mask).is_some_and(|cpus| cpus.is_empty()) {
                 let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", link.name);
+                let severity = overworked.map_or(Severity::Low, |(_, cpu)| one_cpu::severity(view, cpu));
+                let what = format!("{} has one receive queue and no RPS", link.name);
                 notes.find(
-                    finding(
-                        Severity::Low,
-                        format!("{} has one receive queue and no RPS", link.name),
-                    )
+                    counted(view, link, finding(severity, what))
                     .read(&file, mask)
                     .because(RPS)
                     .effect("many flows use many CPUs; a single flow gains nothing")
@@ -77,6 +81,17 @@ pub(super) fn receive(view: &Evidence, notes: &mut Notes<'_>) {
                 );
             }
         }
+    }
+}
+
+/// Adds the counts of the observer, if one CPU handled all frames.
+fn counted(view: &Evidence, link: &Link, found: Finding) -> Finding {
+    match one_cpu::cost(view, link.index).zip(view.on_one_cpu(link.index)) {
+        None => found,
+        Some((cost, (received, _))) => found
+            .seen(Confidence::Now)
+            .costs(cost)
+            .read(format!("received frames (observer): {}", link.name), received.text()),
     }
 }
 

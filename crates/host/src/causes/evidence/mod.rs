@@ -4,6 +4,7 @@
 //! A section is read at its first use, and once. Two samples enclose a window of time; what is not a counter is
 //! read once.
 
+mod observed;
 mod sample;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,9 +12,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::net::{self, Link, LinkDetail};
+use crate::observer::Observed;
 use crate::text::chain;
 use crate::tune::{KnobError, Profile, System, Target, Value, find};
 
+pub(crate) use observed::{FRAMES_MIN, has_constant_hash};
 pub use sample::{Losses, Sample, Window};
 
 /// Time between the two samples.
@@ -34,6 +37,8 @@ pub struct Evidence {
     pub(crate) path: Vec<u32>,
     owners: std::sync::OnceLock<Owners>,
     window: std::sync::OnceLock<Result<Window, String>>,
+    /// Counts of the observer; `None` if it did not run.
+    pub(crate) observed: Option<Observed>,
 }
 
 /// Programs by the inode number of their sockets.
@@ -85,7 +90,12 @@ impl Evidence {
             path,
             owners,
             window,
+            observed: None,
         })
+    }
+
+    pub fn system(&self) -> &System {
+        &self.system
     }
 
     pub(crate) fn interfaces(&self) -> impl Iterator<Item = &Link> {

@@ -1,5 +1,6 @@
 //! Filters, network address translation and connection tracking.
 
+mod bridge;
 mod netfilter;
 
 use super::Cause;
@@ -7,4 +8,5 @@ use super::Cause;
 pub(super) const CAUSES: &[Cause] = &[
     Cause { is_of_forwarding: true, ..Cause::new("hooks", netfilter::hooks) },
     Cause { is_of_forwarding: true, ..Cause::new("conntrack", netfilter::conntrack) },
+    bridge::CAUSE,
 ];

@@ -1,6 +1,6 @@
 //! Netfilter: chains that packets pass, and connection tracking.
 
-use crate::causes::finding::{Finding, Notes, Severity, finding};
+use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::causes::evidence::Evidence;
 use crate::net;
 use crate::text::chain;
@@ -42,7 +42,7 @@ pub(super) fn hooks(view: &Evidence, notes: &mut Notes<'_>) {
                 format!("{} rules", chain.rule_count),
             );
         }
-        notes.find(with_functions(found, &named));
+        notes.find(with_functions(view, found, &named));
         return;
     }
     if hooked.is_empty() && named.is_empty() {
@@ -59,16 +59,29 @@ pub(super) fn hooks(view: &Evidence, notes: &mut Notes<'_>) {
                 format!("hook {}", chain.hook.unwrap_or_default()),
             );
         }
-        notes.find(with_functions(found, &named));
+        notes.find(with_functions(view, found, &named));
     } else if !named.is_empty() {
         notes.fact(format!("hooked functions: {}", named.join(", ")));
     }
 }
 
-fn with_functions(finding: Finding, named: &[String]) -> Finding {
-    match named {
+fn with_functions(view: &Evidence, finding: Finding, named: &[String]) -> Finding {
+    let mut found = match named {
         [] => finding,
         named => finding.read("hooks of the namespace (BPF iterator)", named.join(", ")),
+    };
+    let Some(observed) = &view.observed else { return found };
+    for hook in &observed.hooks {
+        found = found.read("runs of hooks (observer)", hook.text());
+    }
+    let functions: u64 = observed.hooks.iter().map(|hook| hook.functions_count).sum();
+    let frames = observed.interfaces.iter().map(|one| one.received.count).sum::<u64>();
+    match functions {
+        0 => found,
+        _ => found.seen(Confidence::Now).costs(format!(
+            "{functions} hooked functions called in the window: {:.1} for each received frame",
+            functions as f64 / frames.max(1) as f64
+        )),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Interfaces, their queues and wires.
 
+mod copies;
 mod interface;
 mod shaper;
 mod taps;
@@ -9,6 +10,7 @@ pub(super) use interface::offloads;
 use super::Cause;
 
 pub(super) const CAUSES: &[Cause] = &[
+    copies::CAUSE,
     Cause { is_of_forwarding: true, ..Cause::new("channels", interface::channels) },
     Cause { is_of_forwarding: true, ..Cause::new("rings", interface::rings) },
     Cause::new("coalescing", interface::coalescing),

@@ -2,6 +2,8 @@
 
 mod tunnel;
 
+pub(super) use tunnel::is_tunnel;
+
 use super::Cause;
 
 pub(super) const CAUSES: &[Cause] = &[
