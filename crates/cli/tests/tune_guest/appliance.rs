@@ -2,12 +2,12 @@
 //! names it with its count, and nothing of the nine without it.
 
 use std::fs;
-use std::process::Command;
 
+use host::scratch::Scratch;
 use serde_json::Value;
+use testkit::{CONSTANT_HASH, XDP_PASS, bpf_object, is_installed};
 
 use crate::common::rig::Rig;
-use crate::common::{is_installed, succeed};
 
 /// A host `plain` behind a port of the bridge, and the tunnel as its other port. All cards spread flows over both CPUs.
 const ACCESS_POINT: &str = "
@@ -135,23 +135,6 @@ const FAULTS: [Fault; 8] = [
     },
 ];
 
-/// Compiles a BPF program of one function for the guest.
-fn compile(rig: &Rig, file: &str, source: &str) {
-    let folder = host::scratch::Scratch::new().expect("a folder");
-    let (from, to) = (folder.path().join("program.c"), folder.path().join("program.o"));
-    fs::write(&from, source).expect("a file");
-    let mut clang = Command::new("clang");
-    clang.args(["-target", "bpf", "-O2", "-g", "-c"]).arg(&from).arg("-o").arg(&to);
-    succeed(clang);
-    rig.put(file, fs::read(&to).expect("a file"));
-}
-
-const LICENSE: &str = "char license[] __attribute__((section(\"license\"), used)) = \"GPL\";\n";
-/// Sets the hash of each frame to 1: bpf-helpers(7), number 48.
-const HASH: &str = "static long (*set_hash)(void *, unsigned) = (void *)48;\n\
-    __attribute__((section(\"classifier\"), used)) int hash(void *frame) { set_hash(frame, 1); return -1; }\n";
-const PASS: &str = "__attribute__((section(\"xdp\"), used)) int pass(void *frame) { return 2; }\n";
-
 /// The doctor's report while a namespace sends 64 flows through the access point.
 fn examine(rig: &Rig, sender: &str) -> Value {
     rig.json(&format!(
@@ -198,8 +181,11 @@ pub(crate) fn nine_faults_are_each_named_with_their_counts_and_their_twins_are_n
     if !is_installed("clang") {
         return;
     }
-    compile(rig, "hash.o", &format!("{HASH}{LICENSE}"));
-    compile(rig, "pass.o", &format!("{PASS}{LICENSE}"));
+    let folder = Scratch::new().expect("a folder");
+    for (name, source) in [("hash.o", CONSTANT_HASH), ("pass.o", XDP_PASS)] {
+        let object = bpf_object(folder.path(), source);
+        rig.put(name, fs::read(object).expect("a file"));
+    }
     rig.put("chains", EMPTY_CHAINS);
     rig.succeed(&[ACCESS_POINT, ROUTE, TUNNEL].concat());
 

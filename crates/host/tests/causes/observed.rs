@@ -1,10 +1,9 @@
 //! Planted causes that the observer counts, on kernels that let no program trace functions too.
 
-use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
 use sys::netns::Netns;
+use testkit::{CONSTANT_HASH, bpf_object, is_installed};
 use wirepath_host::causes::{self, Confidence, DoctorReport, Evidence, Severity};
 use wirepath_host::observer::Observation;
 use wirepath_host::scratch::Scratch;
@@ -78,23 +77,16 @@ fn one_queue_without_rps_and_a_mask_of_one_cpu_are_named_with_the_frames_of_thei
 #[test]
 fn one_hash_for_all_flows_is_named_with_both_counts() {
     let Some(mask) = all_cpus() else { return };
+    if !["tc", "clang"].iter().all(|program| is_installed(program)) {
+        return;
+    }
     let twin = observe(&scene(&mask), "b", None);
     let planted = scene(&mask);
     let folder = Scratch::new().unwrap();
-    let (source, object) = (folder.path().join("hash.c"), folder.path().join("hash.o"));
-    // bpf-helpers(7): number 48.
-    fs::write(
-        &source,
-        "static long (*set_hash)(void *, unsigned) = (void *)48;\n\
-         __attribute__((section(\"classifier\"), used)) int hash(void *frame) { set_hash(frame, 1); return -1; }\n\
-         char license[] __attribute__((section(\"license\"), used)) = \"GPL\";\n",
-    )
-    .unwrap();
-    let mut clang = Command::new("clang");
-    clang.args(["-target", "bpf", "-O2", "-g", "-c"]).arg(&source).arg("-o").arg(&object);
-    assert!(clang.status().unwrap().success());
+    let object = bpf_object(folder.path(), CONSTANT_HASH);
     let object = object.display();
-    planted.sh("a", &format!("tc qdisc add dev eth0 clsact && tc filter add dev eth0 egress bpf da obj {object} sec classifier"));
+    planted.sh("a", "tc qdisc add dev eth0 clsact");
+    planted.sh("a", &format!("tc filter add dev eth0 egress bpf da obj {object} sec classifier"));
     let report = observe(&planted, "b", None);
     let words = ["the 64 flows that eth0 receives have 1 hash", "tc filter show dev eth0"];
     let found = named(&report, "constant-hash", Severity::Medium, &words);
@@ -160,6 +152,6 @@ fn a_plain_vxlan_of_a_container_host_is_no_fault_and_its_route_is_followed() {
     if all_cpus().is_some() {
         // The interface below is that of the route to the far end, although the tunnel is bound to none.
         scene.sh("ap", "echo 1 > /sys/class/net/uplink/queues/rx-0/rps_cpus");
-        named(&examine_tunnel(), "receive-steering", Severity::Medium, &["RPS of uplink"]);
+        named(&examine_tunnel(), "receive-steering", Severity::Medium, &["RPS of queue uplink"]);
     }
 }
