@@ -64,16 +64,21 @@ fn observed(
     let _lock = ExclusiveLock::acquire(Activity::Tracing)
         .map_err(|conflict| Failure::failed(conflict.to_string()))?;
     let samples = if args.flame.is_some() { SAMPLES_PER_SECOND } else { 0 };
-    let before = Sample::take(evidence.system())?;
+    let before = Sample::take(evidence.system());
     let mut observation = Observation::start(Some(evidence.system().netns().try_clone()?), samples)?;
     console::say(&format!("observing frames for {:.1} s", time.as_secs_f64()));
     observation.wait(time, signals::stop_requested)?;
     let (observed, stacks) = observation.finish()?;
-    let after = Sample::take(evidence.system())?;
+    let after = Sample::take(evidence.system());
     if let Some(file) = &args.flame {
         write_flame(file, &stacks, title)?;
     }
-    Ok(evidence.watched(before, after).observed(observed))
+    // Causes that need what could not be read report it.
+    let evidence = match (before, after) {
+        (Ok(before), Ok(after)) => evidence.watched(before, after),
+        _ => evidence,
+    };
+    Ok(evidence.observed(observed))
 }
 
 /// Writes a flame graph, and its folded text beside it.

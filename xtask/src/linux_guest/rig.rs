@@ -80,6 +80,7 @@ const MODULES: &[&str] = &[
     "nf_conntrack",
     "sch_ingress",
     "cls_bpf",
+    "tcp_diag",
     "udp_diag",
 ];
 

@@ -20,7 +20,9 @@ ip link add br0 type bridge
 ip link set p0 up
 ip link set br0 up
 ip link set p0 master br0
-for mask in /sys/class/net/{p0,intel,vmx,vio}/queues/rx-*/rps_cpus; do echo 3 >$mask; done
+for card in p0 intel vmx vio; do
+    for mask in /sys/class/net/$card/queues/rx-*/rps_cpus; do echo 3 >$mask; done
+done
 ";
 const ROUTE: &str = "ip route add 10.90.0.2/32 via 10.77.0.1 dev vio\n";
 const TUNNEL: &str = "
@@ -101,9 +103,14 @@ const FAULTS: [Fault; 8] = [
         words: &["chains without a rule", "bridge forward ran for", "for each received frame"],
     },
     Fault {
-        plant: "tcpdump -i p0 -w /dev/null >/dev/null 2>&1 &
+        plant: "echo root:x:0:0::/:/bin/sh >/etc/passwd
+                tcpdump -Z root -i p0 -w /dev/null >/tmp/tcpdump.err 2>&1 &
                 echo $! >/tmp/tcpdump
-                until grep -q 0003 /proc/net/packet; do sleep 0.1; done",
+                n=0
+                until grep -q ' 0003 ' /proc/net/packet; do
+                    n=$((n + 1)); [ $n -lt 100 ] || { cat /tmp/tcpdump.err >&2; exit 9; }
+                    sleep 0.1
+                done",
         undo: "kill $(cat /tmp/tcpdump); while [ -e /proc/$(cat /tmp/tcpdump) ]; do sleep 0.1; done",
         cause: "taps",
         words: &["tcpdump", "all packets on p0", "frames passed its filter", "of p0 by tpacket_rcv"],
@@ -112,7 +119,7 @@ const FAULTS: [Fault; 8] = [
         plant: "insmod /modules/br_netfilter.ko",
         undo: "rmmod br_netfilter",
         cause: "bridge-netfilter",
-        words: &["bridge-nf-call-iptables=0", "functions for", "bridge prerouting ran for"],
+        words: &["bridge-nf-call-iptables=0", "functions for", "bridge forward ran for"],
     },
     Fault {
         plant: "echo 0 >/sys/class/net/p0/queues/rx-0/rps_cpus",

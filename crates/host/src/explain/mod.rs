@@ -31,6 +31,7 @@ pub use sys::bpf::stages::Narrow;
 use sys::bpf::explain::{Explain, Point, Seen};
 use sys::bpf::{RunTimeCounting, Runs};
 
+use crate::observer::{self, FlameStacks};
 use symbols::Symbols;
 
 #[derive(Debug, Clone)]
@@ -239,6 +240,14 @@ impl Observer {
         self.slices.take_from(&mut self.explain);
         self.slices.lost_count += self.explain.seen()?.slices_lost_count;
         Ok((self.summary()?, self.slices))
+    }
+
+    /// Call stacks of the samples so far.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn stacks(&self) -> Result<FlameStacks, BpfError> {
+        Ok(observer::stacks(&self.explain.seen()?.samples, &self.symbols))
     }
 
     /// Returns the results so far.

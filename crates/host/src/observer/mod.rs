@@ -133,6 +133,7 @@ impl Observed {
 pub struct Observation {
     programs: ObserverPrograms,
     netns: Option<Netns>,
+    symbols: Symbols,
     begun: Instant,
     softnet: Vec<softnet::Row>,
     cost: ObservationCost,
@@ -150,10 +151,13 @@ impl Observation {
     pub fn start(netns: Option<Netns>, samples_per_second: u32) -> Result<Observation, BpfError> {
         let inode = netns.as_ref().and_then(|netns| netns.inode().ok());
         let mut programs = ObserverPrograms::load(inode.map(|inode| inode as u32), samples_per_second)?;
+        // Before the start: reading them takes tens of milliseconds, and privileges that the caller may give up.
+        let symbols = Symbols::read();
         programs.start()?;
         Ok(Observation {
             programs,
             netns,
+            symbols,
             begun: Instant::now(),
             softnet: softnet::read(),
             cost: ObservationCost::default(),
@@ -172,7 +176,11 @@ impl Observation {
         Ok(())
     }
 
-    fn count_cost(&mut self, time: Duration, stop: &impl Fn() -> bool) -> Result<(), BpfError> {
+    /// Counts the observation's cost for `time`.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn count_cost(&mut self, time: Duration, stop: &impl Fn() -> bool) -> Result<(), BpfError> {
         let counting = match RunTimeCounting::start() {
             Ok(counting) => counting,
             Err(why) => {
@@ -202,10 +210,9 @@ impl Observation {
         self.programs.stop();
         let window = self.begun.elapsed();
         let softnet = softnet::read();
-        let symbols = Symbols::read();
-        let counts = self.programs.counts()?;
+        let (counts, symbols) = (self.programs.counts()?, &self.symbols);
         let names = names::interfaces(self.netns.as_ref());
-        let mut unseen = self.unseen;
+        let mut unseen = std::mem::take(&mut self.unseen);
         unseen.extend(self.programs.missing().iter().cloned());
         if symbols.are_hidden() {
             unseen.push("names of kernel functions: /proc/kallsyms hides addresses".to_owned());
@@ -225,7 +232,7 @@ impl Observation {
                 sent: ObservedDirection::new(&counts.sent),
             })
             .collect();
-        let (copies, clones) = copies::rows(&counts.copies, &symbols, &names);
+        let (copies, clones) = copies::rows(&counts.copies, symbols, &names);
         let sees_functions = self.programs.sees_functions();
         let mut observed = Observed {
             window_ns: window.as_nanos() as u64,
@@ -245,7 +252,7 @@ impl Observation {
         let ns_per_frame = self.cost.ns_per_packet();
         observed.cost.ns_per_frame = ns_per_frame.map(|ns| ns as u64);
         observed.cost.total_ns = ns_per_frame.map(|ns| (ns * frames) as u64);
-        Ok((observed, stacks(&counts.samples, &symbols)))
+        Ok((observed, stacks(&counts.samples, symbols)))
     }
 }
 
