@@ -154,7 +154,7 @@ int BPF_PROG(hook, struct sk_buff *skb, struct nf_hook_state *state, struct nf_h
 	__u32 at = state->pf * HOOKS + state->hook;
 	struct hook_runs *here;
 
-	if (config.netns && state->net->ns.inum != config.netns)
+	if (!is_counting || (config.netns && state->net->ns.inum != config.netns))
 		return 0;
 	here = bpf_map_lookup_elem(&hooks, &at);
 	if (here) {

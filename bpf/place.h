@@ -16,11 +16,14 @@ struct config {
 
 const volatile struct config config = {};
 
-/* False for a frame that is of no interface, or of one in another namespace. */
+/* Set when all programs are attached, so that their counts are of the same time. */
+__u32 is_counting = 0;
+
+/* False for a frame that is not counted: of no interface, or of one in another namespace. */
 static __always_inline int place_of(struct net_device *dev, struct place *place)
 {
 	/* In sockets the stack keeps something else in its place: reading that is harmless. */
-	if (!dev)
+	if (!dev || !is_counting)
 		return 0;
 	place->netns = dev->nd_net.net->ns.inum;
 	place->ifindex = dev->ifindex;

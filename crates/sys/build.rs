@@ -2,8 +2,24 @@
 
 fn main() {
     let shared = [
-        "config", "fault", "scope", "counts", "delays", "run", "stage", "here", "drop", "interval",
-        "slice", "frames", "distinct", "place", "softirq", "copier", "copied", "hook_runs",
+        "config",
+        "fault",
+        "scope",
+        "counts",
+        "delays",
+        "run",
+        "stage",
+        "here",
+        "drop",
+        "interval",
+        "slice",
+        "frames",
+        "distinct",
+        "place",
+        "softirq",
+        "copier",
+        "copied",
+        "hook_runs",
     ];
     bpf_build::BpfSources { folder: "bpf", header_folders: &[], shared: &shared }.build();
 }

@@ -1,5 +1,6 @@
 //! `wirepath doctor`: settings that slow packets, with the remedy.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use house::next::CommandLine;
 use house::place::{ExamineArgs, StateArgs, notice};
 use house::{console, signals};
 use remote::Failure;
+
+use crate::doctor_prove;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
@@ -32,6 +35,12 @@ pub(crate) struct DoctorArgs {
     /// Write the call stacks of that time as a flame graph to FILE.svg, and as folded text to FILE.folded
     #[arg(long, value_name = "FILE.svg", requires = "observe")]
     flame: Option<PathBuf>,
+    /// Measure what the change of each finding is worth, one by one, and order the findings by it
+    #[arg(long)]
+    prove: bool,
+    /// Load and limits of --prove: options of `tune prove`
+    #[arg(last = true, value_name = "OPTIONS", requires = "prove")]
+    proof: Vec<OsString>,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -48,7 +57,10 @@ pub(crate) fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
         Some(time) => observed(view, args, time, &place.title())?,
         None => view,
     };
-    let report = causes::examine(&view);
+    let mut report = causes::examine(&view);
+    if args.prove {
+        doctor_prove::prove(context, &args.state, (&place, &view), &mut report, &args.proof)?;
+    }
     let purpose = profile.map_or(String::new(), |profile| format!(", for {}", profile.name()));
     let examined = Examined { place: &place, purpose: &purpose, command: command(args) };
     show(context, &report, &examined, &args.output)
@@ -65,7 +77,8 @@ fn observed(
         .map_err(|conflict| Failure::failed(conflict.to_string()))?;
     let samples = if args.flame.is_some() { SAMPLES_PER_SECOND } else { 0 };
     let before = Sample::take(evidence.system());
-    let mut observation = Observation::start(Some(evidence.system().netns().try_clone()?), samples)?;
+    let mut observation =
+        Observation::start(Some(evidence.system().netns().try_clone()?), samples)?;
     console::say(&format!("observing frames for {:.1} s", time.as_secs_f64()));
     observation.wait(time, signals::stop_requested)?;
     let (observed, stacks) = observation.finish()?;

@@ -5,6 +5,7 @@ mod args;
 mod command;
 mod compare;
 mod doctor;
+mod doctor_prove;
 mod explain;
 mod fake;
 mod far_args;

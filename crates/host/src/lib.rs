@@ -20,8 +20,8 @@
 //! interfaces that are not ours have to survive a kill as well, so they are changed through
 //! [`tune`]'s journal on disk, or restored by a process of their own (`sys::keeper`).
 
-pub mod cpu;
 pub mod causes;
+pub mod cpu;
 pub mod exclusive;
 pub mod explain;
 pub mod generated;

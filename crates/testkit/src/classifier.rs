@@ -12,7 +12,8 @@ char terms[] __attribute__((section(\"license\"), used)) = \"GPL\";
 ";
 
 /// Passes each frame, for `ip link set … xdp obj FILE sec xdp`.
-pub const XDP_PASS: &str = "__attribute__((section(\"xdp\"), used)) int pass(void *frame) { return 2; }
+pub const XDP_PASS: &str =
+    "__attribute__((section(\"xdp\"), used)) int pass(void *frame) { return 2; }
 char terms[] __attribute__((section(\"license\"), used)) = \"GPL\";
 ";
 

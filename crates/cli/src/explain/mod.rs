@@ -17,7 +17,7 @@ use host::explain::{
 };
 use host::net::{Link, LinkWatch, NetError};
 use host::netns::Netns;
-use host::observer::{Observation, Observed};
+use host::observer::{self, Observed};
 use host::tune::Place;
 use remote::Failure;
 use schemars::JsonSchema;
@@ -171,7 +171,8 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
         crate::doctor::write_flame(file, &observer.stacks()?, "wirepath explain")?;
     }
     let (summary, slices) = observer.finish()?;
-    let counted = observation.map(Observation::finish).transpose()?.map(|(counted, _)| counted);
+    let counted =
+        observation.map(observer::Observation::finish).transpose()?.map(|(counted, _)| counted);
     if let Some(trace) = trace {
         console::say(&trace.write(&slices)?);
     }
@@ -190,9 +191,10 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
 }
 
 /// An observation of the namespace of the scopes, or of all if there are several.
-fn observation(args: &ExplainArgs, spec: &ExplainSpec) -> Result<Observation, Failure> {
+fn observation(args: &ExplainArgs, spec: &ExplainSpec) -> Result<observer::Observation, Failure> {
     let scopes = &spec.scopes;
-    let is_one = scopes.first().is_some_and(|first| scopes.iter().all(|scope| scope.netns == first.netns));
+    let is_one =
+        scopes.first().is_some_and(|first| scopes.iter().all(|scope| scope.netns == first.netns));
     let process = spec.service.as_ref().and_then(|service| service.member().ok().flatten());
     let name = args.netns.first().cloned().or(process.map(|pid| pid.to_string()));
     let netns = match (is_one, name) {
@@ -201,7 +203,7 @@ fn observation(args: &ExplainArgs, spec: &ExplainSpec) -> Result<Observation, Fa
         (true, None) => Some(Netns::current()?),
     };
     // The samples are those of the trace.
-    Ok(Observation::start(netns, 0)?)
+    Ok(observer::Observation::start(netns, 0)?)
 }
 
 /// Says how to look for settings that slow these packets, if they are of one place.

@@ -113,7 +113,12 @@ const FAULTS: [Fault; 8] = [
                 done",
         undo: "kill $(cat /tmp/tcpdump); while [ -e /proc/$(cat /tmp/tcpdump) ]; do sleep 0.1; done",
         cause: "taps",
-        words: &["tcpdump", "all packets on p0", "frames passed its filter", "of p0 by tpacket_rcv"],
+        words: &[
+            "tcpdump",
+            "all packets on p0",
+            "frames passed its filter",
+            "of p0 by tpacket_rcv",
+        ],
     },
     Fault {
         plant: "insmod /modules/br_netfilter.ko",
@@ -181,7 +186,11 @@ fn is_silent(report: &Value) {
     assert_eq!(found(report), Vec::new());
     assert_eq!(report["observed"]["sees_functions"], true, "{:#}", report["observed"]);
     assert_eq!(report["unseen"], Value::Array(Vec::new()), "{report:#}");
-    assert!(report["observed"]["cost"]["ns_per_frame"].as_u64().is_some(), "{:#}", report["observed"]);
+    assert!(
+        report["observed"]["cost"]["ns_per_frame"].as_u64().is_some(),
+        "{:#}",
+        report["observed"]
+    );
 }
 
 pub(crate) fn nine_faults_are_each_named_with_their_counts_and_their_twins_are_not(rig: &Rig) {

@@ -47,7 +47,8 @@ pub(crate) const MACHINE: Machine = Machine {
 };
 
 /// The same with an older kernel, that of appliances.
-pub(crate) const APPLIANCE: Machine = Machine { files: ["bzImage-bookworm", "rig-bookworm.cpio"], ..MACHINE };
+pub(crate) const APPLIANCE: Machine =
+    Machine { files: ["bzImage-bookworm", "rig-bookworm.cpio"], ..MACHINE };
 
 /// Addresses: `intel` and `vmx` reach `far`.
 const SETUP: &str = "

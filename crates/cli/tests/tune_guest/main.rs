@@ -1,9 +1,9 @@
 //! `wirepath tune` and `wirepath doctor` in Debian guests, with the drivers of real cards and
 //! with gretap. Skipped without QEMU and the guest of `cargo xtask linux-guest`.
 
+mod appliance;
 #[path = "../common/mod.rs"]
 mod common;
-mod appliance;
 mod doctor;
 #[cfg(feature = "feed")]
 #[path = "../../../../feed/tests/tune_guest.rs"]

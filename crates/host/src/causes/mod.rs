@@ -27,7 +27,7 @@ mod udp;
 use crate::generated::Plain;
 pub use evidence::{Evidence, Losses, Sample, Window};
 pub use finding::{
-    Confidence, DoctorReport, Fact, Finding, FindingEvidence, Notes, Severity, Unseen,
+    Confidence, DoctorReport, Fact, Finding, FindingEvidence, FindingWorth, Notes, Severity, Unseen,
 };
 
 /// A known cause, with the texts of its documentation.
@@ -134,11 +134,14 @@ fn run(evidence: &Evidence, causes: impl Iterator<Item = &'static Cause>) -> Doc
     if let Some(observed) = &evidence.observed {
         let fact = |text| Fact { cause: OBSERVER, text };
         report.facts.extend(observed.lines().into_iter().map(fact));
-        let unseen = |why: &String| Unseen { cause: OBSERVER, why: format!("not seen here: {why}") };
+        let unseen =
+            |why: &String| Unseen { cause: OBSERVER, why: format!("not seen here: {why}") };
         report.unseen.extend(observed.unseen.iter().map(unseen));
         report.observed = Some(observed.clone());
     }
-    report.findings.sort_by_key(|finding| std::cmp::Reverse((finding.severity, finding.confidence)));
+    report
+        .findings
+        .sort_by_key(|finding| std::cmp::Reverse((finding.severity, finding.confidence)));
     let names: Vec<&str> = evidence.links.values().map(|link| link.name.as_str()).collect();
     for finding in &mut report.findings {
         finding.change = without_odd_names(&finding.change, &names);

@@ -24,8 +24,8 @@ pub use ethtool::Channels;
 pub use inspect::{Chain, LinkDetail, chains, details};
 pub use link::{
     AttachedMode, AttachedXdp, Link, LinkDrops, Mac, Peer, Reachable, add_address, addresses,
-    addresses_like, delete, link, link_counters, link_drops, link_named, links, reachable, set_mtu, set_neighbour,
-    set_up,
+    addresses_like, delete, link, link_counters, link_drops, link_named, links, reachable, set_mtu,
+    set_neighbour, set_up,
 };
 pub use napi::{Napi, NapiSettings, napi_instances, napi_of_rx_queue, set_napi};
 pub(crate) use napi::{napi_message, napi_settings_are_offered};

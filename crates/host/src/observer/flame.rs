@@ -137,9 +137,7 @@ mod tests {
 
     fn stacks() -> FlameStacks {
         let mut stacks = FlameStacks::default();
-        for (chain, count) in
-            [("a;b;c", 3), ("a;b", 2), ("a;<d>", 1), ("", 4)]
-        {
+        for (chain, count) in [("a;b;c", 3), ("a;b", 2), ("a;<d>", 1), ("", 4)] {
             let chain = chain.split(';').filter(|name| !name.is_empty()).map(str::to_owned);
             stacks.add(chain.collect(), count);
         }
@@ -159,9 +157,12 @@ mod tests {
     fn a_picture_has_names_as_tooltips_and_no_script() {
         let svg = stacks().svg("AP <1>");
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
-        for text in
-            ["<title>AP &lt;1&gt;: 10 samples", "<title>a: 6 samples, 60.0 %", "&lt;d&gt;: 1 samples", "dark"]
-        {
+        for text in [
+            "<title>AP &lt;1&gt;: 10 samples",
+            "<title>a: 6 samples, 60.0 %",
+            "&lt;d&gt;: 1 samples",
+            "dark",
+        ] {
             assert!(svg.contains(text), "{text} in {svg}");
         }
         assert!(!svg.contains("<script") && !svg.contains("<d>"));

@@ -24,8 +24,7 @@ pub struct ObservedHook {
 
 /// Source: linux/netfilter.h: NFPROTO_*, nf_inet_hooks, nf_dev_hooks; linux/netfilter_arp.h.
 pub(super) fn rows(counts: &[HookCounts]) -> Vec<ObservedHook> {
-    const INET: [&str; 6] =
-        ["prerouting", "input", "forward", "output", "postrouting", "ingress"];
+    const INET: [&str; 6] = ["prerouting", "input", "forward", "output", "postrouting", "ingress"];
     let row = |one: &HookCounts| {
         let (family, hooks) = match one.family {
             2 => ("ip", &INET[..]),

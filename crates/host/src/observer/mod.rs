@@ -150,7 +150,8 @@ impl Observation {
     /// [`BpfError::Permission`] without CAP_BPF and CAP_PERFMON; [`BpfError::Load`] if the kernel refuses.
     pub fn start(netns: Option<Netns>, samples_per_second: u32) -> Result<Observation, BpfError> {
         let inode = netns.as_ref().and_then(|netns| netns.inode().ok());
-        let mut programs = ObserverPrograms::load(inode.map(|inode| inode as u32), samples_per_second)?;
+        let mut programs =
+            ObserverPrograms::load(inode.map(|inode| inode as u32), samples_per_second)?;
         // Before the start: reading them takes tens of milliseconds, and privileges that the caller may give up.
         let symbols = Symbols::read();
         programs.start()?;
@@ -207,8 +208,8 @@ impl Observation {
     /// # Errors
     /// [`BpfError::Map`].
     pub fn finish(mut self) -> Result<(Observed, FlameStacks), BpfError> {
-        self.programs.stop();
         let window = self.begun.elapsed();
+        self.programs.stop()?;
         let softnet = softnet::read();
         let (counts, symbols) = (self.programs.counts()?, &self.symbols);
         let names = names::interfaces(self.netns.as_ref());

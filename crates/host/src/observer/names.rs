@@ -42,7 +42,8 @@ fn add(names: &mut BTreeMap<FramePlace, String>, netns: &Netns, suffix: &str) {
 }
 
 pub(super) fn of(names: &BTreeMap<FramePlace, String>, place: FramePlace) -> String {
-    names.get(&place).cloned().unwrap_or_else(|| {
-        format!("interface {} of namespace {}", place.ifindex, place.netns)
-    })
+    names
+        .get(&place)
+        .cloned()
+        .unwrap_or_else(|| format!("interface {} of namespace {}", place.ifindex, place.netns))
 }

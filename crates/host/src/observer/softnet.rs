@@ -63,7 +63,11 @@ pub(super) fn rows(before: &[Row], after: &[Row], softirqs: &[SoftirqCounts]) ->
             squeezed_count: after.squeezed.saturating_sub(before.squeezed),
         }
     };
-    after.iter().map(grown).filter(|cpu| cpu.processed_count > 0 || cpu.softirqs_count > 0).collect()
+    after
+        .iter()
+        .map(grown)
+        .filter(|cpu| cpu.processed_count > 0 || cpu.softirqs_count > 0)
+        .collect()
 }
 
 #[cfg(test)]

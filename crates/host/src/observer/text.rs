@@ -47,7 +47,10 @@ impl Observed {
             _ => String::new(),
         };
         let frames = self.frames_count();
-        format!("{:.1} s observed: {frames} frames received and sent by interfaces{cost}", self.seconds())
+        format!(
+            "{:.1} s observed: {frames} frames received and sent by interfaces{cost}",
+            self.seconds()
+        )
     }
 
     /// Share of the window, 0.0 to 1.0 of one CPU.
@@ -83,7 +86,9 @@ impl ObservedHook {
     pub fn text(&self) -> String {
         let ObservedHook { family, hook, runs_count, functions_count, .. } = self;
         let how = if self.is_computed { " (computed: frames times hooked functions)" } else { "" };
-        format!("{family} {hook} ran for {runs_count} frames and called {functions_count} functions{how}")
+        format!(
+            "{family} {hook} ran for {runs_count} frames and called {functions_count} functions{how}"
+        )
     }
 }
 

@@ -32,8 +32,11 @@ while True:
 fn scene(rps_mask: &str) -> Scene {
     let mut scene = Scene::pair();
     scene.sh("b", &format!("echo {rps_mask} > /sys/class/net/eth0/queues/rx-0/rps_cpus"));
-    scene.python("b", "import socket, time\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
-                       s.bind(('10.1.0.2', 9000))\nprint('ready')\nwhile True: s.recv(2048)");
+    scene.python(
+        "b",
+        "import socket, time\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+                       s.bind(('10.1.0.2', 9000))\nprint('ready')\nwhile True: s.recv(2048)",
+    );
     scene.python("a", LOAD);
     scene
 }
@@ -60,7 +63,10 @@ fn one_queue_without_rps_and_a_mask_of_one_cpu_are_named_with_the_frames_of_thei
     let words = ["eth0 has one receive queue and no RPS", "frames of 64 flows", "rps_cpus"];
     let found = named(&off, "receive-steering", Severity::Low, &words);
     assert_eq!(found.confidence, Confidence::Now);
-    assert!(found.cost.as_ref().unwrap().contains("64 flows in the window, all on CPU"), "{found:?}");
+    assert!(
+        found.cost.as_ref().unwrap().contains("64 flows in the window, all on CPU"),
+        "{found:?}"
+    );
     silent(&twin, "receive-steering");
     row("receive-steering", "64 flows, one queue, no RPS", "doctor --observe", found);
     // For latency it is as it should be.
@@ -113,7 +119,12 @@ fn a_capture_and_empty_chains_are_named_with_the_frames_that_pass_them() {
          chain in { type filter hook input priority 0; }; }'",
     );
     let report = observe(&planted, "b", None);
-    let found = named(&report, "taps", Severity::Medium, &["python3", "receives all packets on all interfaces"]);
+    let found = named(
+        &report,
+        "taps",
+        Severity::Medium,
+        &["python3", "receives all packets on all interfaces"],
+    );
     assert!(found.cost.as_ref().unwrap().contains("frames passed its filter"), "{found:?}");
     assert_eq!(found.confidence, Confidence::Now);
     silent(&twin, "taps");

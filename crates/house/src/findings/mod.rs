@@ -24,6 +24,9 @@ pub struct OutputArgs {
     /// Exit with code 4 if there is a finding of this severity or above
     #[arg(long, value_enum)]
     severity: Option<Severity>,
+    /// Show evidence, reasons, effects and risks, and what was measured
+    #[arg(long, short)]
+    verbose: bool,
     /// Also write a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -69,7 +72,7 @@ pub fn show(
             observed: report.observed.as_ref(),
         })?;
     } else {
-        console::text(&text::render(report, title, console::style()))?;
+        console::text(&text::render(report, title, !output.verbose, console::style()))?;
         if let Some(line) = planning(report, examined) {
             next::say(context, &line);
         }
@@ -124,7 +127,7 @@ fn above(report: &DoctorReport, threshold: Option<Severity>) -> Result<(), Failu
 
 #[cfg(test)]
 mod tests {
-    use host::causes::{Confidence, FindingEvidence};
+    use host::causes::{Confidence, FindingEvidence, FindingWorth};
     use report::screen::Style;
     use testkit::hostile;
 
@@ -147,6 +150,14 @@ mod tests {
                 change: own(),
                 undo: own(),
                 settings: Vec::new(),
+                worth: vec![FindingWorth {
+                    knob: own(),
+                    metric: own(),
+                    ratio: 0.5,
+                    low: Some(0.4),
+                    high: None,
+                    verdict: own(),
+                }],
             }],
             facts: vec![Fact { cause: "memory", text: own() }],
             unseen: vec![Unseen { cause: "taps", why: own() }],
@@ -162,10 +173,10 @@ mod tests {
         let lines = |text: &str| text.lines().count();
         for (name, text) in hostile::texts() {
             let found = report(&text);
-            let shown = report::text::visible_colored(&text::render(&found, &text, style));
+            let shown = report::text::visible_colored(&text::render(&found, &text, false, style));
             hostile::assert_shows(&shown, &[], name);
             hostile::assert_no_line(&shown, name);
-            assert_eq!(lines(&shown), lines(&text::render(&usual, "x", style)), "{name}");
+            assert_eq!(lines(&shown), lines(&text::render(&usual, "x", false, style)), "{name}");
             let page = html::page(&found, &text);
             hostile::assert_shows(&page, &[], name);
             assert_eq!(elements(&page), elements(&html::page(&usual, "x")), "{name}");

@@ -6,7 +6,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 use zerocopy::FromBytes;
 
 use super::error::BpfError;
-use super::object::{Loaded, Opened, embedded, map_error, per_cpu, shared_types};
+use super::object::{Loaded, Opened, embedded, map_error, per_cpu, shared_types, write_single};
 use super::samples::{self, Samples, lookup};
 use super::tracing::{EmptyRuns, RunTime, Tracepoints};
 use crate::capability::Capability;
@@ -202,12 +202,24 @@ impl ObserverPrograms {
             self.samples_per_second,
             &mut self.missing,
         )?);
+        self.count(true)
+    }
+
+    /// Ends the counts and detaches the programs.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn stop(&mut self) -> Result<(), BpfError> {
+        self.count(false)?;
+        self.links.clear();
         Ok(())
     }
 
-    /// Detaches the programs.
-    pub fn stop(&mut self) {
-        self.links.clear();
+    fn count(&self, is_on: bool) -> Result<(), BpfError> {
+        let copies = self.copies.iter().map(|(_, loaded)| loaded);
+        copies
+            .chain([&self.loaded])
+            .try_for_each(|loaded| write_single(&loaded.handle(".bss")?, &u32::from(is_on)))
     }
 
     /// What cannot be seen here, each with the reason.

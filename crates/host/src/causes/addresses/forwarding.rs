@@ -1,7 +1,7 @@
 //! Settings of interfaces that forward packets.
 
-use crate::causes::finding::{Notes, Severity, finding};
 use crate::causes::evidence::Evidence;
+use crate::causes::finding::{Notes, Severity, finding};
 use crate::net::ethtool;
 use crate::tune::{Profile, Target};
 

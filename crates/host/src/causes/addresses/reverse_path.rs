@@ -58,4 +58,3 @@ pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
     };
     notes.find(found.change(change, undo));
 }
-

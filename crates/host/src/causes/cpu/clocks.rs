@@ -1,7 +1,7 @@
 //! Clocks that time stamps come from: the system's, and those of devices.
 
-use crate::causes::finding::{Notes, Severity, finding};
 use crate::causes::evidence::Evidence;
+use crate::causes::finding::{Notes, Severity, finding};
 use crate::net::ethtool;
 use crate::tune::Profile;
 

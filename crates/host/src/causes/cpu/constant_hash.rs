@@ -38,7 +38,8 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         1 => "1 hash".to_owned(),
         count => format!("{count} hashes"),
     };
-    let what = format!("the {} flows that {} {verb} have {hashes}", direction.flows_count, link.name);
+    let what =
+        format!("the {} flows that {} {verb} have {hashes}", direction.flows_count, link.name);
     let mut found = finding(Severity::Medium, what)
         .seen(Confidence::Now)
         .costs(format!("{} frames in the window that nothing can spread", direction.hashed_count));

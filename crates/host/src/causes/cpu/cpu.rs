@@ -1,7 +1,7 @@
 //! Idle states, frequency and memory settings of CPUs.
 
-use crate::causes::finding::{Notes, Severity, finding};
 use crate::causes::evidence::Evidence;
+use crate::causes::finding::{Notes, Severity, finding};
 use crate::tune::{Profile, Target};
 
 pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {

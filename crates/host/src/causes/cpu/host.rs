@@ -1,7 +1,7 @@
 //! Settings that all namespaces share, and the NUMA node of the device.
 
-use crate::causes::finding::{Notes, Severity, finding};
 use crate::causes::evidence::Evidence;
+use crate::causes::finding::{Notes, Severity, finding};
 use crate::tune::{KnobError, Profile, Target, list_to_cpus};
 
 /// Knobs that are judged, with the smallest value that raises no finding.

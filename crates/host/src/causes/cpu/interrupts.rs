@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::causes::finding::{Notes, Severity, finding};
 use crate::causes::evidence::Evidence;
+use crate::causes::finding::{Notes, Severity, finding};
 use crate::tune::{Profile, Target, cpus_to_mask, mask_to_cpus};
 
 /// Minimum number of interrupts for a judgement.

@@ -1,7 +1,7 @@
 //! Other work on the application's CPU: the scheduler's, the timer tick, RCU callbacks, irqbalance.
 
-use crate::causes::finding::{Notes, Severity, finding};
 use crate::causes::evidence::Evidence;
+use crate::causes::finding::{Notes, Severity, finding};
 use crate::tune::{Profile, list_to_cpus};
 
 const CMDLINE: &str = "/proc/cmdline";

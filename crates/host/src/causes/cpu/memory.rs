@@ -3,8 +3,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::causes::finding::Notes;
 use crate::causes::evidence::Evidence;
+use crate::causes::finding::Notes;
 
 /// Size of the walk; larger than most caches.
 const BYTES: usize = 64 << 20;

@@ -14,7 +14,10 @@ pub(super) const CAUSE: Cause = Cause {
     evidence: "received frames by CPU, counted by the observer (`doctor --observe 5s`); /proc/interrupts",
     remedy: "bind the interrupts of the queues to different CPUs (/proc/irq/N/smp_affinity)",
     undo: "write the previous masks back",
-    references: &["Documentation/networking/scaling.rst", "Documentation/core-api/irq/irq-affinity.rst"],
+    references: &[
+        "Documentation/networking/scaling.rst",
+        "Documentation/core-api/irq/irq-affinity.rst",
+    ],
     is_of_forwarding: true,
     ..Cause::new("one-cpu", check)
 };

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::causes::finding::{Notes, Severity, finding};
 use crate::causes::evidence::Evidence;
+use crate::causes::finding::{Notes, Severity, finding};
 
 /// Observation time of counters.
 const WINDOW: Duration = Duration::from_millis(200);

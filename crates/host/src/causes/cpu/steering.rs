@@ -1,8 +1,8 @@
 //! Steering of packets to CPUs and queues.
 
 use super::one_cpu;
-use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::causes::evidence::Evidence;
+use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::net::{Link, ethtool};
 use crate::tune::{Profile, Target, cpus_to_mask, mask_to_cpus};
 
@@ -40,19 +40,19 @@ pub(super) fn receive(view: &Evidence, notes: &mut Notes<'_>) {
                 );
                 notes.find(
                     counted(view, link, found)
-                    .read(&file, &mask)
-                    .read("/sys/devices/system/cpu/online", format!("{} CPUs", online.len()))
-                    .because(RPS)
-                    .effect("flows spread over the CPUs, or one hand-over less for each packet")
-                    .risk("packets of different flows may overtake each other")
-                    .change(
-                        format!(
-                            "{}   (or 0 to switch it off)",
-                            view.in_sysfs(&format!("echo {all} > {file}"))
-                        ),
-                        &undo,
-                    )
-                    .setting("rps-cpus", &target, &all),
+                        .read(&file, &mask)
+                        .read("/sys/devices/system/cpu/online", format!("{} CPUs", online.len()))
+                        .because(RPS)
+                        .effect("flows spread over the CPUs, or one hand-over less for each packet")
+                        .risk("packets of different flows may overtake each other")
+                        .change(
+                            format!(
+                                "{}   (or 0 to switch it off)",
+                                view.in_sysfs(&format!("echo {all} > {file}"))
+                            ),
+                            &undo,
+                        )
+                        .setting("rps-cpus", &target, &all),
                 );
             }
         }
@@ -62,22 +62,24 @@ pub(super) fn receive(view: &Evidence, notes: &mut Notes<'_>) {
             let target = Target::RxQueue(link.name.clone(), 0);
             let mask = view.read("rps-cpus", &target).unwrap_or_default();
             // Others hand frames over within the CPU that a wire brought them to.
-            let is_wire = link.kind.is_none() || overworked.is_some() && link.kind.as_deref() == Some("veth");
+            let is_wire =
+                link.kind.is_none() || overworked.is_some() && link.kind.as_deref() == Some("veth");
             if is_wire && mask_to_cpus(&mask).is_some_and(|cpus| cpus.is_empty()) {
                 let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", link.name);
-                let severity = overworked.map_or(Severity::Low, |(_, cpu)| one_cpu::severity(view, cpu));
+                let severity =
+                    overworked.map_or(Severity::Low, |(_, cpu)| one_cpu::severity(view, cpu));
                 let what = format!("{} has one receive queue and no RPS", link.name);
                 notes.find(
                     counted(view, link, finding(severity, what))
-                    .read(&file, mask)
-                    .because(RPS)
-                    .effect("many flows use many CPUs; a single flow gains nothing")
-                    .risk("packets of different flows may overtake each other")
-                    .change(
-                        view.in_sysfs(&format!("echo {} > {file}", cpus_to_mask(&online))),
-                        view.in_sysfs(&format!("echo 0 > {file}")),
-                    )
-                    .setting("rps-cpus", &target, cpus_to_mask(&online)),
+                        .read(&file, mask)
+                        .because(RPS)
+                        .effect("many flows use many CPUs; a single flow gains nothing")
+                        .risk("packets of different flows may overtake each other")
+                        .change(
+                            view.in_sysfs(&format!("echo {} > {file}", cpus_to_mask(&online))),
+                            view.in_sysfs(&format!("echo 0 > {file}")),
+                        )
+                        .setting("rps-cpus", &target, cpus_to_mask(&online)),
                 );
             }
         }

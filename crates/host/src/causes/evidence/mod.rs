@@ -102,6 +102,11 @@ impl Evidence {
         self.path.iter().filter_map(|index| self.links.get(index))
     }
 
+    /// The first of these interfaces, in the order of the path.
+    pub fn first_of(&self, names: &[String]) -> Option<String> {
+        self.interfaces().map(|link| link.name.clone()).find(|name| names.contains(name))
+    }
+
     /// Interface by which the outer packets of a tunnel leave: the one that it is bound to, or that of the route to
     /// its far end; `None` if there is neither, as for a tunnel with many far ends.
     pub(crate) fn below_tunnel(&self, tunnel: &Link) -> Option<&Link> {

@@ -57,7 +57,8 @@ impl Evidence {
 
 /// True if many flows share very few hashes.
 pub(crate) fn has_constant_hash(direction: &ObservedDirection) -> bool {
-    let are_hashed = direction.hashed_count >= FRAMES_MIN && direction.hashed_count * 10 >= direction.count * 9;
+    let are_hashed =
+        direction.hashed_count >= FRAMES_MIN && direction.hashed_count * 10 >= direction.count * 9;
     let flows = direction.flows_count;
     are_hashed && flows >= FLOWS_MIN && direction.hashes_count * 8 <= flows
 }

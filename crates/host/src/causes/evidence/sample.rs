@@ -28,7 +28,8 @@ impl Sample {
         let mut counters = BTreeMap::new();
         for (file, add) in FILES {
             // Not every kernel has them all; a user without privileges may read most.
-            let text = system.run(|| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")))?;
+            let text =
+                system.run(|| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")))?;
             add(file.rsplit('/').next().unwrap_or(file), &text.unwrap_or_default(), &mut counters);
         }
         for (link, name, count) in system.within(net::link_counters)? {
@@ -157,7 +158,8 @@ impl Window {
 
     /// Sum of some counters, by the names of [`Sample::counters`]; 0 for one that this kernel lacks.
     pub(crate) fn sum(&self, names: &[&str]) -> Losses {
-        let sum = |sample: &Sample| names.iter().filter_map(|name| sample.counters.get(*name)).sum();
+        let sum =
+            |sample: &Sample| names.iter().filter_map(|name| sample.counters.get(*name)).sum();
         self.losses(sum(&self.before), sum(&self.after))
     }
 
@@ -255,7 +257,9 @@ impl Window {
             at,
             counters: counters
                 .iter()
-                .map(|(name, before, after)| ((*name).to_owned(), if is_after { *after } else { *before }))
+                .map(|(name, before, after)| {
+                    ((*name).to_owned(), if is_after { *after } else { *before })
+                })
                 .collect(),
             shapers: Vec::new(),
             tcp: Vec::new(),
@@ -272,13 +276,20 @@ mod tests {
     #[test]
     fn every_form_of_counter_file_is_read_by_name() {
         let mut counters = BTreeMap::new();
-        add_named_lines("snmp", "Udp: InDatagrams InErrors\nUdp: 5 7\nTcp: MaxConn\nTcp: -1\n", &mut counters);
+        add_named_lines(
+            "snmp",
+            "Udp: InDatagrams InErrors\nUdp: 5 7\nTcp: MaxConn\nTcp: -1\n",
+            &mut counters,
+        );
         add_names("snmp6", "Udp6InErrors   \t4\nnonsense\n", &mut counters);
         add_pairs("sockstat", "sockets: used 9\nTCP: inuse 2 mem 3\n", &mut counters);
         add_columns("arp_cache", "entries table_fulls\n0000000a 1\n0000000a 2\n", &mut counters);
         add_softnet("softnet_stat", "10 1 2 0 0 0 0 0 0 0 0 0 3\n", &mut counters);
         let of = |name: &str| counters.get(name).copied();
-        assert_eq!((of("UdpInErrors"), of("TcpMaxConn"), of("Udp6InErrors")), (Some(7), None, Some(4)));
+        assert_eq!(
+            (of("UdpInErrors"), of("TcpMaxConn"), of("Udp6InErrors")),
+            (Some(7), None, Some(4))
+        );
         assert_eq!((of("sockstat TCP mem"), of("sockstat sockets used")), (Some(3), Some(9)));
         assert_eq!((of("arp_cache entries"), of("arp_cache table_fulls")), (Some(10), Some(3)));
         assert_eq!((of("softnet time_squeeze"), of("softnet cpu3 processed")), (Some(2), Some(16)));
@@ -286,7 +297,8 @@ mod tests {
 
     #[test]
     fn growth_and_totals_are_of_both_versions_of_ip() {
-        let window = Window::with_counters(&[("UdpInErrors", 7, 9), ("Udp6InErrors", 0, 4), ("A", 3, 3)]);
+        let window =
+            Window::with_counters(&[("UdpInErrors", 7, 9), ("Udp6InErrors", 0, 4), ("A", 3, 3)]);
         let both = window.sum(&["UdpInErrors", "Udp6InErrors"]);
         assert_eq!((both.now, both.total, both.severity()), (6, 13, Severity::High));
         let steady = window.sum(&["A", "no such one"]);

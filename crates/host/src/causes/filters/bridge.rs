@@ -26,7 +26,8 @@ pub(super) const CAUSE: Cause = Cause {
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     let is_on = |name: &str| evidence.sysctl(&format!("net/bridge/{name}")).as_deref() == Some("1");
     let on: Vec<&str> = SETTINGS.into_iter().filter(|name| is_on(name)).collect();
-    let Some(bridge) = evidence.interfaces().find(|link| link.kind.as_deref() == Some("bridge")) else {
+    let Some(bridge) = evidence.interfaces().find(|link| link.kind.as_deref() == Some("bridge"))
+    else {
         return;
     };
     let ports = evidence.details.values().filter(|port| port.master == Some(bridge.index)).count();
@@ -38,7 +39,8 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     }
     let hooks = evidence.observed.iter().flat_map(|observed| &observed.hooks);
     let hooks: Vec<_> = hooks.filter(|hook| hook.family == "bridge").collect();
-    let frames = hooks.iter().map(|hook| hook.runs_count).max().unwrap_or(0);
+    // A frame may run a hook again: br_netfilter takes it back.
+    let frames = hooks.iter().map(|hook| hook.runs_count).min().unwrap_or(0);
     let functions: u64 = hooks.iter().map(|hook| hook.functions_count).sum();
     if evidence.observed.is_some() && frames < FRAMES_MIN {
         return;
@@ -67,9 +69,9 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     if functions > 0 {
         let each = functions as f64 / frames as f64;
         found.severity = Severity::Medium;
-        found = found
-            .seen(Confidence::Now)
-            .costs(format!("{functions} functions for {frames} frames in the window: {each:.1} a frame"));
+        found = found.seen(Confidence::Now).costs(format!(
+            "{functions} functions for {frames} frames in the window: {each:.1} a frame"
+        ));
     }
     notes.find(found);
 }

@@ -1,7 +1,7 @@
 //! Netfilter: chains that packets pass, and connection tracking.
 
-use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::causes::evidence::Evidence;
+use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::net;
 use crate::text::chain;
 

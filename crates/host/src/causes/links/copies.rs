@@ -49,7 +49,9 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         return;
     }
     for copies in evidence.observed_copies() {
-        let Some(link) = evidence.interfaces().find(|link| link.index == copies.index) else { continue };
+        let Some(link) = evidence.interfaces().find(|link| link.index == copies.index) else {
+            continue;
+        };
         let at = evidence.observed_at(link.index);
         let frames = at.map_or(0, |at| at.received.count.max(at.sent.count));
         let is_of_most = copies.count >= FRAMES_MIN && copies.count * 5 >= frames;
@@ -67,15 +69,18 @@ fn is_of_tunnel(link: &Link, copies: &ObservedCopies) -> bool {
 
 fn copied(evidence: &Evidence, link: &Link, copies: &ObservedCopies, frames: u64) -> Finding {
     let (name, by, bytes) = (&link.name, copies.by(), copies.bytes_each());
-    let found = finding(Severity::Medium, format!("{by} copies frames of {name}, {bytes} bytes each"))
-        .seen(Confidence::Now)
-        .costs(format!("{} copies for {frames} frames in the window", copies.count))
-        .read(
-            format!("calls of {} (observer)", copies.function),
-            format!("{} by {by}, called by {}", copies.count, copies.chain[1..].join(" < ")),
-        )
-        .because("a copied frame is read and written once more, which takes longer the longer it is")
-        .effect("saves a copy of each frame");
+    let found =
+        finding(Severity::Medium, format!("{by} copies frames of {name}, {bytes} bytes each"))
+            .seen(Confidence::Now)
+            .costs(format!("{} copies for {frames} frames in the window", copies.count))
+            .read(
+                format!("calls of {} (observer)", copies.function),
+                format!("{} by {by}, called by {}", copies.count, copies.chain[1..].join(" < ")),
+            )
+            .because(
+                "a copied frame is read and written once more, which takes longer the longer it is",
+            )
+            .effect("saves a copy of each frame");
     let xdp = format!("{}ip link set {name} xdp off", evidence.prefix());
     let caller = copies.caller.as_str();
     if GENERIC_XDP.contains(&caller) {

@@ -1,7 +1,7 @@
 //! Settings of an interface: queues, rings, interrupts, offloads, XDP and queueing discipline.
 
-use crate::causes::finding::{Notes, Severity, finding};
 use crate::causes::evidence::Evidence;
+use crate::causes::finding::{Notes, Severity, finding};
 use crate::net::{self, AttachedMode, ethtool};
 use crate::tune::{Profile, Target};
 

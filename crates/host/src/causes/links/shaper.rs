@@ -1,8 +1,8 @@
 //! Interfaces that are slowed on purpose, often by something that ended long ago.
 
+use crate::causes::evidence::Evidence;
 use crate::causes::evidence::Losses;
 use crate::causes::finding::{Finding, Notes, Severity, finding};
-use crate::causes::evidence::Evidence;
 use crate::net::{QdiscLimits, ShaperQdisc};
 
 /// Rate from which a shaper of a link of unknown speed is not reported, bits per second.

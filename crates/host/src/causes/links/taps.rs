@@ -1,8 +1,8 @@
 //! Packet sockets that receive copies of packets.
 
 use super::copies::CAPTURES;
-use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::causes::evidence::Evidence;
+use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 
 /// One line of `/proc/net/packet`.
 struct Tap {

@@ -2,6 +2,5 @@
 
 use super::Cause;
 
-pub(super) const CAUSES: &[Cause] = &[
-    Cause { is_of_forwarding: true, ..Cause::new("offloads", super::links::offloads) },
-];
+pub(super) const CAUSES: &[Cause] =
+    &[Cause { is_of_forwarding: true, ..Cause::new("offloads", super::links::offloads) }];

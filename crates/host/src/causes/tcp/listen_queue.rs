@@ -14,8 +14,7 @@ pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
     if refused.total == 0 {
         return;
     }
-    let mut full: Vec<&TcpSocket> =
-        counters.after.tcp.iter().filter(|one| one.is_full()).collect();
+    let mut full: Vec<&TcpSocket> = counters.after.tcp.iter().filter(|one| one.is_full()).collect();
     full.sort_by_key(|one| one.send_queue);
     let somaxconn = view.sysctl("net/core/somaxconn").unwrap_or_default();
     let named = match full.first() {
@@ -69,4 +68,3 @@ pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
     };
     notes.find(found.change(change, undo));
 }
-

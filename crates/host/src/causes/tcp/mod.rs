@@ -4,6 +4,4 @@ mod listen_queue;
 
 use super::Cause;
 
-pub(super) const CAUSES: &[Cause] = &[
-    Cause::new("listen-queue", listen_queue::check),
-];
+pub(super) const CAUSES: &[Cause] = &[Cause::new("listen-queue", listen_queue::check)];

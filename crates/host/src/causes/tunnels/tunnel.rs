@@ -1,7 +1,7 @@
 //! Tunnel devices: queues, headroom, MTU.
 
-use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::causes::evidence::{Evidence, FRAMES_MIN};
+use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::net::Link;
 
 pub(in crate::causes) fn is_tunnel(link: &Link) -> bool {
@@ -159,9 +159,9 @@ fn counted(view: &Evidence, notes: &mut Notes<'_>, tunnel: &Link, possible: Vec<
         }
         return;
     }
-    let copies = view.observed_copies().filter(|copies| {
-        copies.index == tunnel.index && copies.function == "pskb_expand_head"
-    });
+    let copies = view
+        .observed_copies()
+        .filter(|copies| copies.index == tunnel.index && copies.function == "pskb_expand_head");
     let copies: Vec<_> = copies.collect();
     let count: u64 = copies.iter().map(|copies| copies.count).sum();
     let shared: u64 = copies.iter().map(|copies| copies.shared_count).sum();
@@ -185,8 +185,15 @@ fn counted(view: &Evidence, notes: &mut Notes<'_>, tunnel: &Link, possible: Vec<
         };
         finding(Severity::Medium, "").because(COPIED).effect("saves a copy of each frame").change(change, undo)
     });
-    let why = if shared * 2 < count { "for headroom" } else { "because other buffers share their data" };
-    found.what = format!("{count} of {sent} frames that {name} sends are copied {why}");
+    let why =
+        if shared * 2 < count { "for headroom" } else { "because other buffers share their data" };
+    // The device copies, and the function that writes the outer header may copy again.
+    let times = match count as f64 / sent as f64 {
+        each if each > 1.2 => format!(", {each:.1} times each"),
+        _ => String::new(),
+    };
+    let copied = count.min(sent);
+    found.what = format!("{copied} of {sent} frames that {name} sends are copied {why}{times}");
     found.severity = Severity::Medium;
     for copies in copies {
         found = found.read(

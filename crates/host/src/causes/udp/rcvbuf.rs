@@ -1,7 +1,7 @@
 //! Receive buffers of sockets that are too small for a burst.
 
-use crate::causes::finding::{Notes, Severity, finding};
 use crate::causes::evidence::Evidence;
+use crate::causes::finding::{Notes, Severity, finding};
 
 /// Receive buffers below this size hold only a few dozen datagrams.
 const SMALL_BYTES: u32 = 64 * 1024;
