@@ -13,6 +13,8 @@ fn main() {
         "drop",
         "interval",
         "slice",
+        "call",
+        "call_sum",
         "frames",
         "distinct",
         "place",

@@ -33,6 +33,7 @@ pub mod net;
 pub mod observer;
 pub mod output_file;
 pub mod private_file;
+pub mod program;
 pub mod random;
 pub mod scratch;
 pub mod slots;

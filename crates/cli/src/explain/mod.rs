@@ -1,6 +1,7 @@
 //! `wirepath explain`: where packets spend time on a live path, and where they are dropped.
 
 mod diff;
+mod late;
 mod metrics;
 mod perfetto;
 mod text;
@@ -30,6 +31,7 @@ use house::context::Context;
 use house::metrics::Shown;
 use house::next::{self, CommandLine};
 use house::{console, privileges, signals};
+pub(crate) use late::LateDocument;
 use perfetto::TraceFile;
 
 #[derive(Debug, Args)]
@@ -39,6 +41,8 @@ pub(crate) struct ExplainArgs {
     interfaces: Vec<String>,
     #[command(flatten)]
     service: ServiceArgs,
+    #[command(flatten)]
+    late: late::LateArgs,
     /// Network namespace: a name of `ip netns`, a process id or a path; may be repeated. Default: that of
     /// the service's process, else the current one with an INTERFACE or --port, else all
     #[arg(long, value_name = "NETNS")]
@@ -129,6 +133,9 @@ impl ServiceArgs {
 pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> {
     if args.live && context.json {
         return Err(Failure::Usage("--live prints tables; remove --json".into()));
+    }
+    if args.late.late {
+        return late::run(context, args);
     }
     let service = args.service.service()?;
     let (scopes, mut links) = scopes(args, service.as_ref())?;

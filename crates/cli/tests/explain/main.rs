@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod late;
 mod life;
 
 use std::collections::BTreeMap;

@@ -64,7 +64,7 @@ const CAUSES: [&str; 9] = [
     "bridge-netfilter",
     "receive-steering",
     "frame-copies",
-    "one-cpu",
+    "queues-on-one-cpu",
 ];
 
 struct Fault {

@@ -18,6 +18,7 @@ pub(crate) mod symbols;
 use std::time::{Duration, Instant};
 
 pub use functions::{FunctionRow, PlaceRow};
+pub(crate) use service::find_groups;
 pub use service::{ServiceError, TracedService};
 pub use slices::{SLICES_MAX, Slice, Slices};
 pub use stage_trace::{

@@ -169,6 +169,20 @@ fn get(header: &Ifinfomsg, name: Option<&str>) -> Result<Link, NetError> {
     })
 }
 
+/// The other end of an interface, which may be in another namespace; that needs CAP_NET_ADMIN there.
+pub fn link_of(peer: Peer) -> Result<Link, NetError> {
+    ask(format!("reading interface {} at the other end", peer.index), |socket| {
+        let header = header_for(peer.index);
+        let mut request = rt_link::Request::new().op_getlink_do(&header);
+        if let Some(netns_id) = peer.netns_id {
+            request.encode().push_target_netnsid(netns_id);
+        }
+        let mut reply = socket.request(&request)?;
+        let (header, attributes) = reply.recv_one()?;
+        Ok(Link::decode(&header, &attributes))
+    })
+}
+
 /// Maps the kernel's "no such device" to [`NetError::NoInterface`].
 fn absent(error: NetError, interface: &str) -> NetError {
     match &error {

@@ -11,5 +11,9 @@ mod filters;
 mod links;
 mod mtu;
 mod observed;
+mod process;
+#[path = "../planted/quota.rs"]
+mod quota;
 mod tcp;
+mod tcp_paths;
 mod udp;

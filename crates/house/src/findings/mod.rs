@@ -96,13 +96,14 @@ pub struct DoctorDocument<'a> {
     observed: Option<&'a Observed>,
 }
 
-/// The command that makes a plan of the findings; `None` if none of them is a setting of `tune`.
+/// The command that makes a plan of the findings; `None` if none of them is a setting of `tune`, or they were proved.
 ///
 /// A plan is for one interface: that of the first finding, which is the most severe.
 fn planning(report: &DoctorReport, examined: &Examined<'_>) -> Option<CommandLine> {
     let Examined { place, command, .. } = examined;
     let settings: Vec<_> = report.findings.iter().flat_map(|finding| &finding.settings).collect();
-    if settings.is_empty() {
+    let is_proved = report.findings.iter().any(|finding| !finding.worth.is_empty());
+    if settings.is_empty() || is_proved {
         return None;
     }
     let first = settings.iter().find_map(|setting| setting.target.interface());

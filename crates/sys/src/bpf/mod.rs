@@ -12,6 +12,7 @@
 //! made by a thread in that namespace.
 
 mod attached;
+mod calls;
 mod drop;
 mod error;
 pub mod explain;
@@ -36,6 +37,7 @@ mod verbs;
 mod xdp_mode;
 
 pub use attached::AttachedProgram;
+pub use calls::{CallCounter, CallSum};
 pub use drop::{DelayCounts, DropCounter, DropCounts, DropSpec, HEAD_BYTES_MAX, Heads};
 pub use error::BpfError;
 pub use faults::{Fault, FaultCounts, FaultFilter, FaultSpec};

@@ -7,7 +7,7 @@ use crate::net::ethtool;
 use crate::tune::Target;
 
 pub(super) const CAUSE: Cause = Cause {
-    title: "all flows have the same flow hash",
+    title: "All flows have the same flow hash",
     symptom: "RPS or more queues are set, and one CPU still does all the work",
     evidence: "distinct flows against distinct values of skb->hash, counted by the observer (`doctor --observe 5s`)",
     remedy: "switch off the card's hash, so that the kernel computes one (`ethtool -K IF rxhash off`); or remove the \

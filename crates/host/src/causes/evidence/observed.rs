@@ -1,12 +1,15 @@
 //! What the observer counted, as causes ask for it.
 
 use super::Evidence;
+use crate::causes::finding::Severity;
 use crate::observer::{Observed, ObservedCopies, ObservedDirection, ObservedInterface};
 
 /// Frames from which counts are judged.
 pub(crate) const FRAMES_MIN: u64 = 50;
 /// Flows from which their spreading is judged.
 const FLOWS_MIN: u64 = 8;
+/// Share of its time from which a CPU's softirqs are its main work.
+const BUSY_SHARE: f64 = 0.3;
 
 impl Evidence {
     /// Evidence with the counts of an observation.
@@ -45,6 +48,22 @@ impl Evidence {
         let [cpu] = received.cpus()[..] else { return None };
         let many = received.count >= FRAMES_MIN && received.flows_count >= FLOWS_MIN;
         (many && !has_constant_hash(received)).then_some((received, cpu))
+    }
+
+    /// Severity of frames that one CPU handles alone: by the time that this takes.
+    pub(crate) fn one_cpu_severity(&self, cpu: usize) -> Severity {
+        if self.softirq_share(cpu) >= BUSY_SHARE { Severity::Medium } else { Severity::Low }
+    }
+
+    /// `4000 frames of 64 flows in the window, all on CPU 0, which spent 31.0 % of its time in NET_RX softirqs`.
+    pub(crate) fn one_cpu_cost(&self, index: u32) -> Option<String> {
+        let (received, cpu) = self.on_one_cpu(index)?;
+        Some(format!(
+            "{} frames of {} flows in the window, all on CPU {cpu}, which spent {:.1} % of its time in NET_RX softirqs",
+            received.count,
+            received.flows_count,
+            self.softirq_share(cpu) * 100.0
+        ))
     }
 
     /// Share of the window that a CPU spent in NET_RX softirqs, 0.0 to 1.0.

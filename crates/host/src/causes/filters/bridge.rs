@@ -3,13 +3,12 @@
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, FRAMES_MIN};
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
-use crate::net;
 
 const SETTINGS: [&str; 3] =
     ["bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-arptables"];
 
 pub(super) const CAUSE: Cause = Cause {
-    title: "bridged frames pass IP's firewall hooks without any rule there",
+    title: "Bridged frames pass IP's firewall hooks without any rule there",
     symptom: "a bridge forwards fewer frames after a firewall or container tool loaded br_netfilter",
     evidence: "net.bridge.bridge-nf-call-iptables, functions hooked into the bridge, and their runs, counted by the \
                observer (`doctor --observe 5s`)",
@@ -32,8 +31,11 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     };
     let ports = evidence.details.values().filter(|port| port.master == Some(bridge.index)).count();
     // Rules want these frames: container networks depend on it.
-    let chains = notes.ask(evidence.system.within(net::chains)).unwrap_or_default();
-    let has_rules = chains.iter().any(|chain| chain.rule_count > 0 && chain.family != "bridge");
+    let chains = match evidence.rules() {
+        Ok(rules) => &rules.chains,
+        Err(why) => return notes.unseen(why),
+    };
+    let has_rules = chains.iter().any(|chain| !chain.rules.is_empty() && chain.family != "bridge");
     if on.is_empty() || ports < 2 || has_rules {
         return;
     }

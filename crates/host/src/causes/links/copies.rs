@@ -10,7 +10,7 @@ use crate::observer::ObservedCopies;
 const BYTES_MIN: u64 = 128;
 
 pub(super) const CAUSE: Cause = Cause {
-    title: "a driver or the stack copies each frame",
+    title: "A driver or the stack copies each frame",
     symptom: "throughput falls with the size of the frames, and `memcpy` is high in a profile",
     evidence: "calls of pskb_expand_head, skb_copy, skb_copy_bits and their like by caller, counted by the observer \
                (`doctor --observe 5s`); kernels that let no program trace functions do not show them",

@@ -1,8 +1,21 @@
 //! Packet sockets that receive copies of packets.
 
 use super::copies::CAPTURES;
+use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "taps",
+    title: "A packet socket receives a copy of each packet",
+    symptom: "the host spends more CPU time for each packet since a capture, monitor or DHCP client runs",
+    evidence: "`/proc/net/packet`: sockets for all protocols or for one, and their programs",
+    remedy: "end the capture that was forgotten, or restrict it to one interface and protocol",
+    undo: "start it again",
+    references: &["packet(7)"],
+    is_of_forwarding: true,
+    ..Cause::new("taps", check)
+};
 
 /// One line of `/proc/net/packet`.
 struct Tap {
@@ -26,7 +39,7 @@ fn parse(table: &str) -> Vec<Tap> {
         .collect()
 }
 
-pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
+fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let Some(table) = notes.ask(view.proc_net("packet")) else { return };
     for tap in parse(&table) {
         const ALL: u16 = libc::ETH_P_ALL as u16;

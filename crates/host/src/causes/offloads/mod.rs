@@ -1,6 +1,9 @@
 //! Work that interfaces do for the stack, and merging.
 
+mod missing;
+mod offloads;
+mod udp_merge;
+
 use super::Cause;
 
-pub(super) const CAUSES: &[Cause] =
-    &[Cause { is_of_forwarding: true, ..Cause::new("offloads", super::links::offloads) }];
+pub(super) const CAUSES: &[Cause] = &[udp_merge::CAUSE, missing::CAUSE, offloads::CAUSE];

@@ -1,11 +1,26 @@
 //! Accept queues of servers that are full.
 
+use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Notes, finding};
 use crate::net::TcpSocket;
 
-/// Connections that found the accept queue of their server full.
-pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
+pub(super) const CAUSE: Cause = Cause {
+    title: "The accept queue of a server is full, and further connections are dropped",
+    symptom: "Some connections take 1, 3 or 7 s to open, or fail, while the server has time to spare; connections \
+              that look open get no answer.",
+    evidence: "TcpExtListenOverflows, and ListenDrops, which has them too; a listener whose Recv-Q is above its \
+               Send-Q in `ss -ltn`; net.core.somaxconn.",
+    remedy: "A larger backlog of listen() in the program's settings and, if it is cut by it, net.core.somaxconn; \
+             more threads that accept.",
+    undo: "The old backlog and net.core.somaxconn.",
+    counters: &["TcpExtListenOverflows", "TcpExtListenDrops"],
+    reasons: &["TCP_OVERFLOW"],
+    references: &["listen(2)", "Documentation/networking/ip-sysctl.rst, somaxconn"],
+    ..Cause::new("listen-queue", check)
+};
+
+fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let counters = match view.window() {
         Ok(counters) => counters,
         Err(why) => return notes.unseen(why),

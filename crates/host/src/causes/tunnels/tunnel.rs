@@ -1,15 +1,44 @@
 //! Tunnel devices: queues, headroom, MTU.
 
-use crate::causes::evidence::{Evidence, FRAMES_MIN};
+use crate::causes::Cause;
+use crate::causes::evidence::{Evidence, FRAMES_MIN, Losses};
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::net::Link;
 
-pub(in crate::causes) fn is_tunnel(link: &Link) -> bool {
+fn is_tunnel(link: &Link) -> bool {
     matches!(
         link.kind.as_deref(),
         Some("vxlan" | "gretap" | "ip6gretap" | "geneve" | "gre" | "ip6gre" | "ipip" | "sit")
     )
 }
+
+pub(super) const QUEUES: Cause = Cause {
+    title: "A tunnel device has one transmit queue",
+    symptom: "a tunnel forwards no more with more CPUs",
+    evidence: "number of transmit queues of GRE and IP-in-IP devices; frames that each CPU sends through them, counted \
+               by the observer (`doctor --observe 5s`)",
+    remedy: "create it again with `numtxqueues N`, N the number of CPUs",
+    undo: "create it again with `numtxqueues 1`",
+    references: &["https://man7.org/linux/man-pages/man8/ip-link.8.html"],
+    is_of_forwarding: true,
+    ..Cause::new("tunnel-queues", queues)
+};
+
+pub(super) const HEADROOM: Cause = Cause {
+    title: "Frames have no room for a tunnel's outer headers and are copied",
+    symptom: "a tunnel costs a `memcpy` for each frame (pskb_expand_head in a profile)",
+    evidence: "copies by gre_tap_xmit, vxlan_xmit and their like for the frames that a tunnel sends, counted by the \
+               observer (`doctor --observe 5s`); without it needed_headroom of the tunnel, its bridge and the \
+               interface below, and then the copies are only possible",
+    remedy: "create the tunnel while the route to its far end exists, or with `dev IF`",
+    undo: "create it again as it was",
+    references: &[
+        "https://docs.kernel.org/networking/skbuff.html",
+        "linux/netdevice.h: LL_RESERVED_SPACE",
+    ],
+    is_of_forwarding: true,
+    ..Cause::new("tunnel-headroom", headroom)
+};
 
 /// True if a tunnel of this kind has neither a queueing discipline nor a transmit lock, so that CPUs
 /// send through one queue in parallel.
@@ -19,7 +48,7 @@ fn is_lockless(link: &Link) -> bool {
     matches!(link.kind.as_deref(), Some("vxlan" | "geneve"))
 }
 
-pub(super) fn queues(view: &Evidence, notes: &mut Notes<'_>) {
+fn queues(view: &Evidence, notes: &mut Notes<'_>) {
     let cpus = view.system.online_cpus().len();
     for link in view.interfaces().filter(|link| is_tunnel(link) && !is_lockless(link)) {
         if link.tx_queue_count > 1 || cpus < 2 {
@@ -126,7 +155,7 @@ fn need(
     }
 }
 
-pub(super) fn headroom(view: &Evidence, notes: &mut Notes<'_>) {
+fn headroom(view: &Evidence, notes: &mut Notes<'_>) {
     for tunnel in view.interfaces().filter(|link| is_tunnel(link)) {
         let Some(detail) = view.details.get(&tunnel.index) else { continue };
         if detail.headroom_bytes.is_none() {
@@ -304,7 +333,25 @@ fn copied_from_card(tunnel: &Link, card: &Link, need: &Need) -> Finding {
 /// Outer IPv4, UDP and VXLAN headers and the inner Ethernet header; the MTU excludes the outer one.
 const VXLAN_BYTES: u32 = 20 + 8 + 8 + 14;
 
-pub(super) fn mtu(view: &Evidence, notes: &mut Notes<'_>) {
+pub(super) const MTU: Cause = Cause {
+    title: "frames of a tunnel do not fit the interface below",
+    symptom: "large transfers through the tunnel are slow or hang, small ones work",
+    evidence: "MTU of the tunnel and its outer headers against the MTU of the interface below; fragments that this host \
+               makes (IpFragCreates) and refuses to make (IpFragFails)",
+    remedy: "`ip link set TUNNEL mtu N`, with N the lower MTU without 50 bytes for VXLAN",
+    undo: "`ip link set TUNNEL mtu` with the old number",
+    counters: &["IpFragCreates", "IpFragFails"],
+    reasons: &["PKT_TOO_BIG"],
+    references: &["RFC 7348 section 4.3", "moby/moby#24906", "openvswitch/ovs-issues#9"],
+    is_of_forwarding: true,
+    ..Cause::new("tunnel-mtu", mtu)
+};
+
+fn mtu(view: &Evidence, notes: &mut Notes<'_>) {
+    // Without traffic it is a setting, and may not matter.
+    let cut =
+        view.window().map(|window| window.sum(&["IpFragCreates", "IpFragFails", "Ip6FragCreates"]));
+    let severity = cut.map_or(Severity::Low, Losses::severity);
     for link in view.interfaces() {
         let bound = view.details.get(&link.index).and_then(|detail| detail.vxlan_bound_to);
         let Some(below) = bound.and_then(|index| view.links.get(&index)) else { continue };
@@ -314,7 +361,7 @@ pub(super) fn mtu(view: &Evidence, notes: &mut Notes<'_>) {
         let fits = below.mtu_bytes.saturating_sub(VXLAN_BYTES);
         let command = format!("{}ip link set {} mtu", view.prefix(), link.name);
         notes.find(
-            finding(Severity::High, format!("frames of {} do not fit {}", link.name, below.name))
+            finding(severity, format!("frames of {} do not fit {}", link.name, below.name))
                 .read(format!("IFLA_MTU of {}", link.name), link.mtu_bytes.to_string())
                 .read(format!("IFLA_MTU of {}", below.name), below.mtu_bytes.to_string())
                 .because("outer packets are fragmented or dropped (RFC 7348 section 4.3)")
