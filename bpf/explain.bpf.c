@@ -18,6 +18,7 @@
  */
 #include "stack.h"
 #include "ipv6.h"
+#include "samples.h"
 
 /* As numbered in sys::bpf::explain::Point. */
 enum point {
@@ -275,20 +276,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct woken);
 } woken SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
-	__uint(max_entries, 8192);
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, 127 * sizeof(__u64));
-} stacks SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 8192);
-	__type(key, __s32);
-	__type(value, __u64);
-} samples SEC(".maps");
 
 /* With an index of 0: any interface of the namespace. */
 static __always_inline int is_in_scope(__u32 netns, __u32 ifindex)
@@ -1198,23 +1185,6 @@ int BPF_PROG(switched, _Bool preempt, struct task_struct *before, struct task_st
 SEC("tp_btf/net_dev_queue")
 int BPF_PROG(empty)
 {
-	return 0;
-}
-
-SEC("perf_event")
-int sample(struct bpf_perf_event_data *ctx)
-{
-	__s32 stack = bpf_get_stackid(ctx, &stacks, 0);
-	__u64 one = 1, *count;
-
-	/* In user space or with a full table: still a sample. */
-	if (stack < 0)
-		stack = -1;
-	count = bpf_map_lookup_elem(&samples, &stack);
-	if (count)
-		__sync_fetch_and_add(count, 1);
-	else
-		bpf_map_update_elem(&samples, &stack, &one, BPF_NOEXIST);
 	return 0;
 }
 

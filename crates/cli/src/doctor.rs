@@ -2,18 +2,22 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
-use host::causes::{self, Evidence};
+use host::causes::{self, Evidence, Sample};
+use host::exclusive::{Activity, ExclusiveLock};
 use host::netns::Netns;
+use host::observer::{FlameStacks, Observation, SAMPLES_PER_SECOND};
 use host::program::{ProgramWatch, process_of_unit};
 use host::tune::{Place, Profile};
-use house::console;
+use house::args::parse_duration;
 use house::context::Context;
 use house::findings::{Examined, OutputArgs, show};
 use house::next::CommandLine;
 use house::place::{ExamineArgs, StateArgs, notice};
+use house::{console, signals};
 use remote::Failure;
 
 use crate::{doctor_prove, process};
@@ -30,6 +34,12 @@ pub(crate) struct DoctorArgs {
     /// CPU of the application that receives the packets
     #[arg(long, value_name = "CPU")]
     app_cpu: Option<usize>,
+    /// Also count for TIME what frames suffer: copies and clones by caller, flows and hashes, softirqs, hooks
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    observe: Option<Duration>,
+    /// Write the call stacks of that time as a flame graph to FILE.svg, and as folded text to FILE.folded
+    #[arg(long, value_name = "FILE.svg", requires = "observe")]
+    flame: Option<PathBuf>,
     /// Measure what the change of each finding is worth, one by one, and order the findings by it
     #[arg(long)]
     prove: bool,
@@ -100,6 +110,9 @@ pub(crate) fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
     let system = place.open(&args.state)?;
     let profile = args.profile;
     let mut view = Evidence::new(system, place.interface.as_deref(), profile, args.app_cpu)?;
+    if let Some(time) = args.observe {
+        view = observed(view, args, time, &place.title())?;
+    }
     if let Some(watch) = watch {
         view = view.with_program(watch).map_err(process::failure)?;
     }
@@ -110,6 +123,43 @@ pub(crate) fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
     let purpose = profile.map_or(String::new(), |profile| format!(", for {}", profile.name()));
     let examined = Examined { place: &place, purpose: &purpose, command: command(args) };
     show(context, &report, &examined, &args.output)
+}
+
+/// Evidence with the counts of an observation, and with the kernel's counters before and after it.
+fn observed(
+    evidence: Evidence,
+    args: &DoctorArgs,
+    time: Duration,
+    title: &str,
+) -> Result<Evidence, Failure> {
+    let _lock = ExclusiveLock::acquire(Activity::Tracing)
+        .map_err(|conflict| Failure::failed(conflict.to_string()))?;
+    let samples = if args.flame.is_some() { SAMPLES_PER_SECOND } else { 0 };
+    let before = Sample::take(evidence.system());
+    let mut observation =
+        Observation::start(Some(evidence.system().netns().try_clone()?), samples)?;
+    console::say(&format!("observing frames for {:.1} s", time.as_secs_f64()));
+    observation.wait(time, signals::stop_requested)?;
+    let (observed, stacks) = observation.finish()?;
+    let after = Sample::take(evidence.system());
+    if let Some(file) = &args.flame {
+        write_flame(file, &stacks, title)?;
+    }
+    // Causes that need what could not be read report it.
+    let evidence = match (before, after) {
+        (Ok(before), Ok(after)) => evidence.watched(before, after),
+        _ => evidence,
+    };
+    Ok(evidence.observed(observed))
+}
+
+/// Writes a flame graph, and its folded text beside it.
+pub(crate) fn write_flame(file: &Path, stacks: &FlameStacks, title: &str) -> Result<(), Failure> {
+    console::replace_file(file, stacks.svg(title))?;
+    let folded = file.with_extension("folded");
+    console::replace_file(&folded, stacks.folded())?;
+    console::say(&format!("call stacks: {} and {}", file.display(), folded.display()));
+    Ok(())
 }
 
 /// This command with its options but those of the place and of the output.

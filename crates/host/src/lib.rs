@@ -30,6 +30,7 @@ pub mod interruptions;
 pub mod irq_suspend;
 pub mod machine;
 pub mod net;
+pub mod observer;
 pub mod output_file;
 pub mod private_file;
 pub mod program;

@@ -19,6 +19,7 @@ use host::explain::{
 };
 use host::net::{Link, LinkWatch, NetError};
 use host::netns::Netns;
+use host::observer::{self, Observed};
 use host::tune::Place;
 use remote::Failure;
 use schemars::JsonSchema;
@@ -75,12 +76,21 @@ pub(crate) struct ExplainArgs {
     /// Compare with an earlier document of `explain --json`
     #[arg(long, value_name = "FILE", conflicts_with = "live")]
     diff: Option<PathBuf>,
+    /// Also count what frames suffer: copies and clones by caller, flows and hashes, softirqs, hooks. All frames, in
+    /// the whole time
+    #[arg(long)]
+    observe: bool,
+    /// Write the call stacks of the samples as a flame graph to FILE.svg, and as folded text to FILE.folded
+    #[arg(long, value_name = "FILE.svg")]
+    flame: Option<PathBuf>,
     /// Write a trace for Perfetto: a slice per timed packet and stage
     #[arg(long, value_name = "FILE")]
     perfetto: Option<PathBuf>,
 }
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(5);
+/// Time in which the cost of `--observe` is counted.
+const COST_WINDOW: Duration = Duration::from_millis(200);
 
 impl ExplainArgs {
     /// `None` until it is interrupted.
@@ -159,6 +169,7 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
     let trace = args.perfetto.as_deref().map(TraceFile::create).transpose()?;
     let mut observer = Observer::new(&spec)?;
     observer.start()?;
+    let mut observation = args.observe.then(|| observation(args, &spec)).transpose()?;
     // Programs are attached again in each period, and the kernel counts their CPU time.
     privileges::keep_only(&kept).map_err(Failure::failed)?;
     console::say(&match args.duration() {
@@ -168,26 +179,51 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
     if args.watch {
         return watch::run(context, args, observer, spec.service.as_ref());
     }
+    if let Some(observation) = &mut observation {
+        observation.count_cost(COST_WINDOW, &signals::stop_requested)?;
+    }
     let shown = Shown::default();
     shown.replace(metrics::text(&observer.summary()?));
     let observed = house::metrics::serving(server.as_ref(), &shown, || {
         observe(&mut observer, args, &mut links, &shown)
     });
+    if let Some(file) = &args.flame {
+        crate::doctor::write_flame(file, &observer.stacks()?, "wirepath explain")?;
+    }
     let (summary, slices) = observer.finish()?;
+    let counted =
+        observation.map(observer::Observation::finish).transpose()?.map(|(counted, _)| counted);
     if let Some(trace) = trace {
         console::say(&trace.write(&slices)?);
     }
     let changes = earlier.map(|earlier| Changes::since(&earlier, &summary));
     match (context.json, args.live) {
-        (true, _) => console::json(&ExplainDocument::new(summary, changes))?,
+        (true, _) => console::json(&ExplainDocument::new(summary, changes, counted))?,
         (false, true) => {}
         (false, false) => {
             let changes = changes.map_or(String::new(), |changes| changes.text());
-            console::text(&(text::text(&summary, args) + &changes))?;
+            let counted = counted.map_or(String::new(), |counted| text::counted(&counted));
+            console::text(&(text::text(&summary, args) + &counted + &changes))?;
             say_next(context, args);
         }
     }
     observed
+}
+
+/// An observation of the namespace of the scopes, or of all if there are several.
+fn observation(args: &ExplainArgs, spec: &ExplainSpec) -> Result<observer::Observation, Failure> {
+    let scopes = &spec.scopes;
+    let is_one =
+        scopes.first().is_some_and(|first| scopes.iter().all(|scope| scope.netns == first.netns));
+    let process = spec.service.as_ref().and_then(|service| service.member().ok().flatten());
+    let name = args.netns.first().cloned().or(process.map(|pid| pid.to_string()));
+    let netns = match (is_one, name) {
+        (false, _) => None,
+        (true, Some(name)) => Some(open_netns(&name)?),
+        (true, None) => Some(Netns::current()?),
+    };
+    // The samples are those of the trace.
+    Ok(observer::Observation::start(netns, 0)?)
 }
 
 /// Says how to look for settings that slow these packets, if they are of one place.
@@ -335,6 +371,9 @@ pub(crate) struct ExplainDocument {
     /// Comparison with the document of `--diff`.
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<Changes>,
+    /// Counts of `--observe`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    observed: Option<Observed>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -346,7 +385,11 @@ struct CostDocument {
 }
 
 impl ExplainDocument {
-    fn new(summary: ExplainSummary, changes: Option<Changes>) -> ExplainDocument {
+    fn new(
+        summary: ExplainSummary,
+        changes: Option<Changes>,
+        observed: Option<Observed>,
+    ) -> ExplainDocument {
         let cost = summary.cost;
         ExplainDocument {
             schema: house::context::DOCUMENT,
@@ -370,6 +413,7 @@ impl ExplainDocument {
             },
             missing: summary.missing,
             changes,
+            observed,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Tables of `explain`.
 
 use host::explain::{CounterRow, DropPlace, DropRow, ExplainSummary, StageRow};
+use host::observer::Observed;
 use host::text::printable;
 use report::screen::{Cell, Screen};
 
@@ -45,6 +46,17 @@ pub(super) fn text(summary: &ExplainSummary, args: &ExplainArgs) -> String {
     }
     screen.blank();
     remarks(&mut screen, summary, is_service);
+    screen.finish()
+}
+
+/// Counts of `--observe`.
+pub(super) fn counted(observed: &Observed) -> String {
+    let mut screen = Screen::plain();
+    screen.blank();
+    screen.line("observed");
+    observed.lines().into_iter().for_each(|line| screen.entry("", line));
+    let unseen = observed.unseen.iter();
+    unseen.for_each(|what| screen.entry("", format!("not seen here: {what}")));
     screen.finish()
 }
 

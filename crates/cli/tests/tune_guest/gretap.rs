@@ -84,7 +84,7 @@ fn from_a_card(rig: &Rig) {
     assert_eq!(all.len(), 1, "{all:?}");
     for word in [
         "frames that vmx receives are copied for tunnel gt",
-        "medium",
+        "possible",
         "NET_SKB_PAD",
         "recreate gt",
     ] {

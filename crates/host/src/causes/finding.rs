@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::evidence::{Evidence, Losses, Window};
+use crate::observer::Observed;
 use crate::text::chain;
 use crate::tune::{KnobError, Target, WantedSetting};
 
@@ -118,6 +119,9 @@ pub struct DoctorReport {
     pub unseen: Vec<Unseen>,
     /// Causes that were looked for completely and not found.
     pub passed: Vec<&'static str>,
+    /// Counts of the observer, if it ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed: Option<Observed>,
 }
 
 impl DoctorReport {

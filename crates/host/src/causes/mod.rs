@@ -79,6 +79,9 @@ impl Cause {
     }
 }
 
+/// Source of facts, in place of a cause: the observer.
+const OBSERVER: &str = "observer";
+
 /// Groups with their causes, in the order of the documentation.
 pub const GROUPS: [(&str, &[Cause]); 11] = [
     ("TCP and sockets", tcp::CAUSES),
@@ -140,6 +143,14 @@ fn run(evidence: &Evidence, causes: impl Iterator<Item = &'static Cause>) -> Doc
         if (report.findings.len(), report.unseen.len()) == before {
             report.passed.push(cause.id);
         }
+    }
+    if let Some(observed) = &evidence.observed {
+        let fact = |text| Fact { cause: OBSERVER, text };
+        report.facts.extend(observed.lines().into_iter().map(fact));
+        let unseen =
+            |why: &String| Unseen { cause: OBSERVER, why: format!("not seen here: {why}") };
+        report.unseen.extend(observed.unseen.iter().map(unseen));
+        report.observed = Some(observed.clone());
     }
     report
         .findings

@@ -10,13 +10,13 @@
 mod counters;
 mod drop_sentences;
 mod drops;
-mod functions;
+pub(crate) mod functions;
 mod headline;
 mod service;
 mod slices;
 mod stage_trace;
 mod stages;
-mod symbols;
+pub(crate) mod symbols;
 mod watch;
 
 use std::time::{Duration, Instant};
@@ -39,6 +39,7 @@ pub use watch::{CauseEvent, CauseMoment, Watch};
 use sys::bpf::explain::{Explain, Point, Seen};
 use sys::bpf::{RunTimeCounting, Runs};
 
+use crate::observer::{self, FlameStacks};
 use drops::Spaces;
 use symbols::Symbols;
 
@@ -261,6 +262,14 @@ impl Observer {
         Ok((self.located_summary()?, self.slices))
     }
 
+    /// Call stacks of the samples so far.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn stacks(&self) -> Result<FlameStacks, BpfError> {
+        Ok(observer::stacks(&self.explain.seen()?.samples, &self.symbols))
+    }
+
     /// As [`Self::summary`], with places, counters and a headline: reads rules, sockets and processes.
     ///
     /// # Errors
@@ -307,7 +316,7 @@ impl Observer {
 }
 
 /// Run time without the cost of counting it, which is that of an empty run.
-fn without_counting_ns(all: Runs, empty: Runs) -> u64 {
+pub(crate) fn without_counting_ns(all: Runs, empty: Runs) -> u64 {
     let floor_ns = (empty.ns * all.count).checked_div(empty.count).unwrap_or(0);
     all.ns.saturating_sub(floor_ns)
 }

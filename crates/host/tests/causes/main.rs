@@ -10,9 +10,8 @@ mod cpu;
 mod filters;
 mod links;
 mod mtu;
+mod observed;
 mod process;
-#[path = "../planted/quota.rs"]
-mod quota;
 mod tcp;
 mod tcp_paths;
 mod udp;

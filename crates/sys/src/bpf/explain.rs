@@ -1,20 +1,17 @@
 //! Traces packets through the stack of the running kernel.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::os::fd::AsRawFd;
 
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
-use zerocopy::FromBytes;
 
 use super::error::BpfError;
 use super::explain_drops::{self, Drops};
 use super::interruptions::RING_BYTES_MIN;
 use super::object::{Loaded, Opened, embedded, map_error, per_cpu, shared_types, write_single};
+use super::samples::{self, Samples};
 use super::slices::{SliceRing, TimedStage};
 use super::tracing::{EmptyRuns, RunTime, Tracepoints};
 use crate::capability::Capability;
-use crate::perf::SoftwareEvent;
 
 pub(super) mod types {
     super::shared_types!("explain");
@@ -174,8 +171,7 @@ pub struct Seen {
     pub drops: Vec<Drops>,
     /// Drops that found no room in the table of kinds.
     pub drops_lost_count: u64,
-    /// Samples of the CPUs by kernel call chain, innermost first; empty in user space.
-    pub samples: Vec<(Vec<u64>, u64)>,
+    pub samples: Samples,
 }
 
 impl Seen {
@@ -318,33 +314,11 @@ impl Explain {
                 self.missing.push(what);
             }
         }
-        self.start_samples()
-    }
-
-    fn start_samples(&mut self) -> Result<(), BpfError> {
-        if self.samples_per_second == 0 {
-            return Ok(());
-        }
-        let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1);
-        for cpu in 0..cpus as u32 {
-            let program = self.loaded.program("sample")?;
-            let attached = SoftwareEvent::timer(cpu, self.samples_per_second).and_then(|timer| {
-                let link = program.attach_perf_event(timer.as_raw_fd());
-                // The link owns the descriptor now.
-                link.inspect(|_| timer.give_away()).map_err(io::Error::other)
-            });
-            match attached {
-                Ok(link) => self.links.push(link),
-                // An offline CPU has no timer.
-                Err(why) if why.raw_os_error() == Some(libc::ENODEV) => {}
-                Err(why) => {
-                    let what = format!("samples of what CPUs do: {why}");
-                    if !self.missing.contains(&what) {
-                        self.missing.push(what);
-                    }
-                }
-            }
-        }
+        self.links.extend(samples::start(
+            &self.loaded,
+            self.samples_per_second,
+            &mut self.missing,
+        )?);
         Ok(())
     }
 
@@ -390,7 +364,7 @@ impl Explain {
     /// # Errors
     /// [`BpfError::Map`].
     pub fn seen(&self) -> Result<Seen, BpfError> {
-        let mut seen = Seen { samples: self.samples()?, ..Seen::default() };
+        let mut seen = Seen { samples: samples::read(&self.loaded)?, ..Seen::default() };
         let stages = self.loaded.handle("stages")?;
         let points = Point::ALL.iter().enumerate();
         for (number, from) in points.clone() {
@@ -421,16 +395,6 @@ impl Explain {
         Ok(seen)
     }
 
-    fn samples(&self) -> Result<Vec<(Vec<u64>, u64)>, BpfError> {
-        let (samples, stacks) = (self.loaded.handle("samples")?, self.loaded.handle("stacks")?);
-        let mut all = Vec::new();
-        for key in samples.keys() {
-            let Some(count) = lookup(&samples, &key)? else { continue };
-            all.push((call_chain(&stacks, &key), to_u64(&count)));
-        }
-        Ok(all)
-    }
-
     /// Attaches the empty program, whose runs are counted like the others: see [`RunTime::empty`].
     ///
     /// # Errors
@@ -457,25 +421,6 @@ pub fn bucket_ns(bucket: usize) -> u64 {
             (8 + bucket as u64 % 8) << (power - 3)
         }
     }
-}
-
-/// Zero for anything but eight bytes.
-fn to_u64(bytes: &[u8]) -> u64 {
-    u64::read_from_bytes(bytes).unwrap_or_default()
-}
-
-/// Call chain of a stack's number, innermost first; empty if there is none.
-pub(super) fn call_chain(stacks: &MapHandle, number: &[u8]) -> Vec<u64> {
-    match lookup(stacks, number) {
-        Ok(Some(chain)) => chain.chunks_exact(8).map(to_u64).take_while(|at| *at != 0).collect(),
-        // -1: no kernel stack.
-        _ => Vec::new(),
-    }
-}
-
-pub(super) fn lookup(map: &MapHandle, key: &[u8]) -> Result<Option<Vec<u8>>, BpfError> {
-    map.lookup(key, MapFlags::ANY)
-        .map_err(|why| map_error(&map.name().to_string_lossy(), "read", why))
 }
 
 fn place(place: &types::place) -> StagePlace {

@@ -8,7 +8,8 @@ use libbpf_rs::{MapCore, MapHandle, ReferencesType};
 use zerocopy::FromBytes;
 
 use super::error::BpfError;
-use super::explain::{call_chain, lookup, types};
+use super::explain::types;
+use super::samples::{chain, lookup};
 
 /// Dropped packets of one kind, in one place, and the first one of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +74,7 @@ pub(super) fn read(table: &MapHandle, stacks: &MapHandle) -> Result<Vec<Drops>, 
         };
         let bytes_count = usize::from(row.bytes_count).min(row.bytes.len());
         let chain =
-            if row.stack < 0 { Vec::new() } else { call_chain(stacks, &row.stack.to_ne_bytes()) };
+            if row.stack < 0 { Vec::new() } else { chain(stacks, &row.stack.to_ne_bytes()) };
         all.push(Drops {
             reason: key.reason,
             location: key.location,

@@ -4,6 +4,7 @@ mod c_states;
 mod capture_ring;
 mod cfs;
 mod clocks;
+mod constant_hash;
 mod host;
 mod interrupts;
 mod irq_place;
@@ -12,6 +13,7 @@ mod isolation;
 mod memory;
 mod one_cpu;
 mod power;
+mod queues_on_one_cpu;
 mod reorder_cpu;
 mod softnet;
 mod steering;
@@ -23,6 +25,8 @@ use crate::tune::Target;
 pub(super) const CAUSES: &[Cause] = &[
     softnet::CAUSE,
     one_cpu::CAUSE,
+    queues_on_one_cpu::CAUSE,
+    constant_hash::CAUSE,
     irq_place::CAUSE,
     irq_rate::CAUSE,
     interrupts::CAUSE,

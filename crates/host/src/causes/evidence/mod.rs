@@ -7,6 +7,7 @@
 mod groups;
 mod host;
 mod kernel_log;
+mod observed;
 mod sample;
 mod tables;
 mod vanished;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use crate::causes::udp::GroupQuestion;
 use crate::net::{self, Link, LinkDetail};
+use crate::observer::Observed;
 use crate::program::{Program, ProgramError, ProgramWatch};
 use crate::text::chain;
 use crate::tune::{KnobError, Profile, System, Target, Value, find};
@@ -24,9 +26,10 @@ use crate::tune::{KnobError, Profile, System, Target, Value, find};
 pub(crate) use groups::Membership;
 pub(crate) use kernel_log::Message;
 pub(crate) use sample::counters_here;
+pub(crate) use observed::{FRAMES_MIN, has_constant_hash};
 pub use sample::{Losses, Sample, Window};
-use tables::Tables;
 pub(crate) use tables::LegacyTable;
+use tables::Tables;
 
 /// Time between the two samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
@@ -48,6 +51,8 @@ pub struct Evidence {
     pub(crate) path: Vec<u32>,
     owners: std::sync::OnceLock<Owners>,
     window: std::sync::OnceLock<Result<Window, String>>,
+    /// Counts of the observer; `None` if it did not run.
+    pub(crate) observed: Option<Observed>,
     kernel_log: std::sync::OnceLock<Result<Vec<Message>, String>>,
     groups: std::sync::OnceLock<Vec<Membership>>,
     /// The group that this is about.
@@ -160,12 +165,17 @@ impl Evidence {
             path,
             owners,
             window,
+            observed: None,
             kernel_log,
             groups,
             asked: None,
             tables,
             offloads,
         })
+    }
+
+    pub fn system(&self) -> &System {
+        &self.system
     }
 
     pub(crate) fn interfaces(&self) -> impl Iterator<Item = &Link> {

@@ -1,5 +1,6 @@
 //! Filters, network address translation and connection tracking.
 
+mod bridge;
 mod bridge_nf_off;
 mod counted;
 mod ct_drop_rule;
@@ -35,5 +36,6 @@ pub(super) const CAUSES: &[Cause] = &[
     two_backends::CAUSE,
     ct_drop_rule::CAUSE,
     netfilter::HOOKS,
+    bridge::CAUSE,
     netfilter::CONNTRACK,
 ];

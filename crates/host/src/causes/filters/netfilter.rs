@@ -2,7 +2,7 @@
 
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
-use crate::causes::finding::{Notes, Severity, finding};
+use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::net;
 use crate::net::nftables::Expression;
 use crate::text::chain;
@@ -68,9 +68,26 @@ fn hooks(view: &Evidence, notes: &mut Notes<'_>) {
         if !named.is_empty() {
             found = found.read("hooks of the namespace (BPF iterator)", named.join(", "));
         }
-        notes.find(found);
+        notes.find(counted(view, found));
     } else if !named.is_empty() {
         notes.fact(format!("hooked functions: {}", named.join(", ")));
+    }
+}
+
+/// Adds the runs of hooks that the observer counted.
+fn counted(view: &Evidence, mut found: Finding) -> Finding {
+    let Some(observed) = &view.observed else { return found };
+    for hook in &observed.hooks {
+        found = found.read("runs of hooks (observer)", hook.text());
+    }
+    let functions: u64 = observed.hooks.iter().map(|hook| hook.functions_count).sum();
+    let frames = observed.interfaces.iter().map(|one| one.received.count).sum::<u64>();
+    match functions {
+        0 => found,
+        _ => found.seen(Confidence::Now).costs(format!(
+            "{functions} hooked functions called in the window: {:.1} for each received frame",
+            functions as f64 / frames.max(1) as f64
+        )),
     }
 }
 

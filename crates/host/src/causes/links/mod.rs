@@ -4,6 +4,7 @@ mod aspm;
 mod bond_hash;
 mod bridge_port;
 mod carrier;
+mod copies;
 mod interface;
 mod link_mode;
 mod oversize;
@@ -26,6 +27,7 @@ use super::finding::Severity;
 use crate::net::Link;
 
 pub(super) const CAUSES: &[Cause] = &[
+    copies::CAUSE,
     standing_queue::CAUSE,
     shaper::CAUSE,
     qdisc_drops::CAUSE,

@@ -1,8 +1,9 @@
 //! Packet sockets that receive copies of packets.
 
+use super::copies::CAPTURES;
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
-use crate::causes::finding::{Notes, Severity, finding};
+use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "taps",
@@ -68,7 +69,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
             other => (Severity::Low, format!("protocol {other:#06x}")),
         };
         notes.find(
-            finding(severity, format!("{owner} receives {hears} on {on}"))
+            counted(view, &tap, finding(severity, format!("{owner} receives {hears} on {on}")))
                 .read("/proc/net/packet", format!("protocol {:04x}, inode {}", tap.protocol, tap.inode))
                 .read("/proc/PID/fd", &owner)
                 .because(
@@ -79,6 +80,35 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
                 .risk("a DHCP client, a monitor or a capture needs it")
                 .change(format!("stop {owner}, or restrict it to one protocol"), "start it again"),
         );
+    }
+}
+
+/// Adds the frames that the observer saw pass the socket, and the copies that were made of them.
+fn counted(view: &Evidence, tap: &Tap, found: Finding) -> Finding {
+    let hears = |index: u32| tap.interface == 0 || tap.interface == index;
+    let Some(observed) = &view.observed else { return found };
+    let heard = view.interfaces().filter(|link| hears(link.index));
+    let frames: u64 = heard
+        .filter_map(|link| view.observed_at(link.index))
+        .map(|counts| match i32::from(tap.protocol) {
+            libc::ETH_P_ALL => counts.received.count + counts.sent.count,
+            _ => counts.received.count,
+        })
+        .sum();
+    if frames == 0 {
+        return found;
+    }
+    let found = found
+        .seen(Confidence::Now)
+        .costs(format!("{frames} frames passed its filter in {:.1} s", observed.seconds()))
+        .read("frames of its interfaces (observer)", frames.to_string());
+    let copies = view.observed_clones().chain(view.observed_copies());
+    let copies = copies.filter(|one| hears(one.index) && CAPTURES.contains(&one.caller.as_str()));
+    let copies: Vec<String> =
+        copies.map(|one| format!("{} of {} by {}", one.count, one.interface, one.by())).collect();
+    match &copies[..] {
+        [] => found,
+        copies => found.read("clones and copies for packet sockets (observer)", copies.join(", ")),
     }
 }
 

@@ -31,8 +31,13 @@ impl Ruleset {
     ///
     /// - `points`: hooks where it may have been dropped, in its order.
     pub fn suspects(&self, packet: &RulePacket, points: &[HookPoint]) -> Vec<Suspect<'_>> {
-        let mut walk =
-            Walk { ruleset: self, packet, suspects: Vec::new(), is_sure: true, steps_left: STEPS_MAX };
+        let mut walk = Walk {
+            ruleset: self,
+            packet,
+            suspects: Vec::new(),
+            is_sure: true,
+            steps_left: STEPS_MAX,
+        };
         for point in points {
             for chain in self.base_chains(packet, *point) {
                 let ended = walk.chain(chain, JUMPS_MAX);
@@ -76,9 +81,8 @@ impl Ruleset {
     }
 
     fn set_named(&self, of: &NftChain, name: &str) -> Option<&NftSet> {
-        let is_own = |set: &&NftSet| {
-            set.name == name && set.table == of.table && set.family == of.family
-        };
+        let is_own =
+            |set: &&NftSet| set.name == name && set.table == of.table && set.family == of.family;
         self.sets.iter().find(is_own)
     }
 }
@@ -167,7 +171,8 @@ impl<'a> Walk<'a, '_> {
             Verdict::Return => (Flow::Through, true),
             Verdict::Jump(name) | Verdict::Goto(name) => {
                 let target = self.ruleset.chain_named(chain, name).filter(|_| jumps_left > 0);
-                let flow = target.map_or(Flow::Through, |target| self.chain(target, jumps_left - 1));
+                let flow =
+                    target.map_or(Flow::Through, |target| self.chain(target, jumps_left - 1));
                 (flow, matches!(verdict, Verdict::Goto(_)))
             }
         }
@@ -304,8 +309,7 @@ fn masked(bytes: &[Option<u8>], mask: &[u8], xor: &[u8]) -> Vec<Option<u8>> {
 }
 
 fn compared(bytes: &[Option<u8>], comparison: Comparison, with: &[u8]) -> Option<bool> {
-    let differs =
-        bytes.iter().zip(with).any(|(byte, with)| byte.is_some_and(|byte| byte != *with));
+    let differs = bytes.iter().zip(with).any(|(byte, with)| byte.is_some_and(|byte| byte != *with));
     match comparison {
         // One known byte may decide.
         Comparison::Equal if differs => return Some(false),

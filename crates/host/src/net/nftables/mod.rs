@@ -70,7 +70,9 @@ impl NftRule {
 
     /// The rule drops or refuses what matches.
     pub fn drops(&self) -> bool {
-        let is_drop = |one: &Expression| matches!(one, Expression::Reject | Expression::Decide(Verdict::Drop));
+        let is_drop = |one: &Expression| {
+            matches!(one, Expression::Reject | Expression::Decide(Verdict::Drop))
+        };
         self.expressions.last().is_some_and(is_drop)
     }
 }
@@ -112,33 +114,79 @@ pub enum Comparison {
 /// Step of a rule. Registers are numbered as in the kernel: 1 to 4 of 16 bytes, or 8 to 23 of 4 bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expression {
-    Payload { to: u32, header: Header, offset: usize, length: usize },
+    Payload {
+        to: u32,
+        header: Header,
+        offset: usize,
+        length: usize,
+    },
     /// - `key`: `enum nft_meta_keys`.
-    Meta { to: u32, key: u32 },
-    ConnectionState { to: u32 },
+    Meta {
+        to: u32,
+        key: u32,
+    },
+    ConnectionState {
+        to: u32,
+    },
     /// Something that a header does not tell, such as a route or a mark of a connection.
-    Unknown { to: u32 },
-    Compare { from: u32, comparison: Comparison, with: Vec<u8> },
-    Range { from: u32, is_negated: bool, low: Vec<u8>, high: Vec<u8> },
+    Unknown {
+        to: u32,
+    },
+    Compare {
+        from: u32,
+        comparison: Comparison,
+        with: Vec<u8>,
+    },
+    Range {
+        from: u32,
+        is_negated: bool,
+        low: Vec<u8>,
+        high: Vec<u8>,
+    },
     /// `(from & mask) ^ xor`.
-    Mask { from: u32, to: u32, mask: Vec<u8>, xor: Vec<u8> },
-    Load { to: u32, bytes: Vec<u8> },
+    Mask {
+        from: u32,
+        to: u32,
+        mask: Vec<u8>,
+        xor: Vec<u8>,
+    },
+    Load {
+        to: u32,
+        bytes: Vec<u8>,
+    },
     /// - `to`: register of a map's value; the verdict's is 0.
-    Lookup { from: u32, set: String, to: Option<u32>, is_negated: bool },
+    Lookup {
+        from: u32,
+        set: String,
+        to: Option<u32>,
+        is_negated: bool,
+    },
     Decide(Verdict),
     /// Translates addresses and accepts.
     ///
     /// - `addresses`: new ones of a target of iptables; those of nftables are in registers.
-    Translate { is_destination: bool, addresses: Vec<IpAddr> },
+    Translate {
+        is_destination: bool,
+        addresses: Vec<IpAddr>,
+    },
     /// Drops and answers.
     Reject,
-    Counter { packets_count: u64 },
+    Counter {
+        packets_count: u64,
+    },
     /// Ports of a match of iptables, host byte order.
-    XtPorts { protocol: u8, source: (u16, u16), destination: (u16, u16), inverted: u8 },
+    XtPorts {
+        protocol: u8,
+        source: (u16, u16),
+        destination: (u16, u16),
+        inverted: u8,
+    },
     /// Decides on nothing: logs, counts, marks.
     WithoutEffect,
     /// Matches by something that is not read here; may write registers.
     ///
     /// - `name`: `limit`, or `match conntrack` of iptables.
-    Unread { name: String },
+    Unread {
+        name: String,
+    },
 }
