@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 use sys::netns::Netns;
 
-use crate::common::{FAR_IP, Spaces, enter, succeed, udp_in};
+use crate::common::{FAR_IP, NEAR_IP, Spaces, enter, ip, succeed, udp_in};
 use crate::{ended, explain};
 
 const PORT: u16 = 5201;
@@ -25,8 +25,8 @@ fn shape(spaces: &Spaces, burst: &str, limit: &str) {
     let tbf = ["tc", "qdisc", "add", "dev", "va", "root", "tbf", "rate", "10mbit"];
     succeed(enter(&spaces.near, &[&tbf[..], &["burst", burst, "limit", limit]].concat()));
     // It fills queues, and another may be the default.
-    let cubic = "net.ipv4.tcp_congestion_control=cubic";
-    succeed(enter(&spaces.near, &["sysctl", "-qw", cubic]));
+    let cubic = ["dev", "va", "src", NEAR_IP, "congctl", "cubic"];
+    succeed(ip(&[&["-n", &spaces.near, "route", "replace", "10.77.0.0/24"], &cubic[..]].concat()));
 }
 
 /// One stream for a while.
