@@ -53,7 +53,7 @@ fn program_that_its_quota_stops_is_named() {
     let scene = |quota_us: i64| {
         let group = Group::new(quota_us)?;
         let mut scene = Scene::pair();
-        let pid = scene.python("a", "print('ready')\nwhile True:\n    pass");
+        let pid = scene.start("a", "python3 -c 'while True: pass'");
         fs::write(group.0.join("cgroup.procs"), pid.to_string()).unwrap();
         Some((scene, group))
     };

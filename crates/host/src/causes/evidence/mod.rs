@@ -38,11 +38,7 @@ pub struct Evidence {
     owners: std::sync::OnceLock<Owners>,
     window: std::sync::OnceLock<Result<Window, String>>,
     kernel_log: std::sync::OnceLock<Result<Vec<Message>, String>>,
-    offloads: std::sync::OnceLock<BTreeMap<u32, Offloads>>,
 }
-
-/// Offloads of an interface by their names in the kernel.
-pub(crate) type Offloads = BTreeMap<String, net::ethtool::Offload>;
 
 /// Programs by the inode number of their sockets.
 #[derive(Debug, Default)]
@@ -82,7 +78,7 @@ impl Evidence {
             }
             Some(name) => connected(system.index(name)?, &links, &details, &below_tunnel),
         };
-        let (owners, window, kernel_log, offloads) = Default::default();
+        let (owners, window, kernel_log) = Default::default();
         Ok(Evidence {
             system,
             profile,
@@ -94,7 +90,6 @@ impl Evidence {
             owners,
             window,
             kernel_log,
-            offloads,
         })
     }
 
@@ -206,18 +201,6 @@ impl Evidence {
     pub fn watched(mut self, before: Sample, after: Sample) -> Self {
         self.window = Ok(Window { before, after }).into();
         self
-    }
-
-    /// Offloads of an interface of the path; `None` if they cannot be read.
-    pub(crate) fn offloads(&self, index: u32) -> Option<&Offloads> {
-        let read = || {
-            let each = self
-                .path
-                .iter()
-                .filter_map(|index| Some((*index, net::ethtool::offloads(*index).ok()?)));
-            Ok(each.collect::<BTreeMap<_, _>>())
-        };
-        self.offloads.get_or_init(|| self.system.within(read).unwrap_or_default()).get(&index)
     }
 
     /// Program that has a socket, and its process.
