@@ -3,7 +3,7 @@
 fn main() {
     let shared = [
         "config", "fault", "scope", "counts", "delays", "run", "stage", "here", "drop", "interval",
-        "slice",
+        "slice", "call", "call_sum", "place", "dropped",
     ];
     bpf_build::BpfSources { folder: "bpf", header_folders: &[], shared: &shared }.build();
 }

@@ -3,6 +3,7 @@
 
 mod apt;
 mod budget;
+mod causes;
 mod edges;
 mod evidence;
 mod firmware;
@@ -36,6 +37,7 @@ usage: cargo xtask edges        check the dependencies between the crates of the
        cargo xtask firmware     build the images of both guests into target/firmware
        cargo xtask linux-guest  build the Linux guests of paths and tests from Debian packages
        cargo xtask evidence PAGE  measure the tables of docs/evidence/PAGE.md again; --list [PAGE] prints their commands
+       cargo xtask causes       plant every cause, as root, and write docs/evidence/causes.md
        cargo xtask kernels      boot the program on Debian's kernels and write docs/reference/kernels.md
        cargo xtask release      build the program as one static file, reproducibly, with checksums and its parts in out/
        cargo xtask deb          build it as a Debian package in out/
@@ -68,6 +70,7 @@ fn main() -> Result<()> {
         ["evidence", "--list", page] => evidence::list(root, page),
         ["evidence", page] => evidence::rewrite(root, page),
         ["kernels"] => kernels(root),
+        ["causes"] => causes::write_table(root),
         ["release", ref rest @ ..] => package::binary(root, rest),
         ["deb"] => package::deb(root),
         ["rpm", ref target @ ..] => package::rpm(root, Target::parse(target)?),

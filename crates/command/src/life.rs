@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use host::cpu::CpuClock;
-use lab::Meter;
 use lab::adapters::{Figure, FigureError};
 use lab::program::{self, FinishedProgram, Program, ProgramError, Usage};
+use lab::{LossWatch, Meter, loss_traps};
 use model::{Measurement, PathError, Trap};
 
 use crate::CheckedPrograms;
@@ -48,6 +48,7 @@ impl Life {
         if !spec.has_server() {
             env.extend(turn.env.iter().cloned());
         }
+        let near_losses = if self.side.is_shared { None } else { self.side.watch_losses() };
         far.begin()?;
         let near = SocketCounts::read_near(&self.side)?;
         let meter = Meter::start(&self.clock, &self.metered_cpus)?;
@@ -97,6 +98,9 @@ impl Life {
             what,
             advice: "set one MTU at both ends: between them larger packets may be lost without an error".into(),
         }));
+        m.traps.extend(loss_traps("far", &far_seen.losses));
+        let near_losses = near_losses.map_or_else(Vec::new, LossWatch::end);
+        m.traps.extend(loss_traps("near", &near_losses));
         if let Some(stages) = far_seen.stages {
             add_stages(stages, &mut m);
         }

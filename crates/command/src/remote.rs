@@ -266,6 +266,7 @@ mod tests {
             counters: Some(counters),
             host: None,
             stages: None,
+            losses: Vec::new(),
         });
         let counters = seen.counters.unwrap();
         assert_eq!((counters.packets, counters.drops), (COUNT_MAX, 0));

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use host::explain::{Narrow, StageTrace};
-use lab::HostTime;
 use lab::program::{
     self, FinishedProgram, PortUse, Program, ProgramError, Transport, Usage, port_holder,
 };
+use lab::{HostTime, LossWatch};
 use model::PathError;
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +55,9 @@ pub(crate) struct FarSeen {
     /// Of another host.
     pub(crate) host: Option<HostTime>,
     pub(crate) stages: Option<Stages>,
+    /// Causes of packets that its namespace lost.
+    #[serde(default)]
+    pub(crate) losses: Vec<String>,
 }
 
 /// The far end while a client runs, on this host or on another.
@@ -235,6 +238,7 @@ struct Begun {
     trace: Option<StageTrace>,
     usage: Option<Usage>,
     counters: Option<FarCounters>,
+    losses: Option<LossWatch>,
 }
 
 impl LocalWatch<'_> {
@@ -263,8 +267,9 @@ impl Watch for LocalWatch<'_> {
         }
         let traced = self.server.filter(|_| self.serving.spec.stages);
         let trace = traced.map(|server| self.trace(server)).transpose()?;
+        let losses = self.serving.side.watch_losses();
         let (usage, counters) = (self.usage()?, FarCounters::now(&self.serving.side)?);
-        self.begun = Some(Begun { trace, usage, counters });
+        self.begun = Some(Begun { trace, usage, counters, losses });
         Ok(())
     }
 
@@ -295,6 +300,7 @@ impl Watch for LocalWatch<'_> {
             counters,
             host: None,
             stages: stages.map(Stages::from),
+            losses: begun.losses.map_or_else(Vec::new, LossWatch::end),
         })
     }
 }

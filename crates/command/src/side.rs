@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use host::net;
 use host::netns::Netns;
 use host::sysfs::Sysfs;
-use lab::describe_nic;
+use lab::{LossWatch, describe_nic};
 use model::PathError;
 
 const LOOPBACK: &str = "lo";
@@ -26,6 +26,11 @@ pub(crate) struct Side {
 }
 
 impl Side {
+    /// Watches what the namespace loses; `None` for this host itself, which loses packets of others too.
+    pub(crate) fn watch_losses(&self) -> Option<LossWatch> {
+        self.sysfs.as_ref().and_then(|_| LossWatch::begin(&self.netns))
+    }
+
     /// The side of a namespace whose interface has an address. Errors: none has.
     pub(crate) fn with_address(netns: Netns, ip: IpAddr) -> Result<Self, PathError> {
         let all = netns.run(addresses).map_err(PathError::part)?.map_err(PathError::part)?;

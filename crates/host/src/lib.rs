@@ -20,8 +20,8 @@
 //! interfaces that are not ours have to survive a kill as well, so they are changed through
 //! [`tune`]'s journal on disk, or restored by a process of their own (`sys::keeper`).
 
-pub mod cpu;
 pub mod causes;
+pub mod cpu;
 pub mod exclusive;
 pub mod explain;
 pub mod generated;
@@ -32,6 +32,7 @@ pub mod machine;
 pub mod net;
 pub mod output_file;
 pub mod private_file;
+pub mod program;
 pub mod random;
 pub mod scratch;
 pub mod slots;

@@ -8,9 +8,13 @@ use std::time::{Duration, Instant};
 use host::cpu::CpuClock;
 use host::irq_suspend::IrqSuspend;
 use host::net::ethtool;
+use host::netns::Netns;
 use host::text::chain;
 use io::{EngineKind, EngineSpec, Local, Remote, Role};
-use lab::{FarEnd, LabError, Meter, Placement, RunCause, Used, describe_nic, softirqs_missing};
+use lab::{
+    FarEnd, LabError, LossWatch, Meter, Placement, RunCause, Used, describe_nic, loss_traps,
+    softirqs_missing,
+};
 use model::{Arm, ArmKind, Machine, Measurement, Support};
 use model::{Direction, Load, PathError, Session, TwoHosts};
 use remote::{FarHost, FarOptions, RemoteError};
@@ -139,6 +143,7 @@ impl RemoteSession {
         let cpus = self.placement(config.is_pinned)?;
         // Both ends are on this machine, or one.
         let metered = if self.far.is_here() { &[] } else { &cpus[..] };
+        let losses = Netns::current().ok().and_then(|netns| LossWatch::begin(&netns));
         let meter = Meter::start(&self.clock, metered)?;
         let end = Near { task: &near_task, cpus: &cpus, far_task: &far_task, settings: &settings };
         let choice = Choice {
@@ -154,7 +159,12 @@ impl RemoteSession {
             _ => end.send(&mut self.far, &choice)?,
         };
         let used = meter.stop()?;
+        let far_losses = loss_traps("far", &far.losses);
         let mut m = self.measurement(near_role, near, far, used);
+        if m.lost_count() > 0 {
+            m.traps.extend(far_losses);
+            m.traps.extend(loss_traps("near", &losses.map_or_else(Vec::new, LossWatch::end)));
+        }
         all_queues_had_sockets(&m)?;
         m.not_effective.extend(config.not_effective(self.own_cpu_count()));
         m.not_effective.extend(suspension.and_then(|held| not_suspended(&m, &held)));

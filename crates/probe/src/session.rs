@@ -8,7 +8,7 @@ use host::net::Mac;
 use host::tune::{ScopedSettings, cpus_to_mask};
 use io::{EngineKind, Remote, Role};
 use lab::peers::{LabStarts, PeerJob, Peers, Traffic};
-use lab::{Meter, Pair, PairSpec, Placement, settle};
+use lab::{LossWatch, Meter, Pair, PairSpec, Placement, loss_traps, settle};
 use model::{Arm, ArmKind, Load, Measurement, NotEffective, PathError, Session};
 use wire::ethernet::VLAN_MASK;
 
@@ -126,6 +126,8 @@ impl LabSession {
         let places = self.placement(config.is_pinned);
         let steering = config.steers.then(|| self.steer(&places)).transpose()?;
         let deferring = config.defers.then(|| self.defer_hard_irqs()).transpose()?;
+        let watched = [("near", &self.pair.near), ("far", &self.pair.far)];
+        let watched = watched.map(|(end, place)| (end, LossWatch::begin(&place.netns)));
         let meter = Meter::start(&self.clock, &places.both())?;
         let (near, far) = if let Some(task) = tcp {
             tcp::run(&self.pair, &task, &places)?
@@ -143,6 +145,12 @@ impl LabSession {
         let used = meter.stop()?;
         drop((awake, steering, deferring));
         let mut measurement = combine((near_role, pace), near, far, &used);
+        for (end, watch) in watched {
+            let causes = watch
+                .filter(|_| measurement.lost_count() > 0)
+                .map_or_else(Vec::new, LossWatch::end);
+            measurement.traps.extend(loss_traps(end, &causes));
+        }
         measurement.not_effective.extend(config.not_effective(self.cpus.len()));
         if self.router.is_some() && config.engine.zero_copy_send {
             let why = "towards a router the near end sends by AF_PACKET, not by a UDP socket";

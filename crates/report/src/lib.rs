@@ -22,6 +22,7 @@ mod wording;
 
 pub use page::quoted;
 pub use units::plural;
+pub use wording::verdict as verdict_text;
 
 /// The reference of the JSON form, `docs/reference/results.md`.
 pub const RESULTS_REFERENCE: &str = include_str!("../../../docs/reference/results.md");

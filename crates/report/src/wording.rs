@@ -25,7 +25,8 @@ pub(crate) fn metric(name: &str) -> String {
         .join(" ")
 }
 
-pub(crate) fn verdict(verdict: Verdict) -> &'static str {
+/// Verdict in words.
+pub fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Better => "better",
         Verdict::Worse => "worse",

@@ -434,8 +434,7 @@ fn datagrams_of_the_group_that_this_host_drops_are_not_called_others() {
         return;
     }
     let session = ["--synthetic", "--rate", "1000", "-c", "300"];
-    for (hook, said_of_it) in [("input", "rule at its input"), ("prerouting", "rule at prerouting")]
-    {
+    for (hook, said_of_it) in [("input", "rule at input"), ("prerouting", "rule at prerouting")] {
         let spaces = Spaces::new();
         let rules = format!(
             "add table ip feed; add chain ip feed drops {{ type filter hook {hook} priority 0; }}; \
@@ -447,10 +446,16 @@ fn datagrams_of_the_group_that_this_host_drops_are_not_called_others() {
         listener.await_stderr("note: ");
         let said = listener.stderr();
         assert!(
-            said.contains("of its datagrams or more reached vb: dropped by this host"),
+            said.contains(
+                "of its datagrams or more reached vb: 239.77.1.1:10000 is dropped by this host"
+            ),
             "{said}"
         );
         assert!(said.contains(said_of_it) && !said.contains("other packets"), "{said}");
+        assert!(
+            said.contains("chain ip feed drops") && said.contains("nft insert rule ip feed drops"),
+            "{said}"
+        );
         assert_eq!(count(&summary(listener), "delivered_count"), 0);
     }
     // A rule that comes while the group is received.
@@ -464,7 +469,7 @@ fn datagrams_of_the_group_that_this_host_drops_are_not_called_others() {
     listener.await_stderr("note: ");
     let said = listener.stderr();
     assert!(said.contains("after 300 datagrams, although"), "{said}");
-    assert!(said.contains("rule at its input"), "{said}");
+    assert!(said.contains("rule at input"), "{said}");
     assert_eq!(count(&summary(listener), "delivered_count"), 300);
 }
 

@@ -1,9 +1,11 @@
 //! `wirepath explain`: where packets spend time on a live path, and where they are dropped.
 
 mod diff;
+mod late;
 mod metrics;
 mod perfetto;
 mod text;
+mod watch;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,8 +14,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use host::exclusive::{Activity, ExclusiveLock};
 use host::explain::{
-    DropRow, ExplainSpec, ExplainSummary, FunctionRow, Observer, PlaceRow, StageRow, TraceScope,
-    TracedService,
+    CounterRow, DropRow, ExplainSpec, ExplainSummary, FunctionRow, Observer, PlaceRow, StageRow,
+    TraceScope, TracedService,
 };
 use host::net::{Link, LinkWatch, NetError};
 use host::netns::Netns;
@@ -29,7 +31,9 @@ use house::context::Context;
 use house::metrics::Shown;
 use house::next::{self, CommandLine};
 use house::{console, privileges, signals};
+pub(crate) use late::LateDocument;
 use perfetto::TraceFile;
+pub(crate) use watch::WatchDocument;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
@@ -38,6 +42,8 @@ pub(crate) struct ExplainArgs {
     interfaces: Vec<String>,
     #[command(flatten)]
     service: ServiceArgs,
+    #[command(flatten)]
+    late: late::LateArgs,
     /// Network namespace: a name of `ip netns`, a process id or a path; may be repeated. Default: that of
     /// the service's process, else the current one with an INTERFACE or --port, else all
     #[arg(long, value_name = "NETNS")]
@@ -60,6 +66,9 @@ pub(crate) struct ExplainArgs {
     /// Print the tables after each second
     #[arg(long)]
     live: bool,
+    /// Print a line when a cause of loss or delay begins and when it ends, until Ctrl-C or --time
+    #[arg(long, conflicts_with_all = ["live", "listen", "diff", "perfetto"])]
+    watch: bool,
     /// Serve Prometheus metrics on this PORT of loopback, or on ADDRESS:PORT
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = house::metrics::parse_address)]
     listen: Option<SocketAddr>,
@@ -76,7 +85,8 @@ const DEFAULT_DURATION: Duration = Duration::from_secs(5);
 impl ExplainArgs {
     /// `None` until it is interrupted.
     fn duration(&self) -> Option<Duration> {
-        self.time.or(self.listen.is_none().then_some(DEFAULT_DURATION))
+        let is_endless = self.listen.is_some() || self.watch;
+        self.time.or((!is_endless).then_some(DEFAULT_DURATION))
     }
 }
 
@@ -120,13 +130,20 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
     if args.live && context.json {
         return Err(Failure::Usage("--live prints tables; remove --json".into()));
     }
+    if args.late.late {
+        return late::run(context, args);
+    }
     let service = args.service.service()?;
     let (scopes, mut links) = scopes(args, service.as_ref())?;
-    let mut kept = vec![Capability::Bpf, Capability::Perfmon, Capability::SysAdmin];
-    if matches!(service, Some(TracedService::Process(_))) {
-        // Its new sockets are looked up in each period.
-        kept.extend([Capability::SysPtrace, Capability::DacReadSearch]);
-    }
+    // Rules of the firewall are read with CAP_NET_ADMIN, and owners of sockets with the last two.
+    let kept = [
+        Capability::Bpf,
+        Capability::Perfmon,
+        Capability::SysAdmin,
+        Capability::NetAdmin,
+        Capability::SysPtrace,
+        Capability::DacReadSearch,
+    ];
     let spec = ExplainSpec {
         scopes,
         service,
@@ -148,6 +165,9 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
         Some(duration) => format!("tracing packets for {:.1} s", duration.as_secs_f64()),
         None => "tracing packets; Ctrl-C ends".to_owned(),
     });
+    if args.watch {
+        return watch::run(context, args, observer, spec.service.as_ref());
+    }
     let shown = Shown::default();
     shown.replace(metrics::text(&observer.summary()?));
     let observed = house::metrics::serving(server.as_ref(), &shown, || {
@@ -211,13 +231,23 @@ fn observe(
         }
         gone.iter().for_each(|what| console::say(what));
         if args.live || args.listen.is_some() {
-            let summary = observer.summary()?;
+            let summary =
+                if args.live { observer.located_summary()? } else { observer.summary()? };
             shown.replace(metrics::text(&summary));
             if args.live {
                 console::screen(&text::text(&summary, args))?;
             }
         }
     }
+}
+
+/// Namespaces that are named, else that of the service's process.
+fn namespaces(args: &ExplainArgs, service: Option<&TracedService>) -> Result<Vec<String>, Failure> {
+    let mut names = args.netns.clone();
+    if let (true, Some(service)) = (names.is_empty(), service) {
+        names.extend(service.member().map_err(Failure::usage)?.map(|pid| pid.to_string()));
+    }
+    Ok(names)
 }
 
 /// Each named interface in each named namespace, with a watch for its removal.
@@ -227,10 +257,7 @@ fn scopes(
     args: &ExplainArgs,
     service: Option<&TracedService>,
 ) -> Result<(Vec<TraceScope>, Vec<LinkWatch>), Failure> {
-    let mut names = args.netns.clone();
-    if let (true, Some(service)) = (names.is_empty(), service) {
-        names.extend(service.member().map_err(Failure::usage)?.map(|pid| pid.to_string()));
-    }
+    let names = namespaces(args, service)?;
     let mut spaces = Vec::new();
     for name in &names {
         spaces.push((name.as_str(), open_netns(name)?));
@@ -290,6 +317,8 @@ fn open_netns(name: &str) -> Result<Netns, Failure> {
 pub(crate) struct ExplainDocument {
     schema: u32,
     command: &'static str,
+    /// Where packets are lost or wait, in one sentence.
+    headline: String,
     followed_ns: u64,
     packets_count: u64,
     read_unseen_count: u64,
@@ -297,6 +326,8 @@ pub(crate) struct ExplainDocument {
     unread_count: u64,
     stages: Vec<StageRow>,
     drops: Vec<DropRow>,
+    /// Counters of the traced namespaces that grew by more packets than were seen to be dropped.
+    counters: Vec<CounterRow>,
     places: Vec<PlaceRow>,
     functions: Vec<FunctionRow>,
     cost: CostDocument,
@@ -320,6 +351,7 @@ impl ExplainDocument {
         ExplainDocument {
             schema: house::context::DOCUMENT,
             command: "explain",
+            headline: summary.headline,
             followed_ns: summary.followed.as_nanos() as u64,
             packets_count: summary.packets_count,
             read_unseen_count: summary.read_unseen_count,
@@ -327,6 +359,7 @@ impl ExplainDocument {
             unread_count: summary.unread_count,
             stages: summary.stages,
             drops: summary.drops,
+            counters: summary.counters,
             places: summary.places,
             functions: summary.functions,
             cost: CostDocument {

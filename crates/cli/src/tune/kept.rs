@@ -11,13 +11,15 @@ use remote::Failure;
 use runner::WHOLE_PLAN;
 
 /// Worth of the settings of one knob, by a judged metric.
-struct Worth {
-    knob: String,
-    metric: String,
-    ratio: f64,
+#[derive(Debug, Clone)]
+pub(crate) struct Worth {
+    pub(crate) knob: String,
+    pub(crate) metric: String,
+    /// With the setting, over without it.
+    pub(crate) ratio: f64,
     /// Of the 95 % interval.
-    ends: Option<(f64, f64)>,
-    verdict: Verdict,
+    pub(crate) ends: Option<(f64, f64)>,
+    pub(crate) verdict: Verdict,
 }
 
 /// Settings that help, of those of a plan.
@@ -99,7 +101,7 @@ fn has_verdict(worths: &[Worth], knob: &str, verdict: Verdict) -> bool {
 }
 
 /// Worth of the settings: of a ladder that of each on top of those before it, else that of each arm.
-fn worths(plan: &Plan, outcome: &Outcome, arms: PlanArms) -> Vec<Worth> {
+pub(super) fn worths(plan: &Plan, outcome: &Outcome, arms: PlanArms) -> Vec<Worth> {
     if arms == PlanArms::Ladder {
         let gains = outcome.gains(WHOLE_PLAN).into_iter();
         let worth = gains.map(|gain| Worth {

@@ -3,7 +3,7 @@
 pub(crate) mod apply;
 pub(crate) mod export;
 mod findings;
-mod kept;
+pub(crate) mod kept;
 pub(crate) mod prove;
 pub(crate) mod show;
 pub(crate) mod steps;

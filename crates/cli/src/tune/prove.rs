@@ -15,7 +15,7 @@ use report::screen::{Cell, Screen};
 use runner::{Proven, WHOLE_PLAN, find_load};
 
 use super::apply;
-use super::kept::{self, Kept};
+use super::kept::{self, Kept, Worth};
 use crate::command::ProgramArgs;
 use crate::far_args::FarEndArgs;
 use crate::lookup;
@@ -107,6 +107,13 @@ pub(super) struct TuneProveArgs {
     /// The plan; `-` for standard input
     #[arg(value_name = "PLAN|-")]
     plan: PathBuf,
+    #[command(flatten)]
+    proof: ProofArgs,
+}
+
+/// How a plan is proved.
+#[derive(Debug, Args)]
+pub(crate) struct ProofArgs {
     /// Arms: settings added one by one, or each alone; the last is the whole plan
     #[arg(long, value_enum, default_value = "ladder")]
     arms: PlanArmsName,
@@ -152,45 +159,89 @@ pub(super) fn run(
     args: &TuneProveArgs,
 ) -> Result<(), Failure> {
     signals::stop_on_hangup()?;
-    args.keep.as_deref().map_or(Ok(()), kept::check_free)?;
-    let plan = apply::read(&args.plan)?;
-    let mut request =
-        args.load.request(&plan, &args.plan, args.arms.arms(), args.rebase.is_given())?;
-    request.series = args.series.series();
-    let terminal = Terminal::open(context, args.live.live)?;
-    let runner = runner(context, state.journal(), &terminal);
-    let is_ladder = args.arms == PlanArmsName::Ladder;
-    if args.series.runs > 1 {
-        let proven = runner.run_series(&request, &|request| run_in_child(&runner, request))?;
-        return show_series(context, args.live.detail, &proven, args.series.runs, |run| {
-            ProveDocument::new(run).with_steps(steps(run, is_ladder))
-        });
+    let (plan, proof) = (apply::read(&args.plan)?, &args.proof);
+    if proof.series.runs > 1 {
+        return run_series(context, state, proof, &plan, &args.plan);
     }
-    let proven = runner.run(&request)?;
-    let steps = steps(&proven, is_ladder);
+    let proven = prove(context, state, proof, &plan, &args.plan)?;
+    let steps = steps(&proven, proof.arms == PlanArmsName::Ladder);
     if context.json {
         print_document(&proven, &ProveDocument::new(&proven).with_steps(steps))?;
     } else {
-        print_ladder(&proven, args.live.detail)?;
+        print_ladder(&proven, proof.live.detail)?;
         console::text(&table(&steps))?;
         say_where(&proven);
     }
     verdict(&proven)?;
+    keep_or_report(context, state, proof, (&plan, &args.plan), &proven)
+}
+
+/// Runs the experiment of a plan once.
+///
+/// - `file`: name of the plan, for the record.
+pub(crate) fn prove(
+    context: &Context,
+    state: &StateArgs,
+    args: &ProofArgs,
+    plan: &Plan,
+    file: &Path,
+) -> Result<Proven, Failure> {
+    args.keep.as_deref().map_or(Ok(()), kept::check_free)?;
+    let terminal = Terminal::open(context, args.live.live)?;
+    runner(context, state.journal(), &terminal).run(&request(args, plan, file)?)
+}
+
+fn request(args: &ProofArgs, plan: &Plan, file: &Path) -> Result<Request, Failure> {
+    let mut request = args.load.request(plan, file, args.arms.arms(), args.rebase.is_given())?;
+    request.series = args.series.series();
+    Ok(request)
+}
+
+fn run_series(
+    context: &Context,
+    state: &StateArgs,
+    args: &ProofArgs,
+    plan: &Plan,
+    file: &Path,
+) -> Result<(), Failure> {
+    let request = request(args, plan, file)?;
+    let terminal = Terminal::open(context, args.live.live)?;
+    let runner = runner(context, state.journal(), &terminal);
+    let is_ladder = args.arms == PlanArmsName::Ladder;
+    let proven = runner.run_series(&request, &|request| run_in_child(&runner, request))?;
+    show_series(context, args.live.detail, &proven, args.series.runs, |run| {
+        ProveDocument::new(run).with_steps(steps(run, is_ladder))
+    })
+}
+
+/// Writes the settings that help if a file for them is named, else says how to see the report.
+pub(crate) fn keep_or_report(
+    context: &Context,
+    state: &StateArgs,
+    args: &ProofArgs,
+    plan: (&Plan, &Path),
+    proven: &Proven,
+) -> Result<(), Failure> {
     match &args.keep {
-        Some(file) => keep(context, state, args, &plan, &proven, file),
+        Some(file) => keep(context, state, args, plan, proven, file),
         None => {
-            say_report(context, &proven);
+            say_report(context, proven);
             Ok(())
         }
     }
+}
+
+/// Worth of each setting of a plan under a proof.
+pub(crate) fn worth_of_settings(args: &ProofArgs, plan: &Plan, proven: &Proven) -> Vec<Worth> {
+    kept::worths(plan, &proven.outcome, args.arms.arms())
 }
 
 /// Writes the settings that help, and says how to apply them.
 fn keep(
     context: &Context,
     state: &StateArgs,
-    args: &TuneProveArgs,
-    plan: &Plan,
+    args: &ProofArgs,
+    (plan, plan_file): (&Plan, &Path),
     proven: &Proven,
     file: &Path,
 ) -> Result<(), Failure> {
@@ -198,7 +249,7 @@ fn keep(
         console::say(&format!("no setting is shown to help: {} was not written", file.display()));
         return Ok(());
     };
-    kept.write(file, (&args.plan, &proven.outcome.id))?;
+    kept.write(file, (plan_file, &proven.outcome.id))?;
     let of = count(plan.steps.len(), "setting");
     console::say(&format!("wrote {}: {} of {of} help", file.display(), kept.settings_count()));
     let line = CommandLine::as_root("tune apply").value(&file.to_string_lossy());

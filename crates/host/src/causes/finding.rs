@@ -46,7 +46,7 @@ pub struct FindingEvidence {
 }
 
 /// A cause that was found here.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Finding {
     /// Id of the cause.
@@ -72,6 +72,25 @@ pub struct Finding {
     /// The change as settings of `tune`, which a plan can take; empty if it is none of these.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<WantedSetting>,
+    /// Measured worth of the settings; empty unless they were proved.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub worth: Vec<FindingWorth>,
+}
+
+/// Worth of one setting by one figure, from an interleaved experiment.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FindingWorth {
+    /// Id of the knob.
+    pub knob: String,
+    pub metric: String,
+    /// With the setting, over without it.
+    pub ratio: f64,
+    /// Ends of the 95 % interval.
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+    /// `better`, `worse`, `no difference shown` or the reason for no decision.
+    pub verdict: String,
 }
 
 /// A measurement or note that is not a fault.
@@ -91,7 +110,7 @@ pub struct Unseen {
     pub why: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct DoctorReport {
     /// Sorted by severity, highest first.
     pub findings: Vec<Finding>,
@@ -166,6 +185,7 @@ pub(crate) fn finding(severity: Severity, what: impl Into<String>) -> Finding {
         change: String::new(),
         undo: String::new(),
         settings: Vec::new(),
+        worth: Vec::new(),
     }
 }
 

@@ -24,10 +24,13 @@ mod tcp;
 mod tunnels;
 mod udp;
 
+pub use udp::{GroupArrivals, GroupQuestion, of_group};
+
 use crate::generated::Plain;
 pub use evidence::{Evidence, Losses, Sample, Window};
+pub(crate) use evidence::{Owners, counters_here};
 pub use finding::{
-    Confidence, DoctorReport, Fact, Finding, FindingEvidence, Notes, Severity, Unseen,
+    Confidence, DoctorReport, Fact, Finding, FindingEvidence, FindingWorth, Notes, Severity, Unseen,
 };
 
 /// A known cause, with the texts of its documentation.
@@ -51,6 +54,8 @@ pub struct Cause {
     pub references: &'static [&'static str],
     /// It applies to packets that are forwarded by route, bridge or tunnel, and not only to those of programs.
     pub is_of_forwarding: bool,
+    /// It is looked for only where the member of a group asks, because its evidence is a tap's.
+    pub is_of_question: bool,
     pub(crate) check: fn(&Evidence, &mut Notes<'_>),
 }
 
@@ -68,6 +73,7 @@ impl Cause {
             reasons: &[],
             references: &[],
             is_of_forwarding: false,
+            is_of_question: false,
             check,
         }
     }
@@ -119,16 +125,25 @@ pub fn examine_for(evidence: &Evidence, wanted: impl Fn(&Cause) -> bool) -> Doct
     run(evidence, causes().filter(|cause| wanted(cause)))
 }
 
+/// False for a cause of a group of multicast or of a program, unless the evidence is about one.
+fn is_asked(evidence: &Evidence, cause: &Cause) -> bool {
+    let is_of_program = process::CAUSES.iter().any(|own| own.id == cause.id);
+    (evidence.is_question() || !cause.is_of_question)
+        && (evidence.program.is_some() || !is_of_program)
+}
+
 fn run(evidence: &Evidence, causes: impl Iterator<Item = &'static Cause>) -> DoctorReport {
     let mut report = DoctorReport::default();
-    for cause in causes {
+    for cause in causes.filter(|cause| is_asked(evidence, cause)) {
         let before = (report.findings.len(), report.unseen.len());
         (cause.check)(evidence, &mut Notes { cause: cause.id, report: &mut report });
         if (report.findings.len(), report.unseen.len()) == before {
             report.passed.push(cause.id);
         }
     }
-    report.findings.sort_by_key(|finding| std::cmp::Reverse((finding.severity, finding.confidence)));
+    report
+        .findings
+        .sort_by_key(|finding| std::cmp::Reverse((finding.severity, finding.confidence)));
     let names: Vec<&str> = evidence.links.values().map(|link| link.name.as_str()).collect();
     for finding in &mut report.findings {
         finding.change = without_odd_names(&finding.change, &names);

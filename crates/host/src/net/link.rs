@@ -169,13 +169,14 @@ fn get(header: &Ifinfomsg, name: Option<&str>) -> Result<Link, NetError> {
     })
 }
 
-/// An interface of another namespace, by this namespace's id of it.
-///
-/// Needs CAP_NET_ADMIN there.
-pub fn link_of_netns(index: u32, netns_id: i32) -> Result<Link, NetError> {
-    ask(format!("reading interface {index} of namespace {netns_id}"), |socket| {
-        let mut request = rt_link::Request::new().op_getlink_do(&header_for(index));
-        request.encode().push_target_netnsid(netns_id);
+/// The other end of an interface, which may be in another namespace; that needs CAP_NET_ADMIN there.
+pub fn link_of(peer: Peer) -> Result<Link, NetError> {
+    ask(format!("reading interface {} at the other end", peer.index), |socket| {
+        let header = header_for(peer.index);
+        let mut request = rt_link::Request::new().op_getlink_do(&header);
+        if let Some(netns_id) = peer.netns_id {
+            request.encode().push_target_netnsid(netns_id);
+        }
         let mut reply = socket.request(&request)?;
         let (header, attributes) = reply.recv_one()?;
         Ok(Link::decode(&header, &attributes))

@@ -1,5 +1,7 @@
 //! Queueing disciplines.
 
+use std::fmt;
+
 use netlink_bindings::tc::{self, IterableAttrs, OptionsMsg, TcFifoQopt, TcaStatsAppMsg, Tcmsg};
 use netlink_bindings::utils::ErrorContext;
 
@@ -96,6 +98,34 @@ pub enum QdiscLimits {
     Rate { bits_per_s: u64 },
     /// Delay of each packet, and share that is lost, in millionths.
     Impaired { delay_ns: u64, loss_ppm: u64 },
+}
+
+impl fmt::Display for QdiscState {
+    /// `tbf, 10 Mbit/s`, or the kind of one that slows nothing.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.kind)?;
+        match self.limits {
+            None => Ok(()),
+            Some(QdiscLimits::Bucket { bits_per_s, .. } | QdiscLimits::Rate { bits_per_s }) => {
+                write!(f, ", {}", rate_text(bits_per_s))
+            }
+            Some(QdiscLimits::Impaired { delay_ns, loss_ppm }) => write!(
+                f,
+                ", delay {:.1} ms, loss {} %",
+                delay_ns as f64 / 1e6,
+                loss_ppm as f64 / 1e4
+            ),
+        }
+    }
+}
+
+/// A rate with its unit.
+pub(crate) fn rate_text(bits_per_s: u64) -> String {
+    match bits_per_s {
+        bits if bits >= 1_000_000_000 => format!("{} Gbit/s", bits as f64 / 1e9),
+        bits if bits >= 1_000_000 => format!("{} Mbit/s", bits as f64 / 1e6),
+        bits => format!("{} kbit/s", bits as f64 / 1e3),
+    }
 }
 
 /// Nanoseconds of a tick in which the kernel counts the times of queueing disciplines.

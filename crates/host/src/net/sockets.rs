@@ -130,6 +130,8 @@ pub struct UdpSocket {
     /// Inode number, which identifies its owners.
     pub inode: u32,
     pub uid: u32,
+    /// Interface that it is bound to; 0 for none.
+    pub bound_ifindex: u32,
     pub memory: SocketMemory,
 }
 
@@ -196,6 +198,7 @@ pub fn udp_sockets() -> Result<Vec<UdpSocket>, NetError> {
                         remote,
                         inode: header.inode,
                         uid: header.uid,
+                        bound_ifindex: header.sockid.r#if,
                         memory: SocketMemory::of_attribute(memory),
                     });
                 }

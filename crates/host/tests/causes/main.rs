@@ -10,5 +10,9 @@ mod cpu;
 mod filters;
 mod links;
 mod mtu;
+mod process;
+#[path = "../planted/quota.rs"]
+mod quota;
 mod tcp;
+mod tcp_paths;
 mod udp;

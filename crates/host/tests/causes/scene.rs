@@ -157,9 +157,12 @@ pub(super) fn named<'a>(
         .iter()
         .filter(|found| found.cause == cause)
         .max_by_key(|found| found.severity)
-        .unwrap_or_else(|| panic!("no {cause} in {:#?}, unseen {:?}", report.findings, report.unseen));
+        .unwrap_or_else(|| {
+            panic!("no {cause} in {:#?}, unseen {:?}", report.findings, report.unseen)
+        });
     assert_eq!(found.severity, severity, "{found:#?}");
-    let evidence: String = found.evidence.iter().map(|e| format!(" {} {}", e.source, e.value)).collect();
+    let evidence: String =
+        found.evidence.iter().map(|e| format!(" {} {}", e.source, e.value)).collect();
     let said = format!("{}{evidence} {} {}", found.what, found.change, found.undo);
     for word in words {
         assert!(said.contains(word), "{word:?} is not in {found:#?}");
@@ -175,7 +178,8 @@ pub(super) fn named<'a>(
 pub(super) fn silent(twin: &DoctorReport, cause: &str) {
     assert!(!twin.findings.iter().any(|found| found.cause == cause), "{:#?}", twin.findings);
     // Softirqs are the machine's, and may have too much to do.
-    let alarms = twin.findings.iter().filter(|one| one.severity > Severity::Low && one.cause != "softnet");
+    let alarms =
+        twin.findings.iter().filter(|one| one.severity > Severity::Low && one.cause != "softnet");
     assert_eq!(alarms.collect::<Vec<_>>(), Vec::<&Finding>::new());
     assert!(twin.passed.contains(&cause), "{cause} was not looked for: {:?}", twin.unseen);
 }

@@ -6,7 +6,7 @@ use host::causes::DoctorReport;
 // Names of processes and interfaces are untrusted.
 use report::html::escape;
 
-use super::text::word;
+use super::text::{known, word, worth_text};
 
 const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}\
     article{border-left:.4em solid #999;padding:.1em 1em;margin:1.5em 0}\
@@ -25,19 +25,23 @@ pub(super) fn page(report: &DoctorReport, title: &str) -> String {
         let severity = word(finding.severity);
         let _ = writeln!(
             out,
-            "<article class=\"{severity}\"><h2>{} <small>({severity}, {})</small></h2><dl>",
+            "<article class=\"{severity}\"><h2>{} <small>({severity}, {}, {})</small></h2><dl>",
             escape(&finding.what),
-            escape(finding.cause)
+            escape(finding.cause),
+            known(finding.confidence)
         );
         for evidence in &finding.evidence {
             let (source, value) = (escape(&evidence.source), escape(&evidence.value));
             let _ = writeln!(out, "<dt>evidence</dt><dd>{source}: <code>{value}</code></dd>");
         }
+        for worth in &finding.worth {
+            let _ = writeln!(out, "<dt>worth</dt><dd>{}</dd>", escape(&worth_text(worth)));
+        }
         for (label, text) in [
             ("why", escape(finding.why)),
             ("effect", escape(finding.effect)),
             ("risk", escape(finding.risk)),
-            ("change", format!("<code>{}</code>", escape(&finding.change))),
+            ("do", format!("<code>{}</code>", escape(&finding.change))),
             ("undo", format!("<code>{}</code>", escape(&finding.undo))),
         ] {
             let _ = writeln!(out, "<dt>{label}</dt><dd>{text}</dd>");
@@ -50,8 +54,8 @@ pub(super) fn page(report: &DoctorReport, title: &str) -> String {
     let facts = report.facts.iter().map(|fact| fact.text.clone());
     list(&mut out, "Measured", facts);
     let unseen = report.unseen.iter().map(|unseen| format!("{}: {}", unseen.cause, unseen.why));
-    list(&mut out, "Incomplete checks", unseen);
-    list(&mut out, "Passed checks", report.passed.iter().map(|name| (*name).to_owned()));
+    list(&mut out, "Not seen, or not completely", unseen);
+    list(&mut out, "Excluded", report.passed.iter().map(|name| (*name).to_owned()));
     out.push_str("</body></html>\n");
     out
 }

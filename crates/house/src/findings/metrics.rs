@@ -14,7 +14,7 @@ const SEVERITIES: [(Severity, &str); 4] = [
 /// - `about`: the examined host, namespace or interface.
 pub(super) fn text(report: &DoctorReport, about: &str) -> String {
     let mut metrics = Metrics::new("wirepath_doctor");
-    let mut findings = metrics.gauge("findings", "Settings and conditions that slow packets.");
+    let mut findings = metrics.gauge("findings", "Causes why packets are lost, late or refused.");
     for (severity, name) in SEVERITIES {
         let count = report.findings.iter().filter(|one| one.severity == severity).count();
         findings.sample(&[("about", about), ("severity", name)], count);
@@ -25,17 +25,17 @@ pub(super) fn text(report: &DoctorReport, about: &str) -> String {
         let severity = severity.map_or("", |(_, name)| name);
         let labels = [
             ("about", about),
-            ("check", finding.cause),
+            ("cause", finding.cause),
             ("severity", severity),
             ("what", finding.what.as_str()),
         ];
         found.sample(&labels, 1);
     }
     metrics
-        .gauge("checks_passed", "Checks that ran completely without a finding.")
+        .gauge("causes_excluded", "Causes that were looked for completely and not found.")
         .sample(&[("about", about)], report.passed.len());
     metrics
-        .gauge("checks_incomplete", "Reasons why a check could not run, or not completely.")
+        .gauge("causes_unseen", "Reasons why a cause could not be looked for, or not completely.")
         .sample(&[("about", about)], report.unseen.len());
     metrics
         .gauge("run_timestamp_seconds", "Time of the examination.")
@@ -72,8 +72,8 @@ mod tests {
         for line in [
             "wirepath_doctor_findings{about=\"this host\",severity=\"high\"} 2",
             "wirepath_doctor_findings{about=\"this host\",severity=\"info\"} 0",
-            "wirepath_doctor_finding{about=\"this host\",check=\"rings\",severity=\"high\",what=\"eth0: \\\"small\\\"\"} 1",
-            "wirepath_doctor_checks_passed{about=\"this host\"} 1",
+            "wirepath_doctor_finding{about=\"this host\",cause=\"rings\",severity=\"high\",what=\"eth0: \\\"small\\\"\"} 1",
+            "wirepath_doctor_causes_excluded{about=\"this host\"} 1",
         ] {
             assert!(text.lines().any(|other| other == line), "{line} in {text}");
         }

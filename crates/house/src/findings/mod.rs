@@ -23,6 +23,9 @@ pub struct OutputArgs {
     /// Exit with code 4 if there is a finding of this severity or above
     #[arg(long, value_enum)]
     severity: Option<Severity>,
+    /// Show evidence, reasons, effects and risks, and what was measured
+    #[arg(long, short)]
+    verbose: bool,
     /// Also write a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -67,7 +70,7 @@ pub fn show(
             passed: &report.passed,
         })?;
     } else {
-        console::text(&text::render(report, title, console::style()))?;
+        console::text(&text::render(report, title, !output.verbose, console::style()))?;
         if let Some(line) = planning(report, examined) {
             next::say(context, &line);
         }
@@ -88,13 +91,14 @@ pub struct DoctorDocument<'a> {
     passed: &'a [&'static str],
 }
 
-/// The command that makes a plan of the findings; `None` if none of them is a setting of `tune`.
+/// The command that makes a plan of the findings; `None` if none of them is a setting of `tune`, or they were proved.
 ///
 /// A plan is for one interface: that of the first finding, which is the most severe.
 fn planning(report: &DoctorReport, examined: &Examined<'_>) -> Option<CommandLine> {
     let Examined { place, command, .. } = examined;
     let settings: Vec<_> = report.findings.iter().flat_map(|finding| &finding.settings).collect();
-    if settings.is_empty() {
+    let is_proved = report.findings.iter().any(|finding| !finding.worth.is_empty());
+    if settings.is_empty() || is_proved {
         return None;
     }
     let first = settings.iter().find_map(|setting| setting.target.interface());
@@ -119,7 +123,7 @@ fn above(report: &DoctorReport, threshold: Option<Severity>) -> Result<(), Failu
 
 #[cfg(test)]
 mod tests {
-    use host::causes::{Confidence, FindingEvidence};
+    use host::causes::{Confidence, FindingEvidence, FindingWorth};
     use report::screen::Style;
     use testkit::hostile;
 
@@ -142,6 +146,14 @@ mod tests {
                 change: own(),
                 undo: own(),
                 settings: Vec::new(),
+                worth: vec![FindingWorth {
+                    knob: own(),
+                    metric: own(),
+                    ratio: 0.5,
+                    low: Some(0.4),
+                    high: None,
+                    verdict: own(),
+                }],
             }],
             facts: vec![Fact { cause: "memory", text: own() }],
             unseen: vec![Unseen { cause: "taps", why: own() }],
@@ -157,10 +169,10 @@ mod tests {
         let lines = |text: &str| text.lines().count();
         for (name, text) in hostile::texts() {
             let found = report(&text);
-            let shown = report::text::visible_colored(&text::render(&found, &text, style));
+            let shown = report::text::visible_colored(&text::render(&found, &text, false, style));
             hostile::assert_shows(&shown, &[], name);
             hostile::assert_no_line(&shown, name);
-            assert_eq!(lines(&shown), lines(&text::render(&usual, "x", style)), "{name}");
+            assert_eq!(lines(&shown), lines(&text::render(&usual, "x", false, style)), "{name}");
             let page = html::page(&found, &text);
             hostile::assert_shows(&page, &[], name);
             assert_eq!(elements(&page), elements(&html::page(&usual, "x")), "{name}");

@@ -36,6 +36,8 @@ pub struct FarReport {
     pub role: RoleReport,
     /// CPU time of its host; `None` if it cannot be read there.
     pub host_time: Option<HostTime>,
+    /// Causes of packets that it lost, as it tells them.
+    pub losses: Vec<String>,
 }
 
 /// Far end whose engine is open for a run.
@@ -189,8 +191,8 @@ impl Far {
         // A far end that ended the session before has said why.
         let reply = self.lines.expect(RUN_TIMEOUT);
         match reply.map_err(|error| sent.err().unwrap_or(error))? {
-            Say::Report { report, host_time } => {
-                Ok(FarReport { role: (*report).try_into()?, host_time })
+            Say::Report { report, host_time, losses } => {
+                Ok(FarReport { role: (*report).try_into()?, host_time, losses })
             }
             Say::Error { why } => Err(PeerError::Far { why }),
             other => Err(unexpected(&other)),

@@ -186,6 +186,9 @@ pub(super) enum Say {
         /// CPU time of the far host during the run.
         #[serde(default)]
         host_time: Option<HostTime>,
+        /// Causes of packets that it lost.
+        #[serde(default)]
+        losses: Vec<String>,
     },
     /// The request failed.
     Error { why: String },

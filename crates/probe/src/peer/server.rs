@@ -9,8 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use host::cpu::CpuClock;
+use host::netns::Netns;
 use host::text::chain;
-use lab::Meter;
+use lab::{LossWatch, Meter};
 use remote::RemoteError;
 use remote::tcp::{Connection, Handshake, LINE_TIMEOUT};
 use serde::de::DeserializeOwned;
@@ -396,6 +397,7 @@ fn one_run(
         Err(why) => return refuse(lines, why),
     };
     let (_awake, asleep) = around.stay_awake();
+    let losses = Netns::current().ok().and_then(|netns| LossWatch::begin(&netns));
     let meter = around.clock.and_then(|clock| Meter::start(clock, &cpus).ok());
     let stop = AtomicBool::new(false);
     let live = LiveCounts::default();
@@ -439,6 +441,10 @@ fn one_run(
             return Ok(());
         }
         let host_time = meter.and_then(|meter| Some(meter.stop().ok()?.host_time()));
+        let mut losses = losses.map_or_else(Vec::new, LossWatch::end);
+        // Other programs of this host are not the near end's business.
+        let own = format!("(process {})", std::process::id());
+        losses.retain(|cause| !cause.contains("(process ") || cause.contains(&own));
         match (asked?, report) {
             (None, _) => Ok(()),
             (Some(Ask::Run { .. }), _) => {
@@ -446,7 +452,7 @@ fn one_run(
             }
             (Some(Ask::Stop), Ok(mut report)) => {
                 report.engine.not_effective.extend(asleep);
-                lines.send(&Say::Report { report: Box::new(report.into()), host_time })?;
+                lines.send(&Say::Report { report: Box::new(report.into()), host_time, losses })?;
                 Ok(())
             }
             (Some(Ask::Stop), Err(why)) => refuse(lines, why),

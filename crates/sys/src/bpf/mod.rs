@@ -12,9 +12,11 @@
 //! made by a thread in that namespace.
 
 mod attached;
+mod calls;
 mod drop;
 mod error;
 pub mod explain;
+pub mod explain_drops;
 mod faults;
 mod filter;
 mod generator;
@@ -34,6 +36,7 @@ mod verbs;
 mod xdp_mode;
 
 pub use attached::AttachedProgram;
+pub use calls::{CallCounter, CallSum};
 pub use drop::{DelayCounts, DropCounter, DropCounts, DropSpec, HEAD_BYTES_MAX, Heads};
 pub use error::BpfError;
 pub use faults::{Fault, FaultCounts, FaultFilter, FaultSpec};

@@ -214,6 +214,7 @@ impl FeedListener {
         }
         self.core.close(Now::read());
         self.close_interval(begun_ns, clock::monotonic_ns());
+        self.core.interval.notes.extend(self.silence.answers(true));
         Ok(self.core.interval)
     }
 
@@ -303,14 +304,14 @@ impl FeedListener {
             let silent_ns = now_ns.saturating_sub(state.heard_ns.unwrap_or(begun_ns));
             self.silence.look(at, silent_ns, state.book.datagrams, has_ended);
         }
+        self.core.interval.notes.extend(self.silence.answers(false));
     }
 
     fn note_silence(&mut self, begun_ns: u64, now_ns: u64) {
         let has_ended = self.core.sink.has_ended;
         for (at, state) in self.core.lines.iter().enumerate() {
             let silent_ns = now_ns.saturating_sub(state.heard_ns.unwrap_or(begun_ns));
-            let note = self.silence.note(at, silent_ns, state.book.datagrams, has_ended);
-            self.core.interval.notes.extend(note);
+            self.silence.note(at, silent_ns, state.book.datagrams, has_ended);
         }
     }
 
@@ -347,36 +348,18 @@ impl FeedListener {
     }
 
     fn note_drops(&mut self, counts: &Counts) {
-        let Some(line) = counts.lines.iter().find(|line| line.dropped_datagrams > 0) else {
-            return;
-        };
-        if self.has_noted_drops {
+        let has_dropped = counts.lines.iter().any(|line| line.dropped_datagrams > 0);
+        if self.has_noted_drops || !has_dropped {
             return;
         }
         self.has_noted_drops = true;
-        let granted = line.receive_buffer_bytes;
-        let note = match self.plan.tuning.receive_buffer_bytes {
-            _ if self.plan.receive_by != ReceiveBy::Sockets => {
-                "datagrams found the AF_XDP ring full, or their queue without a socket; give the receiver \
-                 a CPU of its own (--pin), or --spin"
-                    .to_owned()
-            }
-            _ if self.silence.drops_are_of_checksums() => {
-                "the kernel drops datagrams for a wrong UDP checksum (Udp InCsumErrors); the sender left it \
-                 unfinished (there: ethtool -K INTERFACE tx off), or a device on the way changed them"
-                    .to_owned()
-            }
-            Some(asked) if granted < asked.saturating_mul(2) => format!(
-                "the socket's receive buffer overflows: {asked} bytes requested, {granted} granted \
-                 (half is kernel overhead); raise the limit (sysctl -w \
-                 net.core.rmem_max={asked}) or run with CAP_NET_ADMIN"
-            ),
-            _ => format!(
-                "the socket's receive buffer of {granted} bytes overflows; set \
-                 --receive-buffer 8388608, which needs CAP_NET_ADMIN or \
-                 sysctl -w net.core.rmem_max=8388608"
-            ),
-        };
-        self.core.interval.notes.push(note);
+        if self.plan.receive_by == ReceiveBy::Sockets {
+            return self.silence.ask_about_drops();
+        }
+        self.core.interval.notes.push(
+            "datagrams found the AF_XDP ring full, or their queue without a socket; give the receiver a CPU of \
+             its own (--pin), or --spin"
+                .to_owned(),
+        );
     }
 }

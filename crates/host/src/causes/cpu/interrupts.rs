@@ -143,7 +143,10 @@ fn spread(
                  it; irqbalance moves interrupts (Documentation/core-api/irq/irq-affinity.rst)",
             )
             .effect("less jitter")
-            .risk("irqbalance moves it again unless it is configured not to")
+            .risk(
+                "irqbalance moves it again unless it is configured not to; a program that sleeps until packets come \
+                 may be faster on the CPU of their interrupt: `wirepath tune prove` measures it",
+            )
             .change(
                 format!("echo {} > {file}", cpus_to_mask(&[beside])),
                 format!("echo {mask} > {file}"),

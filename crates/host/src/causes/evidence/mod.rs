@@ -4,20 +4,29 @@
 //! A section is read at its first use, and once. Two samples enclose a window of time; what is not a counter is
 //! read once.
 
+mod groups;
 mod host;
 mod kernel_log;
 mod sample;
+mod tables;
+mod vanished;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
+use crate::causes::udp::GroupQuestion;
 use crate::net::{self, Link, LinkDetail};
+use crate::program::{Program, ProgramError, ProgramWatch};
 use crate::text::chain;
 use crate::tune::{KnobError, Profile, System, Target, Value, find};
 
+pub(crate) use groups::Membership;
 pub(crate) use kernel_log::Message;
+pub(crate) use sample::counters_here;
 pub use sample::{Losses, Sample, Window};
+use tables::Tables;
+pub(crate) use tables::LegacyTable;
 
 /// Time between the two samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
@@ -28,6 +37,8 @@ pub struct Evidence {
     pub(crate) system: System,
     pub(crate) profile: Option<Profile>,
     pub(crate) app_cpu: Option<usize>,
+    /// Program that is asked about.
+    pub(crate) program: Option<Program>,
     /// All interfaces of the namespace, by index.
     pub(crate) links: BTreeMap<u32, Link>,
     pub(crate) details: BTreeMap<u32, LinkDetail>,
@@ -38,14 +49,68 @@ pub struct Evidence {
     owners: std::sync::OnceLock<Owners>,
     window: std::sync::OnceLock<Result<Window, String>>,
     kernel_log: std::sync::OnceLock<Result<Vec<Message>, String>>,
+    groups: std::sync::OnceLock<Vec<Membership>>,
+    /// The group that this is about.
+    pub(super) asked: Option<GroupQuestion>,
+    tables: Tables,
 }
 
 /// Programs by the inode number of their sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     pub(crate) by_inode: BTreeMap<u64, String>,
+    /// Those that have sockets, by process id.
+    pub(crate) processes: BTreeMap<u32, SocketProcess>,
     /// Some processes could not be inspected.
     pub(crate) is_partial: bool,
+}
+
+/// A process that has sockets.
+#[derive(Debug, Default)]
+pub(crate) struct SocketProcess {
+    /// Program and process id.
+    pub(crate) name: String,
+    /// Open descriptors of all kinds.
+    pub(crate) descriptor_count: u64,
+    /// Inode numbers.
+    pub(crate) sockets: Vec<u64>,
+}
+
+impl Owners {
+    /// Reads the descriptors of all processes.
+    pub(crate) fn read() -> Owners {
+        let mut owners = Owners::default();
+        for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let name = process.file_name();
+            let Some(pid) = name.to_str().filter(|name| name.bytes().all(|b| b.is_ascii_digit()))
+            else {
+                continue;
+            };
+            let Ok(descriptors) = std::fs::read_dir(process.path().join("fd")) else {
+                // The process has exited, or may not be inspected.
+                owners.is_partial |= process.path().exists();
+                continue;
+            };
+            let mut found = SocketProcess::default();
+            for descriptor in descriptors.flatten() {
+                found.descriptor_count += 1;
+                let Ok(to) = std::fs::read_link(descriptor.path()) else { continue };
+                let inode = to
+                    .to_str()
+                    .and_then(|to| to.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
+                found.sockets.extend::<Option<u64>>(inode);
+            }
+            let Ok(number) = pid.parse() else { continue };
+            if found.sockets.is_empty() {
+                continue;
+            }
+            let comm = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            found.name = format!("{} (process {pid})", comm.trim());
+            owners.by_inode.extend(found.sockets.iter().map(|inode| (*inode, found.name.clone())));
+            owners.processes.insert(number, found);
+        }
+        owners
+    }
 }
 
 impl Evidence {
@@ -78,11 +143,13 @@ impl Evidence {
             }
             Some(name) => connected(system.index(name)?, &links, &details, &below_tunnel),
         };
-        let (owners, window, kernel_log) = Default::default();
+        let (owners, window, kernel_log, groups) = Default::default();
+        let tables = Tables::default();
         Ok(Evidence {
             system,
             profile,
             app_cpu,
+            program: None,
             links,
             details,
             below_tunnel,
@@ -90,11 +157,19 @@ impl Evidence {
             owners,
             window,
             kernel_log,
+            groups,
+            asked: None,
+            tables,
         })
     }
 
     pub(crate) fn interfaces(&self) -> impl Iterator<Item = &Link> {
         self.path.iter().filter_map(|index| self.links.get(index))
+    }
+
+    /// The first of these interfaces, in the order of the path.
+    pub fn first_of(&self, names: &[String]) -> Option<String> {
+        self.interfaces().map(|link| link.name.clone()).find(|name| names.contains(name))
     }
 
     /// An interface that the packets cross, by its index.
@@ -191,7 +266,7 @@ impl Evidence {
             let take = || Sample::take(&self.system).map_err(|error| chain(&error));
             let before = take()?;
             std::thread::sleep(SAMPLE_INTERVAL);
-            Ok(Window { before, after: take()? })
+            Ok(Window::new(before, take()?))
         });
         window.as_ref().map_err(String::as_str)
     }
@@ -199,8 +274,32 @@ impl Evidence {
     /// Evidence with samples that enclose a window of the caller's.
     #[must_use]
     pub fn watched(mut self, before: Sample, after: Sample) -> Self {
-        self.window = Ok(Window { before, after }).into();
+        self.window = Ok(Window::new(before, after)).into();
         self
+    }
+
+    /// Evidence on why a member of a group gets nothing, for [`super::of_group`].
+    #[must_use]
+    pub fn about_group(mut self, question: GroupQuestion) -> Self {
+        self.asked = Some(question);
+        self
+    }
+
+    pub(super) fn is_question(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// Evidence with a program, whose second sample is taken at the end of the window. Without a CPU of the
+    /// application, it is the one that the program is bound to.
+    ///
+    /// Errors: those of [`ProgramWatch::end`].
+    pub fn with_program(mut self, watch: ProgramWatch) -> Result<Self, ProgramError> {
+        // Causes that need the window say why there is none.
+        let _window = self.window();
+        let program = watch.end()?;
+        self.app_cpu = self.app_cpu.or(program.pinned_to());
+        self.program = Some(program);
+        Ok(self)
     }
 
     /// Program that has a socket, and its process.
@@ -211,35 +310,8 @@ impl Evidence {
 
     /// Owners of sockets, as far as `/proc` shows them.
     pub(crate) fn owners(&self) -> &Owners {
-        self.owners.get_or_init(owners)
+        self.owners.get_or_init(Owners::read)
     }
-}
-
-fn owners() -> Owners {
-    let mut owners = Owners::default();
-    for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let name = process.file_name();
-        let Some(pid) = name.to_str().filter(|name| name.bytes().all(|b| b.is_ascii_digit()))
-        else {
-            continue;
-        };
-        let Ok(descriptors) = std::fs::read_dir(process.path().join("fd")) else {
-            // The process has exited, or may not be inspected.
-            owners.is_partial |= process.path().exists();
-            continue;
-        };
-        for descriptor in descriptors.flatten() {
-            let Ok(to) = std::fs::read_link(descriptor.path()) else { continue };
-            let inode = to
-                .to_str()
-                .and_then(|to| to.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
-            if let Some(inode) = inode {
-                let comm = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
-                owners.by_inode.insert(inode, format!("{} (process {pid})", comm.trim()));
-            }
-        }
-    }
-    owners
 }
 
 /// The interface below each tunnel: the one that it is bound to, else that of the route to its far end.

@@ -1,15 +1,19 @@
 //! A moment's counters and sockets of a namespace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use super::host;
 use crate::causes::finding::{Confidence, Severity};
-use crate::net::{self, PacketSocket, QdiscLimits, QdiscState, TcpSocket, UdpSocket, ethtool};
+use crate::net::nftables::{self, DropCount};
+use crate::net::{
+    self, Link, Neighbour, PacketSocket, QdiscLimits, QdiscState, TcpSocket, UdpSocket, ethtool,
+};
 use crate::tune::{KnobError, System};
 
 /// Counters, queueing disciplines and sockets of a namespace at one moment.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Sample {
     pub at: Instant,
     /// All counters of the kernel by name:
@@ -18,26 +22,25 @@ pub struct Sample {
     /// - a file, its row and the name: `sockstat TCP mem`, `nf_conntrack insert_failed`, `arp_cache table_fulls`;
     /// - `softnet dropped`, `softnet time_squeeze`, the sums of all CPUs of the machine, and `softnet cpu0 processed`;
     /// - `link eth0 rx_dropped`, of every interface of the namespace;
+    /// - `fq eth0 flows_plimit`, the sum of all `fq` of an interface, and `fq eth0 flow_limit`, the smallest;
     /// - `ethtool eth0 rx_discards_phy`, of the drivers of real cards, with `ethtool eth0 pause rx_frames`;
     /// - of the host: `cpu0 softirq`, ticks by `/proc/stat`; `irq 24 cpu0`, of the interrupts of devices; `vmstat
     ///   balloon_inflate`; `idle cpu0 state2`, entries into an idle state; `group /PATH nr_throttled` of control groups
-    ///   with a quota.
+    ///   with a quota;
+    /// - `mroute 239.1.1.1 from 10.1.0.1 packets` and `mroute_out eth0` of a multicast router.
     pub counters: BTreeMap<String, u64>,
     pub qdiscs: Vec<QdiscState>,
     pub packet: Vec<PacketSocket>,
     pub tcp: Vec<TcpSocket>,
     pub udp: Vec<UdpSocket>,
+    pub neighbours: Vec<Neighbour>,
+    /// Empty for a user who may not read the rules.
+    pub drops: Vec<DropCount>,
 }
 
 impl Sample {
     pub fn take(system: &System) -> Result<Self, KnobError> {
-        let mut counters = BTreeMap::new();
-        for (file, add) in FILES {
-            // Not every kernel has them all; a user without privileges may read most.
-            let text =
-                system.run(|| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")))?;
-            add(file.rsplit('/').next().unwrap_or(file), &text.unwrap_or_default(), &mut counters);
-        }
+        let mut counters = system.run(counters_here)?;
         for (link, name, count) in system.within(net::link_counters)? {
             counters.insert(format!("link {link} {name}"), count);
         }
@@ -45,22 +48,37 @@ impl Sample {
             counters.insert(format!("ethtool {link} {name}"), count);
         }
         host::add(system, &mut counters);
+        let qdiscs = system.within(net::qdiscs)?;
+        add_fq(&qdiscs, &system.within(net::links)?, &mut counters);
         Ok(Sample {
             at: Instant::now(),
             counters,
-            qdiscs: system.within(net::qdiscs)?,
+            qdiscs,
             packet: system.within(net::packet_sockets)?,
             tcp: system.within(net::tcp_sockets)?,
             udp: system.within(net::udp_sockets)?,
+            neighbours: system.within(net::neighbours)?,
+            drops: system.within(nftables::drop_counts).unwrap_or_default(),
         })
     }
+}
+
+/// Counters of the calling thread's namespace, as in [`Sample::counters`] but for those of interfaces.
+pub(crate) fn counters_here() -> BTreeMap<String, u64> {
+    let mut counters = BTreeMap::new();
+    for (file, add) in FILES {
+        // Not every kernel has them all; a user without privileges may read most.
+        let text = std::fs::read_to_string(format!("/proc/thread-self/net/{file}"));
+        add(file.rsplit('/').next().unwrap_or(file), &text.unwrap_or_default(), &mut counters);
+    }
+    counters
 }
 
 /// Adds the counters of a file, by its name and text.
 type Add = fn(&str, &str, &mut BTreeMap<String, u64>);
 
 /// Files of `/proc/net`, with their form.
-const FILES: [(&str, Add); 11] = [
+const FILES: [(&str, Add); 13] = [
     ("snmp", add_named_lines),
     ("netstat", add_named_lines),
     ("snmp6", add_names),
@@ -72,6 +90,8 @@ const FILES: [(&str, Add); 11] = [
     ("stat/arp_cache", add_columns),
     ("stat/ndisc_cache", add_columns),
     ("stat/rt_cache", add_columns),
+    ("ip_mr_cache", add_multicast_routes),
+    ("ip_mr_vif", add_multicast_outputs),
 ];
 
 /// `Tcp: RtoMin InErrs` and below it `Tcp: 200 0`.
@@ -127,6 +147,51 @@ fn add_columns(file: &str, text: &str, counters: &mut BTreeMap<String, u64>) {
     }
 }
 
+/// Sums of the disciplines `fq` of each interface, and the smallest limit of a flow.
+fn add_fq(qdiscs: &[QdiscState], links: &[Link], counters: &mut BTreeMap<String, u64>) {
+    for fq in qdiscs.iter().filter(|qdisc| qdisc.kind == "fq") {
+        // The interface may be gone by now.
+        let Some(link) = links.iter().find(|link| link.index == fq.interface) else { continue };
+        *counters.entry(format!("fq {} flows_plimit", link.name)).or_default() +=
+            fq.own("flows_plimit").unwrap_or(0);
+        let limit = counters.entry(format!("fq {} flow_limit", link.name)).or_insert(u64::MAX);
+        *limit = (*limit).min(fq.own("flow_limit").unwrap_or(u64::MAX));
+    }
+}
+
+/// Most lines of a table of multicast routes.
+const MULTICAST_ROUTES_MAX: usize = 10_000;
+
+/// `mroute 239.1.1.1 from 10.1.0.1 packets`, and `wrong`, `outputs` and `unresolved` of the same.
+fn add_multicast_routes(_: &str, text: &str, counters: &mut BTreeMap<String, u64>) {
+    let address =
+        |text: &str| u32::from_str_radix(text, 16).ok().map(|ip| Ipv4Addr::from(ip.to_ne_bytes()));
+    for line in text.lines().skip(1).take(MULTICAST_ROUTES_MAX) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [group, origin, input, packets, _, wrong, outputs @ ..] = &words[..] else { continue };
+        let (Some(group), Some(origin)) = (address(group), address(origin)) else { continue };
+        let columns = [
+            ("packets", packets.parse().unwrap_or(0)),
+            ("wrong", wrong.parse().unwrap_or(0)),
+            ("outputs", outputs.len() as u64),
+            ("unresolved", u64::from(*input == "-1")),
+        ];
+        for (column, count) in columns {
+            counters.insert(format!("mroute {group} from {origin} {column}"), count);
+        }
+    }
+}
+
+/// `mroute_out eth0`: packets that multicast routing sent there.
+fn add_multicast_outputs(_: &str, text: &str, counters: &mut BTreeMap<String, u64>) {
+    for line in text.lines().skip(1).take(MULTICAST_ROUTES_MAX) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if let [_, name, _, _, _, packets, ..] = words[..] {
+            counters.insert(format!("mroute_out {name}"), packets.parse().unwrap_or(0));
+        }
+    }
+}
+
 /// Columns of `softnet_stat`; the others are unused or of newer kernels.
 ///
 /// Source: net/core/net-procfs.c, softnet_seq_show.
@@ -160,9 +225,27 @@ fn add_softnet(_: &str, text: &str, counters: &mut BTreeMap<String, u64>) {
 pub struct Window {
     pub before: Sample,
     pub after: Sample,
+    /// Positions of the TCP sockets that are in both samples.
+    tcp_pairs: std::sync::OnceLock<Vec<(usize, usize)>>,
 }
 
 impl Window {
+    pub(crate) fn new(before: Sample, after: Sample) -> Self {
+        Window { before, after, tcp_pairs: Default::default() }
+    }
+
+    /// TCP sockets that are in both samples, listeners included.
+    pub(crate) fn tcp_pairs(&self) -> impl Iterator<Item = (&TcpSocket, &TcpSocket)> {
+        let pairs = self.tcp_pairs.get_or_init(|| {
+            let name = |one: &TcpSocket| (one.local, one.remote, one.inode);
+            let earlier: HashMap<_, _> =
+                self.before.tcp.iter().enumerate().map(|(at, one)| (name(one), at)).collect();
+            let later = self.after.tcp.iter().enumerate();
+            later.filter_map(|(at, one)| Some((*earlier.get(&name(one))?, at))).collect()
+        });
+        pairs.iter().map(|(before, after)| (&self.before.tcp[*before], &self.after.tcp[*after]))
+    }
+
     pub(crate) fn time(&self) -> Duration {
         self.after.at.saturating_duration_since(self.before.at)
     }
@@ -285,8 +368,10 @@ impl Window {
             packet: Vec::new(),
             tcp: Vec::new(),
             udp: Vec::new(),
+            neighbours: Vec::new(),
+            drops: Vec::new(),
         };
-        Window { before: sample(at, false), after: sample(at + Duration::from_secs(1), true) }
+        Window::new(sample(at, false), sample(at + Duration::from_secs(1), true))
     }
 }
 
@@ -306,7 +391,20 @@ mod tests {
         add_pairs("sockstat", "sockets: used 9\nTCP: inuse 2 mem 3\n", &mut counters);
         add_columns("arp_cache", "entries table_fulls\n0000000a 1\n0000000a 2\n", &mut counters);
         add_softnet("softnet_stat", "10 1 2 0 0 0 0 0 0 0 0 0 3\n", &mut counters);
+        let entry = format!(
+            "{:08X} {:08X} 0 50 6400 2 1:1",
+            u32::from_ne_bytes([239, 1, 1, 1]),
+            u32::from_ne_bytes([10, 1, 0, 1])
+        );
+        add_multicast_routes("ip_mr_cache", &format!("Group\n{entry}\nshort\n"), &mut counters);
+        add_multicast_outputs("ip_mr_vif", "Interface\n 1 right 0 0 640 5 00000\n", &mut counters);
         let of = |name: &str| counters.get(name).copied();
+        let route = |column: &str| of(&format!("mroute 239.1.1.1 from 10.1.0.1 {column}"));
+        assert_eq!(
+            (route("packets"), route("wrong"), route("unresolved")),
+            (Some(50), Some(2), Some(0))
+        );
+        assert_eq!(of("mroute_out right"), Some(5));
         assert_eq!(
             (of("UdpInErrors"), of("TcpMaxConn"), of("Udp6InErrors")),
             (Some(7), None, Some(4))

@@ -68,14 +68,6 @@ pub(super) fn by_traffic(window: &Window, name: &str, least_per_s: f64) -> Sever
 /// Packets a second from which an interface is busy.
 pub(super) const BUSY_PER_S: f64 = 1000.0;
 
-pub(super) fn rate_text(bits_per_s: u64) -> String {
-    match bits_per_s {
-        bits if bits >= 1_000_000_000 => format!("{:.1} Gbit/s", bits as f64 / 1e9),
-        bits if bits >= 1_000_000 => format!("{:.1} Mbit/s", bits as f64 / 1e6),
-        bits => format!("{:.0} kbit/s", bits as f64 / 1e3),
-    }
-    .replace(".0 ", " ")
-}
 
 fn on_off(is_on: bool) -> &'static str {
     if is_on { "on" } else { "off" }

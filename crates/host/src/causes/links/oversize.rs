@@ -24,7 +24,7 @@ pub(super) fn other_end(view: &Evidence, link: &Link) -> Option<Link> {
     let peer = link.peer.filter(|_| link.kind.as_deref() == Some("veth"))?;
     match peer.netns_id {
         None => view.links.get(&peer.index).cloned(),
-        Some(id) => view.system.within(|| net::link_of_netns(peer.index, id)).ok(),
+        Some(_) => view.system.within(|| net::link_of(peer)).ok(),
     }
 }
 

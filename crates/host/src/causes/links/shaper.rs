@@ -1,10 +1,9 @@
 //! Interfaces that are slowed on purpose, often by something that ended long ago.
 
-use super::rate_text;
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Losses};
 use crate::causes::finding::{Finding, Notes, Severity, finding};
-use crate::net::{QdiscLimits, QdiscState};
+use crate::net::{QdiscLimits, QdiscState, rate_text};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "shaper",

@@ -1,7 +1,8 @@
 //! Tunnel devices: queues, headroom, MTU.
 
+use crate::causes::Cause;
+use crate::causes::evidence::{Evidence, Losses};
 use crate::causes::finding::{Finding, Notes, Severity, finding};
-use crate::causes::evidence::Evidence;
 use crate::net::Link;
 
 fn is_tunnel(link: &Link) -> bool {
@@ -230,7 +231,25 @@ fn copied_from_card(tunnel: &Link, card: &Link, need: &Need) -> Finding {
 /// Outer IPv4, UDP and VXLAN headers and the inner Ethernet header; the MTU excludes the outer one.
 const VXLAN_BYTES: u32 = 20 + 8 + 8 + 14;
 
-pub(super) fn mtu(view: &Evidence, notes: &mut Notes<'_>) {
+pub(super) const MTU: Cause = Cause {
+    title: "frames of a tunnel do not fit the interface below",
+    symptom: "large transfers through the tunnel are slow or hang, small ones work",
+    evidence: "MTU of the tunnel and its outer headers against the MTU of the interface below; fragments that this host \
+               makes (IpFragCreates) and refuses to make (IpFragFails)",
+    remedy: "`ip link set TUNNEL mtu N`, with N the lower MTU without 50 bytes for VXLAN",
+    undo: "`ip link set TUNNEL mtu` with the old number",
+    counters: &["IpFragCreates", "IpFragFails"],
+    reasons: &[],
+    references: &["RFC 7348 section 4.3", "moby/moby#24906", "openvswitch/ovs-issues#9"],
+    is_of_forwarding: true,
+    ..Cause::new("tunnel-mtu", mtu)
+};
+
+fn mtu(view: &Evidence, notes: &mut Notes<'_>) {
+    // Without traffic it is a setting, and may not matter.
+    let cut =
+        view.window().map(|window| window.sum(&["IpFragCreates", "IpFragFails", "Ip6FragCreates"]));
+    let severity = cut.map_or(Severity::Low, Losses::severity);
     for link in view.interfaces() {
         let bound = view.details.get(&link.index).and_then(|detail| detail.vxlan_bound_to);
         let Some(below) = bound.and_then(|index| view.links.get(&index)) else { continue };
@@ -240,7 +259,7 @@ pub(super) fn mtu(view: &Evidence, notes: &mut Notes<'_>) {
         let fits = below.mtu_bytes.saturating_sub(VXLAN_BYTES);
         let command = format!("{}ip link set {} mtu", view.prefix(), link.name);
         notes.find(
-            finding(Severity::High, format!("frames of {} do not fit {}", link.name, below.name))
+            finding(severity, format!("frames of {} do not fit {}", link.name, below.name))
                 .read(format!("IFLA_MTU of {}", link.name), link.mtu_bytes.to_string())
                 .read(format!("IFLA_MTU of {}", below.name), below.mtu_bytes.to_string())
                 .because("outer packets are fragmented or dropped (RFC 7348 section 4.3)")

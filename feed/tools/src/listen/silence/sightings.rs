@@ -12,7 +12,7 @@ const KINDS_MAX: usize = 8;
 const FRAGMENTED_MAX: usize = 64;
 
 /// Counts of packets, each at most once.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Sightings {
     /// Datagrams of the group and port, by sender; whole ones, or all fragments of one.
     pub(super) senders: Vec<(Ipv4Addr, u64)>,
@@ -27,7 +27,7 @@ pub(super) struct Sightings {
 }
 
 /// Fragments of one datagram so far.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Fragmented {
     sender: Ipv4Addr,
     identification: u16,
