@@ -122,10 +122,11 @@ impl fmt::Display for QdiscState {
 /// A rate with its unit.
 pub(crate) fn rate_text(bits_per_s: u64) -> String {
     match bits_per_s {
-        bits if bits >= 1_000_000_000 => format!("{} Gbit/s", bits as f64 / 1e9),
-        bits if bits >= 1_000_000 => format!("{} Mbit/s", bits as f64 / 1e6),
-        bits => format!("{} kbit/s", bits as f64 / 1e3),
+        bits if bits >= 1_000_000_000 => format!("{:.1} Gbit/s", bits as f64 / 1e9),
+        bits if bits >= 1_000_000 => format!("{:.1} Mbit/s", bits as f64 / 1e6),
+        bits => format!("{:.0} kbit/s", bits as f64 / 1e3),
     }
+    .replace(".0 ", " ")
 }
 
 /// Nanoseconds of a tick in which the kernel counts the times of queueing disciplines.

@@ -339,7 +339,7 @@ fn plain_host_and_router_have_no_fault_of_addresses() {
     let mut scene = Scene::routed();
     serve(&mut scene, "b");
     connect_again(&mut scene, "a", "10.2.0.1");
-    receive_datagrams(&mut scene, "b");
+    crate::filters::receive_datagrams(&mut scene, "b", 9000);
     send_datagrams(&mut scene, "a", "10.2.0.1");
     for name in ["a", "r", "b"] {
         let report = scene.examine(name);

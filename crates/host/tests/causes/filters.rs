@@ -19,7 +19,7 @@ fn send_datagrams(scene: &mut Scene, from: &str, to: &str, port: u16) {
 }
 
 /// A socket that is bound and read.
-fn receive_datagrams(scene: &mut Scene, name: &str, port: u16) {
+pub(super) fn receive_datagrams(scene: &mut Scene, name: &str, port: u16) {
     let program = format!(
         "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind(('', {port}))\nprint('ready')\n\
          while True: s.recv(2000)"

@@ -6,7 +6,6 @@ use sys::child::{Child, ChildPlace};
 use wirepath_host::causes::{self, DoctorReport, Severity};
 use wirepath_host::program::{ProgramError, ProgramWatch};
 
-use crate::quota::Quota;
 use crate::scene::{Scene, named, row, silent};
 
 /// Causes of this group whose twin is [`careful`].
@@ -217,55 +216,6 @@ fn wait_for_a_cpu_that_another_program_has_is_named() {
     let words = ["was ready and waited", "schedstat", "SCHED_OTHER", "chrt -f -p 50"];
     let found = named(&report, "run-delay", Severity::Medium, &words);
     row("run-delay", "two programs that spin on one CPU", "doctor --pid", found);
-}
-
-#[test]
-fn quota_that_stops_the_program_is_named_with_its_group() {
-    let _alone = testkit::alone();
-    let quota = match Quota::of_a_twentieth() {
-        Ok(quota) => quota,
-        Err(why) => return testkit::skip("cgroup", why.to_string()),
-    };
-    let mut scene = Scene::pair();
-    let spin = "print('ready')\nwhile True: pass";
-    let (pid, free) = (scene.python("b", spin), scene.python("b", spin));
-    quota.enter(pid);
-    let report = examine(&scene, pid);
-    let found = named(
-        &report,
-        "cfs",
-        Severity::High,
-        &["was stopped by its quota", "nr_throttled", "echo "],
-    );
-    let twin = examine(&scene, free);
-    assert!(twin.passed.contains(&"cfs"), "{:#?}", twin.findings);
-    row("cfs", "quota of a twentieth, a program that spins", "doctor --pid", found);
-}
-
-#[test]
-fn limit_of_descriptors_that_is_reached_is_named() {
-    let _alone = testkit::alone();
-    let mut scene = Scene::pair();
-    let server = |port: u16, limit: u32| {
-        format!(
-            "import resource, socket, time\nresource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))\n\
-             s = socket.socket()\ns.bind(('10.1.0.2', {port}))\ns.listen(64)\nprint('ready')\nopen = []\nwhile True:\n    \
-             try: open.append(s.accept())\n    except OSError: time.sleep(0.01)"
-        )
-    };
-    let (full, roomy) =
-        (scene.python("b", &server(8080, 16)), scene.python("b", &server(8081, 256)));
-    scene.python(
-        "a",
-        "import socket, time\nopen = [socket.create_connection(('10.1.0.2', p)) for p in (8080, 8081) for _ in range(24)]\n\
-         print('ready')\ntime.sleep(60)",
-    );
-    let report = examine(&scene, full);
-    let words = ["of 16 descriptors open", &format!("prlimit --pid {full} --nofile=16")];
-    let found = named(&report, "emfile", Severity::High, &words);
-    let twin = examine(&scene, roomy);
-    assert!(twin.passed.contains(&"emfile"), "{:#?}", twin.findings);
-    row("emfile", "RLIMIT_NOFILE 16, 24 connections", "doctor --pid", found);
 }
 
 #[test]

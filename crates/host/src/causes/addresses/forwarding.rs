@@ -39,13 +39,8 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         let command = format!("{}ethtool -K {}", view.prefix(), link.name);
         let features = format!("ethtool features of {}", link.name);
         if offloads.get("rx-gro").is_some_and(|gro| gro.is_offered && !gro.is_on) {
-            // This is the default of a veth, and its peer may already send large packets.
-            let severity = match link.kind.as_deref() {
-                Some("veth") => Severity::Low,
-                _ => Severity::Medium,
-            };
             notes.find(
-                finding(severity, format!("GRO is off on {}, which forwards", link.name))
+                finding(Severity::Low, format!("GRO is off on {}, which forwards", link.name))
                     .read(&features, "rx-gro off")
                     .read(&source, &value)
                     .because(

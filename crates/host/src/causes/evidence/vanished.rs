@@ -41,7 +41,7 @@ const UNCERTAIN_SHARE: u64 = 100;
 
 impl Window {
     /// Packets of IPv4 that came in and were neither delivered nor forwarded nor counted as dropped, within the window:
-    /// dropped in the hooks prerouting and input of netfilter, before Linux 6.6 forward too, by a route of the kinds
+    /// dropped in the hooks prerouting and input of netfilter, before Linux 6.7 forward too, by a route of the kinds
     /// blackhole, unreachable and prohibit, or for an impossible source.
     pub(crate) fn vanished_received(&self) -> Losses {
         let fragments = self.sum(&FRAGMENTS).now.saturating_sub(self.sum(&REASSEMBLED).now);
@@ -51,7 +51,7 @@ impl Window {
     }
 
     /// Packets of programs or to be forwarded that did not reach an interface and were not counted as dropped, within
-    /// the window: dropped in the hooks forward, output and postrouting of netfilter. None before Linux 6.6.
+    /// the window: dropped in the hooks forward, output and postrouting of netfilter. None before Linux 6.7.
     pub(crate) fn vanished_leaving(&self) -> Losses {
         match self.latest("IpOutTransmits") {
             Some(_) => self.vanished(self.sum(&LEAVING).now, self.sum(&LEFT).now),

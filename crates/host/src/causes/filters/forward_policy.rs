@@ -14,7 +14,7 @@ pub(super) const CAUSE: Cause = Cause {
     title: "The forward chain drops, often by the policy that a container engine set",
     symptom: "virtual machines, containers of another engine or routed hosts lost the network when a container engine was \
               installed; the host itself is fine",
-    evidence: "packets vanish between forwarding and sending (IpForwDatagrams without IpOutTransmits; before Linux 6.6, \
+    evidence: "packets vanish between forwarding and sending (IpForwDatagrams without IpOutTransmits; before Linux 6.7, \
                IpInReceives without either), and a chain at the hook forward drops by policy or rule",
     remedy: "an accept rule for the interface (chain DOCKER-USER where there is one), or policy accept",
     undo: "delete the rule, or policy drop",
@@ -48,7 +48,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         Ok(rules) => rules,
         Err(why) => return notes.unseen(why),
     };
-    let is_before_6_6 = window.latest("IpOutTransmits").is_none();
+    let is_before_6_7 = window.latest("IpOutTransmits").is_none();
     let mut suspects = drops_at(rules, "forward");
     // A rule that decides on few packets is less likely than the policy.
     suspects.sort_by_key(|(_, rule)| rule.is_some());
@@ -58,7 +58,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         (None, Some(_)) => "table filter of iptables-legacy".to_owned(),
         (None, None) => return,
     };
-    let is_elsewhere = is_before_6_6
+    let is_elsewhere = is_before_6_7
         && (!drops_at(rules, "input").is_empty() || !drops_at(rules, "prerouting").is_empty());
     let forwarded = window.sum(&["IpForwDatagrams", "Ip6OutForwDatagrams"]);
     let is_many = dropped.now * 100 >= forwarded.now * SHARE && !is_elsewhere;
@@ -99,7 +99,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
 fn dropped(window: &Window) -> (Losses, &'static str) {
     let forwarded = window.sum(&["IpForwDatagrams", "Ip6OutForwDatagrams"]).now;
     match window.latest("IpOutTransmits") {
-        // The kernel counts them before the hook since 6.6.
+        // The kernel counts them before the hook since 6.7.
         Some(_) => {
             let gone = window.vanished_leaving().now.min(forwarded);
             (

@@ -74,7 +74,7 @@ fn judge(
         _ => Severity::High,
     };
     let (name, kind) = (&link.name, &now.kind);
-    let rate = super::rate_text((bytes_per_s * 8.0) as u64);
+    let rate = crate::net::rate_text((bytes_per_s * 8.0) as u64);
     let tc = format!("{prefix}tc qdisc");
     let (change, undo) = match now.limits {
         // A bucket has one class, in which a discipline may be put.

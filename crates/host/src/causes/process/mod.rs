@@ -5,10 +5,8 @@ mod batches;
 mod blocking;
 mod default_rcvbuf;
 mod delay;
-mod descriptors;
 mod faults;
 mod packets_cpu;
-mod quota;
 mod slow_reader;
 mod writes;
 
@@ -21,10 +19,8 @@ pub(super) const CAUSES: &[Cause] = &[
     blocking::CAUSE,
     default_rcvbuf::CAUSE,
     delay::CAUSE,
-    descriptors::CAUSE,
     faults::CAUSE,
     packets_cpu::CAUSE,
-    quota::CAUSE,
     slow_reader::CAUSE,
     writes::CAUSE,
 ];
