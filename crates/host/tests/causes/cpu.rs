@@ -48,25 +48,27 @@ impl Drop for Group {
     }
 }
 
+/// A program that never waits in a group with this quota, and its process id. The group is removed after the program.
+fn with_quota(quota_us: i64) -> Option<(Scene, Group, u32)> {
+    let group = Group::new(quota_us)?;
+    let mut scene = Scene::pair();
+    let pid = scene.start("a", "python3 -c 'while True: pass'");
+    fs::write(group.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    Some((scene, group, pid))
+}
+
 #[test]
 fn program_that_its_quota_stops_is_named() {
-    let scene = |quota_us: i64| {
-        let group = Group::new(quota_us)?;
-        let mut scene = Scene::pair();
-        let pid = scene.python("a", "print('ready')\nwhile True:\n    pass");
-        fs::write(group.0.join("cgroup.procs"), pid.to_string()).unwrap();
-        Some((scene, group))
-    };
-    let Some((planted, group)) = scene(5000) else {
+    let Some(planted) = with_quota(5000) else {
         return testkit::skip("cgroup", "no CPU controller for new control groups");
     };
-    let report = planted.examine("a");
-    let words =
-        ["python3 (process", "stopped by the CPU quota", "nr_throttled", group.0.to_str().unwrap()];
+    let report = planted.0.examine("a");
+    let process = format!("(process {}) is stopped by the CPU quota", planted.2);
+    let words = [&process, "nr_throttled", planted.1.0.to_str().unwrap()];
     let found = named(&report, "cfs", Severity::High, &words);
-    drop((planted, group));
-    let (twin, _group) = scene(-1).unwrap();
-    silent(&twin.examine("a"), "cfs");
+    drop(planted);
+    let twin = with_quota(-1).unwrap();
+    silent(&twin.0.examine("a"), "cfs");
     row("cfs", "a quota of 5 %, and a program that never waits", "doctor", found);
 }
 

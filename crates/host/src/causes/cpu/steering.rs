@@ -180,7 +180,12 @@ fn transmit(view: &Evidence, notes: &mut Notes<'_>) {
 }
 
 fn flow_hash(view: &Evidence, notes: &mut Notes<'_>) {
+    let Some(window) = notes.window(view) else { return };
     for link in view.interfaces() {
+        // Without packets it costs nothing.
+        if view.profile.is_none() && by_traffic(window, &link.name, BUSY_PER_S) == Severity::Low {
+            continue;
+        }
         let offloads = view.system.within(|| ethtool::offloads(link.index));
         let Some(offloads) = notes.ask(offloads) else { continue };
         let Some(hash) = offloads.get("rx-hashing") else { continue };

@@ -58,11 +58,7 @@ pub struct Evidence {
     /// The group that this is about.
     pub(super) asked: Option<GroupQuestion>,
     tables: Tables,
-    offloads: std::sync::OnceLock<BTreeMap<u32, Offloads>>,
 }
-
-/// Offloads of an interface by their names in the kernel.
-pub(crate) type Offloads = BTreeMap<String, net::ethtool::Offload>;
 
 /// Programs by the inode number of their sockets.
 #[derive(Debug, Default)]
@@ -152,7 +148,7 @@ impl Evidence {
             }
             Some(name) => connected(system.index(name)?, &links, &details, &below_tunnel),
         };
-        let (owners, window, kernel_log, groups, offloads) = Default::default();
+        let (owners, window, kernel_log, groups) = Default::default();
         let tables = Tables::default();
         Ok(Evidence {
             system,
@@ -170,7 +166,6 @@ impl Evidence {
             groups,
             asked: None,
             tables,
-            offloads,
         })
     }
 
@@ -315,18 +310,6 @@ impl Evidence {
         self.app_cpu = self.app_cpu.or(program.pinned_to());
         self.program = Some(program);
         Ok(self)
-    }
-
-    /// Offloads of an interface of the path; `None` if they cannot be read.
-    pub(crate) fn offloads(&self, index: u32) -> Option<&Offloads> {
-        let read = || {
-            let each = self
-                .path
-                .iter()
-                .filter_map(|index| Some((*index, net::ethtool::offloads(*index).ok()?)));
-            Ok(each.collect::<BTreeMap<_, _>>())
-        };
-        self.offloads.get_or_init(|| self.system.within(read).unwrap_or_default()).get(&index)
     }
 
     /// Program that has a socket, and its process.

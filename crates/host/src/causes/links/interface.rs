@@ -1,9 +1,9 @@
 //! Settings of an interface: queues, rings, interrupts, offloads, XDP and queueing discipline.
 
 use crate::causes::Cause;
-use crate::causes::evidence::{Evidence, Losses};
+use crate::causes::evidence::{Evidence, Losses, Window};
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
-use crate::net::{self, AttachedMode, ethtool};
+use crate::net::{AttachedMode, ethtool};
 use crate::tune::{Profile, Target};
 
 pub(super) const CHANNELS: Cause = Cause {
@@ -73,15 +73,15 @@ fn channels(view: &Evidence, notes: &mut Notes<'_>) {
     if view.is_for(Profile::Latency) {
         return;
     }
+    let Some(window) = notes.window(view) else { return };
+    let is_wanted = view.is_for(Profile::Throughput) || view.is_for(Profile::Forwarding);
     for link in view.interfaces() {
-        let channels = view.system.within(|| ethtool::channels(link.index));
-        let Some(now) = notes.ask(channels) else { continue };
         // Nearly every veth has one queue of several: without packets it costs nothing.
-        let Some(window) = notes.window(view) else { return };
-        let is_wanted = view.is_for(Profile::Throughput) || view.is_for(Profile::Forwarding);
         if !is_wanted && super::by_traffic(window, &link.name, super::BUSY_PER_S) == Severity::Low {
             continue;
         }
+        let channels = view.system.within(|| ethtool::channels(link.index));
+        let Some(now) = notes.ask(channels) else { continue };
         for (kind, used, most) in [
             ("rx", now.rx, now.rx_max),
             ("tx", now.tx, now.tx_max),
@@ -241,31 +241,27 @@ fn xdp(view: &Evidence, notes: &mut Notes<'_>) {
 }
 
 /// Packets that one interrupt may deliver.
-const BURST: u32 = 64;
+const BURST: u64 = 64;
 
 fn qdisc(view: &Evidence, notes: &mut Notes<'_>) {
-    for link in view.interfaces() {
-        let Some(qdisc) = notes.ask(view.system.within(|| net::root_qdisc(link.index))).flatten()
-        else {
-            continue;
-        };
+    let Some(window) = notes.window(view) else { return };
+    for qdisc in window.after.qdiscs.iter().filter(|qdisc| qdisc.is_root()) {
+        let Some(link) = view.on_path(qdisc.interface) else { continue };
         let name = &link.name;
         if qdisc.kind == "noqueue" && link.kind.is_none() && !link.is_loopback {
-            without_queue(view, name, notes);
+            without_queue(view, window, name, notes);
+            continue;
+        }
+        // The queue of a TUN or TAP device is behind this one: its reader's.
+        if !qdisc.kind.starts_with("pfifo") || link.kind.as_deref() == Some("tun") {
             continue;
         }
         let length = notes.ask(view.read("tx-queue-len", &Target::Interface(name.clone())));
-        let length: u32 = length.and_then(|text| text.parse().ok()).unwrap_or(u32::MAX);
-        let limit = match (qdisc.kind.as_str(), qdisc.limit) {
-            ("pfifo", Some(limit)) => limit,
-            ("pfifo_fast", _) => length,
-            _ => continue,
-        };
-        // The queue of a TUN or TAP device is behind this one: its reader's.
-        if limit >= BURST || link.kind.as_deref() == Some("tun") {
+        let length: u64 = length.and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
+        let limit = qdisc.own("limit").filter(|_| qdisc.kind == "pfifo").unwrap_or(length);
+        if limit >= BURST {
             continue;
         }
-        let Some(window) = notes.window(view) else { return };
         let dropped = window.sum(&[&format!("link {name} tx_dropped")]);
         let command = format!("{}tc qdisc", view.prefix());
         notes.find(
@@ -291,8 +287,7 @@ fn without_losses(lost: Losses) -> Confidence {
 }
 
 /// A real card whose frames are dropped when its ring is full.
-fn without_queue(view: &Evidence, name: &str, notes: &mut Notes<'_>) {
-    let Some(window) = notes.window(view) else { return };
+fn without_queue(view: &Evidence, window: &Window, name: &str, notes: &mut Notes<'_>) {
     let dropped = window.sum(&[&format!("link {name} tx_dropped")]);
     let command = format!("{}tc qdisc replace dev {name} root", view.prefix());
     notes.find(

@@ -1,7 +1,8 @@
 //! Virtual interfaces that hand over packets one by one.
 
+use super::Offloads;
 use crate::causes::Cause;
-use crate::causes::evidence::{Evidence, Losses, Offloads};
+use crate::causes::evidence::{Evidence, Losses};
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::net::Link;
 use crate::tune::Target;
@@ -30,18 +31,17 @@ const LARGE_BYTES: u64 = 1000;
 const MONITORS: [&str; 7] = ["qemu", "kvm", "cloud-hyp", "firecracker", "crosvm", "VBox", "vmware"];
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    for link in view.interfaces() {
+    let Some(window) = notes.window(view) else { return };
+    for (link, offloads) in super::busy(view, window) {
         let kind = link.kind.as_deref();
         if !matches!(kind, None | Some("veth" | "tun" | "bridge")) {
             continue;
         }
-        let Some(offloads) = view.offloads(link.index) else { continue };
-        let missing = missing(offloads, kind.is_none());
+        let missing = missing(&offloads, kind.is_none());
         let owner = tap_without_header(view, link);
         if missing.is_empty() && owner.is_none() {
             continue;
         }
-        let Some(window) = notes.window(view) else { return };
         let of = |name: &str| window.sum(&[&format!("link {} {name}", link.name)]);
         let direction = if missing == ["rx-gro"] { "rx" } else { "tx" };
         let packets = of(&format!("{direction}_packets"));

@@ -1,7 +1,8 @@
 //! Merged UDP datagrams that reach a receiver that cannot split them.
 
+use super::Offloads;
 use crate::causes::Cause;
-use crate::causes::evidence::{Evidence, Offloads, Window};
+use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::net::{AttachedMode, Link};
 
@@ -43,10 +44,9 @@ const VIEWERS: [&str; 8] = [
 ];
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    for link in view.interfaces() {
-        let Some(offloads) = view.offloads(link.index) else { continue };
-        let Some(feature) = merging(offloads, view.forwards(link).is_some()) else { continue };
-        let Some(window) = notes.window(view) else { return };
+    let Some(window) = notes.window(view) else { return };
+    for (link, offloads) in super::busy(view, window) {
+        let Some(feature) = merging(&offloads, view.forwards(link).is_some()) else { continue };
         let Some(receiver) = receiver(view, window, link, feature.0) else { continue };
         let grown = window.sum(&[&format!("link {} rx_packets", link.name)]);
         notes.find(judge(&link.name, feature, &receiver, grown.now, &view.prefix()));
