@@ -25,8 +25,8 @@ use crate::tune::{KnobError, Profile, System, Target, Value, find};
 
 pub(crate) use groups::Membership;
 pub(crate) use kernel_log::Message;
-pub(crate) use sample::counters_here;
 pub(crate) use observed::{FRAMES_MIN, has_constant_hash};
+pub(crate) use sample::counters_here;
 pub use sample::{Losses, Sample, Window};
 pub(crate) use tables::LegacyTable;
 use tables::Tables;

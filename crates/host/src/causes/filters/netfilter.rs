@@ -111,7 +111,10 @@ fn conntrack(view: &Evidence, notes: &mut Notes<'_>) {
     let hooks = sys::bpf::hook_functions(view.system.netns()).unwrap_or_default();
     let hooked: Vec<_> = hooks.iter().filter(|hook| hook.function.contains("conntrack")).collect();
     if count > net::CONNECTIONS_MAX as u64 {
-        notes.fact(format!("of {count} tracked connections, {} were examined", net::CONNECTIONS_MAX));
+        notes.fact(format!(
+            "of {count} tracked connections, {} were examined",
+            net::CONNECTIONS_MAX
+        ));
     }
     if count == 0 && tracking.is_empty() && hooked.is_empty() {
         return;

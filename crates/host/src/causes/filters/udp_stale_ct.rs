@@ -135,9 +135,18 @@ impl<'a> Translator<'a> {
         if !one.has_other_destination() {
             // A datagram to this host that no program waits for.
             let is_lost = own.contains(&to.ip())
-                && !evidence.window().ok()?.after.udp.iter().any(|one| one.local.port() == to.port());
+                && !evidence
+                    .window()
+                    .ok()?
+                    .after
+                    .udp
+                    .iter()
+                    .any(|one| one.local.port() == to.port());
             return self.is_translated(to, is_lost).then(|| {
-                format!("a rule for port {} would translate it, and the flow began before the rule", to.port())
+                format!(
+                    "a rule for port {} would translate it, and the flow began before the rule",
+                    to.port()
+                )
             });
         }
         if self.is_partial {

@@ -70,7 +70,6 @@ pub(super) fn by_traffic(window: &Window, name: &str, least_per_s: f64) -> Sever
 /// Packets a second from which an interface is busy.
 pub(super) const BUSY_PER_S: f64 = 1000.0;
 
-
 fn on_off(is_on: bool) -> &'static str {
     if is_on { "on" } else { "off" }
 }
