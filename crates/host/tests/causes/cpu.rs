@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use wirepath_host::causes::{Severity, examine};
 use wirepath_host::tune::Profile;
 
-use crate::links::{counted, machine};
+use crate::links::{counted, machine, sink};
 use crate::scene::{Scene, named, row, silent};
 
 /// A control group of its own, removed when it is dropped.
@@ -82,6 +82,8 @@ fn program_that_captures_too_slowly_is_named() {
              s.setsockopt(1, 8, 8192)\nprint('ready')\nwhile True:\n    s.recv(65536)\n    time.sleep({pause_s})"
         );
         scene.python("b", &program);
+        // The packets themselves reach a program.
+        sink(&mut scene, "b");
         scene.python(
             "a",
             "import socket, time\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nprint('ready')\nwhile \
@@ -166,20 +168,21 @@ fn interrupts_of_another_node_are_named() {
 #[test]
 fn sleep_between_packets_is_named_with_its_exit_latency() {
     let scene = Scene::pair();
+    // A CPU that the machine does not have: its own packets do not count.
     let files = [
-        ("sys/devices/system/cpu/cpu1/cpuidle/state0/usage", "0\n"),
-        ("sys/devices/system/cpu/cpu1/cpuidle/state1/usage", "0\n"),
-        ("sys/devices/system/cpu/cpu1/cpuidle/state1/latency", "133\n"),
-        ("sys/devices/system/cpu/cpu1/cpuidle/state1/name", "C6\n"),
+        ("sys/devices/system/cpu/cpu9/cpuidle/state0/usage", "0\n"),
+        ("sys/devices/system/cpu/cpu9/cpuidle/state1/usage", "0\n"),
+        ("sys/devices/system/cpu/cpu9/cpuidle/state1/latency", "133\n"),
+        ("sys/devices/system/cpu/cpu9/cpuidle/state1/name", "C6\n"),
     ];
-    let grown = [("idle cpu1 state1", 80), ("softnet cpu1 processed", 100)];
+    let grown = [("idle cpu9 state1", 80), ("softnet cpu9 processed", 100)];
     for (profile, severity) in [(Some(Profile::Latency), Severity::Medium), (None, Severity::Low)] {
         let (_root, evidence) = counted(&scene, &files, profile, &grown);
         let report = examine(&evidence);
-        let words = ["CPU 1 sleeps in C6 between packets", "waits 133 us", "cpu_dma_latency"];
+        let words = ["CPU 9 sleeps in C6 between packets", "waits 133 us", "cpu_dma_latency"];
         let found = named(&report, "c-states", severity, &words);
         row("c-states", "files of a CPU, 80 entries a second", "doctor", found);
-        let (_root, evidence) = counted(&scene, &files, profile, &[("idle cpu1 state1", 80)]);
+        let (_root, evidence) = counted(&scene, &files, profile, &[("idle cpu9 state1", 80)]);
         assert!(
             !examine(&evidence).findings.iter().any(|found| found.cause == "c-states"),
             "no packets"

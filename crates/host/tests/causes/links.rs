@@ -21,7 +21,7 @@ fn stream(scene: &mut Scene, from: &'static str, bytes: usize, per_s: usize) {
 }
 
 /// Reads UDP datagrams of port 9000 as fast as it can.
-fn sink(scene: &mut Scene, at: &'static str) {
+pub(super) fn sink(scene: &mut Scene, at: &'static str) {
     scene.python(
         at,
         "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind(('0.0.0.0', 9000))\n\
