@@ -167,7 +167,7 @@ fn filter(view: &Evidence, notes: &mut Notes<'_>) {
         .iter()
         .filter(may_drop)
         .map(|chain| {
-            format!("{} {} {} ({} rules)", chain.family, chain.table, chain.name, chain.rule_count)
+            format!("{} {} {} (rules: {})", chain.family, chain.table, chain.name, chain.rule_count)
         })
         .take(8)
         .collect();
