@@ -17,8 +17,8 @@
  * then their times wait in the slot; the buffers of others are forgotten uncounted.
  */
 #include "stack.h"
-
-#include <bpf/bpf_endian.h>
+#include "ipv6.h"
+#include "samples.h"
 
 /* As numbered in sys::bpf::explain::Point. */
 enum point {
@@ -63,7 +63,7 @@ struct config {
 	__u32 port;
 	__u64 cgroup_id;
 	__u32 slices; /* report each time on its own too */
-	__u32 pad;
+	__u32 has_refuser; /* kfree_skb passes the socket that refused a packet: Linux 6.11 */
 };
 
 struct slot {
@@ -82,11 +82,22 @@ struct slot {
 	__u32 pad;
 } __attribute__((aligned(64))); /* the CPUs hand it from one to another */
 
+/* Where a packet was, and of which flow. */
+struct place {
+	__u32 netns;
+	__u32 ifindex;
+	__u32 pid; /* of the thread group that read it; 0: not read */
+	__u16 from_port; /* 0: none */
+	__u16 to_port;
+	__u32 protocol;
+};
+
 struct stage {
 	__u64 count;
 	__u64 timed;
 	__u64 sum_ns;
 	__u64 max_ns;
+	struct place longest; /* of the packet that took `max_ns` */
 	__u32 buckets[BUCKETS];
 };
 
@@ -125,6 +136,7 @@ struct here {
 	__u64 put;
 	__u64 taken;
 	__u64 slices_lost; /* found the ring full */
+	__u64 drops_lost; /* found no room for their row */
 	/* Packets of one service that reached its socket, by the point where a driver gave them. */
 	__u64 arrived[POINTS];
 };
@@ -147,10 +159,40 @@ struct slice {
 /* Unused: lets the type information of this file have the type. */
 struct slice layout SEC(".data.layout") = {};
 
+/* Dropped packets of one kind, in one place. */
 struct drop {
 	__u64 location;
 	__u32 reason;
-	__u32 pad;
+	__u32 netns; /* 0: unknown */
+	__u32 ifindex; /* 0: unknown */
+	__u16 port; /* destination; 0: none, or of a row for all ports */
+	__u8 protocol; /* of IP; 0: none */
+	__u8 pad;
+};
+
+#define LINK_BYTES 14
+#define SAMPLE_BYTES 84
+#define CONNECTION_UNKNOWN 0xff
+#define NO_HEADER 0xffff
+
+/* Their number, and the first one of them. */
+struct dropped {
+	__u64 count;
+	__u64 inode; /* of the socket that refused it; 0: none, or unknown */
+	__u32 iif; /* interface that received it; 0: made here */
+	__u32 oif; /* interface of its route; 0: none */
+	__u32 mark;
+	__u32 length;
+	__s32 stack; /* negative: none */
+	__u16 ethertype;
+	__u16 bytes_count; /* valid ones of `bytes` */
+	__u16 transport; /* offset in `bytes`; NO_HEADER: unknown */
+	__u8 kind; /* skb->pkt_type */
+	__u8 connection; /* see `connection_of` */
+	__u8 has_link;
+	__u8 pad;
+	__u8 link[LINK_BYTES];
+	__u8 bytes[SAMPLE_BYTES]; /* from the network header */
 };
 
 const volatile struct config config = {};
@@ -211,12 +253,21 @@ struct {
 	__type(value, __u32);
 } ports SEC(".maps");
 
+/* A scan of ports fills it: see `drops_of_all_ports`. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 1024);
 	__type(key, struct drop);
-	__type(value, __u64);
+	__type(value, struct dropped);
 } drops SEC(".maps");
+
+/* Drops that came when the other was full; their port is 0. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct drop);
+	__type(value, struct dropped);
+} drops_of_all_ports SEC(".maps");
 
 /* By the last bits of the thread's number: every switch of a task looks here. */
 struct {
@@ -225,20 +276,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct woken);
 } woken SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
-	__uint(max_entries, 8192);
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, 127 * sizeof(__u64));
-} stacks SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 8192);
-	__type(key, __s32);
-	__type(value, __u64);
-} samples SEC(".maps");
 
 /* With an index of 0: any interface of the namespace. */
 static __always_inline int is_in_scope(__u32 netns, __u32 ifindex)
@@ -310,25 +347,90 @@ static __always_inline void report(__u32 stage, __u64 begin_ns, __u64 end_ns)
 	bpf_ringbuf_submit(slice, BPF_RB_NO_WAKEUP);
 }
 
-/* Adds a time to a stage. */
-static __always_inline void add_time(struct stage *stage, __u32 at, __u64 from_ns, __u64 now)
+/* Protocol and ports of a packet, by its own headers. */
+struct way {
+	__u16 from_port; /* 0: none, or of a later fragment */
+	__u16 to_port;
+	__u8 protocol; /* 0: not IP */
+};
+
+static __always_inline struct way way_of(struct sk_buff *skb)
+{
+	unsigned char *at = skb->head + skb->network_header;
+	__u16 type = bpf_ntohs(skb->protocol);
+	__u32 header_bytes = 40;
+	unsigned char ip[40];
+	struct way way = {};
+	__be16 ports[2];
+
+	if ((type != TYPE_IPV4 && type != TYPE_IPV6) || bpf_probe_read_kernel(ip, sizeof(ip), at))
+		return way;
+	if (type == TYPE_IPV4) {
+		header_bytes = (ip[0] & 15) * 4;
+		way.protocol = ip[9];
+		if (ip[6] & 0x1f || ip[7])
+			return way;
+	} else {
+		/* Extension headers are rare, and not followed. */
+		way.protocol = ip[6];
+	}
+	if (way.protocol != PROTOCOL_TCP && way.protocol != PROTOCOL_UDP)
+		return way;
+	if (bpf_probe_read_kernel(ports, sizeof(ports), at + header_bytes))
+		return way;
+	way.from_port = bpf_ntohs(ports[0]);
+	way.to_port = bpf_ntohs(ports[1]);
+	return way;
+}
+
+/* The interface that has the packet; before it has one, that of its route. NULL if there is none. */
+static __always_inline struct net_device *device_of(struct sk_buff *skb)
+{
+	struct dst_entry *route;
+
+	if (skb->dev)
+		return skb->dev;
+	route = (struct dst_entry *)(skb->_skb_refdst & ~1UL);
+	return route ? BPF_CORE_READ(route, dev) : NULL;
+}
+
+static __always_inline void name_place(struct place *place, struct sk_buff *skb)
+{
+	struct net_device *dev = device_of(skb);
+	struct way way = way_of(skb);
+
+	place->netns = BPF_CORE_READ(dev, nd_net.net, ns.inum);
+	place->ifindex = BPF_CORE_READ(dev, ifindex);
+	place->pid = 0;
+	place->from_port = way.from_port;
+	place->to_port = way.to_port;
+	place->protocol = way.protocol;
+}
+
+/* Adds a time to a stage. Returns 1 if it is the longest. */
+static __always_inline int add_time(struct stage *stage, __u32 at, __u64 from_ns, __u64 now)
 {
 	__u64 ns = now - from_ns;
+	int is_longest = ns > stage->max_ns;
 
 	stage->timed++;
 	stage->sum_ns += ns;
-	if (ns > stage->max_ns)
+	if (is_longest)
 		stage->max_ns = ns;
 	stage->buckets[bucket_of(ns) & (BUCKETS - 1)]++;
 	if (config.slices)
 		report(at, from_ns, now);
+	return is_longest;
 }
 
 /*
  * Counts a packet, and adds the time since `from_ns` unless that is 0. Returns the time, or 0
  * if there was none to add.
+ *
+ * - `skb`: the packet; NULL if it is not at hand. `longest`: set to the place to fill in then.
  */
-static __always_inline __u64 add(__u32 from, __u32 to, __u64 from_ns)
+static __always_inline __u64 add_of(__u32 from, __u32 to, __u64 from_ns, struct sk_buff *skb,
+				    struct place **longest)
 {
 	__u32 at = from * POINTS + to;
 	struct stage *stage = bpf_map_lookup_elem(&stages, &at);
@@ -340,8 +442,18 @@ static __always_inline __u64 add(__u32 from, __u32 to, __u64 from_ns)
 	if (!from_ns)
 		return 0;
 	now = bpf_ktime_get_ns();
-	add_time(stage, at, from_ns, now);
+	if (!add_time(stage, at, from_ns, now))
+		return now;
+	if (skb)
+		name_place(&stage->longest, skb);
+	else if (longest)
+		*longest = &stage->longest;
 	return now;
+}
+
+static __always_inline __u64 add(__u32 from, __u32 to, __u64 from_ns)
+{
+	return add_of(from, to, from_ns, NULL, NULL);
 }
 
 /* Adds the time of a packet that is counted in `arrived`. */
@@ -534,12 +646,33 @@ static __always_inline int enter(struct sk_buff *skb, __u32 point, struct here *
 	return 1;
 }
 
+/*
+ * A shaper cuts a large TCP segment into buffers that are new to the trace. TCP writes into each
+ * when it handed the segment over, or wanted it to leave, if that is later. 0 if this is none of
+ * them.
+ */
+static __always_inline __u64 cut_at_ns(struct sk_buff *skb)
+{
+	__u64 ns = skb->tstamp;
+
+	if (bpf_core_field_exists(skb->tstamp_type)) {
+		if (BPF_CORE_READ_BITFIELD(skb, tstamp_type) != 1)
+			return 0;
+	} else if (bpf_core_field_exists(skb->mono_delivery_time)) {
+		if (!BPF_CORE_READ_BITFIELD(skb, mono_delivery_time))
+			return 0;
+	} else {
+		return 0;
+	}
+	return skb->sk && ns && ns < bpf_ktime_get_ns() ? ns : 0;
+}
+
 /* Returns 1 if the buffer is traced. */
 static __always_inline int pass(struct sk_buff *skb, __u32 point, struct here *here)
 {
 	__u32 from = NOWHERE;
 	struct slot *slot;
-	__u64 now = 0;
+	__u64 now = 0, cut_ns;
 
 	if (!here)
 		return 0;
@@ -556,16 +689,19 @@ static __always_inline int pass(struct sk_buff *skb, __u32 point, struct here *h
 		}
 	}
 	if (from != NOWHERE) {
-		now = add(from, point, slot->at_ns);
+		now = add_of(from, point, slot->at_ns, skb, NULL);
 	} else {
-		if (!starts(point) || !is_wanted(skb))
+		cut_ns = point == TO_DRIVER ? cut_at_ns(skb) : 0;
+		if (!(starts(point) || cut_ns) || !is_wanted(skb))
 			return 0;
 		if (slot->skb && slot->window == window)
 			here->unfinished++;
 		slot->life++;
 		add(NOWHERE, point, 0);
 		if (is_timed(here))
-			now = bpf_ktime_get_ns();
+			now = cut_ns ? add_of(QUEUED, point, cut_ns, skb, NULL) : bpf_ktime_get_ns();
+		else if (cut_ns)
+			add(QUEUED, point, 0);
 	}
 	slot->skb = point == CONSUMED || point == DROPPED ? 0 : (__u64)skb;
 	slot->at_ns = now;
@@ -809,9 +945,20 @@ int BPF_PROG(ready, struct sock *sk)
 
 #define MSG_PEEK 2
 
+static __always_inline void name_reader(struct place *place, struct sock *sk)
+{
+	place->netns = sk->__sk_common.skc_net.net->ns.inum;
+	place->ifindex = 0;
+	place->pid = bpf_get_current_pid_tgid() >> 32;
+	place->from_port = bpf_ntohs(sk->__sk_common.skc_dport);
+	place->to_port = sk->__sk_common.skc_num;
+	place->protocol = sk->sk_protocol;
+}
+
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(read_length, struct sock *sk, int bytes, int flags)
 {
+	struct place *longest = NULL;
 	struct waiting *waiting;
 	struct here *here;
 	__u64 at_ns = 0;
@@ -835,7 +982,9 @@ int BPF_PROG(read_length, struct sock *sk, int bytes, int flags)
 		add(READ, READ, 0);
 		return 0;
 	}
-	add(READY, READ, at_ns);
+	add_of(READY, READ, at_ns, NULL, &longest);
+	if (longest)
+		name_reader(longest, sk);
 	here = here_of_cpu();
 	if (here && !waiting->is_stream)
 		here->taken++;
@@ -873,30 +1022,83 @@ int BPF_PROG(consumed, struct sk_buff *skb)
 	return 0;
 }
 
-/* True for a packet to a port of the service, by its own headers. */
-static __always_inline int is_to_service(struct sk_buff *skb)
+/*
+ * State of the connection that netfilter tracks, `enum ip_conntrack_info`; 8 if the packet is of
+ * none. CONNECTION_UNKNOWN if this kernel tracks no connections.
+ */
+static __always_inline __u8 connection_of(struct sk_buff *skb)
 {
-	unsigned char *at = skb->head + skb->network_header;
-	__u32 header_bytes, key;
-	unsigned char ip[40];
-	__be16 to[2];
+	unsigned long nfct;
 
-	if (bpf_probe_read_kernel(ip, sizeof(ip), at))
-		return 0;
-	if (ip[0] >> 4 == 4) {
-		header_bytes = (ip[0] & 15) * 4;
-		key = ip[9];
-		/* Later fragments have no ports. */
-		if (ip[6] & 0x1f || ip[7])
-			return 0;
-	} else {
-		/* Extension headers are rare, and not followed. */
-		header_bytes = sizeof(ip);
-		key = ip[6];
+	if (!bpf_core_field_exists(skb->_nfct))
+		return CONNECTION_UNKNOWN;
+	nfct = skb->_nfct;
+	return nfct & ~7UL ? nfct & 7 : 8 | (nfct & 7);
+}
+
+/* Bytes and state of a packet, for the row of its kind. */
+static __always_inline void take_sample(struct dropped *row, struct sk_buff *skb)
+{
+	__u32 network = skb->network_header, link = skb->mac_header, tail = skb->tail;
+	struct dst_entry *route = (struct dst_entry *)(skb->_skb_refdst & ~1UL);
+
+	row->iif = skb->skb_iif;
+	row->oif = route ? BPF_CORE_READ(route, dev, ifindex) : 0;
+	row->mark = skb->mark;
+	row->length = skb->len;
+	row->ethertype = bpf_ntohs(skb->protocol);
+	row->kind = BPF_CORE_READ_BITFIELD(skb, pkt_type);
+	row->connection = connection_of(skb);
+	row->transport = skb->transport_header;
+	row->transport = row->transport == NO_HEADER || row->transport < network ?
+				 NO_HEADER :
+				 row->transport - network;
+	if (tail > network && !bpf_probe_read_kernel(row->bytes, SAMPLE_BYTES, skb->head + network))
+		row->bytes_count = tail - network < SAMPLE_BYTES ? tail - network : SAMPLE_BYTES;
+	/* A packet that was made here may have none yet, or that of its last journey. */
+	if (link != NO_HEADER && link + LINK_BYTES == network)
+		row->has_link = !bpf_probe_read_kernel(row->link, LINK_BYTES, skb->head + link);
+}
+
+/* Counts a drop in the row of its kind, or in one for all ports if there are too many kinds. */
+static __always_inline void count_drop(void *ctx, struct sk_buff *skb, struct drop *key,
+				       struct sock *refuser)
+{
+	struct dropped row = { .count = 1 }, *known;
+	struct here *here;
+
+	known = bpf_map_lookup_elem(&drops, key);
+	if (!known) {
+		row.stack = bpf_get_stackid(ctx, &stacks, 0);
+		if (refuser)
+			row.inode = BPF_CORE_READ((struct socket_alloc *)refuser->sk_socket,
+						  vfs_inode.i_ino);
+		take_sample(&row, skb);
+		if (!bpf_map_update_elem(&drops, key, &row, BPF_NOEXIST))
+			return;
+		/* Another CPU made the row meanwhile, or the table is full. */
+		known = bpf_map_lookup_elem(&drops, key);
 	}
-	if (bpf_probe_read_kernel(to, sizeof(to), at + header_bytes))
-		return 0;
-	key = key << 16 | bpf_ntohs(to[1]);
+	if (!known) {
+		key->port = 0;
+		known = bpf_map_lookup_elem(&drops_of_all_ports, key);
+	}
+	if (known) {
+		__sync_fetch_and_add(&known->count, 1);
+		return;
+	}
+	if (!bpf_map_update_elem(&drops_of_all_ports, key, &row, BPF_NOEXIST))
+		return;
+	here = here_of_cpu();
+	if (here)
+		here->drops_lost++;
+}
+
+/* True for a packet to a port of the service. */
+static __always_inline int is_to_service(struct way *way)
+{
+	__u32 key = (__u32)way->protocol << 16 | way->to_port;
+
 	return bpf_map_lookup_elem(&ports, &key) != NULL;
 }
 
@@ -904,19 +1106,33 @@ SEC("tp_btf/kfree_skb")
 int BPF_PROG(dropped, struct sk_buff *skb, void *location, __u32 reason)
 {
 	struct drop key = { .location = (__u64)location, .reason = reason };
-	__u64 one = 1, *count;
+	struct net_device *dev = device_of(skb);
+	struct sock *refuser = NULL;
+	struct way way = {};
 
+	key.netns = BPF_CORE_READ(dev, nd_net.net, ns.inum);
+	key.ifindex = BPF_CORE_READ(dev, ifindex);
+	/* Made here, and without a route. */
+	if (!key.netns)
+		key.netns = BPF_CORE_READ(skb, sk, __sk_common.skc_net.net, ns.inum);
 	if (config.service) {
-		if (!drop_received(skb) || !is_to_service(skb))
+		if (!drop_received(skb))
 			return 0;
-	} else if (!pass(skb, DROPPED, here_of_cpu()) && !is_wanted(skb)) {
-		return 0;
+		way = way_of(skb);
+		if (!is_to_service(&way))
+			return 0;
+	} else {
+		if (!pass(skb, DROPPED, here_of_cpu()) && config.scopes_count &&
+		    !is_in_scope(key.netns, key.ifindex))
+			return 0;
+		way = way_of(skb);
 	}
-	count = bpf_map_lookup_elem(&drops, &key);
-	if (count)
-		__sync_fetch_and_add(count, 1);
-	else
-		bpf_map_update_elem(&drops, &key, &one, BPF_NOEXIST);
+	key.protocol = way.protocol;
+	key.port = way.to_port;
+	/* Other kernels have no such argument, and know that it is not read. */
+	if (config.has_refuser)
+		refuser = (struct sock *)ctx[3];
+	count_drop(ctx, skb, &key, refuser);
 	return 0;
 }
 
@@ -969,23 +1185,6 @@ int BPF_PROG(switched, _Bool preempt, struct task_struct *before, struct task_st
 SEC("tp_btf/net_dev_queue")
 int BPF_PROG(empty)
 {
-	return 0;
-}
-
-SEC("perf_event")
-int sample(struct bpf_perf_event_data *ctx)
-{
-	__s32 stack = bpf_get_stackid(ctx, &stacks, 0);
-	__u64 one = 1, *count;
-
-	/* In user space or with a full table: still a sample. */
-	if (stack < 0)
-		stack = -1;
-	count = bpf_map_lookup_elem(&samples, &stack);
-	if (count)
-		__sync_fetch_and_add(count, 1);
-	else
-		bpf_map_update_elem(&samples, &stack, &one, BPF_NOEXIST);
 	return 0;
 }
 

@@ -67,6 +67,8 @@ struct interval {
 	__u64 end_ns;
 	/* For which the timer was set, or at which another CPU made the call; 0: unknown. */
 	__u64 due_ns;
+	/* From which the thread ran or was ready in it: its last wake-up, or the end if it sleeps; 0: all the time. */
+	__u64 awake_ns;
 	__u64 lost_count; /* intervals that found the ring buffer full, so far */
 	__u32 kind;
 	__u32 number; /* of the interrupt or softirq, or the thread's id of the task */
@@ -84,6 +86,9 @@ __u32 cpu = 0;
 /* Intervals of the thread that have begun; 0: none. */
 __u64 fault_ns = 0;
 __u64 ready_ns = 0;
+/* It went to sleep; 0: it is awake. */
+__u64 slept_ns = 0;
+__u64 woken_ns = 0;
 __u64 lost = 0;
 __u32 was_preempted = 0;
 __u32 taker = 0;
@@ -125,6 +130,7 @@ static __always_inline struct interval *report(__u32 kind, __u64 begin_ns, __u32
 	__builtin_memset(interval, 0, sizeof(*interval));
 	interval->begin_ns = begin_ns;
 	interval->end_ns = bpf_ktime_get_ns();
+	interval->awake_ns = slept_ns ? interval->end_ns : woken_ns;
 	interval->lost_count = lost;
 	interval->kind = kind;
 	interval->number = number;
@@ -345,6 +351,7 @@ static __always_inline void leaves(int preempt, struct task_struct *last, struct
 	/* Ready if it was preempted, or yields; the state of a sleeper is not 0. */
 	was_preempted = preempt || !last->__state;
 	ready_ns = was_preempted ? bpf_ktime_get_ns() : 0;
+	slept_ns = was_preempted ? 0 : bpf_ktime_get_ns();
 	taker = next->pid;
 	bpf_probe_read_kernel_str(taker_name, sizeof(taker_name), next->comm);
 }
@@ -360,6 +367,7 @@ static __always_inline void arrives(struct task_struct *last)
 
 	cpu = bpf_get_smp_processor_id();
 	ready_ns = 0;
+	slept_ns = 0;
 	if (!begin_ns)
 		return;
 	if (was_preempted)
@@ -394,6 +402,9 @@ int BPF_PROG(woken, struct task_struct *task)
 	if (thread && task->pid == (int)thread && !ready_ns) {
 		was_preempted = 0;
 		ready_ns = bpf_ktime_get_ns();
+		if (slept_ns)
+			woken_ns = ready_ns;
+		slept_ns = 0;
 	}
 	return 0;
 }
@@ -402,8 +413,21 @@ int BPF_PROG(woken, struct task_struct *task)
 SEC("perf_event")
 int leaves_cpu(void *ctx)
 {
+	/* If it was preempted, its return follows soon. */
+	if (!thread)
+		slept_ns = bpf_ktime_get_ns();
 	thread = (__u32)bpf_get_current_pid_tgid();
 	cpu = bpf_get_smp_processor_id();
+	return 0;
+}
+
+/* It runs: a timer, for a thread that is alone on its CPU and never leaves it. */
+SEC("perf_event")
+int runs(void *ctx)
+{
+	thread = (__u32)bpf_get_current_pid_tgid();
+	cpu = bpf_get_smp_processor_id();
+	slept_ns = 0;
 	return 0;
 }
 

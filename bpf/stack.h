@@ -31,13 +31,30 @@ struct net_device {
 	possible_net_t nd_net;
 };
 
+struct dst_entry {
+	struct net_device *dev;
+};
+
 struct sk_buff {
 	struct net_device *dev;
+	struct sock *sk;
 	unsigned char *head;
+	unsigned int tail; /* from `head`, as the headers */
+	unsigned int len;
 	int skb_iif;
+	__u32 mark;
+	__u64 tstamp;
+	unsigned long _skb_refdst; /* a dst_entry; its lowest bit is a flag */
+	unsigned long _nfct;	   /* a connection; its lowest three bits are its state */
 	__u8 cloned : 1;
+	__u8 pkt_type : 3;
+	__u8 mono_delivery_time : 1; /* Linux 5.18 to 6.9: `tstamp` is CLOCK_MONOTONIC */
+	__u8 tstamp_type : 2;	     /* since: 1 for CLOCK_MONOTONIC */
 	char cb[48];
+	__be16 protocol;
+	__u16 mac_header; /* 0xffff: none */
 	__u16 network_header;
+	__u16 transport_header;
 };
 
 /* In `cb`. */
@@ -84,6 +101,7 @@ struct socket;
 
 struct sock_common {
 	__u16 skc_num; /* local port, host byte order */
+	__be16 skc_dport;
 	__u16 skc_family;
 	unsigned char skc_state;
 	possible_net_t skc_net;

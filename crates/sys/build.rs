@@ -2,8 +2,27 @@
 
 fn main() {
     let shared = [
-        "config", "fault", "scope", "counts", "delays", "run", "stage", "here", "drop", "interval",
+        "config",
+        "fault",
+        "scope",
+        "counts",
+        "delays",
+        "run",
+        "stage",
+        "here",
+        "drop",
+        "interval",
         "slice",
+        "call",
+        "call_sum",
+        "frames",
+        "distinct",
+        "place",
+        "softirq",
+        "copier",
+        "copied",
+        "hook_runs",
+        "dropped",
     ];
     bpf_build::BpfSources { folder: "bpf", header_folders: &[], shared: &shared }.build();
 }

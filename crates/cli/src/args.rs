@@ -73,6 +73,7 @@ Example:
     #[command(after_help = "\
 Example:
   wirepath doctor eth1 --profile latency --app-cpu 3
+  wirepath doctor --port 9000
   wirepath doctor --netns blue --severity medium --html findings.html")]
     Doctor(crate::doctor::DoctorArgs),
     /// Change settings of the host by a plan, with a journal for the rollback
@@ -98,6 +99,7 @@ Example:
   wirepath explain eth0 --time 10s
   wirepath explain --netns blue --duty 100 --json
   wirepath explain --port 443 --duty 100
+  wirepath explain --pid 4711 --late
   wirepath explain --cgroup /system.slice/nginx.service --listen 9102")]
     Explain(crate::explain::ExplainArgs),
     /// List, show, compare, export, prune and check stored experiments

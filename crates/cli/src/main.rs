@@ -20,6 +20,7 @@ mod path_page;
 mod paths_list;
 mod peer;
 mod probe;
+mod process;
 mod prove;
 mod proven;
 mod report_cmd;

@@ -45,8 +45,11 @@ const DOCUMENTS: &[NamedSchema] = &[
     ("tune verify", written::<tune::verify::VerifyDocument>),
 ];
 
-/// Files that commands read, and documents of `--runs`: a command's name and `file` or `runs`, and the schema.
+/// Files that commands read, and documents of `--runs` and `--late`: a command's name and `file`, `runs` or `late`, and
+/// the schema.
 const OTHERS: &[NamedSchema] = &[
+    ("explain late", written::<explain::LateDocument>),
+    ("explain watch", written::<explain::WatchDocument>),
     ("prove command file", read::<model::Programs>),
     ("prove command runs", written::<proven::SeriesDocument<'_>>),
     ("prove runs", written::<proven::SeriesDocument<'_>>),

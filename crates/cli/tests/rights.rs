@@ -138,13 +138,12 @@ const ROWS: &[Row] = &[
         ],
         says: "",
     },
-    #[cfg(feature = "feed")]
     Row {
-        command: "feed noise",
+        command: "explain --late --cpu",
         needs: &[],
         more: "CAP_BPF, CAP_PERFMON: causes, which are unknown without",
         keeps: None,
-        args: &["feed", "noise", "--cpu", "0", "--time", "100ms"],
+        args: &["explain", "--late", "--cpu", "0", "--time", "100ms"],
         says: "",
     },
     #[cfg(feature = "tunnel")]

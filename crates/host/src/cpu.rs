@@ -398,7 +398,7 @@ fn parse_list_len(text: &str) -> Option<u64> {
         .sum()
 }
 
-fn parse_schedstat(text: &str) -> Option<Scheduled> {
+pub(crate) fn parse_schedstat(text: &str) -> Option<Scheduled> {
     let mut words = text.split_whitespace().map(str::parse);
     Some(Scheduled { run_ns: words.next()?.ok()?, wait_ns: words.next()?.ok()? })
 }

@@ -139,7 +139,6 @@ fn each_known_fault_is_named_with_its_evidence() {
     if many_cpus {
         expect(&report, "receive-steering", &["CPU 0", "rps_cpus 1"]);
         expect(&report, "transmit-steering", &["CPU 1", "xps_cpus"]);
-        expect(&report, "channels", &["1 of 2 rx", "rx 1"]);
     }
     expect(&report, "tunnel-mtu", &["wp-big", "1450", "1400"]);
     expect(
@@ -152,11 +151,7 @@ fn each_known_fault_is_named_with_its_evidence() {
     expect(&report, "xdp", &["generic mode on wp-near"]);
     expect(&report, "qdisc", &["queue of only 10 packets", "pfifo limit 10"]);
     if has_firewall {
-        expect(
-            &report,
-            "hooks",
-            &["41 firewall rules", "seeded in (input)", "ip input nft_do_chain"],
-        );
+        expect(&report, "rule-count", &["41 firewall rules", "seeded in (input)"]);
         expect(&report, "conntrack", &["tracked", "seeded in"]);
         expect(&report, "conntrack", &["conntrack_in"]);
     }
@@ -172,6 +167,9 @@ fn each_known_fault_is_named_with_its_evidence() {
     expect(&throughput, "offloads", &["tso is off on wp-near"]);
     let forwarding = look(near, Some(Profile::Forwarding));
     expect(&forwarding, "forwarding", &["before the route", "ip_early_demux 1"]);
+    if many_cpus {
+        expect(&forwarding, "channels", &["1 of 2 rx", "rx 1"]);
+    }
 }
 
 #[test]

@@ -34,6 +34,15 @@ impl SoftwareEvent {
         open(&attributes, -1, cpu as libc::c_int)
     }
 
+    /// Opens a timer that fires after each `period_ns` in which a thread ran.
+    ///
+    /// Errors: those of [`Self::of_thread`].
+    pub(crate) fn thread_timer(thread: u32, period_ns: u64) -> io::Result<SoftwareEvent> {
+        let mut attributes = attributes(u64::from(libbpf_sys::PERF_COUNT_SW_CPU_CLOCK));
+        attributes.__bindgen_anon_1.sample_period = period_ns;
+        open(&attributes, thread as libc::pid_t, -1)
+    }
+
     /// Opens an event that fires each time, on every CPU.
     ///
     /// - `thread`: as `gettid` numbers it.

@@ -52,6 +52,42 @@ pub(crate) unsafe fn get<T: Copy>(fd: BorrowedFd<'_>, level: i32, name: i32) -> 
     if rc != 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }
 
+/// Number of rules of a table of iptables-legacy, without the policies of its own chains.
+///
+/// - `fd`: a raw socket of that IP version.
+///
+/// Errors: there is no such table in the socket's namespace, or no CAP_NET_ADMIN.
+///
+/// Source: linux/netfilter_ipv4/ip_tables.h, struct ipt_getinfo; that of IPv6 is alike.
+pub fn legacy_rule_count(fd: BorrowedFd<'_>, is_ipv6: bool, table: &str) -> io::Result<u32> {
+    const IPT_SO_GET_INFO: i32 = 64;
+    const HOOKS: usize = 8;
+    const ENTRIES: usize = 19;
+    let mut info = [0u32; 21];
+    for (word, bytes) in info.iter_mut().zip(table.as_bytes().chunks(4)).take(HOOKS) {
+        let mut padded = [0; 4];
+        padded[..bytes.len()].copy_from_slice(bytes);
+        *word = u32::from_ne_bytes(padded);
+    }
+    let level = if is_ipv6 { libc::IPPROTO_IPV6 } else { libc::IPPROTO_IP };
+    let mut len_bytes = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: pointer and length describe `info`; the kernel reads and writes at most that much.
+    let rc = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            level,
+            IPT_SO_GET_INFO,
+            info.as_mut_ptr().cast(),
+            &mut len_bytes,
+        )
+    };
+    if rc != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // An entry is the policy of each chain of its own, and one the end.
+    Ok(info[ENTRIES].saturating_sub(info[HOOKS].count_ones() + 1))
+}
+
 pub fn set_int(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
     set(fd, level, name, value)
 }

@@ -1,6 +1,7 @@
 //! Helpers that tests of several crates share. A dev-dependency, never part of the program.
 
 pub mod arms;
+mod classifier;
 pub mod corpus;
 #[cfg(feature = "engines")]
 pub mod engines;
@@ -10,6 +11,7 @@ pub mod series;
 pub mod servers;
 mod skips;
 
+pub use classifier::{CONSTANT_HASH, XDP_PASS, bpf_object};
 pub use skips::{NEEDS, is_installed, skip};
 
 use std::io::Write;

@@ -2,7 +2,6 @@
 
 mod groups;
 mod listen;
-mod noise;
 mod record;
 mod replay;
 mod report;
@@ -41,11 +40,6 @@ Example:
   wirepath feed listen 224.0.100.100:10000 --group-b 224.0.200.200:20000 -i eth1
   wirepath feed listen 233.54.12.111:26477 --mold --recover 192.0.2.9:18000 -i eth1 --json")]
     Listen(Box<listen::ListenArgs>),
-    /// Show the time that a CPU takes from a receiver, by cause
-    #[command(after_help = "\
-Example:
-  wirepath feed noise --cpu 3 --time 10s   (before the open, on the receiver's CPU)")]
-    Noise(noise::NoiseArgs),
     /// Send a capture with its own timing, or a synthetic session
     #[command(after_help = "\
 Example:
@@ -100,7 +94,6 @@ impl House for FeedHouse {
     fn documents(&self) -> &'static [NamedSchema] {
         &[
             ("feed listen", written::<ListenDocument<'_>>),
-            ("feed noise", written::<noise::NoiseDocument>),
             ("feed record", written::<RecordDocument>),
             ("feed replay", written::<ReplayDocument<'_>>),
             ("feed report", written::<ListenDocument<'_>>),
@@ -131,7 +124,6 @@ impl HouseCommand for FeedCommand {
             FeedCommand::Decode(args) => decode(args),
             FeedCommand::Dissector => console::text(marketdata::TWSE_DISSECTOR),
             FeedCommand::Listen(args) => listen::run(context, args),
-            FeedCommand::Noise(args) => noise::run(context, args),
             FeedCommand::Replay(args) => replay::run(context, args),
             FeedCommand::Report(args) => report::run(context, args),
             FeedCommand::Record(args) => record::run(context, args),

@@ -7,5 +7,5 @@ mod decode;
 mod dissector;
 mod foreign;
 mod hostile;
+mod late;
 mod live;
-mod noise;

@@ -62,7 +62,7 @@ struct Guest {
     files: &'static [(&'static str, &'static [&'static str])],
 }
 
-const KERNELS: [Kernel; 3] = [
+const KERNELS: [Kernel; 4] = [
     Kernel {
         architecture: "arm64",
         folder: "arm64",
@@ -80,6 +80,15 @@ const KERNELS: [Kernel; 3] = [
         file: "bzImage",
         guests: &[rig::GUEST],
     },
+    // That of appliances: its GRE devices and its bridge copy more than later ones.
+    Kernel {
+        architecture: "amd64",
+        folder: "amd64-bookworm",
+        suites: &["bookworm"],
+        choice: AMD64,
+        file: "bzImage-bookworm",
+        guests: &[rig::BOOKWORM],
+    },
     // virtio-net has AF_XDP zero-copy since 6.16.
     Kernel {
         architecture: "amd64",
@@ -92,7 +101,7 @@ const KERNELS: [Kernel; 3] = [
 ];
 
 /// Kernels beside those of [`KERNELS`] for the table of kernels by feature.
-const OTHERS: [Kernel; 4] = [
+const OTHERS: [Kernel; 3] = [
     Kernel {
         architecture: "amd64",
         folder: "amd64-bullseye",
@@ -100,14 +109,6 @@ const OTHERS: [Kernel; 4] = [
         choice: AMD64,
         file: "bzImage-bullseye",
         guests: &[rig::BULLSEYE],
-    },
-    Kernel {
-        architecture: "amd64",
-        folder: "amd64-bookworm",
-        suites: &["bookworm"],
-        choice: AMD64,
-        file: "bzImage-bookworm",
-        guests: &[rig::BOOKWORM],
     },
     Kernel {
         architecture: "amd64",

@@ -72,11 +72,15 @@ const MODULES: &[&str] = &[
     "af_packet",
     "veth",
     "bridge",
+    "br_netfilter",
     "vxlan",
     "8021q",
     "ip_gre",
     "nf_tables",
     "nf_conntrack",
+    "sch_ingress",
+    "cls_bpf",
+    "tcp_diag",
     "udp_diag",
 ];
 
@@ -87,6 +91,8 @@ $b mount -t sysfs sysfs /sys
 $b mount -t tracefs tracefs /sys/kernel/tracing
 $b mount -t devtmpfs devtmpfs /dev
 for module in MODULES; do
+    # It changes the bridges of all tests: one that wants it loads it.
+    [ $module != br_netfilter ] || continue
     $b insmod /modules/$module.ko || echo "wirepath-linux: no $module"
 done
 $b mkdir -p /etc /host /root /run/netns /tmp /var/lib

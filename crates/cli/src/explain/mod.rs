@@ -1,9 +1,11 @@
 //! `wirepath explain`: where packets spend time on a live path, and where they are dropped.
 
 mod diff;
+mod late;
 mod metrics;
 mod perfetto;
 mod text;
+mod watch;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,11 +14,12 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use host::exclusive::{Activity, ExclusiveLock};
 use host::explain::{
-    DropRow, ExplainSpec, ExplainSummary, FunctionRow, Observer, PlaceRow, StageRow, TraceScope,
-    TracedService,
+    CounterRow, DropRow, ExplainSpec, ExplainSummary, FunctionRow, Observer, PlaceRow, StageRow,
+    TraceScope, TracedService,
 };
 use host::net::{Link, LinkWatch, NetError};
 use host::netns::Netns;
+use host::observer::{self, Observed};
 use host::tune::Place;
 use remote::Failure;
 use schemars::JsonSchema;
@@ -29,7 +32,9 @@ use house::context::Context;
 use house::metrics::Shown;
 use house::next::{self, CommandLine};
 use house::{console, privileges, signals};
+pub(crate) use late::LateDocument;
 use perfetto::TraceFile;
+pub(crate) use watch::WatchDocument;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
@@ -38,6 +43,8 @@ pub(crate) struct ExplainArgs {
     interfaces: Vec<String>,
     #[command(flatten)]
     service: ServiceArgs,
+    #[command(flatten)]
+    late: late::LateArgs,
     /// Network namespace: a name of `ip netns`, a process id or a path; may be repeated. Default: that of
     /// the service's process, else the current one with an INTERFACE or --port, else all
     #[arg(long, value_name = "NETNS")]
@@ -60,23 +67,36 @@ pub(crate) struct ExplainArgs {
     /// Print the tables after each second
     #[arg(long)]
     live: bool,
+    /// Print a line when a cause of loss or delay begins and when it ends, until Ctrl-C or --time
+    #[arg(long, conflicts_with_all = ["live", "listen", "diff", "perfetto"])]
+    watch: bool,
     /// Serve Prometheus metrics on this PORT of loopback, or on ADDRESS:PORT
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = house::metrics::parse_address)]
     listen: Option<SocketAddr>,
     /// Compare with an earlier document of `explain --json`
     #[arg(long, value_name = "FILE", conflicts_with = "live")]
     diff: Option<PathBuf>,
+    /// Also count what frames suffer: copies and clones by caller, flows and hashes, softirqs, hooks. All frames, in
+    /// the whole time
+    #[arg(long)]
+    observe: bool,
+    /// Write the call stacks of the samples as a flame graph to FILE.svg, and as folded text to FILE.folded
+    #[arg(long, value_name = "FILE.svg")]
+    flame: Option<PathBuf>,
     /// Write a trace for Perfetto: a slice per timed packet and stage
     #[arg(long, value_name = "FILE")]
     perfetto: Option<PathBuf>,
 }
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(5);
+/// Time in which the cost of `--observe` is counted.
+const COST_WINDOW: Duration = Duration::from_millis(200);
 
 impl ExplainArgs {
     /// `None` until it is interrupted.
     fn duration(&self) -> Option<Duration> {
-        self.time.or(self.listen.is_none().then_some(DEFAULT_DURATION))
+        let is_endless = self.listen.is_some() || self.watch;
+        self.time.or((!is_endless).then_some(DEFAULT_DURATION))
     }
 }
 
@@ -120,13 +140,20 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
     if args.live && context.json {
         return Err(Failure::Usage("--live prints tables; remove --json".into()));
     }
+    if args.late.late {
+        return late::run(context, args);
+    }
     let service = args.service.service()?;
     let (scopes, mut links) = scopes(args, service.as_ref())?;
-    let mut kept = vec![Capability::Bpf, Capability::Perfmon, Capability::SysAdmin];
-    if matches!(service, Some(TracedService::Process(_))) {
-        // Its new sockets are looked up in each period.
-        kept.extend([Capability::SysPtrace, Capability::DacReadSearch]);
-    }
+    // Rules of the firewall are read with CAP_NET_ADMIN, and owners of sockets with the last two.
+    let kept = [
+        Capability::Bpf,
+        Capability::Perfmon,
+        Capability::SysAdmin,
+        Capability::NetAdmin,
+        Capability::SysPtrace,
+        Capability::DacReadSearch,
+    ];
     let spec = ExplainSpec {
         scopes,
         service,
@@ -142,32 +169,61 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
     let trace = args.perfetto.as_deref().map(TraceFile::create).transpose()?;
     let mut observer = Observer::new(&spec)?;
     observer.start()?;
+    let mut observation = args.observe.then(|| observation(args, &spec)).transpose()?;
     // Programs are attached again in each period, and the kernel counts their CPU time.
     privileges::keep_only(&kept).map_err(Failure::failed)?;
     console::say(&match args.duration() {
         Some(duration) => format!("tracing packets for {:.1} s", duration.as_secs_f64()),
         None => "tracing packets; Ctrl-C ends".to_owned(),
     });
+    if args.watch {
+        return watch::run(context, args, observer, spec.service.as_ref());
+    }
+    if let Some(observation) = &mut observation {
+        observation.count_cost(COST_WINDOW, &signals::stop_requested)?;
+    }
     let shown = Shown::default();
     shown.replace(metrics::text(&observer.summary()?));
     let observed = house::metrics::serving(server.as_ref(), &shown, || {
         observe(&mut observer, args, &mut links, &shown)
     });
+    if let Some(file) = &args.flame {
+        crate::doctor::write_flame(file, &observer.stacks()?, "wirepath explain")?;
+    }
     let (summary, slices) = observer.finish()?;
+    let counted =
+        observation.map(observer::Observation::finish).transpose()?.map(|(counted, _)| counted);
     if let Some(trace) = trace {
         console::say(&trace.write(&slices)?);
     }
     let changes = earlier.map(|earlier| Changes::since(&earlier, &summary));
     match (context.json, args.live) {
-        (true, _) => console::json(&ExplainDocument::new(summary, changes))?,
+        (true, _) => console::json(&ExplainDocument::new(summary, changes, counted))?,
         (false, true) => {}
         (false, false) => {
             let changes = changes.map_or(String::new(), |changes| changes.text());
-            console::text(&(text::text(&summary, args) + &changes))?;
+            let counted = counted.map_or(String::new(), |counted| text::counted(&counted));
+            console::text(&(text::text(&summary, args) + &counted + &changes))?;
             say_next(context, args);
         }
     }
     observed
+}
+
+/// An observation of the namespace of the scopes, or of all if there are several.
+fn observation(args: &ExplainArgs, spec: &ExplainSpec) -> Result<observer::Observation, Failure> {
+    let scopes = &spec.scopes;
+    let is_one =
+        scopes.first().is_some_and(|first| scopes.iter().all(|scope| scope.netns == first.netns));
+    let process = spec.service.as_ref().and_then(|service| service.member().ok().flatten());
+    let name = args.netns.first().cloned().or(process.map(|pid| pid.to_string()));
+    let netns = match (is_one, name) {
+        (false, _) => None,
+        (true, Some(name)) => Some(open_netns(&name)?),
+        (true, None) => Some(Netns::current()?),
+    };
+    // The samples are those of the trace.
+    Ok(observer::Observation::start(netns, 0)?)
 }
 
 /// Says how to look for settings that slow these packets, if they are of one place.
@@ -211,13 +267,23 @@ fn observe(
         }
         gone.iter().for_each(|what| console::say(what));
         if args.live || args.listen.is_some() {
-            let summary = observer.summary()?;
+            let summary =
+                if args.live { observer.located_summary()? } else { observer.summary()? };
             shown.replace(metrics::text(&summary));
             if args.live {
                 console::screen(&text::text(&summary, args))?;
             }
         }
     }
+}
+
+/// Namespaces that are named, else that of the service's process.
+fn namespaces(args: &ExplainArgs, service: Option<&TracedService>) -> Result<Vec<String>, Failure> {
+    let mut names = args.netns.clone();
+    if let (true, Some(service)) = (names.is_empty(), service) {
+        names.extend(service.member().map_err(Failure::usage)?.map(|pid| pid.to_string()));
+    }
+    Ok(names)
 }
 
 /// Each named interface in each named namespace, with a watch for its removal.
@@ -227,10 +293,7 @@ fn scopes(
     args: &ExplainArgs,
     service: Option<&TracedService>,
 ) -> Result<(Vec<TraceScope>, Vec<LinkWatch>), Failure> {
-    let mut names = args.netns.clone();
-    if let (true, Some(service)) = (names.is_empty(), service) {
-        names.extend(service.member().map_err(Failure::usage)?.map(|pid| pid.to_string()));
-    }
+    let names = namespaces(args, service)?;
     let mut spaces = Vec::new();
     for name in &names {
         spaces.push((name.as_str(), open_netns(name)?));
@@ -290,6 +353,8 @@ fn open_netns(name: &str) -> Result<Netns, Failure> {
 pub(crate) struct ExplainDocument {
     schema: u32,
     command: &'static str,
+    /// Where packets are lost or wait, in one sentence.
+    headline: String,
     followed_ns: u64,
     packets_count: u64,
     read_unseen_count: u64,
@@ -297,6 +362,8 @@ pub(crate) struct ExplainDocument {
     unread_count: u64,
     stages: Vec<StageRow>,
     drops: Vec<DropRow>,
+    /// Counters of the traced namespaces that grew by more packets than were seen to be dropped.
+    counters: Vec<CounterRow>,
     places: Vec<PlaceRow>,
     functions: Vec<FunctionRow>,
     cost: CostDocument,
@@ -304,6 +371,9 @@ pub(crate) struct ExplainDocument {
     /// Comparison with the document of `--diff`.
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<Changes>,
+    /// Counts of `--observe`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    observed: Option<Observed>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -315,11 +385,16 @@ struct CostDocument {
 }
 
 impl ExplainDocument {
-    fn new(summary: ExplainSummary, changes: Option<Changes>) -> ExplainDocument {
+    fn new(
+        summary: ExplainSummary,
+        changes: Option<Changes>,
+        observed: Option<Observed>,
+    ) -> ExplainDocument {
         let cost = summary.cost;
         ExplainDocument {
             schema: house::context::DOCUMENT,
             command: "explain",
+            headline: summary.headline,
             followed_ns: summary.followed.as_nanos() as u64,
             packets_count: summary.packets_count,
             read_unseen_count: summary.read_unseen_count,
@@ -327,6 +402,7 @@ impl ExplainDocument {
             unread_count: summary.unread_count,
             stages: summary.stages,
             drops: summary.drops,
+            counters: summary.counters,
             places: summary.places,
             functions: summary.functions,
             cost: CostDocument {
@@ -337,6 +413,7 @@ impl ExplainDocument {
             },
             missing: summary.missing,
             changes,
+            observed,
         }
     }
 }

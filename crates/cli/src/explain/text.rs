@@ -1,6 +1,8 @@
 //! Tables of `explain`.
 
-use host::explain::{DropRow, ExplainSummary, StageRow};
+use host::explain::{CounterRow, DropPlace, DropRow, ExplainSummary, StageRow};
+use host::observer::Observed;
+use host::text::printable;
 use report::screen::{Cell, Screen};
 
 use super::ExplainArgs;
@@ -20,6 +22,8 @@ pub(super) fn text(summary: &ExplainSummary, args: &ExplainArgs) -> String {
     let seconds = summary.followed.as_secs_f64();
     let is_service = args.service.is_given();
     let of_service = if is_service { " of the service" } else { "" };
+    screen.line(format!("{}.", summary.headline));
+    screen.blank();
     screen.line(format!(
         "{} packets{of_service} traced in {seconds:.2} s ({} % of the time), one in {} timed",
         summary.packets_count, args.duty, args.timed_one_in
@@ -30,11 +34,7 @@ pub(super) fn text(summary: &ExplainSummary, args: &ExplainArgs) -> String {
         screen.table(&columns, summary.stages.iter().map(stage_row));
         screen.blank();
     }
-    let columns = ["drop reason", "by", ">packets"];
-    screen.table(&columns, summary.drops.iter().flat_map(drop_rows));
-    if summary.drops.is_empty() {
-        screen.line("nothing");
-    }
+    drops(&mut screen, summary, args.duty);
     if !summary.places.is_empty() {
         screen.blank();
         let places = summary.places.iter().map(|row| share_row(row.name, row.share));
@@ -49,6 +49,17 @@ pub(super) fn text(summary: &ExplainSummary, args: &ExplainArgs) -> String {
     screen.finish()
 }
 
+/// Counts of `--observe`.
+pub(super) fn counted(observed: &Observed) -> String {
+    let mut screen = Screen::plain();
+    screen.blank();
+    screen.line("observed");
+    observed.lines().into_iter().for_each(|line| screen.entry("", line));
+    let unseen = observed.unseen.iter();
+    unseen.for_each(|what| screen.entry("", format!("not seen here: {what}")));
+    screen.finish()
+}
+
 fn stage_row(row: &StageRow) -> Vec<Cell> {
     let times = [row.p50_ns, row.p99_ns, row.max_ns as f64]
         .map(|ns| if row.timed_count > 0 { time(ns) } else { "-".to_owned() });
@@ -56,15 +67,87 @@ fn stage_row(row: &StageRow) -> Vec<Cell> {
     [Cell::plain(row.name)].into_iter().chain(figures.map(Cell::plain)).collect()
 }
 
-/// Drops, and the sentence on their reason below.
-fn drop_rows(row: &DropRow) -> impl Iterator<Item = Vec<Cell>> {
-    let counts = vec![
-        Cell::plain(&row.reason),
-        Cell::plain(&row.function),
-        Cell::plain(row.count.to_string()),
-    ];
-    let sentence = row.sentence.map(|sentence| vec![Cell::plain(format!("    {sentence}"))]);
-    [counts].into_iter().chain(sentence)
+/// Drops with their places and remedies, and counters that say more.
+fn drops(screen: &mut Screen, summary: &ExplainSummary, duty: u8) {
+    let columns = ["drop reason", "by", ">packets"];
+    let row = |row: &DropRow| {
+        vec![
+            Cell::plain(&row.reason),
+            Cell::plain(&row.function),
+            Cell::plain(row.count.to_string()),
+        ]
+    };
+    screen.table(&columns, summary.drops.iter().map(row));
+    if summary.drops.is_empty() {
+        screen.line("nothing");
+    }
+    for row in &summary.drops {
+        screen.blank();
+        screen.line(format!("{}:", row.reason));
+        explain_row(screen, row);
+        let counted = summary
+            .counters
+            .iter()
+            .filter(|counted| counted.seen_count > 0 && row.remedy == Some(counted.remedy));
+        counted.for_each(|counted| screen.line(format!("    {}", counted_text(counted, duty))));
+    }
+    let unseen: Vec<&CounterRow> =
+        summary.counters.iter().filter(|counted| counted.seen_count == 0).collect();
+    if !unseen.is_empty() {
+        screen.blank();
+        screen.line("counted by the kernel, and not seen as packets:");
+    }
+    for counted in unseen {
+        screen.line(format!("    {}: {}", counted.sentence, counted_text(counted, duty)));
+        advice(screen, counted.remedy, counted.undo);
+    }
+}
+
+fn explain_row(screen: &mut Screen, row: &DropRow) {
+    for place in &row.places {
+        let count = if place.count == row.count {
+            String::new()
+        } else {
+            format!("{} packets: ", place.count)
+        };
+        screen.line(format!("    {count}{}{}", place.sentence, whereabouts(place)));
+        advice(screen, &place.remedy, &place.undo);
+    }
+    if row.other_places_count > 0 {
+        screen.line(format!("    {} packets of other places", row.other_places_count));
+    }
+}
+
+/// Interface and namespace of a place in brackets, and one of its packets.
+fn whereabouts(place: &DropPlace) -> String {
+    let netns = place.netns.as_deref().map(|name| format!("namespace {}", printable(name, 32)));
+    let interface = place.interface.as_deref().map(|name| printable(name, 16));
+    let sample = place.sample.as_ref().map(|sample| format!("as {sample}"));
+    let known: Vec<String> = [interface, netns, sample].into_iter().flatten().collect();
+    if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) }
+}
+
+fn advice(screen: &mut Screen, remedy: &str, undo: &str) {
+    screen.line(format!("    do: {remedy}"));
+    if !undo.is_empty() && !undo.starts_with("none") {
+        screen.line(format!("    undo: {undo}"));
+    }
+}
+
+/// What the kernel counted, beside what was seen.
+fn counted_text(row: &CounterRow, duty: u8) -> String {
+    let grown: Vec<String> =
+        row.grown.iter().map(|(name, count)| format!("{count} ({name})")).collect();
+    let part = if duty < 100 {
+        format!("; packets are traced {duty} % of the time")
+    } else {
+        "; the kernel refuses some before they are packets of their own".to_owned()
+    };
+    format!(
+        "the kernel counted {}, {} of them seen as packets{part}",
+        grown.join(" and "),
+        row.seen_count
+    )
 }
 
 fn share_row(name: &str, share: f64) -> Vec<Cell> {

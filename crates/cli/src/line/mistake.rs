@@ -126,6 +126,9 @@ fn unknown_command(error: &Error, named: &Named) -> String {
         return remedy;
     }
     let program = named.program();
+    if program == "wirepath feed" && wrong == "noise" {
+        return "`wirepath feed noise` is now `wirepath explain --late --cpu N`".into();
+    }
     let known = named.command().get_subcommands().filter(|sub| !sub.is_hide_set());
     let hint = did_you_mean(&wrong, known.map(Command::get_name));
     format!("'{wrong}' is not a command of `{program}`{hint}`{program} --help` lists them")

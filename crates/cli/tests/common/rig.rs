@@ -216,8 +216,8 @@ impl Rig {
     }
 
     /// Writes a file to the guest's folder; returns its name there.
-    pub(crate) fn put(&self, name: &str, text: &str) -> String {
-        fs::write(self.folder.path().join("share").join(name), text).expect("a file");
+    pub(crate) fn put(&self, name: &str, contents: impl AsRef<[u8]>) -> String {
+        fs::write(self.folder.path().join("share").join(name), contents).expect("a file");
         format!("/host/{name}")
     }
 }

@@ -3,7 +3,10 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod late;
 mod life;
+mod places;
+mod shaper;
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};

@@ -6,7 +6,7 @@ use crate::common::rig::Rig;
 
 pub(crate) fn findings(report: &Value, check: &str) -> Vec<Value> {
     let all = report["findings"].as_array().expect("a list").iter();
-    all.filter(|found| found["check"] == check).cloned().collect()
+    all.filter(|found| found["cause"] == check).cloned().collect()
 }
 
 pub(crate) fn examine(rig: &Rig, more: &str) -> Value {

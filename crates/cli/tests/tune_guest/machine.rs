@@ -6,7 +6,7 @@ const TAP: &str = "wp-tap";
 
 /// `intel`, `vmx` and `far` are on one wire, and `far` is in a namespace of that name; `vio` has two
 /// queues and a wire to the test.
-const MACHINE: Machine = Machine {
+pub(crate) const MACHINE: Machine = Machine {
     files: ["bzImage", "rig.cpio"],
     memory_mib: 512,
     wires: &[
@@ -45,6 +45,10 @@ const MACHINE: Machine = Machine {
     connect: |wire| wire.adopt(TAP).expect("QEMU has made it"),
     setup: SETUP,
 };
+
+/// The same with an older kernel, that of appliances.
+pub(crate) const APPLIANCE: Machine =
+    Machine { files: ["bzImage-bookworm", "rig-bookworm.cpio"], ..MACHINE };
 
 /// Addresses: `intel` and `vmx` reach `far`.
 const SETUP: &str = "

@@ -1,6 +1,7 @@
 //! `wirepath tune` and `wirepath doctor` in Debian guests, with the drivers of real cards and
 //! with gretap. Skipped without QEMU and the guest of `cargo xtask linux-guest`.
 
+mod appliance;
 #[path = "../common/mod.rs"]
 mod common;
 mod doctor;
@@ -17,6 +18,8 @@ mod stamps;
 mod tunnel;
 mod xdp_modes;
 
+use common::rig::{Machine, Rig};
+
 // A guest takes longer to boot than most of these take: each test asks one guest all that it can be asked in turn, also about
 // the houses that the program has.
 
@@ -32,6 +35,23 @@ fn causes_are_found_and_commands_survive() {
     #[cfg(feature = "tunnel")]
     tunnel::goes_encrypted_through_wireguard_and_ipsec_of_the_kernel(&rig);
     hotplug::commands_survive_a_cpu_going_offline(&rig);
+}
+
+#[test]
+fn faults_of_an_access_point_are_counted_and_named() {
+    faults_of_an_access_point(&machine::APPLIANCE);
+}
+
+#[test]
+fn faults_of_an_access_point_with_a_newer_kernel_are_counted_and_named() {
+    faults_of_an_access_point(&machine::MACHINE);
+}
+
+fn faults_of_an_access_point(machine: &Machine) {
+    let programs = ["ip", "tc", "nft", "tcpdump", "ethtool", "ping"];
+    if let Some(rig) = Rig::boot(machine, &programs) {
+        appliance::nine_faults_are_each_named_with_their_counts_and_their_twins_are_not(&rig);
+    }
 }
 
 #[test]

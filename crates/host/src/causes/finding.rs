@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::evidence::Losses;
+use super::evidence::{Evidence, Losses, Window};
+use crate::observer::Observed;
 use crate::text::chain;
 use crate::tune::{KnobError, Target, WantedSetting};
 
@@ -118,6 +119,9 @@ pub struct DoctorReport {
     pub unseen: Vec<Unseen>,
     /// Causes that were looked for completely and not found.
     pub passed: Vec<&'static str>,
+    /// Counts of the observer, if it ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed: Option<Observed>,
 }
 
 impl DoctorReport {
@@ -149,6 +153,12 @@ impl Notes<'_> {
         if !self.report.unseen.contains(&unseen) {
             self.report.unseen.push(unseen);
         }
+    }
+
+    /// The window of counters and sockets; its error is noted as unseen.
+    pub(crate) fn window<'e>(&mut self, evidence: &'e Evidence) -> Option<&'e Window> {
+        let window = evidence.window();
+        window.map_err(|why| self.unseen(why)).ok()
     }
 
     /// Unwraps an answer; an error is noted as unseen, unless the setting does not exist there.

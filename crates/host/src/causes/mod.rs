@@ -28,6 +28,7 @@ pub use udp::{GroupArrivals, GroupQuestion, of_group};
 
 use crate::generated::Plain;
 pub use evidence::{Evidence, Losses, Sample, Window};
+pub(crate) use evidence::{Owners, counters_here};
 pub use finding::{
     Confidence, DoctorReport, Fact, Finding, FindingEvidence, FindingWorth, Notes, Severity, Unseen,
 };
@@ -78,6 +79,9 @@ impl Cause {
     }
 }
 
+/// Source of facts, in place of a cause: the observer.
+const OBSERVER: &str = "observer";
+
 /// Groups with their causes, in the order of the documentation.
 pub const GROUPS: [(&str, &[Cause]); 11] = [
     ("TCP and sockets", tcp::CAUSES),
@@ -124,14 +128,29 @@ pub fn examine_for(evidence: &Evidence, wanted: impl Fn(&Cause) -> bool) -> Doct
     run(evidence, causes().filter(|cause| wanted(cause)))
 }
 
+/// False for a cause of a group of multicast or of a program, unless the evidence is about one.
+fn is_asked(evidence: &Evidence, cause: &Cause) -> bool {
+    let is_of_program = process::CAUSES.iter().any(|own| own.id == cause.id);
+    (evidence.is_question() || !cause.is_of_question)
+        && (evidence.program.is_some() || !is_of_program)
+}
+
 fn run(evidence: &Evidence, causes: impl Iterator<Item = &'static Cause>) -> DoctorReport {
     let mut report = DoctorReport::default();
-    for cause in causes.filter(|cause| evidence.is_question() || !cause.is_of_question) {
+    for cause in causes.filter(|cause| is_asked(evidence, cause)) {
         let before = (report.findings.len(), report.unseen.len());
         (cause.check)(evidence, &mut Notes { cause: cause.id, report: &mut report });
         if (report.findings.len(), report.unseen.len()) == before {
             report.passed.push(cause.id);
         }
+    }
+    if let Some(observed) = &evidence.observed {
+        let fact = |text| Fact { cause: OBSERVER, text };
+        report.facts.extend(observed.lines().into_iter().map(fact));
+        let unseen =
+            |why: &String| Unseen { cause: OBSERVER, why: format!("not seen here: {why}") };
+        report.unseen.extend(observed.unseen.iter().map(unseen));
+        report.observed = Some(observed.clone());
     }
     report
         .findings

@@ -60,6 +60,11 @@ fn place(chain: &[String]) -> &'static str {
         .map_or("other kernel work", |(name, _)| *name)
 }
 
+/// True if a CPU with this call chain had nothing to do.
+pub(crate) fn is_idle(chain: &[String]) -> bool {
+    place(chain) == IDLE
+}
+
 fn share(count: u64, of: u64) -> f64 {
     count as f64 / of.max(1) as f64
 }

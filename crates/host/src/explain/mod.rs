@@ -7,30 +7,40 @@
 //! [`StageTrace`] is for experiments: it traces the packets of one program all the time, with fewer
 //! points and its cost as part of the result.
 
+mod counters;
 mod drop_sentences;
-mod functions;
+mod drops;
+pub(crate) mod functions;
+mod headline;
 mod service;
 mod slices;
 mod stage_trace;
 mod stages;
-mod symbols;
+pub(crate) mod symbols;
+mod watch;
 
 use std::time::{Duration, Instant};
 
+pub use counters::CounterRow;
+pub use drops::{DropPlace, DropRow, DropRule};
 pub use functions::{FunctionRow, PlaceRow};
+pub(crate) use service::find_groups;
 pub use service::{ServiceError, TracedService};
 pub use slices::{SLICES_MAX, Slice, Slices};
 pub use stage_trace::{
     DRIVER_TO_SOCKET, SOCKET_TO_READ, StageLatencies, StageTrace, StageTraceError,
 };
-pub use stages::{DropRow, StageRow};
+pub use stages::{LongestPlace, StageRow};
 pub use sys::bpf::BpfError;
 pub use sys::bpf::explain::TraceScope;
 pub use sys::bpf::stages::Narrow;
+pub use watch::{CauseEvent, CauseMoment, Watch};
 
 use sys::bpf::explain::{Explain, Point, Seen};
 use sys::bpf::{RunTimeCounting, Runs};
 
+use crate::observer::{self, FlameStacks};
+use drops::Spaces;
 use symbols::Symbols;
 
 #[derive(Debug, Clone)]
@@ -75,6 +85,8 @@ impl ObservationCost {
 
 #[derive(Debug, Clone)]
 pub struct ExplainSummary {
+    /// Where packets are lost or wait, in one sentence; empty in the middle of an observation.
+    pub headline: String,
     /// Time in which packets were traced.
     pub followed: Duration,
     /// Packets whose trace began.
@@ -90,6 +102,8 @@ pub struct ExplainSummary {
     pub stages: Vec<StageRow>,
     /// Drops, most frequent first.
     pub drops: Vec<DropRow>,
+    /// Counters of the traced namespaces that grew by more packets than were seen to be dropped.
+    pub counters: Vec<CounterRow>,
     /// Samples of the CPUs by what they were doing, most frequent first.
     pub places: Vec<PlaceRow>,
     /// Samples by the function that ran, idle CPUs left out, most frequent first.
@@ -110,6 +124,9 @@ pub struct Observer {
     followed: Duration,
     counted: ObservationCost,
     slices: Slices,
+    /// At the first start.
+    counted_before: Option<counters::Before>,
+    scopes: Vec<TraceScope>,
     /// In addition to those of `explain`.
     missing: Vec<String>,
 }
@@ -152,6 +169,8 @@ impl Observer {
             followed,
             counted: ObservationCost::default(),
             slices: Slices::default(),
+            counted_before: None,
+            scopes: spec.scopes.clone(),
             missing,
         })
     }
@@ -161,7 +180,9 @@ impl Observer {
     /// # Errors
     /// [`BpfError`] if the programs cannot be attached.
     pub fn start(&mut self) -> Result<(), BpfError> {
-        self.explain.start()
+        self.explain.start()?;
+        self.counted_before.get_or_insert_with(|| counters::Before::read(&self.scopes));
+        Ok(())
     }
 
     /// Observes for one period; returns early if `stop` returns true.
@@ -175,7 +196,7 @@ impl Observer {
         if let Some(service) = &self.service {
             self.explain.add_sockets(service.inodes(), [])?;
         }
-        self.explain.start()?;
+        self.start()?;
         let begun = Instant::now();
         self.count_cost(window.mul_f64(COUNTED_SHARE), &stop)?;
         self.wait(window.saturating_sub(begun.elapsed()), &stop);
@@ -238,34 +259,64 @@ impl Observer {
         self.explain.stop();
         self.slices.take_from(&mut self.explain);
         self.slices.lost_count += self.explain.seen()?.slices_lost_count;
-        Ok((self.summary()?, self.slices))
+        Ok((self.located_summary()?, self.slices))
     }
 
-    /// Returns the results so far.
+    /// Call stacks of the samples so far.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn stacks(&self) -> Result<FlameStacks, BpfError> {
+        Ok(observer::stacks(&self.explain.seen()?.samples, &self.symbols))
+    }
+
+    /// As [`Self::summary`], with places, counters and a headline: reads rules, sockets and processes.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn located_summary(&self) -> Result<ExplainSummary, BpfError> {
+        let mut spaces = Spaces::default();
+        let grown = self.counted_before.as_ref().map(|before| before.growth(&mut spaces));
+        let mut summary = self.summary()?;
+        drops::locate(&mut summary.drops, &mut spaces, &self.symbols);
+        stages::locate(&mut summary.stages, &mut spaces);
+        summary.counters = counters::rows(&grown.unwrap_or_default(), &spaces, &summary.drops);
+        summary.headline = headline::of(&summary);
+        Ok(summary)
+    }
+
+    /// Returns the results so far, without places.
     ///
     /// # Errors
     /// [`BpfError::Map`].
     pub fn summary(&self) -> Result<ExplainSummary, BpfError> {
         let seen = self.explain.seen()?;
         let (places, functions) = functions::rows(&seen.samples, &self.symbols);
+        let mut missing: Vec<String> =
+            self.missing.iter().chain(self.explain.missing()).cloned().collect();
+        if seen.drops_lost_count > 0 {
+            missing.push(format!("{} drops: there were too many kinds", seen.drops_lost_count));
+        }
         Ok(ExplainSummary {
+            headline: String::new(),
+            counters: Vec::new(),
             followed: self.followed,
             packets_count: packets_of(&seen),
             read_unseen_count: seen.read_unseen_count,
             evicted_count: seen.evicted_count,
             unread_count: seen.unread_count,
             stages: stages::rows(&seen),
-            drops: stages::drops_of(&seen, &self.symbols),
+            drops: drops::rows(&seen, &self.symbols),
             places,
             functions,
             cost: self.counted,
-            missing: self.missing.iter().chain(self.explain.missing()).cloned().collect(),
+            missing,
         })
     }
 }
 
 /// Run time without the cost of counting it, which is that of an empty run.
-fn without_counting_ns(all: Runs, empty: Runs) -> u64 {
+pub(crate) fn without_counting_ns(all: Runs, empty: Runs) -> u64 {
     let floor_ns = (empty.ns * all.count).checked_div(empty.count).unwrap_or(0);
     all.ns.saturating_sub(floor_ns)
 }

@@ -101,7 +101,7 @@ impl TracedService {
         let mut found = Vec::new();
         // A second mount shows the same groups.
         if let Some(hierarchy) = hierarchies().first() {
-            find(hierarchy, id, DEPTH_MAX, &mut found);
+            find_groups(hierarchy, &|name| is_of_container(name, id), DEPTH_MAX, &mut found);
         }
         match found.as_slice() {
             [] => Err(none()),
@@ -200,14 +200,19 @@ fn members(folder: &Path) -> Vec<u32> {
     pids
 }
 
-/// Adds the uppermost folders that are named after a container, below `folder`.
-fn find(folder: &Path, id: &str, depth: usize, found: &mut Vec<PathBuf>) {
+/// Adds the uppermost folders below `folder` whose name is wanted.
+pub(crate) fn find_groups(
+    folder: &Path,
+    is_wanted: &dyn Fn(&str) -> bool,
+    depth: usize,
+    found: &mut Vec<PathBuf>,
+) {
     for below in folders_in(folder) {
         let name = below.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if is_of_container(name, id) {
+        if is_wanted(name) {
             found.push(below);
         } else if depth > 0 {
-            find(&below, id, depth - 1, found);
+            find_groups(&below, is_wanted, depth - 1, found);
         }
     }
 }

@@ -1,9 +1,8 @@
 //! Names and statistics of stages and drops.
 
-use sys::bpf::explain::{Point, Seen, Stage, WAKE_UP, bucket_ns, drop_reasons};
+use sys::bpf::explain::{Point, Seen, Stage, StagePlace, WAKE_UP, bucket_ns};
 
-use super::drop_sentences;
-use super::symbols::Symbols;
+use super::drops::{Spaces, process_name, protocol_name};
 
 /// Time from one point to the next.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -31,24 +30,40 @@ pub struct StageRow {
     pub p99_ns: f64,
     /// Longest, nanoseconds, exact.
     pub max_ns: u64,
-}
-
-/// Packets dropped for one reason in one place.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct DropRow {
-    /// The kernel's name of the reason (`enum skb_drop_reason`), or its number.
-    pub reason: String,
-    /// The reason in plain English; `None` for a rare one.
+    /// Place and flow of the packet that took longest; `None` if it was not seen, and in the middle of an observation.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub sentence: Option<&'static str>,
-    /// The function that dropped, or its address.
-    pub function: String,
-    /// Packets.
-    pub count: u64,
+    pub longest: Option<LongestPlace>,
+    #[serde(skip)]
+    pub(super) longest_seen: StagePlace,
 }
 
-fn point_name(point: Point) -> &'static str {
+/// Where a packet was at the end of a stage, and its flow.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct LongestPlace {
+    /// Network namespace: name of `ip netns`, or a process in it; `None` for the one of this process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub netns: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// Queueing discipline of the interface: `tbf, 10 Mbit/s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub discipline: Option<String>,
+    /// `TCP`, `UDP`, or the number of another IP protocol.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// Destination port, or the local one of a socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Source port, or the other end's of a socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_port: Option<u16>,
+    /// Program and process that read it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+}
+
+pub(super) fn point_name(point: Point) -> &'static str {
     match point {
         Point::Nowhere => "",
         Point::Queued => "net_dev_queue",
@@ -83,6 +98,7 @@ pub(super) fn stage_name(from: Point, to: Point) -> &'static str {
         (Received, Queued) => "forwarding",
         (Received, Ready) => "IP, UDP or TCP, into the socket",
         (Received, InTcp) => "IP and TCP, of an acknowledgement",
+        (Queued, Consumed) => "cut into segments",
         (Received, Consumed) => "protocols, done with there",
         (Ready, Read) => "in the socket, until it is read",
         WAKE_UP => "of that: waking a reader that slept",
@@ -140,6 +156,8 @@ fn row(name: &'static str, from: &'static str, to: &'static str, stage: &Stage) 
         p90_ns: quantile(0.9),
         p99_ns: quantile(0.99),
         max_ns: stage.max_ns,
+        longest: None,
+        longest_seen: stage.longest,
     }
 }
 
@@ -158,24 +176,26 @@ pub(super) fn rows(seen: &Seen) -> Vec<StageRow> {
     rows
 }
 
-/// Drops, most frequent first.
-pub(super) fn drops_of(seen: &Seen, symbols: &Symbols) -> Vec<DropRow> {
-    let reasons = drop_reasons();
-    let mut rows: Vec<DropRow> = Vec::new();
-    for ((reason, location), count) in &seen.drops {
-        let reason = reasons.get(reason).cloned().unwrap_or_else(|| format!("reason {reason}"));
-        let function = symbols.name(*location);
-        // Several locations in one function are reported as one.
-        match rows.iter_mut().find(|row| row.reason == reason && row.function == function) {
-            Some(row) => row.count += count,
-            None => {
-                let sentence = drop_sentences::sentence(&reason);
-                rows.push(DropRow { reason, sentence, function, count: *count });
-            }
+/// Names the places of the longest times.
+pub(super) fn locate(rows: &mut [StageRow], spaces: &mut Spaces) {
+    for row in rows {
+        let seen = row.longest_seen;
+        if seen == StagePlace::default() {
+            continue;
         }
+        spaces.open(seen.netns);
+        let Some(space) = spaces.opened(seen.netns) else { continue };
+        let is_queue = row.from == point_name(Point::Queued);
+        row.longest = Some(LongestPlace {
+            netns: space.name.clone(),
+            interface: space.interface(seen.ifindex).map(str::to_owned),
+            discipline: if is_queue { space.discipline(seen.ifindex) } else { None },
+            protocol: (seen.protocol != 0).then(|| protocol_name(seen.protocol)),
+            port: Some(seen.to_port).filter(|port| *port != 0),
+            from_port: Some(seen.from_port).filter(|port| *port != 0),
+            program: (seen.pid != 0).then(|| process_name(seen.pid)),
+        });
     }
-    rows.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.reason.cmp(&b.reason)));
-    rows
 }
 
 #[cfg(test)]
@@ -192,6 +212,7 @@ mod tests {
             timed_count: 100,
             sum_ns: 90 * 16 + 10 * 1030,
             max_ns: 1030,
+            longest: StagePlace::default(),
             buckets,
         };
         let row = row("a", "b", "c", &stage);

@@ -200,7 +200,8 @@ pub(super) fn are_one_fault(one: &Interval, next: &Interval) -> bool {
         && next.begin_ns.saturating_sub(one.end_ns) <= 2 * MARGIN_NS
 }
 
-fn named(one: &Interval, around: Around) -> Cause {
+/// Name of an interval's cause.
+pub(super) fn named(one: &Interval, around: Around) -> Cause {
     // A shorter name leaves the rest of the one before it.
     let name = one.name.split(|byte| *byte == 0).next().unwrap_or_default();
     let name = String::from_utf8_lossy(name).into_owned();
@@ -247,7 +248,8 @@ mod tests {
     fn interval(kind: InterruptionKind, begin_ns: u64, end_ns: u64) -> Interval {
         let mut name = [0; 32];
         name[..9].copy_from_slice(b"hog\0older");
-        Interval { begin_ns, end_ns, due_ns: None, kind, number: 3, name, lost_count: 0 }
+        let (awake_ns, due_ns) = (begin_ns, None);
+        Interval { begin_ns, end_ns, due_ns, awake_ns, kind, number: 3, name, lost_count: 0 }
     }
 
     fn named_cause(delay: Delay, intervals: &[Interval], around: Around) -> String {

@@ -3,11 +3,13 @@
 //!
 //! [`Trace`] follows one thread. It keeps the intervals of the last seconds, and names the cause of a
 //! delay afterwards. [`InterruptionMeter`] is a thread that does nothing but watch the clock of a CPU.
+//! [`watch_thread`] adds up what held up a thread of any process.
 
 mod cause;
 mod host_state;
 mod meter;
 mod tally;
+mod thread;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,6 +28,7 @@ pub use meter::{InterruptionMeter, MeterError, Noise};
 pub use sys::bpf::BpfError;
 pub use sys::bpf::interruptions::{RING_BYTES, RING_BYTES_MIN};
 pub use tally::{Tallies, Tally};
+pub use thread::{HeldUp, watch_thread};
 
 /// Time between readings of the ring buffer.
 const READ_INTERVAL: Duration = Duration::from_millis(10);
@@ -47,6 +50,8 @@ pub enum TraceError {
     Rights(#[source] std::io::Error),
     #[error("the thread that reads the trace has ended; this is a bug in wirepath")]
     Ended,
+    #[error("no thread {thread}, or it has ended; `ps -L` lists their numbers")]
+    NoThread { thread: u32 },
 }
 
 #[derive(Debug, Default)]
@@ -221,7 +226,8 @@ mod tests {
     use super::*;
 
     fn interval(kind: InterruptionKind, begin_ns: u64, end_ns: u64) -> Interval {
-        Interval { begin_ns, end_ns, due_ns: None, kind, number: 0, name: [0; 32], lost_count: 0 }
+        let (awake_ns, due_ns, name) = (begin_ns, None, [0; 32]);
+        Interval { begin_ns, end_ns, due_ns, awake_ns, kind, number: 0, name, lost_count: 0 }
     }
 
     #[test]

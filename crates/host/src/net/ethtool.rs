@@ -10,7 +10,8 @@ use sys::netns::Netns;
 use sys::sysfs::Sysfs;
 
 use super::error::{NetError, ask};
-use super::link::link;
+use super::link::{link, links};
+use crate::text::printable;
 
 /// Offloads that labs switch, by their names in `ethtool -k`.
 #[derive(Debug)]
@@ -301,6 +302,84 @@ pub fn timestamping(index: u32) -> Result<Timestamping, NetError> {
     })
 }
 
+/// Flow control between a card and its switch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pause {
+    /// Frames of the other side stop the card.
+    pub is_on_rx: bool,
+    /// The card stops the other side.
+    pub is_on_tx: bool,
+    /// Pause frames received and sent; `None` if the driver does not count them.
+    pub rx_frames: Option<u64>,
+    pub tx_frames: Option<u64>,
+}
+
+pub fn pause(index: u32) -> Result<Pause, NetError> {
+    ask(format!("reading the flow control of interface {index}"), |socket| {
+        let mut request = wire::Request::new().op_pause_get_do();
+        request.header_mut().cmd = PAUSE_GET;
+        let header = request.encode().nested_header().push_dev_index(index);
+        drop(header.push_flags(HeaderFlags::Stats as u32).end_nested());
+        let mut reply = socket.request(&request)?;
+        let reply = reply.recv_one()?;
+        let stats = reply.get_stats().ok();
+        Ok(Pause {
+            is_on_rx: reply.get_rx().is_ok_and(|on| on != 0),
+            is_on_tx: reply.get_tx().is_ok_and(|on| on != 0),
+            rx_frames: stats.as_ref().and_then(|stats| stats.get_rx_frames().ok()),
+            tx_frames: stats.as_ref().and_then(|stats| stats.get_tx_frames().ok()),
+        })
+    })
+}
+
+/// Modes of a link by their names in `ethtool`, such as `1000baseT/Full`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LinkModes {
+    pub is_negotiated: Option<bool>,
+    pub supported: Vec<String>,
+    pub advertised: Vec<String>,
+    /// What the other side advertises; empty if it is not known.
+    pub peer: Vec<String>,
+}
+
+pub fn link_modes(index: u32) -> Result<LinkModes, NetError> {
+    ask(format!("reading the modes of interface {index}"), |socket| {
+        let mut request = wire::Request::new().op_linkmodes_get_do();
+        request.header_mut().cmd = LINKMODES_GET;
+        name_device(request.encode().nested_header(), index);
+        let mut reply = socket.request(&request)?;
+        let reply = reply.recv_one()?;
+        Ok(LinkModes {
+            is_negotiated: reply.get_autoneg().ok().map(|on| on != 0),
+            supported: reply.get_ours().map(all_bits).unwrap_or_default(),
+            advertised: reply.get_ours().map(set_bits).unwrap_or_default(),
+            peer: reply.get_peer().map(set_bits).unwrap_or_default(),
+        })
+    })
+}
+
+/// Most interfaces whose drivers are asked, and most counters of all.
+const CARDS_MAX: usize = 64;
+const COUNTERS_MAX: usize = 50_000;
+
+/// Counters of the drivers of the first 64 real cards, at most 50,000: interface, name as in `ethtool -S`, count;
+/// with them flow control's as `pause rx_frames` and `pause tx_frames`.
+///
+/// A card without counters has none.
+pub fn driver_counters() -> Result<Vec<(String, String, u64)>, NetError> {
+    let cards = links()?.into_iter().filter(|link| link.kind.is_none() && !link.is_loopback);
+    let mut counters = Vec::new();
+    for card in cards.take(CARDS_MAX) {
+        let own = sys::ethtool::statistics(card.index).unwrap_or_default();
+        let pause = pause(card.index).unwrap_or_default();
+        let frames = [("pause rx_frames", pause.rx_frames), ("pause tx_frames", pause.tx_frames)];
+        let frames = frames.into_iter().filter_map(|(name, n)| Some((name.to_owned(), n?)));
+        let all = frames.chain(own).take(COUNTERS_MAX - counters.len());
+        counters.extend(all.map(|(name, count)| (card.name.clone(), printable(&name, 40), count)));
+    }
+    Ok(counters)
+}
+
 /// Returns the name of the device's driver, or the kind of a virtual interface.
 pub fn driver(index: u32) -> Result<Option<String>, NetError> {
     let link = link(index)?;
@@ -321,6 +400,7 @@ pub fn driver(index: u32) -> Result<Option<String>, NetError> {
 
 // Request numbers of linux/ethtool_netlink_generated.h. Those of netlink-bindings 0.3.5 also count the
 // kernel's notifications and are therefore too high.
+const LINKMODES_GET: u8 = 4;
 const FEATURES_GET: u8 = 11;
 const FEATURES_SET: u8 = 12;
 const RINGS_GET: u8 = 15;
@@ -329,12 +409,19 @@ const CHANNELS_GET: u8 = 17;
 const CHANNELS_SET: u8 = 18;
 const COALESCE_GET: u8 = 19;
 const COALESCE_SET: u8 = 20;
+const PAUSE_GET: u8 = 21;
 const TSINFO_GET: u8 = 25;
 
 /// Writes the interface of a request, and asks for no reply beyond the acknowledgement if that is
 /// optional.
 fn name_device<P: Pusher>(header: PushHeader<P>, index: u32) -> P {
     header.push_dev_index(index).push_flags(HeaderFlags::OmitReply as u32).end_nested()
+}
+
+/// Names in a list of bits, or in a mask.
+fn all_bits(set: IterableBitset<'_>) -> Vec<String> {
+    let listed = set.get_bits().into_iter().flat_map(|bits| bits.get_bit());
+    listed.filter_map(|bit| Some(bit.get_name().ok()?.to_string_lossy().into_owned())).collect()
 }
 
 /// Names in a list of bits, or those of a mask whose value is set.

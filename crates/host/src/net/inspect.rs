@@ -1,9 +1,8 @@
-//! Inspection for checks: relations of interfaces, firewall chains.
+//! Relations of interfaces, and names of netfilter's numbers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netlink_bindings::nftables::{self, Nfgenmsg};
 use netlink_bindings::rt_link::{self, Ifinfomsg};
 
 use super::error::{NetError, ask};
@@ -84,7 +83,7 @@ fn vxlan_link(linkinfo: &[u8]) -> u32 {
 }
 
 /// Returns the payload of the first attribute of that type.
-fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
+pub(super) fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     const HEADER_BYTES: usize = 4;
     // The upper two bits are flags: nested, network byte order.
     const TYPE: u16 = 0x3fff;
@@ -100,68 +99,8 @@ fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     None
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chain {
-    /// Family: `ip`, `inet`, `bridge`, `netdev` and so on.
-    pub family: &'static str,
-    pub table: String,
-    pub name: String,
-    /// Hook; `None` for a chain that is only jumped to.
-    pub hook: Option<&'static str>,
-    pub rule_count: usize,
-    /// Kinds of expressions that its rules use, such as `ct`.
-    pub expressions: BTreeSet<String>,
-}
-
-/// Returns every chain of this namespace, with or without rules.
-///
-/// Needs CAP_NET_ADMIN.
-pub fn chains() -> Result<Vec<Chain>, NetError> {
-    let mut chains = ask("listing the chains of nftables", |socket| {
-        let request = nftables::Request::new().op_getchain_dump(&Nfgenmsg::new());
-        let mut replies = socket.request(&request)?;
-        let mut chains = Vec::new();
-        while let Some((header, attributes)) = replies.recv().transpose()? {
-            let family = family(header.nfgen_family);
-            let hook = attributes.get_hook().ok().and_then(|hook| hook.get_num().ok());
-            chains.push(Chain {
-                family,
-                table: attributes.get_table()?.to_string_lossy().into_owned(),
-                name: attributes.get_name()?.to_string_lossy().into_owned(),
-                hook: hook.map(|number| hook_name(family, number)),
-                rule_count: 0,
-                expressions: BTreeSet::new(),
-            });
-        }
-        Ok(chains)
-    })?;
-    ask("listing the rules of nftables", |socket| {
-        let request = nftables::Request::new().op_getrule_dump(&Nfgenmsg::new());
-        let mut replies = socket.request(&request)?;
-        while let Some((header, attributes)) = replies.recv().transpose()? {
-            let (table, name) = (attributes.get_table()?, attributes.get_chain()?);
-            let (table, name) = (table.to_string_lossy(), name.to_string_lossy());
-            let own = chains.iter_mut().find(|chain| {
-                chain.family == family(header.nfgen_family)
-                    && chain.table == table
-                    && chain.name == name
-            });
-            let Some(chain) = own else { continue };
-            chain.rule_count += 1;
-            let expressions = attributes.get_expressions().into_iter().flat_map(|e| e.get_elem());
-            for expression in expressions {
-                if let Ok(name) = expression.get_name() {
-                    chain.expressions.insert(name.to_string_lossy().into_owned());
-                }
-            }
-        }
-        Ok(())
-    })?;
-    Ok(chains)
-}
-
 /// Source: linux/netfilter.h, NFPROTO_*.
-fn family(number: u8) -> &'static str {
+pub(super) fn family(number: u8) -> &'static str {
     match number {
         1 => "inet",
         2 => "ip",
@@ -174,8 +113,10 @@ fn family(number: u8) -> &'static str {
 }
 
 /// Source: linux/netfilter.h, nf_inet_hooks and nf_dev_hooks.
-fn hook_name(family: &str, number: u32) -> &'static str {
+pub(super) fn hook_name(family: &str, number: u32) -> &'static str {
     match (family, number) {
+        ("arp", 0) => "input",
+        ("arp", 1) => "output",
         ("netdev", 0) | (_, 5) => "ingress",
         ("netdev", 1) => "egress",
         (_, 0) => "prerouting",

@@ -169,17 +169,17 @@ fn get(header: &Ifinfomsg, name: Option<&str>) -> Result<Link, NetError> {
     })
 }
 
-/// MTU of the other end of an interface, which may be in another namespace.
-pub fn mtu_of(peer: Peer) -> Result<u32, NetError> {
-    ask("reading the other end of an interface", |socket| {
+/// The other end of an interface, which may be in another namespace; that needs CAP_NET_ADMIN there.
+pub fn link_of(peer: Peer) -> Result<Link, NetError> {
+    ask(format!("reading interface {} at the other end", peer.index), |socket| {
         let header = header_for(peer.index);
         let mut request = rt_link::Request::new().op_getlink_do(&header);
         if let Some(netns_id) = peer.netns_id {
             request.encode().push_target_netnsid(netns_id);
         }
         let mut reply = socket.request(&request)?;
-        let (_, attributes) = reply.recv_one()?;
-        Ok(attributes.get_mtu()?)
+        let (header, attributes) = reply.recv_one()?;
+        Ok(Link::decode(&header, &attributes))
     })
 }
 

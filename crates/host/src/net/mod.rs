@@ -4,37 +4,44 @@
 //! [`sys::netns::Netns::run`] applies to that namespace.
 
 mod bridge;
+mod connections;
 mod error;
 pub mod ethtool;
 mod inspect;
 mod link;
 mod napi;
 mod netfilter;
+pub mod nftables;
+mod packet_sockets;
 mod qdisc;
 mod route;
 mod rss;
 mod rules;
 mod snmp;
 mod sockets;
+mod tables;
 mod tunnel;
 mod veth;
 mod watch;
 
 pub use bridge::{bridge_has_querier, bridge_neighbours};
+pub use connections::{CONNECTIONS_MAX, Connection, FlowTuple, connections, flowtable_devices};
 pub use error::NetError;
 pub use ethtool::Channels;
-pub use inspect::{Chain, LinkDetail, chains, details};
+pub use inspect::{LinkDetail, details};
 pub use link::{
     AttachedMode, AttachedXdp, Link, LinkDrops, Mac, Peer, Reachable, add_address, addresses,
-    addresses_like, delete, link, link_counters, link_drops, link_named, links, mtu_of, reachable,
+    addresses_like, delete, link, link_counters, link_drops, link_named, link_of, links, reachable,
     set_mtu, set_neighbour, set_up,
 };
 pub use napi::{Napi, NapiSettings, napi_instances, napi_of_rx_queue, set_napi};
 pub(crate) use napi::{napi_message, napi_settings_are_offered};
 pub use netfilter::{Hook, create_empty_hooks, delete_table};
+pub use packet_sockets::{PacketSocket, packet_sockets};
+pub(crate) use qdisc::rate_text;
 pub use qdisc::{
-    Qdisc, QdiscLimits, ShaperQdisc, qdisc_drop_count, remove_root_qdisc, root_qdisc,
-    set_root_fifo, set_root_qdisc, shapers,
+    Qdisc, QdiscLimits, QdiscState, qdisc_drop_count, qdiscs, remove_root_qdisc, root_qdisc,
+    set_root_fifo, set_root_qdisc,
 };
 pub use route::{Resolved, Route, neighbour, resolve, route_by, route_to};
 pub use rss::{FlowKind, hash_fields, rss_table, set_hash_fields, set_rss_table};
@@ -42,6 +49,10 @@ pub use rules::{FlowRule, delete_flow_rule, flow_rules, insert_flow_rule};
 pub use snmp::{snmp_counter, snmp_table, snmp6_counter};
 pub use sockets::{
     SocketMemory, TcpSocket, TcpState, TcpTimer, UdpSocket, tcp_sockets, udp_sockets,
+};
+pub use tables::{
+    InterfaceAddress, Neighbour, NeighbourState, TableRoute, all_addresses, all_routes, neighbours,
+    route_from,
 };
 pub use tunnel::{VxlanSpec, create_bridge, create_vlan, create_vxlan, set_master};
 pub use veth::{VethEnd, create_veth};

@@ -1,6 +1,9 @@
 //! Queueing disciplines.
 
-use netlink_bindings::tc::{self, OptionsMsg, TcFifoQopt, Tcmsg};
+use std::fmt;
+
+use netlink_bindings::tc::{self, IterableAttrs, OptionsMsg, TcFifoQopt, TcaStatsAppMsg, Tcmsg};
+use netlink_bindings::utils::ErrorContext;
 
 use super::error::{NetError, ask};
 
@@ -42,18 +45,49 @@ pub fn root_qdisc(index: u32) -> Result<Option<Qdisc>, NetError> {
     })
 }
 
-/// A queueing discipline that slows an interface on purpose.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShaperQdisc {
+/// A queueing discipline with its state and counters since it was made.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct QdiscState {
     /// Index of the interface.
     pub interface: u32,
-    /// `tbf`, `htb`, `cake` or `netem`.
+    /// Kind, such as `fq_codel`.
     pub kind: String,
-    /// True at the root of the interface, false below another discipline.
-    pub is_root: bool,
-    pub limits: QdiscLimits,
-    /// Packets that it dropped since it was made.
+    /// Number as in `tc`: `8001:` is 0x8001_0000; 0 for the kernel's default.
+    pub handle: u32,
+    /// Class or discipline that it is below, in the same form; all ones at the root.
+    pub parent: u32,
+    /// `None` unless it slows the interface on purpose.
+    pub limits: Option<QdiscLimits>,
+    pub sent_bytes: u64,
+    pub sent_packets: u32,
+    /// Packets in the queue now, those of its children included.
+    pub queued_packets: u32,
+    pub queued_bytes: u32,
     pub drop_count: u32,
+    /// Times that a packet had to wait for the rate, or that the queue was full, by kind.
+    pub overlimit_count: u32,
+    pub requeue_count: u32,
+    /// Settings and counters of its kind, by their names in `tc -s qdisc`: of `fq` `limit`, `flow_limit`,
+    /// `flows_plimit`, `throttled`, `horizon_drops`; of `fq_codel` `limit`, `ecn_mark`, `drop_overlimit`,
+    /// `drop_overmemory`; of `pfifo` and `bfifo` `limit`.
+    pub own: Vec<(&'static str, u64)>,
+}
+
+impl QdiscState {
+    /// True at the root of the interface, false below another discipline.
+    pub fn is_root(&self) -> bool {
+        self.parent == ROOT
+    }
+
+    /// Handle as `tc` prints it, such as `8001:`.
+    pub fn name(&self) -> String {
+        format!("{:x}:", self.handle >> 16)
+    }
+
+    /// A setting or counter of [`Self::own`].
+    pub fn own(&self, name: &str) -> Option<u64> {
+        self.own.iter().find(|(own, _)| *own == name).map(|(_, value)| *value)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +100,35 @@ pub enum QdiscLimits {
     Impaired { delay_ns: u64, loss_ppm: u64 },
 }
 
+impl fmt::Display for QdiscState {
+    /// `tbf, 10 Mbit/s`, or the kind of one that slows nothing.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.kind)?;
+        match self.limits {
+            None => Ok(()),
+            Some(QdiscLimits::Bucket { bits_per_s, .. } | QdiscLimits::Rate { bits_per_s }) => {
+                write!(f, ", {}", rate_text(bits_per_s))
+            }
+            Some(QdiscLimits::Impaired { delay_ns, loss_ppm }) => write!(
+                f,
+                ", delay {:.1} ms, loss {} %",
+                delay_ns as f64 / 1e6,
+                loss_ppm as f64 / 1e4
+            ),
+        }
+    }
+}
+
+/// A rate with its unit.
+pub(crate) fn rate_text(bits_per_s: u64) -> String {
+    match bits_per_s {
+        bits if bits >= 1_000_000_000 => format!("{:.1} Gbit/s", bits as f64 / 1e9),
+        bits if bits >= 1_000_000 => format!("{:.1} Mbit/s", bits as f64 / 1e6),
+        bits => format!("{:.0} kbit/s", bits as f64 / 1e3),
+    }
+    .replace(".0 ", " ")
+}
+
 /// Nanoseconds of a tick in which the kernel counts the times of queueing disciplines.
 ///
 /// Source: net/pkt_sched.h, PSCHED_SHIFT.
@@ -76,53 +139,108 @@ fn bits_per_s(short: u32, long: Option<u64>) -> u64 {
     long.unwrap_or_else(|| short.into()).saturating_mul(8)
 }
 
-/// Shapers of all interfaces of the namespace.
-pub fn shapers() -> Result<Vec<ShaperQdisc>, NetError> {
-    let mut shapers = ask("listing queueing disciplines", |socket| {
+/// Most disciplines that are read of a namespace.
+const QDISCS_MAX: usize = 1 << 14;
+
+/// Queueing disciplines of all interfaces of the namespace; at most [`QDISCS_MAX`].
+pub fn qdiscs() -> Result<Vec<QdiscState>, NetError> {
+    let mut qdiscs = ask("listing queueing disciplines", |socket| {
         let request = tc::Request::new().op_getqdisc_dump(&Tcmsg::new());
         let mut replies = socket.request(&request)?;
-        let mut shapers = Vec::new();
+        let mut qdiscs = Vec::new();
         while let Some((header, attributes)) = replies.recv().transpose()? {
-            let limits = match attributes.get_options() {
-                Ok(OptionsMsg::Tbf(options)) => {
-                    let Ok(parms) = options.get_parms() else { continue };
-                    let bits_per_s = bits_per_s(parms.rate.rate, options.get_rate64().ok());
-                    let burst_ns = u128::from(parms.buffer) * u128::from(TICK_NS);
-                    let burst = burst_ns * u128::from(bits_per_s / 8) / 1_000_000_000;
-                    QdiscLimits::Bucket {
-                        bits_per_s,
-                        burst_bytes: burst as u64,
-                        queue_bytes: parms.limit,
-                    }
-                }
-                // Its classes have the rates.
-                Ok(OptionsMsg::Htb(_)) => QdiscLimits::Rate { bits_per_s: 0 },
-                Ok(OptionsMsg::Cake(options)) => {
-                    QdiscLimits::Rate { bits_per_s: bits_per_s(0, options.get_base_rate64().ok()) }
-                }
-                Ok(OptionsMsg::Netem(parms, _)) => QdiscLimits::Impaired {
-                    delay_ns: u64::from(parms.latency) * TICK_NS,
-                    loss_ppm: u64::from(parms.loss) * 1_000_000 / u64::from(u32::MAX),
-                },
-                _ => continue,
-            };
-            let queue = attributes.get_stats2().and_then(|stats| stats.get_queue());
-            shapers.push(ShaperQdisc {
-                interface: header.ifindex as u32,
-                kind: attributes.get_kind()?.to_string_lossy().into_owned(),
-                is_root: header.parent == ROOT,
-                limits,
-                drop_count: queue.map_or(0, |queue| queue.drops),
-            });
+            if qdiscs.len() < QDISCS_MAX {
+                qdiscs.push(decode(&header, &attributes)?);
+            }
         }
-        Ok(shapers)
+        Ok(qdiscs)
     })?;
-    for shaper in shapers.iter_mut().filter(|shaper| shaper.kind == "htb") {
-        shaper.limits = QdiscLimits::Rate { bits_per_s: largest_class(shaper.interface)? };
+    for htb in qdiscs.iter_mut().filter(|qdisc| qdisc.kind == "htb") {
+        // One without a rate limits nothing.
+        let bits_per_s = Some(largest_class(htb.interface)?).filter(|rate| *rate > 0);
+        htb.limits = bits_per_s.map(|bits_per_s| QdiscLimits::Rate { bits_per_s });
     }
-    // One without a rate limits nothing.
-    shapers.retain(|shaper| shaper.limits != QdiscLimits::Rate { bits_per_s: 0 });
-    Ok(shapers)
+    Ok(qdiscs)
+}
+
+fn decode(header: &Tcmsg, attributes: &IterableAttrs<'_>) -> Result<QdiscState, ErrorContext> {
+    let stats = attributes.get_stats2();
+    let queue = stats.as_ref().ok().and_then(|stats| stats.get_queue().ok()).unwrap_or_default();
+    let basic = stats.as_ref().ok().and_then(|stats| stats.get_basic().ok()).unwrap_or_default();
+    let options = attributes.get_options().ok();
+    let mut own = options.as_ref().map(own_settings).unwrap_or_default();
+    if let Some(Ok(app)) = stats.ok().map(|stats| stats.get_app()) {
+        own.extend(own_counters(&app));
+    }
+    Ok(QdiscState {
+        interface: header.ifindex as u32,
+        kind: attributes.get_kind()?.to_string_lossy().into_owned(),
+        handle: header.handle,
+        parent: header.parent,
+        limits: options.as_ref().and_then(limits),
+        sent_bytes: basic.bytes,
+        sent_packets: basic.packets,
+        queued_packets: queue.qlen,
+        queued_bytes: queue.backlog,
+        drop_count: queue.drops,
+        overlimit_count: queue.overlimits,
+        requeue_count: queue.requeues,
+        own,
+    })
+}
+
+fn own_settings(options: &OptionsMsg<'_>) -> Vec<(&'static str, u64)> {
+    let settings: &[(&'static str, Option<u32>)] = match options {
+        OptionsMsg::Fq(fq) => {
+            &[("limit", fq.get_plimit().ok()), ("flow_limit", fq.get_flow_plimit().ok())]
+        }
+        OptionsMsg::FqCodel(codel) => &[("limit", codel.get_limit().ok())],
+        OptionsMsg::Pfifo(fifo) | OptionsMsg::Bfifo(fifo) => &[("limit", Some(fifo.limit))],
+        _ => &[],
+    };
+    settings.iter().filter_map(|(name, value)| Some((*name, (*value)?.into()))).collect()
+}
+
+fn own_counters(app: &TcaStatsAppMsg<'_>) -> Vec<(&'static str, u64)> {
+    match app {
+        TcaStatsAppMsg::Fq(fq) => vec![
+            ("flows_plimit", fq.flows_plimit),
+            ("throttled", fq.throttled),
+            ("horizon_drops", fq.horizon_drops),
+        ],
+        TcaStatsAppMsg::FqCodel(codel) => vec![
+            ("ecn_mark", codel.ecn_mark.into()),
+            ("drop_overlimit", codel.drop_overlimit.into()),
+            ("drop_overmemory", codel.drop_overmemory.into()),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+/// `None` for a kind that slows nothing, and for `htb`, whose classes have the rates.
+fn limits(options: &OptionsMsg<'_>) -> Option<QdiscLimits> {
+    match options {
+        OptionsMsg::Tbf(options) => {
+            let parms = options.get_parms().ok()?;
+            let bits_per_s = bits_per_s(parms.rate.rate, options.get_rate64().ok());
+            let burst_ns = u128::from(parms.buffer) * u128::from(TICK_NS);
+            let burst = burst_ns * u128::from(bits_per_s / 8) / 1_000_000_000;
+            Some(QdiscLimits::Bucket {
+                bits_per_s,
+                burst_bytes: burst as u64,
+                queue_bytes: parms.limit,
+            })
+        }
+        OptionsMsg::Cake(options) => {
+            let bits_per_s = bits_per_s(0, options.get_base_rate64().ok());
+            (bits_per_s > 0).then_some(QdiscLimits::Rate { bits_per_s })
+        }
+        OptionsMsg::Netem(parms, _) => Some(QdiscLimits::Impaired {
+            delay_ns: u64::from(parms.latency) * TICK_NS,
+            loss_ppm: u64::from(parms.loss) * 1_000_000 / u64::from(u32::MAX),
+        }),
+        _ => None,
+    }
 }
 
 /// Largest rate of the classes of `htb`, bits per second; 0 if there is none.

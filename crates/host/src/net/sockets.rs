@@ -9,7 +9,7 @@ use netlink_bindings::inet_diag::{self, IterableReplyAttrs, Msg, ReqV2, TcpInfo}
 use super::error::{NetError, ask};
 
 /// Most sockets that are read of one protocol and family.
-pub const SOCKETS_MAX: usize = 1 << 17;
+pub(super) const SOCKETS_MAX: usize = 1 << 17;
 
 /// Source: net/tcp_states.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,7 +73,7 @@ pub struct SocketMemory {
 
 impl SocketMemory {
     /// Source: linux/sock_diag.h, SK_MEMINFO_*.
-    fn of_attribute(bytes: &[u8]) -> Self {
+    pub(super) fn of_attribute(bytes: &[u8]) -> Self {
         let field = |number: usize| {
             let bytes = bytes.get(number * 4..number * 4 + 4)?;
             bytes.try_into().ok().map(u32::from_ne_bytes)

@@ -10,5 +10,8 @@ mod cpu;
 mod filters;
 mod links;
 mod mtu;
+mod observed;
+mod process;
 mod tcp;
+mod tcp_paths;
 mod udp;

@@ -168,32 +168,6 @@ fn packets_that_are_refused_as_too_large_are_named() {
 }
 
 #[test]
-fn wire_with_two_mtus_is_named_at_both_ends() {
-    let wire = |mtu| {
-        let mut scene = Scene::pair();
-        scene.sh("a", &format!("ip link set eth0 mtu {mtu}"));
-        scene.python("b", READER);
-        scene.python("a", &stubborn("10.1.0.2", 1400));
-        scene.python("a", &stubborn("10.1.0.2", 3000));
-        scene
-    };
-    let scene = wire(4000);
-    let report = scene.examine("a");
-    let found = named(
-        &report,
-        "mtu-one-end",
-        Severity::High,
-        &["MTU of 4000", "one of 1500", "ip link set eth0 mtu 1500"],
-    );
-    let far = scene.examine("b");
-    named(&far, "mtu-one-end", Severity::High, &["MTU of 1500", "one of 4000", "rx_dropped"]);
-    let twin = wire(1500);
-    silent(&twin.examine("a"), "mtu-one-end");
-    silent(&twin.examine("b"), "mtu-one-end");
-    row("mtu-one-end", "veth pair of 4000 and 1500", "doctor", found);
-}
-
-#[test]
 fn wrong_checksums_out_of_a_tunnel_are_named_with_it() {
     let sent = |is_right| {
         let mut scene = Scene::pair();

@@ -184,7 +184,7 @@ fn beside_a_hog(watch: &Watch<'_>) -> io::Result<Noise> {
 
 fn with_a_quota(watch: &Watch<'_>) -> io::Result<Noise> {
     let quota = Quota::of_a_twentieth()?;
-    Ok(watch.run(|| quota.enter(), || {}))
+    Ok(watch.run(|| quota.enter(sys::thread::id()), || {}))
 }
 
 fn below_packets(watch: &Watch<'_>) -> io::Result<Noise> {

@@ -36,9 +36,9 @@ impl Quota {
         Ok(quota)
     }
 
-    pub(super) fn enter(&self) {
-        let thread = sys::thread::id().to_string();
-        fs::write(self.folder.join(self.members), thread).unwrap();
+    /// Moves a thread into it, by its id.
+    pub(super) fn enter(&self, thread: u32) {
+        fs::write(self.folder.join(self.members), thread.to_string()).unwrap();
     }
 }
 

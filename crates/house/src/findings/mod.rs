@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use host::causes::{DoctorReport, Fact, Finding, Severity, Unseen};
+use host::observer::Observed;
 use remote::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -68,6 +69,7 @@ pub fn show(
             facts: &report.facts,
             unseen: &report.unseen,
             passed: &report.passed,
+            observed: report.observed.as_ref(),
         })?;
     } else {
         console::text(&text::render(report, title, !output.verbose, console::style()))?;
@@ -89,15 +91,19 @@ pub struct DoctorDocument<'a> {
     facts: &'a [Fact],
     unseen: &'a [Unseen],
     passed: &'a [&'static str],
+    /// Counts of `doctor --observe`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    observed: Option<&'a Observed>,
 }
 
-/// The command that makes a plan of the findings; `None` if none of them is a setting of `tune`.
+/// The command that makes a plan of the findings; `None` if none of them is a setting of `tune`, or they were proved.
 ///
 /// A plan is for one interface: that of the first finding, which is the most severe.
 fn planning(report: &DoctorReport, examined: &Examined<'_>) -> Option<CommandLine> {
     let Examined { place, command, .. } = examined;
     let settings: Vec<_> = report.findings.iter().flat_map(|finding| &finding.settings).collect();
-    if settings.is_empty() {
+    let is_proved = report.findings.iter().any(|finding| !finding.worth.is_empty());
+    if settings.is_empty() || is_proved {
         return None;
     }
     let first = settings.iter().find_map(|setting| setting.target.interface());

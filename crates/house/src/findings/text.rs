@@ -24,6 +24,11 @@ pub(super) fn render(report: &DoctorReport, title: &str, is_brief: bool, style: 
     }
     let unseen = report.unseen.iter().map(|unseen| format!("{}: {}", unseen.cause, unseen.why));
     if is_brief {
+        if let Some(observed) = &report.observed {
+            let unseen = observed.unseen.iter().map(|what| format!("not seen here: {what}"));
+            let lines: Vec<String> = observed.lines().into_iter().chain(unseen).collect();
+            write_list(&mut screen, "observed", lines.into_iter());
+        }
         screen.blank();
     } else {
         write_list(&mut screen, "measured", report.facts.iter().map(|fact| fact.text.clone()));
@@ -72,6 +77,9 @@ fn write_finding(screen: &mut Screen, finding: &Finding, is_brief: bool) {
     let evidence_count = if is_brief { 1 } else { finding.evidence.len() };
     for evidence in finding.evidence.iter().take(evidence_count) {
         screen.entry("  seen", format!("{} = {}", evidence.source, evidence.value));
+    }
+    if let Some(cost) = &finding.cost {
+        screen.entry("  cost", cost);
     }
     if !is_brief {
         screen.entry("  cause", format!("{}, {}", finding.cause, known(finding.confidence)));

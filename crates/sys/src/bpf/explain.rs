@@ -1,21 +1,17 @@
 //! Traces packets through the stack of the running kernel.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::os::fd::AsRawFd;
 
-use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::Enum;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
-use zerocopy::FromBytes;
 
 use super::error::BpfError;
+use super::explain_drops::{self, Drops};
 use super::interruptions::RING_BYTES_MIN;
 use super::object::{Loaded, Opened, embedded, map_error, per_cpu, shared_types, write_single};
+use super::samples::{self, Samples};
 use super::slices::{SliceRing, TimedStage};
 use super::tracing::{EmptyRuns, RunTime, Tracepoints};
 use crate::capability::Capability;
-use crate::perf::SoftwareEvent;
 
 pub(super) mod types {
     super::shared_types!("explain");
@@ -117,13 +113,36 @@ pub struct Stage {
     pub sum_ns: u64,
     /// Longest, nanoseconds.
     pub max_ns: u64,
+    /// Place of the packet that took `max_ns`; all zero if it was not seen.
+    pub longest: StagePlace,
     /// Timed packets by [`bucket_ns`].
     pub buckets: Vec<u64>,
 }
 
+/// Place of a packet at the end of a stage, and its flow. Zero is unknown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StagePlace {
+    /// Inode number of the network namespace.
+    pub netns: u32,
+    pub ifindex: u32,
+    /// Process that read it.
+    pub pid: u32,
+    /// IP protocol.
+    pub protocol: u8,
+    pub from_port: u16,
+    pub to_port: u16,
+}
+
 impl Stage {
     fn empty() -> Stage {
-        Stage { count: 0, timed_count: 0, sum_ns: 0, max_ns: 0, buckets: vec![0; BUCKETS] }
+        Stage {
+            count: 0,
+            timed_count: 0,
+            sum_ns: 0,
+            max_ns: 0,
+            longest: StagePlace::default(),
+            buckets: vec![0; BUCKETS],
+        }
     }
 }
 
@@ -148,10 +167,11 @@ pub struct Seen {
     pub unread_count: u64,
     /// Slices that found the ring buffer full.
     pub slices_lost_count: u64,
-    /// Drops by reason and address of the dropping code.
-    pub drops: BTreeMap<(u32, u64), u64>,
-    /// Samples of the CPUs by kernel call chain, innermost first; empty in user space.
-    pub samples: Vec<(Vec<u64>, u64)>,
+    /// Drops by kind and place.
+    pub drops: Vec<Drops>,
+    /// Drops that found no room in the table of kinds.
+    pub drops_lost_count: u64,
+    pub samples: Samples,
 }
 
 impl Seen {
@@ -249,7 +269,7 @@ impl Explain {
             scopes_count: scopes.len() as u32,
             scopes: [types::scope { netns: 0, ifindex: 0 }; SCOPES_MAX],
             slices: slices.into(),
-            pad: 0,
+            has_refuser: explain_drops::is_refuser_passed().into(),
         };
         for (to, scope) in config.scopes.iter_mut().zip(scopes) {
             *to = types::scope { netns: scope.netns, ifindex: scope.ifindex };
@@ -294,33 +314,11 @@ impl Explain {
                 self.missing.push(what);
             }
         }
-        self.start_samples()
-    }
-
-    fn start_samples(&mut self) -> Result<(), BpfError> {
-        if self.samples_per_second == 0 {
-            return Ok(());
-        }
-        let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1);
-        for cpu in 0..cpus as u32 {
-            let program = self.loaded.program("sample")?;
-            let attached = SoftwareEvent::timer(cpu, self.samples_per_second).and_then(|timer| {
-                let link = program.attach_perf_event(timer.as_raw_fd());
-                // The link owns the descriptor now.
-                link.inspect(|_| timer.give_away()).map_err(io::Error::other)
-            });
-            match attached {
-                Ok(link) => self.links.push(link),
-                // An offline CPU has no timer.
-                Err(why) if why.raw_os_error() == Some(libc::ENODEV) => {}
-                Err(why) => {
-                    let what = format!("samples of what CPUs do: {why}");
-                    if !self.missing.contains(&what) {
-                        self.missing.push(what);
-                    }
-                }
-            }
-        }
+        self.links.extend(samples::start(
+            &self.loaded,
+            self.samples_per_second,
+            &mut self.missing,
+        )?);
         Ok(())
     }
 
@@ -366,7 +364,7 @@ impl Explain {
     /// # Errors
     /// [`BpfError::Map`].
     pub fn seen(&self) -> Result<Seen, BpfError> {
-        let mut seen = Seen { samples: self.samples()?, ..Seen::default() };
+        let mut seen = Seen { samples: samples::read(&self.loaded)?, ..Seen::default() };
         let stages = self.loaded.handle("stages")?;
         let points = Point::ALL.iter().enumerate();
         for (number, from) in points.clone() {
@@ -389,30 +387,12 @@ impl Explain {
         let taken_count: u64 = heres.iter().map(|here| here.taken).sum();
         seen.unread_count = put_count.saturating_sub(taken_count);
         seen.slices_lost_count = heres.iter().map(|here| here.slices_lost).sum();
-        let drops = self.loaded.handle("drops")?;
-        for key in drops.keys() {
-            let Some(count) = lookup(&drops, &key)? else { continue };
-            let Ok(drop) = types::drop::read_from_bytes(&key) else { continue };
-            seen.drops.insert((drop.reason, drop.location), to_u64(&count));
+        seen.drops_lost_count = heres.iter().map(|here| here.drops_lost).sum();
+        let stacks = self.loaded.handle("stacks")?;
+        for table in ["drops", "drops_of_all_ports"] {
+            seen.drops.extend(explain_drops::read(&self.loaded.handle(table)?, &stacks)?);
         }
         Ok(seen)
-    }
-
-    fn samples(&self) -> Result<Vec<(Vec<u64>, u64)>, BpfError> {
-        let (samples, stacks) = (self.loaded.handle("samples")?, self.loaded.handle("stacks")?);
-        let mut all = Vec::new();
-        for key in samples.keys() {
-            let Some(count) = lookup(&samples, &key)? else { continue };
-            let chain = match lookup(&stacks, &key) {
-                Ok(Some(chain)) => {
-                    chain.chunks_exact(8).map(to_u64).take_while(|at| *at != 0).collect()
-                }
-                // -1: no kernel stack.
-                _ => Vec::new(),
-            };
-            all.push((chain, to_u64(&count)));
-        }
-        Ok(all)
     }
 
     /// Attaches the empty program, whose runs are counted like the others: see [`RunTime::empty`].
@@ -443,31 +423,15 @@ pub fn bucket_ns(bucket: usize) -> u64 {
     }
 }
 
-/// Names of the running kernel's drop reasons, by number, without their common prefix; empty if
-/// the kernel does not list them.
-///
-/// Source: `enum skb_drop_reason` of the kernel's type information.
-pub fn drop_reasons() -> BTreeMap<u32, String> {
-    let Ok(btf) = Btf::from_vmlinux() else { return BTreeMap::new() };
-    let Some(reasons) = btf.type_by_name::<Enum<'_>>("skb_drop_reason") else {
-        return BTreeMap::new();
-    };
-    let named = reasons.iter().filter_map(|member| {
-        let name = member.name?.to_str()?;
-        let name = name.strip_prefix("SKB_DROP_REASON_").unwrap_or(name);
-        Some((u32::try_from(member.value).ok()?, name.to_owned()))
-    });
-    named.collect()
-}
-
-/// Zero for anything but eight bytes.
-fn to_u64(bytes: &[u8]) -> u64 {
-    u64::read_from_bytes(bytes).unwrap_or_default()
-}
-
-fn lookup(map: &MapHandle, key: &[u8]) -> Result<Option<Vec<u8>>, BpfError> {
-    map.lookup(key, MapFlags::ANY)
-        .map_err(|why| map_error(&map.name().to_string_lossy(), "read", why))
+fn place(place: &types::place) -> StagePlace {
+    StagePlace {
+        netns: place.netns,
+        ifindex: place.ifindex,
+        pid: place.pid,
+        protocol: place.protocol as u8,
+        from_port: place.from_port,
+        to_port: place.to_port,
+    }
 }
 
 /// Sums of a stage over the CPUs; `None` if no packet went through it.
@@ -477,7 +441,10 @@ fn stage(map: &MapHandle, key: u32) -> Result<Option<Stage>, BpfError> {
         sum.count += cpu.count;
         sum.timed_count += cpu.timed;
         sum.sum_ns += cpu.sum_ns;
-        sum.max_ns = sum.max_ns.max(cpu.max_ns);
+        if cpu.max_ns > sum.max_ns {
+            sum.max_ns = cpu.max_ns;
+            sum.longest = place(&cpu.longest);
+        }
         for (sum, count) in sum.buckets.iter_mut().zip(cpu.buckets) {
             *sum += u64::from(count);
         }
@@ -495,14 +462,5 @@ mod tests {
         let starts: Vec<u64> = (0..BUCKETS).map(bucket_ns).collect();
         assert!(starts.windows(2).all(|pair| pair[0] < pair[1]));
         assert!(starts[BUCKETS - 1] > 10_000_000_000, "ten seconds fit");
-    }
-
-    #[test]
-    fn the_running_kernel_names_its_reasons() {
-        let reasons = drop_reasons();
-        assert!(
-            reasons.is_empty() || reasons.values().any(|name| name == "NO_SOCKET"),
-            "{reasons:?}"
-        );
     }
 }

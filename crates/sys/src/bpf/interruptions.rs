@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use libbpf_rs::{Link, RingBuffer, RingBufferBuilder};
 use zerocopy::FromBytes;
@@ -98,6 +99,8 @@ pub struct Interval {
     /// Time for which the timer was set, or at which another CPU made the call: at most `begin_ns`. `None` if
     /// unknown, and of other kinds.
     pub due_ns: Option<u64>,
+    /// Time from which the thread ran or was ready: `begin_ns` to `end_ns`, which it is if the thread slept.
+    pub awake_ns: u64,
     pub kind: InterruptionKind,
     /// Of the interrupt or softirq, or the thread's id of the task.
     pub number: u32,
@@ -106,6 +109,13 @@ pub struct Interval {
     /// Intervals before it that found the ring buffer full, since the start.
     pub lost_count: u64,
 }
+
+/// Time in which a running thread is recognised.
+pub const RECOGNISED: Duration = Duration::from_millis(100);
+
+/// Timer that interrupts a thread until it is dropped.
+#[derive(Debug)]
+pub struct RecognitionTimer(#[expect(dead_code, reason = "attached until it is dropped")] Link);
 
 /// Programs that report the intervals of one thread until they are dropped.
 #[derive(Debug)]
@@ -148,8 +158,7 @@ impl Interruptions {
         Ok(Interruptions { loaded, links, ring, read, missing })
     }
 
-    /// Follows a thread of this process; one is all. It is recognised at its next context switch:
-    /// let it sleep once.
+    /// Follows a thread; one is all. It is recognised at its next context switch.
     ///
     /// - `thread`: as [`crate::thread::id`] numbers it.
     ///
@@ -157,15 +166,36 @@ impl Interruptions {
     /// [`BpfError::Permission`] without CAP_PERFMON; [`BpfError::Map`] if there is no such thread.
     pub fn follow(&mut self, thread: u32) -> Result<(), BpfError> {
         for (program, event) in EVENTS {
-            let attached = SoftwareEvent::of_thread(event, thread).and_then(|opened| {
-                let program = self.loaded.program(program).map_err(io::Error::other)?;
-                let link = program.attach_perf_event(opened.as_raw_fd());
-                // The link owns the descriptor now.
-                link.inspect(|_| opened.give_away()).map_err(io::Error::other)
-            });
-            self.links.push(attached.map_err(|why| event_error(program, why))?);
+            let link = self.attach_event(program, SoftwareEvent::of_thread(event, thread))?;
+            self.links.push(link);
         }
         Ok(())
+    }
+
+    /// As [`Self::follow`], for a thread that may never leave its CPU: it is recognised within [`RECOGNISED`] too, by a
+    /// timer that interrupts it. Returns the timer; intervals count from when that is dropped.
+    ///
+    /// # Errors
+    /// Those of [`Self::follow`].
+    pub fn follow_running(&mut self, thread: u32) -> Result<RecognitionTimer, BpfError> {
+        let period_ns = (RECOGNISED.as_nanos() / 4) as u64;
+        let timer = self.attach_event("runs", SoftwareEvent::thread_timer(thread, period_ns))?;
+        self.follow(thread)?;
+        Ok(RecognitionTimer(timer))
+    }
+
+    fn attach_event(
+        &self,
+        program: &str,
+        event: io::Result<SoftwareEvent>,
+    ) -> Result<Link, BpfError> {
+        let attached = event.and_then(|event| {
+            let program = self.loaded.program(program).map_err(io::Error::other)?;
+            let link = program.attach_perf_event(event.as_raw_fd());
+            // The link owns the descriptor now.
+            link.inspect(|_| event.give_away()).map_err(io::Error::other)
+        });
+        attached.map_err(|why| event_error(program, why))
     }
 
     /// Tracepoints that the kernel refused.
@@ -193,9 +223,11 @@ fn event_error(program: &str, source: io::Error) -> BpfError {
 /// `None` if the bytes are no interval: of another length or kind.
 fn interval(bytes: &[u8]) -> Option<Interval> {
     let raw = types::interval::read_from_bytes(bytes).ok()?;
+    let end_ns = raw.end_ns.max(raw.begin_ns);
     Some(Interval {
         begin_ns: raw.begin_ns,
-        end_ns: raw.end_ns.max(raw.begin_ns),
+        end_ns,
+        awake_ns: raw.awake_ns.clamp(raw.begin_ns, end_ns),
         due_ns: Some(raw.due_ns.min(raw.begin_ns)).filter(|due_ns| *due_ns > 0),
         kind: *InterruptionKind::ALL.get(raw.kind as usize)?,
         number: raw.number,

@@ -12,9 +12,11 @@
 //! made by a thread in that namespace.
 
 mod attached;
+mod calls;
 mod drop;
 mod error;
 pub mod explain;
+pub mod explain_drops;
 mod faults;
 mod filter;
 mod generator;
@@ -25,7 +27,9 @@ pub mod interruptions;
 mod link;
 mod map;
 mod object;
+pub mod observer;
 mod pass;
+mod samples;
 pub mod slices;
 mod socket_map;
 pub mod stages;
@@ -34,6 +38,7 @@ mod verbs;
 mod xdp_mode;
 
 pub use attached::AttachedProgram;
+pub use calls::{CallCounter, CallSum};
 pub use drop::{DelayCounts, DropCounter, DropCounts, DropSpec, HEAD_BYTES_MAX, Heads};
 pub use error::BpfError;
 pub use faults::{Fault, FaultCounts, FaultFilter, FaultSpec};
@@ -51,6 +56,7 @@ pub use map::{Map, wait_for_programs};
 pub use object::Aligned;
 pub use object::{Loaded, Opened, embedded, shared_types};
 pub use pass::PassProgram;
+pub use samples::Samples;
 pub use socket_map::PinnedSocketMap;
 pub use tracing::{EmptyRuns, MissingTracepoint, RunTime, RunTimeCounting, Runs};
 pub use verbs::{Verb, VerbCounts, VerbProgram};

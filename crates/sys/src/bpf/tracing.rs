@@ -5,7 +5,7 @@ use std::{fmt, io};
 
 use libbpf_rs::Link;
 use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::Typedef;
+use libbpf_rs::btf::types::{Func, Typedef};
 
 use super::error::BpfError;
 use super::object::{Loaded, map_error};
@@ -30,6 +30,14 @@ impl Tracepoints {
         Tracepoints::without(all, |tracepoint: &str| {
             let name = format!("btf_trace_{tracepoint}");
             btf.as_ref().is_some_and(|btf| btf.type_by_name::<Typedef<'_>>(&name).is_none())
+        })
+    }
+
+    /// As [`Self::of_this_kernel`], for programs at the entry of functions.
+    pub(super) fn functions_of_this_kernel(all: &[(&'static str, &'static str)]) -> Tracepoints {
+        let btf = Btf::from_vmlinux().ok();
+        Tracepoints::without(all, |function: &str| {
+            btf.as_ref().is_some_and(|btf| btf.type_by_name::<Func<'_>>(function).is_none())
         })
     }
 

@@ -3,11 +3,13 @@
 //! Interfaces are those of the calling thread's network namespace. Source: linux/ethtool.h.
 
 mod rules;
+mod statistics;
 
 use std::io;
 use std::os::fd::AsRawFd;
 
 pub use rules::{FIELDS_BYTES, FlowRule, delete_flow_rule, flow_rules, insert_flow_rule};
+pub use statistics::statistics;
 
 use crate::socket::interface_request;
 
@@ -112,8 +114,9 @@ fn call(ifindex: u32, request: &mut [u32]) -> io::Result<()> {
     let (fd, mut interface) =
         interface_request(ifindex).ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
     interface.ifr_ifru.ifru_data = request.as_mut_ptr().cast();
-    // SAFETY: both requests outlive the call. The kernel writes no more than two words (GLINK), a rxnfc,
-    // or as many entries of a table or a list as its count announces, for all of which there is room.
+    // SAFETY: both requests outlive the call. The kernel writes no more than two words (GLINK), five
+    // (GSSET_INFO), a rxnfc, or as many entries of a table or a list as its count announces, for all of
+    // which there is room; lists of names and counters have room for four times the largest number.
     let rc = unsafe { libc::ioctl(fd.as_raw_fd(), SIOCETHTOOL as _, &raw mut interface) };
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,11 +1,31 @@
 //! Settings of interfaces that forward packets.
 
+use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Notes, Severity, finding};
 use crate::net::ethtool;
 use crate::tune::{Profile, Target};
 
-pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
+pub(super) const CAUSE: Cause = Cause {
+    id: "forwarding",
+    title: "An interface that forwards merges too little, or in a way that loses headers",
+    symptom: "a router, bridge or container host forwards less than its cards carry, with one CPU at its limit; or, with LRO, forwarded \
+              connections crawl and TCP retransmits",
+    evidence: "rx-gro is off, or rx-lro on, on an interface with net.ipv4.conf.IF.forwarding=1 or in a bridge",
+    remedy: "ethtool -K IF gro on lro off",
+    undo: "the old features of ethtool -k",
+    counters: &[],
+    reasons: &[],
+    references: &[
+        "https://docs.kernel.org/networking/segmentation-offloads.html",
+        "https://docs.kernel.org/networking/ip-sysctl.html",
+    ],
+    is_of_forwarding: true,
+    is_of_question: false,
+    check,
+};
+
+fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let mut forwards_any = false;
     for link in view.interfaces() {
         // A bridge or tunnel takes packets as its ports merged them.
@@ -19,13 +39,8 @@ pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
         let command = format!("{}ethtool -K {}", view.prefix(), link.name);
         let features = format!("ethtool features of {}", link.name);
         if offloads.get("rx-gro").is_some_and(|gro| gro.is_offered && !gro.is_on) {
-            // This is the default of a veth, and its peer may already send large packets.
-            let severity = match link.kind.as_deref() {
-                Some("veth") => Severity::Low,
-                _ => Severity::Medium,
-            };
             notes.find(
-                finding(severity, format!("GRO is off on {}, which forwards", link.name))
+                finding(Severity::Low, format!("GRO is off on {}, which forwards", link.name))
                     .read(&features, "rx-gro off")
                     .read(&source, &value)
                     .because(

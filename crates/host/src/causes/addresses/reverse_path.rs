@@ -1,10 +1,30 @@
 //! Packets that the host would answer through another interface.
 
+use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Notes, finding};
 
+pub(super) const CAUSE: Cause = Cause {
+    id: "reverse-path",
+    title: "Packets that the host would answer through another interface are dropped",
+    symptom: "a capture shows packets (multicast, a second uplink, a VPN) and no program gets them; replies of a ping arrive at the card \
+              and are lost",
+    evidence: "TcpExtIPReversePathFilter grows; rp_filter of the interface or of all is 1 (strict) or 2 (any route back)",
+    remedy: "a route to the sources through the interface that receives them, or net.ipv4.conf.IF.rp_filter=2",
+    undo: "the old rp_filter",
+    counters: &["TcpExtIPReversePathFilter"],
+    reasons: &["IP_RPFILTER"],
+    references: &[
+        "https://docs.kernel.org/networking/ip-sysctl.html",
+        "https://www.rfc-editor.org/rfc/rfc3704",
+    ],
+    is_of_forwarding: true,
+    is_of_question: false,
+    check,
+};
+
 /// Packets whose source the host would answer through another interface.
-pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
+fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let counters = match view.window() {
         Ok(counters) => counters,
         Err(why) => return notes.unseen(why),

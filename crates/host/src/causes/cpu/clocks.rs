@@ -1,9 +1,21 @@
 //! Clocks that time stamps come from: the system's, and those of devices.
 
+use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Notes, Severity, finding};
 use crate::net::ethtool;
 use crate::tune::Profile;
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "clocks",
+    title: "Time stamps come from a slow or a free-running clock",
+    symptom: "programs that stamp packets use much CPU time; one-way delays between hosts are negative or drift",
+    evidence: "`current_clocksource` is hpet or acpi_pm; a PTP clock of a card without ptp4l, phc2sys or chronyd (judged for the profile latency)",
+    remedy: "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource; ptp4l and phc2sys for the card",
+    undo: "write the old source; stop them",
+    references: &["Documentation/timers/timekeeping.rst", "Documentation/driver-api/ptp.rst"],
+    ..Cause::new("clocks", check)
+};
 
 const SOURCE: &str = "sys/devices/system/clocksource/clocksource0";
 /// Clock sources that a program reads without a system call.
@@ -11,7 +23,7 @@ const QUICK: [&str; 4] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "ar
 /// Programs that set a device's clock, or the system's by it.
 const KEEPERS: [&str; 4] = ["ptp4l", "phc2sys", "ts2phc", "chronyd"];
 
-pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
+fn check(view: &Evidence, notes: &mut Notes<'_>) {
     if !view.is_for(Profile::Latency) {
         return;
     }

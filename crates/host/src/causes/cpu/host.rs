@@ -1,15 +1,38 @@
 //! Settings that all namespaces share, and the NUMA node of the device.
 
+use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Notes, Severity, finding};
 use crate::tune::{KnobError, Profile, Target, list_to_cpus};
+
+pub(super) const SETTINGS: Cause = Cause {
+    id: "host-settings",
+    title: "Settings of all namespaces limit buffers, backlogs or busy polling",
+    symptom: "bursts are lost although programs ask for large buffers; a program that waits is woken by interrupts",
+    evidence: "net.core: rmem_max, wmem_max, netdev_max_backlog, netdev_budget below usual values, busy_poll 0 (judged for a profile)",
+    remedy: "sysctl -w with the value of the finding",
+    undo: "sysctl -w with the old value",
+    references: &["Documentation/admin-guide/sysctl/net.rst"],
+    ..Cause::new("host-settings", settings)
+};
+
+pub(super) const LOCALITY: Cause = Cause {
+    id: "locality",
+    title: "The application's CPU is on another NUMA node than the card",
+    symptom: "each packet costs more on a machine with several sockets",
+    evidence: "`/sys/class/net/IF/device/numa_node` against the CPU of --app-cpu",
+    remedy: "run the application on a CPU of the card's node",
+    undo: "taskset -c with the old CPU",
+    references: &["Documentation/admin-guide/mm/numaperf.rst"],
+    ..Cause::new("locality", locality)
+};
 
 /// Knobs that are judged, with the smallest value that raises no finding.
 const BUSY: &[&str] = &["busy-poll", "busy-read"];
 const ROOM: &[(&str, i64)] = &[("rmem-max", 1 << 20), ("wmem-max", 1 << 20)];
 const BACKLOG: &[(&str, i64)] = &[("netdev-max-backlog", 1000), ("netdev-budget", 300)];
 
-pub(super) fn settings(view: &Evidence, notes: &mut Notes<'_>) {
+fn settings(view: &Evidence, notes: &mut Notes<'_>) {
     let mut host_only = Vec::new();
     let mut number = |knob: &'static str, notes: &mut Notes<'_>| -> Option<i64> {
         // Host settings that the namespace shows but cannot change are not judged.
@@ -69,7 +92,7 @@ pub(super) fn settings(view: &Evidence, notes: &mut Notes<'_>) {
     }
 }
 
-pub(super) fn locality(view: &Evidence, notes: &mut Notes<'_>) {
+fn locality(view: &Evidence, notes: &mut Notes<'_>) {
     let Some(app) = view.app_cpu else { return };
     for link in view.interfaces() {
         let file = format!("{}/device/numa_node", link.name);

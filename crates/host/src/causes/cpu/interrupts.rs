@@ -1,33 +1,42 @@
 //! CPUs at which interrupts arrive.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use crate::causes::evidence::Evidence;
+use crate::causes::Cause;
+use crate::causes::evidence::{Evidence, Losses, Window};
 use crate::causes::finding::{Notes, Severity, finding};
 use crate::tune::{Profile, Target, cpus_to_mask, mask_to_cpus};
 
+pub(super) const CAUSE: Cause = Cause {
+    id: "interrupts",
+    title: "Interrupts move between CPUs, arrive at the application's CPU, or all at one CPU",
+    symptom: "jitter of tens of microseconds; one CPU is busy with all queues",
+    evidence: "`/proc/interrupts` by CPU, now and since the start; `/proc/irq/N/smp_affinity`; whether irqbalance runs (the first two judged for the profile latency)",
+    remedy: "echo MASK > /proc/irq/N/smp_affinity, and ban it in irqbalance",
+    undo: "write the old mask",
+    references: &["Documentation/core-api/irq/irq-affinity.rst"],
+    ..Cause::new("interrupts", check)
+};
+
 /// Minimum number of interrupts for a judgement.
 const FEW: u64 = 100;
-/// Observation time of counts, and their minimum for a judgement.
-const WINDOW: Duration = Duration::from_millis(250);
+/// Minimum number within the window for a judgement.
 const FEW_OF_WINDOW: u64 = 10;
 
-pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
+fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let online = view.system.online_cpus();
     if online.len() < 2 {
         return;
     }
-    let table = view.system.read_host("proc/interrupts").unwrap_or_default();
-    let counts = crate::tune::irq_counts(&table);
-    let later = later(view, &counts);
+    let Some(window) = notes.window(view) else { return };
     for link in view.interfaces() {
         let irqs = view.system.irqs(&link.name);
-        let rows: Vec<(u32, &Vec<u64>)> =
-            irqs.iter().filter_map(|irq| Some((*irq, counts.get(irq)?))).collect();
+        let rows: Vec<(u32, Vec<u64>)> = irqs
+            .iter()
+            .map(|irq| (*irq, by_cpu(window, *irq, |count| count.total)))
+            .filter(|(_, row)| !row.is_empty())
+            .collect();
         for (irq, row) in &rows {
-            let now = later.get(irq).unwrap_or(row);
-            spread(view, notes, &link.name, *irq, (row, now));
+            let moment = by_cpu(window, *irq, |count| count.now);
+            spread(view, notes, &link.name, *irq, (row, &moment));
         }
         let busy: Vec<usize> = rows
             .iter()
@@ -56,16 +65,15 @@ pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
     }
 }
 
-/// Counts after [`WINDOW`]; empty if they are not needed.
-fn later(view: &Evidence, counts: &BTreeMap<u32, Vec<u64>>) -> BTreeMap<u32, Vec<u64>> {
-    let mut irqs = view.interfaces().flat_map(|link| view.system.irqs(&link.name));
-    if !view.is_for(Profile::Latency)
-        || !irqs.any(|irq| counts.get(&irq).is_some_and(|row| row.iter().sum::<u64>() >= FEW))
-    {
-        return BTreeMap::new();
+/// Counts of an interrupt, indexed by CPU; empty if it was never raised.
+fn by_cpu(window: &Window, irq: u32, count: fn(Losses) -> u64) -> Vec<u64> {
+    let mut row = Vec::new();
+    for (name, losses) in window.of_prefix(&format!("irq {irq} cpu")) {
+        let Ok(cpu) = name.parse::<usize>() else { continue };
+        row.resize(row.len().max(cpu + 1), 0);
+        row[cpu] = count(losses);
     }
-    std::thread::sleep(WINDOW);
-    crate::tune::irq_counts(&view.system.read_host("proc/interrupts").unwrap_or_default())
+    row
 }
 
 /// CPUs with at least a tenth of the interrupts.
@@ -100,7 +108,7 @@ fn spread(
     notes: &mut Notes<'_>,
     interface: &str,
     irq: u32,
-    (row, later): (&[u64], &[u64]),
+    (row, moment): (&[u64], &[u64]),
 ) {
     let total: u64 = row.iter().sum();
     if !view.is_for(Profile::Latency) || total < FEW {
@@ -109,10 +117,8 @@ fn spread(
     let file = format!("/proc/irq/{irq}/smp_affinity");
     let mask = view.read("irq-affinity", &Target::Irq(irq)).unwrap_or_default();
     let balancer = view.irqbalance();
-    let moment: Vec<u64> =
-        later.iter().zip(row).map(|(now, before)| now.saturating_sub(*before)).collect();
     let may = mask_to_cpus(&mask).unwrap_or_default();
-    let cpus = places(row, &moment, &may, balancer.is_some());
+    let cpus = places(row, moment, &may, balancer.is_some());
     let on_app = view.app_cpu.filter(|app| cpus.contains(app));
     let what = match (cpus.len(), on_app) {
         (2.., _) => format!("interrupt {irq} of {interface} moves between {} CPUs", cpus.len()),
@@ -125,10 +131,7 @@ fn spread(
     let beside = online.iter().find(|cpu| Some(**cpu) != view.app_cpu).copied().unwrap_or(0);
     let mut found = finding(Severity::Medium, what)
         .read("/proc/interrupts", format!("{irq}: {}", counts_text(row)))
-        .read(
-            format!("/proc/interrupts, growth within {} ms", WINDOW.as_millis()),
-            counts_text(&moment),
-        )
+        .read("/proc/interrupts, growth within the window", counts_text(moment))
         .read(&file, &mask);
     if let Some(process) = balancer {
         found = found.read("/proc/PID/comm", format!("irqbalance runs (process {process})"));
@@ -140,7 +143,10 @@ fn spread(
                  it; irqbalance moves interrupts (Documentation/core-api/irq/irq-affinity.rst)",
             )
             .effect("less jitter")
-            .risk("irqbalance moves it again unless it is configured not to")
+            .risk(
+                "irqbalance moves it again unless it is configured not to; a program that sleeps until packets come \
+                 may be faster on the CPU of their interrupt: `wirepath tune prove` measures it",
+            )
             .change(
                 format!("echo {} > {file}", cpus_to_mask(&[beside])),
                 format!("echo {mask} > {file}"),

@@ -1,8 +1,23 @@
 //! Other work on the application's CPU: the scheduler's, the timer tick, RCU callbacks, irqbalance.
 
+use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Notes, Severity, finding};
 use crate::tune::{Profile, list_to_cpus};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "isolation",
+    title: "Other work runs on the application's CPU",
+    symptom: "pauses of milliseconds at random on a program that polls or is pinned",
+    evidence: "`/sys/devices/system/cpu/isolated`, nohz_full, rcu_nocbs of /proc/cmdline, irqbalance (judged for the profile latency with --app-cpu)",
+    remedy: "boot with isolcpus, nohz_full and rcu_nocbs for that CPU; ban it in irqbalance",
+    undo: "boot without them",
+    references: &[
+        "Documentation/admin-guide/kernel-parameters.txt",
+        "Documentation/timers/no_hz.rst",
+    ],
+    ..Cause::new("isolation", check)
+};
 
 const CMDLINE: &str = "/proc/cmdline";
 
@@ -13,7 +28,7 @@ struct Kept {
     without_callbacks: Vec<usize>,
 }
 
-pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
+fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let Some(app) = view.app_cpu.filter(|_| view.is_for(Profile::Latency)) else { return };
     let cmdline = match view.system.read_host("proc/cmdline") {
         Ok(text) => text,

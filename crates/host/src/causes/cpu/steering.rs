@@ -1,14 +1,52 @@
 //! Steering of packets to CPUs and queues.
 
+use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
-use crate::causes::finding::{Notes, Severity, finding};
-use crate::net::ethtool;
+use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
+use crate::causes::links::{BUSY_PER_S, by_traffic};
+use crate::net::{Link, ethtool};
 use crate::tune::{Profile, Target, cpus_to_mask, mask_to_cpus};
+
+pub(super) const RECEIVE: Cause = Cause {
+    id: "receive-steering",
+    title: "RPS hands packets to the wrong CPUs, to one, or to none",
+    symptom: "one CPU is busy with packets and others are idle, or each packet costs the wake-up of another CPU",
+    evidence: "`/sys/class/net/IF/queues/rx-*/rps_cpus`",
+    remedy: "write a mask of CPUs, or 0 for latency",
+    undo: "write the old mask",
+    references: &["Documentation/networking/scaling.rst"],
+    is_of_forwarding: true,
+    ..Cause::new("receive-steering", receive)
+};
+
+pub(super) const TRANSMIT: Cause = Cause {
+    id: "transmit-steering",
+    title: "Some CPUs have no transmit queue of their own",
+    symptom: "CPUs wait for the lock of a transmit queue",
+    evidence: "`/sys/class/net/IF/queues/tx-*/xps_cpus` leave out CPUs",
+    remedy: "a queue for each CPU",
+    undo: "write the old masks",
+    references: &["Documentation/networking/scaling.rst (XPS)"],
+    is_of_forwarding: true,
+    ..Cause::new("transmit-steering", transmit)
+};
+
+pub(super) const FLOW_HASH: Cause = Cause {
+    id: "flow-hash",
+    title: "The card gives no hash of flows",
+    symptom: "some CPU time for each packet with RPS or many transmit queues",
+    evidence: "`ethtool -k`: receive-hashing off and not fixed",
+    remedy: "ethtool -K IF rxhash on",
+    undo: "ethtool -K IF rxhash off",
+    references: &["Documentation/networking/scaling.rst"],
+    is_of_forwarding: true,
+    ..Cause::new("flow-hash", flow_hash)
+};
 
 const RPS: &str = "RPS hands each packet to a CPU chosen by its flow and wakes that CPU; all \
                    packets of one flow go to one CPU (Documentation/networking/scaling.rst)";
 
-pub(super) fn receive(view: &Evidence, notes: &mut Notes<'_>) {
+fn receive(view: &Evidence, notes: &mut Notes<'_>) {
     let online = view.system.online_cpus();
     for link in view.interfaces() {
         let queues = view.system.queues(&link.name, "rx").unwrap_or_default();
@@ -33,54 +71,73 @@ pub(super) fn receive(view: &Evidence, notes: &mut Notes<'_>) {
                 );
             } else if cpus.len() == 1 && online.len() > 1 {
                 let all = cpus_to_mask(&online);
+                let Some(window) = notes.window(view) else { return };
+                let found = finding(
+                    by_traffic(window, &link.name, BUSY_PER_S),
+                    format!("RPS of {target} passes all packets to CPU {}", cpus[0]),
+                );
                 notes.find(
-                    finding(
-                        Severity::Medium,
-                        format!("RPS of {target} passes all packets to CPU {}", cpus[0]),
-                    )
-                    .read(&file, &mask)
-                    .read("/sys/devices/system/cpu/online", format!("{} CPUs", online.len()))
-                    .because(RPS)
-                    .effect("flows spread over the CPUs, or one hand-over less for each packet")
-                    .risk("packets of different flows may overtake each other")
-                    .change(
-                        format!(
-                            "{}   (or 0 to switch it off)",
-                            view.in_sysfs(&format!("echo {all} > {file}"))
-                        ),
-                        &undo,
-                    )
-                    .setting("rps-cpus", &target, &all),
+                    counted(view, link, found)
+                        .read(&file, &mask)
+                        .read("/sys/devices/system/cpu/online", format!("{} CPUs", online.len()))
+                        .because(RPS)
+                        .effect("flows spread over the CPUs, or one hand-over less for each packet")
+                        .risk("packets of different flows may overtake each other")
+                        .change(
+                            format!(
+                                "{}   (or 0 to switch it off)",
+                                view.in_sysfs(&format!("echo {all} > {file}"))
+                            ),
+                            &undo,
+                        )
+                        .setting("rps-cpus", &target, &all),
                 );
             }
         }
-        if view.is_for(Profile::Forwarding) && queues.len() == 1 && online.len() > 1 {
+        let overworked = view.on_one_cpu(link.index).filter(|_| !view.is_for(Profile::Latency));
+        let is_judged = view.is_for(Profile::Forwarding) || overworked.is_some();
+        if is_judged && queues.len() == 1 && online.len() > 1 {
             let target = Target::RxQueue(link.name.clone(), 0);
             let mask = view.read("rps-cpus", &target).unwrap_or_default();
-            let is_nic = link.kind.is_none();
-            if is_nic && mask_to_cpus(&mask).is_some_and(|cpus| cpus.is_empty()) {
+            // Others hand frames over within the CPU that a wire brought them to.
+            let is_wire =
+                link.kind.is_none() || overworked.is_some() && link.kind.as_deref() == Some("veth");
+            if is_wire && mask_to_cpus(&mask).is_some_and(|cpus| cpus.is_empty()) {
                 let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", link.name);
+                let severity =
+                    overworked.map_or(Severity::Low, |(_, cpu)| view.one_cpu_severity(cpu));
+                let what = format!("{} has one receive queue and no RPS", link.name);
                 notes.find(
-                    finding(
-                        Severity::Low,
-                        format!("{} has one receive queue and no RPS", link.name),
-                    )
-                    .read(&file, mask)
-                    .because(RPS)
-                    .effect("many flows use many CPUs; a single flow gains nothing")
-                    .risk("packets of different flows may overtake each other")
-                    .change(
-                        view.in_sysfs(&format!("echo {} > {file}", cpus_to_mask(&online))),
-                        view.in_sysfs(&format!("echo 0 > {file}")),
-                    )
-                    .setting("rps-cpus", &target, cpus_to_mask(&online)),
+                    counted(view, link, finding(severity, what))
+                        .read(&file, mask)
+                        .because(RPS)
+                        .effect("many flows use many CPUs; a single flow gains nothing")
+                        .risk("packets of different flows may overtake each other")
+                        .change(
+                            view.in_sysfs(&format!("echo {} > {file}", cpus_to_mask(&online))),
+                            view.in_sysfs(&format!("echo 0 > {file}")),
+                        )
+                        .setting("rps-cpus", &target, cpus_to_mask(&online)),
                 );
             }
         }
     }
 }
 
-pub(super) fn transmit(view: &Evidence, notes: &mut Notes<'_>) {
+/// Adds the counts of the observer, if one CPU handled all frames.
+fn counted(view: &Evidence, link: &Link, found: Finding) -> Finding {
+    match view.one_cpu_cost(link.index).zip(view.on_one_cpu(link.index)) {
+        None => found,
+        Some((cost, (received, cpu))) => {
+            Finding { severity: found.severity.max(view.one_cpu_severity(cpu)), ..found }
+                .seen(Confidence::Now)
+                .costs(cost)
+                .read(format!("received frames (observer): {}", link.name), received.text())
+        }
+    }
+}
+
+fn transmit(view: &Evidence, notes: &mut Notes<'_>) {
     let online = view.system.online_cpus();
     for link in view.interfaces() {
         let queues = view.system.queues(&link.name, "tx").unwrap_or_default();
@@ -122,8 +179,13 @@ pub(super) fn transmit(view: &Evidence, notes: &mut Notes<'_>) {
     }
 }
 
-pub(super) fn flow_hash(view: &Evidence, notes: &mut Notes<'_>) {
+fn flow_hash(view: &Evidence, notes: &mut Notes<'_>) {
+    let Some(window) = notes.window(view) else { return };
     for link in view.interfaces() {
+        // Without packets it costs nothing.
+        if view.profile.is_none() && by_traffic(window, &link.name, BUSY_PER_S) == Severity::Low {
+            continue;
+        }
         let offloads = view.system.within(|| ethtool::offloads(link.index));
         let Some(offloads) = notes.ask(offloads) else { continue };
         let Some(hash) = offloads.get("rx-hashing") else { continue };

@@ -5,7 +5,12 @@
 //! read once.
 
 mod groups;
+mod host;
+mod kernel_log;
+mod observed;
 mod sample;
+mod tables;
+mod vanished;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,11 +18,18 @@ use std::time::Duration;
 
 use crate::causes::udp::GroupQuestion;
 use crate::net::{self, Link, LinkDetail};
+use crate::observer::Observed;
+use crate::program::{Program, ProgramError, ProgramWatch};
 use crate::text::chain;
 use crate::tune::{KnobError, Profile, System, Target, Value, find};
 
 pub(crate) use groups::Membership;
+pub(crate) use kernel_log::Message;
+pub(crate) use observed::{FRAMES_MIN, has_constant_hash};
+pub(crate) use sample::counters_here;
 pub use sample::{Losses, Sample, Window};
+pub(crate) use tables::LegacyTable;
+use tables::Tables;
 
 /// Time between the two samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
@@ -28,6 +40,8 @@ pub struct Evidence {
     pub(crate) system: System,
     pub(crate) profile: Option<Profile>,
     pub(crate) app_cpu: Option<usize>,
+    /// Program that is asked about.
+    pub(crate) program: Option<Program>,
     /// All interfaces of the namespace, by index.
     pub(crate) links: BTreeMap<u32, Link>,
     pub(crate) details: BTreeMap<u32, LinkDetail>,
@@ -37,17 +51,71 @@ pub struct Evidence {
     pub(crate) path: Vec<u32>,
     owners: std::sync::OnceLock<Owners>,
     window: std::sync::OnceLock<Result<Window, String>>,
+    /// Counts of the observer; `None` if it did not run.
+    pub(crate) observed: Option<Observed>,
+    kernel_log: std::sync::OnceLock<Result<Vec<Message>, String>>,
     groups: std::sync::OnceLock<Vec<Membership>>,
     /// The group that this is about.
     pub(super) asked: Option<GroupQuestion>,
+    tables: Tables,
 }
 
 /// Programs by the inode number of their sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     pub(crate) by_inode: BTreeMap<u64, String>,
+    /// Those that have sockets, by process id.
+    pub(crate) processes: BTreeMap<u32, SocketProcess>,
     /// Some processes could not be inspected.
     pub(crate) is_partial: bool,
+}
+
+/// A process that has sockets.
+#[derive(Debug, Default)]
+pub(crate) struct SocketProcess {
+    /// Program and process id.
+    pub(crate) name: String,
+    /// Open descriptors of all kinds.
+    pub(crate) descriptor_count: u64,
+    /// Inode numbers.
+    pub(crate) sockets: Vec<u64>,
+}
+
+impl Owners {
+    /// Reads the descriptors of all processes.
+    pub(crate) fn read() -> Owners {
+        let mut owners = Owners::default();
+        for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let name = process.file_name();
+            let Some(pid) = name.to_str().filter(|name| name.bytes().all(|b| b.is_ascii_digit()))
+            else {
+                continue;
+            };
+            let Ok(descriptors) = std::fs::read_dir(process.path().join("fd")) else {
+                // The process has exited, or may not be inspected.
+                owners.is_partial |= process.path().exists();
+                continue;
+            };
+            let mut found = SocketProcess::default();
+            for descriptor in descriptors.flatten() {
+                found.descriptor_count += 1;
+                let Ok(to) = std::fs::read_link(descriptor.path()) else { continue };
+                let inode = to
+                    .to_str()
+                    .and_then(|to| to.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
+                found.sockets.extend::<Option<u64>>(inode);
+            }
+            let Ok(number) = pid.parse() else { continue };
+            if found.sockets.is_empty() {
+                continue;
+            }
+            let comm = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            found.name = format!("{} (process {pid})", comm.trim());
+            owners.by_inode.extend(found.sockets.iter().map(|inode| (*inode, found.name.clone())));
+            owners.processes.insert(number, found);
+        }
+        owners
+    }
 }
 
 impl Evidence {
@@ -80,20 +148,29 @@ impl Evidence {
             }
             Some(name) => connected(system.index(name)?, &links, &details, &below_tunnel),
         };
-        let (owners, window, groups) = Default::default();
+        let (owners, window, kernel_log, groups) = Default::default();
+        let tables = Tables::default();
         Ok(Evidence {
             system,
             profile,
             app_cpu,
+            program: None,
             links,
             details,
             below_tunnel,
             path,
             owners,
             window,
+            observed: None,
+            kernel_log,
             groups,
             asked: None,
+            tables,
         })
+    }
+
+    pub fn system(&self) -> &System {
+        &self.system
     }
 
     pub(crate) fn interfaces(&self) -> impl Iterator<Item = &Link> {
@@ -103,6 +180,11 @@ impl Evidence {
     /// The first of these interfaces, in the order of the path.
     pub fn first_of(&self, names: &[String]) -> Option<String> {
         self.interfaces().map(|link| link.name.clone()).find(|name| names.contains(name))
+    }
+
+    /// An interface that the packets cross, by its index.
+    pub(crate) fn on_path(&self, index: u32) -> Option<&Link> {
+        self.links.get(&index).filter(|_| self.path.contains(&index))
     }
 
     /// Interface by which the outer packets of a tunnel leave: the one that it is bound to, or that of the route to
@@ -194,7 +276,7 @@ impl Evidence {
             let take = || Sample::take(&self.system).map_err(|error| chain(&error));
             let before = take()?;
             std::thread::sleep(SAMPLE_INTERVAL);
-            Ok(Window { before, after: take()? })
+            Ok(Window::new(before, take()?))
         });
         window.as_ref().map_err(String::as_str)
     }
@@ -202,7 +284,7 @@ impl Evidence {
     /// Evidence with samples that enclose a window of the caller's.
     #[must_use]
     pub fn watched(mut self, before: Sample, after: Sample) -> Self {
-        self.window = Ok(Window { before, after }).into();
+        self.window = Ok(Window::new(before, after)).into();
         self
     }
 
@@ -217,6 +299,19 @@ impl Evidence {
         self.asked.is_some()
     }
 
+    /// Evidence with a program, whose second sample is taken at the end of the window. Without a CPU of the
+    /// application, it is the one that the program is bound to.
+    ///
+    /// Errors: those of [`ProgramWatch::end`].
+    pub fn with_program(mut self, watch: ProgramWatch) -> Result<Self, ProgramError> {
+        // Causes that need the window say why there is none.
+        let _window = self.window();
+        let program = watch.end()?;
+        self.app_cpu = self.app_cpu.or(program.pinned_to());
+        self.program = Some(program);
+        Ok(self)
+    }
+
     /// Program that has a socket, and its process.
     pub(super) fn owner(&self, inode: u32) -> String {
         let owner = self.owners().by_inode.get(&u64::from(inode));
@@ -225,35 +320,8 @@ impl Evidence {
 
     /// Owners of sockets, as far as `/proc` shows them.
     pub(crate) fn owners(&self) -> &Owners {
-        self.owners.get_or_init(owners)
+        self.owners.get_or_init(Owners::read)
     }
-}
-
-fn owners() -> Owners {
-    let mut owners = Owners::default();
-    for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let name = process.file_name();
-        let Some(pid) = name.to_str().filter(|name| name.bytes().all(|b| b.is_ascii_digit()))
-        else {
-            continue;
-        };
-        let Ok(descriptors) = std::fs::read_dir(process.path().join("fd")) else {
-            // The process has exited, or may not be inspected.
-            owners.is_partial |= process.path().exists();
-            continue;
-        };
-        for descriptor in descriptors.flatten() {
-            let Ok(to) = std::fs::read_link(descriptor.path()) else { continue };
-            let inode = to
-                .to_str()
-                .and_then(|to| to.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
-            if let Some(inode) = inode {
-                let comm = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
-                owners.by_inode.insert(inode, format!("{} (process {pid})", comm.trim()));
-            }
-        }
-    }
-    owners
 }
 
 /// The interface below each tunnel: the one that it is bound to, else that of the route to its far end.

@@ -1,11 +1,15 @@
 //! A moment's counters and sockets of a namespace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
+use super::host;
 use crate::causes::finding::{Confidence, Severity};
-use crate::net::{self, ShaperQdisc, TcpSocket, UdpSocket};
+use crate::net::nftables::{self, DropCount};
+use crate::net::{
+    self, Link, Neighbour, PacketSocket, QdiscLimits, QdiscState, TcpSocket, UdpSocket, ethtool,
+};
 use crate::tune::{KnobError, System};
 
 /// Counters, queueing disciplines and sockets of a namespace at one moment.
@@ -17,34 +21,57 @@ pub struct Sample {
     /// - as `nstat` names them: `TcpExtListenOverflows`, `IpReasmFails`, `Udp6InErrors`, `XfrmInNoPols`;
     /// - a file, its row and the name: `sockstat TCP mem`, `nf_conntrack insert_failed`, `arp_cache table_fulls`;
     /// - `softnet dropped`, `softnet time_squeeze`, the sums of all CPUs of the machine, and `softnet cpu0 processed`;
-    /// - `mroute 239.1.1.1 from 10.1.0.1 packets` and `mroute_out eth0` of a multicast router;
-    /// - `link eth0 rx_dropped`, of every interface of the namespace.
+    /// - `link eth0 rx_dropped`, of every interface of the namespace;
+    /// - `fq eth0 flows_plimit`, the sum of all `fq` of an interface, and `fq eth0 flow_limit`, the smallest;
+    /// - `ethtool eth0 rx_discards_phy`, of the drivers of real cards, with `ethtool eth0 pause rx_frames`;
+    /// - of the host: `cpu0 softirq`, ticks by `/proc/stat`; `irq 24 cpu0`, of the interrupts of devices; `vmstat
+    ///   balloon_inflate`; `idle cpu0 state2`, entries into an idle state; `group /PATH nr_throttled` of control groups
+    ///   with a quota;
+    /// - `mroute 239.1.1.1 from 10.1.0.1 packets` and `mroute_out eth0` of a multicast router.
     pub counters: BTreeMap<String, u64>,
-    pub shapers: Vec<ShaperQdisc>,
+    pub qdiscs: Vec<QdiscState>,
+    pub packet: Vec<PacketSocket>,
     pub tcp: Vec<TcpSocket>,
     pub udp: Vec<UdpSocket>,
+    pub neighbours: Vec<Neighbour>,
+    /// Empty for a user who may not read the rules.
+    pub drops: Vec<DropCount>,
 }
 
 impl Sample {
     pub fn take(system: &System) -> Result<Self, KnobError> {
-        let mut counters = BTreeMap::new();
-        for (file, add) in FILES {
-            // Not every kernel has them all; a user without privileges may read most.
-            let text =
-                system.run(|| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")))?;
-            add(file.rsplit('/').next().unwrap_or(file), &text.unwrap_or_default(), &mut counters);
-        }
+        let mut counters = system.run(counters_here)?;
         for (link, name, count) in system.within(net::link_counters)? {
             counters.insert(format!("link {link} {name}"), count);
         }
+        for (link, name, count) in system.within(ethtool::driver_counters)? {
+            counters.insert(format!("ethtool {link} {name}"), count);
+        }
+        host::add(system, &mut counters);
+        let qdiscs = system.within(net::qdiscs)?;
+        add_fq(&qdiscs, &system.within(net::links)?, &mut counters);
         Ok(Sample {
             at: Instant::now(),
             counters,
-            shapers: system.within(net::shapers)?,
+            qdiscs,
+            packet: system.within(net::packet_sockets)?,
             tcp: system.within(net::tcp_sockets)?,
             udp: system.within(net::udp_sockets)?,
+            neighbours: system.within(net::neighbours)?,
+            drops: system.within(nftables::drop_counts).unwrap_or_default(),
         })
     }
+}
+
+/// Counters of the calling thread's namespace, as in [`Sample::counters`] but for those of interfaces.
+pub(crate) fn counters_here() -> BTreeMap<String, u64> {
+    let mut counters = BTreeMap::new();
+    for (file, add) in FILES {
+        // Not every kernel has them all; a user without privileges may read most.
+        let text = std::fs::read_to_string(format!("/proc/thread-self/net/{file}"));
+        add(file.rsplit('/').next().unwrap_or(file), &text.unwrap_or_default(), &mut counters);
+    }
+    counters
 }
 
 /// Adds the counters of a file, by its name and text.
@@ -120,6 +147,18 @@ fn add_columns(file: &str, text: &str, counters: &mut BTreeMap<String, u64>) {
     }
 }
 
+/// Sums of the disciplines `fq` of each interface, and the smallest limit of a flow.
+fn add_fq(qdiscs: &[QdiscState], links: &[Link], counters: &mut BTreeMap<String, u64>) {
+    for fq in qdiscs.iter().filter(|qdisc| qdisc.kind == "fq") {
+        // The interface may be gone by now.
+        let Some(link) = links.iter().find(|link| link.index == fq.interface) else { continue };
+        *counters.entry(format!("fq {} flows_plimit", link.name)).or_default() +=
+            fq.own("flows_plimit").unwrap_or(0);
+        let limit = counters.entry(format!("fq {} flow_limit", link.name)).or_insert(u64::MAX);
+        *limit = (*limit).min(fq.own("flow_limit").unwrap_or(u64::MAX));
+    }
+}
+
 /// Most lines of a table of multicast routes.
 const MULTICAST_ROUTES_MAX: usize = 10_000;
 
@@ -186,9 +225,27 @@ fn add_softnet(_: &str, text: &str, counters: &mut BTreeMap<String, u64>) {
 pub struct Window {
     pub before: Sample,
     pub after: Sample,
+    /// Positions of the TCP sockets that are in both samples.
+    tcp_pairs: std::sync::OnceLock<Vec<(usize, usize)>>,
 }
 
 impl Window {
+    pub(crate) fn new(before: Sample, after: Sample) -> Self {
+        Window { before, after, tcp_pairs: Default::default() }
+    }
+
+    /// TCP sockets that are in both samples, listeners included.
+    pub(crate) fn tcp_pairs(&self) -> impl Iterator<Item = (&TcpSocket, &TcpSocket)> {
+        let pairs = self.tcp_pairs.get_or_init(|| {
+            let name = |one: &TcpSocket| (one.local, one.remote, one.inode);
+            let earlier: HashMap<_, _> =
+                self.before.tcp.iter().enumerate().map(|(at, one)| (name(one), at)).collect();
+            let later = self.after.tcp.iter().enumerate();
+            later.filter_map(|(at, one)| Some((*earlier.get(&name(one))?, at))).collect()
+        });
+        pairs.iter().map(|(before, after)| (&self.before.tcp[*before], &self.after.tcp[*after]))
+    }
+
     pub(crate) fn time(&self) -> Duration {
         self.after.at.saturating_duration_since(self.before.at)
     }
@@ -222,14 +279,23 @@ impl Window {
         Losses { now: after.saturating_sub(before), total: after, window: self.time() }
     }
 
-    /// Shapers at the second sample, each with its drops.
-    pub(crate) fn shapers(&self) -> impl Iterator<Item = (&ShaperQdisc, Losses)> {
-        self.after.shapers.iter().map(|shaper| {
-            let mut earlier = self.before.shapers.iter();
-            let before = earlier
-                .find(|other| other.interface == shaper.interface && other.limits == shaper.limits)
-                .map_or(0, |one| one.drop_count);
-            (shaper, self.losses(before.into(), shaper.drop_count.into()))
+    /// Queueing disciplines at the second sample, each with its state at the first one, if it was there.
+    pub(crate) fn qdiscs(&self) -> impl Iterator<Item = (Option<&QdiscState>, &QdiscState)> {
+        let key = |one: &QdiscState| (one.interface, one.handle, one.parent);
+        let earlier: BTreeMap<_, _> =
+            self.before.qdiscs.iter().map(|one| (key(one), one)).collect();
+        self.after.qdiscs.iter().map(move |after| {
+            let before = earlier.get(&key(after)).copied();
+            (before.filter(|before| before.kind == after.kind), after)
+        })
+    }
+
+    /// Disciplines that slow an interface on purpose, each with its limits and drops.
+    pub(crate) fn shapers(&self) -> impl Iterator<Item = (&QdiscState, QdiscLimits, Losses)> {
+        self.qdiscs().filter_map(|(before, after)| {
+            let earlier = before.map_or(0, |before| before.drop_count);
+            let drops = self.losses(earlier.into(), after.drop_count.into());
+            Some((after, after.limits?, drops))
         })
     }
 }
@@ -298,11 +364,14 @@ impl Window {
                     ((*name).to_owned(), if is_after { *after } else { *before })
                 })
                 .collect(),
-            shapers: Vec::new(),
+            qdiscs: Vec::new(),
+            packet: Vec::new(),
             tcp: Vec::new(),
             udp: Vec::new(),
+            neighbours: Vec::new(),
+            drops: Vec::new(),
         };
-        Window { before: sample(at, false), after: sample(at + Duration::from_secs(1), true) }
+        Window::new(sample(at, false), sample(at + Duration::from_secs(1), true))
     }
 }
 

@@ -1,18 +1,49 @@
 //! Netfilter: chains that packets pass, and connection tracking.
 
+use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
-use crate::causes::finding::{Finding, Notes, Severity, finding};
+use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::net;
+use crate::net::nftables::Expression;
 use crate::text::chain;
 
-/// Number of rules from which a finding is reported.
-const MANY_RULES: usize = 20;
+pub(super) const HOOKS: Cause = Cause {
+    id: "hooks",
+    title: "Packets pass hooks of netfilter without a rule",
+    symptom: "each packet costs some CPU time more than on a host without a firewall, although no rule is there",
+    evidence: "base chains of nftables without rules; functions that are hooked in the namespace",
+    remedy: "delete the empty tables",
+    undo: "nft add table, and its chains",
+    counters: &[],
+    reasons: &[],
+    references: &["https://man7.org/linux/man-pages/man8/nft.8.html"],
+    is_of_forwarding: true,
+    is_of_question: false,
+    check: hooks,
+};
 
-pub(super) fn hooks(view: &Evidence, notes: &mut Notes<'_>) {
-    let Some(chains) = notes.ask(view.system.within(net::chains)) else {
-        return;
+pub(super) const CONNTRACK: Cause = Cause {
+    id: "conntrack",
+    title: "Connections of all packets are tracked",
+    symptom: "each packet costs a look-up, and each new flow an entry; most noticed with many short flows",
+    evidence: "entries in nf_conntrack_count, rules with ct or nat, functions of nf_conntrack that are hooked",
+    remedy: "notrack for hot flows that need no translation",
+    undo: "nft delete rule with its handle",
+    counters: &[],
+    reasons: &[],
+    references: &["https://docs.kernel.org/networking/nf_conntrack-sysctl.html"],
+    is_of_forwarding: true,
+    is_of_question: false,
+    check: conntrack,
+};
+
+fn hooks(view: &Evidence, notes: &mut Notes<'_>) {
+    let chains = match view.rules() {
+        Ok(rules) => &rules.chains,
+        Err(why) => return notes.unseen(why),
     };
-    let hooked: Vec<_> = chains.iter().filter(|chain| chain.hook.is_some()).collect();
+    let hooked: Vec<_> =
+        chains.iter().filter_map(|chain| Some((chain, chain.base.as_ref()?))).collect();
     let functions = match sys::bpf::hook_functions(view.system.netns()) {
         Ok(functions) => functions,
         Err(error) => {
@@ -20,74 +51,77 @@ pub(super) fn hooks(view: &Evidence, notes: &mut Notes<'_>) {
             Vec::new()
         }
     };
-    let rule_count: usize = chains.iter().map(|chain| chain.rule_count).sum();
+    let has_rules = chains.iter().any(|chain| !chain.rules.is_empty());
     let named: Vec<String> = functions.iter().map(|hook| hook.to_string()).collect();
-    if rule_count >= MANY_RULES {
-        let mut found = finding(
-            Severity::Medium,
-            format!("packets pass {rule_count} firewall rules"),
-        )
-        .because("each packet is compared with the rules of each chain in turn (nft(8))")
-        .effect("less CPU time for each packet")
-        .risk("the rules have a purpose: change them with their author")
-        .change(
-            "use sets and maps, put the rule that matches most first, or take flows out with a \
-                 flowtable or XDP",
-            "nft -f with the previous rules (`nft list ruleset` prints them)",
-        );
-        for chain in chains.iter().filter(|chain| chain.rule_count > 0) {
-            let hook = chain.hook.unwrap_or("no hook");
-            found = found.read(
-                format!("nftables: {} {} {} ({hook})", chain.family, chain.table, chain.name),
-                format!("{} rules", chain.rule_count),
-            );
-        }
-        notes.find(with_functions(found, &named));
-        return;
-    }
     if hooked.is_empty() && named.is_empty() {
         return;
     }
-    if rule_count == 0 && !hooked.is_empty() {
+    if !has_rules && !hooked.is_empty() {
         let mut found = finding(Severity::Low, "packets pass firewall chains without a rule")
             .because("each packet enters them without any effect (nft(8))")
             .effect("saves some CPU time for each packet")
             .change("nft delete table FAMILY TABLE", "nft add table, and its chains");
-        for chain in hooked {
-            found = found.read(
-                format!("nftables: {} {} {}", chain.family, chain.table, chain.name),
-                format!("hook {}", chain.hook.unwrap_or_default()),
-            );
+        for (chain, base) in hooked {
+            let name = format!("nftables: {} {} {}", chain.family, chain.table, chain.name);
+            found = found.read(name, format!("hook {}", base.hook));
         }
-        notes.find(with_functions(found, &named));
+        if !named.is_empty() {
+            found = found.read("hooks of the namespace (BPF iterator)", named.join(", "));
+        }
+        notes.find(counted(view, found));
     } else if !named.is_empty() {
         notes.fact(format!("hooked functions: {}", named.join(", ")));
     }
 }
 
-fn with_functions(finding: Finding, named: &[String]) -> Finding {
-    match named {
-        [] => finding,
-        named => finding.read("hooks of the namespace (BPF iterator)", named.join(", ")),
+/// Adds the runs of hooks that the observer counted.
+fn counted(view: &Evidence, mut found: Finding) -> Finding {
+    let Some(observed) = &view.observed else { return found };
+    for hook in &observed.hooks {
+        found = found.read("runs of hooks (observer)", hook.text());
+    }
+    let functions: u64 = observed.hooks.iter().map(|hook| hook.functions_count).sum();
+    let frames = observed.interfaces.iter().map(|one| one.received.count).sum::<u64>();
+    match functions {
+        0 => found,
+        _ => found.seen(Confidence::Now).costs(format!(
+            "{functions} hooked functions called in the window: {:.1} for each received frame",
+            functions as f64 / frames.max(1) as f64
+        )),
     }
 }
 
-pub(super) fn conntrack(view: &Evidence, notes: &mut Notes<'_>) {
+fn conntrack(view: &Evidence, notes: &mut Notes<'_>) {
     let count_file = "net/netfilter/nf_conntrack_count";
     let count: u64 = view.sysctl(count_file).and_then(|text| text.parse().ok()).unwrap_or(0);
-    let chains = notes.ask(view.system.within(net::chains)).unwrap_or_default();
+    let chains = match view.rules() {
+        Ok(rules) => rules.chains.as_slice(),
+        Err(why) => {
+            notes.unseen(why);
+            &[]
+        }
+    };
+    let tracks = |one: &Expression| {
+        matches!(one, Expression::ConnectionState { .. } | Expression::Translate { .. })
+    };
     let tracking: Vec<_> = chains
         .iter()
-        .filter(|chain| {
-            chain.expressions.iter().any(|e| matches!(e.as_str(), "ct" | "nat" | "masq" | "redir"))
-        })
+        .filter(|chain| chain.rules.iter().flat_map(|rule| &rule.expressions).any(tracks))
         .collect();
     let hooks = sys::bpf::hook_functions(view.system.netns()).unwrap_or_default();
     let hooked: Vec<_> = hooks.iter().filter(|hook| hook.function.contains("conntrack")).collect();
+    if count > net::CONNECTIONS_MAX as u64 {
+        notes.fact(format!(
+            "of {count} tracked connections, {} were examined",
+            net::CONNECTIONS_MAX
+        ));
+    }
     if count == 0 && tracking.is_empty() && hooked.is_empty() {
         return;
     }
-    let mut found = finding(Severity::Medium, "connections of all packets are tracked")
+    // A purpose was named that each packet's cost matters for.
+    let severity = if view.profile.is_some() { Severity::Medium } else { Severity::Low };
+    let mut found = finding(severity, "connections of all packets are tracked")
         .read(format!("/proc/sys/{count_file}"), count.to_string())
         .because(
             "each packet is looked up in a table of connections, and each new flow gets an entry \
@@ -108,12 +142,6 @@ pub(super) fn conntrack(view: &Evidence, notes: &mut Notes<'_>) {
     }
     for hook in hooked {
         found = found.read("hooks of the namespace (BPF iterator)", hook.to_string());
-    }
-    let max: u64 =
-        view.sysctl("net/netfilter/nf_conntrack_max").and_then(|t| t.parse().ok()).unwrap_or(0);
-    if max > 0 && count * 10 >= max * 9 {
-        found.severity = Severity::High;
-        found = found.read("/proc/sys/net/netfilter/nf_conntrack_max", max.to_string());
     }
     notes.find(found);
 }

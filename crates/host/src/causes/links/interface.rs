@@ -1,16 +1,85 @@
 //! Settings of an interface: queues, rings, interrupts, offloads, XDP and queueing discipline.
 
-use crate::causes::evidence::Evidence;
-use crate::causes::finding::{Notes, Severity, finding};
-use crate::net::{self, AttachedMode, ethtool};
+use crate::causes::Cause;
+use crate::causes::evidence::{Evidence, Losses, Window};
+use crate::causes::finding::{Confidence, Notes, Severity, finding};
+use crate::net::{AttachedMode, ethtool};
 use crate::tune::{Profile, Target};
 
-pub(super) fn channels(view: &Evidence, notes: &mut Notes<'_>) {
+pub(super) const CHANNELS: Cause = Cause {
+    id: "channels",
+    title: "The interface uses fewer queues than it has and the host has CPUs",
+    symptom: "one CPU is busy with packets and others are idle",
+    evidence: "`ethtool -l IF`: current below maximum; `/sys/devices/system/cpu/online`",
+    remedy: "ethtool -L IF combined N (or rx N, tx N)",
+    undo: "ethtool -L IF with the old numbers",
+    references: &["Documentation/networking/scaling.rst"],
+    is_of_forwarding: true,
+    ..Cause::new("channels", channels)
+};
+
+pub(super) const COALESCING: Cause = Cause {
+    id: "coalescing",
+    title: "The card delays its interrupts (moderation)",
+    symptom: "the smallest latency is about that of rx-usecs, and it varies with the load",
+    evidence: "`ethtool -c IF`: rx-usecs above 0, adaptive-rx on (judged for the profile latency)",
+    remedy: "ethtool -C IF adaptive-rx off rx-usecs 0",
+    undo: "ethtool -C IF with the old values",
+    references: &["ethtool(8), -C", "https://github.com/Mellanox/sockperf/issues/21"],
+    ..Cause::new("coalescing", coalescing)
+};
+
+pub(super) const NAPI: Cause = Cause {
+    id: "napi",
+    title: "Packets wait for a NAPI thread, for a timer, or for interrupts that are deferred",
+    symptom: "latency has a floor of tens of microseconds that interrupts alone do not explain",
+    evidence: "`/sys/class/net/IF/threaded`, gro_flush_timeout, napi_defer_hard_irqs (judged for the profile \
+               latency)",
+    remedy: "write 0 to the file",
+    undo: "write the old value",
+    references: &["Documentation/networking/napi.rst"],
+    ..Cause::new("napi", napi)
+};
+
+pub(super) const XDP: Cause = Cause {
+    id: "xdp",
+    title: "An XDP program runs in generic mode, on socket buffers",
+    symptom: "XDP is slower than the stack without it, or an XDP program sees merged or copied packets",
+    evidence: "`ip link`: xdpgeneric (IFLA_XDP_SKB_PROG_ID)",
+    remedy: "attach it in native mode, or detach it: ip link set IF xdpgeneric off",
+    undo: "attach it again with the program that attached it",
+    reasons: &["XDP"],
+    references: &["bpf(2), XDP_FLAGS_SKB_MODE"],
+    is_of_forwarding: true,
+    ..Cause::new("xdp", xdp)
+};
+
+pub(super) const QDISC: Cause = Cause {
+    id: "qdisc",
+    title: "The send queue is too short for a burst, or a real card has none",
+    symptom: "bursts lose packets on the way out, at any average rate",
+    evidence: "`tc qdisc`: pfifo or pfifo_fast with fewer than 64 packets, tx_queue_len of 0 or 1, noqueue at a \
+               real card",
+    remedy: "tc qdisc replace dev IF root pfifo limit 1000; ip link set IF txqueuelen 1000",
+    undo: "the old limit",
+    counters: &["tx_dropped"],
+    references: &["tc-pfifo(8)", "net/core/dev.c, __dev_queue_xmit"],
+    is_of_forwarding: true,
+    ..Cause::new("qdisc", qdisc)
+};
+
+fn channels(view: &Evidence, notes: &mut Notes<'_>) {
     let cpus = view.system.online_cpus().len() as u32;
     if view.is_for(Profile::Latency) {
         return;
     }
+    let Some(window) = notes.window(view) else { return };
+    let is_wanted = view.is_for(Profile::Throughput) || view.is_for(Profile::Forwarding);
     for link in view.interfaces() {
+        // Nearly every veth has one queue of several: without packets it costs nothing.
+        if !is_wanted && super::by_traffic(window, &link.name, super::BUSY_PER_S) == Severity::Low {
+            continue;
+        }
         let channels = view.system.within(|| ethtool::channels(link.index));
         let Some(now) = notes.ask(channels) else { continue };
         for (kind, used, most) in [
@@ -47,75 +116,7 @@ pub(super) fn channels(view: &Evidence, notes: &mut Notes<'_>) {
     }
 }
 
-pub(in crate::causes) fn offloads(view: &Evidence, notes: &mut Notes<'_>) {
-    if !view.is_for(Profile::Throughput) {
-        return;
-    }
-    for link in view.interfaces() {
-        let offloads = view.system.within(|| ethtool::offloads(link.index));
-        let Some(offloads) = notes.ask(offloads) else { continue };
-        for (feature, short, effect) in [
-            ("rx-gro", "gro", "the stack processes many packets of a flow at once"),
-            ("tx-generic-segmentation", "gso", "large packets cross the stack in one piece"),
-            ("tx-tcp-segmentation", "tso", "the device splits large TCP packets"),
-        ] {
-            if offloads.get(feature).is_none_or(|state| state.is_on || !state.is_offered) {
-                continue;
-            }
-            let command = format!("{}ethtool -K {} {short}", view.prefix(), link.name);
-            notes.find(
-                finding(Severity::Medium, format!("{short} is off on {}", link.name))
-                    .read(format!("ethtool features of {}", link.name), format!("{feature} off"))
-                    .because(
-                        "each packet has the same cost in the stack, whatever its size \
-                         (Documentation/networking/segmentation-offloads.rst)",
-                    )
-                    .effect(effect)
-                    .change(format!("{command} on"), format!("{command} off"))
-                    .setting(short, &Target::Interface(link.name.clone()), "on"),
-            );
-        }
-    }
-}
-
-pub(super) fn rings(view: &Evidence, notes: &mut Notes<'_>) {
-    for link in view.interfaces() {
-        let rings = view.system.within(|| ethtool::rings(link.index));
-        let Some(rings) = notes.ask(rings) else { continue };
-        let counters = ["rx_missed_errors", "rx_fifo_errors", "rx_over_errors"];
-        for counter in counters {
-            let file = format!("{}/statistics/{counter}", link.name);
-            let count = view.system.read_net(&file).ok().and_then(|text| text.parse::<u64>().ok());
-            let Some(count) = count.filter(|count| *count > 0) else { continue };
-            if rings.rx >= rings.rx_max {
-                continue;
-            }
-            let command = format!("{}ethtool -G {} rx", view.prefix(), link.name);
-            notes.find(
-                finding(
-                    Severity::High,
-                    format!("{} has dropped packets for lack of descriptors", link.name),
-                )
-                .read(format!("/sys/class/net/{file}"), count.to_string())
-                .read("ethtool rings", format!("rx {} of {}", rings.rx, rings.rx_max))
-                .because(
-                    "a burst that arrives while the CPU is busy must fit the ring \
-                         (Documentation/networking/statistics.rst)",
-                )
-                .effect("longer bursts are received without loss")
-                .risk("the link goes down briefly; more cache is used")
-                .change(format!("{command} {}", rings.rx_max), format!("{command} {}", rings.rx))
-                .setting(
-                    "rings",
-                    &Target::Interface(link.name.clone()),
-                    format!("rx={}", rings.rx_max),
-                ),
-            );
-        }
-    }
-}
-
-pub(super) fn coalescing(view: &Evidence, notes: &mut Notes<'_>) {
+fn coalescing(view: &Evidence, notes: &mut Notes<'_>) {
     if !view.is_for(Profile::Latency) {
         return;
     }
@@ -142,8 +143,11 @@ pub(super) fn coalescing(view: &Evidence, notes: &mut Notes<'_>) {
             quick.into_iter().flatten().collect::<Vec<_>>().join(" "),
             before.into_iter().flatten().collect::<Vec<_>>().join(" "),
         ];
+        let Some(window) = notes.window(view) else { return };
+        // A request and its answer each second wait as long as those of a busy host.
+        let severity = super::by_traffic(window, &link.name, 2.0);
         notes.find(
-            finding(Severity::Medium, format!("{} delays interrupts", link.name))
+            finding(severity, format!("{} delays interrupts", link.name))
                 .read(format!("ethtool coalescing of {}", link.name), before.clone())
                 .because("a packet waits that long before the CPU is notified (ethtool(8), -C)")
                 .effect("up to that much less latency")
@@ -154,7 +158,7 @@ pub(super) fn coalescing(view: &Evidence, notes: &mut Notes<'_>) {
     }
 }
 
-pub(super) fn napi(view: &Evidence, notes: &mut Notes<'_>) {
+fn napi(view: &Evidence, notes: &mut Notes<'_>) {
     if !view.is_for(Profile::Latency) {
         return;
     }
@@ -207,13 +211,14 @@ pub(super) fn napi(view: &Evidence, notes: &mut Notes<'_>) {
     }
 }
 
-pub(super) fn xdp(view: &Evidence, notes: &mut Notes<'_>) {
+fn xdp(view: &Evidence, notes: &mut Notes<'_>) {
     for link in view.interfaces() {
         for attached in link.xdp.iter().filter(|attached| attached.mode == AttachedMode::Skb) {
             let command = format!("{}ip link set {}", view.prefix(), link.name);
+            let Some(window) = notes.window(view) else { return };
             notes.find(
                 finding(
-                    Severity::Medium,
+                    super::by_traffic(window, &link.name, super::BUSY_PER_S),
                     format!("an XDP program runs in generic mode on {}", link.name),
                 )
                 .read(
@@ -236,28 +241,33 @@ pub(super) fn xdp(view: &Evidence, notes: &mut Notes<'_>) {
 }
 
 /// Packets that one interrupt may deliver.
-const BURST: u32 = 64;
+const BURST: u64 = 64;
 
-pub(super) fn qdisc(view: &Evidence, notes: &mut Notes<'_>) {
-    for link in view.interfaces() {
-        let Some(qdisc) = notes.ask(view.system.within(|| net::root_qdisc(link.index))).flatten()
-        else {
-            continue;
-        };
+fn qdisc(view: &Evidence, notes: &mut Notes<'_>) {
+    let Some(window) = notes.window(view) else { return };
+    for qdisc in window.after.qdiscs.iter().filter(|qdisc| qdisc.is_root()) {
+        let Some(link) = view.on_path(qdisc.interface) else { continue };
         let name = &link.name;
+        if qdisc.kind == "noqueue" && link.kind.is_none() && !link.is_loopback {
+            without_queue(view, window, name, notes);
+            continue;
+        }
+        // The queue of a TUN or TAP device is behind this one: its reader's.
+        if !qdisc.kind.starts_with("pfifo") || link.kind.as_deref() == Some("tun") {
+            continue;
+        }
         let length = notes.ask(view.read("tx-queue-len", &Target::Interface(name.clone())));
-        let length: u32 = length.and_then(|text| text.parse().ok()).unwrap_or(u32::MAX);
-        let limit = match (qdisc.kind.as_str(), qdisc.limit) {
-            ("pfifo", Some(limit)) => limit,
-            ("pfifo_fast", _) => length,
-            _ => continue,
-        };
+        let length: u64 = length.and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
+        let limit = qdisc.own("limit").filter(|_| qdisc.kind == "pfifo").unwrap_or(length);
         if limit >= BURST {
             continue;
         }
+        let dropped = window.sum(&[&format!("link {name} tx_dropped")]);
         let command = format!("{}tc qdisc", view.prefix());
         notes.find(
-            finding(Severity::Medium, format!("{name} has a send queue of only {limit} packets"))
+            finding(dropped.severity(), format!("{name} has a send queue of only {limit} packets"))
+                .seen(without_losses(dropped))
+                .read(format!("/sys/class/net/{name}/statistics/tx_dropped"), dropped.evidence())
                 .read(format!("RTM_GETQDISC of {name}"), format!("{} limit {limit}", qdisc.kind))
                 .read(format!("/sys/class/net/{name}/tx_queue_len"), length.to_string())
                 .because("a burst from one interrupt does not fit and is dropped (tc-pfifo(8))")
@@ -269,4 +279,25 @@ pub(super) fn qdisc(view: &Evidence, notes: &mut Notes<'_>) {
                 ),
         );
     }
+}
+
+/// Confidence in a setting that has lost as much as that, perhaps nothing.
+fn without_losses(lost: Losses) -> Confidence {
+    if lost.total == 0 { Confidence::SetUp } else { lost.confidence() }
+}
+
+/// A real card whose frames are dropped when its ring is full.
+fn without_queue(view: &Evidence, window: &Window, name: &str, notes: &mut Notes<'_>) {
+    let dropped = window.sum(&[&format!("link {name} tx_dropped")]);
+    let command = format!("{}tc qdisc replace dev {name} root", view.prefix());
+    notes.find(
+        finding(dropped.severity(), format!("the card {name} has no send queue (noqueue)"))
+            .seen(without_losses(dropped))
+            .read(format!("RTM_GETQDISC of {name}"), "noqueue")
+            .read(format!("/sys/class/net/{name}/statistics/tx_dropped"), dropped.evidence())
+            .because("a frame that finds the ring full is dropped instead of waiting (net/core/dev.c, __dev_queue_xmit)")
+            .effect("bursts are sent without loss")
+            .risk("a little CPU time for each packet")
+            .change(format!("{command} fq_codel"), format!("{command} noqueue")),
+    );
 }

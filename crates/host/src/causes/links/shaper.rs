@@ -1,27 +1,41 @@
 //! Interfaces that are slowed on purpose, often by something that ended long ago.
 
-use crate::causes::evidence::Evidence;
-use crate::causes::evidence::Losses;
+use crate::causes::Cause;
+use crate::causes::evidence::{Evidence, Losses};
 use crate::causes::finding::{Finding, Notes, Severity, finding};
-use crate::net::{QdiscLimits, ShaperQdisc};
+use crate::net::{QdiscLimits, QdiscState, rate_text};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "shaper",
+    title: "A shaper or an emulator slows the interface on purpose",
+    symptom: "throughput ends at a round number, or every packet is late or lost by the same share, after a \
+              test, a script or a CNI plug-in once set it",
+    evidence: "`tc -s qdisc`: tbf, htb, cake with a rate below half of the link's, netem with its delay and \
+               loss; their drops",
+    remedy: "tc qdisc del dev IF root, if its author agrees",
+    undo: "the command that makes it again, or what `tc -d qdisc show` printed before",
+    counters: &["tx_dropped"],
+    references: &[
+        "tc-tbf(8)",
+        "tc-netem(8)",
+        "https://github.com/RefugeeHotspot/RefugeeHotspot/issues/67",
+    ],
+    is_of_forwarding: true,
+    ..Cause::new("shaper", check)
+};
 
 /// Rate from which a shaper of a link of unknown speed is not reported, bits per second.
 const UNKNOWN_LINK: u64 = 100_000_000;
 
-pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let counters = match view.window() {
-        Ok(counters) => counters,
-        Err(why) => return notes.unseen(why),
-    };
-    for link in view.interfaces() {
+fn check(view: &Evidence, notes: &mut Notes<'_>) {
+    let Some(counters) = notes.window(view) else { return };
+    for (shaper, limits, drops) in counters.shapers() {
+        let Some(link) = view.on_path(shaper.interface) else { continue };
         let speed = view.system.read_net(&format!("{}/speed", link.name)).ok();
         let link_bits_per_s =
             speed.and_then(|text| text.parse::<u64>().ok()).map(|mbit| mbit * 1_000_000);
-        for (shaper, drops) in counters.shapers().filter(|(one, _)| one.interface == link.index) {
-            if let Some(found) = judge(shaper, drops, link_bits_per_s, &link.name, &view.prefix()) {
-                notes.find(found);
-            }
-        }
+        let judged = judge(shaper, limits, drops, link_bits_per_s, &link.name, &view.prefix());
+        judged.into_iter().for_each(|found| notes.find(found));
     }
 }
 
@@ -29,14 +43,15 @@ pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
 ///
 /// - `link_bits_per_s`: speed of the interface, if it has one.
 fn judge(
-    shaper: &ShaperQdisc,
+    shaper: &QdiscState,
+    limits: QdiscLimits,
     drops: Losses,
     link_bits_per_s: Option<u64>,
     name: &str,
     prefix: &str,
 ) -> Option<Finding> {
     let kind = &shaper.kind;
-    let (severity, what, value) = match shaper.limits {
+    let (severity, what, value) = match limits {
         QdiscLimits::Bucket { bits_per_s, .. } | QdiscLimits::Rate { bits_per_s } => {
             let most = link_bits_per_s.map_or(UNKNOWN_LINK, |speed| speed / 2);
             if bits_per_s >= most {
@@ -53,10 +68,10 @@ fn judge(
             (Severity::Medium, format!("{name} delays or loses what it sends ({kind})"), value)
         }
     };
-    let place = if shaper.is_root { "root" } else { "of a class" };
-    let (change, undo) = if shaper.is_root {
+    let place = if shaper.is_root() { "root" } else { "of a class" };
+    let (change, undo) = if shaper.is_root() {
         let change = format!("{prefix}tc qdisc del dev {name} root");
-        let undo = match shaper.limits {
+        let undo = match limits {
             QdiscLimits::Bucket { bits_per_s, burst_bytes, queue_bytes } => format!(
                 "{prefix}tc qdisc add dev {name} root {kind} rate {bits_per_s}bit burst {burst_bytes} \
                  limit {queue_bytes}"
@@ -92,14 +107,6 @@ fn judge(
     )
 }
 
-fn rate_text(bits_per_s: u64) -> String {
-    match bits_per_s {
-        bits if bits >= 1_000_000_000 => format!("{} Gbit/s", bits as f64 / 1e9),
-        bits if bits >= 1_000_000 => format!("{} Mbit/s", bits as f64 / 1e6),
-        bits => format!("{} kbit/s", bits as f64 / 1e3),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,9 +114,8 @@ mod tests {
     const NONE: Losses = Losses { now: 0, total: 0, window: std::time::Duration::ZERO };
 
     fn judged(limits: QdiscLimits, drops: Losses, link: Option<u64>) -> Option<(Severity, String)> {
-        let shaper =
-            ShaperQdisc { interface: 2, kind: "tbf".into(), is_root: true, limits, drop_count: 0 };
-        judge(&shaper, drops, link, "eth0", "").map(|found| (found.severity, found.what))
+        let shaper = QdiscState { kind: "tbf".into(), parent: u32::MAX, ..Default::default() };
+        judge(&shaper, limits, drops, link, "eth0", "").map(|found| (found.severity, found.what))
     }
 
     #[test]
@@ -130,14 +136,8 @@ mod tests {
     #[test]
     fn delay_and_loss_are_named_at_any_rate() {
         let limits = QdiscLimits::Impaired { delay_ns: 20_000_000, loss_ppm: 10_000 };
-        let shaper = ShaperQdisc {
-            interface: 2,
-            kind: "netem".into(),
-            is_root: true,
-            limits,
-            drop_count: 0,
-        };
-        let found = judge(&shaper, NONE, None, "eth0", "").unwrap();
+        let shaper = QdiscState { kind: "netem".into(), parent: u32::MAX, ..Default::default() };
+        let found = judge(&shaper, limits, NONE, None, "eth0", "").unwrap();
         assert_eq!(found.evidence[0].value, "delay 20.0 ms, loss 1 %");
         assert_eq!(found.change, "tc qdisc del dev eth0 root");
     }

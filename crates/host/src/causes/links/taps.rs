@@ -1,7 +1,21 @@
 //! Packet sockets that receive copies of packets.
 
+use super::copies::CAPTURES;
+use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
-use crate::causes::finding::{Notes, Severity, finding};
+use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "taps",
+    title: "A packet socket receives a copy of each packet",
+    symptom: "the host spends more CPU time for each packet since a capture, monitor or DHCP client runs",
+    evidence: "`/proc/net/packet`: sockets for all protocols or for one, and their programs",
+    remedy: "end the capture that was forgotten, or restrict it to one interface and protocol",
+    undo: "start it again",
+    references: &["packet(7)"],
+    is_of_forwarding: true,
+    ..Cause::new("taps", check)
+};
 
 /// One line of `/proc/net/packet`.
 struct Tap {
@@ -25,7 +39,7 @@ fn parse(table: &str) -> Vec<Tap> {
         .collect()
 }
 
-pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
+fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let Some(table) = notes.ask(view.proc_net("packet")) else { return };
     for tap in parse(&table) {
         const ALL: u16 = libc::ETH_P_ALL as u16;
@@ -55,7 +69,7 @@ pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
             other => (Severity::Low, format!("protocol {other:#06x}")),
         };
         notes.find(
-            finding(severity, format!("{owner} receives {hears} on {on}"))
+            counted(view, &tap, finding(severity, format!("{owner} receives {hears} on {on}")))
                 .read("/proc/net/packet", format!("protocol {:04x}, inode {}", tap.protocol, tap.inode))
                 .read("/proc/PID/fd", &owner)
                 .because(
@@ -66,6 +80,35 @@ pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
                 .risk("a DHCP client, a monitor or a capture needs it")
                 .change(format!("stop {owner}, or restrict it to one protocol"), "start it again"),
         );
+    }
+}
+
+/// Adds the frames that the observer saw pass the socket, and the copies that were made of them.
+fn counted(view: &Evidence, tap: &Tap, found: Finding) -> Finding {
+    let hears = |index: u32| tap.interface == 0 || tap.interface == index;
+    let Some(observed) = &view.observed else { return found };
+    let heard = view.interfaces().filter(|link| hears(link.index));
+    let frames: u64 = heard
+        .filter_map(|link| view.observed_at(link.index))
+        .map(|counts| match i32::from(tap.protocol) {
+            libc::ETH_P_ALL => counts.received.count + counts.sent.count,
+            _ => counts.received.count,
+        })
+        .sum();
+    if frames == 0 {
+        return found;
+    }
+    let found = found
+        .seen(Confidence::Now)
+        .costs(format!("{frames} frames passed its filter in {:.1} s", observed.seconds()))
+        .read("frames of its interfaces (observer)", frames.to_string());
+    let copies = view.observed_clones().chain(view.observed_copies());
+    let copies = copies.filter(|one| hears(one.index) && CAPTURES.contains(&one.caller.as_str()));
+    let copies: Vec<String> =
+        copies.map(|one| format!("{} of {} by {}", one.count, one.interface, one.by())).collect();
+    match &copies[..] {
+        [] => found,
+        copies => found.read("clones and copies for packet sockets (observer)", copies.join(", ")),
     }
 }
 

@@ -3,10 +3,9 @@
 mod black_hole;
 mod frag_fails;
 mod inner_mtu;
-mod one_end;
 mod tunnel_mss;
 
 use super::Cause;
 
 pub(super) const CAUSES: &[Cause] =
-    &[inner_mtu::CAUSE, tunnel_mss::CAUSE, black_hole::CAUSE, frag_fails::CAUSE, one_end::CAUSE];
+    &[inner_mtu::CAUSE, tunnel_mss::CAUSE, black_hole::CAUSE, frag_fails::CAUSE];

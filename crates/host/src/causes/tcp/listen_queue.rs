@@ -1,11 +1,26 @@
 //! Accept queues of servers that are full.
 
+use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Notes, finding};
 use crate::net::TcpSocket;
 
-/// Connections that found the accept queue of their server full.
-pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
+pub(super) const CAUSE: Cause = Cause {
+    title: "The accept queue of a server is full, and further connections are dropped",
+    symptom: "Some connections take 1, 3 or 7 s to open, or fail, while the server has time to spare; connections \
+              that look open get no answer.",
+    evidence: "TcpExtListenOverflows, and ListenDrops, which has them too; a listener whose Recv-Q is above its \
+               Send-Q in `ss -ltn`; net.core.somaxconn.",
+    remedy: "A larger backlog of listen() in the program's settings and, if it is cut by it, net.core.somaxconn; \
+             more threads that accept.",
+    undo: "The old backlog and net.core.somaxconn.",
+    counters: &["TcpExtListenOverflows", "TcpExtListenDrops"],
+    reasons: &["TCP_OVERFLOW"],
+    references: &["listen(2)", "Documentation/networking/ip-sysctl.rst, somaxconn"],
+    ..Cause::new("listen-queue", check)
+};
+
+fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let counters = match view.window() {
         Ok(counters) => counters,
         Err(why) => return notes.unseen(why),
@@ -16,6 +31,7 @@ pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
     }
     let mut full: Vec<&TcpSocket> = counters.after.tcp.iter().filter(|one| one.is_full()).collect();
     full.sort_by_key(|one| one.send_queue);
+    let aborts = view.sysctl("net/ipv4/tcp_abort_on_overflow").is_some_and(|value| value == "1");
     let somaxconn = view.sysctl("net/core/somaxconn").unwrap_or_default();
     let named = match full.first() {
         Some(one) => format!(
@@ -36,6 +52,10 @@ pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
         counters.sum(&["TcpExtListenDrops"]).evidence(),
     )
     .read("/proc/sys/net/core/somaxconn", &somaxconn)
+    .read(
+        "/proc/sys/net/ipv4/tcp_abort_on_overflow",
+        if aborts { "1: clients get RST and do not try again" } else { "0" },
+    )
     .because(
         "the kernel drops a connection that finds the queue full, and the client tries again after 1, 3 \
          and 7 seconds (listen(2), tcp(7))",

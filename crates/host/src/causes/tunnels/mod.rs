@@ -8,13 +8,8 @@ use super::Cause;
 use super::evidence::{Evidence, Window};
 use crate::net::Link;
 
-pub(super) const CAUSES: &[Cause] = &[
-    Cause { is_of_forwarding: true, ..Cause::new("tunnel-queues", tunnel::queues) },
-    Cause { is_of_forwarding: true, ..Cause::new("tunnel-headroom", tunnel::headroom) },
-    tunnel::MTU,
-    tunnel_csum::CAUSE,
-    xfrm::CAUSE,
-];
+pub(super) const CAUSES: &[Cause] =
+    &[tunnel::QUEUES, tunnel::HEADROOM, tunnel::MTU, tunnel_csum::CAUSE, xfrm::CAUSE];
 
 /// True for a device that puts packets into others, with or without encryption.
 pub(super) fn is_tunnel(link: &Link) -> bool {

@@ -1,8 +1,8 @@
 //! Tunnel devices: queues, headroom, MTU.
 
 use crate::causes::Cause;
-use crate::causes::evidence::{Evidence, Losses};
-use crate::causes::finding::{Finding, Notes, Severity, finding};
+use crate::causes::evidence::{Evidence, FRAMES_MIN, Losses};
+use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::net::Link;
 
 fn is_tunnel(link: &Link) -> bool {
@@ -12,6 +12,34 @@ fn is_tunnel(link: &Link) -> bool {
     )
 }
 
+pub(super) const QUEUES: Cause = Cause {
+    title: "A tunnel device has one transmit queue",
+    symptom: "a tunnel forwards no more with more CPUs",
+    evidence: "number of transmit queues of GRE and IP-in-IP devices; frames that each CPU sends through them, counted \
+               by the observer (`doctor --observe 5s`)",
+    remedy: "create it again with `numtxqueues N`, N the number of CPUs",
+    undo: "create it again with `numtxqueues 1`",
+    references: &["https://man7.org/linux/man-pages/man8/ip-link.8.html"],
+    is_of_forwarding: true,
+    ..Cause::new("tunnel-queues", queues)
+};
+
+pub(super) const HEADROOM: Cause = Cause {
+    title: "Frames have no room for a tunnel's outer headers and are copied",
+    symptom: "a tunnel costs a `memcpy` for each frame (pskb_expand_head in a profile)",
+    evidence: "copies by gre_tap_xmit, vxlan_xmit and their like for the frames that a tunnel sends, counted by the \
+               observer (`doctor --observe 5s`); without it needed_headroom of the tunnel, its bridge and the \
+               interface below, and then the copies are only possible",
+    remedy: "create the tunnel while the route to its far end exists, or with `dev IF`",
+    undo: "create it again as it was",
+    references: &[
+        "https://docs.kernel.org/networking/skbuff.html",
+        "linux/netdevice.h: LL_RESERVED_SPACE",
+    ],
+    is_of_forwarding: true,
+    ..Cause::new("tunnel-headroom", headroom)
+};
+
 /// True if a tunnel of this kind has neither a queueing discipline nor a transmit lock, so that CPUs
 /// send through one queue in parallel.
 ///
@@ -20,15 +48,24 @@ fn is_lockless(link: &Link) -> bool {
     matches!(link.kind.as_deref(), Some("vxlan" | "geneve"))
 }
 
-pub(super) fn queues(view: &Evidence, notes: &mut Notes<'_>) {
+fn queues(view: &Evidence, notes: &mut Notes<'_>) {
     let cpus = view.system.online_cpus().len();
     for link in view.interfaces().filter(|link| is_tunnel(link) && !is_lockless(link)) {
         if link.tx_queue_count > 1 || cpus < 2 {
             continue;
         }
         let name = &link.name;
+        let begun = finding(Severity::Medium, format!("tunnel {name} has one transmit queue"));
+        let sent = view.observed_at(link.index).map(|counts| &counts.sent);
+        let begun = match sent.filter(|sent| sent.count >= FRAMES_MIN) {
+            Some(sent) => begun
+                .seen(Confidence::Now)
+                .costs(format!("{} frames in the window through one queue", sent.count))
+                .read(format!("sent frames (observer): {name}"), sent.text()),
+            None => begun,
+        };
         notes.find(
-            finding(Severity::Medium, format!("tunnel {name} has one transmit queue"))
+            begun
                 .read(format!("IFLA_NUM_TX_QUEUES of {name}"), link.tx_queue_count.to_string())
                 .read("/sys/devices/system/cpu/online", format!("{cpus} CPUs"))
                 .because(
@@ -118,7 +155,7 @@ fn need(
     }
 }
 
-pub(super) fn headroom(view: &Evidence, notes: &mut Notes<'_>) {
+fn headroom(view: &Evidence, notes: &mut Notes<'_>) {
     for tunnel in view.interfaces().filter(|link| is_tunnel(link)) {
         let Some(detail) = view.details.get(&tunnel.index) else { continue };
         if detail.headroom_bytes.is_none() {
@@ -132,34 +169,98 @@ pub(super) fn headroom(view: &Evidence, notes: &mut Notes<'_>) {
         let lower = view.below_tunnel(tunnel).and_then(|link| Some((link, asked(link)?)));
         let is_ipv6 = detail.tunnel_remote.is_some_and(|remote| remote.is_ipv6());
         let Some(need) = need(tunnel, detail.headroom_bytes, lower, is_ipv6) else { continue };
-        behind_bridge(view, notes, tunnel, &need);
+        counted(view, notes, tunnel, behind_bridge(view, tunnel, &need));
     }
 }
 
+/// Most copies of a hundred sent frames that are not worth a finding.
+const COPIES_PER_CENT_MAX: u64 = 5;
+
+/// Reports what was counted; a copy that was not counted is possible, and one that did not happen is none.
+fn counted(view: &Evidence, notes: &mut Notes<'_>, tunnel: &Link, possible: Vec<Finding>) {
+    let sent = view.observed_at(tunnel.index).map_or(0, |counts| counts.sent.count);
+    let sees_functions = view.observed.as_ref().is_some_and(|observed| observed.sees_functions);
+    if !sees_functions || sent < FRAMES_MIN {
+        for found in possible {
+            let what = format!("{}, unless they have more room than is known here", found.what);
+            let severity = found.severity.min(Severity::Low);
+            notes.find(Finding { what, severity, ..found }.seen(Confidence::Possible));
+        }
+        return;
+    }
+    let copies = view
+        .observed_copies()
+        .filter(|copies| copies.index == tunnel.index && copies.function == "pskb_expand_head");
+    let copies: Vec<_> = copies.collect();
+    let count: u64 = copies.iter().map(|copies| copies.count).sum();
+    let shared: u64 = copies.iter().map(|copies| copies.shared_count).sum();
+    if count * 100 <= sent * COPIES_PER_CENT_MAX {
+        return;
+    }
+    let name = &tunnel.name;
+    let cause = possible.into_iter().next().filter(|_| shared * 2 < count);
+    let mut found = cause.unwrap_or_else(|| {
+        let (change, undo) = if shared * 2 < count {
+            (
+                format!("recreate {name} with `dev IF`, or while the route to its far end exists"),
+                format!("recreate {name} as it was"),
+            )
+        } else {
+            (
+                "remove what shares the frames: a third port of the bridge to which they are flooded, or a capture"
+                    .to_owned(),
+                "add it again".to_owned(),
+            )
+        };
+        finding(Severity::Medium, "").because(COPIED).effect("saves a copy of each frame").change(change, undo)
+    });
+    let why =
+        if shared * 2 < count { "for headroom" } else { "because other buffers share their data" };
+    // The device copies, and the function that writes the outer header may copy again.
+    let times = match count as f64 / sent as f64 {
+        each if each > 1.2 => format!(", {each:.1} times each"),
+        _ => String::new(),
+    };
+    let copied = count.min(sent);
+    found.what = format!("{copied} of {sent} frames that {name} sends are copied {why}{times}");
+    found.severity = Severity::Medium;
+    for copies in copies {
+        found = found.read(
+            format!("calls of {} (observer)", copies.function),
+            format!("{} by {}, {} bytes each", copies.count, copies.by(), copies.bytes_each()),
+        );
+    }
+    notes.find(found.seen(Confidence::Now).costs(format!("{count} copies in the window")));
+}
+
+const COPIED: &str = "a frame without room for its outer headers is copied (gre_tap_xmit or vxlan_xmit calls \
+                      skb_cow_head, and that pskb_expand_head)";
+
 /// Frames that reach a tunnel by its bridge: those of local senders have the headroom that the bridge set for their
 /// port, those of a card what its driver leaves.
-fn behind_bridge(view: &Evidence, notes: &mut Notes<'_>, tunnel: &Link, need: &Need) {
+fn behind_bridge(view: &Evidence, tunnel: &Link, need: &Need) -> Vec<Finding> {
+    let mut possible = Vec::new();
     let headroom = |index: u32| view.details.get(&index).and_then(|detail| detail.headroom_bytes);
     let bridge = view.details.get(&tunnel.index).and_then(|detail| detail.master);
     let bridge = bridge.and_then(|index| view.links.get(&index));
     let Some(bridge) = bridge.filter(|bridge| bridge.kind.as_deref() == Some("bridge")) else {
-        return;
+        return possible;
     };
     let ports = view.details.values().filter(|port| port.master == Some(bridge.index));
     let ports: Vec<&Link> = ports.filter_map(|port| view.links.get(&port.index)).collect();
     if need.bytes > LEFT_BY_CARD_BYTES
         && let Some(card) = ports.iter().find(|port| port.kind.is_none() && port.mac.is_some())
     {
-        notes.find(copied_from_card(tunnel, card, need));
+        possible.push(copied_from_card(tunnel, card, need));
     }
     // A bridge passes the headroom that its ports request to all ports once, when a port joins. GRE devices request
     // more later, when a frame meets a changed route. Source: br_add_if of net/bridge/br_if.c and
     // ip_tunnel_adj_headroom of net/ipv4/ip_tunnel.c. Only these kinds of ports obey it.
     let obedient = ports.iter().find(|port| matches!(port.kind.as_deref(), Some("veth" | "tun")));
-    let Some((port, told)) = obedient.zip(headroom(bridge.index)) else { return };
+    let Some((port, told)) = obedient.zip(headroom(bridge.index)) else { return possible };
     let left = left_by_sender(told);
     if left >= need.bytes {
-        return;
+        return possible;
     }
     let (name, bridge) = (&tunnel.name, &bridge.name);
     let command = |to: &str| format!("{}ip link set {name} {to}", view.prefix());
@@ -177,7 +278,7 @@ fn behind_bridge(view: &Evidence, notes: &mut Notes<'_>, tunnel: &Link, need: &N
             "the tunnel is deleted with its interface, and no longer follows the route",
         )
     };
-    notes.find(
+    possible.push(
         finding(
             Severity::Medium,
             format!("frames that bridge {bridge} passes to {name} are copied"),
@@ -196,6 +297,7 @@ fn behind_bridge(view: &Evidence, notes: &mut Notes<'_>, tunnel: &Link, need: &N
         .risk(risk)
         .change(change, undo),
     );
+    possible
 }
 
 /// Frames that a card received, which the tunnel asks more room for than the driver leaves.

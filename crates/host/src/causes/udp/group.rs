@@ -1,11 +1,12 @@
 //! Datagrams of a group that reach an interface and no program: what only a tap beside a member can see.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
-use crate::net::Chain;
+use crate::net::nftables::{HookPoint, Layer, NftChain, RulePacket, Ruleset};
 
 pub(super) const FRAMES: Cause = Cause {
     title: "datagrams of a group come in a form that this host drops",
@@ -57,8 +58,8 @@ pub struct GroupQuestion {
     pub has_heard: bool,
     /// What a tap saw within the window; `None` without one.
     pub seen: Option<GroupArrivals>,
-    /// Chains of nftables, as far as they were readable.
-    pub chains: Vec<Chain>,
+    /// Rules of nftables, as far as they were readable.
+    pub rules: Arc<Ruleset>,
 }
 
 /// Datagrams of the group and port at its interface, before the stack.
@@ -159,24 +160,35 @@ fn filter(view: &Evidence, notes: &mut Notes<'_>) {
     let Ok(window) = view.window() else { return };
     let routed = window.sum(&["IpExtInMcastPkts"]);
     let (group, interface) = (question.group, &question.interface);
-    let hooks: &[&str] =
+    let hooks: &[&'static str] =
         if seen.is_explained_by(routed.now) { &["input"] } else { &["prerouting", "ingress"] };
-    let may_drop = |chain: &&Chain| chain.hook.is_some_and(|hook| hooks.contains(&hook));
-    let chains: Vec<String> = question
+    let chains: Vec<&NftChain> = question
+        .rules
         .chains
         .iter()
-        .filter(may_drop)
-        .map(|chain| {
-            format!("{} {} {} (rules: {})", chain.family, chain.table, chain.name, chain.rule_count)
-        })
-        .take(8)
+        .filter(|chain| chain.base.as_ref().is_some_and(|base| hooks.contains(&base.hook)))
         .collect();
-    let place = match &chains[..] {
-        [] => format!("most likely by a firewall rule at {}", hooks.join(" or ")),
-        chains => format!("by a rule at {}: chain {}", hooks.join(" or "), chains.join(", ")),
+    let suspects = question.rules.suspects(&datagram_to(group), &points(hooks));
+    let place = match (&suspects[..], &chains[..]) {
+        ([suspect, ..], _) => {
+            let NftChain { family, table, name, .. } = suspect.chain;
+            let rule = suspect.rule.map_or("its policy".to_owned(), |rule| {
+                format!("rule with handle {}", rule.handle)
+            });
+            format!("by chain {family} {table} {name}: {rule}")
+        }
+        ([], []) => format!("most likely by a firewall rule at {}", hooks.join(" or ")),
+        ([], chains) => {
+            let names: Vec<String> = chains
+                .iter()
+                .map(|chain| format!("{} {} {}", chain.family, chain.table, chain.name))
+                .take(8)
+                .collect();
+            format!("by a rule at {}: chain {}", hooks.join(" or "), names.join(", "))
+        }
     };
     let order = if hooks[0] == "input" { "behind routing" } else { "before routing" };
-    let command = match question.chains.iter().find(may_drop) {
+    let command = match suspects.first().map(|suspect| suspect.chain).or(chains.first().copied()) {
         Some(chain) => format!(
             "{}nft insert rule {} {} {} ip daddr {} udp dport {} accept",
             view.prefix(),
@@ -204,6 +216,23 @@ fn filter(view: &Evidence, notes: &mut Notes<'_>) {
             .risk("the rule has a purpose: accept this group and port only")
             .change(command, "nft delete rule, with the handle of nft -a list ruleset"),
     );
+}
+
+/// Headers of a datagram to a group, of which the source is unknown.
+fn datagram_to(group: SocketAddr) -> RulePacket {
+    const UDP: u8 = 17;
+    let mut network = vec![0; 28];
+    let (IpAddr::V4(ip), port) = (group.ip(), group.port()) else { return RulePacket::default() };
+    network[0] = 0x45;
+    network[9] = UDP;
+    network[16..20].copy_from_slice(&ip.octets());
+    network[22..24].copy_from_slice(&port.to_be_bytes());
+    RulePacket { network, ethertype: libc::ETH_P_IP as u16, ..RulePacket::default() }
+}
+
+fn points(hooks: &[&'static str]) -> Vec<HookPoint> {
+    let layer = |hook: &str| if hook == "ingress" { Layer::Device } else { Layer::Ip };
+    hooks.iter().map(|hook| HookPoint { layer: layer(hook), hook }).collect()
 }
 
 fn torn(question: &GroupQuestion, count: u64) -> Finding {
@@ -290,7 +319,7 @@ mod tests {
             interface: "lo".to_owned(),
             has_heard: false,
             seen: Some(seen),
-            chains: Vec::new(),
+            rules: Arc::default(),
         };
         let window = Window::with_counters(counters);
         let evidence =

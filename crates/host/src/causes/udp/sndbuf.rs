@@ -62,7 +62,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
             ),
         );
     }
-    for (shaper, drops) in window.shapers() {
+    for (shaper, _, drops) in window.shapers() {
         found = found.read(
             format!("tc -s qdisc show dev {}: drops of {}", shaper.interface, shaper.kind),
             drops.evidence(),

@@ -1,12 +1,13 @@
 //! A thread that asks the library of causes, so that the receiver never waits for the kernel's answers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
 use host::causes::{self, Evidence, Finding, GroupQuestion, Sample};
-use host::net::{self, Chain};
+use host::net::{self, nftables::Ruleset};
 use host::tune::{Place, System};
 use sys::capability;
 
@@ -55,11 +56,11 @@ impl Asker {
         let (orders, taken) = mpsc::channel();
         let (answer, notes) = mpsc::channel();
         let run = move || {
-            let chains = net::chains().unwrap_or_default();
+            let rules = Arc::new(net::nftables::ruleset().unwrap_or_default());
             let system = System::open(&Place::default());
             // What it reads from here on, any user may read.
             if let (Ok(system), Ok(())) = (system, capability::keep(&[])) {
-                answer_all(&system, &chains, &taken, &answer);
+                answer_all(&system, &rules, &taken, &answer);
             }
         };
         thread::Builder::new().name("causes".into()).spawn(run).ok()?;
@@ -102,7 +103,7 @@ impl Asker {
 
 fn answer_all(
     system: &System,
-    chains: &[Chain],
+    rules: &Arc<Ruleset>,
     orders: &Receiver<Order>,
     answer: &Sender<String>,
 ) {
@@ -118,7 +119,7 @@ fn answer_all(
             Order::Explain { line, silence } => {
                 let before = begun.get(&line).unwrap_or(&opened);
                 let found =
-                    silence.question(chains).and_then(|question| finding(before, &now, question));
+                    silence.question(rules).and_then(|question| finding(before, &now, question));
                 silence.text(found.as_ref(), &Grown { before, after: &now })
             }
             Order::Drops => drops(&opened, &now).unwrap_or_default(),

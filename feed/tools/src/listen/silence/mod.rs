@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread;
 
 use host::causes::{Finding, GroupArrivals, GroupQuestion};
-use host::net::Chain;
+use host::net::nftables::Ruleset;
 use io::multicast::Group;
 use sys::packet_tap::MulticastTap;
 
@@ -201,7 +201,7 @@ struct Silence {
 
 impl Silence {
     /// The question to the library of causes; `None` if the interface itself is the cause.
-    fn question(&self, chains: &[Chain]) -> Option<GroupQuestion> {
+    fn question(&self, rules: &Arc<Ruleset>) -> Option<GroupQuestion> {
         let Group { address, ifname, ifindex, .. } = &self.group;
         host::net::link(*ifindex)
             .ok()
@@ -222,7 +222,7 @@ impl Silence {
             interface: ifname.clone(),
             has_heard: self.heard > 0,
             seen: self.seen.as_ref().map(arrivals),
-            chains: chains.to_vec(),
+            rules: Arc::clone(rules),
         })
     }
 

@@ -1,10 +1,26 @@
 //! Idle states, frequency and memory settings of CPUs.
 
+use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Notes, Severity, finding};
 use crate::tune::{Profile, Target};
 
-pub(super) fn check(view: &Evidence, notes: &mut Notes<'_>) {
+pub(super) const CAUSE: Cause = Cause {
+    id: "cpu",
+    title: "CPUs change their frequency, sleep deeply, or assemble huge pages",
+    symptom: "the first packets after a pause are slow, and some packets wait for a page fault",
+    evidence: "scaling_governor is not performance; deep cpuidle states are enabled; transparent_hugepage is always (the last two judged for the profile latency)",
+    remedy: "governor performance, deep states disabled, transparent_hugepage madvise",
+    undo: "write the old values",
+    references: &[
+        "Documentation/admin-guide/pm/cpufreq.rst",
+        "Documentation/admin-guide/pm/cpuidle.rst",
+        "Documentation/admin-guide/mm/transhuge.rst",
+    ],
+    ..Cause::new("cpu", check)
+};
+
+fn check(view: &Evidence, notes: &mut Notes<'_>) {
     // Settings of the machine are not judged if one of its namespaces was named.
     if view.system.place().netns.is_some() && view.system.place().root.is_none() {
         return;

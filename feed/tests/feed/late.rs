@@ -1,30 +1,11 @@
-//! `wirepath feed noise` and `feed listen --late`: causes add up to what was late.
+//! `wirepath feed listen --late`: causes add up to what was late.
 
-use crate::common::{LONG, Running, Spaces, all_text, fail, json, wirepath};
+use crate::common::{LONG, Running, Spaces, all_text, fail, json};
 use serde_json::Value;
 
 fn sum(causes: &Value) -> u64 {
     let rows = causes.as_array().expect("a list");
     rows.iter().map(|row| row["count"].as_u64().expect("a count")).sum()
-}
-
-#[test]
-fn the_causes_add_up_to_the_interruptions() {
-    let cpu = sys::affinity::allowed_cpus().unwrap()[0].to_string();
-    let args = ["feed", "noise", "--cpu", &cpu, "--time", "600ms", "--over", "500ns", "--json"];
-    let document = json(wirepath(&args));
-    assert_eq!(document["untraced"], Value::Null);
-    assert!(document["watched_ns"].as_u64().unwrap() >= 600_000_000, "{document}");
-    let causes = document["causes"].as_array().unwrap();
-    assert_eq!(sum(&document["causes"]), document["count"].as_u64().unwrap());
-    // Somewhat more than half a second does not pass without a timer or another task.
-    assert!(causes.iter().any(|row| row["cause"] != "unknown"), "{document}");
-}
-
-#[test]
-fn a_cpu_that_does_not_exist_is_named() {
-    let said = fail(wirepath(&["feed", "noise", "--cpu", "1000"]), 2);
-    assert!(said.contains("CPU 1000"), "{said}");
 }
 
 #[test]
