@@ -155,7 +155,8 @@ fn each_known_fault_is_named_with_its_evidence() {
         expect(&report, "conntrack", &["tracked", "seeded in"]);
         expect(&report, "conntrack", &["conntrack_in"]);
     }
-    assert_eq!(report.worst(), Some(Severity::High));
+    // Nothing is being lost: what was lost before the examination is low.
+    assert_eq!(report.worst(), Some(Severity::Medium));
 
     let latency = look(near, Some(Profile::Latency));
     expect(&latency, "receive-steering", &["RPS on queue wp-near rx-0"]);

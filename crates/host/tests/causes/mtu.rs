@@ -3,7 +3,7 @@
 use wirepath_host::causes::Severity;
 
 use crate::scene::{Scene, named, row, silent};
-use crate::udp::raw_sender;
+use crate::udp::{await_above, raw_sender};
 
 /// Starts a server at `b` that answers a small request, and a client at `a` that then sends a lot.
 fn transfer(scene: &mut Scene, server: &str) {
@@ -106,7 +106,9 @@ fn frames_of_a_tunnel_that_leave_in_fragments_are_named() {
         scene.python("a", &sender);
         scene
     };
-    let report = tunnelled(1500).examine("a");
+    let scene = tunnelled(1500);
+    await_above(&scene, "a", "nstat -asz IpFragCreates | awk 'END { print $2 }'", 10);
+    let report = scene.examine("a");
     let words = ["fragments a second", "tunnel vx", "FragCreates", "ip link set vx mtu 1420"];
     let found = named(&report, "tunnel-mss", Severity::Medium, &words);
     silent(&tunnelled(1450).examine("a"), "tunnel-mss");

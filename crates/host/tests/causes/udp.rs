@@ -39,10 +39,10 @@ fn by(address: &str) -> String {
     format!("s.setsockopt(0, socket.IP_MULTICAST_IF, socket.inet_aton('{address}'))")
 }
 
-/// Waits until a command in `b` prints a number above a limit.
-fn await_above(scene: &Scene, command: &str, limit: u64) {
+/// Waits until a command in a namespace prints a number above a limit.
+pub(crate) fn await_above(scene: &Scene, netns: &str, command: &str, limit: u64) {
     let deadline = Instant::now() + Duration::from_secs(30);
-    while scene.sh("b", command).trim().parse::<u64>().unwrap_or(0) <= limit {
+    while scene.sh(netns, command).trim().parse::<u64>().unwrap_or(0) <= limit {
         assert!(Instant::now() < deadline, "{command} stays at {limit} or below");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -50,7 +50,7 @@ fn await_above(scene: &Scene, command: &str, limit: u64) {
 
 /// Waits until a receive buffer of `b` has overflowed.
 fn await_drops(scene: &Scene) {
-    await_above(scene, "nstat -asz UdpRcvbufErrors | awk 'END { print $2 }'", 0);
+    await_above(scene, "b", "nstat -asz UdpRcvbufErrors | awk 'END { print $2 }'", 0);
 }
 
 fn reader_that(reads: bool) -> Scene {
@@ -141,7 +141,7 @@ const WAITING: &str = "awk '/^FRAG/ { print $3 }' /proc/net/sockstat";
 #[test]
 fn dns_answers_without_some_of_their_fragments_are_named() {
     let scene = large_answers(53, true);
-    await_above(&scene, WAITING, 5);
+    await_above(&scene, "b", WAITING, 5);
     let report = scene.examine("b");
     let words = ["answers of DNS", "python3", "asks 10.1.0.1", "ReasmReqds", "1232"];
     let found = named(&report, "edns", Severity::High, &words);
@@ -152,7 +152,7 @@ fn dns_answers_without_some_of_their_fragments_are_named() {
 #[test]
 fn datagrams_whose_fragments_do_not_all_arrive_are_named() {
     let scene = large_answers(9000, true);
-    await_above(&scene, WAITING, 5);
+    await_above(&scene, "b", WAITING, 5);
     let report = scene.examine("b");
     let words = ["fragmented datagrams", "a fragment of each is missing", "30 s", "ipfrag_time"];
     let found = named(&report, "reasm", Severity::High, &words);

@@ -76,10 +76,10 @@ fn with_texts(found: crate::causes::Finding, place: &str) -> crate::causes::Find
         .change(format!("an EDNS buffer size of 1232 {place} (edns-buffer-size, edns-udp-size)"), "the previous size")
 }
 
-fn sockets<'a>(
-    window: &'a Window,
+fn sockets(
+    window: &Window,
     is_wanted: impl Fn(&UdpSocket) -> bool,
-) -> impl Iterator<Item = &'a UdpSocket> {
+) -> impl Iterator<Item = &UdpSocket> {
     let both = window.after.udp.iter().chain(&window.before.udp);
     both.filter(move |one| is_wanted(one)).take(NAMED_MAX)
 }

@@ -35,7 +35,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         return;
     }
     // A full multiple is the fingerprint of sockets that went to their limit.
-    let is_exact = total % max == 0 && total / max <= 8;
+    let is_exact = total.is_multiple_of(max) && total / max <= 8;
     let groups: std::collections::BTreeSet<_> = joined.map(|one| one.group).collect();
     let what = match total / max {
         1 if is_exact => format!(

@@ -45,11 +45,8 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let sockets = dropping(window).into_iter().filter(|(_, drops)| is_alone && drops.now > 0);
     let sockets: Vec<_> = sockets.take(NAMED_MAX).collect();
     if let Some((socket, _)) = sockets.first() {
-        found.what = format!(
-            "{} of {}",
-            refused.sentence("datagrams were refused by the filter"),
-            named(view, socket)
-        );
+        found.what = refused
+            .sentence(&format!("datagrams were refused by the filter of {}", named(view, socket)));
     }
     for (socket, drops) in &sockets {
         found =
