@@ -82,6 +82,7 @@ fn udp_stream_that_began_before_its_rule_is_named() {
         "r",
         "table ip t {\nchain pre {\ntype filter hook prerouting priority 0;\nct state new accept\n}\n}",
     );
+    receive_datagrams(&mut scene, "r", 9000);
     send_datagrams(&mut scene, "a", "10.1.0.254", 9000);
     nft(&scene, "r", DNAT);
     let words = ["began before the rule", "10.1.0.254:9000"];

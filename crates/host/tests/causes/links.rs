@@ -244,10 +244,10 @@ fn default_route_over_a_dead_link_is_named() {
     };
     let report = scene(10, 100).examine("a");
     let words = ["sent to eth1, which has no link", "metric 10", "ignore_routes_with_linkdown=1"];
-    let found = named(&report, "dead-route", Severity::Medium, &words);
-    silent(&scene(100, 10).examine("a"), "dead-route");
+    let found = named(&report, "route-without-link", Severity::Medium, &words);
+    silent(&scene(100, 10).examine("a"), "route-without-link");
     row(
-        "dead-route",
+        "route-without-link",
         "default route of the smallest metric by a veth without carrier",
         "doctor",
         found,

@@ -22,7 +22,7 @@ pub(super) const FLAPS: Cause = Cause {
 };
 
 pub(super) const DEAD_ROUTE: Cause = Cause {
-    id: "dead-route",
+    id: "route-without-link",
     title: "The default route leads to an interface without a link",
     symptom: "nothing beyond the local network can be reached although another interface works",
     evidence: "`ip route`: default via a device that is NO-CARRIER (linkdown) with the smallest metric",
@@ -32,7 +32,7 @@ pub(super) const DEAD_ROUTE: Cause = Cause {
     reasons: &["DEV_READY"],
     references: &["Documentation/networking/ip-sysctl.rst (ignore_routes_with_linkdown)"],
     is_of_forwarding: true,
-    ..Cause::new("dead-route", dead_route)
+    ..Cause::new("route-without-link", dead_route)
 };
 
 /// Changes since the start that are more than those of a boot and a renewal.
