@@ -108,38 +108,3 @@ fn the_rule_that_drops_is_found_in_sets_maps_and_jumps_as_nft_lists_it() {
     let found = suspects(&read, &invalid, &listed);
     assert!(found.len() == 1 && found[0].1.starts_with("ct state invalid drop"), "{found:?}");
 }
-
-#[test]
-fn ports_of_iptables_are_read_and_its_other_matches_are_named() {
-    if !testkit::is_installed("iptables-nft") {
-        return;
-    }
-    let Pair { near, .. } = &Pair::new(&PairSpec::default()).unwrap();
-    for rule in [
-        "-A INPUT -p udp --dport 9001 -j DROP",
-        "-A INPUT -p udp -m statistic --mode random --probability 0.5 --dport 9002 -j DROP",
-        "-P FORWARD DROP",
-    ] {
-        let mut command = Command::new("iptables-nft");
-        command.args(rule.split(' '));
-        let output = near.run(move || command.output().expect("iptables")).unwrap();
-        if !output.status.success() {
-            return testkit::skip("iptables-nft", "this kernel has no compatibility with iptables");
-        }
-    }
-    let mut read = near.run(ruleset).unwrap().unwrap();
-    // Nothing was sent: without the counters, which are all 0, every rule may match.
-    for rule in read.chains.iter_mut().flat_map(|chain| &mut chain.rules) {
-        rule.expressions
-            .retain(|one| !matches!(one, wirepath_host::net::nftables::Expression::Counter { .. }));
-    }
-    let named = |port: u16, hook: &'static str| {
-        let points = [HookPoint { layer: Layer::Ip, hook }];
-        let suspects = read.suspects(&to_port(port), &points);
-        let one = suspects.first().expect("a suspect");
-        (one.chain.name.clone(), one.rule.is_some(), one.unread.join(" "))
-    };
-    assert_eq!(named(9001, "input"), ("INPUT".to_owned(), true, String::new()));
-    assert_eq!(named(9002, "input"), ("INPUT".to_owned(), true, "match statistic".to_owned()));
-    assert_eq!(named(80, "forward"), ("FORWARD".to_owned(), false, String::new()));
-}

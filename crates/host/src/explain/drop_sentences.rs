@@ -459,7 +459,12 @@ const KNOWN: &[Known] = &[
         &[],
     ),
     known(
-        &["UNIX_SKIP_OOB", "CANFD_RX_INVALID_FRAME", "CANXL_RX_INVALID_FRAME"],
+        &[
+            "UNIX_SKIP_OOB",
+            "CAN_RX_INVALID_FRAME",
+            "CANFD_RX_INVALID_FRAME",
+            "CANXL_RX_INVALID_FRAME",
+        ],
         "a message of a local or CAN socket that the reader does not take",
         "none needed for packets of a network",
         NONE,
@@ -480,7 +485,7 @@ mod tests {
 
     /// Names that are no reason, or of subsystems that have reasons of their own.
     const OTHERS: [&str; 6] =
-        ["NOT_DROPPED_YET", "CONSUMED", "MAX", "SUBSYS_MASK", "SUBSYS_CORE", "SUBSYS_NUM"];
+        ["SKB_NOT_DROPPED_YET", "SKB_CONSUMED", "MAX", "SUBSYS_MASK", "SUBSYS_CORE", "SUBSYS_NUM"];
 
     #[test]
     fn every_reason_of_the_running_kernel_has_a_sentence() {
