@@ -357,3 +357,54 @@ fn plain_host_and_router_have_no_fault_of_addresses() {
         }
     }
 }
+
+/// Eight peers behind a router to which a program connects.
+fn session_with_ttl(ttl: u8) -> Scene {
+    let mut scene = Scene::routed();
+    serve(&mut scene, "b");
+    let program = format!(
+        "import socket, time\nprint('ready')\nwhile True:\n    s = socket.socket()\n    s.setsockopt(0, socket.IP_TTL, {ttl})\n    \
+         s.settimeout(3)\n    try: s.connect(('10.2.0.1', 9000))\n    except OSError: pass\n    s.close()\n    time.sleep(0.1)"
+    );
+    (0..8).for_each(|_| drop(scene.python("a", &program)));
+    scene
+}
+
+#[test]
+fn session_whose_packets_die_at_a_router_is_named() {
+    let report = session_with_ttl(1).examine("a");
+    let words = ["TTL exceeded", "10.2.0.1:9000", "python3", "IP_TTL", "InTimeExcds"];
+    let found = named(&report, "ttl-too-small", Severity::High, &words);
+    silent(&session_with_ttl(64).examine("a"), "ttl-too-small");
+    row("ttl-too-small", "IP_TTL of 1 to a peer behind a router", "doctor", found);
+}
+
+/// A host that forwards, and a router that advertises itself.
+fn advertised(accept_ra: u8) -> Scene {
+    let mut scene = Scene::pair();
+    scene.sh(
+        "a",
+        &format!(
+            "sysctl -qw net.ipv6.conf.eth0.accept_ra={accept_ra} net.ipv6.conf.all.forwarding=1"
+        ),
+    );
+    scene.python(
+        "b",
+        "import socket, struct, time\nto = socket.if_nametoindex('eth0')\n\
+         s = socket.socket(socket.AF_INET6, socket.SOCK_RAW, 58)\n\
+         s.setsockopt(41, socket.IPV6_MULTICAST_HOPS, 255)\ns.setsockopt(41, socket.IPV6_MULTICAST_IF, to)\n\
+         m = struct.pack('!BBHBBHII', 134, 0, 0, 64, 0, 1800, 0, 0)\nsent = 0\nwhile True:\n    \
+         try:\n        s.sendto(m, ('ff02::1', 0, 0, to))\n        sent += 1\n    except OSError: pass\n    \
+         if sent == 5: print('ready')\n    time.sleep(0.3)",
+    );
+    scene
+}
+
+#[test]
+fn host_that_ignores_advertisements_as_it_forwards_is_named() {
+    let report = advertised(1).examine("a");
+    let words = ["eth0 ignores router advertisements", "accept_ra=2", "no default route"];
+    let found = named(&report, "ra-ignored", Severity::Medium, &words);
+    silent(&advertised(2).examine("a"), "ra-ignored");
+    row("ra-ignored", "forwarding 1 beside accept_ra 1, advertisements", "doctor", found);
+}

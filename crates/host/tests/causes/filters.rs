@@ -82,7 +82,6 @@ fn udp_stream_that_began_before_its_rule_is_named() {
         "r",
         "table ip t {\nchain pre {\ntype filter hook prerouting priority 0;\nct state new accept\n}\n}",
     );
-    receive_datagrams(&mut scene, "r", 9000);
     send_datagrams(&mut scene, "a", "10.1.0.254", 9000);
     nft(&scene, "r", DNAT);
     let words = ["began before the rule", "10.1.0.254:9000"];
@@ -99,7 +98,9 @@ fn udp_stream_that_began_before_its_rule_is_named() {
     named(&report_of_docker, "udp-stale-ct", Severity::High, &words);
     let report_of_map = instead("dnat to udp dport map { 9000 : 10.2.0.1, 9001 : 10.2.0.1 }");
     named(&report_of_map, "udp-stale-ct", Severity::High, &words);
-    silent(&instead("udp dport 9002 dnat to 10.2.0.1"), "udp-stale-ct");
+    let twin = instead("udp dport 9002 dnat to 10.2.0.1");
+    // Nothing listens on the router, which is another cause.
+    assert!(twin.passed.contains(&"udp-stale-ct"), "{twin:#?}");
     row("udp-stale-ct", "a running stream, then a rule of DNAT for it", "doctor", found);
 }
 

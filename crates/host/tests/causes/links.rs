@@ -436,3 +436,30 @@ fn card_that_interrupts_for_each_packet_is_named() {
     silent(&examine(&evidence), "irq-rate");
     row("irq-rate", "50,000 interrupts for 60,000 packets", "doctor", found);
 }
+
+#[test]
+fn shaper_on_an_interface_without_a_queue_is_named() {
+    let scene = |length| {
+        let mut scene = Scene::pair();
+        // A discipline sets a length of its own.
+        scene.sh(
+            "a",
+            &format!(
+                "tc qdisc add dev eth0 root handle 1: htb default 10 && ip link set eth0 txqueuelen {length} && \
+                 tc class add dev eth0 parent 1: classid 1:10 htb rate 90mbit"
+            ),
+        );
+        scene.python(
+            "a",
+            "import socket, time\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nprint('ready')\nwhile True:\n    \
+             try: s.sendto(b'x' * 100, ('10.1.0.2', 9))\n    except OSError: pass\n    time.sleep(0.01)",
+        );
+        scene
+    };
+    let report = scene(0).examine("a");
+    let words = ["its txqueuelen is 0", "htb", "ip link set eth0 txqueuelen 1000"];
+    let found = named(&report, "shaper", Severity::High, &words);
+    let twin = scene(1000).examine("a");
+    assert!(twin.findings.iter().all(|found| found.severity < Severity::High), "{twin:#?}");
+    row("shaper", "htb on an interface with txqueuelen 0", "doctor", found);
+}

@@ -349,3 +349,32 @@ fn receive_queue_that_is_compacted_is_named() {
     silent(&reading("c.recv(65536)").examine("b"), "collapse");
     row("collapse", "a slow reader of segments of 30 bytes", "doctor", found);
 }
+
+/// A server that answers after a part of each upload, and closes.
+fn upload(reads_all: bool) -> Scene {
+    let mut scene = Scene::pair();
+    let rest = if reads_all { "while c.recv(65536): pass" } else { "c.recv(1000)" };
+    scene.python(
+        "b",
+        &format!(
+            "import socket\ns = socket.socket()\ns.bind(('', 8080))\ns.listen(50)\nprint('ready')\nwhile True:\n    \
+             c = s.accept()[0]\n    {rest}\n    c.send(b'413')\n    c.close()"
+        ),
+    );
+    scene.python(
+        "a",
+        "import socket, time\nprint('ready')\nwhile True:\n    try:\n        c = socket.create_connection(('10.1.0.2', 8080))\n        \
+         c.sendall(b'x' * 200000)\n        c.shutdown(1)\n        c.recv(9)\n        c.close()\n    except OSError: pass\n    \
+         time.sleep(0.2)",
+    );
+    scene
+}
+
+#[test]
+fn connection_closed_with_unread_data_is_named() {
+    let report = upload(false).examine("b");
+    let words = ["unread data", "TCPAbortOnClose", "TCP port 8080", "python3"];
+    let found = named(&report, "unread-close", Severity::Medium, &words);
+    silent(&upload(true).examine("b"), "unread-close");
+    row("unread-close", "uploads that the server closes half read", "doctor", found);
+}

@@ -393,3 +393,33 @@ fn full_send_buffer_is_named_with_the_shaper_behind_it() {
     silent(&sends(false).examine("a"), "udp-sndbuf");
     row("udp-sndbuf", "SO_SNDBUF 8,000 before a slow shaper", "doctor", found);
 }
+
+/// A server with two addresses, and clients that ask the second.
+fn second_address(bind: &str) -> Scene {
+    let mut scene = Scene::pair();
+    scene.sh("b", "ip addr add 10.1.0.3/24 dev eth0");
+    scene.python(
+        "b",
+        &format!(
+            "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind(('{bind}', 5353))\nprint('ready')\n\
+             while True:\n    d, a = s.recvfrom(2000)\n    s.sendto(d, a)"
+        ),
+    );
+    scene.python(
+        "a",
+        "import socket, time\nprint('ready')\nwhile True:\n    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n    \
+         s.connect(('10.1.0.3', 5353))\n    s.settimeout(0.02)\n    s.send(b'?')\n    try: s.recv(2000)\n    \
+         except OSError: pass\n    time.sleep(0.02)",
+    );
+    scene
+}
+
+#[test]
+fn answers_from_another_address_are_named() {
+    let report = second_address("").examine("b");
+    let words =
+        ["UDP port 5353 of python3", "10.1.0.2, 10.1.0.3", "port unreachable", "IP_PKTINFO"];
+    let found = named(&report, "answers-refused", Severity::Medium, &words);
+    silent(&second_address("10.1.0.3").examine("b"), "answers-refused");
+    row("answers-refused", "socket of any address, clients of the second one", "doctor", found);
+}

@@ -9,8 +9,10 @@ mod martian;
 mod neigh_full;
 mod no_neighbour;
 mod no_route;
+mod ra_ignored;
 mod reverse_path;
 mod rt6_max;
+mod ttl;
 
 use std::net::IpAddr;
 
@@ -27,6 +29,8 @@ pub(super) const CAUSES: &[Cause] = &[
     no_route::DEAD_ROUTE,
     no_route::NOT_ROUTER,
     no_route::LOOP,
+    ttl::CAUSE,
+    ra_ignored::CAUSE,
     reverse_path::CAUSE,
     martian::CAUSE,
     arp_flux::CAUSE,

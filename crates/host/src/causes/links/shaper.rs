@@ -35,8 +35,37 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         let link_bits_per_s =
             speed.and_then(|text| text.parse::<u64>().ok()).map(|mbit| mbit * 1_000_000);
         let judged = judge(shaper, limits, drops, link_bits_per_s, &link.name, &view.prefix());
-        judged.into_iter().for_each(|found| notes.find(found));
+        let length = view.system.read_net(&format!("{}/tx_queue_len", link.name)).ok();
+        let has_no_queue = length.as_deref() == Some("0") && shaper.kind != "netem";
+        if has_no_queue && drops.now > 0 {
+            notes.find(without_queue(shaper, drops, &link.name, &view.prefix()));
+        } else {
+            judged.into_iter().for_each(|found| notes.find(found));
+        }
     }
+}
+
+/// The queues of a shaper's classes are as long as the interface's, which was made without one.
+fn without_queue(shaper: &QdiscState, drops: Losses, name: &str, prefix: &str) -> Finding {
+    let kind = &shaper.kind;
+    let set = format!("{prefix}ip link set {name} txqueuelen");
+    let what = format!(
+        "packets were dropped by the shaper ({kind}) of {name}, whose queues have room for none: its txqueuelen is 0"
+    );
+    finding(drops.severity(), drops.sentence(&what))
+        .counted(drops, "packets")
+        .read(format!("drops of the {kind} of {name}"), drops.evidence())
+        .read(format!("/sys/class/net/{name}/tx_queue_len"), "0")
+        .because(
+            "a class gets a FIFO of txqueuelen packets when it is made, and virtual interfaces may have 0 \
+             (tc-htb(8), tc-pfifo(8))",
+        )
+        .effect("packets wait for the rate instead of being dropped")
+        .risk("a longer queue adds latency")
+        .change(
+            format!("{set} 1000, then make the classes of {kind} again, or give each a pfifo of its own"),
+            format!("{set} 0"),
+        )
 }
 
 /// A finding, unless the shaper leaves half of the link.

@@ -58,6 +58,7 @@ pub(super) const CAUSES: &[Cause] = &[
     tw_overflow::CAUSE,
     resets::REFUSED,
     resets::RESETS,
+    resets::UNREAD,
     refused_segments::SIGNATURE,
     refused_segments::SEQUENCE,
 ];

@@ -4,6 +4,7 @@ use super::connections::window;
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Losses, Window};
 use crate::causes::finding::{Finding, Notes, Severity, finding};
+use crate::net::TcpState;
 
 pub(super) const REFUSED: Cause = Cause {
     title: "Attempts to connect are refused: nothing listens on the port, or a filter rejects them",
@@ -16,6 +17,17 @@ pub(super) const REFUSED: Cause = Cause {
     reasons: &["NO_SOCKET"],
     references: &["connect(2), ECONNREFUSED", "RFC 9293 section 3.5.2"],
     ..Cause::new("refused", refused)
+};
+
+pub(super) const UNREAD: Cause = Cause {
+    title: "A program closes connections with data that it has not read, so that the far end gets a reset",
+    symptom: "an upload ends with `Connection reset` although the server logged an answer, such as 413; the answer never arrives.",
+    evidence: "TcpExtTCPAbortOnClose that rises by a tenth of the connections opened.",
+    remedy: "Read to the end before close, or shutdown(SHUT_WR) and read what still comes for a while (lingering close).",
+    undo: "None.",
+    counters: &["TcpExtTCPAbortOnClose"],
+    references: &["RFC 2525 section 2.17", "close(2)"],
+    ..Cause::new("unread-close", unread)
 };
 
 pub(super) const RESETS: Cause = Cause {
@@ -78,6 +90,45 @@ fn judge_refused(window: &Window) -> Option<Finding> {
                 "`tcpdump -ni any 'tcp[tcpflags] & tcp-rst != 0'` shows address and port: start that service, or correct the \
                  client",
                 "nothing to undo",
+            ),
+    )
+}
+
+fn unread(evidence: &Evidence, notes: &mut Notes<'_>) {
+    let Some(window) = window(evidence, notes) else { return };
+    let Some(found) = judge_unread(window) else { return };
+    let listeners = window.after.tcp.iter().filter(|one| one.state == TcpState::Listen);
+    notes.find(listeners.take(8).fold(found, |found, one| {
+        let name = format!("sock_diag: listener of TCP port {}", one.local.port());
+        found.read(name, evidence.owner(one.inode))
+    }));
+}
+
+fn judge_unread(window: &Window) -> Option<Finding> {
+    let closed = window.sum(&["TcpExtTCPAbortOnClose"]);
+    let opened = window.sum(&["TcpActiveOpens", "TcpPassiveOpens"]);
+    // Of many, resets tells the same.
+    let is_own = closed.now > 0 && closed.now < RESETS_MIN && closed.now * 10 >= opened.now;
+    if !is_own {
+        return None;
+    }
+    let what = closed.sentence(
+        "connections were closed by a program of this host with unread data, so that their far ends got a reset",
+    );
+    Some(
+        Finding { severity: Severity::Medium, ..finding(Severity::Medium, what).counted(closed, "connections") }
+            .read("/proc/net/netstat: TcpExt TCPAbortOnClose", closed.evidence())
+            .read("/proc/net/snmp: Tcp PassiveOpens and ActiveOpens", opened.evidence())
+            .because(
+                "close(2) with data in the receive queue sends RST in place of FIN, and the far end's kernel discards what \
+                 it has not read, the answer too (RFC 2525 section 2.17)",
+            )
+            .effect("far ends get the answer")
+            .risk("a client that never ends holds the connection: limit the time and the bytes")
+            .change(
+                "read the rest of the request before close, or shutdown(SHUT_WR) and read for some seconds (lingering \
+                 close of a web server)",
+                "the previous setting",
             ),
     )
 }
@@ -160,6 +211,17 @@ mod tests {
         let found = judge_refused(&failed(50, 0)).unwrap();
         assert_eq!(found.severity, Severity::Medium);
         assert!(found.what.contains("by far ends"), "{}", found.what);
+    }
+
+    #[test]
+    fn connections_closed_with_unread_data_are_named_if_they_are_not_rare() {
+        let window = |closed, opened| {
+            let counters = [("TcpExtTCPAbortOnClose", 0, closed), ("TcpPassiveOpens", 0, opened)];
+            Window::with_counters(&counters)
+        };
+        let found = judge_unread(&window(2, 10)).unwrap();
+        assert_eq!(found.severity, Severity::Medium);
+        assert!(judge_unread(&window(2, 100)).is_none() && judge_unread(&window(0, 9)).is_none());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! UDP and multicast.
 
+mod answers_refused;
 mod bind;
 mod checksum;
 mod edns;
@@ -29,6 +30,7 @@ pub use group::{GroupArrivals, GroupQuestion, of_group};
 pub(super) const CAUSES: &[Cause] = &[
     rcvbuf::CAUSE,
     no_port::CAUSE,
+    answers_refused::CAUSE,
     igmp_max::CAUSE,
     edns::CAUSE,
     reasm::CAUSE,
