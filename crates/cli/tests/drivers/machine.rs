@@ -204,7 +204,7 @@ pub(crate) fn plan_of_one_step(rig: &Rig, card: &str, step: [&str; 4]) -> String
     let head = plan.split("\n[[").next().expect("a plan");
     rig.put(
         "one-step.toml",
-        &format!(
+        format!(
             "{head}\n\n[[step]]\nknob = \"{knob}\"\ntarget = \"{target}\"\nseen = \"{seen}\"\n\
              value = \"{value}\"\nreason = \"a test\"\n"
         ),

@@ -179,7 +179,7 @@ fn is_named_alone(report: &Value, cause: &str, words: &[&str]) {
     for word in words {
         assert!(said.contains(word), "{word}: {said}");
     }
-    println!("{cause}: {said}");
+    testkit::note(&format!("{cause}: {said}"));
 }
 
 fn is_silent(report: &Value) {

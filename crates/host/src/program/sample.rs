@@ -209,7 +209,9 @@ mod tests {
         let sample = ProgramSample::take(std::process::id()).unwrap();
         let own = &sample.threads[&sys::thread::id()];
         assert_eq!(own.allowed, sys::affinity::allowed_cpus().unwrap());
-        assert!(own.minor_faults > 0 && own.scheduled.run_ns > 0, "{own:?}");
+        assert!(own.scheduled.run_ns > 0, "{own:?}");
+        // A thread that has just begun may have none.
+        assert!(sample.threads.values().any(|thread| thread.minor_faults > 0), "{sample:?}");
         assert_eq!((own.policy, own.priority), (libc::SCHED_OTHER, 0));
         assert!(sample.descriptors.as_ref().unwrap().contains_key(&0));
         assert!(sample.descriptor_limit.is_some());

@@ -364,7 +364,7 @@ fn session_with_ttl(ttl: u8) -> Scene {
     serve(&mut scene, "b");
     let program = format!(
         "import socket, time\nprint('ready')\nwhile True:\n    s = socket.socket()\n    s.setsockopt(0, socket.IP_TTL, {ttl})\n    \
-         s.settimeout(3)\n    try: s.connect(('10.2.0.1', 9000))\n    except OSError: pass\n    s.close()\n    time.sleep(0.1)"
+         s.settimeout(3)\n    try: s.connect(('10.2.0.1', 8080))\n    except OSError: pass\n    s.close()\n    time.sleep(0.1)"
     );
     (0..8).for_each(|_| drop(scene.python("a", &program)));
     scene
@@ -373,7 +373,7 @@ fn session_with_ttl(ttl: u8) -> Scene {
 #[test]
 fn session_whose_packets_die_at_a_router_is_named() {
     let report = session_with_ttl(1).examine("a");
-    let words = ["TTL exceeded", "10.2.0.1:9000", "python3", "IP_TTL", "InTimeExcds"];
+    let words = ["TTL exceeded", "10.2.0.1:8080", "python3", "IP_TTL", "InTimeExcds"];
     let found = named(&report, "ttl-too-small", Severity::High, &words);
     silent(&session_with_ttl(64).examine("a"), "ttl-too-small");
     row("ttl-too-small", "IP_TTL of 1 to a peer behind a router", "doctor", found);

@@ -258,10 +258,8 @@ impl Found<'_> {
                     format!(
                         "the receive buffer of {port} of {owner} is full{size}: it reads too slowly"
                     ),
-                    format!(
-                        "if bursts fill it: a larger SO_RCVBUF in the program, up to net.core.rmem_max \
-                         (sysctl -w net.core.rmem_max=26214400); if it never keeps up: a faster reader"
-                    ),
+                    "if bursts fill it: a larger SO_RCVBUF in the program, up to net.core.rmem_max \
+                         (sysctl -w net.core.rmem_max=26214400); if it never keeps up: a faster reader".to_owned(),
                     format!("sysctl -w net.core.rmem_max={most}"),
                 )
             }
