@@ -366,7 +366,9 @@ fn session_with_ttl(ttl: u8) -> Scene {
         "import socket, time\nprint('ready')\nwhile True:\n    s = socket.socket()\n    s.setsockopt(0, socket.IP_TTL, {ttl})\n    \
          s.settimeout(3)\n    try: s.connect(('10.2.0.1', 8080))\n    except OSError: pass\n    s.close()\n    time.sleep(0.1)"
     );
-    (0..8).for_each(|_| drop(scene.python("a", &program)));
+    for _ in 0..8 {
+        scene.python("a", &program);
+    }
     scene
 }
 

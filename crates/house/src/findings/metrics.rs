@@ -45,7 +45,7 @@ pub(super) fn text(report: &DoctorReport, about: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use host::causes::Finding;
+    use host::causes::{Confidence, Finding};
 
     use super::*;
 
@@ -54,6 +54,8 @@ mod tests {
         let finding = |what: &str| Finding {
             cause: "rings",
             severity: Severity::High,
+            confidence: Confidence::Now,
+            cost: None,
             what: what.into(),
             evidence: Vec::new(),
             why: "",
@@ -62,6 +64,7 @@ mod tests {
             change: String::new(),
             undo: String::new(),
             settings: Vec::new(),
+            worth: Vec::new(),
         };
         let report = DoctorReport {
             findings: vec![finding("eth0: \"small\""), finding("eth1: small")],

@@ -163,6 +163,7 @@ mod tests {
             facts: vec![Fact { cause: "memory", text: own() }],
             unseen: vec![Unseen { cause: "taps", why: own() }],
             passed: vec!["clocks"],
+            observed: None,
         }
     }
 
