@@ -134,7 +134,7 @@ fn advice(screen: &mut Screen, remedy: &str, undo: &str) {
     }
 }
 
-/// What the kernel counted, beside what was seen.
+/// Counters of the kernel beside the drops that were seen.
 fn counted_text(row: &CounterRow, duty: u8) -> String {
     let grown: Vec<String> =
         row.grown.iter().map(|(name, count)| format!("{count} ({name})")).collect();

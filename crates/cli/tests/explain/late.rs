@@ -27,7 +27,7 @@ fn python(program: &str) -> Running {
     Running::start(python)
 }
 
-/// What held up a program within two seconds.
+/// Causes that held up a program within two seconds.
 fn late(program: &Running) -> Value {
     let pid = program.pid().to_string();
     // An interpreter that starts has other work than its program.

@@ -46,7 +46,7 @@ pub enum CauseMoment {
     End,
 }
 
-/// What was seen of a cause within a period.
+/// A cause as it was seen within a period.
 #[derive(Debug, Clone)]
 struct Sign {
     sentence: String,

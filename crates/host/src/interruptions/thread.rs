@@ -1,4 +1,4 @@
-//! What held up a thread of any process, while it wanted to run.
+//! Causes that held up a thread of any process, while it wanted to run.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -338,7 +338,7 @@ pub struct LinkModes {
     pub is_negotiated: Option<bool>,
     pub supported: Vec<String>,
     pub advertised: Vec<String>,
-    /// What the other side advertises; empty if it is not known.
+    /// Modes that the other side advertises; empty if it is not known.
     pub peer: Vec<String>,
 }
 

@@ -52,7 +52,7 @@ pub struct Observed {
     /// CPUs of the machine that received something.
     pub cpus: Vec<ObservedCpu>,
     pub cost: ObserverCost,
-    /// What cannot be seen here, each with the reason.
+    /// Facts that cannot be seen here, each with the reason.
     pub unseen: Vec<String>,
 }
 

@@ -20,7 +20,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// Most threads that are looked at.
 const THREADS_MAX: usize = 64;
 
-/// What was seen between the samples.
+/// Facts that were seen between the samples.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
     /// UDP sockets of the process, by inode.

@@ -222,7 +222,7 @@ impl ObserverPrograms {
             .try_for_each(|loaded| write_single(&loaded.handle(".bss")?, &u32::from(is_on)))
     }
 
-    /// What cannot be seen here, each with the reason.
+    /// Facts that cannot be seen here, each with the reason.
     pub fn missing(&self) -> &[String] {
         &self.missing
     }

@@ -1,4 +1,4 @@
-//! What the observer counted, as causes ask for it.
+//! Counts of the observer, as causes ask for them.
 
 use super::Evidence;
 use crate::causes::finding::Severity;

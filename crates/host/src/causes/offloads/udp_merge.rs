@@ -62,7 +62,7 @@ fn merging(offloads: &Offloads, forwards: bool) -> Option<(&'static str, &'stati
     own.or(hardware).or((forwards && is_on(LRO.0)).then_some(LRO))
 }
 
-/// What gets the merged datagrams, and cannot split them.
+/// Receivers of merged datagrams that cannot split them.
 fn receiver(view: &Evidence, window: &Window, link: &Link, feature: &str) -> Option<String> {
     if link.xdp.iter().any(|attached| attached.mode == AttachedMode::Skb) {
         return Some("an XDP program in generic mode".to_owned());

@@ -56,7 +56,7 @@ pub struct GroupQuestion {
     pub interface: String,
     /// The member has got datagrams before.
     pub has_heard: bool,
-    /// What a tap saw within the window; `None` without one.
+    /// Arrivals that a tap saw within the window; `None` without one.
     pub seen: Option<GroupArrivals>,
     /// Rules of nftables, as far as they were readable.
     pub rules: Arc<Ruleset>,

@@ -79,7 +79,7 @@ fn dropping(window: &Window) -> Vec<(&UdpSocket, Losses)> {
     found
 }
 
-/// What the programs of the namespace read within the window.
+/// Datagrams that the programs of the namespace read within the window.
 fn datagrams_read(window: &Window) -> Losses {
     window.sum(&["UdpInDatagrams", "Udp6InDatagrams"])
 }

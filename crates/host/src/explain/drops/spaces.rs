@@ -64,7 +64,7 @@ pub(in crate::explain) struct Space {
     /// Name of `ip netns`, or the process that it belongs to; `None` for the one of this process, and for one that is
     /// gone.
     pub(in crate::explain) name: Option<String>,
-    /// What a command in it begins with: empty, or `ip netns exec blue `.
+    /// Prefix of a command in it: empty, or `ip netns exec blue `.
     pub(super) prefix: String,
     /// `None` if it cannot be opened.
     netns: Option<Netns>,

@@ -109,7 +109,7 @@ struct Walk<'a, 'p> {
 /// A rule that matches, or may.
 #[derive(Debug)]
 struct Matched<'a> {
-    /// What it may do.
+    /// Verdicts that it may give.
     verdicts: Vec<Verdict>,
     is_certain: bool,
     unread: Vec<&'a str>,

@@ -77,7 +77,7 @@ impl NftRule {
     }
 }
 
-/// What a rule or an element of a map does with a packet.
+/// Verdict of a rule, or of an element of a map, on a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Accept,
