@@ -184,8 +184,8 @@ const ROWS: &[Row] = &[
     Row {
         command: "explain",
         needs: &["perfmon", "bpf"],
-        more: "CAP_SYS_ADMIN: --netns, and counting its own cost; CAP_SYSLOG: names of functions where kptr_restrict hides them; CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH: --pid",
-        keeps: Some(&["sys_admin", "perfmon", "bpf"]),
+        more: "CAP_SYS_ADMIN: --netns, and counting its own cost; CAP_SYSLOG: names of functions where kptr_restrict hides them; CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH: --pid, and owners of sockets; CAP_NET_ADMIN: rules of the firewall",
+        keeps: Some(&["dac_read_search", "net_admin", "sys_ptrace", "sys_admin", "perfmon", "bpf"]),
         args: &["explain", "vb", "--time", "20s"],
         says: "tracing packets",
     },
@@ -298,13 +298,14 @@ fn plain(line: &[&str]) -> Command {
 }
 
 /// Capabilities by the kernel's number.
-const NUMBERS: [(&str, u32); 9] = [
+const NUMBERS: [(&str, u32); 10] = [
     ("dac_override", 1),
     ("dac_read_search", 2),
     ("net_bind_service", 10),
     ("net_admin", 12),
     ("net_raw", 13),
     ("ipc_lock", 14),
+    ("sys_ptrace", 19),
     ("sys_admin", 21),
     ("perfmon", 38),
     ("bpf", 39),

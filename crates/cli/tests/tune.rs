@@ -448,7 +448,7 @@ fn doctor_findings_match_the_plan_and_set_the_exit_code() {
     let report = json(doctor(&["--json", "--html", &page]));
     let found = &report["findings"][0];
     assert_eq!(
-        (found["check"].as_str(), found["severity"].as_str()),
+        (found["cause"].as_str(), found["severity"].as_str()),
         (Some("receive-steering"), Some("medium"))
     );
     let html = fs::read_to_string(&page).unwrap();
@@ -483,11 +483,11 @@ fn doctor_without_privileges_lists_the_checks_it_could_not_run() {
     assert!(output.status.success(), "{}", all_text(&output));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let unseen = report["unseen"].as_array().unwrap();
-    assert!(unseen.iter().any(|row| row["check"] == "hooks"), "{report:#}");
+    assert!(unseen.iter().any(|row| row["cause"] == "hooks"), "{report:#}");
     assert!(report["passed"].as_array().unwrap().len() >= 10, "{report:#}");
     // Findings on CPUs and their backlogs depend on the machine; the interface is new and has none.
     let of_interface =
-        |finding: &&Value| finding["check"] != "cpu" && finding["check"] != "softnet";
+        |finding: &&Value| finding["cause"] != "cpu" && finding["cause"] != "softnet";
     let findings = report["findings"].as_array().unwrap();
     assert_eq!(findings.iter().find(of_interface), None, "{report:#}");
 }

@@ -55,7 +55,7 @@ impl LossWatch {
             return Vec::new();
         }
         let Ok(evidence) = Evidence::new(self.system, None, None, None) else { return Vec::new() };
-        let report = causes::examine(&evidence.watched(self.before, after));
+        let report = causes::examine_counted(&evidence.watched(self.before, after));
         let lost = report.findings.into_iter().filter(|found| {
             found.confidence == Confidence::Now && found.severity == Severity::High
         });

@@ -434,7 +434,9 @@ fn datagrams_of_the_group_that_this_host_drops_are_not_called_others() {
         return;
     }
     let session = ["--synthetic", "--rate", "1000", "-c", "300"];
-    for (hook, said_of_it) in [("input", "rule at input"), ("prerouting", "rule at prerouting")] {
+    for (hook, said_of_it) in
+        [("input", "behind routing, by chain"), ("prerouting", "before routing, by chain")]
+    {
         let spaces = Spaces::new();
         let rules = format!(
             "add table ip feed; add chain ip feed drops {{ type filter hook {hook} priority 0; }}; \
@@ -453,7 +455,8 @@ fn datagrams_of_the_group_that_this_host_drops_are_not_called_others() {
         );
         assert!(said.contains(said_of_it) && !said.contains("other packets"), "{said}");
         assert!(
-            said.contains("chain ip feed drops") && said.contains("nft insert rule ip feed drops"),
+            said.contains("chain ip feed drops: rule with handle")
+                && said.contains("nft insert rule ip feed drops"),
             "{said}"
         );
         assert_eq!(count(&summary(listener), "delivered_count"), 0);

@@ -12,7 +12,7 @@ fn check(spaces: &Spaces, args: &[&str]) -> Command {
 
 fn names<'a>(report: &'a Value, part: &str) -> Vec<&'a str> {
     let all = report[part].as_array().unwrap();
-    all.iter().filter_map(|one| one["check"].as_str().or(one.as_str())).collect()
+    all.iter().filter_map(|one| one["cause"].as_str().or(one.as_str())).collect()
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn faults_of_a_tunnel_are_found_from_it_and_others_are_not_looked_for() {
     // A part of the doctor's checks, and no other.
     let looked = [found, names(&report, "unseen"), names(&report, "passed")].concat();
     assert!(looked.contains(&"taps") && looked.contains(&"hooks"), "{looked:?}");
-    for others in ["socket-buffers", "memory", "cpu", "interrupts"] {
+    for others in ["udp-rcvbuf", "memory", "cpu", "interrupts"] {
         assert!(!looked.contains(&others), "{looked:?}");
     }
 

@@ -123,6 +123,12 @@ pub fn examine_forwarding(evidence: &Evidence) -> DoctorReport {
     run(evidence, causes().filter(|cause| cause.is_of_forwarding))
 }
 
+/// Looks for the causes that counters or drop reasons show, and not for settings: for one who watches.
+pub fn examine_counted(evidence: &Evidence) -> DoctorReport {
+    let is_counted = |cause: &Cause| !cause.counters.is_empty() || !cause.reasons.is_empty();
+    examine_for(evidence, is_counted)
+}
+
 /// Looks for some causes.
 pub fn examine_for(evidence: &Evidence, wanted: impl Fn(&Cause) -> bool) -> DoctorReport {
     run(evidence, causes().filter(|cause| wanted(cause)))

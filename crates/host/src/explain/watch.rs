@@ -192,7 +192,7 @@ impl Watch {
         let evidence = System::open(place)
             .and_then(|system| Evidence::new(system, self.interface.as_deref(), None, None));
         let Ok(evidence) = evidence else { return };
-        let report = causes::examine(&evidence.watched(before, after));
+        let report = causes::examine_counted(&evidence.watched(before, after));
         let now = report.findings.into_iter().filter(|found| found.confidence == Confidence::Now);
         for found in now {
             let sign =
