@@ -11,7 +11,7 @@ use netlink_bindings::nftables::{
 };
 
 use super::super::error::{NetError, ask};
-use super::super::inspect::{family, hook_name};
+use super::super::inspect::{attribute, family, hook_name};
 use super::{
     BaseChain, Comparison, Expression, Header, NftChain, NftRule, NftSet, Ruleset, SetElement,
     Verdict,
@@ -168,12 +168,19 @@ fn known_expression(data: &ExprOps<'_>) -> Option<Expression> {
             }
         }
         ExprOps::Immediate(immediate) => loaded(immediate)?,
-        ExprOps::Lookup(lookup) => Expression::Lookup {
-            from: lookup.get_sreg().ok()?,
-            set: text(lookup.get_set().ok()?),
-            to: lookup.get_dreg().ok(),
-            is_negated: lookup.get_flags().unwrap_or(0) & 1 != 0,
-        },
+        ExprOps::Lookup(lookup) => {
+            // The bindings number the registers otherwise than the kernel, so these are read by number.
+            let number = |wanted| {
+                let bytes = attribute(lookup.get_buf(), wanted)?;
+                bytes.try_into().ok().map(u32::from_be_bytes)
+            };
+            Expression::Lookup {
+                from: number(LOOKUP_SREG)?,
+                set: text(lookup.get_set().ok()?),
+                to: number(LOOKUP_DREG),
+                is_negated: number(LOOKUP_FLAGS).unwrap_or(0) & 1 != 0,
+            }
+        }
         ExprOps::Counter(counter) => {
             Expression::Counter { packets_count: counter.get_packets().ok()? }
         }
@@ -194,6 +201,13 @@ fn known_expression(data: &ExprOps<'_>) -> Option<Expression> {
         _ => return None,
     })
 }
+
+/// Source: linux/netfilter/nf_tables.h, enum nft_lookup_attributes, nft_set_elem_attributes and nft_data_attributes.
+const LOOKUP_SREG: u16 = 2;
+const LOOKUP_DREG: u16 = 3;
+const LOOKUP_FLAGS: u16 = 5;
+const ELEMENT_KEY_END: u16 = 10;
+const DATA_VALUE: u16 = 1;
 
 /// Source: linux/netfilter/nf_tables.h, NFT_CT_STATE, NFT_OBJECT_COUNTER and NFT_NAT_DNAT.
 const STATE: u32 = 0;
@@ -420,7 +434,10 @@ fn element(attributes: &IterableSetelemAttrs<'_>) -> SetElement {
     SetElement {
         // That which matches all has no key.
         key: attributes.get_key().ok().and_then(|key| value(&key)).unwrap_or_default(),
-        key_end: attributes.get_key_end().ok().and_then(|key| value(&key)),
+        // As with the lookup: the bindings number it otherwise.
+        key_end: attribute(attributes.get_buf(), ELEMENT_KEY_END)
+            .and_then(|data| attribute(data, DATA_VALUE))
+            .map(<[u8]>::to_vec),
         is_end: flags & SetElemFlags::IntervalEnd as u32 != 0,
         value: data.as_ref().and_then(value),
         verdict: data.and_then(|data| verdict(&data.get_verdict().ok()?)),
