@@ -245,10 +245,18 @@ fn full_accept_queue_is_named() {
     row("listen-queue", "listen(1), 400 connections, no accept()", "doctor", found);
 }
 
+/// A line of `ss -Hltn` with more than a few connections that wait.
+fn is_queued(line: &str) -> bool {
+    line.split_whitespace().nth(1).and_then(|count| count.parse::<u32>().ok()) > Some(9)
+}
+
 #[test]
 fn worker_that_accepts_nothing_is_named_beside_one_that_does() {
     let second = format!("{ACCEPT}\nother = listener()\n");
-    let report = server_with_backlog(1000, &second, "true").examine("b");
+    let scene = server_with_backlog(1000, &second, "true");
+    let waits = || scene.sh("b", "ss -Hltn 'sport = :8080'").lines().any(is_queued);
+    assert!(testkit::until(std::time::Duration::from_secs(20), waits));
+    let report = scene.examine("b");
     let words = ["TCP port 8080 of python3", "accepted none", "1 other listener"];
     let found = named(&report, "not-accepting", Severity::Medium, &words);
     let both = format!("{second}{}", ACCEPT.replace("(s,)", "(other,)"));

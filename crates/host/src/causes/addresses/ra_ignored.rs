@@ -3,6 +3,7 @@
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
+use crate::net::Link;
 
 pub(super) const CAUSE: Cause = Cause {
     title: "IPv6 forwarding was switched on, so that router advertisements are ignored and the default route is gone",
@@ -31,11 +32,19 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let setting = |link: &str, name: &str| {
         view.sysctl(&format!("net/ipv6/conf/{link}/{name}")).unwrap_or_default()
     };
-    for link in view.interfaces().filter(|link| link.is_up) {
+    let ignores = |link: &&Link| {
+        link.is_up
+            && setting(&link.name, "forwarding") == "1"
+            && setting(&link.name, "accept_ra") == "1"
+    };
+    // Advertisements are counted for all; those to a bridge and its ports are rare.
+    let is_outer = |link: &&Link| {
+        let has_master = view.details.get(&link.index).is_some_and(|one| one.master.is_some());
+        !has_master && link.kind.as_deref() != Some("bridge")
+    };
+    let outer = view.interfaces().filter(ignores).find(is_outer);
+    if let Some(link) = outer.or_else(|| view.interfaces().find(ignores)) {
         let name = &link.name;
-        if setting(name, "forwarding") != "1" || setting(name, "accept_ra") != "1" {
-            continue;
-        }
         let failed = window.sum(&["Ip6OutNoRoutes"]);
         let confidence = if failed.now > 0 { Confidence::Now } else { Confidence::SetUp };
         let severity = if failed.now > 0 { Severity::High } else { Severity::Medium };

@@ -20,14 +20,15 @@ pub(super) const CAUSE: Cause = Cause {
     ..Cause::new("answers-refused", check)
 };
 
-/// Refusals in a window from which they are no leftovers of clients that ended.
+/// Refusals in all from which they are no leftovers of clients that ended; a host sends one a second at most.
 const FEW: u64 = 3;
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let Some(window) = notes.window(view) else { return };
     let refused = window.sum(&["IcmpInDestUnreachs"]);
     let sent = window.sum(&["UdpOutDatagrams"]);
-    if refused.now < FEW || refused.now * 10 < sent.now {
+    let is_rare = refused.now * 10 < sent.now || refused.total * 20 < sent.total;
+    if refused.now == 0 || refused.total < FEW || is_rare {
         return;
     }
     let servers: Vec<_> = window
