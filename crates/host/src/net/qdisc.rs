@@ -142,7 +142,7 @@ fn bits_per_s(short: u32, long: Option<u64>) -> u64 {
 /// Most disciplines that are read of a namespace.
 const QDISCS_MAX: usize = 1 << 14;
 
-/// Queueing disciplines of all interfaces of the namespace; at most [`QDISCS_MAX`].
+/// Queueing disciplines of all interfaces of the namespace; at most 16,384.
 pub fn qdiscs() -> Result<Vec<QdiscState>, NetError> {
     let mut qdiscs = ask("listing queueing disciplines", |socket| {
         let request = tc::Request::new().op_getqdisc_dump(&Tcmsg::new());

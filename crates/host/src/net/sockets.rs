@@ -135,7 +135,7 @@ pub struct UdpSocket {
     pub memory: SocketMemory,
 }
 
-/// TCP sockets of this namespace, of both IP versions and in all states; at most [`SOCKETS_MAX`] of each version.
+/// TCP sockets of this namespace, of both IP versions and in all states; at most 131,072 of each version.
 pub fn tcp_sockets() -> Result<Vec<TcpSocket>, NetError> {
     let mut sockets = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
@@ -181,7 +181,7 @@ fn tcp_socket(header: &Msg, attributes: &IterableReplyAttrs<'_>) -> TcpSocket {
     }
 }
 
-/// UDP sockets of this namespace, of both IP versions; at most [`SOCKETS_MAX`] of each version.
+/// UDP sockets of this namespace, of both IP versions; at most 131,072 of each version.
 pub fn udp_sockets() -> Result<Vec<UdpSocket>, NetError> {
     let mut sockets = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {

@@ -175,7 +175,7 @@ impl Program {
     }
 }
 
-/// The busiest thread of a process within [`BUSY_WINDOW`], with its title; the thread itself if `pid` is that of a
+/// The busiest thread of a process within a short window, with its title; the thread itself if `pid` is that of a
 /// thread that is not its process's first.
 ///
 /// Errors: those of [`ProgramSample::take`]; [`ProgramError::Ended`].

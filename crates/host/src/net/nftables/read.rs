@@ -325,7 +325,7 @@ pub struct DropCount {
     pub packets_count: u64,
 }
 
-/// Counters of all rules that drop or refuse, if they have one; at most [`RULES_MAX`]. Needs CAP_NET_ADMIN.
+/// Counters of all rules that drop or refuse, if they have one; at most a bounded number. Needs CAP_NET_ADMIN.
 pub fn drop_counts() -> Result<Vec<DropCount>, NetError> {
     ask("listing the rules of nftables", |socket| {
         let request = nftables::Request::new().op_getrule_dump(&Nfgenmsg::new());
