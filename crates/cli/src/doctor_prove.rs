@@ -59,16 +59,19 @@ pub(crate) fn prove(
         return Ok(());
     }
     let proven = prove::prove(context, state, &line.proof, &plan, Path::new(PLAN_NAME))?;
-    for worth in prove::worth_of_settings(&line.proof, &plan, &proven) {
-        let changes_it =
-            |found: &&mut Finding| found.settings.iter().any(|setting| setting.knob == worth.knob);
-        for found in report.findings.iter_mut().filter(changes_it) {
-            found.worth.push(finding_worth(&worth));
-        }
-    }
+    let worths = prove::worth_of_settings(&line.proof, &plan, &proven);
     // Stable: those of equal worth stay in the order of their severity.
-    report.findings.sort_by_key(|found| Reverse(rank(&found.worth)));
+    report.findings.sort_by_key(|found| Reverse(rank(&worths_of(found, &worths))));
+    for found in &mut report.findings {
+        found.worth = worths_of(found, &worths).into_iter().map(finding_worth).collect();
+    }
     prove::keep_or_report(context, state, &line.proof, (&plan, Path::new(PLAN_NAME)), &proven)
+}
+
+/// Worth of the settings of a finding.
+fn worths_of<'a>(found: &Finding, worths: &'a [Worth]) -> Vec<&'a Worth> {
+    let is_own = |knob: &str| found.settings.iter().any(|setting| setting.knob == knob);
+    worths.iter().filter(|worth| is_own(&worth.knob)).collect()
 }
 
 fn finding_worth(worth: &Worth) -> FindingWorth {
@@ -83,17 +86,14 @@ fn finding_worth(worth: &Worth) -> FindingWorth {
 }
 
 /// Place of a finding: its gain in thousandths of a factor, 0 if it was not measured, below if it gave nothing.
-fn rank(worth: &[FindingWorth]) -> i64 {
-    let is = |verdict: Verdict| worth.iter().any(|one| one.verdict == verdict_text(verdict));
-    if worth.is_empty() {
-        0
-    } else if is(Verdict::Worse) {
-        -2
-    } else if is(Verdict::Better) {
-        let better = worth.iter().filter(|one| one.verdict == verdict_text(Verdict::Better));
-        better.map(|one| (one.ratio.ln().abs() * 1e3) as i64 + 1).max().unwrap_or(1)
-    } else {
-        -1
+fn rank(worths: &[&Worth]) -> i64 {
+    let is_worse = worths.iter().any(|worth| worth.verdict == Verdict::Worse);
+    let better = worths.iter().filter(|worth| worth.verdict == Verdict::Better);
+    let gain = better.map(|worth| (worth.ratio.ln().abs() * 1e3) as i64 + 1).max();
+    match gain {
+        _ if worths.is_empty() => 0,
+        _ if is_worse => -2,
+        gain => gain.unwrap_or(-1),
     }
 }
 
@@ -101,21 +101,21 @@ fn rank(worth: &[FindingWorth]) -> i64 {
 mod tests {
     use super::*;
 
-    fn worth(ratio: f64, verdict: Verdict) -> Vec<FindingWorth> {
+    fn rank_of(ratio: f64, verdict: Verdict) -> i64 {
         let ends = Some((ratio * 0.9, ratio * 1.1));
         let (knob, metric) = ("gro".to_owned(), "rtt_ns_p50".to_owned());
-        vec![finding_worth(&Worth { knob, metric, ratio, ends, verdict })]
+        rank(&[&Worth { knob, metric, ratio, ends, verdict }])
     }
 
     #[test]
     fn findings_are_ordered_by_gain_then_unmeasured_ones_then_those_that_gave_nothing_or_harm() {
-        let half = rank(&worth(0.5, Verdict::Better));
-        assert!(half > rank(&worth(0.9, Verdict::Better)));
+        let half = rank_of(0.5, Verdict::Better);
+        assert!(half > rank_of(0.9, Verdict::Better));
         // A figure of which more is better.
-        assert_eq!(half, rank(&worth(2.0, Verdict::Better)));
-        assert!(rank(&worth(0.99, Verdict::Better)) > rank(&[]));
-        assert!(rank(&[]) > rank(&worth(1.0, Verdict::NoDifferenceShown)));
-        assert!(rank(&worth(1.0, Verdict::Inconclusive)) > rank(&worth(2.0, Verdict::Worse)));
+        assert_eq!(half, rank_of(2.0, Verdict::Better));
+        assert!(rank_of(0.99, Verdict::Better) > rank(&[]));
+        assert!(rank(&[]) > rank_of(1.0, Verdict::NoDifferenceShown));
+        assert!(rank_of(1.0, Verdict::Inconclusive) > rank_of(2.0, Verdict::Worse));
     }
 
     #[test]

@@ -98,6 +98,11 @@ impl ExplainArgs {
         let is_endless = self.listen.is_some() || self.watch;
         self.time.or((!is_endless).then_some(DEFAULT_DURATION))
     }
+
+    /// Time that is left of one that began then.
+    fn left(&self, begun: Instant) -> Duration {
+        self.duration().map_or(Duration::MAX, |duration| duration.saturating_sub(begun.elapsed()))
+    }
 }
 
 /// One service, whose packets alone are traced.
@@ -246,10 +251,7 @@ fn observe(
 ) -> Result<(), Failure> {
     let begun = Instant::now();
     loop {
-        let left = match args.duration() {
-            Some(duration) => duration.saturating_sub(begun.elapsed()),
-            None => Duration::MAX,
-        };
+        let left = args.left(begun);
         if left.is_zero() || signals::stop_requested() {
             return Ok(());
         }

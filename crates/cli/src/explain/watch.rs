@@ -1,6 +1,6 @@
 //! `explain --watch`: a line for each cause of loss or delay that begins or ends.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use host::explain::{CauseEvent, CauseMoment, Observer, TracedService, Watch};
 use host::text::printable;
@@ -46,10 +46,7 @@ pub(super) fn run(
     let mut watch = Watch::new(observer, places, interface);
     let begun = Instant::now();
     loop {
-        let left = match args.duration() {
-            Some(duration) => duration.saturating_sub(begun.elapsed()),
-            None => Duration::MAX,
-        };
+        let left = args.left(begun);
         if left.is_zero() || signals::stop_requested() {
             break;
         }

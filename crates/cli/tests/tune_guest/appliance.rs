@@ -8,6 +8,7 @@ use serde_json::Value;
 use testkit::{CONSTANT_HASH, XDP_PASS, bpf_object, is_installed};
 
 use crate::common::rig::Rig;
+use crate::gretap::{CARD, TUNNEL};
 
 /// A host `plain` behind a port of the bridge, and the tunnel as its other port. All cards spread flows over both CPUs.
 const ACCESS_POINT: &str = "
@@ -25,21 +26,7 @@ for card in p0 intel vmx vio; do
 done
 ";
 const ROUTE: &str = "ip route add 10.90.0.2/32 via 10.77.0.1 dev vio\n";
-const TUNNEL: &str = "
-ip link add gt numtxqueues 2 type gretap local 10.81.0.1 remote 10.90.0.2
-ip link set gt up
-ip link set gt master br0
-";
 const NO_TUNNEL: &str = "ip link delete gt\n";
-
-/// Card `vmx` becomes the port in place of the veth; `far` sends to it by its own card on the same wire.
-const CARD: &str = "
-ip link set p0 nomaster
-ip address flush dev vmx
-ip link set vmx master br0
-ip -n far address add 10.88.0.2/24 dev far
-ip -n far neigh add 10.88.0.9 lladdr 02:00:00:00:00:09 dev far
-";
 
 /// Chains without a rule, where bridged frames pass, and the tunnel's packets.
 const EMPTY_CHAINS: &str = "

@@ -20,7 +20,7 @@ echo 'p:copies pskb_expand_head' >/sys/kernel/tracing/kprobe_events
 echo 1 >/sys/kernel/tracing/events/kprobes/copies/enable
 ";
 
-const TUNNEL: &str = "
+pub(super) const TUNNEL: &str = "
 ip link add gt numtxqueues 2 type gretap local 10.81.0.1 remote 10.90.0.2
 ip link set gt up
 ip link set gt master br0
@@ -32,7 +32,7 @@ const GONE: &str = "ip link delete gt\nip route delete 10.90.0.2/32\n";
 
 /// Makes card `vmx` a port of the bridge in place of the veth; `far` sends to it by its own card on the same wire. With a third
 /// port the bridge would pass clones, and those are copied whatever room they have.
-const CARD: &str = "
+pub(super) const CARD: &str = "
 ip link set p0 nomaster
 ip address flush dev vmx
 ip link set vmx master br0

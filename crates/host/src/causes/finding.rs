@@ -157,8 +157,12 @@ impl Notes<'_> {
 
     /// The window of counters and sockets; its error is noted as unseen.
     pub(crate) fn window<'e>(&mut self, evidence: &'e Evidence) -> Option<&'e Window> {
-        let window = evidence.window();
-        window.map_err(|why| self.unseen(why)).ok()
+        self.section(evidence.window())
+    }
+
+    /// Unwraps a section of the evidence; the reason why it cannot be read is noted as unseen.
+    pub(crate) fn section<T>(&mut self, section: Result<T, &str>) -> Option<T> {
+        section.map_err(|why| self.unseen(why)).ok()
     }
 
     /// Unwraps an answer; an error is noted as unseen, unless the setting does not exist there.
@@ -203,7 +207,7 @@ impl Finding {
         Finding { confidence, ..self }
     }
 
-    /// Severity, confidence and cost of counted losses.
+    /// Confidence and cost of counted losses; [`Losses::severity`] is for the severity.
     ///
     /// - `unit`: plural, such as `packets`.
     pub(crate) fn counted(self, losses: Losses, unit: &str) -> Self {
@@ -211,12 +215,7 @@ impl Finding {
             0 => format!("{} {unit} in all", losses.total),
             _ => format!("{:.0} {unit} a second", losses.per_second()),
         };
-        Finding {
-            severity: losses.severity(),
-            confidence: losses.confidence(),
-            cost: Some(cost),
-            ..self
-        }
+        Finding { confidence: losses.confidence(), cost: Some(cost), ..self }
     }
 
     /// - `cost`: as in [`Finding::cost`].

@@ -54,9 +54,20 @@ pub struct Cause {
     pub references: &'static [&'static str],
     /// It applies to packets that are forwarded by route, bridge or tunnel, and not only to those of programs.
     pub is_of_forwarding: bool,
-    /// It is looked for only where the member of a group asks, because its evidence is a tap's.
-    pub is_of_question: bool,
+    /// Subject that the evidence has to be about.
+    pub subject: CauseSubject,
     pub(crate) check: fn(&Evidence, &mut Notes<'_>),
+}
+
+/// Subject that a cause is looked for on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CauseSubject {
+    /// The host or the namespace: always.
+    Host,
+    /// A group of multicast that a member does not get: the evidence is a tap's.
+    Group,
+    /// A program.
+    Program,
 }
 
 impl Cause {
@@ -73,7 +84,7 @@ impl Cause {
             reasons: &[],
             references: &[],
             is_of_forwarding: false,
-            is_of_question: false,
+            subject: CauseSubject::Host,
             check,
         }
     }
@@ -134,16 +145,17 @@ pub fn examine_for(evidence: &Evidence, wanted: impl Fn(&Cause) -> bool) -> Doct
     run(evidence, causes().filter(|cause| wanted(cause)))
 }
 
-/// False for a cause of a group of multicast or of a program, unless the evidence is about one.
-fn is_asked(evidence: &Evidence, cause: &Cause) -> bool {
-    let is_of_program = process::CAUSES.iter().any(|own| own.id == cause.id);
-    (evidence.is_question() || !cause.is_of_question)
-        && (evidence.program.is_some() || !is_of_program)
+fn has_subject(evidence: &Evidence, cause: &Cause) -> bool {
+    match cause.subject {
+        CauseSubject::Host => true,
+        CauseSubject::Group => evidence.is_question(),
+        CauseSubject::Program => evidence.program.is_some(),
+    }
 }
 
 fn run(evidence: &Evidence, causes: impl Iterator<Item = &'static Cause>) -> DoctorReport {
     let mut report = DoctorReport::default();
-    for cause in causes.filter(|cause| is_asked(evidence, cause)) {
+    for cause in causes.filter(|cause| has_subject(evidence, cause)) {
         let before = (report.findings.len(), report.unseen.len());
         (cause.check)(evidence, &mut Notes { cause: cause.id, report: &mut report });
         if (report.findings.len(), report.unseen.len()) == before {

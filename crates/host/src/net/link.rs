@@ -46,6 +46,31 @@ pub struct Link {
     pub peer: Option<Peer>,
 }
 
+#[cfg(test)]
+impl Link {
+    /// An interface that is up, with a MAC address and one queue each way.
+    pub(crate) fn of_kind(name: &str, kind: Option<&str>) -> Self {
+        Link {
+            index: 2,
+            name: name.to_owned(),
+            mac: Some([2; 6]),
+            permanent_mac: None,
+            mtu_bytes: 1500,
+            is_up: true,
+            is_running: true,
+            has_carrier: true,
+            is_loopback: false,
+            kind: kind.map(str::to_owned),
+            vlan: None,
+            has_offload_header: false,
+            rx_queue_count: 1,
+            tx_queue_count: 1,
+            xdp: Vec::new(),
+            peer: None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttachedXdp {
     pub mode: AttachedMode,

@@ -6,26 +6,18 @@ use crate::causes::finding::{Confidence, Notes, Severity, finding};
 use crate::net::InterfaceAddress;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "arp-flux",
     title: "Two interfaces of one network answer for each other's addresses",
     symptom: "all traffic goes over one of two cards in the same network; a host is reachable at one of its addresses only while the \
               other card is up; switches and hosts see an address move",
     evidence: "two interfaces that are up have addresses of one network, and net.ipv4.conf.*.arp_ignore is 0",
     remedy: "net.ipv4.conf.all.arp_ignore=1 and arp_announce=2, with a routing table for each; or a bond of both",
     undo: "0",
-    counters: &[],
-    reasons: &[],
     references: &["https://docs.kernel.org/networking/ip-sysctl.html"],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("arp-flux", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let addresses = match evidence.addresses() {
-        Ok(addresses) => addresses,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(addresses) = notes.section(evidence.addresses()) else { return };
     // Loopback and point-to-point interfaces answer no ARP.
     let answers = |own: &&InterfaceAddress| {
         let link = evidence.links.get(&own.interface);

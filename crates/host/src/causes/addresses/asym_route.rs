@@ -14,7 +14,6 @@ const PAIRS_MAX: usize = 256;
 const RETRIES: u8 = 2;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "asym-route",
     title: "Replies leave through another interface than requests came in",
     symptom: "a host with two uplinks (cards, VPNs, cloud interfaces) answers at one address and not at the other, or some users only; \
               a capture shows requests and replies, and the client gets none",
@@ -23,25 +22,16 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "a routing table for each uplink and a rule for its source address",
     undo: "delete the rule and the table's route",
     counters: &["TcpRetransSegs"],
-    reasons: &[],
     references: &[
         "https://man7.org/linux/man-pages/man8/ip-rule.8.html",
         "https://www.rfc-editor.org/rfc/rfc3704",
     ],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("asym-route", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let window = match evidence.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
-    let addresses = match evidence.addresses() {
-        Ok(addresses) => addresses,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(evidence) else { return };
+    let Some(addresses) = notes.section(evidence.addresses()) else { return };
     let home: BTreeMap<IpAddr, u32> = addresses.iter().map(|own| (own.ip, own.interface)).collect();
     let interfaces: BTreeSet<u32> = home
         .values()

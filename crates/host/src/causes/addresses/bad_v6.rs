@@ -12,7 +12,6 @@ use crate::net::{NeighbourState, TableRoute, TcpSocket, TcpState};
 const HOSTS: usize = 2;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "bad-v6",
     title: "One IP version has a default route that leads nowhere and is tried first",
     symptom: "each connect takes 3 s for every address of a name, or downloads pause at their start, and then all works; `curl -4` \
               (or -6) is fast",
@@ -27,9 +26,7 @@ pub(super) const CAUSE: Cause = Cause {
         "https://man7.org/linux/man-pages/man5/gai.conf.5.html",
         "https://github.com/racket/racket/issues/3941",
     ],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("bad-v6", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {

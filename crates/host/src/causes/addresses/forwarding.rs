@@ -7,22 +7,18 @@ use crate::net::ethtool;
 use crate::tune::{Profile, Target};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "forwarding",
     title: "An interface that forwards merges too little, or in a way that loses headers",
     symptom: "a router, bridge or container host forwards less than its cards carry, with one CPU at its limit; or, with LRO, forwarded \
               connections crawl and TCP retransmits",
     evidence: "rx-gro is off, or rx-lro on, on an interface with net.ipv4.conf.IF.forwarding=1 or in a bridge",
     remedy: "ethtool -K IF gro on lro off",
     undo: "the old features of ethtool -k",
-    counters: &[],
-    reasons: &[],
     references: &[
         "https://docs.kernel.org/networking/segmentation-offloads.html",
         "https://docs.kernel.org/networking/ip-sysctl.html",
     ],
     is_of_forwarding: true,
-    is_of_question: false,
-    check,
+    ..Cause::new("forwarding", check)
 };
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {

@@ -9,7 +9,6 @@ use crate::net::{Mac, Neighbour, NeighbourState, TcpTimer};
 const NAMED_MAX: usize = 3;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "garp",
     title: "An address moved and the others were not told, or two hosts have it",
     symptom: "after a failover, the virtual address is unreachable from some hosts for up to a minute, from others at once; or a host \
               is reachable now and then, when two of them have its address",
@@ -18,7 +17,6 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "announce the address several times, more than a second apart (arping -U, net.ipv4.conf.IF.arp_notify=1); here: ip neigh \
              flush",
     undo: "0; none needed for a flush",
-    counters: &[],
     reasons: &["OTHERHOST"],
     references: &[
         "https://docs.kernel.org/networking/ip-sysctl.html",
@@ -27,15 +25,11 @@ pub(super) const CAUSE: Cause = Cause {
         "https://github.com/openshift/machine-config-operator/issues/2782",
     ],
     is_of_forwarding: true,
-    is_of_question: false,
-    check,
+    ..Cause::new("garp", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let window = match evidence.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(evidence) else { return };
     let pairs = window.after.neighbours.iter().filter_map(|after| {
         let is_same = |one: &&Neighbour| one.ip == after.ip && one.interface == after.interface;
         let before = window.before.neighbours.iter();

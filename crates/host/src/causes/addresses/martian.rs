@@ -2,10 +2,9 @@
 
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Losses};
-use crate::causes::finding::{Notes, Severity, finding};
+use crate::causes::finding::{Notes, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "martian",
     title: "Packets with an impossible source are dropped",
     symptom: "a capture shows packets and no program gets them; the kernel logs \"martian source\"; traffic between two addresses of one \
               host over a wire, or from 127.0.0.0/8, never arrives",
@@ -20,15 +19,11 @@ pub(super) const CAUSE: Cause = Cause {
         "https://www.rfc-editor.org/rfc/rfc1812",
     ],
     is_of_forwarding: true,
-    is_of_question: false,
-    check,
+    ..Cause::new("martian", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let window = match evidence.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(evidence) else { return };
     let filtered = window.sum(&["TcpExtIPReversePathFilter"]);
     let martians =
         window.sum(&["rt_cache in_martian_src", "rt_cache in_martian_dst"]).without(filtered);
@@ -52,7 +47,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     );
     notes.find(
         finding(
-            Severity::High,
+            lost.severity(),
             lost.sentence("packets were dropped for an impossible source or destination: an own address, 127.0.0.0/8, 0.0.0.0 or a group"),
         )
         .counted(lost, "packets")

@@ -8,7 +8,6 @@ use crate::causes::finding::{Finding, Notes, Severity, finding};
 const NEARLY_FULL: u64 = 90;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "neigh-full",
     title: "The neighbour table is full",
     symptom: "hosts of the own network are unreachable at random on a large network or with many containers; ENOBUFS; the kernel \
               logs \"neighbour: arp_cache: neighbor table overflow!\"",
@@ -24,15 +23,11 @@ pub(super) const CAUSE: Cause = Cause {
         "https://github.com/QubesOS/qubes-issues/issues/355",
     ],
     is_of_forwarding: true,
-    is_of_question: false,
-    check,
+    ..Cause::new("neigh-full", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let window = match evidence.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(evidence) else { return };
     for (version, cache) in [("ipv4", "arp_cache"), ("ipv6", "ndisc_cache")] {
         // The thresholds are files of the first namespace alone.
         let threshold = |number: u32| {
@@ -59,7 +54,7 @@ fn judge(window: &Window, version: &str, cache: &str, thresholds: [u64; 3]) -> O
     let full = format!("the {name} table has {entries} of at most {third} entries");
     let found = if refused.now > 0 {
         finding(
-            Severity::High,
+            refused.severity(),
             format!(
                 "{}: {full}",
                 refused.sentence("neighbours got no entry and could not be reached")
@@ -70,7 +65,7 @@ fn judge(window: &Window, version: &str, cache: &str, thresholds: [u64; 3]) -> O
         finding(Severity::Medium, format!("{full}: soon, new neighbours cannot be reached"))
     } else {
         finding(
-            Severity::Low,
+            refused.severity(),
             format!("{}: {full} now", refused.sentence("neighbours got no entry since boot")),
         )
         .counted(refused, "packets")

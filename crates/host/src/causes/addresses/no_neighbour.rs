@@ -13,7 +13,6 @@ use super::bad_v6;
 const NAMED_MAX: usize = 3;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "no-neighbour",
     title: "The next hop does not answer: a router, or a host of the own network",
     symptom: "\"No route to host\" or \"Destination Host Unreachable\" 3 s after each try, although there is a route and the link \
               is up",
@@ -28,24 +27,17 @@ pub(super) const CAUSE: Cause = Cause {
         "https://man7.org/linux/man-pages/man8/ip-neighbour.8.html",
     ],
     is_of_forwarding: true,
-    is_of_question: false,
-    check,
+    ..Cause::new("no-neighbour", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let window = match evidence.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(evidence) else { return };
     let silent: Vec<&Neighbour> =
         window.after.neighbours.iter().filter(|one| one.is_silent()).collect();
     if silent.is_empty() {
         return;
     }
-    let routes = match evidence.routes() {
-        Ok(routes) => routes,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(routes) = notes.section(evidence.routes()) else { return };
     // The worst first: routers before hosts.
     let gateway = |one: &Neighbour| {
         let by = routes.iter().filter(|route| route.gateway == Some(one.ip));

@@ -2,7 +2,7 @@
 
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Losses};
-use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
+use crate::causes::finding::{Confidence, Notes, Severity, finding};
 use crate::net::TableRoute;
 
 /// Packets within the window from which it is more than a try now and then.
@@ -11,7 +11,6 @@ const PACKETS: u64 = 3;
 const NONE_METRIC: u32 = u32::MAX;
 
 pub(super) const NO_ROUTE: Cause = Cause {
-    id: "no-route",
     title: "There is no route to where packets go",
     symptom: "programs get \"Network is unreachable\" (ENETUNREACH) at once; or a router answers \"Destination Net Unreachable\"",
     evidence: "IpOutNoRoutes (programs) or IpExtInNoRoutes (forwarded packets) grows; no default route in `ip route`",
@@ -21,24 +20,17 @@ pub(super) const NO_ROUTE: Cause = Cause {
     reasons: &["IP_INNOROUTES", "IP_OUTNOROUTES"],
     references: &["https://man7.org/linux/man-pages/man8/ip-route.8.html"],
     is_of_forwarding: true,
-    is_of_question: false,
-    check: no_route,
+    ..Cause::new("no-route", no_route)
 };
 
 fn no_route(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let window = match evidence.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(evidence) else { return };
     let [received, sent, sent_v6] =
         ["IpExtInNoRoutes", "IpOutNoRoutes", "Ip6OutNoRoutes"].map(|name| window.sum(&[name]));
     if received.now + sent.now + sent_v6.now == 0 {
         return;
     }
-    let routes = match evidence.routes() {
-        Ok(routes) => routes,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(routes) = notes.section(evidence.routes()) else { return };
     let has_default =
         |is_ipv6| routes.iter().any(|route| route.is_default() && route.is_ipv6 == is_ipv6);
     let sentences = [
@@ -79,7 +71,7 @@ fn no_route(evidence: &Evidence, notes: &mut Notes<'_>) {
             finding(severity, format!("{} ({default} of {version})", lost.sentence(what)))
                 .counted(lost, "packets");
         notes.find(
-            Finding { severity, ..counted }
+            counted
                 .read(format!("/proc/net/snmp, netstat or snmp6: {counter}"), lost.evidence())
                 .read(format!("RTM_GETROUTE: default routes of {version}"), default)
                 .because("a packet without a route is dropped, and its sender is told (ip-route(8))")
@@ -94,7 +86,6 @@ fn no_route(evidence: &Evidence, notes: &mut Notes<'_>) {
 }
 
 pub(super) const DEAD_ROUTE: Cause = Cause {
-    id: "dead-route",
     title: "Packets meet a route that drops them: blackhole, unreachable or prohibit",
     symptom: "one network is unreachable behind this router, or programs get EINVAL, EHOSTUNREACH or EACCES from connect, although \
               the default route works",
@@ -106,24 +97,17 @@ pub(super) const DEAD_ROUTE: Cause = Cause {
     reasons: &["IP_INNOROUTES"],
     references: &["https://man7.org/linux/man-pages/man8/ip-route.8.html"],
     is_of_forwarding: true,
-    is_of_question: false,
-    check: dead_route,
+    ..Cause::new("dead-route", dead_route)
 };
 
 fn dead_route(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let window = match evidence.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(evidence) else { return };
     let vanished = window.vanished_received();
     let no_route = window.sum(&["rt_cache in_no_route"]);
     if vanished.now == 0 || no_route.now == 0 {
         return;
     }
-    let routes = match evidence.routes() {
-        Ok(routes) => routes,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(routes) = notes.section(evidence.routes()) else { return };
     let dead: Vec<&TableRoute> = routes
         .iter()
         .filter(|route| kind(route).is_some() && route.metric != NONE_METRIC)
@@ -141,7 +125,7 @@ fn dead_route(evidence: &Evidence, notes: &mut Notes<'_>) {
         "{}: `{words}`{more} drops them",
         lost.sentence("received packets met a route that drops")
     );
-    let mut found = finding(Severity::High, what).counted(lost, "packets");
+    let mut found = finding(lost.severity(), what).counted(lost, "packets");
     for route in dead.iter().take(5) {
         found = found.read("RTM_GETROUTE", self::words(route));
     }
@@ -182,7 +166,6 @@ fn words(route: &TableRoute) -> String {
 }
 
 pub(super) const NOT_ROUTER: Cause = Cause {
-    id: "not-router",
     title: "Packets for other hosts come to this host, which does not forward",
     symptom: "containers, virtual machines or hosts behind this one reach it and nothing beyond; or an address that moved away is still \
               sent here",
@@ -193,15 +176,11 @@ pub(super) const NOT_ROUTER: Cause = Cause {
     reasons: &["IP_INADDRERRORS"],
     references: &["https://docs.kernel.org/networking/ip-sysctl.html"],
     is_of_forwarding: true,
-    is_of_question: false,
-    check: not_router,
+    ..Cause::new("not-router", not_router)
 };
 
 fn not_router(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let window = match evidence.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(evidence) else { return };
     let dropped = window.sum(&["IpInAddrErrors"]);
     if dropped.now == 0 {
         return;
@@ -224,7 +203,7 @@ fn not_router(evidence: &Evidence, notes: &mut Notes<'_>) {
         .counted(dropped, "packets");
     let sysctl = format!("{}sysctl -w net.ipv4.ip_forward", evidence.prefix());
     notes.find(
-        Finding { severity, ..counted }
+        counted
             .read("/proc/net/snmp: Ip InAddrErrors", dropped.evidence())
             .read("/proc/sys/net/ipv4/conf/*/forwarding: 0 of", off.join(" "))
             .because(
@@ -241,7 +220,6 @@ fn not_router(evidence: &Evidence, notes: &mut Notes<'_>) {
 }
 
 pub(super) const LOOP: Cause = Cause {
-    id: "routing-loop",
     title: "Packets run out of hops: a routing loop",
     symptom: "\"Time to live exceeded\"; a destination is unreachable and the link between two routers is busy with few packets",
     evidence: "IpInHdrErrors and IcmpOutTimeExcds grow together on a router; IcmpInTimeExcds on the host that sends",
@@ -254,18 +232,14 @@ pub(super) const LOOP: Cause = Cause {
         "https://man7.org/linux/man-pages/man8/ip-route.8.html",
     ],
     is_of_forwarding: true,
-    is_of_question: false,
-    check: routing_loop,
+    ..Cause::new("routing-loop", routing_loop)
 };
 
 /// A trace of the route has some tens of packets.
 const LOOPED: u64 = 10;
 
 fn routing_loop(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let window = match evidence.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(evidence) else { return };
     let answered = window.sum(&["IcmpOutTimeExcds", "Icmp6OutTimeExcds"]);
     let expired = window
         .sum(&["IpInHdrErrors", "Ip6InHdrErrors"])
@@ -288,7 +262,7 @@ fn routing_loop(evidence: &Evidence, notes: &mut Notes<'_>) {
     let counted = finding(severity, what).counted(lost, "packets").seen(Confidence::Now);
     let prefix = evidence.prefix();
     notes.find(
-        Finding { severity, ..counted }
+        counted
             .read("/proc/net/snmp and snmp6: InHdrErrors without those of checksums", expired.evidence())
             .read("/proc/net/snmp and snmp6: Icmp OutTimeExcds", answered.evidence())
             .read("/proc/net/snmp and snmp6: Icmp InTimeExcds", own.evidence())

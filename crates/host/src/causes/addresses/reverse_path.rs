@@ -5,7 +5,6 @@ use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Notes, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "reverse-path",
     title: "Packets that the host would answer through another interface are dropped",
     symptom: "a capture shows packets (multicast, a second uplink, a VPN) and no program gets them; replies of a ping arrive at the card \
               and are lost",
@@ -19,16 +18,12 @@ pub(super) const CAUSE: Cause = Cause {
         "https://www.rfc-editor.org/rfc/rfc3704",
     ],
     is_of_forwarding: true,
-    is_of_question: false,
-    check,
+    ..Cause::new("reverse-path", check)
 };
 
 /// Packets whose source the host would answer through another interface.
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let counters = match view.window() {
-        Ok(counters) => counters,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(counters) = notes.window(view) else { return };
     let dropped = counters.sum(&["TcpExtIPReversePathFilter"]);
     if dropped.total == 0 {
         return;

@@ -8,14 +8,12 @@ use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 const NEARLY_FULL: u64 = 90;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "rt6-max",
     title: "The limit of IPv6 routes is reached",
     symptom: "IPv6 stops for all programs at once: ENETUNREACH although the route is listed; the kernel logs \"Route cache is full: \
               consider increasing sysctl net.ipv6.route.max_size\"",
     evidence: "entries of /proc/net/rt6_stats close to net.ipv6.route.max_size, 4096 before Linux 6.3",
     remedy: "net.ipv6.route.max_size above the number of routes and of active destinations",
     undo: "4096",
-    counters: &[],
     reasons: &["IP_OUTNOROUTES"],
     references: &[
         "https://docs.kernel.org/networking/ip-sysctl.html",
@@ -23,8 +21,7 @@ pub(super) const CAUSE: Cause = Cause {
         "https://github.com/vyos/vyatta-cfg-system/pull/107",
     ],
     is_of_forwarding: true,
-    is_of_question: false,
-    check,
+    ..Cause::new("rt6-max", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {

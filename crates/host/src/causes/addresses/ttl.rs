@@ -2,7 +2,7 @@
 
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
-use crate::causes::finding::{Finding, Notes, Severity, finding};
+use crate::causes::finding::{Notes, Severity, finding};
 use crate::net::{TcpSocket, TcpState};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -50,7 +50,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         );
     }
     notes.find(
-        Finding { severity, ..found }
+        found
             .because("each router takes one from the TTL, drops the packet at 0 and tells its sender (RFC 792)")
             .effect("the packets arrive")
             .risk("a TTL of 1 is a guard of protocols between neighbours: let only the sessions that need it have more")

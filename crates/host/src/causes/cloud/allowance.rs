@@ -5,7 +5,6 @@ use crate::causes::evidence::{Evidence, Losses, Window};
 use crate::causes::finding::{Finding, Notes, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "cloud-allowance",
     title: "The cloud drops packets above the limits of the instance",
     symptom: "throughput, packet rate, new connections or DNS answers end at a limit; the host counts no drop",
     evidence: "`ethtool -S` of the card (ena): bw_in_, bw_out_, pps_, conntrack_ and \

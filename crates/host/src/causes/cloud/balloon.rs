@@ -5,7 +5,6 @@ use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "balloon",
     title: "The hypervisor takes memory from this machine (balloon)",
     symptom: "pauses of milliseconds while memory is reclaimed, and allocation failures of drivers under load",
     evidence: "balloon_inflate and balloon_deflate in `/proc/vmstat`, against MemAvailable of `/proc/meminfo`",
@@ -25,8 +24,8 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         return;
     }
     let Some(window) = notes.window(view) else { return };
-    let of = |name: &str| window.sum(&[&format!("vmstat balloon_{name}")]);
-    let (inflated, deflated) = (of("inflate"), of("deflate"));
+    let [inflated, deflated] =
+        ["vmstat balloon_inflate", "vmstat balloon_deflate"].map(|name| window.sum(&[name]));
     let taken_kib = inflated.total.saturating_sub(deflated.total) * 4;
     let memory = view.system.read_host("proc/meminfo").unwrap_or_default();
     let kib = |name: &str| -> Option<u64> {

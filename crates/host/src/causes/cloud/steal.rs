@@ -1,11 +1,10 @@
 //! CPU time that the hypervisor gives to others.
 
 use crate::causes::Cause;
-use crate::causes::evidence::{Evidence, Losses, Window};
+use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "steal",
     title: "The hypervisor runs other machines on this machine's CPUs (steal time)",
     symptom: "everything is late at random by milliseconds, on all programs at once, while the CPUs look idle or \
               half used",
@@ -46,9 +45,9 @@ fn share(time: &dyn Fn(&str) -> u64) -> Option<f64> {
 }
 
 fn judge(window: &Window) -> Option<Finding> {
-    let of = |name: &str| -> Losses { window.sum(&[&format!("cpu {name}")]) };
-    let now = share(&|name| of(name).now)?;
-    let past = share(&|name| of(name).total).unwrap_or(0.0);
+    let ticks = |name: &str| window.sum(&[&format!("cpu {name}")]);
+    let now = share(&|name| ticks(name).now)?;
+    let past = share(&|name| ticks(name).total).unwrap_or(0.0);
     let (percent, severity, confidence) = match (now, past) {
         (now, _) if now >= LARGE => (now, Severity::High, Confidence::Now),
         (now, _) if now >= COSTLY => (now, Severity::Medium, Confidence::Now),

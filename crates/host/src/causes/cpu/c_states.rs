@@ -6,7 +6,6 @@ use crate::causes::finding::{Confidence, Notes, Severity, finding};
 use crate::tune::Profile;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "c-states",
     title: "Deep idle states delay the first packet after each pause",
     symptom: "requests one after another are slower than many at once; latency falls when the host is busy",
     evidence: "`/sys/devices/system/cpu/cpu*/cpuidle/state*/usage` grows for states with a long exit latency at \

@@ -5,7 +5,6 @@ use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Notes, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "capture-ring",
     title: "The buffer of a capturing program overflows",
     symptom: "a capture, monitor or intrusion detection misses packets that arrived; tcpdump says dropped by \
               kernel",

@@ -7,7 +7,6 @@ use crate::causes::evidence::{Evidence, Losses};
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "cfs",
     title: "The CPU quota of a control group stops its threads",
     symptom: "requests take 50 or 100 ms more at random, while the container's average CPU use is below its \
               limit",
@@ -39,8 +38,8 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     }
     let waited = window.of_prefix("group ").filter_map(|(name, waited)| {
         let folder = name.strip_suffix(" nr_throttled").filter(|_| waited.total > 0)?;
-        let of = |counter: &str| window.sum(&[&format!("group {folder} {counter}")]);
-        Some((folder, judge(waited, of("nr_periods"))?, of("throttled_usec")))
+        let severity = judge(waited, window.row("group", folder, "nr_periods"))?;
+        Some((folder, severity, window.row("group", folder, "throttled_usec")))
     });
     let mut waited: Vec<_> = waited.collect();
     waited.sort_by_key(|(_, severity, time)| std::cmp::Reverse((*severity, time.now)));
@@ -49,13 +48,9 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         // A group whose programs are in another namespace delays no packet of this one.
         let Some(program) = program(view, folder).filter(|_| left > 0) else { continue };
         left -= 1;
-        let of = |counter: &str| window.sum(&[&format!("group {folder} {counter}")]);
-        notes.find(describe(
-            folder,
-            &program,
-            severity,
-            [of("nr_throttled"), of("nr_periods"), time],
-        ));
+        let [throttled, periods] =
+            ["nr_throttled", "nr_periods"].map(|counter| window.row("group", folder, counter));
+        notes.find(describe(folder, &program, severity, [throttled, periods, time]));
     }
 }
 

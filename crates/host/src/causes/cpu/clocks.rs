@@ -7,7 +7,6 @@ use crate::net::ethtool;
 use crate::tune::Profile;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "clocks",
     title: "Time stamps come from a slow or a free-running clock",
     symptom: "programs that stamp packets use much CPU time; one-way delays between hosts are negative or drift",
     evidence: "`current_clocksource` is hpet or acpi_pm; a PTP clock of a card without ptp4l, phc2sys or chronyd (judged for the profile latency)",

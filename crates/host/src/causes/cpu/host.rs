@@ -6,7 +6,6 @@ use crate::causes::finding::{Notes, Severity, finding};
 use crate::tune::{KnobError, Profile, Target, list_to_cpus};
 
 pub(super) const SETTINGS: Cause = Cause {
-    id: "host-settings",
     title: "Settings of all namespaces limit buffers, backlogs or busy polling",
     symptom: "bursts are lost although programs ask for large buffers; a program that waits is woken by interrupts",
     evidence: "net.core: rmem_max, wmem_max, netdev_max_backlog, netdev_budget below usual values, busy_poll 0 (judged for a profile)",
@@ -17,7 +16,6 @@ pub(super) const SETTINGS: Cause = Cause {
 };
 
 pub(super) const LOCALITY: Cause = Cause {
-    id: "locality",
     title: "The application's CPU is on another NUMA node than the card",
     symptom: "each packet costs more on a machine with several sockets",
     evidence: "`/sys/class/net/IF/device/numa_node` against the CPU of --app-cpu",

@@ -6,7 +6,6 @@ use crate::causes::finding::{Notes, Severity, finding};
 use crate::tune::{Profile, Target, cpus_to_mask, mask_to_cpus};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "interrupts",
     title: "Interrupts move between CPUs, arrive at the application's CPU, or all at one CPU",
     symptom: "jitter of tens of microseconds; one CPU is busy with all queues",
     evidence: "`/proc/interrupts` by CPU, now and since the start; `/proc/irq/N/smp_affinity`; whether irqbalance runs (the first two judged for the profile latency)",

@@ -6,7 +6,6 @@ use crate::causes::finding::{Confidence, Notes, Severity, finding};
 use crate::tune::list_to_cpus;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "irq-place",
     title: "Interrupts of the card arrive at CPUs of another NUMA node",
     symptom: "throughput on a machine with several sockets is 10 to 20 % lower, or changes after each restart",
     evidence: "`/sys/class/net/IF/device/numa_node` against `/proc/irq/N/effective_affinity_list`; whether \

@@ -7,7 +7,6 @@ use crate::net::ethtool::{self, Coalesce};
 use crate::tune::Profile;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "irq-rate",
     title: "The card interrupts for nearly each packet",
     symptom: "much CPU time in interrupts and softirqs at a moderate packet rate, and squeezed softirqs",
     evidence: "growth of the card's rows of `/proc/interrupts` beside its rx_packets and tx_packets; \
@@ -33,8 +32,8 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         let of_irq =
             |irq: u32| window.of_prefix(&format!("irq {irq} ")).map(|(_, n)| n.now).sum::<u64>();
         let raised: u64 = view.system.irqs(&link.name).into_iter().map(of_irq).sum();
-        let of = |name: &str| window.sum(&[&format!("link {} {name}", link.name)]).now;
-        let packets = of("rx_packets") + of("tx_packets");
+        let packets =
+            window.link(&link.name, "rx_packets").now + window.link(&link.name, "tx_packets").now;
         let per_s = window.losses(0, raised).per_second();
         let each = packets as f64 / raised.max(1) as f64;
         if per_s < BUSY_PER_S || each >= MANY_PACKETS {

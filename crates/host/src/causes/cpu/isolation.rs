@@ -6,7 +6,6 @@ use crate::causes::finding::{Notes, Severity, finding};
 use crate::tune::{Profile, list_to_cpus};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "isolation",
     title: "Other work runs on the application's CPU",
     symptom: "pauses of milliseconds at random on a program that polls or is pinned",
     evidence: "`/sys/devices/system/cpu/isolated`, nohz_full, rcu_nocbs of /proc/cmdline, irqbalance (judged for the profile latency with --app-cpu)",

@@ -8,7 +8,6 @@ use crate::causes::evidence::Evidence;
 use crate::causes::finding::Notes;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "memory",
     title: "Memory is slow to read",
     symptom: "every packet costs more than on a similar machine",
     evidence: "median latency of dependent reads over 64 MiB, measured; a fact without a finding",

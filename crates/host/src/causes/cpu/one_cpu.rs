@@ -7,7 +7,6 @@ use crate::net::Link;
 use crate::tune::cpus_to_mask;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "one-cpu",
     title: "All packets are processed by one CPU",
     symptom: "throughput or packet rate ends at what one CPU can do; that CPU is at 100 % in softirqs and the \
               others are idle",
@@ -40,7 +39,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let Some(window) = notes.window(view) else { return };
     let Some(load) = load(window) else { return };
     // The counters are of the machine: the packets have to be those of the path.
-    let received = |link: &&Link| window.sum(&[&format!("link {} rx_packets", link.name)]).now;
+    let received = |link: &&Link| window.link(&link.name, "rx_packets").now;
     let Some(link) = view.interfaces().max_by_key(received) else { return };
     let all: u64 = view.interfaces().map(|link| received(&link)).sum();
     if all * 2 < load.processed {

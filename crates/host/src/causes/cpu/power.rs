@@ -6,7 +6,6 @@ use crate::causes::finding::{Notes, Severity, finding};
 use crate::tune::{Profile, Target};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "cpu",
     title: "CPUs change their frequency, sleep deeply, or assemble huge pages",
     symptom: "the first packets after a pause are slow, and some packets wait for a page fault",
     evidence: "scaling_governor is not performance; deep cpuidle states are enabled; transparent_hugepage is always (the last two judged for the profile latency)",

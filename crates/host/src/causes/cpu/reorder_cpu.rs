@@ -5,7 +5,6 @@ use crate::causes::evidence::{Evidence, Losses, Window};
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "reorder-cpu",
     title: "Packets of one flow overtake each other on several CPUs, ports or paths",
     symptom: "throughput of one connection is low although nothing is lost; a VPN warns of old packet counters; \
               sequence numbers of a feed go back",

@@ -5,7 +5,6 @@ use crate::causes::evidence::{Evidence, Losses, Window};
 use crate::causes::finding::{Finding, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "softnet",
     title: "A CPU's backlog is full, or its softirq ends before the queue is empty",
     symptom: "packets are lost or late at peaks, and no card or socket counts them",
     evidence: "`/proc/net/softnet_stat`: column 2 (dropped), 3 (time_squeeze) and 11 (flow_limit), by CPU; \

@@ -8,7 +8,6 @@ use crate::net::{Link, ethtool};
 use crate::tune::{Profile, Target, cpus_to_mask, mask_to_cpus};
 
 pub(super) const RECEIVE: Cause = Cause {
-    id: "receive-steering",
     title: "RPS hands packets to the wrong CPUs, to one, or to none",
     symptom: "one CPU is busy with packets and others are idle, or each packet costs the wake-up of another CPU",
     evidence: "`/sys/class/net/IF/queues/rx-*/rps_cpus`",
@@ -20,7 +19,6 @@ pub(super) const RECEIVE: Cause = Cause {
 };
 
 pub(super) const TRANSMIT: Cause = Cause {
-    id: "transmit-steering",
     title: "Some CPUs have no transmit queue of their own",
     symptom: "CPUs wait for the lock of a transmit queue",
     evidence: "`/sys/class/net/IF/queues/tx-*/xps_cpus` leave out CPUs",
@@ -32,7 +30,6 @@ pub(super) const TRANSMIT: Cause = Cause {
 };
 
 pub(super) const FLOW_HASH: Cause = Cause {
-    id: "flow-hash",
     title: "The card gives no hash of flows",
     symptom: "some CPU time for each packet with RPS or many transmit queues",
     evidence: "`ethtool -k`: receive-hashing off and not fixed",

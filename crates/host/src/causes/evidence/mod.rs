@@ -206,6 +206,22 @@ impl Evidence {
         Some(self.system.sysctl(&Target::Netns, file, read).ok()?.trim().to_owned())
     }
 
+    /// Numbers in a file of `/proc/sys` of the namespace.
+    pub(crate) fn numbers(&self, file: &str) -> Option<Vec<u64>> {
+        parsed(&self.sysctl(file)?)
+    }
+
+    /// The only or first of [`Self::numbers`].
+    pub(crate) fn number(&self, file: &str) -> Option<u64> {
+        self.numbers(file)?.first().copied()
+    }
+
+    /// Numbers in a file of `/proc/sys` that is of the whole kernel.
+    pub(crate) fn host_numbers(&self, file: &str) -> Option<Vec<u64>> {
+        let read = |path: &Path| std::fs::read_to_string(path);
+        parsed(&self.system.sysctl(&Target::Host, file, read).ok()?)
+    }
+
     pub(crate) fn proc_net(&self, file: &str) -> Result<String, KnobError> {
         let path = format!("/proc/thread-self/net/{file}");
         let read = self.system.run(|| std::fs::read_to_string(&path))?;
@@ -322,6 +338,10 @@ impl Evidence {
     pub(crate) fn owners(&self) -> &Owners {
         self.owners.get_or_init(Owners::read)
     }
+}
+
+fn parsed(text: &str) -> Option<Vec<u64>> {
+    text.split_whitespace().map(|word| word.parse().ok()).collect()
 }
 
 /// The interface below each tunnel: the one that it is bound to, else that of the route to its far end.

@@ -257,6 +257,16 @@ impl Window {
         self.losses(sum(&self.before), sum(&self.after))
     }
 
+    /// Counter of an interface, such as `rx_dropped`.
+    pub(crate) fn link(&self, name: &str, counter: &str) -> Losses {
+        self.row("link", name, counter)
+    }
+
+    /// Counter of a row of a table, as in [`Sample::counters`]: `group`, `/PATH`, `nr_throttled`.
+    pub(crate) fn row(&self, table: &str, row: &str, counter: &str) -> Losses {
+        self.sum(&[&format!("{table} {row} {counter}")])
+    }
+
     /// Latest value of a counter or gauge; `None` if this kernel lacks it.
     pub(crate) fn latest(&self, name: &str) -> Option<u64> {
         self.after.counters.get(name).copied()

@@ -1,8 +1,10 @@
-//! Sections that are read once: rules, connection entries, addresses, routes.
+//! Sections that are read once: rules, hooks, connection entries, addresses, routes.
 
 use std::fs;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
+
+use sys::bpf::{HookFunction, hook_functions};
 
 use super::Evidence;
 use crate::net::nftables::{self, Ruleset};
@@ -19,6 +21,7 @@ pub(super) struct Tables {
     connections: Section<Vec<Connection>>,
     addresses: Section<Vec<InterfaceAddress>>,
     routes: Section<Vec<TableRoute>>,
+    hooks: Section<Vec<HookFunction>>,
     legacy: OnceLock<Vec<LegacyTable>>,
 }
 
@@ -57,6 +60,13 @@ impl Evidence {
         section(&self.tables.routes, || self.system.within(net::all_routes)).map(Vec::as_slice)
     }
 
+    /// Functions that are hooked into netfilter in the namespace. Needs CAP_BPF and CAP_PERFMON.
+    pub(crate) fn hook_functions(&self) -> Result<&[HookFunction], &str> {
+        let read = || hook_functions(self.system.netns()).map_err(|error| chain(&error));
+        let hooks = self.tables.hooks.get_or_init(read);
+        hooks.as_ref().map(Vec::as_slice).map_err(String::as_str)
+    }
+
     /// Tables of iptables-legacy; none for a user who may not read their names.
     pub(crate) fn legacy_tables(&self) -> &[LegacyTable] {
         self.tables.legacy.get_or_init(|| self.system.run(legacy_tables).unwrap_or_default())
@@ -66,11 +76,6 @@ impl Evidence {
     pub(crate) fn name_of(&self, interface: u32) -> String {
         let link = self.links.get(&interface);
         link.map_or_else(|| format!("interface {interface}"), |link| link.name.clone())
-    }
-
-    /// A setting of the namespace as a number.
-    pub(crate) fn number(&self, file: &str) -> Option<u64> {
-        self.sysctl(file)?.parse().ok()
     }
 }
 

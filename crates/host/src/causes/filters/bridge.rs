@@ -31,10 +31,8 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     };
     let ports = evidence.details.values().filter(|port| port.master == Some(bridge.index)).count();
     // Rules want these frames: container networks depend on it.
-    let chains = match evidence.rules() {
-        Ok(rules) => &rules.chains,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(rules) = notes.section(evidence.rules()) else { return };
+    let chains = &rules.chains;
     let has_rules = chains.iter().any(|chain| !chain.rules.is_empty() && chain.family != "bridge");
     if on.is_empty() || ports < 2 || has_rules {
         return;

@@ -2,7 +2,7 @@
 
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
-use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
+use crate::causes::finding::{Confidence, Notes, Severity, finding};
 use crate::net::{self, Connection};
 
 const TCP: u8 = 6;
@@ -11,7 +11,6 @@ const UDP: u8 = 17;
 const ENTRIES_MAX: usize = 64;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "bridge-nf-off",
     title: "Client and server are in one network, so that the answer skips the translation of addresses",
     symptom: "a service's address or a forwarded port works from elsewhere and not from hosts, pods or virtual machines in the \
               server's own network; the client gets the answer from the server's own address and resets or ignores it",
@@ -20,23 +19,17 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "masquerade connections from that network to the server, or, for a bridge, modprobe br_netfilter and \
              net.bridge.bridge-nf-call-iptables=1",
     undo: "delete the rule; 0",
-    counters: &[],
-    reasons: &[],
     references: &[
         "https://docs.kernel.org/networking/bridge.html",
         "https://github.com/kubernetes/kubernetes/issues/38802",
         "https://github.com/cloudnativelabs/kube-router/issues/151",
     ],
     is_of_forwarding: true,
-    is_of_question: false,
-    check,
+    ..Cause::new("bridge-nf-off", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let connections = match evidence.connections() {
-        Ok(connections) => connections,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(connections) = notes.section(evidence.connections()) else { return };
     let is_open = |one: &&Connection| {
         matches!(one.protocol, TCP | UDP)
             && one.has_other_destination()
@@ -88,7 +81,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         (masquerade, "nft delete rule with its handle".to_owned())
     };
     notes.find(
-        Finding { severity, ..finding(severity, what) }
+        finding(severity, what)
             .seen(confidence)
             .costs("every connection of clients in that network")
             .read(

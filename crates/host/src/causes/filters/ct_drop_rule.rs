@@ -12,7 +12,6 @@ const SHARE: u64 = 5;
 const PACKETS: u64 = 3;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "ct-drop-rule",
     title: "A rule that drops ct state invalid meets packets whose other direction is not seen here",
     symptom: "connections hang after the first packets, or never open, for hosts with two paths or two interfaces; others \
               work; it began with a firewall rule against invalid packets",
@@ -27,23 +26,16 @@ pub(super) const CAUSE: Cause = Cause {
         "https://github.com/kubernetes/kubernetes/issues/120412",
     ],
     is_of_forwarding: true,
-    is_of_question: false,
-    check,
+    ..Cause::new("ct-drop-rule", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let window = match evidence.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(evidence) else { return };
     let invalid = window.sum(&["nf_conntrack invalid"]);
     if invalid.now == 0 {
         return;
     }
-    let rules = match evidence.rules() {
-        Ok(rules) => rules,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(rules) = notes.section(evidence.rules()) else { return };
     let hooks = ["prerouting", "input", "forward"];
     let dropping = hooks.iter().flat_map(|hook| drops_at(rules, hook));
     let Some((chain, Some(rule))) =
@@ -62,7 +54,8 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     let (change, undo) = removal(&evidence.prefix(), chain, Some(rule));
     let liberal = "sysctl -w net.netfilter.nf_conntrack_tcp_be_liberal";
     let found = finding(
-        Severity::Low,
+        // Strays of the internet are dropped by it as intended.
+        if is_many { Severity::High } else { Severity::Low },
         format!(
             "{}: {} drops what belongs to no tracked connection, as if only one direction of it passes here",
             dropped.sentence("packets were dropped"),
@@ -71,11 +64,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     )
     .counted(dropped, "packets");
     notes.find(
-        crate::causes::Finding {
-            // Strays of the internet are dropped by it as intended.
-            severity: if is_many { Severity::High } else { Severity::Low },
-            ..found
-        }
+        found
         .read("nftables: packets that the rule dropped", dropped.evidence())
         .read("/proc/net/stat/nf_conntrack: invalid", invalid.evidence())
         .read("/proc/net/snmp and snmp6: InReceives", received.evidence())

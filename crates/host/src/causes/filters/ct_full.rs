@@ -11,7 +11,6 @@ use crate::net::Connection;
 const NEARLY_FULL: u64 = 90;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "ct-full",
     title: "The table of tracked connections is full",
     symptom: "new connections time out at random while existing ones work; the kernel logs \"nf_conntrack: table full, \
               dropping packet\"; it gets worse with load or with a scan",
@@ -20,18 +19,13 @@ pub(super) const CAUSE: Cause = Cause {
              notrack for flows that need no translation",
     undo: "the old nf_conntrack_max and buckets",
     counters: &["nf_conntrack drop", "nf_conntrack early_drop"],
-    reasons: &[],
     references: &["https://docs.kernel.org/networking/nf_conntrack-sysctl.html"],
     is_of_forwarding: true,
-    is_of_question: false,
-    check,
+    ..Cause::new("ct-full", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let window = match evidence.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(evidence) else { return };
     let entries = evidence.number("net/netfilter/nf_conntrack_count").unwrap_or(0);
     let entries_max = evidence.number("net/netfilter/nf_conntrack_max").unwrap_or(0);
     let Some(found) = judge(window, entries, entries_max) else { return };
@@ -60,12 +54,12 @@ fn judge(window: &Window, entries: u64, entries_max: u64) -> Option<Finding> {
     let found = if losses.now > 0 {
         let what =
             losses.sentence("packets of new connections were dropped or pushed out another entry");
-        finding(Severity::High, format!("{what}: {full}")).counted(losses, "connections")
+        finding(losses.severity(), format!("{what}: {full}")).counted(losses, "connections")
     } else if share >= NEARLY_FULL {
         finding(Severity::Medium, format!("{full}: soon, new connections are dropped"))
     } else {
         finding(
-            Severity::Low,
+            dropped.severity(),
             dropped.sentence("packets were dropped because no connection could be tracked"),
         )
         .counted(dropped, "packets")

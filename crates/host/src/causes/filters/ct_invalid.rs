@@ -2,7 +2,7 @@
 
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
-use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
+use crate::causes::finding::{Confidence, Notes, Severity, finding};
 use crate::net::nftables::{Expression, Ruleset};
 
 use super::rules::{drops_at, is_of_invalid};
@@ -11,7 +11,6 @@ use super::rules::{drops_at, is_of_invalid};
 const RESETS: u64 = 3;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "ct-invalid",
     title: "A packet outside the tracked window is not translated, and the host answers it with a reset",
     symptom: "long transfers through address translation (containers, pods, a gateway) end with \"connection reset by peer\" \
               at random, more often under load or with a slow reader; the same transfer without translation works",
@@ -20,30 +19,22 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "drop ct state invalid in the input and forward chains, or net.netfilter.nf_conntrack_tcp_be_liberal=1",
     undo: "delete the rule; 0",
     counters: &["nf_conntrack invalid"],
-    reasons: &[],
     references: &[
         "https://docs.kernel.org/networking/nf_conntrack-sysctl.html",
         "https://github.com/kubernetes/kubernetes/issues/74839",
         "https://github.com/moby/libnetwork/issues/1090",
     ],
     is_of_forwarding: true,
-    is_of_question: false,
-    check,
+    ..Cause::new("ct-invalid", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let window = match evidence.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(evidence) else { return };
     let invalid = window.sum(&["nf_conntrack invalid"]);
     if invalid.total == 0 {
         return;
     }
-    let rules = match evidence.rules() {
-        Ok(rules) => rules,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(rules) = notes.section(evidence.rules()) else { return };
     if !translates(rules) || is_dropped(rules) {
         // Without translation, such a packet reaches its socket all the same.
         return;
@@ -69,11 +60,8 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     let liberal = "net.netfilter.nf_conntrack_tcp_be_liberal";
     let prefix = evidence.prefix();
     notes.find(
-        Finding {
-            severity,
-            confidence: if is_now { Confidence::Now } else { Confidence::Before },
-            ..counted
-        }
+        counted
+        .seen(if is_now { Confidence::Now } else { Confidence::Before })
         .read("/proc/net/stat/nf_conntrack: invalid", invalid.evidence())
         .read("/proc/net/snmp: Tcp OutRsts", resets.evidence())
         .read("nftables: rules with `ct state invalid drop`", "none")

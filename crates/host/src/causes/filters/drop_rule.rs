@@ -16,38 +16,29 @@ const LARGE_SHARE: u64 = 50;
 const PACKETS: u64 = 10;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "drop-rule",
     title: "A rule of the firewall drops or refuses packets",
     symptom: "a program listens and clients time out or are refused; a capture shows the packets, the program gets none",
     evidence: "the counter of a rule that drops or rejects grows; or packets vanish between receive and delivery (IpInReceives \
                without IpInDelivers) and a rule drops the port of a program that listens",
     remedy: "delete the rule, or accept the packets in a rule before it",
     undo: "the rule again",
-    counters: &[],
     reasons: &["NETFILTER_DROP"],
     references: &[
         "https://wiki.nftables.org/wiki-nftables/index.php/Counters",
         "https://man7.org/linux/man-pages/man8/nft.8.html",
     ],
     is_of_forwarding: true,
-    is_of_question: false,
-    check,
+    ..Cause::new("drop-rule", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let window = match evidence.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(evidence) else { return };
     let vanished = window.vanished_received();
     if window.after.drops == window.before.drops && vanished.now == 0 {
         return;
     }
-    let rules = match evidence.rules() {
-        Ok(rules) => rules,
-        Err(why) => return notes.unseen(why),
-    };
-    // What programs send has a cause of its own.
+    let Some(rules) = notes.section(evidence.rules()) else { return };
+    // Packets that programs send have a cause of their own.
     let outgoing = chains_at(rules, "output");
     let counted: Vec<_> = growing(window, rules)
         .into_iter()
@@ -87,7 +78,7 @@ fn counted_rule(
         None => what,
     };
     let found = finding(severity, what).counted(dropped, "packets");
-    remedy(Finding { severity, ..found }, evidence, chain, Some(rule))
+    remedy(found, evidence, chain, Some(rule))
         .read("nftables: packets that the rule dropped", dropped.evidence())
         .read("/proc/net/snmp and snmp6: InReceives", received.evidence())
 }
@@ -129,7 +120,7 @@ fn uncounted(
     };
     let found = finding(severity, what).counted(vanished, "packets");
     notes.find(
-        remedy(Finding { severity, ..found }, evidence, chain, rule).read(
+        remedy(found, evidence, chain, rule).read(
             "/proc/net/snmp: Ip InReceives that no counter accounts for",
             vanished.evidence(),
         ),

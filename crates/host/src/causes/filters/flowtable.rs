@@ -12,7 +12,6 @@ use crate::net::{self, Connection};
 const ROUTES_MAX: usize = 256;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "flowtable",
     title: "A flow is offloaded past the rules and keeps an outdated path",
     symptom: "long connections through a router stall after a client roams, a port or a route changes, or a pause; new connections \
               work; rules and their counters do not see the packets",
@@ -21,22 +20,16 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "conntrack -D for the flow; take the interface out of the flowtable, or add the new one; software in place of \
              hardware offload",
     undo: "add the interface again",
-    counters: &[],
-    reasons: &[],
     references: &[
         "https://docs.kernel.org/networking/nf_flowtable.html",
         "https://github.com/openwrt/openwrt/issues/13410",
     ],
     is_of_forwarding: true,
-    is_of_question: false,
-    check,
+    ..Cause::new("flowtable", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let connections = match evidence.connections() {
-        Ok(connections) => connections,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(connections) = notes.section(evidence.connections()) else { return };
     let offloaded: Vec<&Connection> = connections.iter().filter(|one| one.is_offloaded()).collect();
     if offloaded.is_empty() {
         return;

@@ -2,7 +2,7 @@
 
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Losses, Window};
-use crate::causes::finding::{Finding, Notes, Severity, finding};
+use crate::causes::finding::{Notes, Severity, finding};
 
 use super::rules::{drops_at, place, removal};
 
@@ -10,7 +10,6 @@ use super::rules::{drops_at, place, removal};
 const SHARE: u64 = 10;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "forward-policy",
     title: "The forward chain drops, often by the policy that a container engine set",
     symptom: "virtual machines, containers of another engine or routed hosts lost the network when a container engine was \
               installed; the host itself is fine",
@@ -18,15 +17,13 @@ pub(super) const CAUSE: Cause = Cause {
                IpInReceives without either), and a chain at the hook forward drops by policy or rule",
     remedy: "an accept rule for the interface (chain DOCKER-USER where there is one), or policy accept",
     undo: "delete the rule, or policy drop",
-    counters: &[],
     reasons: &["NETFILTER_DROP"],
     references: &[
         "https://docs.docker.com/engine/network/packet-filtering-firewalls/",
         "https://github.com/moby/moby/issues/39439",
     ],
     is_of_forwarding: true,
-    is_of_question: false,
-    check,
+    ..Cause::new("forward-policy", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
@@ -36,18 +33,12 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         .filter(|link| !link.is_loopback && evidence.forwards(link).is_some())
         .map(|link| link.name.clone())
         .collect();
-    let window = match evidence.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(evidence) else { return };
     let (dropped, source) = dropped(window);
     if forwarding.is_empty() || dropped.now == 0 {
         return;
     }
-    let rules = match evidence.rules() {
-        Ok(rules) => rules,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(rules) = notes.section(evidence.rules()) else { return };
     let is_before_6_7 = window.latest("IpOutTransmits").is_none();
     let mut suspects = drops_at(rules, "forward");
     // A rule that decides on few packets is less likely than the policy.
@@ -75,7 +66,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
             format!("{}iptables-legacy -D FORWARD -i INTERFACE -j ACCEPT", evidence.prefix()),
         ),
     };
-    let found = Finding { severity, ..found }
+    let found = found
         .read(source, dropped.evidence())
         .read("/proc/net/snmp: IpForwDatagrams", forwarded.evidence())
         .read("/proc/sys/net/ipv4/conf/*/forwarding of", forwarding.join(" "));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Losses};
-use crate::causes::finding::{Finding, Notes, Severity, finding};
+use crate::causes::finding::{Finding, Notes, finding};
 use crate::net::Connection;
 use crate::net::nftables::Expression;
 
@@ -14,7 +14,6 @@ const UDP: u8 = 17;
 const DNS: u16 = 53;
 
 pub(super) const RACE: Cause = Cause {
-    id: "ct-race",
     title: "Two packets of one UDP socket race to make the same connection entry",
     symptom: "DNS look-ups take 5 s now and then, in containers or behind a router, never on the host itself",
     evidence: "insert_failed and drop of /proc/net/stat/nf_conntrack grow while entries are of UDP to a translated destination: \
@@ -28,12 +27,10 @@ pub(super) const RACE: Cause = Cause {
         "https://github.com/kubernetes/kubernetes/issues/56903",
     ],
     is_of_forwarding: true,
-    is_of_question: false,
-    check: race,
+    ..Cause::new("ct-race", race)
 };
 
 pub(super) const COLLISION: Cause = Cause {
-    id: "snat-collision",
     title: "Two flows get the same source port after masquerading",
     symptom: "connects through a NAT gateway take 1 or 3 s or time out, more often the more connections go to one server",
     evidence: "insert_failed and drop of /proc/net/stat/nf_conntrack grow while many entries have a translated source and one \
@@ -47,8 +44,7 @@ pub(super) const COLLISION: Cause = Cause {
         "https://github.com/AndrewGuenther/fck-nat/issues/144",
     ],
     is_of_forwarding: true,
-    is_of_question: false,
-    check: collision,
+    ..Cause::new("snat-collision", collision)
 };
 
 /// Entries by which the two causes are told apart: both raise the same counter.
@@ -117,7 +113,7 @@ fn failed(evidence: &Evidence, notes: &mut Notes<'_>) -> Option<(Losses, Entries
 }
 
 fn counted(failed: Losses, what: String) -> Finding {
-    finding(Severity::High, what)
+    finding(failed.severity(), what)
         .counted(failed, "packets")
         .read("/proc/net/stat/nf_conntrack: insert_failed", failed.evidence())
 }

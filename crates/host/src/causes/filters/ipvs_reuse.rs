@@ -7,7 +7,6 @@ use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "ipvs-reuse",
     title: "IPVS drops the first SYN of a re-used port, or keeps a dead server",
     symptom: "connects through a service of IPVS take 1 s now and then (a client with many short connections), or go to a server \
               that was removed until the client changes its port",
@@ -16,15 +15,13 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "net.ipv4.vs.expire_nodest_conn=1; before Linux 5.9, net.ipv4.vs.conn_reuse_mode=0",
     undo: "0; 1",
     counters: &["TcpExtTCPSynRetrans"],
-    reasons: &[],
     references: &[
         "https://docs.kernel.org/networking/ipvs-sysctl.html",
         "https://github.com/kubernetes/kubernetes/issues/81775",
         "https://github.com/moby/moby/issues/35082",
     ],
     is_of_forwarding: true,
-    is_of_question: false,
-    check,
+    ..Cause::new("ipvs-reuse", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {

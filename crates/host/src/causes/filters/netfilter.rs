@@ -5,52 +5,38 @@ use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::net;
 use crate::net::nftables::Expression;
-use crate::text::chain;
 
 pub(super) const HOOKS: Cause = Cause {
-    id: "hooks",
     title: "Packets pass hooks of netfilter without a rule",
     symptom: "each packet costs some CPU time more than on a host without a firewall, although no rule is there",
     evidence: "base chains of nftables without rules; functions that are hooked in the namespace",
     remedy: "delete the empty tables",
     undo: "nft add table, and its chains",
-    counters: &[],
-    reasons: &[],
     references: &["https://man7.org/linux/man-pages/man8/nft.8.html"],
     is_of_forwarding: true,
-    is_of_question: false,
-    check: hooks,
+    ..Cause::new("hooks", hooks)
 };
 
 pub(super) const CONNTRACK: Cause = Cause {
-    id: "conntrack",
     title: "Connections of all packets are tracked",
     symptom: "each packet costs a look-up, and each new flow an entry; most noticed with many short flows",
     evidence: "entries in nf_conntrack_count, rules with ct or nat, functions of nf_conntrack that are hooked",
     remedy: "notrack for hot flows that need no translation",
     undo: "nft delete rule with its handle",
-    counters: &[],
-    reasons: &[],
     references: &["https://docs.kernel.org/networking/nf_conntrack-sysctl.html"],
     is_of_forwarding: true,
-    is_of_question: false,
-    check: conntrack,
+    ..Cause::new("conntrack", conntrack)
 };
 
 fn hooks(view: &Evidence, notes: &mut Notes<'_>) {
-    let chains = match view.rules() {
-        Ok(rules) => &rules.chains,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(rules) = notes.section(view.rules()) else { return };
+    let chains = &rules.chains;
     let hooked: Vec<_> =
         chains.iter().filter_map(|chain| Some((chain, chain.base.as_ref()?))).collect();
-    let functions = match sys::bpf::hook_functions(view.system.netns()) {
-        Ok(functions) => functions,
-        Err(error) => {
-            notes.unseen(format!("names of hooked functions: {}", chain(&error)));
-            Vec::new()
-        }
-    };
+    let functions = view.hook_functions().unwrap_or_else(|why| {
+        notes.unseen(format!("names of hooked functions: {why}"));
+        &[]
+    });
     let has_rules = chains.iter().any(|chain| !chain.rules.is_empty());
     let named: Vec<String> = functions.iter().map(|hook| hook.to_string()).collect();
     if hooked.is_empty() && named.is_empty() {
@@ -93,14 +79,9 @@ fn counted(view: &Evidence, mut found: Finding) -> Finding {
 
 fn conntrack(view: &Evidence, notes: &mut Notes<'_>) {
     let count_file = "net/netfilter/nf_conntrack_count";
-    let count: u64 = view.sysctl(count_file).and_then(|text| text.parse().ok()).unwrap_or(0);
-    let chains = match view.rules() {
-        Ok(rules) => rules.chains.as_slice(),
-        Err(why) => {
-            notes.unseen(why);
-            &[]
-        }
-    };
+    let count = view.number(count_file).unwrap_or(0);
+    let rules = notes.section(view.rules());
+    let chains = rules.map_or(&[][..], |rules| rules.chains.as_slice());
     let tracks = |one: &Expression| {
         matches!(one, Expression::ConnectionState { .. } | Expression::Translate { .. })
     };
@@ -108,7 +89,7 @@ fn conntrack(view: &Evidence, notes: &mut Notes<'_>) {
         .iter()
         .filter(|chain| chain.rules.iter().flat_map(|rule| &rule.expressions).any(tracks))
         .collect();
-    let hooks = sys::bpf::hook_functions(view.system.netns()).unwrap_or_default();
+    let hooks = view.hook_functions().unwrap_or_default();
     let hooked: Vec<_> = hooks.iter().filter(|hook| hook.function.contains("conntrack")).collect();
     if count > net::CONNECTIONS_MAX as u64 {
         notes.fact(format!(

@@ -16,7 +16,6 @@ const TOO_MANY: usize = 10_000;
 const JUMPS_MAX: usize = 16;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "rule-count",
     title: "So many rules that each packet pays",
     symptom: "ksoftirqd uses a CPU, throughput falls and connects take longer the longer the host is up or the more services there \
               are; flushing the rules ends it",
@@ -24,23 +23,17 @@ pub(super) const CAUSE: Cause = Cause {
                ipt_do_table in a profile",
     remedy: "sets and maps, `ct state established accept` first, no rule twice; IPVS or nftables in kube-proxy",
     undo: "nft -f with the previous rules",
-    counters: &[],
-    reasons: &[],
     references: &[
         "https://wiki.nftables.org/wiki-nftables/index.php/Sets",
         "https://github.com/k3s-io/k3s/issues/3117",
         "https://github.com/kubernetes/kubernetes/issues/14870",
     ],
     is_of_forwarding: true,
-    is_of_question: false,
-    check,
+    ..Cause::new("rule-count", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let rules = match evidence.rules() {
-        Ok(rules) => rules,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(rules) = notes.section(evidence.rules()) else { return };
     let legacy: u32 = evidence.legacy_tables().iter().filter_map(|table| table.rule_count).sum();
     let legacy = legacy as usize;
     let longest = longest(rules);

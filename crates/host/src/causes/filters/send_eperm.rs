@@ -2,14 +2,13 @@
 
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Window};
-use crate::causes::finding::{Finding, Notes, Severity, finding};
+use crate::causes::finding::{Notes, Severity, finding};
 use crate::net::TcpState;
 
 use super::counted::packets_of;
 use super::rules::{drops_at, place, port_of, removal};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "send-eperm",
     title: "A rule at the hook output drops what a program sends",
     symptom: "send, sendto or sendmsg fails with EPERM (\"Operation not permitted\") although the program is root; a TCP \
               connect hangs; nothing is seen on the wire",
@@ -24,26 +23,18 @@ pub(super) const CAUSE: Cause = Cause {
         "https://github.com/elixir-webrtc/ex_ice/issues/83",
         "https://github.com/kronosnet/kronosnet/issues/178",
     ],
-    is_of_forwarding: false,
-    is_of_question: false,
-    check,
+    ..Cause::new("send-eperm", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let window = match evidence.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(evidence) else { return };
     let discarded = window.sum(&["IpOutDiscards", "Ip6OutDiscards"]);
     let failed = window.sum(&["TcpExtTCPRetransFail"]);
     let lost = window.losses(0, discarded.now + failed.now);
     if lost.now == 0 {
         return;
     }
-    let rules = match evidence.rules() {
-        Ok(rules) => rules,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(rules) = notes.section(evidence.rules()) else { return };
     let mut suspects = drops_at(rules, "output");
     suspects.extend(drops_at(rules, "postrouting"));
     let grew =
@@ -84,7 +75,8 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         None => return,
     };
     notes.find(
-        Finding { severity: Severity::High, ..finding(Severity::High, what).counted(lost, "packets") }
+        finding(Severity::High, what)
+            .counted(lost, "packets")
             .read("/proc/net/snmp and snmp6: OutDiscards", discarded.evidence())
             .read("/proc/net/netstat: TcpExt TCPRetransFail", failed.evidence())
             .read("/proc/net/stat/nf_conntrack: insert_failed", collided.evidence())

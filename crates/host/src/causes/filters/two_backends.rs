@@ -5,21 +5,18 @@ use crate::causes::evidence::{Evidence, LegacyTable};
 use crate::causes::finding::{Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "two-backends",
     title: "Rules in two systems at once: iptables-legacy and nftables",
     symptom: "packets are dropped although the rules that are shown accept them; the other tool shows other rules",
     evidence: "tables of /proc/net/ip_tables_names have rules, and so has `nft list ruleset`",
     remedy: "one system for all rules: flush the other after its rules are saved",
     undo: "iptables-legacy-restore with the saved rules",
-    counters: &[],
     reasons: &["NETFILTER_DROP"],
     references: &[
         "https://wiki.nftables.org/wiki-nftables/index.php/Legacy_xtables_tools",
         "https://github.com/cloudnativelabs/kube-router/issues/1069",
     ],
     is_of_forwarding: true,
-    is_of_question: false,
-    check,
+    ..Cause::new("two-backends", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
@@ -28,10 +25,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     if legacy.is_empty() {
         return;
     }
-    let rules = match evidence.rules() {
-        Ok(rules) => rules,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(rules) = notes.section(evidence.rules()) else { return };
     let is_of_ip = |family: &str| matches!(family, "ip" | "ip6" | "inet");
     let chains: Vec<_> = rules
         .chains

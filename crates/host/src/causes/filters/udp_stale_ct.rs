@@ -17,7 +17,6 @@ const NAMED_MAX: usize = 3;
 const ALIVE_S: u64 = 3;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "udp-stale-ct",
     title: "A connection entry of a UDP flow outlives its target",
     symptom: "a steady UDP stream (metrics, syslog, DNS from one port, VoIP) goes nowhere after its target was replaced or the \
               rule was made; new streams work, and it heals when the sender pauses for half a minute",
@@ -25,23 +24,17 @@ pub(super) const CAUSE: Cause = Cause {
                not translated although a rule for its port is there",
     remedy: "conntrack -D for this flow; the manager of the rules should do so when it changes them",
     undo: "none: the next packet makes a new entry",
-    counters: &[],
-    reasons: &[],
     references: &[
         "https://man7.org/linux/man-pages/man8/conntrack.8.html",
         "https://github.com/kubernetes/kubernetes/issues/59033",
         "https://github.com/kubernetes/kubernetes/issues/106274",
     ],
     is_of_forwarding: true,
-    is_of_question: false,
-    check,
+    ..Cause::new("udp-stale-ct", check)
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let connections = match evidence.connections() {
-        Ok(connections) => connections,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(connections) = notes.section(evidence.connections()) else { return };
     let timeout_s = evidence.number("net/netfilter/nf_conntrack_udp_timeout").unwrap_or(30);
     let is_alive = |one: &&Connection| {
         one.protocol == UDP && !one.is_answered() && u64::from(one.timeout_s) + ALIVE_S >= timeout_s
@@ -50,10 +43,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     if alive.is_empty() {
         return;
     }
-    let rules = match evidence.rules() {
-        Ok(rules) => rules,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(rules) = notes.section(evidence.rules()) else { return };
     let own: Vec<IpAddr> =
         evidence.addresses().unwrap_or_default().iter().map(|one| one.ip).collect();
     let translator = Translator::new(evidence, rules);

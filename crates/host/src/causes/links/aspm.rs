@@ -6,7 +6,6 @@ use crate::causes::finding::{Confidence, Notes, Severity, finding};
 use crate::tune::Profile;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "aspm",
     title: "The PCIe link of the card sleeps between packets (ASPM)",
     symptom: "a card receives slowly or unevenly, latency is higher after pauses, its transmit queue times \
               out, or it disappears from the bus until a reboot",

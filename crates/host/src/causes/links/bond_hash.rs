@@ -5,7 +5,6 @@ use crate::causes::evidence::{Evidence, Losses};
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "bond-hash",
     title: "A bond sends everything through one port",
     symptom: "a bond of two or more ports is as fast as one of them; one port is busy and the others idle",
     evidence: "`/proc/net/bonding/BOND`: mode, hash policy, MAC address of the LACP partner; growth of \
@@ -22,7 +21,6 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 pub(super) const MONITOR: Cause = Cause {
-    id: "bond-monitor",
     title: "A bond does not watch its links, or a port of it is down",
     symptom: "every second connection hangs, or all do until a cable is plugged in, although the bond has another \
               port",
@@ -78,7 +76,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         };
         let Some(window) = notes.window(view) else { return };
         let bond = parse(&text);
-        let sent = |port: &String| window.sum(&[&format!("link {port} tx_packets")]);
+        let sent = |port: &String| window.link(port, "tx_packets");
         let sent: Vec<Losses> = bond.ports.iter().map(sent).collect();
         let judged = judge(&link.name, &bond, &sent, &view.prefix());
         judged.into_iter().for_each(|found| notes.find(found));

@@ -5,7 +5,6 @@ use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "bridge-port",
     title: "A port of a bridge does not forward: spanning tree waits or blocks it",
     symptom: "a virtual machine or container has no network for the first 30 seconds, its DHCP times out; or a \
               port with a link passes nothing",

@@ -5,7 +5,6 @@ use crate::causes::evidence::{Evidence, Losses};
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 
 pub(super) const FLAPS: Cause = Cause {
-    id: "carrier-flaps",
     title: "The link goes down and up again",
     symptom: "connections stall for seconds at random and addresses of DHCP are renewed",
     evidence: "`/sys/class/net/IF/carrier_changes` grows; Link is Down and Up in the kernel's log",
@@ -22,7 +21,6 @@ pub(super) const FLAPS: Cause = Cause {
 };
 
 pub(super) const DEAD_ROUTE: Cause = Cause {
-    id: "route-without-link",
     title: "The default route leads to an interface without a link",
     symptom: "nothing beyond the local network can be reached although another interface works",
     evidence: "`ip route`: default via a device that is NO-CARRIER (linkdown) with the smallest metric",
@@ -41,7 +39,7 @@ const MANY: u64 = 10;
 fn flaps(view: &Evidence, notes: &mut Notes<'_>) {
     for link in super::cards(view).filter(|link| link.is_up) {
         let Some(window) = notes.window(view) else { return };
-        let changes = window.sum(&[&format!("link {} carrier_changes", link.name)]);
+        let changes = window.link(&link.name, "carrier_changes");
         let judged = judge_flaps(&link.name, changes, &view.prefix());
         judged.into_iter().for_each(|found| notes.find(found));
     }

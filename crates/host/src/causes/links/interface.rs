@@ -7,7 +7,6 @@ use crate::net::{AttachedMode, ethtool};
 use crate::tune::{Profile, Target};
 
 pub(super) const CHANNELS: Cause = Cause {
-    id: "channels",
     title: "The interface uses fewer queues than it has and the host has CPUs",
     symptom: "one CPU is busy with packets and others are idle",
     evidence: "`ethtool -l IF`: current below maximum; `/sys/devices/system/cpu/online`",
@@ -19,7 +18,6 @@ pub(super) const CHANNELS: Cause = Cause {
 };
 
 pub(super) const COALESCING: Cause = Cause {
-    id: "coalescing",
     title: "The card delays its interrupts (moderation)",
     symptom: "the smallest latency is about that of rx-usecs, and it varies with the load",
     evidence: "`ethtool -c IF`: rx-usecs above 0, adaptive-rx on (judged for the profile latency)",
@@ -30,7 +28,6 @@ pub(super) const COALESCING: Cause = Cause {
 };
 
 pub(super) const NAPI: Cause = Cause {
-    id: "napi",
     title: "Packets wait for a NAPI thread, for a timer, or for interrupts that are deferred",
     symptom: "latency has a floor of tens of microseconds that interrupts alone do not explain",
     evidence: "`/sys/class/net/IF/threaded`, gro_flush_timeout, napi_defer_hard_irqs (judged for the profile \
@@ -42,7 +39,6 @@ pub(super) const NAPI: Cause = Cause {
 };
 
 pub(super) const XDP: Cause = Cause {
-    id: "xdp",
     title: "An XDP program runs in generic mode, on socket buffers",
     symptom: "XDP is slower than the stack without it, or an XDP program sees merged or copied packets",
     evidence: "`ip link`: xdpgeneric (IFLA_XDP_SKB_PROG_ID)",
@@ -55,7 +51,6 @@ pub(super) const XDP: Cause = Cause {
 };
 
 pub(super) const QDISC: Cause = Cause {
-    id: "qdisc",
     title: "The send queue is too short for a burst, or a real card has none",
     symptom: "bursts lose packets on the way out, at any average rate",
     evidence: "`tc qdisc`: pfifo or pfifo_fast with fewer than 64 packets, tx_queue_len of 0 or 1, noqueue at a \
@@ -262,7 +257,7 @@ fn qdisc(view: &Evidence, notes: &mut Notes<'_>) {
         if limit >= BURST {
             continue;
         }
-        let dropped = window.sum(&[&format!("link {name} tx_dropped")]);
+        let dropped = window.link(name, "tx_dropped");
         let command = format!("{}tc qdisc", view.prefix());
         notes.find(
             finding(dropped.severity(), format!("{name} has a send queue of only {limit} packets"))
@@ -288,7 +283,7 @@ fn without_losses(lost: Losses) -> Confidence {
 
 /// A real card whose frames are dropped when its ring is full.
 fn without_queue(view: &Evidence, window: &Window, name: &str, notes: &mut Notes<'_>) {
-    let dropped = window.sum(&[&format!("link {name} tx_dropped")]);
+    let dropped = window.link(name, "tx_dropped");
     let command = format!("{}tc qdisc replace dev {name} root", view.prefix());
     notes.find(
         finding(dropped.severity(), format!("the card {name} has no send queue (noqueue)"))

@@ -6,7 +6,6 @@ use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::net::ethtool::{self, LinkModes};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "link-mode",
     title: "The link was negotiated at the wrong speed or duplex",
     symptom: "throughput is a tenth of what is expected, or differs by direction; small transfers are fine and \
               large ones crawl",
@@ -32,7 +31,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         let (Some(mbit_per_s), Some(duplex)) = (speed, read("duplex")) else { continue };
         let modes = view.system.within(|| ethtool::link_modes(link.index)).unwrap_or_default();
         let Some(window) = notes.window(view) else { return };
-        let collisions = window.sum(&[&format!("link {} collisions", link.name)]);
+        let collisions = window.link(&link.name, "collisions");
         let judged = judge(&link.name, (mbit_per_s, &duplex), &modes, collisions, &view.prefix());
         judged.into_iter().for_each(|found| notes.find(found));
     }

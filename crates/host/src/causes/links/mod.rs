@@ -104,28 +104,6 @@ fn is_device(line: &str, interface: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A card `eth0`.
-    pub(super) fn card() -> Link {
-        Link {
-            index: 2,
-            name: "eth0".to_owned(),
-            mac: None,
-            permanent_mac: None,
-            mtu_bytes: 1500,
-            is_up: true,
-            is_running: true,
-            has_carrier: true,
-            is_loopback: false,
-            kind: None,
-            vlan: None,
-            has_offload_header: false,
-            rx_queue_count: 1,
-            tx_queue_count: 1,
-            xdp: Vec::new(),
-            peer: None,
-        }
-    }
-
     #[test]
     fn device_is_found_by_its_whole_name() {
         assert!(is_device("iff:\ttun0", "tun0") && !is_device("iff:\ttun01", "tun0"));

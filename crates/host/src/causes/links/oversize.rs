@@ -2,11 +2,10 @@
 
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Losses};
-use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
+use crate::causes::finding::{Finding, Notes, finding};
 use crate::net::{self, Link};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "mtu-mismatch",
     title: "The two ends of a link have different MTUs: long frames are dropped at the receiver",
     symptom: "ping and small requests work, large transfers hang in one direction",
     evidence: "rx_length_errors, or `ethtool -S`: rx_long_length_errors, rx_oversize (real cards); MTU of both \
@@ -32,19 +31,19 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let Some(window) = notes.window(view) else { return };
     for link in view.interfaces() {
         let name = &link.name;
-        let of = |kind: &str, counter: &str| window.sum(&[&format!("{kind} {name} {counter}")]);
         let too_long = [
-            of("link", "rx_length_errors"),
-            of("ethtool", "rx_long_length_errors"),
-            of("ethtool", "rx_oversize"),
-            of("ethtool", "rx_oversize_pkts_phy"),
+            window.row("link", name, "rx_length_errors"),
+            window.row("ethtool", name, "rx_long_length_errors"),
+            window.row("ethtool", name, "rx_oversize"),
+            window.row("ethtool", name, "rx_oversize_pkts_phy"),
         ];
         let too_long = too_long.into_iter().max_by_key(|lost| (lost.now, lost.total));
         if let Some(lost) = too_long.filter(|lost| lost.total > 0) {
             notes.find(judge(name, link.mtu_bytes, None, lost, &view.prefix()));
             continue;
         }
-        let (sent, received) = (of("link", "tx_dropped"), of("link", "rx_dropped"));
+        let (sent, received) =
+            (window.row("link", name, "tx_dropped"), window.row("link", name, "rx_dropped"));
         if sent.total + received.total == 0 {
             continue;
         }
@@ -90,10 +89,8 @@ fn judge(
             format!("{set} {mtu_bytes}"),
         ),
     };
-    let severity = if lost.now > 0 { Severity::High } else { Severity::Low };
-    finding(severity, lost.sentence(&what))
+    finding(lost.severity(), lost.sentence(&what))
         .counted(lost, "packets")
-        .seen(if lost.now > 0 { Confidence::Now } else { Confidence::Before })
         .read(format!("counters of {name}"), lost.evidence())
         .read(format!("/sys/class/net/{name}/mtu"), mtu_bytes.to_string())
         .read(

@@ -6,7 +6,6 @@ use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::net::ethtool;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "pause",
     title: "Ethernet pause frames slow the sender",
     symptom: "throughput ends below the rate of the link and all counters of drops are 0",
     evidence: "`ethtool -I -a IF`: tx_pause_frames (this host stops the switch), rx_pause_frames (the switch \

@@ -5,7 +5,6 @@ use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "pcie-link",
     title: "The PCIe link of the card is narrower or slower than its network",
     symptom: "a card of 25 Gbit/s and more ends far below its rate in one or both directions, and drops at its \
               buffer with idle CPUs",
@@ -32,7 +31,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
             continue;
         };
         let Some(window) = notes.window(view) else { return };
-        let missed = window.sum(&[&format!("link {} rx_missed_errors", link.name)]).now;
+        let missed = window.link(&link.name, "rx_missed_errors").now;
         let judged = judge(&link.name, now, most, mbit_per_s, missed);
         judged.into_iter().for_each(|found| notes.find(found));
     }

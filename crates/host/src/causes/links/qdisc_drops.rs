@@ -6,7 +6,6 @@ use crate::causes::finding::{Finding, Notes, finding};
 use crate::net::{Link, QdiscState};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "qdisc-drops",
     title: "A queueing discipline drops packets: a full send queue, or a filter at ingress",
     symptom: "a program's datagrams are lost on the way out, sendto fails with ENOBUFS, or packets that a \
               capture shows reach no program",

@@ -7,7 +7,6 @@ use crate::net::ethtool::{self, Rings};
 use crate::tune::Target;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "rings",
     title: "The receive ring of a card is too short for the burst",
     symptom: "packets are lost at peaks far below the rate of the link; programs and sockets lose none, and a \
               switch may count pause frames instead",
@@ -40,12 +39,11 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     for link in view.interfaces() {
         let Some(window) = notes.window(view) else { return };
         let name = &link.name;
-        let of = |kind: &str, counter: &str| {
-            let full = format!("{kind} {name} {counter}");
-            (window.sum(&[&full]), full)
+        let counted = |table: &str, counter: &str| {
+            (window.row(table, name, counter), format!("{table} {name} {counter}"))
         };
-        let kernel = KERNEL.iter().map(|counter| of("link", counter));
-        let driver = DRIVER.iter().map(|counter| of("ethtool", counter));
+        let kernel = KERNEL.iter().map(|counter| counted("link", counter));
+        let driver = DRIVER.iter().map(|counter| counted("ethtool", counter));
         // The same frames are in several of them.
         let worst = kernel.chain(driver).max_by_key(|(lost, _)| (lost.now, lost.total));
         let Some((lost, counter)) = worst.filter(|(lost, _)| lost.total > 0) else { continue };

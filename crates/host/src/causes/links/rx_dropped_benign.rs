@@ -5,7 +5,6 @@ use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Finding, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "rx-dropped-benign",
     title: "rx_dropped counts frames that no program wants",
     symptom: "a monitor alarms about dropped packets, slowly and evenly, and nothing is missing",
     evidence: "rx_dropped grows, while the backlog of CPUs (softnet_stat), the ring and the driver drop \
@@ -26,11 +25,11 @@ pub(super) const CAUSE: Cause = Cause {
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let Some(window) = notes.window(view) else { return };
     for link in view.interfaces() {
-        let of = |counter: &str| format!("link {} {counter}", link.name);
-        if window.sum(&[&of("rx_dropped"), &of("rx_nohandler")]).now == 0 {
+        let grown = |counter| window.link(&link.name, counter).now > 0;
+        if !["rx_dropped", "rx_nohandler"].into_iter().any(grown) {
             continue;
         }
-        // What is too long for this end of a veth has a finding of its own.
+        // Frames that are too long for this end of a veth have a finding of their own.
         if super::oversize::other_end(view, link)
             .is_some_and(|peer| peer.mtu_bytes > link.mtu_bytes)
         {
@@ -55,11 +54,11 @@ fn protocols(table: &str) -> String {
 const SLOW_PER_S: f64 = 1000.0;
 
 fn judge(window: &Window, name: &str, handled: &str, prefix: &str) -> Option<Finding> {
-    let of = |counter: &str| window.sum(&[&format!("link {name} {counter}")]);
-    let (dropped, passive) = (of("rx_dropped"), of("rx_nohandler"));
+    let (dropped, passive) = (window.link(name, "rx_dropped"), window.link(name, "rx_nohandler"));
     let lost = if dropped.now > 0 { dropped } else { passive };
     let backlog = window.sum(&["softnet dropped", "softnet flow_limit"]);
-    let missed = ["rx_missed_errors", "rx_fifo_errors", "rx_errors"].map(of);
+    let missed = ["rx_missed_errors", "rx_fifo_errors", "rx_errors"]
+        .map(|counter| window.link(name, counter));
     let by_driver = window.of_prefix(&format!("ethtool {name} ")).any(|(counter, lost)| {
         lost.now > 0 && ["drop", "OOB", "discard"].iter().any(|w| counter.contains(w))
     });

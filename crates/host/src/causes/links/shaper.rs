@@ -6,7 +6,6 @@ use crate::causes::finding::{Finding, Notes, Severity, finding};
 use crate::net::{QdiscLimits, QdiscState, rate_text};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "shaper",
     title: "A shaper or an emulator slows the interface on purpose",
     symptom: "throughput ends at a round number, or every packet is late or lost by the same share, after a \
               test, a script or a CNI plug-in once set it",

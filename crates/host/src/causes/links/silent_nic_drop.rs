@@ -5,7 +5,6 @@ use crate::causes::evidence::{Evidence, Losses, Window};
 use crate::causes::finding::{Finding, Notes, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "silent-nic-drop",
     title: "The card loses frames that only its driver counts",
     symptom: "packets are missing at the program, and rx_missed_errors, socket drops and softnet drops are 0",
     evidence: "`ethtool -S` has growing counters with drop, discard, miss, no_buf, overrun or fail in their \
@@ -53,8 +52,8 @@ fn judge(window: &Window, name: &str, driver: &str, prefix: &str) -> Option<Find
         .filter(|(name, lost)| lost.total > 0 && is_loss(name))
         .collect();
     let (worst, most) = lost.iter().max_by_key(|(_, lost)| (lost.now, lost.total))?;
-    let of_link = |counter: &str| window.sum(&[&format!("link {name} {counter}")]);
-    let (missed, dropped) = (of_link("rx_missed_errors"), of_link("rx_dropped"));
+    let (missed, dropped) =
+        (window.link(name, "rx_missed_errors"), window.link(name, "rx_dropped"));
     // The kernel's own counter says the same.
     if missed.total >= most.total {
         return None;

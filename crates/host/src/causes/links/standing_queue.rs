@@ -8,7 +8,6 @@ use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::net::{Link, QdiscState, TcpSocket, TcpState};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "standing-queue",
     title: "A queue that never drains delays every packet behind it",
     symptom: "ping and small requests take tenths of a second or seconds while something else sends or \
               receives much, and are quick when the line is idle; nothing is lost",
@@ -187,7 +186,7 @@ mod tests {
             &state(before, 0),
             &state(after, sent_bytes),
             1.0,
-            &super::super::tests::card(),
+            &Link::of_kind("eth0", None),
             "",
         );
         found.map(|found| (found.severity, found.what))

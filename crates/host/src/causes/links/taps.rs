@@ -6,7 +6,6 @@ use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "taps",
     title: "A packet socket receives a copy of each packet",
     symptom: "the host spends more CPU time for each packet since a capture, monitor or DHCP client runs",
     evidence: "`/proc/net/packet`: sockets for all protocols or for one, and their programs",

@@ -5,7 +5,6 @@ use crate::causes::evidence::{Evidence, Losses};
 use crate::causes::finding::{Notes, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "tun-queue",
     title: "The queue of a TUN or TAP device overflows: its program reads too slowly",
     symptom: "a VPN or a virtual machine loses packets at high rates and its connections retransmit, while \
               the link below is not full",
@@ -28,8 +27,8 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     for link in view.interfaces().filter(|link| link.kind.as_deref() == Some("tun")) {
         let Some(window) = notes.window(view) else { return };
         let name = &link.name;
-        let of = |counter: &str| window.sum(&[&format!("link {name} {counter}")]);
-        let (dropped, taken): (Losses, Losses) = (of("tx_dropped"), of("tx_packets"));
+        let (dropped, taken): (Losses, Losses) =
+            (window.link(name, "tx_dropped"), window.link(name, "tx_packets"));
         if dropped.total == 0 {
             continue;
         }

@@ -7,7 +7,6 @@ use crate::causes::evidence::{Evidence, Message};
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "tx-hang",
     title: "The card's transmit unit hangs and the watchdog resets it",
     symptom: "all connections stop for some seconds, at times several times a day, and the link goes down \
               and up; the kernel's log has NETDEV WATCHDOG or Hardware Unit Hang",

@@ -5,7 +5,6 @@ use crate::causes::evidence::{Evidence, Losses, Window};
 use crate::causes::finding::{Finding, Notes, finding};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "wire-errors",
     title: "A cable, transceiver or port damages frames",
     symptom: "a few packets in a thousand are lost in one direction, at any rate; large transfers crawl",
     evidence: "rx_crc_errors, rx_frame_errors, tx_carrier_errors (`ip -s -s link`); `ethtool -S`: crc, symbol, \
@@ -36,12 +35,9 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
 
 fn judge(window: &Window, name: &str) -> Option<Finding> {
     let prefix = format!("ethtool {name} ");
-    let kernel = KERNEL.iter().map(|name_of| {
-        (
-            format!("statistics of {name}: {name_of}"),
-            window.sum(&[&format!("link {name} {name_of}")]),
-        )
-    });
+    let kernel = KERNEL
+        .iter()
+        .map(|name_of| (format!("statistics of {name}: {name_of}"), window.link(name, name_of)));
     let is_error = |counter: &str| DRIVER.iter().any(|part| counter.to_lowercase().contains(part));
     let of_driver = window.of_prefix(&prefix).filter(|(counter, _)| is_error(counter));
     let of_driver =

@@ -19,7 +19,6 @@ pub(super) const CAUSE: Cause = Cause {
              MTU of the narrow link on the route: `ip route change ... mtu 1400`",
     undo: "`sysctl -w net.ipv4.tcp_mtu_probing=0`; the route without `mtu`",
     counters: &["TcpRetransSegs", "TcpExtTCPTimeouts"],
-    reasons: &[],
     references: &["RFC 2923", "RFC 4821", "kubernetes/minikube#9528", "linuxkit/linuxkit#2496"],
     ..Cause::new("pmtu-black-hole", check)
 };
@@ -141,10 +140,7 @@ pub(super) fn of_far_end(
 }
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     let sysctl = format!("{}sysctl -w net.ipv4.tcp_mtu_probing", view.prefix());
     let probing = view.sysctl("net/ipv4/tcp_mtu_probing").unwrap_or_default();
     for (remote, group) in by_far_end(&stuck(window)) {

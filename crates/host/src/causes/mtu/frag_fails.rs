@@ -28,10 +28,7 @@ pub(super) fn refused(window: &Window) -> Losses {
 const LEARNING_MAX: u64 = 4;
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     let failed = refused(window);
     if failed.now <= LEARNING_MAX {
         return;

@@ -16,7 +16,6 @@ pub(super) const CAUSE: Cause = Cause {
              or a clamp: `nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu`",
     undo: "`ip link set BR mtu 1500`; `nft delete rule`",
     counters: &["IpFragFails", "Ip6FragFails"],
-    reasons: &[],
     references: &[
         "moby/moby#20178",
         "moby/moby#22297",
@@ -28,10 +27,7 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     // The default route, as for an address of the documentation (RFC 5737).
     let Ok(route) = view.system.within(|| net::route_to(std::net::Ipv4Addr::new(192, 0, 2, 1)))
     else {

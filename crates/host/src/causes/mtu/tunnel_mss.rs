@@ -17,7 +17,6 @@ pub(super) const CAUSE: Cause = Cause {
              tcp option maxseg size set rt mtu`",
     undo: "the old MTU; `nft delete rule` with the rule's handle",
     counters: &["IpFragCreates", "Ip6FragCreates", "IpReasmFails"],
-    reasons: &[],
     references: &[
         "RFC 4459",
         "cilium/cilium#23917",
@@ -35,16 +34,13 @@ const OVERHEAD_BYTES: u32 = 80;
 const FRAGMENTS_MIN: u64 = 4;
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     let made = window.sum(&["IpFragCreates", "Ip6FragCreates"]);
     for tunnel in view.links.values().filter(|link| is_tunnel(link)) {
         let Some(below) = view.below_tunnel(tunnel).filter(|_| made.now >= FRAGMENTS_MIN) else {
             continue;
         };
-        let sent_by = |link: &Link| window.sum(&[&format!("link {} tx_packets", link.name)]);
+        let sent_by = |link: &Link| window.link(&link.name, "tx_packets");
         let (sent, outer) = (sent_by(tunnel), sent_by(below));
         // A program's own fragments are cut before the tunnel, and each is one packet below.
         if sent.now * 2 < made.now || outer.now * 2 < sent.now * 3 {

@@ -8,7 +8,6 @@ use crate::net::Link;
 use crate::tune::Target;
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "offload-missing",
     title: "Offloads are missing on a virtual path: one packet at a time",
     symptom: "a virtual machine or container is several times slower than another one on the same host; CPU time \
               per byte is high",
@@ -42,10 +41,9 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         if missing.is_empty() && owner.is_none() {
             continue;
         }
-        let of = |name: &str| window.sum(&[&format!("link {} {name}", link.name)]);
         let direction = if missing == ["rx-gro"] { "rx" } else { "tx" };
-        let packets = of(&format!("{direction}_packets"));
-        let bulk = is_bulk(packets, of(&format!("{direction}_bytes")));
+        let packets = window.link(&link.name, &format!("{direction}_packets"));
+        let bulk = is_bulk(packets, window.link(&link.name, &format!("{direction}_bytes")));
         // A real card without GRO, or a tap, is judged by its packets alone.
         if (kind.is_none() && !bulk) || (missing.is_empty() && packets.total == 0) {
             continue;

@@ -22,8 +22,8 @@ const FEW_PER_S: f64 = 100.0;
 /// Interfaces of the path that carry packets now, with their offloads.
 fn busy<'a>(view: &'a Evidence, window: &'a Window) -> impl Iterator<Item = (&'a Link, Offloads)> {
     let packets = |link: &Link| {
-        let of = |name: &str| format!("link {} {name}", link.name);
-        window.sum(&[&of("rx_packets"), &of("tx_packets")]).per_second()
+        let rate = |counter| window.link(&link.name, counter).per_second();
+        rate("rx_packets") + rate("tx_packets")
     };
     view.interfaces().filter(move |link| packets(link) >= FEW_PER_S).filter_map(|link| {
         // Not every interface has any.

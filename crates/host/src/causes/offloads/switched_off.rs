@@ -8,7 +8,6 @@ use crate::net::ethtool;
 use crate::tune::{Profile, Target};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "offloads",
     title: "Merging or segmentation is off, and throughput is wanted",
     symptom: "bulk transfers end below the rate of the link with one CPU busy",
     evidence: "`ethtool -k IF`: generic-receive-offload, generic-segmentation-offload, \

@@ -7,7 +7,6 @@ use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
 use crate::net::{AttachedMode, Link};
 
 pub(super) const CAUSE: Cause = Cause {
-    id: "udp-merge",
     title: "UDP datagrams are merged on arrival, and their receiver cannot split them",
     symptom: "QUIC, a VPN or a capture program loses or misreads datagrams at high rates only; a capture shows \
               UDP packets that are longer than the MTU",
@@ -48,7 +47,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     for (link, offloads) in super::busy(view, window) {
         let Some(feature) = merging(&offloads, view.forwards(link).is_some()) else { continue };
         let Some(receiver) = receiver(view, window, link, feature.0) else { continue };
-        let grown = window.sum(&[&format!("link {} rx_packets", link.name)]);
+        let grown = window.link(&link.name, "rx_packets");
         notes.find(judge(&link.name, feature, &receiver, grown.now, &view.prefix()));
     }
 }

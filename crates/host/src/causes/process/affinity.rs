@@ -1,9 +1,9 @@
 //! A receiver that the scheduler may move, and the line of facts on the program.
 
 use super::{list, percent, receives};
-use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Notes, Severity, finding};
+use crate::causes::{Cause, CauseSubject};
 use crate::program::{Program, policy_name};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -16,6 +16,7 @@ pub(super) const CAUSE: Cause = Cause {
         "sched_setaffinity(2)",
         "Documentation/admin-guide/kernel-parameters.txt, isolcpus",
     ],
+    subject: CauseSubject::Program,
     ..Cause::new("not-pinned", check)
 };
 

@@ -1,8 +1,8 @@
 //! A system call for each datagram.
 
-use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
+use crate::causes::{Cause, CauseSubject};
 
 pub(super) const CAUSE: Cause = Cause {
     title: "a program makes a system call for each of many datagrams",
@@ -11,6 +11,7 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "recvmmsg(2), or UDP_GRO for datagrams of one size",
     undo: "the earlier call",
     references: &["recvmmsg(2)", "udp(7), UDP_GRO"],
+    subject: CauseSubject::Program,
     ..Cause::new("one-datagram-a-call", check)
 };
 

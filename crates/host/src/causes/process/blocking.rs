@@ -1,9 +1,9 @@
 //! A receiver that sleeps until each datagram comes.
 
 use super::{percent, receives};
-use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
+use crate::causes::{Cause, CauseSubject};
 
 pub(super) const CAUSE: Cause = Cause {
     title: "a program sleeps until each datagram comes, and is woken for it",
@@ -12,6 +12,7 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "SO_BUSY_POLL or `net.core.busy_read`, or receive calls that do not wait (MSG_DONTWAIT) on a CPU of its own",
     undo: "the earlier call, and busy_read 0",
     references: &["socket(7), SO_BUSY_POLL", "Documentation/networking/napi.rst, busy polling"],
+    subject: CauseSubject::Program,
     ..Cause::new("blocking-receive", check)
 };
 

@@ -1,9 +1,9 @@
 //! The default receive buffer under bursts.
 
 use super::FEW;
-use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
+use crate::causes::{Cause, CauseSubject};
 
 pub(super) const CAUSE: Cause = Cause {
     title: "a receiving program has the default receive buffer, or bursts that nearly fill it",
@@ -12,6 +12,7 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "SO_RCVBUF of the program, up to `net.core.rmem_max`; SO_RCVBUFFORCE with CAP_NET_ADMIN",
     undo: "the earlier size",
     references: &["socket(7), SO_RCVBUF", "Documentation/admin-guide/sysctl/net.rst, rmem_default"],
+    subject: CauseSubject::Program,
     ..Cause::new("default-rcvbuf", check)
 };
 
@@ -20,10 +21,7 @@ const SMALL_DATAGRAM_BYTES: u64 = 768;
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let Some(program) = &view.program else { return };
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     let host = |name: &str| {
         let text = view.system.read_host(&format!("proc/sys/net/core/{name}")).unwrap_or_default();
         text.trim().parse::<u64>().ok()

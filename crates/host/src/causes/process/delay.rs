@@ -1,9 +1,9 @@
 //! A program that is ready and waits for a CPU.
 
 use super::{list, percent};
-use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
+use crate::causes::{Cause, CauseSubject};
 use crate::program::policy_name;
 
 pub(super) const CAUSE: Cause = Cause {
@@ -17,6 +17,7 @@ pub(super) const CAUSE: Cause = Cause {
         "Documentation/scheduler/sched-stats.rst",
         "lkml.iu.edu/hypermail/linux/kernel/0611.3/1344",
     ],
+    subject: CauseSubject::Program,
     ..Cause::new("run-delay", check)
 };
 

@@ -1,9 +1,9 @@
 //! Page faults while packets come.
 
 use super::receives;
-use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
+use crate::causes::{Cause, CauseSubject};
 
 pub(super) const CAUSE: Cause = Cause {
     title: "a program has page faults while it handles packets",
@@ -12,6 +12,7 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "mlockall(2) after the memory was touched, LimitMEMLOCK= of the unit; buffers that are used again",
     undo: "munlockall(2)",
     references: &["mlockall(2)", "proc_pid_stat(5)"],
+    subject: CauseSubject::Program,
     ..Cause::new("page-faults", check)
 };
 

@@ -1,9 +1,9 @@
 //! The CPU that handles packets, and that of the program.
 
 use super::receives;
-use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
+use crate::causes::{Cause, CauseSubject};
 
 pub(super) const CAUSE: Cause = Cause {
     title: "packets are handled on the CPU where a program polls",
@@ -15,16 +15,14 @@ pub(super) const CAUSE: Cause = Cause {
         "Documentation/networking/scaling.rst",
         "Documentation/core-api/irq/irq-affinity.rst",
     ],
+    subject: CauseSubject::Program,
     ..Cause::new("packets-on-its-cpu", check)
 };
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let Some(program) = &view.program else { return };
     let Some(cpu) = program.pinned_to().filter(|_| receives(program)) else { return };
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     let (own, all) = handled(window, cpu);
     let (looks, waiting) = program.seen.waiting(program.main_thread().0);
     // Both windows differ a little.

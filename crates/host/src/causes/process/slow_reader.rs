@@ -1,9 +1,9 @@
 //! A reader that is slower than its packets.
 
 use super::percent;
-use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
+use crate::causes::{Cause, CauseSubject};
 
 pub(super) const CAUSE: Cause = Cause {
     title: "a program reads slower than its datagrams come",
@@ -11,8 +11,8 @@ pub(super) const CAUSE: Cause = Cause {
     evidence: "drops of its sockets grow in `/proc/PID/net/udp` while its thread runs or writes nearly all the time (`schedstat`, `syscall`)",
     remedy: "less work for each datagram, several datagrams a call, more threads or sockets (SO_REUSEPORT)",
     undo: "the earlier program",
-    reasons: &[],
     references: &["socket(7), SO_RCVBUF", "netdata/netdata#4086"],
+    subject: CauseSubject::Program,
     ..Cause::new("slow-reader", check)
 };
 

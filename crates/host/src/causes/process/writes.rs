@@ -1,9 +1,9 @@
 //! A write for each datagram: a line that is printed.
 
 use super::{FEW, percent};
-use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
+use crate::causes::{Cause, CauseSubject};
 
 pub(super) const CAUSE: Cause = Cause {
     title: "a program writes to a file, pipe or terminal for each datagram",
@@ -12,6 +12,7 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "print less; a buffer of many lines (setvbuf(3)); another thread that writes",
     undo: "the earlier output",
     references: &["setvbuf(3)", "write(2)"],
+    subject: CauseSubject::Program,
     ..Cause::new("write-a-datagram", check)
 };
 

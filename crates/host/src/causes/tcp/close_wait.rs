@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::connections::{Connection, connections, listed, time_text, window};
+use super::connections::{Connection, connections, listed, time_text};
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
@@ -25,7 +25,7 @@ pub(super) const CAUSE: Cause = Cause {
 const SOCKETS_MIN: usize = 20;
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     let open = connections(window);
     let is_left = |one: &&Connection<'_>| {
         one.before.state == TcpState::CloseWait

@@ -1,6 +1,6 @@
 //! Receive queues that the kernel compacts.
 
-use super::connections::{listed, name, numbers, size_text, window};
+use super::connections::{listed, name, size_text};
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Losses};
 use crate::causes::finding::{Finding, Notes, Severity, finding};
@@ -25,7 +25,7 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     let collapsed = window.sum(&["TcpExtTCPRcvCollapsed"]);
     let dropped = window.sum(&["TcpExtRcvPruned", "TcpExtOfoPruned"]);
     let Some(mut found) = judge(collapsed, dropped) else { return };
@@ -53,7 +53,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
             one.receive_queue, one.memory.received_bytes, one.memory.receive_buffer_bytes
         )
     });
-    let rmem = numbers(evidence, "net/ipv4/tcp_rmem").unwrap_or_default();
+    let rmem = evidence.numbers("net/ipv4/tcp_rmem").unwrap_or_default();
     let (low, usual, most) = match rmem[..] {
         [low, usual, most] => (low, usual, most),
         _ => (4096, 131_072, 6_291_456),
@@ -76,12 +76,12 @@ const COLLAPSED_MIN: u64 = 100;
 fn judge(collapsed: Losses, dropped: Losses) -> Option<Finding> {
     let found = if dropped.total > 0 {
         let what = "segments or queues were dropped from full receive queues";
-        finding(Severity::Low, dropped.sentence(what)).counted(dropped, "segments")
+        finding(dropped.severity(), dropped.sentence(what)).counted(dropped, "segments")
     } else if collapsed.now > 0 {
         let what = collapsed.sentence("segments of full receive queues were compacted");
-        let found = finding(Severity::Low, what).counted(collapsed, "segments");
         let is_much = collapsed.now >= COLLAPSED_MIN;
-        Finding { severity: if is_much { Severity::Medium } else { Severity::Low }, ..found }
+        let severity = if is_much { Severity::Medium } else { Severity::Low };
+        finding(severity, what).counted(collapsed, "segments")
     } else {
         return None;
     };

@@ -1,8 +1,6 @@
 //! Connections that are not answered at all.
 
-use super::connections::{
-    by_remote, counted, is_internal, listed, number, programs, time_text, window,
-};
+use super::connections::{by_remote, counted, is_internal, listed, programs, time_text};
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
@@ -27,14 +25,14 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     let is_waiting = |one: &&TcpSocket| one.state == TcpState::SynSent && one.retry_count >= 2;
     let waiting: Vec<&TcpSocket> = window.after.tcp.iter().filter(is_waiting).collect();
     if waiting.is_empty() {
         return;
     }
     let again = window.sum(&["TcpExtTCPSynRetrans"]);
-    let retries = number(evidence, "net/ipv4/tcp_syn_retries").unwrap_or(6);
+    let retries = evidence.number("net/ipv4/tcp_syn_retries").unwrap_or(6);
     for (remote, sockets) in by_remote(waiting).into_iter().take(8) {
         let severity = match sockets.len() {
             _ if is_internal(remote.ip()) => Severity::High,

@@ -6,9 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use netlink_bindings::inet_diag::TcpInfo;
 
 use crate::causes::evidence::{Evidence, Window};
-use crate::causes::finding::{Finding, Notes, Severity};
+use crate::causes::finding::{Finding, Severity};
 use crate::net::{TcpSocket, TcpState};
-use crate::tune::Target;
 
 /// Most sockets that a finding lists.
 const LISTED_MAX: usize = 6;
@@ -43,11 +42,6 @@ pub(super) fn connections(window: &Window) -> Vec<Connection<'_>> {
     };
     let pairs = window.tcp_pairs().filter(|(_, after)| is_open(after));
     pairs.map(|(before, after)| Connection { before, after }).collect()
-}
-
-/// The two samples; `None`, and a note, if they cannot be taken.
-pub(super) fn window<'a>(evidence: &'a Evidence, notes: &mut Notes<'_>) -> Option<&'a Window> {
-    evidence.window().map_err(|why| notes.unseen(why)).ok()
 }
 
 /// Sockets by far end, the most first.
@@ -114,25 +108,6 @@ pub(super) fn size_text(bytes: u64) -> String {
         10_240..10_485_760 => format!("{} KiB", bytes >> 10),
         _ => format!("{} MiB", bytes >> 20),
     }
-}
-
-/// Numbers in a file of `/proc/sys` of the namespace.
-pub(super) fn numbers(evidence: &Evidence, file: &str) -> Option<Vec<u64>> {
-    parsed(&evidence.sysctl(file)?)
-}
-
-/// The only or first of [`numbers`].
-pub(super) fn number(evidence: &Evidence, file: &str) -> Option<u64> {
-    numbers(evidence, file)?.first().copied()
-}
-
-/// Numbers in a file of `/proc/sys` that is of the whole kernel.
-pub(super) fn host_numbers(evidence: &Evidence, file: &str) -> Option<Vec<u64>> {
-    parsed(&evidence.system.sysctl(&Target::Host, file, |path| std::fs::read_to_string(path)).ok()?)
-}
-
-fn parsed(text: &str) -> Option<Vec<u64>> {
-    text.split_whitespace().map(|word| word.parse().ok()).collect()
 }
 
 /// How bad it is that a far end does not answer: clients of a public server vanish all the time.

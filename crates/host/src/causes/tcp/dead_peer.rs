@@ -1,8 +1,7 @@
 //! Connections whose far end is gone without a word.
 
 use super::connections::{
-    by_remote, connections, counted, listed, number, programs, severity_of_silence, time_text,
-    window,
+    by_remote, connections, counted, listed, programs, severity_of_silence, time_text,
 };
 use super::stalled::{stalled, waits_ms};
 use crate::causes::Cause;
@@ -34,7 +33,7 @@ pub(super) const CAUSE: Cause = Cause {
 const RTO_MS_MIN: u64 = 200;
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     let stalled: Vec<_> = stalled(window).into_iter().filter(|one| !one.is_forgotten()).collect();
     let open = connections(window);
     let probed = open.iter().filter(|one| {
@@ -46,7 +45,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     });
     let silent = stalled.iter().map(|one| one.socket).chain(probed.map(|one| one.after));
     let timeouts = window.sum(&["TcpExtTCPTimeouts"]);
-    let retries = number(evidence, "net/ipv4/tcp_retries2").unwrap_or(15);
+    let retries = evidence.number("net/ipv4/tcp_retries2").unwrap_or(15);
     let most_ms = waits_ms(RTO_MS_MIN, retries.min(64) as u32 + 1);
     for (remote, sockets) in by_remote(silent).into_iter().take(8) {
         let own = stalled.iter().filter(|one| one.socket.remote == remote);

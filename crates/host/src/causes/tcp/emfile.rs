@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::connections::window;
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, SocketProcess};
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
@@ -29,7 +28,7 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     let owners = evidence.owners();
     let here: HashMap<u64, &TcpSocket> =
         window.after.tcp.iter().map(|one| (u64::from(one.inode), one)).collect();

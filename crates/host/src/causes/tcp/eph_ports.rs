@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
-use super::connections::{number, numbers, programs, window};
+use super::connections::programs;
 use super::port_overlap::{is_listed, ranges};
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
@@ -29,8 +29,8 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
-    let Some(&[low, high]) = numbers(evidence, "net/ipv4/ip_local_port_range").as_deref() else {
+    let Some(window) = notes.window(evidence) else { return };
+    let Some(&[low, high]) = evidence.numbers("net/ipv4/ip_local_port_range").as_deref() else {
         return notes.unseen("net.ipv4.ip_local_port_range");
     };
     let reserved = evidence.sysctl("net/ipv4/ip_local_reserved_ports").unwrap_or_default();
@@ -38,7 +38,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     let reserved_count =
         ranges(&reserved).flat_map(|(from, to)| from..=to).filter(|port| in_range((*port).into()));
     let size = (high + 1).saturating_sub(low).saturating_sub(reserved_count.count() as u64);
-    let reuse = number(evidence, "net/ipv4/tcp_tw_reuse").unwrap_or(0);
+    let reuse = evidence.number("net/ipv4/tcp_tw_reuse").unwrap_or(0);
     // A socket in TIME-WAIT does not hold its port if it may be used again after a second.
     let is_free = |one: &TcpSocket| {
         let is_reused = reuse == 1 || reuse == 2 && one.remote.ip().is_loopback();

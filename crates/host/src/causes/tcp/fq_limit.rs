@@ -1,9 +1,8 @@
 //! Queues of the discipline fq whose limit for one flow is too small.
 
-use super::connections::window;
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Window};
-use crate::causes::finding::{Finding, Notes, Severity, finding};
+use crate::causes::finding::{Finding, Notes, finding};
 
 pub(super) const CAUSE: Cause = Cause {
     title: "The queueing discipline fq drops packets of flows that have more than flow_limit in it",
@@ -21,7 +20,7 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     for link in evidence.interfaces() {
         if let Some(found) = judge(window, &link.name, &evidence.prefix()) {
             notes.find(found);
@@ -50,7 +49,7 @@ fn judge(window: &Window, link: &str, prefix: &str) -> Option<Finding> {
     let what =
         format!("packets were dropped by fq of {link} because their flow had {limit} in its queue");
     Some(
-        finding(Severity::Low, dropped.sentence(&what))
+        finding(dropped.severity(), dropped.sentence(&what))
             .counted(dropped, "packets")
             .read(format!("tc -s qdisc show dev {link}: fq, flows_plimit"), dropped.evidence())
             .read(format!("tc qdisc show dev {link}: fq, flow_limit"), limit.to_string())
@@ -67,6 +66,7 @@ fn judge(window: &Window, link: &str, prefix: &str) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::causes::Severity;
 
     #[test]
     fn drops_of_a_flow_are_named_with_the_limit() {

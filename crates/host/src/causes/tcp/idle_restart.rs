@@ -1,8 +1,6 @@
 //! Congestion windows that shrink after a pause.
 
-use super::connections::{
-    Connection, connections, is_internal, listed, name, number, size_text, window,
-};
+use super::connections::{Connection, connections, is_internal, listed, name, size_text};
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
@@ -36,10 +34,10 @@ const COST_US: u64 = 200_000;
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     let file = "net/ipv4/tcp_slow_start_after_idle";
-    if number(evidence, file).unwrap_or(0) == 0 {
+    if evidence.number(file).unwrap_or(0) == 0 {
         return;
     }
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     let open = connections(window);
     let mut slowed: Vec<(u64, Connection<'_>)> =
         open.iter().filter_map(|one| Some((further_round_trips(one, window)?, *one))).collect();

@@ -21,10 +21,7 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let counters = match view.window() {
-        Ok(counters) => counters,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(counters) = notes.window(view) else { return };
     let refused = counters.sum(&["TcpExtListenOverflows"]);
     if refused.total == 0 {
         return;

@@ -1,9 +1,9 @@
 //! Segments that wait for a program which holds its socket.
 
-use super::connections::{Connection, connections, name, window};
+use super::connections::{Connection, connections, name};
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Losses};
-use crate::causes::finding::{Finding, Notes, Severity, finding};
+use crate::causes::finding::{Finding, Notes, finding};
 
 pub(super) const CAUSE: Cause = Cause {
     title: "A program is preempted while it holds its socket, and the backlog of the socket overflows",
@@ -24,7 +24,7 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     let dropped = window.sum(&["TcpExtTCPBacklogDrop"]);
     if dropped.total == 0 {
         return;
@@ -50,7 +50,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
 fn judge(dropped: Losses, named: Option<&str>) -> Finding {
     let what = dropped
         .sentence("segments were dropped because their program held its socket and did not run");
-    finding(Severity::Low, named.map_or(what.clone(), |named| format!("{what}: {named}")))
+    finding(dropped.severity(), named.map_or(what.clone(), |named| format!("{what}: {named}")))
         .counted(dropped, "segments")
         .read("/proc/net/netstat: TcpExt TCPBacklogDrop", dropped.evidence())
         .because(
@@ -69,6 +69,7 @@ fn judge(dropped: Losses, named: Option<&str>) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::causes::Severity;
 
     #[test]
     fn drops_of_a_backlog_are_counted() {

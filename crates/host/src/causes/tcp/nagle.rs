@@ -1,6 +1,6 @@
 //! Small writes that wait for a delayed acknowledgement.
 
-use super::connections::{Connection, connections, listed, name, window};
+use super::connections::{Connection, connections, listed, name};
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Losses, Window};
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
@@ -34,7 +34,7 @@ const WAIT_US_MIN: u64 = 30_000;
 const WAIT_US_MAX: u64 = 510_000;
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     let open = connections(window);
     let mut held: Vec<(u64, Connection<'_>)> =
         open.iter().filter_map(|one| Some((wait_us(one)?, *one))).collect();

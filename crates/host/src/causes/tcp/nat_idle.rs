@@ -2,9 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::connections::{
-    by_remote, counted, listed, number, programs, severity_of_silence, time_text, window,
-};
+use super::connections::{by_remote, counted, listed, programs, severity_of_silence, time_text};
 use super::dead_peer::timer_text;
 use super::stalled::stalled;
 use crate::causes::Cause;
@@ -35,9 +33,9 @@ pub(super) const CAUSE: Cause = Cause {
 const IDLE_MS: u32 = 300_000;
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     let forgotten: Vec<_> = stalled(window).into_iter().filter(|one| one.is_forgotten()).collect();
-    let time = number(evidence, "net/ipv4/tcp_keepalive_time").unwrap_or(7200);
+    let time = evidence.number("net/ipv4/tcp_keepalive_time").unwrap_or(7200);
     let change = (
         format!(
             "SO_KEEPALIVE and TCP_KEEPIDLE of 60 s in the program (often a setting of its client library); {}sysctl -w \

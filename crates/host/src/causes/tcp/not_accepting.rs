@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::SocketAddr;
 
-use super::connections::{counted, window};
+use super::connections::counted;
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
@@ -23,7 +23,7 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     for one in stuck(window).into_iter().take(8) {
         let owner = evidence.owner(one.inode);
         let what = format!(

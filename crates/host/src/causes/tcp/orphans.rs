@@ -1,6 +1,5 @@
 //! Closed sockets that no program has and that still have data to send.
 
-use super::connections::{host_numbers, window};
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
@@ -20,8 +19,8 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
-    let Some(&[most]) = host_numbers(evidence, "net/ipv4/tcp_max_orphans").as_deref() else {
+    let Some(window) = notes.window(evidence) else { return };
+    let Some(&[most]) = evidence.host_numbers("net/ipv4/tcp_max_orphans").as_deref() else {
         return notes.unseen("net.ipv4.tcp_max_orphans, which only the host has");
     };
     if let Some(found) = judge(window, most, &evidence.prefix()) {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::connections::{name, numbers, window};
+use super::connections::name;
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
@@ -39,14 +39,14 @@ const SERVICES: [u16; 60] = [
 ];
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(&[low, high]) = numbers(evidence, "net/ipv4/ip_local_port_range").as_deref() else {
+    let Some(&[low, high]) = evidence.numbers("net/ipv4/ip_local_port_range").as_deref() else {
         return;
     };
     if low >= DEFAULT_LOW {
         // A listener there may have been given its port by the kernel.
         return;
     }
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     let file = "net/ipv4/ip_local_reserved_ports";
     let reserved = evidence.sysctl(file).unwrap_or_default();
     let is_free = |port: u16| {

@@ -1,9 +1,8 @@
 //! Segments that TCP itself refuses: wrong signatures, old time stamps, sequence numbers out of the window.
 
-use super::connections::window;
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Losses, Window};
-use crate::causes::finding::{Finding, Notes, Severity, finding};
+use crate::causes::finding::{Finding, Notes, finding};
 
 pub(super) const SIGNATURE: Cause = Cause {
     title: "Segments with a wrong or missing TCP signature (MD5 or AO) are dropped",
@@ -48,7 +47,7 @@ pub(super) const SEQUENCE: Cause = Cause {
 const REFUSED_MIN: u64 = 10;
 
 fn signature(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     if let Some(found) = judge_signature(window) {
         notes.find(found);
     }
@@ -70,7 +69,7 @@ fn judge_signature(window: &Window) -> Option<Finding> {
         counts.filter(|(_, _, count)| count.total > 0).collect();
     let (_, why, count) = counts.iter().max_by_key(|(_, _, count)| (count.now, count.total))?;
     let what = count.sentence("segments were dropped for their TCP signature");
-    let mut found = finding(Severity::Low, format!("{what}: {why}")).counted(*count, "segments");
+    let mut found = finding(count.severity(), format!("{what}: {why}")).counted(*count, "segments");
     for (name, _, count) in &counts {
         found = found.read(
             format!("/proc/net/netstat: {}", name.replace("TcpExt", "TcpExt ")),
@@ -90,7 +89,7 @@ fn judge_signature(window: &Window) -> Option<Finding> {
 }
 
 fn sequence(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     if let Some(found) = judge_sequence(window, &evidence.prefix()) {
         notes.find(found);
     }
@@ -104,7 +103,7 @@ fn judge_sequence(window: &Window, prefix: &str) -> Option<Finding> {
     let challenges = window.sum(&["TcpExtTCPChallengeACK", "TcpExtTCPSYNChallenge"]);
     let what =
         refused.sentence("segments were dropped for old time stamps or wrong sequence numbers");
-    let found = finding(Severity::Low, what).counted(refused, "segments");
+    let found = finding(refused.severity(), what).counted(refused, "segments");
     let mut found = found
         .read("/proc/net/netstat: TcpExt TCPChallengeACK, TCPSYNChallenge", challenges.evidence());
     for name in SEQUENCE.counters {
@@ -132,6 +131,7 @@ fn judge_sequence(window: &Window, prefix: &str) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::causes::Severity;
 
     #[test]
     fn wrong_signature_is_named_by_the_end_that_lacks_the_key() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use super::connections::{counted, number, window};
+use super::connections::counted;
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
@@ -28,13 +28,13 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     let resets = window.sum(&["TcpOutRsts"]);
     if resets.now == 0 {
         return;
     }
     let closed = closed(window);
-    let migrates = number(evidence, "net/ipv4/tcp_migrate_req");
+    let migrates = evidence.number("net/ipv4/tcp_migrate_req");
     for (address, sockets) in closed.into_iter().take(4) {
         let lost: u32 = sockets.iter().map(|one| one.receive_queue).sum();
         let now: Vec<_> = listeners(&window.after.tcp).filter(|one| one.local == address).collect();

@@ -1,6 +1,5 @@
 //! Connections that end with a reset, before they are open or later.
 
-use super::connections::window;
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Losses, Window};
 use crate::causes::finding::{Finding, Notes, Severity, finding};
@@ -56,7 +55,7 @@ const REFUSED_MIN: u64 = 5;
 const RESETS_MIN: u64 = 20;
 
 fn refused(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     if let Some(found) = judge_refused(window) {
         notes.find(found);
     }
@@ -80,7 +79,7 @@ fn judge_refused(window: &Window) -> Option<Finding> {
     );
     let found = found.counted(failed, "attempts");
     Some(
-        Finding { severity: Severity::Medium, ..found }
+        found
             .read("/proc/net/snmp: Tcp AttemptFails", failed.evidence())
             .read("/proc/net/snmp: Tcp OutRsts", sent.evidence())
             .read("/proc/net/netstat: TcpExt EmbryonicRsts", half_open.evidence())
@@ -95,7 +94,7 @@ fn judge_refused(window: &Window) -> Option<Finding> {
 }
 
 fn unread(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     let Some(found) = judge_unread(window) else { return };
     let listeners = window.after.tcp.iter().filter(|one| one.state == TcpState::Listen);
     notes.find(listeners.take(8).fold(found, |found, one| {
@@ -116,7 +115,8 @@ fn judge_unread(window: &Window) -> Option<Finding> {
         "connections were closed by a program of this host with unread data, so that their far ends got a reset",
     );
     Some(
-        Finding { severity: Severity::Medium, ..finding(Severity::Medium, what).counted(closed, "connections") }
+        finding(Severity::Medium, what)
+            .counted(closed, "connections")
             .read("/proc/net/netstat: TcpExt TCPAbortOnClose", closed.evidence())
             .read("/proc/net/snmp: Tcp PassiveOpens and ActiveOpens", opened.evidence())
             .because(
@@ -134,7 +134,7 @@ fn judge_unread(window: &Window) -> Option<Finding> {
 }
 
 fn resets(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     if let Some(found) = judge_resets(window) {
         notes.find(found);
     }
@@ -172,7 +172,8 @@ fn judge_resets(window: &Window) -> Option<Finding> {
         severity,
         format!("{}: {why}", reset.sentence("open connections ended with a reset")),
     );
-    let mut found = Finding { severity, ..found.counted(reset, "resets") }
+    let mut found = found
+        .counted(reset, "resets")
         .read("/proc/net/snmp: Tcp EstabResets", reset.evidence())
         .read("/proc/net/snmp: Tcp OutRsts", window.sum(&["TcpOutRsts"]).evidence());
     for (name, _, count) in own.iter().filter(|(_, _, count)| count.total > 0) {

@@ -1,8 +1,6 @@
 //! Connections whose rate the receiver's window limits.
 
-use super::connections::{
-    Connection, connections, is_internal, listed, name, numbers, size_text, window,
-};
+use super::connections::{Connection, connections, is_internal, listed, name, size_text};
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
@@ -27,7 +25,7 @@ const RTT_US_MIN: u32 = 2_000;
 const WINDOW_SCALING: u8 = 4;
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     let open = connections(window);
     receiving(evidence, notes, window, &open);
     let mut limited: Vec<&Connection<'_>> =
@@ -52,7 +50,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
             ),
         )
     };
-    // What limits a stranger's host is seldom a fault.
+    // The limit of a stranger's host is seldom a fault.
     let severity = if is_internal(remote) { Severity::Medium } else { Severity::Low };
     let found = finding(
         severity,
@@ -80,7 +78,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
 /// Connections of this host whose fixed receive buffer limits what comes: about the half that is window arrives in
 /// each round trip. A buffer that the kernel tunes is four times that.
 fn receiving(evidence: &Evidence, notes: &mut Notes<'_>, window: &Window, open: &[Connection<'_>]) {
-    let most = numbers(evidence, "net/ipv4/tcp_rmem").and_then(|list| list.get(2).copied());
+    let most = evidence.numbers("net/ipv4/tcp_rmem").and_then(|list| list.get(2).copied());
     let rate = |one: &Connection<'_>| {
         one.growth(|info| info.bytes_received) as f64 / window.time().as_secs_f64().max(1e-3)
     };

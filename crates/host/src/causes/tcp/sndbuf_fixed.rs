@@ -1,8 +1,6 @@
 //! Send buffers that limit a connection's rate.
 
-use super::connections::{
-    Connection, connections, host_numbers, listed, name, numbers, size_text, window,
-};
+use super::connections::{Connection, connections, listed, name, size_text};
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
@@ -25,8 +23,8 @@ pub(super) const CAUSE: Cause = Cause {
 const RTT_US_MIN: u32 = 2_000;
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
-    let Some(&[low, usual, most]) = numbers(evidence, "net/ipv4/tcp_wmem").as_deref() else {
+    let Some(window) = notes.window(evidence) else { return };
+    let Some(&[low, usual, most]) = evidence.numbers("net/ipv4/tcp_wmem").as_deref() else {
         return notes.unseen("net.ipv4.tcp_wmem");
     };
     let open = connections(window);
@@ -38,7 +36,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     let buffer = u64::from(socket.memory.send_buffer_bytes);
     let mbit_per_s = one.bytes_per_s(window) * 8.0 / 1e6;
     let wmem_max =
-        host_numbers(evidence, "net/core/wmem_max").and_then(|list| list.first().copied());
+        evidence.host_numbers("net/core/wmem_max").and_then(|list| list.first().copied());
     let set = |most: u64| {
         format!("{}sysctl -w net.ipv4.tcp_wmem='{low} {usual} {most}'", evidence.prefix())
     };

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::connections::{number, window};
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Notes, Severity, finding};
@@ -29,17 +28,17 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     let dropped = window.sum(&["TcpExtTCPReqQFullDrop"]);
     let cookies = window.sum(&["TcpExtTCPReqQFullDoCookies"]);
     // Without cookies, the last quarter of tcp_max_syn_backlog is for known hosts, which only ListenDrops counts.
     let other = window.sum(&["TcpExtListenDrops"]).without(window.sum(&["TcpExtListenOverflows"]));
-    let syncookies = number(evidence, "net/ipv4/tcp_syncookies").unwrap_or(1);
+    let syncookies = evidence.number("net/ipv4/tcp_syncookies").unwrap_or(1);
     if dropped.total == 0 && cookies.total == 0 {
         return;
     }
-    let backlog = number(evidence, "net/ipv4/tcp_max_syn_backlog").unwrap_or(0);
-    let somaxconn = number(evidence, "net/core/somaxconn").unwrap_or(0);
+    let backlog = evidence.number("net/ipv4/tcp_max_syn_backlog").unwrap_or(0);
+    let somaxconn = evidence.number("net/core/somaxconn").unwrap_or(0);
     let half_open = half_open(window);
     let named = match half_open.first() {
         Some((port, count, sources)) => {
@@ -61,12 +60,11 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         true => (dropped, "SYNs", "SYNs were dropped"),
         false => (cookies, "cookies", "SYNs were answered with cookies"),
     };
-    let found = finding(Severity::Low, format!("{}: {named}", counted.sentence(what)));
-    let mut found = found.counted(counted, noun);
-    if dropped.now == 0 {
-        // With cookies, clients connect, and the connection lacks some options.
-        found.severity = found.severity.min(Severity::Medium);
-    }
+    // With cookies, clients connect, and the connection lacks some options.
+    let most = if dropped.now == 0 { Severity::Medium } else { Severity::High };
+    let severity = counted.severity().min(most);
+    let mut found =
+        finding(severity, format!("{}: {named}", counted.sentence(what))).counted(counted, noun);
     let prefix = evidence.prefix();
     found = found
         .read("/proc/net/netstat: TcpExt TCPReqQFullDrop", dropped.evidence())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::connections::{Connection, connections, counted, is_internal, listed, programs, window};
+use super::connections::{Connection, connections, counted, is_internal, listed, programs};
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
@@ -35,7 +35,7 @@ struct Path<'a> {
 }
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     let total = window.sum(&["TcpRetransSegs"]);
     if total.total == 0 {
         return;

@@ -1,6 +1,6 @@
 //! Memory of all TCP sockets of the kernel that is used up.
 
-use super::connections::{host_numbers, size_text, window};
+use super::connections::size_text;
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
@@ -29,8 +29,8 @@ pub(super) const CAUSE: Cause = Cause {
 const PAGE: u64 = 4096;
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
-    let Some(&[low, pressure, most]) = host_numbers(evidence, "net/ipv4/tcp_mem").as_deref() else {
+    let Some(window) = notes.window(evidence) else { return };
+    let Some(&[low, pressure, most]) = evidence.host_numbers("net/ipv4/tcp_mem").as_deref() else {
         return notes.unseen("net.ipv4.tcp_mem, which only the host has");
     };
     let Some(mut found) = judge(window, [low, pressure, most]) else { return };

@@ -1,6 +1,5 @@
 //! More sockets in TIME-WAIT than the kernel keeps.
 
-use super::connections::{number, window};
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Notes, Severity, finding};
@@ -20,12 +19,12 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     let ended = window.sum(&["TcpExtTCPTimeWaitOverflow"]);
     if ended.total == 0 {
         return;
     }
-    let most = number(evidence, "net/ipv4/tcp_max_tw_buckets").unwrap_or(0);
+    let most = evidence.number("net/ipv4/tcp_max_tw_buckets").unwrap_or(0);
     let waiting = window.latest("sockstat TCP tw").unwrap_or(0);
     let set =
         |value: u64| format!("{}sysctl -w net.ipv4.tcp_max_tw_buckets={value}", evidence.prefix());
@@ -34,7 +33,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     let severity = if ended.now > 0 { Severity::Medium } else { Severity::Low };
     let found = finding(severity, what).counted(ended, "sockets");
     notes.find(
-        crate::causes::finding::Finding { severity, ..found }
+        found
             .read("/proc/net/netstat: TcpExt TCPTimeWaitOverflow", ended.evidence())
             .read("/proc/net/sockstat: TCP tw", waiting.to_string())
             .read("/proc/sys/net/ipv4/tcp_max_tw_buckets", most.to_string())

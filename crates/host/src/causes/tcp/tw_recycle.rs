@@ -1,6 +1,5 @@
 //! Connections that are refused for the time stamps of other hosts behind the same address.
 
-use super::connections::{number, window};
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Losses};
 use crate::causes::finding::{Finding, Notes, Severity, finding};
@@ -23,10 +22,10 @@ pub(super) const CAUSE: Cause = Cause {
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     // Linux 4.12 and newer have no such setting.
-    if number(evidence, "net/ipv4/tcp_tw_recycle").unwrap_or(0) == 0 {
+    if evidence.number("net/ipv4/tcp_tw_recycle").unwrap_or(0) == 0 {
         return;
     }
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     notes.find(judge(window.sum(&["TcpExtPAWSPassive"]), &evidence.prefix()));
 }
 
@@ -40,7 +39,7 @@ fn judge(dropped: Losses, prefix: &str) -> Finding {
         ),
         _ => {
             let what = "SYNs were dropped for their time stamps (tcp_tw_recycle is on)";
-            finding(Severity::Low, dropped.sentence(what)).counted(dropped, "SYNs")
+            finding(dropped.severity(), dropped.sentence(what)).counted(dropped, "SYNs")
         }
     };
     found

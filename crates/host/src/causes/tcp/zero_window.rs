@@ -1,7 +1,7 @@
 //! Programs that do not read, so that their senders wait.
 
 use super::connections::{
-    Connection, connections, counted, is_internal, listed, name, size_text, time_text, window,
+    Connection, connections, counted, is_internal, listed, name, size_text, time_text,
 };
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
@@ -24,7 +24,7 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
-    let Some(window) = window(evidence, notes) else { return };
+    let Some(window) = notes.window(evidence) else { return };
     let open = connections(window);
     let is_unread =
         |one: &&Connection<'_>| is_unread(one.before) && is_unread(one.after) && is_still(one);

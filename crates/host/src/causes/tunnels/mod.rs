@@ -40,6 +40,6 @@ pub(super) fn is_tunnel(link: &Link) -> bool {
 
 /// Tunnels that received something within the window.
 pub(super) fn receiving_tunnels<'a>(view: &'a Evidence, window: &Window) -> Vec<&'a Link> {
-    let receives = |link: &&Link| window.sum(&[&format!("link {} rx_packets", link.name)]).now > 0;
+    let receives = |link: &&Link| window.link(&link.name, "rx_packets").now > 0;
     view.links.values().filter(|link| is_tunnel(link)).filter(receives).collect()
 }

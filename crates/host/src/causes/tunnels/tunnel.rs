@@ -341,7 +341,6 @@ pub(super) const MTU: Cause = Cause {
     remedy: "`ip link set TUNNEL mtu N`, with N the lower MTU without 50 bytes for VXLAN",
     undo: "`ip link set TUNNEL mtu` with the old number",
     counters: &["IpFragCreates", "IpFragFails"],
-    reasons: &[],
     references: &["RFC 7348 section 4.3", "moby/moby#24906", "openvswitch/ovs-issues#9"],
     is_of_forwarding: true,
     ..Cause::new("tunnel-mtu", mtu)
@@ -376,30 +375,9 @@ fn mtu(view: &Evidence, notes: &mut Notes<'_>) {
 mod tests {
     use super::*;
 
-    fn link(name: &str, kind: Option<&str>) -> Link {
-        Link {
-            index: 1,
-            name: name.into(),
-            mac: Some([2; 6]),
-            permanent_mac: None,
-            mtu_bytes: 1500,
-            is_up: true,
-            is_running: true,
-            has_carrier: true,
-            is_loopback: false,
-            kind: kind.map(str::to_owned),
-            vlan: None,
-            has_offload_header: false,
-            rx_queue_count: 1,
-            tx_queue_count: 1,
-            xdp: Vec::new(),
-            peer: None,
-        }
-    }
-
     #[test]
     fn senders_leave_room_in_steps_of_sixteen_bytes() {
-        // What a gretap asks for over a card that wants none, and over a virtio one.
+        // Requests of a gretap over a card that wants none, and over a virtio one.
         assert_eq!(left_by_sender(38), 50);
         assert_eq!(left_by_sender(50), 66);
         assert_eq!(left_by_sender(0), 2);
@@ -407,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_gretap_made_without_its_route_asks_for_more_than_a_card_leaves() {
-        let (tunnel, card) = (link("gt", Some("gretap")), link("vio", None));
+        let (tunnel, card) = (Link::of_kind("gt", Some("gretap")), Link::of_kind("vio", None));
         let bytes = |own, lower| need(&tunnel, Some(own), lower, false).unwrap();
         // Before the route; after it, over plain Ethernet and over virtio.
         let before = bytes(152, Some((&card, 12)));
@@ -423,7 +401,7 @@ mod tests {
 
     #[test]
     fn vxlan_asks_for_what_the_interface_below_needs_whatever_it_is_bound_to() {
-        let (tunnel, card) = (link("vx", Some("vxlan")), link("eth0", None));
+        let (tunnel, card) = (Link::of_kind("vx", Some("vxlan")), Link::of_kind("eth0", None));
         let bytes = |lower, is_ipv6| need(&tunnel, Some(50), lower, is_ipv6).map(|need| need.bytes);
         // Plain Ethernet needs none: nothing is copied there.
         assert_eq!(bytes(Some((&card, 0)), false), Some(52));

@@ -20,10 +20,7 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     let lost = checksum_losses(window);
     let tunnels = receiving_tunnels(view, window);
     let Some(first) = tunnels.first().filter(|_| lost.now > 0) else { return };
@@ -40,7 +37,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     .counted(lost, "packets")
     .read("/proc/net/snmp and snmp6", checksums_in_text(window));
     for link in &tunnels {
-        let received = window.sum(&[&format!("link {} rx_packets", link.name)]);
+        let received = window.link(&link.name, "rx_packets");
         found = found.read(format!("rx_packets of {}", link.name), received.evidence());
     }
     notes.find(

@@ -100,10 +100,7 @@ const COUNTERS: [(&str, &str, &str); 12] = [
 ];
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     let mut known = Vec::new();
     for (name, what, change) in COUNTERS {
         let lost = window.sum(&[name]);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::{NAMED_MAX, named};
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
-use crate::causes::finding::{Finding, Notes, Severity, finding};
+use crate::causes::finding::{Notes, Severity, finding};
 
 pub(super) const CAUSE: Cause = Cause {
     title: "far ends refuse the answers of this host: they come from another address than the one that was asked",
@@ -59,7 +59,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         found = found.read(format!("sock_diag: {}", named(view, one)), "bound to any address");
     }
     notes.find(
-        Finding { severity: Severity::Medium, ..found }
+        found
             .because(
                 "a datagram from a socket without an address has the source that the route prefers, and a client that \
                  is connected to another one gets no such datagram and answers with ICMP (RFC 1123 section 2.3)",

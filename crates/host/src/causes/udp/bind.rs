@@ -14,7 +14,6 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "bind the socket to the group's address, or to any, and to the group's port; not to the interface's address",
     undo: "the previous address",
     counters: &["UdpIgnoredMulti", "Udp6IgnoredMulti"],
-    reasons: &[],
     references: &["ip(7), IP_ADD_MEMBERSHIP", "net/ipv4/udp.c, __udp_is_mcast_sock"],
     ..Cause::new("group-bind", check)
 };
@@ -28,7 +27,6 @@ pub(super) const OTHER_INTERFACE: Cause = Cause {
              add a route to the group: `ip route add 239.0.0.0/8 dev IF`",
     undo: "`ip route del 239.0.0.0/8 dev IF`",
     counters: &["IpInReceives", "IpInDelivers"],
-    reasons: &[],
     references: &["ip(7), IP_ADD_MEMBERSHIP", "dotnet/corefx#27613"],
     ..Cause::new("group-interface", other_interface)
 };
@@ -42,10 +40,7 @@ fn joined(view: &Evidence) -> impl Iterator<Item = &Membership> {
 }
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     let ignored = window.sum(&["UdpIgnoredMulti", "Udp6IgnoredMulti"]);
     let arrived = window.sum(&["IpExtInMcastPkts", "Ip6InMcastPkts"]);
     if ignored.now == 0 || arrived.now == 0 {
@@ -141,16 +136,13 @@ fn vanished(window: &Window) -> Losses {
 }
 
 fn other_interface(view: &Evidence, notes: &mut Notes<'_>) {
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     const STREAM: u64 = 10;
     let lost = vanished(window);
     if lost.now < STREAM || window.sum(&["IpExtInMcastPkts"]).now > 0 {
         return;
     }
-    let received = |name: &str, counter: &str| window.sum(&[&format!("link {name} {counter}")]);
+    let received = |name: &str, counter: &str| window.link(name, counter);
     for group in joined(view).filter(|one| one.group.is_ipv4()) {
         if received(&group.interface, "rx_packets").now >= STREAM / 2 {
             continue;

@@ -40,10 +40,7 @@ pub(in crate::causes) fn in_text(window: &Window) -> String {
 }
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     let lost = losses(window);
     // Behind a tunnel they have a finding of their own.
     if lost.total == 0 || lost.now > 0 && !receiving_tunnels(view, window).is_empty() {

@@ -15,7 +15,6 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "an EDNS buffer size of 1232 at the resolver and the server (RFC 9715, DNS flag day 2020)",
     undo: "the previous size",
     counters: &["IpReasmFails", "Ip6ReasmFails", "IpFragCreates"],
-    reasons: &[],
     references: &["RFC 9715", "NLnetLabs/unbound#106", "PowerDNS/pdns#7307"],
     ..Cause::new("edns", check)
 };
@@ -23,10 +22,7 @@ pub(super) const CAUSE: Cause = Cause {
 const DNS: u16 = 53;
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     if let Some(torn) = Torn::of(window).filter(|torn| torn.lost.now > 0) {
         let Some(asker) =
             sockets(window, |one| one.remote.port() == DNS || one.local.port() == DNS).next()
@@ -39,7 +35,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
             format!("{} resolves names", named(view, asker))
         };
         let found = finding(
-            Severity::High,
+            torn.lost.severity(),
             format!("answers of DNS arrive without some of their fragments, while {who}: large answers are lost"),
         )
         .counted(torn.lost, "datagrams")

@@ -3,9 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
+use crate::causes::{Cause, CauseSubject};
 use crate::net::nftables::{HookPoint, Layer, NftChain, RulePacket, Ruleset};
 
 pub(super) const FRAMES: Cause = Cause {
@@ -19,7 +19,7 @@ pub(super) const FRAMES: Cause = Cause {
     counters: &["IpInReceives"],
     reasons: &["IP_LOCAL_SOURCE"],
     references: &["RFC 1112 section 6.4", "packet(7)"],
-    is_of_question: true,
+    subject: CauseSubject::Group,
     ..Cause::new("group-frames", frames)
 };
 
@@ -31,9 +31,8 @@ pub(super) const FILTER: Cause = Cause {
     remedy: "a rule that accepts the group: `nft insert rule TABLE CHAIN ip daddr GROUP udp dport PORT accept`",
     undo: "`nft delete rule` with the rule's handle",
     counters: &["IpExtInMcastPkts"],
-    reasons: &[],
     references: &["firewalld/firewalld#21", "firewalld/firewalld#497", "nft(8)"],
-    is_of_question: true,
+    subject: CauseSubject::Group,
     ..Cause::new("group-filter", filter)
 };
 
@@ -121,8 +120,7 @@ pub fn of_group(evidence: &Evidence) -> Option<Finding> {
     if window.sum(&["TcpExtIPReversePathFilter"]).now > 0 {
         return first("reverse-path");
     }
-    let received =
-        |counter: &str| window.sum(&[&format!("link {} {counter}", question.interface)]).now;
+    let received = |counter: &str| window.link(&question.interface, counter).now;
     (!question.has_heard && received("rx_packets") == 0)
         .then(|| elsewhere(evidence, question, window))
         .flatten()
@@ -258,7 +256,7 @@ fn torn(question: &GroupQuestion, count: u64) -> Finding {
 
 /// Another interface that receives multicast, while the member's receives nothing.
 fn elsewhere(view: &Evidence, question: &GroupQuestion, window: &Window) -> Option<Finding> {
-    let multicast = |name: &str| window.sum(&[&format!("link {name} multicast")]);
+    let multicast = |name: &str| window.link(name, "multicast");
     let others =
         view.links.values().filter(|link| link.name != question.interface && !link.is_loopback);
     let other = others.max_by_key(|link| multicast(&link.name).now)?;
@@ -286,10 +284,7 @@ fn elsewhere(view: &Evidence, question: &GroupQuestion, window: &Window) -> Opti
 }
 
 fn header(view: &Evidence, notes: &mut Notes<'_>) {
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     // Packets whose TTL ends here are counted too; those of route tracing are healthy.
     let ended = window.sum(&["IcmpOutTimeExcds", "Icmp6OutTimeExcds"]);
     let wrong = window.sum(&["IpInHdrErrors", "Ip6InHdrErrors"]).without(ended);

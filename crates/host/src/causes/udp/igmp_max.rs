@@ -1,6 +1,5 @@
 //! Sockets that have joined as many groups as they may.
 
-use super::number;
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
@@ -12,8 +11,6 @@ pub(super) const CAUSE: Cause = Cause {
     evidence: "memberships of sockets in /proc/net/igmp against net.ipv4.igmp_max_memberships (20, for each socket)",
     remedy: "`sysctl -w net.ipv4.igmp_max_memberships=1024`, and restart the program; or more sockets in it",
     undo: "`sysctl -w net.ipv4.igmp_max_memberships=20`",
-    counters: &[],
-    reasons: &[],
     references: &[
         "ip(7)",
         "pali/igmpproxy#30",
@@ -24,7 +21,7 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let Some(max) = number(view, "net/ipv4/igmp_max_memberships").filter(|max| *max > 0) else {
+    let Some(max) = view.number("net/ipv4/igmp_max_memberships").filter(|max| *max > 0) else {
         return;
     };
     // The kernel itself is a member of 224.0.0.1 everywhere.

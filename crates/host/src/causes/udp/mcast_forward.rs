@@ -15,7 +15,6 @@ pub(super) const CAUSE: Cause = Cause {
              a group outside of 224.0.0.0/24",
     undo: "the previous TTL or entry",
     counters: &["IpExtInMcastPkts", "IpExtOutMcastPkts"],
-    reasons: &[],
     references: &[
         "ip(7), IP_MULTICAST_TTL",
         "net/ipv4/ipmr.c",
@@ -30,10 +29,7 @@ pub(super) const CAUSE: Cause = Cause {
 const ECHOES_MAX: u64 = 10;
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     let mut entries: BTreeMap<&str, BTreeMap<&str, Losses>> = BTreeMap::new();
     for (row, count) in window.of_prefix("mroute ") {
         if let Some((entry, column)) = row.rsplit_once(' ') {

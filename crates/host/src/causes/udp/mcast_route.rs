@@ -15,7 +15,6 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "`ip route replace 224.0.0.0/4 dev IF`, without a gateway",
     undo: "`ip route replace 224.0.0.0/4 via GATEWAY`",
     counters: &["IpExtOutMcastPkts"],
-    reasons: &[],
     references: &["RFC 1112 section 6.4", "ip-route(8)", "tsduck/tsduck#761"],
     ..Cause::new("mcast-route", check)
 };
@@ -24,10 +23,7 @@ pub(super) const CAUSE: Cause = Cause {
 const GROUPS_MAX: usize = 16;
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     // Groups that are sent to, as far as they are known; and any.
     let connected = window.after.udp.iter().map(|one| one.remote.ip()).filter(IpAddr::is_multicast);
     let mut groups: Vec<IpAddr> =

@@ -12,8 +12,6 @@ pub(super) const CAUSE: Cause = Cause {
                addresses of the interface",
     remedy: "`sysctl -w net.ipv4.conf.IF.force_igmp_version=0` for groups with sources; an IPv4 address on the interface",
     undo: "`sysctl -w net.ipv4.conf.IF.force_igmp_version=2`; `ip addr del` it",
-    counters: &[],
-    reasons: &[],
     references: &["RFC 3376 section 7", "RFC 4541", "Documentation/networking/ip-sysctl.rst"],
     ..Cause::new("igmp-report", check)
 };

@@ -84,11 +84,6 @@ fn datagrams_read(window: &Window) -> Losses {
     window.sum(&["UdpInDatagrams", "Udp6InDatagrams"])
 }
 
-/// A number in a file of `/proc/sys`.
-fn number(view: &Evidence, file: &str) -> Option<u64> {
-    view.sysctl(file)?.split_whitespace().last()?.parse().ok()
-}
-
 /// Report of one cause about this machine with counters of a window.
 #[cfg(test)]
 pub(super) fn report(cause: &'static Cause, window: Window) -> super::DoctorReport {

@@ -25,10 +25,7 @@ pub(super) const CAUSE: Cause = Cause {
 const STRAYS_MAX: u64 = 10;
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     let refused = window.sum(&["UdpNoPorts", "Udp6NoPorts"]);
     if refused.now == 0 {
         return;
@@ -51,7 +48,6 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let mut found = finding(severity, what)
         .counted(refused, "datagrams")
         .read("/proc/net/snmp and snmp6: NoPorts", refused.evidence());
-    found.severity = severity;
     for one in bound_to_one_address(window).take(NAMED_MAX) {
         found = found.read(
             format!("sock_diag: {} is bound to one address", named(view, one)),

@@ -1,6 +1,6 @@
 //! Receive buffers of sockets that overflow.
 
-use super::{NAMED_MAX, datagrams_read, dropping, named, number};
+use super::{NAMED_MAX, datagrams_read, dropping, named};
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Losses, Window};
 use crate::causes::finding::{Finding, Notes, finding};
@@ -66,10 +66,7 @@ fn is_full(memory: SocketMemory) -> bool {
 }
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     let counted = window.sum(&CAUSE_COUNTERS);
     if counted.total == 0 {
         return;
@@ -108,7 +105,7 @@ const CAUSE_COUNTERS: [&str; 2] = ["UdpRcvbufErrors", "Udp6RcvbufErrors"];
 fn of_socket(view: &Evidence, window: &Window, socket: &UdpSocket, lost: Losses) -> Finding {
     let memory = socket.memory;
     let earlier = window.before.udp.iter().find(|one| one.inode == socket.inode);
-    let (max, default) = (number(view, "net/core/rmem_max"), number(view, "net/core/rmem_default"));
+    let (max, default) = (view.number("net/core/rmem_max"), view.number("net/core/rmem_default"));
     let (name, size) = (named(view, socket), memory.receive_buffer_bytes);
     let asked = size / 2;
     let max_text = max.map_or("its limit".to_owned(), |max| max.to_string());

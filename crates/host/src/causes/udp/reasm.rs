@@ -1,6 +1,5 @@
 //! Datagrams whose fragments do not all arrive.
 
-use super::number;
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Losses, Window};
 use crate::causes::finding::{Notes, finding};
@@ -55,14 +54,11 @@ impl Torn {
 }
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     let Some(torn) = Torn::of(window) else { return };
     let used = window.latest("sockstat FRAG memory").unwrap_or(0);
-    let limit = number(view, "net/ipv4/ipfrag_high_thresh").unwrap_or(u64::MAX);
-    let time = number(view, "net/ipv4/ipfrag_time").unwrap_or(30);
+    let limit = view.number("net/ipv4/ipfrag_high_thresh").unwrap_or(u64::MAX);
+    let time = view.number("net/ipv4/ipfrag_time").unwrap_or(30);
     let is_memory_full = used.saturating_mul(4) >= limit.saturating_mul(3)
         || torn.fails.now > torn.timeouts.now && torn.timeouts.total * 2 < torn.fails.total;
     let binds = if is_memory_full {

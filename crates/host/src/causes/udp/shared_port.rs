@@ -17,7 +17,6 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "end one of the two, or give it another port; with SO_REUSEADDR the last one bound gets unicast",
     undo: "start it again",
     counters: &["UdpInDatagrams"],
-    reasons: &[],
     references: &["socket(7)", "ip(7)"],
     ..Cause::new("udp-shared-port", check)
 };
@@ -29,7 +28,6 @@ pub(super) const IMBALANCE: Cause = Cause {
     remedy: "more flows (source ports) at the sender, or a program that chooses the socket (SO_ATTACH_REUSEPORT_EBPF)",
     undo: "detach the program (SO_DETACH_REUSEPORT_BPF)",
     counters: &["UdpRcvbufErrors", "Udp6RcvbufErrors"],
-    reasons: &[],
     references: &["socket(7)", "lwn.net/Articles/542629"],
     ..Cause::new("reuseport-imbalance", imbalance)
 };
@@ -58,10 +56,7 @@ fn has_groups(view: &Evidence) -> bool {
 const OF_GROUPS: [u16; 4] = [1900, 3702, 5353, 5355];
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     if has_groups(view) {
         return;
     }
@@ -94,10 +89,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
 }
 
 fn imbalance(view: &Evidence, notes: &mut Notes<'_>) {
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     let lost = window.sum(&["UdpRcvbufErrors", "Udp6RcvbufErrors"]);
     if lost.now == 0 || has_groups(view) {
         return;

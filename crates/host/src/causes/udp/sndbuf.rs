@@ -1,6 +1,6 @@
 //! Send buffers of UDP sockets that are full.
 
-use super::{NAMED_MAX, named, number};
+use super::{NAMED_MAX, named};
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Notes, finding};
@@ -16,16 +16,12 @@ pub(super) const CAUSE: Cause = Cause {
              the interface is the limit, send more slowly or remove the shaper",
     undo: "the previous sizes",
     counters: &["UdpSndbufErrors", "Udp6SndbufErrors"],
-    reasons: &[],
     references: &["socket(7)", "udp(7)", "quic-go/quic-go#3923"],
     ..Cause::new("udp-sndbuf", check)
 };
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     let refused = window.sum(&["UdpSndbufErrors", "Udp6SndbufErrors"]);
     if refused.total == 0 {
         return;
@@ -34,7 +30,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         u64::from(one.memory.sent_bytes) * 2 >= u64::from(one.memory.send_buffer_bytes)
     };
     let full: Vec<&UdpSocket> = window.after.udp.iter().filter(is_filled).take(NAMED_MAX).collect();
-    let max = number(view, "net/core/wmem_max").unwrap_or(0);
+    let max = view.number("net/core/wmem_max").unwrap_or(0);
     let where_full = match full.first() {
         Some(one) => format!(
             "the send buffer of {} ({} bytes) is full",

@@ -13,8 +13,6 @@ pub(super) const CAUSE: Cause = Cause {
                ports, and the hosts behind each (`bridge fdb show`)",
     remedy: "`ip link set BR type bridge mcast_querier 1`, or `mcast_snooping 0`; `bridge link set dev PORT fastleave off`",
     undo: "`mcast_querier 0`; `mcast_snooping 1`; `fastleave on`",
-    counters: &[],
-    reasons: &[],
     references: &["RFC 4541", "ip-link(8)", "troglobit/mrouted#42", "openwrt/luci#4307"],
     is_of_forwarding: true,
     ..Cause::new("snooping", check)
@@ -42,7 +40,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         let has_querier =
             view.system.within(|| net::bridge_has_querier(bridge.index)).unwrap_or(false);
         let Ok(window) = view.window() else { continue };
-        let multicast = window.sum(&[&format!("link {name} multicast")]);
+        let multicast = window.link(name, "multicast");
         let group = view.groups().iter().find(|one| one.interface == *name && one.is_of_data());
         if has_querier || (multicast.now < STREAM && group.is_none()) {
             continue;

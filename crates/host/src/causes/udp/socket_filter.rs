@@ -18,10 +18,7 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     const OTHERS: [&str; 4] =
         ["UdpRcvbufErrors", "Udp6RcvbufErrors", "UdpMemErrors", "Udp6MemErrors"];
     let refused = window.sum(&["UdpInErrors", "Udp6InErrors"]).without(window.sum(&OTHERS));

@@ -1,6 +1,6 @@
 //! The memory that all UDP sockets share.
 
-use super::{named, number};
+use super::named;
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Notes, finding};
@@ -18,10 +18,7 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn check(view: &Evidence, notes: &mut Notes<'_>) {
-    let window = match view.window() {
-        Ok(window) => window,
-        Err(why) => return notes.unseen(why),
-    };
+    let Some(window) = notes.window(view) else { return };
     let lost = window.sum(&["UdpMemErrors", "Udp6MemErrors"]);
     if lost.total == 0 {
         return;
@@ -44,7 +41,11 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
             format!("{bytes} bytes"),
         );
     }
-    let twice = number(view, "net/ipv4/udp_mem").unwrap_or(1 << 20) * 2;
+    let twice = view
+        .numbers("net/ipv4/udp_mem")
+        .and_then(|limits| limits.last().copied())
+        .unwrap_or(1 << 20)
+        * 2;
     let sysctl = "sysctl -w net.ipv4.udp_mem";
     notes.find(
         found

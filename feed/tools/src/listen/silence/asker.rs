@@ -58,7 +58,7 @@ impl Asker {
         let run = move || {
             let rules = Arc::new(net::nftables::ruleset().unwrap_or_default());
             let system = System::open(&Place::default());
-            // What it reads from here on, any user may read.
+            // Any user may read the rest.
             if let (Ok(system), Ok(())) = (system, capability::keep(&[])) {
                 answer_all(&system, &rules, &taken, &answer);
             }
