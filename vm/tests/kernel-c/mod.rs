@@ -11,15 +11,14 @@ use std::sync::OnceLock;
 /// # Panics
 /// If the build fails, or makes no image of this name.
 #[track_caller]
-pub fn image(name: &str) -> Option<PathBuf> {
+pub(crate) fn image(name: &str) -> Option<PathBuf> {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     if !testkit::is_installed("aarch64-linux-gnu-gcc") {
         return None;
     }
     let folder = FOLDER.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .join("kernel-c")
-            .join(env!("CARGO_CRATE_NAME"));
+        let folder =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernel-c").join(env!("CARGO_CRATE_NAME"));
         build(&folder);
         folder
     });
