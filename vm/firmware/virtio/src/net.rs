@@ -408,6 +408,11 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
         self.tx.disable_interrupts(&self.memory);
     }
 
+    /// The shared memory.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
     /// The registers, for tests.
     pub fn transport(&self) -> &Transport<R> {
         &self.transport
