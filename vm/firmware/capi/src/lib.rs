@@ -10,6 +10,8 @@ mod access;
 mod error;
 mod memory;
 mod start;
+#[cfg(test)]
+mod tests;
 
 use core::ffi::c_int;
 
