@@ -3,6 +3,7 @@
 //! It lives as long as its near end (see [`remote::Calls`]). Its servers end with it (see [`lab::program`]), and a guard
 //! of the caller restores settings if it is killed.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use remote::{Calls, NearEndGone};
 
 use crate::check;
 use crate::exchange::{FarPrograms, Opening, Reply, Request};
+use crate::figures::FigureValues;
 use crate::problem::Problem;
 use crate::serve::{FarSeen, Kept, LocalWatch, Serving, TrialTurn, Watch, one_line};
 use crate::settings::ArmSettings;
@@ -52,13 +54,15 @@ pub fn serve_near(mut means: FarMeans<'_>) -> Result<(), PathError> {
             return answer(&calls, &Reply::Failed { why: one_line(&error), is_broken: true });
         }
     };
-    answer(&calls, &Reply::Opened(Box::new(describe_machine(agent.nic.clone()))))?;
+    let machine = Box::new(describe_machine(agent.nic.clone()));
+    let interface = agent.serving.side.ifname.clone();
+    answer(&calls, &Reply::Opened { machine, interface })?;
     while let Some(request) = calls.next_call() {
         match request {
             Request::Check => answer(&calls, &Reply::Checked(agent.check()))?,
             Request::Trial(turn) => {
                 let reply = match agent.trial(&turn, &mut calls) {
-                    Ok(not_effective) => Reply::Done { not_effective },
+                    Ok((figures, not_effective)) => Reply::Done { not_effective, figures },
                     Err(error) => {
                         let is_broken = agent.settings.broken().is_some();
                         Reply::Failed { why: one_line(&error), is_broken }
@@ -102,7 +106,8 @@ impl Agent {
         let folder = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
         let clock = CpuClock::open().map_err(PathError::part)?;
         let stop = means.stop;
-        let serving = Serving { spec, side, near_ip: opening.near, cpus, folder, stop };
+        let (near, units_beside) = (opening.near, RefCell::default());
+        let serving = Serving { spec, side, near, cpus, folder, stop, units_beside };
         Ok(Agent { serving, kept: Kept::new(), settings, clock, nic })
     }
 
@@ -118,7 +123,7 @@ impl Agent {
         &mut self,
         turn: &TrialTurn,
         calls: &mut Calls<FarPrograms>,
-    ) -> Result<Vec<model::NotEffective>, PathError> {
+    ) -> Result<(FigureValues, Vec<model::NotEffective>), PathError> {
         let Agent { serving, kept, settings, clock, .. } = self;
         let switches: Vec<Switch> = turn
             .switches
@@ -128,10 +133,10 @@ impl Agent {
             .map_err(|error: crate::SpecError| PathError::part(error))?;
         let switches: Vec<&Switch> = switches.iter().collect();
         let sides = [(KnobEnd::Far, &serving.side)];
-        let ((), idle) = settings.around(&sides, &switches, || {
+        let (((), figures), idle) = settings.around(&sides, &switches, || {
             serving.trial(turn, kept, |watch| watched(watch, clock, &serving.cpus, calls))
         })?;
-        Ok(idle)
+        Ok((figures, idle))
     }
 }
 
@@ -161,16 +166,23 @@ fn watched(
     next_request(watch, calls).map(drop)
 }
 
-/// Next request of a trial; [`Request::Stop`] if the near end is gone. Errors: the server has ended.
+/// Next request of a trial; [`Request::Stop`] if the near end is gone. Reports the end of the server once. Errors: the
+/// server has failed.
 fn next_request(
     watch: &mut LocalWatch<'_>,
     calls: &mut Calls<FarPrograms>,
 ) -> Result<Request, PathError> {
+    let mut is_reported = false;
     loop {
         match calls.within(SERVER_INTERVAL) {
             Ok(Some(request)) => return Ok(request),
             Err(NearEndGone) => return Ok(Request::Stop),
-            Ok(None) => watch.check().map_err(PathError::part)?,
+            Ok(None) => {
+                let has_ended = watch.server_ended_ns().map_err(PathError::part)?.is_some();
+                if has_ended && !std::mem::replace(&mut is_reported, true) {
+                    answer(calls, &Reply::Ended)?;
+                }
+            }
         }
     }
 }

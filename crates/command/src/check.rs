@@ -76,8 +76,14 @@ pub(crate) fn commands(spec: &CheckedPrograms, end: KnobEnd) -> Vec<Problem> {
         _ => None,
     };
     let others = match end {
-        KnobEnd::Near => [("client", spec.client.as_ref()), ("warmup", warmup)],
-        KnobEnd::Far => [("setup", spec.setup.as_ref()), ("cleanup", spec.cleanup.as_ref())],
+        KnobEnd::Near => {
+            [("client", spec.client.as_ref()), ("feed", spec.feed.as_ref()), ("warmup", warmup)]
+        }
+        KnobEnd::Far => [
+            ("setup", spec.setup.as_ref()),
+            ("program beside", spec.beside.as_ref().map(|(command, _)| command)),
+            ("cleanup", spec.cleanup.as_ref()),
+        ],
     };
     let others = others.into_iter().filter_map(|(part, of)| Some((part.to_owned(), of?)));
     arms.chain(others)

@@ -38,14 +38,19 @@ impl Place {
         spec: &CheckedPrograms,
         stop: &'static AtomicBool,
     ) -> Result<Self, PathError> {
-        match spec.place {
+        match &spec.place {
             Some(SharedPlace::Here) => {
-                return Place::shared(Side::here()?, "none: programs of this host");
+                return Place::shared(Side::here()?, true, "none: programs of this host".into());
+            }
+            Some(SharedPlace::Existing { netns, interface }) => {
+                let side = Side::existing(open(netns.as_deref())?, netns.clone(), interface.as_deref())?;
+                let nic = self::interface(&side);
+                return Place::shared(side, false, nic);
             }
             Some(SharedPlace::Loopback) => {
                 let netns = lab::loopback().map_err(PathError::part)?;
                 forget_closed_connections(&netns)?;
-                return Place::shared(Side::loopback(netns)?, "loopback of one namespace");
+                return Place::shared(Side::loopback(netns)?, true, "loopback of one namespace".into());
             }
             None => {}
         }
@@ -64,9 +69,9 @@ impl Place {
     }
 
     /// One place for both ends.
-    fn shared(near: Side, nic: &str) -> Result<Self, PathError> {
+    fn shared(near: Side, is_lab: bool, nic: String) -> Result<Self, PathError> {
         let far = FarPlace::Here(near.other_end()?);
-        Ok(Place { near, far, is_lab: true, nic: nic.into() })
+        Ok(Place { near, far, is_lab, nic })
     }
 
     /// A namespace of this host, and a far end on another.
@@ -91,7 +96,7 @@ impl Place {
         let name = near.map(str::to_owned);
         let (sysfs, is_shared) = (Some(sysfs), false);
         let near = Side { netns, name, ifname: link.name, ip, sysfs, is_shared };
-        far.open(spec, ip)?;
+        far.open(spec, near.wire_end())?;
         let nic = format!("{} to {address}", near.describe()?);
         Ok(Place { near, far: FarPlace::There(Box::new(far)), is_lab: false, nic })
     }

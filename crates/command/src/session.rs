@@ -9,6 +9,7 @@ use host::cpu::CpuClock;
 use lab::Placement;
 use model::{Arm, ArmKind, Machine, Measurement, PathError, Restarts, Session};
 
+use crate::figures::add_figures_of_far;
 use crate::life::Life;
 use crate::path::{arm_spec, arm_switches};
 use crate::place::{FarPlace, Place};
@@ -72,18 +73,18 @@ impl CommandSession {
             }
             FarPlace::There(_) => ArmSettings::journaled(&spec, [of_near], stop)?,
         };
-        let near_ip = near.ip;
-        let (far_ip, metered_cpus) = match &far {
-            FarPlace::Here(far) => (far.ip, cpus.both()),
-            FarPlace::There(far) => (far.address(), cpus.near.clone()),
+        let near_end = near.wire_end();
+        let (far_end, metered_cpus) = match &far {
+            FarPlace::Here(far) => (far.wire_end(), cpus.both()),
+            FarPlace::There(far) => (far.wire_end(), cpus.near.clone()),
         };
-        if let Some(what) = spec.url_mistake(far_ip) {
+        if let Some(what) = spec.url_mistake(far_end.ip) {
             let remedy = "correct --client".into();
             return Err(PathError::Invalid { what, remedy });
         }
         let near = Life {
             side: near,
-            far_ip,
+            far: far_end,
             cpus: cpus.near,
             metered_cpus,
             clock,
@@ -95,7 +96,8 @@ impl CommandSession {
             FarPlace::There(far) => Far::There(far),
             FarPlace::Here(side) => {
                 let (spec, cpus) = (spec.clone(), cpus.far);
-                let serving = Serving { spec, side, near_ip, cpus, folder, stop };
+                let (near, units_beside) = (near_end, RefCell::default());
+                let serving = Serving { spec, side, near, cpus, folder, stop, units_beside };
                 Far::Here { serving: Box::new(serving), kept: Kept::new() }
             }
         };
@@ -148,7 +150,7 @@ fn placement(spec: &CheckedPrograms, is_here: bool) -> Result<Placement, PathErr
     }
     let far = spec.far_cpus.clone().unwrap_or_default();
     check_cpus(&[&near[..], &far].concat())?;
-    let is_alone = spec.place == Some(SharedPlace::Here);
+    let is_alone = matches!(spec.place, Some(SharedPlace::Here | SharedPlace::Existing { .. }));
     if is_alone || !near.is_empty() || !far.is_empty() {
         return Ok(Placement { near, far });
     }
@@ -219,6 +221,10 @@ impl CommandSession {
                 around.map(|((m, far_idle), idle)| (m, [idle, far_idle].concat()))
             }
         };
+        let measured = measured.and_then(|((mut m, values), idle)| {
+            add_figures_of_far(spec, &values, &mut m)?;
+            Ok((m, idle))
+        });
         match measured {
             Ok((mut m, idle)) => {
                 m.not_effective.extend(idle);

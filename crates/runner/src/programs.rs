@@ -70,7 +70,7 @@ pub(crate) fn open<'a>(
 /// Processes that roll back the settings of existing namespaces if this one is killed.
 fn guards(runner: &Runner<'_>, spec: &CheckedPrograms) -> Result<Vec<Box<dyn Any>>, Failure> {
     let mut guards = Vec::new();
-    if spec.near.is_none() && spec.far.is_none() {
+    if spec.is_lab() {
         return Ok(guards);
     }
     // Another host has a guard of its own.
