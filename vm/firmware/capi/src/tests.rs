@@ -91,7 +91,7 @@ fn reaped(card: &mut WpvCard) -> (WpvError, u16) {
     (unsafe { wpv_tx_reap(card, &mut count) }, count)
 }
 
-fn bytes_of(frame: &WpvFrame) -> &'static mut [u8] {
+fn frame_bytes(frame: &WpvFrame) -> &'static mut [u8] {
     // SAFETY: the test holds the frame, and no other slice of it is in use.
     unsafe { core::slice::from_raw_parts_mut(frame.bytes, FRAME_BYTES_MAX) }
 }
@@ -107,13 +107,13 @@ fn frames_pass_both_ways() {
             assert!(device.receive(&frame));
             let (error, received) = taken(&mut card);
             assert_eq!((error, received.len_bytes), (WpvError::Ok, 200));
-            assert_eq!(bytes_of(&received)[..200], frame);
+            assert_eq!(frame_bytes(&received)[..200], frame);
             // Every other one is sent back in place, the rest posted again.
             if turn % 2 == 0 {
                 assert_eq!(rx_post(&mut card, received.number), WpvError::Ok);
                 let (error, sent) = free_frame(&mut card);
                 assert_eq!(error, WpvError::Ok);
-                bytes_of(&sent)[..200].fill(turn);
+                frame_bytes(&sent)[..200].fill(turn);
                 assert_eq!(tx_post(&mut card, sent.number, 200), WpvError::Ok);
             } else {
                 assert_eq!(tx_post(&mut card, received.number, 200), WpvError::Ok);
@@ -291,9 +291,13 @@ fn what_is_no_card_is_refused_by_its_kind() {
     assert_eq!(place.start(|_| ()), WpvError::Queue);
 }
 
+/// Error of a start with the memory changed.
+fn refused(change: fn(&mut WpvMemory)) -> WpvError {
+    Place::new(MAGIC, 2, 1).start(change)
+}
+
 #[test]
 fn memory_that_does_not_suffice_is_refused() {
-    let refused = |change: fn(&mut WpvMemory)| Place::new(MAGIC, 2, 1).start(change);
     assert_eq!(refused(|memory| memory.state = null_mut()), WpvError::Argument);
     assert_eq!(
         refused(|memory| memory.state = memory.state.wrapping_byte_add(8)),
