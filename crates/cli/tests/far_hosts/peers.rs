@@ -3,10 +3,6 @@
 use super::*;
 use crate::common::wirepath;
 
-fn counter(arm: &Value, name: &str) -> u64 {
-    arm["counters"][name].as_u64().unwrap_or_else(|| panic!("{name}: {arm:#}"))
-}
-
 fn median(arm: &Value, name: &str) -> f64 {
     arm["metrics"][name]["median"].as_f64().unwrap_or_else(|| panic!("{name}: {arm:#}"))
 }
@@ -37,7 +33,6 @@ fn one_page_by_ssh_has_rates_of_both_directions_round_trips_and_jitter_beside_ip
         for name in ["goodput_bps_forward", "goodput_bps_return", "sent_pps", "jitter_ns"] {
             assert!(median(arm, name) > 0.0, "{name}: {arm:#}");
         }
-        assert!(counter(arm, "forward_sent_count") > 0 || arm["name"] == "iperf3", "{arm:#}");
     }
     assert!(peer["mode"]["version"].as_str().is_some_and(|text| text.contains("3.")), "{peer:#}");
     succeed(wirepath(&["report", "last", "--data-dir", &data, "--html", &file]));
