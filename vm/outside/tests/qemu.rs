@@ -104,13 +104,14 @@ fn counts_from_outside_are_those_of_the_firmware_to_the_frame() {
         // The firmware raises the pin for each frame that it handles.
         assert_eq!(figures["outside_pin_rises_count"], to_guest_count as f64, "{switches}");
 
-        // Up to two interrupts are those of the two frames above. A line that rises while the handler runs, and is
-        // acknowledged by it, makes no interrupt of its own: seen with up to one in 50 interrupts, where completions are
-        // polled; without such completions there is none.
+        // Up to two interrupts are those of the two frames above. The firmware's handler looks for a further cause once
+        // more, so it may acknowledge a second rise of the line, and that one has no interrupt of its own if a third
+        // comes before the handler ends. Without interrupts for frames sent there is no second cause.
         let interrupts = run.grown(Counter::Interrupts);
-        let polled = if switches.contains("no-tx-interrupt") { 0 } else { 1 + interrupts / 25 };
+        let has_one_cause = switches.contains("no-tx-interrupt");
+        let second_rises = if has_one_cause { 0 } else { interrupts };
         let lines = run.outside.interrupt_count().expect("a card");
-        let allowed = interrupts..=interrupts + 2 * own_frames + polled;
+        let allowed = interrupts..=interrupts + 2 * own_frames + second_rises;
         assert!(allowed.contains(&lines), "{switches}: {lines} lines, {interrupts} interrupts");
         assert!(card.notification_count >= lines, "{card:?} {lines}");
 
