@@ -85,24 +85,27 @@ pub(crate) fn add_to(
     events: &KvmEvents,
     has: impl Fn(&str) -> bool,
 ) {
-    let mut add = |name: String, value: u64| *figures.entry(name).or_insert(0.0) += value as f64;
     if has("kvm_exit") {
-        add("outside_exits_count".into(), total(events, KvmEvent::Exit).count);
+        add(figures, "outside_exits_count".into(), total(events, KvmEvent::Exit).count);
         for (detail, sum) in by_detail(events, KvmEvent::Exit) {
-            add(format!("outside_exits_{}_count", reason(detail)), sum.count);
+            add(figures, format!("outside_exits_{}_count", reason(detail)), sum.count);
         }
     }
     if has("kvm_entry") {
-        add("outside_exits_ns".into(), total(events, KvmEvent::Exit).ns);
+        add(figures, "outside_exits_ns".into(), total(events, KvmEvent::Exit).ns);
         for (detail, sum) in by_detail(events, KvmEvent::Exit) {
-            add(format!("outside_exits_{}_ns", reason(detail)), sum.ns);
+            add(figures, format!("outside_exits_{}_ns", reason(detail)), sum.ns);
         }
     }
     if has("kvm_userspace_exit") {
         let all = total(events, KvmEvent::ToProcess).count;
-        add("outside_process_exits_count".into(), all);
+        add(figures, "outside_process_exits_count".into(), all);
         for (detail, sum) in by_detail(events, KvmEvent::ToProcess) {
-            add(format!("outside_process_exits_{}_count", process_reason(detail)), sum.count);
+            add(
+                figures,
+                format!("outside_process_exits_{}_count", process_reason(detail)),
+                sum.count,
+            );
         }
     }
     for (tracepoint, name, event) in [
@@ -112,18 +115,23 @@ pub(crate) fn add_to(
         ("kvm_fast_mmio", "outside_fast_doorbells_count", KvmEvent::Doorbell),
     ] {
         if has(tracepoint) {
-            add(name.into(), total(events, event).count);
+            add(figures, name.into(), total(events, event).count);
         }
     }
     if has("kvm_vcpu_wakeup") {
         let (halted, polled) = (total(events, KvmEvent::Halted), total(events, KvmEvent::Polled));
-        add("outside_halts_count".into(), halted.count.saturating_add(polled.count));
-        add("outside_halts_polled_count".into(), polled.count);
-        add("outside_halted_ns".into(), halted.ns.saturating_add(polled.ns));
+        add(figures, "outside_halts_count".into(), halted.count.saturating_add(polled.count));
+        add(figures, "outside_halts_polled_count".into(), polled.count);
+        add(figures, "outside_halted_ns".into(), halted.ns.saturating_add(polled.ns));
     }
     for (name, count) in places(events, &has) {
-        add(name, count);
+        add(figures, name, count);
     }
+}
+
+/// Two reasons may have one name.
+fn add(figures: &mut BTreeMap<String, f64>, name: String, value: u64) {
+    *figures.entry(name).or_insert(0.0) += value as f64;
 }
 
 /// Accesses by port or address, the most frequent ones; the others in a sum.
