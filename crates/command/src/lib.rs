@@ -7,7 +7,9 @@ mod accounting;
 mod agent;
 mod check;
 mod exchange;
+mod figures;
 mod life;
+mod middle;
 mod path;
 mod place;
 mod problem;
@@ -20,6 +22,7 @@ mod settings;
 mod side;
 mod spec;
 mod switches;
+mod variables;
 
 pub use agent::{FarMeans, serve_near};
 pub use check::{check, unstartable};
@@ -29,7 +32,7 @@ pub use resolve::{read, resolve, resolve_programs};
 pub use scout::{ServerCommand, ServersSeen, scout};
 pub use session::{CommandSession, Journals, rehearse};
 pub use spec::{ArmSpec, CheckedPrograms, ProgramLimits, SharedPlace, SpecError};
-pub use switches::{KnobEnd, Switch};
+pub use switches::{Act, At, Switch};
 
 /// Name of the service of the far end, `wirepath answer programs`.
 pub const SERVICE: &str = "programs";

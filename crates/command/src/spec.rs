@@ -5,14 +5,14 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lab::adapters::{Adapter, Figure, FigureSyntaxError};
+use lab::adapters::{Adapter, Figure, FigureSyntaxError, Origin};
 use lab::program::{Ready, ReadyError};
-use lab::{FarEnd, FarEndError};
+use lab::{BuiltInLoadError, FarEnd, FarEndError};
 use model::{Programs, ProgramsError};
 use thiserror::Error;
 
-use crate::Switch;
 use crate::resolve::MEASURED;
+use crate::{At, Switch};
 
 /// An experiment that cannot be read or makes no sense.
 #[derive(Debug, Error)]
@@ -49,6 +49,12 @@ pub enum SpecError {
     Switch { text: String, why: String },
     #[error("switch {text} is listed twice")]
     SameSwitch { text: String },
+    #[error(
+        "switch {text}: no place is named {name}; add --at {name}=netns:NAME, or write near: or far:"
+    )]
+    NoPlace { text: String, name: String },
+    #[error("--at {name}: {why}")]
+    At { name: String, why: String },
     #[error("--arms needs switches: give --switch KNOB=VALUE or --switch env:NAME=VALUE")]
     NoSwitch,
     #[error(transparent)]
@@ -80,9 +86,16 @@ pub enum SpecError {
     #[error("{text:?} is not a valid place; write netns:NAME, netns:PID or netns:FILE")]
     Place { text: String },
     #[error(transparent)]
+    Load(#[from] BuiltInLoadError),
+    #[error(
+        "load {text} has a server and a client of its own; remove it, or --server, --client, --feed, --adapter and commands of arms"
+    )]
+    LoadAndCommand { text: String },
+    #[error(transparent)]
     Far(#[from] FarEndError),
     #[error(
-        "place: {text:?} is not a valid place; write here or loopback, or leave it out for a lab of two namespaces"
+        "place: {text:?} is not a valid place; write this, netns:NAME, either with @INTERFACE, here or loopback, or leave \
+         it out for a lab of two namespaces"
     )]
     SharedPlace { text: String },
     #[error("place {place}: {why}")]
@@ -95,6 +108,10 @@ pub enum SpecError {
     FarAddress { text: String },
     #[error("{key} is of a far end on another host; add --far ssh:[USER@]HOST")]
     NoHost { key: &'static str },
+    #[error("{0}")]
+    Feed(&'static str),
+    #[error("figure {name} is of {of}")]
+    Origin { name: String, of: &'static str },
 }
 
 /// Preparation of a client.
@@ -105,21 +122,43 @@ pub(crate) enum Warmup {
 }
 
 /// Place that both ends share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SharedPlace {
     /// This host itself, without a namespace.
     Here,
     /// One namespace of their own.
     Loopback,
+    /// One that exists, with an interface under test.
+    Existing {
+        /// `None` for that of this process.
+        netns: Option<String>,
+        /// `None` for the first one with an address.
+        interface: Option<String>,
+    },
 }
 
 impl fmt::Display for SharedPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            SharedPlace::Here => "here",
-            SharedPlace::Loopback => "loopback",
-        })
+        match self {
+            SharedPlace::Here => f.write_str("here"),
+            SharedPlace::Loopback => f.write_str("loopback"),
+            SharedPlace::Existing { netns, interface } => {
+                match netns {
+                    None => f.write_str("this")?,
+                    Some(name) => write!(f, "netns:{name}")?,
+                }
+                interface.as_ref().map_or(Ok(()), |interface| write!(f, "@{interface}"))
+            }
+        }
     }
+}
+
+/// Place between both ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MiddlePlace {
+    pub name: String,
+    /// `None` for the namespace of the caller.
+    pub host: Option<FarEnd>,
 }
 
 /// Time limits of the steps of a trial.
@@ -154,13 +193,17 @@ pub struct CheckedPrograms {
     pub plan: String,
     /// `None` if the arms are the clients.
     pub(crate) client: Option<String>,
+    /// The load in place of a client.
+    pub(crate) feed: Option<String>,
+    /// Program beside each trial, and the sign that it is ready.
+    pub(crate) beside: Option<(String, Ready)>,
     pub(crate) ready: String,
     pub(crate) setup: Option<String>,
     pub(crate) cleanup: Option<String>,
     pub(crate) warmup: Option<Warmup>,
     pub(crate) keep: bool,
     pub(crate) adapter: Option<Adapter>,
-    /// Figures of the client's output besides those of the adapter.
+    /// Figures of outputs and files besides those of the adapter.
     pub(crate) figures: Vec<Figure>,
     /// Figures that decide, most important first.
     pub judged: Vec<String>,
@@ -172,6 +215,8 @@ pub struct CheckedPrograms {
     pub near: Option<String>,
     /// Place of the server; `None` for a lab.
     pub far: Option<FarEnd>,
+    /// Places between near and far.
+    pub middle: Vec<MiddlePlace>,
     /// Address of the server on another host; `None` for that of the connection.
     pub(crate) far_address: Option<IpAddr>,
     pub(crate) ssh_options: Vec<String>,
@@ -231,7 +276,7 @@ impl CheckedPrograms {
 
     /// True if the arms are servers.
     pub fn has_server(&self) -> bool {
-        self.client.is_some()
+        self.client.is_some() || self.feed.is_some()
     }
 
     /// Command of the client, for the record; `None` if each arm has its own.
@@ -241,7 +286,21 @@ impl CheckedPrograms {
 
     /// True if the ends are in namespaces that only this experiment has.
     pub fn is_lab(&self) -> bool {
-        self.place != Some(SharedPlace::Here) && self.near.is_none() && self.far.is_none()
+        let is_made = matches!(self.place, None | Some(SharedPlace::Loopback));
+        is_made && self.near.is_none() && self.far.is_none() && self.middle.is_empty()
+    }
+
+    /// Figures that are taken at the server's end: those of its output, of its files, and of the program beside it.
+    pub(crate) fn figures_of_far(&self) -> impl Iterator<Item = &Figure> {
+        self.figures.iter().filter(|figure| self.is_of_far(figure))
+    }
+
+    pub(crate) fn is_of_far(&self, figure: &Figure) -> bool {
+        match figure.origin {
+            Origin::Own => false,
+            Origin::Server | Origin::Beside => true,
+            Origin::File(_) => self.has_server(),
+        }
     }
 
     /// True if the server runs on another host.
@@ -249,10 +308,18 @@ impl CheckedPrograms {
         matches!(self.far, Some(FarEnd::Ssh(_)))
     }
 
-    /// True if any arm sets a knob at this end.
-    pub fn sets_knobs_at(&self, wanted: crate::KnobEnd) -> bool {
-        let own = self.arms.iter().flat_map(|arm| &arm.switches);
-        let mut all = self.switches.iter().chain(own);
-        all.any(|switch| matches!(switch, Switch::Knob { end, .. } if *end == wanted))
+    /// Switches of all arms.
+    pub(crate) fn all_switches(&self) -> impl Iterator<Item = &Switch> {
+        self.switches.iter().chain(self.arms.iter().flat_map(|arm| &arm.switches))
+    }
+
+    /// True if any arm changes settings at a place.
+    pub fn has_settings_at(&self, at: &At) -> bool {
+        self.all_switches().any(|switch| switch.at == *at && switch.is_setting())
+    }
+
+    /// Places between the ends that are on this host.
+    pub fn middle_here(&self) -> impl Iterator<Item = &MiddlePlace> {
+        self.middle.iter().filter(|place| !matches!(place.host, Some(FarEnd::Ssh(_))))
     }
 }
