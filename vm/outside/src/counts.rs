@@ -221,3 +221,56 @@ fn add_card(figures: &mut BTreeMap<String, f64>, at: usize, card: &CardCounts) {
         figures.insert(format!("frames_per_doorbell{suffix}"), frames);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qemu::LogReader;
+
+    /// Counts of an input of the fuzz target.
+    fn counts(input: &[u8]) -> OutsideCounts {
+        let mut reader = LogReader::default();
+        reader.push(input);
+        let mut counts = OutsideCounts { baud: 9600, ..OutsideCounts::default() };
+        counts.take_log(reader.book, 0);
+        counts
+    }
+
+    #[test]
+    fn two_cards_are_told_apart_and_a_frame_of_two_buffers_is_one() {
+        let counts = counts(include_bytes!("../../fuzz/corpus/qemu_log/two_cards"));
+        let [near, far] = counts.cards().unwrap() else { panic!("{counts:?}") };
+        assert_eq!((near.frames_to_guest_count, near.buffers_to_guest_count), (1, 2));
+        assert_eq!((near.frames_from_guest_count, near.notification_count), (0, 1));
+        assert_eq!((far.frames_to_guest_count, far.frames_from_guest_count), (0, 2));
+        assert_eq!(far.doorbell_counts, BTreeMap::from([(1, 1)]));
+        let figures = counts.figures();
+        assert_eq!(figures["outside_frames_to_guest_count"], 1.0);
+        assert_eq!(figures["outside_card1_frames_from_guest_count"], 2.0);
+        assert_eq!(figures["frames_per_doorbell_card1"], 2.0);
+        assert_eq!(figures["outside_interrupts_count"], 2.0);
+        let segments = counts.segments();
+        assert_eq!(segments["doorbell_to_taken"].max() / 1000, 10);
+        assert_eq!(segments["doorbell_to_completed"].max() / 1000, 13);
+        // The doorbell is the other card's.
+        assert!(!segments.contains_key("given_to_doorbell"));
+    }
+
+    #[test]
+    fn console_and_cards_of_a_pc_are_counted() {
+        let counts = counts(include_bytes!("../../fuzz/corpus/qemu_log/pc"));
+        // A write of the divisor is no character.
+        assert_eq!(counts.figures()["outside_console_characters_count"], 1.0);
+        // One line that rises of an e1000e, a message of it, and a line of a PCnet.
+        assert_eq!(counts.interrupt_count(), Some(3));
+        assert!(counts.missing.iter().any(|what| what.contains("no virtio card")), "{counts:?}");
+        assert_eq!(counts.frame_count(), None);
+    }
+
+    #[test]
+    fn log_without_times_has_counts_and_no_stages() {
+        let counts = counts(include_bytes!("../../fuzz/corpus/qemu_log/without_times"));
+        assert!(counts.frame_count() > Some(0) && counts.segments().is_empty(), "{counts:?}");
+        assert!(counts.missing.iter().any(|what| what.contains("timestamp=on")), "{counts:?}");
+    }
+}
