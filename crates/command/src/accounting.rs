@@ -193,7 +193,8 @@ pub(crate) fn measurement(seen: &ObservedTrial<'_>) -> Measurement {
         m.figures.insert("client_wall_ns".into(), seen.wall_ns as f64);
     }
     let near_memory = seen.client.memory_bytes_max.map(|bytes| bytes as f64);
-    let of_near = [("cpu_ns", Some(seen.client.cpu_ns() as f64)), ("memory_bytes_max", near_memory)];
+    let of_near =
+        [("cpu_ns", Some(seen.client.cpu_ns() as f64)), ("memory_bytes_max", near_memory)];
     let of_near = of_near.into_iter().filter_map(|(name, value)| Some((name, value?)));
     m.figures.extend(of_near.map(|(name, value)| (format!("{}_{name}", seen.near), value)));
     let figures = [

@@ -188,7 +188,8 @@ impl Life {
         });
         let is_unreached = seen.counters.is_some_and(|counters| counters.packets == 0);
         let unreached = is_unreached.then(|| {
-            "no packet reached the server: check the address and the port of the client".to_owned()
+            let name = if spec.feed.is_some() { FEED } else { CLIENT };
+            format!("no packet reached the server: check the address and the port of the {name}")
         });
         let causes: Vec<String> =
             ended.into_iter().chain(self.mtus(seen)).chain(unnamed).chain(unreached).collect();
@@ -214,7 +215,8 @@ impl Life {
             None => Ok(()),
             Some(Warmup::Wait(time)) => wait_until(*time, self.stop, || false),
             Some(Warmup::Command(command)) => {
-                let program = self.start("warmup", command, self.variables(turn)).map_err(PathError::part)?;
+                let program =
+                    self.start("warmup", command, self.variables(turn)).map_err(PathError::part)?;
                 let finished = program.wait(spec.limits.step, self.stop);
                 check_status("warmup", &finished.map_err(PathError::part)?)
             }

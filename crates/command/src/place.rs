@@ -43,14 +43,19 @@ impl Place {
                 return Place::shared(Side::here()?, true, "none: programs of this host".into());
             }
             Some(SharedPlace::Existing { netns, interface }) => {
-                let side = Side::existing(open(netns.as_deref())?, netns.clone(), interface.as_deref())?;
+                let side =
+                    Side::existing(open(netns.as_deref())?, netns.clone(), interface.as_deref())?;
                 let nic = self::interface(&side);
                 return Place::shared(side, false, nic);
             }
             Some(SharedPlace::Loopback) => {
                 let netns = lab::loopback().map_err(PathError::part)?;
                 forget_closed_connections(&netns)?;
-                return Place::shared(Side::loopback(netns)?, true, "loopback of one namespace".into());
+                return Place::shared(
+                    Side::loopback(netns)?,
+                    true,
+                    "loopback of one namespace".into(),
+                );
             }
             None => {}
         }

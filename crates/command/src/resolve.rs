@@ -186,7 +186,8 @@ pub fn resolve_programs(programs: &Programs) -> Result<CheckedPrograms, SpecErro
 
 /// Errors: a feed beside what it takes the place of, or without a server.
 fn check_feed(programs: &Programs) -> Result<(), SpecError> {
-    let is_empty = |command: &Option<String>| command.as_ref().is_some_and(|text| text.trim().is_empty());
+    let is_empty =
+        |command: &Option<String>| command.as_ref().is_some_and(|text| text.trim().is_empty());
     let why = if is_empty(&programs.feed) || is_empty(&programs.beside) {
         "--feed and --beside take a command; this one is empty"
     } else if programs.feed.is_some() && programs.client.is_some() {
@@ -381,7 +382,8 @@ fn resolve_figures(
     }
     // A feed's own CPU time is part of that of the packets.
     let cost = if programs.feed.is_some() { "server_cpu_ns" } else { "cpu_ns_per_packet" };
-    let (cost, has_server) = (cost.to_owned(), programs.client.is_some() || programs.feed.is_some());
+    let (cost, has_server) =
+        (cost.to_owned(), programs.client.is_some() || programs.feed.is_some());
     if has_server && !judged.contains(&cost) {
         judged.push(cost);
     }

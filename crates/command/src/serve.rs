@@ -9,7 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 use host::explain::{Narrow, StageTrace};
 use lab::adapters::Origin;
 use lab::program::{
-    self, FinishedProgram, PortUse, Program, ProgramEnd, ProgramError, Transport, Usage, port_holder,
+    self, FinishedProgram, PortUse, Program, ProgramEnd, ProgramError, Transport, Usage,
+    port_holder,
 };
 use lab::{HostTime, LossWatch};
 use model::PathError;
@@ -224,7 +225,8 @@ impl Serving {
     fn take_files(&self, files: &Files<'_>, values: &mut FigureValues) -> Result<(), String> {
         for figure in self.spec.figures_of_far() {
             let Origin::File(path) = &figure.origin else { continue };
-            let value = figure.take(&files.read(path)?).map_err(|error| host::text::chain(&error))?;
+            let value =
+                figure.take(&files.read(path)?).map_err(|error| host::text::chain(&error))?;
             values.insert(figure.name.clone(), value);
         }
         Ok(())
@@ -439,10 +441,13 @@ fn check_beside(ended: FinishedProgram) -> Result<FinishedProgram, PathError> {
     let why = match ended.end {
         ProgramEnd::ByItself => "ended before the trial".to_owned(),
         ProgramEnd::Killed => {
-            "did not end after SIGINT and was killed; raise --grace, or start it with exec".to_owned()
+            "did not end after SIGINT and was killed; raise --grace, or start it with exec"
+                .to_owned()
         }
         // A shell ends by the signal.
-        ProgramEnd::Terminated if ended.status.code().is_none_or(|code| code == 0 || code == 130) => {
+        ProgramEnd::Terminated
+            if ended.status.code().is_none_or(|code| code == 0 || code == 130) =>
+        {
             return Ok(ended);
         }
         ProgramEnd::Terminated => ended.status.to_string(),

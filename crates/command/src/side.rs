@@ -91,7 +91,8 @@ impl Side {
                 });
             }
         };
-        let sysfs = name.as_ref().map(|_| Sysfs::of(&netns).map_err(PathError::part)).transpose()?;
+        let sysfs =
+            name.as_ref().map(|_| Sysfs::of(&netns).map_err(PathError::part)).transpose()?;
         Ok(Side { netns, name, ifname, ip, sysfs, is_shared: true })
     }
 

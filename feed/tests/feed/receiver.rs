@@ -68,7 +68,8 @@ metrics = ["p99_us=server:json:/p99_us lower", "p999_us=server:json:/p999_us low
             assert!(arm["metrics"][figure]["median"].as_f64() > Some(0.0), "{figure} of {name}");
         }
         // What the receiver has not counted, its socket had no space for.
-        let (received, lost) = (trials(arm, "received_count"), trials(arm, "udp_buffer_error_count"));
+        let (received, lost) =
+            (trials(arm, "received_count"), trials(arm, "udp_buffer_error_count"));
         assert!(received.len() >= 6);
         for (received, lost) in received.iter().zip(lost) {
             assert_eq!(received + lost, QUOTES as f64, "{name}: {received} and {lost}");
@@ -157,7 +158,8 @@ fn receivers_take_turns_on_a_live_group_and_their_books_agree_with_the_witness()
     let (mut trials, mut missing) = (0, 0);
     for entry in fs::read_dir(data.path()).expect("a folder") {
         let file = entry.expect("an entry").file_name().into_string().expect("a plain name");
-        let Some((name, number_of)) = file.split_once('-').filter(|(name, _)| *name != "book") else {
+        let Some((name, number_of)) = file.split_once('-').filter(|(name, _)| *name != "book")
+        else {
             continue;
         };
         let own = last_line(&data.file(&file));

@@ -59,7 +59,8 @@ impl Programs {
 #[test]
 fn a_trial_ends_with_the_server_and_the_feed_is_stopped_then() {
     let Some(programs) = programs() else { return };
-    let args = programs.args(&programs.feed, &["--arm", "baseline:COUNT=50", "--arm", "b:COUNT=100"]);
+    let args =
+        programs.args(&programs.feed, &["--arm", "baseline:COUNT=50", "--arm", "b:COUNT=100"]);
     let outcome = proven(&programs.data, &args);
     assert_no_failure(&outcome);
     assert_eq!(outcome["judged"], serde_json::json!(["got_count", "server_cpu_ns"]));
@@ -105,7 +106,7 @@ fn feeds_and_servers_that_fail_are_failed_trials_with_their_reasons() {
     assert!(endless.contains("the feed did not end within 300 ms"), "{endless}");
     let nothing = said("sleep 0.1", &[]);
     assert!(nothing.contains("no packet"), "{nothing}");
-    let server = ["--arm", "b:STATUS=4", "--arm", "b:COUNT=5", "--arm", "c:STATUS=4"];
+    let server = ["--arm", "b:STATUS=4", "--arm", "b:COUNT=5", "--arm", "c:COUNT=5"];
     let failed = said(&programs.feed, &server);
     assert!(failed.contains("exit status: 4"), "{failed}");
 }
@@ -153,7 +154,9 @@ fn programs_that_end_take_turns_at_a_place_that_exists_with_its_settings() {
     let (spaces, data) = (Spaces::new(), Data::new());
     let log = data.file("log");
     let seen = "$(ethtool -k $WIREPATH_INTERFACE | grep tx-tcp-segmentation:)";
-    let a = format!("a=echo $WIREPATH_ARM $WIREPATH_INTERFACE $WIREPATH_FAR {seen} >>{log}; echo rps 5");
+    let a = format!(
+        "a=echo $WIREPATH_ARM $WIREPATH_INTERFACE $WIREPATH_FAR {seen} >>{log}; echo rps 5"
+    );
     let features = || succeed(crate::common::enter(&spaces.far, &["ethtool", "-k", "vb"]));
     let before = features();
     for place in [format!("netns:{}", spaces.far), format!("netns:{}@vb", spaces.far)] {
@@ -163,7 +166,8 @@ fn programs_that_end_take_turns_at_a_place_that_exists_with_its_settings() {
         assert_no_failure(&outcome);
         let text = fs::read_to_string(&log).expect("a log");
         let lines: BTreeSet<&str> = text.lines().collect();
-        let of = |arm: &str, state: &str| format!("{arm} vb 10.77.0.2 tx-tcp-segmentation: {state}");
+        let of =
+            |arm: &str, state: &str| format!("{arm} vb 10.77.0.2 tx-tcp-segmentation: {state}");
         // The control runs under the name of the baseline.
         assert_eq!(lines, BTreeSet::from([&*of("a", "on"), &*of("+tso=off", "off")]));
         assert_eq!(features(), before);

@@ -163,8 +163,10 @@ fn a_server_at_a_far_host_ends_a_trial_and_its_figures_are_taken_there() {
     fs::write(&server, COUNTING).expect("a script");
     fs::write(&feed, FEED).expect("a script");
     let server = format!("REPORT={report} exec python3 {server}");
-    let (feed, file) = (format!("exec python3 {feed}"), format!("n_count=file:{report}:json:/count"));
-    let beside = "trap 'echo saw $WIREPATH_FAR_INTERFACE 3; exit' INT; while :; do sleep 0.05; done";
+    let (feed, file) =
+        (format!("exec python3 {feed}"), format!("n_count=file:{report}:json:/count"));
+    let beside =
+        "trap 'echo saw $WIREPATH_FAR_INTERFACE 3; exit' INT; while :; do sleep 0.05; done";
     let args = ["--server", &server, "--feed", &feed, "--arm", "baseline:COUNT=50"];
     let figures = ["--metric", "got_count=server:re:count ([0-9]+)", "--metric", &file];
     let witness = ["--beside", beside, "--beside-ready", "sleep:50"];
@@ -177,7 +179,10 @@ fn a_server_at_a_far_host_ends_a_trial_and_its_figures_are_taken_there() {
         let median = |metric: &str| arm["metrics"][metric]["median"].as_f64();
         assert_eq!((median("got_count"), median("n_count")), (Some(count), Some(count)), "{arm:#}");
         assert_eq!(median("saw_count"), Some(3.0));
-        assert!(median("server_cpu_ns") > Some(1e6) && median("feed_cpu_ns") > Some(0.0), "{arm:#}");
+        assert!(
+            median("server_cpu_ns") > Some(1e6) && median("feed_cpu_ns") > Some(0.0),
+            "{arm:#}"
+        );
     }
     let written = fs::read_to_string(&report).expect("it was written there");
     assert!(written.contains("\"interface\": \"vb\""), "{written}");

@@ -121,7 +121,9 @@ impl Sink {
         present: Option<&Present<'_>>,
     ) {
         let (domain, sequence, message) = match delivery {
-            ArbiterDelivery::Message { domain, sequence, message, .. } => (domain, sequence, message),
+            ArbiterDelivery::Message { domain, sequence, message, .. } => {
+                (domain, sequence, message)
+            }
             ArbiterDelivery::Gap { domain, first, count, .. } => {
                 return self.gaps.add(OpenGap { domain, first, count });
             }
