@@ -16,14 +16,16 @@ use lab::{Meter, describe_machine};
 use model::PathError;
 use remote::{Calls, NearEndGone};
 
+use crate::CheckedPrograms;
 use crate::check;
 use crate::exchange::{FarPrograms, Opening, Reply, Request};
 use crate::figures::FigureValues;
+use crate::middle::Namespace;
 use crate::problem::Problem;
 use crate::serve::{FarSeen, Kept, LocalWatch, Serving, TrialTurn, Watch, one_line};
-use crate::settings::ArmSettings;
+use crate::settings::{ArmSettings, Spot};
 use crate::side::Side;
-use crate::switches::{KnobEnd, Switch};
+use crate::switches::{At, Switch};
 
 /// Interval of the checks on the server while a client runs.
 const SERVER_INTERVAL: Duration = Duration::from_millis(20);
@@ -55,7 +57,7 @@ pub fn serve_near(mut means: FarMeans<'_>) -> Result<(), PathError> {
         }
     };
     let machine = Box::new(describe_machine(agent.nic.clone()));
-    let interface = agent.serving.side.ifname.clone();
+    let interface = agent.interface();
     answer(&calls, &Reply::Opened { machine, interface })?;
     while let Some(request) = calls.next_call() {
         match request {
@@ -82,39 +84,87 @@ fn answer(calls: &Calls<FarPrograms>, reply: &Reply) -> Result<(), PathError> {
 }
 
 struct Agent {
-    serving: Serving,
-    kept: Kept,
+    spec: CheckedPrograms,
+    role: Role,
     settings: ArmSettings,
     clock: CpuClock,
     nic: String,
 }
 
+/// Part of this host in the experiment.
+enum Role {
+    /// The server's end.
+    Server { serving: Box<Serving>, kept: Kept },
+    /// A place between the ends.
+    Place { name: String, namespace: Namespace },
+}
+
+impl Role {
+    fn at(&self) -> At {
+        match self {
+            Role::Server { .. } => At::Far,
+            Role::Place { name, .. } => At::Place(name.clone()),
+        }
+    }
+
+    fn spot(&self) -> Result<Spot<'_>, PathError> {
+        match self {
+            Role::Server { serving, .. } => Ok(serving.side.spot(At::Far)),
+            Role::Place { namespace, .. } => namespace.spot(self.at()),
+        }
+    }
+}
+
 impl Agent {
     fn open(opening: Opening, means: &mut FarMeans<'_>) -> Result<Self, PathError> {
         let spec = crate::resolve_programs(&opening.experiment).map_err(PathError::part)?;
-        let netns = Netns::current().map_err(PathError::part)?;
-        let side = Side::with_address(netns, opening.far)?;
-        let cpus = spec.far_cpus.clone().unwrap_or_default();
-        crate::session::check_cpus(&cpus)?;
-        let nic = side.describe()?;
-        if spec.sets_knobs_at(KnobEnd::Far) {
+        let role = match opening.place {
+            Some(name) => Role::Place { name, namespace: Namespace::open(None)? },
+            None => {
+                let netns = Netns::current().map_err(PathError::part)?;
+                let side = Side::with_address(netns, opening.far)?;
+                let cpus = spec.far_cpus.clone().unwrap_or_default();
+                crate::session::check_cpus(&cpus)?;
+                // The login folder of the user.
+                let folder = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+                let (spec, near, stop) = (spec.clone(), opening.near, means.stop);
+                let units_beside = RefCell::default();
+                let serving = Serving { spec, side, near, cpus, folder, stop, units_beside };
+                Role::Server { serving: Box::new(serving), kept: Kept::new() }
+            }
+        };
+        let nic = match &role {
+            Role::Server { serving, .. } => serving.side.describe()?,
+            Role::Place { name, .. } => name.clone(),
+        };
+        if spec.has_settings_at(&role.at()) {
             (means.start_guard)().map_err(|why| PathError::Part(why.into()))?;
         }
-        let journals = [(KnobEnd::Far, &side, means.journal.clone())];
+        let journals = [(role.spot()?, means.journal.clone())];
         let settings = ArmSettings::journaled(&spec, journals, means.stop)?;
-        // The login folder of the user.
-        let folder = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
         let clock = CpuClock::open().map_err(PathError::part)?;
-        let stop = means.stop;
-        let (near, units_beside) = (opening.near, RefCell::default());
-        let serving = Serving { spec, side, near, cpus, folder, stop, units_beside };
-        Ok(Agent { serving, kept: Kept::new(), settings, clock, nic })
+        Ok(Agent { spec, role, settings, clock, nic })
+    }
+
+    /// Interface under test; empty for a place between the ends.
+    fn interface(&self) -> String {
+        match &self.role {
+            Role::Server { serving, .. } => serving.side.ifname.clone(),
+            Role::Place { .. } => String::new(),
+        }
     }
 
     fn check(&self) -> Vec<Problem> {
-        let spec = &self.serving.spec;
-        let mut problems = check::commands(spec, KnobEnd::Far);
-        problems.extend(check::side(spec, KnobEnd::Far, &self.serving.side, false));
+        let mut problems = check::commands(&self.spec, &self.role.at());
+        match (&self.role, self.role.spot()) {
+            (Role::Server { serving, .. }, _) => {
+                problems.extend(check::side(&self.spec, At::Far, &serving.side, false));
+            }
+            (_, Ok(spot)) => problems.extend(check::switches(&self.spec, &spot, false)),
+            (_, Err(error)) => {
+                problems.push(Problem { part: "place".into(), why: one_line(&error) });
+            }
+        }
         problems
     }
 
@@ -124,20 +174,41 @@ impl Agent {
         turn: &TrialTurn,
         calls: &mut Calls<FarPrograms>,
     ) -> Result<(FigureValues, Vec<model::NotEffective>), PathError> {
-        let Agent { serving, kept, settings, clock, .. } = self;
-        let switches: Vec<Switch> = turn
-            .switches
-            .iter()
-            .map(|id| id.parse())
-            .collect::<Result<_, _>>()
-            .map_err(|error: crate::SpecError| PathError::part(error))?;
-        let switches: Vec<&Switch> = switches.iter().collect();
-        let sides = [(KnobEnd::Far, &serving.side)];
-        let (((), figures), idle) = settings.around(&sides, &switches, || {
-            serving.trial(turn, kept, |watch| watched(watch, clock, &serving.cpus, calls))
-        })?;
-        Ok((figures, idle))
+        let Agent { spec, role, settings, clock, .. } = self;
+        let is_on = |switch: &&Switch| turn.switches.contains(&switch.id().to_string());
+        let switches: Vec<&Switch> = spec.all_switches().filter(is_on).collect();
+        match role {
+            Role::Server { serving, kept } => {
+                let spots = [serving.side.spot(At::Far)];
+                let (((), figures), idle) = settings.around(&spots, &switches, || {
+                    serving.trial(turn, kept, |watch| watched(watch, clock, &serving.cpus, calls))
+                })?;
+                Ok((figures, idle))
+            }
+            Role::Place { name, namespace } => {
+                let spots = [namespace.spot(At::Place(name.clone()))?];
+                let ((), idle) =
+                    settings.around(&spots, &switches, || crossed(namespace, calls))?;
+                Ok((FigureValues::new(), idle))
+            }
+        }
     }
+}
+
+/// The part of a trial during which packets cross this host.
+fn crossed(namespace: &Namespace, calls: &mut Calls<FarPrograms>) -> Result<(), PathError> {
+    answer(calls, &Reply::Ready { ready_ns: None })?;
+    let idle = &mut || Ok(false);
+    if !matches!(next_request(idle, calls)?, Request::Begin) {
+        return Ok(());
+    }
+    let watch = namespace.watch()?;
+    answer(calls, &Reply::Begun)?;
+    if !matches!(next_request(idle, calls)?, Request::End) {
+        return Ok(());
+    }
+    answer(calls, &Reply::Seen(Box::new(watch.end()?)))?;
+    next_request(idle, calls).map(drop)
 }
 
 /// The part of a trial between the start of the server and its end.
@@ -148,13 +219,13 @@ fn watched(
     calls: &mut Calls<FarPrograms>,
 ) -> Result<(), PathError> {
     answer(calls, &Reply::Ready { ready_ns: watch.ready_ns() })?;
-    if !matches!(next_request(watch, calls)?, Request::Begin) {
+    if !matches!(next_request(&mut || has_ended(watch), calls)?, Request::Begin) {
         return Ok(());
     }
     watch.begin()?;
     let meter = Meter::start(clock, cpus)?;
     answer(calls, &Reply::Begun)?;
-    if !matches!(next_request(watch, calls)?, Request::End) {
+    if !matches!(next_request(&mut || has_ended(watch), calls)?, Request::End) {
         return Ok(());
     }
     let used = meter.stop()?;
@@ -163,13 +234,20 @@ fn watched(
     let host = Some(used.with_children(server_ns).host_time());
     answer(calls, &Reply::Seen(Box::new(FarSeen { host, ..seen })))?;
     // The end of the server waits for the near end's, so that it does not disturb it.
-    next_request(watch, calls).map(drop)
+    next_request(&mut || has_ended(watch), calls).map(drop)
+}
+
+/// True if the server has ended with success.
+fn has_ended(watch: &mut LocalWatch<'_>) -> Result<bool, PathError> {
+    Ok(watch.server_ended_ns().map_err(PathError::part)?.is_some())
 }
 
 /// Next request of a trial; [`Request::Stop`] if the near end is gone. Reports the end of the server once. Errors: the
 /// server has failed.
+///
+/// - `ended`: true if the server has ended with success.
 fn next_request(
-    watch: &mut LocalWatch<'_>,
+    ended: &mut dyn FnMut() -> Result<bool, PathError>,
     calls: &mut Calls<FarPrograms>,
 ) -> Result<Request, PathError> {
     let mut is_reported = false;
@@ -178,8 +256,7 @@ fn next_request(
             Ok(Some(request)) => return Ok(request),
             Err(NearEndGone) => return Ok(Request::Stop),
             Ok(None) => {
-                let has_ended = watch.server_ended_ns().map_err(PathError::part)?.is_some();
-                if has_ended && !std::mem::replace(&mut is_reported, true) {
+                if ended()? && !std::mem::replace(&mut is_reported, true) {
                     answer(calls, &Reply::Ended)?;
                 }
             }

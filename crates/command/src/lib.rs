@@ -9,6 +9,7 @@ mod check;
 mod exchange;
 mod figures;
 mod life;
+mod middle;
 mod path;
 mod place;
 mod problem;
@@ -31,7 +32,7 @@ pub use resolve::{read, resolve, resolve_programs};
 pub use scout::{ServerCommand, ServersSeen, scout};
 pub use session::{CommandSession, Journals, rehearse};
 pub use spec::{ArmSpec, CheckedPrograms, ProgramLimits, SharedPlace, SpecError};
-pub use switches::{KnobEnd, Switch};
+pub use switches::{Act, At, Switch};
 
 /// Name of the service of the far end, `wirepath answer programs`.
 pub const SERVICE: &str = "programs";

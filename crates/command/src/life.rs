@@ -16,7 +16,7 @@ use crate::serve::{DRAIN_TIME, FarSeen, TrialTurn, Watch, check_status, wait_unt
 use crate::side::Side;
 use crate::spec::Warmup;
 use crate::variables::{WireEnd, variables};
-use crate::{CheckedPrograms, KnobEnd};
+use crate::{At, CheckedPrograms};
 
 /// Interval of the looks at a feed and its server.
 const FEED_INTERVAL: Duration = Duration::from_millis(10);
@@ -53,9 +53,8 @@ impl Life {
     ) -> Result<Measurement, PathError> {
         self.warm_up(spec, turn)?;
         let mut env = self.variables(turn);
-        if !spec.has_server() {
-            env.extend(turn.env.iter().cloned());
-        }
+        let of_arm = if spec.has_server() { &turn.near_env } else { &turn.env };
+        env.extend(of_arm.iter().cloned());
         let near_losses = if self.side.is_shared { None } else { self.side.watch_losses() };
         far.begin()?;
         let near = SocketCounts::read_near(&self.side)?;
@@ -171,7 +170,7 @@ impl Life {
     }
 
     fn variables(&self, turn: &TrialTurn) -> Vec<(String, String)> {
-        variables(KnobEnd::Near, &self.side.wire_end(), &self.far, turn)
+        variables(At::Near, &self.side.wire_end(), &self.far, turn)
     }
 
     /// The failure of a client, after what was seen at the far end and may be the cause.

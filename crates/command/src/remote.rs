@@ -25,9 +25,18 @@ const STOP_INTERVAL: Duration = Duration::from_millis(20);
 /// Largest count that another host reports, so that sums do not overflow.
 const COUNT_MAX: u64 = 1 << 53;
 
+/// Part of another host in an experiment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Role {
+    Server,
+    /// Place between the ends, by its name.
+    Place(String),
+}
+
 /// A far end on another host, started for this experiment.
 pub(crate) struct Remote {
     caller: Caller<FarPrograms>,
+    role: Role,
     address: IpAddr,
     /// Interface under test; empty until it is open.
     interface: String,
@@ -47,10 +56,11 @@ impl Remote {
     pub(crate) fn start(
         spec: &CheckedPrograms,
         host: &SshHost,
+        role: Role,
         stop: &'static AtomicBool,
     ) -> Result<Self, PathError> {
         let options = FarOptions {
-            address: spec.far_address,
+            address: spec.far_address.filter(|_| role == Role::Server),
             ssh_options: &spec.ssh_options,
             ..FarOptions::default()
         };
@@ -63,6 +73,7 @@ impl Remote {
         };
         Ok(Remote {
             caller,
+            role,
             address,
             interface: String::new(),
             machine: None,
@@ -84,10 +95,18 @@ impl Remote {
         WireEnd::reported(self.address, self.interface.clone())
     }
 
-    /// Tells it the experiment.
-    pub(crate) fn open(&mut self, spec: &CheckedPrograms, near: WireEnd) -> Result<(), PathError> {
-        let far = self.address();
-        let opening = Opening { experiment: spec.source.clone(), far, near };
+    /// Tells it the experiment, and both ends.
+    pub(crate) fn open(
+        &mut self,
+        spec: &CheckedPrograms,
+        near: WireEnd,
+        far: WireEnd,
+    ) -> Result<(), PathError> {
+        let place = match &self.role {
+            Role::Server => None,
+            Role::Place(name) => Some(name.clone()),
+        };
+        let opening = Opening { experiment: spec.source.clone(), place, far: far.ip, near };
         self.ask(&Request::Open(Box::new(opening)))?;
         match self.reply()? {
             Reply::Opened { machine, interface } => {

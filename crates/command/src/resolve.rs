@@ -5,14 +5,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use host::tune::list_to_cpus;
-use lab::FarEnd;
 use lab::adapters::{self, Adapter, Figure, Origin};
 use lab::program::Ready;
+use lab::{BuiltInLoad, FarEnd};
 use model::{ArmEntry, Programs, did_you_mean, is_event_count};
 
-use crate::Switch;
-use crate::spec::{ArmSpec, CheckedPrograms, ProgramLimits, SharedPlace, SpecError, Warmup};
-use crate::switches::is_variable;
+use crate::spec::{
+    ArmSpec, CheckedPrograms, MiddlePlace, ProgramLimits, SharedPlace, SpecError, Warmup,
+};
+use crate::switches::{At, is_place_name, is_variable};
+use crate::{Switch, middle};
 
 /// Figures that need no parsing.
 pub(crate) const MEASURED: &[&str] = &[
@@ -93,8 +95,8 @@ fn shared_place(programs: &Programs) -> Result<Option<SharedPlace>, SpecError> {
     let is_existing = matches!(place, SharedPlace::Existing { .. });
     let mut switches =
         programs.switches.iter().chain(programs.arm.iter().flat_map(|arm| &arm.switches));
-    let why = if programs.near.is_some() || programs.far.is_some() {
-        "it is of both ends; remove near and far"
+    let why = if programs.near.is_some() || programs.far.is_some() || !programs.at.is_empty() {
+        "it is of both ends; remove near, far and at"
     } else if !is_existing && switches.any(|switch| !switch.starts_with("env:")) {
         "it has no interface under test, so a switch can only be env:NAME=VALUE"
     } else if programs.feed.is_some() {
@@ -128,6 +130,9 @@ pub fn resolve(programs: &Programs) -> Result<CheckedPrograms, SpecError> {
 
 /// As [`resolve`], for programs whose arms are defined elsewhere.
 pub fn resolve_programs(programs: &Programs) -> Result<CheckedPrograms, SpecError> {
+    let source = programs;
+    let with_load = with_load(programs)?;
+    let programs = with_load.as_ref().unwrap_or(programs);
     let arms = resolve_arms(programs)?;
     let switches = switches(&programs.switches)?;
     let adapter = resolve_adapter(programs)?;
@@ -164,9 +169,10 @@ pub fn resolve_programs(programs: &Programs) -> Result<CheckedPrograms, SpecErro
         place: shared_place(programs)?,
         near: place(programs.near.as_ref())?,
         far: resolve_far(programs)?,
+        middle: resolve_middle(programs)?,
         far_address: resolve_far_address(programs)?,
         ssh_options: programs.ssh_options.clone(),
-        source: programs.clone(),
+        source: source.clone(),
         queues: programs.queues.unwrap_or(1).clamp(1, 64),
         near_cpus: cpus("near-cpus", programs.near_cpus.as_ref())?,
         far_cpus: cpus("far-cpus", programs.far_cpus.as_ref())?,
@@ -181,6 +187,7 @@ pub fn resolve_programs(programs: &Programs) -> Result<CheckedPrograms, SpecErro
         switches,
     };
     spec.ready(spec.port)?;
+    check_places(&spec)?;
     Ok(spec)
 }
 
@@ -234,6 +241,34 @@ fn placed(mut figure: Figure, programs: &Programs) -> Result<Figure, SpecError> 
         _ => return Ok(figure),
     };
     Err(SpecError::Origin { name: figure.name, of })
+}
+
+/// Time of a built-in load in one trial.
+const LOAD_TIME: Duration = Duration::from_secs(1);
+
+/// The programs with the two commands of their built-in load; `None` if they have none.
+fn with_load(programs: &Programs) -> Result<Option<Programs>, SpecError> {
+    let Some(text) = &programs.load else { return Ok(None) };
+    let load: BuiltInLoad = text.parse()?;
+    let commands = [&programs.server, &programs.client, &programs.feed, &programs.adapter];
+    let has_command = commands.into_iter().flatten().next().is_some();
+    if has_command
+        || programs.against.is_some()
+        || programs.arm.iter().any(|arm| arm.command.is_some())
+    {
+        return Err(SpecError::LoadAndCommand { text: text.clone() });
+    }
+    let mut metrics = programs.metrics.clone();
+    if metrics.is_empty() {
+        metrics.extend(load.figures().iter().map(|figure| (*figure).to_owned()));
+    }
+    Ok(Some(Programs {
+        server: Some(load.server()),
+        client: Some(load.client(LOAD_TIME)),
+        ready: Some(load.ready().to_owned()),
+        metrics,
+        ..programs.clone()
+    }))
 }
 
 fn arm_named(name: &str) -> ArmEntry {
@@ -305,6 +340,44 @@ fn resolve_far(programs: &Programs) -> Result<Option<FarEnd>, SpecError> {
     }
 }
 
+fn resolve_middle(programs: &Programs) -> Result<Vec<MiddlePlace>, SpecError> {
+    let mut middle = Vec::new();
+    for (name, text) in &programs.at {
+        let wrong = |why: String| SpecError::At { name: name.clone(), why };
+        if !is_place_name(name) {
+            return Err(wrong(
+                "a name has letters, digits, - and _, and is not near, far or env".into(),
+            ));
+        }
+        let host = match text.parse::<FarEnd>() {
+            _ if text == "this" => None,
+            Ok(host @ (FarEnd::Netns(_) | FarEnd::Ssh(_))) => Some(host),
+            _ => {
+                let why = "is not a valid place; write netns:NAME, ssh:[USER@]HOST or this";
+                return Err(wrong(format!("{text:?} {why}")));
+            }
+        };
+        middle.push(MiddlePlace { name: name.clone(), host });
+    }
+    if !middle.is_empty() && programs.near.is_none() && programs.far.is_none() {
+        let why = "is between two places: give --near netns:NAME and --far netns:NAME as well";
+        return Err(SpecError::At { name: middle[0].name.clone(), why: why.into() });
+    }
+    Ok(middle)
+}
+
+/// Errors: a switch acts at a place that is not there.
+fn check_places(spec: &CheckedPrograms) -> Result<(), SpecError> {
+    for switch in spec.all_switches() {
+        if let At::Place(name) = &switch.at
+            && !spec.middle.iter().any(|place| place.name == *name)
+        {
+            return Err(SpecError::NoPlace { text: switch.to_string(), name: name.clone() });
+        }
+    }
+    Ok(())
+}
+
 fn resolve_far_address(programs: &Programs) -> Result<Option<IpAddr>, SpecError> {
     let Some(text) = &programs.far_address else { return Ok(None) };
     match text.parse() {
@@ -345,7 +418,7 @@ fn resolve_figures(
         let name = if text.contains('=') {
             let figure = placed(text.parse()?, programs)?;
             let name = figure.name.clone();
-            if is_measured(&name) {
+            if is_measured(&name) || is_of_place(programs, &name) {
                 return Err(SpecError::Taken { name });
             }
             if of_adapter.contains(&name.as_str()) || figures.iter().any(|f| f.name == name) {
@@ -355,7 +428,8 @@ fn resolve_figures(
             name
         } else {
             let name = text.trim().to_owned();
-            if !of_adapter.contains(&name.as_str()) && !is_measured(&name) {
+            let is_known = is_measured(&name) || is_of_place(programs, &name);
+            if !of_adapter.contains(&name.as_str()) && !is_known {
                 return Err(SpecError::NoFigure { name });
             }
             if programs.feed.is_some() && name.starts_with("client_") {
@@ -401,6 +475,12 @@ fn is_measured(name: &str) -> bool {
     MEASURED.contains(&name) || is_stage(name)
 }
 
+/// True for a figure of a place between the ends.
+fn is_of_place(programs: &Programs, name: &str) -> bool {
+    let mut figures = programs.at.keys().flat_map(|place| middle::figures(place));
+    figures.any(|figure| figure == name)
+}
+
 fn is_stage(name: &str) -> bool {
     STAGES.iter().any(|stem| name.starts_with(stem))
 }
@@ -408,11 +488,12 @@ fn is_stage(name: &str) -> bool {
 fn switches(texts: &[String]) -> Result<Vec<Switch>, SpecError> {
     let mut switches: Vec<Switch> = Vec::new();
     for text in texts {
-        let switch: Switch = text.parse()?;
-        if switches.contains(&switch) {
-            return Err(SpecError::SameSwitch { text: text.clone() });
+        for switch in Switch::parse_each(text)? {
+            if switches.iter().any(|known| known.id() == switch.id()) {
+                return Err(SpecError::SameSwitch { text: switch.to_string() });
+            }
+            switches.push(switch);
         }
-        switches.push(switch);
     }
     Ok(switches)
 }

@@ -8,7 +8,7 @@ use lab::program::{self, Program, ProgramError, ServerSocket, Transport};
 use lab::{Pair, PairSpec};
 use model::PathError;
 
-use crate::KnobEnd;
+use crate::At;
 use crate::serve::TrialTurn;
 use crate::variables::{WireEnd, variables};
 
@@ -59,12 +59,13 @@ pub fn scout(
             variable: server.name.to_owned(),
             command: server.command.to_owned(),
             env: Vec::new(),
+            near_env: Vec::new(),
             switches: Vec::new(),
             number: 0,
             port: SCOUT_PORT,
             is_fresh: false,
         };
-        let env = variables(KnobEnd::Far, &ends[0], &ends[1], &turn);
+        let env = variables(At::Far, &ends[0], &ends[1], &turn);
         let found = look(server, env, &pair.far.netns, stop)
             .map_err(|error| PathError::at(server.name, host::text::chain(&error)))?;
         seen.push(found);

@@ -11,13 +11,15 @@ use model::{Arm, ArmKind, Machine, Measurement, PathError, Restarts, Session};
 
 use crate::figures::add_figures_of_far;
 use crate::life::Life;
+use crate::middle::{self, Middles};
 use crate::path::{arm_spec, arm_switches};
 use crate::place::{FarPlace, Place};
 use crate::remote::Remote;
-use crate::serve::{Kept, Serving, TrialTurn, one_line};
+use crate::serve::{Kept, LocalWatch, Serving, TrialTurn, Watch, one_line};
 use crate::settings::ArmSettings;
 use crate::spec::SharedPlace;
-use crate::{CheckedPrograms, KnobEnd, Switch};
+use crate::switches::{Act, At};
+use crate::{CheckedPrograms, Switch};
 
 pub use crate::settings::Journals;
 
@@ -35,7 +37,9 @@ pub struct CommandSession {
     spec: CheckedPrograms,
     near: Life,
     far: Far,
-    /// Of the ends on this host.
+    /// Places between the ends.
+    middle: Middles,
+    /// Of the places on this host.
     settings: ArmSettings,
     nic: String,
     /// Port of each arm, with `--keep-servers`.
@@ -61,17 +65,22 @@ impl CommandSession {
         trials: u32,
         stop: &'static AtomicBool,
     ) -> Result<Self, PathError> {
-        let Place { near, far, is_lab, nic } = Place::open(&spec, stop)?;
+        let Place { near, far, middle, is_lab, nic } = Place::open(&spec, stop)?;
         let cpus = placement(&spec, matches!(far, FarPlace::Here(_)))?;
         let clock = CpuClock::open().map_err(PathError::part)?;
         let folder = std::env::current_dir().map_err(PathError::part)?;
-        let of_near = (KnobEnd::Near, &near, journals.near);
-        let settings = match &far {
-            _ if is_lab => ArmSettings::Lab,
-            FarPlace::Here(far) => {
-                ArmSettings::journaled(&spec, [of_near, (KnobEnd::Far, far, journals.far)], stop)?
+        let settings = if is_lab {
+            ArmSettings::Lab
+        } else {
+            let mut spots = vec![(near.spot(At::Near), journals.near)];
+            if let FarPlace::Here(far) = &far {
+                spots.push((far.spot(At::Far), journals.far));
             }
-            FarPlace::There(_) => ArmSettings::journaled(&spec, [of_near], stop)?,
+            for place in &middle.here {
+                let journal = journals.places.get(&place.name).cloned();
+                spots.extend(Some(place.spot()?).zip(journal));
+            }
+            ArmSettings::journaled(&spec, spots, stop)?
         };
         let near_end = near.wire_end();
         let (far_end, metered_cpus) = match &far {
@@ -105,6 +114,7 @@ impl CommandSession {
             spec,
             near,
             far,
+            middle,
             settings,
             nic,
             ports: BTreeMap::new(),
@@ -121,7 +131,7 @@ impl CommandSession {
             Far::Here { .. } => None,
             Far::There(far) => far.broken(),
         };
-        self.settings.broken().or(of_far)
+        self.settings.broken().or(of_far).or(self.middle.broken())
     }
 }
 
@@ -136,6 +146,16 @@ pub fn rehearse(
     let baseline = crate::path::arms(spec).map_err(PathError::part)?.into_iter().next();
     let Some((arm, _)) = baseline else { return Ok(()) };
     CommandSession::open(spec.clone(), journals, 0, stop)?.trial(&arm).map(drop)
+}
+
+/// Variables that switches set at a place.
+fn variables_at(switches: &[&Switch], at: &At) -> Vec<(String, String)> {
+    let here = switches.iter().filter(|switch| switch.at == *at);
+    here.filter_map(|switch| match &switch.act {
+        Act::Env { name, value } => Some((name.clone(), value.clone())),
+        _ => None,
+    })
+    .collect()
 }
 
 /// The CPUs asked for; else half of the CPUs for each end, because the ends represent two hosts. A program of this
@@ -184,10 +204,8 @@ impl CommandSession {
         let switches = arm_switches(spec, arm);
         let of_arm = arm_spec(spec, arm);
         let mut env: BTreeMap<String, String> = of_arm.env.iter().cloned().collect();
-        env.extend(switches.iter().filter_map(|switch| match switch {
-            Switch::Env { name, value } => Some((name.clone(), value.clone())),
-            Switch::Knob { .. } => None,
-        }));
+        let of_arms = if spec.has_server() { At::Far } else { At::Near };
+        env.extend(variables_at(&switches, &of_arms));
         let next = spec.port + ports.len() as u16;
         TrialTurn {
             name: arm.name.clone(),
@@ -197,6 +215,11 @@ impl CommandSession {
             },
             command: of_arm.command.clone(),
             env: env.into_iter().collect(),
+            near_env: if spec.has_server() {
+                variables_at(&switches, &At::Near)
+            } else {
+                Vec::new()
+            },
             switches: switches.iter().map(ToString::to_string).collect(),
             number: *trials,
             port: if keeps { *ports.entry(arm.name.clone()).or_insert(next) } else { spec.port },
@@ -205,26 +228,36 @@ impl CommandSession {
     }
 
     fn run(&mut self, arm: &Arm, turn: &TrialTurn) -> Result<Measurement, PathError> {
-        let CommandSession { spec, near, far, settings, .. } = self;
+        let CommandSession { spec, near, far, middle, settings, .. } = self;
+        let spec = &*spec;
         let switches = arm_switches(spec, arm);
-        let measured = match far {
+        let Middles { here, there } = middle;
+        let mut spots = vec![near.side.spot(At::Near)];
+        for place in here.iter() {
+            spots.push(place.spot()?);
+        }
+        let mut trial: Box<middle::Trial<'_>> = match far {
             Far::Here { serving, kept } => {
-                let sides = [(KnobEnd::Near, &near.side), (KnobEnd::Far, &serving.side)];
-                settings.around(&sides, &switches, || {
-                    serving.trial(turn, kept, |watch| near.measure(spec, turn, watch))
+                let serving = &**serving;
+                spots.push(serving.side.spot(At::Far));
+                let measure = |watch: &mut LocalWatch<'_>| near.measure(spec, turn, watch);
+                Box::new(move || {
+                    let (mut m, values) = serving.trial(turn, kept, measure)?;
+                    add_figures_of_far(spec, &values, &mut m)?;
+                    Ok((m, Vec::new()))
                 })
             }
-            Far::There(far) => {
-                let around = settings.around(&[(KnobEnd::Near, &near.side)], &switches, || {
-                    far.trial(turn, |watch| near.measure(spec, turn, watch))
-                });
-                around.map(|((m, far_idle), idle)| (m, [idle, far_idle].concat()))
-            }
+            Far::There(far) => Box::new(|| {
+                let measure = |watch: &mut dyn Watch| near.measure(spec, turn, watch);
+                let ((mut m, values), idle) = far.trial(turn, measure)?;
+                add_figures_of_far(spec, &values, &mut m)?;
+                Ok((m, idle))
+            }),
         };
-        let measured = measured.and_then(|((mut m, values), idle)| {
-            add_figures_of_far(spec, &values, &mut m)?;
-            Ok((m, idle))
-        });
+        let mut trial = || middle::on_hosts(there, turn, &switches, &mut *trial);
+        let trial = || middle::watched(here, &switches, &mut trial);
+        let around = settings.around(&spots, &switches, trial);
+        let measured = around.map(|((m, idle), here_idle)| (m, [here_idle, idle].concat()));
         match measured {
             Ok((mut m, idle)) => {
                 m.not_effective.extend(idle);

@@ -8,6 +8,8 @@ use host::sysfs::Sysfs;
 use lab::{LossWatch, describe_nic};
 use model::PathError;
 
+use crate::settings::Spot;
+use crate::switches::At;
 use crate::variables::WireEnd;
 
 const LOOPBACK: &str = "lo";
@@ -112,6 +114,12 @@ impl Side {
     /// This end for the variables of commands.
     pub(crate) fn wire_end(&self) -> WireEnd {
         WireEnd { ip: self.ip, interface: self.ifname.clone() }
+    }
+
+    /// The end as a place of switches.
+    pub(crate) fn spot(&self, at: At) -> Spot<'_> {
+        let interfaces = vec![self.ifname.clone()];
+        Spot { at, netns: &self.netns, name: self.name.as_deref(), interfaces }
     }
 
     /// Namespace that programs of this end enter; `None` for this host itself.

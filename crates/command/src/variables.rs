@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::KnobEnd;
+use crate::At;
 use crate::serve::TrialTurn;
 
 /// Longest name of an interface, bytes.
@@ -34,12 +34,12 @@ impl WireEnd {
 ///
 /// - `own`: end at which it runs.
 pub(crate) fn variables(
-    own: KnobEnd,
+    own: At,
     near: &WireEnd,
     far: &WireEnd,
     turn: &TrialTurn,
 ) -> Vec<(String, String)> {
-    let here = if own == KnobEnd::Near { near } else { far };
+    let here = if own == At::Near { near } else { far };
     // For built-in feeds and loads. It fails if /proc is missing, and so does everything else then.
     let program = std::env::current_exe().unwrap_or_default();
     [

@@ -53,6 +53,9 @@ pub struct Programs {
     /// Sign that the program beside is ready, as for the server. Default: sleep:500.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beside_ready: Option<String>,
+    /// Built-in load in place of a server and a client: `udp:1400@20000`, `tcp`, `ping` and so on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load: Option<String>,
     /// Sign that the server is ready: tcp:PORT, udp:PORT, line:REGEX, file:PATH or sleep:MS; `tcp` and `udp`
     /// alone mean $WIREPATH_PORT. Default: tcp; with a feed: udp.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,8 +83,9 @@ pub struct Programs {
     /// Well-known client whose figures are used: redis-benchmark, wrk, iperf3 and so on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
-    /// Switches: `KNOB=VALUE` of `tune` at the far end, `near:KNOB=VALUE` at the near end, or
-    /// `env:NAME=VALUE` for the server's environment.
+    /// Switches: `KNOB=VALUE` of `tune`, `env:NAME=VALUE` for the environment of commands, or
+    /// `NAME=on:COMMAND|off:COMMAND`; at the far end, or behind `near:` or the name of a place of `at` and a colon. Several
+    /// values of a knob, as in `KNOB=VALUE|VALUE`, are several switches.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub switches: Vec<String>,
     /// How the switches become arms: ladder, alone, leave-one-out, best, or a list such as A,B+C.
@@ -98,6 +102,9 @@ pub struct Programs {
     /// Place of the server: `netns:NAME` of this host, or `ssh:[USER@]HOST[:PORT]`. Default: a lab.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub far: Option<String>,
+    /// Places between both ends, by name: `netns:NAME`, `ssh:[USER@]HOST[:PORT]` or `this`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub at: BTreeMap<String, String>,
     /// IPv4 address of a server on another host. Default: that of the ssh connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub far_address: Option<String>,
