@@ -2,10 +2,11 @@
 //! that is there.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::common::{Data, LONG, Running, Spaces, json, wirepath};
+use crate::common::{Data, LONG, Running, Spaces, clean, json, wirepath};
 
 #[path = "../receiver/mod.rs"]
 mod program;
@@ -38,6 +39,53 @@ fn trials(arm: &Value, metric: &str) -> Vec<f64> {
     let trials = arm["metrics"][metric]["trials"].as_array();
     let trials = trials.unwrap_or_else(|| panic!("no {metric} in {arm:#}"));
     trials.iter().map(|value| value.as_f64().expect("a value")).collect()
+}
+
+/// A command of the page as a shell runs it, with other names for its interface, at most six blocks, and its document.
+fn proven_by_page(data: &Data, text: &str, names: &[(&str, &str)]) -> Value {
+    let mut line = program::page_command(text);
+    for (name, own) in names {
+        line = line.replace(name, own);
+    }
+    let limits = "--max-blocks 6 --time 100s --no-history --json";
+    let mut command = clean(Command::new("sh"), &[]);
+    let line = format!("exec \"$0\" prove command {line} {limits}");
+    command.args(["-c", &line, env!("CARGO_BIN_EXE_wirepath")]);
+    command.env("WIREPATH_STATE", data.file("state")).current_dir(data.path());
+    json(command)
+}
+
+#[test]
+fn the_file_of_the_page_gives_a_table_of_its_flags() {
+    let data = Data::new();
+    if program::build(data.path(), &[]).is_none() {
+        return;
+    }
+    fs::write(data.file("receiver.toml"), program::page_file()).expect("a file");
+    let outcome = proven_by_page(&data, "receiver.toml", &[]);
+    for (name, arm) in arms(&outcome) {
+        for figure in ["p99_us", "p999_us", "within_1us_share", "server_cpu_ns"] {
+            assert!(arm["metrics"][figure]["median"].as_f64() > Some(0.0), "{figure} of {name}");
+        }
+    }
+}
+
+#[test]
+fn the_command_of_the_page_lets_receivers_take_turns_on_a_live_group() {
+    let (spaces, data) = (Spaces::new(), Data::new());
+    if program::build(data.path(), &[]).is_none() {
+        return;
+    }
+    let sender = ["feed", "replay", "--synthetic", "--rate", "4000", "--to", "239.77.5.1:10000"];
+    let group = Running::start(spaces.near(&[&sender[..], &["-i", "va", "--json"]].concat()));
+    let place = format!("netns:{}@vb", spaces.far);
+    let names = [("this@eth1", &*place), ("eth1", "vb")];
+    let outcome = proven_by_page(&data, "--beside", &names);
+    for (name, arm) in arms(&outcome) {
+        assert!(trials(arm, "count_count").iter().all(|count| *count == 2000.0), "{name}: {arm:#}");
+        assert!(trials(arm, "missing_count").len() >= 6, "{name}: {arm:#}");
+    }
+    assert!(group.end_by("INT", LONG).status.success());
 }
 
 #[test]
