@@ -120,7 +120,8 @@ const RECEIVING: [ReceivingCard; 2] = [
 /// The arms of the page's command, at these ends.
 fn page_arms(ends: &str) -> String {
     let command = program::page_command("irq-affinity");
-    let arms = command.strip_prefix("receiver.toml --near netns:exchange ").expect("as it is below");
+    let arms =
+        command.strip_prefix("receiver.toml --near netns:exchange ").expect("as it is below");
     format!("{arms} {ends}")
 }
 

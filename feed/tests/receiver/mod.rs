@@ -36,7 +36,8 @@ pub(crate) fn page_file() -> &'static str {
 /// Arguments of the page's commands that have a text among them, as a shell reads them.
 pub(crate) fn page_command(text: &str) -> String {
     let joined = PAGE.replace("\\\n", " ");
-    let mut commands = joined.lines().filter_map(|line| line.strip_prefix("wirepath prove command "));
+    let mut commands =
+        joined.lines().filter_map(|line| line.strip_prefix("wirepath prove command "));
     let found = commands.find(|command| command.contains(text));
     found.unwrap_or_else(|| panic!("no command with {text} on the page")).to_owned()
 }

@@ -108,7 +108,9 @@ impl Drop for Appliance {
 
 fn arm<'a>(document: &'a Value, name: &str) -> &'a Value {
     let arms = document["arms"].as_array().unwrap();
-    arms.iter().find(|arm| arm["name"] == name).unwrap_or_else(|| panic!("no arm {name}: {document:#}"))
+    arms.iter()
+        .find(|arm| arm["name"] == name)
+        .unwrap_or_else(|| panic!("no arm {name}: {document:#}"))
 }
 
 #[test]
@@ -116,7 +118,14 @@ fn eight_changes_on_a_forwarder_are_one_ladder_and_are_undone_after_each_trial()
     let Some(appliance) = Appliance::new() else { return };
     let (file, before) = (appliance.file(), appliance.state());
     let document = json(appliance.wirepath(&[
-        "prove", "command", &file, "--time", "60s", "--max-blocks", "6", "--json",
+        "prove",
+        "command",
+        &file,
+        "--time",
+        "60s",
+        "--max-blocks",
+        "6",
+        "--json",
     ]));
     assert_eq!(appliance.state(), before);
     for (number, change) in CHANGES.iter().enumerate() {
@@ -141,7 +150,8 @@ fn a_run_killed_at_ten_moments_leaves_the_forwarder_as_it_was() {
         running.signal("KILL");
         let _killed = running.finish(LONG);
         assert!(until(LONG, || appliance.state() == before), "{}", appliance.state());
-        let journals = fs::read_dir(appliance.folder().join("state")).into_iter().flatten().flatten();
+        let journals =
+            fs::read_dir(appliance.folder().join("state")).into_iter().flatten().flatten();
         for place in journals.map(|entry| entry.path()).filter(|path| path.is_dir()) {
             assert!(until(LONG, || !place.join("journal").exists()), "{}", place.display());
         }
@@ -154,13 +164,16 @@ fn a_plan_of_the_forwarder_and_switches_beside_it_are_proved_through_it() {
     let before = appliance.state();
     let [src, ap, sta] = &appliance.names;
     let plan = appliance.data.file("plan.toml");
-    let made = ["tune", "plan", "forwarding", "--netns", ap, "--interface", "lan0", "--output", &plan];
+    let made =
+        ["tune", "plan", "forwarding", "--netns", ap, "--interface", "lan0", "--output", &plan];
     succeed(appliance.wirepath(&made));
     let [near, far, at] = [src, sta, ap].map(|name| format!("netns:{name}"));
     let at = format!("ap={at}");
     let hooks = "ap:hooks=on:nft flush ruleset|off:nft -f hooks.nft";
-    let args = ["tune", "prove", &plan, "--near", &near, "--far", &far, "--at", &at, "--switch", hooks];
-    let more = ["--load", "ping", "--arms", "alone", "--time", "30s", "--max-blocks", "6", "--json"];
+    let args =
+        ["tune", "prove", &plan, "--near", &near, "--far", &far, "--at", &at, "--switch", hooks];
+    let more =
+        ["--load", "ping", "--arms", "alone", "--time", "30s", "--max-blocks", "6", "--json"];
     let document = json(appliance.wirepath(&[&args[..], &more].concat()));
     assert_eq!(appliance.state(), before);
     let whole = arm(&document, "plan")["switches"].as_array().unwrap();
