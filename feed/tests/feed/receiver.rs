@@ -47,10 +47,10 @@ fn proven_by_page(data: &Data, text: &str, names: &[(&str, &str)]) -> Value {
     for (name, own) in names {
         line = line.replace(name, own);
     }
-    let limits = "--max-blocks 6 --time 100s --no-history --json";
-    let mut command = clean(Command::new("sh"), &[]);
-    let line = format!("exec \"$0\" prove command {line} {limits}");
-    command.args(["-c", &line, env!("CARGO_BIN_EXE_wirepath")]);
+    let line = format!("exec \"$0\" prove command {line} \"$@\"");
+    let limits = ["--max-blocks", "6", "--time", "100s", "--no-history", "--json"];
+    let shell = ["-c", &line, env!("CARGO_BIN_EXE_wirepath")];
+    let mut command = clean(Command::new("sh"), &[&shell[..], &limits].concat());
     command.env("WIREPATH_STATE", data.file("state")).current_dir(data.path());
     json(command)
 }

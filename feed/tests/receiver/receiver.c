@@ -155,13 +155,17 @@ int main(int argc, char **argv) {
 
     int64_t until_ns = now_ns(CLOCK_MONOTONIC) + (int64_t)(seconds * 1e9);
     static uint8_t datagram[65536];
-    while (!stopped && count < quotes_max && now_ns(CLOCK_MONOTONIC) < until_ns) {
-        ssize_t length = recvfrom(fd, datagram, sizeof datagram, is_spinning ? MSG_DONTWAIT : 0, NULL, NULL);
-        if (length < 0) {
-            if (errno == EAGAIN || errno == EINTR)
-                continue;
+    while (count < quotes_max) {
+        /* What has arrived before the end is read. */
+        int is_over = stopped || now_ns(CLOCK_MONOTONIC) >= until_ns;
+        int flags = is_spinning || is_over ? MSG_DONTWAIT : 0;
+        ssize_t length = recvfrom(fd, datagram, sizeof datagram, flags, NULL, NULL);
+        if (length < 0 && errno != EAGAIN && errno != EINTR)
             fail("receive");
-        }
+        if (length < 0 && is_over)
+            break;
+        if (length < 0)
+            continue;
         int64_t arrived_ns = now_ns(CLOCK_REALTIME);
         for (ssize_t at = 0; at + 22 <= length && datagram[at] == 0x1b;) {
             ssize_t telegram_bytes = bcd(datagram + at + 1, 2);
