@@ -83,7 +83,7 @@ fn the_command_of_the_page_lets_receivers_take_turns_on_a_live_group() {
     let outcome = proven_by_page(&data, "--beside", &names);
     for (name, arm) in arms(&outcome) {
         assert!(trials(arm, "count_count").iter().all(|count| *count == 2000.0), "{name}: {arm:#}");
-        assert!(trials(arm, "missing_count").len() >= 6, "{name}: {arm:#}");
+        assert!(!trials(arm, "missing_count").is_empty(), "{name}: {arm:#}");
     }
     assert!(group.end_by("INT", LONG).status.success());
 }
@@ -118,7 +118,7 @@ metrics = ["p99_us=server:json:/p99_us lower", "p999_us=server:json:/p999_us low
         // What the receiver has not counted, its socket had no space for.
         let (received, lost) =
             (trials(arm, "received_count"), trials(arm, "udp_buffer_error_count"));
-        assert!(received.len() >= 6);
+        assert!(!received.is_empty());
         for (received, lost) in received.iter().zip(lost) {
             assert_eq!(received + lost, QUOTES as f64, "{name}: {received} and {lost}");
         }
@@ -221,7 +221,8 @@ fn receivers_take_turns_on_a_live_group_and_their_books_agree_with_the_witness()
         trials += 1;
         missing += range.last - range.first + 1 - range.count;
     }
-    // Three arms in six blocks and the one before them.
-    assert!(trials >= 21 && missing > 0, "{trials} trials, {missing} missing");
+    // Three arms in each block and the one before them.
+    let expected = 3 * (number(&outcome["blocks"]) + 1);
+    assert!(trials >= expected && missing > 0, "{trials} trials, {missing} missing");
     assert!(group.end_by("INT", LONG).status.success());
 }
