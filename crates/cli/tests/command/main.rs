@@ -13,6 +13,7 @@ mod outputs;
 mod own;
 mod programs;
 mod resume;
+mod service;
 mod trouble;
 
 use std::fs;
