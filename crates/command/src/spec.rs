@@ -273,9 +273,14 @@ impl CheckedPrograms {
 
     /// Longest time that one trial may take.
     pub fn limit(&self) -> Duration {
-        /// Setup, warm-up, client and cleanup.
+        /// Setup, warm-up, client or feed, and cleanup.
         const STEPS: u32 = 4;
-        self.limits.ready + self.limits.step * STEPS + self.limits.grace
+        /// Server and the program beside it.
+        const STARTS: u32 = 2;
+        /// Those two, and the feed.
+        const STOPS: u32 = 3;
+        let limits = &self.limits;
+        limits.ready * STARTS + limits.step * STEPS + limits.grace * STOPS
     }
 
     /// True if the arms are servers.
