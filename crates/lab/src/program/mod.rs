@@ -40,6 +40,7 @@ use output::Capture;
 pub const SHELL: &str = "/bin/sh";
 const SIGTERM: i32 = 15;
 const SIGCONT: i32 = 18;
+const SIGSTOP: i32 = 19;
 
 /// Time between two looks for readiness: first, and at most.
 const READY_INTERVAL_MIN: Duration = Duration::from_millis(1);
@@ -265,6 +266,17 @@ impl Program {
         }
     }
 
+    /// Bytes that it has written to standard output so far.
+    pub fn printed_bytes(&self) -> u64 {
+        self.stdout.read_bytes()
+    }
+
+    /// Stops its processes, or lets them continue.
+    pub fn pause(&self, paused: bool) {
+        let signal = if paused { SIGSTOP } else { SIGCONT };
+        processes::signal(&self.members(), &[signal], || self.members());
+    }
+
     /// Error for a server that has ended with success before any client used it.
     pub fn ended_unused(&self) -> ProgramError {
         let how = self.early_end().map_or_else(|| "not yet".into(), |status| status.to_string());
@@ -481,7 +493,7 @@ impl Program {
     }
 
     /// Last lines of the output so far, for an error.
-    fn last_lines(&self) -> String {
+    pub fn last_lines(&self) -> String {
         output::last_lines_of_both(&self.stdout.last_lines(), &self.stderr.last_lines())
     }
 

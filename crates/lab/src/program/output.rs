@@ -160,6 +160,12 @@ impl Capture {
         self.shared.lock().watch.as_ref().is_some_and(|watch| watch.is_found)
     }
 
+    /// Bytes that were read so far.
+    pub(super) fn read_bytes(&self) -> u64 {
+        let kept = self.shared.lock();
+        kept.dropped_bytes + (kept.head.len() + kept.tail.len()) as u64
+    }
+
     pub(super) fn last_lines(&self) -> String {
         let kept = self.shared.lock();
         if kept.tail.is_empty() {
