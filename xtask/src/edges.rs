@@ -71,6 +71,7 @@ const HOUSES: &[House] = &[
             ("vmm", "guest-pages"),
             ("vmnic", "vmm guest-pages guest-images"),
             ("guest", "guest-images"),
+            ("outside", ""),
             ("vm-house", "guest vmnic"),
         ],
     },
@@ -242,6 +243,7 @@ mod tests {
         "vm-house",
         "guest-pages",
         "guest-images",
+        "outside",
         "xtask",
     ];
 

@@ -1,0 +1,13 @@
+//! Counts and times of a virtual machine, taken from outside: the guest runs unchanged and knows nothing of it.
+//!
+//! Three sources, each of which may be missing with its reason ([`OutsideCounts::missing`]): trace events of
+//! QEMU (doorbells, frames, interrupts, console), tracepoints of KVM (exits, injections, halts), and the
+//! scheduler's statistics of the machine's threads.
+
+mod counts;
+mod error;
+mod watch;
+
+pub use counts::OutsideCounts;
+pub use error::OutsideError;
+pub use watch::{OutsideWatch, Target, qemu_arguments};
