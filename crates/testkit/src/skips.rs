@@ -16,6 +16,7 @@ const REQUIRE: &str = "WIREPATH_TEST_REQUIRE";
 
 /// Needs of the tests. Programs have the name of their file.
 pub const NEEDS: &[&str] = &[
+    "aarch64-linux-gnu-gcc",
     "arping",
     "bpftool",
     "cc",

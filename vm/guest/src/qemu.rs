@@ -29,7 +29,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Part of the console that is read.
 const CONSOLE_BYTES_MAX: u64 = 4 << 20;
 /// Console output of a guest that is ready.
-const READY: [&str; 2] = ["wirepath-guest ready ", "wirepath-linux ready "];
+const READY: [&str; 3] = ["wirepath-guest ready ", "wirepath-linux ready ", "Net ready\n"];
 /// Name of the TAP interface that QEMU creates.
 pub const TAP_IFNAME: &str = "wp-tap";
 

@@ -2,6 +2,9 @@
 
 mod arms;
 mod firmware;
+mod kernel;
+#[path = "../../../tests/kernel-c/mod.rs"]
+mod kernel_c;
 mod kill;
 mod peers;
 mod resets;

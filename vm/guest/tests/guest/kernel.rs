@@ -1,0 +1,79 @@
+//! The small C kernel of the tests: a foreign system with a plain driver of its own.
+
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use wirepath_guest::echo::EchoKind;
+use wirepath_guest::link::{GUEST_IP, GuestLink};
+use wirepath_guest::ping::{self, Until};
+use wirepath_guest::qemu::{self, Boot, GuestMachine};
+
+use testkit::skip;
+
+use super::{booted, kernel_c};
+
+/// An image of the kernel; `None`, with a skip, if it cannot run.
+fn boot(name: &str) -> Option<Boot> {
+    if qemu::version().is_none() {
+        skip("qemu-system-aarch64", "not installed");
+        return None;
+    }
+    Some(Boot::reference(kernel_c::image(name)?))
+}
+
+/// 1000 echoes in a row, and one of each size.
+fn answers_everything(name: &str) {
+    let Some(boot) = boot(name) else { return };
+    let (_machine, link, peer) = booted(&boot);
+    for (bytes, count) in [(56, 1000), (0, 1), (1, 1), (18, 1), (1471, 1), (1472, 1)] {
+        let pinged = ping::run(&link, &peer, EchoKind::Icmp, bytes, Until::Count(count))
+            .unwrap_or_else(|error| panic!("{name}, {bytes} bytes: {error}"));
+        assert_eq!(pinged.answered_count, u64::from(count), "{name}, {bytes} bytes");
+    }
+}
+
+#[test]
+fn small_kernel_answers_whether_it_polls_or_prints() {
+    for name in ["poll-print", "poll", "async-print", "async"] {
+        answers_everything(name);
+    }
+}
+
+#[test]
+fn small_kernel_with_a_race_answers_if_frames_come_later() {
+    answers_everything("race");
+}
+
+/// Boots while frames arrive from the first moment; returns true if the kernel then has an address.
+fn answers_after_a_start_under_traffic(name: &str) -> Option<bool> {
+    let boot = boot(name)?;
+    let (_machine, console, link) =
+        GuestMachine::start_with_console(&boot, None).expect("it starts");
+    let link = link.expect("a wire");
+    link.connect().expect("the card is there");
+    request_until_ready(&link, console);
+    Some(link.resolve(GUEST_IP).is_ok())
+}
+
+/// Sends an ARP request each millisecond until the console says that the kernel is ready.
+fn request_until_ready(link: &GuestLink, mut console: UnixStream) {
+    console.set_read_timeout(Some(Duration::from_millis(1))).expect("a time limit");
+    let (mut said, mut bytes) = (String::new(), [0; 256]);
+    for _ in 0..20_000 {
+        link.request(GUEST_IP).expect("the card has room");
+        let count = console.read(&mut bytes).unwrap_or(0);
+        said += &String::from_utf8_lossy(&bytes[..count]);
+        if said.contains("Net ready") {
+            return;
+        }
+    }
+    panic!("it is not ready: {said}");
+}
+
+#[test]
+fn planted_race_hangs_the_small_kernel_and_its_repair_does_not() {
+    let Some(race) = answers_after_a_start_under_traffic("race") else { return };
+    assert!(!race, "the race is gone");
+    assert_eq!(answers_after_a_start_under_traffic("race-fixed"), Some(true));
+}
