@@ -23,6 +23,10 @@ fn main() {
         "copied",
         "hook_runs",
         "dropped",
+        "kvm_key",
+        "kvm_sum",
+        "kvm_span",
+        "kvm_lost",
     ];
     bpf_build::BpfSources { folder: "bpf", header_folders: &[], shared: &shared }.build();
 }

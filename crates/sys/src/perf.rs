@@ -54,6 +54,19 @@ impl SoftwareEvent {
         open(&attributes, thread as libc::pid_t, -1)
     }
 
+    /// Opens a tracepoint. A program at it runs on every CPU, in whichever process passes it.
+    ///
+    /// - `id`: as [`crate::tracefs::Tracefs::event_id`] returns it.
+    ///
+    /// Errors: EACCES without CAP_PERFMON.
+    pub(crate) fn tracepoint(id: u64) -> io::Result<SoftwareEvent> {
+        let attributes = libbpf_sys::perf_event_attr {
+            type_: libbpf_sys::PERF_TYPE_TRACEPOINT,
+            ..attributes(id)
+        };
+        open(&attributes, -1, 0)
+    }
+
     /// Releases ownership of the descriptor to a holder of its number.
     pub(crate) fn give_away(self) {
         let _number = self.0.into_raw_fd();

@@ -8,7 +8,7 @@ use thiserror::Error;
 /// [`OutsideCounts::missing`](crate::OutsideCounts::missing) instead.
 #[derive(Debug, Error)]
 pub enum OutsideError {
-    /// The process of the machine is not there, or ended meanwhile.
+    /// The process of the machine is not there.
     #[error(transparent)]
     Process(#[from] ProgramError),
     #[error("cannot read the trace log {}; is it the file of -D on QEMU's command line?", path.display())]

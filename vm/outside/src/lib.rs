@@ -6,8 +6,21 @@
 
 mod counts;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
+mod kvm;
+mod qemu;
+mod size;
+mod threads;
+mod timeline;
 mod watch;
 
 pub use counts::OutsideCounts;
 pub use error::OutsideError;
-pub use watch::{OutsideWatch, Target, qemu_arguments};
+pub use kvm::EventSum;
+pub use qemu::{CardCounts, LogCounts, qemu_arguments};
+pub use size::ImageSize;
+/// Events of KVM.
+pub use sys::bpf::kvm::{KvmEvent, KvmEvents};
+pub use threads::{ThreadCounts, ThreadRole};
+pub use watch::{OutsideWatch, Target};

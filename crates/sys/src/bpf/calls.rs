@@ -1,13 +1,12 @@
 //! System calls of one process (bpf/calls.bpf.c).
 
-use std::fs;
 use std::os::fd::AsRawFd;
 
 use libbpf_rs::Link;
 use zerocopy::FromBytes;
 
 use super::error::BpfError;
-use super::object::{Loaded, Opened, embedded, shared_types};
+use super::object::{Loaded, Opened, embedded, is_first_pid_namespace, shared_types};
 use super::tracing::Tracepoints;
 use crate::capability::Capability;
 use crate::perf::{SoftwareEvent, ThreadEvent};
@@ -19,11 +18,6 @@ mod types {
 }
 
 const TRACEPOINTS: [(&str, &str); 2] = [("call_begins", "sys_enter"), ("call_ends", "sys_exit")];
-
-/// The first process namespace, which numbers processes as the kernel does.
-///
-/// Source: the kernel's include/linux/proc_ns.h, PROC_PID_INIT_INO.
-const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
 /// Calls of one thread with one number, descriptor and outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,8 +57,7 @@ impl CallCounter {
     /// [`BpfError::Permission`] without CAP_BPF and CAP_PERFMON; [`BpfError::Load`] if the kernel refuses.
     pub fn attach(process: u32, threads: &[u32]) -> Result<CallCounter, BpfError> {
         let tracepoints = Tracepoints::of_this_kernel(&TRACEPOINTS);
-        let is_first =
-            fs::read_link("/proc/self/ns/pid").is_ok_and(|own| own.as_os_str() == FIRST_NAMESPACE);
+        let is_first = is_first_pid_namespace();
         let config = types::config { process: if is_first { process } else { 0 }, pad: 0 };
         let loaded = Opened::open("calls", embedded!("calls"))?
             .needs(&[Capability::Bpf, Capability::Perfmon])

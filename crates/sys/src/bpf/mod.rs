@@ -24,6 +24,7 @@ mod headrooms;
 mod hooks;
 mod interface;
 pub mod interruptions;
+pub mod kvm;
 mod link;
 mod map;
 mod object;

@@ -279,6 +279,14 @@ impl Loaded {
     }
 }
 
+/// True in the first process namespace, which numbers processes as the kernel does.
+///
+/// Source: the kernel's include/linux/proc_ns.h, PROC_PID_INIT_INO.
+pub(super) fn is_first_pid_namespace() -> bool {
+    let own = std::fs::read_link("/proc/self/ns/pid");
+    own.is_ok_and(|own| own.as_os_str() == "pid:[4026531836]")
+}
+
 /// Values of a key of a per-CPU array, one for each CPU.
 pub(super) fn per_cpu<T: FromBytes>(map: &MapHandle, key: u32) -> Result<Vec<T>, BpfError> {
     let values = map
