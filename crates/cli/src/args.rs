@@ -56,6 +56,14 @@ Example:
         after_help = "Example:\n  wirepath prove command experiment.toml --far ssh:db2"
     )]
     Answer(crate::answer::AnswerArgs),
+    /// The two ends of a built-in load of `prove command`
+    #[command(
+        subcommand,
+        hide = true,
+        after_help = "Example:\n  wirepath load serve udp:1400@20000 192.0.2.7     (at the far end)\n  \
+                      wirepath load run udp:1400@20000 192.0.2.7"
+    )]
+    Load(crate::load::LoadCommand),
     /// Send, receive, echo or ping with any engine
     #[command(
         subcommand,

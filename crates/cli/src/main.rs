@@ -15,6 +15,7 @@ mod guard;
 mod history;
 mod houses;
 mod line;
+mod load;
 mod lookup;
 mod path_page;
 mod paths_list;
@@ -67,6 +68,7 @@ fn run(context: &Context, command: &Command) -> Result<(), Failure> {
         Command::Fleet(command) => fleet::run(context, command),
         Command::Doctor(args) => doctor::run(context, args),
         Command::Tune(args) => tune::run(context, args),
+        Command::Load(command) => load::run(context, command),
         Command::Peer(args) => peer::run(args),
         Command::Secret(args) => secret::run(args),
         Command::Answer(args) => answer::run(context, args),

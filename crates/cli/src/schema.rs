@@ -5,7 +5,7 @@ use house::document::{NamedSchema, read, written};
 use house::findings::DoctorDocument;
 use remote::Failure;
 
-use crate::{explain, fleet, history, houses, paths_list, probe, proven, serve, tune};
+use crate::{explain, fleet, history, houses, load, paths_list, probe, proven, serve, tune};
 
 /// One line a command.
 const DOCUMENTS: &[NamedSchema] = &[
@@ -23,6 +23,7 @@ const DOCUMENTS: &[NamedSchema] = &[
     ("history prune", written::<history::prune::PruneDocument>),
     ("history show", written::<model::Outcome>),
     ("history watch", written::<model::Watch>),
+    ("load run", written::<load::LoadDocument>),
     ("paths", written::<paths_list::PathsDocument>),
     ("probe echo", written::<probe::ProbeDocument<'_>>),
     ("probe generate", written::<probe::GenerateDocument>),

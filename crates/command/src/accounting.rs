@@ -133,7 +133,7 @@ fn buckets(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
     histogram.iter_recorded().map(|at| (at.value_iterated_to(), at.count_at_value())).collect()
 }
 
-fn statistic(sysfs: &Sysfs, ifname: &str, name: &str) -> Result<u64, PathError> {
+pub(crate) fn statistic(sysfs: &Sysfs, ifname: &str, name: &str) -> Result<u64, PathError> {
     let path = format!("class/net/{ifname}/statistics/{name}");
     let text = sysfs.read(&path).map_err(PathError::part)?;
     text.trim()

@@ -10,18 +10,20 @@ use std::time::Duration;
 use host::cpu::CpuClock;
 use host::netns::Netns;
 use host::tune::JournalStore;
-use lab::program::Usage;
+use lab::program::{ProgramError, Usage};
 use lab::{Meter, describe_machine};
 use model::PathError;
 use remote::{Calls, NearEndGone};
 
+use crate::CheckedPrograms;
 use crate::check;
 use crate::exchange::{FarPrograms, Opening, Reply, Request};
+use crate::middle::Namespace;
 use crate::problem::Problem;
 use crate::serve::{FarSeen, Kept, LocalWatch, Serving, TrialTurn, Watch, one_line};
-use crate::settings::ArmSettings;
+use crate::settings::{ArmSettings, Spot};
 use crate::side::Side;
-use crate::switches::{KnobEnd, Switch};
+use crate::switches::{At, Switch};
 
 /// Interval of the checks on the server while a client runs.
 const SERVER_INTERVAL: Duration = Duration::from_millis(20);
@@ -78,38 +80,78 @@ fn answer(calls: &Calls<FarPrograms>, reply: &Reply) -> Result<(), PathError> {
 }
 
 struct Agent {
-    serving: Serving,
-    kept: Kept,
+    spec: CheckedPrograms,
+    role: Role,
     settings: ArmSettings,
     clock: CpuClock,
     nic: String,
 }
 
+/// Part of this host in the experiment.
+enum Role {
+    /// The server's end.
+    Server { serving: Box<Serving>, kept: Kept },
+    /// A place between the ends.
+    Place { name: String, namespace: Namespace },
+}
+
+impl Role {
+    fn at(&self) -> At {
+        match self {
+            Role::Server { .. } => At::Far,
+            Role::Place { name, .. } => At::Place(name.clone()),
+        }
+    }
+
+    fn spot(&self) -> Result<Spot<'_>, PathError> {
+        match self {
+            Role::Server { serving, .. } => Ok(serving.side.spot(At::Far)),
+            Role::Place { namespace, .. } => namespace.spot(self.at()),
+        }
+    }
+}
+
 impl Agent {
     fn open(opening: Opening, means: &mut FarMeans<'_>) -> Result<Self, PathError> {
         let spec = crate::resolve_programs(&opening.experiment).map_err(PathError::part)?;
-        let netns = Netns::current().map_err(PathError::part)?;
-        let side = Side::with_address(netns, opening.far)?;
-        let cpus = spec.far_cpus.clone().unwrap_or_default();
-        crate::session::check_cpus(&cpus)?;
-        let nic = side.describe()?;
-        if spec.sets_knobs_at(KnobEnd::Far) {
+        let role = match opening.place {
+            Some(name) => Role::Place { name, namespace: Namespace::open(None)? },
+            None => {
+                let netns = Netns::current().map_err(PathError::part)?;
+                let side = Side::with_address(netns, opening.far)?;
+                let cpus = spec.far_cpus.clone().unwrap_or_default();
+                crate::session::check_cpus(&cpus)?;
+                // The login folder of the user.
+                let folder = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+                let (spec, near_ip, stop) = (spec.clone(), opening.near, means.stop);
+                let serving = Serving { spec, side, near_ip, cpus, folder, stop };
+                Role::Server { serving: Box::new(serving), kept: Kept::new() }
+            }
+        };
+        let nic = match &role {
+            Role::Server { serving, .. } => serving.side.describe()?,
+            Role::Place { name, .. } => name.clone(),
+        };
+        if spec.has_settings_at(&role.at()) {
             (means.start_guard)().map_err(|why| PathError::Part(why.into()))?;
         }
-        let journals = [(KnobEnd::Far, &side, means.journal.clone())];
+        let journals = [(role.spot()?, means.journal.clone())];
         let settings = ArmSettings::journaled(&spec, journals, means.stop)?;
-        // The login folder of the user.
-        let folder = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
         let clock = CpuClock::open().map_err(PathError::part)?;
-        let stop = means.stop;
-        let serving = Serving { spec, side, near_ip: opening.near, cpus, folder, stop };
-        Ok(Agent { serving, kept: Kept::new(), settings, clock, nic })
+        Ok(Agent { spec, role, settings, clock, nic })
     }
 
     fn check(&self) -> Vec<Problem> {
-        let spec = &self.serving.spec;
-        let mut problems = check::commands(spec, KnobEnd::Far);
-        problems.extend(check::side(spec, KnobEnd::Far, &self.serving.side, false));
+        let mut problems = check::commands(&self.spec, &self.role.at());
+        match (&self.role, self.role.spot()) {
+            (Role::Server { serving, .. }, _) => {
+                problems.extend(check::side(&self.spec, At::Far, &serving.side, false));
+            }
+            (_, Ok(spot)) => problems.extend(check::switches(&self.spec, &spot, false)),
+            (_, Err(error)) => {
+                problems.push(Problem { part: "place".into(), why: one_line(&error) });
+            }
+        }
         problems
     }
 
@@ -119,20 +161,39 @@ impl Agent {
         turn: &TrialTurn,
         calls: &mut Calls<FarPrograms>,
     ) -> Result<Vec<model::NotEffective>, PathError> {
-        let Agent { serving, kept, settings, clock, .. } = self;
-        let switches: Vec<Switch> = turn
-            .switches
-            .iter()
-            .map(|id| id.parse())
-            .collect::<Result<_, _>>()
-            .map_err(|error: crate::SpecError| PathError::part(error))?;
-        let switches: Vec<&Switch> = switches.iter().collect();
-        let sides = [(KnobEnd::Far, &serving.side)];
-        let ((), idle) = settings.around(&sides, &switches, || {
-            serving.trial(turn, kept, |watch| watched(watch, clock, &serving.cpus, calls))
-        })?;
+        let Agent { spec, role, settings, clock, .. } = self;
+        let is_on = |switch: &&Switch| turn.switches.contains(&switch.id().to_string());
+        let switches: Vec<&Switch> = spec.all_switches().filter(is_on).collect();
+        let ((), idle) = match role {
+            Role::Server { serving, kept } => {
+                let spots = [serving.side.spot(At::Far)];
+                settings.around(&spots, &switches, || {
+                    serving.trial(turn, kept, |watch| watched(watch, clock, &serving.cpus, calls))
+                })?
+            }
+            Role::Place { name, namespace } => {
+                let spots = [namespace.spot(At::Place(name.clone()))?];
+                settings.around(&spots, &switches, || crossed(namespace, calls))?
+            }
+        };
         Ok(idle)
     }
+}
+
+/// The part of a trial during which packets cross this host.
+fn crossed(namespace: &Namespace, calls: &mut Calls<FarPrograms>) -> Result<(), PathError> {
+    answer(calls, &Reply::Ready { ready_ns: None })?;
+    let idle = &mut || Ok(());
+    if !matches!(next_request(idle, calls)?, Request::Begin) {
+        return Ok(());
+    }
+    let watch = namespace.watch()?;
+    answer(calls, &Reply::Begun)?;
+    if !matches!(next_request(idle, calls)?, Request::End) {
+        return Ok(());
+    }
+    answer(calls, &Reply::Seen(Box::new(watch.end()?)))?;
+    next_request(idle, calls).map(drop)
 }
 
 /// The part of a trial between the start of the server and its end.
@@ -143,13 +204,13 @@ fn watched(
     calls: &mut Calls<FarPrograms>,
 ) -> Result<(), PathError> {
     answer(calls, &Reply::Ready { ready_ns: watch.ready_ns() })?;
-    if !matches!(next_request(watch, calls)?, Request::Begin) {
+    if !matches!(next_request(&mut || watch.check(), calls)?, Request::Begin) {
         return Ok(());
     }
     watch.begin()?;
     let meter = Meter::start(clock, cpus)?;
     answer(calls, &Reply::Begun)?;
-    if !matches!(next_request(watch, calls)?, Request::End) {
+    if !matches!(next_request(&mut || watch.check(), calls)?, Request::End) {
         return Ok(());
     }
     let used = meter.stop()?;
@@ -158,19 +219,21 @@ fn watched(
     let host = Some(used.with_children(server_ns).host_time());
     answer(calls, &Reply::Seen(Box::new(FarSeen { host, ..seen })))?;
     // The end of the server waits for the near end's, so that it does not disturb it.
-    next_request(watch, calls).map(drop)
+    next_request(&mut || watch.check(), calls).map(drop)
 }
 
 /// Next request of a trial; [`Request::Stop`] if the near end is gone. Errors: the server has ended.
+///
+/// - `check`: an error if the server has ended.
 fn next_request(
-    watch: &mut LocalWatch<'_>,
+    check: &mut dyn FnMut() -> Result<(), ProgramError>,
     calls: &mut Calls<FarPrograms>,
 ) -> Result<Request, PathError> {
     loop {
         match calls.within(SERVER_INTERVAL) {
             Ok(Some(request)) => return Ok(request),
             Err(NearEndGone) => return Ok(Request::Stop),
-            Ok(None) => watch.check().map_err(PathError::part)?,
+            Ok(None) => check().map_err(PathError::part)?,
         }
     }
 }

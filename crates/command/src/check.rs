@@ -9,10 +9,12 @@ use lab::program::{PortUse, Ready, SHELL, Transport, port_holder};
 
 use crate::place::{FarPlace, Place};
 use crate::problem::Problem;
-use crate::settings::unusable_knobs;
+use crate::remote::Remote;
+use crate::settings::{Spot, unusable_switches};
 use crate::side::Side;
 use crate::spec::Warmup;
-use crate::{ArmSpec, CheckedPrograms, KnobEnd};
+use crate::switches::{Act, At};
+use crate::{ArmSpec, CheckedPrograms};
 
 fn problem(part: &str, why: Option<String>) -> Option<Problem> {
     why.map(|why| Problem { part: part.to_owned(), why })
@@ -23,12 +25,12 @@ fn problem(part: &str, why: Option<String>) -> Option<Problem> {
 ///
 /// - `stop`: ends an exchange with another host.
 pub fn check(spec: &CheckedPrograms, stop: &'static AtomicBool) -> Vec<Problem> {
-    let mut problems = commands(spec, KnobEnd::Near);
+    let mut problems = commands(spec, &At::Near);
     problems.extend(problem("client", spec.client().and_then(empty_host)));
     match Place::open(spec, stop) {
         Err(error) => problems.extend(problem("place", Some(chain(&error)))),
-        Ok(Place { near, far, is_lab, .. }) => {
-            problems.extend(side(spec, KnobEnd::Near, &near, is_lab));
+        Ok(Place { near, far, middle, is_lab, .. }) => {
+            problems.extend(side(spec, At::Near, &near, is_lab));
             let far_ip = match &far {
                 FarPlace::Here(far) => far.ip,
                 FarPlace::There(far) => far.address(),
@@ -36,20 +38,36 @@ pub fn check(spec: &CheckedPrograms, stop: &'static AtomicBool) -> Vec<Problem> 
             problems.extend(problem("client", spec.url_mistake(far_ip)));
             match far {
                 FarPlace::Here(far) => {
-                    problems.extend(commands(spec, KnobEnd::Far));
-                    problems.extend(side(spec, KnobEnd::Far, &far, is_lab));
+                    problems.extend(commands(spec, &At::Far));
+                    problems.extend(side(spec, At::Far, &far, is_lab));
                 }
-                FarPlace::There(mut far) => match far.check() {
-                    Ok(found) => problems.extend(found.into_iter().map(|found| Problem {
-                        part: format!("far end, {}", found.part),
-                        ..found
-                    })),
-                    Err(error) => problems.extend(problem("far end", Some(chain(&error)))),
-                },
+                FarPlace::There(far) => problems.extend(checked_there("far end", *far)),
+            }
+            for place in &middle.here {
+                problems.extend(commands(spec, &place.at()));
+                match place.spot() {
+                    Ok(spot) => problems.extend(switches(spec, &spot, is_lab)),
+                    Err(error) => problems.extend(problem(&place.name, Some(chain(&error)))),
+                }
+            }
+            for place in middle.there {
+                problems.extend(checked_there(&place.name, place.host));
             }
         }
     }
     problems
+}
+
+/// Mistakes that another host finds.
+fn checked_there(name: &str, mut remote: Remote) -> Vec<Problem> {
+    match remote.check() {
+        Ok(found) => {
+            let named =
+                |found: Problem| Problem { part: format!("{name}, {}", found.part), ..found };
+            found.into_iter().map(named).collect()
+        }
+        Err(error) => problem(name, Some(chain(&error))).into_iter().collect(),
+    }
 }
 
 /// Commands that cannot start, found without a place: the shell cannot read them, or a program is not installed. Those
@@ -58,45 +76,53 @@ pub fn unstartable(spec: &CheckedPrograms) -> Vec<Problem> {
     if spec.setup.is_some() {
         return Vec::new();
     }
-    let mut problems = commands(spec, KnobEnd::Near);
+    let mut problems = commands(spec, &At::Near);
     problems.extend(problem("client", spec.client().and_then(empty_host)));
     if !spec.is_far_elsewhere() {
-        problems.extend(commands(spec, KnobEnd::Far));
+        problems.extend(commands(spec, &At::Far));
     }
     problems
 }
 
-/// Mistakes in the commands that run at an end.
-pub(crate) fn commands(spec: &CheckedPrograms, end: KnobEnd) -> Vec<Problem> {
-    let of_arms = if spec.has_server() { KnobEnd::Far } else { KnobEnd::Near };
-    let arms = spec.arms.iter().filter(|_| end == of_arms);
+/// Mistakes in the commands that run at a place.
+pub(crate) fn commands(spec: &CheckedPrograms, at: &At) -> Vec<Problem> {
+    let of_arms = if spec.has_server() { At::Far } else { At::Near };
+    let arms = spec.arms.iter().filter(|_| *at == of_arms);
     let arms = arms.map(|ArmSpec { name, command, .. }| (format!("arm {name}"), command));
     let warmup = match &spec.warmup {
         Some(Warmup::Command(command)) => Some(command),
         _ => None,
     };
-    let others = match end {
-        KnobEnd::Near => [("client", spec.client.as_ref()), ("warmup", warmup)],
-        KnobEnd::Far => [("setup", spec.setup.as_ref()), ("cleanup", spec.cleanup.as_ref())],
+    let others = match at {
+        At::Near => vec![("client", spec.client.as_ref()), ("warmup", warmup)],
+        At::Far => vec![("setup", spec.setup.as_ref()), ("cleanup", spec.cleanup.as_ref())],
+        At::Place(_) => Vec::new(),
     };
     let others = others.into_iter().filter_map(|(part, of)| Some((part.to_owned(), of?)));
+    let pairs = spec.all_switches().filter(|switch| switch.at == *at).flat_map(|switch| {
+        let commands = match &switch.act {
+            Act::Commands { on, off, .. } => vec![on, off],
+            _ => Vec::new(),
+        };
+        commands.into_iter().map(move |command| (format!("switch {switch}"), command))
+    });
     arms.chain(others)
+        .chain(pairs)
         .filter_map(|(part, command)| problem(&part, command_mistake(command)))
         .collect()
 }
 
-/// Mistakes about ports and knobs at an end.
-pub(crate) fn side(
-    spec: &CheckedPrograms,
-    end: KnobEnd,
-    side: &Side,
-    is_lab: bool,
-) -> Vec<Problem> {
-    let has_port = end == KnobEnd::Far && spec.has_server();
+/// Mistakes about ports and switches at an end.
+pub(crate) fn side(spec: &CheckedPrograms, at: At, side: &Side, is_lab: bool) -> Vec<Problem> {
+    let has_port = at == At::Far && spec.has_server();
     let port = has_port.then(|| taken_port(spec, side)).flatten();
-    let knobs = unusable_knobs(spec, end, side, is_lab).into_iter();
-    let knobs = knobs.filter_map(|(switch, why)| problem(&format!("switch {switch}"), Some(why)));
-    problem("port", port).into_iter().chain(knobs).collect()
+    problem("port", port).into_iter().chain(switches(spec, &side.spot(at), is_lab)).collect()
+}
+
+/// Mistakes about the switches at a place.
+pub(crate) fn switches(spec: &CheckedPrograms, spot: &Spot<'_>, is_lab: bool) -> Vec<Problem> {
+    let unusable = unusable_switches(spec, spot, is_lab).into_iter();
+    unusable.filter_map(|(switch, why)| problem(&format!("switch {switch}"), Some(why))).collect()
 }
 
 /// Mistake of a URL without a host, which a variable left when the user's own shell replaced it.

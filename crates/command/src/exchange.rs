@@ -54,6 +54,9 @@ pub(crate) enum Request {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Opening {
     pub(crate) experiment: Programs,
+    /// Name of a place between the ends; `None` for the server's end.
+    #[serde(default)]
+    pub(crate) place: Option<String>,
     /// Address of the server.
     pub(crate) far: IpAddr,
     /// Address of the client.

@@ -8,6 +8,7 @@ mod agent;
 mod check;
 mod exchange;
 mod life;
+mod middle;
 mod path;
 mod place;
 mod problem;
@@ -29,7 +30,7 @@ pub use resolve::{read, resolve, resolve_programs};
 pub use scout::{ServerCommand, ServersSeen, scout};
 pub use session::{CommandSession, Journals, rehearse};
 pub use spec::{ArmSpec, CheckedPrograms, ProgramLimits, SharedPlace, SpecError};
-pub use switches::{KnobEnd, Switch};
+pub use switches::{Act, At, Switch};
 
 /// Name of the service of the far end, `wirepath answer programs`.
 pub const SERVICE: &str = "programs";

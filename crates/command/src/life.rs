@@ -45,9 +45,8 @@ impl Life {
     ) -> Result<Measurement, PathError> {
         self.warm_up(spec, turn)?;
         let mut env = variables(self.side.ip, self.far_ip, turn);
-        if !spec.has_server() {
-            env.extend(turn.env.iter().cloned());
-        }
+        let of_arm = if spec.has_server() { &turn.near_env } else { &turn.env };
+        env.extend(of_arm.iter().cloned());
         let near_losses = if self.side.is_shared { None } else { self.side.watch_losses() };
         far.begin()?;
         let near = SocketCounts::read_near(&self.side)?;

@@ -20,10 +20,33 @@ pub fn arms(spec: &CheckedPrograms) -> Result<Vec<(Arm, Support)>, SpecError> {
     if !spec.switches.is_empty() && spec.plan != "best" {
         let ids: Vec<SwitchId> = spec.switches.iter().map(Switch::id).collect();
         let plan = ArmPlan::parse(&spec.plan, &ids)?;
-        let combined = model::arms(&plan, &ids, &[], &mut |arm| support(spec, arm));
+        let combined = match plan {
+            ArmPlan::List(_) => model::arms(&plan, &ids, &[], &mut |arm| support(spec, arm)),
+            _ => with_latest_values(spec, model::arms(&plan, &ids, &[], &mut |_| Support::Yes)),
+        };
         arms.extend(combined.into_iter().skip(2).map(|(arm, support)| (support, arm)));
     }
     Ok(arms.into_iter().map(|(support, arm)| (arm, support)).collect())
+}
+
+/// Combinations in which a later value of a knob takes the place of an earlier one; each set once.
+fn with_latest_values(
+    spec: &CheckedPrograms,
+    combined: Vec<(Arm, Support)>,
+) -> Vec<(Arm, Support)> {
+    let mut kept: Vec<(Arm, Support)> = Vec::new();
+    for (at, (mut arm, support)) in combined.into_iter().enumerate() {
+        let on = arm_switches(spec, &arm);
+        let is_latest = |(at, switch): &(usize, &&Switch)| {
+            !on[at + 1..].iter().any(|later| later.contradicts(switch))
+        };
+        arm.switches = on.iter().enumerate().filter(is_latest).map(|(_, on)| on.id()).collect();
+        // The baseline and its control are the same set.
+        if at < 2 || !kept.iter().skip(2).any(|(other, _)| other.switches == arm.switches) {
+            kept.push((arm, support));
+        }
+    }
+    kept
 }
 
 fn arm_with(spec: &ArmSpec, name: String, kind: ArmKind) -> Arm {
@@ -82,16 +105,18 @@ mod tests {
     }
 
     #[test]
-    fn switches_make_arms_of_the_baseline_and_a_contradiction_is_left_out() {
+    fn a_later_value_of_a_knob_takes_the_place_of_an_earlier_one_and_a_list_of_both_is_refused() {
         let text = "server='s'\nclient='c'\nswitches=['gso=off','env:W=1','gso=on']\n";
         assert_eq!(
             names(text)[2..],
             [
                 row("+gso=off", "gso=off", true),
                 row("+env:W=1", "gso=off+env:W=1", true),
-                row("+gso=on", "gso=off+env:W=1+gso=on", false),
+                row("+gso=on", "env:W=1+gso=on", true),
             ]
         );
+        let both = names(&format!("arms='gso=off+gso=on'\n{text}"));
+        assert_eq!(both[2], row("gso=off+gso=on", "gso=off+gso=on", false));
         let alone = names(&format!("arms='alone'\n{text}"));
         assert_eq!(alone[4], row("gso=on", "gso=on", true));
         assert_eq!(names(&format!("arms='best'\n{text}")).len(), 2);

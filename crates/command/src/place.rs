@@ -1,5 +1,6 @@
 //! Places of client and server: a lab, two existing namespaces, or this host and another.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,8 @@ use lab::{FarEnd, Pair, PairSpec};
 use model::PathError;
 
 use crate::CheckedPrograms;
-use crate::remote::Remote;
+use crate::middle::Middles;
+use crate::remote::{Remote, Role};
 use crate::side::{Address, Side, SideAddresses, addresses};
 use crate::spec::SharedPlace;
 
@@ -26,6 +28,8 @@ pub(crate) enum FarPlace {
 pub(crate) struct Place {
     pub(crate) near: Side,
     pub(crate) far: FarPlace,
+    /// Places between the ends.
+    pub(crate) middle: Middles,
     /// True if both disappear with this process.
     pub(crate) is_lab: bool,
     /// For the record.
@@ -49,24 +53,43 @@ impl Place {
             }
             None => {}
         }
-        match (&spec.near, &spec.far) {
+        let middle = Middles::open(spec, stop)?;
+        let is_routed = !spec.middle.is_empty();
+        let place = match (&spec.near, &spec.far) {
             (None, None) => Place::lab(spec.queues),
             (near, Some(FarEnd::Ssh(host))) => {
-                Place::with_host(near.as_deref(), Remote::start(spec, host, stop)?, spec)
+                let far = Remote::start(spec, host, Role::Server, stop)?;
+                Place::with_host(near.as_deref(), far, spec)
             }
-            (near, Some(FarEnd::Netns(far))) => Place::existing(near.as_deref(), Some(far), stop),
-            (near, None) => Place::existing(near.as_deref(), None, stop),
+            (near, Some(FarEnd::Netns(far))) => {
+                Place::existing(near.as_deref(), Some(far), is_routed, stop)
+            }
+            (near, None) => Place::existing(near.as_deref(), None, is_routed, stop),
             (_, Some(peer @ FarEnd::Peer(_))) => Err(PathError::Invalid {
                 what: format!("{peer} runs no programs of the user"),
                 remedy: "use ssh:[USER@]HOST".into(),
             }),
+        }?;
+        let mut nic = place.nic;
+        if is_routed {
+            nic = format!("{nic}, by {}", middle.names().join(", "));
         }
+        let mut place = Place { middle, nic, ..place };
+        place.open_far_places(spec)?;
+        Ok(place)
+    }
+
+    /// Opens the places between the ends that are on other hosts.
+    fn open_far_places(&mut self, spec: &CheckedPrograms) -> Result<(), PathError> {
+        let (near, far) = (self.near.ip, self.far.ip());
+        let mut hosts = self.middle.there.iter_mut();
+        hosts.try_for_each(|place| place.host.open(spec, near, far))
     }
 
     /// One place for both ends.
     fn shared(near: Side, nic: &str) -> Result<Self, PathError> {
         let far = FarPlace::Here(near.other_end()?);
-        Ok(Place { near, far, is_lab: true, nic: nic.into() })
+        Ok(Place { near, far, middle: Middles::default(), is_lab: true, nic: nic.into() })
     }
 
     /// A namespace of this host, and a far end on another.
@@ -91,9 +114,10 @@ impl Place {
         let name = near.map(str::to_owned);
         let (sysfs, is_shared) = (Some(sysfs), false);
         let near = Side { netns, name, ifname: link.name, ip, sysfs, is_shared };
-        far.open(spec, ip)?;
+        far.open(spec, ip, address)?;
         let nic = format!("{} to {address}", near.describe()?);
-        Ok(Place { near, far: FarPlace::There(Box::new(far)), is_lab: false, nic })
+        let far = FarPlace::There(Box::new(far));
+        Ok(Place { near, far, middle: Middles::default(), is_lab: false, nic })
     }
 
     /// Two namespaces of a lab, with the interface's defaults of the kernel.
@@ -103,13 +127,17 @@ impl Place {
         let plural = if queues == 1 { "queue" } else { "queues" };
         let nic = format!("veth pair, {queues} {plural}, MTU 1500");
         let far = FarPlace::Here(lab_side(pair.far)?);
-        Ok(Place { near: lab_side(pair.near)?, far, is_lab: true, nic })
+        let near = lab_side(pair.near)?;
+        Ok(Place { near, far, middle: Middles::default(), is_lab: true, nic })
     }
 
     /// Namespaces of the user; one that is not named is that of the caller.
+    ///
+    /// - `is_routed`: routers may be between them.
     fn existing(
         near: Option<&str>,
         far: Option<&str>,
+        is_routed: bool,
         stop: &AtomicBool,
     ) -> Result<Self, PathError> {
         let (near_netns, far_netns) = (open(near)?, open(far)?);
@@ -120,9 +148,9 @@ impl Place {
                 remedy: "name two that a wire joins, or neither for a lab".into(),
             });
         }
-        let wire = wire(&near_netns, &far_netns, stop)?.ok_or_else(|| PathError::Invalid {
-            what: "no address of the far namespace is reached from the near one without a router"
-                .into(),
+        let found = wire(&near_netns, &far_netns, is_routed, stop)?;
+        let wire = found.ok_or_else(|| PathError::Invalid {
+            what: if is_routed { UNREACHED } else { UNREACHED_DIRECTLY }.into(),
             remedy: "name two namespaces that a wire joins, with addresses of one network that are not of the \
                      link alone (fe80::): `ip -n NAME address`"
                 .into(),
@@ -130,7 +158,17 @@ impl Place {
         let near = existing_side(near_netns, near, wire.0)?;
         let far = existing_side(far_netns, far, wire.1)?;
         let nic = format!("{} to {}", interface(&near), interface(&far));
-        Ok(Place { near, far: FarPlace::Here(far), is_lab: false, nic })
+        let far = FarPlace::Here(far);
+        Ok(Place { near, far, middle: Middles::default(), is_lab: false, nic })
+    }
+}
+
+impl FarPlace {
+    fn ip(&self) -> IpAddr {
+        match self {
+            FarPlace::Here(side) => side.ip,
+            FarPlace::There(remote) => remote.address(),
+        }
     }
 }
 
@@ -164,23 +202,28 @@ fn open(name: Option<&str>) -> Result<Netns, PathError> {
     Netns::open(named.netns_file()).map_err(PathError::part)
 }
 
+const UNREACHED: &str = "no address of the far namespace is reached from the near one";
+const UNREACHED_DIRECTLY: &str =
+    "no address of the far namespace is reached from the near one without a router";
+
 /// Time for an interface that is up to get its carrier and its addresses: detection of duplicates takes IPv6 one
 /// to two seconds, and a switch's port longer.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(10);
 const ADDRESS_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The first far address that the near namespace reaches directly, and the near interface that leads
+/// The first far address that the near namespace reaches directly, or by routers if there may be any, and the near interface that leads
 /// there. Waits for interfaces that are up and have no carrier or no usable address yet.
 fn wire(
     near: &Netns,
     far: &Netns,
+    is_routed: bool,
     stop: &AtomicBool,
 ) -> Result<Option<(Address, Address)>, PathError> {
     let until = Instant::now() + ADDRESS_TIMEOUT;
     loop {
         let (own, candidates) = (addresses_in(near)?, addresses_in(far)?);
         let is_complete = !own.is_incomplete && !candidates.is_incomplete;
-        let found = wire_between(near, &own.found, candidates.found)?;
+        let found = wire_between(near, &own.found, candidates.found, is_routed)?;
         let is_over = is_complete || Instant::now() > until || stop.load(Ordering::Relaxed);
         if found.is_some() || is_over {
             return Ok(found);
@@ -197,6 +240,7 @@ fn wire_between(
     near: &Netns,
     own: &[Address],
     candidates: Vec<Address>,
+    is_routed: bool,
 ) -> Result<Option<(Address, Address)>, PathError> {
     for candidate in candidates {
         let route = near.run(|| {
@@ -204,7 +248,10 @@ fn wire_between(
             Ok::<_, net::NetError>((route.gateway, net::link(route.ifindex)?.name))
         });
         // No route leads there: the next address may have one.
-        let Ok((None, ifname)) = route.map_err(PathError::part)? else { continue };
+        let Ok((gateway, ifname)) = route.map_err(PathError::part)? else { continue };
+        if gateway.is_some() && !is_routed {
+            continue;
+        }
         if let Some((_, ip)) =
             own.iter().find(|(name, ip)| *name == ifname && ip.is_ipv4() == candidate.1.is_ipv4())
         {

@@ -23,9 +23,18 @@ const STOP_INTERVAL: Duration = Duration::from_millis(20);
 /// Largest count that another host reports, so that sums do not overflow.
 const COUNT_MAX: u64 = 1 << 53;
 
+/// Part of another host in an experiment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Role {
+    Server,
+    /// Place between the ends, by its name.
+    Place(String),
+}
+
 /// A far end on another host, started for this experiment.
 pub(crate) struct Remote {
     caller: Caller<FarPrograms>,
+    role: Role,
     address: IpAddr,
     machine: Option<Machine>,
     /// Longest time of one step.
@@ -41,10 +50,11 @@ impl Remote {
     pub(crate) fn start(
         spec: &CheckedPrograms,
         host: &SshHost,
+        role: Role,
         stop: &'static AtomicBool,
     ) -> Result<Self, PathError> {
         let options = FarOptions {
-            address: spec.far_address,
+            address: spec.far_address.filter(|_| role == Role::Server),
             ssh_options: &spec.ssh_options,
             ..FarOptions::default()
         };
@@ -57,6 +67,7 @@ impl Remote {
         };
         Ok(Remote {
             caller,
+            role,
             address,
             machine: None,
             limit: spec.limit() + CLOSED_TIMEOUT + ANSWER_GRACE,
@@ -71,10 +82,18 @@ impl Remote {
         self.address
     }
 
-    /// Tells it the experiment.
-    pub(crate) fn open(&mut self, spec: &CheckedPrograms, near: IpAddr) -> Result<(), PathError> {
-        let far = self.address();
-        let opening = Opening { experiment: spec.source.clone(), far, near };
+    /// Tells it the experiment, and the addresses of both ends.
+    pub(crate) fn open(
+        &mut self,
+        spec: &CheckedPrograms,
+        near: IpAddr,
+        far: IpAddr,
+    ) -> Result<(), PathError> {
+        let place = match &self.role {
+            Role::Server => None,
+            Role::Place(name) => Some(name.clone()),
+        };
+        let opening = Opening { experiment: spec.source.clone(), place, far, near };
         self.ask(&Request::Open(Box::new(opening)))?;
         match self.reply()? {
             Reply::Opened(machine) => {

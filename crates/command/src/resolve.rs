@@ -9,9 +9,11 @@ use lab::FarEnd;
 use lab::adapters::{self, Adapter, Figure};
 use model::{ArmEntry, Programs, did_you_mean, is_event_count};
 
-use crate::Switch;
-use crate::spec::{ArmSpec, CheckedPrograms, ProgramLimits, SharedPlace, SpecError, Warmup};
-use crate::switches::is_variable;
+use crate::spec::{
+    ArmSpec, CheckedPrograms, MiddlePlace, ProgramLimits, SharedPlace, SpecError, Warmup,
+};
+use crate::switches::{At, is_place_name, is_variable};
+use crate::{Switch, middle};
 
 /// Figures that need no parsing.
 pub(crate) const MEASURED: &[&str] = &[
@@ -76,8 +78,8 @@ fn shared_place(programs: &Programs) -> Result<Option<SharedPlace>, SpecError> {
     };
     let mut switches =
         programs.switches.iter().chain(programs.arm.iter().flat_map(|arm| &arm.switches));
-    let why = if programs.near.is_some() || programs.far.is_some() {
-        "it is of both ends; remove near and far"
+    let why = if programs.near.is_some() || programs.far.is_some() || !programs.at.is_empty() {
+        "it is of both ends; remove near, far and at"
     } else if switches.any(|switch| !switch.starts_with("env:")) {
         "it has no interface under test, so a switch can only be env:NAME=VALUE"
     } else if place == SharedPlace::Here && programs.client.is_some() {
@@ -141,6 +143,7 @@ pub fn resolve_programs(programs: &Programs) -> Result<CheckedPrograms, SpecErro
         place: shared_place(programs)?,
         near: place(programs.near.as_ref())?,
         far: resolve_far(programs)?,
+        middle: resolve_middle(programs)?,
         far_address: resolve_far_address(programs)?,
         ssh_options: programs.ssh_options.clone(),
         source: programs.clone(),
@@ -158,6 +161,7 @@ pub fn resolve_programs(programs: &Programs) -> Result<CheckedPrograms, SpecErro
         switches,
     };
     spec.ready(spec.port)?;
+    check_places(&spec)?;
     Ok(spec)
 }
 
@@ -230,6 +234,44 @@ fn resolve_far(programs: &Programs) -> Result<Option<FarEnd>, SpecError> {
     }
 }
 
+fn resolve_middle(programs: &Programs) -> Result<Vec<MiddlePlace>, SpecError> {
+    let mut middle = Vec::new();
+    for (name, text) in &programs.at {
+        let wrong = |why: String| SpecError::At { name: name.clone(), why };
+        if !is_place_name(name) {
+            return Err(wrong(
+                "a name has letters, digits, - and _, and is not near, far or env".into(),
+            ));
+        }
+        let host = match text.parse::<FarEnd>() {
+            _ if text == "this" => None,
+            Ok(host @ (FarEnd::Netns(_) | FarEnd::Ssh(_))) => Some(host),
+            _ => {
+                let why = "is not a valid place; write netns:NAME, ssh:[USER@]HOST or this";
+                return Err(wrong(format!("{text:?} {why}")));
+            }
+        };
+        middle.push(MiddlePlace { name: name.clone(), host });
+    }
+    if !middle.is_empty() && programs.near.is_none() && programs.far.is_none() {
+        let why = "is between two places: give --near netns:NAME and --far netns:NAME as well";
+        return Err(SpecError::At { name: middle[0].name.clone(), why: why.into() });
+    }
+    Ok(middle)
+}
+
+/// Errors: a switch acts at a place that is not there.
+fn check_places(spec: &CheckedPrograms) -> Result<(), SpecError> {
+    for switch in spec.all_switches() {
+        if let At::Place(name) = &switch.at
+            && !spec.middle.iter().any(|place| place.name == *name)
+        {
+            return Err(SpecError::NoPlace { text: switch.to_string(), name: name.clone() });
+        }
+    }
+    Ok(())
+}
+
 fn resolve_far_address(programs: &Programs) -> Result<Option<IpAddr>, SpecError> {
     let Some(text) = &programs.far_address else { return Ok(None) };
     match text.parse() {
@@ -270,7 +312,7 @@ fn resolve_figures(
         let name = if text.contains('=') {
             let figure: Figure = text.parse()?;
             let name = figure.name.clone();
-            if is_measured(&name) {
+            if is_measured(&name) || is_of_place(programs, &name) {
                 return Err(SpecError::Taken { name });
             }
             if of_adapter.contains(&name.as_str()) || figures.iter().any(|f| f.name == name) {
@@ -280,7 +322,8 @@ fn resolve_figures(
             name
         } else {
             let name = text.trim().to_owned();
-            if !of_adapter.contains(&name.as_str()) && !is_measured(&name) {
+            let is_known = is_measured(&name) || is_of_place(programs, &name);
+            if !of_adapter.contains(&name.as_str()) && !is_known {
                 return Err(SpecError::NoFigure { name });
             }
             name
@@ -319,6 +362,12 @@ fn is_measured(name: &str) -> bool {
     MEASURED.contains(&name) || is_stage(name)
 }
 
+/// True for a figure of a place between the ends.
+fn is_of_place(programs: &Programs, name: &str) -> bool {
+    let mut figures = programs.at.keys().flat_map(|place| middle::figures(place));
+    figures.any(|figure| figure == name)
+}
+
 fn is_stage(name: &str) -> bool {
     STAGES.iter().any(|stem| name.starts_with(stem))
 }
@@ -326,11 +375,12 @@ fn is_stage(name: &str) -> bool {
 fn switches(texts: &[String]) -> Result<Vec<Switch>, SpecError> {
     let mut switches: Vec<Switch> = Vec::new();
     for text in texts {
-        let switch: Switch = text.parse()?;
-        if switches.contains(&switch) {
-            return Err(SpecError::SameSwitch { text: text.clone() });
+        for switch in Switch::parse_each(text)? {
+            if switches.iter().any(|known| known.id() == switch.id()) {
+                return Err(SpecError::SameSwitch { text: switch.to_string() });
+            }
+            switches.push(switch);
         }
-        switches.push(switch);
     }
     Ok(switches)
 }

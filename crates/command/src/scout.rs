@@ -56,6 +56,7 @@ pub fn scout(
             variable: server.name.to_owned(),
             command: server.command.to_owned(),
             env: Vec::new(),
+            near_env: Vec::new(),
             switches: Vec::new(),
             number: 0,
             port: SCOUT_PORT,

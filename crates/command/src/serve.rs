@@ -29,6 +29,9 @@ pub(crate) struct TrialTurn {
     pub(crate) command: String,
     /// Environment of the arm, that of its switches included.
     pub(crate) env: Vec<(String, String)>,
+    /// Environment of the client, by switches.
+    #[serde(skip)]
+    pub(crate) near_env: Vec<(String, String)>,
     /// Ids of the switches that are on.
     pub(crate) switches: Vec<String>,
     /// Number of the trial, from 1.
@@ -40,7 +43,7 @@ pub(crate) struct TrialTurn {
 }
 
 /// Figures of the far end, from the start of a client to its end.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct FarSeen {
     /// `None` without a server.
     pub(crate) server: Option<Usage>,
@@ -198,7 +201,9 @@ impl Serving {
         turn: &TrialTurn,
         stop: &AtomicBool,
     ) -> Result<(), PathError> {
-        let program = self.start(name, command, self.env(turn)).map_err(PathError::part)?;
+        let mut env = self.env(turn);
+        env.extend(turn.env.iter().cloned());
+        let program = self.start(name, command, env).map_err(PathError::part)?;
         let finished = program.wait(self.spec.limits.step, stop);
         check_status(name, &finished.map_err(PathError::part)?)
     }

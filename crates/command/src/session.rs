@@ -10,13 +10,15 @@ use lab::Placement;
 use model::{Arm, ArmKind, Machine, Measurement, PathError, Restarts, Session};
 
 use crate::life::Life;
+use crate::middle::{self, Middles};
 use crate::path::{arm_spec, arm_switches};
 use crate::place::{FarPlace, Place};
 use crate::remote::Remote;
-use crate::serve::{Kept, Serving, TrialTurn, one_line};
+use crate::serve::{Kept, LocalWatch, Serving, TrialTurn, one_line};
 use crate::settings::ArmSettings;
 use crate::spec::SharedPlace;
-use crate::{CheckedPrograms, KnobEnd, Switch};
+use crate::switches::{Act, At};
+use crate::{CheckedPrograms, Switch};
 
 pub use crate::settings::Journals;
 
@@ -34,7 +36,9 @@ pub struct CommandSession {
     spec: CheckedPrograms,
     near: Life,
     far: Far,
-    /// Of the ends on this host.
+    /// Places between the ends.
+    middle: Middles,
+    /// Of the places on this host.
     settings: ArmSettings,
     nic: String,
     /// Port of each arm, with `--keep-servers`.
@@ -60,17 +64,22 @@ impl CommandSession {
         trials: u32,
         stop: &'static AtomicBool,
     ) -> Result<Self, PathError> {
-        let Place { near, far, is_lab, nic } = Place::open(&spec, stop)?;
+        let Place { near, far, middle, is_lab, nic } = Place::open(&spec, stop)?;
         let cpus = placement(&spec, matches!(far, FarPlace::Here(_)))?;
         let clock = CpuClock::open().map_err(PathError::part)?;
         let folder = std::env::current_dir().map_err(PathError::part)?;
-        let of_near = (KnobEnd::Near, &near, journals.near);
-        let settings = match &far {
-            _ if is_lab => ArmSettings::Lab,
-            FarPlace::Here(far) => {
-                ArmSettings::journaled(&spec, [of_near, (KnobEnd::Far, far, journals.far)], stop)?
+        let settings = if is_lab {
+            ArmSettings::Lab
+        } else {
+            let mut spots = vec![(near.spot(At::Near), journals.near)];
+            if let FarPlace::Here(far) = &far {
+                spots.push((far.spot(At::Far), journals.far));
             }
-            FarPlace::There(_) => ArmSettings::journaled(&spec, [of_near], stop)?,
+            for place in &middle.here {
+                let journal = journals.places.get(&place.name).cloned();
+                spots.extend(Some(place.spot()?).zip(journal));
+            }
+            ArmSettings::journaled(&spec, spots, stop)?
         };
         let near_ip = near.ip;
         let (far_ip, metered_cpus) = match &far {
@@ -103,6 +112,7 @@ impl CommandSession {
             spec,
             near,
             far,
+            middle,
             settings,
             nic,
             ports: BTreeMap::new(),
@@ -119,7 +129,7 @@ impl CommandSession {
             Far::Here { .. } => None,
             Far::There(far) => far.broken(),
         };
-        self.settings.broken().or(of_far)
+        self.settings.broken().or(of_far).or(self.middle.broken())
     }
 }
 
@@ -134,6 +144,16 @@ pub fn rehearse(
     let baseline = crate::path::arms(spec).map_err(PathError::part)?.into_iter().next();
     let Some((arm, _)) = baseline else { return Ok(()) };
     CommandSession::open(spec.clone(), journals, 0, stop)?.trial(&arm).map(drop)
+}
+
+/// Variables that switches set at a place.
+fn variables_at(switches: &[&Switch], at: &At) -> Vec<(String, String)> {
+    let here = switches.iter().filter(|switch| switch.at == *at);
+    here.filter_map(|switch| match &switch.act {
+        Act::Env { name, value } => Some((name.clone(), value.clone())),
+        _ => None,
+    })
+    .collect()
 }
 
 /// The CPUs asked for; else half of the CPUs for each end, because the ends represent two hosts. A program of this
@@ -182,10 +202,8 @@ impl CommandSession {
         let switches = arm_switches(spec, arm);
         let of_arm = arm_spec(spec, arm);
         let mut env: BTreeMap<String, String> = of_arm.env.iter().cloned().collect();
-        env.extend(switches.iter().filter_map(|switch| match switch {
-            Switch::Env { name, value } => Some((name.clone(), value.clone())),
-            Switch::Knob { .. } => None,
-        }));
+        let of_arms = if spec.has_server() { At::Far } else { At::Near };
+        env.extend(variables_at(&switches, &of_arms));
         let next = spec.port + ports.len() as u16;
         TrialTurn {
             name: arm.name.clone(),
@@ -195,6 +213,11 @@ impl CommandSession {
             },
             command: of_arm.command.clone(),
             env: env.into_iter().collect(),
+            near_env: if spec.has_server() {
+                variables_at(&switches, &At::Near)
+            } else {
+                Vec::new()
+            },
             switches: switches.iter().map(ToString::to_string).collect(),
             number: *trials,
             port: if keeps { *ports.entry(arm.name.clone()).or_insert(next) } else { spec.port },
@@ -203,22 +226,28 @@ impl CommandSession {
     }
 
     fn run(&mut self, arm: &Arm, turn: &TrialTurn) -> Result<Measurement, PathError> {
-        let CommandSession { spec, near, far, settings, .. } = self;
+        let CommandSession { spec, near, far, middle, settings, .. } = self;
         let switches = arm_switches(spec, arm);
-        let measured = match far {
+        let Middles { here, there } = middle;
+        let mut spots = vec![near.side.spot(At::Near)];
+        for place in here.iter() {
+            spots.push(place.spot()?);
+        }
+        let mut trial: Box<middle::Trial<'_>> = match far {
             Far::Here { serving, kept } => {
-                let sides = [(KnobEnd::Near, &near.side), (KnobEnd::Far, &serving.side)];
-                settings.around(&sides, &switches, || {
-                    serving.trial(turn, kept, |watch| near.measure(spec, turn, watch))
-                })
+                let serving = &**serving;
+                spots.push(serving.side.spot(At::Far));
+                let measure = |watch: &mut LocalWatch<'_>| near.measure(spec, turn, watch);
+                Box::new(move || Ok((serving.trial(turn, kept, measure)?, Vec::new())))
             }
             Far::There(far) => {
-                let around = settings.around(&[(KnobEnd::Near, &near.side)], &switches, || {
-                    far.trial(turn, |watch| near.measure(spec, turn, watch))
-                });
-                around.map(|((m, far_idle), idle)| (m, [idle, far_idle].concat()))
+                Box::new(|| far.trial(turn, |watch| near.measure(spec, turn, watch)))
             }
         };
+        let mut trial = || middle::on_hosts(there, turn, &switches, &mut *trial);
+        let trial = || middle::watched(here, &switches, &mut trial);
+        let around = settings.around(&spots, &switches, trial);
+        let measured = around.map(|((m, idle), here_idle)| (m, [here_idle, idle].concat()));
         match measured {
             Ok((mut m, idle)) => {
                 m.not_effective.extend(idle);

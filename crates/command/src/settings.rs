@@ -1,32 +1,45 @@
-//! Knobs of an arm, set for one trial.
+//! Settings of an arm, made for one trial.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 
+use host::netns::Netns;
 use host::tune::{
     self, JournalStore, PLAN_SCHEMA, Plan, ScopedSettings, Step, System, Target, Value,
 };
 use lab::TrialSettings;
 use model::{NotEffective, PathError};
 
-use crate::side::Side;
-use crate::{CheckedPrograms, KnobEnd, Switch};
+use crate::switches::{Act, At};
+use crate::{CheckedPrograms, Switch};
 
-/// Folders of journals for the settings of the user's namespaces.
+/// Journals for the settings of the user's places on this host.
 #[derive(Debug, Clone)]
 pub struct Journals {
     /// Of the far end.
     pub far: JournalStore,
     /// Of the near end.
     pub near: JournalStore,
+    /// Of the places between them, by name.
+    pub places: BTreeMap<String, JournalStore>,
 }
 
-/// Settings of both ends.
+/// A namespace in which switches act.
+pub(crate) struct Spot<'a> {
+    pub(crate) at: At,
+    pub(crate) netns: &'a Netns,
+    /// Name of the namespace; `None` for a lab's and for that of the caller.
+    pub(crate) name: Option<&'a str>,
+    /// Interfaces of a switch that names none.
+    pub(crate) interfaces: Vec<String>,
+}
+
+/// Settings of all places.
 pub(crate) enum ArmSettings {
     /// Of a lab, which disappears with this process.
     Lab,
     /// Of existing namespaces, through journals.
-    Journaled(BTreeMap<KnobEnd, Journaled>),
+    Journaled(BTreeMap<At, Journaled>),
 }
 
 /// Settings of one existing namespace.
@@ -36,7 +49,7 @@ pub(crate) struct Journaled {
     settings: TrialSettings,
 }
 
-/// One setting of an arm: the switch, and the targets of its knob.
+/// One knob of an arm: the switch, and the targets of its knob.
 struct Wanted<'a> {
     switch: &'a Switch,
     knob: &'static dyn tune::Knob,
@@ -44,28 +57,62 @@ struct Wanted<'a> {
     targets: Vec<Target>,
 }
 
-/// Knobs of an arm at one end.
-fn wanted<'a>(
-    switches: &[&'a Switch],
-    end: KnobEnd,
-    system: &System,
-    ifname: &str,
-) -> Result<Vec<Wanted<'a>>, PathError> {
-    let mut all = Vec::new();
-    for switch in switches {
-        let Switch::Knob { end: of, knob, value } = switch else { continue };
-        if *of != end {
-            continue;
-        }
-        let found =
-            tune::find(knob).ok_or_else(|| PathError::Part(format!("no knob {knob}").into()))?;
-        let targets = tune::targets(found, system, Some(ifname)).map_err(PathError::part)?;
-        if targets.is_empty() {
-            return Err(PathError::Part(format!("{knob} has no target on {ifname}").into()));
-        }
-        all.push(Wanted { switch, knob: found, value, targets });
+impl Spot<'_> {
+    fn system(&self) -> Result<System, PathError> {
+        let netns = self.netns.try_clone().map_err(PathError::part)?;
+        let place = tune::Place { netns: self.name.map(str::to_owned), root: None };
+        System::from_netns(netns, place).map_err(PathError::part)
     }
-    Ok(all)
+
+    /// Knobs of an arm at this place.
+    fn wanted<'s>(
+        &self,
+        switches: &[&'s Switch],
+        system: &System,
+    ) -> Result<Vec<Wanted<'s>>, PathError> {
+        let mut all = Vec::new();
+        for switch in switches.iter().filter(|switch| switch.at == self.at) {
+            let Act::Knob { interface, knob, value } = &switch.act else { continue };
+            let found = tune::find(knob)
+                .ok_or_else(|| PathError::Part(format!("no knob {knob}").into()))?;
+            let targets = match interface {
+                Some(name) => tune::targets(found, system, Some(name)).map_err(PathError::part)?,
+                None => self.targets(found, system)?,
+            };
+            if targets.is_empty() {
+                let interfaces = interface.iter().chain(&self.interfaces).map(String::as_str);
+                let interfaces = interfaces.collect::<Vec<_>>().join(", ");
+                return Err(PathError::Part(
+                    format!("{knob} has no target on {interfaces}").into(),
+                ));
+            }
+            all.push(Wanted { switch, knob: found, value, targets });
+        }
+        Ok(all)
+    }
+
+    /// Targets of a knob on the interfaces of the place. Of several interfaces, those that do not offer it are left out.
+    fn targets(&self, knob: &dyn tune::Knob, system: &System) -> Result<Vec<Target>, PathError> {
+        let mut targets = Vec::new();
+        let mut refused = None;
+        for interface in &self.interfaces {
+            let found = tune::targets(knob, system, Some(interface)).map_err(PathError::part)?;
+            let probed = found.iter().try_for_each(|target| knob.probe(system, target));
+            match probed {
+                Err(error) if self.interfaces.len() > 1 => refused = Some(error),
+                _ => targets.extend(
+                    found
+                        .into_iter()
+                        .filter(|target| !targets.contains(target))
+                        .collect::<Vec<_>>(),
+                ),
+            }
+        }
+        match refused {
+            Some(error) if targets.is_empty() => Err(PathError::part(error)),
+            _ => Ok(targets),
+        }
+    }
 }
 
 fn is_set(wanted: &Wanted<'_>, system: &System) -> Result<bool, PathError> {
@@ -86,12 +133,12 @@ impl ArmSettings {
     /// Errors: settings are applied already.
     pub(crate) fn journaled<'a>(
         spec: &CheckedPrograms,
-        ends: impl IntoIterator<Item = (KnobEnd, &'a Side, JournalStore)>,
+        ends: impl IntoIterator<Item = (Spot<'a>, JournalStore)>,
         stop: &'static AtomicBool,
     ) -> Result<Self, PathError> {
         let mut journaled = BTreeMap::new();
-        for (end, side, store) in ends {
-            if !spec.sets_knobs_at(end) {
+        for (spot, store) in ends {
+            if !spec.has_settings_at(&spot.at) {
                 continue;
             }
             if store.read().map_err(PathError::part)?.is_some() {
@@ -103,8 +150,8 @@ impl ArmSettings {
                 });
             }
             // A plan of its own comes with each trial.
-            let settings = TrialSettings::new(system(side)?, store, spec.limit(), stop);
-            journaled.insert(end, Journaled { system: system(side)?, settings });
+            let settings = TrialSettings::new(spot.system()?, store, spec.limit(), stop);
+            journaled.insert(spot.at.clone(), Journaled { system: spot.system()?, settings });
         }
         Ok(ArmSettings::Journaled(journaled))
     }
@@ -117,24 +164,24 @@ impl ArmSettings {
         }
     }
 
-    /// Sets the knobs of an arm, runs its trial and restores them. Returns the knobs that were set already,
+    /// Makes the settings of an arm, runs its trial and restores them. Returns the knobs that were set already,
     /// too.
     ///
-    /// - `sides`: the ends of this host.
+    /// - `spots`: the places on this host.
     pub(crate) fn around<R>(
         &mut self,
-        sides: &[(KnobEnd, &Side)],
+        spots: &[Spot<'_>],
         switches: &[&Switch],
         trial: impl FnOnce() -> Result<R, PathError>,
     ) -> Result<(R, Vec<NotEffective>), PathError> {
-        if !switches.iter().any(|switch| matches!(switch, Switch::Knob { .. })) {
+        if !switches.iter().any(|switch| switch.is_setting()) {
             return Ok((trial()?, Vec::new()));
         }
         match self {
-            ArmSettings::Lab => in_lab(sides, switches, trial),
+            ArmSettings::Lab => in_lab(spots, switches, trial),
             ArmSettings::Journaled(ends) => {
                 let mut ends: Vec<_> = ends.iter_mut().collect();
-                journaled(sides, switches, &mut ends, Box::new(trial))
+                journaled(spots, switches, &mut ends, Box::new(trial))
             }
         }
     }
@@ -144,23 +191,18 @@ fn idle(ids: Vec<model::SwitchId>) -> Vec<NotEffective> {
     ids.into_iter().map(|id| NotEffective::new(id, "it was already set")).collect()
 }
 
-fn system(side: &Side) -> Result<System, PathError> {
-    let netns = side.netns.try_clone().map_err(PathError::part)?;
-    let place = tune::Place { netns: side.name.clone(), root: None };
-    System::from_netns(netns, place).map_err(PathError::part)
-}
-
 fn in_lab<R>(
-    sides: &[(KnobEnd, &Side)],
+    spots: &[Spot<'_>],
     switches: &[&Switch],
     trial: impl FnOnce() -> Result<R, PathError>,
 ) -> Result<(R, Vec<NotEffective>), PathError> {
     let mut already_set = Vec::new();
     let mut applied = Vec::new();
-    for (end, side) in sides {
-        let system = system(side)?;
-        let wanted = wanted(switches, *end, &system, &side.ifname)?;
-        let mut scoped = ScopedSettings::new(&side.netns).map_err(PathError::part)?;
+    refuse_commands(switches)?;
+    for spot in spots {
+        let system = spot.system()?;
+        let wanted = spot.wanted(switches, &system)?;
+        let mut scoped = ScopedSettings::new(spot.netns).map_err(PathError::part)?;
         // Those that reset others come first.
         let mut ordered: Vec<&Wanted> = wanted.iter().collect();
         ordered.sort_by_key(|wanted| !wanted.knob.disturbs());
@@ -188,69 +230,122 @@ fn in_lab<R>(
 
 type Trial<'a, R> = Box<dyn FnOnce() -> Result<R, PathError> + 'a>;
 
-/// Applies the knobs of the last end, and those of the others around it.
+/// Makes the settings of the last place, and those of the others around it.
 fn journaled<R>(
-    sides: &[(KnobEnd, &Side)],
+    spots: &[Spot<'_>],
     switches: &[&Switch],
-    ends: &mut [(&KnobEnd, &mut Journaled)],
+    ends: &mut [(&At, &mut Journaled)],
     trial: Trial<'_, R>,
 ) -> Result<(R, Vec<NotEffective>), PathError> {
-    let Some(((end, journaled_end), others)) = ends.split_first_mut() else {
+    let Some(((at, place), others)) = ends.split_first_mut() else {
         return Ok((trial()?, Vec::new()));
     };
-    let Some((_, side)) = sides.iter().find(|(of, _)| of == *end) else {
-        return journaled(sides, switches, others, trial);
+    let Some(spot) = spots.iter().find(|spot| spot.at == **at) else {
+        return journaled(spots, switches, others, trial);
     };
-    let wanted = wanted(switches, **end, &journaled_end.system, &side.ifname)?;
     let mut already_set = Vec::new();
-    let mut steps = Vec::new();
-    for wanted in &wanted {
-        if is_set(wanted, &journaled_end.system)? {
+    let mut steps = command_steps(switches, at)?;
+    let mut interfaces = BTreeSet::new();
+    for wanted in spot.wanted(switches, &place.system)? {
+        if is_set(&wanted, &place.system)? {
             already_set.push(wanted.switch.id());
+            continue;
         }
-        for target in &wanted.targets {
-            let seen = wanted.knob.read(&journaled_end.system, target).map_err(PathError::part)?;
+        for target in wanted.targets {
+            let seen = wanted.knob.read(&place.system, &target).map_err(PathError::part)?;
+            interfaces.extend(target.interface().map(str::to_owned));
             steps.push(Step {
                 knob: wanted.knob.id().to_owned(),
-                target: target.clone(),
+                target,
                 seen,
                 value: wanted.value.clone(),
-                reason: "an arm of wirepath prove command".to_owned(),
+                reason: REASON.to_owned(),
             });
         }
     }
-    let inner = || journaled(sides, switches, others, trial);
-    let (measured, mut not_effective) = if already_set.len() == wanted.len() {
+    // Interrupts belong to an interface that their target does not name.
+    if steps.iter().any(|step| matches!(step.target, Target::Irq(_))) {
+        interfaces.extend(spot.interfaces.iter().cloned());
+    }
+    let inner = || journaled(spots, switches, others, trial);
+    let (measured, mut not_effective) = if steps.is_empty() {
         inner()?
     } else {
+        let mut interfaces = interfaces.into_iter();
+        let interface = interfaces.next();
         let plan = Plan {
             schema: PLAN_SCHEMA,
-            machine: tune::machine_id(&journaled_end.system),
+            machine: tune::machine_id(&place.system),
             profile: "command".to_owned(),
-            interface: Some(side.ifname.clone()),
-            driver: Some(journaled_end.system.driver(&side.ifname)),
-            netns: side.name.clone(),
+            driver: interface.as_ref().map(|name| place.system.driver(name)),
+            interface,
+            other_interfaces: interfaces.collect(),
+            netns: spot.name.map(str::to_owned),
             steps,
             left_out: Vec::new(),
         };
-        journaled_end.settings.around(&plan, Box::new(inner))?.0
+        place.settings.around(&plan, Box::new(inner))?.0
     };
     not_effective.extend(idle(already_set));
     Ok((measured, not_effective))
 }
 
-/// Switches of the experiment whose knob cannot be set at an end, each with the reason.
-pub(crate) fn unusable_knobs(
+/// Reason of a step, for the journal.
+const REASON: &str = "an arm of wirepath prove command";
+
+/// Steps of the pairs of commands of an arm at a place.
+fn command_steps(switches: &[&Switch], at: &At) -> Result<Vec<Step>, PathError> {
+    let folder = std::env::current_dir().map_err(PathError::part)?;
+    let folder = quoted(&folder.to_string_lossy());
+    let line = |command: &str| {
+        Value::new(format!("cd {folder} || exit; {command}")).ok_or_else(|| PathError::Invalid {
+            what: "a command of a switch has more than 4096 bytes with its folder".to_owned(),
+            remedy: "put it into a script".to_owned(),
+        })
+    };
+    let here = switches.iter().filter(|switch| switch.at == *at);
+    let pairs = here.filter_map(|switch| match &switch.act {
+        Act::Commands { name, on, off } => Some((name, on, off)),
+        _ => None,
+    });
+    pairs
+        .map(|(name, on, off)| {
+            Ok(Step {
+                knob: "command".to_owned(),
+                target: Target::Command(name.clone()),
+                seen: line(off)?,
+                value: line(on)?,
+                reason: REASON.to_owned(),
+            })
+        })
+        .collect()
+}
+
+/// A word for a shell.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// Errors: a pair of commands in a lab, whose undo no journal would keep.
+fn refuse_commands(switches: &[&Switch]) -> Result<(), PathError> {
+    match switches.iter().find(|switch| matches!(switch.act, Act::Commands { .. })) {
+        None => Ok(()),
+        Some(switch) => Err(PathError::Invalid {
+            what: format!("{switch} is a pair of commands, and a lab has nothing for it to change"),
+            remedy: "name existing namespaces with --near and --far".into(),
+        }),
+    }
+}
+
+/// Switches of the experiment that cannot act at a place, each with the reason.
+pub(crate) fn unusable_switches(
     spec: &CheckedPrograms,
-    end: KnobEnd,
-    side: &Side,
+    spot: &Spot<'_>,
     is_lab: bool,
 ) -> Vec<(String, String)> {
-    let of_arms = spec.arms.iter().flat_map(|arm| &arm.switches);
     let mut unusable = Vec::new();
-    for switch in spec.switches.iter().chain(of_arms) {
-        let is_here = matches!(switch, Switch::Knob { end: of, .. } if *of == end);
-        if is_here && let Err(error) = probe(switch, end, side, is_lab) {
+    for switch in spec.all_switches().filter(|switch| switch.at == spot.at) {
+        if let Err(error) = probe(switch, spot, is_lab) {
             unusable.push((switch.to_string(), host::text::chain(&error)));
         }
     }
@@ -258,9 +353,12 @@ pub(crate) fn unusable_knobs(
 }
 
 /// Tries the knob of a switch. Errors: it cannot be set.
-fn probe(switch: &Switch, end: KnobEnd, side: &Side, is_lab: bool) -> Result<(), PathError> {
-    let system = system(side)?;
-    for wanted in wanted(&[switch], end, &system, &side.ifname)? {
+fn probe(switch: &Switch, spot: &Spot<'_>, is_lab: bool) -> Result<(), PathError> {
+    if is_lab {
+        refuse_commands(&[switch])?;
+    }
+    let system = spot.system()?;
+    for wanted in spot.wanted(&[switch], &system)? {
         for target in &wanted.targets {
             if is_lab {
                 refuse_host(&wanted, target)?;

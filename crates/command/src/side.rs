@@ -8,6 +8,9 @@ use host::sysfs::Sysfs;
 use lab::{LossWatch, describe_nic};
 use model::PathError;
 
+use crate::settings::Spot;
+use crate::switches::At;
+
 const LOOPBACK: &str = "lo";
 
 /// One end of the wire.
@@ -67,6 +70,12 @@ impl Side {
             None => Ok(Side::shared(netns, None)),
             Some(_) => Side::loopback(netns),
         }
+    }
+
+    /// The end as a place of switches.
+    pub(crate) fn spot(&self, at: At) -> Spot<'_> {
+        let interfaces = vec![self.ifname.clone()];
+        Spot { at, netns: &self.netns, name: self.name.as_deref(), interfaces }
     }
 
     /// Namespace that programs of this end enter; `None` for this host itself.

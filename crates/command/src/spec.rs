@@ -11,8 +11,8 @@ use lab::{FarEnd, FarEndError};
 use model::{Programs, ProgramsError};
 use thiserror::Error;
 
-use crate::Switch;
 use crate::resolve::MEASURED;
+use crate::{At, Switch};
 
 /// An experiment that cannot be read or makes no sense.
 #[derive(Debug, Error)]
@@ -49,6 +49,12 @@ pub enum SpecError {
     Switch { text: String, why: String },
     #[error("switch {text} is listed twice")]
     SameSwitch { text: String },
+    #[error(
+        "switch {text}: no place is named {name}; add --at {name}=netns:NAME, or write near: or far:"
+    )]
+    NoPlace { text: String, name: String },
+    #[error("--at {name}: {why}")]
+    At { name: String, why: String },
     #[error("--arms needs switches: give --switch KNOB=VALUE or --switch env:NAME=VALUE")]
     NoSwitch,
     #[error(transparent)]
@@ -122,6 +128,14 @@ impl fmt::Display for SharedPlace {
     }
 }
 
+/// Place between both ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MiddlePlace {
+    pub name: String,
+    /// `None` for the namespace of the caller.
+    pub host: Option<FarEnd>,
+}
+
 /// Time limits of the steps of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgramLimits {
@@ -172,6 +186,8 @@ pub struct CheckedPrograms {
     pub near: Option<String>,
     /// Place of the server; `None` for a lab.
     pub far: Option<FarEnd>,
+    /// Places between near and far.
+    pub middle: Vec<MiddlePlace>,
     /// Address of the server on another host; `None` for that of the connection.
     pub(crate) far_address: Option<IpAddr>,
     pub(crate) ssh_options: Vec<String>,
@@ -241,7 +257,8 @@ impl CheckedPrograms {
 
     /// True if the ends are in namespaces that only this experiment has.
     pub fn is_lab(&self) -> bool {
-        self.place != Some(SharedPlace::Here) && self.near.is_none() && self.far.is_none()
+        let is_named = self.near.is_some() || self.far.is_some() || !self.middle.is_empty();
+        self.place != Some(SharedPlace::Here) && !is_named
     }
 
     /// True if the server runs on another host.
@@ -249,10 +266,18 @@ impl CheckedPrograms {
         matches!(self.far, Some(FarEnd::Ssh(_)))
     }
 
-    /// True if any arm sets a knob at this end.
-    pub fn sets_knobs_at(&self, wanted: crate::KnobEnd) -> bool {
-        let own = self.arms.iter().flat_map(|arm| &arm.switches);
-        let mut all = self.switches.iter().chain(own);
-        all.any(|switch| matches!(switch, Switch::Knob { end, .. } if *end == wanted))
+    /// Switches of all arms.
+    pub(crate) fn all_switches(&self) -> impl Iterator<Item = &Switch> {
+        self.switches.iter().chain(self.arms.iter().flat_map(|arm| &arm.switches))
+    }
+
+    /// True if any arm changes settings at a place.
+    pub fn has_settings_at(&self, at: &At) -> bool {
+        self.all_switches().any(|switch| switch.at == *at && switch.is_setting())
+    }
+
+    /// Places between the ends that are on this host.
+    pub fn middle_here(&self) -> impl Iterator<Item = &MiddlePlace> {
+        self.middle.iter().filter(|place| !matches!(place.host, Some(FarEnd::Ssh(_))))
     }
 }

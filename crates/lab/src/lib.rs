@@ -16,6 +16,7 @@
 mod accounting;
 pub mod adapters;
 mod attached;
+mod built_in_load;
 mod end;
 mod error;
 mod far_end;
@@ -37,6 +38,7 @@ mod tuned;
 
 pub use accounting::{HostTime, Meter, Placement, Used, cost_of, local, settle, softirqs_missing};
 pub use attached::{AttachedNamespace, Side, Wire};
+pub use built_in_load::{BuiltInLoad, BuiltInLoadError, LOAD_DATAGRAM_BYTES_MIN, LoadTraffic};
 pub use end::End;
 pub use error::LabError;
 pub use far_end::{FarEnd, FarEndError, SshHost};

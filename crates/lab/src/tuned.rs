@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use host::text::chain;
 use host::tune::{self, Applied, Done, JournalStore, Options, Plan, System};
-use model::{Arm, Machine, Measurement, NotEffective, PathError, Session, SwitchId};
+use model::{Arm, Machine, Measurement, NotEffective, PathError, Session, SwitchId, SwitchSet};
 
 use crate::Wire;
 
@@ -124,8 +124,16 @@ impl TunedSession {
 
     /// Applies the whole plan once and rolls it back, before time is spent on its parts.
     pub fn try_once(&self) -> Result<(), PathError> {
+        if self.plan.steps.is_empty() {
+            return Ok(());
+        }
         self.settings.apply(&self.plan).map_err(PathError::part)?;
         self.settings.roll_back().map_err(|why| PathError::Part(why.into()))
+    }
+
+    /// True for a knob of the plan; other switches are the inner session's.
+    fn is_of_plan(&self, id: &SwitchId) -> bool {
+        self.plan.steps.iter().any(|step| step.knob == id.as_str())
     }
 
     fn part(&self, knobs: &[SwitchId]) -> Plan {
@@ -153,12 +161,21 @@ impl Session for TunedSession {
             return self.inner.trial(&Arm::baseline());
         }
         let part = self.part(&arm.switches);
+        let (of_plan, others): (Vec<&SwitchId>, Vec<&SwitchId>) =
+            arm.switches.iter().partition(|id| self.is_of_plan(id));
+        let others: SwitchSet = others.into_iter().cloned().collect();
+        let of_inner = match others.is_empty() {
+            true => Arm::baseline(),
+            false => Arm::variant(arm.name.clone(), others),
+        };
         let inner = &mut self.inner;
-        let (mut measured, steps) =
-            self.settings.around(&part, || inner.trial(&Arm::baseline()))?;
+        if part.steps.is_empty() {
+            return inner.trial(&of_inner);
+        }
+        let (mut measured, steps) = self.settings.around(&part, || inner.trial(&of_inner))?;
         let set: BTreeSet<&str> = steps.iter().map(|step| step.knob.as_str()).collect();
         measured.counters.insert("settings_changed_count".into(), steps.len() as u64);
-        for knob in arm.switches.iter().filter(|knob| !set.contains(knob.as_str())) {
+        for knob in of_plan.into_iter().filter(|knob| !set.contains(knob.as_str())) {
             measured.not_effective.push(NotEffective::new(knob.clone(), "it was already set"));
         }
         Ok(measured)

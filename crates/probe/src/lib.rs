@@ -3,6 +3,7 @@
 mod accounting;
 pub mod endpoint;
 mod far_end;
+pub mod load;
 mod measure;
 mod mtu;
 mod path;

@@ -29,16 +29,15 @@ pub(crate) fn changed_knobs(ready: &[ReadyStep]) -> Vec<&'static str> {
     knobs
 }
 
-/// Arms of a plan's settings; that of all of them is called `plan`.
-pub(crate) fn plan_arms(knobs: &[&str], arms: PlanArms) -> Vec<(Arm, Support)> {
-    let ids: Vec<SwitchId> = knobs.iter().map(|&knob| SwitchId::named(knob)).collect();
+/// Arms of a plan's settings and of the switches beside it; that of all of them is called `plan`.
+pub(crate) fn plan_arms(ids: &[SwitchId], arms: PlanArms) -> Vec<(Arm, Support)> {
     let whole: SwitchSet = ids.iter().cloned().collect();
     let plan = match arms {
         PlanArms::Ladder => ArmPlan::Ladders(vec![SwitchSet::default()]),
         PlanArms::Alone => ArmPlan::Alone,
         PlanArms::Plan | PlanArms::None => ArmPlan::List(Vec::new()),
     };
-    let mut listed = model::arms(&plan, &ids, &[], &mut |_| Support::Yes);
+    let mut listed = model::arms(&plan, ids, &[], &mut |_| Support::Yes);
     if arms != PlanArms::None {
         // The last rung, or a single setting, is the plan.
         listed.retain(|(arm, _)| arm.kind != ArmKind::Variant || arm.switches != whole);
@@ -52,7 +51,8 @@ mod tests {
     use super::*;
 
     fn names(knobs: &[&str], arms: PlanArms) -> Vec<(String, String)> {
-        let listed = plan_arms(knobs, arms);
+        let ids: Vec<SwitchId> = knobs.iter().map(|&knob| SwitchId::named(knob)).collect();
+        let listed = plan_arms(&ids, arms);
         listed
             .into_iter()
             .skip(2)

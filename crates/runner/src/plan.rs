@@ -1,11 +1,12 @@
 //! A plan of host settings.
 
+use std::any::Any;
 use std::time::Duration;
 
-use command::{CommandSession, Journals};
-use host::tune::{JournalStore, Place, Plan, ReadyStep, System};
+use command::CommandSession;
+use host::tune::{Place, Plan, ReadyStep, System};
 use lab::{LoadRoute, LoadTopology, NamespaceEnds, TrialSettings, TunedSession, Wire};
-use model::{LoadRequest, PlanArms, PlanLoad, PlanRequest, Programs, Request, Session};
+use model::{LoadRequest, PlanArms, PlanLoad, PlanRequest, Programs, Request, Session, SwitchId};
 use remote::Failure;
 
 use crate::arms::{changed_knobs, plan_arms};
@@ -25,6 +26,10 @@ struct Loaded {
     proof: Proof,
     /// Expected length of one trial.
     trial: Duration,
+    /// Switches beside the settings of the plan.
+    switches: Vec<SwitchId>,
+    /// Of the places of these.
+    guards: Vec<Box<dyn Any>>,
 }
 
 /// Opens the load, and makes an arm of each part of the plan.
@@ -52,16 +57,19 @@ pub(crate) fn open<'a>(
     };
     let ready = plan.check(&system, runner.stop)?;
     let knobs = changed_knobs(&ready);
-    if knobs.is_empty() {
+    let has_switches =
+        matches!(&wanted.load, PlanLoad::Programs(programs) if !programs.switches.is_empty());
+    if knobs.is_empty() && !has_switches {
         return Err(Failure::failed("nothing to prove: every setting has its planned value"));
     }
-    let Loaded { inner, wires, mut proof, trial } = match &wanted.load {
+    let Loaded { inner, wires, mut proof, trial, switches, mut guards } = match &wanted.load {
         PlanLoad::Programs(programs) => load_by_programs(runner, request, wanted, programs, &plan)?,
         PlanLoad::Path { path, load } => {
             load_by_path(runner, request, wanted, path, load, &plan, &ready)?
         }
     };
-    proof.arms = plan_arms(&knobs, wanted.arms);
+    let knobs = knobs.into_iter().map(SwitchId::named);
+    proof.arms = plan_arms(&knobs.chain(switches).collect::<Vec<_>>(), wanted.arms);
     proof.load.extend([
         ("plan".to_owned(), wanted.file.clone()),
         ("plan_digest".to_owned(), plan.digest()),
@@ -72,7 +80,7 @@ pub(crate) fn open<'a>(
     if wanted.forward {
         proof.load.insert("forward".to_owned(), "yes".to_owned());
     }
-    let guards = vec![(runner.start_guard)(&runner.journal)?];
+    guards.push((runner.start_guard)(&runner.journal)?);
     let settings = TrialSettings::new(system, store, trial, runner.stop);
     let session = TunedSession::new(inner, wires, plan, settings);
     if wanted.arms != PlanArms::None {
@@ -117,10 +125,12 @@ fn load_by_path(
     let parameters = load_parameters(&load, &request.limits);
     let proof = Proof::for_path(request, found.as_ref(), kind, &load, parameters);
     let proof = Proof { gate: false, ..proof };
-    Ok(Loaded { inner, wires, proof, trial: load.trial })
+    let (switches, guards) = (Vec::new(), Vec::new());
+    Ok(Loaded { inner, wires, proof, trial: load.trial, switches, guards })
 }
 
-/// Trials of the user's program: its server in the plan's namespace, its client in the other one.
+/// Trials of programs: the server in the plan's namespace and the client in the other one, or the plan's namespace
+/// between both.
 fn load_by_programs(
     runner: &Runner<'_>,
     request: &Request,
@@ -128,22 +138,39 @@ fn load_by_programs(
     programs: &Programs,
     plan: &Plan,
 ) -> Result<Loaded, Failure> {
-    let (Some(near), Some(far)) = (&wanted.from, &plan.netns) else { return Err(lacks_an_end()) };
-    if near == far {
-        return Err(lacks_an_end());
-    }
-    let [near, far] = [near, far].map(|name| Some(format!("netns:{name}")));
-    let programs = Programs { near, far, ..programs.clone() };
+    let programs = if programs.near.is_some() {
+        through_place(programs, plan)
+    } else {
+        let (Some(near), Some(far)) = (&wanted.from, &plan.netns) else {
+            return Err(lacks_an_end());
+        };
+        if near == far {
+            return Err(lacks_an_end());
+        }
+        let [near, far] = [near, far].map(|name| Some(format!("netns:{name}")));
+        Programs { near, far, ..programs.clone() }
+    };
     let spec = command::resolve_programs(&programs).map_err(Failure::usage)?;
     let parameters = programs::parameters(request, &programs, &spec);
     let proof = Proof::new(request, Programs::PATH, spec.judged.clone(), parameters);
     let proof = Proof { gate: false, ..proof };
-    let trial = spec.limit();
-    // Its own arms have no switches, so it has no journal.
-    let none = || JournalStore::new("/nonexistent");
-    let journals = Journals { far: none(), near: none() };
-    let inner = CommandSession::open(spec, journals, 0, runner.stop)?;
-    Ok(Loaded { inner: Box::new(inner), wires: Vec::new(), proof, trial })
+    let (trial, switches) = (spec.limit(), spec.switches.iter().map(command::Switch::id).collect());
+    // The plan has the journal of its own.
+    let far = runner.journal.place("far");
+    let guards = programs::guards(runner, &far, &spec)?;
+    let journals = programs::journals(runner, &far, &spec);
+    let inner = Box::new(CommandSession::open(spec, journals, 0, runner.stop)?);
+    Ok(Loaded { inner, wires: Vec::new(), proof, trial, switches, guards })
+}
+
+/// The programs with the plan's namespace as a place between their ends.
+fn through_place(programs: &Programs, plan: &Plan) -> Programs {
+    let mut programs = programs.clone();
+    let place = plan.netns.as_ref().map_or("this".to_owned(), |name| format!("netns:{name}"));
+    if !programs.at.values().any(|known| *known == place) {
+        programs.at.insert("plan".to_owned(), place);
+    }
+    programs
 }
 
 fn lacks_an_end() -> Failure {

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 
-use command::{CheckedPrograms, CommandSession, Journals, KnobEnd, Problem};
+use command::{At, CheckedPrograms, CommandSession, Journals, Problem};
 use model::{BEST, Programs, Request};
 use remote::Failure;
 
@@ -11,7 +11,7 @@ use crate::best::Space;
 use crate::header::limit_parameters;
 use crate::opened::Opened;
 use crate::proof::{Proof, Resumed};
-use crate::runner::Runner;
+use crate::runner::{JournalFolder, Runner};
 
 /// Arms of the user's own programs.
 pub struct ProgramsPlan {
@@ -52,10 +52,14 @@ pub(crate) fn open<'a>(
 ) -> Result<Opened<'a>, Failure> {
     let ProgramsPlan { spec, is_search, mut proof } = plan;
     startable(&spec)?;
-    let guards = guards(runner, &spec)?;
+    let guards = guards(runner, &runner.journal, &spec)?;
     let ran = resumed.map_or(0, |resumed| resumed.trials.len() as u32);
-    let journals = Journals { far: runner.journal.store(), near: runner.journal.near().store() };
-    let session = CommandSession::open(spec.clone(), journals, ran, runner.stop)?;
+    let session = CommandSession::open(
+        spec.clone(),
+        journals(runner, &runner.journal, &spec),
+        ran,
+        runner.stop,
+    )?;
     if let Some(resumed) = resumed {
         proof.load.clone_from(&resumed.header.load);
     }
@@ -68,19 +72,44 @@ pub(crate) fn open<'a>(
 }
 
 /// Processes that roll back the settings of existing namespaces if this one is killed.
-fn guards(runner: &Runner<'_>, spec: &CheckedPrograms) -> Result<Vec<Box<dyn Any>>, Failure> {
-    let mut guards = Vec::new();
-    if spec.near.is_none() && spec.far.is_none() {
-        return Ok(guards);
+///
+/// - `far`: journal of the far end.
+pub(crate) fn guards(
+    runner: &Runner<'_>,
+    far: &JournalFolder,
+    spec: &CheckedPrograms,
+) -> Result<Vec<Box<dyn Any>>, Failure> {
+    if spec.is_lab() {
+        return Ok(Vec::new());
     }
     // Another host has a guard of its own.
-    if spec.sets_knobs_at(KnobEnd::Far) && !spec.is_far_elsewhere() {
-        guards.push((runner.start_guard)(&runner.journal)?);
+    let far = (!spec.is_far_elsewhere()).then(|| (At::Far, far.clone()));
+    let near = (At::Near, runner.journal.near());
+    let middle = spec
+        .middle_here()
+        .map(|place| (At::Place(place.name.clone()), runner.journal.place(&place.name)));
+    far.into_iter()
+        .chain([near])
+        .chain(middle)
+        .filter(|(at, _)| spec.has_settings_at(at))
+        .map(|(_, journal)| (runner.start_guard)(&journal))
+        .collect()
+}
+
+/// Journals of all places on this host.
+///
+/// - `far`: of the far end.
+pub(crate) fn journals(
+    runner: &Runner<'_>,
+    far: &JournalFolder,
+    spec: &CheckedPrograms,
+) -> Journals {
+    let of_place = |name: &String| (name.clone(), runner.journal.place(name).store());
+    Journals {
+        far: far.store(),
+        near: runner.journal.near().store(),
+        places: spec.middle_here().map(|place| of_place(&place.name)).collect(),
     }
-    if spec.sets_knobs_at(KnobEnd::Near) {
-        guards.push((runner.start_guard)(&runner.journal.near())?);
-    }
-    Ok(guards)
 }
 
 /// Description of the experiment that is stored with the result.

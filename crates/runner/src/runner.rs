@@ -32,7 +32,16 @@ impl JournalFolder {
 
     /// That of the near end of programs.
     pub(crate) fn near(&self) -> Self {
-        JournalFolder { folder: self.folder.join("near"), root: self.root.clone() }
+        self.below("near")
+    }
+
+    /// That of a place between the ends.
+    pub(crate) fn place(&self, name: &str) -> Self {
+        self.below(&format!("at-{name}"))
+    }
+
+    fn below(&self, name: &str) -> Self {
+        JournalFolder { folder: self.folder.join(name), root: self.root.clone() }
     }
 }
 

@@ -83,6 +83,13 @@ pub fn set_timeouts(fd: BorrowedFd<'_>, timeouts: Timeouts) -> io::Result<()> {
     socket::set(fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO, timeval(timeouts.send))
 }
 
+/// Limits the bytes that a connection holds and has not sent yet, beyond which a write waits.
+///
+/// Source: Documentation/networking/ip-sysctl.rst, tcp_notsent_lowat.
+pub fn limit_unsent(fd: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    socket::set(fd, libc::SOL_TCP, libc::TCP_NOTSENT_LOWAT, bytes)
+}
+
 /// Connects, in few system calls: socket(2), two options, connect(2).
 pub fn connect(to: SocketAddr, timeouts: Timeouts) -> io::Result<TcpStream> {
     let family = if to.is_ipv6() { libc::AF_INET6 } else { libc::AF_INET };

@@ -100,6 +100,38 @@ fn take_given<const N: usize>(texts: [(&mut Option<String>, &Option<String>); N]
     }
 }
 
+/// Places between both ends, and switches at any place.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PlaceSwitchArgs {
+    /// Place between both ends, such as a forwarder: netns:NAME, ssh:[USER@]HOST or this
+    #[arg(long, value_name = "NAME=PLACE")]
+    at: Vec<String>,
+    /// Switch: KNOB=VALUE of `tune`, env:NAME=VALUE, or NAME='on:COMMAND|off:COMMAND'; at the server's end, or
+    /// behind near: or the name of a place and a colon. KNOB='VALUE|VALUE' is a switch for each value
+    #[arg(long, value_name = "[PLACE:]SWITCH")]
+    switch: Vec<String>,
+}
+
+impl PlaceSwitchArgs {
+    pub(crate) fn is_given(&self) -> bool {
+        !self.at.is_empty() || !self.switch.is_empty()
+    }
+
+    /// Errors: a place without a name, or two of one name.
+    pub(crate) fn add_to(&self, experiment: &mut Programs) -> Result<(), Failure> {
+        for text in &self.at {
+            let (name, place) = text.split_once('=').ok_or_else(|| {
+                Failure::Usage(format!("--at {text}: write NAME=PLACE, such as ap=netns:ap"))
+            })?;
+            if experiment.at.insert(name.to_owned(), place.to_owned()).is_some() {
+                return Err(Failure::Usage(format!("--at {name}: two places have this name")));
+            }
+        }
+        experiment.switches.extend(self.switch.iter().cloned());
+        Ok(())
+    }
+}
+
 /// An experiment with the user's own programs, by a file or by options.
 #[derive(Debug, Args)]
 pub(crate) struct ExperimentArgs {
@@ -115,9 +147,8 @@ pub(crate) struct ExperimentArgs {
     against: Option<String>,
     #[command(flatten)]
     program: ProgramArgs,
-    /// Switch: KNOB=VALUE of `tune` at the server's end, near:KNOB=VALUE, or env:NAME=VALUE
-    #[arg(long, value_name = "KNOB=VALUE")]
-    switch: Vec<String>,
+    #[command(flatten)]
+    places: PlaceSwitchArgs,
     /// Arms of the switches: ladder, alone, leave-one-out, a list such as A,B+C, or best; default: ladder
     #[arg(long)]
     arms: Option<String>,
@@ -217,7 +248,7 @@ impl ExperimentArgs {
         let programs = file.and_then(|file| command::read(file).ok());
         programs.is_some_and(|programs| {
             let is_here = programs.place.as_deref() == Some("here");
-            is_here || programs.near.is_some() || programs.far.is_some()
+            is_here || programs.near.is_some() || programs.far.is_some() || !programs.at.is_empty()
         })
     }
 
@@ -247,7 +278,7 @@ impl ExperimentArgs {
             }
         }
         self.program.add_to(&mut experiment);
-        experiment.switches.extend(self.switch.iter().cloned());
+        self.places.add_to(&mut experiment)?;
         experiment.keep |= self.keep_servers;
         experiment.settle |= self.settle;
         take_given([

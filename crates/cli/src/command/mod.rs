@@ -8,7 +8,9 @@ use model::{Ended, Subject};
 use remote::Failure;
 use runner::{Planned, Proven};
 
-pub(crate) use args::{CommandArgs, ExperimentArgs, ProgramArgs, programs_request};
+pub(crate) use args::{
+    CommandArgs, ExperimentArgs, PlaceSwitchArgs, ProgramArgs, programs_request,
+};
 
 use crate::gate;
 use crate::proven::{

@@ -33,11 +33,11 @@ use engine::{spec, with_sizes};
 use held::HeldInterface;
 use house::context::Context;
 use house::{console, privileges, signals};
-use summary::{Headers, si, summary};
+use summary::{Headers, summary};
 
 pub(crate) use generate::GenerateDocument;
 pub(crate) use measure::MeasureDocument;
-pub(crate) use summary::ProbeDocument;
+pub(crate) use summary::{ProbeDocument, si};
 
 pub(crate) fn run(context: &Context, command: &ProbeCommand) -> Result<(), Failure> {
     match command {

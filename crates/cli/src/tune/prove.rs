@@ -16,7 +16,7 @@ use runner::{Proven, WHOLE_PLAN, find_load};
 
 use super::apply;
 use super::kept::{self, Kept, Worth};
-use crate::command::ProgramArgs;
+use crate::command::{PlaceSwitchArgs, ProgramArgs};
 use crate::far_args::FarEndArgs;
 use crate::lookup;
 use crate::proven::{
@@ -38,6 +38,12 @@ pub(crate) struct PlanLoadArgs {
     /// Route the load through the plan's namespace to a temporary sink
     #[arg(long, conflicts_with = "host")]
     forward: bool,
+    /// Place of the client, if the plan's namespace is between both ends; --far netns:NAME or ssh:HOST is then the
+    /// other end, and --load a built-in load such as ping, tcp or udp:1400@20000 if there is no --client
+    #[arg(long, value_name = "netns:NAME", requires = "host", conflicts_with_all = ["from", "forward"])]
+    near: Option<String>,
+    #[command(flatten)]
+    places: PlaceSwitchArgs,
     #[command(flatten)]
     load: LoadArgs,
     #[command(flatten)]
@@ -62,10 +68,12 @@ impl PlanLoadArgs {
         arms: PlanArms,
         rebase: bool,
     ) -> Result<Request, Failure> {
-        let load = if self.program.is_given() {
-            let mut programs = Programs::default();
-            self.program.add_to(&mut programs);
-            PlanLoad::Programs(Box::new(programs))
+        let load = if self.program.is_given() || self.near.is_some() {
+            PlanLoad::Programs(Box::new(self.programs()?))
+        } else if self.places.is_given() {
+            return Err(Failure::Usage(
+                "--at and --switch need both ends of the path: add --near netns:NAME and --far netns:NAME".into(),
+            ));
         } else {
             self.path_load()?
         };
@@ -82,6 +90,24 @@ impl PlanLoadArgs {
         request.is_stored = !self.limits.no_history;
         self.limits.title.add_to(&mut request);
         Ok(request)
+    }
+
+    /// Programs as the load, or a built-in one between two ends.
+    fn programs(&self) -> Result<Programs, Failure> {
+        let mut programs = Programs::default();
+        self.program.add_to(&mut programs);
+        self.places.add_to(&mut programs)?;
+        programs.near.clone_from(&self.near);
+        if self.near.is_some() {
+            programs.far = self.far.far.as_ref().map(ToString::to_string);
+            programs.ssh_options.clone_from(&self.far.ssh_option);
+            programs.far_address = self.far.far_address.map(|ip| ip.to_string());
+        }
+        if programs.client.is_none() {
+            programs.load.clone_from(&self.load.load);
+            programs.load.get_or_insert_with(|| "ping".to_owned());
+        }
+        Ok(programs)
     }
 
     /// Load of a path. Between two hosts it loads the tuned end: this one receives.

@@ -1,6 +1,6 @@
 //! Applying plans: all of their settings, or none.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -238,7 +238,8 @@ impl Running<'_> {
         let not_steps = other.filter(|(_, entry)| entry.wanted.is_none());
         not_steps
             .filter_map(|(number, entry)| {
-                let found = registry::find(&entry.knob)?.read(self.system, &entry.target).ok()?;
+                let found =
+                    registry::find_recorded(&entry.knob)?.read(self.system, &entry.target).ok()?;
                 (found != entry.before).then_some(Record::SideEffect { entry: number, found })
             })
             .collect()
@@ -251,14 +252,14 @@ impl Running<'_> {
 
 /// Entries of the journal: the steps in order, then all settings that they may disturb.
 fn entries(system: &System, plan: &Plan, ready: &[ReadyStep]) -> Vec<Entry> {
-    let interface = plan.interface.clone().map(Target::Interface);
-    let interface = interface.and_then(|target| Identity::of(system, &target));
+    let interfaces: Vec<&String> = plan.interface.iter().chain(&plan.other_interfaces).collect();
+    let identities: HashMap<&str, Option<Identity>> = interfaces
+        .iter()
+        .map(|name| (name.as_str(), Identity::of(system, &Target::Interface((*name).clone()))))
+        .collect();
     let entry = |knob: &str, target: Target, before: Value, wanted: Option<Value>| {
-        // All targets on an interface are on that of the plan.
-        let identity = match target.interface() {
-            Some(_) => interface.clone(),
-            None => Identity::of(system, &target),
-        };
+        let known = target.interface().and_then(|name| identities.get(name));
+        let identity = known.cloned().unwrap_or_else(|| Identity::of(system, &target));
         Entry { knob: knob.to_owned(), target, before, wanted, identity }
     };
     let step = |step: &ReadyStep| {
@@ -270,19 +271,23 @@ fn entries(system: &System, plan: &Plan, ready: &[ReadyStep]) -> Vec<Entry> {
     }
     let steps: HashSet<(&str, &Target)> =
         ready.iter().map(|step| (step.knob.id(), &step.target)).collect();
-    for knob in registry::all() {
-        for target in registry::targets(knob, system, plan.interface.as_deref()).unwrap_or_default()
-        {
-            let is_listed = steps.contains(&(knob.id(), &target));
-            // Steps disturb settings of the interface alone.
-            let belongs_to_interface =
-                target.interface().is_some() || matches!(target, Target::Irq(_));
-            if is_listed || !belongs_to_interface {
-                continue;
-            }
-            if let Ok(before) = knob.read(system, &target) {
-                entries.push(entry(knob.id(), target, before, None));
-            }
+    let all = registry::all();
+    let on_interface = |interface| {
+        let targets = move |knob| {
+            let targets = registry::targets(knob, system, Some(interface)).unwrap_or_default();
+            targets.into_iter().map(move |target| (knob, target))
+        };
+        all.iter().copied().flat_map(targets)
+    };
+    for (knob, target) in interfaces.into_iter().flat_map(|name| on_interface(name.as_str())) {
+        let is_listed = steps.contains(&(knob.id(), &target));
+        // Steps disturb settings of interfaces alone.
+        let is_of_interface = target.interface().is_some() || matches!(target, Target::Irq(_));
+        if is_listed || !is_of_interface {
+            continue;
+        }
+        if let Ok(before) = knob.read(system, &target) {
+            entries.push(entry(knob.id(), target, before, None));
         }
     }
     entries
@@ -319,7 +324,7 @@ fn already(system: &System, plan: &Plan, journal: &Journal) -> Result<Applied, A
     }
     let drift = journal.steps().filter_map(|(_, entry)| {
         let wanted = entry.wanted.clone()?;
-        let knob = registry::find(&entry.knob)?;
+        let knob = registry::find_recorded(&entry.knob)?;
         let found = match read(system, knob, entry) {
             Ok(found) if knob.format().agrees(wanted.as_str(), found.as_str()) => return None,
             Ok(found) => found.to_string(),
@@ -376,7 +381,7 @@ pub fn settings(journal: &Journal, root: Option<&Path>) -> Result<Vec<Setting>, 
     let place = super::Place { netns: journal.header.netns.clone(), root: root.map(Into::into) };
     let system = rollback::find_namespace(journal, &place)?;
     let setting = |(number, entry): (usize, &Entry)| {
-        let now = registry::find(&entry.knob)
+        let now = registry::find_recorded(&entry.knob)
             .zip(system.as_ref())
             .and_then(|(knob, system)| read(system, knob, entry).ok());
         Some(Setting {

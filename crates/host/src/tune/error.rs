@@ -25,6 +25,8 @@ pub enum KnobError {
          the host's value applies"
     )]
     HostOnly { knob: String },
+    #[error("{target} has no value to read")]
+    Unreadable { target: Target },
     #[error("there is no {target} here")]
     NoTarget { target: Target },
     #[error("{what} is not permitted: {}", denial())]

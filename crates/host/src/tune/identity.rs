@@ -96,7 +96,7 @@ pub(super) enum Whereabouts {
 pub(super) fn locate(system: &System, target: &Target, identity: Option<&Identity>) -> Whereabouts {
     let here = || Whereabouts::Here(target.clone());
     match (target, identity) {
-        (Target::Host | Target::Netns, _) => here(),
+        (Target::Host | Target::Netns | Target::Command(_), _) => here(),
         (Target::Cpu(cpu), _) if system.has_cpu(*cpu) => here(),
         (Target::Irq(irq), identity) if system.has_irq(*irq) => {
             let now = system.irq_action(*irq).filter(|now| !now.is_empty());

@@ -124,6 +124,11 @@ pub trait Knob: Debug + Sync {
         false
     }
 
+    /// False if it has no value to read back: what undoes it is then the value that a plan has seen.
+    fn is_readable(&self) -> bool {
+        true
+    }
+
     /// Places in configuration files that set the value at a target, all of which are needed. Empty
     /// if there are none.
     fn kept(&self, _: &Target, _: &Value) -> Vec<Kept> {
@@ -180,6 +185,9 @@ impl dyn Knob + '_ {
         value: &Value,
     ) -> Result<Value, KnobError> {
         self.set(system, target, value)?;
+        if !self.is_readable() {
+            return Ok(value.clone());
+        }
         let found = self.read(system, target)?;
         if self.format().agrees(value.as_str(), found.as_str()) {
             return Ok(found);

@@ -88,6 +88,10 @@ pub enum StepError {
     OtherInterface { found: String, expected: String },
     #[error("it acts on {found}, and the plan names no interface")]
     NoInterface { found: String },
+    #[error(
+        "it is a command; give it to `tune prove` or `prove command` as --switch 'NAME=on:COMMAND|off:COMMAND'"
+    )]
+    Command,
     #[error("interrupt {irq} is not the interface's")]
     ForeignIrq { irq: u32 },
     #[error("{target} read {seen:?} when it was planned and reads {now:?} now: make a new plan")]
@@ -124,6 +128,9 @@ pub struct Plan {
     /// Driver of that interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
+    /// Further interfaces on which its steps act; no plan file has any.
+    #[serde(skip)]
+    pub other_interfaces: Vec<String>,
     /// Network namespace: a name, the number of a process in it, or a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
@@ -217,7 +224,17 @@ impl Plan {
     /// Refuses control characters in each free text: plans are printed, and exported as files of other programs.
     /// Targets and values are checked by their types.
     fn check_texts(&self) -> Result<(), PlanFileError> {
-        let Plan { schema: _, machine, profile, interface, driver, netns, steps, left_out } = self;
+        let Plan {
+            schema: _,
+            machine,
+            profile,
+            interface,
+            driver,
+            other_interfaces: _,
+            netns,
+            steps,
+            left_out,
+        } = self;
         let whole = [("`machine`", Some(machine)), ("`profile`", Some(profile))];
         let optional = [("`interface`", interface), ("`driver`", driver), ("`netns`", netns)];
         let optional = optional.into_iter().map(|(field, text)| (field, text.as_ref()));
@@ -241,6 +258,9 @@ impl Plan {
     }
 
     fn check_step(&self, step: &Step) -> Result<(), StepError> {
+        if matches!(step.target, Target::Command(_)) {
+            return Err(StepError::Command);
+        }
         step.knob()?.check(&step.target, &step.value)?;
         match (step.target.interface(), &self.interface) {
             (Some(found), Some(expected)) if found != expected => {
@@ -362,6 +382,7 @@ impl Plan {
             }
             irqs = system.irqs(interface).into_iter().collect();
         }
+        irqs.extend(self.other_interfaces.iter().flat_map(|interface| system.irqs(interface)));
         Ok(irqs)
     }
 }
@@ -372,7 +393,7 @@ fn refuse_if_stopped(stop: &AtomicBool) -> Result<(), PlanError> {
 
 impl Step {
     fn knob(&self) -> Result<&'static dyn Knob, StepError> {
-        registry::find(&self.knob)
+        registry::find_recorded(&self.knob)
             .ok_or_else(|| StepError::UnknownKnob { nearest: registry::nearest(&self.knob) })
     }
 
@@ -388,7 +409,8 @@ impl Step {
             return Err(StepError::ForeignIrq { irq });
         }
         let target = self.target.clone();
-        let before = knob.read(system, &target)?;
+        let before =
+            if knob.is_readable() { knob.read(system, &target)? } else { self.seen.clone() };
         Ok(ReadyStep { knob, target, before, value: self.value.clone() })
     }
 
@@ -456,6 +478,7 @@ mod tests {
             profile: "latency".into(),
             interface: Some("eth0".into()),
             driver: Some("veth".into()),
+            other_interfaces: Vec::new(),
             netns: Some("blue".into()),
             steps: vec![Step {
                 knob: "rps-cpus".into(),
@@ -494,6 +517,7 @@ mod tests {
             machine: machine_id(&system),
             interface: None,
             driver: None,
+            other_interfaces: Vec::new(),
             netns: None,
             ..many("rps-cpus")
         };

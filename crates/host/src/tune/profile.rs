@@ -71,6 +71,7 @@ pub fn plan(system: &System, wanted: Wanted<'_>) -> Result<Plan, PlanError> {
         profile: wanted.profile.name().to_owned(),
         interface: wanted.interface.map(ToOwned::to_owned),
         driver: wanted.interface.map(|interface| system.driver(interface)),
+        other_interfaces: Vec::new(),
         netns: system.place().netns.clone(),
         steps,
         left_out,

@@ -15,6 +15,12 @@ pub fn find(id: &str) -> Option<&'static dyn Knob> {
     all().into_iter().find(|knob| knob.id() == id)
 }
 
+/// A knob of a journal or of a plan that this program made: one of [`find`], or the pair of commands, which no plan
+/// file may have.
+pub(super) fn find_recorded(id: &str) -> Option<&'static dyn Knob> {
+    if id == knobs::COMMAND.id() { Some(knobs::COMMAND) } else { find(id) }
+}
+
 /// Returns the id with the smallest edit distance to `id`.
 pub(super) fn nearest(id: &str) -> &'static str {
     let distance = |known: &str| {
@@ -63,7 +69,8 @@ pub fn targets(
             .map(|queue| Target::TxQueue(name.to_owned(), queue))
             .collect(),
         (Scope::Irq, Some(name)) => system.irqs(name).into_iter().map(Target::Irq).collect(),
-        (Scope::Interface | Scope::RxQueue | Scope::TxQueue | Scope::Irq, None) => Vec::new(),
+        (Scope::Interface | Scope::RxQueue | Scope::TxQueue | Scope::Irq, None)
+        | (Scope::Command, _) => Vec::new(),
     })
 }
 

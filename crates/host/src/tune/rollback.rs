@@ -275,7 +275,7 @@ fn undo(
         entries.push(Restored {
             number,
             entry,
-            knob: registry::find(&entry.knob),
+            knob: registry::find_recorded(&entry.knob),
             system,
             place,
             is_forgotten: journal.forgotten.contains(&number),
@@ -317,7 +317,7 @@ fn undo(
                 restored.put(restored.entry.before.clone());
             }
         }
-        for restored in &mut entries {
+        for restored in entries.iter_mut().filter(|restored| restored.is_readable()) {
             let goal = restored.foreign.clone().unwrap_or_else(|| restored.entry.before.clone());
             restored.put(goal);
         }
@@ -335,6 +335,11 @@ impl Restored<'_> {
             }
             _ => None,
         }
+    }
+
+    /// False for a command, which is run once and has no value.
+    fn is_readable(&self) -> bool {
+        self.knob.is_none_or(|knob| knob.is_readable())
     }
 
     fn read_first(&mut self) {
@@ -372,6 +377,9 @@ impl Restored<'_> {
             return;
         };
         let (was_set, outcome) = match knob.read(system, target) {
+            Err(KnobError::Unreadable { .. }) => {
+                (true, knob.set_and_verify(system, target, &goal).map(drop))
+            }
             Ok(now) if now == goal => (false, Ok(())),
             Ok(_) => (true, knob.set_and_verify(system, target, &goal).map(drop)),
             Err(error) => (false, Err(error)),

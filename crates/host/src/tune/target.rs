@@ -19,6 +19,8 @@ pub enum Scope {
     /// An interrupt of an interface.
     Irq,
     Cpu,
+    /// Two commands of the user.
+    Command,
 }
 
 impl fmt::Display for Scope {
@@ -31,6 +33,7 @@ impl fmt::Display for Scope {
             Scope::TxQueue => "transmit queue",
             Scope::Irq => "interrupt",
             Scope::Cpu => "CPU",
+            Scope::Command => "pair of commands",
         })
     }
 }
@@ -38,7 +41,7 @@ impl fmt::Display for Scope {
 /// One place where a knob can be set.
 ///
 /// Notation in plans and journals: `host`, `netns`, `interface eth0`, `queue eth0 rx-0`,
-/// `irq 24`, `cpu 3`. Interfaces cannot have blanks in their names.
+/// `irq 24`, `cpu 3`, `command hooks`. Interfaces cannot have blanks in their names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
@@ -53,12 +56,14 @@ pub enum Target {
     TxQueue(String, u32),
     Irq(u32),
     Cpu(u32),
+    /// A pair of commands of the user, by its name; they run in the namespace of the plan.
+    Command(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "invalid target {0:?}: write host, netns, interface NAME, queue NAME rx-N, queue NAME tx-N, \
-     irq N or cpu N"
+     irq N, cpu N or command NAME"
 )]
 pub struct InvalidTarget(String);
 
@@ -72,6 +77,7 @@ impl Target {
             Target::TxQueue(..) => Scope::TxQueue,
             Target::Irq(_) => Scope::Irq,
             Target::Cpu(_) => Scope::Cpu,
+            Target::Command(_) => Scope::Command,
         }
     }
 
@@ -110,6 +116,7 @@ impl fmt::Display for Target {
             Target::TxQueue(name, queue) => write!(f, "queue {name} tx-{queue}"),
             Target::Irq(irq) => write!(f, "irq {irq}"),
             Target::Cpu(cpu) => write!(f, "cpu {cpu}"),
+            Target::Command(name) => write!(f, "command {name}"),
         }
     }
 }
@@ -121,6 +128,13 @@ pub fn is_interface_name(name: &str) -> bool {
     !matches!(name, "" | "." | "..")
         && name.len() < 16
         && !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control())
+}
+
+/// True for a name of a pair of commands: letters, digits, `-`, `_` and `.`.
+pub fn is_command_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= 64
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
 impl FromStr for Target {
@@ -144,6 +158,7 @@ impl FromStr for Target {
             },
             ["irq", irq] => Ok(Target::Irq(number(irq)?)),
             ["cpu", cpu] => Ok(Target::Cpu(number(cpu)?)),
+            ["command", name] if is_command_name(name) => Ok(Target::Command(name.to_owned())),
             _ => Err(wrong()),
         }
     }
@@ -178,6 +193,7 @@ mod tests {
             Target::TxQueue(name(), 12),
             Target::Irq(4_000_000_000),
             Target::Cpu(7),
+            Target::Command("hooks.1".into()),
         ] {
             assert_eq!(target.to_string().parse(), Ok(target));
         }
@@ -202,6 +218,9 @@ mod tests {
             "cpu 4294967296",
             "interface ..",
             "irq 1\n",
+            "command",
+            "command a b",
+            "command a;b",
         ] {
             assert!(bad.parse::<Target>().is_err(), "{bad:?}");
         }

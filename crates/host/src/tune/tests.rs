@@ -60,6 +60,7 @@ impl Machine {
             profile: "p".repeat(9000),
             interface: None,
             driver: None,
+            other_interfaces: Vec::new(),
             netns: None,
             steps: STEPS
                 .iter()

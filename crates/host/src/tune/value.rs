@@ -79,6 +79,8 @@ pub enum ValueFormat {
     Pairs(&'static [&'static str]),
     /// Receive queues in the order of a table that repeats them: `0,1`, or `0x64,1x64` for 64 of each.
     Queues,
+    /// A command for a shell.
+    Command,
     /// Steering rules: `7:udp4,dst-port=4789,queue=1`, separated by blanks, or `none`.
     Rules,
 }
@@ -104,6 +106,7 @@ impl ValueFormat {
                 words.join(",")
             }),
             ValueFormat::Switch => matches!(text, "on" | "off").then(|| text.to_owned()),
+            ValueFormat::Command => (!text.is_empty()).then(|| text.to_owned()),
             ValueFormat::Word(words) => {
                 let is_one = !text.is_empty() && !text.contains(char::is_whitespace);
                 (is_one && (words.is_empty() || words.contains(&text))).then(|| text.to_owned())
@@ -143,6 +146,7 @@ impl ValueFormat {
             ValueFormat::Numbers { count } => format!("{count} numbers"),
             ValueFormat::Mask => "a mask of CPUs in hexadecimal, such as 3 for CPUs 0 and 1".to_owned(),
             ValueFormat::Switch => "on or off".to_owned(),
+            ValueFormat::Command => "a command for a shell".to_owned(),
             ValueFormat::Word([]) => "a word".to_owned(),
             ValueFormat::Word(words) => format!("one of {}", words.join(", ")),
             ValueFormat::Pairs(names) => format!("name=value of {}", names.join(", ")),

@@ -59,6 +59,7 @@ pub fn settings_plan<'a>(
         profile: purpose.to_owned(),
         interface: interface.map(ToOwned::to_owned),
         driver: interface.map(|interface| system.driver(interface)),
+        other_interfaces: Vec::new(),
         netns: system.place().netns.clone(),
         steps,
         left_out,

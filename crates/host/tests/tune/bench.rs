@@ -56,6 +56,7 @@ impl Bench {
             profile: "test".into(),
             interface: Some(INTERFACE.into()),
             driver: Some("veth".into()),
+            other_interfaces: Vec::new(),
             netns: self.system.place().netns.clone(),
             steps,
             left_out: Vec::new(),

@@ -71,6 +71,7 @@ pub(crate) fn plan(system: &System, steps: &[(&str, &str, &str)]) -> Plan {
         profile: "test".into(),
         interface: Some("eth0".into()),
         driver: None,
+        other_interfaces: Vec::new(),
         netns: system.place().netns.clone(),
         steps: steps.collect(),
         left_out: Vec::new(),

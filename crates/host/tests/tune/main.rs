@@ -2,6 +2,7 @@
 
 mod apply;
 mod bench;
+mod commands;
 mod host_wide;
 mod identity;
 mod inside;

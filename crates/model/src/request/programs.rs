@@ -69,8 +69,9 @@ pub struct Programs {
     /// Well-known client whose figures are used: redis-benchmark, wrk, iperf3 and so on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
-    /// Switches: `KNOB=VALUE` of `tune` at the far end, `near:KNOB=VALUE` at the near end, or
-    /// `env:NAME=VALUE` for the server's environment.
+    /// Switches: `KNOB=VALUE` of `tune`, `env:NAME=VALUE` for the environment of commands, or
+    /// `NAME=on:COMMAND|off:COMMAND`; at the far end, or behind `near:` or the name of a place of `at` and a colon. Several
+    /// values of a knob, as in `KNOB=VALUE|VALUE`, are several switches.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub switches: Vec<String>,
     /// How the switches become arms: ladder, alone, leave-one-out, best, or a list such as A,B+C.
@@ -86,6 +87,9 @@ pub struct Programs {
     /// Place of the server: `netns:NAME` of this host, or `ssh:[USER@]HOST[:PORT]`. Default: a lab.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub far: Option<String>,
+    /// Places between both ends, by name: `netns:NAME`, `ssh:[USER@]HOST[:PORT]` or `this`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub at: BTreeMap<String, String>,
     /// IPv4 address of a server on another host. Default: that of the ssh connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub far_address: Option<String>,

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use wire::ethernet::VLAN_MASK;
 use wire::probe::HEADER_BYTES;
 
+pub(crate) use ping::PING_TIMEOUT_NS;
 pub use report::RoleReport;
 pub use window::WINDOW;
 

@@ -12,7 +12,7 @@ use super::end::{End, write};
 use super::schedule::due_at_ns;
 
 /// Time-out of a closed-loop ping.
-const PING_TIMEOUT_NS: u64 = 100_000_000;
+pub(crate) const PING_TIMEOUT_NS: u64 = 100_000_000;
 /// Silence after which missing answers are lost.
 const LAST_ANSWERS_NS: u64 = 100_000_000;
 /// Silence that ends the run when every ping was answered.

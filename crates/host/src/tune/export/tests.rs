@@ -58,6 +58,7 @@ fn plan(system: &System, steps: &[(&str, &str, &str)]) -> Plan {
         profile: "latency".into(),
         interface: Some("eth1".into()),
         driver: None,
+        other_interfaces: Vec::new(),
         netns: None,
         steps: steps
             .iter()

@@ -3,6 +3,7 @@
 mod access;
 mod channels;
 mod coalescing;
+mod command;
 mod cpu;
 mod file;
 mod irq;
@@ -15,6 +16,9 @@ mod steering;
 mod sysctl;
 
 use super::knob::Knob;
+
+/// The pair of commands, which is no knob of `tune`.
+pub(super) const COMMAND: &dyn Knob = &command::CommandPair;
 
 /// All knobs, those that disturb others first.
 pub(super) fn all() -> Vec<&'static dyn Knob> {
