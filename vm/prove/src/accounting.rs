@@ -39,8 +39,7 @@ pub(crate) fn flooded(flood: &Echoes, payload_bytes: usize) -> Measurement {
 
 /// Figures of one start.
 pub(crate) fn started(first_answer: Duration) -> Measurement {
-    let mut m =
-        Measurement { wall_ns: first_answer.as_nanos() as u64, ..Measurement::default() };
+    let mut m = Measurement { wall_ns: first_answer.as_nanos() as u64, ..Measurement::default() };
     let why = "pings to a guest that starts go unanswered until it has started";
     m.refused.insert("lost_count".into(), why.into());
     m.figures.insert("start_ns_mean".into(), first_answer.as_nanos() as f64);
@@ -63,9 +62,24 @@ pub(crate) fn served(served: &Served<'_>, frame_count: u64) -> Measurement {
     m
 }
 
+/// Counts from outside that are also given for each packet, with the name of that figure.
+const SHARED: [(&str, &str); 10] = [
+    ("outside_main_cpu_ns", "main_cpu_ns_per_packet"),
+    ("outside_main_wait_ns", "main_wait_ns_per_packet"),
+    ("outside_vcpu_cpu_ns", "vcpu_cpu_ns_per_packet"),
+    ("outside_vcpu_wait_ns", "vcpu_wait_ns_per_packet"),
+    ("outside_doorbells_count", "doorbells_per_packet"),
+    ("outside_interrupts_count", "interrupts_per_packet"),
+    ("outside_exits_count", "exits_per_packet"),
+    ("outside_process_exits_count", "process_exits_per_packet"),
+    ("outside_injections_count", "injections_per_packet"),
+    ("outside_halts_count", "halts_per_packet"),
+];
+
 /// What the machine used in a trial.
 #[derive(Debug)]
 pub(crate) struct Seen {
+    pub(crate) text_bytes: Option<u64>,
     pub(crate) usage: Usage,
     pub(crate) console_bytes: u64,
     /// `None` if the file does not want them.
@@ -85,13 +99,18 @@ pub(crate) fn add_machine(m: &mut Measurement, seen: &Seen) {
     };
     m.costs.insert("machine".into(), cost);
     m.figures.insert("machine_cpu_ns".into(), usage.cpu_ns() as f64);
+    m.figures.extend(seen.text_bytes.map(|bytes| ("image_text_bytes".into(), bytes as f64)));
     m.counters.insert("console_bytes".into(), seen.console_bytes);
+    let counted = seen.counts.as_ref().map(OutsideCounts::figures).unwrap_or_default();
     if let Some(packets) = m.packet_count.filter(|packets| *packets > 0) {
-        let share = seen.console_bytes as f64 / packets as f64;
-        m.figures.insert("console_characters_per_packet".into(), share);
+        let share = |amount: f64| amount / packets as f64;
+        let characters = share(seen.console_bytes as f64);
+        m.figures.insert("console_characters_per_packet".into(), characters);
+        let shared = SHARED.iter().filter_map(|(from, to)| Some((to, counted.get(*from)?)));
+        m.figures.extend(shared.map(|(to, amount)| ((*to).to_owned(), share(*amount))));
     }
+    m.figures.extend(counted);
     if let Some(counts) = &seen.counts {
-        m.figures.extend(counts.figures());
         m.segments.extend(counts.segments());
         if !counts.missing.is_empty() {
             m.mode.insert("not counted".into(), counts.missing.join("; "));
@@ -147,7 +166,13 @@ mod tests {
             counted_by: lab::program::CountedBy::Cgroup,
             memory_counted_by: lab::program::CountedBy::Rusage,
         };
-        let seen = Seen { usage, console_bytes: 850, counts: None, no_cgroup: None };
+        let seen = Seen {
+            text_bytes: Some(18_000),
+            usage,
+            console_bytes: 850,
+            counts: None,
+            no_cgroup: None,
+        };
         add_machine(&mut m, &seen);
         assert_eq!(value(&m, "cpu_ns_per_packet"), Ok(1000.0));
         assert_eq!(value(&m, "console_characters_per_packet"), Ok(85.0));

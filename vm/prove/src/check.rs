@@ -8,6 +8,7 @@ use host::net::Mac;
 use lab::adapters::{self, Adapter, Figure};
 use lab::program::Ready;
 use model::{LoadKind, PathError, PathFile, PathLoad, did_you_mean, is_event_count};
+use outside::ImageSize;
 
 use crate::error::invalid;
 use crate::file::{VmArm, VmFile};
@@ -44,6 +45,8 @@ pub(crate) struct CheckedVm {
     pub(crate) client: Option<CheckedClient>,
     pub(crate) outside: Outside,
     pub(crate) baud: u32,
+    /// Absolute, without the arm's name and the extension.
+    pub(crate) timeline: Option<PathBuf>,
     pub(crate) arms: Vec<CheckedArm>,
 }
 
@@ -72,6 +75,8 @@ pub(crate) struct CheckedArm {
     /// Absolute.
     pub(crate) image: Option<PathBuf>,
     pub(crate) append: Option<String>,
+    /// Code and constants of an ELF image.
+    pub(crate) text_bytes: Option<u64>,
     /// Of each card, 1 or 2.
     pub(crate) macs: Vec<Mac>,
 }
@@ -124,7 +129,6 @@ pub(crate) fn check(file: &PathFile) -> Result<CheckedVm, PathError> {
         return Err(missing("client", "the command of load client"));
     }
     Ok(CheckedVm {
-        folder,
         guest,
         near,
         gateway: parsed.gateway,
@@ -136,6 +140,8 @@ pub(crate) fn check(file: &PathFile) -> Result<CheckedVm, PathError> {
         client,
         outside: outside(parsed.outside.as_deref())?,
         baud: parsed.baud.unwrap_or(BAUD).max(1),
+        timeline: parsed.timeline.map(|name| folder.join(name)),
+        folder,
         arms,
     })
 }
@@ -237,11 +243,15 @@ fn checked_client(file: &VmFile, has_far: bool) -> Result<Option<CheckedClient>,
 fn checked_arms(file: &VmFile, folder: &Path) -> Result<Vec<CheckedArm>, PathError> {
     let mut arms: Vec<CheckedArm> = Vec::new();
     for arm in &file.arm {
+        // A name is part of a file's, too.
         let is_valid = !arm.name.trim().is_empty()
-            && !arm.name.chars().any(|c| host::text::is_hidden(c) || ",+".contains(c));
+            && !arm.name.chars().any(|c| host::text::is_hidden(c) || ",+/".contains(c));
         if !is_valid {
             let what = format!("{:?} is not a name of an arm", arm.name);
-            return Err(invalid(what, "give one without commas, plus signs and line breaks"));
+            return Err(invalid(
+                what,
+                "give one without commas, plus signs, slashes and line breaks",
+            ));
         }
         if arms.iter().any(|other| other.name == arm.name) {
             return Err(invalid(format!("two arms are named {}", arm.name), "rename one"));
@@ -286,7 +296,16 @@ fn checked_arm(file: &VmFile, arm: &VmArm, folder: &Path) -> Result<CheckedArm, 
     let mut second = first;
     second[5] = last.wrapping_add(1);
     let macs = [first, second][..usize::from(cards)].to_vec();
-    Ok(CheckedArm { name: arm.name.clone(), monitor, image, append: arm.append.clone(), macs })
+    // Only ELF images with their sections say it.
+    let size = image.as_deref().map(ImageSize::read).and_then(Result::ok);
+    Ok(CheckedArm {
+        name: arm.name.clone(),
+        monitor,
+        image,
+        append: arm.append.clone(),
+        text_bytes: size.map(|size| size.text_bytes),
+        macs,
+    })
 }
 
 fn checked_qemu(arm: &VmArm, image: &Path) -> Result<Qemu, PathError> {
@@ -398,7 +417,9 @@ mod tests {
     fn an_arm_may_have_another_monitor_than_the_others() {
         let more = "[[arm]]\nname = 'x86'\nimage = 'pc.elf'\n[[arm]]\nname = 'own'\ncommand = 'vmm {tap}'\n";
         let vm = Folder::new().check(&format!("{TWO}{more}")).unwrap();
-        assert!(matches!(&vm.arms[2].monitor, Monitor::Qemu(q) if q.emulator == "qemu-system-x86_64"));
+        assert!(
+            matches!(&vm.arms[2].monitor, Monitor::Qemu(q) if q.emulator == "qemu-system-x86_64")
+        );
         assert!(matches!(&vm.arms[3].monitor, Monitor::Other(line) if line == "vmm {tap}"));
     }
 

@@ -56,7 +56,10 @@ pub(crate) fn run<'a>(
     }
     let figures = figures(client, finished.stdout.bytes()).map_err(|error| {
         let why = host::text::chain(&error);
-        PathError::at("client", crate::error::one_line(&format!("{why}; {}", finished.last_lines())))
+        PathError::at(
+            "client",
+            crate::error::one_line(&format!("{why}; {}", finished.last_lines())),
+        )
     })?;
     Ok(Served { client: finished, figures })
 }

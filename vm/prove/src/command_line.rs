@@ -90,6 +90,7 @@ mod tests {
             monitor,
             image: Some("/x/my kernel.elf".into()),
             append: Some("quiet ip='1'".into()),
+            text_bytes: None,
             macs: vec![[0x52, 0x54, 0, 0, 0, 1], [0x52, 0x54, 0, 0, 0, 2]],
         }
     }
@@ -113,7 +114,8 @@ mod tests {
 
     #[test]
     fn placeholders_of_another_monitor_become_words_of_the_shell() {
-        let command = "vmm --net tap={tap},mac={mac} --net tap={tap2} -k {image} -c {append} > {console}";
+        let command =
+            "vmm --net tap={tap},mac={mac} --net tap={tap2} -k {image} -c {append} > {console}";
         let line = command_line(&arm(Monitor::Other(command.into())), Path::new("/s/m"), None);
         assert_eq!(
             line,

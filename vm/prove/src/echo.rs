@@ -186,7 +186,8 @@ impl Pinger {
             duplicated_count,
             rtt,
             wall_ns: (last_answer - begun).as_nanos() as u64,
-            is_last_answered: last_sent.is_some_and(|number| self.sent[usize::from(number)].is_none()),
+            is_last_answered: last_sent
+                .is_some_and(|number| self.sent[usize::from(number)].is_none()),
         })
     }
 

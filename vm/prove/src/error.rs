@@ -24,6 +24,7 @@ pub(crate) fn failed_by(arm: &str, error: &(dyn std::error::Error + 'static)) ->
 
 /// Text of a guest in one line that is safe for a terminal.
 pub(crate) fn one_line(text: &str) -> String {
+    let text = text.replace(":\n", ": ");
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     printable(&lines.join(" | "), CONSOLE_LEN_MAX)
 }
@@ -34,8 +35,8 @@ mod tests {
 
     #[test]
     fn text_of_a_guest_is_one_short_line_without_escape_sequences() {
-        let line = one_line(&format!("boot\r\n\u{1b}[31mpanic\u{7}\n\n{}", "x".repeat(5000)));
-        assert!(line.starts_with("boot | [31mpanic | xxx"), "{line}");
+        let line = one_line(&format!("its console:\nboot\r\n\u{1b}[31mpanic\u{7}\n\n{}", "x".repeat(5000)));
+        assert!(line.starts_with("its console: boot | [31mpanic | xxx"), "{line}");
         assert_eq!(line.chars().count(), CONSOLE_LEN_MAX);
     }
 }

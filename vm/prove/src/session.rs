@@ -1,11 +1,13 @@
 //! Trials of machines: each stays for several blocks, except under load `start`.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use host::cpu::CpuClock;
+use host::output_file;
 use lab::Meter;
 use model::{Arm, ArmKind, Load, Measurement, PathError, Restarts, Session};
 use outside::OutsideWatch;
@@ -14,6 +16,7 @@ use crate::accounting::{self, Seen, add_machine};
 use crate::check::{CheckedArm, CheckedVm, Monitor, Outside};
 use crate::client;
 use crate::echo::{Pace, Pinger};
+use crate::error::failed_by;
 use crate::loads::VmLoad;
 use crate::machine::Machine;
 use crate::start::{Started, start};
@@ -76,7 +79,8 @@ impl VmSession {
         drop(machine);
         let mut m = accounting::started(first_answer);
         let cpu_ns = usage.cpu_ns();
-        add_machine(&mut m, &Seen { usage, console_bytes, counts: None, no_cgroup });
+        let text_bytes = arm.text_bytes;
+        add_machine(&mut m, &Seen { text_bytes, usage, console_bytes, counts: None, no_cgroup });
         meter.stop()?.with_children(cpu_ns).account(&mut m);
         Ok(m)
     }
@@ -111,23 +115,29 @@ impl VmSession {
             VmLoad::Client => None,
             _ => Some(self.warm(machine)?),
         };
-        let meter = Meter::start(&self.clock, &[])?;
-        let (before, printed_before) = (machine.usage()?, machine.console_bytes());
         let target = machine.target().filter(|_| self.vm.outside != Outside::Nothing);
         let watch = target.as_ref().map(OutsideWatch::begin).transpose();
-        let watch = watch.map_err(|error| crate::error::failed_by(&arm.name, &error))?;
+        let watch = watch.map_err(|error| failed_by(&arm.name, &error))?;
+        let meter = Meter::start(&self.clock, &[])?;
+        let (before, printed_before) = (machine.usage()?, machine.console_bytes());
         let mut m = match &mut pinger {
             Some(pinger) => self.echoes(machine, pinger)?,
             None => self.served(arm, machine)?,
         };
-        let counts = watch.map(OutsideWatch::end).transpose();
-        let counts = counts.map_err(|error| crate::error::failed_by(&arm.name, &error))?;
         let usage = machine.usage()?.since(&before);
+        let used = meter.stop()?;
         let console_bytes = machine.console_bytes().saturating_sub(printed_before);
-        let cpu_ns = usage.cpu_ns();
-        let no_cgroup = machine.why_no_cgroup();
-        add_machine(&mut m, &Seen { usage, console_bytes, counts, no_cgroup });
-        meter.stop()?.with_children(cpu_ns).account(&mut m);
+        let counts = watch.map(OutsideWatch::end).transpose();
+        let counts = counts.map_err(|error| failed_by(&arm.name, &error))?;
+        if let (Some(prefix), Some(counts)) = (&self.vm.timeline, &counts) {
+            let file = format!("{}-{}.json", prefix.display(), arm.name);
+            let written = output_file::write(Path::new(&file), counts.timeline().as_bytes());
+            written.map_err(|error| failed_by(&arm.name, &error))?;
+        }
+        let (cpu_ns, no_cgroup) = (usage.cpu_ns(), machine.why_no_cgroup());
+        let text_bytes = arm.text_bytes;
+        add_machine(&mut m, &Seen { text_bytes, usage, console_bytes, counts, no_cgroup });
+        used.with_children(cpu_ns).account(&mut m);
         m.mode.insert("machine".into(), describe(arm));
         Ok(m)
     }
