@@ -29,6 +29,7 @@ fn services() -> Vec<PossibleValue> {
     let own = [
         (command::SERVICE, "Servers for `prove command --far ssh:HOST`"),
         (remote::work::Host::NAME, "Experiments, steps of roll-outs and pings for `fleet --on`"),
+        (probe::FarPeers::NAME, "Servers of peer programs for `prove probe --far ssh:HOST`"),
         (PathService::NAME, "Trials of a path for `prove --against`"),
     ];
     let others = services_of_houses().map(|service| (service.name, service.what));
@@ -55,6 +56,7 @@ pub(crate) fn run(context: &Context, args: &AnswerArgs) -> Result<(), Failure> {
     match args.service.as_str() {
         command::SERVICE => answer_programs(&args.state),
         remote::work::Host::NAME => crate::fleet::host::run(context, &args.state),
+        probe::FarPeers::NAME => Ok(probe::answer_peers(signals::stop_flag())?),
         PathService::NAME => answer_path(args.path.as_deref().unwrap_or_default()),
         name => match service_of_house(name) {
             Some(service) => (service.answer)(),

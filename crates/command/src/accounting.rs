@@ -160,11 +160,18 @@ pub(crate) fn cost(usage: &Usage) -> Cost {
 /// Longest time of a stage that is kept apart, nanoseconds: another host's figure bounds no memory here.
 const NS_MAX: u64 = 1 << 40;
 
+/// Names of the near end's program in figures.
+pub(crate) const CLIENT: &str = "client";
+pub(crate) const FEED: &str = "feed";
+
 /// Raw material of a measurement.
 pub(crate) struct ObservedTrial<'a> {
+    /// Name of the near end's program: client or feed.
+    pub(crate) near: &'static str,
     pub(crate) client: &'a Usage,
-    pub(crate) client_wall_ns: u64,
-    /// During the client; `None` without a server.
+    /// Of the client; with a feed, from its start to the end of the server.
+    pub(crate) wall_ns: u64,
+    /// During that time; `None` without a server.
     pub(crate) server: Option<&'a Usage>,
     /// `None` if it ran already.
     pub(crate) ready_ns: Option<u64>,
@@ -176,16 +183,21 @@ pub(crate) struct ObservedTrial<'a> {
 
 /// The measurement of a trial, without the machine's CPU time.
 pub(crate) fn measurement(seen: &ObservedTrial<'_>) -> Measurement {
-    let mut m = Measurement { wall_ns: seen.client_wall_ns.max(1), ..Measurement::default() };
+    let mut m = Measurement { wall_ns: seen.wall_ns.max(1), ..Measurement::default() };
     m.packet_count = seen.counters.map(|counters| counters.packets);
-    m.costs.insert("client".into(), cost(seen.client));
+    m.costs.insert(seen.near.into(), cost(seen.client));
     m.costs.extend(seen.server.map(|server| ("server".to_owned(), cost(server))));
     let (counters, sockets) = (seen.counters, seen.counters.map(|counters| counters.sockets));
     let server_memory = seen.server.and_then(|server| server.memory_bytes_max);
+    if seen.near == CLIENT {
+        m.figures.insert("client_wall_ns".into(), seen.wall_ns as f64);
+    }
+    let near_memory = seen.client.memory_bytes_max.map(|bytes| bytes as f64);
+    let of_near =
+        [("cpu_ns", Some(seen.client.cpu_ns() as f64)), ("memory_bytes_max", near_memory)];
+    let of_near = of_near.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    m.figures.extend(of_near.map(|(name, value)| (format!("{}_{name}", seen.near), value)));
     let figures = [
-        ("client_wall_ns", Some(seen.client_wall_ns as f64)),
-        ("client_cpu_ns", Some(seen.client.cpu_ns() as f64)),
-        ("client_memory_bytes_max", seen.client.memory_bytes_max.map(|bytes| bytes as f64)),
         ("server_cpu_ns", seen.server.map(|server| server.cpu_ns() as f64)),
         ("server_memory_bytes_max", server_memory.map(|bytes| bytes as f64)),
         ("server_ready_ns", seen.ready_ns.map(|ns| ns as f64)),
@@ -203,16 +215,22 @@ pub(crate) fn measurement(seen: &ObservedTrial<'_>) -> Measurement {
     ];
     let measured = figures.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
     m.figures.extend(measured);
-    for name in ["client_memory_bytes_max", "server_memory_bytes_max", "interface_bytes"] {
+    for name in ["client", "feed", "server"] {
         let shape = Shape { unit: "bytes".into(), better: model::Better::Lower };
-        m.shapes.insert(name.to_owned(), shape);
+        m.shapes.insert(format!("{name}_memory_bytes_max"), shape.clone());
+        m.shapes.insert("interface_bytes".to_owned(), shape);
     }
     for (figure, value) in &seen.figures {
-        let shape = Shape { unit: figure.unit().into(), better: figure.better };
-        m.shapes.insert(figure.name.clone(), shape);
-        m.figures.insert(figure.name.clone(), *value);
+        add_figure(figure, *value, &mut m);
     }
     m
+}
+
+/// Adds a figure of an output.
+pub(crate) fn add_figure(figure: &Figure, value: f64, m: &mut Measurement) {
+    let shape = Shape { unit: figure.unit().into(), better: figure.better };
+    m.shapes.insert(figure.name.clone(), shape);
+    m.figures.insert(figure.name.clone(), value);
 }
 
 /// Adds the stages of the server's packets, and their cost.

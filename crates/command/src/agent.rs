@@ -3,6 +3,7 @@
 //! It lives as long as its near end (see [`remote::Calls`]). Its servers end with it (see [`lab::program`]), and a guard
 //! of the caller restores settings if it is killed.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use host::cpu::CpuClock;
 use host::netns::Netns;
 use host::tune::JournalStore;
-use lab::program::{ProgramError, Usage};
+use lab::program::Usage;
 use lab::{Meter, describe_machine};
 use model::PathError;
 use remote::{Calls, NearEndGone};
@@ -18,6 +19,7 @@ use remote::{Calls, NearEndGone};
 use crate::CheckedPrograms;
 use crate::check;
 use crate::exchange::{FarPrograms, Opening, Reply, Request};
+use crate::figures::FigureValues;
 use crate::middle::Namespace;
 use crate::problem::Problem;
 use crate::serve::{FarSeen, Kept, LocalWatch, Serving, TrialTurn, Watch, one_line};
@@ -54,13 +56,15 @@ pub fn serve_near(mut means: FarMeans<'_>) -> Result<(), PathError> {
             return answer(&calls, &Reply::Failed { why: one_line(&error), is_broken: true });
         }
     };
-    answer(&calls, &Reply::Opened(Box::new(describe_machine(agent.nic.clone()))))?;
+    let machine = Box::new(describe_machine(agent.nic.clone()));
+    let interface = agent.interface();
+    answer(&calls, &Reply::Opened { machine, interface })?;
     while let Some(request) = calls.next_call() {
         match request {
             Request::Check => answer(&calls, &Reply::Checked(agent.check()))?,
             Request::Trial(turn) => {
                 let reply = match agent.trial(&turn, &mut calls) {
-                    Ok(not_effective) => Reply::Done { not_effective },
+                    Ok((figures, not_effective)) => Reply::Done { not_effective, figures },
                     Err(error) => {
                         let is_broken = agent.settings.broken().is_some();
                         Reply::Failed { why: one_line(&error), is_broken }
@@ -123,8 +127,9 @@ impl Agent {
                 crate::session::check_cpus(&cpus)?;
                 // The login folder of the user.
                 let folder = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-                let (spec, near_ip, stop) = (spec.clone(), opening.near, means.stop);
-                let serving = Serving { spec, side, near_ip, cpus, folder, stop };
+                let (spec, near, stop) = (spec.clone(), opening.near, means.stop);
+                let units_beside = RefCell::default();
+                let serving = Serving { spec, side, near, cpus, folder, stop, units_beside };
                 Role::Server { serving: Box::new(serving), kept: Kept::new() }
             }
         };
@@ -139,6 +144,14 @@ impl Agent {
         let settings = ArmSettings::journaled(&spec, journals, means.stop)?;
         let clock = CpuClock::open().map_err(PathError::part)?;
         Ok(Agent { spec, role, settings, clock, nic })
+    }
+
+    /// Interface under test; empty for a place between the ends.
+    fn interface(&self) -> String {
+        match &self.role {
+            Role::Server { serving, .. } => serving.side.ifname.clone(),
+            Role::Place { .. } => String::new(),
+        }
     }
 
     fn check(&self) -> Vec<Problem> {
@@ -160,30 +173,32 @@ impl Agent {
         &mut self,
         turn: &TrialTurn,
         calls: &mut Calls<FarPrograms>,
-    ) -> Result<Vec<model::NotEffective>, PathError> {
+    ) -> Result<(FigureValues, Vec<model::NotEffective>), PathError> {
         let Agent { spec, role, settings, clock, .. } = self;
         let is_on = |switch: &&Switch| turn.switches.contains(&switch.id().to_string());
         let switches: Vec<&Switch> = spec.all_switches().filter(is_on).collect();
-        let ((), idle) = match role {
+        match role {
             Role::Server { serving, kept } => {
                 let spots = [serving.side.spot(At::Far)];
-                settings.around(&spots, &switches, || {
+                let (((), figures), idle) = settings.around(&spots, &switches, || {
                     serving.trial(turn, kept, |watch| watched(watch, clock, &serving.cpus, calls))
-                })?
+                })?;
+                Ok((figures, idle))
             }
             Role::Place { name, namespace } => {
                 let spots = [namespace.spot(At::Place(name.clone()))?];
-                settings.around(&spots, &switches, || crossed(namespace, calls))?
+                let ((), idle) =
+                    settings.around(&spots, &switches, || crossed(namespace, calls))?;
+                Ok((FigureValues::new(), idle))
             }
-        };
-        Ok(idle)
+        }
     }
 }
 
 /// The part of a trial during which packets cross this host.
 fn crossed(namespace: &Namespace, calls: &mut Calls<FarPrograms>) -> Result<(), PathError> {
     answer(calls, &Reply::Ready { ready_ns: None })?;
-    let idle = &mut || Ok(());
+    let idle = &mut || Ok(false);
     if !matches!(next_request(idle, calls)?, Request::Begin) {
         return Ok(());
     }
@@ -204,13 +219,13 @@ fn watched(
     calls: &mut Calls<FarPrograms>,
 ) -> Result<(), PathError> {
     answer(calls, &Reply::Ready { ready_ns: watch.ready_ns() })?;
-    if !matches!(next_request(&mut || watch.check(), calls)?, Request::Begin) {
+    if !matches!(next_request(&mut || has_ended(watch), calls)?, Request::Begin) {
         return Ok(());
     }
     watch.begin()?;
     let meter = Meter::start(clock, cpus)?;
     answer(calls, &Reply::Begun)?;
-    if !matches!(next_request(&mut || watch.check(), calls)?, Request::End) {
+    if !matches!(next_request(&mut || has_ended(watch), calls)?, Request::End) {
         return Ok(());
     }
     let used = meter.stop()?;
@@ -219,21 +234,32 @@ fn watched(
     let host = Some(used.with_children(server_ns).host_time());
     answer(calls, &Reply::Seen(Box::new(FarSeen { host, ..seen })))?;
     // The end of the server waits for the near end's, so that it does not disturb it.
-    next_request(&mut || watch.check(), calls).map(drop)
+    next_request(&mut || has_ended(watch), calls).map(drop)
 }
 
-/// Next request of a trial; [`Request::Stop`] if the near end is gone. Errors: the server has ended.
+/// True if the server has ended with success.
+fn has_ended(watch: &mut LocalWatch<'_>) -> Result<bool, PathError> {
+    Ok(watch.server_ended_ns().map_err(PathError::part)?.is_some())
+}
+
+/// Next request of a trial; [`Request::Stop`] if the near end is gone. Reports the end of the server once. Errors: the
+/// server has failed.
 ///
-/// - `check`: an error if the server has ended.
+/// - `ended`: true if the server has ended with success.
 fn next_request(
-    check: &mut dyn FnMut() -> Result<(), ProgramError>,
+    ended: &mut dyn FnMut() -> Result<bool, PathError>,
     calls: &mut Calls<FarPrograms>,
 ) -> Result<Request, PathError> {
+    let mut is_reported = false;
     loop {
         match calls.within(SERVER_INTERVAL) {
             Ok(Some(request)) => return Ok(request),
             Err(NearEndGone) => return Ok(Request::Stop),
-            Ok(None) => check().map_err(PathError::part)?,
+            Ok(None) => {
+                if ended()? && !std::mem::replace(&mut is_reported, true) {
+                    answer(calls, &Reply::Ended)?;
+                }
+            }
         }
     }
 }

@@ -94,8 +94,14 @@ pub(crate) fn commands(spec: &CheckedPrograms, at: &At) -> Vec<Problem> {
         _ => None,
     };
     let others = match at {
-        At::Near => vec![("client", spec.client.as_ref()), ("warmup", warmup)],
-        At::Far => vec![("setup", spec.setup.as_ref()), ("cleanup", spec.cleanup.as_ref())],
+        At::Near => {
+            vec![("client", spec.client.as_ref()), ("feed", spec.feed.as_ref()), ("warmup", warmup)]
+        }
+        At::Far => vec![
+            ("setup", spec.setup.as_ref()),
+            ("program beside", spec.beside.as_ref().map(|(command, _)| command)),
+            ("cleanup", spec.cleanup.as_ref()),
+        ],
         At::Place(_) => Vec::new(),
     };
     let others = others.into_iter().filter_map(|(part, of)| Some((part.to_owned(), of?)));

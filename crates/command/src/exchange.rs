@@ -9,7 +9,7 @@
 //! | `End` | `Seen` |
 //! | `Stop` | ends the server, runs the cleanup, restores the settings: `Done` |
 //!
-//! `Failed` takes the place of any answer, also before it was asked for, and ends the trial; a request that
+//! `Ended` comes once between them, from a server that has ended with success. `Failed` takes the place of any answer, also before it was asked for, and ends the trial; a request that
 //! was under way then is skipped. `Stop` may come at any moment of a trial.
 
 use std::net::IpAddr;
@@ -18,8 +18,10 @@ use model::{Machine, NotEffective, Programs};
 use remote::Service;
 use serde::{Deserialize, Serialize};
 
+use crate::figures::FigureValues;
 use crate::problem::Problem;
 use crate::serve::{FarSeen, TrialTurn};
+use crate::variables::WireEnd;
 
 /// The user's programs on another host.
 #[derive(Debug)]
@@ -59,22 +61,30 @@ pub(crate) struct Opening {
     pub(crate) place: Option<String>,
     /// Address of the server.
     pub(crate) far: IpAddr,
-    /// Address of the client.
-    pub(crate) near: IpAddr,
+    /// The client's end.
+    pub(crate) near: WireEnd,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Reply {
-    Opened(Box<Machine>),
+    Opened {
+        machine: Box<Machine>,
+        /// Interface under test.
+        interface: String,
+    },
     Checked(Vec<Problem>),
     Ready {
         ready_ns: Option<u64>,
     },
     Begun,
+    /// The server has ended with success.
+    Ended,
     Seen(Box<FarSeen>),
     Done {
         not_effective: Vec<NotEffective>,
+        /// Those of the server's end.
+        figures: FigureValues,
     },
     Failed {
         why: String,

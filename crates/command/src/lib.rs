@@ -7,6 +7,7 @@ mod accounting;
 mod agent;
 mod check;
 mod exchange;
+mod figures;
 mod life;
 mod middle;
 mod path;
@@ -21,6 +22,7 @@ mod settings;
 mod side;
 mod spec;
 mod switches;
+mod variables;
 
 pub use agent::{FarMeans, serve_near};
 pub use check::{check, unstartable};

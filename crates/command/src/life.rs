@@ -1,28 +1,30 @@
 //! The near end of a trial: warm-up, client, and the measurement made of both ends.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
 use host::cpu::CpuClock;
-use lab::adapters::{Figure, FigureError};
-use lab::program::{self, FinishedProgram, Program, ProgramError, Usage};
+use lab::program::{self, FinishedProgram, Program, ProgramEnd, ProgramError, Usage};
 use lab::{LossWatch, Meter, loss_traps};
 use model::{Measurement, PathError, Trap};
 
-use crate::CheckedPrograms;
-use crate::accounting::{ObservedTrial, SocketCounts, add_stages, measurement};
-use crate::serve::{FarSeen, TrialTurn, Watch, check_status, variables, wait_until};
+use crate::accounting::{CLIENT, FEED, ObservedTrial, SocketCounts, add_stages, measurement};
+use crate::figures::{Files, UnitsBeside, own_figures};
+use crate::serve::{DRAIN_TIME, FarSeen, TrialTurn, Watch, check_status, wait_until};
 use crate::side::Side;
 use crate::spec::Warmup;
+use crate::variables::{WireEnd, variables};
+use crate::{At, CheckedPrograms};
+
+/// Interval of the looks at a feed and its server.
+const FEED_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Everything that the trials of an experiment share at the client's end.
 pub(crate) struct Life {
     pub(crate) side: Side,
-    /// Address of the server.
-    pub(crate) far_ip: IpAddr,
+    pub(crate) far: WireEnd,
     /// Of the client; empty for any.
     pub(crate) cpus: Vec<usize>,
     /// Those of all ends on this host; empty for any.
@@ -31,8 +33,14 @@ pub(crate) struct Life {
     /// Working directory of all commands.
     pub(crate) folder: PathBuf,
     pub(crate) stop: &'static AtomicBool,
-    /// Units that followed bare numbers in the outputs so far, by figure.
-    pub(crate) units_beside: RefCell<BTreeMap<String, Option<String>>>,
+    pub(crate) units_beside: RefCell<UnitsBeside>,
+}
+
+/// The near end's program after its end.
+struct Ran {
+    program: FinishedProgram,
+    /// Of a client; with a feed, from its start to the end of the server.
+    wall_ns: u64,
 }
 
 impl Life {
@@ -44,36 +52,46 @@ impl Life {
         far: &mut dyn Watch,
     ) -> Result<Measurement, PathError> {
         self.warm_up(spec, turn)?;
-        let mut env = variables(self.side.ip, self.far_ip, turn);
+        let mut env = self.variables(turn);
         let of_arm = if spec.has_server() { &turn.near_env } else { &turn.env };
         env.extend(of_arm.iter().cloned());
         let near_losses = if self.side.is_shared { None } else { self.side.watch_losses() };
         far.begin()?;
         let near = SocketCounts::read_near(&self.side)?;
         let meter = Meter::start(&self.clock, &self.metered_cpus)?;
-        let client = self.start("client", spec.client().unwrap_or(&turn.command), env);
-        let client = client.map_err(PathError::part)?;
-        let no_cgroup = client.why_no_cgroup().map(str::to_owned);
-        let client = client.wait_beside(&mut || far.check(), spec.limits.step, self.stop);
-        let client = match client {
+        let since = SystemTime::now();
+        let name = if spec.feed.is_some() { FEED } else { CLIENT };
+        let command = spec.feed.as_deref().or(spec.client()).unwrap_or(&turn.command);
+        let program = self.start(name, command, env).map_err(PathError::part)?;
+        let no_cgroup = program.why_no_cgroup().map(str::to_owned);
+        let ran = match &spec.feed {
+            Some(_) => self.await_fed(spec, program, far),
+            None => self.await_client(spec, program, far),
+        };
+        let Ran { program: client, wall_ns } = match ran {
             Err(error @ ProgramError::TimedOut { .. }) => {
                 return Err(self.beside_far(spec, PathError::part(error), &far.end()?));
             }
-            client => client.map_err(PathError::part)?,
+            ran => ran.map_err(PathError::part)?,
         };
         let used = meter.stop()?;
         let near = SocketCounts::read_near(&self.side)?.since(&near);
         let far_seen = far.end()?;
-        check_status("client", &client).map_err(|error| self.beside_far(spec, error, &far_seen))?;
-        let figures = figures(spec, &client, &mut self.units_beside.borrow_mut())?;
+        // A feed that was stopped after the end of its server has no status of its own.
+        if client.end == ProgramEnd::ByItself {
+            check_status(name, &client).map_err(|error| self.beside_far(spec, error, &far_seen))?;
+        }
+        let files = Files { folder: &self.folder, since };
+        let figures = own_figures(spec, &client, &files, &mut self.units_beside.borrow_mut())?;
         let is_unused = far_seen.counters.is_some_and(|counters| counters.packets == 0);
         if spec.has_server() && figures.is_empty() && is_unused {
             let why = "it ended with success, but no packet crossed the interface of the server";
-            return Err(PathError::at("client", format!("{why}; {}", client.last_lines())));
+            return Err(PathError::at(name, format!("{why}; {}", client.last_lines())));
         }
         let seen = ObservedTrial {
+            near: name,
             client: &client.usage,
-            client_wall_ns: client.wall.as_nanos() as u64,
+            wall_ns,
             server: far_seen.server.as_ref(),
             ready_ns: far.ready_ns(),
             counters: far_seen.counters.map(|far| far.with_near_sockets(&near)),
@@ -106,11 +124,60 @@ impl Life {
         Ok(m)
     }
 
+    fn await_client(
+        &self,
+        spec: &CheckedPrograms,
+        client: Program,
+        far: &mut dyn Watch,
+    ) -> Result<Ran, ProgramError> {
+        let mut check = || far.server_ended_ns().map(drop);
+        let program = client.wait_beside(&mut check, spec.limits.step, self.stop)?;
+        let wall_ns = program.wall.as_nanos() as u64;
+        Ok(Ran { program, wall_ns })
+    }
+
+    /// Waits for the end of the server, and stops the feed then. After the end of the feed the server has
+    /// [`DRAIN_TIME`] to end by itself.
+    ///
+    /// Errors: one of them failed, or neither ended in time.
+    fn await_fed(
+        &self,
+        spec: &CheckedPrograms,
+        feed: Program,
+        far: &mut dyn Watch,
+    ) -> Result<Ran, ProgramError> {
+        let (begun, begun_ns) = (Instant::now(), feed.started_ns());
+        let mut drained_at: Option<Instant> = None;
+        loop {
+            let server_ended_ns = far.server_ended_ns()?;
+            let is_over = drained_at.is_some_and(|at| Instant::now() >= at);
+            if server_ended_ns.is_some() || is_over {
+                let ended_ns = server_ended_ns.unwrap_or_else(sys::clock::monotonic_ns);
+                let program = feed.stop(spec.limits.grace)?;
+                return Ok(Ran { program, wall_ns: ended_ns.saturating_sub(begun_ns) });
+            }
+            if drained_at.is_none() && !feed.is_running()? {
+                drained_at = Some(Instant::now() + DRAIN_TIME);
+            }
+            if begun.elapsed() >= spec.limits.step {
+                return Err(feed.timed_out(spec.limits.step));
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(ProgramError::Interrupted { name: FEED.into() });
+            }
+            std::thread::sleep(FEED_INTERVAL);
+        }
+    }
+
+    fn variables(&self, turn: &TrialTurn) -> Vec<(String, String)> {
+        variables(At::Near, &self.side.wire_end(), &self.far, turn)
+    }
+
     /// The failure of a client, after what was seen at the far end and may be the cause.
     fn beside_far(&self, spec: &CheckedPrograms, error: PathError, seen: &FarSeen) -> PathError {
         let ended = "the server ended with success before its client".to_owned();
         let ended = seen.has_server_ended.then_some(ended);
-        let far = self.far_ip.to_string();
+        let far = self.far.ip.to_string();
         let client = spec.client().filter(|_| !self.side.is_shared);
         let unnamed =
             client.is_some_and(|client| !client.contains("WIREPATH_") && !client.contains(&far));
@@ -146,8 +213,8 @@ impl Life {
             None => Ok(()),
             Some(Warmup::Wait(time)) => wait_until(*time, self.stop, || false),
             Some(Warmup::Command(command)) => {
-                let env = variables(self.side.ip, self.far_ip, turn);
-                let program = self.start("warmup", command, env).map_err(PathError::part)?;
+                let program =
+                    self.start("warmup", command, self.variables(turn)).map_err(PathError::part)?;
                 let finished = program.wait(spec.limits.step, self.stop);
                 check_status("warmup", &finished.map_err(PathError::part)?)
             }
@@ -163,33 +230,4 @@ impl Life {
         let (netns, cpus, folder) = (self.side.program_netns(), &self.cpus[..], &self.folder);
         Program::start(&program::ProgramSpec { command, env, netns, cpus, folder, name })
     }
-}
-
-/// Figures of the client's output; a missing one fails the trial.
-fn figures<'a>(
-    spec: &'a CheckedPrograms,
-    client: &FinishedProgram,
-    units_beside: &mut BTreeMap<String, Option<String>>,
-) -> Result<Vec<(&'a Figure, f64)>, PathError> {
-    take_figures(spec, client.stdout.bytes(), units_beside).map_err(|error| {
-        let why = host::text::chain(&error);
-        PathError::at("client", format!("{why}; {}", client.last_lines()))
-    })
-}
-
-fn take_figures<'a>(
-    spec: &'a CheckedPrograms,
-    output: &[u8],
-    units_beside: &mut BTreeMap<String, Option<String>>,
-) -> Result<Vec<(&'a Figure, f64)>, FigureError> {
-    let mut taken = Vec::new();
-    if let Some(adapter) = &spec.adapter {
-        let values = adapter.take(output)?.into_iter().map(|(_, value)| value);
-        taken.extend(adapter.figures.iter().zip(values));
-    }
-    for figure in &spec.figures {
-        let beside = units_beside.entry(figure.name.clone()).or_default();
-        taken.push((figure, figure.take_beside(output, beside)?));
-    }
-    Ok(taken)
 }

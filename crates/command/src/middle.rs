@@ -176,7 +176,7 @@ pub(crate) fn on_hosts(
     trial: &mut Trial<'_>,
 ) -> Result<(Measurement, Vec<NotEffective>), PathError> {
     let Some((place, others)) = places.split_first_mut() else { return trial() };
-    let (((mut m, mut idle), seen), far_idle) = place.host.trial(turn, |watch| {
+    let ((((mut m, mut idle), seen), _), far_idle) = place.host.trial(turn, |watch| {
         watch.begin()?;
         let measured = on_hosts(others, turn, switches, trial)?;
         Ok((measured, watch.end()?))

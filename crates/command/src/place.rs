@@ -1,6 +1,5 @@
 //! Places of client and server: a lab, two existing namespaces, or this host and another.
 
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use crate::middle::Middles;
 use crate::remote::{Remote, Role};
 use crate::side::{Address, Side, SideAddresses, addresses};
 use crate::spec::SharedPlace;
+use crate::variables::WireEnd;
 
 /// Place of the server.
 pub(crate) enum FarPlace {
@@ -42,14 +42,24 @@ impl Place {
         spec: &CheckedPrograms,
         stop: &'static AtomicBool,
     ) -> Result<Self, PathError> {
-        match spec.place {
+        match &spec.place {
             Some(SharedPlace::Here) => {
-                return Place::shared(Side::here()?, "none: programs of this host");
+                return Place::shared(Side::here()?, true, "none: programs of this host".into());
+            }
+            Some(SharedPlace::Existing { netns, interface }) => {
+                let side =
+                    Side::existing(open(netns.as_deref())?, netns.clone(), interface.as_deref())?;
+                let nic = self::interface(&side);
+                return Place::shared(side, false, nic);
             }
             Some(SharedPlace::Loopback) => {
                 let netns = lab::loopback().map_err(PathError::part)?;
                 forget_closed_connections(&netns)?;
-                return Place::shared(Side::loopback(netns)?, "loopback of one namespace");
+                return Place::shared(
+                    Side::loopback(netns)?,
+                    true,
+                    "loopback of one namespace".into(),
+                );
             }
             None => {}
         }
@@ -81,15 +91,15 @@ impl Place {
 
     /// Opens the places between the ends that are on other hosts.
     fn open_far_places(&mut self, spec: &CheckedPrograms) -> Result<(), PathError> {
-        let (near, far) = (self.near.ip, self.far.ip());
+        let (near, far) = (self.near.wire_end(), self.far.wire_end());
         let mut hosts = self.middle.there.iter_mut();
-        hosts.try_for_each(|place| place.host.open(spec, near, far))
+        hosts.try_for_each(|place| place.host.open(spec, near.clone(), far.clone()))
     }
 
     /// One place for both ends.
-    fn shared(near: Side, nic: &str) -> Result<Self, PathError> {
+    fn shared(near: Side, is_lab: bool, nic: String) -> Result<Self, PathError> {
         let far = FarPlace::Here(near.other_end()?);
-        Ok(Place { near, far, middle: Middles::default(), is_lab: true, nic: nic.into() })
+        Ok(Place { near, far, middle: Middles::default(), is_lab, nic })
     }
 
     /// A namespace of this host, and a far end on another.
@@ -114,7 +124,8 @@ impl Place {
         let name = near.map(str::to_owned);
         let (sysfs, is_shared) = (Some(sysfs), false);
         let near = Side { netns, name, ifname: link.name, ip, sysfs, is_shared };
-        far.open(spec, ip, address)?;
+        let far_end = far.wire_end();
+        far.open(spec, near.wire_end(), far_end)?;
         let nic = format!("{} to {address}", near.describe()?);
         let far = FarPlace::There(Box::new(far));
         Ok(Place { near, far, middle: Middles::default(), is_lab: false, nic })
@@ -164,10 +175,10 @@ impl Place {
 }
 
 impl FarPlace {
-    fn ip(&self) -> IpAddr {
+    fn wire_end(&self) -> WireEnd {
         match self {
-            FarPlace::Here(side) => side.ip,
-            FarPlace::There(remote) => remote.address(),
+            FarPlace::Here(side) => side.wire_end(),
+            FarPlace::There(remote) => remote.wire_end(),
         }
     }
 }

@@ -13,8 +13,10 @@ use remote::{Caller, FarOptions, RemoteError};
 
 use crate::CheckedPrograms;
 use crate::exchange::{FarPrograms, Opening, Reply, Request};
+use crate::figures::FigureValues;
 use crate::problem::Problem;
 use crate::serve::{CLOSED_TIMEOUT, FarSeen, TrialTurn, Watch};
+use crate::variables::WireEnd;
 
 /// Time that an answer may take beyond that of the commands which it waits for.
 const ANSWER_GRACE: Duration = Duration::from_secs(30);
@@ -36,11 +38,15 @@ pub(crate) struct Remote {
     caller: Caller<FarPrograms>,
     role: Role,
     address: IpAddr,
+    /// Interface under test; empty until it is open.
+    interface: String,
     machine: Option<Machine>,
     /// Longest time of one step.
     limit: Duration,
     stop: &'static AtomicBool,
     is_interrupted: bool,
+    /// Time at which the server of this trial was reported to have ended, CLOCK_MONOTONIC nanoseconds.
+    server_ended_ns: Option<u64>,
     /// Reason why no trial is possible any more.
     broken: Option<String>,
 }
@@ -69,10 +75,12 @@ impl Remote {
             caller,
             role,
             address,
+            interface: String::new(),
             machine: None,
             limit: spec.limit() + CLOSED_TIMEOUT + ANSWER_GRACE,
             stop,
             is_interrupted: false,
+            server_ended_ns: None,
             broken: None,
         })
     }
@@ -82,21 +90,27 @@ impl Remote {
         self.address
     }
 
-    /// Tells it the experiment, and the addresses of both ends.
+    /// It for the variables of commands.
+    pub(crate) fn wire_end(&self) -> WireEnd {
+        WireEnd::reported(self.address, self.interface.clone())
+    }
+
+    /// Tells it the experiment, and both ends.
     pub(crate) fn open(
         &mut self,
         spec: &CheckedPrograms,
-        near: IpAddr,
-        far: IpAddr,
+        near: WireEnd,
+        far: WireEnd,
     ) -> Result<(), PathError> {
         let place = match &self.role {
             Role::Server => None,
             Role::Place(name) => Some(name.clone()),
         };
-        let opening = Opening { experiment: spec.source.clone(), place, far, near };
+        let opening = Opening { experiment: spec.source.clone(), place, far: far.ip, near };
         self.ask(&Request::Open(Box::new(opening)))?;
         match self.reply()? {
-            Reply::Opened(machine) => {
+            Reply::Opened { machine, interface } => {
+                self.interface = interface;
                 self.machine = Some(plain(*machine));
                 Ok(())
             }
@@ -127,10 +141,11 @@ impl Remote {
         &mut self,
         turn: &TrialTurn,
         measure: impl FnOnce(&mut dyn Watch) -> Result<R, PathError>,
-    ) -> Result<(R, Vec<NotEffective>), PathError> {
+    ) -> Result<((R, FigureValues), Vec<NotEffective>), PathError> {
         if let Some(why) = &self.broken {
             return Err(PathError::at("far", why.clone()));
         }
+        self.server_ended_ns = None;
         self.ask(&Request::Trial(turn.clone()))?;
         let ready_ns = match self.reply()? {
             Reply::Ready { ready_ns } => ready_ns,
@@ -139,16 +154,16 @@ impl Remote {
         let mut watch = RemoteWatch { remote: self, ready_ns, is_over: false };
         let measured = measure(&mut watch);
         if watch.is_over {
-            return measured.map(|measured| (measured, Vec::new()));
+            return measured.map(|measured| ((measured, FigureValues::new()), Vec::new()));
         }
         self.ask(&Request::Stop)?;
         let done = match self.reply() {
-            Ok(Reply::Done { not_effective }) => Ok(not_effective),
+            Ok(Reply::Done { not_effective, figures }) => Ok((not_effective, figures)),
             Ok(other) => Err(self.unexpected(&other)),
             Err(error) => Err(error),
         };
         let measured = measured?;
-        done.map(|not_effective| (measured, not_effective))
+        done.map(|(not_effective, figures)| ((measured, figures), not_effective))
     }
 
     fn ask(&mut self, request: &Request) -> Result<(), PathError> {
@@ -181,6 +196,10 @@ impl Remote {
                     self.broken = Some(why.clone());
                 }
                 Err(PathError::Part(why.into()))
+            }
+            Ok(Some(Reply::Ended)) => {
+                self.server_ended_ns = Some(sys::clock::monotonic_ns());
+                Ok(None)
             }
             Ok(reply) => Ok(reply),
             Err(error) => Err(self.lost(&error)),
@@ -234,9 +253,9 @@ impl Watch for RemoteWatch<'_> {
         })
     }
 
-    fn check(&mut self) -> Result<(), ProgramError> {
+    fn server_ended_ns(&mut self) -> Result<Option<u64>, ProgramError> {
         let checked = match self.remote.reply_within(Duration::ZERO) {
-            Ok(None) => return Ok(()),
+            Ok(None) => return Ok(self.remote.server_ended_ns),
             Ok(Some(other)) => Err(self.remote.unexpected(&other)),
             Err(error) => Err(error),
         };

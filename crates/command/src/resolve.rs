@@ -5,8 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use host::tune::list_to_cpus;
-use lab::FarEnd;
-use lab::adapters::{self, Adapter, Figure};
+use lab::adapters::{self, Adapter, Figure, Origin};
+use lab::program::Ready;
+use lab::{BuiltInLoad, FarEnd};
 use model::{ArmEntry, Programs, did_you_mean, is_event_count};
 
 use crate::spec::{
@@ -68,21 +69,39 @@ fn place(text: Option<&String>) -> Result<Option<String>, SpecError> {
     name.map(|name| Some(name.to_owned())).ok_or_else(|| SpecError::Place { text: text.clone() })
 }
 
+/// `this[@INTERFACE]` or `netns:NAME[@INTERFACE]`.
+fn existing_place(text: &str) -> Option<SharedPlace> {
+    let (place, interface) = match text.split_once('@') {
+        Some((place, interface)) => (place, Some(interface)),
+        None => (text, None),
+    };
+    let netns = match place {
+        "this" => None,
+        place => Some(place.strip_prefix("netns:").filter(|name| !name.is_empty())?.to_owned()),
+    };
+    let interface = interface.map(str::to_owned);
+    let is_named = interface.as_ref().is_none_or(|name| !name.is_empty());
+    is_named.then_some(SharedPlace::Existing { netns, interface })
+}
+
 /// Place of both ends. Errors: it cannot hold this experiment.
 fn shared_place(programs: &Programs) -> Result<Option<SharedPlace>, SpecError> {
     let Some(text) = &programs.place else { return Ok(None) };
     let place = match text.as_str() {
         "here" => SharedPlace::Here,
         "loopback" => SharedPlace::Loopback,
-        _ => return Err(SpecError::SharedPlace { text: text.clone() }),
+        text => existing_place(text).ok_or_else(|| SpecError::SharedPlace { text: text.into() })?,
     };
+    let is_existing = matches!(place, SharedPlace::Existing { .. });
     let mut switches =
         programs.switches.iter().chain(programs.arm.iter().flat_map(|arm| &arm.switches));
     let why = if programs.near.is_some() || programs.far.is_some() || !programs.at.is_empty() {
         "it is of both ends; remove near, far and at"
-    } else if switches.any(|switch| !switch.starts_with("env:")) {
+    } else if !is_existing && switches.any(|switch| !switch.starts_with("env:")) {
         "it has no interface under test, so a switch can only be env:NAME=VALUE"
-    } else if place == SharedPlace::Here && programs.client.is_some() {
+    } else if programs.feed.is_some() {
+        "a feed needs a wire to the server; name near and far, or leave all out for a lab"
+    } else if place != SharedPlace::Loopback && programs.client.is_some() {
         "a server and its client share the ports of this host; write loopback, or leave it out for a lab"
     } else {
         return Ok(Some(place));
@@ -111,11 +130,16 @@ pub fn resolve(programs: &Programs) -> Result<CheckedPrograms, SpecError> {
 
 /// As [`resolve`], for programs whose arms are defined elsewhere.
 pub fn resolve_programs(programs: &Programs) -> Result<CheckedPrograms, SpecError> {
+    let source = programs;
+    let with_load = with_load(programs)?;
+    let programs = with_load.as_ref().unwrap_or(programs);
     let arms = resolve_arms(programs)?;
     let switches = switches(&programs.switches)?;
     let adapter = resolve_adapter(programs)?;
     let (figures, judged) = resolve_figures(programs, adapter.as_ref())?;
-    let ready = programs.ready.clone().unwrap_or_else(|| "tcp".into());
+    check_feed(programs)?;
+    let default_ready = if programs.feed.is_some() { "udp" } else { "tcp" };
+    let ready = programs.ready.clone().unwrap_or_else(|| default_ready.into());
     let port_of_ready = match ready.split_once(':') {
         Some(("tcp" | "udp", port)) => port.parse().ok(),
         _ => None,
@@ -128,6 +152,8 @@ pub fn resolve_programs(programs: &Programs) -> Result<CheckedPrograms, SpecErro
     let spec = CheckedPrograms {
         plan: programs.arms.clone().unwrap_or_else(|| "ladder".into()),
         client: programs.client.clone(),
+        feed: programs.feed.clone(),
+        beside: beside(programs)?,
         ready,
         setup: programs.setup.clone(),
         cleanup: programs.cleanup.clone(),
@@ -146,7 +172,7 @@ pub fn resolve_programs(programs: &Programs) -> Result<CheckedPrograms, SpecErro
         middle: resolve_middle(programs)?,
         far_address: resolve_far_address(programs)?,
         ssh_options: programs.ssh_options.clone(),
-        source: programs.clone(),
+        source: source.clone(),
         queues: programs.queues.unwrap_or(1).clamp(1, 64),
         near_cpus: cpus("near-cpus", programs.near_cpus.as_ref())?,
         far_cpus: cpus("far-cpus", programs.far_cpus.as_ref())?,
@@ -163,6 +189,86 @@ pub fn resolve_programs(programs: &Programs) -> Result<CheckedPrograms, SpecErro
     spec.ready(spec.port)?;
     check_places(&spec)?;
     Ok(spec)
+}
+
+/// Errors: a feed beside what it takes the place of, or without a server.
+fn check_feed(programs: &Programs) -> Result<(), SpecError> {
+    let is_empty =
+        |command: &Option<String>| command.as_ref().is_some_and(|text| text.trim().is_empty());
+    let why = if is_empty(&programs.feed) || is_empty(&programs.beside) {
+        "--feed and --beside take a command; this one is empty"
+    } else if programs.feed.is_some() && programs.client.is_some() {
+        "--feed takes the place of --client; give one of them"
+    } else if programs.feed.is_some() && programs.adapter.is_some() {
+        "--adapter reads a client's output, and --feed has no client; give --metric NAME='server:SOURCE'"
+    } else if programs.beside.is_none() && programs.beside_ready.is_some() {
+        "--beside-ready is of the program beside the trials; add --beside 'COMMAND'"
+    } else if programs.beside.is_some()
+        && programs.client.is_none()
+        && programs.feed.is_none()
+        && programs.place.is_none()
+    {
+        "--beside runs at the arms' place, which has to exist: add --place netns:NAME or --place this, or give the \
+         arms' server a --client or a --feed"
+    } else {
+        return Ok(());
+    };
+    Err(SpecError::Feed(why))
+}
+
+/// The program beside each trial, and the sign that it is ready.
+fn beside(programs: &Programs) -> Result<Option<(String, Ready)>, SpecError> {
+    let Some(command) = &programs.beside else { return Ok(None) };
+    let ready = programs.beside_ready.as_deref().unwrap_or("sleep:500").parse()?;
+    Ok(Some((command.clone(), ready)))
+}
+
+/// Errors: a figure of a program that the experiment does not have. With a feed the server's output is that of the
+/// arms.
+fn placed(mut figure: Figure, programs: &Programs) -> Result<Figure, SpecError> {
+    let has_server = programs.client.is_some() || programs.feed.is_some();
+    let of = match figure.origin {
+        Origin::Server if !has_server => {
+            "a server, and the arms are programs that end: leave out server:, or add --client or --feed"
+        }
+        Origin::Beside if programs.beside.is_none() => {
+            "the program beside the trials; add --beside 'COMMAND'"
+        }
+        Origin::Own if programs.feed.is_some() => {
+            figure.origin = Origin::Server;
+            return Ok(figure);
+        }
+        _ => return Ok(figure),
+    };
+    Err(SpecError::Origin { name: figure.name, of })
+}
+
+/// Time of a built-in load in one trial.
+const LOAD_TIME: Duration = Duration::from_secs(1);
+
+/// The programs with the two commands of their built-in load; `None` if they have none.
+fn with_load(programs: &Programs) -> Result<Option<Programs>, SpecError> {
+    let Some(text) = &programs.load else { return Ok(None) };
+    let load: BuiltInLoad = text.parse()?;
+    let commands = [&programs.server, &programs.client, &programs.feed, &programs.adapter];
+    let has_command = commands.into_iter().flatten().next().is_some();
+    if has_command
+        || programs.against.is_some()
+        || programs.arm.iter().any(|arm| arm.command.is_some())
+    {
+        return Err(SpecError::LoadAndCommand { text: text.clone() });
+    }
+    let mut metrics = programs.metrics.clone();
+    if metrics.is_empty() {
+        metrics.extend(load.figures().iter().map(|figure| (*figure).to_owned()));
+    }
+    Ok(Some(Programs {
+        server: Some(load.server()),
+        client: Some(load.client(LOAD_TIME)),
+        ready: Some(load.ready().to_owned()),
+        metrics,
+        ..programs.clone()
+    }))
 }
 
 fn arm_named(name: &str) -> ArmEntry {
@@ -310,7 +416,7 @@ fn resolve_figures(
     let mut judged: Vec<String> = Vec::new();
     for text in &programs.metrics {
         let name = if text.contains('=') {
-            let figure: Figure = text.parse()?;
+            let figure = placed(text.parse()?, programs)?;
             let name = figure.name.clone();
             if is_measured(&name) || is_of_place(programs, &name) {
                 return Err(SpecError::Taken { name });
@@ -325,6 +431,9 @@ fn resolve_figures(
             let is_known = is_measured(&name) || is_of_place(programs, &name);
             if !of_adapter.contains(&name.as_str()) && !is_known {
                 return Err(SpecError::NoFigure { name });
+            }
+            if programs.feed.is_some() && name.starts_with("client_") {
+                return Err(SpecError::Origin { name, of: "a client, and --feed has none" });
             }
             name
         };
@@ -342,10 +451,14 @@ fn resolve_figures(
         judged.extend(figures.take(JUDGED_OF_ADAPTER).map(|name| (*name).to_owned()));
     }
     if judged.is_empty() {
-        judged.push("client_wall_ns".into());
+        let default = if programs.feed.is_some() { "server_cpu_ns" } else { "client_wall_ns" };
+        judged.push(default.into());
     }
-    let cost = "cpu_ns_per_packet".to_owned();
-    if programs.client.is_some() && !judged.contains(&cost) {
+    // A feed's own CPU time is part of that of the packets.
+    let cost = if programs.feed.is_some() { "server_cpu_ns" } else { "cpu_ns_per_packet" };
+    let (cost, has_server) =
+        (cost.to_owned(), programs.client.is_some() || programs.feed.is_some());
+    if has_server && !judged.contains(&cost) {
         judged.push(cost);
     }
     Ok((figures, judged))

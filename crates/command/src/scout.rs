@@ -8,7 +8,9 @@ use lab::program::{self, Program, ProgramError, ServerSocket, Transport};
 use lab::{Pair, PairSpec};
 use model::PathError;
 
-use crate::serve::{TrialTurn, variables};
+use crate::At;
+use crate::serve::TrialTurn;
+use crate::variables::{WireEnd, variables};
 
 /// Time for which the sockets of a server must stay the same.
 const STILL_TIME: Duration = Duration::from_millis(300);
@@ -48,7 +50,8 @@ pub fn scout(
     stop: &AtomicBool,
 ) -> Result<ServersSeen, PathError> {
     let pair = Pair::new(&PairSpec::default()).map_err(PathError::part)?;
-    let addresses = (pair.near.ip.into(), pair.far.ip.into());
+    let ends = [&pair.near, &pair.far]
+        .map(|end| WireEnd { ip: end.ip.into(), interface: end.ifname.clone() });
     let mut seen: Vec<(Vec<ServerSocket>, Duration)> = Vec::new();
     for server in servers {
         let turn = TrialTurn {
@@ -62,7 +65,7 @@ pub fn scout(
             port: SCOUT_PORT,
             is_fresh: false,
         };
-        let env = variables(addresses.0, addresses.1, &turn);
+        let env = variables(At::Far, &ends[0], &ends[1], &turn);
         let found = look(server, env, &pair.far.netns, stop)
             .map_err(|error| PathError::at(server.name, host::text::chain(&error)))?;
         seen.push(found);

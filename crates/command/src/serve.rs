@@ -1,22 +1,26 @@
 //! The far end of a trial: setup, server, its end, and cleanup.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use host::explain::{Narrow, StageTrace};
+use lab::adapters::Origin;
 use lab::program::{
-    self, FinishedProgram, PortUse, Program, ProgramError, Transport, Usage, port_holder,
+    self, FinishedProgram, PortUse, Program, ProgramEnd, ProgramError, Transport, Usage,
+    port_holder,
 };
 use lab::{HostTime, LossWatch};
 use model::PathError;
 use serde::{Deserialize, Serialize};
 
-use crate::CheckedPrograms;
 use crate::accounting::{FarCounters, Stages};
+use crate::figures::{FigureValues, Files, UnitsBeside};
 use crate::side::Side;
+use crate::variables::{WireEnd, variables};
+use crate::{At, CheckedPrograms};
 
 /// One trial of an arm.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -69,9 +73,12 @@ pub(crate) trait Watch {
     fn ready_ns(&self) -> Option<u64>;
     /// Errors: the server has ended already.
     fn begin(&mut self) -> Result<(), PathError>;
-    /// Errors: the server has failed. One that has ended with success may have served its only client.
-    fn check(&mut self) -> Result<(), ProgramError>;
-    /// Errors: as [`check`](Self::check), the server has ended without a packet, or a count cannot be read.
+    /// Time at which the server ended with success, CLOCK_MONOTONIC nanoseconds of this host: it may have served its only
+    /// client. `None` while it runs, and without a server.
+    ///
+    /// Errors: the server has failed.
+    fn server_ended_ns(&mut self) -> Result<Option<u64>, ProgramError>;
+    /// Errors: the server has failed, it server has ended without a packet, or a count cannot be read.
     fn end(&mut self) -> Result<FarSeen, PathError>;
 }
 
@@ -79,17 +86,26 @@ pub(crate) trait Watch {
 pub(crate) struct Serving {
     pub(crate) spec: CheckedPrograms,
     pub(crate) side: Side,
-    /// Address of the client.
-    pub(crate) near_ip: IpAddr,
+    pub(crate) near: WireEnd,
     /// Empty for any.
     pub(crate) cpus: Vec<usize>,
     /// Working directory of all commands.
     pub(crate) folder: PathBuf,
     pub(crate) stop: &'static AtomicBool,
+    pub(crate) units_beside: RefCell<UnitsBeside>,
 }
 
 /// Running servers by arm, with `--keep-servers`.
 pub(crate) type Kept = BTreeMap<String, Program>;
+
+/// Time for a server to end by itself after its last client or feed: one that serves a single client prints then.
+pub(crate) const DRAIN_TIME: Duration = Duration::from_millis(500);
+
+/// Name of the program beside a trial in errors.
+const BESIDE: &str = "program beside";
+
+/// Interval of the looks at the output of a server that is kept.
+const OUTPUT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Longest time that a closed connection holds a port, and margin.
 ///
@@ -97,13 +113,14 @@ pub(crate) type Kept = BTreeMap<String, Program>;
 pub(crate) const CLOSED_TIMEOUT: Duration = Duration::from_secs(65);
 
 impl Serving {
-    /// Runs the far end's part of one trial around `measure`. The cleanup runs after a failed trial, too.
+    /// Runs the far end's part of one trial around `measure`, and takes its figures. The cleanup runs after a failed
+    /// trial, too.
     pub(crate) fn trial<R>(
         &self,
         turn: &TrialTurn,
         kept: &mut Kept,
         measure: impl FnOnce(&mut LocalWatch<'_>) -> Result<R, PathError>,
-    ) -> Result<R, PathError> {
+    ) -> Result<(R, FigureValues), PathError> {
         let measured = self.with_setup(turn, kept, measure);
         let cleaned = match &self.spec.cleanup {
             // It runs after an interruption, too.
@@ -119,14 +136,33 @@ impl Serving {
         turn: &TrialTurn,
         kept: &mut Kept,
         measure: impl FnOnce(&mut LocalWatch<'_>) -> Result<R, PathError>,
-    ) -> Result<R, PathError> {
-        let watch = |server, ready| LocalWatch { serving: self, server, ready, begun: None };
+    ) -> Result<(R, FigureValues), PathError> {
         if let Some(command) = &self.spec.setup {
             self.step("setup", command, turn, self.stop)?;
         }
+        let Some((command, ready)) = &self.spec.beside else {
+            return self.with_server(turn, kept, measure);
+        };
+        let mut beside = self.start(BESIDE, command, self.env(turn)).map_err(PathError::part)?;
+        beside.wait_ready(ready, self.spec.limits.ready, self.stop).map_err(PathError::part)?;
+        let measured = self.with_server(turn, kept, measure);
+        let ended = beside.interrupt(self.spec.limits.grace).map_err(PathError::part);
+        let (measured, mut values) = measured?;
+        self.take(Origin::Beside, &check_beside(ended?)?, &mut values)?;
+        Ok((measured, values))
+    }
+
+    fn with_server<R>(
+        &self,
+        turn: &TrialTurn,
+        kept: &mut Kept,
+        measure: impl FnOnce(&mut LocalWatch<'_>) -> Result<R, PathError>,
+    ) -> Result<(R, FigureValues), PathError> {
+        let watch = |server, ready| LocalWatch { serving: self, server, ready, begun: None };
         if !self.spec.has_server() {
-            return measure(&mut watch(None, None));
+            return Ok((measure(&mut watch(None, None))?, FigureValues::new()));
         }
+        let files = Files { folder: &self.folder, since: SystemTime::now() };
         if self.spec.keep {
             if turn.is_fresh
                 && let Some(server) = kept.remove(&turn.name)
@@ -134,7 +170,9 @@ impl Serving {
                 server.stop(self.spec.limits.grace).map_err(PathError::part)?;
             }
             let server = self.kept_server(turn, kept)?;
-            let measured = measure(&mut watch(Some(&server), None));
+            let mark_bytes = server.output_len_bytes();
+            let measured = measure(&mut watch(Some(&server), None))
+                .and_then(|of| Ok((of, self.kept_values(&server, mark_bytes, &files)?)));
             let is_running = server.is_running().map_err(PathError::part);
             if matches!(is_running, Ok(true)) {
                 kept.insert(turn.name.clone(), server);
@@ -144,12 +182,86 @@ impl Serving {
         }
         let (server, ready) = self.serve(turn)?;
         let measured = measure(&mut watch(Some(&server), Some(ready)));
+        if measured.is_ok() && self.spec.feed.is_none() && self.has_figures_of_server() {
+            let is_over = || !server.is_running().unwrap_or(false);
+            wait_until(DRAIN_TIME, self.stop, is_over)?;
+        }
         let stopped = server.stop(self.spec.limits.grace).map_err(PathError::part);
         let (measured, stopped) = (measured?, stopped?);
-        if stopped.end == program::ProgramEnd::ByItself {
+        if stopped.end == ProgramEnd::ByItself {
             check_status("server", &stopped)?;
         }
-        Ok(measured)
+        let mut values = FigureValues::new();
+        self.take(Origin::Server, &stopped, &mut values)?;
+        self.take_files(&files, &mut values)
+            .map_err(|why| PathError::at("server", format!("{why}; {}", stopped.last_lines())))?;
+        Ok((measured, values))
+    }
+
+    /// Adds the figures of a program's output, which is complete. A missing one fails the trial.
+    fn take(
+        &self,
+        origin: Origin,
+        program: &FinishedProgram,
+        values: &mut FigureValues,
+    ) -> Result<(), PathError> {
+        let name = if origin == Origin::Beside { BESIDE } else { "server" };
+        self.take_output(&origin, program.stdout.bytes(), values)
+            .map_err(|why| PathError::at(name, format!("{why}; {}", program.last_lines())))
+    }
+
+    fn take_output(
+        &self,
+        origin: &Origin,
+        output: &[u8],
+        values: &mut FigureValues,
+    ) -> Result<(), String> {
+        for figure in self.spec.figures_of_far().filter(|figure| figure.origin == *origin) {
+            let mut units = self.units_beside.borrow_mut();
+            let beside = units.entry(figure.name.clone()).or_default();
+            let value = figure.take_beside(output, beside);
+            values.insert(figure.name.clone(), value.map_err(|error| host::text::chain(&error))?);
+        }
+        Ok(())
+    }
+
+    fn take_files(&self, files: &Files<'_>, values: &mut FigureValues) -> Result<(), String> {
+        for figure in self.spec.figures_of_far() {
+            let Origin::File(path) = &figure.origin else { continue };
+            let value =
+                figure.take(&files.read(path)?).map_err(|error| host::text::chain(&error))?;
+            values.insert(figure.name.clone(), value);
+        }
+        Ok(())
+    }
+
+    /// Figures of a server that goes on running. Those that it has not printed yet are waited for, at most for the grace
+    /// time.
+    fn kept_values(
+        &self,
+        server: &Program,
+        mark_bytes: u64,
+        files: &Files<'_>,
+    ) -> Result<FigureValues, PathError> {
+        let until = Instant::now() + self.spec.limits.grace;
+        loop {
+            let mut values = FigureValues::new();
+            let output = server.output_since(mark_bytes);
+            let taken = self.take_output(&Origin::Server, output.bytes(), &mut values);
+            match taken.and_then(|()| self.take_files(files, &mut values)) {
+                Ok(()) => return Ok(values),
+                Err(why) if Instant::now() > until => {
+                    let last = output.last_lines();
+                    let why = format!("{why}; last lines of its output in the trial:\n{last}");
+                    return Err(PathError::at("server", why));
+                }
+                Err(_) => wait_until(OUTPUT_INTERVAL, self.stop, || false)?,
+            }
+        }
+    }
+
+    fn has_figures_of_server(&self) -> bool {
+        self.spec.figures_of_far().any(|figure| figure.origin != Origin::Beside)
     }
 
     /// The running server of an arm, started if there is none or if it ended with success after the last trial, as a
@@ -219,7 +331,7 @@ impl Serving {
     }
 
     fn env(&self, turn: &TrialTurn) -> Vec<(String, String)> {
-        variables(self.near_ip, self.side.ip, turn)
+        variables(At::Far, &self.near, &self.side.wire_end(), turn)
     }
 
     /// Ends kept servers. They are killed after the grace time; there is no trial left to fail.
@@ -278,8 +390,8 @@ impl Watch for LocalWatch<'_> {
         Ok(())
     }
 
-    fn check(&mut self) -> Result<(), ProgramError> {
-        self.server.map_or(Ok(()), |server| server.is_running().map(drop))
+    fn server_ended_ns(&mut self) -> Result<Option<u64>, ProgramError> {
+        self.server.map_or(Ok(None), Program::ended_ns)
     }
 
     fn end(&mut self) -> Result<FarSeen, PathError> {
@@ -310,19 +422,6 @@ impl Watch for LocalWatch<'_> {
     }
 }
 
-/// Variables that all commands get.
-pub(crate) fn variables(near: IpAddr, far: IpAddr, turn: &TrialTurn) -> Vec<(String, String)> {
-    [
-        ("WIREPATH_NEAR", near.to_string()),
-        ("WIREPATH_FAR", far.to_string()),
-        ("WIREPATH_PORT", turn.port.to_string()),
-        ("WIREPATH_ARM", turn.variable.clone()),
-        ("WIREPATH_TRIAL", turn.number.to_string()),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into()
-}
-
 /// Waits until a condition holds, at most so long. Errors: interrupted.
 pub(crate) fn wait_until(
     limit: Duration,
@@ -340,6 +439,25 @@ pub(crate) fn wait_until(
         }
         std::thread::sleep(left.min(Duration::from_millis(20)));
     }
+}
+
+/// The program beside a trial, after its end. Errors: it ended before the trial, was killed, or failed.
+fn check_beside(ended: FinishedProgram) -> Result<FinishedProgram, PathError> {
+    let why = match ended.end {
+        ProgramEnd::ByItself => "ended before the trial".to_owned(),
+        ProgramEnd::Killed => {
+            "did not end after SIGINT and was killed; raise --grace, or start it with exec"
+                .to_owned()
+        }
+        // A shell ends by the signal.
+        ProgramEnd::Terminated
+            if ended.status.code().is_none_or(|code| code == 0 || code == 130) =>
+        {
+            return Ok(ended);
+        }
+        ProgramEnd::Terminated => ended.status.to_string(),
+    };
+    Err(PathError::at(BESIDE, format!("{why}; {}", ended.last_lines())))
 }
 
 pub(crate) fn check_status(name: &str, finished: &FinishedProgram) -> Result<(), PathError> {

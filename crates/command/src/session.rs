@@ -9,12 +9,13 @@ use host::cpu::CpuClock;
 use lab::Placement;
 use model::{Arm, ArmKind, Machine, Measurement, PathError, Restarts, Session};
 
+use crate::figures::add_figures_of_far;
 use crate::life::Life;
 use crate::middle::{self, Middles};
 use crate::path::{arm_spec, arm_switches};
 use crate::place::{FarPlace, Place};
 use crate::remote::Remote;
-use crate::serve::{Kept, LocalWatch, Serving, TrialTurn, one_line};
+use crate::serve::{Kept, LocalWatch, Serving, TrialTurn, Watch, one_line};
 use crate::settings::ArmSettings;
 use crate::spec::SharedPlace;
 use crate::switches::{Act, At};
@@ -81,18 +82,18 @@ impl CommandSession {
             }
             ArmSettings::journaled(&spec, spots, stop)?
         };
-        let near_ip = near.ip;
-        let (far_ip, metered_cpus) = match &far {
-            FarPlace::Here(far) => (far.ip, cpus.both()),
-            FarPlace::There(far) => (far.address(), cpus.near.clone()),
+        let near_end = near.wire_end();
+        let (far_end, metered_cpus) = match &far {
+            FarPlace::Here(far) => (far.wire_end(), cpus.both()),
+            FarPlace::There(far) => (far.wire_end(), cpus.near.clone()),
         };
-        if let Some(what) = spec.url_mistake(far_ip) {
+        if let Some(what) = spec.url_mistake(far_end.ip) {
             let remedy = "correct --client".into();
             return Err(PathError::Invalid { what, remedy });
         }
         let near = Life {
             side: near,
-            far_ip,
+            far: far_end,
             cpus: cpus.near,
             metered_cpus,
             clock,
@@ -104,7 +105,8 @@ impl CommandSession {
             FarPlace::There(far) => Far::There(far),
             FarPlace::Here(side) => {
                 let (spec, cpus) = (spec.clone(), cpus.far);
-                let serving = Serving { spec, side, near_ip, cpus, folder, stop };
+                let (near, units_beside) = (near_end, RefCell::default());
+                let serving = Serving { spec, side, near, cpus, folder, stop, units_beside };
                 Far::Here { serving: Box::new(serving), kept: Kept::new() }
             }
         };
@@ -168,7 +170,7 @@ fn placement(spec: &CheckedPrograms, is_here: bool) -> Result<Placement, PathErr
     }
     let far = spec.far_cpus.clone().unwrap_or_default();
     check_cpus(&[&near[..], &far].concat())?;
-    let is_alone = spec.place == Some(SharedPlace::Here);
+    let is_alone = matches!(spec.place, Some(SharedPlace::Here | SharedPlace::Existing { .. }));
     if is_alone || !near.is_empty() || !far.is_empty() {
         return Ok(Placement { near, far });
     }
@@ -227,6 +229,7 @@ impl CommandSession {
 
     fn run(&mut self, arm: &Arm, turn: &TrialTurn) -> Result<Measurement, PathError> {
         let CommandSession { spec, near, far, middle, settings, .. } = self;
+        let spec = &*spec;
         let switches = arm_switches(spec, arm);
         let Middles { here, there } = middle;
         let mut spots = vec![near.side.spot(At::Near)];
@@ -238,11 +241,18 @@ impl CommandSession {
                 let serving = &**serving;
                 spots.push(serving.side.spot(At::Far));
                 let measure = |watch: &mut LocalWatch<'_>| near.measure(spec, turn, watch);
-                Box::new(move || Ok((serving.trial(turn, kept, measure)?, Vec::new())))
+                Box::new(move || {
+                    let (mut m, values) = serving.trial(turn, kept, measure)?;
+                    add_figures_of_far(spec, &values, &mut m)?;
+                    Ok((m, Vec::new()))
+                })
             }
-            Far::There(far) => {
-                Box::new(|| far.trial(turn, |watch| near.measure(spec, turn, watch)))
-            }
+            Far::There(far) => Box::new(|| {
+                let measure = |watch: &mut dyn Watch| near.measure(spec, turn, watch);
+                let ((mut m, values), idle) = far.trial(turn, measure)?;
+                add_figures_of_far(spec, &values, &mut m)?;
+                Ok((m, idle))
+            }),
         };
         let mut trial = || middle::on_hosts(there, turn, &switches, &mut *trial);
         let trial = || middle::watched(here, &switches, &mut trial);

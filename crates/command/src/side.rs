@@ -10,6 +10,7 @@ use model::PathError;
 
 use crate::settings::Spot;
 use crate::switches::At;
+use crate::variables::WireEnd;
 
 const LOOPBACK: &str = "lo";
 
@@ -58,6 +59,45 @@ impl Side {
         Ok(Side::shared(netns, Some(sysfs)))
     }
 
+    /// A namespace that exists, as the place of both ends. Errors: it has no such interface, or none with an address.
+    ///
+    /// - `name`: of the namespace; `None` for that of this process, whose counters are those of all its programs.
+    pub(crate) fn existing(
+        netns: Netns,
+        name: Option<String>,
+        interface: Option<&str>,
+    ) -> Result<Self, PathError> {
+        let (own, is_there) = netns
+            .run(|| {
+                let is_there = interface.is_none_or(|interface| net::link_named(interface).is_ok());
+                Ok::<_, net::NetError>((addresses()?.found, is_there))
+            })
+            .map_err(PathError::part)?
+            .map_err(PathError::part)?;
+        let wanted = |(ifname, _): &&Address| interface.is_none_or(|interface| interface == ifname);
+        let (ifname, ip) = match (own.iter().find(wanted), interface) {
+            (Some((ifname, ip)), _) => (ifname.clone(), *ip),
+            (None, Some(interface)) if is_there => {
+                (interface.to_owned(), IpAddr::from(Ipv4Addr::LOCALHOST))
+            }
+            (None, Some(interface)) => {
+                return Err(PathError::Invalid {
+                    what: format!("there is no interface {interface} at this place"),
+                    remedy: "`ip link` lists them there".into(),
+                });
+            }
+            (None, None) => {
+                return Err(PathError::Invalid {
+                    what: "no interface of this place is up and has an address".into(),
+                    remedy: "name the interface under test: netns:NAME@INTERFACE".into(),
+                });
+            }
+        };
+        let sysfs =
+            name.as_ref().map(|_| Sysfs::of(&netns).map_err(PathError::part)).transpose()?;
+        Ok(Side { netns, name, ifname, ip, sysfs, is_shared: true })
+    }
+
     fn shared(netns: Netns, sysfs: Option<Sysfs>) -> Self {
         let (ifname, ip) = (LOOPBACK.to_owned(), IpAddr::from(Ipv4Addr::LOCALHOST));
         Side { netns, name: None, ifname, ip, sysfs, is_shared: true }
@@ -66,10 +106,14 @@ impl Side {
     /// A second handle of a side that both ends share.
     pub(crate) fn other_end(&self) -> Result<Self, PathError> {
         let netns = self.netns.try_clone().map_err(PathError::part)?;
-        match self.sysfs {
-            None => Ok(Side::shared(netns, None)),
-            Some(_) => Side::loopback(netns),
-        }
+        let sysfs = self.sysfs.as_ref().map(|_| Sysfs::of(&netns).map_err(PathError::part));
+        let (name, ifname) = (self.name.clone(), self.ifname.clone());
+        Ok(Side { netns, name, ifname, ip: self.ip, sysfs: sysfs.transpose()?, is_shared: true })
+    }
+
+    /// This end for the variables of commands.
+    pub(crate) fn wire_end(&self) -> WireEnd {
+        WireEnd { ip: self.ip, interface: self.ifname.clone() }
     }
 
     /// The end as a place of switches.

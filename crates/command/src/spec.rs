@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lab::adapters::{Adapter, Figure, FigureSyntaxError};
+use lab::adapters::{Adapter, Figure, FigureSyntaxError, Origin};
 use lab::program::{Ready, ReadyError};
-use lab::{FarEnd, FarEndError};
+use lab::{BuiltInLoadError, FarEnd, FarEndError};
 use model::{Programs, ProgramsError};
 use thiserror::Error;
 
@@ -86,9 +86,16 @@ pub enum SpecError {
     #[error("{text:?} is not a valid place; write netns:NAME, netns:PID or netns:FILE")]
     Place { text: String },
     #[error(transparent)]
+    Load(#[from] BuiltInLoadError),
+    #[error(
+        "load {text} has a server and a client of its own; remove it, or --server, --client, --feed, --adapter and commands of arms"
+    )]
+    LoadAndCommand { text: String },
+    #[error(transparent)]
     Far(#[from] FarEndError),
     #[error(
-        "place: {text:?} is not a valid place; write here or loopback, or leave it out for a lab of two namespaces"
+        "place: {text:?} is not a valid place; write this, netns:NAME, either with @INTERFACE, here or loopback, or leave \
+         it out for a lab of two namespaces"
     )]
     SharedPlace { text: String },
     #[error("place {place}: {why}")]
@@ -101,6 +108,10 @@ pub enum SpecError {
     FarAddress { text: String },
     #[error("{key} is of a far end on another host; add --far ssh:[USER@]HOST")]
     NoHost { key: &'static str },
+    #[error("{0}")]
+    Feed(&'static str),
+    #[error("figure {name} is of {of}")]
+    Origin { name: String, of: &'static str },
 }
 
 /// Preparation of a client.
@@ -111,20 +122,34 @@ pub(crate) enum Warmup {
 }
 
 /// Place that both ends share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SharedPlace {
     /// This host itself, without a namespace.
     Here,
     /// One namespace of their own.
     Loopback,
+    /// One that exists, with an interface under test.
+    Existing {
+        /// `None` for that of this process.
+        netns: Option<String>,
+        /// `None` for the first one with an address.
+        interface: Option<String>,
+    },
 }
 
 impl fmt::Display for SharedPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            SharedPlace::Here => "here",
-            SharedPlace::Loopback => "loopback",
-        })
+        match self {
+            SharedPlace::Here => f.write_str("here"),
+            SharedPlace::Loopback => f.write_str("loopback"),
+            SharedPlace::Existing { netns, interface } => {
+                match netns {
+                    None => f.write_str("this")?,
+                    Some(name) => write!(f, "netns:{name}")?,
+                }
+                interface.as_ref().map_or(Ok(()), |interface| write!(f, "@{interface}"))
+            }
+        }
     }
 }
 
@@ -168,13 +193,17 @@ pub struct CheckedPrograms {
     pub plan: String,
     /// `None` if the arms are the clients.
     pub(crate) client: Option<String>,
+    /// The load in place of a client.
+    pub(crate) feed: Option<String>,
+    /// Program beside each trial, and the sign that it is ready.
+    pub(crate) beside: Option<(String, Ready)>,
     pub(crate) ready: String,
     pub(crate) setup: Option<String>,
     pub(crate) cleanup: Option<String>,
     pub(crate) warmup: Option<Warmup>,
     pub(crate) keep: bool,
     pub(crate) adapter: Option<Adapter>,
-    /// Figures of the client's output besides those of the adapter.
+    /// Figures of outputs and files besides those of the adapter.
     pub(crate) figures: Vec<Figure>,
     /// Figures that decide, most important first.
     pub judged: Vec<String>,
@@ -247,7 +276,7 @@ impl CheckedPrograms {
 
     /// True if the arms are servers.
     pub fn has_server(&self) -> bool {
-        self.client.is_some()
+        self.client.is_some() || self.feed.is_some()
     }
 
     /// Command of the client, for the record; `None` if each arm has its own.
@@ -257,8 +286,21 @@ impl CheckedPrograms {
 
     /// True if the ends are in namespaces that only this experiment has.
     pub fn is_lab(&self) -> bool {
-        let is_named = self.near.is_some() || self.far.is_some() || !self.middle.is_empty();
-        self.place != Some(SharedPlace::Here) && !is_named
+        let is_made = matches!(self.place, None | Some(SharedPlace::Loopback));
+        is_made && self.near.is_none() && self.far.is_none() && self.middle.is_empty()
+    }
+
+    /// Figures that are taken at the server's end: those of its output, of its files, and of the program beside it.
+    pub(crate) fn figures_of_far(&self) -> impl Iterator<Item = &Figure> {
+        self.figures.iter().filter(|figure| self.is_of_far(figure))
+    }
+
+    pub(crate) fn is_of_far(&self, figure: &Figure) -> bool {
+        match figure.origin {
+            Origin::Own => false,
+            Origin::Server | Origin::Beside => true,
+            Origin::File(_) => self.has_server(),
+        }
     }
 
     /// True if the server runs on another host.

@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 
 use crate::{
     Better, Delivery, Distribution, Measurement, Metric, QUANTILES, Refusal,
-    SAMPLES_BEYOND_QUANTILE, Shape, total,
+    SAMPLES_BEYOND_QUANTILE, Shape, Throughput, total,
 };
 
 /// Segment whose zero is the fastest packet of the run; the share of packets close to it is a metric
@@ -218,6 +218,19 @@ impl Measurement {
         let lost = self.lost_count();
         let sent = self.deliveries.values().map(|books| books.sent_count).max()?;
         (lost > 0).then(|| format!("{lost} of {sent} datagrams were lost"))
+    }
+
+    /// Enters the rates of the arrivals of one direction of several, as figures.
+    ///
+    /// - `arrived`: counts of nothing if there is no rate.
+    pub fn enter_rates(&mut self, direction: &str, arrived: Throughput) {
+        let bits = arrived.payload_bytes.saturating_mul(8);
+        for (name, amount) in [("received_pps", arrived.received_count), ("goodput_bps", bits)] {
+            // As the rate of the measurement, so that both are equal.
+            if let Ok(rate) = rate(amount as f64, arrived.interval_ns) {
+                self.figures.insert(format!("{name}_{direction}"), rate);
+            }
+        }
     }
 
     fn latency_metrics(&self, metrics: &mut Vec<Metric>) {

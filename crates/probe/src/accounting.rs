@@ -3,7 +3,7 @@
 use host::irq_suspend::IrqSuspend;
 use io::Role;
 use lab::Used;
-use model::{Delivery, Measurement, NotEffective, Throughput};
+use model::{Delivery, Measurement, NotEffective};
 
 use crate::Switch;
 use crate::role::{Pace, RoleReport};
@@ -80,25 +80,6 @@ pub fn measurement(role: Role, near: RoleReport, far: Option<RoleReport>) -> Mea
     m
 }
 
-/// Adds the rates of both directions of a run whose datagrams are echoed.
-///
-/// - `back`: arrivals at the near end; `forth`: at the far end, `None` if it did not report.
-fn add_rates(m: &mut Measurement, back: Throughput, forth: Option<Throughput>) {
-    m.throughput = Some(back);
-    let forth = forth.map(|forth| ("forward", forth));
-    for (direction, arrived) in [("return", back)].into_iter().chain(forth) {
-        if arrived.interval_ns > 0 {
-            let bits = arrived.payload_bytes.saturating_mul(8);
-            for (name, amount) in [("received_pps", arrived.received_count), ("goodput_bps", bits)]
-            {
-                // In this order, as the rate of the measurement, so that both are equal.
-                let rate = amount as f64 * 1e9 / arrived.interval_ns as f64;
-                m.figures.insert(format!("{name}_{direction}"), rate);
-            }
-        }
-    }
-}
-
 /// As [`measurement`], with the CPU time of the kernel and of other processes, and with the rates
 /// of both directions of a load with a window.
 pub(super) fn combine(
@@ -110,7 +91,10 @@ pub(super) fn combine(
     let arrived = (near.throughput, far.throughput);
     let mut m = measurement(role, near, Some(far));
     if let Pace::Window(_) = pace {
-        add_rates(&mut m, arrived.0, Some(arrived.1));
+        let (back, forth) = arrived;
+        m.throughput = Some(back);
+        m.enter_rates("return", back);
+        m.enter_rates("forward", forth);
         // The buffer is the load's own, not a switch's.
         m.not_effective.retain(|n| n.switch != "big-rcvbuf");
     }

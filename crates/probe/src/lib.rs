@@ -3,6 +3,7 @@
 mod accounting;
 pub mod endpoint;
 mod far_end;
+mod far_peers;
 pub mod load;
 mod measure;
 mod mtu;
@@ -21,6 +22,7 @@ mod watch;
 mod xdp_tools;
 
 pub use accounting::{ROUND_TRIP, measurement, not_suspended, received_from};
+pub use far_peers::{FarPeers, answer_peers};
 pub use measure::RateSession;
 pub use mtu::Mtus;
 pub use path::{Probe, ProbeLoad, between};

@@ -184,8 +184,8 @@ impl TypedPath for Probe {
     }
 
     fn support(&self, arm: &Arm, load: &Load, kind: ProbeLoad) -> Support {
-        if load.far.is_some() {
-            return match (remote::support(arm), switches::contradiction(arm, kind)) {
+        if let Some(two) = &load.far {
+            return match (remote::support(arm, kind, two), switches::contradiction(arm, kind)) {
                 (Support::Yes, Some(why)) => Support::Refused { why },
                 (support, _) => support,
             };

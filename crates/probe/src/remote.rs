@@ -11,18 +11,20 @@ use host::net::ethtool;
 use host::netns::Netns;
 use host::text::chain;
 use io::{EngineKind, EngineSpec, Local, Remote, Role};
+use lab::peers::{self, PeerJob, Traffic, hosts};
 use lab::{
     FarEnd, LabError, LossWatch, Meter, Placement, RunCause, Used, describe_nic, loss_traps,
     softirqs_missing,
 };
 use model::{Arm, ArmKind, Machine, Measurement, Support};
-use model::{Direction, Load, PathError, Session, TwoHosts};
+use model::{Direction, Load, PathError, PathLoad, Session, TwoHosts, VERSION_MODE};
 use remote::{FarHost, FarOptions, RemoteError};
 use sys::thread::start;
 
 use super::accounting::{combine, not_suspended, received};
 use super::endpoint::{self, Choice};
 use super::far_end::{FAR_PORT, NEAR_PORT};
+use super::far_peers::{self, Servers};
 use super::mtu::Mtus;
 use super::path::{ProbeLoad, check_size};
 use super::peer::{Far, FarReport, PeerError, Settings};
@@ -41,6 +43,8 @@ pub(super) struct RemoteSession {
     /// Before its host: the peer ends without a broken connection.
     far: Far,
     host: FarHost,
+    /// For peer programs, from the first trial of one.
+    servers: Option<Servers>,
     /// The control connection broke in an earlier trial.
     is_broken: bool,
     load: Load,
@@ -70,14 +74,7 @@ impl RemoteSession {
         let half = if matches!(end, FarEnd::Netns(_)) { allowed.len() / 2 } else { 0 };
         let (near_cpus, far_cpus) =
             if half == 0 { (&[][..], &[][..]) } else { allowed.split_at(half) };
-        let options = FarOptions {
-            address: two.address,
-            ipv6: load.ipv6,
-            ifname: two.ifname.as_deref(),
-            secret: two.secret.as_deref(),
-            ssh_options: &two.ssh_options,
-        };
-        let host = FarHost::open(&end, &options).map_err(PathError::part)?;
+        let host = FarHost::open(&end, &far_options(two, load)).map_err(PathError::part)?;
         let far = connect(&end, &host, load.ipv6)?;
         let load = with_version(&far, load, kind)?;
         let choice =
@@ -97,6 +94,7 @@ impl RemoteSession {
         Ok(RemoteSession {
             far,
             host,
+            servers: None,
             is_broken: false,
             load,
             kind,
@@ -178,6 +176,31 @@ impl RemoteSession {
         Ok(m)
     }
 
+    /// A trial of a peer program, whose server the far end starts.
+    fn peer(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
+        if self.servers.is_none() {
+            let end: FarEnd = self.two.end.parse().map_err(PathError::part)?;
+            self.servers = Some(Servers::open(&end, &far_options(&self.two, &self.load))?);
+        }
+        let Some(servers) = &mut self.servers else { unreachable!("it was opened above") };
+        let traffic = match (self.kind, self.two.direction) {
+            (ProbeLoad::EchoFlood, _) => Traffic::BothWays,
+            (_, Direction::Receive) => Traffic::FloodBack,
+            _ => Traffic::Flood,
+        };
+        let job = PeerJob { traffic, size_bytes: self.load.size_bytes, segment: "rtt" };
+        let (to, is_here) = (self.far.address().ip(), self.far.is_here());
+        let meter = Meter::start(&self.clock, if is_here { &[] } else { &self.cpus.near })?;
+        let run_client = || hosts::run_client(&job, to, &self.cpus.near);
+        let (client, server) = servers.around(to, &self.cpus.far, run_client)?;
+        let used = meter.stop()?.with_children(client.usage.user_ns + client.usage.system_ns);
+        let mut m = hosts::measurement(&job, &client, server.report.as_bytes())?;
+        far_peers::account(&mut m, &server, used, is_here);
+        let version = peers::version_of(&arm.name, &["--version"]);
+        m.mode.extend(version.map(|version| (VERSION_MODE.to_owned(), version)));
+        Ok(m)
+    }
+
     fn suspend(&self) -> Result<IrqSuspend, PathError> {
         IrqSuspend::hold(self.port.ifindex, &self.port.ifname).map_err(PathError::part)
     }
@@ -240,6 +263,16 @@ fn all_queues_had_sockets(m: &Measurement) -> Result<(), PathError> {
     Ok(())
 }
 
+fn far_options<'a>(two: &'a TwoHosts, load: &Load) -> FarOptions<'a> {
+    FarOptions {
+        address: two.address,
+        ipv6: load.ipv6,
+        ifname: two.ifname.as_deref(),
+        secret: two.secret.as_deref(),
+        ssh_options: &two.ssh_options,
+    }
+}
+
 /// Errors: a load that is not possible between hosts.
 fn check(kind: ProbeLoad) -> Result<(), PathError> {
     let (what, remedy) = if kind.tcp().is_some() {
@@ -279,10 +312,22 @@ fn with_version(far: &Far, load: &Load, kind: ProbeLoad) -> Result<Load, PathErr
     Ok(load)
 }
 
+fn support_of_peer(name: &str, kind: ProbeLoad, two: &TwoHosts) -> Support {
+    if name != "iperf3" {
+        return Support::Refused {
+            why: format!("{name} runs in the lab only; between hosts iperf3"),
+        };
+    }
+    match two.end.parse() {
+        Ok(FarEnd::Peer(_)) => Support::Refused { why: far_peers::NO_PEER.into() },
+        _ => peers::support(name, kind.kind()),
+    }
+}
+
 /// Support for the switches of an arm between two hosts.
-pub(super) fn support(arm: &Arm) -> Support {
+pub(super) fn support(arm: &Arm, kind: ProbeLoad, two: &TwoHosts) -> Support {
     if arm.kind == ArmKind::Peer {
-        return Support::Refused { why: "peer programs run only in the lab".into() };
+        return support_of_peer(&arm.name, kind, two);
     }
     for (switch, what, needs) in [
         (
@@ -328,7 +373,7 @@ impl Scheduled for RemoteSession {
 
 impl Session for RemoteSession {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
-        let measured = self.variant(arm);
+        let measured = if arm.kind == ArmKind::Peer { self.peer(arm) } else { self.variant(arm) };
         // The end of a far end that was started here explains all that follows from it.
         match measured {
             Err(error) => {

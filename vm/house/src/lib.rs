@@ -4,8 +4,8 @@ mod guest;
 mod vmnic;
 
 use ::guest::Guest;
-use ::vmnic::Vmnic;
 use ::vm_prove::{Vm, VmFile};
+use ::vmnic::Vmnic;
 use house::document::{NamedSchema, read, written};
 use house::{Command, House, signals};
 

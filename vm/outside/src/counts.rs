@@ -86,6 +86,7 @@ impl OutsideCounts {
         for thread in &self.threads {
             let role = thread.role.name();
             for (what, ns) in [("cpu", thread.cpu_ns), ("wait", thread.wait_ns)] {
+                // Threads of one role together.
                 *figures.entry(format!("outside_{role}_{what}_ns")).or_insert(0.0) += ns as f64;
             }
         }

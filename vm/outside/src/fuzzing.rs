@@ -37,8 +37,8 @@ mod tests {
             prop_oneof![
                 "1@[0-9]{1,3}\\.00000[0-9]:virtio_queue_notify vdev 0x[12] n [0-3] vq 0x[1-4]",
                 "1@[0-9]{1,3}\\.00000[0-9]:virtqueue_pop vq 0x[1-4] elem 0x[1-4] in_num [01] out_num [01]",
-                "1@[0-9]{1,3}\\.00000[0-9]:virtqueue_fill vq 0x[1-4] elem 0x[1-4] len 0 idx 0",
-                "virtqueue_flush vq 0x[1-4] count [0-9]{1,20}",
+                "1@[0-9]{1,3}\\.00000[0-9]:virtqueue_fill vq 0x[1-4] elem 0x[1-4] len 0 idx [01]",
+                "virtqueue_fill vq 0x[1-4] elem 0x[1-4] len 0 idx [0-9]{1,20}",
                 "virtio_notify vdev 0x[12] vq 0x[1-4]",
                 "serial_write write addr 0x0[03] val 0x[08]3",
             ], 0..60))

@@ -86,16 +86,17 @@ pub(crate) fn add_to(
     has: impl Fn(&str) -> bool,
 ) {
     let mut add = |name: String, value: u64| *figures.entry(name).or_insert(0.0) += value as f64;
-    let exits = total(events, KvmEvent::Exit);
-    add("outside_exits_count".into(), exits.count);
-    for (detail, sum) in by_detail(events, KvmEvent::Exit) {
-        add(format!("outside_exits_{}_count", reason(detail)), sum.count);
-        if has("kvm_entry") {
-            add(format!("outside_exits_{}_ns", reason(detail)), sum.ns);
+    if has("kvm_exit") {
+        add("outside_exits_count".into(), total(events, KvmEvent::Exit).count);
+        for (detail, sum) in by_detail(events, KvmEvent::Exit) {
+            add(format!("outside_exits_{}_count", reason(detail)), sum.count);
         }
     }
     if has("kvm_entry") {
-        add("outside_exits_ns".into(), exits.ns);
+        add("outside_exits_ns".into(), total(events, KvmEvent::Exit).ns);
+        for (detail, sum) in by_detail(events, KvmEvent::Exit) {
+            add(format!("outside_exits_{}_ns", reason(detail)), sum.ns);
+        }
     }
     if has("kvm_userspace_exit") {
         let all = total(events, KvmEvent::ToProcess).count;

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use host::program::ProgramSample;
 use host::text::chain;
-use sys::bpf::kvm::{KvmCounter, KvmEvent};
+use sys::bpf::kvm::{KvmCounter, KvmEvent, KvmEvents};
 use sys::clock;
 
 use super::counts::{KvmPart, OutsideCounts};
@@ -102,9 +102,16 @@ fn count_kvm(sample: &ProgramSample) -> Result<KvmCounter, String> {
 }
 
 fn finish(counter: KvmCounter, missing: &mut Vec<String>) -> Result<KvmPart, String> {
-    let absent: Vec<&str> = counter.missing().iter().map(|one| one.name).collect();
+    let mut absent: Vec<&str> = counter.missing().iter().map(|one| one.name).collect();
     missing.extend(counter.missing().iter().map(ToString::to_string));
     let events = counter.finish().map_err(|why| chain(&why))?;
+    if is_silent(&events) {
+        absent.extend(OF_PROCESSOR);
+        missing.push(format!(
+            "exits by reason, injections: this kernel's KVM does not pass {}",
+            OF_PROCESSOR.join(", ")
+        ));
+    }
     if events.lost_count > 0 {
         let count = events.lost_count;
         missing.push(format!("{count} events of KVM: more than 8192 ports, addresses and reasons"));
@@ -112,8 +119,19 @@ fn finish(counter: KvmCounter, missing: &mut Vec<String>) -> Result<KvmPart, Str
     Ok(KvmPart { events, absent })
 }
 
-/// Threads that ran a virtual CPU.
+/// Tracepoints that are passed by the part of KVM that is the processor's. Others for machines without it have none
+/// of them, such as PVM.
+const OF_PROCESSOR: [&str; 3] = ["kvm_exit", "kvm_entry", "kvm_inj_virq"];
+
+/// True if a guest ran and none of [`OF_PROCESSOR`] told of it.
+fn is_silent(events: &KvmEvents) -> bool {
+    let has = |event| events.sums.iter().any(|sum| sum.event == event);
+    !events.sums.is_empty() && !has(KvmEvent::Exit) && !has(KvmEvent::Injected)
+}
+
+/// Threads that ran a virtual CPU. Any thread may raise an interrupt.
 fn vcpus(counts: &OutsideCounts) -> BTreeSet<u32> {
     let sums = counts.kvm_events().map(|events| &events.sums[..]).unwrap_or_default();
-    sums.iter().filter(|sum| sum.event == KvmEvent::Exit).map(|sum| sum.thread).collect()
+    let is_run = |event| !matches!(event, KvmEvent::Line | KvmEvent::Message);
+    sums.iter().filter(|sum| is_run(sum.event)).map(|sum| sum.thread).collect()
 }

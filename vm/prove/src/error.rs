@@ -35,7 +35,10 @@ mod tests {
 
     #[test]
     fn text_of_a_guest_is_one_short_line_without_escape_sequences() {
-        let line = one_line(&format!("its console:\nboot\r\n\u{1b}[31mpanic\u{7}\n\n{}", "x".repeat(5000)));
+        let line = one_line(&format!(
+            "its console:\nboot\r\n\u{1b}[31mpanic\u{7}\n\n{}",
+            "x".repeat(5000)
+        ));
         assert!(line.starts_with("its console: boot | [31mpanic | xxx"), "{line}");
         assert_eq!(line.chars().count(), CONSOLE_LEN_MAX);
     }

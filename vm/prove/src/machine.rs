@@ -225,7 +225,7 @@ impl Machine {
 
     /// Characters that its console has printed so far, with those of the monitor's program.
     pub(crate) fn console_bytes(&self) -> u64 {
-        self.program.printed_bytes()
+        self.program.output_len_bytes()
     }
 
     /// Reason that its processes have no control group.

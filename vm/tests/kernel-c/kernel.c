@@ -1,11 +1,8 @@
-/* Console, ticks, interrupts and device tree of the machine. */
+/* Console, ticks and device tree of the machine. */
 #include "kernel.h"
 #include <stdarg.h>
 
 #define UART 0x09000000UL
-#define GICD 0x08000000UL
-#define GICR 0x080a0000UL
-#define GICR_SGI (GICR + 0x10000)
 #define TREE 0x40000000UL
 #define TICK_INTERRUPT 27
 #define TICKS_PER_SECOND 1000
@@ -131,33 +128,21 @@ static void mmu_on(void)
 
 static void interrupts_start(void)
 {
-    write32(GICD, 0x10);        /* affinity routing first, */
-    write32(GICD, 0x13);        /* then both groups */
-    write32(GICR + 0x14, 0);    /* wake */
-    while (read32(GICR + 0x14) & 4)
-        ;
-    write32(GICR_SGI + 0x80, ~0u);
-    write32(GICR_SGI + 0x100, 1u << TICK_INTERRUPT);
-    __asm__ volatile("msr S3_0_C12_C12_5, %0; isb" ::"r"(7UL)); /* ICC_SRE_EL1 */
-    __asm__ volatile("msr S3_0_C4_C6_0, %0" ::"r"(0xffUL));     /* ICC_PMR_EL1 */
-    __asm__ volatile("msr S3_0_C12_C12_7, %0; isb" ::"r"(1UL)); /* ICC_IGRPEN1_EL1 */
+    controller_start(TICK_INTERRUPT);
     set_next_tick();
     __asm__ volatile("msr cntv_ctl_el0, %0; isb" ::"r"(1UL));
 }
 
-void interrupt_on(unsigned id, void (*function)(void))
+void interrupt_on(unsigned id, int is_edge, void (*function)(void))
 {
     handled_id = id;
     handler = function;
-    write32(GICD + 0x80 + id / 32 * 4, read32(GICD + 0x80 + id / 32 * 4) | 1u << id % 32);
-    *(volatile uint64_t *)(GICD + 0x6000 + id * 8) = 0;
-    write32(GICD + 0x100 + id / 32 * 4, 1u << id % 32);
+    controller_enable(id, is_edge);
 }
 
 void kernel_interrupt(void)
 {
-    uint64_t id;
-    __asm__ volatile("mrs %0, S3_0_C12_C12_0; dsb sy" : "=r"(id)); /* ICC_IAR1_EL1 */
+    unsigned id = controller_take();
     if (id >= 1020)
         return;
     is_in_interrupt = 1;
@@ -168,7 +153,7 @@ void kernel_interrupt(void)
         handler();
     }
     is_in_interrupt = 0;
-    __asm__ volatile("msr S3_0_C12_C12_1, %0; isb" ::"r"(id)); /* ICC_EOIR1_EL1 */
+    controller_end(id);
 }
 
 void kernel_fault(unsigned long syndrome, unsigned long at, unsigned long address)
@@ -178,27 +163,30 @@ void kernel_fault(unsigned long syndrome, unsigned long at, unsigned long addres
         __asm__ volatile("wfi");
 }
 
-static uint32_t big32(const uint8_t *at)
+uint32_t big32(const void *word)
 {
+    const uint8_t *at = word;
     return (uint32_t)at[0] << 24 | at[1] << 16 | at[2] << 8 | at[3];
 }
 
-const void *tree_property(const char *name, unsigned *len_bytes)
+const void *tree_property(const char *node, const char *name, unsigned *len_bytes)
 {
     const uint8_t *tree = (const uint8_t *)TREE;
     if (big32(tree) != 0xd00dfeed)
         return 0;
     const uint8_t *end = tree + big32(tree + 4);
     const char *names = (const char *)tree + big32(tree + 12);
+    int is_in_node = 0;
     for (const uint8_t *at = tree + big32(tree + 8); at < end;) {
         uint32_t token = big32(at);
         at += 4;
         if (token == 1) { /* a node begins: its name */
+            is_in_node = !memcmp(at, node, strlen(node));
             at += (strlen((const char *)at) + 4) & ~3UL;
         } else if (token == 3) { /* a property: length, name, value */
             unsigned length = big32(at);
             const char *found = names + big32(at + 4);
-            if (strlen(found) == strlen(name) && !memcmp(found, name, strlen(name))) {
+            if (is_in_node && strlen(found) == strlen(name) && !memcmp(found, name, strlen(name))) {
                 *len_bytes = length;
                 return at + 8;
             }
@@ -217,7 +205,7 @@ void kernel_main(void)
     write32(UART + 0x2c, 0x70);  /* eight bits, queues on */
     write32(UART + 0x30, 0x301); /* UART and both directions on */
     interrupts_start();
-    const char *command_line = tree_property("bootargs", &length);
+    const char *command_line = tree_property("chosen", "bootargs", &length);
     address_from(command_line, command_line ? length : 0);
     __asm__ volatile("msr daifclr, #2");
     if (card_start())

@@ -12,10 +12,22 @@
 void print(const char *format, ...);
 /* Waits for whole ticks of 1 ms, rounded up. Returns at once in an interrupt, in which nothing can sleep. */
 void udelay(unsigned us);
-/* Calls `handler` for interrupt `id` of the controller, by level. One handler is kept. */
-void interrupt_on(unsigned id, void (*handler)(void));
-/* Value of property `name` of any node in the device tree, or 0. Its length in bytes goes to `len_bytes`. */
-const void *tree_property(const char *name, unsigned *len_bytes);
+/* Calls `handler` for interrupt `id` of the controller, by level or edge. One handler is kept. */
+void interrupt_on(unsigned id, int is_edge, void (*handler)(void));
+/* Value of property `name` of the first node in the device tree whose name begins with `node`, or 0. Its length in bytes
+ * goes to `len_bytes`. */
+const void *tree_property(const char *node, const char *name, unsigned *len_bytes);
+/* A word of the device tree. */
+uint32_t big32(const void *word);
+
+/* gic3.c, or gic2.c: the interrupt controller. */
+
+/* Starts it, with one interrupt of the processor's own. */
+void controller_start(unsigned private_id);
+void controller_enable(unsigned id, int is_edge);
+/* Number of the interrupt that has come; 1020 and more for none. */
+unsigned controller_take(void);
+void controller_end(unsigned id);
 
 static inline uint32_t read32(uintptr_t at) { return *(volatile uint32_t *)at; }
 static inline void write32(uintptr_t at, uint32_t value) { *(volatile uint32_t *)at = value; }

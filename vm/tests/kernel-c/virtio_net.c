@@ -179,12 +179,12 @@ int card_start(void)
     /* The mistake: the card receives before it has buffers, and no doorbell announces them. A frame that comes while
      * the kernel waits for the link finds none, and then waits for a doorbell, which only a received frame rings. */
     write32(card + STATUS, status | DRIVER_OK);
-    interrupt_on(SLOT_INTERRUPT + slot, card_interrupt);
+    interrupt_on(SLOT_INTERRUPT + slot, 0, card_interrupt);
     udelay(LINK_US);
     receive_post_all();
 #else
     receive_post_all();
-    interrupt_on(SLOT_INTERRUPT + slot, card_interrupt);
+    interrupt_on(SLOT_INTERRUPT + slot, 0, card_interrupt);
     write32(card + STATUS, status | DRIVER_OK);
     doorbell(RX);
     udelay(LINK_US);

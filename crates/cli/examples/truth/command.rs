@@ -177,6 +177,7 @@ pub(crate) fn study(count: u64) -> Result {
     let journals = Journals {
         far: JournalStore::new(folder.join("far")),
         near: JournalStore::new(folder.join("near")),
+        places: std::collections::BTreeMap::new(),
     };
     let mut session = CommandSession::open(spec.clone(), journals, 0, &STOP)?;
     let judged: Vec<&str> =

@@ -22,11 +22,23 @@ pub(crate) struct ProgramArgs {
     /// Command of the client, which is measured and runs to its end; without it, the arms are clients
     #[arg(long, value_name = "COMMAND")]
     client: Option<String>,
-    /// Server is ready: tcp, udp, tcp:PORT, udp:PORT, line:REGEX, file:PATH or sleep:MS; default: tcp
+    /// Load in place of a client, such as '$WIREPATH feed replay …': the trial ends with the server, or soon after
+    /// the feed
+    #[arg(long, value_name = "COMMAND", conflicts_with = "client")]
+    feed: Option<String>,
+    /// Program beside each trial, at the arms' place and ended by SIGINT, such as a witness of what was sent
+    #[arg(long, value_name = "COMMAND")]
+    beside: Option<String>,
+    /// The program beside is ready, as --ready; default: sleep:500
+    #[arg(long, value_name = "SIGN")]
+    beside_ready: Option<String>,
+    /// Server is ready: tcp, udp, tcp:PORT, udp:PORT, line:REGEX, file:PATH or sleep:MS; default: tcp; with --feed
+    /// udp
     #[arg(long, value_name = "SIGN")]
     ready: Option<String>,
     /// Figure that decides: NAME='SOURCE lower|higher' with json:/POINTER, re:REGEX, csv:COLUMN or
-    /// hdr:TAG@Q; or the name of a figure that needs no parsing
+    /// hdr:TAG@Q, of the client's output or, as server:SOURCE, beside:SOURCE or file:PATH:SOURCE, of another; or the
+    /// name of a figure that needs no parsing
     #[arg(long, value_name = "NAME=SOURCE")]
     metric: Vec<String>,
     /// Well-known client whose figures are used: redis-benchmark, wrk, iperf3, dnsperf, …
@@ -66,7 +78,7 @@ pub(crate) struct ProgramArgs {
 
 impl ProgramArgs {
     pub(crate) fn is_given(&self) -> bool {
-        self.client.is_some() || self.server.is_some()
+        self.client.is_some() || self.feed.is_some() || self.server.is_some()
     }
 
     pub(crate) fn add_to(&self, experiment: &mut Programs) {
@@ -76,6 +88,9 @@ impl ProgramArgs {
         let texts = [
             (&mut experiment.server, &self.server),
             (&mut experiment.client, &self.client),
+            (&mut experiment.feed, &self.feed),
+            (&mut experiment.beside, &self.beside),
+            (&mut experiment.beside_ready, &self.beside_ready),
             (&mut experiment.ready, &self.ready),
             (&mut experiment.adapter, &self.adapter),
             (&mut experiment.setup, &self.setup),
@@ -145,6 +160,9 @@ pub(crate) struct ExperimentArgs {
     /// `new`, unless there is an --arm
     #[arg(long, value_name = "COMMAND")]
     against: Option<String>,
+    /// Built-in load in place of --server and --client: udp:SIZE@RATE[/FLOWS], tcp[:FLOWS] or ping[:SIZE]
+    #[arg(long, value_name = "LOAD", conflicts_with_all = ["server", "client"])]
+    load: Option<String>,
     #[command(flatten)]
     program: ProgramArgs,
     #[command(flatten)]
@@ -158,6 +176,9 @@ pub(crate) struct ExperimentArgs {
     /// Place of the client: netns:NAME; default: a lab of two namespaces
     #[arg(long, value_name = "netns:NAME")]
     near: Option<String>,
+    /// Place of both ends that exists, for arms that are programs: this[@INTERFACE] or netns:NAME[@INTERFACE]
+    #[arg(long, value_name = "PLACE", conflicts_with = "near")]
+    place: Option<String>,
     /// Queues of each interface of the lab
     #[arg(long, value_name = "N")]
     queues: Option<u32>,
@@ -247,8 +268,8 @@ impl ExperimentArgs {
         let file = self.file.as_deref().filter(|file| file.is_file());
         let programs = file.and_then(|file| command::read(file).ok());
         programs.is_some_and(|programs| {
-            let is_here = programs.place.as_deref() == Some("here");
-            is_here || programs.near.is_some() || programs.far.is_some() || !programs.at.is_empty()
+            let is_there = programs.place.is_some_and(|place| place != "loopback");
+            is_there || programs.near.is_some() || programs.far.is_some() || !programs.at.is_empty()
         })
     }
 
@@ -284,7 +305,9 @@ impl ExperimentArgs {
         take_given([
             (&mut experiment.against, &self.against),
             (&mut experiment.arms, &self.arms),
+            (&mut experiment.load, &self.load),
             (&mut experiment.near, &self.near),
+            (&mut experiment.place, &self.place),
             (&mut experiment.time, &self.time),
             (&mut experiment.name, &self.title.name),
             (&mut experiment.note, &self.title.note),
@@ -303,7 +326,9 @@ impl CommandArgs {
     /// True if its trials run in namespaces that it makes, as far as is known before the run. At other places a user
     /// namespace grants nothing, and the process keeps the host's network.
     pub(crate) fn makes_lab(&self) -> bool {
-        let has_place = self.far.is_some() || self.experiment.near.is_some();
+        let experiment = &self.experiment;
+        let has_place =
+            self.far.is_some() || experiment.near.is_some() || experiment.place.is_some();
         !has_place && !self.experiment.file_names_a_place()
     }
 

@@ -1,5 +1,6 @@
 //! Servers and their client: port, readiness and place are found by looking.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use command::{Journals, ServerCommand, ServersSeen};
@@ -81,7 +82,8 @@ fn placed(programs: &Programs, client: &Client, place: Option<&str>) -> Programs
 fn rehearse(programs: &Programs) -> Result<(), Failure> {
     let spec = command::resolve(programs).map_err(Failure::usage)?;
     let journals = JournalFolder::default();
-    let journals = Journals { far: journals.store(), near: journals.store() };
+    let journals =
+        Journals { far: journals.store(), near: journals.store(), places: BTreeMap::new() };
     command::rehearse(&spec, journals, signals::stop_flag()).map_err(|error| failed(&error))
 }
 

@@ -155,6 +155,7 @@ mod tests {
             profile: "latency".into(),
             interface: Some("eth0".into()),
             driver: Some("veth".into()),
+            other_interfaces: Vec::new(),
             netns: None,
             steps: steps.collect(),
             left_out: Vec::new(),

@@ -8,6 +8,7 @@ mod doctor;
 #[cfg(feature = "feed")]
 #[path = "../../../../feed/tests/tune_guest.rs"]
 mod feed;
+mod forwarder;
 mod gretap;
 mod hotplug;
 mod knobs;
@@ -28,6 +29,7 @@ fn causes_are_found_and_commands_survive() {
     let Some(rig) = machine::boot(&["ip", "ethtool", "ping", "nft"]) else { return };
     doctor::finds_coalescing_and_wandering_interrupts_and_not_their_twins(&rig);
     gretap::headroom_copies_and_hooks_are_found_and_their_twins_are_not(&rig);
+    forwarder::changes_on_a_gretap_forwarder_are_proved_through_it(&rig);
     stamps::are_on_for_a_run_and_off_after_it_however_it_ends(&rig);
     xdp_modes::are_those_of_the_page_of_drivers(&rig);
     #[cfg(feature = "tunnel")]

@@ -8,6 +8,7 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use super::error::{FigureError, FigureSyntaxError, Reason};
 use super::json::{self, Scalar};
+use super::origin::Origin;
 use super::unit::FigureUnit;
 use super::{OUTPUT_BYTES_MAX, csv, hdr, pattern};
 
@@ -23,6 +24,7 @@ pub struct Figure {
     /// Ends in its unit, or states it before a qualifier: `p99_us`, `latency_us_p99`.
     pub name: String,
     pub better: Better,
+    pub origin: Origin,
     pub from: Source,
 }
 
@@ -77,7 +79,7 @@ impl Figure {
     ) -> Result<f64, FigureError> {
         self.read(output, unit_beside).map_err(|reason| FigureError {
             figure: self.name.clone(),
-            from: self.from.to_string(),
+            from: format!("{}{}", self.origin, self.from),
             reason,
         })
     }
@@ -136,6 +138,10 @@ impl FromStr for Figure {
             Ok(parts) => parts,
             Err(why) => return wrong(why),
         };
+        let (origin, source) = match Origin::split(source) {
+            Ok(parts) => parts,
+            Err(why) => return wrong(why),
+        };
         let from = match Source::parse(source) {
             Ok(from) => from,
             Err(why) => return wrong(why),
@@ -145,12 +151,12 @@ impl FromStr for Figure {
             let part = format!("the name {name:?} implies no direction");
             return wrong((part, "add lower or higher at the end".into()));
         };
-        Ok(Figure { name: name.into(), better, from })
+        Ok(Figure { name: name.into(), better, origin, from })
     }
 }
 
 /// A part that is wrong and why, and its remedy.
-type FigureFault = (String, String);
+pub(super) type FigureFault = (String, String);
 
 fn check_name(name: &str) -> Result<(), FigureFault> {
     let starts_well = name.starts_with(|c: char| c.is_ascii_lowercase());
@@ -182,7 +188,7 @@ fn direction(text: &str) -> Result<(&str, Option<Better>), FigureFault> {
     }
 }
 
-fn fault<T>(part: String, remedy: &str) -> Result<T, FigureFault> {
+pub(super) fn fault<T>(part: String, remedy: &str) -> Result<T, FigureFault> {
     Err((part, remedy.to_owned()))
 }
 
@@ -260,7 +266,7 @@ impl fmt::Display for Figure {
             Better::Lower => "lower",
             Better::Higher => "higher",
         };
-        write!(f, "{}={} {better}", self.name, self.from)
+        write!(f, "{}={}{} {better}", self.name, self.origin, self.from)
     }
 }
 
@@ -284,6 +290,9 @@ mod tests {
             ("p999_us=hdr:@99.9 lower", None),
             ("p50_ns=hdr:a@b@50", Some("p50_ns=hdr:a@b@50 lower")),
             ("memory_bytes=json:/m higher", None),
+            ("p99_us=server:json:/p99 lower", None),
+            ("p99_us=beside:re:p99 (.+)", Some("p99_us=beside:re:p99 (.+) lower")),
+            ("p99_us=file:a:b.json:json:/p99 lower", None),
         ] {
             assert_eq!(figure(text).to_string(), same.unwrap_or(text));
         }
@@ -329,6 +338,9 @@ mod tests {
             ("p99_us=hdr:@0 lower", "no quantile", "above 0"),
             ("p99_us=hdr:@NaN lower", "no quantile", "above 0"),
             ("p99_us=hdr:@101 lower", "no quantile", "at most 100"),
+            ("p99_us=server:/a lower", "\"/a\" is not a source", "json:/pointer"),
+            ("p99_us=file:json:/a lower", "no path", "file:PATH:json:/pointer"),
+            ("p99_us=file:a.json lower", "no source", "file:PATH:json:/pointer"),
             ("p99_us=json:/a low", "\"low\" is not a direction", "lower or higher"),
             ("score=json:/a", "\"score\" implies no direction", "lower or higher"),
             ("memory_bytes=json:/a", "implies no direction", "lower or higher"),

@@ -3,12 +3,14 @@
 //! A [`Figure`] has a name, the place of its value in the output, and a direction of improvement:
 //!
 //! ```text
-//! NAME=SOURCE [lower|higher]
+//! NAME=[server:|beside:|file:PATH:]SOURCE [lower|higher]
 //! p99_us=json:/latency/p99
 //! rps=re:([0-9.]+) requests
 //! score=csv:Total Score higher
 //! p999_us=hdr:@99.9
+//! p99_us=file:out/latency.json:json:/p99
 //! ```
+//! The prefix names the output ([`Origin`]); without it, it is that of the program that is measured.
 //!
 //! # Names and units
 //! The name states the unit ([`model::stated_unit`]): `_ns`, `_us`, `_ms`, `_s`; `_bps` (bits a second),
@@ -51,6 +53,7 @@ pub mod fuzzing;
 mod hdr;
 pub(crate) mod json;
 mod known;
+mod origin;
 mod pattern;
 mod ready_made;
 mod unit;
@@ -60,6 +63,7 @@ use std::time::Duration;
 pub use client::{Client, client};
 pub use error::{FigureError, FigureSyntaxError, Reason};
 pub use figure::{Figure, Source};
+pub use origin::Origin;
 pub use ready_made::{Adapter, PROGRAMS, ready_made};
 
 /// Longest output from which figures are taken, bytes.

@@ -1,5 +1,6 @@
 //! iperf3 as a peer for floods, one way, both ways and over TCP, measured by its receivers' reports.
 
+use std::net::IpAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ const TRANSIENT: [&str; 3] =
 /// Time limit for the start of the server, and for its end after the client's; a busy machine needs seconds.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time limit for a client, whose load takes one second.
-const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Option by which it sends and receives several datagrams a call, from 3.21 on.
@@ -49,11 +50,7 @@ impl Peer for Iperf3 {
         places: &Placement,
     ) -> Result<(Measurement, u64), PathError> {
         let (client, served) = run(pair, job, places, self.options(job))?;
-        let mut measurement = match job.traffic {
-            Traffic::TcpFlood => parse_tcp(&served.stdout, job.size_bytes)?,
-            Traffic::BothWays => parse_both_ways(&client.stdout, &served.stdout, job.size_bytes)?,
-            _ => parse(&client.stdout, &served.stdout, job.size_bytes)?,
-        };
+        let mut measurement = parsed(job, &client.stdout, &served.stdout)?;
         measurement.costs.insert("near".into(), cost(&client.usage));
         measurement.costs.insert("far".into(), cost(&served.usage));
         let cpu_ns = measurement.cpu_ns();
@@ -65,10 +62,37 @@ impl Peer for Iperf3 {
     }
 }
 
+/// The measurement of both ends' JSON reports.
+pub(super) fn parsed(
+    job: &PeerJob,
+    client: &[u8],
+    server: &[u8],
+) -> Result<Measurement, PathError> {
+    match job.traffic {
+        Traffic::TcpFlood => parse_tcp(server, job.size_bytes),
+        Traffic::BothWays => parse_both_ways(client, server, job.size_bytes),
+        // The server sends.
+        Traffic::FloodBack => parse(server, client, job.size_bytes),
+        _ => parse(client, server, job.size_bytes),
+    }
+}
+
+/// Client of one second.
+pub(super) fn client_command(to: IpAddr, port: u16, job: &PeerJob) -> Command {
+    let mut client = Command::new("iperf3");
+    client
+        .args(["-c", &to.to_string(), "-p", &port.to_string(), "-J"])
+        .args(load_args(job.traffic))
+        // iperf3 accepts whole seconds only.
+        .args(["-t", "1", "-l", &job.size_bytes.to_string()]);
+    client
+}
+
 fn load_args(traffic: Traffic) -> &'static [&'static str] {
     match traffic {
         Traffic::TcpFlood => &[],
         Traffic::BothWays => &["-u", "-b", "0", "--bidir"],
+        Traffic::FloodBack => &["-u", "-b", "0", "-R"],
         _ => &["-u", "-b", "0"],
     }
 }
@@ -88,18 +112,12 @@ fn run(
     places: &Placement,
     option: &str,
 ) -> Result<(Finished, Finished), PathError> {
-    let port = PORT.to_string();
     let mut server = start_server(pair, places)?;
     // With -J the server prints no line when it listens, so the client's connection is retried.
     let begun = Instant::now();
     let client = loop {
-        let mut client = Command::new("iperf3");
-        client
-            .args(["-c", &pair.far.ip.to_string(), "-p", &port, "-J"])
-            .args(load_args(job.traffic))
-            .args(Some(option).filter(|option| !option.is_empty()))
-            // iperf3 accepts whole seconds only.
-            .args(["-t", "1", "-l", &job.size_bytes.to_string()]);
+        let mut client = client_command(pair.far.ip.into(), PORT, job);
+        client.args(Some(option).filter(|option| !option.is_empty()));
         let client = start_client(pair, places, client)?;
         let client = wait_client("iperf3", client, CLIENT_TIMEOUT)?;
         match reported_error(&client) {
@@ -134,10 +152,15 @@ fn is_transient(why: &str) -> bool {
 
 /// Error of an ended program: that of its JSON report, with which versions before 3.14 exit with status 0 and later
 /// ones with 1, or else its exit status.
-fn reported_error(finished: &Finished) -> Option<String> {
-    match json::scalar(&finished.stdout, "/error") {
+pub(super) fn reported_error(finished: &Finished) -> Option<String> {
+    error_in(&finished.stdout).or_else(|| why_failed(finished))
+}
+
+/// Error of a JSON report.
+pub(super) fn error_in(report: &[u8]) -> Option<String> {
+    match json::scalar(report, "/error") {
         Ok(Scalar::Text(error)) => Some(error),
-        _ => why_failed(finished),
+        _ => None,
     }
 }
 
@@ -151,6 +174,11 @@ impl Report<'_> {
         json::number(self.json, pointer).map_err(|why| {
             failed("iperf3", format!("{pointer} of the {}'s report: {why}", self.end))
         })
+    }
+
+    /// Jitter of the arrivals at this end, as RFC 1889 has it; `None` if it reports none.
+    fn jitter_ns(&self, sum: &str) -> Option<u64> {
+        self.number(&format!("/end/{sum}/jitter_ms")).ok().map(|ms| (ms * 1e6) as u64)
     }
 
     /// Arrivals at this end.
@@ -194,6 +222,7 @@ fn parse(client: &[u8], server: &[u8], size_bytes: usize) -> Result<Measurement,
     let mut measurement = Measurement { wall_ns: throughput.interval_ns, ..Measurement::default() };
     measurement.deliveries.insert("forward".into(), delivery);
     measurement.throughput = Some(throughput);
+    measurement.jitter_ns = server.jitter_ns("sum");
     Ok(measurement)
 }
 
@@ -208,13 +237,16 @@ fn parse_both_ways(
     let server = Report { end: "server", json: server };
     let forth_count = client.number("/end/sum_sent/packets")? as u64;
     let back_count = server.number("/end/sum_sent_bidir_reverse/packets")? as u64;
-    let (forth, _) = server.arrivals("sum_received", 0, forth_count, size_bytes)?;
+    let (forth, forth_rate) = server.arrivals("sum_received", 0, forth_count, size_bytes)?;
     let (back, throughput) =
         client.arrivals("sum_received_bidir_reverse", 1, back_count, size_bytes)?;
     let mut measurement = Measurement { wall_ns: throughput.interval_ns, ..Measurement::default() };
     measurement.deliveries.insert("forward".into(), forth);
     measurement.deliveries.insert("return".into(), back);
     measurement.throughput = Some(throughput);
+    measurement.enter_rates("forward", forth_rate);
+    measurement.enter_rates("return", throughput);
+    measurement.jitter_ns = client.jitter_ns("sum_received_bidir_reverse");
     Ok(measurement)
 }
 
@@ -253,6 +285,17 @@ mod tests {
     }
 
     #[test]
+    fn reports_of_a_flood_back_are_those_of_the_other_ends() {
+        let client = include_bytes!("../../tests/adapters/iperf3-3.12-udp.json");
+        let server = include_bytes!("../../tests/adapters/iperf3-3.12-udp-server.json");
+        let job = PeerJob { traffic: Traffic::FloodBack, size_bytes: 64, segment: "rtt" };
+        // As if the server had been the sender.
+        let back = parsed(&job, server, client).unwrap();
+        assert_eq!(back.deliveries, parse(client, server, 64).unwrap().deliveries);
+        assert!(client_command([10, 0, 0, 2].into(), 9002, &job).get_args().any(|arg| arg == "-R"));
+    }
+
+    #[test]
     fn reports_of_version_3_12_are_read() {
         let client = include_bytes!("../../tests/adapters/iperf3-3.12-udp.json");
         let server = include_bytes!("../../tests/adapters/iperf3-3.12-udp-server.json");
@@ -275,6 +318,8 @@ mod tests {
             assert_eq!(counts, expected, "{direction}");
         }
         assert_eq!(m.throughput.unwrap().received_count, 4058);
+        assert!(m.figures["goodput_bps_forward"] > 0.0 && m.figures["goodput_bps_return"] > 0.0);
+        assert!(m.jitter_ns > Some(0));
         assert!(m.segments.is_empty(), "it measures no round trip");
     }
 

@@ -1,6 +1,7 @@
 //! Other programs as arms: run in the same lab and in the same blocks, with their output parsed
 //! into a [`Measurement`].
 
+pub mod hosts;
 mod iperf3;
 mod irtt;
 mod qperf;
@@ -33,6 +34,8 @@ pub enum Traffic {
     PingPong,
     /// As fast as possible, one way.
     Flood,
+    /// The same from the far end.
+    FloodBack,
     /// As fast as possible, in both directions at once.
     BothWays,
     /// Bytes over one TCP connection, as fast as possible.

@@ -38,6 +38,7 @@ use output::Capture;
 
 /// Program that runs the commands.
 pub const SHELL: &str = "/bin/sh";
+const SIGINT: i32 = 2;
 const SIGTERM: i32 = 15;
 const SIGCONT: i32 = 18;
 const SIGSTOP: i32 = 19;
@@ -55,6 +56,12 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A file system's time may be this much behind the clock: one tick, and margin.
 const FILE_TIME_LAG_LIMIT: Duration = Duration::from_millis(20);
+
+/// True if a file was made or changed at that time or later.
+pub fn is_changed_since(file: &fs::Metadata, time: SystemTime) -> bool {
+    let changed = Duration::new(file.ctime().max(0) as u64, file.ctime_nsec().max(0) as u32);
+    SystemTime::UNIX_EPOCH + changed + FILE_TIME_LAG_LIMIT >= time
+}
 
 /// Program to start, and its place.
 #[derive(Debug, Clone)]
@@ -76,7 +83,7 @@ pub struct ProgramSpec<'a> {
 pub enum ProgramEnd {
     /// Before it was stopped.
     ByItself,
-    /// Within the grace time after SIGTERM.
+    /// Within the grace time after the signal.
     Terminated,
     /// By SIGKILL, some or all of it.
     Killed,
@@ -266,15 +273,41 @@ impl Program {
         }
     }
 
-    /// Bytes that it has written to standard output so far.
-    pub fn printed_bytes(&self) -> u64 {
-        self.stdout.read_bytes()
-    }
-
     /// Stops its processes, or lets them continue.
     pub fn pause(&self, paused: bool) {
         let signal = if paused { SIGSTOP } else { SIGCONT };
         processes::signal(&self.members(), &[signal], || self.members());
+    }
+
+    /// Time of its execution, CLOCK_MONOTONIC nanoseconds.
+    pub fn started_ns(&self) -> u64 {
+        self.supervisor.started_ns()
+    }
+
+    /// Time at which it ended with success, as by [`is_running`](Self::is_running); CLOCK_MONOTONIC nanoseconds.
+    /// `None` while it runs.
+    ///
+    /// Errors: the program failed.
+    pub fn ended_ns(&self) -> Result<Option<u64>, ProgramError> {
+        if self.is_running()? {
+            return Ok(None);
+        }
+        Ok(self.state().empty.map(|(at_ns, _)| at_ns))
+    }
+
+    /// Bytes of standard output so far, the mark of [`output_since`](Self::output_since).
+    pub fn output_len_bytes(&self) -> u64 {
+        self.stdout.len_bytes()
+    }
+
+    /// Standard output behind a mark, as far as it is kept.
+    pub fn output_since(&self, mark_bytes: u64) -> Output {
+        self.stdout.since(mark_bytes)
+    }
+
+    /// Error for a program that did not end in time. Its last lines are in it.
+    pub fn timed_out(&self, limit: Duration) -> ProgramError {
+        ProgramError::TimedOut { name: self.name.clone(), limit, output: self.last_lines() }
     }
 
     /// Error for a server that has ended with success before any client used it.
@@ -338,9 +371,7 @@ impl Program {
 
     /// True if a file was made or changed since the start: one may be left of an earlier trial.
     fn is_new(&self, path: &Path) -> bool {
-        let Ok(file) = fs::metadata(self.folder.join(path)) else { return false };
-        let changed = Duration::new(file.ctime().max(0) as u64, file.ctime_nsec().max(0) as u32);
-        SystemTime::UNIX_EPOCH + changed + FILE_TIME_LAG_LIMIT >= self.started_at
+        fs::metadata(self.folder.join(path)).is_ok_and(|file| is_changed_since(&file, self.started_at))
     }
 
     fn why_not_ready(&self, ready: &Ready) -> String {
@@ -390,8 +421,7 @@ impl Program {
             }
             let passed = begun.elapsed();
             let Some(left) = limit.checked_sub(passed) else {
-                let (name, output) = (self.name.clone(), self.last_lines());
-                return Err(ProgramError::TimedOut { name, limit, output });
+                return Err(self.timed_out(limit));
             };
             if passed >= memory_due {
                 self.look_at_memory();
@@ -414,13 +444,22 @@ impl Program {
 
     /// Ends a program: SIGTERM to all of its processes, `grace` to comply, then SIGKILL.
     pub fn stop(self, grace: Duration) -> Result<FinishedProgram, ProgramError> {
+        self.stop_by(SIGTERM, grace)
+    }
+
+    /// As [`stop`](Self::stop), by SIGINT: Ctrl-C makes many programs print their summary.
+    pub fn interrupt(self, grace: Duration) -> Result<FinishedProgram, ProgramError> {
+        self.stop_by(SIGINT, grace)
+    }
+
+    fn stop_by(self, signal: i32, grace: Duration) -> Result<FinishedProgram, ProgramError> {
         self.take_events(Duration::ZERO)?;
         if self.early_end().is_some() {
             return self.finish(ProgramEnd::ByItself);
         }
         self.look_at_memory();
         // A paused process handles the signal when it continues.
-        processes::signal(&self.members(), &[SIGTERM, SIGCONT], || self.members());
+        processes::signal(&self.members(), &[signal, SIGCONT], || self.members());
         let deadline = Instant::now() + grace;
         loop {
             if self.state().empty.is_some() {

@@ -119,6 +119,25 @@ impl Kept {
     }
 }
 
+impl Kept {
+    fn len_bytes(&self) -> u64 {
+        (self.head.len() + self.tail.len()) as u64 + self.dropped_bytes
+    }
+
+    fn since(&self, mark_bytes: u64) -> Output {
+        let new = usize::try_from(self.len_bytes().saturating_sub(mark_bytes)).unwrap_or(usize::MAX);
+        let of_tail = new.min(self.tail.len());
+        let dropped = (new - of_tail).min(usize::try_from(self.dropped_bytes).unwrap_or(usize::MAX));
+        let of_head = (new - of_tail - dropped).min(self.head.len());
+        let mut bytes = self.head[self.head.len() - of_head..].to_vec();
+        if dropped > 0 {
+            bytes.push(b'\n');
+        }
+        bytes.extend(self.tail.range(self.tail.len() - of_tail..));
+        Output { bytes, dropped_bytes: dropped as u64 }
+    }
+}
+
 impl Capture {
     pub(super) fn start(mut stream: PipeReader) -> io::Result<Self> {
         let (stopped, stop) = io::pipe()?;
@@ -160,12 +179,6 @@ impl Capture {
         self.shared.lock().watch.as_ref().is_some_and(|watch| watch.is_found)
     }
 
-    /// Bytes that were read so far.
-    pub(super) fn read_bytes(&self) -> u64 {
-        let kept = self.shared.lock();
-        kept.dropped_bytes + (kept.head.len() + kept.tail.len()) as u64
-    }
-
     pub(super) fn last_lines(&self) -> String {
         let kept = self.shared.lock();
         if kept.tail.is_empty() {
@@ -173,6 +186,15 @@ impl Capture {
         }
         let from = kept.tail.len().saturating_sub(LAST_LINES_BYTES_MAX);
         last_lines(&kept.tail.range(from..).copied().collect::<Vec<u8>>())
+    }
+
+    pub(super) fn len_bytes(&self) -> u64 {
+        self.shared.lock().len_bytes()
+    }
+
+    /// Output behind a mark, as far as it is kept.
+    pub(super) fn since(&self, mark_bytes: u64) -> Output {
+        self.shared.lock().since(mark_bytes)
     }
 
     /// Waits for the end of the stream, at most `limit`.
@@ -244,6 +266,29 @@ mod tests {
         assert!(kept.head.starts_with(line(0).as_bytes()));
         let tail = kept.tail.make_contiguous();
         assert!(tail.ends_with(line(count - 1).as_bytes()));
+    }
+
+    #[test]
+    fn output_behind_a_mark_is_that_of_one_trial() {
+        let mut kept = Kept::default();
+        kept.add(b"first\n");
+        let mark = kept.len_bytes();
+        assert_eq!(kept.since(mark).bytes(), b"");
+        kept.add(b"second\n");
+        assert_eq!(kept.since(mark).bytes(), b"second\n");
+        assert_eq!(kept.since(0).bytes(), b"first\nsecond\n");
+        let fill = vec![b'x'; 2 * PART_BYTES_MAX];
+        kept.add(&fill);
+        assert_eq!(kept.dropped_bytes, 13);
+        let mark = kept.len_bytes() - 3;
+        kept.add(b"last");
+        assert_eq!(kept.since(mark).bytes(), b"xxxlast");
+        let all = kept.since(0);
+        assert_eq!((all.bytes().len(), all.dropped_bytes()), (2 * PART_BYTES_MAX + 1, 17));
+        assert!(all.bytes().starts_with(b"first") && all.bytes().ends_with(b"xlast"));
+        // A mark within the part that was dropped: only what is kept behind it.
+        let late = kept.since(PART_BYTES_MAX as u64 + 1);
+        assert_eq!((late.bytes()[0], late.dropped_bytes()), (b'\n', 16));
     }
 
     #[test]

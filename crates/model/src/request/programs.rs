@@ -42,8 +42,22 @@ pub struct Programs {
     /// clients themselves, and no server is started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
+    /// Command of the load at the near end in place of a client: the trial ends with the server, or with the feed and
+    /// a short time for the server to end by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub feed: Option<String>,
+    /// Command of a program that runs at the arms' place from before each trial to after it and is ended by SIGINT, such
+    /// as a witness of what was sent. Its figures are `NAME=beside:SOURCE`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside: Option<String>,
+    /// Sign that the program beside is ready, as for the server. Default: sleep:500.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside_ready: Option<String>,
+    /// Built-in load in place of a server and a client: `udp:1400@20000`, `tcp`, `ping` and so on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load: Option<String>,
     /// Sign that the server is ready: tcp:PORT, udp:PORT, line:REGEX, file:PATH or sleep:MS; `tcp` and `udp`
-    /// alone mean $WIREPATH_PORT. Default: tcp.
+    /// alone mean $WIREPATH_PORT. Default: tcp; with a feed: udp.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<String>,
     /// Command that runs before the server of each trial starts.
@@ -77,8 +91,9 @@ pub struct Programs {
     /// How the switches become arms: ladder, alone, leave-one-out, best, or a list such as A,B+C.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arms: Option<String>,
-    /// Place of both ends: `here`, this host itself, for programs that end; or `loopback`, one namespace of their own.
-    /// Default: a lab of two namespaces that a wire joins.
+    /// Place of both ends: `here`, this host itself, for programs that end; `loopback`, one namespace of their own; or
+    /// one that exists, with an interface under test: `netns:NAME[@INTERFACE]` or `this[@INTERFACE]`. Default: a lab of
+    /// two namespaces that a wire joins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
     /// Place of the client: netns:NAME. Default: a lab.

@@ -24,6 +24,8 @@ const _: () = assert!(LOAD_DATAGRAM_BYTES_MIN == role::PAYLOAD_BYTES_MIN);
 const BATCH: usize = 64;
 /// Of the receiver's socket, so that it loses nothing itself while its thread waits for a CPU.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
+/// UDP ports of the server: a second socket marks a run of several flows, whose first is open to all senders.
+const FAR_PORTS: u16 = 2;
 /// Share of the due datagrams that may be unsent before the sender counts as too slow.
 const UNSENT_SHARE_MAX: f64 = 0.02;
 
@@ -129,7 +131,7 @@ pub fn serve(
                 listen: at,
                 secret: None,
                 version: env!("CARGO_PKG_VERSION").to_owned(),
-                ports: at.port()..=at.port(),
+                ports: at.port()..=at.port().saturating_add(FAR_PORTS - 1),
                 limits: SessionLimits::default(),
             };
             Ok(peer::serve(&options, stop, tell)?)
@@ -137,7 +139,7 @@ pub fn serve(
     }
 }
 
-/// Sends a load for a time to the server at an address. Source ports follow the server's port.
+/// Sends a load for a time to the server at an address. Source ports follow the server's ports.
 pub fn run(
     load: &BuiltInLoad,
     at: SocketAddr,
@@ -151,7 +153,7 @@ pub fn run(
         }
         LoadTraffic::Ping { size_bytes } => (Role::Ping, Pace::PingPong, size_bytes, 1),
     };
-    let first = at.port().saturating_add(1);
+    let first = at.port().saturating_add(FAR_PORTS);
     if u32::from(first) + u32::from(flows) > 1 << 16 {
         return Err(LoadError::Ports { first, flows });
     }
@@ -189,11 +191,14 @@ fn datagrams(
     };
     let session = Some(crate::random_session().map_err(LoadError::Random)?);
     let far_role = if role == Role::Ping { Role::Echo } else { Role::Receive };
-    let mut task =
-        Task { session, flows: flows.into(), ..Task::new(far_role, engine, pace, size_bytes) };
+    let mut task = Task {
+        session,
+        flows: flows.min(FAR_PORTS).into(),
+        ..Task::new(far_role, engine, pace, size_bytes)
+    };
     task.check()?;
     let ready = far.prepare(&task, &Settings::default(), first, at.port())?;
-    (task.role, task.duration) = (role, Some(time));
+    (task.role, task.duration, task.flows) = (role, Some(time), flows.into());
     let choice = Choice { ifname: None, queue: 0, port: first };
     let (local, remote) = endpoint::towards(at.ip(), ready.port, &choice)?;
     let (mut engine, watch) = role::open(&task, &local, Some(&remote))?;

@@ -50,6 +50,7 @@ pub fn body(page: &Page) -> Markup {
     html! {
         (heading(&page.title, &about.join(" · ")))
         (section("Answer", &answer(page)))
+        (section("Traffic", &traffic(page)))
         (fold("What each arm is worth", &worth(page)))
         (fold("Latency", &tails(page)))
         (fold("Trial by trial", &series(page)))
@@ -226,6 +227,18 @@ fn answer(page: &Page) -> Markup {
     }
 }
 
+/// Pictures of rates, round trips and jitter, and their figures.
+fn traffic(page: &Page) -> Markup {
+    html! {
+        @if let Some(traffic) = &page.traffic {
+            @for (at, chart) in traffic.charts.iter().enumerate() {
+                (summary::bars(&chart.title, chart, at))
+            }
+            (figures_table("Medians; round trips of all trials together", &traffic.labels, &traffic.rows))
+        }
+    }
+}
+
 /// A sentence for each arm, and the pictures of the other metrics.
 fn worth(page: &Page) -> Markup {
     html! {
@@ -359,15 +372,23 @@ fn beside(figures: &page::Beside) -> Markup {
 }
 
 fn reported(reported: &page::Reported) -> Markup {
+    figures_table("Also measured, not judged: medians", &reported.labels, &reported.rows)
+}
+
+fn figures_table(
+    caption: &str,
+    labels: &[String],
+    rows: &[(String, Vec<Option<String>>)],
+) -> Markup {
     let rows = html! {
-        @for (arm, medians) in &reported.rows {
+        @for (arm, medians) in rows {
             tr {
                 th scope="row" { (arm) }
                 @for median in medians { td.n { (text_or_dash(median.as_deref())) } }
             }
         }
     };
-    arm_table(&html! { "Also measured, not judged: medians" }, &reported.labels, &rows)
+    arm_table(&html! { (caption) }, labels, &rows)
 }
 
 fn doubts(page: &Page) -> Markup {

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::svg::{self, At, Canvas, GRID, INK, LINES, Page};
-use super::{Shell, arms, figure, heading, remarks, section, table};
+use super::{Shell, arms, figure, heading, remarks, section, shortened, table};
 use crate::page::{BarChart, SummaryPage, SummaryTable};
 
 const ROW: f64 = 20.0;
@@ -21,7 +21,7 @@ pub fn summary_page(page: &SummaryPage) -> String {
             page.answers.iter().map(|a| (a.tone, a.subject.as_str(), a.text.as_str()))
         )))
         @for (at, chart) in page.bars.iter().enumerate() {
-            (section(&chart.title, &bars(chart, at)))
+            (section(&chart.title, &bars("", chart, at)))
         }
         @for part in page.tables.chunk_by(|a, b| a.section == b.section) {
             (section(&part[0].section, &html! { @for table in part { (figures(table)) } }))
@@ -32,17 +32,20 @@ pub fn summary_page(page: &SummaryPage) -> String {
     Shell::File.page(&page.title, &body)
 }
 
-fn bars(chart: &BarChart, at: usize) -> Markup {
+/// - `title`: over the caption; empty for none.
+pub(super) fn bars(title: &str, chart: &BarChart, at: usize) -> Markup {
     let height = 2.0 * MARGIN + ROW * chart.bars.len() as f64;
     let most = chart.bars.iter().map(|bar| bar.value).max().unwrap_or(0).max(1) as f64;
     let longest = chart.bars.iter().map(|bar| bar.text.chars().count()).max().unwrap_or(0) as f64;
     let paint = |canvas: &mut Canvas, page: Page| {
         let (left, size) = if page == Page::Wide { (190.0, 12.5) } else { (110.0, 11.0) };
+        let chars_max = page.pick([28, 17]);
         let width = page.width() - left - FIGURE.max(2.0 * MARGIN + CHARACTER * size * longest);
         canvas.line(&[(left, 0.0), (left, height)], GRID, 1.0);
         for (row, bar) in chart.bars.iter().enumerate() {
             let y = MARGIN + ROW * (row as f64 + 0.5);
-            canvas.text(&bar.label, (left - 10.0, y), size, INK, At::End);
+            let label = shortened(&bar.label, chars_max);
+            canvas.text(&label, (left - 10.0, y), size, INK, At::End);
             let end = left + width * bar.value as f64 / most;
             if bar.value > 0 {
                 let color = LINES[bar.line * 5 % LINES.len()];
@@ -53,7 +56,7 @@ fn bars(chart: &BarChart, at: usize) -> Markup {
     };
     let drawing =
         svg::figure(&format!("bars{at}"), &chart.title, &chart.description, [height; 2], paint);
-    figure("", &html! { (chart.caption) }, &drawing)
+    figure(title, &html! { (chart.caption) }, &drawing)
 }
 
 fn figures(part: &SummaryTable) -> Markup {

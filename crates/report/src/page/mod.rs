@@ -19,6 +19,7 @@ mod starts;
 mod steps;
 mod summary;
 mod title;
+mod traffic;
 mod trust;
 mod watch;
 
@@ -46,6 +47,7 @@ pub use starts::starts;
 pub(crate) use steps::{Worth, helpful as helpful_switches, worth};
 pub use summary::{Bar, BarChart, SummaryAnswer, SummaryPage, SummaryTable};
 pub(crate) use title::{stored_title, title};
+pub use traffic::Traffic;
 pub use watch::{WatchPage, WatchRow};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -67,6 +69,8 @@ pub struct Page {
     pub metrics: Vec<PageMetric>,
     /// The same side by side; `None` with few.
     pub beside: Option<Beside>,
+    /// Rates, round trips and jitter; `None` if the question is not a rate.
+    pub traffic: Option<Traffic>,
     /// The set that a search found and what each member is worth; empty without a search.
     pub members: Vec<Remark>,
     /// One sentence per variant and peer, by the first judged metric.
@@ -282,6 +286,7 @@ impl Page {
             gate: GateLine::all(outcome.gate.as_ref()),
             metrics: outcome.judged.iter().map(|name| metric(outcome, name)).collect(),
             beside: beside::beside(outcome),
+            traffic: traffic::traffic(outcome),
             members: best::members(outcome),
             answers: answers(outcome),
             reported: metric::reported(outcome),

@@ -24,7 +24,7 @@ pub struct SummaryAnswer {
     pub tone: Tone,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct BarChart {
     pub title: String,
     pub caption: String,
@@ -33,7 +33,7 @@ pub struct BarChart {
     pub bars: Vec<Bar>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Bar {
     pub label: String,
     pub value: u64,

@@ -2,7 +2,7 @@
 
 use model::Verdict;
 
-use super::{range, verdict};
+use super::{range, traffic, verdict};
 use crate::page::{Absent, Page, PageMetric, Row};
 use crate::screen::{Cell, Screen, Tone, wrap};
 use crate::units;
@@ -24,6 +24,10 @@ pub(super) fn figures(screen: &mut Screen, page: &Page) {
     if let Some(first) = page.metrics.first() {
         screen.blank();
         table(screen, first, &page.metrics[1..]);
+    }
+    if let Some(figures) = &page.traffic {
+        screen.blank();
+        traffic(screen, figures);
     }
     screen.blank();
     let is_told = page.title.contains(&page.subject);

@@ -10,7 +10,7 @@ mod watch;
 
 use model::Outcome;
 
-use crate::page::{Beside, BesideCell, Failures, Page, PageMetric, Remark, Row};
+use crate::page::{Beside, BesideCell, Failures, Page, PageMetric, Remark, Row, Traffic};
 use crate::screen::{Cell, Screen, Tone};
 use crate::store::Summary;
 use crate::{units, wording};
@@ -75,6 +75,10 @@ fn full(screen: &mut Screen, page: &Page) {
     if let Some(figures) = &page.beside {
         screen.blank();
         beside(screen, figures);
+    }
+    if let Some(figures) = &page.traffic {
+        screen.blank();
+        traffic(screen, figures);
     }
     let failures: Vec<Remark> = page.failures.iter().map(Failures::remark).collect();
     for (title, remarks) in [
@@ -142,6 +146,18 @@ fn arm_row(row: &Row, is_narrow: bool) -> Vec<Cell> {
         Cell::toned(verdict(row.verdict, is_narrow), row.tone),
         Cell::bar(row.bar, row.tone),
     ]
+}
+
+/// A table of rates, round trips and jitter. All columns but the rates are left out where there is no room.
+fn traffic(screen: &mut Screen, traffic: &Traffic) {
+    let labels = traffic.labels.iter().enumerate();
+    let labels = labels.map(|(at, label)| format!(">{label}{}", if at < 3 { "" } else { "?" }));
+    let columns: Vec<String> = std::iter::once("arm".to_owned()).chain(labels).collect();
+    let rows = traffic.rows.iter().map(|(arm, figures)| {
+        let figures = figures.iter().map(|text: &Option<String>| Cell::or_dash(text.as_deref()));
+        std::iter::once(Cell::plain(arm)).chain(figures).collect()
+    });
+    screen.table(&columns, rows);
 }
 
 /// A table of what an arm gains beside what it pays.

@@ -1,7 +1,6 @@
 //! The register window of a virtio device.
 
-use core::arch::asm;
-
+use dma::io;
 use virtio::Registers;
 
 /// Bytes of a window on `virt`.
@@ -15,7 +14,6 @@ pub struct Window {
 impl Window {
     /// # Safety
     ///
-    ///
     /// `base` must be a virtio-mmio window, mapped as a device, with no other user.
     pub const unsafe fn new(base: usize) -> Window {
         Window { base }
@@ -27,28 +25,19 @@ impl Window {
     }
 }
 
-// Explicit instructions: a compiler may turn a volatile access into forms (pairs, write-back)
-// that some hypervisors cannot emulate.
 impl Registers for Window {
     fn read8(&self, at: usize) -> u8 {
-        let address = self.at(at, 1);
-        let value: u32;
-        // SAFETY: the address is inside the window.
-        unsafe { asm!("ldrb {0:w}, [{1}]", out(reg) value, in(reg) address, options(nostack)) };
-        value as u8
+        // SAFETY: the register is inside the window.
+        unsafe { io::read8(self.at(at, 1)) }
     }
 
     fn read32(&self, at: usize) -> u32 {
-        let address = self.at(at, 4);
-        let value: u32;
-        // SAFETY: the address is inside the window.
-        unsafe { asm!("ldr {0:w}, [{1}]", out(reg) value, in(reg) address, options(nostack)) };
-        value
+        // SAFETY: the register is inside the window.
+        unsafe { io::read32(self.at(at, 4)) }
     }
 
     fn write32(&self, at: usize, value: u32) {
-        let address = self.at(at, 4);
-        // SAFETY: the address is inside the window.
-        unsafe { asm!("str {0:w}, [{1}]", in(reg) value, in(reg) address, options(nostack)) };
+        // SAFETY: the register is inside the window.
+        unsafe { io::write32(self.at(at, 4), value) };
     }
 }

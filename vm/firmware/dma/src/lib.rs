@@ -1,6 +1,8 @@
-//! Memory shared with the network card, on machines that map it at its physical address.
+//! Memory shared with a network card, and registers of devices, on bare machines.
 #![no_std]
 #![expect(unsafe_code, reason = "the device changes memory behind the compiler's back")]
+
+pub mod io;
 
 use core::cell::UnsafeCell;
 use core::ops::Range;
@@ -18,33 +20,51 @@ unsafe impl Sync for Area {}
 static AREA: Area = Area(UnsafeCell::new([0; MEMORY_BYTES]));
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// The shared memory. Identity mapping, and devices are cache-coherent.
-pub struct Dma(*mut u8);
+/// Shared memory that the card sees as the processor does: devices are cache-coherent.
+#[derive(Debug)]
+pub struct Dma {
+    start: *mut u8,
+    len_bytes: usize,
+    address: u64,
+}
 
 // SAFETY: there is one handle, and its owner is the only user on this side.
 unsafe impl Send for Dma {}
 
 impl Dma {
-    /// Returns the memory on the first call, then `None`.
+    /// Returns memory of its own for the largest rings, mapped at its physical address, on the first call, then `None`.
     pub fn take() -> Option<Dma> {
-        (!TAKEN.swap(true, Ordering::Relaxed)).then(|| Dma(AREA.0.get().cast()))
+        let start: *mut u8 = AREA.0.get().cast();
+        let is_first = !TAKEN.swap(true, Ordering::Relaxed);
+        is_first.then_some(Dma { start, len_bytes: MEMORY_BYTES, address: start as u64 })
+    }
+
+    /// Other memory of `len_bytes` at `start`, which the card sees at `address`.
+    ///
+    /// # Safety
+    ///
+    /// The memory must be valid, page-aligned, and used by the card and by nothing else while the handle exists, but for
+    /// the bytes of frames that the driver's user holds.
+    pub const unsafe fn new(start: *mut u8, len_bytes: usize, address: u64) -> Dma {
+        Dma { start, len_bytes, address }
     }
 
     /// Pointer to the field at `at`; panics if it is out of bounds or misaligned.
     fn at<T>(&self, at: usize) -> *mut T {
-        let fits = at.is_multiple_of(size_of::<T>()) && at <= MEMORY_BYTES - size_of::<T>();
+        let fits = at.is_multiple_of(size_of::<T>())
+            && at.checked_add(size_of::<T>()).is_some_and(|end| end <= self.len_bytes);
         assert!(fits, "field at {at:#x}");
-        self.0.wrapping_add(at).cast()
+        self.start.wrapping_add(at).cast()
     }
 }
 
 impl Memory for Dma {
     fn len_bytes(&self) -> usize {
-        MEMORY_BYTES
+        self.len_bytes
     }
 
     fn address(&self) -> u64 {
-        self.0 as u64
+        self.address
     }
 
     fn read16(&self, at: usize) -> u16 {
@@ -73,8 +93,8 @@ impl Memory for Dma {
     }
 
     fn with_bytes<T>(&mut self, range: Range<usize>, work: impl FnOnce(&mut [u8]) -> T) -> T {
-        assert!(range.start <= range.end && range.end <= MEMORY_BYTES, "{range:?}");
-        let start = self.0.wrapping_add(range.start);
+        assert!(range.start <= range.end && range.end <= self.len_bytes, "{range:?}");
+        let start = self.start.wrapping_add(range.start);
         // SAFETY: the range is in the area; `&mut self` excludes other users on this side, and the
         // driver's ledger excludes the device.
         work(unsafe { core::slice::from_raw_parts_mut(start, range.len()) })
@@ -83,8 +103,8 @@ impl Memory for Dma {
     fn copy(&mut self, from: usize, to: usize, len_bytes: usize) {
         assert!(from.abs_diff(to) >= len_bytes, "the stretches overlap");
         let end = from.max(to).checked_add(len_bytes);
-        assert!(end.is_some_and(|end| end <= MEMORY_BYTES), "{from:#x} to {to:#x}");
-        let (from, to) = (self.0.wrapping_add(from), self.0.wrapping_add(to));
+        assert!(end.is_some_and(|end| end <= self.len_bytes), "{from:#x} to {to:#x}");
+        let (from, to) = (self.start.wrapping_add(from), self.start.wrapping_add(to));
         // SAFETY: both ranges are in the area and do not overlap; the device owns neither.
         unsafe { core::ptr::copy_nonoverlapping(from, to, len_bytes) };
     }

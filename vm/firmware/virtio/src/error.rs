@@ -39,6 +39,8 @@ pub enum StartError {
     },
     /// The queue is in use although the device was reset.
     QueueBusy { queue: u16 },
+    /// The queue stays disabled: its doorbell or its interrupt has no valid place.
+    QueueRefused { queue: u16 },
     /// The memory is too small or not page-aligned.
     Memory { needed_bytes: usize, given_bytes: usize },
     /// The configuration kept changing while it was read.
@@ -74,6 +76,7 @@ impl fmt::Display for StartError {
             StartError::QueueBusy { queue } => {
                 write!(f, "queue {queue} is in use right after a reset")
             }
+            StartError::QueueRefused { queue } => write!(f, "queue {queue} cannot be enabled"),
             StartError::Memory { needed_bytes, given_bytes } => {
                 write!(f, "the driver needs {needed_bytes} page-aligned bytes, got {given_bytes}")
             }

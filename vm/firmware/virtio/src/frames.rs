@@ -5,6 +5,13 @@
 #[must_use = "a frame that is dropped is lost until the device is reset"]
 pub struct Frame(pub(crate) u16);
 
+impl Frame {
+    /// Place in the pool, from 0.
+    pub fn number(&self) -> u16 {
+        self.0
+    }
+}
+
 /// Owner of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
@@ -37,7 +44,7 @@ impl Ledger {
     }
 }
 
-/// All frames, with their owners.
+/// All frames, at most `N`, with their owners.
 pub(crate) struct Frames<const N: usize> {
     owners: [Owner; N],
     free: [u16; N],
@@ -45,17 +52,15 @@ pub(crate) struct Frames<const N: usize> {
 }
 
 impl<const N: usize> Frames<N> {
-    pub(crate) const fn new() -> Self {
-        assert!(N <= u16::MAX as usize, "frames are numbered by u16");
+    /// A pool of `count` frames, at most `N`.
+    pub(crate) fn new(count: u16) -> Self {
+        assert!(usize::from(count) <= N, "{count} frames");
         let mut free = [0; N];
-        let mut index = 0;
-        while index < N {
+        for (index, frame) in free.iter_mut().take(usize::from(count)).enumerate() {
             // The last one pushed is popped first, so frames are used from 0 on.
-            free[index] = (N - 1 - index) as u16;
-            index += 1;
+            *frame = count - 1 - index as u16;
         }
-        let ledger =
-            Ledger { free_count: N as u16, held_count: 0, receive_count: 0, transmit_count: 0 };
+        let ledger = Ledger { free_count: count, ..Ledger::default() };
         Frames { owners: [Owner::Free; N], free, ledger }
     }
 
@@ -75,6 +80,11 @@ impl<const N: usize> Frames<N> {
     pub(crate) fn give(&mut self, frame: Frame) {
         self.free[usize::from(self.ledger.free_count)] = frame.0;
         self.change(frame.0, Owner::Held, Owner::Free);
+    }
+
+    /// A frame that the driver's user holds, by its number; `None` if another owns it.
+    pub(crate) fn held(&self, index: u16) -> Option<Frame> {
+        (self.owners.get(usize::from(index)) == Some(&Owner::Held)).then_some(Frame(index))
     }
 
     pub(crate) fn post_receive(&mut self, frame: Frame) {
@@ -133,7 +143,7 @@ mod tests {
 
     #[test]
     fn ledger_balances_through_a_frames_whole_life() {
-        let mut frames = Frames::<4>::new();
+        let mut frames = Frames::<5>::new(4);
         let frame = frames.take().expect("four are free");
         frames.post_receive(frame);
         let frame = frames.received(0);
@@ -148,7 +158,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "frame 0 is Held, expected Receive")]
     fn frame_that_the_device_does_not_own_cannot_be_reclaimed() {
-        let mut frames = Frames::<2>::new();
+        let mut frames = Frames::<2>::new(2);
         let _held = frames.take().expect("two are free");
         let _twice = frames.received(0);
     }

@@ -1,4 +1,4 @@
-//! virtio-mmio (modern), split and packed virtqueues and a virtio-net driver.
+//! virtio-mmio and virtio-pci (modern), split and packed virtqueues and a virtio-net driver.
 //!
 //! Nothing here accesses memory directly: device registers go through [`Registers`], shared
 //! memory through [`Memory`]. The same ring and driver logic therefore runs on a bare machine and,
@@ -24,10 +24,12 @@ mod indirect;
 #[cfg(test)]
 #[path = "../../../fuzz/inputs.rs"]
 mod inputs;
+mod layout;
 mod memory;
 pub mod mmio;
 pub mod net;
 pub mod packed;
+pub mod pci;
 pub mod ring;
 pub mod split;
 

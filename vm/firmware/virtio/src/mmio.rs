@@ -200,6 +200,9 @@ impl<R: Registers> Transport<R> {
             self.registers.write32(low + 4, (address >> 32) as u32);
         }
         self.registers.write32(register::QUEUE_READY, 1);
+        if self.registers.read32(register::QUEUE_READY) == 0 {
+            return Err(StartError::QueueRefused { queue });
+        }
         Ok(())
     }
 

@@ -6,14 +6,16 @@
 //! Source: virtio 1.2, section 5.1.
 
 use crate::frames::Frames;
-use crate::indirect::{TABLE_BYTES, Tables};
+use crate::indirect::TABLE_BYTES;
+use crate::layout::{Layout, clamped};
+pub use crate::layout::{RING_FRAMES_MIN, memory_bytes, pool_frames};
 use crate::mmio::{
     FEATURE_EVENT_IDX, FEATURE_INDIRECT_DESC, FEATURE_RING_PACKED, Interrupt, QueueAddresses,
     status,
 };
-use crate::packed::{self, PackedQueue};
+use crate::packed::PackedQueue;
 use crate::ring::{Access, Completion, Published, Ring};
-use crate::split::{self, SplitQueue};
+use crate::split::SplitQueue;
 use crate::{DeviceFault, Frame, Ledger, Memory, Registers, StartError, Transport};
 
 /// Device id of a network card.
@@ -30,30 +32,16 @@ pub const FRAME_BYTES_MAX: usize = 1514;
 pub const FRAME_BYTES_MIN: usize = 14;
 /// Largest queue used.
 pub const QUEUE_FRAMES: usize = 256;
-/// Frames in the pool: both queues full, and a few held by the driver's user.
-pub const POOL_FRAMES: usize = 2 * QUEUE_FRAMES + 16;
+/// Frames in the pool of the largest rings.
+pub const POOL_FRAMES: usize = pool_frames(QUEUE_FRAMES as u16);
+/// Bytes of shared memory for the largest rings, page-aligned.
+pub const MEMORY_BYTES: usize = memory_bytes(QUEUE_FRAMES as u16);
 
 const RX: u16 = 0;
 const TX: u16 = 1;
 
 // Without mergeable buffers, one must hold the largest frame and the header (5.1.6.3.1).
 const _: () = assert!(BUFFER_BYTES >= 1526 && BUFFER_BYTES >= HEADER_BYTES + FRAME_BYTES_MAX);
-
-const RX_LAYOUT: split::Layout = split::Layout::new(0, QUEUE_FRAMES as u16);
-const TX_LAYOUT: split::Layout = split::Layout::new(RX_LAYOUT.end, QUEUE_FRAMES as u16);
-/// Packed queues use the place of split ones.
-const LAYOUTS: [(split::Layout, packed::Layout); 2] = [
-    (RX_LAYOUT, packed::Layout::new(RX_LAYOUT.descriptors, QUEUE_FRAMES as u16)),
-    (TX_LAYOUT, packed::Layout::new(TX_LAYOUT.descriptors, QUEUE_FRAMES as u16)),
-];
-const _: () = assert!(LAYOUTS[0].1.end <= RX_LAYOUT.end && LAYOUTS[1].1.end <= TX_LAYOUT.end);
-const TABLES: Tables = {
-    let tables = TX_LAYOUT.end.next_multiple_of(16);
-    Tables { tables, header: tables + POOL_FRAMES * TABLE_BYTES }
-};
-const BUFFERS: usize = (TABLES.header + HEADER_BYTES).next_multiple_of(64);
-/// Bytes of shared memory that a driver needs, page-aligned.
-pub const MEMORY_BYTES: usize = BUFFERS + POOL_FRAMES * BUFFER_BYTES;
 
 /// Settings of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +57,8 @@ pub struct Settings {
     /// Use VIRTIO_F_INDIRECT_DESC if the device offers it: frames are sent as a table of header
     /// and frame.
     pub indirect: bool,
-    /// Largest size of a ring, up to [`QUEUE_FRAMES`]; the device may have less.
+    /// Largest size of a ring, from [`RING_FRAMES_MIN`] to [`QUEUE_FRAMES`]; the device may have less. Pool and shared
+    /// memory are sized by it: [`pool_frames`], [`memory_bytes`].
     pub ring_frames: u16,
 }
 
@@ -101,6 +90,7 @@ pub struct NetDriver<R, M> {
     transport: Transport<R>,
     memory: M,
     settings: Settings,
+    layout: Layout,
     features: u64,
     mac: Option<[u8; 6]>,
     /// INDIRECT_DESC was negotiated.
@@ -113,24 +103,27 @@ pub struct NetDriver<R, M> {
 
 impl<R: Registers, M: Memory> NetDriver<R, M> {
     /// Starts the card behind `registers`, with all rings and frames in `memory`
-    /// ([`MEMORY_BYTES`], page-aligned), and fills the receive ring.
+    /// ([`memory_bytes`], page-aligned), and fills the receive ring.
     pub fn start(registers: R, memory: M, settings: Settings) -> Result<Self, StartError> {
         let given_bytes = memory.len_bytes();
-        if given_bytes < MEMORY_BYTES || !memory.address().is_multiple_of(4096) {
-            return Err(StartError::Memory { needed_bytes: MEMORY_BYTES, given_bytes });
+        let needed_bytes = memory_bytes(settings.ring_frames);
+        if given_bytes < needed_bytes || !memory.address().is_multiple_of(4096) {
+            return Err(StartError::Memory { needed_bytes, given_bytes });
         }
+        let layout = Layout::new(settings.ring_frames);
         let mut transport = Transport::probe(registers, DEVICE_NET)?;
-        let (features, mac, [rx, tx]) = bring_up(&mut transport, &memory, settings)?;
+        let (features, mac, [rx, tx]) = bring_up(&mut transport, &memory, settings, &layout)?;
         let mut driver = NetDriver {
             transport,
             memory,
             settings,
+            layout,
             features,
             mac,
             indirect: features & FEATURE_INDIRECT_DESC != 0,
             rx,
             tx,
-            frames: Frames::new(),
+            frames: Frames::new(layout.pool_frames),
             notify_stats: NotifyStats::default(),
         };
         driver.fill();
@@ -140,7 +133,7 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
     /// Restarts the card after a fault. Frames owned by the device return to the pool, so frames in
     /// flight are lost; held frames stay held.
     pub fn restart(&mut self) -> Result<(), StartError> {
-        let started = bring_up(&mut self.transport, &self.memory, self.settings)?;
+        let started = bring_up(&mut self.transport, &self.memory, self.settings, &self.layout)?;
         (self.features, self.mac, [self.rx, self.tx]) = started;
         self.indirect = self.features & FEATURE_INDIRECT_DESC != 0;
         self.frames.reclaim();
@@ -224,19 +217,26 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
         len_bytes: usize,
         work: impl FnOnce(&mut [u8]) -> T,
     ) -> T {
-        let at = buffer(frame.0) + HEADER_BYTES;
+        let at = self.layout.buffer(frame.0) + HEADER_BYTES;
         self.memory.with_bytes(at..at + len_bytes.min(FRAME_BYTES_MAX), work)
     }
 
     /// Copies the first `len_bytes` of one held frame to another.
     pub fn copy(&mut self, from: &Frame, to: &Frame, len_bytes: usize) {
-        let (from, to) = (buffer(from.0) + HEADER_BYTES, buffer(to.0) + HEADER_BYTES);
+        let (from, to) =
+            (self.layout.buffer(from.0) + HEADER_BYTES, self.layout.buffer(to.0) + HEADER_BYTES);
         self.memory.copy(from, to, len_bytes.min(FRAME_BYTES_MAX));
     }
 
     /// Takes a frame from the pool; post it, or return it by [`free`](Self::free).
     pub fn take_free(&mut self) -> Option<Frame> {
         self.frames.take()
+    }
+
+    /// A frame that the driver's user holds, by its [number](Frame::number), for users that cannot keep a [`Frame`]: of
+    /// two for one number, use only one. `None` if no such frame is held.
+    pub fn held(&self, number: u16) -> Option<Frame> {
+        self.frames.held(number)
     }
 
     /// Returns a frame to the pool.
@@ -248,7 +248,7 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
     ///
     /// [`rx_kick`](Self::rx_kick) notifies the device.
     pub fn rx_post(&mut self, frame: Frame) {
-        let address = self.memory.address() + buffer(frame.0) as u64;
+        let address = self.memory.address() + self.layout.buffer(frame.0) as u64;
         let len = BUFFER_BYTES as u32;
         if self.rx.post(&self.memory, frame.0, address, len, Access::DeviceWrites) {
             self.frames.post_receive(frame);
@@ -323,14 +323,14 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
     /// [`tx_kick`](Self::tx_kick) notifies the device. Panics if `len_bytes` exceeds a frame.
     pub fn tx_post(&mut self, frame: Frame, len_bytes: usize) -> Result<(), Frame> {
         assert!(len_bytes <= FRAME_BYTES_MAX, "{len_bytes} bytes are no frame");
-        let at = buffer(frame.0);
+        let at = self.layout.buffer(frame.0);
         if self.tx.is_full() {
             return Err(frame);
         }
         // A descriptor of no bytes is not allowed, and an empty frame is useless.
         let (address, len, access) = if self.indirect && len_bytes > 0 {
             self.notify_stats.tx_table_count += 1;
-            let table = TABLES.set_len(&self.memory, frame.0, len_bytes as u32);
+            let table = self.layout.tables.set_len(&self.memory, frame.0, len_bytes as u32);
             (table, TABLE_BYTES as u32, Access::DeviceReadsTable)
         } else {
             // No offload: the header is all zeros (5.1.6.2). num_buffers is not used in sending.
@@ -408,15 +408,15 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
         self.tx.disable_interrupts(&self.memory);
     }
 
+    /// The shared memory.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
     /// The registers, for tests.
     pub fn transport(&self) -> &Transport<R> {
         &self.transport
     }
-}
-
-/// Offset of a frame's buffer.
-const fn buffer(index: u16) -> usize {
-    BUFFERS + index as usize * BUFFER_BYTES
 }
 
 type Started = (u64, Option<[u8; 6]>, [Ring<QUEUE_FRAMES>; 2]);
@@ -426,6 +426,7 @@ fn bring_up<R: Registers>(
     transport: &mut Transport<R>,
     memory: &impl Memory,
     settings: Settings,
+    layout: &Layout,
 ) -> Result<Started, StartError> {
     let wanted = [
         (settings.event_idx, FEATURE_EVENT_IDX),
@@ -438,11 +439,11 @@ fn bring_up<R: Registers>(
         0 => None,
         _ => Some(transport.read_config::<6>()?),
     };
-    let mut open = |queue| open(transport, memory, features, settings.ring_frames, queue);
+    let mut open = |queue| open(transport, memory, layout, features, settings.ring_frames, queue);
     let rings = [open(RX)?, open(TX)?];
     if features & FEATURE_INDIRECT_DESC != 0 {
-        let frames = (0..POOL_FRAMES as u16).map(|index| buffer(index) + HEADER_BYTES);
-        TABLES.write(memory, features & FEATURE_RING_PACKED != 0, frames);
+        let frames = (0..layout.pool_frames).map(|index| layout.buffer(index) + HEADER_BYTES);
+        layout.tables.write(memory, features & FEATURE_RING_PACKED != 0, frames);
     }
     transport.drive()?;
     Ok((features, mac, rings))
@@ -452,6 +453,7 @@ fn bring_up<R: Registers>(
 fn open<R: Registers>(
     transport: &mut Transport<R>,
     memory: &impl Memory,
+    layout: &Layout,
     features: u64,
     ring_frames: u16,
     queue: u16,
@@ -461,9 +463,9 @@ fn open<R: Registers>(
         return Err(StartError::QueueSize { queue, max_frames });
     }
     // May be smaller than the device's maximum.
-    let max_frames = max_frames.min(QUEUE_FRAMES as u32).min(u32::from(ring_frames.max(2)));
+    let max_frames = max_frames.min(clamped(ring_frames).into());
     let event_idx = features & FEATURE_EVENT_IDX != 0;
-    let (split, packed) = LAYOUTS[usize::from(queue)];
+    let (split, packed) = layout.queues[usize::from(queue)];
     let (ring, size, [descriptors, driver, device]) = if features & FEATURE_RING_PACKED != 0 {
         let size = max_frames as u16;
         let ring = Ring::Packed(PackedQueue::new(memory, packed, size, event_idx));

@@ -11,6 +11,9 @@ pub const AVAIL_NO_INTERRUPT: u16 = 1;
 /// Used ring flag: suppress doorbells.
 pub const USED_NO_NOTIFY: u16 = 1;
 
+/// Longest cache line that the parts of a queue are kept apart for.
+const LINE_BYTES: usize = 64;
+
 /// Offsets of the parts of a queue, from the start of its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
@@ -27,13 +30,15 @@ pub struct Layout {
 impl Layout {
     /// Lays out a queue of `size` descriptors from offset `base`, aligned to 16.
     ///
-    /// Alignments are 16, 2 and 4 (2.7).
+    /// Alignments are 16, 2 and 4 (2.7). What the driver writes and what the device writes share no cache line of up to
+    /// 64 bytes, so that a machine without coherent caches can clean and invalidate them apart.
     pub const fn new(base: usize, size: u16) -> Layout {
         let size = size as usize;
-        let descriptors = base.next_multiple_of(16);
+        let descriptors = base.next_multiple_of(LINE_BYTES);
         let available = (descriptors + 16 * size).next_multiple_of(2);
-        let used = (available + 6 + 2 * size).next_multiple_of(4);
-        Layout { descriptors, available, used, end: used + 6 + 8 * size }
+        let used = (available + 6 + 2 * size).next_multiple_of(LINE_BYTES);
+        let end = (used + 6 + 8 * size).next_multiple_of(LINE_BYTES);
+        Layout { descriptors, available, used, end }
     }
 
     /// Offset of the available ring's flags.

@@ -76,7 +76,7 @@ impl HouseCommand for VmnicCommand {
         match self {
             VmnicCommand::Run(args) => {
                 serve(context, &arm(&args.switches)?, args.tap.as_deref(), &args.command)
-            },
+            }
             VmnicCommand::Bench(command) => streams::run(context, command),
         }
     }

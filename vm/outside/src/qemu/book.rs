@@ -54,9 +54,9 @@ pub(crate) struct Stages {
     pub(crate) given_to_doorbell: Histogram<u64>,
     /// From a doorbell until the device takes the first frame.
     pub(crate) doorbell_to_taken: Histogram<u64>,
-    /// From when the device takes a frame until the guest may see its completion.
+    /// From when the device takes a frame until it completes it.
     pub(crate) taken_to_completed: Histogram<u64>,
-    /// From a doorbell until the guest may see the completion of the first frame.
+    /// From a doorbell until the completion of the first frame.
     pub(crate) doorbell_to_completed: Histogram<u64>,
     /// From when the device takes a buffer for a received frame until it gives it to the guest.
     pub(crate) taken_to_given: Histogram<u64>,
@@ -81,18 +81,17 @@ struct Queue {
     /// A doorbell after which nothing was taken.
     rung_ns: Option<u64>,
     counts: QueueCounts,
-    /// Buffers with a used entry that the guest does not see yet.
-    filled: Vec<Taken>,
 }
 
 #[derive(Debug, Default)]
 struct QueueCounts {
     doorbell: u64,
     notification: u64,
-    /// Used entries shown: of frames to the guest, and of buffers.
+    /// Frames to the guest.
     given: u64,
     given_buffers: u64,
-    sent: u64,
+    /// Frames from the guest.
+    taken: u64,
 }
 
 /// A buffer that the device has.
@@ -145,7 +144,6 @@ impl Book {
         self.given_ns.clear();
         for queue in self.queues.values_mut() {
             queue.rung_ns = None;
-            queue.filled.clear();
         }
     }
 
@@ -165,6 +163,7 @@ impl Book {
             Event::Taken { queue, element, way } => {
                 let Some(found) = self.queue(queue) else { return };
                 let rung_ns = found.rung_ns.take();
+                found.counts.taken += u64::from(way == Way::FromGuest);
                 let taken = Taken { at_ns, rung_ns, way };
                 if way == Way::FromGuest
                     && let Some(ns) = elapsed(rung_ns, at_ns)
@@ -178,16 +177,12 @@ impl Book {
                     self.counts.left_out_count += 1;
                 }
             }
-            Event::Filled { queue, element } => {
+            Event::Completed { queue, element, is_first } => {
+                // One that was taken before this part of the log has no direction.
                 let taken = self.taken.remove(&(queue, element));
-                let Some(found) = self.queue(queue) else { return };
-                // More than a queue has: used entries that are never shown.
-                if found.filled.len() >= TAKEN_MAX / 64 {
-                    found.filled.clear();
-                }
-                found.filled.extend(taken);
+                let Some(taken) = taken else { return };
+                self.completed(queue, &taken, is_first, at_ns);
             }
-            Event::Shown { queue, buffers } => self.shown(queue, buffers, at_ns),
             Event::MmioLine { level } => {
                 let count = self.counts.mmio_interrupt_count.get_or_insert(0);
                 let rises = level && !self.mmio_level;
@@ -239,35 +234,29 @@ impl Book {
         }
     }
 
-    /// Used entries become visible: one frame, unless they are buffers that the guest filled.
-    fn shown(&mut self, queue: u64, buffers: u64, at_ns: Option<u64>) {
-        let Some(found) = self.queue(queue) else { return };
-        let filled = std::mem::take(&mut found.filled);
-        let device = found.device;
-        let is_given = filled.iter().any(|taken| taken.way == Way::ToGuest);
-        let sent = filled.iter().filter(|taken| taken.way == Way::FromGuest).count();
-        found.counts.sent += sent as u64;
-        if is_given {
-            found.counts.given += 1;
-            found.counts.given_buffers = found.counts.given_buffers.saturating_add(buffers);
-        }
-        if let (true, Some(device), Some(at_ns)) = (is_given, device, at_ns) {
-            self.given_ns.entry(device).or_insert(at_ns);
-        }
-        for taken in filled {
-            let Some(ns) = elapsed(taken.at_ns, at_ns) else { continue };
-            match taken.way {
-                Way::Both => {}
-                Way::ToGuest => {
+    fn completed(&mut self, queue: u64, taken: &Taken, is_first: bool, at_ns: Option<u64>) {
+        let ns = elapsed(taken.at_ns, at_ns);
+        match taken.way {
+            Way::Both => {}
+            Way::ToGuest => {
+                let Some(found) = self.queue(queue) else { return };
+                found.counts.given += u64::from(is_first);
+                found.counts.given_buffers += 1;
+                if let (Some(device), Some(at_ns)) = (found.device, at_ns) {
+                    self.given_ns.entry(device).or_insert(at_ns);
+                }
+                if let Some(ns) = ns {
                     self.stages.taken_to_given.saturating_record(ns);
                     self.mark(Track::ToGuest, "taken to given", taken.at_ns, at_ns);
                 }
-                Way::FromGuest => {
+            }
+            Way::FromGuest => {
+                if let Some(ns) = ns {
                     self.stages.taken_to_completed.saturating_record(ns);
                     self.mark(Track::FromGuest, "taken to completed", taken.at_ns, at_ns);
-                    if let Some(ns) = elapsed(taken.rung_ns, at_ns) {
-                        self.stages.doorbell_to_completed.saturating_record(ns);
-                    }
+                }
+                if let Some(ns) = elapsed(taken.rung_ns, at_ns) {
+                    self.stages.doorbell_to_completed.saturating_record(ns);
                 }
             }
         }
@@ -286,9 +275,8 @@ impl Book {
                 *card.doorbell_counts.entry(number).or_insert(0) += counts.doorbell;
             }
             card.frames_to_guest_count += counts.given;
-            card.frames_from_guest_count += counts.sent;
-            card.buffers_to_guest_count =
-                card.buffers_to_guest_count.saturating_add(counts.given_buffers);
+            card.frames_from_guest_count += counts.taken;
+            card.buffers_to_guest_count += counts.given_buffers;
             card.notification_count += counts.notification;
         }
         cards

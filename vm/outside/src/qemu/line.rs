@@ -43,15 +43,11 @@ pub(super) enum Event {
         element: u64,
         way: Way,
     },
-    /// A device writes a used entry.
-    Filled {
+    /// A device completes a buffer: the first one of a frame, or a further one.
+    Completed {
         queue: u64,
         element: u64,
-    },
-    /// A device shows used entries to the guest.
-    Shown {
-        queue: u64,
-        buffers: u64,
+        is_first: bool,
     },
     /// Interrupt line of a virtio device on the MMIO bus.
     MmioLine {
@@ -120,8 +116,11 @@ fn event(name: &str, arguments: &str) -> Option<Event> {
                 _ => Way::Both,
             },
         },
-        "virtqueue_fill" => Event::Filled { queue: after("vq")?, element: after("elem")? },
-        "virtqueue_flush" => Event::Shown { queue: after("vq")?, buffers: after("count")? },
+        "virtqueue_fill" => Event::Completed {
+            queue: after("vq")?,
+            element: after("elem")?,
+            is_first: after("idx")? == 0,
+        },
         "virtio_mmio_setting_irq" => Event::MmioLine { level: after("IRQ")? != 0 },
         "pcnet_isr_change" => {
             Event::CardLine { level: arguments.split_once("INTA=")?.1.starts_with('1') }
@@ -168,8 +167,10 @@ mod tests {
                 "virtqueue_pop vq 0x1 elem 0x2 in_num 0 out_num 1",
                 Event::Taken { queue: 1, element: 2, way: Way::FromGuest },
             ),
-            ("virtqueue_fill vq 0x1 elem 0x2 len 0 idx 0", Event::Filled { queue: 1, element: 2 }),
-            ("virtqueue_flush vq 0x1 count 3", Event::Shown { queue: 1, buffers: 3 }),
+            (
+                "virtqueue_fill vq 0x1 elem 0x2 len 0 idx 0",
+                Event::Completed { queue: 1, element: 2, is_first: true },
+            ),
             ("virtio_notify vdev 0x3 vq 0x1", Event::Notification { device: 3, queue: 1 }),
             ("virtio_mmio_setting_irq virtio_mmio setting IRQ 1", Event::MmioLine { level: true }),
             ("pl061_set_output /machine/x[6] setting output 0 to 1", Event::Pin { level: true }),
@@ -189,16 +190,16 @@ mod tests {
             "@",
             "1@",
             "1@2.3",
-            "1@2.9999999:virtqueue_flush vq 0x1 count 3",
-            "1@99999999999999999999.1:virtqueue_flush vq 0x1 count 3",
-            "virtqueue_flush vq 0x1 count",
-            "virtqueue_flush vq 0x10000000000000000 count 1",
+            "1@2.9999999:virtio_notify vdev 0x3 vq 0x1",
+            "1@99999999999999999999.1:virtio_notify vdev 0x3 vq 0x1",
+            "virtio_notify vdev 0x3 vq",
+            "virtio_notify vdev 0x3 vq 0x10000000000000000",
             "virtqueue_alloc_element elem 0x1 size 56 in_num 0 out_num 1",
             "pcnet_isr_change",
             "qemu-system-aarch64: warning",
         ] {
             assert_eq!(Line::parse(line.as_bytes()), None, "{line}");
         }
-        assert_eq!(Line::parse(b"virtqueue_flush vq 0x1 count \xff"), None);
+        assert_eq!(Line::parse(b"virtio_notify vdev 0x3 vq 0x1\xff"), None);
     }
 }

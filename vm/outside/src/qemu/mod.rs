@@ -19,7 +19,7 @@ const EVENTS: [&str; 11] = [
     "virtio_notify*",
     "virtio_set_status*",
     "virtqueue_pop*",
-    "virtqueue_f*",
+    "virtqueue_fill*",
     "virtio_mmio_setting_irq*",
     "pl011_write*",
     "serial_write*",

@@ -48,7 +48,6 @@ mod tests {
     const LOG: &str = "1@5.000001:virtio_queue_notify vdev 0x5 n 1 vq 0x9\n\
                        2@5.000003:virtqueue_pop vq 0x9 elem 0x7 in_num 0 out_num 1\n\
                        2@5.000007:virtqueue_fill vq 0x9 elem 0x7 len 0 idx 0\n\
-                       2@5.000008:virtqueue_flush vq 0x9 count 1\n\
                        2@5.000009:virtio_notify vdev 0x5 vq 0x9\n";
 
     #[test]

@@ -5,6 +5,7 @@ mod confined;
 mod guest;
 mod hostile;
 mod leftover;
+mod outside;
 mod path;
 mod raw;
 mod scribbler;

@@ -130,9 +130,17 @@ pub struct FakeMemory(Rc<RefCell<State>>);
 impl FakeDevice {
     /// Creates a device with its registers and memory for the driver.
     pub fn new(behaviour: Behaviour) -> (FakeDevice, FakeRegisters, FakeMemory) {
+        FakeDevice::with_memory(behaviour, net::MEMORY_BYTES)
+    }
+
+    /// The same with shared memory of this length.
+    pub fn with_memory(
+        behaviour: Behaviour,
+        len_bytes: usize,
+    ) -> (FakeDevice, FakeRegisters, FakeMemory) {
         let state = Rc::new(RefCell::new(State {
             behaviour,
-            memory: vec![0xa5; net::MEMORY_BYTES],
+            memory: vec![0xa5; len_bytes],
             status: 0,
             reset_reads_left: 0,
             generation: 0,
