@@ -371,7 +371,8 @@ impl Program {
 
     /// True if a file was made or changed since the start: one may be left of an earlier trial.
     fn is_new(&self, path: &Path) -> bool {
-        fs::metadata(self.folder.join(path)).is_ok_and(|file| is_changed_since(&file, self.started_at))
+        fs::metadata(self.folder.join(path))
+            .is_ok_and(|file| is_changed_since(&file, self.started_at))
     }
 
     fn why_not_ready(&self, ready: &Ready) -> String {
