@@ -164,9 +164,8 @@ fn a_plan_of_the_forwarder_and_switches_beside_it_are_proved_through_it() {
     let before = appliance.state();
     let [src, ap, sta] = &appliance.names;
     let plan = appliance.data.file("plan.toml");
-    let made =
-        ["tune", "plan", "forwarding", "--netns", ap, "--interface", "lan0", "--output", &plan];
-    succeed(appliance.wirepath(&made));
+    let made = ["tune", "plan", "--profile", "forwarding", "--netns", ap, "-i", "lan0"];
+    fs::write(&plan, succeed(appliance.wirepath(&made))).unwrap();
     let [near, far, at] = [src, sta, ap].map(|name| format!("netns:{name}"));
     let at = format!("ap={at}");
     let hooks = "ap:hooks=on:nft flush ruleset|off:nft -f hooks.nft";
