@@ -13,7 +13,7 @@ use model::{ArmEntry, Programs, did_you_mean, is_event_count};
 use crate::spec::{
     ArmSpec, CheckedPrograms, MiddlePlace, ProgramLimits, SharedPlace, SpecError, Warmup,
 };
-use crate::switches::{At, is_place_name, is_variable};
+use crate::switches::{Act, At, is_place_name, is_variable};
 use crate::{Switch, middle};
 
 /// Figures that need no parsing.
@@ -369,6 +369,9 @@ fn resolve_middle(programs: &Programs) -> Result<Vec<MiddlePlace>, SpecError> {
 /// Errors: a switch acts at a place that is not there.
 fn check_places(spec: &CheckedPrograms) -> Result<(), SpecError> {
     for switch in spec.all_switches() {
+        if spec.is_lab() && matches!(switch.act, Act::Commands { .. }) {
+            return Err(SpecError::CommandsInLab { text: switch.to_string() });
+        }
         if let At::Place(name) = &switch.at
             && !spec.middle.iter().any(|place| place.name == *name)
         {

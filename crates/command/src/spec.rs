@@ -53,6 +53,10 @@ pub enum SpecError {
         "switch {text}: no place is named {name}; add --at {name}=netns:NAME, or write near: or far:"
     )]
     NoPlace { text: String, name: String },
+    #[error(
+        "switch {text} is a pair of commands, and a lab has nothing for it to change; name existing places with --near and --far"
+    )]
+    CommandsInLab { text: String },
     #[error("--at {name}: {why}")]
     At { name: String, why: String },
     #[error("--arms needs switches: give --switch KNOB=VALUE or --switch env:NAME=VALUE")]

@@ -90,7 +90,7 @@ pub use path::{Direction, Load, Path, PathError, Session, TwoHosts, TypedPath};
 pub use questions::{By, Unit};
 pub use random::Random;
 pub use request::{
-    ArmEntry, Limits, LoadRequest, PathRequest, PlanArms, PlanLoad, PlanRequest, Programs,
+    ArmEntry, Limits, LoadRequest, PathFile, PathRequest, PlanArms, PlanLoad, PlanRequest, Programs,
     ProgramsError, REQUEST_VERSION, ReplayRequest, Request, RequestError, Series, Subject,
     VLAN_MASK, VLANS,
 };

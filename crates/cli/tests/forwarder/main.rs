@@ -9,7 +9,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use common::{Data, LONG, Running, enter, fail, ip, is_installed, json, succeed, until};
+use common::{
+    Data, LONG, Running, all_text, enter, fail, ip, is_installed, json, run, succeed, until,
+};
 use serde_json::Value;
 
 /// Page whose file the tests run.
@@ -80,18 +82,16 @@ impl Appliance {
         command
     }
 
-    /// Everything that the switches change, without numbers that a new interface gets.
+    /// Everything that the switches change; of a tunnel that is being remade, that it is not there.
     fn state(&self) -> String {
         let script = "
-            ip -d -o link show | sed 's/^[0-9]*: //; s/@if[0-9]*//; s/link-netnsid [0-9]*//; \
-                s/[0-9a-f:]\\{17\\}//g; s/bridge_id [^ ]*//; s/designated_[a-z]* [^ ]*//g; s/_timer [^ ]*//g; \
-                s/gc_timer *[^ ]*//; s/state [A-Z]*//; s/port_[a-z]* [^ ]*//g'
+            ip -o link | sed -E 's/^[0-9]+: ([^:@]+).* mtu ([0-9]+) qdisc ([a-z_]+)( master [a-z0-9]+)?.*/\\1 \\2 \\3\\4/'
             nft list ruleset; tc qdisc show; tc filter show dev lan0 ingress | sed 's/id [0-9]*//; s/tag.*//'
-            ip route; cat /sys/class/net/lan0/queues/rx-0/rps_cpus
-            awk 'NR > 1 { print $3, $4 }' /proc/net/packet; cat tun.conf; ls /sys/class/net/tun0/queues";
+            ip route; cat /sys/class/net/*/queues/rx-0/rps_cpus; cat tun.conf; ls /sys/class/net/tun0/queues
+            awk 'NR > 1 { print $3, $4 }' /proc/net/packet";
         let mut command = enter(&self.names[1], &["sh", "-c", script]);
         command.current_dir(self.folder());
-        succeed(command)
+        all_text(&run(command))
     }
 }
 

@@ -22,10 +22,16 @@ fn boot(name: &str) -> Option<Boot> {
     Some(Boot::reference(kernel_c::image(name)?))
 }
 
+/// An image with the driver for C, on a card and an interrupt controller that it has a driver for.
+fn boot_of_library(name: &str, card: &'static str, machine: &str) -> Option<Boot> {
+    kernel_c::library_image(name)?;
+    let arguments = vec!["-M".to_owned(), machine.to_owned()];
+    Some(Boot { arguments, card: Some(card), ..boot(name)? })
+}
+
 /// 1000 echoes in a row, and one of each size.
-fn answers_everything(name: &str) {
-    let Some(boot) = boot(name) else { return };
-    let (_machine, link, peer) = booted(&boot);
+fn answers_everything(name: &str, boot: &Boot) {
+    let (_machine, link, peer) = booted(boot);
     for (bytes, count) in [(56, 1000), (0, 1), (1, 1), (18, 1), (1471, 1), (1472, 1)] {
         let pinged = ping::run(&link, &peer, EchoKind::Icmp, bytes, Until::Count(count))
             .unwrap_or_else(|error| panic!("{name}, {bytes} bytes: {error}"));
@@ -36,24 +42,25 @@ fn answers_everything(name: &str) {
 #[test]
 fn small_kernel_answers_whether_it_polls_or_prints() {
     for name in ["poll-print", "poll", "async-print", "async"] {
-        answers_everything(name);
+        let Some(boot) = boot(name) else { return };
+        answers_everything(name, &boot);
     }
 }
 
 #[test]
 fn small_kernel_with_a_race_answers_if_frames_come_later() {
-    answers_everything("race");
+    let Some(boot) = boot("race") else { return };
+    answers_everything("race", &boot);
 }
 
 /// Boots while frames arrive from the first moment; returns true if the kernel then has an address.
-fn answers_after_a_start_under_traffic(name: &str) -> Option<bool> {
-    let boot = boot(name)?;
+fn answers_after_a_start_under_traffic(boot: &Boot) -> bool {
     let (_machine, console, link) =
-        GuestMachine::start_with_console(&boot, None).expect("it starts");
+        GuestMachine::start_with_console(boot, None).expect("it starts");
     let link = link.expect("a wire");
     link.connect().expect("the card is there");
     request_until_ready(&link, console);
-    Some(link.resolve(GUEST_IP).is_ok())
+    link.resolve(GUEST_IP).is_ok()
 }
 
 /// Sends an ARP request each millisecond until the console says that the kernel is ready.
@@ -73,7 +80,22 @@ fn request_until_ready(link: &GuestLink, mut console: UnixStream) {
 
 #[test]
 fn planted_race_hangs_the_small_kernel_and_its_repair_does_not() {
-    let Some(race) = answers_after_a_start_under_traffic("race") else { return };
-    assert!(!race, "the race is gone");
-    assert_eq!(answers_after_a_start_under_traffic("race-fixed"), Some(true));
+    let (Some(race), Some(fixed)) = (boot("race"), boot("race-fixed")) else { return };
+    assert!(!answers_after_a_start_under_traffic(&race), "the race is gone");
+    assert!(answers_after_a_start_under_traffic(&fixed));
+}
+
+#[test]
+fn driver_for_c_answers_over_mmio_and_pci_by_pin_and_by_message() {
+    let (mmio, pci) = ("virtio-net-device,netdev=n", "virtio-net-pci,netdev=n");
+    for (name, card, machine) in [
+        ("lib", mmio, "virt,gic-version=3"),
+        ("lib-pci", pci, "virt,gic-version=3"),
+        // Messages of the older controller come without a translation service.
+        ("lib-msix", pci, "virt,gic-version=2"),
+    ] {
+        let Some(boot) = boot_of_library(name, card, machine) else { return };
+        answers_everything(name, &boot);
+        assert!(answers_after_a_start_under_traffic(&boot), "{name}");
+    }
 }
