@@ -582,6 +582,26 @@ mod tests {
     }
 
     #[test]
+    fn a_place_that_exists_may_name_its_interface() {
+        for text in ["this", "this@eth1", "netns:rx", "netns:rx@eth1"] {
+            assert_eq!(existing_place(text).unwrap().to_string(), text);
+        }
+        for text in ["", "rx", "netns:", "netns:@eth1", "this@", "here@eth1"] {
+            assert_eq!(existing_place(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn with_a_feed_figures_are_of_the_server_and_its_cpu_time_is_judged() {
+        let text = "feed='f'\nserver='s'\nswitches=['env:Q=-q']\nmetrics=['n=json:/n lower']\n";
+        let spec = resolve(&experiment(text)).unwrap();
+        assert_eq!(spec.figures[0].to_string(), "n=server:json:/n lower");
+        assert_eq!(spec.judged, ["n", "server_cpu_ns"]);
+        assert_eq!(spec.ready(spec.port).unwrap().to_string(), "udp:9000");
+        assert!(spec.has_server() && spec.figures_of_far().count() == 1);
+    }
+
+    #[test]
     fn mistakes_name_the_remedy() {
         for (text, says) in [
             ("client='c'", "--arm"),
