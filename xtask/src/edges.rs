@@ -72,7 +72,8 @@ const HOUSES: &[House] = &[
             ("vmnic", "vmm guest-pages guest-images"),
             ("guest", "guest-images"),
             ("outside", ""),
-            ("vm-house", "guest vmnic"),
+            ("vm-prove", "outside"),
+            ("vm-house", "guest vmnic vm-prove"),
         ],
     },
 ];

@@ -1,12 +1,13 @@
 //! `wirepath prove`: one experiment from its arms to its verdicts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use house::console;
 use house::context::Context;
 use model::{
-    LoadRequest, Outcome, PathRequest, ReplayRequest, Request, RunComparison, Subject, TwoHosts,
+    LoadRequest, Outcome, PathFile, PathRequest, Programs, ReplayRequest, Request, RunComparison,
+    Subject, TwoHosts,
 };
 use remote::Failure;
 use runner::{Earlier, JournalFolder, Planned, Proven};
@@ -77,7 +78,7 @@ impl PathArgs {
         let default = if against.is_some() { "baseline" } else { "ladder" };
         let arms = self.arms.clone().unwrap_or_else(|| default.to_owned());
         let (path, peers) = (self.path.clone(), self.peers.clone());
-        let subject = PathRequest { path, load, arms, peers, against };
+        let subject = PathRequest { path, load, arms, peers, against, file: None };
         let mut request = Request::new(Subject::Path(Box::new(subject)), self.limits.limits()?);
         request.is_stored = !self.limits.no_history;
         self.limits.title.add_to(&mut request);
@@ -86,11 +87,15 @@ impl PathArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("gated").args(["against", "baseline", "file"]).multiple(true))]
 pub(crate) struct ProveArgs {
     #[command(subcommand)]
     command: Option<ProveCommand>,
     #[command(flatten)]
     path: PathArgs,
+    /// File that describes the arms, for a path that has it: `vm`
+    #[arg(conflicts_with_all = ["arms", "peers", "against", "replay"])]
+    file: Option<PathBuf>,
     #[command(flatten)]
     series: SeriesArgs,
     #[command(flatten)]
@@ -121,10 +126,22 @@ impl ProveArgs {
     fn request(&self) -> Result<Request, Failure> {
         let far = self.far.of_load(&self.path.path, self.path.load.load.as_deref())?;
         let mut request = self.path.request(far, self.against.clone())?;
-        request.gate = self.against.is_some() && self.baseline.fail_on.is_some();
+        if let (Some(file), Subject::Path(subject)) = (&self.file, &mut request.subject) {
+            subject.file = Some(read_file(file)?);
+        }
+        let has_own_baseline = self.against.is_some() || self.file.is_some();
+        request.gate =
+            has_own_baseline && self.baseline.baseline.is_none() && self.baseline.fail_on.is_some();
         request.series = self.series.series();
         Ok(request)
     }
+}
+
+/// Errors: it cannot be read, or is longer than 1 MiB.
+fn read_file(file: &Path) -> Result<PathFile, Failure> {
+    let text = host::user_file::read_text(file, Programs::BYTES_MAX as u64);
+    let text = text.map_err(|why| Failure::Usage(format!("{}: {why}", file.display())))?;
+    Ok(PathFile { name: std::path::absolute(file)?, text })
 }
 
 pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {

@@ -164,7 +164,7 @@ pub(crate) struct BaselineArgs {
     pub(crate) baseline: Option<String>,
     /// Exit with 4 if it is shown, with 0 if it is excluded, and with 5 if neither; with --baseline, at least 5
     /// sessions a side are needed
-    #[arg(long, value_enum, requires = "earlier")]
+    #[arg(long, value_enum, requires = "gated")]
     pub(crate) fail_on: Option<FailOn>,
     /// End with 0 if --fail-on is not decided
     #[arg(long)]

@@ -49,6 +49,10 @@ pub enum LabError {
         #[source]
         source: io::Error,
     },
+    #[error(
+        "no virtual machine attached to {ifname} within 10 s; name {{tap}} and {{tap2}} in its command"
+    )]
+    NotAttached { ifname: String },
     #[error("{ifname} has no carrier a second after both ends were set up")]
     NoCarrier { ifname: String },
 }

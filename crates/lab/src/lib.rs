@@ -32,6 +32,7 @@ pub mod program;
 pub mod qemu;
 mod run;
 mod tap;
+mod tap_port;
 mod triple;
 mod tuned;
 
@@ -49,5 +50,6 @@ pub use machine::{boot_id, describe_machine, describe_nic, machine_of_far_end};
 pub use pair::{Pair, PairSpec, pair_far_ip};
 pub use run::{Run, RunCause, Signals, drain, run};
 pub use tap::{TapEnd, TapHome};
+pub use tap_port::TapPort;
 pub use triple::{Middle, Triple};
 pub use tuned::{TrialSettings, TunedSession};

@@ -8,7 +8,7 @@ use sys::tap::Tap;
 use super::LabError;
 use super::end::{End, PREFIX, quiet_netns};
 use super::pair::{FAR, NEAR};
-use host::net;
+use host::net::{self, Mac};
 
 const IFNAME: &str = "wp-tap";
 
@@ -38,19 +38,37 @@ impl TapEnd {
             net::set_up(link.index, true)?;
             Ok::<_, LabError>((tap, link.index, link.mac))
         })??;
-        let host = End {
-            netns,
-            ifname: IFNAME.to_owned(),
-            ifindex,
-            ip_ifindex: ifindex,
-            mac: mac.unwrap_or_default(),
-            ip: NEAR,
-            ipv6: None,
-            prefix: PREFIX,
-            queues: 1,
-            mtu_bytes: 1500,
+        Ok(TapEnd { host: host_end(netns, IFNAME, ifindex, mac, NEAR), tap, guest_ip: FAR })
+    }
+
+    /// Attaches to an interface of this namespace, which stays, as the machine behind it.
+    ///
+    /// Errors: it is not there or has no IPv4 address, or another program is attached.
+    pub fn attach(ifname: &str) -> Result<Self, LabError> {
+        // Opening would make one of another name.
+        let link = net::link_named(ifname)?;
+        let ifname = link.name;
+        let Some((ip, _)) = net::addresses(link.index)?.first().copied() else {
+            return Err(LabError::NoAddress { ifname });
         };
+        let tap = Tap::new(&ifname).map_err(|source| LabError::Tap { source })?;
+        let host = host_end(Netns::current()?, &ifname, link.index, link.mac, ip);
         Ok(TapEnd { host, tap, guest_ip: FAR })
+    }
+}
+
+fn host_end(netns: Netns, ifname: &str, ifindex: u32, mac: Option<Mac>, ip: Ipv4Addr) -> End {
+    End {
+        netns,
+        ifname: ifname.to_owned(),
+        ifindex,
+        ip_ifindex: ifindex,
+        mac: mac.unwrap_or_default(),
+        ip,
+        ipv6: None,
+        prefix: PREFIX,
+        queues: 1,
+        mtu_bytes: 1500,
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Arm, LoadKind, LoadWords, Machine, Measurement, PathLoad, PathSwitch, ReplayRequest, Support,
-    SwitchId, SwitchSpec, ids,
+    Arm, LoadKind, LoadWords, Machine, Measurement, PathFile, PathLoad, PathSwitch, ReplayRequest,
+    Support, SwitchId, SwitchSpec, ids,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,6 +130,19 @@ pub trait Path {
     /// This path with a capture as its only load. Errors: it replays none, or not this one.
     fn replaying(&self, _replay: &ReplayRequest) -> Result<Box<dyn Path>, PathError> {
         Err(replays_nothing(self.name()))
+    }
+
+    /// This path with its arms from a file. Errors: it reads none, or there is a mistake in this one.
+    fn configured(&self, _file: &PathFile) -> Result<Box<dyn Path>, PathError> {
+        Err(PathError::Invalid {
+            what: format!("path {} reads no file", self.name()),
+            remedy: "leave it out; arms are switches: --arms".to_owned(),
+        })
+    }
+
+    /// Arms in place of those made of switches, the baseline first and its control second; empty for none.
+    fn arms(&self) -> Vec<Arm> {
+        Vec::new()
     }
 
     /// Program that runs its trials; `None` for this one.

@@ -63,11 +63,24 @@ pub(crate) fn plan(
 ) -> Result<PathPlan, Failure> {
     let begun = Instant::now();
     let path = (runner.find_path)(&wanted.path, &wanted.load)?;
+    let path = match &wanted.file {
+        Some(file) => path.configured(file)?,
+        None => path,
+    };
+    let own_arms = path.arms();
     let kind = find_load(path.as_ref(), wanted.load.kind.as_deref())?;
     let load = requested_load(path.as_ref(), kind, &wanted.load)?;
-    let is_search = wanted.arms == BEST && wanted.against.is_none();
+    let is_search = wanted.arms == BEST && wanted.against.is_none() && own_arms.is_empty();
     let switches = model::ids(path.switches());
-    let arms = if is_search {
+    let arms = if !own_arms.is_empty() {
+        own_arms
+            .into_iter()
+            .map(|arm| {
+                let support = path.support(&arm, &load);
+                (arm, support)
+            })
+            .collect()
+    } else if is_search {
         Vec::new()
     } else if wanted.against.is_some() {
         let arm = ArmPlan::parse_one(&wanted.arms, &switches)
@@ -85,7 +98,12 @@ pub(crate) fn plan(
     }
     check_peers(path.as_ref(), &wanted.peers)?;
     let mut parameters = load_parameters(&load, &request.limits);
-    if !is_search {
+    if let Some(file) = &wanted.file {
+        parameters.insert("file".to_owned(), file.name.display().to_string());
+        parameters.insert("experiment".to_owned(), file.text.clone());
+        // The file decides it.
+        parameters.insert("judged".to_owned(), kind.judged.join(","));
+    } else if !is_search {
         parameters.insert("arms".to_owned(), wanted.arms.clone());
         parameters.extend(replay_parameters(&wanted.load));
     }

@@ -1,7 +1,7 @@
-//! Raw sockets for reports of routers: packets that are too big for the path.
+//! Raw sockets for ICMP: echoes, and reports of routers that packets are too big for the path.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use crate::address::RawAddress;
@@ -19,6 +19,23 @@ const ICMP6_FILTER: i32 = 1;
 const ICMP6_FILTER_WORDS: usize = 8;
 const DESTINATION_UNREACHABLE: u32 = 3;
 const PACKET_TOO_BIG: u32 = 2;
+const ECHO_REPLY: u32 = 0;
+
+/// Opens a socket for ICMP messages to and echo replies from one address. Replies are received with the IP header in
+/// front. It does not wait.
+///
+/// Errors: `PermissionDenied` without CAP_NET_RAW; ENETUNREACH without a route.
+pub fn open_echo(peer: Ipv4Addr) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK;
+    let fd = socket::open(libc::AF_INET, kind, libc::IPPROTO_ICMP)?;
+    let refused: u32 = !(1 << ECHO_REPLY);
+    socket::set(fd.as_fd(), SOL_RAW, ICMP_FILTER, refused)?;
+    let address = RawAddress::from(SocketAddr::new(peer.into(), 0));
+    // SAFETY: pointer and length describe `address`, which outlives the call.
+    let connected =
+        unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), address.len_bytes()) };
+    if connected != 0 { Err(io::Error::last_os_error()) } else { Ok(fd) }
+}
 
 /// Opens a socket that receives ICMP "destination unreachable" (IPv4, with the IP header in front) or ICMPv6
 /// "packet too big" (without) for one address of this host. It does not wait.

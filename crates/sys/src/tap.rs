@@ -38,6 +38,15 @@ impl Tap {
         if rc != 0 { Err(io::Error::last_os_error()) } else { Ok(tap) }
     }
 
+    /// Creates an interface for another program, which attaches to it by its name. It stays until its namespace is
+    /// gone. Errors: as [`Self::new`].
+    pub fn create_lasting(name: &str) -> io::Result<()> {
+        let tap = Self::new(name)?;
+        // SAFETY: the request takes its argument by value.
+        let rc = unsafe { libc::ioctl(tap.file.as_raw_fd(), libc::TUNSETPERSIST as _, 1) };
+        if rc != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
     fn with(name: &str, flags: libc::c_int) -> io::Result<Self> {
         let file = OpenOptions::new()
             .read(true)

@@ -4,9 +4,10 @@ mod guest;
 mod vmnic;
 
 use ::guest::Guest;
+use ::vm_prove::{Vm, VmFile};
 use ::vmnic::Vmnic;
-use house::document::{NamedSchema, written};
-use house::{Command, House};
+use house::document::{NamedSchema, read, written};
+use house::{Command, House, signals};
 
 use crate::guest::GuestCommand;
 use crate::vmnic::VmnicCommand;
@@ -16,7 +17,7 @@ pub struct VmHouse;
 
 impl House for VmHouse {
     fn paths(&self) -> Vec<Box<dyn model::Path>> {
-        vec![Box::new(Vmnic), Box::new(Guest)]
+        vec![Box::new(Vmnic), Box::new(Guest), Box::new(Vm::new(signals::stop_flag()))]
     }
 
     fn commands(&self) -> &'static [Command] {
@@ -27,6 +28,7 @@ impl House for VmHouse {
         &[
             ("guest run", written::<guest::run::GuestRunDocument<'_>>),
             ("guest selftest", written::<guest::selftest::SelftestDocument>),
+            ("prove vm file", read::<VmFile>),
             ("vmnic bench streams", written::<vmnic::StreamsDocument>),
             ("vmnic run", written::<vmnic::VmnicRunDocument>),
         ]

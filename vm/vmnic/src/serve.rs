@@ -43,8 +43,25 @@ impl ServedGuest {
     ///
     /// Errors: missing support on this host, with its remedy.
     pub fn start(arm: &Arm) -> Result<Self, PathError> {
+        ServedGuest::start_in(Topology::new()?, arm)
+    }
+
+    /// Starts a guest behind a TAP interface of this namespace, which stays.
+    ///
+    /// Errors: as [`start`](Self::start), or a switch of `arm` is of another wire.
+    pub fn start_on_tap(arm: &Arm, ifname: &str) -> Result<Self, PathError> {
+        if BackEnd::new(arm) != BackEnd::Tap {
+            return Err(PathError::Invalid {
+                what: format!("{} passes frames by rings, not by a TAP", arm.name),
+                remedy: "leave out --tap, or the switches of rings".into(),
+            });
+        }
+        ServedGuest::start_in(Topology::attached(ifname)?, arm)
+    }
+
+    fn start_in(ends: Topology, arm: &Arm) -> Result<Self, PathError> {
         let image = image::load().map_err(PathError::part)?;
-        let (ends, back_end) = (Topology::new()?, BackEnd::new(arm));
+        let back_end = BackEnd::new(arm);
         let (running, guest_ip) = {
             let Wire { far, guest_ip, .. } = ends.wire(back_end);
             let task = GuestTask {

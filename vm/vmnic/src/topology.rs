@@ -58,7 +58,15 @@ pub(super) struct Wire<'a> {
 
 impl Topology {
     pub(super) fn new() -> Result<Self, PathError> {
-        let tap = TapEnd::new().map_err(PathError::part)?;
+        Topology::with(TapEnd::new().map_err(PathError::part)?)
+    }
+
+    /// With a TAP of this namespace, to which it attaches.
+    pub(super) fn attached(ifname: &str) -> Result<Self, PathError> {
+        Topology::with(TapEnd::attach(ifname).map_err(PathError::part)?)
+    }
+
+    fn with(tap: TapEnd) -> Result<Self, PathError> {
         Ok(Topology { tap, wire: GuestWire::new().map_err(PathError::part)? })
     }
 

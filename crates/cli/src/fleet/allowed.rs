@@ -104,10 +104,13 @@ pub(super) fn check_request(request: &Request, permissions: &Permissions) -> Res
 }
 
 fn check_path(request: &PathRequest, allowed: &AllowedPaths) -> Result<(), Failure> {
-    let PathRequest { path, load, arms, peers, against } = request;
+    let PathRequest { path, load, arms, peers, against, file } = request;
     check_path_name(path, allowed)?;
     if against.is_some() {
         return refused("agents start no other build of Wirepath");
+    }
+    if file.is_some() {
+        return refused("agents run no commands of a file");
     }
     if load.far.is_some() {
         return refused("agents measure a path in a lab: leave out the far end");
@@ -241,7 +244,7 @@ fn check_pair(count: u32, wait_s: u32) -> Result<(), Failure> {
 mod tests {
     use std::path::PathBuf;
 
-    use model::{Limits, Programs, ReplayRequest, Series};
+    use model::{Limits, PathFile, Programs, ReplayRequest, Series};
     use remote::work::EchoEnd;
 
     use super::*;
@@ -293,6 +296,7 @@ mod tests {
                 load(LoadRequest { kind: Some("/etc/passwd".into()), ..LoadRequest::default() }),
             ),
             ("another build", PathRequest { against: Some(PathBuf::from("./old")), ..probe() }),
+            ("a file of commands", PathRequest { file: Some(PathFile::default()), ..probe() }),
             ("a peer by its file", PathRequest { peers: vec!["/bin/sh".into()], ..probe() }),
             ("an unknown path", PathRequest { path: "../x".into(), ..probe() }),
             ("the hidden path", PathRequest { path: "fake".into(), ..probe() }),

@@ -1,9 +1,12 @@
 //! Interfaces and their basic settings.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd};
 
 use netlink_bindings::rt_link::{self, Ifinfomsg, IterableLinkAttrs, LinkinfoDataMsg};
 use netlink_bindings::{rt_addr, rt_neigh};
+
+use sys::netns::Netns;
 
 use super::error::{NetError, ask};
 use super::route::family;
@@ -303,6 +306,15 @@ pub fn set_mtu(index: u32, mtu_bytes: u32) -> Result<(), NetError> {
     ask(format!("setting the MTU of interface {index} to {mtu_bytes}"), |socket| {
         let mut request = rt_link::Request::new().op_newlink_do(&header_for(index));
         request.encode().push_mtu(mtu_bytes);
+        socket.request(&request)?.recv_ack()
+    })
+}
+
+/// Moves an interface to another namespace, where it is down and has no address. Its index may change.
+pub fn move_to(index: u32, netns: &Netns) -> Result<(), NetError> {
+    ask(format!("moving interface {index} to another namespace"), |socket| {
+        let mut request = rt_link::Request::new().op_newlink_do(&header_for(index));
+        request.encode().push_net_ns_fd(netns.as_fd().as_raw_fd() as u32);
         socket.request(&request)?.recv_ack()
     })
 }

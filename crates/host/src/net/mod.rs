@@ -31,8 +31,8 @@ pub use ethtool::Channels;
 pub use inspect::{LinkDetail, details};
 pub use link::{
     AttachedMode, AttachedXdp, Link, LinkDrops, Mac, Peer, Reachable, add_address, addresses,
-    addresses_like, delete, link, link_counters, link_drops, link_named, link_of, links, reachable,
-    set_mtu, set_neighbour, set_up,
+    addresses_like, delete, link, link_counters, link_drops, link_named, link_of, links, move_to,
+    reachable, set_mtu, set_neighbour, set_up,
 };
 pub use napi::{Napi, NapiSettings, napi_instances, napi_of_rx_queue, set_napi};
 pub(crate) use napi::{napi_message, napi_settings_are_offered};
@@ -43,7 +43,7 @@ pub use qdisc::{
     Qdisc, QdiscLimits, QdiscState, qdisc_drop_count, qdiscs, remove_root_qdisc, root_qdisc,
     set_root_fifo, set_root_qdisc,
 };
-pub use route::{Resolved, Route, neighbour, resolve, route_by, route_to};
+pub use route::{Resolved, Route, add_default_route, neighbour, resolve, route_by, route_to};
 pub use rss::{FlowKind, hash_fields, rss_table, set_hash_fields, set_rss_table};
 pub use rules::{FlowRule, delete_flow_rule, flow_rules, insert_flow_rule};
 pub use snmp::{snmp_counter, snmp_table, snmp6_counter};

@@ -80,6 +80,23 @@ fn is_unreachable(error: &std::io::Error) -> bool {
     )
 }
 
+/// Adds the default route of IPv4.
+pub fn add_default_route(gateway: Ipv4Addr) -> Result<(), NetError> {
+    let header = rt_route::Rtmsg {
+        rtm_family: libc::AF_INET as u8,
+        rtm_table: libc::RT_TABLE_MAIN,
+        rtm_protocol: libc::RTPROT_STATIC,
+        rtm_scope: libc::RT_SCOPE_UNIVERSE,
+        rtm_type: libc::RTN_UNICAST,
+        ..Default::default()
+    };
+    ask(format!("adding the default route by {gateway}"), |socket| {
+        let mut request = rt_route::Request::new().set_create().set_excl().op_newroute_do(&header);
+        request.encode().push_gateway(gateway.into());
+        socket.request(&request)?.recv_ack()
+    })
+}
+
 /// Returns the MAC address of a neighbour if the kernel knows it; sends no request to it.
 pub fn neighbour(ifindex: u32, ip: IpAddr) -> Result<Option<Mac>, NetError> {
     use rt_neigh::NudState;

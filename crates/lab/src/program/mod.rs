@@ -41,6 +41,7 @@ pub const SHELL: &str = "/bin/sh";
 const SIGINT: i32 = 2;
 const SIGTERM: i32 = 15;
 const SIGCONT: i32 = 18;
+const SIGSTOP: i32 = 19;
 
 /// Time between two looks for readiness: first, and at most.
 const READY_INTERVAL_MIN: Duration = Duration::from_millis(1);
@@ -272,6 +273,12 @@ impl Program {
         }
     }
 
+    /// Stops its processes, or lets them continue.
+    pub fn pause(&self, paused: bool) {
+        let signal = if paused { SIGSTOP } else { SIGCONT };
+        processes::signal(&self.members(), &[signal], || self.members());
+    }
+
     /// Time of its execution, CLOCK_MONOTONIC nanoseconds.
     pub fn started_ns(&self) -> u64 {
         self.supervisor.started_ns()
@@ -364,7 +371,8 @@ impl Program {
 
     /// True if a file was made or changed since the start: one may be left of an earlier trial.
     fn is_new(&self, path: &Path) -> bool {
-        fs::metadata(self.folder.join(path)).is_ok_and(|file| is_changed_since(&file, self.started_at))
+        fs::metadata(self.folder.join(path))
+            .is_ok_and(|file| is_changed_since(&file, self.started_at))
     }
 
     fn why_not_ready(&self, ready: &Ready) -> String {
@@ -525,7 +533,7 @@ impl Program {
     }
 
     /// Last lines of the output so far, for an error.
-    fn last_lines(&self) -> String {
+    pub fn last_lines(&self) -> String {
         output::last_lines_of_both(&self.stdout.last_lines(), &self.stderr.last_lines())
     }
 

@@ -125,9 +125,11 @@ impl Kept {
     }
 
     fn since(&self, mark_bytes: u64) -> Output {
-        let new = usize::try_from(self.len_bytes().saturating_sub(mark_bytes)).unwrap_or(usize::MAX);
+        let new =
+            usize::try_from(self.len_bytes().saturating_sub(mark_bytes)).unwrap_or(usize::MAX);
         let of_tail = new.min(self.tail.len());
-        let dropped = (new - of_tail).min(usize::try_from(self.dropped_bytes).unwrap_or(usize::MAX));
+        let dropped =
+            (new - of_tail).min(usize::try_from(self.dropped_bytes).unwrap_or(usize::MAX));
         let of_head = (new - of_tail - dropped).min(self.head.len());
         let mut bytes = self.head[self.head.len() - of_head..].to_vec();
         if dropped > 0 {

@@ -3,6 +3,7 @@
 //! Words of a command line and experiment files become a [`Request`] once, in the command that reads them. It is what
 //! processes, hosts and jobs of a fleet are given; none of them reads words.
 
+mod file;
 mod limits;
 mod load;
 mod plan;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use file::PathFile;
 pub use limits::{Limits, RequestError, Series};
 pub use load::{LoadRequest, VLAN_MASK, VLANS};
 pub use plan::{PlanArms, PlanLoad, PlanRequest};
@@ -89,6 +91,9 @@ pub struct PathRequest {
     /// Another build of the program, which becomes the baseline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<PathBuf>,
+    /// File of a path whose arms are described by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathFile>,
 }
 
 impl Request {

@@ -38,6 +38,9 @@ pub(crate) struct RunArgs {
     /// Switches that are on, joined by +; none is the baseline
     #[arg(long, default_value = "baseline")]
     switches: String,
+    /// TAP interface of this namespace behind which it runs, as a machine of `prove vm`; default: one in a lab
+    #[arg(long, value_name = "INTERFACE", conflicts_with = "command")]
+    tap: Option<String>,
     /// Command to run in the namespace that reaches the guest, with the guest's address in
     /// WIREPATH_GUEST_IP; without one it serves until interrupted
     #[arg(last = true)]
@@ -71,7 +74,9 @@ impl HouseCommand for VmnicCommand {
     fn run(&self, context: &Context) -> Result<(), Failure> {
         check_support(&Vmnic.support(&Arm::baseline(), &load("stream", Duration::ZERO)))?;
         match self {
-            VmnicCommand::Run(args) => serve(context, &arm(&args.switches)?, &args.command),
+            VmnicCommand::Run(args) => {
+                serve(context, &arm(&args.switches)?, args.tap.as_deref(), &args.command)
+            }
             VmnicCommand::Bench(command) => streams::run(context, command),
         }
     }
@@ -102,14 +107,23 @@ fn arm(text: &str) -> Result<Arm, Failure> {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn serve(context: &Context, arm: &Arm, command: &[OsString]) -> Result<(), Failure> {
+fn serve(
+    context: &Context,
+    arm: &Arm,
+    tap: Option<&str>,
+    command: &[OsString],
+) -> Result<(), Failure> {
     use std::os::fd::{AsFd, AsRawFd};
     use std::process::Command;
 
     use house::console;
+    use vmnic::serve::ServedGuest;
 
     check_support(&Vmnic.support(arm, &load("stream", Duration::ZERO)))?;
-    let served = vmnic::serve::ServedGuest::start(arm)?;
+    let served = match tap {
+        Some(ifname) => ServedGuest::start_on_tap(arm, ifname)?,
+        None => ServedGuest::start(arm)?,
+    };
     let ip = served.guest_ip();
     let status = match command.split_first() {
         Some((program, arguments)) => {
@@ -165,6 +179,6 @@ fn serve(context: &Context, arm: &Arm, command: &[OsString]) -> Result<(), Failu
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn serve(_: &Context, _: &Arm, _: &[OsString]) -> Result<(), Failure> {
+fn serve(_: &Context, _: &Arm, _: Option<&str>, _: &[OsString]) -> Result<(), Failure> {
     Err(Failure::Unsupported("a virtual PC needs x86-64".into()))
 }
