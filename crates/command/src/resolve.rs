@@ -331,11 +331,14 @@ fn resolve_arms(programs: &Programs) -> Result<Vec<ArmSpec>, SpecError> {
 
 fn resolve_far(programs: &Programs) -> Result<Option<FarEnd>, SpecError> {
     let far: Option<FarEnd> = programs.far.as_ref().map(|text| text.parse()).transpose()?;
+    let has_ssh_place = programs.at.values().any(|place| place.starts_with("ssh:"));
     match far {
         Some(peer @ FarEnd::Peer(_)) => Err(SpecError::FarPeer(peer)),
         Some(FarEnd::Ssh(_)) => Ok(far),
         _ if programs.far_address.is_some() => Err(SpecError::NoHost { key: "far-address" }),
-        _ if !programs.ssh_options.is_empty() => Err(SpecError::NoHost { key: "ssh-options" }),
+        _ if !programs.ssh_options.is_empty() && !has_ssh_place => {
+            Err(SpecError::NoHost { key: "ssh-options" })
+        }
         far => Ok(far),
     }
 }
