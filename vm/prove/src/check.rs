@@ -253,7 +253,8 @@ fn checked_arms(file: &VmFile, folder: &Path) -> Result<Vec<CheckedArm>, PathErr
                 "give one without commas, plus signs, slashes and line breaks",
             ));
         }
-        if arms.iter().any(|other| other.name == arm.name) {
+        let is_control = arms.first().is_some_and(|first| arm.name == control_name(&first.name));
+        if is_control || arms.iter().any(|other| other.name == arm.name) {
             return Err(invalid(format!("two arms are named {}", arm.name), "rename one"));
         }
         let complete = file.complete(arm);
@@ -268,6 +269,11 @@ fn checked_arms(file: &VmFile, folder: &Path) -> Result<Vec<CheckedArm>, PathErr
         return Err(invalid("nothing to compare", "describe two machines, each by an [[arm]]"));
     }
     Ok(arms)
+}
+
+/// Name of the arm that runs the baseline a second time.
+pub(crate) fn control_name(baseline: &str) -> String {
+    format!("{baseline} again")
 }
 
 fn checked_arm(file: &VmFile, arm: &VmArm, folder: &Path) -> Result<CheckedArm, PathError> {
@@ -442,6 +448,7 @@ mod tests {
             ("ping = '192.168.1.2'\n", "", "ping is missing", "ping = \"192.168.1.2\""),
             ("ping =", "pong =", "line 1: unknown field `pong`", "schema prove vm file"),
             ("'after'", "'before'", "two arms are named before", "rename"),
+            ("'after'", "'before again'", "two arms are named before again", "rename"),
             ("'after'", "'a,b'", "not a name of an arm", "without commas"),
             ("arm.elf", "no.elf", "arm before: image", "relative to the folder"),
             ("image = 'arm.elf'\n", "", "arm before: image is missing", "the kernel"),

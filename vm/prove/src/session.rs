@@ -128,7 +128,14 @@ impl VmSession {
         let used = meter.stop()?;
         let console_bytes = machine.console_bytes().saturating_sub(printed_before);
         let counts = watch.map(OutsideWatch::end).transpose();
-        let counts = counts.map_err(|error| failed_by(&arm.name, &error))?;
+        let mut counts = counts.map_err(|error| failed_by(&arm.name, &error))?;
+        if let (Some(counts), Some(target)) = (&mut counts, &target) {
+            // The same text in each trial, and not about what was not asked for.
+            counts.missing.retain(|what| target.trace_log.is_some() || !what.contains("trace log"));
+            for what in &mut counts.missing {
+                *what = what.replace(&format!("process {}", target.pid), "its process");
+            }
+        }
         if let (Some(prefix), Some(counts)) = (&self.vm.timeline, &counts) {
             let file = format!("{}-{}.json", prefix.display(), arm.name);
             let written = output_file::write(Path::new(&file), counts.timeline().as_bytes());
