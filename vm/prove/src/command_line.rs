@@ -56,13 +56,13 @@ fn qemu_line(arm: &CheckedArm, qemu: &Qemu, monitor: &Path, trace: Option<&Path>
 
 /// A command with its placeholders filled, each as one word of the shell.
 fn filled(arm: &CheckedArm, command: &str) -> String {
-    let mac = |number: usize| arm.macs.get(number).map(mac_text).unwrap_or_default();
+    let [mac, mac2] = [0, 1].map(|at| arm.macs.get(at).map(mac_text).unwrap_or_default());
     let image = arm.image.as_deref().map(quoted_path).unwrap_or_default();
     [
         ("{tap}", TAPS[0].to_owned()),
         ("{tap2}", TAPS[1].to_owned()),
-        ("{mac}", mac(0)),
-        ("{mac2}", mac(1)),
+        ("{mac}", mac),
+        ("{mac2}", mac2),
         ("{image}", image),
         ("{console}", CONSOLE.to_owned()),
         // Last, as it may be any text.

@@ -235,8 +235,8 @@ impl Machine {
 
     /// Its process, as far as it can be told: of several the one with a machine of KVM, or with most CPU time.
     pub(crate) fn target(&self) -> Option<Target> {
-        let rank = |pid: &u32| (has_kvm_machine(*pid), sys::clock::cpu_ns_of(*pid).unwrap_or(0));
-        let pid = self.program.processes().into_iter().max_by_key(rank)?;
+        let pids = self.program.processes().into_iter();
+        let pid = pids.max_by_key(|pid| (has_kvm_machine(*pid), sys::clock::cpu_ns_of(*pid)))?;
         Some(Target { pid, trace_log: self.trace_log.clone(), baud: self.baud })
     }
 

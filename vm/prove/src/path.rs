@@ -16,7 +16,7 @@ use crate::command_line::TAPS;
 use crate::echo::PAYLOAD_BYTES_MAX;
 use crate::error::invalid;
 use crate::loads::VmLoad;
-use crate::session::{VmSession, arm_of};
+use crate::session::{VmSession, file_arm};
 
 /// Virtual machines of the user.
 #[derive(Clone)]
@@ -94,7 +94,7 @@ impl Path for Vm {
             let what = format!("a TAP interface in a namespace ({why})");
             return Support::unsupported(what, needs);
         }
-        let Monitor::Qemu(qemu) = &arm_of(vm, arm).monitor else { return Support::Yes };
+        let Monitor::Qemu(qemu) = &file_arm(vm, arm).monitor else { return Support::Yes };
         if is_installed(&vm.folder, &qemu.emulator) {
             return Support::Yes;
         }
@@ -125,13 +125,10 @@ impl Path for Vm {
     fn arms(&self) -> Vec<Arm> {
         let Ok(vm) = self.vm() else { return Vec::new() };
         let base = &vm.arms[0].name;
-        let named = |name: String, kind| Arm { name, kind, switches: SwitchSet::default() };
-        let mut arms = vec![
-            named(base.clone(), ArmKind::Baseline),
-            named(control_name(base), ArmKind::Control),
-        ];
-        arms.extend(vm.arms[1..].iter().map(|arm| named(arm.name.clone(), ArmKind::Variant)));
-        arms
+        let control = (control_name(base), ArmKind::Control);
+        let variants = vm.arms[1..].iter().map(|arm| (arm.name.clone(), ArmKind::Variant));
+        let arms = [(base.clone(), ArmKind::Baseline), control].into_iter().chain(variants);
+        arms.map(|(name, kind)| Arm { name, kind, switches: SwitchSet::default() }).collect()
     }
 }
 
